@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bpf is the kernel half of vramprof: its objects for amd64 and arm64,
+// and the wire format in which they report. The C sources and the objects are
+// GPL-2.0-only, since they include the unwinder's headers.
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+//go:generate sh gen.sh
+
+// Types and constants shared with the C half, copied from its BTF.
+type (
+	Event      = probeEvent
+	Kind       = probeEventKind
+	Flag       = probeEventFlag
+	Process    = probeProcess
+	MappedFile = processMappedFile
+)
+
+const (
+	KindAlloc       = probeEventKindEVENT_ALLOC
+	KindAllocFailed = probeEventKindEVENT_ALLOC_FAILED
+	KindFree        = probeEventKindEVENT_FREE
+	KindFreeFailed  = probeEventKindEVENT_FREE_FAILED
+	KindInit        = probeEventKindEVENT_INIT
+	KindTables      = probeEventKindEVENT_TABLES
+	KindHeld        = probeEventKindEVENT_HELD
+	KindExec        = probeEventKindEVENT_EXEC
+	KindExit        = probeEventKindEVENT_EXIT
+
+	FlagNoTables = probeEventFlagFLAG_NO_TABLES
+	FlagTorn     = probeEventFlagFLAG_TORN
+	FlagCut      = probeEventFlagFLAG_CUT
+
+	CounterEventLost   = uint32(probeCounterCOUNTER_EVENT_LOST)
+	CounterStackLost   = uint32(probeCounterCOUNTER_STACK_LOST)
+	CounterThreadsFull = uint32(probeCounterCOUNTER_THREADS_FULL)
+	CounterTooDeep     = uint32(probeCounterCOUNTER_TOO_DEEP)
+	CounterUnreadable  = uint32(probeCounterCOUNTER_UNREADABLE)
+	CounterStacks      = uint32(probeCounterCOUNTER_STACKS)
+	CounterNoTables    = uint32(probeCounterCOUNTER_NO_TABLES)
+	CounterTorn        = uint32(probeCounterCOUNTER_TORN)
+	CounterChainBroken = uint32(probeCounterCOUNTER_CHAIN_BROKEN)
+	CounterCount       = int(probeCounterCOUNTER_COUNT)
+)
+
+// ErrShort says that a record is too short to be what it should be.
+var ErrShort = errors.New("record too short")
+
+// DecodeEvent reads one record of the events ring. The result points into raw
+// and is valid as long as raw is. raw must be aligned to 8 bytes, as the ring's
+// records are.
+func DecodeEvent(raw []byte) (*Event, error) {
+	if uintptr(len(raw)) < unsafe.Sizeof(Event{}) {
+		return nil, fmt.Errorf("event of %d bytes: %w", len(raw), ErrShort)
+	}
+	return (*Event)(unsafe.Pointer(unsafe.SliceData(raw))), nil
+}
+
+// DecodeMappedFile reads the next record of the mapped_files iterator and
+// returns the bytes behind it.
+func DecodeMappedFile(raw []byte) (*MappedFile, []byte, error) {
+	size := int(unsafe.Sizeof(MappedFile{}))
+	if len(raw) < size {
+		return nil, nil, fmt.Errorf("mapped file of %d bytes: %w", len(raw), ErrShort)
+	}
+	record := *(*MappedFile)(unsafe.Pointer(unsafe.SliceData(raw)))
+	return &record, raw[size:], nil
+}
+
+// CanGuard says whether the kernel lets programs disable preemption
+// (bpf_preempt_disable, Linux 6.10). Without it, on Linux 6.13 and later with
+// preemption, programs can lose data; older kernels do not need it.
+func CanGuard(kernel *btf.Spec) bool {
+	var f *btf.Func
+	return kernel.TypeByName("bpf_preempt_disable", &f) == nil
+}
+
+// LoadProbes returns the programs of the traced functions, guarded against
+// preemption or not.
+func LoadProbes(guarded bool) (*ebpf.CollectionSpec, error) {
+	if guarded {
+		return loadGuarded()
+	}
+	return loadProbe()
+}
+
+// LoadProcess returns the programs that watch processes.
+func LoadProcess() (*ebpf.CollectionSpec, error) {
+	return loadProcess()
+}

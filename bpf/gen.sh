@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Called by go generate: builds the objects for amd64 and arm64 with bpf2go and clang 14,
+# and notes what they were built from.
+set -eu
+unwinder=$(go list -m -f '{{.Dir}}' go.opentelemetry.io/ebpf-profiler)/support/ebpf
+flags="-O2 -g -Wall -Werror -Wno-address-of-packed-member -Wno-unused-function -Wno-unused-variable
+ -fno-stack-protector -ffreestanding -nostdinc -std=gnu17 -I$unwinder
+ -fdebug-prefix-map=$unwinder=unwinder -fdebug-prefix-map=$PWD=bpf -fdebug-compilation-dir=."
+build() { # name, source, more bpf2go flags
+	go tool bpf2go -go-package bpf -cc "${CLANG:-clang-14}" -strip "${LLVM_STRIP:-llvm-strip-14}" \
+		-target amd64,arm64 "$@" -- $flags ${define:-}
+}
+build -type event_kind -type event_flag -type counter probe probe.bpf.c
+define=-DPREEMPT_GUARD build -no-global-types guarded probe.bpf.c
+build -type mapped_file process process.bpf.c
+sha256sum ./*.c ./*.h gen.sh >objects.sum

@@ -1,0 +1,184 @@
+//go:build ignore
+
+// SPDX-License-Identifier: GPL-2.0-only
+//
+// Which processes map which CUDA library (task_vma iterator, Linux 5.12), and when a followed
+// process forks, execs or ends (raw tracepoints, no tracefs needed).
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32, __u32;
+typedef int s32, __s32;
+typedef unsigned long long u64, __u64;
+typedef u16 __u16;
+typedef _Bool bool;
+#include "event.h"
+
+#define SEC(name) __attribute__((section(name), used))
+#define __uint(name, val) int(*name)[val]
+#define __type(name, val) typeof(val) *name
+#define CORE __attribute__((preserve_access_index))
+#define VM_EXEC 4UL
+#define BPF_RB_NO_WAKEUP 1
+#define BPF_RB_FORCE_WAKEUP 2
+#define BPF_NOEXIST 1
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *from) = (void *)113;
+static long (*bpf_probe_read_kernel_str)(void *dst, u32 size, const void *from) = (void *)115;
+static long (*bpf_seq_write)(void *seq, const void *data, u32 len) = (void *)127;
+static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)131;
+static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
+
+/* The few kernel fields that are read; offsets are relocated on loading. */
+struct qstr {
+	const unsigned char *name;
+} CORE;
+struct dentry {
+	struct qstr d_name;
+} CORE;
+struct path {
+	struct dentry *dentry;
+} CORE;
+struct super_block {
+	u32 s_dev;
+} CORE;
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+} CORE;
+struct file {
+	struct inode *f_inode;
+	struct path f_path;
+} CORE;
+struct vm_area_struct {
+	unsigned long vm_start, vm_end, vm_flags, vm_pgoff;
+	struct file *vm_file;
+} CORE;
+struct atomic_int {
+	int counter;
+};
+struct signal_struct {
+	struct atomic_int live;
+} CORE;
+struct task_struct {
+	int pid, tgid;
+	struct signal_struct *signal;
+} CORE;
+struct seq_file;
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} CORE;
+struct bpf_iter__task_vma {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct vm_area_struct *vma;
+} CORE;
+
+#define READ(destination, pointer, field) bpf_probe_read_kernel(&(destination), sizeof(destination), &(pointer)->field)
+
+struct {
+	__uint(type, 1 /* BPF_MAP_TYPE_HASH */);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, struct process);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, 27 /* BPF_MAP_TYPE_RINGBUF */);
+	__uint(max_entries, 1 << 24);
+	__type(value, struct event);
+} events SEC(".maps");
+
+/* One executable mapping of a file whose name begins with "libcud". */
+struct mapped_file {
+	u64 inode;
+	u64 start, end;
+	u32 device; /* kernel dev_t of the real file, below overlayfs */
+	u32 pid;
+	u8 name[64];
+};
+const struct mapped_file *unused_mapped_file __attribute__((unused));
+
+SEC("iter/task_vma")
+int mapped_files(struct bpf_iter__task_vma *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct vm_area_struct *vma = ctx->vma;
+	if (!task || !vma || !(vma->vm_flags & VM_EXEC) || !vma->vm_file)
+		return 0;
+	struct file *file = vma->vm_file;
+	struct mapped_file record = {.pid = task->tgid, .start = vma->vm_start, .end = vma->vm_end};
+	bpf_probe_read_kernel_str(record.name, sizeof(record.name), file->f_path.dentry->d_name.name);
+	if (record.name[0] != 'l' || record.name[1] != 'i' || record.name[2] != 'b' || record.name[3] != 'c' ||
+	    record.name[4] != 'u' || record.name[5] != 'd')
+		return 0;
+	record.inode = file->f_inode->i_ino;
+	record.device = file->f_inode->i_sb->s_dev;
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	return 0;
+}
+
+static void send(enum event_kind kind, u32 pid, u32 tid, u64 flags)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event)
+		return; // user space finds dead processes itself, later
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time = bpf_ktime_get_ns();
+	event->pid = pid;
+	event->tid = tid;
+	event->kind = kind;
+	bpf_ringbuf_submit(event, flags);
+}
+
+SEC("raw_tracepoint/sched_process_exit")
+int process_exit(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct signal_struct *signal;
+	u32 pid = 0, tid = 0;
+	s32 live = 1;
+	READ(pid, task, tgid);
+	if (!bpf_map_lookup_elem(&processes, &pid))
+		return 0;
+	READ(tid, task, pid);
+	READ(signal, task, signal);
+	READ(live, signal, live.counter);
+	if (live == 0)
+		send(EVENT_EXIT, pid, tid, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+SEC("raw_tracepoint/sched_process_exec")
+int process_exec(u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	u32 pid = 0;
+	READ(pid, task, tgid);
+	if (bpf_map_lookup_elem(&processes, &pid))
+		send(EVENT_EXEC, pid, pid, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+// Children of a command that the tracer started are held like the command itself.
+SEC("raw_tracepoint/sched_process_fork")
+int process_fork(u64 *ctx)
+{
+	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
+	u32 pid = 0, child_pid = 0;
+	READ(pid, parent, tgid);
+	struct process *process = bpf_map_lookup_elem(&processes, &pid);
+	if (!process || !process->held)
+		return 0;
+	READ(child_pid, child, tgid);
+	if (child_pid == pid)
+		return 0;
+	struct process copy = {.seed = bpf_ktime_get_ns(), .traced = process->traced, .held = process->held};
+	bpf_map_update_elem(&processes, &child_pid, &copy, BPF_NOEXIST);
+	return 0;
+}
+
+char _license[] SEC("license") = "GPL";

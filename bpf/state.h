@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the kernel half remembers, and the maps it shares with the unwinder. */
+#ifndef VRAMPROF_STATE_H
+#define VRAMPROF_STATE_H
+
+#define SIGSTOP 19
+#define MAX_DEPTH 4 /* a power of two: indexes are masked with it */
+
+static long (*bpf_get_attach_cookie)(void *ctx) = (void *)BPF_FUNC_get_attach_cookie;
+static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
+static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
+static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
+
+enum role { ROLE_ALLOC = 1, ROLE_FREE, ROLE_INIT };
+enum layer { LAYER_RUNTIME, LAYER_DRIVER };
+
+/* The attach cookie of a probe; written by tracer.Function.cookie. */
+struct cookie {
+	u16 function; /* function id: row of the probe table */
+	u8 role;
+	u8 layer;
+	u8 size;    /* position of the size argument from 1, 0 without one */
+	u8 pointer; /* allocations: where the address is stored; frees: the address */
+	u16 unused;
+};
+
+static EBPF_INLINE struct cookie read_cookie(void *ctx)
+{
+	union {
+		u64 value;
+		struct cookie cookie;
+	} c = {.value = bpf_get_attach_cookie(ctx)};
+	return c.cookie;
+}
+
+/* A traced function that was entered and has not returned. */
+struct call {
+	u64 sp; /* on entry: names the call */
+	u64 time;
+	u64 size;
+	u64 pointer;
+	struct cookie cookie;
+	u32 driver_calls;  /* driver calls of its kind that returned inside it */
+	u32 driver_allocs; /* of those: successful allocations, already booked */
+};
+
+/* The open calls of a thread, outermost first. */
+struct thread {
+	u64 stack; /* hash of the outermost call's stack */
+	enum event_flag flags;
+	u32 depth;
+	struct call calls[MAX_DEPTH];
+};
+
+/* Without a filter every process is traced. */
+volatile const bool trace_all = true;
+
+#define MAP(name, map_type, key_type, value_type, entries)                                                             \
+	struct {                                                                                                       \
+		__uint(type, map_type);                                                                                \
+		__type(key, key_type);                                                                                 \
+		__type(value, value_type);                                                                             \
+		__uint(max_entries, entries);                                                                          \
+	} name SEC(".maps")
+
+MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, 32768); /* pid_tgid → open calls */
+MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
+MAP(processes, BPF_MAP_TYPE_HASH, u32, struct process, 16384); /* tgid */
+MAP(counters, BPF_MAP_TYPE_ARRAY, enum counter, u64, COUNTER_COUNT);
+MAP(cut_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256);        /* unwinder's error code → stacks cut */
+MAP(table_requests, BPF_MAP_TYPE_LRU_HASH, u32, u64, 4096); /* tgid → time of the last request */
+MAP(stacks, BPF_MAP_TYPE_LRU_HASH, u64, u8, 131072);      /* hashes that user space has */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 24);
+	__type(value, struct event);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 23);
+} stack_events SEC(".maps");
+
+/* Stand-ins for the unwinder's maps and variables: replaced by the real ones on loading. */
+#define BORROWED(name, map_type)                                                                                       \
+	struct name##_t {                                                                                              \
+		__uint(type, map_type);                                                                                \
+		__uint(key_size, 4);                                                                                   \
+		__uint(value_size, 4);                                                                                 \
+		__uint(max_entries, 1);                                                                                \
+	} name SEC(".maps")
+
+BORROWED(per_cpu_records, BPF_MAP_TYPE_PERCPU_ARRAY);
+BORROWED(pid_page_to_mapping_info, BPF_MAP_TYPE_ARRAY);
+BORROWED(py_procs, BPF_MAP_TYPE_ARRAY);
+BORROWED(metrics, BPF_MAP_TYPE_PERCPU_ARRAY);
+BORROWED(perf_progs, BPF_MAP_TYPE_PROG_ARRAY);
+BORROWED(interpreter_offsets, BPF_MAP_TYPE_ARRAY);
+BPF_RODATA_VAR(u32, with_debug_output, 0)
+BPF_RODATA_VAR(u64, inverse_pac_mask, 0)
+BPF_RODATA_VAR(u64, tpbase_offset, 0)
+
+#endif

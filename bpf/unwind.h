@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Our ends of the unwinder's chain of programs: the start at a probe, and the last step, which
+ * sends a stack only when it is new. The steps between are those of the OpenTelemetry profiler. */
+#ifndef VRAMPROF_UNWIND_H
+#define VRAMPROF_UNWIND_H
+
+#if defined(__TARGET_ARCH_x86)
+#define __x86_64__ 1
+#define __x86_64 1
+#elif defined(__TARGET_ARCH_arm64)
+#define __aarch64__ 1
+#endif
+
+// clang-format off: order matters
+#include "bpfdefs.h"
+#include "kernel.h"
+#include "types.h"
+#include "tracemgmt.h"
+extern u64 tpbase_offset;
+#include "tsd.h"
+// clang-format on
+
+typedef u64 __u64;
+typedef u32 __u32;
+typedef s32 __s32;
+typedef u16 __u16;
+#include "event.h"
+
+#include "state.h"
+
+#ifdef PREEMPT_GUARD
+/* From Linux 6.13 a preempted uprobe program can lose its stack and its per-CPU data
+ * (a76ab5731e32); kfuncs since 6.10. */
+extern void bpf_preempt_disable(void) __attribute__((section(".ksyms")));
+extern void bpf_preempt_enable(void) __attribute__((section(".ksyms")));
+#define guard_begin() bpf_preempt_disable()
+#define guard_end() bpf_preempt_enable()
+#else
+#define guard_begin()
+#define guard_end()
+#endif
+
+static EBPF_INLINE void count(enum counter counter)
+{
+	u64 *value = bpf_map_lookup_elem(&counters, &counter);
+	if (value)
+		__sync_fetch_and_add(value, 1);
+}
+
+static EBPF_INLINE void count_cut(u32 reason)
+{
+	u64 *value = bpf_map_lookup_elem(&cut_stacks, &reason);
+	if (!value) {
+		u64 zero = 0;
+		bpf_map_update_elem(&cut_stacks, &reason, &zero, BPF_NOEXIST);
+		value = bpf_map_lookup_elem(&cut_stacks, &reason);
+	}
+	if (value)
+		__sync_fetch_and_add(value, 1);
+}
+
+// Asks user space for the unwind tables of a process, at most ten times a second and process.
+static EBPF_INLINE void request_tables(u64 id)
+{
+	u32 pid = id >> 32;
+	u64 now = bpf_ktime_get_ns();
+	u64 *last = bpf_map_lookup_elem(&table_requests, &pid);
+	if (last && now - *last < 100 * 1000 * 1000)
+		return;
+	bpf_map_update_elem(&table_requests, &pid, &now, BPF_ANY);
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(COUNTER_EVENT_LOST);
+		return;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time = now;
+	event->pid = pid;
+	event->tid = (u32)id;
+	event->kind = EVENT_TABLES;
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+}
+
+// From CPython 3.13 on the unwinder reads the thread state from a thread-local that is NULL while the
+// GIL is released. The older key outlives the release: preset the frame that it leads to.
+static EBPF_INLINE void find_python_frame(PerCPURecord *record, u32 pid)
+{
+	PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &pid);
+	if (!python || !python->tls_offset)
+		return;
+	void *base, *state = NULL;
+	if (tsd_get_base(&base) || bpf_probe_read_user(&state, sizeof(state), base + python->tls_offset) || state)
+		return;
+	int key;
+	if (bpf_probe_read_user(&key, sizeof(key), (void *)python->autoTLSKeyAddr) ||
+	    tsd_read(&python->tsdInfo, base, key, &state) || !state)
+		return;
+	void *frame = NULL;
+	bpf_probe_read_user(&frame, sizeof(frame), state + python->PyThreadState_frame);
+	record->pythonUnwindState.py_frame = frame;
+}
+
+// Walks the stack of a thread that stands at the entry of a traced function. The walk ends in
+// kprobe_unwind_stop; this function only returns when the chain could not be entered.
+static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread, u64 id)
+{
+	u32 pid = id >> 32;
+	count(COUNTER_STACKS);
+	PIDPageMappingInfo *known = pid_information(pid);
+	if (!known) {
+		thread->flags |= FLAG_NO_TABLES;
+		count(COUNTER_NO_TABLES);
+		request_tables(id);
+		return;
+	}
+	PerCPURecord *record = get_pristine_per_cpu_record();
+	if (!record)
+		return;
+	Trace *trace = &record->trace;
+	trace->pid = pid;
+	trace->tid = (u32)id;
+	trace->ktime = thread->calls[0].time; // with tid the tag that unwind_stop checks
+	ErrorCode error = copy_state_regs(&record->state, ctx, false);
+	int unwinder = PROG_UNWIND_STOP;
+	if (!error) {
+		record->usesAnonymousMappings = pid_uses_anonymous_mappings(known);
+		find_python_frame(record, pid);
+		error = get_next_unwinder_after_native_frame(record, &unwinder);
+	}
+	record->state.unwind_error = error;
+	tail_call(ctx, unwinder);
+	count(COUNTER_CHAIN_BROKEN);
+}
+
+static EBPF_INLINE bool wants_tables(ErrorCode error)
+{
+	return error == ERR_NATIVE_NO_PID_PAGE_MAPPING || error == ERR_NATIVE_LOOKUP_TEXT_SECTION ||
+	       error == ERR_NATIVE_LOOKUP_STACK_DELTA_OUTER_MAP || error == ERR_NATIVE_LOOKUP_STACK_DELTA_INNER_MAP ||
+	       error == ERR_PYTHON_NO_PROC_INFO;
+}
+
+static EBPF_INLINE void finish_unwind(struct pt_regs *ctx)
+{
+	PerCPURecord *record = get_per_cpu_record();
+	u64 id = bpf_get_current_pid_tgid();
+	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	if (!record || !thread)
+		return;
+	Trace *trace = &record->trace;
+	// The chain is not guarded against preemption, and a per-CPU record is its only memory.
+	if (trace->tid != (u32)id || trace->ktime != thread->calls[0].time) {
+		thread->flags |= FLAG_TORN;
+		trace->ktime = 0; // whoever owns the record now has our frames in it
+		count(COUNTER_TORN);
+		return;
+	}
+	ErrorCode error = record->state.unwind_error;
+	if (!error && !trace->frame_data_len)
+		error = ERR_EMPTY_STACK;
+	if (error) {
+		thread->flags |= FLAG_CUT;
+		count_cut(error);
+		push_abort(trace, error);
+		if (wants_tables(error))
+			request_tables(id);
+	}
+
+	u32 pid = id >> 32;
+	struct process *process = bpf_map_lookup_elem(&processes, &pid);
+	u64 hash = (process ? process->seed : 0) ^ 0xcbf29ce484222325ull ^ pid;
+	u32 length = trace->frame_data_len;
+#pragma unroll 1
+	for (u32 i = 0; i < sizeof(trace->frame_data) / sizeof(trace->frame_data[0]); i++) {
+		if (i >= length)
+			break;
+		hash = (hash ^ trace->frame_data[i]) * 0x9E3779B97F4A7C15ull;
+		hash ^= hash >> 29;
+	}
+	if (!hash)
+		hash = 1;
+	thread->stack = hash;
+	trace->ktime = 0;
+	if (bpf_map_lookup_elem(&stacks, &hash))
+		return;
+	trace->value = hash;
+	u64 size = sizeof(Trace) - sizeof(trace->frame_data) + sizeof(trace->frame_data[0]) * length;
+	if (size > sizeof(Trace))
+		return;
+	// A new stack is rare, and its Python names must be read while the process lives: wake the reader.
+	if (bpf_ringbuf_output(&stack_events, trace, size, BPF_RB_FORCE_WAKEUP) < 0) {
+		count(COUNTER_STACK_LOST);
+		return; // not marked as sent: the next event with this stack tries again
+	}
+	u8 sent = 1;
+	bpf_map_update_elem(&stacks, &hash, &sent, BPF_ANY);
+}
+
+SEC("kprobe/unwind_stop")
+int kprobe_unwind_stop(struct pt_regs *ctx)
+{
+	guard_begin();
+	finish_unwind(ctx);
+	guard_end();
+	return 0;
+}
+
+#endif

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package place
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"math"
+	"strings"
+)
+
+const (
+	maxName    = 256  // longest symbol name with its version
+	maxMatches = 4096 // symbols or strings with the names asked for in one table
+)
+
+// table is a symbol table in the file; count may be larger than what is there.
+type table struct {
+	symbols, count   uint64
+	names, namesSize uint64
+}
+
+// candidate is a symbol with one of the names asked for.
+type candidate struct {
+	symbol elf.Sym64
+	rank   int // the highest wins; see rank
+}
+
+// Functions returns those of the named functions that the library defines, in
+// the order of names. Names have no version; of several versions the default
+// is taken. Executables are searched for local symbols too. Two names may
+// have one Probe (aliases), where one probe is enough.
+func (l *Library) Functions(names []string) []Function {
+	found := map[string]candidate{}
+	l.searchDynamic(names, found)
+	if l.symtab != nil {
+		l.scan(*l.symtab, names, nil, found)
+	}
+	var functions []Function
+	for _, name := range names {
+		c, ok := found[name]
+		if !ok {
+			continue
+		}
+		delete(found, name) // names may repeat one
+		if f, ok := l.function(name, c.symbol); ok {
+			functions = append(functions, f)
+		}
+	}
+	dropOverlaps(functions)
+	return functions
+}
+
+// dropOverlaps moves a probe back to the start of its function if another
+// function begins before the probe.
+func dropOverlaps(functions []Function) {
+	for i := range functions {
+		f := &functions[i]
+		for _, other := range functions {
+			if other.Offset > f.Offset && other.Offset <= f.Probe {
+				f.Probe, f.Emulated, f.Shape = f.Offset, false, singleStep
+			}
+		}
+	}
+}
+
+func (l *Library) function(name string, s elf.Sym64) (Function, bool) {
+	offset, rest, ok := l.offset(s.Value, elf.PF_X)
+	if !ok {
+		return Function{}, false
+	}
+	f := Function{Name: name, Symbol: s.Value, Offset: offset, Probe: offset, Shape: singleStep}
+	sized := s.Size > 0
+	length := min(rest, maxCode)
+	if sized {
+		length = min(length, s.Size)
+	}
+	code, err := l.read(offset, length)
+	if err != nil {
+		return Function{}, false
+	}
+	at, emulated, shape := Decode(l.machine, code)
+	if sized || at == 0 { // where a function without size ends is not known
+		f.Probe, f.Emulated, f.Shape = offset+uint64(at), emulated, shape
+	}
+	return f, true
+}
+
+// offer keeps s if it is a better choice for name than what is there.
+func (l *Library) offer(found map[string]candidate, name string, s elf.Sym64, rank int) {
+	section := elf.SectionIndex(s.Shndx)
+	if elf.ST_TYPE(s.Info) != elf.STT_FUNC || section == elf.SHN_UNDEF ||
+		section >= elf.SHN_LORESERVE && section != elf.SHN_XINDEX {
+		return
+	}
+	if _, _, ok := l.offset(s.Value, elf.PF_X); !ok {
+		return
+	}
+	if c, ok := found[name]; !ok || rank > c.rank {
+		found[name] = candidate{s, rank}
+	}
+}
+
+// Ranks of symbols with the same name.
+const (
+	rankLocal   = iota // a local symbol of an executable: static cudart
+	rankHidden         // an old version, name@VERSION
+	rankDefault        // no version, or name@@VERSION
+)
+
+// hiddenVersion marks, in .gnu.version, versions that are not the default.
+const hiddenVersion = 0x8000
+
+// scan reads a whole table, in pieces: first the names, to learn where those
+// asked for stand, then the symbols. versions is the ELF version table that
+// belongs to it, or nil.
+func (l *Library) scan(t table, names []string, versions *table, found map[string]candidate) {
+	wanted := l.findNames(t, names)
+	if len(wanted) == 0 {
+		return
+	}
+	offers := 0
+	const piece = 16 << 10
+	for first := uint64(0); first < t.count; first += piece {
+		n := min(piece, t.count-first)
+		b, err := l.read(t.symbols+first*symbolSize, n*symbolSize)
+		if err != nil {
+			return
+		}
+		for i := range n {
+			s := parseSymbol(b[i*symbolSize:])
+			if elf.ST_TYPE(s.Info) != elf.STT_FUNC {
+				continue
+			}
+			w, ok := wanted[s.Name]
+			if !ok {
+				continue
+			}
+			l.offer(found, w.name, s, l.rank(s, w.version, versions, first+i))
+			if offers++; offers == maxMatches {
+				return
+			}
+		}
+	}
+}
+
+// nameAt is one of the names asked for, as it stands in a string table.
+type nameAt struct {
+	name    string
+	version string // "", "@" or "@@"
+}
+
+// findNames returns the offsets of the names in the string table. It is quick
+// if they have a common prefix.
+func (l *Library) findNames(t table, names []string) map[uint32]nameAt {
+	asked := map[string]string{}
+	for _, name := range names {
+		asked[name] = name
+	}
+	prefix := []byte(commonPrefix(names))
+	found := map[uint32]nameAt{}
+	const piece = 1 << 20
+	for first := uint64(0); first < t.namesSize && first < math.MaxUint32; first += piece {
+		text, err := l.read(t.names+first, min(piece+maxName, t.namesSize-first))
+		if err != nil {
+			return found
+		}
+		for at := 0; at < piece && len(found) < maxMatches; at++ {
+			next := bytes.Index(text[min(at, len(text)):], prefix)
+			if next < 0 || at+next >= min(piece, len(text)) {
+				break
+			}
+			at += next
+			base, version := splitName(text[at:min(len(text), at+maxName)])
+			if name, ok := asked[string(base)]; ok {
+				found[uint32(first)+uint32(at)] = nameAt{name, version}
+			}
+		}
+	}
+	return found
+}
+
+func commonPrefix(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	prefix := names[0]
+	for _, name := range names {
+		for !strings.HasPrefix(name, prefix) {
+			prefix = prefix[:len(prefix)-1]
+		}
+	}
+	return prefix
+}
+
+func (l *Library) rank(s elf.Sym64, version string, versions *table, index uint64) int {
+	switch {
+	case elf.ST_BIND(s.Info) == elf.STB_LOCAL:
+		return rankLocal
+	case version == "@":
+		return rankHidden
+	case versions != nil:
+		b, err := l.read(versions.symbols+2*index, 2)
+		if err == nil && binary.LittleEndian.Uint16(b)&hiddenVersion != 0 {
+			return rankHidden
+		}
+	}
+	return rankDefault
+}
+
+func parseSymbol(b []byte) elf.Sym64 {
+	return elf.Sym64{
+		Name:  binary.LittleEndian.Uint32(b),
+		Info:  b[4],
+		Other: b[5],
+		Shndx: binary.LittleEndian.Uint16(b[6:]),
+		Value: binary.LittleEndian.Uint64(b[8:]),
+		Size:  binary.LittleEndian.Uint64(b[16:]),
+	}
+}
+
+// splitName cuts "cudaMalloc@@libcudart.so.12\0" into "cudaMalloc" and "@@".
+func splitName(text []byte) (base []byte, version string) {
+	end := bytes.IndexByte(text, 0)
+	if end < 0 {
+		return nil, ""
+	}
+	base = text[:end]
+	i := bytes.IndexByte(base, '@')
+	switch {
+	case i < 0:
+		return base, ""
+	case bytes.HasPrefix(base[i:], []byte("@@")):
+		return base[:i], "@@"
+	}
+	return base[:i], "@"
+}

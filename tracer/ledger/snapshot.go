@@ -22,12 +22,13 @@ type Snapshot struct {
 
 // Process is one traced process: a pid between two execs or exits.
 type Process struct {
-	PID    uint32
-	Comm   string // at most 15 bytes, untrusted
-	Exe    string // path, untrusted
-	Begin  uint64 // when it was first seen
-	End    uint64 // exit or exec; 0: still running
-	Totals []Total
+	PID     uint32
+	Comm    string   // at most 15 bytes, untrusted
+	Exe     string   // path, untrusted
+	Begin   uint64   // when it was first seen
+	End     uint64   // exit or exec; 0: still running
+	Devices []string // UUID of each CUDA ordinal, nil if unknown
+	Totals  []Total
 }
 
 // Total sums the allocations of one process on one device and of one kind.
@@ -105,13 +106,13 @@ type Balance struct {
 
 // Stats counts what the books could not take in, and why.
 type Stats struct {
-	Events         uint64 // applied
-	Lost           uint64 // events the ring had no room for
-	UnmatchedFrees uint64 // frees of addresses that were never booked (older than the attach)
-	Reused         uint64 // addresses handed out again without a free that we saw
-	Evicted        uint64 // allocations dropped at the ledger's limit
-	Stacks         uint64 // events that wanted a stack
-	NoStack        uint64 // of those: none could be taken (tables not loaded yet)
+	Events         uint64            // applied
+	Lost           uint64            // events the ring had no room for
+	UnmatchedFrees uint64            // frees of addresses that were never booked (older than the attach)
+	Reused         uint64            // addresses handed out again without a free that we saw
+	Evicted        uint64            // allocations dropped at the ledger's limit
+	Stacks         uint64            // events that wanted a stack
+	NoStack        uint64            // of those: none could be taken (tables not loaded yet)
 	Truncated      map[string]uint64 // stacks not walked to the end, by reason
 	Torn           uint64            // stacks overwritten by a preempting thread
 }

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestHistoryShowsGrowthAtEvenSteps(t *testing.T) {
+	const second = uint64(1e9)
+	l := New(Options{Begin: 5 * second})
+	for i := range uint64(3200) { // one allocation of 10 bytes each 10 ms, for 32 s
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 5*second + i*second/100, Address: 1 + i, Size: 10})
+	}
+	x := l.Snapshot(37*second, time.Time{}).Sites[0]
+	if len(x.History) != HistoryLen || x.History[HistoryLen-1] != 32000 {
+		t.Fatalf("history %v, want %d values ending in 32000", x.History, HistoryLen)
+	}
+	for i, live := range x.History[:HistoryLen-1] {
+		want := uint64(i+1) * 1000
+		if live+1000 < want || live > want+1000 {
+			t.Errorf("step %d: %d, want %d within one step", i, live, want)
+		}
+	}
+	if x.Growth < 15000 || x.Growth > 17000 {
+		t.Errorf("growth %d, want about 16000", x.Growth)
+	}
+	// Half a session of silence: no growth.
+	if g := l.Snapshot(101*second, time.Time{}).Sites[0].Growth; g != 0 {
+		t.Errorf("growth after a silent half %d, want 0", g)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	var h history
+	for i := range uint64(1_000_000) {
+		h.record(0, i*i, i)
+	}
+	if len(h.changes) > maxChanges || cap(h.changes) > maxChanges {
+		t.Errorf("%d changes in %d places, want at most %d", len(h.changes), cap(h.changes), maxChanges)
+	}
+}
+
+func TestOldestAgreesWithALongWayRound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	l := New(Options{})
+	now := uint64(1000)
+	born := map[uint64]uint64{}
+	for range 20000 {
+		now += rng.Uint64N(5)
+		a := 1 + rng.Uint64N(500)
+		e := Event{Op: Alloc, Kind: Device, PID: 7, TID: uint32(rng.Uint64N(4)), Time: now - rng.Uint64N(20), Address: a, Size: 1, Stack: a % 3}
+		switch rng.Uint64N(4) {
+		case 0, 1:
+			born[a] = e.Time
+		case 2:
+			e.Op = Free
+			delete(born, a)
+		case 3: // a free that fails changes nothing
+			e.Op = Free
+			l.Apply(&e)
+			e.Op = FreeFailed
+		}
+		l.Apply(&e)
+	}
+	oldest := map[uint64]uint64{}
+	for a, at := range born {
+		if o := oldest[a%3]; o == 0 || at < o {
+			oldest[a%3] = at
+		}
+	}
+	for _, x := range l.Snapshot(now, time.Time{}).Sites {
+		if x.Oldest != oldest[x.Stack] {
+			t.Errorf("stack %d: oldest %d, want %d", x.Stack, x.Oldest, oldest[x.Stack])
+		}
+	}
+}
+
+func TestEndedProcessesGiveTheirBlocksBack(t *testing.T) {
+	l := New(Options{})
+	for pid := range uint32(100) {
+		at := uint64(pid) * 10e9
+		for i := range uint64(1000) {
+			l.Apply(&Event{Op: Alloc, Kind: Device, PID: pid, Time: at, Address: 1 + i, Size: 8})
+		}
+		l.Apply(&Event{Op: Exit, PID: pid, Time: at + 1})
+	}
+	if len(l.live) > 2000 || l.blocks.used > 2000 {
+		t.Errorf("%d live, %d blocks after 100 processes of 1000, want no more than 2000", len(l.live), l.blocks.used)
+	}
+	s := l.Snapshot(1e12, time.Time{})
+	if s.Sites[0].LiveBytes != 8000 || s.Sites[0].Oldest != 0 && s.Processes[s.Sites[0].Process].End == 0 {
+		t.Errorf("first site %+v, want its live set as at its end", s.Sites[0])
+	}
+}
+
+func TestKernelCountersAndWarningsReachTheSnapshot(t *testing.T) {
+	l := New(Options{Host: "h"})
+	truncated := map[string]uint64{"too deep": 3}
+	l.SetStats(Stats{Events: 99, Lost: 1, Stacks: 10, NoStack: 2, Torn: 4, Truncated: truncated, UnmatchedFrees: 99})
+	l.Warn("one")
+	l.Warn("two")
+	l.Warn("one")
+	l.SetGPUs([]GPU{{Index: 0, UUID: "GPU-a"}})
+	s := l.Snapshot(1, time.Unix(1, 0))
+	truncated["too deep"] = 100
+	l.Warn("three")
+	want := Stats{Lost: 1, Stacks: 10, NoStack: 2, Torn: 4, Truncated: map[string]uint64{"too deep": 3}}
+	if !reflect.DeepEqual(s.Stats, want) {
+		t.Errorf("stats %+v, want %+v", s.Stats, want)
+	}
+	if !slices.Equal(s.Warnings, []string{"one", "two"}) || len(s.GPUs) != 1 {
+		t.Errorf("warnings %q, GPUs %v", s.Warnings, s.GPUs)
+	}
+}
+
+func TestTooManyStacksAreBookedWithoutThem(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 100 MB")
+	}
+	l := New(Options{})
+	for i := range uint64(maxSites + 1000) {
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Address: 1 + i, Size: 1, Stack: 1 + i})
+		l.Apply(&Event{Op: AllocFailed, Kind: Device, PID: 7, Size: 1, Stack: 1 + i, Result: 2})
+	}
+	s := l.Snapshot(1, time.Time{})
+	if len(s.Sites) != maxSites+1 || len(s.Failures) != maxFailures+1 || len(s.Warnings) != 2 {
+		t.Errorf("%d sites, %d failures, %d warnings", len(s.Sites), len(s.Failures), len(s.Warnings))
+	}
+	checkBooks(t, s)
+}
+
+// checkBooks tests what must hold whatever was applied.
+func checkBooks(t *testing.T, s *Snapshot) {
+	t.Helper()
+	type sum struct{ liveObjects, liveBytes, allocObjects, allocBytes uint64 }
+	type key struct {
+		process int
+		device  int32
+		kind    Kind
+	}
+	sums := map[key]sum{}
+	for _, x := range s.Sites {
+		k := key{x.Process, x.Device, x.Kind}
+		v := sums[k]
+		sums[k] = sum{v.liveObjects + x.LiveObjects, v.liveBytes + x.LiveBytes, v.allocObjects + x.AllocObjects, v.allocBytes + x.AllocBytes}
+		if x.LiveBytes > x.AllocBytes || x.LiveObjects > x.AllocObjects || x.AllocObjects == 0 {
+			t.Errorf("site %+v: more live than allocated", x)
+		}
+		if x.History[HistoryLen-1] != x.LiveBytes {
+			t.Errorf("site %+v: history does not end at the live bytes", x)
+		}
+	}
+	totals := map[key]sum{}
+	for i, p := range s.Processes {
+		for _, x := range p.Totals {
+			totals[key{i, x.Device, x.Kind}] = sum{x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes}
+			if x.PeakBytes < x.LiveBytes {
+				t.Errorf("total %+v: peak below live", x)
+			}
+		}
+	}
+	if !reflect.DeepEqual(sums, totals) {
+		t.Errorf("sums of sites %v, totals %v", sums, totals)
+	}
+	for _, b := range s.Balances {
+		if int64(b.Usage) != int64(b.Baseline)+int64(b.Live)+b.Gap {
+			t.Errorf("balance %+v does not add up", b)
+		}
+	}
+}
+
+// FuzzLedger reads 8 bytes for each event.
+func FuzzLedger(f *testing.F) {
+	f.Add([]byte("\x01\x01\x01\x01\x01\x08\x01\x01\x03\x01\x01\x01\x02\x08\x01\x01\x04\x01\x01\x01\x03\x00\x01\x01\x06\x01\x01\x01\x04\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l := New(Options{MaxLive: 8})
+		var freed, allocated uint64
+		for ; len(data) >= 8; data = data[8:] {
+			v := binary.LittleEndian.Uint64(data)
+			e := Event{
+				Op: Op(v % 8), Kind: Kind(v >> 3 % 5), PID: uint32(v >> 6 % 4), TID: uint32(v >> 8 % 4), Device: int32(v>>10%4) - 1,
+				Time: v >> 12 % 1024 * 1e9, Address: v >> 22 % 16, Size: v >> 26 % 4096, Stack: v >> 38 % 4, Result: int32(v >> 40 % 8), API: "a",
+			}
+			switch v >> 44 % 16 {
+			case 0:
+				l.SetDevices(e.PID, []string{"A", "B"}[:v>>48%3])
+			case 1:
+				l.SetUsage(e.Time, []Usage{{e.PID, "A", v >> 48 % 4096}, {e.PID + 1, "B", v >> 52}})
+			case 2:
+				l.SetProcess(Process{PID: e.PID, Begin: e.Time})
+			}
+			before := sumLive(l)
+			l.Apply(&e)
+			if after := sumLive(l); e.Op == Free {
+				freed += before - after
+			} else if e.Op == FreeFailed {
+				freed -= after - before
+			} else if e.Op == Alloc {
+				allocated += after - before
+			}
+		}
+		s := l.Snapshot(2000e9, time.Time{})
+		checkBooks(t, s)
+		if live := sumLive(l); allocated-freed != live {
+			t.Errorf("allocated %d − freed %d ≠ live %d", allocated, freed, live)
+		}
+		blocks := uint64(len(l.live))
+		for n := l.blocks.free; n != 0; n = l.blocks.at(n).next {
+			blocks++
+		}
+		if blocks != uint64(l.blocks.used) {
+			t.Errorf("%d blocks in use or free, %d handed out", blocks, l.blocks.used)
+		}
+	})
+}
+
+func sumLive(l *Ledger) (sum uint64) {
+	for i := range l.sites {
+		sum += l.sites[i].liveBytes
+	}
+	return sum
+}
+
+// fill books live allocations in so many sites.
+func fill(l *Ledger, live, sites uint64) {
+	for i := range live {
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, TID: 7, Device: int32(i % 8), Time: i * 1000, Address: 0x7f0000000000 + i*512, Size: 512, Stack: 1 + i%sites, API: "cudaMalloc"})
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	for _, live := range []uint64{1e3, 1e6} {
+		b.Run(fmt.Sprintf("live=%.0e", float64(live)), func(b *testing.B) {
+			l := New(Options{})
+			fill(l, live, min(live, 10000))
+			rng := rand.New(rand.NewPCG(1, 2))
+			now := live * 1000
+			b.ReportAllocs()
+			for b.Loop() { // one free and one allocation
+				now += 1000
+				i := rng.Uint64N(live)
+				e := Event{Op: Free, Kind: Device, PID: 7, TID: 7, Time: now, Address: 0x7f0000000000 + i*512}
+				l.Apply(&e)
+				e.Op, e.Size, e.Stack, e.Device, e.API = Alloc, 512, 1+i%min(live, 10000), int32(i%8), "cudaMalloc"
+				l.Apply(&e)
+			}
+		})
+	}
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	b.Run("sites=1e4", func(b *testing.B) {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		l := New(Options{})
+		fill(l, 1e6, 10000)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportAllocs()
+		for b.Loop() {
+			l.Snapshot(1e10, time.Time{})
+		}
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "ledger-MiB")
+	})
+}
+
+func TestApplyDoesNotAllocateInTheSteadyState(t *testing.T) {
+	l := New(Options{})
+	fill(l, 1000, 10)
+	now := uint64(1e9)
+	n := testing.AllocsPerRun(10000, func() {
+		now += 1e6
+		e := Event{Op: Free, Kind: Device, PID: 7, TID: 7, Time: now, Address: 0x7f0000000000}
+		l.Apply(&e)
+		e.Op, e.Size, e.Stack, e.API = Alloc, 512, 1, "cudaMalloc"
+		l.Apply(&e)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations for each free and allocation, want 0", n)
+	}
+}

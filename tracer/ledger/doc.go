@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ledger keeps the books of CUDA memory: what is allocated now, by which
+// process, on which device and from which stack. It knows nothing of the kernel,
+// of symbols or of files; it takes Events and readings and gives Snapshots.
+//
+//	l := ledger.New(ledger.Options{Begin: now})
+//	l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Address: 0x7f0000, Size: 4096, API: "cudaMalloc"})
+//	s := l.Snapshot(now+1e9, time.Now())
+//
+// All memory of a process lies in one address space (CUDA's unified addressing
+// covers device, managed and pinned memory), so a free needs no kind.
+package ledger

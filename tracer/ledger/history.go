@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// HistoryLen is the most values a Site.History has.
+const HistoryLen = 32
+
+const (
+	maxChanges = 2 * HistoryLen
+	firstShift = 24 // finest step: 2^24 ns, 17 ms
+)
+
+// history remembers how the live bytes of one site went. It keeps one value for each
+// step in which they changed, and doubles the step when it is full: so a quiet
+// site costs little, and none costs more than 1 KiB.
+type history struct {
+	changes []change
+	shift   uint8 // step is 2^shift ns
+}
+
+// change says that since time (ns after Begin) the site had live bytes.
+type change struct{ time, live uint64 }
+
+func (h *history) record(begin, now, live uint64) {
+	t := uint64(0)
+	if now > begin {
+		t = now - begin
+	}
+	n := len(h.changes)
+	if n == 0 {
+		h.shift = firstShift
+		h.changes = append(h.changes, change{t, live})
+		return
+	}
+	last := &h.changes[n-1]
+	t = max(t, last.time)
+	if t>>h.shift == last.time>>h.shift {
+		*last = change{t, live}
+		return
+	}
+	if n == maxChanges {
+		h.coarsen()
+	}
+	h.changes = append(h.changes, change{t, live})
+}
+
+// coarsen doubles the step until half of the places are free.
+func (h *history) coarsen() {
+	for len(h.changes) > maxChanges/2 {
+		h.shift++
+		kept := h.changes[:1]
+		for _, c := range h.changes[1:] {
+			if last := &kept[len(kept)-1]; c.time>>h.shift == last.time>>h.shift {
+				*last = c
+			} else {
+				kept = append(kept, c)
+			}
+		}
+		h.changes = kept
+	}
+}
+
+// fill sets out to the live bytes at even steps of the session, the last one at its end.
+func (h *history) fill(out []uint64, session uint64) {
+	step := session / uint64(len(out))
+	i, live := 0, uint64(0)
+	for k := range out {
+		t := step * uint64(k+1)
+		if k == len(out)-1 {
+			t = ^uint64(0)
+		}
+		for i < len(h.changes) && h.changes[i].time <= t {
+			live = h.changes[i].live
+			i++
+		}
+		out[k] = live
+	}
+}
+
+// at returns the live bytes t ns after Begin.
+func (h *history) at(t uint64) uint64 {
+	live := uint64(0)
+	for _, c := range h.changes {
+		if c.time > t {
+			break
+		}
+		live = c.live
+	}
+	return live
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"math"
+)
+
+const (
+	none = math.MaxUint32
+
+	// allDevices is the device of a total over all devices of a process.
+	allDevices = math.MinInt32
+
+	// Events of an ended process can still be on their way for this long, ns.
+	grace = 5e9
+)
+
+type process struct {
+	Process          // Totals and Devices are made for the snapshot only
+	older    uint32  // the process that had the pid before, or none
+	totals   []Total // per device and kind, and per kind over allDevices
+	sites    []uint32
+	devices  []string // UUID by CUDA ordinal
+	readings []reading
+	purged   bool
+}
+
+// SetProcess names a process. It may come before or after its first events,
+// and again when the name changes: what is empty in p stays as it was. A zero Begin means
+// the newest process of that pid; a Begin after its end starts the next one.
+func (l *Ledger) SetProcess(p Process) {
+	n, known := l.byPID[p.PID]
+	if !known || p.Begin != 0 {
+		n = l.instance(p.PID, p.Begin)
+	}
+	q := &l.procs[n]
+	q.Comm, q.Exe = cmp.Or(p.Comm, q.Comm), cmp.Or(p.Exe, q.Exe)
+	if p.Devices != nil {
+		q.devices = append([]string(nil), p.Devices...)
+	}
+}
+
+// SetDevices gives the UUID of each CUDA ordinal of a known process. If one GPU alone
+// carries the process, snapshots show its allocations with UnknownDevice there.
+func (l *Ledger) SetDevices(pid uint32, ordinals []string) {
+	if n, ok := l.byPID[pid]; ok {
+		l.procs[n].devices = append([]string(nil), ordinals...)
+	}
+}
+
+// instance returns the number of the process that had the pid at that time: an
+// event as old as the end of a process still belongs to it, a younger one
+// begins the next.
+func (l *Ledger) instance(pid uint32, time uint64) uint32 {
+	n, ok := l.byPID[pid]
+	if !ok {
+		return l.begin(pid, time, none)
+	}
+	p := &l.procs[n]
+	if p.End != 0 && time > p.End {
+		return l.begin(pid, time, n)
+	}
+	for p.older != none && time <= l.procs[p.older].End {
+		n = p.older
+		p = &l.procs[n]
+	}
+	p.Begin = min(p.Begin, time)
+	return n
+}
+
+func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
+	n := uint32(len(l.procs))
+	l.procs = append(l.procs, process{Process: Process{PID: pid, Begin: time}, older: older})
+	l.byPID[pid] = n
+	return n
+}
+
+// end closes the books of a process and leaves its live set as it is.
+func (l *Ledger) end(e *Event) {
+	n, ok := l.byPID[e.PID]
+	if !ok {
+		return
+	}
+	p := &l.procs[n]
+	if p.End != 0 || p.older != none && e.Time <= l.procs[p.older].End {
+		return
+	}
+	p.End = max(e.Time, p.Begin, 1)
+	l.ended = append(l.ended, n)
+	l.purgeAt = min(l.purgeAt, purgeTime(p))
+}
+
+func purgeTime(p *process) uint64 {
+	if p.End > math.MaxUint64-grace {
+		return math.MaxUint64
+	}
+	return p.End + grace
+}
+
+// purge gives back the blocks of processes that ended a while ago. Their sites stay.
+func (l *Ledger) purge(now uint64) {
+	l.purgeAt = math.MaxUint64
+	rest := l.ended[:0]
+	for _, n := range l.ended {
+		p := &l.procs[n]
+		if at := purgeTime(p); now < at {
+			rest = append(rest, n)
+			l.purgeAt = min(l.purgeAt, at)
+			continue
+		}
+		p.purged = true
+		for _, s := range p.sites {
+			l.purgeSite(&l.sites[s])
+		}
+	}
+	l.ended = rest
+}
+
+func (l *Ledger) purgeSite(s *site) {
+	if s.first != 0 {
+		s.oldest = l.blocks.at(s.first).time
+	}
+	for n := s.first; n != 0; {
+		b := l.blocks.at(n)
+		next := b.next
+		delete(l.live, liveKey{b.address, s.process})
+		l.blocks.release(n)
+		n = next
+	}
+	s.first, s.last = 0, 0
+}
+
+// total returns the index of a total in p.totals. A process has few.
+func (p *process) total(device int32, kind Kind) uint32 {
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Device == device && t.Kind == kind {
+			return uint32(i)
+		}
+	}
+	p.totals = append(p.totals, Total{Device: device, Kind: kind})
+	return uint32(len(p.totals) - 1)
+}
+
+// onlyGPU returns the one GPU that carries the process, or UnknownDevice and ""
+// if there are several or nothing says which. The ordinal alone can be unknown.
+func (p *process) onlyGPU() (ordinal int32, uuid string) {
+	switch {
+	case len(p.devices) == 1:
+		ordinal, uuid = 0, p.devices[0]
+	case len(p.readings) == 1:
+		uuid = p.readings[0].uuid
+		ordinal = p.ordinal(uuid)
+	default:
+		return UnknownDevice, ""
+	}
+	for i := range p.totals {
+		t := &p.totals[i]
+		if t.Device >= 0 && t.Device != ordinal && t.Kind != Pinned && ordinal != UnknownDevice {
+			return UnknownDevice, "" // its own calls name another device
+		}
+	}
+	return ordinal, uuid
+}
+
+func (p *process) ordinal(uuid string) int32 {
+	for i, u := range p.devices {
+		if u == uuid {
+			return int32(i)
+		}
+	}
+	return UnknownDevice
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+	"strings"
+)
+
+// reading is what NVML said about a process on one GPU, with the books of that
+// moment. Which device an ordinal means may be learnt later, so those are kept
+// per ordinal.
+type reading struct {
+	uuid        string
+	first, last uint64 // usage
+	peak        uint64
+	firstLive   []deviceLive
+	lastLive    []deviceLive
+	present     bool // in the latest reading
+}
+
+type deviceLive struct {
+	device int32
+	bytes  uint64
+}
+
+// SetUsage takes over one NVML reading of all processes, made at time. Pids that
+// were never traced are left out.
+//
+// The first reading of a process on a GPU fixes its Baseline: usage minus the
+// live bytes booked by then, at least 0. For a process that was running at the
+// attach that is its context and all earlier allocations; for one that started later, its
+// context (some 300 MiB). What comes later without being booked is Gap: modules
+// loaded lazily, memory of functions that are not traced. Frees of memory older than the
+// attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
+func (l *Ledger) SetUsage(time uint64, usages []Usage) {
+	for i := range l.procs {
+		if l.procs[i].End == 0 {
+			for k := range l.procs[i].readings {
+				l.procs[i].readings[k].present = false
+			}
+		}
+	}
+	for _, u := range usages {
+		n, ok := l.byPID[u.PID]
+		if !ok || l.procs[n].End != 0 {
+			continue // unknown, or a reading that lags behind the exit
+		}
+		p := &l.procs[n]
+		r := p.reading(u.UUID)
+		if r == nil {
+			p.readings = append(p.readings, reading{uuid: u.UUID, first: u.Bytes, firstLive: p.deviceLive(nil)})
+			r = &p.readings[len(p.readings)-1]
+		}
+		r.present = true
+		r.last, r.peak = u.Bytes, max(r.peak, u.Bytes)
+		r.lastLive = p.deviceLive(r.lastLive[:0])
+	}
+}
+
+func (p *process) reading(uuid string) *reading {
+	for i := range p.readings {
+		if p.readings[i].uuid == uuid {
+			return &p.readings[i]
+		}
+	}
+	return nil
+}
+
+// deviceLive appends the live bytes of each device to dst, pinned memory excepted:
+// it is on the host.
+func (p *process) deviceLive(dst []deviceLive) []deviceLive {
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Device != allDevices && t.Kind != Pinned {
+			dst = append(dst, deviceLive{t.Device, t.LiveBytes})
+		}
+	}
+	return dst
+}
+
+// balances compares usage and books of one process; number is its index in the snapshot.
+func (p *process) balances(number int) []Balance {
+	only, onlyUUID := p.onlyGPU()
+	on := func(uuid string, live []deviceLive) uint64 {
+		var sum uint64
+		for _, d := range live {
+			at := onlyUUID
+			if at == "" && d.device >= 0 && int(d.device) < len(p.devices) {
+				at = p.devices[d.device]
+			}
+			if at == uuid {
+				sum += d.bytes
+			}
+		}
+		return sum
+	}
+	var list []Balance
+	for i := range p.readings {
+		r := &p.readings[i]
+		b := Balance{Process: number, UUID: r.uuid, Device: p.ordinal(r.uuid), Usage: r.last, Peak: r.peak}
+		if r.uuid == onlyUUID {
+			b.Device = only
+		}
+		if p.End != 0 {
+			b.Live = on(r.uuid, r.lastLive)
+		} else {
+			b.Live = on(r.uuid, p.deviceLive(nil))
+			if !r.present {
+				b.Usage = 0 // its context is gone, the process is not
+			}
+		}
+		if live := on(r.uuid, r.firstLive); r.first > live {
+			b.Baseline = r.first - live
+		}
+		b.Gap = int64(b.Usage - b.Baseline - b.Live)
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b Balance) int { return strings.Compare(a.UUID, b.UUID) })
+	return list
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated machine: what every process holds on every GPU, in one file
+// that all processes map. internal/fakecuda reads it from Go: keep the offsets.
+#pragma once
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define BOOKS_MAGIC 0x31306164756b6166ull // "fakuda01"
+#define MAX_GPUS 16
+#define MAX_PROCESSES 512
+#define KEEP_ENDED 64 // slots of ended processes are left alone up to here, so that tests can read them
+#define GPU_PAGE (2ull << 20)
+
+struct gpu_books {
+	_Atomic uint64_t context;  // bytes of the context itself
+	_Atomic uint64_t reserved; // bytes of 2 MiB pages in use
+	_Atomic uint64_t device_bytes, device_count;   // live, as requested
+	_Atomic uint64_t managed_bytes, managed_count; // live, as requested
+	_Atomic uint64_t total_bytes, total_count;     // ever allocated, device and managed
+};
+
+// A slot belongs to whoever holds the file lock on its first byte. The kernel
+// drops that lock at exit, exec and SIGKILL, and translates the holder's pid
+// into the reader's PID namespace.
+struct process_books {
+	_Atomic uint64_t pid; // as the process itself sees it
+	_Atomic uint64_t start; // clock ticks since boot
+	_Atomic uint64_t pinned_bytes, pinned_count;
+	_Atomic uint64_t pinned_total_bytes, pinned_total_count;
+	uint64_t spare[2];
+	struct gpu_books gpu[MAX_GPUS];
+};
+
+struct books {
+	_Atomic uint64_t magic; // written last
+	_Atomic uint64_t gpus;
+	_Atomic uint64_t capacity; // bytes per GPU
+	_Atomic uint64_t high;     // slots ever used
+	uint64_t spare[4];
+	struct process_books process[MAX_PROCESSES];
+};
+_Static_assert(sizeof(struct gpu_books) == 64, "mirrored in Go");
+_Static_assert(sizeof(struct process_books) == 64 + 64 * MAX_GPUS, "mirrored in Go");
+_Static_assert(offsetof(struct books, process) == 64, "mirrored in Go");
+
+// books_open maps the file, creating it by the environment if it is new or
+// unused. It returns NULL on error. The descriptor is never closed: closing
+// any descriptor of the file drops the process's lock.
+struct books *books_open(int *fd);
+// books_claim takes a slot for this process; NULL: none is free.
+struct process_books *books_claim(struct books *b, int fd);
+// books_sweep releases what dead processes held.
+void books_sweep(struct books *b, int fd, const struct process_books *self);
+// books_used is what all processes hold on a GPU, including dead ones that no one has swept.
+uint64_t books_used(struct books *b, int gpu);
+// books_owner is the pid of the living process that holds the slot, or 0.
+pid_t books_owner(struct books *b, int fd, int slot);
+
+uint64_t environment_bytes(const char *name, uint64_t otherwise);
+void gpu_uuid(int gpu, unsigned char uuid[16]);
+void gpu_uuid_text(int gpu, char text[41]); // "GPU-…"

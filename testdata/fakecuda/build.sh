@@ -1,0 +1,65 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# build.sh OUTDIR: the fake CUDA libraries and the test programs. Needs gcc and
+# g++. Does nothing if OUTDIR is up to date.
+set -euo pipefail
+out=$(realpath -m "${1:?usage: build.sh OUTDIR}")
+cd "$(dirname "$(realpath "$0")")"
+programs=$(realpath ../programs)
+CC=${CC:-gcc} CXX=${CXX:-g++}
+
+stamp=$({ cat build.sh ./*.[chS] ./*.map "$programs"/*.* "$programs"/site-packages/*.py; $CC --version; } | sha256sum)
+[ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ] && exit 0
+mkdir -p "$out/wheel"
+objects=$(mktemp -d)
+trap 'rm -rf "$objects"' EXIT
+
+# No -g in the libraries: the real ones carry no debug information.
+cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fcf-protection=none -fno-optimize-sibling-calls -fno-shrink-wrap
+        -fasynchronous-unwind-tables -fvisibility=hidden -Wall -Wextra)
+[ "$(uname -m)" = x86_64 ] || cflags=("${cflags[@]/-fcf-protection=none/}")
+link=(-shared -s -Wl,-z,lazy -Wl,--as-needed)
+pflags=(-O2 -g -fomit-frame-pointer -fno-optimize-sibling-calls "-ffile-prefix-map=$programs=testdata/programs" -Wall -Wextra)
+
+libcuda() {
+  for f in books arena driver memory procaddr; do $CC "${cflags[@]}" -c $f.c -o "$objects/cuda_$f.o"; done
+  $CC -c stubs.S -o "$objects/stubs.o"
+  $CC "${link[@]}" -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o "$out/libcuda.so.550.54.14" "$objects"/cuda_*.o "$objects/stubs.o" -lpthread
+  ln -sf libcuda.so.550.54.14 "$out/libcuda.so.1"
+}
+libcudart() {
+  $CC "${cflags[@]}" -c cudart.c -o "$objects/cudart.o"
+  $CC "${link[@]}" -Wl,-soname,libcudart.so.12 -Wl,--version-script=cudart.map -o "$out/libcudart.so.12.4.127" "$objects/cudart.o" -ldl -lpthread
+  ln -sf libcudart.so.12.4.127 "$out/libcudart.so.12"
+  # As old wheels rename it.
+  sed 's/libcudart.so.12/libcudart.so.10.2/' cudart.map > "$objects/wheel.map"
+  $CC "${link[@]}" -Wl,-soname,libcudart-80664282.so.10.2 -Wl,--version-script="$objects/wheel.map" \
+    -o "$out/wheel/libcudart-80664282.so.10.2" "$objects/cudart.o" -ldl -lpthread
+  $CC "${cflags[@]}" -DCUDART_STATIC -c cudart.c -o "$objects/cudart_static.o"
+  rm -f "$out/libcudart_static.a"
+  ar rcs "$out/libcudart_static.a" "$objects/cudart_static.o"
+}
+libnvml() {
+  for f in books nvml; do $CC "${cflags[@]}" -c $f.c -o "$objects/nvml_$f.o"; done
+  $CC "${link[@]}" -Wl,-soname,libnvidia-ml.so.1 -o "$out/libnvidia-ml.so.1" "$objects"/nvml_*.o -lpthread
+}
+c_programs() { # after libcudart
+  for p in alloc_c bench_c; do $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"; done
+  $CC -o "$out/alloc_c" "$objects/alloc_c.o" "$out/libcudart.so.12" -ldl -lpthread
+  $CC -o "$out/bench_c" "$objects/bench_c.o" "$out/libcudart.so.12" -ldl -lpthread
+  $CC -o "$out/alloc_static_sym" "$objects/alloc_c.o" "$out/libcudart_static.a" -ldl -lpthread
+  strip -o "$out/alloc_static" "$out/alloc_static_sym"
+}
+cpp_program() {
+  $CXX -std=c++17 "${pflags[@]}" -c "$programs/alloc_cpp.cpp" -o "$objects/alloc_cpp.o"
+}
+
+libcuda & a=$!
+libnvml & b=$!
+cpp_program & c=$!
+libcudart
+c_programs
+wait $a; wait $b; wait $c
+$CXX -o "$out/alloc_cpp" "$objects/alloc_cpp.o" "$out/libcudart.so.12" -lpthread
+cp -r "$programs"/*.py "$programs/site-packages" "$out/"
+echo "$stamp" > "$out/stamp"

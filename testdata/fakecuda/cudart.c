@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake CUDA runtime. Compiled twice: with exported symbols for the shared
+// library, with hidden ones for the static library.
+#define _GNU_SOURCE
+#include "private.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#ifdef CUDART_STATIC
+#define API __attribute__((visibility("hidden")))
+#else
+#define API __attribute__((visibility("default")))
+#endif
+#define INTERNAL static __attribute__((noipa))
+
+// The real functions begin with `push %r15` and save every callee-saved register.
+#if defined(__x86_64__)
+#define SAVE_REGISTERS() __asm__ volatile("" ::: "rbx", "rbp", "r12", "r13", "r14", "r15")
+#elif defined(__aarch64__)
+#define SAVE_REGISTERS() __asm__ volatile("" ::: "x19", "x20", "x21", "x22")
+#endif
+
+#define MAX_DEVICES 16
+enum { SUCCESS = 0, INVALID_VALUE = 1, INSUFFICIENT_DRIVER = 35, NO_DEVICE = 100, INVALID_DEVICE = 101 };
+
+static struct private_table driver;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool started;
+static struct context *primary[MAX_DEVICES]; // kept after a reset: threads may still have it current
+static bool retained[MAX_DEVICES];
+static int devices;
+static _Atomic unsigned generation = 1; // cudaDeviceReset begins a new one
+
+#define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
+THREAD_LOCAL unsigned ready_generation;
+THREAD_LOCAL int device;
+THREAD_LOCAL int last_error;
+
+static int load_private(void *library)
+{
+	int (*get)(const void **, const char *) = (int (*)(const void **, const char *))dlsym(library, "cuGetExportTable");
+	const void *table;
+	if (!get || get(&table, private_id) != 0)
+		return INSUFFICIENT_DRIVER;
+	driver = *(const struct private_table *)table;
+	return driver.bytes == sizeof driver ? SUCCESS : INSUFFICIENT_DRIVER;
+}
+
+static int load_driver(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!library)
+		return INSUFFICIENT_DRIVER;
+	const char *way = getenv("FAKECUDA_PRIVATE");
+	if (way && *way == '1')
+		return load_private(library);
+	int (*get)(const char *, void **, int, uint64_t, int *) =
+		(int (*)(const char *, void **, int, uint64_t, int *))dlsym(library, "cuGetProcAddress_v2");
+	int status;
+	if (!get)
+		return INSUFFICIENT_DRIVER;
+#define LOAD(symbol, name, version, arguments) \
+	if (get(#name, (void **)&driver.symbol, version, 0, &status) != 0) \
+		return INSUFFICIENT_DRIVER;
+	PRIVATE_FUNCTIONS(LOAD)
+	return SUCCESS;
+}
+
+static int start(void)
+{
+	int result = driver.cuInit ? SUCCESS : load_driver();
+	if (result == SUCCESS)
+		result = driver.cuInit(0);
+	if (result == SUCCESS)
+		result = driver.cuDeviceGetCount(&devices);
+	started = result == SUCCESS;
+	return result;
+}
+
+static int make_current(int ordinal)
+{
+	if (ordinal < 0 || ordinal >= devices || ordinal >= MAX_DEVICES)
+		return INVALID_DEVICE;
+	if (!retained[ordinal]) {
+		int result = driver.cuDevicePrimaryCtxRetain(&primary[ordinal], ordinal);
+		if (result != SUCCESS)
+			return result;
+		retained[ordinal] = true;
+	}
+	return driver.cuCtxSetCurrent(primary[ordinal]);
+}
+
+// A context that the program made current by the driver API stays current.
+static int make_ready(void)
+{
+	struct context *current = NULL;
+	int result = driver.cuCtxGetCurrent(&current);
+	if (result != SUCCESS || (current && current != primary[device]))
+		return result;
+	return make_current(device);
+}
+
+INTERNAL int ready_slow(void)
+{
+	pthread_mutex_lock(&lock);
+	int result = started ? SUCCESS : start();
+	if (result == SUCCESS)
+		result = make_ready();
+	if (result == SUCCESS)
+		ready_generation = generation;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static inline int ready(void)
+{
+	return __builtin_expect(ready_generation == generation, 1) ? SUCCESS : ready_slow();
+}
+
+static int record(int result)
+{
+	if (result != SUCCESS)
+		last_error = result;
+	return result;
+}
+
+INTERNAL int malloc_device(void **out, size_t size)
+{
+	if (!out)
+		return INVALID_VALUE;
+	*out = NULL;
+	if (!size)
+		return SUCCESS;
+	int result = ready();
+	return result == SUCCESS ? driver.cuMemAlloc_v2((uint64_t *)out, size) : result;
+}
+
+INTERNAL int malloc_managed(void **out, size_t size, unsigned flags)
+{
+	if (!out || !size)
+		return INVALID_VALUE;
+	int result = ready();
+	return result == SUCCESS ? driver.cuMemAllocManaged((uint64_t *)out, size, flags) : result;
+}
+
+INTERNAL int malloc_host(void **out, size_t size, unsigned flags)
+{
+	if (!out)
+		return INVALID_VALUE;
+	*out = NULL;
+	if (!size)
+		return SUCCESS;
+	int result = ready();
+	return result == SUCCESS ? driver.cuMemHostAlloc(out, size, flags) : result;
+}
+
+INTERNAL int free_device(void *p)
+{
+	int result = ready();
+	return result == SUCCESS ? driver.cuMemFree_v2((uint64_t)p) : result;
+}
+
+INTERNAL int free_host(void *p)
+{
+	int result = ready();
+	if (result != SUCCESS || !p)
+		return result;
+	return driver.cuMemFreeHost(p);
+}
+
+INTERNAL int set_device(int ordinal)
+{
+	int result = SUCCESS;
+	pthread_mutex_lock(&lock);
+	if (!started)
+		result = start();
+	if (result == SUCCESS)
+		result = make_current(ordinal);
+	if (result == SUCCESS) {
+		device = ordinal;
+		ready_generation = generation;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+INTERNAL int reset_device(void)
+{
+	int result = ready();
+	if (result != SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	result = driver.cuDevicePrimaryCtxReset_v2(device);
+	retained[device] = false;
+	generation++;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+API int cudaMalloc(void **p, size_t size)
+{
+	SAVE_REGISTERS();
+	return record(malloc_device(p, size));
+}
+
+API int cudaFree(void *p)
+{
+	SAVE_REGISTERS();
+	return record(free_device(p));
+}
+
+API int cudaMallocManaged(void **p, size_t size, unsigned flags)
+{
+	SAVE_REGISTERS();
+	return record(malloc_managed(p, size, flags));
+}
+
+API int cudaMallocHost(void **p, size_t size)
+{
+	SAVE_REGISTERS();
+	return record(malloc_host(p, size, 0));
+}
+
+API int cudaHostAlloc(void **p, size_t size, unsigned flags)
+{
+	SAVE_REGISTERS();
+	return record(malloc_host(p, size, flags));
+}
+
+API int cudaFreeHost(void *p)
+{
+	SAVE_REGISTERS();
+	return record(free_host(p));
+}
+
+API int cudaSetDevice(int ordinal)
+{
+	SAVE_REGISTERS();
+	return record(set_device(ordinal));
+}
+
+API int cudaGetDevice(int *ordinal)
+{
+	SAVE_REGISTERS();
+	*ordinal = device;
+	return SUCCESS;
+}
+
+API int cudaGetDeviceCount(int *count)
+{
+	SAVE_REGISTERS();
+	pthread_mutex_lock(&lock);
+	int result = started ? SUCCESS : start();
+	*count = result == SUCCESS ? devices : 0;
+	pthread_mutex_unlock(&lock);
+	return record(result);
+}
+
+API int cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+	SAVE_REGISTERS();
+	int result = ready();
+	return record(result == SUCCESS ? driver.cuMemGetInfo_v2(free_bytes, total) : result);
+}
+
+API int cudaDeviceReset(void)
+{
+	SAVE_REGISTERS();
+	return record(reset_device());
+}
+
+API int cudaDeviceSynchronize(void)
+{
+	SAVE_REGISTERS();
+	return record(ready());
+}
+
+API int cudaGetLastError(void)
+{
+	SAVE_REGISTERS();
+	int result = last_error;
+	last_error = SUCCESS;
+	return result;
+}
+
+API const char *cudaGetErrorString(int code)
+{
+	SAVE_REGISTERS();
+	switch (code) {
+	case SUCCESS: return "no error";
+	case INVALID_VALUE: return "invalid argument";
+	case 2: return "out of memory";
+	case 3: return "initialization error";
+	case 4: return "driver shutting down";
+	case INSUFFICIENT_DRIVER: return "CUDA driver version is insufficient for CUDA runtime version";
+	case NO_DEVICE: return "no CUDA-capable device is detected";
+	case INVALID_DEVICE: return "invalid device ordinal";
+	case 201: return "invalid device context";
+	}
+	return "unrecognized error code";
+}

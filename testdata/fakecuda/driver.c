@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start, end, devices and contexts of the fake libcuda.so.1.
+#define _GNU_SOURCE
+#include "driver.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#define MAX_CONTEXTS 64
+#define STACK_MAX 16
+#define DEINITIALIZED_STATE 0x321cba00
+
+_Atomic uint32_t fakecuda_state; // the stubs compare it
+_Atomic bool initialised;
+struct process_books *self;
+uint64_t allocation_latency;
+
+static struct books *books;
+static int books_fd;
+static uint64_t context_bytes;
+static bool forked;
+static int visible[MAX_GPUS], visible_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct context contexts[MAX_CONTEXTS]; // [ordinal] is the primary one
+static _Atomic int context_high = MAX_GPUS;
+
+#define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
+THREAD_LOCAL struct context *current;
+THREAD_LOCAL struct context *pushed[STACK_MAX];
+THREAD_LOCAL int depth;
+
+uint64_t gpu_capacity(void) { return books->capacity; }
+
+uint64_t gpu_used(int gpu) { return books_used(books, gpu); }
+
+// charge adds bytes to an account of this process if the GPU has room. No
+// process ever goes over the capacity, and a killed one leaves nothing behind.
+bool charge(int gpu, _Atomic uint64_t *account, uint64_t bytes)
+{
+	for (int attempt = 0; attempt < 3; attempt++) {
+		if (books_used(books, gpu) + bytes <= books->capacity) {
+			atomic_fetch_add(account, bytes);
+			if (books_used(books, gpu) <= books->capacity)
+				return true;
+			atomic_fetch_sub(account, bytes);
+		}
+		if (attempt == 0) {
+			static pthread_mutex_t sweep = PTHREAD_MUTEX_INITIALIZER;
+			pthread_mutex_lock(&sweep);
+			books_sweep(books, books_fd, self);
+			pthread_mutex_unlock(&sweep);
+		}
+	}
+	return false;
+}
+
+static void in_child(void)
+{
+	forked = true; // CUDA does not work in a forked child
+	initialised = false;
+	self = NULL;
+}
+
+static bool add_visible(const char *word, size_t length)
+{
+	char *end, uuid[41];
+	long index = strtol(word, &end, 10);
+	int gpu = -1;
+	if (length && end == word + length && index >= 0 && index < (long)books->gpus)
+		gpu = (int)index;
+	for (int i = 0; gpu < 0 && length > 4 && i < (int)books->gpus; i++) {
+		gpu_uuid_text(i, uuid);
+		if (length < sizeof uuid && strncasecmp(uuid, word, length) == 0)
+			gpu = i;
+	}
+	if (gpu < 0)
+		return false;
+	visible[visible_count++] = gpu;
+	return true;
+}
+
+// read_visible_gpus applies CUDA_VISIBLE_DEVICES: the first invalid entry hides all after it.
+void read_visible_gpus(void)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	visible_count = 0;
+	if (!list) {
+		for (int i = 0; i < (int)books->gpus; i++)
+			visible[visible_count++] = i;
+		return;
+	}
+	while (visible_count < MAX_GPUS) {
+		size_t length = strcspn(list, ",");
+		if (!add_visible(list, length) || !list[length])
+			return;
+		list += length + 1;
+	}
+}
+
+int visible_gpu(int ordinal) { return ordinal >= 0 && ordinal < visible_count ? visible[ordinal] : -1; }
+
+int visible_gpus(void) { return visible_count; }
+
+static int start(void)
+{
+	if (forked)
+		return NOT_INITIALIZED;
+	if (!books && !(books = books_open(&books_fd)))
+		return UNKNOWN;
+	read_visible_gpus();
+	if (!visible_count)
+		return NO_DEVICE;
+	books_sweep(books, books_fd, NULL);
+	if (!(self = books_claim(books, books_fd)))
+		return UNKNOWN;
+	context_bytes = environment_bytes("FAKECUDA_CONTEXT", 300ull << 20) & ~(GPU_PAGE - 1);
+	allocation_latency = environment_bytes("FAKECUDA_LATENCY_US", 0) * 1000;
+	pthread_atfork(NULL, NULL, in_child);
+	initialised = true;
+	if (environment_bytes("FAKECUDA_SHUT", 0)) // exports fail from here on, the private way goes on
+		fakecuda_state = DEINITIALIZED_STATE;
+	return SUCCESS;
+}
+
+int impl_cuInit(unsigned flags)
+{
+	if (flags)
+		return INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	int result = initialised ? SUCCESS : start();
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+__attribute__((destructor)) static void end(void) { fakecuda_state = DEINITIALIZED_STATE; }
+
+int impl_cuDriverGetVersion(int *version)
+{
+	*version = 12040;
+	return SUCCESS;
+}
+
+int impl_cuDeviceGetCount(int *count)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	*count = visible_count;
+	return SUCCESS;
+}
+
+int impl_cuDeviceGet(int *device, int ordinal)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	if (visible_gpu(ordinal) < 0)
+		return INVALID_DEVICE;
+	*device = ordinal;
+	return SUCCESS;
+}
+
+int impl_cuDeviceGetName(char *name, int length, int device)
+{
+	if (visible_gpu(device) < 0)
+		return initialised ? INVALID_DEVICE : NOT_INITIALIZED;
+	snprintf(name, (size_t)length, "Fake GPU");
+	return SUCCESS;
+}
+
+int impl_cuDeviceGetUuid(unsigned char uuid[16], int device)
+{
+	if (visible_gpu(device) < 0)
+		return initialised ? INVALID_DEVICE : NOT_INITIALIZED;
+	gpu_uuid(visible_gpu(device), uuid);
+	return SUCCESS;
+}
+
+struct context *current_context(void) { return current; }
+
+static bool within(const struct context *c, uint64_t address)
+{
+	return c->active && address - c->arena.base < c->arena.pages * GPU_PAGE;
+}
+
+struct context *context_at(uint64_t address)
+{
+	if (current && within(current, address))
+		return current;
+	for (int i = 0; i < context_high; i++)
+		if (within(&contexts[i], address))
+			return &contexts[i];
+	return NULL;
+}
+
+static bool is_context(const struct context *c)
+{
+	return c >= contexts && c < contexts + MAX_CONTEXTS && (c->active || c->primary);
+}
+
+static bool has_other_context(int gpu)
+{
+	for (int i = 0; i < context_high; i++)
+		if (contexts[i].active && contexts[i].gpu == gpu)
+			return true;
+	return false;
+}
+
+// Context memory is charged once per process and GPU. The caller holds lock.
+static int activate(struct context *c, int ordinal, bool primary)
+{
+	int gpu = visible_gpu(ordinal);
+	bool first = !has_other_context(gpu);
+	if (first && !charge(gpu, &self->gpu[gpu].context, context_bytes))
+		return OUT_OF_MEMORY;
+	int result = arena_create(&c->arena, gpu);
+	if (result != SUCCESS) {
+		if (first)
+			atomic_fetch_sub(&self->gpu[gpu].context, context_bytes);
+		return result;
+	}
+	c->ordinal = ordinal;
+	c->gpu = gpu;
+	c->primary = primary;
+	c->active = true;
+	return SUCCESS;
+}
+
+static void deactivate(struct context *c)
+{
+	if (!c->active)
+		return;
+	arena_destroy(&c->arena);
+	pinned_release(c);
+	c->active = false;
+	c->references = 0;
+	if (!has_other_context(c->gpu))
+		atomic_fetch_sub(&self->gpu[c->gpu].context, context_bytes);
+}
+
+int impl_cuDevicePrimaryCtxRetain(struct context **out, int device)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	if (visible_gpu(device) < 0)
+		return INVALID_DEVICE;
+	struct context *c = &contexts[device];
+	pthread_mutex_lock(&lock);
+	int result = c->active ? SUCCESS : activate(c, device, true);
+	if (result == SUCCESS) {
+		c->references++;
+		*out = c;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static int drop_primary(int device, bool reset)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	if (visible_gpu(device) < 0)
+		return INVALID_DEVICE;
+	struct context *c = &contexts[device];
+	pthread_mutex_lock(&lock);
+	int result = c->active || reset ? SUCCESS : INVALID_CONTEXT;
+	if (c->active && (reset || --c->references == 0))
+		deactivate(c);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+int impl_cuDevicePrimaryCtxRelease_v2(int device) { return drop_primary(device, false); }
+
+int impl_cuDevicePrimaryCtxReset_v2(int device) { return drop_primary(device, true); }
+
+int impl_cuCtxPushCurrent_v2(struct context *c)
+{
+	if (!is_context(c) || depth == STACK_MAX)
+		return INVALID_CONTEXT;
+	pushed[depth++] = current;
+	current = c;
+	return SUCCESS;
+}
+
+int impl_cuCtxPopCurrent_v2(struct context **c)
+{
+	if (!current)
+		return INVALID_CONTEXT;
+	if (c)
+		*c = current;
+	current = depth ? pushed[--depth] : NULL;
+	return SUCCESS;
+}
+
+int impl_cuCtxCreate_v2(struct context **out, unsigned flags UNUSED, int device)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	if (visible_gpu(device) < 0)
+		return INVALID_DEVICE;
+	int result = OUT_OF_MEMORY;
+	pthread_mutex_lock(&lock);
+	for (int i = MAX_GPUS; i < MAX_CONTEXTS; i++) {
+		if (contexts[i].active)
+			continue;
+		result = activate(&contexts[i], device, false);
+		if (result == SUCCESS)
+			*out = &contexts[i];
+		if (context_high <= i)
+			context_high = i + 1;
+		break;
+	}
+	pthread_mutex_unlock(&lock);
+	return result == SUCCESS ? impl_cuCtxPushCurrent_v2(*out) : result;
+}
+
+int impl_cuCtxDestroy_v2(struct context *c)
+{
+	if (!is_context(c) || c->primary)
+		return INVALID_CONTEXT;
+	pthread_mutex_lock(&lock);
+	deactivate(c);
+	pthread_mutex_unlock(&lock);
+	if (current == c)
+		current = depth ? pushed[--depth] : NULL;
+	return SUCCESS;
+}
+
+int impl_cuCtxSetCurrent(struct context *c)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	if (c && !is_context(c))
+		return INVALID_CONTEXT;
+	current = c;
+	return SUCCESS;
+}
+
+int impl_cuCtxGetCurrent(struct context **c)
+{
+	*c = current;
+	return initialised ? SUCCESS : NOT_INITIALIZED;
+}
+
+int impl_cuCtxGetDevice(int *device)
+{
+	if (!current)
+		return initialised ? INVALID_CONTEXT : NOT_INITIALIZED;
+	*device = current->ordinal;
+	return SUCCESS;
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside libcuda.so.1.
+#pragma once
+#include "books.h"
+#include <pthread.h>
+#include <stdbool.h>
+
+enum {
+	SUCCESS = 0,
+	INVALID_VALUE = 1,
+	OUT_OF_MEMORY = 2,
+	NOT_INITIALIZED = 3,
+	NO_DEVICE = 100,
+	INVALID_DEVICE = 101,
+	INVALID_CONTEXT = 201,
+	NOT_FOUND = 500,
+	CONTEXT_IS_DESTROYED = 709,
+	UNKNOWN = 999,
+};
+
+#define UNUSED __attribute__((unused))
+
+// An arena is the device memory of one context: accounting only, behind
+// addresses that are reserved and not accessible.
+struct arena {
+	int gpu;                // physical
+	uint64_t base, pages;   // of GPU_PAGE bytes
+	uint64_t *used;         // one bit per page
+	uint64_t lowest;        // no free page below
+	struct page *page;
+	struct small_page *partial; // with room; the last one freed into comes first
+	struct small_page *spare;
+	struct small_page *all;
+};
+
+// Both return a CUresult. They do nothing without memory to give.
+int arena_create(struct arena *a, int gpu);
+void arena_destroy(struct arena *a);
+int arena_alloc(struct arena *a, uint64_t size, bool managed, uint64_t *address);
+int arena_free(struct arena *a, uint64_t address);
+
+struct context {
+	int ordinal; // as the process counts
+	int gpu;     // physical
+	int references;
+	_Atomic bool active;
+	bool primary;
+	struct arena arena;
+};
+
+extern _Atomic bool initialised;
+extern struct process_books *self; // this process's slot
+extern uint64_t allocation_latency; // ns
+
+bool charge(int gpu, _Atomic uint64_t *account, uint64_t bytes);
+struct context *current_context(void);
+struct context *context_at(uint64_t address); // whose arena holds the address
+int visible_gpu(int ordinal);                 // physical, or -1
+int visible_gpus(void);
+void read_visible_gpus(void);
+uint64_t gpu_capacity(void);
+uint64_t gpu_used(int gpu);
+void pinned_release(const struct context *owner);

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake libnvidia-ml.so.1: what the simulated machine's books say.
+#define _GNU_SOURCE
+#include "books.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#define API __attribute__((visibility("default")))
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, UNKNOWN = 999 };
+
+#define MEMORY_INFO_V2 (40 | 2 << 24)
+#define NO_INSTANCE 0xffffffffu
+
+typedef struct handle *nvmlDevice;
+static struct handle {
+	int index;
+} handles[MAX_GPUS];
+static struct books *books;
+static int fd;
+static int references;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct process_info {
+	uint32_t pid;
+	uint64_t bytes;
+	uint32_t gpu_instance, compute_instance;
+};
+struct memory_info {
+	uint64_t total, free, used;
+};
+struct memory_info_v2 {
+	uint32_t version;
+	uint64_t total, reserved, free, used;
+};
+struct pci_info {
+	char legacy[16];
+	uint32_t domain, bus, device, device_id, subsystem_id;
+	char bus_id[32];
+};
+
+static int check(nvmlDevice d)
+{
+	if (!references)
+		return UNINITIALIZED;
+	return d >= handles && d < handles + books->gpus ? SUCCESS : INVALID_ARGUMENT;
+}
+
+static int copy(char *out, unsigned length, const char *text)
+{
+	if (strlen(text) >= length)
+		return INSUFFICIENT_SIZE;
+	strcpy(out, text);
+	return SUCCESS;
+}
+
+static void bus_id(int index, char *text, size_t length) { snprintf(text, length, "%08X:%02X:00.0", 0, index + 1); }
+
+// The file stays open after nvmlShutdown: closing it would drop the lock that libcuda holds in this process.
+API int nvmlInit_v2(void)
+{
+	pthread_mutex_lock(&lock);
+	if (!books)
+		books = books_open(&fd);
+	if (books)
+		references++;
+	for (int i = 0; i < MAX_GPUS; i++)
+		handles[i].index = i;
+	pthread_mutex_unlock(&lock);
+	return books ? SUCCESS : UNKNOWN;
+}
+
+API int nvmlInit(void) { return nvmlInit_v2(); }
+
+API int nvmlShutdown(void)
+{
+	pthread_mutex_lock(&lock);
+	int result = references ? SUCCESS : UNINITIALIZED;
+	if (references)
+		references--;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+API const char *nvmlErrorString(int code)
+{
+	switch (code) {
+	case SUCCESS: return "Success";
+	case UNINITIALIZED: return "Uninitialized";
+	case INVALID_ARGUMENT: return "Invalid Argument";
+	case NOT_SUPPORTED: return "Not Supported";
+	case NOT_FOUND: return "Not Found";
+	case INSUFFICIENT_SIZE: return "Insufficient Size";
+	}
+	return "Unknown Error";
+}
+
+API int nvmlSystemGetDriverVersion(char *version, unsigned length)
+{
+	return references ? copy(version, length, "550.54.14") : UNINITIALIZED;
+}
+
+API int nvmlDeviceGetCount_v2(unsigned *count)
+{
+	if (!references)
+		return UNINITIALIZED;
+	*count = (unsigned)books->gpus;
+	return SUCCESS;
+}
+
+API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice *d)
+{
+	if (!references)
+		return UNINITIALIZED;
+	if (index >= books->gpus)
+		return INVALID_ARGUMENT;
+	*d = &handles[index];
+	return SUCCESS;
+}
+
+API int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice *d)
+{
+	char own[41];
+	for (unsigned i = 0; references && i < books->gpus; i++) {
+		gpu_uuid_text((int)i, own);
+		if (strcmp(uuid, own) == 0) {
+			*d = &handles[i];
+			return SUCCESS;
+		}
+	}
+	return references ? NOT_FOUND : UNINITIALIZED;
+}
+
+API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice *d)
+{
+	unsigned domain, bus, slot;
+	if (!references)
+		return UNINITIALIZED;
+	if (sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3)
+		return INVALID_ARGUMENT;
+	if (domain || slot || bus < 1 || bus > books->gpus)
+		return NOT_FOUND;
+	*d = &handles[bus - 1];
+	return SUCCESS;
+}
+
+API int nvmlDeviceGetUUID(nvmlDevice d, char *uuid, unsigned length)
+{
+	char own[41];
+	int result = check(d);
+	if (result != SUCCESS)
+		return result;
+	gpu_uuid_text(d->index, own);
+	return copy(uuid, length, own);
+}
+
+API int nvmlDeviceGetName(nvmlDevice d, char *name, unsigned length)
+{
+	int result = check(d);
+	return result == SUCCESS ? copy(name, length, "Fake GPU") : result;
+}
+
+API int nvmlDeviceGetIndex(nvmlDevice d, unsigned *index)
+{
+	int result = check(d);
+	if (result == SUCCESS)
+		*index = (unsigned)d->index;
+	return result;
+}
+
+API int nvmlDeviceGetMinorNumber(nvmlDevice d, unsigned *minor) { return nvmlDeviceGetIndex(d, minor); }
+
+API int nvmlDeviceGetPciInfo_v3(nvmlDevice d, struct pci_info *info)
+{
+	int result = check(d);
+	if (result != SUCCESS)
+		return result;
+	*info = (struct pci_info){.bus = (uint32_t)d->index + 1, .device_id = 0x20b010de, .subsystem_id = 0x145f10de};
+	bus_id(d->index, info->bus_id, sizeof info->bus_id);
+	strcpy(info->legacy, info->bus_id + 4);
+	return SUCCESS;
+}
+
+API int nvmlDeviceGetMigMode(nvmlDevice d, unsigned *current, unsigned *pending)
+{
+	*current = *pending = 0;
+	int result = check(d);
+	return result == SUCCESS ? NOT_SUPPORTED : result;
+}
+
+API int nvmlDeviceGetMaxMigDeviceCount(nvmlDevice d, unsigned *count)
+{
+	*count = 0;
+	return check(d);
+}
+
+static uint64_t used_by(int slot, int gpu)
+{
+	struct gpu_books *g = &books->process[slot].gpu[gpu];
+	uint64_t bytes = g->context + g->reserved;
+	return bytes && books_owner(books, fd, slot) ? bytes : 0;
+}
+
+static void memory(int gpu, struct memory_info *info)
+{
+	uint64_t used = 0;
+	for (unsigned i = 0; i < books->high; i++)
+		used += used_by((int)i, gpu);
+	uint64_t total = books->capacity;
+	*info = (struct memory_info){total, used < total ? total - used : 0, used};
+}
+
+API int nvmlDeviceGetMemoryInfo(nvmlDevice d, struct memory_info *info)
+{
+	int result = check(d);
+	if (result == SUCCESS)
+		memory(d->index, info);
+	return result;
+}
+
+API int nvmlDeviceGetMemoryInfo_v2(nvmlDevice d, struct memory_info_v2 *info)
+{
+	int result = check(d);
+	if (result != SUCCESS)
+		return result;
+	if (info->version != MEMORY_INFO_V2)
+		return INVALID_ARGUMENT;
+	struct memory_info m;
+	memory(d->index, &m);
+	info->total = m.total;
+	info->reserved = 0;
+	info->free = m.free;
+	info->used = m.used;
+	return SUCCESS;
+}
+
+API int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice d, unsigned *count, struct process_info *list)
+{
+	int result = check(d);
+	if (result != SUCCESS)
+		return result;
+	unsigned room = list ? *count : 0, n = 0;
+	for (unsigned i = 0; i < books->high; i++) {
+		uint64_t bytes = used_by((int)i, d->index);
+		pid_t pid = bytes ? books_owner(books, fd, (int)i) : 0;
+		if (!pid)
+			continue;
+		if (n < room)
+			list[n] = (struct process_info){(uint32_t)pid, bytes, NO_INSTANCE, NO_INSTANCE};
+		n++;
+	}
+	*count = n;
+	return n > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice d, unsigned *count, struct process_info *list __attribute__((unused)))
+{
+	*count = 0;
+	return check(d);
+}

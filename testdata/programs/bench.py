@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""bench.py LIB DEPTH COUNT: COUNT alloc/free pairs in a tight loop below DEPTH Python functions, through ctypes; LIB is
+cudart or cuda. Prints "ns_per_pair X" (median of the chunks of all threads) and "pairs N", as bench_c does."""
+import argparse
+import ctypes
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+
+CHUNK = 500
+
+
+class Cudart:
+    def __init__(self):
+        library = ctypes.CDLL(os.environ.get("CUDART", "libcudart.so.12"))
+        self.malloc, self.free = library.cudaMalloc, library.cudaFree
+        self.malloc.argtypes, self.free.argtypes = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_void_p,)
+        self.free(None)
+
+    def enter_thread(self):
+        pass
+
+
+class Cuda:
+    def __init__(self):
+        self.library = ctypes.CDLL("libcuda.so.1")
+        self.malloc, self.free = self.library.cuMemAlloc_v2, self.library.cuMemFree_v2
+        self.malloc.argtypes, self.free.argtypes = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_void_p,)
+        self.context = ctypes.c_void_p()
+        self.library.cuInit(0)
+        self.library.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), 0)
+        self.enter_thread()
+
+    def enter_thread(self):
+        self.library.cuCtxSetCurrent(self.context)
+
+
+def measure(cuda, options, chunks):
+    malloc, free, size = cuda.malloc, cuda.free, options.size
+    p = ctypes.c_void_p()
+    out = ctypes.byref(p)
+    begin, pairs = time.monotonic(), 0
+    while pairs < options.count if not options.seconds else time.monotonic() - begin < options.seconds:
+        t = time.perf_counter_ns()
+        for _ in range(CHUNK):
+            malloc(out, size)
+            free(p)
+        chunks.append((time.perf_counter_ns() - t) / CHUNK)
+        pairs += CHUNK
+
+
+def forward(cuda, options, chunks, depth):
+    if depth > 1:
+        call(cuda, options, chunks, depth - 1)
+    else:
+        measure(cuda, options, chunks)
+
+
+def call(cuda, options, chunks, depth):
+    if depth > 1:
+        forward(cuda, options, chunks, depth - 1)
+    else:
+        measure(cuda, options, chunks)
+
+
+def run_thread(cuda, options, chunks):
+    cuda.enter_thread()
+    forward(cuda, options, chunks, max(options.depth - 2, 1))  # this function and measure() are two of the frames
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("lib", choices=["cudart", "cuda"])
+    parser.add_argument("depth", type=int)
+    parser.add_argument("count", type=int)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--size", type=int, default=4096)
+    parser.add_argument("--wait", action="store_true", help="print ready PID and wait for SIGUSR1")
+    parser.add_argument("--hold", action="store_true", help="print done and wait for SIGUSR1 at the end")
+    options = parser.parse_args()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    cuda = Cudart() if options.lib == "cudart" else Cuda()
+    if options.wait:
+        print("ready", os.getpid(), flush=True)
+        signal.sigwait({signal.SIGUSR1})
+    chunks = []
+    threads = [threading.Thread(target=run_thread, args=(cuda, options, chunks)) for _ in range(options.threads - 1)]
+    for t in threads:
+        t.start()
+    run_thread(cuda, options, chunks)
+    for t in threads:
+        t.join()
+    print(f"ns_per_pair {statistics.median(chunks):.1f}\npairs {len(chunks) * CHUNK}", flush=True)
+    if options.hold:
+        print("done", flush=True)
+        signal.sigwait({signal.SIGUSR1})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench_c LIB DEPTH COUNT [options]: COUNT alloc/free pairs in a tight loop below
+// DEPTH functions without frame pointers; LIB is cudart or cuda. Prints
+// "ns_per_pair X" (median of the chunks of all threads) and "pairs N".
+//
+//   --threads N    the same in N threads at once
+//   --wait         print "ready PID" and wait for SIGUSR1 or a line on stdin before measuring
+//   --seconds S    run for S seconds instead of COUNT pairs
+//   --size BYTES   of one allocation (default 4096)
+//   --rate R       at most R pairs per second and thread
+//   --live N       keep N allocations while measuring (of --live-size BYTES, default 512)
+//   --sites N      make them (at least one each) from N distinct stacks
+//   --hold         after measuring print "done" and wait again
+#define _GNU_SOURCE
+#include "cudart.h"
+#include "wait.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FRAME __attribute__((noipa))
+#define CHUNK 1000
+#define MAX_CHUNKS (1 << 20)
+
+static struct options {
+	bool cuda, wait, hold;
+	int depth, threads;
+	long count, rate, live, sites;
+	double seconds;
+	size_t size, live_size;
+} options = {.depth = 30, .threads = 1, .size = 4096, .live_size = 512};
+
+static int (*cu_alloc)(uint64_t *, size_t), (*cu_free)(uint64_t), (*cu_set)(void *);
+static void *context;
+
+struct run {
+	pthread_t thread;
+	float *chunk; // ns per pair
+	long chunks, pairs;
+};
+
+static uint64_t now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void die(const char *what, int result)
+{
+	fprintf(stderr, "bench_c: %s: %d\n", what, result);
+	exit(1);
+}
+
+FRAME static long pairs_cudart(long n)
+{
+	for (long i = 0; i < n; i++) {
+		void *p;
+		int result = cudaMalloc(&p, options.size);
+		if (result)
+			die("cudaMalloc", result);
+		cudaFree(p);
+	}
+	return n;
+}
+
+FRAME static long pairs_cuda(long n)
+{
+	for (long i = 0; i < n; i++) {
+		uint64_t p;
+		int result = cu_alloc(&p, options.size);
+		if (result)
+			die("cuMemAlloc_v2", result);
+		cu_free(p);
+	}
+	return n;
+}
+
+FRAME static long measure(struct run *r)
+{
+	long chunk = CHUNK;
+	if (options.rate > 0 && options.rate / 100 < chunk)
+		chunk = options.rate / 100 + 1;
+	else if (!options.seconds && options.count < chunk * 10)
+		chunk = options.count / 10 + 1;
+	uint64_t begin = now();
+	for (;;) {
+		uint64_t t = now();
+		if (options.seconds ? t - begin >= (uint64_t)(options.seconds * 1e9) : r->pairs >= options.count)
+			return r->pairs;
+		if (options.cuda)
+			pairs_cuda(chunk);
+		else
+			pairs_cudart(chunk);
+		r->pairs += chunk;
+		r->chunk[r->chunks++ % MAX_CHUNKS] = (float)((double)(now() - t) / (double)chunk);
+		uint64_t due = options.rate ? begin + (uint64_t)((double)r->pairs / (double)options.rate * 1e9) : 0;
+		if (now() < due) {
+			struct timespec until = {(time_t)(due / 1000000000), (long)(due % 1000000000)};
+			clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+		}
+	}
+}
+
+// 64 functions that call one another, so that a stack of 64 frames holds 64 functions.
+typedef long frame_function(struct run *, int);
+static frame_function *const frames[64];
+#define F(n) \
+	FRAME static long frame_##n(struct run *r, int depth) { return depth > 1 ? frames[(depth - 1) & 63](r, depth - 1) + 1 : measure(r); }
+#define F8(a) F(a##0) F(a##1) F(a##2) F(a##3) F(a##4) F(a##5) F(a##6) F(a##7)
+F8(0) F8(1) F8(2) F8(3) F8(4) F8(5) F8(6) F8(7)
+#define R8(a) frame_##a##0, frame_##a##1, frame_##a##2, frame_##a##3, frame_##a##4, frame_##a##5, frame_##a##6, frame_##a##7
+static frame_function *const frames[64] = {R8(0), R8(1), R8(2), R8(3), R8(4), R8(5), R8(6), R8(7)};
+
+FRAME static void *thread_main(void *argument)
+{
+	struct run *r = argument;
+	if (options.cuda && cu_set(context) != 0)
+		die("cuCtxSetCurrent", 0);
+	frames[options.depth & 63](r, options.depth);
+	return NULL;
+}
+
+// The bits of a number choose one of two functions on each level: a stack per number.
+FRAME static int site_alloc(void **p)
+{
+	return options.cuda ? cu_alloc((uint64_t *)p, options.live_size) : cudaMalloc(p, options.live_size);
+}
+static int site_left(void **p, unsigned long path, int level);
+FRAME static int site_right(void **p, unsigned long path, int level)
+{
+	if (!level)
+		return site_alloc(p);
+	return path & 1 ? site_right(p, path >> 1, level - 1) : site_left(p, path >> 1, level - 1);
+}
+FRAME static int site_left(void **p, unsigned long path, int level)
+{
+	if (!level)
+		return site_alloc(p);
+	return path & 1 ? site_right(p, path >> 1, level - 1) : site_left(p, path >> 1, level - 1);
+}
+
+static void fill(void)
+{
+	long n = options.live > options.sites ? options.live : options.sites;
+	int level = 1;
+	while ((1l << level) < options.sites)
+		level++;
+	for (long i = 0; i < n; i++) {
+		void *p;
+		int result = site_left(&p, (unsigned long)(options.sites ? i % options.sites : 0), level);
+		if (result)
+			die("live allocation", result);
+		if (i >= options.live && (options.cuda ? cu_free((uint64_t)p) : cudaFree(p)) != 0)
+			die("free", 0);
+	}
+}
+
+static void load_cuda(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+	if (!lib)
+		die(dlerror(), 0);
+	*(void **)&cu_alloc = dlsym(lib, "cuMemAlloc_v2");
+	*(void **)&cu_free = dlsym(lib, "cuMemFree_v2");
+	*(void **)&cu_set = dlsym(lib, "cuCtxSetCurrent");
+	int (*init)(unsigned) = (int (*)(unsigned))dlsym(lib, "cuInit");
+	int (*retain)(void **, int) = (int (*)(void **, int))dlsym(lib, "cuDevicePrimaryCtxRetain");
+	int result = init(0);
+	if (result || (result = retain(&context, 0)) || (result = cu_set(context)))
+		die("libcuda", result);
+}
+
+static void parse(int argc, char **argv)
+{
+	if (argc < 4 || (strcmp(argv[1], "cudart") && strcmp(argv[1], "cuda"))) {
+		fprintf(stderr, "usage: bench_c cudart|cuda DEPTH COUNT [options]\n");
+		exit(2);
+	}
+	options.cuda = !strcmp(argv[1], "cuda");
+	options.depth = atoi(argv[2]);
+	options.count = atol(argv[3]);
+	for (int i = 4; i < argc; i++) {
+		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "0";
+		if (!strcmp(name, "--wait")) options.wait = true;
+		else if (!strcmp(name, "--hold")) options.hold = true;
+		else if (i++, !strcmp(name, "--threads")) options.threads = atoi(value);
+		else if (!strcmp(name, "--seconds")) options.seconds = atof(value);
+		else if (!strcmp(name, "--size")) options.size = strtoull(value, NULL, 0);
+		else if (!strcmp(name, "--rate")) options.rate = atol(value);
+		else if (!strcmp(name, "--live")) options.live = atol(value);
+		else if (!strcmp(name, "--live-size")) options.live_size = strtoull(value, NULL, 0);
+		else if (!strcmp(name, "--sites")) options.sites = atol(value);
+		else {
+			fprintf(stderr, "bench_c: unknown option %s\n", name);
+			exit(2);
+		}
+	}
+}
+
+static int by_value(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+	return (x > y) - (x < y);
+}
+
+static void report(struct run *runs)
+{
+	float *all = malloc(sizeof *all * MAX_CHUNKS * (size_t)options.threads);
+	size_t n = 0;
+	long pairs = 0;
+	for (int i = 0; i < options.threads; i++) {
+		pairs += runs[i].pairs;
+		for (long k = 0; k < runs[i].chunks && k < MAX_CHUNKS; k++)
+			all[n++] = runs[i].chunk[k];
+	}
+	qsort(all, n, sizeof *all, by_value);
+	printf("ns_per_pair %.1f\npairs %ld\n", n ? (double)all[n / 2] : 0.0, pairs);
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	parse(argc, argv);
+	wait_prepare();
+	if (options.cuda)
+		load_cuda();
+	else
+		cudaFree(NULL);
+	fill();
+	if (options.wait) {
+		printf("ready %d\n", getpid());
+		fflush(stdout);
+		wait_go(true);
+	}
+	struct run *runs = calloc((size_t)options.threads, sizeof *runs);
+	for (int i = 0; i < options.threads; i++)
+		runs[i].chunk = malloc(sizeof(float) * MAX_CHUNKS);
+	for (int i = 1; i < options.threads; i++)
+		if (pthread_create(&runs[i].thread, NULL, thread_main, &runs[i]) != 0)
+			die("pthread_create", i);
+	thread_main(&runs[0]);
+	for (int i = 1; i < options.threads; i++)
+		pthread_join(runs[i].thread, NULL);
+	report(runs);
+	if (options.hold) {
+		puts("done");
+		fflush(stdout);
+		wait_go(true);
+	}
+	return 0;
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolize
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// needTools skips the test where a program of binutils or gcc is missing.
+func needTools(tb testing.TB, names ...string) {
+	tb.Helper()
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err != nil {
+			tb.Skipf("%s is not installed", name)
+		}
+	}
+}
+
+func command(tb testing.TB, name string, args ...string) string {
+	tb.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		tb.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// compile builds a shared library of a source in testdata.
+func compile(tb testing.TB, source string, flags ...string) string {
+	tb.Helper()
+	compiler := "gcc"
+	if strings.HasSuffix(source, ".cc") {
+		compiler = "g++"
+	}
+	needTools(tb, compiler, "strip", "objcopy")
+	lib := filepath.Join(tb.TempDir(), "lib"+strings.TrimSuffix(source, filepath.Ext(source))+".so")
+	args := append([]string{"-shared", "-fPIC", "-o", lib, filepath.Join("testdata", source)}, flags...)
+	command(tb, compiler, args...)
+	return lib
+}
+
+// added returns a Symbolizer that knows one library.
+func added(tb testing.TB, lib string, o Options, root string) (*Symbolizer, *Mapping) {
+	tb.Helper()
+	f, err := OpenRegular(lib)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := New(o)
+	tb.Cleanup(func() { s.Close() })
+	m := &Mapping{Path: lib}
+	if root != "" {
+		m.Path = strings.TrimPrefix(lib, root)
+	}
+	s.AddFile(lib, m, f, root)
+	return s, m
+}
+
+// symbolAddress looks a function up with debug/elf, in .symtab or .dynsym.
+func symbolAddress(tb testing.TB, lib, name string) uint64 {
+	tb.Helper()
+	f, err := elf.Open(lib)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	all, _ := f.Symbols()
+	dynamic, _ := f.DynamicSymbols()
+	for _, s := range append(all, dynamic...) {
+		if s.Name == name && s.Section != elf.SHN_UNDEF {
+			return s.Value
+		}
+	}
+	tb.Fatalf("%s has no symbol %s", lib, name)
+	return 0
+}
+
+// textAddresses lists every address of .text.
+func textAddresses(tb testing.TB, lib string) (addresses []uint64) {
+	tb.Helper()
+	f, err := elf.Open(lib)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer f.Close()
+	text := f.Section(".text")
+	for a := text.Addr; a < text.Addr+text.Size; a++ {
+		addresses = append(addresses, a)
+	}
+	return addresses
+}
+
+// describe writes frames as addr2line -fi does: function and file:line in turn.
+func describe(frames []Frame) string {
+	var b strings.Builder
+	for _, f := range frames {
+		file, line := f.File, fmt.Sprint(f.Line)
+		if file == "" {
+			file = "??"
+		}
+		if f.Line == 0 {
+			line = "?"
+		}
+		fmt.Fprintf(&b, "%s\n%s:%s\n", f.Function, file, line)
+	}
+	return b.String()
+}
+
+var (
+	addressLine   = regexp.MustCompile(`(?m)^0x[0-9a-f]{16}\n`)
+	clone         = regexp.MustCompile(` \[clone [^]]*\]`)
+	discriminator = regexp.MustCompile(` \(discriminator \d+\)`)
+)
+
+// addr2line asks binutils about addresses.
+func addr2line(tb testing.TB, lib string, addresses []uint64) []string {
+	tb.Helper()
+	needTools(tb, "addr2line")
+	var in strings.Builder
+	for _, a := range addresses {
+		fmt.Fprintf(&in, "%#x\n", a)
+	}
+	cmd := exec.Command("addr2line", "-afiC", "-e", lib)
+	cmd.Stdin, cmd.Stderr = strings.NewReader(in.String()), os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out = clone.ReplaceAll(discriminator.ReplaceAll(out, nil), nil)
+	out = bytes.ReplaceAll(out, []byte(":0\n"), []byte(":?\n"))
+	answers := addressLine.Split(string(out), -1)[1:]
+	if len(answers) != len(addresses) {
+		tb.Fatalf("addr2line gave %d answers to %d addresses", len(answers), len(addresses))
+	}
+	return answers
+}

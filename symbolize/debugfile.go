@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolize
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path"
+	"strings"
+)
+
+// candidate is a place where a separate debug file may be.
+type candidate struct{ root, path string }
+
+// candidates lists the places for the debug file of the binary at filePath, in
+// gdb's order: by build id, then beside the binary, then below the debug roots.
+// With a root they are looked for in the process's file system first.
+func (o Options) candidates(b *binaryFile, filePath, root string) []candidate {
+	roots := []string{root, "/"}
+	if root == "" {
+		roots = roots[1:]
+	}
+	var list []candidate
+	if id := b.buildID(); id != "" {
+		for _, r := range roots {
+			for _, debugRoot := range o.DebugRoots {
+				list = append(list, candidate{r, path.Join(debugRoot, ".build-id", id[:2], id[2:]+".debug")})
+			}
+		}
+	}
+	link, _, ok := b.debugLink()
+	if !ok {
+		return list
+	}
+	dir := path.Dir(path.Clean("/" + strings.TrimSuffix(filePath, deletedSuffix)))
+	for i, r := range roots {
+		if i == 0 { // the path is one of the process's file system
+			list = append(list, candidate{r, path.Join(dir, link)}, candidate{r, path.Join(dir, ".debug", link)})
+		}
+		for _, debugRoot := range o.DebugRoots {
+			list = append(list, candidate{r, path.Join(debugRoot, dir, link)})
+		}
+	}
+	return list
+}
+
+// openDebug opens the debug file of b; nil if there is none.
+func (o Options) openDebug(b *binaryFile, filePath, root string) *binaryFile {
+	for _, c := range o.candidates(b, filePath, root) {
+		f, err := openIn(c.root, c.path)
+		if err != nil {
+			continue
+		}
+		debug, err := parseELF(f, o.MaxFileSize)
+		if err == nil {
+			err = belongs(b, debug)
+		}
+		if err == nil {
+			return debug
+		}
+		f.Close()
+	}
+	return nil
+}
+
+// openAlt opens the file that debug, found for the binary at filePath, shares
+// strings and entries with: "path\0", build id.
+func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
+	const section = ".gnu_debugaltlink"
+	buf := debug.head(section, 4096)
+	name, id, ok := bytes.Cut(buf, []byte{0})
+	if !ok || len(name) == 0 || len(id) < 2 {
+		return nil
+	}
+	hexID := fmt.Sprintf("%x", id)
+	at := string(name)
+	if !path.IsAbs(at) {
+		at = path.Join(path.Dir(debug.file.Name()), at)
+	}
+	list := []candidate{{"/", at}}
+	if root != "" {
+		list = append(list, candidate{root, at})
+	}
+	for _, r := range o.DebugRoots {
+		list = append(list, candidate{"/", path.Join(r, ".build-id", hexID[:2], hexID[2:]+".debug")})
+	}
+	for _, c := range list {
+		f, err := openIn(c.root, c.path)
+		if err != nil {
+			continue
+		}
+		if alt, err := parseELF(f, o.MaxFileSize); err == nil && alt.buildID() == hexID {
+			return alt
+		}
+		f.Close()
+	}
+	return nil
+}
+
+// maxChecksummed bounds how much of a debug file is read to check its CRC.
+const maxChecksummed = 1 << 30
+
+// belongs checks that debug was split off b: the same build id or, where one of
+// them has none, the checksum that b demands.
+func belongs(b, debug *binaryFile) error {
+	if same(b.file, debug.file) {
+		return errors.New("the debug file is the file itself")
+	}
+	if want, got := b.buildID(), debug.buildID(); want != "" && got != "" {
+		if want != got {
+			return fmt.Errorf("debug file has build id %s, not %s", got, want)
+		}
+		return nil
+	}
+	_, want, ok := b.debugLink()
+	if !ok || debug.size > maxChecksummed {
+		return errors.New("the debug file cannot be checked")
+	}
+	crc := crc32.NewIEEE()
+	if _, err := io.Copy(crc, io.NewSectionReader(debug.file, 0, debug.size)); err != nil {
+		return err
+	}
+	if got := crc.Sum32(); got != want {
+		return fmt.Errorf("debug file has checksum %08x, not %08x", got, want)
+	}
+	return nil
+}
+
+func same(a, b *os.File) bool {
+	x, errX := a.Stat()
+	y, errY := b.Stat()
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolize
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFramesEqualAddr2line compares all addresses of a library, in all formats
+// of debug information that compilers write.
+func TestFramesEqualAddr2line(t *testing.T) {
+	for _, flags := range []string{
+		"-O2 -gdwarf-2", "-O2 -gdwarf-3", "-O2 -gdwarf-4", "-O2 -gdwarf-5", "-O0 -g", "-O2 -g1",
+		"-O2 -g -gz=zlib", "-O2 -gdwarf-4 -gz=zlib-gnu", "-O3 -g -ffunction-sections", "-O2 -g -flto",
+		"-O2 -gdwarf64", "-O2 -g -fdebug-types-section",
+	} {
+		t.Run(strings.ReplaceAll(flags, " ", ""), func(t *testing.T) {
+			lib := compile(t, "inline.cc", strings.Fields(flags)...)
+			compare(t, lib, lib)
+		})
+	}
+}
+
+func compare(t *testing.T, lib, reference string) {
+	t.Helper()
+	s, m := added(t, lib, Options{}, "")
+	addresses := textAddresses(t, lib)
+	lines, inlined := 0, 0
+	for i, want := range addr2line(t, reference, addresses) {
+		frames := s.Frames(nil, lib, m, addresses[i])
+		if strings.HasPrefix(want, "??\n") {
+			want = unnamed(m, addresses[i]) + strings.TrimPrefix(want, "??")
+		}
+		if got := describe(frames); got != want {
+			t.Fatalf("at %#x got\n%swant\n%s", addresses[i], got, want)
+		}
+		if frames[0].Line > 0 {
+			lines++
+		}
+		inlined += len(frames) - 1
+	}
+	t.Logf("%d addresses, %d with a line, %d inlined calls", len(addresses), lines, inlined)
+	if lines < 100 {
+		t.Errorf("only %d of %d addresses have a line", lines, len(addresses))
+	}
+	if w := s.Warnings(); len(w) > 0 {
+		t.Errorf("warnings: %v", w)
+	}
+}
+
+// TestInlinedFrames spells one stack out, for what addr2line does not show.
+func TestInlinedFrames(t *testing.T) {
+	lib := compile(t, "inline.cc", "-O2", "-g")
+	s, m := added(t, lib, Options{}, "")
+	found := false
+	for _, address := range textAddresses(t, lib) {
+		frames := s.Frames(nil, lib, m, address)
+		if len(frames) != 3 || frames[0].Function != "tensor::Buffer<float>::grow(unsigned long)" {
+			continue
+		}
+		found = true
+		for i, want := range []Frame{
+			{Function: "tensor::Buffer<float>::grow(unsigned long)", SystemName: "_ZN6tensor6BufferIfE4growEm", StartLine: 13, Inlined: true},
+			{Function: "tensor::Buffer<float>::Buffer(unsigned long)", SystemName: "_ZN6tensor6BufferIfEC4Em", StartLine: 12, Inlined: true, Line: 12},
+			{Function: "tensor::Op::run(int)", SystemName: "_ZN6tensor2Op3runEi", StartLine: 31, Line: 32},
+		} {
+			got := frames[i]
+			if filepath.Base(got.File) != "inline.cc" || got.Mapping != m || got.Address != address {
+				t.Errorf("frame %d: %+v", i, got)
+			}
+			if got.File, got.Mapping, got.Address = "", nil, 0; want.Line == 0 {
+				got.Line = 0
+			}
+			if got != want {
+				t.Errorf("frame %d:\ngot  %+v\nwant %+v", i, got, want)
+			}
+		}
+	}
+	if !found {
+		t.Error("no address lies in Buffer<float>::grow, inlined into its constructor, inlined into Op::run")
+	}
+}

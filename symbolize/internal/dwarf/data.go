@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dwarf finds the source line and the inlined calls of an address in
+// DWARF 2 to 5, one unit at a time.
+//
+// The standard library's debug/dwarf wants whole sections in memory and parses
+// the abbreviations of all units at once: a gigabyte for a large C++ library.
+// Here everything is read in small pieces with ReadAt. Mapping the file would
+// save the copy, but a file that is cut short while it is mapped ends in
+// SIGBUS, and it is the traced process that owns the file; a read ends in an
+// error. All counts are bounded, and so is the time spent on one file.
+package dwarf
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Sections are the contents of a file, decompressed. Missing ones are empty.
+type Sections struct {
+	Info, Abbrev, Str, LineStr, StrOffsets, Addr, Ranges, RngLists, Line Section
+}
+
+// Limits of one file. What lies beyond is not read: ErrLimit.
+type Limits struct {
+	Time   time.Duration // summed over all lookups
+	Units  int
+	Rows   int   // of the line table of one unit
+	Memory int64 // bytes of tables kept between lookups
+}
+
+// ErrLimit says that a file has more than we are willing to read.
+var ErrLimit = errors.New("debug information too large")
+
+// Call is one function that an address lies in.
+type Call struct {
+	Name      string // as in the source, without namespace; "" if unknown
+	Linkage   string // mangled; "" for C
+	File      string // as the compiler was told, made absolute by its directory; "" if unknown
+	Line      int    // of the address, or of the call that was inlined; 0 if unknown
+	StartLine int    // of the function; 0 if unknown
+}
+
+// Data is the debug information of one file. It is not safe for concurrent use.
+type Data struct {
+	s      Sections
+	alt    *Data // shared by several files (dwz), or nil
+	limits Limits
+
+	indexed bool
+	units   []unit // by offset
+	spans   []span // by address; off is the index of the unit
+	loaded  map[*unit]*tables
+	size    int64 // bytes of loaded, about
+
+	broken   error // of the whole file
+	spent    time.Duration
+	deadline time.Time
+	steps    int
+}
+
+// tables are what was read of one unit.
+type tables struct {
+	abbrevs []abbrev
+	funcs   []span // off is the offset of the function's entry
+	lines   *lineTable
+	err     error // of funcs
+	scanned bool
+}
+
+// New returns the debug information in s. alt is the file that s shares
+// entries and strings with (.gnu_debugaltlink), or nil.
+func New(s Sections, alt *Data, limits Limits) *Data {
+	return &Data{s: s, alt: alt, limits: limits, loaded: map[*unit]*tables{}}
+}
+
+// Size is about how many bytes of memory d holds.
+func (d *Data) Size() int64 {
+	const unitSize, spanSize = 128, 24
+	n := d.size + int64(cap(d.units))*unitSize + int64(cap(d.spans))*spanSize
+	if d.alt != nil {
+		n += d.alt.Size()
+	}
+	return n
+}
+
+// Spent is the time that lookups took so far.
+func (d *Data) Spent() time.Duration { return d.spent }
+
+// tick counts n steps of work; once the time of the file is used up it returns ErrLimit.
+func (d *Data) tick(n int) error {
+	const check = 1 << 12
+	before := d.steps
+	d.steps += n
+	if before/check != d.steps/check && time.Now().After(d.deadline) {
+		d.broken = fmt.Errorf("after %v: %w", d.limits.Time, ErrLimit)
+	}
+	return d.broken
+}
+
+// Lookup appends the calls that pc lies in to dst, the innermost first; the
+// last one was not inlined. It appends nothing if d does not know the address.
+// After ErrLimit, calls may still have been appended.
+func (d *Data) Lookup(dst []Call, pc uint64) ([]Call, error) {
+	if d.broken != nil {
+		return dst, d.broken
+	}
+	start := time.Now()
+	d.start(start)
+	defer func() { d.spent += time.Since(start) }()
+	if !d.indexed {
+		if err := d.index(); err != nil {
+			d.broken, d.units, d.spans = fmt.Errorf("index of units: %w", err), nil, nil
+			return dst, d.broken
+		}
+	}
+	s, ok := find(d.spans, pc)
+	if !ok {
+		return dst, nil
+	}
+	return d.calls(dst, &d.units[s.off], pc)
+}
+
+func (d *Data) start(now time.Time) {
+	d.deadline = now.Add(d.limits.Time - d.spent)
+	if d.alt != nil {
+		d.alt.start(now)
+	}
+}
+
+// tables returns what is cached of u, empty at first.
+func (d *Data) tables(u *unit) *tables {
+	t := d.loaded[u]
+	if t == nil {
+		if d.size > d.limits.Memory {
+			clear(d.loaded)
+			d.size = 0
+		}
+		t = &tables{}
+		d.loaded[u] = t
+		d.size += 200
+	}
+	return t
+}
+
+func (d *Data) abbrevs(u *unit) ([]abbrev, error) {
+	t := d.tables(u)
+	if t.abbrevs == nil {
+		table, err := d.readAbbrevs(u, 0)
+		if err != nil {
+			return nil, err
+		}
+		t.abbrevs = table
+		for _, a := range table {
+			d.size += 48 + int64(cap(a.attrs))*16
+		}
+	}
+	return t.abbrevs, nil
+}
+
+// funcs returns the address ranges of the functions of u.
+func (d *Data) funcs(u *unit) ([]span, error) {
+	t := d.tables(u)
+	if !t.scanned {
+		t.scanned = true
+		t.funcs, t.err = d.scan(u)
+		d.size += int64(cap(t.funcs)) * 24
+	}
+	return t.funcs, t.err
+}
+
+// lines returns the line table of u.
+func (d *Data) lines(u *unit) *lineTable {
+	t := d.tables(u)
+	if t.lines == nil {
+		t.lines = &lineTable{}
+		if u.hasLine {
+			t.lines, t.lines.err = d.readLines(u)
+		}
+		d.size += t.lines.size()
+	}
+	return t.lines
+}

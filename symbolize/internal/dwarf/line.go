@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dwarf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+)
+
+// row says which line the code from address on comes from.
+type row struct {
+	address uint64
+	file    uint32 // as the unit counts its files
+	line    uint32
+}
+
+// sequence is a stretch of code without gaps: rows[from:to] in order of address.
+type sequence struct {
+	low, high uint64
+	from, to  int
+}
+
+// lineFile is a file name and the number of its directory.
+type lineFile struct {
+	name value
+	dir  uint64
+}
+
+// lineTable is the line table of one unit.
+type lineTable struct {
+	dirs      []value
+	files     []lineFile
+	rows      []row
+	sequences []sequence // by address
+	err       error      // why it is not complete
+}
+
+func (t *lineTable) size() int64 {
+	return int64(cap(t.rows)+cap(t.dirs))*16 + int64(cap(t.files))*24 + int64(cap(t.sequences))*32
+}
+
+// find returns file and line of pc.
+func (t *lineTable) find(pc uint64) (file uint32, line int, ok bool) {
+	i, _ := slices.BinarySearchFunc(t.sequences, pc, func(s sequence, pc uint64) int {
+		if s.low <= pc {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 || pc >= t.sequences[i-1].high {
+		return 0, 0, false
+	}
+	s := t.sequences[i-1]
+	rows := t.rows[s.from:s.to]
+	j, _ := slices.BinarySearchFunc(rows, pc, func(r row, pc uint64) int {
+		if r.address <= pc {
+			return -1 // of rows at one address the last counts
+		}
+		return 1
+	})
+	if j == 0 {
+		return 0, 0, false
+	}
+	return rows[j-1].file, int(rows[j-1].line), true
+}
+
+// path is the name of a file of u, "" if the table lacks it.
+func (d *Data) path(u *unit, t *lineTable, file uint32) string {
+	if uint64(file) >= uint64(len(t.files)) {
+		return ""
+	}
+	f := t.files[file]
+	name := d.str(u, f.name)
+	if name == "" {
+		return ""
+	}
+	var dir string
+	if f.dir < uint64(len(t.dirs)) && !path.IsAbs(name) {
+		dir = d.str(u, t.dirs[f.dir])
+	}
+	if dir != "" || !path.IsAbs(name) {
+		name = path.Join(dir, name)
+	}
+	if !path.IsAbs(name) {
+		name = path.Join(d.str(u, u.compDir), name)
+	}
+	return path.Clean(name)
+}
+
+// lineProgram is the header of a line table: how to read its opcodes.
+type lineProgram struct {
+	version      uint16
+	wide         bool
+	end          uint64 // in .debug_line
+	minLength    uint64 // bytes of the shortest instruction
+	lineBase     int64
+	lineRange    uint64
+	opcodeBase   uint8
+	opcodeCounts [256]uint8 // of operands
+}
+
+const maxLineFiles = 1 << 20 // files, and directories, of one unit
+
+// readLines reads the line table of u. Of a damaged table it returns the part
+// before the damage too.
+func (d *Data) readLines(u *unit) (*lineTable, error) {
+	t := &lineTable{}
+	c := newCursor(d.s.Line, u.lineOff, infoWindow)
+	n, wide := c.length()
+	p := lineProgram{wide: wide, end: c.tell() + n, version: c.u16()}
+	if c.err != nil || n > uint64(d.s.Line.Size) || p.end > uint64(d.s.Line.Size) {
+		return t, fmt.Errorf("line table at %#x: %w", u.lineOff, errShort)
+	}
+	if p.version < 2 || p.version > 5 {
+		return t, fmt.Errorf("line table of version %d", p.version)
+	}
+	if p.version == 5 {
+		c.u16() // sizes of address and selector
+	}
+	headerLength := c.offset(wide)
+	program := c.tell() + headerLength
+	p.minLength = uint64(c.u8())
+	if p.version >= 4 {
+		c.u8() // operations per instruction, for VLIW
+	}
+	c.u8() // is_stmt
+	p.lineBase, p.lineRange, p.opcodeBase = int64(int8(c.u8())), uint64(c.u8()), c.u8()
+	for i := 1; i < int(p.opcodeBase); i++ {
+		p.opcodeCounts[i] = c.u8()
+	}
+	if c.err == nil && p.lineRange == 0 || headerLength > n {
+		return t, errors.New("line table with a damaged header")
+	}
+	read := d.readFiles
+	if p.version == 5 {
+		read = d.readFiles5
+	}
+	if err := read(c, u, t, &p); err != nil {
+		return t, fmt.Errorf("files of line table: %w", err)
+	}
+	c.seek(program)
+	err := d.runLines(c, t, &p)
+	t.rows = slices.Clip(t.rows)
+	slices.SortFunc(t.sequences, func(a, b sequence) int {
+		return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(a.from, b.from))
+	})
+	return t, err
+}
+
+// readFiles reads the file names of DWARF 2 to 4. There directory 0 is the
+// compiler's and files count from 1, so that both lists get a first element as
+// DWARF 5 has it.
+func (d *Data) readFiles(c *cursor, u *unit, t *lineTable, p *lineProgram) error {
+	t.dirs = append(t.dirs, u.compDir)
+	t.files = append(t.files, lineFile{})
+	for c.err == nil && c.u8() != 0 {
+		if len(t.dirs) >= maxLineFiles {
+			return ErrLimit
+		}
+		t.dirs = append(t.dirs, value{formInLine, c.tell() - 1})
+		c.skipString()
+	}
+	for c.err == nil && c.u8() != 0 {
+		if len(t.files) >= maxLineFiles {
+			return ErrLimit
+		}
+		f := lineFile{name: value{formInLine, c.tell() - 1}}
+		c.skipString()
+		f.dir = c.uleb()
+		c.uleb() // time
+		c.uleb() // size
+		t.files = append(t.files, f)
+	}
+	return c.err
+}
+
+// readFiles5 reads the file names of DWARF 5.
+func (d *Data) readFiles5(c *cursor, _ *unit, t *lineTable, p *lineProgram) error {
+	const contentPath, contentDirectory = 1, 2
+	shape := &unit{version: 5, wide: p.wide} // for the sizes of forms
+	list := func(add func(lineFile)) error {
+		specs := make([]attrSpec, c.u8())
+		for i := range specs {
+			specs[i] = attrSpec{attr: uint16(c.uleb()), form: uint16(c.uleb())}
+		}
+		n := c.uleb()
+		if n > maxLineFiles {
+			return ErrLimit
+		}
+		for i := uint64(0); i < n && c.err == nil; i++ {
+			if err := d.tick(1 + len(specs)); err != nil {
+				return err
+			}
+			var f lineFile
+			for _, s := range specs {
+				v := readValue(c, shape, s)
+				if v.form == formString {
+					v.form = formInLine
+				}
+				switch s.attr {
+				case contentPath:
+					f.name = v
+				case contentDirectory:
+					f.dir = v.u
+				}
+			}
+			add(f)
+		}
+		return c.err
+	}
+	if err := list(func(f lineFile) { t.dirs = append(t.dirs, f.name) }); err != nil {
+		return err
+	}
+	return list(func(f lineFile) { t.files = append(t.files, f) })
+}
+
+// runLines runs the line program behind c and appends its rows to t.
+func (d *Data) runLines(c *cursor, t *lineTable, p *lineProgram) error {
+	const (
+		extended = iota
+		opCopy
+		opAdvancePC
+		opAdvanceLine
+		opSetFile
+		opConstAddPC   = 8
+		opFixedAdvance = 9
+
+		extEnd        = 1
+		extSetAddress = 2
+	)
+	start := row{file: 1, line: 1}
+	now, from, sorted := start, len(t.rows), true
+	emit := func() error {
+		if len(t.rows) >= d.limits.Rows {
+			return fmt.Errorf("more than %d lines in a unit: %w", d.limits.Rows, ErrLimit)
+		}
+		if len(t.rows) > from && now.address < t.rows[len(t.rows)-1].address {
+			sorted = false
+		}
+		t.rows = append(t.rows, now)
+		return nil
+	}
+	special := func(op uint8) uint64 { return uint64(op-p.opcodeBase) / p.lineRange * p.minLength }
+	for c.err == nil && c.tell() < p.end {
+		err := d.tick(1)
+		op := c.u8()
+		switch {
+		case err != nil:
+		case op >= p.opcodeBase:
+			now.address += special(op)
+			now.line += uint32(p.lineBase + int64(uint64(op-p.opcodeBase)%p.lineRange))
+			err = emit()
+		case op == extended:
+			n := c.uleb()
+			next := c.tell() + n
+			switch sub := c.u8(); {
+			case sub == extEnd:
+				t.endSequence(from, now.address, sorted)
+				now, from, sorted = start, len(t.rows), true
+			case sub == extSetAddress && n == 9:
+				now.address = c.u64()
+			}
+			if n > p.end {
+				return errShort
+			}
+			c.seek(next)
+		case op == opCopy:
+			err = emit()
+		case op == opAdvancePC:
+			now.address += c.uleb() * p.minLength
+		case op == opAdvanceLine:
+			now.line += uint32(c.sleb())
+		case op == opSetFile:
+			now.file = uint32(min(c.uleb(), 1<<31))
+		case op == opConstAddPC:
+			now.address += special(255)
+		case op == opFixedAdvance:
+			now.address += uint64(c.u16())
+		default:
+			for range p.opcodeCounts[op] {
+				c.uleb()
+			}
+		}
+		if err != nil {
+			t.rows = t.rows[:from]
+			return err
+		}
+	}
+	t.rows = t.rows[:from] // without end: where the last row stops is unknown
+	return c.err
+}
+
+// endSequence turns the rows from on into a sequence that ends before high.
+// Code that the linker threw away is left out.
+func (t *lineTable) endSequence(from int, high uint64, sorted bool) {
+	rows := t.rows[from:]
+	if !sorted {
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.address, b.address) })
+	}
+	if len(rows) == 0 || rows[0].address == 0 || rows[0].address >= high || high >= 1<<63 {
+		t.rows = t.rows[:from]
+		return
+	}
+	t.sequences = append(t.sequences, sequence{rows[0].address, high, from, len(t.rows)})
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolize
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+var errNotRegular = errors.New("not a regular file")
+
+// OpenRegular opens a regular file for reading. It looks before it opens: a
+// device is never touched, and a FIFO never blocks.
+func OpenRegular(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", Clean(path), err)
+	}
+	return reopen(fd, path)
+}
+
+// openIn opens a regular file below root as a process sees it whose root folder
+// is root: links in it do not lead out.
+func openIn(root, path string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", Clean(root), err)
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, strings.TrimLeft(path, "/"), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s in %s: %w", Clean(path), Clean(root), err)
+	}
+	return reopen(fd, path)
+}
+
+// reopen turns an O_PATH descriptor into one that can be read, and closes the former.
+func reopen(fd int, path string) (*os.File, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", Clean(path), err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("open %s: %w", Clean(path), errNotRegular)
+	}
+	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
+	opened, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), flags, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", Clean(path), err)
+	}
+	return os.NewFile(uintptr(opened), path), nil
+}

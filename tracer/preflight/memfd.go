@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// inMemory makes a file that no other process sees. It is reopened for
+// reading, since what is open for writing cannot be started.
+func inMemory(program []byte) (*programFile, error) {
+	fd, err := unix.MemfdCreate("vramprof-selftest", unix.MFD_CLOEXEC|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before 6.3
+		fd, err = unix.MemfdCreate("vramprof-selftest", unix.MFD_CLOEXEC)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	writable := os.NewFile(uintptr(fd), "memfd")
+	defer writable.Close()
+	if _, err := writable.Write(program); err != nil {
+		return nil, err
+	}
+	readable, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return nil, err
+	}
+	return &programFile{
+		path:   fmt.Sprintf("/proc/self/fd/%d", readable.Fd()),
+		remove: func() { readable.Close() },
+	}, nil
+}

@@ -9,21 +9,32 @@
 
 char _license[] SEC("license") = "GPL";
 
+// One load instruction for each register: left to itself the compiler first computes which
+// register's address to read, and the verifier refuses pointers computed from the context.
+#define REGISTER(name)                                                                                                 \
+	({                                                                                                             \
+		u64 value;                                                                                             \
+		asm volatile("%0 = *(u64 *)(%1 + %2)"                                                                  \
+			     : "=r"(value)                                                                             \
+			     : "r"(ctx), "i"(__builtin_offsetof(struct pt_regs, name)));                               \
+		value;                                                                                                 \
+	})
+
 static EBPF_INLINE u64 argument(struct pt_regs *ctx, u32 position)
 {
 	switch (position) {
 #if defined(__x86_64__)
-	case 1: return ctx->di;
-	case 2: return ctx->si;
-	case 3: return ctx->dx;
-	case 4: return ctx->cx;
-	case 5: return ctx->r8;
+	case 1: return REGISTER(di);
+	case 2: return REGISTER(si);
+	case 3: return REGISTER(dx);
+	case 4: return REGISTER(cx);
+	case 5: return REGISTER(r8);
 #else
-	case 1: return ctx->regs[0];
-	case 2: return ctx->regs[1];
-	case 3: return ctx->regs[2];
-	case 4: return ctx->regs[3];
-	case 5: return ctx->regs[4];
+	case 1: return REGISTER(regs[0]);
+	case 2: return REGISTER(regs[1]);
+	case 3: return REGISTER(regs[2]);
+	case 4: return REGISTER(regs[3]);
+	case 5: return REGISTER(regs[4]);
 #endif
 	}
 	return 0;

@@ -63,8 +63,12 @@ struct atomic_int {
 struct signal_struct {
 	struct atomic_int live;
 } CORE;
+struct mm_struct {
+	struct file *exe_file;
+} CORE;
 struct task_struct {
 	int pid, tgid;
+	struct mm_struct *mm;
 	struct signal_struct *signal;
 } CORE;
 struct seq_file;
@@ -92,12 +96,14 @@ struct {
 	__type(value, struct event);
 } events SEC(".maps");
 
-/* One executable mapping of a file whose name begins with "libcud". */
+/* One executable mapping of a file whose name begins with "libcud", or of the program itself. */
 struct mapped_file {
 	u64 inode;
 	u64 start, end;
 	u32 device; /* kernel dev_t of the real file, below overlayfs */
 	u32 pid;
+	u32 program; /* it is what the process executes */
+	u32 unused;
 	u8 name[64];
 };
 const struct mapped_file *unused_mapped_file __attribute__((unused));
@@ -112,8 +118,11 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	struct file *file = vma->vm_file;
 	struct mapped_file record = {.pid = task->tgid, .start = vma->vm_start, .end = vma->vm_end};
 	bpf_probe_read_kernel_str(record.name, sizeof(record.name), file->f_path.dentry->d_name.name);
-	if (record.name[0] != 'l' || record.name[1] != 'i' || record.name[2] != 'b' || record.name[3] != 'c' ||
-	    record.name[4] != 'u' || record.name[5] != 'd')
+	bool cuda = record.name[0] == 'l' && record.name[1] == 'i' && record.name[2] == 'b' && record.name[3] == 'c' &&
+		    record.name[4] == 'u' && record.name[5] == 'd';
+	struct mm_struct *mm = task->mm;
+	record.program = mm && mm->exe_file == file;
+	if (!cuda && !record.program)
 		return 0;
 	record.inode = file->f_inode->i_ino;
 	record.device = file->f_inode->i_sb->s_dev;

@@ -30,13 +30,15 @@ type processEvent struct {
 }
 
 type processMappedFile struct {
-	_      structs.HostLayout
-	Inode  uint64
-	Start  uint64
-	End    uint64
-	Device uint32
-	Pid    uint32
-	Name   [64]uint8
+	_       structs.HostLayout
+	Inode   uint64
+	Start   uint64
+	End     uint64
+	Device  uint32
+	Pid     uint32
+	Program uint32
+	Unused  uint32
+	Name    [64]uint8
 }
 
 type processProcess struct {

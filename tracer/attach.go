@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/vramprof/vramprof/tracer/place"
+)
+
+// prober attaches the programs to functions of a file.
+type prober struct {
+	allocEnter, callEnter, callReturn, libraryLoaded *ebpf.Program
+	multi                                            bool // the kernel has uprobe_multi links (6.6)
+}
+
+// probes of one file. A link that Go no longer references is closed by the
+// garbage collector, so they are kept.
+type probes struct {
+	links     []link.Link
+	functions []place.Function
+}
+
+// attach probes every function of the layer that the file has. The file stays
+// open only during the call. Probes of one file are complete or absent.
+func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
+	library, err := place.Open(f)
+	if err != nil {
+		return nil, err
+	}
+	found := library.Functions(names(layer))
+	if len(found) == 0 {
+		return nil, errors.New("it has none of the traced functions")
+	}
+	// The magic link leads to the opened file even when its name is gone.
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	set := &probes{functions: found}
+	var entries, returns targets
+	for _, at := range found {
+		id, row := rowOf(at.Name, layer)
+		cookie := row.cookie(id)
+		if row.Role != Initialises {
+			returns.add(at.Probe, cookie)
+		}
+		if row.Role != Allocates {
+			entries.add(at.Probe, cookie)
+			continue
+		}
+		// The entry that unwinds: a uprobe_multi program cannot tail-call the unwinder.
+		l, err := executable.Uprobe(at.Name, p.allocEnter, &link.UprobeOptions{Address: at.Probe, Cookie: cookie})
+		if err != nil {
+			set.close()
+			return nil, fmt.Errorf("attach %s: %w", at.Name, err)
+		}
+		set.links = append(set.links, l)
+	}
+	// Returns first: an entry without its return would leave a call open.
+	if err := set.attachAll(executable, p.callReturn, returns, true, p.multi); err != nil {
+		set.close()
+		return nil, err
+	}
+	if err := set.attachAll(executable, p.callEnter, entries, false, p.multi); err != nil {
+		set.close()
+		return nil, err
+	}
+	return set, nil
+}
+
+type targets struct{ addresses, cookies []uint64 }
+
+func (t *targets) add(address, cookie uint64) {
+	t.addresses = append(t.addresses, address)
+	t.cookies = append(t.cookies, cookie)
+}
+
+func (s *probes) attachAll(x *link.Executable, program *ebpf.Program, t targets, isReturn, multi bool) error {
+	if len(t.addresses) == 0 {
+		return nil
+	}
+	if multi {
+		attach := x.UprobeMulti
+		if isReturn {
+			attach = x.UretprobeMulti
+		}
+		l, err := attach(nil, program, &link.UprobeMultiOptions{Addresses: t.addresses, Cookies: t.cookies})
+		if err != nil {
+			return fmt.Errorf("attach %d probes at once: %w", len(t.addresses), err)
+		}
+		s.links = append(s.links, l)
+		return nil
+	}
+	attach := x.Uprobe
+	if isReturn {
+		attach = x.Uretprobe
+	}
+	for i, address := range t.addresses {
+		l, err := attach("probe", program, &link.UprobeOptions{Address: address, Cookie: t.cookies[i]})
+		if err != nil {
+			return fmt.Errorf("attach at %#x: %w", address, err)
+		}
+		s.links = append(s.links, l)
+	}
+	return nil
+}
+
+// attachLoader lets held processes stop when the dynamic loader f has loaded
+// libraries.
+func (p *prober) attachLoader(f *os.File) (*probes, error) {
+	library, err := place.Open(f)
+	if err != nil {
+		return nil, err
+	}
+	found := library.Functions([]string{"_dl_debug_state"})
+	if len(found) == 0 {
+		return nil, errors.New("it has no _dl_debug_state")
+	}
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	l, err := executable.Uprobe("_dl_debug_state", p.libraryLoaded, &link.UprobeOptions{Address: found[0].Probe})
+	if err != nil {
+		return nil, fmt.Errorf("attach _dl_debug_state: %w", err)
+	}
+	return &probes{links: []link.Link{l}, functions: found}, nil
+}
+
+// close detaches side by side: a perf event uprobe takes about 0.1 s.
+func (s *probes) close() {
+	var wait sync.WaitGroup
+	for _, l := range s.links {
+		wait.Go(func() { l.Close() })
+	}
+	wait.Wait()
+	s.links = nil
+}
+
+func rowOf(name string, layer Layer) (int, Function) {
+	for id, f := range Functions {
+		if f.Name == name && f.Layer == layer {
+			return id, f
+		}
+	}
+	panic("tracer: no row for " + name) // place returns only names it was asked for
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// HeldCommand is the hidden argument with which our own program waits until
+// it is followed, and then becomes the command.
+const HeldCommand = "exec-when-followed"
+
+// command is the program that Run started.
+type command struct {
+	cmd    *exec.Cmd
+	exited atomic.Bool
+	err    error // valid when exited
+}
+
+func (c *command) ended() bool { return c.exited.Load() }
+
+// release lets the command go on as if it had never been followed.
+func (c *command) release() { _ = unix.Kill(c.cmd.Process.Pid, unix.SIGCONT) }
+
+// BecomeCommand is what HeldCommand does: it waits for a byte on file
+// descriptor 3 and executes args. It returns only on errors.
+func BecomeCommand(args []string) error {
+	gate := os.NewFile(3, "gate")
+	if n, err := gate.Read(make([]byte, 1)); n != 1 {
+		return fmt.Errorf("wait to be followed: %w", err)
+	}
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return fmt.Errorf("start %s: %w", args[0], err)
+	}
+	gate.Close()
+	return fmt.Errorf("start %s: %w", args[0], syscall.Exec(path, args, os.Environ()))
+}
+
+// startCommand starts the command so that it stops whenever its dynamic loader
+// has loaded libraries; the worker looks at it and lets it go on.
+func (t *Tracer) startCommand() error {
+	path, err := exec.LookPath(t.config.Command[0])
+	if err != nil {
+		return fmt.Errorf("start %s: %w", t.config.Command[0], err)
+	}
+	t.attachLoaders(path)
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	defer write.Close()
+	defer read.Close()
+	cmd := exec.Command(self, append([]string{HeldCommand}, t.config.Command...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{read}
+	// Should we be killed while the command stands still, the kernel lets it go on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	p := &process{pid: uint32(cmd.Process.Pid), traced: true, held: true}
+	t.mu.Lock()
+	t.processes[p.pid] = p
+	t.tellKernel(p)
+	t.mu.Unlock()
+	t.command = &command{cmd: cmd}
+	go func() {
+		t.command.err = cmd.Wait()
+		t.command.exited.Store(true)
+	}()
+	if _, err := write.Write([]byte{1}); err != nil {
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	return nil
+}
+
+// CommandError says how the command ended; nil while it runs and after success.
+func (t *Tracer) CommandError() error {
+	if t.command == nil || !t.command.ended() {
+		return nil
+	}
+	return t.command.err
+}
+
+// attachLoaders probes the dynamic loaders that the command may use: the one
+// it names, and the system's, which its children most likely name.
+func (t *Tracer) attachLoaders(path string) {
+	var last error
+	for _, loader := range append(loadersOf(path), "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") {
+		f, err := symbolize.OpenRegular(loader)
+		if err != nil {
+			last = errors.Join(last, err)
+			continue
+		}
+		var key fileKey
+		var st unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &st) == nil {
+			key = fileKey{uint32(st.Dev), st.Ino}
+		}
+		if _, done := t.loaders[key]; !done {
+			if t.loaders[key], err = t.prober.attachLoader(f); err != nil {
+				delete(t.loaders, key)
+				last = errors.Join(last, fmt.Errorf("%s: %w", loader, err))
+			}
+		}
+		f.Close()
+	}
+	if len(t.loaders) == 0 {
+		t.warn(fmt.Sprintf("the command cannot be held while it loads libraries, its first calls may be missed: %v", last))
+	}
+}
+
+// loadersOf reads the interpreter that a program names, through at most four
+// "#!" lines.
+func loadersOf(path string) []string {
+	for range 4 {
+		f, err := symbolize.OpenRegular(path)
+		if err != nil {
+			return nil
+		}
+		head := make([]byte, 256)
+		n, _ := f.ReadAt(head, 0)
+		if line, ok := strings.CutPrefix(string(head[:n]), "#!"); ok {
+			f.Close()
+			line, _, _ = strings.Cut(line, "\n")
+			words := strings.Fields(line)
+			if len(words) == 0 {
+				return nil
+			}
+			path = words[0]
+			if strings.HasSuffix(path, "/env") && len(words) > 1 {
+				if path, err = exec.LookPath(words[1]); err != nil {
+					return nil
+				}
+			}
+			continue
+		}
+		defer f.Close()
+		return interpreterOf(f)
+	}
+	return nil
+}
+
+func interpreterOf(f *os.File) (list []string) {
+	defer func() { _ = recover() }() // debug/elf can panic on damaged files
+	x, err := elf.NewFile(f)
+	if err != nil {
+		return nil
+	}
+	for _, p := range x.Progs {
+		if p.Type == elf.PT_INTERP && p.Filesz < 4096 {
+			name := make([]byte, p.Filesz)
+			if _, err := p.ReadAt(name, 0); err == nil {
+				list = append(list, strings.TrimRight(string(name), "\x00"))
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// fileKey names a file by its real inode, below overlayfs, as the kernel's
+// probes do: containers of one image share it.
+type fileKey struct {
+	device uint32
+	inode  uint64
+}
+
+// mappedLibrary is a CUDA library in one process.
+type mappedLibrary struct {
+	pid     uint32
+	file    fileKey
+	layer   Layer
+	program bool   // not a library but what the process executes: it may hold cudart
+	name    string // as the traced process named it, untrusted
+	open    string // path under /proc that leads to the file whatever its name has become
+}
+
+// Wheels rename what they bundle: libcudart-80664282.so.10.2.
+var (
+	runtimeName = regexp.MustCompile(`^libcudart[.-].*so|^libcudart\.so`)
+	driverName  = regexp.MustCompile(`^libcuda[.-].*so|^libcuda\.so`)
+)
+
+func layerOf(name string) (Layer, bool) {
+	switch {
+	case runtimeName.MatchString(name):
+		return Runtime, true
+	case driverName.MatchString(name):
+		return Driver, true
+	}
+	return 0, false
+}
+
+// scanner asks the kernel which processes map which CUDA library.
+type scanner struct{ iterator *link.Iter }
+
+func newScanner(program *ebpf.Program) (*scanner, error) {
+	iterator, err := link.AttachIter(link.IterOptions{Program: program})
+	if err != nil {
+		return nil, fmt.Errorf("attach the iterator over mappings: %w", err)
+	}
+	return &scanner{iterator}, nil
+}
+
+// scan lists the CUDA libraries of all processes, and the programs of those
+// processes, in the order of their pids.
+func (s *scanner) scan() ([]mappedLibrary, error) {
+	r, err := s.iterator.Open()
+	if err != nil {
+		return nil, fmt.Errorf("scan mappings: %w", err)
+	}
+	defer r.Close()
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("scan mappings: %w", err)
+	}
+	var list []mappedLibrary
+	for len(raw) > 0 {
+		var record *bpf.MappedFile
+		if record, raw, err = bpf.DecodeMappedFile(raw); err != nil {
+			return list, fmt.Errorf("scan mappings: %w", err)
+		}
+		name, _, _ := strings.Cut(string(record.Name[:]), "\x00")
+		layer, ok := layerOf(name)
+		if !ok && record.Program == 0 {
+			continue
+		}
+		list = append(list, mappedLibrary{
+			pid:     record.Pid,
+			file:    fileKey{record.Device, record.Inode},
+			layer:   layer,
+			program: !ok,
+			name:    symbolize.Clean(name),
+			open:    fmt.Sprintf("/proc/%d/map_files/%x-%x", record.Pid, record.Start, record.End),
+		})
+	}
+	return ofCUDA(list), nil
+}
+
+// ofCUDA leaves out the programs of processes without a CUDA library: one
+// that holds cudart itself loads the driver's library, at the latest in cuInit.
+func ofCUDA(list []mappedLibrary) []mappedLibrary {
+	uses := map[uint32]bool{}
+	for _, l := range list {
+		uses[l.pid] = uses[l.pid] || !l.program
+	}
+	return slices.DeleteFunc(list, func(l mappedLibrary) bool { return !uses[l.pid] })
+}
+
+// openLibrary opens the mapped file itself. The link under map_files never
+// leads to a FIFO or a device: only regular files are mapped executable, and
+// OpenRegular makes sure.
+func (l mappedLibrary) openLibrary() (*os.File, error) {
+	f, err := symbolize.OpenRegular(l.open)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of process %d: %w", l.name, l.pid, err)
+	}
+	return f, nil
+}

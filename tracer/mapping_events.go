@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/elastic/go-perf"
+	"golang.org/x/sys/unix"
+)
+
+// mappingEvents tells when a process anywhere maps executable code
+// (PERF_RECORD_MMAP2, one ring per CPU).
+type mappingEvents struct{ rings []*perf.Event }
+
+func watchMappings() (*mappingEvents, error) {
+	var cpus unix.CPUSet
+	if err := unix.SchedGetaffinity(1, &cpus); err != nil {
+		return nil, fmt.Errorf("list the cpus: %w", err)
+	}
+	attr := &perf.Attr{Type: perf.SoftwareEvent, Config: uint64(perf.Dummy)}
+	attr.Options.Mmap = true
+	attr.Options.Mmap2 = true
+	m := &mappingEvents{}
+	for cpu, left := 0, cpus.Count(); left > 0; cpu++ {
+		if !cpus.IsSet(cpu) {
+			continue
+		}
+		left--
+		ring, err := perf.Open(attr, perf.AllThreads, cpu, nil)
+		if errors.Is(err, unix.ENODEV) {
+			continue // offline
+		}
+		if err == nil {
+			m.rings = append(m.rings, ring)
+			err = ring.MapRingNumPages(64)
+		}
+		if err != nil {
+			m.close()
+			return nil, fmt.Errorf("watch mapping events on cpu %d: %w", cpu, err)
+		}
+	}
+	return m, nil
+}
+
+// poll reads what has come. It calls mapped for each executable mapping, and
+// reports lost records, after which the caller must scan.
+func (m *mappingEvents) poll(mapped func(pid uint32, cuda bool)) (lost bool) {
+	for _, ring := range m.rings {
+		for ring.HasRecord() {
+			record, err := ring.ReadRecord(context.Background())
+			if err != nil {
+				lost = true // an unknown or damaged record
+				break
+			}
+			switch r := record.(type) {
+			case *perf.Mmap2Record:
+				mapped(r.Pid, strings.HasPrefix(path.Base(r.Filename), "libcud"))
+			case *perf.LostRecord:
+				lost = true
+			}
+		}
+	}
+	return lost
+}
+
+func (m *mappingEvents) close() {
+	for _, ring := range m.rings {
+		ring.Close()
+	}
+	m.rings = nil
+}

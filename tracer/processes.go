@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// process is what the tracer knows of a pid; guarded by Tracer.mu.
+type process struct {
+	pid    uint32
+	traced bool
+	held   bool // started by us, or a child of such a process
+	cuda   bool // maps a CUDA library
+	booked bool // the ledger knows it
+	loaded bool // its unwind tables were loaded at least once
+}
+
+// process finds or classifies a process that sent an event of a CUDA call;
+// t.mu is held. It returns nil for one that is not traced.
+func (t *Tracer) process(pid uint32) *process {
+	p, ok := t.processes[pid]
+	if !ok {
+		p = t.classify(pid)
+	}
+	if p == nil || !p.traced {
+		return nil
+	}
+	if !p.cuda {
+		p.cuda = true
+		t.jobs.add(job{kind: jobScan})
+	}
+	t.book(p)
+	return p
+}
+
+// classify decides whether a process is traced, and lets the kernel know.
+func (t *Tracer) classify(pid uint32) *process {
+	p := &process{pid: pid}
+	var kernel bpf.Process
+	switch {
+	case t.coll.Maps["processes"].Lookup(pid, &kernel) == nil:
+		p.traced, p.held = kernel.Traced != 0, kernel.Held != 0 // a child of our command
+		t.processes[pid] = p
+		return p
+	case len(t.config.PIDs) > 0:
+		p.traced = slices.Contains(t.config.PIDs, pid)
+	case len(t.config.Command) > 0:
+		p.traced = false
+	default:
+		p.traced = t.config.Name == nil || t.config.Name.MatchString(processNames(pid))
+	}
+	t.processes[pid] = p
+	t.tellKernel(p)
+	return p
+}
+
+// tellKernel enters the process into the kernel's list, so that its end is
+// reported and its stacks are told from those of an earlier process with this pid.
+func (t *Tracer) tellKernel(p *process) {
+	entry := bpf.Process{Seed: now()}
+	if p.traced {
+		entry.Traced = 1
+	}
+	if p.held {
+		entry.Held = 1
+	}
+	if err := t.coll.Maps["processes"].Put(p.pid, entry); err != nil {
+		t.ledger.Warn(fmt.Sprintf("process %d is not followed: %v", p.pid, err))
+	}
+}
+
+// book introduces a traced CUDA process to the ledger.
+func (t *Tracer) book(p *process) {
+	if !p.traced || p.booked {
+		return
+	}
+	p.booked = true
+	comm, exe := commOf(p.pid), exeOf(p.pid)
+	t.ledger.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now()})
+	if t.config.NVML == nil {
+		return
+	}
+	if gpus, err := t.config.NVML.GPUs(); err == nil {
+		t.ledger.SetDevices(p.pid, t.config.NVML.Ordinals(environOf(p.pid), gpus))
+	}
+}
+
+// traced lists the processes that are in the books and still run.
+func (t *Tracer) traced() []uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var pids []uint32
+	for pid, p := range t.processes {
+		if p.traced && p.cuda {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// finished says whether all that was asked for by pid or command has ended.
+func (t *Tracer) finished() bool {
+	if t.everyone() {
+		return false
+	}
+	if t.command != nil && !t.command.ended() {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.processes {
+		if p.traced {
+			return false
+		}
+	}
+	return true
+}
+
+// exited ends a process; t.mu is held.
+func (t *Tracer) exited(e *bpf.Event) {
+	_ = t.coll.Maps["processes"].Delete(e.Pid)
+	p := t.processes[e.Pid]
+	delete(t.processes, e.Pid)
+	if p != nil && p.booked {
+		t.ledger.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
+	}
+	t.jobs.add(job{kind: jobForget, pid: e.Pid})
+}
+
+// executed begins a process anew that called execve; t.mu is held.
+func (t *Tracer) executed(e *bpf.Event) {
+	p := t.processes[e.Pid]
+	if p == nil {
+		return
+	}
+	if p.booked {
+		t.ledger.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
+	}
+	if t.config.Name != nil || (p.traced && t.everyone()) {
+		// Another program: whether it is meant is decided when it uses CUDA.
+		delete(t.processes, e.Pid)
+		_ = t.coll.Maps["processes"].Delete(e.Pid)
+		return
+	}
+	p.booked, p.cuda, p.loaded = false, false, false
+	t.tellKernel(p)
+}
+
+// processNames gives what --name is matched against: comm and the base names
+// of the program and of its first argument (a script, for an interpreter), a line each.
+func processNames(pid uint32) string {
+	list := []string{commOf(pid)}
+	for i, arg := range strings.Split(string(readProc(pid, "cmdline", 64<<10)), "\x00") {
+		if i == 2 {
+			break
+		}
+		if arg != "" {
+			list = append(list, filepath.Base(arg))
+		}
+	}
+	return strings.Join(list, "\n")
+}
+
+func commOf(pid uint32) string { return strings.TrimSuffix(string(readProc(pid, "comm", 64)), "\n") }
+
+func exeOf(pid uint32) string {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(exe, " (deleted)")
+}
+
+func environOf(pid uint32) []string {
+	return strings.Split(string(bytes.TrimSuffix(readProc(pid, "environ", 1<<20), []byte{0})), "\x00")
+}
+
+// readProc reads at most limit bytes of a file of /proc/PID; nothing of a
+// process that is gone.
+func readProc(pid uint32, name string, limit int) []byte {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text := make([]byte, limit)
+	n := 0
+	for n < limit {
+		m, err := f.Read(text[n:])
+		n += m
+		if err != nil {
+			break
+		}
+	}
+	return text[:n]
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/unwind"
+)
+
+// stacks keeps the frames of every stack that the kernel has sent, and names
+// native frames when they are asked for.
+type stacks struct {
+	symbols *symbolize.Symbolizer
+
+	mu       sync.Mutex
+	raw      map[uint64][]unwind.Frame
+	named    map[uint64][]symbolize.Frame
+	mappings map[unwind.File]*symbolize.Mapping
+}
+
+func newStacks() *stacks {
+	return &stacks{
+		symbols:  symbolize.New(symbolize.Options{}),
+		raw:      map[uint64][]unwind.Frame{},
+		named:    map[uint64][]symbolize.Frame{},
+		mappings: map[unwind.File]*symbolize.Mapping{},
+	}
+}
+
+// addFile keeps a new file open, so that its names can be read when the
+// process is gone.
+func (s *stacks) addFile(file unwind.NewFile) {
+	f, err := symbolize.OpenRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", file.PID, file.Start, file.End))
+	if err != nil {
+		return // its frames are named by file and offset
+	}
+	m := &symbolize.Mapping{Path: file.Path, BuildID: file.BuildID}
+	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", file.PID))
+}
+
+func (s *stacks) add(stack unwind.Stack) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.raw[stack.ID] = stack.Frames
+	delete(s.named, stack.ID)
+}
+
+// Stack gives the frames of a stack, leaf first; none for an unknown id.
+func (s *stacks) Stack(id uint64) []symbolize.Frame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if frames, ok := s.named[id]; ok {
+		return frames
+	}
+	raw, ok := s.raw[id]
+	if !ok {
+		return nil
+	}
+	frames := make([]symbolize.Frame, 0, len(raw))
+	for _, f := range raw {
+		frames = s.name(frames, f)
+	}
+	s.named[id] = frames
+	return frames
+}
+
+func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Frame {
+	switch {
+	case f.Error != "":
+		return append(frames, symbolize.Frame{Function: "[truncated: " + f.Error + "]", Mark: true})
+	case f.Function != "":
+		return append(frames, symbolize.Frame{
+			Function: f.Function, File: f.Source, Line: f.Line, StartLine: f.FirstLine, Python: true,
+		})
+	}
+	m := s.mappings[f.File]
+	if m == nil {
+		m = &symbolize.Mapping{
+			Path: f.File.Path, BuildID: f.File.BuildID, Start: f.File.Start, Limit: f.File.Limit, Offset: f.File.Offset,
+		}
+		s.mappings[f.File] = m
+	}
+	return s.symbols.Frames(frames, f.File.ID, m, f.Address)
+}
+
+func (s *stacks) close() { s.symbols.Close() }

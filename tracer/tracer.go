@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tracer finds processes that use CUDA, probes their allocation
+// functions, and keeps the books of what they hold.
+//
+// The kernel reports, user space keeps the books: events and new stacks come
+// through two rings, each read by one goroutine; everything that can take long
+// (scanning, loading unwind tables, attaching) is done by a third, so that the
+// rings never wait for it.
+package tracer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/unwind"
+)
+
+// ErrNoProcess says that no process uses CUDA, and waiting was not asked for.
+var ErrNoProcess = errors.New("no process uses CUDA")
+
+// NVML is what the driver says about GPUs and processes.
+type NVML interface {
+	GPUs() ([]ledger.GPU, error)
+	Usage() ([]ledger.Usage, error)
+	// Ordinals gives the UUID of each CUDA ordinal of a process with this environment.
+	Ordinals(environ []string, gpus []ledger.GPU) []string
+}
+
+// Config says what to trace. Without PIDs, Name and Command: every process.
+type Config struct {
+	PIDs    []uint32
+	Name    *regexp.Regexp // matched against comm, and the base names of the first two arguments
+	Command []string       // started by Run, with all its children
+	Wait    bool           // do not end with ErrNoProcess when nothing uses CUDA yet
+	NVML    NVML           // nil without a driver
+	Version string
+	Note    func(string) // progress for a person; may be nil
+}
+
+// Tracer traces from New to Close.
+type Tracer struct {
+	config  Config
+	coll    *ebpf.Collection // programs and maps of the traced functions
+	watch   *ebpf.Collection // programs that watch processes
+	links   []link.Link
+	prober  prober
+	scanner *scanner
+	mapping *mappingEvents
+	unwind  *unwind.Unwinder
+	stacks  *stacks
+	events  *ringbuf.Reader
+	raw     *ringbuf.Reader // stacks
+
+	mu        sync.Mutex // guards what follows
+	ledger    *ledger.Ledger
+	processes map[uint32]*process
+	lost      uint64 // events that could not be decoded
+
+	files   map[fileKey]*probes // the worker's: nil for a file that could not be probed
+	loaders map[fileKey]*probes
+	jobs    jobs
+	command *command
+	begin   uint64
+}
+
+// now is CLOCK_MONOTONIC in ns, the clock of all events.
+func now() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}
+
+// New loads the programs into the kernel; nothing is probed yet.
+func New(config Config) (*Tracer, error) {
+	if config.Note == nil {
+		config.Note = func(string) {}
+	}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's types (Linux with CONFIG_DEBUG_INFO_BTF is needed): %w", err)
+	}
+	host, _ := os.Hostname()
+	t := &Tracer{
+		config: config, begin: now(),
+		processes: map[uint32]*process{},
+		files:     map[fileKey]*probes{},
+		loaders:   map[fileKey]*probes{},
+		jobs:      newJobs(),
+	}
+	t.ledger = ledger.New(ledger.Options{Begin: t.begin, Host: host})
+	t.stacks = newStacks()
+	if err := t.load(kernel); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Tracer) load(kernel *btf.Spec) (err error) {
+	if t.unwind, err = unwind.New(kernel, t.stacks.addFile); err != nil {
+		return err
+	}
+	t.prober.multi = features.HaveBPFLinkUprobeMulti() == nil
+	if err := t.loadProbes(kernel); err != nil {
+		return err
+	}
+	if err := t.loadWatch(); err != nil {
+		return err
+	}
+	if t.mapping, err = watchMappings(); err != nil {
+		return err
+	}
+	if t.events, err = ringbuf.NewReader(t.coll.Maps["events"]); err != nil {
+		return fmt.Errorf("open the events ring: %w", err)
+	}
+	if t.raw, err = ringbuf.NewReader(t.coll.Maps["stack_events"]); err != nil {
+		return fmt.Errorf("open the stacks ring: %w", err)
+	}
+	return nil
+}
+
+func (t *Tracer) loadProbes(kernel *btf.Spec) error {
+	spec, err := bpf.LoadProbes(bpf.CanGuard(kernel))
+	if err != nil {
+		return fmt.Errorf("read the probes' objects: %w", err)
+	}
+	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
+		return fmt.Errorf("set the filter: %w", err)
+	}
+	replacements, err := t.unwind.Bind(spec)
+	if err != nil {
+		return err
+	}
+	if t.prober.multi {
+		for _, name := range []string{"call_enter", "call_return"} {
+			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
+		}
+	}
+	t.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		return fmt.Errorf("load the probes: %w", err)
+	}
+	p := t.coll.Programs
+	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
+		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]
+	return t.unwind.Start(p["kprobe_unwind_stop"])
+}
+
+func (t *Tracer) loadWatch() error {
+	spec, err := bpf.LoadProcess()
+	if err != nil {
+		return fmt.Errorf("read the process watch's objects: %w", err)
+	}
+	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
+		"events": t.coll.Maps["events"], "processes": t.coll.Maps["processes"],
+	}})
+	if err != nil {
+		return fmt.Errorf("load the process watch: %w", err)
+	}
+	for program, tracepoint := range map[string]string{
+		"process_exit": "sched_process_exit", "process_exec": "sched_process_exec", "process_fork": "sched_process_fork",
+	} {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: t.watch.Programs[program]})
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", tracepoint, err)
+		}
+		t.links = append(t.links, l)
+	}
+	t.scanner, err = newScanner(t.watch.Programs["mapped_files"])
+	return err
+}
+
+// everyone says whether processes that nobody has looked at yet are traced.
+func (t *Tracer) everyone() bool { return len(t.config.PIDs) == 0 && len(t.config.Command) == 0 }
+
+// Run traces until ctx ends, or until every process that was asked for by pid
+// or command has ended. It returns ErrNoProcess when there is nothing to trace.
+func (t *Tracer) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer cancel()
+	wait.Go(func() { t.readStacks(ctx) })
+	if err := t.discover(); err != nil {
+		return err
+	}
+	t.readUsage()
+	if len(t.config.Command) > 0 {
+		if err := t.startCommand(); err != nil {
+			return err
+		}
+	} else if !t.config.Wait && len(t.traced()) == 0 {
+		return t.noProcess()
+	}
+	wait.Go(func() { t.work(ctx) })
+	wait.Go(func() { t.watchUsage(ctx) })
+	t.readEvents(ctx)
+	return nil
+}
+
+func (t *Tracer) noProcess() error {
+	if len(t.config.PIDs) > 0 {
+		return fmt.Errorf("process %d maps neither libcuda nor libcudart: %w (to wait for it, use --name)", t.config.PIDs[0], ErrNoProcess)
+	}
+	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
+}
+
+// Snapshot takes a copy of the books, after Run or during it.
+func (t *Tracer) Snapshot() *ledger.Snapshot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ledger.SetStats(t.stats())
+	return t.ledger.Snapshot(now(), time.Now())
+}
+
+// Stack gives the frames of a stack id, leaf first; native frames are named
+// on the first call.
+func (t *Tracer) Stack(id uint64) []symbolize.Frame { return t.stacks.Stack(id) }
+
+// Detach takes all probes away; the books stay. On kernels before 6.6 it
+// takes up to 0.1 s for each probe.
+func (t *Tracer) Detach() {
+	for _, set := range []map[fileKey]*probes{t.files, t.loaders} {
+		for key, p := range set {
+			if p != nil {
+				p.close()
+			}
+			delete(set, key)
+		}
+	}
+	for _, l := range t.links {
+		l.Close()
+	}
+	t.links = nil
+}
+
+// Close ends everything and frees what the kernel holds for us.
+func (t *Tracer) Close() {
+	t.Detach()
+	if t.command != nil {
+		t.command.release()
+	}
+	if t.mapping != nil {
+		t.mapping.close()
+	}
+	if t.events != nil {
+		t.events.Close()
+	}
+	if t.raw != nil {
+		t.raw.Close()
+	}
+	if t.scanner != nil {
+		t.scanner.iterator.Close()
+	}
+	for _, coll := range []*ebpf.Collection{t.coll, t.watch} {
+		if coll != nil {
+			coll.Close()
+		}
+	}
+	if t.unwind != nil {
+		t.unwind.Close()
+	}
+	t.stacks.close()
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"fmt"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+)
+
+// NewFile is an executable file seen in a process for the first time.
+type NewFile struct {
+	ID         string // hash of its content
+	Path       string // as the process sees it, untrusted
+	BuildID    string // GNU build id, hex
+	PID        uint32 // a process that maps it
+	Start, End uint64 // where it is mapped there, for /proc/PID/map_files
+}
+
+// File is the executable mapping that a native frame lies in.
+type File struct {
+	ID, Path, BuildID    string
+	Start, Limit, Offset uint64 // ELF addresses of the segment; its file offset
+}
+
+// Frame is one frame of a stack: native (File is set), Python (Function is
+// set), or a remark why the walk ended (Error is set).
+type Frame struct {
+	File      File
+	Address   uint64 // ELF address inside the call
+	Function  string // Python's qualified name
+	Source    string
+	Line      int
+	FirstLine int
+	Error     string
+}
+
+func (u *Unwinder) frame(f libpf.Frame) Frame {
+	switch {
+	case f.Type.IsError():
+		return Frame{Error: Reason(uint32(f.AddressOrLineno))}
+	case f.Type.Interpreter() == libpf.Python:
+		if f.FunctionName == libpf.NullString {
+			return Frame{Error: "a Python frame could not be read"}
+		}
+		line := int(f.SourceLine)
+		return Frame{
+			Function:  f.FunctionName.String(),
+			Source:    f.SourceFile.String(),
+			Line:      line,
+			FirstLine: max(0, line-int(f.FunctionOffset)),
+		}
+	}
+	frame := Frame{Address: uint64(f.AddressOrLineno)}
+	if !f.Mapping.Valid() {
+		frame.Error = fmt.Sprintf("no file is known for address %#x", frame.Address)
+		return frame
+	}
+	m := f.Mapping.Value()
+	file := m.File.Value()
+	frame.File = File{
+		ID: file.FileID.StringNoQuotes(), Path: u.path(file), BuildID: file.GnuBuildID,
+		Start: uint64(m.Start), Limit: uint64(m.End), Offset: m.FileOffset,
+	}
+	return frame
+}
+
+func (u *Unwinder) path(file libpf.FrameMappingFileData) string {
+	u.fileMu.RLock()
+	defer u.fileMu.RUnlock()
+	if path, ok := u.files[file.FileID]; ok {
+		return path
+	}
+	return file.FileName.String()
+}
+
+// Reason says in words why a walk ended early; code is an ErrorCode of the
+// profiler's errors.h.
+func Reason(code uint32) string {
+	switch code {
+	case 2, 5:
+		return "the stack is deeper than the unwinder can walk"
+	case 3:
+		return "the stack is empty"
+	case 2001, 4000, 4001, 4002, 4012:
+		return "unwind tables were not loaded yet, or the code is in no file"
+	case 2005:
+		return "Python's thread state was not found"
+	case 4005:
+		return "the code has no unwind information"
+	case 4007, 4013, 4014:
+		return "a return address could not be read"
+	case 4018, 4019, 4020:
+		return "the code is in no file"
+	}
+	if code >= 2000 && code < 3000 {
+		return "a Python frame could not be read"
+	}
+	return fmt.Sprintf("unwinder error %d", code)
+}

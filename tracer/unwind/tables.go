@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"go.opentelemetry.io/ebpf-profiler/host"
+	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
+	"go.opentelemetry.io/ebpf-profiler/support"
+)
+
+// maxFiles bounds the executable files whose tables the kernel holds.
+const maxFiles = 16384
+
+// tables replaces the profiler's way to put a file's table into the kernel.
+// Updates of a map of maps wait for an RCU grace period each, so they run side by side, and
+// wait returns when all are done. Besides it leaves RLIMIT_MEMLOCK alone, which the
+// profiler raises at each step and which root without CAP_SYS_RESOURCE may not (from Linux 5.11
+// on BPF memory does not count against it).
+type tables struct {
+	ebpfapi.EbpfHandler
+	outer   map[uint16]*ebpf.Map
+	inner   *ebpf.MapSpec
+	pages   *ebpf.Map
+	pending sync.WaitGroup
+	slots   chan struct{}
+}
+
+func newTables(handler ebpfapi.EbpfHandler, maps map[string]*ebpf.Map, inner *ebpf.MapSpec) *tables {
+	t := &tables{
+		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
+		pages: maps["pid_page_to_mapping_info"], slots: make(chan struct{}, 64),
+	}
+	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
+		t.outer[i] = maps[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
+	}
+	return t
+}
+
+// UpdateExeIDToStackDeltas stores the table of one file: a map of 2^n entries
+// in the outer map of that size. It returns n.
+func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.StackDeltaEBPF) (uint16, error) {
+	size := uint16(max(bits.Len32(uint32(len(deltas))), support.StackDeltaBucketSmallest))
+	outer := t.outer[size]
+	if outer == nil {
+		return 0, fmt.Errorf("a table of %d rows is larger than the unwinder takes", len(deltas))
+	}
+	spec := t.inner.Copy()
+	spec.Name = "unwind_table"
+	spec.MaxEntries = 1 << size
+	table, err := ebpf.NewMap(spec)
+	if err != nil {
+		return 0, fmt.Errorf("create an unwind table of %d rows: %w", len(deltas), err)
+	}
+	keys := make([]uint32, len(deltas))
+	rows := make([]support.StackDelta, len(deltas))
+	for i, d := range deltas {
+		keys[i] = uint32(i)
+		rows[i] = support.StackDelta{AddrLow: d.AddressLow, UnwindInfo: d.UnwindInfo}
+	}
+	if len(rows) > 0 {
+		if _, err := table.BatchUpdate(keys, rows, nil); err != nil {
+			table.Close()
+			return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(deltas), err)
+		}
+	}
+	t.start(func() {
+		defer table.Close()
+		// A failure shows as cut stacks, which are counted by reason.
+		_ = outer.Put(uint64(file), uint32(table.FD()))
+	})
+	return size, nil
+}
+
+// DeleteExeIDToStackDeltas drops the table of one file.
+func (t *tables) DeleteExeIDToStackDeltas(file host.FileID, size uint16) error {
+	outer := t.outer[size]
+	if outer == nil {
+		return fmt.Errorf("no table of size 2^%d", size)
+	}
+	return outer.Delete(uint64(file))
+}
+
+func (t *tables) start(update func()) {
+	t.slots <- struct{}{}
+	t.pending.Go(func() {
+		defer func() { <-t.slots }()
+		update()
+	})
+}
+
+// wait returns when every update begun so far is in the kernel.
+func (t *tables) wait() { t.pending.Wait() }
+
+// known looks for the row that marks a process as loaded.
+func (t *tables) known(pid uint32) bool {
+	var key support.PIDPage
+	key.PrefixLen = 64 + 32
+	binary.BigEndian.PutUint32((*[4]byte)(unsafe.Pointer(&key.Pid))[:], pid)
+	var value support.PIDPageMappingInfo
+	return t.pages.Lookup(unsafe.Pointer(&key), unsafe.Pointer(&value)) == nil
+}
+
+// tlsBaseOffset finds where task_struct keeps the thread pointer: the field
+// thread.fsbase on x86-64, thread.uw.tp_value on arm64.
+func tlsBaseOffset(kernel *btf.Spec) (uint64, error) {
+	var task *btf.Struct
+	if err := kernel.TypeByName("task_struct", &task); err != nil {
+		return 0, err
+	}
+	for _, path := range [][]string{{"thread", "fsbase"}, {"thread", "uw", "tp_value"}} {
+		if offset, ok := fieldOffset(task, path); ok {
+			return uint64(offset), nil
+		}
+	}
+	return 0, fmt.Errorf("neither thread.fsbase nor thread.uw.tp_value is there")
+}
+
+func fieldOffset(t btf.Type, path []string) (uint32, bool) {
+	if len(path) == 0 {
+		return 0, true
+	}
+	var members []btf.Member
+	switch t := btf.UnderlyingType(t).(type) {
+	case *btf.Struct:
+		members = t.Members
+	case *btf.Union:
+		members = t.Members
+	}
+	for _, m := range members {
+		rest := path
+		if m.Name == path[0] {
+			rest = path[1:]
+		} else if m.Name != "" {
+			continue
+		}
+		if offset, ok := fieldOffset(m.Type, rest); ok {
+			return m.Offset.Bytes() + offset, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package unwind walks native and Python stacks in the kernel and names the Python frames.
+//
+// The work is done by the OpenTelemetry eBPF profiler, of which only this package knows. It takes
+// the profiler's unwinding programs and its process manager, but not its tracer: loading tables is then
+// a call that returns when they are in place, so that probes are enabled only after it.
+package unwind
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/metrics"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
+	"go.opentelemetry.io/ebpf-profiler/pacmask"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/processmanager"
+	pmebpf "go.opentelemetry.io/ebpf-profiler/processmanager/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/times"
+	"go.opentelemetry.io/otel/metric/noop"
+)
+
+// Slots of the chain's program array that are in use.
+const (
+	stopProgram   = "kprobe_unwind_stop" // ours, in the programs that Bind gets
+	nativeProgram = "kprobe_unwind_native"
+	pythonProgram = "kprobe_unwind_python"
+)
+
+// Unwinder loads unwind tables of processes and turns what the kernel sends
+// into frames. Load and Frames may be called at the same time, each from one
+// goroutine.
+type Unwinder struct {
+	manager  *processmanager.ProcessManager
+	maps     map[string]*ebpf.Map
+	programs map[string]*ebpf.Program
+	tables   *tables
+	spec     *ebpf.CollectionSpec
+	cancel   context.CancelFunc
+
+	mu      sync.Mutex // serialises Load and Forget
+	onFile  func(NewFile)
+	loading uint32 // pid
+	fileMu  sync.RWMutex
+	files   map[libpf.FileID]string
+
+	trace *libpf.Trace // set by ReportTraceEvent during Frames
+	raw   libpf.EbpfTrace
+}
+
+var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
+
+// New loads the unwinder's maps and programs into the kernel. onFile is called
+// from Load for each executable file that was not seen before; kernel is the
+// running kernel's BTF.
+func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
+	startMetrics()
+	spec, err := support.LoadCollectionSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the unwinder's objects: %w", err)
+	}
+	if err := setVariables(spec, kernel); err != nil {
+		return nil, err
+	}
+	interpreters := interpreterconfig.NoInterpreters()
+	interpreters.Python.Disabled = false
+	inner := spec.Maps["exe_id_to_8_stack_deltas"].InnerMap.Copy()
+	reduce(spec, &interpreters)
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the unwinder: %w", err)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	u := &Unwinder{maps: coll.Maps, programs: coll.Programs, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}}
+	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
+	if err != nil {
+		u.Close()
+		return nil, fmt.Errorf("bind the unwinder's maps: %w", err)
+	}
+	u.tables = newTables(handler, coll.Maps, inner)
+	u.manager, err = processmanager.New(ctx, processmanager.Config{
+		InterpretersConfig:    interpreters,
+		MonitorInterval:       time.Hour, // its metrics go nowhere
+		ExecutableUnloadDelay: time.Minute,
+		EbpfHandler:           u.tables,
+		TraceReporter:         u,
+		ExecutableReporter:    u,
+		StackDeltaProvider:    elfunwindinfo.NewStackDeltaProvider(),
+		FrameCacheSize:        65536,
+	})
+	if err != nil {
+		u.Close()
+		return nil, fmt.Errorf("start the unwinder: %w", err)
+	}
+	return u, nil
+}
+
+// reduce leaves only what native and Python stacks need.
+func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
+	for name := range spec.Programs {
+		if name != nativeProgram && name != pythonProgram {
+			delete(spec.Programs, name)
+		}
+	}
+	for name, m := range spec.Maps {
+		switch {
+		case !interpreters.IsMapEnabled(name):
+			delete(spec.Maps, name)
+		case strings.HasPrefix(name, "exe_id_to_"):
+			m.MaxEntries = maxFiles
+		case name == "pid_page_to_mapping_info":
+			m.MaxEntries = 1 << 20
+		case name == "stack_delta_page_to_info":
+			m.MaxEntries = 1 << 17
+		case m.Type == ebpf.RingBuf:
+			m.MaxEntries = 4096 // trace_events: our last step has its own ring
+		}
+	}
+}
+
+// setVariables tells the programs where the running kernel keeps a thread's
+// TLS base (task_struct.thread), and how pointers are signed.
+func setVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
+	offset, err := tlsBaseOffset(kernel)
+	if err != nil {
+		return fmt.Errorf("find the TLS base in task_struct: %w", err)
+	}
+	for name, value := range map[string]any{"tpbase_offset": offset, "inverse_pac_mask": ^pacmask.GetPACMask()} {
+		v := spec.Variables[name]
+		if v == nil {
+			return fmt.Errorf("the unwinder has no variable %s", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Bind lets the maps and variables of spec that have the unwinder's names be
+// the unwinder's own. It returns the replacements for ebpf.CollectionOptions.
+func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
+	replacements := map[string]*ebpf.Map{}
+	for name := range spec.Maps {
+		if own, ok := u.maps[name]; ok && !strings.HasPrefix(name, ".") {
+			spec.Maps[name] = u.spec.Maps[name].Copy()
+			replacements[name] = own
+		}
+	}
+	for name, v := range spec.Variables {
+		own, ok := u.spec.Variables[name]
+		if !ok {
+			continue
+		}
+		v.Value = own.Value
+	}
+	return replacements, nil
+}
+
+// Start completes the chain with our last step, a program named
+// kprobe_unwind_stop.
+func (u *Unwinder) Start(stop *ebpf.Program) error {
+	chain := map[uint32]*ebpf.Program{
+		uint32(support.ProgUnwindStop):   stop,
+		uint32(support.ProgUnwindNative): u.programs[nativeProgram],
+		uint32(support.ProgUnwindPython): u.programs[pythonProgram],
+	}
+	for slot, program := range chain {
+		if err := u.maps["perf_progs"].Put(slot, uint32(program.FD())); err != nil {
+			return fmt.Errorf("link step %d of the unwinder: %w", slot, err)
+		}
+	}
+	return nil
+}
+
+// Load brings the kernel's tables for one process up to date and returns when
+// they are in place. It is cheap when no executable mapping changed. Processes
+// that are gone are not an error.
+func (u *Unwinder) Load(pid uint32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.loading = pid
+	p := process.New(libpf.PID(pid), libpf.PID(pid))
+	u.manager.SynchronizeProcess(p)
+	_ = p.Close()
+	u.tables.wait()
+}
+
+// Known says whether the kernel has tables of the process.
+func (u *Unwinder) Known(pid uint32) bool { return u.manager != nil && u.tables.known(pid) }
+
+// Forget releases the tables of processes that have ended. Frames of their
+// stacks cannot be asked for afterwards.
+func (u *Unwinder) Forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.manager.CleanupPIDs()
+	u.manager.ProcessedUntil(times.GetKTime())
+}
+
+// Close unloads everything.
+func (u *Unwinder) Close() {
+	u.cancel()
+	for _, p := range u.programs {
+		p.Close()
+	}
+	for _, m := range u.maps {
+		m.Close()
+	}
+}
+
+// ReportExecutable is the process manager's call for each new file; it
+// happens inside Load.
+func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
+	file := meta.MappingFile.Value()
+	u.fileMu.Lock()
+	u.files[file.FileID] = strings.Clone(meta.Mapping.Path)
+	u.fileMu.Unlock()
+	if u.onFile == nil || meta.Mapping.IsVDSO() {
+		return
+	}
+	u.onFile(NewFile{
+		ID:      file.FileID.StringNoQuotes(),
+		Path:    strings.Clone(meta.Mapping.Path),
+		BuildID: file.GnuBuildID,
+		PID:     u.loading,
+		Start:   meta.Mapping.Vaddr,
+		End:     meta.Mapping.Vaddr + meta.Mapping.Length,
+	})
+}
+
+// ReportTraceEvent is the process manager's answer to HandleTrace.
+func (u *Unwinder) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMeta) error {
+	u.trace = trace
+	return nil
+}
+
+// Stack is what the kernel sends once per distinct stack.
+type Stack struct {
+	ID       uint64
+	PID, TID uint32
+	Frames   []Frame // leaf first
+}
+
+// Decode turns a record of the stacks ring into frames. Python frames are
+// named now, from the process's memory: a process that is gone by then leaves
+// frames with an Error.
+func (u *Unwinder) Decode(raw []byte) (Stack, error) {
+	head := int(unsafe.Offsetof(support.Trace{}.Frame_data))
+	if len(raw) < head {
+		return Stack{}, fmt.Errorf("stack of %d bytes: too short", len(raw))
+	}
+	// The record is cut behind its last frame, so only the head may be touched through t.
+	t := (*support.Trace)(unsafe.Pointer(unsafe.SliceData(raw)))
+	words := int(t.Frame_data_len)
+	if words > len(u.raw.FrameDataBuf) || len(raw) < head+8*words {
+		return Stack{}, fmt.Errorf("stack of %d bytes with %d words: cut", len(raw), words)
+	}
+	u.raw.PID, u.raw.TID = libpf.PID(t.Pid), libpf.PID(t.Tid)
+	u.raw.NumFrames = t.Num_frames
+	u.raw.FrameData = u.raw.FrameDataBuf[:words]
+	copy(u.raw.FrameData, unsafe.Slice((*uint64)(unsafe.Pointer(&raw[head])), words))
+	if !wellFormed(u.raw.FrameData) {
+		return Stack{}, fmt.Errorf("stack of process %d: frame lengths do not add up", t.Pid)
+	}
+	u.trace = nil
+	u.manager.HandleTrace(&u.raw, nil)
+	s := Stack{ID: t.Value, PID: t.Pid, TID: t.Tid}
+	if u.trace == nil {
+		return s, nil
+	}
+	s.Frames = make([]Frame, 0, len(u.trace.Frames))
+	for _, f := range u.trace.Frames {
+		s.Frames = append(s.Frames, u.frame(f.Value()))
+	}
+	return s, nil
+}
+
+// wellFormed checks the walk over variable-length frames that the process
+// manager makes without looking at bounds.
+func wellFormed(words []uint64) bool {
+	for frames := libpf.EbpfFrame(words); len(frames) > 0; {
+		n := int(frames.Length())
+		if n <= 0 || n > len(frames) {
+			return false
+		}
+		frames = frames[n:]
+	}
+	return true
+}
+
+// The profiler logs to slog's default handler; nothing of that is for our users.
+func init() { slog.SetDefault(slog.New(slog.DiscardHandler)) }

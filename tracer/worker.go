@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+type jobKind uint8
+
+// In the order in which they are done.
+const (
+	jobHeld   jobKind = iota // a process stands still until we have looked at it
+	jobScan                  // somebody mapped a CUDA library
+	jobLoad                  // unwind tables of a process are missing or out of date
+	jobForget                // a process has ended
+	jobKinds
+)
+
+type job struct {
+	kind jobKind
+	pid  uint32
+}
+
+// jobs is what the worker has to do. Equal jobs are done once.
+type jobs struct {
+	mu   *sync.Mutex
+	todo [jobKinds]map[uint32]bool
+	wake chan struct{}
+}
+
+func newJobs() jobs {
+	j := jobs{mu: new(sync.Mutex), wake: make(chan struct{}, 1)}
+	for kind := range j.todo {
+		j.todo[kind] = map[uint32]bool{}
+	}
+	return j
+}
+
+// add never blocks.
+func (j *jobs) add(n job) {
+	if n.kind == jobScan {
+		n.pid = 0
+	}
+	j.mu.Lock()
+	j.todo[n.kind][n.pid] = true
+	j.mu.Unlock()
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take removes the most urgent job.
+func (j *jobs) take() (job, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for kind, pids := range j.todo {
+		for pid := range pids {
+			delete(pids, pid)
+			return job{jobKind(kind), pid}, true
+		}
+	}
+	return job{}, false
+}
+
+// forgetAfter is how long the tables of an ended process stay, for stacks that
+// are still on their way.
+const forgetAfter = 5 * time.Second
+
+// work does jobs until ctx ends.
+func (t *Tracer) work(ctx context.Context) {
+	forget := time.NewTimer(time.Hour)
+	defer forget.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			t.releaseHeld()
+			return
+		case <-forget.C:
+			t.unwind.Forget()
+		case <-t.jobs.wake:
+		}
+		for ctx.Err() == nil {
+			n, ok := t.jobs.take()
+			if !ok {
+				break
+			}
+			switch n.kind {
+			case jobHeld:
+				t.lookAtHeld(n.pid)
+			case jobScan:
+				if err := t.discover(); err != nil {
+					t.warn(err.Error())
+				}
+			case jobLoad:
+				t.loadTables(n.pid)
+			case jobForget:
+				forget.Reset(forgetAfter)
+			}
+		}
+	}
+}
+
+func (t *Tracer) warn(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ledger.Warn(text)
+}
+
+// discover finds every CUDA process, loads the unwind tables of those that are
+// traced, and only then probes the libraries that were not probed yet, so that the first
+// event of a process that is running already has a whole stack.
+func (t *Tracer) discover() error {
+	found, err := t.scanner.scan()
+	if err != nil {
+		return err
+	}
+	for _, library := range found {
+		if p := t.found(library.pid); p != nil && !p.loaded {
+			t.loadTables(library.pid)
+		}
+	}
+	for _, library := range found {
+		if _, done := t.files[library.file]; !done && t.isTraced(library.pid) {
+			t.files[library.file] = t.probe(library)
+		}
+	}
+	return nil
+}
+
+// found notes that a process maps a CUDA library. It returns nil unless the
+// process is traced.
+func (t *Tracer) found(pid uint32) *process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.processes[pid]
+	if !ok {
+		p = t.classify(pid)
+	}
+	p.cuda = true
+	if !p.traced {
+		return nil
+	}
+	t.book(p)
+	return p
+}
+
+func (t *Tracer) isTraced(pid uint32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.processes[pid]
+	return ok && p.traced
+}
+
+// probe attaches to one file. A file that cannot be probed is a warning and
+// is not tried again.
+func (t *Tracer) probe(library mappedLibrary) *probes {
+	f, err := library.openLibrary()
+	if err != nil {
+		if _, gone := os.Stat(fmt.Sprintf("/proc/%d", library.pid)); gone == nil {
+			t.warn(err.Error())
+		}
+		return nil
+	}
+	defer f.Close()
+	set, err := t.prober.attach(f, library.layer)
+	if err != nil {
+		if !library.program { // most programs have no cudart in them
+			t.warn(fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
+		}
+		return nil
+	}
+	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
+	return set
+}
+
+// loadTables brings the unwind tables of a process up to date.
+func (t *Tracer) loadTables(pid uint32) {
+	if !t.isTraced(pid) {
+		return
+	}
+	t.unwind.Load(pid)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p, ok := t.processes[pid]; ok {
+		p.loaded = true
+	}
+}
+
+// mapped is told of each executable mapping made anywhere.
+func (t *Tracer) mapped(pid uint32, cuda bool) {
+	if cuda {
+		t.jobs.add(job{kind: jobScan})
+		return
+	}
+	t.mu.Lock()
+	p, ok := t.processes[pid]
+	load := ok && p.traced && p.cuda && p.loaded
+	t.mu.Unlock()
+	if load {
+		t.jobs.add(job{kind: jobLoad, pid: pid})
+	}
+}
+
+// lookAtHeld prepares a process of ours that stopped because its dynamic
+// loader has loaded libraries, and lets it go on.
+func (t *Tracer) lookAtHeld(pid uint32) {
+	if usesCUDA(pid) {
+		if err := t.discover(); err != nil {
+			t.warn(err.Error())
+		}
+		t.loadTables(pid)
+	}
+	_ = unix.Kill(int(pid), unix.SIGCONT)
+}
+
+// releaseHeld lets every process go that may still stand still for us.
+func (t *Tracer) releaseHeld() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for pid, p := range t.processes {
+		if p.held {
+			_ = t.coll.Maps["processes"].Delete(pid)
+			_ = unix.Kill(int(pid), unix.SIGCONT)
+		}
+	}
+}
+
+// usesCUDA is a quick look into /proc/PID/maps for a name that may be a CUDA
+// library; the scan decides.
+func usesCUDA(pid uint32) bool {
+	return bytes.Contains(readProc(pid, "maps", 16<<20), []byte("/libcud"))
+}
+
+// readUsage takes one reading of NVML into the books.
+func (t *Tracer) readUsage() {
+	if t.config.NVML == nil {
+		return
+	}
+	gpus, err := t.config.NVML.GPUs()
+	usage, usageErr := t.config.NVML.Usage()
+	time := now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		t.ledger.SetGPUs(gpus)
+		err = usageErr
+	}
+	if err != nil {
+		t.ledger.Warn("NVML gave no reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
+		return
+	}
+	t.ledger.SetUsage(time, usage)
+}
+
+func (t *Tracer) watchUsage(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			t.readUsage()
+			return
+		case <-tick.C:
+			t.readUsage()
+		}
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fakecuda gives tests a CUDA driver, a runtime, an NVML and programs
+// that use them, on machines without a GPU. The sources are in
+// testdata/fakecuda and testdata/programs; gcc and g++ build them once into
+// .cache/fakecuda of the repository.
+//
+// The fake is one simulated machine per FAKECUDA_SHM file: all processes with
+// the same file share its GPUs.
+package fakecuda
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// Dir is a folder with the built libraries and programs. It is shared by all
+// tests of the machine: do not write to it.
+type Dir string
+
+// Build returns the folder, building it if the sources or the compiler have
+// changed. It skips the test if there is no gcc or g++.
+func Build(t testing.TB) Dir {
+	t.Helper()
+	for _, tool := range []string{"bash", "gcc", "g++"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("no %s to build the fake CUDA with", tool)
+		}
+	}
+	dir, err := buildOnce()
+	if err != nil {
+		t.Fatalf("build the fake CUDA: %v", err)
+	}
+	return dir
+}
+
+var buildOnce = sync.OnceValues(build)
+
+func build() (Dir, error) {
+	_, self, _, ok := runtime.Caller(0)
+	root := filepath.Dir(filepath.Dir(filepath.Dir(self)))
+	if !ok || !filepath.IsAbs(self) {
+		return "", fmt.Errorf("no source path in the test binary (build without -trimpath)")
+	}
+	hash, err := hashSources(root)
+	if err != nil {
+		return "", err
+	}
+	cache := filepath.Join(root, ".cache", "fakecuda")
+	dir := filepath.Join(cache, hash)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "stamp")); err == nil {
+		return Dir(dir), nil
+	}
+	return Dir(dir), compile(root, cache, dir)
+}
+
+// compile builds beside dir and renames, so that dir is whole or absent.
+func compile(root, cache, dir string) error {
+	temp, err := os.MkdirTemp(cache, "build-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	if err := os.Chmod(temp, 0o755); err != nil { // tests run targets as other users
+		return err
+	}
+	out, err := exec.Command(filepath.Join(root, "testdata", "fakecuda", "build.sh"), temp).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build.sh: %w\n%s", err, out)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(temp, dir)
+}
+
+// hashSources names the cache folder: 16 hex digits over sources and compiler.
+func hashSources(root string) (string, error) {
+	h := sha256.New()
+	version, err := exec.Command("gcc", "-v").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("gcc -v: %w", err)
+	}
+	h.Write(version)
+	for _, folder := range []string{"fakecuda", "programs"} {
+		err := filepath.WalkDir(filepath.Join(root, "testdata", folder), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || strings.HasPrefix(d.Name(), "__pycache__") || !d.Type().IsRegular() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			fmt.Fprintf(h, "%s %d\n%s", d.Name(), len(text), text)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
+}
+
+// Lib returns the path of a library: "libcuda.so.1", "libcudart.so.12",
+// "libnvidia-ml.so.1", "libcudart_static.a", "wheel/libcudart-80664282.so.10.2".
+func (d Dir) Lib(name string) string { return filepath.Join(string(d), name) }
+
+// Program returns the path of a program: "alloc_c", "alloc_cpp",
+// "alloc_static" (stripped), "alloc_static_sym", "bench_c", "bench.py",
+// "train.py", "leak.py".
+func (d Dir) Program(name string) string { return filepath.Join(string(d), name) }
+
+// Env returns the environment of a fresh simulated machine with that many GPUs
+// (at most 16) of memory bytes each, for every process of the test. The
+// machine is removed when the test ends. Append "FAKECUDA_…=…" to change it:
+// the last value of a variable counts.
+func (d Dir) Env(t testing.TB, gpus int, memory uint64) []string {
+	t.Helper()
+	shm, err := os.CreateTemp("/dev/shm", "fakecuda-test-")
+	if err != nil {
+		if shm, err = os.CreateTemp(t.TempDir(), "fakecuda-test-"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shm.Close()
+	t.Cleanup(func() { os.Remove(shm.Name()) })
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "FAKECUDA_") && !strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") &&
+			!strings.HasPrefix(v, "LD_LIBRARY_PATH=") && !strings.HasPrefix(v, "CUDART=") {
+			env = append(env, v)
+		}
+	}
+	return append(env,
+		"LD_LIBRARY_PATH="+string(d),
+		"PYTHONDONTWRITEBYTECODE=1", // the folder is shared
+		shmVariable+"="+shm.Name(),
+		fmt.Sprintf("FAKECUDA_GPUS=%d", gpus),
+		fmt.Sprintf("FAKECUDA_MEMORY=%d", memory),
+	)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// Layout of the shared file, as testdata/fakecuda/books.h has it.
+const (
+	shmVariable  = "FAKECUDA_SHM"
+	magic        = 0x31306164756b6166
+	headerBytes  = 64
+	gpuBytes     = 64
+	maxGPUs      = 16
+	maxProcesses = 512
+	slotBytes    = 64 + gpuBytes*maxGPUs
+)
+
+// Count is a number of allocations and the sum of the sizes asked for.
+type Count struct {
+	Objects, Bytes uint64
+}
+
+// GPU is what one process holds on one physical GPU.
+type GPU struct {
+	Usage   uint64 // bytes that NVML reports: context and whole 2 MiB pages
+	Context uint64 // the part of Usage that is there without any allocation
+	Device  Count  // live
+	Managed Count  // live
+	Total   Count  // device and managed, ever allocated
+}
+
+// Process is one process of the simulated machine.
+type Process struct {
+	PID         uint32 // in the caller's PID namespace; of an ended process as it saw itself
+	Ended       bool   // its Usage is void; the counts are those of its end
+	Pinned      Count  // live
+	PinnedTotal Count  // ever allocated
+	GPUs        []GPU  // by physical index
+}
+
+// Usage reads the books of the simulated machine that env (of Dir.Env) names:
+// every process that called cuInit, in that order, also ended ones. A machine
+// that no process has used yet has no processes.
+func Usage(env []string) ([]Process, error) {
+	path := ""
+	for _, v := range env {
+		if after, ok := strings.CutPrefix(v, shmVariable+"="); ok {
+			path = after
+		}
+	}
+	if path == "" {
+		return nil, errors.New("no " + shmVariable + " in the environment")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, headerBytes+slotBytes*maxProcesses)
+	if n, err := f.ReadAt(b, 0); n == 0 {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	word := func(at int) uint64 { return binary.NativeEndian.Uint64(b[at:]) }
+	gpus, high := word(8), word(24)
+	if word(0) != magic || gpus > maxGPUs || high > maxProcesses {
+		return nil, fmt.Errorf("read %s: not the books of a fake CUDA", path)
+	}
+	var processes []Process
+	for i := range int(high) {
+		at := headerBytes + i*slotBytes
+		if word(at) == 0 {
+			continue
+		}
+		p, err := owner(f, int64(at))
+		if err != nil {
+			return nil, err
+		}
+		processes = append(processes, decode(word, at, int(gpus), p))
+	}
+	return processes, nil
+}
+
+func decode(word func(int) uint64, at, gpus int, pid uint32) Process {
+	p := Process{
+		PID:         pid,
+		Ended:       pid == 0,
+		Pinned:      Count{Bytes: word(at + 16), Objects: word(at + 24)},
+		PinnedTotal: Count{Bytes: word(at + 32), Objects: word(at + 40)},
+	}
+	if p.Ended {
+		p.PID = uint32(word(at))
+	}
+	for g := range gpus {
+		at := at + 64 + g*gpuBytes
+		p.GPUs = append(p.GPUs, GPU{
+			Usage:   word(at) + word(at+8),
+			Context: word(at),
+			Device:  Count{Bytes: word(at + 16), Objects: word(at + 24)},
+			Managed: Count{Bytes: word(at + 32), Objects: word(at + 40)},
+			Total:   Count{Bytes: word(at + 48), Objects: word(at + 56)},
+		})
+	}
+	return p
+}
+
+// owner returns who holds the lock of a slot: the kernel drops it when the
+// process ends, and translates the pid into our namespace. 0: nobody.
+func owner(f *os.File, at int64) (uint32, error) {
+	l := syscall.Flock_t{Type: syscall.F_WRLCK, Start: at, Len: 1}
+	if err := syscall.FcntlFlock(f.Fd(), syscall.F_GETLK, &l); err != nil {
+		return 0, fmt.Errorf("query lock of %s: %w", f.Name(), err)
+	}
+	if l.Type == syscall.F_UNLCK || l.Pid < 0 {
+		return 0, nil
+	}
+	return uint32(l.Pid), nil
+}

@@ -125,13 +125,15 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 3; i++)
 		*keep << new Convolution;
 	(*keep)(1000);
+#pragma GCC unroll 1 // one call site
 	for (int i = 0; i < 5; i++)
 		scratch();
 	pool::reserve<short, 64>(16);
 	auto table = [](int rows) FRAME { return pool::reserve<int, 128>(rows); };
 	table(16);
-	transfer(5000);
-	transfer(5000);
+#pragma GCC unroll 1
+	for (int i = 0; i < 2; i++)
+		transfer(5000);
 	attempt(1ull << 60);
 	puts(expected);
 	puts("done");

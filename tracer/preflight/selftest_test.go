@@ -17,8 +17,8 @@ import (
 
 func needTracing(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("not root")
+	if r := checkCapabilities(Env{Root: os.DirFS("/")}); r.Status == Fail {
+		t.Skip(r.Detail)
 	}
 	if len(selfTestProgram) == 0 {
 		t.Skip("no self-test on this architecture")

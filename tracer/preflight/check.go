@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflight says whether tracing can work on this machine, and if
+// not, what is missing and how to mend it.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
+)
+
+// Status of a Result.
+type Status string
+
+const (
+	OK   Status = "ok"
+	Warn Status = "warn" // tracing works, with a limit or a risk
+	Fail Status = "fail" // tracing cannot work
+)
+
+// ExitMissing is the exit code for a missing privilege or kernel feature.
+const ExitMissing = 4
+
+// Result is the answer to one question.
+type Result struct {
+	Name   string // "kernel"
+	Status Status
+	Detail string // what was found
+	Remedy string // what to do about it; "" if nothing
+	Code   int    // exit code if this is why vramprof ends: 0, or ExitMissing
+}
+
+// ExitCode is the highest Code of the results.
+func ExitCode(results []Result) int {
+	code := 0
+	for _, r := range results {
+		code = max(code, r.Code)
+	}
+	return code
+}
+
+// Env is what Check looks at. Fields that are nil are not checked.
+type Env struct {
+	Root     fs.FS  // the file system from "/" on: proc, sys
+	Arch     string // as in GOARCH
+	Release  string // uname -r
+	Version  string // uname -v
+	Features []Feature
+	SelfTest func(context.Context) error                     // see ReturnProbeSelfTest
+	NVML     func(context.Context) (version string, _ error) // asks the driver
+}
+
+// Feature is a part of BPF that older kernels lack.
+type Feature struct {
+	Name    string
+	Have    func() error // nil if the kernel has it, ebpf.ErrNotSupported if not
+	Needed  bool
+	Without string // what it means not to have it, unless Needed
+}
+
+// Host describes this machine, except for NVML.
+func Host() (Env, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return Env{}, fmt.Errorf("uname: %w", err)
+	}
+	return Env{
+		Root: os.DirFS("/"), Arch: runtime.GOARCH,
+		Release: unix.ByteSliceToString(name.Release[:]), Version: unix.ByteSliceToString(name.Version[:]),
+		Features: []Feature{
+			{Name: "uprobe programs", Needed: true, Have: func() error { return features.HaveProgramType(ebpf.Kprobe) }},
+			{Name: "ring buffer", Needed: true, Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
+			{Name: "task_vma iterator", Needed: true, Have: haveTaskVMAIterator},
+			{Name: "attach cookies", Needed: true, Have: func() error {
+				return features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)
+			}},
+			{Name: "uprobe_multi", Have: features.HaveBPFLinkUprobeMulti,
+				Without: "detaching takes up to 0.1 s per probe"},
+		},
+		SelfTest: ReturnProbeSelfTest,
+	}, nil
+}
+
+// haveTaskVMAIterator loads one. features.HaveProgramType(ebpf.Tracing) would
+// ask for fentry, which kernels without kprobes lack, and we do not need.
+func haveTaskVMAIterator() error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceIter, AttachTo: "task_vma", License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return err
+	}
+	return program.Close()
+}
+
+// Check answers all questions, in the order in which to mend what fails.
+// What needs privileges that are missing is left out.
+func Check(ctx context.Context, env Env) []Result {
+	kernel, kernelResult := checkKernel(env)
+	results := []Result{kernelResult, checkArch(env), checkBTF(env), checkUprobes(env), checkLockdown(env),
+		checkUserNamespace(env), checkPIDNamespace(env)}
+	privileges := checkCapabilities(env)
+	results = append(results, privileges, checkParanoid(env))
+	if privileges.Status != Fail && kernelResult.Status != Fail {
+		results = append(results, checkFeatures(env), checkReturnProbes(ctx, env, kernel))
+	}
+	if kernel.callchainPanics() {
+		results = append(results, Result{Name: "user stacks", Status: Warn,
+			Detail: fmt.Sprintf("kernel %v can panic when a profiler takes user stacks while threads end", kernel),
+			Remedy: "update the kernel (6.6.81 or newer)"})
+	}
+	results = append(results, checkDriver(ctx, env))
+	shown := results[:0]
+	for _, r := range results {
+		if r.Name != "" {
+			shown = append(shown, r)
+		}
+	}
+	return shown
+}
+
+func fail(name, detail, remedy string) Result {
+	return Result{Name: name, Status: Fail, Detail: detail, Remedy: remedy, Code: ExitMissing}
+}
+
+func checkKernel(env Env) (Kernel, Result) {
+	signature, _ := fs.ReadFile(env.Root, "proc/version_signature")
+	kernel, err := ParseKernel(env.Release, env.Version, string(signature))
+	if err != nil {
+		return Kernel{}, Result{Name: "kernel", Status: Warn, Detail: err.Error() + " is not known to us"}
+	}
+	if kernel.Less(oldest) {
+		return kernel, fail("kernel", fmt.Sprintf("Linux %v is too old", kernel),
+			fmt.Sprintf("use Linux %d.%d or newer", oldest.Major, oldest.Minor))
+	}
+	detail := "Linux " + env.Release
+	if !strings.HasPrefix(env.Release, kernel.String()) {
+		detail += fmt.Sprintf(" (%v)", kernel)
+	}
+	return kernel, Result{Name: "kernel", Status: OK, Detail: detail}
+}
+
+func checkArch(env Env) Result {
+	switch env.Arch {
+	case "amd64", "arm64":
+		return Result{Name: "architecture", Status: OK, Detail: env.Arch}
+	}
+	return fail("architecture", env.Arch+" is not supported", "use x86_64 or arm64")
+}
+
+func checkBTF(env Env) Result {
+	const path = "sys/kernel/btf/vmlinux"
+	if _, err := fs.Stat(env.Root, path); err != nil {
+		return fail("BTF", "the kernel has no type information: "+reason(err), "use a kernel with CONFIG_DEBUG_INFO_BTF=y; in a container, mount /sys")
+	}
+	return Result{Name: "BTF", Status: OK, Detail: "/" + path}
+}
+
+func checkUprobes(env Env) Result {
+	const path = "sys/bus/event_source/devices/uprobe/type"
+	if _, err := fs.Stat(env.Root, path); err != nil {
+		return fail("uprobes", "the kernel has no uprobes: "+reason(err), "use a kernel with CONFIG_UPROBE_EVENTS=y; in a container, mount /sys")
+	}
+	return Result{Name: "uprobes", Status: OK, Detail: "perf events"}
+}
+
+// reason drops the operation, and gives the path from "/" on.
+func reason(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return "/" + path.Path + ": " + path.Err.Error()
+	}
+	return err.Error()
+}
+
+func checkLockdown(env Env) Result {
+	b, err := fs.ReadFile(env.Root, "sys/kernel/security/lockdown")
+	if err != nil {
+		return Result{Name: "lockdown", Status: OK, Detail: "none known"}
+	}
+	_, mode, _ := strings.Cut(string(b), "[") // "none [integrity] confidentiality"
+	mode, _, _ = strings.Cut(mode, "]")
+	if mode == "confidentiality" {
+		return fail("lockdown", "kernel lockdown is in confidentiality mode: BPF programs may not read memory",
+			"boot with lockdown=integrity or lockdown=none")
+	}
+	return Result{Name: "lockdown", Status: OK, Detail: mode}
+}
+
+func checkFeatures(env Env) Result {
+	if len(env.Features) == 0 {
+		return Result{}
+	}
+	var have, without []string
+	for _, f := range env.Features {
+		err := f.Have()
+		switch {
+		case err == nil:
+			have = append(have, f.Name)
+		case !f.Needed:
+			without = append(without, fmt.Sprintf("no %s: %s", f.Name, f.Without))
+		case errors.Is(err, ebpf.ErrNotSupported):
+			return fail("BPF", "the kernel lacks "+f.Name, "use Linux 5.15 or newer with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_EVENTS=y")
+		default:
+			return fail("BPF", fmt.Sprintf("%s: %v", f.Name, err), "run as root of the host; security modules and seccomp filters of containers can forbid BPF")
+		}
+	}
+	if len(without) > 0 {
+		return Result{Name: "BPF", Status: Warn, Detail: strings.Join(without, "; ")}
+	}
+	return Result{Name: "BPF", Status: OK, Detail: strings.Join(have, ", ")}
+}
+
+func checkReturnProbes(ctx context.Context, env Env, kernel Kernel) Result {
+	const name = "return probes"
+	if env.SelfTest == nil {
+		if kernel.seccompKills() {
+			return Result{Name: name, Status: Warn, Detail: fmt.Sprintf("on kernel %v they can kill programs under seccomp; not tested", kernel),
+				Remedy: "update the kernel (6.12.14, 6.13.3, 6.14 or newer)"}
+		}
+		return Result{}
+	}
+	err := env.SelfTest(ctx)
+	switch {
+	case err == nil:
+		return Result{Name: name, Status: OK, Detail: "self-test passed, also under seccomp"}
+	case errors.Is(err, ErrNotApplicable):
+		return Result{Name: name, Status: OK, Detail: err.Error()}
+	}
+	return fail(name, err.Error(), "use a kernel where uprobes work; those from 6.11.0 to 6.12.13 and 6.13.0 to 6.13.2 need an update")
+}
+
+func checkDriver(ctx context.Context, env Env) Result {
+	if env.NVML == nil {
+		return Result{}
+	}
+	const name = "NVIDIA driver"
+	version, err := env.NVML(ctx)
+	if err == nil {
+		return Result{Name: name, Status: OK, Detail: strings.TrimSpace("NVML " + version)}
+	}
+	detail := "none: what the driver reports is not compared: " + err.Error()
+	if _, statErr := fs.Stat(env.Root, "proc/driver/nvidia/version"); statErr == nil {
+		detail = "loaded, but it cannot be asked: " + err.Error()
+	}
+	return Result{Name: name, Status: Warn, Detail: detail, Remedy: "install the driver's libnvidia-ml.so.1; in a container, use the NVIDIA runtime with the capability \"utility\""}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/cilium/ebpf"
+)
+
+const rootStatus = "Name:\tvramprof\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"
+
+// machine is one on which all is well.
+func machine() Env {
+	return Env{
+		Root: fstest.MapFS{
+			"sys/kernel/btf/vmlinux":                   {},
+			"sys/bus/event_source/devices/uprobe/type": {Data: []byte("9\n")},
+			"sys/kernel/security/lockdown":             {Data: []byte("none [integrity] confidentiality\n")},
+			"proc/self/status":                         {Data: []byte(rootStatus)},
+			"proc/self/uid_map":                        {Data: []byte("         0          0 4294967295\n")},
+			"proc/self/ns/pid":                         {Data: []byte(initialPIDNamespace), Mode: fs.ModeSymlink},
+			"proc/sys/kernel/perf_event_paranoid":      {Data: []byte("4\n")},
+		},
+		Arch: "amd64", Release: "6.8.0-45-generic", Version: "#45-Ubuntu SMP",
+		Features: []Feature{
+			{Name: "ring buffer", Needed: true, Have: func() error { return nil }},
+			{Name: "uprobe_multi", Have: func() error { return nil }, Without: "detaching is slow"},
+		},
+		SelfTest: func(context.Context) error { return nil },
+		NVML:     func(context.Context) (string, error) { return "550.1", nil },
+	}
+}
+
+func file(env *Env, name, content string) {
+	env.Root.(fstest.MapFS)[name] = &fstest.MapFile{Data: []byte(content)}
+}
+
+func status(env *Env, uid int, effective uint64) {
+	file(env, "proc/self/status", fmt.Sprintf("Uid:\t%d\t0\t0\t0\nCapEff:\t%016x\n", uid, effective))
+}
+
+func TestAllIsWell(t *testing.T) {
+	results := Check(t.Context(), machine())
+	for _, r := range results {
+		if r.Status != OK || r.Remedy != "" || r.Code != 0 || r.Detail == "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if len(results) != 12 {
+		t.Errorf("%d results: %+v", len(results), results)
+	}
+}
+
+func TestCheckNamesWhatIsWrong(t *testing.T) {
+	const all = 1<<41 - 1
+	without := func(capabilities ...int) (effective uint64) {
+		effective = all
+		for _, c := range capabilities {
+			effective &^= 1 << c
+		}
+		return effective
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Env)
+		want   Result // Detail and Remedy: what they contain
+	}{
+		{"old kernel", func(e *Env) { e.Release, e.Version = "5.10.0-30-amd64", "#1 SMP Debian 5.10.218-1" },
+			fail("kernel", "Linux 5.10.218 is too old", "Linux 5.15")},
+		{"strange kernel", func(e *Env) { e.Release = "next" }, Result{Name: "kernel", Status: Warn, Detail: `"next"`}},
+		{"architecture", func(e *Env) { e.Arch = "riscv64" }, fail("architecture", "riscv64", "arm64")},
+		{"no BTF", func(e *Env) { delete(e.Root.(fstest.MapFS), "sys/kernel/btf/vmlinux") },
+			fail("BTF", "/sys/kernel/btf/vmlinux: file does not exist", "CONFIG_DEBUG_INFO_BTF")},
+		{"no uprobes", func(e *Env) { delete(e.Root.(fstest.MapFS), "sys/bus/event_source/devices/uprobe/type") },
+			fail("uprobes", "uprobe/type: file does not exist", "CONFIG_UPROBE_EVENTS")},
+		{"lockdown", func(e *Env) { file(e, "sys/kernel/security/lockdown", "none integrity [confidentiality]\n") },
+			fail("lockdown", "confidentiality", "lockdown=integrity")},
+		{"user namespace", func(e *Env) { file(e, "proc/self/uid_map", "0 100000 65536\n") },
+			fail("user namespace", "refuses BPF", "host's root")},
+		{"pid namespace", func(e *Env) {
+			e.Root.(fstest.MapFS)["proc/self/ns/pid"] = &fstest.MapFile{Data: []byte("pid:[4026532281]"), Mode: fs.ModeSymlink}
+		}, fail("pid namespace", "pid:[4026532281]", "--pid=host")},
+		{"not root", func(e *Env) { status(e, 1000, 0) },
+			fail("privileges", "user 1000 lacks CAP_SYS_ADMIN, CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH", "sudo")},
+		{"no CAP_SYS_PTRACE", func(e *Env) { status(e, 0, without(19)) },
+			fail("privileges", "root lacks CAP_SYS_PTRACE", "give the container or service CAP_SYS_PTRACE")},
+		{"CAP_BPF and CAP_PERFMON are not enough", func(e *Env) { status(e, 0, without(21)) },
+			fail("privileges", "root lacks CAP_SYS_ADMIN", "CAP_SYS_ADMIN")},
+		{"stand-ins", func(e *Env) { status(e, 0, without(2, 38, 39, 40)) },
+			Result{Name: "privileges", Status: OK, Detail: "root"}},
+		{"no /proc", func(e *Env) { delete(e.Root.(fstest.MapFS), "proc/self/status") },
+			fail("privileges", "/proc/self/status", "mount /proc")},
+		{"no ring buffer", func(e *Env) { e.Features[0].Have = func() error { return ebpf.ErrNotSupported } },
+			fail("BPF", "lacks ring buffer", "5.15")},
+		{"BPF forbidden", func(e *Env) { e.Features[0].Have = func() error { return os.ErrPermission } },
+			fail("BPF", "permission denied", "security modules")},
+		{"no uprobe_multi", func(e *Env) { e.Features[1].Have = func() error { return ebpf.ErrNotSupported } },
+			Result{Name: "BPF", Status: Warn, Detail: "no uprobe_multi: detaching is slow"}},
+		{"self-test", func(e *Env) { e.SelfTest = func(context.Context) error { return ErrReturnProbeKills } },
+			fail("return probes", "under seccomp", "6.12.13")},
+		{"self-test not applicable", func(e *Env) { e.SelfTest = func(context.Context) error { return ErrNotApplicable } },
+			Result{Name: "return probes", Status: OK, Detail: "not applicable"}},
+		{"bad kernel, not tested", func(e *Env) { e.SelfTest, e.Release, e.Version = nil, "6.12.3", "" },
+			Result{Name: "return probes", Status: Warn, Detail: "6.12.3", Remedy: "6.12.14"}},
+		{"bad kernel, tested", func(e *Env) { e.Release, e.Version = "6.12.3", "" },
+			Result{Name: "return probes", Status: OK, Detail: "passed"}},
+		{"panicking kernel", func(e *Env) { e.Release, e.Version = "6.6.60", "" },
+			Result{Name: "user stacks", Status: Warn, Detail: "6.6.60 can panic", Remedy: "6.6.81"}},
+		{"no driver", func(e *Env) { e.NVML = func(context.Context) (string, error) { return "", errors.New("dlopen") } },
+			Result{Name: "NVIDIA driver", Status: Warn, Detail: "none", Remedy: "install"}},
+		{"driver without library", func(e *Env) {
+			e.NVML = func(context.Context) (string, error) { return "", errors.New("dlopen") }
+			file(e, "proc/driver/nvidia/version", "NVRM\n")
+		}, Result{Name: "NVIDIA driver", Status: Warn, Detail: "loaded, but it cannot be asked: dlopen", Remedy: "install"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			env := machine()
+			c.change(&env)
+			results := Check(t.Context(), env)
+			i := slices.IndexFunc(results, func(r Result) bool { return r.Name == c.want.Name })
+			if i < 0 {
+				t.Fatalf("no %q in %+v", c.want.Name, results)
+			}
+			got := results[i]
+			if got.Status != c.want.Status || got.Code != c.want.Code ||
+				!strings.Contains(got.Detail, c.want.Detail) || !strings.Contains(got.Remedy, c.want.Remedy) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+			if code := ExitCode(results); code != c.want.Code {
+				t.Errorf("exit code %d, want %d", code, c.want.Code)
+			}
+		})
+	}
+}
+
+func TestNothingPrivilegedIsTriedWithoutPrivileges(t *testing.T) {
+	env := machine()
+	status(&env, 1000, 0)
+	env.SelfTest = func(context.Context) error { t.Error("self-test called"); return nil }
+	env.Features[0].Have = func() error { t.Error("feature probed"); return nil }
+	Check(t.Context(), env)
+}
+
+func TestHostCanTrace(t *testing.T) {
+	needTracing(t)
+	env, err := Host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := Check(t.Context(), env)
+	for _, r := range results {
+		t.Logf("%-20s %-4s %s [%s]", r.Name, r.Status, r.Detail, r.Remedy)
+	}
+	if ExitCode(results) != 0 {
+		t.Error("this machine cannot trace")
+	}
+}

@@ -113,6 +113,7 @@ static const char *const expected = R"json({"api":"cudaMalloc","kind":"device","
 
 int main(int argc, char **argv)
 {
+	volatile int two = 2, five = 5; // not unrolled: one call site
 	bool wait = argc > 1 && std::strcmp(argv[1], "--wait") == 0;
 	wait_prepare();
 	if (wait) {
@@ -125,14 +126,12 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 3; i++)
 		*keep << new Convolution;
 	(*keep)(1000);
-#pragma GCC unroll 1 // one call site
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < five; i++)
 		scratch();
 	pool::reserve<short, 64>(16);
 	auto table = [](int rows) FRAME { return pool::reserve<int, 128>(rows); };
 	table(16);
-#pragma GCC unroll 1
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < two; i++)
 		transfer(5000);
 	attempt(1ull << 60);
 	puts(expected);

@@ -87,11 +87,8 @@ func (t *Tracer) book(p *process) {
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
 	t.ledger.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now()})
-	if t.config.NVML == nil {
-		return
-	}
-	if gpus, err := t.config.NVML.GPUs(); err == nil {
-		t.ledger.SetDevices(p.pid, t.config.NVML.Ordinals(environOf(p.pid), gpus))
+	if t.config.NVML != nil && t.gpus != nil {
+		t.ledger.SetDevices(p.pid, t.config.NVML.Ordinals(environOf(p.pid), t.gpus))
 	}
 }
 

@@ -36,8 +36,8 @@ var ErrNoProcess = errors.New("no process uses CUDA")
 
 // NVML is what the driver says about GPUs and processes.
 type NVML interface {
-	GPUs() ([]ledger.GPU, error)
-	Usage() ([]ledger.Usage, error)
+	GPUs(ctx context.Context) ([]ledger.GPU, error)
+	Usage(ctx context.Context) ([]ledger.Usage, error)
 	// Ordinals gives the UUID of each CUDA ordinal of a process with this environment.
 	Ordinals(environ []string, gpus []ledger.GPU) []string
 }
@@ -45,12 +45,12 @@ type NVML interface {
 // Config says what to trace. Without PIDs, Name and Command: every process.
 type Config struct {
 	PIDs    []uint32
-	Name    *regexp.Regexp // matched against comm, and the base names of the first two arguments
-	Command []string       // started by Run, with all its children
-	Wait    bool           // do not end with ErrNoProcess when nothing uses CUDA yet
-	NVML    NVML           // nil without a driver
-	Version string
-	Note    func(string) // progress for a person; may be nil
+	Name    *regexp.Regexp      // matched against comm, and the base names of the first two arguments
+	Command []string            // started by Run, with all its children
+	Wait    bool                // do not end with ErrNoProcess when nothing uses CUDA yet
+	NVML    NVML                // nil without a driver
+	Note    func(string)        // progress for a person; may be nil
+	Ready   func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 }
 
 // Tracer traces from New to Close.
@@ -70,7 +70,8 @@ type Tracer struct {
 	mu        sync.Mutex // guards what follows
 	ledger    *ledger.Ledger
 	processes map[uint32]*process
-	lost      uint64 // events that could not be decoded
+	lost      uint64       // events that could not be decoded
+	gpus      []ledger.GPU // NVML's last list
 
 	files   map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders map[fileKey]*probes
@@ -92,6 +93,9 @@ func now() uint64 {
 func New(config Config) (*Tracer, error) {
 	if config.Note == nil {
 		config.Note = func(string) {}
+	}
+	if config.Ready == nil {
+		config.Ready = func([]uint32) {}
 	}
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -203,7 +207,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	if err := t.discover(); err != nil {
 		return err
 	}
-	t.readUsage()
+	t.readUsage(ctx)
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
 			return err
@@ -213,6 +217,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.watchUsage(ctx) })
+	t.config.Ready(t.traced())
 	t.readEvents(ctx)
 	return nil
 }

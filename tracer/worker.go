@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 type jobKind uint8
@@ -243,37 +244,44 @@ func usesCUDA(pid uint32) bool {
 	return bytes.Contains(readProc(pid, "maps", 16<<20), []byte("/libcud"))
 }
 
+// nvmlTimeout bounds one reading: a driver that hangs must not hang us.
+const nvmlTimeout = 5 * time.Second
+
 // readUsage takes one reading of NVML into the books.
-func (t *Tracer) readUsage() {
+func (t *Tracer) readUsage(ctx context.Context) {
 	if t.config.NVML == nil {
 		return
 	}
-	gpus, err := t.config.NVML.GPUs()
-	usage, usageErr := t.config.NVML.Usage()
+	ctx, cancel := context.WithTimeout(ctx, nvmlTimeout)
+	defer cancel()
+	gpus, err := t.config.NVML.GPUs(ctx)
+	var usage []ledger.Usage
+	if err == nil {
+		usage, err = t.config.NVML.Usage(ctx)
+	}
 	time := now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil {
-		t.ledger.SetGPUs(gpus)
-		err = usageErr
-	}
 	if err != nil {
 		t.ledger.Warn("NVML gave no reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 		return
 	}
+	t.gpus = gpus
+	t.ledger.SetGPUs(gpus)
 	t.ledger.SetUsage(time, usage)
 }
 
+// watchUsage reads once a second, and once more at the end.
 func (t *Tracer) watchUsage(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			t.readUsage()
+			t.readUsage(context.WithoutCancel(ctx))
 			return
 		case <-tick.C:
-			t.readUsage()
+			t.readUsage(ctx)
 		}
 	}
 }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/preflight"
+)
+
+func checkCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "check",
+		Usage:       "say whether vramprof can run here, and what to do if it cannot",
+		ArgsUsage:   " ",
+		Description: "Exit status 4 says that something is missing.",
+		Action:      check,
+	}
+}
+
+func check(c *cli.Context) error {
+	env, err := preflight.Host()
+	if err != nil {
+		return err
+	}
+	env.NVML = driverVersion
+	results := preflight.Check(c.Context, env)
+	if preflight.ExitCode(results) == 0 {
+		results = append(results, checkLibraries())
+	}
+	for _, r := range results {
+		fmt.Fprintf(c.App.Writer, "%-4s  %-14s  %s\n", r.Status, r.Name, symbolize.Clean(r.Detail))
+		if r.Remedy != "" && r.Status != preflight.OK {
+			fmt.Fprintf(c.App.Writer, "%22s→ %s\n", "", r.Remedy)
+		}
+	}
+	if code := preflight.ExitCode(results); code != 0 {
+		return codedError{errors.New("vramprof cannot trace here"), code}
+	}
+	return nil
+}
+
+// driverVersion asks NVML.
+func driverVersion(ctx context.Context) (string, error) {
+	driver, err := nvml.Open(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	defer driver.Close(ctx)
+	gpus, err := driver.GPUs(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s, %d GPUs", driver.Version(), len(gpus)), nil
+}
+
+func checkLibraries() preflight.Result {
+	r := preflight.Result{Name: "processes", Status: preflight.OK}
+	list, err := tracer.List()
+	if err != nil {
+		r.Status, r.Detail, r.Remedy = preflight.Warn, err.Error(), "run as root on the host"
+		return r
+	}
+	libraries := map[string]bool{}
+	for _, p := range list {
+		for _, l := range p.Libraries {
+			libraries[l] = true
+		}
+	}
+	r.Detail = fmt.Sprintf("%d use CUDA now", len(list))
+	if len(libraries) > 0 {
+		var names []string
+		for l := range libraries {
+			names = append(names, l)
+		}
+		r.Detail += ", through " + strings.Join(sorted(names), ", ")
+	}
+	return r
+}

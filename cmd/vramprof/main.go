@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Vramprof is a heap profiler for CUDA memory: it attaches to processes that
+// run, and says who holds every byte of the GPU.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
+)
+
+// Exit codes, as users' scripts see them.
+const (
+	exitError     = 1
+	exitUsage     = 2
+	exitLeak      = 3
+	exitPrivilege = 4
+	exitNoProcess = 5
+)
+
+func main() {
+	if len(os.Args) > 2 && os.Args[1] == tracer.HeldCommand {
+		fmt.Fprintln(os.Stderr, "vramprof:", tracer.BecomeCommand(os.Args[2:]))
+		os.Exit(127)
+	}
+	os.Exit(run(os.Args, os.Stdout, os.Stderr))
+}
+
+// run is the whole program but for the process around it. It returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		fmt.Fprintln(stderr, "vramprof: aborted")
+		os.Exit(exitError) // the kernel takes the probes away
+	}()
+	err := newApp(stdout, stderr).RunContext(ctx, args)
+	if err == nil {
+		return 0
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(stderr, "vramprof:", symbolize.Clean(text))
+	}
+	return exitCode(err)
+}
+
+func newApp(stdout, stderr io.Writer) *cli.App {
+	usage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+	app := &cli.App{
+		Name:  "vramprof",
+		Usage: "heap profiler for CUDA memory of running processes",
+		Commands: []*cli.Command{
+			recordCommand(), leaksCommand(), psCommand(), checkCommand(), versionCommand(),
+		},
+		Writer: stdout, ErrWriter: stderr,
+		ExitErrHandler:  func(*cli.Context, error) {},
+		OnUsageError:    usage,
+		HideVersion:     true,
+		HideHelpCommand: true,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("there is no command %q (see vramprof --help)", c.Args().First())}
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+	for _, command := range app.Commands {
+		command.OnUsageError = usage
+		command.HideHelpCommand = true
+	}
+	return app
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// codedError carries an exit code of its own.
+type codedError struct {
+	error
+	code int
+}
+
+func (e codedError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	var coded codedError
+	var usage usageError
+	switch {
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, tracer.ErrNoProcess):
+		return exitNoProcess
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return exitPrivilege
+	}
+	return exitError
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/dustin/go-humanize"
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/nvml"
+)
+
+func psCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "ps",
+		Usage:     "list the processes that use CUDA, their GPUs, and what NVML says they use",
+		ArgsUsage: " ",
+		Flags:     []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "write JSON"}},
+		Action:    ps,
+	}
+}
+
+// listed is one line: a process on one GPU.
+type listed struct {
+	PID       uint32   `json:"pid"`
+	Command   string   `json:"command"`
+	GPU       *int     `json:"gpu"` // NVML index; null: on no GPU that NVML knows of
+	UUID      string   `json:"gpu_uuid,omitempty"`
+	Bytes     uint64   `json:"bytes"`
+	Libraries []string `json:"libraries"`
+}
+
+func ps(c *cli.Context) error {
+	processes, err := tracer.List()
+	if err != nil {
+		return err
+	}
+	list, err := withUsage(c, processes)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		encoder := json.NewEncoder(c.App.Writer)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(map[string]any{"version": 1, "processes": list})
+	}
+	if len(list) == 0 {
+		return tracer.ErrNoProcess
+	}
+	w := tabwriter.NewWriter(c.App.Writer, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "PID\tGPU\tUSED\tCOMMAND")
+	for _, l := range list {
+		gpu, used := "-", "-"
+		if l.GPU != nil {
+			gpu, used = fmt.Sprint(*l.GPU), humanize.IBytes(l.Bytes)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, shorten(l.Command, width()-30))
+	}
+	return w.Flush()
+}
+
+// withUsage adds what NVML says; processes that only NVML lists come too.
+func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error) {
+	list := []listed{}
+	driver, err := nvml.Open(c.Context, "")
+	if err != nil {
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: no NVML: %v\n", err)
+	} else {
+		defer driver.Close(c.Context)
+		gpus, err := driver.GPUs(c.Context)
+		if err != nil {
+			return nil, err
+		}
+		usage, err := driver.Usage(c.Context)
+		if err != nil {
+			return nil, err
+		}
+		index := map[string]int{}
+		for _, g := range gpus {
+			index[g.UUID] = g.Index
+		}
+		for _, u := range usage {
+			gpu := index[u.UUID]
+			list = append(list, listed{PID: u.PID, GPU: &gpu, UUID: u.UUID, Bytes: u.Bytes})
+		}
+	}
+	for _, p := range processes {
+		onGPU := false
+		for i := range list {
+			if list[i].PID == p.PID {
+				list[i].Libraries = p.Libraries
+				onGPU = true
+			}
+		}
+		if !onGPU {
+			list = append(list, listed{PID: p.PID, Libraries: p.Libraries})
+		}
+	}
+	for i := range list {
+		list[i].Command = symbolize.Clean(tracer.CommandLine(list[i].PID))
+	}
+	return list, nil
+}
+
+func shorten(text string, columns int) string {
+	runes := []rune(text)
+	if len(runes) <= columns || columns < 2 {
+		return text
+	}
+	return string(runes[:columns-1]) + "…"
+}

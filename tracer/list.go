@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/vramprof/vramprof/bpf"
+)
+
+// CUDAProcess is a process that maps a CUDA library now.
+type CUDAProcess struct {
+	PID       uint32
+	Libraries []string // file names, untrusted but free of control characters
+}
+
+// List finds the CUDA processes without tracing anything.
+func List() ([]CUDAProcess, error) {
+	spec, err := bpf.LoadProcess()
+	if err != nil {
+		return nil, fmt.Errorf("read the process watch's objects: %w", err)
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the process watch: %w", err)
+	}
+	defer coll.Close()
+	s, err := newScanner(coll.Programs["mapped_files"])
+	if err != nil {
+		return nil, err
+	}
+	defer s.iterator.Close()
+	found, err := s.scan()
+	if err != nil {
+		return nil, err
+	}
+	var list []CUDAProcess
+	for _, l := range found {
+		if n := len(list); n == 0 || list[n-1].PID != l.pid {
+			list = append(list, CUDAProcess{PID: l.pid})
+		}
+		last := &list[len(list)-1]
+		if !l.program && !slices.Contains(last.Libraries, l.name) {
+			last.Libraries = append(last.Libraries, l.name)
+		}
+	}
+	return list, nil
+}
+
+// CommandLine gives a process's arguments with blanks between them, or its
+// name if it has none; untrusted.
+func CommandLine(pid uint32) string {
+	if line := strings.TrimRight(strings.ReplaceAll(string(readProc(pid, "cmdline", 4096)), "\x00", " "), " "); line != "" {
+		return line
+	}
+	return commOf(pid)
+}

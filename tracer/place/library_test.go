@@ -206,25 +206,29 @@ func TestFunctionsOfTheFakeCUDA(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "build.sh")); err != nil || runtime.GOARCH != "amd64" {
 		t.Skip("no testdata/fakecuda")
 	}
-	out := t.TempDir()
-	if msg, err := exec.Command("sh", filepath.Join(dir, "build.sh"), out).CombinedOutput(); err != nil {
-		t.Skipf("build.sh: %v\n%s", err, msg)
+	if _, err := exec.LookPath("g++"); err != nil {
+		t.Skip(err)
 	}
-	for lib, name := range map[string]string{"libcuda.so.1": "cuMemAlloc_v2", "libcudart.so.12": "cudaMalloc"} {
-		f, err := os.Open(filepath.Join(out, lib))
+	out := t.TempDir()
+	if msg, err := exec.Command("bash", filepath.Join(dir, "build.sh"), out).CombinedOutput(); err != nil {
+		t.Fatalf("build.sh: %v\n%s", err, msg)
+	}
+	for _, c := range []struct{ library, function, shape string }{
+		{"libcuda.so.1", "cuMemAlloc_v2", "cmpl+je"},
+		{"libcudart.so.12", "cudaMalloc", "push"},
+	} {
+		f, err := os.Open(filepath.Join(out, c.library))
 		if err != nil {
-			t.Skip(err)
+			t.Fatal(err)
 		}
 		defer f.Close()
 		l, err := Open(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := l.Functions([]string{name})
-		if len(got) != 1 || !got[0].Emulated {
-			t.Errorf("%s: %+v", lib, got)
+		if got := l.Functions([]string{c.function}); len(got) != 1 || !got[0].Emulated || got[0].Shape != c.shape {
+			t.Errorf("%s: got %+v, want shape %s", c.library, got, c.shape)
 		}
-		t.Logf("%s: %+v", lib, got)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 var (
 	// ErrReturnProbeKills: return probes must not be used on this kernel. Those
 	// of 6.11.0 to 6.12.13 and 6.13.0 to 6.13.2 make a system call that seccomp
-	// filters do not know (facts: opensnitch#1205, systemd#34615).
+	// filters do not know (opensnitch#1205, systemd#34615).
 	ErrReturnProbeKills = errors.New("this kernel kills programs under seccomp when a return probe fires")
 
 	// ErrNotApplicable: the self-test cannot say anything here.

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// place is the figure that a doubt touches.
+type place int
+
+const (
+	atTotals place = iota
+	atStacks
+	atBalance
+	atTitle
+)
+
+// doubt is one sentence about what the books could not take in.
+type doubt struct {
+	at   place
+	text string
+}
+
+// doubts says all losses and warnings of a snapshot in words.
+func doubts(s *ledger.Snapshot) []doubt {
+	st := &s.Stats
+	var list []doubt
+	add := func(at place, n uint64, one, many string) {
+		switch {
+		case n == 1:
+			list = append(list, doubt{at, one})
+		case n > 1:
+			list = append(list, doubt{at, humanize.Comma(int64(n)) + " " + many})
+		}
+	}
+	add(atTotals, st.Lost,
+		"1 event was lost for want of room: counts and bytes can be too high or too low",
+		"events were lost for want of room: counts and bytes can be too high or too low")
+	add(atTotals, st.Evicted,
+		"1 allocation beyond the limit of live allocations is counted as allocated, but in no live figure",
+		"allocations beyond the limit of live allocations are counted as allocated, but in no live figure")
+	add(atTotals, st.Reused,
+		"1 address was handed out again without a free that was seen: its older allocation counts as freed",
+		"addresses were handed out again without a free that was seen: their older allocations count as freed")
+	add(atStacks, st.NoStack,
+		fmt.Sprintf("1 of %s has no stack: the unwind tables of its process were not loaded yet", counted(st.Stacks, "event")),
+		fmt.Sprintf("of %s have no stack: the unwind tables of their processes were not loaded yet", counted(st.Stacks, "event")))
+	if text := truncations(st.Truncated); text != "" {
+		list = append(list, doubt{atStacks, text})
+	}
+	add(atStacks, st.Torn,
+		"1 stack was overwritten while it was taken, and is left out",
+		"stacks were overwritten while they were taken, and are left out")
+	add(atBalance, st.UnmatchedFrees,
+		"1 free was of memory allocated before tracing began: its size is unknown, so the gap is too low by as much",
+		"frees were of memory allocated before tracing began: their sizes are unknown, so the gap is too low by as much")
+	for _, w := range s.Warnings {
+		list = append(list, doubt{atTitle, symbolize.Clean(w)})
+	}
+	return list
+}
+
+// truncations is "5 stacks are cut short: 3 too deep, 2 no unwind table".
+func truncations(byReason map[string]uint64) string {
+	var sum uint64
+	var parts []string
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		if n := byReason[reason]; n != 0 {
+			sum += n
+			parts = append(parts, fmt.Sprintf("%s %s", humanize.Comma(int64(n)), symbolize.Clean(reason)))
+		}
+	}
+	if sum == 0 {
+		return ""
+	}
+	verb := "are"
+	if sum == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%s %s cut short: %s", counted(sum, "stack"), verb, strings.Join(parts, ", "))
+}
+
+// notes numbers footnotes in the order in which they are first referred to.
+type notes struct {
+	doubts []doubt
+	texts  []string
+}
+
+// mark returns the signs of all doubts about a place: "¹ ²".
+func (n *notes) mark(at place) string {
+	var signs []string
+	for _, d := range n.doubts {
+		if d.at == at {
+			signs = append(signs, superscript(n.number(d.text)))
+		}
+	}
+	return strings.Join(signs, " ")
+}
+
+func (n *notes) number(text string) int {
+	i := slices.Index(n.texts, text)
+	if i < 0 {
+		n.texts = append(n.texts, text)
+		i = len(n.texts) - 1
+	}
+	return i + 1
+}
+
+func superscript(n int) string {
+	digits := []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")
+	var b strings.Builder
+	for _, d := range fmt.Sprint(n) {
+		b.WriteRune(digits[d-'0'])
+	}
+	return b.String()
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// LeaksVersion is the "version" of the JSON report. Fields are only added to a
+// version; it rises when one changes its meaning or goes away.
+const LeaksVersion = 1
+
+// LeaksReport is the JSON that WriteLeaksJSON writes. Sizes are bytes, names
+// ending in _ns are nanoseconds, and what is not known is left out.
+type LeaksReport struct {
+	Version    int             `json:"version"`
+	Host       string          `json:"host,omitempty"`
+	Time       time.Time       `json:"time"`        // when the snapshot was taken, UTC
+	DurationNS uint64          `json:"duration_ns"` // how long was traced
+	LiveBytes  uint64          `json:"live_bytes"`  // of all selected sites, shown or not
+	LiveCount  uint64          `json:"live_count"`
+	SiteCount  int             `json:"site_count"` // selected sites; the first of them are in Sites
+	Sites      []SiteReport    `json:"sites"`      // largest first
+	Failures   []FailureReport `json:"failures"`
+	Processes  []ProcessReport `json:"processes"`
+	Balances   []BalanceReport `json:"balances"` // usage = baseline + live + gap
+	GPUs       []GPUReport     `json:"gpus"`
+	Losses     LossesReport    `json:"losses"`
+	Notes      []string        `json:"notes"`    // losses in words
+	Warnings   []string        `json:"warnings"` // everything else that readers should know
+}
+
+// SiteReport is a site that holds live memory.
+type SiteReport struct {
+	Process        int           `json:"process"` // index into processes
+	PID            uint32        `json:"pid"`
+	Comm           string        `json:"comm,omitempty"`
+	Ended          bool          `json:"ended"`              // the process has: figures are those of its end
+	Device         string        `json:"device"`             // "cuda:0", "host" (pinned memory), "unknown"
+	GPUUUID        string        `json:"gpu_uuid,omitempty"` //
+	Kind           string        `json:"kind"`               // "device", "managed", "pinned"
+	API            string        `json:"api"`
+	LiveBytes      uint64        `json:"live_bytes"`
+	LiveCount      uint64        `json:"live_count"`
+	AllocatedBytes uint64        `json:"allocated_bytes"` // since tracing began
+	AllocatedCount uint64        `json:"allocated_count"`
+	OldestNS       uint64        `json:"oldest_ns"`               // age of the oldest live allocation
+	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session
+	GrowthRate     int64         `json:"growth_bytes_per_minute"` // likewise
+	History        []uint64      `json:"history"`                 // live bytes at even steps of the session
+	Headline       int           `json:"headline"`                // index into stack: the user's own code
+	Stack          []FrameReport `json:"stack"`                   // the CUDA call first
+}
+
+// FrameReport is one line of a stack.
+type FrameReport struct {
+	Function string `json:"function"`
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Library  string `json:"library,omitempty"` // path of the program or library, native frames only
+	BuildID  string `json:"build_id,omitempty"`
+	Address  uint64 `json:"address,omitempty"` // ELF virtual address
+	Language string `json:"language"`          // "python", "native", or "mark": a remark such as [truncated: …]
+	Inlined  bool   `json:"inlined,omitempty"` // into the next frame
+}
+
+// FailureReport sums the failed allocations of one site with one result.
+type FailureReport struct {
+	Process   int           `json:"process"`
+	PID       uint32        `json:"pid"`
+	Comm      string        `json:"comm,omitempty"`
+	Device    string        `json:"device"`
+	Kind      string        `json:"kind"`
+	API       string        `json:"api"`
+	Result    int32         `json:"result"` // CUresult or cudaError_t
+	Error     string        `json:"error"`
+	Count     uint64        `json:"count"`
+	Bytes     uint64        `json:"bytes"` // sum of the sizes asked for
+	LastBytes uint64        `json:"last_bytes"`
+	LastAgoNS uint64        `json:"last_ago_ns"`
+	Headline  int           `json:"headline"`
+	Stack     []FrameReport `json:"stack"`
+}
+
+// ProcessReport is one process: a pid between two execs or exits.
+type ProcessReport struct {
+	PID     uint32        `json:"pid"`
+	Comm    string        `json:"comm,omitempty"`
+	Exe     string        `json:"exe,omitempty"`
+	Ended   bool          `json:"ended"`
+	Devices []string      `json:"devices,omitempty"` // UUID of each CUDA ordinal
+	Totals  []TotalReport `json:"totals"`
+}
+
+// TotalReport sums a process on one device and of one kind.
+type TotalReport struct {
+	Device         string `json:"device"`
+	Kind           string `json:"kind"`
+	LiveBytes      uint64 `json:"live_bytes"`
+	LiveCount      uint64 `json:"live_count"`
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+	AllocatedCount uint64 `json:"allocated_count"`
+	PeakBytes      uint64 `json:"peak_bytes"`
+	PeakAfterNS    uint64 `json:"peak_after_ns"` // since tracing began
+}
+
+// BalanceReport compares NVML and the books for one process and GPU.
+type BalanceReport struct {
+	Process       int    `json:"process"`
+	PID           uint32 `json:"pid"`
+	Device        string `json:"device"`
+	GPUUUID       string `json:"gpu_uuid"`
+	UsageBytes    uint64 `json:"usage_bytes"`
+	PeakBytes     uint64 `json:"peak_usage_bytes"`
+	BaselineBytes uint64 `json:"baseline_bytes"`
+	LiveBytes     uint64 `json:"live_bytes"`
+	GapBytes      int64  `json:"gap_bytes"`
+}
+
+// GPUReport is one device as NVML lists it.
+type GPUReport struct {
+	Index      int    `json:"index"`
+	UUID       string `json:"gpu_uuid"`
+	Name       string `json:"name"`
+	TotalBytes uint64 `json:"total_bytes"`
+	UsedBytes  uint64 `json:"used_bytes"`
+}
+
+// LossesReport counts what the books could not take in; see ledger.Stats.
+type LossesReport struct {
+	Events          uint64            `json:"events"`
+	LostEvents      uint64            `json:"lost_events"`
+	UnmatchedFrees  uint64            `json:"unmatched_frees"`
+	ReusedAddresses uint64            `json:"reused_addresses"`
+	Evicted         uint64            `json:"evicted"`
+	Stacks          uint64            `json:"stacks"`
+	WithoutStack    uint64            `json:"without_stack"`
+	Truncated       map[string]uint64 `json:"truncated"`
+	Torn            uint64            `json:"torn"`
+}
+
+// WriteLeaksJSON writes a LeaksReport: the sites of Leaks, the first o.Top of them with stacks.
+func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(newLeaksReport(s, st, o)); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport {
+	list := Leaks(s, o)
+	r := &LeaksReport{
+		Version: LeaksVersion, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin, SiteCount: len(list),
+		Sites: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Balances: []BalanceReport{},
+		GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{},
+	}
+	for i := range list {
+		r.LiveBytes += list[i].LiveBytes
+		r.LiveCount += list[i].LiveObjects
+		if i < o.top() {
+			r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
+		}
+	}
+	for i := range s.Failures {
+		if i < o.top() {
+			r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
+		}
+	}
+	for i := range s.Processes {
+		r.Processes = append(r.Processes, processReport(s, &s.Processes[i]))
+	}
+	for i := range s.Balances {
+		b := &s.Balances[i]
+		r.Balances = append(r.Balances, BalanceReport{
+			b.Process, s.Processes[b.Process].PID, deviceName(b.Device, ledger.Device), symbolize.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap,
+		})
+	}
+	for _, g := range s.GPUs {
+		r.GPUs = append(r.GPUs, GPUReport{g.Index, symbolize.Clean(g.UUID), symbolize.Clean(g.Name), g.Total, g.Used})
+	}
+	for _, d := range doubts(s) {
+		if d.at == atTitle {
+			r.Warnings = append(r.Warnings, d.text)
+		} else {
+			r.Notes = append(r.Notes, d.text)
+		}
+	}
+	r.Losses = lossesReport(&s.Stats)
+	return r
+}
+
+func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
+	p := &s.Processes[x.Process]
+	stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
+	return SiteReport{
+		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
+		Device: deviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)), Kind: kindName(x.Kind), API: symbolize.Clean(x.API),
+		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
+		OldestNS: age(s, x), GrowthBytes: x.Growth, GrowthRate: perMinute(x.Growth, (s.End-s.Begin)/2),
+		History: append([]uint64{}, x.History...), Headline: headline(stack), Stack: stackReport(stack),
+	}
+}

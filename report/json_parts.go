@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func stackReport(stack []symbolize.Frame) []FrameReport {
+	list := make([]FrameReport, len(stack))
+	for i := range stack {
+		f := &stack[i]
+		r := FrameReport{Function: functionName(f), File: symbolize.Clean(f.File), Line: f.Line, Address: f.Address, Language: "native", Inlined: f.Inlined}
+		switch {
+		case f.Mark:
+			r.Language = "mark"
+		case f.Python:
+			r.Language = "python"
+		case f.Mapping != nil:
+			r.Library, r.BuildID = symbolize.Clean(f.Mapping.Path), symbolize.Clean(f.Mapping.BuildID)
+		}
+		list[i] = r
+	}
+	return list
+}
+
+func failureReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, f *ledger.Failure) FailureReport {
+	p := &s.Processes[f.Process]
+	stack := frames(st, f.Stack, f.API, o.KeepInterpreter)
+	return FailureReport{
+		Process: f.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Device: deviceName(f.Device, f.Kind), Kind: kindName(f.Kind), API: symbolize.Clean(f.API),
+		Result: f.Result, Error: resultName(f.Result), Count: f.Count, Bytes: f.Bytes, LastBytes: f.LastBytes,
+		LastAgoNS: minus(s.End, f.LastTime), Headline: headline(stack), Stack: stackReport(stack),
+	}
+}
+
+func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
+	r := ProcessReport{PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Totals: []TotalReport{}}
+	for _, uuid := range p.Devices {
+		r.Devices = append(r.Devices, symbolize.Clean(uuid))
+	}
+	for _, t := range p.Totals {
+		r.Totals = append(r.Totals, TotalReport{
+			deviceName(t.Device, t.Kind), kindName(t.Kind), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
+			t.PeakBytes, minus(t.PeakTime, s.Begin),
+		})
+	}
+	return r
+}
+
+func lossesReport(st *ledger.Stats) LossesReport {
+	r := LossesReport{
+		Events: st.Events, LostEvents: st.Lost, UnmatchedFrees: st.UnmatchedFrees, ReusedAddresses: st.Reused, Evicted: st.Evicted,
+		Stacks: st.Stacks, WithoutStack: st.NoStack, Truncated: map[string]uint64{}, Torn: st.Torn,
+	}
+	for reason, n := range st.Truncated {
+		r.Truncated[symbolize.Clean(reason)] += n
+	}
+	return r
+}

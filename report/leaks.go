@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// LeaksOptions of the leak reports.
+type LeaksOptions struct {
+	Top             int           // sites shown, 0: 10
+	Older           time.Duration // only sites whose oldest live allocation is at least so old
+	Width           int           // columns of a line, 0: 80, at least 40; text only
+	Color           bool          // text only
+	KeepInterpreter bool          // as in ProfileOptions
+}
+
+func (o *LeaksOptions) top() int {
+	if o.Top <= 0 {
+		return 10
+	}
+	return o.Top
+}
+
+// Leaks returns the sites that hold live memory whose oldest allocation is at
+// least o.Older old, largest first. Memory that an ended process never freed counts,
+// with its age at that end. The sites are shared with the snapshot.
+func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
+	var list []ledger.Site
+	for i := range s.Sites {
+		if x := &s.Sites[i]; x.LiveBytes > 0 && age(s, x) >= uint64(max(o.Older, 0)) {
+			list = append(list, *x)
+		}
+	}
+	return list
+}
+
+// age of the oldest live allocation in ns, at the end of its process or of the session.
+func age(s *ledger.Snapshot, x *ledger.Site) uint64 {
+	end := s.Processes[x.Process].End
+	if end == 0 {
+		end = s.End
+	}
+	return minus(end, x.Oldest)
+}
+
+// WriteLeaks writes the sites of Leaks with their stacks, failed allocations, the
+// reconciliation with NVML, and doubts as footnotes, in lines of at most o.Width columns.
+func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) error {
+	p := newPage(o.Width, o.Color)
+	n := &notes{doubts: doubts(s)}
+	title(p, s, n)
+	leakSites(p, s, st, o, n)
+	failures(p, s, st, o)
+	balances(p, s, n)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes) {
+	list := Leaks(s, o)
+	var sumBytes, sumObjects uint64
+	for i := range list {
+		sumBytes += list[i].LiveBytes
+		sumObjects += list[i].LiveObjects
+	}
+	older := ""
+	if o.Older > 0 {
+		older = " older than " + o.Older.String()
+	}
+	p.line(plain, 0, "")
+	if len(list) == 0 {
+		p.line(bold, 0, words("No live memory"+older, n.mark(atTotals), n.mark(atStacks)))
+		return
+	}
+	p.list(bold, 0, " ", words("Live memory"+older+":", bytesText(sumBytes)),
+		words("in", counted(sumObjects, "allocation"), n.mark(atTotals)), words("from", counted(uint64(len(list)), "site"), n.mark(atStacks)))
+	var restBytes uint64
+	for i := range list {
+		if i >= o.top() {
+			restBytes += list[i].LiveBytes
+			continue
+		}
+		p.line(plain, 0, "")
+		leakSite(p, s, st, o, i+1, &list[i], sumBytes)
+	}
+	if rest := len(list) - o.top(); rest > 0 {
+		p.line(plain, 0, "")
+		p.line(plain, 0, fmt.Sprintf("%s with %s (-T shows more)", counted(uint64(rest), "more site"), bytesText(restBytes)))
+	}
+}
+
+const siteIndent = 4
+
+func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, x *ledger.Site, sum uint64) {
+	stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
+	own := headline(stack)
+	siteHead(p, rank, x, stack[own])
+	p.list(plain, siteIndent, ", ",
+		fmt.Sprintf("%.1f%% in %s", 100*float64(x.LiveBytes)/float64(sum), counted(x.LiveObjects, "allocation")),
+		"oldest "+span(age(s, x)))
+	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
+	p.list(plain, siteIndent, " ", sparkline(x.History, sparkColumns), growthText(s, x))
+	p.stack(stack, own)
+}
+
+const sparkColumns = 24
+
+// siteOwner is who holds the memory, where, and by which call.
+func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
+	process := &s.Processes[x.Process]
+	owner := []string{processName(process)}
+	if process.End != 0 {
+		owner = append(owner, "ended "+span(minus(s.End, process.End))+" ago")
+	}
+	return append(owner, whereText(x.Device, x.Kind), symbolize.Clean(x.API))
+}
+
+// whereText is "cuda:0", "managed memory of cuda:0", "pinned host memory".
+func whereText(device int32, kind ledger.Kind) string {
+	at := deviceName(device, kind)
+	if device < 0 {
+		at = "unknown device"
+	}
+	switch kind {
+	case ledger.Device:
+		return at
+	case ledger.Pinned:
+		return "pinned host memory"
+	}
+	return kindName(kind) + " memory of " + at
+}
+
+// growthText is "+128 MiB in the last 30s (256 MiB/min)": Growth is that of the second half.
+func growthText(s *ledger.Snapshot, x *ledger.Site) string {
+	half := (s.End - s.Begin) / 2
+	if x.Growth == 0 || half == 0 {
+		return "steady"
+	}
+	return fmt.Sprintf("%s in the last %s (%s/min)", signedBytes(x.Growth), span(half), signedBytes(perMinute(x.Growth, half)))
+}
+
+func perMinute(growth int64, ns uint64) int64 {
+	if ns == 0 {
+		return 0
+	}
+	return int64(float64(growth) * float64(time.Minute) / float64(ns))
+}
+
+func failures(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
+	if len(s.Failures) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.line(bold, 0, "Failed allocations")
+	for i := range s.Failures {
+		if i >= o.top() {
+			p.line(plain, 0, "")
+			p.line(plain, 0, fmt.Sprintf("%s (-T shows more)", counted(uint64(len(s.Failures)-i), "more site")))
+			break
+		}
+		f := &s.Failures[i]
+		stack := frames(st, f.Stack, f.API, o.KeepInterpreter)
+		own := headline(stack)
+		p.line(plain, 0, "")
+		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), resultName(f.Result)), stack[own])
+		p.list(plain, siteIndent, ", ", "last one "+bytesText(f.LastBytes), span(minus(s.End, f.LastTime))+" ago",
+			fmt.Sprintf("result %d", f.Result))
+		p.list(plain, siteIndent, ", ", processName(&s.Processes[f.Process]), whereText(f.Device, f.Kind), symbolize.Clean(f.API))
+		p.stack(stack, own)
+	}
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const docURL = "https://github.com/vramprof/vramprof"
+
+// ProfileOptions of WriteProfile.
+type ProfileOptions struct {
+	KeepInterpreter bool // keep libpython's native frames in stacks with Python frames
+}
+
+// WriteProfile writes a gzip-compressed pprof profile with the sample types of
+// Go's heap profile, one sample for each site. Memory of ended processes is in use as
+// it was at their end.
+func WriteProfile(w io.Writer, s *ledger.Snapshot, st Stacks, o ProfileOptions) error {
+	p := newProfile(s, st, o)
+	if err := p.CheckValid(); err != nil {
+		return fmt.Errorf("check profile: %w", err)
+	}
+	if err := p.Write(w); err != nil {
+		return fmt.Errorf("write profile: %w", err)
+	}
+	return nil
+}
+
+func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profile {
+	b := &builder{
+		p: &profile.Profile{
+			SampleType: []*profile.ValueType{
+				{Type: "alloc_objects", Unit: "count"},
+				{Type: "alloc_space", Unit: "bytes"},
+				{Type: "inuse_objects", Unit: "count"},
+				{Type: "inuse_space", Unit: "bytes"},
+			},
+			DefaultSampleType: "inuse_space",
+			PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
+			Period:            1,
+			TimeNanos:         s.Wall.UnixNano(),
+			DurationNanos:     int64(s.End - s.Begin),
+			DocURL:            docURL,
+			Comments:          comments(s),
+		},
+		mappings:  make(map[mappingKey]*profile.Mapping),
+		functions: make(map[functionKey]*profile.Function),
+		locations: make(map[string]*profile.Location),
+	}
+	b.addMain(mainProcess(s))
+	type stackKey struct {
+		id  uint64
+		api string // of a site without stack
+	}
+	stacks := make(map[stackKey][]*profile.Location)
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		key := stackKey{id: x.Stack}
+		if x.Stack == 0 {
+			key.api = x.API
+		}
+		locations, ok := stacks[key]
+		if !ok {
+			locations = b.stack(frames(st, x.Stack, x.API, o.KeepInterpreter))
+			stacks[key] = locations
+		}
+		b.p.Sample = append(b.p.Sample, newSample(s, x, locations))
+	}
+	return b.p
+}
+
+func newSample(s *ledger.Snapshot, x *ledger.Site, locations []*profile.Location) *profile.Sample {
+	process := &s.Processes[x.Process]
+	label := map[string][]string{
+		"device": {deviceName(x.Device, x.Kind)},
+		"kind":   {kindName(x.Kind)},
+		"plane":  {"driver"},
+	}
+	for key, text := range map[string]string{
+		"api":      symbolize.Clean(x.API),
+		"comm":     symbolize.Clean(process.Comm),
+		"gpu_uuid": symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
+	} {
+		if text != "" {
+			label[key] = []string{text}
+		}
+	}
+	return &profile.Sample{
+		Location: locations,
+		Value:    []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes)},
+		Label:    label,
+		NumLabel: map[string][]int64{
+			"pid":   {int64(process.PID)},
+			"bytes": {int64(x.AllocBytes / max(x.AllocObjects, 1))},
+		},
+		NumUnit: map[string][]string{"bytes": {"bytes"}},
+	}
+}
+
+// mainProcess is the process with most live bytes, then most allocated ones; nil without processes.
+func mainProcess(s *ledger.Snapshot) *ledger.Process {
+	var best *ledger.Process
+	var bestLive, bestAlloc uint64
+	for i := range s.Processes {
+		var live, alloc uint64
+		for _, t := range s.Processes[i].Totals {
+			live += t.LiveBytes
+			alloc += t.AllocBytes
+		}
+		if best == nil || live > bestLive || live == bestLive && alloc > bestAlloc {
+			best, bestLive, bestAlloc = &s.Processes[i], live, alloc
+		}
+	}
+	return best
+}
+
+type mappingKey struct {
+	path, buildID        string
+	start, limit, offset uint64
+}
+
+type functionKey struct {
+	name, systemName, file string
+	startLine              int
+}
+
+type builder struct {
+	p         *profile.Profile
+	mappings  map[mappingKey]*profile.Mapping
+	functions map[functionKey]*profile.Function
+	locations map[string]*profile.Location // by mapping, address and lines
+	mainPath  string                       // of Mapping[0], "" once a frame gave its range
+	key       []byte
+}
+
+// addMain makes the program of a process the first mapping: pprof shows it as
+// the file of the profile, whether or not a frame lies in it.
+func (b *builder) addMain(p *ledger.Process) {
+	if p == nil {
+		return
+	}
+	b.mainPath = p.Exe
+	name := symbolize.Clean(p.Exe)
+	if name == "" {
+		name = symbolize.Clean(p.Comm)
+	}
+	if name == "" {
+		name = fmt.Sprintf("pid %d", p.PID)
+	}
+	b.p.Mapping = append(b.p.Mapping, &profile.Mapping{ID: 1, File: name, HasFunctions: true})
+}
+
+func (b *builder) mapping(f *symbolize.Frame) *profile.Mapping {
+	key := mappingKey{path: "[python]"}
+	if !f.Python {
+		if f.Mapping == nil {
+			return nil
+		}
+		m := f.Mapping
+		key = mappingKey{m.Path, m.BuildID, m.Start, m.Limit, m.Offset}
+	}
+	if m := b.mappings[key]; m != nil {
+		return m
+	}
+	var m *profile.Mapping
+	if key.path == b.mainPath && !f.Python && b.mainPath != "" {
+		m, b.mainPath = b.p.Mapping[0], ""
+	} else {
+		m = &profile.Mapping{ID: uint64(len(b.p.Mapping)) + 1}
+		b.p.Mapping = append(b.p.Mapping, m)
+	}
+	m.Start, m.Limit, m.Offset = key.start, key.limit, key.offset
+	m.File, m.BuildID = symbolize.Clean(key.path), symbolize.Clean(key.buildID)
+	// Every frame has a name: pprof need not look for the file, nor find it.
+	m.HasFunctions = true
+	b.mappings[key] = m
+	return m
+}
+
+// stack turns frames into locations. Frames inlined into the next one share its location.
+func (b *builder) stack(list []symbolize.Frame) []*profile.Location {
+	var locations []*profile.Location
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && list[n-1].Inlined && list[n].Mapping == list[n-1].Mapping && list[n].Address == list[n-1].Address {
+			n++
+		}
+		locations = append(locations, b.location(list[:n]))
+		list = list[n:]
+	}
+	return locations
+}
+
+func (b *builder) location(lines []symbolize.Frame) *profile.Location {
+	outer := &lines[len(lines)-1]
+	m := b.mapping(outer)
+	b.key = b.key[:0]
+	if m != nil {
+		b.key = binary.AppendUvarint(b.key, m.ID)
+	} else {
+		b.key = append(b.key, 0)
+	}
+	b.key = binary.AppendUvarint(b.key, outer.Address)
+	for i := range lines {
+		b.key = binary.AppendUvarint(b.key, b.function(&lines[i]).ID)
+		b.key = binary.AppendVarint(b.key, int64(lines[i].Line))
+	}
+	if l := b.locations[string(b.key)]; l != nil {
+		return l
+	}
+	l := &profile.Location{ID: uint64(len(b.p.Location)) + 1, Mapping: m, Address: outer.Address}
+	for i := range lines {
+		f := &lines[i]
+		l.Line = append(l.Line, profile.Line{Function: b.function(f), Line: int64(f.Line)})
+		if m != nil {
+			m.HasFilenames = m.HasFilenames || f.File != ""
+			m.HasLineNumbers = m.HasLineNumbers || f.Line != 0
+			m.HasInlineFrames = m.HasInlineFrames || f.Inlined
+		}
+	}
+	b.locations[string(b.key)] = l
+	b.p.Location = append(b.p.Location, l)
+	return l
+}
+
+func (b *builder) function(f *symbolize.Frame) *profile.Function {
+	key := functionKey{f.Function, f.SystemName, f.File, f.StartLine}
+	if key.name == "" {
+		key.name = functionName(f)
+	}
+	if f.Python {
+		key.systemName = "" // else pprof makes [[python]] of <module>
+	}
+	if fn := b.functions[key]; fn != nil {
+		return fn
+	}
+	fn := &profile.Function{
+		ID: uint64(len(b.p.Function)) + 1, Name: functionName(f), SystemName: symbolize.Clean(key.systemName),
+		Filename: symbolize.Clean(key.file), StartLine: int64(key.startLine),
+	}
+	b.functions[key] = fn
+	b.p.Function = append(b.p.Function, fn)
+	return fn
+}

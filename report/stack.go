@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// Stacks gives the frames of a stack id, leaf first; none if it is not known.
+type Stacks interface {
+	Stack(id uint64) []symbolize.Frame
+}
+
+var (
+	interpreterFile = regexp.MustCompile(`^(lib)?python[0-9.]*[a-z]{0,3}(\.so[0-9.]*)?( \(deleted\))?$`)
+	standardLibrary = regexp.MustCompile(`(^|/)(lib|lib64)/python[0-9.]+[a-z]?/|(^|/)python[0-9]+\.zip/`)
+	installed       = regexp.MustCompile(`(^|/)(site|dist)-packages/`)
+
+	// Libraries that allocate on behalf of somebody else.
+	knownLibrary = regexp.MustCompile(`^(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libc\+\+|libgomp|libffi|ld-linux[-\w]*|ld-musl[-\w]*)[-.]` +
+		`|^(libcu|libnv|libnccl|libtorch|libc10|libtensorflow|libpython|libcaffe|linux-vdso|\[vdso\])` +
+		`|^_ctypes\b|^xla_extension\b|^xla_cuda_plugin\b`)
+)
+
+// frames returns a stack as reports show it: never empty, and without the
+// interpreter's own frames where Python frames stand for them.
+func frames(st Stacks, id uint64, api string, keepInterpreter bool) []symbolize.Frame {
+	var list []symbolize.Frame
+	if id != 0 {
+		list = st.Stack(id)
+	}
+	if len(list) == 0 {
+		return []symbolize.Frame{{Function: api}, {Function: "[no stack]", Mark: true}}
+	}
+	if keepInterpreter || !hasPython(list) {
+		return list
+	}
+	kept := make([]symbolize.Frame, 0, len(list))
+	for i := range list {
+		if i == 0 || !isInterpreter(&list[i]) {
+			kept = append(kept, list[i])
+		}
+	}
+	return kept
+}
+
+func hasPython(list []symbolize.Frame) bool {
+	for i := range list {
+		if list[i].Python {
+			return true
+		}
+	}
+	return false
+}
+
+// isInterpreter: _PyEval_EvalFrameDefault, method_vectorcall, pymain_run_file and
+// whatever else is native in libpython or in the python program.
+func isInterpreter(f *symbolize.Frame) bool {
+	return !f.Python && f.Mapping != nil && interpreterFile.MatchString(path.Base(f.Mapping.Path))
+}
+
+// headline returns the index of the frame that says best where in the user's own
+// code the stack comes from: the first Python frame outside site-packages and the
+// standard library, else the first native frame outside well-known libraries.
+func headline(list []symbolize.Frame) int {
+	for i := range list {
+		if f := &list[i]; f.Python && isUserFile(f.File) {
+			return i
+		}
+	}
+	for _, named := range []bool{true, false} {
+		for i := 1; i < len(list); i++ {
+			if f := &list[i]; isUserNative(f) && (!named || hasName(f)) {
+				return i
+			}
+		}
+	}
+	for i := range list {
+		if list[i].Python {
+			return i
+		}
+	}
+	return 0
+}
+
+func isUserFile(file string) bool {
+	return !strings.HasPrefix(file, "<frozen ") && !installed.MatchString(file) && !standardLibrary.MatchString(file)
+}
+
+func isUserNative(f *symbolize.Frame) bool {
+	if f.Python || f.Mark {
+		return false
+	}
+	if f.Mapping == nil {
+		return f.Address != 0 // code made at run time
+	}
+	base := path.Base(f.Mapping.Path)
+	return !knownLibrary.MatchString(base) && !interpreterFile.MatchString(base) && !installed.MatchString(f.Mapping.Path)
+}
+
+// hasName is false for "lib.so+0x1234" and for what runs before main.
+func hasName(f *symbolize.Frame) bool {
+	return f.Function != "_start" && !(f.File == "" && strings.Contains(f.Function, "+0x"))
+}
+
+// functionName never is empty.
+func functionName(f *symbolize.Frame) string {
+	if name := symbolize.Clean(f.Function); name != "" {
+		return name
+	}
+	if f.Mapping != nil {
+		return fmt.Sprintf("%s+%#x", symbolize.Clean(path.Base(f.Mapping.Path)), f.Address)
+	}
+	return "[unknown]"
+}
+
+// shortFile drops what stands before site-packages/ or the standard library.
+func shortFile(file string) string {
+	file = symbolize.Clean(file)
+	if at := installed.FindAllStringIndex(file, -1); at != nil {
+		return file[at[len(at)-1][1]:]
+	}
+	if at := standardLibrary.FindStringIndex(file); at != nil {
+		return file[at[1]:]
+	}
+	return file
+}
+
+// frameParts returns the two halves of a frame's line: "train.py:42", "step" for
+// Python, "step<float>", "train.cc:42" or "step", "[libx.so]" for native code.
+func frameParts(f *symbolize.Frame) (front, back string) {
+	file := shortFile(f.File)
+	if f.Line != 0 && file != "" {
+		file = fmt.Sprintf("%s:%d", file, f.Line)
+	}
+	name := functionName(f)
+	switch {
+	case f.Mark:
+		return name, ""
+	case f.Python && file == "":
+		return name, ""
+	case f.Python:
+		return file, name
+	case file != "":
+		return name, file
+	case f.Mapping != nil:
+		if base := symbolize.Clean(path.Base(f.Mapping.Path)); !strings.HasPrefix(name, base+"+0x") {
+			return name, "[" + base + "]"
+		}
+	}
+	return name, ""
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// words joins what is not empty.
+func words(parts ...string) string {
+	var kept []string
+	for _, s := range parts {
+		if s != "" {
+			kept = append(kept, s)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+func title(p *page, s *ledger.Snapshot, n *notes) {
+	var ended uint64
+	for i := range s.Processes {
+		if s.Processes[i].End != 0 {
+			ended++
+		}
+	}
+	who := counted(uint64(len(s.Processes)), "process")
+	if ended > 0 {
+		who += fmt.Sprintf(" (%d ended)", ended)
+	}
+	if s.Host != "" {
+		who += " on " + symbolize.Clean(s.Host)
+	}
+	p.list(plain, 0, " ", who+",", "traced "+span(s.End-s.Begin), words("until", s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), n.mark(atTitle)))
+}
+
+// headLine writes a figure and the line of code that it belongs to.
+func (p *page) headLine(s style, figure string, f symbolize.Frame) {
+	p.line(s, 0, figure+"  "+frameText(&f, p.width-columns(figure)-2))
+}
+
+func siteHead(p *page, rank int, x *ledger.Site, f symbolize.Frame) {
+	p.headLine(bold, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(bytesText(x.LiveBytes), 8), f)
+}
+
+const (
+	figureColumns = 10
+	deviceColumns = 16
+)
+
+// table writes rows whose first cell takes what the others leave; the second is text, the rest figures.
+func (p *page) table(rows [][]string) {
+	figures := len(rows[0]) - 2
+	first := max(p.width-deviceColumns-figures*figureColumns-1, 8)
+	for i, row := range rows {
+		line := pad(fit(row[0], first), first) + " " + pad(fit(row[1], deviceColumns-1), deviceColumns)
+		for _, cell := range row[2:] {
+			line += pad(cell, -figureColumns)
+		}
+		s := plain
+		if i == 0 {
+			s = dim
+		}
+		p.line(s, 0, strings.TrimRight(line, " "))
+	}
+}
+
+func ownerName(s *ledger.Snapshot, process int) string {
+	p := &s.Processes[process]
+	if p.End != 0 {
+		return processName(p) + " ended"
+	}
+	return processName(p)
+}
+
+// balances writes the reconciliation of each process and GPU.
+func balances(p *page, s *ledger.Snapshot, n *notes) {
+	p.line(plain, 0, "")
+	mark := n.mark(atBalance)
+	if len(s.Balances) == 0 {
+		p.paragraph("", words("No reconciliation: the driver reported no memory use of these processes", mark))
+		return
+	}
+	p.line(bold, 0, words("What the driver reports: usage = baseline + traced + gap", mark))
+	p.line(plain, 0, "")
+	rows := [][]string{{"process", "GPU", "usage", "baseline", "traced", "gap"}}
+	for i := range s.Balances {
+		b := &s.Balances[i]
+		gpu := shortUUID(b.UUID)
+		if b.Device >= 0 {
+			gpu = deviceName(b.Device, ledger.Device) + " " + gpu
+		}
+		rows = append(rows, []string{ownerName(s, b.Process), gpu, bytesText(b.Usage), bytesText(b.Baseline), bytesText(b.Live), signedBytes(b.Gap)})
+	}
+	p.table(rows)
+}
+
+func footnotes(p *page, n *notes) {
+	for _, d := range n.doubts { // those whose figure is not in this report
+		n.number(d.text)
+	}
+	if len(n.texts) > 0 {
+		p.line(plain, 0, "")
+	}
+	for i, text := range n.texts {
+		p.paragraph(superscript(i+1)+" ", text)
+	}
+}

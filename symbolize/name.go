@@ -3,6 +3,7 @@
 package symbolize
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -47,9 +48,8 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// readable returns the name of a symbol as people write it: C++, Rust and D
-// demangled, without symbol version and without the suffixes of function
-// clones (.cold, .isra.0).
+// readable returns the name of a symbol as people write it: C++ and Rust
+// demangled, and without the suffixes of parts that the compiler split off.
 func readable(symbol string) string {
 	if len(symbol) > maxMangled {
 		return Clean(symbol)
@@ -57,10 +57,13 @@ func readable(symbol string) string {
 	const longest = 13 // as a power of two; more than Clean leaves
 	name, err := demangle.ToString(symbol, demangle.NoClones, demangle.MaxLength(longest))
 	if err != nil {
-		name = symbol
+		name = clone.ReplaceAllString(symbol, "")
 	}
 	return Clean(name)
 }
+
+// clone is the end of "train.cold" and "copy.constprop.0.isra.0".
+var clone = regexp.MustCompile(`(?:\.(?:cold|part|isra|constprop|lto_priv|localalias|llvm)(?:\.\d+)?)+$`)
 
 // unversioned cuts the version off a symbol: "cudaMalloc@@libcudart.so.12".
 func unversioned(symbol string) string {

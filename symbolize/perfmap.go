@@ -30,8 +30,8 @@ type jitCode struct {
 
 // perfMap is the code that just-in-time compilers of one process have made.
 type perfMap struct {
-	added uint64 // stamp
-	size  int64  // bytes kept, about
+	added uint64    // stamp
+	size  int64     // bytes kept, about
 	code  []jitCode // by start
 }
 

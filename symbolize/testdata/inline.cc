@@ -22,7 +22,7 @@ struct Op {
   virtual void *run(int n);
 };
 
-static inline int twice(int n) {
+inline int twice(int n) {
   if (sink > n)
     sink = n * 3;
   return sink + n;

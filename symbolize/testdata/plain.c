@@ -7,7 +7,14 @@ __attribute__((noinline)) static int local_helper(int n) {
   return sink * 7;
 }
 
-__attribute__((noinline)) int exported(int n) { return local_helper(n) + 1; }
+static inline int inlined(int n) {
+  sink ^= n;
+  return sink + n;
+}
+
+__attribute__((noinline)) int exported(int n) {
+  return local_helper(n) + inlined(n);
+}
 
 int alias_of_exported(int n) __attribute__((weak, alias("exported")));
 

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolize
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// split builds plain.c and separates its debug file: root/opt/libplain.so is
+// stripped and says it wants libplain.debug.
+func split(t *testing.T, flags ...string) (root, lib, debug, buildID string) {
+	t.Helper()
+	original := compile(t, "plain.c", append([]string{"-O2", "-g"}, flags...)...)
+	root = t.TempDir()
+	lib, debug = filepath.Join(root, "opt", "libplain.so"), filepath.Join(root, "libplain.debug")
+	if err := os.MkdirAll(filepath.Dir(lib), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "objcopy", "--only-keep-debug", original, debug)
+	command(t, "strip", "-o", lib, original)
+	command(t, "objcopy", "--add-gnu-debuglink="+debug, lib)
+	f, err := OpenRegular(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := parseELF(f, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root, lib, debug, b.buildID()
+}
+
+func move(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSeparateDebugFiles(t *testing.T) {
+	const withID, withoutID = "-Wl,--build-id=sha1", "-Wl,--build-id=none"
+	for _, tt := range []struct{ name, flag, place string }{
+		{"by build id", withID, "usr/lib/debug/.build-id/ID"},
+		{"beside the file", withoutID, "opt/libplain.debug"},
+		{"in .debug", withoutID, "opt/.debug/libplain.debug"},
+		{"below the debug root", withoutID, "usr/lib/debug/opt/libplain.debug"},
+		{"by link although there is a build id", withID, "opt/.debug/libplain.debug"},
+	} {
+		root, lib, debug, id := split(t, tt.flag)
+		place := tt.place
+		if id != "" {
+			place = strings.Replace(place, "ID", id[:2]+"/"+id[2:]+".debug", 1)
+		}
+		address := symbolAddress(t, debug, "local_helper") + 1
+		move(t, debug, filepath.Join(root, place))
+		s, m := added(t, lib, Options{}, root)
+		if err := os.RemoveAll(root); err != nil { // the process and its files are gone
+			t.Fatal(err)
+		}
+		f := s.Frames(nil, lib, m, address)[0]
+		if f.Function != "local_helper" || filepath.Base(f.File) != "plain.c" || f.Line == 0 || f.StartLine != 5 {
+			t.Errorf("%s: got %+v", tt.name, f)
+		}
+	}
+}
+
+func TestForeignDebugFileIsRefused(t *testing.T) {
+	for _, flag := range []string{"-Wl,--build-id=sha1", "-Wl,--build-id=none"} {
+		root, lib, debug, _ := split(t, flag)
+		address := symbolAddress(t, debug, "local_helper") + 1
+		_, _, foreign, _ := split(t, flag, "-DOTHER", "-O1")
+		move(t, foreign, filepath.Join(root, "opt", "libplain.debug"))
+		s, m := added(t, lib, Options{}, root)
+		if f := s.Frames(nil, lib, m, address)[0]; f.File != "" || f.Function == "local_helper" {
+			t.Errorf("%s: a debug file of another build gave %+v", flag, f)
+		}
+	}
+}
+
+// TestDebugFileLinksStayInRoot plants a link that leads out of the process's
+// root folder if it is followed from ours.
+func TestDebugFileLinksStayInRoot(t *testing.T) {
+	root, lib, debug, id := split(t, "-Wl,--build-id=sha1")
+	address := symbolAddress(t, debug, "local_helper") + 1
+	outside := filepath.Join(t.TempDir(), "outside.debug")
+	move(t, debug, outside)
+	place := filepath.Join(root, "usr/lib/debug/.build-id", id[:2], id[2:]+".debug")
+	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, place); err != nil {
+		t.Fatal(err)
+	}
+	s, m := added(t, lib, Options{}, root)
+	if f := s.Frames(nil, lib, m, address)[0]; f.Line != 0 {
+		t.Errorf("a link led out of the root: %+v", f)
+	}
+}
+
+// TestSharedDebugFile takes names from a file that dwz made of two others.
+func TestSharedDebugFile(t *testing.T) {
+	needTools(t, "dwz")
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.so"), filepath.Join(dir, "b.so")
+	for _, to := range []string{a, b} {
+		move(t, compile(t, "inline.cc", "-O2", "-gdwarf-4"), to)
+	}
+	reference := compile(t, "inline.cc", "-O2", "-gdwarf-4")
+	command(t, "dwz", "-m", filepath.Join(dir, "common.debug"), a, b)
+	compare(t, a, reference)
+}

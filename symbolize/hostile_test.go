@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbolize
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestTruncatedLibrary cuts a library off at many places: names get fewer,
+// never wrong, and nothing fails.
+func TestTruncatedLibrary(t *testing.T) {
+	lib := compile(t, "inline.cc", "-O2", "-g")
+	data, err := os.ReadFile(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := symbolAddress(t, lib, "train") + 1
+	for n := 0; n < len(data); n += len(data)/40 + 1 {
+		cut := filepath.Join(t.TempDir(), "libinline.so")
+		if err := os.WriteFile(cut, data[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, m := added(t, cut, Options{}, "")
+		frames := s.Frames(nil, cut, m, address)
+		if name := frames[len(frames)-1].Function; name != "train" && name != unnamed(m, address) {
+			t.Errorf("cut after %d bytes: got %s", n, name)
+		}
+		if s.Stats().Rejected == 1 && len(s.Warnings()) != 1 {
+			t.Errorf("cut after %d bytes: rejected without a warning", n)
+		}
+	}
+}
+
+// TestLibraryTruncatedAfterwards cuts the file while it is in use.
+func TestLibraryTruncatedAfterwards(t *testing.T) {
+	lib := compile(t, "inline.cc", "-O2", "-g")
+	address := symbolAddress(t, lib, "train") + 1
+	s, m := added(t, lib, Options{}, "")
+	first := s.Frames(nil, lib, m, address)
+	if first[len(first)-1].Function != "train" {
+		t.Fatalf("got %+v", first)
+	}
+	if err := os.Truncate(lib, 100); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Frames(nil, lib, m, address); describe(got) != describe(first) {
+		t.Errorf("a known address lost its names: %+v", got)
+	}
+	if got := s.Frames(nil, lib, m, address+1)[0].Function; got != unnamed(m, address+1) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestOpenRegularNeverBlocksNorOpensDevices(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, "/dev/null", t.TempDir(), "/nonexistent", "/dev/tty"} {
+		done := make(chan error, 1)
+		go func() {
+			f, err := OpenRegular(path)
+			if err == nil {
+				f.Close()
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: got error %v", path, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%s blocks", path)
+		}
+	}
+}
+
+func TestNotELF(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "libtext\x1b[2J.so")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, m := added(t, path, Options{}, "")
+	m.Path += " (deleted)"
+	if got := s.Frames(nil, path, m, 0x1234)[0].Function; got != "libtext[2J.so+0x1234" {
+		t.Errorf("got %q", got)
+	}
+	if w := s.Warnings(); len(w) != 1 || strings.Contains(w[0], "\x1b") || s.Stats().Rejected != 1 {
+		t.Errorf("warnings %q, stats %+v", w, s.Stats())
+	}
+}
+
+func TestUnknownFileIsNamedByItsPath(t *testing.T) {
+	s := New(Options{})
+	for path, want := range map[string]string{
+		"/usr/lib/libfoo.so": "libfoo.so+0x10", "": "[unknown]+0x10", "[vdso]": "[vdso]+0x10", "/": "/+0x10",
+	} {
+		if got := s.Frames(nil, "k", &Mapping{Path: path}, 0x10)[0].Function; got != want {
+			t.Errorf("%q: got %s, want %s", path, got, want)
+		}
+	}
+	if got := s.Frames(nil, "k", nil, 0x10)[0].Function; got != "[unknown]+0x10" {
+		t.Errorf("no mapping: got %s", got)
+	}
+}
+
+// FuzzELF hands damaged libraries over. Only time, memory and panics can fail
+// it, and a frame without a name.
+func FuzzELF(f *testing.F) {
+	seeds, err := filepath.Glob("testdata/elf/*.so")
+	if err != nil || len(seeds) == 0 {
+		f.Fatal("no seeds", err)
+	}
+	for _, seed := range seeds {
+		data, err := os.ReadFile(seed)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, uint64(0x300))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, address uint64) {
+		path := filepath.Join(t.TempDir(), "lib.so")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, m := added(t, path, Options{DebugRoots: []string{}, MaxTime: time.Second}, "")
+		for _, a := range []uint64{address, address + 0x20} {
+			for _, frame := range s.Frames(nil, path, m, a) {
+				if frame.Function == "" || frame.Function != Clean(frame.Function) {
+					t.Errorf("frame named %q", frame.Function)
+				}
+			}
+		}
+	})
+}

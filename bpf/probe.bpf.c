@@ -67,12 +67,6 @@ static EBPF_INLINE bool is_traced(u32 pid)
 	return process ? process->traced : trace_all;
 }
 
-static EBPF_INLINE void send_event(struct event *event, u64 flags)
-{
-	if (bpf_ringbuf_output(&events, event, sizeof(*event), flags) < 0)
-		count(COUNTER_EVENT_LOST);
-}
-
 // Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes
 // from which newer kernels share it between preempted tasks.
 static EBPF_INLINE void send_call(struct thread *thread, struct call *call, enum event_kind kind, u64 id,
@@ -104,6 +98,11 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, u64 id)
 	u32 pid = id >> 32;
 	if (!is_traced(pid))
 		return NULL;
+	struct cookie cookie = read_cookie(ctx);
+	if (cookie.role == ROLE_INIT) { // without a return probe: it opens no call
+		send_note(EVENT_INIT, id);
+		return NULL;
+	}
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
 	if (!thread) {
 		int zero = 0;
@@ -118,7 +117,6 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, u64 id)
 		}
 	}
 
-	struct cookie cookie = read_cookie(ctx);
 	u64 sp = ctx->sp;
 	u32 depth = thread->depth;
 	// Calls whose frame is gone never returned to us: longjmp, an exception, a lost return.
@@ -153,8 +151,6 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, u64 id)
 	if (cookie.role == ROLE_FREE && cookie.layer == LAYER_DRIVER) {
 		if (call->pointer)
 			send_call(thread, call, EVENT_FREE, id, call->time, call->pointer, 0);
-	} else if (cookie.role == ROLE_INIT) {
-		send_call(thread, call, EVENT_INIT, id, call->time, 0, 0);
 	}
 	return depth == 0 ? thread : NULL;
 }
@@ -267,16 +263,6 @@ int library_loaded(struct pt_regs *ctx)
 		return 0;
 	if (bpf_send_signal(SIGSTOP))
 		return 0;
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		count(COUNTER_EVENT_LOST);
-		return 0;
-	}
-	__builtin_memset(event, 0, sizeof(*event));
-	event->time = bpf_ktime_get_ns();
-	event->pid = pid;
-	event->tid = (u32)id;
-	event->kind = EVENT_HELD;
-	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	send_note(EVENT_HELD, id);
 	return 0;
 }

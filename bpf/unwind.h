@@ -59,6 +59,22 @@ static EBPF_INLINE void count_cut(u32 reason)
 		__sync_fetch_and_add(value, 1);
 }
 
+// An event that asks user space to act, at once.
+static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(COUNTER_EVENT_LOST);
+		return;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time = bpf_ktime_get_ns();
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->kind = kind;
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+}
+
 // Asks user space for the unwind tables of a process, at most ten times a second and process.
 static EBPF_INLINE void request_tables(u64 id)
 {
@@ -68,17 +84,7 @@ static EBPF_INLINE void request_tables(u64 id)
 	if (last && now - *last < 100 * 1000 * 1000)
 		return;
 	bpf_map_update_elem(&table_requests, &pid, &now, BPF_ANY);
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		count(COUNTER_EVENT_LOST);
-		return;
-	}
-	__builtin_memset(event, 0, sizeof(*event));
-	event->time = now;
-	event->pid = pid;
-	event->tid = (u32)id;
-	event->kind = EVENT_TABLES;
-	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	send_note(EVENT_TABLES, id);
 }
 
 // From CPython 3.13 on the unwinder reads the thread state from a thread-local that is NULL while the

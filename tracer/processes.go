@@ -17,12 +17,13 @@ import (
 
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
 type process struct {
-	pid    uint32
-	traced bool
-	held   bool // started by us, or a child of such a process
-	cuda   bool // maps a CUDA library
-	booked bool // the ledger knows it
-	loaded bool // its unwind tables were loaded at least once
+	pid     uint32
+	traced  bool
+	held    bool // started by us, or a child of such a process
+	cuda    bool // maps a CUDA library
+	booked  bool // the ledger knows it
+	loaded  bool // its unwind tables were loaded at least once
+	devices bool // the ledger knows its GPUs
 }
 
 // process finds or classifies a process that sent an event of a CUDA call;
@@ -87,9 +88,17 @@ func (t *Tracer) book(p *process) {
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
 	t.ledger.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now()})
-	if t.config.NVML != nil && t.gpus != nil {
-		t.ledger.SetDevices(p.pid, t.config.NVML.Ordinals(environOf(p.pid), t.gpus))
+	t.setDevices(p)
+}
+
+// setDevices tells the ledger which GPUs the process sees, once NVML has
+// listed them.
+func (t *Tracer) setDevices(p *process) {
+	if !p.booked || p.devices || len(t.gpus) == 0 {
+		return
 	}
+	p.devices = true
+	t.ledger.SetDevices(p.pid, t.config.NVML.Ordinals(environOf(p.pid), t.gpus))
 }
 
 // traced lists the processes that are in the books and still run.
@@ -150,7 +159,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 		_ = t.coll.Maps["processes"].Delete(e.Pid)
 		return
 	}
-	p.booked, p.cuda, p.loaded = false, false, false
+	p.booked, p.cuda, p.loaded, p.devices = false, false, false, false
 	t.tellKernel(p)
 }
 

@@ -5,6 +5,7 @@ package tracer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/symbolize"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 type jobKind uint8
@@ -255,20 +255,23 @@ func (t *Tracer) readUsage(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, nvmlTimeout)
 	defer cancel()
 	gpus, err := t.config.NVML.GPUs(ctx)
-	var usage []ledger.Usage
-	if err == nil {
-		usage, err = t.config.NVML.Usage(ctx)
-	}
+	usage, usageErr := t.config.NVML.Usage(ctx)
 	time := now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err != nil {
-		t.ledger.Warn("NVML gave no reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
-		return
+	if err = errors.Join(err, usageErr); err != nil {
+		t.ledger.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
-	t.gpus = gpus
-	t.ledger.SetGPUs(gpus)
-	t.ledger.SetUsage(time, usage)
+	if len(gpus) > 0 {
+		t.gpus = gpus
+		t.ledger.SetGPUs(gpus)
+	}
+	for _, p := range t.processes {
+		t.setDevices(p)
+	}
+	if usageErr == nil {
+		t.ledger.SetUsage(time, usage)
+	}
 }
 
 // watchUsage reads once a second, and once more at the end.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer"
-	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
 
@@ -50,7 +49,7 @@ func check(c *cli.Context) error {
 
 // driverVersion asks NVML.
 func driverVersion(ctx context.Context) (string, error) {
-	driver, err := nvml.Open(ctx, "")
+	driver, err := openNVML(ctx)
 	if err != nil {
 		return "", err
 	}

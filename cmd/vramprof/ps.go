@@ -12,7 +12,6 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer"
-	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
 func psCommand() *cli.Command {
@@ -67,7 +66,7 @@ func ps(c *cli.Context) error {
 // withUsage adds what NVML says; processes that only NVML lists come too.
 func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error) {
 	list := []listed{}
-	driver, err := nvml.Open(c.Context, "")
+	driver, err := openNVML(c.Context)
 	if err != nil {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: no NVML: %v\n", err)
 	} else {

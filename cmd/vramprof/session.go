@@ -61,7 +61,7 @@ func open(c *cli.Context, command []string) (*session, error) {
 	if s.warnings, err = requireHost(c.Context); err != nil {
 		return nil, err
 	}
-	if s.driver, err = nvml.Open(c.Context, ""); err == nil {
+	if s.driver, err = openNVML(c.Context); err == nil {
 		config.NVML = nvmlReader{s.driver}
 	} else {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: no NVML, so nothing is checked against the driver: %v\n", err)
@@ -189,6 +189,13 @@ func requireHost(ctx context.Context) (warnings []string, err error) {
 		}
 	}
 	return warnings, nil
+}
+
+// openNVML bounds the wait for a driver that hangs.
+func openNVML(ctx context.Context) (*nvml.Driver, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return nvml.Open(ctx, "")
 }
 
 // nvmlReader gives the tracer what it needs of package nvml.

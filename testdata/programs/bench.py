@@ -12,6 +12,7 @@ import threading
 import time
 
 CHUNK = 500
+splits = []  # (ns per allocation, ns per free) of each chunk of --split
 
 
 class Cudart:
@@ -39,6 +40,19 @@ class Cuda:
         self.library.cuCtxSetCurrent(self.context)
 
 
+def measure_split(cuda, size):
+    malloc, free = cuda.malloc, cuda.free
+    blocks = [ctypes.c_void_p() for _ in range(CHUNK)]
+    out = [ctypes.byref(p) for p in blocks]
+    begin = time.perf_counter_ns()
+    for p in out:
+        malloc(p, size)
+    between = time.perf_counter_ns()
+    for p in blocks:
+        free(p)
+    splits.append(((between - begin) / CHUNK, (time.perf_counter_ns() - between) / CHUNK))
+
+
 def measure(cuda, options, chunks):
     malloc, free, size = cuda.malloc, cuda.free, options.size
     p = ctypes.c_void_p()
@@ -51,6 +65,8 @@ def measure(cuda, options, chunks):
             free(p)
         chunks.append((time.perf_counter_ns() - t) / CHUNK)
         pairs += CHUNK
+        if options.split:
+            measure_split(cuda, size)
 
 
 def forward(cuda, options, chunks, depth):
@@ -81,6 +97,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--wait", action="store_true", help="print ready PID and wait for SIGUSR1")
+    parser.add_argument("--split", action="store_true", help="print ns_per_alloc and ns_per_free too")
     parser.add_argument("--hold", action="store_true", help="print done and wait for SIGUSR1 at the end")
     options = parser.parse_args()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -96,6 +113,8 @@ def main():
     for t in threads:
         t.join()
     print(f"ns_per_pair {statistics.median(chunks):.1f}\npairs {len(chunks) * CHUNK}", flush=True)
+    for name, values in zip(("ns_per_alloc", "ns_per_free"), zip(*splits)):
+        print(f"{name} {statistics.median(values):.1f}", flush=True)
     if options.hold:
         print("done", flush=True)
         signal.sigwait({signal.SIGUSR1})

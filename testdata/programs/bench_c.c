@@ -10,6 +10,8 @@
 //   --rate R       at most R pairs per second and thread
 //   --live N       keep N allocations while measuring (of --live-size BYTES, default 512)
 //   --sites N      make them (at least one each) from N distinct stacks
+//   --split        after each chunk of pairs, as many allocations and then their frees; prints
+//                  "ns_per_alloc X" and "ns_per_free X" too (of the first thread)
 //   --hold         after measuring print "done" and wait again
 #define _GNU_SOURCE
 #include "cudart.h"
@@ -25,7 +27,7 @@
 #define MAX_CHUNKS (1 << 20)
 
 static struct options {
-	bool cuda, wait, hold;
+	bool cuda, wait, hold, split;
 	int depth, threads;
 	long count, rate, live, sites;
 	double seconds;
@@ -39,6 +41,8 @@ struct run {
 	pthread_t thread;
 	float *chunk; // ns per pair
 	long chunks, pairs;
+	float *alloc, *free; // ns per call of the chunks of --split
+	long splits;
 };
 
 static uint64_t now(void)
@@ -78,6 +82,44 @@ FRAME static long pairs_cuda(long n)
 	return n;
 }
 
+FRAME static void split_cudart(void **p, long n, uint64_t *between)
+{
+	for (long i = 0; i < n; i++) {
+		int result = cudaMalloc(&p[i], options.size);
+		if (result)
+			die("cudaMalloc", result);
+	}
+	*between = now();
+	for (long i = 0; i < n; i++)
+		cudaFree(p[i]);
+}
+
+FRAME static void split_cuda(uint64_t *p, long n, uint64_t *between)
+{
+	for (long i = 0; i < n; i++) {
+		int result = cu_alloc(&p[i], options.size);
+		if (result)
+			die("cuMemAlloc_v2", result);
+	}
+	*between = now();
+	for (long i = 0; i < n; i++)
+		cu_free(p[i]);
+}
+
+FRAME static void measure_split(struct run *r, long n)
+{
+	static __thread uint64_t p[CHUNK];
+	if (n > CHUNK || r->splits == MAX_CHUNKS)
+		return;
+	uint64_t begin = now(), between;
+	if (options.cuda)
+		split_cuda(p, n, &between);
+	else
+		split_cudart((void **)p, n, &between);
+	r->alloc[r->splits] = (float)(between - begin) / (float)n;
+	r->free[r->splits++] = (float)(now() - between) / (float)n;
+}
+
 FRAME static long measure(struct run *r)
 {
 	long chunk = CHUNK;
@@ -96,6 +138,8 @@ FRAME static long measure(struct run *r)
 			pairs_cudart(chunk);
 		r->pairs += chunk;
 		r->chunk[r->chunks++ % MAX_CHUNKS] = (float)((double)(now() - t) / (double)chunk);
+		if (options.split)
+			measure_split(r, chunk);
 		uint64_t due = options.rate ? begin + (uint64_t)((double)r->pairs / (double)options.rate * 1e9) : 0;
 		if (now() < due) {
 			struct timespec until = {(time_t)(due / 1000000000), (long)(due % 1000000000)};
@@ -186,6 +230,7 @@ static void parse(int argc, char **argv)
 		const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : "0";
 		if (!strcmp(name, "--wait")) options.wait = true;
 		else if (!strcmp(name, "--hold")) options.hold = true;
+		else if (!strcmp(name, "--split")) options.split = true;
 		else if (i++, !strcmp(name, "--threads")) options.threads = atoi(value);
 		else if (!strcmp(name, "--seconds")) options.seconds = atof(value);
 		else if (!strcmp(name, "--size")) options.size = strtoull(value, NULL, 0);
@@ -206,6 +251,14 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static void report_split(struct run *r)
+{
+	qsort(r->alloc, (size_t)r->splits, sizeof *r->alloc, by_value);
+	qsort(r->free, (size_t)r->splits, sizeof *r->free, by_value);
+	if (r->splits)
+		printf("ns_per_alloc %.1f\nns_per_free %.1f\n", (double)r->alloc[r->splits / 2], (double)r->free[r->splits / 2]);
+}
+
 static void report(struct run *runs)
 {
 	float *all = malloc(sizeof *all * MAX_CHUNKS * (size_t)options.threads);
@@ -218,6 +271,8 @@ static void report(struct run *runs)
 	}
 	qsort(all, n, sizeof *all, by_value);
 	printf("ns_per_pair %.1f\npairs %ld\n", n ? (double)all[n / 2] : 0.0, pairs);
+	if (options.split)
+		report_split(&runs[0]);
 	fflush(stdout);
 }
 
@@ -236,8 +291,11 @@ int main(int argc, char **argv)
 		wait_go(true);
 	}
 	struct run *runs = calloc((size_t)options.threads, sizeof *runs);
-	for (int i = 0; i < options.threads; i++)
+	for (int i = 0; i < options.threads; i++) {
 		runs[i].chunk = malloc(sizeof(float) * MAX_CHUNKS);
+		runs[i].alloc = malloc(sizeof(float) * MAX_CHUNKS);
+		runs[i].free = malloc(sizeof(float) * MAX_CHUNKS);
+	}
 	for (int i = 1; i < options.threads; i++)
 		if (pthread_create(&runs[i].thread, NULL, thread_main, &runs[i]) != 0)
 			die("pthread_create", i);

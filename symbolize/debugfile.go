@@ -67,8 +67,7 @@ func (o Options) openDebug(b *binaryFile, filePath, root string) *binaryFile {
 	return nil
 }
 
-// openAlt opens the file that debug, found for the binary at filePath, shares
-// strings and entries with: "path\0", build id.
+// openAlt opens the file that debug shares strings and entries with (dwz): "path\0", build id.
 func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
 	const section = ".gnu_debugaltlink"
 	buf := debug.head(section, 4096)

@@ -13,6 +13,9 @@
 // file, all counts and the time spent on a file's DWARF are bounded; beyond the
 // bound there are names without lines, and Stats says so.
 //
+// A file system that answers late (a FUSE mount of the traced process) delays
+// us; that cannot be bounded.
+//
 // Not read: .gnu_debugdata (xz; the standard library has no reader for it),
 // split DWARF (.dwo) and 32-bit or big-endian files.
 package symbolize

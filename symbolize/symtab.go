@@ -71,7 +71,7 @@ func readSymtab(table, names dwarf.Section, text []span, limit int) (*symtab, er
 		}
 	})
 	slices.SortFunc(t.symbols, func(a, b symbol) int {
-		return cmp.Or(cmp.Compare(a.offset, b.offset), cmp.Compare(a.size, b.size))
+		return cmp.Compare(uint64(a.offset)<<32|uint64(a.size), uint64(b.offset)<<32|uint64(b.size))
 	})
 	return t, err
 }

@@ -217,8 +217,35 @@ func (d *Data) readFiles5(c *cursor, _ *unit, t *lineTable, p *lineProgram) erro
 	return list(func(f lineFile) { t.files = append(t.files, f) })
 }
 
+// lineMachine is the state of a line program between two opcodes.
+type lineMachine struct {
+	d      *Data
+	t      *lineTable
+	p      *lineProgram
+	now    row
+	from   int // first row of the sequence in t.rows
+	sorted bool
+}
+
+func (m *lineMachine) restart() {
+	m.now, m.from, m.sorted = row{file: 1, line: 1}, len(m.t.rows), true
+}
+
 // runLines runs the line program behind c and appends its rows to t.
 func (d *Data) runLines(c *cursor, t *lineTable, p *lineProgram) error {
+	m := &lineMachine{d: d, t: t, p: p}
+	m.restart()
+	err := error(nil)
+	for err == nil && c.err == nil && c.tell() < p.end {
+		if err = d.tick(1); err == nil {
+			err = m.step(c)
+		}
+	}
+	t.rows = t.rows[:m.from] // without end: where the last row stops is unknown
+	return cmp.Or(err, c.err)
+}
+
+func (m *lineMachine) step(c *cursor) error {
 	const (
 		extended = iota
 		opCopy
@@ -227,70 +254,65 @@ func (d *Data) runLines(c *cursor, t *lineTable, p *lineProgram) error {
 		opSetFile
 		opConstAddPC   = 8
 		opFixedAdvance = 9
-
-		extEnd        = 1
-		extSetAddress = 2
 	)
-	start := row{file: 1, line: 1}
-	now, from, sorted := start, len(t.rows), true
-	emit := func() error {
-		if len(t.rows) >= d.limits.Rows {
-			return fmt.Errorf("more than %d lines in a unit: %w", d.limits.Rows, ErrLimit)
-		}
-		if len(t.rows) > from && now.address < t.rows[len(t.rows)-1].address {
-			sorted = false
-		}
-		t.rows = append(t.rows, now)
-		return nil
-	}
+	p := m.p
 	special := func(op uint8) uint64 { return uint64(op-p.opcodeBase) / p.lineRange * p.minLength }
-	for c.err == nil && c.tell() < p.end {
-		err := d.tick(1)
-		op := c.u8()
-		switch {
-		case err != nil:
-		case op >= p.opcodeBase:
-			now.address += special(op)
-			now.line += uint32(p.lineBase + int64(uint64(op-p.opcodeBase)%p.lineRange))
-			err = emit()
-		case op == extended:
-			n := c.uleb()
-			next := c.tell() + n
-			switch sub := c.u8(); {
-			case sub == extEnd:
-				t.endSequence(from, now.address, sorted)
-				now, from, sorted = start, len(t.rows), true
-			case sub == extSetAddress && n == 9:
-				now.address = c.u64()
-			}
-			if n > p.end {
-				return errShort
-			}
-			c.seek(next)
-		case op == opCopy:
-			err = emit()
-		case op == opAdvancePC:
-			now.address += c.uleb() * p.minLength
-		case op == opAdvanceLine:
-			now.line += uint32(c.sleb())
-		case op == opSetFile:
-			now.file = uint32(min(c.uleb(), 1<<31))
-		case op == opConstAddPC:
-			now.address += special(255)
-		case op == opFixedAdvance:
-			now.address += uint64(c.u16())
-		default:
-			for range p.opcodeCounts[op] {
-				c.uleb()
-			}
-		}
-		if err != nil {
-			t.rows = t.rows[:from]
-			return err
+	switch op := c.u8(); {
+	case op >= p.opcodeBase:
+		m.now.address += special(op)
+		m.now.line += uint32(p.lineBase + int64(uint64(op-p.opcodeBase)%p.lineRange))
+		return m.emit()
+	case op == extended:
+		return m.extended(c)
+	case op == opCopy:
+		return m.emit()
+	case op == opAdvancePC:
+		m.now.address += c.uleb() * p.minLength
+	case op == opAdvanceLine:
+		m.now.line += uint32(c.sleb())
+	case op == opSetFile:
+		m.now.file = uint32(min(c.uleb(), 1<<31))
+	case op == opConstAddPC:
+		m.now.address += special(255)
+	case op == opFixedAdvance:
+		m.now.address += uint64(c.u16())
+	default:
+		for range p.opcodeCounts[op] {
+			c.uleb()
 		}
 	}
-	t.rows = t.rows[:from] // without end: where the last row stops is unknown
-	return c.err
+	return nil
+}
+
+// extended runs an opcode that carries its length.
+func (m *lineMachine) extended(c *cursor) error {
+	const endSequence, setAddress = 1, 2
+	n := c.uleb()
+	if n > m.p.end {
+		return errShort
+	}
+	next := c.tell() + n
+	switch op := c.u8(); {
+	case op == endSequence:
+		m.t.endSequence(m.from, m.now.address, m.sorted)
+		m.restart()
+	case op == setAddress && n == 9:
+		m.now.address = c.u64()
+	}
+	c.seek(next)
+	return nil
+}
+
+func (m *lineMachine) emit() error {
+	rows := m.t.rows
+	if len(rows) >= m.d.limits.Rows {
+		return fmt.Errorf("more than %d lines in a unit: %w", m.d.limits.Rows, ErrLimit)
+	}
+	if len(rows) > m.from && m.now.address < rows[len(rows)-1].address {
+		m.sorted = false
+	}
+	m.t.rows = append(rows, m.now)
+	return nil
 }
 
 // endSequence turns the rows from on into a sequence that ends before high.

@@ -57,6 +57,8 @@ struct process {
 	__u64 seed;   /* differs between processes that reuse a pid; part of each stack's hash */
 	__u32 traced; /* 0: known, but filtered out */
 	__u32 held;   /* stop it when it loads a library, so that no call is missed */
+	__u32 jit;    /* it writes a perf map file: code in no file is a compiler's, with frame pointers */
+	__u32 unused;
 };
 
 #endif

@@ -71,6 +71,8 @@ type probeProcess struct {
 	Seed   uint64
 	Traced uint32
 	Held   uint32
+	Jit    uint32
+	Unused uint32
 }
 
 type probeThread struct {

@@ -12,6 +12,7 @@ typedef unsigned long long u64, __u64;
 typedef u16 __u16;
 typedef _Bool bool;
 #include "event.h"
+#include "calls.h"
 
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, val) int(*name)[val]
@@ -96,6 +97,13 @@ struct {
 	__type(value, struct event);
 } events SEC(".maps");
 
+struct {
+	__uint(type, 1 /* BPF_MAP_TYPE_HASH */);
+	__uint(max_entries, MAX_THREADS);
+	__type(key, u64);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
 /* One executable mapping of a file whose name begins with "libcud", or of the program itself. */
 struct mapped_file {
 	u64 inode;
@@ -151,9 +159,12 @@ int process_exit(u64 *ctx)
 	u32 pid = 0, tid = 0;
 	s32 live = 1;
 	READ(pid, task, tgid);
+	READ(tid, task, pid);
+	// A thread may end inside a traced call; the next one with its id starts anew.
+	u64 id = (u64)pid << 32 | tid;
+	bpf_map_delete_elem(&threads, &id);
 	if (!bpf_map_lookup_elem(&processes, &pid))
 		return 0;
-	READ(tid, task, pid);
 	READ(signal, task, signal);
 	READ(live, signal, live.counter);
 	if (live == 0)
@@ -167,6 +178,8 @@ int process_exec(u64 *ctx)
 	struct task_struct *task = (void *)ctx[0];
 	u32 pid = 0;
 	READ(pid, task, tgid);
+	u64 id = (u64)pid << 32 | pid;
+	bpf_map_delete_elem(&threads, &id);
 	if (bpf_map_lookup_elem(&processes, &pid))
 		send(EVENT_EXEC, pid, pid, BPF_RB_FORCE_WAKEUP);
 	return 0;

@@ -46,6 +46,33 @@ type processProcess struct {
 	Seed   uint64
 	Traced uint32
 	Held   uint32
+	Jit    uint32
+	Unused uint32
+}
+
+type processThread struct {
+	_     structs.HostLayout
+	Stack uint64
+	Flags uint32
+	Depth uint32
+	Calls [4]struct {
+		_       structs.HostLayout
+		Sp      uint64
+		Time    uint64
+		Size    uint64
+		Pointer uint64
+		Cookie  struct {
+			_        structs.HostLayout
+			Function uint16
+			Role     uint8
+			Layer    uint8
+			Size     uint8
+			Pointer  uint8
+			Unused   uint16
+		}
+		DriverCalls  uint32
+		DriverAllocs uint32
+	}
 }
 
 // Names of all BPF objects in the ELF.
@@ -54,6 +81,7 @@ type processProcess struct {
 const (
 	processMapEvents           = "events"
 	processMapProcesses        = "processes"
+	processMapThreads          = "threads"
 	processProgMappedFiles     = "mapped_files"
 	processProgProcessExec     = "process_exec"
 	processProgProcessExit     = "process_exit"
@@ -115,6 +143,7 @@ type processProgramSpecs struct {
 type processMapSpecs struct {
 	Events    *ebpf.MapSpec `ebpf:"events"`
 	Processes *ebpf.MapSpec `ebpf:"processes"`
+	Threads   *ebpf.MapSpec `ebpf:"threads"`
 }
 
 // processVariableSpecs contains global variables before they are loaded into the kernel.
@@ -146,12 +175,14 @@ func (o *processObjects) Close() error {
 type processMaps struct {
 	Events    *ebpf.Map `ebpf:"events"`
 	Processes *ebpf.Map `ebpf:"processes"`
+	Threads   *ebpf.Map `ebpf:"threads"`
 }
 
 func (m *processMaps) Close() error {
 	return _ProcessClose(
 		m.Events,
 		m.Processes,
+		m.Threads,
 	)
 }
 

@@ -4,25 +4,13 @@
 #define VRAMPROF_STATE_H
 
 #define SIGSTOP 19
-#define MAX_DEPTH 4 /* a power of two: indexes are masked with it */
+
+#include "calls.h"
 
 static long (*bpf_get_attach_cookie)(void *ctx) = (void *)BPF_FUNC_get_attach_cookie;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
 static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
-
-enum role { ROLE_ALLOC = 1, ROLE_FREE, ROLE_INIT };
-enum layer { LAYER_RUNTIME, LAYER_DRIVER };
-
-/* The attach cookie of a probe; written by tracer.Function.cookie. */
-struct cookie {
-	u16 function; /* function id: row of the probe table */
-	u8 role;
-	u8 layer;
-	u8 size;    /* position of the size argument from 1, 0 without one */
-	u8 pointer; /* allocations: where the address is stored; frees: the address */
-	u16 unused;
-};
 
 static EBPF_INLINE struct cookie read_cookie(void *ctx)
 {
@@ -32,25 +20,6 @@ static EBPF_INLINE struct cookie read_cookie(void *ctx)
 	} c = {.value = bpf_get_attach_cookie(ctx)};
 	return c.cookie;
 }
-
-/* A traced function that was entered and has not returned. */
-struct call {
-	u64 sp; /* on entry: names the call */
-	u64 time;
-	u64 size;
-	u64 pointer;
-	struct cookie cookie;
-	u32 driver_calls;  /* driver calls of its kind that returned inside it */
-	u32 driver_allocs; /* of those: successful allocations, already booked */
-};
-
-/* The open calls of a thread, outermost first. */
-struct thread {
-	u64 stack; /* hash of the outermost call's stack */
-	enum event_flag flags;
-	u32 depth;
-	struct call calls[MAX_DEPTH];
-};
 
 /* Without a filter every process is traced. */
 volatile const bool trace_all = true;
@@ -63,7 +32,7 @@ volatile const bool trace_all = true;
 		__uint(max_entries, entries);                                                                          \
 	} name SEC(".maps")
 
-MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, 32768); /* pid_tgid → open calls */
+MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
 MAP(processes, BPF_MAP_TYPE_HASH, u32, struct process, 16384); /* tgid */
 MAP(counters, BPF_MAP_TYPE_ARRAY, enum counter, u64, COUNTER_COUNT);

@@ -145,20 +145,58 @@ static EBPF_INLINE bool wants_tables(ErrorCode error)
 	       error == ERR_PYTHON_NO_PROC_INFO;
 }
 
-static EBPF_INLINE void finish_unwind(struct pt_regs *ctx)
+// Walks over the frames of compiled code that lies in no file, by frame pointers. Returns the program
+// that goes on, or PROG_UNWIND_STOP with the state's error when the walk ends here.
+static EBPF_INLINE int step_over_jit(PerCPURecord *record)
+{
+	UnwindState *state = &record->state;
+	int unwinder = PROG_UNWIND_STOP;
+#pragma unroll 1
+	for (int i = 0; i < 16; i++) {
+		u8 flags = state->return_address ? FRAME_FLAG_RETURN_ADDRESS : 0;
+		u64 *file = push_frame(state, &record->trace, FRAME_MARKER_NATIVE, flags, state->pc, 1);
+		if (!file) {
+			state->unwind_error = ERR_STACK_LENGTH_EXCEEDED;
+			break;
+		}
+		*file = 0;
+		u64 fp = state->fp;
+		if (fp < state->sp || !unwinder_unwind_frame_pointer(state) || (state->fp && state->fp <= fp)) {
+			state->unwind_error = ERR_NATIVE_PC_READ;
+			break;
+		}
+		state->unwind_error = get_next_unwinder_after_native_frame(record, &unwinder);
+		if (state->unwind_error != ERR_NATIVE_NO_PID_PAGE_MAPPING)
+			break;
+	}
+	return state->unwind_error ? PROG_UNWIND_STOP : unwinder;
+}
+
+// Ends a walk, or returns the program that goes on with it.
+static EBPF_INLINE int finish_unwind(void)
 {
 	PerCPURecord *record = get_per_cpu_record();
 	u64 id = bpf_get_current_pid_tgid();
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
 	if (!record || !thread)
-		return;
+		return PROG_UNWIND_STOP;
 	Trace *trace = &record->trace;
 	// The chain is not guarded against preemption, and a per-CPU record is its only memory.
 	if (trace->tid != (u32)id || trace->ktime != thread->calls[0].time) {
 		thread->flags |= FLAG_TORN;
 		trace->ktime = 0; // whoever owns the record now has our frames in it
 		count(COUNTER_TORN);
-		return;
+		return PROG_UNWIND_STOP;
+	}
+	u32 pid = id >> 32;
+	struct process *process = bpf_map_lookup_elem(&processes, &pid);
+	bool jit = process && process->jit;
+	if (jit && record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING) {
+		int unwinder = step_over_jit(record);
+		if (unwinder != PROG_UNWIND_STOP) {
+			record->state.error_metric = -1;
+			return unwinder;
+		}
 	}
 	ErrorCode error = record->state.unwind_error;
 	if (!error && !trace->frame_data_len)
@@ -167,12 +205,10 @@ static EBPF_INLINE void finish_unwind(struct pt_regs *ctx)
 		thread->flags |= FLAG_CUT;
 		count_cut(error);
 		push_abort(trace, error);
-		if (wants_tables(error))
+		if (!jit && wants_tables(error))
 			request_tables(id);
 	}
 
-	u32 pid = id >> 32;
-	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	u64 hash = (process ? process->seed : 0) ^ 0xcbf29ce484222325ull ^ pid;
 	u32 length = trace->frame_data_len;
 #pragma unroll 1
@@ -187,26 +223,29 @@ static EBPF_INLINE void finish_unwind(struct pt_regs *ctx)
 	thread->stack = hash;
 	trace->ktime = 0;
 	if (bpf_map_lookup_elem(&stacks, &hash))
-		return;
+		return PROG_UNWIND_STOP;
 	trace->value = hash;
 	u64 size = sizeof(Trace) - sizeof(trace->frame_data) + sizeof(trace->frame_data[0]) * length;
 	if (size > sizeof(Trace))
-		return;
+		return PROG_UNWIND_STOP;
 	// A new stack is rare, and its Python names must be read while the process lives: wake the reader.
 	if (bpf_ringbuf_output(&stack_events, trace, size, BPF_RB_FORCE_WAKEUP) < 0) {
 		count(COUNTER_STACK_LOST);
-		return; // not marked as sent: the next event with this stack tries again
+		return PROG_UNWIND_STOP; // not marked as sent: the next event with this stack tries again
 	}
 	u8 sent = 1;
 	bpf_map_update_elem(&stacks, &hash, &sent, BPF_ANY);
+	return PROG_UNWIND_STOP;
 }
 
 SEC("kprobe/unwind_stop")
 int kprobe_unwind_stop(struct pt_regs *ctx)
 {
 	guard_begin();
-	finish_unwind(ctx);
+	int next = finish_unwind();
 	guard_end();
+	if (next != PROG_UNWIND_STOP)
+		tail_call(ctx, next);
 	return 0;
 }
 

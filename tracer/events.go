@@ -51,6 +51,9 @@ func (t *Tracer) drain(record *ringbuf.Record) {
 				t.handle(e)
 				t.mu.Unlock()
 			}
+			if t.tap != nil {
+				t.tap(record.RawSample)
+			}
 		}
 		if err != nil {
 			t.mu.Lock()

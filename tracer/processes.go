@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
@@ -17,13 +18,16 @@ import (
 
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
 type process struct {
-	pid     uint32
-	traced  bool
-	held    bool // started by us, or a child of such a process
-	cuda    bool // maps a CUDA library
-	booked  bool // the ledger knows it
-	loaded  bool // its unwind tables were loaded at least once
-	devices bool // the ledger knows its GPUs
+	pid      uint32
+	traced   bool
+	held     bool      // started by us, or a child of such a process
+	cuda     bool      // maps a CUDA library
+	booked   bool      // the ledger knows it
+	loaded   bool      // its unwind tables were loaded at least once
+	devices  bool      // the ledger knows its GPUs
+	jit      bool      // writes a perf map file
+	seed     uint64    // part of the hash of its stacks
+	nextLoad time.Time // not before then are its unwind tables brought up to date again
 }
 
 // process finds or classifies a process that sent an event of a CUDA call;
@@ -50,7 +54,7 @@ func (t *Tracer) classify(pid uint32) *process {
 	var kernel bpf.Process
 	switch {
 	case t.coll.Maps["processes"].Lookup(pid, &kernel) == nil:
-		p.traced, p.held = kernel.Traced != 0, kernel.Held != 0 // a child of our command
+		p.traced, p.held, p.seed = kernel.Traced != 0, kernel.Held != 0, kernel.Seed // a child of our command
 		t.processes[pid] = p
 		return p
 	case len(t.config.PIDs) > 0:
@@ -68,12 +72,18 @@ func (t *Tracer) classify(pid uint32) *process {
 // tellKernel enters the process into the kernel's list, so that its end is
 // reported and its stacks are told from those of an earlier process with this pid.
 func (t *Tracer) tellKernel(p *process) {
-	entry := bpf.Process{Seed: now()}
+	if p.seed == 0 {
+		p.seed = now()
+	}
+	entry := bpf.Process{Seed: p.seed}
 	if p.traced {
 		entry.Traced = 1
 	}
 	if p.held {
 		entry.Held = 1
+	}
+	if p.jit {
+		entry.Jit = 1
 	}
 	if err := t.coll.Maps["processes"].Put(p.pid, entry); err != nil {
 		t.ledger.Warn(fmt.Sprintf("process %d is not followed: %v", p.pid, err))
@@ -159,7 +169,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 		_ = t.coll.Maps["processes"].Delete(e.Pid)
 		return
 	}
-	p.booked, p.cuda, p.loaded, p.devices = false, false, false, false
+	*p = process{pid: p.pid, traced: p.traced, held: p.held}
 	t.tellKernel(p)
 }
 

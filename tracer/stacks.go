@@ -5,6 +5,7 @@ package tracer
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/unwind"
@@ -13,7 +14,8 @@ import (
 // stacks keeps the frames of every stack that the kernel has sent, and names
 // native frames when they are asked for.
 type stacks struct {
-	symbols *symbolize.Symbolizer
+	symbols     *symbolize.Symbolizer
+	perfMapRead map[uint32]time.Time // by pid; the stack reader's
 
 	mu       sync.Mutex
 	raw      map[uint64][]unwind.Frame
@@ -23,10 +25,11 @@ type stacks struct {
 
 func newStacks() *stacks {
 	return &stacks{
-		symbols:  symbolize.New(symbolize.Options{}),
-		raw:      map[uint64][]unwind.Frame{},
-		named:    map[uint64][]symbolize.Frame{},
-		mappings: map[unwind.File]*symbolize.Mapping{},
+		symbols:     symbolize.New(symbolize.Options{}),
+		perfMapRead: map[uint32]time.Time{},
+		raw:         map[uint64][]unwind.Frame{},
+		named:       map[uint64][]symbolize.Frame{},
+		mappings:    map[unwind.File]*symbolize.Mapping{},
 	}
 }
 
@@ -41,7 +44,14 @@ func (s *stacks) addFile(file unwind.NewFile) {
 	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", file.PID))
 }
 
+// add takes in a new stack. Names of code in no file are looked up now, while
+// the process is there.
 func (s *stacks) add(stack unwind.Stack) {
+	for i := range stack.Frames {
+		if f := &stack.Frames[i]; f.JIT {
+			f.Function = s.jitName(stack.PID, f.Address)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.raw[stack.ID] = stack.Frames
@@ -71,6 +81,10 @@ func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Fram
 	switch {
 	case f.Error != "":
 		return append(frames, symbolize.Frame{Function: "[truncated: " + f.Error + "]", Mark: true})
+	case f.JIT && f.Function == "":
+		return append(frames, symbolize.Frame{Function: "[code in no file]", Address: f.Address, Mark: true})
+	case f.JIT:
+		return append(frames, symbolize.Frame{Function: f.Function, SystemName: f.Function})
 	case f.Function != "":
 		return append(frames, symbolize.Frame{
 			Function: f.Function, File: f.Source, Line: f.Line, StartLine: f.FirstLine, Python: true,
@@ -84,6 +98,28 @@ func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Fram
 		s.mappings[f.File] = m
 	}
 	return s.symbols.Frames(frames, f.File.ID, m, f.Address)
+}
+
+// jitName reads the process's perf map file again when it does not have the
+// address, at most once a second.
+func (s *stacks) jitName(pid uint32, address uint64) string {
+	if f, ok := s.symbols.JIT(pid, address); ok {
+		return f.Function
+	}
+	if time.Since(s.perfMapRead[pid]) < time.Second {
+		return ""
+	}
+	s.perfMapRead[pid] = time.Now()
+	file, err := openPerfMap(pid)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	if err := s.symbols.AddPerfMap(pid, file); err != nil {
+		return ""
+	}
+	f, _ := s.symbols.JIT(pid, address)
+	return f.Function
 }
 
 func (s *stacks) close() { s.symbols.Close() }

@@ -78,6 +78,7 @@ type Tracer struct {
 	jobs    jobs
 	command *command
 	begin   uint64
+	tap     func(raw []byte) // sees every event; for recording test data
 }
 
 // now is CLOCK_MONOTONIC in ns, the clock of all events.
@@ -174,7 +175,7 @@ func (t *Tracer) loadWatch() error {
 		return fmt.Errorf("read the process watch's objects: %w", err)
 	}
 	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		"events": t.coll.Maps["events"], "processes": t.coll.Maps["processes"],
+		"events": t.coll.Maps["events"], "processes": t.coll.Maps["processes"], "threads": t.coll.Maps["threads"],
 	}})
 	if err != nil {
 		return fmt.Errorf("load the process watch: %w", err)
@@ -204,6 +205,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	defer wait.Wait()
 	defer cancel()
 	wait.Go(func() { t.readStacks(ctx) })
+	t.expect()
 	if err := t.discover(); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 )
 
@@ -83,6 +84,8 @@ const forgetAfter = 5 * time.Second
 func (t *Tracer) work(ctx context.Context) {
 	forget := time.NewTimer(time.Hour)
 	defer forget.Stop()
+	reap := time.NewTicker(time.Second)
+	defer reap.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,6 +93,8 @@ func (t *Tracer) work(ctx context.Context) {
 			return
 		case <-forget.C:
 			t.unwind.Forget()
+		case <-reap.C:
+			t.reap()
 		case <-t.jobs.wake:
 		}
 		for ctx.Err() == nil {
@@ -105,7 +110,7 @@ func (t *Tracer) work(ctx context.Context) {
 					t.warn(err.Error())
 				}
 			case jobLoad:
-				t.loadTables(n.pid)
+				t.loadSoon(n.pid)
 			case jobForget:
 				forget.Reset(forgetAfter)
 			}
@@ -117,6 +122,18 @@ func (t *Tracer) warn(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ledger.Warn(text)
+}
+
+// reap ends processes whose end was not reported: they were gone before the
+// kernel knew of them, or the ring was full.
+func (t *Tracer) reap() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for pid := range t.processes {
+		if unix.Kill(int(pid), 0) == unix.ESRCH {
+			t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: now()})
+		}
+	}
 }
 
 // discover finds every CUDA process, loads the unwind tables of those that are
@@ -138,6 +155,18 @@ func (t *Tracer) discover() error {
 		}
 	}
 	return nil
+}
+
+// expect enters the processes that were asked for by pid, also those that do
+// not use CUDA yet.
+func (t *Tracer) expect() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, pid := range t.config.PIDs {
+		if _, known := t.processes[pid]; !known && unix.Kill(int(pid), 0) != unix.ESRCH {
+			t.classify(pid)
+		}
+	}
 }
 
 // found notes that a process maps a CUDA library. It returns nil unless the
@@ -186,16 +215,45 @@ func (t *Tracer) probe(library mappedLibrary) *probes {
 	return set
 }
 
-// loadTables brings the unwind tables of a process up to date.
+// loadInterval is the least time between two loads of a process's tables, so
+// that one which maps code in a loop keeps nobody else waiting.
+const loadInterval = 100 * time.Millisecond
+
+// loadSoon loads the tables of a process now, or when it may again.
+func (t *Tracer) loadSoon(pid uint32) {
+	t.mu.Lock()
+	p, ok := t.processes[pid]
+	if !ok || !p.traced {
+		t.mu.Unlock()
+		return
+	}
+	wait := time.Until(p.nextLoad)
+	t.mu.Unlock()
+	if wait > 0 {
+		time.AfterFunc(wait, func() { t.jobs.add(job{jobLoad, pid}) })
+		return
+	}
+	t.loadTables(pid)
+}
+
+// loadTables brings the unwind tables of a traced process up to date.
 func (t *Tracer) loadTables(pid uint32) {
 	if !t.isTraced(pid) {
 		return
 	}
 	t.unwind.Load(pid)
+	jit := writesPerfMap(pid)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p, ok := t.processes[pid]; ok {
-		p.loaded = true
+	p, ok := t.processes[pid]
+	if !ok {
+		return
+	}
+	p.loaded = true
+	p.nextLoad = time.Now().Add(loadInterval)
+	if jit != p.jit {
+		p.jit = jit
+		t.tellKernel(p)
 	}
 }
 
@@ -226,15 +284,21 @@ func (t *Tracer) lookAtHeld(pid uint32) {
 	_ = unix.Kill(int(pid), unix.SIGCONT)
 }
 
-// releaseHeld lets every process go that may still stand still for us.
+// releaseHeld lets every process go that may still stand still for us; those
+// that load libraries from now on are no longer in the kernel's list.
 func (t *Tracer) releaseHeld() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for pid, p := range t.processes {
-		if p.held {
-			_ = t.coll.Maps["processes"].Delete(pid)
-			_ = unix.Kill(int(pid), unix.SIGCONT)
+	var pid uint32
+	var entry bpf.Process
+	var held []uint32
+	list := t.coll.Maps["processes"]
+	for i := list.Iterate(); i.Next(&pid, &entry); {
+		if entry.Held != 0 {
+			held = append(held, pid)
 		}
+	}
+	for _, pid := range held {
+		_ = list.Delete(pid)
+		_ = unix.Kill(int(pid), unix.SIGCONT)
 	}
 }
 

@@ -72,7 +72,7 @@ func open(c *cli.Context, command []string) (*session, error) {
 			fmt.Fprintln(c.App.ErrWriter, "vramprof:", symbolize.Clean(text))
 		}
 	}
-	config.Ready = func(pids []uint32) { announce(c, pids, duration) }
+	config.Ready = func(pids []uint32) { announce(c, command, pids, duration) }
 	if s.tracer, err = tracer.New(config); err != nil {
 		s.close()
 		return nil, err
@@ -80,9 +80,11 @@ func open(c *cli.Context, command []string) (*session, error) {
 	return s, nil
 }
 
-func announce(c *cli.Context, pids []uint32, duration time.Duration) {
+func announce(c *cli.Context, command []string, pids []uint32, duration time.Duration) {
 	what := "waiting for processes that use CUDA"
-	if len(pids) == 1 {
+	if len(command) > 0 {
+		what = "tracing " + symbolize.Clean(command[0])
+	} else if len(pids) == 1 {
 		what = fmt.Sprintf("tracing process %d", pids[0])
 	} else if len(pids) > 1 {
 		what = fmt.Sprintf("tracing %d processes", len(pids))

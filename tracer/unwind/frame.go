@@ -33,6 +33,7 @@ type Frame struct {
 	Line      int
 	FirstLine int
 	Error     string
+	JIT       bool // Address is the process's own: code that lies in no file
 }
 
 func (u *Unwinder) frame(f libpf.Frame) Frame {
@@ -53,7 +54,7 @@ func (u *Unwinder) frame(f libpf.Frame) Frame {
 	}
 	frame := Frame{Address: uint64(f.AddressOrLineno)}
 	if !f.Mapping.Valid() {
-		frame.Error = fmt.Sprintf("no file is known for address %#x", frame.Address)
+		frame.JIT = true
 		return frame
 	}
 	m := f.Mapping.Value()

@@ -3,6 +3,8 @@
 # Called by go generate: builds the objects for amd64 and arm64 with bpf2go and clang 14,
 # and notes what they were built from.
 set -eu
+export LC_ALL=C
+go mod download go.opentelemetry.io/ebpf-profiler
 unwinder=$(go list -m -f '{{.Dir}}' go.opentelemetry.io/ebpf-profiler)/support/ebpf
 flags="-O2 -g -Wall -Werror -Wno-address-of-packed-member -Wno-unused-function -Wno-unused-variable
  -fno-stack-protector -ffreestanding -nostdinc -std=gnu17 -I$unwinder
@@ -14,4 +16,8 @@ build() { # name, source, more bpf2go flags
 build -type event_kind -type event_flag -type counter probe probe.bpf.c
 define=-DPREEMPT_GUARD build -no-global-types guarded probe.bpf.c
 build -type mapped_file process process.bpf.c
-sha256sum ./*.c ./*.h gen.sh >objects.sum
+{
+	go list -m go.opentelemetry.io/ebpf-profiler github.com/cilium/ebpf
+	"${CLANG:-clang-14}" --version | sed -n 's/.*clang version \([0-9.]*\).*/clang \1/p'
+	sha256sum *.c *.h gen.sh
+} >objects.sum

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+# Part of bench.sh: one function for each row of the budget.
+
+all_programs="c_cuda c_cudart py_cuda py_cudart"
+
+# measure_calls runs the variants in turn, round by round, so that a busy spell of the machine
+# meets all of them.
+measure_calls() {
+  local round lib
+  for ((round = 1; round <= rounds; round++)); do
+    progress "calls, round $round of $rounds"
+    sample none $all_programs fp_cuda fp_cudart
+    sample floor $all_programs
+    for lib in cuda cudart; do sample frames-$lib fp_$lib; done
+    sample vramprof $all_programs
+    have_bpftrace || continue
+    for lib in cuda cudart; do sample bpftrace-$lib c_$lib py_$lib; done
+  done
+}
+
+have_bpftrace() { command -v bpftrace > /dev/null; }
+
+# field FILE PATH: a number of a JSON report; objects are summed up.
+field() {
+  "$python" - "$1" "$2" <<'PY'
+import functools, json, sys
+value = functools.reduce(lambda v, key: v[key], sys.argv[2].split("."), json.load(open(sys.argv[1])))
+print(sum(value.values()) if isinstance(value, dict) else value)
+PY
+}
+
+# end_leaks FILE: ends the tracer "leaks --json" that is attached; its report goes to FILE.
+end_leaks() {
+  end "$attached"
+  sed -n '/^{$/,/^}$/p' "$work/last_output" > "$1"
+}
+
+attach_leaks() { # PID
+  start "$vramprof" leaks --json -p "$1"
+  attached=$pid
+  expect "$attached" "vramprof: tracing*" 60
+}
+
+# Two threads, alloc and free in turn: 100,000 events per second.
+measure_rate() {
+  progress "100,000 events/s for $seconds s"
+  local p before begin half rss_half lost report=$work/rate.json
+  program c_cuda 0 --threads 2 --rate 25000 --seconds "$seconds" --hold
+  p=$pid
+  attach_leaks "$p"
+  before=$(cpu_ticks "$attached") begin=$(now_us)
+  kill -USR1 "$p"
+  half=$((seconds / 2))
+  sleep $half
+  rss_half=$(memory_kib "$attached" VmRSS)
+  expect "$p" done $((seconds + 30))
+  local ticks=$(($(cpu_ticks "$attached") - before)) us=$(($(now_us) - begin)) rss_end
+  rss_end=$(memory_kib "$attached" VmRSS)
+  end_leaks "$report"
+  end "$p"
+  lost=$(field "$report" losses.lost_events)
+  local events
+  events=$(field "$report" losses.events)
+  section "$(awk -v e="$events" -v u=$us 'BEGIN {printf "%.0f", e / u * 1e6}') events/s for $seconds s, two threads, 30 frames"
+  row "events lost" "0" "$lost of $events" "" "$lost == 0"
+  row "tracer, of one core" "< 100 %" "$(awk -v t=$ticks -v u=$us 'BEGIN {printf "%.1f %%", t * 1e6 / u}')" "" "$ticks * 10000 < $us"
+  row "tracer's RSS, half way → end" "flat" "$(mib "$rss_half") → $(mib "$rss_end") MB" "" "$rss_end <= $rss_half * 1.1"
+}
+
+# The fill of a million blocks runs under the tracer; then the time from Ctrl-C to the end.
+measure_live() {
+  progress "1,000,000 live allocations"
+  local p target begin peak=0 now_peak us profile=$work/live.pb.gz
+  start "$vramprof" record --force -o "$profile" -- "$fake/bench_c" cuda $depth 1 --live 1000000 --sites 10000 --wait
+  p=$pid
+  expect "$p" "ready *" 300
+  target=${line#ready }
+  sleep 1
+  local rss
+  rss=$(memory_kib "$p" VmRSS)
+  begin=$(now_us)
+  kill -INT "$p"
+  while now_peak=$(memory_kib "$p" VmHWM 2>/dev/null) && [ -n "$now_peak" ]; do
+    peak=$now_peak
+    sleep 0.02
+  done
+  us=$(($(now_us) - begin))
+  kill -KILL "$target" 2>/dev/null || true
+  finish "$p" > "$work/last_output"
+  unset "output[$p]"
+  section "1,000,000 live allocations from 10,000 sites"
+  row "Ctrl-C until the profile is written" "≤ 2 s" "$(awk -v u=$us 'BEGIN {printf "%.2f s", u / 1e6}')" "" "$us <= 2000000"
+  row "tracer's RSS before, and its peak" "< 400 MB" "$(mib "$rss"), $(mib "$peak") MB" "" "$peak < 400 * 1000000 / 1024"
+  note "$(summary_losses)"
+}
+
+# summary_losses: what record said about losses, in one line.
+summary_losses() { grep -iE 'lost|truncated|live' "$work/last_output" | head -n 2 | tr -s ' ' | tr '\n' ';' || true; }
+
+# From the start of vramprof to its first whole stack: probes come after the unwind tables, so
+# that the first event has one, if none is truncated.
+measure_attach() {
+  local round begin cut missing all=""  worst=0 report=$work/attach.json p
+  for ((round = 1; round <= attach_rounds; round++)); do
+    progress "attach to Python, round $round of $attach_rounds"
+    start "$python" "$fake/train.py" --step-ms 5
+    p=$pid
+    expect "$p" "ready *" 30
+    sleep 1
+    begin=$(now_us)
+    attach_leaks "$p"
+    all+="$(($(now_us) - begin))"$'\n'
+    sleep 1
+    end_leaks "$report"
+    end "$p"
+    cut=$(field "$report" losses.truncated) missing=$(field "$report" losses.without_stack)
+    [ $((cut + missing)) -le $worst ] || worst=$((cut + missing))
+  done
+  local us stacks
+  us=$(median <<< "${all%$'\n'}") stacks=$(field "$report" losses.stacks)
+  section "attach to a Python process that trains (4 threads)"
+  row "start until the first whole stack" "≤ 3 s" "$(awk -v u="$us" 'BEGIN {printf "%.2f s", u / 1e6}')" "" "$us <= 3000000"
+  row "stacks cut or missing" "0" "$worst of $stacks" "" "$worst == 0"
+}
+
+measure_idle() {
+  progress "idle for $idle_seconds s"
+  local p before us ticks rss
+  program py_cudart 1
+  p=$pid
+  attach_vramprof vramprof "$p"
+  sleep 3
+  before=$(cpu_ticks "$attached") us=$(now_us)
+  sleep "$idle_seconds"
+  ticks=$(($(cpu_ticks "$attached") - before)) us=$(($(now_us) - us))
+  rss=$(memory_kib "$attached" VmRSS)
+  end "$attached"
+  end "$p"
+  section "idle, attached to one Python process"
+  row "tracer, of one core" "< 0.5 %" "$(awk -v t=$ticks -v u=$us 'BEGIN {printf "%.2f %%", t * 1e6 / u}')" "" "$ticks * 2000000 < $us"
+  row "tracer's RSS" "< 150 MB" "$(mib "$rss") MB" "" "$rss < 150 * 1000000 / 1024"
+}
+
+# The kernel counts a tail call to the program that was entered: alloc_enter holds the unwinder.
+profile_programs() {
+  stats_before=$(< /proc/sys/kernel/bpf_stats_enabled)
+  echo 1 > /proc/sys/kernel/bpf_stats_enabled
+  local name p
+  printf '%-12s %-14s %10s %8s\n' program "BPF program" calls "ns/call"
+  for name in $all_programs; do
+    program "$name" "$pairs"
+    p=$pid
+    attach_vramprof vramprof "$p"
+    # The programs do not go before their counts are read: the process ends, and with it the tracer.
+    bpf_counts > "$work/before"
+    kill -USR1 "$p"
+    expect "$p" "pairs *" 60
+    bpf_counts > "$work/after"
+    awk -v name="$name" 'NR == FNR {n[$1] = $3; ns[$1] = $4; next}
+      $3 > n[$1] {printf "%-12s %-14s %10d %8.0f\n", name, $2, $3 - n[$1], ($4 - ns[$1]) / ($3 - n[$1])}' \
+      "$work/before" "$work/after"
+    end "$attached"
+    finish "$p" > /dev/null
+    unset "output[$p]"
+  done
+}
+
+# bpf_counts: "ID NAME CALLS NS" of each program that has run.
+bpf_counts() {
+  bpftool prog show | awk '/run_time_ns/ {
+    name = "?"; calls = ns = 0
+    for (i = 1; i < NF; i++) {
+      if ($i == "name") name = $(i + 1)
+      if ($i == "run_time_ns") ns = $(i + 1)
+      if ($i == "run_cnt") calls = $(i + 1)
+    }
+    print $1, name, calls, ns
+  }'
+}

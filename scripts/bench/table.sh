@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+# Part of bench.sh: the table, at most 80 columns wide.
+
+progress() { [ ! -t 2 ] || printf '\r\033[K%s' "$1" >&2; }
+progress_end() { progress ""; }
+
+median() { sort -g | awk '{v[NR] = $1} END {if (NR) print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
+
+mib() { echo $((($1 * 1024 + 500000) / 1000000)); } # KiB → MB
+
+# of VARIANT PROGRAM METRIC: median of its samples in ns, or nothing.
+of() { awk -v a="$1" -v b="$2" -v c="$3" '$1 == a && $2 == b && $3 == c {print $4}' "$samples" | median; }
+
+# lost VARIANT PROGRAM METRIC: what the variant adds to the program without probes.
+lost() {
+  local with without
+  with=$(of "$1" "$2" "$3") without=$(of none "$2" "$3")
+  [ -z "$with" ] || [ -z "$without" ] || awk -v a="$with" -v b="$without" 'BEGIN {printf "%.0f", a - b}'
+}
+
+ratio() { [ -z "$1" ] || [ -z "$2" ] || awk -v a="$1" -v b="$2" 'BEGIN {if (b > 0) printf "%.2f", a / b}'; }
+
+# pad WIDTH TEXT, by characters: printf counts bytes in some locales.
+pad() { printf '%s%*s' "$2" $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) ""; }
+lpad() { printf '%*s%s' $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) "" "$2"; }
+
+table_head() {
+  local virtual cpu revision
+  virtual=$(systemd-detect-virt --vm 2>/dev/null) || true
+  [ -n "$virtual" ] || virtual=$(grep -qw hypervisor /proc/cpuinfo && echo yes || echo none)
+  cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+  revision=$(git describe --always --dirty 2>/dev/null || echo unknown)
+  cat <<END
+machine    ${cpu:-$(uname -m)}, $(nproc) CPUs, virtual: $virtual
+kernel     $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)
+date       $(date -u '+%Y-%m-%d %H:%M UTC'), vramprof $revision
+versions   $("$python" --version), $(go env GOVERSION), $(bpftrace --version 2>/dev/null || echo "no bpftrace")
+END
+}
+
+table_calls() {
+  progress_end
+  cat <<END
+
+What a thread loses, in ns (medians of $rounds interleaved rounds of $pairs; without
+probes a pair takes the ns of the first column; $depth frames deep; frame pointers:
+measured on C that has them)
+
+                      no probe   floor   frame vramprof bpftrace  vramprof/floor
+                                       pointers
+END
+  local metric name lib none
+  for metric in pair alloc free; do
+    for name in $all_programs; do
+      lib=${name#*_}
+      none=$(of none "$name" ns_per_$metric)
+      pad 22 "$(title "$name" $metric)"
+      lpad 8 "$(awk -v n="$none" 'BEGIN {printf "%.0f", n}')"
+      lpad 8 "$(lost floor "$name" ns_per_$metric)"
+      lpad 8 "$(lost frames-"$lib" fp_"$lib" ns_per_$metric)"
+      lpad 9 "$(lost vramprof "$name" ns_per_$metric)"
+      lpad 9 "$(lost bpftrace-"$lib" "$name" ns_per_$metric)"
+      lpad 14 "$(ratio "$(lost vramprof "$name" ns_per_$metric)" "$(lost floor "$name" ns_per_$metric)")"
+      echo
+    done
+  done
+  have_bpftrace || echo "bpftrace is not installed and could not be: its column and rows are empty"
+}
+
+title() { # c_cuda alloc → C, cuMemAlloc
+  local language=C functions
+  [ "${1%_*}" = c ] || language=Python
+  case $1-$2 in
+    *_cuda-pair) functions=cuMem/Free ;; *_cuda-alloc) functions=cuMemAlloc ;; *_cuda-free) functions=cuMemFree ;;
+    *_cudart-pair) functions=Malloc/Free ;; *_cudart-alloc) functions=cudaMalloc ;; *_cudart-free) functions=cudaFree ;;
+  esac
+  [ "$2" != pair ] || case $1 in *_cuda) functions="cuMem pair" ;; *) functions="cudaMalloc pair" ;; esac
+  echo "$language, $functions"
+}
+
+table_budget_head() {
+  progress_end
+  printf '\n'
+  printf '%s' "$(pad 37 "Budget (DESIGN.md §8)")$(pad 12 target)$(pad 18 measured)$(pad 7 ratio)"
+  echo
+}
+
+section() { progress_end; echo "$1"; }
+note() { [ -z "$1" ] || echo "  ($1)"; }
+
+# row WHAT TARGET MEASURED RATIO CONDITION: CONDITION is awk's.
+row() {
+  local verdict=missed
+  awk "BEGIN {exit !($5)}" && verdict=met
+  printf '%s' "$(pad 37 "  $1")$(pad 12 "$2")$(pad 18 "$3")$(pad 7 "$4")$verdict"
+  echo
+}
+
+# The limits in ns are those of the machine of the budget, whose floor is 750 ns per traced call:
+# a measured figure is scaled by the floor of this machine before it is compared.
+table_call_budget() {
+  local name lib unit alloc frames free floor ratio scale calls
+  unit=$(lost floor c_cuda ns_per_alloc)
+  scale=$(ratio 750 "$unit")
+  section "per call, ns scaled to a floor of 750 per traced call (× ${scale:-?})"
+  for name in $all_programs; do
+    lib=${name#*_}
+    alloc=$(lost vramprof "$name" ns_per_alloc) frames=$(lost frames-"$lib" fp_"$lib" ns_per_alloc)
+    ratio=$(ratio "$alloc" "$frames")
+    row "$(title "$name" alloc)" "≤ 6000" "$(scaled "$alloc")" "" "${alloc:-9e9} * ${scale:-1} <= 6000"
+    row "  to frame pointers" "≤ 2.5" "" "$ratio" "${ratio:-9e9} <= 2.5"
+  done
+  for name in $all_programs; do
+    free=$(lost vramprof "$name" ns_per_free) floor=$(lost floor "$name" ns_per_free)
+    ratio=$(ratio "$free" "$floor")
+    calls=1
+    [ "${name#*_}" = cuda ] || calls=2 # the runtime's call holds one of the driver
+    row "$(title "$name" free)" "≤ $((1100 * calls))" "$(scaled "$free")" "" "${free:-9e9} * ${scale:-1} <= 1100 * $calls"
+    row "  to the floor" "≤ 1.5" "" "$ratio" "${ratio:-9e9} <= 1.5"
+  done
+  have_bpftrace || { echo "  bpftrace: not installed"; return; }
+  for name in $all_programs; do
+    lib=${name#*_}
+    ratio=$(ratio "$(lost bpftrace-"$lib" "$name" ns_per_pair)" "$(lost vramprof "$name" ns_per_pair)")
+    if [ "$lib" = cuda ]; then
+      row "bpftrace, $(title "$name" pair)" "≥ 3" "" "$ratio" "${ratio:-0} >= 3"
+    else
+      row "bpftrace, $(title "$name" pair)" "no target" "" "$ratio" 1 | sed 's/met$/-/'
+    fi
+  done
+}
+
+scaled() { awk -v n="$1" -v s="${scale:-1}" 'BEGIN {printf "%.0f (here %.0f)", n * s, n}'; }
+
+table_foot() {
+  cat <<END
+A known stack: each loop has one call path. The floor probes the same instructions
+with empty programs. bpftrace probes the functions' first instructions, and for
+cudart only the runtime's functions; its stacks follow frame pointers.
+END
+}

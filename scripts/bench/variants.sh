@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# Part of bench.sh: what the same programs are run under.
+
+depth=30
+
+# program NAME [OPTION…]: starts one of the programs; it waits, its pid is in $pid.
+#   c_LIB    C without frame pointers      fp_LIB   the same with frame pointers
+#   py_LIB   Python; LIB is cuda (the stubs of the driver) or cudart (functions that begin with push)
+program() {
+  local name=$1 lib=${1#*_} command
+  shift
+  case $name in
+    c_*) command=("$fake/bench_c") ;;
+    fp_*) command=("$fake/bench_fp") ;;
+    py_*) command=("$python" "$fake/bench.py") ;;
+  esac
+  start "${command[@]}" "$lib" $depth "$@" --wait
+  expect "$pid" "ready *" 30
+}
+
+# sample VARIANT NAME…: starts the programs, attaches the variant, runs one program after the
+# other, and detaches. Adds lines "VARIANT PROGRAM METRIC VALUE" to the samples.
+sample() {
+  local variant=$1 name key value p
+  local -a pids=()
+  shift
+  for name in "$@"; do
+    program "$name" "$pairs" --split
+    pids+=("$pid")
+  done
+  "attach_${variant%%-*}" "$variant" "${pids[@]}"
+  for name in "$@"; do
+    p=${pids[0]}
+    pids=("${pids[@]:1}")
+    kill -USR1 "$p"
+    while read -r key value; do
+      echo "$variant $name $key $value" >> "$samples"
+    done < <(finish "$p")
+    unset "output[$p]"
+  done
+  [ -z "$attached" ] || end "$attached"
+}
+
+# Each attach_… VARIANT PID… leaves the pid of the tracer in $attached.
+attach_none() { attached=""; }
+
+attach_floor() {
+  start "$cache/floor" "$fake/libcudart.so.12" "$fake/libcuda.so.1"
+  attached=$pid
+  expect "$attached" "floor: ready" 30
+}
+
+attach_frames() { # frames-cuda, frames-cudart: the outermost call of the program takes the stack
+  local libraries=("$fake/libcuda.so.1")
+  [ "$1" = frames-cuda ] || libraries=("$fake/libcudart.so.12" "${libraries[@]}")
+  start "$cache/floor" -stack "${libraries[@]}"
+  attached=$pid
+  expect "$attached" "floor: ready" 30
+}
+
+attach_vramprof() {
+  local pids=()
+  shift
+  local p
+  for p in "$@"; do pids+=(-p "$p"); done
+  start "$vramprof" record --force -o "$work/profile.pb.gz" "${pids[@]}"
+  attached=$pid
+  expect "$attached" "vramprof: tracing*" 60
+}
+
+# What a script that looks for leaks usually does: size and stack of what is allocated and not freed.
+attach_bpftrace() { # bpftrace-cuda, bpftrace-cudart
+  local library=$fake/libcuda.so.1 alloc=cuMemAlloc_v2 free=cuMemFree_v2
+  [ "$1" = bpftrace-cuda ] || library=$fake/libcudart.so.12 alloc=cudaMalloc free=cudaFree
+  start bpftrace -e "
+    uprobe:$library:$alloc { @out[tid] = arg0; @size[tid] = arg1; }
+    uretprobe:$library:$alloc /@out[tid]/ {
+      if (retval == 0) {
+        \$p = *(uint64 *)@out[tid];
+        @bytes[\$p] = @size[tid];
+        @stacks[\$p] = ustack;
+      }
+      delete(@out[tid]);
+      delete(@size[tid]);
+    }
+    uprobe:$library:$free { delete(@bytes[arg0]); delete(@stacks[arg0]); }
+    interval:ms:300 { printf(\"ready\\n\"); }
+    END { clear(@bytes); clear(@stacks); clear(@size); clear(@out); }"
+  attached=$pid
+  expect "$attached" ready 60
+  sleep 0.5 # the interval may have been attached first
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
+)
+
+var (
+	root      string // of the repository
+	binaryDir string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests mostly wait: for the kernel to attach, or for a second to pass.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		_ = flag.Set("test.parallel", "6")
+	}
+	_, self, _, _ := runtime.Caller(0)
+	root = filepath.Dir(filepath.Dir(filepath.Dir(self)))
+	var err error
+	if binaryDir, err = os.MkdirTemp("", "vramprof-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(binaryDir)
+	os.Exit(code)
+}
+
+// buildOnce builds the command that all tests drive.
+var buildOnce = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(binaryDir, "vramprof")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", path, "./cmd/vramprof")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_CFLAGS=-Wno-deprecated-declarations")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// setup begins a test that traces: root, the command, the fake CUDA.
+func setup(t *testing.T) fakecuda.Dir {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	dir := fakecuda.Build(t)
+	binary(t)
+	t.Parallel()
+	return dir
+}
+
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := buildOnce()
+	if err != nil {
+		t.Fatalf("build vramprof: %v", err)
+	}
+	return path
+}

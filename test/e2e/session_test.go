@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/report"
+)
+
+// session is a running vramprof.
+type session struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdout bytes.Buffer
+	stderr output
+	path   string // of the profile, of record
+	done   chan error
+}
+
+// output can be read while it is written.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, text...)
+	return len(text), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.text)
+}
+
+// startRecord starts "vramprof record", which writes a profile into a folder of the test.
+func startRecord(t *testing.T, env []string, args ...string) *session {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "profile.pb.gz")
+	s := start(t, env, append([]string{"record", "-o", path}, args...)...)
+	s.path = path
+	return s
+}
+
+// startLeaks starts "vramprof leaks --json" for all sites.
+func startLeaks(t *testing.T, env []string, args ...string) *session {
+	t.Helper()
+	return start(t, env, append([]string{"leaks", "--json", "--top", "10000"}, args...)...)
+}
+
+func start(t *testing.T, env []string, args ...string) *session {
+	t.Helper()
+	s := &session{t: t, cmd: exec.Command(binary(t), args...), done: make(chan error, 1)}
+	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = env, &s.stdout, &s.stderr
+	// What the command leaves running must not keep us waiting for the end of its output.
+	s.cmd.WaitDelay = 2 * time.Second
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { s.done <- s.cmd.Wait() }()
+	t.Cleanup(func() {
+		s.cmd.Process.Kill()
+		if t.Failed() {
+			t.Logf("vramprof said:\n%s", s.stderr.String())
+		}
+	})
+	return s
+}
+
+// ready waits until the probes are in place.
+func (s *session) ready() *session {
+	s.t.Helper()
+	eventually(s.t, 60*time.Second, "vramprof traces", func() bool {
+		text := s.stderr.String()
+		return strings.Contains(text, "vramprof: tracing ") || strings.Contains(text, "vramprof: waiting ")
+	})
+	return s
+}
+
+// stop ends the session as Ctrl-C does.
+func (s *session) stop() *session {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(unix.SIGINT); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.wait()
+}
+
+// wait waits for the end of a session that ends by itself.
+func (s *session) wait() *session {
+	s.t.Helper()
+	select {
+	case err := <-s.done:
+		if err != nil {
+			s.t.Fatalf("vramprof: %v", err)
+		}
+	case <-time.After(90 * time.Second):
+		s.t.Fatal("vramprof did not end within 90 s")
+	}
+	return s
+}
+
+func (s *session) profile() *profile.Profile {
+	s.t.Helper()
+	f, err := os.Open(s.path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := profile.Parse(f)
+	if err != nil {
+		s.t.Fatalf("parse the profile: %v", err)
+	}
+	if err := p.CheckValid(); err != nil {
+		s.t.Errorf("the profile is not valid: %v", err)
+	}
+	return p
+}
+
+func (s *session) leaks() *report.LeaksReport {
+	s.t.Helper()
+	r := new(report.LeaksReport)
+	if err := json.Unmarshal(s.stdout.Bytes(), r); err != nil {
+		s.t.Fatalf("parse the report: %v\n%s", err, s.stdout.Bytes())
+	}
+	return r
+}
+
+// record traces a command from its start to its end.
+func record(t *testing.T, env []string, command ...string) *profile.Profile {
+	t.Helper()
+	return startRecord(t, env, append([]string{"--"}, command...)...).wait().profile()
+}
+
+// leaks traces a command from its start to its end. The command's own output
+// must go elsewhere than to stdout.
+func leaks(t *testing.T, env []string, command ...string) *report.LeaksReport {
+	t.Helper()
+	quiet := append([]string{"sh", "-c", `exec "$@" >&2`, "sh"}, command...)
+	return startLeaks(t, env, append([]string{"--"}, quiet...)...).wait().leaks()
+}

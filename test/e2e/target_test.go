@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// target is a program under test; its lines are read one by one, its "wait"s passed with next.
+type target struct {
+	*exec.Cmd
+	t     *testing.T
+	out   *bufio.Reader
+	stdin io.WriteCloser
+}
+
+// startTarget starts a program, which is killed when the test ends.
+func startTarget(t *testing.T, env []string, program string, args ...string) *target {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = env
+	return startCommand(t, cmd)
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) *target {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return &target{cmd, t, bufio.NewReader(out), stdin}
+}
+
+func (p *target) pid() int { return p.Process.Pid }
+
+func (p *target) line() string {
+	p.t.Helper()
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("%s printed %q, then %v", p.Path, line, err)
+	}
+	return strings.TrimSuffix(line, "\n")
+}
+
+func (p *target) expect(line string) {
+	p.t.Helper()
+	if got := p.line(); got != line {
+		p.t.Fatalf("%s printed %q, want %q", p.Path, got, line)
+	}
+}
+
+func (p *target) expectReady() { p.t.Helper(); p.expect(fmt.Sprint("ready ", p.pid())) }
+
+// until gives the lines before the one that is asked for.
+func (p *target) until(last string) []string {
+	p.t.Helper()
+	var lines []string
+	for {
+		line := p.line()
+		if line == last {
+			return lines
+		}
+		lines = append(lines, line)
+	}
+}
+
+func (p *target) next() { fmt.Fprintln(p.stdin) }
+
+// end lets the program pass its last wait, and checks that it ends well.
+func (p *target) end() {
+	p.t.Helper()
+	p.next()
+	if err := p.Wait(); err != nil {
+		p.t.Errorf("%s: %v", p.Path, err)
+	}
+}
+
+// writeFile puts a file into a folder of the test.
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// copyFile makes a copy with an inode of its own.
+func copyFile(t *testing.T, from, to string) string {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// eventually waits until a condition holds, at most the given time.
+func eventually(t *testing.T, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !holds(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// stateOf is the letter that /proc/PID/stat gives a process, 0 when it is gone.
+func stateOf(pid int) byte {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
+	return after[0]
+}

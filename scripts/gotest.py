@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gotest.py FILE: reads `go test -json`, prints each package's closing line and whatever a failed test printed, and
+appends a line "pass", "fail" or "skip TEST: REASON" to FILE for each test."""
+import json
+import sys
+from collections import defaultdict
+
+output = defaultdict(list)  # (package, test or ""): lines
+failed = set()  # packages with a failed test
+with open(sys.argv[1], "a", encoding="utf-8") as results:
+    for line in sys.stdin:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            print(line, end="", flush=True)  # not JSON: trouble of the go command
+            continue
+        action, package, test = event["Action"], event.get("Package", event.get("ImportPath", "")), event.get("Test", "")
+        if action in ("output", "build-output"):
+            output[package, test].append(event["Output"])
+        elif test and action in ("pass", "fail", "skip"):
+            lines = output.pop((package, test), [])
+            reason = ""
+            if action == "fail":
+                failed.add(package)
+                print(*lines, sep="", end="", flush=True)
+            elif action == "skip":
+                reason = f" {test}: " + " ".join(l.strip() for l in lines if not l.lstrip().startswith(("===", "---")))
+            results.write(action + reason + "\n")
+        elif action in ("pass", "fail", "build-fail"):
+            lines = output.pop((package, ""), [])
+            if action == "pass":
+                lines = lines[-1:]  # "ok  	package	0.1s"
+            elif package not in failed:  # it did not build, or ended without a failed test
+                results.write("fail\n")
+                failed.add(package)
+            print(*lines, sep="", end="", flush=True)

@@ -1,0 +1,112 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# install.sh [demo|test|bench]: installs the Debian or Ubuntu packages that are
+# missing, as root, and finds a Go compiler. The other scripts source it: then
+# PATH and GOTOOLCHAIN are set so that "go" is new enough.
+repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
+
+# What each purpose runs, as PROGRAM:PACKAGE.
+needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
+needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
+wants_test="clang-14:clang-14 llvm-strip-14:llvm-14" # to rebuild the BPF objects and compare
+needs_bench="$needs_demo bpftrace:bpftrace"
+
+# lacking PROGRAM:PACKAGE…: the packages of the programs that are not there.
+lacking() {
+  local need packages=""
+  for need in "$@"; do
+    command -v "${need%%:*}" >/dev/null || packages+=" ${need#*:}"
+  done
+  printf '%s\n' $packages | sort -u
+}
+
+apt_install() {
+  echo "installing" "$@" >&2
+  [ "$(id -u)" = 0 ] || { echo "not root: run as root, or install these packages yourself: $*" >&2; return 1; }
+  command -v apt-get >/dev/null || { echo "no apt-get (Debian or Ubuntu is expected): install the like of: $*" >&2; return 1; }
+  apt_update && apt_get install -y --no-install-recommends "$@"
+}
+
+apt_update() { # once
+  [ -n "${apt_updated:-}" ] || apt_get update || return 1
+  apt_updated=1
+}
+
+# apt_get ARGUMENTS…: apt-get; what it prints is shown only if it fails.
+apt_get() {
+  local output
+  output=$(DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" </dev/null 2>&1) && return
+  printf '%s\n' "$output" >&2
+  return 1
+}
+
+# go_release GO: the release of that go command itself, as 1.26.0.
+go_release() {
+  (cd / && GOTOOLCHAIN=local "$1" env GOVERSION 2>/dev/null) | sed -n 's/^go\([0-9][0-9.]*\).*/\1/p'
+}
+
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+# find_go RELEASE: the first go command of that release or newer.
+find_go() {
+  local candidate
+  for candidate in "$(command -v go)" /usr/local/go/bin/go $(printf '%s\n' /usr/lib/go-1.*/bin/go | sort -rV); do
+    [ -x "$candidate" ] && at_least "$(go_release "$candidate")" "$1" && { echo "$candidate"; return; }
+  done
+  return 1
+}
+
+# setup_go puts a new enough go command first in PATH. From 1.21 on, Go itself
+# downloads the release that go.mod asks for.
+setup_go() {
+  local wanted go package
+  wanted=$(sed -n 's/^go \([0-9.]*\)$/\1/p' "$repository/go.mod")
+  if ! go=$(find_go "$wanted"); then
+    if ! go=$(find_go 1.21); then
+      package=$(newest_go_package)
+      if [ -z "$package" ] || ! apt_install "$package" || ! go=$(find_go 1.21); then
+        cat >&2 <<END
+Go $wanted is needed, or any Go from 1.21 on, which downloads $wanted itself.
+This system has no such package. Either unpack a release of Go into
+/usr/local/go, or on Debian 12 enable the suite bookworm-backports in
+/etc/apt/sources.list.d and run this again.
+END
+        return 1
+      fi
+    fi
+    export GOTOOLCHAIN=auto
+  fi
+  [ "$go" = "$(command -v go)" ] || export PATH="$(dirname "$go"):$PATH"
+}
+
+newest_go_package() {
+  command -v apt-cache >/dev/null && [ "$(id -u)" = 0 ] || return 0
+  apt_update || return 0
+  local package version
+  apt-cache search --names-only '^golang-1\.[0-9]+-go$' | sed 's/ .*//' | sort -rV | while read -r package; do
+    version=${package#golang-}
+    at_least "${version%-go}" 1.21 && { echo "$package"; break; }
+  done
+}
+
+setup() { # demo, test or bench
+  local needs="needs_$1" wants="wants_$1" missing
+  missing=$(lacking ${!needs})
+  # Go checks with these certificates whom it downloads modules from.
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=" ca-certificates"
+  [ -z "$missing" ] || apt_install $missing || return 1
+  missing=$(lacking ${!wants:-})
+  [ -z "$missing" ] || apt_install $missing || echo "going on without" $missing >&2
+  setup_go || return 1
+  # NVML's header marks functions as deprecated that go-nvml must still bind.
+  export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -Wno-deprecated-declarations"
+  # A checkout that git refuses to read (another owner) is built without its revision.
+  (cd "$repository" && git rev-parse HEAD >/dev/null 2>&1) || export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  case ${1:-demo} in
+    demo | test | bench) setup "${1:-demo}" && go version ;;
+    *) echo "usage: install.sh [demo|test|bench]" >&2; exit 2 ;;
+  esac
+fi

@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test.sh: formatting, vet, generated files, and all tests. Needs root for
+# those that trace; without it they are skipped. Ends with "N passed, N failed".
+set -uo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+if [ "$(id -u)" = 0 ]; then
+  . scripts/install.sh
+  setup test || exit 1
+fi
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+
+# step NAME COMMAND…: runs a check, and notes how it went.
+step() {
+  local name=$1 output status
+  shift
+  output=$("$@" 2>&1)
+  status=$?
+  case $status in
+    0) echo "ok    $name"; echo pass >>"$results" ;;
+    77) echo "skip  $name: $output"; echo skip >>"$results" ;;
+    *) printf 'FAIL  %s\n%s\n' "$name" "$output"; echo fail >>"$results" ;;
+  esac
+}
+
+formatted() {
+  local files
+  files=$(gofmt -l $(go list -f '{{.Dir}}' ./...)) && [ -z "$files" ] || { echo "run gofmt -w on: $files"; return 1; }
+}
+
+# tests [FLAG…] PACKAGE…: go test, of which only what matters is shown.
+tests() { go test -json "$@" | python3 scripts/gotest.py "$results"; }
+
+step gofmt formatted
+step "go vet" go vet ./...
+step "generated files" scripts/check-generated.sh
+# What is traced is not among the inputs by which go test knows cached results;
+# packages one by one, since some tests wait for what others would slow down.
+tests -count=1 -p 1 ./tracer/... ./cmd/... ./test/...
+tests $(go list ./... | grep -vE '/(tracer|cmd|test)(/|$)')
+
+count() { grep -c "^$1" "$results"; }
+grep '^skip ' "$results" | sed 's/^skip /skipped: /'
+printf '%d passed, %d failed, %d skipped\n' "$(count pass)" "$(count fail)" "$(count skip)"
+[ "$(count fail)" = 0 ]

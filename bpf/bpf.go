@@ -93,6 +93,11 @@ func LoadProbes(guarded bool) (*ebpf.CollectionSpec, error) {
 	return loadProbe()
 }
 
+// LoadWalk returns the unwinder's steps, to be bound to the unwinder's maps.
+func LoadWalk() (*ebpf.CollectionSpec, error) {
+	return loadWalk()
+}
+
 // LoadProcess returns the programs that watch processes.
 func LoadProcess() (*ebpf.CollectionSpec, error) {
 	return loadProcess()

@@ -33,6 +33,7 @@ struct call {
 /* The open calls of a thread, outermost first. */
 struct thread {
 	u64 stack; /* hash of the outermost call's stack */
+	u64 walk;  /* where to remember the walk under way, 0: nowhere */
 	enum event_flag flags;
 	u32 depth;
 	struct call calls[MAX_DEPTH];

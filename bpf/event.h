@@ -58,7 +58,7 @@ struct process {
 	__u32 traced; /* 0: known, but filtered out */
 	__u32 held;   /* stop it when it loads a library, so that no call is missed */
 	__u32 jit;    /* it writes a perf map file: code in no file is a compiler's, with frame pointers */
-	__u32 unused;
+	__u32 generation; /* counts the changes of its mappings */
 };
 
 #endif

@@ -27,10 +27,13 @@ const (
 	guardedMapPidPageToMappingInfo = "pid_page_to_mapping_info"
 	guardedMapProcesses            = "processes"
 	guardedMapPyProcs              = "py_procs"
+	guardedMapRecording            = "recording"
+	guardedMapScratches            = "scratches"
 	guardedMapStackEvents          = "stack_events"
 	guardedMapStacks               = "stacks"
 	guardedMapTableRequests        = "table_requests"
 	guardedMapThreads              = "threads"
+	guardedMapWalks                = "walks"
 	guardedProgAllocEnter          = "alloc_enter"
 	guardedProgCallEnter           = "call_enter"
 	guardedProgCallReturn          = "call_return"
@@ -106,10 +109,13 @@ type guardedMapSpecs struct {
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
+	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
+	Walks                *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // guardedVariableSpecs contains global variables before they are loaded into the kernel.
@@ -153,10 +159,13 @@ type guardedMaps struct {
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
+	Recording            *ebpf.Map `ebpf:"recording"`
+	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
 	Threads              *ebpf.Map `ebpf:"threads"`
+	Walks                *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *guardedMaps) Close() error {
@@ -172,10 +181,13 @@ func (m *guardedMaps) Close() error {
 		m.PidPageToMappingInfo,
 		m.Processes,
 		m.PyProcs,
+		m.Recording,
+		m.Scratches,
 		m.StackEvents,
 		m.Stacks,
 		m.TableRequests,
 		m.Threads,
+		m.Walks,
 	)
 }
 

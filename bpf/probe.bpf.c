@@ -60,11 +60,10 @@ static EBPF_INLINE u64 entry_sp(struct pt_regs *ctx)
 #endif
 }
 
-// A process without an entry counts as traced only when no filter was asked for.
-static EBPF_INLINE bool is_traced(u32 pid)
+static EBPF_INLINE struct process *find_process(u64 id)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &pid);
-	return process ? process->traced : trace_all;
+	u32 pid = id >> 32;
+	return bpf_map_lookup_elem(&processes, &pid);
 }
 
 // Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes
@@ -93,10 +92,10 @@ static EBPF_INLINE void send_call(struct thread *thread, struct call *call, enum
 }
 
 // Opens a call. Returns the thread when the call is its outermost allocation, whose stack is wanted.
-static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, u64 id)
+static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id)
 {
-	u32 pid = id >> 32;
-	if (!is_traced(pid))
+	// A process without an entry counts as traced only when no filter was asked for.
+	if (!(process ? process->traced : trace_all))
 		return NULL;
 	struct cookie cookie = read_cookie(ctx);
 	if (cookie.role == ROLE_INIT) { // without a return probe: it opens no call
@@ -225,9 +224,13 @@ int alloc_enter(struct pt_regs *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	guard_begin();
-	struct thread *thread = enter(ctx, id);
-	guard_end();
+	struct process *process = find_process(id);
+	struct thread *thread = enter(ctx, process, id);
 	if (thread)
+		count(COUNTER_STACKS);
+	bool known = thread && recall_walk(ctx, thread, process, id);
+	guard_end();
+	if (thread && !known)
 		start_unwind(ctx, thread, id);
 	return 0;
 }
@@ -235,8 +238,9 @@ int alloc_enter(struct pt_regs *ctx)
 SEC("kprobe/call_enter")
 int call_enter(struct pt_regs *ctx)
 {
+	u64 id = bpf_get_current_pid_tgid();
 	guard_begin();
-	enter(ctx, bpf_get_current_pid_tgid());
+	enter(ctx, find_process(id), id);
 	guard_end();
 	return 0;
 }
@@ -257,8 +261,7 @@ SEC("kprobe/library_loaded")
 int library_loaded(struct pt_regs *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	u32 pid = id >> 32;
-	struct process *process = bpf_map_lookup_elem(&processes, &pid);
+	struct process *process = find_process(id);
 	if (!process || !process->held)
 		return 0;
 	if (bpf_send_signal(SIGSTOP))

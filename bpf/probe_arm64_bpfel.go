@@ -67,17 +67,24 @@ const (
 )
 
 type probeProcess struct {
+	_          structs.HostLayout
+	Seed       uint64
+	Traced     uint32
+	Held       uint32
+	Jit        uint32
+	Generation uint32
+}
+
+type probeScratch struct {
 	_      structs.HostLayout
-	Seed   uint64
-	Traced uint32
-	Held   uint32
-	Jit    uint32
-	Unused uint32
+	Frame  [128]uint8
+	Window [128]uint64
 }
 
 type probeThread struct {
 	_     structs.HostLayout
 	Stack uint64
+	Walk  uint64
 	Flags probeEventFlag
 	Depth uint32
 	Calls [4]struct {
@@ -100,6 +107,18 @@ type probeThread struct {
 	}
 }
 
+type probeWalk struct {
+	_      structs.HostLayout
+	Stack  uint64
+	Checks uint32
+	Unused uint32
+	Check  [192]struct {
+		_       structs.HostLayout
+		Address uint64
+		Value   uint64
+	}
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -115,10 +134,13 @@ const (
 	probeMapPidPageToMappingInfo = "pid_page_to_mapping_info"
 	probeMapProcesses            = "processes"
 	probeMapPyProcs              = "py_procs"
+	probeMapRecording            = "recording"
+	probeMapScratches            = "scratches"
 	probeMapStackEvents          = "stack_events"
 	probeMapStacks               = "stacks"
 	probeMapTableRequests        = "table_requests"
 	probeMapThreads              = "threads"
+	probeMapWalks                = "walks"
 	probeProgAllocEnter          = "alloc_enter"
 	probeProgCallEnter           = "call_enter"
 	probeProgCallReturn          = "call_return"
@@ -194,10 +216,13 @@ type probeMapSpecs struct {
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
+	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
+	Walks                *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // probeVariableSpecs contains global variables before they are loaded into the kernel.
@@ -241,10 +266,13 @@ type probeMaps struct {
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
+	Recording            *ebpf.Map `ebpf:"recording"`
+	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
 	Threads              *ebpf.Map `ebpf:"threads"`
+	Walks                *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *probeMaps) Close() error {
@@ -260,10 +288,13 @@ func (m *probeMaps) Close() error {
 		m.PidPageToMappingInfo,
 		m.Processes,
 		m.PyProcs,
+		m.Recording,
+		m.Scratches,
 		m.StackEvents,
 		m.Stacks,
 		m.TableRequests,
 		m.Threads,
+		m.Walks,
 	)
 }
 

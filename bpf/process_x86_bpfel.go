@@ -42,17 +42,18 @@ type processMappedFile struct {
 }
 
 type processProcess struct {
-	_      structs.HostLayout
-	Seed   uint64
-	Traced uint32
-	Held   uint32
-	Jit    uint32
-	Unused uint32
+	_          structs.HostLayout
+	Seed       uint64
+	Traced     uint32
+	Held       uint32
+	Jit        uint32
+	Generation uint32
 }
 
 type processThread struct {
 	_     structs.HostLayout
 	Stack uint64
+	Walk  uint64
 	Flags uint32
 	Depth uint32
 	Calls [4]struct {

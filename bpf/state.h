@@ -24,14 +24,6 @@ static EBPF_INLINE struct cookie read_cookie(void *ctx)
 /* Without a filter every process is traced. */
 volatile const bool trace_all = true;
 
-#define MAP(name, map_type, key_type, value_type, entries)                                                             \
-	struct {                                                                                                       \
-		__uint(type, map_type);                                                                                \
-		__type(key, key_type);                                                                                 \
-		__type(value, value_type);                                                                             \
-		__uint(max_entries, entries);                                                                          \
-	} name SEC(".maps")
-
 MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
 MAP(processes, BPF_MAP_TYPE_HASH, u32, struct process, 16384); /* tgid */
@@ -51,20 +43,8 @@ struct {
 	__uint(max_entries, 1 << 23);
 } stack_events SEC(".maps");
 
-/* Stand-ins for the unwinder's maps and variables: replaced by the real ones on loading. */
-#define BORROWED(name, map_type)                                                                                       \
-	struct name##_t {                                                                                              \
-		__uint(type, map_type);                                                                                \
-		__uint(key_size, 4);                                                                                   \
-		__uint(value_size, 4);                                                                                 \
-		__uint(max_entries, 1);                                                                                \
-	} name SEC(".maps")
-
-BORROWED(per_cpu_records, BPF_MAP_TYPE_PERCPU_ARRAY);
-BORROWED(pid_page_to_mapping_info, BPF_MAP_TYPE_ARRAY);
+/* The unwinder's, replaced by the real ones on loading. */
 BORROWED(py_procs, BPF_MAP_TYPE_ARRAY);
-BORROWED(metrics, BPF_MAP_TYPE_PERCPU_ARRAY);
-BORROWED(perf_progs, BPF_MAP_TYPE_PROG_ARRAY);
 BORROWED(interpreter_offsets, BPF_MAP_TYPE_ARRAY);
 BPF_RODATA_VAR(u32, with_debug_output, 0)
 BPF_RODATA_VAR(u64, inverse_pac_mask, 0)

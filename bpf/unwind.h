@@ -4,29 +4,15 @@
 #ifndef VRAMPROF_UNWIND_H
 #define VRAMPROF_UNWIND_H
 
-#if defined(__TARGET_ARCH_x86)
-#define __x86_64__ 1
-#define __x86_64 1
-#elif defined(__TARGET_ARCH_arm64)
-#define __aarch64__ 1
-#endif
+#include "unwinder.h"
+#include "state.h"
+#include "memo.h"
 
-// clang-format off: order matters
-#include "bpfdefs.h"
-#include "kernel.h"
-#include "types.h"
+#define bpf_probe_read_user watched_read
 #include "tracemgmt.h"
 extern u64 tpbase_offset;
 #include "tsd.h"
-// clang-format on
-
-typedef u64 __u64;
-typedef u32 __u32;
-typedef s32 __s32;
-typedef u16 __u16;
-#include "event.h"
-
-#include "state.h"
+#undef bpf_probe_read_user
 
 #ifdef PREEMPT_GUARD
 /* From Linux 6.13 a preempted uprobe program can lose its stack and its per-CPU data
@@ -95,15 +81,104 @@ static EBPF_INLINE void find_python_frame(PerCPURecord *record, u32 pid)
 	if (!python || !python->tls_offset)
 		return;
 	void *base, *state = NULL;
-	if (tsd_get_base(&base) || bpf_probe_read_user(&state, sizeof(state), base + python->tls_offset) || state)
+	if (tsd_get_base(&base) || watched_read(&state, sizeof(state), base + python->tls_offset) || state)
 		return;
 	int key;
-	if (bpf_probe_read_user(&key, sizeof(key), (void *)python->autoTLSKeyAddr) ||
+	if (watched_read(&key, sizeof(key), (void *)python->autoTLSKeyAddr) ||
 	    tsd_read(&python->tsdInfo, base, key, &state) || !state)
 		return;
 	void *frame = NULL;
-	bpf_probe_read_user(&frame, sizeof(frame), state + python->PyThreadState_frame);
+	watched_read(&frame, sizeof(frame), state + python->PyThreadState_frame);
 	record->pythonUnwindState.py_frame = frame;
+}
+
+// The key of walks that start from the same registers of the same thread, with the same tables.
+static EBPF_INLINE u64 walk_key(struct pt_regs *ctx, struct process *process, u64 id)
+{
+	u64 key = mix(mix(process->seed, process->generation), id);
+#if defined(__x86_64__)
+	return mix(mix(mix(key, ctx->ip), ctx->sp), ctx->bp);
+#else
+	return mix(mix(mix(mix(key, ctx->pc), ctx->sp), ctx->regs[29]), ctx->regs[30]);
+#endif
+}
+
+/* The memory that a comparison reads. */
+struct view {
+	struct scratch *scratch;
+	const PyProcInfo *python;
+	u64 sp;     /* of the thread: words just above it are read through the window */
+	u64 window; /* address of its first byte, 0: nothing read yet */
+};
+
+static EBPF_INLINE long read_check(struct view *view, struct check *check, u64 *value)
+{
+	u64 address = check->address & ((1ull << CHECK_KIND_SHIFT) - 1);
+	u64 kind = check->address >> CHECK_KIND_SHIFT;
+	if (kind == CHECK_INT)
+		return bpf_probe_read_user(value, 4, (void *)address);
+	if (kind == CHECK_PYTHON_FRAME) {
+		if (!view->python || bpf_probe_read_user(view->scratch->frame, sizeof(view->scratch->frame), (void *)address))
+			return -1;
+		*value = hash_python_frame(view->python, view->scratch->frame);
+		return 0;
+	}
+	u64 offset = address - view->window;
+	if (offset > WINDOW_SIZE - 8) {
+		if (address - view->sp > 1 << 20 ||
+		    bpf_probe_read_user(view->scratch->window, WINDOW_SIZE, (void *)address))
+			return bpf_probe_read_user(value, 8, (void *)address);
+		view->window = address;
+		offset = 0;
+	}
+	if (offset & 7)
+		return bpf_probe_read_user(value, 8, (void *)address);
+	*value = view->scratch->window[(offset / 8) & (WINDOW_SIZE / 8 - 1)];
+	return 0;
+}
+
+// Looks for a remembered walk that reads the same words now. Otherwise thread->walk is where the
+// walk that has to be done should be remembered, or 0.
+static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, struct process *process, u64 id)
+{
+	u32 pid = id >> 32, zero = 0;
+	thread->walk = 0;
+	struct view view = {.scratch = bpf_map_lookup_elem(&scratches, &zero), .sp = ctx->sp};
+	if (!process || !view.scratch)
+		return false;
+	view.python = bpf_map_lookup_elem(&py_procs, &pid);
+	u64 key = walk_key(ctx, process, id);
+	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
+	u32 n = 0;
+#pragma unroll 1
+	for (int step = 0; step < MAX_CHECKS + MAX_BRANCHES; step++) {
+		if (!walk) {
+			thread->walk = key;
+			return false;
+		}
+		if (n >= walk->checks || n >= MAX_CHECKS) {
+			thread->stack = walk->stack;
+			return true;
+		}
+		struct check *check = &walk->check[n++];
+		u64 value = 0;
+		if (read_check(&view, check, &value))
+			return false;
+		if (value == check->value)
+			continue;
+		key = mix(mix(key, n), value);
+		walk = bpf_map_lookup_elem(&walks, &key);
+	}
+	return false;
+}
+
+static EBPF_INLINE void remember_walk(struct thread *thread)
+{
+	struct walk *walk = current_recording();
+	if (!walk || !thread->walk || walk->checks > MAX_CHECKS)
+		return;
+	walk->stack = thread->stack;
+	bpf_map_update_elem(&walks, &thread->walk, walk, BPF_ANY);
 }
 
 // Walks the stack of a thread that stands at the entry of a traced function. The walk ends in
@@ -111,7 +186,6 @@ static EBPF_INLINE void find_python_frame(PerCPURecord *record, u32 pid)
 static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread, u64 id)
 {
 	u32 pid = id >> 32;
-	count(COUNTER_STACKS);
 	PIDPageMappingInfo *known = pid_information(pid);
 	if (!known) {
 		thread->flags |= FLAG_NO_TABLES;
@@ -122,6 +196,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 	PerCPURecord *record = get_pristine_per_cpu_record();
 	if (!record)
 		return;
+	begin_recording();
 	Trace *trace = &record->trace;
 	trace->pid = pid;
 	trace->tid = (u32)id;
@@ -222,8 +297,11 @@ static EBPF_INLINE int finish_unwind(void)
 		hash = 1;
 	thread->stack = hash;
 	trace->ktime = 0;
-	if (bpf_map_lookup_elem(&stacks, &hash))
+	if (bpf_map_lookup_elem(&stacks, &hash)) {
+		if (!error)
+			remember_walk(thread);
 		return PROG_UNWIND_STOP;
+	}
 	trace->value = hash;
 	u64 size = sizeof(Trace) - sizeof(trace->frame_data) + sizeof(trace->frame_data[0]) * length;
 	if (size > sizeof(Trace))

@@ -18,16 +18,17 @@ import (
 
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
 type process struct {
-	pid      uint32
-	traced   bool
-	held     bool      // started by us, or a child of such a process
-	cuda     bool      // maps a CUDA library
-	booked   bool      // the ledger knows it
-	loaded   bool      // its unwind tables were loaded at least once
-	devices  bool      // the ledger knows its GPUs
-	jit      bool      // writes a perf map file
-	seed     uint64    // part of the hash of its stacks
-	nextLoad time.Time // not before then are its unwind tables brought up to date again
+	pid        uint32
+	traced     bool
+	held       bool      // started by us, or a child of such a process
+	cuda       bool      // maps a CUDA library
+	booked     bool      // the ledger knows it
+	loaded     bool      // its unwind tables were loaded at least once
+	devices    bool      // the ledger knows its GPUs
+	jit        bool      // writes a perf map file
+	seed       uint64    // part of the hash of its stacks
+	generation uint32    // counts the changes of its mappings
+	nextLoad   time.Time // not before then are its unwind tables brought up to date again
 }
 
 // process finds or classifies a process that sent an event of a CUDA call;
@@ -75,7 +76,7 @@ func (t *Tracer) tellKernel(p *process) {
 	if p.seed == 0 {
 		p.seed = now()
 	}
-	entry := bpf.Process{Seed: p.seed}
+	entry := bpf.Process{Seed: p.seed, Generation: p.generation}
 	if p.traced {
 		entry.Traced = 1
 	}

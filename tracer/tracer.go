@@ -150,10 +150,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
 		return fmt.Errorf("set the filter: %w", err)
 	}
-	replacements, err := t.unwind.Bind(spec)
-	if err != nil {
-		return err
-	}
+	replacements := t.unwind.Bind(spec)
 	if t.prober.multi {
 		for _, name := range []string{"call_enter", "call_return"} {
 			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
@@ -166,7 +163,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	p := t.coll.Programs
 	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
 		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]
-	return t.unwind.Start(p["kprobe_unwind_stop"])
+	return t.unwind.Start(t.coll)
 }
 
 func (t *Tracer) loadWatch() error {

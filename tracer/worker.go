@@ -249,12 +249,10 @@ func (t *Tracer) loadTables(pid uint32) {
 	if !ok {
 		return
 	}
-	p.loaded = true
+	p.loaded, p.jit = true, jit
 	p.nextLoad = time.Now().Add(loadInterval)
-	if jit != p.jit {
-		p.jit = jit
-		t.tellKernel(p)
-	}
+	p.generation++ // walks that the kernel remembers may not hold any more
+	t.tellKernel(p)
 }
 
 // mapped is told of each executable mapping made anywhere.

@@ -31,6 +31,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/vramprof/vramprof/bpf"
 )
 
 // Slots of the chain's program array that are in use.
@@ -44,12 +46,11 @@ const (
 // into frames. Load and Frames may be called at the same time, each from one
 // goroutine.
 type Unwinder struct {
-	manager  *processmanager.ProcessManager
-	maps     map[string]*ebpf.Map
-	programs map[string]*ebpf.Program
-	tables   *tables
-	spec     *ebpf.CollectionSpec
-	cancel   context.CancelFunc
+	manager *processmanager.ProcessManager
+	maps    map[string]*ebpf.Map
+	tables  *tables
+	spec    *ebpf.CollectionSpec
+	cancel  context.CancelFunc
 
 	mu      sync.Mutex // serialises Load and Forget
 	onFile  func(NewFile)
@@ -85,7 +86,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{maps: coll.Maps, programs: coll.Programs, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}}
+	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {
 		u.Close()
@@ -109,13 +110,9 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	return u, nil
 }
 
-// reduce leaves only what native and Python stacks need.
+// reduce leaves only the maps that native and Python stacks need.
 func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
-	for name := range spec.Programs {
-		if name != nativeProgram && name != pythonProgram {
-			delete(spec.Programs, name)
-		}
-	}
+	clear(spec.Programs)
 	for name, m := range spec.Maps {
 		switch {
 		case !interpreters.IsMapEnabled(name):
@@ -153,7 +150,7 @@ func setVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 
 // Bind lets the maps and variables of spec that have the unwinder's names be
 // the unwinder's own. It returns the replacements for ebpf.CollectionOptions.
-func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error) {
+func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	replacements := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
 		if own, ok := u.maps[name]; ok && !strings.HasPrefix(name, ".") {
@@ -162,22 +159,43 @@ func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) (map[string]*ebpf.Map, error)
 		}
 	}
 	for name, v := range spec.Variables {
-		own, ok := u.spec.Variables[name]
-		if !ok {
-			continue
+		if own, ok := u.spec.Variables[name]; ok {
+			v.Value = own.Value
 		}
-		v.Value = own.Value
 	}
-	return replacements, nil
+	return replacements
 }
 
 // Start completes the chain with our last step, a program named
-// kprobe_unwind_stop.
-func (u *Unwinder) Start(stop *ebpf.Program) error {
+// kprobe_unwind_stop, and with the steps between, which note what they read in
+// the map recording of probes.
+func (u *Unwinder) Start(probes *ebpf.Collection) error {
+	spec, err := bpf.LoadWalk()
+	if err != nil {
+		return fmt.Errorf("read the unwinder's steps: %w", err)
+	}
+	for name := range spec.Programs {
+		if name != nativeProgram && name != pythonProgram {
+			delete(spec.Programs, name)
+		}
+	}
+	replacements := u.Bind(spec)
+	// Each takes the verifier some 80,000 steps of its million.
+	if err := spec.Variables["python_frames_per_program"].Set(uint32(6)); err != nil {
+		return fmt.Errorf("set python_frames_per_program: %w", err)
+	}
+	for _, shared := range []string{"recording", "walks", "scratches"} {
+		replacements[shared] = probes.Maps[shared]
+	}
+	steps, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		return fmt.Errorf("load the unwinder's steps: %w", err)
+	}
+	defer steps.Close()
 	chain := map[uint32]*ebpf.Program{
-		uint32(support.ProgUnwindStop):   stop,
-		uint32(support.ProgUnwindNative): u.programs[nativeProgram],
-		uint32(support.ProgUnwindPython): u.programs[pythonProgram],
+		uint32(support.ProgUnwindStop):   probes.Programs[stopProgram],
+		uint32(support.ProgUnwindNative): steps.Programs[nativeProgram],
+		uint32(support.ProgUnwindPython): steps.Programs[pythonProgram],
 	}
 	for slot, program := range chain {
 		if err := u.maps["perf_progs"].Put(slot, uint32(program.FD())); err != nil {
@@ -215,9 +233,6 @@ func (u *Unwinder) Forget() {
 // Close unloads everything.
 func (u *Unwinder) Close() {
 	u.cancel()
-	for _, p := range u.programs {
-		p.Close()
-	}
 	for _, m := range u.maps {
 		m.Close()
 	}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Remembering walks. A program allocates from the same places over and over, and a walk depends only on
+ * the registers at its start, on the words of memory that it read, and on the unwind tables. So a walk notes every word
+ * it reads; the next one from the same registers first compares those words, at a twentieth of the cost, and takes
+ * over the result when all are the same. This is exact, not a guess: the walk would read the same words
+ * and go the same way.
+ *
+ * Walks from the same registers that differ form a tree: where a word differs, the walk that has
+ * this other word there is looked up under a key made of both. */
+#ifndef VRAMPROF_MEMO_H
+#define VRAMPROF_MEMO_H
+
+#define MAX_CHECKS 192  /* words of a walk; longer walks are not remembered */
+#define MAX_BRANCHES 12 /* walks tried one after another */
+#define MAX_WALKS 8192  /* of 3 KiB each */
+
+enum check_kind { CHECK_WORD, CHECK_INT, CHECK_PYTHON_FRAME };
+#define CHECK_KIND_SHIFT 56 /* above every user address */
+
+struct check {
+	u64 address; /* and the kind, above CHECK_KIND_SHIFT */
+	u64 value;   /* a word, an int, or a hash of the fields of a Python frame that a walk reads */
+};
+
+struct walk {
+	u64 stack;
+	u32 checks; /* more than MAX_CHECKS: not to be remembered */
+	u32 unused;
+	struct check check[MAX_CHECKS];
+};
+
+MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
+MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk under way on this CPU */
+
+/* What comparing needs: a Python frame, and a window of the stack. Reading memory costs much the same for
+ * a word and for a kilobyte, and the words of native frames lie close together, at rising addresses. */
+#define WINDOW_SIZE 1024
+struct scratch {
+	u8 frame[sizeof(((PythonUnwindScratchSpace *)0)->frame)];
+	u64 window[WINDOW_SIZE / 8];
+};
+
+MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);
+
+static EBPF_INLINE u64 mix(u64 hash, u64 value)
+{
+	hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+	return hash ^ hash >> 29;
+}
+
+static EBPF_INLINE struct walk *current_recording(void)
+{
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&recording, &zero);
+}
+
+static EBPF_INLINE void begin_recording(void)
+{
+	struct walk *walk = current_recording();
+	if (walk)
+		walk->checks = 0;
+}
+
+static EBPF_INLINE void spoil_recording(void)
+{
+	struct walk *walk = current_recording();
+	if (walk)
+		walk->checks = MAX_CHECKS + 1;
+}
+
+static EBPF_INLINE void note_check(enum check_kind kind, const void *address, u64 value)
+{
+	struct walk *walk = current_recording();
+	if (!walk)
+		return;
+	u32 n = walk->checks;
+	if (n >= MAX_CHECKS) {
+		walk->checks = MAX_CHECKS + 1;
+		return;
+	}
+	walk->check[n].address = (u64)address | (u64)kind << CHECK_KIND_SHIFT;
+	walk->check[n].value = value;
+	walk->checks = n + 1;
+}
+
+/* Stands in for bpf_probe_read_user in the unwinder's code. */
+static EBPF_INLINE long watched_read(void *destination, int size, const void *source)
+{
+	long error = bpf_probe_read_user(destination, size, source);
+	if (error) {
+		spoil_recording();
+		return error;
+	}
+	switch (size) {
+	case 4: note_check(CHECK_INT, source, *(u32 *)destination); break;
+	case 8: note_check(CHECK_WORD, source, *(u64 *)destination); break;
+	case 16:
+		note_check(CHECK_WORD, source, *(u64 *)destination);
+		note_check(CHECK_WORD, source + 8, *(u64 *)(destination + 8));
+		break;
+	default: spoil_recording();
+	}
+	return 0;
+}
+
+/* The fields of a Python frame on which a walk depends. */
+static EBPF_INLINE u64 hash_python_frame(const PyProcInfo *python, const u8 *frame)
+{
+	const u32 size = sizeof(((PythonUnwindScratchSpace *)0)->frame);
+	u32 code = python->PyFrameObject_f_code, back = python->PyFrameObject_f_back;
+	u32 lasti = python->PyFrameObject_f_lasti, entry = python->PyFrameObject_entry_member;
+	if (code > size - 8 || back > size - 8 || lasti > size - 8 || entry > size - 1)
+		return 0;
+	u64 position = python->lasti_is_codeunit ? *(u64 *)(frame + lasti) : *(u32 *)(frame + lasti);
+	return mix(mix(mix(frame[entry], *(u64 *)(frame + code)), *(u64 *)(frame + back)), position);
+}
+
+/* Stands in for bpf_probe_read_user where the unwinder walks Python frames. */
+static EBPF_INLINE long watched_python_read(const PyProcInfo *python, void *destination, int size, const void *source)
+{
+	PythonUnwindScratchSpace *space;
+	if (size != sizeof(space->frame) && size != sizeof(space->code))
+		return watched_read(destination, size, source);
+	long error = bpf_probe_read_user(destination, size, source);
+	if (error) {
+		spoil_recording();
+	} else if (size == sizeof(space->frame)) {
+		note_check(CHECK_PYTHON_FRAME, source, hash_python_frame(python, destination));
+	} else {
+		// A code object may have been freed and another one put in its place.
+		u32 line = python->PyCodeObject_co_firstlineno;
+		if (line > sizeof(space->code) - sizeof(u32))
+			spoil_recording();
+		else
+			note_check(CHECK_INT, source + line, *(u32 *)(destination + line));
+	}
+	return error;
+}
+
+#endif

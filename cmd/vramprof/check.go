@@ -18,14 +18,20 @@ import (
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "check",
-		Usage:       "say whether vramprof can run here, and what to do if it cannot",
-		ArgsUsage:   " ",
+		Usage:       "say whether vramprof can run here, or what is missing",
+		UsageText:   "vramprof check",
 		Description: "Exit status 4 says that something is missing.",
 		Action:      check,
 	}
 }
 
+// checkColumn is where details begin.
+const checkColumn = 22
+
 func check(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
 	env, err := preflight.Host()
 	if err != nil {
 		return err
@@ -36,9 +42,9 @@ func check(c *cli.Context) error {
 		results = append(results, checkLibraries())
 	}
 	for _, r := range results {
-		fmt.Fprintf(c.App.Writer, "%-4s  %-14s  %s\n", r.Status, r.Name, symbolize.Clean(r.Detail))
+		fmt.Fprintf(c.App.Writer, "%-4s  %-14s  %s\n", r.Status, r.Name, hanging(symbolize.Clean(r.Detail), width(), checkColumn))
 		if r.Remedy != "" && r.Status != preflight.OK {
-			fmt.Fprintf(c.App.Writer, "%22s→ %s\n", "", r.Remedy)
+			fmt.Fprintf(c.App.Writer, "%*s→ %s\n", checkColumn, "", hanging(r.Remedy, width(), checkColumn+2))
 		}
 	}
 	if code := preflight.ExitCode(results); code != 0 {

@@ -4,7 +4,7 @@ package main
 
 import (
 	"errors"
-	"time"
+	"fmt"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,12 +14,12 @@ import (
 func leaksCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "leaks",
-		Usage:       "trace CUDA memory and list what was not freed, largest first",
-		ArgsUsage:   " ",
-		Description: "Ends like record. Exit status 3 says that --fail-on-leak found something.",
+		Usage:       "trace CUDA memory and list what was not freed",
+		UsageText:   "vramprof leaks [OPTIONS] [-- COMMAND [ARGUMENTS]]",
+		Description: "Traces like record, and lists the sites that hold memory, largest first. Exit status 3 says that --fail-on-leak found one.",
 		Flags: append(traceFlags(),
-			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` sites"},
-			&cli.StringFlag{Name: "older", Usage: "only count memory that is older than `AGE`"},
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` sites (default: 10)"},
+			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 when there is a leak"},
 		),
@@ -30,21 +30,24 @@ func leaksCommand() *cli.Command {
 func leaks(c *cli.Context) error {
 	older, err := parseDuration(c.String("older"))
 	if err != nil {
-		return usageError{err}
+		return usageError{fmt.Errorf("--older: %w", err)}
 	}
 	if c.Int("top") < 1 {
 		return usageError{errors.New("--top must be at least 1")}
 	}
-	s, err := open(c, c.Args().Slice())
+	s, err := newSession(c)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	if err := s.open(c); err != nil {
+		return err
+	}
 	snapshot, err := s.trace(c.Context)
 	if err != nil {
 		return err
 	}
-	options := report.LeaksOptions{Top: c.Int("top"), Older: older.Truncate(time.Nanosecond), Width: width()}
+	options := report.LeaksOptions{Top: c.Int("top"), Older: older, Width: width()}
 	write := report.WriteLeaks
 	if c.Bool("json") {
 		write = report.WriteLeaksJSON
@@ -52,8 +55,8 @@ func leaks(c *cli.Context) error {
 	if err := write(c.App.Writer, snapshot, s.tracer, options); err != nil {
 		return err
 	}
-	if c.Bool("fail-on-leak") && len(report.Leaks(snapshot, options)) > 0 {
-		return codedError{errors.New("memory is leaked"), exitLeak}
+	if n := len(report.Leaks(snapshot, options)); n > 0 && c.Bool("fail-on-leak") {
+		return codedError{fmt.Errorf("%d sites hold memory that was not freed", n), exitLeak}
 	}
 	return nil
 }

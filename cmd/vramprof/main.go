@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -42,6 +43,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer cancel()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	if !signal.Ignored(unix.SIGHUP) { // as nohup has it
+		signal.Notify(signals, unix.SIGHUP) // a lost connection must not lose what was traced
+	}
 	defer signal.Stop(signals)
 	go func() {
 		<-signals
@@ -50,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "vramprof: aborted")
 		os.Exit(exitError) // the kernel takes the probes away
 	}()
-	err := newApp(stdout, stderr).RunContext(ctx, args)
+	err := newApp(args, stdout, stderr).RunContext(ctx, args)
 	if err == nil {
 		return 0
 	}
@@ -60,19 +64,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-func newApp(stdout, stderr io.Writer) *cli.App {
-	usage := func(_ *cli.Context, err error, _ bool) error { return usageError{err} }
+func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
-		Name:  "vramprof",
-		Usage: "heap profiler for CUDA memory of running processes",
+		Name:      "vramprof",
+		Usage:     "heap profiler for CUDA memory of running processes",
+		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
 			recordCommand(), leaksCommand(), psCommand(), checkCommand(), versionCommand(),
 		},
 		Writer: stdout, ErrWriter: stderr,
-		ExitErrHandler:  func(*cli.Context, error) {},
-		OnUsageError:    usage,
-		HideVersion:     true,
-		HideHelpCommand: true,
+		Metadata:       map[string]any{"args": args},
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   onUsageError,
+		HideVersion:    true,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("there is no command %q (see vramprof --help)", c.Args().First())}
@@ -81,10 +85,23 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		},
 	}
 	for _, command := range app.Commands {
-		command.OnUsageError = usage
+		command.OnUsageError = onUsageError
 		command.HideHelpCommand = true
 	}
 	return app
+}
+
+// onUsageError says where the flags are explained.
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	text := strings.TrimPrefix(err.Error(), "flag provided but not defined: ")
+	if text != err.Error() {
+		text = "there is no flag " + text
+	}
+	name := strings.TrimSpace("vramprof " + c.Command.Name)
+	if c.Command.Name == "vramprof" {
+		name = c.Command.Name
+	}
+	return usageError{fmt.Errorf("%s (see %s --help)", text, name)}
 }
 
 // usageError is a mistake in the command line.

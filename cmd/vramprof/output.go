@@ -5,8 +5,11 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,65 +18,152 @@ import (
 // smaller than this unless there are many thousands of sites.
 const minFree = 1 << 20
 
-// output is a file that appears under its name only when it is complete.
+var errExists = errors.New("it exists (--force overwrites it)")
+
+// output is a file of mode 0600 that appears under its name only when it is
+// complete. Until then it has no name, so that nothing is left of it however we end, or
+// on file systems without such files a name that begins with ".vramprof-".
 type output struct {
 	*os.File
-	path  string
-	force bool
-	done  bool
+	path      string
+	force     bool
+	temporary string // "" while it has no name
+	done      bool
 }
 
-// createOutput prepares a file of mode 0600 beside path. Whatever would keep
-// the profile from being written is found now, before anything is traced, as far as it can be.
+// createOutput finds whatever would keep the profile from being written before
+// anything is traced, as far as it can be known.
 func createOutput(path string, force bool) (*output, error) {
-	if st, err := os.Lstat(path); err == nil {
-		if st.IsDir() {
-			return nil, fmt.Errorf("write %s: it is a directory", path)
-		}
-		if !force {
-			return nil, fmt.Errorf("write %s: %w", path, errExists)
-		}
+	o := &output{path: path, force: force}
+	if err := o.create(); err != nil {
+		return nil, o.failed(err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".vramprof-*") // mode 0600
-	if err != nil {
-		return nil, fmt.Errorf("write %s: %w", path, errors.Unwrap(err))
-	}
-	o := &output{File: f, path: path, force: force}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < minFree {
+	var fs unix.Statfs_t // without Blocks it does not tell: /proc, tmpfs without a limit
+	if err := unix.Fstatfs(int(o.Fd()), &fs); err == nil && fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < minFree {
 		o.discard()
-		return nil, fmt.Errorf("write %s: %w", path, unix.ENOSPC)
+		return nil, o.failed(unix.ENOSPC)
 	}
 	return o, nil
+}
+
+// failed keeps a file's EACCES from being taken for a missing privilege.
+func (o *output) failed(err error) error {
+	return codedError{fmt.Errorf("write %s: %w", o.path, cause(err)), exitError}
+}
+
+// cause drops the operation and the name that errors about files carry.
+func cause(err error) error {
+	var program *exec.Error
+	if errors.As(err, &program) {
+		err = program.Err
+	}
+	var path *os.PathError
+	var link *os.LinkError
+	if errors.As(err, &path) {
+		err = path.Err
+	} else if errors.As(err, &link) {
+		err = link.Err
+	}
+	return err
+}
+
+func (o *output) create() error {
+	if _, err := os.Lstat(o.path); err == nil {
+		if st, err := os.Stat(o.path); err == nil && st.IsDir() {
+			return errors.New("it is a directory")
+		} else if err == nil && !st.Mode().IsRegular() {
+			return errors.New("it is not a regular file") // replacing /dev/null would be a disaster
+		}
+		if !o.force {
+			return errExists
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	dir := filepath.Dir(o.path)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		o.File = os.NewFile(uintptr(fd), o.path)
+		return nil
+	}
+	if o.File, err = os.CreateTemp(dir, ".vramprof-*"); err != nil { // mode 0600
+		return err
+	}
+	o.temporary = o.Name()
+	return nil
 }
 
 // commit gives the complete file its name.
 func (o *output) commit() error {
 	err := o.Sync()
+	if err == nil {
+		err = o.publish()
+	}
 	if closeErr := o.Close(); err == nil {
 		err = closeErr
 	}
-	if err == nil && !o.force {
-		// link fails where rename would overwrite what has appeared meanwhile
-		if err = os.Link(o.Name(), o.path); err == nil {
-			os.Remove(o.Name())
-		} else if !errors.Is(err, os.ErrExist) {
-			err = os.Rename(o.Name(), o.path) // no hard links on this file system
-		}
-	} else if err == nil {
-		err = os.Rename(o.Name(), o.path)
+	if errors.Is(err, os.ErrExist) {
+		err = errExists
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", o.path, err)
+		return o.failed(err)
 	}
 	o.done = true
 	return nil
 }
 
-// discard removes what was not committed.
-func (o *output) discard() {
-	if !o.done {
-		o.Close()
-		os.Remove(o.Name())
+func (o *output) publish() error {
+	if o.temporary == "" {
+		name := o.path
+		if o.force { // a link never replaces, a rename does
+			name = filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".vramprof-%d-%d", os.Getpid(), time.Now().UnixNano()))
+		}
+		err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.Fd()), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
+		if err != nil || !o.force {
+			return err
+		}
+		o.temporary = name
 	}
+	if !o.force { // what has appeared meanwhile is kept
+		err := unix.Renameat2(unix.AT_FDCWD, o.temporary, unix.AT_FDCWD, o.path, unix.RENAME_NOREPLACE)
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) { // this file system cannot say so
+			return err
+		}
+	}
+	return os.Rename(o.temporary, o.path)
+}
+
+// discard removes what was not committed; after commit it does nothing.
+func (o *output) discard() {
+	if o.done {
+		return
+	}
+	o.Close()
+	if o.temporary != "" {
+		os.Remove(o.temporary)
+	}
+}
+
+// save writes and commits the file. If that fails, what was traced is not lost: it
+// is saved under the default name in the folder for temporary files, and the error says so.
+func (o *output) save(write func(io.Writer) error, name string) error {
+	err := write(o)
+	if err != nil {
+		err = o.failed(err)
+	} else {
+		err = o.commit()
+	}
+	if err == nil {
+		return nil
+	}
+	o.discard()
+	other, otherErr := createOutput(filepath.Join(os.TempDir(), name), false)
+	if otherErr != nil {
+		return err
+	}
+	defer other.discard()
+	if write(other) != nil || other.commit() != nil {
+		return err
+	}
+	return codedError{fmt.Errorf("%w; it was written to %s instead", err, other.path), exitError}
 }

@@ -12,13 +12,14 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/preflight"
 )
 
 func psCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "ps",
-		Usage:     "list the processes that use CUDA, their GPUs, and what NVML says they use",
-		ArgsUsage: " ",
+		Usage:     "list the processes that use CUDA, and how much memory",
+		UsageText: "vramprof ps [--json]",
 		Flags:     []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action:    ps,
 	}
@@ -35,6 +36,17 @@ type listed struct {
 }
 
 func ps(c *cli.Context) error {
+	if err := noArguments(c); err != nil {
+		return err
+	}
+	env, err := preflight.Host()
+	if err != nil {
+		return err
+	}
+	env.SelfTest = nil // nothing is probed
+	if _, err := requireHost(c.Context, env); err != nil {
+		return err
+	}
 	processes, err := tracer.List()
 	if err != nil {
 		return err
@@ -46,10 +58,15 @@ func ps(c *cli.Context) error {
 	if c.Bool("json") {
 		encoder := json.NewEncoder(c.App.Writer)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(map[string]any{"version": 1, "processes": list})
+		if err := encoder.Encode(map[string]any{"version": 1, "processes": list}); err != nil {
+			return err
+		}
 	}
 	if len(list) == 0 {
 		return tracer.ErrNoProcess
+	}
+	if c.Bool("json") {
+		return nil
 	}
 	w := tabwriter.NewWriter(c.App.Writer, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "PID\tGPU\tUSED\tCOMMAND")
@@ -68,7 +85,7 @@ func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error)
 	list := []listed{}
 	driver, err := openNVML(c.Context)
 	if err != nil {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: no NVML: %v\n", err)
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: %v\n", err)
 	} else {
 		defer driver.Close(c.Context)
 		gpus, err := driver.GPUs(c.Context)

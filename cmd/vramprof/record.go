@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"time"
@@ -18,11 +19,12 @@ func recordCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "record",
 		Usage:     "trace CUDA memory and write a heap profile",
-		ArgsUsage: "[-- COMMAND [ARGUMENTS]]",
-		Description: "Without -p, --name or a command, every process that uses CUDA is traced.\n" +
-			"Ends on Ctrl-C, after --duration, or when all processes asked for by -p or started have ended.",
+		UsageText: "vramprof record [OPTIONS] [-- COMMAND [ARGUMENTS]]",
+		Description: "Without -p, --name or a command, every process that uses CUDA is traced. " +
+			"Ends on Ctrl-C, after --duration, or when all processes that were asked for by -p or started have ended. " +
+			"The profile is for go tool pprof; a summary is printed.",
 		Flags: append(traceFlags(),
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the profile to `FILE` (default vramprof-HOST-TIME.pb.gz)"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the profile to `FILE` (default: vramprof-HOST-TIME.pb.gz)"},
 			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of the profile: pprof", Value: cli.NewStringSlice("pprof")},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 		),
@@ -36,33 +38,42 @@ func record(c *cli.Context) error {
 			return usageError{fmt.Errorf("there is no format %q (formats: pprof)", format)}
 		}
 	}
-	command := c.Args().Slice()
+	name := defaultOutput(time.Now())
 	path := c.String("output")
 	if path == "" {
-		path = defaultOutput(time.Now())
+		path = name
 	}
+	if path == "-" {
+		return usageError{errors.New("the profile cannot be written to stdout (-o takes a file)")}
+	}
+	s, err := newSession(c)
+	if err != nil {
+		return err
+	}
+	defer s.close()
 	out, err := createOutput(path, c.Bool("force"))
 	if err != nil {
 		return err
 	}
 	defer out.discard()
-	s, err := open(c, command)
-	if err != nil {
+	if err := s.open(c); err != nil {
 		return err
 	}
-	defer s.close()
 	snapshot, err := s.trace(c.Context)
 	if err != nil {
 		return err
 	}
-	if err := report.WriteProfile(out, snapshot, s.tracer, report.ProfileOptions{}); err != nil {
-		return err
+	saveErr := out.save(func(w io.Writer) error {
+		return report.WriteProfile(w, snapshot, s.tracer, report.ProfileOptions{})
+	}, name)
+	if saveErr == nil {
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", path)
 	}
-	if err := out.commit(); err != nil {
-		return err
+	err = report.WriteSummary(c.App.Writer, snapshot, s.tracer, report.SummaryOptions{Width: width()})
+	if saveErr != nil {
+		return saveErr
 	}
-	fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", path)
-	return report.WriteSummary(c.App.Writer, snapshot, s.tracer, report.SummaryOptions{Width: width()})
+	return err
 }
 
 func defaultOutput(now time.Time) string {
@@ -72,5 +83,3 @@ func defaultOutput(now time.Time) string {
 	}
 	return fmt.Sprintf("vramprof-%s-%s.pb.gz", host, now.Format("20060102-150405"))
 }
-
-var errExists = errors.New("it exists (--force overwrites it)")

@@ -18,8 +18,11 @@ func versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "version",
 		Usage:     "print the version",
-		ArgsUsage: " ",
+		UsageText: "vramprof version",
 		Action: func(c *cli.Context) error {
+			if err := noArguments(c); err != nil {
+				return err
+			}
 			revision := "unknown revision"
 			if info, ok := debug.ReadBuildInfo(); ok {
 				for _, s := range info.Settings {

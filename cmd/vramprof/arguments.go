@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer"
+)
+
+// traceFlags are the flags of every command that traces.
+func traceFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "pid", Aliases: []string{"p"}, Usage: "trace process `PID` (repeatable)"},
+		&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "trace every process, and wait if there is none yet"},
+		&cli.StringFlag{Name: "name", Usage: "trace processes whose name, program or script matches the regular expression `REGEX`, now or later"},
+		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say what is probed"},
+	}
+}
+
+// noArguments is for commands that take only flags.
+func noArguments(c *cli.Context) error {
+	if c.Args().Present() {
+		return usageError{fmt.Errorf("unexpected argument %q (see vramprof %s --help)", c.Args().First(), c.Command.Name)}
+	}
+	return nil
+}
+
+// commandOf gives what stands behind "--". Anything else behind the flags is a
+// mistake: most likely a pid or a file, not a program to start.
+func commandOf(c *cli.Context) ([]string, error) {
+	all, _ := c.App.Metadata["args"].([]string)
+	rest := c.Args().Slice()
+	if len(rest) == 0 {
+		if len(all) > 0 && all[len(all)-1] == "--" {
+			return nil, usageError{errors.New(`there is no command behind "--"`)}
+		}
+		return nil, nil
+	}
+	if at := len(all) - len(rest) - 1; at >= 0 && all[at] == "--" {
+		return rest, nil
+	}
+	first := rest[0]
+	if _, err := strconv.ParseUint(first, 10, 31); err == nil {
+		return nil, usageError{fmt.Errorf("unexpected argument %q (to trace that process: -p %s)", first, first)}
+	}
+	return nil, usageError{fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " "))}
+}
+
+// configOf reads what to trace.
+func configOf(c *cli.Context) (tracer.Config, error) {
+	command, err := commandOf(c)
+	if err != nil {
+		return tracer.Config{}, err
+	}
+	config := tracer.Config{Command: command, Wait: c.Bool("all") || c.IsSet("name")}
+	for _, list := range c.StringSlice("pid") {
+		for text := range strings.SplitSeq(list, ",") {
+			pid, err := strconv.ParseUint(text, 10, 31)
+			if err != nil || pid == 0 {
+				return config, usageError{fmt.Errorf("%q is not a process id", text)}
+			}
+			config.PIDs = append(config.PIDs, uint32(pid))
+		}
+	}
+	if c.IsSet("name") {
+		if config.Name, err = regexp.Compile(c.String("name")); err != nil {
+			return config, usageError{fmt.Errorf("--name: %w", err)}
+		}
+		if c.String("name") == "" {
+			return config, usageError{errors.New("--name is empty (-a traces every process)")}
+		}
+	}
+	chosen := 0
+	for _, yes := range []bool{len(config.PIDs) > 0, c.Bool("all"), c.IsSet("name"), len(command) > 0} {
+		if yes {
+			chosen++
+		}
+	}
+	if chosen > 1 {
+		return config, usageError{errors.New("choose one of --pid, --all, --name and a command")}
+	}
+	return config, nil
+}
+
+// parseDuration takes Go's durations and plain seconds; "" is no limit.
+func parseDuration(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		seconds, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsNaN(seconds) || math.Abs(seconds) > math.MaxInt64/float64(time.Second) {
+			return 0, fmt.Errorf("%q is not a duration (30s, 10m, or plain seconds)", text)
+		}
+		d = time.Duration(seconds * float64(time.Second))
+	}
+	if d <= 0 {
+		return 0, fmt.Errorf("the duration %q is not positive", text)
+	}
+	return d, nil
+}
+
+// checkProcess refuses what is no process.
+func checkProcess(pid uint32) error {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d does not exist", pid)
+	}
+	for line := range strings.Lines(string(status)) { // "Tgid:\t4242"
+		if text, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			if process := strings.TrimSpace(text); process != fmt.Sprint(pid) {
+				return fmt.Errorf("%d is a thread of process %s (use -p %s)", pid, process, process)
+			}
+		}
+	}
+	return nil
+}

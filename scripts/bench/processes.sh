@@ -31,9 +31,10 @@ finish() {
   wait "$1" 2>/dev/null || true
 }
 
-# end PID: asks it to end, and forgets it.
+# end PID [SIGNAL]: asks it to end, and forgets it. The shell has it ignore SIGINT, which only
+# tracers undo; programs want TERM.
 end() {
-  kill -INT "$1" 2>/dev/null || true
+  kill -"${2:-INT}" "$1" 2>/dev/null || true
   finish "$1" > "$work/last_output"
   unset "output[$1]"
 }
@@ -51,7 +52,7 @@ cpu_ticks() {
   local stat
   stat=$(< "/proc/$1/stat")
   set -- ${stat##*) } # a name may hold blanks
-  echo $(($12 + $13))
+  echo $((${12} + ${13}))
 }
 
 # memory_kib PID FIELD: VmRSS or VmHWM.

@@ -57,7 +57,7 @@ measure_rate() {
   local ticks=$(($(cpu_ticks "$attached") - before)) us=$(($(now_us) - begin)) rss_end
   rss_end=$(memory_kib "$attached" VmRSS)
   end_leaks "$report"
-  end "$p"
+  end "$p" TERM
   lost=$(field "$report" losses.lost_events)
   local events
   events=$(field "$report" losses.events)
@@ -112,7 +112,7 @@ measure_attach() {
     all+="$(($(now_us) - begin))"$'\n'
     sleep 1
     end_leaks "$report"
-    end "$p"
+    end "$p" TERM
     cut=$(field "$report" losses.truncated) missing=$(field "$report" losses.without_stack)
     [ $((cut + missing)) -le $worst ] || worst=$((cut + missing))
   done
@@ -135,7 +135,7 @@ measure_idle() {
   ticks=$(($(cpu_ticks "$attached") - before)) us=$(($(now_us) - us))
   rss=$(memory_kib "$attached" VmRSS)
   end "$attached"
-  end "$p"
+  end "$p" TERM
   section "idle, attached to one Python process"
   row "tracer, of one core" "< 0.5 %" "$(awk -v t=$ticks -v u=$us 'BEGIN {printf "%.2f %%", t * 1e6 / u}')" "" "$ticks * 2000000 < $us"
   row "tracer's RSS" "< 150 MB" "$(mib "$rss") MB" "" "$rss < 150 * 1000000 / 1024"
@@ -143,6 +143,7 @@ measure_idle() {
 
 # The kernel counts a tail call to the program that was entered: alloc_enter holds the unwinder.
 profile_programs() {
+  command -v bpftool > /dev/null || { echo "bench.sh: --profile needs bpftool" >&2; exit 1; }
   stats_before=$(< /proc/sys/kernel/bpf_stats_enabled)
   echo 1 > /proc/sys/kernel/bpf_stats_enabled
   local name p
@@ -152,10 +153,10 @@ profile_programs() {
     p=$pid
     attach_vramprof vramprof "$p"
     # The programs do not go before their counts are read: the process ends, and with it the tracer.
-    bpf_counts > "$work/before"
+    bpf_counts "$attached" > "$work/before"
     kill -USR1 "$p"
     expect "$p" "pairs *" 60
-    bpf_counts > "$work/after"
+    bpf_counts "$attached" > "$work/after"
     awk -v name="$name" 'NR == FNR {n[$1] = $3; ns[$1] = $4; next}
       $3 > n[$1] {printf "%-12s %-14s %10d %8.0f\n", name, $2, $3 - n[$1], ($4 - ns[$1]) / ($3 - n[$1])}' \
       "$work/before" "$work/after"
@@ -165,15 +166,16 @@ profile_programs() {
   done
 }
 
-# bpf_counts: "ID NAME CALLS NS" of each program that has run.
+# bpf_counts PID: "ID NAME CALLS NS" of each program that the process holds and that has run.
 bpf_counts() {
-  bpftool prog show | awk '/run_time_ns/ {
-    name = "?"; calls = ns = 0
-    for (i = 1; i < NF; i++) {
-      if ($i == "name") name = $(i + 1)
-      if ($i == "run_time_ns") ns = $(i + 1)
-      if ($i == "run_cnt") calls = $(i + 1)
-    }
-    print $1, name, calls, ns
-  }'
+  { sed -n 's/^prog_id:[^0-9]*//p' /proc/"$1"/fdinfo/*; bpftool prog show; } | awk '
+    NF == 1 {own[$1 ":"] = 1}
+    /run_time_ns/ && own[$1] {
+      for (i = 1; i < NF; i++) {
+        if ($i == "name") name = $(i + 1)
+        if ($i == "run_time_ns") ns = $(i + 1)
+        if ($i == "run_cnt") calls = $(i + 1)
+      }
+      print $1, name, calls, ns
+    }'
 }

@@ -81,7 +81,7 @@ title() { # c_cuda alloc → C, cuMemAlloc
 table_budget_head() {
   progress_end
   printf '\n'
-  printf '%s' "$(pad 37 "Budget (DESIGN.md §8)")$(pad 12 target)$(pad 18 measured)$(pad 7 ratio)"
+  printf '%s' "$(pad 39 "Budget (DESIGN.md §8)")$(pad 10 target)$(pad 18 measured)ratio"
   echo
 }
 
@@ -92,7 +92,7 @@ note() { [ -z "$1" ] || echo "  ($1)"; }
 row() {
   local verdict=missed
   awk "BEGIN {exit !($5)}" && verdict=met
-  printf '%s' "$(pad 37 "  $1")$(pad 12 "$2")$(pad 18 "$3")$(pad 7 "$4")$verdict"
+  printf '%s' "$(pad 39 "  $1")$(pad 10 "$2")$(pad 18 "$3")$(pad 7 "$4")$verdict"
   echo
 }
 

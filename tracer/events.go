@@ -28,6 +28,9 @@ func (t *Tracer) readEvents(ctx context.Context) {
 		done := ctx.Err() != nil || t.finished()
 		t.events.SetDeadline(time.Now().Add(pollInterval))
 		t.drain(&record)
+		for n := 0; done && n < 4 && t.events.AvailableBytes() > 0; n++ {
+			t.drain(&record) // all that a full ring can hold
+		}
 		if t.mapping.poll(t.mapped) {
 			t.jobs.add(job{kind: jobScan})
 		}
@@ -37,9 +40,10 @@ func (t *Tracer) readEvents(ctx context.Context) {
 	}
 }
 
-// drain applies events until the ring is empty.
+// drain applies events until the ring is empty, but not so many that other
+// duties would wait.
 func (t *Tracer) drain(record *ringbuf.Record) {
-	for {
+	for range 1 << 16 {
 		err := t.events.ReadInto(record)
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrClosed) {
 			return

@@ -44,13 +44,14 @@ type NVML interface {
 
 // Config says what to trace. Without PIDs, Name and Command: every process.
 type Config struct {
-	PIDs    []uint32
-	Name    *regexp.Regexp      // matched against comm, and the base names of the first two arguments
-	Command []string            // started by Run, with all its children
-	Wait    bool                // do not end with ErrNoProcess when nothing uses CUDA yet
-	NVML    NVML                // nil without a driver
-	Note    func(string)        // progress for a person; may be nil
-	Ready   func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
+	PIDs     []uint32
+	Name     *regexp.Regexp      // matched against comm, and the base names of the first two arguments
+	Command  []string            // started by Run, with all its children
+	Duration time.Duration       // of tracing, from Ready on; 0: no limit
+	Wait     bool                // do not end with ErrNoProcess when nothing uses CUDA yet
+	NVML     NVML                // nil without a driver
+	Note     func(string)        // progress for a person; may be nil
+	Ready    func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 }
 
 // Tracer traces from New to Close.
@@ -73,12 +74,12 @@ type Tracer struct {
 	lost      uint64       // events that could not be decoded
 	gpus      []ledger.GPU // NVML's last list
 
-	files   map[fileKey]*probes // the worker's: nil for a file that could not be probed
-	loaders map[fileKey]*probes
-	jobs    jobs
-	command *command
-	begin   uint64
-	tap     func(raw []byte) // sees every event; for recording test data
+	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
+	loaders   map[fileKey]*probes
+	jobs      jobs
+	command   *command
+	beginOnce sync.Once        // the books begin when the first probe is set
+	tap       func(raw []byte) // sees every event; for recording test data
 }
 
 // now is CLOCK_MONOTONIC in ns, the clock of all events.
@@ -104,13 +105,13 @@ func New(config Config) (*Tracer, error) {
 	}
 	host, _ := os.Hostname()
 	t := &Tracer{
-		config: config, begin: now(),
+		config:    config,
 		processes: map[uint32]*process{},
 		files:     map[fileKey]*probes{},
 		loaders:   map[fileKey]*probes{},
 		jobs:      newJobs(),
 	}
-	t.ledger = ledger.New(ledger.Options{Begin: t.begin, Host: host})
+	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.stacks = newStacks()
 	if err := t.load(kernel); err != nil {
 		t.Close()
@@ -193,7 +194,7 @@ func (t *Tracer) loadWatch() error {
 // everyone says whether processes that nobody has looked at yet are traced.
 func (t *Tracer) everyone() bool { return len(t.config.PIDs) == 0 && len(t.config.Command) == 0 }
 
-// Run traces until ctx ends, or until every process that was asked for by pid
+// Run traces until ctx ends, for Config.Duration, or until every process that was asked for by pid
 // or command has ended. It returns ErrNoProcess when there is nothing to trace.
 func (t *Tracer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -217,6 +218,12 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.watchUsage(ctx) })
 	t.config.Ready(t.traced())
+	if t.config.Duration > 0 {
+		timed, stop := context.WithTimeout(ctx, t.config.Duration)
+		defer stop()
+		t.readEvents(timed)
+		return nil
+	}
 	t.readEvents(ctx)
 	return nil
 }

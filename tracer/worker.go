@@ -149,6 +149,11 @@ func (t *Tracer) discover() error {
 			t.loadTables(library.pid)
 		}
 	}
+	t.beginOnce.Do(func() {
+		t.mu.Lock()
+		t.ledger.Begin(now())
+		t.mu.Unlock()
+	})
 	for _, library := range found {
 		if _, done := t.files[library.file]; !done && t.isTraced(library.pid) {
 			t.files[library.file] = t.probe(library)
@@ -310,18 +315,18 @@ func usesCUDA(pid uint32) bool {
 const nvmlTimeout = 5 * time.Second
 
 // readUsage takes one reading of NVML into the books.
-func (t *Tracer) readUsage(ctx context.Context) {
+func (t *Tracer) readUsage(run context.Context) {
 	if t.config.NVML == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, nvmlTimeout)
+	ctx, cancel := context.WithTimeout(run, nvmlTimeout)
 	defer cancel()
 	gpus, err := t.config.NVML.GPUs(ctx)
 	usage, usageErr := t.config.NVML.Usage(ctx)
 	time := now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err = errors.Join(err, usageErr); err != nil {
+	if err = errors.Join(err, usageErr); err != nil && run.Err() == nil {
 		t.ledger.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
 	if len(gpus) > 0 {

@@ -72,6 +72,7 @@ func (s *session) open(c *cli.Context) (err error) {
 	if c.Bool("verbose") {
 		s.config.Note = func(text string) { fmt.Fprintln(c.App.ErrWriter, "vramprof:", symbolize.Clean(text)) }
 	}
+	s.config.Duration = s.duration
 	s.config.Ready = func(pids []uint32) { s.announce(c, pids) }
 	s.tracer, err = tracer.New(s.config)
 	return err
@@ -95,11 +96,6 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 
 // trace runs until the user, the duration or the processes end it.
 func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
-	if s.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.duration)
-		defer cancel()
-	}
 	err := s.tracer.Run(ctx)
 	if errors.Is(err, tracer.ErrNoProcess) {
 		for _, pid := range s.config.PIDs {

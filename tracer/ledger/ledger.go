@@ -99,6 +99,10 @@ func New(o Options) *Ledger {
 	}
 }
 
+// Begin sets the time from which the session counts, when it is later than
+// Options said. It must come before the first event.
+func (l *Ledger) Begin(time uint64) { l.options.Begin = time }
+
 // Apply books one event; it keeps no reference to e. It does not allocate
 // unless the event brings something new: a process, a site, a higher number of
 // live allocations.

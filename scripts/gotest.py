@@ -27,11 +27,11 @@ with open(sys.argv[1], "a", encoding="utf-8") as results:
             elif action == "skip":
                 reason = f" {test}: " + " ".join(l.strip() for l in lines if not l.lstrip().startswith(("===", "---")))
             results.write(action + reason + "\n")
-        elif action in ("pass", "fail", "build-fail"):
+        elif action in ("pass", "fail", "build-fail"):  # a build that fails is followed by its package
             lines = output.pop((package, ""), [])
             if action == "pass":
                 lines = lines[-1:]  # "ok  	package	0.1s"
-            elif package not in failed:  # it did not build, or ended without a failed test
+            elif action == "fail" and package not in failed:  # it did not build, or ended without a failed test
                 results.write("fail\n")
                 failed.add(package)
             print(*lines, sep="", end="", flush=True)

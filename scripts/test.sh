@@ -3,7 +3,7 @@
 # test.sh: formatting, vet, generated files, and all tests. Needs root for
 # those that trace; without it they are skipped. Ends with "N passed, N failed".
 set -uo pipefail
-cd "$(dirname "$(realpath "$0")")/.."
+cd "$(dirname "$(realpath "$0")")/.." || exit 1
 if [ "$(id -u)" = 0 ]; then
   . scripts/install.sh
   setup test || exit 1
@@ -30,7 +30,9 @@ formatted() {
 }
 
 # tests [FLAG…] PACKAGE…: go test, of which only what matters is shown.
-tests() { go test -json "$@" | python3 scripts/gotest.py "$results"; }
+tests() {
+  go test -json "$@" | python3 scripts/gotest.py "$results" || grep -q '^fail' "$results" || echo fail >>"$results"
+}
 
 step gofmt formatted
 step "go vet" go vet ./...

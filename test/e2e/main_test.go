@@ -38,8 +38,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildOnce builds the command that all tests drive.
+// buildOnce builds the command that all tests drive, unless the environment
+// variable VRAMPROF names one that is built already.
 var buildOnce = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("VRAMPROF"); path != "" {
+		return path, nil
+	}
 	path := filepath.Join(binaryDir, "vramprof")
 	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", path, "./cmd/vramprof")
 	cmd.Dir = root
@@ -53,12 +57,20 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 // setup begins a test that traces: root, the command, the fake CUDA.
 func setup(t *testing.T) fakecuda.Dir {
 	t.Helper()
+	dir := setupAlone(t)
+	t.Parallel()
+	return dir
+}
+
+// setupAlone is setup for a test that runs beside no other. While one tracer
+// attaches or detaches, the kernel keeps all others waiting for it.
+func setupAlone(t *testing.T) fakecuda.Dir {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
 	dir := fakecuda.Build(t)
 	binary(t)
-	t.Parallel()
 	return dir
 }
 

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,14 +32,16 @@ type session struct {
 
 // output can be read while it is written.
 type output struct {
-	mu   sync.Mutex
-	text []byte
+	mu    sync.Mutex
+	text  []byte
+	timed []byte // each write with its time
 }
 
 func (o *output) Write(text []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.text = append(o.text, text...)
+	o.timed = fmt.Appendf(o.timed, "%s %s", time.Now().Format("05.000"), text)
 	return len(text), nil
 }
 
@@ -65,7 +68,7 @@ func startLeaks(t *testing.T, env []string, args ...string) *session {
 
 func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
-	s := &session{t: t, cmd: exec.Command(binary(t), args...), done: make(chan error, 1)}
+	s := &session{t: t, cmd: exec.Command(binary(t), append([]string{args[0], "-v"}, args[1:]...)...), done: make(chan error, 1)}
 	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = env, &s.stdout, &s.stderr
 	// What the command leaves running must not keep us waiting for the end of its output.
 	s.cmd.WaitDelay = 2 * time.Second
@@ -76,7 +79,7 @@ func start(t *testing.T, env []string, args ...string) *session {
 	t.Cleanup(func() {
 		s.cmd.Process.Kill()
 		if t.Failed() {
-			t.Logf("vramprof said:\n%s", s.stderr.String())
+			t.Logf("vramprof said, by seconds:\n%s", s.stderr.timed)
 		}
 	})
 	return s
@@ -86,6 +89,9 @@ func start(t *testing.T, env []string, args ...string) *session {
 func (s *session) ready() *session {
 	s.t.Helper()
 	eventually(s.t, 60*time.Second, "vramprof traces", func() bool {
+		if len(s.done) > 0 {
+			s.t.Fatalf("vramprof ended early: %v", <-s.done)
+		}
 		text := s.stderr.String()
 		return strings.Contains(text, "vramprof: tracing ") || strings.Contains(text, "vramprof: waiting ")
 	})

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
 // target is a program under test; its lines are read one by one, its "wait"s passed with next.
@@ -137,4 +139,15 @@ func stateOf(pid int) byte {
 	}
 	_, after, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')'):]), " ")
 	return after[0]
+}
+
+// privateLibraries copies the libraries into a folder of the test, so that no
+// other test's probes are in them.
+func privateLibraries(t *testing.T, from fakecuda.Dir) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"libcuda.so.1", "libcudart.so.12", "libnvidia-ml.so.1"} {
+		copyFile(t, from.Lib(name), filepath.Join(dir, name))
+	}
+	return dir
 }

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestProfileOfAKilledProgramIsCompleteAndSymbolized(t *testing.T) {
+	dir := setup(t)
+	env := dir.Env(t, 1, 8<<30)
+	script := "ready\nwait\nmalloc a 1000\nmalloc b 2000\nfree a\nrepeat 1000\nmalloc c 10\nend\nkill\n"
+	folder := t.TempDir()
+	program := copyFile(t, dir.Program("alloc_c"), filepath.Join(folder, "alloc_c"))
+	target := startTarget(t, env, program, writeFile(t, "script", script))
+	target.expectReady()
+	s := startRecord(t, env, "-p", fmt.Sprint(target.pid())).ready()
+	if err := os.RemoveAll(folder); err != nil { // its names cannot be looked up by path either
+		t.Fatal(err)
+	}
+	target.next()
+	p := s.wait().profile() // ends with the target
+	if err := target.Wait(); err == nil {
+		t.Error("the program was not killed")
+	}
+	booksOf(t, p).compare(t, books{
+		key("cudaMalloc", "device", "cuda:0", "main", "malloc"):            {2, 3000, 1, 2000},
+		key("cudaMalloc", "device", "cuda:0", "main run_script", "malloc"): {1000, 10000, 1000, 10000},
+	})
+}
+
+func TestProfileOfAKilledPythonProgramIsCompleteAndNamed(t *testing.T) {
+	dir := setup(t)
+	env := dir.Env(t, 1, 8<<30)
+	folder := t.TempDir()
+	program := copyFile(t, dir.Program("leak.py"), filepath.Join(folder, "leak.py"))
+	target := startTarget(t, env, "/usr/bin/python3", program, "--stdin", "--threads", "2")
+	target.expectReady()
+	s := startRecord(t, env, "-p", fmt.Sprint(target.pid())).ready()
+	target.next()
+	want := parseCalls(t, target.until("done"))
+	os.RemoveAll(folder)
+	target.Process.Kill()
+	p := s.wait().profile()
+	pythonBooks(p, "leak.py").compare(t, want)
+	checkPythonStacks(t, p)
+}
+
+func TestProfileOfAProgramThatExitedIsComplete(t *testing.T) {
+	dir := setup(t)
+	env := dir.Env(t, 1, 8<<30)
+	target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", "free0\nready\nwait\n"+everyOperation))
+	target.expectReady()
+	l := startLeaks(t, env, "-p", fmt.Sprint(target.pid())).ready()
+	s := startRecord(t, env, "-p", fmt.Sprint(target.pid())).ready()
+	target.end()
+	booksOf(t, s.wait().profile()).compare(t, everyOperationBooks("cuda:0"))
+	r := l.wait().leaks()
+	checkNoLosses(t, r)
+	if len(r.Processes) != 1 || !r.Processes[0].Ended {
+		t.Errorf("processes %+v, want one that has ended", r.Processes)
+	}
+}
+
+// probed compares the code of a process's libraries with their files: a uprobe
+// is a breakpoint instruction in the process's own copy of a page.
+func probed(t *testing.T, pid int, names ...string) (changed int) {
+	t.Helper()
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	for _, m := range executableMappings(t, pid, names...) {
+		code := make([]byte, m.end-m.start)
+		if _, err := memory.ReadAt(code, int64(m.start)); err != nil {
+			t.Fatalf("read the code of process %d: %v", pid, err)
+		}
+		file, err := os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := make([]byte, len(code))
+		n, _ := file.ReadAt(text, int64(m.offset))
+		file.Close()
+		for i := range n {
+			if code[i] != text[i] {
+				changed++
+			}
+		}
+	}
+	return changed
+}
+
+func TestKilledTracerLeavesNoProbeBehindAndTheTargetRunsOn(t *testing.T) {
+	dir := setup(t)
+	libraries := []string{"libcuda.so.1", "libcudart.so.12"}
+	for _, end := range []unix.Signal{unix.SIGKILL, unix.SIGTERM} {
+		t.Run(end.String(), func(t *testing.T) {
+			t.Parallel()
+			env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
+			target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", "free0\nready\nwait\nrepeat 1000\nmalloc a 10\nfree a\nend\nprint done\nwait\n"))
+			target.expectReady()
+			if n := probed(t, target.pid(), libraries...); n != 0 {
+				t.Fatalf("%d bytes of code differ before the attach", n)
+			}
+			s := startRecord(t, env, "-p", fmt.Sprint(target.pid())).ready()
+			if n := probed(t, target.pid(), libraries...); n < 13 {
+				t.Errorf("%d bytes of code differ while attached, want one for each function", n)
+			}
+			if err := s.cmd.Process.Signal(end); err != nil {
+				t.Fatal(err)
+			}
+			<-s.done
+			eventually(t, 30*time.Second, "the probes are gone", func() bool { return probed(t, target.pid(), libraries...) == 0 })
+			target.next()
+			target.expect("done")
+			target.end()
+		})
+	}
+}
+
+// What is started by vramprof stands still for a moment whenever it has loaded
+// libraries. The tracer is frozen until that happens, and then killed.
+func killedWhileHeld(t *testing.T, shell string) {
+	t.Helper()
+	dir := setup(t)
+	env := dir.Env(t, 1, 8<<30)
+	out := writeFile(t, "out", "")
+	script := writeFile(t, "script", "malloc a 10\nfree a\nprint done\n")
+	s := startRecord(t, env, "--", "sh", "-c", `cat; exec >"$0"; `+shell, out, dir.Program("alloc_c"), script)
+	s.freezeUntilHeld()
+	s.cmd.Process.Kill()
+	eventually(t, 10*time.Second, "the command ends by itself", func() bool {
+		text, _ := os.ReadFile(out)
+		return string(text) == "done\n"
+	})
+}
+
+func TestKilledTracerLetsItsCommandGoOn(t *testing.T) { killedWhileHeld(t, `exec "$@"`) }
+
+// freezeUntilHeld stops vramprof at a moment when a descendant of it named
+// alloc_c stands still.
+func (s *session) freezeUntilHeld() {
+	s.t.Helper()
+	s.ready()
+	pid := s.cmd.Process.Pid
+	eventually(s.t, 20*time.Second, "the command stands still", func() bool {
+		_ = unix.Kill(pid, unix.SIGSTOP)
+		time.Sleep(50 * time.Millisecond)
+		for _, child := range descendants(pid) {
+			if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child)); string(comm) == "alloc_c\n" && stateOf(child) == 'T' {
+				return true
+			}
+		}
+		_ = unix.Kill(pid, unix.SIGCONT)
+		return false
+	})
+}

@@ -156,6 +156,7 @@ func (s *session) freezeUntilHeld() {
 		time.Sleep(50 * time.Millisecond)
 		for _, child := range descendants(pid) {
 			if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child)); string(comm) == "alloc_c\n" && stateOf(child) == 'T' {
+				s.t.Cleanup(func() { _ = unix.Kill(child, unix.SIGKILL) })
 				return true
 			}
 		}

@@ -75,12 +75,14 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		}
 	}
 	if c.IsSet("name") {
-		if config.Name, err = regexp.Compile(c.String("name")); err != nil {
-			return config, usageError{fmt.Errorf("--name: %w", err)}
-		}
 		if c.String("name") == "" {
 			return config, usageError{errors.New("--name is empty (-a traces every process)")}
 		}
+		if _, err := regexp.Compile(c.String("name")); err != nil {
+			return config, usageError{fmt.Errorf("--name: %w", err)}
+		}
+		// The tracer matches several names at once, a line each.
+		config.Name = regexp.MustCompile("(?m:" + c.String("name") + ")")
 	}
 	chosen := 0
 	for _, yes := range []bool{len(config.PIDs) > 0, c.Bool("all"), c.IsSet("name"), len(command) > 0} {

@@ -5,6 +5,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"path"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
@@ -75,7 +77,7 @@ func ps(c *cli.Context) error {
 		if l.GPU != nil {
 			gpu, used = fmt.Sprint(*l.GPU), humanize.IBytes(l.Bytes)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, shorten(l.Command, width()-30))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, shorten(withoutFolder(l.Command), width()-30))
 	}
 	return w.Flush()
 }
@@ -121,6 +123,12 @@ func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error)
 		list[i].Command = symbolize.Clean(tracer.CommandLine(list[i].PID))
 	}
 	return list, nil
+}
+
+// withoutFolder leaves the program's name and its arguments.
+func withoutFolder(command string) string {
+	program, arguments, _ := strings.Cut(command, " ")
+	return strings.TrimSpace(path.Base(program) + " " + arguments)
 }
 
 func shorten(text string, columns int) string {

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long a script waits for what must come.
+const patience = 40 * time.Second
+
+type programsKey struct{}
+
+// programs are those that a script has started and that run beside it.
+type programs struct {
+	t       testscript.T
+	names   []string // of environment variables
+	running map[string]*program
+}
+
+type program struct {
+	cmd            *exec.Cmd
+	stdout, stderr stream
+	both           stream // what await looks at
+	seen           int    // bytes of both that an await has passed
+	ended          chan struct{}
+}
+
+// stream can be read while it is written.
+type stream struct {
+	mu   sync.Mutex
+	text []byte
+	also *stream
+}
+
+func (s *stream) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = append(s.text, text...)
+	if s.also != nil {
+		_, _ = s.also.Write(text)
+	}
+	return len(text), nil
+}
+
+func (s *stream) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.text)
+}
+
+func (p *programs) killAll() {
+	for _, x := range p.running {
+		_ = x.cmd.Process.Kill()
+		<-x.ended
+	}
+}
+
+func programOf(ts *testscript.TestScript, name string) *program {
+	x := ts.Value(programsKey{}).(*programs).running[name]
+	if x == nil {
+		ts.Fatalf("no program %q was started", name)
+	}
+	return x
+}
+
+// start NAME PROGRAM [ARGUMENTS]: starts a program beside the script; $NAME is its pid.
+func start(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: start NAME PROGRAM [ARGUMENTS]")
+	}
+	p := ts.Value(programsKey{}).(*programs)
+	x := &program{ended: make(chan struct{})}
+	x.stdout.also, x.stderr.also = &x.both, &x.both
+	path, err := lookPath(ts, args[1])
+	ts.Check(err)
+	x.cmd = exec.Command(path, args[2:]...)
+	x.cmd.Dir = ts.MkAbs(".")
+	x.cmd.Stdout, x.cmd.Stderr = &x.stdout, &x.stderr
+	x.cmd.WaitDelay = 2 * time.Second // for what it leaves running
+	for _, name := range p.names {
+		if value := ts.Getenv(name); value != "" {
+			x.cmd.Env = append(x.cmd.Env, name+"="+value)
+		}
+	}
+	ts.Check(x.cmd.Start())
+	go func() { _ = x.cmd.Wait(); close(x.ended) }()
+	p.running[args[0]] = x
+	ts.Setenv(args[0], strconv.Itoa(x.cmd.Process.Pid))
+}
+
+// lookPath looks into the script's PATH, not into ours.
+func lookPath(ts *testscript.TestScript, name string) (string, error) {
+	for _, dir := range regexp.MustCompile(":").Split(ts.Getenv("PATH"), -1) {
+		path := dir + "/" + name
+		if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return exec.LookPath(ts.MkAbs(name))
+}
+
+// await NAME REGEX: waits until a program says something that it had not said
+// at the last await.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await NAME REGEX")
+	}
+	x := programOf(ts, args[0])
+	want, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		over := false
+		select {
+		case <-x.ended:
+			over = true
+		default:
+		}
+		text := x.both.String()
+		if at := want.FindStringIndex(text[x.seen:]); at != nil {
+			x.seen += at[1]
+			return
+		}
+		if over || time.Now().After(end) {
+			ts.Fatalf("%s did not say %q (ended: %v); it said:\n%s", args[0], args[1], over, text)
+		}
+	}
+}
+
+var signals = map[string]unix.Signal{
+	"INT": unix.SIGINT, "TERM": unix.SIGTERM, "HUP": unix.SIGHUP, "KILL": unix.SIGKILL, "USR1": unix.SIGUSR1,
+}
+
+// sendSignal is "signal SIGNAL NAME".
+func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 || signals[args[0]] == 0 {
+		ts.Fatalf("usage: signal INT|TERM|HUP|KILL|USR1 NAME")
+	}
+	ts.Check(programOf(ts, args[1]).cmd.Process.Signal(signals[args[0]]))
+}
+
+// ends NAME CODE: waits for the end of a program. CODE is its exit code, "killed"
+// after SIGKILL, or "0|5": one of these.
+func ends(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: ends NAME CODE")
+	}
+	x := programOf(ts, args[0])
+	select {
+	case <-x.ended:
+	case <-time.After(patience):
+		ts.Fatalf("%s did not end; it said:\n%s", args[0], x.both.String())
+	}
+	fmt.Fprint(ts.Stdout(), x.stdout.String())
+	fmt.Fprint(ts.Stderr(), x.stderr.String())
+	got := strconv.Itoa(x.cmd.ProcessState.ExitCode())
+	if status, ok := x.cmd.ProcessState.Sys().(interface{ Signaled() bool }); ok && status.Signaled() {
+		got = "killed"
+	}
+	checkCode(ts, args[0], got, args[1], x.both.String())
+}
+
+// exits CODE PROGRAM [ARGUMENTS]: runs a program that must end with that exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARGUMENTS]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	var ended *exec.ExitError
+	got := "0"
+	if errors.As(err, &ended) {
+		got = strconv.Itoa(ended.ExitCode())
+	} else {
+		ts.Check(err)
+	}
+	checkCode(ts, args[1], got, args[0], "")
+}
+
+func checkCode(ts *testscript.TestScript, name, got, want, said string) {
+	if !regexp.MustCompile("^(" + want + ")$").MatchString(got) {
+		ts.Fatalf("%s ended with %s, want %s\n%s", name, got, want, said)
+	}
+}

@@ -93,17 +93,26 @@ func (t *Tracer) handle(e *bpf.Event) {
 		t.executed(e)
 		return
 	}
-	if t.process(e.Pid) == nil {
+	p := t.process(e.Pid)
+	if p == nil {
 		return
 	}
 	if e.Kind == bpf.KindInit {
 		t.jobs.add(job{kind: jobScan})
 		return
 	}
-	if event, ok := toLedger(e); ok {
-		t.ledger.Apply(&event)
-	} else {
+	event, ok := toLedger(e)
+	if !ok {
 		t.lost++
+		return
+	}
+	t.ledger.Apply(&event)
+	if e.Kind == bpf.KindAlloc && !p.user {
+		p.user = true
+		select {
+		case t.newUser <- struct{}{}:
+		default:
+		}
 	}
 }
 

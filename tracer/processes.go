@@ -22,6 +22,7 @@ type process struct {
 	traced     bool
 	held       bool      // started by us, or a child of such a process
 	cuda       bool      // maps a CUDA library
+	user       bool      // has allocated
 	booked     bool      // the ledger knows it
 	loaded     bool      // its unwind tables were loaded at least once
 	devices    bool      // the ledger knows its GPUs

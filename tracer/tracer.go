@@ -77,6 +77,7 @@ type Tracer struct {
 	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders   map[fileKey]*probes
 	jobs      jobs
+	newUser   chan struct{} // a process has made its first allocation
 	command   *command
 	beginOnce sync.Once        // the books begin when the first probe is set
 	tap       func(raw []byte) // sees every event; for recording test data
@@ -110,6 +111,7 @@ func New(config Config) (*Tracer, error) {
 		files:     map[fileKey]*probes{},
 		loaders:   map[fileKey]*probes{},
 		jobs:      newJobs(),
+		newUser:   make(chan struct{}, 1),
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.stacks = newStacks()

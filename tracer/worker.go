@@ -341,12 +341,15 @@ func (t *Tracer) readUsage(run context.Context) {
 	}
 }
 
-// watchUsage reads once a second, and once more at the end.
+// watchUsage reads once a second, soon after the first allocation of a new
+// process (which may be gone in a second), and once more at the end.
 func (t *Tracer) watchUsage(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		select {
+		case <-t.newUser:
+			t.readUsage(ctx)
 		case <-ctx.Done():
 			t.readUsage(context.WithoutCancel(ctx))
 			return

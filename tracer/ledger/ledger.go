@@ -43,8 +43,9 @@ type Ledger struct {
 	warnings []string
 	warned   map[string]bool
 
-	ended   []uint32 // processes that ended and still have their blocks
-	purgeAt uint64   // when the first of them may lose them
+	ended      []uint32 // processes that ended and still have their blocks
+	purgeAt    uint64   // when the first of them may lose them
+	firstUsage uint64   // time of the first NVML reading
 }
 
 type liveKey struct {

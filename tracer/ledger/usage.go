@@ -17,6 +17,7 @@ type reading struct {
 	firstLive   []deviceLive
 	lastLive    []deviceLive
 	present     bool // in the latest reading
+	settled     bool // first and firstLive stay
 }
 
 type deviceLive struct {
@@ -29,11 +30,14 @@ type deviceLive struct {
 //
 // The first reading of a process on a GPU fixes its Baseline: usage minus the
 // live bytes booked by then, at least 0. For a process that was running at the
-// attach that is its context and all earlier allocations; for one that started later, its
-// context (some 300 MiB). What comes later without being booked is Gap: modules
-// loaded lazily, memory of functions that are not traced. Frees of memory older than the
-// attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
+// attach that is its context and all earlier allocations. For one that was first seen later it is the first
+// reading after its first allocation, since until then its context (some 300 MiB) is under construction.
+// What comes later without being booked is Gap: modules loaded lazily, memory of functions that are not traced.
+// Frees of memory older than the attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
 func (l *Ledger) SetUsage(time uint64, usages []Usage) {
+	if l.firstUsage == 0 {
+		l.firstUsage = time
+	}
 	for i := range l.procs {
 		if l.procs[i].End == 0 {
 			for k := range l.procs[i].readings {
@@ -49,8 +53,12 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		p := &l.procs[n]
 		r := p.reading(u.UUID)
 		if r == nil {
-			p.readings = append(p.readings, reading{uuid: u.UUID, first: u.Bytes, firstLive: p.deviceLive(nil)})
+			p.readings = append(p.readings, reading{uuid: u.UUID})
 			r = &p.readings[len(p.readings)-1]
+		}
+		if !r.settled {
+			r.first, r.firstLive = u.Bytes, p.deviceLive(r.firstLive[:0])
+			r.settled = p.Begin <= l.firstUsage || len(p.totals) > 0
 		}
 		r.present = true
 		r.last, r.peak = u.Bytes, max(r.peak, u.Bytes)

@@ -12,6 +12,7 @@
 //   --sites N      make them (at least one each) from N distinct stacks
 //   --split        after each chunk of pairs, as many allocations and then their frees; prints
 //                  "ns_per_alloc X" and "ns_per_free X" too (of the first thread)
+//   --paths N      allocate from N distinct stacks in turn while measuring (not with --split)
 //   --hold         after measuring print "done" and wait again
 #define _GNU_SOURCE
 #include "cudart.h"
@@ -29,7 +30,7 @@
 static struct options {
 	bool cuda, wait, hold, split;
 	int depth, threads;
-	long count, rate, live, sites;
+	long count, rate, live, sites, paths;
 	double seconds;
 	size_t size, live_size;
 } options = {.depth = 30, .threads = 1, .size = 4096, .live_size = 512};
@@ -56,6 +57,50 @@ static void die(const char *what, int result)
 {
 	fprintf(stderr, "bench_c: %s: %d\n", what, result);
 	exit(1);
+}
+
+// The bits of a number choose one of two functions on each level: a stack per number.
+FRAME static int site_alloc(void **p, size_t size)
+{
+	return options.cuda ? cu_alloc((uint64_t *)p, size) : cudaMalloc(p, size);
+}
+static int site_left(void **p, size_t size, unsigned long path, int level);
+FRAME static int site_right(void **p, size_t size, unsigned long path, int level)
+{
+	if (!level)
+		return site_alloc(p, size);
+	return path & 1 ? site_right(p, size, path >> 1, level - 1) : site_left(p, size, path >> 1, level - 1);
+}
+FRAME static int site_left(void **p, size_t size, unsigned long path, int level)
+{
+	if (!level)
+		return site_alloc(p, size);
+	return path & 1 ? site_right(p, size, path >> 1, level - 1) : site_left(p, size, path >> 1, level - 1);
+}
+
+// Levels that are enough for n distinct stacks.
+static int levels(long n)
+{
+	int level = 1;
+	while ((1l << level) < n)
+		level++;
+	return level;
+}
+
+FRAME static long pairs_paths(long n)
+{
+	int level = levels(options.paths);
+	for (long i = 0; i < n; i++) {
+		void *p;
+		int result = site_left(&p, options.size, (unsigned long)(i % options.paths), level);
+		if (result)
+			die("allocation", result);
+		if (options.cuda)
+			cu_free((uint64_t)p);
+		else
+			cudaFree(p);
+	}
+	return n;
 }
 
 FRAME static long pairs_cudart(long n)
@@ -132,7 +177,9 @@ FRAME static long measure(struct run *r)
 		uint64_t t = now();
 		if (options.seconds ? t - begin >= (uint64_t)(options.seconds * 1e9) : r->pairs >= options.count)
 			return r->pairs;
-		if (options.cuda)
+		if (options.paths)
+			pairs_paths(chunk);
+		else if (options.cuda)
 			pairs_cuda(chunk);
 		else
 			pairs_cudart(chunk);
@@ -167,34 +214,13 @@ FRAME static void *thread_main(void *argument)
 	return NULL;
 }
 
-// The bits of a number choose one of two functions on each level: a stack per number.
-FRAME static int site_alloc(void **p)
-{
-	return options.cuda ? cu_alloc((uint64_t *)p, options.live_size) : cudaMalloc(p, options.live_size);
-}
-static int site_left(void **p, unsigned long path, int level);
-FRAME static int site_right(void **p, unsigned long path, int level)
-{
-	if (!level)
-		return site_alloc(p);
-	return path & 1 ? site_right(p, path >> 1, level - 1) : site_left(p, path >> 1, level - 1);
-}
-FRAME static int site_left(void **p, unsigned long path, int level)
-{
-	if (!level)
-		return site_alloc(p);
-	return path & 1 ? site_right(p, path >> 1, level - 1) : site_left(p, path >> 1, level - 1);
-}
-
 static void fill(void)
 {
 	long n = options.live > options.sites ? options.live : options.sites;
-	int level = 1;
-	while ((1l << level) < options.sites)
-		level++;
+	int level = levels(options.sites);
 	for (long i = 0; i < n; i++) {
 		void *p;
-		int result = site_left(&p, (unsigned long)(options.sites ? i % options.sites : 0), level);
+		int result = site_left(&p, options.live_size, (unsigned long)(options.sites ? i % options.sites : 0), level);
 		if (result)
 			die("live allocation", result);
 		if (i >= options.live && (options.cuda ? cu_free((uint64_t)p) : cudaFree(p)) != 0)
@@ -238,6 +264,7 @@ static void parse(int argc, char **argv)
 		else if (!strcmp(name, "--live")) options.live = atol(value);
 		else if (!strcmp(name, "--live-size")) options.live_size = strtoull(value, NULL, 0);
 		else if (!strcmp(name, "--sites")) options.sites = atol(value);
+		else if (!strcmp(name, "--paths")) options.paths = atol(value);
 		else {
 			fprintf(stderr, "bench_c: unknown option %s\n", name);
 			exit(2);

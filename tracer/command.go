@@ -17,25 +17,19 @@ import (
 	"github.com/vramprof/vramprof/symbolize"
 )
 
-// HeldCommand is the hidden argument with which our own program waits until
-// it is followed, and then becomes the command.
-const HeldCommand = "exec-when-followed"
-
 // command is the program that Run started.
 type command struct {
 	cmd    *exec.Cmd
 	exited atomic.Bool
 	err    error // valid when exited
+	guard  *guardian
 }
 
 func (c *command) ended() bool { return c.exited.Load() }
 
-// release lets the command go on as if it had never been followed.
-func (c *command) release() { _ = unix.Kill(c.cmd.Process.Pid, unix.SIGCONT) }
-
-// BecomeCommand is what HeldCommand does: it waits for a byte on file
-// descriptor 3 and executes args. It returns only on errors.
-func BecomeCommand(args []string) error {
+// becomeCommand waits for a byte on file descriptor 3 and executes args. It
+// returns only on errors.
+func becomeCommand(args []string) error {
 	gate := os.NewFile(3, "gate")
 	if n, err := gate.Read(make([]byte, 1)); n != 1 {
 		return fmt.Errorf("wait to be followed: %w", err)
@@ -66,20 +60,24 @@ func (t *Tracer) startCommand() error {
 	}
 	defer write.Close()
 	defer read.Close()
-	cmd := exec.Command(self, append([]string{HeldCommand}, t.config.Command...)...)
+	cmd := exec.Command(self, append([]string{heldCommand}, t.config.Command...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{read}
-	// Should we be killed while the command stands still, the kernel lets it go on.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGCONT}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
+	}
+	guard, err := startGuardian(t.coll.Maps["processes"])
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return err
 	}
 	p := &process{pid: uint32(cmd.Process.Pid), traced: true, held: true}
 	t.mu.Lock()
 	t.processes[p.pid] = p
 	t.tellKernel(p)
 	t.mu.Unlock()
-	t.command = &command{cmd: cmd}
+	t.command = &command{cmd: cmd, guard: guard}
 	go func() {
 		t.command.err = cmd.Wait()
 		t.command.exited.Store(true)

@@ -3,35 +3,40 @@
 package tracer
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/symbolize"
 )
 
 // openPerfMap opens the file in which a JIT compiler of the process names its
 // code: /tmp/perf-PID.map, as the process sees it, with the pid that it has in its own
-// pid namespace. Links that lead out of the process's root are not followed.
+// pid namespace.
 func openPerfMap(pid uint32) (*os.File, error) {
-	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return openInRoot(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/tmp/perf-%s.map", ownPID(pid)))
+}
+
+// openInRoot opens a regular file as a process with this root would, and
+// never waits: links cannot lead out of the root, and a FIFO or device is an error.
+func openInRoot(root, name string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the root of process %d: %w", pid, err)
+		return nil, fmt.Errorf("open %s: %w", root, err)
 	}
-	defer unix.Close(root)
-	name := fmt.Sprintf("tmp/perf-%s.map", ownPID(pid))
-	fd, err := unix.Openat2(root, name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOFOLLOW,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	defer unix.Close(dir)
+	resolve := uint64(unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS)
+	// Looked at before it is opened: opening some devices has effects.
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
-		return nil, fmt.Errorf("open %s of process %d: %w", name, pid, err)
+		return nil, fmt.Errorf("open %s in %s: %w", name, root, err)
 	}
-	f := os.NewFile(uintptr(fd), name)
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
-		f.Close()
-		return nil, errors.New("not a regular file")
+	defer unix.Close(fd)
+	f, err := symbolize.OpenRegular(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return nil, fmt.Errorf("open %s in %s: %w", name, root, err)
 	}
 	return f, nil
 }

@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
@@ -191,6 +194,25 @@ func processNames(pid uint32) string {
 }
 
 func commOf(pid uint32) string { return strings.TrimSuffix(string(readProc(pid, "comm", 64)), "\n") }
+
+// startOf is when a process was started, in ns of CLOCK_MONOTONIC, to 10 ms:
+// field 22 of /proc/PID/stat, behind a name in brackets that may contain anything.
+func startOf(pid uint32) uint64 {
+	text := string(readProc(pid, "stat", 4096))
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 20 {
+		return 0
+	}
+	ticks, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return 0
+	}
+	var boot, monotonic unix.Timespec // they differ by the time spent in suspend
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
+		return 0
+	}
+	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())))
+}
 
 func exeOf(pid uint32) string {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))

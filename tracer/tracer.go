@@ -16,6 +16,7 @@ import (
 	"os"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -76,6 +77,8 @@ type Tracer struct {
 
 	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders   map[fileKey]*probes
+	ahead     ahead
+	running   atomic.Uint64 // since when processes that begin are noticed; 0 before
 	jobs      jobs
 	newUser   chan struct{} // a process has made its first allocation
 	command   *command
@@ -110,6 +113,7 @@ func New(config Config) (*Tracer, error) {
 		processes: map[uint32]*process{},
 		files:     map[fileKey]*probes{},
 		loaders:   map[fileKey]*probes{},
+		ahead:     ahead{tried: map[string]bool{}},
 		jobs:      newJobs(),
 		newUser:   make(chan struct{}, 1),
 	}
@@ -219,6 +223,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.watchUsage(ctx) })
+	t.running.Store(now())
 	t.config.Ready(t.traced())
 	if t.config.Duration > 0 {
 		timed, stop := context.WithTimeout(ctx, t.config.Duration)
@@ -270,8 +275,10 @@ func (t *Tracer) Detach() {
 func (t *Tracer) Close() {
 	t.Detach()
 	if t.command != nil {
-		t.command.release()
+		releaseAll(t.coll.Maps["processes"])
+		t.command.guard.dismiss()
 	}
+	t.ahead.close()
 	if t.mapping != nil {
 		t.mapping.close()
 	}

@@ -89,7 +89,7 @@ func (t *Tracer) work(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			t.releaseHeld()
+			releaseAll(t.coll.Maps["processes"])
 			return
 		case <-forget.C:
 			t.unwind.Forget()
@@ -144,7 +144,17 @@ func (t *Tracer) discover() error {
 	if err != nil {
 		return err
 	}
+	if t.lookAhead(found) {
+		found, err = t.scanner.scan()
+		t.ahead.close()
+		if err != nil {
+			return err
+		}
+	}
 	for _, library := range found {
+		if library.pid == ownPid {
+			continue
+		}
 		if p := t.found(library.pid); p != nil && !p.loaded {
 			t.loadTables(library.pid)
 		}
@@ -155,11 +165,32 @@ func (t *Tracer) discover() error {
 		t.mu.Unlock()
 	})
 	for _, library := range found {
-		if _, done := t.files[library.file]; !done && t.isTraced(library.pid) {
+		if _, done := t.files[library.file]; !done && (library.pid == ownPid || t.isTraced(library.pid)) {
 			t.files[library.file] = t.probe(library)
+			t.noteLate(library)
 		}
 	}
 	return nil
+}
+
+var ownPid = uint32(os.Getpid())
+
+// lookAhead prepares the driver's library for processes that have not loaded
+// it yet. It returns true when there are new files to be found.
+func (t *Tracer) lookAhead(found []mappedLibrary) bool {
+	if t.everyone() {
+		t.ahead.prepare(ownPid, nil)
+	}
+	haveDriver := map[uint32]bool{}
+	for _, l := range found {
+		haveDriver[l.pid] = haveDriver[l.pid] || l.layer == Driver && !l.program
+	}
+	for pid, have := range haveDriver {
+		if !have && pid != ownPid {
+			t.ahead.prepare(pid, environOf(pid))
+		}
+	}
+	return len(t.ahead.maps) > 0
 }
 
 // expect enters the processes that were asked for by pid, also those that do
@@ -218,6 +249,19 @@ func (t *Tracer) probe(library mappedLibrary) *probes {
 	}
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
 	return set
+}
+
+// noteLate says how long a process ran with a library that was not probed yet,
+// when it began after us and so had no other moment to be missed in.
+func (t *Tracer) noteLate(library mappedLibrary) {
+	began := startOf(library.pid)
+	if library.pid == ownPid || library.program || began < t.running.Load() || t.running.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	late := time.Duration(now() - began).Round(time.Millisecond)
+	t.ledger.Warn(fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late))
 }
 
 // loadInterval is the least time between two loads of a process's tables, so
@@ -285,24 +329,6 @@ func (t *Tracer) lookAtHeld(pid uint32) {
 		t.loadTables(pid)
 	}
 	_ = unix.Kill(int(pid), unix.SIGCONT)
-}
-
-// releaseHeld lets every process go that may still stand still for us; those
-// that load libraries from now on are no longer in the kernel's list.
-func (t *Tracer) releaseHeld() {
-	var pid uint32
-	var entry bpf.Process
-	var held []uint32
-	list := t.coll.Maps["processes"]
-	for i := list.Iterate(); i.Next(&pid, &entry); {
-		if entry.Held != 0 {
-			held = append(held, pid)
-		}
-	}
-	for _, pid := range held {
-		_ = list.Delete(pid)
-		_ = unix.Kill(int(pid), unix.SIGCONT)
-	}
 }
 
 // usesCUDA is a quick look into /proc/PID/maps for a name that may be a CUDA

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -30,10 +31,7 @@ const (
 )
 
 func main() {
-	if len(os.Args) > 2 && os.Args[1] == tracer.HeldCommand {
-		fmt.Fprintln(os.Stderr, "vramprof:", tracer.BecomeCommand(os.Args[2:]))
-		os.Exit(127)
-	}
+	tracer.RunHidden(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 
@@ -50,7 +48,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	go func() {
 		<-signals
 		cancel()
-		<-signals
+		// timeout(1) signals the process and then its group: that is one wish, not two.
+		for first := time.Now(); time.Since(first) < time.Second/2; {
+			<-signals
+		}
 		fmt.Fprintln(stderr, "vramprof: aborted")
 		os.Exit(exitError) // the kernel takes the probes away
 	}()

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where the driver's library lies: in distributions, in containers with the
+// NVIDIA runtime, with the GPU operator, under WSL.
+var driverFolders = []string{
+	"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
+	"/usr/local/nvidia/lib64", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/usr/lib/wsl/lib",
+}
+
+// ahead maps driver libraries into our own process before anybody else uses
+// them, so that the scan finds the very file, below overlayfs, and it is probed by the time that a
+// process loads it. cudart loads the driver in its first call; a probe set only after that misses calls.
+type ahead struct {
+	tried map[string]bool
+	maps  [][]byte
+}
+
+// prepare maps what the process would load as libcuda.so.1. The names come
+// from its environment and its root: they are opened inside that root, and what they lead to
+// is only ever mapped, never run.
+func (a *ahead) prepare(pid uint32, environ []string) {
+	var folders []string
+	for _, variable := range environ {
+		if list, ok := strings.CutPrefix(variable, "LD_LIBRARY_PATH="); ok {
+			folders = strings.Split(list, ":")
+		}
+	}
+	if len(folders) > 64 {
+		folders = folders[:64]
+	}
+	root := fmt.Sprintf("/proc/%d/root", pid)
+	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil {
+		return
+	}
+	for _, folder := range append(folders, driverFolders...) {
+		if !path.IsAbs(folder) {
+			continue
+		}
+		key := namespace + path.Clean(folder)
+		if a.tried[key] {
+			continue
+		}
+		a.tried[key] = true
+		if f, err := openInRoot(root, path.Join(folder, "libcuda.so.1")); err == nil {
+			if m, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE); err == nil {
+				a.maps = append(a.maps, m)
+			}
+			f.Close()
+		}
+	}
+}
+
+func (a *ahead) close() {
+	for _, m := range a.maps {
+		_ = unix.Munmap(m)
+	}
+	a.maps = nil
+}

@@ -60,6 +60,8 @@ type Unwinder struct {
 
 	trace *libpf.Trace // set by ReportTraceEvent during Frames
 	raw   libpf.EbpfTrace
+
+	lines310 map[codePoint]int // of Decode
 }
 
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
@@ -302,6 +304,7 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	for _, f := range u.trace.Frames {
 		s.Frames = append(s.Frames, u.frame(f.Value()))
 	}
+	u.correctLines(&s)
 	return s, nil
 }
 

@@ -145,9 +145,8 @@ func (t *Tracer) discover() error {
 		return err
 	}
 	if t.lookAhead(found) {
-		found, err = t.scanner.scan()
-		t.ahead.close()
-		if err != nil {
+		defer t.ahead.close()
+		if found, err = t.scanner.scan(); err != nil {
 			return err
 		}
 	}
@@ -166,8 +165,7 @@ func (t *Tracer) discover() error {
 	})
 	for _, library := range found {
 		if _, done := t.files[library.file]; !done && (library.pid == ownPid || t.isTraced(library.pid)) {
-			t.files[library.file] = t.probe(library)
-			t.noteLate(library)
+			t.probe(library)
 		}
 	}
 	return nil
@@ -231,13 +229,15 @@ func (t *Tracer) isTraced(pid uint32) bool {
 
 // probe attaches to one file. A file that cannot be probed is a warning and
 // is not tried again.
-func (t *Tracer) probe(library mappedLibrary) *probes {
+func (t *Tracer) probe(library mappedLibrary) {
 	f, err := library.openLibrary()
+	if errors.Is(err, os.ErrNotExist) {
+		return // unmapped since the scan
+	}
+	t.files[library.file] = nil
 	if err != nil {
-		if _, gone := os.Stat(fmt.Sprintf("/proc/%d", library.pid)); gone == nil {
-			t.warn(err.Error())
-		}
-		return nil
+		t.warn(err.Error())
+		return
 	}
 	defer f.Close()
 	set, err := t.prober.attach(f, library.layer)
@@ -245,10 +245,11 @@ func (t *Tracer) probe(library mappedLibrary) *probes {
 		if !library.program { // most programs have no cudart in them
 			t.warn(fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
 		}
-		return nil
+		return
 	}
+	t.files[library.file] = set
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
-	return set
+	t.noteLate(library)
 }
 
 // noteLate says how long a process ran with a library that was not probed yet,

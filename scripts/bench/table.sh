@@ -42,25 +42,26 @@ table_calls() {
   progress_end
   cat <<END
 
-What a thread loses, in ns (medians of $rounds interleaved rounds of $pairs; without
-probes a pair takes the ns of the first column; $depth frames deep; frame pointers:
-measured on C that has them)
+What a thread loses to each tracer, in ns: medians of $rounds interleaved rounds of $pairs
+pairs, less the median without probes (first column); $depth frames deep, one call
+path unless it says 64; frame pointers: on C that has them.
 
-                      no probe   floor   frame vramprof bpftrace  vramprof/floor
-                                       pointers
+                            no           frame                         vramprof
+                        probe   floor pointers vramprof bpftrace       to floor
 END
   local metric name lib none
   for metric in pair alloc free; do
-    for name in $all_programs; do
+    for name in $all_programs p64_cuda; do
+      [ "$name-$metric" = p64_cuda-pair ] || [ "$name" != p64_cuda ] || continue
       lib=${name#*_}
       none=$(of none "$name" ns_per_$metric)
       pad 22 "$(title "$name" $metric)"
-      lpad 8 "$(awk -v n="$none" 'BEGIN {printf "%.0f", n}')"
+      lpad 7 "$(awk -v n="$none" 'BEGIN {printf "%.0f", n}')"
       lpad 8 "$(lost floor "$name" ns_per_$metric)"
-      lpad 8 "$(lost frames-"$lib" fp_"$lib" ns_per_$metric)"
+      lpad 9 "$(lost frames-"$lib" fp_"$lib" ns_per_$metric)"
       lpad 9 "$(lost vramprof "$name" ns_per_$metric)"
       lpad 9 "$(lost bpftrace-"$lib" "$name" ns_per_$metric)"
-      lpad 14 "$(ratio "$(lost vramprof "$name" ns_per_$metric)" "$(lost floor "$name" ns_per_$metric)")"
+      lpad 15 "$(ratio "$(lost vramprof "$name" ns_per_$metric)" "$(lost floor "$name" ns_per_$metric)")"
       echo
     done
   done
@@ -69,13 +70,12 @@ END
 
 title() { # c_cuda alloc → C, cuMemAlloc
   local language=C functions
-  [ "${1%_*}" = c ] || language=Python
+  [ "${1%_*}" != py ] || language=Python
   case $1-$2 in
-    *_cuda-pair) functions=cuMem/Free ;; *_cuda-alloc) functions=cuMemAlloc ;; *_cuda-free) functions=cuMemFree ;;
-    *_cudart-pair) functions=Malloc/Free ;; *_cudart-alloc) functions=cudaMalloc ;; *_cudart-free) functions=cudaFree ;;
+    *_cuda-pair) functions="cuMem pair" ;; *_cuda-alloc) functions=cuMemAlloc ;; *_cuda-free) functions=cuMemFree ;;
+    *_cudart-pair) functions="cudaMalloc pair" ;; *_cudart-alloc) functions=cudaMalloc ;; *_cudart-free) functions=cudaFree ;;
   esac
-  [ "$2" != pair ] || case $1 in *_cuda) functions="cuMem pair" ;; *) functions="cudaMalloc pair" ;; esac
-  echo "$language, $functions"
+  case $1 in p64_*) echo "C, cuMem, 64 stacks" ;; *) echo "$language, $functions" ;; esac
 }
 
 table_budget_head() {
@@ -86,7 +86,6 @@ table_budget_head() {
 }
 
 section() { progress_end; echo "$1"; }
-note() { [ -z "$1" ] || echo "  ($1)"; }
 
 # row WHAT TARGET MEASURED RATIO CONDITION: CONDITION is awk's.
 row() {
@@ -134,8 +133,8 @@ scaled() { awk -v n="$1" -v s="${scale:-1}" 'BEGIN {printf "%.0f (here %.0f)", n
 
 table_foot() {
   cat <<END
-A known stack: each loop has one call path. The floor probes the same instructions
-with empty programs. bpftrace probes the functions' first instructions, and for
-cudart only the runtime's functions; its stacks follow frame pointers.
+The floor: empty programs on the instructions that vramprof probes. bpftrace:
+size and stack by frame pointers, on the functions' first instructions, for
+cudart only on the runtime's functions.
 END
 }

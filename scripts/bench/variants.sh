@@ -5,12 +5,14 @@ depth=30
 
 # program NAME [OPTION…]: starts one of the programs; it waits, its pid is in $pid.
 #   c_LIB    C without frame pointers      fp_LIB   the same with frame pointers
+#   p64_LIB  C, from 64 distinct stacks in turn
 #   py_LIB   Python; LIB is cuda (the stubs of the driver) or cudart (functions that begin with push)
 program() {
   local name=$1 lib=${1#*_} command
   shift
   case $name in
     c_*) command=("$fake/bench_c") ;;
+    p64_*) command=("$fake/bench_c") && set -- "$@" --paths 64 ;;
     fp_*) command=("$fake/bench_fp") ;;
     py_*) command=("$python" "$fake/bench.py") ;;
   esac

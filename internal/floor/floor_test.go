@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/cilium/ebpf/features"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
+)
+
+// A probe that does not fire would make the floor too low, and vramprof look
+// dear; an event per call shows that each one fires.
+func TestEveryCallOfTheOutermostLayerIsAnEvent(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	for _, test := range []struct {
+		program   string
+		libraries []string
+	}{
+		{"cuda", []string{"libcuda.so.1"}},
+		{"cudart", []string{"libcudart.so.12", "libcuda.so.1"}},
+	} {
+		dir := fakecuda.Build(t)
+		p := prober{multi: features.HaveBPFLinkUprobeMulti() == nil}
+		events, err := p.load(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		for _, name := range test.libraries {
+			if err := p.attach(dir.Lib(name)); err != nil {
+				t.Fatalf("attach %s: %v", name, err)
+			}
+		}
+		ended, end := context.WithCancel(context.Background())
+		end()
+		if _, err := count(ended, events); err != nil { // of other programs on the same files
+			t.Fatal(err)
+		}
+		cmd := exec.Command(dir.Program("bench_c"), test.program, "30", "10000")
+		cmd.Env = dir.Env(t, 1, 8<<30)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		n, err := count(ended, events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < 20000 || n > 20001 { // cudart begins with a cudaFree(NULL)
+			t.Errorf("%s: %d events of 20000 calls", test.program, n)
+		}
+	}
+}

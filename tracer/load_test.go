@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"os"
+	"testing"
+)
+
+func TestKernelTakesAllPrograms(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	tr, err := New(Config{})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer tr.Close()
+	if _, err := tr.scanner.scan(); err != nil {
+		t.Error(err)
+	}
+	if s := tr.Snapshot(); s.Stats.Lost != 0 {
+		t.Errorf("lost %d events before there were any", s.Stats.Lost)
+	}
+}

@@ -42,9 +42,9 @@ table_calls() {
   progress_end
   cat <<END
 
-What a thread loses to each tracer, in ns: medians of $rounds interleaved rounds of $pairs
-pairs, less the median without probes (first column); $depth frames deep, one call
-path unless it says 64; frame pointers: on C that has them.
+What a thread loses to each tracer, in ns: medians of $rounds interleaved rounds of
+$pairs pairs, less the median without probes (first column); $depth frames deep,
+one call path unless it says 64; frame pointers: on C that has them.
 
                             no           frame                         vramprof
                         probe   floor pointers vramprof bpftrace       to floor

@@ -13,15 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The profiler gives wrong lines for Python 3.10: it reads a frame's reference
-// count for the index of its instruction, which it takes for an offset, and half of the
-// line table. Here the kernel half is told where the index lies, and lines are computed again.
-const python310 = 0x030a
+// The profiler gives wrong lines for Python 3.10: it takes the index of a
+// frame's instruction for an offset, and reads half of the line table. Here they are
+// computed again.
 
-// Layout of CPython 3.10 on 64-bit machines (code.h, frameobject.h and
-// bytesobject.h of Include/cpython).
+// Layout of CPython 3.10 on 64-bit machines (code.h and bytesobject.h of
+// Include/cpython).
 const (
-	frameInstruction = 96
 	codeArgCount     = 16
 	codeKwOnlyCount  = 24
 	codeFlags        = 36
@@ -42,17 +40,6 @@ type codePoint struct {
 	pid  uint32
 	code uint64 // address of the code object
 	at   uint64 // checksum of the code object, index of the instruction << 32
-}
-
-// UpdateProcData tells the kernel half how to walk the Python stacks of a process.
-func (t *tables) UpdateProcData(kind libpf.InterpreterType, pid libpf.PID, data unsafe.Pointer) error {
-	if kind == libpf.Python {
-		// f_lasti is not among the members that the type describes any more.
-		if info := (*support.PyProcInfo)(data); info.Version == python310 && info.PyFrameObject_f_lasti == 0 {
-			info.PyFrameObject_f_lasti = frameInstruction
-		}
-	}
-	return t.EbpfHandler.UpdateProcData(kind, pid, data)
 }
 
 // correctLines replaces the lines of s, whose frames were made from u.raw, if

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"unsafe"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/support"
+)
+
+const (
+	python310 = 0x030a
+	python314 = 0x030e
+)
+
+// UpdateProcData tells the kernel half how to walk the Python stacks of a
+// process, and corrects what the profiler does not know.
+func (t *tables) UpdateProcData(kind libpf.InterpreterType, pid libpf.PID, data unsafe.Pointer) error {
+	if kind == libpf.Python {
+		correctLayout((*support.PyProcInfo)(data))
+	}
+	return t.EbpfHandler.UpdateProcData(kind, pid, data)
+}
+
+func correctLayout(info *support.PyProcInfo) {
+	switch info.Version {
+	case python310:
+		// f_lasti is no longer among the members that the type describes; its
+		// place is that of Include/cpython/frameobject.h.
+		if info.PyFrameObject_f_lasti == 0 {
+			info.PyFrameObject_f_lasti = 96
+		}
+	case python314:
+		// The frame below the first one of a C call names None as its code: a tagged
+		// reference (Include/internal/pycore_stackref.h).
+		if info.NoneStructAddr != 0 {
+			info.NoneStructAddr |= 1
+		}
+	}
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"testing"
+
+	"go.opentelemetry.io/ebpf-profiler/support"
+)
+
+func TestLayoutsAreCorrectedOfTheVersionsThatNeedItOnly(t *testing.T) {
+	for version := uint16(0x0306); version <= 0x030f; version++ {
+		info := support.PyProcInfo{Version: version, NoneStructAddr: 0x1000, PyFrameObject_f_lasti: 56}
+		want := info
+		if version == 0x030a {
+			info.PyFrameObject_f_lasti, want.PyFrameObject_f_lasti = 0, 96
+		}
+		if version == 0x030e {
+			want.NoneStructAddr = 0x1001
+		}
+		if correctLayout(&info); info != want {
+			t.Errorf("version %#x: %+v, want %+v", version, info, want)
+		}
+	}
+}

@@ -56,7 +56,7 @@ func leaks(c *cli.Context) error {
 		return err
 	}
 	if n := len(report.Leaks(snapshot, options)); n > 0 && c.Bool("fail-on-leak") {
-		return codedError{fmt.Errorf("%d sites hold memory that was not freed", n), exitLeak}
+		return codedError{fmt.Errorf("sites with memory that was not freed: %d", n), exitLeak}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -76,17 +77,37 @@ func programOf(ts *testscript.TestScript, name string) *program {
 
 // start NAME PROGRAM [ARGUMENTS]: starts a program beside the script; $NAME is its pid.
 func start(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: start NAME PROGRAM [ARGUMENTS]")
-	}
-	p := ts.Value(programsKey{}).(*programs)
 	x := &program{ended: make(chan struct{})}
 	x.stdout.also, x.stderr.also = &x.both, &x.both
+	launch(ts, neg, args, x, &x.stdout)
+}
+
+// stuck NAME PROGRAM [ARGUMENTS]: like start, but what the program writes to
+// stdout is never read.
+func stuck(ts *testscript.TestScript, neg bool, args []string) {
+	x := &program{ended: make(chan struct{})}
+	x.stderr.also = &x.both
+	read, write, err := os.Pipe()
+	ts.Check(err)
+	ts.Defer(func() { read.Close() })
+	defer write.Close()
+	size, err := unix.FcntlInt(write.Fd(), unix.F_GETPIPE_SZ, 0)
+	ts.Check(err)
+	_, err = write.Write(make([]byte, size))
+	ts.Check(err)
+	launch(ts, neg, args, x, write)
+}
+
+func launch(ts *testscript.TestScript, neg bool, args []string, x *program, stdout io.Writer) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: start|stuck NAME PROGRAM [ARGUMENTS]")
+	}
+	p := ts.Value(programsKey{}).(*programs)
 	path, err := lookPath(ts, args[1])
 	ts.Check(err)
 	x.cmd = exec.Command(path, args[2:]...)
 	x.cmd.Dir = ts.MkAbs(".")
-	x.cmd.Stdout, x.cmd.Stderr = &x.stdout, &x.stderr
+	x.cmd.Stdout, x.cmd.Stderr = stdout, &x.stderr
 	x.cmd.WaitDelay = 2 * time.Second // for what it leaves running
 	for _, name := range p.names {
 		if value := ts.Getenv(name); value != "" {

@@ -28,6 +28,8 @@ type session struct {
 	tracer   *tracer.Tracer
 	driver   *nvml.Driver
 	warnings []string // of the host
+
+	endProgress func()
 }
 
 // newSession reads the command line, and then makes sure that this machine can
@@ -45,7 +47,7 @@ func newSession(c *cli.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{config: config, duration: duration}
+	s := &session{config: config, duration: duration, endProgress: func() {}}
 	if s.warnings, err = requireHost(c.Context, env); err != nil {
 		return nil, err
 	}
@@ -92,11 +94,15 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 		end = "for " + s.duration.String() + ", " + end
 	}
 	fmt.Fprintf(c.App.ErrWriter, "vramprof: %s (%s)\n", what, end)
+	if !c.Bool("verbose") && len(s.config.Command) == 0 { // who write to the terminal themselves
+		s.endProgress = showProgress(c.App.ErrWriter)
+	}
 }
 
 // trace runs until the user, the duration or the processes end it.
 func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	err := s.tracer.Run(ctx)
+	s.endProgress()
 	if errors.Is(err, tracer.ErrNoProcess) {
 		for _, pid := range s.config.PIDs {
 			if checkProcess(pid) != nil {

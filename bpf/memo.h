@@ -11,7 +11,7 @@
 #define VRAMPROF_MEMO_H
 
 #define MAX_CHECKS 192  /* words of a walk; longer walks are not remembered */
-#define MAX_BRANCHES 12 /* walks tried one after another */
+#define MAX_BRANCHES 40 /* walks tried one after another */
 #define MAX_WALKS 8192  /* of 3 KiB each */
 
 enum check_kind { CHECK_WORD, CHECK_INT, CHECK_PYTHON_FRAME };
@@ -32,12 +32,14 @@ struct walk {
 MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
 MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk under way on this CPU */
 
-/* What comparing needs: a Python frame, and a window of the stack. Reading memory costs much the same for
- * a word and for a kilobyte, and the words of native frames lie close together, at rising addresses. */
+/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. Reading costs
+ * much the same for a word and for a kilobyte. Words of native frames come at rising addresses, Python's frames,
+ * from 3.11 on, at falling ones. */
 #define WINDOW_SIZE 1024
+#define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 struct scratch {
-	u8 frame[sizeof(((PythonUnwindScratchSpace *)0)->frame)];
 	u64 window[WINDOW_SIZE / 8];
+	u8 frames[WINDOW_SIZE];
 };
 
 MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);
@@ -106,7 +108,7 @@ static EBPF_INLINE long watched_read(void *destination, int size, const void *so
 /* The fields of a Python frame on which a walk depends. */
 static EBPF_INLINE u64 hash_python_frame(const PyProcInfo *python, const u8 *frame)
 {
-	const u32 size = sizeof(((PythonUnwindScratchSpace *)0)->frame);
+	const u32 size = PYTHON_FRAME_SIZE;
 	u32 code = python->PyFrameObject_f_code, back = python->PyFrameObject_f_back;
 	u32 lasti = python->PyFrameObject_f_lasti, entry = python->PyFrameObject_entry_member;
 	if (code > size - 8 || back > size - 8 || lasti > size - 8 || entry > size - 1)

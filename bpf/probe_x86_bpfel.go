@@ -77,8 +77,8 @@ type probeProcess struct {
 
 type probeScratch struct {
 	_      structs.HostLayout
-	Frame  [128]uint8
 	Window [128]uint64
+	Frames [1024]uint8
 }
 
 type probeThread struct {

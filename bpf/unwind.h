@@ -109,7 +109,28 @@ struct view {
 	const PyProcInfo *python;
 	u64 sp;     /* of the thread: words just above it are read through the window */
 	u64 window; /* address of its first byte, 0: nothing read yet */
+	u64 frames; /* likewise */
 };
+
+static EBPF_INLINE long read_python_frame(struct view *view, u64 address, u64 *value)
+{
+	if (!view->python)
+		return -1;
+	u64 offset = address - view->frames;
+	if (offset > WINDOW_SIZE - PYTHON_FRAME_SIZE) {
+		offset = WINDOW_SIZE - PYTHON_FRAME_SIZE;
+		view->frames = address - offset;
+		// Before 3.11, and at the begin of a mapping, there is only this frame to read.
+		if (!view->python->lasti_is_codeunit ||
+		    bpf_probe_read_user(view->scratch->frames, WINDOW_SIZE, (void *)view->frames)) {
+			view->frames = 0;
+			if (bpf_probe_read_user(&view->scratch->frames[offset], PYTHON_FRAME_SIZE, (void *)address))
+				return -1;
+		}
+	}
+	*value = hash_python_frame(view->python, &view->scratch->frames[offset]);
+	return 0;
+}
 
 static EBPF_INLINE long read_check(struct view *view, struct check *check, u64 *value)
 {
@@ -117,12 +138,8 @@ static EBPF_INLINE long read_check(struct view *view, struct check *check, u64 *
 	u64 kind = check->address >> CHECK_KIND_SHIFT;
 	if (kind == CHECK_INT)
 		return bpf_probe_read_user(value, 4, (void *)address);
-	if (kind == CHECK_PYTHON_FRAME) {
-		if (!view->python || bpf_probe_read_user(view->scratch->frame, sizeof(view->scratch->frame), (void *)address))
-			return -1;
-		*value = hash_python_frame(view->python, view->scratch->frame);
-		return 0;
-	}
+	if (kind == CHECK_PYTHON_FRAME)
+		return read_python_frame(view, address, value);
 	u64 offset = address - view->window;
 	if (offset > WINDOW_SIZE - 8) {
 		if (address - view->sp > 1 << 20 ||

@@ -54,8 +54,8 @@ type walkPyProcInfo struct {
 
 type walkScratch struct {
 	_      structs.HostLayout
-	Frame  [128]uint8
 	Window [128]uint64
+	Frames [1024]uint8
 }
 
 type walkStackDelta struct {

@@ -15,19 +15,31 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// pollInterval is how long events lie in the ring before they are read. They
-// wake nobody: a wake-up costs the traced thread more than the unwinding. The ring of 16 MiB
-// holds 260,000 events.
-const pollInterval = 10 * time.Millisecond
+// pollInterval is how long events lie in the ring before they are read, and
+// idleInterval when there were none for a while. They wake nobody: a wake-up costs the traced thread
+// more than the unwinding. The ring of 16 MiB holds 260,000 events.
+const (
+	pollInterval = 10 * time.Millisecond
+	idleInterval = 50 * time.Millisecond
+	idleAfter    = time.Second
+)
 
 // readEvents applies events until ctx ends or nothing is left to trace. What
 // is in the ring by then is still applied.
 func (t *Tracer) readEvents(ctx context.Context) {
 	var record ringbuf.Record
+	lastEvent := time.Now()
 	for {
 		done := ctx.Err() != nil || t.finished()
-		t.events.SetDeadline(time.Now().Add(pollInterval))
-		t.drain(&record)
+		began := time.Now()
+		interval := pollInterval
+		if began.Sub(lastEvent) > idleAfter {
+			interval = idleInterval
+		}
+		t.events.SetDeadline(began.Add(interval))
+		if t.drain(&record) > 0 {
+			lastEvent = began
+		}
 		for n := 0; done && n < 4 && t.events.AvailableBytes() > 0; n++ {
 			t.drain(&record) // all that a full ring can hold
 		}
@@ -42,11 +54,11 @@ func (t *Tracer) readEvents(ctx context.Context) {
 
 // drain applies events until the ring is empty, but not so many that other
 // duties would wait.
-func (t *Tracer) drain(record *ringbuf.Record) {
-	for range 1 << 16 {
+func (t *Tracer) drain(record *ringbuf.Record) (n int) {
+	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrClosed) {
-			return
+			return n
 		}
 		if err == nil {
 			var e *bpf.Event
@@ -65,6 +77,7 @@ func (t *Tracer) drain(record *ringbuf.Record) {
 			t.mu.Unlock()
 		}
 	}
+	return n
 }
 
 // opOf translates the kinds that change the books.
@@ -135,7 +148,7 @@ func (t *Tracer) readStacks(ctx context.Context) {
 	var record ringbuf.Record
 	for {
 		done := ctx.Err() != nil
-		t.raw.SetDeadline(time.Now().Add(pollInterval * 10))
+		t.raw.SetDeadline(time.Now().Add(idleInterval * 4))
 		if done {
 			t.raw.SetDeadline(time.Now())
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/log"
 	"go.opentelemetry.io/ebpf-profiler/metrics"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
 	"go.opentelemetry.io/ebpf-profiler/pacmask"
@@ -321,5 +322,6 @@ func wellFormed(words []uint64) bool {
 	return true
 }
 
-// The profiler logs to slog's default handler; nothing of that is for our users.
-func init() { slog.SetDefault(slog.New(slog.DiscardHandler)) }
+// The profiler's log is for its own developers; what our users must know is
+// counted.
+func init() { log.SetLogger(*slog.New(slog.DiscardHandler)) }

@@ -44,9 +44,12 @@ libnvml() {
   $CC "${link[@]}" -Wl,-soname,libnvidia-ml.so.1 -o "$out/libnvidia-ml.so.1" "$objects"/nvml_*.o -lpthread
 }
 c_programs() { # after libcudart
-  for p in alloc_c bench_c; do $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"; done
-  $CC -o "$out/alloc_c" "$objects/alloc_c.o" "$out/libcudart.so.12" -ldl -lpthread
-  $CC -o "$out/bench_c" "$objects/bench_c.o" "$out/libcudart.so.12" -ldl -lpthread
+  local p list="alloc_c bench_c paths_c"
+  [ "$(uname -m)" != x86_64 ] || list+=" jit_c"
+  for p in $list; do
+    $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
+    $CC -o "$out/$p" "$objects/$p.o" "$out/libcudart.so.12" -ldl -lpthread
+  done
   $CC -o "$out/alloc_static_sym" "$objects/alloc_c.o" "$out/libcudart_static.a" -ldl -lpthread
   strip -o "$out/alloc_static" "$out/alloc_static_sym"
 }

@@ -62,6 +62,9 @@ func (t *Tracer) startCommand() error {
 	defer read.Close()
 	cmd := exec.Command(self, append([]string{heldCommand}, t.config.Command...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if t.config.Stdout != nil {
+		cmd.Stdout = t.config.Stdout
+	}
 	cmd.ExtraFiles = []*os.File{read}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)

@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -111,6 +112,10 @@ func ofCUDA(list []mappedLibrary) []mappedLibrary {
 // OpenRegular makes sure.
 func (l mappedLibrary) openLibrary() (*os.File, error) {
 	f, err := symbolize.OpenRegular(l.open)
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err // the path says nothing to a person
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s of process %d: %w", l.name, l.pid, err)
 	}

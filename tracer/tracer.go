@@ -48,6 +48,7 @@ type Config struct {
 	PIDs     []uint32
 	Name     *regexp.Regexp      // matched against comm, and the base names of the first two arguments
 	Command  []string            // started by Run, with all its children
+	Stdout   *os.File            // the command\'s; nil: ours
 	Duration time.Duration       // of tracing, from Ready on; 0: no limit
 	Wait     bool                // do not end with ErrNoProcess when nothing uses CUDA yet
 	NVML     NVML                // nil without a driver
@@ -236,8 +237,12 @@ func (t *Tracer) Run(ctx context.Context) error {
 }
 
 func (t *Tracer) noProcess() error {
-	if len(t.config.PIDs) > 0 {
+	switch len(t.config.PIDs) {
+	case 0:
+	case 1:
 		return fmt.Errorf("process %d maps neither libcuda nor libcudart: %w (to wait for it, use --name)", t.config.PIDs[0], ErrNoProcess)
+	default:
+		return fmt.Errorf("processes %d map neither libcuda nor libcudart: %w (to wait for them, use --name)", t.config.PIDs, ErrNoProcess)
 	}
 	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/urfave/cli/v2"
 
@@ -40,6 +41,7 @@ func leaks(c *cli.Context) error {
 		return err
 	}
 	defer s.close()
+	s.config.Stdout = os.Stderr // stdout is for the result, which may be JSON
 	if err := s.open(c); err != nil {
 		return err
 	}

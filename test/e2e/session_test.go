@@ -160,3 +160,7 @@ func leaks(t *testing.T, env []string, command ...string) *report.LeaksReport {
 	quiet := append([]string{"sh", "-c", `exec "$@" >&2`, "sh"}, command...)
 	return startLeaks(t, env, append([]string{"--"}, quiet...)...).wait().leaks()
 }
+
+// afterASecond gives a tracer the time that is promised to be enough to notice
+// what a program has mapped.
+func afterASecond() { time.Sleep(time.Second) }

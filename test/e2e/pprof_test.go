@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// pprof runs "go tool pprof" where it finds no binaries.
+func pprof(t *testing.T, args ...string) string {
+	t.Helper()
+	empty := t.TempDir()
+	cmd := exec.Command("go", append([]string{"tool", "pprof"}, args...)...)
+	cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+empty, "PPROF_TMPDIR="+empty, "DEBUGINFOD_URLS=")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("pprof %q: %v", args, err)
+	}
+	return string(out)
+}
+
+// top reads the table of pprof -top: flat and cumulated value of each function.
+func top(t *testing.T, text string) map[string]string {
+	t.Helper()
+	table := map[string]string{}
+	row := regexp.MustCompile(`^\s*(\S+)\s+\S+%\s+\S+%\s+(\S+)\s+\S+%\s+(.*?)(?: \(inline\))?$`)
+	for line := range strings.Lines(text) {
+		if m := row.FindStringSubmatch(strings.TrimSuffix(line, "\n")); m != nil {
+			table[m[3]] = m[1] + " " + m[2]
+		}
+	}
+	if !strings.Contains(text, "flat%") {
+		t.Fatalf("pprof printed %q", text)
+	}
+	return table
+}
+
+func checkTop(t *testing.T, text string, want map[string]string) {
+	t.Helper()
+	got := top(t, text)
+	for name, value := range want {
+		if got[name] != value {
+			t.Errorf("%s: %q, want %q (flat and cumulated)", name, got[name], value)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestPprofReadsProfilesWithNoBinariesAtHand(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command")
+	}
+	dir := setup(t)
+	run := func(script string) string {
+		folder := t.TempDir()
+		program := copyFile(t, dir.Program("alloc_c"), filepath.Join(folder, "alloc_c"))
+		s := startRecord(t, dir.Env(t, 1, 8<<30), "--", program, writeFile(t, "script", script)).wait()
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+		return s.path
+	}
+	const page = "malloc a 4096\nmanaged m 8192\npinned p 16384\nmalloc b 1024\nfree b\n"
+	before := run(page)
+	after := run(page + "malloc c 4096\nmallochost h 2048\n")
+
+	checkTop(t, pprof(t, "-top", "-nodecount=100", before), map[string]string{
+		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "8kB 8kB", "cudaHostAlloc": "16kB 16kB",
+		"op_malloc": "0 4kB", "op_pinned": "0 16kB", "level1": "0 28kB", "main": "0 28kB", "run_script": "0 28kB",
+	})
+	checkTop(t, pprof(t, "-top", "-sample_index=alloc_objects", before), map[string]string{
+		"cudaMalloc": "2 2", "main": "0 4",
+	})
+	checkTop(t, pprof(t, "-top", "-tagfocus=device=cuda:0", before), map[string]string{
+		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "8kB 8kB", "cudaHostAlloc": "", "main": "0 12kB",
+	})
+	checkTop(t, pprof(t, "-top", "-diff_base", before, after), map[string]string{
+		"cudaMalloc": "4kB 4kB", "cudaMallocHost": "2kB 2kB", "cudaMallocManaged": "", "cudaHostAlloc": "", "main": "0 6kB",
+	})
+	checkTop(t, pprof(t, "-top", "-diff_base", after, after), map[string]string{"cudaMalloc": "", "main": ""})
+}

@@ -145,6 +145,8 @@ func killedWhileHeld(t *testing.T, shell string) {
 
 func TestKilledTracerLetsItsCommandGoOn(t *testing.T) { killedWhileHeld(t, `exec "$@"`) }
 
+func TestKilledTracerLetsChildrenOfItsCommandGoOn(t *testing.T) { killedWhileHeld(t, `"$@"; true`) }
+
 // freezeUntilHeld stops vramprof at a moment when a descendant of it named
 // alloc_c stands still.
 func (s *session) freezeUntilHeld() {

@@ -20,7 +20,6 @@ import (
 type (
 	Event      = probeEvent
 	Kind       = probeEventKind
-	Flag       = probeEventFlag
 	Process    = probeProcess
 	MappedFile = processMappedFile
 )
@@ -35,10 +34,6 @@ const (
 	KindHeld        = probeEventKindEVENT_HELD
 	KindExec        = probeEventKindEVENT_EXEC
 	KindExit        = probeEventKindEVENT_EXIT
-
-	FlagNoTables = probeEventFlagFLAG_NO_TABLES
-	FlagTorn     = probeEventFlagFLAG_TORN
-	FlagCut      = probeEventFlagFLAG_CUT
 
 	CounterEventLost   = uint32(probeCounterCOUNTER_EVENT_LOST)
 	CounterStackLost   = uint32(probeCounterCOUNTER_STACK_LOST)

@@ -9,17 +9,17 @@ enum event_kind {
 	EVENT_FREE,         /* a free was entered */
 	EVENT_FREE_FAILED,  /* the thread's last free returned an error */
 	EVENT_INIT,         /* cuInit was entered */
-	EVENT_TABLES,       /* a stack was cut for want of unwind tables */
+	EVENT_TABLES,       /* a stack was truncated for want of unwind tables */
 	EVENT_HELD,         /* a library was loaded; the process stands still */
 	EVENT_EXEC,
 	EVENT_EXIT,
 };
 
-/* Why an event carries no stack. */
+/* What is amiss with the stack of an event. */
 enum event_flag {
 	FLAG_NO_TABLES = 1, /* the process was not known to the unwinder */
 	FLAG_TORN = 2,      /* another thread overwrote the unwinder's record */
-	FLAG_CUT = 4,       /* the stack ends before its root */
+	FLAG_TRUNCATED = 4, /* the stack was not walked to its end */
 };
 
 struct event {

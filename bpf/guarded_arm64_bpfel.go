@@ -18,7 +18,6 @@ import (
 const (
 	guardedMapBlankThread          = "blank_thread"
 	guardedMapCounters             = "counters"
-	guardedMapCutStacks            = "cut_stacks"
 	guardedMapEvents               = "events"
 	guardedMapInterpreterOffsets   = "interpreter_offsets"
 	guardedMapMetrics              = "metrics"
@@ -33,6 +32,7 @@ const (
 	guardedMapStacks               = "stacks"
 	guardedMapTableRequests        = "table_requests"
 	guardedMapThreads              = "threads"
+	guardedMapTruncatedStacks      = "truncated_stacks"
 	guardedMapWalks                = "walks"
 	guardedProgAllocEnter          = "alloc_enter"
 	guardedProgCallEnter           = "call_enter"
@@ -100,7 +100,6 @@ type guardedProgramSpecs struct {
 type guardedMapSpecs struct {
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
-	CutStacks            *ebpf.MapSpec `ebpf:"cut_stacks"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	InterpreterOffsets   *ebpf.MapSpec `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.MapSpec `ebpf:"metrics"`
@@ -115,6 +114,7 @@ type guardedMapSpecs struct {
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
+	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
 }
 
@@ -150,7 +150,6 @@ func (o *guardedObjects) Close() error {
 type guardedMaps struct {
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Counters             *ebpf.Map `ebpf:"counters"`
-	CutStacks            *ebpf.Map `ebpf:"cut_stacks"`
 	Events               *ebpf.Map `ebpf:"events"`
 	InterpreterOffsets   *ebpf.Map `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.Map `ebpf:"metrics"`
@@ -165,6 +164,7 @@ type guardedMaps struct {
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
 	Threads              *ebpf.Map `ebpf:"threads"`
+	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
 }
 
@@ -172,7 +172,6 @@ func (m *guardedMaps) Close() error {
 	return _GuardedClose(
 		m.BlankThread,
 		m.Counters,
-		m.CutStacks,
 		m.Events,
 		m.InterpreterOffsets,
 		m.Metrics,
@@ -187,6 +186,7 @@ func (m *guardedMaps) Close() error {
 		m.Stacks,
 		m.TableRequests,
 		m.Threads,
+		m.TruncatedStacks,
 		m.Walks,
 	)
 }

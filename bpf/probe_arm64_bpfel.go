@@ -49,7 +49,7 @@ type probeEventFlag uint32
 const (
 	probeEventFlagFLAG_NO_TABLES probeEventFlag = 1
 	probeEventFlagFLAG_TORN      probeEventFlag = 2
-	probeEventFlagFLAG_CUT       probeEventFlag = 4
+	probeEventFlagFLAG_TRUNCATED probeEventFlag = 4
 )
 
 type probeEventKind uint32
@@ -125,7 +125,6 @@ type probeWalk struct {
 const (
 	probeMapBlankThread          = "blank_thread"
 	probeMapCounters             = "counters"
-	probeMapCutStacks            = "cut_stacks"
 	probeMapEvents               = "events"
 	probeMapInterpreterOffsets   = "interpreter_offsets"
 	probeMapMetrics              = "metrics"
@@ -140,6 +139,7 @@ const (
 	probeMapStacks               = "stacks"
 	probeMapTableRequests        = "table_requests"
 	probeMapThreads              = "threads"
+	probeMapTruncatedStacks      = "truncated_stacks"
 	probeMapWalks                = "walks"
 	probeProgAllocEnter          = "alloc_enter"
 	probeProgCallEnter           = "call_enter"
@@ -207,7 +207,6 @@ type probeProgramSpecs struct {
 type probeMapSpecs struct {
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
-	CutStacks            *ebpf.MapSpec `ebpf:"cut_stacks"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	InterpreterOffsets   *ebpf.MapSpec `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.MapSpec `ebpf:"metrics"`
@@ -222,6 +221,7 @@ type probeMapSpecs struct {
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
+	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
 }
 
@@ -257,7 +257,6 @@ func (o *probeObjects) Close() error {
 type probeMaps struct {
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Counters             *ebpf.Map `ebpf:"counters"`
-	CutStacks            *ebpf.Map `ebpf:"cut_stacks"`
 	Events               *ebpf.Map `ebpf:"events"`
 	InterpreterOffsets   *ebpf.Map `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.Map `ebpf:"metrics"`
@@ -272,6 +271,7 @@ type probeMaps struct {
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
 	Threads              *ebpf.Map `ebpf:"threads"`
+	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
 }
 
@@ -279,7 +279,6 @@ func (m *probeMaps) Close() error {
 	return _ProbeClose(
 		m.BlankThread,
 		m.Counters,
-		m.CutStacks,
 		m.Events,
 		m.InterpreterOffsets,
 		m.Metrics,
@@ -294,6 +293,7 @@ func (m *probeMaps) Close() error {
 		m.Stacks,
 		m.TableRequests,
 		m.Threads,
+		m.TruncatedStacks,
 		m.Walks,
 	)
 }

@@ -28,7 +28,7 @@ MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid �
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
 MAP(processes, BPF_MAP_TYPE_HASH, u32, struct process, 16384); /* tgid */
 MAP(counters, BPF_MAP_TYPE_ARRAY, enum counter, u64, COUNTER_COUNT);
-MAP(cut_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256);        /* unwinder's error code → stacks cut */
+MAP(truncated_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256); /* unwinder's error code → stacks truncated */
 MAP(table_requests, BPF_MAP_TYPE_LRU_HASH, u32, u64, 4096); /* tgid → time of the last request */
 MAP(stacks, BPF_MAP_TYPE_LRU_HASH, u64, u8, 131072);      /* hashes that user space has */
 

@@ -33,13 +33,13 @@ static EBPF_INLINE void count(enum counter counter)
 		__sync_fetch_and_add(value, 1);
 }
 
-static EBPF_INLINE void count_cut(u32 reason)
+static EBPF_INLINE void count_truncated(u32 reason)
 {
-	u64 *value = bpf_map_lookup_elem(&cut_stacks, &reason);
+	u64 *value = bpf_map_lookup_elem(&truncated_stacks, &reason);
 	if (!value) {
 		u64 zero = 0;
-		bpf_map_update_elem(&cut_stacks, &reason, &zero, BPF_NOEXIST);
-		value = bpf_map_lookup_elem(&cut_stacks, &reason);
+		bpf_map_update_elem(&truncated_stacks, &reason, &zero, BPF_NOEXIST);
+		value = bpf_map_lookup_elem(&truncated_stacks, &reason);
 	}
 	if (value)
 		__sync_fetch_and_add(value, 1);
@@ -294,8 +294,8 @@ static EBPF_INLINE int finish_unwind(void)
 	if (!error && !trace->frame_data_len)
 		error = ERR_EMPTY_STACK;
 	if (error) {
-		thread->flags |= FLAG_CUT;
-		count_cut(error);
+		thread->flags |= FLAG_TRUNCATED;
+		count_truncated(error);
 		push_abort(trace, error);
 		if (!jit && wants_tables(error))
 			request_tables(id);

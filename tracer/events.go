@@ -189,7 +189,7 @@ func (t *Tracer) stats() ledger.Stats {
 	}
 	var code uint32
 	var count uint64
-	for i := t.coll.Maps["cut_stacks"].Iterate(); i.Next(&code, &count); {
+	for i := t.coll.Maps["truncated_stacks"].Iterate(); i.Next(&code, &count); {
 		s.Truncated[unwind.Reason(code)] += count
 	}
 	return s

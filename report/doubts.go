@@ -69,7 +69,7 @@ func doubts(s *ledger.Snapshot) []doubt {
 	return list
 }
 
-// truncations is "5 stacks are cut short: 3 too deep, 2 no unwind table".
+// truncations is "5 stacks are truncated: 3 too deep, 2 no unwind table".
 func truncations(byReason map[string]uint64) string {
 	var sum uint64
 	var parts []string
@@ -86,7 +86,7 @@ func truncations(byReason map[string]uint64) string {
 	if sum == 1 {
 		verb = "is"
 	}
-	return fmt.Sprintf("%s %s cut short: %s", counted(sum, "stack"), verb, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s %s truncated: %s", counted(sum, "stack"), verb, strings.Join(parts, ", "))
 }
 
 // notes numbers footnotes in the order in which they are first referred to.

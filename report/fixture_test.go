@@ -35,7 +35,7 @@ func cpp(name, system, file string, line int, address uint64, inlined bool) symb
 	return symbolize.Frame{Function: name, SystemName: system, File: file, Line: line, Mapping: infer, Address: address, Inlined: inlined}
 }
 
-// Stacks: 1 a training step, 2 a C++ server with inlines, 3 hostile names, 4 only library code, cut short.
+// Stacks: 1 a training step, 2 a C++ server with inlines, 3 hostile names, 4 only library code, truncated.
 func testStacks() stackMap {
 	return stackMap{
 		1: {

@@ -53,7 +53,7 @@ var Functions = []Function{
 }
 
 // cookie packs what the kernel half must know of a row: struct cookie of
-// bpf/state.h, little-endian.
+// bpf/calls.h, little-endian.
 func (f Function) cookie(id int) uint64 {
 	return uint64(uint16(id)) | uint64(f.Role)<<16 | uint64(f.Layer)<<24 |
 		uint64(f.Size)<<32 | uint64(f.Pointer)<<40

@@ -3,11 +3,9 @@
 package unwind
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"sync"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -28,7 +26,6 @@ type tables struct {
 	ebpfapi.EbpfHandler
 	outer   map[uint16]*ebpf.Map
 	inner   *ebpf.MapSpec
-	pages   *ebpf.Map
 	pending sync.WaitGroup
 	slots   chan struct{}
 }
@@ -36,7 +33,7 @@ type tables struct {
 func newTables(handler ebpfapi.EbpfHandler, maps map[string]*ebpf.Map, inner *ebpf.MapSpec) *tables {
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
-		pages: maps["pid_page_to_mapping_info"], slots: make(chan struct{}, 64),
+		slots: make(chan struct{}, 64),
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
 		t.outer[i] = maps[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
@@ -73,7 +70,7 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	}
 	t.start(func() {
 		defer table.Close()
-		// A failure shows as cut stacks, which are counted by reason.
+		// A failure shows as truncated stacks, which are counted by reason.
 		_ = outer.Put(uint64(file), uint32(table.FD()))
 	})
 	return size, nil
@@ -98,15 +95,6 @@ func (t *tables) start(update func()) {
 
 // wait returns when every update begun so far is in the kernel.
 func (t *tables) wait() { t.pending.Wait() }
-
-// known looks for the row that marks a process as loaded.
-func (t *tables) known(pid uint32) bool {
-	var key support.PIDPage
-	key.PrefixLen = 64 + 32
-	binary.BigEndian.PutUint32((*[4]byte)(unsafe.Pointer(&key.Pid))[:], pid)
-	var value support.PIDPageMappingInfo
-	return t.pages.Lookup(unsafe.Pointer(&key), unsafe.Pointer(&value)) == nil
-}
 
 // tlsBaseOffset finds where task_struct keeps the thread pointer: the field
 // thread.fsbase on x86-64, thread.uw.tp_value on arm64.

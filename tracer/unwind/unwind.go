@@ -44,7 +44,7 @@ const (
 )
 
 // Unwinder loads unwind tables of processes and turns what the kernel sends
-// into frames. Load and Frames may be called at the same time, each from one
+// into frames. Load and Decode may be called at the same time, each from one
 // goroutine.
 type Unwinder struct {
 	manager *processmanager.ProcessManager
@@ -59,7 +59,7 @@ type Unwinder struct {
 	fileMu  sync.RWMutex
 	files   map[libpf.FileID]string
 
-	trace *libpf.Trace // set by ReportTraceEvent during Frames
+	trace *libpf.Trace // set by ReportTraceEvent during Decode
 	raw   libpf.EbpfTrace
 
 	lines310 map[codePoint]int // of Decode
@@ -221,9 +221,6 @@ func (u *Unwinder) Load(pid uint32) {
 	u.tables.wait()
 }
 
-// Known says whether the kernel has tables of the process.
-func (u *Unwinder) Known(pid uint32) bool { return u.manager != nil && u.tables.known(pid) }
-
 // Forget releases the tables of processes that have ended. Frames of their
 // stacks cannot be asked for afterwards.
 func (u *Unwinder) Forget() {
@@ -282,11 +279,11 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	if len(raw) < head {
 		return Stack{}, fmt.Errorf("stack of %d bytes: too short", len(raw))
 	}
-	// The record is cut behind its last frame, so only the head may be touched through t.
+	// The record ends behind its last frame, so only the head may be touched through t.
 	t := (*support.Trace)(unsafe.Pointer(unsafe.SliceData(raw)))
 	words := int(t.Frame_data_len)
 	if words > len(u.raw.FrameDataBuf) || len(raw) < head+8*words {
-		return Stack{}, fmt.Errorf("stack of %d bytes with %d words: cut", len(raw), words)
+		return Stack{}, fmt.Errorf("stack of %d bytes with %d words: too short", len(raw), words)
 	}
 	u.raw.PID, u.raw.TID = libpf.PID(t.Pid), libpf.PID(t.Tid)
 	u.raw.NumFrames = t.Num_frames

@@ -154,7 +154,7 @@ func (t *Tracer) discover() error {
 		if library.pid == ownPid {
 			continue
 		}
-		if p := t.found(library.pid); p != nil && !p.loaded {
+		if t.found(library.pid) {
 			t.loadTables(library.pid)
 		}
 	}
@@ -203,9 +203,9 @@ func (t *Tracer) expect() {
 	}
 }
 
-// found notes that a process maps a CUDA library. It returns nil unless the
-// process is traced.
-func (t *Tracer) found(pid uint32) *process {
+// found notes that a process maps a CUDA library, and says whether it is traced
+// and its unwind tables are still to be loaded.
+func (t *Tracer) found(pid uint32) (load bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, ok := t.processes[pid]
@@ -214,10 +214,10 @@ func (t *Tracer) found(pid uint32) *process {
 	}
 	p.cuda = true
 	if !p.traced {
-		return nil
+		return false
 	}
 	t.book(p)
-	return p
+	return !p.loaded
 }
 
 func (t *Tracer) isTraced(pid uint32) bool {

@@ -18,11 +18,14 @@ var driverFolders = []string{
 	"/usr/local/nvidia/lib64", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/usr/lib/wsl/lib",
 }
 
+// maxTried bounds what is remembered of containers, many of which are long gone.
+const maxTried = 1 << 14
+
 // ahead maps driver libraries into our own process before anybody else uses
 // them, so that the scan finds the very file, below overlayfs, and it is probed by the time that a
 // process loads it. cudart loads the driver in its first call; a probe set only after that misses calls.
 type ahead struct {
-	tried map[string]bool
+	tried map[string]bool // mount namespace and folder
 	maps  [][]byte
 }
 
@@ -51,6 +54,9 @@ func (a *ahead) prepare(pid uint32, environ []string) {
 		key := namespace + path.Clean(folder)
 		if a.tried[key] {
 			continue
+		}
+		if len(a.tried) >= maxTried {
+			clear(a.tried)
 		}
 		a.tried[key] = true
 		if f, err := openInRoot(root, path.Join(folder, "libcuda.so.1")); err == nil {

@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -100,15 +101,19 @@ func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Fram
 	return s.symbols.Frames(frames, f.File.ID, m, f.Address)
 }
 
+// perfMapInterval is the least time between two readings of one perf map file.
+const perfMapInterval = time.Second
+
 // jitName reads the process's perf map file again when it does not have the
-// address, at most once a second.
+// address.
 func (s *stacks) jitName(pid uint32, address uint64) string {
 	if f, ok := s.symbols.JIT(pid, address); ok {
 		return f.Function
 	}
-	if time.Since(s.perfMapRead[pid]) < time.Second {
+	if time.Since(s.perfMapRead[pid]) < perfMapInterval {
 		return ""
 	}
+	maps.DeleteFunc(s.perfMapRead, func(_ uint32, read time.Time) bool { return time.Since(read) >= perfMapInterval })
 	s.perfMapRead[pid] = time.Now()
 	file, err := openPerfMap(pid)
 	if err != nil {

@@ -5,6 +5,7 @@ package tracer
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -234,14 +235,6 @@ func readProc(pid uint32, name string, limit int) []byte {
 		return nil
 	}
 	defer f.Close()
-	text := make([]byte, limit)
-	n := 0
-	for n < limit {
-		m, err := f.Read(text[n:])
-		n += m
-		if err != nil {
-			break
-		}
-	}
-	return text[:n]
+	text, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
+	return text
 }

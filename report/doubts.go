@@ -52,8 +52,8 @@ func doubts(s *ledger.Snapshot) []doubt {
 		"1 address was handed out again without a free that was seen: its older allocation counts as freed",
 		"addresses were handed out again without a free that was seen: their older allocations count as freed")
 	add(atStacks, st.NoStack,
-		fmt.Sprintf("1 of %s has no stack: the unwind tables of its process were not loaded yet", counted(st.Stacks, "event")),
-		fmt.Sprintf("of %s have no stack: the unwind tables of their processes were not loaded yet", counted(st.Stacks, "event")))
+		fmt.Sprintf("1 of %s has no stack: the unwind tables of its process were not loaded yet, or there was no room", counted(st.Stacks, "event")),
+		fmt.Sprintf("of %s have no stack: the unwind tables of their processes were not loaded yet, or there was no room", counted(st.Stacks, "event")))
 	if text := truncations(st.Truncated); text != "" {
 		list = append(list, doubt{atStacks, text})
 	}

@@ -112,7 +112,7 @@ type Stats struct {
 	Reused         uint64            // addresses handed out again without a free that we saw
 	Evicted        uint64            // allocations dropped at the ledger's limit
 	Stacks         uint64            // events that wanted a stack
-	NoStack        uint64            // of those: none could be taken (tables not loaded yet)
+	NoStack        uint64            // of those: none could be taken (tables not loaded yet, no room)
 	Truncated      map[string]uint64 // stacks not walked to the end, by reason
 	Torn           uint64            // stacks overwritten by a preempting thread
 }

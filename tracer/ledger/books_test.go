@@ -310,3 +310,14 @@ func TestApplyDoesNotAllocateInTheSteadyState(t *testing.T) {
 		t.Errorf("%v allocations for each free and allocation, want 0", n)
 	}
 }
+
+func TestWarningsAreBoundedAndSayThatThereWereMore(t *testing.T) {
+	l := New(Options{Begin: 1})
+	for i := range 3 * maxWarnings {
+		l.Warn(fmt.Sprint("process ", i))
+	}
+	s := l.Snapshot(2, time.Time{})
+	if n := len(s.Warnings); n != maxWarnings+1 || s.Warnings[n-1] != "there were more warnings" || len(l.warned) != n {
+		t.Errorf("%d warnings (%d remembered), the last is %q", n, len(l.warned), s.Warnings[n-1])
+	}
+}

@@ -12,6 +12,8 @@ const (
 	// Threads whose last free is remembered, for its undoing.
 	maxLastFrees = 1 << 16
 
+	maxWarnings = 256
+
 	// A free that fails with this code came while the process shut its driver
 	// down: the memory is gone all the same.
 	resultDeinitialized = 4
@@ -137,12 +139,17 @@ func (l *Ledger) SetStats(s Stats) {
 	l.stats.Truncated = copyCounts(s.Truncated)
 }
 
-// Warn adds a sentence to the warnings of all later snapshots, once.
+// Warn adds a sentence to the warnings of all later snapshots, once. Beyond 256
+// different ones, further ones are left out, and the last one says so.
 func (l *Ledger) Warn(text string) {
-	if !l.warned[text] {
-		l.warned[text] = true
-		l.warnings = append(l.warnings, text)
+	if l.warned[text] || len(l.warnings) > maxWarnings {
+		return
 	}
+	if len(l.warnings) == maxWarnings {
+		text = "there were more warnings"
+	}
+	l.warned[text] = true
+	l.warnings = append(l.warnings, text)
 }
 
 func (l *Ledger) alloc(e *Event) {

@@ -162,6 +162,10 @@ func (t *Tracer) readStacks(ctx context.Context) {
 			}
 			if stack, err := t.unwind.Decode(record.RawSample); err == nil {
 				t.stacks.add(stack)
+			} else {
+				t.mu.Lock()
+				t.lostStacks++
+				t.mu.Unlock()
 			}
 			if !done && ctx.Err() != nil {
 				done = true
@@ -183,7 +187,7 @@ func (t *Tracer) stats() ledger.Stats {
 	s := ledger.Stats{
 		Lost:      t.lost + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
 		Stacks:    counters[bpf.CounterStacks],
-		NoStack:   counters[bpf.CounterNoTables] + counters[bpf.CounterChainBroken] + counters[bpf.CounterStackLost],
+		NoStack:   t.lostStacks + counters[bpf.CounterNoTables] + counters[bpf.CounterChainBroken] + counters[bpf.CounterStackLost],
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
 	}

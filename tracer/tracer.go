@@ -70,11 +70,12 @@ type Tracer struct {
 	events  *ringbuf.Reader
 	raw     *ringbuf.Reader // stacks
 
-	mu        sync.Mutex // guards what follows
-	ledger    *ledger.Ledger
-	processes map[uint32]*process
-	lost      uint64       // events that could not be decoded
-	gpus      []ledger.GPU // NVML's last list
+	mu         sync.Mutex // guards what follows
+	ledger     *ledger.Ledger
+	processes  map[uint32]*process
+	lost       uint64       // events that could not be decoded
+	lostStacks uint64       // stacks likewise
+	gpus       []ledger.GPU // NVML's last list
 
 	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders   map[fileKey]*probes

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/elastic/go-perf"
 	"golang.org/x/sys/unix"
 )
@@ -18,19 +19,15 @@ import (
 type mappingEvents struct{ rings []*perf.Event }
 
 func watchMappings() (*mappingEvents, error) {
-	var cpus unix.CPUSet
-	if err := unix.SchedGetaffinity(1, &cpus); err != nil {
-		return nil, fmt.Errorf("list the cpus: %w", err)
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count the cpus: %w", err)
 	}
 	attr := &perf.Attr{Type: perf.SoftwareEvent, Config: uint64(perf.Dummy)}
 	attr.Options.Mmap = true
 	attr.Options.Mmap2 = true
 	m := &mappingEvents{}
-	for cpu, left := 0, cpus.Count(); left > 0; cpu++ {
-		if !cpus.IsSet(cpu) {
-			continue
-		}
-		left--
+	for cpu := range cpus {
 		ring, err := perf.Open(attr, perf.AllThreads, cpu, nil)
 		if errors.Is(err, unix.ENODEV) {
 			continue // offline

@@ -119,5 +119,5 @@ func checkParanoid(env Env) Result {
 	if err != nil {
 		return Result{}
 	}
-	return Result{Name: "perf_event_paranoid", Status: OK, Detail: strings.TrimSpace(string(b)) + ", does not matter with CAP_SYS_ADMIN"}
+	return Result{Name: "perf paranoid", Status: OK, Detail: strings.TrimSpace(string(b)) + ", does not matter with CAP_SYS_ADMIN"}
 }

@@ -252,8 +252,8 @@ static EBPF_INLINE int step_over_jit(PerCPURecord *record)
 			break;
 		}
 		*file = 0;
-		u64 fp = state->fp;
-		if (fp < state->sp || !unwinder_unwind_frame_pointer(state) || (state->fp && state->fp <= fp)) {
+		// Each step leaves sp above the frame: a frame pointer below it ends the walk.
+		if (state->fp < state->sp || !unwinder_unwind_frame_pointer(state)) {
 			state->unwind_error = ERR_NATIVE_PC_READ;
 			break;
 		}

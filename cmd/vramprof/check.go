@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -82,11 +84,7 @@ func checkLibraries() preflight.Result {
 	}
 	r.Detail = fmt.Sprintf("%d use CUDA now", len(list))
 	if len(libraries) > 0 {
-		var names []string
-		for l := range libraries {
-			names = append(names, l)
-		}
-		r.Detail += ", through " + strings.Join(sorted(names), ", ")
+		r.Detail += ", through " + strings.Join(slices.Sorted(maps.Keys(libraries)), ", ")
 	}
 	return r
 }

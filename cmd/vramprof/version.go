@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 )
@@ -35,9 +34,4 @@ func versionCommand() *cli.Command {
 			return err
 		},
 	}
-}
-
-func sorted(list []string) []string {
-	slices.Sort(list)
-	return list
 }

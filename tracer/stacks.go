@@ -127,4 +127,15 @@ func (s *stacks) jitName(pid uint32, address uint64) string {
 	return f.Function
 }
 
+// maxNameWarnings is how many files are named that have no or incomplete names.
+const maxNameWarnings = 8
+
+func (s *stacks) warnings() []string {
+	list := s.symbols.Warnings()
+	if more := len(list) - maxNameWarnings; more > 0 {
+		list = append(list[:maxNameWarnings], fmt.Sprintf("names of further files are incomplete: %d", more))
+	}
+	return list
+}
+
 func (s *stacks) close() { s.symbols.Close() }

@@ -248,12 +248,18 @@ func (t *Tracer) noProcess() error {
 	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
 }
 
-// Snapshot takes a copy of the books, after Run or during it.
+// Snapshot takes a copy of the books, after Run or during it. It names the
+// stacks of all sites, so that the warnings say which files have no or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.ledger.SetStats(t.stats())
-	return t.ledger.Snapshot(now(), time.Now())
+	s := t.ledger.Snapshot(now(), time.Now())
+	t.mu.Unlock()
+	for i := range s.Sites {
+		t.stacks.Stack(s.Sites[i].Stack)
+	}
+	s.Warnings = append(s.Warnings, t.stacks.warnings()...)
+	return s
 }
 
 // Stack gives the frames of a stack id, leaf first; native frames are named

@@ -115,6 +115,9 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	}
 	snapshot := s.tracer.Snapshot()
 	snapshot.Warnings = append(snapshot.Warnings, s.warnings...)
+	if s.driver != nil && s.driver.Unavailable() > 0 {
+		snapshot.Warnings = append(snapshot.Warnings, "the driver did not say of every process how much memory it uses")
+	}
 	if err := s.tracer.CommandError(); err != nil {
 		snapshot.Warnings = append(snapshot.Warnings, "the command ended with "+err.Error())
 	}

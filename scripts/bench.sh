@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh: what vramprof costs, against the budget in DESIGN.md. Prints a table; nothing is
+# bench.sh: what vramprof costs, against its budget. Prints a table; nothing is
 # asserted. Root, on the fake CUDA, about five minutes on an otherwise idle machine.
 #
 #   --quick     fewer and shorter rounds, 1.5 minutes

@@ -29,7 +29,7 @@ print(sum(value.values()) if isinstance(value, dict) else value)
 PY
 }
 
-# losses FILE: why stacks are cut or missing in a JSON report.
+# losses FILE: why stacks are truncated or missing in a JSON report.
 losses() { "$python" -c 'import json, sys
 l = json.load(open(sys.argv[1]))["losses"]
 print(", ".join(f"{n} {why}" for why, n in {"without stack": l["without_stack"], "torn": l["torn"], **l["truncated"]}.items() if n))' "$1"; }
@@ -104,7 +104,7 @@ measure_live() {
 # From the start of vramprof to its first whole stack: probes come after the unwind tables, so
 # that the first event has one, if none is truncated.
 measure_attach() {
-  local round begin cut missing all="" worst=0 why="" report=$work/attach.json p
+  local round begin truncated missing all="" worst=0 why="" report=$work/attach.json p
   for ((round = 1; round <= attach_rounds; round++)); do
     progress "attach to Python, round $round of $attach_rounds"
     start "$python" "$fake/train.py" --step-ms 5
@@ -117,14 +117,14 @@ measure_attach() {
     sleep 1
     end_leaks "$report"
     end "$p" TERM
-    cut=$(field "$report" losses.truncated) missing=$(field "$report" losses.without_stack)
-    [ $((cut + missing)) -le $worst ] || { worst=$((cut + missing)); why=$(losses "$report"); }
+    truncated=$(field "$report" losses.truncated) missing=$(field "$report" losses.without_stack)
+    [ $((truncated + missing)) -le $worst ] || { worst=$((truncated + missing)); why=$(losses "$report"); }
   done
   local us stacks
   us=$(median <<< "${all%$'\n'}") stacks=$(field "$report" losses.stacks)
   section "attach to a Python process that trains (4 threads)"
   row "start until the first whole stack" "≤ 3 s" "$(awk -v u="$us" 'BEGIN {printf "%.2f s", u / 1e6}')" "" "$us <= 3000000"
-  row "stacks cut or missing" "0" "$worst of $stacks" "" "$worst == 0"
+  row "stacks truncated or missing" "0" "$worst of $stacks" "" "$worst == 0"
   [ -z "$why" ] || echo "    $why"
 }
 

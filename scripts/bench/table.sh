@@ -81,7 +81,7 @@ title() { # c_cuda alloc → C, cuMemAlloc
 table_budget_head() {
   progress_end
   printf '\n'
-  printf '%s' "$(pad 39 "Budget (DESIGN.md §8)")$(pad 10 target)$(pad 18 measured)ratio"
+  printf '%s' "$(pad 39 "Budget")$(pad 10 target)$(pad 18 measured)ratio"
   echo
 }
 

@@ -59,10 +59,11 @@ type Unwinder struct {
 	fileMu  sync.RWMutex
 	files   map[libpf.FileID]string
 
-	trace *libpf.Trace // set by ReportTraceEvent during Decode
-	raw   libpf.EbpfTrace
-
-	lines310 map[codePoint]int // of Decode
+	// Decode's.
+	record   support.Trace
+	raw      libpf.EbpfTrace
+	trace    *libpf.Trace // set by ReportTraceEvent
+	lines310 map[codePoint]int
 }
 
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
@@ -275,20 +276,21 @@ type Stack struct {
 // named now, from the process's memory: a process that is gone by then leaves
 // frames with an Error.
 func (u *Unwinder) Decode(raw []byte) (Stack, error) {
-	head := int(unsafe.Offsetof(support.Trace{}.Frame_data))
-	if len(raw) < head {
+	// The kernel sends what is filled of a Trace: up to its last frame.
+	t := &u.record
+	n := copy(unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t)), raw)
+	head := int(unsafe.Offsetof(t.Frame_data))
+	if n < head {
 		return Stack{}, fmt.Errorf("stack of %d bytes: too short", len(raw))
 	}
-	// The record ends behind its last frame, so only the head may be touched through t.
-	t := (*support.Trace)(unsafe.Pointer(unsafe.SliceData(raw)))
 	words := int(t.Frame_data_len)
-	if words > len(u.raw.FrameDataBuf) || len(raw) < head+8*words {
+	if words > len(u.raw.FrameDataBuf) || n < head+8*words {
 		return Stack{}, fmt.Errorf("stack of %d bytes with %d words: too short", len(raw), words)
 	}
 	u.raw.PID, u.raw.TID = libpf.PID(t.Pid), libpf.PID(t.Tid)
 	u.raw.NumFrames = t.Num_frames
 	u.raw.FrameData = u.raw.FrameDataBuf[:words]
-	copy(u.raw.FrameData, unsafe.Slice((*uint64)(unsafe.Pointer(&raw[head])), words))
+	copy(u.raw.FrameData, t.Frame_data[:])
 	if !wellFormed(u.raw.FrameData) {
 		return Stack{}, fmt.Errorf("stack of process %d: frame lengths do not add up", t.Pid)
 	}

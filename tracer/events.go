@@ -58,6 +58,9 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrClosed) {
+			t.mu.Lock()
+			t.emptied++
+			t.mu.Unlock()
 			return n
 		}
 		if err == nil {

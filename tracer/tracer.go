@@ -73,6 +73,7 @@ type Tracer struct {
 	mu         sync.Mutex // guards what follows
 	ledger     *ledger.Ledger
 	processes  map[uint32]*process
+	emptied    uint64       // how often the events ring was read to its end
 	lost       uint64       // events that could not be decoded
 	lostStacks uint64       // stacks likewise
 	gpus       []ledger.GPU // NVML's last list

@@ -129,11 +129,26 @@ func (t *Tracer) warn(text string) {
 func (t *Tracer) reap() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for pid := range t.processes {
-		if unix.Kill(int(pid), 0) == unix.ESRCH {
-			t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: now()})
+	for _, pid := range t.gone() {
+		t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: now()})
+	}
+}
+
+// gone lists the processes that do not exist any more and whose events have all
+// been read: the ring was read to its end after they were found missing. It counts
+// twice, since the first time may have been over already. t.mu is held.
+func (t *Tracer) gone() (pids []uint32) {
+	for pid, p := range t.processes {
+		switch missing := unix.Kill(int(pid), 0) == unix.ESRCH; {
+		case !missing:
+			p.goneAt = 0
+		case p.goneAt == 0:
+			p.goneAt = t.emptied + 2
+		case t.emptied >= p.goneAt:
+			pids = append(pids, pid)
 		}
 	}
+	return pids
 }
 
 // discover finds every CUDA process, loads the unwind tables of those that are

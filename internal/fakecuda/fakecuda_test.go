@@ -154,10 +154,10 @@ func TestFakeCUDABooksAgreeWithNVML(t *testing.T) {
 	if len(books) != 2 || books[0].PID != uint32(small.Process.Pid) || books[1].PID != uint32(large.Process.Pid) {
 		t.Fatalf("books of %+v, want processes %d and %d", books, small.Process.Pid, large.Process.Pid)
 	}
-	if got, want := books[0].GPUs[0], (GPU{context + 2*mib, context, Count{3, 1000612}, Count{}, Count{3, 1000612}}); got != want {
+	if got, want := books[0].GPUs[0], (GPU{Usage: context + 2*mib, Context: context, Device: Count{3, 1000612}, Total: Count{3, 1000612}}); got != want {
 		t.Errorf("first process: %+v, want %+v", got, want)
 	}
-	if got, want := books[1].GPUs[1], (GPU{context + 6*mib, context, Count{1, 2097153}, Count{1, 5}, Count{2, 2097158}}); got != want {
+	if got, want := books[1].GPUs[1], (GPU{Usage: context + 6*mib, Context: context, Device: Count{1, 2097153}, Managed: Count{1, 5}, Total: Count{2, 2097158}}); got != want {
 		t.Errorf("second process: %+v, want %+v", got, want)
 	}
 	if got := books[1].Pinned; got != (Count{1, 4096}) {

@@ -14,12 +14,13 @@ import (
 // Layout of the shared file, as testdata/fakecuda/books.h has it.
 const (
 	shmVariable  = "FAKECUDA_SHM"
-	magic        = 0x31306164756b6166
+	magic        = 0x32306164756b6166
 	headerBytes  = 64
-	gpuBytes     = 64
+	gpuBytes     = 192
 	maxGPUs      = 16
 	maxProcesses = 512
-	slotBytes    = 64 + gpuBytes*maxGPUs
+	processBytes = 128
+	slotBytes    = processBytes + gpuBytes*maxGPUs
 )
 
 // Count is a number of allocations and the sum of the sizes asked for.
@@ -31,9 +32,17 @@ type Count struct {
 type GPU struct {
 	Usage   uint64 // bytes that NVML reports: context and whole 2 MiB pages
 	Context uint64 // the part of Usage that is there without any allocation
-	Device  Count  // live
+	Device  Count  // live, pitched memory too
 	Managed Count  // live
 	Total   Count  // device and managed, ever allocated
+
+	Async         Count  // live, out of pools
+	PoolReserved  uint64 // the part of Usage that pools hold, for Async and for later
+	VMM           Count  // physical memory of cuMemCreate that is referenced or mapped
+	Array         Count  // live, mipmaps too; bytes by the descriptor
+	Imported      Count  // memory of other processes and APIs that is open here: not in Usage
+	Graph         Count  // alloc nodes that nothing has freed, launched or not
+	GraphReserved uint64 // the part of Usage that launched graphs hold
 }
 
 // Process is one process of the simulated machine.
@@ -42,6 +51,8 @@ type Process struct {
 	Ended       bool   // its Usage is void; the counts are those of its end
 	Pinned      Count  // live
 	PinnedTotal Count  // ever allocated
+	Registered  Count  // live
+	VMMHost     Count  // live, of cuMemCreate on the host
 	GPUs        []GPU  // by physical index
 }
 
@@ -95,18 +106,28 @@ func decode(word func(int) uint64, at, gpus int, pid uint32) Process {
 		Ended:       pid == 0,
 		Pinned:      Count{Bytes: word(at + 16), Objects: word(at + 24)},
 		PinnedTotal: Count{Bytes: word(at + 32), Objects: word(at + 40)},
+		Registered:  Count{Bytes: word(at + 48), Objects: word(at + 56)},
+		VMMHost:     Count{Bytes: word(at + 64), Objects: word(at + 72)},
 	}
 	if p.Ended {
 		p.PID = uint32(word(at))
 	}
 	for g := range gpus {
-		at := at + 64 + g*gpuBytes
+		at := at + processBytes + g*gpuBytes
+		count := func(offset int) Count { return Count{Bytes: word(at + offset), Objects: word(at + offset + 8)} }
 		p.GPUs = append(p.GPUs, GPU{
-			Usage:   word(at) + word(at+8),
-			Context: word(at),
-			Device:  Count{Bytes: word(at + 16), Objects: word(at + 24)},
-			Managed: Count{Bytes: word(at + 32), Objects: word(at + 40)},
-			Total:   Count{Bytes: word(at + 48), Objects: word(at + 56)},
+			Usage:         word(at) + word(at+8),
+			Context:       word(at),
+			Device:        count(16),
+			Managed:       count(32),
+			Total:         count(48),
+			Async:         count(64),
+			PoolReserved:  word(at + 80),
+			GraphReserved: word(at + 88),
+			VMM:           count(96),
+			Array:         count(112),
+			Imported:      count(128),
+			Graph:         count(144),
 		})
 	}
 	return p

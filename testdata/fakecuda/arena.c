@@ -39,6 +39,19 @@ static void add(_Atomic uint64_t *counter, uint64_t n)
 	atomic_store_explicit(counter, old + n, memory_order_relaxed);
 }
 
+void book_device(int gpu, uint64_t size, uint64_t count)
+{
+	pthread_mutex_lock(&gpu_lock[gpu]);
+	struct gpu_books *g = &self->gpu[gpu];
+	add(&g->device_bytes, size);
+	add(&g->device_count, count);
+	if (count == 1) {
+		add(&g->total_bytes, size);
+		add(&g->total_count, 1);
+	}
+	pthread_mutex_unlock(&gpu_lock[gpu]);
+}
+
 static void *reserve(size_t bytes, int protection)
 {
 	void *p = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -293,6 +306,19 @@ int arena_free(struct arena *a, uint64_t address)
 	}
 	pthread_mutex_unlock(&gpu_lock[a->gpu]);
 	return result;
+}
+
+uint64_t arena_size(struct arena *a, uint64_t address)
+{
+	uint64_t page = (address - a->base) / GPU_PAGE, offset = (address - a->base) % GPU_PAGE, size = 0;
+	pthread_mutex_lock(&gpu_lock[a->gpu]);
+	struct small_page *s = a->page[page].small;
+	if (s && offset % UNIT == 0)
+		size = s->size[offset / UNIT];
+	else if (!s && !offset)
+		size = a->page[page].size;
+	pthread_mutex_unlock(&gpu_lock[a->gpu]);
+	return size;
 }
 
 void arena_destroy(struct arena *a)

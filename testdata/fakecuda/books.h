@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define BOOKS_MAGIC 0x31306164756b6166ull // "fakuda01"
+#define BOOKS_MAGIC 0x32306164756b6166ull // "fakuda02"
 #define MAX_GPUS 16
 #define MAX_PROCESSES 512
 #define KEEP_ENDED 64 // slots of ended processes are left alone up to here, so that tests can read them
@@ -19,6 +19,14 @@ struct gpu_books {
 	_Atomic uint64_t device_bytes, device_count;   // live, as requested
 	_Atomic uint64_t managed_bytes, managed_count; // live, as requested
 	_Atomic uint64_t total_bytes, total_count;     // ever allocated, device and managed
+	_Atomic uint64_t async_bytes, async_count;     // live out of pools, as requested
+	_Atomic uint64_t pool_reserved;                // what pools hold; part of reserved
+	_Atomic uint64_t graph_reserved;               // what launched graphs hold; part of reserved
+	_Atomic uint64_t vmm_bytes, vmm_count;         // physical memory of cuMemCreate that is referenced or mapped
+	_Atomic uint64_t array_bytes, array_count;     // by the descriptor, mipmaps too
+	_Atomic uint64_t imported_bytes, imported_count; // memory of others: never in reserved
+	_Atomic uint64_t graph_bytes, graph_count;     // alloc nodes that nothing has freed
+	uint64_t spare[4];
 };
 
 // A slot belongs to whoever holds the file lock on its first byte. The kernel
@@ -29,7 +37,9 @@ struct process_books {
 	_Atomic uint64_t start; // clock ticks since boot
 	_Atomic uint64_t pinned_bytes, pinned_count;
 	_Atomic uint64_t pinned_total_bytes, pinned_total_count;
-	uint64_t spare[2];
+	_Atomic uint64_t registered_bytes, registered_count;
+	_Atomic uint64_t vmm_host_bytes, vmm_host_count; // cuMemCreate on the host
+	uint64_t spare[6];
 	struct gpu_books gpu[MAX_GPUS];
 };
 
@@ -38,11 +48,12 @@ struct books {
 	_Atomic uint64_t gpus;
 	_Atomic uint64_t capacity; // bytes per GPU
 	_Atomic uint64_t high;     // slots ever used
-	uint64_t spare[4];
+	_Atomic uint64_t mig;      // two instances a GPU; everything else here counts instances
+	uint64_t spare[3];
 	struct process_books process[MAX_PROCESSES];
 };
-_Static_assert(sizeof(struct gpu_books) == 64, "mirrored in Go");
-_Static_assert(sizeof(struct process_books) == 64 + 64 * MAX_GPUS, "mirrored in Go");
+_Static_assert(sizeof(struct gpu_books) == 192, "mirrored in Go");
+_Static_assert(sizeof(struct process_books) == 128 + 192 * MAX_GPUS, "mirrored in Go");
 _Static_assert(offsetof(struct books, process) == 64, "mirrored in Go");
 
 // books_open maps the file, creating it by the environment if it is new or

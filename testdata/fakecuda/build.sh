@@ -22,22 +22,23 @@ link=(-shared -s -Wl,-z,lazy -Wl,--as-needed)
 pflags=(-O2 -g -fomit-frame-pointer -fno-optimize-sibling-calls "-ffile-prefix-map=$programs=testdata/programs" -Wall -Wextra)
 
 libcuda() {
-  for f in books arena driver memory procaddr; do $CC "${cflags[@]}" -c $f.c -o "$objects/cuda_$f.o"; done
+  for f in books arena driver memory procaddr blocks pools vmm arrays legacy sharing graphs; do $CC "${cflags[@]}" -c $f.c -o "$objects/cuda_$f.o"; done
   $CC -c stubs.S -o "$objects/stubs.o"
   $CC "${link[@]}" -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o "$out/libcuda.so.550.54.14" "$objects"/cuda_*.o "$objects/stubs.o" -lpthread
   ln -sf libcuda.so.550.54.14 "$out/libcuda.so.1"
 }
 libcudart() {
-  $CC "${cflags[@]}" -c cudart.c -o "$objects/cudart.o"
-  $CC "${link[@]}" -Wl,-soname,libcudart.so.12 -Wl,--version-script=cudart.map -o "$out/libcudart.so.12.4.127" "$objects/cudart.o" -ldl -lpthread
+  local f
+  for f in cudart cudart_kinds; do $CC "${cflags[@]}" -c $f.c -o "$objects/runtime_$f.o"; done
+  $CC "${link[@]}" -Wl,-soname,libcudart.so.12 -Wl,--version-script=cudart.map -o "$out/libcudart.so.12.4.127" "$objects"/runtime_*.o -ldl -lpthread
   ln -sf libcudart.so.12.4.127 "$out/libcudart.so.12"
   # As old wheels rename it.
   sed 's/libcudart.so.12/libcudart.so.10.2/' cudart.map > "$objects/wheel.map"
   $CC "${link[@]}" -Wl,-soname,libcudart-80664282.so.10.2 -Wl,--version-script="$objects/wheel.map" \
-    -o "$out/wheel/libcudart-80664282.so.10.2" "$objects/cudart.o" -ldl -lpthread
-  $CC "${cflags[@]}" -DCUDART_STATIC -c cudart.c -o "$objects/cudart_static.o"
+    -o "$out/wheel/libcudart-80664282.so.10.2" "$objects"/runtime_*.o -ldl -lpthread
+  for f in cudart cudart_kinds; do $CC "${cflags[@]}" -DCUDART_STATIC -c $f.c -o "$objects/static_$f.o"; done
   rm -f "$out/libcudart_static.a"
-  ar rcs "$out/libcudart_static.a" "$objects/cudart_static.o"
+  ar rcs "$out/libcudart_static.a" "$objects"/static_*.o
 }
 libnvml() {
   for f in books nvml; do $CC "${cflags[@]}" -c $f.c -o "$objects/nvml_$f.o"; done

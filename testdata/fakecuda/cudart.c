@@ -1,32 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake CUDA runtime. Compiled twice: with exported symbols for the shared
-// library, with hidden ones for the static library.
+// The fake CUDA runtime: start, devices, plain allocations.
 #define _GNU_SOURCE
-#include "private.h"
+#include "runtime.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#ifdef CUDART_STATIC
-#define API __attribute__((visibility("hidden")))
-#else
-#define API __attribute__((visibility("default")))
-#endif
 #define INTERNAL static __attribute__((noipa))
 
-// The real functions begin with `push %r15` and save every callee-saved register.
-#if defined(__x86_64__)
-#define SAVE_REGISTERS() __asm__ volatile("" ::: "rbx", "rbp", "r12", "r13", "r14", "r15")
-#elif defined(__aarch64__)
-#define SAVE_REGISTERS() __asm__ volatile("" ::: "x19", "x20", "x21", "x22")
-#endif
-
 #define MAX_DEVICES 16
-enum { SUCCESS = 0, INVALID_VALUE = 1, INSUFFICIENT_DRIVER = 35, NO_DEVICE = 100, INVALID_DEVICE = 101 };
-
-static struct private_table driver;
+struct private_table cudart_driver;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool started;
 static struct context *primary[MAX_DEVICES]; // kept after a reset: threads may still have it current
@@ -45,8 +30,8 @@ static int load_private(void *library)
 	const void *table;
 	if (!get || get(&table, private_id) != 0)
 		return INSUFFICIENT_DRIVER;
-	driver = *(const struct private_table *)table;
-	return driver.bytes == sizeof driver ? SUCCESS : INSUFFICIENT_DRIVER;
+	cudart_driver = *(const struct private_table *)table;
+	return cudart_driver.bytes == sizeof cudart_driver ? SUCCESS : INSUFFICIENT_DRIVER;
 }
 
 static int load_driver(void)
@@ -63,7 +48,7 @@ static int load_driver(void)
 	if (!get)
 		return INSUFFICIENT_DRIVER;
 #define LOAD(symbol, name, version, arguments) \
-	if (get(#name, (void **)&driver.symbol, version, 0, &status) != 0) \
+	if (get(#name, (void **)&cudart_driver.symbol, version, 0, &status) != 0) \
 		return INSUFFICIENT_DRIVER;
 	PRIVATE_FUNCTIONS(LOAD)
 	return SUCCESS;
@@ -71,33 +56,40 @@ static int load_driver(void)
 
 static int start(void)
 {
-	int result = driver.cuInit ? SUCCESS : load_driver();
+	int result = cudart_driver.cuInit ? SUCCESS : load_driver();
 	if (result == SUCCESS)
-		result = driver.cuInit(0);
+		result = cudart_driver.cuInit(0);
 	if (result == SUCCESS)
-		result = driver.cuDeviceGetCount(&devices);
+		result = cudart_driver.cuDeviceGetCount(&devices);
 	started = result == SUCCESS;
 	return result;
 }
 
-static int make_current(int ordinal)
+// The caller holds lock.
+static int retain(int ordinal)
 {
 	if (ordinal < 0 || ordinal >= devices || ordinal >= MAX_DEVICES)
 		return INVALID_DEVICE;
 	if (!retained[ordinal]) {
-		int result = driver.cuDevicePrimaryCtxRetain(&primary[ordinal], ordinal);
+		int result = cudart_driver.cuDevicePrimaryCtxRetain(&primary[ordinal], ordinal);
 		if (result != SUCCESS)
 			return result;
 		retained[ordinal] = true;
 	}
-	return driver.cuCtxSetCurrent(primary[ordinal]);
+	return SUCCESS;
+}
+
+static int make_current(int ordinal)
+{
+	int result = retain(ordinal);
+	return result == SUCCESS ? cudart_driver.cuCtxSetCurrent(primary[ordinal]) : result;
 }
 
 // A context that the program made current by the driver API stays current.
 static int make_ready(void)
 {
 	struct context *current = NULL;
-	int result = driver.cuCtxGetCurrent(&current);
+	int result = cudart_driver.cuCtxGetCurrent(&current);
 	if (result != SUCCESS || (current && current != primary[device]))
 		return result;
 	return make_current(device);
@@ -127,6 +119,22 @@ static int record(int result)
 	return result;
 }
 
+int cudart_ready(void) { return ready(); }
+
+int cudart_record(int result) { return record(result); }
+
+int cudart_context(int ordinal, struct context **c)
+{
+	pthread_mutex_lock(&lock);
+	int result = started ? SUCCESS : start();
+	if (result == SUCCESS)
+		result = retain(ordinal);
+	if (result == SUCCESS)
+		*c = primary[ordinal];
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
 INTERNAL int malloc_device(void **out, size_t size)
 {
 	if (!out)
@@ -135,7 +143,7 @@ INTERNAL int malloc_device(void **out, size_t size)
 	if (!size)
 		return SUCCESS;
 	int result = ready();
-	return result == SUCCESS ? driver.cuMemAlloc_v2((uint64_t *)out, size) : result;
+	return result == SUCCESS ? cudart_driver.cuMemAlloc_v2((uint64_t *)out, size) : result;
 }
 
 INTERNAL int malloc_managed(void **out, size_t size, unsigned flags)
@@ -143,7 +151,7 @@ INTERNAL int malloc_managed(void **out, size_t size, unsigned flags)
 	if (!out || !size)
 		return INVALID_VALUE;
 	int result = ready();
-	return result == SUCCESS ? driver.cuMemAllocManaged((uint64_t *)out, size, flags) : result;
+	return result == SUCCESS ? cudart_driver.cuMemAllocManaged((uint64_t *)out, size, flags) : result;
 }
 
 INTERNAL int malloc_host(void **out, size_t size, unsigned flags)
@@ -154,13 +162,13 @@ INTERNAL int malloc_host(void **out, size_t size, unsigned flags)
 	if (!size)
 		return SUCCESS;
 	int result = ready();
-	return result == SUCCESS ? driver.cuMemHostAlloc(out, size, flags) : result;
+	return result == SUCCESS ? cudart_driver.cuMemHostAlloc(out, size, flags) : result;
 }
 
 INTERNAL int free_device(void *p)
 {
 	int result = ready();
-	return result == SUCCESS ? driver.cuMemFree_v2((uint64_t)p) : result;
+	return result == SUCCESS ? cudart_driver.cuMemFree_v2((uint64_t)p) : result;
 }
 
 INTERNAL int free_host(void *p)
@@ -168,7 +176,7 @@ INTERNAL int free_host(void *p)
 	int result = ready();
 	if (result != SUCCESS || !p)
 		return result;
-	return driver.cuMemFreeHost(p);
+	return cudart_driver.cuMemFreeHost(p);
 }
 
 INTERNAL int set_device(int ordinal)
@@ -193,7 +201,7 @@ INTERNAL int reset_device(void)
 	if (result != SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);
-	result = driver.cuDevicePrimaryCtxReset_v2(device);
+	result = cudart_driver.cuDevicePrimaryCtxReset_v2(device);
 	retained[device] = false;
 	generation++;
 	pthread_mutex_unlock(&lock);
@@ -263,7 +271,7 @@ API int cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
 	SAVE_REGISTERS();
 	int result = ready();
-	return record(result == SUCCESS ? driver.cuMemGetInfo_v2(free_bytes, total) : result);
+	return record(result == SUCCESS ? cudart_driver.cuMemGetInfo_v2(free_bytes, total) : result);
 }
 
 API int cudaDeviceReset(void)
@@ -272,10 +280,17 @@ API int cudaDeviceReset(void)
 	return record(reset_device());
 }
 
+API int cudaThreadExit(void)
+{
+	SAVE_REGISTERS();
+	return record(reset_device());
+}
+
 API int cudaDeviceSynchronize(void)
 {
 	SAVE_REGISTERS();
-	return record(ready());
+	int result = ready();
+	return record(result == SUCCESS ? cudart_driver.cuCtxSynchronize() : result);
 }
 
 API int cudaGetLastError(void)
@@ -299,6 +314,9 @@ API const char *cudaGetErrorString(int code)
 	case NO_DEVICE: return "no CUDA-capable device is detected";
 	case INVALID_DEVICE: return "invalid device ordinal";
 	case 201: return "invalid device context";
+	case 712: return "part or all of the requested memory range is already mapped";
+	case 713: return "pointer does not correspond to a registered memory region";
+	case 801: return "operation not supported";
 	}
 	return "unrecognized error code";
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Start, end, devices and contexts of the fake libcuda.so.1.
 #define _GNU_SOURCE
-#include "driver.h"
+#include "blocks.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +35,16 @@ THREAD_LOCAL int depth;
 uint64_t gpu_capacity(void) { return books->capacity; }
 
 uint64_t gpu_used(int gpu) { return books_used(books, gpu); }
+
+int own_slot(void) { return (int)(self - books->process); }
+
+bool slot_alive(int slot, uint64_t pid, uint64_t start)
+{
+	if (slot < 0 || slot >= MAX_PROCESSES)
+		return false;
+	struct process_books *p = &books->process[slot];
+	return p->pid == pid && p->start == start && books_owner(books, books_fd, slot) != 0;
+}
 
 // charge adds bytes to an account of this process if the GPU has room. No
 // process ever goes over the capacity, and a killed one leaves nothing behind.
@@ -235,7 +245,9 @@ static void deactivate(struct context *c)
 	pinned_release(c);
 	c->active = false;
 	c->references = 0;
-	if (!has_other_context(c->gpu))
+	bool last = !has_other_context(c->gpu);
+	blocks_release(c, last);
+	if (last)
 		atomic_fetch_sub(&self->gpu[c->gpu].context, context_bytes);
 }
 
@@ -273,9 +285,13 @@ static int drop_primary(int device, bool reset)
 
 int impl_cuDevicePrimaryCtxRelease_v2(int device) { return drop_primary(device, false); }
 
+int impl_cuDevicePrimaryCtxRelease(int device) { return drop_primary(device, false); }
+
 int impl_cuDevicePrimaryCtxReset_v2(int device) { return drop_primary(device, true); }
 
-int impl_cuCtxPushCurrent_v2(struct context *c)
+int impl_cuDevicePrimaryCtxReset(int device) { return drop_primary(device, true); }
+
+static int push(struct context *c)
 {
 	if (!is_context(c) || depth == STACK_MAX)
 		return INVALID_CONTEXT;
@@ -284,7 +300,11 @@ int impl_cuCtxPushCurrent_v2(struct context *c)
 	return SUCCESS;
 }
 
-int impl_cuCtxPopCurrent_v2(struct context **c)
+int impl_cuCtxPushCurrent_v2(struct context *c) { return push(c); }
+
+int impl_cuCtxPushCurrent(struct context *c) { return push(c); }
+
+static int pop(struct context **c)
 {
 	if (!current)
 		return INVALID_CONTEXT;
@@ -294,7 +314,11 @@ int impl_cuCtxPopCurrent_v2(struct context **c)
 	return SUCCESS;
 }
 
-int impl_cuCtxCreate_v2(struct context **out, unsigned flags UNUSED, int device)
+int impl_cuCtxPopCurrent_v2(struct context **c) { return pop(c); }
+
+int impl_cuCtxPopCurrent(struct context **c) { return pop(c); }
+
+static int create(struct context **out, int device)
 {
 	if (!initialised)
 		return NOT_INITIALIZED;
@@ -313,10 +337,19 @@ int impl_cuCtxCreate_v2(struct context **out, unsigned flags UNUSED, int device)
 		break;
 	}
 	pthread_mutex_unlock(&lock);
-	return result == SUCCESS ? impl_cuCtxPushCurrent_v2(*out) : result;
+	return result == SUCCESS ? push(*out) : result;
 }
 
-int impl_cuCtxDestroy_v2(struct context *c)
+int impl_cuCtxCreate_v2(struct context **out, unsigned flags UNUSED, int device) { return create(out, device); }
+
+int impl_cuCtxCreate_v3(struct context **out, void *affinity UNUSED, int count UNUSED, unsigned flags UNUSED, int device)
+{
+	return create(out, device);
+}
+
+int impl_cuCtxCreate(struct context **out, unsigned flags UNUSED, int device) { return create(out, device); }
+
+static int destroy(struct context *c)
 {
 	if (!is_context(c) || c->primary)
 		return INVALID_CONTEXT;
@@ -327,6 +360,10 @@ int impl_cuCtxDestroy_v2(struct context *c)
 		current = depth ? pushed[--depth] : NULL;
 	return SUCCESS;
 }
+
+int impl_cuCtxDestroy_v2(struct context *c) { return destroy(c); }
+
+int impl_cuCtxDestroy(struct context *c) { return destroy(c); }
 
 int impl_cuCtxSetCurrent(struct context *c)
 {

@@ -13,8 +13,12 @@ enum {
 	NO_DEVICE = 100,
 	INVALID_DEVICE = 101,
 	INVALID_CONTEXT = 201,
+	ALREADY_MAPPED = 208,
 	NOT_FOUND = 500,
 	CONTEXT_IS_DESTROYED = 709,
+	HOST_MEMORY_ALREADY_REGISTERED = 712,
+	HOST_MEMORY_NOT_REGISTERED = 713,
+	NOT_SUPPORTED = 801,
 	UNKNOWN = 999,
 };
 
@@ -38,6 +42,8 @@ int arena_create(struct arena *a, int gpu);
 void arena_destroy(struct arena *a);
 int arena_alloc(struct arena *a, uint64_t size, bool managed, uint64_t *address);
 int arena_free(struct arena *a, uint64_t address);
+uint64_t arena_size(struct arena *a, uint64_t address); // as requested; 0: no allocation begins there
+void book_device(int gpu, uint64_t size, uint64_t count); // for device memory outside of arenas
 
 struct context {
 	int ordinal; // as the process counts
@@ -52,6 +58,8 @@ extern _Atomic bool initialised;
 extern struct process_books *self; // this process's slot
 extern uint64_t allocation_latency; // ns
 
+// usable returns the CUresult that a call without a usable context ends with.
+int usable(struct context **out);
 bool charge(int gpu, _Atomic uint64_t *account, uint64_t bytes);
 struct context *current_context(void);
 struct context *context_at(uint64_t address); // whose arena holds the address
@@ -60,4 +68,6 @@ int visible_gpus(void);
 void read_visible_gpus(void);
 uint64_t gpu_capacity(void);
 uint64_t gpu_used(int gpu);
+int own_slot(void);
+bool slot_alive(int slot, uint64_t pid, uint64_t start);
 void pinned_release(const struct context *owner);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory functions of the fake libcuda.so.1.
 #define _GNU_SOURCE
-#include "driver.h"
+#include "blocks.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -22,8 +22,7 @@ static void wait_latency(void)
 	while ((uint64_t)(now.tv_sec - from.tv_sec) * 1000000000 + (uint64_t)(now.tv_nsec - from.tv_nsec) < allocation_latency);
 }
 
-// usable returns the CUresult that a call without a usable context ends with.
-static int usable(struct context **out)
+int usable(struct context **out)
 {
 	struct context *c = current_context();
 	if (!initialised)
@@ -67,7 +66,7 @@ int impl_cuMemFree_v2(uint64_t address)
 	if (!address)
 		return SUCCESS;
 	struct context *c = context_at(address);
-	return c ? arena_free(&c->arena, address) : INVALID_VALUE;
+	return c ? arena_free(&c->arena, address) : blocks_free(address);
 }
 
 int impl_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)

@@ -2,8 +2,7 @@
 // The driver functions that the runtime calls: PRIVATE(symbol, name, version, arguments).
 // Behind cuGetExportTable libcuda offers the same functions without the exported stubs.
 #pragma once
-#include <stddef.h>
-#include <stdint.h>
+#include "structures.h"
 
 struct context;
 
@@ -20,7 +19,48 @@ struct context;
 	PRIVATE(cuMemAllocManaged, cuMemAllocManaged, 6000, (uint64_t *, size_t, unsigned)) \
 	PRIVATE(cuMemHostAlloc, cuMemHostAlloc, 2020, (void **, size_t, unsigned)) \
 	PRIVATE(cuMemFreeHost, cuMemFreeHost, 2000, (void *)) \
-	PRIVATE(cuMemGetInfo_v2, cuMemGetInfo, 3020, (size_t *, size_t *))
+	PRIVATE(cuMemGetInfo_v2, cuMemGetInfo, 3020, (size_t *, size_t *)) \
+	PRIVATE(cuCtxPushCurrent_v2, cuCtxPushCurrent, 4000, (struct context *)) \
+	PRIVATE(cuCtxPopCurrent_v2, cuCtxPopCurrent, 4000, (struct context **)) \
+	PRIVATE(cuCtxSynchronize, cuCtxSynchronize, 2000, (void)) \
+	PRIVATE(cuStreamSynchronize, cuStreamSynchronize, 2000, (void *)) \
+	PRIVATE(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, (uint64_t *, size_t *, size_t, size_t, unsigned)) \
+	PRIVATE(cuMemHostRegister_v2, cuMemHostRegister, 6050, (void *, size_t, unsigned)) \
+	PRIVATE(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *)) \
+	PRIVATE(cuMemAllocAsync, cuMemAllocAsync, 11020, (uint64_t *, size_t, void *)) \
+	PRIVATE(cuMemAllocAsync_ptsz, cuMemAllocAsync_ptsz, 11020, (uint64_t *, size_t, void *)) \
+	PRIVATE(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, (uint64_t *, size_t, void *, void *)) \
+	PRIVATE(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync_ptsz, 11020, (uint64_t *, size_t, void *, void *)) \
+	PRIVATE(cuMemFreeAsync, cuMemFreeAsync, 11020, (uint64_t, void *)) \
+	PRIVATE(cuMemFreeAsync_ptsz, cuMemFreeAsync_ptsz, 11020, (uint64_t, void *)) \
+	PRIVATE(cuMemPoolCreate, cuMemPoolCreate, 11020, (void **, const struct pool_properties *)) \
+	PRIVATE(cuMemPoolDestroy, cuMemPoolDestroy, 11020, (void *)) \
+	PRIVATE(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, (void *, size_t)) \
+	PRIVATE(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, (void *, int, void *)) \
+	PRIVATE(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, (void *, int, void *)) \
+	PRIVATE(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, (struct handle *, uint64_t)) \
+	PRIVATE(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020, (uint64_t *, void *, const struct handle *)) \
+	PRIVATE(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (void **, int)) \
+	PRIVATE(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (void **, int)) \
+	PRIVATE(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (int, void *)) \
+	PRIVATE(cuArray3DCreate_v2, cuArray3DCreate, 3020, (void **, const struct array3d *)) \
+	PRIVATE(cuArrayDestroy, cuArrayDestroy, 2000, (void *)) \
+	PRIVATE(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, (void **, const struct array3d *, unsigned)) \
+	PRIVATE(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, (void *)) \
+	PRIVATE(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (struct handle *, uint64_t)) \
+	PRIVATE(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, (uint64_t *, struct handle, unsigned)) \
+	PRIVATE(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (uint64_t)) \
+	PRIVATE(cuImportExternalMemory, cuImportExternalMemory, 10000, (void **, const struct external *)) \
+	PRIVATE(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000, (uint64_t *, void *, const struct buffer *)) \
+	PRIVATE(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (void *)) \
+	PRIVATE(cuGraphCreate, cuGraphCreate, 10000, (void **, unsigned)) \
+	PRIVATE(cuGraphDestroy, cuGraphDestroy, 10000, (void *)) \
+	PRIVATE(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040, (void **, void *, void *const *, size_t, struct node_parameters *)) \
+	PRIVATE(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode, 11040, (void **, void *, void *const *, size_t, uint64_t)) \
+	PRIVATE(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, (void **, void *, unsigned long long)) \
+	PRIVATE(cuGraphLaunch, cuGraphLaunch, 10000, (void *, void *)) \
+	PRIVATE(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (void *)) \
+	PRIVATE(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (int))
 
 #define PRIVATE_FIELD(symbol, name, version, arguments) int(*symbol) arguments;
 struct private_table {

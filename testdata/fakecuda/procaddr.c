@@ -2,6 +2,7 @@
 // How others get at the driver's functions, and the names of errors.
 #include "driver.h"
 #include "private.h"
+#include <stdio.h>
 #include <string.h>
 
 #define EXPORT(symbol, name, version) extern int symbol(void);
@@ -27,6 +28,7 @@ static const struct private_table private_entries = {
 	PRIVATE_FUNCTIONS(PRIVATE_FILL)
 };
 
+enum { PER_THREAD_STREAMS = 2 }; // flag of cuGetProcAddress
 enum { FOUND = 0, SYMBOL_NOT_FOUND = 1, VERSION_NOT_SUFFICIENT = 2 };
 
 // find returns the newest entry of that name that a caller built for version knows.
@@ -45,12 +47,17 @@ static const struct entry *find(const char *name, int version, int *status)
 	return best;
 }
 
-int impl_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags UNUSED, int *status)
+int impl_cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status)
 {
 	int found;
+	char twin[64];
 	if (!name || !function)
 		return INVALID_VALUE;
-	const struct entry *e = find(name, version, &found);
+	const struct entry *e = NULL;
+	if ((flags & PER_THREAD_STREAMS) && snprintf(twin, sizeof twin, "%s_ptsz", name) < (int)sizeof twin)
+		e = find(twin, version, &found);
+	if (!e)
+		e = find(name, version, &found);
 	*function = e ? (void *)e->function : NULL;
 	if (status)
 		*status = found;
@@ -82,8 +89,12 @@ static const struct {
 	{NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
 	{INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
 	{INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+	{ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED", "resource already mapped"},
 	{NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
 	{CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+	{HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+	{HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+	{NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 	{UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs, as far as they hold memory: an alloc node has an address from its
+// creation, and memory from the first launch of its graph until it is freed
+// and trimmed.
+#include "blocks.h"
+#include <stdlib.h>
+
+struct graph {
+	struct block **node;
+	int nodes;
+	bool launched;
+};
+
+static void uncharge(int gpu, uint64_t bytes)
+{
+	atomic_fetch_sub(&self->gpu[gpu].graph_reserved, bytes);
+	atomic_fetch_sub(&self->gpu[gpu].reserved, bytes);
+}
+
+// With the context all memory of its graphs goes.
+void graph_memory_refund(struct block *b)
+{
+	if (!b->freed)
+		BOOK_OUT(&self->gpu[b->gpu], graph, b->size);
+	atomic_fetch_sub(&self->gpu[b->gpu].graph_reserved, b->charged);
+}
+
+void graph_end(struct block *b)
+{
+	struct graph *g = b->detail;
+	free(g->node);
+	free(g);
+}
+
+// The caller holds blocks_lock. The block stays: the graph may be launched again.
+static void node_free(struct block *b)
+{
+	if (!b->freed)
+		BOOK_OUT(&self->gpu[b->gpu], graph, b->size);
+	b->freed = true;
+}
+
+int graph_memory_free(struct block *b)
+{
+	if (!b->charged)
+		return INVALID_VALUE; // never launched
+	node_free(b);
+	return SUCCESS;
+}
+
+static int graph_new(void **out, struct context *owner, enum kind kind)
+{
+	struct graph *g = calloc(1, sizeof *g);
+	struct block *b = g ? block_add(kind, 0, owner ? owner->gpu : 0, 0, owner) : NULL;
+	if (!b) {
+		free(g);
+		return OUT_OF_MEMORY;
+	}
+	b->detail = g;
+	*out = (void *)b->key;
+	return SUCCESS;
+}
+
+int impl_cuGraphCreate(void **out, unsigned flags)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	if (!out || flags)
+		return INVALID_VALUE;
+	pthread_mutex_lock(&blocks_lock);
+	int result = graph_new(out, current_context(), GRAPH);
+	pthread_mutex_unlock(&blocks_lock);
+	return result;
+}
+
+// The caller of the static functions below holds blocks_lock.
+static struct graph *find_graph(void *handle, enum kind kind)
+{
+	struct block *b = block_find((uint64_t)handle, kind);
+	return b ? b->detail : NULL;
+}
+
+static bool append(struct graph *g, struct block *memory)
+{
+	struct block **node = realloc(g->node, sizeof *node * (size_t)(g->nodes + 1));
+	if (!node)
+		return false;
+	g->node = node;
+	g->node[g->nodes++] = memory;
+	return true;
+}
+
+int impl_cuGraphAddMemAllocNode(void **node, void *graph, void *const *needs UNUSED, size_t count UNUSED, struct node_parameters *p)
+{
+	struct context *c;
+	int result = usable(&c);
+	if (result != SUCCESS)
+		return result;
+	if (!node || !p || !p->size || p->pool[2] != 1)
+		return INVALID_VALUE;
+	int gpu = visible_gpu(p->pool[3]);
+	if (gpu < 0)
+		return INVALID_DEVICE;
+	pthread_mutex_lock(&blocks_lock);
+	struct block *owner = block_find((uint64_t)graph, GRAPH);
+	uint64_t at = owner ? addresses_take(p->size) : 0;
+	struct block *b = at ? block_add(GRAPH_MEMORY, at, gpu, p->size, owner->owner) : NULL;
+	if (b && append(owner->detail, b)) {
+		BOOK_IN(&self->gpu[gpu], graph, p->size);
+		p->address = at;
+		*node = b;
+	} else {
+		result = owner ? OUT_OF_MEMORY : INVALID_VALUE;
+	}
+	pthread_mutex_unlock(&blocks_lock);
+	return result;
+}
+
+int impl_cuGraphAddMemFreeNode(void **node, void *graph, void *const *needs UNUSED, size_t count UNUSED, uint64_t address)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	pthread_mutex_lock(&blocks_lock);
+	struct block *b = node && find_graph(graph, GRAPH) ? block_find(address, GRAPH_MEMORY) : NULL;
+	int result = b && !b->freed ? SUCCESS : INVALID_VALUE;
+	if (result == SUCCESS) {
+		node_free(b);
+		*node = b;
+	}
+	pthread_mutex_unlock(&blocks_lock);
+	return result;
+}
+
+int impl_cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags UNUSED)
+{
+	struct context *c;
+	int result = usable(&c);
+	if (result != SUCCESS)
+		return result;
+	pthread_mutex_lock(&blocks_lock);
+	struct graph *g = exec ? find_graph(graph, GRAPH) : NULL;
+	result = g ? graph_new(exec, block_find((uint64_t)graph, GRAPH)->owner, GRAPH_EXEC) : INVALID_VALUE;
+	struct graph *e = result == SUCCESS ? find_graph(*exec, GRAPH_EXEC) : NULL;
+	for (int i = 0; e && i < g->nodes; i++)
+		if (!append(e, g->node[i]))
+			result = OUT_OF_MEMORY;
+	if (e)
+		g->launched = true; // its nodes outlive it from here on
+	pthread_mutex_unlock(&blocks_lock);
+	return result;
+}
+
+static int launch(void *exec)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	pthread_mutex_lock(&blocks_lock);
+	struct graph *e = find_graph(exec, GRAPH_EXEC);
+	int result = e ? SUCCESS : INVALID_VALUE;
+	for (int i = 0; e && i < e->nodes && result == SUCCESS; i++) {
+		struct block *b = e->node[i];
+		if (b->charged)
+			continue;
+		uint64_t bytes = whole_pages(b->size);
+		if (charge(b->gpu, &self->gpu[b->gpu].reserved, bytes)) {
+			atomic_fetch_add(&self->gpu[b->gpu].graph_reserved, bytes);
+			b->charged = bytes;
+		} else {
+			result = OUT_OF_MEMORY;
+		}
+	}
+	pthread_mutex_unlock(&blocks_lock);
+	return result;
+}
+
+int impl_cuGraphLaunch(void *exec, void *stream UNUSED) { return launch(exec); }
+
+int impl_cuGraphLaunch_ptsz(void *exec, void *stream UNUSED) { return launch(exec); }
+
+int impl_cuGraphExecDestroy(void *exec) { return blocks_drop((uint64_t)exec, GRAPH_EXEC); }
+
+// The nodes of a graph that was never instantiated go with it.
+int impl_cuGraphDestroy(void *graph)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	pthread_mutex_lock(&blocks_lock);
+	struct block *b = block_find((uint64_t)graph, GRAPH);
+	struct graph *g = b ? b->detail : NULL;
+	for (int i = 0; g && !g->launched && i < g->nodes; i++)
+		block_drop(g->node[i]);
+	if (b)
+		block_drop(b);
+	pthread_mutex_unlock(&blocks_lock);
+	return b ? SUCCESS : INVALID_VALUE;
+}
+
+static void trim(struct block *b, void *argument)
+{
+	if (b->kind != GRAPH_MEMORY || b->gpu != *(int *)argument || !b->freed)
+		return;
+	uncharge(b->gpu, b->charged);
+	b->charged = 0;
+}
+
+int impl_cuDeviceGraphMemTrim(int device)
+{
+	int gpu = visible_gpu(device);
+	if (gpu < 0)
+		return initialised ? INVALID_DEVICE : NOT_INITIALIZED;
+	pthread_mutex_lock(&blocks_lock);
+	blocks_each(trim, &gpu);
+	pthread_mutex_unlock(&blocks_lock);
+	return SUCCESS;
+}

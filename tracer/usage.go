@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// nvmlTimeout bounds one reading: a driver that hangs must not hang us.
+const nvmlTimeout = 5 * time.Second
+
+// readUsage takes one reading of NVML into the books.
+func (t *Tracer) readUsage(run context.Context) {
+	if t.config.NVML == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(run, nvmlTimeout)
+	defer cancel()
+	gpus, err := t.config.NVML.GPUs(ctx)
+	usage, usageErr := t.config.NVML.Usage(ctx)
+	time := now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err = errors.Join(err, usageErr); err != nil && run.Err() == nil {
+		t.ledger.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
+	}
+	if len(gpus) > 0 {
+		t.gpus = gpus
+		t.ledger.SetGPUs(gpus)
+	}
+	for _, p := range t.processes {
+		t.setDevices(p)
+	}
+	if usageErr == nil {
+		t.ledger.SetUsage(time, usage)
+	}
+}
+
+// watchUsage reads once a second, soon after the first allocation of a new
+// process (which may be gone in a second), and once more at the end.
+func (t *Tracer) watchUsage(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.newUser:
+			t.readUsage(ctx)
+		case <-ctx.Done():
+			t.readUsage(context.WithoutCancel(ctx))
+			return
+		case <-tick.C:
+			t.readUsage(ctx)
+		}
+	}
+}

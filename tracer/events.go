@@ -20,21 +20,32 @@ import (
 // more than the unwinding. The ring of 16 MiB holds 260,000 events.
 const (
 	pollInterval = 10 * time.Millisecond
-	idleInterval = 50 * time.Millisecond
+	idleInterval = 50 * time.Millisecond  // new processes must be noticed
+	knownIdle    = 150 * time.Millisecond // only processes that were named are traced
 	idleAfter    = time.Second
 )
+
+// isEmpty says that a ring has nothing more to read now.
+func isEmpty(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrFlushed) || errors.Is(err, ringbuf.ErrClosed)
+}
 
 // readEvents applies events until ctx ends or nothing is left to trace. What
 // is in the ring by then is still applied.
 func (t *Tracer) readEvents(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { _ = t.events.Flush() })()
 	var record ringbuf.Record
+	idle := knownIdle
+	if t.everyone() {
+		idle = idleInterval
+	}
 	lastEvent := time.Now()
 	for {
 		done := ctx.Err() != nil || t.finished()
 		began := time.Now()
 		interval := pollInterval
 		if began.Sub(lastEvent) > idleAfter {
-			interval = idleInterval
+			interval = idle
 		}
 		t.events.SetDeadline(began.Add(interval))
 		if t.drain(&record) > 0 {
@@ -57,7 +68,7 @@ func (t *Tracer) readEvents(ctx context.Context) {
 func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
-		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrClosed) {
+		if isEmpty(err) {
 			t.mu.Lock()
 			t.emptied++
 			t.mu.Unlock()
@@ -148,16 +159,17 @@ func toLedger(e *bpf.Event) (ledger.Event, bool) {
 
 // readStacks takes in new stacks until ctx ends, and then what is still there.
 func (t *Tracer) readStacks(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { _ = t.raw.Flush() })()
 	var record ringbuf.Record
 	for {
 		done := ctx.Err() != nil
-		t.raw.SetDeadline(time.Now().Add(idleInterval * 4))
+		t.raw.SetDeadline(time.Now().Add(time.Second)) // a new stack wakes us
 		if done {
 			t.raw.SetDeadline(time.Now())
 		}
 		for {
 			err := t.raw.ReadInto(&record)
-			if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrClosed) {
+			if isEmpty(err) {
 				break
 			}
 			if err != nil {

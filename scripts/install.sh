@@ -64,12 +64,11 @@ setup_go() {
   if ! go=$(find_go "$wanted"); then
     if ! go=$(find_go 1.21); then
       package=$(newest_go_package)
-      if [ -z "$package" ] || ! apt_install "$package" || ! go=$(find_go 1.21); then
+      if ! { [ -n "$package" ] && apt_install "$package" || go_from_backports; } || ! go=$(find_go 1.21); then
         cat >&2 <<END
 Go $wanted is needed, or any Go from 1.21 on, which downloads $wanted itself.
-This system has no such package. Either unpack a release of Go into
-/usr/local/go, or on Debian 12 enable the suite bookworm-backports in
-/etc/apt/sources.list.d and run this again.
+This system has no such package. Unpack a release of Go into /usr/local/go and
+run this again.
 END
         return 1
       fi
@@ -79,14 +78,37 @@ END
   [ "$go" = "$(command -v go)" ] || export PATH="$(dirname "$go"):$PATH"
 }
 
-newest_go_package() {
+newest_go_package() { # [apt options]
   command -v apt-cache >/dev/null && [ "$(id -u)" = 0 ] || return 0
   apt_update || return 0
   local package version
-  apt-cache search --names-only '^golang-1\.[0-9]+-go$' | sed 's/ .*//' | sort -rV | while read -r package; do
+  apt-cache "$@" search --names-only '^golang-1\.[0-9]+-go$' | sed 's/ .*//' | sort -rV | while read -r package; do
     version=${package#golang-}
     at_least "${version%-go}" 1.21 && { echo "$package"; break; }
   done
+}
+
+# go_from_backports: Go from Debian's suite of newer packages, on the mirror
+# that apt uses; the configuration of apt stays as it is.
+go_from_backports() {
+  local release mirror folder package
+  release=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME") && [ -n "$release" ] || return 1
+  mirror=$(apt-get indextargets --format '$(SITE) $(CODENAME)' 'Created-By: Packages' | sed -n "s/ $release\$//p" | head -n 1)
+  [ -n "$mirror" ] || return 1
+  folder=$(mktemp -d) && chmod 755 "$folder" && mkdir -p "$folder/lists/partial"
+  cat >"$folder/backports.sources" <<END
+Types: deb
+URIs: $mirror
+Suites: $release-backports
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+END
+  local only=(-o "Dir::Etc::sourcelist=$folder/backports.sources" -o "Dir::Etc::sourceparts=$folder/none" -o "Dir::State::Lists=$folder/lists")
+  apt_get "${only[@]}" update && package=$(newest_go_package "${only[@]}") && [ -n "$package" ] &&
+    echo "installing $package from $release-backports" >&2 && apt_get "${only[@]}" install -y --no-install-recommends "$package"
+  local status=$?
+  rm -rf "$folder"
+  return $status
 }
 
 setup() { # demo, test or bench

@@ -75,6 +75,7 @@ func (s *stacks) Stack(id uint64) []symbolize.Frame {
 		frames = s.name(frames, f)
 	}
 	s.named[id] = frames
+	delete(s.raw, id)
 	return frames
 }
 

@@ -22,10 +22,13 @@ struct check {
 	u64 value;   /* a word, an int, or a hash of the fields of a Python frame that a walk reads */
 };
 
+#define RECENT_CODES 4 /* a power of two */
+
 struct walk {
 	u64 stack;
 	u32 checks; /* more than MAX_CHECKS: not to be remembered */
-	u32 unused;
+	u32 codes;
+	u64 recent[RECENT_CODES]; /* the latest of the codes that were checked; used while recording */
 	struct check check[MAX_CHECKS];
 };
 
@@ -59,8 +62,11 @@ static EBPF_INLINE struct walk *current_recording(void)
 static EBPF_INLINE void begin_recording(void)
 {
 	struct walk *walk = current_recording();
-	if (walk)
-		walk->checks = 0;
+	if (!walk)
+		return;
+	walk->checks = 0;
+	walk->codes = 0;
+	__builtin_memset(walk->recent, 0, sizeof(walk->recent));
 }
 
 static EBPF_INLINE void spoil_recording(void)
@@ -83,6 +89,20 @@ static EBPF_INLINE void note_check(enum check_kind kind, const void *address, u6
 	walk->check[n].address = (u64)address | (u64)kind << CHECK_KIND_SHIFT;
 	walk->check[n].value = value;
 	walk->checks = n + 1;
+}
+
+/* A code object may have been freed and another one put in its place: its first line is checked, but
+ * not again for each frame of the same few functions that call each other, as modules of PyTorch do. */
+static EBPF_INLINE void note_code(const void *address, u32 line)
+{
+	struct walk *walk = current_recording();
+	if (!walk)
+		return;
+	for (int i = 0; i < RECENT_CODES; i++)
+		if (walk->recent[i] == (u64)address)
+			return;
+	walk->recent[walk->codes++ & (RECENT_CODES - 1)] = (u64)address;
+	note_check(CHECK_INT, address, line);
 }
 
 /* Stands in for bpf_probe_read_user in the unwinder's code. */
@@ -129,12 +149,11 @@ static EBPF_INLINE long watched_python_read(const PyProcInfo *python, void *dest
 	} else if (size == sizeof(space->frame)) {
 		note_check(CHECK_PYTHON_FRAME, source, hash_python_frame(python, destination));
 	} else {
-		// A code object may have been freed and another one put in its place.
 		u32 line = python->PyCodeObject_co_firstlineno;
 		if (line > sizeof(space->code) - sizeof(u32))
 			spoil_recording();
 		else
-			note_check(CHECK_INT, source + line, *(u32 *)(destination + line));
+			note_code(source + line, *(u32 *)(destination + line));
 	}
 	return error;
 }

@@ -91,7 +91,8 @@ type walkWalk struct {
 	_      structs.HostLayout
 	Stack  uint64
 	Checks uint32
-	Unused uint32
+	Codes  uint32
+	Recent [4]uint64
 	Check  [192]struct {
 		_       structs.HostLayout
 		Address uint64

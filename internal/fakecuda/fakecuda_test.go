@@ -35,7 +35,12 @@ func start(t *testing.T, env []string, program, script string) *target {
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(Build(t).Program(program), file)
+	return startCommand(t, env, program, file)
+}
+
+func startCommand(t *testing.T, env []string, program string, args ...string) *target {
+	t.Helper()
+	cmd := exec.Command(Build(t).Program(program), args...)
 	cmd.Env = env
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -51,6 +51,11 @@ c_programs() { # after libcudart
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
     $CC -o "$out/$p" "$objects/$p.o" "$out/libcudart.so.12" -ldl -lpthread
   done
+  for p in calls_c calls_call calls_random; do
+    $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
+  done
+  $CC -o "$out/calls_c" "$objects"/calls_*.o "$out/libcudart.so.12" -ldl -lpthread
+  $CC -s -o "$out/calls_static" "$objects"/calls_*.o "$out/libcudart_static.a" -ldl -lpthread
   $CC -o "$out/alloc_static_sym" "$objects/alloc_c.o" "$out/libcudart_static.a" -ldl -lpthread
   strip -o "$out/alloc_static" "$out/alloc_static_sym"
 }

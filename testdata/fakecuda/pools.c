@@ -81,14 +81,11 @@ static void release_pool(struct block *b, void *argument)
 {
 	const struct release *r = argument;
 	struct pool *p = b->detail;
-	if (b->kind != POOL || b->gpu != r->gpu)
-		return;
-	if (r->everything)
-		block_drop(b);
-	else
-		shrink(p, p->threshold);
+	if (b->kind == POOL && b->gpu == r->gpu)
+		shrink(p, r->everything ? 0 : p->threshold);
 }
 
+// Pools outlive contexts; what they hold unused does not.
 void pools_release(int gpu, bool everything)
 {
 	struct release r = {gpu, everything};

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+// calls_c [FILE]: executes a script (FILE or stdin), one call a line:
+//
+//   [!N] FUNCTION ARGUMENT…    e.g. "cudaMallocAsync p 4K", "!2 cuMemAlloc_v2 p 900G"
+//
+// FUNCTION is any of calls.h, which has the arguments too: outputs are kept
+// under the names given, and serve as inputs later. The call must return 0, or
+// N. Runtime functions are linked, those of the driver (cu…) come from dlsym;
+// before the first driver call of a thread that has no context, that of device
+// 0 becomes current, unless the call itself is about contexts or devices.
+//
+//   host NAME SIZE             memory of the program's own, for …HostRegister
+//   add NAME FROM NUMBER       NAME = FROM + NUMBER
+//   is NAME NUMBER             fails if it is not
+//   value NAME                 prints "NAME NUMBER"
+//   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself)
+//   wait                       until SIGUSR1 or, if the script is a FILE, a line on stdin
+//   threads N … end            the block in N threads at once, each with names of its own
+//   repeat N … end             the block N times
+//
+// calls_c --random SEED CALLS [--threads N] [--gpus N] [--free] [--wait]: CALLS
+// random valid sequences over all kinds, all GPUs and N threads; what is live
+// at the end stays so, without --free. Prints "random SEED CALLS done" and, with
+// --wait, waits as above.
+//
+// Stack of every call: main or thread_main, run_script or run_random, call, the function.
+// Exit code 1: a call did not return what it must.
+#include "calls_c.h"
+#include "wait.h"
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define MAX_NAMES 1024
+#define WORDS 8
+#define FRAME __attribute__((noipa))
+
+struct name {
+	char name[40];
+	uint64_t value;
+};
+struct script {
+	char **line;
+	int lines;
+	bool from_file;
+	struct name name[MAX_NAMES];
+	int names;
+};
+
+static void die(const char *line, const char *why, long number)
+{
+	fprintf(stderr, "calls_c: %s: %s (%ld)\n", line, why, number);
+	exit(1);
+}
+
+static uint64_t *find(struct script *s, const char *name, bool create)
+{
+	for (int i = s->names - 1; i >= 0; i--)
+		if (strcmp(s->name[i].name, name) == 0)
+			return &s->name[i].value;
+	if (!create || s->names == MAX_NAMES)
+		return NULL;
+	snprintf(s->name[s->names].name, sizeof s->name->name, "%s", name);
+	return &s->name[s->names++].value;
+}
+
+static uint64_t number(const char *word, const char *line)
+{
+	char *end;
+	uint64_t n = strtoull(word, &end, 0);
+	unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
+	if (end == word || end[shift != 0])
+		die(line, "a number is wanted", 0);
+	return n << shift;
+}
+
+static uint64_t input(struct script *s, const char *word, const char *line)
+{
+	if (*word >= '0' && *word <= '9')
+		return number(word, line);
+	uint64_t *p = find(s, word, false);
+	if (!p)
+		die(line, "no such name", 0);
+	return *p;
+}
+
+// list reads up to 5 numbers, separated by commas.
+static void list(const char *word, const char *line, uint64_t n[5])
+{
+	char text[128];
+	snprintf(text, sizeof text, "%s", word);
+	char *rest = text;
+	memset(n, 0, 5 * sizeof *n);
+	for (int i = 0; rest && i < 5; i++)
+		n[i] = number(strsep(&rest, ","), line);
+}
+
+// What an argument needs while the call runs.
+struct slot {
+	const char *word;
+	union {
+		uint64_t word64;
+		uint32_t word32;
+		unsigned char bytes[128];
+		struct pitched { void *pointer; size_t pitch, width, height; } pitched;
+	} u;
+};
+
+static void put32(struct slot *s, size_t at, uint64_t value) { memcpy(s->u.bytes + at, &(uint32_t){(uint32_t)value}, 4); }
+static void put64(struct slot *s, size_t at, uint64_t value) { memcpy(s->u.bytes + at, &value, 8); }
+
+static void array_descriptor(struct slot *s, char letter, const uint64_t n[5])
+{
+	unsigned format = n[3] == 8 ? 0x01 : n[3] == 16 ? 0x02 : n[3] == 32 ? 0x20 : 0xff, at = 0;
+	bool old = letter == 'b' || letter == 'd', deep = letter == 'c' || letter == 'd';
+	for (int i = 0; i < (deep ? 3 : 2); i++, at += old ? 4 : 8)
+		old ? put32(s, at, n[i]) : put64(s, at, n[i]);
+	put32(s, at, format);
+	put32(s, at + 4, n[4]);
+}
+
+static void read_file(const char *path, const char *line, void *to, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, to, size);
+	if (n <= 0)
+		die(line, "cannot read the file", n);
+	close(fd);
+}
+
+static void write_file(const char *path, const char *line, const void *from, size_t size)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, from, size) != (ssize_t)size)
+		die(line, "cannot write the file", fd);
+	close(fd);
+}
+
+static int open_shared(const char *path, const char *line)
+{
+	char where[64] = "";
+	read_file(path, line, where, sizeof where - 1);
+	int fd = open(where, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		die(line, where, fd);
+	return fd;
+}
+
+// structure fills what the slot points to, of the kinds that are structures.
+static void structure(struct slot *s, char letter, const char *line)
+{
+	uint64_t n[5] = {0};
+	bool host = letter == 'P' && strncmp(s->word, "host", 4) == 0;
+	char text[64];
+	snprintf(text, sizeof text, "%s", host ? "0" : s->word);
+	char *fd = letter == 'P' ? strstr(s->word, ",fd") : NULL;
+	if (fd && !host)
+		text[fd - s->word] = 0;
+	list(text, line, n);
+	switch (letter) {
+	case 'p': put32(s, 0, 1), put32(s, 8, 1), put32(s, 12, n[0]), put64(s, 24, n[1]); break;
+	case 'P': put32(s, 0, 1), put32(s, 4, fd ? 1 : 0), put32(s, 8, host ? 3 : 1), put32(s, 12, n[0]); break;
+	case 'A': put32(s, 0, 1), put32(s, 4, n[0]), put32(s, 8, 3); break;
+	case 'M': put32(s, 0, 2), put64(s, 8, n[0]); break;
+	case 'f': for (uint64_t i = 0; i < n[1]; i++) put32(s, i * 4, n[0]); put32(s, 16, n[0] == 32 ? 2 : 1); break;
+	case 'e': put64(s, 0, n[0]), put64(s, 8, n[1]), put64(s, 16, n[2]); break;
+	case 'x': case 'y': put32(s, 0, 1), put64(s, 24, n[0]); break;
+	case 'z': put64(s, 0, n[1]), put64(s, 8, n[0]); break;
+	case 'a': case 'b': case 'c': case 'd': array_descriptor(s, letter, n); break;
+	}
+}
+
+struct words {
+	char *word, *state;
+};
+
+static const char *next_word(struct words *w, const char *line)
+{
+	const char *word = w->word;
+	if (!word)
+		die(line, "too few arguments", 0);
+	w->word = strtok_r(NULL, " ", &w->state);
+	return word;
+}
+
+static void prepare(struct script *s, struct slot *slot, char letter, struct words *words, const char *line, uint64_t *argument)
+{
+	*argument = (uint64_t)&slot->u;
+	switch (letter) {
+	case 'q': case 'Q': return;
+	case '0': case '1': case '2': case '4': *argument = (uint64_t)(letter - '0'); return;
+	}
+	slot->word = next_word(words, line);
+	switch (letter) {
+	case 'o': case 'O': case 'D': case 'H': case 'W': break;
+	case 'i': *argument = input(s, slot->word, line); break;
+	case 's': *argument = number(slot->word, line); break;
+	case 'v': slot->u.word64 = number(slot->word, line); break;
+	case 'h': case 'G': read_file(slot->word, line, slot->u.bytes, 64); break;
+	case 'w': *argument = (uint64_t)open_shared(slot->word, line); break;
+	case 'N':
+		put32(slot, 0, 1), put32(slot, 8, 1);
+		put32(slot, 12, number(next_word(words, line), line));
+		put64(slot, 104, number(next_word(words, line), line));
+		break;
+	default: structure(slot, letter, line);
+	}
+}
+
+static void keep(struct script *s, const struct slot *slot, char letter, const struct slot *first, const char *line)
+{
+	char text[64];
+	uint64_t value = slot->u.word64;
+	const char *name = slot->word;
+	switch (letter) {
+	case 'O': value = slot->u.word32; break;
+	case 'o': break;
+	case 'Q': value = slot->u.word32; // fall through
+	case 'q': snprintf(text, sizeof text, "%.40s.pitch", first->word), name = text; break;
+	case 'D': value = (uint64_t)slot->u.pitched.pointer; break;
+	case 'N': memcpy(&value, slot->u.bytes + 112, 8); break;
+	case 'H': write_file(slot->word, line, slot->u.bytes, 64); return;
+	case 'W':
+		snprintf(text, sizeof text, "/proc/%d/fd/%u", getpid(), slot->u.word32);
+		write_file(slot->word, line, text, strlen(text));
+		return;
+	default: return;
+	}
+	uint64_t *to = find(s, name, true);
+	if (!to)
+		die(line, "too many names", MAX_NAMES);
+	*to = value;
+	if (letter == 'D') {
+		snprintf(text, sizeof text, "%.40s.pitch", name);
+		*find(s, text, true) = slot->u.pitched.pitch;
+	}
+}
+
+static void run_call(struct script *s, const struct function *f, char *rest, long expect, const char *line)
+{
+	struct slot slot[WORDS];
+	uint64_t argument[WORDS] = {0};
+	struct words words = {0};
+	words.word = strtok_r(rest, " ", &words.state);
+	memset(slot, 0, sizeof slot);
+	for (int i = 0; f->arguments[i]; i++)
+		prepare(s, &slot[i], f->arguments[i], &words, line, &argument[i]);
+	if (words.word)
+		die(line, "too many arguments", 0);
+	int result = call(f, argument);
+	if (expect >= 0 ? result != expect : !result)
+		die(line, "result", result);
+	for (int i = 0; f->arguments[i] && !result; i++)
+		keep(s, &slot[i], f->arguments[i], &slot[0], line);
+	for (int i = 0; f->arguments[i]; i++)
+		if (f->arguments[i] == 'w')
+			close((int)argument[i]);
+}
+
+static int block_end(struct script *s, int at, int end)
+{
+	int open = 1;
+	while (++at < end) {
+		open += strncmp(s->line[at], "threads ", 8) == 0 || strncmp(s->line[at], "repeat ", 7) == 0;
+		open -= strcmp(s->line[at], "end") == 0;
+		if (!open)
+			return at;
+	}
+	die("end", "missing", 0);
+	return end;
+}
+
+static void run_script(struct script *s, int from, int to);
+
+struct thread {
+	pthread_t id;
+	struct script *script;
+	int from, to;
+};
+
+FRAME static void *thread_main(void *argument)
+{
+	struct thread *t = argument;
+	run_script(t->script, t->from, t->to);
+	return NULL;
+}
+
+static void run_threads(struct script *s, int n, int from, int to)
+{
+	struct thread *t = calloc((size_t)n, sizeof *t);
+	for (int i = 0; i < n; i++) {
+		struct script *own = malloc(sizeof *own);
+		*own = *s;
+		t[i] = (struct thread){.script = own, .from = from, .to = to};
+		if (pthread_create(&t[i].id, NULL, thread_main, &t[i]) != 0)
+			die("threads", "cannot start", i);
+	}
+	for (int i = 0; i < n; i++) {
+		pthread_join(t[i].id, NULL);
+		free(t[i].script);
+	}
+	free(t);
+}
+
+static bool run_control(struct script *s, const char *line, const char *word, char *rest)
+{
+	char name[40] = "", from[40] = "";
+	sscanf(rest, "%39s %39s", name, from);
+	if (!strcmp(word, "sleep"))
+		nanosleep(&(struct timespec){atol(rest) / 1000, atol(rest) % 1000 * 1000000}, NULL);
+	else if (!strcmp(word, "print"))
+		puts(rest), fflush(stdout);
+	else if (!strcmp(word, "ready"))
+		printf("ready %d\n", getpid()), fflush(stdout);
+	else if (!strcmp(word, "wait"))
+		wait_go(s->from_file);
+	else if (!strcmp(word, "kill"))
+		kill(getpid(), SIGKILL);
+	else if (!strcmp(word, "value"))
+		printf("%s %" PRIu64 "\n", name, input(s, name, line)), fflush(stdout);
+	else if (!strcmp(word, "is")) {
+		if (input(s, name, line) != input(s, from, line))
+			die(line, "is", (long)input(s, name, line));
+	} else if (!strcmp(word, "add")) {
+		char *last = strrchr(rest, ' ');
+		uint64_t sum = input(s, from, line) + number(last ? last + 1 : "", line);
+		*find(s, name, true) = sum;
+	} else if (!strcmp(word, "host")) {
+		void *p = mmap(NULL, number(from, line), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			die(line, "no memory", 0);
+		*find(s, name, true) = (uint64_t)p;
+	} else
+		return false;
+	return true;
+}
+
+FRAME static void run_script(struct script *s, int from, int to)
+{
+	for (int i = from; i < to; i++) {
+		char word[64] = "", *copy = strdup(s->line[i]), *at = copy;
+		const char *line = s->line[i];
+		long expect = 0;
+		if (*at == '!') {
+			expect = at[1] >= '0' && at[1] <= '9' ? strtol(at + 1, &at, 10) : (at++, -1);
+			at += strspn(at, " ");
+		}
+		int used = 0;
+		const struct function *f;
+		if (sscanf(at, "%63s %n", word, &used) < 1 || *word == '#') {
+			free(copy);
+			continue;
+		}
+		at += used;
+		if (!strcmp(word, "threads") || !strcmp(word, "repeat")) {
+			int end = block_end(s, i, to);
+			if (*word == 't')
+				run_threads(s, atoi(at), i + 1, end);
+			for (int n = *word == 'r' ? atoi(at) : 0; n > 0; n--)
+				run_script(s, i + 1, end);
+			i = end;
+		} else if ((f = function(word)))
+			run_call(s, f, at, expect, line);
+		else if (!run_control(s, line, word, at))
+			die(line, "unknown", 0);
+		free(copy);
+	}
+}
+
+static struct script *read_script(FILE *in)
+{
+	struct script *s = calloc(1, sizeof *s);
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t n;
+	while ((n = getline(&line, &room, in)) > 0) {
+		while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == ' '))
+			line[--n] = 0;
+		s->line = realloc(s->line, sizeof *s->line * (size_t)(s->lines + 1));
+		s->line[s->lines++] = strdup(line + strspn(line, " \t"));
+	}
+	free(line);
+	return s;
+}
+
+int main(int argc, char **argv)
+{
+	wait_prepare();
+	if (argc > 1 && !strcmp(argv[1], "--random")) {
+		bool wait = run_random(argc, argv);
+		printf("random %s %s done\n", argv[2], argv[3]), fflush(stdout);
+		if (wait)
+			wait_go(true);
+		return 0;
+	}
+	FILE *in = argc > 1 ? fopen(argv[1], "re") : stdin;
+	if (!in) {
+		perror(argv[1]);
+		return 1;
+	}
+	struct script *s = read_script(in);
+	s->from_file = argc > 1;
+	run_script(s, 0, s->lines);
+	return 0;
+}

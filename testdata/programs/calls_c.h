@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the parts of calls_c.
+#pragma once
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct function {
+	const char *name;
+	const char *arguments; // see calls.h
+	void *code;            // of the runtime; the driver's is looked up
+};
+
+const struct function *function(const char *name); // NULL: unknown
+// call makes the call; arguments that go by value are passed by their address here.
+int call(const struct function *f, const uint64_t argument[8]);
+// run_random returns whether to wait at the end.
+bool run_random(int argc, char **argv);

@@ -86,8 +86,7 @@ func usage(t *testing.T, env []string) []Process {
 	return p
 }
 
-// nvmlScript prints a JSON object per GPU: what the fake NVML says.
-const nvmlScript = `
+const nvmlBegin = `
 import ctypes, json
 class Info(ctypes.Structure):
     _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gi", ctypes.c_uint), ("ci", ctypes.c_uint)]
@@ -97,6 +96,10 @@ def check(result):
     assert result == 0, result
 n = ctypes.CDLL("libnvidia-ml.so.1")
 check(n.nvmlInit_v2())
+`
+
+// nvmlScript prints a JSON object per GPU: what the fake NVML says.
+const nvmlScript = nvmlBegin + `
 count = ctypes.c_uint()
 check(n.nvmlDeviceGetCount_v2(ctypes.byref(count)))
 for i in range(count.value):

@@ -4,6 +4,8 @@ package fakecuda
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -347,5 +349,48 @@ func TestFakeCUDARandomCallsKeepTheBooks(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestFakeCUDAMIGInstancesAreDevicesOfTheirOwn(t *testing.T) {
+	env := append(Build(t).Env(t, 2, 4<<30), "FAKECUDA_MIG=1")
+	list := func() string {
+		cmd := exec.Command("python3", "-c", nvmlBegin+`
+for i in range(2):
+    g = ctypes.c_void_p(); check(n.nvmlDeviceGetHandleByIndex_v2(i, ctypes.byref(g)))
+    for k in range(2):
+        d, uuid, gi, have = ctypes.c_void_p(), ctypes.create_string_buffer(96), ctypes.c_uint(), ctypes.c_uint(9)
+        check(n.nvmlDeviceGetMigDeviceHandleByIndex(g, k, ctypes.byref(d)))
+        check(n.nvmlDeviceGetUUID(d, uuid, 96)); check(n.nvmlDeviceGetGpuInstanceId(d, ctypes.byref(gi)))
+        rows = (Info * 9)()
+        check(n.nvmlDeviceGetComputeRunningProcesses_v3(d, ctypes.byref(have), rows))
+        print(uuid.value.decode(), gi.value, *["%d %d" % (r.bytes, r.gi) for r in rows[:have.value]])
+`)
+		cmd.Env, cmd.Stderr = env, os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	before := strings.Split(strings.TrimSpace(list()), "\n")
+	if len(before) != 4 || !strings.HasPrefix(before[3], "MIG-") {
+		t.Fatalf("NVML lists %q", before)
+	}
+	uuid, _, _ := strings.Cut(before[3], " ")
+	p := start(t, append(env, "CUDA_VISIBLE_DEVICES="+uuid+",0"), "calls_c", "!101 cudaSetDevice 1\ncudaMalloc p 3M\nready\nwait\n")
+	p.expect(fmt.Sprint("ready ", p.Process.Pid))
+	want := fmt.Sprintf("%s\n%s\n%s\n%s %d 2\n", before[0], before[1], before[2], before[3], context+4*mib)
+	if got := list(); got != want {
+		t.Errorf("NVML lists\n%s\nwant\n%s", got, want)
+	}
+	gpus := nvml(t, env)
+	if len(gpus) != 2 || gpus[1].Used != context+4*mib || gpus[0].Used != 0 || gpus[1].Total != 8<<30 {
+		t.Errorf("NVML says of the whole GPUs %+v", gpus)
+	}
+	q := start(t, env, "calls_c", "!101 cudaSetDevice 1\ncudaMalloc p 1\nready\nwait\n")
+	q.expect(fmt.Sprint("ready ", q.Process.Pid))
+	if got := nvml(t, env)[0].Used; got != context+2*mib {
+		t.Errorf("without CUDA_VISIBLE_DEVICES GPU 0 has %d", got)
 	}
 }

@@ -35,12 +35,30 @@ void gpu_uuid(int gpu, unsigned char uuid[16])
 	uuid[15] = (unsigned char)gpu;
 }
 
+static void uuid_text(const char *prefix, const unsigned char u[16], char text[41])
+{
+	snprintf(text, 41, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", prefix, u[0], u[1], u[2], u[3],
+		 u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+}
+
 void gpu_uuid_text(int gpu, char text[41])
 {
 	unsigned char u[16];
 	gpu_uuid(gpu, u);
-	snprintf(text, 41, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3],
-		 u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+	uuid_text("GPU", u, text);
+}
+
+void mig_uuid(int instance, unsigned char uuid[16])
+{
+	gpu_uuid(instance, uuid);
+	uuid[0] = 0xfb;
+}
+
+void mig_uuid_text(int instance, char text[41])
+{
+	unsigned char u[16];
+	mig_uuid(instance, u);
+	uuid_text("MIG", u, text);
 }
 
 static struct flock slot_lock(struct books *b, int slot, short type)
@@ -90,10 +108,13 @@ static void books_configure(struct books *b, int fd)
 {
 	uint64_t gpus = environment_bytes("FAKECUDA_GPUS", 1);
 	uint64_t capacity = environment_bytes("FAKECUDA_MEMORY", 8ull << 30) & ~(GPU_PAGE - 1);
+	uint64_t mig = environment_bytes("FAKECUDA_MIG", 0) != 0;
+	if (mig)
+		gpus *= MIG_INSTANCES;
 	if (gpus > MAX_GPUS)
 		gpus = MAX_GPUS;
 	if (b->magic == BOOKS_MAGIC) {
-		if ((b->gpus == gpus && b->capacity == capacity) || anyone_alive(b, fd))
+		if ((b->gpus == gpus && b->capacity == capacity && b->mig == mig) || anyone_alive(b, fd))
 			return;
 	}
 	b->magic = 0;
@@ -101,6 +122,7 @@ static void books_configure(struct books *b, int fd)
 	b->high = 0;
 	b->gpus = gpus;
 	b->capacity = capacity;
+	b->mig = mig;
 	b->magic = BOOKS_MAGIC;
 }
 

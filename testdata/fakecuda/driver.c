@@ -79,11 +79,15 @@ static bool add_visible(const char *word, size_t length)
 	char *end, uuid[41];
 	long index = strtol(word, &end, 10);
 	int gpu = -1;
-	if (length && end == word + length && index >= 0 && index < (long)books->gpus)
-		gpu = (int)index;
+	int each = books->mig ? MIG_INSTANCES : 1; // naming a GPU means its first instance
+	if (length && end == word + length && index >= 0 && index < (long)books->gpus / each)
+		gpu = (int)index * each;
 	for (int i = 0; gpu < 0 && length > 4 && i < (int)books->gpus; i++) {
 		gpu_uuid_text(i, uuid);
-		if (length < sizeof uuid && strncasecmp(uuid, word, length) == 0)
+		if (i < (int)books->gpus / each && length < sizeof uuid && strncasecmp(uuid, word, length) == 0)
+			gpu = i * each;
+		mig_uuid_text(i, uuid);
+		if (books->mig && length < sizeof uuid && strncasecmp(uuid, word, length) == 0)
 			gpu = i;
 	}
 	if (gpu < 0)
@@ -92,17 +96,19 @@ static bool add_visible(const char *word, size_t length)
 	return true;
 }
 
-// read_visible_gpus applies CUDA_VISIBLE_DEVICES: the first invalid entry hides all after it.
+// read_visible_gpus applies CUDA_VISIBLE_DEVICES: the first invalid entry
+// hides all after it, and a process sees one MIG instance only.
 void read_visible_gpus(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	int most = books->mig ? 1 : MAX_GPUS;
 	visible_count = 0;
 	if (!list) {
-		for (int i = 0; i < (int)books->gpus; i++)
+		for (int i = 0; i < (int)books->gpus && i < most; i++)
 			visible[visible_count++] = i;
 		return;
 	}
-	while (visible_count < MAX_GPUS) {
+	while (visible_count < most) {
 		size_t length = strcspn(list, ",");
 		if (!add_visible(list, length) || !list[length])
 			return;
@@ -183,7 +189,7 @@ int impl_cuDeviceGetUuid(unsigned char uuid[16], int device)
 {
 	if (visible_gpu(device) < 0)
 		return initialised ? INVALID_DEVICE : NOT_INITIALIZED;
-	gpu_uuid(visible_gpu(device), uuid);
+	(books->mig ? mig_uuid : gpu_uuid)(visible_gpu(device), uuid);
 	return SUCCESS;
 }
 

@@ -14,9 +14,10 @@ enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, 
 #define NO_INSTANCE 0xffffffffu
 
 typedef struct handle *nvmlDevice;
+// A handle stands for some GPUs of the books: one or, with MIG, all instances of a GPU.
 static struct handle {
-	int index;
-} handles[MAX_GPUS];
+	int index, first, count;
+} handles[MAX_GPUS], instances[MAX_GPUS];
 static struct books *books;
 static int fd;
 static int references;
@@ -40,11 +41,15 @@ struct pci_info {
 	char bus_id[32];
 };
 
+static unsigned gpus(void) { return (unsigned)books->gpus / (books->mig ? MIG_INSTANCES : 1); }
+
+static bool is_instance(nvmlDevice d) { return books->mig && d >= instances && d < instances + books->gpus; }
+
 static int check(nvmlDevice d)
 {
 	if (!references)
 		return UNINITIALIZED;
-	return d >= handles && d < handles + books->gpus ? SUCCESS : INVALID_ARGUMENT;
+	return is_instance(d) || (d >= handles && d < handles + gpus()) ? SUCCESS : INVALID_ARGUMENT;
 }
 
 static int copy(char *out, unsigned length, const char *text)
@@ -65,8 +70,11 @@ API int nvmlInit_v2(void)
 		books = books_open(&fd);
 	if (books)
 		references++;
-	for (int i = 0; i < MAX_GPUS; i++)
-		handles[i].index = i;
+	for (int i = 0; books && i < MAX_GPUS; i++) {
+		int each = books->mig ? MIG_INSTANCES : 1;
+		handles[i] = (struct handle){i, i * each, each};
+		instances[i] = (struct handle){i, i, 1};
+	}
 	pthread_mutex_unlock(&lock);
 	return books ? SUCCESS : UNKNOWN;
 }
@@ -105,7 +113,7 @@ API int nvmlDeviceGetCount_v2(unsigned *count)
 {
 	if (!references)
 		return UNINITIALIZED;
-	*count = (unsigned)books->gpus;
+	*count = gpus();
 	return SUCCESS;
 }
 
@@ -113,7 +121,7 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice *d)
 {
 	if (!references)
 		return UNINITIALIZED;
-	if (index >= books->gpus)
+	if (index >= gpus())
 		return INVALID_ARGUMENT;
 	*d = &handles[index];
 	return SUCCESS;
@@ -122,10 +130,17 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice *d)
 API int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice *d)
 {
 	char own[41];
-	for (unsigned i = 0; references && i < books->gpus; i++) {
+	for (unsigned i = 0; references && i < gpus(); i++) {
 		gpu_uuid_text((int)i, own);
 		if (strcmp(uuid, own) == 0) {
 			*d = &handles[i];
+			return SUCCESS;
+		}
+	}
+	for (unsigned i = 0; references && books->mig && i < books->gpus; i++) {
+		mig_uuid_text((int)i, own);
+		if (strcmp(uuid, own) == 0) {
+			*d = &instances[i];
 			return SUCCESS;
 		}
 	}
@@ -139,7 +154,7 @@ API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice *d)
 		return UNINITIALIZED;
 	if (sscanf(id, "%x:%x:%x", &domain, &bus, &slot) != 3)
 		return INVALID_ARGUMENT;
-	if (domain || slot || bus < 1 || bus > books->gpus)
+	if (domain || slot || bus < 1 || bus > gpus())
 		return NOT_FOUND;
 	*d = &handles[bus - 1];
 	return SUCCESS;
@@ -151,7 +166,7 @@ API int nvmlDeviceGetUUID(nvmlDevice d, char *uuid, unsigned length)
 	int result = check(d);
 	if (result != SUCCESS)
 		return result;
-	gpu_uuid_text(d->index, own);
+	(is_instance(d) ? mig_uuid_text : gpu_uuid_text)(d->index, own);
 	return copy(uuid, length, own);
 }
 
@@ -186,13 +201,67 @@ API int nvmlDeviceGetMigMode(nvmlDevice d, unsigned *current, unsigned *pending)
 {
 	*current = *pending = 0;
 	int result = check(d);
-	return result == SUCCESS ? NOT_SUPPORTED : result;
+	if (result != SUCCESS)
+		return result;
+	*current = *pending = books->mig != 0;
+	return books->mig && !is_instance(d) ? SUCCESS : NOT_SUPPORTED;
 }
 
 API int nvmlDeviceGetMaxMigDeviceCount(nvmlDevice d, unsigned *count)
 {
-	*count = 0;
-	return check(d);
+	int result = check(d);
+	*count = result == SUCCESS && books->mig && !is_instance(d) ? MIG_INSTANCES : 0;
+	return result;
+}
+
+API int nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice d, unsigned index, nvmlDevice *instance)
+{
+	int result = check(d);
+	if (result != SUCCESS)
+		return result;
+	if (!books->mig || is_instance(d))
+		return NOT_SUPPORTED;
+	if (index >= MIG_INSTANCES)
+		return NOT_FOUND;
+	*instance = &instances[d->first + (int)index];
+	return SUCCESS;
+}
+
+API int nvmlDeviceIsMigDeviceHandle(nvmlDevice d, unsigned *is)
+{
+	int result = check(d);
+	*is = result == SUCCESS && is_instance(d);
+	return result;
+}
+
+API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice d, nvmlDevice *gpu)
+{
+	int result = check(d);
+	if (result == SUCCESS && !is_instance(d))
+		return INVALID_ARGUMENT;
+	if (result == SUCCESS)
+		*gpu = &handles[d->index / MIG_INSTANCES];
+	return result;
+}
+
+static uint32_t instance_id(int of_books) { return books->mig ? (uint32_t)(of_books % MIG_INSTANCES + 1) : NO_INSTANCE; }
+
+API int nvmlDeviceGetGpuInstanceId(nvmlDevice d, unsigned *id)
+{
+	int result = check(d);
+	if (result == SUCCESS && !is_instance(d))
+		return NOT_SUPPORTED;
+	if (result == SUCCESS)
+		*id = instance_id(d->first);
+	return result;
+}
+
+API int nvmlDeviceGetComputeInstanceId(nvmlDevice d, unsigned *id)
+{
+	int result = nvmlDeviceGetGpuInstanceId(d, id);
+	if (result == SUCCESS)
+		*id = 0;
+	return result;
 }
 
 static uint64_t used_by(int slot, int gpu)
@@ -202,12 +271,13 @@ static uint64_t used_by(int slot, int gpu)
 	return bytes && books_owner(books, fd, slot) ? bytes : 0;
 }
 
-static void memory(int gpu, struct memory_info *info)
+static void memory(nvmlDevice d, struct memory_info *info)
 {
 	uint64_t used = 0;
 	for (unsigned i = 0; i < books->high; i++)
-		used += used_by((int)i, gpu);
-	uint64_t total = books->capacity;
+		for (int g = d->first; g < d->first + d->count; g++)
+			used += used_by((int)i, g);
+	uint64_t total = books->capacity * (uint64_t)d->count;
 	*info = (struct memory_info){total, used < total ? total - used : 0, used};
 }
 
@@ -215,7 +285,7 @@ API int nvmlDeviceGetMemoryInfo(nvmlDevice d, struct memory_info *info)
 {
 	int result = check(d);
 	if (result == SUCCESS)
-		memory(d->index, info);
+		memory(d, info);
 	return result;
 }
 
@@ -227,7 +297,7 @@ API int nvmlDeviceGetMemoryInfo_v2(nvmlDevice d, struct memory_info_v2 *info)
 	if (info->version != MEMORY_INFO_V2)
 		return INVALID_ARGUMENT;
 	struct memory_info m;
-	memory(d->index, &m);
+	memory(d, &m);
 	info->total = m.total;
 	info->reserved = 0;
 	info->free = m.free;
@@ -241,15 +311,16 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice d, unsigned *count, s
 	if (result != SUCCESS)
 		return result;
 	unsigned room = list ? *count : 0, n = 0;
-	for (unsigned i = 0; i < books->high; i++) {
-		uint64_t bytes = used_by((int)i, d->index);
-		pid_t pid = bytes ? books_owner(books, fd, (int)i) : 0;
-		if (!pid)
-			continue;
-		if (n < room)
-			list[n] = (struct process_info){(uint32_t)pid, bytes, NO_INSTANCE, NO_INSTANCE};
-		n++;
-	}
+	for (unsigned i = 0; i < books->high; i++)
+		for (int g = d->first; g < d->first + d->count; g++) {
+			uint64_t bytes = used_by((int)i, g);
+			pid_t pid = bytes ? books_owner(books, fd, (int)i) : 0;
+			if (!pid)
+				continue;
+			if (n < room)
+				list[n] = (struct process_info){(uint32_t)pid, bytes, instance_id(g), books->mig ? 0 : NO_INSTANCE};
+			n++;
+		}
 	*count = n;
 	return n > room ? INSUFFICIENT_SIZE : SUCCESS;
 }

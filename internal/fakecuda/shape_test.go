@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -51,10 +52,27 @@ func exports(t *testing.T, f *elf.File) map[string]elf.Symbol {
 	return m
 }
 
+// called lists what calls_c can call of the runtime ("cuda") or of the driver ("cu").
+func called(t *testing.T, prefix string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../testdata/programs/calls.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range regexp.MustCompile(`FUNCTION\((`+prefix+`[A-Z]\w*), "`).FindAllSubmatch(text, -1) {
+		names = append(names, string(m[1]))
+	}
+	if len(names) < 40 {
+		t.Fatalf("only %d functions %s in calls.h", len(names), prefix)
+	}
+	return names
+}
+
 func TestFakeCUDADriverStubsHaveTheRealShape(t *testing.T) {
 	f := openELF(t, Build(t).Lib("libcuda.so.1"))
 	functions := exports(t, f)
-	for _, name := range []string{"cuInit", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemAllocHost_v2", "cuMemFreeHost", "cuMemAllocManaged", "cuGetProcAddress_v2"} {
+	for _, name := range append(called(t, "cu"), "cuGetProcAddress_v2") {
 		if _, ok := functions[name]; !ok {
 			t.Errorf("%s is not exported", name)
 		}
@@ -85,7 +103,7 @@ func TestFakeCUDARuntimeLooksLikeTheRealOne(t *testing.T) {
 			t.Errorf("%s needs %v (%v), want no libcuda", path, needed, err)
 		}
 		functions := exports(t, f)
-		for _, name := range []string{"cudaMalloc", "cudaFree", "cudaMallocHost", "cudaHostAlloc", "cudaFreeHost", "cudaMallocManaged"} {
+		for _, name := range called(t, "cuda") {
 			s, ok := functions[name]
 			if !ok || s.Version != version {
 				t.Errorf("%s: %s@%s, want version %s", path, name, s.Version, version)

@@ -27,7 +27,6 @@
 // Exit code 1: a call did not return what it must.
 #include "calls_c.h"
 #include "wait.h"
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +48,6 @@ struct script {
 	struct name name[MAX_NAMES];
 	int names;
 };
-
-static void die(const char *line, const char *why, long number)
-{
-	fprintf(stderr, "calls_c: %s: %s (%ld)\n", line, why, number);
-	exit(1);
-}
 
 static uint64_t *find(struct script *s, const char *name, bool create)
 {
@@ -120,33 +113,6 @@ static void array_descriptor(struct slot *s, char letter, const uint64_t n[5])
 		old ? put32(s, at, n[i]) : put64(s, at, n[i]);
 	put32(s, at, format);
 	put32(s, at + 4, n[4]);
-}
-
-static void read_file(const char *path, const char *line, void *to, size_t size)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, to, size);
-	if (n <= 0)
-		die(line, "cannot read the file", n);
-	close(fd);
-}
-
-static void write_file(const char *path, const char *line, const void *from, size_t size)
-{
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, from, size) != (ssize_t)size)
-		die(line, "cannot write the file", fd);
-	close(fd);
-}
-
-static int open_shared(const char *path, const char *line)
-{
-	char where[64] = "";
-	read_file(path, line, where, sizeof where - 1);
-	int fd = open(where, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		die(line, where, fd);
-	return fd;
 }
 
 // structure fills what the slot points to, of the kinds that are structures.

@@ -17,5 +17,9 @@ struct function {
 const struct function *function(const char *name); // NULL: unknown
 // call makes the call; arguments that go by value are passed by their address here.
 int call(const struct function *f, const uint64_t argument[8]);
+_Noreturn void die(const char *line, const char *why, long number);
+void read_file(const char *path, const char *line, void *to, size_t size); // up to size
+void write_file(const char *path, const char *line, const void *from, size_t size);
+int open_shared(const char *path, const char *line); // what the path in the file names
 // run_random returns whether to wait at the end.
 bool run_random(int argc, char **argv);

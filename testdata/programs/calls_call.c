@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How calls_c gets at functions and calls them.
+// How calls_c gets at functions and calls them, and its files.
 #include "calls_c.h"
 #include "calls.h"
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DECLARE(name, arguments) int name(void);
 RUNTIME_FUNCTIONS(DECLARE)
@@ -78,4 +80,37 @@ __attribute__((noipa)) int call(const struct function *f, const uint64_t a[8])
 	if (extent)
 		return ((int (*)(u, u, struct extent, u, u))f->code)(a[0], a[1], *(struct extent *)a[2], a[3], a[4]);
 	return ((int (*)(u, u, u, u, u, u))f->code)(a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+void die(const char *line, const char *why, long number)
+{
+	fprintf(stderr, "calls_c: %s: %s (%ld)\n", line, why, number);
+	exit(1);
+}
+
+void read_file(const char *path, const char *line, void *to, size_t size)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, to, size);
+	if (n <= 0)
+		die(line, "cannot read the file", n);
+	close(fd);
+}
+
+void write_file(const char *path, const char *line, const void *from, size_t size)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, from, size) != (ssize_t)size)
+		die(line, "cannot write the file", fd);
+	close(fd);
+}
+
+int open_shared(const char *path, const char *line)
+{
+	char where[64] = "";
+	read_file(path, line, where, sizeof where - 1);
+	int fd = open(where, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		die(line, where, fd);
+	return fd;
 }

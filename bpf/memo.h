@@ -42,7 +42,8 @@ MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk unde
 #define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 struct scratch {
 	u64 window[WINDOW_SIZE / 8];
-	u8 frames[WINDOW_SIZE];
+	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
+	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];
 };
 
 MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);

@@ -78,7 +78,7 @@ type probeProcess struct {
 type probeScratch struct {
 	_      structs.HostLayout
 	Window [128]uint64
-	Frames [1024]uint8
+	Frames [1280]uint8
 }
 
 type probeThread struct {

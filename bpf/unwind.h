@@ -128,7 +128,9 @@ static EBPF_INLINE long read_python_frame(struct view *view, u64 address, u64 *v
 				return -1;
 		}
 	}
-	*value = hash_python_frame(view->python, &view->scratch->frames[offset]);
+	// Older verifiers lose the bound of the offset: give it again, unseen by the compiler.
+	asm volatile("" : "+r"(offset));
+	*value = hash_python_frame(view->python, &view->scratch->frames[offset & (WINDOW_SIZE - 1)]);
 	return 0;
 }
 

@@ -55,7 +55,7 @@ type walkPyProcInfo struct {
 type walkScratch struct {
 	_      structs.HostLayout
 	Window [128]uint64
-	Frames [1024]uint8
+	Frames [1280]uint8
 }
 
 type walkStackDelta struct {

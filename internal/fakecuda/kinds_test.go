@@ -191,6 +191,8 @@ func TestFakeCUDAPoolsKeepTheirReserve(t *testing.T) {
 			"cuMemPoolGetAttribute q 6 i\nis i 10M", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{1, 5 * mib}}},
 		"another pool of the device": {"cudaMemPoolCreate r 0\ncudaDeviceSetMemPool 0 r\ncudaMallocAsync c 1M\ncudaDeviceGetMemPool s 0\nis s r\n" +
 			"cudaFreeAsync c\ncudaMemPoolDestroy r\ncudaDeviceGetMemPool s 0\nis s q", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 10 * mib}}},
+		"threshold of a pool of one's own": {"cudaMemPoolCreate r 0\ncuMemPoolSetAttribute r 4 6M\ncuMemAllocFromPoolAsync c 20M r\n" +
+			"cuMemFreeAsync c\ncuCtxSynchronize", GPU{Usage: 16 * mib, PoolReserved: 16 * mib, Async: Count{2, 10 * mib}}},
 		"reset gives all back": {"cudaDeviceReset", GPU{}},
 	} {
 		env := Build(t).Env(t, 1, 4<<30)

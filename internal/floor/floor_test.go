@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/cilium/ebpf/features"
@@ -27,6 +28,16 @@ func TestEveryCallOfTheOutermostLayerIsAnEvent(t *testing.T) {
 		{"cudart", []string{"libcudart.so.12", "libcuda.so.1"}},
 	} {
 		dir := fakecuda.Build(t)
+		private := t.TempDir() // probes see every process that uses the same file
+		for _, name := range []string{"libcuda.so.1", "libcudart.so.12"} {
+			library, err := os.ReadFile(dir.Lib(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(private, name), library, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
 		p := prober{multi: features.HaveBPFLinkUprobeMulti() == nil}
 		events, err := p.load(true)
 		if err != nil {
@@ -34,17 +45,14 @@ func TestEveryCallOfTheOutermostLayerIsAnEvent(t *testing.T) {
 		}
 		defer p.close()
 		for _, name := range test.libraries {
-			if err := p.attach(dir.Lib(name)); err != nil {
+			if err := p.attach(filepath.Join(private, name)); err != nil {
 				t.Fatalf("attach %s: %v", name, err)
 			}
 		}
 		ended, end := context.WithCancel(context.Background())
 		end()
-		if _, err := count(ended, events); err != nil { // of other programs on the same files
-			t.Fatal(err)
-		}
 		cmd := exec.Command(dir.Program("bench_c"), test.program, "30", "10000")
-		cmd.Env = dir.Env(t, 1, 8<<30)
+		cmd.Env = append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+private)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

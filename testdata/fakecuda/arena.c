@@ -71,7 +71,10 @@ int arena_create(struct arena *a, int gpu)
 	if (aligned > (uint64_t)base)
 		munmap(base, aligned - (uint64_t)base);
 	munmap((void *)(aligned + pages * GPU_PAGE), (uint64_t)base + GPU_PAGE - aligned);
-	*a = (struct arena){.gpu = gpu, .base = aligned, .pages = pages, .used = used, .page = page};
+	// Other threads look for addresses in it without a lock: it has addresses only when the rest is there.
+	*a = (struct arena){.gpu = gpu, .pages = pages, .used = used, .page = page};
+	atomic_thread_fence(memory_order_release);
+	*(volatile uint64_t *)&a->base = aligned;
 	return SUCCESS;
 }
 
@@ -295,10 +298,11 @@ static int free_large(struct arena *a, uint64_t first)
 
 int arena_free(struct arena *a, uint64_t address)
 {
-	uint64_t page = (address - a->base) / GPU_PAGE, offset = (address - a->base) % GPU_PAGE;
 	int result = INVALID_VALUE;
 	pthread_mutex_lock(&gpu_lock[a->gpu]);
-	if (bit(a->used, page)) {
+	// Its context may have been destroyed since the address was found in it: then it has no pages.
+	uint64_t page = (address - a->base) / GPU_PAGE, offset = (address - a->base) % GPU_PAGE;
+	if (page < a->pages && bit(a->used, page)) {
 		if (a->page[page].small)
 			result = free_small(a, a->page[page].small, offset);
 		else if (!offset)
@@ -310,8 +314,13 @@ int arena_free(struct arena *a, uint64_t address)
 
 uint64_t arena_size(struct arena *a, uint64_t address)
 {
-	uint64_t page = (address - a->base) / GPU_PAGE, offset = (address - a->base) % GPU_PAGE, size = 0;
+	uint64_t size = 0;
 	pthread_mutex_lock(&gpu_lock[a->gpu]);
+	uint64_t page = (address - a->base) / GPU_PAGE, offset = (address - a->base) % GPU_PAGE;
+	if (page >= a->pages) {
+		pthread_mutex_unlock(&gpu_lock[a->gpu]);
+		return 0;
+	}
 	struct small_page *s = a->page[page].small;
 	if (s && offset % UNIT == 0)
 		size = s->size[offset / UNIT];

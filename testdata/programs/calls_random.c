@@ -312,7 +312,7 @@ static void other_call(struct worker *w)
 	uint64_t ignored = 0, pool;
 	switch (below(w, 6)) {
 	case 0: expect("cudaMalloc", (uint64_t)&ignored, 1ull << 44, 2); break;
-	case 1: expect("cuMemFree_v2", 0x7f0000123400, 0, 1); break;
+	case 1: expect("cuMemFree_v2", 0xdead000000123400, 0, 1); break;
 	case 2: MUST(below(w, 2) ? "cudaDeviceSynchronize" : "cuCtxSynchronize", 0, 0, 0, 0, 0); break;
 	case 3:
 		MUST("cuDeviceGetDefaultMemPool", &pool, w->device, 0, 0, 0);

@@ -349,9 +349,12 @@ void arena_destroy(struct arena *a)
 		next = s->next_all;
 		free(s);
 	}
-	munmap((void *)a->base, a->pages * GPU_PAGE);
-	munmap(a->used, a->pages / 8);
-	munmap(a->page, a->pages * sizeof *a->page);
-	*a = (struct arena){.gpu = a->gpu};
+	// The addresses may belong to another arena as soon as they are given back.
+	struct arena old = *a;
+	*a = (struct arena){.gpu = old.gpu};
+	atomic_thread_fence(memory_order_seq_cst);
+	munmap((void *)old.base, old.pages * GPU_PAGE);
+	munmap(old.used, old.pages / 8);
+	munmap(old.page, old.pages * sizeof *old.page);
 	pthread_mutex_unlock(&gpu_lock[a->gpu]);
 }

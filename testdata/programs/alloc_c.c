@@ -243,7 +243,7 @@ FRAME static void run_script(struct script *s, int from, int to)
 				op = &operations[k];
 		if (!op)
 			die(line, "unknown operation", 0);
-		void *anonymous = op->run == op_badfree ? (void *)0x7f0000123400 : NULL, **p = &anonymous;
+		void *anonymous = op->run == op_badfree ? (void *)0xdead000000123400 : NULL, **p = &anonymous;
 		unsigned long long size = 0;
 		if (op->arguments == SIZE)
 			size = strtoull(rest, NULL, 0);

@@ -35,6 +35,8 @@ const (
 	KindExec        = probeEventKindEVENT_EXEC
 	KindExit        = probeEventKindEVENT_EXIT
 
+	FlagNoTables = probeEventFlagFLAG_NO_TABLES
+
 	CounterEventLost   = uint32(probeCounterCOUNTER_EVENT_LOST)
 	CounterStackLost   = uint32(probeCounterCOUNTER_STACK_LOST)
 	CounterThreadsFull = uint32(probeCounterCOUNTER_THREADS_FULL)

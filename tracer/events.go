@@ -122,6 +122,7 @@ func (t *Tracer) handle(e *bpf.Event) {
 	}
 	p := t.process(e.Pid)
 	if p == nil {
+		t.ignore(e)
 		return
 	}
 	if e.Kind == bpf.KindInit {
@@ -140,6 +141,18 @@ func (t *Tracer) handle(e *bpf.Event) {
 		case t.newUser <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// ignore takes an event of a process that is not traced out of the kernel's
+// counts of stacks: with --name it sends some until somebody has looked at its name.
+func (t *Tracer) ignore(e *bpf.Event) {
+	if e.Kind != bpf.KindAlloc && e.Kind != bpf.KindAllocFailed {
+		return
+	}
+	t.ignoredStacks++
+	if e.Flags&bpf.FlagNoTables != 0 {
+		t.ignoredNoStack++
 	}
 }
 
@@ -201,8 +214,8 @@ func (t *Tracer) stats() ledger.Stats {
 	}
 	s := ledger.Stats{
 		Lost:      t.lost + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
-		Stacks:    counters[bpf.CounterStacks],
-		NoStack:   t.lostStacks + counters[bpf.CounterNoTables] + counters[bpf.CounterChainBroken] + counters[bpf.CounterStackLost],
+		Stacks:    counters[bpf.CounterStacks] - min(t.ignoredStacks, counters[bpf.CounterStacks]),
+		NoStack:   t.lostStacks + counters[bpf.CounterNoTables] - min(t.ignoredNoStack, counters[bpf.CounterNoTables]) + counters[bpf.CounterChainBroken] + counters[bpf.CounterStackLost],
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
 	}

@@ -70,13 +70,14 @@ type Tracer struct {
 	events  *ringbuf.Reader
 	raw     *ringbuf.Reader // stacks
 
-	mu         sync.Mutex // guards what follows
-	ledger     *ledger.Ledger
-	processes  map[uint32]*process
-	emptied    uint64       // how often the events ring was read to its end
-	lost       uint64       // events that could not be decoded
-	lostStacks uint64       // stacks likewise
-	gpus       []ledger.GPU // NVML's last list
+	mu                            sync.Mutex // guards what follows
+	ledger                        *ledger.Ledger
+	processes                     map[uint32]*process
+	emptied                       uint64       // how often the events ring was read to its end
+	lost                          uint64       // events that could not be decoded
+	lostStacks                    uint64       // stacks likewise
+	ignoredStacks, ignoredNoStack uint64       // of processes that are not traced
+	gpus                          []ledger.GPU // NVML's last list
 
 	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders   map[fileKey]*probes

@@ -197,11 +197,22 @@ func (t *Tracer) lookAhead(found []mappedLibrary) bool {
 		haveDriver[l.pid] = haveDriver[l.pid] || l.layer == Driver && !l.program
 	}
 	for pid, have := range haveDriver {
-		if !have && pid != ownPid {
+		if !have && pid != ownPid && t.wanted(pid) {
 			t.ahead.prepare(pid, environOf(pid))
 		}
 	}
 	return len(t.ahead.maps) > 0
+}
+
+// wanted says whether a process is traced, deciding it if need be.
+func (t *Tracer) wanted(pid uint32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.processes[pid]
+	if !ok {
+		p = t.classify(pid)
+	}
+	return p.traced
 }
 
 // expect enters the processes that were asked for by pid, also those that do

@@ -217,7 +217,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	if err := t.discover(); err != nil {
 		return err
 	}
-	t.readUsage(ctx)
+	t.readUsage()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
 			return err

@@ -14,19 +14,20 @@ import (
 // nvmlTimeout bounds one reading: a driver that hangs must not hang us.
 const nvmlTimeout = 5 * time.Second
 
-// readUsage takes one reading of NVML into the books.
-func (t *Tracer) readUsage(run context.Context) {
+// readUsage takes one reading of NVML into the books. The end of a run does
+// not cut it short: a driver that was left in the middle of a call would refuse the last reading.
+func (t *Tracer) readUsage() {
 	if t.config.NVML == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(run, nvmlTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), nvmlTimeout)
 	defer cancel()
 	gpus, err := t.config.NVML.GPUs(ctx)
 	usage, usageErr := t.config.NVML.Usage(ctx)
 	time := now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err = errors.Join(err, usageErr); err != nil && run.Err() == nil {
+	if err = errors.Join(err, usageErr); err != nil {
 		t.ledger.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
 	if len(gpus) > 0 {
@@ -49,12 +50,12 @@ func (t *Tracer) watchUsage(ctx context.Context) {
 	for {
 		select {
 		case <-t.newUser:
-			t.readUsage(ctx)
+			t.readUsage()
 		case <-ctx.Done():
-			t.readUsage(context.WithoutCancel(ctx))
+			t.readUsage()
 			return
 		case <-tick.C:
-			t.readUsage(ctx)
+			t.readUsage()
 		}
 	}
 }

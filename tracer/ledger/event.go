@@ -2,41 +2,92 @@
 
 package ledger
 
+import "math"
+
 // Op says what an Event reports.
 type Op uint8
 
+// Unless said otherwise an event is sent when its call has returned success.
 const (
-	Alloc       Op = iota + 1 // an allocation succeeded; sent when its call returned
+	Alloc       Op = iota + 1 // Address has Size bytes, or one reference more, if it is Imported or Physical and known
 	AllocFailed               // an allocation returned an error; books nothing
-	Free                      // a free was entered
-	FreeFailed                // the thread's last free returned an error: undo it
+	Free                      // entered: what Space and Address name loses one reference
+	FreeFailed                // the thread's last Free or Unmap returned an error: undo it
 	Exec                      // the process called execve: its CUDA memory is gone
 	Exit                      // the last thread of the process ended
+
+	View   // Address leads to memory that is booked elsewhere: nothing to book, its Free is no surprise
+	Map    // the Size bytes from Address on map the physical memory Handle
+	Unmap  // entered: all mappings in the Size bytes from Address on end
+	Retain // Handle is one more reference of the physical memory mapped at Address
+	Export // another process that imports Handle gets the allocation at Address
+
+	ContextRetain  // Context, the primary one of Device, has one reference more
+	ContextRelease // and one less: with the last one, all that was allocated in it is gone
+	ContextReset   // all that was allocated in the primary context of Device is gone
+	ContextDestroy // all that was allocated in Context is gone, and Context too
+
+	PoolCreate    // Handle is a pool of Device; also sent for pools that exist already
+	PoolDestroy   // Handle gives back what it holds unused; its allocations stay
+	PoolTrim      // Handle gives back what it holds unused above Size bytes
+	PoolThreshold // Handle keeps up to Size bytes unused where the program synchronizes
+	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
 )
 
 // Kind is what sort of memory an allocation is.
 type Kind uint8
 
 const (
-	Device  Kind = iota + 1 // memory of one GPU
-	Managed                 // migrates between host and GPU
-	Pinned                  // page-locked host memory
+	Device     Kind = iota + 1 // memory of one GPU, out of its context
+	Managed                    // migrates between host and GPU
+	Pinned                     // page-locked host memory
+	Registered                 // host memory of the program, page-locked where it lies
+	Async                      // out of a stream-ordered pool
+	VMM                        // physical memory of the virtual memory API
+	Array                      // arrays and mipmaps
+	Imported                   // memory of another process or API; its owner's in all sums
+	Graph                      // out of an alloc node of a graph
+)
+
+// OnHost says whether the memory is on the host, whatever device was current.
+func (k Kind) OnHost() bool { return k == Pinned || k == Registered }
+
+// Owned says whether the memory is the process's own, so that the driver counts it as its usage.
+func (k Kind) Owned() bool { return !k.OnHost() && k != Imported }
+
+// Space is what an Event's Address is: a number means different things in each.
+type Space uint8
+
+const (
+	Addresses Space = iota // unified addresses: device, managed, pinned, async, opened by IPC
+	Registers              // host memory of cuMemHostRegister, by its address
+	Arrays                 // CUarray
+	Mipmaps                // CUmipmappedArray
+	Externals              // CUexternalMemory
+	Physical               // CUmemGenericAllocationHandle: lives until it has no references and no mappings
 )
 
 // UnknownDevice stands for a device ordinal that nothing has told us yet.
 const UnknownDevice = -1
+
+// UnknownSize stands for a size that the call does not tell or that could not be read: the
+// allocation is counted, with 0 bytes.
+const UnknownSize = math.MaxUint64
 
 // Event is one finished call, or the end of a process. Events of one process
 // must be applied in the order in which the kernel reported them.
 type Event struct {
 	Op       Op
 	Kind     Kind
+	Space    Space
 	PID, TID uint32 // host pid (the kernel's tgid) and thread id
 	Device   int32  // CUDA ordinal in the process, or UnknownDevice
 	Result   int32  // CUresult or cudaError_t; 0 is success
 	Time     uint64 // ns of CLOCK_MONOTONIC
-	Address  uint64
+	Address  uint64 // or a handle, as Space says
 	Size     uint64 // bytes; 0 for frees
 	Stack    uint64 // id of the stack of the outermost call; 0: none was taken
+	Context  uint64 // CUcontext in which the call was made; 0: unknown
+	Handle   uint64 // Async: the pool, 0 for the device's current one; Imported: what Export named, 0 if nothing can
 	API      string // name of the outermost call, "cudaMalloc"
 }

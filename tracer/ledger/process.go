@@ -37,6 +37,9 @@ func (l *Ledger) SetProcess(p Process) {
 	}
 	q := &l.procs[n]
 	q.Comm, q.Exe = cmp.Or(p.Comm, q.Comm), cmp.Or(p.Exe, q.Exe)
+	if p.Workload != (Workload{}) {
+		q.Workload = p.Workload
+	}
 	if p.Devices != nil {
 		q.devices = append([]string(nil), p.Devices...)
 	}

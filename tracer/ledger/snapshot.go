@@ -14,6 +14,8 @@ type Snapshot struct {
 	Processes []Process // by PID, then Begin
 	Sites     []Site    // by live bytes, largest first; ties by process, stack, API
 	Failures  []Failure // by count, largest first
+	Releases  []Release // by process, then cause
+	Pools     []Pool    // by process, then device and handle
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU, as far as NVML knows them
 	Stats     Stats
@@ -27,8 +29,17 @@ type Process struct {
 	Exe     string   // path, untrusted
 	Begin   uint64   // when it was first seen
 	End     uint64   // exit or exec; 0: still running
-	Devices []string // UUID of each CUDA ordinal, nil if unknown
-	Totals  []Total
+	Devices []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
+	Workload
+	Totals []Total
+}
+
+// Workload says on whose behalf a process runs, as far as the host knows; what
+// is unknown is empty. All of it is untrusted.
+type Workload struct {
+	Container, Pod, Namespace  string // container id, Kubernetes pod and namespace
+	Job                        string // name or number of a batch job
+	Rank, LocalRank, WorldSize string // of distributed training
 }
 
 // Total sums the allocations of one process on one device and of one kind.
@@ -73,13 +84,45 @@ type Failure struct {
 	LastTime  uint64
 }
 
-// GPU is one device as NVML lists it.
+// Cause says why allocations ended without a free of their own.
+type Cause uint8
+
+const (
+	ContextDestroyed Cause = iota + 1 // cuCtxDestroy
+	ContextReleased                   // the last reference of a primary context
+	ContextWasReset                   // cuDevicePrimaryCtxReset, cudaDeviceReset
+)
+
+// Release sums the allocations of one process that ended by one cause.
+type Release struct {
+	Process int
+	Cause   Cause
+	Objects uint64
+	Bytes   uint64
+	Time    uint64 // the latest
+}
+
+// Pool is a stream-ordered memory pool. What it holds from the driver lies
+// between Used and Reserve: how much it gives back, and when, is the driver's decision.
+type Pool struct {
+	Process   int
+	Handle    uint64 // CUmemoryPool; 0: the pool that the device has from the beginning
+	Device    int32
+	Objects   uint64
+	Used      uint64 // bytes of live allocations
+	Reserve   uint64 // highest Used since the last trim
+	Threshold uint64 // bytes that it may keep unused where the program synchronizes
+	Destroyed bool   // and has allocations left
+}
+
+// GPU is one device as NVML lists it: a whole GPU or a MIG instance.
 type GPU struct {
-	Index int // NVML index, PCI order
-	UUID  string
-	Name  string
-	Total uint64
-	Used  uint64
+	Index  int // NVML index, PCI order; of an instance that of its GPU
+	UUID   string
+	Parent string // UUID of the GPU that an instance is part of; "" for a whole one
+	Name   string
+	Total  uint64
+	Used   uint64
 }
 
 // Usage is what NVML says a process uses on one GPU.
@@ -91,7 +134,7 @@ type Usage struct {
 
 // Balance compares what NVML reports for a process on one GPU with the books:
 // Usage = Baseline + Live + Gap. Baseline is the usage that was there when the
-// process was first seen; Live counts device and managed memory. For a process that has ended,
+// process was first seen; Live counts what is Owned. For a process that has ended,
 // Usage and Live are those of the last reading before its end.
 type Balance struct {
 	Process  int
@@ -102,6 +145,7 @@ type Balance struct {
 	Baseline uint64
 	Live     uint64
 	Gap      int64
+	Idle     uint64 // at most this much of Gap is held unused by pools: their Reserve minus Used
 }
 
 // Stats counts what the books could not take in, and why.
@@ -111,6 +155,7 @@ type Stats struct {
 	UnmatchedFrees uint64            // frees of addresses that were never booked (older than the attach)
 	Reused         uint64            // addresses handed out again without a free that we saw
 	Evicted        uint64            // allocations dropped at the ledger's limit
+	UnknownSizes   uint64            // allocations counted with 0 bytes: nothing tells their size
 	Stacks         uint64            // events that wanted a stack
 	NoStack        uint64            // of those: none could be taken (tables not loaded yet, no room)
 	Truncated      map[string]uint64 // stacks not walked to the end, by reason

@@ -22,19 +22,20 @@ const module = "github.com/vramprof/vramprof/"
 // mayImport lists what of ours each package imports, its tests aside.
 var mayImport = map[string][]string{
 	"bpf":                      {},
-	"cmd/vramprof":             {"report", "symbolize", "tracer", "tracer/ledger", "tracer/nvml", "tracer/preflight"},
+	"cmd/vramprof":             {"report", "symbolize", "tracer", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"report":                   {"symbolize", "tracer/ledger"},
 	"symbolize":                {"symbolize/internal/dwarf"},
 	"symbolize/internal/dwarf": {},
 	"test/e2e":                 {},
-	"tracer":                   {"bpf", "symbolize", "tracer/ledger", "tracer/place", "tracer/unwind"},
+	"tracer":                   {"bpf", "symbolize", "tracer/ledger", "tracer/place", "tracer/unwind", "tracer/workload"},
 	"tracer/ledger":            {},
 	"tracer/nvml":              {"tracer/ledger"},
 	"tracer/place":             {},
 	"tracer/preflight":         {},
 	"tracer/unwind":            {"bpf"},
+	"tracer/workload":          {"symbolize", "tracer/ledger"},
 }
 
 // onlyUser lists modules that one package alone may import.

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// group is what the path of a control group tells.
+type group struct {
+	container string // 64 hexadecimal digits, or a name
+	pod       string // uid with '-', as in the API
+	job       string // Slurm's number
+	unranked  bool   // a step of Slurm that is no parallel task: its variables count the whole job
+}
+
+// parseCgroup reads /proc/PID/cgroup: "0::/path" of version 2, "4:memory:/path" of
+// version 1, where not every hierarchy has the container or the job.
+func parseCgroup(text []byte) group {
+	var g group
+	for line := range bytes.Lines(text) {
+		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
+		if len(fields) < 3 {
+			continue
+		}
+		found := parsePath(strings.TrimSuffix(fields[2], " (deleted)"))
+		if g.container == "" {
+			g.container = found.container
+		}
+		if g.pod == "" {
+			g.pod = found.pod
+		}
+		if g.job == "" {
+			g.job, g.unranked = found.job, found.unranked
+		}
+	}
+	return g
+}
+
+// parsePath finds the innermost container of a path: one can run in another, as
+// the pods of a Kubernetes node that is itself a container do.
+func parsePath(path string) group {
+	var g group
+	var before string // the segment before
+	var slurm, ecs bool
+	for segment := range strings.SplitSeq(path, "/") {
+		// Without a systemd driver runc names a group by its argument: "SLICE:cri-containerd:ID".
+		for part := range strings.SplitSeq(segment, ":") {
+			name, unit := cutUnit(part)
+			if id := containerID(name); id != "" && unit != ".slice" { // podman's pods are slices
+				g.container = id
+			}
+			if uid := podUID(name); uid != "" {
+				g.pod = uid
+			}
+		}
+		if ecs && isFargate(segment) {
+			g.container = segment
+		}
+		if name := containerName(before, segment); name != "" {
+			g.container = name
+		}
+		if job, ok := strings.CutPrefix(segment, "job_"); ok && slurm && number(job) != "" {
+			g.job = job
+		}
+		switch segment {
+		case "step_batch", "step_extern", "step_interactive":
+			g.unranked = g.job != ""
+		}
+		slurm = slurm || strings.Contains(segment, "slurm")
+		ecs = ecs || segment == "ecs"
+		before = segment
+	}
+	return g
+}
+
+// cutUnit cuts the type off the name of a systemd unit.
+func cutUnit(name string) (base, unit string) {
+	for _, unit := range []string{".scope", ".slice", ".service"} {
+		if base, ok := strings.CutSuffix(name, unit); ok {
+			return base, unit
+		}
+	}
+	return name, ""
+}
+
+// isFargate recognizes a container of Amazon ECS on Fargate: the id of its task
+// and a number.
+func isFargate(name string) bool {
+	task, n, ok := strings.Cut(name, "-")
+	return ok && len(task) == 32 && isHex(task) && n != "" && len(n) <= 20 && strings.Trim(n, "0123456789") == ""
+}
+
+const idLength = 64
+
+// containerID finds the id in the names that Docker, containerd, CRI-O and podman
+// give: the id alone or behind "docker-", "cri-containerd-", "crio-",
+// "libpod-payload-", "nerdctl-"…
+func containerID(name string) string {
+	n := len(name) - idLength
+	if n < 0 || n > 0 && !strings.ContainsRune("-_", rune(name[n-1])) || !isHex(name[n:]) {
+		return ""
+	}
+	return name[n:]
+}
+
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
+
+// podUID finds the uid in a pod's group: "pod2c0d…-…" of the cgroupfs driver,
+// "kubepods-burstable-pod2c0d…_…" of the systemd driver, where '-' separates slices.
+func podUID(name string) string {
+	i := strings.LastIndex(name, "pod")
+	if i < 0 || i > 0 && (name[i-1] != '-' || !strings.Contains(name[:i], "kubepods")) {
+		return ""
+	}
+	uid := strings.ReplaceAll(name[i+len("pod"):], "_", "-")
+	if !isUID(uid) {
+		return ""
+	}
+	return uid
+}
+
+// isUID recognizes a UUID, or the hash that the uid of a pod is which its node starts.
+func isUID(s string) bool {
+	if len(s) == 32 {
+		return isHex(s)
+	}
+	if len(s) != 36 {
+		return false
+	}
+	for i, group := range strings.Split(s, "-") {
+		if i > 4 || len(group) != [...]int{8, 4, 4, 4, 12}[i] || !isHex(group) {
+			return false
+		}
+	}
+	return true
+}
+
+// containerName finds the names of containers that are whole systems: LXC, Incus
+// and LXD, systemd-nspawn.
+func containerName(before, segment string) string {
+	if name, ok := strings.CutPrefix(segment, "lxc.payload."); ok {
+		return name
+	}
+	if before == "lxc" || before == "lxc.payload" {
+		return segment
+	}
+	if before != "machine.slice" {
+		return ""
+	}
+	base, unit := cutUnit(segment)
+	if name, ok := strings.CutPrefix(base, "systemd-nspawn@"); ok && unit == ".service" {
+		return unescape(name)
+	}
+	name, ok := strings.CutPrefix(base, "machine-")
+	if name = unescape(name); !ok || unit != ".scope" || strings.HasPrefix(name, "qemu-") { // a virtual machine
+		return ""
+	}
+	return name
+}
+
+// unescape undoes systemd's "\x2d" for characters that mean something in unit names.
+func unescape(name string) string {
+	if !strings.Contains(name, `\x`) {
+		return name
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		if strings.HasPrefix(name[i:], `\x`) && i+4 <= len(name) {
+			if c, err := strconv.ParseUint(name[i+2:i+4], 16, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(name[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxPods is how many entries of a log folder are read; the kubelet keeps those
+// of running pods and of some that have ended.
+const maxPods = 4096
+
+// podLogs knows the names of pods by the folders in which the kubelet keeps
+// their logs: NAMESPACE_POD_UID, which is there before a container starts.
+type podLogs struct {
+	dirs  []string           // the first that can be read counts
+	names map[string]podName // by uid
+}
+
+type podName struct{ namespace, pod string }
+
+// find looks a pod up, and reads the folder again if it is not known yet.
+func (p *podLogs) find(uid string) (namespace, pod string) {
+	name, ok := p.names[uid]
+	if !ok {
+		p.read()
+		name = p.names[uid]
+	}
+	return name.namespace, name.pod
+}
+
+func (p *podLogs) read() {
+	for _, dir := range p.dirs {
+		// O_DIRECTORY: opening a FIFO would wait.
+		f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue
+		}
+		entries, _ := f.Readdirnames(maxPods)
+		f.Close()
+		p.names = make(map[string]podName, len(entries))
+		for _, entry := range entries {
+			// Neither names nor uids can contain '_'.
+			if parts := strings.Split(entry, "_"); len(parts) == 3 {
+				p.names[parts[2]] = podName{parts[0], parts[1]}
+			}
+		}
+		return
+	}
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package workload says on whose behalf a process runs: its container and
+// Kubernetes pod from the path of its control group, its batch job and its rank in
+// distributed training from its environment.
+//
+// Both come from the traced process or its user: every value is cut to a length
+// and cleaned of control characters, and none is used as a path.
+package workload
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	maxValue  = 253      // bytes; Kubernetes allows names of that length
+	maxCgroup = 64 << 10 // bytes: 13 hierarchies of version 1 with the longest path
+)
+
+// Host reads the workloads of this machine's processes. It is not safe for
+// concurrent use.
+type Host struct {
+	name string
+	pods podLogs
+}
+
+// NewHost gives a Host that finds the names of pods where the kubelet keeps
+// their logs.
+func NewHost() *Host {
+	name, _ := os.Hostname()
+	// The second is for a vramprof that has the host's processes but files of its own.
+	return &Host{name: name, pods: podLogs{dirs: []string{"/var/log/pods", "/proc/1/root/var/log/pods"}}}
+}
+
+// Of gives the workload of a running process with this environment ("KEY=value"
+// each). What is not known is empty; a process that is gone has no container.
+func (h *Host) Of(pid uint32, environ []string) ledger.Workload {
+	return Of(cgroupOf(pid), environ, h.name, h.pods.find)
+}
+
+// Of puts together what the text of /proc/PID/cgroup and an environment say.
+// host is this machine's name, pods finds the names of a pod by its uid, "" if it
+// does not know it.
+//
+// Job is "name (number)", or the one of them that is known. The control group is
+// trusted more than the environment, which processes inherit from anybody.
+func Of(cgroup []byte, environ []string, host string, pods func(uid string) (namespace, pod string)) ledger.Workload {
+	p := parseCgroup(cgroup)
+	v := pick(environ)
+	w := ledger.Workload{Container: clean(p.container), Job: v.job(p.job)}
+	if w.Container == "" {
+		w.Container = v.first("APPTAINER_NAME", "SINGULARITY_NAME") // they make no control group
+	}
+	if p.pod != "" {
+		namespace, pod := pods(p.pod)
+		w.Namespace, w.Pod = clean(namespace), clean(pod)
+	}
+	if w.Pod == "" && (p.pod != "" || v["KUBERNETES_SERVICE_HOST"] != "") {
+		w.Namespace, w.Pod = v.first("POD_NAMESPACE"), v.first("POD_NAME")
+	}
+	if w.Pod == "" && p.pod != "" {
+		w.Pod = p.pod
+		// A pod on the host's network has the host's name.
+		if name := v.first("HOSTNAME"); name != "" && name != host {
+			w.Pod = name
+		}
+	}
+	v.ranks(&w, p.unranked)
+	return w
+}
+
+// clean makes a value fit for terminals and labels. A longer one ends in "…".
+func clean(s string) string { return cut(s, maxValue) }
+
+func cut(s string, limit int) string {
+	const ellipsis = "…"
+	if len(s) > 8*limit {
+		s = s[:8*limit]
+	}
+	if s = strings.TrimSpace(symbolize.Clean(s)); len(s) <= limit {
+		return s
+	}
+	n := limit - len(ellipsis)
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + ellipsis
+}
+
+// cgroupOf reads /proc/PID/cgroup, whose text the kernel makes of its own data:
+// nothing that the process does keeps the reader waiting.
+func cgroupOf(pid uint32) []byte {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, maxCgroup))
+	return text
+}

@@ -26,7 +26,7 @@ var errClosed = errors.New("NVML connection is closed")
 
 // library is the part of NVML that is called on the driver's goroutine.
 type library interface {
-	gpus() ([]ledger.GPU, error)
+	gpus() ([]ledger.GPU, map[string]partition, error)
 	usage() (list []ledger.Usage, unavailable int, err error)
 	shutdown() error
 }
@@ -43,6 +43,7 @@ type Driver struct {
 	closeOnce   sync.Once
 	hanging     atomic.Int32
 	unavailable atomic.Uint64
+	partitions  atomic.Pointer[map[string]partition] // by UUID, of the last GPUs
 }
 
 // Open loads the library at path, or libnvidia-ml.so.1 if path is empty. The
@@ -73,15 +74,34 @@ func Open(ctx context.Context, path string) (*Driver, error) {
 // Version is that of the driver, "550.163.01"; "" if it does not tell.
 func (d *Driver) Version() string { return d.version }
 
-// GPUs lists the devices in NVML's order, which is that of the PCI bus. Devices
+// GPUs lists the devices in NVML's order, which is that of the PCI bus. Behind a
+// GPU in MIG mode come its instances, with its UUID as Parent; their memory is
+// part of its own, and compute instances of one GPU instance share theirs. Devices
 // that do not answer are left out and named in the error, so that both
-// results can be useful at once. Sizes are bytes; 0 if the device does not tell.
+// results can be useful at once; those that we may not see are left out
+// silently. Sizes are bytes; 0 if the device does not tell.
 func (d *Driver) GPUs(ctx context.Context) ([]ledger.GPU, error) {
-	return ask(ctx, d, d.library.gpus)
+	return ask(ctx, d, func() ([]ledger.GPU, error) {
+		gpus, partitions, err := d.library.gpus()
+		if len(gpus) > 0 {
+			d.partitions.Store(&partitions)
+		}
+		return gpus, err
+	})
+}
+
+// Ordinals is the package's Ordinals with what the last GPUs found out about MIG.
+func (d *Driver) Ordinals(environ []string, gpus []ledger.GPU) []string {
+	var partitions map[string]partition
+	if p := d.partitions.Load(); p != nil {
+		partitions = *p
+	}
+	return ordinals(environ, gpus, partitions)
 }
 
 // Usage lists what each process uses on each GPU, once per pid and GPU, in
-// bytes. The pids are those of the host, whatever the caller's pid namespace.
+// bytes. What is on a MIG instance has the instance's UUID, and is not part of its GPU's.
+// The pids are those of the host, whatever the caller's pid namespace.
 // As with GPUs, both results can be useful at once.
 func (d *Driver) Usage(ctx context.Context) ([]ledger.Usage, error) {
 	type result struct {

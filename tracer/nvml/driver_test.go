@@ -19,10 +19,10 @@ type slow struct {
 	calls   atomic.Int32
 }
 
-func (s *slow) gpus() ([]ledger.GPU, error) {
+func (s *slow) gpus() ([]ledger.GPU, map[string]partition, error) {
 	s.calls.Add(1)
 	<-s.release
-	return []ledger.GPU{{UUID: "GPU-0"}}, nil
+	return []ledger.GPU{{UUID: "GPU-0"}}, nil, nil
 }
 func (s *slow) usage() ([]ledger.Usage, int, error) { panic("slice bounds out of range") }
 func (s *slow) shutdown() error                     { return nil }

@@ -40,6 +40,11 @@ var versions = map[string][]string{
 	"nvmlDeviceGetComputeRunningProcesses":    {"_v3", "_v2", ""},
 	"nvmlDeviceGetGraphicsRunningProcesses":   {"_v3", "_v2", ""},
 	"nvmlDeviceGetMPSComputeRunningProcesses": {"_v3", "_v2", ""},
+	"nvmlDeviceGetMigMode":                    {""},
+	"nvmlDeviceGetMaxMigDeviceCount":          {""},
+	"nvmlDeviceGetMigDeviceHandleByIndex":     {""},
+	"nvmlDeviceGetGpuInstanceId":              {""},
+	"nvmlDeviceGetComputeInstanceId":          {""},
 }
 
 var required = []string{"nvmlInit", "nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"}
@@ -81,51 +86,83 @@ func (l *realLibrary) shutdown() error {
 	return nil
 }
 
-func (l *realLibrary) gpus() ([]ledger.GPU, error) {
-	var gpus []ledger.GPU
-	err := l.each(func(index int, device gonvml.Device, uuid string) error {
-		gpu := ledger.GPU{Index: index, UUID: uuid}
-		if l.has["nvmlDeviceGetName"] {
-			if name, ret := device.GetName(); ret == gonvml.SUCCESS {
-				gpu.Name = name
-			}
-		}
-		var err error
-		if l.has["nvmlDeviceGetMemoryInfo"] {
-			memory, ret := device.GetMemoryInfo()
-			switch ret {
-			case gonvml.SUCCESS:
-				gpu.Total, gpu.Used = memory.Total, memory.Used
-			case gonvml.ERROR_NOT_SUPPORTED: // integrated GPUs
-			default:
-				err = callError("nvmlDeviceGetMemoryInfo", ret)
-			}
-		}
-		gpus = append(gpus, gpu)
-		return err
-	})
-	return gpus, err
+// device is a GPU while a call is under way: handles are not kept.
+type device struct {
+	gonvml.Device
+	index     int
+	uuid      string
+	divided   bool // in MIG mode
+	instances []migInstance
 }
 
-// each visits all devices. Errors of one do not keep it from the others.
-func (l *realLibrary) each(visit func(index int, device gonvml.Device, uuid string) error) error {
+func (l *realLibrary) gpus() ([]ledger.GPU, map[string]partition, error) {
+	var gpus []ledger.GPU
+	partitions := map[string]partition{}
+	err := l.each(func(d device) error {
+		gpu, err := l.describe(d.Device)
+		gpu.Index, gpu.UUID = d.index, d.uuid
+		gpus = append(gpus, gpu)
+		if d.divided {
+			partitions[d.uuid] = partition{divided: true}
+		}
+		errs := []error{err}
+		for _, m := range d.instances {
+			gpu, err := l.describe(m.Device)
+			gpu.Index, gpu.UUID, gpu.Parent = d.index, m.uuid, d.uuid
+			gpus = append(gpus, gpu)
+			partitions[m.uuid] = partition{instance: m.instance}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
+	return gpus, partitions, err
+}
+
+// describe reads what belongs to a GPU or an instance itself: name and memory.
+func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
+	if l.has["nvmlDeviceGetName"] {
+		if name, ret := d.GetName(); ret == gonvml.SUCCESS {
+			gpu.Name = name
+		}
+	}
+	if !l.has["nvmlDeviceGetMemoryInfo"] {
+		return gpu, nil
+	}
+	memory, ret := d.GetMemoryInfo()
+	switch ret {
+	case gonvml.SUCCESS:
+		gpu.Total, gpu.Used = memory.Total, memory.Used
+	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NO_PERMISSION: // integrated GPUs; a container with some instances of a GPU
+	default:
+		err = callError("nvmlDeviceGetMemoryInfo", ret)
+	}
+	return gpu, err
+}
+
+// each visits all devices that we may see. Errors of one do not keep it from the others.
+func (l *realLibrary) each(visit func(device) error) error {
 	count, ret := l.api.DeviceGetCount()
 	if ret != gonvml.SUCCESS {
 		return callError("nvmlDeviceGetCount", ret)
 	}
 	var errs []error
 	for index := range count {
-		device, ret := l.api.DeviceGetHandleByIndex(index)
+		handle, ret := l.api.DeviceGetHandleByIndex(index)
+		if ret == gonvml.ERROR_NO_PERMISSION {
+			continue // counted, and not ours: a container with some of the host's GPUs
+		}
 		if ret != gonvml.SUCCESS {
 			errs = append(errs, fmt.Errorf("GPU %d: %w", index, callError("nvmlDeviceGetHandleByIndex", ret)))
 			continue
 		}
-		uuid, ret := device.GetUUID()
+		uuid, ret := handle.GetUUID()
 		if ret != gonvml.SUCCESS {
 			errs = append(errs, fmt.Errorf("GPU %d: %w", index, callError("nvmlDeviceGetUUID", ret)))
 			continue
 		}
-		if err := visit(index, device, uuid); err != nil {
+		d := device{Device: handle, index: index, uuid: uuid}
+		err := l.divide(&d)
+		if err = errors.Join(err, visit(d)); err != nil {
 			errs = append(errs, fmt.Errorf("GPU %d (%s): %w", index, uuid, err))
 		}
 	}
@@ -133,9 +170,13 @@ func (l *realLibrary) each(visit func(index int, device gonvml.Device, uuid stri
 }
 
 func (l *realLibrary) usage() (list []ledger.Usage, unavailable int, err error) {
-	err = l.each(func(_ int, device gonvml.Device, uuid string) error {
-		infos, err := l.processes(device)
-		usages, skipped := merge(uuid, infos)
+	err = l.each(func(d device) error {
+		infos, denied, err := l.processes(d.Device)
+		if denied && d.divided {
+			// The whole of a divided GPU is for administrators; an instance tells its own.
+			infos, err = l.processesOfInstances(d.instances)
+		}
+		usages, skipped := merge(d, infos)
 		list = append(list, usages...)
 		unavailable += skipped
 		return err
@@ -143,17 +184,17 @@ func (l *realLibrary) usage() (list []ledger.Usage, unavailable int, err error) 
 	return list, unavailable, err
 }
 
-// processes joins the device's three lists: CUDA, graphics, and CUDA by way of MPS.
-func (l *realLibrary) processes(device gonvml.Device) ([]gonvml.ProcessInfo, error) {
-	var infos []gonvml.ProcessInfo
+// processes joins the lists of a GPU or an instance: CUDA, graphics, and CUDA
+// by way of MPS. denied says that at least one is not for us.
+func (l *realLibrary) processes(d gonvml.Device) (infos []gonvml.ProcessInfo, denied bool, err error) {
 	var errs []error
 	for _, list := range []struct {
 		name string
 		get  func() ([]gonvml.ProcessInfo, gonvml.Return)
 	}{
-		{"nvmlDeviceGetComputeRunningProcesses", device.GetComputeRunningProcesses},
-		{"nvmlDeviceGetGraphicsRunningProcesses", device.GetGraphicsRunningProcesses},
-		{"nvmlDeviceGetMPSComputeRunningProcesses", device.GetMPSComputeRunningProcesses},
+		{"nvmlDeviceGetComputeRunningProcesses", d.GetComputeRunningProcesses},
+		{"nvmlDeviceGetGraphicsRunningProcesses", d.GetGraphicsRunningProcesses},
+		{"nvmlDeviceGetMPSComputeRunningProcesses", d.GetMPSComputeRunningProcesses},
 	} {
 		if !l.has[list.name] {
 			continue
@@ -164,20 +205,25 @@ func (l *realLibrary) processes(device gonvml.Device) ([]gonvml.ProcessInfo, err
 			infos = append(infos, some...)
 		case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NOT_FOUND:
 		default:
+			denied = denied || ret == gonvml.ERROR_NO_PERMISSION
 			errs = append(errs, callError(list.name, ret))
 		}
 	}
-	return infos, errors.Join(errs...)
+	return infos, denied, errors.Join(errs...)
 }
 
-// merge makes one Usage of all entries of a pid. A pid in two lists appears
-// with the same figure in both; a pid on two MIG instances uses both.
-func merge(uuid string, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavailable int) {
-	type instance struct{ pid, gpu, compute uint32 }
-	used := map[instance]uint64{}
-	unknown := map[instance]bool{}
+// merge makes one Usage of all entries of a pid on a GPU or an instance. A pid
+// in two lists appears with the same figure in both. What is on an instance
+// that was not listed goes to the GPU.
+func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavailable int) {
+	type user struct {
+		pid uint32
+		instance
+	}
+	used := map[user]uint64{}
+	unknown := map[user]bool{}
 	for _, info := range infos {
-		key := instance{info.Pid, info.GpuInstanceId, info.ComputeInstanceId}
+		key := user{info.Pid, instance{info.GpuInstanceId, info.ComputeInstanceId}}
 		if info.UsedGpuMemory == math.MaxUint64 { // NVML_VALUE_NOT_AVAILABLE
 			unknown[key] = true
 			continue
@@ -189,14 +235,20 @@ func merge(uuid string, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unav
 			unavailable++
 		}
 	}
-	sums := map[uint32]uint64{}
+	type place struct {
+		pid  uint32
+		uuid string
+	}
+	sums := map[place]uint64{}
 	for key, bytes := range used {
-		sums[key.pid] += bytes
+		sums[place{key.pid, d.at(key.instance)}] += bytes
 	}
-	for pid, bytes := range sums {
-		usages = append(usages, ledger.Usage{PID: pid, UUID: uuid, Bytes: bytes})
+	for at, bytes := range sums {
+		usages = append(usages, ledger.Usage{PID: at.pid, UUID: at.uuid, Bytes: bytes})
 	}
-	slices.SortFunc(usages, func(a, b ledger.Usage) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(usages, func(a, b ledger.Usage) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.UUID, b.UUID))
+	})
 	return usages, unavailable
 }
 

@@ -5,16 +5,20 @@
 package nvml
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -25,6 +29,7 @@ type seen struct {
 	GPUs                        []ledger.GPU
 	Usage                       []ledger.Usage
 	Unavailable                 uint64
+	Ordinals                    []string // of "MIG-GPU-0/3/0"
 }
 
 func TestMain(m *testing.M) {
@@ -52,6 +57,7 @@ func look(path string) seen {
 	s.Usage, err = d.Usage(ctx)
 	s.UsageError = text(err)
 	s.Unavailable = d.Unavailable()
+	s.Ordinals = d.Ordinals([]string{"CUDA_VISIBLE_DEVICES=MIG-GPU-0/3/0"}, s.GPUs)
 	if err := d.Close(ctx); err != nil && s.UsageError == "" {
 		s.UsageError = "close: " + err.Error()
 	}
@@ -141,6 +147,64 @@ func TestOneLostGPUDoesNotSpoilTheOthers(t *testing.T) {
 	}
 }
 
+func TestAGPUThatIsNotOursIsLeftOutSilently(t *testing.T) {
+	got := lookAt(t, buildLibrary(t), "NVML_DENIED=1")
+	if len(got.GPUs) != 1 || len(got.Usage) != 5 || got.GPUsError+got.UsageError != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// instances is what the library's GPUs are with NVML_MIG.
+var instances = []ledger.GPU{
+	{Index: 0, UUID: "GPU-0", Name: "Fake GPU", Total: 80 << 30, Used: 1 << 30},
+	{Index: 0, UUID: "MIG-0", Name: "Fake GPU", Total: 20 << 30, Used: 1 << 30, Parent: "GPU-0"},
+	{Index: 0, UUID: "MIG-2", Name: "Fake GPU", Total: 20 << 30, Used: 1 << 30, Parent: "GPU-0"},
+	{Index: 1, UUID: "GPU-1", Name: "Fake GPU", Total: 80 << 30, Used: 1 << 30},
+}
+
+func TestMIGInstancesAreDevicesOfTheirOwn(t *testing.T) {
+	got := lookAt(t, buildLibrary(t), "NVML_MIG=1")
+	want := seen{
+		Version: "550.1",
+		GPUs:    instances,
+		Usage: []ledger.Usage{
+			{PID: 100, UUID: "GPU-0", Bytes: 300 << 20},
+			{PID: 200, UUID: "GPU-0", Bytes: 1 << 40},
+			{PID: 400, UUID: "GPU-0", Bytes: 20}, // on an instance that is not listed
+			{PID: 400, UUID: "MIG-0", Bytes: 10},
+			{PID: 500, UUID: "GPU-0", Bytes: 7},
+			{PID: 600, UUID: "GPU-0", Bytes: 5},
+			{PID: 100, UUID: "GPU-1", Bytes: 1 << 20},
+		},
+		Unavailable: 1,
+		Ordinals:    []string{"MIG-2"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestInstancesTellWhatTheGPUDoesNot(t *testing.T) {
+	got := lookAt(t, buildLibrary(t), "NVML_MIG=1", "NVML_MIG_USER=1")
+	want := []ledger.Usage{
+		{PID: 400, UUID: "MIG-0", Bytes: 10}, {PID: 100, UUID: "GPU-1", Bytes: 1 << 20},
+	}
+	if !reflect.DeepEqual(got.GPUs, instances) || !reflect.DeepEqual(got.Usage, want) || got.GPUsError+got.UsageError != "" {
+		t.Errorf("got %+v", got)
+	}
+	got = lookAt(t, buildLibrary(t), "NVML_MIG_USER=1")
+	if want := "GPU 0 (GPU-0): nvmlDeviceGetComputeRunningProcesses: no permission"; got.UsageError != want {
+		t.Errorf("a GPU that is not divided: got %q, want %q", got.UsageError, want)
+	}
+}
+
+func TestDriversWithHalfOfMIGAreAsWithoutIt(t *testing.T) {
+	got := lookAt(t, buildLibrary(t, "-DNO_IDS"), "NVML_MIG=1")
+	if len(got.GPUs) != 2 || len(got.Usage) != 6 || got.GPUsError+got.UsageError != "" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestUnusableLibrariesAreUnavailableWithTheReason(t *testing.T) {
 	for _, c := range []struct {
 		library, environ, want string
@@ -167,19 +231,53 @@ func TestHangingDriverDoesNotHangUs(t *testing.T) {
 }
 
 func TestFakeCUDAHasGPUs(t *testing.T) {
-	script := filepath.Join("..", "..", "testdata", "fakecuda", "build.sh")
-	if _, err := os.Stat(script); err != nil {
-		t.Skip("no testdata/fakecuda")
-	}
-	if _, err := exec.LookPath("g++"); err != nil {
-		t.Skip(err)
-	}
-	out := t.TempDir()
-	if msg, err := exec.Command("bash", script, out).CombinedOutput(); err != nil {
-		t.Fatalf("build.sh: %v\n%s", err, msg)
-	}
-	got := lookAt(t, filepath.Join(out, "libnvidia-ml.so.1"))
-	if len(got.GPUs) == 0 || got.GPUsError+got.UsageError+got.Open != "" {
+	cuda := fakecuda.Build(t)
+	got := lookAt(t, cuda.Lib("libnvidia-ml.so.1"), cuda.Env(t, 2, 8<<30)...)
+	if len(got.GPUs) != 2 || got.GPUsError+got.UsageError+got.Open != "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal: what a process allocates on its ordinal 0
+// is what NVML says of the device that Ordinals gives.
+func TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal(t *testing.T) {
+	const size, context = 64 << 20, 300 << 20
+	cuda := fakecuda.Build(t)
+	env := append(cuda.Env(t, 2, 8<<30), "FAKECUDA_MIG=1")
+	library := cuda.Lib("libnvidia-ml.so.1")
+	first := lookAt(t, library, env...)
+	if len(first.GPUs) != 6 || first.GPUs[4].Parent != first.GPUs[3].UUID || first.GPUs[4].Total != 8<<30 || first.GPUs[3].Total != 16<<30 {
+		t.Fatalf("2 GPUs with 2 instances each: got %+v", first)
+	}
+	for i, visible := range []string{
+		"A=b", "CUDA_VISIBLE_DEVICES=1", "CUDA_VISIBLE_DEVICES=" + first.GPUs[5].UUID, "CUDA_VISIBLE_DEVICES=" + first.GPUs[2].UUID[:8],
+	} {
+		cmd := exec.Command(cuda.Program("alloc_c"))
+		cmd.Env = append(slices.Clone(env), visible)
+		cmd.Stdin = strings.NewReader(fmt.Sprintf("malloc a %d\nready\nwait\n", size))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		got := lookAt(t, library, env...)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		cmd.Wait()
+		want := []int{1, 4, 5, 2}[i]
+		ordinals := Ordinals([]string{visible}, got.GPUs)
+		if len(ordinals) != 1 || ordinals[0] != got.GPUs[want].UUID {
+			t.Errorf("%s: ordinals %q, want %q", visible, ordinals, got.GPUs[want].UUID)
+		}
+		usage := []ledger.Usage{{PID: uint32(cmd.Process.Pid), UUID: got.GPUs[want].UUID, Bytes: size + context}}
+		if !reflect.DeepEqual(got.Usage, usage) {
+			t.Errorf("%s: got usage %+v, want %+v", visible, got.Usage, usage)
+		}
 	}
 }

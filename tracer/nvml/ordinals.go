@@ -3,40 +3,59 @@
 package nvml
 
 import (
+	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Ordinals gives the UUID of each CUDA ordinal of a process whose environment
-// ("KEY=value" each) and GPUs are these: CUDA_VISIBLE_DEVICES picks and orders
-// them, by index or by the beginning of a UUID, and an invalid entry hides all
-// that follow. The empty list means that the process sees none.
+// partition is what Ordinals wants to know of MIG beside ledger.GPU.
+type partition struct {
+	divided  bool     // of a GPU: it is in MIG mode, with or without instances
+	instance instance // of an instance
+}
+
+// instance numbers a MIG instance within its GPU, as in "MIG-GPU-<uuid>/1/0".
+type instance struct{ gpu, compute uint32 }
+
+// Ordinals gives the UUID of each CUDA ordinal of a process with this
+// environment ("KEY=value" each) at CUDA's start and these GPUs, as Driver.GPUs
+// lists them; in a container only those that it was given. "" stands for an
+// ordinal whose GPU cannot be told, and the empty list for no GPU at all.
 //
-// CUDA's own order may differ from gpus' on hosts with several GPU models, and
-// MIG devices are not resolved. Source: CUDA programming guide, environment
-// variables.
-func Ordinals(environ []string, gpus []ledger.GPU) []string {
-	visible, set := lookup(environ, "CUDA_VISIBLE_DEVICES")
-	var uuids []string
+// CUDA_VISIBLE_DEVICES picks and orders them: by number, by UUID or the
+// beginning of one, or as MIG-GPU-<uuid>/<GPU instance>/<compute instance>; the
+// first invalid entry hides all that follow. Numbers are in NVML's order if
+// CUDA_DEVICE_ORDER is PCI_BUS_ID. CUDA's own order is from fast to slow by a
+// rule that is not published: it is NVML's where all GPUs have the same name,
+// and elsewhere numbers are not resolved.
+//
+// A process sees one MIG instance, and then no whole GPU. A GPU in MIG mode
+// that is named by number or UUID means its first instance.
+//
+// Sources: CUDA programming guide, environment variables; MIG user guide, CUDA device enumeration.
+func Ordinals(environ []string, gpus []ledger.GPU) []string { return ordinals(environ, gpus, nil) }
+
+func ordinals(environ []string, gpus []ledger.GPU, partitions map[string]partition) []string {
+	h := newHost(environ, gpus, partitions)
+	list, set := lookup(environ, "CUDA_VISIBLE_DEVICES")
 	if !set {
-		for _, gpu := range gpus {
-			uuids = append(uuids, gpu.UUID)
-		}
-		return uuids
+		return h.all()
 	}
-	for entry := range strings.SplitSeq(visible, ",") {
-		uuid := visibleGPU(strings.TrimSpace(entry), gpus)
-		if uuid == "" {
+	var uuids []string
+	for entry := range strings.SplitSeq(list, ",") {
+		uuid, ok := h.resolve(strings.TrimSpace(entry))
+		if !ok {
 			break
 		}
-		if slices.Contains(uuids, uuid) {
+		if uuid != "" && slices.Contains(uuids, uuid) {
 			return nil // CUDA refuses a list that repeats a device
 		}
 		uuids = append(uuids, uuid)
 	}
-	return uuids
+	return h.oneInstance(uuids)
 }
 
 // lookup finds the first value, as getenv does.
@@ -49,30 +68,182 @@ func lookup(environ []string, key string) (value string, ok bool) {
 	return "", false
 }
 
-// visibleGPU resolves one entry to a UUID; "" if it is invalid.
-func visibleGPU(entry string, gpus []ledger.GPU) string {
-	if strings.HasPrefix(entry, "GPU-") {
-		match := ""
-		for _, gpu := range gpus {
-			if !strings.HasPrefix(gpu.UUID, entry) {
-				continue
-			}
-			if match != "" {
-				return "" // ambiguous
-			}
-			match = gpu.UUID
-		}
-		return match
-	}
-	// CUDA reads numbers with strtol: "1x" is 1.
-	index, digits := 0, 0
-	for ; digits < len(entry) && entry[digits] >= '0' && entry[digits] <= '9'; digits++ {
-		if index = index*10 + int(entry[digits]-'0'); index >= len(gpus) {
-			return ""
+// host is the machine's GPUs as a process numbers them.
+type host struct {
+	whole      []ledger.GPU            // by NVML's index
+	instances  map[string][]ledger.GPU // by UUID of their GPU
+	partitions map[string]partition
+	known      int // numbers below this one are in NVML's order
+}
+
+func newHost(environ []string, gpus []ledger.GPU, partitions map[string]partition) *host {
+	h := &host{instances: map[string][]ledger.GPU{}, partitions: partitions}
+	for _, gpu := range gpus {
+		if gpu.Parent != "" {
+			h.instances[gpu.Parent] = append(h.instances[gpu.Parent], gpu)
+		} else {
+			h.whole = append(h.whole, gpu)
 		}
 	}
-	if digits == 0 {
-		return ""
+	slices.SortStableFunc(h.whole, func(a, b ledger.GPU) int { return cmp.Compare(a.Index, b.Index) })
+	order, _ := lookup(environ, "CUDA_DEVICE_ORDER")
+	if order != "PCI_BUS_ID" && !sameModel(h.whole) {
+		return h
 	}
-	return gpus[index].UUID
+	// Behind a GPU that NVML could not read, or one in MIG mode without
+	// instances, it is not known whether CUDA counts it.
+	for h.known < len(h.whole) && h.whole[h.known].Index == h.known && !h.hollow(h.whole[h.known]) {
+		h.known++
+	}
+	return h
+}
+
+func sameModel(gpus []ledger.GPU) bool {
+	for _, gpu := range gpus {
+		if gpu.Name != gpus[0].Name || gpu.Name == "" && len(gpus) > 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// hollow says that a GPU is in MIG mode without an instance that CUDA could use.
+func (h *host) hollow(gpu ledger.GPU) bool {
+	return h.partitions[gpu.UUID].divided && len(h.instances[gpu.UUID]) == 0
+}
+
+// all is what a process sees that does not choose.
+func (h *host) all() []string {
+	if len(h.instances) == 1 { // the order does not matter
+		for _, instances := range h.instances {
+			return []string{instances[0].UUID}
+		}
+	}
+	var uuids []string
+	for number := range h.whole {
+		uuid, _ := h.numbered(number)
+		uuids = append(uuids, uuid)
+	}
+	return h.oneInstance(uuids)
+}
+
+// oneInstance applies that a process sees one MIG instance and no whole GPU
+// beside it.
+func (h *host) oneInstance(uuids []string) []string {
+	if len(h.instances) == 0 {
+		return uuids
+	}
+	for _, uuid := range uuids {
+		if h.isInstance(uuid) {
+			return []string{uuid}
+		}
+		if uuid == "" { // it may be an instance, and then the only device
+			return make([]string, len(uuids))
+		}
+	}
+	return uuids
+}
+
+func (h *host) isInstance(uuid string) bool {
+	for _, instances := range h.instances {
+		if slices.ContainsFunc(instances, func(m ledger.GPU) bool { return m.UUID == uuid }) {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve finds the device of one entry; not ok if the entry is invalid, ""
+// if it cannot be told.
+func (h *host) resolve(entry string) (uuid string, ok bool) {
+	switch {
+	case begins(entry, "MIG-"):
+		return h.instanceNamed(entry)
+	case begins(entry, "GPU-"):
+		gpu, ok := unique(h.whole, entry)
+		if !ok {
+			return "", false
+		}
+		return h.device(gpu), true
+	}
+	number, ok := leadingNumber(entry)
+	if !ok {
+		return "", false
+	}
+	return h.numbered(number)
+}
+
+func (h *host) numbered(number int) (uuid string, ok bool) {
+	switch {
+	case number < h.known:
+		return h.device(h.whole[number]), true
+	case len(h.whole) == 0, h.known == len(h.whole), number > h.whole[len(h.whole)-1].Index:
+		return "", false
+	}
+	return "", true
+}
+
+// device is the GPU, or its first instance.
+func (h *host) device(gpu ledger.GPU) string {
+	if instances := h.instances[gpu.UUID]; len(instances) > 0 {
+		return instances[0].UUID
+	}
+	return gpu.UUID
+}
+
+// instanceNamed resolves MIG-<uuid>, the beginning of one, and MIG-GPU-<uuid>/1/0.
+func (h *host) instanceNamed(entry string) (uuid string, ok bool) {
+	var all []ledger.GPU
+	for _, instances := range h.instances {
+		all = append(all, instances...)
+	}
+	if m, ok := unique(all, entry); ok { // drivers before R470 have UUIDs of the second form
+		return m.UUID, true
+	}
+	parts := strings.Split(entry[len("MIG-"):], "/")
+	if len(parts) != 3 || !begins(parts[0], "GPU-") {
+		return "", false
+	}
+	gpu, ok := unique(h.whole, parts[0])
+	gi, err := strconv.ParseUint(parts[1], 10, 32)
+	ci, err2 := strconv.ParseUint(parts[2], 10, 32)
+	if !ok || err != nil || err2 != nil {
+		return "", false
+	}
+	want := instance{uint32(gi), uint32(ci)}
+	instances := h.instances[gpu.UUID]
+	for _, m := range instances {
+		if p, known := h.partitions[m.UUID]; known && p.instance == want {
+			return m.UUID, true
+		}
+	}
+	// Without the instances' numbers one of them is meant, and which is open.
+	return "", len(instances) > 0 && h.partitions == nil
+}
+
+// unique finds the only device whose UUID begins like this, in either case of the hex digits.
+func unique(gpus []ledger.GPU, prefix string) (match ledger.GPU, ok bool) {
+	for _, gpu := range gpus {
+		switch {
+		case !begins(gpu.UUID, prefix):
+		case ok:
+			return ledger.GPU{}, false // ambiguous
+		default:
+			match, ok = gpu, true
+		}
+	}
+	return match, ok
+}
+
+func begins(text, prefix string) bool {
+	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
+}
+
+// leadingNumber reads as strtol does, which CUDA uses: "1x" is 1.
+func leadingNumber(entry string) (number int, ok bool) {
+	entry = strings.TrimPrefix(entry, "+")
+	for i := 0; i < len(entry) && entry[i] >= '0' && entry[i] <= '9'; i++ {
+		number, ok = min(number*10+int(entry[i]-'0'), 1<<20), true
+	}
+	return number, ok
 }

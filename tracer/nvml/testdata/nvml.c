@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A libnvidia-ml.so.1 with two or three GPUs. OLD leaves out what an old
-// driver lacks, NO_UUID what we cannot do without. Environment: NVML_HANG
-// (usage calls never return), NVML_LOST (GPU 1 is lost), NVML_NO_DRIVER.
+// A libnvidia-ml.so.1 with two GPUs. OLD leaves out what an old driver lacks,
+// NO_IDS one of the calls for MIG, NO_UUID what we cannot do without.
+// Environment: NVML_HANG (usage calls never return), NVML_LOST (GPU 1 is lost),
+// NVML_DENIED (GPU 1 is not ours), NVML_NO_DRIVER, NVML_MIG (GPU 0 has
+// instances 0, 2 and 3, of which 3 is not ours), NVML_MIG_USER (and we are no administrator).
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +21,11 @@ typedef struct {
 	unsigned long long total, free, used;
 } memory;
 
-enum { NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
+enum { INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
 #define NONE 0xffffffffu
 #define NOT_AVAILABLE (~0ull)
+#define INSTANCES 100 // handles of instances are above
 
 static int lists(const process_info *from, unsigned n, unsigned *count, process_info *to)
 {
@@ -41,6 +45,7 @@ static const process_info compute0[] = {
 	{400, 10, 1, 0}, {400, 20, 2, 0}, {500, 7, NONE, NONE},
 };
 static const process_info graphics0[] = {{100, 300 << 20, NONE, NONE}, {600, 5, NONE, NONE}};
+static const process_info of_instance0[] = {{400, 10, NONE, NONE}};
 static const process_info compute1[] = {{100, 1 << 20, NONE, NONE}};
 
 int nvmlInit_v2(void) { return getenv("NVML_NO_DRIVER") ? DRIVER_NOT_LOADED : 0; }
@@ -50,13 +55,16 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **device)
 {
 	if (i == 1 && getenv("NVML_LOST"))
 		return GPU_IS_LOST;
+	if (i == 1 && getenv("NVML_DENIED"))
+		return NO_PERMISSION;
 	*device = (void *)(uintptr_t)(i + 1);
 	return 0;
 }
 #ifndef NO_UUID
 int nvmlDeviceGetUUID(void *device, char *out, unsigned n)
 {
-	snprintf(out, n, "GPU-%d", (int)(uintptr_t)device - 1);
+	int number = (int)(uintptr_t)device - 1;
+	snprintf(out, n, number >= INSTANCES ? "MIG-%d" : "GPU-%d", number % INSTANCES);
 	return 0;
 }
 #endif
@@ -75,12 +83,19 @@ int nvmlDeviceGetComputeRunningProcesses(void *device, unsigned *count, process_
 int nvmlDeviceGetName(void *device, char *out, unsigned n) { snprintf(out, n, "Fake GPU"); return 0; }
 int nvmlDeviceGetMemoryInfo(void *device, memory *m)
 {
-	*m = (memory){80ull << 30, 79ull << 30, 1ull << 30};
+	if ((uintptr_t)device > INSTANCES)
+		*m = (memory){20ull << 30, 19ull << 30, 1ull << 30};
+	else
+		*m = (memory){80ull << 30, 79ull << 30, 1ull << 30};
 	return 0;
 }
 int nvmlSystemGetDriverVersion(char *out, unsigned n) { snprintf(out, n, "550.1"); return 0; }
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_info *to)
 {
+	if ((uintptr_t)device == 1 && getenv("NVML_MIG_USER"))
+		return NO_PERMISSION;
+	if ((uintptr_t)device > INSTANCES)
+		return lists(of_instance0, (uintptr_t)device == INSTANCES + 1, count, to);
 	if ((uintptr_t)device == 1)
 		return lists(compute0, sizeof compute0 / sizeof *compute0, count, to);
 	return lists(compute1, 1, count, to);
@@ -91,4 +106,24 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, proc
 		return lists(graphics0, 2, count, to);
 	return NOT_SUPPORTED;
 }
+
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending)
+{
+	*current = *pending = (uintptr_t)device == 1;
+	return getenv("NVML_MIG") ? 0 : NOT_SUPPORTED;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count) { *count = 7; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned i, void **instance)
+{
+	*instance = (void *)(uintptr_t)(INSTANCES + 1 + i);
+	return i == 0 || i == 2 ? 0 : i == 3 ? NO_PERMISSION : NOT_FOUND;
+}
+#ifndef NO_IDS
+int nvmlDeviceGetGpuInstanceId(void *device, unsigned *id)
+{
+	*id = (unsigned)(uintptr_t)device - INSTANCES;
+	return (uintptr_t)device > INSTANCES ? 0 : INVALID_ARGUMENT;
+}
+#endif
+int nvmlDeviceGetComputeInstanceId(void *device, unsigned *id) { *id = 0; return 0; }
 #endif

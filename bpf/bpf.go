@@ -19,23 +19,46 @@ import (
 // Types and constants shared with the C half, copied from its BTF.
 type (
 	Event      = probeEvent
-	Kind       = probeEventKind
+	Kind       = uint8 // of an event
+	Details    = probeDetails
+	Function   = probeFunction
 	Process    = probeProcess
 	MappedFile = processMappedFile
 )
 
 const (
-	KindAlloc       = probeEventKindEVENT_ALLOC
-	KindAllocFailed = probeEventKindEVENT_ALLOC_FAILED
-	KindFree        = probeEventKindEVENT_FREE
-	KindFreeFailed  = probeEventKindEVENT_FREE_FAILED
-	KindInit        = probeEventKindEVENT_INIT
-	KindTables      = probeEventKindEVENT_TABLES
-	KindHeld        = probeEventKindEVENT_HELD
-	KindExec        = probeEventKindEVENT_EXEC
-	KindExit        = probeEventKindEVENT_EXIT
+	KindAlloc       = Kind(probeEventKindEVENT_ALLOC)
+	KindAllocFailed = Kind(probeEventKindEVENT_ALLOC_FAILED)
+	KindFree        = Kind(probeEventKindEVENT_FREE)
+	KindFreeFailed  = Kind(probeEventKindEVENT_FREE_FAILED)
+	KindCall        = Kind(probeEventKindEVENT_CALL)
+	KindInit        = Kind(probeEventKindEVENT_INIT)
+	KindTables      = Kind(probeEventKindEVENT_TABLES)
+	KindHeld        = Kind(probeEventKindEVENT_HELD)
+	KindExec        = Kind(probeEventKindEVENT_EXEC)
+	KindExit        = Kind(probeEventKindEVENT_EXIT)
 
-	FlagNoTables = probeEventFlagFLAG_NO_TABLES
+	FlagNoTables  = uint8(probeEventFlagFLAG_NO_TABLES)
+	FlagNoDetails = uint8(probeEventFlagFLAG_NO_DETAILS)
+
+	RoleAlloc = uint8(probeRoleROLE_ALLOC)
+	RoleFree  = uint8(probeRoleROLE_FREE)
+	RoleCall  = uint8(probeRoleROLE_CALL)
+	RoleQuiet = uint8(probeRoleROLE_QUIET)
+	RoleInit  = uint8(probeRoleROLE_INIT)
+
+	EffectSetContext     = uint8(probeEffectEFFECT_SET_CONTEXT)
+	EffectPushContext    = uint8(probeEffectEFFECT_PUSH_CONTEXT)
+	EffectPopContext     = uint8(probeEffectEFFECT_POP_CONTEXT)
+	EffectCreateContext  = uint8(probeEffectEFFECT_CREATE_CONTEXT)
+	EffectRetainContext  = uint8(probeEffectEFFECT_RETAIN_CONTEXT)
+	EffectDestroyContext = uint8(probeEffectEFFECT_DESTROY_CONTEXT)
+	EffectSetDevice      = uint8(probeEffectEFFECT_SET_DEVICE)
+	EffectLearnContext   = uint8(probeEffectEFFECT_LEARN_CONTEXT)
+	EffectLearnDevice    = uint8(probeEffectEFFECT_LEARN_DEVICE)
+
+	// MaxFunctions is how many rows the probe table can have.
+	MaxFunctions = 256
 
 	CounterEventLost   = uint32(probeCounterCOUNTER_EVENT_LOST)
 	CounterStackLost   = uint32(probeCounterCOUNTER_STACK_LOST)
@@ -60,6 +83,16 @@ func DecodeEvent(raw []byte) (*Event, error) {
 		return nil, fmt.Errorf("event of %d bytes: %w", len(raw), ErrShort)
 	}
 	return (*Event)(unsafe.Pointer(unsafe.SliceData(raw))), nil
+}
+
+// DecodeDetails gives what follows the event in a record of the events ring,
+// nil if nothing does. It is valid as long as raw is.
+func DecodeDetails(raw []byte) *Details {
+	size := unsafe.Sizeof(Event{})
+	if uintptr(len(raw)) < size+unsafe.Sizeof(Details{}) {
+		return nil
+	}
+	return (*Details)(unsafe.Pointer(&raw[size]))
 }
 
 // DecodeMappedFile reads the next record of the mapped_files iterator and

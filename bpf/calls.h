@@ -1,42 +1,86 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The calls that a thread has open. */
+/* The traced functions, and the calls that a thread has open. */
 #ifndef VRAMPROF_CALLS_H
 #define VRAMPROF_CALLS_H
 
 #define MAX_DEPTH 4 /* a power of two: indexes are masked with it */
+#define MAX_PUSHED 4 /* likewise */
 #define MAX_THREADS 32768
+#define MAX_FUNCTIONS 256
+#define MAX_ARGUMENTS 8
 
-enum role { ROLE_ALLOC = 1, ROLE_FREE, ROLE_INIT };
+enum role {
+	ROLE_ALLOC = 1, /* its stack is taken; an event on return */
+	ROLE_FREE,      /* an event on entry, another one if it fails */
+	ROLE_CALL,      /* an event on return, if it succeeds */
+	ROLE_QUIET,     /* none: it has an effect only */
+	ROLE_INIT,
+};
 enum layer { LAYER_RUNTIME, LAYER_DRIVER };
 
-/* The attach cookie of a probe; written by tracer.Function.cookie. */
-struct cookie {
-	u16 function; /* function id: row of the probe table */
+/* What a successful call does to the thread's current context and device. */
+enum effect {
+	EFFECT_NONE,
+	EFFECT_SET_CONTEXT,  /* address is current */
+	EFFECT_PUSH_CONTEXT,
+	EFFECT_POP_CONTEXT,
+	EFFECT_CREATE_CONTEXT,  /* address is a context of device extra, and pushed */
+	EFFECT_RETAIN_CONTEXT,  /* address is a context of device extra */
+	EFFECT_DESTROY_CONTEXT, /* address is gone; popped if it was current */
+	EFFECT_SET_DEVICE,      /* extra is current */
+	EFFECT_LEARN_CONTEXT,   /* address was current all the time */
+	EFFECT_LEARN_DEVICE,    /* the device address was */
+};
+
+/* A row of the probe table; written by tracer.Function.row. Positions of arguments count from 1, without a structure
+ * that is passed by value; 0: there is none. */
+struct function {
 	u8 role;
 	u8 layer;
-	u8 size;    /* position of the size argument from 1, 0 without one */
-	u8 pointer; /* allocations: where the address is stored; frees: the address */
-	u16 unused;
+	u8 effect;
+	u8 size;
+	u8 address;        /* the address, or where it is stored */
+	u8 address_width;  /* bytes that are stored there: 4 or 8; 0: the argument is the address */
+	u8 address_offset; /* behind the argument */
+	u8 extra;
+	u8 details;        /* struct details follows the event */
+	u8 by_value;       /* position of the structure passed by value on arm64, where it is a pointer */
+	u8 by_value_size;  /* bytes, at most BY_VALUE_SIZE; on x86-64 they lie on the stack */
+	u8 behind;         /* argument that points to what is sent */
+	u8 behind_offset;
+	u8 behind_size;    /* bytes, at most BEHIND_SIZE */
+	u8 unused[2];
 };
 
 /* A traced function that was entered and has not returned. */
 struct call {
 	u64 sp; /* on entry: names the call */
 	u64 time;
-	u64 size;
-	u64 pointer;
-	struct cookie cookie;
-	u32 driver_calls;  /* driver calls of its kind that returned inside it */
-	u32 driver_allocs; /* of those: successful allocations, already booked */
+	u64 argument[MAX_ARGUMENTS];
+	u32 driver_calls; /* driver calls of its role that returned inside it */
+	u16 driver_successes;
+	u8 function;
+	u8 role;
 };
 
-/* The open calls of a thread, outermost first. */
+/* The open calls of a thread, outermost first, and what is current in it. */
 struct thread {
 	u64 stack; /* hash of the outermost call's stack */
 	u64 walk;  /* where to remember the walk under way, 0: nowhere */
-	enum event_flag flags;
+	u32 flags; /* of enum event_flag */
 	u32 depth;
+	u64 context;        /* current CUcontext, 0: none or unknown */
+	u16 device;         /* its ordinal + 1, 0: unknown */
+	u16 runtime_device; /* of the last cudaSetDevice, likewise */
+	u16 pushed;         /* contexts in below */
+	u16 pushed_lost;    /* pushed when below was full */
+	u64 below[MAX_PUSHED]; /* the current one, lowest first */
 	struct call calls[MAX_DEPTH];
+};
+
+struct context_key {
+	u64 context;
+	u64 pid;
 };
 
 #endif

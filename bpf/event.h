@@ -8,6 +8,7 @@ enum event_kind {
 	EVENT_ALLOC_FAILED, /* the outermost call returned an error */
 	EVENT_FREE,         /* a free was entered */
 	EVENT_FREE_FAILED,  /* the thread's last free returned an error */
+	EVENT_CALL,         /* another traced call returned success */
 	EVENT_INIT,         /* cuInit was entered */
 	EVENT_TABLES,       /* a stack was truncated for want of unwind tables */
 	EVENT_HELD,         /* a library was loaded; the process stands still */
@@ -15,28 +16,41 @@ enum event_kind {
 	EVENT_EXIT,
 };
 
-/* What is amiss with the stack of an event. */
+/* What is amiss with an event. */
 enum event_flag {
 	FLAG_NO_TABLES = 1, /* the process was not known to the unwinder */
 	FLAG_TORN = 2,      /* another thread overwrote the unwinder's record */
 	FLAG_TRUNCATED = 4, /* the stack was not walked to its end */
+	FLAG_NO_DETAILS = 8, /* a structure could not be read: the details are not valid */
 };
 
 struct event {
-	__u64 time;    /* ns of CLOCK_MONOTONIC: return of an allocation, entry of a free */
-	__u64 address;
+	__u64 time;    /* ns of CLOCK_MONOTONIC: return of the call, entry of a free */
+	__u64 address; /* or handle */
 	__u64 size;
 	__u64 stack;   /* hash of the outermost call's stack, 0 without one */
+	__u64 context; /* the thread's current CUcontext, 0: unknown */
+	__u64 extra;   /* another argument: handle, pool, device */
 	__u32 pid;     /* tgid in the initial pid namespace */
 	__u32 tid;
-	__s32 result;  /* CUresult or cudaError_t */
-	enum event_flag flags;
-	enum event_kind kind;
-	__u16 api;      /* function id of the outermost call */
-	__u16 function; /* function id of the call that is booked */
-	__u64 duration; /* ns from entry to return */
+	__s16 result;  /* CUresult or cudaError_t */
+	__s16 device;  /* CUDA ordinal that is current in the thread, -1: unknown */
+	__u8 flags;    /* of enum event_flag */
+	__u8 kind;     /* of enum event_kind */
+	__u8 api;      /* function id of the outermost call */
+	__u8 function; /* function id of the call that is booked */
 };
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
+
+#define BY_VALUE_SIZE 64
+#define BEHIND_SIZE 112
+
+/* What follows the event of a function whose size, device or origin stands in structures. */
+struct details {
+	__u64 argument[8];           /* by position, a structure passed by value left out */
+	__u8 by_value[BY_VALUE_SIZE]; /* the structure passed by value */
+	__u8 behind[BEHIND_SIZE];     /* what an argument points to */
+};
 
 /* What the kernel half could not do, by reason; index of the counters map. */
 enum counter {

@@ -13,7 +13,7 @@ build() { # name, source, more bpf2go flags
 	go tool bpf2go -go-package bpf -cc "${CLANG:-clang-14}" -strip "${LLVM_STRIP:-llvm-strip-14}" \
 		-target amd64,arm64 "$@" -- $flags ${define:-}
 }
-build -type event_kind -type event_flag -type counter probe probe.bpf.c
+build -type event_kind -type event_flag -type counter -type details -type role -type effect probe probe.bpf.c
 define=-DPREEMPT_GUARD build -no-global-types guarded probe.bpf.c
 build walk walk.bpf.c
 build -type mapped_file process process.bpf.c

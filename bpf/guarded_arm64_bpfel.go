@@ -16,9 +16,13 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	guardedMapBlankByValue         = "blank_by_value"
 	guardedMapBlankThread          = "blank_thread"
+	guardedMapByValue              = "by_value"
+	guardedMapContexts             = "contexts"
 	guardedMapCounters             = "counters"
 	guardedMapEvents               = "events"
+	guardedMapFunctions            = "functions"
 	guardedMapInterpreterOffsets   = "interpreter_offsets"
 	guardedMapMetrics              = "metrics"
 	guardedMapPerCpuRecords        = "per_cpu_records"
@@ -39,6 +43,7 @@ const (
 	guardedProgCallReturn          = "call_return"
 	guardedProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	guardedProgLibraryLoaded       = "library_loaded"
+	guardedVarExported             = "exported"
 	guardedVarInversePacMask       = "inverse_pac_mask"
 	guardedVarTpbaseOffset         = "tpbase_offset"
 	guardedVarTraceAll             = "trace_all"
@@ -98,9 +103,13 @@ type guardedProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedMapSpecs struct {
+	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
+	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
+	Functions            *ebpf.MapSpec `ebpf:"functions"`
 	InterpreterOffsets   *ebpf.MapSpec `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.MapSpec `ebpf:"metrics"`
 	PerCpuRecords        *ebpf.MapSpec `ebpf:"per_cpu_records"`
@@ -122,6 +131,7 @@ type guardedMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedVariableSpecs struct {
+	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
@@ -148,9 +158,13 @@ func (o *guardedObjects) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedMaps struct {
+	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	ByValue              *ebpf.Map `ebpf:"by_value"`
+	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
+	Functions            *ebpf.Map `ebpf:"functions"`
 	InterpreterOffsets   *ebpf.Map `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.Map `ebpf:"metrics"`
 	PerCpuRecords        *ebpf.Map `ebpf:"per_cpu_records"`
@@ -170,9 +184,13 @@ type guardedMaps struct {
 
 func (m *guardedMaps) Close() error {
 	return _GuardedClose(
+		m.BlankByValue,
 		m.BlankThread,
+		m.ByValue,
+		m.Contexts,
 		m.Counters,
 		m.Events,
+		m.Functions,
 		m.InterpreterOffsets,
 		m.Metrics,
 		m.PerCpuRecords,
@@ -195,6 +213,7 @@ func (m *guardedMaps) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedVariables struct {
+	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`

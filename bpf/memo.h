@@ -41,6 +41,10 @@ MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk unde
 #define WINDOW_SIZE 1024
 #define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 struct scratch {
+	u64 window_at; /* address of the window's first byte, 0: nothing read yet */
+	u64 frames_at; /* likewise */
+	u64 value;     /* of the check under way */
+	u64 next;      /* check */
 	u64 window[WINDOW_SIZE / 8];
 	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
 	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];

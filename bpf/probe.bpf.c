@@ -3,9 +3,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
 // Entry and return programs of the traced CUDA functions. One program serves all functions of a
-// shape: what differs (argument positions, layer) comes in the attach cookie, see struct cookie.
+// shape: what differs (argument positions, layer) stands in struct function, by the id in the attach cookie.
 // Linux 5.15 or newer: attach cookies, ring buffer.
 #include "unwind.h"
+
+// What Go wants to know and nothing here refers to by its type.
+struct exported {
+	enum event_kind kind;
+	enum event_flag flag;
+	enum role role;
+	enum effect effect;
+	struct details details;
+};
+const struct exported *exported __attribute__((unused));
 
 char _license[] SEC("license") = "GPL";
 
@@ -20,24 +30,29 @@ char _license[] SEC("license") = "GPL";
 		value;                                                                                                 \
 	})
 
-static EBPF_INLINE u64 argument(struct pt_regs *ctx, u32 position)
+static EBPF_INLINE void save_arguments(struct pt_regs *ctx, struct call *call)
 {
-	switch (position) {
 #if defined(__x86_64__)
-	case 1: return REGISTER(di);
-	case 2: return REGISTER(si);
-	case 3: return REGISTER(dx);
-	case 4: return REGISTER(cx);
-	case 5: return REGISTER(r8);
+	call->argument[0] = REGISTER(di);
+	call->argument[1] = REGISTER(si);
+	call->argument[2] = REGISTER(dx);
+	call->argument[3] = REGISTER(cx);
+	call->argument[4] = REGISTER(r8);
+	call->argument[5] = REGISTER(r9);
 #else
-	case 1: return REGISTER(regs[0]);
-	case 2: return REGISTER(regs[1]);
-	case 3: return REGISTER(regs[2]);
-	case 4: return REGISTER(regs[3]);
-	case 5: return REGISTER(regs[4]);
+	call->argument[0] = REGISTER(regs[0]);
+	call->argument[1] = REGISTER(regs[1]);
+	call->argument[2] = REGISTER(regs[2]);
+	call->argument[3] = REGISTER(regs[3]);
+	call->argument[4] = REGISTER(regs[4]);
+	call->argument[5] = REGISTER(regs[5]);
+	call->argument[6] = REGISTER(regs[6]);
 #endif
-	}
-	return 0;
+}
+
+static EBPF_INLINE u64 argument(struct call *call, u8 position)
+{
+	return position ? call->argument[(position - 1) & (MAX_ARGUMENTS - 1)] : 0;
 }
 
 static EBPF_INLINE s32 return_value(struct pt_regs *ctx)
@@ -66,39 +81,152 @@ static EBPF_INLINE struct process *find_process(u64 id)
 	return bpf_map_lookup_elem(&processes, &pid);
 }
 
+static EBPF_INLINE struct function *find_function(u32 id) { return bpf_map_lookup_elem(&functions, &id); }
+
+// The ordinal + 1 of a context's device, 0: unknown.
+static EBPF_INLINE u16 device_of(u64 context, u64 id)
+{
+	if (!context)
+		return 0;
+	struct context_key key = {context, id >> 32};
+	u32 *device = bpf_map_lookup_elem(&contexts, &key);
+	return device ? *device : 0;
+}
+
+static EBPF_INLINE void link_context(u64 context, u32 device, u64 id)
+{
+	if (!context || !device)
+		return;
+	struct context_key key = {context, id >> 32};
+	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
+}
+
+// The ordinal that is current in a thread, -1: unknown. A context may have been made current before
+// its device was learned from another thread.
+static EBPF_INLINE s16 current_device(struct thread *thread, u64 id)
+{
+	if (!thread->device)
+		thread->device = device_of(thread->context, id);
+	if (!thread->device && thread->runtime_device) {
+		struct function *outermost = find_function(thread->calls[0].function);
+		if (outermost && outermost->layer == LAYER_RUNTIME)
+			return (s16)thread->runtime_device - 1;
+	}
+	return (s16)thread->device - 1;
+}
+
+static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, struct call *call,
+				   struct function *function, enum event_kind kind, u64 id)
+{
+	event->size = argument(call, function->size);
+	event->stack = thread->stack;
+	event->context = thread->context;
+	event->extra = argument(call, function->extra);
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->device = current_device(thread, id);
+	event->flags = thread->flags;
+	event->kind = kind;
+	event->api = thread->calls[0].function;
+	event->function = call->function;
+}
+
 // Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes
 // from which newer kernels share it between preempted tasks.
-static EBPF_INLINE void send_call(struct thread *thread, struct call *call, enum event_kind kind, u64 id,
-				  u64 time, u64 address, s32 result)
+static EBPF_INLINE void send_call(struct thread *thread, struct call *call, struct function *function,
+				  enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		count(COUNTER_EVENT_LOST);
 		return;
 	}
+	fill_event(event, thread, call, function, kind, id);
 	event->time = time;
 	event->address = address;
-	event->size = call->size;
-	event->stack = thread->stack;
-	event->pid = id >> 32;
-	event->tid = (u32)id;
 	event->result = result;
-	event->flags = thread->flags;
-	event->kind = kind;
-	event->api = thread->calls[0].cookie.function;
-	event->function = call->cookie.function;
-	event->duration = time - call->time;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
+struct detailed_event {
+	struct event event;
+	struct details details;
+};
+
+// The same with what user space needs to find size, device or origin.
+static EBPF_INLINE void send_details(struct thread *thread, struct call *call, struct function *function,
+				     enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
+{
+	struct detailed_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(COUNTER_EVENT_LOST);
+		return;
+	}
+	fill_event(&event->event, thread, call, function, kind, id);
+	event->event.time = time;
+	event->event.address = address;
+	event->event.result = result;
+	struct details *details = &event->details;
+	__builtin_memcpy(details->argument, call->argument, sizeof(details->argument));
+	bool complete = true;
+	if (function->by_value_size) {
+		struct by_value *saved = bpf_map_lookup_elem(&by_value, &id);
+		if (saved)
+			__builtin_memcpy(details->by_value, saved->bytes, BY_VALUE_SIZE);
+		else
+			complete = false;
+	}
+	u32 size = function->behind_size;
+	if (size > BEHIND_SIZE)
+		size = BEHIND_SIZE;
+	if (size && bpf_probe_read_user(details->behind, size, (void *)argument(call, function->behind) + function->behind_offset))
+		complete = false;
+	if (!complete)
+		event->event.flags |= FLAG_NO_DETAILS;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+static EBPF_INLINE void report(struct thread *thread, struct call *call, struct function *function,
+			       enum event_kind kind, u64 id, u64 address, s32 result)
+{
+	u64 time = bpf_ktime_get_ns();
+	if (function->details)
+		send_details(thread, call, function, kind, id, time, address, result);
+	else
+		send_call(thread, call, function, kind, id, time, address, result);
+}
+
+// A callee may use the memory of its arguments as it likes: a structure passed by value is kept on entry.
+static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct call *call, struct function *function, u64 id)
+{
+#if defined(__x86_64__)
+	void *from = (void *)ctx->sp + 8;
+#else
+	void *from = (void *)argument(call, function->by_value);
+#endif
+	u32 size = function->by_value_size, zero = 0;
+	if (size > BY_VALUE_SIZE)
+		size = BY_VALUE_SIZE;
+	struct by_value *blank = bpf_map_lookup_elem(&blank_by_value, &zero);
+	if (!blank)
+		return;
+	bpf_map_update_elem(&by_value, &id, blank, BPF_ANY);
+	struct by_value *saved = bpf_map_lookup_elem(&by_value, &id);
+	if (saved && bpf_probe_read_user(saved->bytes, size, from))
+		bpf_map_delete_elem(&by_value, &id);
+}
+
 // Opens a call. Returns the thread when the call is its outermost allocation, whose stack is wanted.
-static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id)
+static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id, bool alloc)
 {
 	// A process without an entry counts as traced only when no filter was asked for.
 	if (!(process ? process->traced : trace_all))
 		return NULL;
-	struct cookie cookie = read_cookie(ctx);
-	if (cookie.role == ROLE_INIT) { // without a return probe: it opens no call
+	u32 function_id = bpf_get_attach_cookie(ctx);
+	struct function *function = find_function(function_id);
+	if (!function)
+		return NULL;
+	if (!alloc && function->role == ROLE_INIT) { // without a return probe: it opens no call
 		send_note(EVENT_INIT, id);
 		return NULL;
 	}
@@ -125,7 +253,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		if (depth != i)
 			continue;
 		struct call *open = &thread->calls[i - 1];
-		if (open->sp < sp || (open->sp == sp && open->cookie.function == cookie.function))
+		if (open->sp < sp || (open->sp == sp && open->function == function_id))
 			depth = i - 1;
 	}
 	if (depth >= MAX_DEPTH) {
@@ -137,55 +265,172 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	struct call *call = &thread->calls[depth];
 	call->sp = sp;
 	call->time = bpf_ktime_get_ns();
-	call->cookie = cookie;
-	call->size = argument(ctx, cookie.size);
-	call->pointer = argument(ctx, cookie.pointer);
+	call->function = function_id;
+	call->role = function->role;
 	call->driver_calls = 0;
-	call->driver_allocs = 0;
+	call->driver_successes = 0;
+	save_arguments(ctx, call);
+	if (alloc && function->by_value_size) // none of the others takes one
+		save_by_value(ctx, call, function, id);
 	thread->depth = depth + 1;
 	if (depth == 0) {
 		thread->stack = 0;
 		thread->flags = 0;
 	}
-	if (cookie.role == ROLE_FREE && cookie.layer == LAYER_DRIVER) {
-		if (call->pointer)
-			send_call(thread, call, EVENT_FREE, id, call->time, call->pointer, 0);
+	if (!alloc && function->role == ROLE_FREE && function->layer == LAYER_DRIVER) {
+		u64 address = argument(call, function->address);
+		if (address)
+			send_call(thread, call, function, EVENT_FREE, id, call->time, address, 0);
 	}
 	return depth == 0 ? thread : NULL;
 }
 
-static EBPF_INLINE void leave_alloc(struct thread *thread, struct call *call, bool outermost, u64 id, s32 result)
+static EBPF_INLINE void push_context(struct thread *thread, u64 context, u16 device)
 {
-	bool driver = call->cookie.layer == LAYER_DRIVER;
-	u64 now = bpf_ktime_get_ns();
+	if (thread->pushed < MAX_PUSHED) {
+		thread->below[thread->pushed & (MAX_PUSHED - 1)] = thread->context;
+		thread->pushed++;
+	} else {
+		thread->pushed_lost++;
+	}
+	thread->context = context;
+	thread->device = device;
+}
+
+static EBPF_INLINE void pop_context(struct thread *thread)
+{
+	thread->context = 0;
+	thread->device = 0; // looked up when it is asked for
+	if (thread->pushed_lost) {
+		thread->pushed_lost--;
+	} else if (thread->pushed) {
+		thread->pushed--;
+		thread->context = thread->below[thread->pushed & (MAX_PUSHED - 1)];
+	}
+}
+
+// The context that a runtime call makes current is that of the runtime's device.
+static EBPF_INLINE void set_context(struct thread *thread, u64 context, u32 depth, u64 id)
+{
+	u16 device = device_of(context, id);
+	if (!device && context && depth > 0) {
+		struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
+		struct function *function = find_function(outer->function);
+		if (function && function->layer == LAYER_RUNTIME) {
+			device = function->effect == EFFECT_SET_DEVICE ? argument(outer, function->extra) + 1 : thread->runtime_device;
+			link_context(context, device, id);
+		}
+	}
+	thread->context = context;
+	thread->device = device;
+}
+
+// What a successful call does to the thread's current context and device.
+static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, struct function *function, u32 depth,
+				     u64 id, u64 address)
+{
+	u16 device = argument(call, function->extra) + 1;
+	switch (function->effect) {
+	case EFFECT_SET_CONTEXT: set_context(thread, address, depth, id); break;
+	case EFFECT_PUSH_CONTEXT: push_context(thread, address, device_of(address, id)); break;
+	case EFFECT_POP_CONTEXT: pop_context(thread); break;
+	case EFFECT_CREATE_CONTEXT:
+		link_context(address, device, id);
+		push_context(thread, address, device);
+		break;
+	case EFFECT_RETAIN_CONTEXT:
+		link_context(address, device, id);
+		break;
+	case EFFECT_DESTROY_CONTEXT:
+		if (thread->context == address)
+			pop_context(thread);
+		break;
+	case EFFECT_SET_DEVICE:
+		thread->runtime_device = device;
+		if (thread->device != device) { // the runtime makes the context current later
+			thread->context = 0;
+			thread->device = device;
+		}
+		break;
+	case EFFECT_LEARN_CONTEXT:
+		thread->context = address;
+		thread->device = device_of(address, id);
+		break;
+	case EFFECT_LEARN_DEVICE:
+		device = address + 1;
+		if (function->layer == LAYER_RUNTIME)
+			thread->runtime_device = device;
+		if (!thread->device)
+			thread->device = device;
+		if (thread->device == device && !device_of(thread->context, id))
+			link_context(thread->context, device, id);
+		break;
+	}
+}
+
+// Reads where the call stored its result, or takes the argument itself.
+static EBPF_INLINE long read_address(struct call *call, struct function *function, u64 *address)
+{
+	u64 value = argument(call, function->address);
+	void *from = (void *)value + function->address_offset;
+	*address = 0;
+	if (function->address_width == 8)
+		return bpf_probe_read_user(address, 8, from);
+	if (function->address_width == 4)
+		return bpf_probe_read_user(address, 4, from);
+	*address = value;
+	return 0;
+}
+
+static EBPF_INLINE void leave_alloc(struct thread *thread, struct call *call, struct function *function,
+				    bool outermost, u64 id, s32 result)
+{
 	if (result) {
 		// Inside a runtime call the failure is the runtime's to report, once.
 		if (outermost)
-			send_call(thread, call, EVENT_ALLOC_FAILED, id, now, 0, result);
+			report(thread, call, function, EVENT_ALLOC_FAILED, id, 0, result);
 		return;
 	}
-	if (!driver && call->driver_allocs)
+	if (function->layer == LAYER_RUNTIME && call->driver_successes)
 		return;
-	u64 address = 0;
-	if (bpf_probe_read_user(&address, sizeof(address), (void *)call->pointer)) {
+	u64 address;
+	if (read_address(call, function, &address)) {
 		count(COUNTER_UNREADABLE);
 		return;
 	}
-	if (address && call->size)
-		send_call(thread, call, EVENT_ALLOC, id, now, address, 0);
+	if (address)
+		report(thread, call, function, EVENT_ALLOC, id, address, 0);
 }
 
-static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, u64 id, s32 result)
+static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, struct function *function, u64 id,
+				   s32 result)
 {
-	if (!call->pointer)
+	u64 address = argument(call, function->address);
+	if (!address)
 		return;
-	if (call->cookie.layer == LAYER_DRIVER) {
+	if (function->layer == LAYER_DRIVER) {
 		if (result)
-			send_call(thread, call, EVENT_FREE_FAILED, id, call->time, call->pointer, result);
+			send_call(thread, call, function, EVENT_FREE_FAILED, id, call->time, address, result);
 		return;
 	}
 	if (!result && !call->driver_calls)
-		send_call(thread, call, EVENT_FREE, id, call->time, call->pointer, 0);
+		send_call(thread, call, function, EVENT_FREE, id, call->time, address, 0);
+}
+
+static EBPF_INLINE void leave_other(struct thread *thread, struct call *call, struct function *function, u32 depth,
+				    u64 id, s32 result)
+{
+	if (result)
+		return;
+	u64 address;
+	if (read_address(call, function, &address)) {
+		count(COUNTER_UNREADABLE);
+		return;
+	}
+	bool told = function->layer == LAYER_RUNTIME && call->driver_successes;
+	if (function->role == ROLE_CALL && !told)
+		report(thread, call, function, EVENT_CALL, id, address, 0);
+	apply_effect(thread, call, function, depth, id, address);
 }
 
 static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
@@ -193,27 +438,31 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
 	if (!thread)
 		return;
-	struct cookie cookie = read_cookie(ctx);
+	u32 function_id = bpf_get_attach_cookie(ctx);
 	u64 sp = entry_sp(ctx);
 	u32 depth = MAX_DEPTH;
 #pragma unroll
 	for (int i = 0; i < MAX_DEPTH; i++)
-		if (i < thread->depth && thread->calls[i].sp == sp && thread->calls[i].cookie.function == cookie.function)
+		if (i < thread->depth && thread->calls[i].sp == sp && thread->calls[i].function == function_id)
 			depth = i;
-	if (depth >= MAX_DEPTH)
+	struct function *function = find_function(function_id);
+	if (depth >= MAX_DEPTH || !function)
 		return; // entered before the probes were there
 	struct call *call = &thread->calls[depth];
 	s32 result = return_value(ctx);
-	if (cookie.layer == LAYER_DRIVER && depth > 0) {
+	if (function->layer == LAYER_DRIVER && depth > 0) {
 		struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
-		outer->driver_calls++;
-		if (!result && cookie.role == ROLE_ALLOC)
-			outer->driver_allocs++;
+		if (outer->role == call->role) {
+			outer->driver_calls++;
+			outer->driver_successes += !result;
+		}
 	}
-	if (cookie.role == ROLE_ALLOC)
-		leave_alloc(thread, call, depth == 0, id, result);
-	else if (cookie.role == ROLE_FREE)
-		leave_free(thread, call, id, result);
+	if (function->role == ROLE_ALLOC)
+		leave_alloc(thread, call, function, depth == 0, id, result);
+	else if (function->role == ROLE_FREE)
+		leave_free(thread, call, function, id, result);
+	else
+		leave_other(thread, call, function, depth, id, result);
 	thread->depth = depth;
 }
 
@@ -225,7 +474,7 @@ int alloc_enter(struct pt_regs *ctx)
 	u64 id = bpf_get_current_pid_tgid();
 	guard_begin();
 	struct process *process = find_process(id);
-	struct thread *thread = enter(ctx, process, id);
+	struct thread *thread = enter(ctx, process, id, true);
 	if (thread)
 		count(COUNTER_STACKS);
 	bool known = thread && recall_walk(ctx, thread, process, id);
@@ -240,7 +489,7 @@ int call_enter(struct pt_regs *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	guard_begin();
-	enter(ctx, find_process(id), id);
+	enter(ctx, find_process(id), id, false);
 	guard_end();
 	return 0;
 }

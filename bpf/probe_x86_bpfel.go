@@ -13,6 +13,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type probeByValue struct {
+	_     structs.HostLayout
+	Bytes [64]uint8
+}
+
+type probeContextKey struct {
+	_       structs.HostLayout
+	Context uint64
+	Pid     uint64
+}
+
 type probeCounter uint32
 
 const (
@@ -28,28 +39,53 @@ const (
 	probeCounterCOUNTER_COUNT        probeCounter = 9
 )
 
+type probeDetails struct {
+	_        structs.HostLayout
+	Argument [8]uint64
+	ByValue  [64]uint8
+	Behind   [112]uint8
+}
+
+type probeEffect uint32
+
+const (
+	probeEffectEFFECT_NONE            probeEffect = 0
+	probeEffectEFFECT_SET_CONTEXT     probeEffect = 1
+	probeEffectEFFECT_PUSH_CONTEXT    probeEffect = 2
+	probeEffectEFFECT_POP_CONTEXT     probeEffect = 3
+	probeEffectEFFECT_CREATE_CONTEXT  probeEffect = 4
+	probeEffectEFFECT_RETAIN_CONTEXT  probeEffect = 5
+	probeEffectEFFECT_DESTROY_CONTEXT probeEffect = 6
+	probeEffectEFFECT_SET_DEVICE      probeEffect = 7
+	probeEffectEFFECT_LEARN_CONTEXT   probeEffect = 8
+	probeEffectEFFECT_LEARN_DEVICE    probeEffect = 9
+)
+
 type probeEvent struct {
 	_        structs.HostLayout
 	Time     uint64
 	Address  uint64
 	Size     uint64
 	Stack    uint64
+	Context  uint64
+	Extra    uint64
 	Pid      uint32
 	Tid      uint32
-	Result   int32
-	Flags    probeEventFlag
-	Kind     probeEventKind
-	Api      uint16
-	Function uint16
-	Duration uint64
+	Result   int16
+	Device   int16
+	Flags    uint8
+	Kind     uint8
+	Api      uint8
+	Function uint8
 }
 
 type probeEventFlag uint32
 
 const (
-	probeEventFlagFLAG_NO_TABLES probeEventFlag = 1
-	probeEventFlagFLAG_TORN      probeEventFlag = 2
-	probeEventFlagFLAG_TRUNCATED probeEventFlag = 4
+	probeEventFlagFLAG_NO_TABLES  probeEventFlag = 1
+	probeEventFlagFLAG_TORN       probeEventFlag = 2
+	probeEventFlagFLAG_TRUNCATED  probeEventFlag = 4
+	probeEventFlagFLAG_NO_DETAILS probeEventFlag = 8
 )
 
 type probeEventKind uint32
@@ -59,12 +95,32 @@ const (
 	probeEventKindEVENT_ALLOC_FAILED probeEventKind = 2
 	probeEventKindEVENT_FREE         probeEventKind = 3
 	probeEventKindEVENT_FREE_FAILED  probeEventKind = 4
-	probeEventKindEVENT_INIT         probeEventKind = 5
-	probeEventKindEVENT_TABLES       probeEventKind = 6
-	probeEventKindEVENT_HELD         probeEventKind = 7
-	probeEventKindEVENT_EXEC         probeEventKind = 8
-	probeEventKindEVENT_EXIT         probeEventKind = 9
+	probeEventKindEVENT_CALL         probeEventKind = 5
+	probeEventKindEVENT_INIT         probeEventKind = 6
+	probeEventKindEVENT_TABLES       probeEventKind = 7
+	probeEventKindEVENT_HELD         probeEventKind = 8
+	probeEventKindEVENT_EXEC         probeEventKind = 9
+	probeEventKindEVENT_EXIT         probeEventKind = 10
 )
+
+type probeFunction struct {
+	_             structs.HostLayout
+	Role          uint8
+	Layer         uint8
+	Effect        uint8
+	Size          uint8
+	Address       uint8
+	AddressWidth  uint8
+	AddressOffset uint8
+	Extra         uint8
+	Details       uint8
+	ByValue       uint8
+	ByValueSize   uint8
+	Behind        uint8
+	BehindOffset  uint8
+	BehindSize    uint8
+	Unused        [2]uint8
+}
 
 type probeProcess struct {
 	_          structs.HostLayout
@@ -75,35 +131,47 @@ type probeProcess struct {
 	Generation uint32
 }
 
+type probeRole uint32
+
+const (
+	probeRoleROLE_ALLOC probeRole = 1
+	probeRoleROLE_FREE  probeRole = 2
+	probeRoleROLE_CALL  probeRole = 3
+	probeRoleROLE_QUIET probeRole = 4
+	probeRoleROLE_INIT  probeRole = 5
+)
+
 type probeScratch struct {
-	_      structs.HostLayout
-	Window [128]uint64
-	Frames [1280]uint8
+	_        structs.HostLayout
+	WindowAt uint64
+	FramesAt uint64
+	Value    uint64
+	Next     uint64
+	Window   [128]uint64
+	Frames   [1280]uint8
 }
 
 type probeThread struct {
-	_     structs.HostLayout
-	Stack uint64
-	Walk  uint64
-	Flags probeEventFlag
-	Depth uint32
-	Calls [4]struct {
-		_       structs.HostLayout
-		Sp      uint64
-		Time    uint64
-		Size    uint64
-		Pointer uint64
-		Cookie  struct {
-			_        structs.HostLayout
-			Function uint16
-			Role     uint8
-			Layer    uint8
-			Size     uint8
-			Pointer  uint8
-			Unused   uint16
-		}
-		DriverCalls  uint32
-		DriverAllocs uint32
+	_             structs.HostLayout
+	Stack         uint64
+	Walk          uint64
+	Flags         uint32
+	Depth         uint32
+	Context       uint64
+	Device        uint16
+	RuntimeDevice uint16
+	Pushed        uint16
+	PushedLost    uint16
+	Below         [4]uint64
+	Calls         [4]struct {
+		_               structs.HostLayout
+		Sp              uint64
+		Time            uint64
+		Argument        [8]uint64
+		DriverCalls     uint32
+		DriverSuccesses uint16
+		Function        uint8
+		Role            uint8
 	}
 }
 
@@ -124,9 +192,13 @@ type probeWalk struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	probeMapBlankByValue         = "blank_by_value"
 	probeMapBlankThread          = "blank_thread"
+	probeMapByValue              = "by_value"
+	probeMapContexts             = "contexts"
 	probeMapCounters             = "counters"
 	probeMapEvents               = "events"
+	probeMapFunctions            = "functions"
 	probeMapInterpreterOffsets   = "interpreter_offsets"
 	probeMapMetrics              = "metrics"
 	probeMapPerCpuRecords        = "per_cpu_records"
@@ -147,6 +219,7 @@ const (
 	probeProgCallReturn          = "call_return"
 	probeProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	probeProgLibraryLoaded       = "library_loaded"
+	probeVarExported             = "exported"
 	probeVarInversePacMask       = "inverse_pac_mask"
 	probeVarTpbaseOffset         = "tpbase_offset"
 	probeVarTraceAll             = "trace_all"
@@ -206,9 +279,13 @@ type probeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
+	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
+	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
+	Functions            *ebpf.MapSpec `ebpf:"functions"`
 	InterpreterOffsets   *ebpf.MapSpec `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.MapSpec `ebpf:"metrics"`
 	PerCpuRecords        *ebpf.MapSpec `ebpf:"per_cpu_records"`
@@ -230,6 +307,7 @@ type probeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeVariableSpecs struct {
+	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
@@ -256,9 +334,13 @@ func (o *probeObjects) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
+	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	ByValue              *ebpf.Map `ebpf:"by_value"`
+	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
+	Functions            *ebpf.Map `ebpf:"functions"`
 	InterpreterOffsets   *ebpf.Map `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.Map `ebpf:"metrics"`
 	PerCpuRecords        *ebpf.Map `ebpf:"per_cpu_records"`
@@ -278,9 +360,13 @@ type probeMaps struct {
 
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
+		m.BlankByValue,
 		m.BlankThread,
+		m.ByValue,
+		m.Contexts,
 		m.Counters,
 		m.Events,
+		m.Functions,
 		m.InterpreterOffsets,
 		m.Metrics,
 		m.PerCpuRecords,
@@ -303,6 +389,7 @@ func (m *probeMaps) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeVariables struct {
+	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`

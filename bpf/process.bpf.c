@@ -6,10 +6,12 @@
 // process forks, execs or ends (raw tracepoints, no tracefs needed).
 typedef unsigned char u8;
 typedef unsigned short u16;
+typedef short s16, __s16;
 typedef unsigned int u32, __u32;
 typedef int s32, __s32;
 typedef unsigned long long u64, __u64;
 typedef u16 __u16;
+typedef u8 __u8;
 typedef _Bool bool;
 #include "event.h"
 #include "calls.h"

@@ -19,14 +19,16 @@ type processEvent struct {
 	Address  uint64
 	Size     uint64
 	Stack    uint64
+	Context  uint64
+	Extra    uint64
 	Pid      uint32
 	Tid      uint32
-	Result   int32
-	Flags    uint32
-	Kind     uint32
-	Api      uint16
-	Function uint16
-	Duration uint64
+	Result   int16
+	Device   int16
+	Flags    uint8
+	Kind     uint8
+	Api      uint8
+	Function uint8
 }
 
 type processMappedFile struct {
@@ -51,28 +53,26 @@ type processProcess struct {
 }
 
 type processThread struct {
-	_     structs.HostLayout
-	Stack uint64
-	Walk  uint64
-	Flags uint32
-	Depth uint32
-	Calls [4]struct {
-		_       structs.HostLayout
-		Sp      uint64
-		Time    uint64
-		Size    uint64
-		Pointer uint64
-		Cookie  struct {
-			_        structs.HostLayout
-			Function uint16
-			Role     uint8
-			Layer    uint8
-			Size     uint8
-			Pointer  uint8
-			Unused   uint16
-		}
-		DriverCalls  uint32
-		DriverAllocs uint32
+	_             structs.HostLayout
+	Stack         uint64
+	Walk          uint64
+	Flags         uint32
+	Depth         uint32
+	Context       uint64
+	Device        uint16
+	RuntimeDevice uint16
+	Pushed        uint16
+	PushedLost    uint16
+	Below         [4]uint64
+	Calls         [4]struct {
+		_               structs.HostLayout
+		Sp              uint64
+		Time            uint64
+		Argument        [8]uint64
+		DriverCalls     uint32
+		DriverSuccesses uint16
+		Function        uint8
+		Role            uint8
 	}
 }
 

@@ -12,20 +12,18 @@ static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void 
 static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
 static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
 
-static EBPF_INLINE struct cookie read_cookie(void *ctx)
-{
-	union {
-		u64 value;
-		struct cookie cookie;
-	} c = {.value = bpf_get_attach_cookie(ctx)};
-	return c.cookie;
-}
-
 /* Without a filter every process is traced. */
 volatile const bool trace_all = true;
 
+MAP(functions, BPF_MAP_TYPE_ARRAY, u32, struct function, MAX_FUNCTIONS);
 MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
+MAP(contexts, BPF_MAP_TYPE_LRU_HASH, struct context_key, u32, 16384); /* → ordinal + 1 */
+struct by_value {
+	u8 bytes[BY_VALUE_SIZE];
+};
+MAP(blank_by_value, BPF_MAP_TYPE_ARRAY, u32, struct by_value, 1);
+MAP(by_value, BPF_MAP_TYPE_LRU_HASH, u64, struct by_value, 4096); /* pid_tgid → structure passed to the open call */
 MAP(processes, BPF_MAP_TYPE_HASH, u32, struct process, 16384); /* tgid */
 MAP(counters, BPF_MAP_TYPE_ARRAY, enum counter, u64, COUNTER_COUNT);
 MAP(truncated_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256); /* unwinder's error code → stacks truncated */

@@ -103,89 +103,87 @@ static EBPF_INLINE u64 walk_key(struct pt_regs *ctx, struct process *process, u6
 #endif
 }
 
-/* The memory that a comparison reads. */
-struct view {
-	struct scratch *scratch;
-	const PyProcInfo *python;
-	u64 sp;     /* of the thread: words just above it are read through the window */
-	u64 window; /* address of its first byte, 0: nothing read yet */
-	u64 frames; /* likewise */
-};
-
-static EBPF_INLINE long read_python_frame(struct view *view, u64 address, u64 *value)
+static EBPF_INLINE long read_python_frame(struct scratch *scratch, const PyProcInfo *python, u64 address, u64 *value)
 {
-	if (!view->python)
+	if (!python)
 		return -1;
-	u64 offset = address - view->frames;
+	u64 offset = address - scratch->frames_at;
 	if (offset > WINDOW_SIZE - PYTHON_FRAME_SIZE) {
 		offset = WINDOW_SIZE - PYTHON_FRAME_SIZE;
-		view->frames = address - offset;
+		scratch->frames_at = address - offset;
 		// Before 3.11, and at the begin of a mapping, there is only this frame to read.
-		if (!view->python->lasti_is_codeunit ||
-		    bpf_probe_read_user(view->scratch->frames, WINDOW_SIZE, (void *)view->frames)) {
-			view->frames = 0;
-			if (bpf_probe_read_user(&view->scratch->frames[offset], PYTHON_FRAME_SIZE, (void *)address))
+		if (!python->lasti_is_codeunit ||
+		    bpf_probe_read_user(scratch->frames, WINDOW_SIZE, (void *)scratch->frames_at)) {
+			scratch->frames_at = 0;
+			if (bpf_probe_read_user(&scratch->frames[offset], PYTHON_FRAME_SIZE, (void *)address))
 				return -1;
 		}
 	}
 	// Older verifiers lose the bound of the offset: give it again, unseen by the compiler.
 	asm volatile("" : "+r"(offset));
-	*value = hash_python_frame(view->python, &view->scratch->frames[offset & (WINDOW_SIZE - 1)]);
+	*value = hash_python_frame(python, &scratch->frames[offset & (WINDOW_SIZE - 1)]);
 	return 0;
 }
 
-static EBPF_INLINE long read_check(struct view *view, struct check *check, u64 *value)
+// sp is that of the thread: words just above it are read through the window.
+static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *python, u64 sp, struct check *check, u64 *value)
 {
 	u64 address = check->address & ((1ull << CHECK_KIND_SHIFT) - 1);
 	u64 kind = check->address >> CHECK_KIND_SHIFT;
 	if (kind == CHECK_INT)
 		return bpf_probe_read_user(value, 4, (void *)address);
 	if (kind == CHECK_PYTHON_FRAME)
-		return read_python_frame(view, address, value);
-	u64 offset = address - view->window;
+		return read_python_frame(scratch, python, address, value);
+	u64 offset = address - scratch->window_at;
 	if (offset > WINDOW_SIZE - 8) {
-		if (address - view->sp > 1 << 20 ||
-		    bpf_probe_read_user(view->scratch->window, WINDOW_SIZE, (void *)address))
+		if (address - sp > 1 << 20 ||
+		    bpf_probe_read_user(scratch->window, WINDOW_SIZE, (void *)address))
 			return bpf_probe_read_user(value, 8, (void *)address);
-		view->window = address;
+		scratch->window_at = address;
 		offset = 0;
 	}
 	if (offset & 7)
 		return bpf_probe_read_user(value, 8, (void *)address);
-	*value = view->scratch->window[(offset / 8) & (WINDOW_SIZE / 8 - 1)];
+	*value = scratch->window[(offset / 8) & (WINDOW_SIZE / 8 - 1)];
 	return 0;
 }
 
 // Looks for a remembered walk that reads the same words now. Otherwise thread->walk is where the
-// walk that has to be done should be remembered, or 0.
+// walk that has to be done should be remembered, or 0. What the loop carries along lies in a map, where the
+// verifier does not follow it: else it would look at every iteration in every state.
 static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, struct process *process, u64 id)
 {
 	u32 pid = id >> 32, zero = 0;
 	thread->walk = 0;
-	struct view view = {.scratch = bpf_map_lookup_elem(&scratches, &zero), .sp = ctx->sp};
-	if (!process || !view.scratch)
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!process || !scratch)
 		return false;
-	view.python = bpf_map_lookup_elem(&py_procs, &pid);
+	scratch->window_at = 0;
+	scratch->frames_at = 0;
+	scratch->next = 0;
+	const PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &pid);
 	u64 key = walk_key(ctx, process, id);
 	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
-	u32 n = 0;
 #pragma unroll 1
 	for (int step = 0; step < MAX_CHECKS + MAX_BRANCHES; step++) {
 		if (!walk) {
 			thread->walk = key;
 			return false;
 		}
+		u64 n = scratch->next;
+		asm volatile("" : "+r"(n)); // one register for the comparison and the index
 		if (n >= walk->checks || n >= MAX_CHECKS) {
 			thread->stack = walk->stack;
 			return true;
 		}
-		struct check *check = &walk->check[n++];
-		u64 value = 0;
-		if (read_check(&view, check, &value))
+		struct check *check = &walk->check[n];
+		scratch->next = n + 1;
+		scratch->value = 0;
+		if (read_check(scratch, python, ctx->sp, check, &scratch->value))
 			return false;
-		if (value == check->value)
+		if (scratch->value == check->value)
 			continue;
-		key = mix(mix(key, n), value);
+		key = mix(mix(key, scratch->next), scratch->value);
 		walk = bpf_map_lookup_elem(&walks, &key);
 	}
 	return false;

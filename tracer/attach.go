@@ -34,7 +34,7 @@ func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := library.Functions(names(layer))
+	found := library.Functions(names(layer, false))
 	if len(found) == 0 {
 		return nil, errors.New("it has none of the traced functions")
 	}
@@ -47,7 +47,7 @@ func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
 	var entries, returns targets
 	for _, at := range found {
 		id, row := rowOf(at.Name, layer)
-		cookie := row.cookie(id)
+		cookie := uint64(id)
 		if row.Role != Initialises {
 			returns.add(at.Probe, cookie)
 		}
@@ -144,9 +144,9 @@ func (s *probes) close() {
 	s.links = nil
 }
 
-func rowOf(name string, layer Layer) (int, Function) {
-	for id, f := range Functions {
-		if f.Name == name && f.Layer == layer {
+func rowOf(name string, layer Layer) (int, *Function) {
+	for id := range Functions {
+		if f := &Functions[id]; f.Name == name && f.Layer == layer {
 			return id, f
 		}
 	}

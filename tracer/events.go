@@ -78,7 +78,7 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 			var e *bpf.Event
 			if e, err = bpf.DecodeEvent(record.RawSample); err == nil {
 				t.mu.Lock()
-				t.handle(e)
+				t.handle(e, bpf.DecodeDetails(record.RawSample))
 				t.mu.Unlock()
 			}
 			if t.tap != nil {
@@ -94,16 +94,8 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	return n
 }
 
-// opOf translates the kinds that change the books.
-var opOf = map[bpf.Kind]ledger.Op{
-	bpf.KindAlloc:       ledger.Alloc,
-	bpf.KindAllocFailed: ledger.AllocFailed,
-	bpf.KindFree:        ledger.Free,
-	bpf.KindFreeFailed:  ledger.FreeFailed,
-}
-
 // handle takes one event; t.mu is held.
-func (t *Tracer) handle(e *bpf.Event) {
+func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	switch e.Kind {
 	case bpf.KindHeld:
 		t.jobs.add(job{kind: jobHeld, pid: e.Pid})
@@ -129,9 +121,12 @@ func (t *Tracer) handle(e *bpf.Event) {
 		t.jobs.add(job{kind: jobScan})
 		return
 	}
-	event, ok := toLedger(e)
+	event, ok := toLedger(e, details)
 	if !ok {
 		t.lost++
+		return
+	}
+	if event.Op == 0 {
 		return
 	}
 	t.ledger.Apply(&event)
@@ -154,20 +149,6 @@ func (t *Tracer) ignore(e *bpf.Event) {
 	if e.Flags&bpf.FlagNoTables != 0 {
 		t.ignoredNoStack++
 	}
-}
-
-// toLedger gives an event of the kernel the words of the books.
-func toLedger(e *bpf.Event) (ledger.Event, bool) {
-	op := opOf[e.Kind]
-	api, known := function(e.Api)
-	booked, alsoKnown := function(e.Function)
-	if op == 0 || !known || !alsoKnown {
-		return ledger.Event{}, false
-	}
-	return ledger.Event{
-		Op: op, Kind: booked.Kind, PID: e.Pid, TID: e.Tid, Device: ledger.UnknownDevice, Result: e.Result,
-		Time: e.Time, Address: e.Address, Size: e.Size, Stack: e.Stack, API: api.Name,
-	}, true
 }
 
 // readStacks takes in new stacks until ctx ends, and then what is still there.

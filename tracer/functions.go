@@ -2,7 +2,10 @@
 
 package tracer
 
-import "github.com/vramprof/vramprof/tracer/ledger"
+import (
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
 
 // Layer says which library a traced function belongs to.
 type Layer uint8
@@ -12,57 +15,95 @@ const (
 	Driver               // libcuda
 )
 
-// Role says what a traced function does to the books.
+// Role says when a traced function reports.
 type Role uint8
 
 const (
-	Allocates Role = iota + 1
-	Frees
-	Initialises
+	Allocates   = Role(bpf.RoleAlloc) // on return, with the stack of its entry; failures too
+	Frees       = Role(bpf.RoleFree)  // on entry, before others can get what it frees; failures too
+	Reports     = Role(bpf.RoleCall)  // on return with success
+	Switches    = Role(bpf.RoleQuiet) // never: the kernel half follows which context is current
+	Initialises = Role(bpf.RoleInit)  // on entry, to have its process looked at
 )
 
-// Function is one row of the probe table. Size and Pointer are positions of C
-// arguments from 1; 0 means the function has none. Pointer is where an
-// allocation stores the address, or the address that is freed.
+// Effect is what a successful call does to the context and device that are
+// current in its thread; the kernel half follows them.
+type Effect uint8
+
+const (
+	setsContext     = Effect(bpf.EffectSetContext)
+	pushesContext   = Effect(bpf.EffectPushContext)
+	popsContext     = Effect(bpf.EffectPopContext)
+	createsContext  = Effect(bpf.EffectCreateContext)
+	retainsContext  = Effect(bpf.EffectRetainContext)
+	destroysContext = Effect(bpf.EffectDestroyContext)
+	setsDevice      = Effect(bpf.EffectSetDevice)
+	learnsContext   = Effect(bpf.EffectLearnContext)
+	learnsDevice    = Effect(bpf.EffectLearnDevice)
+)
+
+// Function is one row of the probe table. Arguments are named by their C
+// positions from 1, without a structure that is passed by value; 0 means that there is none.
 type Function struct {
 	Name    string
 	Layer   Layer
 	Role    Role
-	Kind    ledger.Kind
+	Op      ledger.Op    // for the books; 0: Alloc or Free
+	Kind    ledger.Kind  // of what it allocates
+	Space   ledger.Space // of the address
+	Address operand
 	Size    uint8
-	Pointer uint8
+	Narrow  bool  // sizes and addresses have 32 bits
+	Handle  uint8 // pool or physical memory
+	Device  uint8 // ordinal; of Handle and Device a row has one
+	Effect  Effect
+
+	// For what stands in structures:
+	ByValue  byValue
+	Behind   behind
+	Measure  func(d *bpf.Details, failed bool) (bytes uint64) // instead of Size
+	Location uint8                                            // where in Behind a CUmemLocation is: type, then ordinal
+	Shares   bool                                             // ByValue or Behind is a handle that processes share
+
+	Brief bool // probed for a moment only, to learn what is current: called too often to stay
 }
 
-// Functions is the probe table. To trace one more CUDA function, add a row.
-// Signatures: cuda.h and cuda_runtime_api.h of CUDA 12.4.
-var Functions = []Function{
-	{"cudaMalloc", Runtime, Allocates, ledger.Device, 2, 1},
-	{"cudaMallocManaged", Runtime, Allocates, ledger.Managed, 2, 1},
-	{"cudaMallocHost", Runtime, Allocates, ledger.Pinned, 2, 1},
-	{"cudaHostAlloc", Runtime, Allocates, ledger.Pinned, 2, 1},
-	{"cudaFree", Runtime, Frees, ledger.Device, 0, 1},
-	{"cudaFreeHost", Runtime, Frees, ledger.Pinned, 0, 1},
+// operand says where an address is: in argument Position itself or, with Width 4
+// or 8, in as many bytes that it points to, Offset bytes on.
+type operand struct{ Position, Width, Offset uint8 }
 
-	{"cuInit", Driver, Initialises, 0, 0, 0},
-	{"cuMemAlloc_v2", Driver, Allocates, ledger.Device, 2, 1},
-	{"cuMemAllocManaged", Driver, Allocates, ledger.Managed, 2, 1},
-	{"cuMemAllocHost_v2", Driver, Allocates, ledger.Pinned, 2, 1},
-	{"cuMemHostAlloc", Driver, Allocates, ledger.Pinned, 2, 1},
-	{"cuMemFree_v2", Driver, Frees, ledger.Device, 0, 1},
-	{"cuMemFreeHost", Driver, Frees, ledger.Pinned, 0, 1},
+func in(position uint8) operand            { return operand{Position: position} }
+func out(position uint8) operand           { return operand{Position: position, Width: 8} }
+func out32(position uint8) operand         { return operand{Position: position, Width: 4} }
+func field(position, offset uint8) operand { return operand{position, 8, offset} }
+
+// byValue is a structure of more than 16 bytes passed by value: on the stack on
+// x86-64, behind a pointer at Position on arm64.
+type byValue struct{ Position, Size uint8 }
+
+// behind is what argument Position points to: Size bytes, Offset bytes on.
+type behind struct{ Position, Offset, Size uint8 }
+
+// row gives what the kernel half must know.
+func (f *Function) row() bpf.Function {
+	r := bpf.Function{
+		Role: uint8(f.Role), Layer: uint8(f.Layer), Effect: uint8(f.Effect), Size: f.Size,
+		Address: f.Address.Position, AddressWidth: f.Address.Width, AddressOffset: f.Address.Offset,
+		Extra:   f.Handle | f.Device,
+		ByValue: f.ByValue.Position, ByValueSize: f.ByValue.Size,
+		Behind: f.Behind.Position, BehindOffset: f.Behind.Offset, BehindSize: f.Behind.Size,
+	}
+	if f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil {
+		r.Details = 1
+	}
+	return r
 }
 
-// cookie packs what the kernel half must know of a row: struct cookie of
-// bpf/calls.h, little-endian.
-func (f Function) cookie(id int) uint64 {
-	return uint64(uint16(id)) | uint64(f.Role)<<16 | uint64(f.Layer)<<24 |
-		uint64(f.Size)<<32 | uint64(f.Pointer)<<40
-}
-
-func names(layer Layer) []string {
+// names lists the functions of a layer that are probed for good, or briefly.
+func names(layer Layer, brief bool) []string {
 	var list []string
-	for _, f := range Functions {
-		if f.Layer == layer {
+	for i := range Functions {
+		if f := &Functions[i]; f.Layer == layer && f.Brief == brief {
 			list = append(list, f.Name)
 		}
 	}
@@ -70,9 +111,9 @@ func names(layer Layer) []string {
 }
 
 // function looks up an id that came from the kernel.
-func function(id uint16) (Function, bool) {
+func function(id uint8) *Function {
 	if int(id) >= len(Functions) {
-		return Function{}, false
+		return nil
 	}
-	return Functions[id], true
+	return &Functions[id]
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/pprof/profile"
 
@@ -135,8 +136,14 @@ func replay(t *testing.T) (*ledger.Snapshot, recordedStacks) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw = raw[64:]
-		if event, ok := toLedger(e); ok {
+		size := int(unsafe.Sizeof(*e))
+		var details *bpf.Details
+		if row := function(e.Function); row != nil && row.row().Details != 0 {
+			details = bpf.DecodeDetails(raw)
+			size += int(unsafe.Sizeof(*details))
+		}
+		raw = raw[size:]
+		if event, ok := toLedger(e, details); ok {
 			books.Apply(&event)
 		} else if e.Kind == bpf.KindExit {
 			books.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})

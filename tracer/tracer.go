@@ -171,6 +171,11 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	if err != nil {
 		return fmt.Errorf("load the probes: %w", err)
 	}
+	for id := range Functions {
+		if err := t.coll.Maps["functions"].Put(uint32(id), Functions[id].row()); err != nil {
+			return fmt.Errorf("write the probe table: %w", err)
+		}
+	}
 	p := t.coll.Programs
 	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
 		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]

@@ -31,6 +31,7 @@ const (
 	PoolDestroy   // Handle gives back what it holds unused; its allocations stay
 	PoolTrim      // Handle gives back what it holds unused above Size bytes
 	PoolThreshold // Handle keeps up to Size bytes unused where the program synchronizes
+	PoolOwn       // Handle is the pool that Device has from the beginning, the one that 0 stands for
 	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
 )
 

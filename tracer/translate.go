@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// toLedger gives an event of the kernel the words of the books; an Op of 0 is
+// nothing to book. It returns false for an event that makes no sense.
+func toLedger(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
+	api, row := function(e.Api), function(e.Function)
+	if api == nil || row == nil {
+		return ledger.Event{}, false
+	}
+	event := ledger.Event{
+		Kind: row.Kind, Space: row.Space, PID: e.Pid, TID: e.Tid, Device: int32(e.Device), Result: int32(e.Result),
+		Time: e.Time, Address: e.Address, Size: e.Size, Stack: e.Stack, Context: e.Context, API: api.Name,
+	}
+	if row.Narrow {
+		event.Address, event.Size = uint64(uint32(e.Address)), uint64(uint32(e.Size))
+	}
+	if row.Device != 0 {
+		event.Device = int32(e.Extra)
+	}
+	switch e.Kind {
+	case bpf.KindAlloc:
+		event.Op = ledger.Alloc
+	case bpf.KindAllocFailed:
+		event.Op = ledger.AllocFailed
+	case bpf.KindFree:
+		event.Op = ledger.Free
+	case bpf.KindFreeFailed:
+		event.Op = ledger.FreeFailed
+		return event, true
+	case bpf.KindCall:
+	default:
+		return ledger.Event{}, false
+	}
+	if row.Op != 0 {
+		event.Op = row.Op
+	}
+	if event.Op == 0 {
+		return ledger.Event{}, false
+	}
+	takeArguments(&event, e, row)
+	takeDetails(&event, e, details, row)
+	return event, true
+}
+
+// takeArguments puts address and extra argument where the operation wants them.
+func takeArguments(event *ledger.Event, e *bpf.Event, row *Function) {
+	switch event.Op {
+	case ledger.Retain:
+		event.Handle, event.Address = e.Address, e.Extra
+	case ledger.ContextRetain, ledger.ContextDestroy:
+		event.Context = e.Address
+	case ledger.PoolCreate, ledger.PoolOwn, ledger.PoolSelect, ledger.PoolDestroy, ledger.PoolTrim, ledger.PoolThreshold:
+		event.Handle, event.Address = e.Address, 0
+	default:
+		if row.Handle != 0 {
+			event.Handle = e.Extra
+		}
+	}
+}
+
+// takeDetails reads size, device and origin out of structures. What could not
+// be read is unknown.
+func takeDetails(event *ledger.Event, e *bpf.Event, details *bpf.Details, row *Function) {
+	if row.row().Details == 0 {
+		return
+	}
+	valid := details != nil && e.Flags&bpf.FlagNoDetails == 0
+	if row.Measure != nil {
+		event.Size = ledger.UnknownSize
+		if valid {
+			event.Size = row.Measure(details, e.Kind == bpf.KindAllocFailed)
+		}
+	}
+	if row.Location != 0 {
+		event.Device = ledger.UnknownDevice
+		if valid {
+			var host bool
+			if event.Device, host = location(details.Behind[row.Location:]); host && event.Kind == ledger.VMM {
+				event.Kind = ledger.Pinned
+			}
+		}
+	}
+	if event.Op == ledger.PoolThreshold && (!valid || uint32(details.Argument[1]) != thresholdAttribute) {
+		event.Op = 0
+	}
+	if row.Shares && valid {
+		shared := details.Behind[:row.Behind.Size]
+		if row.ByValue.Size != 0 {
+			shared = details.ByValue[:row.ByValue.Size]
+		}
+		event.Handle = digest(shared)
+	}
+}

@@ -88,11 +88,16 @@ func testSnapshot() *ledger.Snapshot {
 		{Index: 1, UUID: "GPU-5e6f7a8b-0000-0000-0000-000000000000", Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 500 * mib},
 	})
 	gpu := []string{"GPU-1a2b3c4d-0000-0000-0000-000000000000", "GPU-5e6f7a8b-0000-0000-0000-000000000000"}
-	l.SetProcess(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: begin})
+	l.SetProcess(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: begin, Workload: ledger.Workload{
+		Container: "9e073649debeec6d511391c9ec7627ee67ce3a3fb508b0fa0437a97f8e58ba98", Pod: "llama-0", Namespace: "ml", Job: "llama-7",
+		Rank: "0", LocalRank: "0", WorldSize: "8",
+	}})
 	l.SetDevices(4242, gpu)
 	l.SetProcess(ledger.Process{PID: 5151, Comm: "infer", Exe: "/srv/infer/bin/infer", Begin: begin + second})
 	l.SetDevices(5151, gpu[1:])
-	l.SetProcess(ledger.Process{PID: 666, Comm: "\x1b[31mevil\n", Exe: "/tmp/\x1b[31mevil", Begin: begin})
+	l.SetProcess(ledger.Process{PID: 666, Comm: "\x1b[31mevil\n", Exe: "/tmp/\x1b[31mevil", Begin: begin, Workload: ledger.Workload{
+		Container: "019c1fe80d924aa0b61c4df58bdde71c", Job: "\x1b[2J" + strings.Repeat("很", 60) + "\n", Rank: "\x1b1", LocalRank: "-1",
+	}})
 	l.SetUsage(begin, []ledger.Usage{{PID: 4242, UUID: gpu[0], Bytes: 1310 * mib}})
 
 	event := func(op ledger.Op, kind ledger.Kind, pid uint32, device int32, at, address, size, stack uint64, api string, result int32) {

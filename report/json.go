@@ -90,12 +90,13 @@ type FailureReport struct {
 
 // ProcessReport is one process: a pid between two execs or exits.
 type ProcessReport struct {
-	PID     uint32        `json:"pid"`
-	Comm    string        `json:"comm,omitempty"`
-	Exe     string        `json:"exe,omitempty"`
-	Ended   bool          `json:"ended"`
-	Devices []string      `json:"devices,omitempty"` // UUID of each CUDA ordinal
-	Totals  []TotalReport `json:"totals"`
+	PID      uint32          `json:"pid"`
+	Comm     string          `json:"comm,omitempty"`
+	Exe      string          `json:"exe,omitempty"`
+	Ended    bool            `json:"ended"`
+	Devices  []string        `json:"devices,omitempty"` // UUID of each CUDA ordinal
+	Workload *WorkloadReport `json:"workload,omitempty"`
+	Totals   []TotalReport   `json:"totals"`
 }
 
 // TotalReport sums a process on one device and of one kind.

@@ -36,7 +36,7 @@ func failureReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, f *ledger.Fail
 }
 
 func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
-	r := ProcessReport{PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Totals: []TotalReport{}}
+	r := ProcessReport{PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Workload: NewWorkload(p.Workload), Totals: []TotalReport{}}
 	for _, uuid := range p.Devices {
 		r.Devices = append(r.Devices, symbolize.Clean(uuid))
 	}

@@ -120,6 +120,7 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	if process.End != 0 {
 		owner = append(owner, "ended "+span(minus(s.End, process.End))+" ago")
 	}
+	owner = append(owner, WorkloadText(process.Workload)...)
 	return append(owner, whereText(x.Device, x.Kind), symbolize.Clean(x.API))
 }
 
@@ -173,7 +174,9 @@ func failures(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), resultName(f.Result)), stack[own])
 		p.list(plain, siteIndent, ", ", "last one "+bytesText(f.LastBytes), span(minus(s.End, f.LastTime))+" ago",
 			fmt.Sprintf("result %d", f.Result))
-		p.list(plain, siteIndent, ", ", processName(&s.Processes[f.Process]), whereText(f.Device, f.Kind), symbolize.Clean(f.API))
+		process := &s.Processes[f.Process]
+		owner := append([]string{processName(process)}, WorkloadText(process.Workload)...)
+		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), symbolize.Clean(f.API))...)
 		p.stack(stack, own)
 	}
 }

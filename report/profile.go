@@ -93,15 +93,18 @@ func newSample(s *ledger.Snapshot, x *ledger.Site, locations []*profile.Location
 			label[key] = []string{text}
 		}
 	}
+	number := map[string][]int64{
+		"pid":   {int64(process.PID)},
+		"bytes": {int64(x.AllocBytes / max(x.AllocObjects, 1))},
+	}
+	unit := map[string][]string{"bytes": {"bytes"}}
+	workloadLabels(&process.Workload, label, number, unit)
 	return &profile.Sample{
 		Location: locations,
 		Value:    []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes)},
 		Label:    label,
-		NumLabel: map[string][]int64{
-			"pid":   {int64(process.PID)},
-			"bytes": {int64(x.AllocBytes / max(x.AllocObjects, 1))},
-		},
-		NumUnit: map[string][]string{"bytes": {"bytes"}},
+		NumLabel: number,
+		NumUnit:  unit,
 	}
 }
 

@@ -56,6 +56,12 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 		if uuid := gpuUUID(s, x.Process, x.Device, x.Kind); uuid != "" {
 			labels["gpu_uuid"] = []string{uuid}
 		}
+		w := s.Processes[x.Process].Workload
+		for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
+			if text != "" {
+				labels[key] = []string{symbolize.Clean(text)}
+			}
+		}
 		if fmt.Sprint(got.Label) != fmt.Sprint(labels) {
 			t.Errorf("site %d: labels %v, want %v", i, got.Label, labels)
 		}
@@ -64,6 +70,11 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 		}
 		if b := got.NumLabel["bytes"]; len(b) != 1 || uint64(b[0]) != x.AllocBytes/x.AllocObjects || got.NumUnit["bytes"][0] != "bytes" {
 			t.Errorf("site %d: bytes %v %v", i, b, got.NumUnit)
+		}
+		for key, text := range map[string]string{"rank": w.Rank, "local_rank": w.LocalRank, "world_size": w.WorldSize} {
+			if n, ok := got.NumLabel[key]; ok != (digits(text) != "") || ok && fmt.Sprint(n) != "["+text+"]" {
+				t.Errorf("site %d: %s %v, want %q", i, key, n, text)
+			}
 		}
 		var lines []string
 		for _, l := range got.Location {
@@ -207,6 +218,12 @@ func TestPprof(t *testing.T) {
 		{"churn", []string{"-top", "-sample_index=alloc_space", "-tagfocus=pid=5151", b}, []string{"192MB"}, nil},
 		{"split by process", []string{"-tree", "-tagroot=pid", b}, []string{"4242", "5151"}, nil},
 		{"large ones", []string{"-top", "-tagfocus=bytes=20mb:", b}, []string{"Trainer.step"}, []string{"cudaMallocHost"}},
+		{"one rank, the first", []string{"-top", "-tagfocus=rank=0", b}, []string{"Trainer.step"}, []string{"handle"}},
+		{"no such rank", []string{"-top", "-tagfocus=rank=1", b}, nil, []string{"Trainer.step"}},
+		{"ranks", []string{"-top", "-tagfocus=rank=0:3", b}, []string{"Trainer.step"}, []string{"handle"}},
+		{"split by rank", []string{"-peek=^0$", "-tagroot=rank", b}, []string{"__libc_start_call_main"}, nil},
+		{"one pod", []string{"-top", "-tagfocus=pod=llama-0", b}, []string{"Trainer.step"}, []string{"handle"}},
+		{"one container by its short id", []string{"-top", "-tagfocus=container=9e073649debe", b}, []string{"Trainer.step"}, []string{"handle"}},
 		{"source lines", []string{"-top", "-lines", b}, []string{"train.py:42", "src/pool.h:18 (inline)"}, nil},
 		{"merged", []string{"-top", a, b}, []string{"3834.01MB", "File: python3.11"}, nil},
 	} {

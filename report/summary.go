@@ -57,7 +57,7 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 		process := &s.Processes[i]
 		for _, t := range process.Totals {
 			rows = append(rows, []string{
-				ownerName(s, i), totalName(&t),
+				ownerName(s, i, p.firstColumn(len(rows[0])-2)), totalName(&t),
 				bytesText(t.LiveBytes), humanize.Comma(int64(t.LiveObjects)),
 				bytesText(t.PeakBytes), span(minus(t.PeakTime, s.Begin)),
 			})

@@ -54,8 +54,7 @@ const (
 
 // table writes rows whose first cell takes what the others leave; the second is text, the rest figures.
 func (p *page) table(rows [][]string) {
-	figures := len(rows[0]) - 2
-	first := max(p.width-deviceColumns-figures*figureColumns-1, 8)
+	first := p.firstColumn(len(rows[0]) - 2)
 	for i, row := range rows {
 		line := pad(fit(row[0], first), first) + " " + pad(fit(row[1], deviceColumns-1), deviceColumns)
 		for _, cell := range row[2:] {
@@ -69,12 +68,22 @@ func (p *page) table(rows [][]string) {
 	}
 }
 
-func ownerName(s *ledger.Snapshot, process int) string {
+// firstColumn is the width of the first cell of rows with so many figures.
+func (p *page) firstColumn(figures int) int {
+	return max(p.width-deviceColumns-figures*figureColumns-1, 8)
+}
+
+// ownerName fits a process into so many columns, with its rank if there is room for all of it.
+func ownerName(s *ledger.Snapshot, process, room int) string {
 	p := &s.Processes[process]
+	name := processName(p)
 	if p.End != 0 {
-		return processName(p) + " ended"
+		name += " ended"
 	}
-	return processName(p)
+	if rank := digits(p.Rank); rank != "" && columns(name+" rank "+rank) <= room {
+		name += " rank " + rank
+	}
+	return name
 }
 
 // balances writes the reconciliation of each process and GPU.
@@ -94,7 +103,7 @@ func balances(p *page, s *ledger.Snapshot, n *notes) {
 		if b.Device >= 0 {
 			gpu = deviceName(b.Device, ledger.Device) + " " + gpu
 		}
-		rows = append(rows, []string{ownerName(s, b.Process), gpu, bytesText(b.Usage), bytesText(b.Baseline), bytesText(b.Live), signedBytes(b.Gap)})
+		rows = append(rows, []string{ownerName(s, b.Process, p.firstColumn(len(rows[0])-2)), gpu, bytesText(b.Usage), bytesText(b.Baseline), bytesText(b.Live), signedBytes(b.Gap)})
 	}
 	p.table(rows)
 }

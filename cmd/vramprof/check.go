@@ -21,9 +21,11 @@ func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "check",
 		Usage:       "say whether vramprof can run here, or what is missing",
-		UsageText:   "vramprof check",
+		UsageText:   "vramprof check [-v]",
 		Description: "Exit status 4 says that something is missing.",
-		Action:      check,
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"},
+			Usage: "say of each CUDA library here which functions can be traced in it"}},
+		Action: check,
 	}
 }
 
@@ -51,6 +53,9 @@ func check(c *cli.Context) error {
 	}
 	if code := preflight.ExitCode(results); code != 0 {
 		return codedError{errors.New("vramprof cannot trace here"), code}
+	}
+	if c.Bool("verbose") {
+		return writeLibraries(c.App.Writer, width())
 	}
 	return nil
 }

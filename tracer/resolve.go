@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/place"
+)
+
+// Rows says which rows of the probe table a file has, in the table's order.
+type Rows struct {
+	Found   []place.Function
+	Missing []string
+}
+
+// Resolve looks up all rows of a layer in an open file, and probes nothing.
+func Resolve(f *os.File, layer Layer) (Rows, error) {
+	library, err := place.Open(f)
+	if err != nil {
+		return Rows{}, err
+	}
+	var asked []string
+	for _, row := range Functions {
+		if row.Layer == layer {
+			asked = append(asked, row.Name)
+		}
+	}
+	rows := Rows{Found: library.Functions(asked)}
+	found := map[string]bool{}
+	for _, at := range rows.Found {
+		found[at.Name] = true
+	}
+	for _, name := range asked {
+		if !found[name] {
+			rows.Missing = append(rows.Missing, name)
+		}
+	}
+	return rows, nil
+}
+
+// Library is a file that tracing every process would probe.
+type Library struct {
+	Name    string // as a process named it: untrusted, but free of control characters
+	Layer   Layer
+	Program bool     // an executable that holds the runtime itself
+	PIDs    []uint32 // who maps it; none: it lies where the driver is looked for
+	Rows    Rows
+	Err     error // why it cannot be probed
+}
+
+// maxListed bounds how many files Libraries looks into: a process may map
+// thousands that are named like CUDA's.
+const maxListed = 256
+
+// Libraries looks up the probe table in each CUDA library that processes map
+// now, and in the driver's library of this host if nobody has loaded it yet.
+// Nothing is probed. more is how many files were left out.
+func Libraries() (list []Library, more int, err error) {
+	spec, err := bpf.LoadProcess()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the process watch's objects: %w", err)
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, 0, fmt.Errorf("load the process watch: %w", err)
+	}
+	defer coll.Close()
+	s, err := newScanner(coll.Programs["mapped_files"])
+	if err != nil {
+		return nil, 0, err
+	}
+	defer s.iterator.Close()
+	own := ahead{tried: map[string]bool{}}
+	own.prepare(ownPid, os.Environ())
+	defer own.close()
+	found, err := s.scan()
+	if err != nil {
+		return nil, 0, err
+	}
+	list, more = resolveAll(found)
+	return list, more, nil
+}
+
+// resolveAll looks into each file once, libraries of the driver first.
+// Programs that hold none of the functions are left out.
+func resolveAll(found []mappedLibrary) (list []Library, more int) {
+	at, left := map[fileKey]int{}, map[fileKey]bool{}
+	for _, l := range found {
+		i, known := at[l.file]
+		switch {
+		case known:
+		case l.program && l.pid == ownPid:
+			continue
+		case len(at) >= maxListed:
+			left[l.file] = true
+			continue
+		default:
+			i = len(list)
+			at[l.file] = i
+			list = append(list, l.resolve())
+		}
+		if p := &list[i]; l.pid != ownPid && !slices.Contains(p.PIDs, l.pid) {
+			p.PIDs = append(p.PIDs, l.pid)
+		}
+	}
+	list = slices.DeleteFunc(list, func(l Library) bool { return l.Program && len(l.Rows.Found) == 0 })
+	rank := func(l Library) int {
+		switch {
+		case l.Program:
+			return 2
+		case l.Layer == Runtime:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b Library) int { return rank(a) - rank(b) })
+	return list, len(left)
+}
+
+func (l mappedLibrary) resolve() Library {
+	library := Library{Name: l.name, Layer: l.layer, Program: l.program}
+	f, err := l.openLibrary()
+	if err != nil {
+		library.Err = err
+		return library
+	}
+	defer f.Close()
+	library.Rows, library.Err = Resolve(f, l.layer)
+	return library
+}

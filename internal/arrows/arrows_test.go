@@ -22,14 +22,15 @@ const module = "github.com/vramprof/vramprof/"
 // mayImport lists what of ours each package imports, its tests aside.
 var mayImport = map[string][]string{
 	"bpf":                      {},
-	"cmd/vramprof":             {"report", "symbolize", "tracer", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
+	"cmd/vramprof":             {"report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"report":                   {"symbolize", "tracer/ledger"},
 	"symbolize":                {"symbolize/internal/dwarf"},
 	"symbolize/internal/dwarf": {},
 	"test/e2e":                 {},
-	"tracer":                   {"bpf", "symbolize", "tracer/ledger", "tracer/place", "tracer/unwind", "tracer/workload"},
+	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/place", "tracer/unwind", "tracer/workload"},
+	"tracer/environ":           {},
 	"tracer/ledger":            {},
 	"tracer/nvml":              {"tracer/ledger"},
 	"tracer/place":             {},

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package environ
+
+import (
+	"bufio"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxMaps = 64 << 20 // bytes of /proc/PID/maps
+	maxAuxv = 4096
+	atPHDR  = 3 // AT_PHDR
+)
+
+var errNoLibrary = errors.New("no C library is mapped")
+
+// mapping is a file mapped executable, as the dynamic linker does it; who only
+// looks at a library maps it otherwise.
+type mapping struct {
+	start, end, offset uint64
+}
+
+// findVariable returns the address of the environ pointer. If the program
+// itself refers to it, the linker may have given the program a copy
+// (R_X86_64_COPY), which is then the one that all use.
+func findVariable(pid int) (uint64, error) {
+	headers, err := programHeaders(pid)
+	if err != nil {
+		return 0, err
+	}
+	program, libc, err := findMappings(pid, headers)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, m := range []*mapping{program, libc} {
+		if m == nil {
+			continue
+		}
+		address, err := m.variable(pid)
+		if err == nil {
+			return address, nil
+		}
+		errs = append(errs, err)
+	}
+	if libc == nil {
+		errs = append(errs, errNoLibrary)
+	}
+	return 0, errors.Join(errs...)
+}
+
+// programHeaders says where the kernel mapped the program, from the vector that
+// it gave to the dynamic linker.
+func programHeaders(pid int) (uint64, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/auxv", pid))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	vector, err := io.ReadAll(io.LimitReader(f, maxAuxv))
+	if err != nil {
+		return 0, err
+	}
+	for ; len(vector) >= 16; vector = vector[16:] {
+		if binary.LittleEndian.Uint64(vector) == atPHDR {
+			return binary.LittleEndian.Uint64(vector[8:]), nil
+		}
+	}
+	return 0, errors.New("not a 64-bit program")
+}
+
+// findMappings finds the program and its C library; nil if there is none.
+func findMappings(pid int, headers uint64) (program, libc *mapping, err error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	return parseMaps(io.LimitReader(f, maxMaps), headers)
+}
+
+// parseMaps reads lines like
+//
+//	7f0000028000-7f00001bd000 r-xp 00028000 fd:01 1234   /usr/lib/x86_64-linux-gnu/libc.so.6
+func parseMaps(r io.Reader, headers uint64) (program, libc *mapping, err error) {
+	programFile := ""
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 64<<10), 64<<10)
+	for lines.Scan() && (program == nil || libc == nil) {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 6 {
+			continue // anonymous
+		}
+		m, ok := parseMapping(fields)
+		if !ok {
+			continue
+		}
+		file := fields[3] + " " + fields[4]
+		if m.start <= headers && headers < m.end {
+			programFile = file
+		}
+		if !strings.Contains(fields[1], "x") {
+			continue
+		}
+		if program == nil && file == programFile {
+			program = &m
+		}
+		if libc == nil && isCLibrary(path.Base(fields[5])) {
+			libc = &m
+		}
+	}
+	return program, libc, lines.Err()
+}
+
+func parseMapping(fields []string) (m mapping, ok bool) {
+	start, end, _ := strings.Cut(fields[0], "-")
+	var errs [3]error
+	m.start, errs[0] = strconv.ParseUint(start, 16, 64)
+	m.end, errs[1] = strconv.ParseUint(end, 16, 64)
+	m.offset, errs[2] = strconv.ParseUint(fields[2], 16, 64)
+	return m, errors.Join(errs[:]...) == nil && fields[4] != "0"
+}
+
+// isCLibrary knows libc.so.6, libc-2.31.so (glibc before 2.34), and musl's, which is its dynamic
+// linker too. The name is a hint where to look, nothing more.
+func isCLibrary(name string) bool {
+	return name == "libc.so.6" || strings.HasPrefix(name, "libc-2.") ||
+		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
+}
+
+// variable returns where the mapped file has the environ pointer.
+func (m *mapping) variable(pid int) (uint64, error) {
+	f, err := openRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	l, err := openLibrary(f)
+	if err != nil {
+		return 0, err
+	}
+	value, err := l.variable()
+	if err != nil {
+		return 0, err
+	}
+	bias, err := l.bias(m, uint64(os.Getpagesize()))
+	return value + bias, err
+}
+
+// bias is what the dynamic linker has added to the file's own addresses.
+func (l *library) bias(m *mapping, page uint64) (uint64, error) {
+	for _, s := range l.segments {
+		if elf.ProgType(s.Type) == elf.PT_LOAD && elf.ProgFlag(s.Flags)&elf.PF_X != 0 && s.Off&^(page-1) == m.offset {
+			return m.start - s.Vaddr&^(page-1), nil
+		}
+	}
+	return 0, errors.New("it is not mapped as the dynamic linker would")
+}
+
+// openRegular opens a regular file, and looks before: a device is never touched.
+func openRegular(name string) (*os.File, error) {
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", name, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+}

@@ -3,18 +3,25 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"path"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/environ"
+	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/preflight"
+	"github.com/vramprof/vramprof/tracer/workload"
 )
 
 func psCommand() *cli.Command {
@@ -35,6 +42,9 @@ type listed struct {
 	UUID      string   `json:"gpu_uuid,omitempty"`
 	Bytes     uint64   `json:"bytes"`
 	Libraries []string `json:"libraries"`
+
+	Workload *report.WorkloadReport `json:"workload,omitempty"`
+	onBehalf string                 // the same in a few words
 }
 
 func ps(c *cli.Context) error {
@@ -70,14 +80,32 @@ func ps(c *cli.Context) error {
 	if c.Bool("json") {
 		return nil
 	}
-	w := tabwriter.NewWriter(c.App.Writer, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "PID\tGPU\tUSED\tCOMMAND")
+	return writeList(c.App.Writer, list, width())
+}
+
+// writeList writes a table in so many columns. What processes run for has one
+// only if it is known of any of them.
+func writeList(out io.Writer, list []listed, columns int) error {
+	const figures = 30 // columns of PID, GPU and USED
+	rest, header, behalf := columns-figures, "PID\tGPU\tUSED\tCOMMAND", 0
 	for _, l := range list {
-		gpu, used := "-", "-"
+		behalf = max(behalf, utf8.RuneCountInString(l.onBehalf))
+	}
+	if behalf > 0 {
+		behalf = min(max(behalf, len("WORKLOAD")), rest*3/5)
+		rest, header = rest-behalf-2, "PID\tGPU\tUSED\tWORKLOAD\tCOMMAND"
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	for _, l := range list {
+		gpu, used, command := "-", "-", shorten(withoutFolder(l.Command), rest)
 		if l.GPU != nil {
 			gpu, used = fmt.Sprint(*l.GPU), humanize.IBytes(l.Bytes)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, shorten(withoutFolder(l.Command), width()-30))
+		if behalf > 0 {
+			command = cmp.Or(shorten(l.onBehalf, behalf), "-") + "\t" + command
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, command)
 	}
 	return w.Flush()
 }
@@ -119,10 +147,25 @@ func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error)
 			list = append(list, listed{PID: p.PID, Libraries: p.Libraries})
 		}
 	}
-	for i := range list {
-		list[i].Command = symbolize.Clean(tracer.CommandLine(list[i].PID))
-	}
+	describe(list)
 	return list, nil
+}
+
+// describe adds what each process says of itself.
+func describe(list []listed) {
+	host := workload.NewHost()
+	workloads := map[uint32]ledger.Workload{} // a process has a line per GPU
+	for i := range list {
+		l := &list[i]
+		w, ok := workloads[l.PID]
+		if !ok {
+			variables, _ := environ.Of(l.PID) // without them the container is still known
+			w = host.Of(l.PID, variables)
+			workloads[l.PID] = w
+		}
+		l.Command = symbolize.Clean(tracer.CommandLine(l.PID))
+		l.Workload, l.onBehalf = report.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
+	}
 }
 
 // withoutFolder leaves the program's name and its arguments.

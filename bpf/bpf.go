@@ -21,6 +21,7 @@ type (
 	Event      = probeEvent
 	Kind       = uint8 // of an event
 	Details    = probeDetails
+	ContextKey = probeContextKey
 	Function   = probeFunction
 	Process    = probeProcess
 	MappedFile = processMappedFile

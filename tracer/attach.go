@@ -112,6 +112,33 @@ func (s *probes) attachAll(x *link.Executable, program *ebpf.Program, t targets,
 	return nil
 }
 
+// attachBrief probes the functions of the layer that only tell what is current.
+func (p *prober) attachBrief(f *os.File, layer Layer) (*probes, error) {
+	library, err := place.Open(f)
+	if err != nil {
+		return nil, err
+	}
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	set := &probes{functions: library.Functions(names(layer, true))}
+	var all targets
+	for _, at := range set.functions {
+		id, _ := rowOf(at.Name, layer)
+		all.add(at.Probe, uint64(id))
+	}
+	if err := set.attachAll(executable, p.callReturn, all, true, p.multi); err != nil {
+		set.close()
+		return nil, err
+	}
+	if err := set.attachAll(executable, p.callEnter, all, false, p.multi); err != nil {
+		set.close()
+		return nil, err
+	}
+	return set, nil
+}
+
 // attachLoader lets held processes stop when the dynamic loader f has loaded
 // libraries.
 func (p *prober) attachLoader(f *os.File) (*probes, error) {

@@ -130,8 +130,10 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		return
 	}
 	t.ledger.Apply(&event)
+	t.wantDevice(p, &event)
 	if e.Kind == bpf.KindAlloc && !p.user {
 		p.user = true
+		t.jobs.add(job{jobIntroduce, p.pid})
 		select {
 		case t.newUser <- struct{}{}:
 		default:

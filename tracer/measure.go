@@ -179,7 +179,9 @@ func array3D32(d *bpf.Details, _ bool) uint64 {
 	return array{width: u32(b, 0), height: u32(b, 4), depth: u32(b, 8), element: formatBytes(u32(b, 12)) * u32(b, 16)}.flagged(u32(b, 20)).bytes(1)
 }
 
-func mipmap(d *bpf.Details, _ bool) uint64 { return descriptor3D(d).bytes(uint64(uint32(d.Argument[2]))) }
+func mipmap(d *bpf.Details, _ bool) uint64 {
+	return descriptor3D(d).bytes(uint64(uint32(d.Argument[2])))
+}
 
 // channels is the element size of a cudaChannelFormatDesc: bits of x, y, z, w, then the kind.
 func channels(b []byte) uint64 {
@@ -212,4 +214,6 @@ func runtimeExtent(d *bpf.Details, flags uint64) array {
 
 func runtimeArray3D(d *bpf.Details, _ bool) uint64 { return runtimeExtent(d, after(d, 3)).bytes(1) }
 
-func runtimeMipmap(d *bpf.Details, _ bool) uint64 { return runtimeExtent(d, after(d, 4)).bytes(after(d, 3)) }
+func runtimeMipmap(d *bpf.Details, _ bool) uint64 {
+	return runtimeExtent(d, after(d, 4)).bytes(after(d, 3))
+}

@@ -30,6 +30,10 @@ type process struct {
 	booked     bool      // the ledger knows it
 	loaded     bool      // its unwind tables were loaded at least once
 	devices    bool      // the ledger knows its GPUs
+	introduced bool      // environ is known
+	environ    []string  // what matters for devices
+	contained  bool      // in a container
+	uuids      []string  // by CUDA ordinal
 	jit        bool      // writes a perf map file
 	seed       uint64    // part of the hash of its stacks
 	generation uint32    // counts the changes of its mappings
@@ -105,17 +109,7 @@ func (t *Tracer) book(p *process) {
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
 	t.ledger.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now()})
-	t.setDevices(p)
-}
-
-// setDevices tells the ledger which GPUs the process sees, once NVML has
-// listed them.
-func (t *Tracer) setDevices(p *process) {
-	if !p.booked || p.devices || len(t.gpus) == 0 {
-		return
-	}
-	p.devices = true
-	t.ledger.SetDevices(p.pid, t.config.NVML.Ordinals(environOf(p.pid), t.gpus))
+	t.jobs.add(job{jobIntroduce, p.pid})
 }
 
 // traced lists the processes that are in the books and still run.

@@ -30,6 +30,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
+	"github.com/vramprof/vramprof/tracer/workload"
 )
 
 // ErrNoProcess says that no process uses CUDA, and waiting was not asked for.
@@ -82,6 +83,8 @@ type Tracer struct {
 	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders   map[fileKey]*probes
 	ahead     ahead
+	learner   learner
+	host      *workload.Host
 	running   atomic.Uint64 // since when processes that begin are noticed; 0 before
 	jobs      jobs
 	newUser   chan struct{} // a process has made its first allocation
@@ -120,6 +123,7 @@ func New(config Config) (*Tracer, error) {
 		ahead:     ahead{tried: map[string]bool{}},
 		jobs:      newJobs(),
 		newUser:   make(chan struct{}, 1),
+		host:      workload.NewHost(),
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.stacks = newStacks()
@@ -276,6 +280,7 @@ func (t *Tracer) Stack(id uint64) []symbolize.Frame { return t.stacks.Stack(id) 
 // Detach takes all probes away; the books stay. On kernels before 6.6 it
 // takes up to 0.1 s for each probe.
 func (t *Tracer) Detach() {
+	t.endLearning()
 	for _, set := range []map[fileKey]*probes{t.files, t.loaders} {
 		for key, p := range set {
 			if p != nil {

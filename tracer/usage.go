@@ -38,6 +38,7 @@ func (t *Tracer) readUsage() {
 		t.setDevices(p)
 	}
 	if usageErr == nil {
+		t.doubt(usage)
 		t.ledger.SetUsage(time, usage)
 	}
 }

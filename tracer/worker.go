@@ -20,10 +20,13 @@ type jobKind uint8
 
 // In the order in which they are done.
 const (
-	jobHeld   jobKind = iota // a process stands still until we have looked at it
-	jobScan                  // somebody mapped a CUDA library
-	jobLoad                  // unwind tables of a process are missing or out of date
-	jobForget                // a process has ended
+	jobHeld      jobKind = iota // a process stands still until we have looked at it
+	jobScan                     // somebody mapped a CUDA library
+	jobIntroduce                // a process is new, or has begun to use CUDA
+	jobLoad                     // unwind tables of a process are missing or out of date
+	jobLearn                    // the devices of threads are to be learned
+	jobLearned                  // long enough
+	jobForget                   // a process has ended
 	jobKinds
 )
 
@@ -49,7 +52,7 @@ func newJobs() jobs {
 
 // add never blocks.
 func (j *jobs) add(n job) {
-	if n.kind == jobScan {
+	if n.kind == jobScan || n.kind == jobLearn || n.kind == jobLearned {
 		n.pid = 0
 	}
 	j.mu.Lock()
@@ -91,6 +94,7 @@ func (t *Tracer) work(ctx context.Context) {
 			return
 		case <-forget.C:
 			t.unwind.Forget()
+			t.forgetContexts()
 		case <-reap.C:
 			t.reap()
 		case <-t.jobs.wake:
@@ -107,8 +111,16 @@ func (t *Tracer) work(ctx context.Context) {
 				if err := t.discover(); err != nil {
 					t.warn(err.Error())
 				}
+			case jobIntroduce:
+				t.introduce(n.pid)
 			case jobLoad:
 				t.loadSoon(n.pid)
+			case jobLearn:
+				if err := t.learn(); err != nil {
+					t.warn(err.Error())
+				}
+			case jobLearned:
+				t.endLearning()
 			case jobForget:
 				forget.Reset(forgetAfter)
 			}
@@ -251,6 +263,13 @@ func (t *Tracer) isTraced(pid uint32) bool {
 	return ok && p.traced
 }
 
+func (t *Tracer) isHeld(pid uint32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.processes[pid]
+	return ok && p.held
+}
+
 // probe attaches to one file. A file that cannot be probed is a warning and
 // is not tried again.
 func (t *Tracer) probe(library mappedLibrary) {
@@ -274,6 +293,9 @@ func (t *Tracer) probe(library mappedLibrary) {
 	t.files[library.file] = set
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
 	t.noteLate(library)
+	if library.pid != ownPid && !t.isHeld(library.pid) {
+		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
+	}
 }
 
 // noteLate says how long a process ran with a library that was not probed yet,

@@ -67,7 +67,7 @@ func newSession(c *cli.Context) (*session, error) {
 // open loads the programs; nothing is probed yet.
 func (s *session) open(c *cli.Context) (err error) {
 	if s.driver, err = openNVML(c.Context); err == nil {
-		s.config.NVML = nvmlReader{s.driver}
+		s.config.NVML = s.driver
 	} else {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: %v\n", err)
 	}
@@ -154,13 +154,6 @@ func openNVML(ctx context.Context) (*nvml.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return nvml.Open(ctx, "")
-}
-
-// nvmlReader gives the tracer what it needs of package nvml.
-type nvmlReader struct{ *nvml.Driver }
-
-func (nvmlReader) Ordinals(environ []string, gpus []ledger.GPU) []string {
-	return nvml.Ordinals(environ, gpus)
 }
 
 // width is the number of columns to fill: what COLUMNS says, those of a

@@ -97,7 +97,7 @@ int impl_cuMipmappedArrayCreate(void **out, const struct array3d *d, unsigned le
 	return d && levels && levels < 32 ? create(out, d, levels, MIPMAP) : INVALID_VALUE;
 }
 
-int impl_cuMipmappedArrayDestroy(void *array) { return blocks_drop((uint64_t)array, MIPMAP); }
+int impl_cuMipmappedArrayDestroy(void *array) { return blocks_drop((uint64_t)array, MIPMAP | MAPPED_MIPMAP); }
 
 int impl_cuMemAllocPitch_v2(uint64_t *address, size_t *pitch, size_t width, size_t height, unsigned element)
 {

@@ -57,7 +57,8 @@ static void refund(struct block *b)
 	case PHYSICAL: physical_refund(b); break;
 	case GRAPH:
 	case GRAPH_EXEC: graph_end(b); break;
-	case BUFFER: break;
+	case BUFFER:
+	case MAPPED_MIPMAP: break;
 	}
 	atomic_fetch_sub(&g->reserved, b->charged);
 	if (b->kind & (ASYNC | OPENED | POINTER | BUFFER | GRAPH_MEMORY))

@@ -20,6 +20,7 @@ enum kind {
 	PHYSICAL = 1 << 11,   // cuMemCreate
 	GRAPH = 1 << 12,
 	GRAPH_EXEC = 1 << 13,
+	MAPPED_MIPMAP = 1 << 14, // likewise, by cuExternalMemoryGetMappedMipmappedArray
 };
 
 struct block {

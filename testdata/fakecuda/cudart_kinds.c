@@ -22,6 +22,12 @@ struct runtime_buffer { // cudaExternalMemoryBufferDesc
 	unsigned long long offset, size;
 	unsigned flags;
 };
+struct runtime_mipmap { // cudaExternalMemoryMipmappedArrayDesc
+	unsigned long long offset;
+	struct channels format;
+	struct extent extent;
+	unsigned flags, levels;
+};
 _Static_assert(sizeof(struct extent) == 24 && sizeof(struct pitched) == 32 && sizeof(struct channels) == 20, "by value");
 _Static_assert(offsetof(struct runtime_external, size) == 24 && offsetof(struct runtime_buffer, size) == 8, "by the headers");
 
@@ -165,6 +171,16 @@ API int cudaExternalMemoryGetMappedBuffer(void **p, void *external, const struct
 	struct buffer driver = {.offset = d ? d->offset : 0, .size = d ? d->size : 0};
 	int result = cudart_ready();
 	return cudart_record(result == SUCCESS ? cudart_driver.cuExternalMemoryGetMappedBuffer((uint64_t *)p, external, &driver) : result);
+}
+
+API int cudaExternalMemoryGetMappedMipmappedArray(void **out, void *external, const struct runtime_mipmap *d)
+{
+	SAVE_REGISTERS();
+	struct mapped_mipmap driver = {.levels = d ? d->levels : 0};
+	int result = cudart_ready();
+	if (result == SUCCESS)
+		result = d ? describe(&driver.array, &d->format, d->extent, 0) : INVALID_VALUE;
+	return cudart_record(result == SUCCESS ? cudart_driver.cuExternalMemoryGetMappedMipmappedArray(out, external, &driver) : result);
 }
 
 API int cudaDestroyExternalMemory(void *external) { CALL(cuDestroyExternalMemory, external); }

@@ -353,6 +353,11 @@ int impl_cuCtxCreate_v3(struct context **out, void *affinity UNUSED, int count U
 	return create(out, device);
 }
 
+int impl_cuCtxCreate_v4(struct context **out, void *parameters UNUSED, unsigned flags UNUSED, int device)
+{
+	return create(out, device);
+}
+
 int impl_cuCtxCreate(struct context **out, unsigned flags UNUSED, int device) { return create(out, device); }
 
 static int destroy(struct context *c)

@@ -51,6 +51,7 @@ struct context;
 	PRIVATE(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, (uint64_t *, struct handle, unsigned)) \
 	PRIVATE(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (uint64_t)) \
 	PRIVATE(cuImportExternalMemory, cuImportExternalMemory, 10000, (void **, const struct external *)) \
+	PRIVATE(cuExternalMemoryGetMappedMipmappedArray, cuExternalMemoryGetMappedMipmappedArray, 10000, (void **, void *, const struct mapped_mipmap *)) \
 	PRIVATE(cuExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000, (uint64_t *, void *, const struct buffer *)) \
 	PRIVATE(cuDestroyExternalMemory, cuDestroyExternalMemory, 10000, (void *)) \
 	PRIVATE(cuGraphCreate, cuGraphCreate, 10000, (void **, unsigned)) \

@@ -163,4 +163,19 @@ int impl_cuExternalMemoryGetMappedBuffer(uint64_t *address, void *external, cons
 	return result;
 }
 
+int impl_cuExternalMemoryGetMappedMipmappedArray(void **out, void *external, const struct mapped_mipmap *d)
+{
+	struct context *c;
+	int result = usable(&c);
+	if (result != SUCCESS)
+		return result;
+	pthread_mutex_lock(&blocks_lock);
+	struct block *e = block_find((uint64_t)external, EXTERNAL);
+	struct block *b = out && d && e && d->array.width && d->levels ? block_add(MAPPED_MIPMAP, 0, e->gpu, 0, c) : NULL;
+	if (b)
+		*out = (void *)b->key;
+	pthread_mutex_unlock(&blocks_lock);
+	return b ? SUCCESS : INVALID_VALUE;
+}
+
 int impl_cuDestroyExternalMemory(void *external) { return blocks_drop((uint64_t)external, EXTERNAL); }

@@ -71,6 +71,13 @@ struct buffer { // CUDA_EXTERNAL_MEMORY_BUFFER_DESC
 };
 _Static_assert(sizeof(struct buffer) == 88 && offsetof(struct buffer, size) == 8, "CUDA_EXTERNAL_MEMORY_BUFFER_DESC");
 
+struct mapped_mipmap { // CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC
+	uint64_t offset;
+	struct array3d array;
+	unsigned levels, rest[16];
+};
+_Static_assert(sizeof(struct mapped_mipmap) == 120 && offsetof(struct mapped_mipmap, levels) == 48, "CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC");
+
 struct node_parameters { // CUDA_MEM_ALLOC_NODE_PARAMS
 	int pool[22]; // CUmemPoolProps: location type in [2], location in [3]
 	void *access;

@@ -11,6 +11,7 @@
 //   f channel format: BITS,CHANNELS            e extent by value: W,H,D
 //   H handle of 64 bytes, written to FILE      h G handle from FILE, by value or address
 //   W descriptor, its path is written to FILE  w descriptor opened by the path in FILE
+//   m n mipmap of external memory: W,H,D,BITS,CHANNELS; runtime
 //   x y external memory of SIZE: driver, runtime    z buffer: SIZE[,OFFSET]
 #define RUNTIME_FUNCTIONS(FUNCTION) \
 	FUNCTION(cudaMalloc, "os") FUNCTION(cudaFree, "i") FUNCTION(cudaMallocManaged, "os1") \
@@ -28,6 +29,7 @@
 	FUNCTION(cudaDeviceGetDefaultMemPool, "os") FUNCTION(cudaDeviceGetMemPool, "os") FUNCTION(cudaDeviceSetMemPool, "si") \
 	FUNCTION(cudaIpcGetMemHandle, "Hi") FUNCTION(cudaIpcOpenMemHandle, "oh1") FUNCTION(cudaIpcCloseMemHandle, "i") \
 	FUNCTION(cudaImportExternalMemory, "oy") FUNCTION(cudaExternalMemoryGetMappedBuffer, "oiz") FUNCTION(cudaDestroyExternalMemory, "i") \
+	FUNCTION(cudaExternalMemoryGetMappedMipmappedArray, "oin") \
 	FUNCTION(cudaGraphCreate, "o0") FUNCTION(cudaGraphDestroy, "i") FUNCTION(cudaGraphAddMemAllocNode, "oi00N") \
 	FUNCTION(cudaGraphAddMemFreeNode, "oi00i") FUNCTION(cudaGraphInstantiate, "oi0") FUNCTION(cudaGraphLaunch, "i0") \
 	FUNCTION(cudaGraphExecDestroy, "i") FUNCTION(cudaDeviceGraphMemTrim, "s") \
@@ -54,10 +56,11 @@
 	FUNCTION(cuMipmappedArrayCreate, "ocs") FUNCTION(cuMipmappedArrayDestroy, "i") \
 	FUNCTION(cuIpcGetMemHandle, "Hi") FUNCTION(cuIpcOpenMemHandle, "oh1") FUNCTION(cuIpcOpenMemHandle_v2, "oh1") FUNCTION(cuIpcCloseMemHandle, "i") \
 	FUNCTION(cuImportExternalMemory, "ox") FUNCTION(cuExternalMemoryGetMappedBuffer, "oiz") FUNCTION(cuDestroyExternalMemory, "i") \
+	FUNCTION(cuExternalMemoryGetMappedMipmappedArray, "oim") \
 	FUNCTION(cuGraphCreate, "o0") FUNCTION(cuGraphDestroy, "i") FUNCTION(cuGraphAddMemAllocNode, "oi00N") \
 	FUNCTION(cuGraphAddMemFreeNode, "oi00i") FUNCTION(cuGraphInstantiateWithFlags, "oi0") FUNCTION(cuGraphLaunch, "i0") \
 	FUNCTION(cuGraphLaunch_ptsz, "i0") FUNCTION(cuGraphExecDestroy, "i") FUNCTION(cuDeviceGraphMemTrim, "s") \
-	FUNCTION(cuCtxCreate_v2, "o0s") FUNCTION(cuCtxCreate_v3, "o000s") FUNCTION(cuCtxDestroy_v2, "i") \
+	FUNCTION(cuCtxCreate_v2, "o0s") FUNCTION(cuCtxCreate_v3, "o000s") FUNCTION(cuCtxCreate_v4, "o00s") FUNCTION(cuCtxDestroy_v2, "i") \
 	FUNCTION(cuDevicePrimaryCtxRetain, "os") FUNCTION(cuDevicePrimaryCtxRelease_v2, "s") FUNCTION(cuDevicePrimaryCtxReset_v2, "s") \
 	FUNCTION(cuCtxSetCurrent, "i") FUNCTION(cuCtxGetCurrent, "o") FUNCTION(cuCtxGetDevice, "O") \
 	FUNCTION(cuCtxPushCurrent_v2, "i") FUNCTION(cuCtxPopCurrent_v2, "o") \

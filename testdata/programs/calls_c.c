@@ -135,6 +135,16 @@ static void structure(struct slot *s, char letter, const char *line)
 	case 'e': put64(s, 0, n[0]), put64(s, 8, n[1]), put64(s, 16, n[2]); break;
 	case 'x': case 'y': put32(s, 0, 1), put64(s, 24, n[0]); break;
 	case 'z': put64(s, 0, n[1]), put64(s, 8, n[0]); break;
+	case 'm':
+		array_descriptor(s, 'c', n);
+		memmove(s->u.bytes + 8, s->u.bytes, 40);
+		put64(s, 0, 0), put32(s, 48, 1);
+		break;
+	case 'n': // cudaChannelFormatDesc at 8, extent at 32, levels at 60
+		for (uint64_t i = 0; i < n[4]; i++)
+			put32(s, 8 + 4 * i, n[3]);
+		put64(s, 32, n[0]), put64(s, 40, n[1]), put64(s, 48, n[2]), put32(s, 60, 1);
+		break;
 	case 'a': case 'b': case 'c': case 'd': array_descriptor(s, letter, n); break;
 	}
 }

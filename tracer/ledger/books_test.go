@@ -3,7 +3,6 @@
 package ledger
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -135,120 +134,6 @@ func TestTooManyStacksAreBookedWithoutThem(t *testing.T) {
 		t.Errorf("%d sites, %d failures, %d warnings", len(s.Sites), len(s.Failures), len(s.Warnings))
 	}
 	checkBooks(t, s)
-}
-
-// checkBooks tests what must hold whatever was applied.
-func checkBooks(t *testing.T, s *Snapshot) {
-	t.Helper()
-	type sum struct{ liveObjects, liveBytes, allocObjects, allocBytes uint64 }
-	type key struct {
-		process int
-		device  int32
-		kind    Kind
-	}
-	sums := map[key]sum{}
-	for _, x := range s.Sites {
-		k := key{x.Process, x.Device, x.Kind}
-		v := sums[k]
-		sums[k] = sum{v.liveObjects + x.LiveObjects, v.liveBytes + x.LiveBytes, v.allocObjects + x.AllocObjects, v.allocBytes + x.AllocBytes}
-		if x.LiveBytes > x.AllocBytes || x.LiveObjects > x.AllocObjects || x.AllocObjects == 0 {
-			t.Errorf("site %+v: more live than allocated", x)
-		}
-		if x.History[HistoryLen-1] != x.LiveBytes {
-			t.Errorf("site %+v: history does not end at the live bytes", x)
-		}
-	}
-	totals := map[key]sum{}
-	for i, p := range s.Processes {
-		for _, x := range p.Totals {
-			totals[key{i, x.Device, x.Kind}] = sum{x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes}
-			if x.PeakBytes < x.LiveBytes {
-				t.Errorf("total %+v: peak below live", x)
-			}
-		}
-	}
-	if !reflect.DeepEqual(sums, totals) {
-		t.Errorf("sums of sites %v, totals %v", sums, totals)
-	}
-	for _, b := range s.Balances {
-		if int64(b.Usage) != int64(b.Baseline)+int64(b.Live)+b.Gap {
-			t.Errorf("balance %+v does not add up", b)
-		}
-	}
-}
-
-// FuzzLedger reads 8 bytes for each event.
-func FuzzLedger(f *testing.F) {
-	f.Add([]byte("\x01\x01\x01\x01\x01\x08\x01\x01\x03\x01\x01\x01\x02\x08\x01\x01\x04\x01\x01\x01\x03\x00\x01\x01\x06\x01\x01\x01\x04\x00\x00\x00"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		data = data[:min(len(data), 16<<10)] // summing after each event is quadratic
-		l := New(Options{MaxLive: 8})
-		var freed, allocated uint64
-		for ; len(data) >= 8; data = data[8:] {
-			v := binary.LittleEndian.Uint64(data)
-			e := Event{
-				Op: Op(v % 8), Kind: Kind(v >> 3 % 5), PID: uint32(v >> 6 % 4), TID: uint32(v >> 8 % 4), Device: int32(v>>10%4) - 1,
-				Time: v >> 12 % 1024 * 1e9, Address: v >> 22 % 16, Size: v >> 26 % 4096, Stack: v >> 38 % 4, Result: int32(v >> 40 % 8), API: "a",
-			}
-			switch v >> 44 % 16 {
-			case 0:
-				l.SetDevices(e.PID, []string{"A", "B"}[:v>>48%3])
-			case 1:
-				l.SetUsage(e.Time, []Usage{{e.PID, "A", v >> 48 % 4096}, {e.PID + 1, "B", v >> 52}})
-			case 2:
-				l.SetProcess(Process{PID: e.PID, Begin: e.Time})
-			}
-			before := sumLive(l)
-			l.Apply(&e)
-			if after := sumLive(l); e.Op == Free {
-				freed += before - after
-			} else if e.Op == FreeFailed {
-				freed -= after - before
-			} else if e.Op == Alloc {
-				allocated += after - before
-			}
-		}
-		s := l.Snapshot(2000e9, time.Time{})
-		checkBooks(t, s)
-		if live := sumLive(l); allocated-freed != live {
-			t.Errorf("allocated %d − freed %d ≠ live %d", allocated, freed, live)
-		}
-		for i := range l.sites {
-			checkList(t, l, &l.sites[i])
-		}
-		blocks := uint64(len(l.live))
-		for n := l.blocks.free; n != 0; n = l.blocks.at(n).next {
-			blocks++
-		}
-		if blocks != uint64(l.blocks.used) {
-			t.Errorf("%d blocks in use or free, %d handed out", blocks, l.blocks.used)
-		}
-	})
-}
-
-// checkList: the blocks of a site are its live ones, linked both ways.
-func checkList(t *testing.T, l *Ledger, x *site) {
-	t.Helper()
-	var objects, bytes uint64
-	var before uint32
-	for n := x.first; n != 0; before, n = n, l.blocks.at(n).next {
-		b := l.blocks.at(n)
-		objects++
-		bytes += b.size
-		if b.prev != before || l.live[liveKey{b.address, x.process}] != n {
-			t.Fatalf("block %d of site %+v is linked wrongly or not live", n, x.siteKey)
-		}
-	}
-	if x.last != before || !l.procs[x.process].purged && (objects != x.liveObjects || bytes != x.liveBytes) {
-		t.Errorf("site %+v lists %d blocks of %d bytes, counts %d of %d", x.siteKey, objects, bytes, x.liveObjects, x.liveBytes)
-	}
-}
-
-func sumLive(l *Ledger) (sum uint64) {
-	for i := range l.sites {
-		sum += l.sites[i].liveBytes
-	}
-	return sum
 }
 
 // fill books live allocations in so many sites.

@@ -8,6 +8,11 @@
 //	l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Address: 0x7f0000, Size: 4096, API: "cudaMalloc"})
 //	s := l.Snapshot(now+1e9, time.Now())
 //
-// All memory of a process lies in one address space (CUDA's unified addressing
-// covers device, managed and pinned memory), so a free needs no kind.
+// An allocation is (process, Space, address). CUDA's unified addressing covers
+// device, managed and pinned memory, so a free needs no kind; handles of arrays
+// and registered host memory are spaces of their own.
+//
+// Physical memory of the virtual memory API lives until its last handle is
+// released and its last mapping is gone. What a context owns ends with it, and
+// stands in Snapshot.Releases from then on.
 package ledger

@@ -27,6 +27,7 @@ const (
 	ContextReset   // all that was allocated in the primary context of Device is gone
 	ContextDestroy // all that was allocated in Context is gone, and Context too
 
+	// Handle 0 is the pool that Device has from the beginning, as in Alloc.
 	PoolCreate    // Handle is a pool of Device; also sent for pools that exist already
 	PoolDestroy   // Handle gives back what it holds unused; its allocations stay
 	PoolTrim      // Handle gives back what it holds unused above Size bytes

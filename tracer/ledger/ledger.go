@@ -6,7 +6,8 @@ import "math"
 
 const (
 	defaultMaxLive = 8 << 20
-	// Beyond these many, new sites and failures are booked without their stack.
+	// Beyond these many, new sites and failures are booked without their stack,
+	// beyond twice as many without what else tells them apart and has no limit of its own.
 	maxSites    = 1 << 18
 	maxFailures = 1 << 14
 	// Threads whose last free is remembered, for its undoing.
@@ -14,9 +15,19 @@ const (
 
 	maxWarnings = 256
 
+	// CUDA ordinals end here; a higher one was misread.
+	maxDevices = 256
+
+	// No allocation is larger, as no address space is: a higher size was misread. And no process
+	// allocates more of one kind in its life, so that sums of all kinds have room in 64 bits.
+	maxSize = 1 << 48
+	maxSum  = 1 << 60
+
 	// A free that fails with this code came while the process shut its driver
 	// down: the memory is gone all the same.
 	resultDeinitialized = 4
+
+	resultUnknown = 999
 )
 
 // Options of a Ledger; only Begin matters to every user.
@@ -39,6 +50,12 @@ type Ledger struct {
 	live     map[liveKey]uint32 // number of the block
 	blocks   blocks
 	lastFree map[uint32]lastFree // by thread id
+	released map[uint32]released // of physical memory: what lastFree has no room for
+	kept     int                 // mappings in released
+	endings  uint32              // contexts that ended
+	pools    []pool              // by pool number; 0 is none
+	noPools  []uint32            // pool numbers that name none
+	exports  exports
 	failures map[failureKey]*Failure
 	gpus     []GPU
 	stats    Stats
@@ -51,17 +68,27 @@ type Ledger struct {
 }
 
 type liveKey struct {
-	address uint64
+	address uint64 // of physical memory: its number
 	process uint32
+	space   Space
 }
 
 type siteKey struct {
 	stack   uint64
+	context uint64
 	process uint32
 	device  int32
 	kind    Kind
+	space   Space
 	api     string
 }
+
+// memories is the space of the numbers that physical memory has in the books:
+// its handles may be several, and the driver hands them out again while it still lives.
+const memories = Physical + 1
+
+// viewed is the kind of a block that is only known, not booked: see View.
+const viewed = Graph + 1
 
 type failureKey struct {
 	siteKey
@@ -74,7 +101,8 @@ type site struct {
 	allocObjects, allocBytes uint64
 	oldest                   uint64 // of a process whose blocks were purged
 	first, last              uint32 // list of live blocks by time
-	total, sum               uint32 // in process.totals: of the device, of all devices
+	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed
+	ended                    uint32 // Ledger.endings when its context ended last
 	history                  history
 }
 
@@ -82,8 +110,18 @@ type site struct {
 type lastFree struct {
 	block   block // prev is its neighbour at that time
 	process uint32
-	matched bool
+	endings uint32 // Ledger.endings at that time
+	space   Space
+	outcome outcome
 }
+
+type outcome uint8
+
+const (
+	unmatched    outcome = iota // nothing was there
+	freed                       // the block ended, or lost a reference
+	lessPhysical                // the rest is in Ledger.released
+)
 
 // New returns empty books.
 func New(o Options) *Ledger {
@@ -96,6 +134,8 @@ func New(o Options) *Ledger {
 		siteOf:   make(map[siteKey]uint32),
 		live:     make(map[liveKey]uint32),
 		lastFree: make(map[uint32]lastFree),
+		released: make(map[uint32]released),
+		pools:    make([]pool, 1),
 		failures: make(map[failureKey]*Failure),
 		warned:   make(map[string]bool),
 		purgeAt:  math.MaxUint64,
@@ -114,17 +154,47 @@ func (l *Ledger) Apply(e *Event) {
 	if e.Time >= l.purgeAt {
 		l.purge(e.Time)
 	}
+	if e.Kind > Graph || e.Space > Physical {
+		return
+	}
 	switch e.Op {
 	case Alloc:
 		l.alloc(e)
-	case AllocFailed:
-		l.allocFailed(e)
 	case Free:
 		l.free(e)
+	case AllocFailed:
+		l.allocFailed(e)
 	case FreeFailed:
 		l.freeFailed(e)
 	case Exec, Exit:
 		l.end(e)
+	default:
+		l.applyRare(e)
+	}
+}
+
+func (l *Ledger) applyRare(e *Event) {
+	switch e.Op {
+	case View:
+		l.view(e)
+	case Map:
+		l.mapMemory(e)
+	case Unmap:
+		l.unmap(e)
+	case Retain:
+		l.retain(e)
+	case Export:
+		l.export(e)
+	case ContextRetain:
+		l.contextRetain(e)
+	case ContextRelease:
+		l.contextRelease(e)
+	case ContextReset:
+		l.contextReset(e)
+	case ContextDestroy:
+		l.contextDestroy(e)
+	case PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolSelect:
+		l.pool(e)
 	}
 }
 
@@ -150,160 +220,6 @@ func (l *Ledger) Warn(text string) {
 	}
 	l.warned[text] = true
 	l.warnings = append(l.warnings, text)
-}
-
-func (l *Ledger) alloc(e *Event) {
-	if e.Address == 0 || e.Size == 0 {
-		return // cudaMalloc(0) succeeds with a null pointer
-	}
-	p := l.instance(e.PID, e.Time)
-	key := liveKey{e.Address, p}
-	if old, ok := l.live[key]; ok {
-		l.stats.Reused++
-		l.drop(key, old, e.Time)
-	}
-	n := l.site(siteKey{e.Stack, p, e.Device, e.Kind, e.API})
-	s := &l.sites[n]
-	s.allocObjects++
-	s.allocBytes += e.Size
-	for _, t := range [...]uint32{s.total, s.sum} {
-		t := &l.procs[p].totals[t]
-		t.AllocObjects++
-		t.AllocBytes += e.Size
-	}
-	if len(l.live) >= l.options.MaxLive {
-		l.stats.Evicted++
-		return
-	}
-	l.addLive(s, e.Size, e.Time)
-	if l.procs[p].purged {
-		return // a straggler: too late to be freed, so it needs no block
-	}
-	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n})
-	l.live[key] = b
-	l.link(b, s.last)
-}
-
-func (l *Ledger) allocFailed(e *Event) {
-	p := l.instance(e.PID, e.Time)
-	key := failureKey{siteKey{e.Stack, p, e.Device, e.Kind, e.API}, e.Result}
-	f := l.failures[key]
-	if f == nil && len(l.failures) >= maxFailures {
-		l.Warn("too many different sites of failed allocations: further ones are shown without their stacks")
-		key.stack = 0
-		f = l.failures[key]
-	}
-	if f == nil {
-		f = &Failure{Process: int(p), Stack: key.stack, API: e.API, Kind: e.Kind, Device: e.Device, Result: e.Result}
-		l.failures[key] = f
-	}
-	f.Count++
-	f.Bytes += e.Size
-	f.LastBytes, f.LastTime = e.Size, e.Time
-}
-
-func (l *Ledger) free(e *Event) {
-	if e.Address == 0 {
-		return
-	}
-	p := l.instance(e.PID, e.Time)
-	if len(l.lastFree) >= maxLastFrees {
-		clear(l.lastFree) // threads long gone; at worst some failed frees are not undone
-	}
-	last := lastFree{block: block{address: e.Address}, process: p}
-	key := liveKey{e.Address, p}
-	if b, ok := l.live[key]; ok {
-		last.block, last.matched = *l.blocks.at(b), true
-		l.drop(key, b, e.Time)
-	} else {
-		l.stats.UnmatchedFrees++
-	}
-	l.lastFree[e.TID] = last
-}
-
-// freeFailed undoes the last free of the thread.
-func (l *Ledger) freeFailed(e *Event) {
-	last, ok := l.lastFree[e.TID]
-	if !ok || e.Address != 0 && e.Address != last.block.address {
-		return
-	}
-	p := &l.procs[last.process]
-	if p.PID != e.PID || p.End != 0 && e.Time > p.End {
-		return
-	}
-	delete(l.lastFree, e.TID)
-	if !last.matched {
-		l.stats.UnmatchedFrees--
-		return
-	}
-	key := liveKey{last.block.address, last.process}
-	if _, taken := l.live[key]; taken || e.Result == resultDeinitialized {
-		return // an address that was handed out again had been freed, whatever the call said
-	}
-	if len(l.live) >= l.options.MaxLive {
-		l.stats.Evicted++
-		return
-	}
-	l.addLive(&l.sites[last.block.site], last.block.size, e.Time)
-	if p.purged {
-		return
-	}
-	b := l.blocks.take(last.block)
-	l.live[key] = b
-	l.link(b, last.block.prev)
-}
-
-// drop ends an allocation.
-func (l *Ledger) drop(key liveKey, b uint32, time uint64) {
-	size, s := l.blocks.at(b).size, &l.sites[l.blocks.at(b).site]
-	delete(l.live, key)
-	l.unlink(b)
-	l.blocks.release(b)
-	s.liveObjects--
-	s.liveBytes -= size
-	s.history.record(l.options.Begin, time, s.liveBytes)
-	for _, t := range [...]uint32{s.total, s.sum} {
-		t := &l.procs[key.process].totals[t]
-		t.LiveObjects--
-		t.LiveBytes -= size
-	}
-}
-
-func (l *Ledger) addLive(s *site, size, time uint64) {
-	s.liveObjects++
-	s.liveBytes += size
-	s.history.record(l.options.Begin, time, s.liveBytes)
-	for _, t := range [...]uint32{s.total, s.sum} {
-		t := &l.procs[s.process].totals[t]
-		t.LiveObjects++
-		t.LiveBytes += size
-		if t.LiveBytes > t.PeakBytes {
-			t.PeakBytes, t.PeakTime = t.LiveBytes, time
-		}
-	}
-}
-
-// site returns the number of the site with this key.
-func (l *Ledger) site(key siteKey) uint32 {
-	n, ok := l.siteOf[key]
-	if !ok && len(l.sites) >= maxSites && key.stack != 0 {
-		l.Warn("too many different stacks: allocations from further ones are shown without their stacks")
-		key.stack = 0
-		n, ok = l.siteOf[key]
-	}
-	if ok {
-		return n
-	}
-	p := &l.procs[key.process]
-	n = uint32(len(l.sites))
-	l.sites = append(l.sites, site{
-		siteKey: key,
-		total:   p.total(key.device, key.kind),
-		sum:     p.total(allDevices, key.kind),
-	})
-	l.siteOf[key] = n
-	p.sites = append(p.sites, n)
-	return n
 }
 
 func copyCounts(m map[string]uint64) map[string]uint64 {

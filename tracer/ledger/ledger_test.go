@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +11,9 @@ import (
 
 // Each rule: events and calls, then the books they must give. Times are seconds,
 // addresses hex; what is left out is pid 7, tid = pid, unknown device, kind device.
-var rules = []struct{ name, in, want string }{
+type rule struct{ name, in, want string }
+
+var rules = []rule{
 	{"an allocation is live until its free", `
 alloc t=1 addr=a0 size=100 stack=1
 alloc t=2 addr=b0 size=50 stack=1
@@ -281,10 +284,10 @@ balance GPU-b cuda:0 usage 500 peak 500 baseline 400 live 100 gap 0`},
 }
 
 func TestRules(t *testing.T) {
-	for _, r := range rules {
+	for _, r := range slices.Concat(rules, spaceRules, physicalRules, contextRules, poolRules) {
 		t.Run(r.name, func(t *testing.T) {
 			got := strings.TrimSpace(describe(play(t, r.in).Snapshot(100e9, time.Time{})))
-			if want := strings.TrimSpace(r.want); got != want {
+			if want := strings.TrimSpace(strings.ReplaceAll(r.want, "\n\n", "\n")); got != want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}
 		})

@@ -5,6 +5,7 @@ package ledger
 import (
 	"cmp"
 	"math"
+	"slices"
 )
 
 const (
@@ -25,6 +26,12 @@ type process struct {
 	devices  []string // UUID by CUDA ordinal
 	readings []reading
 	purged   bool
+
+	physical  *physical
+	primaries []primary // by device; few
+	releases  [ContextWasReset + 1]Release
+	pools     map[poolKey]uint32 // pool numbers
+	selected  map[int32]uint64   // by device: handle of the pool that its allocations take from
 }
 
 // SetProcess names a process. It may come before or after its first events,
@@ -117,6 +124,9 @@ func (l *Ledger) purge(now uint64) {
 		for _, s := range p.sites {
 			l.purgeSite(&l.sites[s])
 		}
+		p.physical, p.primaries = nil, nil
+		l.forgetPools(n)
+		l.exports.forget(n)
 	}
 	l.ended = rest
 }
@@ -128,7 +138,7 @@ func (l *Ledger) purgeSite(s *site) {
 	for n := s.first; n != 0; {
 		b := l.blocks.at(n)
 		next := b.next
-		delete(l.live, liveKey{b.address, s.process})
+		delete(l.live, liveKey{b.address, s.process, s.space})
 		l.blocks.release(n)
 		n = next
 	}
@@ -146,32 +156,47 @@ func (p *process) total(device int32, kind Kind) uint32 {
 	return uint32(len(p.totals) - 1)
 }
 
+// uuids returns the UUID of each CUDA ordinal. Where NVML lists the process on one GPU
+// and the process has used one ordinal, that is what the ordinal means, whatever
+// the environment said: a program can change it before it starts CUDA.
+func (p *process) uuids() []string {
+	if len(p.readings) != 1 {
+		return p.devices
+	}
+	uuid := p.readings[0].uuid
+	used, _ := p.usedDevice()
+	if used == UnknownDevice || int(used) >= len(p.devices) || p.devices[used] == uuid {
+		return p.devices
+	}
+	list := slices.Clone(p.devices)
+	for i := range list {
+		if list[i] == uuid {
+			list[i] = ""
+		}
+	}
+	list[used] = uuid
+	return list
+}
+
 // onlyGPU returns the one GPU that carries the process, or UnknownDevice and ""
 // if there are several or nothing says which. The ordinal alone can be unknown.
-func (p *process) onlyGPU() (ordinal int32, uuid string) {
+func (p *process) onlyGPU(uuids []string) (ordinal int32, uuid string) {
 	switch {
-	case len(p.devices) == 1:
-		ordinal, uuid = 0, p.devices[0]
+	case len(uuids) == 1:
+		ordinal, uuid = 0, uuids[0]
 	case len(p.readings) == 1:
 		uuid = p.readings[0].uuid
-		ordinal = p.ordinal(uuid)
+		ordinal = ordinalOf(uuids, uuid)
 	default:
 		return UnknownDevice, ""
 	}
 	for i := range p.totals {
 		t := &p.totals[i]
-		if t.Device >= 0 && t.Device != ordinal && t.Kind != Pinned && ordinal != UnknownDevice {
+		if t.Device >= 0 && t.Device != ordinal && !t.Kind.OnHost() && ordinal != UnknownDevice {
 			return UnknownDevice, "" // its own calls name another device
 		}
 	}
 	return ordinal, uuid
 }
 
-func (p *process) ordinal(uuid string) int32 {
-	for i, u := range p.devices {
-		if u == uuid {
-			return int32(i)
-		}
-	}
-	return UnknownDevice
-}
+func ordinalOf(uuids []string, uuid string) int32 { return int32(slices.Index(uuids, uuid)) }

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,9 +14,17 @@ import (
 func play(t *testing.T, script string) *Ledger {
 	t.Helper()
 	l := New(Options{})
-	ops := map[string]Op{"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit}
+	ops := map[string]Op{
+		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
+		"view": View, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
+		"ctxretain": ContextRetain, "ctxrelease": ContextRelease, "ctxreset": ContextReset, "ctxdestroy": ContextDestroy,
+		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect,
+	}
 	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
 		arg := map[string]string{"pid": "7", "dev": "-1", "kind": "1", "api": "cudaMalloc"}
 		var rest []string
 		for _, w := range words[1:] {
@@ -29,6 +38,15 @@ func play(t *testing.T, script string) *Ledger {
 			if arg[key] == "" {
 				return 0
 			}
+			if arg[key] == "unknown" {
+				return UnknownSize
+			}
+			if i := slices.Index(kindNames, arg[key]); key == "kind" && i >= 0 {
+				return uint64(i)
+			}
+			if i := slices.Index(spaceNames, arg[key]); key == "space" && i >= 0 {
+				return uint64(i)
+			}
 			n, err := strconv.ParseInt(arg[key], base, 64)
 			if err != nil {
 				t.Fatalf("%s: %v", line, err)
@@ -39,6 +57,7 @@ func play(t *testing.T, script string) *Ledger {
 			Op: ops[words[0]], Kind: Kind(num("kind", 10)), PID: uint32(num("pid", 10)), TID: uint32(num("tid", 10)),
 			Device: int32(num("dev", 10)), Result: int32(num("result", 10)), Time: num("t", 10) * 1e9,
 			Address: num("addr", 16), Size: num("size", 10), Stack: num("stack", 10), API: arg["api"],
+			Space: Space(num("space", 10)), Context: num("ctx", 16), Handle: num("handle", 16),
 		}
 		if e.TID == 0 {
 			e.TID = e.PID
@@ -49,6 +68,8 @@ func play(t *testing.T, script string) *Ledger {
 		case "devices":
 			l.SetProcess(Process{PID: e.PID})
 			l.SetDevices(e.PID, rest)
+		case "begin":
+			l.Begin(e.Time)
 		case "maxlive":
 			l.options.MaxLive, _ = strconv.Atoi(rest[0])
 		case "usage":
@@ -61,11 +82,20 @@ func play(t *testing.T, script string) *Ledger {
 			}
 			l.SetUsage(e.Time, u)
 		default:
+			if e.Op == 0 {
+				t.Fatalf("%s: no such event", line)
+			}
 			l.Apply(&e)
 		}
 	}
 	return l
 }
+
+var (
+	kindNames  = []string{"none", "device", "managed", "pinned", "registered", "async", "vmm", "array", "imported", "graph"}
+	spaceNames = []string{"addresses", "registers", "arrays", "mipmaps", "externals", "physical"}
+	causeNames = []string{"none", "destroyed", "released", "reset"}
+)
 
 func describe(s *Snapshot) string {
 	var b strings.Builder
@@ -75,7 +105,6 @@ func describe(s *Snapshot) string {
 		}
 		return fmt.Sprintf("cuda:%d", d)
 	}
-	kind := []string{"none", "device", "managed", "pinned"}
 	for i, p := range s.Processes {
 		fmt.Fprintf(&b, "process %d", p.PID)
 		if p.Comm != "" {
@@ -86,7 +115,7 @@ func describe(s *Snapshot) string {
 		}
 		b.WriteByte('\n')
 		for _, t := range p.Totals {
-			fmt.Fprintf(&b, "total %s %s live %d/%d alloc %d/%d peak %d@%d\n", device(t.Device), kind[t.Kind],
+			fmt.Fprintf(&b, "total %s %s live %d/%d alloc %d/%d peak %d@%d\n", device(t.Device), kindNames[t.Kind],
 				t.LiveObjects, t.LiveBytes, t.AllocObjects, t.AllocBytes, t.PeakBytes, t.PeakTime/1e9)
 		}
 		for _, x := range s.Sites {
@@ -97,7 +126,7 @@ func describe(s *Snapshot) string {
 			if x.API != "cudaMalloc" {
 				api = " " + x.API
 			}
-			fmt.Fprintf(&b, "site %d %s %s live %d/%d alloc %d/%d oldest %d%s\n", x.Stack, device(x.Device), kind[x.Kind],
+			fmt.Fprintf(&b, "site %d %s %s live %d/%d alloc %d/%d oldest %d%s\n", x.Stack, device(x.Device), kindNames[x.Kind],
 				x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes, x.Oldest/1e9, api)
 		}
 		for _, f := range s.Failures {
@@ -108,8 +137,29 @@ func describe(s *Snapshot) string {
 		}
 		for _, x := range s.Balances {
 			if x.Process == i {
-				fmt.Fprintf(&b, "balance %s %s usage %d peak %d baseline %d live %d gap %d\n",
+				fmt.Fprintf(&b, "balance %s %s usage %d peak %d baseline %d live %d gap %d",
 					x.UUID, device(x.Device), x.Usage, x.Peak, x.Baseline, x.Live, x.Gap)
+				if x.Idle != 0 {
+					fmt.Fprintf(&b, " idle %d", x.Idle)
+				}
+				b.WriteByte('\n')
+			}
+		}
+		for _, x := range s.Releases {
+			if x.Process == i {
+				fmt.Fprintf(&b, "release %s %d/%d@%d\n", causeNames[x.Cause], x.Objects, x.Bytes, x.Time/1e9)
+			}
+		}
+		for _, x := range s.Pools {
+			if x.Process == i {
+				fmt.Fprintf(&b, "pool %x %s used %d/%d reserve %d", x.Handle, device(x.Device), x.Objects, x.Used, x.Reserve)
+				if x.Threshold != 0 {
+					fmt.Fprintf(&b, " threshold %d", x.Threshold)
+				}
+				if x.Destroyed {
+					b.WriteString(" destroyed")
+				}
+				b.WriteByte('\n')
 			}
 		}
 	}
@@ -117,13 +167,16 @@ func describe(s *Snapshot) string {
 	for _, c := range []struct {
 		name string
 		n    uint64
-	}{{"unmatched", s.Stats.UnmatchedFrees}, {"reused", s.Stats.Reused}, {"evicted", s.Stats.Evicted}} {
+	}{{"unmatched", s.Stats.UnmatchedFrees}, {"reused", s.Stats.Reused}, {"evicted", s.Stats.Evicted}, {"unknown", s.Stats.UnknownSizes}} {
 		if c.n != 0 {
 			stats += fmt.Sprintf(" %s %d", c.name, c.n)
 		}
 	}
 	if stats != "" {
 		b.WriteString("stats" + stats + "\n")
+	}
+	for _, w := range s.Warnings {
+		b.WriteString("warning " + w + "\n")
 	}
 	return b.String()
 }

@@ -155,7 +155,7 @@ type Stats struct {
 	UnmatchedFrees uint64            // frees of addresses that were never booked (older than the attach)
 	Reused         uint64            // addresses handed out again without a free that we saw
 	Evicted        uint64            // allocations dropped at the ledger's limit
-	UnknownSizes   uint64            // allocations counted with 0 bytes: nothing tells their size
+	UnknownSizes   uint64            // live allocations counted with 0 bytes: nothing tells their size
 	Stacks         uint64            // events that wanted a stack
 	NoStack        uint64            // of those: none could be taken (tables not loaded yet, no room)
 	Truncated      map[string]uint64 // stacks not walked to the end, by reason

@@ -26,6 +26,7 @@ func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
 	v.processes()
 	v.sites()
 	v.failures()
+	v.pools()
 	return s
 }
 
@@ -49,11 +50,18 @@ func (v *view) processes() {
 	for index, n := range order {
 		p := &v.l.procs[n]
 		v.index[n] = index
-		v.device[n], _ = p.onlyGPU()
+		uuids := p.uuids()
+		v.device[n], _ = p.onlyGPU(uuids)
 		c := p.Process
-		c.Totals, c.Devices = v.totals(p, v.device[n]), slices.Clone(p.devices)
+		c.Totals, c.Devices = v.totals(p, v.device[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
-		v.s.Balances = append(v.s.Balances, p.balances(index)...)
+		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)
+		for cause, r := range p.releases {
+			if r.Objects != 0 {
+				r.Process, r.Cause = index, Cause(cause)
+				v.s.Releases = append(v.s.Releases, r)
+			}
+		}
 	}
 }
 
@@ -62,7 +70,7 @@ func (v *view) processes() {
 func (v *view) totals(p *process, only int32) []Total {
 	var list []Total
 	for _, t := range p.totals {
-		sums := only != UnknownDevice && t.Kind != Pinned
+		sums := only != UnknownDevice && !t.Kind.OnHost()
 		if sums != (t.Device == allDevices) {
 			continue
 		}
@@ -77,9 +85,11 @@ func (v *view) totals(p *process, only int32) []Total {
 	return list
 }
 
-// place returns the key with UnknownDevice replaced where one GPU carries the process.
+// place returns the key by which a site is shown: contexts and spaces are the
+// ledger's own affair, and UnknownDevice is replaced where one GPU carries the process.
 func (v *view) place(k siteKey) siteKey {
-	if k.device == UnknownDevice && k.kind != Pinned {
+	k.context, k.space = 0, 0
+	if k.device == UnknownDevice && !k.kind.OnHost() {
 		k.device = v.device[k.process]
 	}
 	return k
@@ -89,12 +99,15 @@ func (v *view) sites() {
 	l, session := v.l, v.s.End-v.s.Begin
 	list := make([]Site, 0, len(l.sites))
 	steps := make([]uint64, len(l.sites)*HistoryLen)
-	var later []int // sites that are part of another one, which knows the device
-	at := make([]int, len(l.sites))
-	add := func(n int) {
+	at := make(map[siteKey]int, len(l.sites))
+	for n := range l.sites {
 		s := &l.sites[n]
+		if s.kind == viewed {
+			continue
+		}
+		key := v.place(s.siteKey)
 		out := Site{
-			Process: v.index[s.process], Stack: s.stack, API: s.api, Kind: s.kind, Device: v.place(s.siteKey).device,
+			Process: v.index[s.process], Stack: s.stack, API: s.api, Kind: s.kind, Device: key.device,
 			LiveObjects: s.liveObjects, LiveBytes: s.liveBytes,
 			AllocObjects: s.allocObjects, AllocBytes: s.allocBytes,
 			Oldest: s.oldest, Growth: int64(s.liveBytes - s.history.at(session/2)),
@@ -104,26 +117,66 @@ func (v *view) sites() {
 			out.Oldest = l.blocks.at(s.first).time
 		}
 		s.history.fill(out.History, session)
-		at[n] = len(list)
-		list = append(list, out)
-	}
-	for n := range l.sites {
-		if k := v.place(l.sites[n].siteKey); k != l.sites[n].siteKey {
-			if _, twin := l.siteOf[k]; twin {
-				later = append(later, n)
-				continue
-			}
+		if i, twin := at[key]; twin {
+			list[i].merge(&out)
+			continue
 		}
-		add(n)
-	}
-	for _, n := range later {
-		add(n)
-		part := list[len(list)-1]
-		list = list[:len(list)-1]
-		list[at[l.siteOf[v.place(l.sites[n].siteKey)]]].merge(&part)
+		at[key] = len(list)
+		list = append(list, out)
 	}
 	slices.SortFunc(list, compareSites)
 	v.s.Sites = list
+}
+
+// pools lists the pools; what one GPU alone carries is one, known and unknown device together.
+func (v *view) pools() {
+	for n := range v.l.pools {
+		x := &v.l.pools[n]
+		if !x.inUse {
+			continue
+		}
+		out := Pool{
+			Process: v.index[x.process], Handle: x.handle, Device: x.on(), Objects: x.objects,
+			Used: x.used, Reserve: x.reserve, Threshold: x.threshold, Destroyed: x.destroyed,
+		}
+		if out.Device == UnknownDevice {
+			out.Device = v.device[x.process]
+		}
+		v.s.Pools = append(v.s.Pools, out)
+	}
+	slices.SortFunc(v.s.Pools, func(a, b Pool) int {
+		return cmp.Or(
+			cmp.Compare(a.Process, b.Process),
+			cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.Handle, b.Handle),
+			compareBool(a.Destroyed, b.Destroyed),
+			cmp.Compare(a.Used, b.Used),
+			cmp.Compare(a.Reserve, b.Reserve),
+		)
+	})
+	merged := v.s.Pools[:0]
+	for _, x := range v.s.Pools {
+		if n := len(merged); n > 0 && x.Handle == 0 && merged[n-1].Handle == 0 && merged[n-1].Process == x.Process && merged[n-1].Device == x.Device {
+			to := &merged[n-1]
+			to.Objects += x.Objects
+			to.Used += x.Used
+			to.Reserve += x.Reserve
+			to.Threshold = max(to.Threshold, x.Threshold)
+			continue
+		}
+		merged = append(merged, x)
+	}
+	v.s.Pools = merged
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 func (s *Site) merge(part *Site) {

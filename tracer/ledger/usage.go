@@ -20,9 +20,11 @@ type reading struct {
 	settled     bool // first and firstLive stay
 }
 
+// deviceLive is a part of what the books have on one device.
 type deviceLive struct {
 	device int32
 	bytes  uint64
+	idle   uint64 // unused in a pool, at most
 }
 
 // SetUsage takes over one NVML reading of all processes, made at time. Pids that
@@ -57,12 +59,17 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 			r = &p.readings[len(p.readings)-1]
 		}
 		if !r.settled {
-			r.first, r.firstLive = u.Bytes, p.deviceLive(r.firstLive[:0])
+			r.first, r.firstLive = u.Bytes, l.deviceLive(p, r.firstLive[:0])
 			r.settled = p.Begin <= l.firstUsage || len(p.totals) > 0
 		}
 		r.present = true
 		r.last, r.peak = u.Bytes, max(r.peak, u.Bytes)
-		r.lastLive = p.deviceLive(r.lastLive[:0])
+		r.lastLive = l.deviceLive(p, r.lastLive[:0])
+	}
+	for i := range l.procs {
+		if l.procs[i].End == 0 {
+			l.endOrphans(uint32(i), time)
+		}
 	}
 }
 
@@ -75,49 +82,49 @@ func (p *process) reading(uuid string) *reading {
 	return nil
 }
 
-// deviceLive appends the live bytes of each device to dst, pinned memory excepted:
-// it is on the host.
-func (p *process) deviceLive(dst []deviceLive) []deviceLive {
+// deviceLive appends what the driver counts as the process's own, by device.
+func (l *Ledger) deviceLive(p *process, dst []deviceLive) []deviceLive {
 	for i := range p.totals {
-		if t := &p.totals[i]; t.Device != allDevices && t.Kind != Pinned {
-			dst = append(dst, deviceLive{t.Device, t.LiveBytes})
+		if t := &p.totals[i]; t.Device != allDevices && t.Kind.Owned() {
+			dst = append(dst, deviceLive{device: t.Device, bytes: t.LiveBytes})
 		}
 	}
-	return dst
+	return l.poolsIdle(p, dst)
 }
 
 // balances compares usage and books of one process; number is its index in the snapshot.
-func (p *process) balances(number int) []Balance {
-	only, onlyUUID := p.onlyGPU()
-	on := func(uuid string, live []deviceLive) uint64 {
-		var sum uint64
+func (l *Ledger) balances(p *process, number int) []Balance {
+	uuids := p.uuids()
+	only, onlyUUID := p.onlyGPU(uuids)
+	on := func(uuid string, live []deviceLive) (bytes, idle uint64) {
 		for _, d := range live {
 			at := onlyUUID
-			if at == "" && d.device >= 0 && int(d.device) < len(p.devices) {
-				at = p.devices[d.device]
+			if at == "" && d.device >= 0 && int(d.device) < len(uuids) {
+				at = uuids[d.device]
 			}
 			if at == uuid {
-				sum += d.bytes
+				bytes += d.bytes
+				idle += d.idle
 			}
 		}
-		return sum
+		return bytes, idle
 	}
 	var list []Balance
 	for i := range p.readings {
 		r := &p.readings[i]
-		b := Balance{Process: number, UUID: r.uuid, Device: p.ordinal(r.uuid), Usage: r.last, Peak: r.peak}
+		b := Balance{Process: number, UUID: r.uuid, Device: ordinalOf(uuids, r.uuid), Usage: r.last, Peak: r.peak}
 		if r.uuid == onlyUUID {
 			b.Device = only
 		}
 		if p.End != 0 {
-			b.Live = on(r.uuid, r.lastLive)
+			b.Live, b.Idle = on(r.uuid, r.lastLive)
 		} else {
-			b.Live = on(r.uuid, p.deviceLive(nil))
+			b.Live, b.Idle = on(r.uuid, l.deviceLive(p, nil))
 			if !r.present {
 				b.Usage = 0 // its context is gone, the process is not
 			}
 		}
-		if live := on(r.uuid, r.firstLive); r.first > live {
+		if live, _ := on(r.uuid, r.firstLive); r.first > live {
 			b.Baseline = r.first - live
 		}
 		b.Gap = int64(b.Usage - b.Baseline - b.Live)

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "math"
+
+func (l *Ledger) alloc(e *Event) {
+	if e.Address == 0 {
+		return // cudaMalloc(0) succeeds with a null pointer
+	}
+	if e.Size == 0 {
+		if e.Space != Addresses {
+			l.view(e) // a multicast handle, a sparse array: it has no memory of its own
+		}
+		return
+	}
+	if e.Space == Physical {
+		l.allocPhysical(e)
+		return
+	}
+	p := l.instance(e.PID, e.Time)
+	key := liveKey{e.Address, p, e.Space}
+	if old, ok := l.live[key]; ok {
+		b := l.blocks.at(old)
+		kind := l.sites[b.site].kind
+		if kind == Imported && e.Kind == Imported {
+			b.extra = min(b.extra, math.MaxUint32-1) + 1
+			return
+		}
+		if kind != viewed {
+			l.stats.Reused++
+		}
+		l.drop(key, old, e.Time)
+	}
+	l.book(key, e)
+}
+
+// book adds an allocation and returns the number of its block; 0 if it has none.
+func (l *Ledger) book(key liveKey, e *Event) uint32 {
+	device, pool := l.place(key.process, e)
+	n := l.site(siteKey{e.Stack, e.Context, key.process, device, e.Kind, key.space, e.API})
+	s, p := &l.sites[n], &l.procs[key.process]
+	size := e.Size
+	if size > maxSize {
+		size = l.sizeOf(e)
+	}
+	if size > maxSum-p.totals[s.sum].AllocBytes {
+		size = 0
+	}
+	s.allocObjects++
+	s.allocBytes += size
+	for _, t := range [...]uint32{s.total, s.sum} {
+		t := &p.totals[t]
+		t.AllocObjects++
+		t.AllocBytes += size
+	}
+	if len(l.live) >= l.options.MaxLive {
+		l.stats.Evicted++
+		return 0
+	}
+	l.addLive(s, size, e.Time)
+	if p.purged {
+		return 0 // a straggler: too late to be freed, so it needs no block
+	}
+	if pool != 0 {
+		l.pools[pool].add(size)
+	}
+	b := l.blocks.take(block{address: key.address, size: size, time: e.Time, site: n, extra: pool})
+	l.live[key] = b
+	l.link(b, s.last)
+	return b
+}
+
+// place returns the device and the pool of an allocation.
+func (l *Ledger) place(process uint32, e *Event) (device int32, pool uint32) {
+	device = e.Device
+	if uint32(device) >= maxDevices {
+		device = UnknownDevice
+		if e.Context != 0 {
+			device = l.procs[process].deviceOf(e.Context)
+		}
+	}
+	if e.Kind == Async && e.Space == Addresses {
+		return l.poolFor(process, e.Handle, device)
+	}
+	return device, 0
+}
+
+// view remembers an address that is no allocation.
+func (l *Ledger) view(e *Event) {
+	if e.Address == 0 {
+		return
+	}
+	p := l.instance(e.PID, e.Time)
+	if l.procs[p].purged {
+		return
+	}
+	key := liveKey{e.Address, p, e.Space}
+	if e.Space == Physical {
+		l.reuseHandle(p, e.Address, e.Time)
+	}
+	if old, ok := l.live[key]; ok {
+		b := l.blocks.at(old)
+		if l.sites[b.site].kind == viewed {
+			b.extra = min(b.extra, math.MaxUint32-1) + 1
+			return
+		}
+		l.stats.Reused++
+		l.drop(key, old, e.Time)
+	}
+	if len(l.live) >= l.options.MaxLive {
+		l.stats.Evicted++
+		return
+	}
+	device, _ := l.place(p, &Event{Device: e.Device, Context: e.Context})
+	n := l.site(siteKey{context: e.Context, process: p, device: device, kind: viewed, space: e.Space})
+	b := l.blocks.take(block{address: e.Address, time: e.Time, site: n})
+	l.live[key] = b
+	l.link(b, l.sites[n].last)
+}
+
+func (l *Ledger) allocFailed(e *Event) {
+	p := l.instance(e.PID, e.Time)
+	device, size := e.Device, e.Size
+	if uint32(device) >= maxDevices {
+		device = UnknownDevice
+	}
+	if size == UnknownSize {
+		size = 0
+	}
+	key := failureKey{siteKey{stack: e.Stack, process: p, device: device, kind: e.Kind, api: e.API}, e.Result}
+	f := l.failures[key]
+	if f == nil && len(l.failures) >= maxFailures {
+		l.Warn("too many different sites of failed allocations: further ones are shown without their stacks")
+		key.stack = 0
+		f = l.failures[key]
+	}
+	if f == nil && len(l.failures) >= 2*maxFailures {
+		key.result = resultUnknown
+		f = l.failures[key]
+	}
+	if f == nil {
+		f = &Failure{}
+		l.failures[key] = f
+	}
+	f.Count++
+	f.Bytes += min(size, math.MaxUint64-f.Bytes)
+	f.LastBytes, f.LastTime = size, e.Time
+}
+
+func (l *Ledger) free(e *Event) {
+	if e.Address == 0 {
+		return
+	}
+	p := l.instance(e.PID, e.Time)
+	if e.Space == Physical && l.release(p, e) {
+		return
+	}
+	last := lastFree{block: block{address: e.Address}, process: p, endings: l.endings, space: e.Space}
+	key := liveKey{e.Address, p, e.Space}
+	if n, ok := l.live[key]; ok {
+		b := l.blocks.at(n)
+		last.block, last.outcome = *b, freed
+		if b.extra != 0 && l.sites[b.site].kind != Async {
+			b.extra--
+		} else {
+			l.drop(key, n, e.Time)
+		}
+	} else {
+		l.stats.UnmatchedFrees++
+	}
+	l.remember(e.TID, last)
+}
+
+// remember keeps what the latest free of a thread did.
+func (l *Ledger) remember(tid uint32, last lastFree) {
+	if len(l.lastFree) >= maxLastFrees {
+		l.forgetFrees()
+	}
+	l.lastFree[tid] = last
+}
+
+// forgetFrees makes room: most are of threads long gone, and at worst some failed frees are not undone.
+func (l *Ledger) forgetFrees() {
+	clear(l.lastFree)
+	clear(l.released)
+	l.kept = 0
+}
+
+// freeFailed undoes the last free of the thread.
+func (l *Ledger) freeFailed(e *Event) {
+	last, ok := l.lastFree[e.TID]
+	if !ok || e.Address != 0 && e.Address != last.block.address {
+		return
+	}
+	p := &l.procs[last.process]
+	if p.PID != e.PID || p.End != 0 && e.Time > p.End {
+		return
+	}
+	delete(l.lastFree, e.TID)
+	switch {
+	case last.outcome == unmatched:
+		l.stats.UnmatchedFrees--
+	case e.Result == resultDeinitialized:
+	case last.outcome == lessPhysical:
+		l.undoPhysical(last.process, e)
+	default:
+		l.restore(&last, e.Time)
+	}
+}
+
+// restore gives a freed block, or a reference of it, back.
+func (l *Ledger) restore(last *lastFree, time uint64) {
+	s := &l.sites[last.block.site]
+	if int32(s.ended-last.endings) > 0 {
+		return // its context ended in the meantime
+	}
+	key := liveKey{last.block.address, last.process, last.space}
+	shared := s.kind == Imported || s.kind == viewed
+	if n, taken := l.live[key]; taken {
+		// An address that was handed out again had been freed, whatever the call said; but
+		// one that is counted has the same memory.
+		if b := l.blocks.at(n); shared && l.sites[b.site].kind == s.kind {
+			b.extra = min(b.extra, math.MaxUint32-1) + 1
+		}
+		return
+	}
+	if shared {
+		last.block.extra = 0 // other threads have freed all of them
+	}
+	l.revive(key, last.block, time)
+}
+
+// revive brings an ended block back to life, and says whether it has room.
+func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
+	if len(l.live) >= l.options.MaxLive {
+		l.stats.Evicted++
+		return false
+	}
+	s := &l.sites[b.site]
+	if s.kind != viewed {
+		l.addLive(s, b.size, time)
+	}
+	if l.procs[key.process].purged {
+		return false
+	}
+	if s.kind == Async && b.extra != 0 {
+		if p := &l.pools[b.extra]; p.inUse && p.process == key.process {
+			p.add(b.size)
+		} else {
+			b.extra = 0 // the pool was destroyed, and this was its last
+		}
+	}
+	near := b.prev
+	n := l.blocks.take(b)
+	l.live[key] = n
+	l.link(n, near)
+	return true
+}
+
+// drop ends an allocation.
+func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
+	b := l.blocks.at(n)
+	size, extra, s := b.size, b.extra, &l.sites[b.site]
+	delete(l.live, key)
+	l.unlink(n)
+	l.blocks.release(n)
+	if s.kind == viewed {
+		return
+	}
+	if extra != 0 && s.kind == Async {
+		l.leavePool(extra, size)
+	}
+	if size == 0 {
+		l.stats.UnknownSizes--
+	}
+	s.liveObjects--
+	s.liveBytes -= size
+	s.history.record(l.options.Begin, time, s.liveBytes)
+	for _, t := range [...]uint32{s.total, s.sum} {
+		t := &l.procs[key.process].totals[t]
+		t.LiveObjects--
+		t.LiveBytes -= size
+	}
+}
+
+func (l *Ledger) addLive(s *site, size, time uint64) {
+	if size == 0 {
+		l.stats.UnknownSizes++
+	}
+	s.liveObjects++
+	s.liveBytes += size
+	s.history.record(l.options.Begin, time, s.liveBytes)
+	for _, t := range [...]uint32{s.total, s.sum} {
+		t := &l.procs[s.process].totals[t]
+		t.LiveObjects++
+		t.LiveBytes += size
+		t.peak(time)
+	}
+}
+
+func (t *Total) peak(time uint64) {
+	if t.LiveBytes > t.PeakBytes {
+		t.PeakBytes, t.PeakTime = t.LiveBytes, time
+	}
+}
+
+// grow gives a live block of unknown size, or of one that was too small, its size.
+func (l *Ledger) grow(n uint32, size, time uint64) {
+	b := l.blocks.at(n)
+	s := &l.sites[b.site]
+	p := &l.procs[s.process]
+	if size <= b.size || size > maxSize || size-b.size > maxSum-p.totals[s.sum].AllocBytes {
+		return
+	}
+	if b.size == 0 {
+		l.stats.UnknownSizes--
+	}
+	more := size - b.size
+	b.size = size
+	s.allocBytes += more
+	s.liveBytes += more
+	s.history.record(l.options.Begin, time, s.liveBytes)
+	for _, t := range [...]uint32{s.total, s.sum} {
+		t := &p.totals[t]
+		t.AllocBytes += more
+		t.LiveBytes += more
+		t.peak(time)
+	}
+}
+
+// site returns the number of the site with this key.
+func (l *Ledger) site(key siteKey) uint32 {
+	n, ok := l.siteOf[key]
+	if !ok && len(l.sites) >= maxSites && key.stack != 0 {
+		l.Warn("too many different stacks: allocations from further ones are shown without their stacks")
+		key.stack = 0
+		n, ok = l.siteOf[key]
+	}
+	if !ok && len(l.sites) >= 2*maxSites && key.context != 0 {
+		key.context = 0
+		n, ok = l.siteOf[key]
+	}
+	if ok {
+		return n
+	}
+	p := &l.procs[key.process]
+	n = uint32(len(l.sites))
+	s := site{siteKey: key}
+	if key.kind != viewed {
+		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
+	}
+	l.sites = append(l.sites, s)
+	l.siteOf[key] = n
+	p.sites = append(p.sites, n)
+	return n
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "fmt"
+
+// primary is the primary context of one device of a process.
+type primary struct {
+	context    uint64 // 0: unknown
+	device     int32
+	references uint64
+	whole      bool // all references were seen
+	orphaned   bool // released, perhaps for the last time: not whole
+}
+
+// primaryOf returns the primary context of a device, nil without one.
+func (p *process) primaryOf(device int32) *primary {
+	for i := range p.primaries {
+		if p.primaries[i].device == device {
+			return &p.primaries[i]
+		}
+	}
+	return nil
+}
+
+func (p *process) addPrimary(device int32) *primary {
+	p.primaries = append(p.primaries, primary{device: device})
+	return &p.primaries[len(p.primaries)-1]
+}
+
+// deviceOf returns the device of a context.
+func (p *process) deviceOf(context uint64) int32 {
+	for i := range p.primaries {
+		if p.primaries[i].context == context {
+			return p.primaries[i].device
+		}
+	}
+	return UnknownDevice
+}
+
+// usedDevice returns the one device that the calls of the process are known to have
+// allocated on; UnknownDevice without one, and several if there are more.
+func (p *process) usedDevice() (device int32, several bool) {
+	device = UnknownDevice
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Device >= 0 && !t.Kind.OnHost() && t.Device != device {
+			if device != UnknownDevice {
+				return UnknownDevice, true
+			}
+			device = t.Device
+		}
+	}
+	return device, false
+}
+
+// contextDevice returns the device that an event of a primary context means. If it
+// does not tell, that is the only one that the process has to do with.
+func (p *process) contextDevice(e *Event) int32 {
+	if uint32(e.Device) < maxDevices {
+		return e.Device
+	}
+	device, several := p.usedDevice()
+	if several {
+		return UnknownDevice
+	}
+	for i := range p.primaries {
+		if d := p.primaries[i].device; d != device {
+			if device != UnknownDevice {
+				return UnknownDevice
+			}
+			device = d
+		}
+	}
+	if device == UnknownDevice {
+		device, _ = p.onlyGPU(p.uuids())
+	}
+	return device
+}
+
+func (l *Ledger) contextRetain(e *Event) {
+	p := &l.procs[l.instance(e.PID, e.Time)]
+	device := e.Device
+	if uint32(device) >= maxDevices {
+		if device = p.deviceOf(e.Context); device == UnknownDevice {
+			return
+		}
+	}
+	c := p.primaryOf(device)
+	if c == nil {
+		c = p.addPrimary(device)
+		c.whole = p.Begin > l.options.Begin
+	}
+	if e.Context != 0 {
+		c.context = e.Context
+	}
+	c.references++
+	c.orphaned = false
+}
+
+func (l *Ledger) contextRelease(e *Event) {
+	n := l.instance(e.PID, e.Time)
+	p := &l.procs[n]
+	device := p.contextDevice(e)
+	if device == UnknownDevice {
+		l.Warn(fmt.Sprintf("process %d released the primary context of a GPU that is not known, so what was allocated in it is still shown as live", e.PID))
+		return
+	}
+	c := p.primaryOf(device)
+	if c == nil {
+		c = p.addPrimary(device)
+	}
+	if c.references > 0 {
+		c.references--
+	}
+	switch {
+	case c.references > 0:
+	case c.whole:
+		l.endPrimary(n, c, ContextReleased, e.Time)
+	default:
+		c.orphaned = true
+		l.Warn(fmt.Sprintf("process %d released a primary context that is older than the tracing, so its allocations are shown as live until the driver's figures say otherwise", e.PID))
+	}
+}
+
+func (l *Ledger) contextReset(e *Event) {
+	n := l.instance(e.PID, e.Time)
+	p := &l.procs[n]
+	device := p.contextDevice(e)
+	if device == UnknownDevice {
+		l.Warn(fmt.Sprintf("process %d reset a GPU that is not known, so what was allocated on it is still shown as live", e.PID))
+		return
+	}
+	c := p.primaryOf(device)
+	if c == nil {
+		c = p.addPrimary(device)
+	}
+	l.endPrimary(n, c, ContextWasReset, e.Time)
+}
+
+// endPrimary ends what was allocated in a primary context, and what was
+// allocated on its device in a context that nothing tells.
+func (l *Ledger) endPrimary(process uint32, c *primary, cause Cause, time uint64) {
+	p := &l.procs[process]
+	only, _ := p.onlyGPU(p.uuids())
+	// Without a handle it was made before the attach, as were all contexts that were never retained since.
+	nameless := c.context == 0 && !(p.Begin > l.options.Begin)
+	l.endSites(process, cause, time, func(s *site) bool {
+		if s.context != 0 && c.context != 0 {
+			return s.context == c.context
+		}
+		here := s.device == c.device || s.device == UnknownDevice && only == c.device
+		return here && (s.context == 0 || nameless && p.deviceOf(s.context) == UnknownDevice)
+	})
+	c.references, c.whole, c.orphaned = 0, true, false // the next retain begins it anew
+}
+
+func (l *Ledger) contextDestroy(e *Event) {
+	if e.Context == 0 {
+		return
+	}
+	p := l.instance(e.PID, e.Time)
+	l.endSites(p, ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
+}
+
+// endSites ends all allocations of the sites that match, except physical
+// memory and views of it, which no context owns.
+func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*site) bool) {
+	p := &l.procs[process]
+	r := &p.releases[cause]
+	l.endings++
+	for _, n := range p.sites {
+		s := &l.sites[n]
+		if s.space == memories || s.space == Physical || !match(s) {
+			continue
+		}
+		s.ended = l.endings
+		for s.first != 0 {
+			b := l.blocks.at(s.first)
+			if s.kind != viewed {
+				r.Objects++
+				r.Bytes += b.size
+				r.Time = max(r.Time, time)
+			}
+			l.drop(liveKey{b.address, process, s.space}, s.first, time)
+		}
+	}
+}
+
+// endOrphans ends what was allocated in primary contexts whose last release was perhaps
+// seen, when the driver's figures say that the process is on no GPU any more.
+func (l *Ledger) endOrphans(process uint32, time uint64) {
+	p := &l.procs[process]
+	for i := range p.readings {
+		if p.readings[i].present {
+			return
+		}
+	}
+	for i := range p.primaries {
+		if c := &p.primaries[i]; c.orphaned && len(p.readings) > 0 {
+			l.endPrimary(process, c, ContextReleased, time)
+		}
+	}
+}

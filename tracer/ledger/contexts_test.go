@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"testing"
+	"time"
+)
+
+// what a context owns, in context c0 of device 0, and beside it
+const inContext = `
+alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0
+alloc t=2 addr=a1 size=2 stack=1 dev=0 ctx=c0 kind=managed
+alloc t=2 addr=a2 size=4 stack=1 dev=0 ctx=c0 kind=pinned
+alloc t=2 addr=a3 size=8 stack=1 dev=0 ctx=c0 kind=registered space=registers
+alloc t=2 addr=a4 size=16 stack=1 dev=0 ctx=c0 kind=array space=arrays
+alloc t=2 addr=a5 size=32 stack=1 dev=0 ctx=c0 kind=imported
+alloc t=2 addr=a6 size=64 stack=1 dev=0 ctx=c0 kind=graph
+view t=2 addr=a7 ctx=c0
+alloc t=2 addr=1 size=128 stack=2 dev=0 ctx=c0 kind=vmm space=physical
+alloc t=2 addr=2 size=256 stack=2 dev=0 ctx=c0 kind=imported space=physical
+alloc t=2 addr=b0 size=512 stack=3 dev=0 ctx=c1
+alloc t=2 addr=b1 size=1024 stack=3 dev=1
+`
+
+const outOfContext = `
+process 7
+total cuda:0 device live 1/512 alloc 2/513 peak 513@2
+total cuda:0 managed live 0/0 alloc 1/2 peak 2@2
+total cuda:0 pinned live 0/0 alloc 1/4 peak 4@2
+total cuda:0 registered live 0/0 alloc 1/8 peak 8@2
+total cuda:0 vmm live 1/128 alloc 1/128 peak 128@2
+total cuda:0 array live 0/0 alloc 1/16 peak 16@2
+total cuda:0 imported live 1/256 alloc 2/288 peak 288@2
+total cuda:0 graph live 0/0 alloc 1/64 peak 64@2
+total cuda:1 device live 1/1024 alloc 1/1024 peak 1024@2
+site 3 cuda:1 device live 1/1024 alloc 1/1024 oldest 2
+site 3 cuda:0 device live 1/512 alloc 1/512 oldest 2
+site 2 cuda:0 imported live 1/256 alloc 1/256 oldest 2
+site 2 cuda:0 vmm live 1/128 alloc 1/128 oldest 2
+site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
+site 1 cuda:0 managed live 0/0 alloc 1/2 oldest 0
+site 1 cuda:0 pinned live 0/0 alloc 1/4 oldest 0
+site 1 cuda:0 registered live 0/0 alloc 1/8 oldest 0
+site 1 cuda:0 array live 0/0 alloc 1/16 oldest 0
+site 1 cuda:0 imported live 0/0 alloc 1/32 oldest 0
+site 1 cuda:0 graph live 0/0 alloc 1/64 oldest 0
+`
+
+// one allocation of context c0 on device 0
+const inOne = "alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0\n"
+
+const oneLive = `
+process 7
+total cuda:0 device live 1/1 alloc 1/1 peak 1@2
+site 1 cuda:0 device live 1/1 alloc 1/1 oldest 2
+`
+
+const oneReleased = `
+process 7
+total cuda:0 device live 0/0 alloc 1/1 peak 1@2
+site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
+`
+
+const olderThanTracing = "warning process 7 released a primary context that is older than the tracing, so its allocations are shown as live until the driver's figures say otherwise"
+
+var contextRules = []rule{
+	{"what was allocated in a context ends when it is destroyed", inContext + "ctxdestroy t=3 ctx=c0", outOfContext + "release destroyed 7/127@3"},
+
+	{"what was allocated in a primary context ends with its last reference", "ctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxrelease t=3 dev=0", outOfContext + "release released 7/127@3"},
+
+	{"what was allocated in a primary context ends when it is reset", "ctxretain t=1 dev=0 ctx=c0\nctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxreset t=3 dev=0", outOfContext + "release reset 7/127@3"},
+
+	{"a view ends with its context", `
+view t=2 addr=a0 ctx=c0
+ctxdestroy t=3 ctx=c0
+free t=4 addr=a0`, `
+process 7
+stats unmatched 1`},
+
+	{"while a primary context has references nothing ends", `
+ctxretain t=1 dev=0 ctx=c0
+ctxretain t=1 dev=0 ctx=c0
+` + inOne + `
+ctxrelease t=3 dev=0`, oneLive},
+
+	{"a reset takes all references away", `
+ctxretain t=1 dev=0 ctx=c0
+ctxretain t=1 dev=0 ctx=c0
+ctxreset t=1 dev=0
+ctxretain t=1 dev=0 ctx=c0
+` + inOne + `
+ctxrelease t=3 dev=0`, oneReleased + "release released 1/1@3"},
+
+	{"of a context that is older than the tracing no release is known to be the last", `
+begin t=1
+name t=1
+ctxretain t=1 dev=0 ctx=c0
+` + inOne + `
+ctxrelease t=3 dev=0`, oneLive + olderThanTracing},
+
+	{"nor of one that was never retained since", `
+begin t=1
+name t=1
+` + inOne + `
+ctxrelease t=3 dev=0
+ctxretain t=4 dev=0 ctx=c0
+ctxrelease t=5 dev=0`, oneLive + olderThanTracing},
+
+	{"but when the driver lists the process no longer, it was", `
+begin t=1
+name t=1
+devices GPU-a
+` + inOne + `
+usage t=2 GPU-a=10
+ctxrelease t=3 dev=0
+usage t=3 GPU-a=10
+usage t=4`, oneReleased + `
+balance GPU-a cuda:0 usage 0 peak 10 baseline 9 live 0 gap -9
+release released 1/1@4
+` + olderThanTracing},
+
+	{"after a reset all references are known, also of an older context", `
+begin t=1
+name t=1
+ctxreset t=1 dev=0
+ctxretain t=1 dev=0 ctx=c0
+` + inOne + `
+ctxrelease t=3 dev=0`, oneReleased + "release released 1/1@3"},
+
+	{"a reset ends what was allocated on its device in an unknown context", `
+ctxretain t=1 dev=0 ctx=c0
+alloc t=2 addr=a0 size=1 stack=1 dev=0
+alloc t=2 addr=b0 size=2 stack=1 dev=1
+alloc t=2 addr=c0 size=4 stack=1
+ctxreset t=3 dev=0`, `
+process 7
+total ? device live 1/4 alloc 1/4 peak 4@2
+total cuda:0 device live 0/0 alloc 1/1 peak 1@2
+total cuda:1 device live 1/2 alloc 1/2 peak 2@2
+site 1 ? device live 1/4 alloc 1/4 oldest 2
+site 1 cuda:1 device live 1/2 alloc 1/2 oldest 2
+site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
+release reset 1/1@3`},
+
+	{"with one GPU a reset ends what has no device", `
+devices GPU-a
+alloc t=2 addr=a0 size=1 stack=1
+ctxreset t=3 dev=0`, `
+process 7
+total cuda:0 device live 0/0 alloc 1/1 peak 1@2
+site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
+release reset 1/1@3`},
+
+	{"a context that was made before the tracing is taken for the primary one of its device", `
+begin t=1
+name t=1
+` + inOne + `
+alloc t=2 addr=b0 size=2 stack=1 dev=1 ctx=c1
+ctxreset t=3 dev=0`, `
+process 7
+total cuda:0 device live 0/0 alloc 1/1 peak 1@2
+total cuda:1 device live 1/2 alloc 1/2 peak 2@2
+site 1 cuda:1 device live 1/2 alloc 1/2 oldest 2
+site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
+release reset 1/1@3`},
+
+	{"a context that the process created is not", inOne + `
+ctxreset t=3 dev=0`, oneLive},
+
+	{"a release without a device means the only one", `
+ctxretain t=1 dev=0 ctx=c0
+` + inOne + `
+ctxrelease t=3`, oneReleased + "release released 1/1@3"},
+
+	{"without a device and with several nothing ends", `
+ctxretain t=1 dev=1 ctx=c1
+` + inOne + `
+ctxrelease t=3
+ctxreset t=4`, oneLive + `
+warning process 7 released the primary context of a GPU that is not known, so what was allocated in it is still shown as live
+warning process 7 reset a GPU that is not known, so what was allocated on it is still shown as live`},
+
+	{"a context tells the device of its allocations", `
+ctxretain t=1 dev=0 ctx=c0
+alloc t=2 addr=a0 size=1 stack=1 ctx=c0`, oneLive},
+
+	{"a free that fails after its context ended brings nothing back", inOne + `
+free t=3 addr=a0
+ctxdestroy t=4 ctx=c0
+freefailed t=5 result=709`, oneReleased},
+
+	{"one line shows what a stack allocated in several contexts", inOne + `
+alloc t=3 addr=b0 size=2 stack=1 dev=0 ctx=c1`, `
+process 7
+total cuda:0 device live 2/3 alloc 2/3 peak 3@3
+site 1 cuda:0 device live 2/3 alloc 2/3 oldest 2`},
+
+	{"contexts belong to their process", `
+ctxretain t=1 dev=0 ctx=c0
+` + inOne + `
+ctxretain t=1 dev=0 ctx=c0 pid=8
+ctxrelease t=3 dev=0 pid=8
+ctxdestroy t=4 ctx=c0 pid=8
+ctxreset t=5 dev=0 pid=8`, oneLive + "process 8"},
+}
+
+// What other contexts hold must not be looked at when one ends.
+func BenchmarkContextDestroy(b *testing.B) {
+	const n = 300_000
+	l := New(Options{})
+	for i := range uint64(n) {
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 1, Device: 1, Context: 1, Address: 1 + i, Size: 1})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 1, Context: 2, Address: 1 << 40, Size: 1})
+		l.Apply(&Event{Op: ContextDestroy, PID: 7, Time: 1, Context: 2})
+	}
+	if r := l.Snapshot(2, time.Time{}).Releases; len(r) != 1 || r[0].Objects == 0 {
+		b.Errorf("releases %+v", r)
+	}
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// FuzzLedger reads 16 bytes for each event. Without fuzzing it runs 300 random sequences.
+func FuzzLedger(f *testing.F) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		data := make([]byte, 16*(1+rng.Uint64N(1500)))
+		for i := range data {
+			data[i] = byte(rng.Uint64())
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		data = data[:min(len(data), 32<<10)]
+		l := New(Options{Begin: 100e9, MaxLive: 64})
+		var last uint64
+		for ; len(data) >= 16; data = data[16:] {
+			v, w := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
+			e := hostile(v, w)
+			switch v >> 56 % 32 {
+			case 0:
+				l.SetDevices(e.PID, []string{"A", "B"}[:v>>48%3])
+			case 1:
+				l.SetUsage(e.Time, []Usage{{e.PID, "A", w % 4096}, {e.PID + 1, "B", w >> 52}}[:w%3])
+			case 2:
+				l.SetProcess(Process{PID: e.PID, Begin: e.Time})
+			}
+			before := l.stats.UnmatchedFrees
+			l.Apply(&e)
+			if e.Op == FreeFailed && l.stats.UnmatchedFrees > before {
+				t.Fatalf("%+v: a free that was not there was undone", e)
+			}
+			last = max(last, e.Time)
+		}
+		s := l.Snapshot(last, time.Time{})
+		checkBooks(t, s)
+		checkLedger(t, l)
+		l.Apply(&Event{Op: Exit, PID: 99, Time: 1 << 62}) // after all others have lost their blocks
+		checkLedger(t, l)
+	})
+}
+
+// hostile makes an event whose numbers collide or are absurd.
+func hostile(v, w uint64) Event {
+	e := Event{
+		Op: Op(v % 24), Kind: Kind(v >> 8 % 11), Space: Space(v >> 12 % 7), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
+		Device: int32(v>>21%4) - 1, Result: int32(v >> 24 % 8), Time: v >> 27 % 64 * 4e9, Stack: v >> 33 % 4,
+		Context: v >> 35 % 4, Address: w % 16, Size: w >> 4 % 16, Handle: w >> 8 % 8, API: "a",
+	}
+	if v>>37%4 != 0 {
+		e.Time = 200e9 // most at one time, so that processes live a while
+	}
+	switch w >> 12 % 16 {
+	case 0:
+		e.Size = UnknownSize
+	case 1:
+		e.Size = ^(w >> 16)
+	case 2:
+		e.Size = 1<<48 - w>>16%2
+	case 3:
+		e.Address = ^(w >> 16 % 32)
+	case 4:
+		e.Device = int32(w >> 16)
+	case 5:
+		e.Kind, e.Space = Kind(w>>16), Space(w>>24)
+	case 6:
+		e.Time = w >> 16
+	}
+	return e
+}
+
+// checkBooks tests what must hold whatever was applied.
+func checkBooks(t *testing.T, s *Snapshot) {
+	t.Helper()
+	type sum struct{ liveObjects, liveBytes, allocObjects, allocBytes uint64 }
+	type key struct {
+		process int
+		device  int32
+		kind    Kind
+	}
+	sums := map[key]sum{}
+	for _, x := range s.Sites {
+		k := key{x.Process, x.Device, x.Kind}
+		v := sums[k]
+		sums[k] = sum{v.liveObjects + x.LiveObjects, v.liveBytes + x.LiveBytes, v.allocObjects + x.AllocObjects, v.allocBytes + x.AllocBytes}
+		if x.LiveBytes > x.AllocBytes || x.LiveObjects > x.AllocObjects || x.AllocObjects == 0 {
+			t.Errorf("site %+v: more live than allocated", x)
+		}
+		if x.AllocBytes > maxSum {
+			t.Errorf("site %+v: the sum has wrapped", x)
+		}
+		if x.History[HistoryLen-1] != x.LiveBytes {
+			t.Errorf("site %+v: history does not end at the live bytes", x)
+		}
+	}
+	totals := map[key]sum{}
+	for i, p := range s.Processes {
+		for _, x := range p.Totals {
+			totals[key{i, x.Device, x.Kind}] = sum{x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes}
+			if x.PeakBytes < x.LiveBytes {
+				t.Errorf("total %+v: peak below live", x)
+			}
+		}
+	}
+	if !reflect.DeepEqual(sums, totals) {
+		t.Errorf("sums of sites %v, totals %v", sums, totals)
+	}
+	for _, x := range s.Pools {
+		if x.Used > x.Reserve || x.Used > maxSum || x.Destroyed && x.Objects == 0 {
+			t.Errorf("pool %+v: uses more than it has, or should be gone", x)
+		}
+	}
+	for _, r := range s.Releases {
+		if r.Bytes > maxSum || r.Objects == 0 || r.Cause == 0 {
+			t.Errorf("release %+v: the sum has wrapped, or there was none", r)
+		}
+	}
+	for _, b := range s.Balances {
+		if int64(b.Usage) != int64(b.Baseline)+int64(b.Live)+b.Gap {
+			t.Errorf("balance %+v does not add up", b)
+		}
+	}
+}
+
+// checkLedger tests that all parts of the books say the same.
+func checkLedger(t *testing.T, l *Ledger) {
+	t.Helper()
+	var unknown uint64
+	inPools := map[uint32]pool{}
+	for i := range l.sites {
+		x := &l.sites[i]
+		checkList(t, l, x)
+		for n := x.first; n != 0; n = l.blocks.at(n).next {
+			b := l.blocks.at(n)
+			if b.size == 0 && x.kind != viewed {
+				unknown++
+			}
+			if x.kind == Async {
+				p := inPools[b.extra]
+				p.objects++
+				p.used += b.size
+				inPools[b.extra] = p
+			}
+		}
+	}
+	if unknown > l.stats.UnknownSizes || l.stats.UnknownSizes > 1<<32 {
+		t.Errorf("%d live blocks without a size, counted %d", unknown, l.stats.UnknownSizes)
+	}
+	for n := 1; n < len(l.pools); n++ {
+		if x, want := l.pools[n], inPools[uint32(n)]; x.objects != want.objects || x.used != want.used {
+			t.Errorf("pool %d %+v has %d blocks of %d bytes", n, x, want.objects, want.used)
+		}
+	}
+	blocks := uint64(len(l.live))
+	for n := l.blocks.free; n != 0; n = l.blocks.at(n).next {
+		blocks++
+	}
+	if blocks != uint64(l.blocks.used) {
+		t.Errorf("%d blocks in use or free, %d handed out", blocks, l.blocks.used)
+	}
+	kept := 0
+	for _, r := range l.released {
+		kept += len(r.ended)
+	}
+	if kept != l.kept {
+		t.Errorf("%d mappings are kept, counted %d", kept, l.kept)
+	}
+	for i := range l.procs {
+		if v := l.procs[i].physical; v != nil {
+			checkPhysical(t, l, uint32(i), v)
+		}
+	}
+}
+
+// checkPhysical: all handles and mappings lead to live memories, which count them.
+func checkPhysical(t *testing.T, l *Ledger, process uint32, v *physical) {
+	t.Helper()
+	count := map[uint64]memory{}
+	for _, h := range v.handles {
+		m := count[h.memory]
+		m.handles++
+		count[h.memory] = m
+		if h.references == 0 {
+			t.Errorf("handle %+v has no references", h)
+		}
+	}
+	var end uint64
+	n := 0
+	for _, chunk := range v.mappings.chunks {
+		for _, x := range chunk {
+			if x.start < end || x.start >= x.end {
+				t.Errorf("mapping %+v overlaps the one before", x)
+			}
+			end = x.end
+			n++
+			if x.memory != 0 {
+				m := count[x.memory]
+				m.mappings++
+				count[x.memory] = m
+			}
+		}
+	}
+	if n != v.mappings.n || len(count) != len(v.memories) {
+		t.Errorf("%d mappings of %d memories, counted %d of %d", n, len(count), v.mappings.n, len(v.memories))
+	}
+	for id, m := range v.memories {
+		c := count[id]
+		if b, ok := l.live[liveKey{id, process, memories}]; !ok || l.blocks.at(b).address != id || c.handles != m.handles || c.mappings != m.mappings {
+			t.Errorf("memory %d %+v is held by %+v, or not live", id, m, c)
+		}
+	}
+}
+
+// checkList: the blocks of a site are its live ones, linked both ways.
+func checkList(t *testing.T, l *Ledger, x *site) {
+	t.Helper()
+	var objects, bytes uint64
+	var before uint32
+	for n := x.first; n != 0; before, n = n, l.blocks.at(n).next {
+		b := l.blocks.at(n)
+		objects++
+		bytes += b.size
+		if b.prev != before || l.live[liveKey{b.address, x.process, x.space}] != n {
+			t.Fatalf("block %d of site %+v is linked wrongly or not live", n, x.siteKey)
+		}
+	}
+	if x.kind == viewed {
+		return
+	}
+	if x.last != before || !l.procs[x.process].purged && (objects != x.liveObjects || bytes != x.liveBytes) {
+		t.Errorf("site %+v lists %d blocks of %d bytes, counts %d of %d", x.siteKey, objects, bytes, x.liveObjects, x.liveBytes)
+	}
+}

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// model does what the ledger does by searching through lists. A free that fails never reaches it.
+type model struct {
+	objects   []*object
+	handles   []*modelHandle
+	maps      []*modelMap
+	primaries []*modelPrimary
+	pools     []*modelPool
+	selected  map[string]uint64
+	exports   map[uint64]uint64
+	totals    map[string]*[4]uint64 // live and allocated objects and bytes
+	releases  map[string]*[2]uint64
+	unmatched uint64
+	reused    uint64
+}
+
+type object struct {
+	Event
+	device     int32
+	references int
+	memory     bool // physical, named by handles and mappings
+	view       bool
+	learns     bool
+	pool       *modelPool
+}
+
+type modelHandle struct {
+	pid        uint32
+	number     uint64
+	of         *object
+	references int
+}
+
+type modelMap struct {
+	pid        uint32
+	start, end uint64
+	of         *object // nil: a view
+}
+
+type modelPrimary struct {
+	pid        uint32
+	device     int32
+	context    uint64
+	references int
+	whole      bool
+}
+
+type modelPool struct {
+	pid                               uint32
+	handle                            uint64
+	device                            int32
+	fixed, destroyed                  bool
+	objects, used, reserve, threshold uint64
+}
+
+// old is the pid of a process that was running when tracing began.
+const old = 1
+
+func newModel() *model {
+	return &model{selected: map[string]uint64{}, exports: map[uint64]uint64{}, totals: map[string]*[4]uint64{}, releases: map[string]*[2]uint64{}}
+}
+
+func find[T any](list []T, match func(T) bool) (found T) {
+	if i := slices.IndexFunc(list, match); i >= 0 {
+		found = list[i]
+	}
+	return found
+}
+
+func remove[T comparable](list []T, x T) []T {
+	return slices.DeleteFunc(list, func(y T) bool { return x == y })
+}
+
+func (m *model) at(pid uint32, space Space, address uint64) *object {
+	return find(m.objects, func(o *object) bool {
+		return !o.memory && o.PID == pid && o.Space == space && o.Address == address
+	})
+}
+
+func (m *model) handle(pid uint32, number uint64) *modelHandle {
+	return find(m.handles, func(h *modelHandle) bool { return h.pid == pid && h.number == number })
+}
+
+func (m *model) total(o *object) *[4]uint64 {
+	key := fmt.Sprint(o.PID, " ", o.device, " ", o.Kind)
+	if m.totals[key] == nil {
+		m.totals[key] = &[4]uint64{}
+	}
+	return m.totals[key]
+}
+
+func (m *model) end(o *object) {
+	m.objects = remove(m.objects, o)
+	if o.view {
+		return
+	}
+	t := m.total(o)
+	t[0]--
+	t[1] -= o.Size
+	if p := o.pool; p != nil {
+		p.objects--
+		p.used -= o.Size
+		if p.destroyed {
+			p.reserve = p.used
+		}
+	}
+}
+
+func (m *model) settle(o *object) {
+	if o != nil && o.memory && slices.Contains(m.objects, o) &&
+		find(m.handles, func(h *modelHandle) bool { return h.of == o }) == nil &&
+		find(m.maps, func(x *modelMap) bool { return x.of == o }) == nil {
+		m.end(o)
+	}
+}
+
+func (m *model) dropHandle(h *modelHandle) {
+	m.handles = remove(m.handles, h)
+	m.settle(h.of)
+}
+
+// clear makes room for a number that the driver hands out.
+func (m *model) clear(e *Event) {
+	if h := m.handle(e.PID, e.Address); e.Space == Physical && h != nil {
+		m.reused++
+		m.dropHandle(h)
+	}
+	if o := m.at(e.PID, e.Space, e.Address); o != nil {
+		if !o.view {
+			m.reused++
+		}
+		m.end(o)
+	}
+}
+
+func (m *model) apply(e Event) {
+	switch e.Op {
+	case Alloc:
+		if e.Size == 0 {
+			if e.Space == Addresses {
+				return
+			}
+			e.Op = View
+			m.apply(e)
+			return
+		}
+		m.alloc(e)
+	case View:
+		if o := m.at(e.PID, e.Space, e.Address); o != nil && o.view {
+			o.references++
+			return
+		}
+		m.clear(&e)
+		m.objects = append(m.objects, &object{Event: e, device: m.device(&e), references: 1, view: true})
+	case Free:
+		m.free(e)
+	case Map, Unmap, Retain:
+		m.mapped(e)
+	case Export:
+		if o := m.at(e.PID, Addresses, e.Address); o != nil && o.Size != 0 && !o.view {
+			m.exports[e.Handle] = o.Size
+		}
+	case ContextRetain, ContextRelease, ContextReset:
+		m.primary(e)
+	case ContextDestroy:
+		m.endContext(e.PID, ContextDestroyed, func(o *object) bool { return o.Context == e.Context && e.Context != 0 })
+	default:
+		m.poolOp(e)
+	}
+}
+
+func (m *model) device(e *Event) int32 {
+	if p := find(m.primaries, func(p *modelPrimary) bool { return p.pid == e.PID && p.context == e.Context && e.Context != 0 }); p != nil && e.Device == UnknownDevice {
+		return p.device
+	}
+	return e.Device
+}
+
+func (m *model) alloc(e Event) {
+	if e.Kind == Imported && e.Space == Physical {
+		if h := m.handle(e.PID, e.Address); h != nil {
+			h.references++
+			return
+		}
+	}
+	if o := m.at(e.PID, e.Space, e.Address); o != nil && e.Kind == Imported && (o.Kind == Imported && !o.view || o.view && e.Space == Physical) {
+		o.references++
+		return
+	}
+	m.clear(&e)
+	o := &object{Event: e, device: m.device(&e), references: 1, memory: e.Space == Physical}
+	if e.Size == UnknownSize {
+		o.Size = 0
+		if e.Kind == Imported {
+			o.Size = m.exports[e.Handle]
+		}
+		o.learns = o.Size == 0
+	}
+	if e.Kind == Async {
+		o.pool = m.poolFor(e.PID, e.Handle, o.device)
+		if o.pool.fixed {
+			o.device = o.pool.device
+		}
+		o.pool.device = o.device
+		o.pool.objects++
+		o.pool.used += o.Size
+		o.pool.reserve = max(o.pool.reserve, o.pool.used)
+	}
+	m.objects = append(m.objects, o)
+	if o.memory {
+		m.handles = append(m.handles, &modelHandle{e.PID, e.Address, o, 1})
+	}
+	t := m.total(o)
+	t[0]++
+	t[1] += o.Size
+	t[2]++
+	t[3] += o.Size
+}
+
+func (m *model) free(e Event) {
+	if h := m.handle(e.PID, e.Address); e.Space == Physical && h != nil {
+		if h.references--; h.references == 0 {
+			m.dropHandle(h)
+		}
+		return
+	}
+	o := m.at(e.PID, e.Space, e.Address)
+	if o == nil {
+		m.unmatched++
+	} else if o.references--; o.references == 0 {
+		m.end(o)
+	}
+}
+
+func (m *model) mapped(e Event) {
+	end := e.Address + e.Size
+	h, view := m.handle(e.PID, e.Handle), m.at(e.PID, Physical, e.Handle)
+	switch e.Op {
+	case Map:
+		over := find(m.maps, func(x *modelMap) bool { return x.pid == e.PID && x.start < end && x.end > e.Address })
+		if over != nil {
+			m.reused++
+			m.unmap(func(x *modelMap) bool { return x.pid == e.PID && x.start < end && x.end > e.Address })
+		}
+		if h != nil {
+			m.maps = append(m.maps, &modelMap{e.PID, e.Address, end, h.of})
+			if o := h.of; o.learns && o.Size < e.Size {
+				t := m.total(o)
+				t[1] += e.Size - o.Size
+				t[3] += e.Size - o.Size
+				o.Size = e.Size
+			}
+		} else if view != nil {
+			m.maps = append(m.maps, &modelMap{e.PID, e.Address, end, nil})
+		}
+	case Unmap:
+		if !m.unmap(func(x *modelMap) bool { return x.pid == e.PID && x.start >= e.Address && x.end <= end }) {
+			m.unmatched++
+		}
+	case Retain:
+		x := find(m.maps, func(x *modelMap) bool { return x.pid == e.PID && x.start <= e.Address && e.Address < x.end })
+		number := Event{Op: View, PID: e.PID, Space: Physical, Address: e.Handle, Device: UnknownDevice}
+		switch {
+		case x == nil:
+		case x.of == nil:
+			m.apply(number)
+		case h != nil && h.of == x.of:
+			h.references++
+		default:
+			m.handles = append(m.handles, &modelHandle{e.PID, 0, x.of, 1}) // x.of must not end now
+			m.clear(&number)
+			m.handles[len(m.handles)-1].number = e.Handle
+		}
+	}
+}
+
+func (m *model) unmap(match func(*modelMap) bool) bool {
+	var gone []*modelMap
+	for _, x := range m.maps {
+		if match(x) {
+			gone = append(gone, x)
+		}
+	}
+	m.maps = slices.DeleteFunc(m.maps, match)
+	for _, x := range gone {
+		m.settle(x.of)
+	}
+	return len(gone) > 0
+}
+
+func (m *model) primary(e Event) {
+	p := find(m.primaries, func(p *modelPrimary) bool { return p.pid == e.PID && p.device == e.Device })
+	if p == nil {
+		p = &modelPrimary{pid: e.PID, device: e.Device, whole: e.PID != old && e.Op == ContextRetain}
+		m.primaries = append(m.primaries, p)
+	}
+	cause := ContextReleased
+	switch e.Op {
+	case ContextRetain:
+		p.context = e.Context
+		p.references++
+		return
+	case ContextRelease:
+		p.references = max(0, p.references-1)
+		if p.references > 0 || !p.whole {
+			return
+		}
+	case ContextReset:
+		cause = ContextWasReset
+	}
+	others := map[uint64]bool{}
+	for _, q := range m.primaries {
+		others[q.context] = others[q.context] || q.pid == e.PID
+	}
+	m.endContext(e.PID, cause, func(o *object) bool {
+		switch {
+		case o.Context == 0:
+			return o.device == p.device
+		case p.context != 0:
+			return o.Context == p.context
+		}
+		return e.PID == old && o.device == p.device && !others[o.Context]
+	})
+	p.references, p.whole = 0, true
+}
+
+func (m *model) endContext(pid uint32, cause Cause, match func(*object) bool) {
+	key := fmt.Sprint(pid, " ", cause)
+	for _, o := range slices.Clone(m.objects) {
+		if o.PID == pid && o.Space != Physical && match(o) {
+			if !o.view {
+				if m.releases[key] == nil {
+					m.releases[key] = &[2]uint64{}
+				}
+				m.releases[key][0]++
+				m.releases[key][1] += o.Size
+			}
+			m.end(o)
+		}
+	}
+}
+
+func (m *model) poolFor(pid uint32, handle uint64, device int32) *modelPool {
+	if handle == 0 {
+		handle = m.selected[fmt.Sprint(pid, " ", device)]
+	}
+	return m.pool(pid, handle, device, true)
+}
+
+func (m *model) pool(pid uint32, handle uint64, device int32, create bool) *modelPool {
+	p := find(m.pools, func(p *modelPool) bool {
+		return p.pid == pid && p.handle == handle && !p.destroyed && (handle != 0 || p.device == device)
+	})
+	if p == nil && create {
+		p = &modelPool{pid: pid, handle: handle, device: UnknownDevice}
+		if handle == 0 {
+			p.device = device
+		}
+		m.pools = append(m.pools, p)
+	}
+	return p
+}
+
+func (m *model) poolOp(e Event) {
+	if e.Op == PoolSelect {
+		m.selected[fmt.Sprint(e.PID, " ", e.Device)] = e.Handle
+		return
+	}
+	p := m.pool(e.PID, e.Handle, e.Device, e.Op == PoolCreate || e.Op == PoolThreshold)
+	switch {
+	case p == nil:
+	case e.Op == PoolCreate && e.Device != UnknownDevice:
+		p.device, p.fixed = e.Device, true
+	case e.Op == PoolThreshold:
+		p.threshold = e.Size
+	case e.Op == PoolTrim:
+		p.reserve = max(p.used, min(p.reserve, e.Size))
+	case e.Op == PoolDestroy && e.Handle != 0:
+		p.destroyed, p.reserve = true, p.used
+		for key, handle := range m.selected {
+			if handle == e.Handle && strings.HasPrefix(key, fmt.Sprint(e.PID, " ")) {
+				delete(m.selected, key)
+			}
+		}
+	}
+}
+
+// lines lists all that the model and a snapshot have to agree on.
+func (m *model) lines() (list []string) {
+	for key, t := range m.totals {
+		list = append(list, fmt.Sprint("total ", key, " ", *t))
+	}
+	for key, r := range m.releases {
+		list = append(list, fmt.Sprint("release ", key, " ", *r))
+	}
+	for _, p := range m.pools {
+		if !p.destroyed || p.objects > 0 {
+			list = append(list, fmt.Sprint("pool ", p.pid, " ", p.handle, " ", p.device, " ", p.objects, " ", p.used, " ", p.reserve, " ", p.threshold, " ", p.destroyed))
+		}
+	}
+	unknown := 0
+	for _, o := range m.objects {
+		if o.Size == 0 && !o.view {
+			unknown++
+		}
+	}
+	list = append(list, fmt.Sprint("stats ", m.unmatched, " ", m.reused, " ", unknown))
+	slices.Sort(list)
+	return list
+}
+
+func linesOf(s *Snapshot) (list []string) {
+	pid := func(i int) uint32 { return s.Processes[i].PID }
+	for _, p := range s.Processes {
+		for _, t := range p.Totals {
+			list = append(list, fmt.Sprint("total ", p.PID, " ", t.Device, " ", t.Kind, " ", [4]uint64{t.LiveObjects, t.LiveBytes, t.AllocObjects, t.AllocBytes}))
+		}
+	}
+	for _, r := range s.Releases {
+		list = append(list, fmt.Sprint("release ", pid(r.Process), " ", r.Cause, " ", [2]uint64{r.Objects, r.Bytes}))
+	}
+	for _, p := range s.Pools {
+		list = append(list, fmt.Sprint("pool ", pid(p.Process), " ", p.Handle, " ", p.Device, " ", p.Objects, " ", p.Used, " ", p.Reserve, " ", p.Threshold, " ", p.Destroyed))
+	}
+	list = append(list, fmt.Sprint("stats ", s.Stats.UnmatchedFrees, " ", s.Stats.Reused, " ", s.Stats.UnknownSizes))
+	slices.Sort(list)
+	return list
+}
+
+// randomEvent makes an event of a kind that a driver sends, of few numbers.
+func randomEvent(rng *rand.Rand) Event {
+	ops := []Op{Alloc, Alloc, Alloc, Free, Free, View, Map, Map, Unmap, Retain, Export, ContextRetain, ContextRelease, ContextReset, ContextDestroy, PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolSelect}
+	pick := func(n uint64) uint64 { return rng.Uint64N(n) }
+	e := Event{
+		Op: ops[pick(uint64(len(ops)))], PID: uint32(1 + pick(3)), TID: uint32(pick(5)), Device: int32(pick(3)) - 1,
+		Stack: pick(3), Address: 1 + pick(12), Size: 1 + pick(9), Context: pick(4), Handle: pick(5), API: "a",
+	}
+	switch e.Op {
+	case Alloc, View, Free:
+		kind := []struct {
+			Kind
+			Space
+		}{
+			{Device, Addresses}, {Pinned, Addresses}, {Async, Addresses}, {Async, Addresses}, {Imported, Addresses}, {Registered, Registers},
+			{Array, Arrays}, {Imported, Externals}, {VMM, Physical}, {VMM, Physical}, {Imported, Physical},
+		}[pick(11)]
+		e.Kind, e.Space = kind.Kind, kind.Space
+		if e.Space == Physical {
+			e.Address = 1 + pick(5)
+		}
+		switch pick(8) {
+		case 0:
+			e.Size = UnknownSize
+		case 1:
+			e.Size = 0
+		}
+	case Map, Unmap:
+		e.Address = 16 * (1 + pick(8))
+		e.Size = 16 * (1 + pick(4))
+	case Retain:
+		e.Address = 16 + pick(150)
+		e.Handle++
+	case Export:
+		e.Handle++
+	case ContextRetain, ContextRelease, ContextReset:
+		e.Device = int32(pick(2))
+		e.Context = uint64(1 + e.Device)
+		if pick(4) != 0 {
+			e.Op = ContextRetain
+		}
+	case ContextDestroy:
+		e.Context = 3
+	}
+	return e
+}
+
+func TestTheBooksAgreeWithASlowModel(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		l, m := New(Options{Begin: 10}), newModel()
+		l.SetProcess(Process{PID: old, Begin: 10})
+		now := uint64(11)
+		for step := range 2500 {
+			e := randomEvent(rng)
+			now++
+			e.Time = now
+			l.Apply(&e)
+			// A pool that vanished with a free does not come back when the free fails.
+			if o := m.at(e.PID, e.Space, e.Address); (e.Op == Free || e.Op == Unmap) && rng.Uint64N(3) == 0 && (o == nil || o.pool == nil || !o.pool.destroyed) {
+				l.Apply(&Event{Op: FreeFailed, PID: e.PID, TID: e.TID, Result: 1, Time: now, Address: e.Address})
+			} else {
+				m.apply(e)
+			}
+			if step%20 != 0 {
+				continue
+			}
+			if got, want := linesOf(l.Snapshot(now, time.Time{})), m.lines(); !slices.Equal(got, want) {
+				in := func(list []string) func(string) bool {
+					return func(x string) bool { return slices.Contains(list, x) }
+				}
+				t.Fatalf("seed %d step %d, after %+v: books %q, model %q", seed, step, e,
+					slices.DeleteFunc(slices.Clone(got), in(want)), slices.DeleteFunc(want, in(got)))
+			}
+		}
+		checkBooks(t, l.Snapshot(now, time.Time{}))
+		checkLedger(t, l)
+	}
+}

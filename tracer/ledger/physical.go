@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// physical is the memory of the virtual memory API that a process holds.
+type physical struct {
+	handles  map[uint64]handle // by CUmemGenericAllocationHandle
+	memories map[uint64]memory // by number
+	last     uint64            // number given to a memory; they are not used again
+	mappings mappings
+}
+
+// handle is a name of physical memory, for as long as it has references.
+type handle struct {
+	memory     uint64
+	references uint64
+}
+
+// memory is live while it has handles or mappings. Its block is in Ledger.live under its number.
+type memory struct {
+	handles, mappings uint32
+	learns            bool // its size is that of its largest mapping
+}
+
+func (v *physical) full(l *Ledger) bool {
+	if len(v.handles)+v.mappings.n < l.options.MaxLive {
+		return false
+	}
+	l.stats.Evicted++
+	return true
+}
+
+// allocPhysical books memory with one reference, or one more of what the process imports again.
+func (l *Ledger) allocPhysical(e *Event) {
+	n := l.instance(e.PID, e.Time)
+	p := &l.procs[n]
+	if e.Kind == Imported && l.importAgain(n, e) {
+		return
+	}
+	l.reuseHandle(n, e.Address, e.Time)
+	l.endView(n, e.Address, e.Time)
+	if p.purged {
+		l.book(liveKey{process: n, space: memories}, e)
+		return
+	}
+	v := p.withPhysical()
+	v.last++
+	if b := l.book(liveKey{v.last, n, memories}, e); b != 0 {
+		v.handles[e.Address] = handle{v.last, 1}
+		v.memories[v.last] = memory{handles: 1, learns: l.blocks.at(b).size == 0}
+	}
+}
+
+// importAgain counts one reference more of what the process has under the same handle.
+func (l *Ledger) importAgain(process uint32, e *Event) bool {
+	if v := l.procs[process].physical; v != nil {
+		if h, ok := v.handles[e.Address]; ok {
+			h.references++
+			v.handles[e.Address] = h
+			return true
+		}
+	}
+	if _, ok := l.live[liveKey{e.Address, process, Physical}]; ok {
+		l.view(e)
+		return true
+	}
+	return false
+}
+
+func (p *process) withPhysical() *physical {
+	if p.physical == nil {
+		p.physical = &physical{handles: make(map[uint64]handle), memories: make(map[uint64]memory)}
+	}
+	return p.physical
+}
+
+// endView forgets a view of physical memory, a multicast object.
+func (l *Ledger) endView(process uint32, number, time uint64) {
+	key := liveKey{number, process, Physical}
+	if n, ok := l.live[key]; ok {
+		l.drop(key, n, time)
+	}
+}
+
+// reuseHandle forgets a handle whose number the driver hands out again: its
+// last release was not seen.
+func (l *Ledger) reuseHandle(process uint32, number, time uint64) {
+	v := l.procs[process].physical
+	if v == nil {
+		return
+	}
+	if _, ok := v.handles[number]; ok {
+		l.stats.Reused++
+		l.endHandle(process, number, time)
+	}
+}
+
+func (l *Ledger) endHandle(process uint32, number, time uint64) {
+	v := l.procs[process].physical
+	id := v.handles[number].memory
+	delete(v.handles, number)
+	m := v.memories[id]
+	m.handles--
+	v.memories[id] = m
+	l.settle(process, id, time)
+}
+
+// settle ends memory that nothing holds any longer.
+func (l *Ledger) settle(process uint32, id, time uint64) {
+	v := l.procs[process].physical
+	if m, ok := v.memories[id]; ok && m.handles == 0 && m.mappings == 0 {
+		delete(v.memories, id)
+		key := liveKey{id, process, memories}
+		l.drop(key, l.live[key], time)
+	}
+}
+
+func (l *Ledger) mapMemory(e *Event) {
+	p := l.instance(e.PID, e.Time)
+	start, end := span(e.Address, e.Size)
+	v := l.procs[p].physical
+	h, known := handle{}, false
+	if v != nil {
+		h, known = v.handles[e.Handle]
+	}
+	if !known {
+		_, known = l.live[liveKey{e.Handle, p, Physical}]
+	}
+	if start == end || v == nil && !known {
+		return
+	}
+	v = l.procs[p].withPhysical()
+	if v.mappings.overlaps(start, end) {
+		l.stats.Reused++
+		l.endMappings(p, v.mappings.cut(start, end, true), e.Time)
+	}
+	if !known || v.full(l) {
+		return
+	}
+	v.mappings.insert(mapping{start, end, h.memory})
+	if h.memory == 0 {
+		return
+	}
+	m := v.memories[h.memory]
+	m.mappings++
+	v.memories[h.memory] = m
+	if m.learns {
+		l.grow(l.live[liveKey{h.memory, p, memories}], e.Size, e.Time)
+	}
+}
+
+func (l *Ledger) endMappings(process uint32, list []mapping, time uint64) {
+	v := l.procs[process].physical
+	for _, x := range list {
+		if m, ok := v.memories[x.memory]; ok {
+			m.mappings--
+			v.memories[x.memory] = m
+			l.settle(process, x.memory, time)
+		}
+	}
+}
+
+func (l *Ledger) unmap(e *Event) {
+	if e.Address == 0 || e.Size == 0 {
+		return
+	}
+	p := l.instance(e.PID, e.Time)
+	var list []mapping
+	if v := l.procs[p].physical; v != nil {
+		start, end := span(e.Address, e.Size)
+		list = v.mappings.cut(start, end, false)
+	}
+	if len(list) == 0 {
+		l.stats.UnmatchedFrees++
+		l.remember(e.TID, lastFree{block: block{address: e.Address}, process: p})
+		return
+	}
+	ended := make([]endedMapping, len(list))
+	for i, x := range list {
+		ended[i] = endedMapping{x, l.memoryOf(p, x.memory)}
+	}
+	l.endMappings(p, list, e.Time)
+	l.rememberPhysical(e, p, released{ended: ended})
+}
+
+// retain notes one more reference of what is mapped at an address.
+func (l *Ledger) retain(e *Event) {
+	p := l.instance(e.PID, e.Time)
+	v := l.procs[p].physical
+	if v == nil || e.Handle == 0 {
+		return
+	}
+	x, ok := v.mappings.at(e.Address)
+	if !ok {
+		return
+	}
+	if x.memory == 0 {
+		l.view(&Event{PID: e.PID, Time: e.Time, Space: Physical, Address: e.Handle, Device: UnknownDevice})
+		return
+	}
+	if h, ok := v.handles[e.Handle]; ok && h.memory == x.memory {
+		h.references++
+		v.handles[e.Handle] = h
+		return
+	}
+	l.reuseHandle(p, e.Handle, e.Time)
+	l.endView(p, e.Handle, e.Time)
+	if !v.full(l) {
+		l.addHandle(p, e.Handle, x.memory)
+	}
+}
+
+func (l *Ledger) addHandle(process uint32, number, id uint64) {
+	v := l.procs[process].physical
+	v.handles[number] = handle{id, 1}
+	m := v.memories[id]
+	m.handles++
+	v.memories[id] = m
+}
+
+// release takes one reference of a handle away, and says whether there was such a handle.
+func (l *Ledger) release(process uint32, e *Event) bool {
+	v := l.procs[process].physical
+	if v == nil {
+		return false
+	}
+	h, ok := v.handles[e.Address]
+	if !ok {
+		return false
+	}
+	l.rememberPhysical(e, process, released{handle: e.Address, held: l.memoryOf(process, h.memory)})
+	if h.references--; h.references == 0 {
+		l.endHandle(process, e.Address, e.Time)
+	} else {
+		v.handles[e.Address] = h
+	}
+	return true
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// maxPools bounds the pools of all processes together.
+const maxPools = 1 << 16
+
+type pool struct {
+	handle    uint64
+	process   uint32
+	device    int32 // or UnknownDevice
+	latest    int32 // device of the latest allocation, for lack of a better one
+	objects   uint64
+	used      uint64
+	reserve   uint64
+	threshold uint64
+	destroyed bool
+	inUse     bool
+}
+
+// poolKey names a pool of a process: by its handle, or, with handle 0, the one
+// that a device has from the beginning.
+type poolKey struct {
+	handle uint64
+	device int32
+}
+
+func keyOfPool(handle uint64, device int32) poolKey {
+	if handle != 0 {
+		device = UnknownDevice
+	}
+	return poolKey{handle, device}
+}
+
+func (x *pool) add(size uint64) {
+	x.objects++
+	x.used += size
+	x.reserve = max(x.reserve, x.used)
+}
+
+// leavePool takes an allocation out of its pool.
+func (l *Ledger) leavePool(n uint32, size uint64) {
+	x := &l.pools[n]
+	x.objects--
+	x.used -= size
+	if x.destroyed {
+		x.reserve = x.used
+		if x.objects == 0 {
+			l.releasePool(n)
+		}
+	}
+}
+
+func (l *Ledger) releasePool(n uint32) {
+	l.pools[n] = pool{}
+	l.noPools = append(l.noPools, n)
+}
+
+// poolFor returns the pool of an allocation with that handle, and the device that the pool is on.
+func (l *Ledger) poolFor(process uint32, handle uint64, device int32) (int32, uint32) {
+	p := &l.procs[process]
+	if handle == 0 {
+		handle = p.selected[device]
+	}
+	n := l.withPool(process, handle, device)
+	if n == 0 {
+		return device, 0
+	}
+	x := &l.pools[n]
+	if x.device != UnknownDevice {
+		device = x.device
+	}
+	x.latest = device
+	return device, n
+}
+
+// withPool returns the number of a pool, which is made if need be; 0 if there is no room.
+func (l *Ledger) withPool(process uint32, handle uint64, device int32) uint32 {
+	p := &l.procs[process]
+	key := keyOfPool(handle, device)
+	if n, ok := p.pools[key]; ok {
+		return n
+	}
+	if p.purged {
+		return 0
+	}
+	n := uint32(len(l.pools))
+	switch {
+	case len(l.noPools) > 0:
+		n = l.noPools[len(l.noPools)-1]
+		l.noPools = l.noPools[:len(l.noPools)-1]
+	case n > maxPools:
+		l.Warn("too many memory pools: allocations from further ones are shown without them")
+		return 0
+	default:
+		l.pools = append(l.pools, pool{})
+	}
+	l.pools[n] = pool{handle: handle, process: process, device: key.device, latest: UnknownDevice, inUse: true}
+	if p.pools == nil {
+		p.pools = make(map[poolKey]uint32)
+	}
+	p.pools[key] = n
+	return n
+}
+
+// pool books what happens to a pool itself.
+func (l *Ledger) pool(e *Event) {
+	process := l.instance(e.PID, e.Time)
+	p := &l.procs[process]
+	device := e.Device
+	if uint32(device) >= maxDevices {
+		device = UnknownDevice
+	}
+	if e.Op == PoolSelect {
+		if p.selected == nil {
+			p.selected = make(map[int32]uint64)
+		}
+		p.selected[device] = e.Handle
+		return
+	}
+	n, known := p.pools[keyOfPool(e.Handle, device)]
+	switch {
+	case e.Op == PoolCreate || e.Op == PoolThreshold:
+		if n = l.withPool(process, e.Handle, device); n == 0 {
+			return
+		}
+		if x := &l.pools[n]; e.Op == PoolThreshold {
+			x.threshold = e.Size
+		} else if device != UnknownDevice {
+			x.device = device
+		}
+	case !known:
+	case e.Op == PoolTrim:
+		x := &l.pools[n]
+		x.reserve = max(x.used, min(x.reserve, e.Size))
+	case e.Op == PoolDestroy && e.Handle != 0:
+		l.destroyPool(p, n)
+	}
+}
+
+// destroyPool leaves a pool to the allocations that it still has. Its number may
+// name another one soon, and its device goes back to its own pool.
+func (l *Ledger) destroyPool(p *process, n uint32) {
+	x := &l.pools[n]
+	delete(p.pools, keyOfPool(x.handle, x.device))
+	for device, handle := range p.selected {
+		if handle == x.handle {
+			delete(p.selected, device)
+		}
+	}
+	x.destroyed, x.reserve = true, x.used
+	if x.objects == 0 {
+		l.releasePool(n)
+	}
+}
+
+// forgetPools drops the pools of a process that has lost its blocks.
+func (l *Ledger) forgetPools(process uint32) {
+	for n := range l.pools {
+		if x := &l.pools[n]; x.inUse && x.process == process {
+			l.releasePool(uint32(n))
+		}
+	}
+	l.procs[process].pools, l.procs[process].selected = nil, nil
+}
+
+// poolsIdle appends what the pools of a process hold at most unused, by device.
+func (l *Ledger) poolsIdle(p *process, dst []deviceLive) []deviceLive {
+	for _, n := range p.pools {
+		if x := &l.pools[n]; x.reserve > x.used {
+			dst = append(dst, deviceLive{device: x.on(), idle: x.reserve - x.used})
+		}
+	}
+	return dst
+}
+
+// on returns the device of a pool, as far as anything tells it.
+func (x *pool) on() int32 {
+	if x.device == UnknownDevice {
+		return x.latest
+	}
+	return x.device
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// released is what the latest cuMemRelease or cuMemUnmap of a thread took away.
+type released struct {
+	handle uint64 // 0: mappings were
+	held   memoryOf
+	ended  []endedMapping
+}
+
+// memoryOf is a memory as it was.
+type memoryOf struct {
+	number uint64
+	block  block
+	learns bool
+}
+
+type endedMapping struct {
+	mapping
+	of memoryOf
+}
+
+// maxKept is how many ended mappings are kept for the case that their unmapping failed.
+const maxKept = 1 << 18
+
+// memoryOf copies what bringing a memory back to life needs.
+func (l *Ledger) memoryOf(process uint32, number uint64) memoryOf {
+	m, ok := l.procs[process].physical.memories[number]
+	if !ok {
+		return memoryOf{} // a view
+	}
+	return memoryOf{number, *l.blocks.at(l.live[liveKey{number, process, memories}]), m.learns}
+}
+
+func (l *Ledger) rememberPhysical(e *Event, process uint32, r released) {
+	l.kept += len(r.ended) - len(l.released[e.TID].ended)
+	if l.kept > maxKept || len(l.released) >= maxLastFrees {
+		l.forgetFrees()
+		l.kept = len(r.ended)
+	}
+	l.remember(e.TID, lastFree{block: block{address: e.Address}, process: process, outcome: lessPhysical})
+	l.released[e.TID] = r
+}
+
+// undoPhysical gives back what the thread's last free took away, unless its
+// handle or addresses were handed out again: then it had been freed, whatever the call said.
+func (l *Ledger) undoPhysical(process uint32, e *Event) {
+	r := l.released[e.TID]
+	delete(l.released, e.TID)
+	l.kept -= len(r.ended)
+	v := l.procs[process].physical
+	if v == nil {
+		return
+	}
+	if r.handle != 0 {
+		l.undoRelease(process, &r, e.Time)
+		return
+	}
+	for _, x := range r.ended {
+		if v.mappings.overlaps(x.start, x.end) || v.full(l) || !l.reviveMemory(process, &x.of, e.Time) {
+			continue
+		}
+		v.mappings.insert(x.mapping)
+		if m, ok := v.memories[x.memory]; ok {
+			m.mappings++
+			v.memories[x.memory] = m
+		}
+	}
+}
+
+func (l *Ledger) undoRelease(process uint32, r *released, time uint64) {
+	v := l.procs[process].physical
+	h, taken := v.handles[r.handle]
+	_, view := l.live[liveKey{r.handle, process, Physical}]
+	switch {
+	case view || taken && h.memory != r.held.number:
+	case taken:
+		h.references++
+		v.handles[r.handle] = h
+	case !v.full(l) && l.reviveMemory(process, &r.held, time):
+		l.addHandle(process, r.handle, r.held.number)
+	}
+}
+
+// reviveMemory brings a memory back to life if it has ended, and says whether it lives.
+func (l *Ledger) reviveMemory(process uint32, was *memoryOf, time uint64) bool {
+	v := l.procs[process].physical
+	if _, ok := v.memories[was.number]; ok || was.number == 0 {
+		return true
+	}
+	if !l.revive(liveKey{was.number, process, memories}, was.block, time) {
+		return false
+	}
+	v.memories[was.number] = memory{learns: was.learns}
+	return true
+}

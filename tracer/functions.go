@@ -53,7 +53,7 @@ type Function struct {
 	Space   ledger.Space // of the address
 	Address operand
 	Size    uint8
-	Narrow  bool  // sizes and addresses have 32 bits
+	Narrow  bool  // arguments have 32 bits
 	Handle  uint8 // pool or physical memory
 	Device  uint8 // ordinal; of Handle and Device a row has one
 	Effect  Effect

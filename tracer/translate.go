@@ -19,7 +19,10 @@ func toLedger(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
 		Time: e.Time, Address: e.Address, Size: e.Size, Stack: e.Stack, Context: e.Context, API: api.Name,
 	}
 	if row.Narrow {
-		event.Address, event.Size = uint64(uint32(e.Address)), uint64(uint32(e.Size))
+		event.Size = uint64(uint32(e.Size))
+		if row.Address.Width == 0 { // what it points to was read as wide as it is
+			event.Address = uint64(uint32(e.Address))
+		}
 	}
 	if row.Device != 0 {
 		event.Device = int32(e.Extra)

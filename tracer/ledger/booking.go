@@ -125,6 +125,9 @@ func (l *Ledger) allocFailed(e *Event) {
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
 	}
+	if n, ok := l.procs[p].pools[keyOfPool(e.Handle, UnknownDevice)]; ok && e.Handle != 0 && e.Kind == Async {
+		device = l.pools[n].on()
+	}
 	if size == UnknownSize {
 		size = 0
 	}

@@ -136,6 +136,78 @@ func TestTooManyStacksAreBookedWithoutThem(t *testing.T) {
 	checkBooks(t, s)
 }
 
+func TestHostileNumbersMakeNoEndlessListOfSites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 200 MB")
+	}
+	l := New(Options{})
+	for i := range uint64(2*maxSites + 1000) {
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Address: 1 + i, Size: 1, Context: 1 + i, Device: int32(i)})
+		l.Apply(&Event{Op: AllocFailed, Kind: Device, PID: 7, Size: 1, Result: int32(i), Device: int32(i)})
+	}
+	if most := 2*maxSites + maxDevices + 1; len(l.sites) > most {
+		t.Errorf("%d sites, want at most %d", len(l.sites), most)
+	}
+	if most := 2*maxFailures + maxDevices + 1; len(l.failures) > most {
+		t.Errorf("%d failures, want at most %d", len(l.failures), most)
+	}
+	s := l.Snapshot(1, time.Time{})
+	if len(s.Sites) != maxDevices+1 {
+		t.Errorf("%d sites are shown, want one for each device and for what has none", len(s.Sites))
+	}
+	checkBooks(t, s)
+}
+
+func TestNoSumWraps(t *testing.T) {
+	l := New(Options{})
+	for i := range uint64(maxSum/maxSize + 10) {
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Address: 1 + i, Size: maxSize})
+		l.Apply(&Event{Op: Alloc, Kind: Imported, Space: Physical, PID: 7, Address: 1 + i, Size: UnknownSize})
+		l.Apply(&Event{Op: Map, PID: 7, Handle: 1 + i, Address: 1, Size: maxSize})
+	}
+	s := l.Snapshot(1, time.Time{})
+	checkBooks(t, s)
+	for _, x := range s.Processes[0].Totals {
+		if x.AllocBytes != maxSum || x.LiveObjects != maxSum/maxSize+10 {
+			t.Errorf("total %+v, want %d bytes and all objects", x, uint64(maxSum))
+		}
+	}
+	if s.Stats.UnknownSizes != 20 {
+		t.Errorf("%d without a size, want the last 10 of each kind", s.Stats.UnknownSizes)
+	}
+}
+
+func TestManyFreesThatMayFailAreNotKeptForEver(t *testing.T) {
+	l := New(Options{})
+	l.Apply(&Event{Op: Alloc, Kind: VMM, Space: Physical, PID: 7, Address: 1, Size: 1})
+	for i := range uint32(3 * maxLastFrees) {
+		l.Apply(&Event{Op: Retain, PID: 7, Address: 1, Handle: 1})
+		l.Apply(&Event{Op: Map, PID: 7, Handle: 1, Address: 1, Size: 1})
+		l.Apply(&Event{Op: Map, PID: 7, Handle: 1, Address: 2, Size: 1})
+		for a := range uint64(8) {
+			l.Apply(&Event{Op: Map, PID: 7, Handle: 1, Address: 16 + a, Size: 1})
+		}
+		l.Apply(&Event{Op: Unmap, PID: 7, TID: i, Address: 1, Size: 64})
+		if l.kept > maxKept || len(l.released) > maxLastFrees || len(l.lastFree) > maxLastFrees {
+			t.Fatalf("%d mappings, %d and %d frees are kept", l.kept, len(l.released), len(l.lastFree))
+		}
+	}
+	checkLedger(t, l)
+	l.Apply(&Event{Op: FreeFailed, PID: 7, TID: 3*maxLastFrees - 1, Result: 1})
+	if n := l.procs[0].physical.mappings.n; n != 10 {
+		t.Errorf("%d mappings came back, want 10", n)
+	}
+	for i := range uint32(3 * maxLastFrees) { // the thread's next free fails
+		l.Apply(&Event{Op: Retain, PID: 7, Address: 16, Handle: 2})
+		l.Apply(&Event{Op: Free, Space: Physical, PID: 7, TID: i, Address: 2})
+		l.Apply(&Event{Op: Free, PID: 7, TID: i, Address: 5})
+		l.Apply(&Event{Op: FreeFailed, PID: 7, TID: i, Result: 1})
+	}
+	if len(l.released) > maxLastFrees {
+		t.Errorf("%d releases are kept, want at most %d", len(l.released), maxLastFrees)
+	}
+}
+
 // fill books live allocations in so many sites.
 func fill(l *Ledger, live, sites uint64) {
 	for i := range live {

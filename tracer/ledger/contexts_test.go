@@ -120,6 +120,25 @@ balance GPU-a cuda:0 usage 0 peak 10 baseline 9 live 0 gap -9
 release released 1/1@4
 ` + olderThanTracing},
 
+	{"a driver that never listed the process does not say so", `
+begin t=1
+name t=1
+` + inOne + `
+ctxrelease t=3 dev=0
+usage t=4`, oneLive + olderThanTracing},
+
+	{"a context that was retained again is in use, whatever the driver lists", `
+begin t=1
+name t=1
+devices GPU-a
+` + inOne + `
+usage t=2 GPU-a=10
+ctxrelease t=3 dev=0
+ctxretain t=3 dev=0 ctx=c0
+usage t=4`, oneLive + `
+balance GPU-a cuda:0 usage 0 peak 10 baseline 9 live 1 gap -10
+` + olderThanTracing},
+
 	{"after a reset all references are known, also of an older context", `
 begin t=1
 name t=1
@@ -164,6 +183,13 @@ total cuda:1 device live 1/2 alloc 1/2 peak 2@2
 site 1 cuda:1 device live 1/2 alloc 1/2 oldest 2
 site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
 release reset 1/1@3`},
+
+	{"but not if it is that of another device, whose program uses a pool of this one", `
+begin t=1
+name t=1
+ctxretain t=1 dev=1 ctx=c0
+` + inOne + `
+ctxreset t=3 dev=0`, oneLive},
 
 	{"a context that the process created is not", inOne + `
 ctxreset t=3 dev=0`, oneLive},

@@ -31,7 +31,7 @@ func FuzzLedger(f *testing.F) {
 			case 0:
 				l.SetDevices(e.PID, []string{"A", "B"}[:v>>48%3])
 			case 1:
-				l.SetUsage(e.Time, []Usage{{e.PID, "A", w % 4096}, {e.PID + 1, "B", w >> 52}}[:w%3])
+				l.SetUsage(e.Time, []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3])
 			case 2:
 				l.SetProcess(Process{PID: e.PID, Begin: e.Time})
 			}

@@ -193,7 +193,7 @@ func (l *Ledger) applyRare(e *Event) {
 		l.contextReset(e)
 	case ContextDestroy:
 		l.contextDestroy(e)
-	case PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolSelect:
+	case PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolOwn, PoolSelect:
 		l.pool(e)
 	}
 }

@@ -168,6 +168,17 @@ total ? device live 1/100 alloc 2/150 peak 100@1
 site 1 ? device live 1/100 alloc 2/150 oldest 1
 stats unmatched 1 evicted 1`},
 
+	{"beyond the limit a failed free brings nothing back", `
+maxlive 1
+alloc t=1 addr=a0 size=100 stack=1
+free t=2 addr=a0 tid=9
+alloc t=3 addr=b0 size=50 stack=1
+freefailed t=4 tid=9 result=1`, `
+process 7
+total ? device live 1/50 alloc 2/150 peak 100@1
+site 1 ? device live 1/50 alloc 2/150 oldest 3
+stats evicted 1`},
+
 	{"failures are summed by site and result and book nothing", `
 allocfailed t=1 size=100 stack=1 result=2
 allocfailed t=2 size=300 stack=1 result=2
@@ -175,6 +186,13 @@ allocfailed t=3 size=9 stack=1 result=900`, `
 process 7
 failure 1 ? result 2 count 2 bytes 400 last 300@2
 failure 1 ? result 900 count 1 bytes 9 last 9@3`},
+
+	{"what failed with an absurd size does not wrap the sum", `
+allocfailed t=1 size=-2 stack=1 result=2
+allocfailed t=2 size=9 stack=1 result=2
+allocfailed t=3 size=unknown stack=1 result=2`, `
+process 7
+failure 1 ? result 2 count 3 bytes 18446744073709551615 last 0@3`},
 
 	{"one GPU takes what has no device, with the peak of both together", `
 devices GPU-a

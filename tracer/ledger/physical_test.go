@@ -136,10 +136,29 @@ free t=7 addr=1 space=physical`, one},
 	{"a release that failed although its number was handed out again stays", create + `
 free t=2 addr=1 tid=8 space=physical
 alloc t=3 addr=1 size=10 stack=1 dev=0 kind=vmm space=physical
-freefailed t=4 tid=8 result=1`, `
+freefailed t=4 tid=8 result=1
+free t=5 addr=1 space=physical`, `
 process 7
-total cuda:0 vmm live 1/10 alloc 2/110 peak 100@1
-site 1 cuda:0 vmm live 1/10 alloc 2/110 oldest 3`},
+total cuda:0 vmm live 0/0 alloc 2/110 peak 100@1
+site 1 cuda:0 vmm live 0/0 alloc 2/110 oldest 0`},
+
+	{"nor does it come back in place of a view", create + `
+free t=2 addr=1 tid=8 space=physical
+alloc t=3 addr=1 size=0 space=physical
+freefailed t=4 tid=8 result=1
+free t=5 addr=1 space=physical
+free t=5 addr=1 space=physical`, gone + `
+stats unmatched 1`},
+
+	{"mappings and handles have the limit of allocations", `
+maxlive 3
+` + create + `
+map t=2 addr=1000 size=16 handle=1
+map t=2 addr=1010 size=16 handle=1
+map t=2 addr=1020 size=16 handle=1
+retain t=2 addr=1000 handle=2
+unmap t=3 addr=1010 size=32`, one + `
+stats evicted 2`},
 
 	{"an unmap that failed although its addresses were mapped again stays", create + `
 map t=2 addr=1000 size=100 handle=1

@@ -18,6 +18,14 @@ type pool struct {
 	inUse     bool
 }
 
+// ownPool turns the handle of a pool that a device has from the beginning into 0 and that device.
+func (p *process) ownPool(handle uint64, device int32) (uint64, int32) {
+	if d, ok := p.own[handle]; ok {
+		return 0, d
+	}
+	return handle, device
+}
+
 // poolKey names a pool of a process: by its handle, or, with handle 0, the one
 // that a device has from the beginning.
 type poolKey struct {
@@ -62,6 +70,7 @@ func (l *Ledger) poolFor(process uint32, handle uint64, device int32) (int32, ui
 	if handle == 0 {
 		handle = p.selected[device]
 	}
+	handle, device = p.ownPool(handle, device)
 	n := l.withPool(process, handle, device)
 	if n == 0 {
 		return device, 0
@@ -111,6 +120,15 @@ func (l *Ledger) pool(e *Event) {
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
 	}
+	if e.Op == PoolOwn {
+		if device != UnknownDevice && e.Handle != 0 && len(p.own) < maxDevices {
+			if p.own == nil {
+				p.own = make(map[uint64]int32)
+			}
+			p.own[e.Handle] = device
+		}
+		return
+	}
 	if e.Op == PoolSelect {
 		if p.selected == nil {
 			p.selected = make(map[int32]uint64)
@@ -118,10 +136,11 @@ func (l *Ledger) pool(e *Event) {
 		p.selected[device] = e.Handle
 		return
 	}
-	n, known := p.pools[keyOfPool(e.Handle, device)]
+	handle, device := p.ownPool(e.Handle, device)
+	n, known := p.pools[keyOfPool(handle, device)]
 	switch {
 	case e.Op == PoolCreate || e.Op == PoolThreshold:
-		if n = l.withPool(process, e.Handle, device); n == 0 {
+		if n = l.withPool(process, handle, device); n == 0 {
 			return
 		}
 		if x := &l.pools[n]; e.Op == PoolThreshold {
@@ -133,7 +152,7 @@ func (l *Ledger) pool(e *Event) {
 	case e.Op == PoolTrim:
 		x := &l.pools[n]
 		x.reserve = max(x.used, min(x.reserve, e.Size))
-	case e.Op == PoolDestroy && e.Handle != 0:
+	case e.Op == PoolDestroy && handle != 0:
 		l.destroyPool(p, n)
 	}
 }
@@ -161,7 +180,8 @@ func (l *Ledger) forgetPools(process uint32) {
 			l.releasePool(uint32(n))
 		}
 	}
-	l.procs[process].pools, l.procs[process].selected = nil, nil
+	p := &l.procs[process]
+	p.pools, p.selected, p.own = nil, nil, nil
 }
 
 // poolsIdle appends what the pools of a process hold at most unused, by device.

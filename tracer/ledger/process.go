@@ -32,6 +32,7 @@ type process struct {
 	releases  [ContextWasReset + 1]Release
 	pools     map[poolKey]uint32 // pool numbers
 	selected  map[int32]uint64   // by device: handle of the pool that its allocations take from
+	own       map[uint64]int32   // device of which a handle is the pool that it has from the beginning
 }
 
 // SetProcess names a process. It may come before or after its first events,

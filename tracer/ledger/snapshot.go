@@ -130,12 +130,12 @@ type Usage struct {
 	PID   uint32
 	UUID  string
 	Bytes uint64
+	Rough bool // the process allocated or freed while it was read
 }
 
 // Balance compares what NVML reports for a process on one GPU with the books:
 // Usage = Baseline + Live + Gap. Baseline is the usage that was there when the
-// process was first seen; Live counts what is Owned. For a process that has ended,
-// Usage and Live are those of the last reading before its end.
+// process was first seen; Live counts what is Owned. Usage and Live are those of the last good reading.
 type Balance struct {
 	Process  int
 	UUID     string

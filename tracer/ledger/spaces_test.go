@@ -116,6 +116,21 @@ process 7
 total ? imported live 1/100 alloc 1/100 peak 100@1
 site 1 ? imported live 1/100 alloc 1/100 oldest 1`},
 
+	{"references given back to an import can be freed again", `
+alloc t=1 addr=a0 size=100 stack=1 kind=imported
+alloc t=1 addr=a0 size=100 stack=1 kind=imported
+free t=2 addr=a0 tid=8
+free t=2 addr=a0 tid=9
+freefailed t=3 tid=8 result=1
+freefailed t=3 tid=9 result=1
+free t=4 addr=a0
+free t=5 addr=a0
+free t=6 addr=a0`, `
+process 7
+total ? imported live 0/0 alloc 1/100 peak 100@1
+site 1 ? imported live 0/0 alloc 1/100 oldest 0
+stats unmatched 1`},
+
 	{"an import in place of another allocation replaces it", `
 alloc t=1 addr=a0 size=100 stack=1
 alloc t=2 addr=a0 size=10 stack=1 kind=imported`, `

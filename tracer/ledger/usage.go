@@ -18,7 +18,13 @@ type reading struct {
 	lastLive    []deviceLive
 	present     bool // in the latest reading
 	settled     bool // first and firstLive stay
+	began       uint64
+	taken       uint64 // when last and lastLive were
 }
+
+// A rough reading is not taken for so long after a good one, and fixes no
+// baseline for so long after the first one, ns.
+const roughAfter = 5e9
 
 // deviceLive is a part of what the books have on one device.
 type deviceLive struct {
@@ -36,6 +42,8 @@ type deviceLive struct {
 // reading after its first allocation, since until then its context (some 300 MiB) is under construction.
 // What comes later without being booked is Gap: modules loaded lazily, memory of functions that are not traced.
 // Frees of memory older than the attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
+// A reading during which the process allocated cannot be compared with any moment of the books: it is taken
+// when there is no better one.
 func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 	if l.firstUsage == 0 {
 		l.firstUsage = time
@@ -57,13 +65,17 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		if r == nil {
 			p.readings = append(p.readings, reading{uuid: u.UUID})
 			r = &p.readings[len(p.readings)-1]
+			r.began = time
+		}
+		r.present, r.peak = true, max(r.peak, u.Bytes)
+		if u.Rough && r.taken != 0 && time-r.taken < roughAfter {
+			continue
 		}
 		if !r.settled {
 			r.first, r.firstLive = u.Bytes, l.deviceLive(p, r.firstLive[:0])
-			r.settled = p.Begin <= l.firstUsage || len(p.totals) > 0
+			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
 		}
-		r.present = true
-		r.last, r.peak = u.Bytes, max(r.peak, u.Bytes)
+		r.last, r.taken = u.Bytes, time
 		r.lastLive = l.deviceLive(p, r.lastLive[:0])
 	}
 	for i := range l.procs {
@@ -116,13 +128,10 @@ func (l *Ledger) balances(p *process, number int) []Balance {
 		if r.uuid == onlyUUID {
 			b.Device = only
 		}
-		if p.End != 0 {
-			b.Live, b.Idle = on(r.uuid, r.lastLive)
-		} else {
+		b.Live, b.Idle = on(r.uuid, r.lastLive)
+		if p.End == 0 && !r.present {
+			b.Usage = 0 // its context is gone, the process is not
 			b.Live, b.Idle = on(r.uuid, l.deviceLive(p, nil))
-			if !r.present {
-				b.Usage = 0 // its context is gone, the process is not
-			}
 		}
 		if live, _ := on(r.uuid, r.firstLive); r.first > live {
 			b.Baseline = r.first - live

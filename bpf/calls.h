@@ -49,7 +49,8 @@ struct function {
 	u8 behind;         /* argument that points to what is sent */
 	u8 behind_offset;
 	u8 behind_size;    /* bytes, at most BEHIND_SIZE */
-	u8 unused[2];
+	u8 at_entry;       /* the event bears the time of entry */
+	u8 unused;
 };
 
 /* A traced function that was entered and has not returned. */

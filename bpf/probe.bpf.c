@@ -189,7 +189,7 @@ static EBPF_INLINE void send_details(struct thread *thread, struct call *call, s
 static EBPF_INLINE void report(struct thread *thread, struct call *call, struct function *function,
 			       enum event_kind kind, u64 id, u64 address, s32 result)
 {
-	u64 time = bpf_ktime_get_ns();
+	u64 time = function->at_entry ? call->time : bpf_ktime_get_ns();
 	if (function->details)
 		send_details(thread, call, function, kind, id, time, address, result);
 	else

@@ -119,7 +119,8 @@ type probeFunction struct {
 	Behind        uint8
 	BehindOffset  uint8
 	BehindSize    uint8
-	Unused        [2]uint8
+	AtEntry       uint8
+	Unused        uint8
 }
 
 type probeProcess struct {

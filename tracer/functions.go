@@ -93,6 +93,10 @@ func (f *Function) row() bpf.Function {
 		ByValue: f.ByValue.Position, ByValueSize: f.ByValue.Size,
 		Behind: f.Behind.Position, BehindOffset: f.Behind.Offset, BehindSize: f.Behind.Size,
 	}
+	switch f.Op {
+	case ledger.ContextDestroy, ledger.ContextRelease, ledger.ContextReset, ledger.PoolDestroy:
+		r.AtEntry = 1 // what it ends may be handed out again before it returns
+	}
 	if f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil {
 		r.Details = 1
 	}

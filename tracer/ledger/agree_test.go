@@ -29,7 +29,7 @@ func (m *model) lines() (list []string) {
 			unknown++
 		}
 	}
-	list = append(list, fmt.Sprint("stats ", m.unmatched, " ", m.reused, " ", unknown))
+	list = append(list, fmt.Sprint("stats ", m.unmatched, " ", m.reused+uint64(len(m.early)), " ", unknown))
 	slices.Sort(list)
 	return list
 }

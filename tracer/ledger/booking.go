@@ -22,13 +22,13 @@ func (l *Ledger) alloc(e *Event) {
 	key := liveKey{e.Address, p, e.Space}
 	if old, ok := l.live[key]; ok {
 		b := l.blocks.at(old)
-		kind := l.sites[b.site].kind
-		if kind == Imported && e.Kind == Imported {
+		s := &l.sites[b.site]
+		if s.kind == Imported && e.Kind == Imported && s.context == e.Context {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 			return
 		}
-		if kind != viewed {
-			l.stats.Reused++
+		if s.kind != viewed {
+			l.reuse(s, b.size, e.Context)
 		}
 		l.drop(key, old, e.Time)
 	}
@@ -101,11 +101,12 @@ func (l *Ledger) view(e *Event) {
 	}
 	if old, ok := l.live[key]; ok {
 		b := l.blocks.at(old)
-		if l.sites[b.site].kind == viewed {
+		s := &l.sites[b.site]
+		if s.kind == viewed {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 			return
 		}
-		l.stats.Reused++
+		l.reuse(s, b.size, e.Context)
 		l.drop(key, old, e.Time)
 	}
 	if len(l.live) >= l.options.MaxLive {

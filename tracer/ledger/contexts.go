@@ -162,8 +162,33 @@ func (l *Ledger) contextDestroy(e *Event) {
 	l.endSites(p, ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
 }
 
+// count is a number of allocations and their bytes.
+type count struct{ objects, bytes uint64 }
+
+// reuse notes that the address of a live allocation is handed out again. If
+// that is to another context, the old one is about to be reported as ended: the driver gives its
+// addresses to others before the call that ends it returns.
+func (l *Ledger) reuse(s *site, size, context uint64) {
+	if s.context == 0 || context == 0 || s.context == context {
+		l.stats.Reused++
+		return
+	}
+	s.early.objects++
+	s.early.bytes += size
+}
+
+// reused counts what was handed out again for no known reason.
+func (l *Ledger) reused() uint64 {
+	n := l.stats.Reused
+	for i := range l.sites {
+		n += l.sites[i].early.objects
+	}
+	return n
+}
+
 // endSites ends all allocations of the sites that match, except physical
-// memory and views of it, which no context owns.
+// memory and views of it, which no context owns. Those younger than time, when the call
+// that ends them began, belong to another context with the same handle.
 func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*site) bool) {
 	p := &l.procs[process]
 	r := &p.releases[cause]
@@ -174,8 +199,14 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 			continue
 		}
 		s.ended = l.endings
+		r.Objects += s.early.objects
+		r.Bytes += s.early.bytes
+		s.early = count{}
 		for s.first != 0 {
 			b := l.blocks.at(s.first)
+			if b.time > time {
+				break
+			}
 			if s.kind != viewed {
 				r.Objects++
 				r.Bytes += b.size

@@ -71,6 +71,37 @@ var contextRules = []rule{
 
 	{"what was allocated in a primary context ends when it is reset", "ctxretain t=1 dev=0 ctx=c0\nctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxreset t=3 dev=0", outOfContext + "release reset 7/127@3"},
 
+	{"a late report of a context's end spares a younger context with its handle", `
+alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0
+alloc t=4 addr=a0 size=2 stack=2 dev=0 ctx=c0
+alloc t=4 addr=a1 size=4 stack=2 dev=0 ctx=c0
+ctxdestroy t=3 ctx=c0`, `
+process 7
+total cuda:0 device live 2/6 alloc 3/7 peak 6@4
+site 2 cuda:0 device live 2/6 alloc 2/6 oldest 4
+site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
+stats reused 1`},
+
+	{"what another context gets before the end of its own is reported ended with it", `
+alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0
+alloc t=2 addr=a1 size=8 stack=1 dev=0 ctx=c0
+alloc t=4 addr=a0 size=2 stack=2 dev=0 ctx=c1
+ctxdestroy t=3 ctx=c0`, `
+process 7
+total cuda:0 device live 1/2 alloc 3/11 peak 10@4
+site 2 cuda:0 device live 1/2 alloc 1/2 oldest 4
+site 1 cuda:0 device live 0/0 alloc 2/9 oldest 0
+release destroyed 2/9@3`},
+
+	{"an address in another context is a reuse when that context does not end", `
+alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0
+alloc t=4 addr=a0 size=2 stack=2 dev=0 ctx=c1`, `
+process 7
+total cuda:0 device live 1/2 alloc 2/3 peak 2@4
+site 2 cuda:0 device live 1/2 alloc 1/2 oldest 4
+site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
+stats reused 1`},
+
 	{"a view ends with its context", `
 view t=2 addr=a0 ctx=c0
 ctxdestroy t=3 ctx=c0

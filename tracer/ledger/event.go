@@ -85,7 +85,7 @@ type Event struct {
 	PID, TID uint32 // host pid (the kernel's tgid) and thread id
 	Device   int32  // CUDA ordinal in the process, or UnknownDevice
 	Result   int32  // CUresult or cudaError_t; 0 is success
-	Time     uint64 // ns of CLOCK_MONOTONIC
+	Time     uint64 // ns of CLOCK_MONOTONIC: return of the call; entry of what frees or ends something
 	Address  uint64 // or a handle, as Space says
 	Size     uint64 // bytes; 0 for frees
 	Stack    uint64 // id of the stack of the outermost call; 0: none was taken

@@ -101,6 +101,7 @@ type site struct {
 	allocObjects, allocBytes uint64
 	oldest                   uint64 // of a process whose blocks were purged
 	first, last              uint32 // list of live blocks by time
+	early                    count  // dropped before their context was reported as ended
 	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed
 	ended                    uint32 // Ledger.endings when its context ended last
 	history                  history

@@ -247,6 +247,36 @@ site 1 ? device live 1/100 alloc 1/100 oldest 2
 site 1 ? pinned live 1/7 alloc 1/7 oldest 2
 balance GPU-a ? usage 1150 peak 1150 baseline 1000 live 100 gap 50`},
 
+	{"a rough reading fixes no baseline", `
+alloc t=2 addr=a0 size=100 stack=1
+usage t=3 GPU-a=~1000
+alloc t=4 addr=b0 size=50 stack=1
+usage t=5 GPU-a=1000`, `
+process 7
+total ? device live 2/150 alloc 2/150 peak 150@4
+site 1 ? device live 2/150 alloc 2/150 oldest 2
+balance GPU-a ? usage 1000 peak 1000 baseline 850 live 150 gap 0`},
+
+	{"a rough reading replaces no good one, for a while", `
+name t=1 comm=train
+usage t=1 GPU-a=1000
+alloc t=2 addr=a0 size=100 stack=1
+usage t=3 GPU-a=~5000`, `
+process 7 train
+total ? device live 1/100 alloc 1/100 peak 100@2
+site 1 ? device live 1/100 alloc 1/100 oldest 2
+balance GPU-a ? usage 1000 peak 5000 baseline 1000 live 0 gap 0`},
+
+	{"rough readings alone are taken after a while", `
+name t=1 comm=train
+usage t=1 GPU-a=1000
+alloc t=2 addr=a0 size=100 stack=1
+usage t=7 GPU-a=~1150`, `
+process 7 train
+total ? device live 1/100 alloc 1/100 peak 100@2
+site 1 ? device live 1/100 alloc 1/100 oldest 2
+balance GPU-a ? usage 1150 peak 1150 baseline 1000 live 100 gap 50`},
+
 	{"a free of older memory makes the gap negative", `
 name t=1 comm=train
 usage t=1 GPU-a=1000

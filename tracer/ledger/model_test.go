@@ -19,6 +19,7 @@ type model struct {
 	exports   map[uint64]uint64
 	totals    map[string]*[4]uint64 // live and allocated objects and bytes
 	releases  map[string]*[2]uint64
+	early     []*object // dropped before their context was reported as ended
 	unmatched uint64
 	reused    uint64
 }
@@ -135,7 +136,11 @@ func (m *model) clear(e *Event) {
 		m.dropHandle(h)
 	}
 	if o := m.at(e.PID, e.Space, e.Address); o != nil {
-		if !o.view {
+		switch {
+		case o.view:
+		case o.Context != 0 && e.Context != 0 && o.Context != e.Context:
+			m.early = append(m.early, o)
+		default:
 			m.reused++
 		}
 		m.end(o)
@@ -192,7 +197,7 @@ func (m *model) alloc(e Event) {
 			return
 		}
 	}
-	if o := m.at(e.PID, e.Space, e.Address); o != nil && e.Kind == Imported && (o.Kind == Imported && !o.view || o.view && e.Space == Physical) {
+	if o := m.at(e.PID, e.Space, e.Address); o != nil && e.Kind == Imported && (o.Kind == Imported && !o.view && o.Context == e.Context || o.view && e.Space == Physical) {
 		o.references++
 		return
 	}
@@ -335,18 +340,28 @@ func (m *model) primary(e Event) {
 
 func (m *model) endContext(pid uint32, cause Cause, match func(*object) bool) {
 	key := fmt.Sprint(pid, " ", cause)
+	release := func(o *object) {
+		if m.releases[key] == nil {
+			m.releases[key] = &[2]uint64{}
+		}
+		m.releases[key][0]++
+		m.releases[key][1] += o.Size
+	}
+	mine := func(o *object) bool { return o.PID == pid && o.Space != Physical && match(o) }
 	for _, o := range slices.Clone(m.objects) {
-		if o.PID == pid && o.Space != Physical && match(o) {
+		if mine(o) {
 			if !o.view {
-				if m.releases[key] == nil {
-					m.releases[key] = &[2]uint64{}
-				}
-				m.releases[key][0]++
-				m.releases[key][1] += o.Size
+				release(o)
 			}
 			m.end(o)
 		}
 	}
+	for _, o := range m.early {
+		if mine(o) {
+			release(o)
+		}
+	}
+	m.early = slices.DeleteFunc(m.early, mine)
 }
 
 func (m *model) poolFor(pid uint32, handle uint64, device int32) *modelPool {
@@ -374,6 +389,11 @@ func (m *model) poolOp(e Event) {
 	if e.Op == PoolSelect {
 		m.selected[fmt.Sprint(e.PID, " ", e.Device)] = e.Handle
 		return
+	}
+	if known := m.pool(e.PID, e.Handle, e.Device, false); known != nil && e.Op == PoolCreate && e.Handle != 0 {
+		again := e
+		again.Op = PoolDestroy
+		m.poolOp(again)
 	}
 	p := m.pool(e.PID, e.Handle, e.Device, e.Op == PoolCreate || e.Op == PoolThreshold)
 	switch {

@@ -15,6 +15,7 @@ type pool struct {
 	reserve   uint64
 	threshold uint64
 	destroyed bool
+	created   uint64 // time; 0: before its first use
 	inUse     bool
 }
 
@@ -140,20 +141,28 @@ func (l *Ledger) pool(e *Event) {
 	n, known := p.pools[keyOfPool(handle, device)]
 	switch {
 	case e.Op == PoolCreate || e.Op == PoolThreshold:
+		if e.Op == PoolCreate && known && handle != 0 {
+			l.destroyPool(p, n) // the report of its end, by another thread, is on its way
+		}
 		if n = l.withPool(process, handle, device); n == 0 {
 			return
 		}
 		if x := &l.pools[n]; e.Op == PoolThreshold {
 			x.threshold = e.Size
-		} else if device != UnknownDevice {
-			x.device = device
+		} else {
+			x.created = e.Time
+			if device != UnknownDevice {
+				x.device = device
+			}
 		}
 	case !known:
 	case e.Op == PoolTrim:
 		x := &l.pools[n]
 		x.reserve = max(x.used, min(x.reserve, e.Size))
 	case e.Op == PoolDestroy && handle != 0:
-		l.destroyPool(p, n)
+		if l.pools[n].created <= e.Time { // else the handle names another pool by now
+			l.destroyPool(p, n)
+		}
 	}
 }
 

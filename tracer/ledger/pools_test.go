@@ -51,6 +51,39 @@ site 1 cuda:1 async live 1/1 alloc 1/1 oldest 2
 pool c cuda:0 used 1/2 reserve 2
 pool b cuda:1 used 1/1 reserve 1`},
 
+	{"a late report of a pool's end spares a younger pool with its handle", `
+poolcreate t=1 handle=b dev=0
+alloc t=1 addr=a0 size=1 stack=1 kind=async handle=b
+poolcreate t=4 handle=b dev=1
+alloc t=5 addr=a1 size=2 stack=1 kind=async handle=b
+pooldestroy t=3 handle=b`, `
+process 7
+total cuda:0 async live 1/1 alloc 1/1 peak 1@1
+total cuda:1 async live 1/2 alloc 1/2 peak 2@5
+site 1 cuda:1 async live 1/2 alloc 1/2 oldest 5
+site 1 cuda:0 async live 1/1 alloc 1/1 oldest 1
+pool b cuda:0 used 1/1 reserve 1 destroyed
+pool b cuda:1 used 1/2 reserve 2`},
+
+	{"the handle of a device's own pool stands for it", `
+poolown t=1 handle=b dev=1
+alloc t=2 addr=a0 size=4 stack=1 kind=async dev=1
+alloc t=2 addr=a1 size=2 stack=1 kind=async handle=b dev=0
+poolthreshold t=3 handle=b size=60
+free t=4 addr=a0
+pooltrim t=5 handle=b size=3`, `
+process 7
+total cuda:1 async live 1/2 alloc 2/6 peak 6@2
+site 1 cuda:1 async live 1/2 alloc 2/6 oldest 2
+pool 0 cuda:1 used 1/2 reserve 3 threshold 60`},
+
+	{"an allocation that fails is on its pool's device", `
+poolcreate t=1 handle=b dev=1
+allocfailed t=2 size=4 stack=1 kind=async handle=b dev=0 result=2`, `
+process 7
+failure 1 cuda:1 result 2 count 1 bytes 4 last 4@2
+pool b cuda:1 used 0/0 reserve 0`},
+
 	{"without a pool it is the selected one, else the device's own", `
 poolcreate t=1 handle=b dev=0
 alloc t=2 addr=a0 size=1 stack=1 kind=async dev=0

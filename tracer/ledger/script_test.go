@@ -18,7 +18,7 @@ func play(t *testing.T, script string) *Ledger {
 		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
 		"view": View, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
 		"ctxretain": ContextRetain, "ctxrelease": ContextRelease, "ctxreset": ContextReset, "ctxdestroy": ContextDestroy,
-		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect,
+		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn,
 	}
 	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		words := strings.Fields(line)
@@ -77,8 +77,9 @@ func play(t *testing.T, script string) *Ledger {
 			var u []Usage
 			for _, w := range rest {
 				uuid, bytes, _ := strings.Cut(w, "=")
+				bytes, rough := strings.CutPrefix(bytes, "~")
 				n, _ := strconv.ParseUint(bytes, 10, 64)
-				u = append(u, Usage{PID: e.PID, UUID: uuid, Bytes: n})
+				u = append(u, Usage{PID: e.PID, UUID: uuid, Bytes: n, Rough: rough})
 			}
 			l.SetUsage(e.Time, u)
 		default:

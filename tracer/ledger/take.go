@@ -21,6 +21,7 @@ func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
 		Stats:    l.stats,
 		Warnings: slices.Clone(l.warnings),
 	}
+	s.Stats.Reused = l.reused()
 	s.Stats.Truncated = copyCounts(l.stats.Truncated)
 	v := view{l: l, s: s, device: make([]int32, len(l.procs)), index: make([]int, len(l.procs))}
 	v.processes()

@@ -70,7 +70,7 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 		err := t.events.ReadInto(record)
 		if isEmpty(err) {
 			t.mu.Lock()
-			t.emptied++
+			t.ringWasEmpty()
 			t.mu.Unlock()
 			return n
 		}
@@ -121,6 +121,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		t.jobs.add(job{kind: jobScan})
 		return
 	}
+	p.changed = e.Time
 	event, ok := toLedger(e, details)
 	if !ok {
 		t.lost++

@@ -38,6 +38,7 @@ type process struct {
 	seed       uint64    // part of the hash of its stacks
 	generation uint32    // counts the changes of its mappings
 	nextLoad   time.Time // not before then are its unwind tables brought up to date again
+	changed    uint64    // time of its latest event
 	goneAt     uint64    // it does not exist: the value of Tracer.emptied at which it is ended; 0: it exists
 }
 

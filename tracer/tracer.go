@@ -79,6 +79,7 @@ type Tracer struct {
 	lostStacks                    uint64       // stacks likewise
 	ignoredStacks, ignoredNoStack uint64       // of processes that are not traced
 	gpus                          []ledger.GPU // NVML's last list
+	pending                       *pendingUsage
 
 	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders   map[fileKey]*probes
@@ -217,10 +218,14 @@ func (t *Tracer) everyone() bool { return len(t.config.PIDs) == 0 && len(t.confi
 // or command has ended. It returns ErrNoProcess when there is nothing to trace.
 func (t *Tracer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var wait sync.WaitGroup
-	defer wait.Wait()
-	defer cancel()
+	defer func() {
+		cancel()
+		wait.Wait()
+		t.mu.Lock()
+		t.applyUsage()
+		t.mu.Unlock()
+	}()
 	wait.Go(func() { t.readStacks(ctx) })
 	t.expect()
 	if err := t.discover(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // nvmlTimeout bounds one reading: a driver that hangs must not hang us.
@@ -23,6 +24,7 @@ func (t *Tracer) readUsage() {
 	ctx, cancel := context.WithTimeout(context.Background(), nvmlTimeout)
 	defer cancel()
 	gpus, err := t.config.NVML.GPUs(ctx)
+	began := now()
 	usage, usageErr := t.config.NVML.Usage(ctx)
 	time := now()
 	t.mu.Lock()
@@ -38,9 +40,45 @@ func (t *Tracer) readUsage() {
 		t.setDevices(p)
 	}
 	if usageErr == nil {
-		t.doubt(usage)
-		t.ledger.SetUsage(time, usage)
+		t.applyUsage()
+		t.pending = &pendingUsage{began: began, time: time, usage: usage}
 	}
+}
+
+// pendingUsage is a reading that waits until the events older than it are in
+// the books. A process without an event since it began had the same books at its moment.
+type pendingUsage struct {
+	began, time uint64
+	usage       []ledger.Usage
+	seen        bool // the events ring was empty once since
+}
+
+// applyUsage takes the pending reading into the books; t.mu is held.
+func (t *Tracer) applyUsage() {
+	if t.pending == nil {
+		return
+	}
+	for i := range t.pending.usage {
+		u := &t.pending.usage[i]
+		p := t.processes[u.PID]
+		u.Rough = p != nil && p.changed >= t.pending.began
+	}
+	t.doubt(t.pending.usage)
+	t.ledger.SetUsage(t.pending.time, t.pending.usage)
+	t.pending = nil
+}
+
+// ringWasEmpty notes that all events up to a moment ago are in the books; t.mu is held.
+func (t *Tracer) ringWasEmpty() {
+	t.emptied++
+	if t.pending == nil {
+		return
+	}
+	if t.pending.seen {
+		t.applyUsage()
+		return
+	}
+	t.pending.seen = true // the reading may have come after the look into the ring
 }
 
 // watchUsage reads once a second, soon after the first allocation of a new

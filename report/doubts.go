@@ -51,6 +51,9 @@ func doubts(s *ledger.Snapshot) []doubt {
 	add(atTotals, st.Reused,
 		"1 address was handed out again without a free that was seen: its older allocation counts as freed",
 		"addresses were handed out again without a free that was seen: their older allocations count as freed")
+	add(atTotals, st.UnknownSizes,
+		"1 allocation of unknown size is counted with 0 bytes",
+		"allocations of unknown size are counted with 0 bytes")
 	add(atStacks, st.NoStack,
 		fmt.Sprintf("1 of %s has no stack: the unwind tables of its process were not loaded yet, or there was no room", counted(st.Stacks, "event")),
 		fmt.Sprintf("of %s have no stack: the unwind tables of their processes were not loaded yet, or there was no room", counted(st.Stacks, "event")))

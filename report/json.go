@@ -19,21 +19,27 @@ const LeaksVersion = 1
 // LeaksReport is the JSON that WriteLeaksJSON writes. Sizes are bytes, names
 // ending in _ns are nanoseconds, and what is not known is left out.
 type LeaksReport struct {
-	Version    int             `json:"version"`
-	Host       string          `json:"host,omitempty"`
-	Time       time.Time       `json:"time"`        // when the snapshot was taken, UTC
-	DurationNS uint64          `json:"duration_ns"` // how long was traced
-	LiveBytes  uint64          `json:"live_bytes"`  // of all selected sites, shown or not
-	LiveCount  uint64          `json:"live_count"`
-	SiteCount  int             `json:"site_count"` // selected sites; the first of them are in Sites
-	Sites      []SiteReport    `json:"sites"`      // largest first
-	Failures   []FailureReport `json:"failures"`
-	Processes  []ProcessReport `json:"processes"`
-	Balances   []BalanceReport `json:"balances"` // usage = baseline + live + gap
-	GPUs       []GPUReport     `json:"gpus"`
-	Losses     LossesReport    `json:"losses"`
-	Notes      []string        `json:"notes"`    // losses in words
-	Warnings   []string        `json:"warnings"` // everything else that readers should know
+	Version       int             `json:"version"`
+	Host          string          `json:"host,omitempty"`
+	Time          time.Time       `json:"time"`        // when the snapshot was taken, UTC
+	DurationNS    uint64          `json:"duration_ns"` // how long was traced
+	LiveBytes     uint64          `json:"live_bytes"`  // of all selected sites, shown or not, except imported memory
+	LiveCount     uint64          `json:"live_count"`
+	EndedBytes    uint64          `json:"ended_bytes"` // of these: freed by the end of their process
+	EndedCount    uint64          `json:"ended_count"`
+	ImportedBytes uint64          `json:"imported_bytes"` // memory of other processes, not in live_bytes
+	ImportedCount uint64          `json:"imported_count"`
+	SiteCount     int             `json:"site_count"` // selected sites; the first of them are in Sites
+	Sites         []SiteReport    `json:"sites"`      // largest first; behind them those of imported memory, likewise
+	Failures      []FailureReport `json:"failures"`
+	Processes     []ProcessReport `json:"processes"`
+	Releases      []ReleaseReport `json:"releases"` // what was freed without a free of its own
+	Pools         []PoolReport    `json:"pools"`
+	Balances      []BalanceReport `json:"balances"` // usage = baseline + live + gap
+	GPUs          []GPUReport     `json:"gpus"`
+	Losses        LossesReport    `json:"losses"`
+	Notes         []string        `json:"notes"`    // losses in words
+	Warnings      []string        `json:"warnings"` // everything else that readers should know
 }
 
 // SiteReport is a site that holds live memory.
@@ -42,9 +48,9 @@ type SiteReport struct {
 	PID            uint32        `json:"pid"`
 	Comm           string        `json:"comm,omitempty"`
 	Ended          bool          `json:"ended"`              // the process has: figures are those of its end
-	Device         string        `json:"device"`             // "cuda:0", "host" (pinned memory), "unknown"
+	Device         string        `json:"device"`             // "cuda:0", "host" (kinds pinned and registered), "unknown"
 	GPUUUID        string        `json:"gpu_uuid,omitempty"` //
-	Kind           string        `json:"kind"`               // "device", "managed", "pinned"
+	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`
 	LiveCount      uint64        `json:"live_count"`
@@ -94,7 +100,7 @@ type ProcessReport struct {
 	Comm     string          `json:"comm,omitempty"`
 	Exe      string          `json:"exe,omitempty"`
 	Ended    bool            `json:"ended"`
-	Devices  []string        `json:"devices,omitempty"` // UUID of each CUDA ordinal
+	Devices  []string        `json:"devices,omitempty"` // UUID of each CUDA ordinal, "" for one that is unknown
 	Workload *WorkloadReport `json:"workload,omitempty"`
 	Totals   []TotalReport   `json:"totals"`
 }
@@ -122,12 +128,38 @@ type BalanceReport struct {
 	BaselineBytes uint64 `json:"baseline_bytes"`
 	LiveBytes     uint64 `json:"live_bytes"`
 	GapBytes      int64  `json:"gap_bytes"`
+	IdleBytes     uint64 `json:"idle_bytes"` // at most so much of the gap is held unused by pools
+}
+
+// ReleaseReport sums the allocations of a process that were freed by one cause.
+type ReleaseReport struct {
+	Process   int    `json:"process"`
+	PID       uint32 `json:"pid"`
+	Cause     string `json:"cause"` // "context destroy", "context release", "device reset"
+	Count     uint64 `json:"count"`
+	Bytes     uint64 `json:"bytes"`
+	LastAgoNS uint64 `json:"last_ago_ns"`
+}
+
+// PoolReport is a stream-ordered memory pool.
+type PoolReport struct {
+	Process        int    `json:"process"`
+	PID            uint32 `json:"pid"`
+	Handle         uint64 `json:"handle"` // CUmemoryPool; 0: the pool that the device has from the beginning
+	Device         string `json:"device"`
+	GPUUUID        string `json:"gpu_uuid,omitempty"`
+	Count          uint64 `json:"count"`           // live allocations
+	UsedBytes      uint64 `json:"used_bytes"`      // by these
+	ReserveBytes   uint64 `json:"reserve_bytes"`   // what it holds at most: the highest used_bytes since the last trim
+	ThresholdBytes uint64 `json:"threshold_bytes"` // what it may keep unused where the program synchronizes
+	Destroyed      bool   `json:"destroyed"`       // and has allocations left
 }
 
 // GPUReport is one device as NVML lists it.
 type GPUReport struct {
 	Index      int    `json:"index"`
 	UUID       string `json:"gpu_uuid"`
+	ParentUUID string `json:"parent_uuid,omitempty"` // of the GPU that a MIG instance is part of, with its bytes and its index
 	Name       string `json:"name"`
 	TotalBytes uint64 `json:"total_bytes"`
 	UsedBytes  uint64 `json:"used_bytes"`
@@ -140,6 +172,7 @@ type LossesReport struct {
 	UnmatchedFrees  uint64            `json:"unmatched_frees"`
 	ReusedAddresses uint64            `json:"reused_addresses"`
 	Evicted         uint64            `json:"evicted"`
+	UnknownSizes    uint64            `json:"unknown_sizes"` // live allocations counted with 0 bytes
 	Stacks          uint64            `json:"stacks"`
 	WithoutStack    uint64            `json:"without_stack"`
 	Truncated       map[string]uint64 `json:"truncated"`
@@ -159,34 +192,40 @@ func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) 
 
 func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport {
 	list := Leaks(s, o)
+	sum := sumOf(s, list)
 	r := &LeaksReport{
 		Version: LeaksVersion, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin, SiteCount: len(list),
-		Sites: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Balances: []BalanceReport{},
-		GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{},
+		LiveBytes: sum.own.bytes, LiveCount: sum.own.objects, EndedBytes: sum.ended.bytes, EndedCount: sum.ended.objects,
+		ImportedBytes: sum.imported.bytes, ImportedCount: sum.imported.objects,
+		Sites: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Releases: []ReleaseReport{}, Pools: []PoolReport{},
+		Balances: []BalanceReport{}, GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{}, Losses: lossesReport(&s.Stats),
 	}
-	for i := range list {
-		r.LiveBytes += list[i].LiveBytes
-		r.LiveCount += list[i].LiveObjects
-		if i < o.top() {
-			r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
-		}
+	for i := range list[:min(len(list), o.top())] {
+		r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
 	}
-	for i := range s.Failures {
-		if i < o.top() {
-			r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
-		}
+	for i := range s.Failures[:min(len(s.Failures), o.top())] {
+		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
 	}
 	for i := range s.Processes {
 		r.Processes = append(r.Processes, processReport(s, &s.Processes[i]))
 	}
+	for _, x := range s.Releases {
+		r.Releases = append(r.Releases, ReleaseReport{x.Process, s.Processes[x.Process].PID, causeName(x.Cause), x.Objects, x.Bytes, minus(s.End, x.Time)})
+	}
+	for _, x := range s.Pools {
+		r.Pools = append(r.Pools, PoolReport{
+			x.Process, s.Processes[x.Process].PID, x.Handle, deviceName(x.Device, ledger.Async), symbolize.Clean(gpuUUID(s, x.Process, x.Device, ledger.Async)),
+			x.Objects, x.Used, x.Reserve, x.Threshold, x.Destroyed,
+		})
+	}
 	for i := range s.Balances {
 		b := &s.Balances[i]
 		r.Balances = append(r.Balances, BalanceReport{
-			b.Process, s.Processes[b.Process].PID, deviceName(b.Device, ledger.Device), symbolize.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap,
+			b.Process, s.Processes[b.Process].PID, deviceName(b.Device, ledger.Device), symbolize.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Idle,
 		})
 	}
 	for _, g := range s.GPUs {
-		r.GPUs = append(r.GPUs, GPUReport{g.Index, symbolize.Clean(g.UUID), symbolize.Clean(g.Name), g.Total, g.Used})
+		r.GPUs = append(r.GPUs, GPUReport{g.Index, symbolize.Clean(g.UUID), symbolize.Clean(g.Parent), symbolize.Clean(g.Name), g.Total, g.Used})
 	}
 	for _, d := range doubts(s) {
 		if d.at == atTitle {
@@ -195,7 +234,6 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 			r.Notes = append(r.Notes, d.text)
 		}
 	}
-	r.Losses = lossesReport(&s.Stats)
 	return r
 }
 

@@ -52,7 +52,8 @@ func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
 func lossesReport(st *ledger.Stats) LossesReport {
 	r := LossesReport{
 		Events: st.Events, LostEvents: st.Lost, UnmatchedFrees: st.UnmatchedFrees, ReusedAddresses: st.Reused, Evicted: st.Evicted,
-		Stacks: st.Stacks, WithoutStack: st.NoStack, Truncated: map[string]uint64{}, Torn: st.Torn,
+		UnknownSizes: st.UnknownSizes,
+		Stacks:       st.Stacks, WithoutStack: st.NoStack, Truncated: map[string]uint64{}, Torn: st.Torn,
 	}
 	for reason, n := range st.Truncated {
 		r.Truncated[symbolize.Clean(reason)] += n

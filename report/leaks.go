@@ -30,16 +30,21 @@ func (o *LeaksOptions) top() int {
 }
 
 // Leaks returns the sites that hold live memory whose oldest allocation is at
-// least o.Older old, largest first. Memory that an ended process never freed counts,
-// with its age at that end. The sites are shared with the snapshot.
+// least o.Older old, largest first, those of imported memory behind the others. Memory that
+// an ended process never freed counts, with its age at that end. The sites are shared with the snapshot.
 func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
-	var list []ledger.Site
+	var list, imported []ledger.Site
 	for i := range s.Sites {
-		if x := &s.Sites[i]; x.LiveBytes > 0 && age(s, x) >= uint64(max(o.Older, 0)) {
+		x := &s.Sites[i]
+		switch {
+		case x.LiveObjects == 0 || age(s, x) < uint64(max(o.Older, 0)):
+		case counts(x.Kind):
 			list = append(list, *x)
+		default:
+			imported = append(imported, *x)
 		}
 	}
-	return list
+	return append(list, imported...)
 }
 
 // age of the oldest live allocation in ns, at the end of its process or of the session.
@@ -59,6 +64,10 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) erro
 	title(p, s, n)
 	leakSites(p, s, st, o, n)
 	failures(p, s, st, o)
+	if rows := totalRows(p, s); len(rows) > 2 {
+		totals(p, s, n)
+	}
+	remarkLines(p, s)
 	balances(p, s, n)
 	footnotes(p, n)
 	return p.writeTo(w)
@@ -66,34 +75,31 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) erro
 
 func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes) {
 	list := Leaks(s, o)
-	var sumBytes, sumObjects uint64
-	for i := range list {
-		sumBytes += list[i].LiveBytes
-		sumObjects += list[i].LiveObjects
-	}
+	sum := sumOf(s, list)
 	older := ""
 	if o.Older > 0 {
 		older = " older than " + o.Older.String()
 	}
 	p.line(plain, 0, "")
-	if len(list) == 0 {
+	if sum.own.sites == 0 {
 		p.line(bold, 0, words("No live memory"+older, n.mark(atTotals), n.mark(atStacks)))
-		return
+	} else {
+		p.list(bold, 0, " ", words("Live memory"+older+":", bytesText(sum.own.bytes)),
+			words("in", counted(sum.own.objects, "allocation"), n.mark(atTotals)), words("from", counted(sum.own.sites, "site"), n.mark(atStacks)))
 	}
-	p.list(bold, 0, " ", words("Live memory"+older+":", bytesText(sumBytes)),
-		words("in", counted(sumObjects, "allocation"), n.mark(atTotals)), words("from", counted(uint64(len(list)), "site"), n.mark(atStacks)))
-	var restBytes uint64
-	for i := range list {
-		if i >= o.top() {
-			restBytes += list[i].LiveBytes
-			continue
-		}
-		p.line(plain, 0, "")
-		leakSite(p, s, st, o, i+1, &list[i], sumBytes)
+	if sum.ended.sites > 0 {
+		p.paragraph("", "of which freed by the end of a process: "+sum.ended.text())
 	}
-	if rest := len(list) - o.top(); rest > 0 {
+	if sum.imported.sites > 0 {
+		p.paragraph("", "not counted, as it is imported: "+sum.imported.text())
+	}
+	for i := range list[:min(len(list), o.top())] {
 		p.line(plain, 0, "")
-		p.line(plain, 0, fmt.Sprintf("%s with %s (-T shows more)", counted(uint64(rest), "more site"), bytesText(restBytes)))
+		leakSite(p, s, st, o, i+1, &list[i], sum.own.bytes)
+	}
+	if len(list) > o.top() {
+		p.line(plain, 0, "")
+		p.line(plain, 0, moreText(s, list[o.top():])+" (-T shows more)")
 	}
 }
 
@@ -103,9 +109,11 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
 	own := headline(stack)
 	siteHead(p, rank, x, stack[own])
-	p.list(plain, siteIndent, ", ",
-		fmt.Sprintf("%.1f%% in %s", 100*float64(x.LiveBytes)/float64(sum), counted(x.LiveObjects, "allocation")),
-		"oldest "+span(age(s, x)))
+	amount := counted(x.LiveObjects, "allocation")
+	if counts(x.Kind) && sum > 0 {
+		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(x.LiveBytes)/float64(sum), amount)
+	}
+	p.list(plain, siteIndent, ", ", amount, "oldest "+span(age(s, x)))
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
 	p.list(plain, siteIndent, " ", sparkline(x.History, sparkColumns), growthText(s, x))
 	p.stack(stack, own)
@@ -118,23 +126,23 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	process := &s.Processes[x.Process]
 	owner := []string{processName(process)}
 	if process.End != 0 {
-		owner = append(owner, "ended "+span(minus(s.End, process.End))+" ago")
+		owner = append(owner, "freed by its end "+span(minus(s.End, process.End))+" ago")
 	}
 	owner = append(owner, WorkloadText(process.Workload)...)
 	return append(owner, whereText(x.Device, x.Kind), symbolize.Clean(x.API))
 }
 
-// whereText is "cuda:0", "managed memory of cuda:0", "pinned host memory".
+// whereText is "cuda:0", "async memory of cuda:0", "pinned host memory".
 func whereText(device int32, kind ledger.Kind) string {
 	at := deviceName(device, kind)
 	if device < 0 {
 		at = "unknown device"
 	}
-	switch kind {
-	case ledger.Device:
+	switch {
+	case kind == ledger.Device:
 		return at
-	case ledger.Pinned:
-		return "pinned host memory"
+	case kind.OnHost():
+		return kindName(kind) + " host memory"
 	}
 	return kindName(kind) + " memory of " + at
 }

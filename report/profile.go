@@ -22,7 +22,9 @@ type ProfileOptions struct {
 
 // WriteProfile writes a gzip-compressed pprof profile with the sample types of
 // Go's heap profile, one sample for each site. Memory of ended processes is in use as
-// it was at their end.
+// it was at their end. Samples of imported memory have objects, but no bytes: the bytes are
+// in the samples of their owner, and totals would have them twice where that one is
+// traced too. What they have is in the label "bytes" and, in sum, in a comment.
 func WriteProfile(w io.Writer, s *ledger.Snapshot, st Stacks, o ProfileOptions) error {
 	p := newProfile(s, st, o)
 	if err := p.CheckValid(); err != nil {
@@ -99,9 +101,13 @@ func newSample(s *ledger.Snapshot, x *ledger.Site, locations []*profile.Location
 	}
 	unit := map[string][]string{"bytes": {"bytes"}}
 	workloadLabels(&process.Workload, label, number, unit)
+	value := []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes)}
+	if !counts(x.Kind) {
+		value[1], value[3] = 0, 0
+	}
 	return &profile.Sample{
 		Location: locations,
-		Value:    []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes)},
+		Value:    value,
 		Label:    label,
 		NumLabel: number,
 		NumUnit:  unit,
@@ -115,8 +121,10 @@ func mainProcess(s *ledger.Snapshot) *ledger.Process {
 	for i := range s.Processes {
 		var live, alloc uint64
 		for _, t := range s.Processes[i].Totals {
-			live += t.LiveBytes
-			alloc += t.AllocBytes
+			if counts(t.Kind) {
+				live += t.LiveBytes
+				alloc += t.AllocBytes
+			}
 		}
 		if best == nil || live > bestLive || live == bestLive && alloc > bestAlloc {
 			best, bestLive, bestAlloc = &s.Processes[i], live, alloc

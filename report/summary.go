@@ -5,9 +5,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"strings"
-
-	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -32,6 +29,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st Stacks, o SummaryOptions) 
 	title(p, s, n)
 	gpus(p, s)
 	totals(p, s, n)
+	remarkLines(p, s)
 	topSites(p, s, st, o, n)
 	if len(s.Failures) > 0 {
 		p.line(plain, 0, "")
@@ -45,40 +43,13 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st Stacks, o SummaryOptions) 
 func gpus(p *page, s *ledger.Snapshot) {
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		p.list(plain, 0, ", ", fmt.Sprintf("GPU %d: %s", g.Index, symbolize.Clean(g.Name)),
-			shortUUID(g.UUID), fmt.Sprintf("%s of %s used", bytesText(g.Used), bytesText(g.Total)))
-	}
-}
-
-func totals(p *page, s *ledger.Snapshot, n *notes) {
-	p.line(plain, 0, "")
-	rows := [][]string{{"process", "memory", "live", "count", "peak", "after"}}
-	for i := range s.Processes {
-		process := &s.Processes[i]
-		for _, t := range process.Totals {
-			rows = append(rows, []string{
-				ownerName(s, i, p.firstColumn(len(rows[0])-2)), totalName(&t),
-				bytesText(t.LiveBytes), humanize.Comma(int64(t.LiveObjects)),
-				bytesText(t.PeakBytes), span(minus(t.PeakTime, s.Begin)),
-			})
+		used := fmt.Sprintf("%s of %s used", bytesText(g.Used), bytesText(g.Total))
+		if g.Parent == "" {
+			p.list(plain, 0, ", ", fmt.Sprintf("GPU %d: %s", g.Index, symbolize.Clean(g.Name)), shortUUID(g.UUID), used)
+		} else { // its name begins with that of its GPU
+			p.list(plain, 2, ", ", fmt.Sprintf("MIG instance of GPU %d: %s", g.Index, symbolize.Clean(g.Name)), shortUUID(g.UUID), used)
 		}
 	}
-	mark := n.mark(atTotals)
-	if len(rows) == 1 {
-		p.line(bold, 0, words("No allocation was seen", mark))
-		return
-	}
-	p.line(bold, 0, words("Allocated since tracing began", mark))
-	p.line(plain, 0, "")
-	p.table(rows)
-}
-
-// totalName fits the table: "cuda:0", "cuda:0 managed", "host pinned".
-func totalName(t *ledger.Total) string {
-	if t.Kind == ledger.Device {
-		return deviceName(t.Device, t.Kind)
-	}
-	return deviceName(t.Device, t.Kind) + " " + kindName(t.Kind)
 }
 
 func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, n *notes) {
@@ -96,11 +67,7 @@ func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, n *notes
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, "allocation"), growthText(s, x)}, owner...)...)
 	}
-	if rest := len(list) - o.Top; rest > 0 {
-		var bytes uint64
-		for i := range list[o.Top:] {
-			bytes += list[o.Top+i].LiveBytes
-		}
-		p.line(plain, 0, fmt.Sprintf("%s%s with %s", strings.Repeat(" ", siteIndent), counted(uint64(rest), "more site"), bytesText(bytes)))
+	if len(list) > o.Top {
+		p.line(plain, siteIndent, moreText(s, list[o.Top:]))
 	}
 }

@@ -44,7 +44,11 @@ func (p *page) headLine(s style, figure string, f symbolize.Frame) {
 }
 
 func siteHead(p *page, rank int, x *ledger.Site, f symbolize.Frame) {
-	p.headLine(bold, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(bytesText(x.LiveBytes), 8), f)
+	size := bytesText(x.LiveBytes)
+	if x.LiveBytes == 0 {
+		size = "unknown"
+	}
+	p.headLine(bold, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(size, 8), f)
 }
 
 const (
@@ -52,10 +56,15 @@ const (
 	deviceColumns = 16
 )
 
-// table writes rows whose first cell takes what the others leave; the second is text, the rest figures.
+// table writes rows whose first cell takes what the others leave; the second is text, the
+// rest figures. A row of one cell belongs to the last figure of the row before.
 func (p *page) table(rows [][]string) {
 	first := p.firstColumn(len(rows[0]) - 2)
 	for i, row := range rows {
+		if len(row) == 1 {
+			p.line(dim, 0, pad(row[0], -p.width))
+			continue
+		}
 		line := pad(fit(row[0], first), first) + " " + pad(fit(row[1], deviceColumns-1), deviceColumns)
 		for _, cell := range row[2:] {
 			line += pad(cell, -figureColumns)
@@ -104,6 +113,9 @@ func balances(p *page, s *ledger.Snapshot, n *notes) {
 			gpu = deviceName(b.Device, ledger.Device) + " " + gpu
 		}
 		rows = append(rows, []string{ownerName(s, b.Process, p.firstColumn(len(rows[0])-2)), gpu, bytesText(b.Usage), bytesText(b.Baseline), bytesText(b.Live), signedBytes(b.Gap)})
+		if idle := idleText(b); idle != "" {
+			rows = append(rows, []string{idle})
+		}
 	}
 	p.table(rows)
 }

@@ -14,10 +14,32 @@ import (
 )
 
 var kindNames = map[ledger.Kind]string{
-	ledger.Device:  "device",
-	ledger.Managed: "managed",
-	ledger.Pinned:  "pinned",
+	ledger.Device:     "device",
+	ledger.Managed:    "managed",
+	ledger.Pinned:     "pinned",
+	ledger.Registered: "registered",
+	ledger.Async:      "async",
+	ledger.VMM:        "vmm",
+	ledger.Array:      "array",
+	ledger.Imported:   "imported",
+	ledger.Graph:      "graph",
 }
+
+var causeNames = map[ledger.Cause]string{
+	ledger.ContextDestroyed: "context destroy",
+	ledger.ContextReleased:  "context release",
+	ledger.ContextWasReset:  "device reset",
+}
+
+func causeName(c ledger.Cause) string {
+	if name := causeNames[c]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("cause %d", c)
+}
+
+// counts says whether memory is in sums: what is imported is in those of its owner.
+func counts(k ledger.Kind) bool { return k != ledger.Imported }
 
 func kindName(k ledger.Kind) string {
 	if name := kindNames[k]; name != "" {
@@ -26,11 +48,11 @@ func kindName(k ledger.Kind) string {
 	return fmt.Sprintf("kind %d", k)
 }
 
-// deviceName is PyTorch's spelling. Pinned memory is on the host, whatever
+// deviceName is PyTorch's spelling. Host memory is on no device, whatever
 // device was current when it was allocated.
 func deviceName(device int32, kind ledger.Kind) string {
 	switch {
-	case kind == ledger.Pinned:
+	case kind.OnHost():
 		return "host"
 	case device < 0:
 		return "unknown"
@@ -40,7 +62,7 @@ func deviceName(device int32, kind ledger.Kind) string {
 
 // gpuUUID returns the GPU behind a CUDA ordinal of a process, "" if unknown.
 func gpuUUID(s *ledger.Snapshot, process int, device int32, kind ledger.Kind) string {
-	if kind == ledger.Pinned {
+	if kind.OnHost() {
 		return ""
 	}
 	if d := s.Processes[process].Devices; device >= 0 && int(device) < len(d) {
@@ -137,11 +159,13 @@ func span(ns uint64) string {
 	return fmt.Sprintf("%dms", d/time.Millisecond)
 }
 
-// shortUUID is the first group of a GPU's UUID: enough to tell those of one machine apart.
+// shortUUID is the first group of a UUID: enough to tell those of one machine apart. Of
+// "MIG-GPU-1a2b3c4d-…/1/0", as old drivers have it, the numbers at the end are needed too.
 func shortUUID(uuid string) string {
-	short, _, _ := strings.Cut(strings.TrimPrefix(symbolize.Clean(uuid), "GPU-"), "-")
-	if short == "MIG" {
-		return symbolize.Clean(uuid)
+	uuid, instance, isInstance := strings.Cut(symbolize.Clean(uuid), "/")
+	short, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(uuid, "MIG-"), "GPU-"), "-")
+	if isInstance {
+		short += "/" + instance
 	}
 	return short
 }

@@ -182,6 +182,8 @@ int process_exec(u64 *ctx)
 	READ(pid, task, tgid);
 	u64 id = (u64)pid << 32 | pid;
 	bpf_map_delete_elem(&threads, &id);
+	id = (u64)pid << 32 | (u32)ctx[1]; // of the thread that called it: it has the leader's id from now on
+	bpf_map_delete_elem(&threads, &id);
 	if (bpf_map_lookup_elem(&processes, &pid))
 		send(EVENT_EXEC, pid, pid, BPF_RB_FORCE_WAKEUP);
 	return 0;

@@ -23,6 +23,7 @@ import (
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
 type process struct {
 	pid        uint32
+	start      uint64 // when it was started, 0: it is gone
 	traced     bool
 	held       bool      // started by us, or a child of such a process
 	cuda       bool      // maps a CUDA library
@@ -62,7 +63,7 @@ func (t *Tracer) process(pid uint32) *process {
 
 // classify decides whether a process is traced, and lets the kernel know.
 func (t *Tracer) classify(pid uint32) *process {
-	p := &process{pid: pid}
+	p := &process{pid: pid, start: startOf(pid)}
 	var kernel bpf.Process
 	switch {
 	case t.coll.Maps["processes"].Lookup(pid, &kernel) == nil:
@@ -150,10 +151,24 @@ func (t *Tracer) exited(e *bpf.Event) {
 	_ = t.coll.Maps["processes"].Delete(e.Pid)
 	p := t.processes[e.Pid]
 	delete(t.processes, e.Pid)
+	if p != nil {
+		t.bury(p)
+	}
 	if p != nil && p.booked {
 		t.ledger.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
 	t.jobs.add(job{kind: jobForget, pid: e.Pid})
+}
+
+// maxTombs bounds what is remembered of ended processes.
+const maxTombs = 1 << 12
+
+// bury remembers that a process has ended: a scan made before may still list it.
+func (t *Tracer) bury(p *process) {
+	if len(t.tombs) >= maxTombs {
+		clear(t.tombs)
+	}
+	t.tombs[p.pid] = p.start
 }
 
 // executed begins a process anew that called execve; t.mu is held.
@@ -171,7 +186,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 		_ = t.coll.Maps["processes"].Delete(e.Pid)
 		return
 	}
-	*p = process{pid: p.pid, traced: p.traced, held: p.held}
+	*p = process{pid: p.pid, start: p.start, traced: p.traced, held: p.held}
 	t.tellKernel(p)
 }
 

@@ -74,11 +74,12 @@ type Tracer struct {
 	mu                            sync.Mutex // guards what follows
 	ledger                        *ledger.Ledger
 	processes                     map[uint32]*process
-	emptied                       uint64       // how often the events ring was read to its end
-	lost                          uint64       // events that could not be decoded
-	lostStacks                    uint64       // stacks likewise
-	ignoredStacks, ignoredNoStack uint64       // of processes that are not traced
-	gpus                          []ledger.GPU // NVML's last list
+	tombs                         map[uint32]uint64 // start of ended processes
+	emptied                       uint64            // how often the events ring was read to its end
+	lost                          uint64            // events that could not be decoded
+	lostStacks                    uint64            // stacks likewise
+	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
+	gpus                          []ledger.GPU      // NVML's last list
 	pending                       *pendingUsage
 
 	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
@@ -119,6 +120,7 @@ func New(config Config) (*Tracer, error) {
 	t := &Tracer{
 		config:    config,
 		processes: map[uint32]*process{},
+		tombs:     map[uint32]uint64{},
 		files:     map[fileKey]*probes{},
 		loaders:   map[fileKey]*probes{},
 		ahead:     ahead{tried: map[string]bool{}},

@@ -220,11 +220,20 @@ func (t *Tracer) lookAhead(found []mappedLibrary) bool {
 func (t *Tracer) wanted(pid uint32) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, ok := t.processes[pid]
-	if !ok {
-		p = t.classify(pid)
+	p := t.mappedProcess(pid)
+	return p != nil && p.traced
+}
+
+// mappedProcess finds or classifies a process that a scan has found; t.mu is held.
+// It returns nil for one that has ended since, and whose books may be closed already.
+func (t *Tracer) mappedProcess(pid uint32) *process {
+	if p, ok := t.processes[pid]; ok {
+		return p
 	}
-	return p.traced
+	if start := startOf(pid); start == 0 || start == t.tombs[pid] {
+		return nil
+	}
+	return t.classify(pid)
 }
 
 // expect enters the processes that were asked for by pid, also those that do
@@ -244,9 +253,9 @@ func (t *Tracer) expect() {
 func (t *Tracer) found(pid uint32) (load bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, ok := t.processes[pid]
-	if !ok {
-		p = t.classify(pid)
+	p := t.mappedProcess(pid)
+	if p == nil {
+		return false
 	}
 	p.cuda = true
 	if !p.traced {

@@ -199,15 +199,18 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 			continue
 		}
 		s.ended = l.endings
-		r.Objects += s.early.objects
-		r.Bytes += s.early.bytes
+		counted := s.kind != viewed && s.kind != Imported // what is another's was not freed
+		if counted {
+			r.Objects += s.early.objects
+			r.Bytes += s.early.bytes
+		}
 		s.early = count{}
 		for s.first != 0 {
 			b := l.blocks.at(s.first)
 			if b.time > time {
 				break
 			}
-			if s.kind != viewed {
+			if counted {
 				r.Objects++
 				r.Bytes += b.size
 				r.Time = max(r.Time, time)

@@ -65,11 +65,11 @@ site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
 const olderThanTracing = "warning process 7 released a primary context that is older than the tracing, so its allocations are shown as live until the driver's figures say otherwise"
 
 var contextRules = []rule{
-	{"what was allocated in a context ends when it is destroyed", inContext + "ctxdestroy t=3 ctx=c0", outOfContext + "release destroyed 7/127@3"},
+	{"what was allocated in a context ends when it is destroyed", inContext + "ctxdestroy t=3 ctx=c0", outOfContext + "release destroyed 6/95@3"},
 
-	{"what was allocated in a primary context ends with its last reference", "ctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxrelease t=3 dev=0", outOfContext + "release released 7/127@3"},
+	{"what was allocated in a primary context ends with its last reference", "ctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxrelease t=3 dev=0", outOfContext + "release released 6/95@3"},
 
-	{"what was allocated in a primary context ends when it is reset", "ctxretain t=1 dev=0 ctx=c0\nctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxreset t=3 dev=0", outOfContext + "release reset 7/127@3"},
+	{"what was allocated in a primary context ends when it is reset", "ctxretain t=1 dev=0 ctx=c0\nctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxreset t=3 dev=0", outOfContext + "release reset 6/95@3"},
 
 	{"a late report of a context's end spares a younger context with its handle", `
 alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0

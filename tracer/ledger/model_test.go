@@ -341,6 +341,9 @@ func (m *model) primary(e Event) {
 func (m *model) endContext(pid uint32, cause Cause, match func(*object) bool) {
 	key := fmt.Sprint(pid, " ", cause)
 	release := func(o *object) {
+		if o.Kind == Imported {
+			return
+		}
 		if m.releases[key] == nil {
 			m.releases[key] = &[2]uint64{}
 		}

@@ -93,7 +93,7 @@ const (
 	ContextWasReset                   // cuDevicePrimaryCtxReset, cudaDeviceReset
 )
 
-// Release sums the allocations of one process that ended by one cause.
+// Release sums the allocations of one process that ended by one cause, imported ones left out.
 type Release struct {
 	Process int
 	Cause   Cause

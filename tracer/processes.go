@@ -23,7 +23,7 @@ import (
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
 type process struct {
 	pid        uint32
-	start      uint64 // when it was started, 0: it is gone
+	start      uint64 // clock ticks since boot; 0: it is gone
 	traced     bool
 	held       bool      // started by us, or a child of such a process
 	cuda       bool      // maps a CUDA library
@@ -63,7 +63,7 @@ func (t *Tracer) process(pid uint32) *process {
 
 // classify decides whether a process is traced, and lets the kernel know.
 func (t *Tracer) classify(pid uint32) *process {
-	p := &process{pid: pid, start: startOf(pid)}
+	p := &process{pid: pid, start: ticksOf(pid)}
 	var kernel bpf.Process
 	switch {
 	case t.coll.Maps["processes"].Lookup(pid, &kernel) == nil:
@@ -207,9 +207,10 @@ func processNames(pid uint32) string {
 
 func commOf(pid uint32) string { return strings.TrimSuffix(string(readProc(pid, "comm", 64)), "\n") }
 
-// startOf is when a process was started, in ns of CLOCK_MONOTONIC, to 10 ms:
-// field 22 of /proc/PID/stat, behind a name in brackets that may contain anything.
-func startOf(pid uint32) uint64 {
+// ticksOf is when a process was started, in clock ticks since boot: field 22 of
+// /proc/PID/stat, behind a name in brackets that may contain anything. With the pid it names a
+// process for good; 0 for one that is gone.
+func ticksOf(pid uint32) uint64 {
 	text := string(readProc(pid, "stat", 4096))
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 20 {
@@ -219,8 +220,14 @@ func startOf(pid uint32) uint64 {
 	if err != nil {
 		return 0
 	}
+	return ticks
+}
+
+// startOf is the same in ns of CLOCK_MONOTONIC, to 10 ms, and a little different each time.
+func startOf(pid uint32) uint64 {
+	ticks := ticksOf(pid)
 	var boot, monotonic unix.Timespec // they differ by the time spent in suspend
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
+	if ticks == 0 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
 		return 0
 	}
 	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())))

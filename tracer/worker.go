@@ -230,7 +230,7 @@ func (t *Tracer) mappedProcess(pid uint32) *process {
 	if p, ok := t.processes[pid]; ok {
 		return p
 	}
-	if start := startOf(pid); start == 0 || start == t.tombs[pid] {
+	if start := ticksOf(pid); start == 0 || start == t.tombs[pid] {
 		return nil
 	}
 	return t.classify(pid)

@@ -45,13 +45,13 @@ libnvml() {
   $CC "${link[@]}" -Wl,-soname,libnvidia-ml.so.1 -o "$out/libnvidia-ml.so.1" "$objects"/nvml_*.o -lpthread
 }
 c_programs() { # after libcudart
-  local p list="alloc_c bench_c paths_c"
+  local p list="alloc_c bench_c paths_c dying_c"
   [ "$(uname -m)" != x86_64 ] || list+=" jit_c"
   for p in $list; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
     $CC -o "$out/$p" "$objects/$p.o" "$out/libcudart.so.12" -ldl -lpthread
   done
-  for p in calls_c calls_call calls_random; do
+  for p in calls_c calls_call calls_random calls_kinds calls_share; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
   done
   $CC -o "$out/calls_c" "$objects"/calls_*.o "$out/libcudart.so.12" -ldl -lpthread

@@ -18,10 +18,13 @@
 //   threads N … end            the block in N threads at once, each with names of its own
 //   repeat N … end             the block N times
 //
-// calls_c --random SEED CALLS [--threads N] [--gpus N] [--free] [--wait]: CALLS
-// random valid sequences over all kinds, all GPUs and N threads; what is live
-// at the end stays so, without --free. Prints "random SEED CALLS done" and, with
-// --wait, waits as above.
+// calls_c --random SEED CALLS [--threads N] [--gpus N] [--stops N] [--share FOLDER] [--no-contexts] [--free] [--wait]:
+// CALLS random valid sequences over all kinds, all GPUs and N threads; what is
+// live at the end stays so, without --free. Prints "random SEED CALLS done" and,
+// with --wait, waits as above. --stops: N times, before the first call and then
+// after equal parts, it prints "random stop I" and waits for a line on stdin.
+// --share: also shares memory with the other processes that have the FOLDER; none
+// may end before all are done. --no-contexts: makes none of its own.
 //
 // Stack of every call: main or thread_main, run_script or run_random, call, the function.
 // Exit code 1: a call did not return what it must.

@@ -18,13 +18,13 @@ _Atomic bool initialised;
 struct process_books *self;
 uint64_t allocation_latency;
 
-static struct books *books;
+struct books *books;
 static int books_fd;
 static uint64_t context_bytes;
 static bool forked;
 static int visible[MAX_GPUS], visible_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct context contexts[MAX_CONTEXTS]; // [ordinal] is the primary one
+struct context contexts[MAX_CONTEXTS];
 static _Atomic int context_high = MAX_GPUS;
 
 #define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))

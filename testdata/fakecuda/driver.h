@@ -57,6 +57,8 @@ struct context {
 extern _Atomic bool initialised;
 extern struct process_books *self; // this process's slot
 extern uint64_t allocation_latency; // ns
+extern struct books *books;
+extern struct context contexts[]; // [ordinal] is the primary one
 
 // usable returns the CUresult that a call without a usable context ends with.
 int usable(struct context **out);
@@ -71,3 +73,5 @@ uint64_t gpu_used(int gpu);
 int own_slot(void);
 bool slot_alive(int slot, uint64_t pid, uint64_t start);
 void pinned_release(const struct context *owner);
+bool pinned_at(uint64_t address);  // in pinned memory
+int vmm_gpu(uint64_t address);     // physical, of what cuMemMap put there, or -1

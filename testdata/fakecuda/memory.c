@@ -192,6 +192,16 @@ int impl_cuMemFreeHost(void *address)
 	return result;
 }
 
+bool pinned_at(uint64_t address)
+{
+	bool found = false;
+	pthread_mutex_lock(&pinned_lock);
+	for (size_t i = 0; i < pinned_slots && !found; i++)
+		found = pinned[i].address > PINNED_GONE && address - (uint64_t)pinned[i].address < pinned[i].size;
+	pthread_mutex_unlock(&pinned_lock);
+	return found;
+}
+
 void pinned_release(const struct context *owner)
 {
 	pthread_mutex_lock(&pinned_lock);

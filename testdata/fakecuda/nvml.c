@@ -28,6 +28,10 @@ struct process_info {
 	uint64_t bytes;
 	uint32_t gpu_instance, compute_instance;
 };
+struct process_info_v1 {
+	uint32_t pid;
+	uint64_t bytes;
+};
 struct memory_info {
 	uint64_t total, free, used;
 };
@@ -323,6 +327,32 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice d, unsigned *count, s
 		}
 	*count = n;
 	return n > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+// Without a version, the function fills the first layout of the structure.
+API int nvmlDeviceGetComputeRunningProcesses(nvmlDevice d, unsigned *count, struct process_info_v1 *list)
+{
+	struct process_info all[MAX_PROCESSES];
+	unsigned room = list ? *count : 0, n = MAX_PROCESSES;
+	int result = nvmlDeviceGetComputeRunningProcesses_v3(d, &n, all);
+	if (result != SUCCESS)
+		return result;
+	for (unsigned i = 0; i < n && i < room; i++)
+		list[i] = (struct process_info_v1){all[i].pid, all[i].bytes};
+	*count = n;
+	return n > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+API int nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice d, unsigned link __attribute__((unused)), int *type __attribute__((unused)))
+{
+	int result = check(d);
+	return result == SUCCESS ? NOT_SUPPORTED : result;
+}
+
+API int nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice d, unsigned link __attribute__((unused)), struct pci_info *info __attribute__((unused)))
+{
+	int result = check(d);
+	return result == SUCCESS ? NOT_SUPPORTED : result;
 }
 
 API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice d, unsigned *count, struct process_info *list __attribute__((unused)))

@@ -9,6 +9,10 @@ struct context;
 #define PRIVATE_FUNCTIONS(PRIVATE) \
 	PRIVATE(cuInit, cuInit, 2000, (unsigned)) \
 	PRIVATE(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *)) \
+	PRIVATE(cuDeviceGetAttribute, cuDeviceGetAttribute, 2000, (int *, int, int)) \
+	PRIVATE(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, (size_t *, int)) \
+	PRIVATE(cuDeviceGetUuid, cuDeviceGetUuid, 9020, (unsigned char *, int)) \
+	PRIVATE(cuPointerGetAttribute, cuPointerGetAttribute, 4000, (void *, int, uint64_t)) \
 	PRIVATE(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (struct context *)) \
 	PRIVATE(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (struct context **)) \
 	PRIVATE(cuCtxGetDevice, cuCtxGetDevice, 2000, (int *)) \

@@ -141,6 +141,18 @@ static struct range *range_at(uint64_t address, uint64_t size)
 	return NULL;
 }
 
+int vmm_gpu(uint64_t address)
+{
+	int gpu = -1;
+	pthread_mutex_lock(&blocks_lock);
+	struct range *r = range_at(address, 1);
+	for (struct mapping *m = r ? r->mappings : NULL; m; m = m->next)
+		if (address - m->address < m->size && ((struct physical *)m->memory->detail)->what != HOST)
+			gpu = m->memory->gpu;
+	pthread_mutex_unlock(&blocks_lock);
+	return gpu;
+}
+
 int impl_cuMemRetainAllocationHandle(uint64_t *handle, void *pointer)
 {
 	if (!initialised)

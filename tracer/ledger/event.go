@@ -33,6 +33,7 @@ const (
 	PoolTrim      // Handle gives back what it holds unused above Size bytes
 	PoolThreshold // Handle keeps up to Size bytes unused where the program synchronizes
 	PoolOwn       // Handle is the pool that Device has from the beginning, the one that 0 stands for
+	Allocator     // the first report of PyTorch's allocator of Device: Size bytes were allocated and Handle bytes reserved before it
 	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
 )
 
@@ -49,13 +50,14 @@ const (
 	Array                      // arrays and mipmaps
 	Imported                   // memory of another process or API; its owner's in all sums
 	Graph                      // out of an alloc node of a graph
+	Tensor                     // a block that PyTorch's allocator gave out of its segments; events are a sample of them
 )
 
 // OnHost says whether the memory is on the host, whatever device was current.
 func (k Kind) OnHost() bool { return k == Pinned || k == Registered }
 
 // Owned says whether the memory is the process's own, so that the driver counts it as its usage.
-func (k Kind) Owned() bool { return !k.OnHost() && k != Imported }
+func (k Kind) Owned() bool { return !k.OnHost() && k != Imported && k != Tensor }
 
 // Space is what an Event's Address is: a number means different things in each.
 type Space uint8
@@ -67,10 +69,14 @@ const (
 	Mipmaps                // CUmipmappedArray
 	Externals              // CUexternalMemory
 	Physical               // CUmemGenericAllocationHandle: lives until it has no references and no mappings
+	Blocks                 // blocks of PyTorch's allocator, by their address
 )
 
 // UnknownDevice stands for a device ordinal that nothing has told us yet.
 const UnknownDevice = -1
+
+// CPUDevice stands for the host where tensors can be on it.
+const CPUDevice = -2
 
 // UnknownSize stands for a size that the call does not tell or that could not be read: the
 // allocation is counted, with 0 bytes.

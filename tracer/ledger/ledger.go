@@ -85,7 +85,7 @@ type siteKey struct {
 
 // memories is the space of the numbers that physical memory has in the books:
 // its handles may be several, and the driver hands them out again while it still lives.
-const memories = Physical + 1
+const memories = Blocks + 1
 
 // viewed is the kind of a block that is only known, not booked: see View.
 const viewed = Graph + 1
@@ -155,7 +155,7 @@ func (l *Ledger) Apply(e *Event) {
 	if e.Time >= l.purgeAt {
 		l.purge(e.Time)
 	}
-	if e.Kind > Graph || e.Space > Physical {
+	if e.Kind > Tensor || e.Space > Blocks {
 		return
 	}
 	switch e.Op {

@@ -16,6 +16,7 @@ type Snapshot struct {
 	Failures  []Failure // by count, largest first
 	Releases  []Release // by process, then cause
 	Pools     []Pool    // by process, then device and handle
+	Tensors   []Tensors // by process, then device
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU, as far as NVML knows them
 	Stats     Stats
@@ -65,6 +66,8 @@ type Site struct {
 	LiveBytes    uint64
 	AllocObjects uint64
 	AllocBytes   uint64
+	Segment      bool     // PyTorch's allocator holds these allocations and gives tensors out of them
+	Tensors      uint64   // of a Segment: bytes of live tensors in it, as far as they were allocated since the attach
 	Oldest       uint64   // time of the oldest live allocation; 0 without one
 	Growth       int64    // live bytes now minus at half of the session
 	History      []uint64 // live bytes at even steps from Begin to End, at most HistoryLen
@@ -113,6 +116,29 @@ type Pool struct {
 	Reserve   uint64 // highest Used since the last trim
 	Threshold uint64 // bytes that it may keep unused where the program synchronizes
 	Destroyed bool   // and has allocations left
+}
+
+// Tensors is what PyTorch's allocator of one process has on one device. Counts are exact;
+// sites of kind Tensor are a sample, weighted so that each size class adds up to its exact live total.
+type Tensors struct {
+	Process   int
+	Device    int32  // or CPUDevice
+	Allocated uint64 // as the allocator says itself, after its latest report
+	Reserved  uint64
+	Peak      uint64 // highest Allocated that was seen; it is looked at once a second
+	PeakTime  uint64
+
+	LiveObjects, LiveBytes   uint64 // allocated since the attach
+	AllocObjects, AllocBytes uint64 // likewise, freed or not
+	Sampled                  uint64 // live objects of the sample
+	Error                    uint64 // standard error of the largest site's live bytes, from the sampling
+
+	Older       uint64 // bytes allocated before the attach and still live: Allocated - LiveBytes
+	OlderCached uint64 // the rest of the segments that are older than the attach
+	Segments    uint64 // live bytes of segments allocated since the attach
+	Cached      uint64 // of those: not given out
+	LargestFree uint64 // longest run of free bytes in those segments
+	Foreign     uint64 // bytes of Baseline that were not the allocator's: context, modules, other libraries
 }
 
 // GPU is one device as NVML lists it: a whole GPU or a MIG instance.

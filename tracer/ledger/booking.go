@@ -28,7 +28,7 @@ func (l *Ledger) alloc(e *Event) {
 			return
 		}
 		if s.kind != viewed {
-			l.reuse(s, b.size, e.Context)
+			l.reuse(s, b.size)
 		}
 		l.drop(key, old, e.Time)
 	}
@@ -106,7 +106,7 @@ func (l *Ledger) view(e *Event) {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 			return
 		}
-		l.reuse(s, b.size, e.Context)
+		l.reuse(s, b.size)
 		l.drop(key, old, e.Time)
 	}
 	if len(l.live) >= l.options.MaxLive {

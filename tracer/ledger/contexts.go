@@ -165,11 +165,11 @@ func (l *Ledger) contextDestroy(e *Event) {
 // count is a number of allocations and their bytes.
 type count struct{ objects, bytes uint64 }
 
-// reuse notes that the address of a live allocation is handed out again. If
-// that is to another context, the old one is about to be reported as ended: the driver gives its
-// addresses to others before the call that ends it returns.
-func (l *Ledger) reuse(s *site, size, context uint64) {
-	if s.context == 0 || context == 0 || s.context == context {
+// reuse notes that the address of a live allocation is handed out again. Its
+// context may be about to be reported as ended: the driver gives addresses, and the context's own
+// handle, to others before the call that ends it returns.
+func (l *Ledger) reuse(s *site, size uint64) {
+	if s.context == 0 {
 		l.stats.Reused++
 		return
 	}
@@ -200,7 +200,8 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 		}
 		s.ended = l.endings
 		counted := s.kind != viewed && s.kind != Imported // what is another's was not freed
-		if counted {
+		if counted && s.early.objects > 0 {
+			r.Time = max(r.Time, time)
 			r.Objects += s.early.objects
 			r.Bytes += s.early.bytes
 		}

@@ -80,7 +80,7 @@ process 7
 total cuda:0 device live 2/6 alloc 3/7 peak 6@4
 site 2 cuda:0 device live 2/6 alloc 2/6 oldest 4
 site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
-stats reused 1`},
+release destroyed 1/1@3`},
 
 	{"what another context gets before the end of its own is reported ended with it", `
 alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0

@@ -88,7 +88,7 @@ type siteKey struct {
 const memories = Blocks + 1
 
 // viewed is the kind of a block that is only known, not booked: see View.
-const viewed = Graph + 1
+const viewed = Tensor + 1
 
 type failureKey struct {
 	siteKey

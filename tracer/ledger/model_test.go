@@ -138,7 +138,7 @@ func (m *model) clear(e *Event) {
 	if o := m.at(e.PID, e.Space, e.Address); o != nil {
 		switch {
 		case o.view:
-		case o.Context != 0 && e.Context != 0 && o.Context != e.Context:
+		case o.Context != 0:
 			m.early = append(m.early, o)
 		default:
 			m.reused++

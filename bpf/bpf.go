@@ -22,9 +22,12 @@ type (
 	Kind       = uint8 // of an event
 	Details    = probeDetails
 	ContextKey = probeContextKey
-	Function   = probeFunction
-	Process    = probeProcess
-	MappedFile = processMappedFile
+	TensorKey  = probeTensorKey
+	// TensorDevice is what the allocator of a process has on one device.
+	TensorDevice = probeTensorDevice
+	Function     = probeFunction
+	Process      = probeProcess
+	MappedFile   = processMappedFile
 )
 
 const (
@@ -33,6 +36,10 @@ const (
 	KindFree        = Kind(probeEventKindEVENT_FREE)
 	KindFreeFailed  = Kind(probeEventKindEVENT_FREE_FAILED)
 	KindCall        = Kind(probeEventKindEVENT_CALL)
+	KindAllocator   = Kind(probeEventKindEVENT_ALLOCATOR)
+	KindBlock       = Kind(probeEventKindEVENT_BLOCK)
+	KindBlockFree   = Kind(probeEventKindEVENT_BLOCK_FREE)
+	KindBlockFailed = Kind(probeEventKindEVENT_BLOCK_FAILED)
 	KindInit        = Kind(probeEventKindEVENT_INIT)
 	KindTables      = Kind(probeEventKindEVENT_TABLES)
 	KindHeld        = Kind(probeEventKindEVENT_HELD)
@@ -57,6 +64,14 @@ const (
 	EffectSetDevice      = uint8(probeEffectEFFECT_SET_DEVICE)
 	EffectLearnContext   = uint8(probeEffectEFFECT_LEARN_CONTEXT)
 	EffectLearnDevice    = uint8(probeEffectEFFECT_LEARN_DEVICE)
+
+	// SampleAlways is the threshold of size classes whose blocks are all sampled.
+	SampleAlways = 1<<32 - 1
+	// BlockWithTotals and BlockWithoutTotals are attach cookies of block_reported.
+	BlockWithTotals    = 5
+	BlockWithoutTotals = 3
+	// SizeClasses is the number of size classes of blocks.
+	SizeClasses = 128
 
 	// MaxFunctions is how many rows the probe table can have.
 	MaxFunctions = 256

@@ -64,9 +64,20 @@ struct call {
 	u8 role;
 };
 
+/* What a call of an allocator's reporting functions says. */
+struct block_report {
+	u64 address;
+	s64 size; /* negative: freed */
+	u64 allocated, reserved;
+	u16 device; /* c10::Device: its type, and its index above it */
+	u16 kind;   /* enum event_kind of what is to be sent, 0: nothing */
+	u32 unused;
+};
+
 /* The open calls of a thread, outermost first, and what is current in it. */
 struct thread {
 	u64 stack; /* hash of the outermost call's stack */
+	u64 tag;   /* of the walk under way: its time */
 	u64 walk;  /* where to remember the walk under way, 0: nowhere */
 	u32 flags; /* of enum event_flag */
 	u32 depth;
@@ -76,6 +87,7 @@ struct thread {
 	u16 pushed;         /* contexts in below */
 	u16 pushed_lost;    /* pushed when below was full */
 	u64 below[MAX_PUSHED]; /* the current one, lowest first */
+	struct block_report report; /* waits for its stack */
 	struct call calls[MAX_DEPTH];
 };
 

@@ -9,6 +9,10 @@ enum event_kind {
 	EVENT_FREE,         /* a free was entered */
 	EVENT_FREE_FAILED,  /* the thread's last free returned an error */
 	EVENT_CALL,         /* another traced call returned success */
+	EVENT_ALLOCATOR,    /* the first report of an allocator: its totals before it */
+	EVENT_BLOCK,        /* a sampled block was given out; context and extra: bytes allocated and reserved */
+	EVENT_BLOCK_FREE,   /* and taken back */
+	EVENT_BLOCK_FAILED, /* the allocator gives up: out of memory */
 	EVENT_INIT,         /* cuInit was entered */
 	EVENT_TABLES,       /* a stack was truncated for want of unwind tables */
 	EVENT_HELD,         /* a library was loaded; the process stands still */
@@ -33,8 +37,8 @@ struct event {
 	__u64 extra;   /* another argument: handle, pool, device */
 	__u32 pid;     /* tgid in the initial pid namespace */
 	__u32 tid;
-	__s16 result;  /* CUresult or cudaError_t */
-	__s16 device;  /* CUDA ordinal that is current in the thread, -1: unknown */
+	__s16 result;  /* CUresult or cudaError_t; of blocks: c10::DeviceType, 1 is CUDA */
+	__s16 device;  /* CUDA ordinal that is current in the thread, or of the block; -1: unknown */
 	__u8 flags;    /* of enum event_flag */
 	__u8 kind;     /* of enum event_kind */
 	__u8 api;      /* function id of the outermost call */

@@ -17,7 +17,9 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	guardedMapBlankByValue         = "blank_by_value"
+	guardedMapBlankTensorDevice    = "blank_tensor_device"
 	guardedMapBlankThread          = "blank_thread"
+	guardedMapBlocks               = "blocks"
 	guardedMapByValue              = "by_value"
 	guardedMapContexts             = "contexts"
 	guardedMapCounters             = "counters"
@@ -31,14 +33,18 @@ const (
 	guardedMapProcesses            = "processes"
 	guardedMapPyProcs              = "py_procs"
 	guardedMapRecording            = "recording"
+	guardedMapSampleThresholds     = "sample_thresholds"
 	guardedMapScratches            = "scratches"
 	guardedMapStackEvents          = "stack_events"
 	guardedMapStacks               = "stacks"
 	guardedMapTableRequests        = "table_requests"
+	guardedMapTensorDevices        = "tensor_devices"
 	guardedMapThreads              = "threads"
 	guardedMapTruncatedStacks      = "truncated_stacks"
 	guardedMapWalks                = "walks"
 	guardedProgAllocEnter          = "alloc_enter"
+	guardedProgBlockFailed         = "block_failed"
+	guardedProgBlockReported       = "block_reported"
 	guardedProgCallEnter           = "call_enter"
 	guardedProgCallReturn          = "call_return"
 	guardedProgKprobeUnwindStop    = "kprobe_unwind_stop"
@@ -93,6 +99,8 @@ type guardedSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
+	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
 	CallReturn       *ebpf.ProgramSpec `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.ProgramSpec `ebpf:"kprobe_unwind_stop"`
@@ -104,7 +112,9 @@ type guardedProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedMapSpecs struct {
 	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
+	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
@@ -118,10 +128,12 @@ type guardedMapSpecs struct {
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	SampleThresholds     *ebpf.MapSpec `ebpf:"sample_thresholds"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
+	TensorDevices        *ebpf.MapSpec `ebpf:"tensor_devices"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
@@ -159,7 +171,9 @@ func (o *guardedObjects) Close() error {
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedMaps struct {
 	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
+	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	Blocks               *ebpf.Map `ebpf:"blocks"`
 	ByValue              *ebpf.Map `ebpf:"by_value"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
@@ -173,10 +187,12 @@ type guardedMaps struct {
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	SampleThresholds     *ebpf.Map `ebpf:"sample_thresholds"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
+	TensorDevices        *ebpf.Map `ebpf:"tensor_devices"`
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
@@ -185,7 +201,9 @@ type guardedMaps struct {
 func (m *guardedMaps) Close() error {
 	return _GuardedClose(
 		m.BlankByValue,
+		m.BlankTensorDevice,
 		m.BlankThread,
+		m.Blocks,
 		m.ByValue,
 		m.Contexts,
 		m.Counters,
@@ -199,10 +217,12 @@ func (m *guardedMaps) Close() error {
 		m.Processes,
 		m.PyProcs,
 		m.Recording,
+		m.SampleThresholds,
 		m.Scratches,
 		m.StackEvents,
 		m.Stacks,
 		m.TableRequests,
+		m.TensorDevices,
 		m.Threads,
 		m.TruncatedStacks,
 		m.Walks,
@@ -225,6 +245,8 @@ type guardedVariables struct {
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedPrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
+	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
 	CallReturn       *ebpf.Program `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.Program `ebpf:"kprobe_unwind_stop"`
@@ -234,6 +256,8 @@ type guardedPrograms struct {
 func (p *guardedPrograms) Close() error {
 	return _GuardedClose(
 		p.AllocEnter,
+		p.BlockFailed,
+		p.BlockReported,
 		p.CallEnter,
 		p.CallReturn,
 		p.KprobeUnwindStop,

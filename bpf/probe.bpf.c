@@ -75,6 +75,21 @@ static EBPF_INLINE u64 entry_sp(struct pt_regs *ctx)
 #endif
 }
 
+#if defined(__x86_64__)
+#define ARGUMENT_1 REGISTER(di)
+#define ARGUMENT_2 REGISTER(si)
+#define ARGUMENT_3 REGISTER(dx)
+#define ARGUMENT_4 REGISTER(cx)
+#define ARGUMENT_5 REGISTER(r8)
+#else
+#define ARGUMENT_1 REGISTER(regs[0])
+#define ARGUMENT_2 REGISTER(regs[1])
+#define ARGUMENT_3 REGISTER(regs[2])
+#define ARGUMENT_4 REGISTER(regs[3])
+#define ARGUMENT_5 REGISTER(regs[4])
+#endif
+#define ARGUMENT(position) ARGUMENT_##position
+
 static EBPF_INLINE struct process *find_process(u64 id)
 {
 	u32 pid = id >> 32;
@@ -130,6 +145,8 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 	event->api = thread->calls[0].function;
 	event->function = call->function;
 }
+
+#include "tensor.h"
 
 // Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes
 // from which newer kernels share it between preempted tasks.
@@ -216,6 +233,22 @@ static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct call *call, st
 		bpf_map_delete_elem(&by_value, &id);
 }
 
+static EBPF_INLINE struct thread *this_thread(u64 id)
+{
+	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	if (thread)
+		return thread;
+	int zero = 0;
+	struct thread *blank = bpf_map_lookup_elem(&blank_thread, &zero);
+	if (!blank)
+		return NULL;
+	bpf_map_update_elem(&threads, &id, blank, BPF_ANY);
+	thread = bpf_map_lookup_elem(&threads, &id);
+	if (!thread)
+		count(COUNTER_THREADS_FULL);
+	return thread;
+}
+
 // Opens a call. Returns the thread when the call is its outermost allocation, whose stack is wanted.
 static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id, bool alloc)
 {
@@ -230,20 +263,9 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		send_note(EVENT_INIT, id);
 		return NULL;
 	}
-	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
-	if (!thread) {
-		int zero = 0;
-		struct thread *blank = bpf_map_lookup_elem(&blank_thread, &zero);
-		if (!blank)
-			return NULL;
-		bpf_map_update_elem(&threads, &id, blank, BPF_ANY);
-		thread = bpf_map_lookup_elem(&threads, &id);
-		if (!thread) {
-			count(COUNTER_THREADS_FULL);
-			return NULL;
-		}
-	}
-
+	struct thread *thread = this_thread(id);
+	if (!thread)
+		return NULL;
 	u64 sp = ctx->sp;
 	u32 depth = thread->depth;
 	// Calls whose frame is gone never returned to us: longjmp, an exception, a lost return.
@@ -276,6 +298,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	if (depth == 0) {
 		thread->stack = 0;
 		thread->flags = 0;
+		thread->tag = call->time;
+		thread->report.kind = 0;
 	}
 	if (!alloc && function->role == ROLE_FREE && function->layer == LAYER_DRIVER) {
 		u64 address = argument(call, function->address);
@@ -500,6 +524,87 @@ int call_return(struct pt_regs *ctx)
 	guard_begin();
 	leave(ctx, bpf_get_current_pid_tgid());
 	guard_end();
+	return 0;
+}
+
+// Prepares the thread for a walk of the stack under an allocator's report. A traced call that it still has open
+// below is one that never returned: an allocator reports outside of them.
+static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum event_kind kind, u64 id)
+{
+	struct thread *thread = this_thread(id);
+	if (!thread)
+		return NULL;
+	thread->report = *r;
+	thread->report.kind = kind;
+	thread->depth = 0;
+	thread->stack = 0;
+	thread->flags = 0;
+	thread->tag = bpf_ktime_get_ns();
+	count(COUNTER_STACKS);
+	return thread;
+}
+
+// Returns the thread if the block is of the sample, so that its stack is wanted.
+static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
+{
+	struct block_report r = {.address = ARGUMENT(1), .size = ARGUMENT(2)};
+	if (bpf_get_attach_cookie(ctx) == BLOCK_WITH_TOTALS) {
+		r.allocated = ARGUMENT(3);
+		r.reserved = ARGUMENT(4);
+		r.device = ARGUMENT(5);
+	} else {
+		r.device = ARGUMENT(3);
+	}
+	struct tensor_key key = {.pid = id >> 32, .device = r.device};
+	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, &key);
+	if (!d)
+		d = new_tensor_device(&key, &r, id);
+	if (!d || !r.address || !r.size)
+		return NULL;
+	d->allocated = r.allocated;
+	d->reserved = r.reserved;
+	u64 block = block_key(r.address, id);
+	if (r.size < 0) {
+		if (unbook_block(d, block, -r.size))
+			send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
+		return NULL;
+	}
+	return book_block(d, block, r.size) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
+}
+
+// Entry of c10::reportMemoryUsageToProfiler.
+SEC("kprobe/block_reported")
+int block_reported(struct pt_regs *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	guard_begin();
+	struct thread *thread = note_block(ctx, id);
+	bool known = thread && recall_walk(ctx, thread, find_process(id), id);
+	if (known)
+		send_waiting_block(id);
+	guard_end();
+	if (thread && !known) {
+		start_unwind(ctx, thread, id);
+		send_waiting_block(id); // without a stack
+	}
+	return 0;
+}
+
+// Entry of c10::reportOutOfMemoryToProfiler: the bytes asked for, the allocator's totals, the device.
+SEC("kprobe/block_failed")
+int block_failed(struct pt_regs *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct block_report r = {.size = ARGUMENT(1), .allocated = ARGUMENT(2), .reserved = ARGUMENT(3), .device = ARGUMENT(4)};
+	guard_begin();
+	struct process *process = find_process(id);
+	bool traced = process ? process->traced : trace_all;
+	struct thread *thread = traced ? begin_report(&r, EVENT_BLOCK_FAILED, id) : NULL;
+	guard_end();
+	if (thread) {
+		start_unwind(ctx, thread, id);
+		send_waiting_block(id); // without a stack
+	}
 	return 0;
 }
 

@@ -96,11 +96,15 @@ const (
 	probeEventKindEVENT_FREE         probeEventKind = 3
 	probeEventKindEVENT_FREE_FAILED  probeEventKind = 4
 	probeEventKindEVENT_CALL         probeEventKind = 5
-	probeEventKindEVENT_INIT         probeEventKind = 6
-	probeEventKindEVENT_TABLES       probeEventKind = 7
-	probeEventKindEVENT_HELD         probeEventKind = 8
-	probeEventKindEVENT_EXEC         probeEventKind = 9
-	probeEventKindEVENT_EXIT         probeEventKind = 10
+	probeEventKindEVENT_ALLOCATOR    probeEventKind = 6
+	probeEventKindEVENT_BLOCK        probeEventKind = 7
+	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 8
+	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 9
+	probeEventKindEVENT_INIT         probeEventKind = 10
+	probeEventKindEVENT_TABLES       probeEventKind = 11
+	probeEventKindEVENT_HELD         probeEventKind = 12
+	probeEventKindEVENT_EXEC         probeEventKind = 13
+	probeEventKindEVENT_EXIT         probeEventKind = 14
 )
 
 type probeFunction struct {
@@ -152,9 +156,36 @@ type probeScratch struct {
 	Frames   [1280]uint8
 }
 
+type probeTensorDevice struct {
+	_              structs.HostLayout
+	Time           uint64
+	OlderAllocated uint64
+	OlderReserved  uint64
+	Allocated      uint64
+	Reserved       uint64
+	OlderFrees     uint64
+	OlderBytes     uint64
+	Unbooked       uint64
+	Classes        [128]struct {
+		_          structs.HostLayout
+		Allocs     uint64
+		AllocBytes uint64
+		Frees      uint64
+		FreeBytes  uint64
+	}
+}
+
+type probeTensorKey struct {
+	_      structs.HostLayout
+	Pid    uint32
+	Device uint16
+	Unused uint16
+}
+
 type probeThread struct {
 	_             structs.HostLayout
 	Stack         uint64
+	Tag           uint64
 	Walk          uint64
 	Flags         uint32
 	Depth         uint32
@@ -164,7 +195,17 @@ type probeThread struct {
 	Pushed        uint16
 	PushedLost    uint16
 	Below         [4]uint64
-	Calls         [4]struct {
+	Report        struct {
+		_         structs.HostLayout
+		Address   uint64
+		Size      int64
+		Allocated uint64
+		Reserved  uint64
+		Device    uint16
+		Kind      uint16
+		Unused    uint32
+	}
+	Calls [4]struct {
 		_               structs.HostLayout
 		Sp              uint64
 		Time            uint64
@@ -194,7 +235,9 @@ type probeWalk struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	probeMapBlankByValue         = "blank_by_value"
+	probeMapBlankTensorDevice    = "blank_tensor_device"
 	probeMapBlankThread          = "blank_thread"
+	probeMapBlocks               = "blocks"
 	probeMapByValue              = "by_value"
 	probeMapContexts             = "contexts"
 	probeMapCounters             = "counters"
@@ -208,14 +251,18 @@ const (
 	probeMapProcesses            = "processes"
 	probeMapPyProcs              = "py_procs"
 	probeMapRecording            = "recording"
+	probeMapSampleThresholds     = "sample_thresholds"
 	probeMapScratches            = "scratches"
 	probeMapStackEvents          = "stack_events"
 	probeMapStacks               = "stacks"
 	probeMapTableRequests        = "table_requests"
+	probeMapTensorDevices        = "tensor_devices"
 	probeMapThreads              = "threads"
 	probeMapTruncatedStacks      = "truncated_stacks"
 	probeMapWalks                = "walks"
 	probeProgAllocEnter          = "alloc_enter"
+	probeProgBlockFailed         = "block_failed"
+	probeProgBlockReported       = "block_reported"
 	probeProgCallEnter           = "call_enter"
 	probeProgCallReturn          = "call_return"
 	probeProgKprobeUnwindStop    = "kprobe_unwind_stop"
@@ -270,6 +317,8 @@ type probeSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeProgramSpecs struct {
 	AllocEnter       *ebpf.ProgramSpec `ebpf:"alloc_enter"`
+	BlockFailed      *ebpf.ProgramSpec `ebpf:"block_failed"`
+	BlockReported    *ebpf.ProgramSpec `ebpf:"block_reported"`
 	CallEnter        *ebpf.ProgramSpec `ebpf:"call_enter"`
 	CallReturn       *ebpf.ProgramSpec `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.ProgramSpec `ebpf:"kprobe_unwind_stop"`
@@ -281,7 +330,9 @@ type probeProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
 	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
+	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
+	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
@@ -295,10 +346,12 @@ type probeMapSpecs struct {
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	SampleThresholds     *ebpf.MapSpec `ebpf:"sample_thresholds"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
+	TensorDevices        *ebpf.MapSpec `ebpf:"tensor_devices"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
@@ -336,7 +389,9 @@ func (o *probeObjects) Close() error {
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
 	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
+	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
+	Blocks               *ebpf.Map `ebpf:"blocks"`
 	ByValue              *ebpf.Map `ebpf:"by_value"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
@@ -350,10 +405,12 @@ type probeMaps struct {
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	SampleThresholds     *ebpf.Map `ebpf:"sample_thresholds"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
+	TensorDevices        *ebpf.Map `ebpf:"tensor_devices"`
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
@@ -362,7 +419,9 @@ type probeMaps struct {
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
 		m.BlankByValue,
+		m.BlankTensorDevice,
 		m.BlankThread,
+		m.Blocks,
 		m.ByValue,
 		m.Contexts,
 		m.Counters,
@@ -376,10 +435,12 @@ func (m *probeMaps) Close() error {
 		m.Processes,
 		m.PyProcs,
 		m.Recording,
+		m.SampleThresholds,
 		m.Scratches,
 		m.StackEvents,
 		m.Stacks,
 		m.TableRequests,
+		m.TensorDevices,
 		m.Threads,
 		m.TruncatedStacks,
 		m.Walks,
@@ -402,6 +463,8 @@ type probeVariables struct {
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probePrograms struct {
 	AllocEnter       *ebpf.Program `ebpf:"alloc_enter"`
+	BlockFailed      *ebpf.Program `ebpf:"block_failed"`
+	BlockReported    *ebpf.Program `ebpf:"block_reported"`
 	CallEnter        *ebpf.Program `ebpf:"call_enter"`
 	CallReturn       *ebpf.Program `ebpf:"call_return"`
 	KprobeUnwindStop *ebpf.Program `ebpf:"kprobe_unwind_stop"`
@@ -411,6 +474,8 @@ type probePrograms struct {
 func (p *probePrograms) Close() error {
 	return _ProbeClose(
 		p.AllocEnter,
+		p.BlockFailed,
+		p.BlockReported,
 		p.CallEnter,
 		p.CallReturn,
 		p.KprobeUnwindStop,

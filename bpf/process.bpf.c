@@ -9,6 +9,7 @@ typedef unsigned short u16;
 typedef short s16, __s16;
 typedef unsigned int u32, __u32;
 typedef int s32, __s32;
+typedef long long s64;
 typedef unsigned long long u64, __u64;
 typedef u16 __u16;
 typedef u8 __u8;
@@ -106,7 +107,7 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-/* One executable mapping of a file whose name begins with "libcud", or of the program itself. */
+/* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of the program itself. */
 struct mapped_file {
 	u64 inode;
 	u64 start, end;
@@ -129,7 +130,7 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	struct mapped_file record = {.pid = task->tgid, .start = vma->vm_start, .end = vma->vm_end};
 	bpf_probe_read_kernel_str(record.name, sizeof(record.name), file->f_path.dentry->d_name.name);
 	bool cuda = record.name[0] == 'l' && record.name[1] == 'i' && record.name[2] == 'b' && record.name[3] == 'c' &&
-		    record.name[4] == 'u' && record.name[5] == 'd';
+		    ((record.name[4] == 'u' && record.name[5] == 'd') || (record.name[4] == '1' && record.name[5] == '0'));
 	struct mm_struct *mm = task->mm;
 	record.program = mm && mm->exe_file == file;
 	if (!cuda && !record.program)

@@ -55,6 +55,7 @@ type processProcess struct {
 type processThread struct {
 	_             structs.HostLayout
 	Stack         uint64
+	Tag           uint64
 	Walk          uint64
 	Flags         uint32
 	Depth         uint32
@@ -64,7 +65,17 @@ type processThread struct {
 	Pushed        uint16
 	PushedLost    uint16
 	Below         [4]uint64
-	Calls         [4]struct {
+	Report        struct {
+		_         structs.HostLayout
+		Address   uint64
+		Size      int64
+		Allocated uint64
+		Reserved  uint64
+		Device    uint16
+		Kind      uint16
+		Unused    uint32
+	}
+	Calls [4]struct {
 		_               structs.HostLayout
 		Sp              uint64
 		Time            uint64

@@ -217,7 +217,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 	Trace *trace = &record->trace;
 	trace->pid = pid;
 	trace->tid = (u32)id;
-	trace->ktime = thread->calls[0].time; // with tid the tag that unwind_stop checks
+	trace->ktime = thread->tag; // with tid the tag that unwind_stop checks
 	ErrorCode error = copy_state_regs(&record->state, ctx, false);
 	int unwinder = PROG_UNWIND_STOP;
 	if (!error) {
@@ -264,6 +264,40 @@ static EBPF_INLINE int step_over_jit(PerCPURecord *record)
 	return state->unwind_error ? PROG_UNWIND_STOP : unwinder;
 }
 
+static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r, u64 stack, u32 flags, u64 id)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(COUNTER_EVENT_LOST);
+		return;
+	}
+	event->time = bpf_ktime_get_ns();
+	event->address = r->address;
+	event->size = r->size < 0 ? -r->size : r->size;
+	event->stack = stack;
+	event->context = r->allocated;
+	event->extra = r->reserved;
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->result = r->device & 0xff;
+	event->device = (s8)(r->device >> 8);
+	event->flags = flags;
+	event->kind = kind;
+	event->api = 0;
+	event->function = 0;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+// Sends the block whose stack was just walked, if the walk was for one.
+static EBPF_INLINE void send_waiting_block(u64 id)
+{
+	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	if (!thread || !thread->report.kind)
+		return;
+	send_block(thread->report.kind, &thread->report, thread->stack, thread->flags, id);
+	thread->report.kind = 0;
+}
+
 // Ends a walk, or returns the program that goes on with it.
 static EBPF_INLINE int finish_unwind(void)
 {
@@ -274,7 +308,7 @@ static EBPF_INLINE int finish_unwind(void)
 		return PROG_UNWIND_STOP;
 	Trace *trace = &record->trace;
 	// The chain is not guarded against preemption, and a per-CPU record is its only memory.
-	if (trace->tid != (u32)id || trace->ktime != thread->calls[0].time) {
+	if (trace->tid != (u32)id || trace->ktime != thread->tag) {
 		thread->flags |= FLAG_TORN;
 		trace->ktime = 0; // whoever owns the record now has our frames in it
 		count(COUNTER_TORN);
@@ -338,6 +372,8 @@ int kprobe_unwind_stop(struct pt_regs *ctx)
 {
 	guard_begin();
 	int next = finish_unwind();
+	if (next == PROG_UNWIND_STOP)
+		send_waiting_block(bpf_get_current_pid_tgid());
 	guard_end();
 	if (next != PROG_UNWIND_STOP)
 		tail_call(ctx, next);

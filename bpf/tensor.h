@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Blocks that PyTorch's caching allocator gives out and takes back. One function reports both, holding the
+ * allocator's lock: totals are kept here for every block, and only a sample becomes events. */
+#ifndef VRAMPROF_TENSOR_H
+#define VRAMPROF_TENSOR_H
+
+#define SIZE_CLASSES 128 /* four to a doubling, from 512 bytes on; a power of two */
+#define MAX_BLOCKS (4 << 20)
+#define ALWAYS 0xffffffff
+#define BLOCK_WITH_TOTALS 5 /* attach cookie: the arguments of reportMemoryUsageToProfiler from PyTorch 1.10 on; else 3 */
+
+/* Blocks of a size class that were allocated since the attach. */
+struct size_class {
+	u64 allocs, alloc_bytes;
+	u64 frees, free_bytes;
+};
+
+/* What a process's allocator has on one device. */
+struct tensor_device {
+	u64 time;                    /* of the first event */
+	u64 older_allocated;         /* the allocator's totals just before it */
+	u64 older_reserved;
+	u64 allocated, reserved;     /* the allocator's totals after the latest event, 0 where it tells none */
+	u64 older_frees, older_bytes; /* blocks that were allocated before the attach */
+	u64 unbooked;                /* blocks for which there was no room */
+	struct size_class classes[SIZE_CLASSES];
+};
+
+struct tensor_key {
+	u32 pid;
+	u16 device; /* c10::Device: its type, and its index above it */
+	u16 unused;
+};
+
+/* A live block's name: the address has 48 bits and is a multiple of 64, a pid has 22 bits. */
+static EBPF_INLINE u64 block_key(u64 address, u64 id) { return address >> 6 << 22 | id >> 32; }
+
+MAP(tensor_devices, BPF_MAP_TYPE_HASH, struct tensor_key, struct tensor_device, 512);
+MAP(blank_tensor_device, BPF_MAP_TYPE_ARRAY, u32, struct tensor_device, 1);
+MAP(sample_thresholds, BPF_MAP_TYPE_ARRAY, u32, u32, SIZE_CLASSES); /* of 2^32: how likely a block is sampled */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u64);   /* block_key */
+	__type(value, u64); /* size << 1 | sampled */
+	__uint(max_entries, MAX_BLOCKS);
+} blocks SEC(".maps");
+
+static EBPF_INLINE u32 size_class(u64 size)
+{
+	u32 log = 0;
+	u64 rest = size >> 9;
+	if (!rest)
+		return 0;
+#pragma unroll
+	for (int step = 32; step; step >>= 1)
+		if (rest >> step) {
+			rest >>= step;
+			log += step;
+		}
+	u32 number = 1 + 4 * log + (size >> (log + 7) & 3);
+	return number < SIZE_CLASSES ? number : SIZE_CLASSES - 1;
+}
+
+static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 id)
+{
+	struct process *process = find_process(id);
+	u32 zero = 0;
+	if (!(process ? process->traced : trace_all))
+		return NULL;
+	struct tensor_device *blank = bpf_map_lookup_elem(&blank_tensor_device, &zero);
+	if (!blank)
+		return NULL;
+	bpf_map_update_elem(&tensor_devices, key, blank, BPF_NOEXIST);
+	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, key);
+	if (!d) {
+		count(COUNTER_THREADS_FULL);
+		return NULL;
+	}
+	d->time = bpf_ktime_get_ns();
+	if (r->size < 0 || r->allocated >= r->size) // no totals: 0
+		d->older_allocated = r->allocated - r->size;
+	d->older_reserved = r->reserved;
+	struct block_report before = {.allocated = d->older_allocated, .reserved = r->reserved, .device = r->device};
+	send_block(EVENT_ALLOCATOR, &before, 0, 0, id);
+	return d;
+}
+
+// Books a block that was given out. Returns whether it is of the sample.
+static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, u64 size)
+{
+	u32 number = size_class(size);
+	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
+	bool sampled = threshold && *threshold && (*threshold == ALWAYS || bpf_get_prandom_u32() < *threshold);
+	u64 value = size << 1 | sampled;
+	if (bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
+		u64 *old = bpf_map_lookup_elem(&blocks, &key);
+		if (!old) {
+			__sync_fetch_and_add(&d->unbooked, 1);
+			return false;
+		}
+		// Its free was not reported, as when a private pool is restored.
+		struct size_class *c = &d->classes[size_class(*old >> 1) & (SIZE_CLASSES - 1)];
+		__sync_fetch_and_add(&c->frees, 1);
+		__sync_fetch_and_add(&c->free_bytes, *old >> 1);
+		*old = value;
+	}
+	struct size_class *c = &d->classes[number & (SIZE_CLASSES - 1)];
+	__sync_fetch_and_add(&c->allocs, 1);
+	__sync_fetch_and_add(&c->alloc_bytes, size);
+	return sampled;
+}
+
+// Takes a block back. Returns whether it was of the sample.
+static EBPF_INLINE bool unbook_block(struct tensor_device *d, u64 key, u64 size)
+{
+	u64 *old = bpf_map_lookup_elem(&blocks, &key);
+	if (!old) {
+		__sync_fetch_and_add(&d->older_frees, 1);
+		__sync_fetch_and_add(&d->older_bytes, size);
+		return false;
+	}
+	u64 value = *old;
+	bpf_map_delete_elem(&blocks, &key);
+	struct size_class *c = &d->classes[size_class(value >> 1) & (SIZE_CLASSES - 1)];
+	__sync_fetch_and_add(&c->frees, 1);
+	__sync_fetch_and_add(&c->free_bytes, value >> 1);
+	return value & 1;
+}
+
+#endif

@@ -9,15 +9,15 @@ enum event_kind {
 	EVENT_FREE,         /* a free was entered */
 	EVENT_FREE_FAILED,  /* the thread's last free returned an error */
 	EVENT_CALL,         /* another traced call returned success */
-	EVENT_ALLOCATOR,    /* the first report of an allocator: its totals before it */
-	EVENT_BLOCK,        /* a sampled block was given out; context and extra: bytes allocated and reserved */
-	EVENT_BLOCK_FREE,   /* and taken back */
-	EVENT_BLOCK_FAILED, /* the allocator gives up: out of memory */
 	EVENT_INIT,         /* cuInit was entered */
 	EVENT_TABLES,       /* a stack was truncated for want of unwind tables */
 	EVENT_HELD,         /* a library was loaded; the process stands still */
 	EVENT_EXEC,
 	EVENT_EXIT,
+	EVENT_ALLOCATOR,    /* the first report of an allocator: its totals before it */
+	EVENT_BLOCK,        /* a sampled block was given out; context and extra: bytes allocated and reserved */
+	EVENT_BLOCK_FREE,   /* and taken back */
+	EVENT_BLOCK_FAILED, /* the allocator gives up: out of memory */
 };
 
 /* What is amiss with an event. */

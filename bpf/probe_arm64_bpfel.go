@@ -96,15 +96,15 @@ const (
 	probeEventKindEVENT_FREE         probeEventKind = 3
 	probeEventKindEVENT_FREE_FAILED  probeEventKind = 4
 	probeEventKindEVENT_CALL         probeEventKind = 5
-	probeEventKindEVENT_ALLOCATOR    probeEventKind = 6
-	probeEventKindEVENT_BLOCK        probeEventKind = 7
-	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 8
-	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 9
-	probeEventKindEVENT_INIT         probeEventKind = 10
-	probeEventKindEVENT_TABLES       probeEventKind = 11
-	probeEventKindEVENT_HELD         probeEventKind = 12
-	probeEventKindEVENT_EXEC         probeEventKind = 13
-	probeEventKindEVENT_EXIT         probeEventKind = 14
+	probeEventKindEVENT_INIT         probeEventKind = 6
+	probeEventKindEVENT_TABLES       probeEventKind = 7
+	probeEventKindEVENT_HELD         probeEventKind = 8
+	probeEventKindEVENT_EXEC         probeEventKind = 9
+	probeEventKindEVENT_EXIT         probeEventKind = 10
+	probeEventKindEVENT_ALLOCATOR    probeEventKind = 11
+	probeEventKindEVENT_BLOCK        probeEventKind = 12
+	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 13
+	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 14
 )
 
 type probeFunction struct {

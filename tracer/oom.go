@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import "github.com/vramprof/vramprof/tracer/ledger"
+
+// OOM is an allocation that a process asked for and did not get, because there was not
+// enough memory. What PyTorch's allocator gets after it has emptied its cache is none.
+type OOM struct {
+	PID       uint32
+	Comm      string // at most 15 bytes, untrusted
+	Time      uint64 // ns of CLOCK_MONOTONIC
+	Stack     uint64 // id of the stack that asked; 0: none was taken
+	API       string // "torch": PyTorch's allocator; else the call, "cudaMalloc"
+	Kind      ledger.Kind
+	Device    int32  // CUDA ordinal or UnknownDevice
+	Size      uint64 // bytes that were wanted, or ledger.UnknownSize
+	Allocated uint64 // by PyTorch's allocator on that device, as it says itself; 0 for other callers
+	Reserved  uint64 // likewise
+}

@@ -2,8 +2,8 @@
 
 // Package fakecuda gives tests a CUDA driver, a runtime, an NVML and programs
 // that use them, on machines without a GPU. The sources are in
-// testdata/fakecuda and testdata/programs; gcc and g++ build them once into
-// .cache/fakecuda of the repository.
+// testdata/fakecuda, testdata/faketorch and testdata/programs; gcc and g++ build
+// them once into .cache/fakecuda of the repository.
 //
 // The fake is one simulated machine per FAKECUDA_SHM file: all processes with
 // the same file share its GPUs.
@@ -102,7 +102,7 @@ func hashSources(root string) (string, error) {
 		return "", fmt.Errorf("gcc -v: %w", err)
 	}
 	h.Write(version)
-	for _, folder := range []string{"fakecuda", "programs"} {
+	for _, folder := range []string{"fakecuda", "faketorch", "programs"} {
 		err := filepath.WalkDir(filepath.Join(root, "testdata", folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || strings.HasPrefix(d.Name(), "__pycache__") || !d.Type().IsRegular() {
 				return err
@@ -124,8 +124,18 @@ func (d Dir) Lib(name string) string { return filepath.Join(string(d), name) }
 
 // Program returns the path of a program: "alloc_c", "alloc_cpp",
 // "alloc_static" (stripped), "alloc_static_sym", "calls_c", "calls_static"
-// (stripped), "bench_c", "paths_c", "dying_c", "jit_c" (x86-64 only), "bench.py", "train.py", "leak.py", "paths.py".
+// (stripped), "bench_c", "paths_c", "dying_c", "jit_c" (x86-64 only), "bench.py", "train.py", "leak.py", "paths.py",
+// "tensors_c" (see Torch).
 func (d Dir) Program(name string) string { return filepath.Join(string(d), name) }
+
+// TorchVersions are the ways in which PyTorch reports tensors, by a version that does. 2.99 does it as none
+// does so far, and none does not at all.
+var TorchVersions = []string{"1.6", "1.13", "2.6", "2.14", "2.99", "none"}
+
+// Torch returns the variable with which tensors_c uses the libc10.so and libc10_cuda.so of a version.
+func (d Dir) Torch(version string) string {
+	return "LD_LIBRARY_PATH=" + d.Lib("torch-"+version) + ":" + string(d)
+}
 
 // Env returns the environment of a fresh simulated machine with that many GPUs
 // (at most 16) of memory bytes each, for every process of the test. The

@@ -8,7 +8,7 @@ cd "$(dirname "$(realpath "$0")")"
 programs=$(realpath ../programs)
 CC=${CC:-gcc} CXX=${CXX:-g++}
 
-stamp=$({ cat build.sh ./*.[chS] ./*.map "$programs"/*.* "$programs"/site-packages/*.py; $CC --version; } | sha256sum)
+stamp=$({ cat build.sh ./*.[chS] ./*.map ../faketorch/* "$programs"/*.* "$programs"/site-packages/*.py; $CC --version; } | sha256sum)
 [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ] && exit 0
 mkdir -p "$out/wheel"
 objects=$(mktemp -d)
@@ -68,6 +68,7 @@ libnvml & b=$!
 cpp_program & c=$!
 libcudart
 c_programs
+../faketorch/build.sh "$out"
 wait $a; wait $b; wait $c
 $CXX -o "$out/alloc_cpp" "$objects/alloc_cpp.o" "$out/libcudart.so.12" -lpthread
 cp -r "$programs"/*.py "$programs/site-packages" "$out/"

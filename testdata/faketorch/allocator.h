@@ -21,7 +21,9 @@ struct block {
 	struct block *previous, *next;   // of the free ones in the bin
 	struct pool *pool;
 	bool free, mapped;               // mapped: has memory; always but in expandable segments
-	char stream_uses[72];
+	uint32_t given, taken;           // how many marks there were when it was given out, when its segment was taken
+	struct block *following;         // the first one of the next segment, in a list of all of the pool
+	char stream_uses[64];
 };
 
 // Free blocks of one size class of requests.
@@ -29,7 +31,8 @@ struct pool {
 	bool small;
 	struct block *bin[BINS];
 	uint64_t used[BINS / 64]; // bins that are not empty
-	struct block *range;      // the first block of the expandable segment
+	struct block *segments;   // the first block of each
+	struct block *range;      // of the expandable segment
 	struct device *device;
 };
 
@@ -50,12 +53,17 @@ void table_put(struct device *, struct block *);
 struct block *table_take(struct device *, void *address);
 
 // segments.c
+extern uint32_t marks;
 bool add_segment(struct pool *, size_t size); // false: out of memory
 void give_back_cached(struct device *);
 bool expandable(void);
 bool add_pages(struct pool *, size_t size);   // the same for expandable segments
 void give_back_pages(struct pool *);
 void on_device(int ordinal);
+size_t page_of(const struct pool *);
+bool page_taken(const struct pool *, size_t page, uint32_t *marks); // false: it has no memory
+// since.c
+void count_since(struct device *, struct totals *);
 // blocks.c
 void split(struct block *, size_t size);
 struct block *merge(struct block *);

@@ -109,6 +109,7 @@ static struct block *allocate(struct pool *pool, size_t size)
 		put_free(b->after);
 	}
 	b->free = false;
+	b->given = marks;
 	return b;
 }
 
@@ -183,8 +184,11 @@ EXPORT void torch_totals(int device, struct totals *t)
 			for (struct block *b = d->pool[i].bin[n]; b; b = b->next)
 				if (t->largest < b->size)
 					t->largest = b->size;
+	count_since(d, t);
 	pthread_mutex_unlock(&d->lock);
 }
+
+EXPORT void torch_mark(void) { marks++; }
 
 EXPORT void torch_lie(long allocated, long reserved)
 {

@@ -25,12 +25,12 @@ variant() {
   mkdir -p "$dir"
   $CC "${cflags[@]}" $entry "${flags[@]}" "${link[@]}" -Wl,-soname,libc10.so -o "$dir/libc10.so" c10.c
   $CC "${cflags[@]}" $plain "${flags[@]}" -c blocks.c -o "$objects/blocks-$1.o"
-  for f in bins segments; do made+=("$objects/$f.o"); done
+  for f in bins segments since; do made+=("$objects/$f.o"); done
   $CC "${link[@]}" -Wl,-soname,libc10_cuda.so -o "$dir/libc10_cuda.so" "$objects/blocks-$1.o" "${made[@]}" \
     "$dir/libc10.so" "$out/libcudart.so.12" -ldl -lpthread
 }
 
-for f in bins segments; do $CC "${cflags[@]}" $plain -c $f.c -o "$objects/$f.o"; done
+for f in bins segments since; do $CC "${cflags[@]}" $plain -c $f.c -o "$objects/$f.o"; done
 variant 1.6 "$plain" EPvlNS_6DeviceE - -DNO_TOTALS
 variant 1.13 "$guarded" EPvlllNS_6DeviceE ElllNS_6DeviceE
 variant 2.6 "$plain" EPvlmmNS_6DeviceE ElmmNS_6DeviceE

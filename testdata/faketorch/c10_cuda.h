@@ -12,6 +12,10 @@ struct totals {
 	size_t largest;                   // free block
 	size_t peak;                      // of allocated
 	size_t retries, failures;         // after an error 2: flushed and tried again, gave up
+	struct {
+		size_t allocated, live;            // of those blocks
+		size_t segments, cached, largest;  // of those segments: bytes, bytes not given out, longest run of them
+	} since; // torch_mark, or the beginning
 };
 
 // All are of the caching allocator; sizes are in bytes.
@@ -19,6 +23,7 @@ void *torch_alloc(size_t size, int device, size_t *got); // NULL: out of memory;
 size_t torch_free(void *);                               // gives its size
 void torch_empty_cache(void);
 void torch_totals(int device, struct totals *);
+void torch_mark(void);
 // torch_lie adds to what is reported from now on, on all devices.
 void torch_lie(long allocated, long reserved);
 

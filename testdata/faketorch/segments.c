@@ -40,10 +40,12 @@ bool expandable(void)
 	return wanted;
 }
 
+uint32_t marks;
+
 static struct block *new_block(struct pool *pool, char *address, size_t size, bool mapped)
 {
 	struct block *b = calloc(1, sizeof *b);
-	*b = (struct block){.pool = pool, .address = address, .size = size, .free = true, .mapped = mapped};
+	*b = (struct block){.pool = pool, .address = address, .size = size, .free = true, .mapped = mapped, .taken = marks};
 	return b;
 }
 
@@ -56,7 +58,10 @@ bool add_segment(struct pool *pool, size_t size)
 	if (cudaMalloc(&address, size) != 0)
 		return false;
 	pool->device->totals.reserved += size;
-	put_free(new_block(pool, address, size, true));
+	struct block *b = new_block(pool, address, size, true);
+	b->following = pool->segments;
+	pool->segments = b;
+	put_free(b);
 	return true;
 }
 
@@ -68,16 +73,17 @@ void give_back_cached(struct device *d)
 			give_back_pages(&d->pool[i]);
 			continue;
 		}
-		for (int n = 0; n < BINS; n++)
-			for (struct block *b = d->pool[i].bin[n], *next; b; b = next) {
-				next = b->next;
-				if (b->before || b->after)
-					continue;
-				take_free(b);
-				d->totals.reserved -= b->size;
-				cudaFree(b->address);
-				free(b);
+		for (struct block **link = &d->pool[i].segments, *b; (b = *link);) {
+			if (!b->free || b->after) {
+				link = &b->following;
+				continue;
 			}
+			*link = b->following;
+			take_free(b);
+			d->totals.reserved -= b->size;
+			cudaFree(b->address);
+			free(b);
+		}
 	}
 }
 
@@ -96,15 +102,25 @@ static void load(void)
 	*(void **)&mem_release = dlsym(library, "cuMemRelease");
 }
 
-static size_t page_of(const struct pool *pool) { return pool->small ? SMALL_SEGMENT : LARGE_SEGMENT; }
+size_t page_of(const struct pool *pool) { return pool->small ? SMALL_SEGMENT : LARGE_SEGMENT; }
 
-// The handle of each page of a pool's range; 0: has no memory.
+// The pages of a pool's range; handle 0: has no memory.
 #define MAX_PAGES 16384
-static uint64_t handles[MAX_DEVICES][2][MAX_PAGES];
+static struct page {
+	uint64_t handle;
+	uint32_t taken;
+} pages[MAX_DEVICES][2][MAX_PAGES];
 
-static uint64_t *handle_of(const struct pool *pool, const char *address)
+static struct page *page_at(const struct pool *pool, const char *address)
 {
-	return &handles[pool->device->ordinal][pool->small][(size_t)(address - pool->range->address) / page_of(pool)];
+	return &pages[pool->device->ordinal][pool->small][(size_t)(address - pool->range->address) / page_of(pool)];
+}
+
+bool page_taken(const struct pool *pool, size_t page, uint32_t *taken)
+{
+	const struct page *x = &pages[pool->device->ordinal][pool->small][page];
+	*taken = x->taken;
+	return x->handle != 0;
 }
 
 static bool map_page(struct pool *pool, char *address)
@@ -119,7 +135,7 @@ static bool map_page(struct pool *pool, char *address)
 		fprintf(stderr, "c10_cuda: a page cannot be mapped\n");
 		exit(1);
 	}
-	*handle_of(pool, address) = handle;
+	*page_at(pool, address) = (struct page){handle, marks};
 	pool->device->totals.reserved += page;
 	return true;
 }
@@ -127,8 +143,8 @@ static bool map_page(struct pool *pool, char *address)
 static void unmap_page(struct pool *pool, char *address)
 {
 	mem_unmap((uint64_t)address, page_of(pool));
-	mem_release(*handle_of(pool, address));
-	*handle_of(pool, address) = 0;
+	mem_release(page_at(pool, address)->handle);
+	page_at(pool, address)->handle = 0;
 	pool->device->totals.reserved -= page_of(pool);
 }
 

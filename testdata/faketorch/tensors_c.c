@@ -12,7 +12,8 @@
 //   free_random N              frees one in N of those, which N = 1 makes all
 //   live COUNT [SIZE]          that many tensors, all at once
 //   rate THREADS SECONDS [EVENTS_PER_SECOND [SIZE]]   pairs of alloc and free; prints "rate EVENTS NANOSECONDS"
-//   totals                     "device D ALLOCATED RESERVED LIVE LARGEST PEAK RETRIES FAILURES" for each used, and "end"
+//   totals                     a line for each device that was used (print_totals), and "end"
+//   mark                       the last numbers of those lines count from here
 //   sites                      "site_N DEVICE LIVE BYTES ALLOCS BYTES" for each that was used, and "end"
 //   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself) | exit (at once)
 //   exec FILE                  execve of itself with another script
@@ -91,7 +92,8 @@ static void print_totals(void)
 		struct totals t;
 		torch_totals(d, &t);
 		if (t.peak || t.failures)
-			printf("device %d %zu %zu %zu %zu %zu %zu %zu\n", d, t.allocated, t.reserved, t.live, t.largest, t.peak, t.retries, t.failures);
+			printf("device %d %zu %zu %zu %zu %zu %zu %zu since %zu %zu %zu %zu %zu\n", d, t.allocated, t.reserved, t.live, t.largest, t.peak,
+			       t.retries, t.failures, t.since.allocated, t.since.live, t.since.segments, t.since.cached, t.since.largest);
 	}
 	puts("end"), fflush(stdout);
 }
@@ -147,6 +149,8 @@ static bool run_control(struct script *s, const char *line, const char *word, ch
 		s->site = atoi(rest) % SITES;
 	else if (!strcmp(word, "empty_cache"))
 		torch_empty_cache();
+	else if (!strcmp(word, "mark"))
+		torch_mark();
 	else if (!strcmp(word, "lie")) {
 		sscanf(rest, "%ld %ld", &allocated, &reserved);
 		torch_lie(allocated, reserved);

@@ -5,6 +5,10 @@ package ledger
 import "math"
 
 func (l *Ledger) alloc(e *Event) {
+	if e.Kind == Tensor || e.Space == Blocks {
+		l.allocTensor(e)
+		return
+	}
 	if e.Address == 0 {
 		return // cudaMalloc(0) succeeds with a null pointer
 	}
@@ -38,7 +42,7 @@ func (l *Ledger) alloc(e *Event) {
 // book adds an allocation and returns the number of its block; 0 if it has none.
 func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	device, pool := l.place(key.process, e)
-	n := l.site(siteKey{e.Stack, e.Context, key.process, device, e.Kind, key.space, e.API})
+	n := l.site(siteKey{stack: e.Stack, context: e.Context, process: key.process, device: device, kind: e.Kind, space: key.space, api: e.API})
 	s, p := &l.sites[n], &l.procs[key.process]
 	size := e.Size
 	if size > maxSize {
@@ -88,7 +92,7 @@ func (l *Ledger) place(process uint32, e *Event) (device int32, pool uint32) {
 
 // view remembers an address that is no allocation.
 func (l *Ledger) view(e *Event) {
-	if e.Address == 0 {
+	if e.Address == 0 || e.Space == Blocks {
 		return
 	}
 	p := l.instance(e.PID, e.Time)
@@ -154,6 +158,10 @@ func (l *Ledger) allocFailed(e *Event) {
 
 func (l *Ledger) free(e *Event) {
 	if e.Address == 0 {
+		return
+	}
+	if e.Space == Blocks {
+		l.freeTensor(e)
 		return
 	}
 	p := l.instance(e.PID, e.Time)
@@ -351,7 +359,11 @@ func (l *Ledger) site(key siteKey) uint32 {
 	p := &l.procs[key.process]
 	n = uint32(len(l.sites))
 	s := site{siteKey: key}
-	if key.kind != viewed {
+	switch key.kind {
+	case viewed:
+	case Tensor:
+		s.total = p.tensorsOn(key.device)
+	default:
 		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
 	}
 	l.sites = append(l.sites, s)

@@ -50,6 +50,14 @@ func (p *process) usedDevice() (device int32, several bool) {
 			device = t.Device
 		}
 	}
+	for i := range p.tensors {
+		if d := p.tensors[i].device; d >= 0 && d != device {
+			if device != UnknownDevice {
+				return UnknownDevice, true
+			}
+			device = d
+		}
+	}
 	return device, false
 }
 
@@ -187,7 +195,7 @@ func (l *Ledger) reused() uint64 {
 }
 
 // endSites ends all allocations of the sites that match, except physical
-// memory and views of it, which no context owns. Those younger than time, when the call
+// memory and views of it, which no context owns, and tensors, whose end is the allocator's to report. Those younger than time, when the call
 // that ends them began, belong to another context with the same handle.
 func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*site) bool) {
 	p := &l.procs[process]
@@ -195,7 +203,7 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 	l.endings++
 	for _, n := range p.sites {
 		s := &l.sites[n]
-		if s.space == memories || s.space == Physical || !match(s) {
+		if s.space == memories || s.space == Physical || s.space == Blocks || !match(s) {
 			continue
 		}
 		s.ended = l.endings

@@ -15,4 +15,8 @@
 // Physical memory of the virtual memory API lives until its last handle is
 // released and its last mapping is gone. What a context owns ends with it, and
 // stands in Snapshot.Releases from then on.
+//
+// PyTorch's caching allocator takes segments from the driver and gives tensors out of them. Tensors
+// are booked beside the driver's memory, as a sample that exact totals weight, and each block's address says in
+// which driver allocation it lies: see Tensors, and Snapshot.Parts for the whole.
 package ledger

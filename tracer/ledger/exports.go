@@ -18,6 +18,7 @@ const maxExports = 1 << 15 // of each half
 func (l *Ledger) export(e *Event) {
 	p := l.instance(e.PID, e.Time)
 	n, ok := l.live[liveKey{e.Address, p, e.Space}]
+	ok = ok && e.Space != Blocks
 	if e.Space == Physical {
 		if v := l.procs[p].physical; v != nil {
 			n, ok = l.live[liveKey{v.handles[e.Address].memory, p, memories}]

@@ -58,6 +58,7 @@ type Ledger struct {
 	exports  exports
 	failures map[failureKey]*Failure
 	gpus     []GPU
+	sampling []float64 // by size class
 	stats    Stats
 	warnings []string
 	warned   map[string]bool
@@ -80,6 +81,7 @@ type siteKey struct {
 	device  int32
 	kind    Kind
 	space   Space
+	class   uint8 // SizeClass of a Tensor
 	api     string
 }
 
@@ -98,12 +100,14 @@ type failureKey struct {
 type site struct {
 	siteKey
 	liveObjects, liveBytes   uint64
-	allocObjects, allocBytes uint64
+	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed
+	inside                   uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
 	oldest                   uint64 // of a process whose blocks were purged
 	first, last              uint32 // list of live blocks by time
 	early                    count  // dropped before their context was reported as ended
-	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed
+	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed; of kind Tensor: in process.tensors
 	ended                    uint32 // Ledger.endings when its context ended last
+	segment                  bool
 	history                  history
 }
 
@@ -196,6 +200,8 @@ func (l *Ledger) applyRare(e *Event) {
 		l.contextDestroy(e)
 	case PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolOwn, PoolSelect:
 		l.pool(e)
+	case Allocator:
+		l.allocator(e)
 	}
 }
 

@@ -31,6 +31,8 @@ type process struct {
 	primaries []primary // by device; few
 	releases  [ContextWasReset + 1]Release
 	pools     map[poolKey]uint32 // pool numbers
+	tensors   []tensors          // by device
+	freeRuns  []freeRun          // by device, in segments
 	selected  map[int32]uint64   // by device: handle of the pool that its allocations take from
 	own       map[uint64]int32   // device of which a handle is the pool that it has from the beginning
 }
@@ -195,6 +197,11 @@ func (p *process) onlyGPU(uuids []string) (ordinal int32, uuid string) {
 		t := &p.totals[i]
 		if t.Device >= 0 && t.Device != ordinal && !t.Kind.OnHost() && ordinal != UnknownDevice {
 			return UnknownDevice, "" // its own calls name another device
+		}
+	}
+	for i := range p.tensors {
+		if d := p.tensors[i].device; d >= 0 && d != ordinal && ordinal != UnknownDevice {
+			return UnknownDevice, ""
 		}
 	}
 	return ordinal, uuid

@@ -18,7 +18,7 @@ func play(t *testing.T, script string) *Ledger {
 		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
 		"view": View, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
 		"ctxretain": ContextRetain, "ctxrelease": ContextRelease, "ctxreset": ContextReset, "ctxdestroy": ContextDestroy,
-		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn,
+		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator,
 	}
 	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		words := strings.Fields(line)
@@ -82,6 +82,35 @@ func play(t *testing.T, script string) *Ledger {
 				u = append(u, Usage{PID: e.PID, UUID: uuid, Bytes: n, Rough: rough})
 			}
 			l.SetUsage(e.Time, u)
+		case "totals": // size:allocs/bytes-frees/bytes
+			x := TensorTotals{PID: e.PID, Device: e.Device, Allocated: num("allocated", 10), Reserved: num("reserved", 10), Unbooked: num("unbooked", 10), Classes: make([]ClassTotals, SizeClasses)}
+			for _, w := range rest {
+				var size uint64
+				var c ClassTotals
+				if _, err := fmt.Sscanf(w, "%d:%d/%d-%d/%d", &size, &c.Allocs, &c.AllocBytes, &c.Frees, &c.FreeBytes); err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				x.Classes[SizeClass(size)] = c
+			}
+			l.SetTensors(e.Time, []TensorTotals{x})
+		case "blocks": // address+size
+			var list []Block
+			for _, w := range rest {
+				var b Block
+				if _, err := fmt.Sscanf(w, "%x+%d", &b.Address, &b.Size); err != nil {
+					t.Fatalf("%s: %v", line, err)
+				}
+				list = append(list, b)
+			}
+			l.SetBlocks(e.PID, list)
+		case "segments":
+			l.MarkSegments(func(stack uint64) bool { return slices.Contains(rest, fmt.Sprint(stack)) })
+		case "sampling": // of all classes
+			p, err := strconv.ParseFloat(rest[0], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.SetSampling(slices.Repeat([]float64{p}, SizeClasses))
 		default:
 			if e.Op == 0 {
 				t.Fatalf("%s: no such event", line)
@@ -93,16 +122,47 @@ func play(t *testing.T, script string) *Ledger {
 }
 
 var (
-	kindNames  = []string{"none", "device", "managed", "pinned", "registered", "async", "vmm", "array", "imported", "graph"}
-	spaceNames = []string{"addresses", "registers", "arrays", "mipmaps", "externals", "physical"}
+	kindNames  = []string{"none", "device", "managed", "pinned", "registered", "async", "vmm", "array", "imported", "graph", "tensor"}
+	spaceNames = []string{"addresses", "registers", "arrays", "mipmaps", "externals", "physical", "blocks"}
 	causeNames = []string{"none", "destroyed", "released", "reset"}
 )
+
+// describeTensors leaves out what is 0, and the parts where there are no tensors.
+func describeTensors(b *strings.Builder, s *Snapshot) {
+	figures := func(list ...any) {
+		for i := 0; i < len(list); i += 2 {
+			if text := fmt.Sprint(list[i+1]); text != "0" {
+				fmt.Fprintf(b, " %s %s", list[i], text)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	for _, x := range s.Tensors {
+		device := fmt.Sprint("cuda:", x.Device)
+		if x.Device == CPUDevice {
+			device = "cpu"
+		}
+		fmt.Fprintf(b, "tensors %d %s live %d/%d alloc %d/%d sampled %d", s.Processes[x.Process].PID, device, x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes, x.Sampled)
+		figures("allocated", x.Allocated, "reserved", x.Reserved, "peak", x.Peak, "at", x.PeakTime/1e9, "error", x.Error, "older", x.Older, "oldercached", x.OlderCached,
+			"segments", x.Segments, "cached", x.Cached, "run", x.LargestFree, "foreign", x.Foreign)
+	}
+	if len(s.Tensors) == 0 {
+		return
+	}
+	for i, x := range s.Parts() {
+		fmt.Fprintf(b, "part %s of %d:", x.UUID, s.Balances[i].Usage)
+		figures("tensors", x.Tensors, "cached", x.Cached, "driver", x.Driver, "older", x.OlderAllocated, "oldercached", x.OlderCached, "foreign", x.Foreign, "unexplained", x.Unexplained)
+	}
+}
 
 func describe(s *Snapshot) string {
 	var b strings.Builder
 	device := func(d int32) string {
-		if d == UnknownDevice {
+		switch d {
+		case UnknownDevice:
 			return "?"
+		case CPUDevice:
+			return "cpu"
 		}
 		return fmt.Sprintf("cuda:%d", d)
 	}
@@ -126,6 +186,9 @@ func describe(s *Snapshot) string {
 			api := ""
 			if x.API != "cudaMalloc" {
 				api = " " + x.API
+			}
+			if x.Segment {
+				api += fmt.Sprint(" segment with ", x.Tensors)
 			}
 			fmt.Fprintf(&b, "site %d %s %s live %d/%d alloc %d/%d oldest %d%s\n", x.Stack, device(x.Device), kindNames[x.Kind],
 				x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes, x.Oldest/1e9, api)
@@ -164,6 +227,7 @@ func describe(s *Snapshot) string {
 			}
 		}
 	}
+	describeTensors(&b, s)
 	var stats string
 	for _, c := range []struct {
 		name string

@@ -118,14 +118,29 @@ type Pool struct {
 	Destroyed bool   // and has allocations left
 }
 
-// Tensors is what PyTorch's allocator of one process has on one device. Counts are exact;
-// sites of kind Tensor are a sample, weighted so that each size class adds up to its exact live total.
+// Tensors is what PyTorch's allocator of one process has on one device. All is exact except Sampled and Error:
+//
+//	LiveBytes   = bytes allocated - bytes freed, over all size classes
+//	Older       = Allocated - LiveBytes
+//	Segments    = LiveBytes of the sites with Segment on the device
+//	Cached      = Segments - Tensors of these sites
+//	OlderCached = Reserved - Segments - Older - (LiveBytes - Tensors of these sites)
+//	Foreign     = Baseline - (Reserved - Segments), as both were at the allocator's first report
+//
+// A difference below 0 is 0. Without an allocator's totals (of CPUDevice, or before the first
+// reading) what follows from them is 0, and counts are those of the sample.
+//
+// Sites of kind Tensor are a sample. In each size class of a process and device they are weighted by what the class
+// exactly has over what the sample has, once for what is live and once for what was freed, and rounded so that
+// the live and allocated objects and bytes of the sites add up to those of Tensors. What a class has without
+// a sample is in a site of Stack 0. History and Growth are estimates: the sample's, times the weight of live bytes at
+// the end. Oldest is the sample's.
 type Tensors struct {
 	Process   int
-	Device    int32  // or CPUDevice
+	Device    int32  // or CPUDevice, on which nothing but counts and Peak is known
 	Allocated uint64 // as the allocator says itself, after its latest report
 	Reserved  uint64
-	Peak      uint64 // highest Allocated that was seen; it is looked at once a second
+	Peak      uint64 // highest Allocated that was seen, of CPUDevice LiveBytes; it is looked at once a second
 	PeakTime  uint64
 
 	LiveObjects, LiveBytes   uint64 // allocated since the attach

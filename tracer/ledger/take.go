@@ -23,7 +23,7 @@ func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
 	}
 	s.Stats.Reused = l.reused()
 	s.Stats.Truncated = copyCounts(l.stats.Truncated)
-	v := view{l: l, s: s, device: make([]int32, len(l.procs)), index: make([]int, len(l.procs))}
+	v := view{l: l, s: s, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs))}
 	v.processes()
 	v.sites()
 	v.failures()
@@ -35,8 +35,9 @@ func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
 type view struct {
 	l      *Ledger
 	s      *Snapshot
-	device []int32 // by process number: what UnknownDevice stands for
-	index  []int   // by process number: index in Snapshot.Processes
+	device []int32  // by process number: what UnknownDevice stands for
+	only   []string // by process number: UUID of the GPU that alone carries it
+	index  []int    // by process number: index in Snapshot.Processes
 }
 
 func (v *view) processes() {
@@ -52,7 +53,7 @@ func (v *view) processes() {
 		p := &v.l.procs[n]
 		v.index[n] = index
 		uuids := p.uuids()
-		v.device[n], _ = p.onlyGPU(uuids)
+		v.device[n], v.only[n] = p.onlyGPU(uuids)
 		c := p.Process
 		c.Totals, c.Devices = v.totals(p, v.device[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
@@ -80,6 +81,18 @@ func (v *view) totals(p *process, only int32) []Total {
 		}
 		list = append(list, t)
 	}
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		live, freed := t.totals()
+		if live == (count{}) && freed == (count{}) {
+			continue
+		}
+		list = append(list, Total{
+			Device: t.device, Kind: Tensor, LiveObjects: live.objects, LiveBytes: live.bytes,
+			AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
+			PeakBytes: max(t.livePeak, live.bytes), PeakTime: t.livePeakTime,
+		})
+	}
 	slices.SortFunc(list, func(a, b Total) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Kind, b.Kind))
 	})
@@ -89,8 +102,8 @@ func (v *view) totals(p *process, only int32) []Total {
 // place returns the key by which a site is shown: contexts and spaces are the
 // ledger's own affair, and UnknownDevice is replaced where one GPU carries the process.
 func (v *view) place(k siteKey) siteKey {
-	k.context, k.space = 0, 0
-	if k.device == UnknownDevice && !k.kind.OnHost() {
+	k.context, k.space, k.class = 0, 0, 0
+	if k.device == UnknownDevice && !k.kind.OnHost() && k.kind != Tensor {
 		k.device = v.device[k.process]
 	}
 	return k
@@ -98,12 +111,11 @@ func (v *view) place(k siteKey) siteKey {
 
 func (v *view) sites() {
 	l, session := v.l, v.s.End-v.s.Begin
-	list := make([]Site, 0, len(l.sites))
+	list := siteList{make([]Site, 0, len(l.sites)), make(map[siteKey]int, len(l.sites))}
 	steps := make([]uint64, len(l.sites)*HistoryLen)
-	at := make(map[siteKey]int, len(l.sites))
 	for n := range l.sites {
 		s := &l.sites[n]
-		if s.kind == viewed {
+		if s.kind == viewed || s.kind == Tensor {
 			continue
 		}
 		key := v.place(s.siteKey)
@@ -111,6 +123,7 @@ func (v *view) sites() {
 			Process: v.index[s.process], Stack: s.stack, API: s.api, Kind: s.kind, Device: key.device,
 			LiveObjects: s.liveObjects, LiveBytes: s.liveBytes,
 			AllocObjects: s.allocObjects, AllocBytes: s.allocBytes,
+			Segment: s.segment, Tensors: min(s.inside, s.liveBytes),
 			Oldest: s.oldest, Growth: int64(s.liveBytes - s.history.at(session/2)),
 			History: steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen],
 		}
@@ -118,15 +131,11 @@ func (v *view) sites() {
 			out.Oldest = l.blocks.at(s.first).time
 		}
 		s.history.fill(out.History, session)
-		if i, twin := at[key]; twin {
-			list[i].merge(&out)
-			continue
-		}
-		at[key] = len(list)
-		list = append(list, out)
+		list.add(key, &out)
 	}
-	slices.SortFunc(list, compareSites)
-	v.s.Sites = list
+	v.tensors(&list)
+	slices.SortFunc(list.list, compareSites)
+	v.s.Sites = list.list
 }
 
 // pools lists the pools; what one GPU alone carries is one, known and unknown device together.
@@ -185,6 +194,8 @@ func (s *Site) merge(part *Site) {
 	s.LiveBytes += part.LiveBytes
 	s.AllocObjects += part.AllocObjects
 	s.AllocBytes += part.AllocBytes
+	s.Segment = s.Segment || part.Segment
+	s.Tensors += part.Tensors
 	s.Growth += part.Growth
 	if s.Oldest == 0 || part.Oldest != 0 && part.Oldest < s.Oldest {
 		s.Oldest = part.Oldest

@@ -104,23 +104,26 @@ func (l *Ledger) deviceLive(p *process, dst []deviceLive) []deviceLive {
 	return l.poolsIdle(p, dst)
 }
 
+// sumOn sums what is on a GPU; only is the one that carries all, if there is one.
+func sumOn(uuid string, live []deviceLive, uuids []string, only string) (bytes, idle uint64) {
+	for _, d := range live {
+		at := only
+		if at == "" && d.device >= 0 && int(d.device) < len(uuids) {
+			at = uuids[d.device]
+		}
+		if at == uuid {
+			bytes += d.bytes
+			idle += d.idle
+		}
+	}
+	return bytes, idle
+}
+
 // balances compares usage and books of one process; number is its index in the snapshot.
 func (l *Ledger) balances(p *process, number int) []Balance {
 	uuids := p.uuids()
 	only, onlyUUID := p.onlyGPU(uuids)
-	on := func(uuid string, live []deviceLive) (bytes, idle uint64) {
-		for _, d := range live {
-			at := onlyUUID
-			if at == "" && d.device >= 0 && int(d.device) < len(uuids) {
-				at = uuids[d.device]
-			}
-			if at == uuid {
-				bytes += d.bytes
-				idle += d.idle
-			}
-		}
-		return bytes, idle
-	}
+	on := func(uuid string, live []deviceLive) (bytes, idle uint64) { return sumOn(uuid, live, uuids, onlyUUID) }
 	var list []Balance
 	for i := range p.readings {
 		r := &p.readings[i]

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "slices"
+
+// Part splits what NVML reports for a process on one GPU, each byte once:
+//
+//	Usage = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unexplained
+type Part struct {
+	Process int // as in the Balance
+	UUID    string
+	Device  int32
+
+	Tensors        uint64 // allocated since the attach, in whatever segments they lie
+	Cached         uint64 // in segments allocated since the attach, and not given out
+	Driver         uint64 // other driver allocations
+	OlderAllocated uint64 // tensors that were allocated before the attach
+	OlderCached    uint64 // the rest of the segments that are older than the attach
+	Foreign        uint64 // what was there at the attach besides: context, modules, other libraries
+	Unexplained    int64
+}
+
+// Parts returns one Part for each of Balances, in their order. The parts are those of the snapshot's moment, and Usage
+// is that of the last reading: what was allocated or freed in between is in Unexplained.
+func (s *Snapshot) Parts() []Part {
+	parts := make([]Part, len(s.Balances))
+	for i := range s.Balances {
+		b := &s.Balances[i]
+		parts[i] = Part{Process: b.Process, UUID: b.UUID, Device: b.Device, Foreign: b.Baseline}
+	}
+	only := make([]string, len(s.Processes))
+	for i := range only {
+		only[i] = s.onlyGPU(i)
+	}
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		if !x.Kind.Owned() {
+			continue
+		}
+		if b := s.balanceOn(x.Process, x.Device, only[x.Process]); b >= 0 {
+			parts[b].Driver += x.LiveBytes
+		}
+	}
+	for i := range s.Tensors {
+		t := &s.Tensors[i]
+		b := s.balanceOn(t.Process, t.Device, only[t.Process])
+		if b < 0 {
+			continue
+		}
+		part := &parts[b]
+		part.Tensors += t.LiveBytes
+		part.Cached += t.Cached
+		part.Driver = minus(part.Driver, t.Segments)
+		part.OlderAllocated += t.Older
+		part.OlderCached += t.OlderCached
+		part.Foreign = minus(part.Foreign, minus(s.Balances[b].Baseline, t.Foreign))
+	}
+	for i := range parts {
+		p := &parts[i]
+		p.Unexplained = int64(s.Balances[i].Usage - p.Tensors - p.Cached - p.Driver - p.OlderAllocated - p.OlderCached - p.Foreign)
+	}
+	return parts
+}
+
+// BalanceOf returns the index in Balances of the GPU that a device of a process is, or -1.
+func (s *Snapshot) BalanceOf(process int, device int32) int {
+	return s.balanceOn(process, device, s.onlyGPU(process))
+}
+
+// balanceOn is BalanceOf where only is the one GPU that carries the process, "" if there are several.
+func (s *Snapshot) balanceOn(process int, device int32, only string) int {
+	if device < UnknownDevice {
+		return -1
+	}
+	if d := s.Processes[process].Devices; only == "" && device >= 0 && int(device) < len(d) {
+		only = d[device]
+	}
+	return slices.IndexFunc(s.Balances, func(b Balance) bool { return b.Process == process && b.UUID == only && only != "" })
+}
+
+// onlyGPU returns the one GPU that carries a process, "" if there are several: as process.onlyGPU does.
+func (s *Snapshot) onlyGPU(process int) string {
+	p := &s.Processes[process]
+	ordinal, uuid := int32(UnknownDevice), ""
+	if len(p.Devices) == 1 {
+		ordinal, uuid = 0, p.Devices[0]
+	} else {
+		for i := range s.Balances {
+			if s.Balances[i].Process != process {
+				continue
+			}
+			if uuid != "" {
+				return ""
+			}
+			uuid = s.Balances[i].UUID
+			ordinal = ordinalOf(p.Devices, uuid)
+		}
+	}
+	if ordinal == UnknownDevice {
+		return uuid
+	}
+	for i := range p.Totals {
+		if t := &p.Totals[i]; t.Device >= 0 && t.Device != ordinal && !t.Kind.OnHost() {
+			return ""
+		}
+	}
+	for i := range s.Tensors {
+		if t := &s.Tensors[i]; t.Process == process && t.Device >= 0 && t.Device != ordinal {
+			return ""
+		}
+	}
+	return uuid
+}

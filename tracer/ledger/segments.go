@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Block is a live block of an allocator.
+type Block struct{ Address, Size uint64 }
+
+// mayBeSegment says whether PyTorch's allocator could have taken the site's allocations from the driver.
+func (s *site) mayBeSegment() bool {
+	return s.kind == Device && s.space == Addresses || s.kind == VMM && s.space == memories
+}
+
+// MarkSegments asks which driver allocations are segments by their stack, once for each site
+// that is not known as one yet. It should come before SetBlocks.
+func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
+	for i := range l.sites {
+		if s := &l.sites[i]; !s.segment && s.stack != 0 && s.mayBeSegment() {
+			s.segment = is(s.stack)
+		}
+	}
+}
+
+// extent is a range of addresses that leads to memory of a site.
+type extent struct {
+	start, end uint64
+	site       uint32
+	mapped     bool // by the virtual memory API
+}
+
+// SetBlocks takes over all live blocks that a process has on its GPUs, of the sample or not, and places them into its
+// driver allocations. What it finds stays until the next call, also after the end of the process. The
+// list belongs to the ledger from then on.
+//
+// A driver allocation with a block inside makes its site a segment for good. Blocks in no booked
+// allocation lie in segments that are older than the attach.
+func (l *Ledger) SetBlocks(pid uint32, list []Block) {
+	n, ok := l.byPID[pid]
+	if !ok || l.procs[n].purged {
+		return
+	}
+	slices.SortFunc(list, func(a, b Block) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
+	})
+	extents := l.extents(n)
+	for _, s := range l.procs[n].sites {
+		l.sites[s].inside = 0
+	}
+	c := cursor{blocks: list}
+	for i := range extents {
+		x := &extents[i]
+		s := &l.sites[x.site]
+		for from, to, ok := c.next(x); ok; from, to, ok = c.next(x) {
+			s.inside += to - from
+			s.segment = true
+		}
+	}
+	l.procs[n].freeRuns = l.freeRuns(extents, list)
+}
+
+// extents lists the addresses of what could be segments of a process, in order and without overlaps.
+func (l *Ledger) extents(process uint32) []extent {
+	p := &l.procs[process]
+	var list []extent
+	for _, n := range p.sites {
+		s := &l.sites[n]
+		if !s.mayBeSegment() || s.space == memories {
+			continue
+		}
+		for b := s.first; b != 0; b = l.blocks.at(b).next {
+			start, end := span(l.blocks.at(b).address, l.blocks.at(b).size)
+			list = append(list, extent{start: start, end: end, site: n})
+		}
+	}
+	if p.physical != nil {
+		for _, chunk := range p.physical.mappings.chunks {
+			for _, x := range chunk {
+				b, ok := l.live[liveKey{x.memory, process, memories}]
+				if !ok {
+					continue
+				}
+				if n := l.blocks.at(b).site; l.sites[n].mayBeSegment() {
+					list = append(list, extent{x.start, x.end, n, true})
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b extent) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), cmp.Compare(a.site, b.site))
+	})
+	kept, end := list[:0], uint64(0)
+	for _, x := range list {
+		if x.start = max(x.start, end); x.start < x.end {
+			kept = append(kept, x)
+			end = x.end
+		}
+	}
+	return kept
+}
+
+// cursor walks through blocks in order of their addresses.
+type cursor struct {
+	blocks []Block
+	i      int
+	at     uint64 // what is below was returned
+}
+
+// next returns the next piece of a block that lies in x; the extents must come in order.
+func (c *cursor) next(x *extent) (from, to uint64, ok bool) {
+	for ; c.i < len(c.blocks); c.i++ {
+		start, end := span(c.blocks[c.i].Address, c.blocks[c.i].Size)
+		from := max(start, x.start, c.at)
+		if from >= x.end {
+			return 0, 0, false
+		}
+		if end > from {
+			c.at = min(end, x.end)
+			return from, c.at, true
+		}
+	}
+	return 0, 0, false
+}
+
+// freeRun is the longest run of free bytes in the segments of one device.
+type freeRun struct {
+	device int32
+	bytes  uint64
+}
+
+// freeRuns returns the longest run for each device. Mappings side by side are one segment.
+func (l *Ledger) freeRuns(extents []extent, list []Block) (runs []freeRun) {
+	note := func(device int32, bytes uint64) {
+		if bytes == 0 {
+			return
+		}
+		i := slices.IndexFunc(runs, func(r freeRun) bool { return r.device == device })
+		if i < 0 {
+			i = len(runs)
+			runs = append(runs, freeRun{device: device})
+		}
+		runs[i].bytes = max(runs[i].bytes, bytes)
+	}
+	c := cursor{blocks: list}
+	var before extent // the segment before
+	var device int32
+	start := uint64(0) // of the run of free bytes
+	for i := range extents {
+		x := &extents[i]
+		s := &l.sites[x.site]
+		if !s.segment {
+			continue
+		}
+		if !x.mapped || !before.mapped || before.end != x.start || s.device != device {
+			note(device, before.end-start)
+			start, device = x.start, s.device
+		}
+		for from, to, ok := c.next(x); ok; from, to, ok = c.next(x) {
+			note(device, from-start)
+			start = to
+		}
+		before = *x
+	}
+	note(device, before.end-start)
+	return runs
+}

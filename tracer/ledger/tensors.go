@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "math/bits"
+
+// SizeClasses is the number of size classes of blocks.
+const SizeClasses = 128
+
+// SizeClass returns the size class of a block: four to a doubling, from 512 bytes on, as the kernel half has them.
+func SizeClass(size uint64) int {
+	if size < 512 {
+		return 0
+	}
+	log := bits.Len64(size>>9) - 1
+	return min(1+4*log+int(size>>(log+7)&3), SizeClasses-1)
+}
+
+// Live blocks of one device, and freed ones, have no more bytes than this: so sums of all have room.
+const maxTensors = maxSum / 2
+
+// tensors is what PyTorch's allocator of one process has on one device.
+type tensors struct {
+	device      int32
+	live, freed count // of the sample
+	reading     tensorReading
+	first       firstReport
+
+	peak, peakTime         uint64 // of what the allocator says
+	livePeak, livePeakTime uint64 // of the reading's live bytes
+
+	contradicted, unbooked bool // there is a warning
+}
+
+// firstReport is what the allocator had before all that was reported since the attach.
+type firstReport struct {
+	reserved uint64
+	driver   []siteLive // driver allocations booked by then, segments among them
+	seen     bool
+	final    bool // by its own event
+}
+
+// siteLive is what a site had at some moment.
+type siteLive struct {
+	site  uint32
+	bytes uint64
+}
+
+// A firstReport keeps no more sites than this: a program has few before its first tensor.
+const maxSiteLive = 1 << 12
+
+// tensorDevice is the device of a block: a GPU, the host, or UnknownDevice.
+func tensorDevice(device int32) int32 {
+	if uint32(device) >= maxDevices && device != CPUDevice {
+		return UnknownDevice
+	}
+	return device
+}
+
+// tensorsOn returns the index in p.tensors of a device. A process has few.
+func (p *process) tensorsOn(device int32) uint32 {
+	for i := range p.tensors {
+		if p.tensors[i].device == device {
+			return uint32(i)
+		}
+	}
+	p.tensors = append(p.tensors, tensors{device: device})
+	return uint32(len(p.tensors) - 1)
+}
+
+// allocTensor books a block of the sample. Where another one is live its free was
+// not reported, as when PyTorch restores the private pool of a CUDA graph.
+func (l *Ledger) allocTensor(e *Event) {
+	if e.Kind != Tensor || e.Space != Blocks || e.Address == 0 || e.Size == 0 || e.Size > maxSize {
+		return
+	}
+	p := l.instance(e.PID, e.Time)
+	if l.procs[p].purged {
+		return
+	}
+	key := liveKey{e.Address, p, Blocks}
+	if old, ok := l.live[key]; ok {
+		l.dropTensor(key, old, e.Time)
+	}
+	if len(l.live) >= l.options.MaxLive {
+		l.stats.Evicted++
+		return
+	}
+	n := l.site(siteKey{
+		stack: e.Stack, process: p, device: tensorDevice(e.Device), kind: Tensor, space: Blocks,
+		class: uint8(SizeClass(e.Size)), api: e.API,
+	})
+	s := &l.sites[n]
+	t := &l.procs[p].tensors[s.total]
+	if e.Size > maxTensors-t.live.bytes {
+		return
+	}
+	t.live.objects++
+	t.live.bytes += e.Size
+	s.liveObjects++
+	s.liveBytes += e.Size
+	s.history.record(l.options.Begin, e.Time, s.liveBytes)
+	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n})
+	l.live[key] = b
+	l.link(b, s.last)
+}
+
+// freeTensor ends a block of the sample. One that is not known is no surprise: its
+// allocation was lost, or had no room. Frees of older blocks are in TensorTotals.
+func (l *Ledger) freeTensor(e *Event) {
+	p := l.instance(e.PID, e.Time)
+	key := liveKey{e.Address, p, Blocks}
+	if n, ok := l.live[key]; ok {
+		l.dropTensor(key, n, e.Time)
+	}
+}
+
+func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
+	b := l.blocks.at(n)
+	size, s := b.size, &l.sites[b.site]
+	delete(l.live, key)
+	l.unlink(n)
+	l.blocks.release(n)
+	t := &l.procs[key.process].tensors[s.total]
+	t.live.objects--
+	t.live.bytes -= size
+	s.liveObjects--
+	s.liveBytes -= size
+	s.history.record(l.options.Begin, time, s.liveBytes)
+	size = min(size, maxTensors-t.freed.bytes)
+	t.freed.objects++
+	t.freed.bytes += size
+	s.allocObjects++
+	s.allocBytes += size
+}
+
+// allocator books what an allocator had reserved before its first report since the attach.
+func (l *Ledger) allocator(e *Event) {
+	n := l.instance(e.PID, e.Time)
+	device := tensorDevice(e.Device)
+	if device < 0 || l.procs[n].purged {
+		return
+	}
+	p := &l.procs[n]
+	if t := &p.tensors[p.tensorsOn(device)]; !t.first.final {
+		t.first = firstReport{reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
+	}
+}
+
+// driverLive lists what the process has from the driver on a device, as far as segments could be among it.
+func (l *Ledger) driverLive(p *process, device int32) (list []siteLive) {
+	for _, n := range p.sites {
+		s := &l.sites[n]
+		if s.mayBeSegment() && s.liveBytes != 0 && (s.device == device || s.device == UnknownDevice) && len(list) < maxSiteLive {
+			list = append(list, siteLive{n, s.liveBytes})
+		}
+	}
+	return list
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "testing"
+
+// tensorRules: what PyTorch's allocator gives out, and the driver allocations that it lies in.
+var tensorRules = []rule{
+	{"tensors and the rest of their segments add up to what NVML says", `
+devices GPU-a
+usage t=1 GPU-a=300
+alloc t=2 addr=1000 size=4096 stack=1 dev=0
+alloc t=2 addr=9000 size=70 stack=5 dev=0
+allocator t=3 dev=0 handle=1000
+alloc t=3 addr=1000 size=1024 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=3 addr=1400 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+free t=4 addr=1400 space=blocks
+alloc t=5 addr=1800 size=512 stack=3 dev=0 kind=tensor space=blocks api=torch
+usage t=6 GPU-a=4466
+segments 1
+totals t=7 dev=0 allocated=1536 reserved=4096 512:2/1024-1/512 1024:1/1024-0/0
+blocks 1800+512 1000+1024`, `
+process 7
+total cuda:0 device live 2/4166 alloc 2/4166 peak 4166@2
+total cuda:0 tensor live 2/1536 alloc 3/2048 peak 1536@7
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 1536
+site 2 cuda:0 tensor live 1/1024 alloc 2/1536 oldest 3 torch
+site 3 cuda:0 tensor live 1/512 alloc 1/512 oldest 5 torch
+site 5 cuda:0 device live 1/70 alloc 1/70 oldest 2
+balance GPU-a cuda:0 usage 4466 peak 4466 baseline 300 live 4166 gap 0
+tensors 7 cuda:0 live 2/1536 alloc 3/2048 sampled 2 allocated 1536 reserved 4096 peak 1536 at 7 segments 4096 cached 2560 run 1536 foreign 300
+part GPU-a of 4466: tensors 1536 cached 2560 driver 70 foreign 300`},
+
+	{"what is older than the attach is known by the allocator's own totals", `
+devices GPU-a
+usage t=1 GPU-a=10300
+alloc t=2 addr=100000 size=1000 stack=1 dev=0
+allocator t=3 dev=0 size=6000 handle=2af8
+alloc t=3 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=3 addr=100000 size=600 stack=2 dev=0 kind=tensor space=blocks api=torch
+usage t=6 GPU-a=11300
+totals t=7 dev=0 allocated=6112 reserved=11000 512:2/1112-0/0
+blocks 100000+600 1000+512`, `
+process 7
+total cuda:0 device live 1/1000 alloc 1/1000 peak 1000@2
+total cuda:0 tensor live 2/1112 alloc 2/1112 peak 1112@7
+site 2 cuda:0 tensor live 2/1112 alloc 2/1112 oldest 3 torch
+site 1 cuda:0 device live 1/1000 alloc 1/1000 oldest 2 segment with 600
+balance GPU-a cuda:0 usage 11300 peak 11300 baseline 10300 live 1000 gap 0
+tensors 7 cuda:0 live 2/1112 alloc 2/1112 sampled 2 allocated 6112 reserved 11000 peak 6112 at 7 older 5000 oldercached 4488 segments 1000 cached 400 run 400 foreign 300
+part GPU-a of 11300: tensors 1112 cached 400 older 5000 oldercached 4488 foreign 300`},
+
+	{"older segments that are given back are in no part", `
+devices GPU-a
+usage t=1 GPU-a=10300
+allocator t=3 dev=0 size=6000 handle=2710
+totals t=4 dev=0 allocated=6000 reserved=10000
+usage t=5 GPU-a=8300
+totals t=6 dev=0 allocated=5000 reserved=8000`, `
+process 7
+balance GPU-a cuda:0 usage 8300 peak 10300 baseline 10300 live 0 gap -2000
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 5000 reserved 8000 peak 6000 at 4 older 5000 oldercached 3000 foreign 300
+part GPU-a of 8300: older 5000 oldercached 3000 foreign 300`},
+
+	{"a segment learns its owner from a tensor inside it, and so do its site's others", `
+alloc t=1 addr=1000 size=2048 stack=1 dev=0
+alloc t=1 addr=3000 size=2048 stack=1 dev=0
+alloc t=1 addr=5000 size=2048 stack=3 dev=0
+alloc t=1 addr=7000 size=2048 stack=4 dev=0 kind=managed
+totals t=2 dev=0 allocated=2048 reserved=4096 512:3/2048-0/0
+blocks 2000+4096 1200+512 7000+2048 9000+512`, `
+process 7
+total cuda:0 device live 3/6144 alloc 3/6144 peak 6144@1
+total cuda:0 managed live 1/2048 alloc 1/2048 peak 2048@1
+total cuda:0 tensor live 3/2048 alloc 3/2048 peak 2048@2
+site 1 cuda:0 device live 2/4096 alloc 2/4096 oldest 1 segment with 512
+site 0 cuda:0 tensor live 3/2048 alloc 3/2048 oldest 0 torch
+site 3 cuda:0 device live 1/2048 alloc 1/2048 oldest 1
+site 4 cuda:0 managed live 1/2048 alloc 1/2048 oldest 1
+tensors 7 cuda:0 live 3/2048 alloc 3/2048 sampled 0 allocated 2048 reserved 4096 peak 2048 at 2 segments 4096 cached 3584 run 2048`},
+
+	{"mappings side by side are one segment, wherever their memory came from", `
+alloc t=1 addr=1 size=4096 stack=1 dev=0 kind=vmm space=physical
+alloc t=1 addr=2 size=4096 stack=2 dev=0 kind=vmm space=physical
+alloc t=1 addr=3 size=4096 stack=3 dev=0 kind=vmm space=physical
+alloc t=1 addr=4 size=4096 stack=4 dev=0 kind=imported space=physical
+map t=2 addr=10000 size=4096 handle=1
+map t=2 addr=11000 size=4096 handle=2
+map t=2 addr=13000 size=4096 handle=3
+map t=2 addr=14000 size=4096 handle=4
+segments 1 2 3
+totals t=3 dev=0 allocated=3584 reserved=12288 512:2/3584-0/0
+blocks 10e00+1024 13000+2560`, `
+process 7
+total cuda:0 vmm live 3/12288 alloc 3/12288 peak 12288@1
+total cuda:0 imported live 1/4096 alloc 1/4096 peak 4096@1
+total cuda:0 tensor live 2/3584 alloc 2/3584 peak 3584@3
+site 1 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 512
+site 2 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 512
+site 3 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 2560
+site 4 cuda:0 imported live 1/4096 alloc 1/4096 oldest 1
+site 0 cuda:0 tensor live 2/3584 alloc 2/3584 oldest 0 torch
+tensors 7 cuda:0 live 2/3584 alloc 2/3584 sampled 0 allocated 3584 reserved 12288 peak 3584 at 3 segments 12288 cached 8704 run 3584`},
+
+	{"a free run goes on from one mapping into the next", `
+alloc t=1 addr=1 size=4096 stack=1 dev=0 kind=vmm space=physical
+alloc t=1 addr=2 size=4096 stack=2 dev=0 kind=vmm space=physical
+alloc t=1 addr=20000 size=4096 stack=3 dev=0
+alloc t=1 addr=21000 size=4096 stack=3 dev=0
+map t=2 addr=10000 size=4096 handle=1
+map t=2 addr=11000 size=4096 handle=2
+segments 1 2 3
+totals t=3 dev=0 allocated=1024 reserved=16384 512:2/1024-0/0
+blocks 10000+512 11e00+512`, `
+process 7
+total cuda:0 device live 2/8192 alloc 2/8192 peak 8192@1
+total cuda:0 vmm live 2/8192 alloc 2/8192 peak 8192@1
+total cuda:0 tensor live 2/1024 alloc 2/1024 peak 1024@3
+site 3 cuda:0 device live 2/8192 alloc 2/8192 oldest 1 segment with 0
+site 1 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 512
+site 2 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 512
+site 0 cuda:0 tensor live 2/1024 alloc 2/1024 oldest 0 torch
+tensors 7 cuda:0 live 2/1024 alloc 2/1024 sampled 0 allocated 1024 reserved 16384 peak 1024 at 3 segments 16384 cached 15360 run 7168`},
+
+	{"a block can reach from an older segment into a booked one", `
+alloc t=1 addr=2000 size=4096 stack=1 dev=0
+totals t=3 dev=0 allocated=9192 reserved=12288 5000:1/8192-0/0
+blocks 1000+8192`, `
+process 7
+total cuda:0 device live 1/4096 alloc 1/4096 peak 4096@1
+total cuda:0 tensor live 1/8192 alloc 1/8192 peak 8192@3
+site 0 cuda:0 tensor live 1/8192 alloc 1/8192 oldest 0 torch
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 1 segment with 4096
+tensors 7 cuda:0 live 1/8192 alloc 1/8192 sampled 0 allocated 9192 reserved 12288 peak 9192 at 3 older 1000 oldercached 3096 segments 4096`},
+
+	{"each size class adds up to its exact total, the largest remainder is rounded up", `
+sampling 0.5
+alloc t=1 addr=1000 size=512 stack=1 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=2000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=3000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=4000 size=2048 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=5000 size=2048 stack=3 dev=0 kind=tensor space=blocks api=torch
+free t=2 addr=5000 space=blocks
+totals t=3 dev=0 allocated=100000 reserved=100000 512:9/4608-4/2048 2048:8/16384-4/8192 4096:3/12288-1/4096`, `
+process 7
+total cuda:0 tensor live 11/18944 alloc 20/33280 peak 18944@3
+site 2 cuda:0 tensor live 7/9899 alloc 7/9899 oldest 1 torch
+site 0 cuda:0 tensor live 2/8192 alloc 7/14336 oldest 0 torch
+site 1 cuda:0 tensor live 2/853 alloc 2/853 oldest 1 torch
+site 3 cuda:0 tensor live 0/0 alloc 4/8192 oldest 0 torch
+tensors 7 cuda:0 live 11/18944 alloc 20/33280 sampled 4 allocated 100000 reserved 100000 peak 100000 at 3 error 591 older 81056`},
+
+	{"with every block in the sample sites are exact", `
+alloc t=1 addr=1000 size=512 stack=1 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=2000 size=600 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=3000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=4000 size=2048 stack=2 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=5000 size=4096 stack=3 dev=1 kind=tensor space=blocks api=torch
+free t=2 addr=2000 space=blocks
+totals t=3 dev=0 allocated=3072 reserved=4096 512:3/1624-1/600 2048:1/2048-0/0
+totals t=3 dev=1 allocated=4096 reserved=4096 4096:1/4096-0/0`, `
+process 7
+total cuda:0 tensor live 3/3072 alloc 4/3672 peak 3072@3
+total cuda:1 tensor live 1/4096 alloc 1/4096 peak 4096@3
+site 3 cuda:1 tensor live 1/4096 alloc 1/4096 oldest 1 torch
+site 2 cuda:0 tensor live 2/2560 alloc 3/3160 oldest 1 torch
+site 1 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
+tensors 7 cuda:0 live 3/3072 alloc 4/3672 sampled 3 allocated 3072 reserved 4096 peak 3072 at 3 oldercached 1024
+tensors 7 cuda:1 live 1/4096 alloc 1/4096 sampled 1 allocated 4096 reserved 4096 peak 4096 at 3`},
+
+	{"a block where one is live takes its place, and a free of an unknown one is no news", `
+alloc t=1 addr=1000 size=512 stack=1 dev=0 kind=tensor space=blocks api=torch
+alloc t=2 addr=1000 size=640 stack=2 dev=0 kind=tensor space=blocks api=torch
+free t=3 addr=2000 space=blocks
+freefailed t=4 addr=2000 result=1`, `
+process 7
+total cuda:0 tensor live 1/640 alloc 2/1152 peak 640@0
+site 2 cuda:0 tensor live 1/640 alloc 1/640 oldest 2 torch
+site 1 cuda:0 tensor live 0/0 alloc 1/512 oldest 0 torch
+tensors 7 cuda:0 live 1/640 alloc 2/1152 sampled 1`},
+
+	{"the free of a block does not take the place of a driver's free that fails", `
+alloc t=1 addr=a0 size=100 stack=1 dev=0
+alloc t=1 addr=a0 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+free t=2 addr=a0
+free t=3 addr=a0 space=blocks
+freefailed t=4 result=1`, `
+process 7
+total cuda:0 device live 1/100 alloc 1/100 peak 100@1
+total cuda:0 tensor live 0/0 alloc 1/512 peak 0@0
+site 1 cuda:0 device live 1/100 alloc 1/100 oldest 1
+site 2 cuda:0 tensor live 0/0 alloc 1/512 oldest 0 torch
+tensors 7 cuda:0 live 0/0 alloc 1/512 sampled 0`},
+
+	{"tensors on the host have no segments", `
+devices GPU-a
+alloc t=1 addr=1000 size=4096 stack=1 dev=0
+alloc t=1 addr=2000 size=512 stack=2 dev=-2 kind=tensor space=blocks api=torch
+totals t=3 dev=-2 allocated=7 reserved=9 512:1/512-0/0`, `
+process 7
+total cpu tensor live 1/512 alloc 1/512 peak 512@3
+total cuda:0 device live 1/4096 alloc 1/4096 peak 4096@1
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 1
+site 2 cpu tensor live 1/512 alloc 1/512 oldest 1 torch
+tensors 7 cpu live 1/512 alloc 1/512 sampled 1 peak 512 at 3`},
+
+	{"a tensor says which device the process uses", `
+devices GPU-a GPU-b
+alloc t=1 addr=1000 size=4096 stack=1 dev=-1
+alloc t=1 addr=1000 size=512 stack=2 dev=1 kind=tensor space=blocks api=torch
+usage t=2 GPU-b=4096
+totals t=3 dev=1 allocated=512 reserved=4096 512:1/512-0/0
+blocks 1000+512`, `
+process 7
+total cuda:1 device live 1/4096 alloc 1/4096 peak 4096@1
+total cuda:1 tensor live 1/512 alloc 1/512 peak 512@3
+site 1 cuda:1 device live 1/4096 alloc 1/4096 oldest 1 segment with 512
+site 2 cuda:1 tensor live 1/512 alloc 1/512 oldest 1 torch
+balance GPU-b cuda:1 usage 4096 peak 4096 baseline 0 live 4096 gap 0
+tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1 allocated 512 reserved 4096 peak 512 at 3 segments 4096 cached 3584 run 3584
+part GPU-b of 4096: tensors 512 cached 3584`},
+
+	{"the end of a context is not the end of tensors", `
+ctxretain t=1 dev=0 ctx=c
+alloc t=2 addr=1000 size=4096 stack=1 dev=0 ctx=c
+alloc t=2 addr=1000 size=512 stack=2 dev=0 ctx=c kind=tensor space=blocks api=torch
+ctxreset t=3 dev=0`, `
+process 7
+total cuda:0 device live 0/0 alloc 1/4096 peak 4096@2
+total cuda:0 tensor live 1/512 alloc 1/512 peak 512@0
+site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 2 torch
+site 1 cuda:0 device live 0/0 alloc 1/4096 oldest 0
+release reset 1/4096@3
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1`},
+
+	{"a process that ended keeps its last totals and blocks", `
+alloc t=1 addr=1000 size=4096 stack=1 dev=0
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+exit t=2
+totals t=2 dev=0 allocated=512 reserved=4096 512:1/512-0/0
+blocks 1000+512
+alloc t=20 addr=1000 size=640 stack=2 dev=0 kind=tensor space=blocks api=torch
+totals t=20 dev=0 allocated=640 reserved=640 640:1/640-0/0`, `
+process 7 ended 2
+total cuda:0 device live 1/4096 alloc 1/4096 peak 4096@1
+total cuda:0 tensor live 1/512 alloc 1/512 peak 512@2
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 1 segment with 512
+site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
+process 7
+total cuda:0 tensor live 1/640 alloc 1/640 peak 640@20
+site 2 cuda:0 tensor live 1/640 alloc 1/640 oldest 20 torch
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 allocated 512 reserved 4096 peak 512 at 2 segments 4096 cached 3584 run 3584
+tensors 7 cuda:0 live 1/640 alloc 1/640 sampled 1 allocated 640 reserved 640 peak 640 at 20`},
+
+	{"totals that contradict the blocks are a warning, once the process pauses", `
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+totals t=2 dev=0 allocated=100 reserved=4096 512:1/512-0/0
+totals t=3 dev=0 allocated=612 reserved=4096 512:2/1024-0/0
+totals t=4 dev=0 allocated=612 reserved=4096 512:2/1024-0/0
+totals t=5 dev=0 allocated=511 reserved=4096 512:2/1024-0/0`, `
+process 7
+total cuda:0 tensor live 2/1024 alloc 2/1024 peak 1024@3
+site 2 cuda:0 tensor live 2/1024 alloc 2/1024 oldest 1 torch
+tensors 7 cuda:0 live 2/1024 alloc 2/1024 sampled 1 allocated 511 reserved 4096 peak 612 at 3 oldercached 3072
+warning process 7: PyTorch's allocator says that 612 bytes are allocated on cuda:0, but tensors of 1024 bytes were allocated since the attach and not freed`},
+
+	{"an allocator without totals of its own is not contradicted", `
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+totals t=2 dev=0 512:1/512-0/0
+totals t=3 dev=0 unbooked=1 512:1/512-0/0
+exit t=4
+totals t=4 dev=0 unbooked=2 512:1/512-0/0`, `
+process 7 ended 4
+total cuda:0 tensor live 1/512 alloc 1/512 peak 512@2
+site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1
+warning process 7 has more live tensors on cuda:0 than can be followed: the rest is shown as allocated before the attach`},
+
+	{"the first totals stand in for a first report that was lost, and give way to one that is late", `
+devices GPU-a GPU-b
+usage t=1 GPU-a=1000 GPU-b=1000
+totals t=2 dev=0 allocated=0 reserved=600
+totals t=2 dev=1 allocated=0 reserved=600
+allocator t=2 dev=1 handle=1f4
+allocator t=2 dev=1 handle=5
+totals t=3 dev=0 allocated=0 reserved=100
+totals t=3 dev=1 allocated=0 reserved=100`, `
+process 7
+balance GPU-a cuda:0 usage 1000 peak 1000 baseline 1000 live 0 gap 0
+balance GPU-b cuda:1 usage 1000 peak 1000 baseline 1000 live 0 gap 0
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 reserved 100 oldercached 100 foreign 400
+tensors 7 cuda:1 live 0/0 alloc 0/0 sampled 0 reserved 100 oldercached 100 foreign 500
+part GPU-a of 1000: oldercached 100 foreign 400 unexplained 500
+part GPU-b of 1000: oldercached 100 foreign 500 unexplained 400`},
+}
+
+func TestSizeClassesAreFourToADoubling(t *testing.T) {
+	for _, x := range []struct {
+		size uint64
+		want int
+	}{
+		{0, 0}, {511, 0}, {512, 1}, {639, 1}, {640, 2}, {767, 2}, {768, 3}, {896, 4}, {1023, 4}, {1024, 5}, {1279, 5}, {1280, 6},
+		{2048, 9}, {2 << 20, 49}, {1 << 39, 121}, {7 << 38, 127}, {8<<38 - 1, 127}, {8 << 38, 127}, {1 << 48, 127}, {^uint64(0), 127},
+	} {
+		if got := SizeClass(x.size); got != x.want {
+			t.Errorf("%d bytes: class %d, want %d", x.size, got, x.want)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// siteList is Snapshot.Sites in the making: what is shown by the same key is one.
+type siteList struct {
+	list []Site
+	at   map[siteKey]int
+}
+
+// add returns the index of the site.
+func (x *siteList) add(key siteKey, s *Site) int {
+	i, twin := x.at[key]
+	if twin {
+		x.list[i].merge(s)
+		return i
+	}
+	i = len(x.list)
+	x.at[key] = i
+	x.list = append(x.list, *s)
+	return i
+}
+
+// members are the sites of one device by size class.
+type members [SizeClasses][]uint32
+
+// tensors adds the sites of kind Tensor, which is a sample, and what they add up to. See Tensors for the formulas.
+func (v *view) tensors(sites *siteList) {
+	segments := v.segments(sites.list)
+	for n := range v.l.procs {
+		p := &v.l.procs[n]
+		byDevice := make([]members, len(p.tensors))
+		for _, i := range p.sites {
+			if s := &v.l.sites[i]; len(p.tensors) > 0 && s.kind == Tensor {
+				m := &byDevice[s.total][s.class]
+				*m = append(*m, i)
+			}
+		}
+		for i := range p.tensors {
+			t := v.tensorsOf(n, &p.tensors[i], segments)
+			t.Error = v.weigh(uint32(n), &p.tensors[i], &byDevice[i], sites)
+			v.s.Tensors = append(v.s.Tensors, t)
+		}
+	}
+	slices.SortFunc(v.s.Tensors, func(a, b Tensors) int {
+		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
+	})
+}
+
+// place names a device of a process, by its index in the snapshot.
+type place struct {
+	process int
+	device  int32
+}
+
+// segmentSum is what the segments on a device have, and the bytes of blocks in them.
+type segmentSum struct{ bytes, inside uint64 }
+
+func (v *view) segments(sites []Site) map[place]segmentSum {
+	sums := map[place]segmentSum{}
+	for i := range sites {
+		if s := &sites[i]; s.Segment {
+			at := place{s.Process, s.Device}
+			sum := sums[at]
+			sums[at] = segmentSum{sum.bytes + s.LiveBytes, sum.inside + s.Tensors}
+		}
+	}
+	return sums
+}
+
+// tensorsOf sums up one device.
+func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum) Tensors {
+	p, index := &v.l.procs[process], v.index[process]
+	live, freed := t.totals()
+	out := Tensors{
+		Process: index, Device: t.device, Peak: t.peak, PeakTime: t.peakTime,
+		Allocated: t.reading.allocated, Reserved: t.reading.reserved,
+		LiveObjects: live.objects, LiveBytes: live.bytes,
+		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
+		Sampled: t.live.objects,
+	}
+	if t.device < 0 {
+		return out
+	}
+	here := func(device int32) bool {
+		return device == t.device || device == UnknownDevice && v.device[process] == t.device
+	}
+	segment := segments[place{index, t.device}]
+	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
+	out.Older = minus(out.Allocated, out.LiveBytes)
+	outside := minus(out.LiveBytes, segment.inside)
+	out.OlderCached = minus(minus(minus(out.Reserved, out.Segments), out.Older), outside)
+	for _, r := range p.freeRuns {
+		if here(r.device) {
+			out.LargestFree = max(out.LargestFree, r.bytes)
+		}
+	}
+	if b := v.s.balanceOn(index, t.device, v.only[process]); b >= 0 {
+		older := t.first.reserved
+		for _, x := range t.first.driver {
+			if s := &v.l.sites[x.site]; s.segment && here(s.device) {
+				older = minus(older, x.bytes)
+			}
+		}
+		out.Foreign = minus(v.s.Balances[b].Baseline, older)
+	}
+	return out
+}
+
+// weigh adds the sites of one device, by weights that make each size class add up to what it exactly has,
+// and returns the standard error of the largest one's live bytes.
+func (v *view) weigh(process uint32, t *tensors, byClass *members, sites *siteList) uint64 {
+	var rest share // of classes that the sample has nothing of
+	variance := map[int]float64{}
+	for class, list := range byClass {
+		exact := t.reading.class(class)
+		if !t.reading.taken {
+			exact = v.sampleOf(list)
+		}
+		shares := v.split(exact, list, &rest)
+		sample := v.sampleOf(list)
+		for i, n := range list {
+			if shares[i] == (share{}) {
+				continue
+			}
+			s := &v.l.sites[n]
+			at := sites.add(v.place(s.siteKey), v.tensorSite(s, &shares[i], exact.live.bytes, sample.live.bytes))
+			variance[at] += spread(s, sample.live.bytes, v.l.inclusion(class))
+		}
+	}
+	largest := -1
+	for i := range variance {
+		if largest < 0 || compareSites(sites.list[i], sites.list[largest]) < 0 {
+			largest = i
+		}
+	}
+	if rest != (share{}) {
+		out := rest.site(v.index[process], t.device, "torch")
+		for i := range out.History {
+			out.History[i] = out.LiveBytes
+		}
+		sites.add(siteKey{process: process, device: t.device, kind: Tensor, api: out.API}, out)
+	}
+	if largest < 0 {
+		return 0
+	}
+	return uint64(min(math.Sqrt(variance[largest]), maxTensors))
+}
+
+// sampleOf sums the sample of one class.
+func (v *view) sampleOf(list []uint32) (sum tensorClass) {
+	for _, n := range list {
+		s := &v.l.sites[n]
+		sum.live.objects += s.liveObjects
+		sum.live.bytes += s.liveBytes
+		sum.freed.objects += s.allocObjects
+		sum.freed.bytes += s.allocBytes
+	}
+	return sum
+}
+
+// share is the part of a site in what its class exactly has.
+type share struct{ live, freed count }
+
+// site is a Site with that part.
+func (x *share) site(process int, device int32, api string) *Site {
+	return &Site{
+		Process: process, Device: device, Kind: Tensor, API: api,
+		LiveObjects: x.live.objects, LiveBytes: x.live.bytes,
+		AllocObjects: x.live.objects + x.freed.objects, AllocBytes: x.live.bytes + x.freed.bytes,
+		History: make([]uint64, HistoryLen),
+	}
+}
+
+// split divides what a class exactly has among its sites; what none of them has anything of goes to rest.
+func (v *view) split(exact tensorClass, list []uint32, rest *share) []share {
+	shares := make([]share, len(list))
+	weights := make([]uint64, len(list))
+	divide := func(total uint64, weight func(*site) uint64, part func(*share) *uint64) {
+		for i, n := range list {
+			weights[i] = weight(&v.l.sites[n])
+		}
+		parts, ok := apportion(total, weights)
+		if !ok {
+			*part(rest) += total
+			return
+		}
+		for i, x := range parts {
+			*part(&shares[i]) = x
+		}
+	}
+	divide(exact.live.objects, func(s *site) uint64 { return s.liveObjects }, func(x *share) *uint64 { return &x.live.objects })
+	divide(exact.live.bytes, func(s *site) uint64 { return s.liveBytes }, func(x *share) *uint64 { return &x.live.bytes })
+	divide(exact.freed.objects, func(s *site) uint64 { return s.allocObjects }, func(x *share) *uint64 { return &x.freed.objects })
+	divide(exact.freed.bytes, func(s *site) uint64 { return s.allocBytes }, func(x *share) *uint64 { return &x.freed.bytes })
+	return shares
+}
+
+// apportion divides a total by weights into whole numbers that add up to it: each share is rounded down, and
+// those with the largest remainders get what is left, the first of equal ones. It is false where no weight is above 0.
+// Weights and total must not add up to more than 64 bits hold.
+func apportion(total uint64, weights []uint64) ([]uint64, bool) {
+	var sum uint64
+	for _, w := range weights {
+		sum += w
+	}
+	if sum == 0 {
+		return nil, total == 0
+	}
+	shares, left := make([]uint64, len(weights)), total
+	remainders, order := make([]uint64, len(weights)), make([]int, len(weights))
+	for i, w := range weights {
+		hi, lo := bits.Mul64(total, w)
+		shares[i], remainders[i] = bits.Div64(hi, lo, sum) // w <= sum, so the share has room
+		left -= shares[i]
+		order[i] = i
+	}
+	if left > 0 {
+		slices.SortFunc(order, func(a, b int) int {
+			return cmp.Or(cmp.Compare(remainders[b], remainders[a]), cmp.Compare(a, b))
+		})
+		for _, i := range order[:left] {
+			shares[i]++
+		}
+	}
+	return shares, true
+}
+
+// tensorSite shows the part of one site. What it had before is its sample's, times the weight that its class has now:
+// exactly live bytes over those of the sample.
+func (v *view) tensorSite(s *site, part *share, exact, sample uint64) *Site {
+	out := part.site(v.index[s.process], s.device, s.api)
+	out.Stack, out.Oldest = s.stack, s.oldest
+	if s.first != 0 {
+		out.Oldest = v.l.blocks.at(s.first).time
+	}
+	p := v.l.inclusion(int(s.class))
+	weighted := func(live uint64) uint64 {
+		if sample == 0 { // none is live now
+			return uint64(min(float64(live)/p, maxTensors))
+		}
+		hi, lo := bits.Mul64(live, exact)
+		if hi >= sample {
+			return maxTensors
+		}
+		live, _ = bits.Div64(hi, lo, sample)
+		return min(live, maxTensors)
+	}
+	session := v.s.End - v.s.Begin
+	s.history.fill(out.History, session)
+	for i := range out.History {
+		out.History[i] = weighted(out.History[i])
+	}
+	out.History[HistoryLen-1] = out.LiveBytes
+	out.Growth = int64(out.LiveBytes) - int64(weighted(s.history.at(session/2)))
+	return out
+}
+
+// spread is the variance of a site's live bytes in one class, whose sample has so many bytes in all. Under Poisson sampling
+// with probability p it is estimated by the sum of size^2 (1-p)/p^2 over the sample (Särndal, Swensson, Wretman: Model
+// Assisted Survey Sampling, 3.5); since the class's total is known (poststratification, 7.6 there), only the share of the other sites
+// in the class makes it uncertain. Sizes in a class differ by a quarter at most, so the sum of squares is taken from their mean.
+func spread(s *site, sample uint64, p float64) float64 {
+	if s.liveObjects == 0 || s.liveBytes == 0 {
+		return 0
+	}
+	bytes := float64(s.liveBytes)
+	return bytes * bytes / float64(s.liveObjects) * (1 - p) / (p * p) * (1 - bytes/float64(sample))
+}

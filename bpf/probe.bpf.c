@@ -569,7 +569,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 			send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
 		return NULL;
 	}
-	return book_block(d, block, r.size) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
+	return book_block(d, block, r.size, r.device) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
 }
 
 // Entry of c10::reportMemoryUsageToProfiler.

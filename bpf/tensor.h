@@ -32,6 +32,12 @@ struct tensor_key {
 	u16 unused;
 };
 
+#define BLOCK_SIZE_SHIFT 17
+static EBPF_INLINE u64 block_value(u64 size, u16 device, bool sampled)
+{
+	return size << BLOCK_SIZE_SHIFT | (u64)device << 1 | sampled;
+}
+
 /* A live block's name: the address has 48 bits and is a multiple of 64, a pid has 22 bits. */
 static EBPF_INLINE u64 block_key(u64 address, u64 id) { return address >> 6 << 22 | id >> 32; }
 
@@ -42,7 +48,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, u64);   /* block_key */
-	__type(value, u64); /* size << 1 | sampled */
+	__type(value, u64); /* size, c10::Device, whether it is of the sample: see block_value */
 	__uint(max_entries, MAX_BLOCKS);
 } blocks SEC(".maps");
 
@@ -87,12 +93,12 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 }
 
 // Books a block that was given out. Returns whether it is of the sample.
-static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, u64 size)
+static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, u64 size, u16 device)
 {
 	u32 number = size_class(size);
 	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
 	bool sampled = threshold && *threshold && (*threshold == ALWAYS || bpf_get_prandom_u32() < *threshold);
-	u64 value = size << 1 | sampled;
+	u64 value = block_value(size, device, sampled);
 	if (bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
 		u64 *old = bpf_map_lookup_elem(&blocks, &key);
 		if (!old) {
@@ -100,9 +106,9 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, u64 size)
 			return false;
 		}
 		// Its free was not reported, as when a private pool is restored.
-		struct size_class *c = &d->classes[size_class(*old >> 1) & (SIZE_CLASSES - 1)];
+		struct size_class *c = &d->classes[size_class(*old >> BLOCK_SIZE_SHIFT) & (SIZE_CLASSES - 1)];
 		__sync_fetch_and_add(&c->frees, 1);
-		__sync_fetch_and_add(&c->free_bytes, *old >> 1);
+		__sync_fetch_and_add(&c->free_bytes, *old >> BLOCK_SIZE_SHIFT);
 		*old = value;
 	}
 	struct size_class *c = &d->classes[number & (SIZE_CLASSES - 1)];
@@ -122,9 +128,9 @@ static EBPF_INLINE bool unbook_block(struct tensor_device *d, u64 key, u64 size)
 	}
 	u64 value = *old;
 	bpf_map_delete_elem(&blocks, &key);
-	struct size_class *c = &d->classes[size_class(value >> 1) & (SIZE_CLASSES - 1)];
+	struct size_class *c = &d->classes[size_class(value >> BLOCK_SIZE_SHIFT) & (SIZE_CLASSES - 1)];
 	__sync_fetch_and_add(&c->frees, 1);
-	__sync_fetch_and_add(&c->free_bytes, value >> 1);
+	__sync_fetch_and_add(&c->free_bytes, value >> BLOCK_SIZE_SHIFT);
 	return value & 1;
 }
 

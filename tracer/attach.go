@@ -17,6 +17,7 @@ import (
 // prober attaches the programs to functions of a file.
 type prober struct {
 	allocEnter, callEnter, callReturn, libraryLoaded *ebpf.Program
+	blockReported, blockFailed                       *ebpf.Program
 	multi                                            bool // the kernel has uprobe_multi links (6.6)
 }
 

@@ -117,6 +117,11 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		t.ignore(e)
 		return
 	}
+	switch e.Kind {
+	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed:
+		t.handleBlock(e, p)
+		return
+	}
 	if e.Kind == bpf.KindInit {
 		t.jobs.add(job{kind: jobScan})
 		return
@@ -132,6 +137,9 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	}
 	t.ledger.Apply(&event)
 	t.wantDevice(p, &event)
+	if event.Op == ledger.AllocFailed && event.Result == resultOutOfMemory {
+		t.outOfMemory(p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
+	}
 	if e.Kind == bpf.KindAlloc && !p.user {
 		p.user = true
 		t.jobs.add(job{jobIntroduce, p.pid})
@@ -145,7 +153,9 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 // ignore takes an event of a process that is not traced out of the kernel's
 // counts of stacks: with --name it sends some until somebody has looked at its name.
 func (t *Tracer) ignore(e *bpf.Event) {
-	if e.Kind != bpf.KindAlloc && e.Kind != bpf.KindAllocFailed {
+	switch e.Kind {
+	case bpf.KindAlloc, bpf.KindAllocFailed, bpf.KindBlock, bpf.KindBlockFailed:
+	default:
 		return
 	}
 	t.ignoredStacks++

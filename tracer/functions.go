@@ -13,6 +13,7 @@ type Layer uint8
 const (
 	Runtime Layer = iota // libcudart, or an executable that holds it
 	Driver               // libcuda
+	Torch                // libc10, PyTorch's
 )
 
 // Role says when a traced function reports.

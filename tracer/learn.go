@@ -24,13 +24,14 @@ type learner struct {
 	sets   []*probes
 	wantAt uint64        // ns of CLOCK_MONOTONIC; not before then is it asked for again
 	pause  time.Duration // after the next time
+	active bool          // guarded by Tracer.mu like wantAt
 }
 
 // wantDevice asks for the brief probes when an allocation came without its
 // device although there are several; t.mu is held.
 func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
 	if e.Op != ledger.Alloc || e.Device != ledger.UnknownDevice || e.Kind.OnHost() || e.Space == ledger.Physical ||
-		len(p.uuids) == 1 || e.Time < t.learner.wantAt {
+		len(p.uuids) == 1 || p.gpus == 1 || t.learner.active || e.Time < t.learner.wantAt {
 		return
 	}
 	t.learner.pause = min(max(2*t.learner.pause, learnPause), maxLearnPause)
@@ -42,6 +43,7 @@ func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
 func (t *Tracer) learn() error {
 	t.mu.Lock()
 	single := len(t.gpus) == 1
+	t.learner.active = !single
 	t.mu.Unlock()
 	if single || len(t.learner.sets) > 0 {
 		return nil
@@ -52,7 +54,7 @@ func (t *Tracer) learn() error {
 	}
 	done := map[fileKey]bool{}
 	for _, library := range found {
-		if t.files[library.file] == nil || done[library.file] {
+		if library.layer == Torch || t.files[library.file] == nil || done[library.file] {
 			continue
 		}
 		f, err := library.openLibrary()
@@ -67,9 +69,7 @@ func (t *Tracer) learn() error {
 		done[library.file] = true
 		t.learner.sets = append(t.learner.sets, set)
 	}
-	if len(t.learner.sets) > 0 {
-		time.AfterFunc(learnFor, func() { t.jobs.add(job{kind: jobLearned}) })
-	}
+	time.AfterFunc(learnFor, func() { t.jobs.add(job{kind: jobLearned}) })
 	return nil
 }
 
@@ -78,6 +78,9 @@ func (t *Tracer) endLearning() {
 		set.close()
 	}
 	t.learner.sets = nil
+	t.mu.Lock()
+	t.learner.active = false
+	t.mu.Unlock()
 }
 
 // forgetContexts removes the contexts of processes that are gone from what the

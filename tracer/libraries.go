@@ -38,6 +38,7 @@ type mappedLibrary struct {
 // Wheels rename what they bundle: libcudart-80664282.so.10.2.
 var (
 	runtimeName = regexp.MustCompile(`^libcudart[.-].*so|^libcudart\.so`)
+	torchName   = regexp.MustCompile(`^libc10\.so`)
 	driverName  = regexp.MustCompile(`^libcuda[.-].*so|^libcuda\.so`)
 )
 
@@ -47,6 +48,8 @@ func layerOf(name string) (Layer, bool) {
 		return Runtime, true
 	case driverName.MatchString(name):
 		return Driver, true
+	case torchName.MatchString(name):
+		return Torch, true
 	}
 	return 0, false
 }
@@ -97,12 +100,12 @@ func (s *scanner) scan() ([]mappedLibrary, error) {
 	return ofCUDA(list), nil
 }
 
-// ofCUDA leaves out the programs of processes without a CUDA library: one
-// that holds cudart itself loads the driver's library, at the latest in cuInit.
+// ofCUDA leaves out the processes without a CUDA library: a program that holds cudart
+// itself loads the driver's library, at the latest in cuInit, and PyTorch may run on the CPU alone.
 func ofCUDA(list []mappedLibrary) []mappedLibrary {
 	uses := map[uint32]bool{}
 	for _, l := range list {
-		uses[l.pid] = uses[l.pid] || !l.program
+		uses[l.pid] = uses[l.pid] || !l.program && l.layer != Torch
 	}
 	return slices.DeleteFunc(list, func(l mappedLibrary) bool { return !uses[l.pid] })
 }

@@ -44,7 +44,7 @@ func List() ([]CUDAProcess, error) {
 			list = append(list, CUDAProcess{PID: l.pid})
 		}
 		last := &list[len(list)-1]
-		if !l.program && !slices.Contains(last.Libraries, l.name) {
+		if !l.program && l.layer != Torch && !slices.Contains(last.Libraries, l.name) {
 			last.Libraries = append(last.Libraries, l.name)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/elastic/go-perf"
@@ -56,7 +55,8 @@ func (m *mappingEvents) poll(mapped func(pid uint32, cuda bool)) (lost bool) {
 			}
 			switch r := record.(type) {
 			case *perf.Mmap2Record:
-				mapped(r.Pid, strings.HasPrefix(path.Base(r.Filename), "libcud"))
+				_, library := layerOf(path.Base(r.Filename))
+				mapped(r.Pid, library)
 			case *perf.LostRecord:
 				lost = true
 			}

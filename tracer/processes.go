@@ -29,12 +29,14 @@ type process struct {
 	cuda       bool      // maps a CUDA library
 	user       bool      // has allocated
 	booked     bool      // the ledger knows it
+	torch      bool      // PyTorch's allocator has reported
 	loaded     bool      // its unwind tables were loaded at least once
 	devices    bool      // the ledger knows its GPUs
 	introduced bool      // environ is known
 	environ    []string  // what matters for devices
 	contained  bool      // in a container
 	uuids      []string  // by CUDA ordinal
+	gpus       int       // on which NVML listed it last
 	jit        bool      // writes a perf map file
 	seed       uint64    // part of the hash of its stacks
 	generation uint32    // counts the changes of its mappings
@@ -155,6 +157,12 @@ func (t *Tracer) exited(e *bpf.Event) {
 		t.bury(p)
 	}
 	if p != nil && p.booked {
+		if p.torch {
+			t.processes[e.Pid] = p // not gone yet for these
+			t.readTensors()
+			t.readBlocks()
+			delete(t.processes, e.Pid)
+		}
 		t.ledger.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
 	t.jobs.add(job{kind: jobForget, pid: e.Pid})

@@ -5,6 +5,8 @@ package tracer
 import (
 	"fmt"
 	"maps"
+	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,6 +79,26 @@ func (s *stacks) Stack(id uint64) []symbolize.Frame {
 	s.named[id] = frames
 	delete(s.raw, id)
 	return frames
+}
+
+// torchCUDA is the library of PyTorch's caching allocator.
+const torchCUDA = "libc10_cuda.so"
+
+// passes says whether a frame of the stack is in a library of that name.
+func (s *stacks) passes(id uint64, library string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.named[id] {
+		if f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), library) {
+			return true
+		}
+	}
+	for _, f := range s.raw[id] {
+		if strings.HasPrefix(path.Base(f.File.Path), library) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Frame {

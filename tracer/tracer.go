@@ -46,15 +46,19 @@ type NVML interface {
 
 // Config says what to trace. Without PIDs, Name and Command: every process.
 type Config struct {
-	PIDs     []uint32
-	Name     *regexp.Regexp      // matched against comm, and the base names of the first two arguments
-	Command  []string            // started by Run, with all its children
-	Stdout   *os.File            // the command's; nil: ours
-	Duration time.Duration       // of tracing, from Ready on; 0: no limit
-	Wait     bool                // do not end with ErrNoProcess when nothing uses CUDA yet
-	NVML     NVML                // nil without a driver
-	Note     func(string)        // progress for a person; may be nil
-	Ready    func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
+	PIDs        []uint32
+	Name        *regexp.Regexp      // matched against comm, and the base names of the first two arguments
+	Command     []string            // started by Run, with all its children
+	Stdout      *os.File            // the command's; nil: ours
+	Duration    time.Duration       // of tracing, from Ready on; 0: no limit
+	Wait        bool                // do not end with ErrNoProcess when nothing uses CUDA yet
+	NVML        NVML                // nil without a driver
+	WantTensors bool                // warn if no PyTorch is found whose tensors can be traced
+	NoTensors   bool                // do not trace what PyTorch's allocator gives out
+	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
+	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
+	Note        func(string)        // progress for a person; may be nil
+	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 }
 
 // Tracer traces from New to Close.
@@ -82,17 +86,19 @@ type Tracer struct {
 	gpus                          []ledger.GPU      // NVML's last list
 	pending                       *pendingUsage
 
-	files     map[fileKey]*probes // the worker's: nil for a file that could not be probed
-	loaders   map[fileKey]*probes
-	ahead     ahead
-	learner   learner
-	host      *workload.Host
-	running   atomic.Uint64 // since when processes that begin are noticed; 0 before
-	jobs      jobs
-	newUser   chan struct{} // a process has made its first allocation
-	command   *command
-	beginOnce sync.Once        // the books begin when the first probe is set
-	tap       func(raw []byte) // sees every event; for recording test data
+	files         map[fileKey]*probes // the worker's: nil for a file that could not be probed
+	loaders       map[fileKey]*probes
+	ahead         ahead
+	learner       learner
+	ooms          ooms
+	tensorsProbed atomic.Bool
+	host          *workload.Host
+	running       atomic.Uint64 // since when processes that begin are noticed; 0 before
+	jobs          jobs
+	newUser       chan struct{} // a process has made its first allocation
+	command       *command
+	beginOnce     sync.Once        // the books begin when the first probe is set
+	tap           func(raw []byte) // sees every event; for recording test data
 }
 
 // now is CLOCK_MONOTONIC in ns, the clock of all events.
@@ -127,6 +133,7 @@ func New(config Config) (*Tracer, error) {
 		jobs:      newJobs(),
 		newUser:   make(chan struct{}, 1),
 		host:      workload.NewHost(),
+		ooms:      ooms{queue: make(chan OOM, 16)},
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.stacks = newStacks()
@@ -186,6 +193,10 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	p := t.coll.Programs
 	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
 		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]
+	t.prober.blockReported, t.prober.blockFailed = p["block_reported"], p["block_failed"]
+	if err := t.setSampling(); err != nil {
+		return err
+	}
 	return t.unwind.Start(t.coll)
 }
 
@@ -243,6 +254,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.watchUsage(ctx) })
+	wait.Go(func() { t.reportOOMs(ctx) })
 	t.running.Store(now())
 	t.config.Ready(t.traced())
 	if t.config.Duration > 0 {
@@ -271,6 +283,12 @@ func (t *Tracer) noProcess() error {
 func (t *Tracer) Snapshot() *ledger.Snapshot {
 	t.mu.Lock()
 	t.ledger.SetStats(t.stats())
+	t.readTensors()
+	t.readBlocks()
+	t.ledger.MarkSegments(func(stack uint64) bool { return t.stacks.passes(stack, torchCUDA) })
+	if t.config.WantTensors && !t.tensorsProbed.Load() {
+		t.ledger.Warn("no traced process has a PyTorch whose allocator reports tensors")
+	}
 	s := t.ledger.Snapshot(now(), time.Now())
 	t.mu.Unlock()
 	for i := range s.Sites {

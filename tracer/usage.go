@@ -32,6 +32,7 @@ func (t *Tracer) readUsage() {
 	if err = errors.Join(err, usageErr); err != nil {
 		t.ledger.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
+	t.readTensors()
 	if len(gpus) > 0 {
 		t.gpus = gpus
 		t.ledger.SetGPUs(gpus)
@@ -62,6 +63,14 @@ func (t *Tracer) applyUsage() {
 		u := &t.pending.usage[i]
 		p := t.processes[u.PID]
 		u.Rough = p != nil && p.changed >= t.pending.began
+	}
+	for _, p := range t.processes {
+		p.gpus = 0
+	}
+	for _, u := range t.pending.usage {
+		if p := t.processes[u.PID]; p != nil {
+			p.gpus++
+		}
 	}
 	t.doubt(t.pending.usage)
 	t.ledger.SetUsage(t.pending.time, t.pending.usage)

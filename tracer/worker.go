@@ -95,6 +95,7 @@ func (t *Tracer) work(ctx context.Context) {
 		case <-forget.C:
 			t.unwind.Forget()
 			t.forgetContexts()
+			t.forgetBlocks()
 		case <-reap.C:
 			t.reap()
 		case <-t.jobs.wake:
@@ -292,7 +293,14 @@ func (t *Tracer) probe(library mappedLibrary) {
 		return
 	}
 	defer f.Close()
-	set, err := t.prober.attach(f, library.layer)
+	attach := func() (*probes, error) { return t.prober.attach(f, library.layer) }
+	if library.layer == Torch {
+		if t.config.NoTensors {
+			return
+		}
+		attach = func() (*probes, error) { return t.prober.attachTorch(f) }
+	}
+	set, err := attach()
 	if err != nil {
 		if !library.program { // most programs have no cudart in them
 			t.warn(fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
@@ -300,9 +308,12 @@ func (t *Tracer) probe(library mappedLibrary) {
 		return
 	}
 	t.files[library.file] = set
+	if library.layer == Torch {
+		t.tensorsProbed.Store(true)
+	}
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
 	t.noteLate(library)
-	if library.pid != ownPid && !t.isHeld(library.pid) {
+	if library.pid != ownPid && library.layer != Torch && !t.isHeld(library.pid) {
 		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
 	}
 }
@@ -390,5 +401,6 @@ func (t *Tracer) lookAtHeld(pid uint32) {
 // usesCUDA is a quick look into /proc/PID/maps for a name that may be a CUDA
 // library; the scan decides.
 func usesCUDA(pid uint32) bool {
-	return bytes.Contains(readProc(pid, "maps", 16<<20), []byte("/libcud"))
+	maps := readProc(pid, "maps", 16<<20)
+	return bytes.Contains(maps, []byte("/libcud")) || bytes.Contains(maps, []byte("/libc10.so"))
 }

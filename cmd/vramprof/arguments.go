@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,8 @@ func traceFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "trace every process, and wait if there is none yet"},
 		&cli.StringFlag{Name: "name", Usage: "trace processes whose name, program or script matches the regular expression `REGEX`, now or later"},
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
+		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace what PyTorch's allocator gives out: `WHEN` auto, on or off"},
+		&cli.StringFlag{Name: "sample", Value: "1MiB", Usage: "take the stack of one tensor in so many `BYTES`, on average; 0: of each"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say what is probed"},
 	}
 }
@@ -84,6 +87,9 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		// The tracer matches several names at once, a line each.
 		config.Name = regexp.MustCompile("(?m:" + c.String("name") + ")")
 	}
+	if err := tensorFlags(c, &config); err != nil {
+		return config, err
+	}
 	chosen := 0
 	for _, yes := range []bool{len(config.PIDs) > 0, c.Bool("all"), c.IsSet("name"), len(command) > 0} {
 		if yes {
@@ -94,6 +100,25 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		return config, usageError{errors.New("choose one of --pid, --all, --name and a command")}
 	}
 	return config, nil
+}
+
+// tensorFlags reads what to do with PyTorch's tensors.
+func tensorFlags(c *cli.Context, config *tracer.Config) error {
+	switch c.String("tensors") {
+	case "auto":
+	case "on":
+		config.WantTensors = true
+	case "off":
+		config.NoTensors = true
+	default:
+		return usageError{fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors"))}
+	}
+	sample, err := humanize.ParseBytes(c.String("sample"))
+	if err != nil {
+		return usageError{fmt.Errorf("--sample: %q is no number of bytes (64KiB, 1MiB, 0)", c.String("sample"))}
+	}
+	config.Sample = sample
+	return nil
 }
 
 // parseDuration takes Go's durations and plain seconds; "" is no limit.

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/place"
+)
+
+// The functions of libc10 by which PyTorch's caching allocator tells a profiler what it
+// does, whether or not one is on; C++ names of all versions so far (facts of PyTorch 1.6 to 2.14). They never
+// throw, and have entry probes only: a return probe on a function that throws kills the program.
+var (
+	reportFunctions = map[string]uint64{ // attach cookie
+		"_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE":   bpf.BlockWithoutTotals, // 1.6 to 1.9
+		"_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE": bpf.BlockWithTotals,    // 1.10 to 2.1
+		"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE": bpf.BlockWithTotals,    // 2.2 on
+	}
+	failureFunctions = []string{
+		"_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
+		"_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+		"_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+	}
+)
+
+var errNoReports = errors.New("it has no function that reports tensors as PyTorch 1.6 to 2.14 do: its tensors are not traced")
+
+// attachTorch probes libc10.
+func (p *prober) attachTorch(f *os.File) (*probes, error) {
+	library, err := place.Open(f)
+	if err != nil {
+		return nil, err
+	}
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range reportFunctions {
+		names = append(names, name)
+	}
+	set := &probes{}
+	attach := func(names []string, program *ebpf.Program) error {
+		for _, at := range library.Functions(names) {
+			l, err := executable.Uprobe(at.Name, program, &link.UprobeOptions{Address: at.Probe, Cookie: reportFunctions[at.Name]})
+			if err != nil {
+				return fmt.Errorf("attach %s: %w", at.Name, err)
+			}
+			set.links = append(set.links, l)
+			set.functions = append(set.functions, at)
+		}
+		return nil
+	}
+	if err := attach(names, p.blockReported); err != nil {
+		set.close()
+		return nil, err
+	}
+	if len(set.links) == 0 {
+		return nil, errNoReports
+	}
+	if err := attach(failureFunctions, p.blockFailed); err != nil {
+		set.close()
+		return nil, err
+	}
+	return set, nil
+}
+
+// classBound is the least size of a size class, in bytes; see SizeClass of the ledger.
+func classBound(class int) float64 {
+	if class == 0 {
+		return 0
+	}
+	doubling, quarter := (class-1)/4, (class-1)%4
+	return math.Ldexp(512, doubling) * (1 + float64(quarter)/4)
+}
+
+// sampling gives each size class's probability to be sampled, so that on average
+// one block in mean bytes is. Sampling is Poisson over bytes at the middle of the class; classes from
+// mean on are taken whole.
+func sampling(mean uint64) []float64 {
+	p := make([]float64, bpf.SizeClasses)
+	for class := range p {
+		from, to := classBound(class), classBound(class+1)
+		p[class] = 1
+		if mean > 0 && to <= float64(mean) {
+			p[class] = -math.Expm1(-(from + to) / 2 / float64(mean))
+		}
+	}
+	return p
+}
+
+func (t *Tracer) setSampling() error {
+	p := sampling(t.config.Sample)
+	for class, likely := range p {
+		threshold := uint32(bpf.SampleAlways)
+		if likely < 1 {
+			threshold = uint32(likely * (1 << 32))
+		}
+		if err := t.coll.Maps["sample_thresholds"].Put(uint32(class), threshold); err != nil {
+			return fmt.Errorf("set the sampling of tensors: %w", err)
+		}
+	}
+	t.ledger.SetSampling(p)
+	return nil
+}
+
+// deviceTypeCUDA is c10::DeviceType's.
+const (
+	deviceTypeCPU  = 0
+	deviceTypeCUDA = 1
+)
+
+// tensorDevice names the device of a c10::Device; false for one that is neither a GPU nor the host.
+func tensorDevice(kind, index int) (int32, bool) {
+	switch {
+	case kind == deviceTypeCPU:
+		return ledger.CPUDevice, true
+	case kind == deviceTypeCUDA && index >= 0:
+		return int32(index), true
+	}
+	return 0, false
+}
+
+// handleBlock takes an event of PyTorch's allocator; t.mu is held.
+func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
+	device, ok := tensorDevice(int(e.Result), int(e.Device))
+	if !ok {
+		return
+	}
+	event := ledger.Event{
+		Kind: ledger.Tensor, Space: ledger.Blocks, PID: e.Pid, TID: e.Tid, Device: device, Time: e.Time,
+		Address: e.Address, Size: e.Size, Stack: e.Stack, API: "torch",
+	}
+	p.torch = true
+	switch e.Kind {
+	case bpf.KindAllocator:
+		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
+	case bpf.KindBlock:
+		event.Op = ledger.Alloc
+	case bpf.KindBlockFree:
+		event.Op = ledger.Free
+	case bpf.KindBlockFailed:
+		t.outOfMemory(p, OOM{
+			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
+		})
+		return
+	}
+	t.ledger.Apply(&event)
+}
+
+// readTensors takes the kernel half's totals into the books; t.mu is held.
+func (t *Tracer) readTensors() {
+	var list []ledger.TensorTotals
+	var key bpf.TensorKey
+	var value bpf.TensorDevice
+	devices := t.coll.Maps["tensor_devices"]
+	for i := devices.Iterate(); i.Next(&key, &value); {
+		if p := t.processes[key.Pid]; p == nil || !p.traced {
+			continue
+		}
+		device, ok := tensorDevice(int(key.Device&0xff), int(int8(key.Device>>8)))
+		if !ok {
+			continue
+		}
+		totals := ledger.TensorTotals{
+			PID: key.Pid, Device: device, Allocated: value.Allocated, Reserved: value.Reserved,
+			OlderFrees: value.OlderFrees, OlderBytes: value.OlderBytes, Unbooked: value.Unbooked,
+			Classes: make([]ledger.ClassTotals, len(value.Classes)),
+		}
+		for i, c := range value.Classes {
+			totals.Classes[i] = ledger.ClassTotals{Allocs: c.Allocs, AllocBytes: c.AllocBytes, Frees: c.Frees, FreeBytes: c.FreeBytes}
+		}
+		list = append(list, totals)
+	}
+	if len(list) > 0 {
+		t.ledger.SetTensors(now(), list)
+	}
+}
+
+// readBlocks places all live blocks on GPUs into the books' segments; t.mu is held.
+func (t *Tracer) readBlocks() {
+	byProcess := map[uint32][]ledger.Block{}
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]uint64, 8192), make([]uint64, 8192)
+	for {
+		n, err := t.coll.Maps["blocks"].BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			pid := uint32(keys[i] & (1<<pidBits - 1))
+			if p := t.processes[pid]; p != nil && p.traced && values[i]>>1&0xff == deviceTypeCUDA {
+				byProcess[pid] = append(byProcess[pid], ledger.Block{Address: keys[i] >> pidBits << 6, Size: values[i] >> blockSizeShift})
+			}
+		}
+		if err != nil {
+			break // ErrKeyNotExist: that was the last batch
+		}
+	}
+	for pid, blocks := range byProcess {
+		t.ledger.SetBlocks(pid, blocks)
+	}
+}
+
+// See block_key and block_value of bpf/tensor.h.
+const (
+	pidBits        = 22
+	blockSizeShift = 17
+)
+
+// forgetBlocks removes what the kernel half has of processes that are gone.
+func (t *Tracer) forgetBlocks() {
+	devices, blocks := t.coll.Maps["tensor_devices"], t.coll.Maps["blocks"]
+	gone := map[uint32]bool{}
+	var keys []bpf.TensorKey
+	var key bpf.TensorKey
+	var value bpf.TensorDevice
+	t.mu.Lock()
+	for i := devices.Iterate(); i.Next(&key, &value); {
+		if p := t.processes[key.Pid]; p == nil || !p.traced {
+			gone[key.Pid] = true
+			keys = append(keys, key)
+		}
+	}
+	t.mu.Unlock()
+	if len(gone) == 0 {
+		return
+	}
+	var dead []uint64
+	var cursor ebpf.MapBatchCursor
+	batch, values := make([]uint64, 8192), make([]uint64, 8192)
+	for {
+		n, err := blocks.BatchLookup(&cursor, batch, values, nil)
+		for _, k := range batch[:n] {
+			if gone[uint32(k&(1<<pidBits-1))] {
+				dead = append(dead, k)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	for i := range dead {
+		_ = blocks.Delete(&dead[i])
+	}
+	for i := range keys {
+		_ = devices.Delete(&keys[i])
+	}
+}

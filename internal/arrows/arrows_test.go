@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"cmd/vramprof":             {"report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
+	"internal/realtorch":       {"internal/fakecuda"}, // for tests
 	"report":                   {"symbolize", "tracer/ledger"},
 	"symbolize":                {"symbolize/internal/dwarf"},
 	"symbolize/internal/dwarf": {},

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package realtorch
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Point is what a job says of itself at one point, by PyTorch's own counters
+// (testdata/realtorch/jobs.py has the meaning of each).
+type Point struct {
+	Point   string
+	Step    int
+	PID     int
+	Devices []Device
+	Pinned  uint64
+	Lines   []Line
+}
+
+// Device is what PyTorch and the driver say of one device, as the job counts them.
+type Device struct {
+	Device              int
+	Allocated, Reserved uint64
+	Free, Total         uint64
+}
+
+// Line is what one path through the job holds on one device. Frames read
+// "train.py:41 step"; there are none without --history, and on the threads of a
+// backward pass.
+type Line struct {
+	Device                 int
+	Own                    []string // the job's own frames, innermost first
+	Leaf                   string   // the innermost frame of all
+	Bytes, Blocks, Reached uint64
+}
+
+// At sums what was allocated at a place ("train.py:41"), or below it.
+func (p Point) At(site string) (sum Line) {
+	for _, l := range p.Lines {
+		if slices.ContainsFunc(l.Own, func(frame string) bool { return strings.HasPrefix(frame, site+" ") }) {
+			sum.Bytes += l.Bytes
+			sum.Blocks += l.Blocks
+			sum.Reached += l.Reached
+		}
+	}
+	return sum
+}
+
+// Job is a running job that stops at each of its points.
+type Job struct {
+	*exec.Cmd
+	t      testing.TB
+	stdin  io.WriteCloser
+	points chan Point
+	output strings.Builder // all else that it printed; whole when points is closed
+}
+
+const patience = 2 * time.Minute // at most, from one point to the next
+
+// Start runs a job with --wait. It is killed when the test ends.
+func (r Root) Start(t testing.TB, env []string, script string, args ...string) *Job {
+	t.Helper()
+	j := &Job{Cmd: r.Command(env, script, append(args, "--wait")...), t: t, points: make(chan Point)}
+	stdin, err := j.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.stdin, j.Stdout, j.Stderr = stdin, end, end
+	err = j.Cmd.Start()
+	end.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go j.read(output)
+	t.Cleanup(func() {
+		j.Process.Kill()
+		for range j.points { // to the end of the output
+		}
+		if j.ProcessState == nil {
+			j.Cmd.Wait()
+		}
+	})
+	return j
+}
+
+func (j *Job) read(from io.ReadCloser) {
+	defer close(j.points)
+	defer from.Close()
+	lines := bufio.NewReader(from)
+	for {
+		text, err := lines.ReadString('\n')
+		var p Point
+		if strings.HasPrefix(text, `{"point"`) && json.Unmarshal([]byte(text), &p) == nil {
+			j.points <- p
+		} else {
+			j.output.WriteString(text)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Next waits for the job to stop at its next point, which must have that name.
+func (j *Job) Next(name string) Point {
+	j.t.Helper()
+	select {
+	case p, ok := <-j.points:
+		if !ok {
+			j.t.Fatalf("the job ended before point %q:\n%s", name, j.output.String())
+		}
+		if p.Point != name {
+			j.t.Fatalf("the job is at point %q, want %q", p.Point, name)
+		}
+		return p
+	case <-time.After(patience):
+		j.t.Fatalf("no point %q within %v", name, patience)
+	}
+	panic("unreachable")
+}
+
+// Go lets the job run on from the point where it is.
+func (j *Job) Go() {
+	j.t.Helper()
+	if _, err := io.WriteString(j.stdin, "\n"); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// Finish lets the job run on to its end, past all points, and returns what else
+// it printed.
+func (j *Job) Finish() (string, error) {
+	j.stdin.Close()
+	for range j.points {
+	}
+	err := j.Cmd.Wait()
+	return j.output.String(), err
+}

@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# real-torch.sh [--offline]: unpacks Debian's CUDA build of PyTorch 2.6 with its
+# Python 3.13 into .cache/realtorch (or $VRAMPROF_REALTORCH), builds stubs for the
+# CUDA libraries that it links, and prints the folders of both. Nothing is installed,
+# nothing of NVIDIA's is fetched. 530 MB to fetch, 520 MB of disk.
+# --offline takes what an earlier run has unpacked, and only rebuilds the stubs.
+# Where it cannot be had, it says "skipped: why" and ends with 0.
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")/.."
+cache=${VRAMPROF_REALTORCH:-$PWD/.cache/realtorch}
+suite=trixie
+# What "import torch" and a training loop load. What is left out of the dependencies:
+# all of NVIDIA, MPI, and what torch.compile and torch.hub would use.
+packages="python3-torch-cuda libtorch-cuda-2.6 libgloo-cuda-0 libtensorpipe-cuda-0
+  libblas3 liblapack3 libgfortran5 libcpp-httplib0.18 libcpuinfo0 libdnnl3.6 libfmt10 libnuma1 libonnx1t64 libprotobuf32t64
+  libpthreadpool0 libsleef3 libvulkan1 libxnnpack0.20241108 libz3-4 libssl3t64 libbrotli1 libuv1t64 libibverbs1
+  libnl-3-200 libnl-route-3-200 libgomp1 libstdc++6 libgcc-s1 libc6 libzstd1 zlib1g
+  python3.13-minimal libpython3.13-minimal libpython3.13-stdlib libffi8 libexpat1 libbz2-1.0 liblzma5 libuuid1
+  python3-numpy python3-numpy-dev python3-sympy python3-mpmath python3-typing-extensions"
+not_needed=(--exclude='./usr/share' --exclude='./usr/include' --exclude='./etc' --exclude='*/gconv' --exclude='*/torch/bin/*est*')
+offline=
+case ${1:-} in
+  "") ;;
+  --offline) offline=1 ;;
+  *) echo "usage: real-torch.sh [--offline]" >&2; exit 2 ;;
+esac
+
+skip() { echo "skipped: PyTorch cannot be had here: $*"; exit; }
+hash() { sha256sum | cut -c 1-16; }
+
+# configure: apt with a state of its own, for the mirror that this machine uses.
+configure() {
+  local tool mirror keys=/usr/share/keyrings/debian-archive-keyring.gpg
+  for tool in apt-get dpkg-deb xz; do
+    command -v $tool >/dev/null || { echo "no $tool"; return 1; }
+  done
+  # "URIs: MIRROR" or "deb MIRROR SUITE main".
+  mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+    sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
+  [ -n "$mirror" ] || { echo "no Debian mirror is configured"; return 1; }
+  [ -r "$keys" ] || { echo "no $keys"; return 1; }
+  mkdir -p "$work"/{lists/partial,archives/partial,none,root}
+  : >"$work/status"
+  printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main contrib\nSigned-By: %s\n' "$mirror" $suite "$keys" >"$work/suite.sources"
+  options=(-q -o "Dir::Etc::sourcelist=$work/suite.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
+    -o "Dir::Cache=$work" -o "Dir::State::status=$work/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
+    -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
+}
+
+complaint() { grep -m 1 -E '^[EW]: ' "$work/log" || echo "apt-get failed"; } # an update that fails may only warn
+
+# fetch: everything into $work/root. Says on stdout what it lacks.
+fetch() {
+  local package
+  configure || return 1
+  timeout 300 apt-get "${options[@]}" update >"$work/log" 2>&1 || { complaint; return 1; }
+  (cd "$work/archives" && timeout 900 apt-get "${options[@]}" download $packages) >>"$work/log" 2>&1 || { complaint; return 1; }
+  echo "fetched $(du -sm "$work/archives" | cut -f 1) MB" >&2
+  for package in "$work"/archives/*.deb; do
+    dpkg-deb --fsys-tarfile "$package" | tar -x -C "$work/root" "${not_needed[@]}" || { echo "$package does not unpack"; return 1; }
+    rm "$package"
+  done
+  arrange || return 1
+}
+
+# arrange: what installation scripts would do, and less.
+arrange() {
+  local root=$work/root loader triplet name library offset size
+  loader=$(cd "$root" && ls usr/lib64/ld-linux-x86-64.so.2 usr/lib/ld-linux-aarch64.so.1 2>/dev/null) || true
+  triplet=$(cd "$root/usr/lib" && ls -d -- *-linux-gnu) && [ -n "$loader" ] || { echo "no dynamic loader in it"; return 1; }
+  for name in blas lapack; do # update-alternatives
+    ln -sf $name/lib$name.so.3 "$root/usr/lib/$triplet/lib$name.so.3"
+  done
+  # The kernels for real GPUs are 80 % of the bytes, and nothing here reads them.
+  library=$(find "$root/usr/lib/$triplet" -name 'libtorch_cuda.so.*' -type f)
+  read -r offset size < <(readelf -SW "$library" | sed -n 's/.* \.nv_fatbin  *PROGBITS *[0-9a-f]* \([0-9a-f]*\) \([0-9a-f]*\) .*/\1 \2/p')
+  [ -n "${size:-}" ] || { echo "libtorch_cuda has no kernels"; return 1; }
+  fallocate --punch-hole --offset $((16#$offset)) --length $((16#$size)) "$library" 2>/dev/null ||
+    echo "no holes in this file system: 1.1 GB more" >&2
+  cat >"$root/python3" <<SCRIPT
+#!/bin/sh
+# Debian's Python with its own loader and libc.
+here=\$(dirname "\$(realpath "\$0")")
+PYTHONHOME=\$here/usr exec "\$here/$loader" --argv0 "\$here/python3" \\
+  --library-path "\${LD_LIBRARY_PATH:+\$LD_LIBRARY_PATH:}\$here/usr/lib/$triplet:\$here/usr/lib" "\$here/usr/bin/python3.13" "\$@"
+SCRIPT
+  chmod +x "$root/python3"
+  testdata/realtorch/build.sh "$root" "$work/cuda" >>"$work/log" 2>&1 || { echo "stubs for it cannot be built: $(tail -n 1 "$work/log")"; return 1; }
+  # Once with the modules that programs use, so that their byte code is there.
+  env -u PYTHONPATH -u PYTHONDONTWRITEBYTECODE -u PYTHONPYCACHEPREFIX LD_LIBRARY_PATH="$work/cuda" "$root/python3" -c \
+    'import torch, torch._dynamo, torch.utils.data, torch.utils.checkpoint, torch.distributed, torch.nn.parallel, ctypes, json' \
+    >>"$work/log" 2>&1 || { echo "it does not run: $(tail -n 1 "$work/log")"; return 1; }
+}
+
+command -v gcc >/dev/null && command -v readelf >/dev/null || skip "no gcc or no binutils"
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+flock 9
+root=$cache/root-$({ echo "$suite $packages ${not_needed[*]}"; declare -f arrange; uname -m; } | hash)
+if [ ! -d "$root" ]; then
+  [ -z "$offline" ] || skip "it is not prepared: run scripts/real-torch.sh"
+  rm -rf "$cache"/new.*
+  work=$(mktemp -d "$cache/new.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  reason=$(fetch) || skip "$reason"
+  chmod 755 "$work/root"
+  mv "$work/root" "$root"
+  echo "unpacked to $(du -sm "$root" | cut -f 1) MB in $SECONDS s" >&2
+fi
+cuda=$cache/cuda-$({ cat testdata/realtorch/*.{c,sh} testdata/fakecuda/{cudart*.c,*.h}; echo "$root"; gcc --version; } | hash)
+if [ ! -d "$cuda" ]; then
+  new=$(mktemp -d "$cache/new.XXXXXX")
+  trap 'rm -rf "$new" ${work:+"$work"}' EXIT
+  testdata/realtorch/build.sh "$root" "$new" >&2
+  chmod 755 "$new"
+  mv "$new" "$cuda"
+fi
+touch "$root" "$cuda"
+# Other checkouts may share the cache: what nobody has used for a week can go.
+find "$cache" -maxdepth 1 \( -name 'root-*' -o -name 'cuda-*' \) -mtime +7 -exec rm -rf {} +
+echo "$root"
+echo "$cuda"

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the jobs have in common: a small transformer, and points at which a job says what it holds.
+
+A point is one line of JSON:
+    {"point": "step", "step": 3, "pid": 4711,
+     "devices": [{"device": 0, "allocated": 1536, "reserved": 2097152, "free": …, "total": …}],
+     "pinned": 4096,                      what DataLoader tensors and the like hold, of those that Python can reach
+     "lines": [{"device": 0, "own": ["jobs.py:105 forward", "train.py:41 step", …], "leaf": "linear.py:125 forward",
+                "bytes": 1024, "blocks": 2, "reached": 1}]}
+Bytes are the allocator's, that is, rounded up. "own" has the frames in this folder, innermost first, "leaf" is the innermost of all; both
+are empty on threads of the backward pass. A block is reached if a search of live objects found a tensor in it (reached() says how): the rest are
+workspaces. Lines have names only with --history, which makes PyTorch record each allocation's Python stack.
+"""
+import argparse, collections, gc, json, os, sys
+import torch, torch.nn as nn
+
+torch.backends.cudnn.enabled = False  # a stub, of no version
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def arguments(parser=None, **settings):
+    parser = parser or argparse.ArgumentParser(**settings)
+    parser.add_argument("--wait", action="store_true", help="read a line of stdin at each point; its end lets the job run on")
+    parser.add_argument("--history", action="store_true", help="say which lines hold what")
+    parser.add_argument("--devices", type=int, default=1)
+    options = parser.parse_args()
+    if options.history:
+        torch.cuda.memory._record_memory_history(enabled="state", context="all", stacks="python")
+    point.wait, point.devices = options.wait, options.devices
+    return options
+
+
+def saved(node, seen, found):
+    """Adds the tensors that the graph below a grad_fn keeps for the backward pass."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for name in dir(node):
+            if not name.startswith("_saved_") and name not in ("variable", "saved_tensors"):
+                continue
+            try:
+                value = getattr(node, name)
+            except RuntimeError:  # the backward pass has freed it
+                continue
+            found += value if isinstance(value, (tuple, list)) else (value,)
+        stack += [below for below, _ in node.next_functions]
+
+
+def reached():
+    """The storages of all tensors that Python's objects and their graphs hold, once each: {address: storage}."""
+    tensors, seen = [], set()
+    for o in gc.get_objects():
+        if issubclass(type(o), torch.Tensor):
+            tensors.append(o)
+            if o.is_leaf and o.grad is not None:
+                tensors.append(o.grad)
+            saved(o.grad_fn, seen, tensors)
+    storages = (t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor) and t.layout == torch.strided)
+    return {s.data_ptr(): s for s in storages if s.nbytes()}
+
+
+def frame_name(frame):
+    return "%s:%d %s" % (os.path.basename(frame["filename"]), frame["line"], frame["name"])
+
+
+def lines(found):
+    sums = collections.defaultdict(lambda: [0, 0, 0])
+    for segment in torch.cuda.memory._snapshot()["segments"]:
+        for block in segment["blocks"]:
+            if block["state"] != "active_allocated":
+                continue
+            frames = block.get("frames") or []
+            own = tuple(frame_name(f) for f in frames if os.path.dirname(f["filename"]) == HERE)
+            entry = sums[segment["device"], own, frame_name(frames[0]) if frames else ""]
+            entry[0] += block["size"]
+            entry[1] += 1
+            entry[2] += block["address"] in found
+    return [dict(device=d, own=own, leaf=leaf, bytes=b, blocks=n, reached=r) for (d, own, leaf), (b, n, r) in sorted(sums.items())]
+
+
+def point(name, step=0):
+    found = reached()
+    devices = []
+    for d in range(point.devices):
+        free, total = torch.cuda.mem_get_info(d)
+        devices.append(dict(device=d, allocated=torch.cuda.memory_allocated(d), reserved=torch.cuda.memory_reserved(d), free=free, total=total))
+    pinned = sum(s.nbytes() for s in found.values() if s.device.type == "cpu" and s.is_pinned())
+    print(json.dumps(dict(point=name, step=step, pid=os.getpid(), devices=devices, pinned=pinned, lines=lines(found))), flush=True)
+    if point.wait:
+        point.wait = sys.stdin.readline() != ""
+
+
+point.wait, point.devices = False, 1
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads=8):
+        super().__init__()
+        self.heads = heads
+        self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.project(self.norm_attention(x)).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = (q @ k.transpose(-1, -2)).softmax(-1) @ v
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.mlp(self.norm_mlp(x))
+
+
+def transformer(layers, width):
+    return nn.Sequential(*[Block(width) for _ in range(layers)])

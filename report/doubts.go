@@ -54,6 +54,9 @@ func doubts(s *ledger.Snapshot) []doubt {
 	add(atTotals, st.UnknownSizes,
 		"1 allocation of unknown size is counted with 0 bytes",
 		"allocations of unknown size are counted with 0 bytes")
+	if text := sampleText(s); text != "" {
+		list = append(list, doubt{atStacks, text})
+	}
 	add(atStacks, st.NoStack,
 		fmt.Sprintf("1 of %s has no stack: the unwind tables of its process were not loaded yet, or there was no room", counted(st.Stacks, "event")),
 		fmt.Sprintf("of %s have no stack: the unwind tables of their processes were not loaded yet, or there was no room", counted(st.Stacks, "event")))
@@ -64,12 +67,32 @@ func doubts(s *ledger.Snapshot) []doubt {
 		"1 stack was overwritten while it was taken, and is left out",
 		"stacks were overwritten while they were taken, and are left out")
 	add(atBalance, st.UnmatchedFrees,
-		"1 free was of memory allocated before tracing began: its size is unknown, so the gap is too low by as much",
-		"frees were of memory allocated before tracing began: their sizes are unknown, so the gap is too low by as much")
+		"1 free was of memory allocated before tracing began: its size is unknown, so what is unexplained is too low by as much",
+		"frees were of memory allocated before tracing began: their sizes are unknown, so what is unexplained is too low by as much")
 	for _, w := range s.Warnings {
 		list = append(list, doubt{atTitle, symbolize.Clean(w)})
 	}
 	return list
+}
+
+// sampleText is "tensor sites are estimated from 1,234 of 98,765 live tensors (standard error of the
+// largest: 12.0 MiB); their sum is exact", "" where every tensor is in the books.
+func sampleText(s *ledger.Snapshot) string {
+	var sampled, live, err uint64
+	for i := range s.Tensors {
+		t := &s.Tensors[i]
+		sampled += t.Sampled
+		live += t.LiveObjects
+		err = max(err, t.Error)
+	}
+	if sampled >= live {
+		return ""
+	}
+	text := fmt.Sprintf("tensor sites are estimated from %s of %s", humanize.Comma(int64(sampled)), counted(live, "live tensor"))
+	if err > 0 {
+		text += fmt.Sprintf(" (standard error of the largest: %s)", bytesText(err))
+	}
+	return text + "; their sum is exact"
 }
 
 // truncations is "5 stacks are truncated: 3 too deep, 2 no unwind table".

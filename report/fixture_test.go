@@ -15,12 +15,19 @@ type stackMap map[uint64][]symbolize.Frame
 func (m stackMap) Stack(id uint64) []symbolize.Frame { return m[id] }
 
 var (
-	cudart  = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12", BuildID: "aa11", Start: 0x6000, Limit: 0x80000, Offset: 0x6000}
-	torch   = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10_cuda.so", BuildID: "bb22", Start: 0x1000, Limit: 0x90000, Offset: 0x1000}
-	python  = &symbolize.Mapping{Path: "/usr/bin/python3.11", BuildID: "cc33", Start: 0x400000, Limit: 0x900000}
-	libc    = &symbolize.Mapping{Path: "/lib/x86_64-linux-gnu/libc.so.6", BuildID: "dd44", Start: 0x26000, Limit: 0x180000, Offset: 0x26000}
-	infer   = &symbolize.Mapping{Path: "/srv/infer/bin/infer", BuildID: "ee55", Start: 0x1000, Limit: 0x9000, Offset: 0x1000}
-	hostile = &symbolize.Mapping{Path: "/tmp/\x1b]0;owned\alib\nevil.so", Start: 0x1000, Limit: 0x2000}
+	cudart = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12", BuildID: "aa11", Start: 0x6000, Limit: 0x80000, Offset: 0x6000}
+	torch  = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10_cuda.so", BuildID: "bb22", Start: 0x1000, Limit: 0x90000, Offset: 0x1000}
+	python = &symbolize.Mapping{Path: "/usr/bin/python3.11", BuildID: "cc33", Start: 0x400000, Limit: 0x900000}
+	libc   = &symbolize.Mapping{Path: "/lib/x86_64-linux-gnu/libc.so.6", BuildID: "dd44", Start: 0x26000, Limit: 0x180000, Offset: 0x26000}
+	infer  = &symbolize.Mapping{Path: "/srv/infer/bin/infer", BuildID: "ee55", Start: 0x1000, Limit: 0x9000, Offset: 0x1000}
+
+	torchC10  = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10.so", BuildID: "aa77", Start: 0x1000, Limit: 0x90000, Offset: 0x1000}
+	torchCPU  = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so", BuildID: "aa88", Start: 0x1000, Limit: 0x9000000, Offset: 0x1000}
+	torchCUDA = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so", BuildID: "aa99", Start: 0x1000, Limit: 0x9000000, Offset: 0x1000}
+	torchPy   = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_python.so", BuildID: "aabb", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
+	nccl      = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", BuildID: "aacc", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
+	libcuda   = &symbolize.Mapping{Path: "/usr/lib/x86_64-linux-gnu/libcuda.so.1", BuildID: "aadd", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
+	hostile   = &symbolize.Mapping{Path: "/tmp/\x1b]0;owned\alib\nevil.so", Start: 0x1000, Limit: 0x2000}
 )
 
 func native(name string, m *symbolize.Mapping, address uint64) symbolize.Frame {

@@ -25,16 +25,23 @@ type LeaksReport struct {
 	DurationNS    uint64          `json:"duration_ns"` // how long was traced
 	LiveBytes     uint64          `json:"live_bytes"`  // of all selected sites, shown or not, except imported memory
 	LiveCount     uint64          `json:"live_count"`
+	HostBytes     uint64          `json:"host_bytes"` // of these: on the host, pinned or as CPU tensors
+	HostCount     uint64          `json:"host_count"`
 	EndedBytes    uint64          `json:"ended_bytes"` // of these: freed by the end of their process
 	EndedCount    uint64          `json:"ended_count"`
 	ImportedBytes uint64          `json:"imported_bytes"` // memory of other processes, not in live_bytes
 	ImportedCount uint64          `json:"imported_count"`
-	SiteCount     int             `json:"site_count"` // selected sites; the first of them are in Sites
-	Sites         []SiteReport    `json:"sites"`      // largest first; behind them those of imported memory, likewise
+	CacheBytes    uint64          `json:"cache_bytes"` // kept by PyTorch for later tensors, not in live_bytes
+	SiteCount     int             `json:"site_count"`  // selected sites; the first of them are in Sites
+	Sites         []SiteReport    `json:"sites"`       // of GPUs, largest first; then of imported and of host memory, likewise
+	Cache         []CacheReport   `json:"cache"`       // who made PyTorch's cache grow, largest first
+	Planes        []PlaneReport   `json:"planes"`      // all memory, each byte in one
 	Failures      []FailureReport `json:"failures"`
 	Processes     []ProcessReport `json:"processes"`
 	Releases      []ReleaseReport `json:"releases"` // what was freed without a free of its own
 	Pools         []PoolReport    `json:"pools"`
+	Tensors       []TensorsReport `json:"tensors"`  // of each process and device whose PyTorch reports them
+	Parts         []PartReport    `json:"parts"`    // of NVML's figure for each process and GPU
 	Balances      []BalanceReport `json:"balances"` // usage = baseline + live + gap
 	GPUs          []GPUReport     `json:"gpus"`
 	Losses        LossesReport    `json:"losses"`
@@ -48,9 +55,10 @@ type SiteReport struct {
 	PID            uint32        `json:"pid"`
 	Comm           string        `json:"comm,omitempty"`
 	Ended          bool          `json:"ended"`              // the process has: figures are those of its end
-	Device         string        `json:"device"`             // "cuda:0", "host" (kinds pinned and registered), "unknown"
+	Device         string        `json:"device"`             // "cuda:0", "host" (kinds pinned and registered), "cpu" (kind tensor), "unknown"
 	GPUUUID        string        `json:"gpu_uuid,omitempty"` //
-	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph
+	Plane          string        `json:"plane"`              // tensor, driver, host
+	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph, tensor
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`
 	LiveCount      uint64        `json:"live_count"`
@@ -103,6 +111,8 @@ type ProcessReport struct {
 	Devices  []string        `json:"devices,omitempty"` // UUID of each CUDA ordinal, "" for one that is unknown
 	Workload *WorkloadReport `json:"workload,omitempty"`
 	Totals   []TotalReport   `json:"totals"`
+
+	SegmentsOnly string `json:"segments_only,omitempty"` // why no tensors of its PyTorch are known
 }
 
 // TotalReport sums a process on one device and of one kind.
@@ -192,22 +202,28 @@ func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) 
 
 func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport {
 	list := Leaks(s, o)
+	gpu, host := apart(list)
 	sum := sumOf(s, list)
 	r := &LeaksReport{
 		Version: LeaksVersion, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin, SiteCount: len(list),
 		LiveBytes: sum.own.bytes, LiveCount: sum.own.objects, EndedBytes: sum.ended.bytes, EndedCount: sum.ended.objects,
-		ImportedBytes: sum.imported.bytes, ImportedCount: sum.imported.objects,
+		ImportedBytes: sum.imported.bytes, ImportedCount: sum.imported.objects, HostBytes: sum.host.bytes, HostCount: sum.host.objects,
+		Cache: []CacheReport{}, Planes: planeReports(s), Tensors: []TensorsReport{}, Parts: []PartReport{},
 		Sites: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Releases: []ReleaseReport{}, Pools: []PoolReport{},
 		Balances: []BalanceReport{}, GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{}, Losses: lossesReport(&s.Stats),
 	}
-	for i := range list[:min(len(list), o.top())] {
-		r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
+	for _, list := range [][]ledger.Site{gpu, host} {
+		for i := range list[:min(len(list), o.top())] {
+			r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
+		}
 	}
+	addTorch(r, s, st, o)
 	for i := range s.Failures[:min(len(s.Failures), o.top())] {
 		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
 	}
 	for i := range s.Processes {
 		r.Processes = append(r.Processes, processReport(s, &s.Processes[i]))
+		r.Processes[i].SegmentsOnly = segmentsOnly(s, st, i)
 	}
 	for _, x := range s.Releases {
 		r.Releases = append(r.Releases, ReleaseReport{x.Process, s.Processes[x.Process].PID, causeName(x.Cause), x.Objects, x.Bytes, minus(s.End, x.Time)})
@@ -242,7 +258,8 @@ func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) S
 	stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
 	return SiteReport{
 		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
-		Device: deviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)), Kind: kindName(x.Kind), API: symbolize.Clean(x.API),
+		Device: deviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
+		Plane: wholePlane(x), Kind: kindName(x.Kind), API: symbolize.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
 		OldestNS: age(s, x), GrowthBytes: x.Growth, GrowthRate: perMinute(x.Growth, (s.End-s.Begin)/2),
 		History: append([]uint64{}, x.History...), Headline: headline(stack), Stack: stackReport(stack),

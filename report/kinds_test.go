@@ -132,6 +132,7 @@ func TestKindsHaveTheirWords(t *testing.T) {
 		{ledger.Array, "array", "cuda:1", "array memory of cuda:1"},
 		{ledger.Imported, "imported", "cuda:1", "imported memory of cuda:1"},
 		{ledger.Graph, "graph", "cuda:1", "graph memory of cuda:1"},
+		{ledger.Tensor, "tensor", "cuda:1", "tensors on cuda:1"},
 		{99, "kind 99", "cuda:1", "kind 99 memory of cuda:1"},
 	} {
 		if name, at, whereIs := kindName(c.kind), deviceName(1, c.kind), whereText(1, c.kind); name != c.name || at != c.at || whereIs != c.whereIs {
@@ -147,7 +148,10 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 
 	var live, alloc, objects int64
 	for _, x := range parsed(t, s, st, ProfileOptions{}).Sample {
-		live += x.Value[3]
+		if x.Label["plane"][0] == planeBefore || x.Label["plane"][0] == planeUnexplained {
+			continue
+		}
+		live += x.Value[3] + x.Value[5]
 		if x.Label["kind"][0] == "imported" {
 			alloc += x.Value[1]
 			objects += x.Value[2]
@@ -165,9 +169,10 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 		t.Errorf("JSON has %d live and %d imported bytes of %d, want %d, %d, %d", r.LiveBytes, r.ImportedBytes, r.ImportedCount, own, uint64(imported), imports)
 	}
 	list := Leaks(s, LeaksOptions{})
-	first := slices.IndexFunc(list, func(x ledger.Site) bool { return x.Kind == ledger.Imported })
-	if first != len(list)-imports {
-		t.Errorf("imported memory begins at site %d of %d, want it behind all others", first, len(list))
+	gpu, host := apart(list)
+	first := slices.IndexFunc(gpu, func(x ledger.Site) bool { return x.Kind == ledger.Imported })
+	if first != len(gpu)-imports || len(host) != 3 {
+		t.Errorf("imported memory begins at site %d of %d, with %d of host memory behind, want it behind all others of GPUs, and 3", first, len(gpu), len(host))
 	}
 
 	var b bytes.Buffer
@@ -175,7 +180,8 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		fmt.Sprintf("Live memory: %s in 14 allocations ¹ from %d sites\n", bytesText(own), first),
+		fmt.Sprintf("Live GPU memory: %s in 11 allocations ¹ from %d sites\n", bytesText(own-1024*mib-8192), first),
+		"Live host memory: 1.00 GiB in 3 allocations ¹ from 3 sites\n",
 		"\nnot counted, as it is imported: 3 allocations, 4.25 GiB\n",
 		"\nof which freed by the end of a process: 1 allocation, 10.0 MiB\n",
 		"more sites of imported memory (-T shows more)\n",
@@ -194,7 +200,7 @@ func TestAnImporterAloneHasNoLiveMemory(t *testing.T) {
 	if err := errors.Join(WriteLeaks(&b, s, testStacks(), LeaksOptions{}), WriteSummary(io.Discard, s, testStacks(), SummaryOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"No live memory", "1.  2.00 GiB", "    1 allocation, oldest 57s\n", "imported memory of cuda:0"} {
+	for _, want := range []string{"No live GPU memory", "1.  2.00 GiB", "    1 allocation, oldest 57s\n", "imported memory of cuda:0"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
@@ -204,7 +210,7 @@ func TestAnImporterAloneHasNoLiveMemory(t *testing.T) {
 func TestProfileSaysWhatSamplesCannot(t *testing.T) {
 	got := strings.Join(parsed(t, kindsSnapshot(), testStacks(), ProfileOptions{}).Comments, "\n") + "\n"
 	for _, want := range []string{
-		"+ gap 1.96 GiB, of which up to 1.80 GiB idle in pools\n",
+		"+ unexplained 1.96 GiB, of which up to 1.80 GiB idle in pools\n",
 		"server [700] on cuda:0: 2 async pools: 1.20 GiB used, may hold up to 3.00 GiB\n",
 		"server [700]: freed by context destroy: 4 allocations, 2.50 KiB\n",
 		"job [900] ended 29s ago and gave back the 10.0 MiB shown for it\n",
@@ -218,18 +224,16 @@ func TestProfileSaysWhatSamplesCannot(t *testing.T) {
 	}
 }
 
-func TestIdleIsNeverMoreThanTheGap(t *testing.T) {
+func TestIdleIsNeverMoreThanWhatIsUnexplained(t *testing.T) {
 	for _, c := range []struct {
-		gap  int64
-		idle uint64
-		want string
+		gap        int64
+		idle, want uint64
 	}{
-		{10, 0, ""}, {0, 10, ""}, {-10, 10, ""},
-		{10, 4, "of which up to 4 B idle in pools"},
-		{10, 40, "of which up to 10.0 B idle in pools"},
+		{10, 0, 0}, {0, 10, 0}, {-10, 10, 0}, {10, 4, 4}, {10, 40, 10},
 	} {
-		if got := idleText(&ledger.Balance{Gap: c.gap, Idle: c.idle}); got != c.want {
-			t.Errorf("gap %d, idle %d: %q, want %q", c.gap, c.idle, got, c.want)
+		s := &ledger.Snapshot{Processes: make([]ledger.Process, 1), Balances: []ledger.Balance{{UUID: "GPU-a", Usage: uint64(10 + c.gap), Baseline: 10, Gap: c.gap, Idle: c.idle}}}
+		if got := partIdle(s, &s.Parts()[0]); got != c.want {
+			t.Errorf("gap %d, idle %d: %d, want %d", c.gap, c.idle, got, c.want)
 		}
 	}
 }
@@ -314,7 +318,7 @@ func TestSitesOfUnknownSizeAreLeaksToo(t *testing.T) {
 	if err := WriteLeaks(&b, s, stackMap{}, LeaksOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Live memory: 0 B in 2 allocations ¹ from 1 site\n", "1.  unknown   cuMipmappedArrayCreate\n    2 allocations, oldest", "¹ 2 allocations of unknown size are counted with 0 bytes\n"} {
+	for _, want := range []string{"Live GPU memory: 0 B in 2 allocations ¹ from 1 site\n", "1.  unknown   cuMipmappedArrayCreate\n    2 allocations, oldest", "¹ 2 allocations of unknown size are counted with 0 bytes\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

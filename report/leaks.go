@@ -5,6 +5,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -30,21 +31,26 @@ func (o *LeaksOptions) top() int {
 }
 
 // Leaks returns the sites that hold live memory whose oldest allocation is at
-// least o.Older old, largest first, those of imported memory behind the others. Memory that
-// an ended process never freed counts, with its age at that end. The sites are shared with the snapshot.
+// least o.Older old, largest first: of GPU memory, then those of imported memory, then those of host memory. Memory that
+// an ended process never freed counts, with its age at that end. Segments out of which PyTorch's allocator
+// gives tensors are no leaks, nor is what they hold beyond them: that is kept for later tensors, and a leak shows in
+// those. The sites are shared with the snapshot.
 func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
-	var list, imported []ledger.Site
+	var list, imported, host []ledger.Site
+	reports := reporters(s)
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		switch {
-		case x.LiveObjects == 0 || age(s, x) < uint64(max(o.Older, 0)):
+		case x.LiveObjects == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == planeCache:
+		case onHost(x):
+			host = append(host, *x)
 		case counts(x.Kind):
 			list = append(list, *x)
 		default:
 			imported = append(imported, *x)
 		}
 	}
-	return append(list, imported...)
+	return slices.Concat(list, imported, host)
 }
 
 // age of the oldest live allocation in ns, at the end of its process or of the session.
@@ -67,35 +73,54 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) erro
 	if rows := totalRows(p, s); len(rows) > 2 {
 		totals(p, s, n)
 	}
-	remarkLines(p, s)
-	balances(p, s, n)
+	torchTable(p, s)
+	remarkLines(p, s, st)
+	usageParts(p, s, n)
 	footnotes(p, n)
 	return p.writeTo(w)
 }
 
 func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes) {
-	list := Leaks(s, o)
-	sum := sumOf(s, list)
+	gpu, host := apart(Leaks(s, o))
+	sum := sumOf(s, gpu)
 	older := ""
 	if o.Older > 0 {
 		older = " older than " + o.Older.String()
 	}
 	p.line(plain, 0, "")
 	if sum.own.sites == 0 {
-		p.line(bold, 0, words("No live memory"+older, n.mark(atTotals), n.mark(atStacks)))
+		p.line(bold, 0, words("No live GPU memory"+older, n.mark(atTotals), n.mark(atStacks)))
 	} else {
-		p.list(bold, 0, " ", words("Live memory"+older+":", bytesText(sum.own.bytes)),
-			words("in", counted(sum.own.objects, "allocation"), n.mark(atTotals)), words("from", counted(sum.own.sites, "site"), n.mark(atStacks)))
-	}
-	if sum.ended.sites > 0 {
-		p.paragraph("", "of which freed by the end of a process: "+sum.ended.text())
+		leakHead(p, "Live GPU memory"+older, &sum, n)
 	}
 	if sum.imported.sites > 0 {
 		p.paragraph("", "not counted, as it is imported: "+sum.imported.text())
 	}
+	if cache := sumOf(s, s.Sites).cache; cache.bytes > 0 {
+		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+bytesText(cache.bytes)+" of cache")
+	}
+	leakList(p, s, st, o, gpu, sum.own.bytes)
+	cacheSites(p, s, st, o.top(), o.KeepInterpreter)
+	if len(host) > 0 {
+		sum := sumOf(s, host)
+		p.line(plain, 0, "")
+		leakHead(p, "Live host memory"+older, &sum, n)
+		leakList(p, s, st, o, host, sum.own.bytes)
+	}
+}
+
+func leakHead(p *page, what string, sum *amounts, n *notes) {
+	p.list(bold, 0, " ", words(what+":", bytesText(sum.own.bytes)),
+		words("in", counted(sum.own.objects, "allocation"), n.mark(atTotals)), words("from", counted(sum.own.sites, "site"), n.mark(atStacks)))
+	if sum.ended.sites > 0 {
+		p.paragraph("", "of which freed by the end of a process: "+sum.ended.text())
+	}
+}
+
+func leakList(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, list []ledger.Site, sum uint64) {
 	for i := range list[:min(len(list), o.top())] {
 		p.line(plain, 0, "")
-		leakSite(p, s, st, o, i+1, &list[i], sum.own.bytes)
+		leakSite(p, s, st, o, i+1, &list[i], sum)
 	}
 	if len(list) > o.top() {
 		p.line(plain, 0, "")
@@ -109,7 +134,7 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
 	own := headline(stack)
 	siteHead(p, rank, x, stack[own])
-	amount := counted(x.LiveObjects, "allocation")
+	amount := counted(x.LiveObjects, noun(x.Kind))
 	if counts(x.Kind) && sum > 0 {
 		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(x.LiveBytes)/float64(sum), amount)
 	}
@@ -129,16 +154,29 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 		owner = append(owner, "freed by its end "+span(minus(s.End, process.End))+" ago")
 	}
 	owner = append(owner, WorkloadText(process.Workload)...)
-	return append(owner, whereText(x.Device, x.Kind), symbolize.Clean(x.API))
+	owner = append(owner, whereText(x.Device, x.Kind))
+	if x.Kind == ledger.Tensor { // of one function, as all are
+		return owner
+	}
+	return append(owner, symbolize.Clean(x.API))
 }
 
-// whereText is "cuda:0", "async memory of cuda:0", "pinned host memory".
+func noun(k ledger.Kind) string {
+	if k == ledger.Tensor {
+		return "tensor"
+	}
+	return "allocation"
+}
+
+// whereText is "cuda:0", "tensors on cuda:0", "async memory of cuda:0", "pinned host memory".
 func whereText(device int32, kind ledger.Kind) string {
 	at := deviceName(device, kind)
-	if device < 0 {
+	if at == "unknown" || kind.OnHost() && device < 0 {
 		at = "unknown device"
 	}
 	switch {
+	case kind == ledger.Tensor:
+		return "tensors on " + at
 	case kind == ledger.Device:
 		return at
 	case kind.OnHost():

@@ -24,25 +24,41 @@ func (a *amount) add(x *ledger.Site) {
 
 func (a *amount) text() string { return counted(a.objects, "allocation") + ", " + bytesText(a.bytes) }
 
-// amounts of sites: own has ended in it, but not imported.
-type amounts struct{ own, ended, imported amount }
+// amounts of sites: own has host and ended in it, but neither imported nor cache.
+type amounts struct{ own, host, ended, imported, cache amount }
 
 func sumOf(s *ledger.Snapshot, list []ledger.Site) amounts {
+	reports := reporters(s)
 	var sum amounts
 	for i := range list {
 		x := &list[i]
 		switch {
 		case x.LiveObjects == 0:
+		case planeOf(x, reports) == planeCache:
+			sum.cache.add(x)
+			sum.cache.bytes -= min(x.Tensors, x.LiveBytes)
 		case !counts(x.Kind):
 			sum.imported.add(x)
 		default:
 			sum.own.add(x)
+			if onHost(x) {
+				sum.host.add(x)
+			}
 			if s.Processes[x.Process].End != 0 {
 				sum.ended.add(x)
 			}
 		}
 	}
 	return sum
+}
+
+// apart divides sites as Leaks orders them: those of GPUs with those of imported memory behind them, those of the host.
+func apart(list []ledger.Site) (gpu, host []ledger.Site) {
+	n := len(list)
+	for n > 0 && onHost(&list[n-1]) {
+		n--
+	}
+	return list[:n], list[n:]
 }
 
 // moreText is "2 more sites with 3.0 MiB, 1 more site of imported memory".
@@ -63,7 +79,11 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 	rows := totalRows(p, s)
 	mark := n.mark(atTotals)
 	if len(rows) == 1 {
-		p.line(bold, 0, words("No allocation was seen", mark))
+		none := "No allocation was seen"
+		if len(s.Tensors) > 0 { // a warm cache needs none
+			none = "Nothing was taken from CUDA since tracing began"
+		}
+		p.line(bold, 0, words(none, mark))
 		return
 	}
 	p.line(bold, 0, words("Allocated since tracing began", mark))
@@ -75,7 +95,7 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 	}
 }
 
-// totalRows are a header and the memory of each process by place. Several kinds in one
+// totalRows are a header and the memory that each process took from CUDA, by place. Several kinds in one
 // place have rows of their own below their sum, whose peak is not known.
 func totalRows(p *page, s *ledger.Snapshot) [][]string {
 	rows := [][]string{{"process", "memory", "live", "count", "peak", "after"}}
@@ -93,7 +113,7 @@ func totalRows(p *page, s *ledger.Snapshot) [][]string {
 	}
 	for i := range s.Processes {
 		name := ownerName(s, i, p.firstColumn(len(rows[0])-2))
-		list := slices.Clone(s.Processes[i].Totals)
+		list := slices.DeleteFunc(slices.Clone(s.Processes[i].Totals), func(t ledger.Total) bool { return t.Kind == ledger.Tensor })
 		slices.SortStableFunc(list, func(a, b ledger.Total) int {
 			x, y := order(&a), order(&b)
 			return cmp.Or(slices.Compare(x[:], y[:]), cmp.Compare(a.Kind, b.Kind))
@@ -143,9 +163,14 @@ func run[K comparable](list []ledger.Total, key func(*ledger.Total) K) []ledger.
 }
 
 // remarks are sentences on what figures leave open: what pools hold, what was freed without
-// a free, and what is not there any more.
-func remarks(s *ledger.Snapshot) []string {
+// a free, what is not there any more, and where tensors are not known.
+func remarks(s *ledger.Snapshot, st Stacks) []string {
 	list := poolTexts(s)
+	for i := range s.Processes {
+		if why := segmentsOnly(s, st, i); why != "" {
+			list = append(list, processName(&s.Processes[i])+": segments only, no tensors: "+why)
+		}
+	}
 	for i := range s.Releases {
 		r := &s.Releases[i]
 		list = append(list, fmt.Sprintf("%s: freed by %s: %s, %s", processName(&s.Processes[r.Process]),
@@ -155,7 +180,7 @@ func remarks(s *ledger.Snapshot) []string {
 		p := &s.Processes[i]
 		var live uint64
 		for _, t := range p.Totals {
-			if counts(t.Kind) {
+			if counts(t.Kind) && t.Kind != ledger.Tensor {
 				live += t.LiveBytes
 			}
 		}
@@ -197,8 +222,8 @@ func poolTexts(s *ledger.Snapshot) []string {
 	return list
 }
 
-func remarkLines(p *page, s *ledger.Snapshot) {
-	list := remarks(s)
+func remarkLines(p *page, s *ledger.Snapshot, st Stacks) {
+	list := remarks(s, st)
 	if len(list) > 0 {
 		p.line(plain, 0, "")
 	}

@@ -20,11 +20,19 @@ type ProfileOptions struct {
 	KeepInterpreter bool // keep libpython's native frames in stacks with Python frames
 }
 
-// WriteProfile writes a gzip-compressed pprof profile with the sample types of
-// Go's heap profile, one sample for each site. Memory of ended processes is in use as
-// it was at their end. Samples of imported memory have objects, but no bytes: the bytes are
-// in the samples of their owner, and totals would have them twice where that one is
-// traced too. What they have is in the label "bytes" and, in sum, in a comment.
+// WriteProfile writes a gzip-compressed pprof profile: one sample for each site, and one for each share of
+// NVML's figures that no site has. Its first sample types are those of Go's heap profile.
+//
+// inuse_space is of GPUs alone, each byte in one sample, so that the total which pprof prints without any
+// option is what nvidia-smi prints for the same processes. Pinned memory and CPU tensors can be many times a GPU's
+// size; a user who has to leave them out by -tagignore first has a wrong total before him until he knows that. So their
+// live bytes are in types of their own, host_objects and host_space. What was ever allocated, alloc_*, is compared
+// with no such figure, and has both.
+//
+// Memory of ended processes is in use as it was at their end. Samples of imported memory have objects, but no
+// bytes: the bytes are in the samples of their owner, and totals would have them twice where that one is
+// traced too. What they have is in the label "bytes" and, in sum, in a comment. Nor have segments of PyTorch's allocator
+// bytes but for its cache, since their tensors have them.
 func WriteProfile(w io.Writer, s *ledger.Snapshot, st Stacks, o ProfileOptions) error {
 	p := newProfile(s, st, o)
 	if err := p.CheckValid(); err != nil {
@@ -44,6 +52,8 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 				{Type: "alloc_space", Unit: "bytes"},
 				{Type: "inuse_objects", Unit: "count"},
 				{Type: "inuse_space", Unit: "bytes"},
+				{Type: "host_objects", Unit: "count"},
+				{Type: "host_space", Unit: "bytes"},
 			},
 			DefaultSampleType: "inuse_space",
 			PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
@@ -51,7 +61,7 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 			TimeNanos:         s.Wall.UnixNano(),
 			DurationNanos:     int64(s.End - s.Begin),
 			DocURL:            docURL,
-			Comments:          comments(s),
+			Comments:          comments(s, st),
 		},
 		mappings:  make(map[mappingKey]*profile.Mapping),
 		functions: make(map[functionKey]*profile.Function),
@@ -63,48 +73,62 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 		api string // of a site without stack
 	}
 	stacks := make(map[stackKey][]*profile.Location)
-	for i := range s.Sites {
-		x := &s.Sites[i]
-		key := stackKey{id: x.Stack}
-		if x.Stack == 0 {
-			key.api = x.API
+	for _, h := range holdings(s) {
+		var locations []*profile.Location
+		if h.mark != "" {
+			locations = b.stack([]symbolize.Frame{{Function: h.mark, Mark: true}})
 		}
-		locations, ok := stacks[key]
-		if !ok {
-			locations = b.stack(frames(st, x.Stack, x.API, o.KeepInterpreter))
-			stacks[key] = locations
+		if x := h.site; x != nil {
+			key := stackKey{id: x.Stack}
+			if x.Stack == 0 {
+				key.api = x.API
+			}
+			below, ok := stacks[key]
+			if !ok {
+				below = b.stack(frames(st, x.Stack, x.API, o.KeepInterpreter))
+				stacks[key] = below
+			}
+			locations = append(locations, below...)
 		}
-		b.p.Sample = append(b.p.Sample, newSample(s, x, locations))
+		b.p.Sample = append(b.p.Sample, newSample(s, &h, locations))
 	}
 	return b.p
 }
 
-func newSample(s *ledger.Snapshot, x *ledger.Site, locations []*profile.Location) *profile.Sample {
-	process := &s.Processes[x.Process]
-	label := map[string][]string{
-		"device": {deviceName(x.Device, x.Kind)},
-		"kind":   {kindName(x.Kind)},
-		"plane":  {"driver"},
+func newSample(s *ledger.Snapshot, h *holding, locations []*profile.Location) *profile.Sample {
+	process := &s.Processes[h.process]
+	kind, api := ledger.Device, ""
+	value := []int64{0, 0, 0, h.live, 0, 0}
+	number := map[string][]int64{"pid": {int64(process.PID)}}
+	unit := map[string][]string{}
+	if h.plane == planeTensor {
+		kind = ledger.Tensor
+	}
+	if x := h.site; x != nil {
+		kind, api = x.Kind, x.API
+		value[0], value[1], value[2] = int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects)
+		if h.plane == planeCache || !counts(kind) {
+			value[1] = 0
+		}
+		number["bytes"], unit["bytes"] = []int64{int64(x.AllocBytes / max(x.AllocObjects, 1))}, []string{"bytes"}
+	}
+	if h.host() {
+		value[2], value[3], value[4], value[5] = 0, 0, value[2], value[3]
+	}
+	label := map[string][]string{"device": {deviceName(h.device, kind)}, "plane": {h.plane}}
+	if h.site != nil || kind == ledger.Tensor {
+		label["kind"] = []string{kindName(kind)}
 	}
 	for key, text := range map[string]string{
-		"api":      symbolize.Clean(x.API),
+		"api":      symbolize.Clean(api),
 		"comm":     symbolize.Clean(process.Comm),
-		"gpu_uuid": symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
+		"gpu_uuid": symbolize.Clean(h.uuid),
 	} {
 		if text != "" {
 			label[key] = []string{text}
 		}
 	}
-	number := map[string][]int64{
-		"pid":   {int64(process.PID)},
-		"bytes": {int64(x.AllocBytes / max(x.AllocObjects, 1))},
-	}
-	unit := map[string][]string{"bytes": {"bytes"}}
 	workloadLabels(&process.Workload, label, number, unit)
-	value := []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes)}
-	if !counts(x.Kind) {
-		value[1], value[3] = 0, 0
-	}
 	return &profile.Sample{
 		Location: locations,
 		Value:    value,
@@ -121,7 +145,7 @@ func mainProcess(s *ledger.Snapshot) *ledger.Process {
 	for i := range s.Processes {
 		var live, alloc uint64
 		for _, t := range s.Processes[i].Totals {
-			if counts(t.Kind) {
+			if counts(t.Kind) && t.Kind != ledger.Tensor {
 				live += t.LiveBytes
 				alloc += t.AllocBytes
 			}

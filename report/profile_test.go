@@ -42,16 +42,21 @@ func TestProfile(t *testing.T) {
 func TestProfileHasExactlyTheSites(t *testing.T) {
 	s := testSnapshot()
 	p := parsed(t, s, testStacks(), ProfileOptions{KeepInterpreter: true})
-	if len(p.Sample) != len(s.Sites) {
-		t.Fatalf("%d samples, want %d", len(p.Sample), len(s.Sites))
+	if n := len(p.Sample); n != len(s.Sites)+4 { // baselines and gaps of two processes
+		t.Fatalf("%d samples, want %d", n, len(s.Sites)+4)
 	}
 	for i, x := range s.Sites {
 		got := p.Sample[i]
-		want := []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes)}
+		want := []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes), 0, 0}
+		plane := "driver"
+		if x.Kind == ledger.Pinned {
+			want = []int64{want[0], want[1], 0, 0, want[2], want[3]}
+			plane = "host"
+		}
 		if fmt.Sprint(got.Value) != fmt.Sprint(want) {
 			t.Errorf("site %d: values %v, want %v", i, got.Value, want)
 		}
-		labels := map[string][]string{"device": {deviceName(x.Device, x.Kind)}, "kind": {kindName(x.Kind)}, "plane": {"driver"},
+		labels := map[string][]string{"device": {deviceName(x.Device, x.Kind)}, "kind": {kindName(x.Kind)}, "plane": {plane},
 			"api": {x.API}, "comm": {symbolize.Clean(s.Processes[x.Process].Comm)}}
 		if uuid := gpuUUID(s, x.Process, x.Device, x.Kind); uuid != "" {
 			labels["gpu_uuid"] = []string{uuid}
@@ -100,7 +105,7 @@ func TestProfileKeepsThePprofContract(t *testing.T) {
 	for _, v := range p.SampleType {
 		types = append(types, v.Type+"/"+v.Unit)
 	}
-	if got := strings.Join(types, " "); got != "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes" || p.DefaultSampleType != "inuse_space" {
+	if got := strings.Join(types, " "); got != "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes host_objects/count host_space/bytes" || p.DefaultSampleType != "inuse_space" {
 		t.Errorf("sample types %s, default %s", got, p.DefaultSampleType)
 	}
 	if p.TimeNanos != s.Wall.UnixNano() || p.DurationNanos != 100*int64(time.Second) || p.DocURL != docURL || p.Period != 1 {
@@ -129,7 +134,7 @@ func TestProfileKeepsThePprofContract(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"python3 [4242] on cuda:0 GPU-1a2b3c4d-0000-0000-0000-000000000000: NVML usage 3.34 GiB = baseline 1.28 GiB + traced 2.05 GiB + gap 10.0 MiB",
+		"python3 [4242] on cuda:0 GPU-1a2b3c4d-0000-0000-0000-000000000000: NVML usage 3.34 GiB = CUDA allocations 2.05 GiB + context, other before attach 1.28 GiB + unexplained 10.0 MiB",
 		"infer [5151] ended 40s ago and gave back the 64.0 MiB shown for it",
 		"doubt: 12 events were lost",
 		"warning: /usr/lib/libbroken.so.1",
@@ -170,30 +175,27 @@ func TestSameSnapshotGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-// TestPprof runs the commands that users run, with no binaries at hand.
-func TestPprof(t *testing.T) {
+// pprofOf returns go tool pprof, with no binaries at hand, and what writes profiles for it.
+func pprofOf(t *testing.T, st Stacks) (pprof func(t *testing.T, args ...string) string, write func(name string, s *ledger.Snapshot) string) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("no go command: go tool pprof cannot be run")
 	}
 	dir := t.TempDir()
-	write := func(name string, s *ledger.Snapshot) string {
+	write = func(name string, s *ledger.Snapshot) string {
 		file := filepath.Join(dir, name)
 		f, err := os.Create(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if err := WriteProfile(f, s, testStacks(), ProfileOptions{}); err != nil {
+		if err := WriteProfile(f, s, st, ProfileOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		return file
 	}
-	after := testSnapshot()
-	before := testSnapshot()
-	before.Sites[0].LiveBytes -= 500 * mib
-	a, b := write("before.pb.gz", before), write("after.pb.gz", after)
-	pprof := func(args ...string) string {
+	pprof = func(t *testing.T, args ...string) string {
+		t.Helper()
 		cmd := exec.Command(goTool, append([]string{"tool", "pprof"}, args...)...)
 		cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+dir, "PPROF_TMPDIR="+dir)
 		out, err := cmd.CombinedOutput()
@@ -202,18 +204,46 @@ func TestPprof(t *testing.T) {
 		}
 		return string(out)
 	}
-	for _, c := range []struct {
-		name string
-		args []string
-		want []string
-		not  []string
-	}{
+	return pprof, write
+}
+
+type pprofCase struct {
+	name string
+	args []string
+	want []string
+	not  []string
+}
+
+func (c *pprofCase) run(t *testing.T, pprof func(t *testing.T, args ...string) string) {
+	t.Run(c.name, func(t *testing.T) {
+		out := pprof(t, c.args...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("pprof %v: no %q in\n%s", c.args, want, out)
+			}
+		}
+		for _, not := range c.not {
+			if strings.Contains(out, not) {
+				t.Errorf("pprof %v: %q in\n%s", c.args, not, out)
+			}
+		}
+	})
+}
+
+// TestPprof runs the commands that users run.
+func TestPprof(t *testing.T) {
+	pprof, write := pprofOf(t, testStacks())
+	after := testSnapshot()
+	before := testSnapshot()
+	before.Sites[0].LiveBytes -= 500 * mib
+	a, b := write("before.pb.gz", before), write("after.pb.gz", after)
+	for _, c := range []pprofCase{
 		{"top", []string{"-top", b},
-			[]string{"File: python3.11", "Type: inuse_space", "Trainer.step", "<module>", "2100MB", "cudaMalloc", "doubt: 12 events were lost"},
+			[]string{"File: python3.11", "Type: inuse_space", "Trainer.step", "<module>", "2100MB", "cudaMalloc", "1618MB", "[CUDA context, modules, other before attach]", "doubt: 12 events were lost"},
 			[]string{"[libcudart.so.12]", "[[python]]"}},
 		{"one GPU", []string{"-top", "-tagfocus=device=cuda:0", b}, []string{"Trainer.step", "handle(Request const&)"}, []string{"cudaMallocManaged"}},
 		{"the other by UUID", []string{"-top", "-tagfocus=gpu_uuid=GPU-5e6f7a8b", b}, []string{"handle"}, []string{"Trainer.step"}},
-		{"one process", []string{"-top", "-tagfocus=pid=5151", b}, []string{"64MB", "handle"}, []string{"Trainer.step"}},
+		{"one process", []string{"-top", "-tagfocus=pid=5151", b}, []string{"64MB", "handle", "accounting for 500MB"}, []string{"Trainer.step"}},
 		{"growth", []string{"-top", "-diff_base", a, b}, []string{"500MB", "Trainer.step"}, []string{"Pool::grow"}},
 		{"churn", []string{"-top", "-sample_index=alloc_space", "-tagfocus=pid=5151", b}, []string{"192MB"}, nil},
 		{"split by process", []string{"-tree", "-tagroot=pid", b}, []string{"4242", "5151"}, nil},
@@ -225,21 +255,10 @@ func TestPprof(t *testing.T) {
 		{"one pod", []string{"-top", "-tagfocus=pod=llama-0", b}, []string{"Trainer.step"}, []string{"handle"}},
 		{"one container by its short id", []string{"-top", "-tagfocus=container=9e073649debe", b}, []string{"Trainer.step"}, []string{"handle"}},
 		{"source lines", []string{"-top", "-lines", b}, []string{"train.py:42", "src/pool.h:18 (inline)"}, nil},
-		{"merged", []string{"-top", a, b}, []string{"3834.01MB", "File: python3.11"}, nil},
+		{"the host's", []string{"-top", "-sample_index=host_space", b}, []string{"4kB total", "cudaMallocHost"}, []string{"handle", "MB  100%"}},
+		{"merged", []string{"-top", a, b}, []string{"7846MB", "File: python3.11"}, nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			out := pprof(c.args...)
-			for _, want := range c.want {
-				if !strings.Contains(out, want) {
-					t.Errorf("pprof %v: no %q in\n%s", c.args, want, out)
-				}
-			}
-			for _, not := range c.not {
-				if strings.Contains(out, not) {
-					t.Errorf("pprof %v: %q in\n%s", c.args, not, out)
-				}
-			}
-		})
+		c.run(t, pprof)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestNothingTraced(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"No live memory", "No allocation was seen", `"sites": []`} {
+	for _, want := range []string{"No live GPU memory", "No allocation was seen", `"sites": []`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing", want)
 		}
@@ -171,6 +171,7 @@ func TestHeadlineIsTheUsersOwnCode(t *testing.T) {
 		ctypes  = native("py_cfunc", &symbolize.Mapping{Path: "/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so"}, 1)
 		ffi     = native("ffi_call", &symbolize.Mapping{Path: "/usr/lib/libffi.so.8"}, 1)
 		eval    = native("_PyEval_EvalFrameDefault", python, 1)
+		addmm   = native("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)", torchCPU, 1)
 		mark    = symbolize.Frame{Function: "[truncated: x]", Mark: true}
 	)
 	for _, c := range []struct {
@@ -186,6 +187,7 @@ func TestHeadlineIsTheUsersOwnCode(t *testing.T) {
 		{"an address is better than nothing", []symbolize.Frame{call, alloc, unnamed, start, mark}, unnamed},
 		{"code made at run time", []symbolize.Frame{call, jit, start}, jit},
 		{"library Python for want of better", []symbolize.Frame{call, alloc, library, std, start}, library},
+		{"a step of the backward pass, whose threads have no Python", []symbolize.Frame{call, alloc, addmm, start}, addmm},
 		{"the call itself for want of all", []symbolize.Frame{call, alloc, start, mark}, call},
 	} {
 		if got := c.stack[headline(c.stack)]; got != c.want {

@@ -25,6 +25,9 @@ var (
 	knownLibrary = regexp.MustCompile(`^(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libc\+\+|libgomp|libffi|ld-linux[-\w]*|ld-musl[-\w]*)[-.]` +
 		`|^(libcu|libnv|libnccl|libtorch|libc10|libtensorflow|libpython|libcaffe|linux-vdso|\[vdso\])` +
 		`|^_ctypes\b|^xla_extension\b|^xla_cuda_plugin\b`)
+
+	// A step of PyTorch's backward pass: in its threads there is no Python.
+	backward = regexp.MustCompile(`Backward\d*::apply\(`)
 )
 
 // frames returns a stack as reports show it: never empty, and without the
@@ -66,7 +69,8 @@ func isInterpreter(f *symbolize.Frame) bool {
 
 // headline returns the index of the frame that says best where in the user's own
 // code the stack comes from: the first Python frame outside site-packages and the
-// standard library, else the first native frame outside well-known libraries.
+// standard library, else the first native frame outside well-known libraries, else what
+// tells the line whose gradient is computed: "AddmmBackward0::apply".
 func headline(list []symbolize.Frame) int {
 	for i := range list {
 		if f := &list[i]; f.Python && isUserFile(f.File) {
@@ -81,7 +85,7 @@ func headline(list []symbolize.Frame) int {
 		}
 	}
 	for i := range list {
-		if list[i].Python {
+		if list[i].Python || backward.MatchString(list[i].Function) {
 			return i
 		}
 	}

@@ -19,7 +19,7 @@ type SummaryOptions struct {
 }
 
 // WriteSummary writes what ends a recording: live and peak memory by process and
-// device, the largest sites, the reconciliation with NVML, doubts as footnotes.
+// device, the largest sites, what NVML's figures are made of, doubts as footnotes.
 func WriteSummary(w io.Writer, s *ledger.Snapshot, st Stacks, o SummaryOptions) error {
 	if o.Top <= 0 {
 		o.Top = 5
@@ -29,13 +29,17 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st Stacks, o SummaryOptions) 
 	title(p, s, n)
 	gpus(p, s)
 	totals(p, s, n)
-	remarkLines(p, s)
-	topSites(p, s, st, o, n)
+	torchTable(p, s)
+	remarkLines(p, s, st)
+	gpu, host := apart(Leaks(s, LeaksOptions{}))
+	topSites(p, s, st, o, words("Largest sites of live GPU memory", n.mark(atStacks)), gpu)
+	cacheSites(p, s, st, min(o.Top, maxSummaryCache), o.KeepInterpreter)
+	topSites(p, s, st, o, "Largest sites of live host memory", host)
 	if len(s.Failures) > 0 {
 		p.line(plain, 0, "")
 		p.paragraph("", failuresText(s))
 	}
-	balances(p, s, n)
+	usageParts(p, s, n)
 	footnotes(p, n)
 	return p.writeTo(w)
 }
@@ -52,20 +56,21 @@ func gpus(p *page, s *ledger.Snapshot) {
 	}
 }
 
-func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, n *notes) {
-	list := Leaks(s, LeaksOptions{})
+const maxSummaryCache = 3 // sites: that there is a cache is no news
+
+func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, title string, list []ledger.Site) {
 	if len(list) == 0 {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, words("Largest sites of live memory", n.mark(atStacks)))
+	p.line(bold, 0, title)
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Top)] {
 		x := &list[i]
 		stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
 		siteHead(p, i+1, x, stack[headline(stack)])
 		owner := siteOwner(s, x)
-		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, "allocation"), growthText(s, x)}, owner...)...)
+		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, noun(x.Kind)), growthText(s, x)}, owner...)...)
 	}
 	if len(list) > o.Top {
 		p.line(plain, siteIndent, moreText(s, list[o.Top:]))

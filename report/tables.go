@@ -95,31 +95,6 @@ func ownerName(s *ledger.Snapshot, process, room int) string {
 	return name
 }
 
-// balances writes the reconciliation of each process and GPU.
-func balances(p *page, s *ledger.Snapshot, n *notes) {
-	p.line(plain, 0, "")
-	mark := n.mark(atBalance)
-	if len(s.Balances) == 0 {
-		p.paragraph("", words("No reconciliation: the driver reported no memory use of these processes", mark))
-		return
-	}
-	p.line(bold, 0, words("What the driver reports: usage = baseline + traced + gap", mark))
-	p.line(plain, 0, "")
-	rows := [][]string{{"process", "GPU", "usage", "baseline", "traced", "gap"}}
-	for i := range s.Balances {
-		b := &s.Balances[i]
-		gpu := shortUUID(b.UUID)
-		if b.Device >= 0 {
-			gpu = deviceName(b.Device, ledger.Device) + " " + gpu
-		}
-		rows = append(rows, []string{ownerName(s, b.Process, p.firstColumn(len(rows[0])-2)), gpu, bytesText(b.Usage), bytesText(b.Baseline), bytesText(b.Live), signedBytes(b.Gap)})
-		if idle := idleText(b); idle != "" {
-			rows = append(rows, []string{idle})
-		}
-	}
-	p.table(rows)
-}
-
 func footnotes(p *page, n *notes) {
 	for _, d := range n.doubts { // those whose figure is not in this report
 		n.number(d.text)

@@ -23,6 +23,7 @@ var kindNames = map[ledger.Kind]string{
 	ledger.Array:      "array",
 	ledger.Imported:   "imported",
 	ledger.Graph:      "graph",
+	ledger.Tensor:     "tensor",
 }
 
 var causeNames = map[ledger.Cause]string{
@@ -54,6 +55,8 @@ func deviceName(device int32, kind ledger.Kind) string {
 	switch {
 	case kind.OnHost():
 		return "host"
+	case kind == ledger.Tensor && device == ledger.CPUDevice:
+		return "cpu"
 	case device < 0:
 		return "unknown"
 	}

@@ -72,18 +72,25 @@ func TestPprofReadsProfilesWithNoBinariesAtHand(t *testing.T) {
 	before := run(page)
 	after := run(page + "malloc c 4096\nmallochost h 2048\n")
 
-	checkTop(t, pprof(t, "-top", "-nodecount=100", before), map[string]string{
-		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "8kB 8kB", "cudaHostAlloc": "16kB 16kB",
-		"op_malloc": "0 4kB", "op_pinned": "0 16kB", "level1": "0 28kB", "main": "0 28kB", "run_script": "0 28kB",
+	const all = "-nodefraction=0" // small as they are beside a context
+	checkTop(t, pprof(t, "-top", all, before), map[string]string{
+		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "8kB 8kB", "cudaHostAlloc": "",
+		"op_malloc": "0 4kB", "op_pinned": "", "level1": "0 12kB", "main": "0 12kB", "run_script": "0 12kB",
+	})
+	checkTop(t, pprof(t, "-top", "-sample_index=host_space", before), map[string]string{
+		"cudaMalloc": "", "cudaHostAlloc": "16kB 16kB", "op_pinned": "0 16kB", "main": "0 16kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=alloc_objects", before), map[string]string{
 		"cudaMalloc": "2 2", "main": "0 4",
 	})
-	checkTop(t, pprof(t, "-top", "-tagfocus=device=cuda:0", before), map[string]string{
+	checkTop(t, pprof(t, "-top", all, "-tagfocus=device=cuda:0", before), map[string]string{
 		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "8kB 8kB", "cudaHostAlloc": "", "main": "0 12kB",
 	})
-	checkTop(t, pprof(t, "-top", "-diff_base", before, after), map[string]string{
-		"cudaMalloc": "4kB 4kB", "cudaMallocHost": "2kB 2kB", "cudaMallocManaged": "", "cudaHostAlloc": "", "main": "0 6kB",
+	checkTop(t, pprof(t, "-top", all, "-diff_base", before, after), map[string]string{
+		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "main": "0 4kB",
+	})
+	checkTop(t, pprof(t, "-top", "-sample_index=host_space", "-diff_base", before, after), map[string]string{
+		"cudaMallocHost": "2kB 2kB", "cudaHostAlloc": "", "main": "0 2kB",
 	})
 	checkTop(t, pprof(t, "-top", "-diff_base", after, after), map[string]string{"cudaMalloc": "", "main": ""})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -135,7 +136,31 @@ func (s *session) profile() *profile.Profile {
 	if err := p.CheckValid(); err != nil {
 		s.t.Errorf("the profile is not valid: %v", err)
 	}
+	s.sampleTypes(p)
 	return p
+}
+
+// sampleTypes checks the types of a profile, and leaves of it what calls of the program have allocated: live memory
+// of the host, which is apart from the GPU's, is put beside it, and what NVML says of the time before or beyond is left out.
+func (s *session) sampleTypes(p *profile.Profile) {
+	s.t.Helper()
+	var types []string
+	for _, x := range p.SampleType {
+		types = append(types, x.Type)
+	}
+	if got := strings.Join(types, " "); got != "alloc_objects alloc_space inuse_objects inuse_space host_objects host_space" || p.DefaultSampleType != "inuse_space" {
+		s.t.Errorf("sample types %s, default %s", got, p.DefaultSampleType)
+	}
+	p.Sample = slices.DeleteFunc(p.Sample, func(x *profile.Sample) bool {
+		return label(x, "plane") == "before" || label(x, "plane") == "unexplained"
+	})
+	for _, x := range p.Sample {
+		if host := label(x, "plane") == "host"; host && (x.Value[2] != 0 || x.Value[3] != 0) || !host && (x.Value[4] != 0 || x.Value[5] != 0) {
+			s.t.Errorf("values %v of plane %s", x.Value, label(x, "plane"))
+		}
+		x.Value[2] += x.Value[4]
+		x.Value[3] += x.Value[5]
+	}
 }
 
 func (s *session) leaks() *report.LeaksReport {

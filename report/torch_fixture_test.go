@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"time"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// torchStacks: 1 an activation, 2 a gradient of the backward threads, 3 the optimizer's state, 4 a segment under
+// the activation, 5 one under the backward pass, 6 NCCL, 7 pinned memory, 8 CPU tensors, 9 a segment of a server, 10 a
+// pluggable allocator.
+func torchStacks() stackMap {
+	tensor := func(op string, rest ...symbolize.Frame) []symbolize.Frame {
+		return append([]symbolize.Frame{
+			native("c10::reportMemoryUsageToProfiler(void*, long, unsigned long, unsigned long, c10::Device)", torchC10, 0x7010),
+			native("libc10_cuda.so+0x2f020", torch, 0x2f020),
+			native("at::detail::empty_generic(c10::ArrayRef<long>, c10::Allocator*, c10::DispatchKeySet, c10::ScalarType, std::optional<c10::MemoryFormat>)", torchCPU, 0x3000),
+			native(op, torchCUDA, 0x4000+uint64(len(op))),
+		}, rest...)
+	}
+	segment := func(rest ...symbolize.Frame) []symbolize.Frame {
+		return append([]symbolize.Frame{
+			native("cuMemAlloc_v2", libcuda, 0x1100), native("cudaMalloc", cudart, 0x7010), native("libc10_cuda.so+0x31040", torch, 0x31040),
+		}, rest...)
+	}
+	forward := []symbolize.Frame{
+		native("THPVariable_linear(_object*, _object*, _object*)", torchPy, 0x5000),
+		script("Linear.forward", "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 125),
+		native("_PyEval_EvalFrameDefault", python, 0x430000),
+		script("Block.forward", "/home/ada/llm/model.py", 88),
+		script("Trainer.step", "/home/ada/llm/train.py", 42),
+		script("<module>", "/home/ada/llm/train.py", 7),
+		native("__libc_start_call_main", libc, 0x27f00),
+	}
+	backward := []symbolize.Frame{
+		native("at::_ops::mm::call(at::Tensor const&, at::Tensor const&)", torchCPU, 0x6000),
+		native("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor, std::allocator<at::Tensor> >&&)", torchCPU, 0x6100),
+		native("torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)", torchCPU, 0x6200),
+		native("start_thread", libc, 0x89000),
+	}
+	user := func(function, file string, line int) []symbolize.Frame {
+		return []symbolize.Frame{script(function, "/home/ada/llm/"+file, line), script("<module>", "/home/ada/llm/train.py", 7), native("__libc_start_call_main", libc, 0x27f00)}
+	}
+	return stackMap{
+		1: tensor("at::native::linear", forward...),
+		2: tensor("at::native::mm_out_cuda", backward...),
+		3: tensor("at::native::zeros_like", user("Adam.init_state", "optim.py", 31)...),
+		4: segment(forward...),
+		5: segment(backward...),
+		6: append([]symbolize.Frame{native("cuMemCreate", libcuda, 0x1300), native("ncclCuMemAlloc", nccl, 0x2000), native("ncclCommInitRankConfig", nccl, 0x2100)}, user("init", "dist.py", 12)...),
+		7: append([]symbolize.Frame{native("cudaHostAlloc", cudart, 0x7200), native("at::cuda::CachingHostAllocator_impl::allocate", torchCUDA, 0x9000)}, user("Loader.next", "data.py", 63)...),
+		8: append([]symbolize.Frame{native("c10::reportMemoryUsageToProfiler(void*, long, unsigned long, unsigned long, c10::Device)", torchC10, 0x7010)}, user("Loader.collate", "data.py", 71)...),
+		9: {
+			native("cudaMallocAsync", cudart, 0x7300), native("libc10_cuda.so+0x41000", torch, 0x41000),
+			script("serve", "/srv/serve.py", 9), native("__libc_start_call_main", libc, 0x27f00),
+		},
+		10: {
+			native("cudaMalloc", cudart, 0x7010), native("my_malloc", infer, 0x1600),
+			native("torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator::malloc(unsigned long, signed char, CUstream_st*)", torchCUDA, 0xa000),
+			script("serve", "/srv/serve.py", 9),
+		},
+	}
+}
+
+// torchSnapshot: two ranks of a training job, the first attached in the middle of it, with a list that keeps
+// each step's graph; a server whose backend reports no tensors. Of every GPU all bytes are explained but a few.
+func torchSnapshot() *ledger.Snapshot {
+	const gpu0, gpu1 = "GPU-1a2b3c4d-0000-0000-0000-000000000000", "GPU-5e6f7a8b-0000-0000-0000-000000000000"
+	const gib = 1024 * mib
+	begin := 1000 * second
+	at := func(s uint64) uint64 { return begin + s*second }
+	rising := make([]uint64, 32)
+	for i := range rising {
+		rising[i] = uint64(i) * 300 * mib
+	}
+	site := func(process int, stack uint64, api string, kind ledger.Kind, device int32, objects, bytes uint64) ledger.Site {
+		return ledger.Site{Process: process, Stack: stack, API: api, Kind: kind, Device: device, LiveObjects: objects, LiveBytes: bytes,
+			AllocObjects: 2 * objects, AllocBytes: 3 * bytes, Oldest: at(3)}
+	}
+	segment := func(x ledger.Site, tensors uint64) ledger.Site {
+		x.Segment, x.Tensors = true, tensors
+		return x
+	}
+	const report = "c10::reportMemoryUsageToProfiler"
+	leak := site(0, 1, report, ledger.Tensor, 0, 1860, 9300*mib)
+	leak.Growth, leak.History = int64(4650*mib), rising
+	return &ledger.Snapshot{
+		Host: "gpu-box-3", Begin: begin, End: at(100), Wall: time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC),
+		Processes: []ledger.Process{
+			{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: begin, Devices: []string{gpu0, gpu1}, Workload: ledger.Workload{Rank: "0", WorldSize: "2"},
+				Totals: []ledger.Total{
+					{Device: 0, Kind: ledger.Device, LiveObjects: 31, LiveBytes: 13 * gib, AllocObjects: 40, AllocBytes: 15 * gib, PeakBytes: 14 * gib, PeakTime: at(90)},
+					{Device: 0, Kind: ledger.VMM, LiveObjects: 6, LiveBytes: 192 * mib, AllocObjects: 6, AllocBytes: 192 * mib, PeakBytes: 192 * mib, PeakTime: at(2)},
+					{Kind: ledger.Pinned, LiveObjects: 5, LiveBytes: 640 * mib, AllocObjects: 5, AllocBytes: 640 * mib, PeakBytes: 640 * mib, PeakTime: at(4)},
+					{Device: 0, Kind: ledger.Tensor, LiveObjects: 4812, LiveBytes: 12 * gib},
+				}},
+			{PID: 4243, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: at(1), Devices: []string{gpu0, gpu1}, Workload: ledger.Workload{Rank: "1", WorldSize: "2"},
+				Totals: []ledger.Total{{Device: 1, Kind: ledger.Device, LiveObjects: 12, LiveBytes: 6 * gib, AllocObjects: 12, AllocBytes: 6 * gib, PeakBytes: 6 * gib, PeakTime: at(40)}}},
+			{PID: 5000, Comm: "serve", Exe: "/usr/bin/python3.11", Begin: begin, Devices: []string{gpu1},
+				Totals: []ledger.Total{{Device: 0, Kind: ledger.Async, LiveObjects: 8, LiveBytes: 2 * gib, AllocObjects: 8, AllocBytes: 2 * gib, PeakBytes: 2 * gib, PeakTime: at(9)}}},
+		},
+		Sites: []ledger.Site{
+			segment(site(0, 4, "cudaMalloc", ledger.Device, 0, 24, 12*gib), 11*gib),
+			leak,
+			segment(site(1, 4, "cudaMalloc", ledger.Device, 1, 12, 6*gib), 4*gib),
+			site(1, 1, report, ledger.Tensor, 1, 300, 4*gib),
+			site(0, 3, report, ledger.Tensor, 0, 148, 2048*mib),
+			site(2, 9, "cudaMallocAsync", ledger.Async, 0, 8, 2*gib),
+			segment(site(0, 5, "cudaMalloc", ledger.Device, 0, 7, 1*gib), 1*gib-300*mib),
+			site(0, 2, report, ledger.Tensor, 0, 148, 900*mib),
+			site(0, 7, "cudaHostAlloc", ledger.Pinned, 0, 5, 640*mib),
+			site(0, 8, report, ledger.Tensor, ledger.CPUDevice, 20, 200*mib),
+			site(0, 6, "cuMemCreate", ledger.VMM, 0, 6, 192*mib),
+		},
+		Tensors: []ledger.Tensors{
+			{Process: 0, Device: 0, Allocated: 32*gib + 512, Reserved: 36 * gib, Peak: 33 * gib, PeakTime: at(70),
+				LiveObjects: 4812, LiveBytes: 12 * gib, AllocObjects: 441_000, AllocBytes: 900 * gib, Sampled: 700, Error: 96 * mib,
+				Older: 20*gib + 512, OlderCached: 36*gib - 13*gib - 20*gib - 512 + 276*mib, Segments: 13 * gib, Cached: 1*gib + 300*mib, LargestFree: 1228 * mib, Foreign: 310 * mib},
+			{Process: 0, Device: ledger.CPUDevice, LiveObjects: 20, LiveBytes: 200 * mib, AllocObjects: 40, AllocBytes: 600 * mib, Sampled: 20, Peak: 210 * mib, PeakTime: at(80)},
+			{Process: 1, Device: 1, Allocated: 4 * gib, Reserved: 6 * gib, Peak: 5 * gib, PeakTime: at(50), LiveObjects: 300, LiveBytes: 4 * gib,
+				AllocObjects: 600, AllocBytes: 12 * gib, Sampled: 300, Segments: 6 * gib, Cached: 2 * gib, LargestFree: 2 * gib, Foreign: 420 * mib},
+		},
+		GPUs: []ledger.GPU{
+			{Index: 0, UUID: gpu0, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 38 * gib},
+			{Index: 1, UUID: gpu1, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 9 * gib},
+		},
+		Balances: []ledger.Balance{
+			{Process: 0, UUID: gpu0, Device: 0, Usage: 37*gib + 42*mib, Peak: 38 * gib, Baseline: 23*gib + 600*mib, Live: 13*gib + 192*mib, Gap: 274 * int64(mib)},
+			{Process: 1, UUID: gpu1, Device: 1, Usage: 6*gib + 416*mib, Peak: 6*gib + 416*mib, Baseline: 420 * mib, Live: 6 * gib, Gap: -4 * int64(mib)},
+			{Process: 2, UUID: gpu1, Device: 0, Usage: 2*gib + 300*mib, Peak: 2*gib + 300*mib, Baseline: 300 * mib, Live: 2 * gib},
+		},
+		Stats:    ledger.Stats{Events: 5000, Stacks: 900},
+		Warnings: []string{"PyTorch's allocator of python3 [4243] says 4.00 GiB on cuda:1, the books have 4.10 GiB"},
+	}
+}

@@ -561,6 +561,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 		d = new_tensor_device(&key, &r, id);
 	if (!d || !r.address || !r.size)
 		return NULL;
+	d->latest = bpf_ktime_get_ns();
 	d->allocated = r.allocated;
 	d->reserved = r.reserved;
 	u64 block = block_key(r.address, id);
@@ -599,6 +600,13 @@ int block_failed(struct pt_regs *ctx)
 	guard_begin();
 	struct process *process = find_process(id);
 	bool traced = process ? process->traced : trace_all;
+	struct tensor_key key = {.pid = id >> 32, .device = r.device};
+	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, &key);
+	if (d) {
+		d->latest = bpf_ktime_get_ns();
+		d->allocated = r.allocated;
+		d->reserved = r.reserved;
+	}
 	struct thread *thread = traced ? begin_report(&r, EVENT_BLOCK_FAILED, id) : NULL;
 	guard_end();
 	if (thread) {

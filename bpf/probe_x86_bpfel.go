@@ -161,6 +161,7 @@ type probeTensorDevice struct {
 	Time           uint64
 	OlderAllocated uint64
 	OlderReserved  uint64
+	Latest         uint64
 	Allocated      uint64
 	Reserved       uint64
 	OlderFrees     uint64

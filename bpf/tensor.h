@@ -20,7 +20,8 @@ struct tensor_device {
 	u64 time;                    /* of the first event */
 	u64 older_allocated;         /* the allocator's totals just before it */
 	u64 older_reserved;
-	u64 allocated, reserved;     /* the allocator's totals after the latest event, 0 where it tells none */
+	u64 latest;                  /* time of the latest event */
+	u64 allocated, reserved;     /* the allocator's totals after it, 0 where it tells none */
 	u64 older_frees, older_bytes; /* blocks that were allocated before the attach */
 	u64 unbooked;                /* blocks for which there was no room */
 	struct size_class classes[SIZE_CLASSES];
@@ -84,7 +85,7 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 		return NULL;
 	}
 	d->time = bpf_ktime_get_ns();
-	if (r->size < 0 || r->allocated >= r->size) // no totals: 0
+	if (r->reserved && (r->size < 0 || r->allocated >= r->size)) // without totals: 0
 		d->older_allocated = r->allocated - r->size;
 	d->older_reserved = r->reserved;
 	struct block_report before = {.allocated = d->older_allocated, .reserved = r->reserved, .device = r->device};

@@ -114,6 +114,9 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	}
 	p := t.process(e.Pid)
 	if p == nil {
+		if e.Kind == bpf.KindAllocator {
+			t.dropAllocators(func(pid uint32) bool { return pid == e.Pid })
+		}
 		t.ignore(e)
 		return
 	}

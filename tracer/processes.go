@@ -152,17 +152,12 @@ func (t *Tracer) finished() bool {
 func (t *Tracer) exited(e *bpf.Event) {
 	_ = t.coll.Maps["processes"].Delete(e.Pid)
 	p := t.processes[e.Pid]
-	delete(t.processes, e.Pid)
 	if p != nil {
+		t.leaveBlocks(p)
 		t.bury(p)
 	}
+	delete(t.processes, e.Pid)
 	if p != nil && p.booked {
-		if p.torch {
-			t.processes[e.Pid] = p // not gone yet for these
-			t.readTensors()
-			t.readBlocks()
-			delete(t.processes, e.Pid)
-		}
 		t.ledger.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
 	t.jobs.add(job{kind: jobForget, pid: e.Pid})
@@ -185,6 +180,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 	if p == nil {
 		return
 	}
+	t.leaveBlocks(p)
 	if p.booked {
 		t.ledger.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}

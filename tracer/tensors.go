@@ -5,6 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 
@@ -157,22 +158,19 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	t.ledger.Apply(&event)
 }
 
-// readTensors takes the kernel half's totals into the books; t.mu is held.
-func (t *Tracer) readTensors() {
+// readTensors takes the kernel half's totals of one process, or with pid 0 of
+// all, into the books; t.mu is held.
+func (t *Tracer) readTensors(pid uint32) {
 	var list []ledger.TensorTotals
 	var key bpf.TensorKey
 	var value bpf.TensorDevice
-	devices := t.coll.Maps["tensor_devices"]
-	for i := devices.Iterate(); i.Next(&key, &value); {
-		if p := t.processes[key.Pid]; p == nil || !p.traced {
-			continue
-		}
+	for i := t.coll.Maps["tensor_devices"].Iterate(); i.Next(&key, &value); {
 		device, ok := tensorDevice(int(key.Device&0xff), int(int8(key.Device>>8)))
-		if !ok {
+		if p := t.processes[key.Pid]; !ok || p == nil || !p.traced || pid != 0 && key.Pid != pid {
 			continue
 		}
 		totals := ledger.TensorTotals{
-			PID: key.Pid, Device: device, Allocated: value.Allocated, Reserved: value.Reserved,
+			PID: key.Pid, Device: device, Reported: value.Latest, Allocated: value.Allocated, Reserved: value.Reserved,
 			OlderFrees: value.OlderFrees, OlderBytes: value.OlderBytes, Unbooked: value.Unbooked,
 			Classes: make([]ledger.ClassTotals, len(value.Classes)),
 		}
@@ -186,70 +184,124 @@ func (t *Tracer) readTensors() {
 	}
 }
 
-// readBlocks places all live blocks on GPUs into the books' segments; t.mu is held.
-func (t *Tracer) readBlocks() {
-	byProcess := map[uint32][]ledger.Block{}
-	var cursor ebpf.MapBatchCursor
-	keys, values := make([]uint64, 8192), make([]uint64, 8192)
-	for {
-		n, err := t.coll.Maps["blocks"].BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			pid := uint32(keys[i] & (1<<pidBits - 1))
-			if p := t.processes[pid]; p != nil && p.traced && values[i]>>1&0xff == deviceTypeCUDA {
-				byProcess[pid] = append(byProcess[pid], ledger.Block{Address: keys[i] >> pidBits << 6, Size: values[i] >> blockSizeShift})
-			}
-		}
-		if err != nil {
-			break // ErrKeyNotExist: that was the last batch
-		}
-	}
-	for pid, blocks := range byProcess {
-		t.ledger.SetBlocks(pid, blocks)
-	}
-}
-
 // See block_key and block_value of bpf/tensor.h.
 const (
 	pidBits        = 22
 	blockSizeShift = 17
 )
 
-// forgetBlocks removes what the kernel half has of processes that are gone.
-func (t *Tracer) forgetBlocks() {
-	devices, blocks := t.coll.Maps["tensor_devices"], t.coll.Maps["blocks"]
-	gone := map[uint32]bool{}
+// eachBlock visits all blocks that the kernel half knows, while it changes them.
+// It takes about 0.5 s for a million: t.mu must not be held.
+func (t *Tracer) eachBlock(visit func(pid uint32, key, value uint64)) {
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]uint64, 8192), make([]uint64, 8192)
+	for {
+		n, err := t.coll.Maps["blocks"].BatchLookup(&cursor, keys, values, nil)
+		for i := range n {
+			visit(uint32(keys[i]&(1<<pidBits-1)), keys[i], values[i])
+		}
+		if err != nil {
+			return // ErrKeyNotExist: that was the last batch
+		}
+	}
+}
+
+// blocksOf collects the live blocks on GPUs of some processes.
+func (t *Tracer) blocksOf(pids map[uint32]bool) map[uint32][]ledger.Block {
+	list := map[uint32][]ledger.Block{}
+	if len(pids) == 0 {
+		return list
+	}
+	t.eachBlock(func(pid uint32, key, value uint64) {
+		if pids[pid] && value>>1&0xff == deviceTypeCUDA {
+			list[pid] = append(list[pid], ledger.Block{Address: key >> pidBits << 6, Size: value >> blockSizeShift})
+		}
+	})
+	return list
+}
+
+// blockOwners lists the processes whose blocks a snapshot needs.
+func (t *Tracer) blockOwners() map[uint32]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pids := maps.Clone(t.leftBlocks)
+	for pid, p := range t.processes {
+		if p.torch && p.traced {
+			pids[pid] = true
+		}
+	}
+	return pids
+}
+
+// leaveBlocks takes the last totals of a process that has ended, and has its
+// blocks placed and removed; t.mu is held.
+func (t *Tracer) leaveBlocks(p *process) {
+	if !p.torch {
+		return
+	}
+	t.readTensors(p.pid)
+	t.dropAllocators(func(pid uint32) bool { return pid == p.pid })
+	t.leftBlocks[p.pid] = true
+	t.jobs.add(job{kind: jobBlocks})
+}
+
+// dropAllocators has the kernel half begin anew with the allocators of some processes.
+func (t *Tracer) dropAllocators(of func(pid uint32) bool) (dropped bool) {
 	var keys []bpf.TensorKey
 	var key bpf.TensorKey
 	var value bpf.TensorDevice
-	t.mu.Lock()
+	devices := t.coll.Maps["tensor_devices"]
 	for i := devices.Iterate(); i.Next(&key, &value); {
-		if p := t.processes[key.Pid]; p == nil || !p.traced {
-			gone[key.Pid] = true
+		if of(key.Pid) {
 			keys = append(keys, key)
 		}
 	}
-	t.mu.Unlock()
-	if len(gone) == 0 {
-		return
-	}
-	var dead []uint64
-	var cursor ebpf.MapBatchCursor
-	batch, values := make([]uint64, 8192), make([]uint64, 8192)
-	for {
-		n, err := blocks.BatchLookup(&cursor, batch, values, nil)
-		for _, k := range batch[:n] {
-			if gone[uint32(k&(1<<pidBits-1))] {
-				dead = append(dead, k)
-			}
-		}
-		if err != nil {
-			break
-		}
-	}
-	for i := range dead {
-		_ = blocks.Delete(&dead[i])
-	}
 	for i := range keys {
 		_ = devices.Delete(&keys[i])
+	}
+	return len(keys) > 0
+}
+
+// placeLeftBlocks gives the books the last blocks of processes that have ended, and
+// removes them.
+func (t *Tracer) placeLeftBlocks() {
+	t.mu.Lock()
+	pids := maps.Clone(t.leftBlocks)
+	t.mu.Unlock()
+	blocks := t.blocksOf(pids)
+	t.mu.Lock()
+	for pid := range pids {
+		t.ledger.SetBlocks(pid, blocks[pid])
+		delete(t.leftBlocks, pid)
+	}
+	t.mu.Unlock()
+	t.removeBlocks(func(pid uint32) bool { return pids[pid] })
+}
+
+func (t *Tracer) removeBlocks(of func(pid uint32) bool) {
+	var dead []uint64
+	t.eachBlock(func(pid uint32, key, _ uint64) {
+		if of(pid) {
+			dead = append(dead, key)
+		}
+	})
+	for i := range dead {
+		_ = t.coll.Maps["blocks"].Delete(&dead[i])
+	}
+}
+
+// forgetBlocks removes what the kernel half has of processes that are gone, or
+// that turned out not to be meant.
+func (t *Tracer) forgetBlocks() {
+	gone := map[uint32]bool{}
+	t.mu.Lock()
+	dropped := t.dropAllocators(func(pid uint32) bool {
+		p := t.processes[pid]
+		gone[pid] = p == nil || !p.traced
+		return gone[pid]
+	})
+	t.mu.Unlock()
+	if dropped {
+		t.removeBlocks(func(pid uint32) bool { return gone[pid] })
 	}
 }

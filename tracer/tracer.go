@@ -90,6 +90,7 @@ type Tracer struct {
 	loaders       map[fileKey]*probes
 	ahead         ahead
 	learner       learner
+	leftBlocks    map[uint32]bool // guarded by mu: processes that ended and whose blocks are still to be placed
 	ooms          ooms
 	tensorsProbed atomic.Bool
 	host          *workload.Host
@@ -124,16 +125,17 @@ func New(config Config) (*Tracer, error) {
 	}
 	host, _ := os.Hostname()
 	t := &Tracer{
-		config:    config,
-		processes: map[uint32]*process{},
-		tombs:     map[uint32]uint64{},
-		files:     map[fileKey]*probes{},
-		loaders:   map[fileKey]*probes{},
-		ahead:     ahead{tried: map[string]bool{}},
-		jobs:      newJobs(),
-		newUser:   make(chan struct{}, 1),
-		host:      workload.NewHost(),
-		ooms:      ooms{queue: make(chan OOM, 16)},
+		config:     config,
+		processes:  map[uint32]*process{},
+		tombs:      map[uint32]uint64{},
+		leftBlocks: map[uint32]bool{},
+		files:      map[fileKey]*probes{},
+		loaders:    map[fileKey]*probes{},
+		ahead:      ahead{tried: map[string]bool{}},
+		jobs:       newJobs(),
+		newUser:    make(chan struct{}, 1),
+		host:       workload.NewHost(),
+		ooms:       ooms{queue: make(chan OOM, 16)},
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.stacks = newStacks()
@@ -281,10 +283,13 @@ func (t *Tracer) noProcess() error {
 // Snapshot takes a copy of the books, after Run or during it. It names the
 // stacks of all sites, so that the warnings say which files have no or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
+	blocks := t.blocksOf(t.blockOwners())
 	t.mu.Lock()
 	t.ledger.SetStats(t.stats())
-	t.readTensors()
-	t.readBlocks()
+	t.readTensors(0)
+	for pid, list := range blocks {
+		t.ledger.SetBlocks(pid, list)
+	}
 	t.ledger.MarkSegments(func(stack uint64) bool { return t.stacks.passes(stack, torchCUDA) })
 	if t.config.WantTensors && !t.tensorsProbed.Load() {
 		t.ledger.Warn("no traced process has a PyTorch whose allocator reports tensors")

@@ -32,7 +32,7 @@ func (t *Tracer) readUsage() {
 	if err = errors.Join(err, usageErr); err != nil {
 		t.ledger.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
-	t.readTensors()
+	t.readTensors(0)
 	if len(gpus) > 0 {
 		t.gpus = gpus
 		t.ledger.SetGPUs(gpus)

@@ -26,6 +26,7 @@ const (
 	jobLoad                     // unwind tables of a process are missing or out of date
 	jobLearn                    // the devices of threads are to be learned
 	jobLearned                  // long enough
+	jobBlocks                   // processes ended and left blocks
 	jobForget                   // a process has ended
 	jobKinds
 )
@@ -52,7 +53,7 @@ func newJobs() jobs {
 
 // add never blocks.
 func (j *jobs) add(n job) {
-	if n.kind == jobScan || n.kind == jobLearn || n.kind == jobLearned {
+	if n.kind == jobScan || n.kind == jobLearn || n.kind == jobLearned || n.kind == jobBlocks {
 		n.pid = 0
 	}
 	j.mu.Lock()
@@ -85,6 +86,7 @@ const forgetAfter = 5 * time.Second
 func (t *Tracer) work(ctx context.Context) {
 	forget := time.NewTimer(time.Hour)
 	defer forget.Stop()
+	forgetting := false
 	reap := time.NewTicker(time.Second)
 	defer reap.Stop()
 	for {
@@ -93,6 +95,7 @@ func (t *Tracer) work(ctx context.Context) {
 			releaseAll(t.coll.Maps["processes"])
 			return
 		case <-forget.C:
+			forgetting = false
 			t.unwind.Forget()
 			t.forgetContexts()
 			t.forgetBlocks()
@@ -122,8 +125,13 @@ func (t *Tracer) work(ctx context.Context) {
 				}
 			case jobLearned:
 				t.endLearning()
+			case jobBlocks:
+				t.placeLeftBlocks()
 			case jobForget:
-				forget.Reset(forgetAfter)
+				if !forgetting { // further ends do not put it off
+					forget.Reset(forgetAfter)
+				}
+				forgetting = true
 			}
 		}
 	}

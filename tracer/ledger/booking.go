@@ -63,6 +63,7 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 		return 0
 	}
 	l.addLive(s, size, e.Time)
+	l.segmentChanged(n, size, e.Time, false)
 	if p.purged {
 		return 0 // a straggler: too late to be freed, so it needs no block
 	}
@@ -252,6 +253,7 @@ func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
 	s := &l.sites[b.site]
 	if s.kind != viewed {
 		l.addLive(s, b.size, time)
+		l.segmentChanged(b.site, b.size, time, false)
 	}
 	if l.procs[key.process].purged {
 		return false
@@ -273,7 +275,8 @@ func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
 // drop ends an allocation.
 func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
-	size, extra, s := b.size, b.extra, &l.sites[b.site]
+	site, size, extra := b.site, b.size, b.extra
+	s := &l.sites[site]
 	delete(l.live, key)
 	l.unlink(n)
 	l.blocks.release(n)
@@ -283,6 +286,7 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	if extra != 0 && s.kind == Async {
 		l.leavePool(extra, size)
 	}
+	l.segmentChanged(site, size, time, true)
 	if size == 0 {
 		l.stats.UnknownSizes--
 	}

@@ -209,29 +209,32 @@ func TestManyFreesThatMayFailAreNotKeptForEver(t *testing.T) {
 }
 
 // fill books live allocations in so many sites.
-func fill(l *Ledger, live, sites uint64) {
+func fill(l *Ledger, live, sites uint64, kind Kind, space Space) {
 	for i := range live {
-		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, TID: 7, Device: int32(i % 8), Time: i * 1000, Address: 0x7f0000000000 + i*512, Size: 512, Stack: 1 + i%sites, API: "cudaMalloc"})
+		l.Apply(&Event{Op: Alloc, Kind: kind, Space: space, PID: 7, TID: 7, Device: int32(i % 8), Time: i * 1000, Address: 0x7f0000000000 + i*512, Size: 512, Stack: 1 + i%sites, API: "cudaMalloc"})
 	}
 }
 
 func BenchmarkApply(b *testing.B) {
 	for _, live := range []uint64{1e3, 1e6} {
-		b.Run(fmt.Sprintf("live=%.0e", float64(live)), func(b *testing.B) {
-			l := New(Options{})
-			fill(l, live, min(live, 10000))
-			rng := rand.New(rand.NewPCG(1, 2))
-			now := live * 1000
-			b.ReportAllocs()
-			for b.Loop() { // one free and one allocation
-				now += 1000
-				i := rng.Uint64N(live)
-				e := Event{Op: Free, Kind: Device, PID: 7, TID: 7, Time: now, Address: 0x7f0000000000 + i*512}
-				l.Apply(&e)
-				e.Op, e.Size, e.Stack, e.Device, e.API = Alloc, 512, 1+i%min(live, 10000), int32(i%8), "cudaMalloc"
-				l.Apply(&e)
-			}
-		})
+		b.Run(fmt.Sprintf("live=%.0e", float64(live)), func(b *testing.B) { benchmarkApply(b, live, Device, Addresses) })
+		b.Run(fmt.Sprintf("tensors=%.0e", float64(live)), func(b *testing.B) { benchmarkApply(b, live, Tensor, Blocks) })
+	}
+}
+
+func benchmarkApply(b *testing.B, live uint64, kind Kind, space Space) {
+	l := New(Options{})
+	fill(l, live, min(live, 10000), kind, space)
+	rng := rand.New(rand.NewPCG(1, 2))
+	now := live * 1000
+	b.ReportAllocs()
+	for b.Loop() { // one free and one allocation
+		now += 1000
+		i := rng.Uint64N(live)
+		e := Event{Op: Free, Kind: kind, Space: space, PID: 7, TID: 7, Time: now, Address: 0x7f0000000000 + i*512}
+		l.Apply(&e)
+		e.Op, e.Size, e.Stack, e.Device, e.API = Alloc, 512, 1+i%min(live, 10000), int32(i%8), "cudaMalloc"
+		l.Apply(&e)
 	}
 }
 
@@ -241,7 +244,7 @@ func BenchmarkSnapshot(b *testing.B) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		l := New(Options{})
-		fill(l, 1e6, 10000)
+		fill(l, 1e6, 10000, Device, Addresses)
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		b.ReportAllocs()
@@ -253,18 +256,20 @@ func BenchmarkSnapshot(b *testing.B) {
 }
 
 func TestApplyDoesNotAllocateInTheSteadyState(t *testing.T) {
-	l := New(Options{})
-	fill(l, 1000, 10)
-	now := uint64(1e9)
-	n := testing.AllocsPerRun(10000, func() {
-		now += 1e6
-		e := Event{Op: Free, Kind: Device, PID: 7, TID: 7, Time: now, Address: 0x7f0000000000}
-		l.Apply(&e)
-		e.Op, e.Size, e.Stack, e.API = Alloc, 512, 1, "cudaMalloc"
-		l.Apply(&e)
-	})
-	if n != 0 {
-		t.Errorf("%v allocations for each free and allocation, want 0", n)
+	for kind, space := range map[Kind]Space{Device: Addresses, Tensor: Blocks} {
+		l := New(Options{})
+		fill(l, 1000, 10, kind, space)
+		now := uint64(1e9)
+		n := testing.AllocsPerRun(10000, func() {
+			now += 1e6
+			e := Event{Op: Free, Kind: kind, Space: space, PID: 7, TID: 7, Time: now, Address: 0x7f0000000000}
+			l.Apply(&e)
+			e.Op, e.Size, e.Stack, e.API = Alloc, 512, 1, "cudaMalloc"
+			l.Apply(&e)
+		})
+		if n != 0 {
+			t.Errorf("kind %d: %v allocations for each free and allocation, want 0", kind, n)
+		}
 	}
 }
 

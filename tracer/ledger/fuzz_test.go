@@ -4,8 +4,10 @@ package ledger
 
 import (
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -34,6 +36,14 @@ func FuzzLedger(f *testing.F) {
 				l.SetUsage(e.Time, []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3])
 			case 2:
 				l.SetProcess(Process{PID: e.PID, Begin: e.Time})
+			case 3, 4:
+				l.SetTensors(e.Time, []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1])
+			case 5:
+				l.SetBlocks(e.PID, []Block{{e.Address, e.Size}, {w >> 8 % 16, w >> 16}, {v, w}, {w % 16, 3}}[:w>>60%5])
+			case 6:
+				l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
+			case 7:
+				l.SetSampling([]float64{math.Float64frombits(v), float64(w%16) / 16})
 			}
 			before := l.stats.UnmatchedFrees
 			l.Apply(&e)
@@ -45,20 +55,36 @@ func FuzzLedger(f *testing.F) {
 		s := l.Snapshot(last, time.Time{})
 		checkBooks(t, s)
 		checkLedger(t, l)
+		checkParts(t, l, s)
 		l.Apply(&Event{Op: Exit, PID: 99, Time: 1 << 62}) // after all others have lost their blocks
 		checkLedger(t, l)
 	})
 }
 
+func hostileTotals(e *Event, w uint64) TensorTotals {
+	x := TensorTotals{PID: e.PID, Device: e.Device, Allocated: w % 64, Reserved: w >> 6 % 128, Unbooked: w >> 20 % 8 / 7, Classes: make([]ClassTotals, w>>24%4*60)}
+	for i := range x.Classes {
+		x.Classes[i] = ClassTotals{w >> (i % 60) % 8, w >> (i % 50) % 64, w >> (i % 40) % 8, w >> (i % 30) % 64}
+	}
+	if n := len(x.Classes); n > 0 && w>>30%4 == 0 {
+		x.Classes[w%uint64(n)] = ClassTotals{w, ^w, w >> 32, w >> 8}
+		x.Allocated, x.Reserved = w, ^w
+	}
+	return x
+}
+
 // hostile makes an event whose numbers collide or are absurd.
 func hostile(v, w uint64) Event {
 	e := Event{
-		Op: Op(v % 24), Kind: Kind(v >> 8 % 11), Space: Space(v >> 12 % 7), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
+		Op: Op(v % 24), Kind: Kind(v >> 8 % 12), Space: Space(v >> 12 % 8), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
 		Device: int32(v>>21%4) - 1, Result: int32(v >> 24 % 8), Time: v >> 27 % 64 * 4e9, Stack: v >> 33 % 4,
 		Context: v >> 35 % 4, Address: w % 16, Size: w >> 4 % 16, Handle: w >> 8 % 8, API: "a",
 	}
 	if v>>37%4 != 0 {
 		e.Time = 200e9 // most at one time, so that processes live a while
+	}
+	if v>>39%4 == 0 {
+		e.Kind, e.Space, e.Device = Tensor, Blocks, e.Device-int32(w>>17&1)
 	}
 	switch w >> 12 % 16 {
 	case 0:
@@ -93,7 +119,7 @@ func checkBooks(t *testing.T, s *Snapshot) {
 		k := key{x.Process, x.Device, x.Kind}
 		v := sums[k]
 		sums[k] = sum{v.liveObjects + x.LiveObjects, v.liveBytes + x.LiveBytes, v.allocObjects + x.AllocObjects, v.allocBytes + x.AllocBytes}
-		if x.LiveBytes > x.AllocBytes || x.LiveObjects > x.AllocObjects || x.AllocObjects == 0 {
+		if x.LiveBytes > x.AllocBytes || x.LiveObjects > x.AllocObjects || x.AllocObjects == 0 && (x.Kind != Tensor || x.AllocBytes == 0) {
 			t.Errorf("site %+v: more live than allocated", x)
 		}
 		if x.AllocBytes > maxSum {
@@ -101,6 +127,9 @@ func checkBooks(t *testing.T, s *Snapshot) {
 		}
 		if x.History[HistoryLen-1] != x.LiveBytes {
 			t.Errorf("site %+v: history does not end at the live bytes", x)
+		}
+		if x.Tensors > x.LiveBytes || x.Tensors > 0 && !x.Segment || x.Segment && x.Kind != Device && x.Kind != VMM {
+			t.Errorf("site %+v has more tensors than bytes, or cannot be a segment", x)
 		}
 	}
 	totals := map[key]sum{}
@@ -114,6 +143,27 @@ func checkBooks(t *testing.T, s *Snapshot) {
 	}
 	if !reflect.DeepEqual(sums, totals) {
 		t.Errorf("sums of sites %v, totals %v", sums, totals)
+	}
+	for _, x := range s.Tensors {
+		k := key{x.Process, x.Device, Tensor}
+		if sums[k] != (sum{x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes}) {
+			t.Errorf("tensors %+v, sums of sites %v", x, sums[k])
+		}
+		if x.Cached > x.Segments || x.LargestFree > maxSize || x.Device < 0 && x.Older+x.OlderCached+x.Segments+x.Foreign+x.Allocated != 0 {
+			t.Errorf("tensors %+v contradict themselves", x)
+		}
+		delete(sums, k)
+	}
+	for k := range sums {
+		if k.kind == Tensor {
+			t.Errorf("sites of kind Tensor %v are in no Tensors", k)
+		}
+	}
+	for i, x := range s.Parts() {
+		b := s.Balances[i]
+		if x.UUID != b.UUID || b.Usage != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+uint64(x.Unexplained) {
+			t.Errorf("parts %+v do not add up to %+v", x, b)
+		}
 	}
 	for _, x := range s.Pools {
 		if x.Used > x.Reserve || x.Used > maxSum || x.Destroyed && x.Objects == 0 {
@@ -132,14 +182,46 @@ func checkBooks(t *testing.T, s *Snapshot) {
 	}
 }
 
+// checkParts: the parts find the driver's memory on the same GPUs as the balances.
+func checkParts(t *testing.T, l *Ledger, s *Snapshot) {
+	t.Helper()
+	driver := make([]uint64, len(s.Balances))
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		if b := s.BalanceOf(x.Process, x.Device); b >= 0 && x.Kind.Owned() {
+			driver[b] += x.LiveBytes
+		}
+	}
+	for i, b := range s.Balances {
+		n := slices.IndexFunc(l.procs, func(p process) bool {
+			q := s.Processes[b.Process]
+			return p.PID == q.PID && p.Begin == q.Begin && p.End == q.End
+		})
+		p := &l.procs[n]
+		_, only := p.onlyGPU(p.uuids())
+		if want, _ := sumOn(b.UUID, l.deviceLive(p, nil), p.uuids(), only); driver[i] != want {
+			t.Errorf("%+v: %d bytes of sites are on it, %d by the balance's rules", b, driver[i], want)
+		}
+	}
+}
+
 // checkLedger tests that all parts of the books say the same.
 func checkLedger(t *testing.T, l *Ledger) {
 	t.Helper()
 	var unknown uint64
+	sample := map[*tensors][2]count{}
 	inPools := map[uint32]pool{}
 	for i := range l.sites {
 		x := &l.sites[i]
 		checkList(t, l, x)
+		if x.kind == Tensor {
+			on := &l.procs[x.process].tensors[x.total]
+			c := sample[on]
+			sample[on] = [2]count{
+				{c[0].objects + x.liveObjects, c[0].bytes + x.liveBytes},
+				{c[1].objects + x.allocObjects, c[1].bytes + x.allocBytes},
+			}
+		}
 		for n := x.first; n != 0; n = l.blocks.at(n).next {
 			b := l.blocks.at(n)
 			if b.size == 0 && x.kind != viewed {
@@ -159,6 +241,13 @@ func checkLedger(t *testing.T, l *Ledger) {
 	for n := 1; n < len(l.pools); n++ {
 		if x, want := l.pools[n], inPools[uint32(n)]; x.objects != want.objects || x.used != want.used {
 			t.Errorf("pool %d %+v has %d blocks of %d bytes", n, x, want.objects, want.used)
+		}
+	}
+	for i := range l.procs {
+		for k := range l.procs[i].tensors {
+			if x := &l.procs[i].tensors[k]; sample[x] != [2]count{x.live, x.freed} {
+				t.Errorf("the sample on device %d counts %v and %v, its sites have %v", x.device, x.live, x.freed, sample[x])
+			}
 		}
 	}
 	blocks := uint64(len(l.live))

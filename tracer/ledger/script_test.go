@@ -83,7 +83,7 @@ func play(t *testing.T, script string) *Ledger {
 			}
 			l.SetUsage(e.Time, u)
 		case "totals": // size:allocs/bytes-frees/bytes
-			x := TensorTotals{PID: e.PID, Device: e.Device, Allocated: num("allocated", 10), Reserved: num("reserved", 10), Unbooked: num("unbooked", 10), Classes: make([]ClassTotals, SizeClasses)}
+			x := TensorTotals{PID: e.PID, Device: e.Device, Reported: num("reported", 10) * 1e9, Allocated: num("allocated", 10), Reserved: num("reserved", 10), Unbooked: num("unbooked", 10), Classes: make([]ClassTotals, SizeClasses)}
 			for _, w := range rest {
 				var size uint64
 				var c ClassTotals

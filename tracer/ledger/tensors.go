@@ -25,6 +25,7 @@ type tensors struct {
 	live, freed count // of the sample
 	reading     tensorReading
 	first       firstReport
+	changes     []segmentChange // of driver allocations, since the allocator's latest report
 
 	peak, peakTime         uint64 // of what the allocator says
 	livePeak, livePeakTime uint64 // of the reading's live bytes

@@ -35,20 +35,22 @@ part GPU-a of 4466: tensors 1536 cached 2560 driver 70 foreign 300`},
 devices GPU-a
 usage t=1 GPU-a=10300
 alloc t=2 addr=100000 size=1000 stack=1 dev=0
+alloc t=2 addr=200000 size=50 stack=9 dev=0
 allocator t=3 dev=0 size=6000 handle=2af8
 alloc t=3 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
 alloc t=3 addr=100000 size=600 stack=2 dev=0 kind=tensor space=blocks api=torch
-usage t=6 GPU-a=11300
+usage t=6 GPU-a=11350
 totals t=7 dev=0 allocated=6112 reserved=11000 512:2/1112-0/0
 blocks 100000+600 1000+512`, `
 process 7
-total cuda:0 device live 1/1000 alloc 1/1000 peak 1000@2
+total cuda:0 device live 2/1050 alloc 2/1050 peak 1050@2
 total cuda:0 tensor live 2/1112 alloc 2/1112 peak 1112@7
 site 2 cuda:0 tensor live 2/1112 alloc 2/1112 oldest 3 torch
 site 1 cuda:0 device live 1/1000 alloc 1/1000 oldest 2 segment with 600
-balance GPU-a cuda:0 usage 11300 peak 11300 baseline 10300 live 1000 gap 0
+site 9 cuda:0 device live 1/50 alloc 1/50 oldest 2
+balance GPU-a cuda:0 usage 11350 peak 11350 baseline 10300 live 1050 gap 0
 tensors 7 cuda:0 live 2/1112 alloc 2/1112 sampled 2 allocated 6112 reserved 11000 peak 6112 at 7 older 5000 oldercached 4488 segments 1000 cached 400 run 400 foreign 300
-part GPU-a of 11300: tensors 1112 cached 400 older 5000 oldercached 4488 foreign 300`},
+part GPU-a of 11350: tensors 1112 cached 400 driver 50 older 5000 oldercached 4488 foreign 300`},
 
 	{"older segments that are given back are in no part", `
 devices GPU-a
@@ -61,6 +63,21 @@ process 7
 balance GPU-a cuda:0 usage 8300 peak 10300 baseline 10300 live 0 gap -2000
 tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 5000 reserved 8000 peak 6000 at 4 older 5000 oldercached 3000 foreign 300
 part GPU-a of 8300: older 5000 oldercached 3000 foreign 300`},
+
+	{"segments that the allocator gives back after its latest report are not reserved any more", `
+alloc t=2 addr=1000 size=4096 stack=1 dev=0
+allocator t=2 dev=0 handle=1000
+alloc t=3 addr=9000 size=512 stack=1 dev=0
+segments 1
+totals t=4 dev=0 reported=3 allocated=0 reserved=4608
+free t=5 addr=9000
+alloc t=5 addr=8000 size=70 stack=9 dev=0
+totals t=6 dev=0 reported=3 allocated=0 reserved=4608`, `
+process 7
+total cuda:0 device live 2/4166 alloc 3/4678 peak 4608@3
+site 1 cuda:0 device live 1/4096 alloc 2/4608 oldest 2 segment with 0
+site 9 cuda:0 device live 1/70 alloc 1/70 oldest 5
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 reserved 4096 segments 4096 cached 4096`},
 
 	{"a segment learns its owner from a tensor inside it, and so do its site's others", `
 alloc t=1 addr=1000 size=2048 stack=1 dev=0
@@ -121,6 +138,23 @@ site 1 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 512
 site 2 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 512
 site 0 cuda:0 tensor live 2/1024 alloc 2/1024 oldest 0 torch
 tensors 7 cuda:0 live 2/1024 alloc 2/1024 sampled 0 allocated 1024 reserved 16384 peak 1024 at 3 segments 16384 cached 15360 run 7168`},
+
+	{"a free run ends where another device begins", `
+alloc t=1 addr=1 size=4096 stack=1 dev=0 kind=vmm space=physical
+alloc t=1 addr=2 size=8192 stack=1 dev=1 kind=vmm space=physical
+map t=2 addr=10000 size=4096 handle=1
+map t=2 addr=11000 size=8192 handle=2
+segments 1
+totals t=3 dev=0 allocated=0 reserved=4096
+totals t=3 dev=1 allocated=0 reserved=8192
+blocks`, `
+process 7
+total cuda:0 vmm live 1/4096 alloc 1/4096 peak 4096@1
+total cuda:1 vmm live 1/8192 alloc 1/8192 peak 8192@1
+site 1 cuda:1 vmm live 1/8192 alloc 1/8192 oldest 1 segment with 0
+site 1 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 0
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 reserved 4096 segments 4096 cached 4096 run 4096
+tensors 7 cuda:1 live 0/0 alloc 0/0 sampled 0 reserved 8192 segments 8192 cached 8192 run 8192`},
 
 	{"a block can reach from an older segment into a booked one", `
 alloc t=1 addr=2000 size=4096 stack=1 dev=0
@@ -206,9 +240,11 @@ tensors 7 cpu live 1/512 alloc 1/512 sampled 1 peak 512 at 3`},
 
 	{"a tensor says which device the process uses", `
 devices GPU-a GPU-b
+usage t=1 GPU-b=300
 alloc t=1 addr=1000 size=4096 stack=1 dev=-1
+allocator t=1 dev=1 handle=1000
 alloc t=1 addr=1000 size=512 stack=2 dev=1 kind=tensor space=blocks api=torch
-usage t=2 GPU-b=4096
+usage t=2 GPU-b=4396
 totals t=3 dev=1 allocated=512 reserved=4096 512:1/512-0/0
 blocks 1000+512`, `
 process 7
@@ -216,9 +252,76 @@ total cuda:1 device live 1/4096 alloc 1/4096 peak 4096@1
 total cuda:1 tensor live 1/512 alloc 1/512 peak 512@3
 site 1 cuda:1 device live 1/4096 alloc 1/4096 oldest 1 segment with 512
 site 2 cuda:1 tensor live 1/512 alloc 1/512 oldest 1 torch
-balance GPU-b cuda:1 usage 4096 peak 4096 baseline 0 live 4096 gap 0
-tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1 allocated 512 reserved 4096 peak 512 at 3 segments 4096 cached 3584 run 3584
-part GPU-b of 4096: tensors 512 cached 3584`},
+balance GPU-b cuda:1 usage 4396 peak 4396 baseline 300 live 4096 gap 0
+tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1 allocated 512 reserved 4096 peak 512 at 3 segments 4096 cached 3584 run 3584 foreign 300
+part GPU-b of 4396: tensors 512 cached 3584 foreign 300`},
+
+	{"a tensor says which GPU the one ordinal means that is used", `
+devices GPU-a GPU-b
+usage t=1 GPU-b=300
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch`, `
+process 7
+total cuda:0 tensor live 1/512 alloc 1/512 peak 512@0
+site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
+balance GPU-b cuda:0 usage 300 peak 300 baseline 300 live 0 gap 0
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 foreign 300
+part GPU-b of 300: tensors 512 foreign 300 unexplained -512`},
+
+	{"a tensor of another device says that one GPU does not carry all", `
+devices GPU-a
+alloc t=1 addr=1000 size=4096 stack=1 dev=-1
+alloc t=1 addr=1000 size=512 stack=2 dev=1 kind=tensor space=blocks api=torch
+usage t=2 GPU-a=4096`, `
+process 7
+total ? device live 1/4096 alloc 1/4096 peak 4096@1
+total cuda:1 tensor live 1/512 alloc 1/512 peak 512@0
+site 1 ? device live 1/4096 alloc 1/4096 oldest 1
+site 2 cuda:1 tensor live 1/512 alloc 1/512 oldest 1 torch
+balance GPU-a cuda:0 usage 4096 peak 4096 baseline 4096 live 0 gap 0
+tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1
+part GPU-a of 4096: foreign 4096`},
+
+	{"what two ordinals of one GPU have reserved is not foreign", `
+usage t=1 GPU-a=1000
+allocator t=2 dev=0 handle=64
+allocator t=2 dev=1 handle=c8`, `
+process 7
+balance GPU-a ? usage 1000 peak 1000 baseline 1000 live 0 gap 0
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 foreign 900
+tensors 7 cuda:1 live 0/0 alloc 0/0 sampled 0 foreign 800
+part GPU-a of 1000: foreign 700 unexplained 300`},
+
+	{"a tensor without a device is on none, whatever GPU the process has", `
+devices GPU-a
+alloc t=1 addr=1000 size=512 stack=2 dev=-1 kind=tensor space=blocks api=torch
+alloc t=1 addr=2000 size=512 stack=2 dev=-3 kind=tensor space=blocks api=torch`, `
+process 7
+total ? tensor live 2/1024 alloc 2/1024 peak 1024@0
+site 2 ? tensor live 2/1024 alloc 2/1024 oldest 1 torch
+tensors 7 cuda:-1 live 2/1024 alloc 2/1024 sampled 2`},
+
+	{"tensors are in the limit of live allocations, and no export tells their size", `
+maxlive 2
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+export t=2 addr=1000 space=blocks handle=5
+alloc t=3 addr=b0 size=unknown stack=1 kind=imported handle=5
+alloc t=4 addr=2000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch`, `
+process 7
+total ? imported live 1/0 alloc 1/0 peak 0@0
+total cuda:0 tensor live 1/512 alloc 1/512 peak 512@0
+site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
+site 1 ? imported live 1/0 alloc 1/0 oldest 3
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1
+stats evicted 1 unknown 1`},
+
+	{"kind and space of tensors come together or not at all", `
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=device space=blocks
+alloc t=1 addr=1000 size=0 stack=2 dev=0 kind=tensor space=blocks
+alloc t=1 addr=1000 size=unknown stack=2 dev=0 kind=tensor space=blocks
+view t=1 addr=1000 space=blocks
+free t=2 addr=1000 space=blocks`, `
+process 7`},
 
 	{"the end of a context is not the end of tensors", `
 ctxretain t=1 dev=0 ctx=c
@@ -263,6 +366,22 @@ total cuda:0 tensor live 2/1024 alloc 2/1024 peak 1024@3
 site 2 cuda:0 tensor live 2/1024 alloc 2/1024 oldest 1 torch
 tensors 7 cuda:0 live 2/1024 alloc 2/1024 sampled 1 allocated 511 reserved 4096 peak 612 at 3 oldercached 3072
 warning process 7: PyTorch's allocator says that 612 bytes are allocated on cuda:0, but tensors of 1024 bytes were allocated since the attach and not freed`},
+
+	{"of a process that ended nothing is under way that could excuse a contradiction", `
+alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
+exit t=2
+totals t=2 dev=0 allocated=511 reserved=4096 512:1/512-0/0
+alloc t=20 addr=a0 size=1 stack=1 pid=9
+totals t=20 dev=0 allocated=9999 reserved=9999 512:1/512-0/0
+blocks 1000+512`, `
+process 7 ended 2
+total cuda:0 tensor live 1/512 alloc 1/512 peak 512@2
+site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
+process 9
+total ? device live 1/1 alloc 1/1 peak 1@20
+site 1 ? device live 1/1 alloc 1/1 oldest 20
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 allocated 511 reserved 4096 peak 511 at 2 oldercached 3584
+warning process 7: PyTorch's allocator says that 511 bytes are allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed`},
 
 	{"an allocator without totals of its own is not contradicted", `
 alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch

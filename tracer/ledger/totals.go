@@ -11,6 +11,7 @@ type ClassTotals struct{ Allocs, AllocBytes, Frees, FreeBytes uint64 }
 type TensorTotals struct {
 	PID                    uint32
 	Device                 int32         // CUDA ordinal, or CPUDevice
+	Reported               uint64        // time of the allocator's latest report; 0: unknown
 	Allocated, Reserved    uint64        // the allocator's own totals after its latest report, 0 where it tells none; of CPUDevice not used
 	OlderFrees, OlderBytes uint64        // freed blocks that were allocated before the attach
 	Unbooked               uint64        // blocks that had no room, and are in no class
@@ -20,6 +21,7 @@ type TensorTotals struct {
 // tensorReading is a TensorTotals as the books use it.
 type tensorReading struct {
 	taken               bool
+	reported            uint64
 	allocated, reserved uint64
 	live, freed         count // sums over classes
 	classes             []tensorClass
@@ -45,6 +47,7 @@ func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 		before := t.reading
 		t.reading = newReading(x, before.classes)
 		r := &t.reading
+		t.forgetChanges()
 		if r.live.bytes > t.livePeak {
 			t.livePeak, t.livePeakTime = r.live.bytes, time
 		}
@@ -84,7 +87,7 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, before *tensorReading) {
 
 // newReading bounds what was read; reuse has room for classes.
 func newReading(x *TensorTotals, reuse []tensorClass) tensorReading {
-	r := tensorReading{taken: true, allocated: x.Allocated, reserved: x.Reserved, classes: reuse[:0]}
+	r := tensorReading{taken: true, reported: x.Reported, allocated: x.Allocated, reserved: x.Reserved, classes: reuse[:0]}
 	for _, c := range x.Classes[:min(len(x.Classes), SizeClasses)] {
 		k := tensorClass{live: count{minus(c.Allocs, c.Frees), minus(c.AllocBytes, c.FreeBytes)}}
 		k.freed = count{c.Allocs - k.live.objects, c.AllocBytes - k.live.bytes}

@@ -81,7 +81,7 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 	live, freed := t.totals()
 	out := Tensors{
 		Process: index, Device: t.device, Peak: t.peak, PeakTime: t.peakTime,
-		Allocated: t.reading.allocated, Reserved: t.reading.reserved,
+		Allocated: t.reading.allocated, Reserved: v.l.reserved(t),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
 		Sampled: t.live.objects,

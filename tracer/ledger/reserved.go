@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// An allocator that gives segments back to the driver (torch.cuda.empty_cache) does not
+// report: what it has reserved since its latest report follows from the driver's calls.
+
+// segmentChange is a driver allocation, or the end of one, that may be a segment.
+type segmentChange struct {
+	time  uint64
+	site  uint32
+	bytes uint64
+	freed bool
+}
+
+// maxSegmentChanges bounds the changes since an allocator's latest report; a busy
+// one reports at once.
+const maxSegmentChanges = 1 << 16
+
+// segmentChanged notes a change that the latest report may not know of.
+func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
+	s := &l.sites[n]
+	p := &l.procs[s.process]
+	if len(p.tensors) == 0 || !s.mayBeSegment() {
+		return
+	}
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device == s.device && t.mayNotKnow(time) && len(t.changes) < maxSegmentChanges {
+			t.changes = append(t.changes, segmentChange{time, n, bytes, freed})
+		}
+	}
+}
+
+// mayNotKnow says whether the latest report is older than time, as far as that is known.
+func (t *tensors) mayNotKnow(time uint64) bool {
+	return !t.reading.taken || t.reading.reported != 0 && time > t.reading.reported
+}
+
+// forgetChanges drops what the latest report knows.
+func (t *tensors) forgetChanges() {
+	rest := t.changes[:0]
+	for _, c := range t.changes {
+		if t.mayNotKnow(c.time) {
+			rest = append(rest, c)
+		}
+	}
+	t.changes = rest
+}
+
+// reserved is what the allocator has reserved now.
+func (l *Ledger) reserved(t *tensors) uint64 {
+	sum := t.reading.reserved
+	if sum == 0 {
+		return 0
+	}
+	for _, c := range t.changes {
+		switch {
+		case !l.sites[c.site].segment:
+		case c.freed:
+			sum = minus(sum, c.bytes)
+		default:
+			sum += c.bytes
+		}
+	}
+	return sum
+}

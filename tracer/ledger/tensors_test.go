@@ -79,6 +79,41 @@ site 1 cuda:0 device live 1/4096 alloc 2/4608 oldest 2 segment with 0
 site 9 cuda:0 device live 1/70 alloc 1/70 oldest 5
 tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 reserved 4096 segments 4096 cached 4096`},
 
+	{"a segment on an unknown device is on that of the tensors in it", `
+devices GPU-a GPU-b
+alloc t=2 addr=1000 size=4096 stack=1
+alloc t=2 addr=9000 size=70 stack=1
+allocator t=2 dev=1 handle=1000
+alloc t=3 addr=1000 size=512 stack=2 dev=1 kind=tensor space=blocks api=torch
+totals t=4 dev=1 allocated=512 reserved=4096 512:1/512-0/0
+blocks 1000+512@1
+free t=5 addr=1000
+alloc t=6 addr=1000 size=8192 stack=1`, `
+process 7
+total ? device live 2/8262 alloc 2/8262 peak 8262@6
+total cuda:1 device live 0/0 alloc 1/4096 peak 4096@2
+total cuda:1 tensor live 1/512 alloc 1/512 peak 512@4
+site 1 ? device live 2/8262 alloc 2/8262 oldest 2
+site 2 cuda:1 tensor live 1/512 alloc 1/512 oldest 3 torch
+site 1 cuda:1 device live 0/0 alloc 1/4096 oldest 0 segment with 0
+tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1 allocated 512 reserved 4096 peak 512 at 4 oldercached 3584`},
+
+	{"blocks without addresses are given out of all segments alike", `
+alloc t=2 addr=1000 size=3000 stack=1 dev=0
+alloc t=2 addr=9000 size=1000 stack=2 dev=0
+allocator t=2 dev=0
+alloc t=3 addr=77 size=512 stack=3 dev=0 kind=tensor space=blocks api=torch
+segments 1 2
+totals t=4 dev=0 512:2/1001-0/0
+blocks 40+512 80+489`, `
+process 7
+total cuda:0 device live 2/4000 alloc 2/4000 peak 4000@2
+total cuda:0 tensor live 2/1001 alloc 2/1001 peak 1001@4
+site 1 cuda:0 device live 1/3000 alloc 1/3000 oldest 2 segment with 751
+site 3 cuda:0 tensor live 2/1001 alloc 2/1001 oldest 3 torch
+site 2 cuda:0 device live 1/1000 alloc 1/1000 oldest 2 segment with 250
+tensors 7 cuda:0 live 2/1001 alloc 2/1001 sampled 1 peak 1001 at 4 segments 4000 cached 2999`},
+
 	{"a segment learns its owner from a tensor inside it, and so do its site's others", `
 alloc t=1 addr=1000 size=2048 stack=1 dev=0
 alloc t=1 addr=3000 size=2048 stack=1 dev=0
@@ -155,6 +190,18 @@ site 1 cuda:1 vmm live 1/8192 alloc 1/8192 oldest 1 segment with 0
 site 1 cuda:0 vmm live 1/4096 alloc 1/4096 oldest 1 segment with 0
 tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 reserved 4096 segments 4096 cached 4096 run 4096
 tensors 7 cuda:1 live 0/0 alloc 0/0 sampled 0 reserved 8192 segments 8192 cached 8192 run 8192`},
+
+	{"segments that overlap, as where a free was lost, have each byte once", `
+alloc t=1 addr=1000 size=4096 stack=1 dev=0
+alloc t=1 addr=1800 size=4096 stack=1 dev=0
+totals t=3 dev=0 allocated=4096 reserved=4096 4096:1/4096-0/0
+blocks 1000+4096`, `
+process 7
+total cuda:0 device live 2/8192 alloc 2/8192 peak 8192@1
+total cuda:0 tensor live 1/4096 alloc 1/4096 peak 4096@3
+site 1 cuda:0 device live 2/8192 alloc 2/8192 oldest 1 segment with 4096
+site 0 cuda:0 tensor live 1/4096 alloc 1/4096 oldest 0 torch
+tensors 7 cuda:0 live 1/4096 alloc 1/4096 sampled 0 allocated 4096 reserved 4096 peak 4096 at 3 segments 8192 cached 4096 run 2048`},
 
 	{"a block can reach from an older segment into a booked one", `
 alloc t=1 addr=2000 size=4096 stack=1 dev=0
@@ -368,19 +415,23 @@ tensors 7 cuda:0 live 2/1024 alloc 2/1024 sampled 1 allocated 511 reserved 4096 
 warning process 7: PyTorch's allocator says that 612 bytes are allocated on cuda:0, but tensors of 1024 bytes were allocated since the attach and not freed`},
 
 	{"of a process that ended nothing is under way that could excuse a contradiction", `
+alloc t=1 addr=1000 size=4096 stack=1 dev=0
 alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
 exit t=2
 totals t=2 dev=0 allocated=511 reserved=4096 512:1/512-0/0
+blocks 1000+512
 alloc t=20 addr=a0 size=1 stack=1 pid=9
 totals t=20 dev=0 allocated=9999 reserved=9999 512:1/512-0/0
-blocks 1000+512`, `
+blocks`, `
 process 7 ended 2
+total cuda:0 device live 1/4096 alloc 1/4096 peak 4096@1
 total cuda:0 tensor live 1/512 alloc 1/512 peak 512@2
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 1 segment with 512
 site 2 cuda:0 tensor live 1/512 alloc 1/512 oldest 1 torch
 process 9
 total ? device live 1/1 alloc 1/1 peak 1@20
 site 1 ? device live 1/1 alloc 1/1 oldest 20
-tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 allocated 511 reserved 4096 peak 511 at 2 oldercached 3584
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 allocated 511 reserved 4096 peak 511 at 2 segments 4096 cached 3584 run 3584
 warning process 7: PyTorch's allocator says that 511 bytes are allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed`},
 
 	{"an allocator without totals of its own is not contradicted", `

@@ -214,7 +214,9 @@ func (t *Tracer) blocksOf(pids map[uint32]bool) map[uint32][]ledger.Block {
 	}
 	t.eachBlock(func(pid uint32, key, value uint64) {
 		if pids[pid] && value>>1&0xff == deviceTypeCUDA {
-			list[pid] = append(list[pid], ledger.Block{Address: key >> pidBits << 6, Size: value >> blockSizeShift})
+			list[pid] = append(list[pid], ledger.Block{
+				Address: key >> pidBits << 6, Size: value >> blockSizeShift, Device: int32(int8(value >> 9)),
+			})
 		}
 	})
 	return list

@@ -39,7 +39,7 @@ func FuzzLedger(f *testing.F) {
 			case 3, 4:
 				l.SetTensors(e.Time, []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1])
 			case 5:
-				l.SetBlocks(e.PID, []Block{{e.Address, e.Size}, {w >> 8 % 16, w >> 16}, {v, w}, {w % 16, 3}}[:w>>60%5])
+				l.SetBlocks(e.PID, []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5])
 			case 6:
 				l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
 			case 7:

@@ -93,10 +93,15 @@ func play(t *testing.T, script string) *Ledger {
 				x.Classes[SizeClass(size)] = c
 			}
 			l.SetTensors(e.Time, []TensorTotals{x})
-		case "blocks": // address+size
+		case "blocks": // address+size@device
 			var list []Block
 			for _, w := range rest {
-				var b Block
+				b := Block{Device: UnknownDevice}
+				if at, device, ok := strings.Cut(w, "@"); ok {
+					w = at
+					n, _ := strconv.Atoi(device)
+					b.Device = int32(n)
+				}
 				if _, err := fmt.Sscanf(w, "%x+%d", &b.Address, &b.Size); err != nil {
 					t.Fatalf("%s: %v", line, err)
 				}

@@ -8,7 +8,10 @@ import (
 )
 
 // Block is a live block of an allocator.
-type Block struct{ Address, Size uint64 }
+type Block struct {
+	Address, Size uint64
+	Device        int32 // CUDA ordinal
+}
 
 // mayBeSegment says whether PyTorch's allocator could have taken the site's allocations from the driver.
 func (s *site) mayBeSegment() bool {
@@ -47,6 +50,9 @@ func (l *Ledger) SetBlocks(pid uint32, list []Block) {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
 	})
 	extents := l.extents(n)
+	if l.learnDevices(n, extents, list) {
+		extents = l.extents(n)
+	}
 	for _, s := range l.procs[n].sites {
 		l.sites[s].inside = 0
 	}
@@ -60,6 +66,52 @@ func (l *Ledger) SetBlocks(pid uint32, list []Block) {
 		}
 	}
 	l.procs[n].freeRuns = l.freeRuns(extents, list)
+}
+
+// learnDevices gives driver allocations on an unknown device that of the blocks in them: a
+// thread that chose its device before the attach tells it in its tensors only.
+func (l *Ledger) learnDevices(process uint32, extents []extent, list []Block) (learned bool) {
+	c := cursor{blocks: list}
+	for i := range extents {
+		x := &extents[i]
+		unknown := !x.mapped && l.sites[x.site].device == UnknownDevice
+		for _, _, ok := c.next(x); ok; _, _, ok = c.next(x) {
+			if device := c.blocks[c.i].Device; unknown && uint32(device) < maxDevices {
+				l.move(liveKey{x.start, process, Addresses}, device)
+				unknown, learned = false, true
+			}
+		}
+	}
+	return learned
+}
+
+// move takes a live allocation to the site that has the same stack and this device.
+func (l *Ledger) move(key liveKey, device int32) {
+	n, ok := l.live[key]
+	if !ok {
+		return
+	}
+	b := l.blocks.at(n)
+	to := l.sites[b.site].siteKey
+	to.device = device
+	target := l.site(to)
+	l.unlink(n)
+	for _, sign := range [...]int64{-1, 1} {
+		s := &l.sites[b.site]
+		s.liveObjects += uint64(sign)
+		s.allocObjects += uint64(sign)
+		s.liveBytes += uint64(sign) * b.size
+		s.allocBytes += uint64(sign) * b.size
+		s.history.record(l.options.Begin, b.time, s.liveBytes)
+		t := &l.procs[key.process].totals[s.total]
+		t.LiveObjects += uint64(sign)
+		t.AllocObjects += uint64(sign)
+		t.LiveBytes += uint64(sign) * b.size
+		t.AllocBytes += uint64(sign) * b.size
+		t.peak(b.time)
+		b.site = target
+	}
+	l.link(n, l.sites[target].last)
 }
 
 // extents lists the addresses of what could be segments of a process, in order and without overlaps.

@@ -73,7 +73,7 @@ func (v *view) totals(p *process, only int32) []Total {
 	var list []Total
 	for _, t := range p.totals {
 		sums := only != UnknownDevice && !t.Kind.OnHost()
-		if sums != (t.Device == allDevices) {
+		if sums != (t.Device == allDevices) || t.AllocObjects == 0 {
 			continue
 		}
 		if sums {
@@ -115,7 +115,7 @@ func (v *view) sites() {
 	steps := make([]uint64, len(l.sites)*HistoryLen)
 	for n := range l.sites {
 		s := &l.sites[n]
-		if s.kind == viewed || s.kind == Tensor {
+		if s.kind == viewed || s.kind == Tensor || s.allocObjects == 0 { // all moved to where they belong
 			continue
 		}
 		key := v.place(s.siteKey)

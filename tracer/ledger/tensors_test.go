@@ -96,7 +96,7 @@ total cuda:1 tensor live 1/512 alloc 1/512 peak 512@4
 site 1 ? device live 2/8262 alloc 2/8262 oldest 2
 site 2 cuda:1 tensor live 1/512 alloc 1/512 oldest 3 torch
 site 1 cuda:1 device live 0/0 alloc 1/4096 oldest 0 segment with 0
-tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1 allocated 512 reserved 4096 peak 512 at 4 oldercached 3584`},
+tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1 allocated 512 reserved 4096 peak 512 at 4 oldercached 3584 run 3584`},
 
 	{"blocks without addresses are given out of all segments alike", `
 alloc t=2 addr=1000 size=3000 stack=1 dev=0
@@ -112,7 +112,7 @@ total cuda:0 tensor live 2/1001 alloc 2/1001 peak 1001@4
 site 1 cuda:0 device live 1/3000 alloc 1/3000 oldest 2 segment with 751
 site 3 cuda:0 tensor live 2/1001 alloc 2/1001 oldest 3 torch
 site 2 cuda:0 device live 1/1000 alloc 1/1000 oldest 2 segment with 250
-tensors 7 cuda:0 live 2/1001 alloc 2/1001 sampled 1 peak 1001 at 4 segments 4000 cached 2999`},
+tensors 7 cuda:0 live 2/1001 alloc 2/1001 sampled 1 segments 4000 cached 2999`},
 
 	{"a segment learns its owner from a tensor inside it, and so do its site's others", `
 alloc t=1 addr=1000 size=2048 stack=1 dev=0

@@ -33,6 +33,7 @@ type members [SizeClasses][]uint32
 
 // tensors adds the sites of kind Tensor, which is a sample, and what they add up to. See Tensors for the formulas.
 func (v *view) tensors(sites *siteList) {
+	v.placeNameless(sites.list)
 	segments := v.segments(sites.list)
 	for n := range v.l.procs {
 		p := &v.l.procs[n]
@@ -52,6 +53,42 @@ func (v *view) tensors(sites *siteList) {
 	slices.SortFunc(v.s.Tensors, func(a, b Tensors) int {
 		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
 	})
+}
+
+// placeNameless says how much of each segment is given out where the blocks do not tell their addresses, as with
+// PyTorch before 1.10, which names them by structures of its own: the same share of each, in all exact.
+func (v *view) placeNameless(sites []Site) {
+	for n := range v.l.procs {
+		for i := range v.l.procs[n].tensors {
+			t := &v.l.procs[n].tensors[i]
+			if t.device < 0 || !t.reading.taken || t.reading.reserved != 0 {
+				continue
+			}
+			var segments uint64
+			var last *Site
+			for k := range sites {
+				if s := &sites[k]; s.Segment && s.Process == v.index[n] && s.Device == t.device {
+					segments += s.LiveBytes
+				}
+			}
+			rest := min(t.reading.live.bytes, segments)
+			for k := range sites {
+				if s := &sites[k]; s.Segment && s.Process == v.index[n] && s.Device == t.device {
+					high, low := bits.Mul64(s.LiveBytes, min(t.reading.live.bytes, segments))
+					s.Tensors, _ = bits.Div64(high, low, max(segments, 1))
+					rest -= s.Tensors
+					last = s
+				}
+			}
+			for k := 0; rest > 0 && last != nil && k < len(sites); k++ { // what was rounded off
+				if s := &sites[k]; s.Segment && s.Process == last.Process && s.Device == t.device && s.Tensors < s.LiveBytes {
+					more := min(rest, s.LiveBytes-s.Tensors)
+					s.Tensors += more
+					rest -= more
+				}
+			}
+		}
+	}
 }
 
 // place names a device of a process, by its index in the snapshot.
@@ -98,7 +135,7 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 	outside := minus(out.LiveBytes, segment.inside)
 	out.OlderCached = minus(minus(minus(out.Reserved, out.Segments), out.Older), outside)
 	for _, r := range p.freeRuns {
-		if here(r.device) {
+		if here(r.device) && t.reading.reserved != 0 { // else the blocks are not where they say
 			out.LargestFree = max(out.LargestFree, r.bytes)
 		}
 	}

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh: what vramprof costs, against its budget. Prints a table; nothing is
-# asserted. Root, on the fake CUDA, about five minutes on an otherwise idle machine.
+# asserted. Root, on the fake CUDA, about ten minutes on an otherwise idle machine.
 #
 #   --quick     fewer and shorter rounds, 1.5 minutes
-#   --only ROW  one of calls, rate, live, attach, idle
+#   --only ROW  one of calls, rate, live, attach, idle, torch, tensors
 #   --profile   only print what each BPF program costs (kernel.bpf_stats_enabled, restored afterwards)
 #
 # BENCH_LONG=1: the 100,000 events/s for 60 s. VRAMPROF=FILE: that binary instead of a fresh one.
@@ -15,20 +15,21 @@ cd "$repository"
 . scripts/bench/processes.sh
 . scripts/bench/variants.sh
 . scripts/bench/rows.sh
+. scripts/bench/torch.sh
 . scripts/bench/table.sh
 
-rounds=5 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile=""
+rounds=5 torch_rounds=5 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile=""
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) rounds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 ;;
+    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 ;;
     --only) only=${2:?--only ROW}; shift ;;
     --profile) profile=yes ;;
     *) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
 done
-rounds=${ROUNDS:-$rounds} pairs=${PAIRS:-$pairs}
+rounds=${ROUNDS:-$rounds} torch_rounds=${ROUNDS:-$torch_rounds} pairs=${PAIRS:-$pairs}
 [ "$(id -u)" = 0 ] || { echo "bench.sh: run it as root" >&2; exit 4; }
 
 prepare() {
@@ -78,5 +79,7 @@ if wanted calls; then table_call_budget; fi
 if wanted rate; then measure_rate; fi
 if wanted live; then measure_live; fi
 if wanted attach; then measure_attach; fi
+if wanted torch; then measure_torch; fi
+if wanted tensors; then measure_tensor_rate; measure_tensor_live; fi
 if wanted idle; then measure_idle; fi
 table_foot

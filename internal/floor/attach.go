@@ -19,11 +19,14 @@ type function struct {
 	name      string
 	allocates bool
 	driver    bool
+	entryOnly bool
 }
 
 var functions = []function{
-	{"cudaMalloc", true, false}, {"cudaFree", false, false},
-	{"cuMemAlloc_v2", true, true}, {"cuMemFree_v2", false, true},
+	{name: "cudaMalloc", allocates: true}, {name: "cudaFree"},
+	{name: "cuMemAlloc_v2", allocates: true, driver: true}, {name: "cuMemFree_v2", driver: true},
+	// PyTorch's allocator, from 2.2 on
+	{name: "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE", entryOnly: true},
 }
 
 // prober keeps the links: one that Go no longer references is closed by the
@@ -73,6 +76,13 @@ func (p *prober) attach(path string) error {
 }
 
 func (p *prober) attachFunction(x *link.Executable, fn function, at uint64) error {
+	if fn.entryOnly {
+		l, err := x.Uprobe(fn.name, p.nothing, &link.UprobeOptions{Address: at})
+		if err == nil {
+			p.links = append(p.links, l)
+		}
+		return err
+	}
 	p.runtime = p.runtime || !fn.driver
 	nested := fn.driver && p.runtime
 	if err := p.attachOne(x, p.nothingMulti, at, true); err != nil {

@@ -6,7 +6,8 @@
 //	floor [-stack] LIBRARY...
 //
 // probes entry and return of cudaMalloc, cudaFree, cuMemAlloc_v2 and
-// cuMemFree_v2 in the libraries that have them, for all processes, prints
+// cuMemFree_v2, and the entry of what PyTorch's allocator reports to, in the libraries
+// that have them, for all processes, prints
 // "floor: ready" on stderr and ends on SIGINT or SIGTERM.
 //
 // With -stack it is the cheapest useful tracer instead: the outermost

@@ -17,4 +17,10 @@ type OOM struct {
 	Size      uint64 // bytes that were wanted, or ledger.UnknownSize
 	Allocated uint64 // by PyTorch's allocator on that device, as it says itself; 0 for other callers
 	Reserved  uint64 // likewise
+
+	Books *ledger.Snapshot // as of this event, for its receiver to keep; nil: take a Snapshot, which is younger
 }
+
+// LostOOMs counts those that Config.OOM was not told of, since there were too many at once. Some of
+// them may have been none, as what they were was not looked at.
+func (t *Tracer) LostOOMs() uint64 { return t.ooms.dropped.Load() }

@@ -22,6 +22,7 @@ func leaksCommand() *cli.Command {
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` sites (default: 10)"},
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
+			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR`"},
 			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 when there is a leak"},
 		),
 		Action: leaks,
@@ -36,11 +37,18 @@ func leaks(c *cli.Context) error {
 	if c.Int("top") < 1 {
 		return usageError{errors.New("--top must be at least 1")}
 	}
+	dir, err := oomDir(c, "")
+	if err != nil {
+		return err
+	}
 	s, err := newSession(c)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	if err := s.recordOOMs(c, dir); err != nil {
+		return err
+	}
 	s.config.Stdout = os.Stderr // stdout is for the result, which may be JSON
 	if err := s.open(c); err != nil {
 		return err

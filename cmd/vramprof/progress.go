@@ -12,14 +12,20 @@ import (
 	"golang.org/x/term"
 )
 
+// wipeLine clears the line of a terminal that the cursor is in.
+const wipeLine = "\r\x1b[K"
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
 // showProgress says on a terminal how long has been traced, in one line that
 // end wipes out.
 func showProgress(w io.Writer) (end func()) {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !isTerminal(w) {
 		return func() {}
 	}
-	const wipe = "\r\x1b[K"
 	done := make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -29,10 +35,10 @@ func showProgress(w io.Writer) (end func()) {
 		for {
 			select {
 			case <-done:
-				fmt.Fprint(f, wipe)
+				fmt.Fprint(w, wipeLine)
 				return
 			case now := <-tick.C:
-				fmt.Fprintf(f, "%straced %v", wipe, now.Sub(begin).Round(time.Second))
+				fmt.Fprintf(w, "%straced %v", wipeLine, now.Sub(begin).Round(time.Second))
 			}
 		}
 	})

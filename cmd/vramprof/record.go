@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ func recordCommand() *cli.Command {
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the profile to `FILE` (default: vramprof-HOST-TIME.pb.gz)"},
 			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of the profile: pprof", Value: cli.NewStringSlice("pprof")},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
+			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
+			&cli.BoolFlag{Name: "no-oom", Usage: "write no such records"},
 		),
 		Action: record,
 	}
@@ -46,6 +49,10 @@ func record(c *cli.Context) error {
 	if path == "-" {
 		return usageError{errors.New("the profile cannot be written to stdout (-o takes a file)")}
 	}
+	dir, err := oomDir(c, filepath.Dir(path))
+	if err != nil {
+		return err
+	}
 	s, err := newSession(c)
 	if err != nil {
 		return err
@@ -56,6 +63,9 @@ func record(c *cli.Context) error {
 		return err
 	}
 	defer out.discard()
+	if err := s.recordOOMs(c, dir); err != nil {
+		return err
+	}
 	if err := s.open(c); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ type session struct {
 	tracer   *tracer.Tracer
 	driver   *nvml.Driver
 	warnings []string // of the host
+	ooms     *oomRecorder
 
 	endProgress func()
 }
@@ -113,18 +114,27 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshot := s.tracer.Snapshot()
+	snapshot := s.snapshot()
+	if err := s.tracer.CommandError(); err != nil {
+		snapshot.Warnings = append(snapshot.Warnings, "the command ended with "+err.Error())
+	}
+	snapshot.Warnings = append(snapshot.Warnings, s.ooms.end()...)
+	return snapshot, nil
+}
+
+func (s *session) snapshot() *ledger.Snapshot { return s.warned(s.tracer.Snapshot()) }
+
+// warned adds to a snapshot what the tracer does not know.
+func (s *session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
 	snapshot.Warnings = append(snapshot.Warnings, s.warnings...)
 	if s.driver != nil && s.driver.Unavailable() > 0 {
 		snapshot.Warnings = append(snapshot.Warnings, "the driver did not say of every process how much memory it uses")
 	}
-	if err := s.tracer.CommandError(); err != nil {
-		snapshot.Warnings = append(snapshot.Warnings, "the command ended with "+err.Error())
-	}
-	return snapshot, nil
+	return snapshot
 }
 
 func (s *session) close() {
+	s.ooms.end()
 	if s.tracer != nil {
 		s.tracer.Close()
 	}

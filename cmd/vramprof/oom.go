@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	oomsPerMinute = 10
+	maxOOMQueue   = 10
+	maxOOMNames   = 100_000     // names that are tried until one is free
+	maxOOMUsers   = 1000        // processes of a reading that are named
+	oomStackWait  = time.Second // for a stack that comes after its event
+	oomNVMLWait   = 5 * time.Second
+)
+
+// oomRecorder writes a record of each out-of-memory error, one at a time, and counts
+// those that come too fast.
+type oomRecorder struct {
+	stderr io.Writer
+	write  func(tracer.OOM) (path string, err error)
+	lost   func() uint64 // how many errors take was not told of, at most; nil: none
+	queue  chan tracer.OOM
+	wait   sync.WaitGroup
+
+	mu     sync.Mutex
+	recent rate
+	ended  bool
+	missed uint64
+}
+
+func newOOMRecorder(stderr io.Writer, write func(tracer.OOM) (string, error)) *oomRecorder {
+	r := &oomRecorder{stderr: stderr, write: write, queue: make(chan tracer.OOM, maxOOMQueue)}
+	r.wait.Go(func() {
+		for o := range r.queue {
+			r.record(o)
+		}
+	})
+	return r
+}
+
+// take never waits for a record to be written.
+func (r *oomRecorder) take(o tracer.OOM) {
+	if r.enqueue(o) == 1 {
+		r.say(fmt.Sprintf("out-of-memory errors beyond %d a minute are counted, not recorded", oomsPerMinute))
+	}
+}
+
+// enqueue returns how many have been missed if this one is.
+func (r *oomRecorder) enqueue(o tracer.OOM) (missed uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended && len(r.queue) < cap(r.queue) && r.recent.allow(time.Now()) {
+		r.queue <- o
+		return 0
+	}
+	r.missed++
+	return r.missed
+}
+
+func (r *oomRecorder) record(o tracer.OOM) {
+	x := oomReport(o)
+	what := fmt.Sprintf("process %d %s", o.PID, x.Text())
+	path, err := r.write(o)
+	switch {
+	case err == nil:
+		r.say(what + ": wrote " + path + " and .pb.gz")
+	case path != "":
+		r.say(fmt.Sprintf("%s: wrote %s, but: %v", what, path, err))
+	default:
+		r.say(fmt.Sprintf("%s: %v", what, err))
+	}
+}
+
+func (r *oomRecorder) say(text string) {
+	wipe := ""
+	if isTerminal(r.stderr) {
+		wipe = wipeLine // a progress line may stand there
+	}
+	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, symbolize.Clean(text))
+}
+
+// end waits until all records are written, and says how many errors have none. It
+// may be called several times, and on nil.
+func (r *oomRecorder) end() (warnings []string) {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	first := !r.ended
+	if first {
+		r.ended = true
+		close(r.queue)
+	}
+	r.mu.Unlock()
+	r.wait.Wait()
+	if !first {
+		return nil
+	}
+	r.mu.Lock()
+	text := missedText(r.missed, r.lost)
+	r.mu.Unlock()
+	if text == "" {
+		return nil
+	}
+	r.say(text)
+	return []string{text}
+}
+
+// missedText is "12 further out-of-memory errors were not recorded", "" for none.
+func missedText(missed uint64, lost func() uint64) string {
+	more := ""
+	if lost != nil && lost() > 0 {
+		missed += lost()
+		more = "up to "
+	}
+	switch missed {
+	case 0:
+		return ""
+	case 1:
+		return more + "1 further out-of-memory error was not recorded"
+	}
+	return fmt.Sprintf("%s%d further out-of-memory errors were not recorded", more, missed)
+}
+
+// rate allows so many events in any minute.
+type rate struct{ allowed []time.Time }
+
+func (r *rate) allow(now time.Time) bool {
+	if len(r.allowed) == oomsPerMinute {
+		if now.Sub(r.allowed[0]) < time.Minute {
+			return false
+		}
+		r.allowed = append(r.allowed[:0], r.allowed[1:]...)
+	}
+	r.allowed = append(r.allowed, now)
+	return true
+}
+
+// oomFiles names and writes the two files of a record.
+type oomFiles struct {
+	dir    string
+	number int // of the last record of this run
+}
+
+// write creates vramprof-oom-PID-N.txt and .pb.gz with the next N for which there is neither. It
+// returns the path of the text where that was written, also if the profile was not.
+func (f *oomFiles) write(pid uint32, text, profile []byte) (path string, err error) {
+	for number := f.number + 1; number <= f.number+maxOOMNames; number++ {
+		base := filepath.Join(f.dir, fmt.Sprintf("vramprof-oom-%d-%d", pid, number))
+		if _, err := os.Lstat(base + ".pb.gz"); err == nil {
+			continue
+		}
+		path = base + ".txt"
+		if err = writeNew(path, text); errors.Is(err, errExists) {
+			continue
+		} else if err != nil {
+			return "", err
+		}
+		if err = writeNew(base+".pb.gz", profile); errors.Is(err, errExists) {
+			os.Remove(path) // somebody has just taken the other name
+			continue
+		}
+		f.number = number
+		return path, err
+	}
+	return "", fmt.Errorf("write %s: no name is free", filepath.Join(f.dir, fmt.Sprintf("vramprof-oom-%d-%d.txt", pid, f.number+1)))
+}
+
+func writeNew(path string, content []byte) error {
+	out, err := createOutput(path, false)
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	if _, err := out.Write(content); err != nil {
+		return out.failed(err)
+	}
+	return out.commit()
+}
+
+// oomSource is where the content of a record comes from.
+type oomSource struct {
+	nvml     tracer.NVML                                   // nil without a driver
+	snapshot func(books *ledger.Snapshot) *ledger.Snapshot // of books, or of now if that is nil
+	stacks   report.Stacks
+}
+
+// content is the text and the profile of a record. NVML is read while the snapshot is taken: the
+// process may not live much longer.
+func (s *oomSource) content(o tracer.OOM) (text, profile []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a record must not end the run
+			err = fmt.Errorf("make the record of an out-of-memory error: %v", r)
+		}
+	}()
+	x := oomReport(o)
+	var wait sync.WaitGroup
+	wait.Go(func() { s.readNVML(&x) })
+	snapshot := s.snapshot(o.Books)
+	for end := time.Now().Add(oomStackWait); o.Stack != 0 && len(s.stacks.Stack(o.Stack)) == 0 && time.Now().Before(end); {
+		time.Sleep(oomStackWait / 50)
+	}
+	wait.Wait()
+	var t, p bytes.Buffer
+	if err := report.WriteOOM(&t, snapshot, s.stacks, x, report.OOMOptions{}); err != nil {
+		return nil, nil, err
+	}
+	if err := report.WriteProfile(&p, snapshot, s.stacks, report.ProfileOptions{}); err != nil {
+		return nil, nil, err
+	}
+	return t.Bytes(), p.Bytes(), nil
+}
+
+func oomReport(o tracer.OOM) report.OOM {
+	return report.OOM{
+		PID: o.PID, Comm: o.Comm, Time: o.Time, Stack: o.Stack, API: o.API, Kind: o.Kind, Device: o.Device,
+		Size: o.Size, Allocated: o.Allocated, Reserved: o.Reserved,
+	}
+}
+
+func (s *oomSource) readNVML(x *report.OOM) {
+	if s.nvml == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), oomNVMLWait)
+	defer cancel()
+	usage, err := s.nvml.Usage(ctx)
+	if err != nil && len(usage) == 0 {
+		return
+	}
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
+		return
+	}
+	x.Read, x.Usage = uint64(ts.Nano()), usage
+	x.GPUs, _ = s.nvml.GPUs(ctx)
+	x.Names = map[uint32]string{}
+	for _, u := range usage[:min(len(usage), maxOOMUsers)] {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", u.PID)); err == nil {
+			x.Names[u.PID] = strings.TrimSpace(string(comm))
+		}
+	}
+}
+
+// oomDir is the folder for records: what --oom-dir says, or else other; "" for none.
+func oomDir(c *cli.Context, other string) (string, error) {
+	switch dir := c.String("oom-dir"); {
+	case !c.IsSet("oom-dir") && c.Bool("no-oom"):
+		return "", nil
+	case !c.IsSet("oom-dir"):
+		return other, nil
+	case c.Bool("no-oom"):
+		return "", usageError{errors.New("choose one of --oom-dir and --no-oom")}
+	case dir == "" && other != "":
+		return "", usageError{errors.New("--oom-dir is empty (--no-oom writes no records)")}
+	case dir == "":
+		return "", usageError{errors.New("--oom-dir is empty")}
+	default:
+		return dir, nil
+	}
+}
+
+func (s *session) oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
+	if books == nil {
+		return s.snapshot()
+	}
+	return s.warned(books)
+}
+
+// recordOOMs makes the session write a record of each out-of-memory error into dir, unless that is "".
+func (s *session) recordOOMs(c *cli.Context, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if st, err := os.Stat(dir); err != nil {
+		return codedError{fmt.Errorf("write to %s: %w", dir, cause(err)), exitError}
+	} else if !st.IsDir() {
+		return codedError{fmt.Errorf("write to %s: it is not a directory", dir), exitError}
+	}
+	files := oomFiles{dir: dir}
+	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o tracer.OOM) (string, error) {
+		source := oomSource{nvml: s.config.NVML, snapshot: s.oomBooks, stacks: s.tracer}
+		text, profile, err := source.content(o)
+		if err != nil {
+			return "", err
+		}
+		return files.write(o.PID, text, profile)
+	})
+	s.ooms.lost = func() uint64 {
+		if s.tracer == nil {
+			return 0 // it could not be opened
+		}
+		return s.tracer.LostOOMs()
+	}
+	s.config.OOM = s.ooms.take
+	return nil
+}

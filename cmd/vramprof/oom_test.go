@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func TestRateAllowsTenInAnyMinute(t *testing.T) {
+	var r rate
+	begin := time.Unix(1e9, 0)
+	var allowed []time.Duration
+	for at := time.Duration(0); at < 3*time.Minute; at += time.Second {
+		if r.allow(begin.Add(at)) {
+			allowed = append(allowed, at)
+		}
+	}
+	if len(allowed) != 30 {
+		t.Errorf("%d in three minutes, want 30", len(allowed))
+	}
+	for i, at := range allowed[10:] {
+		if at-allowed[i] < time.Minute {
+			t.Errorf("eleven from %v to %v", allowed[i], at)
+		}
+	}
+}
+
+func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr stream
+		var written []uint32
+		busy := false
+		r := newOOMRecorder(&stderr, func(o tracer.OOM) (string, error) {
+			if busy {
+				t.Error("two at a time")
+			}
+			busy = true
+			time.Sleep(3 * time.Second)
+			busy = false
+			written = append(written, o.PID)
+			return fmt.Sprintf("dir/%d.txt", o.PID), nil
+		})
+		begin := time.Now()
+		for i := range uint32(25) {
+			r.take(tracer.OOM{PID: i})
+		}
+		if time.Since(begin) != 0 {
+			t.Error("the caller had to wait")
+		}
+		time.Sleep(59 * time.Second)
+		r.take(tracer.OOM{PID: 100})
+		time.Sleep(time.Second)
+		r.take(tracer.OOM{PID: 200, Size: 2 << 30})
+		warnings := r.end()
+		if want := []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 200}; !slices.Equal(written, want) {
+			t.Errorf("written: %v, want %v", written, want)
+		}
+		if want := []string{"16 further out-of-memory errors were not recorded"}; !slices.Equal(warnings, want) {
+			t.Errorf("warnings %q, want %q", warnings, want)
+		}
+		r.take(tracer.OOM{PID: 300}) // too late, and harmless
+		if again := r.end(); again != nil {
+			t.Errorf("said twice: %q", again)
+		}
+		for text, n := range map[string]int{
+			"vramprof: process 200 ran out of memory on cuda:0 (wanted 2.00 GiB): wrote dir/200.txt and .pb.gz\n": 1,
+			"vramprof: out-of-memory errors beyond 10 a minute are counted, not recorded\n":                       1,
+			"vramprof: 16 further out-of-memory errors were not recorded\n":                                       1,
+			"\n": 13,
+		} {
+			if got := strings.Count(stderr.String(), text); got != n {
+				t.Errorf("%d times %q, want %d, in\n%s", got, text, n, stderr.String())
+			}
+		}
+	})
+}
+
+func TestMissedOOMsInWords(t *testing.T) {
+	for want, c := range map[string][2]uint64{
+		"": {0, 0},
+		"1 further out-of-memory error was not recorded":          {1, 0},
+		"2 further out-of-memory errors were not recorded":        {2, 0},
+		"up to 1 further out-of-memory error was not recorded":    {0, 1},
+		"up to 84 further out-of-memory errors were not recorded": {4, 80},
+	} {
+		if got := missedText(c[0], func() uint64 { return c[1] }); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestWithoutOOMsNothingIsSaid(t *testing.T) {
+	var none *oomRecorder
+	var stderr stream
+	if w := append(none.end(), newOOMRecorder(&stderr, nil).end()...); len(w) != 0 || stderr.String() != "" {
+		t.Errorf("%q, %q", w, stderr.String())
+	}
+}
+
+func TestAnOOMThatCannotBeRecordedIsALineAndNoMore(t *testing.T) {
+	for want, write := range map[string]func(tracer.OOM) (string, error){
+		"vramprof: process 1 ran out of memory on cuda:0 (wanted 0 B): disk full\n":                   func(tracer.OOM) (string, error) { return "", errors.New("disk full") },
+		"vramprof: process 1 ran out of memory on cuda:0 (wanted 0 B): wrote a.txt, but: disk full\n": func(tracer.OOM) (string, error) { return "a.txt", errors.New("disk full") },
+	} {
+		var stderr stream
+		r := newOOMRecorder(&stderr, write)
+		r.take(tracer.OOM{PID: 1})
+		r.end()
+		if stderr.String() != want {
+			t.Errorf("got %q, want %q", stderr.String(), want)
+		}
+	}
+}
+
+func TestRecordsOfOOMsTakeTheNextFreeName(t *testing.T) {
+	dir := t.TempDir()
+	theirs := map[string]string{"vramprof-oom-7-1.txt": "theirs", "vramprof-oom-7-2.pb.gz": "theirs"}
+	for name, content := range theirs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "vramprof-oom-8-4.pb.gz"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, "vramprof-oom-8-5.txt")); err != nil {
+		t.Fatal(err)
+	}
+	files := oomFiles{dir: dir}
+	for _, c := range []struct {
+		pid  uint32
+		want string
+	}{{7, "vramprof-oom-7-3"}, {8, "vramprof-oom-8-6"}, {9, "vramprof-oom-9-7"}} {
+		path, err := files.write(c.pid, []byte("text"), []byte("profile"))
+		if err != nil || path != filepath.Join(dir, c.want+".txt") {
+			t.Errorf("wrote %q (%v), want %s", path, err, c.want)
+		}
+		theirs[c.want+".txt"], theirs[c.want+".pb.gz"] = "text", "profile"
+		if st, err := os.Stat(path); err != nil || st.Mode() != 0o600 {
+			t.Errorf("%s: %v, %v", path, st.Mode(), err)
+		}
+	}
+	os.Remove(filepath.Join(dir, "vramprof-oom-8-4.pb.gz"))
+	os.Remove(filepath.Join(dir, "vramprof-oom-8-5.txt"))
+	checkFolder(t, dir, theirs)
+}
+
+func TestARecordThatFailsTakesNoNumber(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "later")
+	files := oomFiles{dir: dir}
+	if path, err := files.write(7, nil, nil); err == nil || path != "" || !strings.Contains(err.Error(), "vramprof-oom-7-1.txt: no such file") {
+		t.Errorf("%q, %v", path, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := files.write(7, nil, nil); err != nil || filepath.Base(path) != "vramprof-oom-7-1.txt" {
+		t.Errorf("%q, %v", path, err)
+	}
+}
+
+type fakeNVML struct{ hangs bool }
+
+func (f fakeNVML) GPUs(context.Context) ([]ledger.GPU, error) {
+	return []ledger.GPU{{Index: 1, UUID: "GPU-a", Name: "H100", Total: 80 << 30, Used: 79 << 30}}, nil
+}
+
+func (f fakeNVML) Usage(ctx context.Context) ([]ledger.Usage, error) {
+	if f.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return []ledger.Usage{{PID: 42, UUID: "GPU-a", Bytes: 60 << 30}, {PID: uint32(os.Getpid()), UUID: "GPU-a", Bytes: 19 << 30}}, nil
+}
+
+func (f fakeNVML) Ordinals([]string, []ledger.GPU) []string { return nil }
+
+// lateStacks has the stack only when it is asked for the third time.
+type lateStacks struct{ asked int }
+
+func (s *lateStacks) Stack(uint64) []symbolize.Frame {
+	if s.asked++; s.asked < 3 {
+		return nil
+	}
+	return []symbolize.Frame{{Function: "step", File: "/home/ada/train.py", Line: 42, Python: true}}
+}
+
+func oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
+	if books != nil {
+		return books
+	}
+	return &ledger.Snapshot{Begin: 1, End: 1e9, Processes: []ledger.Process{{PID: 42, Comm: "python3", Devices: []string{"GPU-a"}}}}
+}
+
+func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
+	source := oomSource{nvml: fakeNVML{}, snapshot: oomBooks, stacks: &lateStacks{}}
+	text, content, err := source.content(tracer.OOM{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	comm, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"python3 [42] ran out of memory on cuda:0 (wanted 4.00 GiB)\n", "The GPU is full: ", "/home/ada/train.py:42 step\n",
+		"GPU 1: H100, a, 1.00 GiB of 80.0 GiB free\n", fmt.Sprintf("%s [%d]", strings.TrimSpace(string(comm)), os.Getpid()), "19.0 GiB\n",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("want %q in\n%s", want, text)
+		}
+	}
+	if _, err := profile.ParseData(content); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRecordOfAnOOMIsOfItsOwnBooks(t *testing.T) {
+	source := oomSource{snapshot: oomBooks, stacks: &lateStacks{}}
+	text, _, err := source.content(tracer.OOM{PID: 42, API: "cudaMalloc", Books: &ledger.Snapshot{Host: "then"}})
+	if err != nil || !strings.Contains(string(text), " on then, ") {
+		t.Errorf("%v in\n%s", err, text)
+	}
+}
+
+func TestRecordOfAnOOMDoesNotWaitForADriverThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		source := oomSource{nvml: fakeNVML{hangs: true}, snapshot: oomBooks, stacks: &lateStacks{asked: -1000}}
+		text, _, err := source.content(tracer.OOM{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+		if err != nil || !strings.Contains(string(text), "NVML gave no reading") || !strings.Contains(string(text), "[no stack]") {
+			t.Errorf("%v in\n%s", err, text)
+		}
+		if waited := time.Since(begin); waited > oomNVMLWait+oomStackWait {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+func TestAPanicInARecordIsAnError(t *testing.T) {
+	source := oomSource{snapshot: func(*ledger.Snapshot) *ledger.Snapshot { panic("no books") }}
+	if _, _, err := source.content(tracer.OOM{}); err == nil || !strings.Contains(err.Error(), "no books") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -25,7 +25,7 @@ func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
 		return
 	}
 	for i := range p.tensors {
-		if t := &p.tensors[i]; t.device == s.device && t.mayNotKnow(time) && len(t.changes) < maxSegmentChanges {
+		if t := &p.tensors[i]; (t.device == s.device || s.device == UnknownDevice) && t.device >= 0 && t.mayNotKnow(time) && len(t.changes) < maxSegmentChanges {
 			t.changes = append(t.changes, segmentChange{time, n, bytes, freed})
 		}
 	}
@@ -47,15 +47,15 @@ func (t *tensors) forgetChanges() {
 	t.changes = rest
 }
 
-// reserved is what the allocator has reserved now.
-func (l *Ledger) reserved(t *tensors) uint64 {
+// reserved is what the allocator has reserved now; here says whether a site's device is the allocator's.
+func (l *Ledger) reserved(t *tensors, here func(device int32) bool) uint64 {
 	sum := t.reading.reserved
 	if sum == 0 {
 		return 0
 	}
 	for _, c := range t.changes {
-		switch {
-		case !l.sites[c.site].segment:
+		switch s := &l.sites[c.site]; {
+		case !s.segment || !here(s.device):
 		case c.freed:
 			sum = minus(sum, c.bytes)
 		default:

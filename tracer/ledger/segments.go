@@ -95,6 +95,9 @@ func (l *Ledger) move(key liveKey, device int32) {
 	to := l.sites[b.site].siteKey
 	to.device = device
 	target := l.site(to)
+	for i := range l.procs[key.process].tensors {
+		l.procs[key.process].tensors[i].first.moved(b.site, target, b)
+	}
 	l.unlink(n)
 	for _, sign := range [...]int64{-1, 1} {
 		s := &l.sites[b.site]

@@ -35,6 +35,7 @@ type tensors struct {
 
 // firstReport is what the allocator had before all that was reported since the attach.
 type firstReport struct {
+	time     uint64
 	reserved uint64
 	driver   []siteLive // driver allocations booked by then, segments among them
 	seen     bool
@@ -45,6 +46,20 @@ type firstReport struct {
 type siteLive struct {
 	site  uint32
 	bytes uint64
+}
+
+// moved notes that an allocation which was there by then belongs to another site.
+func (f *firstReport) moved(from, to uint32, b *block) {
+	if b.time > f.time {
+		return
+	}
+	for i := range f.driver {
+		if x := &f.driver[i]; x.site == from && x.bytes >= b.size {
+			x.bytes -= b.size
+			f.driver = append(f.driver, siteLive{to, b.size})
+			return
+		}
+	}
 }
 
 // A firstReport keeps no more sites than this: a program has few before its first tensor.
@@ -144,7 +159,7 @@ func (l *Ledger) allocator(e *Event) {
 	}
 	p := &l.procs[n]
 	if t := &p.tensors[p.tensorsOn(device)]; !t.first.final {
-		t.first = firstReport{reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
+		t.first = firstReport{time: e.Time, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
 	}
 }
 

@@ -114,6 +114,58 @@ site 3 cuda:0 tensor live 2/1001 alloc 2/1001 oldest 3 torch
 site 2 cuda:0 device live 1/1000 alloc 1/1000 oldest 2 segment with 250
 tensors 7 cuda:0 live 2/1001 alloc 2/1001 sampled 1 segments 4000 cached 2999`},
 
+	{"a segment on an unknown device learns it from a tensor inside, as of the first report", `
+devices GPU-a GPU-b
+usage t=1 GPU-a=300 GPU-b=400
+alloc t=2 addr=1000 size=4096 stack=1 dev=-1
+alloc t=2 addr=9000 size=2048 stack=1 dev=-1
+allocator t=3 dev=0 handle=1000
+allocator t=3 dev=1 handle=800
+totals t=4 dev=0 reported=4 allocated=512 reserved=4096 512:1/512-0/0
+totals t=4 dev=1 reported=4 allocated=512 reserved=2048 512:1/512-0/0
+usage t=5 GPU-a=4396 GPU-b=2448
+blocks 1000+512@0 9000+512@1`, `
+process 7
+total cuda:0 device live 1/4096 alloc 1/4096 peak 4096@2
+total cuda:0 tensor live 1/512 alloc 1/512 peak 512@4
+total cuda:1 device live 1/2048 alloc 1/2048 peak 2048@2
+total cuda:1 tensor live 1/512 alloc 1/512 peak 512@4
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 512
+site 1 cuda:1 device live 1/2048 alloc 1/2048 oldest 2 segment with 512
+site 0 cuda:0 tensor live 1/512 alloc 1/512 oldest 0 torch
+site 0 cuda:1 tensor live 1/512 alloc 1/512 oldest 0 torch
+balance GPU-a cuda:0 usage 4396 peak 4396 baseline 300 live 0 gap 4096
+balance GPU-b cuda:1 usage 2448 peak 2448 baseline 400 live 0 gap 2048
+tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 0 allocated 512 reserved 4096 peak 512 at 4 segments 4096 cached 3584 run 3584 foreign 300
+tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 0 allocated 512 reserved 2048 peak 512 at 4 segments 2048 cached 1536 run 1536 foreign 400
+part GPU-a of 4396: tensors 512 cached 3584 foreign 300
+part GPU-b of 2448: tensors 512 cached 1536 foreign 400`},
+
+	{"a segment that is given back is not reserved, also where one GPU alone carries the process", `
+devices GPU-a
+alloc t=1 addr=1000 size=4096 stack=1 dev=-1
+allocator t=1 dev=0 handle=1000
+segments 1
+totals t=4 dev=0 reported=2 allocated=0 reserved=4096
+free t=5 addr=1000`, `
+process 7
+total cuda:0 device live 0/0 alloc 1/4096 peak 4096@1
+site 1 cuda:0 device live 0/0 alloc 1/4096 oldest 0 segment with 0
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0`},
+
+	{"a segment on a device that is not known is taken from no allocator", `
+devices GPU-a GPU-b
+alloc t=1 addr=1000 size=4096 stack=1 dev=-1
+segments 1
+totals t=4 dev=0 reported=2 allocated=0 reserved=4096
+totals t=4 dev=1 reported=2 allocated=0 reserved=4096
+free t=5 addr=1000`, `
+process 7
+total ? device live 0/0 alloc 1/4096 peak 4096@1
+site 1 ? device live 0/0 alloc 1/4096 oldest 0 segment with 0
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 reserved 4096 oldercached 4096
+tensors 7 cuda:1 live 0/0 alloc 0/0 sampled 0 reserved 4096 oldercached 4096`},
+
 	{"a segment learns its owner from a tensor inside it, and so do its site's others", `
 alloc t=1 addr=1000 size=2048 stack=1 dev=0
 alloc t=1 addr=3000 size=2048 stack=1 dev=0

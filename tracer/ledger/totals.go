@@ -60,7 +60,7 @@ func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 			t.peak, t.peakTime = r.allocated, time
 		}
 		if !t.first.seen && r.reserved != 0 { // its event was lost, or is on its way
-			t.first = firstReport{reserved: r.reserved, driver: l.driverLive(p, t.device), seen: true}
+			t.first = firstReport{time: time, reserved: r.reserved, driver: l.driverLive(p, t.device), seen: true}
 		}
 		l.doubtTotals(p, t, &before)
 		if x.Unbooked != 0 && !t.unbooked {

@@ -115,19 +115,19 @@ func (v *view) segments(sites []Site) map[place]segmentSum {
 // tensorsOf sums up one device.
 func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum) Tensors {
 	p, index := &v.l.procs[process], v.index[process]
+	here := func(device int32) bool {
+		return device == t.device || device == UnknownDevice && v.device[process] == t.device
+	}
 	live, freed := t.totals()
 	out := Tensors{
 		Process: index, Device: t.device, Peak: t.peak, PeakTime: t.peakTime,
-		Allocated: t.reading.allocated, Reserved: v.l.reserved(t),
+		Allocated: t.reading.allocated, Reserved: v.l.reserved(t, here),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
 		Sampled: t.live.objects,
 	}
 	if t.device < 0 {
 		return out
-	}
-	here := func(device int32) bool {
-		return device == t.device || device == UnknownDevice && v.device[process] == t.device
 	}
 	segment := segments[place{index, t.device}]
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside

@@ -148,6 +148,12 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 
 #include "tensor.h"
 
+// Who runs out of memory is about to free what it has: only that is worth waking the reader.
+static EBPF_INLINE u64 wakes(enum event_kind kind, s32 result)
+{
+	return kind == EVENT_ALLOC_FAILED && result == 2 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
 // Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes
 // from which newer kernels share it between preempted tasks.
 static EBPF_INLINE void send_call(struct thread *thread, struct call *call, struct function *function,
@@ -162,7 +168,7 @@ static EBPF_INLINE void send_call(struct thread *thread, struct call *call, stru
 	event->time = time;
 	event->address = address;
 	event->result = result;
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(event, wakes(kind, result));
 }
 
 struct detailed_event {
@@ -200,7 +206,7 @@ static EBPF_INLINE void send_details(struct thread *thread, struct call *call, s
 		complete = false;
 	if (!complete)
 		event->event.flags |= FLAG_NO_DETAILS;
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(event, wakes(kind, result));
 }
 
 static EBPF_INLINE void report(struct thread *thread, struct call *call, struct function *function,
@@ -570,7 +576,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 			send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
 		return NULL;
 	}
-	return book_block(d, block, r.size, r.device) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
+	return book_block(d, block, &r, id) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
 }
 
 // Entry of c10::reportMemoryUsageToProfiler.

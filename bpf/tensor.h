@@ -94,12 +94,13 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 }
 
 // Books a block that was given out. Returns whether it is of the sample.
-static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, u64 size, u16 device)
+static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, struct block_report *r, u64 id)
 {
+	u64 size = r->size;
 	u32 number = size_class(size);
 	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
 	bool sampled = threshold && *threshold && (*threshold == ALWAYS || bpf_get_prandom_u32() < *threshold);
-	u64 value = block_value(size, device, sampled);
+	u64 value = block_value(size, r->device, sampled);
 	if (bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
 		u64 *old = bpf_map_lookup_elem(&blocks, &key);
 		if (!old) {
@@ -110,6 +111,8 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, u64 size, u
 		struct size_class *c = &d->classes[size_class(*old >> BLOCK_SIZE_SHIFT) & (SIZE_CLASSES - 1)];
 		__sync_fetch_and_add(&c->frees, 1);
 		__sync_fetch_and_add(&c->free_bytes, *old >> BLOCK_SIZE_SHIFT);
+		if (*old & 1 && !sampled) // user space has it
+			send_block(EVENT_BLOCK_FREE, r, 0, 0, id);
 		*old = value;
 	}
 	struct size_class *c = &d->classes[number & (SIZE_CLASSES - 1)];

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // resultOutOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
@@ -20,7 +21,15 @@ const stackDelay = 100 * time.Millisecond
 type ooms struct {
 	queue   chan OOM
 	dropped atomic.Uint64
+	minute  uint64 // begin of the one in which books were taken; guarded by Tracer.mu
+	books   int
 }
+
+const (
+	maxOOMs         = 1024
+	booksPerMinute  = 10 // Config.OOM gets further ones without them
+	minuteInNanosec = uint64(time.Minute)
+)
 
 // outOfMemory never blocks; t.mu is held.
 func (t *Tracer) outOfMemory(p *process, o OOM) {
@@ -28,11 +37,27 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 		return
 	}
 	o.Comm = symbolize.Clean(commOf(p.pid))
+	// A process that gives up is about to free what it holds. What PyTorch's allocator gets from CUDA is mostly
+	// not the end: it flushes its cache and tries again.
+	if o.API == "torch" || !p.torch {
+		o.Books = t.booksOf(o.Time)
+	}
 	select {
 	case t.ooms.queue <- o:
 	default:
 		t.ooms.dropped.Add(1)
 	}
+}
+
+// booksOf takes the books now, a few times a minute; t.mu is held.
+func (t *Tracer) booksOf(time uint64) *ledger.Snapshot {
+	if t.ooms.books == 0 || time-t.ooms.minute > minuteInNanosec {
+		t.ooms.minute, t.ooms.books = time, 0
+	}
+	if t.ooms.books++; t.ooms.books > booksPerMinute {
+		return nil
+	}
+	return t.snapshot(t.blocksOf(t.blockOwners()))
 }
 
 // reportOOMs calls Config.OOM until ctx ends, and then for what is still in the queue. Errors

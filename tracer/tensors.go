@@ -222,10 +222,8 @@ func (t *Tracer) blocksOf(pids map[uint32]bool) map[uint32][]ledger.Block {
 	return list
 }
 
-// blockOwners lists the processes whose blocks a snapshot needs.
+// blockOwners lists the processes whose blocks a snapshot needs; t.mu is held.
 func (t *Tracer) blockOwners() map[uint32]bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	pids := maps.Clone(t.leftBlocks)
 	for pid, p := range t.processes {
 		if p.torch && p.traced {

@@ -135,7 +135,7 @@ func New(config Config) (*Tracer, error) {
 		jobs:       newJobs(),
 		newUser:    make(chan struct{}, 1),
 		host:       workload.NewHost(),
-		ooms:       ooms{queue: make(chan OOM, 16)},
+		ooms:       ooms{queue: make(chan OOM, maxOOMs)},
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.stacks = newStacks()
@@ -283,8 +283,22 @@ func (t *Tracer) noProcess() error {
 // Snapshot takes a copy of the books, after Run or during it. It names the
 // stacks of all sites, so that the warnings say which files have no or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
-	blocks := t.blocksOf(t.blockOwners())
 	t.mu.Lock()
+	owners := t.blockOwners()
+	t.mu.Unlock()
+	blocks := t.blocksOf(owners) // which takes long if there are millions
+	t.mu.Lock()
+	s := t.snapshot(blocks)
+	t.mu.Unlock()
+	for i := range s.Sites {
+		t.stacks.Stack(s.Sites[i].Stack)
+	}
+	s.Warnings = append(s.Warnings, t.stacks.warnings()...)
+	return s
+}
+
+// snapshot copies the books, with these blocks in their segments; t.mu is held.
+func (t *Tracer) snapshot(blocks map[uint32][]ledger.Block) *ledger.Snapshot {
 	t.ledger.SetStats(t.stats())
 	t.readTensors(0)
 	for pid, list := range blocks {
@@ -294,13 +308,7 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 	if t.config.WantTensors && !t.tensorsProbed.Load() {
 		t.ledger.Warn("no traced process has a PyTorch whose allocator reports tensors")
 	}
-	s := t.ledger.Snapshot(now(), time.Now())
-	t.mu.Unlock()
-	for i := range s.Sites {
-		t.stacks.Stack(s.Sites[i].Stack)
-	}
-	s.Warnings = append(s.Warnings, t.stacks.warnings()...)
-	return s
+	return t.ledger.Snapshot(now(), time.Now())
 }
 
 // Stack gives the frames of a stack id, leaf first; native frames are named

@@ -257,6 +257,21 @@ total ? device live 2/150 alloc 2/150 peak 150@4
 site 1 ? device live 2/150 alloc 2/150 oldest 2
 balance GPU-a ? usage 1000 peak 1000 baseline 850 live 150 gap 0`},
 
+	{"memory of a call that returns after the reading is no baseline", `
+usage t=1 pid=9
+alloc t=2 addr=a0 size=100 stack=1
+usage t=3 GPU-a=1050
+alloc t=4 addr=b0 size=50 stack=1
+usage t=5 GPU-a=1050
+alloc t=6 addr=c0 size=7 stack=1
+usage t=7 GPU-a=1100
+usage t=9 GPU-a=200`, `
+process 7
+total ? device live 3/157 alloc 3/157 peak 157@6
+site 1 ? device live 3/157 alloc 3/157 oldest 2
+balance GPU-a ? usage 200 peak 1100 baseline 900 live 157 gap -857
+process 9`},
+
 	{"a rough reading replaces no good one, for a while", `
 name t=1 comm=train
 usage t=1 GPU-a=1000

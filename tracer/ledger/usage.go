@@ -19,12 +19,16 @@ type reading struct {
 	present     bool // in the latest reading
 	settled     bool // first and firstLive stay
 	began       uint64
+	settledAt   uint64
 	taken       uint64 // when last and lastLive were
 }
 
 // A rough reading is not taken for so long after a good one, and fixes no
 // baseline for so long after the first one, ns.
 const roughAfter = 5e9
+
+// settleFor is how long a lower baseline replaces that of a process which is younger than the tracing, ns.
+const settleFor = 5e9
 
 // deviceLive is a part of what the books have on one device.
 type deviceLive struct {
@@ -74,6 +78,9 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		if !r.settled {
 			r.first, r.firstLive = u.Bytes, l.deviceLive(p, r.firstLive[:0])
 			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
+			r.settledAt = time
+		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
+			l.settleLower(p, r, u.Bytes)
 		}
 		r.last, r.taken = u.Bytes, time
 		r.lastLive = l.deviceLive(p, r.lastLive[:0])
@@ -82,6 +89,19 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		if l.procs[i].End == 0 {
 			l.endOrphans(uint32(i), time)
 		}
+	}
+}
+
+// settleLower takes a reading as the first one if it leaves less for the baseline: the one before had
+// memory of a call that returned later. Nothing of the process is older than the tracing but its context.
+func (l *Ledger) settleLower(p *process, r *reading, usage uint64) {
+	uuids := p.uuids()
+	_, only := p.onlyGPU(uuids)
+	now := l.deviceLive(p, nil)
+	live, _ := sumOn(r.uuid, now, uuids, only)
+	before, _ := sumOn(r.uuid, r.firstLive, uuids, only)
+	if usage >= live && r.first > before && usage-live < r.first-before {
+		r.first, r.firstLive = usage, now
 	}
 }
 

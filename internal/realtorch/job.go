@@ -30,6 +30,10 @@ type Device struct {
 	Device              int
 	Allocated, Reserved uint64
 	Free, Total         uint64
+
+	// Of attach.py: what is left of the segments of point "old", and which part of it no tensor has.
+	OlderReserved uint64 `json:"older_reserved"`
+	OlderFree     uint64 `json:"older_free"`
 }
 
 // Line is what one path through the job holds on one device. Frames read

@@ -229,7 +229,7 @@ func TestPyTorchWaitsForWhoComesInTheMiddle(t *testing.T) {
 	env := root.Env(t, 2, 4*gib)
 	j := root.Start(t, env, "attach.py", "--devices=2", "--history")
 	old := []uint64{}
-	for _, name := range []string{"old", "new", "fewer", "gone", "emptied"} {
+	for _, name := range []string{"old", "new", "fewer", "gone", "emptied", "after"} {
 		p := j.Next(name)
 		compare(t, env, p, false, 0)
 		old = append(old, p.At(Site(t, "attach.py", "old")).Bytes)

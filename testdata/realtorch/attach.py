@@ -5,7 +5,8 @@
     new      and others since
     fewer    every third of the old ones is freed
     gone     and the rest of them
-    emptied  the cache, too
+    emptied  the cache, too; PyTorch reports nothing then
+    after    and one more tensor
 Lines that a test looks for end in "# site: NAME"."""
 import torch
 import jobs
@@ -24,6 +25,7 @@ def main():
     small, large = [1000, 70_000, 500_000] * 8, [3 << 20, 17 << 20, 40 << 20] * 2
     kept, freed = old(small + large), old([5000, 900_000, 30 << 20])
     del freed
+    jobs.mark()
     jobs.point("old")
     later = new(small + large)
     jobs.point("new")
@@ -33,6 +35,8 @@ def main():
     jobs.point("gone")
     torch.cuda.empty_cache()
     jobs.point("emptied")
+    later += new([1000])
+    jobs.point("after")
     assert later and options
 
 

@@ -3,7 +3,8 @@
 
 A point is one line of JSON:
     {"point": "step", "step": 3, "pid": 4711,
-     "devices": [{"device": 0, "allocated": 1536, "reserved": 2097152, "free": …, "total": …}],
+     "devices": [{"device": 0, "allocated": 1536, "reserved": 2097152, "free": …, "total": …,
+                  "older_reserved": …, "older_free": …}],  what is left of the segments that were there at mark(), and which part of it is free
      "pinned": 4096,                      what DataLoader tensors and the like hold, of those that Python can reach
      "lines": [{"device": 0, "own": ["jobs.py:105 forward", "train.py:41 step", …], "leaf": "linear.py:125 forward",
                 "bytes": 1024, "blocks": 2, "reached": 1}]}
@@ -21,12 +22,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def arguments(parser=None, **settings):
     parser = parser or argparse.ArgumentParser(**settings)
     parser.add_argument("--wait", action="store_true", help="read a line of stdin at each point; its end lets the job run on")
+    parser.add_argument("--begin", action="store_true", help="a first point \"begin\": there are contexts, and nothing else")
     parser.add_argument("--history", action="store_true", help="say which lines hold what")
     parser.add_argument("--devices", type=int, default=1)
     options = parser.parse_args()
     if options.history:
         torch.cuda.memory._record_memory_history(enabled="state", context="all", stacks="python")
     point.wait, point.devices = options.wait, options.devices
+    if options.begin:
+        torch.cuda.init()
+        point("begin")
     return options
 
 
@@ -81,12 +86,33 @@ def lines(found):
     return [dict(device=d, own=own, leaf=leaf, bytes=b, blocks=n, reached=r) for (d, own, leaf), (b, n, r) in sorted(sums.items())]
 
 
+def mark():
+    """From now on points say what is left of the segments of this moment."""
+    for segment in torch.cuda.memory._snapshot()["segments"]:
+        mark.segments.append((segment["device"], segment["address"], segment["address"] + segment["total_size"]))
+
+
+def older(device):
+    """Bytes of segments that are older than mark(), and which part of these no tensor has."""
+    reserved = free = 0
+    for segment in torch.cuda.memory._snapshot()["segments"] if mark.segments else ():
+        for block in segment["blocks"]:
+            for d, start, end in mark.segments:
+                if d == device == segment["device"]:
+                    common = max(0, min(end, block["address"] + block["size"]) - max(start, block["address"]))
+                    reserved += common
+                    free += common if block["state"] == "inactive" else 0
+    return reserved, free
+
+
 def point(name, step=0):
     found = reached()
     devices = []
     for d in range(point.devices):
         free, total = torch.cuda.mem_get_info(d)
-        devices.append(dict(device=d, allocated=torch.cuda.memory_allocated(d), reserved=torch.cuda.memory_reserved(d), free=free, total=total))
+        older_reserved, older_free = older(d)
+        devices.append(dict(device=d, allocated=torch.cuda.memory_allocated(d), reserved=torch.cuda.memory_reserved(d), free=free, total=total,
+                            older_reserved=older_reserved, older_free=older_free))
     pinned = sum(s.nbytes() for s in found.values() if s.device.type == "cpu" and s.is_pinned())
     print(json.dumps(dict(point=name, step=step, pid=os.getpid(), devices=devices, pinned=pinned, lines=lines(found))), flush=True)
     if point.wait:
@@ -94,6 +120,7 @@ def point(name, step=0):
 
 
 point.wait, point.devices = False, 1
+mark.segments = []
 
 
 class Block(nn.Module):

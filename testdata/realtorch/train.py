@@ -96,13 +96,13 @@ def parse():
 
 
 def main():
+    foreign = ctypes.CDLL("libforeign.so")
     options = parse()
     if options.ddp:
         os.environ["USE_LIBUV"] = "0"  # Debian's build has none
         torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", 0))
     if options.foreign:
         torch.cuda.init()
-        foreign = ctypes.CDLL("libforeign.so")
         foreign.foreign_hold.restype, foreign.foreign_hold.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
         assert foreign.foreign_hold(options.foreign)  # site: foreign
     trainers = [Job(options, torch.device("cuda", d)) for d in range(options.devices)]

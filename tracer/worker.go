@@ -4,10 +4,12 @@ package tracer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -197,6 +199,8 @@ func (t *Tracer) discover() error {
 		t.ledger.Begin(now())
 		t.mu.Unlock()
 	})
+	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache.
+	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(b.layer/Torch, a.layer/Torch) })
 	for _, library := range found {
 		if _, done := t.files[library.file]; !done && (library.pid == ownPid || t.isTraced(library.pid)) {
 			t.probe(library)

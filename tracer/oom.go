@@ -18,6 +18,8 @@ type OOM struct {
 	Allocated uint64 // by PyTorch's allocator on that device, as it says itself; 0 for other callers
 	Reserved  uint64 // likewise
 
+	torch bool // PyTorch's allocator has reported in the process
+
 	Books *ledger.Snapshot // as of this event, for its receiver to keep; nil: take a Snapshot, which is younger
 }
 

@@ -36,6 +36,7 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 	if t.config.OOM == nil {
 		return
 	}
+	o.torch = p.torch
 	o.Comm = symbolize.Clean(commOf(p.pid))
 	// A process that gives up is about to free what it holds. What PyTorch's allocator gets from CUDA is mostly
 	// not the end: it flushes its cache and tries again.
@@ -60,8 +61,13 @@ func (t *Tracer) booksOf(time uint64) *ledger.Snapshot {
 	return t.snapshot(t.blocksOf(t.blockOwners()))
 }
 
-// reportOOMs calls Config.OOM until ctx ends, and then for what is still in the queue. Errors
-// that PyTorch's allocator gets from CUDA are not the end of it: it tries again.
+// isRetried says whether PyTorch's allocator got the error from CUDA: it flushes its cache
+// and tries again. With a stack that ends early it is most likely the one who asked.
+func (t *Tracer) isRetried(o OOM) bool {
+	return o.API != "torch" && (t.stacks.passes(o.Stack, torchCUDA) || o.torch && !t.stacks.whole(o.Stack))
+}
+
+// reportOOMs calls Config.OOM until ctx ends, and then for what is still in the queue.
 func (t *Tracer) reportOOMs(ctx context.Context) {
 	for {
 		var o OOM
@@ -77,7 +83,7 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 		if wait := stackDelay - time.Duration(now()-o.Time); wait > 0 && wait <= stackDelay {
 			time.Sleep(wait)
 		}
-		if o.API == "torch" || !t.stacks.passes(o.Stack, torchCUDA) {
+		if !t.isRetried(o) {
 			t.config.OOM(o)
 		}
 	}

@@ -101,6 +101,17 @@ func (s *stacks) passes(id uint64, library string) bool {
 	return false
 }
 
+// whole says whether the stack is known to its end.
+func (s *stacks) whole(id uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if named := s.named[id]; len(named) > 0 {
+		return !named[len(named)-1].Mark
+	}
+	raw := s.raw[id]
+	return len(raw) > 0 && raw[len(raw)-1].Error == ""
+}
+
 func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Frame {
 	switch {
 	case f.Error != "":

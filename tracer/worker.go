@@ -173,8 +173,9 @@ func (t *Tracer) gone() (pids []uint32) {
 }
 
 // discover finds every CUDA process, loads the unwind tables of those that are
-// traced, and only then probes the libraries that were not probed yet, so that the first
-// event of a process that is running already has a whole stack.
+// traced, and probes the libraries that were not probed yet. At first the tables come before the probes,
+// so that the first event of a process that is running already has a whole stack. A process that begins
+// later is probed first: its tables can take seconds, and a missed call is worse than a missing stack.
 func (t *Tracer) discover() error {
 	found, err := t.scanner.scan()
 	if err != nil {
@@ -186,13 +187,14 @@ func (t *Tracer) discover() error {
 			return err
 		}
 	}
+	var load []uint32
 	for _, library := range found {
-		if library.pid == ownPid {
-			continue
+		if library.pid != ownPid && t.found(library.pid) && !slices.Contains(load, library.pid) {
+			load = append(load, library.pid)
 		}
-		if t.found(library.pid) {
-			t.loadTables(library.pid)
-		}
+	}
+	if t.running.Load() == 0 {
+		t.loadAll(load)
 	}
 	t.beginOnce.Do(func() {
 		t.mu.Lock()
@@ -206,7 +208,16 @@ func (t *Tracer) discover() error {
 			t.probe(library)
 		}
 	}
+	if t.running.Load() != 0 {
+		t.loadAll(load)
+	}
 	return nil
+}
+
+func (t *Tracer) loadAll(pids []uint32) {
+	for _, pid := range pids {
+		t.loadTables(pid)
+	}
 }
 
 var ownPid = uint32(os.Getpid())

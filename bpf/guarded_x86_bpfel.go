@@ -16,6 +16,7 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	guardedMapAllocators           = "allocators"
 	guardedMapBlankByValue         = "blank_by_value"
 	guardedMapBlankTensorDevice    = "blank_tensor_device"
 	guardedMapBlankThread          = "blank_thread"
@@ -111,6 +112,7 @@ type guardedProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedMapSpecs struct {
+	Allocators           *ebpf.MapSpec `ebpf:"allocators"`
 	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -170,6 +172,7 @@ func (o *guardedObjects) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedMaps struct {
+	Allocators           *ebpf.Map `ebpf:"allocators"`
 	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -200,6 +203,7 @@ type guardedMaps struct {
 
 func (m *guardedMaps) Close() error {
 	return _GuardedClose(
+		m.Allocators,
 		m.BlankByValue,
 		m.BlankTensorDevice,
 		m.BlankThread,

@@ -570,7 +570,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	d->latest = bpf_ktime_get_ns();
 	d->allocated = r.allocated;
 	d->reserved = r.reserved;
-	u64 block = block_key(r.address, id);
+	u64 block = block_key(r.address, d->number);
 	if (r.size < 0) {
 		if (unbook_block(d, block, -r.size))
 			send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);

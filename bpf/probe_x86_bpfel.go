@@ -159,6 +159,8 @@ type probeScratch struct {
 type probeTensorDevice struct {
 	_              structs.HostLayout
 	Time           uint64
+	Number         uint32
+	Unused         uint32
 	OlderAllocated uint64
 	OlderReserved  uint64
 	Latest         uint64
@@ -235,6 +237,7 @@ type probeWalk struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	probeMapAllocators           = "allocators"
 	probeMapBlankByValue         = "blank_by_value"
 	probeMapBlankTensorDevice    = "blank_tensor_device"
 	probeMapBlankThread          = "blank_thread"
@@ -330,6 +333,7 @@ type probeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
+	Allocators           *ebpf.MapSpec `ebpf:"allocators"`
 	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -389,6 +393,7 @@ func (o *probeObjects) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
+	Allocators           *ebpf.Map `ebpf:"allocators"`
 	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -419,6 +424,7 @@ type probeMaps struct {
 
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
+		m.Allocators,
 		m.BlankByValue,
 		m.BlankTensorDevice,
 		m.BlankThread,

@@ -18,6 +18,8 @@ struct size_class {
 /* What a process's allocator has on one device. */
 struct tensor_device {
 	u64 time;                    /* of the first event */
+	u32 number;                  /* of ALLOCATOR_BITS: in the keys of its blocks */
+	u32 unused;
 	u64 older_allocated;         /* the allocator's totals just before it */
 	u64 older_reserved;
 	u64 latest;                  /* time of the latest event */
@@ -33,23 +35,20 @@ struct tensor_key {
 	u16 unused;
 };
 
-#define BLOCK_SIZE_SHIFT 17
-static EBPF_INLINE u64 block_value(u64 size, u16 device, bool sampled)
-{
-	return size << BLOCK_SIZE_SHIFT | (u64)device << 1 | sampled;
-}
-
-/* A live block's name: the address has 48 bits and is a multiple of 64, a pid has 22 bits. */
-static EBPF_INLINE u64 block_key(u64 address, u64 id) { return address >> 6 << 22 | id >> 32; }
+/* A live block's name: the address has 48 bits and is a multiple of 64. An allocator has a number of its own, so that
+ * blocks of an ended process never meet those of the next one with its pid. */
+#define ALLOCATOR_BITS 22
+static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >> 6 << ALLOCATOR_BITS | allocator; }
 
 MAP(tensor_devices, BPF_MAP_TYPE_HASH, struct tensor_key, struct tensor_device, 512);
 MAP(blank_tensor_device, BPF_MAP_TYPE_ARRAY, u32, struct tensor_device, 1);
+MAP(allocators, BPF_MAP_TYPE_PERCPU_ARRAY, u32, u32, 1); /* how many began on this CPU */
 MAP(sample_thresholds, BPF_MAP_TYPE_ARRAY, u32, u32, SIZE_CLASSES); /* of 2^32: how likely a block is sampled */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, u64);   /* block_key */
-	__type(value, u64); /* size, c10::Device, whether it is of the sample: see block_value */
+	__type(value, u64); /* size << 1 | sampled */
 	__uint(max_entries, MAX_BLOCKS);
 } blocks SEC(".maps");
 
@@ -84,6 +83,9 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 		count(COUNTER_THREADS_FULL);
 		return NULL;
 	}
+	u32 *number = bpf_map_lookup_elem(&allocators, &zero);
+	if (number)
+		d->number = (++*number << 8 | (bpf_get_smp_processor_id() & 255)) & ((1 << ALLOCATOR_BITS) - 1);
 	d->time = bpf_ktime_get_ns();
 	if (r->reserved && (r->size < 0 || r->allocated >= r->size)) // without totals: 0
 		d->older_allocated = r->allocated - r->size;
@@ -100,7 +102,7 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, struct bloc
 	u32 number = size_class(size);
 	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
 	bool sampled = threshold && *threshold && (*threshold == ALWAYS || bpf_get_prandom_u32() < *threshold);
-	u64 value = block_value(size, r->device, sampled);
+	u64 value = size << 1 | sampled;
 	if (bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
 		u64 *old = bpf_map_lookup_elem(&blocks, &key);
 		if (!old) {
@@ -108,9 +110,9 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, struct bloc
 			return false;
 		}
 		// Its free was not reported, as when a private pool is restored.
-		struct size_class *c = &d->classes[size_class(*old >> BLOCK_SIZE_SHIFT) & (SIZE_CLASSES - 1)];
+		struct size_class *c = &d->classes[size_class(*old >> 1) & (SIZE_CLASSES - 1)];
 		__sync_fetch_and_add(&c->frees, 1);
-		__sync_fetch_and_add(&c->free_bytes, *old >> BLOCK_SIZE_SHIFT);
+		__sync_fetch_and_add(&c->free_bytes, *old >> 1);
 		if (*old & 1 && !sampled) // user space has it
 			send_block(EVENT_BLOCK_FREE, r, 0, 0, id);
 		*old = value;
@@ -132,9 +134,9 @@ static EBPF_INLINE bool unbook_block(struct tensor_device *d, u64 key, u64 size)
 	}
 	u64 value = *old;
 	bpf_map_delete_elem(&blocks, &key);
-	struct size_class *c = &d->classes[size_class(value >> BLOCK_SIZE_SHIFT) & (SIZE_CLASSES - 1)];
+	struct size_class *c = &d->classes[size_class(value >> 1) & (SIZE_CLASSES - 1)];
 	__sync_fetch_and_add(&c->frees, 1);
-	__sync_fetch_and_add(&c->free_bytes, value >> BLOCK_SIZE_SHIFT);
+	__sync_fetch_and_add(&c->free_bytes, value >> 1);
 	return value & 1;
 }
 

@@ -162,12 +162,9 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 // all, into the books; t.mu is held.
 func (t *Tracer) readTensors(pid uint32) {
 	var list []ledger.TensorTotals
-	var key bpf.TensorKey
-	var value bpf.TensorDevice
-	for i := t.coll.Maps["tensor_devices"].Iterate(); i.Next(&key, &value); {
-		device, ok := tensorDevice(int(key.Device&0xff), int(int8(key.Device>>8)))
-		if p := t.processes[key.Pid]; !ok || p == nil || !p.traced || pid != 0 && key.Pid != pid {
-			continue
+	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
+		if p := t.processes[key.Pid]; p == nil || !p.traced || pid != 0 && key.Pid != pid {
+			return
 		}
 		totals := ledger.TensorTotals{
 			PID: key.Pid, Device: device, Reported: value.Latest, Allocated: value.Allocated, Reserved: value.Reserved,
@@ -178,27 +175,31 @@ func (t *Tracer) readTensors(pid uint32) {
 			totals.Classes[i] = ledger.ClassTotals{Allocs: c.Allocs, AllocBytes: c.AllocBytes, Frees: c.Frees, FreeBytes: c.FreeBytes}
 		}
 		list = append(list, totals)
-	}
+	})
 	if len(list) > 0 {
 		t.ledger.SetTensors(now(), list)
 	}
 }
 
-// See block_key and block_value of bpf/tensor.h.
-const (
-	pidBits        = 22
-	blockSizeShift = 17
-)
+// allocatorBits is how many bits of a block's key are its allocator's number; see
+// block_key of bpf/tensor.h.
+const allocatorBits = 22
+
+// owner is whose blocks have a certain allocator's number.
+type owner struct {
+	pid    uint32
+	device int32
+}
 
 // eachBlock visits all blocks that the kernel half knows, while it changes them.
-// It takes about 0.5 s for a million: t.mu must not be held.
-func (t *Tracer) eachBlock(visit func(pid uint32, key, value uint64)) {
+// It takes about 0.5 s for a million.
+func (t *Tracer) eachBlock(visit func(number uint32, key, value uint64)) {
 	var cursor ebpf.MapBatchCursor
 	keys, values := make([]uint64, 8192), make([]uint64, 8192)
 	for {
 		n, err := t.coll.Maps["blocks"].BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
-			visit(uint32(keys[i]&(1<<pidBits-1)), keys[i], values[i])
+			visit(uint32(keys[i]&(1<<allocatorBits-1)), keys[i], values[i])
 		}
 		if err != nil {
 			return // ErrKeyNotExist: that was the last batch
@@ -206,31 +207,43 @@ func (t *Tracer) eachBlock(visit func(pid uint32, key, value uint64)) {
 	}
 }
 
-// blocksOf collects the live blocks on GPUs of some processes.
-func (t *Tracer) blocksOf(pids map[uint32]bool) map[uint32][]ledger.Block {
+// blocksOf collects the live blocks of some allocators, by process.
+func (t *Tracer) blocksOf(owners map[uint32]owner) map[uint32][]ledger.Block {
 	list := map[uint32][]ledger.Block{}
-	if len(pids) == 0 {
+	if len(owners) == 0 {
 		return list
 	}
-	t.eachBlock(func(pid uint32, key, value uint64) {
-		if pids[pid] && value>>1&0xff == deviceTypeCUDA {
-			list[pid] = append(list[pid], ledger.Block{
-				Address: key >> pidBits << 6, Size: value >> blockSizeShift, Device: int32(int8(value >> 9)),
-			})
+	for _, o := range owners {
+		list[o.pid] = nil // also of one that has none any more
+	}
+	t.eachBlock(func(number uint32, key, value uint64) {
+		if o, ok := owners[number]; ok {
+			list[o.pid] = append(list[o.pid], ledger.Block{Address: key >> allocatorBits << 6, Size: value >> 1, Device: o.device})
 		}
 	})
 	return list
 }
 
-// blockOwners lists the processes whose blocks a snapshot needs; t.mu is held.
-func (t *Tracer) blockOwners() map[uint32]bool {
-	pids := maps.Clone(t.leftBlocks)
-	for pid, p := range t.processes {
-		if p.torch && p.traced {
-			pids[pid] = true
+// blockOwners lists the allocators on GPUs whose blocks a snapshot needs; t.mu is held.
+func (t *Tracer) blockOwners() map[uint32]owner {
+	owners := maps.Clone(t.leftBlocks)
+	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
+		if p := t.processes[key.Pid]; p != nil && p.traced && device >= 0 {
+			owners[value.Number] = owner{key.Pid, device}
+		}
+	})
+	return owners
+}
+
+// eachAllocator visits what the kernel half has of allocators.
+func (t *Tracer) eachAllocator(visit func(key bpf.TensorKey, value *bpf.TensorDevice, device int32)) {
+	var key bpf.TensorKey
+	var value bpf.TensorDevice
+	for i := t.coll.Maps["tensor_devices"].Iterate(); i.Next(&key, &value); {
+		if device, ok := tensorDevice(int(key.Device&0xff), int(int8(key.Device>>8))); ok {
+			visit(key, &value, device)
 		}
 	}
-	return pids
 }
 
 // leaveBlocks takes the last totals of a process that has ended, and has its
@@ -241,47 +254,50 @@ func (t *Tracer) leaveBlocks(p *process) {
 	}
 	t.readTensors(p.pid)
 	t.dropAllocators(func(pid uint32) bool { return pid == p.pid })
-	t.leftBlocks[p.pid] = true
 	t.jobs.add(job{kind: jobBlocks})
 }
 
-// dropAllocators has the kernel half begin anew with the allocators of some processes.
+// dropAllocators has the kernel half begin anew with the allocators of some
+// processes, and leaves their blocks to be placed and removed; t.mu is held.
 func (t *Tracer) dropAllocators(of func(pid uint32) bool) (dropped bool) {
 	var keys []bpf.TensorKey
-	var key bpf.TensorKey
-	var value bpf.TensorDevice
-	devices := t.coll.Maps["tensor_devices"]
-	for i := devices.Iterate(); i.Next(&key, &value); {
+	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if of(key.Pid) {
 			keys = append(keys, key)
+			t.leftBlocks[value.Number] = owner{key.Pid, device}
 		}
-	}
+	})
 	for i := range keys {
-		_ = devices.Delete(&keys[i])
+		_ = t.coll.Maps["tensor_devices"].Delete(&keys[i])
 	}
 	return len(keys) > 0
 }
 
 // placeLeftBlocks gives the books the last blocks of processes that have ended, and
-// removes them.
+// removes them. A process that has begun since with the same pid has blocks of its own.
 func (t *Tracer) placeLeftBlocks() {
 	t.mu.Lock()
-	pids := maps.Clone(t.leftBlocks)
+	left := maps.Clone(t.leftBlocks)
 	t.mu.Unlock()
-	blocks := t.blocksOf(pids)
+	onGPUs := maps.Clone(left)
+	maps.DeleteFunc(onGPUs, func(_ uint32, o owner) bool { return o.device < 0 })
+	blocks := t.blocksOf(onGPUs)
 	t.mu.Lock()
-	for pid := range pids {
-		t.ledger.SetBlocks(pid, blocks[pid])
-		delete(t.leftBlocks, pid)
+	for pid, list := range blocks {
+		if p := t.processes[pid]; p == nil || !p.booked {
+			t.ledger.SetBlocks(pid, list)
+		}
+	}
+	for number := range left {
+		delete(t.leftBlocks, number)
 	}
 	t.mu.Unlock()
-	t.removeBlocks(func(pid uint32) bool { return pids[pid] })
-}
-
-func (t *Tracer) removeBlocks(of func(pid uint32) bool) {
+	if len(left) == 0 {
+		return
+	}
 	var dead []uint64
-	t.eachBlock(func(pid uint32, key, _ uint64) {
-		if of(pid) {
+	t.eachBlock(func(number uint32, key, _ uint64) {
+		if _, ok := left[number]; ok {
 			dead = append(dead, key)
 		}
 	})
@@ -293,15 +309,13 @@ func (t *Tracer) removeBlocks(of func(pid uint32) bool) {
 // forgetBlocks removes what the kernel half has of processes that are gone, or
 // that turned out not to be meant.
 func (t *Tracer) forgetBlocks() {
-	gone := map[uint32]bool{}
 	t.mu.Lock()
 	dropped := t.dropAllocators(func(pid uint32) bool {
 		p := t.processes[pid]
-		gone[pid] = p == nil || !p.traced
-		return gone[pid]
+		return p == nil || !p.traced
 	})
 	t.mu.Unlock()
 	if dropped {
-		t.removeBlocks(func(pid uint32) bool { return gone[pid] })
+		t.placeLeftBlocks()
 	}
 }

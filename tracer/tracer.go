@@ -90,7 +90,7 @@ type Tracer struct {
 	loaders       map[fileKey]*probes
 	ahead         ahead
 	learner       learner
-	leftBlocks    map[uint32]bool // guarded by mu: processes that ended and whose blocks are still to be placed
+	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
 	ooms          ooms
 	tensorsProbed atomic.Bool
 	host          *workload.Host
@@ -128,7 +128,7 @@ func New(config Config) (*Tracer, error) {
 		config:     config,
 		processes:  map[uint32]*process{},
 		tombs:      map[uint32]uint64{},
-		leftBlocks: map[uint32]bool{},
+		leftBlocks: map[uint32]owner{},
 		files:      map[fileKey]*probes{},
 		loaders:    map[fileKey]*probes{},
 		ahead:      ahead{tried: map[string]bool{}},

@@ -35,11 +35,11 @@ type tensors struct {
 
 // firstReport is what the allocator had before all that was reported since the attach.
 type firstReport struct {
-	time     uint64
-	reserved uint64
-	driver   []siteLive // driver allocations booked by then, segments among them
-	seen     bool
-	final    bool // by its own event
+	time                uint64
+	allocated, reserved uint64
+	driver              []siteLive // driver allocations booked by then, segments among them
+	seen                bool
+	final               bool // by its own event
 }
 
 // siteLive is what a site had at some moment.
@@ -159,7 +159,7 @@ func (l *Ledger) allocator(e *Event) {
 	}
 	p := &l.procs[n]
 	if t := &p.tensors[p.tensorsOn(device)]; !t.first.final {
-		t.first = firstReport{time: e.Time, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
+		t.first = firstReport{time: e.Time, allocated: e.Size, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
 	}
 }
 

@@ -23,6 +23,7 @@ type tensorReading struct {
 	taken               bool
 	reported            uint64
 	allocated, reserved uint64
+	olderFreed          uint64
 	live, freed         count // sums over classes
 	classes             []tensorClass
 }
@@ -70,24 +71,33 @@ func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 	}
 }
 
-func (l *Ledger) doubtTotals(p *process, t *tensors, before *tensorReading) {
+func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 	r := &t.reading
 	excess := minus(r.live.bytes, r.allocated)
+	if t.first.final {
+		// What is older than the attach can only become less.
+		older := minus(t.first.allocated, r.olderFreed)
+		excess = max(excess, minus(r.allocated, r.live.bytes+older))
+	}
 	if excess == 0 || r.reserved == 0 || t.contradicted {
 		return
 	}
-	freed := minus(r.freed.bytes, before.freed.bytes)
-	churn := 2*freed + minus(r.live.bytes, before.live.bytes)
-	if p.End != 0 || before.taken && excess > churn {
+	freed := minus(r.freed.bytes, last.freed.bytes)
+	churn := 2*freed + minus(r.live.bytes, last.live.bytes)
+	if p.End != 0 || last.taken && excess > churn { // not just a report between two looks
 		t.contradicted = true
-		l.Warn(fmt.Sprintf("process %d: PyTorch's allocator says that %d bytes are allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed",
-			p.PID, r.allocated, t.device, r.live.bytes))
+		before := ""
+		if older := minus(t.first.allocated, r.olderFreed); older > 0 {
+			before = fmt.Sprintf(", and %d bytes before it", older)
+		}
+		l.Warn(fmt.Sprintf("process %d: PyTorch's allocator says that %d bytes are allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
+			p.PID, r.allocated, t.device, r.live.bytes, before))
 	}
 }
 
 // newReading bounds what was read; reuse has room for classes.
 func newReading(x *TensorTotals, reuse []tensorClass) tensorReading {
-	r := tensorReading{taken: true, reported: x.Reported, allocated: x.Allocated, reserved: x.Reserved, classes: reuse[:0]}
+	r := tensorReading{taken: true, reported: x.Reported, allocated: min(x.Allocated, maxTensors), reserved: min(x.Reserved, maxTensors), olderFreed: x.OlderBytes, classes: reuse[:0]}
 	for _, c := range x.Classes[:min(len(x.Classes), SizeClasses)] {
 		k := tensorClass{live: count{minus(c.Allocs, c.Frees), minus(c.AllocBytes, c.FreeBytes)}}
 		k.freed = count{c.Allocs - k.live.objects, c.AllocBytes - k.live.bytes}

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs out of memory, on purpose, on a GPU of about 1 GiB beside the context. Ways:
     retry    PyTorch gives its cache back and gets what it asked for
-    fatal    it gives up; the process ends with the exception
+    fatal    it gives up; the process ends with the exception, which it holds for a second
     caught   likewise, but the program catches it and goes on
     flood    --count times
     foreign  a library that is not PyTorch's asks cudaMalloc for too much
 Points: "before", for each failure that is caught "failed", "end". Lines that a test looks for end in "# site: NAME"."""
-import argparse, ctypes
+import argparse, ctypes, sys, time
 import torch
 import jobs
 
@@ -30,7 +30,13 @@ def refused(mib):
     raise SystemExit("it was granted")
 
 
+def end_slowly(*exception):
+    sys.__excepthook__(*exception)
+    time.sleep(1)  # with the frames that hold the tensors
+
+
 def main():
+    foreign = ctypes.CDLL("libforeign.so")
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("way", choices=("retry", "fatal", "caught", "flood", "foreign"))
     p.add_argument("--count", type=int, default=100)
@@ -45,6 +51,7 @@ def main():
         held.append(ask(total // 3))
         assert stats()["num_alloc_retries"] == 1 and stats()["num_ooms"] == 0, "no retry"
     elif options.way == "fatal":
+        sys.excepthook = end_slowly
         ask(total)
     elif options.way == "caught":
         print(refused(total), flush=True)
@@ -54,7 +61,6 @@ def main():
             refused(total)
         assert stats()["num_ooms"] == options.count
     elif options.way == "foreign":
-        foreign = ctypes.CDLL("libforeign.so")
         foreign.foreign_hold.restype, foreign.foreign_hold.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
         assert foreign.foreign_hold(total * MIB) is None  # site: foreign
         jobs.point("failed")

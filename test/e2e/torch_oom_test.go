@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/vramprof/vramprof/internal/realtorch"
+)
+
+const (
+	oomMemory  = 1324 << 20 // of a GPU: about 1 GiB beside the context
+	oomFlood   = 100
+	oomRecords = 10 // at most, in a minute
+)
+
+// oomJob is testdata/realtorch/oom.py in one way, on a GPU of its own.
+type oomJob struct {
+	*realtorch.Job
+	t      *testing.T
+	way    string
+	dir    string // of the records
+	before realtorch.Point
+}
+
+// until lets the job run from point to point.
+func (j *oomJob) until(points ...string) {
+	j.t.Helper()
+	for _, name := range points {
+		j.Go()
+		if p := j.Next(name); name == "before" {
+			j.before = p
+		}
+	}
+}
+
+// TestOutOfMemoryInPyTorchIsRecorded: memory that PyTorch got after all leaves no record, memory that it did
+// not get leaves one that names who holds how much, and a flood leaves only so many.
+func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
+	setup(t)
+	root := realtorch.Prepare(t)
+	ways := []string{"retry", "fatal", "foreign", "flood"}
+	name := fmt.Sprintf("oom%d_", os.Getpid())
+	env := append(root.Env(t, len(ways), oomMemory), "PYTHON_COMM="+name)
+	dir := t.TempDir()
+	jobs := map[string]*oomJob{}
+	for i, way := range ways {
+		own := append(env[:len(env):len(env)], fmt.Sprint("CUDA_VISIBLE_DEVICES=", i))
+		jobs[way] = &oomJob{Job: root.Start(t, own, "oom.py", way, "--begin", "--history", fmt.Sprint("--count=", oomFlood)), t: t, way: way, dir: dir}
+	}
+	for _, way := range ways {
+		jobs[way].Next("begin")
+	}
+	s := startRecord(t, env, "--name", "^"+name, "--oom-dir", dir).ready()
+	jobs["retry"].until("before", "end")
+	jobs["fatal"].until("before")
+	out, err := jobs["fatal"].Finish()
+	if err == nil || !strings.Contains(out, "torch.OutOfMemoryError") {
+		t.Errorf("the job did not run out of memory: %v\n%s", err, out)
+	}
+	jobs["foreign"].until("before", "failed")
+	jobs["fatal"].one("ask", "PyTorch's allocator")
+	jobs["foreign"].one("foreign", "cudaMalloc")
+	jobs["flood"].until("before", "end")
+	eventually(t, 30*time.Second, "the flood is recorded", func() bool { return len(jobs["flood"].records(".txt")) == oomRecords-2 })
+	for _, j := range jobs {
+		if j.way != "fatal" {
+			if out, err := j.Finish(); err != nil {
+				t.Errorf("%s: %v\n%s", j.way, err, out)
+			}
+		}
+	}
+	p := s.stop().profile()
+
+	for way, want := range map[string]int{"retry": 0, "fatal": 1, "foreign": 1, "flood": oomRecords - 2} {
+		for _, kind := range []string{".txt", ".pb.gz"} {
+			if got := jobs[way].records(kind); len(got) != want {
+				t.Errorf("%s: records %q, want %d", way, got, want)
+			}
+		}
+	}
+	want := fmt.Sprintf("%d further out-of-memory errors were not recorded", oomFlood-(oomRecords-2))
+	if !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.Contains(c, want) }) || !strings.Contains(s.stderr.String(), want) {
+		t.Errorf("neither the profile nor vramprof says: %s\n%q\n%s", want, p.Comments, s.stderr.String())
+	}
+}
+
+func (j *oomJob) records(kind string) []string {
+	list, err := filepath.Glob(filepath.Join(j.dir, fmt.Sprintf("vramprof-oom-%d-*%s", j.Process.Pid, kind)))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return list
+}
+
+var firstHolder = regexp.MustCompile(`(?m)^1\. +(\S+ \S+) +\S*/(\S+) hold\n +8 live tensors`)
+
+// one wants one record of the job: of who asked, and of the tensors that hold the memory, before all others.
+func (j *oomJob) one(asker, by string) {
+	j.t.Helper()
+	eventually(j.t, 30*time.Second, "the error is recorded", func() bool { return len(j.records(".pb.gz")) == 1 })
+	page, err := os.ReadFile(j.records(".txt")[0])
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	text := string(page)
+	asker = realtorch.Site(j.t, "oom.py", asker)
+	wanted := regexp.MustCompile(`GiB wanted by  .*/` + regexp.QuoteMeta(asker) + ` .*\n +from ` + regexp.QuoteMeta(by) + `\n`)
+	holder := realtorch.Site(j.t, "oom.py", "holder")
+	held := j.before.At(holder)
+	if m := firstHolder.FindStringSubmatch(text); !wanted.MatchString(text) || m == nil || m[2] != holder || m[1] != fmt.Sprintf("%d MiB", held.Bytes>>20) {
+		j.t.Errorf("%s: want who asked, %s, and first of the holders 8 tensors of %d bytes of %s:\n%s", j.way, asker, held.Bytes, holder, text)
+	}
+	if !regexp.MustCompile(`(?m)^GPU \d: Fake GPU, .* of 1\.29 GiB free$`).MatchString(text) {
+		j.t.Errorf("%s: nothing is said of NVML:\n%s", j.way, text)
+	}
+	if got := j.profiled(holder); got != held.Bytes || held.Blocks != 8 {
+		j.t.Errorf("%s: %d live bytes of %s are in the profile, the job says %+v", j.way, got, holder, held)
+	}
+}
+
+// profiled sums the live tensors of this job, by the record's profile, below a line of it.
+func (j *oomJob) profiled(site string) (bytes uint64) {
+	j.t.Helper()
+	f, err := os.Open(j.records(".pb.gz")[0])
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer f.Close()
+	p, err := profile.Parse(f)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	if err := p.CheckValid(); err != nil {
+		j.t.Error(err)
+	}
+	for _, s := range p.Sample {
+		if label(s, "plane") != "tensor" || s.NumLabel["pid"][0] != int64(j.Process.Pid) {
+			continue
+		}
+		for _, l := range s.Location {
+			if line := l.Line[0]; fmt.Sprintf("%s:%d", filepath.Base(line.Function.Filename), line.Line) == site {
+				bytes += uint64(s.Value[3])
+			}
+		}
+	}
+	return bytes
+}

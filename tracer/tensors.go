@@ -5,9 +5,12 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"os"
+	"path"
+	"regexp"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -32,6 +35,27 @@ var (
 		"_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
 	}
 )
+
+// torchVersion reads the version of the PyTorch that a mapped libc10 belongs to, from
+// version.py beside its folder; "" if there is none.
+func torchVersion(library mappedLibrary) string {
+	file, err := os.Readlink(library.open)
+	if err != nil {
+		return ""
+	}
+	f, err := openInRoot(fmt.Sprintf("/proc/%d/root", library.pid), path.Join(path.Dir(file), "../version.py"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, 4096))
+	if m := versionLine.FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+var versionLine = regexp.MustCompile(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.+-]{1,40})['"]`)
 
 var errNoReports = errors.New("it has no function that reports tensors as PyTorch 1.6 to 2.14 do: its tensors are not traced")
 

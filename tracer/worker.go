@@ -324,6 +324,11 @@ func (t *Tracer) probe(library mappedLibrary) {
 		attach = func() (*probes, error) { return t.prober.attachTorch(f) }
 	}
 	set, err := attach()
+	if errors.Is(err, errNoReports) {
+		if version := torchVersion(library); version != "" {
+			err = fmt.Errorf("PyTorch %s: %w", version, err)
+		}
+	}
 	if err != nil {
 		if !library.program { // most programs have no cudart in them
 			t.warn(fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))

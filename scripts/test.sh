@@ -34,7 +34,15 @@ tests() {
   go test -json "$@" | python3 scripts/gotest.py "$results" || grep -q '^fail' "$results" || echo fail >>"$results"
 }
 
+# A real PyTorch for the tests that trace one; skipped where its packages cannot be had.
+pytorch() {
+  local answer
+  answer=$(scripts/real-torch.sh) || return 1
+  case $answer in skipped:*) echo "$answer"; return 77 ;; esac
+}
+
 step gofmt formatted
+step "real PyTorch" pytorch
 step "go vet" go vet ./...
 step "generated files" scripts/check-generated.sh
 # What is traced is not among the inputs by which go test knows cached results;

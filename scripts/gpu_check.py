@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Python of gpu-check.sh: gpu_check.py [--fake] VRAMPROF FOLDER starts itself as the training (--job), runs vramprof beside it, and prints the
+table. The training does what lines of its stdin say, and answers each with a line of JSON."""
+import argparse, atexit, ctypes, datetime, json, os, platform, signal, subprocess, sys, time
+
+MIB = 1 << 20
+
+
+# ---- the training
+
+class Process(ctypes.Structure):  # nvmlProcessInfo_t
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gpu", ctypes.c_uint), ("instance", ctypes.c_uint)]
+
+
+class NVML:
+    def __init__(self):
+        self.library = ctypes.CDLL("libnvidia-ml.so.1")
+        self.call("nvmlInit_v2")
+
+    def call(self, name, *arguments):
+        result = getattr(self.library, name)(*arguments)
+        if result != 0:
+            raise OSError("%s: %d" % (name, result))
+
+    def driver(self):
+        text = ctypes.create_string_buffer(96)
+        self.call("nvmlSystemGetDriverVersion", text, 96)
+        return text.value.decode()
+
+    def usage(self):
+        """What this process uses on all GPUs; None where the driver does not know it by its pid, as in containers."""
+        count, found = ctypes.c_uint(), None
+        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        for i in range(count.value):
+            device, n, list_ = ctypes.c_void_p(), ctypes.c_uint(1024), (Process * 1024)()
+            self.call("nvmlDeviceGetHandleByIndex_v2", i, ctypes.byref(device))
+            self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(n), list_)
+            for p in list_[:n.value]:
+                if p.pid == os.getpid():
+                    found = (found or 0) + p.bytes
+        return found
+
+
+def transformer(torch, layers, width):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def attention(self, x):
+            batch, length, _ = x.shape
+            q, k, v = self.project(self.first(x)).view(batch, length, 3, 8, width // 8).permute(2, 0, 3, 1, 4)
+            mixed = ((q @ k.transpose(-1, -2)) * (width // 8) ** -0.5).softmax(-1) @ v
+            return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+        def forward(self, x):
+            x = x + self.attention(x)
+            return x + self.mlp(self.second(x))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+
+        def forward(self, x):
+            for block in self.blocks:
+                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+            return x
+
+    return Model()
+
+
+class Training:
+    def __init__(self, options):
+        import torch, torch.distributed, torch.utils.checkpoint
+        self.torch, self.options, self.nvml = torch, options, NVML()
+        if options.fake:  # has no cuDNN, and what ranks send reads as zeros
+            torch.backends.cudnn.enabled = False
+            torch.nn.parallel.distributed._verify_param_shape_across_processes = lambda *_: None
+        torch.cuda.set_device(0)
+        torch.cuda.synchronize()
+        torch.cuda.mem_get_info()
+
+    def build(self):
+        torch = self.torch
+        torch.distributed.init_process_group("nccl", init_method="file://" + os.path.abspath(self.options.store), rank=0, world_size=1)
+        model = transformer(torch, self.options.layers, self.options.width).cuda()
+        self.model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[0], find_unused_parameters=self.options.fake)
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        return self.point()
+
+    def step(self):
+        torch, o = self.torch, self.options
+        x = torch.randn(o.batch, o.length, o.width, device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = self.model(x).square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def steps(self, count):
+        times = []
+        for _ in range(int(count)):
+            self.torch.cuda.synchronize()
+            begin = time.perf_counter()
+            self.step()
+            self.torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+        return dict(self.point(), seconds=sorted(times)[len(times) // 2])
+
+    def drop(self):
+        """Gives everything back; PyTorch reports with the next tensor what it has then."""
+        del self.model, self.optimizer
+        self.torch.cuda.synchronize()
+        self.torch.cuda.empty_cache()
+        self.last = self.torch.zeros(1000, device="cuda")
+        return self.point()
+
+    def point(self):
+        self.torch.cuda.synchronize()
+        cuda = self.torch.cuda
+        return dict(allocated=cuda.memory_allocated(), reserved=cuda.memory_reserved(), usage=self.nvml.usage())
+
+    def versions(self):
+        torch = self.torch
+        return dict(driver=self.nvml.driver(), gpu=torch.cuda.get_device_name(0), memory=torch.cuda.mem_get_info()[1], torch=torch.__version__, cuda=torch.version.cuda)
+
+
+def train(options):
+    with open("/proc/self/comm", "w") as comm:
+        comm.write(options.name)
+    training = Training(options)
+    print(json.dumps(training.versions()), flush=True)
+    for line in sys.stdin:
+        name, *arguments = line.split()
+        print(json.dumps(getattr(training, name)(*arguments)), flush=True)
+    os._exit(0)  # a process group of one rank need not say good-bye
+
+
+# ---- beside it
+
+started = []
+
+
+def start(*arguments, **settings):
+    """A process that does not outlive this one."""
+    started.append(subprocess.Popen(*arguments, **settings))
+    return started[-1]
+
+
+@atexit.register
+def end_all():
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+
+
+class Job:
+    """The training as a process."""
+
+    def __init__(self, options, name, expandable):
+        environment = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:%s" % expandable, CUDA_VISIBLE_DEVICES="0")
+        size = ["--layers=2", "--width=64", "--length=128", "--batch=4"] if options.fake else []
+        self.log = open(os.path.join(options.folder, name + ".log"), "w+")
+        self.process = start(
+            [sys.executable, os.path.abspath(__file__), "--job", "--name=" + name, "--store=" + os.path.join(options.folder, name + ".store"), *size,
+             *(["--fake"] if options.fake else []), options.vramprof, options.folder],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment)
+        self.versions = self.answer()
+
+    def answer(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):  # NCCL may have said something, too
+                return json.loads(line)
+        self.log.seek(0)
+        sys.exit("the training ended with %s\n%s" % (self.process.wait(), self.log.read()[-4000:]))
+
+    def do(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+class Session:
+    """A vramprof that traces until it is ended, and what it reports then."""
+    number = 0
+
+    def __init__(self, options, *arguments):
+        Session.number += 1
+        path = os.path.join(options.folder, "session%d" % Session.number)
+        self.out, self.errors = open(path + ".json", "w+"), open(path + ".log", "w+")
+        self.process = start([options.vramprof, "leaks", "--json", "--top", "1000000", "-v", *arguments], stdout=self.out, stderr=self.errors)
+        limit = time.monotonic() + 60
+        while not any(word in self.said() for word in ("vramprof: tracing ", "vramprof: waiting ")):
+            if self.process.poll() is not None or time.monotonic() > limit:
+                sys.exit("vramprof does not trace: " + self.said())
+            time.sleep(0.05)
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read()
+
+    def report(self, pid):
+        """Of the training: {allocated, reserved, usage, unexplained, sites}."""
+        self.process.send_signal(signal.SIGINT)
+        if self.process.wait(90) != 0:
+            sys.exit("vramprof ended badly: " + self.said())
+        self.out.seek(0)
+        everything = json.load(self.out)
+        tensors = [t for t in everything["tensors"] if t["pid"] == pid and t["device"] == "cuda:0"]
+        parts = [p for p in everything["parts"] if p["pid"] == pid]
+        if len(tensors) != 1:
+            sys.exit("vramprof knows of %d allocators: %s" % (len(tensors), everything["warnings"]))
+        t = tensors[0]
+        sites = sum(s["live_bytes"] for s in everything["sites"] if s["pid"] == pid and s["plane"] == "tensor" and s["device"] == "cuda:0")
+        return dict(
+            allocated=t["allocator_bytes"], reserved=t["reserved_bytes"], sites=sites + t["older_bytes"],
+            usage=sum(p["usage_bytes"] for p in parts) if parts else None, unexplained=sum(p["unexplained_bytes"] for p in parts) if parts else None)
+
+
+class Table:
+    def __init__(self):
+        self.differences, self.failed = [], False
+
+    def compare(self, where, job, mine):
+        row = [where]
+        for name in ("allocated", "reserved", "usage"):
+            known = job[name] is not None and mine[name] is not None
+            row += ["%.1f" % (job[name] / MIB) if job[name] is not None else "?", "%+d" % (mine[name] - job[name]) if known else "?"]
+        row += ["%+d" % (mine["sites"] - job["allocated"]), "%+.1f" % (mine["unexplained"] / MIB) if mine["unexplained"] is not None else "?"]
+        self.failed |= mine["allocated"] != job["allocated"] or mine["reserved"] != job["reserved"] or mine["sites"] != job["allocated"]
+        self.differences.append(row)
+
+
+def write(rows):
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join([row[0].ljust(widths[0])] + [cell.rjust(w) for cell, w in zip(row[1:], widths[1:])]).rstrip())
+    print()
+
+
+def measure(options, job, pid):
+    """Medians of the time of a step, in ms: alone, sampled, with each tensor, alone again."""
+    once = job.do("steps 3")["seconds"]
+    count = max(5, min(200, int((1 if options.fake else 6) / max(once, 1e-6))))
+    times = []
+    for arguments in (None, ("-p", pid), ("-p", pid, "--sample", "0"), None):
+        session = Session(options, *arguments) if arguments else None
+        times.append(1000 * job.do("steps %d" % count)["seconds"])
+        if session:
+            session.report(int(pid))
+    return times
+
+
+def check(options, table, expandable):
+    """One training, compared at its points; returns the row of its times and what it ran on."""
+    kind = "expandable" if expandable else "cudaMalloc"
+    name = "gpucheck%d%s" % (os.getpid() % 100000, "x" if expandable else "")
+    early, late = Session(options, "--name", "^%s$" % name, "--sample", "0"), Session(options, "--name", "^%s$" % name)
+    job = Job(options, name, expandable)
+    pid = job.process.pid
+    time.sleep(1 if options.fake else 5)  # the libraries' unwind tables are read
+    at = job.do("build")
+    table.compare(kind + ": model, each tensor", at, early.report(pid))
+    job.do("steps 3")
+    middle = Session(options, "-p", str(pid))
+    at = job.do("steps 5")
+    table.compare(kind + ": trained, sampled", at, late.report(pid))
+    table.compare(kind + ": trained, attached", at, middle.report(pid))
+    times = measure(options, job, str(pid))
+    last = Session(options, "-p", str(pid), "--sample", "0")
+    at = job.do("drop")
+    table.compare(kind + ": given back, attached", at, last.report(pid))
+    job.end()
+    row = [kind] + ["%.2f" % t for t in times] + ["%.3f" % (t / min(times[0], times[3])) for t in times[1:3]]
+    return row, job.versions
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--job", action="store_true")
+    p.add_argument("--fake", action="store_true")
+    p.add_argument("--name")
+    p.add_argument("--store")
+    for name, size in (("layers", 12), ("width", 1024), ("length", 512), ("batch", 8)):
+        p.add_argument("--" + name, type=int, default=size)
+    p.add_argument("vramprof")
+    p.add_argument("folder")
+    options = p.parse_args()
+    if options.job:
+        return train(options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("not through in time"))
+    begin, table = time.monotonic(), Table()
+    times = [["ms per step", "alone", "sampled", "each tensor", "alone", "x sampled", "x each"]]
+    for expandable in (False, True):
+        row, versions = check(options, table, expandable)
+        times.append(row)
+    print("gpu-check.sh, %s%s" % (datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), ", on the fake GPU" if options.fake else ""))
+    print("%s, %.1f GiB, driver %s" % (versions["gpu"], versions["memory"] / MIB / 1024, versions["driver"]))
+    print("PyTorch %s, CUDA %s, Python %s, Linux %s %s" % (versions["torch"], versions["cuda"], platform.python_version(), platform.release(), platform.machine()))
+    print(subprocess.run([options.vramprof, "version"], capture_output=True, text=True).stdout.strip().replace("\n", ", "))
+    print("\nWhat PyTorch and NVML say, in MiB, and by how many bytes vramprof differs\n")
+    write([["", "allocated", "", "reserved", "", "NVML", "", "sites", "unexplained MiB"]] + table.differences)
+    write(times)
+    print("%s, in %d s" % ("PyTorch's figures DIFFER" if table.failed else "PyTorch's figures are vramprof's", time.monotonic() - begin))
+    return int(table.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

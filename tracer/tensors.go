@@ -205,6 +205,11 @@ func (t *Tracer) readTensors(pid uint32) {
 	}
 }
 
+// markSegments tells the books which driver allocations PyTorch's allocator made; t.mu is held.
+func (t *Tracer) markSegments() {
+	t.ledger.MarkSegments(func(stack uint64) bool { return t.stacks.passes(stack, torchCUDA) })
+}
+
 // allocatorBits is how many bits of a block's key are its allocator's number; see
 // block_key of bpf/tensor.h.
 const allocatorBits = 22

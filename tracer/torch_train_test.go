@@ -17,6 +17,8 @@ import (
 // smallTraining stops before it has allocated anything, so that all is traced from then on.
 var smallTraining = []string{"--begin", "--history", "--steps=3", "--layers=2", "--width=64"}
 
+var trainingPoints = []string{"model", "step", "step", "step", "end"}
+
 // ncclBytes is what a communicator of testdata/realtorch/nccl.c takes by cuMemCreate.
 const ncclBytes = 12 << 20
 
@@ -32,23 +34,26 @@ func TestPyTorchTrainingIsBookedToTheByte(t *testing.T) {
 	expandable := m.job([]string{"CUDA_VISIBLE_DEVICES=3,2", realtorch.ExpandableSegments}, "train.py", training("--devices=2", "--vary", "--leak=1", "--cache=2")...)
 	ranks := m.ranks(2, 0)
 	loader := m.job([]string{"CUDA_VISIBLE_DEVICES=1"}, "train.py", training("--loader=2", "--pin")...)
-	for _, j := range []*realtorch.Job{plain, expandable, ranks[0], ranks[1], loader} {
+	emptying := m.job([]string{"CUDA_VISIBLE_DEVICES=0", realtorch.ExpandableSegments}, "attach.py", "--begin", "--history")
+	for _, j := range []*realtorch.Job{plain, expandable, ranks[0], ranks[1], loader, emptying} {
 		j.Next("begin")
 	}
 	m.snapshot() // then all unwind tables are loaded
 
 	t.Run("segments by cudaMalloc, checkpoints, AMP", func(t *testing.T) {
-		c := m.steps(t, plain, func(c *torchCheck) { c.parts(0, 0) })
+		c := m.steps(t, plain, trainingPoints, func(c *torchCheck) { c.parts(0, 0) })
 		c.segmentsAre(ledger.Device)
+		c.backward()
 	})
 	t.Run("expandable segments, a leak and a cache", func(t *testing.T) {
-		c := m.steps(t, expandable, func(c *torchCheck) { c.parts(0, 0) })
+		c := m.steps(t, expandable, trainingPoints, func(c *torchCheck) { c.parts(0, 0) })
 		c.segmentsAre(ledger.VMM)
+		c.backward()
 	})
 	t.Run("two ranks with a GPU each", func(t *testing.T) {
 		ranks[0].Go()
 		ranks[1].Go() // they meet in what they do
-		for _, name := range []string{"model", "step", "step", "step", "end"} {
+		for _, name := range trainingPoints {
 			for _, j := range ranks {
 				c := m.check(t, j.Next(name))
 				c.all()
@@ -65,10 +70,14 @@ func TestPyTorchTrainingIsBookedToTheByte(t *testing.T) {
 		}
 	})
 	t.Run("DataLoader with pinned memory", func(t *testing.T) {
-		m.steps(t, loader, func(c *torchCheck) {
+		c := m.steps(t, loader, trainingPoints, func(c *torchCheck) {
 			c.parts(0, 0)
 			c.pinned()
 		})
+		c.backward()
+	})
+	t.Run("a cache that is emptied, of which PyTorch says nothing", func(t *testing.T) {
+		m.steps(t, emptying, []string{"old", "new", "fewer", "gone", "emptied", "after"}, func(c *torchCheck) { c.parts(0, 0) })
 	})
 }
 
@@ -88,14 +97,13 @@ func (m *torchMachine) ranks(gpus ...int) (list []*realtorch.Job) {
 }
 
 // steps lets a job run on to its end, with checks at each point; it returns those of the last one.
-func (m *torchMachine) steps(t *testing.T, j *realtorch.Job, also func(*torchCheck)) (c *torchCheck) {
-	for _, name := range []string{"model", "step", "step", "step", "end"} {
+func (m *torchMachine) steps(t *testing.T, j *realtorch.Job, points []string, also func(*torchCheck)) (c *torchCheck) {
+	for _, name := range points {
 		j.Go()
 		c = m.check(t, j.Next(name))
 		c.all()
 		also(c)
 	}
-	c.backward()
 	j.Go()
 	if out, err := j.Finish(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -304,7 +304,7 @@ func (t *Tracer) snapshot(blocks map[uint32][]ledger.Block) *ledger.Snapshot {
 	for pid, list := range blocks {
 		t.ledger.SetBlocks(pid, list)
 	}
-	t.ledger.MarkSegments(func(stack uint64) bool { return t.stacks.passes(stack, torchCUDA) })
+	t.markSegments()
 	if t.config.WantTensors && !t.tensorsProbed.Load() {
 		t.ledger.Warn("no traced process has a PyTorch whose allocator reports tensors")
 	}

@@ -73,6 +73,8 @@ func (t *Tracer) applyUsage() {
 		}
 	}
 	t.doubt(t.pending.usage)
+	t.readTensors(0)
+	t.markSegments()
 	t.ledger.SetUsage(t.pending.time, t.pending.usage)
 	t.pending = nil
 }

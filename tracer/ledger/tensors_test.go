@@ -179,6 +179,18 @@ site 0 cuda:0 tensor live 1/512 alloc 1/512 oldest 0 torch
 tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 0 allocated 5000 reserved 4096 peak 5000 at 4 older 4488
 warning process 7: PyTorch's allocator says that 5000 bytes are allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed, and 100 bytes before it`},
 
+	{"what is older is told from the baseline as of one moment", `
+devices GPU-a
+usage t=1 GPU-a=~10300
+allocator t=2 dev=0 size=6000 handle=2710
+totals t=3 dev=0 reported=3 allocated=3000 reserved=4000
+usage t=4 GPU-a=4300
+totals t=5 dev=0 reported=3 allocated=3000 reserved=4000`, `
+process 7
+balance GPU-a cuda:0 usage 4300 peak 10300 baseline 4300 live 0 gap 0
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 3000 reserved 4000 peak 3000 at 3 older 3000 oldercached 1000 foreign 300
+part GPU-a of 4300: older 3000 oldercached 1000 foreign 300`},
+
 	{"an allocator without totals of its own is not contradicted", `
 alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
 totals t=2 dev=0 512:1/512-0/0

@@ -77,10 +77,11 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		}
 		if !r.settled {
 			r.first, r.firstLive = u.Bytes, l.deviceLive(p, r.firstLive[:0])
+			l.firstTensors(p, r, time)
 			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
 			r.settledAt = time
 		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
-			l.settleLower(p, r, u.Bytes)
+			l.settleLower(p, r, u.Bytes, time)
 		}
 		r.last, r.taken = u.Bytes, time
 		r.lastLive = l.deviceLive(p, r.lastLive[:0])
@@ -94,7 +95,12 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 
 // settleLower takes a reading as the first one if it leaves less for the baseline: the one before had
 // memory of a call that returned later. Nothing of the process is older than the tracing but its context.
-func (l *Ledger) settleLower(p *process, r *reading, usage uint64) {
+func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Kind == Graph && t.LiveBytes != 0 {
+			return // an alloc node has no memory before its graph is launched
+		}
+	}
 	uuids := p.uuids()
 	_, only := p.onlyGPU(uuids)
 	now := l.deviceLive(p, nil)
@@ -102,6 +108,21 @@ func (l *Ledger) settleLower(p *process, r *reading, usage uint64) {
 	before, _ := sumOn(r.uuid, r.firstLive, uuids, only)
 	if usage >= live && r.first > before && usage-live < r.first-before {
 		r.first, r.firstLive = usage, now
+		l.firstTensors(p, r, time)
+	}
+}
+
+// firstTensors takes what PyTorch's allocator has at the moment of the baseline: what is
+// older must be told from it as of the same moment.
+func (l *Ledger) firstTensors(p *process, r *reading, time uint64) {
+	device := ordinalOf(p.uuids(), r.uuid)
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		if t.device < 0 || !t.reading.taken || t.reading.reserved == 0 || t.device != device && (device >= 0 || len(p.readings) > 1) {
+			continue
+		}
+		t.first.time, t.first.reserved = time, l.reserved(t, func(d int32) bool { return d == t.device })
+		t.first.driver, t.first.seen = l.driverLive(p, t.device), true
 	}
 }
 

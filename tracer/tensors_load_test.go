@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"testing"
 	"time"
@@ -37,8 +38,8 @@ func (p *program) rate() (events uint64, took time.Duration) {
 var sampleRates = map[string]uint64{"every tensor": 0, "a sample": 1 << 20}
 
 func TestTwoMillionLiveTensors(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes half a minute")
+	if testing.Short() || os.Getenv("VRAMPROF_LONG") == "" {
+		t.Skip("takes a minute: VRAMPROF_LONG=1 runs it")
 	}
 	const count, most = 2_000_000, 300 << 20
 	for name, sample := range sampleRates {
@@ -69,7 +70,7 @@ func TestTwoMillionLiveTensors(t *testing.T) {
 func TestManyTensorsASecondAndNoneIsLost(t *testing.T) {
 	const perSecond = 200_000
 	seconds := 5
-	if testing.Short() {
+	if testing.Short() || os.Getenv("VRAMPROF_LONG") == "" {
 		seconds = 1
 	}
 	for name, sample := range sampleRates {
@@ -96,8 +97,8 @@ func TestManyTensorsASecondAndNoneIsLost(t *testing.T) {
 
 // TestCostOfTensorEvents only tells: what a pair of allocation and free costs the program.
 func TestCostOfTensorEvents(t *testing.T) {
-	if testing.Short() {
-		t.Skip("measures")
+	if testing.Short() || os.Getenv("VRAMPROF_LONG") == "" {
+		t.Skip("measures: VRAMPROF_LONG=1 runs it")
 	}
 	pair := func(m *machine, start func(string, []string, ...string) *program, version string, size int) time.Duration {
 		p := start(version, nil, "alloc a 1M", fmt.Sprintf("rate 1 1 0 %d", size), "wait")

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -29,14 +30,27 @@ func (m *machine) follow(version string, more []string, lines ...string) *progra
 	m.t.Helper()
 	p := m.tensors(version, more, append([]string{"foreign z 1", "foreign_free z", "ready", "wait"}, lines...)...)
 	p.ready()
-	m.eventually("the process's unwind tables are loaded", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		x := m.processes[p.pid()]
-		return x != nil && x.loaded
-	})
+	m.loaded(p.pid())
 	p.next()
 	return p
+}
+
+// loaded waits until the unwind tables of all that a process has mapped so far are there: it stands still.
+func (m *machine) loaded(pid uint32) {
+	m.t.Helper()
+	quiet := 0
+	m.eventually("the process's unwind tables are loaded", func() bool {
+		m.jobs.mu.Lock()
+		waits := m.jobs.todo[jobLoad][pid] || m.jobs.todo[jobScan][0]
+		m.jobs.mu.Unlock()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		x := m.processes[pid]
+		if quiet++; waits || x == nil || !x.loaded || time.Now().Before(x.nextLoad) {
+			quiet = 0
+		}
+		return quiet > 20
+	})
 }
 
 // keepTorch lets processes hold the libraries of those versions, so that they are probed from the beginning.

@@ -30,6 +30,7 @@ func TestPyTorchsLeakIsFoundAndEveryByteHasItsPlace(t *testing.T) {
 		"--leak=4", "--cache=8", "--vary", fmt.Sprint("--foreign=", foreignBytes))
 	next := func(name string) realtorch.Point { j.Go(); return j.Next(name) }
 	j.Next("begin")
+	m.loaded(uint32(j.Process.Pid))
 	m.snapshot()
 	m.check(t, next("model")).wholeSum()
 	before := next("step") // the cache is full

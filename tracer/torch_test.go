@@ -42,6 +42,15 @@ func (m *torchMachine) job(more []string, script string, args ...string) *realto
 	return m.root.Start(m.t, append(append(env, "PYTHON_COMM="+m.name), more...), script, args...)
 }
 
+// begun waits until the tracer knows all that a job has mapped: its stacks are whole from then on.
+func (m *torchMachine) begun(j *realtorch.Job) {
+	m.t.Helper()
+	j.Next("begin")
+	m.eventsRead() // and then those of mappings
+	m.loaded(uint32(j.Process.Pid))
+	m.snapshot()
+}
+
 // attach begins another tracer, of these processes only.
 func (m *torchMachine) attach(sample uint64, pids ...int) *torchMachine {
 	m.t.Helper()

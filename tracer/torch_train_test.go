@@ -36,9 +36,8 @@ func TestPyTorchTrainingIsBookedToTheByte(t *testing.T) {
 	loader := m.job([]string{"CUDA_VISIBLE_DEVICES=1"}, "train.py", training("--loader=2", "--pin")...)
 	emptying := m.job([]string{"CUDA_VISIBLE_DEVICES=0", realtorch.ExpandableSegments}, "attach.py", "--begin", "--history")
 	for _, j := range []*realtorch.Job{plain, expandable, ranks[0], ranks[1], loader, emptying} {
-		j.Next("begin")
+		m.begun(j)
 	}
-	m.snapshot() // then all unwind tables are loaded
 
 	t.Run("segments by cudaMalloc, checkpoints, AMP", func(t *testing.T) {
 		c := m.steps(t, plain, trainingPoints, func(c *torchCheck) { c.parts(0, 0) })

@@ -45,33 +45,27 @@ func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
 		return nil, err
 	}
 	set := &probes{functions: found}
-	var entries, returns targets
+	var allocations, others, returns targets
 	for _, at := range found {
 		id, row := rowOf(at.Name, layer)
-		cookie := uint64(id)
 		if row.Role != Initialises {
-			returns.add(at.Probe, cookie)
+			returns.add(at.Probe, uint64(id))
 		}
-		if row.Role != Allocates {
-			entries.add(at.Probe, cookie)
-			continue
+		if row.Role == Allocates {
+			allocations.add(at.Probe, uint64(id))
+		} else {
+			others.add(at.Probe, uint64(id))
 		}
-		// The entry that unwinds: a uprobe_multi program cannot tail-call the unwinder.
-		l, err := executable.Uprobe(at.Name, p.allocEnter, &link.UprobeOptions{Address: at.Probe, Cookie: cookie})
-		if err != nil {
-			set.close()
-			return nil, fmt.Errorf("attach %s: %w", at.Name, err)
-		}
-		set.links = append(set.links, l)
 	}
 	// Returns first: an entry without its return would leave a call open.
-	if err := set.attachAll(executable, p.callReturn, returns, true, p.multi); err != nil {
-		set.close()
-		return nil, err
-	}
-	if err := set.attachAll(executable, p.callEnter, entries, false, p.multi); err != nil {
-		set.close()
-		return nil, err
+	for _, step := range []struct {
+		program *ebpf.Program
+		targets targets
+	}{{p.callReturn, returns}, {p.callEnter, others}, {p.allocEnter, allocations}} {
+		if err := set.attachAll(executable, step.program, step.targets, step.program == p.callReturn, p.multi); err != nil {
+			set.close()
+			return nil, err
+		}
 	}
 	return set, nil
 }

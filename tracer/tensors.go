@@ -75,15 +75,12 @@ func (p *prober) attachTorch(f *os.File) (*probes, error) {
 	}
 	set := &probes{}
 	attach := func(names []string, program *ebpf.Program) error {
+		var all targets
 		for _, at := range library.Functions(names) {
-			l, err := executable.Uprobe(at.Name, program, &link.UprobeOptions{Address: at.Probe, Cookie: reportFunctions[at.Name]})
-			if err != nil {
-				return fmt.Errorf("attach %s: %w", at.Name, err)
-			}
-			set.links = append(set.links, l)
+			all.add(at.Probe, reportFunctions[at.Name])
 			set.functions = append(set.functions, at)
 		}
-		return nil
+		return set.attachAll(executable, program, all, false, p.multi)
 	}
 	if err := attach(names, p.blockReported); err != nil {
 		set.close()

@@ -179,7 +179,8 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	}
 	replacements := t.unwind.Bind(spec)
 	if t.prober.multi {
-		for _, name := range []string{"call_enter", "call_return"} {
+		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type.
+		for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "kprobe_unwind_stop"} {
 			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}
@@ -199,7 +200,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	if err := t.setSampling(); err != nil {
 		return err
 	}
-	return t.unwind.Start(t.coll)
+	return t.unwind.Start(t.coll, t.prober.multi)
 }
 
 func (t *Tracer) loadWatch() error {

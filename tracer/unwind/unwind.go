@@ -172,8 +172,8 @@ func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 
 // Start completes the chain with our last step, a program named
 // kprobe_unwind_stop, and with the steps between, which note what they read in
-// the map recording of probes.
-func (u *Unwinder) Start(probes *ebpf.Collection) error {
+// the map recording of probes. With multi all are of the attach type of uprobe_multi links, as those of probes must be.
+func (u *Unwinder) Start(probes *ebpf.Collection, multi bool) error {
 	spec, err := bpf.LoadWalk()
 	if err != nil {
 		return fmt.Errorf("read the unwinder's steps: %w", err)
@@ -181,6 +181,11 @@ func (u *Unwinder) Start(probes *ebpf.Collection) error {
 	for name := range spec.Programs {
 		if name != nativeProgram && name != pythonProgram {
 			delete(spec.Programs, name)
+		}
+	}
+	if multi {
+		for _, program := range spec.Programs {
+			program.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}
 	replacements := u.Bind(spec)

@@ -47,6 +47,9 @@ func (m *torchMachine) begun(j *realtorch.Job) {
 	m.t.Helper()
 	j.Next("begin")
 	m.eventsRead() // and then those of mappings
+	m.workDone() // a load may be under way
+	m.loaded(uint32(j.Process.Pid))
+	m.workDone()
 	m.loaded(uint32(j.Process.Pid))
 	m.snapshot()
 }

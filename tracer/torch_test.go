@@ -47,7 +47,7 @@ func (m *torchMachine) begun(j *realtorch.Job) {
 	m.t.Helper()
 	j.Next("begin")
 	m.eventsRead() // and then those of mappings
-	m.workDone() // a load may be under way
+	m.workDone()   // a load may be under way
 	m.loaded(uint32(j.Process.Pid))
 	m.workDone()
 	m.loaded(uint32(j.Process.Pid))

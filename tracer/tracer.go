@@ -248,6 +248,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 		return err
 	}
 	t.readUsage()
+	t.applyFirstUsage()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf/ringbuf"
+
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -77,6 +79,17 @@ func (t *Tracer) applyUsage() {
 	t.markSegments()
 	t.ledger.SetUsage(t.pending.time, t.pending.usage)
 	t.pending = nil
+}
+
+// applyFirstUsage books the events so far, and then the first reading: processes that
+// stand still have their baselines before anybody is told that they are traced.
+func (t *Tracer) applyFirstUsage() {
+	var record ringbuf.Record
+	t.events.SetDeadline(time.Now())
+	t.drain(&record)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.applyUsage()
 }
 
 // ringWasEmpty notes that all events up to a moment ago are in the books; t.mu is held.

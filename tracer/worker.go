@@ -175,7 +175,7 @@ func (t *Tracer) gone() (pids []uint32) {
 // discover finds every CUDA process, loads the unwind tables of those that are
 // traced, and probes the libraries that were not probed yet. At first the tables come before the probes,
 // so that the first event of a process that is running already has a whole stack. A process that begins
-// later is probed first: its tables can take seconds, and a missed call is worse than a missing stack.
+// later does not wait long for them: PyTorch's take seconds, and a missed call is worse than a missing stack.
 func (t *Tracer) discover() error {
 	found, err := t.scanner.scan()
 	if err != nil {
@@ -193,8 +193,17 @@ func (t *Tracer) discover() error {
 			load = append(load, library.pid)
 		}
 	}
-	if t.running.Load() == 0 {
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
 		t.loadAll(load)
+	}()
+	if t.running.Load() == 0 {
+		<-loaded
+	}
+	select {
+	case <-loaded:
+	case <-time.After(loadPatience):
 	}
 	t.beginOnce.Do(func() {
 		t.mu.Lock()
@@ -208,11 +217,12 @@ func (t *Tracer) discover() error {
 			t.probe(library)
 		}
 	}
-	if t.running.Load() != 0 {
-		t.loadAll(load)
-	}
+	<-loaded
 	return nil
 }
+
+// loadPatience is how long the probes of a process that has just begun wait for its unwind tables.
+const loadPatience = 300 * time.Millisecond
 
 func (t *Tracer) loadAll(pids []uint32) {
 	for _, pid := range pids {

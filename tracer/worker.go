@@ -417,7 +417,7 @@ func (t *Tracer) mapped(pid uint32, cuda bool) {
 	}
 	t.mu.Lock()
 	p, ok := t.processes[pid]
-	load := ok && p.traced && p.cuda && p.loaded
+	load := ok && p.traced && p.cuda // also while its first load is under way, which may have passed this
 	t.mu.Unlock()
 	if load {
 		t.jobs.add(job{kind: jobLoad, pid: pid})

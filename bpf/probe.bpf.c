@@ -496,8 +496,7 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 	thread->depth = depth;
 }
 
-// Entry of an allocation: the only program that unwinds, hence a perf event uprobe
-// (uprobe_multi programs cannot tail-call the unwinder).
+// Entry of an allocation, which unwinds: all programs of a chain of tail calls must be of one attach type.
 SEC("kprobe/alloc_enter")
 int alloc_enter(struct pt_regs *ctx)
 {

@@ -156,7 +156,7 @@ func (p *prober) attachLoader(f *os.File) (*probes, error) {
 	return &probes{links: []link.Link{l}, functions: found}, nil
 }
 
-// close detaches side by side: a perf event uprobe takes about 0.1 s.
+// close detaches side by side: without uprobe_multi each probe takes about 0.1 s.
 func (s *probes) close() {
 	var wait sync.WaitGroup
 	for _, l := range s.links {

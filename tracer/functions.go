@@ -98,10 +98,15 @@ func (f *Function) row() bpf.Function {
 	case ledger.ContextDestroy, ledger.ContextRelease, ledger.ContextReset, ledger.PoolDestroy:
 		r.AtEntry = 1 // what it ends may be handed out again before it returns
 	}
-	if f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil {
+	if f.wantsDetails() {
 		r.Details = 1
 	}
 	return r
+}
+
+// wantsDetails says whether structures or further arguments follow the event.
+func (f *Function) wantsDetails() bool {
+	return f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil
 }
 
 // names lists the functions of a layer that are probed for good, or briefly.

@@ -48,6 +48,8 @@ func (t *Tracer) learn() error {
 	if single || len(t.learner.sets) > 0 {
 		return nil
 	}
+	// Also after an error: what is set does not stay, and the next one may ask again.
+	time.AfterFunc(learnFor, func() { t.jobs.add(job{kind: jobLearned}) })
 	found, err := t.scanner.scan()
 	if err != nil {
 		return err
@@ -69,7 +71,6 @@ func (t *Tracer) learn() error {
 		done[library.file] = true
 		t.learner.sets = append(t.learner.sets, set)
 	}
-	time.AfterFunc(learnFor, func() { t.jobs.add(job{kind: jobLearned}) })
 	return nil
 }
 

@@ -138,7 +138,7 @@ func replay(t *testing.T) (*ledger.Snapshot, recordedStacks) {
 		}
 		size := int(unsafe.Sizeof(*e))
 		var details *bpf.Details
-		if row := function(e.Function); row != nil && row.row().Details != 0 {
+		if row := function(e.Function); row != nil && row.wantsDetails() {
 			details = bpf.DecodeDetails(raw)
 			size += int(unsafe.Sizeof(*details))
 		}

@@ -228,7 +228,10 @@ func (t *Tracer) eachBlock(visit func(number uint32, key, value uint64)) {
 			visit(uint32(keys[i]&(1<<allocatorBits-1)), keys[i], values[i])
 		}
 		if err != nil {
-			return // ErrKeyNotExist: that was the last batch
+			if !errors.Is(err, ebpf.ErrKeyNotExist) { // that was the last batch
+				t.blocksUnread.Store(true)
+			}
+			return
 		}
 	}
 }

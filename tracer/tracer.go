@@ -93,6 +93,7 @@ type Tracer struct {
 	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
 	ooms          ooms
 	tensorsProbed atomic.Bool
+	blocksUnread  atomic.Bool // the kernel half's blocks could not be read to the end
 	host          *workload.Host
 	running       atomic.Uint64 // since when processes that begin are noticed; 0 before
 	jobs          jobs
@@ -307,6 +308,9 @@ func (t *Tracer) snapshot(blocks map[uint32][]ledger.Block) *ledger.Snapshot {
 		t.ledger.SetBlocks(pid, list)
 	}
 	t.markSegments()
+	if t.blocksUnread.Load() {
+		t.ledger.Warn("not all live tensors could be placed in their segments: PyTorch's cache may be too high")
+	}
 	if t.config.WantTensors && !t.tensorsProbed.Load() {
 		t.ledger.Warn("no traced process has a PyTorch whose allocator reports tensors")
 	}

@@ -71,7 +71,7 @@ func takeArguments(event *ledger.Event, e *bpf.Event, row *Function) {
 // takeDetails reads size, device and origin out of structures. What could not
 // be read is unknown.
 func takeDetails(event *ledger.Event, e *bpf.Event, details *bpf.Details, row *Function) {
-	if row.row().Details == 0 {
+	if !row.wantsDetails() {
 		return
 	}
 	valid := details != nil && e.Flags&bpf.FlagNoDetails == 0

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Remembering walks. A program allocates from the same places over and over, and a walk depends only on
- * the registers at its start, on the words of memory that it read, and on the unwind tables. So a walk notes every word
- * it reads; the next one from the same registers first compares those words, at a twentieth of the cost, and takes
+ * the registers at its start, on the words of memory that it used, and on the unwind tables. So a walk notes every such
+ * word; the next one from the same registers first compares those words, at a twentieth of the cost, and takes
  * over the result when all are the same. This is exact, not a guess: the walk would read the same words
  * and go the same way.
  *
@@ -14,7 +14,7 @@
 #define MAX_BRANCHES 40 /* walks tried one after another */
 #define MAX_WALKS 8192  /* of 3 KiB each */
 
-enum check_kind { CHECK_WORD, CHECK_INT, CHECK_PYTHON_FRAME };
+enum check_kind { CHECK_WORD, CHECK_INT, CHECK_PYTHON_FRAME, CHECK_FRAME_POINTER /* the register's value at the start */ };
 #define CHECK_KIND_SHIFT 56 /* above every user address */
 
 struct check {
@@ -29,25 +29,31 @@ struct walk {
 	u32 checks; /* more than MAX_CHECKS: not to be remembered */
 	u32 codes;
 	u64 recent[RECENT_CODES]; /* the latest of the codes that were checked; used while recording */
+	struct check frame_pointer; /* where its value came from; used while recording, address 0: noted already */
 	struct check check[MAX_CHECKS];
 };
 
 MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
 MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk under way on this CPU */
 
-/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. Reading costs
- * much the same for a word and for a kilobyte. Words of native frames come at rising addresses, Python's frames,
+/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. A read costs much
+ * the same for a word and for a kilobyte. What lies on the stack comes at rising addresses, and Python's other frames,
  * from 3.11 on, at falling ones. */
-#define WINDOW_SIZE 1024
+#define WINDOW_SIZE 4096
+#define SMALL_WINDOW_SIZE 512 /* where there is no more, as at the stack's end */
+#define FRAMES_SIZE 1024
+#define MAX_BYTES 8192 /* a power of two */
 #define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 struct scratch {
-	u64 window_at; /* address of the window's first byte, 0: nothing read yet */
-	u64 frames_at; /* likewise */
-	u64 value;     /* of the check under way */
-	u64 next;      /* check */
-	u64 window[WINDOW_SIZE / 8];
-	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
-	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];
+	u64 window_at;   /* address of the window's first byte */
+	u64 window_size; /* what of it was read */
+	u64 frames_at;   /* address of the first byte of the frames, 0: nothing read */
+	u64 offset;      /* of what was looked for */
+	u64 value;       /* of the check under way */
+	u64 next;        /* check */
+	/* The window, then the frames. There is room for a frame at every index that the mask allows, and for the field
+	 * offsets that older verifiers assume. */
+	u8 bytes[MAX_BYTES + 2 * PYTHON_FRAME_SIZE];
 };
 
 MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);
@@ -64,11 +70,13 @@ static EBPF_INLINE struct walk *current_recording(void)
 	return bpf_map_lookup_elem(&recording, &zero);
 }
 
-static EBPF_INLINE void begin_recording(void)
+static EBPF_INLINE void begin_recording(u64 frame_pointer)
 {
 	struct walk *walk = current_recording();
 	if (!walk)
 		return;
+	walk->frame_pointer.address = (u64)CHECK_FRAME_POINTER << CHECK_KIND_SHIFT;
+	walk->frame_pointer.value = frame_pointer;
 	walk->checks = 0;
 	walk->codes = 0;
 	__builtin_memset(walk->recent, 0, sizeof(walk->recent));
@@ -81,19 +89,34 @@ static EBPF_INLINE void spoil_recording(void)
 		walk->checks = MAX_CHECKS + 1;
 }
 
-static EBPF_INLINE void note_check(enum check_kind kind, const void *address, u64 value)
+static EBPF_INLINE void append_check(struct walk *walk, u64 address, u64 value)
 {
-	struct walk *walk = current_recording();
-	if (!walk)
-		return;
 	u32 n = walk->checks;
 	if (n >= MAX_CHECKS) {
 		walk->checks = MAX_CHECKS + 1;
 		return;
 	}
-	walk->check[n].address = (u64)address | (u64)kind << CHECK_KIND_SHIFT;
+	walk->check[n].address = address;
 	walk->check[n].value = value;
 	walk->checks = n + 1;
+}
+
+static EBPF_INLINE void note_check(enum check_kind kind, const void *address, u64 value)
+{
+	struct walk *walk = current_recording();
+	if (walk)
+		append_check(walk, (u64)address | (u64)kind << CHECK_KIND_SHIFT, value);
+}
+
+/* Code without frame pointers keeps anything in that register: most values that a walk restores are
+ * never used, and differ from call to call. So one is noted when a frame is found by it. */
+static EBPF_INLINE void note_frame_pointer(void)
+{
+	struct walk *walk = current_recording();
+	if (!walk || !walk->frame_pointer.address)
+		return;
+	append_check(walk, walk->frame_pointer.address, walk->frame_pointer.value);
+	walk->frame_pointer.address = 0;
 }
 
 /* A code object may have been freed and another one put in its place: its first line is checked, but
@@ -121,13 +144,39 @@ static EBPF_INLINE long watched_read(void *destination, int size, const void *so
 	switch (size) {
 	case 4: note_check(CHECK_INT, source, *(u32 *)destination); break;
 	case 8: note_check(CHECK_WORD, source, *(u64 *)destination); break;
-	case 16:
+	case 16: // the frame pointer leads to it, or is in it
+		note_frame_pointer();
 		note_check(CHECK_WORD, source, *(u64 *)destination);
 		note_check(CHECK_WORD, source + 8, *(u64 *)(destination + 8));
 		break;
 	default: spoil_recording();
 	}
 	return 0;
+}
+
+/* Likewise where it restores the frame pointer. */
+static EBPF_INLINE long watched_restore(u64 *frame_pointer, const void *source)
+{
+	long error = bpf_probe_read_user(frame_pointer, sizeof(*frame_pointer), source);
+	struct walk *walk = current_recording();
+	if (error || !walk) {
+		spoil_recording();
+		return error;
+	}
+	walk->frame_pointer.address = (u64)source | (u64)CHECK_WORD << CHECK_KIND_SHIFT;
+	walk->frame_pointer.value = *frame_pointer;
+	return 0;
+}
+
+/* Sees by which registers a frame is found. Those above are not part of a walk's key. */
+static EBPF_INLINE void watch_registers(const UnwindInfo *info)
+{
+	if (!info)
+		return;
+	if (info->baseReg == UNWIND_REG_FP || info->auxBaseReg == UNWIND_REG_FP)
+		note_frame_pointer();
+	if (info->baseReg > UNWIND_REG_LR || info->auxBaseReg > UNWIND_REG_LR)
+		spoil_recording();
 }
 
 /* The fields of a Python frame on which a walk depends. */

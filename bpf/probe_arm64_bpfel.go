@@ -147,13 +147,14 @@ const (
 )
 
 type probeScratch struct {
-	_        structs.HostLayout
-	WindowAt uint64
-	FramesAt uint64
-	Value    uint64
-	Next     uint64
-	Window   [128]uint64
-	Frames   [1280]uint8
+	_          structs.HostLayout
+	WindowAt   uint64
+	WindowSize uint64
+	FramesAt   uint64
+	Offset     uint64
+	Value      uint64
+	Next       uint64
+	Bytes      [8448]uint8
 }
 
 type probeTensorDevice struct {
@@ -221,12 +222,17 @@ type probeThread struct {
 }
 
 type probeWalk struct {
-	_      structs.HostLayout
-	Stack  uint64
-	Checks uint32
-	Codes  uint32
-	Recent [4]uint64
-	Check  [192]struct {
+	_            structs.HostLayout
+	Stack        uint64
+	Checks       uint32
+	Codes        uint32
+	Recent       [4]uint64
+	FramePointer struct {
+		_       structs.HostLayout
+		Address uint64
+		Value   uint64
+	}
+	Check [192]struct {
 		_       structs.HostLayout
 		Address uint64
 		Value   uint64

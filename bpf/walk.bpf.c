@@ -15,7 +15,18 @@ BORROWED(inhibit_events, BPF_MAP_TYPE_ARRAY);
 BORROWED(trace_events, BPF_MAP_TYPE_RINGBUF);
 BORROWED(go_procs, BPF_MAP_TYPE_ARRAY);
 
-#define bpf_probe_read_user watched_read
+// What is read into state->fp, and which registers a row of the tables names.
+#define bpf_probe_read_user(destination, size, source) \
+	(__builtin_strcmp(#destination, "&state->fp") ? watched_read(destination, size, source) \
+						      : watched_restore((u64 *)(destination), source))
+static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
+{
+	UnwindInfo *info = bpf_map_lookup_elem(map, key);
+	watch_registers(info);
+	return info;
+}
+#define bpf_map_lookup_elem(map, key) \
+	(__builtin_strcmp(#map, "&unwind_info_array") ? bpf_map_lookup_elem(map, key) : watched_info(map, key))
 #include "tracemgmt.h"
 #define increment_metric(metric)
 #include "tsd.h"
@@ -24,6 +35,7 @@ BORROWED(go_procs, BPF_MAP_TYPE_ARRAY);
 #define NATIVE_FRAMES_PER_PROGRAM 8 // times 29 programs in a row; more takes the verifier to its limit
 #include "native_stack_trace.ebpf.c"
 
+#undef bpf_map_lookup_elem
 #undef bpf_probe_read_user
 #undef bpf_probe_read_user_with_test_fault
 #define bpf_probe_read_user(destination, size, source) watched_python_read(pyinfo, destination, size, source)

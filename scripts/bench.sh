@@ -18,7 +18,7 @@ cd "$repository"
 . scripts/bench/torch.sh
 . scripts/bench/table.sh
 
-rounds=5 torch_rounds=5 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile=""
+rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile=""
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in

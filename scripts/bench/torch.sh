@@ -17,7 +17,7 @@ measure_torch() {
       done
     done
   done
-  section "training loop of PyTorch 2.6, 441 tensors a step, medians of $torch_rounds rounds"
+  section "training loop of PyTorch 2.6, 441 tensors a step, after its first $torch_warm s, medians of $torch_rounds rounds"
   torch_row "alone, steps/s" none 0 "" ""
   torch_row "  empty probe" floor 0 "" ""
   torch_row "  default sample" sampled 0 "≤ 1.35" 1.35
@@ -30,7 +30,7 @@ measure_torch() {
 # torch_run VARIANT SLEEP: adds "VARIANT SLEEP steps VALUE" to the samples.
 torch_run() {
   local steps train=(env LD_LIBRARY_PATH="$torch_cuda:$fake" PYTHONPATH="$repository/testdata/realtorch/site"
-    "$torch_root/python3" "$repository/testdata/realtorch/train.py" --seconds "$torch_seconds" --sleep "$2")
+    "$torch_root/python3" "$repository/testdata/realtorch/train.py" --warm "$torch_warm" --seconds "$torch_seconds" --sleep "$2")
   attached=""
   case $1 in
     floor) attach_torch_floor ;;

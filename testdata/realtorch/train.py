@@ -77,6 +77,7 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--steps", type=int, default=10)
     p.add_argument("--seconds", type=float, default=0, help="instead of --steps: run so long, and say how many steps that was")
+    p.add_argument("--warm", type=float, default=0, help="with --seconds: seconds before that do not count")
     p.add_argument("--every", type=int, default=1, help="a point after so many steps")
     p.add_argument("--sleep", type=float, default=0, help="seconds per step, as a busy GPU would take")
     p.add_argument("--layers", type=int, default=6)
@@ -95,6 +96,10 @@ def parse():
     return jobs.arguments(p)
 
 
+def allocations():
+    return torch.cuda.memory_stats()["allocation.all.allocated"]
+
+
 def main():
     foreign = ctypes.CDLL("libforeign.so")
     options = parse()
@@ -108,6 +113,10 @@ def main():
     trainers = [Job(options, torch.device("cuda", d)) for d in range(options.devices)]
     jobs.point("model")
     begin, step = time.monotonic(), 0
+    while time.monotonic() - begin < options.warm:
+        for t in trainers:
+            t.step(step)
+    before, begin = allocations(), time.monotonic()
     while time.monotonic() - begin < options.seconds if options.seconds else step < options.steps:
         for t in trainers:
             t.step(step)
@@ -117,8 +126,7 @@ def main():
         if not options.seconds and step % options.every == 0:
             jobs.point("step", step)
     seconds = time.monotonic() - begin
-    stats = torch.cuda.memory_stats()
-    print("%.1f steps/s, %.0f allocations a step" % (step / seconds, stats["allocation.all.allocated"] / max(step, 1)), flush=True)
+    print("%.1f steps/s, %.0f allocations a step" % (step / seconds, (allocations() - before) / max(step, 1)), flush=True)
     jobs.point("end", step)
     if options.ddp:
         torch.distributed.destroy_process_group()

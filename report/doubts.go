@@ -90,7 +90,7 @@ func sampleText(s *ledger.Snapshot) string {
 	}
 	text := fmt.Sprintf("tensor sites are estimated from %s of %s", humanize.Comma(int64(sampled)), counted(live, "live tensor"))
 	if err > 0 {
-		text += fmt.Sprintf(" (standard error of the largest: %s)", bytesText(err))
+		text += fmt.Sprintf(" (standard error of the largest: %s)", BytesText(err))
 	}
 	return text + "; their sum is exact"
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -230,14 +231,14 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 	}
 	for _, x := range s.Pools {
 		r.Pools = append(r.Pools, PoolReport{
-			x.Process, s.Processes[x.Process].PID, x.Handle, deviceName(x.Device, ledger.Async), symbolize.Clean(gpuUUID(s, x.Process, x.Device, ledger.Async)),
+			x.Process, s.Processes[x.Process].PID, x.Handle, DeviceName(x.Device, ledger.Async), symbolize.Clean(gpuUUID(s, x.Process, x.Device, ledger.Async)),
 			x.Objects, x.Used, x.Reserve, x.Threshold, x.Destroyed,
 		})
 	}
 	for i := range s.Balances {
 		b := &s.Balances[i]
 		r.Balances = append(r.Balances, BalanceReport{
-			b.Process, s.Processes[b.Process].PID, deviceName(b.Device, ledger.Device), symbolize.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Idle,
+			b.Process, s.Processes[b.Process].PID, DeviceName(b.Device, ledger.Device), symbolize.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Idle,
 		})
 	}
 	for _, g := range s.GPUs {
@@ -255,13 +256,13 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 
 func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
-	stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
+	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 	return SiteReport{
 		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
-		Device: deviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
-		Plane: wholePlane(x), Kind: kindName(x.Kind), API: symbolize.Clean(x.API),
+		Device: DeviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
+		Plane: wholePlane(x), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
 		OldestNS: age(s, x), GrowthBytes: x.Growth, GrowthRate: perMinute(x.Growth, (s.End-s.Begin)/2),
-		History: append([]uint64{}, x.History...), Headline: headline(stack), Stack: stackReport(stack),
+		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),
 	}
 }

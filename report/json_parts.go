@@ -3,6 +3,7 @@
 package report
 
 import (
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -11,7 +12,7 @@ func stackReport(stack []symbolize.Frame) []FrameReport {
 	list := make([]FrameReport, len(stack))
 	for i := range stack {
 		f := &stack[i]
-		r := FrameReport{Function: functionName(f), File: symbolize.Clean(f.File), Line: f.Line, Address: f.Address, Language: "native", Inlined: f.Inlined}
+		r := FrameReport{Function: frames.Name(f), File: symbolize.Clean(f.File), Line: f.Line, Address: f.Address, Language: "native", Inlined: f.Inlined}
 		switch {
 		case f.Mark:
 			r.Language = "mark"
@@ -27,11 +28,11 @@ func stackReport(stack []symbolize.Frame) []FrameReport {
 
 func failureReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, f *ledger.Failure) FailureReport {
 	p := &s.Processes[f.Process]
-	stack := frames(st, f.Stack, f.API, o.KeepInterpreter)
+	stack := frames.Of(st, f.Stack, f.API, o.KeepInterpreter)
 	return FailureReport{
-		Process: f.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Device: deviceName(f.Device, f.Kind), Kind: kindName(f.Kind), API: symbolize.Clean(f.API),
+		Process: f.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Device: DeviceName(f.Device, f.Kind), Kind: KindName(f.Kind), API: symbolize.Clean(f.API),
 		Result: f.Result, Error: resultName(f.Result), Count: f.Count, Bytes: f.Bytes, LastBytes: f.LastBytes,
-		LastAgoNS: minus(s.End, f.LastTime), Headline: headline(stack), Stack: stackReport(stack),
+		LastAgoNS: minus(s.End, f.LastTime), Headline: frames.Headline(stack), Stack: stackReport(stack),
 	}
 }
 
@@ -42,7 +43,7 @@ func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
 	}
 	for _, t := range p.Totals {
 		r.Totals = append(r.Totals, TotalReport{
-			deviceName(t.Device, t.Kind), kindName(t.Kind), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
+			DeviceName(t.Device, t.Kind), KindName(t.Kind), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
 			t.PeakBytes, minus(t.PeakTime, s.Begin),
 		})
 	}

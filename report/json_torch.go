@@ -3,6 +3,7 @@
 package report
 
 import (
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -70,15 +71,15 @@ type CacheReport struct {
 }
 
 func planeReports(s *ledger.Snapshot) []PlaneReport {
-	list := []PlaneReport{{Plane: planeTensor}, {Plane: planeCache}, {Plane: planeDriver}, {Plane: planeBefore}, {Plane: planeUnexplained}, {Plane: planeHost}}
-	for _, h := range holdings(s) {
+	list := []PlaneReport{{Plane: PlaneTensor}, {Plane: PlaneCache}, {Plane: PlaneDriver}, {Plane: PlaneBefore}, {Plane: PlaneUnexplained}, {Plane: PlaneHost}}
+	for _, h := range Holdings(s) {
 		for i := range list {
 			switch r := &list[i]; {
-			case r.Plane != h.plane:
-			case h.host():
-				r.HostBytes += h.live
+			case r.Plane != h.Plane:
+			case h.Host():
+				r.HostBytes += h.Live
 			default:
-				r.Bytes += h.live
+				r.Bytes += h.Live
 			}
 		}
 	}
@@ -91,23 +92,23 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 	r.CacheBytes = sum
 	for _, x := range cache[:min(len(cache), o.top())] {
 		p := &s.Processes[x.Process]
-		stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
+		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 		r.Cache = append(r.Cache, CacheReport{
-			x.Process, p.PID, symbolize.Clean(p.Comm), deviceName(x.Device, x.Kind), symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
-			kindName(x.Kind), symbolize.Clean(x.API), cacheOf(x), x.LiveBytes, x.LiveObjects, headline(stack), stackReport(stack),
+			x.Process, p.PID, symbolize.Clean(p.Comm), DeviceName(x.Device, x.Kind), symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
+			KindName(x.Kind), symbolize.Clean(x.API), cacheOf(x), x.LiveBytes, x.LiveObjects, frames.Headline(stack), stackReport(stack),
 		})
 	}
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
 		r.Tensors = append(r.Tensors, TensorsReport{
-			t.Process, s.Processes[t.Process].PID, deviceName(t.Device, ledger.Tensor), symbolize.Clean(gpuUUID(s, t.Process, t.Device, ledger.Tensor)),
+			t.Process, s.Processes[t.Process].PID, DeviceName(t.Device, ledger.Tensor), symbolize.Clean(gpuUUID(s, t.Process, t.Device, ledger.Tensor)),
 			t.Allocated, t.Reserved, t.Peak, minus(t.PeakTime, s.Begin), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
 			t.Sampled, t.Error, t.Older, t.OlderCached, t.Segments, t.Cached, t.LargestFree,
 		})
 	}
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
-			x.Process, s.Processes[x.Process].PID, deviceName(x.Device, ledger.Device), symbolize.Clean(x.UUID),
+			x.Process, s.Processes[x.Process].PID, DeviceName(x.Device, ledger.Device), symbolize.Clean(x.UUID),
 			partUsage(&x), x.Tensors, x.Cached, x.Driver, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained,
 		})
 	}

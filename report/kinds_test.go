@@ -135,7 +135,7 @@ func TestKindsHaveTheirWords(t *testing.T) {
 		{ledger.Tensor, "tensor", "cuda:1", "tensors on cuda:1"},
 		{99, "kind 99", "cuda:1", "kind 99 memory of cuda:1"},
 	} {
-		if name, at, whereIs := kindName(c.kind), deviceName(1, c.kind), whereText(1, c.kind); name != c.name || at != c.at || whereIs != c.whereIs {
+		if name, at, whereIs := KindName(c.kind), DeviceName(1, c.kind), whereText(1, c.kind); name != c.name || at != c.at || whereIs != c.whereIs {
 			t.Errorf("kind %d: %q, %q, %q, want %q, %q, %q", c.kind, name, at, whereIs, c.name, c.at, c.whereIs)
 		}
 	}
@@ -148,7 +148,7 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 
 	var live, alloc, objects int64
 	for _, x := range parsed(t, s, st, ProfileOptions{}).Sample {
-		if x.Label["plane"][0] == planeBefore || x.Label["plane"][0] == planeUnexplained {
+		if x.Label["plane"][0] == PlaneBefore || x.Label["plane"][0] == PlaneUnexplained {
 			continue
 		}
 		live += x.Value[3] + x.Value[5]
@@ -180,7 +180,7 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		fmt.Sprintf("Live GPU memory: %s in 11 allocations ¹ from %d sites\n", bytesText(own-1024*mib-8192), first),
+		fmt.Sprintf("Live GPU memory: %s in 11 allocations ¹ from %d sites\n", BytesText(own-1024*mib-8192), first),
 		"Live host memory: 1.00 GiB in 3 allocations ¹ from 3 sites\n",
 		"\nnot counted, as it is imported: 3 allocations, 4.25 GiB\n",
 		"\nof which freed by the end of a process: 1 allocation, 10.0 MiB\n",

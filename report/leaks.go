@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -41,7 +42,7 @@ func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		switch {
-		case x.LiveObjects == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == planeCache:
+		case x.LiveObjects == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == PlaneCache:
 		case onHost(x):
 			host = append(host, *x)
 		case counts(x.Kind):
@@ -97,7 +98,7 @@ func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes)
 		p.paragraph("", "not counted, as it is imported: "+sum.imported.text())
 	}
 	if cache := sumOf(s, s.Sites).cache; cache.bytes > 0 {
-		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+bytesText(cache.bytes)+" of cache")
+		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+BytesText(cache.bytes)+" of cache")
 	}
 	leakList(p, s, st, o, gpu, sum.own.bytes)
 	cacheSites(p, s, st, o.top(), o.KeepInterpreter)
@@ -110,7 +111,7 @@ func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes)
 }
 
 func leakHead(p *page, what string, sum *amounts, n *notes) {
-	p.list(bold, 0, " ", words(what+":", bytesText(sum.own.bytes)),
+	p.list(bold, 0, " ", words(what+":", BytesText(sum.own.bytes)),
 		words("in", counted(sum.own.objects, "allocation"), n.mark(atTotals)), words("from", counted(sum.own.sites, "site"), n.mark(atStacks)))
 	if sum.ended.sites > 0 {
 		p.paragraph("", "of which freed by the end of a process: "+sum.ended.text())
@@ -131,8 +132,8 @@ func leakList(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, list []led
 const siteIndent = 4
 
 func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, x *ledger.Site, sum uint64) {
-	stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
-	own := headline(stack)
+	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+	own := frames.Headline(stack)
 	siteHead(p, rank, x, stack[own])
 	amount := counted(x.LiveObjects, noun(x.Kind))
 	if counts(x.Kind) && sum > 0 {
@@ -170,7 +171,7 @@ func noun(k ledger.Kind) string {
 
 // whereText is "cuda:0", "tensors on cuda:0", "async memory of cuda:0", "pinned host memory".
 func whereText(device int32, kind ledger.Kind) string {
-	at := deviceName(device, kind)
+	at := DeviceName(device, kind)
 	if at == "unknown" || kind.OnHost() && device < 0 {
 		at = "unknown device"
 	}
@@ -180,9 +181,9 @@ func whereText(device int32, kind ledger.Kind) string {
 	case kind == ledger.Device:
 		return at
 	case kind.OnHost():
-		return kindName(kind) + " host memory"
+		return KindName(kind) + " host memory"
 	}
-	return kindName(kind) + " memory of " + at
+	return KindName(kind) + " memory of " + at
 }
 
 // growthText is "+128 MiB in the last 30s (256 MiB/min)": Growth is that of the second half.
@@ -214,11 +215,11 @@ func failures(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 			break
 		}
 		f := &s.Failures[i]
-		stack := frames(st, f.Stack, f.API, o.KeepInterpreter)
-		own := headline(stack)
+		stack := frames.Of(st, f.Stack, f.API, o.KeepInterpreter)
+		own := frames.Headline(stack)
 		p.line(plain, 0, "")
 		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), resultName(f.Result)), stack[own])
-		p.list(plain, siteIndent, ", ", "last one "+bytesText(f.LastBytes), span(minus(s.End, f.LastTime))+" ago",
+		p.list(plain, siteIndent, ", ", "last one "+BytesText(f.LastBytes), span(minus(s.End, f.LastTime))+" ago",
 			fmt.Sprintf("result %d", f.Result))
 		process := &s.Processes[f.Process]
 		owner := append([]string{processName(process)}, WorkloadText(process.Workload)...)

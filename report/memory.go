@@ -22,7 +22,7 @@ func (a *amount) add(x *ledger.Site) {
 	a.sites++
 }
 
-func (a *amount) text() string { return counted(a.objects, "allocation") + ", " + bytesText(a.bytes) }
+func (a *amount) text() string { return counted(a.objects, "allocation") + ", " + BytesText(a.bytes) }
 
 // amounts of sites: own has host and ended in it, but neither imported nor cache.
 type amounts struct{ own, host, ended, imported, cache amount }
@@ -34,7 +34,7 @@ func sumOf(s *ledger.Snapshot, list []ledger.Site) amounts {
 		x := &list[i]
 		switch {
 		case x.LiveObjects == 0:
-		case planeOf(x, reports) == planeCache:
+		case planeOf(x, reports) == PlaneCache:
 			sum.cache.add(x)
 			sum.cache.bytes -= min(x.Tensors, x.LiveBytes)
 		case !counts(x.Kind):
@@ -66,7 +66,7 @@ func moreText(s *ledger.Snapshot, list []ledger.Site) string {
 	sum := sumOf(s, list)
 	var parts []string
 	if sum.own.sites > 0 {
-		parts = append(parts, counted(sum.own.sites, "more site")+" with "+bytesText(sum.own.bytes))
+		parts = append(parts, counted(sum.own.sites, "more site")+" with "+BytesText(sum.own.bytes))
 	}
 	if sum.imported.sites > 0 {
 		parts = append(parts, counted(sum.imported.sites, "more site")+" of imported memory")
@@ -107,9 +107,9 @@ func totalRows(p *page, s *ledger.Snapshot) [][]string {
 		}
 		peak, after := "", ""
 		if len(list) == 1 {
-			peak, after = bytesText(list[0].PeakBytes), span(minus(list[0].PeakTime, s.Begin))
+			peak, after = BytesText(list[0].PeakBytes), span(minus(list[0].PeakTime, s.Begin))
 		}
-		rows = append(rows, []string{name, memory, bytesText(sum.LiveBytes), humanize.Comma(int64(sum.LiveObjects)), peak, after})
+		rows = append(rows, []string{name, memory, BytesText(sum.LiveBytes), humanize.Comma(int64(sum.LiveObjects)), peak, after})
 	}
 	for i := range s.Processes {
 		name := ownerName(s, i, p.firstColumn(len(rows[0])-2))
@@ -122,18 +122,18 @@ func totalRows(p *page, s *ledger.Snapshot) [][]string {
 			here := run(list, order)
 			list = list[len(here):]
 			first := &here[0]
-			switch at := deviceName(first.Device, first.Kind); {
+			switch at := DeviceName(first.Device, first.Kind); {
 			case first.Kind != here[len(here)-1].Kind:
 				row(name, at, here)
 				for len(here) > 0 {
 					same := run(here, func(t *ledger.Total) ledger.Kind { return t.Kind })
 					here = here[len(same):]
-					row("", "  "+kindName(same[0].Kind), same)
+					row("", "  "+KindName(same[0].Kind), same)
 				}
 			case first.Kind == ledger.Device:
 				row(name, at, here)
 			default:
-				row(name, at+" "+kindName(first.Kind), here)
+				row(name, at+" "+KindName(first.Kind), here)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func remarks(s *ledger.Snapshot, st Stacks) []string {
 	for i := range s.Releases {
 		r := &s.Releases[i]
 		list = append(list, fmt.Sprintf("%s: freed by %s: %s, %s", processName(&s.Processes[r.Process]),
-			causeName(r.Cause), counted(r.Objects, "allocation"), bytesText(r.Bytes)))
+			causeName(r.Cause), counted(r.Objects, "allocation"), BytesText(r.Bytes)))
 	}
 	for i := range s.Processes {
 		p := &s.Processes[i]
@@ -185,7 +185,7 @@ func remarks(s *ledger.Snapshot, st Stacks) []string {
 			}
 		}
 		if p.End != 0 && live > 0 {
-			list = append(list, fmt.Sprintf("%s ended %s ago and gave back the %s shown for it", processName(p), span(minus(s.End, p.End)), bytesText(live)))
+			list = append(list, fmt.Sprintf("%s ended %s ago and gave back the %s shown for it", processName(p), span(minus(s.End, p.End)), BytesText(live)))
 		}
 	}
 	return list
@@ -215,9 +215,9 @@ func poolTexts(s *ledger.Snapshot) []string {
 		}
 		at := ""
 		if first.Device >= 0 {
-			at = " on " + deviceName(first.Device, ledger.Async)
+			at = " on " + DeviceName(first.Device, ledger.Async)
 		}
-		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", processName(p), at, noun, bytesText(used), bytesText(reserve)))
+		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", processName(p), at, noun, BytesText(used), BytesText(reserve)))
 	}
 	return list
 }

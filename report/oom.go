@@ -51,14 +51,14 @@ func (o *OOM) memory() string {
 	case o.Device < 0:
 		return "memory on a GPU"
 	}
-	return "memory on " + deviceName(o.Device, ledger.Device)
+	return "memory on " + DeviceName(o.Device, ledger.Device)
 }
 
 func (o *OOM) size() string {
 	if o.Size == ledger.UnknownSize {
 		return "an unknown size"
 	}
-	return bytesText(o.Size)
+	return BytesText(o.Size)
 }
 
 func (o *OOM) torch() bool { return o.API == "torch" }

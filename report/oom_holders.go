@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -27,14 +28,14 @@ func (v *oomView) here(process int, device int32, uuid string, host bool) bool {
 }
 
 // holders of the GPU's memory, each byte once, largest first.
-func (v *oomView) holders() []holding {
-	var list []holding
-	for _, h := range holdings(v.s) {
-		if h.live > 0 && v.here(h.process, h.device, h.uuid, h.host()) {
+func (v *oomView) holders() []Holding {
+	var list []Holding
+	for _, h := range Holdings(v.s) {
+		if h.Live > 0 && v.here(h.Process, h.Device, h.UUID, h.Host()) {
 			list = append(list, h)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b holding) int { return cmp.Compare(b.live, a.live) })
+	slices.SortStableFunc(list, func(a, b Holding) int { return cmp.Compare(b.Live, a.Live) })
 	return list
 }
 
@@ -57,40 +58,40 @@ func (v *oomView) holdersPart(p *page, st Stacks, n *notes, o OOMOptions) {
 	if len(list) > o.Top {
 		var sum int64
 		for _, h := range list[o.Top:] {
-			sum += h.live
+			sum += h.Live
 		}
-		p.line(plain, siteIndent, counted(uint64(len(list)-o.Top), "more holder")+" with "+bytesText(uint64(sum)))
+		p.line(plain, siteIndent, counted(uint64(len(list)-o.Top), "more holder")+" with "+BytesText(uint64(sum)))
 	}
 }
 
-func (v *oomView) holder(p *page, st Stacks, o OOMOptions, rank int, h *holding) {
-	f := symbolize.Frame{Function: h.mark, Mark: true}
+func (v *oomView) holder(p *page, st Stacks, o OOMOptions, rank int, h *Holding) {
+	f := symbolize.Frame{Function: h.Mark, Mark: true}
 	var parts []string
-	if h.site != nil {
-		stack := frames(st, h.site.Stack, h.site.API, o.KeepInterpreter)
-		f = stack[headline(stack)]
+	if h.Site != nil {
+		stack := frames.Of(st, h.Site.Stack, h.Site.API, o.KeepInterpreter)
+		f = stack[frames.Headline(stack)]
 		parts = v.holderText(h)
 	}
-	p.headLine(bold, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(bytesText(uint64(h.live)), 8), f)
-	if h.process != v.process {
-		parts = append(parts, "another process, "+ownerName(v.s, h.process, maxWord))
+	p.headLine(bold, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(BytesText(uint64(h.Live)), 8), f)
+	if h.Process != v.process {
+		parts = append(parts, "another process, "+ownerName(v.s, h.Process, maxWord))
 	}
 	p.list(plain, siteIndent, ", ", parts...)
 }
 
 // holderText says how many there are, of what kind, and how they grew; of a cache how its
 // segments did.
-func (v *oomView) holderText(h *holding) []string {
-	x := h.site
-	switch h.plane {
-	case planeTensor:
+func (v *oomView) holderText(h *Holding) []string {
+	x := h.Site
+	switch h.Plane {
+	case PlaneTensor:
 		amount := counted(x.LiveObjects, "live tensor")
 		if v.sampled(x) {
 			amount = "about " + amount
 		}
 		return []string{amount, v.recentText(x.History)}
-	case planeCache:
-		return []string{"PyTorch's cache in " + counted(x.LiveObjects, "segment"), "these hold " + bytesText(x.LiveBytes), v.recentText(x.History)}
+	case PlaneCache:
+		return []string{"PyTorch's cache in " + counted(x.LiveObjects, "segment"), "these hold " + BytesText(x.LiveBytes), v.recentText(x.History)}
 	}
 	return []string{counted(x.LiveObjects, "allocation"), v.recentText(x.History), whereText(x.Device, x.Kind), symbolize.Clean(x.API)}
 }

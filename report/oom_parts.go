@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -27,8 +28,8 @@ func (v *oomView) head(p *page, n *notes) {
 
 // asker writes who asked: the line of the user's code, and the whole stack.
 func (v *oomView) asker(p *page, st Stacks, o OOMOptions) {
-	stack := frames(st, v.o.Stack, v.o.caller(), o.KeepInterpreter)
-	own := headline(stack)
+	stack := frames.Of(st, v.o.Stack, v.o.caller(), o.KeepInterpreter)
+	own := frames.Headline(stack)
 	p.line(plain, 0, "")
 	p.headLine(bold, v.o.size()+" wanted by", stack[own])
 	p.list(plain, siteIndent, " ", "from "+v.o.caller())
@@ -50,11 +51,11 @@ func (v *oomView) gpuPart(p *page, n *notes, top int) {
 		kind = "MIG instance of GPU"
 	}
 	p.list(bold, 0, ", ", fmt.Sprintf("%s %d: %s", kind, v.gpu.Index, symbolize.Clean(v.gpu.Name)), shortUUID(v.gpu.UUID),
-		words(fmt.Sprintf("%s of %s free", bytesText(v.free()), bytesText(v.gpu.Total)), n.mark(atBalance)))
+		words(fmt.Sprintf("%s of %s free", BytesText(v.free()), BytesText(v.gpu.Total)), n.mark(atBalance)))
 	p.paragraph("", v.readText())
 	p.line(plain, 0, "")
 	rows := [][]string{{"process", "", "memory"}}
-	row := func(name, what string, bytes uint64) { rows = append(rows, []string{name, what, bytesText(bytes)}) }
+	row := func(name, what string, bytes uint64) { rows = append(rows, []string{name, what, BytesText(bytes)}) }
 	row(processName(&ledger.Process{PID: v.o.PID, Comm: v.o.Comm}), "asked for more", v.own)
 	for i := range v.users[:min(len(v.users), top)] {
 		what := "another process"
@@ -101,10 +102,10 @@ func (v *oomView) allocatorPart(p *page) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, "PyTorch's allocator on "+deviceName(v.o.Device, ledger.Device))
+	p.line(bold, 0, "PyTorch's allocator on "+DeviceName(v.o.Device, ledger.Device))
 	p.line(plain, 0, "")
 	rows := [][]string{{"", "", "bytes"}}
-	row := func(name string, bytes uint64) { rows = append(rows, []string{name, "", bytesText(bytes)}) }
+	row := func(name string, bytes uint64) { rows = append(rows, []string{name, "", BytesText(bytes)}) }
 	row("reserved from the driver", v.o.Reserved)
 	row("  allocated as tensors", v.o.Allocated)
 	row("  cached", v.cached())

@@ -135,7 +135,7 @@ func TestOOMHoldersAddUpToWhatTheDriverReports(t *testing.T) {
 	v := newOOMView(s, &o)
 	var sum [2]uint64
 	for _, h := range v.holders() {
-		sum[h.process] += uint64(h.live)
+		sum[h.Process] += uint64(h.Live)
 	}
 	for i, got := range sum {
 		if want := s.Balances[i].Usage; got != want {

@@ -17,15 +17,15 @@ func (v *oomView) why() string {
 	case o.Kind.OnHost():
 		return fmt.Sprintf("The driver could not pin %s more on the host: neither GPU memory nor PyTorch's cache has to do with it.", o.size())
 	case v.gpu != nil && known && o.Size > v.gpu.Total:
-		return fmt.Sprintf("The request is larger than the whole GPU, which has %s.", bytesText(v.gpu.Total))
+		return fmt.Sprintf("The request is larger than the whole GPU, which has %s.", BytesText(v.gpu.Total))
 	case o.torch() && known && v.cached() >= o.Size:
 		return v.fragmentation()
 	case v.gpu == nil:
 		return "Nothing tells how full the GPU was: NVML gave no reading of it."
 	case known && v.free() >= o.Size && v.left:
-		return fmt.Sprintf("%s should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since.", bytesText(v.free()))
+		return fmt.Sprintf("%s should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since.", BytesText(v.free()))
 	case known && v.free() >= o.Size:
-		return fmt.Sprintf("%s are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS).", bytesText(v.free()))
+		return fmt.Sprintf("%s are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS).", BytesText(v.free()))
 	case known && v.free()+v.others() >= o.Size && v.others() >= v.own:
 		return v.blameOthers()
 	}
@@ -35,43 +35,43 @@ func (v *oomView) why() string {
 // fragmentation: the cache had enough, but not in one piece. The books may be a moment
 // younger than the error, and know no runs in segments older than the attach.
 func (v *oomView) fragmentation() string {
-	cached := bytesText(v.cached()) + " are cached"
+	cached := BytesText(v.cached()) + " are cached"
 	switch t := v.tensors; {
 	case t == nil:
 		return cached + ", but in no free run that is large enough: fragmentation."
 	case t.LargestFree >= v.o.Size:
-		return fmt.Sprintf("%s, with a free run of %s by now that the request could not take: another stream or pool has it, or it was freed since.", cached, bytesText(t.LargestFree))
+		return fmt.Sprintf("%s, with a free run of %s by now that the request could not take: another stream or pool has it, or it was freed since.", cached, BytesText(t.LargestFree))
 	case t.OlderCached > 0:
-		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since tracing began: fragmentation.", cached, bytesText(t.LargestFree))
+		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since tracing began: fragmentation.", cached, BytesText(t.LargestFree))
 	}
-	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, bytesText(v.tensors.LargestFree))
+	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, BytesText(v.tensors.LargestFree))
 }
 
 func (v *oomView) blameOthers() string {
 	if len(v.users) == 1 {
 		return fmt.Sprintf("Another process on this GPU, %s, holds %s of %s: without it the request would fit.",
-			v.userName(&v.users[0], maxWord), bytesText(v.others()), bytesText(v.gpu.Total))
+			v.userName(&v.users[0], maxWord), BytesText(v.others()), BytesText(v.gpu.Total))
 	}
 	return fmt.Sprintf("The %d other processes on this GPU hold %s of %s: without them the request would fit.",
-		len(v.users), bytesText(v.others()), bytesText(v.gpu.Total))
+		len(v.users), BytesText(v.others()), BytesText(v.gpu.Total))
 }
 
 func (v *oomView) full() string {
-	total := bytesText(v.gpu.Total)
+	total := BytesText(v.gpu.Total)
 	room := "The GPU is full: "
 	if v.free() > v.gpu.Total/20 {
-		room = fmt.Sprintf("Only %s are free: ", bytesText(v.free()))
+		room = fmt.Sprintf("Only %s are free: ", BytesText(v.free()))
 	}
 	switch live := min(v.o.Allocated, v.own); {
 	case v.own+v.others() < v.used/2:
-		return fmt.Sprintf("%s%s of %s are used, most of it by processes that NVML does not name.", room, bytesText(v.used), total)
+		return fmt.Sprintf("%s%s of %s are used, most of it by processes that NVML does not name.", room, BytesText(v.used), total)
 	case v.own < v.others():
-		return fmt.Sprintf("%sthis process holds %s of %s, the others hold %s.", room, bytesText(v.own), total, bytesText(v.others()))
+		return fmt.Sprintf("%sthis process holds %s of %s, the others hold %s.", room, BytesText(v.own), total, BytesText(v.others()))
 	case v.o.torch() && live >= v.own/2:
-		return fmt.Sprintf("%slive tensors hold %s of %s.", room, bytesText(v.o.Allocated), total)
+		return fmt.Sprintf("%slive tensors hold %s of %s.", room, BytesText(v.o.Allocated), total)
 	case v.o.torch():
 		return fmt.Sprintf("%sthis process holds %s of %s, of which %s are live tensors and %s are cached.",
-			room, bytesText(v.own), total, bytesText(v.o.Allocated), bytesText(v.cached()))
+			room, BytesText(v.own), total, BytesText(v.o.Allocated), BytesText(v.cached()))
 	}
-	return fmt.Sprintf("%sthis process holds %s of %s.", room, bytesText(v.own), total)
+	return fmt.Sprintf("%sthis process holds %s of %s.", room, BytesText(v.own), total)
 }

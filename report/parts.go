@@ -55,26 +55,26 @@ func partName(r *partRow, list []ledger.Part) string {
 func partText(s *ledger.Snapshot, x *ledger.Part) string {
 	at := symbolize.Clean(x.UUID)
 	if x.Device >= 0 {
-		at = words(deviceName(x.Device, ledger.Device), at)
+		at = words(DeviceName(x.Device, ledger.Device), at)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s: NVML usage %s =", processName(&s.Processes[x.Process]), at, bytesText(partUsage(x)))
+	fmt.Fprintf(&b, "%s on %s: NVML usage %s =", processName(&s.Processes[x.Process]), at, BytesText(partUsage(x)))
 	sign := " "
 	for i := range partRows {
 		r := &partRows[i]
 		if n := r.of(x); n != 0 {
-			b.WriteString(sign + partName(r, []ledger.Part{*x}) + " " + bytesText(n))
+			b.WriteString(sign + partName(r, []ledger.Part{*x}) + " " + BytesText(n))
 			sign = " + "
 		}
 	}
 	switch {
 	case x.Unexplained < 0:
-		b.WriteString(" - unexplained " + bytesText(-uint64(x.Unexplained)))
+		b.WriteString(" - unexplained " + BytesText(-uint64(x.Unexplained)))
 	default:
-		b.WriteString(sign + "unexplained " + bytesText(uint64(x.Unexplained)))
+		b.WriteString(sign + "unexplained " + BytesText(uint64(x.Unexplained)))
 	}
 	if idle := partIdle(s, x); idle > 0 {
-		fmt.Fprintf(&b, ", of which up to %s idle in pools", bytesText(idle))
+		fmt.Fprintf(&b, ", of which up to %s idle in pools", BytesText(idle))
 	}
 	return b.String()
 }
@@ -111,7 +111,7 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 		some := always
 		for i := range list {
 			text := cell(&list[i])
-			some = some || text != "" && text != bytesText(0)
+			some = some || text != "" && text != BytesText(0)
 			line.WriteString(pad(fit(text, partColumns-1), -partColumns))
 		}
 		if some {
@@ -123,11 +123,11 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row(dim, "GPU", true, partGPU)
 	for i := range partRows {
 		r := &partRows[i]
-		row(plain, partName(r, list), false, func(x *ledger.Part) string { return bytesText(r.of(x)) })
+		row(plain, partName(r, list), false, func(x *ledger.Part) string { return BytesText(r.of(x)) })
 	}
 	row(plain, "unexplained", true, func(x *ledger.Part) string { return signedBytes(x.Unexplained) })
-	row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return bytesText(partIdle(s, x)) })
-	row(bold, "usage", true, func(x *ledger.Part) string { return bytesText(partUsage(x)) })
+	row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return BytesText(partIdle(s, x)) })
+	row(bold, "usage", true, func(x *ledger.Part) string { return BytesText(partUsage(x)) })
 }
 
 // narrowName fits a process into so many columns, its pid whole.
@@ -155,7 +155,7 @@ func partGPU(x *ledger.Part) string {
 	if x.Device < 0 {
 		return fitEnd(short, partColumns-1)
 	}
-	at := deviceName(x.Device, ledger.Device)
+	at := DeviceName(x.Device, ledger.Device)
 	if columns(at)+1+columns(short) >= partColumns { // of a MIG instance the end tells more
 		return fitEnd(short, partColumns-1)
 	}

@@ -8,12 +8,12 @@ import (
 
 // Planes: where a byte is shown. Each is in one.
 const (
-	planeTensor      = "tensor"      // given out by PyTorch's allocator
-	planeCache       = "cache"       // held by PyTorch's allocator for later tensors
-	planeDriver      = "driver"      // all other memory taken from CUDA
-	planeHost        = "host"        // page-locked memory of the host
-	planeBefore      = "before"      // there when tracing began
-	planeUnexplained = "unexplained" // NVML's figure minus all the others, signed
+	PlaneTensor      = "tensor"      // given out by PyTorch's allocator
+	PlaneCache       = "cache"       // held by PyTorch's allocator for later tensors
+	PlaneDriver      = "driver"      // all other memory taken from CUDA
+	PlaneHost        = "host"        // page-locked memory of the host
+	PlaneBefore      = "before"      // there when tracing began
+	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
 )
 
 const (
@@ -25,24 +25,24 @@ const (
 	markUnexplained = "[unexplained]"
 )
 
-// holding is a share of memory as profiles show it: of a site, of what one process
+// Holding is a share of memory as profiles show it: of a site, of what one process
 // has on one GPU, or both.
-type holding struct {
-	plane   string
-	mark    string       // frame on top of the site's stack, or alone
-	site    *ledger.Site // nil: no stack
-	process int
-	device  int32
-	uuid    string
-	live    int64 // bytes; negative where figures do not fit together
+type Holding struct {
+	Plane   string
+	Mark    string       // frame on top of the site's stack, or alone
+	Site    *ledger.Site // nil: no stack
+	Process int
+	Device  int32
+	UUID    string
+	Live    int64 // bytes; negative where figures do not fit together
 }
 
-// host says whether the share is apart from GPU memory.
-func (h *holding) host() bool {
-	if h.site != nil {
-		return onHost(h.site)
+// Host says whether the share is apart from GPU memory.
+func (h *Holding) Host() bool {
+	if h.Site != nil {
+		return onHost(h.Site)
 	}
-	return h.device == ledger.CPUDevice
+	return h.Device == ledger.CPUDevice
 }
 
 // onHost says whether a site is apart from GPU memory.
@@ -62,10 +62,10 @@ func reporters(s *ledger.Snapshot) []bool {
 	return list
 }
 
-// planeOf gives the plane of a site; one of planeCache has no bytes beyond cacheOf.
+// planeOf gives the plane of a site; one of PlaneCache has no bytes beyond cacheOf.
 func planeOf(x *ledger.Site, reports []bool) string {
 	if x.Segment && reports[x.Process] {
-		return planeCache
+		return PlaneCache
 	}
 	return wholePlane(x)
 }
@@ -74,35 +74,35 @@ func planeOf(x *ledger.Site, reports []bool) string {
 func wholePlane(x *ledger.Site) string {
 	switch {
 	case x.Kind == ledger.Tensor:
-		return planeTensor
+		return PlaneTensor
 	case x.Kind.OnHost():
-		return planeHost
+		return PlaneHost
 	}
-	return planeDriver
+	return PlaneDriver
 }
 
 // cacheOf is what the segments of a site hold without having given it out.
 func cacheOf(x *ledger.Site) uint64 { return minus(x.LiveBytes, x.Tensors) }
 
-// holdings are the shares of all memory, those of sites in their order first. What a process has
+// Holdings are the shares of all memory, those of sites in their order first. What a process has
 // on one GPU adds up to what NVML reported last, as far as it is known on which one it is.
-func holdings(s *ledger.Snapshot) []holding {
+func Holdings(s *ledger.Snapshot) []Holding {
 	reports := reporters(s)
-	list := make([]holding, 0, len(s.Sites)+2*len(s.Tensors)+4*len(s.Balances))
+	list := make([]Holding, 0, len(s.Sites)+2*len(s.Tensors)+4*len(s.Balances))
 	for i := range s.Sites {
 		x := &s.Sites[i]
-		h := holding{
-			plane: planeOf(x, reports), site: x, live: int64(x.LiveBytes),
-			process: x.Process, device: x.Device, uuid: gpuUUID(s, x.Process, x.Device, x.Kind),
+		h := Holding{
+			Plane: planeOf(x, reports), Site: x, Live: int64(x.LiveBytes),
+			Process: x.Process, Device: x.Device, UUID: gpuUUID(s, x.Process, x.Device, x.Kind),
 		}
-		if b := s.BalanceOf(x.Process, x.Device); h.uuid == "" && b >= 0 && !onHost(x) {
-			h.uuid = s.Balances[b].UUID // the only GPU that the process is on
+		if b := s.BalanceOf(x.Process, x.Device); h.UUID == "" && b >= 0 && !onHost(x) {
+			h.UUID = s.Balances[b].UUID // the only GPU that the process is on
 		}
 		switch {
-		case h.plane == planeCache:
-			h.mark, h.live = markCache, int64(cacheOf(x))
+		case h.Plane == PlaneCache:
+			h.Mark, h.Live = markCache, int64(cacheOf(x))
 		case !counts(x.Kind):
-			h.live = 0
+			h.Live = 0
 		}
 		list = append(list, h)
 	}
@@ -110,20 +110,20 @@ func holdings(s *ledger.Snapshot) []holding {
 	for _, x := range s.Parts() {
 		of := func(plane, mark string, live int64) {
 			if live != 0 {
-				list = append(list, holding{plane: plane, mark: mark, process: x.Process, device: x.Device, uuid: x.UUID, live: live})
+				list = append(list, Holding{Plane: plane, Mark: mark, Process: x.Process, Device: x.Device, UUID: x.UUID, Live: live})
 			}
 		}
-		of(planeBefore, markOlder, int64(x.OlderAllocated))
-		of(planeBefore, markOlderCached, int64(x.OlderCached))
-		of(planeBefore, markForeign, int64(x.Foreign))
-		of(planeUnexplained, markUnexplained, x.Unexplained)
+		of(PlaneBefore, markOlder, int64(x.OlderAllocated))
+		of(PlaneBefore, markOlderCached, int64(x.OlderCached))
+		of(PlaneBefore, markForeign, int64(x.Foreign))
+		of(PlaneUnexplained, markUnexplained, x.Unexplained)
 	}
 	return list
 }
 
 // rests are what sites of tensors and segments leave of the totals, which are exact: tensors of a
 // size of which no sample was taken, for one.
-func rests(s *ledger.Snapshot, list []holding) []holding {
+func rests(s *ledger.Snapshot, list []Holding) []Holding {
 	type place struct {
 		process int
 		device  int32
@@ -131,20 +131,20 @@ func rests(s *ledger.Snapshot, list []holding) []holding {
 	}
 	sum := map[place]int64{}
 	for _, h := range list {
-		sum[place{h.process, h.device, h.plane}] += h.live
+		sum[place{h.Process, h.Device, h.Plane}] += h.Live
 	}
-	var out []holding
+	var out []Holding
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
 		uuid := gpuUUID(s, t.Process, t.Device, ledger.Tensor)
 		rest := func(plane, mark string, all uint64) {
 			if live := int64(all) - sum[place{t.Process, t.Device, plane}]; live != 0 {
-				out = append(out, holding{plane: plane, mark: mark, process: t.Process, device: t.Device, uuid: uuid, live: live})
+				out = append(out, Holding{Plane: plane, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: live})
 			}
 		}
-		rest(planeTensor, markNoSample, t.LiveBytes)
+		rest(PlaneTensor, markNoSample, t.LiveBytes)
 		if t.Device != ledger.CPUDevice {
-			rest(planeCache, markCache, t.Cached)
+			rest(PlaneCache, markCache, t.Cached)
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -73,19 +74,19 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 		api string // of a site without stack
 	}
 	stacks := make(map[stackKey][]*profile.Location)
-	for _, h := range holdings(s) {
+	for _, h := range Holdings(s) {
 		var locations []*profile.Location
-		if h.mark != "" {
-			locations = b.stack([]symbolize.Frame{{Function: h.mark, Mark: true}})
+		if h.Mark != "" {
+			locations = b.stack([]symbolize.Frame{{Function: h.Mark, Mark: true}})
 		}
-		if x := h.site; x != nil {
+		if x := h.Site; x != nil {
 			key := stackKey{id: x.Stack}
 			if x.Stack == 0 {
 				key.api = x.API
 			}
 			below, ok := stacks[key]
 			if !ok {
-				below = b.stack(frames(st, x.Stack, x.API, o.KeepInterpreter))
+				below = b.stack(frames.Of(st, x.Stack, x.API, o.KeepInterpreter))
 				stacks[key] = below
 			}
 			locations = append(locations, below...)
@@ -95,34 +96,34 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 	return b.p
 }
 
-func newSample(s *ledger.Snapshot, h *holding, locations []*profile.Location) *profile.Sample {
-	process := &s.Processes[h.process]
+func newSample(s *ledger.Snapshot, h *Holding, locations []*profile.Location) *profile.Sample {
+	process := &s.Processes[h.Process]
 	kind, api := ledger.Device, ""
-	value := []int64{0, 0, 0, h.live, 0, 0}
+	value := []int64{0, 0, 0, h.Live, 0, 0}
 	number := map[string][]int64{"pid": {int64(process.PID)}}
 	unit := map[string][]string{}
-	if h.plane == planeTensor {
+	if h.Plane == PlaneTensor {
 		kind = ledger.Tensor
 	}
-	if x := h.site; x != nil {
+	if x := h.Site; x != nil {
 		kind, api = x.Kind, x.API
 		value[0], value[1], value[2] = int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects)
-		if h.plane == planeCache || !counts(kind) {
+		if h.Plane == PlaneCache || !counts(kind) {
 			value[1] = 0
 		}
 		number["bytes"], unit["bytes"] = []int64{int64(x.AllocBytes / max(x.AllocObjects, 1))}, []string{"bytes"}
 	}
-	if h.host() {
+	if h.Host() {
 		value[2], value[3], value[4], value[5] = 0, 0, value[2], value[3]
 	}
-	label := map[string][]string{"device": {deviceName(h.device, kind)}, "plane": {h.plane}}
-	if h.site != nil || kind == ledger.Tensor {
-		label["kind"] = []string{kindName(kind)}
+	label := map[string][]string{"device": {DeviceName(h.Device, kind)}, "plane": {h.Plane}}
+	if h.Site != nil || kind == ledger.Tensor {
+		label["kind"] = []string{KindName(kind)}
 	}
 	for key, text := range map[string]string{
 		"api":      symbolize.Clean(api),
 		"comm":     symbolize.Clean(process.Comm),
-		"gpu_uuid": symbolize.Clean(h.uuid),
+		"gpu_uuid": symbolize.Clean(h.UUID),
 	} {
 		if text != "" {
 			label[key] = []string{text}
@@ -269,7 +270,7 @@ func (b *builder) location(lines []symbolize.Frame) *profile.Location {
 func (b *builder) function(f *symbolize.Frame) *profile.Function {
 	key := functionKey{f.Function, f.SystemName, f.File, f.StartLine}
 	if key.name == "" {
-		key.name = functionName(f)
+		key.name = frames.Name(f)
 	}
 	if f.Python {
 		key.systemName = "" // else pprof makes [[python]] of <module>
@@ -278,7 +279,7 @@ func (b *builder) function(f *symbolize.Frame) *profile.Function {
 		return fn
 	}
 	fn := &profile.Function{
-		ID: uint64(len(b.p.Function)) + 1, Name: functionName(f), SystemName: symbolize.Clean(key.systemName),
+		ID: uint64(len(b.p.Function)) + 1, Name: frames.Name(f), SystemName: symbolize.Clean(key.systemName),
 		Filename: symbolize.Clean(key.file), StartLine: int64(key.startLine),
 	}
 	b.functions[key] = fn

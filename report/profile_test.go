@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -56,7 +57,7 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 		if fmt.Sprint(got.Value) != fmt.Sprint(want) {
 			t.Errorf("site %d: values %v, want %v", i, got.Value, want)
 		}
-		labels := map[string][]string{"device": {deviceName(x.Device, x.Kind)}, "kind": {kindName(x.Kind)}, "plane": {plane},
+		labels := map[string][]string{"device": {DeviceName(x.Device, x.Kind)}, "kind": {KindName(x.Kind)}, "plane": {plane},
 			"api": {x.API}, "comm": {symbolize.Clean(s.Processes[x.Process].Comm)}}
 		if uuid := gpuUUID(s, x.Process, x.Device, x.Kind); uuid != "" {
 			labels["gpu_uuid"] = []string{uuid}
@@ -88,9 +89,9 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 			}
 		}
 		var frameLines []string
-		for _, f := range frames(testStacks(), x.Stack, x.API, true) {
+		for _, f := range frames.Of(testStacks(), x.Stack, x.API, true) {
 			system := symbolize.Clean(f.SystemName)
-			frameLines = append(frameLines, fmt.Sprint(functionName(&f), system, symbolize.Clean(f.File), int64(f.Line), f.Address))
+			frameLines = append(frameLines, fmt.Sprint(frames.Name(&f), system, symbolize.Clean(f.File), int64(f.Line), f.Address))
 		}
 		if got, want := strings.Join(lines, "\n"), strings.Join(frameLines, "\n"); got != want {
 			t.Errorf("site %d: stack\n%s\nwant\n%s", i, got, want)

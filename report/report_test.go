@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -190,7 +191,7 @@ func TestHeadlineIsTheUsersOwnCode(t *testing.T) {
 		{"a step of the backward pass, whose threads have no Python", []symbolize.Frame{call, alloc, addmm, start}, addmm},
 		{"the call itself for want of all", []symbolize.Frame{call, alloc, start, mark}, call},
 	} {
-		if got := c.stack[headline(c.stack)]; got != c.want {
+		if got := c.stack[frames.Headline(c.stack)]; got != c.want {
 			t.Errorf("%s: got %s in %s, want %s", c.name, got.Function, got.File, c.want.Function)
 		}
 	}

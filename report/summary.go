@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -47,7 +48,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st Stacks, o SummaryOptions) 
 func gpus(p *page, s *ledger.Snapshot) {
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		used := fmt.Sprintf("%s of %s used", bytesText(g.Used), bytesText(g.Total))
+		used := fmt.Sprintf("%s of %s used", BytesText(g.Used), BytesText(g.Total))
 		if g.Parent == "" {
 			p.list(plain, 0, ", ", fmt.Sprintf("GPU %d: %s", g.Index, symbolize.Clean(g.Name)), shortUUID(g.UUID), used)
 		} else { // its name begins with that of its GPU
@@ -67,8 +68,8 @@ func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, title st
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Top)] {
 		x := &list[i]
-		stack := frames(st, x.Stack, x.API, o.KeepInterpreter)
-		siteHead(p, i+1, x, stack[headline(stack)])
+		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+		siteHead(p, i+1, x, stack[frames.Headline(stack)])
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, noun(x.Kind)), growthText(s, x)}, owner...)...)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 )
 
@@ -117,7 +118,7 @@ func (p *page) stack(list []symbolize.Frame, own int) {
 
 // frameText fits a frame into width columns: paths lose their beginning, names their end.
 func frameText(f *symbolize.Frame, width int) string {
-	front, back := frameParts(f)
+	front, back := frames.Parts(f)
 	if back == "" {
 		return fit(front, width)
 	}

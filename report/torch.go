@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -23,12 +24,12 @@ func torchTable(p *page, s *ledger.Snapshot) {
 	rows := [][]string{{"process", "device", "tensors", "reserved", "cache", "free run"}}
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
-		row := []string{ownerName(s, t.Process, p.firstColumn(len(rows[0])-2)), deviceName(t.Device, ledger.Tensor)}
+		row := []string{ownerName(s, t.Process, p.firstColumn(len(rows[0])-2)), DeviceName(t.Device, ledger.Tensor)}
 		if t.Device == ledger.CPUDevice { // has no such allocator
-			rows = append(rows, append(row, bytesText(t.LiveBytes)))
+			rows = append(rows, append(row, BytesText(t.LiveBytes)))
 			continue
 		}
-		rows = append(rows, append(row, bytesText(t.Allocated), bytesText(t.Reserved), bytesText(minus(t.Reserved, t.Allocated)), bytesText(t.LargestFree)))
+		rows = append(rows, append(row, BytesText(t.Allocated), BytesText(t.Reserved), BytesText(minus(t.Reserved, t.Allocated)), BytesText(t.LargestFree)))
 	}
 	p.table(rows)
 	p.line(plain, 0, "")
@@ -43,13 +44,13 @@ func torchTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
-		text := processName(&s.Processes[t.Process]) + " on " + deviceName(t.Device, ledger.Tensor) + ": at most " +
-			bytesText(t.Peak) + " of tensors (after " + span(minus(t.PeakTime, s.Begin)) + ")"
+		text := processName(&s.Processes[t.Process]) + " on " + DeviceName(t.Device, ledger.Tensor) + ": at most " +
+			BytesText(t.Peak) + " of tensors (after " + span(minus(t.PeakTime, s.Begin)) + ")"
 		if t.LargestFree > 0 {
-			text += "; a request of " + bytesText(t.LargestFree) + " finds room without growing"
+			text += "; a request of " + BytesText(t.LargestFree) + " finds room without growing"
 		}
 		if t.OlderCached > 0 { // where in it is free is not known
-			text += "; " + bytesText(t.OlderCached) + " of the cache are older than tracing, and may have room for a larger one"
+			text += "; " + BytesText(t.OlderCached) + " of the cache are older than tracing, and may have room for a larger one"
 		}
 		list = append(list, text)
 	}
@@ -60,7 +61,7 @@ func torchTexts(s *ledger.Snapshot) []string {
 func cacheList(s *ledger.Snapshot) (list []*ledger.Site, sum uint64) {
 	reports := reporters(s)
 	for i := range s.Sites {
-		if x := &s.Sites[i]; planeOf(x, reports) == planeCache && cacheOf(x) > 0 {
+		if x := &s.Sites[i]; planeOf(x, reports) == PlaneCache && cacheOf(x) > 0 {
 			list = append(list, x)
 			sum += cacheOf(x)
 		}
@@ -76,12 +77,12 @@ func cacheSites(p *page, s *ledger.Snapshot, st Stacks, top int, keepInterpreter
 		return
 	}
 	p.line(plain, 0, "")
-	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", bytesText(sum)+",", "kept for later tensors")
+	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", BytesText(sum)+",", "kept for later tensors")
 	p.line(plain, 0, "")
 	for _, x := range list[:min(len(list), top)] {
-		stack := frames(st, x.Stack, x.API, keepInterpreter)
-		p.headLine(plain, pad("-", siteIndent)+pad(bytesText(cacheOf(x)), 8), stack[headline(stack)])
-		owner := []string{"of " + counted(x.LiveObjects, "segment") + " with " + bytesText(x.LiveBytes)}
+		stack := frames.Of(st, x.Stack, x.API, keepInterpreter)
+		p.headLine(plain, pad("-", siteIndent)+pad(BytesText(cacheOf(x)), 8), stack[frames.Headline(stack)])
+		owner := []string{"of " + counted(x.LiveObjects, "segment") + " with " + BytesText(x.LiveBytes)}
 		p.list(plain, siteIndent, ", ", append(owner, siteOwner(s, x)...)...)
 	}
 	if n := len(list) - top; n > 0 {
@@ -89,7 +90,7 @@ func cacheSites(p *page, s *ledger.Snapshot, st Stacks, top int, keepInterpreter
 		for _, x := range list[top:] {
 			rest += cacheOf(x)
 		}
-		p.line(plain, siteIndent, counted(uint64(n), "more site")+" with "+bytesText(rest))
+		p.line(plain, siteIndent, counted(uint64(n), "more site")+" with "+BytesText(rest))
 	}
 }
 
@@ -111,7 +112,7 @@ func segmentsOnly(s *ledger.Snapshot, st Stacks, process int) string {
 		if looked++; looked > maxTorchSites || why != "" {
 			break
 		}
-		switch list := frames(st, x.Stack, x.API, false); {
+		switch list := frames.Of(st, x.Stack, x.API, false); {
 		case slices.ContainsFunc(list, isPluggable):
 			why = "its pluggable allocator reports none"
 		case !x.Segment && !slices.ContainsFunc(list, isTorchCUDA):

@@ -154,7 +154,7 @@ func TestWithoutNVMLNothingIsSaidOfWhatWasBefore(t *testing.T) {
 	s := torchSnapshot()
 	s.Balances = nil
 	for _, x := range parsed(t, s, torchStacks(), ProfileOptions{}).Sample {
-		if plane := x.Label["plane"][0]; plane == planeBefore || plane == planeUnexplained {
+		if plane := x.Label["plane"][0]; plane == PlaneBefore || plane == PlaneUnexplained {
 			t.Errorf("a sample %v of plane %s", x.Value, plane)
 		}
 	}
@@ -234,9 +234,9 @@ func TestSitesThatAddUpLeaveNoRest(t *testing.T) {
 		t.Errorf("rests %+v, want tensors and cache of two GPUs and the tensors of the host", list)
 	}
 	s.Tensors[0].LiveBytes = (9300 + 2048 + 900) * mib
-	for _, h := range holdings(s) {
-		if h.mark == markNoSample {
-			t.Errorf("a rest of %d bytes", h.live)
+	for _, h := range Holdings(s) {
+		if h.Mark == markNoSample {
+			t.Errorf("a rest of %d bytes", h.Live)
 		}
 	}
 }

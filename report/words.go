@@ -42,16 +42,16 @@ func causeName(c ledger.Cause) string {
 // counts says whether memory is in sums: what is imported is in those of its owner.
 func counts(k ledger.Kind) bool { return k != ledger.Imported }
 
-func kindName(k ledger.Kind) string {
+func KindName(k ledger.Kind) string {
 	if name := kindNames[k]; name != "" {
 		return name
 	}
 	return fmt.Sprintf("kind %d", k)
 }
 
-// deviceName is PyTorch's spelling. Host memory is on no device, whatever
+// DeviceName is PyTorch's spelling. Host memory is on no device, whatever
 // device was current when it was allocated.
-func deviceName(device int32, kind ledger.Kind) string {
+func DeviceName(device int32, kind ledger.Kind) string {
 	switch {
 	case kind.OnHost():
 		return "host"
@@ -119,17 +119,17 @@ func resultName(result int32) string {
 	return fmt.Sprintf("error %d", result)
 }
 
-func bytesText(n uint64) string { return humanize.IBytesN(n, 3) }
+func BytesText(n uint64) string { return humanize.IBytesN(n, 3) }
 
 // signedBytes always shows the sign, except for 0.
 func signedBytes(n int64) string {
 	switch {
 	case n > 0:
-		return "+" + bytesText(uint64(n))
+		return "+" + BytesText(uint64(n))
 	case n < 0:
-		return "-" + bytesText(-uint64(n))
+		return "-" + BytesText(-uint64(n))
 	}
-	return bytesText(0)
+	return BytesText(0)
 }
 
 // counted is "1 allocation", "4,312 allocations".

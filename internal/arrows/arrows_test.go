@@ -26,10 +26,16 @@ var mayImport = map[string][]string{
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"internal/realtorch":       {"internal/fakecuda"}, // for tests
-	"report":                   {"symbolize", "tracer/ledger"},
+	"report":                   {"report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
+	"report/frames":            {"symbolize"},
+	"capture":                  {"symbolize", "tracer/ledger"},
+	"export":                   {"report", "report/frames", "symbolize", "timeline", "tracer/ledger"},
+	"report/html":              {"report", "report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"symbolize":                {"symbolize/internal/dwarf"},
 	"symbolize/internal/dwarf": {},
 	"test/e2e":                 {},
+	"timeline":                 {"capture", "tracer/ledger"},
+	"verdict":                  {"report/frames", "symbolize", "tracer/ledger"},
 	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/place", "tracer/unwind", "tracer/workload"},
 	"tracer/environ":           {},
 	"tracer/ledger":            {},

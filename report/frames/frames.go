@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package report
+// Package frames shows stacks as people read them: which frames, which of them says best where a stack comes
+// from, and under which names.
+package frames
 
 import (
 	"fmt"
@@ -30,9 +32,9 @@ var (
 	backward = regexp.MustCompile(`Backward\d*::apply\(`)
 )
 
-// frames returns a stack as reports show it: never empty, and without the
+// Of returns a stack as reports show it: never empty, and without the
 // interpreter's own frames where Python frames stand for them.
-func frames(st Stacks, id uint64, api string, keepInterpreter bool) []symbolize.Frame {
+func Of(st Stacks, id uint64, api string, keepInterpreter bool) []symbolize.Frame {
 	var list []symbolize.Frame
 	if id != 0 {
 		list = st.Stack(id)
@@ -67,13 +69,13 @@ func isInterpreter(f *symbolize.Frame) bool {
 	return !f.Python && f.Mapping != nil && interpreterFile.MatchString(path.Base(f.Mapping.Path))
 }
 
-// headline returns the index of the frame that says best where in the user's own
+// Headline returns the index of the frame that says best where in the user's own
 // code the stack comes from: the first Python frame outside site-packages and the
 // standard library, else the first native frame outside well-known libraries, else what
 // tells the line whose gradient is computed: "AddmmBackward0::apply".
-func headline(list []symbolize.Frame) int {
+func Headline(list []symbolize.Frame) int {
 	for i := range list {
-		if f := &list[i]; f.Python && isUserFile(f.File) {
+		if f := &list[i]; f.Python && IsUserFile(f.File) {
 			return i
 		}
 	}
@@ -92,7 +94,7 @@ func headline(list []symbolize.Frame) int {
 	return 0
 }
 
-func isUserFile(file string) bool {
+func IsUserFile(file string) bool {
 	return !strings.HasPrefix(file, "<frozen ") && !installed.MatchString(file) && !standardLibrary.MatchString(file)
 }
 
@@ -112,8 +114,8 @@ func hasName(f *symbolize.Frame) bool {
 	return f.Function != "_start" && !(f.File == "" && strings.Contains(f.Function, "+0x"))
 }
 
-// functionName never is empty.
-func functionName(f *symbolize.Frame) string {
+// Name never is empty.
+func Name(f *symbolize.Frame) string {
 	if name := symbolize.Clean(f.Function); name != "" {
 		return name
 	}
@@ -123,8 +125,8 @@ func functionName(f *symbolize.Frame) string {
 	return "[unknown]"
 }
 
-// shortFile drops what stands before site-packages/ or the standard library.
-func shortFile(file string) string {
+// ShortFile drops what stands before site-packages/ or the standard library.
+func ShortFile(file string) string {
 	file = symbolize.Clean(file)
 	if at := installed.FindAllStringIndex(file, -1); at != nil {
 		return file[at[len(at)-1][1]:]
@@ -135,14 +137,14 @@ func shortFile(file string) string {
 	return file
 }
 
-// frameParts returns the two halves of a frame's line: "train.py:42", "step" for
+// Parts returns the two halves of a frame's line: "train.py:42", "step" for
 // Python, "step<float>", "train.cc:42" or "step", "[libx.so]" for native code.
-func frameParts(f *symbolize.Frame) (front, back string) {
-	file := shortFile(f.File)
+func Parts(f *symbolize.Frame) (front, back string) {
+	file := ShortFile(f.File)
 	if f.Line != 0 && file != "" {
 		file = fmt.Sprintf("%s:%d", file, f.Line)
 	}
-	name := functionName(f)
+	name := Name(f)
 	switch {
 	case f.Mark:
 		return name, ""

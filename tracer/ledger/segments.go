@@ -56,6 +56,10 @@ func (l *Ledger) SetBlocks(pid uint32, list []Block) {
 	for _, s := range l.procs[n].sites {
 		l.sites[s].inside = 0
 	}
+	outside := map[int32]uint64{}
+	for i := range list {
+		outside[list[i].Device] += list[i].Size
+	}
 	c := cursor{blocks: list}
 	for i := range extents {
 		x := &extents[i]
@@ -63,7 +67,13 @@ func (l *Ledger) SetBlocks(pid uint32, list []Block) {
 		for from, to, ok := c.next(x); ok; from, to, ok = c.next(x) {
 			s.inside += to - from
 			s.segment = true
+			outside[list[c.i].Device] -= to - from
 		}
+	}
+	for i := range l.procs[n].tensors {
+		t := &l.procs[n].tensors[i]
+		_, unknown := outside[UnknownDevice]
+		t.outside, t.placed = outside[t.device], !unknown
 	}
 	l.procs[n].freeRuns = l.freeRuns(extents, list)
 }

@@ -29,6 +29,23 @@ balance GPU-a cuda:0 usage 4466 peak 4466 baseline 300 live 4166 gap 0
 tensors 7 cuda:0 live 2/1536 alloc 3/2048 sampled 2 allocated 1536 reserved 4096 peak 1536 at 7 segments 4096 cached 2560 run 1536 foreign 300
 part GPU-a of 4466: tensors 1536 cached 2560 driver 70 foreign 300`},
 
+	{"the cache follows the totals where they were read at another moment than the blocks", `
+devices GPU-a
+alloc t=2 addr=1000 size=4096 stack=1 dev=0
+alloc t=2 addr=9000 size=4096 stack=2 dev=0
+allocator t=3 dev=0 handle=2000
+alloc t=3 addr=1000 size=1024 stack=3 dev=0 kind=tensor space=blocks api=torch
+segments 1 2
+totals t=7 dev=0 allocated=1024 reserved=8192 1024:1/1024-0/0
+blocks 1000+1024@0 9000+2048@0 20000+512@0`, `
+process 7
+total cuda:0 device live 2/8192 alloc 2/8192 peak 8192@2
+total cuda:0 tensor live 1/1024 alloc 1/1024 peak 1024@7
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 171
+site 2 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 341
+site 3 cuda:0 tensor live 1/1024 alloc 1/1024 oldest 3 torch
+tensors 7 cuda:0 live 1/1024 alloc 1/1024 sampled 1 allocated 1024 reserved 8192 peak 1024 at 7 segments 8192 cached 7680 run 3072`},
+
 	{"what is older than the attach is known by the allocator's own totals", `
 devices GPU-a
 usage t=1 GPU-a=10300

@@ -30,6 +30,9 @@ type tensors struct {
 	peak, peakTime         uint64 // of what the allocator says
 	livePeak, livePeakTime uint64 // of the reading's live bytes
 
+	outside uint64 // bytes of live blocks in no booked segment, when they were last placed
+	placed  bool
+
 	contradicted, unbooked bool // there is a warning
 }
 

@@ -46,6 +46,7 @@ func (v *view) tensors(sites *siteList) {
 		}
 		for i := range p.tensors {
 			t := v.tensorsOf(n, &p.tensors[i], segments)
+			v.spreadCache(sites.list, &t)
 			t.Error = v.weigh(uint32(n), &p.tensors[i], &byDevice[i], sites)
 			v.s.Tensors = append(v.s.Tensors, t)
 		}
@@ -130,6 +131,9 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 		return out
 	}
 	segment := segments[place{index, t.device}]
+	if t.placed && t.reading.reserved != 0 {
+		segment.inside = min(minus(out.LiveBytes, t.outside), segment.bytes)
+	}
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
 	outside := minus(out.LiveBytes, segment.inside)
@@ -149,6 +153,32 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 		out.Foreign = minus(v.s.Balances[b].Baseline, older)
 	}
 	return out
+}
+
+// spreadCache makes the segments' shares of the cache add up to it: the blocks were placed at another
+// moment than the totals were read.
+func (v *view) spreadCache(sites []Site, t *Tensors) {
+	var list []int
+	var cached, inside []uint64
+	var sum uint64
+	for i := range sites {
+		if s := &sites[i]; s.Segment && s.Process == t.Process && s.Device == t.Device {
+			list = append(list, i)
+			cached, inside = append(cached, s.LiveBytes-s.Tensors), append(inside, s.Tensors)
+			sum += s.LiveBytes - s.Tensors
+		}
+	}
+	if t.Cached <= sum { // no share becomes larger than what it is a share of
+		cached, _ = apportion(t.Cached, cached)
+		for k := range cached {
+			sites[list[k]].Tensors = sites[list[k]].LiveBytes - cached[k]
+		}
+		return
+	}
+	inside, _ = apportion(t.Segments-t.Cached, inside)
+	for k := range inside {
+		sites[list[k]].Tensors = inside[k]
+	}
 }
 
 // weigh adds the sites of one device, by weights that make each size class add up to what it exactly has,

@@ -27,7 +27,8 @@ type ooms struct {
 
 const (
 	maxOOMs         = 1024
-	booksPerMinute  = 10 // Config.OOM gets further ones without them
+	booksPerMinute  = 10      // Config.OOM gets further ones without them
+	booksBlocks     = 200_000 // live tensors that are read for them, in 0.1 s; with more the cache by site is as it was placed last
 	minuteInNanosec = uint64(time.Minute)
 )
 
@@ -57,6 +58,9 @@ func (t *Tracer) booksOf(time uint64) *ledger.Snapshot {
 	}
 	if t.ooms.books++; t.ooms.books > booksPerMinute {
 		return nil
+	}
+	if t.liveBlocks() > booksBlocks {
+		return t.snapshot(nil)
 	}
 	return t.snapshot(t.blocksOf(t.blockOwners()))
 }

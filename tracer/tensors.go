@@ -275,6 +275,16 @@ func (t *Tracer) eachAllocator(visit func(key bpf.TensorKey, value *bpf.TensorDe
 	}
 }
 
+// liveBlocks is how many blocks the kernel half knows, as its totals say.
+func (t *Tracer) liveBlocks() (sum uint64) {
+	t.eachAllocator(func(_ bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
+		for i := range value.Classes {
+			sum += value.Classes[i].Allocs - value.Classes[i].Frees
+		}
+	})
+	return sum
+}
+
 // leaveBlocks takes the last totals of a process that has ended, and has its
 // blocks placed and removed; t.mu is held.
 func (t *Tracer) leaveBlocks(p *process) {

@@ -226,7 +226,7 @@ func (f *fakeAllocator) totals() TensorTotals {
 func (f *fakeAllocator) liveBlocks() (list []Block) {
 	for _, b := range f.blocks {
 		if !b.older {
-			list = append(list, Block{Address: b.start, Size: b.size, Device: UnknownDevice})
+			list = append(list, Block{Address: b.start, Size: b.size, Device: f.device})
 		}
 	}
 	f.rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })

@@ -96,7 +96,7 @@ func play(t *testing.T, script string) *Ledger {
 		case "blocks": // address+size@device
 			var list []Block
 			for _, w := range rest {
-				b := Block{Device: UnknownDevice}
+				b := Block{}
 				if at, device, ok := strings.Cut(w, "@"); ok {
 					w = at
 					n, _ := strconv.Atoi(device)

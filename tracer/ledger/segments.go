@@ -72,8 +72,7 @@ func (l *Ledger) SetBlocks(pid uint32, list []Block) {
 	}
 	for i := range l.procs[n].tensors {
 		t := &l.procs[n].tensors[i]
-		_, unknown := outside[UnknownDevice]
-		t.outside, t.placed = outside[t.device], !unknown
+		t.outside = outside[t.device]
 	}
 	l.procs[n].freeRuns = l.freeRuns(extents, list)
 }

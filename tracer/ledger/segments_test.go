@@ -186,17 +186,17 @@ alloc t=1 addr=1000 size=2048 stack=1 dev=0
 alloc t=1 addr=3000 size=2048 stack=1 dev=0
 alloc t=1 addr=5000 size=2048 stack=3 dev=0
 alloc t=1 addr=7000 size=2048 stack=4 dev=0 kind=managed
-totals t=2 dev=0 allocated=2048 reserved=4096 512:3/2048-0/0
+totals t=2 dev=0 allocated=7168 reserved=8192 512:4/7168-0/0
 blocks 2000+4096 1200+512 7000+2048 9000+512`, `
 process 7
 total cuda:0 device live 3/6144 alloc 3/6144 peak 6144@1
 total cuda:0 managed live 1/2048 alloc 1/2048 peak 2048@1
-total cuda:0 tensor live 3/2048 alloc 3/2048 peak 2048@2
+total cuda:0 tensor live 4/7168 alloc 4/7168 peak 7168@2
+site 0 cuda:0 tensor live 4/7168 alloc 4/7168 oldest 0 torch
 site 1 cuda:0 device live 2/4096 alloc 2/4096 oldest 1 segment with 512
-site 0 cuda:0 tensor live 3/2048 alloc 3/2048 oldest 0 torch
 site 3 cuda:0 device live 1/2048 alloc 1/2048 oldest 1
 site 4 cuda:0 managed live 1/2048 alloc 1/2048 oldest 1
-tensors 7 cuda:0 live 3/2048 alloc 3/2048 sampled 0 allocated 2048 reserved 4096 peak 2048 at 2 segments 4096 cached 3584 run 2048`},
+tensors 7 cuda:0 live 4/7168 alloc 4/7168 sampled 0 allocated 7168 reserved 8192 peak 7168 at 2 segments 4096 cached 3584 run 2048`},
 
 	{"mappings side by side are one segment, wherever their memory came from", `
 alloc t=1 addr=1 size=4096 stack=1 dev=0 kind=vmm space=physical
@@ -289,7 +289,7 @@ allocator t=1 dev=1 handle=1000
 alloc t=1 addr=1000 size=512 stack=2 dev=1 kind=tensor space=blocks api=torch
 usage t=2 GPU-b=4396
 totals t=3 dev=1 allocated=512 reserved=4096 512:1/512-0/0
-blocks 1000+512`, `
+blocks 1000+512@1`, `
 process 7
 total cuda:1 device live 1/4096 alloc 1/4096 peak 4096@1
 total cuda:1 tensor live 1/512 alloc 1/512 peak 512@3

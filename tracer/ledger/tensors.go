@@ -31,7 +31,6 @@ type tensors struct {
 	livePeak, livePeakTime uint64 // of the reading's live bytes
 
 	outside uint64 // bytes of live blocks in no booked segment, when they were last placed
-	placed  bool
 
 	contradicted, unbooked bool // there is a warning
 }

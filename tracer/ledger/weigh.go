@@ -131,7 +131,7 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 		return out
 	}
 	segment := segments[place{index, t.device}]
-	if t.placed && t.reading.reserved != 0 {
+	if t.reading.reserved != 0 { // without a reading of the blocks they are taken to lie inside
 		segment.inside = min(minus(out.LiveBytes, t.outside), segment.bytes)
 	}
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside

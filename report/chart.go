@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// series is a line of the chart of one process and GPU.
+type series struct {
+	name   string
+	values []uint64
+}
+
+func chartSeries(r *timeline.Row) []series {
+	list := []series{
+		{"usage", r.Usage}, {"tensors", r.Tensors}, {"PyTorch cache", r.Cached}, {"other CUDA", r.Driver},
+		{"before attach", r.Before}, {"host, pinned", r.Host},
+	}
+	kept := list[:0]
+	for _, x := range list {
+		if peak, _ := peakOf(x.values); peak > 0 {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
+
+// peakOf is the highest value and where it first was.
+func peakOf(values []uint64) (peak uint64, at int) {
+	for i, v := range values {
+		if v > peak {
+			peak, at = v, i
+		}
+	}
+	return peak, at
+}
+
+const chartNames, chartFigures = 15, 30 // columns
+
+// WriteTimeline writes how the memory of each process and GPU went, a line for each plane, all of a GPU to one scale, and what happened.
+func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st Stacks, o ViewOptions) error {
+	p := newPage(o.Width, o.Color)
+	n := &notes{doubts: doubts(s)}
+	title(p, s, n)
+	for i := range t.Rows {
+		chartRow(p, t, &t.Rows[i], i == 0)
+	}
+	if len(t.Rows) == 0 {
+		p.line(plain, 0, "")
+		p.line(bold, 0, "No process held memory")
+	}
+	marks(p, t, st, o)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+func since(t *timeline.Timeline, time uint64) string { return span(minus(time, t.Times[0])) }
+
+func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
+	at := DeviceName(r.Device, ledger.Device)
+	if r.Device < 0 && r.UUID == "" {
+		at = "host"
+	}
+	p.line(plain, 0, "")
+	p.list(bold, 0, ", ", processName(&t.Processes[r.Process])+" on "+words(at, shortUUID(symbolize.Clean(r.UUID))))
+	list := chartSeries(r)
+	var scale uint64
+	for _, x := range list {
+		peak, _ := peakOf(x.values)
+		scale = max(scale, peak)
+	}
+	room := p.width - chartNames - chartFigures
+	if first {
+		p.line(dim, 0, pad("", chartNames)+pad("", room)+pad("peak", -10)+pad("at", -9)+pad("end", -11))
+	}
+	for _, x := range list {
+		peak, k := peakOf(x.values)
+		p.line(plain, 0, pad(fit(x.name, chartNames-1), chartNames)+bars(x.values, room, scale)+
+			pad(BytesText(peak), -10)+pad(since(t, t.Times[k]), -9)+pad(BytesText(x.values[len(x.values)-1]), -11))
+	}
+	p.line(dim, 0, pad("", chartNames)+pad("0s", room/2)+pad(since(t, t.Times[len(t.Times)-1]), -(room-room/2)))
+}
+
+// bars draws the highest value of each column's time; what is not 0 is seen.
+func bars(values []uint64, columns int, scale uint64) string {
+	steps := []rune(" ▁▂▃▄▅▆▇█")
+	out := make([]rune, columns)
+	for c := range out {
+		from, to := c*len(values)/columns, (c+1)*len(values)/columns
+		high, _ := peakOf(values[from:max(to, from+1)])
+		k := int(float64(high)/float64(max(scale, 1))*float64(len(steps)-1) + 0.5)
+		if high > 0 {
+			k = max(k, 1)
+		}
+		out[c] = steps[k]
+	}
+	return string(out)
+}
+
+func marks(p *page, t *timeline.Timeline, st Stacks, o ViewOptions) {
+	var list []timeline.Mark
+	for _, m := range t.Marks {
+		if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {
+			list = append(list, m)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.line(bold, 0, "What happened")
+	for i := range list[:min(len(list), o.top())] {
+		m := &list[i]
+		stack := frames.Of(st, m.Stack, m.API, o.KeepInterpreter)
+		what, s := "allocated", plain
+		if m.Kind == timeline.OutOfMemory {
+			what, s = "out of memory", red
+		}
+		p.headLine(s, pad(since(t, m.Time), -9)+" "+pad(what, 14)+pad(BytesText(m.Size), -9), stack[frames.Headline(stack)])
+	}
+	if len(list) > o.top() {
+		p.line(dim, 0, fmt.Sprintf("%s (-T shows more)", counted(uint64(len(list)-o.top()), "more event")))
+	}
+}

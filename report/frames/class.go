@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package frames
+
+import "github.com/vramprof/vramprof/symbolize"
+
+// Class says whose code a frame is.
+type Class uint8
+
+const (
+	UserPython    Class = iota // the user's own
+	LibraryPython              // site-packages, the standard library
+	UserNative                 // the user's own
+	LibraryNative              // well-known libraries, the interpreter, what runs before main
+	Remark                     // no code: [truncated: …], [no stack]
+)
+
+// ClassOf judges a frame by its file, as Headline does.
+func ClassOf(f *symbolize.Frame) Class {
+	switch {
+	case f.Mark:
+		return Remark
+	case f.Python && IsUserFile(f.File):
+		return UserPython
+	case f.Python:
+		return LibraryPython
+	case isUserNative(f) && f.Function != "_start":
+		return UserNative
+	}
+	return LibraryNative
+}

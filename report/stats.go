@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// callCount sums what one function allocated.
+type callCount struct {
+	api, kind            string
+	allocs, bytes, freed uint64
+}
+
+// callCounts is the mix of calls, by bytes.
+func callCounts(s *ledger.Snapshot) []callCount {
+	at := map[[2]string]int{}
+	var list []callCount
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		key := [2]string{symbolize.Clean(x.API), KindName(x.Kind)}
+		k, ok := at[key]
+		if !ok {
+			k = len(list)
+			at[key] = k
+			list = append(list, callCount{api: key[0], kind: key[1]})
+		}
+		list[k].allocs += x.AllocObjects
+		list[k].bytes += x.AllocBytes
+		list[k].freed += minus(x.AllocObjects, x.LiveObjects)
+	}
+	slices.SortFunc(list, func(a, b callCount) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.api, b.api), cmp.Compare(a.kind, b.kind))
+	})
+	return list
+}
+
+// churn is a site that allocates and frees over and over.
+type churn struct {
+	site  *ledger.Site
+	freed uint64 // objects
+}
+
+// leastChurn is how often memory must have been given back before it is news.
+const leastChurn = 16
+
+// churning lists sites by the bytes that they allocated and freed again. Tensors are left out: PyTorch's
+// allocator is there for that.
+func churning(s *ledger.Snapshot) []churn {
+	var list []churn
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		if freed := minus(x.AllocObjects, x.LiveObjects); freed >= leastChurn && x.Kind != ledger.Tensor && counts(x.Kind) {
+			list = append(list, churn{x, freed})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b churn) int {
+		return cmp.Compare(minus(b.site.AllocBytes, b.site.LiveBytes), minus(a.site.AllocBytes, a.site.LiveBytes))
+	})
+	return list
+}
+
+// WriteStats writes what was allocated over all: by call, by size, and who allocates and frees over and over.
+func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st Stacks, o ViewOptions) error {
+	p := newPage(o.Width, o.Color)
+	n := &notes{doubts: doubts(s)}
+	title(p, s, n)
+	seconds := float64(max(s.End-s.Begin, 1)) / 1e9
+	p.line(plain, 0, "")
+	p.line(bold, 0, words("Calls", n.mark(atTotals)))
+	p.line(plain, 0, "")
+	p.line(dim, 0, pad("allocations", -13)+pad("per s", -9)+pad("bytes", -10)+pad("freed", -13)+"  call")
+	for _, c := range callCounts(s) {
+		p.line(plain, 0, pad(humanize.Comma(int64(c.allocs)), -13)+pad(humanize.CommafWithDigits(float64(c.allocs)/seconds, 1), -9)+
+			pad(BytesText(c.bytes), -10)+pad(humanize.Comma(int64(c.freed)), -13)+"  "+c.api+" ("+c.kind+")")
+	}
+	if sizes != nil {
+		sizeTable(p, "Driver allocations by size", &sizes.Driver)
+		sizeTable(p, "Tensors by size", &sizes.Tensors)
+	}
+	churnList(p, s, st, o)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucket) {
+	var most uint64
+	first, last := -1, 0
+	for i, b := range list {
+		if b.Count > 0 {
+			most, last = max(most, b.Count), i
+			if first < 0 {
+				first = i
+			}
+		}
+	}
+	if first < 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.line(bold, 0, title)
+	p.line(plain, 0, "")
+	p.line(dim, 0, pad("from", -10)+pad("number", -13)+pad("bytes", -10))
+	room := p.width - 35
+	for i := first; i <= last; i++ {
+		b := list[i]
+		bar := strings.Repeat("█", int(float64(b.Count)/float64(most)*float64(room)+0.5))
+		if bar == "" && b.Count > 0 {
+			bar = "▏"
+		}
+		p.line(plain, 0, pad(BytesText(1<<i), -10)+pad(humanize.Comma(int64(b.Count)), -13)+pad(BytesText(b.Bytes), -10)+"  "+bar)
+	}
+}
+
+func churnList(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions) {
+	list := churning(s)
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.line(bold, 0, "Allocated and freed over and over")
+	for i, c := range list[:min(len(list), o.top())] {
+		x := c.site
+		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+		p.line(plain, 0, "")
+		p.headLine(plain, pad(fmt.Sprintf("%d.", i+1), siteIndent)+pad(humanize.Comma(int64(c.freed))+"×", 8), stack[frames.Headline(stack)])
+		p.list(plain, siteIndent, ", ", BytesText(x.AllocBytes/max(x.AllocObjects, 1))+" each on average",
+			BytesText(uint64(float64(x.AllocBytes)/(float64(max(s.End-s.Begin, 1))/1e9)))+"/s", processName(&s.Processes[x.Process]), symbolize.Clean(x.API))
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Texts are the sentences that stand beside the figures of a snapshot, without a full stop.
+type Texts struct {
+	Remarks  []string // what figures leave open: what pools hold, what the end of a process gave back
+	Doubts   []string // what the books could not take in
+	Warnings []string // the snapshot's own
+}
+
+// NewTexts gives the texts of a snapshot, clean of control characters.
+func NewTexts(s *ledger.Snapshot, st Stacks) Texts {
+	t := Texts{Remarks: append(torchTexts(s), remarks(s, st)...)}
+	for i := range t.Remarks {
+		t.Remarks[i] = symbolize.Clean(t.Remarks[i])
+	}
+	if len(s.Failures) > 0 {
+		t.Remarks = append(t.Remarks, failuresText(s))
+	}
+	for _, d := range doubts(s) {
+		if d.at == atTitle {
+			t.Warnings = append(t.Warnings, d.text)
+		} else {
+			t.Doubts = append(t.Doubts, d.text)
+		}
+	}
+	return t
+}
+
+// PartLine is one term of the sum that makes up NVML's figure.
+type PartLine struct {
+	Name  string
+	Bytes int64 // negative only where figures do not fit together
+}
+
+// PartLines are the terms of a part, the same ones for all parts, "unexplained" last: they add up to usage.
+func PartLines(x *ledger.Part) (lines []PartLine, usage uint64) {
+	for i := range partRows {
+		lines = append(lines, PartLine{partRows[i].name, int64(partRows[i].of(x))})
+	}
+	return append(lines, PartLine{"unexplained", x.Unexplained}), partUsage(x)
+}
+
+// ProcessName is "python3 [42]", clean of control characters.
+func ProcessName(p *ledger.Process) string { return processName(p) }
+
+// ShortUUID is enough of a GPU's UUID to tell those of one machine apart.
+func ShortUUID(uuid string) string { return shortUUID(uuid) }
+
+// SpanText is a duration of so many ns in its two largest units: "2m12s".
+func SpanText(ns uint64) string { return span(ns) }

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// ViewOptions of the views of a snapshot.
+type ViewOptions struct {
+	Top             int  // rows or branches shown, 0: 10
+	Width           int  // columns of a line, 0: 80, at least 40; text only
+	Color           bool // text only
+	KeepInterpreter bool // as in ProfileOptions
+}
+
+func (o *ViewOptions) top() int {
+	if o.Top <= 0 {
+		return 10
+	}
+	return o.Top
+}
+
+// branch is a frame of the call tree, and what the stacks through it hold.
+type branch struct {
+	frame    symbolize.Frame
+	bytes    int64
+	user     bool // the headline of a stack
+	children []*branch
+	at       map[branchKey]*branch
+}
+
+// branchKey: frames of Python are one per line, native ones one per function.
+type branchKey struct {
+	name, file string
+	line       int
+	python     bool
+}
+
+func (b *branch) child(f *symbolize.Frame) *branch {
+	key := branchKey{name: frames.Name(f), python: f.Python}
+	if f.Python {
+		key.file, key.line = f.File, f.Line
+	} else if f.Mapping != nil {
+		key.file = f.Mapping.Path
+	}
+	if c := b.at[key]; c != nil {
+		return c
+	}
+	c := &branch{frame: *f, at: map[branchKey]*branch{}}
+	if !f.Python {
+		c.frame.Line = 0 // several lines of the function are one here
+		c.frame.File = ""
+	}
+	b.at[key] = c
+	b.children = append(b.children, c)
+	return c
+}
+
+// callTree sums what GPUs hold, from main on.
+func callTree(s *ledger.Snapshot, st Stacks, keepInterpreter bool) *branch {
+	root := &branch{at: map[branchKey]*branch{}}
+	for _, h := range Holdings(s) {
+		if h.Host() || h.Live == 0 {
+			continue
+		}
+		root.bytes += h.Live
+		b, list, own := root, []symbolize.Frame(nil), -1
+		if h.Site != nil {
+			list = frames.Of(st, h.Site.Stack, h.Site.API, keepInterpreter)
+			own = frames.Headline(list)
+		}
+		for i := range list {
+			k := len(list) - 1 - i
+			b = b.child(&list[k])
+			b.bytes += h.Live
+			b.user = b.user || k == own
+		}
+		if h.Mark != "" {
+			b = b.child(&symbolize.Frame{Function: h.Mark, Mark: true})
+			b.bytes += h.Live
+		}
+	}
+	root.sort()
+	return root
+}
+
+func (b *branch) sort() {
+	slices.SortFunc(b.children, func(x, y *branch) int {
+		return cmp.Or(cmp.Compare(y.bytes, x.bytes), cmp.Compare(frames.Name(&x.frame), frames.Name(&y.frame)),
+			cmp.Compare(x.frame.File, y.frame.File), cmp.Compare(x.frame.Line, y.frame.Line))
+	})
+	for _, c := range b.children {
+		c.sort()
+	}
+}
+
+// leastShare is what a branch must have of the whole to be shown.
+const leastShare = 0.01
+
+// WriteTree writes who holds the GPU memory as a tree of calls, from main on: the largest branches, and of each row of
+// calls without a branch its beginning, the user's own line and its end.
+func WriteTree(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error {
+	p := newPage(o.Width, o.Color)
+	n := &notes{doubts: doubts(s)}
+	title(p, s, n)
+	root := callTree(s, st, o.KeepInterpreter)
+	p.line(plain, 0, "")
+	p.line(bold, 0, words("GPU memory by call tree:", signedTotal(root.bytes), n.mark(atTotals), n.mark(atStacks)))
+	p.line(plain, 0, "")
+	t := treePage{page: p, total: root.bytes, top: o.top()}
+	t.children(root, 0)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+type treePage struct {
+	*page
+	total int64
+	top   int
+}
+
+func (t *treePage) share(bytes int64) float64 { return float64(bytes) / math.Max(float64(t.total), 1) }
+
+func (t *treePage) children(b *branch, depth int) {
+	shown, rest, restBytes := 0, 0, int64(0)
+	for _, c := range b.children {
+		if shown == t.top || c.bytes > 0 && t.share(c.bytes) < leastShare && shown > 0 {
+			rest++
+			restBytes += c.bytes
+			continue
+		}
+		shown++
+		t.chain(c, depth)
+	}
+	if rest > 0 {
+		t.row(dim, restBytes, depth, symbolize.Frame{Function: counted(uint64(rest), "more branch"), Mark: true})
+	}
+}
+
+// chain writes a branch and what follows it up to the next parting of ways. Between the user's own lines only the
+// first and the last are shown.
+func (t *treePage) chain(b *branch, depth int) {
+	t.row(plain, b.bytes, depth, b.frame)
+	skipped := 0
+	for len(b.children) == 1 && b.children[0].bytes == b.bytes {
+		b = b.children[0]
+		if len(b.children) == 1 && b.children[0].bytes == b.bytes && !b.user {
+			skipped++
+			continue
+		}
+		depth++
+		if skipped > 0 {
+			t.line(dim, 0, t.indented("", depth)+counted(uint64(skipped), "frame")+" …")
+			skipped = 0
+		}
+		s := plain
+		if b.user {
+			s = bold
+		}
+		t.row(s, b.bytes, depth, b.frame)
+	}
+	t.children(b, depth+1)
+}
+
+const treeFigures = 10 + 7 // columns: bytes, share
+
+func (t *treePage) indented(figures string, depth int) string {
+	return pad(figures, treeFigures+2+2*min(depth, (t.width-treeFigures-30)/2))
+}
+
+func (t *treePage) row(s style, bytes int64, depth int, f symbolize.Frame) {
+	figures := pad(signedTotal(bytes), -10) + pad(fmt.Sprintf("%.1f%%", 100*t.share(bytes)), -7)
+	text := t.indented(figures, depth)
+	t.line(s, 0, text+frameText(&f, t.width-columns(text)))
+}
+
+// signedTotal is "3 GiB" or "-3 GiB".
+func signedTotal(bytes int64) string {
+	if bytes < 0 {
+		return "-" + BytesText(-uint64(bytes))
+	}
+	return BytesText(uint64(bytes))
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"math/bits"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// SizeBuckets is how many buckets of sizes there are, one per power of two.
+const SizeBuckets = 64
+
+// Bucket counts allocations of at least 2^n and less than 2^(n+1) bytes.
+type Bucket struct{ Count, Bytes uint64 }
+
+// Sizes counts all allocations of a recording by their size.
+type Sizes struct {
+	Driver  [SizeBuckets]Bucket
+	Tensors [SizeBuckets]Bucket // given out by PyTorch's allocators, sampled or not
+
+	latest map[allocator][]ledger.ClassTotals
+}
+
+type allocator struct {
+	pid    uint32
+	device int32
+}
+
+// event counts a driver allocation.
+func (s *Sizes) event(e *ledger.Event) {
+	if e.Op == ledger.Alloc && e.Kind != ledger.Tensor && e.Kind != ledger.Imported && e.Size != ledger.UnknownSize {
+		b := &s.Driver[bucketOf(e.Size)]
+		b.Count++
+		b.Bytes += e.Size
+	}
+}
+
+// tensors takes a reading of an allocator's totals, which only grow until its process ends.
+func (s *Sizes) tensors(t *ledger.TensorTotals) {
+	if s.latest == nil {
+		s.latest = map[allocator][]ledger.ClassTotals{}
+	}
+	key := allocator{t.PID, t.Device}
+	before := s.latest[key]
+	for class := range t.Classes {
+		if class < len(before) && t.Classes[class].Allocs < before[class].Allocs {
+			before = nil // a new process with that pid
+			break
+		}
+	}
+	for class, now := range t.Classes {
+		var old ledger.ClassTotals
+		if class < len(before) {
+			old = before[class]
+		}
+		b := &s.Tensors[bucketOf(classSize(class))]
+		b.Count += now.Allocs - old.Allocs
+		b.Bytes += now.AllocBytes - old.AllocBytes
+	}
+	s.latest[key] = t.Classes
+}
+
+// bucketOf is the n of a size; of 0 it is 0.
+func bucketOf(size uint64) int { return max(bits.Len64(size)-1, 0) }
+
+// classSize is the least size in a size class of tensors.
+func classSize(class int) uint64 {
+	if class == 0 {
+		return 256
+	}
+	return 512 << ((class - 1) / 4)
+}

@@ -46,6 +46,7 @@ type Ledger struct {
 	procs    []process         // by process number
 	byPID    map[uint32]uint32 // number of the newest process of a pid
 	sites    []site            // by site number
+	windows  []windows         // for the cohorts of further sites
 	siteOf   map[siteKey]uint32
 	live     map[liveKey]uint32 // number of the block
 	blocks   blocks
@@ -101,14 +102,17 @@ type site struct {
 	siteKey
 	liveObjects, liveBytes   uint64
 	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed
-	inside                   uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
-	oldest                   uint64 // of a process whose blocks were purged
 	first, last              uint32 // list of live blocks by time
-	early                    count  // dropped before their context was reported as ended
 	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed; of kind Tensor: in process.tensors
-	ended                    uint32 // Ledger.endings when its context ended last
-	segment                  bool
 	history                  history
+	cohorts                  cohorts
+
+	// What follows is not looked at for each event.
+	inside  uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
+	oldest  uint64 // of a process whose blocks were purged
+	early   count  // dropped before their context was reported as ended
+	ended   uint32 // Ledger.endings when its context ended last
+	segment bool
 }
 
 // lastFree is what a thread's latest free did.

@@ -24,6 +24,7 @@ type tensors struct {
 	device      int32
 	live, freed count // of the sample
 	reading     tensorReading
+	olderFreed  history // bytes of older blocks, by readings
 	first       firstReport
 	changes     []segmentChange // of driver allocations, since the allocator's latest report
 
@@ -118,6 +119,7 @@ func (l *Ledger) allocTensor(e *Event) {
 	s.liveObjects++
 	s.liveBytes += e.Size
 	s.history.record(l.options.Begin, e.Time, s.liveBytes)
+	s.cohorts.alloc(l.options.Begin, e.Time, e.Size, s.liveBytes)
 	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n})
 	l.live[key] = b
 	l.link(b, s.last)
@@ -135,7 +137,7 @@ func (l *Ledger) freeTensor(e *Event) {
 
 func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
-	size, s := b.size, &l.sites[b.site]
+	size, birth, s := b.size, b.time, &l.sites[b.site]
 	delete(l.live, key)
 	l.unlink(n)
 	l.blocks.release(n)
@@ -145,6 +147,7 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	s.liveObjects--
 	s.liveBytes -= size
 	s.history.record(l.options.Begin, time, s.liveBytes)
+	s.cohorts.free(l.options.Begin, birth, time, size, s.liveBytes)
 	size = min(size, maxTensors-t.freed.bytes)
 	t.freed.objects++
 	t.freed.bytes += size

@@ -22,13 +22,14 @@ const module = "github.com/vramprof/vramprof/"
 // mayImport lists what of ours each package imports, its tests aside.
 var mayImport = map[string][]string{
 	"bpf":                      {},
-	"cmd/vramprof":             {"report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
+	"cmd/vramprof":             {"capture", "report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"internal/realtorch":       {"internal/fakecuda"}, // for tests
 	"report":                   {"report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"report/frames":            {"symbolize"},
-	"capture":                  {"symbolize", "tracer/ledger"},
+	"capture":                  {"capture/internal/wire", "symbolize", "tracer/ledger"},
+	"capture/internal/wire":    {},
 	"export":                   {"report", "report/frames", "symbolize", "timeline", "tracer/ledger"},
 	"report/html":              {"report", "report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"symbolize":                {"symbolize/internal/dwarf"},

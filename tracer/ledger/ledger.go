@@ -206,6 +206,8 @@ func (l *Ledger) applyRare(e *Event) {
 		l.pool(e)
 	case Allocator:
 		l.allocator(e)
+	case OutOfMemory:
+		l.stats.Events-- // it is told beside the event of the call
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"io"
 	"math"
 	"os"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,6 +56,7 @@ type Recording struct {
 	missing []missing
 	notes   []string
 	frameOf map[uint64][]symbolize.Frame
+	segment map[uint64]bool
 }
 
 // Open opens a capture, also one that is still written. The error is ErrForeign for another sort of file.
@@ -99,7 +102,7 @@ func Read(file io.ReaderAt, size int64) (*Recording, error) {
 	}
 	r := &Recording{
 		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
-		zstd: decoder, frameOf: map[uint64][]symbolize.Frame{},
+		zstd: decoder, frameOf: map[uint64][]symbolize.Frame{}, segment: map[uint64]bool{},
 	}
 	s := scan{r: r, size: size, offset: int64(at), last: h.GetTime()}
 	if err := s.all(); err != nil {
@@ -215,6 +218,7 @@ func (r *Recording) Snapshot(at uint64) (*ledger.Snapshot, error) {
 // Take takes a copy of books that a Player has filled up to a moment, with the recording's warnings.
 func (r *Recording) Take(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 	at = min(max(at, r.begin), r.End())
+	l.MarkSegments(r.isSegment) // the recording says so now and then only
 	s := l.Snapshot(at, r.Wall(at))
 	if r.end != nil {
 		for _, text := range r.end.Warning {
@@ -228,6 +232,26 @@ func (r *Recording) Take(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 }
 
 // buffers are used again from frame to frame.
+// torchCUDA is the library of PyTorch's caching allocator.
+const torchCUDA = "libc10_cuda.so"
+
+// isSegment says whether PyTorch's allocator took what was allocated with this stack.
+func (r *Recording) isSegment(stack uint64) bool {
+	r.mu.Lock()
+	is, known := r.segment[stack]
+	r.mu.Unlock()
+	if known {
+		return is
+	}
+	is = slices.ContainsFunc(r.Stack(stack), func(f symbolize.Frame) bool {
+		return f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), torchCUDA)
+	})
+	r.mu.Lock()
+	r.segment[stack] = is
+	r.mu.Unlock()
+	return is
+}
+
 type buffers struct{ file, payload []byte }
 
 var errFrame = errors.New("a frame cannot be read")

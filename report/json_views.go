@@ -148,7 +148,7 @@ func newViewReport(v View, o ViewOptions) *ViewReport {
 	r.Summary = newLeaksReport(s, v.Stacks, LeaksOptions{Top: o.Top, KeepInterpreter: o.KeepInterpreter})
 	switch v.Name {
 	case "tree":
-		root := branchReport(callTree(s, v.Stacks, o.KeepInterpreter))
+		root := branchReport(callTree(s, v.Stacks, o))
 		r.Tree = &root
 	case "table":
 		for _, x := range siteRows(s, v.Stacks, o.KeepInterpreter) {

@@ -43,7 +43,7 @@ func TestTheTreeAddsUpToTheGPUMemoryOfTheProfile(t *testing.T) {
 			want += h.Live
 		}
 	}
-	root := callTree(s, st, false)
+	root := callTree(s, st, ViewOptions{})
 	var leaves func(b *branch) int64
 	leaves = func(b *branch) int64 {
 		sum, own := int64(0), b.bytes

@@ -21,11 +21,11 @@ const (
 	maxLarge = 20 // of the driver allocations
 )
 
-// Of plays a recording from begin to end and looks at the books at so many even steps, 2 at least. The ledger must be
-// empty, and has the books of the end then.
-func Of(p Player, begin, end uint64, steps int, l *ledger.Ledger) (*Timeline, *Sizes, error) {
+// Of plays a recording from begin to end into empty books and looks at them at so many even steps, 2 at least, by snapshots that take
+// makes.
+func Of(p Player, begin, end uint64, steps int, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
 	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
-	o := &observer{Books: l, sizes: b.sizes}
+	o := &observer{Books: books, sizes: b.sizes}
 	steps = max(steps, 2)
 	for i := range steps {
 		at := begin + (end-begin)/uint64(steps-1)*uint64(i)
@@ -35,7 +35,7 @@ func Of(p Player, begin, end uint64, steps int, l *ledger.Ledger) (*Timeline, *S
 		if err := p.To(at, o); err != nil {
 			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-begin), err)
 		}
-		b.look(i, steps, at, l.Snapshot(at, time.Time{}))
+		b.look(i, steps, at, take(at))
 	}
 	b.finish(o)
 	return b.t, b.sizes, nil

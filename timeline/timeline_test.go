@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -57,9 +58,13 @@ func job() *script {
 	}}
 }
 
-func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
+func of(s *script) (*Timeline, *Sizes, error) {
 	l := ledger.New(ledger.Options{})
-	got, sizes, err := Of(job(), 0, 1000, 11, l)
+	return Of(s, 0, 1000, 11, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+}
+
+func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
+	got, sizes, err := of(job())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +100,7 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 	if sizes.Driver[9].Count != 1 || sizes.Driver[11].Bytes != 4000 || sizes.Driver[6].Count != 1 {
 		t.Errorf("sizes %+v", sizes.Driver)
 	}
-	again, _, err := Of(job(), 0, 1000, 11, ledger.New(ledger.Options{}))
+	again, _, err := of(job())
 	if err != nil || !reflect.DeepEqual(got, again) {
 		t.Errorf("a second time it is %+v, %v", again, err)
 	}
@@ -104,7 +109,7 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 func TestAnEndedProcessHoldsNothingAfterItsEnd(t *testing.T) {
 	s := job()
 	s.list = append(s.list, event(ledger.Event{Op: ledger.Exit, Time: 850}))
-	got, _, err := Of(s, 0, 1000, 11, ledger.New(ledger.Options{}))
+	got, _, err := of(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ const (
 type Cohort struct {
 	AllocObjects, AllocBytes uint64 // objects: at most 2^32-1 in one size class
 	LiveObjects, LiveBytes   uint64 // of those, now
+	Seen                     uint64 // of LiveObjects those that were seen: all but where tensors are sampled
 	Floor                    uint64 // fewest live bytes that the whole site had during the window
 	High                     uint64 // Site.Peak if the site's live bytes reached a new maximum in the window; of what is shown as one site, the sum over the parts that did
 }
@@ -181,7 +182,7 @@ func (c *cohorts) fill(s *Site, list []Cohort, session, live uint64) {
 	s.Cohorts = list[:x.last+1]
 	for i := range s.Cohorts {
 		w := &x.windows[i]
-		s.Cohorts[i] = Cohort{uint64(w.allocObjects), w.alloc, uint64(w.liveObjects), w.live, w.floor, 0}
+		s.Cohorts[i] = Cohort{uint64(w.allocObjects), w.alloc, uint64(w.liveObjects), w.live, uint64(w.liveObjects), w.floor, 0}
 		if x.highs>>i&1 != 0 {
 			s.Cohorts[i].High = x.peak
 		}
@@ -217,8 +218,8 @@ func scale(x, to, from uint64) uint64 {
 	return min(n, maxTensors)
 }
 
-// mergeCohorts adds those of a part to a site's.
-func (s *Site) mergeCohorts(part *Site) {
+// AddCohorts adds those of another site to a site's, and Peak; the windows become as long as needed. No list is changed.
+func (s *Site) AddCohorts(part *Site) {
 	s.Peak += part.Peak
 	switch {
 	case len(part.Cohorts) == 0:
@@ -255,6 +256,7 @@ func (s *Site) addTo(sum []Cohort, first, window uint64) {
 		x.AllocBytes += w.AllocBytes
 		x.LiveObjects += w.LiveObjects
 		x.LiveBytes += w.LiveBytes
+		x.Seen += w.Seen
 		if !seen[k] {
 			seen[k], floors[k] = true, w.Floor
 		}

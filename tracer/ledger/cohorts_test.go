@@ -24,6 +24,7 @@ func (m *cohortModel) cohorts(first, window uint64, n int) []Cohort {
 		w.AllocBytes += m.sizes[i]
 		if m.deaths[i] == 0 {
 			w.LiveObjects++
+			w.Seen++
 			w.LiveBytes += m.sizes[i]
 		}
 	}
@@ -107,8 +108,9 @@ totals t=5 dev=0 allocated=6144 reserved=8192 1024:9/9216-3/3072`)
 		sum.AllocBytes += x.Cohorts[i].AllocBytes
 		sum.LiveObjects += x.Cohorts[i].LiveObjects
 		sum.LiveBytes += x.Cohorts[i].LiveBytes
+		sum.Seen += x.Cohorts[i].Seen
 	}
-	if want := (Cohort{AllocObjects: 9, AllocBytes: 9216, LiveObjects: 6, LiveBytes: 6144}); sum != want || x.Peak != 6144 {
+	if want := (Cohort{AllocObjects: 9, AllocBytes: 9216, LiveObjects: 6, LiveBytes: 6144, Seen: 2}); sum != want || x.Peak != 6144 {
 		t.Errorf("%+v with a peak of %d, want %+v", sum, x.Peak, want)
 	}
 }

@@ -201,7 +201,7 @@ func (s *Site) merge(part *Site) {
 	if s.Oldest == 0 || part.Oldest != 0 && part.Oldest < s.Oldest {
 		s.Oldest = part.Oldest
 	}
-	s.mergeCohorts(part)
+	s.AddCohorts(part)
 	for i, b := range part.History {
 		s.History[i] += b
 	}

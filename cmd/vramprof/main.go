@@ -71,7 +71,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(), leaksCommand(), psCommand(), checkCommand(), versionCommand(),
+			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), exportCommand(), psCommand(), checkCommand(), versionCommand(),
 		},
 		Writer: stdout, ErrWriter: stderr,
 		Metadata:       map[string]any{"args": args},

@@ -19,6 +19,8 @@ type Player interface {
 const (
 	maxMarks = 1000
 	maxLarge = 20 // of the driver allocations
+
+	largeShare = 50 // of the highest memory use: a smaller one is not large
 )
 
 // Of plays a recording from begin to end into empty books and looks at them at so many even steps, 2 at least, by snapshots that take
@@ -186,7 +188,7 @@ func (b *builder) finish(o *observer) {
 			t.Marks = append(t.Marks, Mark{Time: p.End, Kind: Ended, Process: n, Device: ledger.UnknownDevice})
 		}
 	}
-	for _, m := range append(o.ooms, o.large...) {
+	for _, m := range append(o.ooms, t.worthMarking(o.large)...) {
 		if n := t.processOf(m.pid, m.Time); n >= 0 {
 			m.Process = n
 			t.Marks = append(t.Marks, m.Mark)
@@ -200,6 +202,19 @@ func (b *builder) finish(o *observer) {
 		return cmp.Or(cmp.Compare(b.Live[len(b.Live)-1], a.Live[len(a.Live)-1]), cmp.Compare(a.Process, b.Process),
 			cmp.Compare(a.Stack, b.Stack), cmp.Compare(a.API, b.API), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Device, b.Device))
 	})
+}
+
+// worthMarking leaves out what is small beside all that was ever used.
+func (t *Timeline) worthMarking(list []mark) []mark {
+	var peak uint64
+	for i := range t.Times {
+		var sum uint64
+		for _, r := range t.Rows {
+			sum += r.Tensors[i] + r.Cached[i] + r.Driver[i] + r.Before[i]
+		}
+		peak = max(peak, sum)
+	}
+	return slices.DeleteFunc(list, func(m mark) bool { return m.Size < peak/largeShare })
 }
 
 // processOf finds the process that had a pid at some time.

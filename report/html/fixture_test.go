@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize"
@@ -145,8 +146,8 @@ const cacheSlack = 1300 * mib // what segments hold at least beyond their tensor
 func fixture() Input {
 	end := begin + (moments-1)*second
 	tl := &timeline.Timeline{GPUs: []ledger.GPU{
-		{Index: 0, UUID: gpu0, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 38 * gib},
-		{Index: 1, UUID: gpu1, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 28 * gib},
+		{Index: 0, UUID: gpu0, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 43 * gib},
+		{Index: 1, UUID: gpu1, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 25 * gib},
 	}, Processes: []ledger.Process{
 		{PID: 4242, Comm: "python3", Begin: begin, Devices: []string{gpu0, gpu1}, Workload: ledger.Workload{Rank: "0", WorldSize: "2", Pod: "llama-0", Namespace: "ml"}},
 		{PID: 4243, Comm: "python3", Begin: begin + second, Devices: []string{gpu0, gpu1}, Workload: ledger.Workload{Rank: "1", WorldSize: "2", Pod: "llama-0", Namespace: "ml"}},
@@ -250,6 +251,9 @@ func hostile() Input {
 	return Input{Snapshot: s, Stacks: st, Title: evil, Verdict: func(int) string { return evil }}
 }
 
+// tenThousand is what pages are measured by.
+var tenThousand = sync.OnceValue(func() Input { return large(10_000, 40) })
+
 // large has so many sites with stacks of so many frames, hardly two of them alike, over 600 moments.
 func large(sites, depth int) Input {
 	const moments, files = 600, 400
@@ -269,7 +273,7 @@ func large(sites, depth int) Input {
 			functions[i] = native(fmt.Sprintf("at::native::(anonymous namespace)::kernel_%d<float, %d>(at::Tensor const&, long)", i, next(64)), torchCUDA)
 		}
 	}
-	tl := &timeline.Timeline{Processes: []ledger.Process{{PID: 77, Comm: "python3", Begin: begin, Devices: []string{gpu0}}}, GPUs: []ledger.GPU{{UUID: gpu0, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib}}}
+	tl := &timeline.Timeline{Processes: []ledger.Process{{PID: 77, Comm: "python3", Begin: begin, Devices: []string{gpu0}}}, GPUs: []ledger.GPU{{UUID: gpu0, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 41 * gib}}}
 	row := timeline.Row{UUID: gpu0, Usage: make([]uint64, moments), Tensors: make([]uint64, moments), Cached: make([]uint64, moments), Driver: make([]uint64, moments), Before: make([]uint64, moments), Unexplained: make([]int64, moments), Host: make([]uint64, moments)}
 	for t := range moments {
 		tl.Times = append(tl.Times, begin+uint64(t)*second)

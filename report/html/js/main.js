@@ -76,6 +76,7 @@ async function main() {
   openBook();
   resetState();
   fillHead();
+  fillFindings();
   fillFilters();
   fillLegend();
   fillParts();

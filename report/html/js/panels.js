@@ -21,6 +21,19 @@ function fillHead() {
   fillList(box.querySelector("ul"), data.warnings);
 }
 
+// fillFindings puts the sites that are found leaking first, largest first.
+const maxFindings = 5;
+function fillFindings() {
+  const d = data.entries, list = [];
+  for (let e = 0; e < book.entries; e++) if (data.verdicts && isLeak(e)) list.push(e);
+  list.sort((a, b) => d.live[b] - d.live[a] || a - b);
+  byId("findings").hidden = list.length === 0;
+  byId("findings-head").textContent = list.length === 1 ? "1 site leaks" : countText(list.length) + " sites leak";
+  byId("findings").querySelector("ul").replaceChildren(...list.slice(0, maxFindings).map((e) => element("li", {},
+    element("b", {}, bytesText(d.live[e])), siteButton(e), element("span", { class: "soft" }, verdictText(e).replace(/^leaking:?\s*/i, "")))),
+  ...(list.length > maxFindings ? [element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them"))] : []));
+}
+
 function fillList(list, texts) {
   list.replaceChildren(...texts.map((text) => element("li", {}, text)));
 }

@@ -43,7 +43,7 @@ function showSites() {
   byId("next").disabled = state.page === pages - 1;
   const columns = shownColumns();
   byId("sites").querySelector("thead tr").replaceChildren(...columns.map(([key, name, , number]) => element("th", {
-    scope: "col", class: number ? "number" : null, "aria-sort": state.sort === key ? (state.down ? "descending" : "ascending") : null,
+    scope: "col", class: (number ? "number " : "") + "c-" + key, "aria-sort": state.sort === key ? (state.down ? "descending" : "ascending") : null,
   }, element("button", { type: "button", onclick: () => sortBy(key, number) }, name))));
   byId("sites").querySelector("tbody").replaceChildren(...rows.map((e) => siteRow(e, columns)));
 }

@@ -260,8 +260,8 @@ func (s *space) allocBlock(x extent) {
 		if g.start >= x.end() {
 			break
 		}
-		if g.device >= 0 {
-			x.device = g.device
+		if d := s.deviceOf(g); d >= 0 {
+			x.device = d
 		}
 	}
 	for g := range s.segments.from(x.start) {
@@ -279,23 +279,41 @@ func (s *space) allocBlock(x extent) {
 
 // joined says whether what is in a tensor's range can be one segment.
 func (s *space) joined(x *extent) bool {
-	var last *extent
+	var first *extent
+	device := int32(ledger.UnknownDevice)
 	for g := range s.segments.from(x.start) {
 		if g.start >= x.end() {
 			break
 		}
-		if last != nil && (last.device != g.device && last.device >= 0 && g.device >= 0 || last.guessed() != g.guessed() || last.class == whole || g.class == whole) {
+		if first == nil {
+			first = g
+		} else if first.class == whole || g.class == whole || first.guessed() != g.guessed() {
 			return false
 		}
-		last = g
+		switch d := s.deviceOf(g); {
+		case device < 0:
+			device = d
+		case d >= 0 && d != device:
+			return false
+		}
 	}
 	return true
 }
 
+// deviceOf is the device of a segment as far as it is known; what a tensor in it has told counts for all parts of it.
+func (s *space) deviceOf(g *extent) int32 {
+	if g.device >= 0 {
+		return g.device
+	}
+	if d, ok := s.learned[g.id]; ok {
+		return d
+	}
+	return ledger.UnknownDevice
+}
+
 // host notes that a tensor of a device lies in a segment.
 func (s *space) host(g *extent, device int32) {
-	if g.device == ledger.UnknownDevice && device != ledger.UnknownDevice {
-		g.device = device
+	if device != ledger.UnknownDevice && s.deviceOf(g) == ledger.UnknownDevice {
 		s.learned[g.id] = device
 	}
 	if g.class == whole || g.class == mapped {

@@ -156,7 +156,7 @@ func (c *chaos) event(time uint64) ledger.Event {
 
 // Whatever comes, the state view can go through each action: no block without a segment, no segment that is not there.
 func TestTorchSnapshotsCanBeGoneThroughWhateverCame(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range uint64(500) {
 		random := &chaos{Rand: rand.New(rand.NewPCG(seed, 1))}
 		c := NewCollector(ledger.New(ledger.Options{Begin: begin}), CollectorOptions{Events: 1 + random.IntN(400)})
 		n := 1 + random.IntN(1000)

@@ -155,8 +155,12 @@ func (t *treePage) share(bytes int64) float64 { return float64(bytes) / math.Max
 
 func (t *treePage) children(b *branch, depth int) {
 	shown, rest, restBytes := 0, 0, int64(0)
+	least := 1
+	if depth == 0 { // a small program beside a large context
+		least = min(5, t.top)
+	}
 	for _, c := range b.children {
-		if shown == t.top || c.bytes > 0 && t.share(c.bytes) < leastShare && shown > 0 {
+		if shown == t.top || c.bytes > 0 && t.share(c.bytes) < leastShare && shown >= least {
 			rest++
 			restBytes += c.bytes
 			continue

@@ -55,7 +55,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "vramprof: aborted")
 		os.Exit(exitError) // the kernel takes the probes away
 	}()
-	err := newApp(args, stdout, stderr).RunContext(ctx, args)
+	app := newApp(args, stdout, stderr)
+	err := app.RunContext(ctx, optionsFirst(app, args))
 	if err == nil {
 		return 0
 	}

@@ -18,7 +18,7 @@ func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
 		return recordNow(c)
 	}
 	if c.Args().Len() > 1 {
-		return nil, nil, usageError{fmt.Errorf("unexpected argument %q (options come before the file)", c.Args().Get(1))}
+		return nil, nil, usageError{fmt.Errorf("unexpected argument %q", c.Args().Get(1))}
 	}
 	for _, f := range traceFlags() {
 		if name := f.Names()[0]; c.IsSet(name) && !(name == "pid" && c.Command.Name == "export") {

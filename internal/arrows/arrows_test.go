@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"symbolize":                {"symbolize/internal/dwarf"},
 	"symbolize/internal/dwarf": {},
 	"test/e2e":                 {},
+	"test/leaks":               {},
 	"timeline":                 {"tracer/ledger"},
 	"verdict":                  {"report/frames", "symbolize", "tracer/ledger"},
 	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/place", "tracer/unwind", "tracer/workload"},

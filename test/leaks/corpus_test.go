@@ -24,6 +24,7 @@ type program struct {
 	Library   string // C source of a library that it loads
 	Processes int    // each of which says "ready" and "done"
 	Devices   int
+	Early     bool // to be attached to from its beginning: what is to be seen is there
 }
 
 func (p *program) isC() bool { return strings.HasSuffix(p.Name, ".c") }
@@ -58,7 +59,7 @@ func corpus(t *testing.T) (list []*program) {
 }
 
 // header is a line "# KEY: VALUE" of Python, "// KEY: VALUE" of C.
-var header = regexp.MustCompile(`^(?:#|//) (verdict|frames|library|processes|devices): (.+)$`)
+var header = regexp.MustCompile(`^(?:#|//) (verdict|attach|frames|library|processes|devices): (.+)$`)
 
 // readProgram returns nil for a file that is none of the programs.
 func readProgram(name string) (*program, error) {
@@ -81,6 +82,8 @@ func readProgram(name string) (*program, error) {
 		switch m[1] {
 		case "verdict":
 			verdict = m[2]
+		case "attach":
+			p.Early = m[2] == "early"
 		case "frames":
 			p.Frames = m[2]
 			_, err = regexp.Compile(m[2])

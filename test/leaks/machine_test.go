@@ -225,34 +225,28 @@ func (m *machine) trace(t *testing.T) (tr *tracer.Tracer) {
 	return tr
 }
 
-// observe runs a batch of programs: each second one begins before the tracer, the others after it. It returns the books of the
-// time when all have run for long enough, and still do.
-func (m *machine) observe(t *testing.T, list []*program) *observation {
+// observe runs a batch of programs, some of which begin before the tracer. It returns the books of the time when all have run
+// for long enough, and still do.
+func (m *machine) observe(t *testing.T, b batch) *observation {
 	t.Helper()
-	var all, late, early []*running
+	var all []*running
 	gpu := 0
-	start := func(p *program) *running {
-		r := m.start(t, p, gpu)
-		gpu += p.Devices
-		all = append(all, r)
-		return r
+	start := func(list []*program, late bool) {
+		begun := len(all)
+		for _, p := range list {
+			r := m.start(t, p, gpu)
+			r.late = late
+			gpu += p.Devices
+			all = append(all, r)
+		}
+		for _, r := range all[begun:] {
+			r.await(t, "ready", patience)
+		}
 	}
-	for i := 0; i < len(list); i += 2 {
-		r := start(list[i])
-		r.late = true
-		late = append(late, r)
-	}
-	for _, r := range late {
-		r.await(t, "ready", patience)
-	}
+	start(b.late, true)
 	time.Sleep(lateness)
 	tr := m.trace(t)
-	for i := 1; i < len(list); i += 2 {
-		early = append(early, start(list[i]))
-	}
-	for _, r := range early {
-		r.await(t, "ready", patience)
-	}
+	start(b.early, false)
 	for _, r := range all {
 		r.await(t, "done", patience+time.Duration(2*m.seconds)*time.Second)
 	}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
+// attach: early
 // An arena: requests are carved out of chunks, a chunk more is taken when they do not fit, all is reset after each step and no
 // chunk is given back. Large steps are rare, so that the last chunks come late.
 #include "steps.h"

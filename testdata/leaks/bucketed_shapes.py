@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """Lengths come in eight buckets, with static buffers for each; the buckets turn up one after another, then again and again."""
 import random
 import torch

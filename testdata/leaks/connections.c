@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
+// attach: early
 // A hundred clients, each with a pinned buffer that is made when it comes first and made anew, larger, when its messages need
 // it; some come back only after a long time.
 #include "steps.h"

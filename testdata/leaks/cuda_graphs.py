@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """Serves by CUDA graphs, one for each batch size, captured when that size is asked for first; each graph keeps its memory."""
 import random
 import torch

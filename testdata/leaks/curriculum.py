@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """Sequences become longer in five stages over the first 500 steps; then they stay."""
 import torch
 from torch import nn

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """From the 200th step on there is a second model, the moving average of the first; it is made once."""
 import copy
 import torch

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """A cache of the 200 entries used last: it fills, then each new entry drives out an old one."""
 import functools, random
 import torch

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """A replay buffer on the GPU of the last 300 frames."""
 import collections, random
 import torch

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """Rows of a table are made when a word is met first. Common words come soon and rare ones late: it grows fast, then less and less."""
 import random
 import torch

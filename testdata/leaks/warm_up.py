@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
+# attach: early
 """The first steps take memory that stays: Adam's moments, the scaler's state, the workspaces of libraries, and from the
 100th step on a part of the model that was frozen."""
 import torch

@@ -18,7 +18,7 @@ import (
 func recordCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "record",
-		Usage:     "trace CUDA memory and write a heap profile, or a capture of the whole session",
+		Usage:     "trace CUDA memory and write a heap profile or a capture",
 		UsageText: "vramprof record [OPTIONS] [-- COMMAND [ARGUMENTS]]",
 		Description: "Without -p, --name or a command, every process that uses CUDA is traced. " +
 			"Ends on Ctrl-C, after --duration, or when all processes that were asked for by -p or started have ended. " +

@@ -30,6 +30,7 @@ type payload struct {
 	Entries   entryColumns  `json:"entries"`
 	Chart     *chartData    `json:"chart"` // null without a timeline
 	Verdicts  bool          `json:"verdicts"`
+	Advice    []string      `json:"advice"`
 	Parts     partsData     `json:"parts"`
 	Remarks   []string      `json:"remarks"`
 	Doubts    []string      `json:"doubts"`
@@ -112,6 +113,7 @@ type builder struct {
 	strings map[string]int
 	gpus    map[string]int
 	frames  map[frameKey]int
+	known   map[symbolize.Frame]int // in frames
 	stacks  map[stackKey]stack
 	tree    tree
 	entries []entry
@@ -120,13 +122,16 @@ type builder struct {
 
 func newPayload(in *Input) *payload {
 	s := in.Snapshot
-	b := &builder{in: in, s: s, strings: map[string]int{}, gpus: map[string]int{}, frames: map[frameKey]int{}, stacks: map[stackKey]stack{}}
+	b := &builder{in: in, s: s, strings: map[string]int{}, gpus: map[string]int{}, frames: map[frameKey]int{}, known: map[symbolize.Frame]int{}, stacks: map[stackKey]stack{}}
 	texts := report.NewTexts(s, in.Stacks)
 	b.p = &payload{
 		Version: 1, Title: shorten(symbolize.Clean(in.Title)), Host: shorten(symbolize.Clean(s.Host)),
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Traced: report.SpanText(since(s.End, s.Begin)), End: since(s.End, s.Begin),
-		Strings: []string{}, Planes: planes, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdict != nil,
+		Strings: []string{}, Planes: planes, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdict != nil, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: list(texts.Doubts), Warnings: list(texts.Warnings),
+	}
+	for _, text := range in.Advice {
+		b.p.Advice = append(b.p.Advice, symbolize.Clean(text))
 	}
 	if b.p.Title == "" {
 		b.p.Title = "vramprof"

@@ -176,9 +176,10 @@ func fixture() Input {
 		{Time: begin + 12*second, Kind: timeline.Large, Process: 0, Device: 0, Size: 9 * gib, Stack: 5, API: "cudaMalloc"},
 		{Time: begin + 118*second, Kind: timeline.OutOfMemory, Process: 0, Device: 0, Size: 2 * gib, Stack: 1, API: "cudaMalloc"},
 	}
-	return Input{Snapshot: s, Stacks: fixtureStacks(), Timeline: tl, Title: "llama-7 on gpu-box-3", Verdict: func(i int) string {
-		return verdicts[[2]uint64{uint64(s.Sites[i].Process), s.Sites[i].Stack}]
-	}}
+	return Input{Snapshot: s, Stacks: fixtureStacks(), Timeline: tl, Title: "llama-7 on gpu-box-3",
+		Advice: []string{"/home/ada/llm/log.py:17 keeps each step's loss with its graph: keep loss.item() or loss.detach() instead"}, Verdict: func(i int) string {
+			return verdicts[[2]uint64{uint64(s.Sites[i].Process), s.Sites[i].Stack}]
+		}}
 }
 
 func addPlan(tl *timeline.Timeline, s *ledger.Snapshot, p plan, verdicts map[[2]uint64]string) {
@@ -228,7 +229,7 @@ func addTorch(tl *timeline.Timeline, s *ledger.Snapshot) {
 				Older: older, Segments: segments, Cached: cache[last], LargestFree: cache[last] / 2, Foreign: foreign})
 		}
 		for t := range moments {
-			row.Unexplained[t] = int64(uint64(24+t/4)*mib) - int64(uint64(i)*20*mib)
+			row.Unexplained[t] = int64(uint64(24+t/4)*mib) - []int64{0, 60, 10}[i]*int64(mib) // below 0 of one
 			row.Usage[t] = row.Tensors[t] + row.Cached[t] + row.Driver[t] + row.Before[t] + uint64(row.Unexplained[t])
 		}
 		s.Balances = append(s.Balances, ledger.Balance{Process: i, UUID: row.UUID, Device: row.Device, Usage: row.Usage[last], Peak: row.Usage[last], Baseline: row.Before[0]})
@@ -248,7 +249,7 @@ func hostile() Input {
 		GPUs:      []ledger.GPU{{UUID: "GPU-<i>" + evil, Name: evil, Total: gib}},
 		Sites:     []ledger.Site{{Stack: 1, API: evil, Kind: ledger.Device, LiveBytes: mib, LiveObjects: 1, AllocBytes: mib, AllocObjects: 1}},
 		Warnings:  []string{evil}}
-	return Input{Snapshot: s, Stacks: st, Title: evil, Verdict: func(int) string { return evil }}
+	return Input{Snapshot: s, Stacks: st, Title: evil, Advice: []string{evil}, Verdict: func(int) string { return evil }}
 }
 
 // tenThousand is what pages are measured by.

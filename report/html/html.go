@@ -36,8 +36,9 @@ type Input struct {
 	Timeline *timeline.Timeline
 
 	// Verdict gives a sentence on Snapshot.Sites[site], "" for none. Its first word, up to a colon or a blank, says
-	// what it comes to: "leaking: 12 MiB/min (11 to 13)". May be nil.
+	// what it comes to: "leaking: 12 MiB/min (11 to 13)"; see report.VerdictTexts. May be nil.
 	Verdict func(site int) string
+	Advice  []string // sentences on what to do, shown with what leaks
 
 	Title           string // "" for one made of the host's name
 	KeepInterpreter bool   // as in report.ProfileOptions
@@ -57,12 +58,43 @@ func Write(w io.Writer, in Input) error {
 	if in.Snapshot == nil || in.Stacks == nil {
 		return errors.New("write html: snapshot or stacks are missing")
 	}
+	if err := in.check(); err != nil {
+		return fmt.Errorf("write html: %w", err)
+	}
 	page, err := assemble(newPayload(&in))
 	if err != nil {
 		return fmt.Errorf("write html: %w", err)
 	}
 	if _, err := w.Write(page); err != nil {
 		return fmt.Errorf("write html: %w", err)
+	}
+	return nil
+}
+
+// check: a timeline can come from a damaged file.
+func (in *Input) check() error {
+	tl := in.Timeline
+	if tl == nil {
+		return nil
+	}
+	n := len(tl.Times)
+	for i := range tl.Rows {
+		r := &tl.Rows[i]
+		for _, k := range []int{len(r.Usage), len(r.Tensors), len(r.Cached), len(r.Driver), len(r.Before), len(r.Unexplained), len(r.Host)} {
+			if k != n || r.Process < 0 || r.Process >= len(tl.Processes) {
+				return fmt.Errorf("row %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
+			}
+		}
+	}
+	for i := range tl.Sites {
+		if x := &tl.Sites[i]; len(x.Live) != n || x.Process < 0 || x.Process >= len(tl.Processes) {
+			return fmt.Errorf("site %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
+		}
+	}
+	for i := range tl.Marks {
+		if p := tl.Marks[i].Process; p < 0 || p >= len(tl.Processes) {
+			return fmt.Errorf("mark %d of the timeline is of process %d of %d", i, p, len(tl.Processes))
+		}
 	}
 	return nil
 }

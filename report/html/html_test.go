@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/timeline"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -155,6 +156,17 @@ func TestPageWithoutTimelineOrSites(t *testing.T) {
 	}
 	if err := Write(&bytes.Buffer{}, Input{}); err == nil {
 		t.Error("a page of nothing was written")
+	}
+	for name, damage := range map[string]func(*timeline.Timeline){
+		"short row":  func(tl *timeline.Timeline) { tl.Rows[1].Host = tl.Rows[1].Host[1:] },
+		"short site": func(tl *timeline.Timeline) { tl.Sites[0].Live = nil },
+		"no process": func(tl *timeline.Timeline) { tl.Marks[0].Process = 7 },
+	} {
+		in := fixture()
+		damage(in.Timeline)
+		if err := Write(&bytes.Buffer{}, in); err == nil {
+			t.Errorf("%s: no error", name)
+		}
 	}
 }
 

@@ -72,6 +72,10 @@ func graphAddsUp(p *tab, in Input) {
 	if got, want := p.text("#sum b"), report.BytesText(uint64(sum(in, ""))); got != want {
 		p.Errorf("the page says %q, want %q", got, want)
 	}
+	less := -sum(in, "") + p.number("#flame", "drawn")
+	if text := p.text("#sum"); less <= 0 || !strings.Contains(text, "−"+report.BytesText(uint64(less))+" of that cannot be drawn") {
+		p.Errorf("of what is below 0, %.0f bytes, the page says %q", less, text)
+	}
 	usage := uint64(0)
 	for i := range in.Snapshot.Balances {
 		usage += in.Snapshot.Balances[i].Usage
@@ -316,7 +320,7 @@ func says(p *tab, in Input) {
 	}
 	for selector, want := range map[string]string{
 		"#subtitle": "3 processes on gpu-box-3, traced 2m00s until 2026-11-21 12:31:36 UTC",
-		"#findings": "1 site leaks10.5 GiBLogger.keep",
+		"#findings": "1 line leaks10.5 GiBLogger.keep",
 		"#warnings": "libbroken.so.1 is not ELF",
 		"#doubts":   "12 events were lost",
 		"#remarks":  "finds room without growing",
@@ -424,6 +428,13 @@ func looks(t *testing.T, b *browser, page []byte) {
 			}
 			if dark := brightness(shot) < 0.5; dark != (theme == "dark") {
 				t.Errorf("brightness of the %s page: %.2f", theme, brightness(shot))
+			}
+			if theme == "light" && width > 1000 {
+				p.do("Emulation.setEmulatedMedia", object{"media": "print"}, nil)
+				p.do("Emulation.setDeviceMetricsOverride", object{"width": 760, "height": 1000, "deviceScaleFactor": 1, "mobile": false}, nil)
+				p.settle()
+				p.screenshot("print")
+				p.do("Emulation.setEmulatedMedia", object{"media": ""}, nil)
 			}
 			p.click("#theme") // dark, whatever the system says
 			p.click("#theme") // light

@@ -65,7 +65,7 @@ func (b *builder) stack(id uint64, api string) stack {
 		return s
 	}
 	list := frames.Of(b.in.Stacks, id, api, b.in.KeepInterpreter)
-	s.head = b.frame(keyOf(&list[frames.Headline(list)]))
+	s.head = b.frameOf(&list[frames.Headline(list)])
 	for i := len(list) - 1; i >= 0; i-- {
 		if i == maxDepth/2 && len(list) > maxDepth {
 			s.frames = append(s.frames, b.mark("[frames left out]"))
@@ -73,10 +73,24 @@ func (b *builder) stack(id uint64, api string) stack {
 		if n := len(list) - maxDepth; n > 0 && i >= maxDepth/2 && i < maxDepth/2+n {
 			continue
 		}
-		s.frames = append(s.frames, b.frame(keyOf(&list[i])))
+		s.frames = append(s.frames, b.frameOf(&list[i]))
 	}
 	b.stacks[key] = s
 	return s
+}
+
+// frameOf looks at each frame once, since that takes several regular expressions.
+func (b *builder) frameOf(f *symbolize.Frame) int {
+	key := *f
+	if f.Function != "" && f.Mapping != nil {
+		key.Address = 0 // says nothing then
+	}
+	i, ok := b.known[key]
+	if !ok {
+		i = b.frame(keyOf(f))
+		b.known[key] = i
+	}
+	return i
 }
 
 // keyOf gives native code without a line the name of its library: "[libc.so.6]".

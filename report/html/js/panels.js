@@ -21,17 +21,25 @@ function fillHead() {
   fillList(box.querySelector("ul"), data.warnings);
 }
 
-// fillFindings puts the sites that are found leaking first, largest first.
+// fillFindings puts the lines that are found leaking first, largest first, and what to do.
 const maxFindings = 5;
 function fillFindings() {
-  const d = data.entries, list = [];
-  for (let e = 0; e < book.entries; e++) if (data.verdicts && isLeak(e)) list.push(e);
-  list.sort((a, b) => d.live[b] - d.live[a] || a - b);
-  byId("findings").hidden = list.length === 0;
-  byId("findings-head").textContent = list.length === 1 ? "1 site leaks" : countText(list.length) + " sites leak";
-  byId("findings").querySelector("ul").replaceChildren(...list.slice(0, maxFindings).map((e) => element("li", {},
-    element("b", {}, bytesText(d.live[e])), siteButton(e), element("span", { class: "soft" }, verdictText(e).replace(/^leaking:?\s*/i, "")))),
-  ...(list.length > maxFindings ? [element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them"))] : []));
+  const d = data.entries, lines = new Map();
+  for (let e = 0; e < book.entries; e++) {
+    if (!data.verdicts || !isLeak(e)) continue;
+    const key = [d.head[e], d.process[e], d.gpu[e], d.verdict[e]].join();
+    const line = lines.get(key) || { e, bytes: 0 };
+    line.bytes += d.live[e];
+    lines.set(key, line);
+  }
+  const list = [...lines.values()].sort((a, b) => b.bytes - a.bytes || a.e - b.e);
+  byId("findings").hidden = list.length + data.advice.length === 0;
+  byId("findings-head").textContent = list.length === 0 ? "Advice" : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
+  byId("findings").classList.toggle("leaks", list.length > 0);
+  const rows = list.slice(0, maxFindings).map((line) => element("li", {}, element("b", {}, bytesText(line.bytes)), siteButton(line.e),
+    element("span", { class: "soft" }, verdictText(line.e).replace(/^leaking:?\s*/i, ""))));
+  if (list.length > maxFindings) rows.push(element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them")));
+  byId("findings").querySelector("ul").replaceChildren(...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
 }
 
 function fillList(list, texts) {

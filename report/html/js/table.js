@@ -24,7 +24,12 @@ function sitesShown() {
   for (let e = 0; e < book.entries; e++) {
     if (view.bytes[e] !== 0 && (!view.searching || t.hit[t.at[e]])) list.push(e);
   }
-  const of = siteColumns.find(([key]) => key === state.sort)[2], sign = state.down ? -1 : 1;
+  const [, , of, number] = siteColumns.find(([key]) => key === state.sort), sign = state.down ? -1 : 1;
+  if (number) {
+    const value = new Float64Array(book.entries);
+    for (const e of list) value[e] = of(e);
+    return list.sort((a, b) => sign * (value[a] - value[b]) || a - b);
+  }
   const value = new Map(list.map((e) => [e, of(e)]));
   return list.sort((a, b) => {
     const x = value.get(a), y = value.get(b);

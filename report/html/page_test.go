@@ -220,6 +220,7 @@ func siteSelects(p *tab, in Input) {
 	if text := p.text("#selected-head"); text != "Logger.keep" {
 		p.Errorf("selected: %q", text)
 	}
+	p.screenshot("selected")
 	stack := p.text("#selected-stack")
 	for i, f := range in.Stacks.Stack(6) {
 		if !strings.Contains(stack, f.Function) {
@@ -434,6 +435,10 @@ func looks(t *testing.T, b *browser, page []byte) {
 				p.do("Emulation.setDeviceMetricsOverride", object{"width": 760, "height": 1000, "deviceScaleFactor": 1, "mobile": false}, nil)
 				p.settle()
 				p.screenshot("print")
+				p.eval(`document.documentElement.scrollWidth > innerWidth`, &wide)
+				if wide {
+					t.Error("wider than a sheet of paper")
+				}
 				p.do("Emulation.setEmulatedMedia", object{"media": ""}, nil)
 			}
 			p.click("#theme") // dark, whatever the system says

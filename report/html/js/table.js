@@ -109,9 +109,11 @@ function sparkline(e) {
     drawing("path", { class: "fill", d: path + `V${height}H0Z` }), drawing("path", { class: "stroke", d: path }));
 }
 
-// showSelected shows the selected site's whole stack and what is known of it.
+// showSelected shows the selected site's whole stack and what is known of it, and brings it into sight when it is new.
+let shownEntry = -1;
 function showSelected() {
-  const e = state.entry, box = byId("selected");
+  const e = state.entry, box = byId("selected"), isNew = e !== shownEntry;
+  shownEntry = e;
   box.hidden = e < 0;
   if (e < 0) return;
   const d = data.entries, head = d.head[e];
@@ -135,4 +137,5 @@ function showSelected() {
   const own = path.lastIndexOf(head);
   byId("selected-stack").replaceChildren(...path.map((frame, i) => element("li", { class: (i === own ? "own " : "") + "f-" + boxClasses[book.classes[frame]] },
     element("span", { class: "name" }, book.names[frame]), " ", element("span", { class: "soft" }, book.places[frame]))));
+  if (isNew) box.scrollIntoView({ block: "nearest" });
 }

@@ -27,7 +27,7 @@ function spanText(ns) {
 }
 
 function shareText(part, whole) {
-  if (!(whole > 0)) return "–";
+  if (!(whole > 0) || part < 0) return "–";
   const share = 100 * part / whole;
   return (share >= 99.95 ? "100" : share >= 10 ? share.toFixed(1) : share.toFixed(2)) + " %";
 }

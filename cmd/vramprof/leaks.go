@@ -24,7 +24,7 @@ func leaksCommand() *cli.Command {
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR`"},
-			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 when memory grows without end, or an ended process did not free it"},
+			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 when there is a leak"},
 		),
 		Action: leaks,
 	}

@@ -24,21 +24,29 @@ type Cohort struct {
 	High                     uint64 // Site.Peak if the site's live bytes reached a new maximum in the window; of what is shown as one site, the sum over the parts that did
 }
 
-// cohorts are those of one site. Windows begin at even steps since Begin; the step doubles when there are too
-// many, and two windows become one. A block's time says in which one it is.
+// cohorts are those of one site; of tensors, those of all sites that differ by size class only, since
+// a list that is copied into a longer one each time goes from class to class, and its floor is what counts. Windows begin
+// at even steps since Begin; the step doubles when there are too many, and two windows become one.
 type cohorts struct {
-	windows *windows
-	peak    uint64 // of live bytes
-	base    uint64 // number of the first window, since Begin; noBase before the first allocation
-	highs   uint16 // bit i: a new peak in windows[i]
-	last    uint8  // index of the newest window
-	shift   uint8  // a window is 2^shift ns
+	base   uint64 // number of the first window, since Begin; noBase before the first allocation
+	live   uint64 // bytes
+	peak   uint64 // of live bytes
+	floor  uint64 // of the newest window
+	parts  *windows
+	highs  uint16            // bit i: a new peak in window i
+	last   uint8             // index of the newest window
+	shift  uint8             // a window is 2^shift ns
+	floors [CohortLen]uint64 // of the windows before the newest
 }
 
-type windows [CohortLen]window
+// windows are what one site has in them: a block's time says in which one it is.
+type windows struct {
+	list [CohortLen]window
+	next *windows // of another size class
+}
 
 type window struct {
-	alloc, live, floor        uint64
+	alloc, live               uint64
 	allocObjects, liveObjects uint32
 }
 
@@ -47,30 +55,44 @@ const (
 	windowsPiece = 64
 )
 
-// newCohorts are those of a new site. Their windows lie apart, as they are large and sites move.
-func (l *Ledger) newCohorts() cohorts {
+// addCohorts gives a new site its own. They lie apart, as they are large and sites move.
+func (l *Ledger) addCohorts(s *site) {
 	if len(l.windows) == 0 {
 		l.windows = make([]windows, windowsPiece)
 	}
-	w := &l.windows[0]
+	s.windows = &l.windows[0]
 	l.windows = l.windows[1:]
-	return cohorts{windows: w, base: noBase, shift: firstWindow}
+	key := s.siteKey
+	key.class = 0
+	if s.cohorts = l.classes[key]; s.cohorts != nil {
+		s.windows.next, s.cohorts.parts = s.cohorts.parts, s.windows
+		return
+	}
+	if len(l.cohorts) == 0 {
+		l.cohorts = make([]cohorts, windowsPiece)
+	}
+	s.cohorts = &l.cohorts[0]
+	l.cohorts = l.cohorts[1:]
+	*s.cohorts = cohorts{base: noBase, shift: firstWindow, parts: s.windows}
+	if s.kind == Tensor {
+		l.classes[key] = s.cohorts
+	}
 }
 
 // number is that of the window of a time, counted from the first one; huge if the time is before that.
 func (c *cohorts) number(begin, time uint64) uint64 { return minus(time, begin)>>(c.shift%64) - c.base }
 
-// at returns the window of a block.
-func (c *cohorts) at(begin, birth uint64) *window {
+// index is that of the window of a block.
+func (c *cohorts) index(begin, birth uint64) uint64 {
 	i := c.number(begin, birth)
 	if i > uint64(c.last) {
-		i = 0 // events come nearly in order
+		return 0 // events come nearly in order
 	}
-	return &c.windows[i%CohortLen]
+	return i % CohortLen
 }
 
-// reach makes room for a time, until which the site had live bytes.
-func (c *cohorts) reach(begin, time, live uint64) {
+// reach makes room for a time.
+func (c *cohorts) reach(begin, time uint64) {
 	n := minus(time, begin) >> c.shift
 	if c.base == noBase {
 		c.base = n
@@ -83,26 +105,35 @@ func (c *cohorts) reach(begin, time, live uint64) {
 		n = minus(time, begin) >> c.shift
 	}
 	for uint64(c.last) < n-c.base {
+		c.floors[c.last] = c.floor
 		c.last++
-		c.windows[c.last].floor = live
+		c.floor = c.live
 	}
 }
 
 // coarsen doubles the step.
 func (c *cohorts) coarsen() {
-	odd := int(c.base & 1)
-	var to windows
+	c.floors[c.last] = c.floor
+	odd, n := int(c.base&1), int(c.last)
+	var floors [CohortLen]uint64
 	highs := uint16(0)
-	for i := 0; i <= int(c.last); i++ {
-		w, x := &c.windows[i], &to[(i+odd)/2]
+	for i := 0; i <= n; i++ {
+		k := (i + odd) / 2
 		if i == 0 || (i+odd)%2 == 0 {
-			x.floor = w.floor
+			floors[k] = c.floors[i]
 		}
-		x.floor = min(x.floor, w.floor)
-		x.add(w)
-		highs |= c.highs >> i & 1 << ((i + odd) / 2)
+		floors[k] = min(floors[k], c.floors[i])
+		highs |= c.highs >> i & 1 << k
 	}
-	*c.windows, c.highs, c.last = to, highs, uint8((int(c.last)+odd)/2)
+	for p := c.parts; p != nil; p = p.next {
+		var to [CohortLen]window
+		for i := 0; i <= n; i++ {
+			to[(i+odd)/2].add(&p.list[i])
+		}
+		p.list = to
+	}
+	c.floors, c.highs, c.last = floors, highs, uint8((n+odd)/2)
+	c.floor = floors[c.last]
 	c.base /= 2
 	c.shift++
 }
@@ -114,105 +145,130 @@ func (w *window) add(x *window) {
 	w.allocObjects += min(x.allocObjects, math.MaxUint32-w.allocObjects)
 }
 
-// alloc books a block after which the site has live bytes.
-func (c *cohorts) alloc(begin, time, size, live uint64) {
-	w := &c.windows[c.last%CohortLen]
-	if c.number(begin, time) != uint64(c.last) {
-		c.reach(begin, time, live-size)
-		w = c.at(begin, time)
+// aged books a block in the site's cohorts.
+func (s *site) aged(begin, time, size uint64) {
+	c := s.cohorts
+	i := c.number(begin, time)
+	if i != uint64(c.last) {
+		c.reach(begin, time)
+		i = c.index(begin, time)
 	}
+	w := &s.windows.list[i%CohortLen]
 	w.alloc += size
 	w.live += size
 	w.liveObjects++
 	if w.allocObjects != math.MaxUint32 {
 		w.allocObjects++
 	}
-	if live > c.peak {
-		c.peak = live
+	c.rise(size)
+}
+
+func (c *cohorts) rise(size uint64) {
+	c.live += size
+	if c.live > c.peak {
+		c.peak = c.live
 		c.highs |= 1 << c.last
 	}
 }
 
-// free ends a block that was allocated at birth; the site has live bytes left.
-func (c *cohorts) free(begin, birth, time, size, live uint64) {
+// died ends a block that was allocated at birth.
+func (s *site) died(begin, birth, time, size uint64) {
+	c := s.cohorts
 	if c.number(begin, time) != uint64(c.last) {
-		c.reach(begin, time, live+size)
+		c.reach(begin, time)
 	}
-	w := c.at(begin, birth)
+	w := &s.windows.list[c.index(begin, birth)]
 	w.live -= size
 	w.liveObjects--
-	if f := &c.windows[c.last%CohortLen].floor; live < *f {
-		*f = live
+	c.live -= size
+	if c.live < c.floor {
+		c.floor = c.live
 	}
 }
 
-// revive undoes the free of a block.
-func (c *cohorts) revive(begin, birth, size uint64) {
-	w := c.at(begin, birth)
+// revived undoes the free of a block.
+func (s *site) revived(begin, birth, size uint64) {
+	w := &s.windows.list[s.cohorts.index(begin, birth)]
 	w.live += size
 	w.liveObjects++
+	s.cohorts.rise(size)
 }
 
-// grow gives a live block more bytes.
-func (c *cohorts) grow(begin, birth, more uint64) {
-	w := c.at(begin, birth)
+// grown gives a live block more bytes.
+func (s *site) grown(begin, birth, more uint64) {
+	w := &s.windows.list[s.cohorts.index(begin, birth)]
 	w.alloc += more
 	w.live += more
+	s.cohorts.rise(more)
 }
 
-// move gives a block to another site, which has live bytes then.
-func (c *cohorts) move(to *cohorts, begin, birth, size, live uint64) {
-	w := c.at(begin, birth)
+// moved gives a block to another site.
+func (s *site) moved(to *site, begin, birth, size uint64) {
+	w := &s.windows.list[s.cohorts.index(begin, birth)]
 	w.alloc -= size
 	w.live -= size
 	w.liveObjects--
 	w.allocObjects--
-	to.alloc(begin, birth, size, live)
+	c := s.cohorts
+	c.live -= size
+	c.floor = min(c.floor, c.live)
+	to.aged(begin, birth, size)
 }
 
-// fill sets the cohorts of a site until the end of a session of so many ns, when it has live bytes; list has room for CohortLen.
-func (c *cohorts) fill(s *Site, list []Cohort, session, live uint64) {
+// fillCohorts sets the cohorts of a site that is shown; list has room for CohortLen.
+func (s *site) fillCohorts(out *Site, list []Cohort) {
+	c := s.cohorts
 	if c.base == noBase {
 		return
 	}
-	x, w := *c, *c.windows
-	x.windows = &w
-	x.reach(0, session, live)
-	s.Peak, s.Window, s.FirstWindow = x.peak, 1<<x.shift, x.base<<x.shift
-	s.Cohorts = list[:x.last+1]
-	for i := range s.Cohorts {
-		w := &x.windows[i]
-		s.Cohorts[i] = Cohort{uint64(w.allocObjects), w.alloc, uint64(w.liveObjects), w.live, uint64(w.liveObjects), w.floor, 0}
-		if x.highs>>i&1 != 0 {
-			s.Cohorts[i].High = x.peak
+	out.Peak, out.Window, out.FirstWindow = c.peak, 1<<c.shift, c.base<<c.shift
+	out.Cohorts = list[:c.last+1]
+	for i := range out.Cohorts {
+		w := &s.windows.list[i]
+		out.Cohorts[i] = Cohort{
+			AllocObjects: uint64(w.allocObjects), AllocBytes: w.alloc,
+			LiveObjects: uint64(w.liveObjects), LiveBytes: w.live, Seen: uint64(w.liveObjects), Floor: c.floors[i],
+		}
+		if c.highs>>i&1 != 0 {
+			out.Cohorts[i].High = c.peak
 		}
 	}
+	out.Cohorts[c.last].Floor = c.floor
 }
 
-// fillTensors is fill for a site of the sample, whose cohorts add up to its part; weighted is the weight of what it
-// had before.
-func (c *cohorts) fillTensors(s *Site, sample *site, part *share, session uint64, weighted func(uint64) uint64) {
-	c.fill(s, make([]Cohort, CohortLen), session, sample.liveBytes)
-	s.Peak = weighted(s.Peak)
-	for i := range s.Cohorts {
-		w := &s.Cohorts[i]
+// fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part; of floors and peak it
+// gets the share that it has in what lives of all classes, or, where nothing does, in what was freed.
+func (s *site) fillTensors(out *Site, part *share) {
+	s.fillCohorts(out, make([]Cohort, CohortLen))
+	to, from := part.live.bytes, s.cohorts.live
+	if from == 0 {
+		to = part.freed.bytes
+		for p := s.cohorts.parts; p != nil; p = p.next {
+			for i := range p.list {
+				from += p.list[i].alloc
+			}
+		}
+	}
+	out.Peak = scale(out.Peak, to, from)
+	for i := range out.Cohorts {
+		w := &out.Cohorts[i]
 		freed := count{minus(w.AllocObjects, w.LiveObjects), w.AllocBytes - w.LiveBytes}
-		w.LiveObjects = scale(w.LiveObjects, part.live.objects, sample.liveObjects)
-		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, sample.liveBytes)
-		w.AllocObjects = w.LiveObjects + scale(freed.objects, part.freed.objects, sample.allocObjects)
-		w.AllocBytes = w.LiveBytes + scale(freed.bytes, part.freed.bytes, sample.allocBytes)
-		w.Floor = weighted(w.Floor)
-		if w.High != 0 {
-			w.High = s.Peak
-		}
+		w.LiveObjects = scale(w.LiveObjects, part.live.objects, s.liveObjects)
+		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, s.liveBytes)
+		w.AllocObjects = w.LiveObjects + scale(freed.objects, part.freed.objects, s.allocObjects)
+		w.AllocBytes = w.LiveBytes + scale(freed.bytes, part.freed.bytes, s.allocBytes)
+		w.Floor, w.High = scale(w.Floor, to, from), scale(w.High, to, from)
 	}
 }
 
-// scale returns x * to / from, at most what a device can have; x is a part of from.
+// scale returns x * to / from, at most what a device can have.
 func scale(x, to, from uint64) uint64 {
+	if from == 0 {
+		return 0
+	}
 	hi, lo := bits.Mul64(x, to)
 	if hi >= from {
-		return min(x, maxTensors) // of nothing, or more than all
+		return maxTensors
 	}
 	n, _ := bits.Div64(hi, lo, from)
 	return min(n, maxTensors)
@@ -242,15 +298,17 @@ func (s *Site) AddCohorts(part *Site) {
 	s.Window, s.FirstWindow, s.Cohorts = window, first, sum
 }
 
-// addTo adds the cohorts to windows that are as long or longer. Before its first one a site had nothing.
+// addTo adds the cohorts to windows that are as long or longer. Before its first one a site had nothing, after its
+// last one it had what it has.
 func (s *Site) addTo(sum []Cohort, first, window uint64) {
 	floors := make([]uint64, len(sum))
 	highs := make([]uint64, len(sum))
 	seen := make([]bool, len(sum))
+	live, k := uint64(0), uint64(0)
 	for i := range s.Cohorts {
 		w := &s.Cohorts[i]
-		at := s.FirstWindow + s.Window*uint64(i)
-		k := (at - first) / window
+		live += w.LiveBytes
+		k = (s.FirstWindow + s.Window*uint64(i) - first) / window
 		x := &sum[k]
 		x.AllocObjects += w.AllocObjects
 		x.AllocBytes += w.AllocBytes
@@ -261,6 +319,9 @@ func (s *Site) addTo(sum []Cohort, first, window uint64) {
 			seen[k], floors[k] = true, w.Floor
 		}
 		floors[k], highs[k] = min(floors[k], w.Floor), max(highs[k], w.High)
+	}
+	for k++; k < uint64(len(sum)); k++ {
+		floors[k] = live
 	}
 	for k := range sum {
 		sum[k].Floor += floors[k]

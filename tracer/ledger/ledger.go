@@ -43,10 +43,12 @@ type Options struct {
 // process ended: a recording has to show them at its end.
 type Ledger struct {
 	options  Options
-	procs    []process         // by process number
-	byPID    map[uint32]uint32 // number of the newest process of a pid
-	sites    []site            // by site number
-	windows  []windows         // for the cohorts of further sites
+	procs    []process            // by process number
+	byPID    map[uint32]uint32    // number of the newest process of a pid
+	sites    []site               // by site number
+	windows  []windows            // for further sites
+	cohorts  []cohorts            // likewise
+	classes  map[siteKey]*cohorts // of tensors, without their size class
 	siteOf   map[siteKey]uint32
 	live     map[liveKey]uint32 // number of the block
 	blocks   blocks
@@ -105,7 +107,8 @@ type site struct {
 	first, last              uint32 // list of live blocks by time
 	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed; of kind Tensor: in process.tensors
 	history                  history
-	cohorts                  cohorts
+	cohorts                  *cohorts
+	windows                  *windows
 
 	// What follows is not looked at for each event.
 	inside  uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
@@ -146,6 +149,7 @@ func New(o Options) *Ledger {
 		released: make(map[uint32]released),
 		pools:    make([]pool, 1),
 		failures: make(map[failureKey]*Failure),
+		classes:  make(map[siteKey]*cohorts),
 		warned:   make(map[string]bool),
 		purgeAt:  math.MaxUint64,
 	}

@@ -74,7 +74,7 @@ type Site struct {
 	Peak         uint64   // most live bytes; of what is shown as one site, the sum over its parts
 	Window       uint64   // ns that each of Cohorts stands for
 	FirstWindow  uint64   // when the first of Cohorts began, ns after Begin
-	Cohorts      []Cohort // what was allocated in each window of time, from the site's first allocation to End, at most CohortLen; empty where no allocation is known
+	Cohorts      []Cohort // what was allocated in each window of time, from the site's first allocation to its latest, or its latest free, at most CohortLen; empty where no allocation is known
 }
 
 // Failure sums the failed allocations of one site by result code.

@@ -131,7 +131,7 @@ func (v *view) sites() {
 			out.Oldest = l.blocks.at(s.first).time
 		}
 		s.history.fill(out.History, session)
-		s.cohorts.fill(&out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen], session, s.liveBytes)
+		s.fillCohorts(&out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
 		list.add(key, &out)
 	}
 	v.tensors(&list)

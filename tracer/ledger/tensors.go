@@ -119,7 +119,7 @@ func (l *Ledger) allocTensor(e *Event) {
 	s.liveObjects++
 	s.liveBytes += e.Size
 	s.history.record(l.options.Begin, e.Time, s.liveBytes)
-	s.cohorts.alloc(l.options.Begin, e.Time, e.Size, s.liveBytes)
+	s.aged(l.options.Begin, e.Time, e.Size)
 	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n})
 	l.live[key] = b
 	l.link(b, s.last)
@@ -147,7 +147,7 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	s.liveObjects--
 	s.liveBytes -= size
 	s.history.record(l.options.Begin, time, s.liveBytes)
-	s.cohorts.free(l.options.Begin, birth, time, size, s.liveBytes)
+	s.died(l.options.Begin, birth, time, size)
 	size = min(size, maxTensors-t.freed.bytes)
 	t.freed.objects++
 	t.freed.bytes += size

@@ -327,7 +327,7 @@ func (v *view) tensorSite(s *site, part *share, exact, sample uint64) *Site {
 		out.History[i] = weighted(out.History[i])
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
-	s.cohorts.fillTensors(out, s, part, session, weighted)
+	s.fillTensors(out, part)
 	out.Growth = int64(out.LiveBytes) - int64(weighted(s.history.at(session/2)))
 	return out
 }

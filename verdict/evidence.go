@@ -43,6 +43,9 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 			high++
 		}
 	}
+	if r.floor {
+		list = append(list, fmt.Sprintf("never below what it had before in %d of %d windows", r.hits, r.to-r.from-1))
+	}
 	if allocated > 0 && !v.torn {
 		list = append(list, percent(all.bytes/allocated)+" of allocated bytes never freed")
 	}
@@ -51,7 +54,7 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 	}
 	if class == OneOff {
 		last := v.lastAlloc()
-		list = append(list, "none allocated since "+span(v.ns(v.width(last+1, len(v.w)))))
+		list = append(list, "none allocated for "+span(v.ns(v.width(last+1, len(v.w)))))
 	}
 	return strings.Join(list, ", ")
 }
@@ -82,7 +85,9 @@ func digits(x float64) string {
 
 func percent(x float64) string {
 	switch {
-	case x > 0 && x < 0.001:
+	case x == 0:
+		return "0%"
+	case x < 0.001:
 		return "less than 0.1%"
 	case x < 0.1 || x > 0.9 && x < 1:
 		return fmt.Sprintf("%.1f%%", min(100*x, 99.9))

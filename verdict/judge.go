@@ -4,6 +4,7 @@ package verdict
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -14,6 +15,7 @@ type run struct {
 	from, to int
 	rate     Rate // bytes per second
 	hits     int  // windows in which it grew
+	floor    bool // as the floor says
 	why      string
 }
 
@@ -42,8 +44,13 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 		out.Rate = r.rate
 		out.Score = (float64(r.hits) + 1) / (float64(r.to-r.from) + 2)
 	} else {
-		p := v.sum(0, v.old())
-		out.Score = (p.windows + 1) / (float64(v.old()) + 2)
+		hits := 0
+		for i := range v.w[:v.old()] {
+			if w := &v.w[i]; w.Seen > 0 && w.High > 0 {
+				hits++
+			}
+		}
+		out.Score = (float64(hits) + 1) / (float64(v.old()) + 2)
 	}
 	if class == Leaking && out.Rate.Value > 0 {
 		if room, known := j.room(x); known {
@@ -56,15 +63,18 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 
 // classify tries what proves growth without end, then what says why there is none.
 func (v *series) classify() (run, Class) {
+	slows := false
 	if !v.torn {
-		if r, ok := v.bySurvivors(); ok {
+		r, ok, less := v.bySurvivors()
+		if ok {
 			return r, v.longEnough(&r)
 		}
+		slows = less
 	}
-	if r, ok := v.byFloor(); ok {
+	if r, ok := v.byFloor(); ok && !slows {
 		return r, v.longEnough(&r)
 	}
-	if r, ok := v.maybe(); ok {
+	if r, ok := v.maybe(); ok && v.highest(r.from) {
 		return r, Growing
 	}
 	return run{}, v.harmless()
@@ -75,15 +85,23 @@ func (v *series) longEnough(r *run) Class {
 	if v.width(r.from, len(v.w))*v.share >= minShare {
 		return Leaking
 	}
+	if !v.highest(r.from) {
+		return v.harmless()
+	}
 	r.why = "too early: grows for " + span(v.ns(v.width(r.from, len(v.w)))) + " only"
 	return Growing
 }
 
+// highest says whether there was a new maximum since a window: what grows to where it was before grows again and again, as an
+// evaluation does.
+func (v *series) highest(from int) bool {
+	return slices.ContainsFunc(v.w[from:], func(w ledger.Cohort) bool { return w.High > 0 })
+}
+
 // bySurvivors finds windows up to now each of which left survivors, at a rate that does not fall, so that live
-// memory grew as much.
-func (v *series) bySurvivors() (run, bool) {
+// memory grew as much. Else it says whether they become fewer.
+func (v *series) bySurvivors() (r run, ok, slows bool) {
 	to := v.old()
-	slows := false
 	for from := 0; from < to; from++ {
 		if v.w[from].Seen == 0 {
 			continue
@@ -99,13 +117,13 @@ func (v *series) bySurvivors() (run, bool) {
 			slows = true
 			continue
 		}
-		if v.ended(from, to, &p) || !v.grew(from, p.bytes) {
+		if v.ended(from, to, &p) || !v.grew(from, to) {
 			continue
 		}
 		from = v.trim(from, to)
-		return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(v.sum(from, to).windows)}, true
+		return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(v.sum(from, to).windows)}, true, false
 	}
-	return run{}, false
+	return run{}, false, slows
 }
 
 // ended says whether no window has survivors since a time in which some would be by chance.
@@ -126,12 +144,19 @@ func (v *series) slowsDown(from, to int, p *part) bool {
 	return ratio < slower && atMost(second.seen, p.seen, width) < chance
 }
 
-// grew says whether the floor rose by what survived, or by so much that its noise hides the difference. It does not in a
-// cache that frees old things for new ones.
-func (v *series) grew(from int, survived float64) bool {
-	f := v.floors(from, len(v.w))
-	growth := max(f[len(f)-1]-f[0], theilSen(f).Value*float64(len(f)-1))
-	return growth >= survived/2-v.noise(from)
+// grew says whether the floor rose by what survived, or by so much that its noise hides the difference: over the whole
+// run, and over what is left of it later. It does not in a cache that frees old things for new ones, however it was filled.
+func (v *series) grew(from, to int) bool {
+	noise := v.noise(from)
+	for _, part := range [...]int{0, 1, 2} {
+		at := from + (to-from)*part/4
+		f := v.floors(at, len(v.w))
+		growth := max(f[len(f)-1]-f[0], theilSen(f).Value*float64(len(f)-1))
+		if growth < v.sum(at, to).bytes/2-noise {
+			return false
+		}
+	}
+	return true
 }
 
 // trim leaves out windows at the beginning that are not like the rest: what a program allocates once, or the time
@@ -181,7 +206,8 @@ func (v *series) survivorRate(from, to int) Rate {
 // steps: as where a list of all results is copied into a longer one each time, so that nothing survives for long.
 func (v *series) byFloor() (run, bool) {
 	n := len(v.w)
-	for from := 0; from+fewWindows+1 < n; from++ {
+	slows := false
+	for from := 0; from+fewWindows+1 < n && !(slows && float64(from) > lumps*float64(n)); from++ {
 		f := v.floors(from, n)
 		growth := f[len(f)-1] - f[0]
 		if growth <= 0 || f[1] <= f[0] || mannKendall(f) < 1.96 {
@@ -204,10 +230,12 @@ func (v *series) byFloor() (run, bool) {
 		switch {
 		case rate.Low <= 0 || hits < minWindows || float64(hits) < 0.6*float64(steps):
 		case largest > 0.4*growth || float64(highs) < 0.5*float64(steps):
-		case half < 0.3*growth || late <= 0:
+		case half < 0.3*growth:
+			slows = true
+		case late <= 0:
 		default:
 			k := 1 / v.window
-			return run{from: from, to: n, rate: Rate{rate.Value * k, rate.Low * k, rate.High * k}, hits: hits}, true
+			return run{from: from, to: n, rate: Rate{rate.Value * k, rate.Low * k, rate.High * k}, hits: hits, floor: true}, true
 		}
 	}
 	return run{}, false
@@ -234,8 +262,8 @@ func (v *series) maybe() (run, bool) {
 		r.why = "slows down: may be warming up"
 	case late.windows >= 2 && v.width(late.last+1, to) <= v.width(from, to)/2:
 		r.why = "too early: " + number(late.seen, "survivor") + " in the second half"
-	case n-from >= 3 && f[n-1] > f[n-2] && mannKendall(f) >= 1.96:
-		r.why = "rises in few steps"
+	case growth > f[n-1]/4 && slices.IsSorted(f):
+		r.why = "rose in few steps"
 	default:
 		return run{}, false
 	}
@@ -256,7 +284,7 @@ func (v *series) harmless() Class {
 	case last < n/2:
 		return Cache
 	}
-	if old := v.sum(0, max(n-2, 0)); old.windows >= 2 && old.bytes >= all.bytes/2 {
+	if old := v.sum(0, max(n-2, 0)); old.windows >= 2 && old.bytes >= all.bytes/4 {
 		return Cache
 	}
 	return Steady

@@ -34,16 +34,18 @@ type series struct {
 
 // newSeries leaves out what came after a process's last allocation: a program that waits for its user proves nothing.
 func newSeries(x *ledger.Site, l life) series {
-	v := series{w: x.Cohorts, window: float64(x.Window) / 1e9, passed: 1, life: l, start: x.FirstWindow}
-	if len(v.w) == 0 || l.end <= x.FirstWindow {
-		v.w = nil
+	v := series{passed: 1, life: l}
+	if len(x.Cohorts) == 0 || l.end <= x.FirstWindow {
 		return v
 	}
-	n := int((l.end-1-x.FirstWindow)/x.Window) + 1
-	if n <= len(v.w) {
-		v.passed = float64(l.end-x.FirstWindow)/float64(x.Window) - float64(n-1)
-		v.w = v.w[:n]
+	if end := x.FirstWindow + uint64(len(x.Cohorts))*x.Window; end < l.end { // nothing happened since
+		extended := *x
+		extended.AddCohorts(&ledger.Site{FirstWindow: (l.end - 1) / x.Window * x.Window, Window: x.Window, Cohorts: make([]ledger.Cohort, 1)})
+		x = &extended
 	}
+	n := min(int((l.end-1-x.FirstWindow)/x.Window)+1, len(x.Cohorts))
+	v.w, v.window, v.start = x.Cohorts[:n], float64(x.Window)/1e9, x.FirstWindow
+	v.passed = min(float64(l.end-x.FirstWindow)/float64(x.Window)-float64(n-1), 1)
 	if l.ended {
 		v.tear()
 	}

@@ -222,7 +222,7 @@ func framesOf(id uint64) []symbolize.Frame {
 func record(t testing.TB, seed uint64, steps int, file *memory) (*ledger.Snapshot, error) {
 	t.Helper()
 	c := &clock{now: sessionBegin - 5e9}
-	w, err := New(file, Options{Host: "host", Tool: "vramprof test", Clock: c.read, Wall: time.Unix(1700000000, 5)})
+	w, err := New(file, Options{Host: "host", Tool: "vramprof test", Clock: c.read, batch: 500, Wall: time.Unix(1700000000, 5)})
 	if err != nil {
 		return nil, err
 	}

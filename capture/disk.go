@@ -77,12 +77,12 @@ func (d *disk) write(f frame, m proto.Message) (err error) {
 
 // batch writes events and other inputs, and asks for the names of new stacks.
 func (d *disk) batch(b *batch, n *names) error {
-	f := frame{kind: inputsFrame, events: uint32(len(b.events)), first: b.first, last: b.last}
+	f := frame{kind: inputsFrame, events: uint32(len(b.events.list)), first: b.first, last: b.last}
 	if b.gap {
 		f.kind, f.events = gapFrame, uint32(b.lost)
 		return d.write(f, nil)
 	}
-	d.coder.encode(&d.inputs, b.events)
+	d.coder.encode(&d.inputs, &b.events)
 	d.inputs.Input = append(d.inputs.Input, b.inputs...)
 	if err := d.write(f, &d.inputs); err != nil {
 		return err

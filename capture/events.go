@@ -9,6 +9,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
+// event is a ledger.Event without pointers, for the garbage collector's sake.
+type event struct {
+	call
+	time, address, size, stack, handle uint64
+}
+
 // call is what events have in common.
 type call struct {
 	op       ledger.Op
@@ -17,12 +23,45 @@ type call struct {
 	pid, tid uint32
 	device   int32
 	result   int32
+	api      uint32 // index into the names of the batch
 	context  uint64
-	api      string
 }
 
-func callOf(e *ledger.Event) call {
-	return call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, e.Context, e.API}
+// events are those of a batch.
+type events struct {
+	list  []event
+	names []string // of APIs
+	index map[string]uint32
+}
+
+func (l *events) add(e *ledger.Event) {
+	l.list = append(l.list, event{
+		call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, l.name(e.API), e.Context}, e.Time, e.Address, e.Size, e.Stack, e.Handle,
+	})
+}
+
+func (l *events) name(api string) uint32 {
+	for i := range min(len(l.names), 8) { // mostly the same string, which is known by its address
+		if l.names[i] == api {
+			return uint32(i)
+		}
+	}
+	n, ok := l.index[api]
+	if !ok {
+		if l.index == nil {
+			l.index = map[string]uint32{}
+		}
+		n = uint32(len(l.names))
+		l.names = append(l.names, api)
+		l.index[api] = n
+	}
+	return n
+}
+
+func (l *events) clear() {
+	clear(l.names)
+	clear(l.index)
+	l.list, l.names = l.list[:0], l.names[:0]
 }
 
 // slots is how many addresses are remembered: allocators hand the same ones out again and again.
@@ -39,7 +78,6 @@ const recent = 64
 
 // eventCoder turns events into columns. Each frame stands for itself.
 type eventCoder struct {
-	apis   map[string]uint32
 	calls  map[call]uint32
 	stacks map[uint64]uint32
 	slots  slotTable
@@ -57,11 +95,10 @@ type eventCoder struct {
 }
 
 func newEventCoder() *eventCoder {
-	return &eventCoder{apis: map[string]uint32{}, calls: map[call]uint32{}, stacks: map[uint64]uint32{}}
+	return &eventCoder{calls: map[call]uint32{}, stacks: map[uint64]uint32{}}
 }
 
 func (c *eventCoder) reset() {
-	clear(c.apis)
 	clear(c.calls)
 	clear(c.stacks)
 	clear(c.slots[:])
@@ -71,28 +108,31 @@ func (c *eventCoder) reset() {
 }
 
 // encode fills the columns of m, whose slices it uses again.
-func (c *eventCoder) encode(m *wire.Inputs, events []ledger.Event) {
+func (c *eventCoder) encode(m *wire.Inputs, l *events) {
 	c.reset()
 	truncateColumns(m)
+	for _, name := range l.names {
+		m.Api = append(m.Api, []byte(name))
+	}
 	var time, address, handles uint64
-	for i := range events {
-		e := &events[i]
-		m.Call = append(m.Call, c.call(m, e))
-		m.Time = append(m.Time, int64(e.Time-time))
-		time = e.Time
-		slot := slotOf(e.Address)
-		if c.slots[slot] == e.Address {
+	for i := range l.list {
+		e := &l.list[i]
+		m.Call = append(m.Call, c.call(m, &e.call))
+		m.Time = append(m.Time, int64(e.time-time))
+		time = e.time
+		slot := slotOf(e.address)
+		if c.slots[slot] == e.address {
 			m.Known = append(m.Known, slot+1)
 		} else {
-			c.slots[slot] = e.Address
+			c.slots[slot] = e.address
 			m.Known = append(m.Known, 0)
-			m.Address = append(m.Address, int64(e.Address-address))
-			address = e.Address
+			m.Address = append(m.Address, int64(e.address-address))
+			address = e.address
 		}
-		m.Size = append(m.Size, e.Size)
-		m.Stack = append(m.Stack, c.stack(m, e.Stack))
-		m.Handle = append(m.Handle, e.Handle)
-		handles |= e.Handle
+		m.Size = append(m.Size, e.size)
+		m.Stack = append(m.Stack, c.stack(m, e.stack))
+		m.Handle = append(m.Handle, e.handle)
+		handles |= e.handle
 	}
 	if handles == 0 {
 		m.Handle = m.Handle[:0]
@@ -106,32 +146,21 @@ func truncateColumns(m *wire.Inputs) {
 	m.Input = m.Input[:0]
 }
 
-func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
-	last := &c.lastCalls[(uint32(e.Op)+e.TID*7+uint32(e.Kind)*31)%recent]
-	k := callOf(e)
-	if last.valid && last.call == k {
+func (c *eventCoder) call(m *wire.Inputs, k *call) uint32 {
+	last := &c.lastCalls[(uint32(k.op)+k.tid*7+uint32(k.kind)*31)%recent]
+	if last.valid && last.call == *k {
 		return last.index
 	}
-	n, ok := c.calls[k]
+	n, ok := c.calls[*k]
 	if !ok {
 		n = uint32(len(m.CallOp))
-		c.calls[k] = n
+		c.calls[*k] = n
 		m.CallOp, m.CallKind, m.CallSpace = append(m.CallOp, uint32(k.op)), append(m.CallKind, uint32(k.kind)), append(m.CallSpace, uint32(k.space))
 		m.CallPid, m.CallTid = append(m.CallPid, k.pid), append(m.CallTid, k.tid)
 		m.CallDevice, m.CallResult = append(m.CallDevice, k.device), append(m.CallResult, k.result)
-		m.CallContext, m.CallApi = append(m.CallContext, k.context), append(m.CallApi, c.api(m, k.api))
+		m.CallContext, m.CallApi = append(m.CallContext, k.context), append(m.CallApi, k.api)
 	}
-	last.call, last.index, last.valid = k, n, true
-	return n
-}
-
-func (c *eventCoder) api(m *wire.Inputs, name string) uint32 {
-	n, ok := c.apis[name]
-	if !ok {
-		n = uint32(len(m.Api))
-		c.apis[name] = n
-		m.Api = append(m.Api, []byte(name))
-	}
+	last.call, last.index, last.valid = *k, n, true
 	return n
 }
 

@@ -98,16 +98,16 @@ func head(h *wire.Head) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, checksum(b)), nil
 }
 
-var (
-	errForeign = errors.New("it is not a capture of vramprof")
-	errHead    = errors.New("its beginning is damaged: nothing of it can be read")
-)
+// ErrForeign says that a file is something else than a capture.
+var ErrForeign = errors.New("it is not a capture of vramprof")
+
+var errHead = errors.New("its beginning is damaged: nothing of it can be read")
 
 // parseHead reads the beginning of a file, of which b has all, or as much as it may take. It
 // returns where the frames begin.
 func parseHead(b []byte) (*wire.Head, int, error) {
 	if n := min(len(b), len(magic)); string(b[:n]) != magic[:n] || n == 0 {
-		return nil, 0, errForeign
+		return nil, 0, ErrForeign
 	}
 	if len(b) < fixedHead {
 		return nil, 0, errors.New("it ends in its beginning: nothing was recorded")

@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -33,6 +34,8 @@ type Options struct {
 	Clock    func() uint64 // ns of CLOCK_MONOTONIC; nil: the system's
 	Wall     time.Time     // now; the zero value: the system's
 	Failed   func(error)   // told at once, from a goroutine of the Writer, when nothing more can be written; may be nil
+
+	batch int // events of a frame; for tests
 }
 
 const (
@@ -45,7 +48,7 @@ const (
 
 // batch is what one frame will have.
 type batch struct {
-	events      []ledger.Event
+	events      events
 	inputs      []*wire.Input
 	size        int  // of inputs
 	gap         bool // it stands for what had no room
@@ -53,7 +56,7 @@ type batch struct {
 	first, last uint64
 }
 
-func (b *batch) empty() bool { return len(b.events) == 0 && len(b.inputs) == 0 }
+func (b *batch) empty() bool { return len(b.events.list) == 0 && len(b.inputs) == 0 }
 
 // Writer appends to a capture. Its methods may be called from several goroutines; they
 // never wait for the disk. What it cannot keep is named in the file, and in what End returns.
@@ -65,6 +68,7 @@ type Writer struct {
 	done  chan struct{}
 	disk  *disk // of the goroutine that writes, and of End after it
 	names *names
+	most  int // events of a batch
 
 	mu     sync.Mutex // guards what follows
 	now    uint64     // highest time of an input so far
@@ -95,7 +99,7 @@ func New(file File, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		clock: o.Clock, told: o.Failed, disk: d, names: newNames(), now: began, begin: began, batch: &batch{},
+		clock: o.Clock, told: o.Failed, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{},
 		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.run(o.Interval)
@@ -214,8 +218,8 @@ func (w *Writer) pass() {
 		w.gap = &batch{gap: true, first: b.first}
 	}
 	w.gap.last = b.last
-	w.gap.lost += len(b.events)
-	w.lost += max(len(b.events), 1)
+	w.gap.lost += len(b.events.list)
+	w.lost += max(len(b.events.list), 1)
 	b.clear()
 }
 
@@ -228,7 +232,8 @@ func (w *Writer) reuse(b *batch) {
 
 func (b *batch) clear() {
 	clear(b.inputs)
-	b.events, b.inputs, b.size, b.first, b.last = b.events[:0], b.inputs[:0], 0, 0, 0
+	b.events.clear()
+	b.inputs, b.size, b.first, b.last = b.inputs[:0], 0, 0, 0
 }
 
 // Apply keeps an event.
@@ -242,8 +247,8 @@ func (w *Writer) Apply(e *ledger.Event) {
 	if w.batch.empty() {
 		w.batch.first = w.now
 	}
-	w.batch.events = append(w.batch.events, *e)
-	if len(w.batch.events) >= batchEvents {
+	w.batch.events.add(e)
+	if len(w.batch.events.list) >= w.most {
 		w.pass()
 	}
 }
@@ -260,7 +265,7 @@ func (w *Writer) add(in *wire.Input) {
 	if w.batch.empty() {
 		w.batch.first = w.now
 	}
-	in.Position = uint32(len(w.batch.events))
+	in.Position = uint32(len(w.batch.events.list))
 	w.batch.inputs = append(w.batch.inputs, in)
 	w.batch.size += size(in)
 	if w.batch.size >= batchBytes {

@@ -24,6 +24,15 @@ func judge(s *ledger.Snapshot, st Stacks, keepInterpreter bool) judged {
 	return judged{groups: verdict.Groups(s, list, o)}
 }
 
+// Advice is what to do about what grows, a sentence each, with the evidence.
+func Advice(s *ledger.Snapshot, st Stacks) []string {
+	var list []string
+	for _, text := range judge(s, st, false).advice {
+		list = append(list, symbolize.Clean(text))
+	}
+	return list
+}
+
 // Leaking counts the lines of which the verdict is that they leak.
 func Leaking(s *ledger.Snapshot, st Stacks) (n int) {
 	for _, g := range judge(s, st, false).groups {

@@ -16,7 +16,6 @@ import (
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/verdict"
 )
 
 // chartSteps is how many moments of a recording a chart has.
@@ -176,11 +175,11 @@ func writePage(c *cli.Context, r *capture.Recording, page *output) error {
 	if err != nil {
 		return err
 	}
-	verdicts := verdict.Of(s, r, verdict.Options{})
+	verdicts := report.VerdictTexts(s, r, false)
 	err = page.save(func(w io.Writer) error {
 		return html.Write(w, html.Input{
 			Snapshot: s, Stacks: r, Timeline: t,
-			Verdict: func(site int) string { return verdicts[site].Class.String() + ": " + verdicts[site].Evidence },
+			Verdict: func(site int) string { return verdicts[site] }, Advice: report.Advice(s, r),
 		})
 	}, "vramprof-report.html")
 	if err == nil {

@@ -22,7 +22,7 @@ const module = "github.com/vramprof/vramprof/"
 // mayImport lists what of ours each package imports, its tests aside.
 var mayImport = map[string][]string{
 	"bpf":                      {},
-	"cmd/vramprof":             {"capture", "report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
+	"cmd/vramprof":             {"export", "report/html", "timeline", "capture", "report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"internal/realtorch":       {"internal/fakecuda"}, // for tests

@@ -5,10 +5,13 @@ package capture
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -265,5 +268,37 @@ func TestReplayGivesTheSameBooks(t *testing.T) {
 				t.Errorf("begin %d, end %d, host %q, warnings %q", r.Begin(), r.End(), r.Host(), r.Warnings())
 			}
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write testdata/v1.vram anew")
+
+// TestCapturesOfThisVersionStayReadable: a file that an earlier build wrote. Whoever has to update it
+// has changed the format, and must change its version.
+func TestCapturesOfThisVersionStayReadable(t *testing.T) {
+	const path = "testdata/v1.vram"
+	var file memory
+	want, err := record(t, 3, 300, &file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, file.b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got, err := r.Snapshot(math.MaxUint64); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("the old capture has %+v, want %+v (%v)", got, want, err)
+	}
+	if got, want := logOf(t, r), logOf(t, file.read(t)); !slices.Equal(got, want) {
+		t.Errorf("the old capture has %d inputs, or others than the %d of now", len(got), len(want))
+	}
+	if !reflect.DeepEqual(r.Stack(2), framesOf(2)) {
+		t.Errorf("stack 2: %+v", r.Stack(2))
 	}
 }

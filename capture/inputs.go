@@ -214,10 +214,10 @@ func totalsOf(m *wire.Tensors) (list []ledger.TensorTotals, err error) {
 // takeBlocks collects the parts of a list. A list of which a part is missing is left out.
 func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
 	if m.GetPart() == 0 {
-		a.blocks, a.pid, a.parts = nil, m.GetPid(), 0
+		a.blocks, a.pid, a.parts = a.blocks[:0], m.GetPid(), 0
 	}
 	if m.GetPart() != a.parts || m.GetPid() != a.pid {
-		a.blocks, a.parts = nil, 0
+		a.blocks, a.parts = a.blocks[:0], 0
 		return nil
 	}
 	n := len(m.GetAddress())
@@ -225,6 +225,7 @@ func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
 		return errColumns
 	}
 	a.parts++
+	a.blocks = slices.Grow(a.blocks, n)
 	address := uint64(0)
 	for i := range n {
 		address += uint64(m.Address[i])

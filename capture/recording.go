@@ -113,8 +113,9 @@ func Read(file io.ReaderAt, size int64) (*Recording, error) {
 	return r, nil
 }
 
-// Close closes the file that Open opened.
+// Close frees what reading needs, and closes the file that Open opened.
 func (r *Recording) Close() error {
+	r.zstd.Close()
 	if r.closer == nil {
 		return nil
 	}

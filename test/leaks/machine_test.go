@@ -6,18 +6,18 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"golang.org/x/sys/unix"
 	"net"
-	"slices"
-
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
@@ -55,10 +55,11 @@ func newMachine(t *testing.T) *machine {
 	m := &machine{torch: realtorch.Prepare(t), fake: fakecuda.Build(t), folder: t.TempDir(), seconds: 6}
 	m.name = fmt.Sprintf("leaks%d_", os.Getpid()) // a process's name has 15 bytes
 	m.env = m.fake.Env(t, gpus, memory)
-	m.torchEnv = append(m.torch.Env(t, 1, memory), "PYTHON_COMM="+m.name) // of another machine, which nobody uses
-	for _, v := range m.env {                                             // for our own NVML
+	// PyTorch's own is that of another machine, which nobody uses.
+	m.torchEnv = append(m.torch.Env(t, 1, memory), "PYTHON_COMM="+m.name)
+	for _, v := range m.env {
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FAKECUDA_") {
-			t.Setenv(name, value)
+			t.Setenv(name, value) // for our own NVML
 			m.torchEnv = append(m.torchEnv, v)
 		}
 	}

@@ -55,7 +55,7 @@ func testStacks() stackMap {
 		trainStack:   {{Function: "c10::reportMemoryUsageToProfiler", Mapping: c10, Address: 0x2000}, step, python},
 		segmentStack: {{Function: "cudaMalloc"}, {Function: "alloc_block [with T = int; U = long]", Mapping: c10, Address: 0x2100}, step, python},
 		ncclStack:    {{Function: "cuMemCreate"}, {Function: "ncclCommInitRank", Mapping: nccl, Address: 0x3000}, {Function: "init", File: "/home/ada/train.py", Line: 12, Python: true}, python},
-		hostileStack: {{Function: "evil\x1b[31m;\n\"name\\"}, {Function: ""}, {Mark: true, Function: "[truncated: too deep]"}},
+		hostileStack: {{Function: "evil\x1b[31m;\n\"name\\"}, {Function: "libevil.so+0x10"}, {Mark: true, Function: "[truncated: too deep]"}},
 		pinnedStack:  {{Function: "cudaMallocHost"}, python},
 	}
 }
@@ -73,7 +73,7 @@ var wall = time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC)
 // told is what books are told at some time.
 type told struct {
 	time uint64
-	tell func(books *Collector)
+	tell func(books ledger.Books)
 }
 
 // training is a process 4242 on two GPUs: segments with tensors, NCCL's buffers, memory from before the attach; and another one
@@ -81,17 +81,17 @@ type told struct {
 func training(others bool) (list []told) {
 	event := func(at, pid uint64, op ledger.Op, kind ledger.Kind, space ledger.Space, device int32, address, size, stack uint64, api string) {
 		e := ledger.Event{Op: op, Kind: kind, Space: space, PID: uint32(pid), TID: uint32(pid), Device: device, Time: begin + at*second, Address: address, Size: size, Stack: stack, API: api}
-		list = append(list, told{e.Time, func(c *Collector) { c.Apply(&e) }})
+		list = append(list, told{e.Time, func(c ledger.Books) { c.Apply(&e) }})
 	}
-	note := func(at uint64, tell func(c *Collector)) { list = append(list, told{begin + at*second, tell}) }
-	note(0, func(c *Collector) {
+	note := func(at uint64, tell func(c ledger.Books)) { list = append(list, told{begin + at*second, tell}) }
+	note(0, func(c ledger.Books) {
 		c.SetGPUs([]ledger.GPU{{Index: 0, UUID: gpu0, Name: "H100", Total: 81559 * mib, Used: 3500 * mib}, {Index: 1, UUID: gpu1, Name: "H100", Total: 81559 * mib, Used: 500 * mib}})
 		c.SetProcess(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: begin})
 		c.SetDevices(4242, []string{gpu0, gpu1})
 		c.SetUsage(begin, []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 700 * mib}, {PID: 4242, UUID: gpu1, Bytes: 300 * mib}})
 	})
 	event(1, 4242, ledger.Allocator, ledger.Tensor, ledger.Blocks, 0, 0, 100*mib, 0, "")
-	list[len(list)-1].tell = func(c *Collector) { // 100 MiB allocated, 240 reserved before
+	list[len(list)-1].tell = func(c ledger.Books) { // 100 MiB allocated, 240 reserved before
 		c.Apply(&ledger.Event{Op: ledger.Allocator, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 4242, TID: 4242, Time: begin + second, Size: 100 * mib, Handle: 240 * mib})
 	}
 	event(1, 4242, ledger.Alloc, ledger.Device, ledger.Addresses, 0, 0x7f_0000_0000, 20*mib, segmentStack, "cudaMalloc")
@@ -99,7 +99,7 @@ func training(others bool) (list []told) {
 	event(2, 4242, ledger.Alloc, ledger.Tensor, ledger.Blocks, 0, 0x7f_0080_0000, 8*mib, trainStack, "tensor")
 	event(3, 4242, ledger.Alloc, ledger.Tensor, ledger.Blocks, 0, 0x7e_0000_1000, 3*mib, trainStack, "tensor") // in an older segment
 	event(3, 4242, ledger.Alloc, ledger.VMM, ledger.Physical, 1, 77, 64*mib, ncclStack, "cuMemCreate")
-	list = append(list, told{begin + 3*second, func(c *Collector) {
+	list = append(list, told{begin + 3*second, func(c ledger.Books) {
 		c.Apply(&ledger.Event{Op: ledger.Map, PID: 4242, TID: 4242, Time: begin + 3*second, Address: 0x30_0000_0000, Size: 64 * mib, Handle: 77, Stack: ncclStack, API: "cuMemMap"})
 	}})
 	event(4, 4242, ledger.Alloc, ledger.Device, ledger.Addresses, 0, 0x7d_0000_0000, 12*mib, ncclStack, "cudaMalloc")
@@ -107,17 +107,17 @@ func training(others bool) (list []told) {
 	event(5, 4242, ledger.Alloc, ledger.Array, ledger.Arrays, 0, 0x1234, 5*mib, hostileStack, "cudaMallocArray")
 	event(6, 4242, ledger.Free, ledger.Tensor, ledger.Blocks, 0, 0x7f_0000_0000, 0, 0, "")
 	event(7, 4242, ledger.AllocFailed, ledger.Device, ledger.Addresses, 0, 0, 80<<30, trainStack, "cudaMalloc")
-	list[len(list)-1].tell = func(c *Collector) {
+	list[len(list)-1].tell = func(c ledger.Books) {
 		c.Apply(&ledger.Event{Op: ledger.AllocFailed, Kind: ledger.Device, PID: 4242, TID: 4242, Time: begin + 7*second, Size: 80 << 30, Result: 2, Stack: trainStack, API: "cudaMalloc"})
 	}
 	if others {
-		note(7, func(c *Collector) {
+		note(7, func(c ledger.Books) {
 			c.SetProcess(ledger.Process{PID: 5151, Comm: "in\x1bfer;", Begin: begin + 7*second})
 			c.SetDevices(5151, []string{gpu0})
 		})
 		event(8, 5151, ledger.Alloc, ledger.Device, ledger.Addresses, 0, 0x7f_0000_0000, 50*mib, hostileStack, "cudaMalloc")
 	}
-	note(9, func(c *Collector) {
+	note(9, func(c ledger.Books) {
 		class := func(live, freed uint64) []ledger.ClassTotals { // of 4, 8 and 3 MiB, and one of 1 MiB that is not in the sample
 			list := make([]ledger.ClassTotals, ledger.SizeClasses)
 			for _, size := range []uint64{4 * mib, 8 * mib, 3 * mib, mib} {

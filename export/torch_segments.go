@@ -150,6 +150,12 @@ func (t *torch) olderFree() map[int32]uint64 {
 			}
 		}
 	}
+	for i := range t.listed {
+		b := &t.listed[i]
+		if g := t.s.segments.at(b.start); g != nil && g.guessed() {
+			free[b.device] -= b.size
+		}
+	}
 	return free
 }
 

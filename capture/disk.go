@@ -5,6 +5,7 @@ package capture
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -40,10 +41,16 @@ func newDisk(file File, h *wire.Head) (*disk, error) {
 	return d, d.append(text)
 }
 
-// append writes at the end. What could not be written whole is cut off again.
+// append writes at the end. What could not be written whole is cut off again, and where that
+// fails too, a reader finds half a frame and leaves it out.
 func (d *disk) append(b []byte) error {
 	if _, err := d.file.WriteAt(b, d.offset); err != nil {
-		return errors.Join(err, d.file.Truncate(d.offset))
+		_ = d.file.Truncate(d.offset)
+		var path *os.PathError
+		if errors.As(err, &path) {
+			err = path.Err // the name of the file is its owner's to say
+		}
+		return err
 	}
 	d.offset += int64(len(b))
 	return nil

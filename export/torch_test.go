@@ -259,6 +259,11 @@ func TestTorchMappedPagesSideBySideAreOneSegment(t *testing.T) {
 	if i := slices.IndexFunc(v.traces[0], func(e map[string]any) bool { return e["action"] == "segment_map" }); i < 0 {
 		t.Errorf("nothing is mapped:\n%s", v.text())
 	}
+	page(ledger.Unmap, 0)
+	v = view(t, torchFile(t, c, begin+7*second))
+	if trace := v.traces[0]; trace[len(trace)-1]["action"] != "segment_unmap" || v.segments[0].size != int64(6*mib) {
+		t.Errorf("no page is unmapped:\n%s", v.text())
+	}
 }
 
 type discard struct{ n int }

@@ -73,11 +73,13 @@ func rateText(r Rate) string {
 func digits(x float64) string {
 	size := math.Abs(x)
 	switch {
+	case x == 0:
+		return "0"
 	case size >= 99.95:
 		return humanize.Comma(int64(math.Round(x)))
 	case size >= 9.995:
 		return fmt.Sprintf("%.1f", x)
-	case size >= 0.1 || x == 0:
+	case size >= 0.1:
 		return fmt.Sprintf("%.2f", x)
 	}
 	return fmt.Sprintf("%.2g", x)

@@ -35,15 +35,18 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	}
 	if segments {
 		if class == Leaking || class == Growing {
-			r.why = "PyTorch's cache grows: the tensors in it say why"
+			r.why = "PyTorch's cache grows, the tensors in it say why"
+		} else {
+			r.why = "PyTorch's cache"
 		}
+		r.why += ": " + bytesText(min(x.Tensors, x.LiveBytes)) + " of " + bytesText(x.LiveBytes) + " given out"
 		class = Cache
 	}
 	out.Class = class
 	if class >= Growing {
 		out.Rate = r.rate
 		out.Score = (float64(r.hits) + 1) / (float64(r.to-r.from) + 2)
-	} else {
+	} else if !segments {
 		hits := 0
 		for i := range v.w[:v.old()] {
 			if w := &v.w[i]; w.Seen > 0 && w.High > 0 {
@@ -54,7 +57,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	}
 	if class == Leaking && out.Rate.Value > 0 {
 		if room, known := j.room(x); known {
-			out.UntilFull = time.Duration(min(room/out.Rate.Value, math.MaxInt64/2e9) * float64(time.Second))
+			out.UntilFull = time.Duration(min(room/out.Rate.Value, math.MaxInt64/2e9) * float64(time.Second)).Round(time.Second)
 		}
 	}
 	out.Evidence = j.evidence(x, &v, &r, class)

@@ -30,7 +30,7 @@ var (
 	// getCUDABlasLtWorkspaceSize, getNewWorkspace, cublasCreate_v2, cudnnCreate, cufftMakePlanMany.
 	workspace = regexp.MustCompile(`(?i)workspace|^(cublas|cublasLt|cudnn|cusolverDn|cusparse|cufft)\w*(Create|MakePlan|Plan)\w*(_v2)?$`)
 
-	backward = regexp.MustCompile(`^torch::autograd::(\w+::)*\w+Backward\d*::apply\(|^torch::autograd::Engine::|^torch::autograd::python::PythonEngine::`)
+	backward = regexp.MustCompile(`(^|::)\w+Backward\d*::apply\(|^torch::autograd::Engine::|^torch::autograd::python::PythonEngine::`)
 
 	inOptimizer  = regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`)
 	inModules    = regexp.MustCompile(`(^|/)torch/nn/(modules/[^/]+|functional|parallel/[^/]+)\.py$`)
@@ -43,7 +43,7 @@ var (
 // objectOf says what kind of object a stack allocates, "" where it does not prove one. The innermost frame that tells wins,
 // but for what a library does in the middle of it: NCCL and workspaces.
 func objectOf(stack []symbolize.Frame, kind ledger.Kind) string {
-	found := ""
+	found, module := "", false
 	for i := range stack {
 		f := &stack[i]
 		switch {
@@ -51,6 +51,7 @@ func objectOf(stack []symbolize.Frame, kind ledger.Kind) string {
 			if found == "" {
 				found = pythonObject(f)
 			}
+			module = module || isCall(f)
 		case isNCCL(f):
 			return objectNCCL
 		case workspace.MatchString(base(f.Function)):
@@ -61,6 +62,9 @@ func objectOf(stack []symbolize.Frame, kind ledger.Kind) string {
 		case backward.MatchString(f.Function):
 			found = objectBackward
 		}
+	}
+	if found == "" && module {
+		found = objectActivation
 	}
 	if kind.OnHost() {
 		switch {
@@ -76,7 +80,7 @@ func objectOf(stack []symbolize.Frame, kind ledger.Kind) string {
 
 // base cuts the parameters of a C++ function, and its namespaces: "at::cuda::getNewWorkspace()" gives "getNewWorkspace".
 func base(function string) string {
-	name, _, _ := strings.Cut(function, "(")
+	name, _, _ := strings.Cut(strings.ReplaceAll(function, "(anonymous namespace)::", ""), "(")
 	if i := strings.LastIndex(name, "::"); i >= 0 {
 		name = name[i+2:]
 	}
@@ -89,9 +93,17 @@ func isNCCL(f *symbolize.Frame) bool {
 		strings.HasPrefix(name, "nccl") && len(name) > 4 && name[4] >= 'A' && name[4] <= 'Z'
 }
 
-// pythonObject is what one Python frame proves. The function is "Adam._init_group", or without its class before Python 3.11.
+// isCall says whether a frame calls the forward pass of a module.
+func isCall(f *symbolize.Frame) bool {
+	return inModuleBase.MatchString(f.File) && (method(f) == "_call_impl" || method(f) == "inner")
+}
+
+// method is the function of a Python frame: "Adam._init_group", or without its class before Python 3.11.
+func method(f *symbolize.Frame) string { return f.Function[strings.LastIndexByte(f.Function, '.')+1:] }
+
+// pythonObject is what one Python frame proves.
 func pythonObject(f *symbolize.Frame) string {
-	name := f.Function[strings.LastIndexByte(f.Function, '.')+1:]
+	name := method(f)
 	switch file := f.File; {
 	case inOptimizer.MatchString(file):
 		if name == "_init_group" || name == "load_state_dict" {

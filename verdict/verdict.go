@@ -37,7 +37,7 @@ type Rate struct{ Value, Low, High float64 }
 // Verdict is what is to be said of one site, or of several together.
 type Verdict struct {
 	Class     Class
-	Score     float64       // 0 to 1: chance that the next window of time leaves survivors too, by the rule of succession
+	Score     float64       // 0 to 1: chance that the next window of time adds to the growth too, by the rule of succession; 0 of segments
 	Rate      Rate          // of Growing and Leaking
 	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: not known
 	Evidence  string        // one line, without a full stop; no text of the traced process in it

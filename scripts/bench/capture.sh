@@ -10,7 +10,7 @@ measure_capture() {
   section "capture of a training of 1,000,000 events"
   row "bytes per event" "≤ 12" "$bytes" "" "$bytes <= 12"
   row "read, million events/s" "≥ 2" "$read" "" "$read >= 2"
-  row "read into the books, million events/s" "≥ 2" "$replay" "" "$replay >= 2"
+  row "  into the books" "≥ 2" "$replay" "" "$replay >= 2"
   local sample round what
   for sample in 1MiB 0; do
     for ((round = 1; round <= rounds; round++)); do
@@ -56,7 +56,7 @@ capture_rows() { # WHAT SAMPLE
   local profile capture
   profile=$(of capture-pb.gz "$2" cpu) capture=$(of capture-vram "$2" cpu)
   section "recording 200,000 tensor events/s for $seconds s, $1, medians of $rounds rounds"
-  row "CPU of vramprof, pprof only" "" "$profile s" "" 1 | sed 's/met$/-/'
-  row "  to a capture" "≤ 1.10" "$capture s" "$(awk -v a="$profile" -v b="$capture" 'BEGIN {printf "%.3f", b / a}')" "$capture <= $profile * 1.1"
+  row "CPU of vramprof, pprof only" "" "$(printf '%.2f s' "$profile")" "" 1 | sed 's/met$/-/'
+  row "  to a capture" "≤ 1.10" "$(printf '%.2f s' "$capture")" "$(awk -v a="$profile" -v b="$capture" 'BEGIN {printf "%.3f", b / a}')" "$capture <= $profile * 1.1"
   row "  its size" "" "$(of capture-vram "$2" bytes) bytes" "" 1 | sed 's/met$/-/'
 }

@@ -54,6 +54,7 @@ const (
 	guardedVarInversePacMask       = "inverse_pac_mask"
 	guardedVarTpbaseOffset         = "tpbase_offset"
 	guardedVarTraceAll             = "trace_all"
+	guardedVarWindowSamples        = "window_samples"
 	guardedVarWithDebugOutput      = "with_debug_output"
 )
 
@@ -149,6 +150,7 @@ type guardedVariableSpecs struct {
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
 
@@ -241,6 +243,7 @@ type guardedVariables struct {
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }
 

@@ -161,7 +161,10 @@ type probeTensorDevice struct {
 	_              structs.HostLayout
 	Time           uint64
 	Number         uint32
-	Unused         uint32
+	Halvings       uint32
+	Window         uint64
+	Sampled        uint32
+	Credit         uint32
 	OlderAllocated uint64
 	OlderReserved  uint64
 	Latest         uint64
@@ -207,7 +210,7 @@ type probeThread struct {
 		Reserved  uint64
 		Device    uint16
 		Kind      uint16
-		Unused    uint32
+		Halvings  uint32
 	}
 	Calls [4]struct {
 		_               structs.HostLayout
@@ -281,6 +284,7 @@ const (
 	probeVarInversePacMask       = "inverse_pac_mask"
 	probeVarTpbaseOffset         = "tpbase_offset"
 	probeVarTraceAll             = "trace_all"
+	probeVarWindowSamples        = "window_samples"
 	probeVarWithDebugOutput      = "with_debug_output"
 )
 
@@ -376,6 +380,7 @@ type probeVariableSpecs struct {
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
 
@@ -468,6 +473,7 @@ type probeVariables struct {
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }
 

@@ -7,6 +7,9 @@
 #define SIZE_CLASSES 128 /* four to a doubling, from 512 bytes on; a power of two */
 #define MAX_BLOCKS (4 << 20)
 #define ALWAYS 0xffffffff
+#define SAMPLE_WINDOW_NS (100 * 1000 * 1000)
+#define SAVED_WINDOWS 10 /* whose samples may come at once, after a pause */
+#define MAX_HALVINGS 12
 #define BLOCK_WITH_TOTALS 5 /* attach cookie: the arguments of reportMemoryUsageToProfiler from PyTorch 1.10 on; else 3 */
 
 /* Blocks of a size class that were allocated since the attach. */
@@ -19,7 +22,10 @@ struct size_class {
 struct tensor_device {
 	u64 time;                    /* of the first event */
 	u32 number;                  /* of ALLOCATOR_BITS: in the keys of its blocks */
-	u32 unused;
+	u32 halvings;                /* of the probability of each size class, as they are now */
+	u64 window;                  /* when the window of the budget began */
+	u32 sampled;                 /* in it */
+	u32 credit;                  /* blocks that may be sampled before the next halving */
 	u64 older_allocated;         /* the allocator's totals just before it */
 	u64 older_reserved;
 	u64 latest;                  /* time of the latest event */
@@ -68,7 +74,7 @@ static EBPF_INLINE u32 size_class(u64 size)
 	return number < SIZE_CLASSES ? number : SIZE_CLASSES - 1;
 }
 
-static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 id)
+static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 now, u64 id)
 {
 	struct process *process = find_process(id);
 	u32 zero = 0;
@@ -83,10 +89,11 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 		count(COUNTER_THREADS_FULL);
 		return NULL;
 	}
+	d->credit = SAVED_WINDOWS * window_samples;
 	u32 *number = bpf_map_lookup_elem(&allocators, &zero);
 	if (number)
 		d->number = (++*number << 8 | (bpf_get_smp_processor_id() & 255)) & ((1 << ALLOCATOR_BITS) - 1);
-	d->time = bpf_ktime_get_ns();
+	d->time = d->window = now;
 	if (r->reserved && (r->size < 0 || r->allocated >= r->size)) // without totals: 0
 		d->older_allocated = r->allocated - r->size;
 	d->older_reserved = r->reserved;
@@ -95,13 +102,63 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 	return d;
 }
 
+// Begins the next window of an allocator's budget, if it is time: what was not used is saved, up to a limit.
+// Where less than a third was used, the probabilities double: twice of it is well below the budget.
+static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
+{
+	if ((s64)(now - d->window) < SAMPLE_WINDOW_NS)
+		return;
+	u64 windows = (now - d->window) / SAMPLE_WINDOW_NS; // all but the first without a block
+	if (windows > SAVED_WINDOWS)
+		windows = SAVED_WINDOWS;
+	if (d->sampled < windows * window_samples / 3)
+		d->halvings = d->halvings > windows ? d->halvings - windows : 0;
+	u32 credit = d->credit + windows * window_samples;
+	d->credit = credit < SAVED_WINDOWS * window_samples ? credit : SAVED_WINDOWS * window_samples;
+	d->sampled = 0;
+	d->window = now;
+}
+
+// Takes one sample from the budget. When nothing is left the probabilities are halved, from the next block on: so
+// how likely a block was to be sampled never depends on itself.
+static EBPF_INLINE void spend_sample(struct tensor_device *d, u64 now)
+{
+	d->sampled++;
+	if (d->credit)
+		d->credit--;
+	if (d->credit || d->halvings >= MAX_HALVINGS)
+		return;
+	d->halvings++;
+	d->credit = window_samples;
+	d->sampled = 0;
+	d->window = now;
+}
+
+// Decides whether a block is of the sample, and notes in the report how likely that was.
+static EBPF_INLINE bool sample_block(struct tensor_device *d, u32 number, struct block_report *r, u64 now)
+{
+	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
+	if (!threshold || !*threshold)
+		return false;
+	u32 likely = *threshold;
+	if (window_samples) {
+		open_window(d, now);
+		r->halvings = d->halvings & 15;
+		likely >>= r->halvings;
+	}
+	if (likely != ALWAYS && bpf_get_prandom_u32() >= likely)
+		return false;
+	if (window_samples)
+		spend_sample(d, now);
+	return true;
+}
+
 // Books a block that was given out. Returns whether it is of the sample.
-static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, struct block_report *r, u64 id)
+static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, struct block_report *r, u64 now, u64 id)
 {
 	u64 size = r->size;
 	u32 number = size_class(size);
-	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
-	bool sampled = threshold && *threshold && (*threshold == ALWAYS || bpf_get_prandom_u32() < *threshold);
+	bool sampled = sample_block(d, number, r, now);
 	u64 value = size << 1 | sampled;
 	if (bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
 		u64 *old = bpf_map_lookup_elem(&blocks, &key);

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -120,6 +121,13 @@ func sampling(mean uint64) []float64 {
 	return p
 }
 
+// windowSamples is a limit of samples per second as one of the kernel half's windows, which saves several
+// of them: no larger one has room.
+func windowSamples(perSecond uint32) uint32 {
+	const most = 1 << 24
+	return uint32(min(uint64(perSecond)*bpf.SampleWindow/uint64(time.Second), most))
+}
+
 func (t *Tracer) setSampling() error {
 	p := sampling(t.config.Sample)
 	for class, likely := range p {
@@ -132,6 +140,7 @@ func (t *Tracer) setSampling() error {
 		}
 	}
 	t.ledger.SetSampling(p)
+	t.ledger.SetSampleRate(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
 	return nil
 }
 
@@ -167,7 +176,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	case bpf.KindAllocator:
 		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
 	case bpf.KindBlock:
-		event.Op = ledger.Alloc
+		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
 	case bpf.KindBlockFree:
 		event.Op = ledger.Free
 	case bpf.KindBlockFailed:

@@ -160,7 +160,7 @@ func checkTensors(t *testing.T, what string, s *ledger.Snapshot, pid uint32, tot
 			Process: g.Process, Device: device, Allocated: x.Allocated, Reserved: x.Reserved,
 			LiveObjects: since.Live, LiveBytes: since.Allocated, Segments: since.Segments, Cached: since.Cached, LargestFree: since.Largest,
 			Older: x.Allocated - since.Allocated, OlderCached: x.Reserved - x.Allocated - since.Cached,
-			AllocObjects: g.AllocObjects, AllocBytes: g.AllocBytes, Sampled: g.Sampled, Error: g.Error,
+			AllocObjects: g.AllocObjects, AllocBytes: g.AllocBytes, Sampled: g.Sampled, Halvings: g.Halvings, Error: g.Error,
 			Peak: g.Peak, PeakTime: g.PeakTime, Foreign: g.Foreign, // looked at elsewhere
 		}
 		if blind {

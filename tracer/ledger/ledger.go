@@ -59,6 +59,7 @@ type Ledger struct {
 	failures map[failureKey]*Failure
 	gpus     []GPU
 	sampling []float64 // by size class
+	rate     SampleRate
 	stats    Stats
 	warnings []string
 	warned   map[string]bool
@@ -99,8 +100,9 @@ type failureKey struct {
 
 type site struct {
 	siteKey
-	liveObjects, liveBytes   uint64
-	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed
+	liveObjects, liveBytes   uint64 // of kind Tensor: weighted, see sampled
+	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed, likewise
+	liveSquares              uint64 // of kind Tensor: sum of the squared weights of live blocks
 	inside                   uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
 	oldest                   uint64 // of a process whose blocks were purged
 	first, last              uint32 // list of live blocks by time

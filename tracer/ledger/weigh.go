@@ -125,7 +125,7 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 		Allocated: t.reading.allocated, Reserved: v.l.reserved(t, here),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
-		Sampled: t.live.objects,
+		Sampled: t.sampled, Halvings: t.halvings,
 	}
 	if t.device < 0 {
 		return out
@@ -187,19 +187,18 @@ func (v *view) weigh(process uint32, t *tensors, byClass *members, sites *siteLi
 	var rest share // of classes that the sample has nothing of
 	variance := map[int]float64{}
 	for class, list := range byClass {
-		exact := t.reading.class(class)
+		exact, sample := t.reading.class(class), v.sampleOf(list)
 		if !t.reading.taken {
-			exact = v.sampleOf(list)
+			exact = sample.tensorClass
 		}
 		shares := v.split(exact, list, &rest)
-		sample := v.sampleOf(list)
 		for i, n := range list {
 			if shares[i] == (share{}) {
 				continue
 			}
 			s := &v.l.sites[n]
 			at := sites.add(v.place(s.siteKey), v.tensorSite(s, &shares[i], exact.live.bytes, sample.live.bytes))
-			variance[at] += spread(s, sample.live.bytes, v.l.inclusion(class))
+			variance[at] += spread(s, &sample, v.l.inclusion(class))
 		}
 	}
 	largest := -1
@@ -221,14 +220,21 @@ func (v *view) weigh(process uint32, t *tensors, byClass *members, sites *siteLi
 	return uint64(min(math.Sqrt(variance[largest]), maxTensors))
 }
 
+// classSample is what the sample has of one class, weighted.
+type classSample struct {
+	tensorClass
+	squares uint64 // of the weights of live blocks
+}
+
 // sampleOf sums the sample of one class.
-func (v *view) sampleOf(list []uint32) (sum tensorClass) {
+func (v *view) sampleOf(list []uint32) (sum classSample) {
 	for _, n := range list {
 		s := &v.l.sites[n]
 		sum.live.objects += s.liveObjects
 		sum.live.bytes += s.liveBytes
 		sum.freed.objects += s.allocObjects
 		sum.freed.bytes += s.allocBytes
+		sum.squares += s.liveSquares
 	}
 	return sum
 }
@@ -330,14 +336,25 @@ func (v *view) tensorSite(s *site, part *share, exact, sample uint64) *Site {
 	return out
 }
 
-// spread is the variance of a site's live bytes in one class, whose sample has so many bytes in all. Under Poisson sampling
-// with probability p it is estimated by the sum of size^2 (1-p)/p^2 over the sample (Särndal, Swensson, Wretman: Model
-// Assisted Survey Sampling, 3.5); since the class's total is known (poststratification, 7.6 there), only the share of the other sites
-// in the class makes it uncertain. Sizes in a class differ by a quarter at most, so the sum of squares is taken from their mean.
-func spread(s *site, sample uint64, p float64) float64 {
+// spread is the variance of a site's live bytes in one class. Under Poisson sampling, a block of which was taken with
+// probability p/w, a total's variance is estimated by the sum of size^2 (1-p/w)/(p/w)^2 over its sample (Särndal, Swensson,
+// Wretman: Model Assisted Survey Sampling, 3.5). Since the class's total is known (poststratification, 7.6 there), a site's part
+// is a share R of it: an error of the site itself counts as 1-R of it, and one of all others as R.
+func spread(s *site, sample *classSample, p float64) float64 {
 	if s.liveObjects == 0 || s.liveBytes == 0 {
 		return 0
 	}
-	bytes := float64(s.liveBytes)
-	return bytes * bytes / float64(s.liveObjects) * (1 - p) / (p * p) * (1 - bytes/float64(sample))
+	others := count{sample.live.objects - s.liveObjects, sample.live.bytes - s.liveBytes}
+	r := float64(s.liveBytes) / float64(sample.live.bytes)
+	return (1-r)*(1-r)*poisson(count{s.liveObjects, s.liveBytes}, s.liveSquares, p) + r*r*poisson(others, sample.squares-s.liveSquares, p)
+}
+
+// poisson is the sum in spread: of weighted blocks of a class, the squares of whose weights w add up to squares. Sizes in a
+// class differ by a quarter at most, so all are taken as their mean: size^2 times the sum of w^2/p^2 - w/p.
+func poisson(blocks count, squares uint64, p float64) float64 {
+	if blocks.objects == 0 {
+		return 0
+	}
+	size := float64(blocks.bytes) / float64(blocks.objects)
+	return size * size * (float64(squares)/(p*p) - float64(blocks.objects)/p)
 }

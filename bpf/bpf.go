@@ -25,6 +25,7 @@ type (
 	TensorKey  = probeTensorKey
 	// TensorDevice is what the allocator of a process has on one device.
 	TensorDevice = probeTensorDevice
+	SampleClass  = probeSampleClass
 	Function     = probeFunction
 	Process      = probeProcess
 	MappedFile   = processMappedFile
@@ -69,8 +70,6 @@ const (
 	SampleAlways = 1<<32 - 1
 	// SampleWindow is how many ns an allocator's budget of samples is for.
 	SampleWindow = 100 * 1000 * 1000
-	// MaxHalvings is how often the probability to be sampled is halved at most.
-	MaxHalvings = 12
 	// BlockWithTotals and BlockWithoutTotals are attach cookies of block_reported.
 	BlockWithTotals    = 5
 	BlockWithoutTotals = 3

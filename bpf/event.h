@@ -44,7 +44,7 @@ struct event {
 	__u8 api;      /* function id of the outermost call */
 	union {
 		__u8 function; /* id of the call that is booked */
-		__u8 halvings; /* of EVENT_BLOCK: its class's probability to be sampled was halved so often */
+		__u8 halvings; /* of EVENT_BLOCK: of its class's probability to be sampled */
 	};
 };
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");

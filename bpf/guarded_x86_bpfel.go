@@ -34,7 +34,7 @@ const (
 	guardedMapProcesses            = "processes"
 	guardedMapPyProcs              = "py_procs"
 	guardedMapRecording            = "recording"
-	guardedMapSampleThresholds     = "sample_thresholds"
+	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
 	guardedMapStackEvents          = "stack_events"
 	guardedMapStacks               = "stacks"
@@ -131,7 +131,7 @@ type guardedMapSpecs struct {
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
-	SampleThresholds     *ebpf.MapSpec `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
@@ -192,7 +192,7 @@ type guardedMaps struct {
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	Recording            *ebpf.Map `ebpf:"recording"`
-	SampleThresholds     *ebpf.Map `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
@@ -223,7 +223,7 @@ func (m *guardedMaps) Close() error {
 		m.Processes,
 		m.PyProcs,
 		m.Recording,
-		m.SampleThresholds,
+		m.SampleClasses,
 		m.Scratches,
 		m.StackEvents,
 		m.Stacks,

@@ -146,6 +146,12 @@ const (
 	probeRoleROLE_INIT  probeRole = 5
 )
 
+type probeSampleClass struct {
+	_         structs.HostLayout
+	Threshold uint32
+	Spared    uint32
+}
+
 type probeScratch struct {
 	_          structs.HostLayout
 	WindowAt   uint64
@@ -161,7 +167,7 @@ type probeTensorDevice struct {
 	_              structs.HostLayout
 	Time           uint64
 	Number         uint32
-	Halvings       uint32
+	Doublings      uint32
 	Window         uint64
 	Sampled        uint32
 	Credit         uint32
@@ -264,7 +270,7 @@ const (
 	probeMapProcesses            = "processes"
 	probeMapPyProcs              = "py_procs"
 	probeMapRecording            = "recording"
-	probeMapSampleThresholds     = "sample_thresholds"
+	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
 	probeMapStackEvents          = "stack_events"
 	probeMapStacks               = "stacks"
@@ -361,7 +367,7 @@ type probeMapSpecs struct {
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
-	SampleThresholds     *ebpf.MapSpec `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
@@ -422,7 +428,7 @@ type probeMaps struct {
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	Recording            *ebpf.Map `ebpf:"recording"`
-	SampleThresholds     *ebpf.Map `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
@@ -453,7 +459,7 @@ func (m *probeMaps) Close() error {
 		m.Processes,
 		m.PyProcs,
 		m.Recording,
-		m.SampleThresholds,
+		m.SampleClasses,
 		m.Scratches,
 		m.StackEvents,
 		m.Stacks,

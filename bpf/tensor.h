@@ -9,7 +9,8 @@
 #define ALWAYS 0xffffffff
 #define SAMPLE_WINDOW_NS (100 * 1000 * 1000)
 #define SAVED_WINDOWS 10 /* whose samples may come at once, after a pause */
-#define MAX_HALVINGS 12
+#define MAX_HALVINGS 12 /* of a block's probability */
+#define MAX_DOUBLINGS 24 /* of the mean */
 #define BLOCK_WITH_TOTALS 5 /* attach cookie: the arguments of reportMemoryUsageToProfiler from PyTorch 1.10 on; else 3 */
 
 /* Blocks of a size class that were allocated since the attach. */
@@ -22,7 +23,7 @@ struct size_class {
 struct tensor_device {
 	u64 time;                    /* of the first event */
 	u32 number;                  /* of ALLOCATOR_BITS: in the keys of its blocks */
-	u32 halvings;                /* of the probability of each size class, as they are now */
+	u32 doublings;               /* of the mean, as it is now */
 	u64 window;                  /* when the window of the budget began */
 	u32 sampled;                 /* in it */
 	u32 credit;                  /* blocks that may be sampled before the next halving */
@@ -49,7 +50,14 @@ static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >>
 MAP(tensor_devices, BPF_MAP_TYPE_HASH, struct tensor_key, struct tensor_device, 512);
 MAP(blank_tensor_device, BPF_MAP_TYPE_ARRAY, u32, struct tensor_device, 1);
 MAP(allocators, BPF_MAP_TYPE_PERCPU_ARRAY, u32, u32, 1); /* how many began on this CPU */
-MAP(sample_thresholds, BPF_MAP_TYPE_ARRAY, u32, u32, SIZE_CLASSES); /* of 2^32: how likely a block is sampled */
+
+/* How likely a block of a class is sampled. A mean that is doubled halves that, but not for those of at least the mean: they
+ * are always taken. */
+struct sample_class {
+	u32 threshold; /* of 2^32, with no doublings */
+	u32 spared;    /* so many doublings halve nothing */
+};
+MAP(sample_classes, BPF_MAP_TYPE_ARRAY, u32, struct sample_class, SIZE_CLASSES);
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -103,7 +111,7 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 }
 
 // Begins the next window of an allocator's budget, if it is time: what was not used is saved, up to a limit.
-// Where less than a third was used, the probabilities double: twice of it is well below the budget.
+// Where less than a third was used, the mean is halved: twice of it is well below the budget.
 static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
 {
 	if ((s64)(now - d->window) < SAMPLE_WINDOW_NS)
@@ -112,23 +120,23 @@ static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
 	if (windows > SAVED_WINDOWS)
 		windows = SAVED_WINDOWS;
 	if (d->sampled < windows * window_samples / 3)
-		d->halvings = d->halvings > windows ? d->halvings - windows : 0;
+		d->doublings = d->doublings > windows ? d->doublings - windows : 0;
 	u32 credit = d->credit + windows * window_samples;
 	d->credit = credit < SAVED_WINDOWS * window_samples ? credit : SAVED_WINDOWS * window_samples;
 	d->sampled = 0;
 	d->window = now;
 }
 
-// Takes one sample from the budget. When nothing is left the probabilities are halved, from the next block on: so
+// Takes one sample from the budget. When nothing is left the mean is doubled, from the next block on: so
 // how likely a block was to be sampled never depends on itself.
 static EBPF_INLINE void spend_sample(struct tensor_device *d, u64 now)
 {
 	d->sampled++;
 	if (d->credit)
 		d->credit--;
-	if (d->credit || d->halvings >= MAX_HALVINGS)
+	if (d->credit || d->doublings >= MAX_DOUBLINGS)
 		return;
-	d->halvings++;
+	d->doublings++;
 	d->credit = window_samples;
 	d->sampled = 0;
 	d->window = now;
@@ -137,14 +145,17 @@ static EBPF_INLINE void spend_sample(struct tensor_device *d, u64 now)
 // Decides whether a block is of the sample, and notes in the report how likely that was.
 static EBPF_INLINE bool sample_block(struct tensor_device *d, u32 number, struct block_report *r, u64 now)
 {
-	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
-	if (!threshold || !*threshold)
+	struct sample_class *class = bpf_map_lookup_elem(&sample_classes, &number);
+	if (!class || !class->threshold)
 		return false;
-	u32 likely = *threshold;
+	u32 likely = class->threshold;
 	if (window_samples) {
 		open_window(d, now);
-		r->halvings = d->halvings & 15;
-		likely >>= r->halvings;
+		if (d->doublings > class->spared) {
+			u32 halvings = d->doublings - class->spared;
+			r->halvings = halvings < MAX_HALVINGS ? halvings : MAX_HALVINGS;
+			likely >>= r->halvings & 15;
+		}
 	}
 	if (likely != ALWAYS && bpf_get_prandom_u32() >= likely)
 		return false;

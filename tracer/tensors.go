@@ -106,19 +106,29 @@ func classBound(class int) float64 {
 	return math.Ldexp(512, doubling) * (1 + float64(quarter)/4)
 }
 
+// sampleClass is how a size class is sampled.
+type sampleClass struct {
+	likely float64 // probability to be sampled
+	spared uint32  // so many doublings of the mean leave it as it is
+}
+
 // sampling gives each size class's probability to be sampled, so that on average
 // one block in mean bytes is. Sampling is Poisson over bytes at the middle of the class; classes from
 // mean on are taken whole.
-func sampling(mean uint64) []float64 {
-	p := make([]float64, bpf.SizeClasses)
-	for class := range p {
+func sampling(mean uint64) []sampleClass {
+	list := make([]sampleClass, bpf.SizeClasses)
+	for class := range list {
+		c := &list[class]
 		from, to := classBound(class), classBound(class+1)
-		p[class] = 1
-		if mean > 0 && to <= float64(mean) {
-			p[class] = -math.Expm1(-(from + to) / 2 / float64(mean))
+		c.likely = 1
+		switch {
+		case mean > 0 && to <= float64(mean):
+			c.likely = -math.Expm1(-(from + to) / 2 / float64(mean))
+		case from > float64(mean):
+			c.spared = uint32(math.Log2(from / float64(max(mean, 1))))
 		}
 	}
-	return p
+	return list
 }
 
 // windowSamples is a limit of samples per second as one of the kernel half's windows, which saves several
@@ -129,13 +139,14 @@ func windowSamples(perSecond uint32) uint32 {
 }
 
 func (t *Tracer) setSampling() error {
-	p := sampling(t.config.Sample)
-	for class, likely := range p {
+	var p []float64
+	for class, c := range sampling(t.config.Sample) {
+		p = append(p, c.likely)
 		threshold := uint32(bpf.SampleAlways)
-		if likely < 1 {
-			threshold = uint32(likely * (1 << 32))
+		if c.likely < 1 {
+			threshold = uint32(c.likely * (1 << 32))
 		}
-		if err := t.coll.Maps["sample_thresholds"].Put(uint32(class), threshold); err != nil {
+		if err := t.coll.Maps["sample_classes"].Put(uint32(class), bpf.SampleClass{Threshold: threshold, Spared: c.spared}); err != nil {
 			return fmt.Errorf("set the sampling of tensors: %w", err)
 		}
 	}

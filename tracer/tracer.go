@@ -56,7 +56,7 @@ type Config struct {
 	WantTensors bool                // warn if no PyTorch is found whose tensors can be traced
 	NoTensors   bool                // do not trace what PyTorch's allocator gives out
 	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
-	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, fewer are sampled; 0: no limit
+	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
 	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil

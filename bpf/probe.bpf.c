@@ -570,13 +570,12 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	d->latest = now;
 	d->allocated = r.allocated;
 	d->reserved = r.reserved;
-	u64 block = block_key(r.address, d->number);
 	if (r.size < 0) {
-		if (unbook_block(d, block, -r.size))
+		if (unbook_block(d, &r))
 			send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
 		return NULL;
 	}
-	return book_block(d, block, &r, now, id) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
+	return book_block(d, &r, now, id) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
 }
 
 // Entry of c10::reportMemoryUsageToProfiler.

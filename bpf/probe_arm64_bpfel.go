@@ -179,12 +179,18 @@ type probeTensorDevice struct {
 	OlderFrees     uint64
 	OlderBytes     uint64
 	Unbooked       uint64
+	Far            uint64
 	Classes        [128]struct {
 		_          structs.HostLayout
 		Allocs     uint64
 		AllocBytes uint64
 		Frees      uint64
 		FreeBytes  uint64
+	}
+	Near [2048]struct {
+		_       structs.HostLayout
+		Address uint64
+		Value   uint64
 	}
 }
 

@@ -235,9 +235,21 @@ const allocatorBits = 22
 type owner struct {
 	pid    uint32
 	device int32
+	near   []ledger.Block // those that the kernel half keeps with the allocator
 }
 
-// eachBlock visits all blocks that the kernel half knows, while it changes them.
+// newOwner takes what it needs of an allocator of a process.
+func newOwner(pid uint32, device int32, value *bpf.TensorDevice) owner {
+	o := owner{pid: pid, device: device}
+	for i := range value.Near {
+		if b := &value.Near[i]; b.Address != 0 && b.Value != 0 {
+			o.near = append(o.near, ledger.Block{Address: b.Address, Size: b.Value >> 1, Device: device})
+		}
+	}
+	return o
+}
+
+// eachBlock visits all blocks that the kernel half does not keep with their allocator, while it changes them.
 // It takes about 0.5 s for a million.
 func (t *Tracer) eachBlock(visit func(number uint32, key, value uint64)) {
 	var cursor ebpf.MapBatchCursor
@@ -263,7 +275,7 @@ func (t *Tracer) blocksOf(owners map[uint32]owner) map[uint32][]ledger.Block {
 		return list
 	}
 	for _, o := range owners {
-		list[o.pid] = nil // also of one that has none any more
+		list[o.pid] = append(list[o.pid], o.near...) // nil also of one that has none any more
 	}
 	t.eachBlock(func(number uint32, key, value uint64) {
 		if o, ok := owners[number]; ok {
@@ -278,7 +290,7 @@ func (t *Tracer) blockOwners() map[uint32]owner {
 	owners := maps.Clone(t.leftBlocks)
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if p := t.processes[key.Pid]; p != nil && p.traced && device >= 0 {
-			owners[value.Number] = owner{key.Pid, device}
+			owners[value.Number] = newOwner(key.Pid, device, value)
 		}
 	})
 	return owners
@@ -323,7 +335,7 @@ func (t *Tracer) dropAllocators(of func(pid uint32) bool) (dropped bool) {
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if of(key.Pid) {
 			keys = append(keys, key)
-			t.leftBlocks[value.Number] = owner{key.Pid, device}
+			t.leftBlocks[value.Number] = newOwner(key.Pid, device, value)
 		}
 	})
 	for i := range keys {

@@ -35,6 +35,8 @@ type LeaksReport struct {
 	CacheBytes    uint64          `json:"cache_bytes"` // kept by PyTorch for later tensors, not in live_bytes
 	SiteCount     int             `json:"site_count"`  // selected sites; the first of them are in Sites
 	Sites         []SiteReport    `json:"sites"`       // of GPUs, largest first; then of imported and of host memory, likewise
+	Verdicts      []VerdictReport `json:"verdicts"`    // of each line of code that allocates, the worst first
+	Advice        []string        `json:"advice"`      // what to do about it, with the evidence
 	Cache         []CacheReport   `json:"cache"`       // who made PyTorch's cache grow, largest first
 	Planes        []PlaneReport   `json:"planes"`      // all memory, each byte in one
 	Failures      []FailureReport `json:"failures"`
@@ -219,6 +221,7 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 		}
 	}
 	addTorch(r, s, st, o)
+	r.Verdicts, r.Advice = verdictReports(s, judge(s, st, o.KeepInterpreter))
 	for i := range s.Failures[:min(len(s.Failures), o.top())] {
 		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
 	}

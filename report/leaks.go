@@ -69,6 +69,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) erro
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	title(p, s, n)
+	verdictPart(p, s, judge(s, st, o.KeepInterpreter), o.top())
 	leakSites(p, s, st, o, n)
 	failures(p, s, st, o)
 	if rows := totalRows(p, s); len(rows) > 2 {

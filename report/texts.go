@@ -53,5 +53,26 @@ func ProcessName(p *ledger.Process) string { return processName(p) }
 // ShortUUID is enough of a GPU's UUID to tell those of one machine apart.
 func ShortUUID(uuid string) string { return shortUUID(uuid) }
 
+// VerdictTexts says of each site, in the order of s.Sites, what its line of code comes to: "leaking: …", with the evidence and the
+// time until the GPU is full; "" for those of no line.
+func VerdictTexts(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []string {
+	list := make([]string, len(s.Sites))
+	groups := judge(s, st, keepInterpreter).groups
+	for i := range groups {
+		g := &groups[i]
+		text := g.Class.String() + ": " + symbolize.Clean(g.Evidence)
+		if g.Object != "" {
+			text += "; " + g.Object
+		}
+		if g.UntilFull > 0 {
+			text += "; the GPU is full in " + span(uint64(g.UntilFull)) + " at this rate"
+		}
+		for _, site := range g.Sites {
+			list[site] = text
+		}
+	}
+	return list
+}
+
 // SpanText is a duration of so many ns in its two largest units: "2m12s".
 func SpanText(ns uint64) string { return span(ns) }

@@ -20,6 +20,7 @@ type ViewOptions struct {
 	Width           int  // columns of a line, 0: 80, at least 40; text only
 	Color           bool // text only
 	KeepInterpreter bool // as in ProfileOptions
+	AllFrames       bool // in trees, not the user's own code alone
 }
 
 func (o *ViewOptions) top() int {
@@ -65,8 +66,27 @@ func (b *branch) child(f *symbolize.Frame) *branch {
 	return c
 }
 
+// ownFrames leaves of a stack the user's own code, the library function that it called last, and the call that is
+// the leaf, of a driver allocation. At least one frame is left.
+func ownFrames(list []symbolize.Frame, tensor bool) []symbolize.Frame {
+	own := frames.Headline(list)
+	called := -1
+	for i := range own {
+		if list[i].Python {
+			called = i
+		}
+	}
+	var kept []symbolize.Frame
+	for i := range list {
+		if i == 0 && !tensor || i == own || i == called || frames.IsUser(&list[i]) || list[i].Mark {
+			kept = append(kept, list[i])
+		}
+	}
+	return kept
+}
+
 // callTree sums what GPUs hold, from main on.
-func callTree(s *ledger.Snapshot, st Stacks, keepInterpreter bool) *branch {
+func callTree(s *ledger.Snapshot, st Stacks, o ViewOptions) *branch {
 	root := &branch{at: map[branchKey]*branch{}}
 	for _, h := range Holdings(s) {
 		if h.Host() || h.Live == 0 {
@@ -75,7 +95,10 @@ func callTree(s *ledger.Snapshot, st Stacks, keepInterpreter bool) *branch {
 		root.bytes += h.Live
 		b, list, own := root, []symbolize.Frame(nil), -1
 		if h.Site != nil {
-			list = frames.Of(st, h.Site.Stack, h.Site.API, keepInterpreter)
+			list = frames.Of(st, h.Site.Stack, h.Site.API, o.KeepInterpreter)
+			if !o.AllFrames {
+				list = ownFrames(list, h.Site.Kind == ledger.Tensor || h.Mark != "")
+			}
 			own = frames.Headline(list)
 		}
 		for i := range list {
@@ -112,7 +135,7 @@ func WriteTree(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error 
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	title(p, s, n)
-	root := callTree(s, st, o.KeepInterpreter)
+	root := callTree(s, st, o)
 	p.line(plain, 0, "")
 	p.line(bold, 0, words("GPU memory by call tree:", signedTotal(root.bytes), n.mark(atTotals), n.mark(atStacks)))
 	p.line(plain, 0, "")
@@ -132,8 +155,12 @@ func (t *treePage) share(bytes int64) float64 { return float64(bytes) / math.Max
 
 func (t *treePage) children(b *branch, depth int) {
 	shown, rest, restBytes := 0, 0, int64(0)
+	least := 1
+	if depth == 0 { // a small program beside a large context
+		least = min(5, t.top)
+	}
 	for _, c := range b.children {
-		if shown == t.top || c.bytes > 0 && t.share(c.bytes) < leastShare && shown > 0 {
+		if shown == t.top || c.bytes > 0 && t.share(c.bytes) < leastShare && shown >= least {
 			rest++
 			restBytes += c.bytes
 			continue

@@ -5,6 +5,7 @@ package report
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func TestTheTreeAddsUpToTheGPUMemoryOfTheProfile(t *testing.T) {
 			want += h.Live
 		}
 	}
-	root := callTree(s, st, false)
+	root := callTree(s, st, ViewOptions{})
 	var leaves func(b *branch) int64
 	leaves = func(b *branch) int64 {
 		sum, own := int64(0), b.bytes
@@ -55,4 +56,47 @@ func TestTheTreeAddsUpToTheGPUMemoryOfTheProfile(t *testing.T) {
 	if want == 0 || root.bytes != want || leaves(root) != want {
 		t.Errorf("the tree has %d, its branches %d, the profile %d", root.bytes, leaves(root), want)
 	}
+}
+
+func TestADiffSaysWhichLineGrew(t *testing.T) {
+	before, after, st := torchSnapshot(), torchSnapshot(), torchStacks()
+	grown := &after.Sites[slices.IndexFunc(after.Sites, func(x ledger.Site) bool { return x.Kind == ledger.Tensor && x.Device == 0 })]
+	grown.LiveBytes += 1 << 30
+	after.Balances[after.BalanceOf(grown.Process, 0)].Usage += 1 << 30
+	for i := range after.Tensors {
+		if x := &after.Tensors[i]; x.Process == grown.Process && x.Device == grown.Device {
+			x.LiveBytes += 1 << 30
+		}
+	}
+	a, b := NewProfile(before, st, ProfileOptions{}), NewProfile(after, st, ProfileOptions{})
+	var file, text bytes.Buffer
+	if err := WriteDifference(&file, a, b); err != nil {
+		t.Fatal(err)
+	}
+	read, err := ReadProfile(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteDiff(&text, a, b, DiffOptions{Names: [2]string{"a.vram", "b.vram"}}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "diff80.txt", text.Bytes())
+	var sum int64
+	for _, x := range read.p.Sample {
+		sum += x.Value[valueOf(read.p, "inuse_space")]
+	}
+	if want := total(b) - total(a); sum != want {
+		t.Errorf("the difference has %d bytes, want %d", sum, want)
+	}
+	text.Reset()
+	if err := WriteDiff(&text, a, a, DiffOptions{}); err != nil || strings.Contains(text.String(), "model.py") {
+		t.Errorf("a profile differs from itself: %v\n%s", err, text.String())
+	}
+}
+
+func total(p Profile) (sum int64) {
+	for _, x := range p.p.Sample {
+		sum += x.Value[valueOf(p.p, "inuse_space")]
+	}
+	return sum
 }

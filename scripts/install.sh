@@ -8,7 +8,8 @@ repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 # What each purpose runs, as PROGRAM:PACKAGE.
 needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
 needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
-wants_test="clang-14:clang-14 llvm-strip-14:llvm-14" # to rebuild the BPF objects and compare
+# To rebuild the BPF objects and compare; to open pages in a browser (14 s with a near mirror; some 400 MB); to run the code of PyTorch's viewer.
+wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs"
 needs_bench="$needs_demo bpftrace:bpftrace"
 
 # lacking PROGRAM:PACKAGE…: the packages of the programs that are not there.
@@ -112,13 +113,14 @@ END
 }
 
 setup() { # demo, test or bench
-  local needs="needs_$1" wants="wants_$1" missing
+  local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
   # Go checks with these certificates whom it downloads modules from.
   [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=" ca-certificates"
   [ -z "$missing" ] || apt_install $missing || return 1
-  missing=$(lacking ${!wants:-})
-  [ -z "$missing" ] || apt_install $missing || echo "going on without" $missing >&2
+  for package in $(lacking ${!wants:-}); do # one by one: not every release has all of them
+    apt_install "$package" || echo "going on without $package" >&2
+  done
   setup_go || return 1
   # NVML's header marks functions as deprecated that go-nvml must still bind.
   export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -Wno-deprecated-declarations"

@@ -41,8 +41,16 @@ pytorch() {
   case $answer in skipped:*) echo "$answer"; return 77 ;; esac
 }
 
+# The JavaScript of PyTorch's viewer of memory, to load our snapshots with; likewise.
+viewer() {
+  local answer
+  answer=$(export/testdata/memory-viz.sh) || return 1
+  case $answer in skipped:*) echo "$answer"; return 77 ;; esac
+}
+
 step gofmt formatted
 step "real PyTorch" pytorch
+step "PyTorch's viewer" viewer
 step "go vet" go vet ./...
 step "generated files" scripts/check-generated.sh
 # What is traced is not among the inputs by which go test knows cached results;

@@ -138,7 +138,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if event.Op == 0 {
 		return
 	}
-	t.ledger.Apply(&event)
+	t.books.Apply(&event)
 	t.wantDevice(p, &event)
 	if event.Op == ledger.AllocFailed && event.Result == resultOutOfMemory {
 		t.outOfMemory(p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})

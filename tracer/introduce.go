@@ -27,7 +27,7 @@ func (t *Tracer) introduce(pid uint32) {
 	if !ok || !p.booked {
 		return
 	}
-	t.ledger.SetProcess(ledger.Process{PID: pid, Workload: workload})
+	t.books.SetProcess(ledger.Process{PID: pid, Workload: workload})
 	p.environ = slices.DeleteFunc(variables, func(v string) bool {
 		return !strings.HasPrefix(v, "CUDA_") && !strings.HasPrefix(v, givenGPUs+"=")
 	})
@@ -49,7 +49,7 @@ func (t *Tracer) setDevices(p *process) {
 		}
 	}
 	p.uuids = t.config.NVML.Ordinals(p.environ, gpus)
-	t.ledger.SetDevices(p.pid, p.uuids)
+	t.books.SetDevices(p.pid, p.uuids)
 }
 
 // givenGPUs is the variable by which a container gets its GPUs (NVIDIA Container Toolkit).
@@ -89,8 +89,8 @@ func (t *Tracer) doubt(usage []ledger.Usage) {
 			continue
 		}
 		p.uuids = nil
-		t.ledger.SetDevices(p.pid, nil)
-		t.ledger.Warn(fmt.Sprintf("process %d uses %s, which its environment does not name: which GPUs its device numbers mean is unknown", u.PID, u.UUID))
+		t.books.SetDevices(p.pid, nil)
+		t.books.Warn(fmt.Sprintf("process %d uses %s, which its environment does not name: which GPUs its device numbers mean is unknown", u.PID, u.UUID))
 	}
 }
 

@@ -34,14 +34,14 @@ const (
 
 // outOfMemory never blocks; t.mu is held.
 func (t *Tracer) outOfMemory(p *process, o OOM) {
-	if t.config.OOM == nil {
+	if t.config.OOM == nil && t.config.Journal == nil {
 		return
 	}
 	o.torch = p.torch
 	o.Comm = symbolize.Clean(commOf(p.pid))
 	// A process that gives up is about to free what it holds. What PyTorch's allocator gets from CUDA is mostly
 	// not the end: it flushes its cache and tries again.
-	if o.API == "torch" || !p.torch {
+	if t.config.OOM != nil && (o.API == "torch" || !p.torch) {
 		o.Books = t.booksOf(o.Time)
 	}
 	select {
@@ -88,7 +88,22 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 			time.Sleep(wait)
 		}
 		if !t.isRetried(o) {
-			t.config.OOM(o)
+			t.tellOOM(o)
 		}
 	}
+}
+
+func (t *Tracer) tellOOM(o OOM) {
+	if t.config.OOM != nil {
+		t.config.OOM(o)
+	}
+	if t.config.Journal == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.books.Apply(&ledger.Event{
+		Op: ledger.OutOfMemory, Kind: o.Kind, PID: o.PID, Device: o.Device, Result: resultOutOfMemory, Time: o.Time,
+		Size: o.Size, Stack: o.Stack, Context: o.Allocated, Handle: o.Reserved, API: o.API,
+	})
 }

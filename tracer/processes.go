@@ -101,7 +101,7 @@ func (t *Tracer) tellKernel(p *process) {
 		entry.Jit = 1
 	}
 	if err := t.coll.Maps["processes"].Put(p.pid, entry); err != nil {
-		t.ledger.Warn(fmt.Sprintf("process %d is not followed: %v", p.pid, err))
+		t.books.Warn(fmt.Sprintf("process %d is not followed: %v", p.pid, err))
 	}
 }
 
@@ -112,7 +112,7 @@ func (t *Tracer) book(p *process) {
 	}
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
-	t.ledger.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now()})
+	t.books.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now()})
 	t.jobs.add(job{jobIntroduce, p.pid})
 }
 
@@ -158,7 +158,7 @@ func (t *Tracer) exited(e *bpf.Event) {
 	}
 	delete(t.processes, e.Pid)
 	if p != nil && p.booked {
-		t.ledger.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
+		t.books.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
 	t.jobs.add(job{kind: jobForget, pid: e.Pid})
 }
@@ -182,7 +182,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 	}
 	t.leaveBlocks(p)
 	if p.booked {
-		t.ledger.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
+		t.books.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
 	if t.config.Name != nil || (p.traced && t.everyone()) {
 		// Another program: whether it is meant is decided when it uses CUDA.

@@ -20,10 +20,12 @@ type stacks struct {
 	symbols     *symbolize.Symbolizer
 	perfMapRead map[uint32]time.Time // by pid; the stack reader's
 
-	mu       sync.Mutex
-	raw      map[uint64][]unwind.Frame
-	named    map[uint64][]symbolize.Frame
+	naming   sync.Mutex // taken before mu
 	mappings map[unwind.File]*symbolize.Mapping
+
+	mu    sync.Mutex // guards what follows, never for long
+	raw   map[uint64][]unwind.Frame
+	named map[uint64][]symbolize.Frame
 }
 
 func newStacks() *stacks {
@@ -61,24 +63,34 @@ func (s *stacks) add(stack unwind.Stack) {
 	delete(s.named, stack.ID)
 }
 
-// Stack gives the frames of a stack, leaf first; none for an unknown id.
+// Stack gives the frames of a stack, leaf first; none for an unknown id. The first one of a large file
+// takes long, and keeps only those waiting who want names too.
 func (s *stacks) Stack(id uint64) []symbolize.Frame {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if frames, ok := s.named[id]; ok {
+	if frames, _ := s.get(id); frames != nil {
 		return frames
 	}
-	raw, ok := s.raw[id]
-	if !ok {
-		return nil
+	s.naming.Lock()
+	defer s.naming.Unlock()
+	frames, raw := s.get(id)
+	if frames != nil || raw == nil {
+		return frames
 	}
-	frames := make([]symbolize.Frame, 0, len(raw))
+	frames = make([]symbolize.Frame, 0, len(raw))
 	for _, f := range raw {
 		frames = s.name(frames, f)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.named[id] = frames
 	delete(s.raw, id)
 	return frames
+}
+
+// get returns what there is of a stack: its names, or what is to be named.
+func (s *stacks) get(id uint64) ([]symbolize.Frame, []unwind.Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.named[id], s.raw[id]
 }
 
 // torchCUDA is the library of PyTorch's caching allocator.

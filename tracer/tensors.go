@@ -150,8 +150,8 @@ func (t *Tracer) setSampling() error {
 			return fmt.Errorf("set the sampling of tensors: %w", err)
 		}
 	}
-	t.ledger.SetSampling(p)
-	t.ledger.SetSampleRate(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
+	t.books.SetSampling(p)
+	t.books.SetSampleRate(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 		})
 		return
 	}
-	t.ledger.Apply(&event)
+	t.books.Apply(&event)
 }
 
 // readTensors takes the kernel half's totals of one process, or with pid 0 of
@@ -218,13 +218,8 @@ func (t *Tracer) readTensors(pid uint32) {
 		list = append(list, totals)
 	})
 	if len(list) > 0 {
-		t.ledger.SetTensors(now(), list)
+		t.books.SetTensors(now(), list)
 	}
-}
-
-// markSegments tells the books which driver allocations PyTorch's allocator made; t.mu is held.
-func (t *Tracer) markSegments() {
-	t.ledger.MarkSegments(func(stack uint64) bool { return t.stacks.passes(stack, torchCUDA) })
 }
 
 // allocatorBits is how many bits of a block's key are its allocator's number; see
@@ -356,7 +351,7 @@ func (t *Tracer) placeLeftBlocks() {
 	t.mu.Lock()
 	for pid, list := range blocks {
 		if p := t.processes[pid]; p == nil || !p.booked {
-			t.ledger.SetBlocks(pid, list)
+			t.books.SetBlocks(pid, list)
 		}
 	}
 	for number := range left {

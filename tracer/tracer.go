@@ -58,6 +58,7 @@ type Config struct {
 	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
 	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
 	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
+	Journal     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 }
@@ -78,6 +79,7 @@ type Tracer struct {
 
 	mu                            sync.Mutex // guards what follows
 	ledger                        *ledger.Ledger
+	books                         ledger.Books // takes what comes in: the ledger, and the journal beside it
 	processes                     map[uint32]*process
 	tombs                         map[uint32]uint64 // start of ended processes
 	emptied                       uint64            // how often the events ring was read to its end
@@ -140,6 +142,7 @@ func New(config Config) (*Tracer, error) {
 		ooms:       ooms{queue: make(chan OOM, maxOOMs)},
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
+	t.books = booksFor(t.ledger, config.Journal)
 	t.stacks = newStacks()
 	if err := t.load(kernel); err != nil {
 		t.Close()
@@ -264,6 +267,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.watchUsage(ctx) })
 	wait.Go(func() { t.reportOOMs(ctx) })
+	wait.Go(func() { t.keepJournal(ctx) })
 	t.running.Store(now())
 	t.config.Ready(t.traced())
 	if t.config.Duration > 0 {
@@ -306,19 +310,24 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 
 // snapshot copies the books, with these blocks in their segments; t.mu is held.
 func (t *Tracer) snapshot(blocks map[uint32][]ledger.Block) *ledger.Snapshot {
-	t.ledger.SetStats(t.stats())
+	t.bringUpToDate(blocks)
+	return t.ledger.Snapshot(now(), time.Now())
+}
+
+// bringUpToDate tells the books what is not told by events; t.mu is held.
+func (t *Tracer) bringUpToDate(blocks map[uint32][]ledger.Block) {
+	t.books.SetStats(t.stats())
 	t.readTensors(0)
 	for pid, list := range blocks {
-		t.ledger.SetBlocks(pid, list)
+		t.books.SetBlocks(pid, list)
 	}
 	t.markSegments()
 	if t.blocksUnread.Load() {
-		t.ledger.Warn("not all live tensors could be placed in their segments: PyTorch's cache may be too high")
+		t.books.Warn("not all live tensors could be placed in their segments: PyTorch's cache may be too high")
 	}
 	if t.config.WantTensors && !t.tensorsProbed.Load() {
-		t.ledger.Warn("no traced process has a PyTorch whose allocator reports tensors")
+		t.books.Warn("no traced process has a PyTorch whose allocator reports tensors")
 	}
-	return t.ledger.Snapshot(now(), time.Now())
 }
 
 // Stack gives the frames of a stack id, leaf first; native frames are named

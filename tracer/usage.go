@@ -32,12 +32,12 @@ func (t *Tracer) readUsage() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err = errors.Join(err, usageErr); err != nil {
-		t.ledger.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
+		t.books.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
 	t.readTensors(0)
 	if len(gpus) > 0 {
 		t.gpus = gpus
-		t.ledger.SetGPUs(gpus)
+		t.books.SetGPUs(gpus)
 	}
 	for _, p := range t.processes {
 		t.setDevices(p)
@@ -77,7 +77,7 @@ func (t *Tracer) applyUsage() {
 	t.doubt(t.pending.usage)
 	t.readTensors(0)
 	t.markSegments()
-	t.ledger.SetUsage(t.pending.time, t.pending.usage)
+	t.books.SetUsage(t.pending.time, t.pending.usage)
 	t.pending = nil
 }
 

@@ -79,7 +79,7 @@ func (t *Tracer) work(ctx context.Context) {
 func (t *Tracer) warn(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.ledger.Warn(text)
+	t.books.Warn(text)
 }
 
 // reap ends processes whose end was not reported: they were gone before the
@@ -144,7 +144,7 @@ func (t *Tracer) discover() error {
 	}
 	t.beginOnce.Do(func() {
 		t.mu.Lock()
-		t.ledger.Begin(now())
+		t.books.Begin(now())
 		t.mu.Unlock()
 	})
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache.
@@ -303,7 +303,7 @@ func (t *Tracer) noteLate(library mappedLibrary) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	late := time.Duration(now() - began).Round(time.Millisecond)
-	t.ledger.Warn(fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late))
+	t.books.Warn(fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late))
 }
 
 // loadInterval is the least time between two loads of a process's tables, so

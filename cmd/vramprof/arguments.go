@@ -51,7 +51,7 @@ func commandOf(c *cli.Context) ([]string, error) {
 		}
 		return nil, nil
 	}
-	if at := len(all) - len(rest) - 1; at >= 0 && all[at] == "--" {
+	if afterDashes(c) {
 		return rest, nil
 	}
 	first := rest[0]
@@ -59,6 +59,13 @@ func commandOf(c *cli.Context) ([]string, error) {
 		return nil, usageError{fmt.Errorf("unexpected argument %q (to trace that process: -p %s)", first, first)}
 	}
 	return nil, usageError{fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " "))}
+}
+
+// afterDashes says whether the arguments stand behind "--".
+func afterDashes(c *cli.Context) bool {
+	all, _ := c.App.Metadata["args"].([]string)
+	at := len(all) - c.Args().Len() - 1
+	return at >= 0 && all[at] == "--"
 }
 
 // configOf reads what to trace.

@@ -10,15 +10,16 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func leaksCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "leaks",
 		Usage:       "trace CUDA memory and list what was not freed",
-		UsageText:   "vramprof leaks [OPTIONS] [-- COMMAND [ARGUMENTS]]",
-		Description: "Traces like record, and lists the sites that hold memory, largest first. Exit status 3 says that --fail-on-leak found one.",
-		Flags: append(traceFlags(),
+		UsageText:   "vramprof leaks [OPTIONS] [FILE | -- COMMAND [ARGUMENTS]]",
+		Description: "Traces like record, or reads FILE, a capture, and lists the sites that hold memory, largest first. Exit status 3 says that --fail-on-leak found one.",
+		Flags: append(append(traceFlags(), momentFlags()[0]),
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` sites (default: 10)"},
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
@@ -41,32 +42,77 @@ func leaks(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSession(c)
+	snapshot, stacks, done, err := leaksSource(c, dir)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	if err := s.recordOOMs(c, dir); err != nil {
-		return err
-	}
-	s.config.Stdout = os.Stderr // stdout is for the result, which may be JSON
-	if err := s.open(c); err != nil {
-		return err
-	}
-	snapshot, err := s.trace(c.Context)
-	if err != nil {
-		return err
-	}
-	options := report.LeaksOptions{Top: c.Int("top"), Older: older, Width: width()}
+	defer done()
+	options := report.LeaksOptions{Top: c.Int("top"), Older: older, Width: width(), Color: colors()}
 	write := report.WriteLeaks
 	if c.Bool("json") {
 		write = report.WriteLeaksJSON
 	}
-	if err := write(c.App.Writer, snapshot, s.tracer, options); err != nil {
+	if err := write(c.App.Writer, snapshot, stacks, options); err != nil {
 		return err
 	}
-	if n := len(report.Leaks(snapshot, options)); n > 0 && c.Bool("fail-on-leak") {
-		return codedError{fmt.Errorf("sites with memory that was not freed: %d", n), exitLeak}
+	if n := leakCount(snapshot, stacks, options); n > 0 && c.Bool("fail-on-leak") {
+		return codedError{fmt.Errorf("lines that leak: %d", n), exitLeak}
 	}
 	return nil
+}
+
+// leaksSource traces, or reads a capture.
+func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, report.Stacks, func(), error) {
+	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && isFile(path) {
+		at, err := parseMoment(c.String("at"))
+		if err != nil {
+			return nil, nil, nil, usageError{err}
+		}
+		r, done, err := openSource(c)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		snapshot, err := snapshotAt(r, at)
+		if err != nil {
+			done()
+		}
+		return snapshot, r, done, err
+	}
+	if c.IsSet("at") {
+		return nil, nil, nil, usageError{errors.New("--at is for a capture")}
+	}
+	s, err := newSession(c)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err = s.recordOOMs(c, oomDir); err == nil {
+		s.config.Stdout = os.Stderr // stdout is for the result, which may be JSON
+		err = s.open(c)
+	}
+	var snapshot *ledger.Snapshot
+	if err == nil {
+		snapshot, err = s.trace(c.Context)
+	}
+	if err != nil {
+		s.close()
+		return nil, nil, nil, err
+	}
+	return snapshot, s.tracer, s.close, nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
+// leakCount counts what --fail-on-leak is about: what grows without end, what ended processes never freed, and with --older
+// all memory of that age.
+func leakCount(s *ledger.Snapshot, stacks report.Stacks, o report.LeaksOptions) int {
+	left := 0
+	for _, x := range report.Leaks(s, o) {
+		if o.Older > 0 || s.Processes[x.Process].End != 0 {
+			left++
+		}
+	}
+	return max(left, report.Leaking(s, stacks))
 }

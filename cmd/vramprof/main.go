@@ -55,7 +55,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "vramprof: aborted")
 		os.Exit(exitError) // the kernel takes the probes away
 	}()
-	err := newApp(args, stdout, stderr).RunContext(ctx, args)
+	app := newApp(args, stdout, stderr)
+	err := app.RunContext(ctx, optionsFirst(app, args))
 	if err == nil {
 		return 0
 	}
@@ -71,7 +72,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(), leaksCommand(), psCommand(), checkCommand(), versionCommand(),
+			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), exportCommand(), psCommand(), checkCommand(), versionCommand(),
 		},
 		Writer: stdout, ErrWriter: stderr,
 		Metadata:       map[string]any{"args": args},

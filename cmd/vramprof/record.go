@@ -6,27 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func recordCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "record",
-		Usage:     "trace CUDA memory and write a heap profile",
+		Usage:     "trace CUDA memory and write a heap profile or a capture",
 		UsageText: "vramprof record [OPTIONS] [-- COMMAND [ARGUMENTS]]",
 		Description: "Without -p, --name or a command, every process that uses CUDA is traced. " +
 			"Ends on Ctrl-C, after --duration, or when all processes that were asked for by -p or started have ended. " +
-			"The profile is for go tool pprof; a summary is printed.",
+			"The profile is for go tool pprof; a capture (FILE.vram) has all events, and grows while it is recorded. A summary is printed.",
 		Flags: append(traceFlags(),
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the profile to `FILE` (default: vramprof-HOST-TIME.pb.gz)"},
-			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of the profile: pprof", Value: cli.NewStringSlice("pprof")},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture"},
+			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: pprof or capture; with both, the other one is written beside it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no such records"},
@@ -36,20 +35,15 @@ func recordCommand() *cli.Command {
 }
 
 func record(c *cli.Context) error {
-	for _, format := range c.StringSlice("format") {
-		if format != "pprof" {
-			return usageError{fmt.Errorf("there is no format %q (formats: pprof)", format)}
-		}
-	}
-	name := defaultOutput(time.Now())
-	path := c.String("output")
-	if path == "" {
-		path = name
-	}
-	if path == "-" {
+	name := defaultName(time.Now())
+	if c.String("output") == "-" {
 		return usageError{errors.New("the profile cannot be written to stdout (-o takes a file)")}
 	}
-	dir, err := oomDir(c, filepath.Dir(path))
+	path, capturePath, err := recordPaths(c.String("output"), c.StringSlice("format"), name)
+	if err != nil {
+		return err
+	}
+	dir, err := oomDir(c, folderOf(path, capturePath))
 	if err != nil {
 		return err
 	}
@@ -58,38 +52,60 @@ func record(c *cli.Context) error {
 		return err
 	}
 	defer s.close()
-	out, err := createOutput(path, c.Bool("force"))
-	if err != nil {
-		return err
+	var out *output
+	if path != "" {
+		if out, err = createOutput(path, c.Bool("force")); err != nil {
+			return err
+		}
+		defer out.discard()
 	}
-	defer out.discard()
+	var file *captureFile
+	if capturePath != "" {
+		if file, err = createCapture(c, capturePath); err != nil {
+			return err
+		}
+		defer file.discard()
+		s.config.Journal = file.writer
+	}
 	if err := s.recordOOMs(c, dir); err != nil {
 		return err
 	}
 	if err := s.open(c); err != nil {
 		return err
 	}
-	snapshot, err := s.trace(c.Context)
+	snapshot, err := s.traceInto(c.Context, file)
 	if err != nil {
 		return err
 	}
-	saveErr := out.save(func(w io.Writer) error {
-		return report.WriteProfile(w, snapshot, s.tracer, report.ProfileOptions{})
-	}, name)
-	if saveErr == nil {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", path)
-	}
-	err = report.WriteSummary(c.App.Writer, snapshot, s.tracer, report.SummaryOptions{Width: width()})
-	if saveErr != nil {
-		return saveErr
-	}
-	return err
+	return s.writeRecord(c, snapshot, out, file, name+profileEnding)
 }
 
-func defaultOutput(now time.Time) string {
-	host, err := os.Hostname()
-	if err != nil || host == "" || strings.ContainsAny(host, "/\x00") {
-		host = "host"
+// writeRecord writes what was asked for, as far as it can be: out and file may be nil. name is
+// for a profile that cannot be written where it should be.
+func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out *output, file *captureFile, name string) error {
+	var errs []error
+	saved := func(path string, err error) {
+		if err == nil {
+			fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", path)
+		}
+		errs = append(errs, err)
 	}
-	return fmt.Sprintf("vramprof-%s-%s.pb.gz", host, now.Format("20060102-150405"))
+	if file != nil {
+		saved(file.path, file.finish(snapshot))
+	}
+	if out != nil {
+		saved(out.path, out.save(func(w io.Writer) error {
+			return report.WriteProfile(w, snapshot, s.tracer, report.ProfileOptions{})
+		}, name))
+	}
+	errs = append(errs, report.WriteSummary(c.App.Writer, snapshot, s.tracer, report.SummaryOptions{Width: width()}))
+	var first error
+	for _, err := range errs {
+		if first != nil && err != nil { // one is returned, the others must not be lost
+			fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", symbolize.Clean(err.Error()))
+		} else if err != nil {
+			first = err
+		}
+	}
+	return first
 }

@@ -30,6 +30,7 @@ type session struct {
 	warnings []string // of the host
 	ooms     *oomRecorder
 
+	begun       func() // called when tracing begins; may be nil
 	endProgress func()
 }
 
@@ -76,7 +77,12 @@ func (s *session) open(c *cli.Context) (err error) {
 		s.config.Note = func(text string) { fmt.Fprintln(c.App.ErrWriter, "vramprof:", symbolize.Clean(text)) }
 	}
 	s.config.Duration = s.duration
-	s.config.Ready = func(pids []uint32) { s.announce(c, pids) }
+	s.config.Ready = func(pids []uint32) {
+		if s.begun != nil {
+			s.begun()
+		}
+		s.announce(c, pids)
+	}
 	s.tracer, err = tracer.New(s.config)
 	return err
 }

@@ -22,19 +22,21 @@ const module = "github.com/vramprof/vramprof/"
 // mayImport lists what of ours each package imports, its tests aside.
 var mayImport = map[string][]string{
 	"bpf":                      {},
-	"cmd/vramprof":             {"report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
+	"cmd/vramprof":             {"export", "report/html", "timeline", "capture", "report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"internal/realtorch":       {"internal/fakecuda"}, // for tests
 	"report":                   {"report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"report/frames":            {"symbolize"},
-	"capture":                  {"symbolize", "tracer/ledger"},
+	"capture":                  {"capture/internal/wire", "symbolize", "tracer/ledger"},
+	"capture/internal/wire":    {},
 	"export":                   {"report", "report/frames", "symbolize", "timeline", "tracer/ledger"},
 	"report/html":              {"report", "report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"symbolize":                {"symbolize/internal/dwarf"},
 	"symbolize/internal/dwarf": {},
 	"test/e2e":                 {},
-	"timeline":                 {"capture", "tracer/ledger"},
+	"test/leaks":               {},
+	"timeline":                 {"tracer/ledger"},
 	"verdict":                  {"report/frames", "symbolize", "tracer/ledger"},
 	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/place", "tracer/unwind", "tracer/workload"},
 	"tracer/environ":           {},

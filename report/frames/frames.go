@@ -98,6 +98,14 @@ func IsUserFile(file string) bool {
 	return !strings.HasPrefix(file, "<frozen ") && !installed.MatchString(file) && !standardLibrary.MatchString(file)
 }
 
+// IsUser says whether a frame is the user's own code, in whatever language.
+func IsUser(f *symbolize.Frame) bool {
+	if f.Python {
+		return IsUserFile(f.File)
+	}
+	return isUserNative(f) && hasName(f)
+}
+
 func isUserNative(f *symbolize.Frame) bool {
 	if f.Python || f.Mark {
 		return false

@@ -116,7 +116,9 @@ def main():
     while time.monotonic() - begin < options.warm:
         for t in trainers:
             t.step(step)
-    before, begin = allocations(), time.monotonic()
+        time.sleep(options.sleep)
+        step += 1
+    before, begin, step = allocations(), time.monotonic(), 0
     while time.monotonic() - begin < options.seconds if options.seconds else step < options.steps:
         for t in trainers:
             t.step(step)

@@ -63,6 +63,7 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 		return 0
 	}
 	l.addLive(s, size, e.Time)
+	s.aged(l.options.Begin, e.Time, size)
 	l.segmentChanged(n, size, e.Time, false)
 	if p.purged {
 		return 0 // a straggler: too late to be freed, so it needs no block
@@ -253,6 +254,7 @@ func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
 	s := &l.sites[b.site]
 	if s.kind != viewed {
 		l.addLive(s, b.size, time)
+		s.revived(l.options.Begin, b.time, b.size)
 		l.segmentChanged(b.site, b.size, time, false)
 	}
 	if l.procs[key.process].purged {
@@ -275,7 +277,7 @@ func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
 // drop ends an allocation.
 func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
-	site, size, extra := b.site, b.size, b.extra
+	site, size, extra, birth := b.site, b.size, b.extra, b.time
 	s := &l.sites[site]
 	delete(l.live, key)
 	l.unlink(n)
@@ -293,6 +295,7 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	s.liveObjects--
 	s.liveBytes -= size
 	s.history.record(l.options.Begin, time, s.liveBytes)
+	s.died(l.options.Begin, birth, time, size)
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &l.procs[key.process].totals[t]
 		t.LiveObjects--
@@ -337,6 +340,7 @@ func (l *Ledger) grow(n uint32, size, time uint64) {
 	s.allocBytes += more
 	s.liveBytes += more
 	s.history.record(l.options.Begin, time, s.liveBytes)
+	s.grown(l.options.Begin, b.time, more)
 	for _, t := range [...]uint32{s.total, s.sum} {
 		t := &p.totals[t]
 		t.AllocBytes += more
@@ -370,6 +374,7 @@ func (l *Ledger) site(key siteKey) uint32 {
 	default:
 		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
 	}
+	l.addCohorts(&s)
 	l.sites = append(l.sites, s)
 	l.siteOf[key] = n
 	p.sites = append(p.sites, n)

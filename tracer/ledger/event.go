@@ -35,6 +35,8 @@ const (
 	PoolOwn       // Handle is the pool that Device has from the beginning, the one that 0 stands for
 	Allocator     // the first report of PyTorch's allocator of Device: Size bytes were allocated and Handle bytes reserved before it
 	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
+
+	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
 )
 
 // Kind is what sort of memory an allocation is.

@@ -43,9 +43,12 @@ type Options struct {
 // process ended: a recording has to show them at its end.
 type Ledger struct {
 	options  Options
-	procs    []process         // by process number
-	byPID    map[uint32]uint32 // number of the newest process of a pid
-	sites    []site            // by site number
+	procs    []process            // by process number
+	byPID    map[uint32]uint32    // number of the newest process of a pid
+	sites    []site               // by site number
+	windows  []windows            // for further sites
+	cohorts  []cohorts            // likewise
+	classes  map[siteKey]*cohorts // of tensors, without their size class
 	siteOf   map[siteKey]uint32
 	live     map[liveKey]uint32 // number of the block
 	blocks   blocks
@@ -103,14 +106,18 @@ type site struct {
 	liveObjects, liveBytes   uint64 // of kind Tensor: weighted, see sampled
 	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed, likewise
 	liveSquares              uint64 // of kind Tensor: sum of the squared weights of live blocks
-	inside                   uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
-	oldest                   uint64 // of a process whose blocks were purged
 	first, last              uint32 // list of live blocks by time
-	early                    count  // dropped before their context was reported as ended
 	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed; of kind Tensor: in process.tensors
-	ended                    uint32 // Ledger.endings when its context ended last
-	segment                  bool
 	history                  history
+	cohorts                  *cohorts
+	windows                  *windows
+
+	// What follows is not looked at for each event.
+	inside  uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
+	oldest  uint64 // of a process whose blocks were purged
+	early   count  // dropped before their context was reported as ended
+	ended   uint32 // Ledger.endings when its context ended last
+	segment bool
 }
 
 // lastFree is what a thread's latest free did.
@@ -144,6 +151,7 @@ func New(o Options) *Ledger {
 		released: make(map[uint32]released),
 		pools:    make([]pool, 1),
 		failures: make(map[failureKey]*Failure),
+		classes:  make(map[siteKey]*cohorts),
 		warned:   make(map[string]bool),
 		purgeAt:  math.MaxUint64,
 	}
@@ -204,6 +212,8 @@ func (l *Ledger) applyRare(e *Event) {
 		l.pool(e)
 	case Allocator:
 		l.allocator(e)
+	case OutOfMemory:
+		l.stats.Events-- // it is told beside the event of the call
 	}
 }
 

@@ -108,6 +108,7 @@ func (l *Ledger) move(key liveKey, device int32) {
 		l.procs[key.process].tensors[i].first.moved(b.site, target, b)
 	}
 	l.unlink(n)
+	from := &l.sites[b.site]
 	for _, sign := range [...]int64{-1, 1} {
 		s := &l.sites[b.site]
 		s.liveObjects += uint64(sign)
@@ -123,6 +124,7 @@ func (l *Ledger) move(key liveKey, device int32) {
 		t.peak(b.time)
 		b.site = target
 	}
+	from.moved(&l.sites[target], l.options.Begin, b.time, b.size)
 	l.link(n, l.sites[target].last)
 }
 

@@ -72,6 +72,10 @@ type Site struct {
 	Oldest       uint64   // time of the oldest live allocation; 0 without one
 	Growth       int64    // live bytes now minus at half of the session
 	History      []uint64 // live bytes at even steps from Begin to End, at most HistoryLen
+	Peak         uint64   // most live bytes; of what is shown as one site, the sum over its parts
+	Window       uint64   // ns that each of Cohorts stands for
+	FirstWindow  uint64   // when the first of Cohorts began, ns after Begin
+	Cohorts      []Cohort // what was allocated in each window of time, from the site's first allocation to its latest, or its latest free, at most CohortLen; empty where no allocation is known
 }
 
 // Failure sums the failed allocations of one site by result code.
@@ -151,12 +155,13 @@ type Tensors struct {
 	Halvings                 uint8  // how often the rate was halved at most, for SampleRate.Limit: of no block of at least the mean then
 	Error                    uint64 // standard error of the largest site's live bytes, from the sampling
 
-	Older       uint64 // bytes allocated before the attach and still live: Allocated - LiveBytes
-	OlderCached uint64 // the rest of the segments that are older than the attach
-	Segments    uint64 // live bytes of segments allocated since the attach
-	Cached      uint64 // of those: not given out
-	LargestFree uint64 // longest run of free bytes in those segments
-	Foreign     uint64 // bytes of Baseline that were not the allocator's: context, modules, other libraries
+	Older       uint64             // bytes allocated before the attach and still live: Allocated - LiveBytes
+	OlderFreed  [HistoryLen]uint64 // bytes allocated before the attach and freed since, at the steps of Site.History
+	OlderCached uint64             // the rest of the segments that are older than the attach
+	Segments    uint64             // live bytes of segments allocated since the attach
+	Cached      uint64             // of those: not given out
+	LargestFree uint64             // longest run of free bytes in those segments
+	Foreign     uint64             // bytes of Baseline that were not the allocator's: context, modules, other libraries
 }
 
 // SampleRate says how PyTorch's tensors are sampled.

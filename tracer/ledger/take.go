@@ -113,7 +113,7 @@ func (v *view) place(k siteKey) siteKey {
 func (v *view) sites() {
 	l, session := v.l, v.s.End-v.s.Begin
 	list := siteList{make([]Site, 0, len(l.sites)), make(map[siteKey]int, len(l.sites))}
-	steps := make([]uint64, len(l.sites)*HistoryLen)
+	steps, cohorts := make([]uint64, len(l.sites)*HistoryLen), make([]Cohort, len(l.sites)*CohortLen)
 	for n := range l.sites {
 		s := &l.sites[n]
 		if s.kind == viewed || s.kind == Tensor || s.allocObjects == 0 { // all moved to where they belong
@@ -132,6 +132,7 @@ func (v *view) sites() {
 			out.Oldest = l.blocks.at(s.first).time
 		}
 		s.history.fill(out.History, session)
+		s.fillCohorts(&out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
 		list.add(key, &out)
 	}
 	v.tensors(&list)
@@ -201,6 +202,7 @@ func (s *Site) merge(part *Site) {
 	if s.Oldest == 0 || part.Oldest != 0 && part.Oldest < s.Oldest {
 		s.Oldest = part.Oldest
 	}
+	s.AddCohorts(part)
 	for i, b := range part.History {
 		s.History[i] += b
 	}

@@ -26,6 +26,7 @@ type tensors struct {
 	sampled     uint64 // live blocks of the sample
 	halvings    uint8  // the most of a block
 	reading     tensorReading
+	olderFreed  history // bytes of older blocks, by readings
 	first       firstReport
 	changes     []segmentChange // of driver allocations, since the allocator's latest report
 
@@ -134,6 +135,7 @@ func (l *Ledger) allocTensor(e *Event) {
 	s.liveBytes += w.bytes
 	s.liveSquares += w.objects * w.objects
 	s.history.record(l.options.Begin, e.Time, s.liveBytes)
+	s.aged(l.options.Begin, e.Time, w.bytes)
 	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
 	l.live[key] = b
 	l.link(b, s.last)
@@ -151,7 +153,7 @@ func (l *Ledger) freeTensor(e *Event) {
 
 func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
-	w, s := sampled(b.size, b.extra), &l.sites[b.site]
+	w, birth, s := sampled(b.size, b.extra), b.time, &l.sites[b.site]
 	delete(l.live, key)
 	l.unlink(n)
 	l.blocks.release(n)
@@ -163,6 +165,7 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	s.liveBytes -= w.bytes
 	s.liveSquares -= w.objects * w.objects
 	s.history.record(l.options.Begin, time, s.liveBytes)
+	s.died(l.options.Begin, birth, time, w.bytes)
 	t.freed.take(&w)
 	s.allocObjects += w.objects
 	s.allocBytes += w.bytes

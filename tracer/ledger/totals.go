@@ -49,6 +49,9 @@ func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 		t.reading = newReading(x, before.classes)
 		r := &t.reading
 		t.forgetChanges()
+		if r.olderFreed != before.olderFreed {
+			t.olderFreed.record(l.options.Begin, time, r.olderFreed)
+		}
 		if r.live.bytes > t.livePeak {
 			t.livePeak, t.livePeakTime = r.live.bytes, time
 		}

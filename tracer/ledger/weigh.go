@@ -136,6 +136,7 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 	}
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
+	t.olderFreed.fill(out.OlderFreed[:], v.s.End-v.s.Begin)
 	outside := minus(out.LiveBytes, segment.inside)
 	out.OlderCached = minus(minus(minus(out.Reserved, out.Segments), out.Older), outside)
 	for _, r := range p.freeRuns {
@@ -286,6 +287,7 @@ func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 		out.History[i] = x.weighted(out.History[i], p)
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
+	s.fillTensors(out, part)
 	out.Growth = int64(out.LiveBytes) - int64(x.weighted(s.history.at(session/2), p))
 	return out
 }

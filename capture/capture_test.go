@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// memory is a File of bounded size.
+type memory struct {
+	mu    sync.Mutex
+	b     []byte
+	limit int // 0: none
+}
+
+var errFull = errors.New("no space left on device")
+
+func (m *memory) WriteAt(b []byte, offset int64) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := len(b)
+	if m.limit > 0 {
+		n = max(0, min(n, m.limit-int(offset)))
+	}
+	m.b = append(m.b[:offset], b[:n]...)
+	if n < len(b) {
+		return n, errFull
+	}
+	return n, nil
+}
+
+func (m *memory) Truncate(size int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.b = m.b[:size]
+	return nil
+}
+
+func (m *memory) bytes() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return bytes.Clone(m.b)
+}
+
+func (m *memory) read(t testing.TB) *Recording {
+	t.Helper()
+	b := m.bytes()
+	r, err := Read(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// both feeds a ledger and a recording, as the tracer does.
+type both struct {
+	*ledger.Ledger
+	w *Writer
+}
+
+func (b both) Begin(time uint64)           { b.w.Begin(time); b.Ledger.Begin(time) }
+func (b both) Apply(e *ledger.Event)       { b.w.Apply(e); b.Ledger.Apply(e) }
+func (b both) SetProcess(p ledger.Process) { b.w.SetProcess(p); b.Ledger.SetProcess(p) }
+func (b both) SetDevices(pid uint32, o []string) {
+	b.w.SetDevices(pid, o)
+	b.Ledger.SetDevices(pid, o)
+}
+func (b both) SetGPUs(g []ledger.GPU)              { b.w.SetGPUs(g); b.Ledger.SetGPUs(g) }
+func (b both) SetUsage(t uint64, u []ledger.Usage) { b.w.SetUsage(t, u); b.Ledger.SetUsage(t, u) }
+func (b both) SetTensors(t uint64, x []ledger.TensorTotals) {
+	b.w.SetTensors(t, x)
+	b.Ledger.SetTensors(t, x)
+}
+func (b both) SetBlocks(pid uint32, l []ledger.Block) {
+	b.w.SetBlocks(pid, l)
+	b.Ledger.SetBlocks(pid, l)
+}
+func (b both) SetSegments(s []uint64)  { b.w.SetSegments(s); b.Ledger.SetSegments(s) }
+func (b both) SetSampling(p []float64) { b.w.SetSampling(p); b.Ledger.SetSampling(p) }
+func (b both) SetSampleRate(r ledger.SampleRate) {
+	b.w.SetSampleRate(r)
+	b.Ledger.SetSampleRate(r)
+}
+func (b both) SetStats(s ledger.Stats) { b.w.SetStats(s); b.Ledger.SetStats(s) }
+func (b both) Warn(text string)        { b.w.Warn(text); b.Ledger.Warn(text) }
+
+// clock is CLOCK_MONOTONIC for tests.
+type clock struct {
+	mu  sync.Mutex
+	now uint64
+}
+
+func (c *clock) read() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) set(now uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = now
+}
+
+// session feeds random inputs of all sorts, as a hostile machine would send them.
+type session struct {
+	rng    *rand.Rand
+	clock  *clock
+	books  ledger.Books
+	stacks fakeStacks
+}
+
+const sessionBegin = 100e9
+
+func (s *session) run(steps int) {
+	s.books.SetSampling([]float64{0.5, 0.25, 1})
+	s.books.SetSampleRate(ledger.SampleRate{Mean: 1 << 20, Limit: 4000})
+	s.books.Begin(sessionBegin)
+	for i := range steps {
+		s.clock.set(sessionBegin + uint64(i)*1e6)
+		s.step(uint64(i))
+		s.stacks.known.Store(i > steps/2)
+	}
+}
+
+func (s *session) step(i uint64) {
+	r := s.rng
+	pid := uint32(1 + r.Uint64N(3))
+	now := s.clock.read()
+	uuids := []string{"GPU-a", "GPU-b", ""}
+	switch r.Uint64N(200) {
+	case 0:
+		s.books.SetProcess(ledger.Process{
+			PID: pid, Comm: fmt.Sprint("comm", i), Exe: "/usr/bin/\u00e9", Begin: now * (i % 2),
+			Workload: ledger.Workload{Container: "c", Pod: "p", Namespace: "n", Job: "j", Rank: "0", LocalRank: "1", WorldSize: "2"},
+			Devices:  [][]string{nil, uuids[:2]}[i%2],
+		})
+	case 1:
+		s.books.SetDevices(pid, uuids[:r.Uint64N(4)])
+	case 2:
+		s.books.SetGPUs([]ledger.GPU{{Index: 0, UUID: "GPU-a", Name: "H100", Total: 80 << 30, Used: i}, {Index: 1, UUID: "GPU-b", Parent: "GPU-a"}}[:r.Uint64N(3)])
+	case 3:
+		s.books.SetUsage(now, []ledger.Usage{{PID: pid, UUID: "GPU-a", Bytes: r.Uint64N(1 << 40), Rough: i%3 == 0}, {PID: 4, UUID: "GPU-b", Bytes: i}})
+	case 4:
+		x := ledger.TensorTotals{PID: pid, Device: int32(r.Uint64N(3)) - 2, Reported: now, Allocated: r.Uint64N(1 << 40), Reserved: 1 << 40, OlderFrees: 1, OlderBytes: 2, Unbooked: i % 2}
+		if i%2 == 0 {
+			x.Classes = make([]ledger.ClassTotals, ledger.SizeClasses)
+			x.Classes[r.Uint64N(128)] = ledger.ClassTotals{Allocs: 10 + i, AllocBytes: i << 20, Frees: 9, FreeBytes: 3 << 20}
+		}
+		s.books.SetTensors(now, []ledger.TensorTotals{x})
+	case 5:
+		list := make([]ledger.Block, r.Uint64N(40))
+		for j := range list {
+			list[j] = ledger.Block{Address: r.Uint64N(64) << 9, Size: r.Uint64N(4096), Device: int32(r.Uint64N(2))}
+		}
+		s.books.SetBlocks(pid, list)
+	case 6:
+		s.books.SetSegments([]uint64{r.Uint64N(8), r.Uint64()})
+	case 7:
+		s.books.SetStats(ledger.Stats{Lost: i, Stacks: 2 * i, NoStack: 3, Torn: 4, Truncated: map[string]uint64{"a": i, "b": 1}})
+	case 8:
+		s.books.Warn(fmt.Sprintf("a warning of step %d", i%7))
+	default:
+		s.event(now, pid)
+	}
+}
+
+func (s *session) event(now uint64, pid uint32) {
+	r := s.rng
+	e := ledger.Event{
+		Op: ledger.Op(r.Uint64N(24)), Kind: ledger.Kind(r.Uint64N(11)), Space: ledger.Space(r.Uint64N(7)), PID: pid, TID: pid + uint32(r.Uint64N(3)),
+		Device: int32(r.Uint64N(5)) - 2, Result: int32(r.Uint64N(3)) - 1, Time: now - r.Uint64N(1e6), Address: r.Uint64N(64) << 9, Size: r.Uint64N(1 << 20),
+		Stack: r.Uint64N(9), Context: r.Uint64N(3), Halvings: uint8(r.Uint64N(4)), API: []string{"cudaMalloc", "torch", "cuMemFree_v2"}[r.Uint64N(3)],
+	}
+	if r.Uint64N(3) > 0 {
+		e.Op = []ledger.Op{ledger.Alloc, ledger.Free}[r.Uint64N(2)]
+	}
+	switch r.Uint64N(40) {
+	case 0:
+		e.Handle = r.Uint64()
+	case 1:
+		e.Size, e.Address, e.Context = r.Uint64(), r.Uint64(), r.Uint64()
+	case 2:
+		e.Size = ledger.UnknownSize
+	case 3:
+		e.Stack = r.Uint64()
+	}
+	s.books.Apply(&e)
+}
+
+// fakeStacks knows small ids, from the middle of a session on.
+type fakeStacks struct{ known *atomic.Bool }
+
+func (f fakeStacks) Stack(id uint64) []symbolize.Frame {
+	if id > 100 || id == 0 || !f.known.Load() {
+		return nil
+	}
+	return framesOf(id)
+}
+
+var libtorch = &symbolize.Mapping{Path: "/usr/lib/libtorch.so \xff", BuildID: "abcd", Start: 0x1000, Limit: 0x9000, Offset: 0x400}
+
+func framesOf(id uint64) []symbolize.Frame {
+	frames := []symbolize.Frame{
+		{Function: "c10::alloc(int)", SystemName: "_ZN3c105allocEi", File: "alloc.cpp", Line: int(id), StartLine: 3, Address: 0x1000 + id, Mapping: libtorch},
+		{Function: "inner", SystemName: "inner", Address: 0x1000 + id, Mapping: libtorch, Inlined: true},
+		{Function: "main", SystemName: "main", Address: 1 << 63, Mapping: &symbolize.Mapping{Path: "/bin/app"}},
+		{Function: "train", File: "train.py", Line: 12, StartLine: 10, Python: true},
+		{Function: "[truncated: too deep]", Mark: true},
+	}
+	return frames[:1+id%5]
+}
+
+// record runs a random session, and returns its file and its last snapshot.
+func record(t testing.TB, seed uint64, steps int, file *memory) (*ledger.Snapshot, error) {
+	t.Helper()
+	c := &clock{now: sessionBegin - 5e9}
+	w, err := New(file, Options{Host: "host", Tool: "vramprof test", Clock: c.read, batch: 500, Wall: time.Unix(1700000000, 5)})
+	if err != nil {
+		return nil, err
+	}
+	l := ledger.New(ledger.Options{Begin: c.now, Host: "host"})
+	s := session{rng: rand.New(rand.NewPCG(seed, 1)), clock: c, books: both{l, w}, stacks: fakeStacks{&atomic.Bool{}}}
+	w.SetStacks(s.stacks)
+	s.run(steps)
+	c.set(c.read() + 1e9)
+	snapshot := l.Snapshot(c.read(), time.Unix(1700000099, 7).UTC())
+	snapshot.Warnings = append(snapshot.Warnings, "a warning of the session")
+	return snapshot, w.End(snapshot)
+}
+
+func TestReplayGivesTheSameBooks(t *testing.T) {
+	for seed := range uint64(6) {
+		var file memory
+		want, err := record(t, seed, 20000, &file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			r := file.read(t)
+			got, err := r.Snapshot(math.MaxUint64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d: replayed books differ:\n%+v\nwant\n%+v", seed, got, want)
+			}
+			for id := range uint64(10) {
+				var want []symbolize.Frame
+				if id > 0 && id < 9 {
+					want = framesOf(id)
+				}
+				if got := r.Stack(id); !reflect.DeepEqual(got, want) {
+					t.Fatalf("stack %d: %+v, want %+v", id, got, want)
+				}
+			}
+			if r.Begin() != sessionBegin || r.End() != want.End || r.Host() != "host" || !r.Ended() || len(r.Warnings()) != 0 {
+				t.Errorf("begin %d, end %d, host %q, warnings %q", r.Begin(), r.End(), r.Host(), r.Warnings())
+			}
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write testdata/v1.vram anew")
+
+// TestCapturesOfThisVersionStayReadable: a file that an earlier build wrote. Whoever has to update it
+// has changed the format, and must change its version.
+func TestCapturesOfThisVersionStayReadable(t *testing.T) {
+	const path = "testdata/v1.vram"
+	var file memory
+	want, err := record(t, 3, 300, &file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, file.b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got, err := r.Snapshot(math.MaxUint64); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("the old capture has %+v, want %+v (%v)", got, want, err)
+	}
+	if got, want := logOf(t, r), logOf(t, file.read(t)); !slices.Equal(got, want) {
+		t.Errorf("the old capture has %d inputs, or others than the %d of now", len(got), len(want))
+	}
+	if !reflect.DeepEqual(r.Stack(2), framesOf(2)) {
+		t.Errorf("stack 2: %+v", r.Stack(2))
+	}
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// scan finds the whole frames of a file.
+type scan struct {
+	r        *Recording
+	size     int64
+	offset   int64
+	sequence uint32 // that the next frame should have
+	last     uint64 // up to when there was nothing missing
+	lost     bool   // something is, since then
+	buffer   []byte
+}
+
+func (s *scan) all() error {
+	var header [frameHeader]byte
+	for s.offset+frameHeader <= s.size {
+		if err := s.read(header[:], s.offset); err != nil {
+			return err
+		}
+		f, ok := parseFrame(header[:])
+		if !ok || s.offset+frameHeader+int64(f.length) > s.size || f.sequence < s.sequence {
+			s.lost = true
+			found, err := s.search()
+			if err != nil {
+				return err
+			}
+			if !found {
+				break
+			}
+			continue
+		}
+		if err := s.take(f); err != nil {
+			return err
+		}
+		if len(s.r.frames) > maxFrames {
+			return fmt.Errorf("it has more than %d frames", maxFrames)
+		}
+	}
+	s.r.last = s.last
+	return nil
+}
+
+// take notes a frame whose header is whole.
+func (s *scan) take(f frame) error {
+	payload := s.offset + frameHeader
+	s.buffer = slices.Grow(s.buffer[:0], int(f.length))[:f.length]
+	if err := s.read(s.buffer, payload); err != nil {
+		return err
+	}
+	s.offset = payload + int64(f.length)
+	if s.lost || f.sequence != s.sequence {
+		s.r.miss(missing{first: s.last, last: max(s.last, f.first), damaged: true})
+		s.lost = false
+	}
+	s.sequence = f.sequence + 1
+	s.last = max(s.last, f.last)
+	switch {
+	case checksum(s.buffer) != f.sum:
+		s.r.miss(missing{first: f.first, last: f.last, damaged: true, stacks: f.kind == stacksFrame})
+	case f.kind == gapFrame:
+		s.r.miss(missing{first: f.first, last: f.last, events: uint64(f.events)})
+	default:
+		s.r.frames = append(s.r.frames, indexed{f, payload})
+	}
+	return nil
+}
+
+func (s *scan) read(b []byte, at int64) error {
+	if _, err := s.r.file.ReadAt(b, at); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// search goes to the next place where a frame begins.
+func (s *scan) search() (found bool, err error) {
+	var header [frameHeader]byte
+	chunk := make([]byte, 64<<10)
+	for at := s.offset + 1; at+frameHeader <= s.size; {
+		b := chunk[:min(int64(len(chunk)), s.size-at)]
+		if err := s.read(b, at); err != nil {
+			return false, err
+		}
+		i := nextMarker(b)
+		if i < 0 {
+			at += int64(max(len(b)-len(marker)+1, 1))
+			continue
+		}
+		at += int64(i)
+		if at+frameHeader > s.size {
+			break
+		}
+		if err := s.read(header[:], at); err != nil {
+			return false, err
+		}
+		if f, ok := parseFrame(header[:]); ok && f.sequence >= s.sequence && at+frameHeader+int64(f.length) <= s.size {
+			s.offset = at
+			return true, nil
+		}
+		at++
+	}
+	return false, nil
+}
+
+// missing is what a capture lacks.
+type missing struct {
+	first, last uint64
+	events      uint64 // that had no room
+	damaged     bool
+	stacks      bool // names only
+}
+
+// maxMissing bounds what is remembered of it, maxTold what is told.
+const (
+	maxMissing = 1 << 12
+	maxTold    = 8
+)
+
+// miss notes that something is missing.
+func (r *Recording) miss(m missing) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.missing {
+		if x := &r.missing[i]; x.damaged == m.damaged && x.stacks == m.stacks && m.first <= x.last && x.first <= m.last {
+			x.first, x.last = min(x.first, m.first), max(x.last, m.last)
+			if !m.damaged {
+				x.events += m.events
+			}
+			return
+		}
+	}
+	if len(r.missing) < maxMissing {
+		r.missing = append(r.missing, m)
+	}
+}
+
+// Warnings says what of the capture is missing, as far as it was read.
+func (r *Recording) Warnings() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []string
+	sorted := slices.Clone(r.missing)
+	slices.SortFunc(sorted, func(a, b missing) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last), cmp.Compare(a.events, b.events))
+	})
+	for i, m := range sorted {
+		if i == maxTold {
+			list = append(list, fmt.Sprintf("further places where the capture lacks something: %d", len(sorted)-i))
+			break
+		}
+		span := fmt.Sprintf("from %s to %s", since(r.begin, m.first), since(r.begin, m.last))
+		switch {
+		case m.stacks:
+			list = append(list, "the capture is damaged: names of stacks written at "+since(r.begin, m.last)+" are missing")
+		case m.damaged:
+			list = append(list, "the capture is damaged: what came "+span+" is missing")
+		default:
+			list = append(list, fmt.Sprintf("the capture lacks what came %s, %d events among it: the disk was too slow", span, m.events))
+		}
+	}
+	if r.end == nil {
+		list = append(list, "the capture was not ended in order: it goes to "+since(r.begin, max(r.last, r.begin)))
+	}
+	return list
+}

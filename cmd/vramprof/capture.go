@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/capture"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// The formats of record.
+const (
+	formatProfile = "pprof"
+	formatCapture = "capture"
+
+	profileEnding = ".pb.gz"
+	captureEnding = ".vram"
+)
+
+// recordPaths says which files record writes; "" for none. One format has the name that was given; of two, the
+// other one has that name with its own ending.
+func recordPaths(output string, formats []string, name string) (profile, capture string, err error) {
+	for _, format := range formats {
+		if format != formatProfile && format != formatCapture {
+			return "", "", usageError{fmt.Errorf("there is no format %q (formats: %s, %s)", format, formatProfile, formatCapture)}
+		}
+	}
+	wantCapture := slices.Contains(formats, formatCapture)
+	wantProfile := slices.Contains(formats, formatProfile)
+	if len(formats) == 0 {
+		wantCapture = strings.HasSuffix(output, captureEnding)
+		wantProfile = !wantCapture
+	}
+	stem := output
+	for _, ending := range []string{profileEnding, captureEnding} {
+		stem = strings.TrimSuffix(stem, ending)
+	}
+	switch {
+	case output == "":
+		profile, capture = name+profileEnding, name+captureEnding
+	case wantProfile && wantCapture && strings.HasSuffix(output, captureEnding):
+		profile, capture = stem+profileEnding, output
+	case wantProfile && wantCapture:
+		profile, capture = output, stem+captureEnding
+	default:
+		profile, capture = output, output
+	}
+	if !wantProfile {
+		profile = ""
+	}
+	if !wantCapture {
+		capture = ""
+	}
+	return profile, capture, nil
+}
+
+// captureFile is a capture that is being written. It has its name from the moment on when tracing
+// begins, so that it is there however we end.
+type captureFile struct {
+	*output
+	writer *capture.Writer
+	named  bool
+	ended  bool
+}
+
+// createCapture makes the file, which has no name yet.
+func createCapture(c *cli.Context, path string) (*captureFile, error) {
+	o, err := createOutput(path, c.Bool("force"))
+	if err != nil {
+		return nil, err
+	}
+	host, _ := os.Hostname()
+	w, err := capture.New(o, capture.Options{Host: host, Tool: "vramprof " + version, Failed: func(err error) {
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: write %s: %s; tracing goes on\n", path, symbolize.Clean(err.Error()))
+	}})
+	if err != nil {
+		o.discard()
+		return nil, o.failed(err)
+	}
+	return &captureFile{output: o, writer: w}, nil
+}
+
+// traceInto traces with a capture beside, which may be nil.
+func (s *session) traceInto(ctx context.Context, f *captureFile) (*ledger.Snapshot, error) {
+	if f == nil {
+		return s.trace(ctx)
+	}
+	f.writer.SetStacks(s.tracer)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var nameErr error
+	s.begun = func() {
+		if nameErr = f.name(); nameErr != nil {
+			cancel()
+		}
+	}
+	snapshot, err := s.trace(ctx)
+	if nameErr != nil {
+		return nil, nameErr
+	}
+	return snapshot, err
+}
+
+func (f *captureFile) name() error {
+	if err := f.publish(); err != nil {
+		if os.IsExist(err) {
+			err = errExists
+		}
+		return f.failed(err)
+	}
+	f.named = true
+	return nil
+}
+
+// finish ends the capture with the last snapshot. An error leaves a capture that can be read.
+func (f *captureFile) finish(snapshot *ledger.Snapshot) error {
+	f.ended = true
+	err := f.writer.End(snapshot)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return f.failed(err)
+	}
+	return nil
+}
+
+// discard removes what tracing never began to fill; after finish it does nothing.
+func (f *captureFile) discard() {
+	if f == nil || f.ended {
+		return
+	}
+	f.ended = true
+	_ = f.writer.End(nil)
+	if f.named && f.sameFile() {
+		os.Remove(f.path)
+	}
+	f.output.discard()
+}
+
+// sameFile says whether the path still leads to our file.
+func (f *captureFile) sameFile() bool {
+	ours, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(f.path)
+	return err == nil && os.SameFile(ours, there)
+}
+
+// defaultName is the name of an output without its ending.
+func defaultName(now time.Time) string {
+	host, err := os.Hostname()
+	if err != nil || host == "" || strings.ContainsAny(host, "/\x00") {
+		host = "host"
+	}
+	return fmt.Sprintf("vramprof-%s-%s", host, now.Format("20060102-150405"))
+}
+
+func defaultOutput(now time.Time) string { return defaultName(now) + profileEnding }
+
+// folderOf is where the files of a recording are.
+func folderOf(profile, capture string) string {
+	if profile == "" {
+		profile = capture
+	}
+	return filepath.Dir(profile)
+}

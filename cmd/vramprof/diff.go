@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+func diffCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "compare two recordings or profiles by line of code",
+		UsageText: "vramprof diff [OPTIONS] A B",
+		Description: "A and B are captures or pprof profiles that vramprof wrote; of a capture its end is compared, or what stands behind \"@\" in its name: " +
+			"run.vram@5m, run.vram@peak.",
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` lines (default: 10)"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the difference as a pprof profile into `FILE`"},
+			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
+		},
+		Action: diffRecordings,
+	}
+}
+
+func diffRecordings(c *cli.Context) error {
+	if c.Args().Len() != 2 {
+		return usageError{fmt.Errorf("diff takes two files (see vramprof diff --help)")}
+	}
+	var out *output
+	var profiles [2]report.Profile
+	var err error
+	if c.IsSet("output") {
+		if out, err = createOutput(c.String("output"), c.Bool("force")); err != nil {
+			return err
+		}
+		defer out.discard()
+	}
+	names := [2]string{c.Args().Get(0), c.Args().Get(1)}
+	for i, name := range names {
+		if profiles[i], err = profileOf(c, name); err != nil {
+			return err
+		}
+	}
+	if out != nil {
+		err := out.save(func(w io.Writer) error { return report.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff.pb.gz")
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", out.path)
+	}
+	return report.WriteDiff(c.App.Writer, profiles[0], profiles[1], report.DiffOptions{Top: c.Int("top"), Width: width(), Color: colors(), Names: names})
+}
+
+// profileOf reads a profile, or makes that of a capture at a moment: "run.vram@peak".
+func profileOf(c *cli.Context, name string) (report.Profile, error) {
+	path, at := name, ""
+	if i := strings.LastIndexByte(name, '@'); i > 0 {
+		if _, err := os.Lstat(name); err != nil {
+			path, at = name[:i], name[i+1:]
+		}
+	}
+	m, err := parseMoment(at)
+	if err != nil {
+		return report.Profile{}, usageError{err}
+	}
+	if f, err := symbolize.OpenRegular(path); err == nil {
+		defer f.Close()
+		magic := make([]byte, 2)
+		if n, _ := f.ReadAt(magic, 0); n == 2 && magic[0] == 0x1f && magic[1] == 0x8b { // gzip
+			if at != "" {
+				return report.Profile{}, usageError{fmt.Errorf("%s is a profile: it has one moment", path)}
+			}
+			p, err := report.ReadProfile(f)
+			if err != nil {
+				return p, fmt.Errorf("%s: %w", path, err)
+			}
+			return p, nil
+		}
+	}
+	r, done, err := readCapture(c, path)
+	if err != nil {
+		return report.Profile{}, err
+	}
+	defer done()
+	s, err := snapshotAt(r, m)
+	if err != nil {
+		return report.Profile{}, err
+	}
+	return report.NewProfile(s, r, report.ProfileOptions{}), nil
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/capture"
+	"github.com/vramprof/vramprof/export"
+	"github.com/vramprof/vramprof/report"
+)
+
+// exportFormats and what their files end in.
+var exportFormats = map[string]string{"pprof": ".pb.gz", "folded": ".folded", "chrome": ".json", "torch": ".pickle"}
+
+func exportCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "export",
+		Usage:     "write a recording, or what runs now, for other tools",
+		UsageText: "vramprof export [OPTIONS] [FILE]",
+		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote; without it, processes are traced as by record. Formats: pprof (also for speedscope and Perfetto), " +
+			"folded (flame graph tools), chrome (timeline for Perfetto and chrome://tracing), torch (memory snapshot of one process, for pytorch.org/memory_viz).",
+		Flags: slices.Concat([]cli.Flag{
+			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "pprof", Usage: "`FORMAT`: pprof, folded, chrome or torch"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture)"},
+			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
+		}, momentFlags(), traceFlags()),
+		Action: exportRecording,
+	}
+}
+
+func exportRecording(c *cli.Context) error {
+	format := c.String("format")
+	suffix, ok := exportFormats[format]
+	if !ok {
+		return usageError{fmt.Errorf("there is no format %q (formats: pprof, folded, chrome, torch)", format)}
+	}
+	at, between, err := momentsOf(c)
+	if err != nil {
+		return err
+	}
+	if between != nil && format != "pprof" {
+		return usageError{fmt.Errorf("--between is for pprof")}
+	}
+	name := strings.TrimSuffix(filepath.Base(c.Args().First()), ".vram") + suffix
+	if !c.Args().Present() {
+		name = defaultName(time.Now()) + suffix
+	}
+	path := c.String("output")
+	if path == "" {
+		path = name
+	}
+	out, err := createOutput(path, c.Bool("force"))
+	if err != nil {
+		return err
+	}
+	defer out.discard()
+	r, done, err := openSource(c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	write, err := exporter(c, r, format, at, between)
+	if err != nil {
+		return err
+	}
+	if err := out.save(write, name); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", path)
+	return nil
+}
+
+// exporter prepares what can fail before anything is written.
+func exporter(c *cli.Context, r *capture.Recording, format string, at moment, between *[2]moment) (func(io.Writer) error, error) {
+	if between != nil {
+		profiles, err := profilesOf(r, *between)
+		return func(w io.Writer) error { return report.WriteDifference(w, profiles[0], profiles[1]) }, err
+	}
+	s, err := snapshotAt(r, at)
+	if err != nil {
+		return nil, err
+	}
+	switch format {
+	case "folded":
+		return func(w io.Writer) error { return export.Folded(w, s, r, export.FoldedOptions{}) }, nil
+	case "chrome":
+		t, _, err := timelineOf(r, s.End)
+		return func(w io.Writer) error { return export.Chrome(w, t, r, export.ChromeOptions{}) }, err
+	case "torch":
+		return torchExporter(c, r, s.End)
+	}
+	return func(w io.Writer) error { return report.WriteProfile(w, s, r, report.ProfileOptions{}) }, nil
+}
+
+func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Writer) error, error) {
+	var o export.CollectorOptions
+	if pids := c.StringSlice("pid"); len(pids) > 0 {
+		pid, err := strconv.ParseUint(pids[0], 10, 31)
+		if err != nil || len(pids) > 1 {
+			return nil, usageError{errors.New("--format torch takes one process id")}
+		}
+		o.PID = uint32(pid)
+	}
+	l := r.Books()
+	collector := export.NewCollector(l, o)
+	to := at
+	if at >= r.End() {
+		to = math.MaxUint64 // also what came late
+	}
+	if err := r.Play(to, collector); err != nil {
+		return nil, err
+	}
+	s := r.Take(l, at)
+	return func(w io.Writer) error { return export.Torch(w, collector, s, r, export.TorchOptions{}) }, nil
+}

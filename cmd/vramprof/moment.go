@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/vramprof/vramprof/capture"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// moment is a point of a recording: "12m30s" after its begin, "peak", or its end.
+type moment struct {
+	text  string
+	after time.Duration
+	peak  bool
+	end   bool
+}
+
+func parseMoment(text string) (moment, error) {
+	switch text {
+	case "", "end":
+		return moment{text: "end", end: true}, nil
+	case "peak":
+		return moment{text: text, peak: true}, nil
+	case "0", "0s", "begin":
+		return moment{text: "begin"}, nil
+	}
+	d, err := parseDuration(text)
+	if err != nil {
+		return moment{}, fmt.Errorf("%q is no moment of a recording (12m30s, plain seconds, peak, end)", text)
+	}
+	return moment{text: text, after: d}, nil
+}
+
+// parseInterval reads "A,B".
+func parseInterval(text string) (from, to moment, err error) {
+	a, b, ok := strings.Cut(text, ",")
+	if !ok {
+		return from, to, fmt.Errorf("%q is no interval (--between 5m,12m30s)", text)
+	}
+	if from, err = parseMoment(a); err == nil {
+		to, err = parseMoment(b)
+	}
+	return from, to, err
+}
+
+// in gives the time of a moment in ns of the recording's clock.
+func (m moment) in(r *capture.Recording) (uint64, error) {
+	begin, end := r.Begin(), r.End()
+	switch {
+	case m.end:
+		return end, nil
+	case m.peak:
+		last, err := r.Snapshot(end)
+		if err != nil {
+			return 0, err
+		}
+		return peakTime(last)
+	}
+	at := begin + uint64(m.after)
+	if at > end {
+		return 0, usageError{fmt.Errorf("%s is after the recording's end (it is %s long)", m.text, time.Duration(end-begin).Round(time.Millisecond))}
+	}
+	return at, nil
+}
+
+// peakTime is when the process that had most on one GPU had it: tensors, where its PyTorch reports them, as
+// segments follow them late or never shrink.
+func peakTime(s *ledger.Snapshot) (at uint64, err error) {
+	var most uint64
+	note := func(bytes, time uint64) {
+		if bytes > most {
+			most, at = bytes, time
+		}
+	}
+	torch := map[int]bool{}
+	for i := range s.Tensors {
+		if x := &s.Tensors[i]; x.Device != ledger.CPUDevice && x.Peak > 0 {
+			torch[x.Process] = true
+			note(x.Peak, x.PeakTime)
+		}
+	}
+	for i := range s.Processes {
+		for _, x := range s.Processes[i].Totals {
+			if !torch[i] && x.Kind.Owned() {
+				note(x.PeakBytes, x.PeakTime)
+			}
+		}
+	}
+	if most == 0 {
+		return 0, errors.New("the recording has no peak: no process held GPU memory")
+	}
+	return at, nil
+}

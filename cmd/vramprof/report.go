@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/capture"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// chartSteps is how many moments of a recording a chart has.
+const chartSteps = 200
+
+var views = []string{"summary", "tree", "table", "stats", "timeline"}
+
+func reportCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "report",
+		Usage:     "show a recording, or what runs now, in one of several ways",
+		UsageText: "vramprof report [OPTIONS] [FILE]",
+		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. Without it, processes are traced as by record, until Ctrl-C or for --duration. " +
+			"Moments are times after the begin of the recording (12m30s, plain seconds), peak, or end.",
+		Flags: slices.Concat([]cli.Flag{
+			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views, ", ")},
+			&cli.BoolFlag{Name: "all-frames", Usage: "show trees with libraries' frames, not your own code alone"},
+			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
+			&cli.StringFlag{Name: "html", Usage: "write a page for the browser into `FILE`"},
+			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` of each (default: 10)"},
+		}, momentFlags(), traceFlags()),
+		Action: reportRecording,
+	}
+}
+
+func momentFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "at", Usage: "show the `MOMENT` (default: the end)"},
+		&cli.StringFlag{Name: "between", Usage: "show what changed between two moments, `A,B`"},
+	}
+}
+
+func reportRecording(c *cli.Context) error {
+	if !slices.Contains(views, c.String("view")) {
+		return usageError{fmt.Errorf("there is no view %q (views: %s)", c.String("view"), strings.Join(views, ", "))}
+	}
+	if c.Int("top") < 1 {
+		return usageError{fmt.Errorf("--top must be at least 1")}
+	}
+	at, between, err := momentsOf(c)
+	if err != nil {
+		return err
+	}
+	var page *output
+	if c.IsSet("html") {
+		if between != nil {
+			return usageError{fmt.Errorf("--html shows every interval: it takes no --between")}
+		}
+		if page, err = createOutput(c.String("html"), c.Bool("force")); err != nil {
+			return err
+		}
+		defer page.discard()
+	}
+	r, done, err := openSource(c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	switch {
+	case page != nil:
+		return writePage(c, r, page)
+	case between != nil:
+		return writeBetween(c, r, *between)
+	}
+	return writeView(c, r, at)
+}
+
+// momentsOf reads --at and --between.
+func momentsOf(c *cli.Context) (at moment, between *[2]moment, err error) {
+	if c.IsSet("at") && c.IsSet("between") {
+		return at, nil, usageError{fmt.Errorf("choose one of --at and --between")}
+	}
+	if c.IsSet("between") {
+		from, to, err := parseInterval(c.String("between"))
+		if err != nil {
+			return at, nil, usageError{err}
+		}
+		return at, &[2]moment{from, to}, nil
+	}
+	if at, err = parseMoment(c.String("at")); err != nil {
+		return at, nil, usageError{err}
+	}
+	return at, nil, nil
+}
+
+// snapshotAt plays the recording up to a moment.
+func snapshotAt(r *capture.Recording, m moment) (*ledger.Snapshot, error) {
+	at, err := m.in(r)
+	if err != nil {
+		return nil, err
+	}
+	return r.Snapshot(at)
+}
+
+func writeView(c *cli.Context, r *capture.Recording, at moment) error {
+	view := report.View{Name: c.String("view"), Stacks: r}
+	var err error
+	if view.Snapshot, err = snapshotAt(r, at); err != nil {
+		return err
+	}
+	if view.Name == "stats" || view.Name == "timeline" {
+		if view.Timeline, view.Sizes, err = timelineOf(r, view.Snapshot.End); err != nil {
+			return err
+		}
+	}
+	o := report.ViewOptions{Top: c.Int("top"), Width: width(), Color: colors(), AllFrames: c.Bool("all-frames")}
+	if c.Bool("json") {
+		return report.WriteViewJSON(c.App.Writer, view, o)
+	}
+	s := view.Snapshot
+	switch view.Name {
+	case "tree":
+		return report.WriteTree(c.App.Writer, s, r, o)
+	case "table":
+		return report.WriteTable(c.App.Writer, s, r, o)
+	case "stats":
+		return report.WriteStats(c.App.Writer, s, view.Sizes, r, o)
+	case "timeline":
+		return report.WriteTimeline(c.App.Writer, s, view.Timeline, r, o)
+	}
+	return report.WriteSummary(c.App.Writer, s, r, report.SummaryOptions{Width: width(), Color: colors(), Top: min(c.Int("top"), 5)})
+}
+
+func timelineOf(r *capture.Recording, end uint64) (*timeline.Timeline, *timeline.Sizes, error) {
+	l := r.Books()
+	return timeline.Of(r.Player(), r.Begin(), end, chartSteps, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+}
+
+func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error {
+	profiles, err := profilesOf(r, between)
+	if err != nil {
+		return err
+	}
+	return report.WriteDiff(c.App.Writer, profiles[0], profiles[1], report.DiffOptions{
+		Top: c.Int("top"), Width: width(), Color: colors(), Names: [2]string{between[0].text, between[1].text},
+	})
+}
+
+func profilesOf(r *capture.Recording, between [2]moment) (profiles [2]report.Profile, err error) {
+	for i, m := range between {
+		s, err := snapshotAt(r, m)
+		if err != nil {
+			return profiles, err
+		}
+		profiles[i] = report.NewProfile(s, r, report.ProfileOptions{})
+	}
+	return profiles, nil
+}
+
+func writePage(c *cli.Context, r *capture.Recording, page *output) error {
+	s, err := r.Snapshot(r.End())
+	if err != nil {
+		return err
+	}
+	t, _, err := timelineOf(r, r.End())
+	if err != nil {
+		return err
+	}
+	verdicts := report.VerdictTexts(s, r, false)
+	err = page.save(func(w io.Writer) error {
+		return html.Write(w, html.Input{
+			Snapshot: s, Stacks: r, Timeline: t,
+			Verdict: func(site int) string { return verdicts[site] }, Advice: report.Advice(s, r),
+		})
+	}, "vramprof-report.html")
+	if err == nil {
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", page.path)
+	}
+	return err
+}
+
+// colors says whether to colour what goes to stdout.
+func colors() bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(os.Stdout)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/capture"
+)
+
+// openSource opens the capture that the command line names, or records one now, into a file without a name.
+func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
+	if !c.Args().Present() {
+		return recordNow(c)
+	}
+	if c.Args().Len() > 1 {
+		return nil, nil, usageError{fmt.Errorf("unexpected argument %q", c.Args().Get(1))}
+	}
+	for _, f := range traceFlags() {
+		if name := f.Names()[0]; c.IsSet(name) && !(name == "pid" && c.Command.Name == "export") {
+			return nil, nil, usageError{fmt.Errorf("--%s is for tracing, and %q was traced already", name, c.Args().First())}
+		}
+	}
+	return readCapture(c, c.Args().First())
+}
+
+// readCapture opens a capture, and says on stderr what is missing in it.
+func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error) {
+	r, err := capture.Open(path)
+	if err != nil {
+		return nil, nil, codedError{err, exitError} // a file's EACCES is no missing privilege
+	}
+	for _, text := range r.Warnings() {
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", text)
+	}
+	return r, func() { r.Close() }, nil
+}
+
+// recordNow traces as record does.
+func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
+	s, err := newSession(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close()
+	if len(s.config.Command) > 0 {
+		return nil, nil, usageError{fmt.Errorf("%s takes a capture or the processes to trace, no command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
+	}
+	file, err := os.CreateTemp("", ".vramprof-*")
+	if err != nil {
+		return nil, nil, fmt.Errorf("keep what is traced: %w", err)
+	}
+	_ = os.Remove(file.Name())
+	done = func() { file.Close() }
+	if r, err = s.intoFile(c, file); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return r, done, nil
+}
+
+func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Recording, error) {
+	host, _ := os.Hostname()
+	w, err := capture.New(file, capture.Options{Host: host, Tool: "vramprof " + version})
+	if err != nil {
+		return nil, err
+	}
+	s.config.Journal = w
+	if err := s.open(c); err != nil {
+		return nil, errors.Join(err, w.End(nil))
+	}
+	w.SetStacks(s.tracer)
+	snapshot, err := s.trace(c.Context)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.End(snapshot); err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return capture.Read(file, info.Size())
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Sample says which bytes of a snapshot are weighed; each is a sample type of the pprof profile.
+type Sample uint8
+
+const (
+	InUse     Sample = iota // inuse_space: live bytes of GPUs
+	Allocated               // alloc_space: all that was ever allocated since the attach, freed or not
+	Host                    // host_space: live page-locked memory and CPU tensors
+)
+
+// FoldedOptions of Folded.
+type FoldedOptions struct {
+	Sample          Sample
+	Roots           bool // two frames at the root of each stack: "python3 [4242]", "cuda:0"
+	KeepInterpreter bool // as in report.ProfileOptions
+}
+
+// Folded writes one line for each stack, root first, sorted: "main;train (train.py:42);cudaMalloc 1048576". The
+// weights are bytes. What no stack has is a line of its mark: "[before attach: pytorch cached] 4096".
+//
+// The shares are those of the pprof profile, each byte in one line, with one difference: flame graph tools take no weight below 0, and drop such a
+// line. But [unexplained] is below 0 whenever a process has freed memory that is older than the attach, because the
+// driver's figure falls and the sizes of these blocks are not known: the books still have them as "before attach". So what is below 0 is taken
+// from the shares before the attach of the same process and GPU, which then say so in their name, "[… , less 12 MiB unexplained]", and
+// the lines add up to the profile's total. What there is nothing to take from (of tensors of a sample, a rounding) is
+// named by a line of weight 0, "[12 MiB below zero, not shown] 0", which tools accept and draw nothing for.
+func Folded(w io.Writer, s *ledger.Snapshot, st report.Stacks, o FoldedOptions) error {
+	sum := make(map[string]uint64)
+	for _, x := range shares(s, o.Sample) {
+		var list []symbolize.Frame
+		if x.mark != "" {
+			list = append(list, symbolize.Frame{Function: x.mark, Mark: true})
+		}
+		if x.site != nil {
+			list = append(list, frames.Of(st, x.site.Stack, x.site.API, o.KeepInterpreter)...)
+		}
+		text := foldedStack(list)
+		if o.Roots {
+			kind := ledger.Device
+			if x.site != nil {
+				kind = x.site.Kind
+			} else if x.device == ledger.CPUDevice {
+				kind = ledger.Tensor
+			}
+			text = foldedName(processText(&s.Processes[x.process])) + ";" + report.DeviceName(x.device, kind) + ";" + text
+		}
+		sum[text] += uint64(x.bytes)
+	}
+	b := bufio.NewWriter(w)
+	for _, text := range slices.Sorted(maps.Keys(sum)) {
+		fmt.Fprintf(b, "%s %d\n", text, sum[text])
+	}
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write folded stacks: %w", err)
+	}
+	return nil
+}
+
+// foldedStack is root first; list is leaf first.
+func foldedStack(list []symbolize.Frame) string {
+	var b strings.Builder
+	for i := len(list) - 1; i >= 0; i-- {
+		b.WriteString(foldedName(frameText(&list[i])))
+		if i > 0 {
+			b.WriteByte(';')
+		}
+	}
+	return b.String()
+}
+
+// foldedName takes from a frame what separates frames: g++ writes "f() [with T = int; U = long]".
+func foldedName(name string) string { return strings.ReplaceAll(name, ";", ",") }
+
+// share is what one line or segment shows: of a site, a mark, or both.
+type share struct {
+	process int
+	device  int32
+	uuid    string
+	mark    string
+	site    *ledger.Site
+	plane   string
+	bytes   int64
+}
+
+// shares are those of a sample that are not 0; none is below.
+func shares(s *ledger.Snapshot, sample Sample) []share {
+	var list []share
+	for _, h := range report.Holdings(s) {
+		x := share{process: h.Process, device: h.Device, uuid: h.UUID, mark: h.Mark, site: h.Site, plane: h.Plane, bytes: h.Live}
+		switch {
+		case sample == Allocated:
+			x.bytes = allocated(&h)
+		case h.Host() != (sample == Host):
+			continue
+		}
+		if x.bytes != 0 {
+			list = append(list, x)
+		}
+	}
+	return settle(list)
+}
+
+// allocated is what a site ever allocated; segments have their tensors instead, and imported memory has its owner.
+func allocated(h *report.Holding) int64 {
+	if h.Site == nil || h.Plane == report.PlaneCache || h.Site.Kind == ledger.Imported {
+		return 0
+	}
+	return int64(min(h.Site.AllocBytes, 1<<62))
+}
+
+// settle takes what is below 0 from the shares before the attach of the same process and GPU, the least known of
+// them first, and leaves no share below 0.
+func settle(list []share) []share {
+	taken := make(map[int]int64) // by index: what was taken from it
+	for i := range list {
+		x := &list[i]
+		if x.bytes >= 0 {
+			continue
+		}
+		for j := len(list) - 1; j >= 0 && x.bytes < 0; j-- {
+			y := &list[j]
+			if y.plane == report.PlaneBefore && y.bytes > 0 && y.process == x.process && y.uuid == x.uuid && y.device == x.device {
+				n := min(-x.bytes, y.bytes)
+				x.bytes += n
+				y.bytes -= n
+				taken[j] += n
+			}
+		}
+	}
+	for j, n := range taken {
+		list[j].mark = fmt.Sprintf("%s, less %s unexplained]", strings.TrimSuffix(list[j].mark, "]"), report.BytesText(uint64(n)))
+	}
+	kept := list[:0]
+	for _, x := range list {
+		if x.bytes < 0 {
+			x.mark = fmt.Sprintf("[%s below zero, not shown]", report.BytesText(uint64(-x.bytes)))
+			x.site, x.bytes = nil, 0
+		} else if x.bytes == 0 {
+			continue
+		}
+		kept = append(kept, x)
+	}
+	return kept
+}

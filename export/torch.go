@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// TorchOptions of Torch.
+type TorchOptions struct {
+	KeepInterpreter bool // as in report.ProfileOptions
+}
+
+// Marks: frames of what has no stack, or less than it seems.
+const (
+	markNotSampled = "[not sampled]"
+	markOlder      = "[before attach: pytorch allocated]"
+	markSegment    = "[before attach: pytorch segment]"
+	markForeign    = "[CUDA context, modules, other before attach]"
+	markGap        = "[unexplained]"
+)
+
+// Values of "stream". The viewer joins what is mapped side by side on one stream, and must not join it with other memory. On which
+// stream of CUDA's memory is used we do not see.
+const (
+	streamWhole  = 0
+	streamMapped = 1
+)
+
+// Torch writes the memory of one process as torch.cuda.memory._dump_snapshot does: a pickle for pytorch.org/memory_viz and
+// torch/cuda/_memory_viz.py. The snapshot must be that of the collector's ledger, as of now.
+//
+// PyTorch's own segments and tensors are shown as PyTorch would; so are, each as a segment with one block, all other driver
+// allocations, which its own snapshot does not have: NCCL's buffers, those of libraries and extensions. What is older than the attach has
+// no addresses: it is one block for each sort, at an invented address from 2^52 on, as are CUDA arrays. With them the segments of
+// a GPU add up to what NVML reports, but for what is unexplained and below zero. Blocks that were not in the sample of tensors have the frame
+// "[not sampled]". Page-locked host memory and imported memory, which is its owner's, are left out.
+//
+// The trace has the newest events; "time_us" is on the clock on the wall. "frames" of a free are those of its allocation, as
+// PyTorch has it.
+func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st report.Stacks, o TorchOptions) error {
+	pid, space, err := c.chosen()
+	if err != nil {
+		return fmt.Errorf("torch snapshot: %w", err)
+	}
+	t := &torch{
+		s: space, snapshot: s, st: st, o: o, process: -1,
+		lists: make(map[siteKey]uint32), frames: make(map[frameKey]uint32),
+	}
+	for i := range s.Processes {
+		if s.Processes[i].PID == pid {
+			t.process = i // of several, the newest
+		}
+	}
+	t.prepare()
+	b := bufio.NewWriterSize(w, 1<<16)
+	t.p = newPickler(b)
+	t.write()
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("write torch snapshot: %w", err)
+	}
+	return nil
+}
+
+// torch is a snapshot that is being written.
+type torch struct {
+	p        *pickler
+	s        *space
+	snapshot *ledger.Snapshot
+	process  int // index, -1 if the books do not have it
+	st       report.Stacks
+	o        TorchOptions
+
+	reports bool  // PyTorch's allocator is traced, so that what is free in segments is known
+	unknown int32 // number of a device for what is on one that nothing tells
+	entries []int // number of entries of the trace, by device
+	listed  []listedBlock
+
+	lists  map[siteKey]uint32 // memo numbers of lists of frames
+	frames map[frameKey]uint32
+}
+
+type frameKey struct {
+	file, name string
+	line       int
+}
+
+// prepare decides which driver memory is PyTorch's, and on which device the rest is.
+func (t *torch) prepare() {
+	s := t.s
+	for i := range s.listed { // what lies outside of all segments is older than the attach
+		b := &s.listed[i]
+		if b.Size == 0 || b.Size > maxSize || b.Address >= addressEnd || b.Size > addressEnd-b.Address || s.segments.n >= maxExtents {
+			continue
+		}
+		if s.segments.at(b.Address) == nil {
+			s.cover(b.Address, b.Address+b.Size, deviceOf(b.Device), s.listedAt)
+		}
+	}
+	t.reports = s.blocks.n > 0 || len(s.hosts) > 0
+	for i := range t.snapshot.Tensors {
+		x := &t.snapshot.Tensors[i]
+		t.reports = t.reports || x.Process == t.process && x.Device != ledger.CPUDevice
+	}
+	for i := range t.snapshot.Sites {
+		if x := &t.snapshot.Sites[i]; x.Segment && x.Process == t.process {
+			s.hosts[siteKey{x.Stack, x.API}] = true
+		}
+	}
+	known := make([]bool, maxDevices)
+	see := func(device int32) {
+		if device >= 0 && device < maxDevices {
+			known[device] = true
+		}
+	}
+	for _, e := range s.trace.all() {
+		see(t.learned(e.id, e.device))
+	}
+	for g := range s.segments.from(0) {
+		see(g.device)
+	}
+	for i := range t.snapshot.Balances {
+		if x := &t.snapshot.Balances[i]; x.Process == t.process {
+			see(x.Device)
+		}
+	}
+	for i, on := range known {
+		if on {
+			t.unknown = int32(i) + 1
+		}
+	}
+	if t.unknown == 1 || t.unknown > 0 && !slices.Contains(known[:t.unknown-1], true) {
+		t.unknown-- // there is only one that it can be
+	}
+	t.entries = make([]int, maxDevices+1)
+	t.placeListed()
+	for _, b := range t.listed {
+		if b.after >= 0 {
+			t.entries[b.device]++
+		}
+	}
+	for _, e := range s.trace.all() {
+		t.entries[t.device(e.id, e.device)]++
+	}
+}
+
+func (t *torch) learned(id uint32, device int32) int32 {
+	if device >= 0 {
+		return device
+	}
+	if d, ok := t.s.learned[id]; ok {
+		return d
+	}
+	return device
+}
+
+// device is the one of a segment or entry as it is shown.
+func (t *torch) device(id uint32, device int32) int32 {
+	if d := t.learned(id, device); d >= 0 {
+		return d
+	}
+	return t.unknown
+}
+
+// hosts says whether a segment is PyTorch's, so that its blocks are tensors.
+func (t *torch) hosts(c class, stack uint64, api string) bool {
+	return c == older || c == found || t.reports && t.s.hosts[siteKey{stack, api}]
+}
+
+func (t *torch) write() {
+	p := t.p
+	p.dict()
+	p.string("segments")
+	devices := t.segments()
+	p.string("device_traces")
+	l := p.list()
+	last := devices
+	for d, n := range t.entries {
+		if n > 0 {
+			last = max(last, d+1)
+		}
+	}
+	for d := range last {
+		l.item()
+		t.trace(int32(d))
+	}
+	l.end()
+	p.string("vramprof")
+	t.about()
+	p.endDict()
+	p.op(opStop)
+}
+
+// about says for people what the format has no place for; viewers pass it over.
+func (t *torch) about() {
+	p := t.p
+	p.dict()
+	p.stringItem("host", symbolize.Clean(t.snapshot.Host))
+	if t.process >= 0 {
+		process := &t.snapshot.Processes[t.process]
+		p.uintItem("pid", uint64(process.PID))
+		p.stringItem("comm", symbolize.Clean(process.Comm))
+	}
+	p.uintItem("trace_events_dropped", t.s.trace.dropped)
+	p.uintItem("events_left_out", t.s.left)
+	p.uintItem("events_lost", t.snapshot.Stats.Lost)
+	p.string("warnings")
+	l := p.list()
+	for _, text := range t.snapshot.Warnings {
+		l.item()
+		p.string(symbolize.Clean(text))
+	}
+	l.end()
+	p.endDict()
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"cmp"
+	"slices"
+)
+
+// block is a part of a segment.
+type block struct {
+	size  uint64
+	stack uint64
+	api   string
+	mark  string // instead of a stack
+	free  bool
+}
+
+// segments writes the list of segments, by address, and returns the number of devices that it needs.
+func (t *torch) segments() (devices int) {
+	l := t.p.list()
+	put := func(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
+		l.item()
+		t.segment(device, address, c, frames, blocks)
+		devices = max(devices, int(device)+1)
+	}
+	tiles := tiles{sampled: &t.s.blocks, listed: t.s.listed}
+	for run := range t.runs() {
+		first := run[0]
+		frames := func() { t.stack(first.stack, first.api) }
+		if first.guessed() {
+			frames = func() { t.mark(markSegment) }
+		}
+		put(t.device(first.id, first.device), first.start, first.class, frames, func(yield func(block)) {
+			if t.hosts(first.class, first.stack, first.api) {
+				tiles.in(run, t.s.listedAt, yield)
+				return
+			}
+			yield(block{size: first.size, stack: first.stack, api: first.api})
+		})
+	}
+	at := t.s.invented
+	for _, x := range t.inventions() {
+		var size uint64
+		for _, b := range x.blocks {
+			size += b.size
+		}
+		if size = (size + 511) &^ 511; size == 0 || size > inventEnd-at {
+			continue
+		}
+		put(x.device, at, whole, func() { t.blockFrames(&x.blocks[0]) }, func(yield func(block)) {
+			for _, b := range x.blocks {
+				yield(b)
+			}
+		})
+		at += size
+	}
+	l.end()
+	return devices
+}
+
+// runs gives the segments; what is mapped side by side for PyTorch is one.
+func (t *torch) runs() func(yield func([]extent) bool) {
+	return func(yield func([]extent) bool) {
+		var run []extent
+		for g := range t.s.segments.from(0) {
+			if len(run) > 0 {
+				if last := &run[len(run)-1]; last.end() == g.start && t.joins(last, g) {
+					run = append(run, *g)
+					continue
+				}
+				if !yield(run) {
+					return
+				}
+			}
+			run = append(run[:0], *g)
+		}
+		if len(run) > 0 {
+			yield(run)
+		}
+	}
+}
+
+func (t *torch) joins(a, b *extent) bool {
+	switch {
+	case t.device(a.id, a.device) != t.device(b.id, b.device):
+		return false
+	case a.guessed() || b.guessed():
+		return a.guessed() && b.guessed()
+	}
+	return a.class == mapped && b.class == mapped && t.hosts(mapped, a.stack, a.api) && t.hosts(mapped, b.stack, b.api)
+}
+
+// invention is a segment without an address of its own.
+type invention struct {
+	device int32
+	blocks []block
+}
+
+// inventions are physical memory that is not mapped, and what was there before the attach.
+func (t *torch) inventions() (list []invention) {
+	var loose []*physical
+	for _, m := range t.s.memories {
+		if !m.mapped && m.x.size > 0 {
+			loose = append(loose, m)
+		}
+	}
+	slices.SortFunc(loose, func(a, b *physical) int { return cmp.Compare(a.id, b.id) })
+	for _, m := range loose {
+		list = append(list, invention{t.device(0, m.x.device), []block{{size: m.x.size, stack: m.x.stack, api: m.x.api}}})
+	}
+	if t.process < 0 {
+		return list
+	}
+	known := t.olderFree()
+	for i := range t.snapshot.Tensors {
+		if x := &t.snapshot.Tensors[i]; x.Process == t.process && x.Device >= 0 && x.Device < maxDevices {
+			free := x.OlderCached - min(x.OlderCached, known[x.Device])
+			list = append(list, invention{x.Device, []block{{size: x.Older, mark: markOlder}, {size: free, free: true}}})
+		}
+	}
+	for _, p := range t.snapshot.Parts() {
+		if p.Process != t.process {
+			continue
+		}
+		device := t.device(0, p.Device)
+		foreign := int64(p.Foreign)
+		if p.Unexplained > 0 {
+			list = append(list, invention{device, []block{{size: uint64(p.Unexplained), mark: markGap}}})
+		} else {
+			foreign = max(foreign+p.Unexplained, 0)
+		}
+		list = append(list, invention{device, []block{{size: uint64(foreign), mark: markForeign}}})
+	}
+	return list
+}
+
+// olderFree is what is free in segments from before the attach that have an address, by device.
+func (t *torch) olderFree() map[int32]uint64 {
+	free := make(map[int32]uint64)
+	for g := range t.s.segments.from(0) {
+		if g.guessed() {
+			device := t.device(g.id, g.device)
+			free[device] += g.size
+			for b := range t.s.blocks.from(g.start) {
+				if b.start >= g.end() {
+					break
+				}
+				free[device] -= min(b.end(), g.end()) - max(b.start, g.start)
+			}
+		}
+	}
+	for i := range t.listed {
+		b := &t.listed[i]
+		if g := t.s.segments.at(b.start); g != nil && g.guessed() {
+			free[b.device] -= b.size
+		}
+	}
+	return free
+}
+
+// segment writes one. Sizes come after the blocks, which are counted while they are written.
+func (t *torch) segment(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
+	p := t.p
+	p.dict()
+	p.uintItem("device", uint64(device))
+	p.uintItem("address", address)
+	p.string("frames")
+	frames()
+	p.string("blocks")
+	l := p.list()
+	at, active := address, uint64(0)
+	blocks(func(b block) {
+		if b.size == 0 {
+			return
+		}
+		l.item()
+		t.block(&b, at)
+		at += b.size
+		if !b.free {
+			active += b.size
+		}
+	})
+	l.end()
+	total := at - address
+	p.uintItem("total_size", total)
+	p.uintItem("allocated_size", active)
+	p.uintItem("active_size", active)
+	p.uintItem("requested_size", active)
+	stream, sort := uint64(streamWhole), "large"
+	if c != whole {
+		stream = streamMapped
+	}
+	if total <= segmentGrain {
+		sort = "small"
+	}
+	p.uintItem("stream", stream)
+	p.stringItem("segment_type", sort)
+	p.string("segment_pool_id")
+	p.uint(0)
+	p.uint(0)
+	p.op(opTuple2)
+	p.string("is_expandable")
+	p.bool(c == mapped)
+	p.endDict()
+}
+
+func (t *torch) block(b *block, address uint64) {
+	p := t.p
+	p.dict()
+	p.uintItem("address", address)
+	p.uintItem("size", b.size)
+	p.string("state")
+	if b.free {
+		p.string("inactive")
+		p.uintItem("requested_size", 0)
+	} else {
+		p.string("active_allocated")
+		p.uintItem("requested_size", b.size)
+	}
+	p.string("frames")
+	t.blockFrames(b)
+	p.endDict()
+}
+
+func (t *torch) blockFrames(b *block) {
+	switch {
+	case b.free:
+		t.p.op(opEmptyList)
+	case b.mark != "":
+		t.mark(b.mark)
+	default:
+		t.stack(b.stack, b.api)
+	}
+}

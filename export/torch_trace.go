@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"path"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// trace writes the entries of one device. Driver memory that is not PyTorch's is a segment and its only block at once.
+func (t *torch) trace(device int32) {
+	l := t.p.list()
+	if t.entries[device] == 0 {
+		return
+	}
+	listed := t.listed
+	for len(listed) > 0 && listed[0].after < 0 {
+		listed = listed[1:]
+	}
+	for i, e := range t.s.trace.all() {
+		if t.device(e.id, e.device) == device {
+			t.actions(&l, e)
+		}
+		for ; len(listed) > 0 && listed[0].after == i; listed = listed[1:] {
+			if b := &listed[0]; b.device == device {
+				l.item()
+				t.entry(&entry{time: e.time, address: b.start, size: b.size, action: tensorAlloc}, "alloc")
+			}
+		}
+	}
+	l.end()
+}
+
+// actions writes what an entry says.
+func (t *torch) actions(l *list, e *entry) {
+	put := func(actions ...string) {
+		for _, a := range actions {
+			l.item()
+			t.entry(e, a)
+		}
+	}
+	block := !e.older && !t.hosts(whole, e.stack, e.api)
+	if block && (e.action == segmentFree || e.action == segmentUnmap) {
+		put("free_requested", "free_completed")
+	}
+	switch e.action {
+	case tensorAlloc:
+		put("alloc")
+	case tensorFree:
+		put("free_requested", "free_completed") // side by side, so that the viewer makes one of them
+	case segmentAlloc:
+		put("segment_alloc")
+	case segmentFree:
+		put("segment_free")
+	case segmentMap:
+		put("segment_map")
+	case segmentUnmap:
+		put("segment_unmap")
+	case outOfMemory:
+		put("oom")
+	}
+	if block && (e.action == segmentAlloc || e.action == segmentMap) {
+		put("alloc")
+	}
+}
+
+func (t *torch) entry(e *entry, action string) {
+	p := t.p
+	p.dict()
+	p.stringItem("action", action)
+	stream := uint64(streamWhole)
+	if e.action == segmentMap || e.action == segmentUnmap {
+		stream = streamMapped
+	}
+	if e.action == outOfMemory {
+		p.uintItem("device_free", e.address)
+	} else {
+		p.uintItem("addr", e.address)
+	}
+	p.uintItem("size", e.size)
+	p.uintItem("stream", stream)
+	p.uintItem("time_us", t.wall(e.time))
+	p.string("frames")
+	switch {
+	case e.older:
+		t.mark(markSegment)
+	case e.id == 0 && e.action == tensorAlloc:
+		t.mark(markNotSampled)
+	default:
+		t.stack(e.stack, e.api)
+	}
+	p.endDict()
+}
+
+// wall is a time in microseconds since 1970.
+func (t *torch) wall(time uint64) uint64 {
+	ns := t.snapshot.Wall.UnixNano() - int64(t.snapshot.End-time)
+	return uint64(max(ns, 0)) / 1000
+}
+
+// stack writes the frames of a stack, leaf first; each only once.
+func (t *torch) stack(id uint64, api string) {
+	key := siteKey{stack: id}
+	if id == 0 {
+		key.api = api
+	}
+	t.list(key, func() []symbolize.Frame { return frames.Of(t.st, id, symbolize.Clean(api), t.o.KeepInterpreter) })
+}
+
+// mark writes a list of one frame that is a remark.
+func (t *torch) mark(text string) {
+	t.list(siteKey{api: "\x00" + text}, func() []symbolize.Frame { return []symbolize.Frame{{Function: text, Mark: true}} })
+}
+
+func (t *torch) list(key siteKey, of func() []symbolize.Frame) {
+	if n, ok := t.lists[key]; ok {
+		t.p.get(n)
+		return
+	}
+	t.p.op(opEmptyList)
+	t.lists[key] = t.p.memoize()
+	l := list{p: t.p}
+	stack := of()
+	for i := range stack {
+		l.item()
+		t.frame(&stack[i])
+	}
+	l.end()
+}
+
+func (t *torch) frame(f *symbolize.Frame) {
+	key := frameKey{symbolize.Clean(f.File), frames.Name(f), max(f.Line, 0)}
+	if key.file == "" && f.Mapping != nil {
+		key.file = symbolize.Clean(path.Base(f.Mapping.Path))
+	}
+	if n, ok := t.frames[key]; ok {
+		t.p.get(n)
+		return
+	}
+	t.p.op(opEmptyDict)
+	t.frames[key] = t.p.memoize()
+	t.p.op(opMark)
+	t.p.stringItem("filename", key.file)
+	t.p.uintItem("line", uint64(key.line))
+	t.p.stringItem("name", key.name)
+	t.p.endDict()
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import "iter"
+
+// action is what an entry of the trace says. Each changes what is where exactly as it says, which the viewer relies on: it
+// begins with what is there at the end, and undoes entry after entry.
+type action uint8
+
+const (
+	tensorAlloc action = iota + 1
+	tensorFree
+	segmentAlloc
+	segmentFree
+	segmentMap
+	segmentUnmap
+	outOfMemory // address has the bytes that the GPU had free
+)
+
+type entry struct {
+	time, address, size, stack uint64
+	api                        string
+	id                         uint32 // of the segment
+	device                     int32
+	action                     action
+	older                      bool // of a segment that PyTorch had before the attach
+}
+
+// trace keeps the newest entries.
+type trace struct {
+	entries []entry
+	oldest  int // index, once it is full
+	max     int
+	dropped uint64
+}
+
+func (t *trace) push(a action, x *extent, time uint64) {
+	e := entry{
+		time: time, address: x.start, size: x.size, stack: x.stack, api: x.api, id: x.id, device: x.device, action: a,
+		older: x.guessed(),
+	}
+	if len(t.entries) < t.max {
+		t.entries = append(t.entries, e)
+		return
+	}
+	t.entries[t.oldest] = e
+	t.oldest = (t.oldest + 1) % t.max
+	t.dropped++
+}
+
+// at returns an entry; 0 is the oldest.
+func (t *trace) at(i int) *entry { return &t.entries[(t.oldest+i)%len(t.entries)] }
+
+// all gives the entries, oldest first.
+func (t *trace) all() iter.Seq2[int, *entry] {
+	return func(yield func(int, *entry) bool) {
+		for i := range t.entries {
+			if !yield(i, t.at(i)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package html
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// payload is the data part of a page. What there is much of stands in columns: the i-th values of all of them belong
+// together. Bytes are numbers, which are exact up to 2^53; times are ns since tracing began. -1 is "none".
+type payload struct {
+	Version   int           `json:"v"`
+	Title     string        `json:"title"`
+	Host      string        `json:"host"`
+	Until     string        `json:"until"` // wall clock at the end
+	Traced    string        `json:"traced"`
+	End       uint64        `json:"end"`
+	Strings   []string      `json:"strings"`
+	Planes    []string      `json:"planes"`
+	Processes []processData `json:"processes"`
+	GPUs      []gpuData     `json:"gpus"`
+	Frames    frameColumns  `json:"frames"`
+	Tree      treeColumns   `json:"tree"`
+	Entries   entryColumns  `json:"entries"`
+	Chart     *chartData    `json:"chart"` // null without a timeline
+	Verdicts  bool          `json:"verdicts"`
+	Advice    []string      `json:"advice"`
+	Parts     partsData     `json:"parts"`
+	Remarks   []string      `json:"remarks"`
+	Doubts    []string      `json:"doubts"`
+	Warnings  []string      `json:"warnings"`
+}
+
+type processData struct {
+	Name   string `json:"name"` // "python3 [42]"
+	About  string `json:"about,omitempty"`
+	Ended  bool   `json:"ended,omitempty"`
+	Begin  int64  `json:"begin"`
+	Traced string `json:"traced,omitempty"`
+}
+
+type gpuData struct {
+	Name  string `json:"name"` // "GPU 0", or the CUDA ordinal where that is all that is known
+	Model string `json:"model,omitempty"`
+	Short string `json:"short,omitempty"` // of the UUID
+	Used  uint64 `json:"used,omitempty"`
+	Total uint64 `json:"total,omitempty"`
+}
+
+// frameColumns are distinct frames; names and files are indices into Strings. Frame 0 is the root of all stacks.
+type frameColumns struct {
+	Name  []int `json:"name"`
+	File  []int `json:"file"`
+	Line  []int `json:"line"`
+	Class []int `json:"class"` // frames.Class
+}
+
+// treeColumns is the tree of all stacks from the outermost call inwards, in the order of a walk that visits a node
+// before what is below it; node 0 is the root.
+type treeColumns struct {
+	Depth []int32 `json:"depth"`
+	Frame []int32 `json:"frame"`
+}
+
+// entryColumns are shares of memory: a site's, or what one process has on one GPU without a site.
+type entryColumns struct {
+	Node         []int32   `json:"node"`
+	Head         []int     `json:"head"` // frame that says best where it comes from
+	Plane        []int     `json:"plane"`
+	Process      []int     `json:"process"`
+	GPU          []int     `json:"gpu"` // -1: host memory
+	Kind         []int     `json:"kind"`
+	API          []int     `json:"api"`
+	Live         []int64   `json:"live"` // at the end
+	Objects      []uint64  `json:"objects"`
+	Alloc        []uint64  `json:"alloc"`
+	AllocObjects []uint64  `json:"allocObjects"`
+	Age          []int64   `json:"age"` // ns, of the oldest live allocation
+	Verdict      []int     `json:"verdict"`
+	Series       [][]int64 `json:"series"` // what was live at the moments of Chart.Grid: steps to the next change, change; null: not known
+}
+
+// partsData is the reconciliation: the Lines of a row add up to its Usage.
+type partsData struct {
+	Names []string   `json:"names"`
+	Rows  []partData `json:"rows"`
+}
+
+type partData struct {
+	Process int     `json:"process"`
+	GPU     int     `json:"gpu"`
+	Lines   []int64 `json:"lines"`
+	Usage   uint64  `json:"usage"`
+	Idle    uint64  `json:"idle,omitempty"` // at most this much of what is unexplained lies unused in pools
+}
+
+var planes = []string{report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost}
+
+// host is the GPU of what is on none.
+const host = -1
+
+// builder collects a payload.
+type builder struct {
+	in      *Input
+	s       *ledger.Snapshot
+	p       *payload
+	strings map[string]int
+	gpus    map[string]int
+	frames  map[frameKey]int
+	known   map[symbolize.Frame]int // in frames
+	stacks  map[stackKey]stack
+	tree    tree
+	entries []entry
+	over    *overTime // nil without a timeline
+}
+
+func newPayload(in *Input) *payload {
+	s := in.Snapshot
+	b := &builder{in: in, s: s, strings: map[string]int{}, gpus: map[string]int{}, frames: map[frameKey]int{}, known: map[symbolize.Frame]int{}, stacks: map[stackKey]stack{}}
+	texts := report.NewTexts(s, in.Stacks)
+	b.p = &payload{
+		Version: 1, Title: shorten(symbolize.Clean(in.Title)), Host: shorten(symbolize.Clean(s.Host)),
+		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Traced: report.SpanText(since(s.End, s.Begin)), End: since(s.End, s.Begin),
+		Strings: []string{}, Planes: planes, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdict != nil, Advice: []string{},
+		Remarks: list(texts.Remarks), Doubts: list(texts.Doubts), Warnings: list(texts.Warnings),
+	}
+	for _, text := range in.Advice {
+		b.p.Advice = append(b.p.Advice, symbolize.Clean(text))
+	}
+	if b.p.Title == "" {
+		b.p.Title = "vramprof"
+		if b.p.Host != "" {
+			b.p.Title += ": " + b.p.Host
+		}
+	}
+	b.text("")
+	b.frame(frameKey{name: "all", class: rootClass})
+	for i := range s.Processes {
+		b.addProcess(&s.Processes[i])
+	}
+	for i := range s.GPUs {
+		b.addGPU(&s.GPUs[i])
+	}
+	if in.Timeline != nil && len(in.Timeline.Times) > 0 {
+		b.over = newOverTime(b, in.Timeline)
+	}
+	b.addHoldings()
+	if b.over != nil {
+		b.over.addRests()
+		b.p.Chart = b.over.chart()
+	}
+	b.addParts()
+	order := b.tree.columns(b.entries, &b.p.Tree)
+	b.columns(order)
+	return b.p
+}
+
+// list is never null in JSON.
+func list(texts []string) []string { return append([]string{}, texts...) }
+
+// since is 0 where a time lies before the beginning.
+func since(time, begin uint64) uint64 {
+	if time < begin {
+		return 0
+	}
+	return time - begin
+}
+
+// text returns the index of a string, which is clean already.
+func (b *builder) text(s string) int {
+	i, ok := b.strings[s]
+	if !ok {
+		i = len(b.p.Strings)
+		b.strings[s] = i
+		b.p.Strings = append(b.p.Strings, s)
+	}
+	return i
+}
+
+func (b *builder) addProcess(p *ledger.Process) int {
+	d := processData{Name: shorten(report.ProcessName(p)), Ended: p.End != 0, Begin: int64(since(p.Begin, b.s.Begin))}
+	for i, word := range report.WorkloadText(p.Workload) {
+		if i > 0 {
+			d.About += ", "
+		}
+		d.About += word
+	}
+	b.p.Processes = append(b.p.Processes, d)
+	return len(b.p.Processes) - 1
+}
+
+func (b *builder) addGPU(g *ledger.GPU) {
+	b.gpus[g.UUID] = len(b.p.GPUs)
+	name := fmt.Sprintf("GPU %d", g.Index)
+	if g.Parent != "" {
+		name += " MIG"
+	}
+	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(symbolize.Clean(g.Name)), Short: shorten(report.ShortUUID(g.UUID)), Used: g.Used, Total: g.Total})
+}
+
+// gpu returns the index of a GPU by its UUID, or by its CUDA ordinal where no UUID is known.
+func (b *builder) gpu(uuid string, device int32) int {
+	key, d := uuid, gpuData{Name: "GPU", Short: shorten(report.ShortUUID(uuid))}
+	if uuid == "" {
+		name := report.DeviceName(max(device, ledger.UnknownDevice), ledger.Device)
+		key, d = "\x00"+name, gpuData{Name: name}
+		if device < 0 {
+			d.Name = "unknown GPU"
+		}
+	}
+	i, ok := b.gpus[key]
+	if !ok {
+		i = len(b.p.GPUs)
+		b.gpus[key] = i
+		b.p.GPUs = append(b.p.GPUs, d)
+	}
+	return i
+}
+
+// deviceUUID is the UUID of a CUDA ordinal, "" if it is not known.
+func deviceUUID(p *ledger.Process, device int32) string {
+	if device >= 0 && int(device) < len(p.Devices) {
+		return p.Devices[device]
+	}
+	return ""
+}
+
+func (b *builder) addParts() {
+	b.p.Parts = partsData{Names: []string{}, Rows: []partData{}}
+	parts := b.s.Parts()
+	for i := range parts {
+		x := &parts[i]
+		lines, usage := report.PartLines(x)
+		row := partData{Process: x.Process, GPU: b.gpu(x.UUID, x.Device), Usage: usage}
+		if x.Unexplained > 0 {
+			row.Idle = min(b.s.Balances[i].Idle, uint64(x.Unexplained))
+		}
+		for _, l := range lines {
+			if len(b.p.Parts.Rows) == 0 {
+				b.p.Parts.Names = append(b.p.Parts.Names, l.Name)
+			}
+			row.Lines = append(row.Lines, l.Bytes)
+		}
+		b.p.Parts.Rows = append(b.p.Parts.Rows, row)
+	}
+}
+
+// age of the oldest live allocation, as of the end of its process or of the recording; -1 without one.
+func (b *builder) age(x *ledger.Site) int64 {
+	if x.Oldest == 0 || x.LiveObjects == 0 {
+		return -1
+	}
+	return int64(min(since(cmp.Or(b.s.Processes[x.Process].End, b.s.End), x.Oldest), uint64(1<<62*time.Nanosecond)))
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package html
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// maxSites is how many sites a page lists one by one; the smaller ones are summed.
+const maxSites = 20_000
+
+// entry is a share of memory in the page.
+type entry struct {
+	node                int32
+	head                int
+	plane, process, gpu int
+	kind, api, verdict  int // strings
+	live                int64
+	objects             uint64
+	alloc, allocObjects uint64
+	age                 int64
+	series              []int64
+}
+
+// Marks of what a timeline knows only in sum, those of report.Holdings where they are the same.
+const (
+	markBefore      = "[before attach]"
+	markUnexplained = "[unexplained]"
+	markCache       = "[pytorch cache]"
+	markNoSample    = "[tensors without a sample]"
+	markNoSite      = "[of no known site]"
+)
+
+// addHoldings takes over what report says of every byte.
+func (b *builder) addHoldings() {
+	holdings := report.Holdings(b.s)
+	small := map[[3]int]*entry{}
+	var keys [][3]int
+	for i := range holdings {
+		h := &holdings[i]
+		e := entry{plane: slices.Index(planes, h.Plane), process: h.Process, gpu: host, live: h.Live, age: -1}
+		if !h.Host() {
+			e.gpu = b.gpu(h.UUID, h.Device)
+		}
+		if h.Site == nil {
+			b.addMark(h, e)
+			continue
+		}
+		x := h.Site
+		e.objects = x.LiveObjects
+		if i >= maxSites {
+			key := [3]int{e.process, e.gpu, e.plane}
+			if small[key] == nil {
+				small[key] = &entry{plane: e.plane, process: e.process, gpu: e.gpu, age: -1}
+				keys = append(keys, key)
+			}
+			small[key].add(h)
+			continue
+		}
+		e.alloc, e.allocObjects = allocated(h)
+		if b.over != nil {
+			e.series = b.over.site(h, &e)
+		}
+		if e.live == 0 && e.alloc == 0 && len(e.series) == 0 {
+			continue
+		}
+		b.addSite(i, h, e)
+	}
+	for _, key := range keys {
+		e := *small[key]
+		e.head = b.mark(fmt.Sprintf("[%d smaller sites]", len(b.s.Sites)-maxSites))
+		e.node = b.tree.leaf([]int{e.head})
+		b.entries = append(b.entries, e)
+	}
+}
+
+func (e *entry) add(h *report.Holding) {
+	bytes, objects := allocated(h)
+	e.live += h.Live
+	e.objects += h.Site.LiveObjects
+	e.alloc += bytes
+	e.allocObjects += objects
+}
+
+// allocated leaves out what others have: segments' tensors, owners of imported memory.
+func allocated(h *report.Holding) (bytes, objects uint64) {
+	if h.Plane == report.PlaneCache || h.Site.Kind == ledger.Imported {
+		return 0, 0
+	}
+	return h.Site.AllocBytes, h.Site.AllocObjects
+}
+
+func (b *builder) addSite(index int, h *report.Holding, e entry) {
+	x := h.Site
+	s := b.stack(x.Stack, x.API)
+	path := s.frames
+	if h.Mark != "" {
+		path = append(slices.Clip(path), b.mark(h.Mark))
+	}
+	e.node, e.head = b.tree.leaf(path), s.head
+	e.kind, e.api = b.text(report.KindName(x.Kind)), b.text(shorten(symbolize.Clean(x.API)))
+	e.age = b.age(x)
+	if b.in.Verdict != nil {
+		e.verdict = b.text(shorten(symbolize.Clean(b.in.Verdict(index))))
+	}
+	b.entries = append(b.entries, e)
+}
+
+// addMark adds what has no site. A timeline knows it only in sum, under the same first frame: overTime.addRests.
+func (b *builder) addMark(h *report.Holding, e entry) {
+	e.head = b.mark(h.Mark)
+	path := []int{e.head}
+	if h.Plane == report.PlaneBefore {
+		path = []int{b.mark(markBefore), e.head}
+	}
+	e.node = b.tree.leaf(path)
+	b.entries = append(b.entries, e)
+}
+
+// columns writes the entries; place says where the nodes of the tree are.
+func (b *builder) columns(place []int32) {
+	n := len(b.entries)
+	ints := func() []int { return make([]int, 0, n) }
+	c := &b.p.Entries
+	*c = entryColumns{
+		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Verdict: ints(),
+		Live: make([]int64, 0, n), Objects: make([]uint64, 0, n), Alloc: make([]uint64, 0, n), AllocObjects: make([]uint64, 0, n), Age: make([]int64, 0, n),
+		Series: make([][]int64, 0, n),
+	}
+	for i := range b.entries {
+		e := &b.entries[i]
+		c.Node = append(c.Node, place[e.node])
+		c.Head = append(c.Head, e.head)
+		c.Plane = append(c.Plane, e.plane)
+		c.Process = append(c.Process, e.process)
+		c.GPU = append(c.GPU, e.gpu)
+		c.Kind = append(c.Kind, e.kind)
+		c.API = append(c.API, e.api)
+		c.Live = append(c.Live, e.live)
+		c.Objects = append(c.Objects, e.objects)
+		c.Alloc = append(c.Alloc, e.alloc)
+		c.AllocObjects = append(c.AllocObjects, e.allocObjects)
+		c.Age = append(c.Age, e.age)
+		c.Verdict = append(c.Verdict, e.verdict)
+		if b.over != nil {
+			c.Series = append(c.Series, e.series)
+		}
+	}
+}

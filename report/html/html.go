@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package html writes a recording as one page that needs nothing beside it: no network, no server, no fonts. It
+// shows memory over time, a flame graph of the moment or range that is chosen there, all sites, and what NVML's
+// figures are made of.
+//
+// The page is a fixed frame, its style, its script, and data. Whatever comes from a traced process is in the data
+// alone, as JSON; the script puts it into the page as text, never as markup, and the page's policy lets no other
+// script run and nothing be loaded.
+package html
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Input is what a page shows. It is not changed.
+type Input struct {
+	Snapshot *ledger.Snapshot // at the end of what is shown
+	Stacks   report.Stacks
+
+	// Timeline ends where Snapshot was taken, and its sites are those of Snapshot; nil: there is no chart, and
+	// neither peak nor growth.
+	Timeline *timeline.Timeline
+
+	// Verdict gives a sentence on Snapshot.Sites[site], "" for none. Its first word, up to a colon or a blank, says
+	// what it comes to: "leaking: 12 MiB/min (11 to 13)"; see report.VerdictTexts. May be nil.
+	Verdict func(site int) string
+	Advice  []string // sentences on what to do, shown with what leaks
+
+	Title           string // "" for one made of the host's name
+	KeepInterpreter bool   // as in report.ProfileOptions
+}
+
+//go:embed page.html page.css js/*.js
+var files embed.FS
+
+// Scripts in the order in which they need each other.
+var scripts = []string{"words", "data", "state", "tree", "chart", "range", "flame", "flamekeys", "table", "panels", "main"}
+
+// smallData is how many bytes of JSON stay readable in the page; more are compressed.
+const smallData = 32 << 10
+
+// Write writes a page. The same input gives the same bytes.
+func Write(w io.Writer, in Input) error {
+	if in.Snapshot == nil || in.Stacks == nil {
+		return errors.New("write html: snapshot or stacks are missing")
+	}
+	if err := in.check(); err != nil {
+		return fmt.Errorf("write html: %w", err)
+	}
+	page, err := assemble(newPayload(&in))
+	if err != nil {
+		return fmt.Errorf("write html: %w", err)
+	}
+	if _, err := w.Write(page); err != nil {
+		return fmt.Errorf("write html: %w", err)
+	}
+	return nil
+}
+
+// check: a timeline can come from a damaged file.
+func (in *Input) check() error {
+	tl := in.Timeline
+	if tl == nil {
+		return nil
+	}
+	n := len(tl.Times)
+	for i := range tl.Rows {
+		r := &tl.Rows[i]
+		for _, k := range []int{len(r.Usage), len(r.Tensors), len(r.Cached), len(r.Driver), len(r.Before), len(r.Unexplained), len(r.Host)} {
+			if k != n || r.Process < 0 || r.Process >= len(tl.Processes) {
+				return fmt.Errorf("row %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
+			}
+		}
+	}
+	for i := range tl.Sites {
+		if x := &tl.Sites[i]; len(x.Live) != n || x.Process < 0 || x.Process >= len(tl.Processes) {
+			return fmt.Errorf("site %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
+		}
+	}
+	for i := range tl.Marks {
+		if p := tl.Marks[i].Process; p < 0 || p >= len(tl.Processes) {
+			return fmt.Errorf("mark %d of the timeline is of process %d of %d", i, p, len(tl.Processes))
+		}
+	}
+	return nil
+}
+
+func assemble(p *payload) ([]byte, error) {
+	frame, err := files.ReadFile("page.html")
+	if err != nil {
+		return nil, err
+	}
+	style, err := files.ReadFile("page.css")
+	if err != nil {
+		return nil, err
+	}
+	script, err := joined(scripts)
+	if err != nil {
+		return nil, err
+	}
+	kind, data, err := encode(p)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for rest := string(frame); rest != ""; {
+		before, after, found := strings.Cut(rest, "{{")
+		out.WriteString(before)
+		if !found {
+			break
+		}
+		name, tail, _ := strings.Cut(after, "}}")
+		switch rest = tail; name {
+		case "policy":
+			fmt.Fprintf(&out, "default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'none'", digest(script), digest(string(style)))
+		case "style":
+			out.Write(style)
+		case "script":
+			out.WriteString(script)
+		case "kind":
+			out.WriteString(kind)
+		case "data":
+			out.Write(data)
+		default:
+			return nil, fmt.Errorf("page.html: no value for {{%s}}", name)
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// joined makes one script of several, whose names nobody else sees.
+func joined(names []string) (string, error) {
+	var b strings.Builder
+	b.WriteString("(() => {\n\"use strict\";\n")
+	for _, name := range names {
+		text, err := files.ReadFile("js/" + name + ".js")
+		if err != nil {
+			return "", err
+		}
+		b.Write(text)
+	}
+	b.WriteString("})();\n")
+	return b.String(), nil
+}
+
+// digest is how a content security policy names an inline script or style.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// encode gives the data as JSON without <, > and &, or compressed and in letters and digits only.
+func encode(p *payload) (kind string, data []byte, err error) {
+	plain, err := json.Marshal(p)
+	if err != nil {
+		return "", nil, err
+	}
+	if len(plain) <= smallData {
+		return "application/json", plain, nil
+	}
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := z.Write(plain); err != nil {
+		return "", nil, err
+	}
+	if err := z.Close(); err != nil {
+		return "", nil, err
+	}
+	return "application/gzip+base64", base64.StdEncoding.AppendEncode(nil, packed.Bytes()), nil
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// data.js: what the page shows, out of the JSON that it carries.
+
+let data; // payload of data.go
+let book; // the same, ready for use
+
+// readData returns the page's JSON. Much of it is compressed.
+async function readData() {
+  const source = byId("data");
+  const text = source.textContent;
+  source.remove();
+  if (source.type === "application/json") return JSON.parse(text);
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser is too old to unpack the data of this page");
+  const raw = atob(text.trim());
+  const packed = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) packed[i] = raw.charCodeAt(i);
+  const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(plain).text());
+}
+
+// summed turns differences into values, in place.
+function summed(list) {
+  for (let i = 1; i < list.length; i++) list[i] += list[i - 1];
+  return list;
+}
+
+// openBook unfolds the columns: names of frames, the tree of stacks, what each entry held at each moment.
+function openBook() {
+  const f = data.frames, count = f.name.length;
+  book = {
+    names: f.name.map((i) => data.strings[i]),
+    places: f.file.map((file, i) => {
+      const text = data.strings[file];
+      return f.line[i] > 0 && text ? text + ":" + f.line[i] : text;
+    }),
+    classes: f.class,
+    frames: count,
+    entries: data.entries.node.length,
+    host: data.entries.gpu.some((gpu) => gpu < 0),
+    moments: 1,
+    times: [data.end],
+  };
+  if (data.chart) {
+    summed(data.chart.times);
+    summed(data.chart.grid);
+    for (const row of data.chart.rows) {
+      summed(row.usage);
+      row.planes.forEach(summed);
+    }
+    book.moments = data.chart.grid.length;
+    book.times = data.chart.grid.map((i) => data.chart.times[i]);
+    openSeries();
+  }
+  book.full = fullTree();
+}
+
+// openSeries lays all entries' changes end to end: those of entry i are from start[i] to start[i+1].
+function openSeries() {
+  const series = data.entries.series;
+  let n = 0;
+  for (const s of series) n += s ? s.length / 2 : 0;
+  book.start = new Uint32Array(series.length + 1);
+  book.step = new Uint32Array(n);
+  book.level = new Float64Array(n);
+  n = 0;
+  series.forEach((s, i) => {
+    let step = 0, level = 0;
+    for (let k = 0; s && k < s.length; k += 2) {
+      step += s[k];
+      level += s[k + 1];
+      book.step[n] = step;
+      book.level[n++] = level;
+    }
+    book.start[i + 1] = n;
+  });
+  data.entries.series = null;
+}
+
+// levelAt is what an entry held at a moment: the last change at or before it.
+function levelAt(entry, moment) {
+  let low = book.start[entry], high = book.start[entry + 1];
+  const first = low;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (book.step[middle] <= moment) low = middle + 1;
+    else high = middle;
+  }
+  return low > first ? book.level[low - 1] : 0;
+}
+
+// nearest is the moment whose time is nearest to a time.
+function nearest(time) {
+  const times = book.times;
+  let low = 0, high = times.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle] < time) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && time - times[low - 1] < times[low] - time ? low - 1 : low;
+}
+
+const planeNames = {
+  tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host",
+};
+
+const gpuText = (i) => {
+  if (i < 0) return "host";
+  const g = data.gpus[i];
+  return g.short ? g.name + " " + g.short : g.name;
+};

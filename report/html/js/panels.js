@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// panels.js: what stands around the graph: heading, filters, reconciliation, notes.
+
+function fillHead() {
+  document.title = data.title;
+  byId("title").textContent = data.title;
+  const ended = data.processes.filter((p) => p.ended).length;
+  byId("subtitle").textContent = plural(data.processes.length, "process").replace("processs", "processes") + (ended ? ` (${ended} ended)` : "") +
+    (data.host ? " on " + data.host : "") + `, traced ${data.traced} until ${data.until}`;
+  byId("gpus").replaceChildren(...data.gpus.filter((g) => g.total).map((g) => {
+    const bar = element("span", { class: "bar" }, element("span", {}));
+    bar.firstChild.style.width = Math.min(100, 100 * (g.used || 0) / g.total) + "%";
+    return element("div", { class: "gpu", role: "listitem", title: g.model },
+      element("span", {}, element("b", {}, g.name), " ", element("span", { class: "soft" }, g.short)), bar,
+      element("span", { class: "soft" }, `${bytesText(g.used || 0)} of ${bytesText(g.total)}`));
+  }));
+  const box = byId("warnings");
+  box.hidden = data.warnings.length === 0;
+  box.querySelector("summary").textContent = plural(data.warnings.length, "warning");
+  box.open = data.warnings.length <= 2;
+  fillList(box.querySelector("ul"), data.warnings);
+}
+
+// fillFindings puts the lines that are found leaking first, largest first, and what to do.
+const maxFindings = 5;
+function fillFindings() {
+  const d = data.entries, lines = new Map();
+  for (let e = 0; e < book.entries; e++) {
+    if (!data.verdicts || !isLeak(e)) continue;
+    const key = [d.head[e], d.process[e], d.gpu[e], d.verdict[e]].join();
+    const line = lines.get(key) || { e, bytes: 0 };
+    line.bytes += d.live[e];
+    lines.set(key, line);
+  }
+  const list = [...lines.values()].sort((a, b) => b.bytes - a.bytes || a.e - b.e);
+  byId("findings").hidden = list.length + data.advice.length === 0;
+  byId("findings-head").textContent = list.length === 0 ? "Advice" : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
+  byId("findings").classList.toggle("leaks", list.length > 0);
+  const rows = list.slice(0, maxFindings).map((line) => element("li", {}, element("b", {}, bytesText(line.bytes)), siteButton(line.e),
+    element("span", { class: "soft" }, verdictText(line.e).replace(/^leaking:?\s*/i, ""))));
+  if (list.length > maxFindings) rows.push(element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them")));
+  byId("findings").querySelector("ul").replaceChildren(...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
+}
+
+function fillList(list, texts) {
+  list.replaceChildren(...texts.map((text) => element("li", {}, text)));
+}
+
+function fillFilters() {
+  byId("process").replaceChildren(element("option", { value: -1 }, "all"), ...data.processes.map((p, i) => element("option", { value: i }, p.name + (p.ended ? ", ended" : ""))));
+  const gpus = [element("option", { value: -2 }, "all GPUs"), ...data.gpus.map((g, i) => element("option", { value: i }, gpuText(i)))];
+  if (book.host) gpus.push(element("option", { value: -1 }, "the host"));
+  byId("gpu").replaceChildren(...gpus);
+  const used = new Set(data.entries.plane);
+  byId("planes").replaceChildren(...data.planes.map((plane, i) => (used.has(i)
+    ? element("button", { type: "button", class: "chip", "data-plane": i, onclick: () => togglePlane(i) }, element("i", { class: "swatch bg-" + plane }), planeNames[plane])
+    : null)).filter(Boolean));
+  if (data.chart?.rows.some((r) => r.usage.length)) {
+    byId("planes").append(element("span", { class: "chip key" }, element("i", { class: "swatch bg-usage" }), "NVML"));
+  }
+  byId("metrics").replaceChildren(...metrics.filter(([key]) => data.chart || !needsChart(key)).map(([key, name, about]) =>
+    element("button", { type: "button", "data-metric": key, title: about, onclick: () => setMetric(key) }, name)));
+}
+
+function togglePlane(i) {
+  const planes = new Set(state.planes);
+  if (!planes.delete(i)) planes.add(i);
+  change({ planes, page: 0 });
+}
+
+function showFilters() {
+  byId("process").value = state.process;
+  byId("gpu").value = state.gpu;
+  for (const b of byId("planes").querySelectorAll("button")) b.setAttribute("aria-pressed", state.planes.has(Number(b.dataset.plane)));
+  for (const b of byId("metrics").children) b.setAttribute("aria-pressed", b.dataset.metric === state.metric);
+  byId("at-peak").setAttribute("aria-pressed", state.metric === "peak");
+  byId("at-end").setAttribute("aria-pressed", state.metric === "use" && state.to === book.moments - 1);
+  byId("at-all").setAttribute("aria-pressed", state.metric === "growth" && state.from === 0 && state.to === book.moments - 1);
+  byId("hide").checked = state.hide;
+  byId("regex").setAttribute("aria-pressed", state.regex);
+  if (byId("search").value !== state.query) byId("search").value = state.query;
+  byId("search").setAttribute("aria-invalid", view.badQuery);
+  const matched = byId("matched");
+  matched.textContent = view.badQuery ? "not a regular expression" : view.searching ? `${bytesText(view.matched)} matched, ${shareText(view.matched, view.tree.sum[0])}` : "";
+  matched.dataset.bytes = view.matched;
+}
+
+// showSum says what the graph's bytes are, and what of them it cannot draw.
+function showSum() {
+  const about = metrics.find(([key]) => key === state.metric)[2];
+  const parts = [element("b", {}, state.metric === "growth" ? signedText(view.total) : bytesText(view.total)), " "];
+  if (state.metric === "growth") {
+    parts.push(`from ${spanText(book.times[state.from])} to ${spanText(book.times[state.to])}: ${bytesText(view.tree.sum[0])} more, ${bytesText(view.less)} less. The graph shows what grew.`);
+  } else {
+    parts.push(state.metric === "use" && (!data.chart || state.to === book.moments - 1) ? "in use at the end" :
+      state.metric === "use" ? "in use after " + spanText(book.times[state.to]) :
+      state.metric === "peak" ? "in use at the peak, after " + spanText(book.times[state.to]) :
+      state.metric === "leak" && data.verdicts ? "live at the end of sites that are found leaking" : about);
+    if (view.less > 0) parts.push(`; ${bytesText(-view.less)} of that cannot be drawn`);
+  }
+  byId("sum").replaceChildren(...parts);
+}
+
+function fillLegend() {
+  const names = ["Python, yours", "Python, libraries", "native, yours", "native, libraries", "no code"];
+  const used = new Set(book.classes);
+  byId("legend").replaceChildren(...names.map((name, i) => (used.has(i)
+    ? element("li", {}, element("i", { class: "swatch bg-box-" + boxClasses[i] }), name) : null)).filter(Boolean));
+}
+
+// fillParts makes the reconciliation: in each row, what NVML reports is the sum of what stands before it.
+function fillParts() {
+  const { names, rows } = data.parts;
+  byId("no-parts").hidden = rows.length > 0;
+  byId("parts").hidden = rows.length === 0;
+  if (!rows.length) return;
+  const used = names.map((_, i) => i).filter((i) => i === names.length - 1 || rows.some((r) => r.lines[i] !== 0));
+  const planeOfPart = ["tensor", "cache", "driver", "before", "before", "before", "unexplained"];
+  const cell = (text, name) => element("td", { class: "number " + (name || "") }, text);
+  const amount = (i, n) => (i === names.length - 1 ? (n === 0 ? "0 B" : signedText(n)) : n === 0 ? "–" : bytesText(n));
+  byId("parts").querySelector("thead").replaceChildren(element("tr", {}, element("th", { scope: "col" }, "Process"), element("th", { scope: "col" }, "GPU"),
+    element("th", { scope: "col", class: "bar-cell" }, element("span", { class: "unseen" }, "Shares")),
+    ...used.map((i) => element("th", { scope: "col", class: "number" }, element("i", { class: "swatch bg-" + planeOfPart[i] }), names[i])), element("th", { scope: "col", class: "number" }, "= NVML")));
+  const most = Math.max(...rows.map((r) => r.usage), 1);
+  const body = rows.map((r) => {
+    const bar = element("div", { class: "stack-bar", "aria-hidden": "true" });
+    used.forEach((i) => {
+      if (r.lines[i] <= 0) return;
+      const piece = element("span", { class: "bg-" + planeOfPart[i] });
+      piece.style.width = 100 * r.lines[i] / most + "%";
+      bar.append(piece);
+    });
+    return element("tr", {}, element("th", { scope: "row" }, data.processes[r.process].name), element("td", {}, gpuText(r.gpu)), element("td", { class: "bar-cell" }, bar),
+      ...used.map((i) => {
+        const td = cell(amount(i, r.lines[i]));
+        if (i === names.length - 1 && r.idle) td.append(element("small", { class: "soft" }, ` up to ${bytesText(r.idle)} idle in pools`));
+        return td;
+      }), cell(bytesText(r.usage), "sum"));
+  });
+  if (rows.length > 1) {
+    body.push(element("tr", { class: "total" }, element("th", { scope: "row", colspan: 3 }, "all"),
+      ...used.map((i) => cell(amount(i, rows.reduce((n, r) => n + r.lines[i], 0)))), cell(bytesText(rows.reduce((n, r) => n + r.usage, 0)), "sum")));
+  }
+  byId("parts").querySelector("tbody").replaceChildren(...body);
+}
+
+function fillNotes() {
+  byId("processes").querySelector("tbody").replaceChildren(...data.processes.map((p) => element("tr", {}, element("th", { scope: "row" }, p.name),
+    element("td", {}, p.begin > 0 ? spanText(p.begin) : "the beginning"), element("td", {}, p.ended ? "ended" : "running"), element("td", {}, p.about || ""))));
+  for (const [id, texts] of [["doubts", data.doubts], ["remarks", data.remarks]]) {
+    byId(id).previousElementSibling.hidden = byId(id).hidden = texts.length === 0;
+    fillList(byId(id), texts);
+  }
+}
+
+function fillEvents() {
+  const marks = data.chart.marks, box = byId("events");
+  box.hidden = marks.length === 0;
+  const errors = marks.filter((m) => m.kind === markKinds.oom).length;
+  box.querySelector("summary").textContent = plural(marks.length, "event") + (errors ? `, ${errors} out of memory` : "");
+  box.open = errors > 0 && marks.length <= 8;
+  box.querySelector("tbody").replaceChildren(...marks.map((m) => element("tr", { class: m.kind === markKinds.oom ? "alarm-text" : null },
+    element("td", {}, element("button", { type: "button", class: "link", onclick: () => { const at = nearest(m.time); setRange(at, at); } }, spanText(m.time))),
+    element("td", {}, markText(m).replace(/:.*/, "")), element("td", {}, data.processes[m.process].name),
+    element("td", { class: "number" }, m.kind > markKinds.large ? "" : m.size < 0 ? "unknown" : bytesText(m.size)),
+    element("td", {}, m.head ? frameWords(m.head) : ""))));
+}

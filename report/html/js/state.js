@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// state.js: what the reader has chosen, and the bytes that follow from it.
+
+const state = {
+  metric: "use", // use, peak, growth, alloc, leak
+  from: 0, to: 0, // moments; the same but for growth
+  process: -1, // -1: all
+  gpu: -2, // -2: all GPUs, -1: host memory
+  planes: new Set(),
+  query: "", regex: false, hide: false,
+  zoom: 0, focus: -1, // nodes of the current tree
+  entry: -1, // the selected one
+  sort: "bytes", down: true, page: 0,
+};
+
+// What the bytes come to, made by update.
+const view = { bytes: null, objects: null, total: 0, less: 0, matched: 0, tree: null, badQuery: false };
+
+const metrics = [
+  ["use", "In use", "live at the moment chosen above"],
+  ["peak", "Peak", "live when most was"],
+  ["growth", "Growth", "live at the end of the range and not at its start"],
+  ["alloc", "Allocated", "allocated since tracing began, freed or not"],
+  ["leak", "Leaked", "allocated while traced and never freed"],
+];
+
+const needsChart = (metric) => metric === "peak" || metric === "growth";
+
+function resetState() {
+  Object.assign(state, {
+    metric: "use", from: book.moments - 1, to: book.moments - 1, process: -1, gpu: -2, planes: new Set(data.planes.keys()),
+    query: "", regex: false, hide: false, zoom: 0, focus: -1, entry: -1, sort: "bytes", down: true, page: 0,
+  });
+}
+
+// chosen says whether an entry passes the filters.
+function chosen(e) {
+  const d = data.entries;
+  return (state.process < 0 || d.process[e] === state.process) && state.planes.has(d.plane[e]) &&
+    (state.gpu === -2 ? d.gpu[e] >= 0 : d.gpu[e] === state.gpu);
+}
+
+const rowChosen = (row) => (state.process < 0 || row.process === state.process) && (state.gpu < 0 || row.gpu === state.gpu);
+
+// isLeak: with verdicts, those that say so; without, what was allocated while traced and is live at the end.
+function isLeak(e) {
+  const d = data.entries, plane = data.planes[d.plane[e]];
+  if (data.verdicts) return verdictWord(e) === "leaking";
+  return d.kind[e] > 0 && plane !== "cache" && d.live[e] > 0;
+}
+
+const verdictText = (e) => data.strings[data.entries.verdict[e]];
+const verdictWord = (e) => verdictText(e).split(/[:\s]/, 1)[0].toLowerCase();
+
+function bytesOf(e) {
+  const d = data.entries;
+  switch (state.metric) {
+    case "alloc": return d.alloc[e];
+    case "leak": return isLeak(e) ? d.live[e] : 0;
+    case "growth": return levelAt(e, state.to) - levelAt(e, state.from);
+  }
+  return state.to === book.moments - 1 ? d.live[e] : levelAt(e, state.to); // the end is known in more detail
+}
+
+// objectsOf is null where a count is not known: between the beginning and the end.
+function objectsOf(e) {
+  const d = data.entries;
+  if (state.metric === "alloc") return d.allocObjects[e];
+  if (state.metric === "leak" || state.metric !== "growth" && state.to === book.moments - 1) return d.objects[e];
+  return null;
+}
+
+// peakMoment is when the chosen memory was most. "Unexplained" can be negative, and counts.
+function peakMoment() {
+  const sums = new Float64Array(book.moments);
+  for (let e = 0; e < book.entries; e++) {
+    if (!chosen(e) || !book.start) continue;
+    for (let k = book.start[e]; k < book.start[e + 1]; k++) {
+      sums[book.step[k]] += book.level[k] - (k > book.start[e] ? book.level[k - 1] : 0);
+    }
+  }
+  let best = 0, level = 0, highest = -Infinity;
+  for (let m = 0; m < book.moments; m++) {
+    level += sums[m];
+    if (level > highest) {
+      highest = level;
+      best = m;
+    }
+  }
+  return best;
+}
+
+// update works out everything that depends on the choice.
+function update() {
+  if (state.metric === "peak") state.from = state.to = peakMoment();
+  const n = book.entries;
+  view.bytes = view.bytes || new Float64Array(n);
+  view.total = view.less = view.matched = 0;
+  view.tree = currentTree();
+  for (let e = 0; e < n; e++) {
+    const bytes = view.bytes[e] = chosen(e) ? bytesOf(e) : 0;
+    view.total += bytes;
+    if (bytes < 0) view.less -= bytes;
+  }
+  addUp(view.tree, view.bytes);
+  let matcher = null;
+  view.badQuery = false;
+  try {
+    matcher = newMatcher(state.query, state.regex);
+  } catch {
+    view.badQuery = true;
+  }
+  search(view.tree, matcher);
+  view.searching = matcher !== null;
+  if (matcher) {
+    for (let e = 0; e < n; e++) if (view.bytes[e] > 0 && view.tree.hit[view.tree.at[e]]) view.matched += view.bytes[e];
+  }
+  if (state.zoom >= view.tree.size || state.zoom > 0 && !(view.tree.sum[state.zoom] > 0)) state.zoom = 0;
+  if (state.focus >= view.tree.size || state.focus >= 0 && !(view.tree.sum[state.focus] > 0)) state.focus = -1;
+}
+
+// change alters the choice; the page follows before the next frame is painted.
+let waiting = false;
+function change(part) {
+  Object.assign(state, part);
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    update();
+    show();
+  });
+}
+
+// setRange chooses a moment, or the growth between two.
+function setRange(from, to) {
+  const top = book.moments - 1;
+  from = Math.max(0, Math.min(from, top));
+  to = Math.max(0, Math.min(to, top));
+  if (from > to) [from, to] = [to, from];
+  change({ from, to, metric: from === to ? "use" : "growth" });
+}
+
+function setMetric(metric) {
+  const part = { metric, page: 0 };
+  if (metric === "growth" && state.from === state.to) Object.assign(part, { from: 0, to: book.moments - 1 });
+  if (metric === "use") part.from = state.to;
+  if (metric === "alloc" || metric === "leak") part.from = part.to = book.moments - 1;
+  change(part);
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/verdict"
+)
+
+// judged is what package verdict says of a snapshot.
+type judged struct {
+	groups []verdict.Group // the worst first
+	advice []string
+}
+
+func judge(s *ledger.Snapshot, st Stacks, keepInterpreter bool) judged {
+	o := verdict.Options{KeepInterpreter: keepInterpreter}
+	list := verdict.Of(s, st, o)
+	return judged{groups: verdict.Groups(s, list, o)}
+}
+
+// Advice is what to do about what grows, a sentence each, with the evidence.
+func Advice(s *ledger.Snapshot, st Stacks) []string {
+	var list []string
+	for _, text := range judge(s, st, false).advice {
+		list = append(list, symbolize.Clean(text))
+	}
+	return list
+}
+
+// Leaking counts the lines of which the verdict is that they leak.
+func Leaking(s *ledger.Snapshot, st Stacks) (n int) {
+	for _, g := range judge(s, st, false).groups {
+		if g.Class == verdict.Leaking {
+			n++
+		}
+	}
+	return n
+}
+
+// verdictPart writes the lines that grow, the worst first, with what shows it, and advice.
+func verdictPart(p *page, s *ledger.Snapshot, j judged, top int) {
+	var growing []verdict.Group
+	others := map[verdict.Class]uint64{}
+	for _, g := range j.groups {
+		if g.Class >= verdict.Growing {
+			growing = append(growing, g)
+		} else {
+			others[g.Class]++
+		}
+	}
+	if len(j.groups) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	switch leaking := countClass(growing, verdict.Leaking); {
+	case leaking > 0:
+		p.line(red, 0, "Leaking: "+counted(uint64(leaking), "line"))
+	case len(growing) > 0:
+		p.line(bold, 0, "Nothing leaks for certain; growing: "+counted(uint64(len(growing)), "line"))
+	default:
+		p.line(bold, 0, "Nothing leaks: "+classCounts(others))
+		return
+	}
+	for i := range growing[:min(len(growing), top)] {
+		verdictLine(p, s, i+1, &growing[i])
+	}
+	if more := len(growing) - top; more > 0 {
+		p.line(plain, siteIndent, counted(uint64(more), "more line")+" that grows (-T shows more)")
+	}
+	if len(others) > 0 {
+		p.line(plain, 0, "")
+		p.paragraph("", "Other lines: "+classCounts(others))
+	}
+	for _, a := range j.advice {
+		p.line(plain, 0, "")
+		p.paragraph("→ ", symbolize.Clean(a))
+	}
+}
+
+func countClass(list []verdict.Group, class verdict.Class) (n int) {
+	for i := range list {
+		if list[i].Class == class {
+			n++
+		}
+	}
+	return n
+}
+
+// classCounts is "12 steady, 2 cache, 1 one-off".
+func classCounts(counts map[verdict.Class]uint64) string {
+	var parts []string
+	for _, class := range []verdict.Class{verdict.Steady, verdict.Cache, verdict.OneOff} {
+		if n := counts[class]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, class))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
+	style := plain
+	if g.Class == verdict.Leaking {
+		style = bold
+	}
+	p.line(plain, 0, "")
+	p.headLine(style, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(g.Class.String(), 8), g.Line)
+	p.paragraph(strings.Repeat(" ", siteIndent), symbolize.Clean(g.Evidence))
+	full := ""
+	if g.UntilFull > 0 {
+		full = "the GPU is full in " + span(uint64(g.UntilFull)) + " at this rate"
+	}
+	amount := BytesText(g.LiveBytes) + " in " + counted(g.LiveObjects, noun(g.Kind))
+	p.list(plain, siteIndent, ", ", amount, g.Object, processName(&s.Processes[g.Process]), whereText(g.Device, g.Kind), full)
+}
+
+// VerdictReport is what is to be said of a line of code.
+type VerdictReport struct {
+	Class       string      `json:"class"` // leaking, growing, cache, steady, one-off
+	Score       float64     `json:"score"` // 0 to 1: chance that the next window of time leaves survivors too
+	Rate        float64     `json:"bytes_per_second"`
+	RateLow     float64     `json:"bytes_per_second_low"` // 95 % interval
+	RateHigh    float64     `json:"bytes_per_second_high"`
+	UntilFullNS uint64      `json:"until_full_ns,omitempty"`
+	Evidence    string      `json:"evidence"`
+	Object      string      `json:"object,omitempty"`
+	Process     int         `json:"process"` // index into processes
+	PID         uint32      `json:"pid"`
+	Device      string      `json:"device"`
+	Kind        string      `json:"kind"`
+	LiveBytes   uint64      `json:"live_bytes"`
+	LiveCount   uint64      `json:"live_count"`
+	Line        FrameReport `json:"line"`
+}
+
+func verdictReports(s *ledger.Snapshot, j judged) (list []VerdictReport, advice []string) {
+	list, advice = []VerdictReport{}, []string{}
+	for i := range j.groups {
+		g := &j.groups[i]
+		list = append(list, VerdictReport{
+			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, UntilFullNS: uint64(max(g.UntilFull, 0)),
+			Evidence: symbolize.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
+			Device: DeviceName(g.Device, g.Kind), Kind: KindName(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
+			Line: stackReport([]symbolize.Frame{g.Line})[0],
+		})
+	}
+	for _, a := range j.advice {
+		advice = append(advice, symbolize.Clean(a))
+	}
+	return slices.Clip(list), advice
+}

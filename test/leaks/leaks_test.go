@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leaks
+
+import (
+	"flag"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	update = flag.Bool("update", false, "store what this run sees, for TestVerdictsOnWhatARunSaw")
+	only   = flag.String("only", "", "run these programs, with commas between")
+)
+
+const inBatch = 8 // programs that run at once
+
+// batch is what runs at once: some programs before the tracer, some after it.
+type batch struct {
+	late, early []*program
+}
+
+// batches deals the programs like cards, so that each batch has some of each language and verdict.
+func batches(list []*program) []batch {
+	all, dealt, late := make([]batch, (len(list)+inBatch-1)/inBatch), 0, 0
+	for _, leaking := range []bool{true, false} {
+		for _, c := range []bool{true, false} {
+			for _, p := range list {
+				if p.Leaking != leaking || p.isC() != c {
+					continue
+				}
+				b := &all[dealt%len(all)]
+				dealt++
+				if !p.Early {
+					late++
+				}
+				if p.Early || late%3 == 0 {
+					b.early = append(b.early, p)
+				} else {
+					b.late = append(b.late, p)
+				}
+			}
+		}
+	}
+	return all
+}
+
+const stored = "seen.json.gz"
+
+// TestVerdictsOnTheCorpus runs all programs under the tracer, and asks for the verdict on each.
+func TestVerdictsOnTheCorpus(t *testing.T) {
+	m := newMachine(t)
+	list := corpus(t)
+	if *only != "" {
+		list = slices.DeleteFunc(list, func(p *program) bool { return !slices.Contains(strings.Split(*only, ","), p.Name) })
+	}
+	var seen []*observation
+	for i, b := range batches(list) {
+		t.Run(fmt.Sprint("batch ", i), func(t *testing.T) { seen = append(seen, m.observe(t, b)) })
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	if *update && *only == "" {
+		if err := store(corpusFile(stored), seen); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judge(t, seen)
+}
+
+// TestVerdictsOnWhatARunSaw needs neither root nor PyTorch.
+func TestVerdictsOnWhatARunSaw(t *testing.T) {
+	seen, err := load(corpusFile(stored))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, then := map[string]program{}, map[string]program{}
+	for _, p := range corpus(t) {
+		now[p.Name] = *p
+	}
+	for _, o := range seen {
+		for _, p := range o.Programs {
+			then[p.Name] = p.program
+		}
+	}
+	if !reflect.DeepEqual(now, then) {
+		t.Errorf("%s is not of these programs [go test ./test/leaks -run Corpus -update makes it anew]", stored)
+	}
+	judge(t, seen)
+}

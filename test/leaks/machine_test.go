@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leaks
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/nvml"
+)
+
+const (
+	gpus   = 16
+	memory = 64 << 30 // of each
+
+	sample   = 1 << 20 // of tensors, as the command has it
+	lateness = 2 * time.Second
+	patience = 2 * time.Minute
+)
+
+// machine is a simulated one, on which all programs run, one batch after the other.
+type machine struct {
+	torch    realtorch.Root
+	fake     fakecuda.Dir
+	env      []string
+	torchEnv []string      // with PyTorch's libraries
+	folder   string        // of what is compiled here
+	name     string        // begins those of all programs, and of no others
+	launcher *net.UnixConn // of programs with PyTorch; nil: each starts by itself
+	nvml     *nvml.Driver
+	seconds  int // that a program runs, before it is judged
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	m := &machine{torch: realtorch.Prepare(t), fake: fakecuda.Build(t), folder: t.TempDir(), seconds: 6}
+	m.name = fmt.Sprintf("leaks%d_", os.Getpid()) // a process's name has 15 bytes
+	m.env = m.fake.Env(t, gpus, memory)
+	// PyTorch's own is that of another machine, which nobody uses.
+	m.torchEnv = append(m.torch.Env(t, 1, memory), "PYTHON_COMM="+m.name)
+	for _, v := range m.env {
+		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FAKECUDA_") {
+			t.Setenv(name, value) // for our own NVML
+			m.torchEnv = append(m.torchEnv, v)
+		}
+	}
+	var err error
+	if m.nvml, err = nvml.Open(t.Context(), m.fake.Lib("libnvidia-ml.so.1")); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = m.nvml.Close(context.Background()) })
+	if os.Getenv("VRAMPROF_LONG") != "" {
+		m.seconds = 60
+	} else {
+		m.startLauncher(t)
+	}
+	return m
+}
+
+// compile builds a C source of the corpus against the fake CUDA.
+func (m *machine) compile(t *testing.T, source, to string, flags ...string) {
+	t.Helper()
+	args := append([]string{"-std=gnu11", "-g", "-O1", "-fno-optimize-sibling-calls", "-Wall", "-Wextra", "-Werror", "-o", to}, flags...)
+	args = append(args, corpusFile(source), m.fake.Lib("libcudart.so.12"), m.fake.Lib("libcuda.so.1"))
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", source, err, out)
+	}
+}
+
+// running is a program that was started; it is killed when its batch ends.
+type running struct {
+	*program
+	words chan word // of all its processes; closed when they have ended
+	PIDs  []uint32  // of which we know
+	late  bool      // the tracer came after it
+}
+
+// word is a line "ready PID" or "done PID".
+type word struct {
+	text string
+	pid  uint32
+}
+
+// start runs a program on GPUs of its own.
+func (m *machine) start(t *testing.T, p *program, gpu int) *running {
+	t.Helper()
+	var visible []string
+	for i := range p.Devices {
+		visible = append(visible, strconv.Itoa(gpu+i))
+	}
+	env := map[string]string{"CUDA_VISIBLE_DEVICES": strings.Join(visible, ",")}
+	args := []string{"--hold", "--seconds", strconv.Itoa(m.seconds)}
+	stdin, input := pipe(t)
+	output, stdout := pipe(t)
+	defer stdin.Close()
+	defer stdout.Close()
+	if p.isC() {
+		path := filepath.Join(m.folder, m.name+strings.TrimSuffix(p.Name, ".c"))
+		m.compile(t, p.Name, path)
+		m.run(t, exec.Command(path, args...), m.env, env, stdin, stdout)
+	} else {
+		if p.Library != "" {
+			env["LEAKS_LIBRARY"] = filepath.Join(m.folder, "lib"+strings.TrimSuffix(p.Library, ".c")+".so")
+			m.compile(t, p.Library, env["LEAKS_LIBRARY"], "-shared", "-fPIC")
+		}
+		args = append([]string{corpusFile(p.Name)}, args...)
+		if m.launcher != nil {
+			m.launch(t, args, env, stdin, stdout)
+		} else {
+			m.run(t, m.torch.Command(nil, args[0], args[1:]...), m.torchEnv, env, stdin, stdout)
+		}
+	}
+	r := &running{program: p, words: make(chan word, 16)}
+	go r.read(output)
+	t.Cleanup(func() {
+		for _, pid := range r.PIDs {
+			_ = unix.Kill(int(pid), unix.SIGKILL) // a torch with many tensors takes its time to end
+		}
+		input.Close()
+		for range r.words {
+		}
+	})
+	return r
+}
+
+func pipe(t *testing.T) (from, to *os.File) {
+	t.Helper()
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return from, to
+}
+
+func (m *machine) run(t *testing.T, cmd *exec.Cmd, env []string, more map[string]string, stdin, stdout *os.File) {
+	t.Helper()
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = slices.Clone(env), stdin, stdout, os.Stderr
+	for name, value := range more {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+}
+
+// read passes on what its processes say of themselves.
+func (r *running) read(output *os.File) {
+	defer close(r.words)
+	defer output.Close()
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		text, number, _ := strings.Cut(lines.Text(), " ")
+		if pid, err := strconv.ParseUint(number, 10, 32); err == nil && (text == "ready" || text == "done") {
+			r.words <- word{text, uint32(pid)}
+		}
+	}
+}
+
+// await waits until each process of the program has said so.
+func (r *running) await(t *testing.T, text string, limit time.Duration) {
+	t.Helper()
+	timeout := time.After(limit)
+	for said := 0; said < r.Processes; {
+		select {
+		case w, ok := <-r.words:
+			if !ok {
+				t.Fatalf("%s ended before it was %s", r.Name, text)
+			}
+			if w.text == "ready" {
+				r.PIDs = append(r.PIDs, w.pid)
+			}
+			if w.text == text {
+				said++
+			}
+		case <-timeout:
+			t.Fatalf("%s was not %s within %v", r.Name, text, limit)
+		}
+	}
+}
+
+// trace begins to trace the processes of a batch; stop ends it.
+func (m *machine) trace(t *testing.T) (tr *tracer.Tracer) {
+	t.Helper()
+	began := make(chan struct{})
+	tr, err := tracer.New(tracer.Config{
+		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: m.nvml, Sample: sample,
+		Ready: func([]uint32) { close(began) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tr.Close)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- tr.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	select {
+	case <-began:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the tracer is not ready after 30 s")
+	}
+	return tr
+}
+
+// observe runs a batch of programs, some of which begin before the tracer. It returns the books of the time when all have run
+// for long enough, and still do.
+func (m *machine) observe(t *testing.T, b batch) *observation {
+	t.Helper()
+	var all []*running
+	gpu := 0
+	start := func(list []*program, late bool) {
+		begun := len(all)
+		for _, p := range list {
+			r := m.start(t, p, gpu)
+			r.late = late
+			gpu += p.Devices
+			all = append(all, r)
+		}
+		for _, r := range all[begun:] {
+			r.await(t, "ready", patience)
+		}
+	}
+	start(b.late, true)
+	time.Sleep(lateness)
+	tr := m.trace(t)
+	start(b.early, false)
+	for _, r := range all {
+		r.await(t, "done", patience+time.Duration(2*m.seconds)*time.Second)
+	}
+	return observationOf(tr, all)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leaks
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// observation is what the verdict is asked about: the books of one batch, and its stacks.
+type observation struct {
+	Programs []observed
+	Snapshot *ledger.Snapshot
+	Frames   []frame
+	Stacks   map[uint64][]int // of Frames, leaf first
+}
+
+// observed is one program of it.
+type observed struct {
+	program
+	PIDs []uint32
+	Late bool // the tracer came after it
+}
+
+// frame is a symbolize.Frame with what names it; addresses are of one run only.
+type frame struct {
+	Function        string
+	SystemName      string `json:",omitempty"`
+	File            string `json:",omitempty"`
+	Line, StartLine int    `json:",omitempty"`
+	Path            string `json:",omitempty"` // of the mapping
+	Python          bool   `json:",omitempty"`
+	Inlined         bool   `json:",omitempty"`
+	Mark            bool   `json:",omitempty"`
+}
+
+func observationOf(tr *tracer.Tracer, list []*running) *observation {
+	o := &observation{Snapshot: tr.Snapshot(), Stacks: map[uint64][]int{}}
+	for _, r := range list {
+		o.Programs = append(o.Programs, observed{*r.program, r.PIDs, r.late})
+	}
+	o.Snapshot.Host, o.Snapshot.Wall = "host", time.Time{}
+	for i := range o.Snapshot.Processes {
+		p := &o.Snapshot.Processes[i]
+		p.Exe = withoutRoot(p.Exe)
+	}
+	numbers := map[frame]int{}
+	for i := range o.Snapshot.Sites {
+		id := o.Snapshot.Sites[i].Stack
+		if _, known := o.Stacks[id]; known {
+			continue
+		}
+		o.Stacks[id] = nil
+		for _, f := range tr.Stack(id) {
+			key := frame{f.Function, f.SystemName, withoutRoot(f.File), f.Line, f.StartLine, "", f.Python, f.Inlined, f.Mark}
+			if f.Mapping != nil {
+				key.Path = withoutRoot(f.Mapping.Path)
+			}
+			n, known := numbers[key]
+			if !known {
+				n = len(o.Frames)
+				numbers[key], o.Frames = n, append(o.Frames, key)
+			}
+			o.Stacks[id] = append(o.Stacks[id], n)
+		}
+	}
+	return o
+}
+
+// withoutRoot keeps paths of this machine out of what is stored.
+func withoutRoot(path string) string {
+	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
+		return "/src/" + rest
+	}
+	return path
+}
+
+// Stack gives the frames of a stack, leaf first.
+func (o *observation) Stack(id uint64) (list []symbolize.Frame) {
+	for _, n := range o.Stacks[id] {
+		f := &o.Frames[n]
+		full := symbolize.Frame{Function: f.Function, SystemName: f.SystemName, File: f.File, Line: f.Line, StartLine: f.StartLine,
+			Python: f.Python, Inlined: f.Inlined, Mark: f.Mark}
+		if f.Path != "" {
+			full.Mapping = &symbolize.Mapping{Path: f.Path}
+		}
+		list = append(list, full)
+	}
+	return list
+}
+
+func store(path string, list []*observation) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	z, err := gzip.NewWriterLevel(f, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(z).Encode(list); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+func load(path string) (list []*observation, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	return list, json.NewDecoder(z).Decode(&list)
+}

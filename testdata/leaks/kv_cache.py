@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# verdict: leaking
+"""Generates without an end: keys and values of all tokens so far are concatenated anew at each, and no window
+slides. Only the newest cache is live, and it is larger each time."""
+import torch
+from torch import nn
+from training import steps
+
+project = nn.Linear(512, 3 * 512).cuda()
+keys = values = torch.zeros(4, 0, 512, device="cuda")
+with torch.no_grad():
+    for step in steps():
+        token = torch.zeros(4, 1, 512, device="cuda")
+        q, k, v = project(token).chunk(3, dim=-1)
+        keys = torch.cat((keys, k), dim=1)  # site: leak
+        values = torch.cat((values, v), dim=1)  # site: leak
+        (q @ keys.transpose(1, 2)).softmax(-1) @ values

@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# verdict: leaking
+"""Gigabytes of weights and moments stand still, and activations of half a gigabyte come and go with each step; 16 KiB of
+it are kept each time."""
+import torch
+from torch import nn
+from training import steps
+
+model = nn.Sequential(nn.Linear(8192, 8192, device="cuda"), nn.ReLU(), nn.Linear(8192, 8192, device="cuda"))
+optimizer = torch.optim.Adam(model.parameters())
+norms = []
+for step in steps():
+    optimizer.zero_grad()
+    out = model(torch.randn(4096, 8192, device="cuda"))
+    norms.append(out.detach().norm(dim=1))  # site: leak
+    out.square().mean().backward()
+    optimizer.step()

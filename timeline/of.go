@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Player plays a recording from where it stands up to a moment into books.
+type Player interface {
+	To(time uint64, into ledger.Books) error
+}
+
+const (
+	maxMarks = 1000
+	maxLarge = 20 // of the driver allocations
+
+	largeShare = 50 // of the highest memory use: a smaller one is not large
+)
+
+// Of plays a recording from begin to end into empty books and looks at them at so many even steps, 2 at least, by snapshots that take
+// makes.
+func Of(p Player, begin, end uint64, steps int, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
+	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
+	o := &observer{Books: books, sizes: b.sizes}
+	steps = max(steps, 2)
+	for i := range steps {
+		at := begin + (end-begin)/uint64(steps-1)*uint64(i)
+		if i == steps-1 {
+			at = end
+		}
+		if err := p.To(at, o); err != nil {
+			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-begin), err)
+		}
+		b.look(i, steps, at, take(at))
+	}
+	b.finish(o)
+	return b.t, b.sizes, nil
+}
+
+type processKey struct {
+	pid   uint32
+	begin uint64
+}
+
+type rowKey struct {
+	process int
+	uuid    string
+	device  int32
+}
+
+type siteKey struct {
+	process int
+	stack   uint64
+	api     string
+	kind    ledger.Kind
+	device  int32
+}
+
+// builder collects the snapshots of a recording. A process has the index that it first got.
+type builder struct {
+	t         *Timeline
+	sizes     *Sizes
+	rows      map[rowKey]int
+	sites     map[siteKey]int
+	processes map[processKey]int
+}
+
+func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
+	b.t.Times = append(b.t.Times, at)
+	b.t.GPUs = s.GPUs
+	index := make([]int, len(s.Processes))
+	for k := range s.Processes {
+		p := &s.Processes[k]
+		key := processKey{p.PID, p.Begin}
+		n, ok := b.processes[key]
+		if !ok {
+			n = len(b.t.Processes)
+			b.processes[key] = n
+			b.t.Processes = append(b.t.Processes, ledger.Process{})
+		}
+		b.t.Processes[n] = *p
+		index[k] = n
+	}
+	for k, x := range s.Parts() {
+		if p := &s.Processes[x.Process]; p.End != 0 && p.End <= at {
+			continue // its memory is gone
+		}
+		r := b.row(rowKey{index[x.Process], x.UUID, x.Device}, steps)
+		r.Usage[i] = s.Balances[k].Usage
+		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors, x.Cached, x.Driver
+		r.Before[i] = x.OlderAllocated + x.OlderCached + x.Foreign
+		r.Unexplained[i] = x.Unexplained
+	}
+	if len(s.Balances) == 0 {
+		b.withoutNVML(i, steps, s, index)
+	}
+	b.hostAndSites(i, steps, at, s, index)
+}
+
+// withoutNVML fills rows with what the books alone know.
+func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int) {
+	for k := range s.Tensors {
+		x := &s.Tensors[k]
+		if x.Device == ledger.CPUDevice || s.Processes[x.Process].End != 0 {
+			continue
+		}
+		r := b.row(rowKey{index[x.Process], "", x.Device}, steps)
+		r.Tensors[i], r.Cached[i], r.Before[i] = x.LiveBytes, x.Cached, x.Older+x.OlderCached
+	}
+	for k := range s.Sites {
+		x := &s.Sites[k]
+		if x.Kind.Owned() && !x.Segment && x.LiveBytes > 0 && s.Processes[x.Process].End == 0 {
+			b.row(rowKey{index[x.Process], "", x.Device}, steps).Driver[i] += x.LiveBytes
+		}
+	}
+}
+
+func (b *builder) row(key rowKey, steps int) *Row {
+	n, ok := b.rows[key]
+	if !ok {
+		n = len(b.t.Rows)
+		b.rows[key] = n
+		values := make([]uint64, 6*steps)
+		part := func(k int) []uint64 { return values[k*steps : (k+1)*steps : (k+1)*steps] }
+		b.t.Rows = append(b.t.Rows, Row{
+			Process: key.process, UUID: key.uuid, Device: key.device, Usage: part(0), Tensors: part(1), Cached: part(2),
+			Driver: part(3), Before: part(4), Host: part(5), Unexplained: make([]int64, steps),
+		})
+	}
+	return &b.t.Rows[n]
+}
+
+func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, index []int) {
+	host := map[int]uint64{}
+	for k := range s.Sites {
+		x := s.Sites[k]
+		p := &s.Processes[x.Process]
+		x.Process = index[x.Process]
+		live := x.LiveBytes
+		if x.Segment {
+			live -= min(x.Tensors, live)
+		}
+		if p.End != 0 && p.End <= at {
+			live = 0
+		}
+		key := siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device}
+		n, ok := b.sites[key]
+		if !ok {
+			n = len(b.t.Sites)
+			b.sites[key] = n
+			b.t.Sites = append(b.t.Sites, Site{Live: make([]uint64, steps)})
+		}
+		b.t.Sites[n].Site = x
+		b.t.Sites[n].Live[i] += live
+		if x.Kind.OnHost() {
+			host[x.Process] += live
+		}
+	}
+	for process := range b.t.Processes {
+		if bytes := host[process]; bytes > 0 {
+			b.firstRow(process, steps).Host[i] = bytes
+		}
+	}
+}
+
+// firstRow is that of a process's first GPU, or one of no GPU.
+func (b *builder) firstRow(process, steps int) *Row {
+	for n := range b.t.Rows {
+		if b.t.Rows[n].Process == process {
+			return &b.t.Rows[n]
+		}
+	}
+	return b.row(rowKey{process, "", ledger.UnknownDevice}, steps)
+}
+
+func (b *builder) finish(o *observer) {
+	t := b.t
+	for n := range t.Processes {
+		p := &t.Processes[n]
+		t.Marks = append(t.Marks, Mark{Time: p.Begin, Kind: Began, Process: n, Device: ledger.UnknownDevice})
+		if p.End != 0 {
+			t.Marks = append(t.Marks, Mark{Time: p.End, Kind: Ended, Process: n, Device: ledger.UnknownDevice})
+		}
+	}
+	for _, m := range append(o.ooms, t.worthMarking(o.large)...) {
+		if n := t.processOf(m.pid, m.Time); n >= 0 {
+			m.Process = n
+			t.Marks = append(t.Marks, m.Mark)
+		}
+	}
+	slices.SortStableFunc(t.Marks, func(a, b Mark) int { return cmp.Compare(a.Time, b.Time) })
+	slices.SortStableFunc(t.Rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device), cmp.Compare(a.UUID, b.UUID))
+	})
+	slices.SortStableFunc(t.Sites, func(a, b Site) int {
+		return cmp.Or(cmp.Compare(b.Live[len(b.Live)-1], a.Live[len(a.Live)-1]), cmp.Compare(a.Process, b.Process),
+			cmp.Compare(a.Stack, b.Stack), cmp.Compare(a.API, b.API), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Device, b.Device))
+	})
+}
+
+// worthMarking leaves out what is small beside all that was ever used.
+func (t *Timeline) worthMarking(list []mark) []mark {
+	var peak uint64
+	for i := range t.Times {
+		var sum uint64
+		for _, r := range t.Rows {
+			sum += r.Tensors[i] + r.Cached[i] + r.Driver[i] + r.Before[i]
+		}
+		peak = max(peak, sum)
+	}
+	return slices.DeleteFunc(list, func(m mark) bool { return m.Size < peak/largeShare })
+}
+
+// processOf finds the process that had a pid at some time.
+func (t *Timeline) processOf(pid uint32, time uint64) int {
+	for n := range t.Processes {
+		if p := &t.Processes[n]; p.PID == pid && (p.End == 0 || time <= p.End) {
+			return n
+		}
+	}
+	return -1
+}
+
+// mark is a Mark of which only the pid is known.
+type mark struct {
+	Mark
+	pid uint32
+}
+
+// observer sees what goes into the books.
+type observer struct {
+	ledger.Books
+	sizes *Sizes
+	ooms  []mark
+	large []mark // the largest driver allocations, largest first
+}
+
+func (o *observer) Apply(e *ledger.Event) {
+	o.Books.Apply(e)
+	o.sizes.event(e)
+	switch e.Op {
+	case ledger.OutOfMemory:
+		if len(o.ooms) < maxMarks {
+			o.ooms = append(o.ooms, markOf(e, OutOfMemory))
+		}
+	case ledger.Alloc:
+		if e.Kind.Owned() && e.Size != ledger.UnknownSize && (len(o.large) < maxLarge || e.Size > o.large[maxLarge-1].Size) {
+			o.noteLarge(markOf(e, Large))
+		}
+	}
+}
+
+func markOf(e *ledger.Event, kind MarkKind) mark {
+	return mark{Mark{Time: e.Time, Kind: kind, Device: e.Device, Size: e.Size, Stack: e.Stack, API: e.API}, e.PID}
+}
+
+func (o *observer) noteLarge(m mark) {
+	at, _ := slices.BinarySearchFunc(o.large, m, func(a, b mark) int {
+		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Time, b.Time))
+	})
+	o.large = slices.Insert(o.large, at, m)
+	o.large = o.large[:min(len(o.large), maxLarge)]
+}
+
+func (o *observer) SetTensors(time uint64, totals []ledger.TensorTotals) {
+	o.Books.SetTensors(time, totals)
+	for i := range totals {
+		if totals[i].Device != ledger.CPUDevice {
+			o.sizes.tensors(&totals[i])
+		}
+	}
+}

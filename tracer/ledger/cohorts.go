@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"math"
+	"math/bits"
+)
+
+const (
+	// CohortLen is the most windows that Site.Cohorts has.
+	CohortLen = 16
+
+	firstWindow = 20 // finest window: 2^20 ns, 1 ms
+)
+
+// Cohort is what a site allocated in one window of time and how much of that still lives: of the same age, a
+// leak leaves survivors for ever, a cache frees them some day.
+type Cohort struct {
+	AllocObjects, AllocBytes uint64 // objects: at most 2^32-1 in one size class
+	LiveObjects, LiveBytes   uint64 // of those, now
+	Seen                     uint64 // of LiveObjects those that were seen: all but where tensors are sampled
+	Floor                    uint64 // fewest live bytes that the whole site had during the window
+	High                     uint64 // Site.Peak if the site's live bytes reached a new maximum in the window; of what is shown as one site, the sum over the parts that did
+}
+
+// cohorts are those of one site; of tensors, those of all sites that differ by size class only, since
+// a list that is copied into a longer one each time goes from class to class, and its floor is what counts. Windows begin
+// at even steps since Begin; the step doubles when there are too many, and two windows become one.
+type cohorts struct {
+	base   uint64 // number of the first window, since Begin; noBase before the first allocation
+	live   uint64 // bytes
+	peak   uint64 // of live bytes
+	floor  uint64 // of the newest window
+	parts  *windows
+	highs  uint16            // bit i: a new peak in window i
+	last   uint8             // index of the newest window
+	shift  uint8             // a window is 2^shift ns
+	floors [CohortLen]uint64 // of the windows before the newest
+}
+
+// windows are what one site has in them: a block's time says in which one it is.
+type windows struct {
+	list [CohortLen]window
+	next *windows // of another size class
+}
+
+type window struct {
+	alloc, live               uint64
+	allocObjects, liveObjects uint32
+}
+
+const (
+	noBase       = math.MaxUint64
+	windowsPiece = 64
+)
+
+// addCohorts gives a new site its own. They lie apart, as they are large and sites move.
+func (l *Ledger) addCohorts(s *site) {
+	if len(l.windows) == 0 {
+		l.windows = make([]windows, windowsPiece)
+	}
+	s.windows = &l.windows[0]
+	l.windows = l.windows[1:]
+	key := s.siteKey
+	key.class = 0
+	if s.cohorts = l.classes[key]; s.cohorts != nil {
+		s.windows.next, s.cohorts.parts = s.cohorts.parts, s.windows
+		return
+	}
+	if len(l.cohorts) == 0 {
+		l.cohorts = make([]cohorts, windowsPiece)
+	}
+	s.cohorts = &l.cohorts[0]
+	l.cohorts = l.cohorts[1:]
+	*s.cohorts = cohorts{base: noBase, shift: firstWindow, parts: s.windows}
+	if s.kind == Tensor {
+		l.classes[key] = s.cohorts
+	}
+}
+
+// number is that of the window of a time, counted from the first one; huge if the time is before that.
+func (c *cohorts) number(begin, time uint64) uint64 { return minus(time, begin)>>(c.shift%64) - c.base }
+
+// index is that of the window of a block.
+func (c *cohorts) index(begin, birth uint64) uint64 {
+	i := c.number(begin, birth)
+	if i > uint64(c.last) {
+		return 0 // events come nearly in order
+	}
+	return i % CohortLen
+}
+
+// reach makes room for a time.
+func (c *cohorts) reach(begin, time uint64) {
+	n := minus(time, begin) >> c.shift
+	if c.base == noBase {
+		c.base = n
+	}
+	if n < c.base {
+		return
+	}
+	for n-c.base >= CohortLen {
+		c.coarsen()
+		n = minus(time, begin) >> c.shift
+	}
+	for uint64(c.last) < n-c.base {
+		c.floors[c.last] = c.floor
+		c.last++
+		c.floor = c.live
+	}
+}
+
+// coarsen doubles the step.
+func (c *cohorts) coarsen() {
+	c.floors[c.last] = c.floor
+	odd, n := int(c.base&1), int(c.last)
+	var floors [CohortLen]uint64
+	highs := uint16(0)
+	for i := 0; i <= n; i++ {
+		k := (i + odd) / 2
+		if i == 0 || (i+odd)%2 == 0 {
+			floors[k] = c.floors[i]
+		}
+		floors[k] = min(floors[k], c.floors[i])
+		highs |= c.highs >> i & 1 << k
+	}
+	for p := c.parts; p != nil; p = p.next {
+		var to [CohortLen]window
+		for i := 0; i <= n; i++ {
+			to[(i+odd)/2].add(&p.list[i])
+		}
+		p.list = to
+	}
+	c.floors, c.highs, c.last = floors, highs, uint8((n+odd)/2)
+	c.floor = floors[c.last]
+	c.base /= 2
+	c.shift++
+}
+
+func (w *window) add(x *window) {
+	w.alloc += x.alloc
+	w.live += x.live
+	w.liveObjects += x.liveObjects
+	w.allocObjects += min(x.allocObjects, math.MaxUint32-w.allocObjects)
+}
+
+// aged books a block in the site's cohorts.
+func (s *site) aged(begin, time, size uint64) {
+	c := s.cohorts
+	i := c.number(begin, time)
+	if i != uint64(c.last) {
+		c.reach(begin, time)
+		i = c.index(begin, time)
+	}
+	w := &s.windows.list[i%CohortLen]
+	w.alloc += size
+	w.live += size
+	w.liveObjects++
+	if w.allocObjects != math.MaxUint32 {
+		w.allocObjects++
+	}
+	c.rise(size)
+}
+
+func (c *cohorts) rise(size uint64) {
+	c.live += size
+	if c.live > c.peak {
+		c.peak = c.live
+		c.highs |= 1 << c.last
+	}
+}
+
+// died ends a block that was allocated at birth.
+func (s *site) died(begin, birth, time, size uint64) {
+	c := s.cohorts
+	if c.number(begin, time) != uint64(c.last) {
+		c.reach(begin, time)
+	}
+	w := &s.windows.list[c.index(begin, birth)]
+	w.live -= size
+	w.liveObjects--
+	c.live -= size
+	if c.live < c.floor {
+		c.floor = c.live
+	}
+}
+
+// revived undoes the free of a block.
+func (s *site) revived(begin, birth, size uint64) {
+	w := &s.windows.list[s.cohorts.index(begin, birth)]
+	w.live += size
+	w.liveObjects++
+	s.cohorts.rise(size)
+}
+
+// grown gives a live block more bytes.
+func (s *site) grown(begin, birth, more uint64) {
+	w := &s.windows.list[s.cohorts.index(begin, birth)]
+	w.alloc += more
+	w.live += more
+	s.cohorts.rise(more)
+}
+
+// moved gives a block to another site.
+func (s *site) moved(to *site, begin, birth, size uint64) {
+	w := &s.windows.list[s.cohorts.index(begin, birth)]
+	w.alloc -= size
+	w.live -= size
+	w.liveObjects--
+	w.allocObjects--
+	c := s.cohorts
+	c.live -= size
+	c.floor = min(c.floor, c.live)
+	to.aged(begin, birth, size)
+}
+
+// fillCohorts sets the cohorts of a site that is shown; list has room for CohortLen.
+func (s *site) fillCohorts(out *Site, list []Cohort) {
+	c := s.cohorts
+	if c.base == noBase {
+		return
+	}
+	out.Peak, out.Window, out.FirstWindow = c.peak, 1<<c.shift, c.base<<c.shift
+	out.Cohorts = list[:c.last+1]
+	for i := range out.Cohorts {
+		w := &s.windows.list[i]
+		out.Cohorts[i] = Cohort{
+			AllocObjects: uint64(w.allocObjects), AllocBytes: w.alloc,
+			LiveObjects: uint64(w.liveObjects), LiveBytes: w.live, Seen: uint64(w.liveObjects), Floor: c.floors[i],
+		}
+		if c.highs>>i&1 != 0 {
+			out.Cohorts[i].High = c.peak
+		}
+	}
+	out.Cohorts[c.last].Floor = c.floor
+}
+
+// fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part; of floors and peak it
+// gets the share that it has in what lives of all classes, or, where nothing does, in what was freed.
+func (s *site) fillTensors(out *Site, part *share) {
+	s.fillCohorts(out, make([]Cohort, CohortLen))
+	to, from := part.live.bytes, s.cohorts.live
+	if from == 0 {
+		to = part.freed.bytes
+		for p := s.cohorts.parts; p != nil; p = p.next {
+			for i := range p.list {
+				from += p.list[i].alloc
+			}
+		}
+	}
+	out.Peak = scale(out.Peak, to, from)
+	var live, freed uint64 // blocks of the sample, which have not all the same weight
+	for i := range out.Cohorts {
+		w := &out.Cohorts[i]
+		live += w.LiveObjects
+		freed += minus(w.AllocObjects, w.LiveObjects)
+	}
+	for i := range out.Cohorts {
+		w := &out.Cohorts[i]
+		gone := count{minus(w.AllocObjects, w.LiveObjects), w.AllocBytes - w.LiveBytes}
+		w.LiveObjects = scale(w.LiveObjects, part.live.objects, live)
+		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, s.liveBytes)
+		w.AllocObjects = w.LiveObjects + scale(gone.objects, part.freed.objects, freed)
+		w.AllocBytes = w.LiveBytes + scale(gone.bytes, part.freed.bytes, s.allocBytes)
+		w.Floor, w.High = scale(w.Floor, to, from), scale(w.High, to, from)
+	}
+}
+
+// scale returns x * to / from, at most what a device can have.
+func scale(x, to, from uint64) uint64 {
+	if from == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(x, to)
+	if hi >= from {
+		return maxTensors
+	}
+	n, _ := bits.Div64(hi, lo, from)
+	return min(n, maxTensors)
+}
+
+// AddCohorts adds those of another site to a site's, and Peak; the windows become as long as needed. No list is changed.
+func (s *Site) AddCohorts(part *Site) {
+	s.Peak += part.Peak
+	switch {
+	case len(part.Cohorts) == 0:
+		return
+	case len(s.Cohorts) == 0:
+		s.Window, s.FirstWindow, s.Cohorts = part.Window, part.FirstWindow, part.Cohorts
+		return
+	}
+	window := max(s.Window, part.Window)
+	end := func(x *Site) uint64 { return x.FirstWindow + x.Window*uint64(len(x.Cohorts)) }
+	first := min(s.FirstWindow, part.FirstWindow)
+	for (max(end(s), end(part))-1)/window-first/window >= CohortLen {
+		window *= 2
+	}
+	first -= first % window
+	sum := make([]Cohort, (max(end(s), end(part))-1-first)/window+1)
+	for _, x := range [...]*Site{s, part} {
+		x.addTo(sum, first, window)
+	}
+	s.Window, s.FirstWindow, s.Cohorts = window, first, sum
+}
+
+// addTo adds the cohorts to windows that are as long or longer. Before its first one a site had nothing, after its
+// last one it had what it has.
+func (s *Site) addTo(sum []Cohort, first, window uint64) {
+	floors := make([]uint64, len(sum))
+	highs := make([]uint64, len(sum))
+	seen := make([]bool, len(sum))
+	live, k := uint64(0), uint64(0)
+	for i := range s.Cohorts {
+		w := &s.Cohorts[i]
+		live += w.LiveBytes
+		k = (s.FirstWindow + s.Window*uint64(i) - first) / window
+		x := &sum[k]
+		x.AllocObjects += w.AllocObjects
+		x.AllocBytes += w.AllocBytes
+		x.LiveObjects += w.LiveObjects
+		x.LiveBytes += w.LiveBytes
+		x.Seen += w.Seen
+		if !seen[k] {
+			seen[k], floors[k] = true, w.Floor
+		}
+		floors[k], highs[k] = min(floors[k], w.Floor), max(highs[k], w.High)
+	}
+	for k++; k < uint64(len(sum)); k++ {
+		floors[k] = live
+	}
+	for k := range sum {
+		sum[k].Floor += floors[k]
+		sum[k].High += highs[k]
+	}
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Pattern names what PyTorch's guides warn of.
+type Pattern string
+
+const (
+	GraphKept     Pattern = "graph-kept"    // a loss or an output is kept with the graph behind it
+	NoGrad        Pattern = "no-grad"       // likewise, where nothing computes gradients
+	BackwardKept  Pattern = "retain-graph"  // what a backward pass made is kept
+	ZeroGrad      Pattern = "zero-grad"     // gradients live from step to step
+	Fragmentation Pattern = "fragmentation" // reserved, but in pieces
+	PinnedGrowth  Pattern = "pinned-growth"
+	Checkpointing Pattern = "checkpointing" // activations fill the GPU
+	EmptyCache    Pattern = "empty-cache"   // a cache takes what a neighbour needs
+)
+
+// Advice is what can be done about one pattern in one process. Text and Evidence are one line each, without control
+// characters.
+type Advice struct {
+	Pattern  Pattern
+	Process  int // index into Snapshot.Processes
+	Device   int32
+	Text     string
+	Evidence string
+	Line     symbolize.Frame // where to look; without a Function there is no one line
+	Sites    []int           // indices into Snapshot.Sites, if the evidence is some of them
+}
+
+// Advise looks for patterns, from the verdicts that Of gave of the same snapshot. The order is that of processes, then
+// that of the constants above.
+func Advise(s *ledger.Snapshot, st frames.Stacks, verdicts []Verdict) []Advice {
+	a := adviser{judge: newJudge(s, st, Options{}), verdicts: verdicts}
+	for p := range s.Processes {
+		a.process(p)
+	}
+	return a.list
+}
+
+type adviser struct {
+	*judge
+	verdicts []Verdict
+	list     []Advice
+}
+
+func (a *adviser) say(p Pattern, process int, device int32, sites []int, text, evidence string) *Advice {
+	a.list = append(a.list, Advice{Pattern: p, Process: process, Device: device, Text: text, Evidence: evidence, Sites: sites})
+	return &a.list[len(a.list)-1]
+}
+
+func (a *adviser) process(p int) {
+	var devices []int32
+	backward := false
+	for i := range a.s.Sites {
+		x := &a.s.Sites[i]
+		if x.Process != p {
+			continue
+		}
+		if !slices.Contains(devices, x.Device) {
+			devices = append(devices, x.Device)
+		}
+		backward = backward || isBackward(a.verdicts[i].Object)
+	}
+	slices.Sort(devices)
+	for _, d := range devices {
+		a.graphs(p, d, backward)
+		a.zeroGrad(p, d)
+		a.fragmentation(p, d)
+	}
+	a.pinned(p)
+	for _, d := range devices {
+		a.checkpointing(p, d)
+		a.emptyCache(p, d)
+	}
+}
+
+func isBackward(object string) bool { return object == objectBackward || object == objectGradient }
+
+// sites returns those of a device for which keep is true.
+func (a *adviser) sites(p int, device int32, keep func(x *ledger.Site, v *Verdict) bool) (list []int) {
+	for i := range a.s.Sites {
+		if x := &a.s.Sites[i]; x.Process == p && x.Device == device && keep(x, &a.verdicts[i]) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// graphs: of a graph that is kept, all that its forward pass has saved grows, not one tensor only, which may be kept for
+// itself.
+func (a *adviser) graphs(p int, device int32, anyBackward bool) {
+	leaks := func(backward bool) []int {
+		proved := false
+		list := a.sites(p, device, func(x *ledger.Site, v *Verdict) bool {
+			if v.Class < Growing || x.Kind != ledger.Tensor || device < 0 || x.Stack == 0 || v.Object == objectOptimizer || isBackward(v.Object) != backward {
+				return false
+			}
+			proved = proved || v.Class == Leaking
+			return true
+		})
+		if !proved { // of some, samples may be too few
+			return nil
+		}
+		return list
+	}
+	forward, backward := leaks(false), leaks(true)
+	activation := slices.ContainsFunc(forward, func(i int) bool { return a.verdicts[i].Object == objectActivation })
+	if len(forward) > 1 && activation {
+		line, caller := a.common(forward)
+		evidence := fmt.Sprintf("%d stacks of a forward pass leak%s%s", len(forward), at(" below ", line), at(", called from ", caller))
+		advice := a.say(GraphKept, p, device, forward, "what a forward pass made is kept, as by a loss or an output that holds its graph: keep loss.item() or output.detach() instead", evidence)
+		if !anyBackward {
+			advice.Pattern, advice.Text = NoGrad, "outputs are kept with the graph behind them, and nothing computes gradients: wrap the forward pass in torch.no_grad() or torch.inference_mode()"
+			advice.Evidence += ", and no backward pass was seen"
+		}
+		advice.Line = line
+	}
+	switch {
+	case len(backward) > 0 && len(forward) > 0:
+		a.say(BackwardKept, p, device, backward, "what a backward pass made is kept with its graph: leave out create_graph=True and retain_graph=True where not needed, use torch.autograd.grad() for penalties",
+			fmt.Sprintf("%s of the backward pass and %s of the forward pass leak", number(float64(len(backward)), "stack"), number(float64(len(forward)), "stack")))
+	case len(backward) > 0:
+		a.say(BackwardKept, p, device, backward, "gradients are kept: copy their figures (grad.norm().item()) instead of the tensors",
+			fmt.Sprintf("%s of the backward pass, and none of the forward pass, leak", number(float64(len(backward)), "stack")))
+	}
+}
+
+// at is "train.py:42 step" after a word, nothing if there is no line.
+func at(word string, line symbolize.Frame) string {
+	if line.Function == "" {
+		return ""
+	}
+	front, back := frames.Parts(&line)
+	return strings.TrimRight(word+front+" "+back, " ")
+}
+
+// common is the innermost line of the user's that at least two thirds of what some sites grow by come through, and
+// the one that calls it.
+func (a *adviser) common(sites []int) (line, caller symbolize.Frame) {
+	paths, weights, total := make([][]symbolize.Frame, len(sites)), make([]float64, len(sites)), 0.0
+	for k, i := range sites {
+		stack := a.stack(&a.s.Sites[i])
+		for n := len(stack) - 1; n >= 0; n-- {
+			if f := &stack[n]; f.Python && frames.IsUserFile(f.File) && path.Base(f.File) != "runpy.py" { // outermost first
+				paths[k] = append(paths[k], symbolize.Frame{Function: f.Function, File: f.File, Line: f.Line, Python: true})
+			}
+		}
+		weights[k] = a.verdicts[i].Rate.Value
+		total += weights[k]
+	}
+	for depth := 0; ; depth++ {
+		sums := map[symbolize.Frame]float64{}
+		for k, p := range paths {
+			if depth < len(p) {
+				sums[p[depth]] += weights[k]
+			}
+		}
+		best := slices.IndexFunc(paths, func(p []symbolize.Frame) bool {
+			return depth < len(p) && sums[p[depth]]*3 >= total*2
+		})
+		if best < 0 || total == 0 {
+			return line, caller
+		}
+		line, caller = paths[best][depth], line
+		for k := range paths {
+			if depth < len(paths[k]) && paths[k][depth] != line {
+				paths[k] = nil // went another way
+			}
+		}
+	}
+}
+
+// zeroGrad: after a step, gradients are freed, unless zero_grad() is not called or is told to keep them.
+func (a *adviser) zeroGrad(p int, device int32) {
+	kept := uint64(0)
+	list := a.sites(p, device, func(x *ledger.Site, v *Verdict) bool {
+		if !isBackward(v.Object) || v.Class >= Growing || x.Kind != ledger.Tensor {
+			return false
+		}
+		w := newSeries(x, a.lives[p])
+		n := len(w.w)
+		if n < 4 || w.lastAlloc() < n-2 {
+			return false
+		}
+		first, all := w.sum(0, max(n/4, 1)), w.sum(0, n)
+		if all.windows == 0 || first.bytes < 0.8*all.bytes || first.bytes < 1<<20 {
+			return false
+		}
+		kept += uint64(first.bytes)
+		return true
+	})
+	if len(list) > 0 {
+		a.say(ZeroGrad, p, device, list, "gradients live from step to step: call optimizer.zero_grad() in each, without set_to_none=False",
+			bytesText(kept)+" of the first backward passes were never freed, while further ones ran")
+	}
+}
+
+// pinned: page-locked memory of the host that grows.
+func (a *adviser) pinned(p int) {
+	var list []int
+	for i := range a.s.Sites {
+		if x := &a.s.Sites[i]; x.Process == p && x.Kind.OnHost() && a.verdicts[i].Class >= Growing {
+			list = append(list, i)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	slices.SortStableFunc(list, func(i, k int) int {
+		return cmp.Compare(a.verdicts[k].Rate.Value, a.verdicts[i].Rate.Value)
+	})
+	v := &a.verdicts[list[0]]
+	advice := a.say(PinnedGrowth, p, a.s.Sites[list[0]].Device, list,
+		"page-locked memory of the host grows: fill one pinned buffer again and again, and keep no result of pin_memory()",
+		number(float64(len(list)), "stack")+" of page-locked memory, the first: "+v.Evidence)
+	if v.User {
+		advice.Line = v.Line
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	lineLinear = 1 + iota
+	lineTanh
+	lineInput
+	lineBackward
+	lineMoments
+	lineBuffer
+)
+
+var trainStacks = named{
+	lineLinear:   stackOf("addmm [libtorch_cpu.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", "Module._call_impl "+torch+"nn/modules/module.py:1749", "loss_of /home/u/train.py:15", "main /home/u/train.py:25"),
+	lineTanh:     stackOf("tanh [libtorch_cpu.so]", "Tanh.forward "+torch+"nn/modules/activation.py:9", "Module._call_impl "+torch+"nn/modules/module.py:1749", "loss_of /home/u/train.py:15", "main /home/u/train.py:25"),
+	lineInput:    stackOf("randn [libtorch_cpu.so]", "main /home/u/train.py:24"),
+	lineBackward: stackOf("mm [libtorch_cpu.so]", "torch::autograd::generated::AddmmBackward0::apply(x) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(x) [libtorch_cpu.so]"),
+	lineMoments:  stacks[objectOptimizer],
+	lineBuffer:   stackOf("cudaHostAlloc [libcudart.so.12]", "x [libtorch_cuda.so]", "main /home/u/train.py:31"),
+}
+
+// advised runs a program of tensors, changes its snapshot, and says what is advised: "graph-kept: evidence".
+func advised(run func(p *program), change func(s *ledger.Snapshot)) (list []Advice, text []string) {
+	p := newProgram(1e6, 1)
+	p.kind = ledger.Tensor
+	run(p)
+	s := p.snapshot()
+	if change != nil {
+		change(s)
+	}
+	list = Advise(s, trainStacks, Of(s, trainStacks, Options{}))
+	for _, a := range list {
+		text = append(text, string(a.Pattern)+": "+a.Evidence)
+	}
+	return list, text
+}
+
+func step(p *program, kept ...uint64) {
+	for _, line := range []uint64{lineInput, lineLinear, lineTanh, lineBackward} {
+		if slices.Contains(kept, line) {
+			p.alloc(line, 1<<20)
+		} else {
+			p.use(line, 1<<20)
+		}
+	}
+}
+
+func TestAdviceOnWhatKeepsGrowing(t *testing.T) {
+	training := func(kept ...uint64) func(*program) {
+		return func(p *program) { p.train(steps, func(int) { step(p, kept...) }) }
+	}
+	for _, c := range []struct {
+		name string
+		run  func(*program)
+		want string
+	}{
+		{"healthy", training(), ""},
+		{"one tensor kept for itself", training(lineLinear), ""},
+		{"inputs kept", training(lineInput), ""},
+		{"loss kept", training(lineLinear, lineTanh),
+			"graph-kept: 2 stacks of a forward pass leak below /home/u/train.py:15 loss_of, called from /home/u/train.py:25 main"},
+		{"loss kept, with the input that the graph saves", training(lineLinear, lineTanh, lineInput),
+			"graph-kept: 3 stacks of a forward pass leak below /home/u/train.py:15 loss_of, called from /home/u/train.py:25 main"},
+		{"outputs kept in inference", func(p *program) {
+			p.train(steps, func(int) { p.alloc(lineLinear, 1<<20); p.alloc(lineTanh, 1<<20) })
+		}, "no-grad: 2 stacks of a forward pass leak below /home/u/train.py:15 loss_of, called from /home/u/train.py:25 main, and no backward pass was seen"},
+		{"gradients kept", training(lineBackward), "retain-graph: 1 stack of the backward pass, and none of the forward pass, leak"},
+		{"graph of the backward pass kept", training(lineBackward, lineInput), "retain-graph: 1 stack of the backward pass and 1 stack of the forward pass leak"},
+		{"gradients never freed", func(p *program) {
+			p.alloc(lineBackward, 64<<20)
+			p.train(steps, func(int) { step(p) })
+		}, "zero-grad: 64.0 MiB of the first backward passes were never freed, while further ones ran"},
+		{"gradients freed in each step", func(p *program) {
+			p.train(steps, func(int) { step(p) })
+			p.alloc(lineBackward, 64<<20)
+		}, ""},
+		{"pinned buffers", func(p *program) {
+			p.kind = ledger.Pinned
+			p.train(steps, func(int) { p.alloc(lineBuffer, 1<<20) })
+		}, "pinned-growth: 1 stack of page-locked memory, the first: +59,967 MiB/min (59,810 to 60,123), 1,200 survivors in 9 of 9 windows, up to 1.2s old, 100% of allocated bytes never freed, 9 high-water marks"},
+		{"pinned buffers that are used again", func(p *program) {
+			p.kind = ledger.Pinned
+			p.alloc(lineBuffer, 1<<20)
+			p.train(steps, func(int) { p.use(lineBuffer, 1<<20) })
+		}, ""},
+	} {
+		if list, got := advised(c.run, nil); strings.Join(got, "|") != c.want {
+			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)
+		} else if len(list) > 0 && list[0].Pattern == GraphKept && (list[0].Line.Line != 15 || len(list[0].Sites) < 2) {
+			t.Errorf("%s: line %+v of %d sites", c.name, list[0].Line, len(list[0].Sites))
+		}
+	}
+}
+
+func TestAdviceOnMemoryThatIsShort(t *testing.T) {
+	const gib = 1 << 30
+	quiet := func(p *program) { p.train(steps, func(int) { step(p) }) }
+	tensors := func(s *ledger.Snapshot) *ledger.Tensors { return &s.Tensors[0] }
+	// The process has the only GPU, of 80 GiB; another one can be there, too.
+	machine := func(s *ledger.Snapshot, used uint64) {
+		s.GPUs = []ledger.GPU{{UUID: "GPU-a", Total: 80 * gib, Used: used}}
+		s.Processes[0].Devices = []string{"GPU-a"}
+		s.Processes = append(s.Processes, ledger.Process{PID: 8, Devices: []string{"GPU-a"}})
+		s.Balances = []ledger.Balance{{Process: 0, UUID: "GPU-a", Peak: used}, {Process: 1, UUID: "GPU-a"}}
+	}
+	activations := func(p *program) {
+		p.train(steps, func(int) { p.use(lineLinear, 60*gib) })
+	}
+	for _, c := range []struct {
+		name   string
+		run    func(*program)
+		change func(s *ledger.Snapshot)
+		want   string
+	}{
+		{"fragments", quiet, func(s *ledger.Snapshot) {
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
+		}, "fragmentation: 10.0 GiB are reserved and 4.00 GiB allocated, never more than 5.00 GiB seen at once, the longest free piece has 1.00 GiB"},
+		{"cache of a peak", quiet, func(s *ledger.Snapshot) {
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 9 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
+		}, ""},
+		{"cache in one piece", quiet, func(s *ledger.Snapshot) {
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: 3 * gib}
+		}, ""},
+		{"expandable segments already", quiet, func(s *ledger.Snapshot) {
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
+			s.Sites = append(s.Sites, ledger.Site{Kind: ledger.VMM, Segment: true, API: "cuMemCreate"})
+		}, ""},
+		{"fragments out of memory", quiet, func(s *ledger.Snapshot) {
+			*tensors(s) = ledger.Tensors{Allocated: 70 * gib, Peak: 78 * gib, Reserved: 79 * gib, Segments: 79 * gib, Cached: 9 * gib, LargestFree: gib}
+			s.Failures = []ledger.Failure{{Result: outOfMemory, LastBytes: 2 * gib}}
+		}, "fragmentation: 79.0 GiB are reserved and 70.0 GiB allocated, never more than 78.0 GiB seen at once, the longest free piece has 1.00 GiB, and 2.00 GiB were not to be had"},
+		{"activations fill the GPU", activations, func(s *ledger.Snapshot) {
+			machine(s, 70*gib)
+			tensors(s).Peak = 65 * gib
+		}, "checkpointing: up to 60.0 GiB of activations, of a peak of 65.0 GiB"},
+		{"activations with room", activations, func(s *ledger.Snapshot) {
+			machine(s, 60*gib)
+			tensors(s).Peak = 58 * gib
+		}, ""},
+		{"neighbour out of memory", quiet, func(s *ledger.Snapshot) {
+			machine(s, 40*gib)
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 30 * gib, Reserved: 30 * gib, Segments: 30 * gib, Cached: 26 * gib, LargestFree: 20 * gib}
+			s.Failures = []ledger.Failure{{Process: 1, Result: outOfMemory, LastBytes: 45 * gib}}
+		}, "empty-cache: 26.0 GiB are cached and not in use, and process 8 on the same GPU could not get 45.0 GiB"},
+		{"neighbour with hardly any", quiet, func(s *ledger.Snapshot) {
+			machine(s, 78*gib)
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 30 * gib, Reserved: 30 * gib, Segments: 30 * gib, Cached: 26 * gib, LargestFree: 20 * gib}
+		}, "empty-cache: 26.0 GiB are cached and not in use, process 8 is on the same GPU, and 2.00 GiB are free"},
+		{"neighbour with enough", quiet, func(s *ledger.Snapshot) {
+			machine(s, 40*gib)
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 30 * gib, Reserved: 30 * gib, Segments: 30 * gib, Cached: 26 * gib, LargestFree: 20 * gib}
+		}, ""},
+	} {
+		if _, got := advised(c.run, c.change); strings.Join(got, "|") != c.want {
+			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const mib = 1 << 20
+
+// evidence is what the verdict rests on, as one line.
+func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string {
+	var list []string
+	if r.why != "" {
+		list = append(list, r.why)
+	}
+	if class >= Growing && r.rate.Value > 0 {
+		list = append(list, rateText(r.rate))
+	}
+	if v.torn {
+		list = append(list, "freed when the process ended")
+	}
+	all := v.sum(0, len(v.w))
+	if all.seen > 0 {
+		age := v.life.end - min(v.life.end, v.start+v.ns(float64(all.first)))
+		if x.Oldest > j.s.Begin {
+			age = v.life.end - min(v.life.end, x.Oldest-j.s.Begin)
+		}
+		list = append(list, fmt.Sprintf("%s in %d of %d windows, up to %s old", number(all.seen, "survivor"), int(all.windows), len(v.w), span(age)))
+	}
+	allocated, high := 0.0, 0
+	for i := range v.w {
+		w := &v.w[i]
+		allocated += float64(w.AllocBytes)
+		if w.High > 0 && w.High >= x.Peak/2 {
+			high++
+		}
+	}
+	if r.floor {
+		list = append(list, fmt.Sprintf("never below what it had before in %d of %d windows", r.hits, r.to-r.from-1))
+	}
+	if allocated > 0 && !v.torn {
+		list = append(list, percent(all.bytes/allocated)+" of allocated bytes never freed")
+	}
+	if high > 0 {
+		list = append(list, number(float64(high), "high-water mark"))
+	}
+	if class == OneOff {
+		last := v.lastAlloc()
+		list = append(list, "none allocated for "+span(v.ns(v.width(last+1, len(v.w)))))
+	}
+	return strings.Join(list, ", ")
+}
+
+// rateText is "+12.3 MiB/min (11.9 to 12.7)".
+func rateText(r Rate) string {
+	perMinute := func(x float64) float64 { return x * 60 / mib }
+	text := "+" + digits(perMinute(r.Value)) + " MiB/min"
+	if math.IsInf(r.High, 0) {
+		return text
+	}
+	return text + " (" + digits(perMinute(r.Low)) + " to " + digits(perMinute(r.High)) + ")"
+}
+
+// digits shows three of them.
+func digits(x float64) string {
+	size := math.Abs(x)
+	switch {
+	case x == 0:
+		return "0"
+	case size >= 99.95:
+		return humanize.Comma(int64(math.Round(x)))
+	case size >= 9.995:
+		return fmt.Sprintf("%.1f", x)
+	case size >= 0.1:
+		return fmt.Sprintf("%.2f", x)
+	}
+	return fmt.Sprintf("%.2g", x)
+}
+
+func percent(x float64) string {
+	switch {
+	case x == 0:
+		return "0%"
+	case x < 0.001:
+		return "less than 0.1%"
+	case x < 0.1 || x > 0.9 && x < 1:
+		return fmt.Sprintf("%.1f%%", min(100*x, 99.9))
+	}
+	return fmt.Sprintf("%.0f%%", 100*x)
+}
+
+// number is "1 survivor", "1,234 survivors".
+func number(n float64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return humanize.Comma(int64(n)) + " " + noun
+}
+
+func bytesText(n uint64) string { return humanize.IBytesN(n, 3) }
+
+// span is a time in at most two units, as reports have it.
+func span(ns uint64) string {
+	d := time.Duration(min(ns, math.MaxInt64))
+	switch {
+	case d >= 24*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d >= time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return fmt.Sprintf("%dms", d/time.Millisecond)
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Group is all that one line of a process allocates of one kind on one device: a line of a model has a stack for
+// each tensor that its forward pass makes, and it is the line that leaks.
+type Group struct {
+	Verdict
+	Process int // index into Snapshot.Processes
+	Device  int32
+	Kind    ledger.Kind
+	Segment bool  // PyTorch gives tensors out of these
+	Sites   []int // indices into Snapshot.Sites, those that leak first, then by live bytes
+
+	LiveObjects, LiveBytes   uint64
+	AllocObjects, AllocBytes uint64
+}
+
+type groupKey struct {
+	process       int
+	device        int32
+	kind          ledger.Kind
+	segment       bool
+	function, api string
+	file          string
+	line          int
+}
+
+func keyOf(x *ledger.Site, f *symbolize.Frame) groupKey {
+	k := groupKey{process: x.Process, device: x.Device, kind: x.Kind, segment: x.Segment, function: f.Function, file: f.File, line: f.Line}
+	if x.Stack == 0 {
+		k.api = x.API
+	}
+	return k
+}
+
+// Groups judges the lines that allocate, from the verdicts that Of gave of the same snapshot. The worst come first: by class, then,
+// of what grows, by rate, else by live bytes.
+//
+// The line is the innermost one of the user's own code, as frames.Headline has it. Where a whole graph is kept, each
+// line of its forward pass grows: the one with most memory in it comes first, and Advise names the lines that they have
+// in common. What the threads of a backward pass allocate has no line; it comes after those that have one, unless
+// it grows a hundred times as fast: the line that made the graph says more than the name of a gradient function.
+func Groups(s *ledger.Snapshot, verdicts []Verdict, o Options) []Group {
+	j := newJudge(s, nil, o)
+	at := map[groupKey]int{}
+	var list []Group
+	for i := range verdicts {
+		x := &s.Sites[i]
+		k := keyOf(x, &verdicts[i].Line)
+		n, known := at[k]
+		if !known {
+			n = len(list)
+			at[k] = n
+			list = append(list, Group{Process: x.Process, Device: x.Device, Kind: x.Kind, Segment: x.Segment})
+		}
+		g := &list[n]
+		g.Sites = append(g.Sites, i)
+		g.LiveObjects += x.LiveObjects
+		g.LiveBytes += x.LiveBytes
+		g.AllocObjects += x.AllocObjects
+		g.AllocBytes += x.AllocBytes
+	}
+	for i := range list {
+		j.judgeGroup(&list[i], verdicts)
+	}
+	slices.SortStableFunc(list, compareGroups)
+	return list
+}
+
+func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
+	slices.SortStableFunc(g.Sites, func(a, b int) int {
+		u, v := &verdicts[a], &verdicts[b]
+		return cmp.Or(
+			cmp.Compare(max(v.Class, Cache), max(u.Class, Cache)), // harmless ones are alike
+			cmp.Compare(v.Rate.Value, u.Rate.Value),
+			cmp.Compare(j.s.Sites[b].LiveBytes, j.s.Sites[a].LiveBytes),
+		)
+	})
+	first := &verdicts[g.Sites[0]]
+	if len(g.Sites) == 1 {
+		g.Verdict = *first
+		return
+	}
+	segments := g.Segment && j.reports[g.Process]
+	g.Verdict = j.judge(j.sum(g.Sites), segments)
+	if g.Class < first.Class && first.Class >= Growing {
+		// The others hide it: they come and go, and have more.
+		n := slices.IndexFunc(g.Sites, func(i int) bool { return verdicts[i].Class < first.Class })
+		if n < 0 {
+			n = len(g.Sites)
+		}
+		if g.Verdict = *first; n > 1 {
+			if v := j.judge(j.sum(g.Sites[:n]), segments); v.Class == first.Class {
+				g.Verdict = v
+			}
+		}
+	}
+	g.Object, g.Line, g.User = first.Object, first.Line, first.User
+	for _, i := range g.Sites {
+		if verdicts[i].Object != g.Object {
+			g.Object = j.mainObject(g, verdicts)
+			break
+		}
+	}
+}
+
+// sum is all of some sites as one.
+func (j *judge) sum(sites []int) *ledger.Site {
+	out := j.s.Sites[sites[0]]
+	for _, i := range sites[1:] {
+		x := &j.s.Sites[i]
+		out.LiveObjects += x.LiveObjects
+		out.LiveBytes += x.LiveBytes
+		out.AllocObjects += x.AllocObjects
+		out.AllocBytes += x.AllocBytes
+		if out.Oldest == 0 || x.Oldest != 0 && x.Oldest < out.Oldest {
+			out.Oldest = x.Oldest
+		}
+		out.AddCohorts(x)
+	}
+	return &out
+}
+
+// mainObject is what most of the memory is that gives the group its verdict.
+func (j *judge) mainObject(g *Group, verdicts []Verdict) string {
+	bytes := map[string]uint64{}
+	for _, i := range g.Sites {
+		if max(verdicts[i].Class, Cache) == max(g.Class, Cache) {
+			bytes[verdicts[i].Object] += j.s.Sites[i].LiveBytes
+		}
+	}
+	best := ""
+	for _, i := range g.Sites { // in their order, not that of the map
+		if o := verdicts[i].Object; bytes[o] > bytes[best] {
+			best = o
+		}
+	}
+	return best
+}
+
+// lineless is how much faster something without a line must grow to come before what has one.
+const lineless = 100
+
+func (g *Group) weight() float64 {
+	switch {
+	case g.Class < Growing:
+		return float64(g.LiveBytes)
+	case !g.User:
+		return g.Rate.Value / lineless
+	}
+	return g.Rate.Value
+}
+
+func compareGroups(a, b Group) int {
+	return cmp.Or(
+		cmp.Compare(b.Class, a.Class),
+		cmp.Compare(b.weight(), a.weight()),
+		cmp.Compare(b.LiveBytes, a.LiveBytes),
+		cmp.Compare(a.Process, b.Process),
+		cmp.Compare(a.Device, b.Device),
+		cmp.Compare(a.Line.File, b.Line.File),
+		cmp.Compare(a.Line.Line, b.Line.Line),
+		cmp.Compare(a.Line.Function, b.Line.Function),
+	)
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// named are stacks by their ids.
+type named map[uint64][]symbolize.Frame
+
+func (n named) Stack(id uint64) []symbolize.Frame { return n[id] }
+
+func groups(p *program, st frames.Stacks) []Group {
+	s := p.snapshot()
+	return Groups(s, Of(s, st, Options{}), Options{})
+}
+
+func TestALineIsJudgedWithAllItsStacks(t *testing.T) {
+	st := named{}
+	for id := uint64(1); id <= 80; id++ { // each too seldom to be called leaking
+		st[id] = stackOf(fmt.Sprintf("kernel%d [libtorch_cuda.so]", id), "step /home/u/train.py:7")
+	}
+	p := newProgram(1e6, 1)
+	p.train(steps, func(i int) {
+		p.use(99, batch)
+		if i%10 == 0 {
+			p.alloc(1+p.rng.Uint64N(80), 1<<20)
+		}
+	})
+	s := p.snapshot()
+	verdicts := Of(s, st, Options{})
+	list := Groups(s, verdicts, Options{})
+	if g := &list[0]; g.Class != Leaking || g.Line.Line != 7 || len(g.Sites) < 50 || g.LiveObjects != steps/10 {
+		t.Errorf("%v at line %d of %d sites and %d objects: %s", g.Class, g.Line.Line, len(g.Sites), g.LiveObjects, g.Evidence)
+	}
+	for i, v := range verdicts {
+		if v.Class == Leaking {
+			t.Errorf("site %d alone: %s", i, v.Evidence)
+		}
+	}
+}
+
+func TestALeakIsNotHiddenByWhatComesAndGoesAtItsLine(t *testing.T) {
+	st := named{1: stackOf("mm [libtorch_cuda.so]", "step /home/u/train.py:7"), 2: stackOf("clone [libtorch_cuda.so]", "step /home/u/train.py:7")}
+	p := newProgram(1e6, 1)
+	held := p.alloc(1, batch)
+	p.train(steps, func(int) {
+		next := p.alloc(1, 1+p.rng.Uint64N(1<<32))
+		p.free(held)
+		held = next
+		p.alloc(2, 4096)
+	})
+	list := groups(p, st)
+	if g := &list[0]; len(list) != 1 || g.Class != Leaking || !near(g.Rate.Value, 4096*1000, 4096*50) {
+		t.Errorf("%v at %.0f bytes per second: %s", g.Class, g.Rate.Value, g.Evidence)
+	}
+}
+
+func TestTheLineThatLeaksMostIsFirst(t *testing.T) {
+	st := named{
+		1: stackOf("x [libtorch.so]", "small /home/u/train.py:1"),
+		2: stackOf("x [libtorch.so]", "large /home/u/train.py:2"),
+		3: stackOf("x [libtorch.so]", "weights /home/u/train.py:3"),
+		4: stackOf("x [libtorch.so]", "AddBackward0::apply(x) [libtorch.so]", "torch::autograd::Engine::thread_main(x) [libtorch.so]"),
+		5: stackOf("cudaMalloc [libcudart.so.12]", "x [libnccl.so.2]"),
+		6: stackOf("x [libtorch.so]", "begun /home/u/train.py:6"),
+	}
+	p := newProgram(1e6, 1)
+	p.alloc(3, 1<<40)
+	p.train(steps, func(i int) {
+		p.alloc(1, 4096)
+		p.alloc(2, 8192)
+		p.alloc(4, 20000) // more, but without a line
+		p.alloc(5, 1<<20) // so much more that it matters
+		if i > steps*9/10 {
+			p.alloc(6, 1<<30)
+		}
+	})
+	var got []string
+	for _, g := range groups(p, st) {
+		got = append(got, fmt.Sprintf("%v %s", g.Class, g.Line.Function))
+	}
+	want := []string{"leaking cudaMalloc", "leaking large", "leaking small", "leaking AddBackward0::apply(x)", "growing begun", "one-off weights"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+func TestTimeUntilTheGPUIsFull(t *testing.T) {
+	p := newProgram(1e6, 1) // 1 ms per step
+	p.l.SetGPUs([]ledger.GPU{{UUID: "GPU-a", Total: 80 << 30, Used: 50 << 30}, {UUID: "GPU-b", Total: 1 << 40}})
+	p.l.SetProcess(ledger.Process{PID: 7, Begin: p.begin, Devices: []string{"GPU-a"}})
+	p.train(steps, func(int) { p.alloc(1, 1<<20) })
+	p.l.SetUsage(p.now(), []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: 2 << 30}})
+	v := of(p.snapshot(), 1)
+	if v.Class != Leaking || v.UntilFull < 29*time.Second || v.UntilFull > 32*time.Second { // 30 GiB at 1000 MiB/s
+		t.Errorf("%v, full in %v", v.Class, v.UntilFull)
+	}
+	q := newProgram(1e6, 1)
+	q.train(steps, func(int) { q.alloc(1, 1<<20) })
+	if v := of(q.snapshot(), 1); v.UntilFull != 0 {
+		t.Errorf("without NVML: full in %v", v.UntilFull)
+	}
+}
+
+func TestSegmentsAreACacheWhereTensorsAreReported(t *testing.T) {
+	for _, reported := range []bool{true, false} {
+		p := newProgram(1e6, 1)
+		p.train(steps, func(int) { p.alloc(1, 2<<20) })
+		p.l.MarkSegments(func(stack uint64) bool { return stack == 1 })
+		if reported {
+			p.kind = ledger.Tensor
+		}
+		v := of(p.snapshot(), 1)
+		if want := map[bool]Class{true: Cache, false: Leaking}[reported]; v.Class != want {
+			t.Errorf("reported %v: %v, want %v", reported, v.Class, want)
+		}
+		if reported && !strings.HasPrefix(v.Evidence, "PyTorch's cache grows, the tensors in it say why: 0 B of 2.34 GiB given out, ") {
+			t.Error(v.Evidence)
+		}
+	}
+}
+
+func TestWhatReplacesOlderTensorsIsNotCalledALeak(t *testing.T) {
+	for _, replaces := range []bool{true, false} {
+		p := newProgram(1e6, 1)
+		p.kind = ledger.Tensor
+		var older uint64
+		p.train(steps, func(i int) { // a buffer that was full at the attach, and is not through yet
+			p.alloc(1, 1<<20)
+			if replaces {
+				older += 1 << 20
+			}
+			if i%10 == 0 {
+				p.l.SetTensors(p.now(), []ledger.TensorTotals{{PID: 7, OlderBytes: older, Allocated: 1 << 40, Reserved: 1 << 40, Classes: p.class}})
+			}
+		})
+		p.l.SetSampling(nil)
+		v := of(p.l.Snapshot(p.now(), time.Time{}), 1)
+		if want := map[bool]Class{true: Growing, false: Leaking}[replaces]; v.Class != want {
+			t.Errorf("replaces %v: %v (%s), want %v", replaces, v.Class, v.Evidence, want)
+		}
+	}
+}
+
+// TestNothingThatALedgerGivesMakesAVerdictPanic: events in any order, at any time.
+func TestNothingThatALedgerGivesMakesAVerdictPanic(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		l := ledger.New(ledger.Options{Begin: rng.Uint64N(1e9)})
+		kinds := []ledger.Kind{ledger.Device, ledger.Tensor, ledger.Pinned, ledger.VMM, ledger.Imported}
+		for range rng.IntN(400) {
+			e := ledger.Event{
+				Op: ledger.Alloc, Kind: kinds[rng.IntN(len(kinds))], PID: 1 + rng.Uint32N(3), Device: int32(rng.IntN(4)) - 2, Time: rng.Uint64N(1 << rng.UintN(64)),
+				Address: 1 + rng.Uint64N(40)<<20, Size: rng.Uint64N(1 << rng.UintN(50)), Stack: rng.Uint64N(6), API: "x",
+			}
+			if e.Kind == ledger.Tensor {
+				e.Space = ledger.Blocks
+			}
+			switch rng.IntN(9) {
+			case 0, 1, 2:
+				e.Op = ledger.Free
+			case 3:
+				e.Op = ledger.FreeFailed
+			case 4:
+				if rng.IntN(20) == 0 {
+					e.Op = ledger.Exit
+				}
+			}
+			l.Apply(&e)
+		}
+		if rng.IntN(2) == 0 {
+			l.SetTensors(rng.Uint64N(1e10), []ledger.TensorTotals{{PID: 1, Allocated: rng.Uint64(), Reserved: rng.Uint64(), OlderBytes: rng.Uint64(), Classes: make([]ledger.ClassTotals, 3)}})
+		}
+		s := l.Snapshot(rng.Uint64N(1<<rng.UintN(64)), time.Time{})
+		for _, st := range []frames.Stacks{nil, lines{}} {
+			list := Of(s, st, Options{})
+			again := Of(s, st, Options{})
+			if len(list) != len(s.Sites) || !reflect.DeepEqual(list, again) {
+				t.Fatalf("seed %d: %d verdicts on %d sites, or not the same twice", seed, len(list), len(s.Sites))
+			}
+			sites := 0
+			for _, g := range Groups(s, list, Options{}) {
+				sites += len(g.Sites)
+			}
+			if sites != len(s.Sites) {
+				t.Errorf("seed %d: %d sites in groups, want %d", seed, sites, len(s.Sites))
+			}
+			Advise(s, st, list)
+			for _, v := range list {
+				if v.Score < 0 || v.Score > 1 || v.Rate.Low > v.Rate.High || v.UntilFull < 0 || v.Class.String() == "unknown" || strings.ContainsAny(v.Evidence, "\n\x1b") {
+					t.Errorf("seed %d: %+v", seed, v)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// run is a stretch of windows in which live memory grew.
+type run struct {
+	from, to int
+	rate     Rate // bytes per second
+	hits     int  // windows in which it grew
+	floor    bool // as the floor says
+	why      string
+}
+
+// judge gives the verdict on one site, or the sum of several; segments says that PyTorch gives tensors out of it.
+func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
+	l := j.lives[x.Process]
+	v := newSeries(x, l)
+	if len(v.w) == 0 {
+		return Verdict{Class: Steady, Evidence: "nothing is known of when it was allocated"}
+	}
+	out := Verdict{}
+	r, class := v.classify()
+	if class == Leaking && !segments {
+		if why := j.replaces(x, &v, &r); why != "" {
+			class, r.why = Growing, why
+		}
+	}
+	if segments {
+		if class == Leaking || class == Growing {
+			r.why = "PyTorch's cache grows, the tensors in it say why"
+		} else {
+			r.why = "PyTorch's cache"
+		}
+		r.why += ": " + bytesText(min(x.Tensors, x.LiveBytes)) + " of " + bytesText(x.LiveBytes) + " given out"
+		class = Cache
+	}
+	out.Class = class
+	if class >= Growing {
+		out.Rate = r.rate
+		out.Score = (float64(r.hits) + 1) / (float64(r.to-r.from) + 2)
+	} else if !segments {
+		hits := 0
+		for i := range v.w[:v.old()] {
+			if w := &v.w[i]; w.Seen > 0 && w.High > 0 {
+				hits++
+			}
+		}
+		out.Score = (float64(hits) + 1) / (float64(v.old()) + 2)
+	}
+	if class == Leaking && out.Rate.Value > 0 {
+		if room, known := j.room(x); known {
+			out.UntilFull = time.Duration(min(room/out.Rate.Value, math.MaxInt64/2e9) * float64(time.Second)).Round(time.Second)
+		}
+	}
+	out.Evidence = j.evidence(x, &v, &r, class)
+	return out
+}
+
+// classify tries what proves growth without end, then what says why there is none.
+func (v *series) classify() (run, Class) {
+	slows := false
+	if !v.torn {
+		r, ok, less := v.bySurvivors()
+		if ok {
+			return r, v.longEnough(&r)
+		}
+		slows = less
+	}
+	if r, ok := v.byFloor(); ok && !slows {
+		return r, v.longEnough(&r)
+	}
+	if r, ok := v.maybe(); ok && v.highest(r.from) {
+		return r, Growing
+	}
+	return run{}, v.harmless()
+}
+
+// longEnough: what grows for a short time only may stop, as an evaluation that just began does.
+func (v *series) longEnough(r *run) Class {
+	if v.width(r.from, len(v.w))*v.share >= minShare {
+		return Leaking
+	}
+	if !v.highest(r.from) {
+		return v.harmless()
+	}
+	r.why = "too early: grows for " + span(v.ns(v.width(r.from, len(v.w)))) + " only"
+	return Growing
+}
+
+// highest says whether there was a new maximum since a window: what grows to where it was before grows again and again, as an
+// evaluation does.
+func (v *series) highest(from int) bool {
+	return slices.ContainsFunc(v.w[from:], func(w ledger.Cohort) bool { return w.High > 0 })
+}
+
+// bySurvivors finds windows up to now each of which left survivors, at a rate that does not fall, so that live
+// memory grew as much. Else it says whether they become fewer.
+func (v *series) bySurvivors() (r run, ok, slows bool) {
+	to := v.old()
+	for from := 0; from < to; from++ {
+		if v.w[from].Seen == 0 {
+			continue
+		}
+		if slows && float64(from) > lumps*float64(to) {
+			break
+		}
+		p := v.sum(from, to)
+		if !(p.seen >= minSurvivors && p.windows >= minWindows || p.seen >= manySurvived && p.windows >= fewWindows) {
+			break
+		}
+		if v.slowsDown(from, to, &p) {
+			slows = true
+			continue
+		}
+		if v.ended(from, to, &p) || !v.grew(from, to) {
+			continue
+		}
+		from = v.trim(from, to)
+		return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(v.sum(from, to).windows)}, true, false
+	}
+	return run{}, false, slows
+}
+
+// ended says whether no window has survivors since a time in which some would be by chance.
+func (v *series) ended(from, to int, p *part) bool {
+	quiet := v.width(p.last+1, to) / v.width(from, to)
+	return math.Pow(1-quiet, p.seen) < chance
+}
+
+// slowsDown says whether the second half has fewer survivors than the first, by more than chance.
+func (v *series) slowsDown(from, to int, p *part) bool {
+	middle := (from + to) / 2
+	first, second := v.sum(from, middle), v.sum(middle, to)
+	width := v.width(middle, to) / v.width(from, to)
+	if first.seen == 0 || width <= 0 || width >= 1 {
+		return false
+	}
+	ratio := second.seen / first.seen * (1 - width) / width
+	return ratio < slower && atMost(second.seen, p.seen, width) < chance
+}
+
+// grew says whether the floor rose by what survived, or by so much that its noise hides the difference: over the whole
+// run, and over what is left of it later. It does not in a cache that frees old things for new ones, however it was filled.
+func (v *series) grew(from, to int) bool {
+	noise := v.noise(from)
+	for _, part := range [...]int{0, 1, 2} {
+		at := from + (to-from)*part/4
+		f := v.floors(at, len(v.w))
+		growth := max(f[len(f)-1]-f[0], theilSen(f).Value*float64(len(f)-1))
+		if growth < v.sum(at, to).bytes/2-noise {
+			return false
+		}
+	}
+	return true
+}
+
+// trim leaves out windows at the beginning that are not like the rest: what a program allocates once, or the time
+// before a leak begins.
+func (v *series) trim(from, to int) int {
+	for from < to-minWindows {
+		var rest []float64
+		for _, w := range v.w[from+1 : to] {
+			rest = append(rest, float64(w.LiveBytes))
+		}
+		here := float64(v.w[from].LiveBytes)
+		gap := 0
+		for from+1+gap < to && v.w[from+1+gap].Seen == 0 {
+			gap++
+		}
+		if typical := median(rest); typical > 0 && here > 5*typical {
+			from++
+			continue
+		}
+		if gap >= 3 && v.sum(from+1+gap, to).seen >= minSurvivors && float64(v.w[from].Seen) <= 0.1*v.sum(from, to).seen {
+			from += 1 + gap
+			continue
+		}
+		break
+	}
+	return from
+}
+
+// survivorRate is the mean of what survived of each window that is over.
+func (v *series) survivorRate(from, to int) Rate {
+	if to == len(v.w) && to-from > minWindows && v.passed < 1 {
+		to--
+	}
+	if from == 0 && to-from > minWindows { // began in its middle
+		from++
+	}
+	var list []float64
+	for _, w := range v.w[from:to] {
+		list = append(list, float64(w.LiveBytes)/v.window)
+	}
+	r := mean(list)
+	r.Low = max(r.Low, 0)
+	return r
+}
+
+// byFloor finds windows up to now over which the floor rises by a trend that neither slows down nor comes of a few
+// steps: as where a list of all results is copied into a longer one each time, so that nothing survives for long.
+func (v *series) byFloor() (run, bool) {
+	n := len(v.w)
+	slows := false
+	for from := 0; from+fewWindows+1 < n && !(slows && float64(from) > lumps*float64(n)); from++ {
+		f := v.floors(from, n)
+		growth := f[len(f)-1] - f[0]
+		if growth <= 0 || f[1] <= f[0] || mannKendall(f) < 1.96 {
+			continue
+		}
+		rate := theilSen(f)
+		hits, largest, highs := 0, 0.0, 0
+		for i := 1; i < len(f); i++ {
+			step := f[i] - f[i-1]
+			if step > 0 {
+				hits++
+			}
+			largest = max(largest, step)
+			if w := &v.w[from+i]; w.High > 0 {
+				highs++
+			}
+		}
+		steps := len(f) - 1
+		half, late := f[len(f)-1]-f[steps/2], f[len(f)-1]-f[len(f)-1-max(steps/4, 1)]
+		switch {
+		case rate.Low <= 0 || hits < minWindows || float64(hits) < 0.6*float64(steps):
+		case largest > 0.4*growth || float64(highs) < 0.5*float64(steps):
+		case half < 0.3*growth:
+			slows = true
+		case late <= 0:
+		default:
+			k := 1 / v.window
+			return run{from: from, to: n, rate: Rate{rate.Value * k, rate.Low * k, rate.High * k}, hits: hits, floor: true}, true
+		}
+	}
+	return run{}, false
+}
+
+// maybe finds growth that proves nothing yet.
+func (v *series) maybe() (run, bool) {
+	n, to := len(v.w), v.old()
+	from := n / 2
+	p := v.sum(0, to)
+	late := v.sum(from, to)
+	f := v.floors(0, n)
+	growth := f[n-1] - f[min(from, n-1)]
+	r := run{from: from, to: n, hits: int(late.windows), rate: Rate{0, 0, math.Inf(1)}}
+	if n > from {
+		r.rate = theilSen(f[from:])
+		k := 1 / v.window
+		r.rate = Rate{r.rate.Value * k, r.rate.Low * k, r.rate.High * k}
+	}
+	switch {
+	case n < 3 || v.torn || growth <= v.noise(0) || growth < 0.02*f[n-1]:
+		return run{}, false
+	case p.seen >= 2 && late.windows >= 2 && v.slowsDown(0, to, &p) && !v.ended(from, to, &late):
+		r.why = "slows down: may be warming up"
+	case late.windows >= 2 && v.width(late.last+1, to) <= v.width(from, to)/2:
+		r.why = "too early: " + number(late.seen, "survivor") + " in the second half"
+	case growth > f[n-1]/4 && slices.IsSorted(f):
+		r.why = "rose in few steps"
+	default:
+		return run{}, false
+	}
+	return r, true
+}
+
+// harmless tells apart what does not grow.
+func (v *series) harmless() Class {
+	n := len(v.w)
+	all := v.sum(0, n)
+	switch last := v.lastAlloc(); {
+	case last < max(n/2, 1) && n > 1 && (last <= max(1, n/4) || all.bytes == 0):
+		return OneOff
+	case last == 0 && v.w[0].AllocObjects == 1:
+		return OneOff
+	case all.bytes == 0:
+		return Steady
+	case last < n/2:
+		return Cache
+	}
+	if old := v.sum(0, max(n-2, 0)); old.windows >= 2 && old.bytes >= all.bytes/4 {
+		return Cache
+	}
+	return Steady
+}
+
+// replaces says how tensors that are older than the attach went while new ones came, where they went as fast: then
+// these take their place.
+func (j *judge) replaces(x *ledger.Site, v *series, r *run) string {
+	freed := j.replaced[place{x.Process, x.Device}]
+	session := j.s.End - j.s.Begin
+	if x.Kind != ledger.Tensor || len(freed) == 0 || session == 0 {
+		return ""
+	}
+	middle := v.start + v.ns(float64(r.from+len(v.w))/2) // of the run
+	at := min(int(float64(middle)/float64(session)*float64(len(freed))), len(freed)-1)
+	older := float64(freed[len(freed)-1] - freed[at])
+	grown := r.rate.Value * float64(session-min(middle, session)) / 1e9
+	if older < grown/2 {
+		return ""
+	}
+	return "as much was freed that is older than the attach: may take its place"
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Objects that a stack can prove.
+const (
+	objectNCCL       = "NCCL buffers"
+	objectWorkspace  = "workspace"
+	objectOptimizer  = "optimizer state"
+	objectGradient   = "gradient"
+	objectBackward   = "backward pass"
+	objectPrefetched = "data loader's pinned buffers"
+	objectPinned     = "pinned buffers"
+	objectParameter  = "parameters"
+	objectLoaded     = "loaded checkpoint"
+	objectActivation = "activation"
+)
+
+var (
+	// getCUDABlasLtWorkspaceSize, getNewWorkspace, cublasCreate_v2, cudnnCreate, cufftMakePlanMany.
+	workspace = regexp.MustCompile(`(?i)workspace|^(cublas|cublasLt|cudnn|cusolverDn|cusparse|cufft)\w*(Create|MakePlan|Plan)\w*(_v2)?$`)
+
+	backward = regexp.MustCompile(`(^|::)\w+Backward\d*::apply\(|^torch::autograd::Engine::|^torch::autograd::python::PythonEngine::`)
+
+	inOptimizer  = regexp.MustCompile(`(^|/)torch/optim/[^/]+\.py$`)
+	inModules    = regexp.MustCompile(`(^|/)torch/nn/(modules/[^/]+|functional|parallel/[^/]+)\.py$`)
+	inModuleBase = regexp.MustCompile(`(^|/)torch/nn/modules/module\.py$`)
+	inParameter  = regexp.MustCompile(`(^|/)torch/nn/parameter\.py$`)
+	inLoader     = regexp.MustCompile(`(^|/)torch/utils/data/`)
+	inSaved      = regexp.MustCompile(`(^|/)torch/serialization\.py$`)
+)
+
+// objectOf says what kind of object a stack allocates, "" where it does not prove one. The innermost frame that tells wins,
+// but for what a library does in the middle of it: NCCL and workspaces.
+func objectOf(stack []symbolize.Frame, kind ledger.Kind) string {
+	found, module := "", false
+	for i := range stack {
+		f := &stack[i]
+		switch {
+		case f.Python:
+			if found == "" {
+				found = pythonObject(f)
+			}
+			module = module || isCall(f)
+		case isNCCL(f):
+			return objectNCCL
+		case workspace.MatchString(base(f.Function)):
+			return objectWorkspace
+		case found != "":
+		case strings.HasPrefix(f.Function, "torch::autograd::AccumulateGrad::"):
+			found = objectGradient
+		case backward.MatchString(f.Function):
+			found = objectBackward
+		}
+	}
+	if found == "" && module {
+		found = objectActivation
+	}
+	if kind.OnHost() {
+		switch {
+		case found == objectPrefetched:
+		case kind == ledger.Pinned && allocatedByTorch(stack):
+			found = objectPinned
+		default:
+			found = ""
+		}
+	}
+	return found
+}
+
+// base cuts the parameters of a C++ function, and its namespaces: "at::cuda::getNewWorkspace()" gives "getNewWorkspace".
+func base(function string) string {
+	name, _, _ := strings.Cut(strings.ReplaceAll(function, "(anonymous namespace)::", ""), "(")
+	if i := strings.LastIndex(name, "::"); i >= 0 {
+		name = name[i+2:]
+	}
+	return name
+}
+
+func isNCCL(f *symbolize.Frame) bool {
+	name := base(f.Function)
+	return f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), "libnccl") ||
+		strings.HasPrefix(name, "nccl") && len(name) > 4 && name[4] >= 'A' && name[4] <= 'Z'
+}
+
+// isCall says whether a frame calls the forward pass of a module.
+func isCall(f *symbolize.Frame) bool {
+	return inModuleBase.MatchString(f.File) && (method(f) == "_call_impl" || method(f) == "inner")
+}
+
+// method is the function of a Python frame: "Adam._init_group", or without its class before Python 3.11.
+func method(f *symbolize.Frame) string { return f.Function[strings.LastIndexByte(f.Function, '.')+1:] }
+
+// pythonObject is what one Python frame proves.
+func pythonObject(f *symbolize.Frame) string {
+	name := method(f)
+	switch file := f.File; {
+	case inOptimizer.MatchString(file):
+		if name == "_init_group" || name == "load_state_dict" {
+			return objectOptimizer
+		}
+	case inModuleBase.MatchString(file) && (name == "convert" || name == "_apply"),
+		inParameter.MatchString(file),
+		inModules.MatchString(file) && (name == "__init__" || name == "reset_parameters"):
+		return objectParameter
+	case inModules.MatchString(file):
+		if name == "forward" {
+			return objectActivation
+		}
+	case inLoader.MatchString(file):
+		if strings.Contains(file, "pin_memory") || name == "pin_memory" {
+			return objectPrefetched
+		}
+	case inSaved.MatchString(file):
+		return objectLoaded
+	}
+	return ""
+}
+
+// allocatedByTorch says whether a library of PyTorch asked for the memory: its cache of pinned buffers does.
+func allocatedByTorch(stack []symbolize.Frame) bool {
+	for i := range stack[:min(len(stack), 4)] {
+		if m := stack[i].Mapping; m != nil && strings.HasPrefix(path.Base(m.Path), "libtorch") {
+			return true
+		}
+	}
+	return false
+}
+
+// isUser says whether the headline of a stack is in the user's own code.
+func isUser(stack []symbolize.Frame, at int) bool {
+	f := &stack[at]
+	if f.Python {
+		return frames.IsUserFile(f.File)
+	}
+	return at > 0 && !f.Mark && !backward.MatchString(f.Function)
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const outOfMemory = 2 // result of CUDA calls
+
+// minWaste is from how many bytes on a cache is worth advice.
+const minWaste = 64 << 20
+
+func (a *adviser) tensors(p int, device int32) *ledger.Tensors {
+	for i := range a.s.Tensors {
+		if t := &a.s.Tensors[i]; t.Process == p && t.Device == device && device >= 0 {
+			return t
+		}
+	}
+	return nil
+}
+
+// failed is the largest allocation of a process that found no memory.
+func (a *adviser) failed(p int) (largest uint64, any bool) {
+	for i := range a.s.Failures {
+		if f := &a.s.Failures[i]; f.Process == p && f.Result == outOfMemory {
+			largest, any = max(largest, f.LastBytes), true
+		}
+	}
+	return largest, any
+}
+
+// fragmentation: much is reserved that was never in use at once, or could not be used, and what is free lies in pieces.
+func (a *adviser) fragmentation(p int, device int32) {
+	t := a.tensors(p, device)
+	if t == nil || t.Reserved == 0 {
+		return
+	}
+	expandable := a.sites(p, device, func(x *ledger.Site, _ *Verdict) bool { return x.Segment && x.Kind == ledger.VMM })
+	if len(expandable) > 0 || t.LargestFree > t.Cached/4 {
+		return
+	}
+	seen, most := a.peaks(p, device)
+	seen = max(seen+t.Older, t.Peak, t.Allocated)
+	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s seen at once", bytesText(t.Reserved), bytesText(t.Allocated), bytesText(seen))
+	if t.LargestFree > 0 {
+		evidence += ", the longest free piece has " + bytesText(t.LargestFree)
+	} else {
+		seen = max(seen, most+t.Older) // without the pieces, only what cannot have been in use counts
+	}
+	size, oom := a.failed(p)
+	never := t.Reserved - min(t.Reserved, seen)
+	switch {
+	case oom && t.LargestFree > 0 && t.LargestFree < size && size <= t.Cached:
+		evidence += fmt.Sprintf(", and %s were not to be had", bytesText(size))
+	case never >= t.Reserved/4 && never >= minWaste:
+	default:
+		return
+	}
+	a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", evidence)
+}
+
+// peaks are the most that tensors on a device were seen to have together, and the sum of what each line had at its
+// own highest, which they never exceeded.
+func (a *adviser) peaks(p int, device int32) (seen, most uint64) {
+	var history [ledger.HistoryLen]uint64
+	for _, i := range a.sites(p, device, func(x *ledger.Site, _ *Verdict) bool { return x.Kind == ledger.Tensor }) {
+		x := &a.s.Sites[i]
+		most += max(x.Peak, x.LiveBytes)
+		for k, live := range x.History[:min(len(x.History), len(history))] {
+			history[k] += live
+		}
+	}
+	return slices.Max(history[:]), most
+}
+
+// checkpointing: activations make the peak, and it nearly fills the GPU.
+func (a *adviser) checkpointing(p int, device int32) {
+	t, g := a.tensors(p, device), a.gpu(p, device)
+	if t == nil || t.Peak == 0 {
+		return
+	}
+	_, full := a.failed(p)
+	if b := a.s.BalanceOf(p, device); b >= 0 && g != nil && g.Total > 0 && a.s.Balances[b].Peak >= g.Total/5*4 {
+		full = true
+	}
+	sum := uint64(0)
+	list := a.sites(p, device, func(x *ledger.Site, v *Verdict) bool {
+		if v.Object != objectActivation || x.Kind != ledger.Tensor || v.Class >= Growing {
+			return false
+		}
+		sum += x.Peak
+		return true
+	})
+	if !full || sum < t.Peak/2 || len(list) == 0 {
+		return
+	}
+	a.say(Checkpointing, p, device, list, "activations make the peak: recompute them in the backward pass with torch.utils.checkpoint, or make the batch smaller",
+		fmt.Sprintf("up to %s of activations, of a peak of %s", bytesText(min(sum, t.Peak)), bytesText(t.Peak)))
+}
+
+// emptyCache: a neighbour on the same GPU finds no memory, or hardly any, while this process keeps some unused.
+func (a *adviser) emptyCache(p int, device int32) {
+	t, g := a.tensors(p, device), a.gpu(p, device)
+	if t == nil || g == nil || a.s.Processes[p].End != 0 {
+		return
+	}
+	cached := t.Cached + t.OlderCached
+	if cached < max(g.Total/10, minWaste) {
+		return
+	}
+	free := g.Total - min(g.Used, g.Total)
+	for i := range a.s.Balances {
+		b := &a.s.Balances[i]
+		if b.UUID != g.UUID || b.Process == p {
+			continue
+		}
+		size, oom := a.failed(b.Process)
+		if !oom && (free >= g.Total/20 || a.s.Processes[b.Process].End != 0) {
+			continue
+		}
+		evidence := fmt.Sprintf("%s are cached and not in use, process %d is on the same GPU, and %s are free", bytesText(cached), a.s.Processes[b.Process].PID, bytesText(free))
+		if oom {
+			evidence = fmt.Sprintf("%s are cached and not in use, and process %d on the same GPU could not get %s", bytesText(cached), a.s.Processes[b.Process].PID, bytesText(size))
+		}
+		a.say(EmptyCache, p, device, nil, "give the cache back with torch.cuda.empty_cache() after a peak, or limit it with torch.cuda.set_per_process_memory_fraction()", evidence)
+		return
+	}
+}

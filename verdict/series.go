@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// What the tests below ask for. They are shares and numbers, no times: so a verdict does not depend on how fast a
+// program runs.
+const (
+	minSurvivors = 6    // seen, in
+	minWindows   = 4    // windows of their own; or
+	manySurvived = 12   // in
+	fewWindows   = 3    //
+	minShare     = 0.25 // of the time in which the process was seen to allocate
+	chance       = 0.02 // of what is too unlikely to be one
+	slower       = 0.6  // the second half of a run has so much less than the first: it slows down
+	lumps        = 0.25 // share of windows at the beginning that may be warm-up before a leak
+)
+
+// series is what a site did in each window of its life.
+type series struct {
+	w      []ledger.Cohort
+	window float64 // seconds
+	passed float64 // share of the last window that has passed
+	share  float64 // of the windows in the life of the process
+	torn   bool    // all was freed when the process ended
+	life   life
+	start  uint64 // of the first window, ns after Begin
+}
+
+// newSeries leaves out what came after a process's last allocation: a program that waits for its user proves nothing.
+func newSeries(x *ledger.Site, l life) series {
+	v := series{passed: 1, life: l}
+	if len(x.Cohorts) == 0 || l.end <= x.FirstWindow {
+		return v
+	}
+	if end := x.FirstWindow + uint64(len(x.Cohorts))*x.Window; end < l.end { // nothing happened since
+		extended := *x
+		extended.AddCohorts(&ledger.Site{FirstWindow: (l.end - 1) / x.Window * x.Window, Window: x.Window, Cohorts: make([]ledger.Cohort, 1)})
+		x = &extended
+	}
+	n := min(int((l.end-1-x.FirstWindow)/x.Window)+1, len(x.Cohorts))
+	v.w, v.window, v.start = x.Cohorts[:n], float64(x.Window)/1e9, x.FirstWindow
+	v.passed = min(float64(l.end-x.FirstWindow)/float64(x.Window)-float64(n-1), 1)
+	if l.ended {
+		v.tear()
+	}
+	if all := float64(l.end - l.begin); all > 0 {
+		v.share = float64(x.Window) / all
+	}
+	return v
+}
+
+// tear leaves out the end of a process that freed all: Python does at its exit, and so do tidy programs.
+func (v *series) tear() {
+	n := len(v.w)
+	live, most := uint64(0), uint64(0)
+	for _, w := range v.w {
+		live += w.LiveBytes
+		most = max(most, w.Floor)
+	}
+	if n < 3 || live >= most/10 {
+		return
+	}
+	v.torn, v.passed = true, 1
+	v.w = v.w[:n-1]
+	if n > 3 && v.w[n-2].Floor < v.w[n-3].Floor/2 {
+		v.w = v.w[:n-2]
+	}
+}
+
+// old returns how many windows are so old that what survived of them is not just in use: all but the newest, and
+// one more where that kept an unusual share; all where nothing is ever freed.
+func (v *series) old() int {
+	n := len(v.w)
+	recent := v.w[n-min(n, max(n/3, 2)):]
+	freed := false
+	for _, w := range recent {
+		freed = freed || w.LiveBytes < w.AllocBytes
+	}
+	if !freed {
+		return n
+	}
+	var kept []float64
+	for _, w := range v.w[:max(n-2, 0)] {
+		if w.AllocBytes > 0 {
+			kept = append(kept, survival(&w))
+		}
+	}
+	if n >= 4 && survival(&v.w[n-2]) > 1.5*median(kept) {
+		return n - 2
+	}
+	return n - 1
+}
+
+func survival(w *ledger.Cohort) float64 {
+	if w.AllocBytes == 0 {
+		return 0
+	}
+	return float64(w.LiveBytes) / float64(w.AllocBytes)
+}
+
+// part sums some windows.
+type part struct {
+	seen, bytes, windows float64 // survivors; windows that have some
+	first, last          int     // windows with survivors
+}
+
+func (v *series) sum(from, to int) part {
+	p := part{first: -1, last: -1}
+	for i := from; i < to; i++ {
+		w := &v.w[i]
+		if w.Seen == 0 {
+			continue
+		}
+		p.seen += float64(w.Seen)
+		p.bytes += float64(w.LiveBytes)
+		p.windows++
+		if p.first < 0 {
+			p.first = i
+		}
+		p.last = i
+	}
+	return p
+}
+
+// width of some windows, the last of which may not be over.
+func (v *series) width(from, to int) float64 {
+	width := float64(to - from)
+	if to == len(v.w) && to > from {
+		width -= 1 - v.passed
+	}
+	return width
+}
+
+func (v *series) floors(from, to int) []float64 {
+	list := make([]float64, 0, to-from)
+	for _, w := range v.w[from:to] {
+		list = append(list, float64(w.Floor))
+	}
+	return list
+}
+
+// noise is how much the floor goes up and down from window to window.
+func (v *series) noise(from int) float64 {
+	f := v.floors(from, len(v.w))
+	var steps []float64
+	for i := 1; i < len(f); i++ {
+		steps = append(steps, f[i]-f[i-1])
+	}
+	middle := median(steps)
+	for i := range steps {
+		steps[i] = max(steps[i]-middle, middle-steps[i])
+	}
+	return 2 * median(steps)
+}
+
+// lastAlloc is the index of the last window in which something was allocated.
+func (v *series) lastAlloc() int {
+	for i := len(v.w) - 1; i > 0; i-- {
+		if w := &v.w[i]; w.AllocBytes > 0 || w.AllocObjects > 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// ns is how long some windows are.
+func (v *series) ns(windows float64) uint64 {
+	return uint64(max(windows, 0) * v.window * float64(time.Second))
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"time"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Class is what a site does over time, from harmless to worst.
+type Class uint8
+
+const (
+	OneOff  Class = iota + 1 // allocated early, and not since
+	Steady                   // comes and goes
+	Cache                    // keeps what it allocates for long, but does not grow
+	Growing                  // grows; may be warming up, or was not seen for long enough
+	Leaking                  // grows without end
+)
+
+var classNames = [...]string{OneOff: "one-off", Steady: "steady", Cache: "cache", Growing: "growing", Leaking: "leaking"}
+
+func (c Class) String() string {
+	if c == 0 || int(c) >= len(classNames) {
+		return "unknown"
+	}
+	return classNames[c]
+}
+
+// Rate is how fast live memory grows, bytes per second, with an interval that has the true rate in 95 of 100 cases. All
+// three are 0 where nothing grows.
+type Rate struct{ Value, Low, High float64 }
+
+// Verdict is what is to be said of one site, or of several together.
+type Verdict struct {
+	Class     Class
+	Score     float64       // 0 to 1: chance that the next window of time adds to the growth too, by the rule of succession; 0 of segments
+	Rate      Rate          // of Growing and Leaking
+	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: not known
+	Evidence  string        // one line, without a full stop; no text of the traced process in it
+	Object    string        // "gradient", "optimizer state": only where the stack proves it, else ""
+	Line      symbolize.Frame
+	User      bool // Line is in the user's own code, not in a library's
+}
+
+// Options of Of and Groups.
+type Options struct {
+	KeepInterpreter bool // as in frames.Of
+}
+
+// Of judges each site of a snapshot, in the order of s.Sites. Without stacks (nil) Line is the called function alone.
+func Of(s *ledger.Snapshot, st frames.Stacks, o Options) []Verdict {
+	j := newJudge(s, st, o)
+	list := make([]Verdict, len(s.Sites))
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		v := j.judge(x, x.Segment && j.reports[x.Process])
+		stack := j.stack(x)
+		v.Object = objectOf(stack, x.Kind)
+		v.Line, v.User = headline(stack)
+		list[i] = v
+	}
+	return list
+}
+
+// judge knows what all verdicts of one snapshot need.
+type judge struct {
+	s        *ledger.Snapshot
+	st       frames.Stacks
+	o        Options
+	reports  []bool // by process: PyTorch's allocator reports its tensors
+	lives    []life // by process
+	rooms    map[place]float64
+	replaced map[place][]uint64 // Tensors.OlderFreed
+}
+
+// place is a device of a process.
+type place struct {
+	process int
+	device  int32
+}
+
+// life is when a process was seen to allocate, ns after Begin.
+type life struct {
+	begin, end uint64
+	ended      bool // the process has ended
+}
+
+func newJudge(s *ledger.Snapshot, st frames.Stacks, o Options) *judge {
+	j := &judge{
+		s: s, st: st, o: o, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
+		rooms: map[place]float64{}, replaced: map[place][]uint64{},
+	}
+	for i := range s.Tensors {
+		if t := &s.Tensors[i]; t.Device >= 0 {
+			j.reports[t.Process] = true
+			j.replaced[place{t.Process, t.Device}] = t.OlderFreed[:]
+		}
+	}
+	for i := range j.lives {
+		j.lives[i] = life{begin: s.End - s.Begin}
+	}
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		l := &j.lives[x.Process]
+		for k, w := range x.Cohorts {
+			if w.AllocObjects == 0 && w.AllocBytes == 0 {
+				continue
+			}
+			from := x.FirstWindow + uint64(k)*x.Window
+			l.begin, l.end = min(l.begin, from), max(l.end, from+x.Window)
+		}
+	}
+	for i := range j.lives {
+		l, p := &j.lives[i], &s.Processes[i]
+		l.end = min(l.end, s.End-s.Begin)
+		if p.End != 0 && p.End > s.Begin {
+			l.ended, l.end = true, min(l.end, p.End-s.Begin)
+		}
+		l.begin = min(l.begin, l.end)
+	}
+	return j
+}
+
+func (j *judge) stack(x *ledger.Site) []symbolize.Frame {
+	id := x.Stack
+	if j.st == nil {
+		id = 0
+	}
+	return frames.Of(j.st, id, x.API, j.o.KeepInterpreter)
+}
+
+// headline is the line to show first, and whether it is the user's.
+func headline(stack []symbolize.Frame) (symbolize.Frame, bool) {
+	at := frames.Headline(stack)
+	return stack[at], isUser(stack, at)
+}

@@ -21,8 +21,6 @@ type disk struct {
 	sequence uint32
 	last     uint64 // of the last whole frame
 	zstd     *zstd.Encoder
-	coder    *eventCoder
-	inputs   wire.Inputs
 	message  []byte
 	frame    []byte
 }
@@ -37,7 +35,7 @@ func newDisk(file File, h *wire.Head) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{file: file, zstd: encoder, coder: newEventCoder(), last: h.Time}
+	d := &disk{file: file, zstd: encoder, last: h.Time}
 	return d, d.append(text)
 }
 
@@ -84,18 +82,15 @@ func (d *disk) write(f frame, m proto.Message) (err error) {
 
 // batch writes events and other inputs, and asks for the names of new stacks.
 func (d *disk) batch(b *batch, n *names) error {
-	f := frame{kind: inputsFrame, events: uint32(len(b.events.list)), first: b.first, last: b.last}
+	f := frame{kind: inputsFrame, events: b.inputs.Events, first: b.first, last: b.last}
 	if b.gap {
 		f.kind, f.events = gapFrame, uint32(b.lost)
 		return d.write(f, nil)
 	}
-	d.coder.encode(&d.inputs, &b.events)
-	d.inputs.Input = append(d.inputs.Input, b.inputs...)
-	if err := d.write(f, &d.inputs); err != nil {
+	if err := d.write(f, &b.inputs); err != nil {
 		return err
 	}
-	clear(d.inputs.Input)
-	n.want(d.inputs.StackId)
+	n.want(b.inputs.StackId)
 	return nil
 }
 

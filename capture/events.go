@@ -3,17 +3,12 @@
 package capture
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/vramprof/vramprof/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// event is a ledger.Event without pointers, for the garbage collector's sake.
-type event struct {
-	call
-	time, address, size, stack, handle uint64
-}
 
 // call is what events have in common.
 type call struct {
@@ -23,46 +18,9 @@ type call struct {
 	pid, tid uint32
 	device   int32
 	result   int32
-	api      uint32 // index into the names of the batch
+	api      uint32 // index into the names of the frame
 	halvings uint8
 	context  uint64
-}
-
-// events are those of a batch.
-type events struct {
-	list  []event
-	names []string // of APIs
-	index map[string]uint32
-}
-
-func (l *events) add(e *ledger.Event) {
-	l.list = append(l.list, event{
-		call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, l.name(e.API), e.Halvings, e.Context}, e.Time, e.Address, e.Size, e.Stack, e.Handle,
-	})
-}
-
-func (l *events) name(api string) uint32 {
-	for i := range min(len(l.names), 8) { // mostly the same string, which is known by its address
-		if l.names[i] == api {
-			return uint32(i)
-		}
-	}
-	n, ok := l.index[api]
-	if !ok {
-		if l.index == nil {
-			l.index = map[string]uint32{}
-		}
-		n = uint32(len(l.names))
-		l.names = append(l.names, api)
-		l.index[api] = n
-	}
-	return n
-}
-
-func (l *events) clear() {
-	clear(l.names)
-	clear(l.index)
-	l.list, l.names = l.list[:0], l.names[:0]
 }
 
 // slots is how many addresses are remembered: allocators hand the same ones out again and again.
@@ -74,14 +32,17 @@ func slotOf(address uint64) uint32 {
 	return uint32(address * 0x9e3779b97f4a7c15 >> (64 - 12))
 }
 
-// recent is a small cache before a map, by the low bits of a hash.
+// recent is a small cache before a map.
 const recent = 64
 
-// eventCoder turns events into columns. Each frame stands for itself.
+// eventCoder turns events into the columns of a frame. Each frame stands for itself.
 type eventCoder struct {
-	calls  map[call]uint32
-	stacks map[uint64]uint32
-	slots  slotTable
+	calls         map[call]uint32
+	stacks        map[uint64]uint32
+	apis          map[string]uint32
+	names         []string // by index
+	slots         slotTable
+	time, address uint64
 
 	lastCalls [recent]struct { // those seen last, to spare the maps
 		call  call
@@ -96,74 +57,99 @@ type eventCoder struct {
 }
 
 func newEventCoder() *eventCoder {
-	return &eventCoder{calls: map[call]uint32{}, stacks: map[uint64]uint32{}}
+	return &eventCoder{calls: map[call]uint32{}, stacks: map[uint64]uint32{}, apis: map[string]uint32{}}
 }
 
+// reset begins the next frame.
 func (c *eventCoder) reset() {
 	clear(c.calls)
 	clear(c.stacks)
+	clear(c.apis)
+	clear(c.names)
 	clear(c.slots[:])
+	c.names, c.time, c.address = c.names[:0], 0, 0
 	for i := range recent {
 		c.lastCalls[i].valid, c.lastStacks[i].valid = false, false
 	}
 }
 
-// encode fills the columns of m, whose slices it uses again.
-func (c *eventCoder) encode(m *wire.Inputs, l *events) {
-	c.reset()
-	truncateColumns(m)
-	for _, name := range l.names {
-		m.Api = append(m.Api, []byte(name))
+func unsigned(column []byte, v uint64) []byte {
+	if v < 0x80 {
+		return append(column, byte(v))
 	}
-	var time, address, handles uint64
-	for i := range l.list {
-		e := &l.list[i]
-		m.Call = append(m.Call, c.call(m, &e.call))
-		m.Time = append(m.Time, int64(e.time-time))
-		time = e.time
-		slot := slotOf(e.address)
-		if c.slots[slot] == e.address {
-			m.Known = append(m.Known, slot+1)
-		} else {
-			c.slots[slot] = e.address
-			m.Known = append(m.Known, 0)
-			m.Address = append(m.Address, int64(e.address-address))
-			address = e.address
-		}
-		m.Size = append(m.Size, e.size)
-		m.Stack = append(m.Stack, c.stack(m, e.stack))
-		m.Handle = append(m.Handle, e.handle)
-		handles |= e.handle
-	}
-	if handles == 0 {
-		m.Handle = m.Handle[:0]
-	}
+	return binary.AppendUvarint(column, v)
 }
 
-func truncateColumns(m *wire.Inputs) {
+func signed(column []byte, v int64) []byte { return unsigned(column, uint64(v)<<1^uint64(v>>63)) }
+
+// add appends an event to the columns of m.
+func (c *eventCoder) add(m *wire.Inputs, e *ledger.Event) {
+	m.Call = unsigned(m.Call, uint64(c.call(m, e)))
+	m.Time = signed(m.Time, int64(e.Time-c.time))
+	c.time = e.Time
+	slot := slotOf(e.Address)
+	if c.slots[slot] == e.Address {
+		m.Known = unsigned(m.Known, uint64(slot)+1)
+	} else {
+		c.slots[slot] = e.Address
+		m.Known = append(m.Known, 0)
+		m.Address = signed(m.Address, int64(e.Address-c.address))
+		c.address = e.Address
+	}
+	m.Size = unsigned(m.Size, e.Size)
+	m.Stack = unsigned(m.Stack, uint64(c.stack(m, e.Stack)))
+	if e.Handle != 0 && len(m.Handle) == 0 { // the first one
+		m.Handle = append(m.Handle, make([]byte, m.Events)...)
+	}
+	if len(m.Handle) != 0 || e.Handle != 0 {
+		m.Handle = unsigned(m.Handle, e.Handle)
+	}
+	m.Events++
+}
+
+// truncate empties a message and keeps its slices.
+func truncate(m *wire.Inputs) {
+	clear(m.Api)
+	clear(m.Input)
 	m.Api, m.CallOp, m.CallKind, m.CallSpace, m.CallPid, m.CallTid = m.Api[:0], m.CallOp[:0], m.CallKind[:0], m.CallSpace[:0], m.CallPid[:0], m.CallTid[:0]
 	m.CallDevice, m.CallResult, m.CallContext, m.CallApi, m.StackId = m.CallDevice[:0], m.CallResult[:0], m.CallContext[:0], m.CallApi[:0], m.StackId[:0]
 	m.CallHalvings = m.CallHalvings[:0]
 	m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle = m.Call[:0], m.Time[:0], m.Known[:0], m.Address[:0], m.Size[:0], m.Stack[:0], m.Handle[:0]
-	m.Input = m.Input[:0]
+	m.Input, m.Events = m.Input[:0], 0
 }
 
-func (c *eventCoder) call(m *wire.Inputs, k *call) uint32 {
-	last := &c.lastCalls[(uint32(k.op)+k.tid*7+uint32(k.kind)*31)%recent]
-	if last.valid && last.call == *k {
+func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
+	k := call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, c.name(m, e.API), e.Halvings, e.Context}
+	last := &c.lastCalls[(uint32(e.Op)+e.TID*7+uint32(e.Kind)*31)%recent]
+	if last.valid && last.call == k {
 		return last.index
 	}
-	n, ok := c.calls[*k]
+	n, ok := c.calls[k]
 	if !ok {
 		n = uint32(len(m.CallOp))
-		c.calls[*k] = n
+		c.calls[k] = n
 		m.CallOp, m.CallKind, m.CallSpace = append(m.CallOp, uint32(k.op)), append(m.CallKind, uint32(k.kind)), append(m.CallSpace, uint32(k.space))
 		m.CallPid, m.CallTid = append(m.CallPid, k.pid), append(m.CallTid, k.tid)
 		m.CallDevice, m.CallResult = append(m.CallDevice, k.device), append(m.CallResult, k.result)
 		m.CallContext, m.CallApi = append(m.CallContext, k.context), append(m.CallApi, k.api)
 		m.CallHalvings = append(m.CallHalvings, uint32(k.halvings))
 	}
-	last.call, last.index, last.valid = *k, n, true
+	last.call, last.index, last.valid = k, n, true
+	return n
+}
+
+func (c *eventCoder) name(m *wire.Inputs, api string) uint32 {
+	for i := range min(len(c.names), 8) { // mostly the same string, which is known by its address
+		if c.names[i] == api {
+			return uint32(i)
+		}
+	}
+	n, ok := c.apis[api]
+	if !ok {
+		n = uint32(len(c.names))
+		c.names, c.apis[api] = append(c.names, api), n
+		m.Api = append(m.Api, []byte(api))
+	}
 	return n
 }
 
@@ -186,38 +172,58 @@ func (c *eventCoder) stack(m *wire.Inputs, id uint64) uint32 {
 type eventDecoder struct {
 	m             *wire.Inputs
 	calls         []ledger.Event
-	next          int // event
-	nextAddress   int
+	left          uint32 // events
+	columns       [7]column
 	time, address uint64
 	slots         slotTable
 }
 
+// column is what is left of one; bad if it had less than was asked for, or no number.
+type column struct {
+	b   []byte
+	bad bool
+}
+
+func (c *column) unsigned() uint64 {
+	if len(c.b) > 0 && c.b[0] < 0x80 {
+		v := uint64(c.b[0])
+		c.b = c.b[1:]
+		return v
+	}
+	v, n := binary.Uvarint(c.b)
+	if n <= 0 {
+		c.bad, c.b = true, nil
+		return 0
+	}
+	c.b = c.b[n:]
+	return v
+}
+
+func (c *column) signed() uint64 {
+	v := c.unsigned()
+	return v>>1 ^ -(v & 1)
+}
+
+const (
+	callColumn = iota
+	timeColumn
+	knownColumn
+	addressColumn
+	sizeColumn
+	stackColumn
+	handleColumn
+)
+
 var errColumns = errors.New("columns of different length, or an index beyond its table")
 
-// begin checks the columns of a message and begins with its first event.
+// begin checks the tables of a message and begins with its first event.
 func (d *eventDecoder) begin(m *wire.Inputs) error {
-	d.m, d.next, d.nextAddress, d.time, d.address = m, 0, 0, 0, 0
+	d.m, d.left, d.time, d.address = m, m.GetEvents(), 0, 0
+	for i, b := range [...][]byte{m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle} {
+		d.columns[i] = column{b: b}
+	}
 	clear(d.slots[:])
-	n := len(m.Call)
-	if len(m.Time) != n || len(m.Known) != n || len(m.Size) != n || len(m.Stack) != n || len(m.Handle) != n && len(m.Handle) != 0 {
-		return errColumns
-	}
-	if err := d.readCalls(); err != nil {
-		return err
-	}
-	misses := 0
-	for i := range n {
-		if uint64(m.Call[i]) >= uint64(len(d.calls)) || uint64(m.Stack[i]) >= uint64(len(m.StackId)) || m.Known[i] > slots {
-			return errColumns
-		}
-		if m.Known[i] == 0 {
-			misses++
-		}
-	}
-	if misses != len(m.Address) {
-		return errColumns
-	}
-	return nil
+	return d.readCalls()
 }
 
 func (d *eventDecoder) readCalls() error {
@@ -253,26 +259,31 @@ func (d *eventDecoder) readCalls() error {
 	return nil
 }
 
-// peek is the time of the next event; there must be one.
-func (d *eventDecoder) peek() uint64 { return d.time + uint64(d.m.Time[d.next]) }
-
-// read gives the next event; there must be one.
-func (d *eventDecoder) read(e *ledger.Event) {
-	m, i := d.m, d.next
-	*e = d.calls[m.Call[i]]
-	d.time += uint64(m.Time[i])
+// read gives the next event; there must be one left.
+func (d *eventDecoder) read(e *ledger.Event) error {
+	d.left--
+	c := &d.columns
+	call, stack, known := c[callColumn].unsigned(), c[stackColumn].unsigned(), c[knownColumn].unsigned()
+	if call >= uint64(len(d.calls)) || stack >= uint64(len(d.m.StackId)) || known > slots {
+		return errColumns
+	}
+	*e = d.calls[call]
+	e.Stack = d.m.StackId[stack]
+	d.time += c[timeColumn].signed()
 	e.Time = d.time
-	if slot := m.Known[i]; slot != 0 {
-		e.Address = d.slots[slot-1]
+	if known != 0 {
+		e.Address = d.slots[known-1]
 	} else {
-		d.address += uint64(m.Address[d.nextAddress])
-		d.nextAddress++
+		d.address += c[addressColumn].signed()
 		e.Address = d.address
 		d.slots[slotOf(e.Address)] = e.Address
 	}
-	e.Size, e.Stack = m.Size[i], m.StackId[m.Stack[i]]
-	if len(m.Handle) != 0 {
-		e.Handle = m.Handle[i]
+	e.Size = c[sizeColumn].unsigned()
+	if len(d.m.Handle) != 0 {
+		e.Handle = c[handleColumn].unsigned()
 	}
-	d.next++
+	if c[callColumn].bad || c[timeColumn].bad || c[knownColumn].bad || c[addressColumn].bad || c[sizeColumn].bad || c[stackColumn].bad || c[handleColumn].bad {
+		return errColumns
+	}
+	return nil
 }

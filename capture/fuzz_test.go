@@ -124,7 +124,7 @@ func TestHostileFilesTakeBoundedMemory(t *testing.T) {
 	}{
 		"two million empty inputs": {inputsFrame, &wire.Inputs{Input: many(2 << 20)}},
 		"four million empty texts": {stacksFrame, &wire.Stacks{Text: make([][]byte, 4<<20)}},
-		"a million empty calls":    {inputsFrame, &wire.Inputs{Call: make([]uint32, 1<<20), Time: make([]int64, 1<<20)}},
+		"a million empty calls":    {inputsFrame, &wire.Inputs{Events: math.MaxUint32, Call: make([]byte, 1<<20), Time: make([]byte, 1<<20)}},
 		"a table far out":          {stacksFrame, &wire.Stacks{FirstText: math.MaxUint32, FirstLine: math.MaxUint32, Text: [][]byte{{'a'}}}},
 		"a deep stack":             {stacksFrame, &wire.Stacks{Id: []uint64{1}, Depth: []uint32{math.MaxUint32}, Line: []uint32{1}}},
 		"blocks without end":       {inputsFrame, &wire.Inputs{Input: []*wire.Input{blocksInput(1, 0, make([]ledger.Block, 1<<20), false)}}},

@@ -17,6 +17,8 @@ type Player struct {
 	inputs  wire.Inputs // of the current frame
 	input   int         // the next of inputs.Input
 	events  eventDecoder
+	event   ledger.Event // that was read last
+	ahead   bool         // and not told yet
 	applier applier
 	clock   uint64 // highest time so far
 	buffers buffers
@@ -72,19 +74,21 @@ func (p *Player) load(time uint64) (bool, error) {
 
 // play goes through the current frame; false if it has something left that came after time.
 func (p *Player) play(time uint64, books ledger.Books) bool {
-	var e ledger.Event
 	for {
-		stop := len(p.inputs.Call)
+		stop := uint32(0) // events that are left when the next input comes
 		if p.input < len(p.inputs.Input) {
-			stop = min(stop, int(p.inputs.Input[p.input].GetPosition()))
+			stop = p.inputs.Events - min(p.inputs.Events, p.inputs.Input[p.input].GetPosition())
 		}
-		for p.events.next < stop {
-			at := p.events.peek()
-			if p.clock = max(p.clock, at); p.clock > time {
+		for p.ahead || p.events.left > stop {
+			if !p.ahead && p.events.read(&p.event) != nil {
+				p.damaged()
+				return true
+			}
+			p.clock = max(p.clock, p.event.Time)
+			if p.ahead = p.clock > time; p.ahead {
 				return false
 			}
-			p.events.read(&e)
-			books.Apply(&e)
+			books.Apply(&p.event)
 		}
 		if p.input == len(p.inputs.Input) {
 			return true
@@ -95,8 +99,13 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 		}
 		p.input++
 		if p.applier.apply(in, books) != nil {
-			f := &p.rec.frames[p.next-1]
-			p.rec.miss(missing{first: f.first, last: f.last, damaged: true})
+			p.damaged()
 		}
 	}
+}
+
+// damaged notes that the current frame has something that cannot be.
+func (p *Player) damaged() {
+	f := &p.rec.frames[p.next-1]
+	p.rec.miss(missing{first: f.first, last: f.last, damaged: true})
 }

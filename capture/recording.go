@@ -274,7 +274,7 @@ func (r *Recording) load(f *indexed, m proto.Message, b *buffers) error {
 		}
 	}
 	if inputs, ok := m.(*wire.Inputs); ok {
-		truncateColumns(inputs)
+		truncate(inputs)
 	} else {
 		proto.Reset(m)
 	}

@@ -42,21 +42,25 @@ const (
 	defaultInterval = 750 * time.Millisecond
 	batchEvents     = 16 << 10
 	batchBytes      = 1 << 20 // of other inputs
-	maxQueue        = 24      // batches that wait for the disk; 1.5 MB each
+	maxQueue        = 64      // batches that wait for the disk, mostly 200 KB each
 	blocksPart      = 32 << 10
 )
 
 // batch is what one frame will have.
 type batch struct {
-	events      events
-	inputs      []*wire.Input
-	size        int  // of inputs
+	inputs      wire.Inputs
+	size        int  // of the inputs that are no events
 	gap         bool // it stands for what had no room
 	lost        int  // events in a gap
 	first, last uint64
 }
 
-func (b *batch) empty() bool { return len(b.events.list) == 0 && len(b.inputs) == 0 }
+func (b *batch) empty() bool { return b.inputs.Events == 0 && len(b.inputs.Input) == 0 }
+
+func (b *batch) clear() {
+	truncate(&b.inputs)
+	b.size, b.first, b.last = 0, 0, 0
+}
 
 // Writer appends to a capture. Its methods may be called from several goroutines; they
 // never wait for the disk. What it cannot keep is named in the file, and in what End returns.
@@ -70,9 +74,10 @@ type Writer struct {
 	names *names
 	most  int // events of a batch
 
-	mu     sync.Mutex // guards what follows
-	now    uint64     // highest time of an input so far
-	begin  uint64     // of the books
+	mu     sync.Mutex  // guards what follows
+	coder  *eventCoder // of the batch
+	now    uint64      // highest time of an input so far
+	begin  uint64      // of the books
 	batch  *batch
 	spare  []*batch
 	gap    *batch // what had no room since the last batch that had
@@ -99,7 +104,7 @@ func New(file File, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		clock: o.Clock, told: o.Failed, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{},
+		clock: o.Clock, told: o.Failed, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{}, coder: newEventCoder(),
 		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.run(o.Interval)
@@ -199,6 +204,9 @@ func (w *Writer) pass() {
 		b.first = now
 	}
 	b.last = max(w.now, b.first, now)
+	if !b.empty() {
+		w.coder.reset()
+	}
 	if w.gap != nil && len(w.queue) <= cap(w.queue)-2 { // only we send
 		w.queue <- w.gap
 		w.gap = nil
@@ -218,8 +226,8 @@ func (w *Writer) pass() {
 		w.gap = &batch{gap: true, first: b.first}
 	}
 	w.gap.last = b.last
-	w.gap.lost += len(b.events.list)
-	w.lost += max(len(b.events.list), 1)
+	w.gap.lost += int(b.inputs.Events)
+	w.lost += max(int(b.inputs.Events), 1)
 	b.clear()
 }
 
@@ -228,12 +236,6 @@ func (w *Writer) reuse(b *batch) {
 	if b.clear(); len(w.spare) < 2 && !b.gap {
 		w.spare = append(w.spare, b)
 	}
-}
-
-func (b *batch) clear() {
-	clear(b.inputs)
-	b.events.clear()
-	b.inputs, b.size, b.first, b.last = b.inputs[:0], 0, 0, 0
 }
 
 // Apply keeps an event.
@@ -247,8 +249,8 @@ func (w *Writer) Apply(e *ledger.Event) {
 	if w.batch.empty() {
 		w.batch.first = w.now
 	}
-	w.batch.events.add(e)
-	if len(w.batch.events.list) >= w.most {
+	w.coder.add(&w.batch.inputs, e)
+	if int(w.batch.inputs.Events) >= w.most {
 		w.pass()
 	}
 }
@@ -265,8 +267,8 @@ func (w *Writer) add(in *wire.Input) {
 	if w.batch.empty() {
 		w.batch.first = w.now
 	}
-	in.Position = uint32(len(w.batch.events.list))
-	w.batch.inputs = append(w.batch.inputs, in)
+	in.Position = w.batch.inputs.Events
+	w.batch.inputs.Input = append(w.batch.inputs.Input, in)
 	w.batch.size += size(in)
 	if w.batch.size >= batchBytes {
 		w.pass()

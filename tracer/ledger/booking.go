@@ -351,6 +351,21 @@ func (l *Ledger) grow(n uint32, size, time uint64) {
 
 // site returns the number of the site with this key.
 func (l *Ledger) site(key siteKey) uint32 {
+	slot := &l.recent[key.slot()]
+	if n := *slot; int(n) < len(l.sites) && l.sites[n].siteKey == key {
+		return n
+	}
+	n := l.findSite(key)
+	*slot = n
+	return n
+}
+
+// slot is a place in Ledger.recent. Ids of stacks are hashes already, but need not be.
+func (k *siteKey) slot() uint64 {
+	return (k.stack + k.context + uint64(uint32(k.device))<<8 + uint64(k.class)) * 0x9e3779b97f4a7c15 >> (64 - recentBits)
+}
+
+func (l *Ledger) findSite(key siteKey) uint32 {
 	n, ok := l.siteOf[key]
 	if !ok && len(l.sites) >= maxSites && key.stack != 0 {
 		l.Warn("too many different stacks: allocations from further ones are shown without their stacks")

@@ -33,10 +33,10 @@ type cohorts struct {
 	peak   uint64 // of live bytes
 	floor  uint64 // of the newest window
 	parts  *windows
-	highs  uint16            // bit i: a new peak in window i
-	last   uint8             // index of the newest window
-	shift  uint8             // a window is 2^shift ns
-	floors [CohortLen]uint64 // of the windows before the newest
+	floors *[CohortLen]uint64 // of the windows before the newest
+	highs  uint16             // bit i: a new peak in window i
+	last   uint8              // index of the newest window
+	shift  uint8              // a window is 2^shift ns
 }
 
 // windows are what one site has in them: a block's time says in which one it is.
@@ -55,28 +55,49 @@ const (
 	windowsPiece = 64
 )
 
-// addCohorts gives a new site its own. They lie apart, as they are large and sites move.
+// addCohorts gives a new site its own, or makes it share those of another size class. Windows lie apart, as they are
+// large and sites move.
 func (l *Ledger) addCohorts(s *site) {
 	if len(l.windows) == 0 {
 		l.windows = make([]windows, windowsPiece)
 	}
-	s.windows = &l.windows[0]
+	s.own = cohorts{base: noBase, shift: firstWindow, parts: &l.windows[0]}
 	l.windows = l.windows[1:]
-	key := s.siteKey
-	key.class = 0
-	if s.cohorts = l.classes[key]; s.cohorts != nil {
-		s.windows.next, s.cohorts.parts = s.cohorts.parts, s.windows
-		return
-	}
-	if len(l.cohorts) == 0 {
-		l.cohorts = make([]cohorts, windowsPiece)
-	}
-	s.cohorts = &l.cohorts[0]
-	l.cohorts = l.cohorts[1:]
-	*s.cohorts = cohorts{base: noBase, shift: firstWindow, parts: s.windows}
 	if s.kind == Tensor {
-		l.classes[key] = s.cohorts
+		hash := s.stack ^ uint64(s.process)*0x9e3779b97f4a7c15 ^ uint64(uint32(s.device))<<32
+		first, known := l.classes[hash]
+		if known && l.sites[first].isButForClass(s) {
+			f := &l.sites[first]
+			if f.shared == nil {
+				f.shared = new(cohorts)
+				*f.shared = f.own
+			}
+			s.shared = f.shared
+			s.own.parts.next, s.shared.parts = s.shared.parts, s.own.parts
+			return
+		}
+		if !known { // else another one has the hash, and its place
+			l.classes[hash] = uint32(len(l.sites))
+		}
 	}
+	if len(l.floors) == 0 {
+		l.floors = make([][CohortLen]uint64, windowsPiece)
+	}
+	s.own.floors = &l.floors[0]
+	l.floors = l.floors[1:]
+}
+
+func (s *site) isButForClass(x *site) bool {
+	key := x.siteKey
+	key.class = s.class
+	return s.siteKey == key
+}
+
+func (s *site) cohorts() *cohorts {
+	if s.shared != nil {
+		return s.shared
+	}
+	return &s.own
 }
 
 // number is that of the window of a time, counted from the first one; huge if the time is before that.
@@ -113,16 +134,17 @@ func (c *cohorts) reach(begin, time uint64) {
 
 // coarsen doubles the step.
 func (c *cohorts) coarsen() {
-	c.floors[c.last] = c.floor
+	old := c.floors
+	old[c.last] = c.floor
 	odd, n := int(c.base&1), int(c.last)
 	var floors [CohortLen]uint64
 	highs := uint16(0)
 	for i := 0; i <= n; i++ {
 		k := (i + odd) / 2
 		if i == 0 || (i+odd)%2 == 0 {
-			floors[k] = c.floors[i]
+			floors[k] = old[i]
 		}
-		floors[k] = min(floors[k], c.floors[i])
+		floors[k] = min(floors[k], old[i])
 		highs |= c.highs >> i & 1 << k
 	}
 	for p := c.parts; p != nil; p = p.next {
@@ -132,7 +154,7 @@ func (c *cohorts) coarsen() {
 		}
 		p.list = to
 	}
-	c.floors, c.highs, c.last = floors, highs, uint8((n+odd)/2)
+	*old, c.highs, c.last = floors, highs, uint8((n+odd)/2)
 	c.floor = floors[c.last]
 	c.base /= 2
 	c.shift++
@@ -147,13 +169,13 @@ func (w *window) add(x *window) {
 
 // aged books a block in the site's cohorts.
 func (s *site) aged(begin, time, size uint64) {
-	c := s.cohorts
+	c := s.cohorts()
 	i := c.number(begin, time)
 	if i != uint64(c.last) {
 		c.reach(begin, time)
 		i = c.index(begin, time)
 	}
-	w := &s.windows.list[i%CohortLen]
+	w := &s.own.parts.list[i%CohortLen]
 	w.alloc += size
 	w.live += size
 	w.liveObjects++
@@ -173,11 +195,11 @@ func (c *cohorts) rise(size uint64) {
 
 // died ends a block that was allocated at birth.
 func (s *site) died(begin, birth, time, size uint64) {
-	c := s.cohorts
+	c := s.cohorts()
 	if c.number(begin, time) != uint64(c.last) {
 		c.reach(begin, time)
 	}
-	w := &s.windows.list[c.index(begin, birth)]
+	w := &s.own.parts.list[c.index(begin, birth)]
 	w.live -= size
 	w.liveObjects--
 	c.live -= size
@@ -188,28 +210,28 @@ func (s *site) died(begin, birth, time, size uint64) {
 
 // revived undoes the free of a block.
 func (s *site) revived(begin, birth, size uint64) {
-	w := &s.windows.list[s.cohorts.index(begin, birth)]
+	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
 	w.live += size
 	w.liveObjects++
-	s.cohorts.rise(size)
+	s.cohorts().rise(size)
 }
 
 // grown gives a live block more bytes.
 func (s *site) grown(begin, birth, more uint64) {
-	w := &s.windows.list[s.cohorts.index(begin, birth)]
+	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
 	w.alloc += more
 	w.live += more
-	s.cohorts.rise(more)
+	s.cohorts().rise(more)
 }
 
 // moved gives a block to another site.
 func (s *site) moved(to *site, begin, birth, size uint64) {
-	w := &s.windows.list[s.cohorts.index(begin, birth)]
+	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
 	w.alloc -= size
 	w.live -= size
 	w.liveObjects--
 	w.allocObjects--
-	c := s.cohorts
+	c := s.cohorts()
 	c.live -= size
 	c.floor = min(c.floor, c.live)
 	to.aged(begin, birth, size)
@@ -217,14 +239,14 @@ func (s *site) moved(to *site, begin, birth, size uint64) {
 
 // fillCohorts sets the cohorts of a site that is shown; list has room for CohortLen.
 func (s *site) fillCohorts(out *Site, list []Cohort) {
-	c := s.cohorts
+	c := s.cohorts()
 	if c.base == noBase {
 		return
 	}
 	out.Peak, out.Window, out.FirstWindow = c.peak, 1<<c.shift, c.base<<c.shift
 	out.Cohorts = list[:c.last+1]
 	for i := range out.Cohorts {
-		w := &s.windows.list[i]
+		w := &s.own.parts.list[i]
 		out.Cohorts[i] = Cohort{
 			AllocObjects: uint64(w.allocObjects), AllocBytes: w.alloc,
 			LiveObjects: uint64(w.liveObjects), LiveBytes: w.live, Seen: uint64(w.liveObjects), Floor: c.floors[i],
@@ -240,10 +262,10 @@ func (s *site) fillCohorts(out *Site, list []Cohort) {
 // gets the share that it has in what lives of all classes, or, where nothing does, in what was freed.
 func (s *site) fillTensors(out *Site, part *share) {
 	s.fillCohorts(out, make([]Cohort, CohortLen))
-	to, from := part.live.bytes, s.cohorts.live
+	to, from := part.live.bytes, s.cohorts().live
 	if from == 0 {
 		to = part.freed.bytes
-		for p := s.cohorts.parts; p != nil; p = p.next {
+		for p := s.cohorts().parts; p != nil; p = p.next {
 			for i := range p.list {
 				from += p.list[i].alloc
 			}

@@ -14,6 +14,7 @@ const (
 	maxLastFrees = 1 << 16
 
 	maxWarnings = 256
+	recentBits  = 15
 
 	// CUDA ordinals end here; a higher one was misread.
 	maxDevices = 256
@@ -43,14 +44,15 @@ type Options struct {
 // process ended: a recording has to show them at its end.
 type Ledger struct {
 	options  Options
-	procs    []process            // by process number
-	byPID    map[uint32]uint32    // number of the newest process of a pid
-	sites    []site               // by site number
-	windows  []windows            // for further sites
-	cohorts  []cohorts            // likewise
-	classes  map[siteKey]*cohorts // of tensors, without their size class
+	procs    []process           // by process number
+	byPID    map[uint32]uint32   // number of the newest process of a pid
+	sites    []site              // by site number
+	windows  []windows           // for further sites
+	floors   [][CohortLen]uint64 // likewise
+	classes  map[uint64]uint32   // of tensors, by a hash of their key without its size class: the first site
 	siteOf   map[siteKey]uint32
-	live     map[liveKey]uint32 // number of the block
+	recent   [1 << recentBits]uint32 // sites that were asked for lately, since siteOf takes long
+	live     map[liveKey]uint32      // number of the block
 	blocks   blocks
 	lastFree map[uint32]lastFree // by thread id
 	released map[uint32]released // of physical memory: what lastFree has no room for
@@ -109,8 +111,8 @@ type site struct {
 	first, last              uint32 // list of live blocks by time
 	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed; of kind Tensor: in process.tensors
 	history                  history
-	cohorts                  *cohorts
-	windows                  *windows
+	own                      cohorts
+	shared                   *cohorts // in place of own
 
 	// What follows is not looked at for each event.
 	inside  uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
@@ -151,7 +153,7 @@ func New(o Options) *Ledger {
 		released: make(map[uint32]released),
 		pools:    make([]pool, 1),
 		failures: make(map[failureKey]*Failure),
-		classes:  make(map[siteKey]*cohorts),
+		classes:  make(map[uint64]uint32),
 		warned:   make(map[string]bool),
 		purgeAt:  math.MaxUint64,
 	}

@@ -100,26 +100,29 @@ func (x *Head) GetWall() int64 {
 type Inputs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Events. Each has a kind of call, which is what repeats itself.
-	Api           [][]byte `protobuf:"bytes,1,rep,name=api,proto3" json:"api,omitempty"`
-	CallOp        []uint32 `protobuf:"varint,2,rep,packed,name=call_op,json=callOp,proto3" json:"call_op,omitempty"`
-	CallKind      []uint32 `protobuf:"varint,3,rep,packed,name=call_kind,json=callKind,proto3" json:"call_kind,omitempty"`
-	CallSpace     []uint32 `protobuf:"varint,4,rep,packed,name=call_space,json=callSpace,proto3" json:"call_space,omitempty"`
-	CallPid       []uint32 `protobuf:"varint,5,rep,packed,name=call_pid,json=callPid,proto3" json:"call_pid,omitempty"`
-	CallTid       []uint32 `protobuf:"varint,6,rep,packed,name=call_tid,json=callTid,proto3" json:"call_tid,omitempty"`
-	CallDevice    []int32  `protobuf:"zigzag32,7,rep,packed,name=call_device,json=callDevice,proto3" json:"call_device,omitempty"`
-	CallResult    []int32  `protobuf:"zigzag32,8,rep,packed,name=call_result,json=callResult,proto3" json:"call_result,omitempty"`
-	CallContext   []uint64 `protobuf:"varint,9,rep,packed,name=call_context,json=callContext,proto3" json:"call_context,omitempty"`
-	CallApi       []uint32 `protobuf:"varint,10,rep,packed,name=call_api,json=callApi,proto3" json:"call_api,omitempty"` // index into api
-	CallHalvings  []uint32 `protobuf:"varint,20,rep,packed,name=call_halvings,json=callHalvings,proto3" json:"call_halvings,omitempty"`
-	StackId       []uint64 `protobuf:"fixed64,11,rep,packed,name=stack_id,json=stackId,proto3" json:"stack_id,omitempty"`
-	Call          []uint32 `protobuf:"varint,12,rep,packed,name=call,proto3" json:"call,omitempty"`         // index into call_*
-	Time          []int64  `protobuf:"zigzag64,13,rep,packed,name=time,proto3" json:"time,omitempty"`       // minus that of the event before
-	Known         []uint32 `protobuf:"varint,14,rep,packed,name=known,proto3" json:"known,omitempty"`       // 0: the next of address; else the address that was last put into slot known-1
-	Address       []int64  `protobuf:"zigzag64,15,rep,packed,name=address,proto3" json:"address,omitempty"` // minus the one before in this column
-	Size          []uint64 `protobuf:"varint,16,rep,packed,name=size,proto3" json:"size,omitempty"`
-	Stack         []uint32 `protobuf:"varint,17,rep,packed,name=stack,proto3" json:"stack,omitempty"`   // index into stack_id
-	Handle        []uint64 `protobuf:"varint,18,rep,packed,name=handle,proto3" json:"handle,omitempty"` // empty: all are 0
-	Input         []*Input `protobuf:"bytes,19,rep,name=input,proto3" json:"input,omitempty"`           // all others
+	Api          [][]byte `protobuf:"bytes,1,rep,name=api,proto3" json:"api,omitempty"`
+	CallOp       []uint32 `protobuf:"varint,2,rep,packed,name=call_op,json=callOp,proto3" json:"call_op,omitempty"`
+	CallKind     []uint32 `protobuf:"varint,3,rep,packed,name=call_kind,json=callKind,proto3" json:"call_kind,omitempty"`
+	CallSpace    []uint32 `protobuf:"varint,4,rep,packed,name=call_space,json=callSpace,proto3" json:"call_space,omitempty"`
+	CallPid      []uint32 `protobuf:"varint,5,rep,packed,name=call_pid,json=callPid,proto3" json:"call_pid,omitempty"`
+	CallTid      []uint32 `protobuf:"varint,6,rep,packed,name=call_tid,json=callTid,proto3" json:"call_tid,omitempty"`
+	CallDevice   []int32  `protobuf:"zigzag32,7,rep,packed,name=call_device,json=callDevice,proto3" json:"call_device,omitempty"`
+	CallResult   []int32  `protobuf:"zigzag32,8,rep,packed,name=call_result,json=callResult,proto3" json:"call_result,omitempty"`
+	CallContext  []uint64 `protobuf:"varint,9,rep,packed,name=call_context,json=callContext,proto3" json:"call_context,omitempty"`
+	CallApi      []uint32 `protobuf:"varint,10,rep,packed,name=call_api,json=callApi,proto3" json:"call_api,omitempty"`                // index into api
+	CallHalvings []uint32 `protobuf:"varint,21,rep,packed,name=call_halvings,json=callHalvings,proto3" json:"call_halvings,omitempty"` // empty: all are 0
+	StackId      []uint64 `protobuf:"fixed64,11,rep,packed,name=stack_id,json=stackId,proto3" json:"stack_id,omitempty"`
+	// One number of each event, as a varint; signed ones in zigzag. In these columns, and not as repeated
+	// fields, they are written and read in one pass.
+	Events        uint32   `protobuf:"varint,12,opt,name=events,proto3" json:"events,omitempty"`
+	Call          []byte   `protobuf:"bytes,13,opt,name=call,proto3" json:"call,omitempty"`       // index into call_*
+	Time          []byte   `protobuf:"bytes,14,opt,name=time,proto3" json:"time,omitempty"`       // signed: minus that of the event before
+	Known         []byte   `protobuf:"bytes,15,opt,name=known,proto3" json:"known,omitempty"`     // 0: the next of address; else the address that was last put into slot known-1
+	Address       []byte   `protobuf:"bytes,16,opt,name=address,proto3" json:"address,omitempty"` // signed: minus the one before in this column
+	Size          []byte   `protobuf:"bytes,17,opt,name=size,proto3" json:"size,omitempty"`
+	Stack         []byte   `protobuf:"bytes,18,opt,name=stack,proto3" json:"stack,omitempty"`   // index into stack_id
+	Handle        []byte   `protobuf:"bytes,20,opt,name=handle,proto3" json:"handle,omitempty"` // empty: all are 0
+	Input         []*Input `protobuf:"bytes,19,rep,name=input,proto3" json:"input,omitempty"`   // all others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,49 +241,56 @@ func (x *Inputs) GetStackId() []uint64 {
 	return nil
 }
 
-func (x *Inputs) GetCall() []uint32 {
+func (x *Inputs) GetEvents() uint32 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *Inputs) GetCall() []byte {
 	if x != nil {
 		return x.Call
 	}
 	return nil
 }
 
-func (x *Inputs) GetTime() []int64 {
+func (x *Inputs) GetTime() []byte {
 	if x != nil {
 		return x.Time
 	}
 	return nil
 }
 
-func (x *Inputs) GetKnown() []uint32 {
+func (x *Inputs) GetKnown() []byte {
 	if x != nil {
 		return x.Known
 	}
 	return nil
 }
 
-func (x *Inputs) GetAddress() []int64 {
+func (x *Inputs) GetAddress() []byte {
 	if x != nil {
 		return x.Address
 	}
 	return nil
 }
 
-func (x *Inputs) GetSize() []uint64 {
+func (x *Inputs) GetSize() []byte {
 	if x != nil {
 		return x.Size
 	}
 	return nil
 }
 
-func (x *Inputs) GetStack() []uint32 {
+func (x *Inputs) GetStack() []byte {
 	if x != nil {
 		return x.Stack
 	}
 	return nil
 }
 
-func (x *Inputs) GetHandle() []uint64 {
+func (x *Inputs) GetHandle() []byte {
 	if x != nil {
 		return x.Handle
 	}
@@ -1762,7 +1772,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\fR\x04tool\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\fR\x04host\x12\x12\n" +
 	"\x04time\x18\x03 \x01(\x04R\x04time\x12\x12\n" +
-	"\x04wall\x18\x04 \x01(\x10R\x04wall\"\xb1\x04\n" +
+	"\x04wall\x18\x04 \x01(\x10R\x04wall\"\xc9\x04\n" +
 	"\x06Inputs\x12\x10\n" +
 	"\x03api\x18\x01 \x03(\fR\x03api\x12\x17\n" +
 	"\acall_op\x18\x02 \x03(\rR\x06callOp\x12\x1b\n" +
@@ -1778,15 +1788,16 @@ const file_capture_proto_rawDesc = "" +
 	"\fcall_context\x18\t \x03(\x04R\vcallContext\x12\x19\n" +
 	"\bcall_api\x18\n" +
 	" \x03(\rR\acallApi\x12#\n" +
-	"\rcall_halvings\x18\x14 \x03(\rR\fcallHalvings\x12\x19\n" +
-	"\bstack_id\x18\v \x03(\x06R\astackId\x12\x12\n" +
-	"\x04call\x18\f \x03(\rR\x04call\x12\x12\n" +
-	"\x04time\x18\r \x03(\x12R\x04time\x12\x14\n" +
-	"\x05known\x18\x0e \x03(\rR\x05known\x12\x18\n" +
-	"\aaddress\x18\x0f \x03(\x12R\aaddress\x12\x12\n" +
-	"\x04size\x18\x10 \x03(\x04R\x04size\x12\x14\n" +
-	"\x05stack\x18\x11 \x03(\rR\x05stack\x12\x16\n" +
-	"\x06handle\x18\x12 \x03(\x04R\x06handle\x120\n" +
+	"\rcall_halvings\x18\x15 \x03(\rR\fcallHalvings\x12\x19\n" +
+	"\bstack_id\x18\v \x03(\x06R\astackId\x12\x16\n" +
+	"\x06events\x18\f \x01(\rR\x06events\x12\x12\n" +
+	"\x04call\x18\r \x01(\fR\x04call\x12\x12\n" +
+	"\x04time\x18\x0e \x01(\fR\x04time\x12\x14\n" +
+	"\x05known\x18\x0f \x01(\fR\x05known\x12\x18\n" +
+	"\aaddress\x18\x10 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04size\x18\x11 \x01(\fR\x04size\x12\x14\n" +
+	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
+	"\x06handle\x18\x14 \x01(\fR\x06handle\x120\n" +
 	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xb2\x05\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# Part of bench.sh: what a capture costs, in bytes and in CPU time.
+
+# Writing and reading by the package's own benchmarks; recording beside the toy PyTorch.
+measure_capture() {
+  local results bytes read replay
+  progress "captures: bytes and reading"
+  results=$(go test -run '^$' -bench '^Benchmark(Write|Read|Replay)$' -benchtime 5x ./capture)
+  bytes=$(benchmark Write bytes/event) read=$(benchmark Read Mevents/s) replay=$(benchmark Replay Mevents/s)
+  section "capture of a training of 1,000,000 events"
+  row "bytes per event" "≤ 12" "$bytes" "" "$bytes <= 12"
+  row "read, million events/s" "≥ 2" "$read" "" "$read >= 2"
+  row "read into the books, million events/s" "≥ 2" "$replay" "" "$replay >= 2"
+  local sample round what
+  for sample in 1MiB 0; do
+    for ((round = 1; round <= rounds; round++)); do
+      for what in pb.gz vram; do
+        progress "recording $what, --sample $sample, round $round of $rounds"
+        record_rate "$what" "$sample"
+      done
+    done
+    what="a sample of the tensors"
+    [ "$sample" != 0 ] || what="every tensor"
+    capture_rows "$what" "$sample"
+  done
+}
+
+# benchmark NAME UNIT: a figure of "BenchmarkNAME-2  5  8.014 bytes/event".
+benchmark() { awk -v name="^Benchmark$1(-|\$)" -v unit="$2" '$1 ~ name {for (i = 2; i <= NF; i++) if ($i == unit) print $(i - 1)}' <<< "$results"; }
+
+# record_rate ENDING SAMPLE: adds "capture-ENDING SAMPLE cpu SECONDS" to the samples: all that vramprof took, from
+# its start to its end, and "… bytes" of the file. The toy makes 200,000 tensor events per second.
+record_rate() {
+  local target file=$work/rate.$1 cpu
+  toy "rate 2 $seconds 200000"
+  target=$pid
+  start "$python" -c 'import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print("cpu", used.ru_utime + used.ru_stime, code)' "$vramprof" record --force --sample "$2" -d $((seconds + 2)) -p "$target" -o "$file"
+  attached=$pid
+  expect "$attached" "vramprof: tracing*" 60
+  kill -USR1 "$target"
+  expect "$target" "rate *" $((seconds + 60))
+  expect "$attached" "cpu *" 60
+  cpu=$line
+  finish "$attached" > /dev/null
+  unset "output[$attached]"
+  end "$target" TERM
+  [ "${cpu##* }" = 0 ] || { echo "bench.sh: recording ended with status ${cpu##* }" >&2; exit 1; }
+  cpu=${cpu#cpu }
+  { echo "capture-$1 $2 cpu ${cpu% *}"; echo "capture-$1 $2 bytes $(stat -c %s "$file")"; } >> "$samples"
+}
+
+capture_rows() { # WHAT SAMPLE
+  local profile capture
+  profile=$(of capture-pb.gz "$2" cpu) capture=$(of capture-vram "$2" cpu)
+  section "recording 200,000 tensor events/s for $seconds s, $1, medians of $rounds rounds"
+  row "CPU of vramprof, pprof only" "" "$profile s" "" 1 | sed 's/met$/-/'
+  row "  to a capture" "≤ 1.10" "$capture s" "$(awk -v a="$profile" -v b="$capture" 'BEGIN {printf "%.3f", b / a}')" "$capture <= $profile * 1.1"
+  row "  its size" "" "$(of capture-vram "$2" bytes) bytes" "" 1 | sed 's/met$/-/'
+}

@@ -25,6 +25,7 @@ type (
 	TensorKey  = probeTensorKey
 	// TensorDevice is what the allocator of a process has on one device.
 	TensorDevice = probeTensorDevice
+	SampleClass  = probeSampleClass
 	Function     = probeFunction
 	Process      = probeProcess
 	MappedFile   = processMappedFile
@@ -67,6 +68,8 @@ const (
 
 	// SampleAlways is the threshold of size classes whose blocks are all sampled.
 	SampleAlways = 1<<32 - 1
+	// SampleWindow is how many ns an allocator's budget of samples is for.
+	SampleWindow = 100 * 1000 * 1000
 	// BlockWithTotals and BlockWithoutTotals are attach cookies of block_reported.
 	BlockWithTotals    = 5
 	BlockWithoutTotals = 3
@@ -100,6 +103,9 @@ func DecodeEvent(raw []byte) (*Event, error) {
 	}
 	return (*Event)(unsafe.Pointer(unsafe.SliceData(raw))), nil
 }
+
+// Halvings says, of KindBlock, how often the probability of blocks like it to be sampled was halved.
+func (e *probeEvent) Halvings() uint8 { return e.Function }
 
 // DecodeDetails gives what follows the event in a record of the events ring,
 // nil if nothing does. It is valid as long as raw is.

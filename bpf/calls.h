@@ -71,7 +71,7 @@ struct block_report {
 	u64 allocated, reserved;
 	u16 device; /* c10::Device: its type, and its index above it */
 	u16 kind;   /* enum event_kind of what is to be sent, 0: nothing */
-	u32 unused;
+	u32 halvings; /* see struct event */
 };
 
 /* The open calls of a thread, outermost first, and what is current in it. */

@@ -42,7 +42,10 @@ struct event {
 	__u8 flags;    /* of enum event_flag */
 	__u8 kind;     /* of enum event_kind */
 	__u8 api;      /* function id of the outermost call */
-	__u8 function; /* function id of the call that is booked */
+	union {
+		__u8 function; /* id of the call that is booked */
+		__u8 halvings; /* of EVENT_BLOCK: of its class's probability to be sampled */
+	};
 };
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
 

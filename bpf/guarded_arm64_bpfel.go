@@ -34,7 +34,7 @@ const (
 	guardedMapProcesses            = "processes"
 	guardedMapPyProcs              = "py_procs"
 	guardedMapRecording            = "recording"
-	guardedMapSampleThresholds     = "sample_thresholds"
+	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
 	guardedMapStackEvents          = "stack_events"
 	guardedMapStacks               = "stacks"
@@ -54,6 +54,7 @@ const (
 	guardedVarInversePacMask       = "inverse_pac_mask"
 	guardedVarTpbaseOffset         = "tpbase_offset"
 	guardedVarTraceAll             = "trace_all"
+	guardedVarWindowSamples        = "window_samples"
 	guardedVarWithDebugOutput      = "with_debug_output"
 )
 
@@ -130,7 +131,7 @@ type guardedMapSpecs struct {
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
-	SampleThresholds     *ebpf.MapSpec `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
@@ -149,6 +150,7 @@ type guardedVariableSpecs struct {
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
 
@@ -190,7 +192,7 @@ type guardedMaps struct {
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	Recording            *ebpf.Map `ebpf:"recording"`
-	SampleThresholds     *ebpf.Map `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
@@ -221,7 +223,7 @@ func (m *guardedMaps) Close() error {
 		m.Processes,
 		m.PyProcs,
 		m.Recording,
-		m.SampleThresholds,
+		m.SampleClasses,
 		m.Scratches,
 		m.StackEvents,
 		m.Stacks,
@@ -241,6 +243,7 @@ type guardedVariables struct {
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }
 

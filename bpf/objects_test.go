@@ -99,6 +99,9 @@ func compareLayout(t *testing.T, object string, spec *ebpf.CollectionSpec, mapNa
 		t.Errorf("%s: struct %s has %d bytes, in Go %d: %s", object, c.Name, c.Size, goType.Size(), remedy)
 	}
 	for _, member := range c.Members {
+		if u, ok := member.Type.(*btf.Union); ok && member.Name == "" { // Go has its first member
+			member.Name, member.Type = u.Members[0].Name, u.Members[0].Type
+		}
 		name := strings.ToUpper(member.Name[:1]) + member.Name[1:]
 		field, ok := goType.FieldByName(name)
 		if !ok {

@@ -562,20 +562,20 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	}
 	struct tensor_key key = {.pid = id >> 32, .device = r.device};
 	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, &key);
+	u64 now = bpf_ktime_get_ns();
 	if (!d)
-		d = new_tensor_device(&key, &r, id);
+		d = new_tensor_device(&key, &r, now, id);
 	if (!d || !r.address || !r.size)
 		return NULL;
-	d->latest = bpf_ktime_get_ns();
+	d->latest = now;
 	d->allocated = r.allocated;
 	d->reserved = r.reserved;
-	u64 block = block_key(r.address, d->number);
 	if (r.size < 0) {
-		if (unbook_block(d, block, -r.size))
+		if (unbook_block(d, &r))
 			send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
 		return NULL;
 	}
-	return book_block(d, block, &r, id) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
+	return book_block(d, &r, now, id) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
 }
 
 // Entry of c10::reportMemoryUsageToProfiler.

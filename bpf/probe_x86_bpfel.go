@@ -146,6 +146,12 @@ const (
 	probeRoleROLE_INIT  probeRole = 5
 )
 
+type probeSampleClass struct {
+	_         structs.HostLayout
+	Threshold uint32
+	Spared    uint32
+}
+
 type probeScratch struct {
 	_          structs.HostLayout
 	WindowAt   uint64
@@ -161,7 +167,10 @@ type probeTensorDevice struct {
 	_              structs.HostLayout
 	Time           uint64
 	Number         uint32
-	Unused         uint32
+	Doublings      uint32
+	Window         uint64
+	Sampled        uint32
+	Credit         uint32
 	OlderAllocated uint64
 	OlderReserved  uint64
 	Latest         uint64
@@ -170,12 +179,18 @@ type probeTensorDevice struct {
 	OlderFrees     uint64
 	OlderBytes     uint64
 	Unbooked       uint64
+	Far            uint64
 	Classes        [128]struct {
 		_          structs.HostLayout
 		Allocs     uint64
 		AllocBytes uint64
 		Frees      uint64
 		FreeBytes  uint64
+	}
+	Near [2048]struct {
+		_       structs.HostLayout
+		Address uint64
+		Value   uint64
 	}
 }
 
@@ -207,7 +222,7 @@ type probeThread struct {
 		Reserved  uint64
 		Device    uint16
 		Kind      uint16
-		Unused    uint32
+		Halvings  uint32
 	}
 	Calls [4]struct {
 		_               structs.HostLayout
@@ -261,7 +276,7 @@ const (
 	probeMapProcesses            = "processes"
 	probeMapPyProcs              = "py_procs"
 	probeMapRecording            = "recording"
-	probeMapSampleThresholds     = "sample_thresholds"
+	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
 	probeMapStackEvents          = "stack_events"
 	probeMapStacks               = "stacks"
@@ -281,6 +296,7 @@ const (
 	probeVarInversePacMask       = "inverse_pac_mask"
 	probeVarTpbaseOffset         = "tpbase_offset"
 	probeVarTraceAll             = "trace_all"
+	probeVarWindowSamples        = "window_samples"
 	probeVarWithDebugOutput      = "with_debug_output"
 )
 
@@ -357,7 +373,7 @@ type probeMapSpecs struct {
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
-	SampleThresholds     *ebpf.MapSpec `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
@@ -376,6 +392,7 @@ type probeVariableSpecs struct {
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
+	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.VariableSpec `ebpf:"with_debug_output"`
 }
 
@@ -417,7 +434,7 @@ type probeMaps struct {
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	Recording            *ebpf.Map `ebpf:"recording"`
-	SampleThresholds     *ebpf.Map `ebpf:"sample_thresholds"`
+	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
@@ -448,7 +465,7 @@ func (m *probeMaps) Close() error {
 		m.Processes,
 		m.PyProcs,
 		m.Recording,
-		m.SampleThresholds,
+		m.SampleClasses,
 		m.Scratches,
 		m.StackEvents,
 		m.Stacks,
@@ -468,6 +485,7 @@ type probeVariables struct {
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
+	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`
 	WithDebugOutput *ebpf.Variable `ebpf:"with_debug_output"`
 }
 

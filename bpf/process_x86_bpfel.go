@@ -73,7 +73,7 @@ type processThread struct {
 		Reserved  uint64
 		Device    uint16
 		Kind      uint16
-		Unused    uint32
+		Halvings  uint32
 	}
 	Calls [4]struct {
 		_               structs.HostLayout

@@ -15,6 +15,9 @@ static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
 /* Without a filter every process is traced. */
 volatile const bool trace_all = true;
 
+/* So many blocks of an allocator are sampled in SAMPLE_WINDOW_NS before it is sampled less; 0: there is no limit. */
+volatile const u32 window_samples = 0;
+
 MAP(functions, BPF_MAP_TYPE_ARRAY, u32, struct function, MAX_FUNCTIONS);
 MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);

@@ -7,6 +7,10 @@
 #define SIZE_CLASSES 128 /* four to a doubling, from 512 bytes on; a power of two */
 #define MAX_BLOCKS (4 << 20)
 #define ALWAYS 0xffffffff
+#define SAMPLE_WINDOW_NS (100 * 1000 * 1000)
+#define SAVED_WINDOWS 10 /* whose samples may come at once, after a pause */
+#define MAX_HALVINGS 12 /* of a block's probability */
+#define MAX_DOUBLINGS 24 /* of the mean */
 #define BLOCK_WITH_TOTALS 5 /* attach cookie: the arguments of reportMemoryUsageToProfiler from PyTorch 1.10 on; else 3 */
 
 /* Blocks of a size class that were allocated since the attach. */
@@ -15,18 +19,34 @@ struct size_class {
 	u64 frees, free_bytes;
 };
 
+/* A live block that is kept with its allocator: a small table, of sets of NEAR_WAYS in a cache line each, takes far less time than the
+ * map of all blocks, which takes what has no room here. It needs no lock: an allocator on a GPU reports holding its own. */
+#define NEAR_WAYS 4 /* powers of two */
+#define NEAR_SET_BITS 9
+#define NEAR_BLOCKS (NEAR_WAYS << NEAR_SET_BITS)
+#define DEVICE_TYPE_CUDA 1
+struct near_block {
+	u64 address; /* 0: no block */
+	u64 value;   /* as in the map; 0: no block */
+};
+
 /* What a process's allocator has on one device. */
 struct tensor_device {
 	u64 time;                    /* of the first event */
 	u32 number;                  /* of ALLOCATOR_BITS: in the keys of its blocks */
-	u32 unused;
+	u32 doublings;               /* of the mean, as it is now */
+	u64 window;                  /* when the window of the budget began */
+	u32 sampled;                 /* in it */
+	u32 credit;                  /* blocks that may be sampled before the next halving */
 	u64 older_allocated;         /* the allocator's totals just before it */
 	u64 older_reserved;
 	u64 latest;                  /* time of the latest event */
 	u64 allocated, reserved;     /* the allocator's totals after it, 0 where it tells none */
 	u64 older_frees, older_bytes; /* blocks that were allocated before the attach */
 	u64 unbooked;                /* blocks for which there was no room */
+	u64 far;                     /* its live blocks in the map blocks */
 	struct size_class classes[SIZE_CLASSES];
+	struct near_block near[NEAR_BLOCKS];
 };
 
 struct tensor_key {
@@ -43,7 +63,14 @@ static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >>
 MAP(tensor_devices, BPF_MAP_TYPE_HASH, struct tensor_key, struct tensor_device, 512);
 MAP(blank_tensor_device, BPF_MAP_TYPE_ARRAY, u32, struct tensor_device, 1);
 MAP(allocators, BPF_MAP_TYPE_PERCPU_ARRAY, u32, u32, 1); /* how many began on this CPU */
-MAP(sample_thresholds, BPF_MAP_TYPE_ARRAY, u32, u32, SIZE_CLASSES); /* of 2^32: how likely a block is sampled */
+
+/* How likely a block of a class is sampled. A mean that is doubled halves that, but not for those of at least the mean: they
+ * are always taken. */
+struct sample_class {
+	u32 threshold; /* of 2^32, with no doublings */
+	u32 spared;    /* so many doublings halve nothing */
+};
+MAP(sample_classes, BPF_MAP_TYPE_ARRAY, u32, struct sample_class, SIZE_CLASSES);
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -68,7 +95,7 @@ static EBPF_INLINE u32 size_class(u64 size)
 	return number < SIZE_CLASSES ? number : SIZE_CLASSES - 1;
 }
 
-static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 id)
+static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 now, u64 id)
 {
 	struct process *process = find_process(id);
 	u32 zero = 0;
@@ -83,10 +110,11 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 		count(COUNTER_THREADS_FULL);
 		return NULL;
 	}
+	d->credit = SAVED_WINDOWS * window_samples;
 	u32 *number = bpf_map_lookup_elem(&allocators, &zero);
 	if (number)
 		d->number = (++*number << 8 | (bpf_get_smp_processor_id() & 255)) & ((1 << ALLOCATOR_BITS) - 1);
-	d->time = bpf_ktime_get_ns();
+	d->time = d->window = now;
 	if (r->reserved && (r->size < 0 || r->allocated >= r->size)) // without totals: 0
 		d->older_allocated = r->allocated - r->size;
 	d->older_reserved = r->reserved;
@@ -95,48 +123,163 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 	return d;
 }
 
+// Returns the place of a block among those near in its allocator, NULL if there is none. With 0 for what is looked
+// for: a free place for it.
+static EBPF_INLINE struct near_block *find_near(struct tensor_device *d, struct block_report *r, u64 what)
+{
+	if ((r->device & 0xff) != DEVICE_TYPE_CUDA)
+		return NULL;
+	u32 set = (r->address >> 9) * 0x9E3779B97F4A7C15ull >> (64 - NEAR_SET_BITS);
+	struct near_block *b = &d->near[set * NEAR_WAYS & (NEAR_BLOCKS - NEAR_WAYS)];
+#pragma unroll
+	for (int i = 0; i < NEAR_WAYS; i++, b++)
+		if (b->address == what)
+			return b;
+	return NULL;
+}
+
+#define NO_ROOM (~0ull)
+
+// Notes a live block. Returns the value of an older one at its address, 0 without one, or NO_ROOM.
+static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *r, u64 value)
+{
+	u64 key = block_key(r->address, d->number), before;
+	struct near_block *near = find_near(d, r, r->address);
+	if (!near && !(d->far && bpf_map_lookup_elem(&blocks, &key)))
+		near = find_near(d, r, 0);
+	if (near) {
+		before = near->value;
+		near->value = value;
+		near->address = r->address;
+		return before;
+	}
+	if (!bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
+		__sync_fetch_and_add(&d->far, 1);
+		return 0;
+	}
+	u64 *old = bpf_map_lookup_elem(&blocks, &key);
+	if (!old)
+		return NO_ROOM;
+	before = *old;
+	*old = value;
+	return before;
+}
+
+// Forgets a live block. Returns its value, 0 if it was not known.
+static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *r)
+{
+	struct near_block *near = find_near(d, r, r->address);
+	u64 value;
+	if (near) {
+		value = near->value;
+		near->address = 0;
+		near->value = 0;
+		return value;
+	}
+	if (!d->far)
+		return 0;
+	u64 key = block_key(r->address, d->number);
+	u64 *old = bpf_map_lookup_elem(&blocks, &key);
+	if (!old)
+		return 0;
+	value = *old;
+	bpf_map_delete_elem(&blocks, &key);
+	__sync_fetch_and_add(&d->far, -1);
+	return value;
+}
+
+// Begins the next window of an allocator's budget, if it is time: what was not used is saved, up to a limit.
+// Where less than a third was used, the mean is halved: twice of it is well below the budget.
+static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
+{
+	if ((s64)(now - d->window) < SAMPLE_WINDOW_NS)
+		return;
+	u64 windows = (now - d->window) / SAMPLE_WINDOW_NS; // all but the first without a block
+	if (windows > SAVED_WINDOWS)
+		windows = SAVED_WINDOWS;
+	if (d->sampled < windows * window_samples / 3)
+		d->doublings = d->doublings > windows ? d->doublings - windows : 0;
+	u32 credit = d->credit + windows * window_samples;
+	d->credit = credit < SAVED_WINDOWS * window_samples ? credit : SAVED_WINDOWS * window_samples;
+	d->sampled = 0;
+	d->window = now;
+}
+
+// Takes one sample from the budget. When nothing is left the mean is doubled, from the next block on: so
+// how likely a block was to be sampled never depends on itself.
+static EBPF_INLINE void spend_sample(struct tensor_device *d, u64 now)
+{
+	d->sampled++;
+	if (d->credit)
+		d->credit--;
+	if (d->credit || d->doublings >= MAX_DOUBLINGS)
+		return;
+	d->doublings++;
+	d->credit = window_samples;
+	d->sampled = 0;
+	d->window = now;
+}
+
+// Decides whether a block is of the sample, and notes in the report how likely that was.
+static EBPF_INLINE bool sample_block(struct tensor_device *d, u32 number, struct block_report *r, u64 now)
+{
+	struct sample_class *class = bpf_map_lookup_elem(&sample_classes, &number);
+	if (!class || !class->threshold)
+		return false;
+	u32 likely = class->threshold;
+	if (window_samples) {
+		open_window(d, now);
+		if (d->doublings > class->spared) {
+			u32 halvings = d->doublings - class->spared;
+			r->halvings = halvings < MAX_HALVINGS ? halvings : MAX_HALVINGS;
+			likely >>= r->halvings & 15;
+		}
+	}
+	if (likely != ALWAYS && bpf_get_prandom_u32() >= likely)
+		return false;
+	if (window_samples)
+		spend_sample(d, now);
+	return true;
+}
+
+static EBPF_INLINE void count_block(u64 *blocks, u64 *bytes, u64 size)
+{
+	__sync_fetch_and_add(blocks, 1);
+	__sync_fetch_and_add(bytes, size);
+}
+
 // Books a block that was given out. Returns whether it is of the sample.
-static EBPF_INLINE bool book_block(struct tensor_device *d, u64 key, struct block_report *r, u64 id)
+static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
 {
 	u64 size = r->size;
 	u32 number = size_class(size);
-	u32 *threshold = bpf_map_lookup_elem(&sample_thresholds, &number);
-	bool sampled = threshold && *threshold && (*threshold == ALWAYS || bpf_get_prandom_u32() < *threshold);
-	u64 value = size << 1 | sampled;
-	if (bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
-		u64 *old = bpf_map_lookup_elem(&blocks, &key);
-		if (!old) {
-			__sync_fetch_and_add(&d->unbooked, 1);
-			return false;
-		}
-		// Its free was not reported, as when a private pool is restored.
-		struct size_class *c = &d->classes[size_class(*old >> 1) & (SIZE_CLASSES - 1)];
-		__sync_fetch_and_add(&c->frees, 1);
-		__sync_fetch_and_add(&c->free_bytes, *old >> 1);
-		if (*old & 1 && !sampled) // user space has it
+	bool sampled = sample_block(d, number, r, now);
+	u64 before = keep_block(d, r, size << 1 | sampled);
+	if (before == NO_ROOM) {
+		__sync_fetch_and_add(&d->unbooked, 1);
+		return false;
+	}
+	if (before) { // its free was not reported, as when a private pool is restored
+		struct size_class *c = &d->classes[size_class(before >> 1) & (SIZE_CLASSES - 1)];
+		count_block(&c->frees, &c->free_bytes, before >> 1);
+		if (before & 1 && !sampled) // user space has it
 			send_block(EVENT_BLOCK_FREE, r, 0, 0, id);
-		*old = value;
 	}
 	struct size_class *c = &d->classes[number & (SIZE_CLASSES - 1)];
-	__sync_fetch_and_add(&c->allocs, 1);
-	__sync_fetch_and_add(&c->alloc_bytes, size);
+	count_block(&c->allocs, &c->alloc_bytes, size);
 	return sampled;
 }
 
 // Takes a block back. Returns whether it was of the sample.
-static EBPF_INLINE bool unbook_block(struct tensor_device *d, u64 key, u64 size)
+static EBPF_INLINE bool unbook_block(struct tensor_device *d, struct block_report *r)
 {
-	u64 *old = bpf_map_lookup_elem(&blocks, &key);
-	if (!old) {
-		__sync_fetch_and_add(&d->older_frees, 1);
-		__sync_fetch_and_add(&d->older_bytes, size);
+	u64 value = drop_block(d, r);
+	if (!value) {
+		count_block(&d->older_frees, &d->older_bytes, -r->size);
 		return false;
 	}
-	u64 value = *old;
-	bpf_map_delete_elem(&blocks, &key);
 	struct size_class *c = &d->classes[size_class(value >> 1) & (SIZE_CLASSES - 1)];
-	__sync_fetch_and_add(&c->frees, 1);
-	__sync_fetch_and_add(&c->free_bytes, value >> 1);
+	count_block(&c->frees, &c->free_bytes, value >> 1);
 	return value & 1;
 }
 

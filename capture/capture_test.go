@@ -92,6 +92,10 @@ func (b both) SetBlocks(pid uint32, l []ledger.Block) {
 }
 func (b both) SetSegments(s []uint64)  { b.w.SetSegments(s); b.Ledger.SetSegments(s) }
 func (b both) SetSampling(p []float64) { b.w.SetSampling(p); b.Ledger.SetSampling(p) }
+func (b both) SetSampleRate(r ledger.SampleRate) {
+	b.w.SetSampleRate(r)
+	b.Ledger.SetSampleRate(r)
+}
 func (b both) SetStats(s ledger.Stats) { b.w.SetStats(s); b.Ledger.SetStats(s) }
 func (b both) Warn(text string)        { b.w.Warn(text); b.Ledger.Warn(text) }
 
@@ -125,6 +129,7 @@ const sessionBegin = 100e9
 
 func (s *session) run(steps int) {
 	s.books.SetSampling([]float64{0.5, 0.25, 1})
+	s.books.SetSampleRate(ledger.SampleRate{Mean: 1 << 20, Limit: 4000})
 	s.books.Begin(sessionBegin)
 	for i := range steps {
 		s.clock.set(sessionBegin + uint64(i)*1e6)
@@ -180,7 +185,7 @@ func (s *session) event(now uint64, pid uint32) {
 	e := ledger.Event{
 		Op: ledger.Op(r.Uint64N(24)), Kind: ledger.Kind(r.Uint64N(11)), Space: ledger.Space(r.Uint64N(7)), PID: pid, TID: pid + uint32(r.Uint64N(3)),
 		Device: int32(r.Uint64N(5)) - 2, Result: int32(r.Uint64N(3)) - 1, Time: now - r.Uint64N(1e6), Address: r.Uint64N(64) << 9, Size: r.Uint64N(1 << 20),
-		Stack: r.Uint64N(9), Context: r.Uint64N(3), API: []string{"cudaMalloc", "torch", "cuMemFree_v2"}[r.Uint64N(3)],
+		Stack: r.Uint64N(9), Context: r.Uint64N(3), Halvings: uint8(r.Uint64N(4)), API: []string{"cudaMalloc", "torch", "cuMemFree_v2"}[r.Uint64N(3)],
 	}
 	if r.Uint64N(3) > 0 {
 		e.Op = []ledger.Op{ledger.Alloc, ledger.Free}[r.Uint64N(2)]

@@ -38,6 +38,7 @@ func (l *log) SetTensors(t uint64, x []ledger.TensorTotals) { l.add("tensors", t
 func (l *log) SetBlocks(pid uint32, b []ledger.Block)       { l.add("blocks", pid, b) }
 func (l *log) SetSegments(s []uint64)                       { l.add("segments", s) }
 func (l *log) SetSampling(p []float64)                      { l.add("sampling", p) }
+func (l *log) SetSampleRate(r ledger.SampleRate)            { l.add("sample rate", r) }
 func (l *log) SetStats(s ledger.Stats)                      { l.add("stats", s) }
 func (l *log) Warn(text string)                             { l.add("warning", text) }
 

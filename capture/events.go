@@ -19,6 +19,7 @@ type call struct {
 	device   int32
 	result   int32
 	api      uint32 // index into the names of the frame
+	halvings uint8
 	context  uint64
 }
 
@@ -112,12 +113,13 @@ func truncate(m *wire.Inputs) {
 	clear(m.Input)
 	m.Api, m.CallOp, m.CallKind, m.CallSpace, m.CallPid, m.CallTid = m.Api[:0], m.CallOp[:0], m.CallKind[:0], m.CallSpace[:0], m.CallPid[:0], m.CallTid[:0]
 	m.CallDevice, m.CallResult, m.CallContext, m.CallApi, m.StackId = m.CallDevice[:0], m.CallResult[:0], m.CallContext[:0], m.CallApi[:0], m.StackId[:0]
+	m.CallHalvings = m.CallHalvings[:0]
 	m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle = m.Call[:0], m.Time[:0], m.Known[:0], m.Address[:0], m.Size[:0], m.Stack[:0], m.Handle[:0]
 	m.Input, m.Events = m.Input[:0], 0
 }
 
 func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
-	k := call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, c.name(m, e.API), e.Context}
+	k := call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, c.name(m, e.API), e.Halvings, e.Context}
 	last := &c.lastCalls[(uint32(e.Op)+e.TID*7+uint32(e.Kind)*31)%recent]
 	if last.valid && last.call == k {
 		return last.index
@@ -130,6 +132,7 @@ func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
 		m.CallPid, m.CallTid = append(m.CallPid, k.pid), append(m.CallTid, k.tid)
 		m.CallDevice, m.CallResult = append(m.CallDevice, k.device), append(m.CallResult, k.result)
 		m.CallContext, m.CallApi = append(m.CallContext, k.context), append(m.CallApi, k.api)
+		m.CallHalvings = append(m.CallHalvings, uint32(k.halvings))
 	}
 	last.call, last.index, last.valid = k, n, true
 	return n
@@ -233,6 +236,9 @@ func (d *eventDecoder) readCalls() error {
 			return errColumns
 		}
 	}
+	if len(m.CallHalvings) != n && len(m.CallHalvings) != 0 {
+		return errColumns
+	}
 	names := make([]string, len(m.Api))
 	for i, name := range m.Api {
 		names[i] = clean(name)
@@ -246,6 +252,9 @@ func (d *eventDecoder) readCalls() error {
 			Op: ledger.Op(m.CallOp[i]), Kind: ledger.Kind(m.CallKind[i]), Space: ledger.Space(m.CallSpace[i]), PID: m.CallPid[i], TID: m.CallTid[i],
 			Device: m.CallDevice[i], Result: m.CallResult[i], Context: m.CallContext[i], API: names[m.CallApi[i]],
 		})
+		if len(m.CallHalvings) == n {
+			d.calls[i].Halvings = uint8(min(m.CallHalvings[i], 255))
+		}
 	}
 	return nil
 }

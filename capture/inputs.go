@@ -140,6 +140,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		return a.takeBlocks(what.Blocks, books)
 	case *wire.Input_Segments:
 		books.SetSegments(what.Segments.GetStack())
+	case *wire.Input_SampleRate:
+		books.SetSampleRate(ledger.SampleRate{Mean: what.SampleRate.GetMean(), Limit: what.SampleRate.GetLimit()})
 	case *wire.Input_Sampling:
 		books.SetSampling(what.Sampling.GetProbability())
 	case *wire.Input_Stats:

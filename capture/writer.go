@@ -311,6 +311,10 @@ func (w *Writer) SetSegments(stacks []uint64) {
 	w.add(&wire.Input{What: &wire.Input_Segments{Segments: &wire.Segments{Stack: append([]uint64(nil), stacks...)}}})
 }
 
+func (w *Writer) SetSampleRate(r ledger.SampleRate) {
+	w.add(&wire.Input{What: &wire.Input_SampleRate{SampleRate: &wire.SampleRate{Mean: r.Mean, Limit: r.Limit}}})
+}
+
 func (w *Writer) SetSampling(p []float64) {
 	w.add(&wire.Input{What: &wire.Input_Sampling{Sampling: &wire.Sampling{Probability: append([]float64(nil), p...)}}})
 }

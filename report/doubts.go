@@ -75,24 +75,39 @@ func doubts(s *ledger.Snapshot) []doubt {
 	return list
 }
 
-// sampleText is "tensor sites are estimated from 1,234 of 98,765 live tensors (standard error of the
+// sampleText is "tensor sites are estimated from 1,234 of 98,765 live tensors, one in 1.00 MiB (standard error of the
 // largest: 12.0 MiB); their sum is exact", "" where every tensor is in the books.
 func sampleText(s *ledger.Snapshot) string {
 	var sampled, live, err uint64
+	var halvings uint8
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
 		sampled += t.Sampled
 		live += t.LiveObjects
 		err = max(err, t.Error)
+		halvings = max(halvings, t.Halvings)
 	}
 	if sampled >= live {
 		return ""
 	}
 	text := fmt.Sprintf("tensor sites are estimated from %s of %s", humanize.Comma(int64(sampled)), counted(live, "live tensor"))
+	text += rateText(s.Sampling, halvings)
 	if err > 0 {
 		text += fmt.Sprintf(" (standard error of the largest: %s)", BytesText(err))
 	}
 	return text + "; their sum is exact"
+}
+
+// rateText is ", one in 1.00 MiB, and up to 8 times fewer where more than 4,000 stacks a second were needed".
+func rateText(r ledger.SampleRate, halvings uint8) (text string) {
+	if r.Mean > 0 {
+		text = ", one in " + BytesText(r.Mean)
+	}
+	if halvings > 0 {
+		text += fmt.Sprintf(", and up to %s times fewer where more than %s stacks a second were needed",
+			humanize.Comma(1<<min(halvings, 62)), humanize.Comma(int64(r.Limit)))
+	}
+	return text
 }
 
 // truncations is "5 stacks are truncated: 3 too deep, 2 no unwind table".

@@ -46,6 +46,8 @@ type TensorsReport struct {
 	AllocatedBytes  uint64 `json:"allocated_bytes"` // likewise, freed or not
 	AllocatedCount  uint64 `json:"allocated_count"`
 	SampledCount    uint64 `json:"sampled_count"`     // of live_count: those from which sites are estimated
+	SampleBytes     uint64 `json:"sample_bytes"`      // one in so many bytes, 0: each
+	SampleFewer     uint64 `json:"sample_fewer"`      // but at most so many times fewer, where too many stacks a second were needed; 1: never
 	ErrorBytes      uint64 `json:"error_bytes"`       // standard error of the largest site
 	OlderBytes      uint64 `json:"older_bytes"`       // of allocator_bytes: older than the attach
 	OlderCacheBytes uint64 `json:"older_cache_bytes"` // unused in segments older than the attach
@@ -103,7 +105,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 		r.Tensors = append(r.Tensors, TensorsReport{
 			t.Process, s.Processes[t.Process].PID, DeviceName(t.Device, ledger.Tensor), symbolize.Clean(gpuUUID(s, t.Process, t.Device, ledger.Tensor)),
 			t.Allocated, t.Reserved, t.Peak, minus(t.PeakTime, s.Begin), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
-			t.Sampled, t.Error, t.Older, t.OlderCached, t.Segments, t.Cached, t.LargestFree,
+			t.Sampled, s.Sampling.Mean, 1 << min(t.Halvings, 62), t.Error, t.Older, t.OlderCached, t.Segments, t.Cached, t.LargestFree,
 		})
 	}
 	for _, x := range s.Parts() {

@@ -115,9 +115,10 @@ func torchSnapshot() *ledger.Snapshot {
 			site(0, 8, report, ledger.Tensor, ledger.CPUDevice, 20, 200*mib),
 			site(0, 6, "cuMemCreate", ledger.VMM, 0, 6, 192*mib),
 		},
+		Sampling: ledger.SampleRate{Mean: mib, Limit: 4000},
 		Tensors: []ledger.Tensors{
 			{Process: 0, Device: 0, Allocated: 32*gib + 512, Reserved: 36 * gib, Peak: 33 * gib, PeakTime: at(70),
-				LiveObjects: 4812, LiveBytes: 12 * gib, AllocObjects: 441_000, AllocBytes: 900 * gib, Sampled: 700, Error: 96 * mib,
+				LiveObjects: 4812, LiveBytes: 12 * gib, AllocObjects: 441_000, AllocBytes: 900 * gib, Sampled: 700, Halvings: 3, Error: 96 * mib,
 				Older: 20*gib + 512, OlderCached: 36*gib - 13*gib - 20*gib - 512 + 276*mib, Segments: 13 * gib, Cached: 1*gib + 300*mib, LargestFree: 1228 * mib, Foreign: 310 * mib},
 			{Process: 0, Device: ledger.CPUDevice, LiveObjects: 20, LiveBytes: 200 * mib, AllocObjects: 40, AllocBytes: 600 * mib, Sampled: 20, Peak: 210 * mib, PeakTime: at(80)},
 			{Process: 1, Device: 1, Allocated: 4 * gib, Reserved: 6 * gib, Peak: 5 * gib, PeakTime: at(50), LiveObjects: 300, LiveBytes: 4 * gib,

@@ -73,6 +73,11 @@ func (j journaled) SetSampling(p []float64) {
 	j.books.SetSampling(p)
 }
 
+func (j journaled) SetSampleRate(r ledger.SampleRate) {
+	j.journal.SetSampleRate(r)
+	j.books.SetSampleRate(r)
+}
+
 func (j journaled) SetStats(s ledger.Stats) {
 	j.journal.SetStats(s)
 	j.books.SetStats(s)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -105,33 +106,52 @@ func classBound(class int) float64 {
 	return math.Ldexp(512, doubling) * (1 + float64(quarter)/4)
 }
 
+// sampleClass is how a size class is sampled.
+type sampleClass struct {
+	likely float64 // probability to be sampled
+	spared uint32  // so many doublings of the mean leave it as it is
+}
+
 // sampling gives each size class's probability to be sampled, so that on average
 // one block in mean bytes is. Sampling is Poisson over bytes at the middle of the class; classes from
 // mean on are taken whole.
-func sampling(mean uint64) []float64 {
-	p := make([]float64, bpf.SizeClasses)
-	for class := range p {
+func sampling(mean uint64) []sampleClass {
+	list := make([]sampleClass, bpf.SizeClasses)
+	for class := range list {
+		c := &list[class]
 		from, to := classBound(class), classBound(class+1)
-		p[class] = 1
-		if mean > 0 && to <= float64(mean) {
-			p[class] = -math.Expm1(-(from + to) / 2 / float64(mean))
+		c.likely = 1
+		switch {
+		case mean > 0 && to <= float64(mean):
+			c.likely = -math.Expm1(-(from + to) / 2 / float64(mean))
+		case from > float64(mean):
+			c.spared = uint32(math.Log2(from / float64(max(mean, 1))))
 		}
 	}
-	return p
+	return list
+}
+
+// windowSamples is a limit of samples per second as one of the kernel half's windows, which saves several
+// of them: no larger one has room.
+func windowSamples(perSecond uint32) uint32 {
+	const most = 1 << 24
+	return uint32(min(uint64(perSecond)*bpf.SampleWindow/uint64(time.Second), most))
 }
 
 func (t *Tracer) setSampling() error {
-	p := sampling(t.config.Sample)
-	for class, likely := range p {
+	var p []float64
+	for class, c := range sampling(t.config.Sample) {
+		p = append(p, c.likely)
 		threshold := uint32(bpf.SampleAlways)
-		if likely < 1 {
-			threshold = uint32(likely * (1 << 32))
+		if c.likely < 1 {
+			threshold = uint32(c.likely * (1 << 32))
 		}
-		if err := t.coll.Maps["sample_thresholds"].Put(uint32(class), threshold); err != nil {
+		if err := t.coll.Maps["sample_classes"].Put(uint32(class), bpf.SampleClass{Threshold: threshold, Spared: c.spared}); err != nil {
 			return fmt.Errorf("set the sampling of tensors: %w", err)
 		}
 	}
 	t.books.SetSampling(p)
+	t.books.SetSampleRate(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
 	return nil
 }
 
@@ -167,7 +187,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	case bpf.KindAllocator:
 		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
 	case bpf.KindBlock:
-		event.Op = ledger.Alloc
+		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
 	case bpf.KindBlockFree:
 		event.Op = ledger.Free
 	case bpf.KindBlockFailed:
@@ -210,9 +230,21 @@ const allocatorBits = 22
 type owner struct {
 	pid    uint32
 	device int32
+	near   []ledger.Block // those that the kernel half keeps with the allocator
 }
 
-// eachBlock visits all blocks that the kernel half knows, while it changes them.
+// newOwner takes what it needs of an allocator of a process.
+func newOwner(pid uint32, device int32, value *bpf.TensorDevice) owner {
+	o := owner{pid: pid, device: device}
+	for i := range value.Near {
+		if b := &value.Near[i]; b.Address != 0 && b.Value != 0 {
+			o.near = append(o.near, ledger.Block{Address: b.Address, Size: b.Value >> 1, Device: device})
+		}
+	}
+	return o
+}
+
+// eachBlock visits all blocks that the kernel half does not keep with their allocator, while it changes them.
 // It takes about 0.5 s for a million.
 func (t *Tracer) eachBlock(visit func(number uint32, key, value uint64)) {
 	var cursor ebpf.MapBatchCursor
@@ -238,7 +270,7 @@ func (t *Tracer) blocksOf(owners map[uint32]owner) map[uint32][]ledger.Block {
 		return list
 	}
 	for _, o := range owners {
-		list[o.pid] = nil // also of one that has none any more
+		list[o.pid] = append(list[o.pid], o.near...) // nil also of one that has none any more
 	}
 	t.eachBlock(func(number uint32, key, value uint64) {
 		if o, ok := owners[number]; ok {
@@ -253,7 +285,7 @@ func (t *Tracer) blockOwners() map[uint32]owner {
 	owners := maps.Clone(t.leftBlocks)
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if p := t.processes[key.Pid]; p != nil && p.traced && device >= 0 {
-			owners[value.Number] = owner{key.Pid, device}
+			owners[value.Number] = newOwner(key.Pid, device, value)
 		}
 	})
 	return owners
@@ -298,7 +330,7 @@ func (t *Tracer) dropAllocators(of func(pid uint32) bool) (dropped bool) {
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if of(key.Pid) {
 			keys = append(keys, key)
-			t.leftBlocks[value.Number] = owner{key.Pid, device}
+			t.leftBlocks[value.Number] = newOwner(key.Pid, device, value)
 		}
 	})
 	for i := range keys {

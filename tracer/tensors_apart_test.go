@@ -182,6 +182,11 @@ func (m *machine) inKernel(numbers []uint32) (blocks int) {
 			blocks++
 		}
 	})
+	m.eachAllocator(func(_ bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
+		if slices.Contains(numbers, value.Number) {
+			blocks += len(newOwner(0, 0, value).near)
+		}
+	})
 	return blocks
 }
 

@@ -160,8 +160,8 @@ func checkTensors(t *testing.T, what string, s *ledger.Snapshot, pid uint32, tot
 			Process: g.Process, Device: device, Allocated: x.Allocated, Reserved: x.Reserved,
 			LiveObjects: since.Live, LiveBytes: since.Allocated, Segments: since.Segments, Cached: since.Cached, LargestFree: since.Largest,
 			Older: x.Allocated - since.Allocated, OlderCached: x.Reserved - x.Allocated - since.Cached,
-			AllocObjects: g.AllocObjects, AllocBytes: g.AllocBytes, Sampled: g.Sampled, Error: g.Error,
-			Peak: g.Peak, PeakTime: g.PeakTime, Foreign: g.Foreign, // looked at elsewhere
+			AllocObjects: g.AllocObjects, AllocBytes: g.AllocBytes, Sampled: g.Sampled, Halvings: g.Halvings, Error: g.Error,
+			Peak: g.Peak, PeakTime: g.PeakTime, Foreign: g.Foreign, OlderFreed: g.OlderFreed, // looked at elsewhere
 		}
 		if blind {
 			want.Allocated, want.Reserved, want.Older, want.OlderCached = 0, 0, 0, 0

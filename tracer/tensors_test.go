@@ -47,12 +47,17 @@ func TestEveryTensorIsBookedExactly(t *testing.T) {
 }
 
 // TestSampledTensorsAddUp: with a sample all sums are exact, and the sites are estimates
-// without a bias, whose error is as large as is said.
+// without a bias, whose error is as large as is said: at a fixed rate, and at one that changes.
 func TestSampledTensorsAddUp(t *testing.T) {
+	t.Run("fixed", func(t *testing.T) { testSampledTensors(t, 0) })
+	t.Run("limited", func(t *testing.T) { testSampledTensors(t, 1500) })
+}
+
+func testSampledTensors(t *testing.T, limit uint32) {
 	const runs = 12
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")
-	m.trace(func(c *Config) { c.Sample = 1 << 20 })
+	m.trace(func(c *Config) { c.Sample, c.SampleLimit = 1<<20, limit })
 	squares, sum := 0.0, 0.0
 	for run := range runs {
 		what := fmt.Sprintf("run %d", run)
@@ -86,9 +91,12 @@ func TestSampledTensorsAddUp(t *testing.T) {
 			}
 		}
 		z := (float64(got[largest].LiveBytes) - float64(sites[largest].LiveBytes)) / float64(tensors.Error)
+		if (tensors.Halvings > 0) != (limit > 0) {
+			t.Errorf("%s: the rate was halved %d times", what, tensors.Halvings)
+		}
 		t.Logf("%s: %d of %d blocks sampled; %s: %d MiB ± %d, in truth %d", what, tensors.Sampled, tensors.LiveObjects,
 			largest, got[largest].LiveBytes>>20, tensors.Error>>20, sites[largest].LiveBytes>>20)
-		if math.Abs(z) > 4 {
+		if most := 4 + float64(tensors.Halvings); math.Abs(z) > most {
 			t.Errorf("%s: it is off by %.1f standard errors", what, z)
 		}
 		squares, sum = squares+z*z, sum+z
@@ -98,6 +106,7 @@ func TestSampledTensorsAddUp(t *testing.T) {
 	if mean := sum / runs; math.Abs(mean) > 0.5+4/math.Sqrt(runs) {
 		t.Errorf("estimates are off by %.2f standard errors on average", mean)
 	}
+	t.Logf("off by %.2f standard errors on average, rms %.2f", sum/runs, math.Sqrt(squares/runs))
 	if rms := math.Sqrt(squares / runs); rms < 0.33 || rms > 2 {
 		t.Errorf("the error is %.2f times what is said", rms)
 	}

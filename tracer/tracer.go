@@ -56,6 +56,7 @@ type Config struct {
 	WantTensors bool                // warn if no PyTorch is found whose tensors can be traced
 	NoTensors   bool                // do not trace what PyTorch's allocator gives out
 	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
+	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
 	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
 	Journal     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
@@ -180,6 +181,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	}
 	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
 		return fmt.Errorf("set the filter: %w", err)
+	}
+	if err := spec.Variables["window_samples"].Set(windowSamples(t.config.SampleLimit)); err != nil {
+		return fmt.Errorf("set the limit of samples: %w", err)
 	}
 	replacements := t.unwind.Bind(spec)
 	if t.prober.multi {

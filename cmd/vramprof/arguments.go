@@ -27,7 +27,7 @@ func traceFlags() []cli.Flag {
 		&cli.StringFlag{Name: "name", Usage: "trace processes whose name, program or script matches the regular expression `REGEX`, now or later"},
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace what PyTorch's allocator gives out: `WHEN` auto, on or off"},
-		&cli.StringFlag{Name: "sample", Value: "1MiB", Usage: "take the stack of one tensor in so many `BYTES`, on average; 0: of each"},
+		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in so many `BYTES`, on average; 0: of each; auto: 1MiB, and fewer stacks above 4,000 a second"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say what is probed"},
 	}
 }
@@ -109,6 +109,12 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 	return config, nil
 }
 
+// --sample=auto: so many stacks a second cost a program about 2 % of a core, and few programs need more.
+const (
+	autoSample      = 1 << 20
+	autoSampleLimit = 4000
+)
+
 // tensorFlags reads what to do with PyTorch's tensors.
 func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	switch c.String("tensors") {
@@ -120,9 +126,13 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	default:
 		return usageError{fmt.Errorf("--tensors is auto, on or off, not %q", c.String("tensors"))}
 	}
+	if c.String("sample") == "auto" {
+		config.Sample, config.SampleLimit = autoSample, autoSampleLimit
+		return nil
+	}
 	sample, err := humanize.ParseBytes(c.String("sample"))
 	if err != nil {
-		return usageError{fmt.Errorf("--sample: %q is no number of bytes (64KiB, 1MiB, 0)", c.String("sample"))}
+		return usageError{fmt.Errorf("--sample: %q is neither auto nor a number of bytes (64KiB, 1MiB, 0)", c.String("sample"))}
 	}
 	config.Sample = sample
 	return nil

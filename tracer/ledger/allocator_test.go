@@ -17,6 +17,8 @@ type fakeAllocator struct {
 	report                            func(Event)
 	now                               func() uint64
 	sampled                           func(class int) bool
+	halvings                          func() uint8   // of its rate; nil: none
+	mostHalvings                      uint8          // of a block of the sample
 	segments                          []*fakeSegment // by address
 	blocks                            []*fakeBlock
 	classes                           [SizeClasses]ClassTotals
@@ -136,8 +138,13 @@ func (f *fakeAllocator) malloc() {
 	c := &f.classes[SizeClass(size)]
 	c.Allocs++
 	c.AllocBytes += size
-	if b.sampled = f.sampled(SizeClass(size)); b.sampled {
-		f.event(Event{Op: Alloc, Kind: Tensor, Space: Blocks, Address: b.start, Size: size, Stack: b.stack, API: "torch"})
+	halvings := uint8(0)
+	if f.halvings != nil {
+		halvings = f.halvings()
+	}
+	if b.sampled = f.sampled(SizeClass(size)) && f.rng.Uint64N(1<<halvings) == 0; b.sampled {
+		f.mostHalvings = max(f.mostHalvings, halvings)
+		f.event(Event{Op: Alloc, Kind: Tensor, Space: Blocks, Address: b.start, Size: size, Stack: b.stack, Halvings: halvings, API: "torch"})
 	}
 }
 
@@ -236,7 +243,7 @@ func (f *fakeAllocator) liveBlocks() (list []Block) {
 // want is what the books must say of the device; context is what else there was at the attach.
 func (f *fakeAllocator) want(process int, context uint64) Tensors {
 	younger := func(s *fakeSegment) bool { return !s.older }
-	t := Tensors{Process: process, Device: f.device, Allocated: f.allocated, Reserved: f.reserved, Foreign: context}
+	t := Tensors{Process: process, Device: f.device, Allocated: f.allocated, Reserved: f.reserved, Halvings: f.mostHalvings, Foreign: context}
 	for _, c := range f.classes {
 		t.AllocObjects += c.Allocs
 		t.AllocBytes += c.AllocBytes

@@ -18,7 +18,7 @@ type block struct {
 	address, size, time uint64
 	site                uint32
 	prev, next          uint32 // in the list of the site, oldest first
-	extra               uint32 // Async: its pool; imported and viewed: references beyond the first
+	extra               uint32 // Async: its pool; imported and viewed: references beyond the first; Tensor: its halvings
 }
 
 // blocks stores blocks in chunks that never move, so that growing copies nothing.

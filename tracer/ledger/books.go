@@ -16,6 +16,7 @@ type Books interface {
 	SetBlocks(pid uint32, list []Block)
 	SetSegments(stacks []uint64)
 	SetSampling(p []float64)
+	SetSampleRate(r SampleRate)
 	SetStats(s Stats)
 	Warn(text string)
 }

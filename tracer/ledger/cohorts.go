@@ -272,13 +272,19 @@ func (s *site) fillTensors(out *Site, part *share) {
 		}
 	}
 	out.Peak = scale(out.Peak, to, from)
+	var live, freed uint64 // blocks of the sample, which have not all the same weight
 	for i := range out.Cohorts {
 		w := &out.Cohorts[i]
-		freed := count{minus(w.AllocObjects, w.LiveObjects), w.AllocBytes - w.LiveBytes}
-		w.LiveObjects = scale(w.LiveObjects, part.live.objects, s.liveObjects)
+		live += w.LiveObjects
+		freed += minus(w.AllocObjects, w.LiveObjects)
+	}
+	for i := range out.Cohorts {
+		w := &out.Cohorts[i]
+		gone := count{minus(w.AllocObjects, w.LiveObjects), w.AllocBytes - w.LiveBytes}
+		w.LiveObjects = scale(w.LiveObjects, part.live.objects, live)
 		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, s.liveBytes)
-		w.AllocObjects = w.LiveObjects + scale(freed.objects, part.freed.objects, s.allocObjects)
-		w.AllocBytes = w.LiveBytes + scale(freed.bytes, part.freed.bytes, s.allocBytes)
+		w.AllocObjects = w.LiveObjects + scale(gone.objects, part.freed.objects, freed)
+		w.AllocBytes = w.LiveBytes + scale(gone.bytes, part.freed.bytes, s.allocBytes)
 		w.Floor, w.High = scale(w.Floor, to, from), scale(w.High, to, from)
 	}
 }

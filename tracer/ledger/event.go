@@ -99,5 +99,6 @@ type Event struct {
 	Stack    uint64 // id of the stack of the outermost call; 0: none was taken
 	Context  uint64 // CUcontext in which the call was made; 0: unknown
 	Handle   uint64 // Async: the pool, 0 for the device's current one; Imported: what Export named, 0 if nothing can
+	Halvings uint8  // Alloc of a Tensor: how often the probability of its size class to be in the sample was halved
 	API      string // name of the outermost call, "cudaMalloc"
 }

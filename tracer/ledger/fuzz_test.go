@@ -85,6 +85,7 @@ func hostile(v, w uint64) Event {
 	}
 	if v>>39%4 == 0 {
 		e.Kind, e.Space, e.Device = Tensor, Blocks, e.Device-int32(w>>17&1)
+		e.Halvings = uint8(v >> 41 % 4 * (w >> 18 % 256))
 	}
 	switch w >> 12 % 16 {
 	case 0:
@@ -313,12 +314,17 @@ func checkPhysical(t *testing.T, l *Ledger, process uint32, v *physical) {
 // checkList: the blocks of a site are its live ones, linked both ways.
 func checkList(t *testing.T, l *Ledger, x *site) {
 	t.Helper()
-	var objects, bytes uint64
+	var objects, bytes, squares uint64
 	var before uint32
 	for n := x.first; n != 0; before, n = n, l.blocks.at(n).next {
 		b := l.blocks.at(n)
-		objects++
-		bytes += b.size
+		w := count{1, b.size}
+		if x.kind == Tensor {
+			w = count{1 << b.extra, b.size << b.extra}
+			squares += w.objects * w.objects
+		}
+		objects += w.objects
+		bytes += w.bytes
 		if b.prev != before || l.live[liveKey{b.address, x.process, x.space}] != n {
 			t.Fatalf("block %d of site %+v is linked wrongly or not live", n, x.siteKey)
 		}
@@ -326,7 +332,7 @@ func checkList(t *testing.T, l *Ledger, x *site) {
 	if x.kind == viewed {
 		return
 	}
-	if x.last != before || !l.procs[x.process].purged && (objects != x.liveObjects || bytes != x.liveBytes) {
-		t.Errorf("site %+v lists %d blocks of %d bytes, counts %d of %d", x.siteKey, objects, bytes, x.liveObjects, x.liveBytes)
+	if x.last != before || !l.procs[x.process].purged && (objects != x.liveObjects || bytes != x.liveBytes || squares != x.liveSquares) {
+		t.Errorf("site %+v lists %d blocks of %d bytes, counts %d of %d; squares %d, counts %d", x.siteKey, objects, bytes, x.liveObjects, x.liveBytes, squares, x.liveSquares)
 	}
 }

@@ -64,6 +64,7 @@ type Ledger struct {
 	failures map[failureKey]*Failure
 	gpus     []GPU
 	sampling []float64 // by size class
+	rate     SampleRate
 	stats    Stats
 	warnings []string
 	warned   map[string]bool
@@ -104,8 +105,9 @@ type failureKey struct {
 
 type site struct {
 	siteKey
-	liveObjects, liveBytes   uint64
-	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed
+	liveObjects, liveBytes   uint64 // of kind Tensor: weighted, see sampled
+	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed, likewise
+	liveSquares              uint64 // of kind Tensor: sum of the squared weights of live blocks
 	first, last              uint32 // list of live blocks by time
 	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed; of kind Tensor: in process.tensors
 	history                  history

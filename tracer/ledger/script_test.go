@@ -57,7 +57,7 @@ func play(t *testing.T, script string) *Ledger {
 			Op: ops[words[0]], Kind: Kind(num("kind", 10)), PID: uint32(num("pid", 10)), TID: uint32(num("tid", 10)),
 			Device: int32(num("dev", 10)), Result: int32(num("result", 10)), Time: num("t", 10) * 1e9,
 			Address: num("addr", 16), Size: num("size", 10), Stack: num("stack", 10), API: arg["api"],
-			Space: Space(num("space", 10)), Context: num("ctx", 16), Handle: num("handle", 16),
+			Space: Space(num("space", 10)), Halvings: uint8(num("halvings", 10)), Context: num("ctx", 16), Handle: num("handle", 16),
 		}
 		if e.TID == 0 {
 			e.TID = e.PID
@@ -148,7 +148,7 @@ func describeTensors(b *strings.Builder, s *Snapshot) {
 			device = "cpu"
 		}
 		fmt.Fprintf(b, "tensors %d %s live %d/%d alloc %d/%d sampled %d", s.Processes[x.Process].PID, device, x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes, x.Sampled)
-		figures("allocated", x.Allocated, "reserved", x.Reserved, "peak", x.Peak, "at", x.PeakTime/1e9, "error", x.Error, "older", x.Older, "oldercached", x.OlderCached,
+		figures("halvings", uint64(x.Halvings), "allocated", x.Allocated, "reserved", x.Reserved, "peak", x.Peak, "at", x.PeakTime/1e9, "error", x.Error, "older", x.Older, "oldercached", x.OlderCached,
 			"segments", x.Segments, "cached", x.Cached, "run", x.LargestFree, "foreign", x.Foreign)
 	}
 	if len(s.Tensors) == 0 {

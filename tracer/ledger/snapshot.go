@@ -17,6 +17,7 @@ type Snapshot struct {
 	Releases  []Release // by process, then cause
 	Pools     []Pool    // by process, then device and handle
 	Tensors   []Tensors // by process, then device
+	Sampling  SampleRate
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU, as far as NVML knows them
 	Stats     Stats
@@ -122,7 +123,7 @@ type Pool struct {
 	Destroyed bool   // and has allocations left
 }
 
-// Tensors is what PyTorch's allocator of one process has on one device. All is exact except Sampled and Error:
+// Tensors is what PyTorch's allocator of one process has on one device. All is exact except Sampled, Halvings and Error:
 //
 //	LiveBytes   = bytes allocated - bytes freed, over all size classes
 //	Older       = Allocated - LiveBytes
@@ -132,13 +133,14 @@ type Pool struct {
 //	Foreign     = Baseline - (Reserved - Segments), as both were at the allocator's first report
 //
 // A difference below 0 is 0. Without an allocator's totals (of CPUDevice, or before the first
-// reading) what follows from them is 0, and counts are those of the sample.
+// reading) what follows from them is 0, and counts are those of the sample, weighted.
 //
-// Sites of kind Tensor are a sample. In each size class of a process and device they are weighted by what the class
-// exactly has over what the sample has, once for what is live and once for what was freed, and rounded so that
-// the live and allocated objects and bytes of the sites add up to those of Tensors. What a class has without
-// a sample is in a site of Stack 0. History and Growth are estimates: the sample's, times the weight of live bytes at
-// the end. Oldest is the sample's.
+// Sites of kind Tensor are a sample, in which a block counts as 2^n where its class's rate had been halved n times. In each
+// size class of a process and device they are weighted by what the class exactly has over what the sample has, once for what is
+// live and once for what was freed, and rounded so that the live and allocated objects and bytes of the sites add up to
+// those of Tensors. Where the rate was halved, neighbouring classes of which the sample has little are weighted as one. What a
+// class has without a sample is in a site of Stack 0. History and Growth are estimates: the sample's, times the weight
+// of live bytes at the end. Oldest is the sample's.
 type Tensors struct {
 	Process   int
 	Device    int32  // or CPUDevice, on which nothing but counts and Peak is known
@@ -150,6 +152,7 @@ type Tensors struct {
 	LiveObjects, LiveBytes   uint64 // allocated since the attach
 	AllocObjects, AllocBytes uint64 // likewise, freed or not
 	Sampled                  uint64 // live objects of the sample
+	Halvings                 uint8  // how often the rate was halved at most, for SampleRate.Limit: of no block of at least the mean then
 	Error                    uint64 // standard error of the largest site's live bytes, from the sampling
 
 	Older       uint64             // bytes allocated before the attach and still live: Allocated - LiveBytes
@@ -159,6 +162,12 @@ type Tensors struct {
 	Cached      uint64             // of those: not given out
 	LargestFree uint64             // longest run of free bytes in those segments
 	Foreign     uint64             // bytes of Baseline that were not the allocator's: context, modules, other libraries
+}
+
+// SampleRate says how PyTorch's tensors are sampled.
+type SampleRate struct {
+	Mean  uint64 // one in so many bytes, on average; 0: every one
+	Limit uint32 // samples a second and device: where there would be more, Mean is doubled for as long; 0: there is none
 }
 
 // GPU is one device as NVML lists it: a whole GPU or a MIG instance.

@@ -20,6 +20,7 @@ func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
 		GPUs:     slices.Clone(l.gpus),
 		Stats:    l.stats,
 		Warnings: slices.Clone(l.warnings),
+		Sampling: l.rate,
 	}
 	s.Stats.Reused = l.reused()
 	s.Stats.Truncated = copyCounts(l.stats.Truncated)

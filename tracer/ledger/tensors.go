@@ -22,7 +22,9 @@ const maxTensors = maxSum / 2
 // tensors is what PyTorch's allocator of one process has on one device.
 type tensors struct {
 	device      int32
-	live, freed count // of the sample
+	live, freed count  // of the sample, weighted
+	sampled     uint64 // live blocks of the sample
+	halvings    uint8  // the most of a block
 	reading     tensorReading
 	olderFreed  history // bytes of older blocks, by readings
 	first       firstReport
@@ -68,6 +70,15 @@ func (f *firstReport) moved(from, to uint32, b *block) {
 // A firstReport keeps no more sites than this: a program has few before its first tensor.
 const maxSiteLive = 1 << 12
 
+// maxHalvings is how often the kernel half halves a probability at most. Weights are at most 2 to it.
+const maxHalvings = 12
+
+// sampled is what a block of the sample stands for among those of its size class: where the probability to be
+// sampled was p/2^halvings, it counts as 2^halvings blocks. The class's p is left to its exact totals.
+func sampled(size uint64, halvings uint32) count {
+	return count{1 << halvings, size << halvings}
+}
+
 // tensorDevice is the device of a block: a GPU, the host, or UnknownDevice.
 func tensorDevice(device int32) int32 {
 	if uint32(device) >= maxDevices && device != CPUDevice {
@@ -111,16 +122,21 @@ func (l *Ledger) allocTensor(e *Event) {
 	})
 	s := &l.sites[n]
 	t := &l.procs[p].tensors[s.total]
-	if e.Size > maxTensors-t.live.bytes {
+	halvings := min(e.Halvings, maxHalvings)
+	w := sampled(e.Size, uint32(halvings))
+	if w.bytes > maxTensors-t.live.bytes {
 		return
 	}
-	t.live.objects++
-	t.live.bytes += e.Size
-	s.liveObjects++
-	s.liveBytes += e.Size
+	t.sampled++
+	t.halvings = max(t.halvings, halvings)
+	t.live.objects += w.objects
+	t.live.bytes += w.bytes
+	s.liveObjects += w.objects
+	s.liveBytes += w.bytes
+	s.liveSquares += w.objects * w.objects
 	s.history.record(l.options.Begin, e.Time, s.liveBytes)
-	s.aged(l.options.Begin, e.Time, e.Size)
-	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n})
+	s.aged(l.options.Begin, e.Time, w.bytes)
+	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
 	l.live[key] = b
 	l.link(b, s.last)
 }
@@ -137,22 +153,22 @@ func (l *Ledger) freeTensor(e *Event) {
 
 func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
-	size, birth, s := b.size, b.time, &l.sites[b.site]
+	w, birth, s := sampled(b.size, b.extra), b.time, &l.sites[b.site]
 	delete(l.live, key)
 	l.unlink(n)
 	l.blocks.release(n)
 	t := &l.procs[key.process].tensors[s.total]
-	t.live.objects--
-	t.live.bytes -= size
-	s.liveObjects--
-	s.liveBytes -= size
+	t.sampled--
+	t.live.objects -= w.objects
+	t.live.bytes -= w.bytes
+	s.liveObjects -= w.objects
+	s.liveBytes -= w.bytes
+	s.liveSquares -= w.objects * w.objects
 	s.history.record(l.options.Begin, time, s.liveBytes)
-	s.died(l.options.Begin, birth, time, size)
-	size = min(size, maxTensors-t.freed.bytes)
-	t.freed.objects++
-	t.freed.bytes += size
-	s.allocObjects++
-	s.allocBytes += size
+	s.died(l.options.Begin, birth, time, w.bytes)
+	t.freed.take(&w)
+	s.allocObjects += w.objects
+	s.allocBytes += w.bytes
 }
 
 // allocator books what an allocator had reserved before its first report since the attach.

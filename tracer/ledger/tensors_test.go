@@ -23,6 +23,26 @@ site 1 cuda:0 tensor live 2/853 alloc 2/853 oldest 1 torch
 site 3 cuda:0 tensor live 0/0 alloc 4/8192 oldest 0 torch
 tensors 7 cuda:0 live 11/18944 alloc 20/33280 sampled 4 allocated 100000 reserved 100000 peak 100000 at 3 error 591 older 81056`},
 
+	{"a block counts as many times as its rate was lower, and classes with few blocks are divided together", `
+sampling 0.5
+alloc t=1 addr=1000 size=512 stack=1 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=2000 size=512 stack=2 dev=0 halvings=2 kind=tensor space=blocks api=torch
+alloc t=1 addr=3000 size=2048 stack=1 dev=0 kind=tensor space=blocks api=torch
+alloc t=1 addr=4000 size=2048 stack=2 dev=0 halvings=1 kind=tensor space=blocks api=torch
+alloc t=1 addr=5000 size=2048 stack=3 dev=0 halvings=3 kind=tensor space=blocks api=torch
+alloc t=1 addr=6000 size=4096 stack=4 dev=0 halvings=3 kind=tensor space=blocks api=torch
+alloc t=1 addr=7000 size=281474976710656 stack=4 dev=0 halvings=255 kind=tensor space=blocks api=torch
+free t=2 addr=4000 space=blocks
+free t=2 addr=5000 space=blocks
+totals t=3 dev=0 allocated=100000 reserved=100000 512:10/5120-0/0 2048:21/43008-20/40960 4096:1/4096-0/0`, `
+process 7
+total cuda:0 tensor live 12/11264 alloc 32/52224 peak 11264@3
+site 4 cuda:0 tensor live 2/5783 alloc 2/5783 oldest 1 torch
+site 2 cuda:0 tensor live 8/4096 alloc 12/12288 oldest 1 torch
+site 1 cuda:0 tensor live 2/1385 alloc 2/1385 oldest 1 torch
+site 3 cuda:0 tensor live 0/0 alloc 16/32768 oldest 0 torch
+tensors 7 cuda:0 live 12/11264 alloc 32/52224 sampled 4 halvings 3 allocated 100000 reserved 100000 peak 100000 at 3 error 407 older 88736`},
+
 	{"with every block in the sample sites are exact", `
 alloc t=1 addr=1000 size=512 stack=1 dev=0 kind=tensor space=blocks api=torch
 alloc t=1 addr=2000 size=600 stack=2 dev=0 kind=tensor space=blocks api=torch

@@ -146,6 +146,9 @@ func (l *Ledger) SetSampling(p []float64) {
 	}
 }
 
+// SetSampleRate says how tensors are sampled, for snapshots.
+func (l *Ledger) SetSampleRate(r SampleRate) { l.rate = r }
+
 func (l *Ledger) inclusion(class int) float64 {
 	if class < len(l.sampling) {
 		return l.sampling[class]

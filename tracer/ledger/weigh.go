@@ -125,7 +125,7 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 		Allocated: t.reading.allocated, Reserved: v.l.reserved(t, here),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
-		Sampled: t.live.objects,
+		Sampled: t.sampled, Halvings: t.halvings,
 	}
 	if t.device < 0 {
 		return out
@@ -182,26 +182,33 @@ func (v *view) spreadCache(sites []Site, t *Tensors) {
 	}
 }
 
-// weigh adds the sites of one device, by weights that make each size class add up to what it exactly has,
+// weigh adds the sites of one device, by weights that make each stratum add up to what it exactly has,
 // and returns the standard error of the largest one's live bytes.
 func (v *view) weigh(process uint32, t *tensors, byClass *members, sites *siteList) uint64 {
-	var rest share // of classes that the sample has nothing of
-	variance := map[int]float64{}
+	var shares [SizeClasses][]share
 	for class, list := range byClass {
-		exact := t.reading.class(class)
-		if !t.reading.taken {
-			exact = v.sampleOf(list)
-		}
-		shares := v.split(exact, list, &rest)
-		sample := v.sampleOf(list)
-		for i, n := range list {
-			if shares[i] == (share{}) {
-				continue
+		shares[class] = make([]share, len(list))
+	}
+	var rest share // of strata that the sample has nothing of
+	live, freed := v.strata(t, byClass, ofLive), v.strata(t, byClass, ofFreed)
+	for i := range live {
+		v.divide(&live[i], ofLive, byClass, &shares, &rest)
+	}
+	for i := range freed {
+		v.divide(&freed[i], ofFreed, byClass, &shares, &rest)
+	}
+	variance := map[int]float64{}
+	for i := range live {
+		errors := spread{}
+		for class := live[i].from; class < live[i].to; class++ {
+			for k, n := range byClass[class] {
+				if s := &v.l.sites[n]; shares[class][k] != (share{}) {
+					at := sites.add(v.place(s.siteKey), v.tensorSite(s, &shares[class][k], &live[i]))
+					errors.add(at, s, v.l.inclusion(class))
+				}
 			}
-			s := &v.l.sites[n]
-			at := sites.add(v.place(s.siteKey), v.tensorSite(s, &shares[i], exact.live.bytes, sample.live.bytes))
-			variance[at] += spread(s, sample.live.bytes, v.l.inclusion(class))
 		}
+		errors.sum(variance, &live[i])
 	}
 	largest := -1
 	for i := range variance {
@@ -222,18 +229,6 @@ func (v *view) weigh(process uint32, t *tensors, byClass *members, sites *siteLi
 	return uint64(min(math.Sqrt(variance[largest]), maxTensors))
 }
 
-// sampleOf sums the sample of one class.
-func (v *view) sampleOf(list []uint32) (sum tensorClass) {
-	for _, n := range list {
-		s := &v.l.sites[n]
-		sum.live.objects += s.liveObjects
-		sum.live.bytes += s.liveBytes
-		sum.freed.objects += s.allocObjects
-		sum.freed.bytes += s.allocBytes
-	}
-	return sum
-}
-
 // share is the part of a site in what its class exactly has.
 type share struct{ live, freed count }
 
@@ -245,30 +240,6 @@ func (x *share) site(process int, device int32, api string) *Site {
 		AllocObjects: x.live.objects + x.freed.objects, AllocBytes: x.live.bytes + x.freed.bytes,
 		History: make([]uint64, HistoryLen),
 	}
-}
-
-// split divides what a class exactly has among its sites; what none of them has anything of goes to rest.
-func (v *view) split(exact tensorClass, list []uint32, rest *share) []share {
-	shares := make([]share, len(list))
-	weights := make([]uint64, len(list))
-	divide := func(total uint64, weight func(*site) uint64, part func(*share) *uint64) {
-		for i, n := range list {
-			weights[i] = weight(&v.l.sites[n])
-		}
-		parts, ok := apportion(total, weights)
-		if !ok {
-			*part(rest) += total
-			return
-		}
-		for i, x := range parts {
-			*part(&shares[i]) = x
-		}
-	}
-	divide(exact.live.objects, func(s *site) uint64 { return s.liveObjects }, func(x *share) *uint64 { return &x.live.objects })
-	divide(exact.live.bytes, func(s *site) uint64 { return s.liveBytes }, func(x *share) *uint64 { return &x.live.bytes })
-	divide(exact.freed.objects, func(s *site) uint64 { return s.allocObjects }, func(x *share) *uint64 { return &x.freed.objects })
-	divide(exact.freed.bytes, func(s *site) uint64 { return s.allocBytes }, func(x *share) *uint64 { return &x.freed.bytes })
-	return shares
 }
 
 // apportion divides a total by weights into whole numbers that add up to it: each share is rounded down, and
@@ -301,45 +272,22 @@ func apportion(total uint64, weights []uint64) ([]uint64, bool) {
 	return shares, true
 }
 
-// tensorSite shows the part of one site. What it had before is its sample's, times the weight that its class has now:
+// tensorSite shows the part of one site. What it had before is its sample's, times the weight that its stratum has now:
 // exactly live bytes over those of the sample.
-func (v *view) tensorSite(s *site, part *share, exact, sample uint64) *Site {
+func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 	out := part.site(v.index[s.process], s.device, s.api)
 	out.Stack, out.Oldest = s.stack, s.oldest
 	if s.first != 0 {
 		out.Oldest = v.l.blocks.at(s.first).time
 	}
 	p := v.l.inclusion(int(s.class))
-	weighted := func(live uint64) uint64 {
-		if sample == 0 { // none is live now
-			return uint64(min(float64(live)/p, maxTensors))
-		}
-		hi, lo := bits.Mul64(live, exact)
-		if hi >= sample {
-			return maxTensors
-		}
-		live, _ = bits.Div64(hi, lo, sample)
-		return min(live, maxTensors)
-	}
 	session := v.s.End - v.s.Begin
 	s.history.fill(out.History, session)
 	for i := range out.History {
-		out.History[i] = weighted(out.History[i])
+		out.History[i] = x.weighted(out.History[i], p)
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
 	s.fillTensors(out, part)
-	out.Growth = int64(out.LiveBytes) - int64(weighted(s.history.at(session/2)))
+	out.Growth = int64(out.LiveBytes) - int64(x.weighted(s.history.at(session/2), p))
 	return out
-}
-
-// spread is the variance of a site's live bytes in one class, whose sample has so many bytes in all. Under Poisson sampling
-// with probability p it is estimated by the sum of size^2 (1-p)/p^2 over the sample (Särndal, Swensson, Wretman: Model
-// Assisted Survey Sampling, 3.5); since the class's total is known (poststratification, 7.6 there), only the share of the other sites
-// in the class makes it uncertain. Sizes in a class differ by a quarter at most, so the sum of squares is taken from their mean.
-func spread(s *site, sample uint64, p float64) float64 {
-	if s.liveObjects == 0 || s.liveBytes == 0 {
-		return 0
-	}
-	bytes := float64(s.liveBytes)
-	return bytes * bytes / float64(s.liveObjects) * (1 - p) / (p * p) * (1 - bytes/float64(sample))
 }

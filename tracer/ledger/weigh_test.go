@@ -32,6 +32,9 @@ func newFakeJob(seed uint64, p float64) *fakeJob {
 		f.report = j.apply
 		f.now = func() uint64 { j.now += 1e6; return j.now }
 		f.sampled = func(int) bool { return p == 1 || j.rng.Float64() < p }
+		if seed%2 == 1 && p < 1 {
+			f.halvings = func() uint8 { return uint8(j.rng.IntN(4)) }
+		}
 		for range j.rng.IntN(300) {
 			f.step()
 		}

@@ -100,17 +100,18 @@ func (x *Head) GetWall() int64 {
 type Inputs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Events. Each has a kind of call, which is what repeats itself.
-	Api         [][]byte `protobuf:"bytes,1,rep,name=api,proto3" json:"api,omitempty"`
-	CallOp      []uint32 `protobuf:"varint,2,rep,packed,name=call_op,json=callOp,proto3" json:"call_op,omitempty"`
-	CallKind    []uint32 `protobuf:"varint,3,rep,packed,name=call_kind,json=callKind,proto3" json:"call_kind,omitempty"`
-	CallSpace   []uint32 `protobuf:"varint,4,rep,packed,name=call_space,json=callSpace,proto3" json:"call_space,omitempty"`
-	CallPid     []uint32 `protobuf:"varint,5,rep,packed,name=call_pid,json=callPid,proto3" json:"call_pid,omitempty"`
-	CallTid     []uint32 `protobuf:"varint,6,rep,packed,name=call_tid,json=callTid,proto3" json:"call_tid,omitempty"`
-	CallDevice  []int32  `protobuf:"zigzag32,7,rep,packed,name=call_device,json=callDevice,proto3" json:"call_device,omitempty"`
-	CallResult  []int32  `protobuf:"zigzag32,8,rep,packed,name=call_result,json=callResult,proto3" json:"call_result,omitempty"`
-	CallContext []uint64 `protobuf:"varint,9,rep,packed,name=call_context,json=callContext,proto3" json:"call_context,omitempty"`
-	CallApi     []uint32 `protobuf:"varint,10,rep,packed,name=call_api,json=callApi,proto3" json:"call_api,omitempty"` // index into api
-	StackId     []uint64 `protobuf:"fixed64,11,rep,packed,name=stack_id,json=stackId,proto3" json:"stack_id,omitempty"`
+	Api          [][]byte `protobuf:"bytes,1,rep,name=api,proto3" json:"api,omitempty"`
+	CallOp       []uint32 `protobuf:"varint,2,rep,packed,name=call_op,json=callOp,proto3" json:"call_op,omitempty"`
+	CallKind     []uint32 `protobuf:"varint,3,rep,packed,name=call_kind,json=callKind,proto3" json:"call_kind,omitempty"`
+	CallSpace    []uint32 `protobuf:"varint,4,rep,packed,name=call_space,json=callSpace,proto3" json:"call_space,omitempty"`
+	CallPid      []uint32 `protobuf:"varint,5,rep,packed,name=call_pid,json=callPid,proto3" json:"call_pid,omitempty"`
+	CallTid      []uint32 `protobuf:"varint,6,rep,packed,name=call_tid,json=callTid,proto3" json:"call_tid,omitempty"`
+	CallDevice   []int32  `protobuf:"zigzag32,7,rep,packed,name=call_device,json=callDevice,proto3" json:"call_device,omitempty"`
+	CallResult   []int32  `protobuf:"zigzag32,8,rep,packed,name=call_result,json=callResult,proto3" json:"call_result,omitempty"`
+	CallContext  []uint64 `protobuf:"varint,9,rep,packed,name=call_context,json=callContext,proto3" json:"call_context,omitempty"`
+	CallApi      []uint32 `protobuf:"varint,10,rep,packed,name=call_api,json=callApi,proto3" json:"call_api,omitempty"`                // index into api
+	CallHalvings []uint32 `protobuf:"varint,21,rep,packed,name=call_halvings,json=callHalvings,proto3" json:"call_halvings,omitempty"` // empty: all are 0
+	StackId      []uint64 `protobuf:"fixed64,11,rep,packed,name=stack_id,json=stackId,proto3" json:"stack_id,omitempty"`
 	// One number of each event, as a varint; signed ones in zigzag. In these columns, and not as repeated
 	// fields, they are written and read in one pass.
 	Events        uint32   `protobuf:"varint,12,opt,name=events,proto3" json:"events,omitempty"`
@@ -226,6 +227,13 @@ func (x *Inputs) GetCallApi() []uint32 {
 	return nil
 }
 
+func (x *Inputs) GetCallHalvings() []uint32 {
+	if x != nil {
+		return x.CallHalvings
+	}
+	return nil
+}
+
 func (x *Inputs) GetStackId() []uint64 {
 	if x != nil {
 		return x.StackId
@@ -313,6 +321,7 @@ type Input struct {
 	//	*Input_Sampling
 	//	*Input_Stats
 	//	*Input_Warning
+	//	*Input_SampleRate
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -468,6 +477,15 @@ func (x *Input) GetWarning() []byte {
 	return nil
 }
 
+func (x *Input) GetSampleRate() *SampleRate {
+	if x != nil {
+		if x, ok := x.What.(*Input_SampleRate); ok {
+			return x.SampleRate
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -516,6 +534,10 @@ type Input_Warning struct {
 	Warning []byte `protobuf:"bytes,13,opt,name=warning,proto3,oneof"`
 }
 
+type Input_SampleRate struct {
+	SampleRate *SampleRate `protobuf:"bytes,14,opt,name=sample_rate,json=sampleRate,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -537,6 +559,8 @@ func (*Input_Sampling) isInput_What() {}
 func (*Input_Stats) isInput_What() {}
 
 func (*Input_Warning) isInput_What() {}
+
+func (*Input_SampleRate) isInput_What() {}
 
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1299,6 +1323,58 @@ func (x *Segments) GetStack() []uint64 {
 	return nil
 }
 
+type SampleRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mean          uint64                 `protobuf:"varint,1,opt,name=mean,proto3" json:"mean,omitempty"`
+	Limit         uint32                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SampleRate) Reset() {
+	*x = SampleRate{}
+	mi := &file_capture_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SampleRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SampleRate) ProtoMessage() {}
+
+func (x *SampleRate) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
+func (*SampleRate) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SampleRate) GetMean() uint64 {
+	if x != nil {
+		return x.Mean
+	}
+	return 0
+}
+
+func (x *SampleRate) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type Sampling struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Probability   []float64              `protobuf:"fixed64,1,rep,packed,name=probability,proto3" json:"probability,omitempty"`
@@ -1308,7 +1384,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1320,7 +1396,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1333,7 +1409,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{13}
+	return file_capture_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -1357,7 +1433,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1369,7 +1445,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1382,7 +1458,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{14}
+	return file_capture_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -1458,7 +1534,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1546,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1559,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{15}
+	return file_capture_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -1638,7 +1714,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1726,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1739,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *End) GetTime() uint64 {
@@ -1696,7 +1772,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\fR\x04tool\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\fR\x04host\x12\x12\n" +
 	"\x04time\x18\x03 \x01(\x04R\x04time\x12\x12\n" +
-	"\x04wall\x18\x04 \x01(\x10R\x04wall\"\xa4\x04\n" +
+	"\x04wall\x18\x04 \x01(\x10R\x04wall\"\xc9\x04\n" +
 	"\x06Inputs\x12\x10\n" +
 	"\x03api\x18\x01 \x03(\fR\x03api\x12\x17\n" +
 	"\acall_op\x18\x02 \x03(\rR\x06callOp\x12\x1b\n" +
@@ -1711,7 +1787,8 @@ const file_capture_proto_rawDesc = "" +
 	"callResult\x12!\n" +
 	"\fcall_context\x18\t \x03(\x04R\vcallContext\x12\x19\n" +
 	"\bcall_api\x18\n" +
-	" \x03(\rR\acallApi\x12\x19\n" +
+	" \x03(\rR\acallApi\x12#\n" +
+	"\rcall_halvings\x18\x15 \x03(\rR\fcallHalvings\x12\x19\n" +
 	"\bstack_id\x18\v \x03(\x06R\astackId\x12\x16\n" +
 	"\x06events\x18\f \x01(\rR\x06events\x12\x12\n" +
 	"\x04call\x18\r \x01(\fR\x04call\x12\x12\n" +
@@ -1721,7 +1798,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04size\x18\x11 \x01(\fR\x04size\x12\x14\n" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xee\x04\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xb2\x05\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -1736,7 +1813,9 @@ const file_capture_proto_rawDesc = "" +
 	" \x01(\v2\x1d.vramprof.capture.v1.SegmentsH\x00R\bsegments\x12;\n" +
 	"\bsampling\x18\v \x01(\v2\x1d.vramprof.capture.v1.SamplingH\x00R\bsampling\x122\n" +
 	"\x05stats\x18\f \x01(\v2\x1a.vramprof.capture.v1.StatsH\x00R\x05stats\x12\x1a\n" +
-	"\awarning\x18\r \x01(\fH\x00R\awarningB\x06\n" +
+	"\awarning\x18\r \x01(\fH\x00R\awarning\x12B\n" +
+	"\vsample_rate\x18\x0e \x01(\v2\x1f.vramprof.capture.v1.SampleRateH\x00R\n" +
+	"sampleRateB\x06\n" +
 	"\x04what\"\xc1\x02\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
@@ -1805,7 +1884,11 @@ const file_capture_proto_rawDesc = "" +
 	"\x04size\x18\x05 \x03(\x04R\x04size\x12\x16\n" +
 	"\x06device\x18\x06 \x03(\x11R\x06device\" \n" +
 	"\bSegments\x12\x14\n" +
-	"\x05stack\x18\x01 \x03(\x06R\x05stack\",\n" +
+	"\x05stack\x18\x01 \x03(\x06R\x05stack\"6\n" +
+	"\n" +
+	"SampleRate\x12\x12\n" +
+	"\x04mean\x18\x01 \x01(\x04R\x04mean\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\",\n" +
 	"\bSampling\x12 \n" +
 	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\x98\x01\n" +
 	"\x05Stats\x12\x12\n" +
@@ -1857,7 +1940,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),         // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),       // 1: vramprof.capture.v1.Inputs
@@ -1872,10 +1955,11 @@ var file_capture_proto_goTypes = []any{
 	(*TensorTotals)(nil), // 10: vramprof.capture.v1.TensorTotals
 	(*Blocks)(nil),       // 11: vramprof.capture.v1.Blocks
 	(*Segments)(nil),     // 12: vramprof.capture.v1.Segments
-	(*Sampling)(nil),     // 13: vramprof.capture.v1.Sampling
-	(*Stats)(nil),        // 14: vramprof.capture.v1.Stats
-	(*Stacks)(nil),       // 15: vramprof.capture.v1.Stacks
-	(*End)(nil),          // 16: vramprof.capture.v1.End
+	(*SampleRate)(nil),   // 13: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),     // 14: vramprof.capture.v1.Sampling
+	(*Stats)(nil),        // 15: vramprof.capture.v1.Stats
+	(*Stacks)(nil),       // 16: vramprof.capture.v1.Stacks
+	(*End)(nil),          // 17: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -1886,17 +1970,18 @@ var file_capture_proto_depIdxs = []int32{
 	9,  // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
 	11, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
 	12, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	13, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	14, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	4,  // 10: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	6,  // 11: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	8,  // 12: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	10, // 13: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	14, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	15, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	13, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	4,  // 11: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	6,  // 12: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	8,  // 13: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	10, // 14: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -1916,6 +2001,7 @@ func file_capture_proto_init() {
 		(*Input_Sampling)(nil),
 		(*Input_Stats)(nil),
 		(*Input_Warning)(nil),
+		(*Input_SampleRate)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1923,7 +2009,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

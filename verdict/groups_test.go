@@ -53,11 +53,14 @@ func TestALineIsJudgedWithAllItsStacks(t *testing.T) {
 func TestALeakIsNotHiddenByWhatComesAndGoesAtItsLine(t *testing.T) {
 	st := named{1: stackOf("mm [libtorch_cuda.so]", "step /home/u/train.py:7"), 2: stackOf("clone [libtorch_cuda.so]", "step /home/u/train.py:7")}
 	p := newProgram(1e6, 1)
-	held := p.alloc(1, batch)
-	p.train(steps, func(int) {
-		next := p.alloc(1, 1+p.rng.Uint64N(1<<32))
-		p.free(held)
-		held = next
+	slots := make([]uint64, 300)
+	for i := range slots {
+		slots[i] = p.alloc(1, batch)
+	}
+	p.train(steps, func(int) { // a full cache, and beside it a leak
+		k := p.rng.IntN(len(slots))
+		p.free(slots[k])
+		slots[k] = p.alloc(1, 1+p.rng.Uint64N(2*batch))
 		p.alloc(2, 4096)
 	})
 	list := groups(p, st)
@@ -105,6 +108,12 @@ func TestTimeUntilTheGPUIsFull(t *testing.T) {
 	v := of(p.snapshot(), 1)
 	if v.Class != Leaking || v.UntilFull < 29*time.Second || v.UntilFull > 32*time.Second { // 30 GiB at 1000 MiB/s
 		t.Errorf("%v, full in %v", v.Class, v.UntilFull)
+	}
+	s := p.snapshot()
+	s.Tensors = []ledger.Tensors{{Device: s.Sites[0].Device, Cached: 20 << 30, OlderCached: 10 << 30}}
+	s.Sites[0].Kind = ledger.Tensor
+	if v := of(s, 1); v.UntilFull < 60*time.Second || v.UntilFull > 64*time.Second {
+		t.Errorf("with a cache for tensors: full in %v", v.UntilFull)
 	}
 	q := newProgram(1e6, 1)
 	q.train(steps, func(int) { q.alloc(1, 1<<20) })

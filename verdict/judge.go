@@ -231,7 +231,7 @@ func (v *series) byFloor() (run, bool) {
 		steps := len(f) - 1
 		half, late := f[len(f)-1]-f[steps/2], f[len(f)-1]-f[len(f)-1-max(steps/4, 1)]
 		switch {
-		case rate.Low <= 0 || hits < minWindows || float64(hits) < 0.6*float64(steps):
+		case hits < minWindows || float64(hits) < 0.6*float64(steps):
 		case largest > 0.4*growth || float64(highs) < 0.5*float64(steps):
 		case half < 0.3*growth:
 			slows = true
@@ -259,7 +259,7 @@ func (v *series) maybe() (run, bool) {
 		r.rate = Rate{r.rate.Value * k, r.rate.Low * k, r.rate.High * k}
 	}
 	switch {
-	case n < 3 || v.torn || growth <= v.noise(0) || growth < 0.02*f[n-1]:
+	case n < 3 || v.torn || growth <= v.noise(0) || growth < 0.02*f[n-1], p.seen >= minSurvivors && v.ended(0, to, &p):
 		return run{}, false
 	case p.seen >= 2 && late.windows >= 2 && v.slowsDown(0, to, &p) && !v.ended(from, to, &late):
 		r.why = "slows down: may be warming up"

@@ -46,6 +46,11 @@ var programs = []struct {
 		p.train(steps/2, func(int) { p.use(1, batch) })
 		p.train(steps/2, func(int) { p.alloc(1, 1<<20) })
 	}},
+	{"leak that starts late, after a first result", Leaking, func(p *program) {
+		p.alloc(1, 1<<20)
+		p.train(steps/2, func(int) { p.use(1, batch) })
+		p.train(steps/2, func(int) { p.alloc(1, 1<<20) })
+	}},
 	{"leak after warm-up", Leaking, func(p *program) {
 		for range 100 {
 			p.alloc(1, batch)
@@ -144,6 +149,10 @@ var programs = []struct {
 			}
 		})
 	}},
+	{"dataset that was loaded until a moment ago", Cache, func(p *program) {
+		p.train(steps*5/6, func(int) { p.alloc(1, batch) })
+		p.train(steps/6, func(int) { p.use(2, batch) })
+	}},
 	{"weights", OneOff, func(p *program) {
 		for range 50 {
 			p.alloc(1, batch)
@@ -185,6 +194,16 @@ var programs = []struct {
 			p.train(100, func(int) { outputs = append(outputs, p.alloc(1, batch)) })
 		}
 	}},
+	{"evaluation that began again", Steady, func(p *program) {
+		p.train(steps/2, func(int) { p.use(2, batch) })
+		var outputs []uint64
+		p.train(150, func(int) { outputs = append(outputs, p.alloc(1, batch)) })
+		for _, a := range outputs {
+			p.free(a)
+		}
+		p.train(steps/2, func(int) { p.use(2, batch) })
+		p.train(120, func(int) { p.alloc(1, batch) })
+	}},
 	{"gradient accumulation", Steady, func(p *program) {
 		var kept []uint64
 		p.train(steps, func(i int) {
@@ -204,6 +223,18 @@ var programs = []struct {
 			if need := float64(i+60) * 4096; need > room {
 				room *= 2
 				b := p.alloc(1, uint64(room))
+				p.free(a)
+				a = b
+			}
+		})
+	}},
+	{"buffer that grew three times", Growing, func(p *program) {
+		a, size := p.alloc(1, batch), uint64(batch)
+		p.train(steps, func(i int) {
+			p.use(2, batch)
+			if i == 350 || i == 700 || i == 1050 {
+				size += batch
+				b := p.alloc(1, size)
 				p.free(a)
 				a = b
 			}
@@ -246,6 +277,36 @@ func TestVerdictsOfSimulatedPrograms(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestRatesAreThoseOfTheLeak(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		want float64 // bytes in a step
+	}{
+		{"steady leak", 1 << 20},
+		{"leak of every hundredth step", 64 << 20 / 100.0},
+		{"slow leak in noise", 4096 / 20.0},
+		{"leak that starts late", 1 << 20},
+		{"leak that starts late, after a first result", 1 << 20},
+		{"leak after warm-up", 1 << 20 / 10.0},
+		{"leak of irregular sizes", batch / 2 / 7.0},
+		{"sawtooth that grows", 1 << 20 / 4.0},
+		{"results copied into a longer list", 4096},
+		{"leak freed when the process ends", 1 << 20},
+	} {
+		for _, x := range programs {
+			if x.name != c.name {
+				continue
+			}
+			p := newProgram(1e6, 1)
+			x.run(p)
+			r := of(p.snapshot(), 1).Rate
+			if want := c.want * 1000; !near(r.Value, want, want/5) || r.Low > want*1.05 || r.High < want*0.95 {
+				t.Errorf("%s: %+v, want %.0f", x.name, r, want)
+			}
+		}
 	}
 }
 

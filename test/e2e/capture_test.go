@@ -56,10 +56,24 @@ func replay(t *testing.T, r *capture.Recording) *ledger.Snapshot {
 // TestACaptureGivesTheReportsOfTheLiveRun byte for byte, each time.
 func TestACaptureGivesTheReportsOfTheLiveRun(t *testing.T) {
 	dir := setup(t)
-	env := append(dir.Env(t, 2, 8<<30), "COLUMNS=80")
+	tensors := "alloc a 1M\nalloc b 8M\nlive 1000 512\nfree a\nalloc c 30M\n"
+	for name, script := range map[string]string{"alloc_c": everyOperation, "tensors_c": tensors} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := append(dir.Env(t, 2, 8<<30), "COLUMNS=80")
+			if name == "tensors_c" {
+				env = append(env, "LD_LIBRARY_PATH="+dir.Lib("torch-2.6")+":"+string(dir))
+			}
+			checkSameReports(t, env, dir.Program(name), script)
+		})
+	}
+}
+
+func checkSameReports(t *testing.T, env []string, program, script string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.vram")
-	quiet := []string{"record", "-o", path, "-f", "capture", "-f", "pprof", "--", "sh", "-c", `exec "$@" >&2`, "sh"}
-	s := start(t, env, append(quiet, dir.Program("alloc_c"), writeFile(t, "script", everyOperation))...)
+	quiet := []string{"record", "--sample", "4KiB", "-o", path, "-f", "capture", "-f", "pprof", "--", "sh", "-c", `exec "$@" >&2`, "sh"}
+	s := start(t, env, append(quiet, program, writeFile(t, "script", script))...)
 	s.path = filepath.Join(filepath.Dir(path), "run.pb.gz")
 	s.wait()
 	s.profile()

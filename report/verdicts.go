@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/verdict"
@@ -21,7 +22,24 @@ type judged struct {
 func judge(s *ledger.Snapshot, st Stacks, keepInterpreter bool) judged {
 	o := verdict.Options{KeepInterpreter: keepInterpreter}
 	list := verdict.Of(s, st, o)
-	return judged{groups: verdict.Groups(s, list, o)}
+	j := judged{groups: verdict.Groups(s, list, o)}
+	for _, a := range verdict.Advise(s, st, list) {
+		j.advice = append(j.advice, adviceText(&a))
+	}
+	return j
+}
+
+// adviceText is "train.py:73 Job.step: keep loss.item() … (evidence)".
+func adviceText(a *verdict.Advice) string {
+	text := a.Text
+	if a.Line.Function != "" {
+		front, back := frames.Parts(&a.Line)
+		text = words(front, back) + ": " + text
+	}
+	if a.Evidence != "" {
+		text += " (" + a.Evidence + ")"
+	}
+	return symbolize.Clean(text)
 }
 
 // Advice is what to do about what grows, a sentence each, with the evidence.
@@ -67,11 +85,14 @@ func verdictPart(p *page, s *ledger.Snapshot, j judged, top int) {
 		p.line(bold, 0, "Nothing leaks: "+classCounts(others))
 		return
 	}
+	for _, text := range fullTexts(s, growing) {
+		p.paragraph("", text)
+	}
 	for i := range growing[:min(len(growing), top)] {
 		verdictLine(p, s, i+1, &growing[i])
 	}
 	if more := len(growing) - top; more > 0 {
-		p.line(plain, siteIndent, counted(uint64(more), "more line")+" that grows (-T shows more)")
+		p.line(plain, siteIndent, counted(uint64(more), "line")+" more (-T shows them)")
 	}
 	if len(others) > 0 {
 		p.line(plain, 0, "")
@@ -103,6 +124,33 @@ func classCounts(counts map[verdict.Class]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
+// fullTexts says of each GPU when it is full at the rate of all that leaks there.
+func fullTexts(s *ledger.Snapshot, list []verdict.Group) (texts []string) {
+	type place struct {
+		process int
+		device  int32
+	}
+	rate, room := map[place]float64{}, map[place]float64{}
+	var order []place
+	for i := range list {
+		g := &list[i]
+		if g.UntilFull <= 0 {
+			continue
+		}
+		at := place{g.Process, g.Device}
+		if rate[at] == 0 {
+			order = append(order, at)
+		}
+		rate[at] += g.Rate.Value
+		room[at] = g.Rate.Value * g.UntilFull.Seconds()
+	}
+	for _, at := range order {
+		texts = append(texts, fmt.Sprintf("%s of %s is full in %s: it grows by %s/min in all", DeviceName(at.device, ledger.Device),
+			processName(&s.Processes[at.process]), span(uint64(room[at]/rate[at]*1e9)), BytesText(uint64(rate[at]*60))))
+	}
+	return texts
+}
+
 func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
 	style := plain
 	if g.Class == verdict.Leaking {
@@ -111,12 +159,8 @@ func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
 	p.line(plain, 0, "")
 	p.headLine(style, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(g.Class.String(), 8), g.Line)
 	p.paragraph(strings.Repeat(" ", siteIndent), symbolize.Clean(g.Evidence))
-	full := ""
-	if g.UntilFull > 0 {
-		full = "the GPU is full in " + span(uint64(g.UntilFull)) + " at this rate"
-	}
 	amount := BytesText(g.LiveBytes) + " in " + counted(g.LiveObjects, noun(g.Kind))
-	p.list(plain, siteIndent, ", ", amount, g.Object, processName(&s.Processes[g.Process]), whereText(g.Device, g.Kind), full)
+	p.list(plain, siteIndent, ", ", amount, g.Object, processName(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
 }
 
 // VerdictReport is what is to be said of a line of code.

@@ -9,7 +9,7 @@ repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
 needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 # To rebuild the BPF objects and compare; to open pages in a browser (14 s with a near mirror; some 400 MB); to run the code of PyTorch's viewer.
-wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs"
+wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs protoc:protobuf-compiler"
 needs_bench="$needs_demo bpftrace:bpftrace"
 
 # lacking PROGRAM:PACKAGE…: the packages of the programs that are not there.

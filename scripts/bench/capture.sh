@@ -60,3 +60,23 @@ capture_rows() { # WHAT SAMPLE
   row "  to a capture" "≤ 1.10" "$(printf '%.2f s' "$capture")" "$(awk -v a="$profile" -v b="$capture" 'BEGIN {printf "%.3f", b / a}')" "$capture <= $profile * 1.1"
   row "  its size" "" "$(of capture-vram "$2" bytes) bytes" "" 1 | sed 's/met$/-/'
 }
+
+# A report of 10 million events, 10,000 sites: time and highest memory of vramprof.
+measure_report() {
+  local file=$work/big.vram view result
+  progress "reports of 10 million events"
+  go test -count=1 -run WriteBigCapture ./capture -big "$file" > /dev/null
+  section "capture of 10 million events, 10,000 sites: $(stat -c %s "$file") bytes"
+  for view in summary tree timeline html; do
+    result=$("$python" -c 'import resource, subprocess, sys, time
+begin = time.monotonic()
+code = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, code)' "$vramprof" report "$file" $(
+      if [ $view = html ]; then echo "--html $work/big.html --force"; else echo "--view $view"; fi))
+    set -- $result
+    [ "$3" = 0 ] || { echo "bench.sh: the report ended with status $3" >&2; exit 1; }
+    row "$view, time" "≤ 15 s" "$(printf '%.1f s' "$1")" "" "$1 <= 15"
+    row "  memory" "≤ 500 MB" "$(mib "$2") MB" "" "$2 <= 500000000 / 1024"
+  done
+  row "the page's size" "≤ 5 MB" "$(awk -v b="$(stat -c %s "$work/big.html")" 'BEGIN {printf "%.1f MB", b / 1e6}')" "" "$(stat -c %s "$work/big.html") <= 5000000"
+}

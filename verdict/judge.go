@@ -85,11 +85,11 @@ func (v *series) classify() (run, Class) {
 
 // longEnough: what grows for a short time only may stop, as an evaluation that just began does.
 func (v *series) longEnough(r *run) Class {
-	if v.width(r.from, len(v.w))*v.share >= minShare {
-		return Leaking
-	}
 	if !v.highest(r.from) {
 		return v.harmless()
+	}
+	if v.width(r.from, len(v.w))*v.share >= minShare {
+		return Leaking
 	}
 	r.why = "too early: grows for " + span(v.ns(v.width(r.from, len(v.w)))) + " only"
 	return Growing
@@ -116,15 +116,14 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 		if !(p.seen >= minSurvivors && p.windows >= minWindows || p.seen >= manySurvived && p.windows >= fewWindows) {
 			break
 		}
-		if v.slowsDown(from, to, &p) {
+		if v.slowsDown(from, to) {
 			slows = true
 			continue
 		}
-		if v.ended(from, to, &p) || !v.grew(from, to) {
+		if v.speedsUp(from, to) || v.ended(from, to, &p) || !v.grew(from, to, &p) {
 			continue
 		}
-		from = v.trim(from, to)
-		return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(v.sum(from, to).windows)}, true, false
+		return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(p.windows)}, true, false
 	}
 	return run{}, false, slows
 }
@@ -136,59 +135,49 @@ func (v *series) ended(from, to int, p *part) bool {
 }
 
 // slowsDown says whether the second half has fewer survivors than the first, by more than chance.
-func (v *series) slowsDown(from, to int, p *part) bool {
-	middle := (from + to) / 2
-	first, second := v.sum(from, middle), v.sum(middle, to)
-	width := v.width(middle, to) / v.width(from, to)
-	if first.seen == 0 || width <= 0 || width >= 1 {
-		return false
-	}
-	ratio := second.seen / first.seen * (1 - width) / width
-	return ratio < slower && atMost(second.seen, p.seen, width) < chance
+func (v *series) slowsDown(from, to int) bool {
+	first, second, share := v.halves(from, to)
+	return second*(1-share) < slower*first*share && atMost(second, first+second, share) < chance
 }
 
-// grew says whether the floor rose by what survived, or by so much that its noise hides the difference: over the whole
-// run, and over what is left of it later. It does not in a cache that frees old things for new ones, however it was filled.
-func (v *series) grew(from, to int) bool {
-	noise := v.noise(from)
+// speedsUp says whether the first half has fewer: then the old ones were freed by and by. A leak that began in the first window is
+// no such case.
+func (v *series) speedsUp(from, to int) bool {
+	if to-from > fewWindows {
+		from++
+	}
+	first, second, share := v.halves(from, to)
+	return first*share < slower*second*(1-share) && atMost(first, first+second, 1-share) < chance
+}
+
+// halves counts the survivors of two halves, and says which share of the time is the second one's.
+func (v *series) halves(from, to int) (first, second, share float64) {
+	middle := (from + to) / 2
+	return v.sum(from, middle).seen, v.sum(middle, to).seen, v.width(middle, to) / v.width(from, to)
+}
+
+// grew says whether the floor rose by what survived, over the whole run and over what is left of it later. It does not
+// in a cache that frees old things for new ones, however it was filled. Where the noise of the floor hides the difference,
+// survivors must be many, and in both halves alike: an old one is a fact, but a cache has some, too.
+func (v *series) grew(from, to int, p *part) bool {
+	noise, hidden := v.noise(), false
 	for _, part := range [...]int{0, 1, 2} {
 		at := from + (to-from)*part/4
 		f := v.floors(at, len(v.w))
 		growth := max(f[len(f)-1]-f[0], theilSen(f).Value*float64(len(f)-1))
-		if growth < v.sum(at, to).bytes/2-noise {
+		survived := v.sum(at, to).bytes
+		if growth < survived/2-min(noise, v.sum(to, len(v.w)).bytes) { // noise is of what is young
 			return false
 		}
+		hidden = hidden || growth < max(survived/2, noise, v.sampling(f[0]))
 	}
-	return true
+	first, second, share := v.halves(from, to)
+	first, second = first*share, second*(1-share)
+	return !hidden || p.seen >= 2*manySurvived && p.windows >= 2*fewWindows && first >= slower*second && second >= slower*first
 }
 
-// trim leaves out windows at the beginning that are not like the rest: what a program allocates once, or the time
-// before a leak begins.
-func (v *series) trim(from, to int) int {
-	for from < to-minWindows {
-		var rest []float64
-		for _, w := range v.w[from+1 : to] {
-			rest = append(rest, float64(w.LiveBytes))
-		}
-		here := float64(v.w[from].LiveBytes)
-		gap := 0
-		for from+1+gap < to && v.w[from+1+gap].Seen == 0 {
-			gap++
-		}
-		if typical := median(rest); typical > 0 && here > 5*typical {
-			from++
-			continue
-		}
-		if gap >= 3 && v.sum(from+1+gap, to).seen >= minSurvivors && float64(v.w[from].Seen) <= 0.1*v.sum(from, to).seen {
-			from += 1 + gap
-			continue
-		}
-		break
-	}
-	return from
-}
-
-// survivorRate is the mean of what survived of each window that is over.
+// survivorRate is the mean of what survived of each window that is over; where a few large blocks make that
+// uncertain, the median.
 func (v *series) survivorRate(from, to int) Rate {
 	if to == len(v.w) && to-from > minWindows && v.passed < 1 {
 		to--
@@ -200,9 +189,10 @@ func (v *series) survivorRate(from, to int) Rate {
 	for _, w := range v.w[from:to] {
 		list = append(list, float64(w.LiveBytes)/v.window)
 	}
-	r := mean(list)
-	r.Low = max(r.Low, 0)
-	return r
+	if r := mean(list); r.Low > 0 {
+		return r
+	}
+	return middle(list)
 }
 
 // byFloor finds windows up to now over which the floor rises by a trend that neither slows down nor comes of a few
@@ -231,10 +221,12 @@ func (v *series) byFloor() (run, bool) {
 		steps := len(f) - 1
 		half, late := f[len(f)-1]-f[steps/2], f[len(f)-1]-f[len(f)-1-max(steps/4, 1)]
 		switch {
-		case hits < minWindows || float64(hits) < 0.6*float64(steps):
+		case hits < minSurvivors && !(v.torn && hits >= minWindows), float64(hits) < 0.6*float64(steps):
 		case largest > 0.4*growth || float64(highs) < 0.5*float64(steps):
 		case half < 0.3*growth:
 			slows = true
+		case growth < f[len(f)-1]/3 && (hits < steps || steps < ledger.CohortLen/2):
+		case growth < v.sampling(f[len(f)-1]):
 		case late <= 0:
 		default:
 			k := 1 / v.window
@@ -259,9 +251,9 @@ func (v *series) maybe() (run, bool) {
 		r.rate = Rate{r.rate.Value * k, r.rate.Low * k, r.rate.High * k}
 	}
 	switch {
-	case n < 3 || v.torn || growth <= v.noise(0) || growth < 0.02*f[n-1], p.seen >= minSurvivors && v.ended(0, to, &p):
+	case n < 3 || v.torn || growth <= v.noise() || growth < 0.02*f[n-1], p.seen >= minSurvivors && v.ended(0, to, &p):
 		return run{}, false
-	case p.seen >= 2 && late.windows >= 2 && v.slowsDown(0, to, &p) && !v.ended(from, to, &late):
+	case p.seen >= 2 && late.windows >= 2 && v.slowsDown(0, to) && !v.ended(from, to, &late):
 		r.why = "slows down: may be warming up"
 	case late.windows >= 2 && v.width(late.last+1, to) <= v.width(from, to)/2:
 		r.why = "too early: " + number(late.seen, "survivor") + " in the second half"

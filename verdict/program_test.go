@@ -148,11 +148,14 @@ func (p *program) end() {
 type lru struct {
 	p     *program
 	size  int
+	bytes uint64
 	order []int // last used last
 	at    map[int]uint64
 }
 
-func newLRU(p *program, size int) *lru { return &lru{p: p, size: size, at: map[int]uint64{}} }
+func newLRU(p *program, size int) *lru {
+	return &lru{p: p, size: size, bytes: batch, at: map[int]uint64{}}
+}
 
 func (c *lru) get(key int) {
 	if _, hit := c.at[key]; hit {
@@ -163,7 +166,7 @@ func (c *lru) get(key int) {
 			delete(c.at, c.order[0])
 			c.order = c.order[1:]
 		}
-		c.at[key] = c.p.alloc(1, batch)
+		c.at[key] = c.p.alloc(1, c.bytes)
 	}
 	c.order = append(c.order, key)
 }

@@ -3,6 +3,7 @@
 package verdict
 
 import (
+	"math"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -137,6 +138,23 @@ func (v *series) width(from, to int) float64 {
 	return width
 }
 
+// sampling is by how much something live may seem to grow when its objects are replaced by others that are alike, only
+// as the sample has more of them: three standard errors of the difference. It is 0 where nothing is freed.
+func (v *series) sampling(live float64) float64 {
+	seen, objects, bytes, freed := 0.0, 0.0, 0.0, false
+	for i := range v.w {
+		w := &v.w[i]
+		seen += float64(w.Seen)
+		objects += float64(w.LiveObjects)
+		bytes += float64(w.LiveBytes)
+		freed = freed || w.LiveBytes < w.AllocBytes
+	}
+	if seen == 0 || objects <= seen || !freed || bytes == 0 {
+		return 0
+	}
+	return 3 * math.Sqrt(2*live*bytes*(1-seen/objects)/seen)
+}
+
 func (v *series) floors(from, to int) []float64 {
 	list := make([]float64, 0, to-from)
 	for _, w := range v.w[from:to] {
@@ -146,8 +164,8 @@ func (v *series) floors(from, to int) []float64 {
 }
 
 // noise is how much the floor goes up and down from window to window.
-func (v *series) noise(from int) float64 {
-	f := v.floors(from, len(v.w))
+func (v *series) noise() float64 {
+	f := v.floors(0, len(v.w))
 	var steps []float64
 	for i := 1; i < len(f); i++ {
 		steps = append(steps, f[i]-f[i-1])

@@ -27,6 +27,8 @@ func TestTheFloorMustRiseByATrend(t *testing.T) {
 		{"rises in noise", floors(0, 12, 19, 33, 31, 52, 58, 71), true},
 		{"goes up and down without a trend", floors(0, 10, 20, 30, 5, 15, 25, 4, 14, 24, 32), false},
 		{"one step", floors(0, 0, 0, 0, 70, 70, 70, 70), false},
+		{"wanders upwards, by a little of much", floors(1000, 1010, 1020, 1015, 1030, 1040, 1050, 1060, 1070), false},
+		{"rises by a little of much, in each window", floors(1000, 1010, 1020, 1030, 1040, 1050, 1060, 1070, 1080), true},
 		{"few steps", floors(0, 10, 10, 10, 20, 20, 20, 30, 30, 30, 40), false},
 		{"stops", floors(0, 10, 20, 30, 40, 40, 40, 40), false},
 		{"slows down", floors(0, 40, 60, 70, 75, 77, 78, 79), false},

@@ -76,6 +76,19 @@ func median(list []float64) float64 {
 	return medianOf(sorted)
 }
 
+// middle returns the median of independent values, and its 95 % interval by their ranks.
+func middle(y []float64) Rate {
+	sorted := slices.Clone(y)
+	slices.Sort(sorted)
+	n := float64(len(sorted))
+	if n == 0 {
+		return Rate{}
+	}
+	half := 0.98 * math.Sqrt(n)
+	low, high := max(int(math.Floor(n/2-half)), 0), min(int(math.Ceil(n/2+half)), len(sorted)-1)
+	return Rate{medianOf(sorted), sorted[low], sorted[high]}
+}
+
 // Quantile 0.975 of Student's distribution by degrees of freedom, from 1 on.
 var student = [...]float64{12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13}
 

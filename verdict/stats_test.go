@@ -52,6 +52,15 @@ func TestMeanHasStudentsInterval(t *testing.T) {
 	}
 }
 
+func TestTheMedianIgnoresOutliers(t *testing.T) {
+	if got := middle([]float64{5, 1, 4, 1000, 2, 3, 6, 7, 8, 9, 0}); got != (Rate{5, 2, 9}) {
+		t.Errorf("%+v", got)
+	}
+	if got := middle(nil); got != (Rate{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+}
+
 func TestAtMostIsTheBinomialDistribution(t *testing.T) {
 	for _, c := range []struct{ k, n, p, want float64 }{
 		{0, 10, 0.5, 1.0 / 1024}, {3, 10, 0.5, 176.0 / 1024}, {10, 10, 0.5, 1}, {2, 5, 0, 1}, {2, 5, 1, 0}, {450, 1000, 0.5, 0.0008653}, {4500, 10000, 0.46, 0.0226},

@@ -51,6 +51,14 @@ var programs = []struct {
 		p.train(steps/2, func(int) { p.use(1, batch) })
 		p.train(steps/2, func(int) { p.alloc(1, 1<<20) })
 	}},
+	{"leak beside a few large blocks", Leaking, func(p *program) {
+		p.train(steps, func(i int) {
+			p.alloc(1, 1<<20)
+			if i == 300 || i == 800 {
+				p.alloc(1, 4<<30)
+			}
+		})
+	}},
 	{"leak after warm-up", Leaking, func(p *program) {
 		for range 100 {
 			p.alloc(1, batch)
@@ -194,7 +202,7 @@ var programs = []struct {
 			p.train(100, func(int) { outputs = append(outputs, p.alloc(1, batch)) })
 		}
 	}},
-	{"evaluation that began again", Steady, func(p *program) {
+	{"short evaluation that began again", Steady, func(p *program) {
 		p.train(steps/2, func(int) { p.use(2, batch) })
 		var outputs []uint64
 		p.train(150, func(int) { outputs = append(outputs, p.alloc(1, batch)) })
@@ -203,6 +211,16 @@ var programs = []struct {
 		}
 		p.train(steps/2, func(int) { p.use(2, batch) })
 		p.train(120, func(int) { p.alloc(1, batch) })
+	}},
+	{"evaluation that began again", Cache, func(p *program) {
+		p.train(425, func(int) { p.use(2, batch) })
+		var outputs []uint64
+		p.train(420, func(int) { outputs = append(outputs, p.alloc(1, batch)) })
+		for _, a := range outputs {
+			p.free(a)
+		}
+		p.train(425, func(int) { p.use(2, batch) })
+		p.train(400, func(int) { p.alloc(1, batch) })
 	}},
 	{"gradient accumulation", Steady, func(p *program) {
 		var kept []uint64
@@ -291,6 +309,7 @@ func TestRatesAreThoseOfTheLeak(t *testing.T) {
 		{"leak that starts late", 1 << 20},
 		{"leak that starts late, after a first result", 1 << 20},
 		{"leak after warm-up", 1 << 20 / 10.0},
+		{"leak beside a few large blocks", 1 << 20},
 		{"leak of irregular sizes", batch / 2 / 7.0},
 		{"sawtooth that grows", 1 << 20 / 4.0},
 		{"results copied into a longer list", 4096},
@@ -334,6 +353,37 @@ func TestVerdictsHoldForTensorsAndTheirSamples(t *testing.T) {
 			if v := of(p.snapshot(), 1); v.Class != x.want && !(one > 0 && tooSmall[x.name]) {
 				t.Errorf("%s, one of %.0f bytes: %v (%s), want %v", x.name, one, v.Class, v.Evidence, x.want)
 			}
+		}
+	}
+}
+
+func TestTheSampleOfACacheIsNoLeak(t *testing.T) {
+	for seed := range uint64(40) {
+		p := newProgram(1e6*(1+float64(seed)/53), seed+100)
+		p.kind, p.one = ledger.Tensor, 1<<20
+		cache := newLRU(p, 200)
+		cache.bytes = 64 << 10 << (seed % 2 * 2)
+		p.train(5*steps, func(int) { cache.get(p.rng.IntN(20) * p.rng.IntN(40)) })
+		if v := of(p.snapshot(), 1); v.Class == Leaking {
+			t.Errorf("seed %d: %s", seed, v.Evidence)
+		}
+	}
+}
+
+func TestALevelThatWandersIsNoLeak(t *testing.T) {
+	for seed := range uint64(200) {
+		p := newProgram(1e6*(1+float64(seed)/53), seed+100)
+		slots := make([]uint64, 100)
+		for i := range slots {
+			slots[i] = p.alloc(1, batch)
+		}
+		p.train(2000, func(int) {
+			k := p.rng.IntN(len(slots))
+			p.free(slots[k])
+			slots[k] = p.alloc(1, 1+p.rng.Uint64N(2*batch))
+		})
+		if v := of(p.snapshot(), 1); v.Class == Leaking {
+			t.Errorf("seed %d: %s", seed, v.Evidence)
 		}
 	}
 }

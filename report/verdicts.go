@@ -80,9 +80,9 @@ func verdictPart(p *page, s *ledger.Snapshot, j judged, top int) {
 	case leaking > 0:
 		p.line(red, 0, "Leaking: "+counted(uint64(leaking), "line"))
 	case len(growing) > 0:
-		p.line(bold, 0, "Nothing leaks for certain; growing: "+counted(uint64(len(growing)), "line"))
+		p.line(bold, 0, "No line leaks for certain; growing: "+counted(uint64(len(growing)), "line"))
 	default:
-		p.line(bold, 0, "Nothing leaks: "+classCounts(others))
+		p.line(bold, 0, "No line grows: "+classCounts(others))
 		return
 	}
 	for _, text := range fullTexts(s, growing) {

@@ -21,7 +21,7 @@
 // This is the count of surviving generations, by which the NetBeans profiler finds leaks in Java (J. Sedlacek: Uncovering
 // Memory Leaks Using NetBeans Profiler; a generation there is the time between two collections, here a window), with
 // numbers in place of a count, so that tests can be made of them: by chance alone, would the newest windows be without
-// survivors? Would the second half have so few? It is exact, while staleness (M. Hauswirth, T. Chilimbi: Low-overhead Memory
+// survivors? Would one half have so few? It is exact, while staleness (M. Hauswirth, T. Chilimbi: Low-overhead Memory
 // Leak Detection Using Adaptive Statistical Profiling, ASPLOS 2004) needs to see accesses, which on a GPU nobody does, and
 // growth by types (M. Jump, K. McKinley: Cork, POPL 2007) finds the type, not the line.
 //
@@ -29,9 +29,9 @@
 // slope of Theil and Sen (P. Sen: Estimates of the Regression Coefficient Based on Kendall's Tau, JASA 63, 1968) it has to rise by what survives. The floor
 // is blind to what comes and goes within a window: evaluations and checkpoints do not count. Where nothing survives for
 // long and memory grows all the same, as when results are copied into a longer list each time, the floor decides alone,
-// by the test of Mann and Kendall and by four rules more: no few steps, no slowing down, new maxima, no pause at the end. They are
-// needed, as that test alone is known to see trends where there are none (F. Machida et al.: On the Effectiveness of
-// Mann-Kendall Test for Detection of Software Aging, ISSREW 2013).
+// by the test of Mann and Kendall and by more rules: not in few steps, not slowing down, to new maxima, by more than its noise and that of
+// the sample, without a pause at the end. They are needed, as that test alone is known to see trends where there are none (F.
+// Machida et al.: On the Effectiveness of Mann-Kendall Test for Detection of Software Aging, ISSREW 2013).
 //
 // The score is the rule of succession, as Scalene has it for allocations at new maxima of the footprint (E. Berger, S.
 // Stern, J. Altmayer Pizzorno: Triangulating Python Performance Issues with Scalene, OSDI 2023), over windows instead: of n
@@ -42,7 +42,8 @@
 // # How much evidence
 //
 // Leaking is said only of growth over at least a quarter of the time in which the process was seen to allocate, with six
-// survivors in four windows, or twelve in three. Before that, it is Growing, "too early". All these are shares and
+// survivors in four windows, or twelve in three; four times as many where the floor is too noisy to agree. Before that, it
+// is Growing, "too early". Growth to where a site was before is none: an evaluation does so each time. All these are shares and
 // numbers, not times: a program that runs a thousand times as fast gets the same verdict. Where tensors are sampled, the
 // numbers are those that were seen. Time after a process's last allocation counts for nothing.
 //

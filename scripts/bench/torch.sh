@@ -23,6 +23,7 @@ measure_torch() {
   torch_row "  default sample" sampled 0 "≤ 1.35" 1.35
   torch_row "  every tensor's stack" every 0 "≤ 2.2" 2.2
   torch_row "20 ms a step: alone, steps/s" none 0.02 "" ""
+  torch_row "  empty probe" floor 0.02 "" ""
   torch_row "  default sample" sampled 0.02 "≤ 1.03" 1.03
   torch_row "  every tensor's stack" every 0.02 "≤ 1.20" 1.20
 }

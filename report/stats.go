@@ -115,8 +115,11 @@ func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucke
 	room := p.width - 35
 	for i := first; i <= last; i++ {
 		b := list[i]
+		if b.Count == 0 {
+			continue
+		}
 		bar := strings.Repeat("█", int(float64(b.Count)/float64(most)*float64(room)+0.5))
-		if bar == "" && b.Count > 0 {
+		if bar == "" {
 			bar = "▏"
 		}
 		p.line(plain, 0, pad(BytesText(1<<i), -10)+pad(humanize.Comma(int64(b.Count)), -13)+pad(BytesText(b.Bytes), -10)+"  "+bar)

@@ -4,11 +4,15 @@ package report
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -99,4 +103,85 @@ func total(p Profile) (sum int64) {
 		sum += x.Value[valueOf(p.p, "inuse_space")]
 	}
 	return sum
+}
+
+// torchTimeline is how the memory of torchSnapshot's first process went, with an error near the end.
+func torchTimeline(s *ledger.Snapshot) *timeline.Timeline {
+	const steps = 24
+	row := timeline.Row{Process: 0, UUID: s.Balances[0].UUID, Device: 0, Unexplained: make([]int64, steps)}
+	t := &timeline.Timeline{Processes: s.Processes, GPUs: s.GPUs}
+	for i := range uint64(steps) {
+		t.Times = append(t.Times, s.Begin+(s.End-s.Begin)/(steps-1)*i)
+		tensors, cached, before := i<<28, (i%4)<<26, uint64(1<<30)
+		row.Tensors, row.Cached, row.Before = append(row.Tensors, tensors), append(row.Cached, cached), append(row.Before, before)
+		row.Usage = append(row.Usage, tensors+cached+before)
+		row.Driver, row.Host = append(row.Driver, 0), append(row.Host, 64<<20)
+	}
+	t.Rows = []timeline.Row{row}
+	t.Marks = []timeline.Mark{
+		{Time: s.Begin, Kind: timeline.Began},
+		{Time: t.Times[5], Kind: timeline.Large, Size: 3 << 30, Stack: 6, API: "cudaMalloc"},
+		{Time: t.Times[20], Kind: timeline.OutOfMemory, Size: 2 << 30, Stack: 1, API: "torch"},
+	}
+	return t
+}
+
+func torchSizes() *timeline.Sizes {
+	s := &timeline.Sizes{}
+	s.Driver[21], s.Driver[24] = timeline.Bucket{Count: 3, Bytes: 6 << 20}, timeline.Bucket{Count: 90, Bytes: 1800 << 20}
+	s.Tensors[9], s.Tensors[20] = timeline.Bucket{Count: 100_000, Bytes: 60 << 20}, timeline.Bucket{Count: 5, Bytes: 7 << 20}
+	return s
+}
+
+func TestViewsOfARecordingAreStable(t *testing.T) {
+	s, st := torchSnapshot(), torchStacks()
+	s.Sites[len(s.Sites)-1].AllocObjects += 100 // one that allocates and frees over and over
+	s.Sites[len(s.Sites)-1].AllocBytes += 100 << 20
+	o := ViewOptions{Width: 80, Top: 3}
+	for name, write := range map[string]func(w io.Writer) error{
+		"timeline80.txt": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o) },
+		"stats80.txt":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o) },
+		"view-tree.json": func(w io.Writer) error { return WriteViewJSON(w, View{Name: "tree", Snapshot: s, Stacks: st}, o) },
+		"view-table.json": func(w io.Writer) error {
+			return WriteViewJSON(w, View{Name: "table", Snapshot: s, Stacks: st}, o)
+		},
+		"view-stats.json": func(w io.Writer) error {
+			return WriteViewJSON(w, View{Name: "stats", Snapshot: s, Stacks: st, Sizes: torchSizes()}, o)
+		},
+		"view-timeline.json": func(w io.Writer) error {
+			return WriteViewJSON(w, View{Name: "timeline", Snapshot: s, Stacks: st, Timeline: torchTimeline(s)}, o)
+		},
+	} {
+		var b, again bytes.Buffer
+		if err := errors.Join(write(&b), write(&again)); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, b.Bytes())
+		if b.String() != again.String() {
+			t.Errorf("%s differs when it is written again", name)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := columns(strings.TrimSuffix(line, "\n")); n > 80 && strings.HasSuffix(name, ".txt") {
+				t.Errorf("%s: %d columns: %s", name, n, line)
+			}
+		}
+	}
+}
+
+func TestPprofReadsADifference(t *testing.T) {
+	pprof, _ := pprofOf(t, torchStacks())
+	a := NewProfile(torchSnapshot(), torchStacks(), ProfileOptions{})
+	after := torchSnapshot()
+	after.Sites[0].LiveBytes /= 2
+	file := filepath.Join(t.TempDir(), "diff.pb.gz")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(WriteDifference(f, a, NewProfile(after, torchStacks(), ProfileOptions{})), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if out := pprof(t, "-top", file); !strings.Contains(out, "flat%") || !strings.Contains(out, "-") {
+		t.Errorf("pprof says\n%s", out)
+	}
 }

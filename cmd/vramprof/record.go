@@ -98,7 +98,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out *ou
 			return report.WriteProfile(w, snapshot, s.tracer, report.ProfileOptions{})
 		}, name))
 	}
-	errs = append(errs, report.WriteSummary(c.App.Writer, snapshot, s.tracer, report.SummaryOptions{Width: width()}))
+	errs = append(errs, report.WriteSummary(c.App.Writer, snapshot, s.tracer, report.SummaryOptions{Width: width(), Color: colors()}))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // one is returned, the others must not be lost

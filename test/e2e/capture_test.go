@@ -103,12 +103,15 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 	}
 }
 
-// rounds is how often something random is tried.
-func rounds() int {
-	if testing.Short() || os.Getenv("VRAMPROF_LONG") == "" {
-		return 4
+// Something random is tried so often, so many of them at once.
+const tries, together = 20, 5
+
+// batches is how often tries are made together.
+func batches() int {
+	if testing.Short() {
+		return 1
 	}
-	return 20
+	return tries / together
 }
 
 // busy starts a program that allocates and frees all the time.
@@ -168,16 +171,26 @@ func TestKilledAtAnyMomentAllButTheLastSecondIsThere(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := busy(t, dir, env, 2000)
-	for range rounds() {
-		path := filepath.Join(t.TempDir(), "run.vram")
-		s := start(t, env, "record", "-o", path, "-p", fmt.Sprint(program.pid())).ready()
-		time.Sleep(time.Second + time.Duration(rand.Int64N(int64(2*time.Second))))
-		killed := monotonic(t)
-		if err := s.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
+	for range batches() {
+		var sessions []*session
+		var paths []string
+		for range together {
+			paths = append(paths, filepath.Join(t.TempDir(), "run.vram"))
+			sessions = append(sessions, start(t, env, "record", "-o", paths[len(paths)-1], "-p", fmt.Sprint(program.pid())))
 		}
-		<-s.done
-		checkUpTo(t, openCapture(t, path), killed)
+		for _, s := range sessions {
+			s.ready()
+		}
+		time.Sleep(time.Second)
+		for i, s := range sessions {
+			time.Sleep(time.Duration(rand.Int64N(int64(600 * time.Millisecond))))
+			killed := monotonic(t)
+			if err := s.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			<-s.done
+			checkUpTo(t, openCapture(t, paths[i]), killed)
+		}
 	}
 }
 
@@ -186,36 +199,53 @@ func TestAFullDiskLeavesAValidCapture(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := busy(t, dir, env, 50_000)
-	for range rounds() {
-		disk := t.TempDir()
-		size := 1100<<10 + rand.Int64N(500<<10) // record refuses to begin with less than 1 MiB
-		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-			t.Skipf("mount a small disk: %v", err)
+	for range batches() {
+		var sessions []*session
+		var paths []string
+		for range together {
+			disk := t.TempDir()
+			size := 1100<<10 + rand.Int64N(500<<10) // record refuses to begin with less than 1 MiB
+			if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+				t.Skipf("mount a small disk: %v", err)
+			}
+			t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+			paths = append(paths, filepath.Join(disk, "run.vram"))
+			sessions = append(sessions, start(t, env, "record", "-o", paths[len(paths)-1], "-p", fmt.Sprint(program.pid()), "--oom-dir", t.TempDir()))
 		}
-		t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
-		path := filepath.Join(disk, "run.vram")
-		s := start(t, env, "record", "-o", path, "-p", fmt.Sprint(program.pid()), "--oom-dir", t.TempDir()).ready()
-		var full uint64
-		eventually(t, 60*time.Second, "the disk is full", func() bool {
-			full = monotonic(t)
-			return strings.Contains(s.stderr.String(), "no space left on device; tracing goes on")
+		full := make([]uint64, len(sessions))
+		eventually(t, 60*time.Second, "the disks are full", func() bool {
+			all := true
+			for i, s := range sessions {
+				if full[i] == 0 && strings.Contains(s.stderr.String(), "no space left on device; tracing goes on") {
+					full[i] = monotonic(t)
+				}
+				all = all && full[i] != 0
+			}
+			return all
 		})
-		time.Sleep(200 * time.Millisecond)
-		if err := s.cmd.Process.Signal(unix.SIGINT); err != nil {
-			t.Fatal(err)
+		for i, s := range sessions {
+			checkFull(t, s, paths[i], full[i])
 		}
-		if err := <-s.done; s.cmd.ProcessState.ExitCode() != 1 {
-			t.Errorf("vramprof ended with %v", err)
-		}
-		r := openCapture(t, path)
-		at := time.Duration(r.End() - r.Begin())
-		if lines := strings.Split(strings.TrimSpace(s.stderr.String()), "\n"); !strings.HasPrefix(lines[len(lines)-1], "vramprof: write "+path+": the capture ends at ") ||
-			!strings.HasSuffix(lines[len(lines)-1], ": no space left on device") {
-			t.Errorf("the capture ends at %v, and the last line is %q", at, lines[len(lines)-1])
-		}
-		if !strings.HasPrefix(s.stdout.String(), "1 process") {
-			t.Errorf("no summary: %q", s.stdout.String())
-		}
-		checkUpTo(t, r, full)
 	}
+}
+
+// checkFull ends a session whose disk was full at some moment, and looks at what it left.
+func checkFull(t *testing.T, s *session, path string, full uint64) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-s.done; s.cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("vramprof ended with %v", err)
+	}
+	r := openCapture(t, path)
+	at := time.Duration(r.End() - r.Begin())
+	if lines := strings.Split(strings.TrimSpace(s.stderr.String()), "\n"); !strings.HasPrefix(lines[len(lines)-1], "vramprof: write "+path+": the capture ends at ") ||
+		!strings.HasSuffix(lines[len(lines)-1], ": no space left on device") {
+		t.Errorf("the capture ends at %v, and the last line is %q", at, lines[len(lines)-1])
+	}
+	if !strings.HasPrefix(s.stdout.String(), "1 process") {
+		t.Errorf("no summary: %q", s.stdout.String())
+	}
+	checkUpTo(t, r, full)
 }

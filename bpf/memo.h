@@ -36,24 +36,19 @@ struct walk {
 MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
 MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk under way on this CPU */
 
-/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. A read costs much
- * the same for a word and for a kilobyte. What lies on the stack comes at rising addresses, and Python's other frames,
+/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. Reading costs
+ * much the same for a word and for a kilobyte. Words of native frames come at rising addresses, Python's frames,
  * from 3.11 on, at falling ones. */
-#define WINDOW_SIZE 4096
-#define SMALL_WINDOW_SIZE 512 /* where there is no more, as at the stack's end */
-#define FRAMES_SIZE 1024
-#define MAX_BYTES 8192 /* a power of two */
+#define WINDOW_SIZE 1024
 #define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 struct scratch {
-	u64 window_at;   /* address of the window's first byte */
-	u64 window_size; /* what of it was read */
-	u64 frames_at;   /* address of the first byte of the frames, 0: nothing read */
-	u64 offset;      /* of what was looked for */
-	u64 value;       /* of the check under way */
-	u64 next;        /* check */
-	/* The window, then the frames. There is room for a frame at every index that the mask allows, and for the field
-	 * offsets that older verifiers assume. */
-	u8 bytes[MAX_BYTES + 2 * PYTHON_FRAME_SIZE];
+	u64 window_at; /* address of the window's first byte, 0: nothing read yet */
+	u64 frames_at; /* likewise */
+	u64 value;     /* of the check under way */
+	u64 next;      /* check */
+	u64 window[WINDOW_SIZE / 8];
+	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
+	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];
 };
 
 MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);

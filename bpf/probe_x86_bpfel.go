@@ -153,14 +153,13 @@ type probeSampleClass struct {
 }
 
 type probeScratch struct {
-	_          structs.HostLayout
-	WindowAt   uint64
-	WindowSize uint64
-	FramesAt   uint64
-	Offset     uint64
-	Value      uint64
-	Next       uint64
-	Bytes      [8448]uint8
+	_        structs.HostLayout
+	WindowAt uint64
+	FramesAt uint64
+	Value    uint64
+	Next     uint64
+	Window   [128]uint64
+	Frames   [1280]uint8
 }
 
 type probeTensorDevice struct {

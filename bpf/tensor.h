@@ -85,12 +85,15 @@ static EBPF_INLINE u32 size_class(u64 size)
 	u64 rest = size >> 9;
 	if (!rest)
 		return 0;
+	// Without branches: the verifier would look at all that follows once for each way through them.
 #pragma unroll
-	for (int step = 32; step; step >>= 1)
-		if (rest >> step) {
-			rest >>= step;
-			log += step;
-		}
+	for (int bit = 5; bit >= 0; bit--) {
+		u64 high = rest >> (1 << bit), minus = -high;
+		asm volatile("" : "+r"(minus));
+		u32 shift = (high | minus) >> 63 << bit;
+		rest >>= shift;
+		log += shift;
+	}
 	u32 number = 1 + 4 * log + (size >> (log + 7) & 3);
 	return number < SIZE_CLASSES ? number : SIZE_CLASSES - 1;
 }

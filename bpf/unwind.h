@@ -112,50 +112,29 @@ static EBPF_INLINE u64 walk_key(struct pt_regs *ctx, struct process *process, u6
 #endif
 }
 
-// Reads in what lies on the stack from an address on.
-static EBPF_INLINE void read_window(struct scratch *scratch, u64 address)
+static EBPF_INLINE long read_python_frame(struct scratch *scratch, const PyProcInfo *python, u64 address, u64 *value)
 {
-	scratch->window_at = address;
-	scratch->window_size = WINDOW_SIZE;
-	if (!bpf_probe_read_user(scratch->bytes, WINDOW_SIZE, (void *)address))
-		return;
-	scratch->window_size = SMALL_WINDOW_SIZE;
-	if (bpf_probe_read_user(scratch->bytes, SMALL_WINDOW_SIZE, (void *)address))
-		scratch->window_size = 0;
+	if (!python)
+		return -1;
+	u64 offset = address - scratch->frames_at;
+	if (offset > WINDOW_SIZE - PYTHON_FRAME_SIZE) {
+		offset = WINDOW_SIZE - PYTHON_FRAME_SIZE;
+		scratch->frames_at = address - offset;
+		// Before 3.11, and at the begin of a mapping, there is only this frame to read.
+		if (!python->lasti_is_codeunit ||
+		    bpf_probe_read_user(scratch->frames, WINDOW_SIZE, (void *)scratch->frames_at)) {
+			scratch->frames_at = 0;
+			if (bpf_probe_read_user(&scratch->frames[offset], PYTHON_FRAME_SIZE, (void *)address))
+				return -1;
+		}
+	}
+	// Older verifiers lose the bound of the offset: give it again, unseen by the compiler.
+	asm volatile("" : "+r"(offset));
+	*value = hash_python_frame(python, &scratch->frames[offset & (WINDOW_SIZE - 1)]);
+	return 0;
 }
 
-// Reads in the Python frame at an address, and those before it.
-static EBPF_INLINE void read_frames(struct scratch *scratch, const PyProcInfo *python, u64 address)
-{
-	scratch->frames_at = address - (FRAMES_SIZE - PYTHON_FRAME_SIZE);
-	// Before 3.11, and at the begin of a mapping, there is only this frame to read.
-	if (python->lasti_is_codeunit &&
-	    !bpf_probe_read_user(&scratch->bytes[WINDOW_SIZE], FRAMES_SIZE, (void *)scratch->frames_at))
-		return;
-	scratch->frames_at = address;
-	if (bpf_probe_read_user(&scratch->bytes[WINDOW_SIZE], PYTHON_FRAME_SIZE, (void *)address))
-		scratch->frames_at = 0;
-}
-
-// Makes scratch->offset say where in its bytes there are size bytes of an address; WINDOW_SIZE + FRAMES_SIZE: nowhere.
-// The result lies in a map, where the verifier does not follow it.
-static EBPF_INLINE void find_bytes(struct scratch *scratch, const PyProcInfo *python, u64 sp, u64 address, u32 size)
-{
-	u64 kept = scratch->window_size - size;
-	if (address - sp <= 1 << 20 && (address - scratch->window_at > kept || scratch->window_size < size))
-		read_window(scratch, address);
-	scratch->offset = address - scratch->window_at;
-	if (scratch->offset <= scratch->window_size - size && scratch->window_size >= size)
-		return;
-	scratch->offset = WINDOW_SIZE + FRAMES_SIZE;
-	if (size == sizeof(u64) || !python)
-		return;
-	if (address - scratch->frames_at > FRAMES_SIZE - PYTHON_FRAME_SIZE)
-		read_frames(scratch, python, address);
-	if (scratch->frames_at)
-		scratch->offset = WINDOW_SIZE + address - scratch->frames_at;
-}
-
+// Words above the thread's stack pointer are read through the window.
 static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *python, struct pt_regs *ctx,
 				   struct check *check, u64 *value)
 {
@@ -163,25 +142,23 @@ static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *py
 	u64 kind = check->address >> CHECK_KIND_SHIFT;
 	if (kind == CHECK_INT)
 		return bpf_probe_read_user(value, 4, (void *)address);
+	if (kind == CHECK_PYTHON_FRAME)
+		return read_python_frame(scratch, python, address, value);
 	if (kind == CHECK_FRAME_POINTER) {
 		*value = frame_pointer(ctx);
 		return 0;
 	}
-	find_bytes(scratch, python, ctx->sp, address, kind == CHECK_PYTHON_FRAME ? PYTHON_FRAME_SIZE : sizeof(*value));
-	u64 offset = *(volatile u64 *)&scratch->offset;
-	bool there = offset < WINDOW_SIZE + FRAMES_SIZE;
-	// Older verifiers lose the bound of the offset: give it again, unseen by the compiler.
-	asm volatile("" : "+r"(offset));
-	u8 *bytes = &scratch->bytes[offset & (MAX_BYTES - 1)];
-	if (kind == CHECK_WORD) {
-		if (!there)
-			return bpf_probe_read_user(value, sizeof(*value), (void *)address);
-		*value = *(u64 *)bytes;
-		return 0;
+	u64 offset = address - scratch->window_at;
+	if (offset > WINDOW_SIZE - 8) {
+		if (address - ctx->sp > 1 << 20 ||
+		    bpf_probe_read_user(scratch->window, WINDOW_SIZE, (void *)address))
+			return bpf_probe_read_user(value, 8, (void *)address);
+		scratch->window_at = address;
+		offset = 0;
 	}
-	if (!there || !python)
-		return -1;
-	*value = hash_python_frame(python, bytes);
+	if (offset & 7)
+		return bpf_probe_read_user(value, 8, (void *)address);
+	*value = scratch->window[(offset / 8) & (WINDOW_SIZE / 8 - 1)];
 	return 0;
 }
 
@@ -196,7 +173,6 @@ static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, 
 	if (!process || !scratch)
 		return false;
 	scratch->window_at = 0;
-	scratch->window_size = 0;
 	scratch->frames_at = 0;
 	scratch->next = 0;
 	const PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &pid);

@@ -4,7 +4,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
@@ -16,7 +15,7 @@ import (
 // judged is what package verdict says of a snapshot.
 type judged struct {
 	groups []verdict.Group // the worst first
-	advice []string
+	advice []string        // clean of control characters
 }
 
 func judge(s *ledger.Snapshot, st Stacks, keepInterpreter bool) judged {
@@ -44,11 +43,7 @@ func adviceText(a *verdict.Advice) string {
 
 // Advice is what to do about what grows, a sentence each, with the evidence.
 func Advice(s *ledger.Snapshot, st Stacks) []string {
-	var list []string
-	for _, text := range judge(s, st, false).advice {
-		list = append(list, symbolize.Clean(text))
-	}
-	return list
+	return judge(s, st, false).advice
 }
 
 // Leaking counts the lines of which the verdict is that they leak.
@@ -100,7 +95,7 @@ func verdictPart(p *page, s *ledger.Snapshot, j judged, top int) {
 	}
 	for _, a := range j.advice {
 		p.line(plain, 0, "")
-		p.paragraph("→ ", symbolize.Clean(a))
+		p.paragraph("→ ", a)
 	}
 }
 
@@ -193,8 +188,5 @@ func verdictReports(s *ledger.Snapshot, j judged) (list []VerdictReport, advice 
 			Line: stackReport([]symbolize.Frame{g.Line})[0],
 		})
 	}
-	for _, a := range j.advice {
-		advice = append(advice, symbolize.Clean(a))
-	}
-	return slices.Clip(list), advice
+	return list, append(advice, j.advice...)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/capture"
+	"github.com/vramprof/vramprof/symbolize"
 )
 
 // openSource opens the capture that the command line names, or records one now, into a file without a name.
@@ -35,7 +36,7 @@ func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error
 		return nil, nil, codedError{err, exitError} // a file's EACCES is no missing privilege
 	}
 	for _, text := range r.Warnings() {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", text)
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", symbolize.Clean(text))
 	}
 	return r, func() { r.Close() }, nil
 }

@@ -84,7 +84,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestLargeLibraryIsCheap bounds time and memory of a library of the size of PyTorch's.
+// TestLargeLibraryIsCheap bounds the memory for a library of the size of PyTorch's.
 func TestLargeLibraryIsCheap(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes a file of 200 MB")
@@ -110,8 +110,8 @@ func TestLargeLibraryIsCheap(t *testing.T) {
 	if got.SystemName != largeName(123456) {
 		t.Errorf("got %s", got.SystemName)
 	}
-	if opened > 100*time.Millisecond || first > 2*time.Second || kept > 32<<20 || allocated > 64<<20 {
-		t.Error("too slow or too large")
+	if kept > 32<<20 || allocated > 64<<20 {
+		t.Error("too large")
 	}
 	runtime.KeepAlive(s)
 }
@@ -136,8 +136,8 @@ func TestLargeDebugInfoIsCheap(t *testing.T) {
 	if f.Function != "u77_f1111" || f.Line == 0 {
 		t.Errorf("got %+v", f)
 	}
-	if first > time.Second || kept > 8<<20 {
-		t.Error("too slow or too large")
+	if kept > 8<<20 {
+		t.Error("too large")
 	}
 }
 

@@ -140,9 +140,7 @@ func testFloodOfOOMs(t *testing.T, m *machine, log *oomLog) {
 	const count = 20000
 	log.hold.Lock()
 	p := m.follow("2.6", nil, "alloc a 1M", "threads 2", fmt.Sprintf("flood 900G %d", count/2), "end", "ready", "wait")
-	begin := time.Now()
 	p.ready()
-	took := time.Since(begin)
 	m.eventsRead()
 	other := m.follow("2.6", nil, "alloc a 1000", "alloc b 5M", "totals", "wait") // all else goes on
 	totals := other.totals()
@@ -154,11 +152,8 @@ func testFloodOfOOMs(t *testing.T, m *machine, log *oomLog) {
 	if len(told) == 0 || len(told) > 2*maxOOMs || uint64(len(told))+dropped < count {
 		t.Errorf("of %d failures %d were told, %d dropped", count, len(told), dropped)
 	}
-	if took > 20*time.Second {
-		t.Errorf("%d failures took %v", count, took)
-	}
 	checkLosses(t, s)
-	t.Logf("%d failures in %v: %d told, %d dropped", count, took, len(told), dropped)
+	t.Logf("%d failures: %d told, %d dropped", count, len(told), dropped)
 	other.end()
 	p.end()
 }

@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# fuzz.sh [TIME [REGEXP]]: runs every fuzz target of the module, or those whose
+# "package.Target" matches, for TIME each (a Go duration, default 10m), two at a
+# time with one worker each. At the end a table; 1 if a target failed or did not run.
+# An input that fails is left in its package's testdata/fuzz, to be committed
+# with the repair. What else is found stays in Go's cache, for the next run.
+#
+# Beside other work: chrt -i 0 scripts/fuzz.sh 1m
+set -uo pipefail
+cd "$(dirname "$(realpath "$0")")/.." || exit 1
+export CGO_CFLAGS="${CGO_CFLAGS:--Wno-deprecated-declarations}"
+time=${1:-10m}
+only=${2:-.}
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+trap 'kill -- $(jobs -p) 2>/dev/null; exit 130' INT TERM
+
+# targets lists "PACKAGE TARGET": go test -list names the targets of a package
+# and then says "ok PACKAGE 0.01s".
+targets() {
+  local packages
+  packages=$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u)
+  # shellcheck disable=SC2086 # folders of Go packages have no spaces
+  go test -list '^Fuzz' $packages |
+    awk '/^Fuzz/ { names[++n] = $1 } $1 == "ok" { for (i = 1; i <= n; i++) print $2, names[i]; n = 0 } /^FAIL/ { bad = 1 } END { exit bad }'
+}
+
+# fuzz PACKAGE TARGET: its output goes to a log, its exit status to the end of that.
+fuzz() {
+  local log="$logs/$2.$(basename "$1")" status
+  go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -parallel 1 "$1" >"$log" 2>&1
+  status=$?
+  echo "exit $1 $2 $status" >>"$log"
+  if [ "$status" = 0 ]; then
+    echo "ok    $2 ($(basename "$1"))"
+  else
+    echo "FAIL  $2 ($(basename "$1"))"
+    grep -v '^fuzz: elapsed' "$log" | head -60
+  fi
+}
+
+list=$(targets) || { echo "fuzz targets cannot be listed: $list"; exit 1; }
+list=$(awk -v only="$only" '{ n = split($1, part, "/"); if (part[n] "." $2 ~ only) print }' <<<"$list")
+[ -n "$list" ] || { echo "no fuzz target matches $only"; exit 1; }
+while read -r package target; do
+  while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+  fuzz "$package" "$target" </dev/null &
+done <<<"$list"
+wait
+
+# "fuzz: elapsed: 9s, execs: 81920 (9102/sec), new interesting: 3 (total: 41)" is how a log ends.
+printf '\n%-40s %12s %10s  %s\n' target executions 'new inputs' result
+cat "$logs"/* | awk '
+  /^fuzz: elapsed/ { sub(/^.*execs: /, ""); runs = $1; sub(/^.*interesting: /, ""); found = $1 }
+  /^exit / {
+    n = split($2, part, "/")
+    printf "%-40s %12d %10d  %s\n", part[n] "." $3, runs, found, $4 == 0 ? "ok" : "FAIL"
+    bad += $4 != 0; runs = found = 0
+  }
+  END { exit bad > 0 }'

@@ -18,6 +18,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/patience"
 )
 
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
@@ -249,14 +250,27 @@ func environOf(pid uint32) []string {
 	return strings.Split(string(bytes.TrimSuffix(readProc(pid, "environ", 1<<20), []byte{0})), "\x00")
 }
 
+// procPatience is how long reading cmdline or environ may take: they lie in the memory of the
+// process, which can keep its readers waiting. What else is in /proc/PID the kernel has itself.
+const procPatience = 500 * time.Millisecond
+
 // readProc reads at most limit bytes of a file of /proc/PID; nothing of a
-// process that is gone.
+// process that is gone, or that does not let itself be read.
 func readProc(pid uint32, name string, limit int) []byte {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
-	if err != nil {
-		return nil
+	read := func() ([]byte, error) {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		text, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
+		return text, nil
 	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
+	var text []byte
+	if name == "cmdline" || name == "environ" {
+		text, _ = patience.Call(procPatience, read)
+	} else {
+		text, _ = read()
+	}
 	return text
 }

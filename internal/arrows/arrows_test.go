@@ -38,13 +38,14 @@ var mayImport = map[string][]string{
 	"test/leaks":               {},
 	"timeline":                 {"tracer/ledger"},
 	"verdict":                  {"report/frames", "symbolize", "tracer/ledger"},
-	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/place", "tracer/unwind", "tracer/workload"},
-	"tracer/environ":           {},
+	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/patience", "tracer/place", "tracer/unwind", "tracer/workload"},
+	"tracer/environ":           {"tracer/patience"},
 	"tracer/ledger":            {},
 	"tracer/nvml":              {"tracer/ledger"},
+	"tracer/patience":          {},
 	"tracer/place":             {},
 	"tracer/preflight":         {},
-	"tracer/unwind":            {"bpf"},
+	"tracer/unwind":            {"bpf", "tracer/patience"},
 	"tracer/workload":          {"symbolize", "tracer/ledger"},
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/patience"
 )
 
 // start runs a program with CUDA_VISIBLE_DEVICES=0 until it has said "ready".
@@ -135,7 +137,7 @@ func TestAProgramThatCannotBeReadHasTheEnvironmentOfItsStart(t *testing.T) {
 		{"static", build(t, "-static"), "set", errNoLibrary},
 		{"cleared, or not begun", dynamic, "clear", errUnset},
 		{"a pointer to nothing", dynamic, "wild", unix.EFAULT},
-		{"memory that blocks", dynamic, "hole", errStuck},
+		{"memory that blocks", dynamic, "hole", patience.ErrStuck},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			pid := start(t, c.program, c.mode)

@@ -16,8 +16,9 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/patience"
 )
 
 const (
@@ -26,14 +27,7 @@ const (
 	maxTotal     = 1 << 20
 
 	timeout = 500 * time.Millisecond
-	// maxStuck is how many threads of ours processes may keep waiting: one can
-	// answer the page faults of its memory itself (userfaultfd), or not.
-	maxStuck = 32
 )
-
-var errStuck = errors.New("the process does not let its memory be read")
-
-var stuck atomic.Int32 // readings that were given up and go on
 
 // Of returns the environment of a process, "KEY=value" each. If there is an
 // error, it says why this is only the environment that the process was started
@@ -41,11 +35,11 @@ var stuck atomic.Int32 // readings that were given up and go on
 //
 // It never takes longer than a second: a process may make reading its memory block.
 func Of(pid uint32) ([]string, error) {
-	live, err := within(timeout, func() ([]string, error) { return ofMemory(int(pid)) })
+	live, err := patience.Call(timeout, func() ([]string, error) { return ofMemory(int(pid)) })
 	if err == nil {
 		return live, nil
 	}
-	initial, err2 := within(timeout, func() ([]string, error) { return initial(int(pid)) })
+	initial, err2 := patience.Call(timeout, func() ([]string, error) { return initial(int(pid)) })
 	if err2 != nil {
 		return nil, fmt.Errorf("environment of process %d: %w", pid, errors.Join(err, err2))
 	}
@@ -91,38 +85,4 @@ func split(text []byte) []string {
 		text = rest
 	}
 	return variables
-}
-
-// within runs read, and gives it up when the time is over.
-func within(limit time.Duration, read func() ([]string, error)) ([]string, error) {
-	if stuck.Load() >= maxStuck {
-		return nil, errStuck
-	}
-	type answer struct {
-		variables []string
-		err       error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				answers <- answer{err: fmt.Errorf("panic: %v", r)}
-			}
-		}()
-		variables, err := read()
-		answers <- answer{variables, err}
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case a := <-answers:
-		return a.variables, a.err
-	case <-timer.C:
-	}
-	stuck.Add(1)
-	go func() {
-		<-answers
-		stuck.Add(-1)
-	}()
-	return nil, errStuck
 }

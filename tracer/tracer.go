@@ -305,6 +305,9 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 		t.stacks.Stack(s.Sites[i].Stack)
 	}
 	s.Warnings = append(s.Warnings, t.stacks.warnings()...)
+	for _, text := range t.unwind.Problems() {
+		s.Warnings = append(s.Warnings, symbolize.Clean(text))
+	}
 	return s
 }
 

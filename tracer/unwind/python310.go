@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -78,7 +79,8 @@ func hasPython(frames []Frame) bool {
 // line310 reads a line from the process, or remembers it when the process is
 // gone.
 func (u *Unwinder) line310(p codePoint) int {
-	first, table, err := readCode310(p.pid, p.code, uint32(p.at))
+	memory := u.memoryOf(p.pid)
+	first, table, err := readCode310(memory, p.code, uint32(p.at))
 	if err != nil {
 		return u.lines310[p]
 	}
@@ -92,9 +94,9 @@ func (u *Unwinder) line310(p codePoint) int {
 
 // readCode310 reads first line and line table of a code object. checksum is
 // what the kernel half computed of it, 0 if it could not.
-func readCode310(pid uint32, code uint64, checksum uint32) (first int32, table []byte, err error) {
+func readCode310(m io.ReaderAt, code uint64, checksum uint32) (first int32, table []byte, err error) {
 	var head [codeHead]byte
-	if err := readMemory(pid, code, head[:]); err != nil {
+	if err := readAt(m, head[:], code); err != nil {
 		return 0, nil, err
 	}
 	word := func(at int) uint32 { return binary.LittleEndian.Uint32(head[at:]) }
@@ -104,7 +106,7 @@ func readCode310(pid uint32, code uint64, checksum uint32) (first int32, table [
 	}
 	object := binary.LittleEndian.Uint64(head[codeLineTable:])
 	var size [8]byte
-	if err := readMemory(pid, object+bytesSize, size[:]); err != nil {
+	if err := readAt(m, size[:], object+bytesSize); err != nil {
 		return 0, nil, err
 	}
 	n := binary.LittleEndian.Uint64(size[:])
@@ -112,7 +114,7 @@ func readCode310(pid uint32, code uint64, checksum uint32) (first int32, table [
 		return 0, nil, fmt.Errorf("line table of %d bytes: too long", n)
 	}
 	table = make([]byte, n)
-	return int32(word(codeFirstLine)), table, readMemory(pid, object+bytesData, table)
+	return int32(word(codeFirstLine)), table, readAt(m, table, object+bytesData)
 }
 
 // lineOf310 finds the line of an instruction in a table of PEP 626 as Python
@@ -138,6 +140,11 @@ func lineOf310(table []byte, first, instruction int32) int {
 		}
 	}
 	return 0
+}
+
+func readAt(m io.ReaderAt, b []byte, address uint64) error {
+	_, err := m.ReadAt(b, int64(address))
+	return err
 }
 
 // readMemory fills b from the memory of a process.

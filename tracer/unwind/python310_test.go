@@ -55,6 +55,9 @@ func TestLinesEqualThoseOfPython310(t *testing.T) {
 	}
 }
 
+// onHeap keeps what is read by address off the stack, which moves.
+var onHeap [][]uint64
+
 // codeObject lays out a code object and its line table in our own memory.
 func codeObject(first uint32, table []byte) (code, bytes []uint64) {
 	bytes = make([]uint64, (bytesData+len(table))/8+1)
@@ -63,11 +66,12 @@ func codeObject(first uint32, table []byte) (code, bytes []uint64) {
 	code = make([]uint64, codeHead/8)
 	code[codeFirstLine/8] = uint64(first)
 	code[codeLineTable/8] = uint64(uintptr(unsafe.Pointer(&bytes[0])))
+	onHeap = append(onHeap, code, bytes)
 	return code, bytes
 }
 
 func TestCodeObjectsAreReadFromTheProcess(t *testing.T) {
-	pid := uint32(os.Getpid())
+	pid := &memory{pid: uint32(os.Getpid())}
 	want := []byte{4, 1, 4, 1}
 	code, bytes := codeObject(7, want)
 	address := uint64(uintptr(unsafe.Pointer(&code[0])))
@@ -96,7 +100,7 @@ func TestCodeObjectsAreReadFromTheProcess(t *testing.T) {
 func TestLinesOfAProcessThatIsGoneAreRemembered(t *testing.T) {
 	code, bytes := codeObject(7, []byte{4, 1, 4, 1})
 	p := codePoint{uint32(os.Getpid()), uint64(uintptr(unsafe.Pointer(&code[0]))), 7 | 2<<32}
-	var u Unwinder
+	u := Unwinder{memories: map[uint32]*memory{}}
 	if got := u.line310(p); got != 9 {
 		t.Fatalf("line %d, want 9", got)
 	}

@@ -14,8 +14,12 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-// maxFiles bounds the executable files whose tables the kernel holds.
-const maxFiles = 16384
+// Limits of what the kernel holds. The tables of PyTorch with CUDA have some 6 million rows of 8 bytes.
+const (
+	maxFiles         = 16384
+	maxRows          = 64 << 20 // of all files
+	maxRowsOfProcess = 16 << 20 // of the files that were first seen in one process
+)
 
 // tables replaces the profiler's way to put a file's table into the kernel.
 // Updates of a map of maps wait for an RCU grace period each, so they run side by side, and
@@ -28,12 +32,47 @@ type tables struct {
 	inner   *ebpf.MapSpec
 	pending sync.WaitGroup
 	slots   chan struct{}
+
+	u    *Unwinder // whose loading says for whom; mu is held
+	rows rowCount
 }
 
-func newTables(handler ebpfapi.EbpfHandler, maps map[string]*ebpf.Map, inner *ebpf.MapSpec) *tables {
+// rowCount counts the rows of tables, rounded up to their powers of two.
+type rowCount struct {
+	mu    sync.Mutex
+	total int
+	by    map[uint32]int // processes, of the files that were first seen in them
+}
+
+// take says whether a process may have n rows more.
+func (r *rowCount) take(pid uint32, n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.total+n > maxRows || r.by[pid]+n > maxRowsOfProcess {
+		return false
+	}
+	r.total += n
+	r.by[pid] += n
+	return true
+}
+
+// free gives n rows back; whose they were does not matter any more.
+func (r *rowCount) free(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total -= min(n, r.total)
+}
+
+func (r *rowCount) forget(pid uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.by, pid)
+}
+
+func newTables(handler ebpfapi.EbpfHandler, maps map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder) *tables {
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
-		slots: make(chan struct{}, 64),
+		slots: make(chan struct{}, 64), u: u, rows: rowCount{by: map[uint32]int{}},
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
 		t.outer[i] = maps[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
@@ -49,11 +88,16 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	if outer == nil {
 		return 0, fmt.Errorf("a table of %d rows is larger than the unwinder takes", len(deltas))
 	}
+	if !t.rows.take(t.u.loading, 1<<size) {
+		t.u.problem(fmt.Sprintf("stacks of process %d are cut: its files have larger unwind tables than one process, or all, may", t.u.loading))
+		return 0, fmt.Errorf("a table of %d rows is beyond what is left", len(deltas))
+	}
 	spec := t.inner.Copy()
 	spec.Name = "unwind_table"
 	spec.MaxEntries = 1 << size
 	table, err := ebpf.NewMap(spec)
 	if err != nil {
+		t.rows.free(1 << size)
 		return 0, fmt.Errorf("create an unwind table of %d rows: %w", len(deltas), err)
 	}
 	keys := make([]uint32, len(deltas))
@@ -65,6 +109,7 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	if len(rows) > 0 {
 		if _, err := table.BatchUpdate(keys, rows, nil); err != nil {
 			table.Close()
+			t.rows.free(1 << size)
 			return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(deltas), err)
 		}
 	}
@@ -82,6 +127,7 @@ func (t *tables) DeleteExeIDToStackDeltas(file host.FileID, size uint16) error {
 	if outer == nil {
 		return fmt.Errorf("no table of size 2^%d", size)
 	}
+	t.rows.free(1 << size)
 	return outer.Delete(uint64(file))
 }
 

@@ -9,6 +9,7 @@ package unwind
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -55,9 +56,15 @@ type Unwinder struct {
 
 	mu      sync.Mutex // serialises Load and Forget
 	onFile  func(NewFile)
-	loading uint32 // pid
+	loading uint32          // pid
+	refused map[uint32]bool // processes over whose files the profiler has panicked
 	fileMu  sync.RWMutex
 	files   map[libpf.FileID]string
+
+	guardMu  sync.Mutex // never for long
+	broken   bool       // the process manager does not answer any more
+	memories map[uint32]*memory
+	problems []string
 
 	// Decode's.
 	record   support.Trace
@@ -90,13 +97,14 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}}
+	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{},
+		refused: map[uint32]bool{}, memories: map[uint32]*memory{}}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {
 		u.Close()
 		return nil, fmt.Errorf("bind the unwinder's maps: %w", err)
 	}
-	u.tables = newTables(handler, coll.Maps, inner)
+	u.tables = newTables(handler, coll.Maps, inner, u)
 	u.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    interpreters,
 		MonitorInterval:       time.Hour, // its metrics go nowhere
@@ -104,7 +112,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 		EbpfHandler:           u.tables,
 		TraceReporter:         u,
 		ExecutableReporter:    u,
-		StackDeltaProvider:    elfunwindinfo.NewStackDeltaProvider(),
+		StackDeltaProvider:    fencedTables{elfunwindinfo.NewStackDeltaProvider()},
 		FrameCacheSize:        65536,
 	})
 	if err != nil {
@@ -216,12 +224,17 @@ func (u *Unwinder) Start(probes *ebpf.Collection, multi bool) error {
 
 // Load brings the kernel's tables for one process up to date and returns when
 // they are in place. It is cheap when no executable mapping changed. Processes
-// that are gone are not an error.
+// that are gone are not an error, nor are files and memory that cannot be read: the
+// stacks are cut then, and Problems says why.
 func (u *Unwinder) Load(pid uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.isBroken() || u.refused[pid] {
+		return
+	}
+	defer u.survive(pid)
 	u.loading = pid
-	p := process.New(libpf.PID(pid), libpf.PID(pid))
+	p := guarded{process.New(libpf.PID(pid), libpf.PID(pid)), u.memoryOf(pid), u}
 	u.manager.SynchronizeProcess(p)
 	_ = p.Close()
 	u.tables.wait()
@@ -232,6 +245,10 @@ func (u *Unwinder) Load(pid uint32) {
 func (u *Unwinder) Forget() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.forgetGuards()
+	if u.isBroken() {
+		return
+	}
 	u.manager.CleanupPIDs()
 	u.manager.ProcessedUntil(times.GetKTime())
 }
@@ -299,9 +316,11 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	if !wellFormed(u.raw.FrameData) {
 		return Stack{}, fmt.Errorf("stack of process %d: frame lengths do not add up", t.Pid)
 	}
-	u.trace = nil
-	u.manager.HandleTrace(&u.raw, nil)
 	s := Stack{ID: t.Value, PID: t.Pid, TID: t.Tid}
+	if err := u.handle(); err != nil {
+		s.Frames = []Frame{{Error: err.Error()}}
+		return s, nil
+	}
 	if u.trace == nil {
 		return s, nil
 	}
@@ -311,6 +330,21 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	}
 	u.correctLines(&s)
 	return s, nil
+}
+
+// handle lets the process manager make frames of u.raw.
+func (u *Unwinder) handle() (err error) {
+	if u.trace = nil; u.isBroken() {
+		return errBroken
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			u.problem(fmt.Sprintf("a stack of process %d could not be read: panic: %v", u.raw.PID, r))
+			err = errors.New("the stack could not be read")
+		}
+	}()
+	u.manager.HandleTrace(&u.raw, nil)
+	return nil
 }
 
 // wellFormed checks the walk over variable-length frames that the process

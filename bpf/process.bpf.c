@@ -190,7 +190,11 @@ int process_exec(u64 *ctx)
 	return 0;
 }
 
-// Children of a command that the tracer started are held like the command itself.
+/* Children of traced processes are traced until they call execve: those that are chosen by name. */
+volatile const bool trace_children = 0;
+
+// Children of a command that the tracer started are held like the command itself. A child has its parent's name:
+// one that lives for a millisecond only cannot be asked for it.
 SEC("raw_tracepoint/sched_process_fork")
 int process_fork(u64 *ctx)
 {
@@ -198,7 +202,7 @@ int process_fork(u64 *ctx)
 	u32 pid = 0, child_pid = 0;
 	READ(pid, parent, tgid);
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
-	if (!process || !process->held)
+	if (!process || !(process->held || (trace_children && process->traced)))
 		return 0;
 	READ(child_pid, child, tgid);
 	if (child_pid == pid)

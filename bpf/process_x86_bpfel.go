@@ -98,6 +98,7 @@ const (
 	processProgProcessExec     = "process_exec"
 	processProgProcessExit     = "process_exit"
 	processProgProcessFork     = "process_fork"
+	processVarTraceChildren    = "trace_children"
 	processVarUnusedMappedFile = "unused_mapped_file"
 )
 
@@ -162,6 +163,7 @@ type processMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type processVariableSpecs struct {
+	TraceChildren    *ebpf.VariableSpec `ebpf:"trace_children"`
 	UnusedMappedFile *ebpf.VariableSpec `ebpf:"unused_mapped_file"`
 }
 
@@ -202,6 +204,7 @@ func (m *processMaps) Close() error {
 //
 // It can be passed to loadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type processVariables struct {
+	TraceChildren    *ebpf.Variable `ebpf:"trace_children"`
 	UnusedMappedFile *ebpf.Variable `ebpf:"unused_mapped_file"`
 }
 

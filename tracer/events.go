@@ -156,6 +156,9 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 // ignore takes an event of a process that is not traced out of the kernel's
 // counts of stacks: with --name it sends some until somebody has looked at its name.
 func (t *Tracer) ignore(e *bpf.Event) {
+	if p := t.processes[e.Pid]; p != nil && p.nameless && (e.Kind == bpf.KindAlloc || e.Kind == bpf.KindFree) {
+		t.namelessCalls++
+	}
 	switch e.Kind {
 	case bpf.KindAlloc, bpf.KindAllocFailed, bpf.KindBlock, bpf.KindBlockFailed:
 	default:

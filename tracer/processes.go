@@ -42,6 +42,7 @@ type process struct {
 	seed       uint64    // part of the hash of its stacks
 	generation uint32    // counts the changes of its mappings
 	nextLoad   time.Time // not before then are its unwind tables brought up to date again
+	nameless   bool      // it was gone when its name was to be read
 	changed    uint64    // time of its latest event
 	goneAt     uint64    // it does not exist: the value of Tracer.emptied at which it is ended; 0: it exists
 }
@@ -77,8 +78,15 @@ func (t *Tracer) classify(pid uint32) *process {
 		p.traced = slices.Contains(t.config.PIDs, pid)
 	case len(t.config.Command) > 0:
 		p.traced = false
+	case t.config.Name != nil:
+		names := processNames(pid)
+		p.traced = t.config.Name.MatchString(names)
+		if !p.traced && !strings.Contains(names, "\n") { // without arguments: it is a zombie, or gone
+			p.nameless = true
+			t.nameless++
+		}
 	default:
-		p.traced = t.config.Name == nil || t.config.Name.MatchString(processNames(pid))
+		p.traced = true
 	}
 	t.processes[pid] = p
 	t.tellKernel(p)
@@ -179,6 +187,9 @@ func (t *Tracer) bury(p *process) {
 func (t *Tracer) executed(e *bpf.Event) {
 	p := t.processes[e.Pid]
 	if p == nil {
+		if t.config.Name != nil {
+			_ = t.coll.Maps["processes"].Delete(e.Pid) // a child that has the name of its parent no more
+		}
 		return
 	}
 	t.leaveBlocks(p)
@@ -208,6 +219,13 @@ func processNames(pid uint32) string {
 		}
 	}
 	return strings.Join(list, "\n")
+}
+
+// warnOfNameless says how much --name may have missed; t.mu is held.
+func (t *Tracer) warnOfNameless() {
+	if t.namelessCalls > 0 {
+		t.books.Warn(fmt.Sprintf("processes that ended before their names could be read, and are left out: %d, with %d allocations and frees", t.nameless, t.namelessCalls))
+	}
 }
 
 func commOf(pid uint32) string { return strings.TrimSuffix(string(readProc(pid, "comm", 64)), "\n") }

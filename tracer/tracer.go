@@ -86,6 +86,7 @@ type Tracer struct {
 	lost                          uint64            // events that could not be decoded
 	lostStacks                    uint64            // stacks likewise
 	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
+	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
 	gpus                          []ledger.GPU      // NVML's last list
 	pending                       *pendingUsage
 
@@ -216,6 +217,9 @@ func (t *Tracer) loadWatch() error {
 	if err != nil {
 		return fmt.Errorf("read the process watch's objects: %w", err)
 	}
+	if err := spec.Variables["trace_children"].Set(t.config.Name != nil); err != nil {
+		return fmt.Errorf("set whether children are traced: %w", err)
+	}
 	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
 		"events": t.coll.Maps["events"], "processes": t.coll.Maps["processes"], "threads": t.coll.Maps["threads"],
 	}})
@@ -248,6 +252,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 		wait.Wait()
 		t.mu.Lock()
 		t.applyUsage()
+		t.warnOfNameless()
 		t.mu.Unlock()
 	}()
 	wait.Go(func() { t.readStacks(ctx) })

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/report"
+)
+
+// Processes that allocate at once and are gone milliseconds later. With fork alone each is booked, since a child is
+// traced as its parent is; one that executes a program may be gone before its name is read, and is counted then.
+func TestScaleStormsOfProcessesAreBookedOrCounted(t *testing.T) {
+	dir := setup(t)
+	env := dir.Env(t, 1, 64<<30)
+	name := fmt.Sprintf("storm%x", time.Now().UnixNano()&0xffffffff) // with a letter at most 15 characters
+	storms := []struct {
+		what     string
+		children uint64
+		target   *target
+	}{{what: "forks", children: 1500}, {what: "execs", children: 100}, {what: "vforks", children: 50}}
+	folder := t.TempDir()
+	for i := range storms {
+		s := &storms[i]
+		program := copyFile(t, dir.Program("storm_c"), folder+"/"+name+s.what[:1])
+		own := env
+		if s.what == "vforks" {
+			own = append(env[:len(env):len(env)], "FAKECUDA_LATENCY_US=1000") // for the threads that allocate meanwhile
+		}
+		s.target = startTarget(t, own, program, s.what, fmt.Sprint(s.children), "16")
+		s.target.expectReady()
+	}
+	l := startLeaks(t, env, "--name", "^"+name).ready()
+	before := l.checkVitals("before")
+	began := time.Now()
+	for _, s := range storms {
+		s.target.next()
+	}
+	for _, s := range storms {
+		s.target.expect("done")
+	}
+	t.Logf("the storms took %v", time.Since(began).Round(time.Millisecond))
+	afterASecond()
+	after := l.checkVitals("after")
+	r := l.stop().leaks()
+	l.checkCalm()
+	nameless, calls := namelessOf(r.Warnings)
+	t.Logf("%d nameless processes with %d calls; %s", nameless, calls, told(r))
+	for _, s := range storms {
+		s.target.end()
+		children, allocated, bytes := childrenOf(r, s.target.pid(), name+s.what[:1])
+		if s.what == "forks" { // a child that is gone when it is booked has no name
+			children, allocated, bytes = childrenOf(r, s.target.pid(), name+"f", "")
+		}
+		t.Logf("%s: %d of %d children, with %d allocations", s.what, children, s.children, allocated)
+		if children > s.children || children+nameless < s.children {
+			t.Errorf("%s: %d processes are booked and %d counted as nameless, want %d", s.what, children, nameless, s.children)
+		}
+		if bytes != 1500*allocated || allocated > 2*s.children || s.what == "forks" && allocated != 2*s.children {
+			t.Errorf("%s: %d allocations of %d bytes in %d children, want two of 3000 in each", s.what, allocated, bytes, children)
+		}
+	}
+	if r.Losses.LostEvents != 0 || r.Losses.Torn != 0 || r.Losses.Evicted != 0 {
+		t.Error(told(r))
+	}
+	if after.files > before.files+16 || after.threads > before.threads+32 {
+		t.Errorf("vramprof had %v, has %v", before, after)
+	}
+}
+
+// childrenOf sums the processes with these names but one.
+func childrenOf(r *report.LeaksReport, parent int, comms ...string) (children, allocated, bytes uint64) {
+	for _, p := range r.Processes {
+		if int(p.PID) == parent || !slices.Contains(comms, p.Comm) {
+			continue
+		}
+		children++
+		for _, x := range p.Totals {
+			allocated += x.AllocatedCount
+			bytes += x.AllocatedBytes
+		}
+	}
+	return children, allocated, bytes
+}
+
+var namelessText = regexp.MustCompile(`^processes that ended before their names could be read, and are left out: (\d+), with (\d+) allocations and frees$`)
+
+// namelessOf is also of other tests' processes, which come and go beside.
+func namelessOf(warnings []string) (processes, calls uint64) {
+	for _, w := range warnings {
+		if m := namelessText.FindStringSubmatch(strings.TrimSpace(w)); m != nil {
+			processes, _ = strconv.ParseUint(m[1], 10, 64)
+			calls, _ = strconv.ParseUint(m[2], 10, 64)
+		}
+	}
+	return processes, calls
+}

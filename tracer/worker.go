@@ -147,8 +147,9 @@ func (t *Tracer) discover() error {
 		t.books.Begin(now())
 		t.mu.Unlock()
 	})
-	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache.
-	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(b.layer/Torch, a.layer/Torch) })
+	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
+	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
+	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(b.layer, a.layer) })
 	for _, library := range found {
 		if _, done := t.files[library.file]; !done && (library.pid == ownPid || t.isTraced(library.pid)) {
 			t.probe(library)

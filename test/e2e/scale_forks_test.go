@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/vramprof/vramprof/report"
 )
 
 // Processes that allocate at once and are gone milliseconds later. With fork alone each is booked, since a child is
@@ -20,11 +18,12 @@ func TestScaleStormsOfProcessesAreBookedOrCounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
 	name := fmt.Sprintf("storm%x", time.Now().UnixNano()&0xffffffff) // with a letter at most 15 characters
-	storms := []struct {
+	type storm struct {
 		what     string
 		children uint64
 		target   *target
-	}{{what: "forks", children: 1500}, {what: "execs", children: 100}, {what: "vforks", children: 50}}
+	}
+	storms := []storm{{what: "forks", children: 1500}, {what: "execs", children: 100}, {what: "vforks", children: 50}}
 	folder := t.TempDir()
 	for i := range storms {
 		s := &storms[i]
@@ -50,34 +49,15 @@ func TestScaleStormsOfProcessesAreBookedOrCounted(t *testing.T) {
 	after := l.checkVitals("after")
 	r := l.stop().leaks()
 	l.checkCalm()
-	nameless, calls := namelessOf(r.Warnings)
-	t.Logf("%d nameless processes with %d calls; %s", nameless, calls, told(r))
 	for _, s := range storms {
 		s.target.end()
-		children, allocated, bytes := childrenOf(r, s.target.pid(), name+s.what[:1])
-		if s.what == "forks" { // a child that is gone when it is booked has no name
-			children, allocated, bytes = childrenOf(r, s.target.pid(), name+"f", "")
-		}
-		t.Logf("%s: %d of %d children, with %d allocations", s.what, children, s.children, allocated)
-		if children > s.children || children+nameless < s.children {
-			t.Errorf("%s: %d processes are booked and %d counted as nameless, want %d", s.what, children, nameless, s.children)
-		}
-		if bytes != 1500*allocated || allocated > 2*s.children || s.what == "forks" && allocated != 2*s.children {
-			t.Errorf("%s: %d allocations of %d bytes in %d children, want two of 3000 in each", s.what, allocated, bytes, children)
-		}
 	}
-	if r.Losses.LostEvents != 0 || r.Losses.Torn != 0 || r.Losses.Evicted != 0 {
-		t.Error(told(r))
-	}
-	if after.files > before.files+16 || after.threads > before.threads+32 {
-		t.Errorf("vramprof had %v, has %v", before, after)
-	}
-}
-
-// childrenOf sums the processes with these names but one.
-func childrenOf(r *report.LeaksReport, parent int, comms ...string) (children, allocated, bytes uint64) {
+	nameless, calls := namelessOf(r.Warnings)
+	t.Logf("%d nameless processes with %d calls; %s", nameless, calls, told(r))
+	const forked, all = 1500, 1500 + 100 + 50
+	children, allocated, bytes := uint64(0), uint64(0), uint64(0)
 	for _, p := range r.Processes {
-		if int(p.PID) == parent || !slices.Contains(comms, p.Comm) {
+		if slices.ContainsFunc(storms, func(s storm) bool { return s.target.pid() == int(p.PID) }) {
 			continue
 		}
 		children++
@@ -86,7 +66,19 @@ func childrenOf(r *report.LeaksReport, parent int, comms ...string) (children, a
 			bytes += x.AllocatedBytes
 		}
 	}
-	return children, allocated, bytes
+	t.Logf("%d children with %d allocations", children, allocated)
+	if children < forked || children > all || children+nameless < all {
+		t.Errorf("%d processes are booked and %d counted as nameless, want %d and more, and %d together", children, nameless, forked, all)
+	}
+	if allocated < 2*forked || allocated > 2*children || bytes != 1500*allocated {
+		t.Errorf("%d allocations of %d bytes in %d children, want two of 3000 in each", allocated, bytes, children)
+	}
+	if r.Losses.LostEvents != 0 || r.Losses.Torn != 0 || r.Losses.Evicted != 0 {
+		t.Error(told(r))
+	}
+	if after.files > before.files+16 || after.threads > before.threads+32 {
+		t.Errorf("vramprof had %v, has %v", before, after)
+	}
 }
 
 var namelessText = regexp.MustCompile(`^processes that ended before their names could be read, and are left out: (\d+), with (\d+) allocations and frees$`)

@@ -88,6 +88,8 @@ const (
 	CounterNoTables    = uint32(probeCounterCOUNTER_NO_TABLES)
 	CounterTorn        = uint32(probeCounterCOUNTER_TORN)
 	CounterChainBroken = uint32(probeCounterCOUNTER_CHAIN_BROKEN)
+	CounterNotFollowed = uint32(probeCounterCOUNTER_NOT_FOLLOWED)
+	CounterNotHeld     = uint32(probeCounterCOUNTER_NOT_HELD)
 	CounterCount       = int(probeCounterCOUNTER_COUNT)
 )
 

@@ -70,6 +70,8 @@ enum counter {
 	COUNTER_NO_TABLES,    /* stacks not taken: process unknown to the unwinder */
 	COUNTER_TORN,         /* stacks overwritten by a preempting thread */
 	COUNTER_CHAIN_BROKEN, /* tail call into the unwinder failed */
+	COUNTER_NOT_FOLLOWED, /* children of followed processes for which there was no room */
+	COUNTER_NOT_HELD,     /* libraries that a process of the command loaded and went on with, since nobody could be told */
 	COUNTER_COUNT,
 };
 

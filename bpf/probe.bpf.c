@@ -631,8 +631,19 @@ int library_loaded(struct pt_regs *ctx)
 	struct process *process = find_process(id);
 	if (!process || !process->held)
 		return 0;
-	if (bpf_send_signal(SIGSTOP))
+	// Only who will be let go on may stand still: first the room to tell that it does.
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(COUNTER_NOT_HELD);
 		return 0;
-	send_note(EVENT_HELD, id);
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	if (bpf_send_signal(SIGSTOP)) {
+		bpf_ringbuf_discard(event, BPF_RB_NO_WAKEUP);
+		count(COUNTER_NOT_HELD);
+		return 0;
+	}
+	fill_note(event, EVENT_HELD, id);
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 	return 0;
 }

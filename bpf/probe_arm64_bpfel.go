@@ -36,7 +36,9 @@ const (
 	probeCounterCOUNTER_NO_TABLES    probeCounter = 6
 	probeCounterCOUNTER_TORN         probeCounter = 7
 	probeCounterCOUNTER_CHAIN_BROKEN probeCounter = 8
-	probeCounterCOUNTER_COUNT        probeCounter = 9
+	probeCounterCOUNTER_NOT_FOLLOWED probeCounter = 9
+	probeCounterCOUNTER_NOT_HELD     probeCounter = 10
+	probeCounterCOUNTER_COUNT        probeCounter = 11
 )
 
 type probeDetails struct {

@@ -107,6 +107,20 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+struct {
+	__uint(type, 2 /* BPF_MAP_TYPE_ARRAY */);
+	__uint(max_entries, COUNTER_COUNT);
+	__type(key, enum counter);
+	__type(value, u64);
+} counters SEC(".maps");
+
+static void count(enum counter counter)
+{
+	u64 *value = bpf_map_lookup_elem(&counters, &counter);
+	if (value)
+		__sync_fetch_and_add(value, 1);
+}
+
 /* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of the program itself. */
 struct mapped_file {
 	u64 inode;
@@ -144,8 +158,11 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 static void send(enum event_kind kind, u32 pid, u32 tid, u64 flags)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event)
-		return; // user space finds dead processes itself, later
+	if (!event) {
+		if (kind != EVENT_EXIT) // user space finds dead processes itself, later
+			count(COUNTER_EVENT_LOST);
+		return;
+	}
 	__builtin_memset(event, 0, sizeof(*event));
 	event->time = bpf_ktime_get_ns();
 	event->pid = pid;
@@ -208,7 +225,8 @@ int process_fork(u64 *ctx)
 	if (child_pid == pid)
 		return 0;
 	struct process copy = {.seed = bpf_ktime_get_ns(), .traced = process->traced, .held = process->held};
-	bpf_map_update_elem(&processes, &child_pid, &copy, BPF_NOEXIST);
+	if (bpf_map_update_elem(&processes, &child_pid, &copy, BPF_NOEXIST) && !bpf_map_lookup_elem(&processes, &child_pid))
+		count(COUNTER_NOT_FOLLOWED);
 	return 0;
 }
 

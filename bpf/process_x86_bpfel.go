@@ -13,6 +13,23 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type processCounter uint32
+
+const (
+	processCounterCOUNTER_EVENT_LOST   processCounter = 0
+	processCounterCOUNTER_STACK_LOST   processCounter = 1
+	processCounterCOUNTER_THREADS_FULL processCounter = 2
+	processCounterCOUNTER_TOO_DEEP     processCounter = 3
+	processCounterCOUNTER_UNREADABLE   processCounter = 4
+	processCounterCOUNTER_STACKS       processCounter = 5
+	processCounterCOUNTER_NO_TABLES    processCounter = 6
+	processCounterCOUNTER_TORN         processCounter = 7
+	processCounterCOUNTER_CHAIN_BROKEN processCounter = 8
+	processCounterCOUNTER_NOT_FOLLOWED processCounter = 9
+	processCounterCOUNTER_NOT_HELD     processCounter = 10
+	processCounterCOUNTER_COUNT        processCounter = 11
+)
+
 type processEvent struct {
 	_        structs.HostLayout
 	Time     uint64
@@ -91,6 +108,7 @@ type processThread struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	processMapCounters         = "counters"
 	processMapEvents           = "events"
 	processMapProcesses        = "processes"
 	processMapThreads          = "threads"
@@ -154,6 +172,7 @@ type processProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type processMapSpecs struct {
+	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Events    *ebpf.MapSpec `ebpf:"events"`
 	Processes *ebpf.MapSpec `ebpf:"processes"`
 	Threads   *ebpf.MapSpec `ebpf:"threads"`
@@ -187,6 +206,7 @@ func (o *processObjects) Close() error {
 //
 // It can be passed to loadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type processMaps struct {
+	Counters  *ebpf.Map `ebpf:"counters"`
 	Events    *ebpf.Map `ebpf:"events"`
 	Processes *ebpf.Map `ebpf:"processes"`
 	Threads   *ebpf.Map `ebpf:"threads"`
@@ -194,6 +214,7 @@ type processMaps struct {
 
 func (m *processMaps) Close() error {
 	return _ProcessClose(
+		m.Counters,
 		m.Events,
 		m.Processes,
 		m.Threads,

@@ -45,6 +45,14 @@ static EBPF_INLINE void count_truncated(u32 reason)
 		__sync_fetch_and_add(value, 1);
 }
 
+static EBPF_INLINE void fill_note(struct event *event, enum event_kind kind, u64 id)
+{
+	event->time = bpf_ktime_get_ns();
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->kind = kind;
+}
+
 // An event that asks user space to act, at once.
 static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 {
@@ -54,10 +62,7 @@ static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 		return;
 	}
 	__builtin_memset(event, 0, sizeof(*event));
-	event->time = bpf_ktime_get_ns();
-	event->pid = id >> 32;
-	event->tid = (u32)id;
-	event->kind = kind;
+	fill_note(event, kind, id);
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 

@@ -69,17 +69,13 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
 		if isEmpty(err) {
-			t.mu.Lock()
 			t.ringWasEmpty()
-			t.mu.Unlock()
 			return n
 		}
 		if err == nil {
 			var e *bpf.Event
 			if e, err = bpf.DecodeEvent(record.RawSample); err == nil {
-				t.mu.Lock()
-				t.handle(e, bpf.DecodeDetails(record.RawSample))
-				t.mu.Unlock()
+				t.take(e, bpf.DecodeDetails(record.RawSample))
 			}
 			if t.tap != nil {
 				t.tap(record.RawSample)
@@ -92,6 +88,19 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 		}
 	}
 	return n
+}
+
+// take books an event. One that nobody foresaw costs no more than itself.
+func (t *Tracer) take(e *bpf.Event, details *bpf.Details) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			t.lost++
+			t.defects.note("an event", r)
+		}
+	}()
+	t.handle(e, details)
 }
 
 // handle takes one event; t.mu is held.
@@ -188,13 +197,7 @@ func (t *Tracer) readStacks(ctx context.Context) {
 			if err != nil {
 				continue
 			}
-			if stack, err := t.unwind.Decode(record.RawSample); err == nil {
-				t.stacks.add(stack)
-			} else {
-				t.mu.Lock()
-				t.lostStacks++
-				t.mu.Unlock()
-			}
+			t.takeStack(record.RawSample)
 			if !done && ctx.Err() != nil {
 				done = true
 				t.raw.SetDeadline(time.Now())
@@ -203,6 +206,25 @@ func (t *Tracer) readStacks(ctx context.Context) {
 		if done {
 			return
 		}
+	}
+}
+
+// takeStack names a new stack's Python frames, and keeps it.
+func (t *Tracer) takeStack(raw []byte) {
+	lost := true
+	defer func() {
+		if r := recover(); r != nil {
+			t.defects.note("a stack", r)
+		}
+		if lost {
+			t.mu.Lock()
+			t.lostStacks++
+			t.mu.Unlock()
+		}
+	}()
+	if stack, err := t.unwind.Decode(raw); err == nil {
+		t.stacks.add(stack)
+		lost = false
 	}
 }
 

@@ -135,6 +135,7 @@ func (t *Tracer) keepJournal(ctx context.Context) {
 
 // readBooks brings the books up to date, as a snapshot does.
 func (t *Tracer) readBooks() {
+	defer t.defects.recovered("a look at the books")
 	t.mu.Lock()
 	owners := t.blockOwners()
 	few := t.liveBlocks() <= maxJournaled

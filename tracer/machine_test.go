@@ -129,7 +129,7 @@ func (m *machine) snapshot() *ledger.Snapshot {
 	m.t.Helper()
 	m.eventsRead()
 	m.workDone()
-	m.readUsage()
+	m.readUsage(context.Background())
 	m.eventsRead() // then that reading is taken in
 	return m.Snapshot()
 }

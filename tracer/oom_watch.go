@@ -94,6 +94,7 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 }
 
 func (t *Tracer) tellOOM(o OOM) {
+	defer t.defects.recovered("a record of an out-of-memory error")
 	if t.config.OOM != nil {
 		t.config.OOM(o)
 	}

@@ -347,17 +347,7 @@ func (t *Tracer) placeLeftBlocks() {
 	t.mu.Unlock()
 	onGPUs := maps.Clone(left)
 	maps.DeleteFunc(onGPUs, func(_ uint32, o owner) bool { return o.device < 0 })
-	blocks := t.blocksOf(onGPUs)
-	t.mu.Lock()
-	for pid, list := range blocks {
-		if p := t.processes[pid]; p == nil || !p.booked {
-			t.books.SetBlocks(pid, list)
-		}
-	}
-	for number := range left {
-		delete(t.leftBlocks, number)
-	}
-	t.mu.Unlock()
+	t.bookLeftBlocks(left, t.blocksOf(onGPUs))
 	if len(left) == 0 {
 		return
 	}
@@ -369,6 +359,19 @@ func (t *Tracer) placeLeftBlocks() {
 	})
 	for i := range dead {
 		_ = t.coll.Maps["blocks"].Delete(&dead[i])
+	}
+}
+
+func (t *Tracer) bookLeftBlocks(left map[uint32]owner, blocks map[uint32][]ledger.Block) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for number := range left {
+		delete(t.leftBlocks, number)
+	}
+	for pid, list := range blocks {
+		if p := t.processes[pid]; p == nil || !p.booked {
+			t.books.SetBlocks(pid, list)
+		}
 	}
 }
 

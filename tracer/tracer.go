@@ -61,6 +61,8 @@ type Config struct {
 	Journal     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
+
+	entries map[string]uint32 // of the kernel half's maps, in place of their own, so that a test can fill them; rings have as many bytes
 }
 
 // Tracer traces from New to Close.
@@ -89,6 +91,8 @@ type Tracer struct {
 	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
 	gpus                          []ledger.GPU      // NVML's last list
 	pending                       *pendingUsage
+	silence                       silence
+	begin                         uint64 // of the books, when the first probe is set
 
 	files         map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	loaders       map[fileKey]*probes
@@ -103,6 +107,7 @@ type Tracer struct {
 	jobs          jobs
 	newUser       chan struct{} // a process has made its first allocation
 	command       *command
+	defects       defects
 	beginOnce     sync.Once        // the books begin when the first probe is set
 	tap           func(raw []byte) // sees every event; for recording test data
 }
@@ -186,6 +191,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	if err := spec.Variables["window_samples"].Set(windowSamples(t.config.SampleLimit)); err != nil {
 		return fmt.Errorf("set the limit of samples: %w", err)
 	}
+	t.resize(spec)
 	replacements := t.unwind.Bind(spec)
 	if t.prober.multi {
 		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type.
@@ -220,9 +226,12 @@ func (t *Tracer) loadWatch() error {
 	if err := spec.Variables["trace_children"].Set(t.config.Name != nil); err != nil {
 		return fmt.Errorf("set whether children are traced: %w", err)
 	}
-	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		"events": t.coll.Maps["events"], "processes": t.coll.Maps["processes"], "threads": t.coll.Maps["threads"],
-	}})
+	t.resize(spec)
+	replacements := map[string]*ebpf.Map{}
+	for _, shared := range []string{"events", "processes", "threads", "counters"} {
+		replacements[shared] = t.coll.Maps[shared]
+	}
+	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
 		return fmt.Errorf("load the process watch: %w", err)
 	}
@@ -239,6 +248,15 @@ func (t *Tracer) loadWatch() error {
 	return err
 }
 
+// resize applies Config.entries.
+func (t *Tracer) resize(spec *ebpf.CollectionSpec) {
+	for name, m := range spec.Maps {
+		if n, ok := t.config.entries[name]; ok {
+			m.MaxEntries = n
+		}
+	}
+}
+
 // everyone says whether processes that nobody has looked at yet are traced.
 func (t *Tracer) everyone() bool { return len(t.config.PIDs) == 0 && len(t.config.Command) == 0 }
 
@@ -251,16 +269,17 @@ func (t *Tracer) Run(ctx context.Context) error {
 		cancel()
 		wait.Wait()
 		t.mu.Lock()
+		defer t.mu.Unlock()
+		defer t.defects.recovered("a reading of NVML")
 		t.applyUsage()
 		t.warnOfNameless()
-		t.mu.Unlock()
 	}()
 	wait.Go(func() { t.readStacks(ctx) })
 	t.expect()
 	if err := t.discover(); err != nil {
 		return err
 	}
-	t.readUsage()
+	t.readUsage(ctx)
 	t.applyFirstUsage()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
@@ -294,48 +313,6 @@ func (t *Tracer) noProcess() error {
 		return fmt.Errorf("processes %d map neither libcuda nor libcudart: %w (to wait for them, use --name)", t.config.PIDs, ErrNoProcess)
 	}
 	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
-}
-
-// Snapshot takes a copy of the books, after Run or during it. It names the
-// stacks of all sites, so that the warnings say which files have no or incomplete names.
-func (t *Tracer) Snapshot() *ledger.Snapshot {
-	t.mu.Lock()
-	owners := t.blockOwners()
-	t.mu.Unlock()
-	blocks := t.blocksOf(owners) // which takes long if there are millions
-	t.mu.Lock()
-	s := t.snapshot(blocks)
-	t.mu.Unlock()
-	for i := range s.Sites {
-		t.stacks.Stack(s.Sites[i].Stack)
-	}
-	s.Warnings = append(s.Warnings, t.stacks.warnings()...)
-	for _, text := range t.unwind.Problems() {
-		s.Warnings = append(s.Warnings, symbolize.Clean(text))
-	}
-	return s
-}
-
-// snapshot copies the books, with these blocks in their segments; t.mu is held.
-func (t *Tracer) snapshot(blocks map[uint32][]ledger.Block) *ledger.Snapshot {
-	t.bringUpToDate(blocks)
-	return t.ledger.Snapshot(now(), time.Now())
-}
-
-// bringUpToDate tells the books what is not told by events; t.mu is held.
-func (t *Tracer) bringUpToDate(blocks map[uint32][]ledger.Block) {
-	t.books.SetStats(t.stats())
-	t.readTensors(0)
-	for pid, list := range blocks {
-		t.books.SetBlocks(pid, list)
-	}
-	t.markSegments()
-	if t.blocksUnread.Load() {
-		t.books.Warn("not all live tensors could be placed in their segments: PyTorch's cache may be too high")
-	}
-	if t.config.WantTensors && !t.tensorsProbed.Load() {
-		t.books.Warn("no traced process has a PyTorch whose allocator reports tensors")
-	}
 }
 
 // Stack gives the frames of a stack id, leaf first; native frames are named

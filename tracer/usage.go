@@ -14,23 +14,31 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// nvmlTimeout bounds one reading: a driver that hangs must not hang us.
-const nvmlTimeout = 5 * time.Second
+// nvmlTimeout bounds one reading: a driver that hangs must not hang us. nvmlLastWait is how long the end of a
+// run waits for the one that is under way, and for the last one.
+const (
+	nvmlTimeout  = 5 * time.Second
+	nvmlLastWait = time.Second
+)
 
-// readUsage takes one reading of NVML into the books. The end of a run does
-// not cut it short: a driver that was left in the middle of a call would refuse the last reading.
-func (t *Tracer) readUsage() {
+// readUsage takes one reading of NVML into the books. The end of run does not cut it short at
+// once: a driver that was left in the middle of a call would refuse the last reading.
+func (t *Tracer) readUsage(run context.Context) {
 	if t.config.NVML == nil {
 		return
 	}
+	defer t.defects.recovered("a reading of NVML")
 	ctx, cancel := context.WithTimeout(context.Background(), nvmlTimeout)
 	defer cancel()
+	defer context.AfterFunc(run, func() { time.AfterFunc(nvmlLastWait, cancel) })()
+	asked := now()
 	gpus, err := t.config.NVML.GPUs(ctx)
 	began := now()
 	usage, usageErr := t.config.NVML.Usage(ctx)
 	time := now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.silence.read(asked, usageErr == nil)
 	if err = errors.Join(err, usageErr); err != nil {
 		t.books.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
@@ -92,8 +100,11 @@ func (t *Tracer) applyFirstUsage() {
 	t.applyUsage()
 }
 
-// ringWasEmpty notes that all events up to a moment ago are in the books; t.mu is held.
+// ringWasEmpty notes that all events up to a moment ago are in the books.
 func (t *Tracer) ringWasEmpty() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.defects.recovered("a reading of NVML")
 	t.emptied++
 	if t.pending == nil {
 		return
@@ -113,12 +124,12 @@ func (t *Tracer) watchUsage(ctx context.Context) {
 	for {
 		select {
 		case <-t.newUser:
-			t.readUsage()
+			t.readUsage(ctx)
 		case <-ctx.Done():
-			t.readUsage()
+			t.readUsage(ctx)
 			return
 		case <-tick.C:
-			t.readUsage()
+			t.readUsage(ctx)
 		}
 	}
 }

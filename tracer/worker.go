@@ -35,9 +35,7 @@ func (t *Tracer) work(ctx context.Context) {
 			return
 		case <-forget.C:
 			forgetting = false
-			t.unwind.Forget()
-			t.forgetContexts()
-			t.forgetBlocks()
+			t.forget()
 		case <-reap.C:
 			t.reap()
 		case <-t.jobs.wake:
@@ -47,33 +45,49 @@ func (t *Tracer) work(ctx context.Context) {
 			if !ok {
 				break
 			}
-			switch n.kind {
-			case jobHeld:
-				t.lookAtHeld(n.pid)
-			case jobScan:
-				if err := t.discover(); err != nil {
-					t.warn(err.Error())
-				}
-			case jobIntroduce:
-				t.introduce(n.pid)
-			case jobLoad:
-				t.loadSoon(n.pid)
-			case jobLearn:
-				if err := t.learn(); err != nil {
-					t.warn(err.Error())
-				}
-			case jobLearned:
-				t.endLearning()
-			case jobBlocks:
-				t.placeLeftBlocks()
-			case jobForget:
+			if n.kind == jobForget {
 				if !forgetting { // further ends do not put it off
 					forget.Reset(forgetAfter)
 				}
 				forgetting = true
+				continue
 			}
+			t.do(n)
 		}
 	}
+}
+
+// do does a job of another kind than jobForget.
+func (t *Tracer) do(n job) {
+	defer t.defects.recovered("a look at processes")
+	switch n.kind {
+	case jobHeld:
+		t.lookAtHeld(n.pid)
+	case jobScan:
+		if err := t.discover(); err != nil {
+			t.warn(err.Error())
+		}
+	case jobIntroduce:
+		t.introduce(n.pid)
+	case jobLoad:
+		t.loadSoon(n.pid)
+	case jobLearn:
+		if err := t.learn(); err != nil {
+			t.warn(err.Error())
+		}
+	case jobLearned:
+		t.endLearning()
+	case jobBlocks:
+		t.placeLeftBlocks()
+	}
+}
+
+// forget drops what was kept for the last events of processes that have ended.
+func (t *Tracer) forget() {
+	defer t.defects.recovered("a look at processes")
+	t.unwind.Forget()
+	t.forgetContexts()
+	t.forgetBlocks()
 }
 
 func (t *Tracer) warn(text string) {
@@ -87,6 +101,7 @@ func (t *Tracer) warn(text string) {
 func (t *Tracer) reap() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer t.defects.recovered("a look at processes")
 	for _, pid := range t.gone() {
 		t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: now()})
 	}
@@ -133,6 +148,7 @@ func (t *Tracer) discover() error {
 	loaded := make(chan struct{})
 	go func() {
 		defer close(loaded)
+		defer t.defects.recovered("the unwind tables of a process")
 		t.loadAll(load)
 	}()
 	if t.running.Load() == 0 {
@@ -144,8 +160,9 @@ func (t *Tracer) discover() error {
 	}
 	t.beginOnce.Do(func() {
 		t.mu.Lock()
-		t.books.Begin(now())
-		t.mu.Unlock()
+		defer t.mu.Unlock()
+		t.begin = now()
+		t.books.Begin(t.begin)
 	})
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
 	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
@@ -365,13 +382,13 @@ func (t *Tracer) mapped(pid uint32, cuda bool) {
 // lookAtHeld prepares a process of ours that stopped because its dynamic
 // loader has loaded libraries, and lets it go on.
 func (t *Tracer) lookAtHeld(pid uint32) {
+	defer unix.Kill(int(pid), unix.SIGCONT) // whatever happens
 	if usesCUDA(pid) {
 		if err := t.discover(); err != nil {
 			t.warn(err.Error())
 		}
 		t.loadTables(pid)
 	}
-	_ = unix.Kill(int(pid), unix.SIGCONT)
 }
 
 // usesCUDA is a quick look into /proc/PID/maps for a name that may be a CUDA

@@ -5,10 +5,14 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, UNKNOWN = 999 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, UNKNOWN = 999 };
 
 #define MEMORY_INFO_V2 (40 | 2 << 24)
 #define NO_INSTANCE 0xffffffffu
@@ -45,14 +49,42 @@ struct pci_info {
 	char bus_id[32];
 };
 
+// fault says whether the file that FAKECUDA_NVML_FAULTS names has a word now.
+static bool fault(const char *word)
+{
+	const char *path = getenv("FAKECUDA_NVML_FAULTS");
+	char text[256] = " ";
+	int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	if (file < 0)
+		return false;
+	ssize_t n = read(file, text + 1, sizeof text - 3);
+	close(file);
+	text[n < 0 ? 1 : n + 1] = ' ';
+	for (const char *at = text; (at = strstr(at, word)); at++)
+		if (at[-1] <= ' ' && at[strlen(word)] <= ' ')
+			return true;
+	return false;
+}
+
+static void hang(const char *word)
+{
+	while (fault(word))
+		usleep(10000);
+}
+
 static unsigned gpus(void) { return (unsigned)books->gpus / (books->mig ? MIG_INSTANCES : 1); }
 
 static bool is_instance(nvmlDevice d) { return books->mig && d >= instances && d < instances + books->gpus; }
 
 static int check(nvmlDevice d)
 {
+	hang("hang");
+	if (fault("unloaded"))
+		references = 0;
 	if (!references)
 		return UNINITIALIZED;
+	if (fault("lost"))
+		return GPU_IS_LOST;
 	return is_instance(d) || (d >= handles && d < handles + gpus()) ? SUCCESS : INVALID_ARGUMENT;
 }
 
@@ -61,6 +93,10 @@ static int copy(char *out, unsigned length, const char *text)
 	if (strlen(text) >= length)
 		return INSUFFICIENT_SIZE;
 	strcpy(out, text);
+	if (fault("strings")) { // none ends, and they would do something to a terminal
+		memset(out, 'x', length);
+		memcpy(out, "\033[31m\377", 6);
+	}
 	return SUCCESS;
 }
 
@@ -69,6 +105,9 @@ static void bus_id(int index, char *text, size_t length) { snprintf(text, length
 // The file stays open after nvmlShutdown: closing it would drop the lock that libcuda holds in this process.
 API int nvmlInit_v2(void)
 {
+	hang("hang-init");
+	if (fault("unloaded"))
+		return DRIVER_NOT_LOADED;
 	pthread_mutex_lock(&lock);
 	if (!books)
 		books = books_open(&fd);
@@ -87,6 +126,7 @@ API int nvmlInit(void) { return nvmlInit_v2(); }
 
 API int nvmlShutdown(void)
 {
+	hang("hang-end");
 	pthread_mutex_lock(&lock);
 	int result = references ? SUCCESS : UNINITIALIZED;
 	if (references)
@@ -115,9 +155,12 @@ API int nvmlSystemGetDriverVersion(char *version, unsigned length)
 
 API int nvmlDeviceGetCount_v2(unsigned *count)
 {
+	hang("hang");
+	if (fault("unloaded"))
+		references = 0;
 	if (!references)
 		return UNINITIALIZED;
-	*count = gpus();
+	*count = fault("one") ? 1 : fault("many") ? 0xfffffff0 : gpus();
 	return SUCCESS;
 }
 
@@ -290,6 +333,8 @@ API int nvmlDeviceGetMemoryInfo(nvmlDevice d, struct memory_info *info)
 	int result = check(d);
 	if (result == SUCCESS)
 		memory(d, info);
+	if (result == SUCCESS && fault("sizes"))
+		*info = (struct memory_info){~0ull, ~0ull, ~0ull};
 	return result;
 }
 
@@ -326,6 +371,16 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice d, unsigned *count, s
 			n++;
 		}
 	*count = n;
+	if (fault("counts") || fault("insatiable")) // more than there is room for, and yet a success or not
+		*count = 0xfffffff0;
+	if (fault("insatiable"))
+		return INSUFFICIENT_SIZE;
+	for (unsigned i = 0; i < n && i < room; i++) {
+		if (fault("pids"))
+			list[i].pid = 0;
+		if (fault("sizes"))
+			list[i].bytes = ~0ull - 1;
+	}
 	return n > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 

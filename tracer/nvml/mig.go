@@ -66,6 +66,7 @@ func instanceAt(d *device, index int) (m migInstance, r result) {
 		return m, r
 	}
 	m.uuid, r.code = m.GetUUID()
+	m.uuid = printable(m.uuid)
 	if r.call = "nvmlDeviceGetUUID"; r.code != gonvml.SUCCESS {
 		return m, r
 	}

@@ -8,8 +8,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -22,9 +24,16 @@ const defaultLibrary = "libnvidia-ml.so.1"
 // realLibrary guards go-nvml: calling a symbol that the library lacks would end the
 // process, so each is looked up before its first call.
 type realLibrary struct {
-	api gonvml.Interface
-	has map[string]bool
+	api   gonvml.Interface
+	has   map[string]bool
+	lists []list // of processes
 }
+
+// What a driver says beyond these was misread, or is wrong.
+const (
+	maxGPUs  = 512
+	maxBytes = 1 << 50
+)
 
 // versions of the symbols that we call; go-nvml takes the newest there is.
 // All are optional but for the ones in required.
@@ -67,20 +76,27 @@ func open(path string) (library, string, error) {
 			return nil, "", fmt.Errorf("%w: %s lacks %s", ErrUnavailable, path, name)
 		}
 	}
+	for _, name := range []string{
+		"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses",
+	} {
+		if found := findList(name); found.function != nil {
+			l.lists = append(l.lists, found)
+		}
+	}
 	if ret := l.api.Init(); ret != gonvml.SUCCESS {
 		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, callError("nvmlInit", ret))
 	}
 	version := ""
 	if l.has["nvmlSystemGetDriverVersion"] {
 		if v, ret := l.api.SystemGetDriverVersion(); ret == gonvml.SUCCESS {
-			version = v
+			version = printable(v)
 		}
 	}
 	return l, version, nil
 }
 
 func (l *realLibrary) shutdown() error {
-	if ret := l.api.Shutdown(); ret != gonvml.SUCCESS {
+	if ret := l.api.Shutdown(); ret != gonvml.SUCCESS && ret != gonvml.ERROR_UNINITIALIZED { // the driver was unloaded
 		return callError("nvmlShutdown", ret)
 	}
 	return nil
@@ -122,7 +138,7 @@ func (l *realLibrary) gpus() ([]ledger.GPU, map[string]partition, error) {
 func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
 	if l.has["nvmlDeviceGetName"] {
 		if name, ret := d.GetName(); ret == gonvml.SUCCESS {
-			gpu.Name = name
+			gpu.Name = printable(name)
 		}
 	}
 	if !l.has["nvmlDeviceGetMemoryInfo"] {
@@ -131,6 +147,9 @@ func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
 	memory, ret := d.GetMemoryInfo()
 	switch ret {
 	case gonvml.SUCCESS:
+		if memory.Total > maxBytes || memory.Used > maxBytes {
+			return gpu, fmt.Errorf("nvmlDeviceGetMemoryInfo: the driver claims %d of %d bytes", memory.Used, memory.Total)
+		}
 		gpu.Total, gpu.Used = memory.Total, memory.Used
 	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NO_PERMISSION: // integrated GPUs; a container with some instances of a GPU
 	default:
@@ -141,11 +160,15 @@ func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
 
 // each visits all devices that we may see. Errors of one do not keep it from the others.
 func (l *realLibrary) each(visit func(device) error) error {
-	count, ret := l.api.DeviceGetCount()
+	count, ret := l.count()
 	if ret != gonvml.SUCCESS {
 		return callError("nvmlDeviceGetCount", ret)
 	}
 	var errs []error
+	if count < 0 || count > maxGPUs {
+		return fmt.Errorf("nvmlDeviceGetCount: the driver claims %d GPUs", uint32(count))
+	}
+	seen := map[string]bool{}
 	for index := range count {
 		handle, ret := l.api.DeviceGetHandleByIndex(index)
 		if ret == gonvml.ERROR_NO_PERMISSION {
@@ -160,6 +183,11 @@ func (l *realLibrary) each(visit func(device) error) error {
 			errs = append(errs, fmt.Errorf("GPU %d: %w", index, callError("nvmlDeviceGetUUID", ret)))
 			continue
 		}
+		if uuid == "" || uuid != printable(uuid) || seen[uuid] {
+			errs = append(errs, fmt.Errorf("GPU %d: nvmlDeviceGetUUID: it is empty, another GPU's, or no text", index))
+			continue
+		}
+		seen[uuid] = true
 		d := device{Device: handle, index: index, uuid: uuid}
 		err := l.divide(&d)
 		if err = errors.Join(err, visit(d)); err != nil {
@@ -188,22 +216,15 @@ func (l *realLibrary) usage() (list []ledger.Usage, unavailable int, err error) 
 // by way of MPS. denied says that at least one is not for us.
 func (l *realLibrary) processes(d gonvml.Device) (infos []gonvml.ProcessInfo, denied bool, err error) {
 	var errs []error
-	for _, list := range []struct {
-		name string
-		get  func() ([]gonvml.ProcessInfo, gonvml.Return)
-	}{
-		{"nvmlDeviceGetComputeRunningProcesses", d.GetComputeRunningProcesses},
-		{"nvmlDeviceGetGraphicsRunningProcesses", d.GetGraphicsRunningProcesses},
-		{"nvmlDeviceGetMPSComputeRunningProcesses", d.GetMPSComputeRunningProcesses},
-	} {
-		if !l.has[list.name] {
-			continue
-		}
-		some, ret := list.get()
-		switch ret {
-		case gonvml.SUCCESS:
+	for i := range l.lists {
+		list := &l.lists[i]
+		some, ret, err := list.read(d)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case ret == gonvml.SUCCESS:
 			infos = append(infos, some...)
-		case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NOT_FOUND:
+		case ret == gonvml.ERROR_NOT_SUPPORTED, ret == gonvml.ERROR_NOT_FOUND:
 		default:
 			denied = denied || ret == gonvml.ERROR_NO_PERMISSION
 			errs = append(errs, callError(list.name, ret))
@@ -223,8 +244,11 @@ func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavail
 	used := map[user]uint64{}
 	unknown := map[user]bool{}
 	for _, info := range infos {
+		if info.Pid == 0 {
+			continue // of no process, or of one that this pid namespace does not know
+		}
 		key := user{info.Pid, instance{info.GpuInstanceId, info.ComputeInstanceId}}
-		if info.UsedGpuMemory == math.MaxUint64 { // NVML_VALUE_NOT_AVAILABLE
+		if info.UsedGpuMemory > maxBytes { // all bits set: NVML_VALUE_NOT_AVAILABLE
 			unknown[key] = true
 			continue
 		}
@@ -250,6 +274,31 @@ func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavail
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.UUID, b.UUID))
 	})
 	return usages, unavailable
+}
+
+// count asks for the number of GPUs, and begins anew with a driver that was unloaded since.
+func (l *realLibrary) count() (int, gonvml.Return) {
+	count, ret := l.api.DeviceGetCount()
+	switch ret {
+	case gonvml.ERROR_UNINITIALIZED, gonvml.ERROR_DRIVER_NOT_LOADED, gonvml.ERROR_GPU_IS_LOST, gonvml.ERROR_LIB_RM_VERSION_MISMATCH, gonvml.ERROR_UNKNOWN:
+	default:
+		return count, ret
+	}
+	_ = l.api.Shutdown()
+	if again := l.api.Init(); again != gonvml.SUCCESS {
+		return 0, again
+	}
+	return l.api.DeviceGetCount()
+}
+
+// printable is a driver's text without what is none: it may lack its end.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // callError names the code itself: go-nvml would ask the library for the

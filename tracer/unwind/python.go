@@ -11,6 +11,7 @@ import (
 
 const (
 	python310 = 0x030a
+	python311 = 0x030b
 	python314 = 0x030e
 )
 

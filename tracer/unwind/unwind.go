@@ -67,10 +67,11 @@ type Unwinder struct {
 	problems []string
 
 	// Decode's.
-	record   support.Trace
-	raw      libpf.EbpfTrace
-	trace    *libpf.Trace // set by ReportTraceEvent
-	lines310 map[codePoint]int
+	record    support.Trace
+	raw       libpf.EbpfTrace
+	trace     *libpf.Trace // set by ReportTraceEvent
+	lines     map[codeKey]*codeLines
+	linesSize int // bytes
 }
 
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })

@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"report/html":              {"report", "report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"symbolize":                {"symbolize/internal/dwarf"},
 	"symbolize/internal/dwarf": {},
+	"test/accuracy":            {},
 	"test/e2e":                 {},
 	"test/leaks":               {},
 	"timeline":                 {"tracer/ledger"},

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accuracy
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// place is a frame as the program itself noted it.
+type place struct {
+	function string // what the name must hold: "walk_12", "Trainer.step"
+	file     string // base name
+	line     int    // 0: any
+	maybe    bool   // may be missing: a call in tail position
+	inlined  bool   // may be compiled into its caller
+	foreign  bool   // no frame, but frames of others may stand here
+	root     bool   // the stack begins here
+	python   bool   // the name is whole, and other frames may stand anywhere between
+}
+
+// verdict says how one stack of vramprof compares with the truth.
+type verdict int
+
+const (
+	right     verdict = iota
+	cut               // right as far as it goes, and it says that it goes no further
+	unnamed           // right, but for frames that it says it could not read
+	noLine            // right, but a line is not known
+	cutUnsaid         // right as far as it goes, but it looks whole
+	wrongLine         // the right functions
+	noInline          // a frame is missing that was compiled into its caller
+	wrong             // a frame that was not there, or one is missing
+	none              // no stack at all
+	verdicts
+)
+
+var verdictWords = [verdicts]string{"right", "truncated, said so", "with an unreadable frame, said so", "line not known", "truncated, not said", "wrong line", "inlined frame missing", "wrong frame", "no stack"}
+
+// score counts stacks by verdict.
+type score struct {
+	counts   [verdicts]int
+	distinct map[string]bool // paths of the truth
+	examples []string        // of what is not right
+}
+
+func (s *score) total() (n int) {
+	for _, c := range s.counts {
+		n += c
+	}
+	return n
+}
+
+// bad counts what is worse than an honest truncation.
+func (s *score) bad() int {
+	return s.total() - s.counts[right] - s.counts[cut] - s.counts[unnamed] - s.counts[none]
+}
+
+func (s *score) String() string {
+	parts := []string{fmt.Sprintf("%d wrong", s.bad())}
+	for v, n := range s.counts {
+		if n > 0 && verdict(v) != right {
+			parts = append(parts, fmt.Sprintf("%s %s", thousands(n), verdictWords[v]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s *score) add(v verdict, truth []place, stack []symbolize.Frame) {
+	s.counts[v]++
+	if v != right && s.counts[v] <= 3 {
+		s.examples = append(s.examples, fmt.Sprintf("%s:\n%s", verdictWords[v], sideBySide(truth, stack)))
+	}
+}
+
+// merge adds another score.
+func (s *score) merge(o *score) {
+	for v, n := range o.counts {
+		s.counts[v] += n
+	}
+	s.examples = append(s.examples, o.examples...)
+}
+
+func sideBySide(truth []place, stack []symbolize.Frame) string {
+	var b strings.Builder
+	for _, p := range truth {
+		flags := ""
+		for word, is := range map[string]bool{" maybe": p.maybe, " inlined": p.inlined, " foreign": p.foreign, " root": p.root} {
+			if is {
+				flags += word
+			}
+		}
+		fmt.Fprintf(&b, "\tprogram  %s %s:%d%s\n", p.function, p.file, p.line, flags)
+	}
+	for _, f := range stack {
+		library := ""
+		if f.Mapping != nil {
+			library = " in " + filepath.Base(f.Mapping.Path)
+		}
+		fmt.Fprintf(&b, "\tvramprof %s %s:%d%s%s\n", f.Function, filepath.Base(f.File), f.Line, library, map[bool]string{true: " inlined"}[f.Inlined])
+	}
+	return b.String()
+}
+
+// compare judges a stack, leaf first. own says which frames are the program's own: all of them must be in the truth, in its order.
+func compare(truth []place, stack []symbolize.Frame, own func(*symbolize.Frame) bool) verdict {
+	if len(stack) == 0 {
+		return none
+	}
+	said := slices.ContainsFunc(stack, func(f symbolize.Frame) bool { return f.Mark })
+	worst, between, unread, left := right, false, 0, truth
+	note := func(v verdict) { worst = max(worst, v) }
+	for i := range stack {
+		f := &stack[i]
+		if f.Mark {
+			unread++
+			continue
+		}
+		if !own(f) {
+			between = between || !f.Inlined && i > 0 // frame 0 is CUDA's function itself
+			continue
+		}
+		at := slices.IndexFunc(left, func(p place) bool { return p.isFunction(f) && (p.line == 0 || p.line == f.Line) })
+		if at < 0 {
+			if at = slices.IndexFunc(left, func(p place) bool { return p.isFunction(f) }); at < 0 {
+				return wrong
+			}
+			if f.Line == 0 {
+				note(noLine)
+			} else {
+				note(wrongLine)
+			}
+		}
+		foreign := false
+		for _, p := range left[:at] {
+			switch {
+			case p.foreign:
+				foreign = true
+			case p.maybe:
+			case p.inlined:
+				note(noInline)
+			case unread > 0:
+				unread--
+				note(unnamed)
+			default:
+				return wrong
+			}
+		}
+		if between && !foreign && !f.Python {
+			return wrong
+		}
+		between = false
+		left = left[at+1:]
+	}
+	left = slices.DeleteFunc(slices.Clone(left), func(p place) bool { return p.maybe || p.foreign })
+	if unread == 0 { // the remarks stand inside
+		said = false
+	}
+	switch {
+	case len(left) == 0 && !said:
+		return worst
+	case worst > noLine:
+		return worst
+	case said:
+		return cut
+	}
+	return cutUnsaid
+}
+
+func (p *place) isFunction(f *symbolize.Frame) bool {
+	if p.python {
+		return f.Function == p.function && filepath.Base(f.File) == p.file
+	}
+	return !p.foreign && (hasWord(f.Function, p.function) || strings.Contains(f.Function, "operator()")) && (p.file == "" || filepath.Base(f.File) == p.file || f.File == "")
+}
+
+// hasWord says whether a name holds another one whole: "V_12" is in "V_12::go(Walk&)", not in "V_121::go(Walk&)".
+func hasWord(name, word string) bool {
+	at := strings.Index(name, word)
+	if at < 0 {
+		return false
+	}
+	end := at + len(word)
+	return end == len(name) || name[end] < '0' || name[end] > '9'
+}

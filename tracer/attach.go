@@ -149,11 +149,13 @@ func (p *prober) attachLoader(f *os.File) (*probes, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := executable.Uprobe("_dl_debug_state", p.libraryLoaded, &link.UprobeOptions{Address: found[0].Probe})
-	if err != nil {
+	set := &probes{functions: found}
+	var at targets
+	at.add(found[0].Probe, 0)
+	if err := set.attachAll(executable, p.libraryLoaded, at, false, p.multi); err != nil {
 		return nil, fmt.Errorf("attach _dl_debug_state: %w", err)
 	}
-	return &probes{links: []link.Link{l}, functions: found}, nil
+	return set, nil
 }
 
 // close detaches side by side: without uprobe_multi each probe takes about 0.1 s.

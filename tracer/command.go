@@ -49,7 +49,11 @@ func (t *Tracer) startCommand() error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", t.config.Command[0], err)
 	}
-	t.attachLoaders(path)
+	if mayContinue() {
+		t.attachLoaders(path)
+	} else {
+		t.warn("the command is not held while it loads libraries, its first calls may be missed: CAP_KILL is missing")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
@@ -89,6 +93,14 @@ func (t *Tracer) startCommand() error {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
 	return nil
+}
+
+// mayContinue says whether we may send SIGCONT to whatever the command becomes: a child that has changed its user,
+// and its session as sudo does, would stand still for ever.
+func mayContinue() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_KILL) != 0
 }
 
 // CommandError says how the command ended; nil while it runs and after success.

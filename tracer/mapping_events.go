@@ -17,6 +17,8 @@ import (
 // (PERF_RECORD_MMAP2, one ring per CPU).
 type mappingEvents struct{ rings []*perf.Event }
 
+const ringPages = 64
+
 func watchMappings() (*mappingEvents, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -33,7 +35,10 @@ func watchMappings() (*mappingEvents, error) {
 		}
 		if err == nil {
 			m.rings = append(m.rings, ring)
-			err = ring.MapRingNumPages(64)
+			err = ring.MapRingNumPages(ringPages)
+			if errors.Is(err, unix.EPERM) { // the rings of all programs of one user are counted together
+				err = fmt.Errorf("%w (set sysctl kernel.perf_event_mlock_kb higher, or give it CAP_IPC_LOCK)", err)
+			}
 		}
 		if err != nil {
 			m.close()

@@ -194,8 +194,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	t.resize(spec)
 	replacements := t.unwind.Bind(spec)
 	if t.prober.multi {
-		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type.
-		for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "kprobe_unwind_stop"} {
+		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type. The loader's
+		// for another reason: a perf event would be the only thing that asks for CAP_SYS_ADMIN.
+		for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", "kprobe_unwind_stop"} {
 			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}

@@ -40,7 +40,7 @@ func check(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	env.NVML = driverVersion
+	env.NVML, env.Commands = driverVersion, true
 	results := preflight.Check(c.Context, env)
 	if preflight.ExitCode(results) == 0 {
 		results = append(results, checkLibraries())

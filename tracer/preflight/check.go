@@ -56,6 +56,8 @@ type Env struct {
 	Release  string // uname -r
 	Version  string // uname -v
 	Features []Feature
+	Calls    []Call
+	Commands bool                                            // programs are to be started, and held
 	SelfTest func(context.Context) error                     // see ReturnProbeSelfTest
 	NVML     func(context.Context) (version string, _ error) // asks the driver
 }
@@ -84,9 +86,10 @@ func Host() (Env, error) {
 			{Name: "attach cookies", Needed: true, Have: func() error {
 				return features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)
 			}},
-			{Name: "uprobe_multi", Have: features.HaveBPFLinkUprobeMulti,
+			{Name: uprobeMulti, Have: features.HaveBPFLinkUprobeMulti,
 				Without: "detaching takes up to 0.1 s per probe"},
 		},
+		Calls:    hostCalls(),
 		SelfTest: ReturnProbeSelfTest,
 	}, nil
 }
@@ -110,11 +113,16 @@ func Check(ctx context.Context, env Env) []Result {
 	kernel, kernelResult := checkKernel(env)
 	results := []Result{kernelResult, checkArch(env), checkBTF(env), checkUprobes(env), checkLockdown(env),
 		checkUserNamespace(env), checkPIDNamespace(env)}
-	privileges := checkCapabilities(env)
-	results = append(results, privileges, checkParanoid(env))
-	if privileges.Status != Fail && kernelResult.Status != Fail {
-		results = append(results, checkFeatures(env), checkReturnProbes(ctx, env, kernel))
+	privileges, effective := checkCapabilities(env)
+	results = append(results, privileges)
+	if privileges.Status != Fail {
+		calls := checkCalls(env, effective)
+		results = append(results, calls, checkParanoid(env, effective))
+		if calls.Status != Fail && kernelResult.Status != Fail {
+			results = append(results, checkFeatures(env), checkReturnProbes(ctx, env, kernel))
+		}
 	}
+	results = append(results, checkAppArmor(env), checkSELinux(env), checkYama(env))
 	if kernel.callchainPanics() {
 		results = append(results, Result{Name: "user stacks", Status: Warn,
 			Detail: fmt.Sprintf("kernel %v can panic when a profiler takes user stacks while threads end", kernel),

@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 const rootStatus = "Name:\tvramprof\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"
@@ -33,7 +34,11 @@ func machine() Env {
 		Arch: "amd64", Release: "6.8.0-45-generic", Version: "#45-Ubuntu SMP",
 		Features: []Feature{
 			{Name: "ring buffer", Needed: true, Have: func() error { return nil }},
-			{Name: "uprobe_multi", Have: func() error { return nil }, Without: "detaching is slow"},
+			{Name: uprobeMulti, Have: func() error { return nil }, Without: "detaching is slow"},
+		},
+		Calls: []Call{
+			{"bpf", func() error { return nil }},
+			{"perf_event_open", func() error { return nil }},
 		},
 		SelfTest: func(context.Context) error { return nil },
 		NVML:     func(context.Context) (string, error) { return "550.1", nil },
@@ -55,7 +60,7 @@ func TestAllIsWell(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if len(results) != 12 {
+	if len(results) != 13 {
 		t.Errorf("%d results: %+v", len(results), results)
 	}
 }
@@ -90,13 +95,50 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 			e.Root.(fstest.MapFS)["proc/self/ns/pid"] = &fstest.MapFile{Data: []byte("pid:[4026532281]"), Mode: fs.ModeSymlink}
 		}, fail("pid namespace", "pid:[4026532281]", "--pid=host")},
 		{"not root", func(e *Env) { status(e, 1000, 0) },
-			fail("privileges", "user 1000 lacks CAP_SYS_ADMIN, CAP_BPF, CAP_PERFMON, CAP_CHECKPOINT_RESTORE, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH", "sudo")},
-		{"no CAP_SYS_PTRACE", func(e *Env) { status(e, 0, without(19)) },
-			fail("privileges", "root lacks CAP_SYS_PTRACE", "give the container or service CAP_SYS_PTRACE")},
-		{"CAP_BPF and CAP_PERFMON are not enough", func(e *Env) { status(e, 0, without(21)) },
-			fail("privileges", "root lacks CAP_SYS_ADMIN", "CAP_SYS_ADMIN")},
+			fail("privileges", "user 1000 lacks CAP_BPF for BPF programs and maps; CAP_PERFMON for", "sudo")},
+		{"no CAP_BPF", func(e *Env) { status(e, 0, without(21, 39)) }, lacks("CAP_BPF", "for BPF programs")},
+		{"no CAP_PERFMON", func(e *Env) { status(e, 0, without(21, 38)) }, lacks("CAP_PERFMON", "for probes")},
+		{"no CAP_CHECKPOINT_RESTORE", func(e *Env) { status(e, 0, without(21, 40)) }, lacks("CAP_CHECKPOINT_RESTORE", "to open the files that processes map")},
+		{"no CAP_SYS_PTRACE", func(e *Env) { status(e, 0, without(19)) }, lacks("CAP_SYS_PTRACE", "to look into processes")},
+		{"no CAP_DAC_READ_SEARCH", func(e *Env) { status(e, 0, without(1, 2)) }, lacks("CAP_DAC_READ_SEARCH", "to open files")},
+		{"CAP_SYS_ADMIN is not needed", func(e *Env) { status(e, 0, without(21)) }, Result{Name: "privileges", Status: OK, Detail: "root"}},
+		{"but where probes are perf events", func(e *Env) {
+			status(e, 0, without(21))
+			e.Features[1].Have = func() error { return ebpf.ErrNotSupported }
+		}, lacks("CAP_SYS_ADMIN", "for uprobes before Linux 6.6")},
 		{"stand-ins", func(e *Env) { status(e, 0, without(2, 38, 39, 40)) },
 			Result{Name: "privileges", Status: OK, Detail: "root"}},
+		{"no CAP_KILL", func(e *Env) { status(e, 0, without(5)) }, Result{Name: "privileges", Status: OK, Detail: "root"}},
+		{"no CAP_KILL for a command", func(e *Env) { status(e, 0, without(5)); e.Commands = true },
+			Result{Name: "privileges", Status: Warn, Detail: "root lacks CAP_KILL", Remedy: "CAP_KILL"}},
+		{"filter against bpf", func(e *Env) { forbid(e, 0, unix.EPERM, "Seccomp:\t2\n") },
+			fail("system calls", "a seccomp filter forbids bpf: operation not permitted", "seccomp=unconfined")},
+		{"filter that knows no perf_event_open", func(e *Env) { forbid(e, 1, unix.ENOSYS, "Seccomp:\t2\n") },
+			fail("system calls", "a seccomp filter forbids perf_event_open: function not implemented", "seccompProfile")},
+		{"AppArmor against bpf", func(e *Env) {
+			forbid(e, 0, unix.EACCES, "Seccomp:\t0\n")
+			file(e, "proc/self/attr/apparmor/current", "docker-default (enforce)\n")
+		}, fail("system calls", "the AppArmor profile docker-default (enforce) forbids bpf: permission denied", "apparmor=unconfined")},
+		{"filter or AppArmor", func(e *Env) {
+			forbid(e, 0, unix.EPERM, "Seccomp:\t2\n")
+			file(e, "proc/self/attr/current", "docker-default (enforce)\n")
+		}, fail("system calls", "a seccomp filter, or the AppArmor profile docker-default (enforce), forbids bpf", "unconfined")},
+		{"nobody knows who", func(e *Env) { forbid(e, 0, unix.EPERM, "") }, fail("system calls", "something forbids bpf, although", "unconfined")},
+		{"Ubuntu's perf_event_paranoid", func(e *Env) {
+			status(e, 1000, without(21))
+			e.Calls[1].Try = func() error { return unix.EACCES }
+		}, fail("system calls", "kernel.perf_event_paranoid is 4, for which this kernel asks for CAP_SYS_ADMIN", "sysctl kernel.perf_event_paranoid=2")},
+		{"perf_event_paranoid", func(*Env) {}, Result{Name: "perf paranoid", Status: OK, Detail: "4, does not matter with CAP_SYS_ADMIN"}},
+		{"call that fails otherwise", func(e *Env) { e.Calls[1].Try = func() error { return unix.EMFILE } },
+			Result{Name: "system calls", Status: OK, Detail: "perf_event_open"}},
+		{"AppArmor", func(e *Env) { file(e, "proc/self/attr/apparmor/current", "docker-default (enforce)\n") },
+			Result{Name: "AppArmor", Status: Warn, Detail: "docker-default (enforce) confines", Remedy: "apparmor=unconfined"}},
+		{"SELinux", func(e *Env) {
+			file(e, "sys/fs/selinux/enforce", "1")
+			file(e, "proc/self/attr/current", "system_u:system_r:container_t:s0:c1,c2\x00")
+		}, Result{Name: "SELinux", Status: Warn, Detail: "container_t", Remedy: "label=disable"}},
+		{"Yama", func(e *Env) { file(e, "proc/sys/kernel/yama/ptrace_scope", "3\n") },
+			Result{Name: "ptrace scope", Status: Warn, Detail: "Python functions have no names", Remedy: "boot"}},
 		{"no /proc", func(e *Env) { delete(e.Root.(fstest.MapFS), "proc/self/status") },
 			fail("privileges", "/proc/self/status", "mount /proc")},
 		{"no ring buffer", func(e *Env) { e.Features[0].Have = func() error { return ebpf.ErrNotSupported } },
@@ -142,11 +184,36 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// lacks is the refusal of root without one capability.
+func lacks(capability, purpose string) Result {
+	return fail("privileges", "root lacks "+capability+" "+purpose, "give the container or service "+capability)
+}
+
+// forbid lets one call fail, of a root with these further lines in its status.
+func forbid(e *Env, call int, err error, lines string) {
+	e.Calls[call].Try = func() error { return err }
+	file(e, "proc/self/status", rootStatus+lines)
+}
+
+func TestConfinementThatDoesNotMatterIsNotShown(t *testing.T) {
+	env := machine()
+	file(&env, "proc/self/attr/apparmor/current", "unconfined\n")
+	file(&env, "proc/self/attr/current", "system_u:system_r:unconfined_t:s0\x00")
+	file(&env, "sys/fs/selinux/enforce", "1")
+	file(&env, "proc/sys/kernel/yama/ptrace_scope", "1\n")
+	for _, r := range Check(t.Context(), env) {
+		if r.Name == "AppArmor" || r.Name == "SELinux" || r.Name == "ptrace scope" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 func TestNothingPrivilegedIsTriedWithoutPrivileges(t *testing.T) {
 	env := machine()
 	status(&env, 1000, 0)
 	env.SelfTest = func(context.Context) error { t.Error("self-test called"); return nil }
 	env.Features[0].Have = func() error { t.Error("feature probed"); return nil }
+	env.Calls[0].Try = func() error { t.Error("call tried"); return nil }
 	Check(t.Context(), env)
 }
 

@@ -93,7 +93,7 @@ func probedOffset(program []byte) (uint64, error) {
 type counter struct {
 	hits     *ebpf.Map
 	programs [2]*ebpf.Program
-	multi    bool // the return probe is a uprobe_multi, as in tracing
+	multi    bool // they are uprobe_multi links, as in tracing
 }
 
 func newCounter() (*counter, error) {
@@ -105,7 +105,7 @@ func newCounter() (*counter, error) {
 	}
 	for i := range c.programs {
 		attach := ebpf.AttachNone
-		if i == 1 && c.multi {
+		if c.multi {
 			attach = ebpf.AttachTraceUprobeMulti
 		}
 		c.programs[i], err = ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -171,12 +171,16 @@ func (c *counter) attach(path string, symbol uint64) (links []link.Link, err err
 	if err != nil {
 		return nil, err
 	}
-	entry, err := executable.Uprobe("", c.programs[0], &link.UprobeOptions{Address: symbol})
+	var entry, exit link.Link
+	if c.multi {
+		entry, err = executable.UprobeMulti(nil, c.programs[0], &link.UprobeMultiOptions{Addresses: []uint64{symbol}})
+	} else {
+		entry, err = executable.Uprobe("", c.programs[0], &link.UprobeOptions{Address: symbol})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	links = append(links, entry)
-	var exit link.Link
 	if c.multi {
 		exit, err = executable.UretprobeMulti(nil, c.programs[1], &link.UprobeMultiOptions{Addresses: []uint64{symbol}})
 	} else {

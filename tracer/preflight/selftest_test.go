@@ -17,7 +17,7 @@ import (
 
 func needTracing(t *testing.T) {
 	t.Helper()
-	if r := checkCapabilities(Env{Root: os.DirFS("/")}); r.Status == Fail {
+	if r, _ := checkCapabilities(Env{Root: os.DirFS("/")}); r.Status == Fail {
 		t.Skip(r.Detail)
 	}
 	if len(selfTestProgram) == 0 {

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Call is a system call that tracing needs, and that the seccomp filter or the security module of a
+// container may forbid although the capability for it is there.
+type Call struct {
+	Name string
+	Try  func() error // EPERM, EACCES or ENOSYS if it is forbidden
+}
+
+// hostCalls tries each call in a way that changes nothing.
+func hostCalls() []Call {
+	return []Call{
+		{"bpf", tryBPF},
+		{"perf_event_open", tryPerfEvents},
+		{"process_vm_readv", tryReadMemory},
+		{"openat2", tryOpenat2},
+	}
+}
+
+// tryBPF asks for a command that no kernel has, which is EINVAL to those who may use BPF.
+func tryBPF() error {
+	const none = 1 << 30
+	_, _, errno := unix.Syscall(unix.SYS_BPF, none, 0, 0)
+	if errno == unix.EINVAL {
+		return nil
+	}
+	return errno
+}
+
+// tryPerfEvents opens an event of the kind that tells of mappings, on the first CPU that is online.
+func tryPerfEvents() error {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Bits: unix.PerfBitMmap}
+	attr.Size = unix.PERF_ATTR_SIZE_VER0
+	for cpu := range 1024 {
+		fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if err == nil {
+			unix.Close(fd)
+		}
+		if !errors.Is(err, unix.ENODEV) {
+			return err
+		}
+	}
+	return unix.ENODEV
+}
+
+func tryReadMemory() error {
+	from, to := byte(1), byte(0)
+	local := []unix.Iovec{{Base: &to}}
+	local[0].SetLen(1)
+	remote := []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&from)), Len: 1}}
+	_, err := unix.ProcessVMReadv(os.Getpid(), local, remote, 0)
+	runtime.KeepAlive(&from)
+	return err
+}
+
+func tryOpenat2() error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// checkCalls is asked only when no capability is missing.
+func checkCalls(env Env, effective uint64) Result {
+	const name = "system calls"
+	var names []string
+	for _, c := range env.Calls {
+		err := c.Try()
+		if err == nil || !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOSYS) {
+			names = append(names, c.Name)
+			continue
+		}
+		level := strings.TrimSpace(read(env, "proc/sys/kernel/perf_event_paranoid"))
+		if c.Name == "perf_event_open" && errors.Is(err, unix.EACCES) && level > "2" && !hasAny(effective, forPerfProbes.any) {
+			return fail(name, "kernel.perf_event_paranoid is "+level+", for which this kernel asks for CAP_SYS_ADMIN",
+				"give it CAP_SYS_ADMIN, or set sysctl kernel.perf_event_paranoid=2")
+		}
+		return fail(name, forbidden(env, c.Name, err), "docker run or podman run: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; "+
+			"Kubernetes: seccompProfile and appArmorProfile of type Unconfined; systemd: SystemCallFilter=")
+	}
+	if len(names) == 0 {
+		return Result{}
+	}
+	return Result{Name: name, Status: OK, Detail: strings.Join(names, ", ")}
+}
+
+// forbidden says who forbids a call, as far as it can be known.
+func forbidden(env Env, call string, err error) string {
+	status, _ := procStatus(env)
+	profile, enforced := appArmor(env)
+	filtered := status["Seccomp"] == "2"
+	switch {
+	case filtered && enforced:
+		return fmt.Sprintf("a seccomp filter, or the AppArmor profile %s, forbids %s: %v", profile, call, err)
+	case filtered:
+		return fmt.Sprintf("a seccomp filter forbids %s: %v", call, err)
+	case enforced:
+		return fmt.Sprintf("the AppArmor profile %s forbids %s: %v", profile, call, err)
+	}
+	return fmt.Sprintf("something forbids %s, although the capabilities are there: %v", call, err)
+}
+
+// appArmor gives the profile that confines us, "docker-default (enforce)", and whether it is enforced.
+func appArmor(env Env) (profile string, enforced bool) {
+	profile = read(env, "proc/self/attr/apparmor/current")
+	if profile == "" { // before Linux 5.8, where it may be another module's
+		profile = read(env, "proc/self/attr/current")
+	}
+	profile = strings.Trim(profile, "\x00\n ")
+	return profile, strings.HasSuffix(profile, " (enforce)")
+}
+
+func checkAppArmor(env Env) Result {
+	profile, enforced := appArmor(env)
+	if !enforced {
+		return Result{}
+	}
+	return Result{Name: "AppArmor", Status: Warn, Detail: "the profile " + profile + " confines vramprof: it may hide processes outside of the profile",
+		Remedy: "docker run: --security-opt apparmor=unconfined; Kubernetes: appArmorProfile of type Unconfined; else a profile with \"ptrace read\""}
+}
+
+func checkSELinux(env Env) Result {
+	if strings.TrimSpace(read(env, "sys/fs/selinux/enforce")) != "1" {
+		return Result{}
+	}
+	const domain = 2 // "system_u:system_r:container_t:s0:c1,c2"
+	fields := strings.Split(read(env, "proc/self/attr/current"), ":")
+	if len(fields) <= domain || !strings.HasPrefix(fields[domain], "container_") {
+		return Result{}
+	}
+	return Result{Name: "SELinux", Status: Warn, Detail: "vramprof is confined as " + fields[domain] + ", which keeps it from BPF and from other processes",
+		Remedy: "docker run or podman run: --security-opt label=disable; Kubernetes: seLinuxOptions type: spc_t"}
+}
+
+// checkYama looks for the level that not even CAP_SYS_PTRACE passes.
+func checkYama(env Env) Result {
+	if strings.TrimSpace(read(env, "proc/sys/kernel/yama/ptrace_scope")) != "3" {
+		return Result{}
+	}
+	return Result{Name: "ptrace scope", Status: Warn,
+		Detail: "kernel.yama.ptrace_scope is 3: the memory of processes cannot be read, so Python functions have no names",
+		Remedy: "boot with a lower kernel.yama.ptrace_scope (it cannot be lowered in a running system)"}
+}
+
+// checkParanoid only explains: whether it matters is tried, see checkCalls.
+func checkParanoid(env Env, effective uint64) Result {
+	level := strings.TrimSpace(read(env, "proc/sys/kernel/perf_event_paranoid"))
+	if level == "" {
+		return Result{}
+	}
+	with := "CAP_PERFMON"
+	if hasAny(effective, forPerfProbes.any) {
+		with = "CAP_SYS_ADMIN"
+	}
+	return Result{Name: "perf paranoid", Status: OK, Detail: level + ", does not matter with " + with}
+}
+
+// read gives a small file, "" if it cannot be read.
+func read(env Env, name string) string {
+	b, err := fs.ReadFile(env.Root, name)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -42,13 +42,13 @@ func (d *defects) note(what string, value any) {
 		d.seen = map[string]*defect{}
 	}
 	if d.seen[what] == nil {
-		d.seen[what] = &defect{first: fmt.Sprintf("%.200s at %s", symbolize.Clean(fmt.Sprint(value)), panicked())}
+		d.seen[what] = &defect{first: fmt.Sprintf("%.200s at %s", symbolize.Clean(fmt.Sprint(value)), Panicked())}
 	}
 	d.seen[what].count++
 }
 
-// panicked is where a panic that is being recovered began: "booking.go:87".
-func panicked() string {
+// Panicked is where a panic began, for the deferred function that has recovered from it: "booking.go:87".
+func Panicked() string {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 	for began := false; ; {

@@ -26,7 +26,12 @@ type stacks struct {
 	mu    sync.Mutex // guards what follows, never for long
 	raw   map[uint64][]unwind.Frame
 	named map[uint64][]symbolize.Frame
+	most  int    // stacks that are kept
+	full  uint64 // stacks for which there was no room
 }
+
+// maxStacks is as many as the ledger has sites: a stack of 30 frames takes 5 KB.
+const maxStacks = 1 << 18
 
 func newStacks() *stacks {
 	return &stacks{
@@ -35,6 +40,7 @@ func newStacks() *stacks {
 		raw:         map[uint64][]unwind.Frame{},
 		named:       map[uint64][]symbolize.Frame{},
 		mappings:    map[unwind.File]*symbolize.Mapping{},
+		most:        maxStacks,
 	}
 }
 
@@ -59,6 +65,12 @@ func (s *stacks) add(stack unwind.Stack) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, raw := s.raw[stack.ID]
+	_, named := s.named[stack.ID]
+	if !raw && !named && len(s.raw)+len(s.named) >= s.most {
+		s.full++
+		return
+	}
 	s.raw[stack.ID] = stack.Frames
 	delete(s.named, stack.ID)
 }
@@ -180,6 +192,11 @@ func (s *stacks) warnings() []string {
 	list := s.symbols.Warnings()
 	if more := len(list) - maxNameWarnings; more > 0 {
 		list = append(list[:maxNameWarnings], fmt.Sprintf("names of further files are incomplete: %d", more))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.full > 0 {
+		list = append(list, fmt.Sprintf("too many different stacks: %d beyond the first %d have no frames", s.full, s.most))
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
 func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
@@ -30,5 +31,24 @@ func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
 	if len(list) != maxNameWarnings+1 || !strings.HasPrefix(list[0], "no names of lib00.so: ") ||
 		list[maxNameWarnings] != "names of further files are incomplete: 3" {
 		t.Errorf("got %d warnings:\n%s", len(list), strings.Join(list, "\n"))
+	}
+}
+
+func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
+	s := newStacks()
+	defer s.close()
+	s.most = 10
+	for i := range uint64(13) {
+		s.add(unwind.Stack{ID: i, Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}})
+	}
+	s.add(unwind.Stack{ID: 3, Frames: []unwind.Frame{{Function: "again"}}}) // sent again, it has its place
+	if f := s.Stack(3); len(f) != 1 || f[0].Function != "again" {
+		t.Errorf("a stack that was sent again is %v", f)
+	}
+	if f := s.Stack(11); len(f) != 0 {
+		t.Errorf("a stack beyond the limit is %v", f)
+	}
+	if w := s.warnings(); len(w) != 1 || w[0] != "too many different stacks: 3 beyond the first 10 have no frames" {
+		t.Errorf("warnings %q", w)
 	}
 }

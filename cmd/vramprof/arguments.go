@@ -28,6 +28,7 @@ func traceFlags() []cli.Flag {
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace what PyTorch's allocator gives out: `WHEN` auto, on or off"},
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in so many `BYTES`, on average; 0: of each; auto: 1MiB, and fewer stacks above 4,000 a second"},
+		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "end before vramprof itself takes more `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say what is probed"},
 	}
 }

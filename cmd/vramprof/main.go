@@ -56,7 +56,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		os.Exit(exitError) // the kernel takes the probes away
 	}()
 	app := newApp(args, stdout, stderr)
-	err := app.RunContext(ctx, optionsFirst(app, args))
+	err := runApp(ctx, app, args)
 	if err == nil {
 		return 0
 	}
@@ -64,6 +64,22 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "vramprof:", symbolize.Clean(text))
 	}
 	return exitCode(err)
+}
+
+// failedKey is where a command leaves an error that shall not keep it from writing what it has.
+const failedKey = "failed"
+
+// runApp ends with one line whatever happens: a stack trace of Go says nothing to a person.
+func runApp(ctx context.Context, app *cli.App, args []string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("a defect of vramprof, please report it: %v at %s", r, tracer.Panicked())
+		}
+	}()
+	if err = app.RunContext(ctx, optionsFirst(app, args)); err == nil {
+		err, _ = app.Metadata[failedKey].(error)
+	}
+	return err
 }
 
 func newApp(args []string, stdout, stderr io.Writer) *cli.App {

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/symbolize"
@@ -29,6 +31,9 @@ type session struct {
 	driver   *nvml.Driver
 	warnings []string // of the host
 	ooms     *oomRecorder
+	memory   *memoryWatch
+	stderr   io.Writer
+	failed   func(error) // is told what the exit code shall say when all is written
 
 	begun       func() // called when tracing begins; may be nil
 	endProgress func()
@@ -49,7 +54,14 @@ func newSession(c *cli.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{config: config, duration: duration, endProgress: func() {}}
+	memory, err := newMemoryWatch(c.String("max-memory"))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	s := &session{
+		config: config, duration: duration, endProgress: func() {}, memory: memory, stderr: c.App.ErrWriter,
+		failed: func(err error) { c.App.Metadata[failedKey] = err },
+	}
 	if s.warnings, err = requireHost(c.Context, env); err != nil {
 		return nil, err
 	}
@@ -83,7 +95,9 @@ func (s *session) open(c *cli.Context) (err error) {
 		}
 		s.announce(c, pids)
 	}
-	s.tracer, err = tracer.New(s.config)
+	if s.tracer, err = tracer.New(s.config); errors.Is(err, unix.ENOMEM) {
+		err = fmt.Errorf("%w [the kernel half needs about 250 MiB: free some, or raise the cgroup's limit]", err)
+	}
 	return err
 }
 
@@ -108,6 +122,9 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 
 // trace runs until the user, the duration or the processes end it.
 func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	go s.memory.run(ctx, s.stderr, end)
 	err := s.tracer.Run(ctx)
 	s.endProgress()
 	if errors.Is(err, tracer.ErrNoProcess) {
@@ -123,6 +140,10 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	snapshot := s.snapshot()
 	if err := s.tracer.CommandError(); err != nil {
 		snapshot.Warnings = append(snapshot.Warnings, "the command ended with "+err.Error())
+	}
+	if text := s.memory.warning(snapshot); text != "" {
+		snapshot.Warnings = append(snapshot.Warnings, text)
+		s.failed(errOutOfMemory)
 	}
 	snapshot.Warnings = append(snapshot.Warnings, s.ooms.end()...)
 	return snapshot, nil

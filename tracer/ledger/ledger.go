@@ -10,6 +10,8 @@ const (
 	// beyond twice as many without what else tells them apart and has no limit of its own.
 	maxSites    = 1 << 18
 	maxFailures = 1 << 14
+	// Further processes, ended ones included, are not booked at all.
+	defaultMaxProcesses = 1 << 16
 	// Threads whose last free is remembered, for its undoing.
 	maxLastFrees = 1 << 16
 
@@ -36,6 +38,8 @@ type Options struct {
 	Begin   uint64 // ns of CLOCK_MONOTONIC when tracing began
 	Host    string // name of the machine, copied into snapshots
 	MaxLive int    // limit of live allocations, 0: 8 Mi (about 90 bytes each)
+
+	maxProcesses int // for tests
 }
 
 // Ledger holds the books. It must be used from one goroutine at a time.
@@ -66,6 +70,7 @@ type Ledger struct {
 	sampling []float64 // by size class
 	rate     SampleRate
 	stats    Stats
+	homeless uint64 // events of processes that are not booked
 	warnings []string
 	warned   map[string]bool
 
@@ -144,6 +149,9 @@ func New(o Options) *Ledger {
 	if o.MaxLive <= 0 {
 		o.MaxLive = defaultMaxLive
 	}
+	if o.maxProcesses <= 0 {
+		o.maxProcesses = defaultMaxProcesses
+	}
 	return &Ledger{
 		options:  o,
 		byPID:    make(map[uint32]uint32),
@@ -172,6 +180,13 @@ func (l *Ledger) Apply(e *Event) {
 		l.purge(e.Time)
 	}
 	if e.Kind > Tensor || e.Space > Blocks {
+		return
+	}
+	if len(l.procs) >= l.options.maxProcesses && !l.hasRoom(e.PID, e.Time) {
+		if e.Op != Exit && e.Op != Exec {
+			l.homeless++
+			l.stats.Lost++
+		}
 		return
 	}
 	switch e.Op {
@@ -223,10 +238,10 @@ func (l *Ledger) applyRare(e *Event) {
 func (l *Ledger) SetGPUs(g []GPU) { l.gpus = append(l.gpus[:0], g...) }
 
 // SetStats takes over the counters that come from the kernel side, as totals
-// since the start: Lost, Stacks, NoStack, Torn and Truncated. The others are
+// since the start: Lost, to which it adds its own, Stacks, NoStack, Torn and Truncated. The others are
 // the ledger's own and are ignored.
 func (l *Ledger) SetStats(s Stats) {
-	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost, s.Stacks, s.NoStack, s.Torn
+	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+l.homeless, s.Stacks, s.NoStack, s.Torn
 	l.stats.Truncated = copyCounts(s.Truncated)
 }
 

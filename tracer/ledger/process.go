@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
@@ -41,6 +42,9 @@ type process struct {
 // and again when the name changes: what is empty in p stays as it was. A zero Begin means
 // the newest process of that pid; a Begin after its end starts the next one.
 func (l *Ledger) SetProcess(p Process) {
+	if len(l.procs) >= l.options.maxProcesses && !l.hasRoom(p.PID, p.Begin) {
+		return
+	}
 	n, known := l.byPID[p.PID]
 	if !known || p.Begin != 0 {
 		n = l.instance(p.PID, p.Begin)
@@ -53,6 +57,16 @@ func (l *Ledger) SetProcess(p Process) {
 	if p.Devices != nil {
 		q.devices = append([]string(nil), p.Devices...)
 	}
+}
+
+// hasRoom says whether what a pid does at a time is of a process that is in the books, where there is no room for another one.
+func (l *Ledger) hasRoom(pid uint32, time uint64) bool {
+	n, ok := l.byPID[pid]
+	if ok && (l.procs[n].End == 0 || time <= l.procs[n].End) {
+		return true
+	}
+	l.Warn(fmt.Sprintf("too many processes: what those beyond the first %d do is counted as lost", l.options.maxProcesses))
+	return false
 }
 
 // SetDevices gives the UUID of each CUDA ordinal of a known process. If one GPU alone

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	minCeiling  = 64 << 20  // an idle tracer takes 20 to 50 MiB
+	autoCeiling = 4 << 30   // --max-memory=auto is no more than this
+	autoAtLeast = 512 << 20 // and no less, where the machine has as much
+	memoryTick  = 100 * time.Millisecond
+)
+
+// What is written at the end takes memory too: tracing ends when three quarters of what it may take are in use.
+func endsAt(ceiling uint64) uint64 { return ceiling / 4 * 3 }
+
+// ceilingOf reads --max-memory.
+func ceilingOf(text string, machine uint64) (uint64, error) {
+	if text == "auto" {
+		return max(min(max(machine/4, autoAtLeast), autoCeiling, machine/4*3), minCeiling), nil
+	}
+	ceiling, err := humanize.ParseBytes(text)
+	if err != nil || ceiling > math.MaxInt64 {
+		return 0, fmt.Errorf("--max-memory: %q is neither auto nor a number of bytes (512MiB, 4GiB)", text)
+	}
+	if ceiling < minCeiling {
+		return 0, fmt.Errorf("--max-memory is at least %s", report.BytesText(minCeiling))
+	}
+	return ceiling, nil
+}
+
+// memoryOf is what there is: the machine's memory, or what the cgroup may use of it.
+func memoryOf(group memoryGroup) uint64 {
+	machine := uint64(math.MaxInt64)
+	text, _ := os.ReadFile("/proc/meminfo")
+	for line := range strings.Lines(string(text)) { // "MemTotal:       24683520 kB"
+		fields := strings.Fields(line)
+		if len(fields) == 3 && fields[0] == "MemTotal:" {
+			if kib, err := strconv.ParseUint(fields[1], 10, 50); err == nil {
+				machine = kib << 10
+			}
+		}
+	}
+	return min(machine, group.limit)
+}
+
+// ownMemory is what this process holds that is in no file.
+func ownMemory() uint64 {
+	text, err := os.ReadFile("/proc/self/statm") // pages: size resident shared …
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 3 {
+		return 0
+	}
+	resident, err := strconv.ParseUint(fields[1], 10, 50)
+	shared, err2 := strconv.ParseUint(fields[2], 10, 50)
+	if err != nil || err2 != nil || shared > resident {
+		return 0
+	}
+	return (resident - shared) * uint64(os.Getpagesize())
+}
+
+// memoryWatch ends tracing before memory does.
+type memoryWatch struct {
+	ceiling uint64
+	group   memoryGroup
+	own     func() uint64 // ownMemory
+	reached atomic.Pointer[string]
+}
+
+// newMemoryWatch also has Go collect its garbage sooner where it would reach the ceiling.
+func newMemoryWatch(flag string) (*memoryWatch, error) {
+	group := ownMemoryGroup()
+	ceiling, err := ceilingOf(flag, memoryOf(group))
+	if err != nil {
+		return nil, err
+	}
+	debug.SetMemoryLimit(int64(endsAt(ceiling) / 10 * 9))
+	return &memoryWatch{ceiling: ceiling, group: group, own: ownMemory}, nil
+}
+
+// look says why tracing must end now, "" if it need not.
+func (m *memoryWatch) look() string {
+	own := m.own()
+	if own >= endsAt(m.ceiling) {
+		return fmt.Sprintf("vramprof itself takes %s of %s that it may (--max-memory)", report.BytesText(own), report.BytesText(m.ceiling))
+	}
+	// Where others take the most, our end would help nobody, and the kernel would not end us first.
+	if used, ok := m.group.used(); ok && used >= m.group.limit/8*7 && own >= used/8 {
+		return fmt.Sprintf("vramprof's cgroup uses %s of its %s, of which vramprof has %s", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own))
+	}
+	return ""
+}
+
+// run calls end when the ceiling is reached, until ctx ends.
+func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, end func()) {
+	tick := time.NewTicker(memoryTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if text := m.look(); text != "" {
+			m.reached.Store(&text)
+			fmt.Fprintf(stderr, "vramprof: out of memory: %s: tracing ends, and what was traced is written\n", text)
+			debug.SetMemoryLimit(int64(m.ceiling))
+			end()
+			return
+		}
+	}
+}
+
+var errOutOfMemory = errors.New("tracing ended early, since vramprof's memory ran out (see the report for the remedy)")
+
+// warning is for all reports; "" if the ceiling was not reached.
+func (m *memoryWatch) warning(s *ledger.Snapshot) string {
+	why := m.reached.Load()
+	if why == nil {
+		return ""
+	}
+	var live uint64
+	for i := range s.Sites {
+		live += s.Sites[i].LiveObjects
+	}
+	return fmt.Sprintf("tracing ended early: %s; it was for %s live allocations, %s sites and %s processes "+
+		"(trace fewer processes with -p or --name, sample fewer tensors with --sample, or raise --max-memory and the cgroup's limit)",
+		*why, humanize.Comma(int64(live)), humanize.Comma(int64(len(s.Sites))), humanize.Comma(int64(len(s.Processes))))
+}

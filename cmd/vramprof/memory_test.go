@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCeilingFollowsTheMachine(t *testing.T) {
+	const mib, gib = 1 << 20, 1 << 30
+	for _, c := range []struct {
+		flag    string
+		machine uint64
+		want    uint64 // 0: an error
+	}{
+		{"auto", 64 * gib, 4 * gib},
+		{"auto", 8 * gib, 2 * gib},
+		{"auto", gib, 512 * mib},
+		{"auto", 256 * mib, 192 * mib},
+		{"auto", 16 * mib, 64 * mib},
+		{"auto", math.MaxInt64, 4 * gib},
+		{"1GiB", 256 * mib, gib},
+		{"100000000", gib, 100_000_000},
+		{"63MiB", gib, 0},
+		{"0", gib, 0},
+		{"-1", gib, 0},
+		{"18446744073709551615", gib, 0},
+		{"many", gib, 0},
+		{"", gib, 0},
+	} {
+		if got, err := ceilingOf(c.flag, c.machine); got != c.want || (err != nil) != (c.want == 0) {
+			t.Errorf("%q of %d: got %d, %v; want %d", c.flag, c.machine, got, err, c.want)
+		}
+	}
+}
+
+// groupTree makes the files of cgroups.
+func groupTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestTheTightestGroupCounts(t *testing.T) {
+	root := groupTree(t, map[string]string{
+		"memory.max": "max\n", "a/memory.max": "1000\n", "a/memory.current": "900\n", "a/memory.stat": "anon 5\ninactive_file 300\n",
+		"a/b/memory.max":                 "2000\n",
+		"memory/x/memory.limit_in_bytes": "500\n",
+		"memory/x/memory.usage_in_bytes": "400\n",
+		"memory/x/memory.stat":           "inactive_file 1\ntotal_inactive_file 900\n",
+		"memory/memory.limit_in_bytes":   "9223372036854771712\n",
+		"memory/y/memory.limit_in_bytes": "none",
+	})
+	for _, c := range []struct {
+		groups      string
+		limit, used uint64
+		ok          bool
+	}{
+		{"0::/a/b\n", 1000, 600, true},
+		{"0::/a\n", 1000, 600, true},
+		{"0::/nowhere\n", math.MaxInt64, 0, false},
+		{"5:cpu:/x\n4:memory:/x\n0::/\n", 500, 0, true}, // all of it can be dropped
+		{"4:cpu,memory:/x/deeper\n", 500, 0, true},
+		{"4:memory:/y\n", math.MaxInt64 - 4095, 0, false},
+		{"0::/../../etc\n", math.MaxInt64, 0, false},
+		{"", math.MaxInt64, 0, false},
+		{"garbage\n:::\n", math.MaxInt64, 0, false},
+	} {
+		g := memoryGroupIn(root, c.groups)
+		used, ok := g.used()
+		if g.limit != c.limit || used != c.used || ok != c.ok {
+			t.Errorf("%q: limit %d, used %d %v; want %d, %d %v", c.groups, g.limit, used, ok, c.limit, c.used, c.ok)
+		}
+	}
+}
+
+func TestAGroupThatOthersFillEndsNothing(t *testing.T) {
+	root := groupTree(t, map[string]string{"memory.max": "8000\n", "memory.current": "7500\n", "memory.stat": ""})
+	for own, want := range map[uint64]string{100: "", 2000: "vramprof's cgroup uses ", 48 << 20: "vramprof itself takes "} {
+		m := memoryWatch{ceiling: 64 << 20, group: memoryGroupIn(root, "0::/\n"), own: func() uint64 { return own }}
+		if got := m.look(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("%d bytes: got %q, want %q", own, got, want)
+		}
+	}
+	if own := ownMemory(); own < 1<<20 || own > 1<<32 {
+		t.Errorf("this process has %d bytes", own)
+	}
+}

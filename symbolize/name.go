@@ -13,7 +13,7 @@ import (
 
 const (
 	maxName    = 4 << 10 // bytes of a name that leaves the package
-	maxMangled = 8 << 10 // longer mangled names stay mangled
+	maxMangled = 4 << 10 // longer mangled names stay mangled: the time goes with the square of the length
 )
 
 // Clean makes a name from a traced process fit for terminals and files: it

@@ -32,6 +32,7 @@ type object struct {
 	cached   int64         // bytes of cache, about
 	inflated int64         // bytes of decompressed sections
 	spent    time.Duration // on DWARF, before the last unload
+	naming   time.Duration // spent on demangling
 	problem  error         // why names are worse than they could be
 }
 
@@ -168,7 +169,7 @@ func (ob *object) frames(address uint64, o Options) (frames []Frame) {
 	if !ob.loaded {
 		ob.load(o)
 	}
-	frames = ob.resolve(address)
+	frames = ob.resolve(address, o)
 	if ob.cache == nil || len(ob.cache) >= maxCached {
 		ob.cache, ob.cached = make(map[uint64][]Frame), 0
 	}
@@ -180,7 +181,7 @@ func (ob *object) frames(address uint64, o Options) (frames []Frame) {
 	return frames
 }
 
-func (ob *object) resolve(address uint64) (frames []Frame) {
+func (ob *object) resolve(address uint64, o Options) (frames []Frame) {
 	var symbol string
 	var known bool
 	if ob.symbols != nil {
@@ -192,7 +193,7 @@ func (ob *object) resolve(address uint64) (frames []Frame) {
 	}
 	for i, c := range calls {
 		f := Frame{File: Clean(c.File), Line: c.Line, StartLine: c.StartLine, Address: address, Inlined: i < len(calls)-1}
-		f.name(c.Linkage, c.Name)
+		ob.nameFrame(&f, c.Linkage, c.Name, o)
 		if f.Inlined && f.Function == "" {
 			f.Function = "[inlined]"
 		}
@@ -206,20 +207,33 @@ func (ob *object) resolve(address uint64) (frames []Frame) {
 	}
 	if known {
 		// What the linker calls it: exact where several names share one code.
-		frames[len(frames)-1].name(symbol, "")
+		ob.nameFrame(&frames[len(frames)-1], symbol, "", o)
 	}
 	return frames
 }
 
-// name sets the names of f from the mangled name, or else the plain one.
-func (f *Frame) name(mangled, plain string) {
+// nameFrame sets the names of f from the mangled name, or else the plain one. Once the time for
+// demangling is used up, names stay mangled.
+func (ob *object) nameFrame(f *Frame, mangled, plain string, o Options) {
 	switch {
 	case mangled != "":
-		f.Function, f.SystemName = readable(mangled), Clean(mangled)
+		f.SystemName = Clean(mangled)
+		if f.Function = f.SystemName; ob.naming < o.MaxTime {
+			begin := time.Now()
+			f.Function = readable(mangled)
+			ob.naming += time.Since(begin)
+		} else {
+			ob.note(fmt.Errorf("demangling: %w", dwarf.ErrLimit))
+		}
 	case plain != "":
 		f.Function = Clean(plain)
 		f.SystemName = f.Function
 	}
+}
+
+// exhausted says whether the file took all the time that one may.
+func (ob *object) exhausted(o Options) bool {
+	return ob.naming >= o.MaxTime || ob.spent >= o.MaxTime || ob.lines != nil && ob.lines.Spent() >= o.MaxTime
 }
 
 func (ob *object) calls(address uint64) (calls []dwarf.Call, err error) {

@@ -59,6 +59,7 @@ type Symbolizer struct {
 	stamp   uint64
 	stats   Stats
 	warned  map[string]bool
+	slow    map[*object]bool // took all their time
 	jit     map[uint32]*perfMap
 	closed  bool
 }
@@ -69,6 +70,7 @@ func New(o Options) *Symbolizer {
 		options: o.withDefaults(),
 		objects: map[string]*object{},
 		warned:  map[string]bool{},
+		slow:    map[*object]bool{},
 		jit:     map[uint32]*perfMap{},
 	}
 }
@@ -160,16 +162,20 @@ func (s *Symbolizer) byAge() []string {
 // name: at worst "libfoo.so+0x1234".
 func (s *Symbolizer) Frames(dst []Frame, key string, m *Mapping, address uint64) []Frame {
 	s.mu.Lock()
+	options := s.options
 	ob := s.objects[identity(key, m)]
 	if ob != nil {
 		s.stamp++
 		ob.used = s.stamp
 	}
+	if len(s.slow) >= maxSlow && !s.slow[ob] {
+		options.MaxTime /= slowDivisor
+	}
 	s.mu.Unlock()
 
 	var frames []Frame
 	if ob != nil {
-		frames = ob.frames(address, s.options)
+		frames = ob.frames(address, options)
 		s.account(ob)
 	}
 	if len(frames) == 0 {
@@ -185,15 +191,23 @@ func (s *Symbolizer) Frames(dst []Frame, key string, m *Mapping, address uint64)
 	return dst
 }
 
+// When so many files took all the time that one may, each further one gets a part of it: a
+// process can map any number of them.
+const maxSlow, slowDivisor = 16, 20
+
 // account adds up the memory after ob was used, and unloads the tables of
 // others if it is too much.
 func (s *Symbolizer) account(ob *object) {
 	ob.mu.Lock()
 	size, warning, limited := ob.memory(), ob.warning(), errors.Is(ob.problem, dwarf.ErrLimit)
+	slow := ob.exhausted(s.options)
 	ob.mu.Unlock()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if slow && len(s.slow) < maxSlow {
+		s.slow[ob] = true
+	}
 	if warning != "" && s.warn(warning) && limited {
 		s.stats.Limited++
 	}

@@ -25,7 +25,7 @@ import (
 // Limits of what the profiler reads of one process.
 const (
 	maxMappings    = 8192      // executable ones; PyTorch's processes have some 300
-	maxBytesOfFile = 256 << 20 // read of one file; of the largest library of PyTorch it is 60 MiB
+	maxBytesOfFile = 64 << 20 // read of one file; of the largest library of PyTorch it is 16 MiB
 	readPatience   = 500 * time.Millisecond
 )
 

@@ -34,6 +34,9 @@ func (d *Data) scan(u *unit) (funcs []span, err error) {
 		if a == nil {
 			continue
 		}
+		if err := d.tick(len(a.attrs)); err != nil {
+			return nil, err
+		}
 		switch a.tag {
 		case tagSubprogram:
 			e := readEntry(c, u, a)
@@ -96,6 +99,9 @@ func (d *Data) chain(u *unit, off, pc uint64) ([]inlined, error) {
 				return chain, nil // nothing after it can hold pc
 			}
 			continue
+		}
+		if err := d.tick(len(a.attrs)); err != nil {
+			return chain, err
 		}
 		switch {
 		case len(chain) == 0:

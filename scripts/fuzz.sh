@@ -29,7 +29,7 @@ targets() {
 # fuzz PACKAGE TARGET: its output goes to a log, its exit status to the end of that.
 fuzz() {
   local log="$logs/$2.$(basename "$1")" status
-  go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -parallel 1 "$1" >"$log" 2>&1
+  go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 2s -parallel 1 "$1" >"$log" 2>&1
   status=$?
   echo "exit $1 $2 $status" >>"$log"
   if [ "$status" = 0 ]; then

@@ -24,7 +24,7 @@ import (
 
 // Limits of what the profiler reads of one process.
 const (
-	maxMappings    = 8192      // executable ones; PyTorch's processes have some 300
+	maxMappings    = 8192     // executable ones; PyTorch's processes have some 300
 	maxBytesOfFile = 64 << 20 // read of one file; of the largest library of PyTorch it is 16 MiB
 	readPatience   = 500 * time.Millisecond
 )
@@ -127,13 +127,13 @@ func (g guarded) OpenELF(string) (*pfelf.File, error) { return nil, errNoDebug }
 
 // boundedFile is a file of which only so much is read.
 type boundedFile struct {
-	f        *os.File
+	f        process.ReadAtCloser
 	size     int64
 	modified int64
 	left     atomic.Int64
 }
 
-func newBoundedFile(f *os.File, size, modified int64) *boundedFile {
+func newBoundedFile(f process.ReadAtCloser, size, modified int64) *boundedFile {
 	b := &boundedFile{f: f, size: size, modified: modified}
 	b.left.Store(maxBytesOfFile)
 	return b

@@ -5,6 +5,7 @@ package tracer
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -44,14 +45,23 @@ func openInRoot(root, name string) (*os.File, error) {
 // ownPID is the pid that a process has in its own namespace: the last field of
 // "NSpid:\t4242\t7".
 func ownPID(pid uint32) string {
-	for line := range strings.Lines(string(readProc(pid, "status", 8192))) {
+	if own := parseNSpid(string(readProc(pid, "status", 8192))); own != 0 {
+		return fmt.Sprint(own)
+	}
+	return fmt.Sprint(pid)
+}
+
+// parseNSpid gives 0 for a text without that line.
+func parseNSpid(status string) uint64 {
+	for line := range strings.Lines(status) {
 		if list, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			if fields := strings.Fields(list); len(fields) > 0 {
-				return fields[len(fields)-1]
+				n, _ := strconv.ParseUint(fields[len(fields)-1], 10, 31)
+				return n
 			}
 		}
 	}
-	return fmt.Sprint(pid)
+	return 0
 }
 
 // writesPerfMap says whether the process has a perf map file.

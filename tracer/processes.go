@@ -209,8 +209,12 @@ func (t *Tracer) executed(e *bpf.Event) {
 // processNames gives what --name is matched against: comm and the base names
 // of the program and of its first argument (a script, for an interpreter), a line each.
 func processNames(pid uint32) string {
-	list := []string{commOf(pid)}
-	for i, arg := range strings.Split(string(readProc(pid, "cmdline", 64<<10)), "\x00") {
+	return joinNames(commOf(pid), string(readProc(pid, "cmdline", 64<<10)))
+}
+
+func joinNames(comm, cmdline string) string {
+	list := []string{comm}
+	for i, arg := range strings.SplitN(cmdline, "\x00", 3) {
 		if i == 2 {
 			break
 		}
@@ -234,7 +238,10 @@ func commOf(pid uint32) string { return strings.TrimSuffix(string(readProc(pid, 
 // /proc/PID/stat, behind a name in brackets that may contain anything. With the pid it names a
 // process for good; 0 for one that is gone.
 func ticksOf(pid uint32) uint64 {
-	text := string(readProc(pid, "stat", 4096))
+	return parseTicks(string(readProc(pid, "stat", 4096)))
+}
+
+func parseTicks(text string) uint64 {
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 20 {
 		return 0

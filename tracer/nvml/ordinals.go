@@ -38,6 +38,9 @@ type instance struct{ gpu, compute uint32 }
 // Sources: CUDA programming guide, environment variables; MIG user guide, CUDA device enumeration.
 func Ordinals(environ []string, gpus []ledger.GPU) []string { return ordinals(environ, gpus, nil) }
 
+// maxVisible bounds the GPUs that a process can name, beyond what any machine has.
+const maxVisible = 256
+
 func ordinals(environ []string, gpus []ledger.GPU, partitions map[string]partition) []string {
 	h := newHost(environ, gpus, partitions)
 	list, set := lookup(environ, "CUDA_VISIBLE_DEVICES")
@@ -47,7 +50,7 @@ func ordinals(environ []string, gpus []ledger.GPU, partitions map[string]partiti
 	var uuids []string
 	for entry := range strings.SplitSeq(list, ",") {
 		uuid, ok := h.resolve(strings.TrimSpace(entry))
-		if !ok {
+		if !ok || len(uuids) >= maxVisible {
 			break
 		}
 		if uuid != "" && slices.Contains(uuids, uuid) {

@@ -43,11 +43,19 @@ func (p *podLogs) read() {
 		f.Close()
 		p.names = make(map[string]podName, len(entries))
 		for _, entry := range entries {
-			// Neither names nor uids can contain '_'.
-			if parts := strings.Split(entry, "_"); len(parts) == 3 {
-				p.names[parts[2]] = podName{parts[0], parts[1]}
+			if uid, name, ok := parsePod(entry); ok {
+				p.names[uid] = name
 			}
 		}
 		return
 	}
+}
+
+// parsePod takes NAMESPACE_POD_UID apart. Neither names nor uids can contain '_'.
+func parsePod(entry string) (uid string, name podName, ok bool) {
+	parts := strings.SplitN(entry, "_", 4)
+	if len(parts) != 3 {
+		return "", podName{}, false
+	}
+	return parts[2], podName{parts[0], parts[1]}, true
 }

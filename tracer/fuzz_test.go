@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// FuzzProc parses /proc/PID/stat, status and cmdline, in which a process has its own name and arguments.
+func FuzzProc(f *testing.F) {
+	stat, _ := os.ReadFile("/proc/self/stat")
+	status, _ := os.ReadFile("/proc/self/status")
+	f.Add("train", string(stat), string(status), "python3\x00train.py\x00--x")
+	f.Add(") R 1 (", "1 (a) R 1 2 3\n(b) S 4) R 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24", "Name:\tNSpid:\t1\nNSpid:\t4242\t7\n", "\x00\x00/\x00")
+	f.Add("x\ny", "", "NSpid:\n", "")
+	f.Fuzz(func(t *testing.T, comm, stat, status, cmdline string) {
+		parseTicks(stat)
+		// The name, whatever it is, does not move the fields behind it.
+		const ticks = 123456
+		fields := strings.Repeat("0 ", 18) + strconv.Itoa(ticks) + " 0 0"
+		if got := parseTicks("7 (" + strings.ReplaceAll(comm, "\x00", "") + ") S " + fields); got != ticks {
+			t.Errorf("name %q: %d ticks", comm, got)
+		}
+		if n := parseNSpid(status); n > 1<<31 {
+			t.Errorf("pid %d", n)
+		}
+		names := joinNames(comm, cmdline)
+		if len(names) > len(comm)+len(cmdline)+8 {
+			t.Errorf("%d bytes of names of %d", len(names), len(comm)+len(cmdline))
+		}
+		if layer, ok := layerOf(comm); ok && layer > Torch {
+			t.Errorf("%q is of layer %d", comm, layer)
+		}
+		if m := versionLine.FindStringSubmatch(stat); m != nil && symbolize.Clean(m[1]) != m[1] {
+			t.Errorf("version %q", m[1])
+		}
+	})
+}
+
+// FuzzRoot opens a name that a process chose in the process's root: what is opened lies in there.
+func FuzzRoot(f *testing.F) {
+	dir := f.TempDir()
+	for name, text := range map[string]string{"secret": "x", "root/tmp/perf-1.map": "10 10 f\n", "root/lib/libcuda.so.1": "x"} {
+		if err := os.MkdirAll(dir+"/"+name[:strings.LastIndexByte(name, '/')+1], 0o755); err != nil {
+			f.Fatal(err)
+		}
+		if err := os.WriteFile(dir+"/"+name, []byte(text), 0o600); err != nil {
+			f.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"up": "../../../../../secret", "abs": dir + "/secret", "self": "/proc/self/root" + dir + "/secret", "loop": "loop"} {
+		if err := os.Symlink(to, dir+"/root/"+link); err != nil {
+			f.Fatal(err)
+		}
+	}
+	for _, name := range []string{"/tmp/perf-1.map", "../secret", "/up", "/abs", "/self", "/loop", "/lib/../../secret", "//lib/libcuda.so.1", "", "\x00", "."} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		file, err := openInRoot(dir+"/root", name)
+		if err != nil {
+			return
+		}
+		defer file.Close()
+		found, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+		if err != nil || !strings.HasPrefix(found, dir+"/root/") {
+			t.Errorf("%q led to %q", name, found)
+		}
+	})
+}

@@ -166,7 +166,8 @@ func (t *Tracer) discover() error {
 	})
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
 	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
-	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(b.layer, a.layer) })
+	order := [...]int{Torch: 0, Runtime: 1, Driver: 2}
+	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(order[a.layer], order[b.layer]) })
 	for _, library := range found {
 		if _, done := t.files[library.file]; !done && (library.pid == ownPid || t.isTraced(library.pid)) {
 			t.probe(library)

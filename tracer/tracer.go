@@ -95,6 +95,7 @@ type Tracer struct {
 	begin                         uint64 // of the books, when the first probe is set
 
 	files         map[fileKey]*probes // the worker's: nil for a file that could not be probed
+	origins       map[fileKey]origin  // likewise, of the same files
 	loaders       map[fileKey]*probes
 	ahead         ahead
 	learner       learner
@@ -140,6 +141,7 @@ func New(config Config) (*Tracer, error) {
 		tombs:      map[uint32]uint64{},
 		leftBlocks: map[uint32]owner{},
 		files:      map[fileKey]*probes{},
+		origins:    map[fileKey]origin{},
 		loaders:    map[fileKey]*probes{},
 		ahead:      ahead{tried: map[string]bool{}},
 		jobs:       newJobs(),
@@ -331,6 +333,10 @@ func (t *Tracer) Detach() {
 			}
 			delete(set, key)
 		}
+	}
+	for key, from := range t.origins {
+		from.close()
+		delete(t.origins, key)
 	}
 	for _, l := range t.links {
 		l.Close()

@@ -25,7 +25,7 @@ const forgetAfter = 5 * time.Second
 func (t *Tracer) work(ctx context.Context) {
 	forget := time.NewTimer(time.Hour)
 	defer forget.Stop()
-	forgetting := false
+	forgetting, again := false, false
 	reap := time.NewTicker(time.Second)
 	defer reap.Stop()
 	for {
@@ -34,7 +34,10 @@ func (t *Tracer) work(ctx context.Context) {
 			releaseAll(t.coll.Maps["processes"])
 			return
 		case <-forget.C:
-			forgetting = false
+			forgetting = again
+			if again = false; forgetting {
+				forget.Reset(forgetAfter)
+			}
 			t.forget()
 		case <-reap.C:
 			t.reap()
@@ -46,7 +49,7 @@ func (t *Tracer) work(ctx context.Context) {
 				break
 			}
 			if n.kind == jobForget {
-				if !forgetting { // further ends do not put it off
+				if again = forgetting; !forgetting { // further ends do not put it off
 					forget.Reset(forgetAfter)
 				}
 				forgetting = true
@@ -88,6 +91,9 @@ func (t *Tracer) forget() {
 	t.unwind.Forget()
 	t.forgetContexts()
 	t.forgetBlocks()
+	if err := t.retire(); err != nil {
+		t.warn(err.Error())
+	}
 }
 
 func (t *Tracer) warn(text string) {
@@ -273,8 +279,8 @@ func (t *Tracer) isHeld(pid uint32) bool {
 // is not tried again.
 func (t *Tracer) probe(library mappedLibrary) {
 	f, err := library.openLibrary()
-	if errors.Is(err, os.ErrNotExist) {
-		return // unmapped since the scan
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return // unmapped since the scan, or its process is gone
 	}
 	t.files[library.file] = nil
 	if err != nil {
@@ -302,6 +308,7 @@ func (t *Tracer) probe(library mappedLibrary) {
 		return
 	}
 	t.files[library.file] = set
+	t.origins[library.file] = library.origin(f)
 	if library.layer == Torch {
 		t.tensorsProbed.Store(true)
 	}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// origin is where a probed file was found, to know when nobody can use it any more.
+type origin struct {
+	file      *os.File // opened without access; nil for one that could not be probed
+	namespace string   // mount namespace of the process that mapped it, "" if unknown
+}
+
+func (l mappedLibrary) origin(f *os.File) origin {
+	o := origin{}
+	o.namespace, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", l.pid))
+	if fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
+		o.file = os.NewFile(uintptr(fd), l.name)
+	}
+	return o
+}
+
+func (o origin) close() {
+	if o.file != nil {
+		o.file.Close()
+	}
+}
+
+// unlinked says that the file has no name any more: a package was upgraded, or a container removed.
+func (o origin) unlinked() bool {
+	var st unix.Stat_t
+	return o.file != nil && unix.Fstat(int(o.file.Fd()), &st) == nil && st.Nlink == 0
+}
+
+// retire takes the probes out of files that nobody maps and nobody can map again: they have no name, or the
+// mounts of their container are gone. A probe keeps its file, with its disk space, and the mount that it lies on.
+// Files that could not be probed are forgotten likewise, since another file may get their number.
+func (t *Tracer) retire() error {
+	found, err := t.scanner.scan()
+	if err != nil {
+		return err
+	}
+	mapped := map[fileKey]bool{}
+	for _, library := range found {
+		mapped[library.file] = true
+	}
+	var namespaces map[string]bool
+	for key, set := range t.files {
+		if mapped[key] {
+			continue
+		}
+		from := t.origins[key]
+		if set != nil && !from.unlinked() {
+			if from.namespace == "" {
+				continue
+			}
+			if namespaces == nil {
+				namespaces = mountNamespaces()
+			}
+			if namespaces[from.namespace] {
+				continue // another process may load it: it is probed already then
+			}
+		}
+		if set != nil {
+			set.close()
+		}
+		from.close()
+		delete(t.files, key)
+		delete(t.origins, key)
+	}
+	return nil
+}
+
+// mountNamespaces lists those that have processes ("mnt:[4026531841]").
+func mountNamespaces() map[string]bool {
+	list := map[string]bool{}
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return list
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	for _, name := range names {
+		if _, err := strconv.ParseUint(name, 10, 32); err != nil {
+			continue
+		}
+		if namespace, err := os.Readlink("/proc/" + name + "/ns/mnt"); err == nil {
+			list[namespace] = true
+		}
+	}
+	return list
+}

@@ -23,11 +23,13 @@ type stacks struct {
 	naming   sync.Mutex // taken before mu
 	mappings map[unwind.File]*symbolize.Mapping
 
-	mu    sync.Mutex // guards what follows, never for long
-	raw   map[uint64][]unwind.Frame
-	named map[uint64][]symbolize.Frame
-	most  int    // stacks that are kept
-	full  uint64 // stacks for which there was no room
+	mu          sync.Mutex // guards what follows, never for long
+	raw         map[uint64][]unwind.Frame
+	named       map[uint64][]symbolize.Frame
+	sharedRaw   shared[unwind.Frame]
+	sharedNamed shared[symbolize.Frame]
+	most        int    // stacks that are kept
+	full        uint64 // stacks for which there was no room
 }
 
 // maxStacks is as many as the ledger has sites: a stack of 30 frames takes 5 KB.
@@ -40,6 +42,8 @@ func newStacks() *stacks {
 		raw:         map[uint64][]unwind.Frame{},
 		named:       map[uint64][]symbolize.Frame{},
 		mappings:    map[unwind.File]*symbolize.Mapping{},
+		sharedRaw:   newShared[unwind.Frame](),
+		sharedNamed: newShared[symbolize.Frame](),
 		most:        maxStacks,
 	}
 }
@@ -71,7 +75,7 @@ func (s *stacks) add(stack unwind.Stack) {
 		s.full++
 		return
 	}
-	s.raw[stack.ID] = stack.Frames
+	s.raw[stack.ID] = s.sharedRaw.one(stack.Frames)
 	delete(s.named, stack.ID)
 }
 
@@ -93,6 +97,7 @@ func (s *stacks) Stack(id uint64) []symbolize.Frame {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	frames = s.sharedNamed.one(frames)
 	s.named[id] = frames
 	delete(s.raw, id)
 	return frames

@@ -18,7 +18,8 @@ import (
 type vitals struct {
 	rss               int64 // bytes
 	files, threads    int
-	maps, progs, link int // of BPF: the file descriptors of each sort
+	maps, progs, link int   // of BPF: the file descriptors of each sort
+	kernel            int64 // bytes of the maps
 }
 
 // vitalsOf reads /proc; zero for a process that is gone.
@@ -40,6 +41,7 @@ func vitalsOf(pid int) (v vitals) {
 		switch target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); {
 		case strings.Contains(target, "bpf-map"):
 			v.maps++
+			v.kernel += mapBytes(pid, e.Name())
 		case strings.Contains(target, "bpf-prog"):
 			v.progs++
 		case strings.Contains(target, "bpf_link"), strings.Contains(target, "[perf_event]"):
@@ -49,9 +51,18 @@ func vitalsOf(pid int) (v vitals) {
 	return v
 }
 
+// mapBytes is what the kernel says a BPF map takes ("memlock:\t8192"): what grows by its entries is in it.
+func mapBytes(pid int, fd string) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
+	_, rest, _ := strings.Cut(string(text), "\nmemlock:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	n, _ := strconv.ParseInt(line, 10, 64)
+	return n
+}
+
 func (v vitals) String() string {
-	return fmt.Sprintf("%d MiB, %d files, %d threads, %d bpf maps, %d programs, %d links and perf events",
-		v.rss>>20, v.files, v.threads, v.maps, v.progs, v.link)
+	return fmt.Sprintf("%d MiB, %d files, %d threads, %d bpf maps, %d programs, %d links and perf events, %d MiB of maps",
+		v.rss>>20, v.files, v.threads, v.maps, v.progs, v.link, v.kernel>>20)
 }
 
 // Bounds of any session, however many processes and threads there are: far above what they need, far

@@ -12,11 +12,20 @@ import ctypes, functools, json, os, random, re, sys, threading, time
 from contextlib import contextmanager
 
 sys.setrecursionlimit(5000)
-runtime = ctypes.CDLL("libcudart.so.12")  # releases the GIL
-keeping = ctypes.PyDLL("libcudart.so.12")  # keeps it
-driver = ctypes.CDLL("libcuda.so.1")
+runtime = keeping = driver = None
 lock, stacks, allocations = threading.Lock(), {}, []
 here = os.path.basename(__file__)
+
+
+def load():
+    global runtime, keeping, driver
+    runtime = ctypes.CDLL("libcudart.so.12")  # releases the GIL
+    keeping = ctypes.PyDLL("libcudart.so.12")  # keeps it
+    driver = ctypes.CDLL("libcuda.so.1")
+
+
+def thread_begins():
+    runtime.cudaSetDevice(0)
 
 
 class Walk:
@@ -366,13 +375,13 @@ def in_a_thread(w):
     other.left = w.left
 
     def run():
-        runtime.cudaSetDevice(0)
+        thread_begins()
         go(other)
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    for function, address in other.live:
-        assert function(address) == 0
+    while other.live:
+        give(other)
     return 1
 
 
@@ -398,7 +407,7 @@ WAYS += [globals()[name] for name in ("by_walrus", "by_match") if name in global
 
 
 def walk_often(seed, walks, depth, pause):
-    runtime.cudaSetDevice(0)
+    thread_begins()
     w = Walk(seed)
     for _ in range(walks):
         w.left = w.random.randrange(depth)
@@ -408,6 +417,7 @@ def walk_often(seed, walks, depth, pause):
 
 def main():
     truth, seed, walks, threads, depth, pause = sys.argv[1], *map(int, sys.argv[2:6]), float(sys.argv[6])
+    load()
     runtime.cudaFree(None)
     share = walks // (threads + 1)
     workers = [threading.Thread(target=walk_often, args=(seed * 1000 + i, share, depth, pause)) for i in range(threads)]
@@ -425,4 +435,5 @@ def main():
     sys.stdin.readline()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,6 +108,7 @@ type session struct {
 	cmd    *exec.Cmd
 	path   string
 	output string // a file, since a command may outlive vramprof
+	input  io.WriteCloser
 	done   chan struct{}
 	result error // of the command, when done is closed
 }
@@ -132,8 +134,7 @@ func record(t *testing.T, env []string, args ...string) *session {
 	defer output.Close()
 	s.cmd = exec.Command(path, append([]string{"record", "-v", "-o", s.path}, args...)...)
 	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = env, output, output
-	input, err := s.cmd.StdinPipe()
-	if err != nil {
+	if s.input, err = s.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.cmd.Start(); err != nil {
@@ -145,7 +146,7 @@ func record(t *testing.T, env []string, args ...string) *session {
 	}()
 	t.Cleanup(func() {
 		s.cmd.Process.Kill()
-		input.Close()
+		s.input.Close()
 		<-s.done
 		if t.Failed() {
 			t.Logf("vramprof said:\n%s", s.text())
@@ -157,14 +158,20 @@ func record(t *testing.T, env []string, args ...string) *session {
 // ready waits until the probes are in place.
 func (s *session) ready() *session {
 	s.t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(s.text(), "vramprof: tracing ") && !strings.Contains(s.text(), "vramprof: waiting "); {
+	return s.until("vramprof: tracing ")
+}
+
+// until waits until vramprof, or the command that it started, has said something.
+func (s *session) until(words string) *session {
+	s.t.Helper()
+	for end := time.Now().Add(patience); !strings.Contains(s.text(), words); {
 		select {
 		case <-s.done:
 			s.t.Fatalf("vramprof ended early: %v", s.result)
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			s.t.Fatalf("vramprof does not trace within %v", patience)
+			s.t.Fatalf("no %q within %v", words, patience)
 		}
 	}
 	return s

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accuracy
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// account has what a process holds by device (-1: the host) and kind.
+type account map[[2]int]fakecuda.Count
+
+func accountOf(p *fakecuda.Process) account {
+	a := account{{-1, int(ledger.Pinned)}: p.Pinned, {-1, int(ledger.Registered)}: p.Registered}
+	pinned := a[[2]int{-1, int(ledger.Pinned)}]
+	a[[2]int{-1, int(ledger.Pinned)}] = fakecuda.Count{Objects: pinned.Objects + p.VMMHost.Objects, Bytes: pinned.Bytes + p.VMMHost.Bytes}
+	for i, g := range p.GPUs {
+		for kind, c := range map[ledger.Kind]fakecuda.Count{
+			ledger.Device: g.Device, ledger.Managed: g.Managed, ledger.Async: g.Async, ledger.VMM: g.VMM, ledger.Array: g.Array, ledger.Imported: g.Imported, ledger.Graph: g.Graph,
+		} {
+			a[[2]int{i, int(kind)}] = c
+		}
+	}
+	return a
+}
+
+// bookedOf is what the books have of the only process.
+func bookedOf(s *ledger.Snapshot) account {
+	a := account{}
+	for _, p := range s.Processes {
+		for _, x := range p.Totals {
+			key := [2]int{int(x.Device), int(x.Kind)}
+			if x.Kind.OnHost() {
+				key[0] = -1
+			}
+			a[key] = fakecuda.Count{Objects: a[key].Objects + x.LiveObjects, Bytes: a[key].Bytes + x.LiveBytes}
+		}
+	}
+	return a
+}
+
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}
+
+// TestBytesOfRandomCallsAreThoseOfTheMachine: eight threads make random calls of all kinds on four GPUs; whenever they
+// stop, the books are compared with what the simulated driver itself has handed out.
+func TestBytesOfRandomCallsAreThoseOfTheMachine(t *testing.T) {
+	needRoot(t)
+	fake := fakecuda.Build(t)
+	const stops, threads = 8, 8
+	var bytes, wrong, calls uint64
+	for seed := range longer(1, 5) {
+		env := fake.Env(t, 4, 64<<30)
+		each := longer(8_000, 200_000) / (threads * stops) * (threads * stops)
+		s := record(t, env, "--", fake.Program("calls_c"), "--random", fmt.Sprint(seed+1), fmt.Sprint(each/threads), "--threads", fmt.Sprint(threads),
+			"--gpus", "4", "--stops", fmt.Sprint(stops), "--wait")
+		calls += uint64(each)
+		s.until("random stop 0\n")
+		type moment struct {
+			time uint64
+			want account
+		}
+		var moments []moment
+		for stop := 1; stop <= stops; stop++ {
+			fmt.Fprintln(s.input)
+			if stop < stops {
+				s.until(fmt.Sprintf("random stop %d\n", stop))
+			} else {
+				s.until(fmt.Sprintf("random %d ", seed+1))
+			}
+			processes, err := fakecuda.Usage(env)
+			if err != nil || len(processes) != 1 {
+				t.Fatalf("%d processes, %v", len(processes), err)
+			}
+			moments = append(moments, moment{monotonic(), accountOf(&processes[0])})
+		}
+		played := s.stop().played()
+		for i, m := range moments {
+			at := m.time
+			if i == len(moments)-1 {
+				at = math.MaxUint64
+			}
+			snapshot, err := played.rec.Snapshot(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := bookedOf(snapshot)
+			for key, c := range got {
+				if _, known := m.want[key]; !known && c.Objects > 0 {
+					t.Errorf("stop %d: device %d, kind %d: %+v, which the machine does not have", i+1, key[0], key[1], c)
+					wrong += c.Bytes
+				}
+			}
+			for key, c := range m.want {
+				bytes += c.Bytes
+				if got[key] != c {
+					wrong += max(got[key].Bytes, c.Bytes) - min(got[key].Bytes, c.Bytes)
+					t.Errorf("stop %d: device %d, kind %d: the books have %+v, the machine %+v", i+1, key[0], key[1], got[key], c)
+				}
+			}
+		}
+		if n := played.snapshot.Stats.Lost; n > 0 {
+			t.Errorf("%d events lost", n)
+		}
+	}
+	results.add(t, "bytes of random calls of all kinds", fmt.Sprintf("%s calls, %s bytes", thousands(calls), thousands(bytes)), fmt.Sprintf("%s wrong", thousands(wrong)))
+}

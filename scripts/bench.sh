@@ -4,7 +4,7 @@
 # asserted. Root, on the fake CUDA, about ten minutes on an otherwise idle machine.
 #
 #   --quick     fewer and shorter rounds, 1.5 minutes
-#   --only ROW  one of calls, rate, live, attach, idle, torch, tensors, capture, report
+#   --only ROW  one of calls, rate, live, attach, idle, torch, tensors, capture, report, accuracy
 #   --profile   only print what each BPF program costs (kernel.bpf_stats_enabled, restored afterwards)
 #
 # BENCH_LONG=1: the 100,000 events/s for 60 s. VRAMPROF=FILE: that binary instead of a fresh one.
@@ -17,6 +17,7 @@ cd "$repository"
 . scripts/bench/rows.sh
 . scripts/bench/torch.sh
 . scripts/bench/capture.sh
+. scripts/bench/accuracy.sh
 . scripts/bench/table.sh
 
 rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile=""
@@ -84,5 +85,6 @@ if wanted torch; then measure_torch; fi
 if wanted tensors; then measure_tensor_rate; measure_tensor_live; fi
 if wanted capture; then measure_capture; fi
 if wanted report; then measure_report; fi
+if wanted accuracy; then measure_accuracy; fi
 if wanted idle; then measure_idle; fi
 table_foot

@@ -25,6 +25,7 @@ var mayImport = map[string][]string{
 	"cmd/vramprof":             {"export", "report/html", "timeline", "capture", "report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
+	"internal/peers":           {},
 	"internal/realtorch":       {"internal/fakecuda"}, // for tests
 	"report":                   {"report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"report/frames":            {"symbolize"},

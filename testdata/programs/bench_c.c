@@ -13,7 +13,12 @@
 //   --split        after each chunk of pairs, as many allocations and then their frees; prints
 //                  "ns_per_alloc X" and "ns_per_free X" too (of the first thread)
 //   --paths N      allocate from N distinct stacks in turn while measuring (not with --split)
+//   --keep         free nothing of what is allocated while measuring (not with --split)
+//   --late         make the allocations of --live after measuring
+//   --through FILE allocate with posix_memalign and free of that library ("-": of the program
+//                  itself), which tools for malloc know
 //   --hold         after measuring print "done" and wait again
+// With --keep or --late it prints "allocations N" and "live_bytes N" too: all that it made, and what it holds.
 #define _GNU_SOURCE
 #include "cudart.h"
 #include "wait.h"
@@ -28,7 +33,7 @@
 #define MAX_CHUNKS (1 << 20)
 
 static struct options {
-	bool cuda, wait, hold, split;
+	bool cuda, wait, hold, split, keep, late, through;
 	int depth, threads;
 	long count, rate, live, sites, paths;
 	double seconds;
@@ -36,6 +41,8 @@ static struct options {
 } options = {.depth = 30, .threads = 1, .size = 4096, .live_size = 512};
 
 static int (*cu_alloc)(uint64_t *, size_t), (*cu_free)(uint64_t), (*cu_set)(void *);
+static int (*through_alloc)(void **, size_t, size_t);
+static void (*through_free)(void *);
 static void *context;
 
 struct run {
@@ -62,7 +69,16 @@ static void die(const char *what, int result)
 // The bits of a number choose one of two functions on each level: a stack per number.
 FRAME static int site_alloc(void **p, size_t size)
 {
+	if (options.through)
+		return through_alloc(p, 16, size);
 	return options.cuda ? cu_alloc((uint64_t *)p, size) : cudaMalloc(p, size);
+}
+static int release(void *p)
+{
+	if (!options.through)
+		return options.cuda ? cu_free((uint64_t)p) : cudaFree(p);
+	through_free(p);
+	return 0;
 }
 static int site_left(void **p, size_t size, unsigned long path, int level);
 FRAME static int site_right(void **p, size_t size, unsigned long path, int level)
@@ -95,10 +111,20 @@ FRAME static long pairs_paths(long n)
 		int result = site_left(&p, options.size, (unsigned long)(i % options.paths), level);
 		if (result)
 			die("allocation", result);
-		if (options.cuda)
-			cu_free((uint64_t)p);
-		else
-			cudaFree(p);
+		if (!options.keep)
+			release(p);
+	}
+	return n;
+}
+
+FRAME static long pairs_through(long n)
+{
+	for (long i = 0; i < n; i++) {
+		void *p;
+		int result = through_alloc(&p, 16, options.size);
+		if (result)
+			die("posix_memalign", result);
+		through_free(p);
 	}
 	return n;
 }
@@ -179,6 +205,8 @@ FRAME static long measure(struct run *r)
 			return r->pairs;
 		if (options.paths)
 			pairs_paths(chunk);
+		else if (options.through)
+			pairs_through(chunk);
 		else if (options.cuda)
 			pairs_cuda(chunk);
 		else
@@ -223,7 +251,7 @@ static void fill(void)
 		int result = site_left(&p, options.live_size, (unsigned long)(options.sites ? i % options.sites : 0), level);
 		if (result)
 			die("live allocation", result);
-		if (i >= options.live && (options.cuda ? cu_free((uint64_t)p) : cudaFree(p)) != 0)
+		if (i >= options.live && release(p) != 0)
 			die("free", 0);
 	}
 }
@@ -243,6 +271,16 @@ static void load_cuda(void)
 		die("libcuda", result);
 }
 
+static void load_through(const char *file)
+{
+	void *lib = strcmp(file, "-") ? dlopen(file, RTLD_NOW) : dlopen(NULL, RTLD_NOW);
+	if (!lib)
+		die(dlerror(), 0);
+	*(void **)&through_alloc = dlsym(lib, "posix_memalign");
+	*(void **)&through_free = dlsym(lib, "free");
+	options.through = true;
+}
+
 static void parse(int argc, char **argv)
 {
 	if (argc < 4 || (strcmp(argv[1], "cudart") && strcmp(argv[1], "cuda"))) {
@@ -257,6 +295,8 @@ static void parse(int argc, char **argv)
 		if (!strcmp(name, "--wait")) options.wait = true;
 		else if (!strcmp(name, "--hold")) options.hold = true;
 		else if (!strcmp(name, "--split")) options.split = true;
+		else if (!strcmp(name, "--keep")) options.keep = true;
+		else if (!strcmp(name, "--late")) options.late = true;
 		else if (i++, !strcmp(name, "--threads")) options.threads = atoi(value);
 		else if (!strcmp(name, "--seconds")) options.seconds = atof(value);
 		else if (!strcmp(name, "--size")) options.size = strtoull(value, NULL, 0);
@@ -265,11 +305,14 @@ static void parse(int argc, char **argv)
 		else if (!strcmp(name, "--live-size")) options.live_size = strtoull(value, NULL, 0);
 		else if (!strcmp(name, "--sites")) options.sites = atol(value);
 		else if (!strcmp(name, "--paths")) options.paths = atol(value);
+		else if (!strcmp(name, "--through")) load_through(value);
 		else {
 			fprintf(stderr, "bench_c: unknown option %s\n", name);
 			exit(2);
 		}
 	}
+	if (options.keep && !options.paths)
+		options.paths = 1;
 }
 
 static int by_value(const void *a, const void *b)
@@ -300,6 +343,11 @@ static void report(struct run *runs)
 	printf("ns_per_pair %.1f\npairs %ld\n", n ? (double)all[n / 2] : 0.0, pairs);
 	if (options.split)
 		report_split(&runs[0]);
+	if (options.keep || options.late) {
+		long extra = options.live > options.sites ? options.live : options.sites;
+		printf("allocations %ld\nlive_bytes %zu\n", pairs + extra,
+		       (size_t)options.live * options.live_size + (options.keep ? (size_t)pairs * options.size : 0));
+	}
 	fflush(stdout);
 }
 
@@ -311,7 +359,8 @@ int main(int argc, char **argv)
 		load_cuda();
 	else
 		cudaFree(NULL);
-	fill();
+	if (!options.late)
+		fill();
 	if (options.wait) {
 		printf("ready %d\n", getpid());
 		fflush(stdout);
@@ -329,6 +378,8 @@ int main(int argc, char **argv)
 	thread_main(&runs[0]);
 	for (int i = 1; i < options.threads; i++)
 		pthread_join(runs[i].thread, NULL);
+	if (options.late)
+		fill();
 	report(runs);
 	if (options.hold) {
 		puts("done");

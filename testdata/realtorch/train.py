@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small transformer; every kernel is nothing, so the loop is as launch-bound as can be. Lines that a test looks
 for end in "# site: NAME". Points: "model", "step" (after every --every steps), "end"."""
-import argparse, collections, ctypes, os, time
+import argparse, collections, ctypes, os, sys, time
 import torch
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
@@ -93,11 +93,44 @@ def parse():
     p.add_argument("--amp", action="store_true", help="in bfloat16")
     p.add_argument("--foreign", type=int, default=0, metavar="BYTES", help="libforeign.so holds so much beside PyTorch")
     p.add_argument("--ddp", action="store_true", help="as the rank that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name")
+    p.add_argument("--serve", action="store_true", help="do what lines of stdin say: serve() has them")
     return jobs.arguments(p)
 
 
 def allocations():
     return torch.cuda.memory_stats()["allocation.all.allocated"]
+
+
+def serve(trainers):
+    """Lines of stdin; each is answered by a line "served …" on stdout.
+
+    run SECONDS SLEEP    trains so long, SLEEP seconds a step more: "STEPS SECONDS ALLOCATIONS", as the allocator counts
+    history STACKS       PyTorch records its own allocations from now on, with stacks "python" or "all"; or "off"
+    snapshot FILE        writes what it recorded: "BYTES SECONDS ENTRIES", of those the allocations
+    """
+    step = 0
+    for line in sys.stdin:
+        command, *words = line.split()
+        if command == "run":
+            seconds, sleep = map(float, words)
+            before, first, begin = allocations(), step, time.monotonic()
+            while time.monotonic() - begin < seconds:
+                for t in trainers:
+                    t.step(step)
+                if sleep:
+                    time.sleep(sleep)
+                step += 1
+            answer = step - first, time.monotonic() - begin, allocations() - before
+        elif command == "history":
+            torch.cuda.memory._record_memory_history(**{"enabled": None} if words[0] == "off" else {"stacks": words[0]})
+            answer = ()
+        elif command == "snapshot":
+            begin = time.monotonic()
+            torch.cuda.memory._dump_snapshot(words[0])
+            seconds = time.monotonic() - begin
+            entries = sum(e["action"] == "alloc" for trace in torch.cuda.memory._snapshot()["device_traces"] for e in trace)
+            answer = os.path.getsize(words[0]), seconds, entries
+        print("served", *answer, flush=True)
 
 
 def main():
@@ -112,6 +145,8 @@ def main():
         assert foreign.foreign_hold(options.foreign)  # site: foreign
     trainers = [Job(options, torch.device("cuda", d)) for d in range(options.devices)]
     jobs.point("model")
+    if options.serve:
+        return serve(trainers)
     begin, step = time.monotonic(), 0
     while time.monotonic() - begin < options.warm:
         for t in trainers:

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Peers measures vramprof beside other tools, on the same programs, in one run: the
+// tools take turns, round by round, so that a busy spell of the machine meets all of them.
+// scripts/bench.sh starts it and says where everything is; package benchtable makes
+// tables of what it prints:
+//
+//	calls vramprof c_cuda ns_per_pair 2128.0     table, tool, program, figure, value
+//	missing heaptrack not installed: heaptrack   a tool that did not take part, and why
+//
+// It needs root. Nothing is asserted.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+type bench struct {
+	fake, floor, vramprof, python string // programs and folders
+	train                         string // train.py of the real PyTorch
+	torchRoot, torchCuda          string // empty: there is none
+	torchC10                      string
+	work                          string
+	rounds, pairs                 int
+	seconds, torchSeconds         float64
+	memleakEnv                    []string
+
+	out       *bufio.Writer
+	processes []*process // all that were started
+	absent    map[string]bool
+}
+
+func main() {
+	b := &bench{absent: make(map[string]bool)}
+	flag.StringVar(&b.fake, "fake", "", "`folder` of the fake CUDA and the programs")
+	flag.StringVar(&b.floor, "floor", "", "the program with empty probes")
+	flag.StringVar(&b.vramprof, "vramprof", "", "the program")
+	flag.StringVar(&b.python, "python", "python3", "interpreter of bench.py")
+	flag.StringVar(&b.train, "train", "", "train.py of the real PyTorch")
+	flag.StringVar(&b.torchRoot, "torch", "", "`folder` of the real PyTorch")
+	flag.StringVar(&b.torchCuda, "torch-cuda", "", "`folder` of its CUDA libraries")
+	flag.StringVar(&b.work, "work", os.TempDir(), "`folder` for files")
+	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each")
+	flag.IntVar(&b.pairs, "pairs", 20000, "call pairs of a program")
+	flag.Float64Var(&b.seconds, "seconds", 2, "of a program at a given rate")
+	flag.Float64Var(&b.torchSeconds, "torch-seconds", 2.5, "of a training, with each length of a step")
+	headers := flag.String("headers", "", "`folder` of kernel headers for bcc, if the kernel's own are missing")
+	tables := flag.String("tables", "calls,books,torch,heap", "what to measure")
+	output := flag.String("o", "/dev/stdout", "`file` for the figures, which is added to")
+	flag.Parse()
+	if *headers != "" {
+		b.memleakEnv = []string{"BCC_KERNEL_SOURCE=" + *headers}
+	}
+	if err := b.run(strings.Split(*tables, ","), *output); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) run(tables []string, output string) error {
+	file, err := os.OpenFile(output, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	b.out = bufio.NewWriter(file)
+	defer b.out.Flush()
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-interrupts
+		b.killAll()
+		os.Exit(130)
+	}()
+	defer b.killAll()
+	b.findPeers()
+	for _, t := range []struct {
+		name    string
+		measure func() error
+	}{{"calls", b.measureCalls}, {"books", b.measureBooks}, {"torch", b.measureTorch}, {"heap", b.measureHeap}} {
+		if slices.Contains(tables, t.name) {
+			if err := t.measure(); err != nil {
+				return fmt.Errorf("measure %s: %w", t.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// findPeers says which of them cannot take part.
+func (b *bench) findPeers() {
+	for _, peer := range []struct{ tool, program, version, packages string }{
+		{"bpftrace", "bpftrace", "--version", "Debian: bpftrace"},
+		{"memleak", "memleak-bpfcc", "", "Debian: bpfcc-tools"},
+		{"heaptrack", "heaptrack", "--version", "Debian: heaptrack"},
+	} {
+		if _, err := exec.LookPath(peer.program); err != nil {
+			b.miss(peer.tool, "not installed: "+peer.program+" ("+peer.packages+")")
+		}
+	}
+	if exec.Command(b.python, "-c", "import memray").Run() != nil {
+		b.miss("memray", "not installed: memray (it is no package of Debian 12; from PyPI)")
+	}
+	b.torchC10 = ""
+	if b.torchRoot == "" {
+		return
+	}
+	found, _ := filepath.Glob(filepath.Join(b.torchRoot, "usr/lib/*/libc10.so.2.*.*"))
+	if len(found) == 1 {
+		b.torchC10 = found[0]
+	}
+}
+
+func (b *bench) miss(tool, why string) {
+	b.absent[tool] = true
+	fmt.Fprintf(b.out, "missing %s %s\n", tool, strings.Join(strings.Fields(why), " "))
+	b.out.Flush()
+}
+
+// has says whether a tool, or the one of which it is a mode ("bpftrace-cuda"), takes part.
+func (b *bench) has(tool string) bool {
+	of, _, _ := strings.Cut(tool, "-")
+	return !b.absent[of] && !b.absent[tool]
+}
+
+// sample adds a figure.
+func (b *bench) sample(table, tool, program, figure string, value any) {
+	if v, ok := value.(float64); ok {
+		value = fmt.Sprintf("%.6g", v)
+	}
+	fmt.Fprintln(b.out, table, tool, program, figure, value)
+	b.out.Flush()
+}
+
+func (b *bench) lib(name string) string { return filepath.Join(b.fake, name) }
+
+func (b *bench) progress(format string, args ...any) {
+	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		fmt.Fprintf(os.Stderr, "\r\033[K"+format, args...)
+	}
+}
+
+// folder is an empty one for a tool's files.
+func (b *bench) folder() (string, error) { return os.MkdirTemp(b.work, "peer") }
+
+func (b *bench) killAll() {
+	for _, p := range b.processes {
+		p.kill()
+	}
+	b.processes = nil
+}
+
+// reap forgets the processes of a round, all of which have ended or will now.
+func (b *bench) reap() { b.killAll() }

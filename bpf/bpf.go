@@ -8,10 +8,12 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
 )
 
 //go:generate sh gen.sh
@@ -138,13 +140,41 @@ func CanGuard(kernel *btf.Spec) bool {
 	return kernel.TypeByName("bpf_preempt_disable", &f) == nil
 }
 
-// LoadProbes returns the programs of the traced functions, guarded against
-// preemption or not.
-func LoadProbes(guarded bool) (*ebpf.CollectionSpec, error) {
-	if guarded {
-		return loadGuarded()
+// Cookies says whether the kernel's probes can bear a number of ours
+// (bpf_get_attach_cookie, Linux 5.15).
+func Cookies(kernel *btf.Spec) bool {
+	var helpers *btf.Enum
+	return kernel.TypeByName("bpf_func_id", &helpers) == nil && slices.ContainsFunc(helpers.Values,
+		func(v btf.EnumValue) bool { return v.Name == "BPF_FUNC_get_attach_cookie" })
+}
+
+// GrowingMaps says whether a hash map that a uprobe program changes may take its memory
+// as it fills (Linux 6.1). To load a program with such a map makes older kernels warn.
+func GrowingMaps(kernel *btf.Spec) bool {
+	var s *btf.Struct
+	return kernel.TypeByName("bpf_mem_alloc", &s) == nil
+}
+
+// blocksOnOlder is how many blocks of allocators there is room for where GrowingMaps is not: 40 MiB.
+const blocksOnOlder = 1 << 19
+
+// LoadProbes returns the programs of the traced functions that suit the kernel: where it
+// can guard them against preemption they are, and where it has no Cookies they look into the map "cookie" for them.
+func LoadProbes(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
+	load := loadProbe
+	switch {
+	case CanGuard(kernel):
+		load = loadGuarded
+	case !Cookies(kernel):
+		load = loadOlder
 	}
-	return loadProbe()
+	spec, err := load()
+	if err == nil && !GrowingMaps(kernel) {
+		blocks := spec.Maps["blocks"]
+		blocks.Flags &^= unix.BPF_F_NO_PREALLOC
+		blocks.MaxEntries = blocksOnOlder
+	}
+	return spec, err
 }
 
 // LoadWalk returns the unwinder's steps, to be bound to the unwinder's maps.
@@ -152,7 +182,33 @@ func LoadWalk() (*ebpf.CollectionSpec, error) {
 	return loadWalk()
 }
 
-// LoadProcess returns the programs that watch processes.
-func LoadProcess() (*ebpf.CollectionSpec, error) {
-	return loadProcess()
+func mappingIterator(kernel *btf.Spec) bool {
+	var context *btf.Struct
+	return kernel.TypeByName("bpf_iter__task_vma", &context) == nil
+}
+
+// LoadProcess returns the programs that watch processes, without mapped_files where the
+// kernel has no iterator over mappings (before Linux 5.12).
+func LoadProcess(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
+	spec, err := loadProcess()
+	if err == nil && !mappingIterator(kernel) {
+		delete(spec.Programs, "mapped_files")
+	}
+	return spec, err
+}
+
+// LiftMemlock lets this process, and its later children, lock any amount of memory where maps and programs
+// count against that limit: before Linux 5.11. It returns the limit as it was, nil where it stays.
+func LiftMemlock(kernel *btf.Spec) (*unix.Rlimit, error) {
+	if mappingIterator(kernel) { // 5.12; no type tells of 5.11
+		return nil, nil
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		return nil, fmt.Errorf("read the limit of locked memory: %w", err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}); err != nil {
+		return nil, fmt.Errorf("lift the limit of locked memory, which this old kernel counts maps against (CAP_SYS_RESOURCE is needed): %w", err)
+	}
+	return &before, nil
 }

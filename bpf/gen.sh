@@ -15,6 +15,7 @@ build() { # name, source, more bpf2go flags
 }
 build -type event_kind -type event_flag -type counter -type details -type role -type effect probe probe.bpf.c
 define=-DPREEMPT_GUARD build -no-global-types guarded probe.bpf.c
+define=-DNO_COOKIES build -no-global-types older probe.bpf.c
 build walk walk.bpf.c
 build -type mapped_file process process.bpf.c
 {

@@ -4,7 +4,7 @@
 //
 // Entry and return programs of the traced CUDA functions. One program serves all functions of a
 // shape: what differs (argument positions, layer) stands in struct function, by the id in the attach cookie.
-// Linux 5.15 or newer: attach cookies, ring buffer.
+// Linux 5.10 or newer; without attach cookies (5.15) with -DNO_COOKIES.
 #include "unwind.h"
 
 // What Go wants to know and nothing here refers to by its type.
@@ -261,7 +261,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	// A process without an entry counts as traced only when no filter was asked for.
 	if (!(process ? process->traced : trace_all))
 		return NULL;
-	u32 function_id = bpf_get_attach_cookie(ctx);
+	u32 function_id = attach_cookie(ctx);
 	struct function *function = find_function(function_id);
 	if (!function)
 		return NULL;
@@ -468,7 +468,7 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
 	if (!thread)
 		return;
-	u32 function_id = bpf_get_attach_cookie(ctx);
+	u32 function_id = attach_cookie(ctx);
 	u64 sp = entry_sp(ctx);
 	u32 depth = MAX_DEPTH;
 #pragma unroll
@@ -553,7 +553,7 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 {
 	struct block_report r = {.address = ARGUMENT(1), .size = ARGUMENT(2)};
-	if (bpf_get_attach_cookie(ctx) == BLOCK_WITH_TOTALS) {
+	if (attach_cookie(ctx) == BLOCK_WITH_TOTALS) {
 		r.allocated = ARGUMENT(3);
 		r.reserved = ARGUMENT(4);
 		r.device = ARGUMENT(5);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh [demo|test|bench]: installs the Debian or Ubuntu packages that are
+# install.sh [demo|test|bench|kernels]: installs the Debian or Ubuntu packages that are
 # missing, as root, and finds a Go compiler. The other scripts source it: then
 # PATH and GOTOOLCHAIN are set so that "go" is new enough.
 repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
@@ -10,6 +10,7 @@ needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
 needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 # To rebuild the BPF objects and compare; to open pages in a browser (14 s with a near mirror; some 400 MB); to run the code of PyTorch's viewer.
 wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs protoc:protobuf-compiler"
+needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 needs_bench="$needs_demo bpftrace:bpftrace"
 
 # lacking PROGRAM:PACKAGE…: the packages of the programs that are not there.
@@ -112,7 +113,7 @@ END
   return $status
 }
 
-setup() { # demo, test or bench
+setup() { # demo, test, bench or kernels
   local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
   # Go checks with these certificates whom it downloads modules from.
@@ -130,7 +131,7 @@ setup() { # demo, test or bench
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case ${1:-demo} in
-    demo | test | bench) setup "${1:-demo}" && go version ;;
-    *) echo "usage: install.sh [demo|test|bench]" >&2; exit 2 ;;
+    demo | test | bench | kernels) setup "${1:-demo}" && go version ;;
+    *) echo "usage: install.sh [demo|test|bench|kernels]" >&2; exit 2 ;;
   esac
 fi

@@ -19,6 +19,7 @@ type prober struct {
 	allocEnter, callEnter, callReturn, libraryLoaded *ebpf.Program
 	blockReported, blockFailed                       *ebpf.Program
 	multi                                            bool // the kernel has uprobe_multi links (6.6)
+	stubs                                            *stubs
 }
 
 // probes of one file. A link that Go no longer references is closed by the
@@ -62,7 +63,7 @@ func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
 		program *ebpf.Program
 		targets targets
 	}{{p.callReturn, returns}, {p.callEnter, others}, {p.allocEnter, allocations}} {
-		if err := set.attachAll(executable, step.program, step.targets, step.program == p.callReturn, p.multi); err != nil {
+		if err := p.attachAll(set, executable, step.program, step.targets, step.program == p.callReturn); err != nil {
 			set.close()
 			return nil, err
 		}
@@ -77,11 +78,11 @@ func (t *targets) add(address, cookie uint64) {
 	t.cookies = append(t.cookies, cookie)
 }
 
-func (s *probes) attachAll(x *link.Executable, program *ebpf.Program, t targets, isReturn, multi bool) error {
+func (p *prober) attachAll(s *probes, x *link.Executable, program *ebpf.Program, t targets, isReturn bool) error {
 	if len(t.addresses) == 0 {
 		return nil
 	}
-	if multi {
+	if p.multi {
 		attach := x.UprobeMulti
 		if isReturn {
 			attach = x.UretprobeMulti
@@ -98,13 +99,26 @@ func (s *probes) attachAll(x *link.Executable, program *ebpf.Program, t targets,
 		attach = x.Uretprobe
 	}
 	for i, address := range t.addresses {
-		l, err := attach("probe", program, &link.UprobeOptions{Address: address, Cookie: t.cookies[i]})
+		l, err := p.attachOne(attach, program, address, t.cookies[i])
 		if err != nil {
 			return fmt.Errorf("attach at %#x: %w", address, err)
 		}
 		s.links = append(s.links, l)
 	}
 	return nil
+}
+
+// attachOne attaches a program, or where probes bear no cookies a stub of it.
+func (p *prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error), program *ebpf.Program, address, cookie uint64) (link.Link, error) {
+	if p.stubs == nil {
+		return attach("probe", program, &link.UprobeOptions{Address: address, Cookie: cookie})
+	}
+	stub, err := p.stubs.of(program, cookie)
+	if err != nil {
+		return nil, err
+	}
+	defer stub.Close() // the probe holds it
+	return attach("probe", stub, &link.UprobeOptions{Address: address})
 }
 
 // attachBrief probes the functions of the layer that only tell what is current.
@@ -123,11 +137,11 @@ func (p *prober) attachBrief(f *os.File, layer Layer) (*probes, error) {
 		id, _ := rowOf(at.Name, layer)
 		all.add(at.Probe, uint64(id))
 	}
-	if err := set.attachAll(executable, p.callReturn, all, true, p.multi); err != nil {
+	if err := p.attachAll(set, executable, p.callReturn, all, true); err != nil {
 		set.close()
 		return nil, err
 	}
-	if err := set.attachAll(executable, p.callEnter, all, false, p.multi); err != nil {
+	if err := p.attachAll(set, executable, p.callEnter, all, false); err != nil {
 		set.close()
 		return nil, err
 	}

@@ -73,6 +73,9 @@ func (t *Tracer) startCommand() error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
 	}
+	if t.memlock != nil { // the command waits for its byte
+		_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_MEMLOCK, t.memlock, nil)
+	}
 	guard, err := startGuardian(t.coll.Maps["processes"])
 	if err != nil {
 		_ = cmd.Process.Kill()

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
@@ -55,19 +56,73 @@ func layerOf(name string) (Layer, bool) {
 }
 
 // scanner asks the kernel which processes map which CUDA library.
-type scanner struct{ iterator *link.Iter }
+type scanner struct {
+	iterator *link.Iter       // nil: the kernel has none
+	own      *ebpf.Collection // nil: the programs are a tracer's
+}
 
+// newScanner takes the program mapped_files, nil where the kernel cannot have it.
 func newScanner(program *ebpf.Program) (*scanner, error) {
+	if program == nil {
+		return &scanner{}, nil
+	}
 	iterator, err := link.AttachIter(link.IterOptions{Program: program})
 	if err != nil {
 		return nil, fmt.Errorf("attach the iterator over mappings: %w", err)
 	}
-	return &scanner{iterator}, nil
+	return &scanner{iterator: iterator}, nil
+}
+
+// openScanner is for those who do not trace.
+func openScanner() (*scanner, error) {
+	kernel, err := kernelTypes()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := bpf.LiftMemlock(kernel); err != nil {
+		return nil, err
+	}
+	spec, err := bpf.LoadProcess(kernel)
+	if err != nil {
+		return nil, fmt.Errorf("read the process watch's objects: %w", err)
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("load the process watch: %w", err)
+	}
+	s, err := newScanner(coll.Programs["mapped_files"])
+	if err != nil {
+		coll.Close()
+		return nil, err
+	}
+	s.own = coll
+	return s, nil
+}
+
+func (s *scanner) close() {
+	if s.iterator != nil {
+		s.iterator.Close()
+	}
+	if s.own != nil {
+		s.own.Close()
+	}
+}
+
+func kernelTypes() (*btf.Spec, error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's types (Linux with CONFIG_DEBUG_INFO_BTF is needed): %w", err)
+	}
+	return kernel, nil
 }
 
 // scan lists the CUDA libraries of all processes, and the programs of those
 // processes, in the order of their pids.
 func (s *scanner) scan() ([]mappedLibrary, error) {
+	if s.iterator == nil {
+		list, err := readAllMaps()
+		return ofCUDA(list), err
+	}
 	r, err := s.iterator.Open()
 	if err != nil {
 		return nil, fmt.Errorf("scan mappings: %w", err)

@@ -3,13 +3,8 @@
 package tracer
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/cilium/ebpf"
-
-	"github.com/vramprof/vramprof/bpf"
 )
 
 // CUDAProcess is a process that maps a CUDA library now.
@@ -20,20 +15,11 @@ type CUDAProcess struct {
 
 // List finds the CUDA processes without tracing anything.
 func List() ([]CUDAProcess, error) {
-	spec, err := bpf.LoadProcess()
-	if err != nil {
-		return nil, fmt.Errorf("read the process watch's objects: %w", err)
-	}
-	coll, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, fmt.Errorf("load the process watch: %w", err)
-	}
-	defer coll.Close()
-	s, err := newScanner(coll.Programs["mapped_files"])
+	s, err := openScanner()
 	if err != nil {
 		return nil, err
 	}
-	defer s.iterator.Close()
+	defer s.close()
 	found, err := s.scan()
 	if err != nil {
 		return nil, err

@@ -5,6 +5,10 @@ package tracer
 import (
 	"os"
 	"testing"
+
+	"github.com/cilium/ebpf/features"
+
+	"github.com/vramprof/vramprof/bpf"
 )
 
 func TestKernelTakesAllPrograms(t *testing.T) {
@@ -32,4 +36,31 @@ func TestKernelTakesAllPrograms(t *testing.T) {
 	if s := tr.Snapshot(); s.Stats.Lost != 0 {
 		t.Errorf("lost %d events before there were any", s.Stats.Lost)
 	}
+}
+
+// scripts/test-kernels.sh prints what this logs.
+func TestHowTheKernelIsUsed(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	kernel, err := kernelTypes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	how := func(has bool, yes, no string) string {
+		if has {
+			return yes
+		}
+		return no
+	}
+	spec, err := bpf.LoadProcess(kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("how: probes=%s; guard=%s; cookies=%s; discovery=%s; maps=%s",
+		how(features.HaveBPFLinkUprobeMulti() == nil, "uprobe_multi", "perf_events"),
+		how(bpf.CanGuard(kernel), "guarded", "unguarded"),
+		how(bpf.Cookies(kernel), "kernel's", "a_program_per_probe"),
+		how(spec.Programs["mapped_files"] != nil, "task_vma", "/proc/*/maps"),
+		how(bpf.GrowingMaps(kernel), "growing", "preallocated"))
 }

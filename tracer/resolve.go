@@ -3,13 +3,9 @@
 package tracer
 
 import (
-	"fmt"
 	"os"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
-	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
@@ -62,20 +58,11 @@ const maxListed = 256
 // now, and in the driver's library of this host if nobody has loaded it yet.
 // Nothing is probed. more is how many files were left out.
 func Libraries() (list []Library, more int, err error) {
-	spec, err := bpf.LoadProcess()
-	if err != nil {
-		return nil, 0, fmt.Errorf("read the process watch's objects: %w", err)
-	}
-	coll, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, 0, fmt.Errorf("load the process watch: %w", err)
-	}
-	defer coll.Close()
-	s, err := newScanner(coll.Programs["mapped_files"])
+	s, err := openScanner()
 	if err != nil {
 		return nil, 0, err
 	}
-	defer s.iterator.Close()
+	defer s.close()
 	own := ahead{tried: map[string]bool{}}
 	own.prepare(ownPid, os.Environ())
 	defer own.close()

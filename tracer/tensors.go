@@ -81,7 +81,7 @@ func (p *prober) attachTorch(f *os.File) (*probes, error) {
 			all.add(at.Probe, reportFunctions[at.Name])
 			set.functions = append(set.functions, at)
 		}
-		return set.attachAll(executable, program, all, false, p.multi)
+		return p.attachAll(set, executable, program, all, false)
 	}
 	if err := attach(names, p.blockReported); err != nil {
 		set.close()

@@ -104,6 +104,7 @@ type Tracer struct {
 	tensorsProbed atomic.Bool
 	blocksUnread  atomic.Bool // the kernel half's blocks could not be read to the end
 	host          *workload.Host
+	memlock       *unix.Rlimit  // of this process as it was, if it was lifted
 	running       atomic.Uint64 // since when processes that begin are noticed; 0 before
 	jobs          jobs
 	newUser       chan struct{} // a process has made its first allocation
@@ -130,9 +131,9 @@ func New(config Config) (*Tracer, error) {
 	if config.Ready == nil {
 		config.Ready = func([]uint32) {}
 	}
-	kernel, err := btf.LoadKernelSpec()
+	kernel, err := kernelTypes()
 	if err != nil {
-		return nil, fmt.Errorf("read the kernel's types (Linux with CONFIG_DEBUG_INFO_BTF is needed): %w", err)
+		return nil, err
 	}
 	host, _ := os.Hostname()
 	t := &Tracer{
@@ -160,6 +161,9 @@ func New(config Config) (*Tracer, error) {
 }
 
 func (t *Tracer) load(kernel *btf.Spec) (err error) {
+	if t.memlock, err = bpf.LiftMemlock(kernel); err != nil {
+		return err
+	}
 	if t.unwind, err = unwind.New(kernel, t.stacks.addFile); err != nil {
 		return err
 	}
@@ -167,7 +171,7 @@ func (t *Tracer) load(kernel *btf.Spec) (err error) {
 	if err := t.loadProbes(kernel); err != nil {
 		return err
 	}
-	if err := t.loadWatch(); err != nil {
+	if err := t.loadWatch(kernel); err != nil {
 		return err
 	}
 	if t.mapping, err = watchMappings(); err != nil {
@@ -183,7 +187,7 @@ func (t *Tracer) load(kernel *btf.Spec) (err error) {
 }
 
 func (t *Tracer) loadProbes(kernel *btf.Spec) error {
-	spec, err := bpf.LoadProbes(bpf.CanGuard(kernel))
+	spec, err := bpf.LoadProbes(kernel)
 	if err != nil {
 		return fmt.Errorf("read the probes' objects: %w", err)
 	}
@@ -215,14 +219,20 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
 		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]
 	t.prober.blockReported, t.prober.blockFailed = p["block_reported"], p["block_failed"]
+	if cookie := t.coll.Maps["cookie"]; cookie != nil {
+		if t.prober.stubs, err = newStubs(cookie, t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn,
+			t.prober.blockReported, t.prober.blockFailed); err != nil {
+			return err
+		}
+	}
 	if err := t.setSampling(); err != nil {
 		return err
 	}
 	return t.unwind.Start(t.coll, t.prober.multi)
 }
 
-func (t *Tracer) loadWatch() error {
-	spec, err := bpf.LoadProcess()
+func (t *Tracer) loadWatch(kernel *btf.Spec) error {
+	spec, err := bpf.LoadProcess(kernel)
 	if err != nil {
 		return fmt.Errorf("read the process watch's objects: %w", err)
 	}
@@ -362,8 +372,9 @@ func (t *Tracer) Close() {
 		t.raw.Close()
 	}
 	if t.scanner != nil {
-		t.scanner.iterator.Close()
+		t.scanner.close()
 	}
+	t.prober.stubs.close()
 	for _, coll := range []*ebpf.Collection{t.coll, t.watch} {
 		if coll != nil {
 			coll.Close()

@@ -76,22 +76,31 @@ func Host() (Env, error) {
 	if err := unix.Uname(&name); err != nil {
 		return Env{}, fmt.Errorf("uname: %w", err)
 	}
-	return Env{
+	env := Env{
 		Root: os.DirFS("/"), Arch: runtime.GOARCH,
 		Release: unix.ByteSliceToString(name.Release[:]), Version: unix.ByteSliceToString(name.Version[:]),
 		Features: []Feature{
 			{Name: "uprobe programs", Needed: true, Have: func() error { return features.HaveProgramType(ebpf.Kprobe) }},
 			{Name: "ring buffer", Needed: true, Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
-			{Name: "task_vma iterator", Needed: true, Have: haveTaskVMAIterator},
-			{Name: "attach cookies", Needed: true, Have: func() error {
+			{Name: "task_vma iterator", Have: haveTaskVMAIterator,
+				Without: "processes are found by reading /proc/*/maps"},
+			{Name: "attach cookies", Have: func() error {
 				return features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)
-			}},
+			}, Without: "each probe gets a program of its own"},
 			{Name: uprobeMulti, Have: features.HaveBPFLinkUprobeMulti,
 				Without: "detaching takes up to 0.1 s per probe"},
 		},
 		Calls:    hostCalls(),
 		SelfTest: ReturnProbeSelfTest,
-	}, nil
+	}
+	if kernel, err := ParseKernel(env.Release, env.Version, ""); err == nil && kernel.countsMemlock() {
+		env.Features = append([]Feature{{Name: "unlimited locked memory (CAP_SYS_RESOURCE)", Needed: true, Have: liftMemlock}}, env.Features...)
+	}
+	return env, nil
+}
+
+func liftMemlock() error {
+	return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 }
 
 // haveTaskVMAIterator loads one. features.HaveProgramType(ebpf.Tracing) would
@@ -219,7 +228,7 @@ func checkFeatures(env Env) Result {
 		case !f.Needed:
 			without = append(without, fmt.Sprintf("no %s: %s", f.Name, f.Without))
 		case errors.Is(err, ebpf.ErrNotSupported):
-			return fail("BPF", "the kernel lacks "+f.Name, "use Linux 5.15 or newer with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_EVENTS=y")
+			return fail("BPF", "the kernel lacks "+f.Name, "use Linux 5.10 or newer with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_EVENTS=y")
 		default:
 			return fail("BPF", fmt.Sprintf("%s: %v", f.Name, err), "run as root of the host; security modules and seccomp filters of containers can forbid BPF")
 		}

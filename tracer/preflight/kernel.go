@@ -15,8 +15,8 @@ type Kernel struct {
 	Ubuntu              bool // built by Ubuntu, with fixes of later versions
 }
 
-// oldest is the oldest kernel we support: that of Ubuntu 22.04.
-var oldest = Kernel{Major: 5, Minor: 15}
+// oldest is the oldest kernel on which we test. Ubuntu 22.04 has 5.15.
+var oldest = Kernel{Major: 5, Minor: 10}
 
 var (
 	leadingVersion = regexp.MustCompile(`^(\d+)\.(\d+)(?:\.(\d+))?`)
@@ -70,6 +70,9 @@ func (k Kernel) Less(other Kernel) bool {
 }
 
 func (k Kernel) between(first, last Kernel) bool { return !k.Less(first) && !last.Less(k) }
+
+// countsMemlock: maps and programs count against RLIMIT_MEMLOCK.
+func (k Kernel) countsMemlock() bool { return k.Less(Kernel{Major: 5, Minor: 11}) }
 
 // seccompKills: see ErrReturnProbeKills. Only the self-test can tell for sure.
 func (k Kernel) seccompKills() bool {

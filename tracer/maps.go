@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vramprof/vramprof/symbolize"
+)
+
+// maxMaps bounds what is read of one /proc/PID/maps; PyTorch's have some 300 KiB.
+const maxMaps = 16 << 20
+
+// readAllMaps does the scanner's work where the kernel has no iterator over
+// mappings (before Linux 5.12). There the files name the real inode, below overlayfs.
+func readAllMaps() ([]mappedLibrary, error) {
+	folder, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("scan mappings: %w", err)
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("scan mappings: %w", err)
+	}
+	var pids []uint32
+	for _, name := range names {
+		if pid, err := strconv.ParseUint(name, 10, 32); err == nil {
+			pids = append(pids, uint32(pid))
+		}
+	}
+	slices.SortFunc(pids, cmp.Compare)
+	var list []mappedLibrary
+	for _, pid := range pids {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+		if err != nil {
+			continue // gone
+		}
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		list = append(list, readMaps(f, pid, exe)...)
+		f.Close()
+	}
+	return list, nil
+}
+
+// readMaps lists what is of interest in a /proc/PID/maps: CUDA libraries, and the program itself.
+func readMaps(r io.Reader, pid uint32, exe string) (list []mappedLibrary) {
+	lines := bufio.NewScanner(io.LimitReader(r, maxMaps))
+	lines.Buffer(nil, 64<<10) // a path has at most 4 KiB, four times that with its line feeds as \012
+	for lines.Scan() {
+		if l, ok := parseMapping(lines.Text(), pid, exe); ok {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// parseMapping reads a line: "7f0c8a000000-7f0c8a021000 r-xp 00001000 fd:01 1234   /usr/lib/libcuda.so.1 (deleted)".
+func parseMapping(line string, pid uint32, exe string) (l mappedLibrary, ok bool) {
+	var fields [5]string
+	rest := line
+	for i := range fields {
+		fields[i], rest, ok = strings.Cut(strings.TrimLeft(rest, " "), " ")
+		if !ok {
+			return l, false
+		}
+	}
+	file := strings.TrimLeft(rest, " ")
+	name := path.Base(strings.TrimSuffix(file, " (deleted)"))
+	layer, cuda := layerOf(name)
+	if !strings.Contains(fields[1], "x") || !cuda && file != exe {
+		return l, false
+	}
+	var start, end uint64
+	var major, minor uint32
+	if _, err := fmt.Sscanf(fields[0], "%x-%x", &start, &end); err != nil {
+		return l, false
+	}
+	if _, err := fmt.Sscanf(fields[3], "%x:%x", &major, &minor); err != nil {
+		return l, false
+	}
+	inode, err := strconv.ParseUint(fields[4], 10, 64)
+	if err != nil || inode == 0 {
+		return l, false
+	}
+	return mappedLibrary{
+		pid: pid, file: fileKey{major<<20 | minor, inode}, layer: layer, program: !cuda, name: symbolize.Clean(name),
+		open: fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end),
+	}, true
+}

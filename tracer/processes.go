@@ -260,7 +260,7 @@ func startOf(pid uint32) uint64 {
 	if ticks == 0 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
 		return 0
 	}
-	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())))
+	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())-clockOffset()))
 }
 
 func exeOf(pid uint32) string {

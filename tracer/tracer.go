@@ -24,7 +24,6 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
@@ -112,15 +111,6 @@ type Tracer struct {
 	defects       defects
 	beginOnce     sync.Once        // the books begin when the first probe is set
 	tap           func(raw []byte) // sees every event; for recording test data
-}
-
-// now is CLOCK_MONOTONIC in ns, the clock of all events.
-func now() uint64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0
-	}
-	return uint64(ts.Nano())
 }
 
 // New loads the programs into the kernel; nothing is probed yet.

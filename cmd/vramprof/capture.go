@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/capture"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -80,7 +81,7 @@ func createCapture(c *cli.Context, path string) (*captureFile, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	w, err := capture.New(o, capture.Options{Host: host, Tool: "vramprof " + version, Failed: func(err error) {
+	w, err := capture.New(o, capture.Options{Host: host, Tool: "vramprof " + version, Clock: tracer.Clock, Failed: func(err error) {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: write %s: %s; tracing goes on\n", path, symbolize.Clean(err.Error()))
 	}})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vramprof/vramprof/capture"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer"
 )
 
 // openSource opens the capture that the command line names, or records one now, into a file without a name.
@@ -66,7 +67,7 @@ func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
 
 func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Recording, error) {
 	host, _ := os.Hostname()
-	w, err := capture.New(file, capture.Options{Host: host, Tool: "vramprof " + version})
+	w, err := capture.New(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: tracer.Clock})
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clock is CLOCK_MONOTONIC in ns as the kernel half reads it, the clock of all events: nobody can set it, and it stands
+// still while the machine sleeps. In a time namespace ours differs.
+func Clock() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano() - clockOffset())
+}
+
+func now() uint64 { return Clock() }
+
+// clockOffset is how far our time namespace's CLOCK_MONOTONIC is ahead, in ns.
+var clockOffset = sync.OnceValue(func() int64 {
+	text, _ := os.ReadFile("/proc/self/timens_offsets")
+	return offsetIn(string(text))
+})
+
+// offsetIn reads "monotonic 100000 0": seconds and ns.
+func offsetIn(text string) int64 {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 || fields[0] != "monotonic" {
+			continue
+		}
+		seconds, err := strconv.ParseInt(fields[1], 10, 33)
+		nanoseconds, err2 := strconv.ParseInt(fields[2], 10, 31)
+		if err == nil && err2 == nil {
+			return seconds*1e9 + nanoseconds
+		}
+	}
+	return 0
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// TestAWallClockThatJumpsChangesNothingButTheDate lets the clock be set between the begin and the end of a run, as far as it can be.
+func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
+	const second = uint64(1e9)
+	outputs := func(wall time.Time) (texts [3]string) {
+		l := ledger.New(ledger.Options{Begin: 100 * second, Host: "vm"})
+		l.SetProcess(ledger.Process{PID: 7, Comm: "p", Begin: 100 * second})
+		for i := range uint64(50) {
+			l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: (100 + i) * second, Address: i + 1, Size: 1000, Stack: 1})
+		}
+		s := l.Snapshot(160*second, wall)
+		stacks := newStacks()
+		defer stacks.close()
+		var text, page, heap bytes.Buffer
+		for _, err := range []error{
+			report.WriteSummary(&text, s, stacks, report.SummaryOptions{Width: 80}),
+			report.WriteLeaksJSON(&page, s, stacks, report.LeaksOptions{Top: 10}),
+			report.WriteProfile(&heap, s, stacks, report.ProfileOptions{}),
+		} {
+			if err != nil {
+				t.Fatalf("%v: %v", wall, err)
+			}
+		}
+		p, err := profile.Parse(&heap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.TimeNanos = 0
+		date := regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(Z| UTC)`)
+		for i, x := range []string{text.String(), page.String(), p.String()} {
+			texts[i] = date.ReplaceAllString(x, "DATE")
+		}
+		return texts
+	}
+	want := outputs(time.Unix(1_800_000_000, 0))
+	if !strings.Contains(want[0], "traced 1m00s until DATE") {
+		t.Errorf("the summary is\n%s", want[0])
+	}
+	for _, wall := range []int64{1, 1_700_000_000, 9_000_000_000} {
+		if got := outputs(time.Unix(wall, 0)); got != want {
+			t.Errorf("at %d:\n%s\nwant\n%s", wall, got, want)
+		}
+	}
+}
+
+// TestTheWallClockIsReadForDatesOnly looks for other readings in the sources of what keeps and shows the books.
+func TestTheWallClockIsReadForDatesOnly(t *testing.T) {
+	dates := map[string]bool{"snapshot.go": true, "writer.go": true} // when a snapshot was taken, when a capture began
+	forbidden := regexp.MustCompile(`CLOCK_REALTIME|Gettimeofday|time\.Now\(\)\.(Unix|Format|UTC|Round)`)
+	for _, folder := range []string{".", "ledger", "unwind", "../capture", "../report", "../report/html", "../timeline", "../verdict", "../export"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(folder, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			if at := forbidden.Find(text); at != nil && !dates[filepath.Base(file)] {
+				t.Errorf("%s has %s", file, at)
+			}
+			// Elsewhere Go's times are for waiting: they carry CLOCK_MONOTONIC.
+			if folder != "." && folder != "unwind" && !dates[filepath.Base(file)] && regexp.MustCompile(`\n[^/\n]*time\.Now\(\)`).Match(text) {
+				t.Errorf("%s asks for the time", file)
+			}
+		}
+	}
+}
+
+func TestClockIsThatOfTheKernelInATimeNamespaceToo(t *testing.T) {
+	for text, want := range map[string]int64{
+		"monotonic           0         0\nboottime            0         0\n": 0,
+		"monotonic      100000       500\nboottime       200000         0\n": 100_000_000_000_500,
+		"monotonic          -5         1\n":                                  -4_999_999_999,
+		"boottime            7         0\n":                                  0,
+		"monotonic x 0\n":                                                    0,
+		"":                                                                   0,
+	} {
+		if got := offsetIn(text); got != want {
+			t.Errorf("%q: got %d, want %d", text, got, want)
+		}
+	}
+	if a, b := Clock(), Clock(); a == 0 || b < a {
+		t.Errorf("%d, then %d", a, b)
+	}
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// mine is a journal that panics where it is told to, in the place of a defect of the books.
+type mine struct {
+	ledger.Books
+	events, readings, processes int // so many panic
+}
+
+func (m *mine) step(left *int) {
+	if *left > 0 {
+		*left--
+		var none []int
+		_ = none[*left+3]
+	}
+}
+
+func (m *mine) Apply(e *ledger.Event) {
+	if e.Op == ledger.Alloc {
+		m.step(&m.events)
+	}
+	m.Books.Apply(e)
+}
+
+func (m *mine) SetUsage(time uint64, list []ledger.Usage) {
+	m.step(&m.readings)
+	m.Books.SetUsage(time, list)
+}
+
+func (m *mine) SetProcess(p ledger.Process) {
+	if p.Workload != (ledger.Workload{}) || p.Comm == "" {
+		m.step(&m.processes)
+	}
+	m.Books.SetProcess(p)
+}
+
+// TestADefectCostsWhatItIsInAndIsSaid lets each goroutine of the tracer panic, and feeds it what no kernel sends.
+func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
+	m := newMachine(t, 1)
+	journal := &mine{Books: ledger.New(ledger.Options{})}
+	m.trace(func(c *Config) { c.Journal = journal })
+	m.snapshot()
+	m.mu.Lock()
+	journal.events, journal.readings, journal.processes = 3, 1, 1
+	m.mu.Unlock()
+	p := m.script("alloc_c", nil, "repeat 10", "malloc a 1000", "end", "print done", "wait")
+	p.expect("done")
+	m.eventually("each of them was met", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return journal.events+journal.readings+journal.processes == 0
+	})
+	m.takeStack([]byte("no stack"))
+	m.takeStack(make([]byte, 1<<16))
+	for kind := range 256 { // none of them may end the program
+		m.take(&bpf.Event{Kind: bpf.Kind(kind), Pid: 1 << 30, Api: 255, Function: 255, Result: -1, Device: -5, Size: 1<<64 - 1, Address: 1<<64 - 1, Time: 1<<64 - 1}, nil)
+	}
+	s := m.snapshot()
+	var objects uint64
+	for _, c := range booked(t, s, p.pid()) {
+		objects += c.Objects
+	}
+	if objects != 7 || s.Stats.Lost < 3 {
+		t.Errorf("%d objects are booked and %d events lost, want 7 and 3", objects, s.Stats.Lost)
+	}
+	for _, what := range []string{"an event 3 times", "a reading of NVML 1 times", "a look at processes 1 times"} {
+		m.said(s, fmt.Sprintf("a defect of vramprof cost %s, please report it: runtime error: index out of range", what))
+	}
+	if text := strings.Join(s.Warnings, "\n"); !strings.Contains(text, " at fault_defects_test.go:") {
+		t.Errorf("no place is named:\n%s", text)
+	}
+	p.end()
+}

@@ -166,7 +166,7 @@ func (p *prober) attachLoader(f *os.File) (*probes, error) {
 	set := &probes{functions: found}
 	var at targets
 	at.add(found[0].Probe, 0)
-	if err := set.attachAll(executable, p.libraryLoaded, at, false, p.multi); err != nil {
+	if err := p.attachAll(set, executable, p.libraryLoaded, at, false); err != nil {
 		return nil, fmt.Errorf("attach _dl_debug_state: %w", err)
 	}
 	return set, nil

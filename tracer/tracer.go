@@ -211,7 +211,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec) error {
 	t.prober.blockReported, t.prober.blockFailed = p["block_reported"], p["block_failed"]
 	if cookie := t.coll.Maps["cookie"]; cookie != nil {
 		if t.prober.stubs, err = newStubs(cookie, t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn,
-			t.prober.blockReported, t.prober.blockFailed); err != nil {
+			t.prober.blockReported, t.prober.blockFailed, t.prober.libraryLoaded); err != nil {
 			return err
 		}
 	}

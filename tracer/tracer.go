@@ -24,6 +24,7 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"

@@ -24,8 +24,8 @@ import (
 
 // Limits of what the profiler reads of one process.
 const (
-	maxMappings    = 8192     // executable ones; PyTorch's processes have some 300
-	maxBytesOfFile = 64 << 20 // read of one file; of the largest library of PyTorch it is 16 MiB
+	maxMappings    = 8192      // executable ones; PyTorch's processes have some 300
+	maxBytesOfFile = 256 << 20 // read of one file; of the largest library of Debian's PyTorch it is 16 MiB, others have more code
 	readPatience   = 500 * time.Millisecond
 )
 

@@ -60,42 +60,6 @@ func (t *Tracer) work(ctx context.Context) {
 	}
 }
 
-// do does a job of another kind than jobForget.
-func (t *Tracer) do(n job) {
-	defer t.defects.recovered("a look at processes")
-	switch n.kind {
-	case jobHeld:
-		t.lookAtHeld(n.pid)
-	case jobScan:
-		if err := t.discover(); err != nil {
-			t.warn(err.Error())
-		}
-	case jobIntroduce:
-		t.introduce(n.pid)
-	case jobLoad:
-		t.loadSoon(n.pid)
-	case jobLearn:
-		if err := t.learn(); err != nil {
-			t.warn(err.Error())
-		}
-	case jobLearned:
-		t.endLearning()
-	case jobBlocks:
-		t.placeLeftBlocks()
-	}
-}
-
-// forget drops what was kept for the last events of processes that have ended.
-func (t *Tracer) forget() {
-	defer t.defects.recovered("a look at processes")
-	t.unwind.Forget()
-	t.forgetContexts()
-	t.forgetBlocks()
-	if err := t.retire(); err != nil {
-		t.warn(err.Error())
-	}
-}
-
 func (t *Tracer) warn(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -80,9 +80,16 @@ func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
 	if !path.IsAbs(at) {
 		at = path.Join(path.Dir(debug.file.Name()), at)
 	}
-	list := []candidate{{"/", at}}
+	var list []candidate
 	if root != "" {
 		list = append(list, candidate{root, at})
+	}
+	// The file names a path of its own choice. Of the host's files, if its process has others, only debug files are opened.
+	for _, r := range o.DebugRoots {
+		if root == "" || strings.HasPrefix(path.Clean(at), path.Clean(r)+"/") {
+			list = append(list, candidate{"/", at})
+			break
+		}
 	}
 	for _, r := range o.DebugRoots {
 		list = append(list, candidate{"/", path.Join(r, ".build-id", hexID[:2], hexID[2:]+".debug")})

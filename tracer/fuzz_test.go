@@ -29,6 +29,9 @@ func FuzzProc(f *testing.F) {
 		if n := parseNSpid(status); n > 1<<31 {
 			t.Errorf("pid %d", n)
 		}
+		if _, ok := parseUID(status); ok && !strings.Contains(status, "Uid:") {
+			t.Errorf("a user of %q", status)
+		}
 		names := joinNames(comm, cmdline)
 		if len(names) > len(comm)+len(cmdline)+8 {
 			t.Errorf("%d bytes of names of %d", len(names), len(comm)+len(cmdline))

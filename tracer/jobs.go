@@ -2,7 +2,12 @@
 
 package tracer
 
-import "sync"
+import (
+	"maps"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
 
 type jobKind uint8
 
@@ -100,4 +105,5 @@ func (t *Tracer) forget() {
 	if err := t.retire(); err != nil {
 		t.warn(err.Error())
 	}
+	maps.DeleteFunc(t.tried, func(pid uint32, _ int) bool { return unix.Kill(int(pid), 0) == unix.ESRCH })
 }

@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -16,8 +17,34 @@ import (
 // openPerfMap opens the file in which a JIT compiler of the process names its
 // code: /tmp/perf-PID.map, as the process sees it, with the pid that it has in its own
 // pid namespace.
+//
+// It must belong to the user of the process, as perf wants it too: by a link to a file that only root may read
+// the process would have it read out in a report.
 func openPerfMap(pid uint32) (*os.File, error) {
-	return openInRoot(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/tmp/perf-%s.map", ownPID(pid)))
+	f, err := openInRoot(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/tmp/perf-%s.map", ownPID(pid)))
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	uid, known := parseUID(string(readProc(pid, "status", 8192)))
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || !known || st.Uid != uid {
+		f.Close()
+		return nil, errors.New("the perf map is not the process's own")
+	}
+	return f, nil
+}
+
+// parseUID finds the effective user id in "Uid:\t1000\t1000\t1000\t1000" of /proc/PID/status.
+func parseUID(status string) (uid uint32, ok bool) {
+	for line := range strings.Lines(status) {
+		if list, ok := strings.CutPrefix(line, "Uid:"); ok {
+			if fields := strings.Fields(list); len(fields) > 1 {
+				n, err := strconv.ParseUint(fields[1], 10, 32)
+				return uint32(n), err == nil
+			}
+		}
+	}
+	return 0, false
 }
 
 // openInRoot opens a regular file as a process with this root would, and

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,12 +29,19 @@ type stacks struct {
 	named       map[uint64][]symbolize.Frame
 	sharedRaw   shared[unwind.Frame]
 	sharedNamed shared[symbolize.Frame]
-	most        int    // stacks that are kept
-	full        uint64 // stacks for which there was no room
+	most        int               // stacks that are kept
+	full        uint64            // stacks for which there was no room
+	kept        map[uint32]int    // of raw and named, by pid
+	over        map[uint32]uint64 // stacks of processes that used up their part, by pid
 }
 
-// maxStacks is as many as the ledger has sites: a stack of 30 frames takes 5 KB.
-const maxStacks = 1 << 18
+const (
+	// maxStacks is as many as the ledger has sites: a stack of 30 frames takes 5 KB.
+	maxStacks = 1 << 18
+	// onePart of them is what one process may have: the stacks of a hostile one never repeat.
+	onePart = 4
+	maxOver = 1 << 12 // processes
+)
 
 func newStacks() *stacks {
 	return &stacks{
@@ -41,6 +49,8 @@ func newStacks() *stacks {
 		perfMapRead: map[uint32]time.Time{},
 		raw:         map[uint64][]unwind.Frame{},
 		named:       map[uint64][]symbolize.Frame{},
+		kept:        map[uint32]int{},
+		over:        map[uint32]uint64{},
 		mappings:    map[unwind.File]*symbolize.Mapping{},
 		sharedRaw:   newShared[unwind.Frame](),
 		sharedNamed: newShared[symbolize.Frame](),
@@ -71,12 +81,28 @@ func (s *stacks) add(stack unwind.Stack) {
 	defer s.mu.Unlock()
 	_, raw := s.raw[stack.ID]
 	_, named := s.named[stack.ID]
-	if !raw && !named && len(s.raw)+len(s.named) >= s.most {
-		s.full++
+	if !raw && !named && !s.room(stack.PID) {
 		return
 	}
 	s.raw[stack.ID] = s.sharedRaw.one(stack.Frames)
 	delete(s.named, stack.ID)
+}
+
+// room says whether one more stack of a process may be kept, and counts it; s.mu is held. What was allocated at
+// one that is not kept is booked all the same, without a place.
+func (s *stacks) room(pid uint32) bool {
+	if len(s.raw)+len(s.named) >= s.most {
+		s.full++
+		return false
+	}
+	if s.kept[pid] >= s.most/onePart {
+		if _, known := s.over[pid]; known || len(s.over) < maxOver {
+			s.over[pid]++
+		}
+		return false
+	}
+	s.kept[pid]++
+	return true
 }
 
 // Stack gives the frames of a stack, leaf first; none for an unknown id. The first one of a large file
@@ -151,7 +177,7 @@ func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Fram
 		return append(frames, symbolize.Frame{Function: f.Function, SystemName: f.Function})
 	case f.Function != "":
 		return append(frames, symbolize.Frame{
-			Function: f.Function, File: f.Source, Line: f.Line, StartLine: f.FirstLine, Python: true,
+			Function: symbolize.Clean(f.Function), File: symbolize.Clean(f.Source), Line: f.Line, StartLine: f.FirstLine, Python: true,
 		})
 	}
 	m := s.mappings[f.File]
@@ -202,6 +228,9 @@ func (s *stacks) warnings() []string {
 	defer s.mu.Unlock()
 	if s.full > 0 {
 		list = append(list, fmt.Sprintf("too many different stacks: %d beyond the first %d have no frames", s.full, s.most))
+	}
+	for _, pid := range slices.Sorted(maps.Keys(s.over))[:min(len(s.over), maxNameWarnings)] {
+		list = append(list, fmt.Sprintf("process %d has too many different stacks: %d beyond its first %d have no frames", pid, s.over[pid], s.most/onePart))
 	}
 	return list
 }

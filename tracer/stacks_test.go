@@ -39,7 +39,7 @@ func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
 	defer s.close()
 	s.most = 10
 	for i := range uint64(13) {
-		s.add(unwind.Stack{ID: i, Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}})
+		s.add(unwind.Stack{ID: i, PID: uint32(i), Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}})
 	}
 	s.add(unwind.Stack{ID: 3, Frames: []unwind.Frame{{Function: "again"}}}) // sent again, it has its place
 	if f := s.Stack(3); len(f) != 1 || f[0].Function != "again" {
@@ -49,6 +49,25 @@ func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
 		t.Errorf("a stack beyond the limit is %v", f)
 	}
 	if w := s.warnings(); len(w) != 1 || w[0] != "too many different stacks: 3 beyond the first 10 have no frames" {
+		t.Errorf("warnings %q", w)
+	}
+}
+
+func TestOneProcessDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
+	s := newStacks()
+	defer s.close()
+	s.most = 12
+	frames := []unwind.Frame{{Function: "f"}}
+	for i := range uint64(100) {
+		s.add(unwind.Stack{ID: 1000 + i, PID: 7, Frames: frames})
+	}
+	for i := range uint64(3) {
+		s.add(unwind.Stack{ID: i, PID: 8, Frames: frames})
+		if len(s.Stack(i)) != 1 {
+			t.Errorf("stack %d of another process has no frames", i)
+		}
+	}
+	if w := s.warnings(); len(w) != 1 || w[0] != "process 7 has too many different stacks: 97 beyond its first 3 have no frames" {
 		t.Errorf("warnings %q", w)
 	}
 }

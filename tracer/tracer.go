@@ -96,6 +96,7 @@ type Tracer struct {
 
 	files         map[fileKey]*probes // the worker's: nil for a file that could not be probed
 	origins       map[fileKey]origin  // likewise, of the same files
+	tried         map[uint32]int      // the worker's: files of CUDA that were first seen in a process
 	loaders       map[fileKey]*probes
 	ahead         ahead
 	learner       learner
@@ -134,6 +135,7 @@ func New(config Config) (*Tracer, error) {
 		leftBlocks: map[uint32]owner{},
 		files:      map[fileKey]*probes{},
 		origins:    map[fileKey]origin{},
+		tried:      map[uint32]int{},
 		loaders:    map[fileKey]*probes{},
 		ahead:      ahead{tried: map[string]bool{}},
 		jobs:       newJobs(),

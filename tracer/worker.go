@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -237,63 +235,6 @@ func (t *Tracer) isHeld(pid uint32) bool {
 	defer t.mu.Unlock()
 	p, ok := t.processes[pid]
 	return ok && p.held
-}
-
-// probe attaches to one file. A file that cannot be probed is a warning and
-// is not tried again.
-func (t *Tracer) probe(library mappedLibrary) {
-	f, err := library.openLibrary()
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return // unmapped since the scan, or its process is gone
-	}
-	t.files[library.file] = nil
-	if err != nil {
-		t.warn(err.Error())
-		return
-	}
-	defer f.Close()
-	attach := func() (*probes, error) { return t.prober.attach(f, library.layer) }
-	if library.layer == Torch {
-		if t.config.NoTensors {
-			return
-		}
-		attach = func() (*probes, error) { return t.prober.attachTorch(f) }
-	}
-	set, err := attach()
-	if errors.Is(err, errNoReports) {
-		if version := torchVersion(library); version != "" {
-			err = fmt.Errorf("PyTorch %s: %w", version, err)
-		}
-	}
-	if err != nil {
-		if !library.program { // most programs have no cudart in them
-			t.warn(fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
-		}
-		return
-	}
-	t.files[library.file] = set
-	t.origins[library.file] = library.origin(f)
-	if library.layer == Torch {
-		t.tensorsProbed.Store(true)
-	}
-	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
-	t.noteLate(library)
-	if library.pid != ownPid && library.layer != Torch && !t.isHeld(library.pid) {
-		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
-	}
-}
-
-// noteLate says how long a process ran with a library that was not probed yet,
-// when it began after us and so had no other moment to be missed in.
-func (t *Tracer) noteLate(library mappedLibrary) {
-	began := startOf(library.pid)
-	if library.pid == ownPid || library.program || began < t.running.Load() || t.running.Load() == 0 {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	late := time.Duration(now() - began).Round(time.Millisecond)
-	t.books.Warn(fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late))
 }
 
 // loadInterval is the least time between two loads of a process's tables, so

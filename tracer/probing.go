@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// probe attaches to one file. A file that cannot be probed is a warning and
+// is not tried again.
+func (t *Tracer) probe(library mappedLibrary) {
+	if !t.mayProbe(library) {
+		return
+	}
+	f, err := library.openLibrary()
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return // unmapped since the scan, or its process is gone
+	}
+	t.files[library.file] = nil
+	t.tried[library.pid]++
+	if err != nil {
+		t.warn(err.Error())
+		return
+	}
+	defer f.Close()
+	attach := func() (*probes, error) { return t.prober.attach(f, library.layer) }
+	if library.layer == Torch {
+		if t.config.NoTensors {
+			return
+		}
+		attach = func() (*probes, error) { return t.prober.attachTorch(f) }
+	}
+	set, err := attach()
+	if errors.Is(err, errNoReports) {
+		if version := torchVersion(library); version != "" {
+			err = fmt.Errorf("PyTorch %s: %w", version, err)
+		}
+	}
+	if err != nil {
+		if !library.program { // most programs have no cudart in them
+			t.warn(fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
+		}
+		return
+	}
+	t.files[library.file] = set
+	t.origins[library.file] = library.origin(f)
+	if library.layer == Torch {
+		t.tensorsProbed.Store(true)
+	}
+	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
+	t.noteLate(library)
+	if library.pid != ownPid && library.layer != Torch && !t.isHeld(library.pid) {
+		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
+	}
+}
+
+// Limits of the files that are probed. A process has some four; one that loads new copies of a
+// library in a loop would keep the worker busy, and the kernel's memory.
+const (
+	maxFilesOfProcess = 32
+	maxFiles          = 4096
+)
+
+// mayProbe says whether one more file of a process is probed.
+func (t *Tracer) mayProbe(library mappedLibrary) bool {
+	if library.pid == ownPid || t.tried[library.pid] < maxFilesOfProcess && len(t.files) < maxFiles {
+		return true
+	}
+	t.warn(fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", library.pid))
+	return false
+}
+
+// noteLate says how long a process ran with a library that was not probed yet,
+// when it began after us and so had no other moment to be missed in.
+func (t *Tracer) noteLate(library mappedLibrary) {
+	began := startOf(library.pid)
+	if library.pid == ownPid || library.program || began < t.running.Load() || t.running.Load() == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	late := time.Duration(now() - began).Round(time.Millisecond)
+	t.books.Warn(fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late))
+}

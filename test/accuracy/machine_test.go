@@ -4,8 +4,8 @@ package accuracy
 
 import (
 	"fmt"
-	"math"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -65,11 +65,8 @@ func TestBytesOfRandomCallsAreThoseOfTheMachine(t *testing.T) {
 			"--gpus", "4", "--stops", fmt.Sprint(stops), "--wait")
 		calls += uint64(each)
 		s.until("random stop 0\n")
-		type moment struct {
-			time uint64
-			want account
-		}
-		var moments []moment
+		var times []uint64
+		var accounts []account
 		for stop := 1; stop <= stops; stop++ {
 			fmt.Fprintln(s.input)
 			if stop < stops {
@@ -81,33 +78,26 @@ func TestBytesOfRandomCallsAreThoseOfTheMachine(t *testing.T) {
 			if err != nil || len(processes) != 1 {
 				t.Fatalf("%d processes, %v", len(processes), err)
 			}
-			moments = append(moments, moment{monotonic(), accountOf(&processes[0])})
+			times, accounts = append(times, monotonic()), append(accounts, accountOf(&processes[0]))
 		}
 		played := s.stop().played()
-		for i, m := range moments {
-			at := m.time
-			if i == len(moments)-1 {
-				at = math.MaxUint64
-			}
-			snapshot, err := played.rec.Snapshot(at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := bookedOf(snapshot)
+		books := played.rec.Books()
+		playMoments(t, played.rec, books, times, func(i int) {
+			got, want := bookedOf(books.Snapshot(times[i], time.Time{})), accounts[i]
 			for key, c := range got {
-				if _, known := m.want[key]; !known && c.Objects > 0 {
+				if _, known := want[key]; !known && c.Objects > 0 {
 					t.Errorf("stop %d: device %d, kind %d: %+v, which the machine does not have", i+1, key[0], key[1], c)
 					wrong += c.Bytes
 				}
 			}
-			for key, c := range m.want {
+			for key, c := range want {
 				bytes += c.Bytes
 				if got[key] != c {
 					wrong += max(got[key].Bytes, c.Bytes) - min(got[key].Bytes, c.Bytes)
 					t.Errorf("stop %d: device %d, kind %d: the books have %+v, the machine %+v", i+1, key[0], key[1], got[key], c)
 				}
 			}
-		}
+		})
 		if n := played.snapshot.Stats.Lost; n > 0 {
 			t.Errorf("%d events lost", n)
 		}

@@ -5,6 +5,7 @@ package accuracy
 import (
 	"math"
 	"slices"
+	"testing"
 
 	"github.com/vramprof/vramprof/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -58,6 +59,37 @@ func (s *session) played() *played {
 	}
 	p.snapshot = rec.Take(p.Ledger, math.MaxUint64)
 	return p
+}
+
+// pausing calls at for each of the times, when it has taken all events up to then. A recording as of a moment goes by the order in which
+// things came, in which a reading of NVML's may be ahead of events that wait in the ring; a program that stood still at that moment tells
+// by the events' own times.
+type pausing struct {
+	ledger.Books
+	times []uint64
+	at    func(int)
+	next  int
+}
+
+func (p *pausing) Apply(e *ledger.Event) {
+	p.pass(e.Time)
+	p.Books.Apply(e)
+}
+
+func (p *pausing) pass(time uint64) {
+	for ; p.next < len(p.times) && p.times[p.next] < time; p.next++ {
+		p.at(p.next)
+	}
+}
+
+// playMoments plays a whole recording into books.
+func playMoments(t *testing.T, rec *capture.Recording, books ledger.Books, times []uint64, at func(int)) {
+	t.Helper()
+	p := &pausing{Books: books, times: times, at: at}
+	if err := rec.Play(math.MaxUint64, p); err != nil {
+		t.Fatal(err)
+	}
+	p.pass(math.MaxUint64)
 }
 
 // joined is an allocation of the program and what vramprof has of it.

@@ -129,7 +129,7 @@ func TestEveryEventIsBookedOrCountedAsLost(t *testing.T) {
 	needRoot(t)
 	fake := fakecuda.Build(t)
 	for _, l := range loads() {
-		made, took, p := l.run(t, fake, longer(2, 10))
+		made, took, p := l.run(t, fake, longer(1, 10))
 		booked, lost := p.allocEvents+p.freeEvents, p.snapshot.Stats.Lost
 		uncounted := int64(made) - int64(booked) - int64(lost)
 		results.add(t, l.String(), fmt.Sprintf("%s, %s a second", thousands(made), thousands(int(float64(made)/took))),

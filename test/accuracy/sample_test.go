@@ -65,9 +65,12 @@ func (e *estimates) add(t *testing.T, truth *state, p *played) {
 // A site of 16 MiB has 16 blocks in the sample, if they are small: a standard error of a quarter, and less if they are not.
 func TestSampledSitesAreEstimatedAsTheReportSays(t *testing.T) {
 	needRoot(t)
+	if !*long {
+		t.Skip("the tests of tracer have the estimates; this gives the figures (-accuracy.long)")
+	}
 	e := &estimates{errors: make([][]float64, len(sized))}
-	for seed := range longer(1, 4) {
-		states, s := runBlocks(t, 10+seed, longer(2, 8), longer(200, 500), 2)
+	for seed := range 4 {
+		states, s := runBlocks(t, 10+seed, 8, 500, 2)
 		p := s.played()
 		for _, truth := range states {
 			e.add(t, truth, p)

@@ -116,7 +116,7 @@ func compare(truth []place, stack []symbolize.Frame, own func(*symbolize.Frame) 
 	note := func(v verdict) { worst = max(worst, v) }
 	for i := range stack {
 		f := &stack[i]
-		if f.Mark {
+		if f.Mark || f.Function == "[code in no file]" {
 			unread++
 			continue
 		}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a stopped tracer does not read waits in the kernel, up to 260,000 events; a stopped program has no
+// events. Neither loses anything, nor keeps the other waiting.
+func TestScaleStoppedTracerAndStoppedProgramLoseNothing(t *testing.T) {
+	dir := setup(t)
+	env := dir.Env(t, 1, 8<<30)
+	target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script",
+		"free0\nready\nwait\nrepeat 1000\nmalloc a 10\nfree a\nend\nprint half\nwait\nmalloc b 100\nprint done\nwait\n"))
+	target.expectReady()
+	l := startLeaks(t, env, "-p", fmt.Sprint(target.pid())).ready()
+	stop := func(pid int) {
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 10*time.Second, "it stands still", func() bool { return stateOf(pid) == 'T' })
+	}
+	stop(l.cmd.Process.Pid)
+	target.next()
+	target.expect("half") // the program does not wait for the tracer
+	stop(target.pid())
+	_ = unix.Kill(l.cmd.Process.Pid, unix.SIGCONT)
+	afterASecond()
+	_ = unix.Kill(target.pid(), unix.SIGCONT)
+	target.next()
+	target.expect("done")
+	target.end()
+	r := l.wait().leaks()
+	checkNoLosses(t, r)
+	if got, bytes, live, _ := sums(r); got != 1001 || bytes != 10_100 || live != 1 {
+		t.Errorf("%d allocations of %d bytes, %d live, want 1001 of 10100, one; %s", got, bytes, live, told(r))
+	}
+}

@@ -31,7 +31,7 @@ func RunHidden(args []string) {
 	switch {
 	case args[1] == heldCommand && len(args) > 2:
 		err = becomeCommand(args[2:])
-	case args[1] == guardianCommand && len(args) == 2:
+	case IsGuardian(args):
 		err = guard()
 	default:
 		return
@@ -42,6 +42,10 @@ func RunHidden(args []string) {
 	}
 	os.Exit(0)
 }
+
+// IsGuardian says whether RunHidden will watch over held processes, which
+// takes CAP_BPF and CAP_KILL alone, and starts nothing.
+func IsGuardian(args []string) bool { return len(args) == 2 && args[1] == guardianCommand }
 
 // guardian is a process that lets held processes go on when the tracer dies
 // while they stand still. It knows them from the kernel's list.

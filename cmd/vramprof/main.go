@@ -31,6 +31,9 @@ const (
 )
 
 func main() {
+	if tracer.IsGuardian(os.Args) {
+		confineGuardian()
+	}
 	tracer.RunHidden(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }

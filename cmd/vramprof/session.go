@@ -93,6 +93,7 @@ func (s *session) open(c *cli.Context) (err error) {
 		if s.begun != nil {
 			s.begun()
 		}
+		s.confine(c)
 		s.announce(c, pids)
 	}
 	if s.tracer, err = tracer.New(s.config); errors.Is(err, unix.ENOMEM) {

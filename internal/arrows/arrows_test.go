@@ -22,7 +22,7 @@ const module = "github.com/vramprof/vramprof/"
 // mayImport lists what of ours each package imports, its tests aside.
 var mayImport = map[string][]string{
 	"bpf":                      {},
-	"cmd/vramprof":             {"export", "report/html", "timeline", "capture", "report", "symbolize", "tracer", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
+	"cmd/vramprof":             {"export", "report/html", "timeline", "capture", "report", "symbolize", "tracer", "tracer/confine", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"internal/peers":           {},
@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"timeline":                 {"tracer/ledger"},
 	"verdict":                  {"report/frames", "symbolize", "tracer/ledger"},
 	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/patience", "tracer/place", "tracer/unwind", "tracer/workload"},
+	"tracer/confine":           {},
 	"tracer/environ":           {"tracer/patience"},
 	"tracer/ledger":            {},
 	"tracer/nvml":              {"tracer/ledger"},
@@ -53,10 +54,11 @@ var mayImport = map[string][]string{
 
 // onlyUser lists modules that one package alone may import.
 var onlyUser = map[string]string{
-	"go.opentelemetry.io/ebpf-profiler": "tracer/unwind",
-	"github.com/NVIDIA/go-nvml":         "tracer/nvml",
-	"github.com/google/pprof":           "report",
-	"github.com/urfave/cli":             "cmd/vramprof",
+	"go.opentelemetry.io/ebpf-profiler":             "tracer/unwind",
+	"github.com/NVIDIA/go-nvml":                     "tracer/nvml",
+	"github.com/google/pprof":                       "report",
+	"github.com/urfave/cli":                         "cmd/vramprof",
+	"kernel.org/pub/linux/libs/security/libcap/psx": "tracer/confine",
 }
 
 func TestPackagesImportOnlyAlongTheArrows(t *testing.T) {

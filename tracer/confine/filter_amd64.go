@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package confine
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_X86_64
+	lastCall  = unix.SYS_LISTNS
+)
+
+// deniedHere are calls that newer architectures do not have.
+var deniedHere = []uint32{
+	unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_CHMOD, unix.SYS_MKNOD, unix.SYS_IOPL, unix.SYS_IOPERM,
+	unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS_CREATE_MODULE, unix.SYS_GET_KERNEL_SYMS, unix.SYS_QUERY_MODULE, unix.SYS__SYSCTL,
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package confine
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_AARCH64
+	lastCall  = unix.SYS_LISTNS
+)
+
+// deniedHere are calls that newer architectures do not have.
+var deniedHere = []uint32{}

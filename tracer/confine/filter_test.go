@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package confine
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const testPID = 4242
+
+// decide runs a filter as the kernel does.
+func decide(t *testing.T, program []unix.SockFilter, arch, number uint32, args ...uint64) uint32 {
+	t.Helper()
+	words := [16]uint32{number, arch}
+	for i, arg := range args {
+		words[4+2*i], words[5+2*i] = uint32(arg), uint32(arg>>32)
+	}
+	var loaded uint32
+	for at := 0; at < len(program); at++ {
+		jump := func(condition bool, f unix.SockFilter) {
+			if condition {
+				at += int(f.Jt)
+			} else {
+				at += int(f.Jf)
+			}
+		}
+		switch f := program[at]; f.Code {
+		case load:
+			loaded = words[f.K/4]
+		case equal:
+			jump(loaded == f.K, f)
+		case atLeast:
+			jump(loaded >= f.K, f)
+		case anyBit:
+			jump(loaded&f.K != 0, f)
+		case result:
+			return f.K
+		default:
+			t.Fatalf("instruction %d: %+v", at, f)
+		}
+	}
+	t.Fatal("the filter does not end")
+	return 0
+}
+
+func TestEachDeniedCallIsDenied(t *testing.T) {
+	p := program(Needs{}, testPID)
+	for _, number := range append(denied, deniedHere...) {
+		if got := decide(t, p, auditArch, number); got != deny {
+			t.Errorf("call %d: %#x", number, got)
+		}
+	}
+	if len(p) > unix.BPF_MAXINSNS {
+		t.Errorf("%d instructions", len(p))
+	}
+}
+
+func TestNoOtherCallIsDenied(t *testing.T) {
+	p := program(Needs{}, testPID)
+	special := map[uint32]bool{}
+	for _, number := range append(denied, deniedHere...) {
+		special[number] = true
+	}
+	for _, number := range []uint32{unix.SYS_CLONE, unix.SYS_CLONE3, unix.SYS_KILL, unix.SYS_TGKILL, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_BPF} {
+		special[number] = true
+	}
+	for number := range uint32(lastCall + 1) {
+		if got := decide(t, p, auditArch, number); !special[number] && got != allow {
+			t.Errorf("call %d: %#x", number, got)
+		}
+	}
+}
+
+func TestArgumentsDecide(t *testing.T) {
+	const high = 1 << 32 // which the kernel does not look at
+	for _, c := range []struct {
+		name   string
+		number uint32
+		args   []uint64
+		want   uint32
+	}{
+		{"thread", unix.SYS_CLONE, []uint64{unix.CLONE_THREAD | unix.CLONE_VM}, allow},
+		{"child process", unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_VFORK}, deny},
+		{"clone3", unix.SYS_CLONE3, nil, unknown},
+		{"is it there", unix.SYS_KILL, []uint64{7, 0}, allow},
+		{"go on", unix.SYS_KILL, []uint64{7, uint64(unix.SIGCONT)}, allow},
+		{"end", unix.SYS_KILL, []uint64{7, uint64(unix.SIGKILL)}, deny},
+		{"end, with more bits", unix.SYS_KILL, []uint64{7, high | uint64(unix.SIGKILL)}, deny},
+		{"own thread", unix.SYS_TGKILL, []uint64{testPID, 1, uint64(unix.SIGURG)}, allow},
+		{"another's thread", unix.SYS_TGKILL, []uint64{testPID + 1, 1, uint64(unix.SIGURG)}, deny},
+		{"unix socket", unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, allow},
+		{"netlink", unix.SYS_SOCKET, []uint64{unix.AF_NETLINK}, allow},
+		{"network", unix.SYS_SOCKET, []uint64{unix.AF_INET}, deny},
+		{"network, with more bits", unix.SYS_SOCKET, []uint64{high | unix.AF_INET6}, deny},
+		{"vsock pair", unix.SYS_SOCKETPAIR, []uint64{unix.AF_VSOCK}, deny},
+		{"driver", unix.SYS_IOCTL, []uint64{3, 0xc020462a}, allow},
+		{"typing into a terminal", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, deny},
+		{"the same, with more bits", unix.SYS_IOCTL, []uint64{0, high | unix.TIOCSTI}, deny},
+		{"map", unix.SYS_BPF, []uint64{unix.BPF_MAP_UPDATE_ELEM}, allow},
+		{"link", unix.SYS_BPF, []uint64{unix.BPF_LINK_CREATE}, allow},
+		{"pin", unix.SYS_BPF, []uint64{unix.BPF_OBJ_PIN}, deny},
+		{"another's map", unix.SYS_BPF, []uint64{unix.BPF_MAP_GET_FD_BY_ID}, deny},
+		{"younger than we are", lastCall + 1, nil, unknown},
+		{"32-bit ABI of x86-64", 1<<30 | 1, nil, unknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := decide(t, program(Needs{}, testPID), auditArch, c.number, c.args...); got != c.want {
+				t.Errorf("got %#x, want %#x", got, c.want)
+			}
+		})
+	}
+	for needs, want := range map[Needs]uint32{{}: deny, {Programs: true}: allow} {
+		if got := decide(t, program(needs, testPID), auditArch, unix.SYS_BPF, unix.BPF_PROG_LOAD); got != want {
+			t.Errorf("loading programs with %+v: %#x, want %#x", needs, got, want)
+		}
+	}
+	if got := decide(t, program(Needs{}, testPID), unix.AUDIT_ARCH_I386, 1); got != unknown {
+		t.Errorf("another architecture: %#x", got)
+	}
+}
+
+func TestSetsAreBits(t *testing.T) {
+	s := Of(unix.CAP_BPF, unix.CAP_KILL)
+	if fmt.Sprintf("%x", uint64(s)) != "8000000020" || !s.Has(Of(unix.CAP_BPF)) || s.Has(Of(unix.CAP_BPF, unix.CAP_SYSLOG)) {
+		t.Errorf("%x", uint64(s))
+	}
+}

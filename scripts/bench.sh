@@ -1,11 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh: what vramprof costs, against its budget. Prints a table; nothing is
-# asserted. Root, on the fake CUDA, about ten minutes on an otherwise idle machine.
+# bench.sh: what vramprof costs, against its budget and beside other tools. Prints
+# tables; nothing is asserted. Root, on the fake CUDA, about 35 minutes on an idle machine.
 #
-#   --quick     fewer and shorter rounds, 1.5 minutes
-#   --only ROW  one of calls, rate, live, attach, idle, torch, tensors, capture, report, accuracy
-#   --profile   only print what each BPF program costs (kernel.bpf_stats_enabled, restored afterwards)
+#   --quick       fewer and shorter rounds, 6 minutes
+#   --only ROWS   some of calls, rate, live, attach, torch, tensors, capture, report, accuracy, idle
+#                 and peers (20 minutes, with --quick 4), with commas
+#   --markdown    write BENCHMARKS.md as well: the results of this run, and, of rows that it
+#                 leaves out, those of the last run with them (in .cache/bench/results)
+#   --profile     only print what each BPF program costs (kernel.bpf_stats_enabled, restored afterwards)
 #
 # BENCH_LONG=1: the 100,000 events/s for 60 s. VRAMPROF=FILE: that binary instead of a fresh one.
 # ROUNDS, PAIRS: rounds of each variant (at least 5 for a figure to quote), call pairs of a program.
@@ -17,19 +20,26 @@ cd "$repository"
 . scripts/bench/rows.sh
 . scripts/bench/torch.sh
 . scripts/bench/capture.sh
+. scripts/bench/peers.sh
 . scripts/bench/accuracy.sh
 . scripts/bench/table.sh
 
-rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile=""
+rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile="" markdown=""
+peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach torch tensors capture report accuracy peers idle"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 ;;
-    --only) only=${2:?--only ROW}; shift ;;
+    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1
+      peer_seconds=1 peer_torch_seconds=1 quick=yes ;;
+    --only) only=${2:?--only ROWS}; shift ;;
+    --markdown) markdown=yes ;;
     --profile) profile=yes ;;
-    *) sed -n '3,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '3,14s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
   shift
+done
+for row in ${only//,/ }; do
+  [[ " $rows " = *" $row "* ]] || { echo "bench.sh: no row $row, only: $rows" >&2; exit 2; }
 done
 rounds=${ROUNDS:-$rounds} torch_rounds=${ROUNDS:-$torch_rounds} pairs=${PAIRS:-$pairs}
 [ "$(id -u)" = 0 ] || { echo "bench.sh: run it as root" >&2; exit 4; }
@@ -38,8 +48,8 @@ prepare() {
   . scripts/install.sh
   setup bench || setup demo || exit 1
   cache=$repository/.cache/bench
-  fake=$cache/fakecuda
-  mkdir -p "$cache"
+  fake=$cache/fakecuda results=$cache/results
+  mkdir -p "$results"
   testdata/fakecuda/build.sh "$fake"
   # The reference for frame pointers needs a program that has them.
   gcc -std=gnu11 -O2 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -fno-optimize-sibling-calls \
@@ -67,24 +77,40 @@ cleanup() {
   exit "$status"
 }
 
-wanted() { [ -z "$only" ] || [ "$only" = "$1" ]; }
+# measure ROW COMMAND…: if the row is wanted. Its results replace those of an earlier run.
+measure() {
+  local begin=$SECONDS load
+  kind=$1
+  shift
+  [ -z "$only" ] || [[ ",$only," = *",$kind,"* ]] || return 0
+  load=$(cut -d' ' -f1-3 /proc/loadavg)
+  rm -f "$results/$kind".*
+  local command
+  for command in "$@"; do $command; done
+  about $((SECONDS - begin)) > "$results/$kind.about"
+}
 
 prepare
-table_head
+describe
 if [ -n "$profile" ]; then
   profile_programs
   exit
 fi
-if wanted calls; then measure_calls; table_calls; fi
 table_budget_head
-if wanted calls; then table_call_budget; fi
-if wanted rate; then measure_rate; fi
-if wanted live; then measure_live; fi
-if wanted attach; then measure_attach; fi
-if wanted torch; then measure_torch; fi
-if wanted tensors; then measure_tensor_rate; measure_tensor_live; fi
-if wanted capture; then measure_capture; fi
-if wanted report; then measure_report; fi
-if wanted accuracy; then measure_accuracy; fi
-if wanted idle; then measure_idle; fi
+measure calls measure_calls table_calls table_call_budget
+measure rate measure_rate
+measure live measure_live
+measure attach measure_attach
+measure torch measure_torch
+measure tensors measure_tensor_rate measure_tensor_live
+measure capture measure_capture
+measure report measure_report
+measure accuracy measure_accuracy
+measure idle measure_idle
 table_foot
+measure peers measure_peers
+if [ -n "$markdown" ]; then
+  go run ./internal/benchtable scripts/bench/BENCHMARKS.md.tmpl "$results" > "$work/BENCHMARKS.md"
+  cp "$work/BENCHMARKS.md" BENCHMARKS.md
+  echo "wrote BENCHMARKS.md"
+fi

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh [demo|test|bench|kernels]: installs the Debian or Ubuntu packages that are
+# install.sh [demo|test|bench|kernels|peers]: installs the Debian or Ubuntu packages that are
 # missing, as root, and finds a Go compiler. The other scripts source it: then
 # PATH and GOTOOLCHAIN are set so that "go" is new enough.
 repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
@@ -12,6 +12,9 @@ needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs protoc:protobuf-compiler"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 needs_bench="$needs_demo bpftrace:bpftrace"
+# What vramprof is compared with; the benchmark says which are missing.
+needs_peers=$needs_demo
+wants_peers="bpftrace:bpftrace memleak-bpfcc:bpfcc-tools heaptrack:heaptrack zstd:zstd"
 
 # lacking PROGRAM:PACKAGE…: the packages of the programs that are not there.
 lacking() {
@@ -113,7 +116,7 @@ END
   return $status
 }
 
-setup() { # demo, test, bench or kernels
+setup() { # demo, test, bench, kernels or peers
   local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
   # Go checks with these certificates whom it downloads modules from.
@@ -131,7 +134,7 @@ setup() { # demo, test, bench or kernels
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case ${1:-demo} in
-    demo | test | bench | kernels) setup "${1:-demo}" && go version ;;
-    *) echo "usage: install.sh [demo|test|bench|kernels]" >&2; exit 2 ;;
+    demo | test | bench | kernels | peers) setup "${1:-demo}" && go version ;;
+    *) echo "usage: install.sh [demo|test|bench|kernels|peers]" >&2; exit 2 ;;
   esac
 fi

@@ -23,6 +23,7 @@ const module = "github.com/vramprof/vramprof/"
 var mayImport = map[string][]string{
 	"bpf":                      {},
 	"cmd/vramprof":             {"export", "report/html", "timeline", "capture", "report", "symbolize", "tracer", "tracer/confine", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
+	"internal/benchtable":      {},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"internal/peers":           {},

@@ -57,6 +57,9 @@ func (b *bench) measureCalls() error {
 				}
 			}
 			for _, names := range groups {
+				if !b.has(t.name) {
+					break
+				}
 				if err := b.timeCalls("calls", t, names); err != nil {
 					return err
 				}
@@ -89,8 +92,8 @@ func (b *bench) timeCalls(table string, t tool, names []string) error {
 		programs = append(programs, p)
 		targets = append(targets, b.target(p))
 	}
-	traced, err := t.start(b, dir, targets)
-	if err != nil {
+	traced, ok, err := b.begin(t, dir, targets)
+	if !ok {
 		return err
 	}
 	for _, p := range programs {

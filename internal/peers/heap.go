@@ -19,6 +19,9 @@ func (b *bench) measureHeap() error {
 				continue
 			}
 			for _, name := range heapPrograms {
+				if !b.has(t.name) {
+					break
+				}
 				if err := b.timeCalls("heap", t, []string{name}); err != nil {
 					return err
 				}
@@ -28,7 +31,7 @@ func (b *bench) measureHeap() error {
 			name string
 			argv func(file string) []string
 		}{
-			{"heaptrack", func(file string) []string { return []string{"heaptrack", "--record-only", "-o", file} }},
+			{"heaptrack", func(file string) []string { return []string{"heaptrack", "-o", file} }},
 			{"memray", func(file string) []string {
 				return []string{b.python, "-m", "memray", "run", "--native", "-q", "-f", "-o", file}
 			}},

@@ -114,7 +114,7 @@ func (b *bench) findPeers() {
 	if b.torchRoot == "" {
 		return
 	}
-	found, _ := filepath.Glob(filepath.Join(b.torchRoot, "usr/lib/*/libc10.so.2.*.*"))
+	found, _ := filepath.Glob(filepath.Join(b.torchRoot, "usr/lib/*/libc10.so.2.6"))
 	if len(found) == 1 {
 		b.torchC10 = found[0]
 	}

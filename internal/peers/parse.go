@@ -25,7 +25,8 @@ type held struct {
 	frames []string // functions, innermost first
 }
 
-// Where programs and threads begin: one of these is in each whole stack.
+// Where programs and threads begin: one of these is in each whole stack. A thread's is
+// the C library's clone, which has no name where there is no debug information.
 var roots = []string{"main", "_start", "__libc_start_main", "__libc_start_call_main", "Py_BytesMain", "<module>",
 	"start_thread", "clone", "clone3", "__clone3"}
 
@@ -40,7 +41,7 @@ func (a answer) shares() (whole, python float64) {
 		return slices.ContainsFunc(frames, func(f string) bool { return slices.Contains(names, f) })
 	}
 	for _, s := range a.stacks {
-		if contains(s.frames, roots) {
+		if contains(s.frames, roots) || len(s.frames) > 0 && strings.HasPrefix(s.frames[len(s.frames)-1], "libc.so.6+0x") {
 			wholes++
 		}
 		if contains(s.frames, pythonFrames) {
@@ -169,18 +170,19 @@ func parseBpftrace(text string) answer {
 
 var outstanding = regexp.MustCompile(`^([0-9]+) bytes in ([0-9]+) allocations from stack`)
 
-// parseMemleak reads the last list of memleak:
+// parseMemleak reads the last list of memleak that another follows; the very last may have been cut off.
 //
 //	[21:31:08] Top 100000 stacks with outstanding allocations:
 //		12288000 bytes in 3000 allocations from stack
 //			0x00005581a1	main+0x503 [bench_fp]
-func parseMemleak(text string) (a answer) {
+func parseMemleak(text string) answer {
+	var a, last answer
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		m := outstanding.FindStringSubmatch(line)
 		switch {
 		case strings.HasPrefix(line, "[") && strings.Contains(line, " stacks with outstanding allocations:"):
-			a = answer{}
+			last, a = a, answer{}
 		case m != nil:
 			a.live += number(m[1])
 			a.allocs += number(m[2])
@@ -192,5 +194,5 @@ func parseMemleak(text string) (a answer) {
 			s.frames = append(s.frames, name)
 		}
 	}
-	return a
+	return last
 }

@@ -37,10 +37,11 @@ Mappings
 `},
 		{name: "bpftrace", read: parseBpftrace, allocs: 3010, live: 4096, stacks: 2, whole: 0.5,
 			text: "Attaching 5 probes...\nready\n\n@allocs: 3010\n\n@frees: 3010\n@live[\n    cudaMalloc+0\n    site_right+53\n    main+1283\n]: 0\n@live[\n    cudaMalloc+0\n    0x7ffaeb2fc6d9\n]: 4096\n"},
-		{name: "memleak: its last list counts", read: parseMemleak, allocs: 5, live: 5120, stacks: 2, whole: 0.5,
+		{name: "memleak: its last whole list counts", read: parseMemleak, allocs: 5, live: 5120, stacks: 2, whole: 0.5,
 			text: "[21:31:07] Top 10 stacks with outstanding allocations:\n\t99 bytes in 9 allocations from stack\n\t\t0x0001\tmain+0x1 [x]\n" +
 				"[21:31:08] Top 10 stacks with outstanding allocations:\n\t4096 bytes in 4 allocations from stack\n\t\t0x0001\tsite+0x1 [x]\n\t\t0x0002\tmain+0x2d3 [x]\n" +
-				"\t1024 bytes in 1 allocations from stack\n\t\t0x0003\t[unknown]\n"},
+				"\t1024 bytes in 1 allocations from stack\n\t\t0x0003\t[unknown]\n" +
+				"[21:31:09] Top 10 stacks with outstanding allocations:\n\t4096 bytes in 4 allocations from stack\n"},
 	} {
 		a := test.read(test.text)
 		whole, python := a.shares()

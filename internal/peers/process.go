@@ -38,7 +38,7 @@ func start(env []string, name string, args ...string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cmd: exec.Command(name, args...), lines: make(chan string, 4096), pipe: read, began: time.Now()}
+	p := &process{cmd: exec.Command(name, args...), lines: make(chan string), pipe: read, began: time.Now()}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = write, write
 	// A terminal's Ctrl-C is for this program alone, which ends the others.
@@ -55,15 +55,37 @@ func start(env []string, name string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// read takes lines of at most 1 MiB, so that nobody waits for a full pipe.
+// read takes lines of at most 1 MiB, and keeps as many as come, so that nobody waits for a full pipe.
 func (p *process) read() {
 	defer close(p.lines)
-	scanner := bufio.NewScanner(p.pipe)
-	scanner.Buffer(nil, 1<<20)
-	for scanner.Scan() {
-		p.lines <- scanner.Text()
+	read := make(chan string)
+	go func() {
+		defer close(read)
+		scanner := bufio.NewScanner(p.pipe)
+		scanner.Buffer(nil, 1<<20)
+		for scanner.Scan() {
+			read <- scanner.Text()
+		}
+		io.Copy(io.Discard, p.pipe)
+	}()
+	var queue []string
+	for read != nil || len(queue) > 0 {
+		var out chan string
+		var first string
+		if len(queue) > 0 {
+			out, first = p.lines, queue[0]
+		}
+		select {
+		case line, ok := <-read:
+			if ok {
+				queue = append(queue, line)
+			} else {
+				read = nil
+			}
+		case out <- first:
+			queue = queue[1:]
+		}
 	}
-	io.Copy(io.Discard, p.pipe)
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// launchBound and busy are the seconds that a step is longer than its Python takes.
+// stepSleeps: launch-bound as no real job is, and with the time that a busy GPU takes.
 var stepSleeps = []struct {
 	name  string
 	sleep float64
@@ -37,7 +37,20 @@ func (b *bench) measureTorch() error {
 		return nil
 	}
 	defer b.reap()
-	env := []string{"LD_LIBRARY_PATH=" + b.torchCuda + ":" + b.fake, "PYTHONPATH=" + filepath.Join(filepath.Dir(b.train), "site")}
+	// A copy of what is probed: probes are seen by all who use the same file.
+	library, err := os.ReadFile(b.torchC10)
+	if err != nil {
+		return err
+	}
+	private, err := b.folder()
+	if err != nil {
+		return err
+	}
+	b.torchC10 = filepath.Join(private, "libc10.so.2.6")
+	if err := os.WriteFile(b.torchC10, library, 0o755); err != nil {
+		return err
+	}
+	env := []string{"LD_LIBRARY_PATH=" + private + ":" + b.torchCuda + ":" + b.fake, "PYTHONPATH=" + filepath.Join(filepath.Dir(b.train), "site")}
 	job, err := start(env, filepath.Join(b.torchRoot, "python3"), b.train, "--serve")
 	if err != nil {
 		return err
@@ -69,13 +82,13 @@ func (b *bench) trainUnder(job *process, t tool) error {
 	}
 	defer os.RemoveAll(dir)
 	var traced *process
-	began := time.Now()
+	began, ok := time.Now(), true
 	if t.start == nil {
 		_, err = job.ask(time.Minute, "history "+t.name[len("pytorch-"):])
 	} else {
-		traced, err = t.start(b, dir, []target{{job.pid(), b.torchC10}})
+		traced, ok, err = b.begin(t, dir, []target{{job.pid(), b.torchC10}})
 	}
-	if err != nil {
+	if err != nil || !ok {
 		return err
 	}
 	b.sample("torch", t.name, "job", "attach_s", time.Since(began).Seconds())

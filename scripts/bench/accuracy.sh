@@ -12,5 +12,5 @@ measure_accuracy() {
     echo "bench.sh: something is less right than stated" >&2
   }
   progress_end
-  echo "$out" | grep '^|'
+  echo "$out" | grep '^|' | tee -a "$results/$kind.rows"
 }

@@ -24,7 +24,8 @@ ratio() { [ -z "$1" ] || [ -z "$2" ] || awk -v a="$1" -v b="$2" 'BEGIN {if (b > 
 pad() { printf '%s%*s' "$2" $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) ""; }
 lpad() { printf '%*s%s' $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) "" "$2"; }
 
-table_head() {
+# describe: what the figures depend on, a word and a text a line.
+describe() {
   local virtual cpu revision
   virtual=$(systemd-detect-virt --vm 2>/dev/null) || true
   [ -n "$virtual" ] || virtual=$(grep -qw hypervisor /proc/cpuinfo && echo yes || echo none)
@@ -36,6 +37,22 @@ kernel     $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)
 date       $(date -u '+%Y-%m-%d %H:%M UTC'), vramprof $revision
 versions   $("$python" --version), $(go env GOVERSION), $(bpftrace --version 2>/dev/null || echo "no bpftrace")
 END
+}
+
+# about SECONDS: the same for BENCHMARKS.md, which has it for each kind of result.
+about() {
+  describe | sed 's/, load .*//'
+  cat <<END
+date $(date -u '+%Y-%m-%d %H:%M UTC')
+vramprof $(git describe --always --dirty 2>/dev/null || echo unknown)
+load $load
+rounds $rounds
+seconds $1
+mitigations $(cd /sys/devices/system/cpu/vulnerabilities 2>/dev/null && grep -H . ./* | sed -E 's,^\./,,; s,:, ,' |
+    grep -vE ' Not affected$' | awk '{n = $1; $1 = ""; printf "%s%s:%s", (NR > 1 ? "; " : ""), n, $0}')
+END
+  echo "versions $("$python" --version), $(go env GOVERSION), $(bpftrace --version 2>/dev/null || echo "no bpftrace")$(
+    dpkg-query -W -f ', ${Package} ${Version}' bpfcc-tools heaptrack 2>/dev/null)"
 }
 
 table_calls() {
@@ -85,14 +102,19 @@ table_budget_head() {
   echo
 }
 
-section() { progress_end; echo "$1"; }
+# section TEXT: heads rows; also in the results, for BENCHMARKS.md.
+section() {
+  progress_end
+  echo "$1"
+  printf 'section\t%s\n' "$1" >> "$results/$kind.rows"
+}
 
-# row WHAT TARGET MEASURED RATIO CONDITION: CONDITION is awk's.
+# row WHAT TARGET MEASURED RATIO CONDITION: CONDITION is awk's, or "-" where there is no target.
 row() {
-  local verdict=missed
-  awk "BEGIN {exit !($5)}" && verdict=met
-  printf '%s' "$(pad 39 "  $1")$(pad 10 "$2")$(pad 18 "$3")$(pad 7 "$4")$verdict"
-  echo
+  local verdict=-
+  [ "$5" = - ] || verdict=$(awk "BEGIN {print ($5) ? \"met\" : \"missed\"}")
+  echo "$(pad 39 "  $1")$(pad 10 "$2")$(pad 18 "$3")$(pad 7 "$4")$verdict"
+  printf 'row\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" "$verdict" >> "$results/$kind.rows"
 }
 
 # The limits in ns are those of the machine of the budget, whose floor is 750 ns per traced call:
@@ -124,7 +146,7 @@ table_call_budget() {
     if [ "$lib" = cuda ]; then
       row "bpftrace, $(title "$name" pair)" "≥ 3" "" "$ratio" "${ratio:-0} >= 3"
     else
-      row "bpftrace, $(title "$name" pair)" "no target" "" "$ratio" 1 | sed 's/met$/-/'
+      row "bpftrace, $(title "$name" pair)" "no target" "" "$ratio" -
     fi
   done
 }

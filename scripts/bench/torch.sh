@@ -58,7 +58,7 @@ torch_row() {
   if [ -n "$5" ]; then
     row "$1" "$4" "$steps" "$ratio" "$ratio <= $5"
   else
-    row "$1" "" "$steps" "$ratio" 1 | sed 's/met$/-/'
+    row "$1" "" "$steps" "$ratio" -
   fi
 }
 

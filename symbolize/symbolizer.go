@@ -88,19 +88,20 @@ func (s *Symbolizer) Close() error {
 	return nil
 }
 
-// identity is what names are cached by: files with one build id have one set of names.
+// identity is what names are cached by. A build id alone is no more than a claim of the file: with a
+// copy of another's a process would have its own names put to the code of others.
 func identity(key string, m *Mapping) string {
 	if m != nil && m.BuildID != "" {
-		return "build id " + m.BuildID
+		return key + " build id " + m.BuildID
 	}
-	return "key " + key
+	return key
 }
 
 // AddFile hands over the open file of a mapping, and f with it: it is closed by
 // Close, when it must make room for others, or at once if the file is already
 // known or cannot be read. Names can be resolved after the process has gone.
 //
-// key tells files without a build id apart. root is the process's root folder,
+// key tells files apart; it must not be the process's to choose. root is the process's root folder,
 // such as /proc/1234/root, to look for separate debug files in; "" for none.
 func (s *Symbolizer) AddFile(key string, m *Mapping, f *os.File, root string) {
 	if m == nil {

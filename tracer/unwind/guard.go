@@ -3,6 +3,7 @@
 package unwind
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -94,7 +95,9 @@ func (g guarded) open(m *process.RawMapping) (*boundedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newBoundedFile(f, st.Size, st.Mtim.Nano()), nil
+	b := newBoundedFile(f, st.Size, st.Mtim.Nano())
+	b.owner, b.device, b.inode = st.Uid, st.Dev, st.Ino
+	return b, nil
 }
 
 // GetMappingFileLastModified is 0 for what cannot be opened.
@@ -118,7 +121,15 @@ func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 		return libpf.FileID{}, err
 	}
 	defer f.Close()
-	return libpf.FileIDFromExecutableReader(io.NewSectionReader(f, 0, f.size))
+	id, err := libpf.FileIDFromExecutableReader(io.NewSectionReader(f, 0, f.size))
+	if err != nil || f.owner == 0 {
+		return id, err
+	}
+	// Begin, end and length are all that is hashed: who may write a file could make one with the id of a
+	// library of others, and they would get its tables and names. Of files that are not root's, each is its own.
+	h := sha256.New()
+	fmt.Fprint(h, id.StringNoQuotes(), f.owner, f.device, f.inode)
+	return libpf.FileIDFromBytes(h.Sum(nil)[:16])
 }
 
 // OpenELF is asked for separate debug files. What they have beyond .eh_frame is not worth
@@ -130,6 +141,9 @@ type boundedFile struct {
 	f        process.ReadAtCloser
 	size     int64
 	modified int64
+	owner    uint32
+	device   uint64
+	inode    uint64
 	left     atomic.Int64
 }
 

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/patience"
+)
+
+// mapped maps a file as code into our own process, and gives the process and the mapping as the profiler sees them.
+func mapped(t *testing.T, path string, owner int) (guarded, *process.RawMapping) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("reading map_files needs root")
+	}
+	if err := os.Chown(path, owner, owner); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(b) })
+	pid := libpf.PID(os.Getpid())
+	u := &Unwinder{memories: map[uint32]*memory{}}
+	return guarded{process.New(pid, pid), u.memoryOf(uint32(pid)), u},
+		&process.RawMapping{Vaddr: uint64(uintptr(unsafe.Pointer(&b[0]))), Length: uint64(os.Getpagesize()), Flags: elf.PF_R | elf.PF_X, Path: path, Inode: 1}
+}
+
+func fileOf(t *testing.T, text []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lib.so")
+	if err := os.WriteFile(path, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFilesOfUsersAreNotTakenForThoseOfOthers(t *testing.T) {
+	text := bytes.Repeat([]byte("0123456789abcdef"), 4096)
+	forged := bytes.Clone(text)
+	copy(forged[len(forged)/2:], "forged") // where no hash looks
+	id := func(text []byte, owner int) libpf.FileID {
+		g, m := mapped(t, fileOf(t, text), owner)
+		id, err := g.CalculateMappingFileID(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	real := id(text, 0)
+	if id(text, 0) != real {
+		t.Error("two copies of a library of root's have two ids")
+	}
+	if id(forged, 1000) == real || id(text, 1000) == id(forged, 1000) {
+		t.Error("a user's file has the id of another one")
+	}
+}
+
+func TestAFileThatIsCutShortIsAnError(t *testing.T) {
+	text, err := os.ReadFile("../../symbolize/testdata/elf/dwarf5.so")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fileOf(t, text)
+	g, m := mapped(t, path, 0)
+	file, err := process.OpenELFMapping(g, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := os.Truncate(path, 100); err != nil {
+		t.Fatal(err)
+	}
+	// Mapped, this would be SIGBUS.
+	if _, err := file.ReadAt(make([]byte, 64), 0x300); err == nil {
+		t.Error("read behind the end")
+	}
+}
+
+func TestOfAFileOnlySoMuchIsRead(t *testing.T) {
+	b := newBoundedFile(inMemory{bytes.NewReader(make([]byte, 1<<20))}, 1<<20, 0)
+	buf := make([]byte, 1<<20)
+	for range maxBytesOfFile >> 20 {
+		if _, err := b.ReadAt(buf, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.ReadAt(buf[:1], 0); !errors.Is(err, errBudget) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMemoryThatWasStuckOnceIsNotReadAgain(t *testing.T) {
+	m := &memory{pid: uint32(os.Getpid())}
+	m.stuck.Store(true)
+	if _, err := m.ReadAt(make([]byte, 8), 0); !errors.Is(err, patience.ErrStuck) {
+		t.Errorf("got %v", err)
+	}
+	u := &Unwinder{memories: map[uint32]*memory{m.pid: m}}
+	if list := u.Problems(); len(list) != 1 || !strings.Contains(list[0], "does not let its memory be read") {
+		t.Errorf("problems %q", list)
+	}
+}
+
+func TestRowsOfUnwindTablesAreCountedByProcess(t *testing.T) {
+	r := rowCount{by: map[uint32]int{}}
+	if !r.take(1, maxRowsOfProcess) || r.take(1, 1) {
+		t.Error("one process has more rows than it may")
+	}
+	for pid := uint32(2); pid < 5; pid++ {
+		if !r.take(pid, maxRowsOfProcess) {
+			t.Errorf("process %d has none", pid)
+		}
+	}
+	if r.take(9, 1) {
+		t.Error("all have more rows than they may")
+	}
+	r.free(1)
+	if !r.take(9, 1) {
+		t.Error("what was given back is not there")
+	}
+}

@@ -23,6 +23,8 @@ type ooms struct {
 	dropped atomic.Uint64
 	minute  uint64 // begin of the one in which books were taken; guarded by Tracer.mu
 	books   int
+	latest  uint64 // when books were taken last, and how many sites they had; likewise
+	sites   int
 }
 
 const (
@@ -30,6 +32,10 @@ const (
 	booksPerMinute  = 10      // Config.OOM gets further ones without them
 	booksBlocks     = 200_000 // live tensors that are read for them, in 0.1 s; with more the cache by site is as it was placed last
 	minuteInNanosec = uint64(time.Minute)
+
+	// Books with more sites, 2 KB each, are not taken again so soon: ten of them would lie in the queue at a time.
+	largeBooks   = 4096
+	largeBooksIn = uint64(10 * time.Second)
 )
 
 // outOfMemory never blocks; t.mu is held.
@@ -56,13 +62,19 @@ func (t *Tracer) booksOf(time uint64) *ledger.Snapshot {
 	if t.ooms.books == 0 || time-t.ooms.minute > minuteInNanosec {
 		t.ooms.minute, t.ooms.books = time, 0
 	}
+	if t.ooms.sites > largeBooks && time-t.ooms.latest < largeBooksIn {
+		return nil
+	}
 	if t.ooms.books++; t.ooms.books > booksPerMinute {
 		return nil
 	}
-	if t.liveBlocks() > booksBlocks {
-		return t.snapshot(nil)
+	var blocks map[uint32][]ledger.Block
+	if t.liveBlocks() <= booksBlocks {
+		blocks = t.blocksOf(t.blockOwners())
 	}
-	return t.snapshot(t.blocksOf(t.blockOwners()))
+	books := t.snapshot(blocks)
+	t.ooms.latest, t.ooms.sites = time, len(books.Sites)
+	return books
 }
 
 // isRetried says whether PyTorch's allocator got the error from CUDA: it flushes its cache

@@ -40,3 +40,7 @@ func correctLayout(info *support.PyProcInfo) {
 		}
 	}
 }
+
+// isShim recognizes the frame that CPython 3.12 puts under each call from C into the interpreter: no
+// function of the program's, and in no traceback.
+func isShim(f Frame) bool { return f.Function == "<interpreter trampoline>" && f.Source == "<shim>" }

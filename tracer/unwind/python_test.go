@@ -23,3 +23,19 @@ func TestLayoutsAreCorrectedOfTheVersionsThatNeedItOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestFramesOfTheInterpreterItselfAreToldFromThoseOfPrograms(t *testing.T) {
+	for _, c := range []struct {
+		frame Frame
+		shim  bool
+	}{
+		{Frame{Function: "<interpreter trampoline>", Source: "<shim>"}, true},
+		{Frame{Function: "<interpreter trampoline>", Source: "program.py"}, false},
+		{Frame{Function: "<module>", Source: "<shim>"}, false},
+		{Frame{Address: 1}, false},
+	} {
+		if isShim(c.frame) != c.shim {
+			t.Errorf("%+v: want %v", c.frame, c.shim)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -330,6 +331,7 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 		s.Frames = append(s.Frames, u.frame(f.Value()))
 	}
 	u.correctLines(&s)
+	s.Frames = slices.DeleteFunc(s.Frames, isShim)
 	return s, nil
 }
 

@@ -70,7 +70,7 @@ func TestSampledSitesAreEstimatedAsTheReportSays(t *testing.T) {
 	}
 	e := &estimates{errors: make([][]float64, len(sized))}
 	for seed := range 4 {
-		states, s := runBlocks(t, 10+seed, 8, 500, 2)
+		states, s := runBlocks(t, 10+seed, 6, 300, 2)
 		p := s.played()
 		for _, truth := range states {
 			e.add(t, truth, p)

@@ -31,6 +31,7 @@ const (
 	cut               // right as far as it goes, and it says that it goes no further
 	unnamed           // right, but for frames that it says it could not read
 	noLine            // right, but a line is not known
+	twice             // right, but for a function that stands twice: a part that the compiler made a function of and called from it, by its own debug information
 	cutUnsaid         // right as far as it goes, but it looks whole
 	wrongLine         // the right functions
 	noInline          // a frame is missing that was compiled into its caller
@@ -39,7 +40,7 @@ const (
 	verdicts
 )
 
-var verdictWords = [verdicts]string{"right", "truncated, said so", "with an unreadable frame, said so", "line not known", "truncated, not said", "wrong line", "inlined frame missing", "wrong frame", "no stack"}
+var verdictWords = [verdicts]string{"right", "truncated, said so", "with an unreadable frame, said so", "line not known", "function twice after the compiler split it", "truncated, not said", "wrong line", "inlined frame missing", "wrong frame", "no stack"}
 
 // score counts stacks by verdict.
 type score struct {
@@ -124,6 +125,10 @@ func compare(truth []place, stack []symbolize.Frame, own func(*symbolize.Frame) 
 			between = between || !f.Inlined && i > 0 // frame 0 is CUDA's function itself
 			continue
 		}
+		if !f.Python && i > 0 && stack[i-1].Inlined && nameOf(&stack[i-1]) == nameOf(f) && !slices.ContainsFunc(left, func(p place) bool { return p.isFunction(f) && p.line == f.Line }) {
+			note(twice)
+			continue
+		}
 		at := slices.IndexFunc(left, func(p place) bool { return p.isFunction(f) && (p.line == 0 || p.line == f.Line) })
 		if at < 0 {
 			if at = slices.IndexFunc(left, func(p place) bool { return p.isFunction(f) }); at < 0 {
@@ -163,7 +168,7 @@ func compare(truth []place, stack []symbolize.Frame, own func(*symbolize.Frame) 
 	switch {
 	case len(left) == 0 && !said:
 		return worst
-	case worst > noLine:
+	case worst > twice:
 		return worst
 	case said:
 		return cut
@@ -176,6 +181,12 @@ func (p *place) isFunction(f *symbolize.Frame) bool {
 		return f.Function == p.function && filepath.Base(f.File) == p.file
 	}
 	return !p.foreign && (hasWord(f.Function, p.function) || strings.Contains(f.Function, "operator()")) && (p.file == "" || filepath.Base(f.File) == p.file || f.File == "")
+}
+
+// nameOf gives the name without parameters.
+func nameOf(f *symbolize.Frame) string {
+	name, _, _ := strings.Cut(f.Function, "(")
+	return name
 }
 
 // hasWord says whether a name holds another one whole: "V_12" is in "V_12::go(Walk&)", not in "V_121::go(Walk&)".

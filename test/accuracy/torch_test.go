@@ -120,7 +120,7 @@ func (b *liveBooks) Apply(e *ledger.Event) {
 
 func TestStacksOfEveryPyTorchBlockAreThoseThatPyTorchRecorded(t *testing.T) {
 	needRoot(t)
-	states, s := runBlocks(t, 1, longer(2, 12), longer(120, 1000), 20, "--sample", "0")
+	states, s := runBlocks(t, 1, longer(2, 6), longer(120, 500), 20, "--sample", "0")
 	p := s.played()
 	books := &liveBooks{Ledger: p.rec.Books(), blocks: map[uint64]allocation{}, driver: map[uint64]allocation{}}
 	var times []uint64

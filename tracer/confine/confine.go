@@ -12,14 +12,9 @@ package confine
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
-	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
-	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
 // Set has bit n for the capability with number n.
@@ -64,84 +59,6 @@ type Needs struct {
 // those of AF_UNIX and AF_NETLINK. Each step is tried whatever becomes of the others; the error names those that failed.
 func Process(needs Needs) error {
 	return errors.Join(drop(needs.Capabilities), filter(needs))
-}
-
-// settle is how long a thread may be in the kernel where no signal reaches it.
-const settle = time.Second
-
-// drop takes away all other capabilities. Linux keeps them by thread, and C code has threads of which Go
-// does not know: psx lets each make the calls, by a signal. It would wait for ever for a thread that
-// hangs in a driver, so that is looked for first.
-func drop(keep Set) error {
-	for end := time.Now().Add(settle); ; time.Sleep(settle / 100) {
-		stuck, err := uninterruptible()
-		if err != nil {
-			return fmt.Errorf("give up capabilities: %w", err)
-		}
-		if !stuck {
-			break
-		}
-		if time.Now().After(end) {
-			return errors.New("give up capabilities: a thread hangs in a driver")
-		}
-	}
-	header, data, err := capabilities()
-	if err != nil {
-		return err
-	}
-	if data[0].Effective&(1<<unix.CAP_SETPCAP) != 0 {
-		if err := emptyBoundingSet(); err != nil {
-			return err
-		}
-	}
-	for i := range data {
-		mask := uint32(keep >> (32 * i))
-		data[i].Permitted &= mask
-		data[i].Effective = data[i].Permitted
-		data[i].Inheritable = 0 // which empties the ambient set, too
-	}
-	_, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
-	runtime.KeepAlive(&header)
-	runtime.KeepAlive(&data)
-	if errno != 0 {
-		return fmt.Errorf("give up capabilities: %w", errno)
-	}
-	return nil
-}
-
-func emptyBoundingSet() error {
-	for c := range uintptr(64) {
-		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
-		if err != nil {
-			return nil // beyond the last capability of this kernel
-		}
-		if has == 0 {
-			continue
-		}
-		if _, _, errno := psx.Syscall3(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errno != 0 {
-			return fmt.Errorf("empty the bounding set: %w", errno)
-		}
-	}
-	return nil
-}
-
-// uninterruptible says whether one of our threads is in state D.
-func uninterruptible() (bool, error) {
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return false, err
-	}
-	for _, thread := range threads {
-		text, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/stat")
-		if err != nil {
-			continue // it has ended
-		}
-		// "4242 (name) D 1 …", where the name may hold anything
-		if strings.HasPrefix(string(text[strings.LastIndexByte(string(text), ')')+1:]), " D ") {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // CanWrite says whether the process could make files in dir if it had not these capabilities.

@@ -12,17 +12,25 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// The test program runs itself with this argument: what it does to itself it cannot undo.
-const confined = "confine-yourself"
+// The test program runs itself with one of these arguments: what it does to itself it cannot undo.
+const (
+	confined = "confine-yourself"
+	hanging  = "confine-yourself-while-a-thread-hangs"
+)
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == confined {
 		confineYourself()
+		os.Exit(0)
+	}
+	if len(os.Args) == 2 && os.Args[1] == hanging {
+		confineHanging()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -30,6 +38,21 @@ func TestMain(m *testing.M) {
 
 // kept by confineYourself.
 var kept = Of(unix.CAP_BPF, unix.CAP_KILL)
+
+// printThreads prints what each thread has.
+func printThreads() {
+	statuses, _ := filepath.Glob("/proc/self/task/*/status")
+	for _, path := range statuses {
+		text, _ := os.ReadFile(path)
+		fmt.Print("thread")
+		for line := range strings.Lines(string(text)) {
+			if key, value, _ := strings.Cut(line, ":\t"); strings.HasPrefix(key, "Cap") || key == "NoNewPrivs" || key == "Seccomp" {
+				fmt.Print(" ", key, "=", strings.TrimSpace(value))
+			}
+		}
+		fmt.Println()
+	}
+}
 
 // confineYourself prints what its threads have, and what still works.
 func confineYourself() {
@@ -52,17 +75,7 @@ func confineYourself() {
 		go wait()
 		<-there
 	}
-	statuses, _ := filepath.Glob("/proc/self/task/*/status")
-	for _, path := range statuses {
-		text, _ := os.ReadFile(path)
-		fmt.Print("thread")
-		for line := range strings.Lines(string(text)) {
-			if key, value, _ := strings.Cut(line, ":\t"); strings.HasPrefix(key, "Cap") || key == "NoNewPrivs" || key == "Seccomp" {
-				fmt.Print(" ", key, "=", strings.TrimSpace(value))
-			}
-		}
-		fmt.Println()
-	}
+	printThreads()
 	for name, try := range map[string]func() error{
 		"program": func() error { return exec.Command("/bin/true").Run() },
 		"network": func() error { _, err := net.Listen("tcp", "127.0.0.1:0"); return err },
@@ -86,7 +99,9 @@ func TestEveryThreadIsConfinedAndTheRestWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(self, confined).CombinedOutput()
+	cmd := exec.Command(self, confined)
+	cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_BPF}} // which must be inheritable, too
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -99,9 +114,7 @@ func TestEveryThreadIsConfinedAndTheRestWorks(t *testing.T) {
 		what, rest, _ := strings.Cut(s.Text(), " ")
 		if what == "thread" {
 			threads++
-			none := fmt.Sprintf("%016x", 0)
-			all := fmt.Sprintf("%016x", uint64(kept))
-			if wanted := fmt.Sprintf("CapInh=%s CapPrm=%s CapEff=%s CapBnd=%s CapAmb=%s NoNewPrivs=1 Seccomp=2", none, all, all, none, none); rest != wanted {
+			if rest != wanted {
 				t.Errorf("a thread has %s, want %s", rest, wanted)
 			}
 			continue
@@ -115,6 +128,13 @@ func TestEveryThreadIsConfinedAndTheRestWorks(t *testing.T) {
 		t.Errorf("%d threads, not told of: %v\n%s", threads, want, out)
 	}
 }
+
+// wanted is what each confined thread has.
+var wanted = func() string {
+	none := fmt.Sprintf("%016x", 0)
+	all := fmt.Sprintf("%016x", uint64(kept))
+	return fmt.Sprintf("CapInh=%s CapPrm=%s CapEff=%s CapBnd=%s CapAmb=%s NoNewPrivs=1 Seccomp=2", none, all, all, none, none)
+}()
 
 func TestCanWriteAsksAsIfTheCapabilityWereGone(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -122,21 +122,27 @@ func (r *results) books(load string) string {
 
 // ready: from the start of a tool to the first allocation in its books, and how whole stacks are.
 func (r *results) ready() string {
-	if r.get("books", "vramprof", "py", "ready_s") == nil {
+	if r.get("books", "vramprof", "py", "stacks") == nil {
 		return notMeasured
 	}
 	var rows [][]string
 	for _, t := range bookTools {
 		for _, l := range []row{{"c", "C without frame pointers"}, {"fp", "C with frame pointers"}, {"py", "Python"}} {
 			get := func(figure string) []float64 { return r.get("books", t.name, l.name, figure) }
-			if get("ready_s") == nil {
+			if get("stacks") == nil {
 				continue
+			}
+			share := func(figure string) string {
+				if get(figure) == nil {
+					return "–"
+				}
+				return percent(middle(get(figure)))
 			}
 			python := "–"
 			if l.name == "py" {
-				python = percent(middle(get("python_share")))
+				python = share("python_share")
 			}
-			rows = append(rows, []string{t.title, l.title, spread(get("ready_s"), fixed(2)), whole(middle(get("stacks"))), percent(middle(get("whole_share"))), python})
+			rows = append(rows, []string{t.title, l.title, spread(get("ready_s"), fixed(2)), whole(middle(get("stacks"))), share("whole_share"), python})
 		}
 	}
 	return table([]string{"tool", "program", "seconds to the first allocation", "stacks, of 11", "of them whole", "with Python's functions"}, rows)

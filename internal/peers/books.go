@@ -112,7 +112,7 @@ func (b *bench) keepBooks(l load, t tool) error {
 		return err
 	}
 	b.judge(l, t, f, a)
-	if l.early {
+	if l.early && a.allocs > 0 { // else the program ended before the tool was ready
 		// The program paces itself: what the tool knows is what came after it was ready.
 		b.sample("books", t.name, l.name, "ready_s", done.Sub(began).Seconds()-float64(a.allocs)/keepRate)
 	}
@@ -139,8 +139,11 @@ func (b *bench) judge(l load, t tool, f map[string]float64, a answer) {
 	if a.saysLost {
 		b.sample("books", t.name, l.name, "said_lost", a.lost)
 	}
-	whole, python := a.shares()
 	b.sample("books", t.name, l.name, "stacks", len(a.stacks))
+	if len(a.stacks) == 0 {
+		return
+	}
+	whole, python := a.shares()
 	b.sample("books", t.name, l.name, "whole_share", whole)
 	b.sample("books", t.name, l.name, "python_share", python)
 }

@@ -89,10 +89,18 @@ func (t *Tracer) faults() (list []string) {
 			list = append(list, fmt.Sprintf(x.text, n))
 		}
 	}
-	if text := t.silenceText(); text != "" {
-		list = append(list, text)
+	for _, text := range []string{t.unseenText(), t.silenceText()} {
+		if text != "" {
+			list = append(list, text)
+		}
 	}
 	return append(list, t.defects.warnings()...)
+}
+
+func (t *Tracer) unseenText() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.unseen.text()
 }
 
 func (t *Tracer) silenceText() string {

@@ -85,5 +85,34 @@ func (t *Tracer) noteLate(library mappedLibrary) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	late := time.Duration(now() - began).Round(time.Millisecond)
-	t.books.Warn(fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late))
+	if text := t.unseen.note(library, late); text != "" {
+		t.books.Warn(text)
+	}
+}
+
+// maxUnseenTold: where processes come and go all the time, a line for each would hide all else.
+const maxUnseenTold = 8
+
+// unseen counts files that a process called before they were probed.
+type unseen struct {
+	told, further int
+	longest       time.Duration // of the further ones
+}
+
+// note gives the text for one file, "" for a further one.
+func (u *unseen) note(library mappedLibrary, late time.Duration) string {
+	if u.told < maxUnseenTold {
+		u.told++
+		return fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late)
+	}
+	u.further++
+	u.longest = max(u.longest, late)
+	return ""
+}
+
+func (u *unseen) text() string {
+	if u.further == 0 {
+		return ""
+	}
+	return fmt.Sprintf("likewise, %d further files were called unseen in at most the first %v of processes", u.further, u.longest)
 }

@@ -92,6 +92,7 @@ type Tracer struct {
 	gpus                          []ledger.GPU      // NVML's last list
 	pending                       *pendingUsage
 	silence                       silence
+	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
 
 	files         map[fileKey]*probes // the worker's: nil for a file that could not be probed

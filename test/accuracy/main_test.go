@@ -3,7 +3,6 @@
 package accuracy
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"io"
@@ -178,24 +177,6 @@ func (s *session) until(words string) *session {
 }
 
 const patience = 3 * time.Minute
-
-// await waits for a file that ends with a line, as a program writes it when it has done all.
-func (s *session) await(file string) {
-	s.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		if text, err := os.ReadFile(file); err == nil && bytes.HasSuffix(text, []byte("\"end\"\n")) {
-			return
-		}
-		select {
-		case <-s.done:
-			s.t.Fatalf("vramprof ended early: %v", s.result)
-		default:
-		}
-		if time.Now().After(end) {
-			s.t.Fatalf("the program has not ended within %v", patience)
-		}
-	}
-}
 
 // stop ends the session as Ctrl-C does.
 func (s *session) stop() *session {

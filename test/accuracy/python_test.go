@@ -69,7 +69,7 @@ func readPythonTruth(t *testing.T, path string) (stacks map[uint64][]place, allo
 	stacks = map[uint64][]place{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 16<<20)
-	for lines.Scan() && lines.Text() != `"end"` {
+	for lines.Scan() {
 		var x []json.RawMessage
 		var sort string
 		numbers := make([]uint64, 8)
@@ -131,10 +131,13 @@ func walkPython(t *testing.T, fake fakecuda.Dir, python string, walks, threads, 
 	t.Helper()
 	env := fake.Env(t, 1, 1<<40)
 	file := filepath.Join(t.TempDir(), "truth")
-	session := record(t, env, "--", python, filepath.Join(root, "testdata", "accuracy", "walk.py"),
-		file, "1", fmt.Sprint(walks), fmt.Sprint(threads), fmt.Sprint(depth), "0.004")
-	session.await(file)
+	target := start(t, env, python, filepath.Join(root, "testdata", "accuracy", "walk.py"), file, "1", fmt.Sprint(walks), fmt.Sprint(threads), fmt.Sprint(depth), "0.004")
+	target.until("ready")
+	session := record(t, env, "-p", fmt.Sprint(target.Process.Pid)).ready()
+	target.next()
+	target.until("done")
 	p := session.stop().played()
+	target.next()
 	stacks, truth := readPythonTruth(t, file)
 	s := &score{}
 	both, missed, invented := join(truth, p.allocs)

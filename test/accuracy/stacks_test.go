@@ -112,12 +112,18 @@ func compare(truth []place, stack []symbolize.Frame, own func(*symbolize.Frame) 
 	if len(stack) == 0 {
 		return none
 	}
-	said := slices.ContainsFunc(stack, func(f symbolize.Frame) bool { return f.Mark })
+	// What is native code only hides no frame of Python's.
+	python := len(truth) > 0 && truth[0].python
+	remark := func(f symbolize.Frame) bool {
+		const unknown = "[code in no file]"
+		return f.Mark && f.Function != unknown || f.Function == unknown && !python
+	}
+	said := slices.ContainsFunc(stack, remark)
 	worst, between, unread, left := right, false, 0, truth
 	note := func(v verdict) { worst = max(worst, v) }
 	for i := range stack {
 		f := &stack[i]
-		if f.Mark || f.Function == "[code in no file]" {
+		if remark(*f) {
 			unread++
 			continue
 		}

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """walk.py TRUTH SEED WALKS THREADS DEPTH PAUSE: random walks through Python's ways to call, each of which ends in an allocation. Writes
 to the file TRUTH, at the end, the stacks (as sys._getframe has them, leaf first) and the allocations; one JSON list a line. After each
-walk it sleeps for PAUSE seconds, at the end until a line on stdin.
+walk it sleeps for PAUSE seconds. Prints "ready" and "done", and waits for a line on stdin each time.
 
     ["s", NUMBER, [[FUNCTION, FILE, LINE], …]]
     ["a", THREAD, BEFORE, AFTER, ADDRESS, SIZE, STACK, API]     times of the call, ns of CLOCK_MONOTONIC
-    "end"
 """
 import ctypes, functools, json, os, random, re, sys, threading, time
 from contextlib import contextmanager
@@ -419,6 +418,8 @@ def main():
     truth, seed, walks, threads, depth, pause = sys.argv[1], *map(int, sys.argv[2:6]), float(sys.argv[6])
     load()
     runtime.cudaFree(None)
+    print("ready", flush=True)
+    sys.stdin.readline()
     share = walks // (threads + 1)
     workers = [threading.Thread(target=walk_often, args=(seed * 1000 + i, share, depth, pause)) for i in range(threads)]
     for thread in workers:
@@ -431,7 +432,7 @@ def main():
             print(json.dumps(["s", number, stack]), file=out)
         for allocation in allocations:
             print(json.dumps(allocation), file=out)
-        print('"end"', file=out)
+    print("done", flush=True)
     sys.stdin.readline()
 
 

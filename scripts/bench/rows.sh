@@ -104,13 +104,25 @@ measure_live() {
 # From the start of vramprof to its first whole stack: probes come after the unwind tables, so
 # that the first event has one, if none is truncated.
 measure_attach() {
-  local round begin truncated missing all="" worst=0 why="" report=$work/attach.json p
+  local answer
+  attach_to "a Python process that trains (4 threads)" "ready *" "$python" "$fake/train.py" --step-ms 5
+  answer=$("$repository/scripts/real-torch.sh") || exit 1
+  case $answer in skipped:*) section "attach to PyTorch"; echo "  $answer"; return ;; esac
+  { read -r torch_root; read -r torch_cuda; } <<< "$answer"
+  attach_to "the real PyTorch that trains, 20 ms a step" '*"point": "model"*' env LD_LIBRARY_PATH="$torch_cuda:$fake" PYTHONPATH="$repository/testdata/realtorch/site" \
+    "$torch_root/python3" "$repository/testdata/realtorch/train.py" --steps 100000 --every 100000 --sleep 0.02
+}
+
+# attach_to WHAT READY COMMAND…: READY is a line that the program prints when it is at work.
+attach_to() {
+  local what=$1 ready=$2 round begin truncated missing all="" worst=0 why="" report=$work/attach.json p
+  shift 2
   for ((round = 1; round <= attach_rounds; round++)); do
-    progress "attach to Python, round $round of $attach_rounds"
-    start "$python" "$fake/train.py" --step-ms 5
+    progress "attach to $what, round $round of $attach_rounds"
+    start "$@"
     p=$pid
-    expect "$p" "ready *" 30
-    sleep 1
+    expect "$p" "$ready" 60
+    sleep 2
     begin=$(now_us)
     attach_leaks "$p"
     all+="$(($(now_us) - begin))"$'\n'
@@ -122,7 +134,7 @@ measure_attach() {
   done
   local us stacks
   us=$(median <<< "${all%$'\n'}") stacks=$(field "$report" losses.stacks)
-  section "attach to a Python process that trains (4 threads)"
+  section "attach to $what"
   row "start until the first whole stack" "≤ 3 s" "$(awk -v u="$us" 'BEGIN {printf "%.2f s", u / 1e6}')" "" "$us <= 3000000"
   row "stacks truncated or missing" "0" "$worst of $stacks" "" "$worst == 0"
   [ -z "$why" ] || echo "    $why"

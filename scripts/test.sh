@@ -9,7 +9,8 @@ if [ "$(id -u)" = 0 ]; then
   setup test || exit 1
 fi
 results=$(mktemp)
-trap 'rm -f "$results"' EXIT
+fuzzed=$(mktemp)
+trap 'rm -f "$results" "$fuzzed"; [ -z "${fuzz:-}" ] || kill "$fuzz" 2>/dev/null' EXIT
 
 # step NAME COMMAND…: runs a check, and notes how it went.
 step() {
@@ -53,10 +54,20 @@ step "real PyTorch" pytorch
 step "PyTorch's viewer" viewer
 step "go vet" go vet ./...
 step "generated files" scripts/check-generated.sh
+# Each fuzz target for some seconds, in the time that the tests leave: most of them wait.
+chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-10s}" >"$fuzzed" 2>&1 &
+fuzz=$!
 # What is traced is not among the inputs by which go test knows cached results;
 # packages one by one, since some tests wait for what others would slow down.
 tests -count=1 -p 1 ./tracer/... ./cmd/... ./test/...
 tests $(go list ./... | grep -vE '/(tracer|cmd|test)(/|$)')
+
+fuzzing() {
+  [ "$fuzz_status" = 0 ] || { cat "$fuzzed"; return 1; }
+}
+wait "$fuzz"
+fuzz_status=$? fuzz=''
+step fuzzing fuzzing
 
 count() { grep -c "^$1" "$results"; }
 grep '^skip ' "$results" | sed 's/^skip /skipped: /'

@@ -135,8 +135,8 @@ func TestStacksOfRandomCppProgramsAreThoseThatTheProgramsNoted(t *testing.T) {
 		t.Log(example)
 	}
 	results.add(t, "stacks, C++", fmt.Sprintf("%s calls, %s distinct stacks", thousands(all.total()), thousands(stacks)), all.String())
-	if all.bad() > 0 || all.counts[none] > 0 {
-		t.Errorf("want none wrong and none missing: %v", &all)
+	if all.bad() > 0 {
+		t.Errorf("want none wrong: %v", &all)
 	}
 }
 
@@ -158,6 +158,9 @@ func walkCpp(t *testing.T, fake fakecuda.Dir, program, library string, seed uint
 		}
 		stack := p.rec.Stack(j.got.stack)
 		s.add(compare(stacks[j.truth.stack], stack, isWalk), stacks[j.truth.stack], stack)
+	}
+	if n := p.snapshot.Stats.NoStack; uint64(s.counts[none]) > n {
+		t.Errorf("%d stacks are missing, of which %d are counted", s.counts[none], n)
 	}
 	return s, len(stacks)
 }

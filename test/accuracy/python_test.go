@@ -119,8 +119,8 @@ func TestStacksOfRandomPythonProgramsAreThoseThatTheProgramsNoted(t *testing.T) 
 				t.Log(example)
 			}
 			results.add(t, "stacks, Python "+python.version, fmt.Sprintf("%s calls, %s distinct stacks", thousands(s.total()), thousands(stacks)), s.String())
-			if s.bad() > 0 || s.counts[none] > 0 {
-				t.Errorf("want none wrong and none missing: %v", s)
+			if s.bad() > 0 {
+				t.Errorf("want none wrong: %v", s)
 			}
 		})
 	}
@@ -150,6 +150,9 @@ func walkPython(t *testing.T, fake fakecuda.Dir, python string, walks, threads, 
 		}
 		stack := p.rec.Stack(j.got.stack)
 		s.add(compare(stacks[j.truth.stack], stack, isPython), stacks[j.truth.stack], stack)
+	}
+	if n := p.snapshot.Stats.NoStack; uint64(s.counts[none]) > n {
+		t.Errorf("%d stacks are missing, of which %d are counted", s.counts[none], n)
 	}
 	return s, len(stacks)
 }

@@ -56,9 +56,12 @@ func (s *score) total() (n int) {
 	return n
 }
 
-// bad counts what is worse than an honest truncation.
-func (s *score) bad() int {
-	return s.total() - s.counts[right] - s.counts[cut] - s.counts[unnamed] - s.counts[none]
+// bad counts what is wrong and does not say so; a missing stack is counted by vramprof itself.
+func (s *score) bad() (n int) {
+	for v := cutUnsaid; v < none; v++ {
+		n += s.counts[v]
+	}
+	return n
 }
 
 func (s *score) String() string {

@@ -57,12 +57,12 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 	}
 }
 
-// booksOf takes the books now, a few times a minute; t.mu is held.
-func (t *Tracer) booksOf(time uint64) *ledger.Snapshot {
-	if t.ooms.books == 0 || time-t.ooms.minute > minuteInNanosec {
-		t.ooms.minute, t.ooms.books = time, 0
+// booksOf takes the books of what runs now, a few times a minute; t.mu is held.
+func (t *Tracer) booksOf(at uint64) *ledger.Snapshot {
+	if t.ooms.books == 0 || at-t.ooms.minute > minuteInNanosec {
+		t.ooms.minute, t.ooms.books = at, 0
 	}
-	if t.ooms.sites > largeBooks && time-t.ooms.latest < largeBooksIn {
+	if t.ooms.sites > largeBooks && at-t.ooms.latest < largeBooksIn {
 		return nil
 	}
 	if t.ooms.books++; t.ooms.books > booksPerMinute {
@@ -72,8 +72,9 @@ func (t *Tracer) booksOf(time uint64) *ledger.Snapshot {
 	if t.liveBlocks() <= booksBlocks {
 		blocks = t.blocksOf(t.blockOwners())
 	}
-	books := t.snapshot(blocks)
-	t.ooms.latest, t.ooms.sites = time, len(books.Sites)
+	t.bringUpToDate(blocks)
+	books := t.ledger.Running(now(), time.Now())
+	t.ooms.latest, t.ooms.sites = at, len(books.Sites)
 	return books
 }
 

@@ -11,7 +11,13 @@ import (
 // Snapshot copies the books as of now (ns of CLOCK_MONOTONIC; wall is the same
 // moment on the clock on the wall). The time it takes grows with the sites, not with
 // the live allocations. The ledger keeps no reference to the copy.
-func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
+func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, false) }
+
+// Running is like Snapshot, without the processes that have ended: after a day of short ones they
+// are nearly all of it, and hold no memory.
+func (l *Ledger) Running(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, true) }
+
+func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	s := &Snapshot{
 		Host:     l.options.Host,
 		Begin:    l.options.Begin,
@@ -24,7 +30,7 @@ func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
 	}
 	s.Stats.Reused = l.reused()
 	s.Stats.Truncated = copyCounts(l.stats.Truncated)
-	v := view{l: l, s: s, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs))}
+	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs))}
 	v.processes()
 	v.sites()
 	v.failures()
@@ -34,17 +40,22 @@ func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot {
 
 // view is a snapshot in the making.
 type view struct {
-	l      *Ledger
-	s      *Snapshot
-	device []int32  // by process number: what UnknownDevice stands for
-	only   []string // by process number: UUID of the GPU that alone carries it
-	index  []int    // by process number: index in Snapshot.Processes
+	l       *Ledger
+	s       *Snapshot
+	running bool     // processes that have ended are left out
+	device  []int32  // by process number: what UnknownDevice stands for
+	only    []string // by process number: UUID of the GPU that alone carries it
+	index   []int    // by process number: index in Snapshot.Processes
 }
 
+func (v *view) leavesOut(process uint32) bool { return v.running && v.l.procs[process].End != 0 }
+
 func (v *view) processes() {
-	order := make([]int, len(v.l.procs))
-	for i := range order {
-		order[i] = i
+	order := make([]int, 0, len(v.l.procs))
+	for n := range v.l.procs {
+		if !v.leavesOut(uint32(n)) {
+			order = append(order, n)
+		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		p, q := &v.l.procs[a], &v.l.procs[b]
@@ -112,13 +123,17 @@ func (v *view) place(k siteKey) siteKey {
 
 func (v *view) sites() {
 	l, session := v.l, v.s.End-v.s.Begin
-	list := siteList{make([]Site, 0, len(l.sites)), make(map[siteKey]int, len(l.sites))}
-	steps, cohorts := make([]uint64, len(l.sites)*HistoryLen), make([]Cohort, len(l.sites)*CohortLen)
+	shown := make([]int, 0, len(l.sites))
 	for n := range l.sites {
 		s := &l.sites[n]
-		if s.kind == viewed || s.kind == Tensor || s.allocObjects == 0 { // all moved to where they belong
-			continue
+		if s.kind != viewed && s.kind != Tensor && s.allocObjects != 0 && !v.leavesOut(s.process) { // else all moved to where they belong
+			shown = append(shown, n)
 		}
+	}
+	list := siteList{make([]Site, 0, len(shown)), make(map[siteKey]int, len(shown))}
+	steps, cohorts := make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
+	for n, number := range shown {
+		s := &l.sites[number]
 		key := v.place(s.siteKey)
 		out := Site{
 			Process: v.index[s.process], Stack: s.stack, API: s.api, Kind: s.kind, Device: key.device,
@@ -144,7 +159,7 @@ func (v *view) sites() {
 func (v *view) pools() {
 	for n := range v.l.pools {
 		x := &v.l.pools[n]
-		if !x.inUse {
+		if !x.inUse || v.leavesOut(x.process) {
 			continue
 		}
 		out := Pool{
@@ -222,6 +237,9 @@ func compareSites(a, b Site) int {
 func (v *view) failures() {
 	byKey := make(map[failureKey]int)
 	for k, f := range v.l.failures {
+		if v.leavesOut(k.process) {
+			continue
+		}
 		k.siteKey = v.place(k.siteKey)
 		i, ok := byKey[k]
 		if !ok {

@@ -37,6 +37,9 @@ func (v *view) tensors(sites *siteList) {
 	segments := v.segments(sites.list)
 	for n := range v.l.procs {
 		p := &v.l.procs[n]
+		if v.leavesOut(uint32(n)) {
+			continue
+		}
 		byDevice := make([]members, len(p.tensors))
 		for _, i := range p.sites {
 			if s := &v.l.sites[i]; len(p.tensors) > 0 && s.kind == Tensor {
@@ -60,6 +63,9 @@ func (v *view) tensors(sites *siteList) {
 // PyTorch before 1.10, which names them by structures of its own: the same share of each, in all exact.
 func (v *view) placeNameless(sites []Site) {
 	for n := range v.l.procs {
+		if v.leavesOut(uint32(n)) {
+			continue
+		}
 		for i := range v.l.procs[n].tensors {
 			t := &v.l.procs[n].tensors[i]
 			if t.device < 0 || !t.reading.taken || t.reading.reserved != 0 {

@@ -78,7 +78,7 @@ func testSampledTensors(t *testing.T, limit uint32) {
 		if all != exact || said != exact {
 			t.Errorf("%s: the sites add up to %+v, and the books have %+v; the program %+v", what, all, said, exact)
 		}
-		if none := got["none cuda:0"].LiveBytes; none > exact.LiveBytes/30 {
+		if none := got["none cuda:0"].LiveBytes; none > exact.LiveBytes/10 { // classes of which nothing is in the sample: how much they are is chance
 			t.Errorf("%s: %d of %d bytes are in no site", what, none, exact.LiveBytes)
 		}
 		if tensors.Sampled < 20 || tensors.Sampled > tensors.LiveObjects/2 {

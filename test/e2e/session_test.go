@@ -116,8 +116,8 @@ func (s *session) wait() *session {
 		if err != nil {
 			s.t.Fatalf("vramprof: %v", err)
 		}
-	case <-time.After(90 * time.Second):
-		s.t.Fatal("vramprof did not end within 90 s")
+	case <-time.After(90 * time.Second * slowness):
+		s.t.Fatalf("vramprof did not end within %v", 90*time.Second*slowness)
 	}
 	return s
 }
@@ -188,4 +188,4 @@ func leaks(t *testing.T, env []string, command ...string) *report.LeaksReport {
 
 // afterASecond gives a tracer the time that is promised to be enough to notice
 // what a program has mapped.
-func afterASecond() { time.Sleep(time.Second) }
+func afterASecond() { time.Sleep(time.Second * slowness) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,9 +121,16 @@ func copyFile(t *testing.T, from, to string) string {
 	return to
 }
 
+// slowness is how many times longer than on a real processor all may take: VRAMPROF_TEST_SLOWNESS, else 1.
+var slowness = func() time.Duration {
+	n, _ := strconv.Atoi(os.Getenv("VRAMPROF_TEST_SLOWNESS"))
+	return time.Duration(max(n, 1))
+}()
+
 // eventually waits until a condition holds, at most the given time.
 func eventually(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
+	limit *= slowness
 	for end := time.Now().Add(limit); !holds(); {
 		if time.Now().After(end) {
 			t.Fatalf("not within %v: %s", limit, what)

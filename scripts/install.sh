@@ -9,7 +9,7 @@ repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
 needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 # To rebuild the BPF objects and compare; to open pages in a browser (14 s with a near mirror; some 400 MB); to run the code of PyTorch's viewer.
-wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs protoc:protobuf-compiler"
+wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 needs_bench="$needs_demo bpftrace:bpftrace"
 # What vramprof is compared with; the benchmark says which are missing.

@@ -10,7 +10,8 @@ if [ "$(id -u)" = 0 ]; then
 fi
 results=$(mktemp)
 fuzzed=$(mktemp)
-trap 'rm -f "$results" "$fuzzed"; [ -z "${fuzz:-}" ] || kill "$fuzz" 2>/dev/null' EXIT
+booted=$(mktemp)
+trap 'rm -f "$results" "$fuzzed" "$booted"; [ -z "${fuzz:-}${kernels:-}" ] || kill ${fuzz:-} ${kernels:-} 2>/dev/null' EXIT
 
 # step NAME COMMAND…: runs a check, and notes how it went.
 step() {
@@ -54,9 +55,13 @@ step "real PyTorch" pytorch
 step "PyTorch's viewer" viewer
 step "go vet" go vet ./...
 step "generated files" scripts/check-generated.sh
+step "arm64" scripts/test-arm64.sh --ci
 # Each fuzz target for some seconds, in the time that the tests leave: most of them wait.
 chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-10s}" >"$fuzzed" 2>&1 &
 fuzz=$!
+# The oldest and the newest kernel likewise: their clocks count instructions, so they do not mind.
+chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &
+kernels=$!
 # What is traced is not among the inputs by which go test knows cached results;
 # packages one by one, since some tests wait for what others would slow down.
 tests -count=1 -p 1 ./tracer/... ./cmd/... ./test/...
@@ -68,6 +73,14 @@ fuzzing() {
 wait "$fuzz"
 fuzz_status=$? fuzz=''
 step fuzzing fuzzing
+
+in_kernels() {
+  cat "$booted"
+  return "$kernels_status"
+}
+wait "$kernels"
+kernels_status=$? kernels=''
+step kernels in_kernels
 
 count() { grep -c "^$1" "$results"; }
 grep '^skip ' "$results" | sed 's/^skip /skipped: /'

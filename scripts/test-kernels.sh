@@ -47,11 +47,11 @@ build() {
 # rows prints what is booted: NAME SERIES OPTIONS STEPS…; a comma for a blank in OPTIONS, "-" for none.
 rows() {
   local series suite _ steps="check how verifier running command later threads warnings"
-  [ -z "$ci" ] || steps="check how running command warnings"
+  [ -z "$ci" ] || steps="check how running warnings"
   while read -r series suite _; do
     case " ${wanted:-$series} " in *" $series "*) ;; *) continue ;; esac
     if [ -n "$ci" ] && [ "$series" = newest ]; then
-      echo "$series $series preempt=full ${steps/command/threads}"
+      echo "$series $series preempt=full ${steps/running/running threads}"
       continue
     fi
     echo "$series $series - $steps"

@@ -45,7 +45,7 @@ func TestRequireHostEndsWithStatus4AndOneLineThatNamesWhatIsMissing(t *testing.T
 	}{
 		{without("sys/kernel/btf/vmlinux"), []string{"BTF: ", "(use a kernel with CONFIG_DEBUG_INFO_BTF=y"}},
 		{without("sys/bus/event_source/devices/uprobe/type"), []string{"uprobes: ", "(use a kernel with CONFIG_UPROBE_EVENTS=y"}},
-		{func(e *preflight.Env) { e.Release, e.Version = "5.4.0", "" }, []string{"kernel: Linux 5.4.0 is too old", "(use Linux 5.15 or newer)"}},
+		{func(e *preflight.Env) { e.Release, e.Version = "5.4.0", "" }, []string{"kernel: Linux 5.4.0 is too old", "(use Linux 5.10 or newer)"}},
 		{func(e *preflight.Env) { e.Arch = "riscv64" }, []string{"architecture: riscv64 is not supported"}},
 		{func(e *preflight.Env) {
 			e.SelfTest = func(context.Context) error { return preflight.ErrReturnProbeKills }

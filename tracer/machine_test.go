@@ -131,7 +131,17 @@ func (m *machine) snapshot() *ledger.Snapshot {
 	m.workDone()
 	m.readUsage(context.Background())
 	m.eventsRead() // then that reading is taken in
-	return m.Snapshot()
+	s := m.Snapshot()
+	m.stacksRead(s)
+	return s
+}
+
+// stacksRead waits for the stacks of all sites, which come by a ring of their own; a lost one is for others to complain of.
+func (m *machine) stacksRead(s *ledger.Snapshot) {
+	missing := func(x ledger.Site) bool { return x.Stack != 0 && len(m.Stack(x.Stack)) == 0 }
+	for end := time.Now().Add(5 * time.Second); slices.ContainsFunc(s.Sites, missing) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 }
 
 func (m *machine) eventually(what string, holds func() bool) {

@@ -78,6 +78,7 @@ struct block_report {
 struct thread {
 	u64 stack; /* hash of the outermost call's stack */
 	u64 tag;   /* of the walk under way: its time */
+	u64 switches; /* when the walk under way began, if another one was under way on its CPU, else 0 */
 	u64 walk;  /* where to remember the walk under way, 0: nowhere */
 	u32 flags; /* of enum event_flag */
 	u32 depth;

@@ -46,6 +46,7 @@ struct scratch {
 	u64 frames_at; /* likewise */
 	u64 value;     /* of the check under way */
 	u64 next;      /* check */
+	u64 walking;   /* walks that have begun on this CPU and not ended, see claim_record */
 	u64 window[WINDOW_SIZE / 8];
 	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
 	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];

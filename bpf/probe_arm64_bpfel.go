@@ -160,6 +160,7 @@ type probeScratch struct {
 	FramesAt uint64
 	Value    uint64
 	Next     uint64
+	Walking  uint64
 	Window   [128]uint64
 	Frames   [1280]uint8
 }
@@ -206,6 +207,7 @@ type probeThread struct {
 	_             structs.HostLayout
 	Stack         uint64
 	Tag           uint64
+	Switches      uint64
 	Walk          uint64
 	Flags         uint32
 	Depth         uint32

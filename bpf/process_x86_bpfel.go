@@ -73,6 +73,7 @@ type processThread struct {
 	_             structs.HostLayout
 	Stack         uint64
 	Tag           uint64
+	Switches      uint64
 	Walk          uint64
 	Flags         uint32
 	Depth         uint32

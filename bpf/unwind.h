@@ -217,6 +217,53 @@ static EBPF_INLINE void remember_walk(struct thread *thread)
 	bpf_map_update_elem(&walks, &thread->walk, walk, BPF_ANY);
 }
 
+struct task_struct___switches {
+	unsigned long nvcsw, nivcsw;
+} __attribute__((preserve_access_index));
+
+// How often this thread has given up its processor so far, plus 1.
+static EBPF_INLINE u64 context_switches(void)
+{
+	struct task_struct___switches *task = (void *)bpf_get_current_task();
+	unsigned long own = 0, forced = 0;
+	bpf_probe_read_kernel(&own, sizeof(own), &task->nvcsw);
+	bpf_probe_read_kernel(&forced, sizeof(forced), &task->nivcsw);
+	return own + forced + 1;
+}
+
+// Counts the walks that have begun on this CPU and not ended: several if threads preempt one another.
+static EBPF_INLINE void count_walks(s64 change)
+{
+	u32 zero = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (scratch)
+		__sync_fetch_and_add(&scratch->walking, change);
+}
+
+// Takes this CPU's record for a walk, also from a thread that was preempted in the middle of one. That thread goes on in it,
+// not knowing, as soon as this one is preempted: then what this one has is torn too.
+static EBPF_INLINE PerCPURecord *claim_record(struct thread *thread, u64 id)
+{
+	u32 zero = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+	PerCPURecord *record = get_pristine_per_cpu_record();
+	if (!record || !scratch)
+		return NULL;
+	thread->switches = scratch->walking ? context_switches() : 0;
+	count_walks(1);
+	Trace *trace = &record->trace;
+	trace->pid = id >> 32;
+	trace->tid = (u32)id;
+	trace->ktime = thread->tag; // with tid the tag that unwind_stop checks
+	return record;
+}
+
+static EBPF_INLINE bool is_torn(struct thread *thread, Trace *trace, u64 id)
+{
+	return trace->tid != (u32)id || trace->ktime != thread->tag ||
+	       (thread->switches && thread->switches != context_switches());
+}
+
 // Walks the stack of a thread that stands at the entry of a traced function. The walk ends in
 // kprobe_unwind_stop; this function only returns when the chain could not be entered.
 static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread, u64 id)
@@ -229,14 +276,12 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 		request_tables(id);
 		return;
 	}
-	PerCPURecord *record = get_pristine_per_cpu_record();
+	guard_begin();
+	PerCPURecord *record = claim_record(thread, id);
+	guard_end();
 	if (!record)
 		return;
 	begin_recording(frame_pointer(ctx));
-	Trace *trace = &record->trace;
-	trace->pid = pid;
-	trace->tid = (u32)id;
-	trace->ktime = thread->tag; // with tid the tag that unwind_stop checks
 	ErrorCode error = copy_state_regs(&record->state, ctx, false);
 	int unwinder = PROG_UNWIND_STOP;
 	if (!error) {
@@ -246,6 +291,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 	}
 	record->state.unwind_error = error;
 	tail_call(ctx, unwinder);
+	count_walks(-1);
 	count(COUNTER_CHAIN_BROKEN);
 }
 
@@ -328,7 +374,7 @@ static EBPF_INLINE int finish_unwind(void)
 		return PROG_UNWIND_STOP;
 	Trace *trace = &record->trace;
 	// The chain is not guarded against preemption, and a per-CPU record is its only memory.
-	if (trace->tid != (u32)id || trace->ktime != thread->tag) {
+	if (is_torn(thread, trace, id)) {
 		thread->flags |= FLAG_TORN;
 		trace->ktime = 0; // whoever owns the record now has our frames in it
 		count(COUNTER_TORN);
@@ -392,8 +438,10 @@ int kprobe_unwind_stop(struct pt_regs *ctx)
 {
 	guard_begin();
 	int next = finish_unwind();
-	if (next == PROG_UNWIND_STOP)
+	if (next == PROG_UNWIND_STOP) {
+		count_walks(-1);
 		send_waiting_block(bpf_get_current_pid_tgid());
+	}
 	guard_end();
 	if (next != PROG_UNWIND_STOP)
 		tail_call(ctx, next);

@@ -58,6 +58,7 @@ type walkScratch struct {
 	FramesAt uint64
 	Value    uint64
 	Next     uint64
+	Walking  uint64
 	Window   [128]uint64
 	Frames   [1280]uint8
 }

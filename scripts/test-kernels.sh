@@ -59,7 +59,7 @@ rows() {
     case $series in
       6.12) echo "$series-integrity $series lockdown=integrity check running"
         echo "$series-confidentiality $series lockdown=confidentiality refused" ;;
-      6.17 | 7.0 | newest) echo "$series-preempt $series preempt=full threads running warnings" ;;
+      6.17 | 7.0 | newest) echo "$series-preempt $series preempt=full threads warnings" ;;
     esac
   done <<<"$matrix"
 }

@@ -88,20 +88,27 @@ report() {
   [ "$3" = 0 ] || sed 's/^/    /' "$log"
 }
 
+# upstream NAME SERIES: the version whose source it is; Debian's own number may hide it.
+upstream() {
+  local version
+  version=$(sed -nE 's/^ok +kernel +Linux .* \(([0-9.]+)\)$/\1/p' "$work/log/$1" | head -n 1)
+  echo "${version:-$(sed 's/[-+].*//' "$work/$2/version")}"
+}
+
 # of NAME WORD: what the step "how" says of a row.
 of() { sed -nE "s/.*\b$2=([^ ;]+).*/\1/p" "$work/log/$1" | head -n 1; }
 step_of() { sed -nE "s/^RESULT $2 (\S+) .*/\1/p" "$work/log/$1" 2>/dev/null | head -n 1 | sed 's/failed/**no**/;s/^ok$/yes/'; }
 
 write_table() {
-  echo '| kernel | stands for | probes | cookies | processes found by | unwinder, ring buffers | running C and Python | new command | later program | 4 threads, 1 processor |'
+  echo '| Linux | stands for | probes | cookies | mappings from | verifier | running C and Python | new command | later program | preempted threads |'
   echo '|---|---|---|---|---|---|---|---|---|---|'
   local series suite target
   while read -r series suite target; do
     [ -s "$work/log/$series" ] || continue
     local preempt=$series
     [ ! -s "$work/log/$series-preempt" ] || preempt=$series-preempt
-    echo "| $(sed 's/[-+].*//' "$work/$series/version") ($(of "$series" release)) | $target | $(of "$series" probes), $(of "$series" guard) | $(of "$series" cookies) | $(of "$series" discovery) | $(step_of "$series" verifier) | $(step_of "$series" running) | $(step_of "$series" command) | $(step_of "$series" later) | $(step_of "$preempt" threads) |"
-  done <<<"$matrix" | sed 's/_/ /g'
+    echo "| $(upstream "$series" "$series") | $target | $(of "$series" probes), $(of "$series" guard) | $(of "$series" cookies) | $(of "$series" discovery) | $(step_of "$series" verifier) | $(step_of "$series" running) | $(step_of "$series" command) | $(step_of "$series" later) | $(step_of "$preempt" threads) |"
+  done <<<"$matrix" | sed 's/~/ /g'
 }
 
 mkdir -p "$work/log"

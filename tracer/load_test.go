@@ -58,9 +58,9 @@ func TestHowTheKernelIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("how: probes=%s; guard=%s; cookies=%s; discovery=%s; maps=%s",
-		how(features.HaveBPFLinkUprobeMulti() == nil, "uprobe_multi", "perf_events"),
+		how(features.HaveBPFLinkUprobeMulti() == nil, "uprobe_multi", "perf~events"),
 		how(bpf.CanGuard(kernel), "guarded", "unguarded"),
-		how(bpf.Cookies(kernel), "kernel's", "a_program_per_probe"),
+		how(bpf.Cookies(kernel), "kernel's", "a~program~per~probe"),
 		how(spec.Programs["mapped_files"] != nil, "task_vma", "/proc/*/maps"),
 		how(bpf.GrowingMaps(kernel), "growing", "preallocated"))
 }

@@ -43,7 +43,7 @@ func checkNothingLost(t *testing.T, p *profile.Profile) {
 }
 
 func TestRunningCAndPythonAreTracedTogetherAndLetGoClean(t *testing.T) {
-	dir := setup(t)
+	dir := setupAlone(t) // another test's tracer of all processes would probe these too
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
 	c := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", "free0\nready\nwait\n"+everyOperation+"print done\nwait\n"))
 	python := startTarget(t, env, "/usr/bin/python3", dir.Program("leak.py"), "--stdin", "--threads", "1")

@@ -3,9 +3,9 @@
 
 # Writing and reading by the package's own benchmarks; recording beside the toy PyTorch.
 measure_capture() {
-  local results bytes read replay
+  local figures bytes read replay
   progress "captures: bytes and reading"
-  results=$(go test -run '^$' -bench '^Benchmark(Write|Read|Replay)$' -benchtime 5x ./capture)
+  figures=$(go test -run '^$' -bench '^Benchmark(Write|Read|Replay)$' -benchtime 5x ./capture)
   bytes=$(benchmark Write bytes/event) read=$(benchmark Read Mevents/s) replay=$(benchmark Replay Mevents/s)
   section "capture of a training of 1,000,000 events"
   row "bytes per event" "≤ 12" "$bytes" "" "$bytes <= 12"
@@ -26,7 +26,7 @@ measure_capture() {
 }
 
 # benchmark NAME UNIT: a figure of "BenchmarkNAME-2  5  8.014 bytes/event".
-benchmark() { awk -v name="^Benchmark$1(-|\$)" -v unit="$2" '$1 ~ name {for (i = 2; i <= NF; i++) if ($i == unit) print $(i - 1)}' <<< "$results"; }
+benchmark() { awk -v name="^Benchmark$1(-|\$)" -v unit="$2" '$1 ~ name {for (i = 2; i <= NF; i++) if ($i == unit) print $(i - 1)}' <<< "$figures"; }
 
 # record_rate ENDING SAMPLE: adds "capture-ENDING SAMPLE cpu SECONDS" to the samples: all that vramprof took, from
 # its start to its end, and "… bytes" of the file. The toy makes 200,000 tensor events per second.

@@ -31,6 +31,10 @@ fuzz() {
   local log="$logs/$2.$(basename "$1")" status
   go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 2s -parallel 1 "$1" >"$log" 2>&1
   status=$?
+  # Go's fuzzer on a busy machine: a worker that did not answer in time at the end. What fails an input says which.
+  if [ "$status" = 1 ] && grep -q '^    context deadline exceeded$' "$log" && ! grep -q 'Failing input' "$log"; then
+    status=0
+  fi
   echo "exit $1 $2 $status" >>"$log"
   if [ "$status" = 0 ]; then
     echo "ok    $2 ($(basename "$1"))"

@@ -72,12 +72,13 @@ measure_tensor_rate() {
   before=$(cpu_ticks "$attached") begin=$(now_us)
   kill -USR1 "$p"
   expect "$p" "rate *" $((seconds + 60))
-  local events=$line ticks=$(($(cpu_ticks "$attached") - before)) us=$(($(now_us) - begin))
+  local events ticks=$(($(cpu_ticks "$attached") - before)) us=$(($(now_us) - begin))
+  events=$(awk '{printf "%.0f", $2 / $3 * 1e9}' <<< "$line") # "rate EVENTS NANOSECONDS"
   end_leaks "$report"
   end "$p" TERM
   local lost
   lost=$(field "$report" losses.lost_events)
-  section "tensors, two threads for $seconds s: $events"
+  section "$events tensor events/s for $seconds s, two threads"
   row "events lost" "0" "$lost" "" "$lost == 0"
   row "tracer, of one core" "< 100 %" "$(awk -v t=$ticks -v u=$us 'BEGIN {printf "%.1f %%", t * 1e6 / u}')" "" "$ticks * 10000 < $us"
 }

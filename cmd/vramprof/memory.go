@@ -25,7 +25,7 @@ const (
 	minCeiling  = 64 << 20  // an idle tracer takes 20 to 50 MiB
 	autoCeiling = 4 << 30   // --max-memory=auto is no more than this
 	autoAtLeast = 512 << 20 // and no less, where the machine has as much
-	memoryTick  = 100 * time.Millisecond
+	memoryTick  = 250 * time.Millisecond
 )
 
 // What is written at the end takes memory too: tracing ends when three quarters of what it may take are in use.

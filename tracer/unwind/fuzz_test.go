@@ -126,7 +126,7 @@ func (m image) ReadAt(p []byte, off int64) (int, error) {
 // interpreters lists the Python programs of this machine that the profiler knows, with their libraries.
 func interpreters(t testing.TB) (list []interpreter.Data) {
 	var paths []string
-	for _, pattern := range []string{"/usr/bin/python3.*[0-9]", "/usr/lib/*/libpython3.*.so.1.0", "/root/.pyenv/versions/*/bin/python3.*[0-9]", "/root/.pyenv/versions/*/lib/libpython3.*.so.1.0"} {
+	for _, pattern := range []string{"/usr/bin/python3.*[0-9]", "/usr/lib/*/libpython3.*.so.1.0"} {
 		found, _ := filepath.Glob(pattern)
 		paths = append(paths, found...)
 	}

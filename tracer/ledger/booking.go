@@ -218,6 +218,7 @@ func (l *Ledger) freeFailed(e *Event) {
 	case e.Result == resultDeinitialized:
 	case last.outcome == lessPhysical:
 		l.undoPhysical(last.process, e)
+	case p.purged: // its site is archived
 	default:
 		l.restore(&last, e.Time)
 	}
@@ -367,12 +368,13 @@ func (k *siteKey) slot() uint64 {
 
 func (l *Ledger) findSite(key siteKey) uint32 {
 	n, ok := l.siteOf[key]
-	if !ok && len(l.sites) >= maxSites && key.stack != 0 {
+	used := len(l.sites) - len(l.freeSites)
+	if !ok && used >= maxSites && key.stack != 0 {
 		l.Warn("too many different stacks: allocations from further ones are shown without their stacks")
 		key.stack = 0
 		n, ok = l.siteOf[key]
 	}
-	if !ok && len(l.sites) >= 2*maxSites && key.context != 0 {
+	if !ok && used >= 2*maxSites && key.context != 0 {
 		key.context = 0
 		n, ok = l.siteOf[key]
 	}
@@ -380,8 +382,14 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 		return n
 	}
 	p := &l.procs[key.process]
-	n = uint32(len(l.sites))
 	s := site{siteKey: key}
+	if last := len(l.freeSites) - 1; last >= 0 {
+		n, l.freeSites = l.freeSites[last], l.freeSites[:last]
+		s.own = l.sites[n].own
+	} else {
+		n = uint32(len(l.sites))
+		l.sites = append(l.sites, site{})
+	}
 	switch key.kind {
 	case viewed:
 	case Tensor:
@@ -389,8 +397,8 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 	default:
 		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
 	}
-	l.addCohorts(&s)
-	l.sites = append(l.sites, s)
+	l.addCohorts(&s, n)
+	l.sites[n] = s
 	l.siteOf[key] = n
 	p.sites = append(p.sites, n)
 	return n

@@ -55,16 +55,18 @@ const (
 	windowsPiece = 64
 )
 
-// addCohorts gives a new site its own, or makes it share those of another size class. Windows lie apart, as they are
-// large and sites move.
-func (l *Ledger) addCohorts(s *site) {
-	if len(l.windows) == 0 {
-		l.windows = make([]windows, windowsPiece)
+// addCohorts gives a new site of this number its own, or makes it share those of another size class. Windows lie apart, as they are
+// large and sites move; a number that was used before has room for them.
+func (l *Ledger) addCohorts(s *site, n uint32) {
+	s.own.base, s.own.shift = noBase, firstWindow
+	if s.own.parts == nil {
+		if len(l.windows) == 0 {
+			l.windows = make([]windows, windowsPiece)
+		}
+		s.own.parts, l.windows = &l.windows[0], l.windows[1:]
 	}
-	s.own = cohorts{base: noBase, shift: firstWindow, parts: &l.windows[0]}
-	l.windows = l.windows[1:]
 	if s.kind == Tensor {
-		hash := s.stack ^ uint64(s.process)*0x9e3779b97f4a7c15 ^ uint64(uint32(s.device))<<32
+		hash := s.hashButForClass()
 		first, known := l.classes[hash]
 		if known && l.sites[first].isButForClass(s) {
 			f := &l.sites[first]
@@ -77,14 +79,21 @@ func (l *Ledger) addCohorts(s *site) {
 			return
 		}
 		if !known { // else another one has the hash, and its place
-			l.classes[hash] = uint32(len(l.sites))
+			l.classes[hash] = n
 		}
+	}
+	if s.own.floors != nil {
+		return
 	}
 	if len(l.floors) == 0 {
 		l.floors = make([][CohortLen]uint64, windowsPiece)
 	}
 	s.own.floors = &l.floors[0]
 	l.floors = l.floors[1:]
+}
+
+func (k *siteKey) hashButForClass() uint64 {
+	return k.stack ^ uint64(k.process)*0x9e3779b97f4a7c15 ^ uint64(uint32(k.device))<<32
 }
 
 func (s *site) isButForClass(x *site) bool {

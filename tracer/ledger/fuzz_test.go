@@ -14,44 +14,11 @@ import (
 
 // FuzzLedger reads 16 bytes for each event. Without fuzzing it runs 300 random sequences.
 func FuzzLedger(f *testing.F) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	for range 300 {
-		data := make([]byte, 16*(1+rng.Uint64N(1500)))
-		for i := range data {
-			data[i] = byte(rng.Uint64())
-		}
+	for _, data := range randomSequences() {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		data = data[:min(len(data), 32<<10)]
-		l := New(Options{Begin: 100e9, MaxLive: 64})
-		var last uint64
-		for ; len(data) >= 16; data = data[16:] {
-			v, w := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
-			e := hostile(v, w)
-			switch v >> 56 % 32 {
-			case 0:
-				l.SetDevices(e.PID, []string{"A", "B"}[:v>>48%3])
-			case 1:
-				l.SetUsage(e.Time, []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3])
-			case 2:
-				l.SetProcess(Process{PID: e.PID, Begin: e.Time})
-			case 3, 4:
-				l.SetTensors(e.Time, []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1])
-			case 5:
-				l.SetBlocks(e.PID, []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5])
-			case 6:
-				l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
-			case 7:
-				l.SetSampling([]float64{math.Float64frombits(v), float64(w%16) / 16})
-			}
-			before := l.stats.UnmatchedFrees
-			l.Apply(&e)
-			if e.Op == FreeFailed && l.stats.UnmatchedFrees > before {
-				t.Fatalf("%+v: a free that was not there was undone", e)
-			}
-			last = max(last, e.Time)
-		}
+		l, last := applyHostile(t, data[:min(len(data), 32<<10)])
 		s := l.Snapshot(last, time.Time{})
 		checkBooks(t, s)
 		checkLedger(t, l)
@@ -59,6 +26,52 @@ func FuzzLedger(f *testing.F) {
 		l.Apply(&Event{Op: Exit, PID: 99, Time: 1 << 62}) // after all others have lost their blocks
 		checkLedger(t, l)
 	})
+}
+
+// randomSequences returns 300 inputs of applyHostile.
+func randomSequences() (list [][]byte) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		data := make([]byte, 16*(1+rng.Uint64N(1500)))
+		for i := range data {
+			data[i] = byte(rng.Uint64())
+		}
+		list = append(list, data)
+	}
+	return list
+}
+
+// applyHostile makes books of events with 16 bytes for each, and returns the time of the latest.
+func applyHostile(t *testing.T, data []byte) (l *Ledger, last uint64) {
+	t.Helper()
+	l = New(Options{Begin: 100e9, MaxLive: 64})
+	for ; len(data) >= 16; data = data[16:] {
+		v, w := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
+		e := hostile(v, w)
+		switch v >> 56 % 32 {
+		case 0:
+			l.SetDevices(e.PID, []string{"A", "B"}[:v>>48%3])
+		case 1:
+			l.SetUsage(e.Time, []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3])
+		case 2:
+			l.SetProcess(Process{PID: e.PID, Begin: e.Time})
+		case 3, 4:
+			l.SetTensors(e.Time, []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1])
+		case 5:
+			l.SetBlocks(e.PID, []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5])
+		case 6:
+			l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
+		case 7:
+			l.SetSampling([]float64{math.Float64frombits(v), float64(w%16) / 16})
+		}
+		before := l.stats.UnmatchedFrees
+		l.Apply(&e)
+		if e.Op == FreeFailed && l.stats.UnmatchedFrees > before {
+			t.Fatalf("%+v: a free that was not there was undone", e)
+		}
+		last = max(last, e.Time)
+	}
+	return l, last
 }
 
 func hostileTotals(e *Event, w uint64) TensorTotals {
@@ -212,8 +225,7 @@ func checkLedger(t *testing.T, l *Ledger) {
 	var unknown uint64
 	sample := map[*tensors][2]count{}
 	inPools := map[uint32]pool{}
-	for i := range l.sites {
-		x := &l.sites[i]
+	check := func(x *site) {
 		checkList(t, l, x)
 		if x.kind == Tensor {
 			on := &l.procs[x.process].tensors[x.total]
@@ -235,6 +247,23 @@ func checkLedger(t *testing.T, l *Ledger) {
 				inPools[b.extra] = p
 			}
 		}
+	}
+	sites, rooms := len(l.freeSites), map[*windows]bool{}
+	for n := range l.procs {
+		sites += len(l.procs[n].sites)
+		l.withSites(uint32(n), func(list []uint32) {
+			for _, i := range list {
+				x := &l.sites[i]
+				if x.process != uint32(n) || rooms[x.own.parts] {
+					t.Errorf("site %+v is in the list of process %d, or shares its windows", x.siteKey, n)
+				}
+				rooms[x.own.parts] = true
+				check(x)
+			}
+		})
+	}
+	if sites != len(l.sites) {
+		t.Errorf("%d sites are of processes or free, of %d", sites, len(l.sites))
 	}
 	if unknown > l.stats.UnknownSizes || l.stats.UnknownSizes > 1<<32 {
 		t.Errorf("%d live blocks without a size, counted %d", unknown, l.stats.UnknownSizes)

@@ -48,16 +48,21 @@ func (h *history) record(begin, now, live uint64) {
 func (h *history) coarsen() {
 	for len(h.changes) > maxChanges/2 {
 		h.shift++
-		kept := h.changes[:1]
-		for _, c := range h.changes[1:] {
-			if last := &kept[len(kept)-1]; c.time>>h.shift == last.time>>h.shift {
-				*last = c
-			} else {
-				kept = append(kept, c)
-			}
-		}
-		h.changes = kept
+		h.join()
 	}
+}
+
+// join leaves one value for each step.
+func (h *history) join() {
+	kept := h.changes[:0]
+	for _, c := range h.changes {
+		if n := len(kept); n > 0 && c.time>>h.shift == kept[n-1].time>>h.shift {
+			kept[n-1] = c
+		} else {
+			kept = append(kept, c)
+		}
+	}
+	h.changes = kept
 }
 
 // fill sets out to the live bytes at even steps of the session, the last one at its end.

@@ -45,34 +45,37 @@ type Options struct {
 // Ledger holds the books. It must be used from one goroutine at a time.
 //
 // Processes and sites are kept until the ledger is dropped, also after the
-// process ended: a recording has to show them at its end.
+// process ended, when they take less room: a recording has to show them at its end.
 type Ledger struct {
-	options  Options
-	procs    []process           // by process number
-	byPID    map[uint32]uint32   // number of the newest process of a pid
-	sites    []site              // by site number
-	windows  []windows           // for further sites
-	floors   [][CohortLen]uint64 // likewise
-	classes  map[uint64]uint32   // of tensors, by a hash of their key without its size class: the first site
-	siteOf   map[siteKey]uint32
-	recent   [1 << recentBits]uint32 // sites that were asked for lately, since siteOf takes long
-	live     map[liveKey]uint32      // number of the block
-	blocks   blocks
-	lastFree map[uint32]lastFree // by thread id
-	released map[uint32]released // of physical memory: what lastFree has no room for
-	kept     int                 // mappings in released
-	endings  uint32              // contexts that ended
-	pools    []pool              // by pool number; 0 is none
-	noPools  []uint32            // pool numbers that name none
-	exports  exports
-	failures map[failureKey]*Failure
-	gpus     []GPU
-	sampling []float64 // by size class
-	rate     SampleRate
-	stats    Stats
-	homeless uint64 // events of processes that are not booked
-	warnings []string
-	warned   map[string]bool
+	options   Options
+	procs     []process           // by process number
+	byPID     map[uint32]uint32   // number of the newest process of a pid
+	sites     []site              // by site number
+	windows   []windows           // for further sites
+	floors    [][CohortLen]uint64 // likewise
+	classes   map[uint64]uint32   // of tensors, by a hash of their key without its size class: the first site
+	siteOf    map[siteKey]uint32
+	freeSites []uint32                // site numbers that name none
+	apis      *names                  // of archived sites
+	segments  map[uint64]bool         // stacks of archived sites that may be segments, and whether they are: see MarkSegments
+	recent    [1 << recentBits]uint32 // sites that were asked for lately, since siteOf takes long
+	live      map[liveKey]uint32      // number of the block
+	blocks    blocks
+	lastFree  map[uint32]lastFree // by thread id
+	released  map[uint32]released // of physical memory: what lastFree has no room for
+	kept      int                 // mappings in released
+	endings   uint32              // contexts that ended
+	pools     []pool              // by pool number; 0 is none
+	noPools   []uint32            // pool numbers that name none
+	exports   exports
+	failures  map[failureKey]*Failure
+	gpus      []GPU
+	sampling  []float64 // by size class
+	rate      SampleRate
+	stats     Stats
+	homeless  uint64 // events of processes that are not booked
+	warnings  []string
+	warned    map[string]bool
 
 	ended      []uint32 // processes that ended and still have their blocks
 	purgeAt    uint64   // when the first of them may lose them
@@ -163,6 +166,8 @@ func New(o Options) *Ledger {
 		failures: make(map[failureKey]*Failure),
 		classes:  make(map[uint64]uint32),
 		warned:   make(map[string]bool),
+		segments: make(map[uint64]bool),
+		apis:     &names{number: make(map[string]uint64)},
 		purgeAt:  math.MaxUint64,
 	}
 }

@@ -17,6 +17,9 @@ const (
 
 	// Events of an ended process can still be on their way for this long, ns.
 	grace = 5e9
+
+	// Purges are no closer to each other than this, ns.
+	purgeStep = 1e9
 )
 
 type process struct {
@@ -24,6 +27,7 @@ type process struct {
 	older    uint32  // the process that had the pid before, or none
 	totals   []Total // per device and kind, and per kind over allDevices
 	sites    []uint32
+	archived []byte   // further sites, of a process that was purged: see Ledger.archive
 	devices  []string // UUID by CUDA ordinal
 	readings []reading
 	purged   bool
@@ -126,7 +130,7 @@ func purgeTime(p *process) uint64 {
 	return p.End + grace
 }
 
-// purge gives back the blocks of processes that ended a while ago. Their sites stay.
+// purge gives back the blocks of processes that ended a while ago, of many at once where many end.
 func (l *Ledger) purge(now uint64) {
 	l.purgeAt = math.MaxUint64
 	rest := l.ended[:0]
@@ -134,7 +138,7 @@ func (l *Ledger) purge(now uint64) {
 		p := &l.procs[n]
 		if at := purgeTime(p); now < at {
 			rest = append(rest, n)
-			l.purgeAt = min(l.purgeAt, at)
+			l.purgeAt = min(l.purgeAt, max(at, now+purgeStep))
 			continue
 		}
 		p.purged = true
@@ -142,6 +146,7 @@ func (l *Ledger) purge(now uint64) {
 			l.purgeSite(&l.sites[s])
 		}
 		p.physical, p.primaries = nil, nil
+		l.archive(n)
 		l.forgetPools(n)
 		l.exports.forget(n)
 	}

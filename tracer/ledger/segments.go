@@ -26,6 +26,11 @@ func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
 			s.segment = is(s.stack)
 		}
 	}
+	for stack, known := range l.segments {
+		if !known && is(stack) {
+			l.segments[stack] = true
+		}
+	}
 }
 
 // extent is a range of addresses that leads to memory of a site.

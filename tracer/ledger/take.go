@@ -30,7 +30,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	}
 	s.Stats.Reused = l.reused()
 	s.Stats.Truncated = copyCounts(l.stats.Truncated)
-	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs))}
+	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
 	v.processes()
 	v.sites()
 	v.failures()
@@ -38,14 +38,18 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	return s
 }
 
+// sitesSpan is a part of the sites that are shown.
+type sitesSpan struct{ from, to int }
+
 // view is a snapshot in the making.
 type view struct {
 	l       *Ledger
 	s       *Snapshot
-	running bool     // processes that have ended are left out
-	device  []int32  // by process number: what UnknownDevice stands for
-	only    []string // by process number: UUID of the GPU that alone carries it
-	index   []int    // by process number: index in Snapshot.Processes
+	running bool        // processes that have ended are left out
+	device  []int32     // by process number: what UnknownDevice stands for
+	only    []string    // by process number: UUID of the GPU that alone carries it
+	index   []int       // by process number: index in Snapshot.Processes
+	spans   []sitesSpan // by process number: where its sites that are not of kind Tensor are
 }
 
 func (v *view) leavesOut(process uint32) bool { return v.running && v.l.procs[process].End != 0 }
@@ -122,15 +126,29 @@ func (v *view) place(k siteKey) siteKey {
 }
 
 func (v *view) sites() {
+	list := siteList{make([]Site, 0, len(v.l.sites)), make(map[siteKey]int, len(v.l.sites))}
+	for n := range v.l.procs {
+		if !v.leavesOut(uint32(n)) {
+			v.spans[n].from = len(list.list)
+			v.l.withSites(uint32(n), func(sites []uint32) { v.sitesOf(sites, &list) })
+			v.spans[n].to = len(list.list)
+		}
+	}
+	v.tensors(&list)
+	slices.SortFunc(list.list, compareSites)
+	v.s.Sites = list.list
+}
+
+// sitesOf adds the sites of one process, but for those of kind Tensor.
+func (v *view) sitesOf(sites []uint32, list *siteList) {
 	l, session := v.l, v.s.End-v.s.Begin
-	shown := make([]int, 0, len(l.sites))
-	for n := range l.sites {
+	shown := make([]uint32, 0, len(sites))
+	for _, n := range sites {
 		s := &l.sites[n]
-		if s.kind != viewed && s.kind != Tensor && s.allocObjects != 0 && !v.leavesOut(s.process) { // else all moved to where they belong
+		if s.kind != viewed && s.kind != Tensor && s.allocObjects != 0 { // else all moved to where they belong
 			shown = append(shown, n)
 		}
 	}
-	list := siteList{make([]Site, 0, len(shown)), make(map[siteKey]int, len(shown))}
 	steps, cohorts := make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
 	for n, number := range shown {
 		s := &l.sites[number]
@@ -150,9 +168,6 @@ func (v *view) sites() {
 		s.fillCohorts(&out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
 		list.add(key, &out)
 	}
-	v.tensors(&list)
-	slices.SortFunc(list.list, compareSites)
-	v.s.Sites = list.list
 }
 
 // pools lists the pools; what one GPU alone carries is one, known and unknown device together.

@@ -36,22 +36,8 @@ func (v *view) tensors(sites *siteList) {
 	v.placeNameless(sites.list)
 	segments := v.segments(sites.list)
 	for n := range v.l.procs {
-		p := &v.l.procs[n]
-		if v.leavesOut(uint32(n)) {
-			continue
-		}
-		byDevice := make([]members, len(p.tensors))
-		for _, i := range p.sites {
-			if s := &v.l.sites[i]; len(p.tensors) > 0 && s.kind == Tensor {
-				m := &byDevice[s.total][s.class]
-				*m = append(*m, i)
-			}
-		}
-		for i := range p.tensors {
-			t := v.tensorsOf(n, &p.tensors[i], segments)
-			v.spreadCache(sites.list, &t)
-			t.Error = v.weigh(uint32(n), &p.tensors[i], &byDevice[i], sites)
-			v.s.Tensors = append(v.s.Tensors, t)
+		if !v.leavesOut(uint32(n)) && len(v.l.procs[n].tensors) > 0 {
+			v.l.withSites(uint32(n), func(numbers []uint32) { v.tensorsOf(uint32(n), numbers, segments, sites) })
 		}
 	}
 	slices.SortFunc(v.s.Tensors, func(a, b Tensors) int {
@@ -59,9 +45,27 @@ func (v *view) tensors(sites *siteList) {
 	})
 }
 
+// tensorsOf adds those of one process, whose sites have these numbers.
+func (v *view) tensorsOf(process uint32, numbers []uint32, segments map[place]segmentSum, sites *siteList) {
+	p := &v.l.procs[process]
+	byDevice := make([]members, len(p.tensors))
+	for _, n := range numbers {
+		if s := &v.l.sites[n]; s.kind == Tensor {
+			m := &byDevice[s.total][s.class]
+			*m = append(*m, n)
+		}
+	}
+	for i := range p.tensors {
+		t := v.tensorsOn(process, &p.tensors[i], segments)
+		v.spreadCache(sites.list[v.spans[process].from:v.spans[process].to], &t)
+		t.Error = v.weigh(process, &p.tensors[i], &byDevice[i], sites)
+		v.s.Tensors = append(v.s.Tensors, t)
+	}
+}
+
 // placeNameless says how much of each segment is given out where the blocks do not tell their addresses, as with
 // PyTorch before 1.10, which names them by structures of its own: the same share of each, in all exact.
-func (v *view) placeNameless(sites []Site) {
+func (v *view) placeNameless(all []Site) {
 	for n := range v.l.procs {
 		if v.leavesOut(uint32(n)) {
 			continue
@@ -71,16 +75,17 @@ func (v *view) placeNameless(sites []Site) {
 			if t.device < 0 || !t.reading.taken || t.reading.reserved != 0 {
 				continue
 			}
+			sites := all[v.spans[n].from:v.spans[n].to]
 			var segments uint64
 			var last *Site
 			for k := range sites {
-				if s := &sites[k]; s.Segment && s.Process == v.index[n] && s.Device == t.device {
+				if s := &sites[k]; s.Segment && s.Device == t.device {
 					segments += s.LiveBytes
 				}
 			}
 			rest := min(t.reading.live.bytes, segments)
 			for k := range sites {
-				if s := &sites[k]; s.Segment && s.Process == v.index[n] && s.Device == t.device {
+				if s := &sites[k]; s.Segment && s.Device == t.device {
 					high, low := bits.Mul64(s.LiveBytes, min(t.reading.live.bytes, segments))
 					s.Tensors, _ = bits.Div64(high, low, max(segments, 1))
 					rest -= s.Tensors
@@ -88,7 +93,7 @@ func (v *view) placeNameless(sites []Site) {
 				}
 			}
 			for k := 0; rest > 0 && last != nil && k < len(sites); k++ { // what was rounded off
-				if s := &sites[k]; s.Segment && s.Process == last.Process && s.Device == t.device && s.Tensors < s.LiveBytes {
+				if s := &sites[k]; s.Segment && s.Device == t.device && s.Tensors < s.LiveBytes {
 					more := min(rest, s.LiveBytes-s.Tensors)
 					s.Tensors += more
 					rest -= more
@@ -119,8 +124,8 @@ func (v *view) segments(sites []Site) map[place]segmentSum {
 	return sums
 }
 
-// tensorsOf sums up one device.
-func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum) Tensors {
+// tensorsOn sums up one device.
+func (v *view) tensorsOn(process uint32, t *tensors, segments map[place]segmentSum) Tensors {
 	p, index := &v.l.procs[process], v.index[process]
 	here := func(device int32) bool {
 		return device == t.device || device == UnknownDevice && v.device[process] == t.device
@@ -162,14 +167,14 @@ func (v *view) tensorsOf(process int, t *tensors, segments map[place]segmentSum)
 	return out
 }
 
-// spreadCache makes the segments' shares of the cache add up to it: the blocks were placed at another
+// spreadCache makes the shares of the cache that a process's segments have add up to it: the blocks were placed at another
 // moment than the totals were read.
 func (v *view) spreadCache(sites []Site, t *Tensors) {
 	var list []int
 	var cached, inside []uint64
 	var sum uint64
 	for i := range sites {
-		if s := &sites[i]; s.Segment && s.Process == t.Process && s.Device == t.Device {
+		if s := &sites[i]; s.Segment && s.Device == t.Device {
 			list = append(list, i)
 			cached, inside = append(cached, s.LiveBytes-s.Tensors), append(inside, s.Tensors)
 			sum += s.LiveBytes - s.Tensors

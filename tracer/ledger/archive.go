@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "encoding/binary"
+
+// archive packs the sites of a process that ended and has lost its blocks: nothing of them changes any more, a recording has
+// to show them, and a day of short processes leaves very many. So one takes some 100 bytes instead of 1,100.
+//
+// Their history keeps two values for each step that a snapshot shows now.
+func (l *Ledger) archive(process uint32) {
+	p := &l.procs[process]
+	w := packer{apis: l.apis, groups: map[*cohorts]uint64{}}
+	place := make(map[uint32]uint32, len(p.sites)) // in the archive, by number
+	for _, n := range p.sites {
+		s := &l.sites[n]
+		l.stats.Reused += s.early.objects // its context will not be reported as ended
+		if s.kind != viewed {
+			place[n] = uint32(len(place))
+			if !s.segment && s.stack != 0 && s.mayBeSegment() && !l.segments[s.stack] {
+				l.segments[s.stack] = false
+			}
+			s.history.shorten(minus(p.End, l.options.Begin))
+			w.site(s)
+		}
+		l.freeSite(n)
+	}
+	p.sites = nil
+	p.archived = append(make([]byte, 0, len(w.out)), w.out...)
+	p.renumber(func(n uint32) uint32 { return place[n] })
+}
+
+// freeSite gives a number, and the room for windows that goes with it, to the next new site.
+func (l *Ledger) freeSite(n uint32) {
+	s := &l.sites[n]
+	delete(l.siteOf, s.siteKey)
+	if hash := s.hashButForClass(); s.kind == Tensor && l.classes[hash] == n {
+		delete(l.classes, hash)
+	}
+	own := cohorts{parts: s.own.parts, floors: s.own.floors}
+	*own.parts = windows{}
+	if own.floors != nil {
+		*own.floors = [CohortLen]uint64{}
+	}
+	*s = site{siteKey: siteKey{process: none}, own: own}
+	l.freeSites = append(l.freeSites, n)
+}
+
+// renumber changes the numbers of sites that the process remembers.
+func (p *process) renumber(to func(uint32) uint32) {
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		for k := range t.first.driver {
+			t.first.driver[k].site = to(t.first.driver[k].site)
+		}
+		for k := range t.changes {
+			t.changes[k].site = to(t.changes[k].site)
+		}
+	}
+}
+
+// withSites calls do with the numbers of a process's sites, which are valid until it returns.
+func (l *Ledger) withSites(process uint32, do func(sites []uint32)) {
+	p := &l.procs[process]
+	if len(p.archived) == 0 {
+		do(p.sites)
+		return
+	}
+	base := uint32(len(l.sites))
+	list := append([]uint32(nil), p.sites...) // of events that came later
+	u := unpacker{in: p.archived, apis: l.apis.names, groups: map[uint64]*cohorts{}}
+	for len(u.in) > 0 {
+		s := u.site(process)
+		s.segment = s.segment || s.mayBeSegment() && l.segments[s.stack]
+		if s.kind == Tensor {
+			s.total = p.tensorsOn(s.device)
+		}
+		list = append(list, uint32(len(l.sites)))
+		l.sites = append(l.sites, s)
+	}
+	p.renumber(func(n uint32) uint32 { return base + n })
+	do(list)
+	p.renumber(func(n uint32) uint32 { return n - base })
+	clear(l.sites[base:])
+	l.sites = l.sites[:base]
+}
+
+// shorten makes the step as long as a history that began with the session would have it.
+func (h *history) shorten(session uint64) {
+	for session>>h.shift >= maxChanges {
+		h.shift++
+	}
+	h.join()
+}
+
+// names numbers the different names of calls.
+type names struct {
+	names  []string
+	number map[string]uint64
+}
+
+func (x *names) of(name string) uint64 {
+	n, ok := x.number[name]
+	if !ok {
+		n = uint64(len(x.names))
+		x.names = append(x.names, name)
+		x.number[name] = n
+	}
+	return n
+}
+
+// packer writes sites. Numbers are as in encoding/binary's Uvarint, unless they are hashes.
+type packer struct {
+	out    []byte
+	apis   *names
+	groups map[*cohorts]uint64 // of sites that share them, from 1 on
+}
+
+func (w *packer) numbers(list ...uint64) {
+	for _, n := range list {
+		w.out = binary.AppendUvarint(w.out, n)
+	}
+}
+
+func (w *packer) site(s *site) {
+	flags := byte(s.kind) << 1
+	if s.segment {
+		flags |= 1
+	}
+	w.out = append(w.out, flags, byte(s.space), s.class)
+	w.out = binary.LittleEndian.AppendUint64(w.out, s.stack)
+	w.numbers(s.context, uint64(uint32(s.device)), w.apis.of(s.api),
+		s.liveObjects, s.liveBytes, s.allocObjects, s.allocBytes, s.liveSquares, s.inside, s.oldest)
+	w.history(&s.history)
+	w.cohorts(s)
+}
+
+func (w *packer) history(h *history) {
+	w.numbers(uint64(h.shift), uint64(len(h.changes)))
+	var before uint64
+	for _, c := range h.changes {
+		w.numbers(c.time-before, c.live)
+		before = c.time
+	}
+}
+
+// cohorts writes a site's windows after what they have in common, which one of those that share it has.
+func (w *packer) cohorts(s *site) {
+	c, group, written := s.cohorts(), uint64(0), false
+	if s.shared != nil {
+		if group, written = w.groups[s.shared]; !written {
+			group = uint64(len(w.groups)) + 1
+			w.groups[s.shared] = group
+		}
+	}
+	w.numbers(group)
+	if !written {
+		w.numbers(c.base, c.live, c.peak, c.floor, uint64(c.highs), uint64(c.last), uint64(c.shift))
+		w.numbers(c.floors[:c.last]...)
+	}
+	for i := range s.own.parts.list[:c.last+1] {
+		x := &s.own.parts.list[i]
+		w.numbers(x.alloc, x.live, uint64(x.allocObjects), uint64(x.liveObjects))
+	}
+}
+
+// unpacker reads what a packer wrote.
+type unpacker struct {
+	in     []byte
+	apis   []string
+	groups map[uint64]*cohorts
+}
+
+func (r *unpacker) number() uint64 {
+	n, size := binary.Uvarint(r.in)
+	r.in = r.in[size:]
+	return n
+}
+
+func (r *unpacker) numbers(to ...*uint64) {
+	for _, n := range to {
+		*n = r.number()
+	}
+}
+
+func (r *unpacker) site(process uint32) (s site) {
+	s.kind, s.segment, s.space, s.class = Kind(r.in[0]>>1), r.in[0]&1 != 0, Space(r.in[1]), r.in[2]
+	s.process, s.stack = process, binary.LittleEndian.Uint64(r.in[3:])
+	r.in = r.in[11:]
+	s.context, s.device, s.api = r.number(), int32(uint32(r.number())), r.apis[r.number()]
+	r.numbers(&s.liveObjects, &s.liveBytes, &s.allocObjects, &s.allocBytes, &s.liveSquares, &s.inside, &s.oldest)
+	s.history = r.history()
+	r.cohorts(&s)
+	return s
+}
+
+func (r *unpacker) history() (h history) {
+	h.shift, h.changes = uint8(r.number()), make([]change, r.number())
+	var time uint64
+	for i := range h.changes {
+		time += r.number()
+		h.changes[i] = change{time, r.number()}
+	}
+	return h
+}
+
+func (r *unpacker) cohorts(s *site) {
+	s.own.parts = new(windows)
+	group := r.number()
+	c, read := r.groups[group]
+	switch {
+	case group == 0:
+		c = &s.own
+	case !read:
+		c = new(cohorts)
+		r.groups[group] = c
+	}
+	if group != 0 {
+		s.shared = c
+		s.own.parts.next, c.parts = c.parts, s.own.parts
+	}
+	if !read {
+		c.floors = new([CohortLen]uint64)
+		r.numbers(&c.base, &c.live, &c.peak, &c.floor)
+		c.highs, c.last, c.shift = uint16(r.number()), uint8(r.number()), uint8(r.number())
+		for i := range c.floors[:c.last] {
+			c.floors[i] = r.number()
+		}
+	}
+	for i := range s.own.parts.list[:c.last+1] {
+		x := &s.own.parts.list[i]
+		x.alloc, x.live, x.allocObjects, x.liveObjects = r.number(), r.number(), uint32(r.number()), uint32(r.number())
+	}
+}

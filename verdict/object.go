@@ -3,6 +3,7 @@
 package verdict
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"strings"
@@ -40,28 +41,34 @@ var (
 	inSaved      = regexp.MustCompile(`(^|/)torch/serialization\.py$`)
 )
 
-// objectOf says what kind of object a stack allocates, "" where it does not prove one. The innermost frame that tells wins,
+// objects says what kind of object a stack allocates. What single frames prove is remembered: most are in many stacks.
+type objects map[frameKey]proof
+
+// frameKey is all of a frame that a proof depends on.
+type frameKey struct {
+	function, file string
+	mapping        *symbolize.Mapping
+	python         bool
+}
+
+// proof is what one frame says.
+type proof struct {
+	object  string // "" if it proves none
+	settles bool   // whatever the others prove
+	call    bool   // of a module's forward pass
+}
+
+// of says what kind of object a stack allocates, "" where it does not prove one. The innermost frame that tells wins,
 // but for what a library does in the middle of it: NCCL and workspaces.
-func objectOf(stack []symbolize.Frame, kind ledger.Kind) string {
+func (o objects) of(stack []symbolize.Frame, kind ledger.Kind) string {
 	found, module := "", false
 	for i := range stack {
-		f := &stack[i]
-		switch {
-		case f.Python:
-			if found == "" {
-				found = pythonObject(f)
-			}
-			module = module || isCall(f)
-		case isNCCL(f):
-			return objectNCCL
-		case workspace.MatchString(base(f.Function)):
-			return objectWorkspace
-		case found != "":
-		case strings.HasPrefix(f.Function, "torch::autograd::AccumulateGrad::"):
-			found = objectGradient
-		case backward.MatchString(f.Function):
-			found = objectBackward
+		p := o.proofOf(&stack[i])
+		if p.settles {
+			return p.object
 		}
+		found = cmp.Or(found, p.object)
+		module = module || p.call
 	}
 	if found == "" && module {
 		found = objectActivation
@@ -76,6 +83,37 @@ func objectOf(stack []symbolize.Frame, kind ledger.Kind) string {
 		}
 	}
 	return found
+}
+
+// maxProofs bounds what is remembered.
+const maxProofs = 1 << 16
+
+func (o objects) proofOf(f *symbolize.Frame) proof {
+	key := frameKey{f.Function, f.File, f.Mapping, f.Python}
+	p, known := o[key]
+	if !known {
+		p = proofOf(f)
+		if len(o) < maxProofs {
+			o[key] = p
+		}
+	}
+	return p
+}
+
+func proofOf(f *symbolize.Frame) proof {
+	switch {
+	case f.Python:
+		return proof{object: pythonObject(f), call: isCall(f)}
+	case isNCCL(f):
+		return proof{object: objectNCCL, settles: true}
+	case workspace.MatchString(base(f.Function)):
+		return proof{object: objectWorkspace, settles: true}
+	case strings.HasPrefix(f.Function, "torch::autograd::AccumulateGrad::"):
+		return proof{object: objectGradient}
+	case backward.MatchString(f.Function):
+		return proof{object: objectBackward}
+	}
+	return proof{}
 }
 
 // base cuts the parameters of a C++ function, and its namespaces: "at::cuda::getNewWorkspace()" gives "getNewWorkspace".

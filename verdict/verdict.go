@@ -54,12 +54,12 @@ type Options struct {
 // Of judges each site of a snapshot, in the order of s.Sites. Without stacks (nil) Line is the called function alone.
 func Of(s *ledger.Snapshot, st frames.Stacks, o Options) []Verdict {
 	j := newJudge(s, st, o)
-	list := make([]Verdict, len(s.Sites))
+	list, proven := make([]Verdict, len(s.Sites)), objects{}
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		v := j.judge(x, x.Segment && j.reports[x.Process])
 		stack := j.stack(x)
-		v.Object = objectOf(stack, x.Kind)
+		v.Object = proven.of(stack, x.Kind)
 		v.Line, v.User = headline(stack)
 		list[i] = v
 	}

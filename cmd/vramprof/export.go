@@ -87,18 +87,23 @@ func exporter(c *cli.Context, r *capture.Recording, format string, at moment, be
 		profiles, err := profilesOf(r, *between)
 		return func(w io.Writer) error { return report.WriteDifference(w, profiles[0], profiles[1]) }, err
 	}
-	s, err := snapshotAt(r, at)
+	end, err := at.in(r)
 	if err != nil {
 		return nil, err
 	}
 	switch format {
-	case "folded":
-		return func(w io.Writer) error { return export.Folded(w, s, r, export.FoldedOptions{}) }, nil
 	case "chrome":
-		t, _, err := timelineOf(r, s.End)
+		_, t, _, err := timelineOf(r, end)
 		return func(w io.Writer) error { return export.Chrome(w, t, r, export.ChromeOptions{}) }, err
 	case "torch":
-		return torchExporter(c, r, s.End)
+		return torchExporter(c, r, end)
+	}
+	s, err := r.Snapshot(end)
+	if err != nil {
+		return nil, err
+	}
+	if format == "folded" {
+		return func(w io.Writer) error { return export.Folded(w, s, r, export.FoldedOptions{}) }, nil
 	}
 	return func(w io.Writer) error { return report.WriteProfile(w, s, r, report.ProfileOptions{}) }, nil
 }

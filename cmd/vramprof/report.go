@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -113,14 +114,17 @@ func snapshotAt(r *capture.Recording, m moment) (*ledger.Snapshot, error) {
 
 func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	view := report.View{Name: c.String("view"), Stacks: r}
-	var err error
-	if view.Snapshot, err = snapshotAt(r, at); err != nil {
+	end, err := at.in(r)
+	if err != nil {
 		return err
 	}
 	if view.Name == "stats" || view.Name == "timeline" {
-		if view.Timeline, view.Sizes, err = timelineOf(r, view.Snapshot.End); err != nil {
-			return err
-		}
+		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, end)
+	} else {
+		view.Snapshot, err = r.Snapshot(end)
+	}
+	if err != nil {
+		return err
 	}
 	o := report.ViewOptions{Top: c.Int("top"), Width: width(), Color: colors(), AllFrames: c.Bool("all-frames")}
 	if c.Bool("json") {
@@ -140,9 +144,17 @@ func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	return report.WriteSummary(c.App.Writer, s, r, report.SummaryOptions{Width: width(), Color: colors(), Top: min(c.Int("top"), 5)})
 }
 
-func timelineOf(r *capture.Recording, end uint64) (*timeline.Timeline, *timeline.Sizes, error) {
-	l := r.Books()
-	return timeline.Of(r.Player(), r.Begin(), end, chartSteps, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+// timelineOf plays the recording up to a moment, once: the snapshot is as r.Snapshot would have it.
+func timelineOf(r *capture.Recording, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
+	l, player, end := r.Books(), r.Player(), min(max(at, r.Begin()), r.End())
+	t, sizes, err := timeline.Of(player, r.Begin(), end, chartSteps, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+	if err == nil && at >= r.End() { // some of the last readings are later
+		err = player.To(math.MaxUint64, l)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return r.Take(l, at), t, sizes, nil
 }
 
 func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error {
@@ -167,11 +179,7 @@ func profilesOf(r *capture.Recording, between [2]moment) (profiles [2]report.Pro
 }
 
 func writePage(c *cli.Context, r *capture.Recording, page *output) error {
-	s, err := r.Snapshot(r.End())
-	if err != nil {
-		return err
-	}
-	t, _, err := timelineOf(r, r.End())
+	s, t, _, err := timelineOf(r, r.End())
 	if err != nil {
 		return err
 	}

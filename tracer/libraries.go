@@ -75,7 +75,8 @@ func newScanner(program *ebpf.Program) (*scanner, error) {
 
 // openScanner is for those who do not trace.
 func openScanner() (*scanner, error) {
-	kernel, err := kernelTypes()
+	types := btf.NewCache()
+	kernel, err := kernelTypes(types)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func openScanner() (*scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the process watch's objects: %w", err)
 	}
-	coll, err := ebpf.NewCollection(spec)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
 		return nil, fmt.Errorf("load the process watch: %w", err)
 	}
@@ -108,8 +109,8 @@ func (s *scanner) close() {
 	}
 }
 
-func kernelTypes() (*btf.Spec, error) {
-	kernel, err := btf.LoadKernelSpec()
+func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
+	kernel, err := types.Kernel()
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's types (Linux with CONFIG_DEBUG_INFO_BTF is needed): %w", err)
 	}

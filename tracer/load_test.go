@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
 
 	"github.com/vramprof/vramprof/bpf"
@@ -20,7 +21,10 @@ func TestKernelTakesAllPrograms(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer tr.Close()
-	for name, p := range tr.coll.Programs {
+	if err := tr.loading.wait(); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	for name, p := range tr.loading.programs.Programs {
 		info, err := p.Info()
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +47,7 @@ func TestHowTheKernelIsUsed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	kernel, err := kernelTypes()
+	kernel, err := kernelTypes(btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,12 +21,10 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
@@ -68,7 +66,8 @@ type Config struct {
 // Tracer traces from New to Close.
 type Tracer struct {
 	config  Config
-	coll    *ebpf.Collection // programs and maps of the traced functions
+	coll    *ebpf.Collection // maps of the programs that probe functions
+	loading loading          // these programs
 	watch   *ebpf.Collection // programs that watch processes
 	links   []link.Link
 	prober  prober
@@ -116,7 +115,8 @@ type Tracer struct {
 	tap           func(raw []byte) // sees every event; for recording test data
 }
 
-// New loads the programs into the kernel; nothing is probed yet.
+// New brings programs into the kernel, some of which are still being verified when it returns: Run says
+// if the kernel refuses one. Nothing is probed yet.
 func New(config Config) (*Tracer, error) {
 	if config.Note == nil {
 		config.Note = func(string) {}
@@ -124,7 +124,8 @@ func New(config Config) (*Tracer, error) {
 	if config.Ready == nil {
 		config.Ready = func([]uint32) {}
 	}
-	kernel, err := kernelTypes()
+	types := btf.NewCache()
+	kernel, err := kernelTypes(types)
 	if err != nil {
 		return nil, err
 	}
@@ -147,121 +148,11 @@ func New(config Config) (*Tracer, error) {
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.books = booksFor(t.ledger, config.Journal)
 	t.stacks = newStacks()
-	if err := t.load(kernel); err != nil {
+	if err := t.load(kernel, types); err != nil {
 		t.Close()
 		return nil, err
 	}
 	return t, nil
-}
-
-func (t *Tracer) load(kernel *btf.Spec) (err error) {
-	if t.memlock, err = bpf.LiftMemlock(kernel); err != nil {
-		return err
-	}
-	if t.unwind, err = unwind.New(kernel, t.stacks.addFile); err != nil {
-		return err
-	}
-	t.prober.multi = features.HaveBPFLinkUprobeMulti() == nil
-	if err := t.loadProbes(kernel); err != nil {
-		return err
-	}
-	if err := t.loadWatch(kernel); err != nil {
-		return err
-	}
-	if t.mapping, err = watchMappings(); err != nil {
-		return err
-	}
-	if t.events, err = ringbuf.NewReader(t.coll.Maps["events"]); err != nil {
-		return fmt.Errorf("open the events ring: %w", err)
-	}
-	if t.raw, err = ringbuf.NewReader(t.coll.Maps["stack_events"]); err != nil {
-		return fmt.Errorf("open the stacks ring: %w", err)
-	}
-	return nil
-}
-
-func (t *Tracer) loadProbes(kernel *btf.Spec) error {
-	spec, err := bpf.LoadProbes(kernel)
-	if err != nil {
-		return fmt.Errorf("read the probes' objects: %w", err)
-	}
-	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
-		return fmt.Errorf("set the filter: %w", err)
-	}
-	if err := spec.Variables["window_samples"].Set(windowSamples(t.config.SampleLimit)); err != nil {
-		return fmt.Errorf("set the limit of samples: %w", err)
-	}
-	t.resize(spec)
-	replacements := t.unwind.Bind(spec)
-	if t.prober.multi {
-		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type. The loader's
-		// for another reason: a perf event would be the only thing that asks for CAP_SYS_ADMIN.
-		for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", "kprobe_unwind_stop"} {
-			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
-		}
-	}
-	t.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
-	if err != nil {
-		return fmt.Errorf("load the probes: %w", err)
-	}
-	for id := range Functions {
-		if err := t.coll.Maps["functions"].Put(uint32(id), Functions[id].row()); err != nil {
-			return fmt.Errorf("write the probe table: %w", err)
-		}
-	}
-	p := t.coll.Programs
-	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
-		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]
-	t.prober.blockReported, t.prober.blockFailed = p["block_reported"], p["block_failed"]
-	if cookie := t.coll.Maps["cookie"]; cookie != nil {
-		if t.prober.stubs, err = newStubs(cookie, t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn,
-			t.prober.blockReported, t.prober.blockFailed, t.prober.libraryLoaded); err != nil {
-			return err
-		}
-	}
-	if err := t.setSampling(); err != nil {
-		return err
-	}
-	return t.unwind.Start(t.coll, t.prober.multi)
-}
-
-func (t *Tracer) loadWatch(kernel *btf.Spec) error {
-	spec, err := bpf.LoadProcess(kernel)
-	if err != nil {
-		return fmt.Errorf("read the process watch's objects: %w", err)
-	}
-	if err := spec.Variables["trace_children"].Set(t.config.Name != nil); err != nil {
-		return fmt.Errorf("set whether children are traced: %w", err)
-	}
-	t.resize(spec)
-	replacements := map[string]*ebpf.Map{}
-	for _, shared := range []string{"events", "processes", "threads", "counters"} {
-		replacements[shared] = t.coll.Maps[shared]
-	}
-	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
-	if err != nil {
-		return fmt.Errorf("load the process watch: %w", err)
-	}
-	for program, tracepoint := range map[string]string{
-		"process_exit": "sched_process_exit", "process_exec": "sched_process_exec", "process_fork": "sched_process_fork",
-	} {
-		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: t.watch.Programs[program]})
-		if err != nil {
-			return fmt.Errorf("watch %s: %w", tracepoint, err)
-		}
-		t.links = append(t.links, l)
-	}
-	t.scanner, err = newScanner(t.watch.Programs["mapped_files"])
-	return err
-}
-
-// resize applies Config.entries.
-func (t *Tracer) resize(spec *ebpf.CollectionSpec) {
-	for name, m := range spec.Maps {
-		if n, ok := t.config.entries[name]; ok {
-			m.MaxEntries = n
-		}
-	}
 }
 
 // everyone says whether processes that nobody has looked at yet are traced.
@@ -350,6 +241,7 @@ func (t *Tracer) Detach() {
 
 // Close ends everything and frees what the kernel holds for us.
 func (t *Tracer) Close() {
+	t.loading.wait()
 	t.Detach()
 	if t.command != nil {
 		releaseAll(t.coll.Maps["processes"])
@@ -369,7 +261,7 @@ func (t *Tracer) Close() {
 		t.scanner.close()
 	}
 	t.prober.stubs.close()
-	for _, coll := range []*ebpf.Collection{t.coll, t.watch} {
+	for _, coll := range []*ebpf.Collection{t.loading.programs, t.coll, t.watch} {
 		if coll != nil {
 			coll.Close()
 		}

@@ -126,6 +126,9 @@ func (t *Tracer) discover() error {
 	case <-loaded:
 	case <-time.After(loadPatience):
 	}
+	if err := t.loading.wait(); err != nil {
+		return err
+	}
 	t.beginOnce.Do(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()

@@ -40,7 +40,6 @@ import (
 
 // Slots of the chain's program array that are in use.
 const (
-	stopProgram   = "kprobe_unwind_stop" // ours, in the programs that Bind gets
 	nativeProgram = "kprobe_unwind_native"
 	pythonProgram = "kprobe_unwind_python"
 )
@@ -180,10 +179,9 @@ func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	return replacements
 }
 
-// Start completes the chain with our last step, a program named
-// kprobe_unwind_stop, and with the steps between, which note what they read in
-// the map recording of probes. With multi all are of the attach type of uprobe_multi links, as those of probes must be.
-func (u *Unwinder) Start(probes *ebpf.Collection, multi bool) error {
+// LoadSteps puts those steps of a walk into the chain that are not the probes' own. They note what they read in
+// the map recording of the probes' maps. With multi all are of the attach type of uprobe_multi links, as those of probes must be.
+func (u *Unwinder) LoadSteps(probes map[string]*ebpf.Map, multi bool, types *btf.Cache) error {
 	spec, err := bpf.LoadWalk()
 	if err != nil {
 		return fmt.Errorf("read the unwinder's steps: %w", err)
@@ -204,22 +202,25 @@ func (u *Unwinder) Start(probes *ebpf.Collection, multi bool) error {
 		return fmt.Errorf("set python_frames_per_program: %w", err)
 	}
 	for _, shared := range []string{"recording", "walks", "scratches"} {
-		replacements[shared] = probes.Maps[shared]
+		replacements[shared] = probes[shared]
 	}
-	steps, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	steps, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
 	if err != nil {
 		return fmt.Errorf("load the unwinder's steps: %w", err)
 	}
 	defer steps.Close()
-	chain := map[uint32]*ebpf.Program{
-		uint32(support.ProgUnwindStop):   probes.Programs[stopProgram],
-		uint32(support.ProgUnwindNative): steps.Programs[nativeProgram],
-		uint32(support.ProgUnwindPython): steps.Programs[pythonProgram],
+	if err := u.link(support.ProgUnwindNative, steps.Programs[nativeProgram]); err != nil {
+		return err
 	}
-	for slot, program := range chain {
-		if err := u.maps["perf_progs"].Put(slot, uint32(program.FD())); err != nil {
-			return fmt.Errorf("link step %d of the unwinder: %w", slot, err)
-		}
+	return u.link(support.ProgUnwindPython, steps.Programs[pythonProgram])
+}
+
+// LinkStop puts the last step of a walk into the chain, a program of the probes.
+func (u *Unwinder) LinkStop(stop *ebpf.Program) error { return u.link(support.ProgUnwindStop, stop) }
+
+func (u *Unwinder) link(slot uint32, program *ebpf.Program) error {
+	if err := u.maps["perf_progs"].Put(slot, uint32(program.FD())); err != nil {
+		return fmt.Errorf("link step %d of the unwinder: %w", slot, err)
 	}
 	return nil
 }

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/unwind"
+)
+
+// stopProgram is the last step of a walk: the unwinder has no other program of the probes.
+const stopProgram = "kprobe_unwind_stop"
+
+// loading is the verification of programs, which takes about as long as the unwind tables of a large process and
+// goes on beside them.
+type loading struct {
+	running  sync.WaitGroup
+	mu       sync.Mutex // guards err
+	err      error
+	programs *ebpf.Collection
+}
+
+func (l *loading) begin(steps ...func() error) {
+	for _, step := range steps {
+		l.running.Go(func() {
+			if err := step(); err != nil {
+				l.mu.Lock()
+				l.err = errors.Join(l.err, err)
+				l.mu.Unlock()
+			}
+		})
+	}
+}
+
+// wait returns when all programs are in the kernel, or are not going to be.
+func (l *loading) wait() error {
+	l.running.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
+	if t.memlock, err = bpf.LiftMemlock(kernel); err != nil {
+		return err
+	}
+	if t.unwind, err = unwind.New(kernel, t.stacks.addFile); err != nil {
+		return err
+	}
+	t.prober.multi = features.HaveBPFLinkUprobeMulti() == nil
+	if err := t.loadProbes(kernel, types); err != nil {
+		return err
+	}
+	if err := t.loadWatch(kernel, types); err != nil {
+		return err
+	}
+	if t.mapping, err = watchMappings(); err != nil {
+		return err
+	}
+	if t.events, err = ringbuf.NewReader(t.coll.Maps["events"]); err != nil {
+		return fmt.Errorf("open the events ring: %w", err)
+	}
+	if t.raw, err = ringbuf.NewReader(t.coll.Maps["stack_events"]); err != nil {
+		return fmt.Errorf("open the stacks ring: %w", err)
+	}
+	return nil
+}
+
+// loadProbes makes the maps, and has the programs verified meanwhile.
+func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
+	spec, err := bpf.LoadProbes(kernel)
+	if err != nil {
+		return fmt.Errorf("read the probes' objects: %w", err)
+	}
+	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
+		return fmt.Errorf("set the filter: %w", err)
+	}
+	if err := spec.Variables["window_samples"].Set(windowSamples(t.config.SampleLimit)); err != nil {
+		return fmt.Errorf("set the limit of samples: %w", err)
+	}
+	t.resize(spec)
+	replacements := t.unwind.Bind(spec)
+	if t.prober.multi {
+		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type. The loader's
+		// for another reason: a perf event would be the only thing that asks for CAP_SYS_ADMIN.
+		for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", stopProgram} {
+			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
+		}
+	}
+	maps := &ebpf.CollectionSpec{Maps: spec.Maps, Variables: spec.Variables, Types: spec.Types, ByteOrder: spec.ByteOrder}
+	t.coll, err = ebpf.NewCollectionWithOptions(maps, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
+	if err != nil {
+		return fmt.Errorf("make the probes' maps: %w", err)
+	}
+	for id := range Functions {
+		if err := t.coll.Maps["functions"].Put(uint32(id), Functions[id].row()); err != nil {
+			return fmt.Errorf("write the probe table: %w", err)
+		}
+	}
+	if err := t.setSampling(); err != nil {
+		return err
+	}
+	t.loading.begin(
+		func() error { return t.unwind.LoadSteps(t.coll.Maps, t.prober.multi, types) },
+		func() error { return t.loadPrograms(spec, types) })
+	return nil
+}
+
+func (t *Tracer) loadPrograms(spec *ebpf.CollectionSpec, types *btf.Cache) error {
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps, Cache: types})
+	if err != nil {
+		return fmt.Errorf("load the probes: %w", err)
+	}
+	t.loading.programs = coll
+	p := coll.Programs
+	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
+		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]
+	t.prober.blockReported, t.prober.blockFailed = p["block_reported"], p["block_failed"]
+	if cookie := t.coll.Maps["cookie"]; cookie != nil {
+		if t.prober.stubs, err = newStubs(cookie, t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn,
+			t.prober.blockReported, t.prober.blockFailed, t.prober.libraryLoaded); err != nil {
+			return err
+		}
+	}
+	return t.unwind.LinkStop(p[stopProgram])
+}
+
+func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
+	spec, err := bpf.LoadProcess(kernel)
+	if err != nil {
+		return fmt.Errorf("read the process watch's objects: %w", err)
+	}
+	if err := spec.Variables["trace_children"].Set(t.config.Name != nil); err != nil {
+		return fmt.Errorf("set whether children are traced: %w", err)
+	}
+	t.resize(spec)
+	replacements := map[string]*ebpf.Map{}
+	for _, shared := range []string{"events", "processes", "threads", "counters"} {
+		replacements[shared] = t.coll.Maps[shared]
+	}
+	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
+	if err != nil {
+		return fmt.Errorf("load the process watch: %w", err)
+	}
+	for program, tracepoint := range map[string]string{
+		"process_exit": "sched_process_exit", "process_exec": "sched_process_exec", "process_fork": "sched_process_fork",
+	} {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: t.watch.Programs[program]})
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", tracepoint, err)
+		}
+		t.links = append(t.links, l)
+	}
+	t.scanner, err = newScanner(t.watch.Programs["mapped_files"])
+	return err
+}
+
+// resize applies Config.entries.
+func (t *Tracer) resize(spec *ebpf.CollectionSpec) {
+	for name, m := range spec.Maps {
+		if n, ok := t.config.entries[name]; ok {
+			m.MaxEntries = n
+		}
+	}
+}

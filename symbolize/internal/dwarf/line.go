@@ -190,6 +190,9 @@ func (d *Data) readFiles5(c *cursor, _ *unit, t *lineTable, p *lineProgram) erro
 		if n > maxLineFiles {
 			return ErrLimit
 		}
+		if n > p.end-min(c.tell(), p.end) { // each takes a byte at least, unless its forms have no size
+			return errShort
+		}
 		for i := uint64(0); i < n && c.err == nil; i++ {
 			if err := d.tick(1 + len(specs)); err != nil {
 				return err

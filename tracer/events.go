@@ -143,16 +143,17 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		return
 	}
 	p.changed = e.Time
-	event, ok := toLedger(e, details)
-	if !ok {
+	event := &t.event
+	var ok bool
+	if *event, ok = toLedger(e, details); !ok {
 		t.lost++
 		return
 	}
 	if event.Op == 0 {
 		return
 	}
-	t.books.Apply(&event)
-	t.wantDevice(p, &event)
+	t.books.Apply(event)
+	t.wantDevice(p, event)
 	if event.Op == ledger.AllocFailed && event.Result == resultOutOfMemory {
 		t.outOfMemory(p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
 	}

@@ -149,7 +149,7 @@ func (s *stacks) passes(id uint64, library string) bool {
 		}
 	}
 	for _, f := range s.raw[id] {
-		if strings.HasPrefix(path.Base(f.File.Path), library) {
+		if f.File != nil && strings.HasPrefix(path.Base(f.File.Path), library) {
 			return true
 		}
 	}
@@ -180,12 +180,12 @@ func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Fram
 			Function: symbolize.Clean(f.Function), File: symbolize.Clean(f.Source), Line: f.Line, StartLine: f.FirstLine, Python: true,
 		})
 	}
-	m := s.mappings[f.File]
+	m := s.mappings[*f.File]
 	if m == nil {
 		m = &symbolize.Mapping{
 			Path: f.File.Path, BuildID: f.File.BuildID, Start: f.File.Start, Limit: f.File.Limit, Offset: f.File.Offset,
 		}
-		s.mappings[f.File] = m
+		s.mappings[*f.File] = m
 	}
 	return s.symbols.Frames(frames, f.File.ID, m, f.Address)
 }

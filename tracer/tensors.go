@@ -178,7 +178,8 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	if !ok {
 		return
 	}
-	event := ledger.Event{
+	event := &t.event
+	*event = ledger.Event{
 		Kind: ledger.Tensor, Space: ledger.Blocks, PID: e.Pid, TID: e.Tid, Device: device, Time: e.Time,
 		Address: e.Address, Size: e.Size, Stack: e.Stack, API: "torch",
 	}
@@ -196,7 +197,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 		})
 		return
 	}
-	t.books.Apply(&event)
+	t.books.Apply(event)
 }
 
 // readTensors takes the kernel half's totals of one process, or with pid 0 of

@@ -81,6 +81,7 @@ type Tracer struct {
 	mu                            sync.Mutex // guards what follows
 	ledger                        *ledger.Ledger
 	books                         ledger.Books // takes what comes in: the ledger, and the journal beside it
+	event                         ledger.Event // the latest: one for each would be garbage
 	processes                     map[uint32]*process
 	tombs                         map[uint32]uint64 // start of ended processes
 	emptied                       uint64            // how often the events ring was read to its end

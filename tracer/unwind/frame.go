@@ -26,7 +26,7 @@ type File struct {
 // Frame is one frame of a stack: native (File is set), Python (Function is
 // set), or a remark why the walk ended (Error is set).
 type Frame struct {
-	File      File
+	File      *File  // nobody may change it; frames in one mapping have the same
 	Address   uint64 // ELF address inside the call
 	Function  string // Python's qualified name
 	Source    string
@@ -57,13 +57,28 @@ func (u *Unwinder) frame(f libpf.Frame) Frame {
 		frame.JIT = true
 		return frame
 	}
-	m := f.Mapping.Value()
+	frame.File = u.fileOf(f.Mapping)
+	return frame
+}
+
+// maxKnownMappings bounds those that are remembered; they are of files, not of processes.
+const maxKnownMappings = 1 << 16
+
+func (u *Unwinder) fileOf(mapping libpf.FrameMapping) *File {
+	if known := u.mappings[mapping]; known != nil {
+		return known
+	}
+	m := mapping.Value()
 	file := m.File.Value()
-	frame.File = File{
+	f := &File{
 		ID: file.FileID.StringNoQuotes(), Path: u.path(file), BuildID: file.GnuBuildID,
 		Start: uint64(m.Start), Limit: uint64(m.End), Offset: m.FileOffset,
 	}
-	return frame
+	if len(u.mappings) >= maxKnownMappings {
+		clear(u.mappings)
+	}
+	u.mappings[mapping] = f
+	return f
 }
 
 func (u *Unwinder) path(file libpf.FrameMappingFileData) string {

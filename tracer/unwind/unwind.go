@@ -70,6 +70,7 @@ type Unwinder struct {
 	record    support.Trace
 	raw       libpf.EbpfTrace
 	trace     *libpf.Trace // set by ReportTraceEvent
+	mappings  map[libpf.FrameMapping]*File
 	lines     map[codeKey]*codeLines
 	linesSize int // bytes
 }
@@ -98,7 +99,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{},
+	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}, mappings: map[libpf.FrameMapping]*File{},
 		refused: map[uint32]bool{}, memories: map[uint32]*memory{}}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {

@@ -161,11 +161,11 @@ func soakTable(samples []soakSample) string {
 	return b.String()
 }
 
-// The books keep a row and the stacks of each process that ended, since a recording shows them; that is
-// perEnded bytes at most, and what Go's collector leaves lying a part of the whole.
+// The books keep a row and the stacks of each process that ended, since a recording shows them: 2 KB. That is
+// perEnded bytes at most with the garbage, and what Go's collector leaves lying otherwise a part of the whole.
 const (
-	perEnded    = 16 << 10
-	mostOfEnded = 256 << 20
+	perEnded    = 6 << 10
+	mostOfEnded = 128 << 20
 	rssSlack    = 48 << 20
 )
 

@@ -3,7 +3,7 @@
 package tracer
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -24,29 +24,21 @@ const stopProgram = "kprobe_unwind_stop"
 // goes on beside them.
 type loading struct {
 	running  sync.WaitGroup
-	mu       sync.Mutex // guards err
-	err      error
+	errs     []error // by step; valid after wait, as is programs
 	programs *ebpf.Collection
 }
 
 func (l *loading) begin(steps ...func() error) {
-	for _, step := range steps {
-		l.running.Go(func() {
-			if err := step(); err != nil {
-				l.mu.Lock()
-				l.err = errors.Join(l.err, err)
-				l.mu.Unlock()
-			}
-		})
+	l.errs = make([]error, len(steps))
+	for i, step := range steps {
+		l.running.Go(func() { l.errs[i] = step() })
 	}
 }
 
-// wait returns when all programs are in the kernel, or are not going to be.
+// wait returns when all programs are in the kernel, or are not going to be: of several reasons the first.
 func (l *loading) wait() error {
 	l.running.Wait()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
+	return cmp.Or(l.errs...)
 }
 
 func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
@@ -110,8 +102,8 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 		return err
 	}
 	t.loading.begin(
-		func() error { return t.unwind.LoadSteps(t.coll.Maps, t.prober.multi, types) },
-		func() error { return t.loadPrograms(spec, types) })
+		func() error { return t.loadPrograms(spec, types) },
+		func() error { return t.unwind.LoadSteps(t.coll.Maps, t.prober.multi, types) })
 	return nil
 }
 

@@ -96,8 +96,13 @@ func (s *session) open(c *cli.Context) (err error) {
 		s.confine(c)
 		s.announce(c, pids)
 	}
-	if s.tracer, err = tracer.New(s.config); errors.Is(err, unix.ENOMEM) {
-		err = fmt.Errorf("%w [the kernel half needs about 250 MiB: free some, or raise the cgroup's limit]", err)
+	s.tracer, err = tracer.New(s.config)
+	return withRemedy(err)
+}
+
+func withRemedy(err error) error {
+	if errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("%w [the kernel half needs about 250 MiB: free some, or raise the cgroup's limit]", err)
 	}
 	return err
 }
@@ -136,7 +141,7 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, withRemedy(err)
 	}
 	snapshot := s.snapshot()
 	if err := s.tracer.CommandError(); err != nil {

@@ -128,7 +128,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	p := t.process(e.Pid)
 	if p == nil {
 		if e.Kind == bpf.KindAllocator {
-			t.dropAllocators(func(pid uint32) bool { return pid == e.Pid })
+			t.dropAllocators(func(pid uint32, _ uint64) bool { return pid == e.Pid })
 		}
 		t.ignore(e)
 		return

@@ -253,6 +253,13 @@ func parseTicks(text string) uint64 {
 	return ticks
 }
 
+// isGone says whether a process that ran at a time has ended; another one may have its pid by now.
+func isGone(pid uint32, at uint64) bool {
+	const uncertain = 20e6 // of startOf
+	start := startOf(pid)
+	return start == 0 || at != 0 && start > at+uncertain
+}
+
 // startOf is the same in ns of CLOCK_MONOTONIC, to 10 ms, and a little different each time.
 func startOf(pid uint32) uint64 {
 	ticks := ticksOf(pid)

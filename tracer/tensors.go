@@ -320,16 +320,16 @@ func (t *Tracer) leaveBlocks(p *process) {
 		return
 	}
 	t.readTensors(p.pid)
-	t.dropAllocators(func(pid uint32) bool { return pid == p.pid })
+	t.dropAllocators(func(pid uint32, _ uint64) bool { return pid == p.pid })
 	t.jobs.add(job{kind: jobBlocks})
 }
 
 // dropAllocators has the kernel half begin anew with the allocators of some
 // processes, and leaves their blocks to be placed and removed; t.mu is held.
-func (t *Tracer) dropAllocators(of func(pid uint32) bool) (dropped bool) {
+func (t *Tracer) dropAllocators(of func(pid uint32, latest uint64) bool) (dropped bool) {
 	var keys []bpf.TensorKey
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
-		if of(key.Pid) {
+		if of(key.Pid, value.Latest) {
 			keys = append(keys, key)
 			t.leftBlocks[value.Number] = newOwner(key.Pid, device, value)
 		}
@@ -380,9 +380,11 @@ func (t *Tracer) bookLeftBlocks(left map[uint32]owner, blocks map[uint32][]ledge
 // that turned out not to be meant.
 func (t *Tracer) forgetBlocks() {
 	t.mu.Lock()
-	dropped := t.dropAllocators(func(pid uint32) bool {
-		p := t.processes[pid]
-		return p == nil || !p.traced
+	dropped := t.dropAllocators(func(pid uint32, latest uint64) bool {
+		if p := t.processes[pid]; p != nil {
+			return !p.traced
+		}
+		return isGone(pid, latest) // else its first events are on their way
 	})
 	t.mu.Unlock()
 	if dropped {

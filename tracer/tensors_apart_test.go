@@ -25,6 +25,7 @@ func TestTensorsThatAreNotAsUsual(t *testing.T) {
 	t.Run("on the host", func(t *testing.T) { testHostTensors(t, m.in(t), early) })
 	t.Run("not reported", func(t *testing.T) { testUnreportedTensors(t, m.in(t)) })
 	t.Run("contradicted", func(t *testing.T) { testContradictions(t, m.in(t)) })
+	t.Run("of processes not known yet", func(t *testing.T) { testTensorsOfTheUnknown(t, m.in(t)) })
 	t.Run("of processes that end", func(t *testing.T) { testTensorsOfTheDead(t, m.in(t)) })
 }
 
@@ -188,6 +189,32 @@ func (m *machine) inKernel(numbers []uint32) (blocks int) {
 		}
 	})
 	return blocks
+}
+
+// testTensorsOfTheUnknown: the first events of a process are still on their way when the kernel half is to forget others.
+func testTensorsOfTheUnknown(t *testing.T, m *machine) {
+	p := m.follow("2.6", nil, "alloc a 100M", "totals", "wait", "alloc b 1000", "totals", "wait")
+	p.totals()
+	before := m.allocators(p.pid())
+	m.mu.Lock()
+	known := m.processes[p.pid()]
+	delete(m.processes, p.pid())
+	m.mu.Unlock()
+	m.forgetBlocks()
+	m.mu.Lock()
+	m.processes[p.pid()] = known
+	m.mu.Unlock()
+	if after := m.allocators(p.pid()); len(before) == 0 || !slices.Equal(before, after) {
+		t.Errorf("allocators %v, before %v", after, before)
+	}
+	p.next()
+	p.totals()
+	s := m.snapshot()
+	checkNoWarning(t, "after others were forgotten", s, p.pid())
+	if x := tensorsOf(t, s, p.pid())[0]; x.LiveObjects != 2 || x.Older != 0 {
+		t.Errorf("the books have %+v", x)
+	}
+	p.end()
 }
 
 // testTensorsOfTheDead: however a process ends, its books stay as they were, and the kernel half forgets it.

@@ -125,7 +125,9 @@ func (s *stacks) Stack(id uint64) []symbolize.Frame {
 	defer s.mu.Unlock()
 	frames = s.sharedNamed.one(frames)
 	s.named[id] = frames
-	delete(s.raw, id)
+	if delete(s.raw, id); len(s.raw) == 0 && len(s.sharedRaw.known) > 0 {
+		s.sharedRaw = newShared[unwind.Frame]() // nobody has them any more
+	}
 	return frames
 }
 

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -113,15 +114,35 @@ func (m *memoryWatch) look() string {
 	return ""
 }
 
+// What a burst of work took goes back to the kernel some seconds later: the tables of PyTorch's libraries take 100 MB
+// while they are read. Go itself returns it over minutes, longer on a busy machine.
+const (
+	giveBackAfter = 10 * time.Second
+	giveBackFrom  = 32 << 20
+)
+
+// giveBack returns memory that lies unused, where there is much.
+func giveBack() {
+	unused := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
+	if metrics.Read(unused); unused[0].Value.Kind() == metrics.KindUint64 && unused[0].Value.Uint64() >= giveBackFrom {
+		debug.FreeOSMemory()
+	}
+}
+
 // run calls end when the ceiling is reached, until ctx ends.
 func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, end func()) {
 	tick := time.NewTicker(memoryTick)
 	defer tick.Stop()
+	gaveBack := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if now := time.Now(); now.Sub(gaveBack) >= giveBackAfter {
+			gaveBack = now
+			giveBack()
 		}
 		if text := m.look(); text != "" {
 			m.reached.Store(&text)

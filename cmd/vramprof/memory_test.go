@@ -6,6 +6,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/metrics"
 	"strings"
 	"testing"
 )
@@ -97,5 +99,27 @@ func TestAGroupThatOthersFillEndsNothing(t *testing.T) {
 	}
 	if own := ownMemory(); own < 1<<20 || own > 1<<32 {
 		t.Errorf("this process has %d bytes", own)
+	}
+}
+
+func TestMemoryOfABurstGoesBack(t *testing.T) {
+	unused := func() uint64 {
+		list := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
+		metrics.Read(list)
+		return list[0].Value.Uint64() + list[1].Value.Uint64()
+	}
+	burst := make([]byte, 256<<20)
+	for i := range burst {
+		burst[i] = 1
+	}
+	before := unused()
+	giveBack() // not unused yet, or little is
+	burst = nil
+	for range 3 { // the first may only find that the burst is garbage
+		runtime.GC()
+		giveBack()
+	}
+	if after := unused(); before < 256<<20 || after > before-200<<20 {
+		t.Errorf("%d bytes before, %d after", before, after)
 	}
 }

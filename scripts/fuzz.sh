@@ -35,7 +35,7 @@ fuzz() {
   if [ "$status" = 1 ] && grep -q '^    context deadline exceeded$' "$log" && ! grep -q 'Failing input' "$log"; then
     status=0
   fi
-  echo "exit $1 $2 $status" >>"$log"
+  echo "ended $1 $2 $status" >>"$log"
   if [ "$status" = 0 ]; then
     echo "ok    $2 ($(basename "$1"))"
   else
@@ -57,7 +57,7 @@ wait
 printf '\n%-40s %12s %10s  %s\n' target executions 'new inputs' result
 cat "$logs"/* | awk '
   /^fuzz: elapsed/ { sub(/^.*execs: /, ""); runs = $1; sub(/^.*interesting: /, ""); found = $1 }
-  /^exit / {
+  /^ended / {
     n = split($2, part, "/")
     printf "%-40s %12d %10d  %s\n", part[n] "." $3, runs, found, $4 == 0 ? "ok" : "FAIL"
     bad += $4 != 0; runs = found = 0

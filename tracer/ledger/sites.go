@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// site returns the number of the site with this key.
+func (l *Ledger) site(key siteKey) uint32 {
+	slot := &l.recent[key.slot()]
+	if n := *slot; int(n) < len(l.sites) && l.sites[n].siteKey == key {
+		return n
+	}
+	n := l.findSite(key)
+	*slot = n
+	return n
+}
+
+// slot is a place in Ledger.recent. Ids of stacks are hashes already, but need not be.
+func (k *siteKey) slot() uint64 {
+	return (k.stack + k.context + uint64(uint32(k.device))<<8 + uint64(k.class)) * 0x9e3779b97f4a7c15 >> (64 - recentBits)
+}
+
+func (l *Ledger) findSite(key siteKey) uint32 {
+	n, ok := l.siteOf[key]
+	used := len(l.sites) - len(l.freeSites)
+	if !ok && used >= maxSites && key.stack != 0 {
+		l.Warn("too many different stacks: allocations from further ones are shown without their stacks")
+		key.stack = 0
+		n, ok = l.siteOf[key]
+	}
+	if !ok && used >= 2*maxSites && key.context != 0 {
+		key.context = 0
+		n, ok = l.siteOf[key]
+	}
+	if ok {
+		return n
+	}
+	p := &l.procs[key.process]
+	s := site{siteKey: key}
+	if last := len(l.freeSites) - 1; last >= 0 {
+		n, l.freeSites = l.freeSites[last], l.freeSites[:last]
+		s.own = l.sites[n].own
+	} else {
+		n = uint32(len(l.sites))
+		l.sites = append(l.sites, site{})
+	}
+	switch key.kind {
+	case viewed:
+	case Tensor:
+		s.total = p.tensorsOn(key.device)
+	default:
+		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
+	}
+	l.addCohorts(&s, n)
+	l.sites[n] = s
+	l.siteOf[key] = n
+	p.sites = append(p.sites, n)
+	return n
+}

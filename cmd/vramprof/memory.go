@@ -114,8 +114,8 @@ func (m *memoryWatch) look() string {
 	return ""
 }
 
-// What a burst of work took goes back to the kernel some seconds later: the tables of PyTorch's libraries take 100 MB
-// while they are read. Go itself returns it over minutes, longer on a busy machine.
+// What a burst of work took goes back to the kernel some seconds later: the unwind tables of large
+// libraries take much while they are read. Go itself returns it over minutes, longer on a busy machine.
 const (
 	giveBackAfter = 10 * time.Second
 	giveBackFrom  = 32 << 20

@@ -5,7 +5,7 @@ package ledger
 import "encoding/binary"
 
 // archive packs the sites of a process that ended and has lost its blocks: nothing of them changes any more, a recording has
-// to show them, and a day of short processes leaves very many. So one takes some 100 bytes instead of 1,100.
+// to show them, and a day of short processes leaves very many. So one takes some 150 bytes (20 allocations).
 //
 // Their history keeps two values for each step that a snapshot shows now.
 func (l *Ledger) archive(process uint32) {

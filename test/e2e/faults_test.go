@@ -59,6 +59,9 @@ func TestAStoppedTracerCountsWhatItMissed(t *testing.T) {
 	if err := s.cmd.Process.Signal(unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, time.Minute, "it reads on, which makes room in the ring", func() bool {
+		return replay(t, openCapture(t, s.capture())).Stats.Events > 0
+	})
 	target.next()
 	target.expect("end")
 	s.stop()

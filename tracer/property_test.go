@@ -194,6 +194,7 @@ func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 			"--random", fmt.Sprint(len(threads)*seed+i), fmt.Sprint(each*threads[i]/8),
 			"--threads", fmt.Sprint(threads[i]), "--gpus", "4", "--stops", fmt.Sprint(stops), "--share", m.folder, "--wait"))
 	}
+	ever := []account{{}, {}, {}, {}} // what was live at any stop, of each process
 	for stop := range stops + 1 {
 		for i, p := range programs {
 			if stop < stops {
@@ -209,9 +210,7 @@ func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 			compareAccounts(t, what, got, accountOf(&usage))
 			checkAllocated(t, what, s, p.pid(), &usage)
 			checkGap(t, what, s, p.pid(), &usage, threads[i])
-			if stop == stops && threads[i] > 1 {
-				checkEveryKind(t, what, got)
-			}
+			maps.Copy(ever[i], got)
 		}
 		checkLosses(t, s)
 		if t.Failed() {
@@ -219,6 +218,11 @@ func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 		}
 		for _, p := range programs {
 			p.next()
+		}
+	}
+	for i, got := range ever {
+		if threads[i] > 1 {
+			checkEveryKind(t, fmt.Sprint("process ", i), got)
 		}
 	}
 }
@@ -239,12 +243,13 @@ func checkAllocated(t *testing.T, what string, s *ledger.Snapshot, pid uint32, m
 	compareAccounts(t, what, got, want)
 }
 
-// checkEveryKind makes sure that the random calls leave no kind out.
+// checkEveryKind makes sure that the random calls leave no kind out. At any one stop there may be none of a rare
+// kind: how the threads take turns is chance.
 func checkEveryKind(t *testing.T, what string, got account) {
 	t.Helper()
 	for kind, word := range kindWords {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(got)), func(key string) bool { return strings.HasSuffix(key, " "+word) }) {
-			t.Errorf("%s: nothing of kind %s (%d) is live", what, word, kind)
+			t.Errorf("%s: nothing of kind %s (%d) was ever live", what, word, kind)
 		}
 	}
 }

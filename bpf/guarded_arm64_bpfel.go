@@ -33,6 +33,7 @@ const (
 	guardedMapPidPageToMappingInfo = "pid_page_to_mapping_info"
 	guardedMapProcesses            = "processes"
 	guardedMapPyProcs              = "py_procs"
+	guardedMapReaderSleeps         = "reader_sleeps"
 	guardedMapRecording            = "recording"
 	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
@@ -130,6 +131,7 @@ type guardedMapSpecs struct {
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
+	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -191,6 +193,7 @@ type guardedMaps struct {
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
+	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -222,6 +225,7 @@ func (m *guardedMaps) Close() error {
 		m.PidPageToMappingInfo,
 		m.Processes,
 		m.PyProcs,
+		m.ReaderSleeps,
 		m.Recording,
 		m.SampleClasses,
 		m.Scratches,

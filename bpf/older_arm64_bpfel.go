@@ -34,6 +34,7 @@ const (
 	olderMapPidPageToMappingInfo = "pid_page_to_mapping_info"
 	olderMapProcesses            = "processes"
 	olderMapPyProcs              = "py_procs"
+	olderMapReaderSleeps         = "reader_sleeps"
 	olderMapRecording            = "recording"
 	olderMapSampleClasses        = "sample_classes"
 	olderMapScratches            = "scratches"
@@ -132,6 +133,7 @@ type olderMapSpecs struct {
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
+	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -194,6 +196,7 @@ type olderMaps struct {
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
+	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -226,6 +229,7 @@ func (m *olderMaps) Close() error {
 		m.PidPageToMappingInfo,
 		m.Processes,
 		m.PyProcs,
+		m.ReaderSleeps,
 		m.Recording,
 		m.SampleClasses,
 		m.Scratches,

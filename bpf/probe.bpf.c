@@ -148,10 +148,10 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 
 #include "tensor.h"
 
-// Who runs out of memory is about to free what it has: only that is worth waking the reader.
-static EBPF_INLINE u64 wakes(enum event_kind kind, s32 result)
+// Who runs out of memory is about to free what it has.
+static EBPF_INLINE bool urgent(enum event_kind kind, s32 result)
 {
-	return kind == EVENT_ALLOC_FAILED && result == 2 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	return kind == EVENT_ALLOC_FAILED && result == 2;
 }
 
 // Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes
@@ -168,7 +168,7 @@ static EBPF_INLINE void send_call(struct thread *thread, struct call *call, stru
 	event->time = time;
 	event->address = address;
 	event->result = result;
-	bpf_ringbuf_submit(event, wakes(kind, result));
+	bpf_ringbuf_submit(event, wakes(urgent(kind, result)));
 }
 
 struct detailed_event {
@@ -206,7 +206,7 @@ static EBPF_INLINE void send_details(struct thread *thread, struct call *call, s
 		complete = false;
 	if (!complete)
 		event->event.flags |= FLAG_NO_DETAILS;
-	bpf_ringbuf_submit(event, wakes(kind, result));
+	bpf_ringbuf_submit(event, wakes(urgent(kind, result)));
 }
 
 static EBPF_INLINE void report(struct thread *thread, struct call *call, struct function *function,

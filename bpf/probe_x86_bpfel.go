@@ -278,6 +278,7 @@ const (
 	probeMapPidPageToMappingInfo = "pid_page_to_mapping_info"
 	probeMapProcesses            = "processes"
 	probeMapPyProcs              = "py_procs"
+	probeMapReaderSleeps         = "reader_sleeps"
 	probeMapRecording            = "recording"
 	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
@@ -375,6 +376,7 @@ type probeMapSpecs struct {
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.MapSpec `ebpf:"processes"`
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
+	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
@@ -436,6 +438,7 @@ type probeMaps struct {
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
 	Processes            *ebpf.Map `ebpf:"processes"`
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
+	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
@@ -467,6 +470,7 @@ func (m *probeMaps) Close() error {
 		m.PidPageToMappingInfo,
 		m.Processes,
 		m.PyProcs,
+		m.ReaderSleeps,
 		m.Recording,
 		m.SampleClasses,
 		m.Scratches,

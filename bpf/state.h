@@ -40,10 +40,25 @@ struct {
 	__type(value, struct event);
 } events SEC(".maps");
 
+MAP(reader_sleeps, BPF_MAP_TYPE_ARRAY, u32, u32, 1); /* user space looks into the events ring rarely: the next event wakes it */
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 23);
 } stack_events SEC(".maps");
+
+/* Waking the reader costs the traced thread more than its event: only what is urgent does, and the first after a while. */
+static EBPF_INLINE u64 wakes(bool urgent)
+{
+	if (urgent)
+		return BPF_RB_FORCE_WAKEUP;
+	u32 zero = 0;
+	u32 *sleeps = bpf_map_lookup_elem(&reader_sleeps, &zero);
+	if (!sleeps || !*sleeps)
+		return BPF_RB_NO_WAKEUP;
+	*sleeps = 0;
+	return BPF_RB_FORCE_WAKEUP;
+}
 
 #ifdef NO_COOKIES
 /* Linux before 5.15 has no attach cookies. There the tracer makes a small program for each probe, which leaves the probe's

@@ -351,7 +351,7 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 	event->kind = kind;
 	event->api = 0;
 	event->halvings = r->halvings;
-	bpf_ringbuf_submit(event, kind == EVENT_BLOCK_FAILED ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(event, wakes(kind == EVENT_BLOCK_FAILED));
 }
 
 // Sends the block whose stack was just walked, if the walk was for one.

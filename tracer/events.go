@@ -15,14 +15,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// pollInterval is how long events lie in the ring before they are read, and
-// idleInterval when there were none for a while. They wake nobody: a wake-up costs the traced thread
-// more than the unwinding. The ring of 16 MiB holds 260,000 events.
+// pollInterval is how long events lie in the ring before they are read. They wake nobody: a wake-up costs
+// the traced thread more than the unwinding. The ring of 16 MiB holds 260,000 events. Only after
+// idleAfter without any we sleep longer, and the next event wakes us.
 const (
 	pollInterval = 10 * time.Millisecond
-	idleInterval = 50 * time.Millisecond  // new processes must be noticed
-	knownIdle    = 150 * time.Millisecond // only processes that were named are traced
+	idleInterval = time.Second
 	idleAfter    = time.Second
+	mappingPause = 50 * time.Millisecond // where programs begin all the time, they wake us no more often
 )
 
 // isEmpty says that a ring has nothing more to read now.
@@ -35,17 +35,13 @@ func isEmpty(err error) bool {
 func (t *Tracer) readEvents(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = t.events.Flush() })()
 	var record ringbuf.Record
-	idle := knownIdle
-	if t.everyone() {
-		idle = idleInterval
-	}
 	lastEvent := time.Now()
 	for {
 		done := ctx.Err() != nil || t.finished()
 		began := time.Now()
 		interval := pollInterval
-		if began.Sub(lastEvent) > idleAfter {
-			interval = idle
+		if t.asleep = began.Sub(lastEvent) > idleAfter && t.sleep() == nil; t.asleep {
+			interval = t.idle
 		}
 		t.events.SetDeadline(began.Add(interval))
 		if t.drain(&record) > 0 {
@@ -67,6 +63,11 @@ func (t *Tracer) readEvents(ctx context.Context) {
 	}
 }
 
+// sleep has the next event wake us.
+func (t *Tracer) sleep() error {
+	return t.coll.Maps["reader_sleeps"].Put(uint32(0), uint32(1))
+}
+
 // drain applies events until the ring is empty, but not so many that other
 // duties would wait.
 func (t *Tracer) drain(record *ringbuf.Record) (n int) {
@@ -75,6 +76,10 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 		if isEmpty(err) {
 			t.ringWasEmpty()
 			return n
+		}
+		if t.asleep {
+			t.asleep = false
+			t.events.SetDeadline(time.Now().Add(pollInterval)) // the next ones wake nobody
 		}
 		if err == nil {
 			var e *bpf.Event

@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ type machine struct {
 	fake   fakecuda.Dir
 	env    []string
 	folder string
+	idle   time.Duration // of the tracer, if not 0
 	lastly func()
 }
 
@@ -107,6 +109,7 @@ func (m *machine) trace(change func(*Config)) {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(m.Close)
+	m.Tracer.idle = cmp.Or(m.idle, m.Tracer.idle)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()
@@ -161,7 +164,10 @@ func (m *machine) eventsRead() {
 		return m.emptied
 	}
 	enough := emptied() + 2 // it may be at the end of the ring now, and what we wait for behind it
-	m.eventually("the events are read", func() bool { return emptied() >= enough })
+	m.eventually("the events are read", func() bool {
+		_ = m.events.Flush() // it sleeps when there is nothing to read
+		return emptied() >= enough
+	})
 }
 
 // workDone waits until the worker takes its least urgent job, which does nothing here.

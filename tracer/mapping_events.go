@@ -22,6 +22,8 @@ import (
 type mappingEvents struct {
 	attr   *perf.Attr
 	rings  map[int]*perf.Event // by cpu
+	ready  int                 // epoll of the rings, and of end
+	end    int                 // an eventfd: nobody shall wait any more
 	online string              // the list of cpus for which they were opened
 	looked time.Time
 }
@@ -36,16 +38,64 @@ func watchMappings() (*mappingEvents, error) {
 	attr := &perf.Attr{Type: perf.SoftwareEvent, Config: uint64(perf.Dummy)}
 	attr.Options.Mmap = true
 	attr.Options.Mmap2 = true
-	m := &mappingEvents{attr: attr, rings: map[int]*perf.Event{}, looked: time.Now()}
-	list, err := os.ReadFile(onlineCPUs)
-	if err != nil {
-		return nil, fmt.Errorf("list the cpus: %w", err)
-	}
-	if err := m.follow(string(list)); err != nil {
+	attr.SetWakeupWatermark(1) // byte: each record wakes who waits
+	m := &mappingEvents{attr: attr, rings: map[int]*perf.Event{}, ready: -1, end: -1, looked: time.Now()}
+	if err := m.open(); err != nil {
 		m.close()
 		return nil, err
 	}
 	return m, nil
+}
+
+func (m *mappingEvents) open() (err error) {
+	if m.ready, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("watch mapping events: create an epoll: %w", err)
+	}
+	if m.end, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("watch mapping events: create an eventfd: %w", err)
+	}
+	if err := m.waitFor(m.end); err != nil {
+		return err
+	}
+	list, err := os.ReadFile(onlineCPUs)
+	if err != nil {
+		return fmt.Errorf("list the cpus: %w", err)
+	}
+	return m.follow(string(list))
+}
+
+func (m *mappingEvents) waitFor(fd int) error {
+	if err := unix.EpollCtl(m.ready, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("watch mapping events: add to the epoll: %w", err)
+	}
+	return nil
+}
+
+func (m *mappingEvents) wakesWith(ring *perf.Event) error {
+	fd, err := ring.FD()
+	if err != nil {
+		return err
+	}
+	return m.waitFor(fd)
+}
+
+// tell calls come after mappings, but not again before pause is over, until ctx ends.
+func (m *mappingEvents) tell(ctx context.Context, pause time.Duration, come func()) {
+	defer context.AfterFunc(ctx, func() { _, _ = unix.Write(m.end, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })()
+	var some [16]unix.EpollEvent // the rest comes the next time
+	for ctx.Err() == nil {
+		if _, err := unix.EpollWait(m.ready, some[:], -1); err != nil {
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			return // what comes is still seen, later
+		}
+		come()
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // follow has rings for the cpus of a list, and no others. The kernel takes the event of a cpu that goes offline
@@ -72,6 +122,9 @@ func (m *mappingEvents) follow(list string) error {
 		if err == nil {
 			m.rings[cpu] = ring
 			err = ring.MapRingNumPages(64)
+		}
+		if err == nil {
+			err = m.wakesWith(ring)
 		}
 		if err != nil {
 			return fmt.Errorf("watch mapping events on cpu %d: %w", cpu, err)
@@ -142,4 +195,10 @@ func (m *mappingEvents) close() {
 		ring.Close()
 	}
 	m.rings = nil
+	for _, fd := range []*int{&m.ready, &m.end} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
 }

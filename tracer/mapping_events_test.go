@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -53,6 +54,42 @@ func mapsOn(t *testing.T, m *mappingEvents, cpu int) (told bool) {
 	}
 	m.poll(func(pid uint32, _ bool) { told = told || int(pid) == cmd.Process.Pid })
 	return told
+}
+
+func TestMappingsWakeWhoWaits(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	m, err := watchMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	come, ended := make(chan struct{}, 1000), make(chan struct{})
+	go func() {
+		m.tell(ctx, time.Millisecond, func() { come <- struct{}{} })
+		close(ended)
+	}()
+	for range 3 {
+		for len(come) > 0 {
+			<-come
+		}
+		if err := exec.Command("true").Run(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-come:
+		case <-time.After(time.Minute):
+			t.Fatal("nothing was told of a program that began")
+		}
+	}
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("it waits although nobody wants to know any more")
+	}
 }
 
 // The last cpu goes and comes back. With VRAMPROF_HOTPLUG=1 it really does, which only a virtual machine of

@@ -112,6 +112,8 @@ type Tracer struct {
 	newUser       chan struct{} // a process has made its first allocation
 	command       *command
 	defects       defects
+	idle          time.Duration    // idleInterval, longer in a test
+	asleep        bool             // readEvents': it waits for what wakes it
 	beginOnce     sync.Once        // the books begin when the first probe is set
 	tap           func(raw []byte) // sees every event; for recording test data
 }
@@ -145,6 +147,7 @@ func New(config Config) (*Tracer, error) {
 		newUser:    make(chan struct{}, 1),
 		host:       workload.NewHost(),
 		ooms:       ooms{queue: make(chan OOM, maxOOMs)},
+		idle:       idleInterval,
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.books = booksFor(t.ledger, config.Journal)
@@ -191,6 +194,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.watchUsage(ctx) })
 	wait.Go(func() { t.reportOOMs(ctx) })
 	wait.Go(func() { t.keepJournal(ctx) })
+	wait.Go(func() { t.mapping.tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
 	t.running.Store(now())
 	t.config.Ready(t.traced())
 	if t.config.Duration > 0 {

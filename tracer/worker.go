@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -268,16 +269,25 @@ func (t *Tracer) loadTables(pid uint32) {
 	}
 	t.unwind.Load(pid)
 	jit := writesPerfMap(pid)
+	if t.tablesLoaded(pid, jit) {
+		t.config.Note(fmt.Sprintf("read the unwind tables of process %d", pid))
+	}
+}
+
+// tablesLoaded tells the kernel half, and returns true the first time.
+func (t *Tracer) tablesLoaded(pid uint32, jit bool) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, ok := t.processes[pid]
 	if !ok {
-		return
+		return false
 	}
+	first = !p.loaded
 	p.loaded, p.jit = true, jit
 	p.nextLoad = time.Now().Add(loadInterval)
 	p.generation++ // walks that the kernel remembers may not hold any more
 	t.tellKernel(p)
+	return first
 }
 
 // mapped is told of each executable mapping made anywhere.

@@ -75,6 +75,8 @@ func TestLibrariesLoadedAfterTheAttachAreTraced(t *testing.T) {
 	l.untilProbed("libcuda.so.1")
 	s.untilProbed("libcudart.so.12")
 	s.untilProbed("libcuda.so.1")
+	l.untilUnwound(program.pid())
+	s.untilUnwound(program.pid())
 	program.next()
 	program.expect("done")
 	r, p := l.stop().leaks(), s.stop().profile()
@@ -85,6 +87,14 @@ func TestLibrariesLoadedAfterTheAttachAreTraced(t *testing.T) {
 	}
 	checkPythonStacks(t, p)
 	pythonBooks(p, name).compare(t, books{"cudaMalloc device <module>:13 allocate:11": {10, 1000, 10, 1000}})
+}
+
+// untilUnwound waits until the session can walk the stacks of a process: probes do not wait long for that.
+func (s *session) untilUnwound(pid int) {
+	s.t.Helper()
+	eventually(s.t, 30*time.Second, "the unwind tables are read", func() bool {
+		return strings.Contains(s.stderr.String(), fmt.Sprintf("read the unwind tables of process %d\n", pid))
+	})
 }
 
 // untilProbed waits until the session has probed a library.

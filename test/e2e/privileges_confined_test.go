@@ -93,7 +93,7 @@ func TestEveryThreadIsConfinedAndLaterProcessesAreTraced(t *testing.T) {
 	program.expect("loaded")
 	s.untilProbed("libcudart.so.12")
 	s.untilProbed("libcuda.so.1")
-	afterASecond() // its unwind tables may come after the probes
+	s.untilUnwound(program.pid())
 	program.next()
 	program.expect("done")
 	checkConfined(t, s.cmd.Process.Pid, tracing...)

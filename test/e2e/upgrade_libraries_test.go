@@ -64,7 +64,8 @@ func TestUpgradeOfProbedLibrariesKeepsOldAndNewProcessesTraced(t *testing.T) {
 	next := s.startUpgraded(env, program, script, 2)
 	l.untilProbedTimes("libcudart.so.12", 2)
 	l.untilProbedTimes("libcuda.so.1", 2)
-	afterASecond() // for its unwind tables
+	s.untilUnwound(next.pid())
+	l.untilUnwound(next.pid())
 	next.check(t, true)
 	upgrade(t, dir.Program("storm_c"), program) // another program than the one that runs
 	old.check(t, false)

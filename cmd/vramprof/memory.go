@@ -26,7 +26,10 @@ const (
 	minCeiling  = 64 << 20  // an idle tracer takes 20 to 50 MiB
 	autoCeiling = 4 << 30   // --max-memory=auto is no more than this
 	autoAtLeast = 512 << 20 // and no less, where the machine has as much
-	memoryTick  = 250 * time.Millisecond
+
+	memoryTick = time.Second
+	nearTick   = 250 * time.Millisecond // where less than near is left, which a burst might take within memoryTick
+	near       = 512 << 20
 )
 
 // What is written at the end takes memory too: tracing ends when three quarters of what it may take are in use.
@@ -101,17 +104,25 @@ func newMemoryWatch(flag string) (*memoryWatch, error) {
 	return &memoryWatch{ceiling: ceiling, group: group, own: ownMemory}, nil
 }
 
-// look says why tracing must end now, "" if it need not.
-func (m *memoryWatch) look() string {
-	own := m.own()
-	if own >= endsAt(m.ceiling) {
-		return fmt.Sprintf("vramprof itself takes %s of %s that it may (--max-memory)", report.BytesText(own), report.BytesText(m.ceiling))
+// look says why tracing must end now, "" if it need not, and when to look again.
+func (m *memoryWatch) look() (why string, again time.Duration) {
+	own, end := m.own(), endsAt(m.ceiling)
+	if own >= end {
+		return fmt.Sprintf("vramprof itself takes %s of %s that it may (--max-memory)", report.BytesText(own), report.BytesText(m.ceiling)), 0
 	}
-	// Where others take the most, our end would help nobody, and the kernel would not end us first.
-	if used, ok := m.group.used(); ok && used >= m.group.limit/8*7 && own >= used/8 {
-		return fmt.Sprintf("vramprof's cgroup uses %s of its %s, of which vramprof has %s", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own))
+	left := end - own
+	if used, ok := m.group.used(); ok {
+		end := m.group.limit / 8 * 7
+		// Where others take the most, our end would help nobody, and the kernel would not end us first.
+		if used >= end && own >= used/8 {
+			return fmt.Sprintf("vramprof's cgroup uses %s of its %s, of which vramprof has %s", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own)), 0
+		}
+		left = min(left, end-min(used, end))
 	}
-	return ""
+	if left < near {
+		return "", nearTick
+	}
+	return "", memoryTick
 }
 
 // What a burst of work took goes back to the kernel some seconds later: the unwind tables of large
@@ -131,7 +142,7 @@ func giveBack() {
 
 // run calls end when the ceiling is reached, until ctx ends.
 func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, end func()) {
-	tick := time.NewTicker(memoryTick)
+	tick := time.NewTimer(nearTick)
 	defer tick.Stop()
 	gaveBack := time.Now()
 	for {
@@ -144,7 +155,9 @@ func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, end func()) {
 			gaveBack = now
 			giveBack()
 		}
-		if text := m.look(); text != "" {
+		text, again := m.look()
+		tick.Reset(again)
+		if text != "" {
 			m.reached.Store(&text)
 			fmt.Fprintf(stderr, "vramprof: out of memory: %s: tracing ends, and what was traced is written\n", text)
 			debug.SetMemoryLimit(int64(m.ceiling))

@@ -10,6 +10,7 @@ import (
 	"runtime/metrics"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCeilingFollowsTheMachine(t *testing.T) {
@@ -93,12 +94,31 @@ func TestAGroupThatOthersFillEndsNothing(t *testing.T) {
 	root := groupTree(t, map[string]string{"memory.max": "8000\n", "memory.current": "7500\n", "memory.stat": ""})
 	for own, want := range map[uint64]string{100: "", 2000: "vramprof's cgroup uses ", 48 << 20: "vramprof itself takes "} {
 		m := memoryWatch{ceiling: 64 << 20, group: memoryGroupIn(root, "0::/\n"), own: func() uint64 { return own }}
-		if got := m.look(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+		if got, _ := m.look(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
 			t.Errorf("%d bytes: got %q, want %q", own, got, want)
 		}
 	}
 	if own := ownMemory(); own < 1<<20 || own > 1<<32 {
 		t.Errorf("this process has %d bytes", own)
+	}
+}
+
+func TestWhereLittleMemoryIsLeftOneLooksMoreOften(t *testing.T) {
+	small := groupTree(t, map[string]string{"memory.max": "1000000000\n", "memory.current": "800000000\n", "memory.stat": ""})
+	for _, c := range []struct {
+		ceiling, own uint64
+		root         string
+		want         time.Duration
+	}{
+		{4 << 30, 1 << 30, t.TempDir(), memoryTick},
+		{4 << 30, 2800 << 20, t.TempDir(), nearTick},
+		{512 << 20, 30 << 20, t.TempDir(), nearTick},
+		{4 << 30, 30 << 20, small, nearTick},
+	} {
+		m := memoryWatch{ceiling: c.ceiling, group: memoryGroupIn(c.root, "0::/\n"), own: func() uint64 { return c.own }}
+		if why, got := m.look(); got != c.want || why != "" {
+			t.Errorf("%d of %d bytes: in %v, want %v; %s", c.own, c.ceiling, got, c.want, why)
+		}
 	}
 }
 

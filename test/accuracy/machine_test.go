@@ -78,6 +78,9 @@ func TestBytesOfRandomCallsAreThoseOfTheMachine(t *testing.T) {
 			if err != nil || len(processes) != 1 {
 				t.Fatalf("%d processes, %v", len(processes), err)
 			}
+			if stop == stops { // the end of its input does not end it
+				t.Cleanup(func() { _ = unix.Kill(int(processes[0].PID), unix.SIGKILL) })
+			}
 			times, accounts = append(times, monotonic()), append(accounts, accountOf(&processes[0]))
 		}
 		played := s.stop().played()

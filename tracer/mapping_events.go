@@ -81,7 +81,16 @@ func (m *mappingEvents) wakesWith(ring *perf.Event) error {
 
 // tell calls come after mappings, but not again before pause is over, until ctx ends.
 func (m *mappingEvents) tell(ctx context.Context, pause time.Duration, come func()) {
-	defer context.AfterFunc(ctx, func() { _, _ = unix.Write(m.end, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })()
+	written := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_, _ = unix.Write(m.end, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		close(written)
+	})
+	defer func() {
+		if !stop() {
+			<-written // not into a file that gets its number
+		}
+	}()
 	var some [16]unix.EpollEvent // the rest comes the next time
 	for ctx.Err() == nil {
 		if _, err := unix.EpollWait(m.ready, some[:], -1); err != nil {

@@ -92,6 +92,26 @@ func TestMappingsWakeWhoWaits(t *testing.T) {
 	}
 }
 
+// Once the waiting is over nothing is written any more: the number may be that of another file by then.
+func TestNothingIsWrittenAfterTheWait(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	m, err := watchMappings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 1000 {
+		m.tell(ctx, time.Millisecond, func() {})
+		if _, err := unix.Read(m.end, make([]byte, 8)); err != nil {
+			t.Fatalf("what ends the wait is still to be written: %v", err)
+		}
+	}
+}
+
 // The last cpu goes and comes back. With VRAMPROF_HOTPLUG=1 it really does, which only a virtual machine of
 // one's own should be asked for; else the list alone says so.
 func TestMappingsOnACPUThatComesBackAreTold(t *testing.T) {

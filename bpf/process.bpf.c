@@ -24,7 +24,7 @@ typedef _Bool bool;
 #define VM_EXEC 4UL
 #define BPF_RB_NO_WAKEUP 1
 #define BPF_RB_FORCE_WAKEUP 2
-#define BPF_NOEXIST 1
+#define BPF_ANY 0
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
@@ -225,7 +225,8 @@ int process_fork(u64 *ctx)
 	if (child_pid == pid)
 		return 0;
 	struct process copy = {.seed = bpf_ktime_get_ns(), .traced = process->traced, .held = process->held};
-	if (bpf_map_update_elem(&processes, &child_pid, &copy, BPF_NOEXIST) && !bpf_map_lookup_elem(&processes, &child_pid))
+	// An entry that is there is of a process that had this pid before.
+	if (bpf_map_update_elem(&processes, &child_pid, &copy, BPF_ANY))
 		count(COUNTER_NOT_FOLLOWED);
 	return 0;
 }

@@ -51,7 +51,7 @@ type process struct {
 // t.mu is held. It returns nil for one that is not traced.
 func (t *Tracer) process(pid uint32) *process {
 	p, ok := t.processes[pid]
-	if !ok {
+	if !ok || p.reborn() {
 		p = t.classify(pid)
 	}
 	if p == nil || !p.traced {
@@ -63,6 +63,16 @@ func (t *Tracer) process(pid uint32) *process {
 	}
 	t.book(p)
 	return p
+}
+
+// reborn says whether another process has the pid of one that was gone when its name was to be read: of such a one
+// the kernel may not tell the end.
+func (p *process) reborn() bool {
+	if !p.nameless {
+		return false
+	}
+	start := ticksOf(p.pid)
+	return start != 0 && start != p.start
 }
 
 // classify decides whether a process is traced, and lets the kernel know.
@@ -84,6 +94,10 @@ func (t *Tracer) classify(pid uint32) *process {
 		if !p.traced && !strings.Contains(names, "\n") { // without arguments: it is a zombie, or gone
 			p.nameless = true
 			t.nameless++
+			if p.start = ticksOf(pid); p.start == 0 {
+				t.processes[pid] = p // for what is left of it in the ring; told to the kernel it would hide who has its pid next
+				return p
+			}
 		}
 	default:
 		p.traced = true

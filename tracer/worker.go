@@ -189,7 +189,7 @@ func (t *Tracer) wanted(pid uint32) bool {
 // mappedProcess finds or classifies a process that a scan has found; t.mu is held.
 // It returns nil for one that has ended since, and whose books may be closed already.
 func (t *Tracer) mappedProcess(pid uint32) *process {
-	if p, ok := t.processes[pid]; ok {
+	if p, ok := t.processes[pid]; ok && !p.reborn() {
 		return p
 	}
 	if start := ticksOf(pid); start == 0 || start == t.tombs[pid] {

@@ -56,7 +56,8 @@ func mapsOn(t *testing.T, m *mappingEvents, cpu int) (told bool) {
 	return told
 }
 
-func TestMappingsWakeWhoWaits(t *testing.T) {
+func mappingsWatched(t *testing.T) *mappingEvents {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
@@ -64,7 +65,12 @@ func TestMappingsWakeWhoWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.close()
+	t.Cleanup(m.close)
+	return m
+}
+
+func TestMappingsWakeWhoWaits(t *testing.T) {
+	m := mappingsWatched(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	come, ended := make(chan struct{}, 1000), make(chan struct{})
 	go func() {
@@ -94,14 +100,7 @@ func TestMappingsWakeWhoWaits(t *testing.T) {
 
 // Once the waiting is over nothing is written any more: the number may be that of another file by then.
 func TestNothingIsWrittenAfterTheWait(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("tracing needs root")
-	}
-	m, err := watchMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.close()
+	m := mappingsWatched(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 1000 {
@@ -115,14 +114,7 @@ func TestNothingIsWrittenAfterTheWait(t *testing.T) {
 // The last cpu goes and comes back. With VRAMPROF_HOTPLUG=1 it really does, which only a virtual machine of
 // one's own should be asked for; else the list alone says so.
 func TestMappingsOnACPUThatComesBackAreTold(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("tracing needs root")
-	}
-	m, err := watchMappings()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.close()
+	m := mappingsWatched(t)
 	all, err := cpusOf(m.online)
 	if err != nil {
 		t.Fatal(err)

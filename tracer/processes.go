@@ -78,9 +78,10 @@ func (p *process) reborn() bool {
 // classify decides whether a process is traced, and lets the kernel know.
 func (t *Tracer) classify(pid uint32) *process {
 	p := &process{pid: pid, start: ticksOf(pid)}
+	before := t.processes[pid] // had this pid, and may have left its entry
 	var kernel bpf.Process
 	switch {
-	case t.coll.Maps["processes"].Lookup(pid, &kernel) == nil:
+	case t.coll.Maps["processes"].Lookup(pid, &kernel) == nil && (before == nil || kernel.Seed != before.seed):
 		p.traced, p.held, p.seed = kernel.Traced != 0, kernel.Held != 0, kernel.Seed // a child of our command
 		t.processes[pid] = p
 		return p

@@ -41,9 +41,15 @@ func TestThePIDOfANamelessProcessIsFreeForTheNext(t *testing.T) {
 		t.Errorf("the same process counts as %d nameless ones", m.nameless)
 	}
 	m.config.Name = regexp.MustCompile(".")
-	m.processes[own] = &process{pid: own, nameless: true} // as if it had had this process's pid
+	if err := m.coll.Maps["processes"].Put(own, bpf.Process{Seed: 7}); err != nil {
+		t.Fatal(err)
+	}
+	m.processes[own] = &process{pid: own, nameless: true, seed: 7} // a zombie, as if it had had this process's pid
 	if p := m.process(own); p == nil || !p.traced {
 		t.Errorf("the next process with its pid is not traced: %+v", p)
+	}
+	if err := m.coll.Maps["processes"].Lookup(own, &entry); err != nil || entry.Traced == 0 {
+		t.Errorf("the kernel half does not trace the next process with its pid: %+v, %v", entry, err)
 	}
 }
 

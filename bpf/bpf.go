@@ -43,6 +43,7 @@ const (
 	KindBlock       = Kind(probeEventKindEVENT_BLOCK)
 	KindBlockFree   = Kind(probeEventKindEVENT_BLOCK_FREE)
 	KindBlockFailed = Kind(probeEventKindEVENT_BLOCK_FAILED)
+	KindTotals      = Kind(probeEventKindEVENT_TOTALS)
 	KindInit        = Kind(probeEventKindEVENT_INIT)
 	KindTables      = Kind(probeEventKindEVENT_TABLES)
 	KindHeld        = Kind(probeEventKindEVENT_HELD)
@@ -51,6 +52,7 @@ const (
 
 	FlagNoTables  = uint8(probeEventFlagFLAG_NO_TABLES)
 	FlagNoDetails = uint8(probeEventFlagFLAG_NO_DETAILS)
+	FlagTotals    = uint8(probeEventFlagFLAG_TOTALS)
 
 	RoleAlloc = uint8(probeRoleROLE_ALLOC)
 	RoleFree  = uint8(probeRoleROLE_FREE)

@@ -22,7 +22,7 @@ type Sample uint8
 const (
 	InUse     Sample = iota // inuse_space: live bytes of GPUs
 	Allocated               // alloc_space: all that was ever allocated since the attach, freed or not
-	Host                    // host_space: live page-locked memory and CPU tensors
+	Host                    // host_space: live page-locked memory, CPU tensors and managed memory
 )
 
 // FoldedOptions of Folded.
@@ -107,7 +107,7 @@ func shares(s *ledger.Snapshot, sample Sample) []share {
 		switch {
 		case sample == Allocated:
 			x.bytes = allocated(&h)
-		case h.Host() != (sample == Host):
+		case h.Apart() != (sample == Host):
 			continue
 		}
 		if x.bytes != 0 {

@@ -31,6 +31,9 @@ func comments(s *ledger.Snapshot, st Stacks) []string {
 	if sum.host.objects > 0 {
 		details = append(details, "inuse_space is memory of GPUs; -sample_index=host_space shows what is on the host: "+sum.host.text())
 	}
+	if sum.managed.objects > 0 {
+		details = append(details, "NVML does not count managed memory, which is in host_space too: "+sum.managed.text())
+	}
 	for _, d := range doubts(s) {
 		kind := "doubt: "
 		if d.at == atTitle {

@@ -28,13 +28,15 @@ type LeaksReport struct {
 	LiveCount     uint64          `json:"live_count"`
 	HostBytes     uint64          `json:"host_bytes"` // of these: on the host, pinned or as CPU tensors
 	HostCount     uint64          `json:"host_count"`
+	ManagedBytes  uint64          `json:"managed_bytes"` // of these: managed memory, which NVML counts for no process
+	ManagedCount  uint64          `json:"managed_count"`
 	EndedBytes    uint64          `json:"ended_bytes"` // of these: freed by the end of their process
 	EndedCount    uint64          `json:"ended_count"`
 	ImportedBytes uint64          `json:"imported_bytes"` // memory of other processes, not in live_bytes
 	ImportedCount uint64          `json:"imported_count"`
 	CacheBytes    uint64          `json:"cache_bytes"` // kept by PyTorch for later tensors, not in live_bytes
 	SiteCount     int             `json:"site_count"`  // selected sites; the first of them are in Sites
-	Sites         []SiteReport    `json:"sites"`       // of GPUs, largest first; then of imported and of host memory, likewise
+	Sites         []SiteReport    `json:"sites"`       // of GPUs, largest first; then of imported, managed and host memory, likewise
 	Verdicts      []VerdictReport `json:"verdicts"`    // of each line of code that allocates, the worst first
 	Advice        []string        `json:"advice"`      // what to do about it, with the evidence
 	Cache         []CacheReport   `json:"cache"`       // who made PyTorch's cache grow, largest first
@@ -60,7 +62,7 @@ type SiteReport struct {
 	Ended          bool          `json:"ended"`              // the process has: figures are those of its end
 	Device         string        `json:"device"`             // "cuda:0", "host" (kinds pinned and registered), "cpu" (kind tensor), "unknown"
 	GPUUUID        string        `json:"gpu_uuid,omitempty"` //
-	Plane          string        `json:"plane"`              // tensor, driver, host
+	Plane          string        `json:"plane"`              // tensor, driver, managed, host
 	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph, tensor
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`
@@ -205,17 +207,18 @@ func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) 
 
 func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport {
 	list := Leaks(s, o)
-	gpu, host := apart(list)
+	gpu, managed, host := divided(list)
 	sum := sumOf(s, list)
 	r := &LeaksReport{
 		Version: LeaksVersion, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin, SiteCount: len(list),
 		LiveBytes: sum.own.bytes, LiveCount: sum.own.objects, EndedBytes: sum.ended.bytes, EndedCount: sum.ended.objects,
 		ImportedBytes: sum.imported.bytes, ImportedCount: sum.imported.objects, HostBytes: sum.host.bytes, HostCount: sum.host.objects,
+		ManagedBytes: sum.managed.bytes, ManagedCount: sum.managed.objects,
 		Cache: []CacheReport{}, Planes: planeReports(s), Tensors: []TensorsReport{}, Parts: []PartReport{},
 		Sites: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Releases: []ReleaseReport{}, Pools: []PoolReport{},
 		Balances: []BalanceReport{}, GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{}, Losses: lossesReport(&s.Stats),
 	}
-	for _, list := range [][]ledger.Site{gpu, host} {
+	for _, list := range [][]ledger.Site{gpu, managed, host} {
 		for i := range list[:min(len(list), o.top())] {
 			r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
 		}

@@ -10,9 +10,11 @@ import (
 
 // PlaneReport sums what one layer has in all processes.
 type PlaneReport struct {
-	Plane     string `json:"plane"`      // tensor, cache, driver, before, unexplained, host
+	Plane     string `json:"plane"`      // tensor, cache, driver, before, unexplained, host, managed
 	Bytes     int64  `json:"bytes"`      // of GPUs; negative only where figures do not fit together
 	HostBytes int64  `json:"host_bytes"` // of the host
+
+	ApartBytes int64 `json:"apart_bytes,omitempty"` // of neither: managed memory
 }
 
 // PartReport is what makes up NVML's figure for one process and GPU: usage_bytes is the sum of the others.
@@ -73,13 +75,15 @@ type CacheReport struct {
 }
 
 func planeReports(s *ledger.Snapshot) []PlaneReport {
-	list := []PlaneReport{{Plane: PlaneTensor}, {Plane: PlaneCache}, {Plane: PlaneDriver}, {Plane: PlaneBefore}, {Plane: PlaneUnexplained}, {Plane: PlaneHost}}
+	list := []PlaneReport{{Plane: PlaneTensor}, {Plane: PlaneCache}, {Plane: PlaneDriver}, {Plane: PlaneBefore}, {Plane: PlaneUnexplained}, {Plane: PlaneHost}, {Plane: PlaneManaged}}
 	for _, h := range Holdings(s) {
 		for i := range list {
 			switch r := &list[i]; {
 			case r.Plane != h.Plane:
-			case h.Host():
+			case h.OnHost():
 				r.HostBytes += h.Live
+			case h.Apart():
+				r.ApartBytes += h.Live
 			default:
 				r.Bytes += h.Live
 			}

@@ -11,9 +11,12 @@ const (
 	PlaneTensor      = "tensor"      // given out by PyTorch's allocator
 	PlaneCache       = "cache"       // held by PyTorch's allocator for later tensors
 	PlaneDriver      = "driver"      // all other memory taken from CUDA
-	PlaneHost        = "host"        // page-locked memory of the host
 	PlaneBefore      = "before"      // there when tracing began
 	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
+
+	// These are in the sum of no GPU.
+	PlaneHost    = "host"    // page-locked memory of the host, and CPU tensors
+	PlaneManaged = "managed" // migrates between host and GPU
 )
 
 const (
@@ -37,15 +40,21 @@ type Holding struct {
 	Live    int64 // bytes; negative where figures do not fit together
 }
 
-// Host says whether the share is apart from GPU memory.
-func (h *Holding) Host() bool {
+// Apart says whether the share is in the sum of no GPU: of the host, or in a plane of its own.
+func (h *Holding) Apart() bool { return h.OnHost() || h.Plane == PlaneManaged }
+
+// OnHost says whether the share is memory of the host.
+func (h *Holding) OnHost() bool {
 	if h.Site != nil {
 		return onHost(h.Site)
 	}
 	return h.Device == ledger.CPUDevice
 }
 
-// onHost says whether a site is apart from GPU memory.
+// apart says whether a site is in the sum of no GPU.
+func apart(x *ledger.Site) bool { return onHost(x) || x.Kind == ledger.Managed }
+
+// onHost says whether a site is memory of the host.
 func onHost(x *ledger.Site) bool {
 	return x.Kind.OnHost() || x.Kind == ledger.Tensor && x.Device == ledger.CPUDevice
 }
@@ -77,6 +86,8 @@ func wholePlane(x *ledger.Site) string {
 		return PlaneTensor
 	case x.Kind.OnHost():
 		return PlaneHost
+	case x.Kind == ledger.Managed:
+		return PlaneManaged
 	}
 	return PlaneDriver
 }

@@ -158,8 +158,12 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		}
 		b.t.Sites[n].Site = x
 		b.t.Sites[n].Live[i] += live
-		if x.Kind.OnHost() {
+		switch {
+		case x.Kind.OnHost():
 			host[x.Process] += live
+		case x.Kind == ledger.Managed && live > 0:
+			r := b.rowOf(s, &s.Sites[k], steps, index)
+			r.Managed = withStep(r.Managed, steps, i, live)
 		}
 	}
 	for process := range b.t.Processes {
@@ -167,6 +171,23 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 			b.firstRow(process, steps).Host[i] = bytes
 		}
 	}
+}
+
+// rowOf is that of a site's process and GPU.
+func (b *builder) rowOf(s *ledger.Snapshot, x *ledger.Site, steps int, index []int) *Row {
+	if n := s.BalanceOf(x.Process, x.Device); n >= 0 {
+		return b.row(rowKey{index[x.Process], s.Balances[n].UUID, s.Balances[n].Device}, steps)
+	}
+	return b.row(rowKey{index[x.Process], "", x.Device}, steps)
+}
+
+// withStep adds to a value of a list that is nil as long as all are 0.
+func withStep(list []uint64, steps, i int, bytes uint64) []uint64 {
+	if list == nil {
+		list = make([]uint64, steps)
+	}
+	list[i] += bytes
+	return list
 }
 
 // firstRow is that of a process's first GPU, or one of no GPU.

@@ -44,7 +44,7 @@ func (b *builder) addHoldings() {
 	for i := range holdings {
 		h := &holdings[i]
 		e := entry{plane: slices.Index(planes, h.Plane), process: h.Process, gpu: host, live: h.Live, age: -1}
-		if !h.Host() {
+		if !h.OnHost() {
 			e.gpu = b.gpu(h.UUID, h.Device)
 		}
 		if h.Site == nil {

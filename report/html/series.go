@@ -230,7 +230,14 @@ func (o *overTime) sumOf(row, plane int) []int64 {
 
 // column is what a row has in a plane at a moment.
 func column(r *timeline.Row, plane string) func(t int) int64 {
-	unsigned := func(list []uint64) func(int) int64 { return func(t int) int64 { return int64(list[t]) } }
+	unsigned := func(list []uint64) func(int) int64 {
+		return func(t int) int64 {
+			if list == nil {
+				return 0
+			}
+			return int64(list[t])
+		}
+	}
 	switch plane {
 	case report.PlaneTensor:
 		return unsigned(r.Tensors)
@@ -242,13 +249,15 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 		return unsigned(r.Before)
 	case report.PlaneHost:
 		return unsigned(r.Host)
+	case report.PlaneManaged:
+		return unsigned(r.Managed)
 	}
 	return func(t int) int64 { return r.Unexplained[t] }
 }
 
 var restMarks = map[string]string{
 	report.PlaneTensor: markNoSample, report.PlaneCache: markCache, report.PlaneBefore: markBefore, report.PlaneUnexplained: markUnexplained,
-	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite,
+	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite,
 }
 
 // addRests adds what rows have beyond their sites, so that the series of all entries add up to the rows at every moment. At

@@ -110,7 +110,7 @@ type SeriesReport struct {
 	Driver      []uint64 `json:"driver"`
 	Before      []uint64 `json:"before"`
 	Unexplained []int64  `json:"unexplained"`
-	Host        []uint64 `json:"host"`    // apart from the others
+	Host        []uint64 `json:"host"`              // apart from the others
 	Managed     []uint64 `json:"managed,omitempty"` // likewise
 }
 

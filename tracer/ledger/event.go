@@ -37,6 +37,8 @@ const (
 	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
 
 	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
+
+	AddressFree // the Size bytes of addresses from Address on are given back: no memory is mapped there
 )
 
 // Kind is what sort of memory an allocation is.

@@ -145,24 +145,19 @@ func (v *view) tensorsOn(process uint32, t *tensors, segments map[place]segmentS
 	if t.reading.reserved != 0 { // without a reading of the blocks they are taken to lie inside
 		segment.inside = min(minus(out.LiveBytes, t.outside), segment.bytes)
 	}
+	v.asleepOn(p, t, &out, &segment, here)
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
 	t.olderFreed.fill(out.OlderFreed[:], v.s.End-v.s.Begin)
-	outside := minus(out.LiveBytes, segment.inside)
-	out.OlderCached = minus(minus(minus(out.Reserved, out.Segments), out.Older), outside)
+	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
+	out.OlderCached = minus(minus(v.olderReserved(p, t, &out, outside, here), out.Older), outside)
 	for _, r := range p.freeRuns {
 		if here(r.device) && t.reading.reserved != 0 { // else the blocks are not where they say
 			out.LargestFree = max(out.LargestFree, r.bytes)
 		}
 	}
 	if b := v.s.balanceOn(index, t.device, v.only[process]); b >= 0 {
-		older := t.first.reserved
-		for _, x := range t.first.driver {
-			if s := &v.l.sites[x.site]; s.segment && here(s.device) {
-				older = minus(older, x.bytes)
-			}
-		}
-		out.Foreign = minus(v.s.Balances[b].Baseline, older)
+		out.Foreign = minus(v.s.Balances[b].Baseline, v.l.firstReserved(t, here))
 	}
 	return out
 }

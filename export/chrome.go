@@ -50,7 +50,7 @@ type chrome struct {
 }
 
 // Chrome writes a timeline as JSON in the trace event format, which Perfetto's UI and chrome://tracing show: of each process and GPU
-// one counter with the bytes of each plane, one with what NVML says, and those of page-locked and managed memory; the same of
+// one counter with the bytes of each plane, one with what NVML says, and those of page-locked and managed memory and of tensors asleep; the same of
 // each GPU as the sum of its processes, under the name "GPUs"; an instant with its line of code for each
 // allocation that ran out of memory and each large one. A counter is written where it changes.
 //
@@ -204,6 +204,7 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 	for _, apart := range []counter{
 		{name: "page-locked host memory, first used on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Host })}},
 		{name: "managed memory of " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Managed })}},
+		{name: "tensors asleep on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Asleep })}},
 	} {
 		for i := range c.t.Times {
 			if apart.planes[0].at(i) != 0 {

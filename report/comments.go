@@ -24,6 +24,9 @@ func comments(s *ledger.Snapshot, st Stacks) []string {
 			details[i] = "# " + details[i]
 		}
 	}
+	if text := asleepText(s); text != "" {
+		details = append(details, text)
+	}
 	sum := sumOf(s, s.Sites)
 	if sum.imported.objects > 0 {
 		details = append(details, "samples of imported memory have no bytes, as those of its owner have them: "+sum.imported.text())

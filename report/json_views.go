@@ -112,6 +112,7 @@ type SeriesReport struct {
 	Unexplained []int64  `json:"unexplained"`
 	Host        []uint64 `json:"host"`              // apart from the others
 	Managed     []uint64 `json:"managed,omitempty"` // likewise
+	Asleep      []uint64 `json:"asleep,omitempty"`  // likewise
 }
 
 // TimeMarkReport is something that happened.
@@ -219,7 +220,7 @@ func timelineReport(v View, o ViewOptions) *TimelineReport {
 		p := &t.Processes[x.Process]
 		r.Rows = append(r.Rows, SeriesReport{
 			p.PID, symbolize.Clean(p.Comm), DeviceName(x.Device, ledger.Device), symbolize.Clean(x.UUID),
-			x.Usage, x.Tensors, x.Cached, x.Driver, x.Before, x.Unexplained, x.Host, x.Managed,
+			x.Usage, x.Tensors, x.Cached, x.Driver, x.Before, x.Unexplained, x.Host, x.Managed, x.Asleep,
 		})
 	}
 	for _, m := range t.Marks {

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -35,14 +36,14 @@ func (o *LeaksOptions) top() int {
 // least o.Older old, largest first: of GPU memory, then those of imported memory, of managed memory, and of host memory. Memory that
 // an ended process never freed counts, with its age at that end. Segments out of which PyTorch's allocator
 // gives tensors are no leaks, nor is what they hold beyond them: that is kept for later tensors, and a leak shows in
-// those. The sites are shared with the snapshot.
+// those. Tensors asleep hold no memory, and sites with no others are left out. The sites are shared with the snapshot.
 func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
 	var list, imported, managed, host []ledger.Site
 	reports := reporters(s)
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		switch {
-		case x.LiveObjects == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == PlaneCache:
+		case x.LiveObjects == 0 || x.Asleep > 0 && awake(x) == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == PlaneCache:
 		case onHost(x):
 			host = append(host, *x)
 		case apart(x):
@@ -52,6 +53,9 @@ func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
 		default:
 			imported = append(imported, *x)
 		}
+	}
+	if asleepSum(s) > 0 {
+		slices.SortStableFunc(list, func(a, b ledger.Site) int { return cmp.Compare(awake(&b), awake(&a)) })
 	}
 	return slices.Concat(list, imported, managed, host)
 }
@@ -104,6 +108,7 @@ func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes)
 		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+BytesText(cache.bytes)+" of cache")
 	}
 	leakList(p, s, st, o, gpu, sum.own.bytes)
+	asleepSites(p, s, st, o.top(), o.KeepInterpreter)
 	cacheSites(p, s, st, o.top(), o.KeepInterpreter)
 	for _, x := range []struct {
 		name string
@@ -145,7 +150,7 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	siteHead(p, rank, x, stack[own])
 	amount := counted(x.LiveObjects, noun(x.Kind))
 	if counts(x.Kind) && sum > 0 {
-		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(x.LiveBytes)/float64(sum), amount)
+		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(awake(x))/float64(sum), amount)
 	}
 	p.list(plain, siteIndent, ", ", amount, "oldest "+span(age(s, x)))
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)

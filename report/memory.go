@@ -17,7 +17,7 @@ import (
 type amount struct{ bytes, objects, sites uint64 }
 
 func (a *amount) add(x *ledger.Site) {
-	a.bytes += x.LiveBytes
+	a.bytes += awake(x)
 	a.objects += x.LiveObjects
 	a.sites++
 }

@@ -33,7 +33,7 @@ type ProfileOptions struct {
 // Memory of ended processes is in use as it was at their end. Samples of imported memory have objects, but no
 // bytes: the bytes are in the samples of their owner, and totals would have them twice where that one is
 // traced too. What they have is in the label "bytes" and, in sum, in a comment. Nor have segments of PyTorch's allocator
-// bytes but for its cache, since their tensors have them.
+// bytes but for its cache, since their tensors have them. Tensors asleep have no bytes in use, as they have no memory.
 func WriteProfile(w io.Writer, s *ledger.Snapshot, st Stacks, o ProfileOptions) error {
 	p := newProfile(s, st, o)
 	if err := p.CheckValid(); err != nil {
@@ -75,6 +75,9 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 	}
 	stacks := make(map[stackKey][]*profile.Location)
 	for _, h := range Holdings(s) {
+		if h.Plane == PlaneAsleep { // there is no memory to show
+			continue
+		}
 		var locations []*profile.Location
 		if h.Mark != "" {
 			locations = b.stack([]symbolize.Frame{{Function: h.Mark, Mark: true}})

@@ -100,6 +100,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 	if len(s.Balances) == 0 {
 		b.withoutNVML(i, steps, s, index)
 	}
+	b.asleep(i, steps, s, index)
 	b.hostAndSites(i, steps, at, s, index)
 }
 
@@ -111,7 +112,7 @@ func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int) {
 			continue
 		}
 		r := b.row(rowKey{index[x.Process], "", x.Device}, steps)
-		r.Tensors[i], r.Cached[i], r.Before[i] = x.LiveBytes, x.Cached, x.Older+x.OlderCached
+		r.Tensors[i], r.Cached[i], r.Before[i] = x.LiveBytes-x.Asleep, x.Cached, x.Older-x.OlderAsleep-x.OlderMoved+x.OlderCached
 	}
 	for k := range s.Sites {
 		x := &s.Sites[k]
@@ -142,7 +143,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		x := s.Sites[k]
 		p := &s.Processes[x.Process]
 		x.Process = index[x.Process]
-		live := x.LiveBytes
+		live := x.LiveBytes - min(x.Asleep, x.LiveBytes)
 		if x.Segment {
 			live -= min(x.Tensors, live)
 		}
@@ -162,7 +163,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		case x.Kind.OnHost():
 			host[x.Process] += live
 		case x.Kind == ledger.Managed && live > 0:
-			r := b.rowOf(s, &s.Sites[k], steps, index)
+			r := b.rowOf(s, s.Sites[k].Process, x.Device, steps, index)
 			r.Managed = withStep(r.Managed, steps, i, live)
 		}
 	}
@@ -173,12 +174,23 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 	}
 }
 
-// rowOf is that of a site's process and GPU.
-func (b *builder) rowOf(s *ledger.Snapshot, x *ledger.Site, steps int, index []int) *Row {
-	if n := s.BalanceOf(x.Process, x.Device); n >= 0 {
-		return b.row(rowKey{index[x.Process], s.Balances[n].UUID, s.Balances[n].Device}, steps)
+// asleep fills rows with the tensors that have no memory.
+func (b *builder) asleep(i, steps int, s *ledger.Snapshot, index []int) {
+	for k := range s.Tensors {
+		x := &s.Tensors[k]
+		if n := x.Asleep + x.OlderAsleep; n > 0 && s.Processes[x.Process].End == 0 {
+			r := b.rowOf(s, x.Process, x.Device, steps, index)
+			r.Asleep = withStep(r.Asleep, steps, i, n)
+		}
 	}
-	return b.row(rowKey{index[x.Process], "", x.Device}, steps)
+}
+
+// rowOf is that of a process of a snapshot and the GPU that a device is.
+func (b *builder) rowOf(s *ledger.Snapshot, process int, device int32, steps int, index []int) *Row {
+	if n := s.BalanceOf(process, device); n >= 0 {
+		return b.row(rowKey{index[process], s.Balances[n].UUID, s.Balances[n].Device}, steps)
+	}
+	return b.row(rowKey{index[process], "", device}, steps)
 }
 
 // withStep adds to a value of a list that is nil as long as all are 0.

@@ -30,12 +30,13 @@ type Row struct {
 	Unexplained []int64
 	Host        []uint64 // page-locked memory, on the row of the process's first GPU; in no sum of the others
 	Managed     []uint64 // in no sum either; nil without any
+	Asleep      []uint64 // tensors whose memory was unmapped, likewise
 }
 
 // Site is where memory is summed, as ledger.Site is: it has its fields as they are at the end, and what it held.
 type Site struct {
 	ledger.Site
-	Live []uint64 // at Times; of a segment what PyTorch's cache holds
+	Live []uint64 // at Times; of a segment what PyTorch's cache holds, of tensors those that are not asleep
 }
 
 // Mark is something that happened.

@@ -101,9 +101,9 @@ type partData struct {
 	Idle    uint64  `json:"idle,omitempty"` // at most this much of what is unexplained lies unused in pools
 }
 
-var planes = []string{report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged}
+var planes = []string{report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged, report.PlaneAsleep}
 
-var planesApart = []string{report.PlaneHost, report.PlaneManaged}
+var planesApart = []string{report.PlaneHost, report.PlaneManaged, report.PlaneAsleep}
 
 // host is the GPU of what is on none.
 const host = -1

@@ -101,7 +101,7 @@ function nearest(time) {
 }
 
 const planeNames = {
-  tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed",
+  tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", asleep: "Asleep",
 };
 
 // isApart says whether a plane is in the sum of no GPU.

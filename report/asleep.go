@@ -47,13 +47,18 @@ func olderAsleep(s *ledger.Snapshot) (list []Holding) {
 	return list
 }
 
-// asleepText is "58.1 GiB of tensors are asleep: PyTorch counts them, but their memory was unmapped", "" without any.
+// asleepText is "58.1 GiB of tensors are asleep: PyTorch counts them, but their memory was unmapped", "" without any. Of what is
+// older than the attach it is the least that can be.
 func asleepText(s *ledger.Snapshot) string {
 	sum := asleepSum(s)
 	if sum == 0 {
 		return ""
 	}
-	return BytesText(sum) + " of tensors are asleep: PyTorch counts them, but their memory was unmapped"
+	least := ""
+	if len(olderAsleep(s)) > 0 {
+		least = "at least "
+	}
+	return least + BytesText(sum) + " of tensors are asleep: PyTorch counts them, but their memory was unmapped"
 }
 
 // asleepList gives the sites that have tensors asleep, those with most first.

@@ -149,6 +149,8 @@ static bool run_control(struct script *s, const char *line, const char *word, ch
 		s->site = atoi(rest) % SITES;
 	else if (!strcmp(word, "empty_cache"))
 		torch_empty_cache();
+	else if (!strcmp(word, "asleep") || !strcmp(word, "awake"))
+		torch_sleep(word[1] == 'w');
 	else if (!strcmp(word, "mark"))
 		torch_mark();
 	else if (!strcmp(word, "lie")) {

@@ -164,7 +164,7 @@ type Tensors struct {
 	Cached      uint64             // of those: not given out
 	LargestFree uint64             // longest run of free bytes in those segments
 	Asleep      uint64             // of LiveBytes: their physical memory was unmapped, and PyTorch still counts them
-	OlderAsleep uint64             // of Older, likewise
+	OlderAsleep uint64             // of Older, likewise, at least: what is cached in older segments is taken to sleep first
 	OlderMoved  uint64             // of Older: in memory that was mapped under them since, and is shown as other driver allocations
 	Foreign     uint64             // bytes of Baseline that were not the allocator's: context, modules, other libraries
 }

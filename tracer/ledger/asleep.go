@@ -41,25 +41,27 @@ type asleep struct {
 }
 
 // maxSleepers is how many ranges are remembered for a process; of further ones the tensors count as awake.
-const maxSleepers = 1 << 16
+const maxSleepers = 1 << 14
 
 // sleep remembers a range.
 func (l *Ledger) sleep(p *process, x sleeper) {
 	s := &p.asleep
+	if x.start == x.end {
+		return
+	}
 	s.seen = true
 	s.cut(x.start, x.end)
 	at := s.seek(x.start)
 	if at > 0 {
-		if last := &s.ranges[at-1]; last.end == x.start && !last.placed && !x.placed && last.time == x.time && last.device == x.device && last.older == x.older {
+		if last := &s.ranges[at-1]; last.end == x.start && !last.placed && last.device == x.device && last.older == x.older && (x.older || last.time == x.time) {
 			last.end = x.end
 			return
 		}
 	}
 	if len(s.ranges) >= maxSleepers {
-		if len(p.tensors) == 0 {
-			return
+		if len(p.tensors) > 0 {
+			l.Warn("too many ranges of unmapped memory: tensors in further ones are shown as if they had memory")
 		}
-		l.Warn("too many ranges of unmapped memory: tensors in further ones are shown as if they had memory")
 		return
 	}
 	s.ranges = slices.Insert(s.ranges, at, x)
@@ -76,18 +78,24 @@ func (l *Ledger) unmapped(process uint32, x *mapping, time uint64) {
 	}
 }
 
-// unmappedOlder remembers addresses that were mapped before the attach.
+// unmappedOlder remembers addresses that were mapped before the attach. Their device is that of the blocks in them or of the whole
+// process: unmapping takes any device as current.
 func (l *Ledger) unmappedOlder(process uint32, e *Event) {
 	p := &l.procs[process]
-	device, _ := l.place(process, &Event{Device: e.Device, Context: e.Context})
+	if p.purged {
+		return
+	}
 	start, end := span(e.Address, e.Size)
-	p.asleep.lose(device, end-start)
-	l.sleep(p, sleeper{start: start, end: end, time: e.Time, device: device, older: true})
+	p.asleep.lose(UnknownDevice, end-start)
+	l.sleep(p, sleeper{start: start, end: end, time: e.Time, device: UnknownDevice, older: true})
 }
 
 // mapped wakes what lies in a range. The thread's last unmapping may also have failed.
 func (l *Ledger) mapped(process uint32, start, end, time uint64) {
 	p := &l.procs[process]
+	if p.purged {
+		return
+	}
 	for _, x := range p.asleep.cut(start, end) {
 		if x.inside != 0 && !x.older && len(p.asleep.woken) < maxSleepers {
 			p.asleep.woken = append(p.asleep.woken, woken{x.time, time, x.device, x.end - x.start})
@@ -111,11 +119,22 @@ func (l *Ledger) addressFree(e *Event) {
 
 func (l *Ledger) forgetAddresses(process uint32, start, end uint64) {
 	s := &l.procs[process].asleep
+	if l.procs[process].purged {
+		return
+	}
 	for _, x := range s.cut(start, end) {
 		if x.older {
 			s.lose(x.device, -(x.end - x.start))
 		}
 	}
+}
+
+func (s *asleep) learn(x *sleeper, device int32) {
+	if x.older {
+		s.lose(x.device, -(x.end - x.start))
+		s.lose(device, x.end-x.start)
+	}
+	x.device = device
 }
 
 func (s *asleep) lose(device int32, bytes uint64) {
@@ -185,7 +204,9 @@ func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, out
 		x.inside, x.placed = 0, true
 		for from, to, ok := c.next(&extent{start: x.start, end: x.end}); ok; from, to, ok = c.next(&extent{start: x.start, end: x.end}) {
 			x.inside += to - from
-			x.device = list[c.i].Device
+			if device := list[c.i].Device; x.device != device {
+				s.learn(&x, device)
+			}
 			outside[x.device] -= to - from
 		}
 		if x.inside > 0 || x.older {
@@ -193,7 +214,7 @@ func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, out
 		}
 	}
 	s.ranges = kept
-	if len(kept) > 0 {
+	if slices.ContainsFunc(kept, func(x sleeper) bool { return x.inside > 0 }) {
 		l.placeSampled(p)
 	}
 }

@@ -187,7 +187,13 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	switch e.Kind {
 	case bpf.KindAllocator:
 		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
+		if t.inherits(p, event) {
+			return
+		}
 	case bpf.KindBlock:
+		if device >= 0 {
+			t.disinherit(p)
+		}
 		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
 	case bpf.KindBlockFree:
 		event.Op = ledger.Free
@@ -206,6 +212,9 @@ func (t *Tracer) readTensors(pid uint32) {
 	var list []ledger.TensorTotals
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if p := t.processes[key.Pid]; p == nil || !p.traced || pid != 0 && key.Pid != pid {
+			return
+		}
+		if t.inherited(t.processes[key.Pid], device, value) {
 			return
 		}
 		totals := ledger.TensorTotals{

@@ -47,6 +47,13 @@ func (t *Tracer) disinherit(p *process) {
 	p.inherited = nil
 }
 
+// allocates notes that PyTorch's allocator gave out a block; t.mu is held.
+func (t *Tracer) allocates(p *process, device int32) {
+	if device >= 0 {
+		t.disinherit(p)
+	}
+}
+
 // inherited says whether an allocator is none but its parent's, by what the kernel half has of it; t.mu is held.
 func (t *Tracer) inherited(p *process, device int32, value *bpf.TensorDevice) bool {
 	if device < 0 {

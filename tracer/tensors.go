@@ -191,9 +191,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 			return
 		}
 	case bpf.KindBlock:
-		if device >= 0 {
-			t.disinherit(p)
-		}
+		t.allocates(p, device)
 		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
 	case bpf.KindBlockFree:
 		event.Op = ledger.Free

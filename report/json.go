@@ -68,7 +68,7 @@ type SiteReport struct {
 	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph, tensor
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`
-	AsleepBytes    uint64        `json:"asleep_bytes,omitempty"` // of these: of tensors without memory
+	AsleepBytes    uint64        `json:"asleep_bytes"` // of these: of tensors without memory
 	LiveCount      uint64        `json:"live_count"`
 	AllocatedBytes uint64        `json:"allocated_bytes"` // since tracing began
 	AllocatedCount uint64        `json:"allocated_count"`

@@ -10,11 +10,10 @@ import (
 
 // PlaneReport sums what one layer has in all processes.
 type PlaneReport struct {
-	Plane     string `json:"plane"`      // tensor, cache, driver, before, unexplained, host, managed, asleep
-	Bytes     int64  `json:"bytes"`      // of GPUs; negative only where figures do not fit together
-	HostBytes int64  `json:"host_bytes"` // of the host
-
-	ApartBytes int64 `json:"apart_bytes,omitempty"` // of neither: managed memory, tensors asleep
+	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, asleep
+	Bytes      int64  `json:"bytes"`       // of GPUs; negative only where figures do not fit together
+	ApartBytes int64  `json:"apart_bytes"` // of neither: managed memory, tensors asleep
+	HostBytes  int64  `json:"host_bytes"`  // of the host
 }
 
 // PartReport is what makes up NVML's figure for one process and GPU: usage_bytes is the sum of the others.

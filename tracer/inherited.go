@@ -27,13 +27,16 @@ func (t *Tracer) hasCUDA(p *process) bool {
 	return began != 0 && began < t.begin
 }
 
-// inherits keeps the first report of an allocator on a GPU, in a process without CUDA of its own, until there is more to be said
-// of it; t.mu is held.
+// inherits says whether what an allocator on a GPU reports is of its parent's: as long as the process has no CUDA of its own, and has
+// allocated nothing. The first report is kept until there is more to be said; t.mu is held.
 func (t *Tracer) inherits(p *process, e *ledger.Event) bool {
-	if e.Device < 0 || t.hasCUDA(p) {
+	switch {
+	case e.Device < 0 || len(p.inherited) == 0 && e.Op != ledger.Allocator:
 		return false
-	}
-	if len(p.inherited) < maxInherited {
+	case e.Op == ledger.Alloc || t.hasCUDA(p):
+		t.disinherit(p)
+		return false
+	case e.Op == ledger.Allocator && len(p.inherited) < maxInherited:
 		p.inherited = append(p.inherited, *e)
 	}
 	return true
@@ -45,13 +48,6 @@ func (t *Tracer) disinherit(p *process) {
 		t.books.Apply(&p.inherited[i])
 	}
 	p.inherited = nil
-}
-
-// allocates notes that PyTorch's allocator gave out a block; t.mu is held.
-func (t *Tracer) allocates(p *process, device int32) {
-	if device >= 0 {
-		t.disinherit(p)
-	}
 }
 
 // inherited says whether an allocator is none but its parent's, by what the kernel half has of it; t.mu is held.

@@ -187,11 +187,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	switch e.Kind {
 	case bpf.KindAllocator:
 		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
-		if t.inherits(p, event) {
-			return
-		}
 	case bpf.KindBlock:
-		t.allocates(p, device)
 		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
 	case bpf.KindBlockFree:
 		event.Op = ledger.Free
@@ -201,7 +197,9 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 		})
 		return
 	}
-	t.books.Apply(event)
+	if !t.inherits(p, event) {
+		t.books.Apply(event)
+	}
 }
 
 // readTensors takes the kernel half's totals of one process, or with pid 0 of

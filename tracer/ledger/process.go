@@ -39,8 +39,9 @@ type process struct {
 	pools     map[poolKey]uint32 // pool numbers
 	tensors   []tensors          // by device
 	freeRuns  []freeRun          // by device, in segments
-	selected  map[int32]uint64   // by device: handle of the pool that its allocations take from
-	own       map[uint64]int32   // device of which a handle is the pool that it has from the beginning
+	asleep    asleep
+	selected  map[int32]uint64 // by device: handle of the pool that its allocations take from
+	own       map[uint64]int32 // device of which a handle is the pool that it has from the beginning
 }
 
 // SetProcess names a process. It may come before or after its first events,
@@ -147,6 +148,7 @@ func (l *Ledger) purge(now uint64) {
 			l.purgeSite(&l.sites[s])
 		}
 		p.physical, p.primaries = nil, nil
+		p.asleep.compact(p)
 		l.archive(n)
 		l.forgetPools(n)
 		l.exports.forget(n)

@@ -24,6 +24,7 @@ type (
 	Kind       = uint8 // of an event
 	Details    = probeDetails
 	ContextKey = probeContextKey
+	StreamKey  = probeStreamKey
 	TensorKey  = probeTensorKey
 	// TensorDevice is what the allocator of a process has on one device.
 	TensorDevice = probeTensorDevice
@@ -52,6 +53,9 @@ const (
 	FlagNoTables  = uint8(probeEventFlagFLAG_NO_TABLES)
 	FlagNoDetails = uint8(probeEventFlagFLAG_NO_DETAILS)
 
+	FlagCaptured      = uint8(probeEventFlagFLAG_CAPTURED)
+	FlagBesideCapture = uint8(probeEventFlagFLAG_BESIDE_CAPTURE)
+
 	RoleAlloc = uint8(probeRoleROLE_ALLOC)
 	RoleFree  = uint8(probeRoleROLE_FREE)
 	RoleCall  = uint8(probeRoleROLE_CALL)
@@ -67,6 +71,9 @@ const (
 	EffectSetDevice      = uint8(probeEffectEFFECT_SET_DEVICE)
 	EffectLearnContext   = uint8(probeEffectEFFECT_LEARN_CONTEXT)
 	EffectLearnDevice    = uint8(probeEffectEFFECT_LEARN_DEVICE)
+	EffectDeriveContext  = uint8(probeEffectEFFECT_DERIVE_CONTEXT)
+	EffectBeginCapture   = uint8(probeEffectEFFECT_BEGIN_CAPTURE)
+	EffectEndCapture     = uint8(probeEffectEFFECT_END_CAPTURE)
 
 	// SampleAlways is the threshold of size classes whose blocks are all sampled.
 	SampleAlways = 1<<32 - 1

@@ -26,6 +26,8 @@ enum event_flag {
 	FLAG_TORN = 2,      /* another thread overwrote the unwinder's record */
 	FLAG_TRUNCATED = 4, /* the stack was not walked to its end */
 	FLAG_NO_DETAILS = 8, /* a structure could not be read: the details are not valid */
+	FLAG_CAPTURED = 32, /* the call's stream is captured into a graph */
+	FLAG_BESIDE_CAPTURE = 64, /* another stream of the process is: the call's may have joined that capture */
 };
 
 struct event {
@@ -50,7 +52,7 @@ struct event {
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
 
 #define BY_VALUE_SIZE 64
-#define BEHIND_SIZE 112
+#define BEHIND_SIZE 136
 
 /* What follows the event of a function whose size, device or origin stands in structures. */
 struct details {

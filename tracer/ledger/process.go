@@ -32,6 +32,7 @@ type process struct {
 	readings []reading
 	purged   bool
 
+	objects   objects
 	physical  *physical
 	primaries []primary // by device; few
 	releases  [ContextWasReset + 1]Release
@@ -146,6 +147,7 @@ func (l *Ledger) purge(now uint64) {
 			l.purgeSite(&l.sites[s])
 		}
 		p.physical, p.primaries = nil, nil
+		p.objects.forget()
 		l.archive(n)
 		l.forgetPools(n)
 		l.exports.forget(n)

@@ -75,6 +75,9 @@ type processThread struct {
 	Tag           uint64
 	Switches      uint64
 	Walk          uint64
+	Caller        uint64
+	CallerSp      uint64
+	CallerFp      uint64
 	Flags         uint32
 	Depth         uint32
 	Context       uint64

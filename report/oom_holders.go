@@ -50,7 +50,11 @@ func (v *oomView) holdersPart(p *page, st Stacks, n *notes, o OOMOptions) {
 		p.line(bold, 0, words("Nothing that was seen holds memory of "+where, n.mark(atTotals)))
 		return
 	}
-	p.line(bold, 0, words("Largest holders of "+where+",", span(minus(v.s.End, v.o.Time)), "after the error", n.mark(atTotals), n.mark(atStacks)))
+	when := "at the error"
+	if v.s.End > v.o.Time {
+		when = span(v.s.End-v.o.Time) + " after the error"
+	}
+	p.line(bold, 0, words("Largest holders of "+where+",", when, n.mark(atTotals), n.mark(atStacks)))
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Top)] {
 		v.holder(p, st, o, i+1, &list[i])

@@ -69,6 +69,7 @@ func doubts(s *ledger.Snapshot) []doubt {
 	add(atBalance, st.UnmatchedFrees,
 		"1 free was of memory allocated before tracing began: its size is unknown, so what is unexplained is too low by as much",
 		"frees were of memory allocated before tracing began: their sizes are unknown, so what is unexplained is too low by as much")
+	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {
 		list = append(list, doubt{atTitle, symbolize.Clean(w)})
 	}

@@ -93,7 +93,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		}
 		r := b.row(rowKey{index[x.Process], x.UUID, x.Device}, steps)
 		r.Usage[i] = s.Balances[k].Usage
-		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors, x.Cached, x.Driver
+		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors, x.Cached, x.Driver+x.Unplaced
 		r.Before[i] = x.OlderAllocated + x.OlderCached + x.Foreign
 		r.Unexplained[i] = x.Unexplained
 	}

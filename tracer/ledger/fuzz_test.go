@@ -175,10 +175,11 @@ func checkBooks(t *testing.T, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		b := s.Balances[i]
-		if x.UUID != b.UUID || b.Usage != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+uint64(x.Unexplained) {
+		if x.UUID != b.UUID || b.Usage != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+uint64(x.Unexplained) {
 			t.Errorf("parts %+v do not add up to %+v", x, b)
 		}
 	}
+	checkSums(t, s)
 	for _, x := range s.Pools {
 		if x.Used > x.Reserve || x.Used > maxSum || x.Destroyed && x.Objects == 0 {
 			t.Errorf("pool %+v: uses more than it has, or should be gone", x)

@@ -6,7 +6,7 @@ import "slices"
 
 // Part splits what NVML reports for a process on one GPU, each byte once:
 //
-//	Usage = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unexplained
+//	Usage = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
 type Part struct {
 	Process int // as in the Balance
 	UUID    string
@@ -18,10 +18,12 @@ type Part struct {
 	OlderAllocated uint64 // tensors that were allocated before the attach
 	OlderCached    uint64 // the rest of the segments that are older than the attach
 	Foreign        uint64 // what was there at the attach besides: context, modules, other libraries
+	Unplaced       uint64 // its share of what the process has on GPUs that are not known, taken off Unexplained and Foreign
 	Unexplained    int64
 }
 
-// Parts returns one Part for each of Balances, in their order. The parts are those of the snapshot's moment, and Usage
+// Parts returns one Part for each of Balances, in their order. With what the process has on GPUs that are not
+// known in place of Unplaced, those of one process add up to its usage, and never to more. The parts are those of the snapshot's moment, and Usage
 // is that of the last reading: what was allocated or freed in between is in Unexplained.
 func (s *Snapshot) Parts() []Part {
 	parts := make([]Part, len(s.Balances))
@@ -60,6 +62,7 @@ func (s *Snapshot) Parts() []Part {
 		p := &parts[i]
 		p.Unexplained = int64(s.Balances[i].Usage - p.Tensors - p.Cached - p.Driver - p.OlderAllocated - p.OlderCached - p.Foreign)
 	}
+	s.takeUnplaced(parts, s.unplaced(only))
 	return parts
 }
 

@@ -29,6 +29,7 @@ type process struct {
 	sites    []uint32
 	archived []byte   // further sites, of a process that was purged: see Ledger.archive
 	devices  []string // UUID by CUDA ordinal
+	misnamed bool     // NVML denies what is in devices
 	readings []reading
 	purged   bool
 
@@ -77,7 +78,7 @@ func (l *Ledger) hasRoom(pid uint32, time uint64) bool {
 // carries the process, snapshots show its allocations with UnknownDevice there.
 func (l *Ledger) SetDevices(pid uint32, ordinals []string) {
 	if n, ok := l.byPID[pid]; ok {
-		l.procs[n].devices = append([]string(nil), ordinals...)
+		l.procs[n].devices, l.procs[n].misnamed = append([]string(nil), ordinals...), false
 	}
 }
 
@@ -176,28 +177,6 @@ func (p *process) total(device int32, kind Kind) uint32 {
 	}
 	p.totals = append(p.totals, Total{Device: device, Kind: kind})
 	return uint32(len(p.totals) - 1)
-}
-
-// uuids returns the UUID of each CUDA ordinal. Where NVML lists the process on one GPU
-// and the process has used one ordinal, that is what the ordinal means, whatever
-// the environment said: a program can change it before it starts CUDA.
-func (p *process) uuids() []string {
-	if len(p.readings) != 1 {
-		return p.devices
-	}
-	uuid := p.readings[0].uuid
-	used, _ := p.usedDevice()
-	if used == UnknownDevice || int(used) >= len(p.devices) || p.devices[used] == uuid {
-		return p.devices
-	}
-	list := slices.Clone(p.devices)
-	for i := range list {
-		if list[i] == uuid {
-			list[i] = ""
-		}
-	}
-	list[used] = uuid
-	return list
 }
 
 // onlyGPU returns the one GPU that carries the process, or UnknownDevice and ""

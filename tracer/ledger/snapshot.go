@@ -32,6 +32,7 @@ type Process struct {
 	Begin   uint64   // when it was first seen
 	End     uint64   // exit or exec; 0: still running
 	Devices []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
+	Ordinals
 	Workload
 	Totals []Total
 }

@@ -12,6 +12,8 @@ import (
 // per ordinal.
 type reading struct {
 	uuid        string
+	order       int    // of its GPU in NVML's list
+	model       string // likewise
 	first, last uint64 // usage
 	peak        uint64
 	firstLive   []deviceLive
@@ -72,6 +74,10 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 			r.began = time
 		}
 		r.present, r.peak = true, max(r.peak, u.Bytes)
+		r.order = slices.IndexFunc(l.gpus, func(g GPU) bool { return g.UUID == u.UUID })
+		if r.order >= 0 {
+			r.model = l.gpus[r.order].Name
+		}
 		if u.Rough && r.taken != 0 && time-r.taken < roughAfter {
 			continue
 		}
@@ -85,6 +91,11 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		}
 		r.last, r.taken = u.Bytes, time
 		r.lastLive = l.deviceLive(p, r.lastLive[:0])
+	}
+	for _, u := range usages {
+		if n, ok := l.byPID[u.PID]; ok && l.procs[n].End == 0 && !u.Rough {
+			l.doubtOrdinals(&l.procs[n])
+		}
 	}
 	for i := range l.procs {
 		if l.procs[i].End == 0 {

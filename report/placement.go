@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// placeDoubts says what is not certain about which GPU the memory of a process is on.
+func placeDoubts(s *ledger.Snapshot) (list []doubt) {
+	unplaced := make([]uint64, len(s.Processes))
+	for _, x := range s.Parts() {
+		unplaced[x.Process] += x.Unplaced
+	}
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		switch p.Ordinals {
+		case ledger.OrdinalsPaired:
+			list = append(list, doubt{atBalance, processName(p) + ": nothing tells which GPUs its device numbers mean: they are taken as NVML's GPUs of the process, in NVML's order"})
+		case ledger.OrdinalsDenied:
+			list = append(list, doubt{atBalance, processName(p) + ": NVML lists it on other GPUs than its environment names: which GPUs its device numbers mean is unknown"})
+		}
+		if n := unplaced[i]; n > 0 {
+			list = append(list, doubt{atBalance, fmt.Sprintf(
+				"%s: %s are on GPUs that are not known: they are taken off what is unexplained of the process, and off what it had before tracing began", processName(p), BytesText(n))})
+		}
+	}
+	return list
+}

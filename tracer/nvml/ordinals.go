@@ -11,9 +11,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// partition is what Ordinals wants to know of MIG beside ledger.GPU.
+// partition is what Ordinals and OfMinors want to know beside ledger.GPU.
 type partition struct {
 	divided  bool     // of a GPU: it is in MIG mode, with or without instances
+	minor    int      // of a GPU: number of its device node, -1 if unknown
 	instance instance // of an instance
 }
 

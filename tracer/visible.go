@@ -9,7 +9,6 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
 // givenGPUs is the variable by which a container gets its GPUs (NVIDIA Container Toolkit). Images may
@@ -48,7 +47,7 @@ func (p *process) bases(gpus, opened []ledger.GPU, driver NVML) (list [][]ledger
 			base = both(base, given(p.environ, gpus))
 		}
 		if len(base) > 0 {
-			list = append(list, nvml.Renumbered(base))
+			list = append(list, renumbered(base))
 		}
 	}
 	add(opened)
@@ -120,4 +119,20 @@ func given(variables []string, gpus []ledger.GPU) []ledger.GPU {
 		}
 	}
 	return some
+}
+
+// renumbered returns the GPUs numbered as if there were no others: so CUDA numbers those that a process can open.
+func renumbered(gpus []ledger.GPU) []ledger.GPU {
+	gpus = slices.Clone(gpus)
+	next, index := 0, map[int]int{}
+	for i := range gpus {
+		n, known := index[gpus[i].Index]
+		if !known {
+			n = next
+			index[gpus[i].Index] = n
+			next++
+		}
+		gpus[i].Index = n
+	}
+	return gpus
 }

@@ -38,19 +38,3 @@ func ofMinors(minors []uint32, gpus []ledger.GPU, partitions map[string]partitio
 	}
 	return some, true
 }
-
-// Renumbered returns the GPUs numbered as if there were no others: so CUDA numbers those that a process can open.
-func Renumbered(gpus []ledger.GPU) []ledger.GPU {
-	gpus = slices.Clone(gpus)
-	next, index := 0, map[int]int{}
-	for i := range gpus {
-		n, known := index[gpus[i].Index]
-		if !known {
-			n = next
-			index[gpus[i].Index] = n
-			next++
-		}
-		gpus[i].Index = n
-	}
-	return gpus
-}

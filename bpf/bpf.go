@@ -43,6 +43,7 @@ const (
 	KindBlock       = Kind(probeEventKindEVENT_BLOCK)
 	KindBlockFree   = Kind(probeEventKindEVENT_BLOCK_FREE)
 	KindBlockFailed = Kind(probeEventKindEVENT_BLOCK_FAILED)
+	KindLearned     = Kind(probeEventKindEVENT_LEARNED)
 	KindInit        = Kind(probeEventKindEVENT_INIT)
 	KindTables      = Kind(probeEventKindEVENT_TABLES)
 	KindHeld        = Kind(probeEventKindEVENT_HELD)

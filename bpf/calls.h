@@ -80,6 +80,7 @@ struct thread {
 	u64 tag;   /* of the walk under way: its time */
 	u64 switches; /* when the walk under way began, if another one was under way on its CPU, else 0 */
 	u64 walk;  /* where to remember the walk under way, 0: nowhere */
+	u64 astray; /* since when allocations came without a device, as far as one device was current; 0: none did */
 	u32 flags; /* of enum event_flag */
 	u32 depth;
 	u64 context;        /* current CUcontext, 0: none or unknown */

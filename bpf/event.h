@@ -18,6 +18,7 @@ enum event_kind {
 	EVENT_BLOCK,        /* a sampled block was given out; context and extra: bytes allocated and reserved */
 	EVENT_BLOCK_FREE,   /* and taken back */
 	EVENT_BLOCK_FAILED, /* the allocator gives up: out of memory */
+	EVENT_LEARNED,      /* what was current in the thread since the time address; size: contexts that it has pushed since the attach */
 };
 
 /* What is amiss with an event. */

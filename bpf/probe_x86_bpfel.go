@@ -107,6 +107,7 @@ const (
 	probeEventKindEVENT_BLOCK        probeEventKind = 12
 	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 13
 	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 14
+	probeEventKindEVENT_LEARNED      probeEventKind = 15
 )
 
 type probeFunction struct {
@@ -209,6 +210,7 @@ type probeThread struct {
 	Tag           uint64
 	Switches      uint64
 	Walk          uint64
+	Astray        uint64
 	Flags         uint32
 	Depth         uint32
 	Context       uint64

@@ -75,6 +75,7 @@ type processThread struct {
 	Tag           uint64
 	Switches      uint64
 	Walk          uint64
+	Astray        uint64
 	Flags         uint32
 	Depth         uint32
 	Context       uint64

@@ -37,6 +37,8 @@ const (
 	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
 
 	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
+
+	Learn // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
 )
 
 // Kind is what sort of memory an allocation is.

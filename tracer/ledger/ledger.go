@@ -236,6 +236,9 @@ func (l *Ledger) applyRare(e *Event) {
 		l.allocator(e)
 	case OutOfMemory:
 		l.stats.Events-- // it is told beside the event of the call
+	case Learn:
+		l.stats.Events-- // likewise
+		l.learn(e)
 	}
 }
 

@@ -39,6 +39,8 @@ type process struct {
 	pools     map[poolKey]uint32 // pool numbers
 	tensors   []tensors          // by device
 	freeRuns  []freeRun          // by device, in segments
+	strays    []stray            // allocations on unknown devices, oldest first
+	crowded   bool               // and no room for more
 	selected  map[int32]uint64   // by device: handle of the pool that its allocations take from
 	own       map[uint64]int32   // device of which a handle is the pool that it has from the beginning
 }
@@ -146,7 +148,7 @@ func (l *Ledger) purge(now uint64) {
 		for _, s := range p.sites {
 			l.purgeSite(&l.sites[s])
 		}
-		p.physical, p.primaries = nil, nil
+		p.physical, p.primaries, p.strays = nil, nil, nil
 		l.archive(n)
 		l.forgetPools(n)
 		l.exports.forget(n)

@@ -22,6 +22,10 @@ func placeDoubts(s *ledger.Snapshot) (list []doubt) {
 		case ledger.OrdinalsDenied:
 			list = append(list, doubt{atBalance, processName(p) + ": NVML lists it on other GPUs than its environment names: which GPUs its device numbers mean is unknown"})
 		}
+		if p.Deduced > 0 {
+			list = append(list, doubt{atBalance, fmt.Sprintf(
+				"%s: on which GPU %s are, the growth of NVML's figures says alone", processName(p), BytesText(p.Deduced))})
+		}
 		if n := unplaced[i]; n > 0 {
 			list = append(list, doubt{atBalance, fmt.Sprintf(
 				"%s: %s are on GPUs that are not known: they are taken off what is unexplained of the process, and off what it had before tracing began", processName(p), BytesText(n))})

@@ -232,7 +232,7 @@ func TestLateAttachLearnsDevices(t *testing.T) {
 	time.Sleep(learnFor + 200*time.Millisecond)
 	step(silent, 2000, "unknown", "unknown")
 	step(later, 2000, "unknown", "unknown") // and so it is looked at again
-	delete(want[later], "unknown device") // what came before is told, too
+	delete(want[later], "unknown device")   // what came before is told, too
 	for _, place := range []string{"GPU 2", "GPU 1"} {
 		want[later].add(place, "device", fakecuda.Count{Objects: 1, Bytes: 2000})
 	}

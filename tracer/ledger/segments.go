@@ -112,6 +112,9 @@ func (l *Ledger) move(key liveKey, device int32) {
 	for i := range l.procs[key.process].tensors {
 		l.procs[key.process].tensors[i].first.moved(b.site, target, b)
 	}
+	for i := range l.procs[key.process].readings {
+		l.procs[key.process].readings[i].moved(b, device)
+	}
 	l.unlink(n)
 	from := &l.sites[b.site]
 	for _, sign := range [...]int64{-1, 1} {

@@ -149,8 +149,8 @@ site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 512
 site 1 cuda:1 device live 1/2048 alloc 1/2048 oldest 2 segment with 512
 site 0 cuda:0 tensor live 1/512 alloc 1/512 oldest 0 torch
 site 0 cuda:1 tensor live 1/512 alloc 1/512 oldest 0 torch
-balance GPU-a cuda:0 usage 4396 peak 4396 baseline 300 live 0 gap 4096
-balance GPU-b cuda:1 usage 2448 peak 2448 baseline 400 live 0 gap 2048
+balance GPU-a cuda:0 usage 4396 peak 4396 baseline 300 live 4096 gap 0
+balance GPU-b cuda:1 usage 2448 peak 2448 baseline 400 live 2048 gap 0
 tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 0 allocated 512 reserved 4096 peak 512 at 4 segments 4096 cached 3584 run 3584 foreign 300
 tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 0 allocated 512 reserved 2048 peak 512 at 4 segments 2048 cached 1536 run 1536 foreign 400
 part GPU-a of 4396: tensors 512 cached 3584 foreign 300

@@ -33,6 +33,7 @@ type Process struct {
 	End     uint64   // exit or exec; 0: still running
 	Devices []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
 	Ordinals
+	Deduced uint64 // bytes of allocations, freed or not, of which only the growth of NVML's figures says on which GPU they are
 	Workload
 	Totals []Total
 }

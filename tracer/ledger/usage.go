@@ -22,6 +22,7 @@ type reading struct {
 	settled     bool // first and firstLive stay
 	began       uint64
 	settledAt   uint64
+	firstAt     uint64 // when first and firstLive were
 	taken       uint64 // when last and lastLive were
 }
 
@@ -85,7 +86,7 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 			r.first, r.firstLive = u.Bytes, l.deviceLive(p, r.firstLive[:0])
 			l.firstTensors(p, r, time)
 			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
-			r.settledAt = time
+			r.settledAt, r.firstAt = time, time
 		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
 			l.settleLower(p, r, u.Bytes, time)
 		}
@@ -95,6 +96,7 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 	for _, u := range usages {
 		if n, ok := l.byPID[u.PID]; ok && l.procs[n].End == 0 && !u.Rough {
 			l.doubtOrdinals(&l.procs[n])
+			l.deduce(&l.procs[n], time)
 		}
 	}
 	for i := range l.procs {
@@ -118,7 +120,7 @@ func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
 	live, _ := sumOn(r.uuid, now, uuids, only)
 	before, _ := sumOn(r.uuid, r.firstLive, uuids, only)
 	if usage >= live && r.first > before && usage-live < r.first-before {
-		r.first, r.firstLive = usage, now
+		r.first, r.firstLive, r.firstAt = usage, now, time
 		l.firstTensors(p, r, time)
 	}
 }

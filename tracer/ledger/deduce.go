@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "slices"
+
+// driverPage is what the driver takes from a GPU at a time.
+const driverPage = 2 << 20
+
+// deduce gives strays to the only GPU that has grown as they have since the baselines were taken: by at least their bytes, and by no
+// more than a page for each. The readings of all GPUs must be good ones of this moment.
+func (l *Ledger) deduce(p *process, time uint64) {
+	gpus := p.listed()
+	if len(p.strays) == 0 || len(gpus) < 2 {
+		return
+	}
+	var since uint64
+	for _, r := range gpus {
+		if r.taken != time || !r.settled {
+			return
+		}
+		since = max(since, r.firstAt)
+	}
+	var strays count
+	for i := range p.strays {
+		if b, ok := l.strayBlock(&p.strays[i]); ok && b.time > since {
+			strays.objects++
+			strays.bytes += b.size
+		}
+	}
+	uuids := p.uuids()
+	device := int32(UnknownDevice)
+	for _, r := range gpus {
+		switch grown := r.grown(uuids); {
+		case grown < int64(max(strays.bytes, driverPage)):
+		case grown > int64(strays.bytes+strays.objects*driverPage) || device != UnknownDevice:
+			return // it may hold them, or another one
+		default:
+			if device = ordinalOf(uuids, r.uuid); device < 0 {
+				return
+			}
+		}
+	}
+	if device != UnknownDevice && strays.bytes >= driverPage {
+		p.Deduced += l.moveStrays(p, device, func(x *stray) bool { return x.time > since })
+	}
+}
+
+// grown is how much more of the GPU is used than the baseline and the books explain.
+func (r *reading) grown(uuids []string) int64 {
+	live, _ := sumOn(r.uuid, r.lastLive, uuids, "")
+	first, _ := sumOn(r.uuid, r.firstLive, uuids, "")
+	return int64(r.last - r.first - (live - first))
+}
+
+// moved notes that an allocation without a device was on that one when the reading was taken.
+func (r *reading) moved(b *block, device int32) {
+	if b.time <= r.firstAt {
+		r.firstLive = moveLive(r.firstLive, b.size, device)
+	}
+	if b.time <= r.taken {
+		r.lastLive = moveLive(r.lastLive, b.size, device)
+	}
+}
+
+func moveLive(list []deviceLive, bytes uint64, device int32) []deviceLive {
+	from := slices.IndexFunc(list, func(d deviceLive) bool { return d.device == UnknownDevice && d.bytes >= bytes })
+	if from < 0 {
+		return list // it came while the reading was under way
+	}
+	list[from].bytes -= bytes
+	to := slices.IndexFunc(list, func(d deviceLive) bool { return d.device == device })
+	if to < 0 {
+		return append(list, deviceLive{device: device, bytes: bytes})
+	}
+	list[to].bytes += bytes
+	return list
+}

@@ -33,3 +33,26 @@ func placeDoubts(s *ledger.Snapshot) (list []doubt) {
 	}
 	return list
 }
+
+// unplacedOlder is what PyTorch's allocators had before the attach on GPUs that are not known: no part has it.
+func unplacedOlder(s *ledger.Snapshot) (list []Holding) {
+	listed := make([]bool, len(s.Processes))
+	for i := range s.Balances {
+		listed[s.Balances[i].Process] = true
+	}
+	for i := range s.Tensors {
+		t := &s.Tensors[i]
+		if !listed[t.Process] || t.Device == ledger.CPUDevice || s.BalanceOf(t.Process, t.Device) >= 0 {
+			continue
+		}
+		uuid := gpuUUID(s, t.Process, t.Device, ledger.Tensor)
+		of := func(mark string, live uint64) {
+			if live != 0 {
+				list = append(list, Holding{Plane: PlaneBefore, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: int64(live)})
+			}
+		}
+		of(markOlder, t.Older)
+		of(markOlderCached, t.OlderCached)
+	}
+	return list
+}

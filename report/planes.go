@@ -107,6 +107,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 		list = append(list, h)
 	}
 	list = append(list, rests(s, list)...)
+	list = append(list, unplacedOlder(s)...)
 	for _, x := range s.Parts() {
 		of := func(plane, mark string, live int64) {
 			if live != 0 {

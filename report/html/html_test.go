@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/timeline"
 )
@@ -31,6 +32,7 @@ func written(t testing.TB, in Input) []byte {
 
 func TestDataOfAPageIsGolden(t *testing.T) {
 	in := fixture()
+	sums.Check(t, in.Snapshot)
 	got, err := json.MarshalIndent(newPayload(&in), "", " ")
 	if err != nil {
 		t.Fatal(err)

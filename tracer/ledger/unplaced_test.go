@@ -22,6 +22,9 @@ func checkSums(t *testing.T, s *Snapshot) {
 		if x.Device != CPUDevice {
 			reports[x.Process], reported[at{x.Process, x.Device}] = true, true
 			shown[x.Process] += x.LiveBytes + x.Cached
+			if s.BalanceOf(x.Process, x.Device) < 0 { // else it is in the parts
+				shown[x.Process] += x.Older + x.OlderCached
+			}
 		}
 	}
 	for _, x := range s.Sites {
@@ -89,6 +92,12 @@ func TestWhatIsOnNoKnownGPUComesOffItsProcess(t *testing.T) {
 		"memory of the host is on none": {`
 			usage t=1 GPU-a=300 GPU-b=300
 			alloc t=2 addr=a size=50 kind=pinned`, [][4]int64{{0, 300, 0, 0}, {0, 300, 0, 0}}},
+		"tensors from before come off what was before": {`
+			devices GPU-a GPU-b GPU-c
+			usage t=1 GPU-a=300 GPU-b=300
+			allocator t=2 dev=2 size=40 handle=64
+			totals t=3 dev=2 reported=3 allocated=40 reserved=100
+			usage t=4 GPU-a=350 GPU-b=300`, [][4]int64{{0, 250, 50, 50}, {0, 250, 50, 0}}},
 		"tensors and their cache": {`
 			devices GPU-a GPU-b GPU-c
 			usage t=1 GPU-a=300 GPU-b=300

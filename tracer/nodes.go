@@ -15,11 +15,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
-// NVIDIA's device nodes, /dev/nvidia0 and on, are character devices of this major number. Some of it are no GPUs.
+// NVIDIA's device nodes, /dev/nvidia0 and on, are character devices of this major number. Two of it are no GPUs.
 const (
-	nvidiaMajor  = 195
-	nvidiaCtl    = 255
-	nvidiaModes  = 254
+	nvidiaMajor   = 195
+	nvidiaModeset = 254
+	nvidiaControl = 255
+
 	nodeName     = "nvidia"
 	maxLookedAt  = 1 << 14 // descriptors of a process, from the lowest on, and entries of its /dev
 	nodePatience = 500 * time.Millisecond
@@ -28,48 +29,54 @@ const (
 // openGPUs lists the minor numbers of the GPUs whose device nodes a process has open: CUDA
 // opens those of all GPUs that it may use when it starts.
 func openGPUs(pid uint32) []uint32 {
-	folder := fmt.Sprintf("/proc/%d/fd", pid)
-	return minors(func() []string {
-		return named(folder, func(name string) string {
-			link, _ := os.Readlink(path.Join(folder, name))
-			return path.Base(link)
-		})
-	}, func(file string) (st unix.Stat_t, err error) { return st, unix.Stat(file, &st) })
+	return minorsIn(func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", pid)) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
+		var st unix.Stat_t
+		link, err := os.Readlink(path.Join(dir.Name(), entry))
+		// The name is the process's to choose, but only spares a look at files that may lie where the kernel has to ask somebody.
+		return st, err == nil && strings.HasPrefix(path.Base(link), nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, 0) == nil
+	})
 }
 
 // nodesBelow lists the GPUs that have device nodes in the /dev that a process sees.
 func nodesBelow(pid uint32) []uint32 {
-	folder := fmt.Sprintf("/proc/%d/root/dev", pid)
-	return minors(func() []string { return named(folder, func(name string) string { return name }) },
-		func(file string) (st unix.Stat_t, err error) { return st, unix.Lstat(file, &st) })
+	open := func() (*os.File, error) { return openFolderInRoot(fmt.Sprintf("/proc/%d/root", pid), "dev") }
+	return minorsIn(open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
+		var st unix.Stat_t
+		return st, strings.HasPrefix(entry, nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+	})
 }
 
-// named lists the files of a folder that are called like a GPU's node. The name, which is the process's to choose, only
-// spares a look at other files: they may lie where the kernel has to ask somebody.
-func named(folder string, nameOf func(entry string) string) (list []string) {
-	f, err := os.Open(folder)
+// openFolderInRoot opens a folder as a process with this root would: links cannot lead out of it.
+func openFolderInRoot(root, name string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("open %s: %w", root, err)
 	}
-	defer f.Close()
-	entries, _ := f.Readdirnames(maxLookedAt)
-	for _, entry := range entries {
-		if strings.HasPrefix(nameOf(entry), nodeName) {
-			list = append(list, path.Join(folder, entry))
-		}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s in %s: %w", name, root, err)
 	}
-	return list
+	return os.NewFile(uintptr(fd), path.Join(root, name)), nil
 }
 
-// minors lists those of the files that are nodes of GPUs, in order.
-func minors(files func() []string, stat func(file string) (unix.Stat_t, error)) []uint32 {
+// minorsIn lists those entries of a folder that are nodes of GPUs, in order; look is false for what is not worth it.
+func minorsIn(open func() (*os.File, error), look func(dir *os.File, entry string) (unix.Stat_t, bool)) []uint32 {
 	list, _ := patience.Call(nodePatience, func() (list []uint32, _ error) {
-		for _, file := range files() {
-			st, err := stat(file)
-			if err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != nvidiaMajor {
+		dir, err := open()
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		entries, _ := dir.Readdirnames(maxLookedAt)
+		for _, entry := range entries {
+			st, ok := look(dir, entry)
+			if !ok || st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != nvidiaMajor {
 				continue
 			}
-			if minor := unix.Minor(st.Rdev); minor != nvidiaCtl && minor != nvidiaModes {
+			if minor := unix.Minor(st.Rdev); minor != nvidiaModeset && minor != nvidiaControl {
 				list = append(list, minor)
 			}
 		}

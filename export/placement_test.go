@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/sums"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Whatever a process tells of its GPUs, no export has more memory of them than NVML says.
@@ -33,5 +34,20 @@ func TestExportsAddUpToNoMoreThanNVMLSays(t *testing.T) {
 		if sum != usage {
 			t.Errorf("%s: the snapshot for PyTorch has %d bytes, NVML %d", told, sum, usage)
 		}
+	}
+}
+
+func TestASegmentIsOnTheDeviceThatTheBooksHaveLearned(t *testing.T) {
+	c := NewCollector(ledger.New(ledger.Options{Begin: begin}), CollectorOptions{})
+	c.SetProcess(ledger.Process{PID: 7, Begin: begin})
+	alloc := ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, TID: 7, Device: ledger.UnknownDevice, Time: begin + second, Address: 0x7f_0000_0000, Size: mib, API: "cudaMalloc"}
+	c.Apply(&alloc)
+	c.Apply(&ledger.Event{Op: ledger.Learn, PID: 7, TID: 7, Device: 3, Time: begin + 2*second})
+	var file bytes.Buffer
+	if err := Torch(&file, c, snapshot(c, begin+3*second), testStacks(), TorchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if list := view(t, file.Bytes()).segments; len(list) != 1 || list[0].device != 3 {
+		t.Errorf("segments %+v, want one on device 3", list)
 	}
 }

@@ -43,6 +43,7 @@ const (
 	KindBlock       = Kind(probeEventKindEVENT_BLOCK)
 	KindBlockFree   = Kind(probeEventKindEVENT_BLOCK_FREE)
 	KindBlockFailed = Kind(probeEventKindEVENT_BLOCK_FAILED)
+	KindTotals      = Kind(probeEventKindEVENT_TOTALS)
 	KindLearned     = Kind(probeEventKindEVENT_LEARNED)
 	KindInit        = Kind(probeEventKindEVENT_INIT)
 	KindTables      = Kind(probeEventKindEVENT_TABLES)
@@ -52,6 +53,7 @@ const (
 
 	FlagNoTables  = uint8(probeEventFlagFLAG_NO_TABLES)
 	FlagNoDetails = uint8(probeEventFlagFLAG_NO_DETAILS)
+	FlagTotals    = uint8(probeEventFlagFLAG_TOTALS)
 
 	RoleAlloc = uint8(probeRoleROLE_ALLOC)
 	RoleFree  = uint8(probeRoleROLE_FREE)

@@ -66,11 +66,14 @@ struct call {
 
 /* What a call of an allocator's reporting functions says. */
 struct block_report {
+	u64 time;
 	u64 address;
 	s64 size; /* negative: freed */
 	u64 allocated, reserved;
+	u64 live; /* see struct tensor_device */
 	u16 device; /* c10::Device: its type, and its index above it */
-	u16 kind;   /* enum event_kind of what is to be sent, 0: nothing */
+	u8 kind;    /* enum event_kind of what is to be sent, 0: nothing */
+	u8 totals;  /* allocated, reserved and live are valid */
 	u32 halvings; /* see struct event */
 };
 

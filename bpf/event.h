@@ -15,9 +15,10 @@ enum event_kind {
 	EVENT_EXEC,
 	EVENT_EXIT,
 	EVENT_ALLOCATOR,    /* the first report of an allocator: its totals before it */
-	EVENT_BLOCK,        /* a sampled block was given out; context and extra: bytes allocated and reserved */
-	EVENT_BLOCK_FREE,   /* and taken back */
+	EVENT_BLOCK,        /* a sampled block was given out; context and extra: bytes allocated and reserved then */
+	EVENT_BLOCK_FREE,   /* and taken back; size: bytes of the blocks that live since the attach */
 	EVENT_BLOCK_FAILED, /* the allocator gives up: out of memory */
+	EVENT_TOTALS,       /* an allocator's totals changed; fields as of EVENT_BLOCK_FREE */
 	EVENT_LEARNED,      /* what was current in the thread since the time address; size: contexts that it has pushed since the attach */
 };
 
@@ -27,6 +28,7 @@ enum event_flag {
 	FLAG_TORN = 2,      /* another thread overwrote the unwinder's record */
 	FLAG_TRUNCATED = 4, /* the stack was not walked to its end */
 	FLAG_NO_DETAILS = 8, /* a structure could not be read: the details are not valid */
+	FLAG_TOTALS = 16, /* of a block: the allocator's totals after it are valid; without any of its own, allocated is what lives since the attach */
 };
 
 struct event {

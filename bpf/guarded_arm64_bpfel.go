@@ -53,6 +53,7 @@ const (
 	guardedProgLibraryLoaded       = "library_loaded"
 	guardedVarExported             = "exported"
 	guardedVarInversePacMask       = "inverse_pac_mask"
+	guardedVarTotalsStep           = "totals_step"
 	guardedVarTpbaseOffset         = "tpbase_offset"
 	guardedVarTraceAll             = "trace_all"
 	guardedVarWindowSamples        = "window_samples"
@@ -150,6 +151,7 @@ type guardedMapSpecs struct {
 type guardedVariableSpecs struct {
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
@@ -245,6 +247,7 @@ func (m *guardedMaps) Close() error {
 type guardedVariables struct {
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`

@@ -54,6 +54,7 @@ const (
 	olderProgLibraryLoaded       = "library_loaded"
 	olderVarExported             = "exported"
 	olderVarInversePacMask       = "inverse_pac_mask"
+	olderVarTotalsStep           = "totals_step"
 	olderVarTpbaseOffset         = "tpbase_offset"
 	olderVarTraceAll             = "trace_all"
 	olderVarWindowSamples        = "window_samples"
@@ -152,6 +153,7 @@ type olderMapSpecs struct {
 type olderVariableSpecs struct {
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
@@ -249,6 +251,7 @@ func (m *olderMaps) Close() error {
 type olderVariables struct {
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`

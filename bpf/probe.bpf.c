@@ -587,7 +587,8 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 {
 	struct block_report r = {.address = ARGUMENT(1), .size = ARGUMENT(2)};
-	if (attach_cookie(ctx) == BLOCK_WITH_TOTALS) {
+	bool told = attach_cookie(ctx) == BLOCK_WITH_TOTALS;
+	if (told) {
 		r.allocated = ARGUMENT(3);
 		r.reserved = ARGUMENT(4);
 		r.device = ARGUMENT(5);
@@ -601,15 +602,24 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 		d = new_tensor_device(&key, &r, now, id);
 	if (!d || !r.address || !r.size)
 		return NULL;
-	d->latest = now;
-	d->allocated = r.allocated;
-	d->reserved = r.reserved;
-	if (r.size < 0) {
-		if (unbook_block(d, &r))
-			send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
+	r.time = now;
+	d->begun++;
+	leave_peak(d, &r, now, id);
+	bool sampled = r.size < 0 ? unbook_block(d, &r) : book_block(d, &r, now, id);
+	take_totals(d, &r, now, told);
+	d->ended = d->begun;
+	if (!sampled) {
+		if (drifted(d))
+			send_totals(d, r.device, now, id);
 		return NULL;
 	}
-	return book_block(d, &r, now, id) ? begin_report(&r, EVENT_BLOCK, id) : NULL;
+	if (r.size < 0) {
+		totals_sent(d, EVENT_BLOCK_FREE);
+		send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
+		return NULL;
+	}
+	totals_sent(d, EVENT_BLOCK);
+	return begin_report(&r, EVENT_BLOCK, id);
 }
 
 // Entry of c10::reportMemoryUsageToProfiler.
@@ -635,16 +645,17 @@ SEC("kprobe/block_failed")
 int block_failed(struct pt_regs *ctx)
 {
 	u64 id = bpf_get_current_pid_tgid();
-	struct block_report r = {.size = ARGUMENT(1), .allocated = ARGUMENT(2), .reserved = ARGUMENT(3), .device = ARGUMENT(4)};
+	struct block_report r = {.time = bpf_ktime_get_ns(), .size = ARGUMENT(1), .allocated = ARGUMENT(2), .reserved = ARGUMENT(3), .device = ARGUMENT(4)};
 	guard_begin();
 	struct process *process = find_process(id);
 	bool traced = process ? process->traced : trace_all;
 	struct tensor_key key = {.pid = id >> 32, .device = r.device};
 	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, &key);
 	if (d) {
-		d->latest = bpf_ktime_get_ns();
-		d->allocated = r.allocated;
-		d->reserved = r.reserved;
+		d->begun++;
+		take_totals(d, &r, r.time, true);
+		d->ended = d->begun;
+		totals_sent(d, EVENT_BLOCK_FAILED);
 	}
 	struct thread *thread = traced ? begin_report(&r, EVENT_BLOCK_FAILED, id) : NULL;
 	guard_end();

@@ -88,6 +88,7 @@ const (
 	probeEventFlagFLAG_TORN       probeEventFlag = 2
 	probeEventFlagFLAG_TRUNCATED  probeEventFlag = 4
 	probeEventFlagFLAG_NO_DETAILS probeEventFlag = 8
+	probeEventFlagFLAG_TOTALS     probeEventFlag = 16
 )
 
 type probeEventKind uint32
@@ -107,7 +108,8 @@ const (
 	probeEventKindEVENT_BLOCK        probeEventKind = 12
 	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 13
 	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 14
-	probeEventKindEVENT_LEARNED      probeEventKind = 15
+	probeEventKindEVENT_TOTALS       probeEventKind = 15
+	probeEventKindEVENT_LEARNED      probeEventKind = 16
 )
 
 type probeFunction struct {
@@ -168,6 +170,7 @@ type probeScratch struct {
 
 type probeTensorDevice struct {
 	_              structs.HostLayout
+	Ended          uint64
 	Time           uint64
 	Number         uint32
 	Doublings      uint32
@@ -179,6 +182,14 @@ type probeTensorDevice struct {
 	Latest         uint64
 	Allocated      uint64
 	Reserved       uint64
+	Live           uint64
+	Peak           uint64
+	PeakTime       uint64
+	PeakLeft       uint64
+	Sent           uint64
+	SentAllocated  uint64
+	SentReserved   uint64
+	SentOlder      uint64
 	OlderFrees     uint64
 	OlderBytes     uint64
 	Unbooked       uint64
@@ -195,6 +206,7 @@ type probeTensorDevice struct {
 		Address uint64
 		Value   uint64
 	}
+	Begun uint64
 }
 
 type probeTensorKey struct {
@@ -221,12 +233,15 @@ type probeThread struct {
 	Below         [4]uint64
 	Report        struct {
 		_         structs.HostLayout
+		Time      uint64
 		Address   uint64
 		Size      int64
 		Allocated uint64
 		Reserved  uint64
+		Live      uint64
 		Device    uint16
-		Kind      uint16
+		Kind      uint8
+		Totals    uint8
 		Halvings  uint32
 	}
 	Calls [4]struct {
@@ -300,6 +315,7 @@ const (
 	probeProgLibraryLoaded       = "library_loaded"
 	probeVarExported             = "exported"
 	probeVarInversePacMask       = "inverse_pac_mask"
+	probeVarTotalsStep           = "totals_step"
 	probeVarTpbaseOffset         = "tpbase_offset"
 	probeVarTraceAll             = "trace_all"
 	probeVarWindowSamples        = "window_samples"
@@ -397,6 +413,7 @@ type probeMapSpecs struct {
 type probeVariableSpecs struct {
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
 	WindowSamples   *ebpf.VariableSpec `ebpf:"window_samples"`
@@ -492,6 +509,7 @@ func (m *probeMaps) Close() error {
 type probeVariables struct {
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`
 	WindowSamples   *ebpf.Variable `ebpf:"window_samples"`

@@ -86,12 +86,15 @@ type processThread struct {
 	Below         [4]uint64
 	Report        struct {
 		_         structs.HostLayout
+		Time      uint64
 		Address   uint64
 		Size      int64
 		Allocated uint64
 		Reserved  uint64
+		Live      uint64
 		Device    uint16
-		Kind      uint16
+		Kind      uint8
+		Totals    uint8
 		Halvings  uint32
 	}
 	Calls [4]struct {

@@ -19,6 +19,9 @@ volatile const bool trace_all = true;
 /* So many blocks of an allocator are sampled in SAMPLE_WINDOW_NS before it is sampled less; 0: there is no limit. */
 volatile const u32 window_samples = 0;
 
+/* User space is told an allocator's totals when they are so many bytes, and a TOTALS_SHAREth, from what it was told last. */
+volatile const u64 totals_step = 0;
+
 MAP(functions, BPF_MAP_TYPE_ARRAY, u32, struct function, MAX_FUNCTIONS);
 MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);

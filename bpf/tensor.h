@@ -11,6 +11,7 @@
 #define SAVED_WINDOWS 10 /* whose samples may come at once, after a pause */
 #define MAX_HALVINGS 12 /* of a block's probability */
 #define MAX_DOUBLINGS 24 /* of the mean */
+#define TOTALS_SHARE 7 /* log2 */
 #define BLOCK_WITH_TOTALS 5 /* attach cookie: the arguments of reportMemoryUsageToProfiler from PyTorch 1.10 on; else 3 */
 
 /* Blocks of a size class that were allocated since the attach. */
@@ -32,6 +33,7 @@ struct near_block {
 
 /* What a process's allocator has on one device. */
 struct tensor_device {
+	u64 ended;                   /* reports that are in all that follows; first and last field, to see a copy that is torn */
 	u64 time;                    /* of the first event */
 	u32 number;                  /* of ALLOCATOR_BITS: in the keys of its blocks */
 	u32 doublings;               /* of the mean, as it is now */
@@ -41,12 +43,17 @@ struct tensor_device {
 	u64 older_allocated;         /* the allocator's totals just before it */
 	u64 older_reserved;
 	u64 latest;                  /* time of the latest event */
-	u64 allocated, reserved;     /* the allocator's totals after it, 0 where it tells none */
+	u64 allocated, reserved;     /* the allocator's totals after it; where it tells none, live and 0 */
+	u64 live;                    /* bytes of blocks that were allocated since the attach, and are booked */
+	u64 peak, peak_time;         /* highest allocated, and a time when it was that */
+	u64 peak_left;               /* highest allocated before a free */
+	u64 sent, sent_allocated, sent_reserved, sent_older; /* of the latest event that had totals: its time, and these; older: allocated - live */
 	u64 older_frees, older_bytes; /* blocks that were allocated before the attach */
 	u64 unbooked;                /* blocks for which there was no room */
 	u64 far;                     /* its live blocks in the map blocks */
 	struct size_class classes[SIZE_CLASSES];
 	struct near_block near[NEAR_BLOCKS];
+	u64 begun;                   /* reports that may be in some of the above */
 };
 
 struct tensor_key {
@@ -121,9 +128,79 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 	if (r->reserved && (r->size < 0 || r->allocated >= r->size)) // without totals: 0
 		d->older_allocated = r->allocated - r->size;
 	d->older_reserved = r->reserved;
-	struct block_report before = {.allocated = d->older_allocated, .reserved = r->reserved, .device = r->device};
+	d->allocated = d->peak = d->peak_left = d->sent_allocated = d->sent_older = d->older_allocated;
+	d->reserved = d->sent_reserved = r->reserved;
+	d->latest = d->sent = d->peak_time = now;
+	struct block_report before = {.time = now, .allocated = d->older_allocated, .reserved = r->reserved, .device = r->device};
 	send_block(EVENT_ALLOCATOR, &before, 0, 0, id);
 	return d;
+}
+
+// Tells user space the totals as they are since the latest report. A sample's events leave out what blocks that are not of it change.
+static EBPF_INLINE void send_totals(struct tensor_device *d, u16 device, u64 time, u64 id)
+{
+	struct block_report r = {
+		.time = time, .allocated = d->allocated, .reserved = d->reserved, .live = d->live, .device = device, .totals = true,
+	};
+	d->sent = time;
+	d->sent_allocated = d->allocated;
+	d->sent_reserved = d->reserved;
+	d->sent_older = d->allocated - d->live;
+	send_block(EVENT_TOTALS, &r, 0, 0, id);
+}
+
+static EBPF_INLINE u64 distance(u64 a, u64 b)
+{
+	s64 d = a - b;
+	return d < 0 ? -d : d;
+}
+
+// Says whether what was sent has to be sent anew.
+static EBPF_INLINE bool drifted(struct tensor_device *d)
+{
+	u64 step = d->allocated >> TOTALS_SHARE;
+	if (step < totals_step || !totals_step)
+		step = totals_step;
+	return d->reserved != d->sent_reserved || distance(d->allocated, d->sent_allocated) > step ||
+	       distance(d->allocated - d->live, d->sent_older) > step;
+}
+
+// Tells what the allocator had until now, where a free ends the highest that it ever had and no event had that.
+static EBPF_INLINE void leave_peak(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
+{
+	if (r->size >= 0 || d->allocated <= d->peak_left)
+		return;
+	d->peak_left = d->allocated;
+	if (d->sent >= d->latest)
+		return;
+	d->peak_time = now - 1;
+	send_totals(d, r->device, now - 1, id);
+}
+
+// Takes over the totals after a report, whose block is booked.
+static EBPF_INLINE void take_totals(struct tensor_device *d, struct block_report *r, u64 now, bool told)
+{
+	if (!told)
+		r->allocated = d->live;
+	d->allocated = r->allocated;
+	d->reserved = r->reserved;
+	d->latest = now;
+	if (d->allocated > d->peak) {
+		d->peak = d->allocated;
+		d->peak_time = now;
+	}
+	r->live = d->live;
+	r->totals = true;
+}
+
+// Notes that a sampled block's event has the totals.
+static EBPF_INLINE void totals_sent(struct tensor_device *d, enum event_kind kind)
+{
+	d->sent = d->latest;
+	d->sent_allocated = d->allocated;
+	d->sent_reserved = d->reserved;
+	if (kind == EVENT_BLOCK_FREE)
+		d->sent_older = d->allocated - d->live;
 }
 
 // Returns the place of a block among those near in its allocator, NULL if there is none. With 0 for what is looked
@@ -265,11 +342,13 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report 
 	if (before) { // its free was not reported, as when a private pool is restored
 		struct size_class *c = &d->classes[size_class(before >> 1) & (SIZE_CLASSES - 1)];
 		count_block(&c->frees, &c->free_bytes, before >> 1);
+		__sync_fetch_and_add(&d->live, -(before >> 1));
 		if (before & 1 && !sampled) // user space has it
 			send_block(EVENT_BLOCK_FREE, r, 0, 0, id);
 	}
 	struct size_class *c = &d->classes[number & (SIZE_CLASSES - 1)];
 	count_block(&c->allocs, &c->alloc_bytes, size);
+	__sync_fetch_and_add(&d->live, size);
 	return sampled;
 }
 
@@ -283,6 +362,7 @@ static EBPF_INLINE bool unbook_block(struct tensor_device *d, struct block_repor
 	}
 	struct size_class *c = &d->classes[size_class(value >> 1) & (SIZE_CLASSES - 1)];
 	count_block(&c->frees, &c->free_bytes, value >> 1);
+	__sync_fetch_and_add(&d->live, -(value >> 1));
 	return value & 1;
 }
 

@@ -337,9 +337,9 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 		count(COUNTER_EVENT_LOST);
 		return;
 	}
-	event->time = bpf_ktime_get_ns();
+	event->time = r->time;
 	event->address = r->address;
-	event->size = r->size < 0 ? -r->size : r->size;
+	event->size = kind == EVENT_BLOCK_FREE || kind == EVENT_TOTALS ? r->live : r->size;
 	event->stack = stack;
 	event->context = r->allocated;
 	event->extra = r->reserved;
@@ -347,7 +347,7 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 	event->tid = (u32)id;
 	event->result = r->device & 0xff;
 	event->device = (s8)(r->device >> 8);
-	event->flags = flags;
+	event->flags = r->totals ? flags | FLAG_TOTALS : flags;
 	event->kind = kind;
 	event->api = 0;
 	event->halvings = r->halvings;

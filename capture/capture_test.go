@@ -123,6 +123,7 @@ type session struct {
 	clock  *clock
 	books  ledger.Books
 	stacks fakeStacks
+	totals *rand.Rand // of those that events have; nil: none, as before there were any
 }
 
 const sessionBegin = 100e9
@@ -200,6 +201,12 @@ func (s *session) event(now uint64, pid uint32) {
 	case 3:
 		e.Stack = r.Uint64()
 	}
+	if x := s.totals; x != nil && x.Uint64N(3) > 0 {
+		e.Told, e.Allocated, e.Reserved = ledger.ToldAllocated, x.Uint64N(1<<40), x.Uint64()
+		if x.Uint64N(2) > 0 {
+			e.Told, e.Live = e.Told|ledger.ToldLive, x.Uint64()
+		}
+	}
 	s.books.Apply(&e)
 }
 
@@ -229,13 +236,18 @@ func framesOf(id uint64) []symbolize.Frame {
 // record runs a random session, and returns its file and its last snapshot.
 func record(t testing.TB, seed uint64, steps int, file *memory) (*ledger.Snapshot, error) {
 	t.Helper()
+	return recordSession(t, seed, steps, file, rand.New(rand.NewPCG(seed, 2)))
+}
+
+func recordSession(t testing.TB, seed uint64, steps int, file *memory, totals *rand.Rand) (*ledger.Snapshot, error) {
+	t.Helper()
 	c := &clock{now: sessionBegin - 5e9}
 	w, err := New(file, Options{Host: "host", Tool: "vramprof test", Clock: c.read, batch: 500, Wall: time.Unix(1700000000, 5)})
 	if err != nil {
 		return nil, err
 	}
 	l := ledger.New(ledger.Options{Begin: c.now, Host: "host"})
-	s := session{rng: rand.New(rand.NewPCG(seed, 1)), clock: c, books: both{l, w}, stacks: fakeStacks{&atomic.Bool{}}}
+	s := session{totals: totals, rng: rand.New(rand.NewPCG(seed, 1)), clock: c, books: both{l, w}, stacks: fakeStacks{&atomic.Bool{}}}
 	w.SetStacks(s.stacks)
 	s.run(steps)
 	c.set(c.read() + 1e9)
@@ -283,7 +295,7 @@ var update = flag.Bool("update", false, "write testdata/v1.vram anew")
 func TestCapturesOfThisVersionStayReadable(t *testing.T) {
 	const path = "testdata/v1.vram"
 	var file memory
-	want, err := record(t, 3, 300, &file)
+	want, err := recordSession(t, 3, 300, &file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ func (l *log) Apply(e *ledger.Event)                        { l.add("event", *e)
 func (l *log) SetProcess(p ledger.Process)                  { l.add("process", p) }
 func (l *log) SetDevices(pid uint32, o []string)            { l.add("devices", pid, o) }
 func (l *log) SetGPUs(g []ledger.GPU)                       { l.add("gpus", g) }
+func (l *log) OpenUsage(t uint64)                           { l.add("open usage", t) }
 func (l *log) SetUsage(t uint64, u []ledger.Usage)          { l.add("usage", t, u) }
 func (l *log) SetTensors(t uint64, x []ledger.TensorTotals) { l.add("tensors", t, x) }
 func (l *log) SetBlocks(pid uint32, b []ledger.Block)       { l.add("blocks", pid, b) }
@@ -236,12 +237,60 @@ func TestPlayerGoesOnFromWhereItWas(t *testing.T) {
 		if err := r.Play(at, &other); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(l.lines, other.lines) || !isPrefix(l.lines, all) {
-			t.Fatalf("at %d: %d inputs step by step, %d at once", at, len(l.lines), len(other.lines))
+		for _, events := range []bool{true, false} {
+			steps := l.some(events)
+			if !slices.Equal(steps, other.some(events)) || !isPrefix(steps, (&log{all}).some(events)) {
+				t.Fatalf("at %d: %d inputs step by step, %d at once", at, len(l.lines), len(other.lines))
+			}
 		}
 	}
-	if err := p.To(math.MaxUint64, &l); err != nil || !slices.Equal(l.lines, all) {
+	if err := p.To(math.MaxUint64, &l); err != nil || len(l.lines) != len(all) {
 		t.Errorf("%d inputs in steps, %d at once: %v", len(l.lines), len(all), err)
+	}
+}
+
+// some returns the events, or all that is none: an event may be older than an input before it, and is told first where a step ends between.
+func (l *log) some(events bool) (list []string) {
+	for _, line := range l.lines {
+		if strings.HasPrefix(line, "event ") == events {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment: events lie in the ring while NVML's readings and warnings are written.
+func TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment(t *testing.T) {
+	var file memory
+	c := &clock{now: 10e9}
+	w, err := New(&file, Options{Host: "host", Tool: "vramprof test", Clock: c.read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alloc := func(time uint64) {
+		w.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: time, Address: time, Size: 1, API: "cudaMalloc"})
+	}
+	w.Begin(10e9)
+	alloc(11e9)
+	c.set(12e9 + 5e6)
+	w.Warn("later than the event behind it")
+	alloc(12e9)
+	alloc(13e9)
+	if err := w.End(nil); err != nil {
+		t.Fatal(err)
+	}
+	var l log
+	p := file.read(t).Player()
+	for _, step := range []struct {
+		to             uint64
+		events, others int
+	}{{11e9, 1, 1}, {12e9, 2, 1}, {12e9 + 6e6, 2, 2}, {13e9, 3, 2}} {
+		if err := p.To(step.to, &l); err != nil {
+			t.Fatal(err)
+		}
+		if events, others := len(l.some(true)), len(l.some(false)); events != step.events || others != step.others {
+			t.Errorf("up to %v: %d events and %d other inputs, want %d and %d", time.Duration(step.to), events, others, step.events, step.others)
+		}
 	}
 }
 

@@ -20,7 +20,47 @@ type call struct {
 	result   int32
 	api      uint32 // index into the names of the frame
 	halvings uint8
+	told     ledger.Told
 	context  uint64
+}
+
+// allocator names the process and device whose totals events have.
+type allocator struct {
+	pid    uint32
+	device int32
+}
+
+// totals are those that the latest event of an allocator had.
+type totals struct{ allocated, reserved, live uint64 }
+
+// after moves on to those of an event; allocated is what they are expected to be. It says by how much they differ.
+func (t *totals) after(e *ledger.Event) (d [3]int64) {
+	change := e.Allocated - t.allocated
+	d[0], d[1] = int64(e.Allocated-t.expected(e)), int64(e.Reserved-t.reserved)
+	live := t.live + change
+	if e.Told&ledger.ToldLive != 0 {
+		d[2] = int64(e.Live - live)
+		live = e.Live
+	}
+	*t = totals{e.Allocated, e.Reserved, live}
+	return d
+}
+
+// expected is what is allocated after an event, if no other block came or went.
+func (t *totals) expected(e *ledger.Event) uint64 {
+	if e.Op == ledger.Alloc {
+		return t.allocated + e.Size
+	}
+	return t.allocated
+}
+
+// into gives an event the totals that differ by so much.
+func (t *totals) into(e *ledger.Event, allocated, reserved, live uint64) {
+	e.Allocated, e.Reserved = t.expected(e)+allocated, t.reserved+reserved
+	if e.Told&ledger.ToldLive != 0 {
+		e.Live = t.live + (e.Allocated - t.allocated) + live
+	}
+	t.after(e)
 }
 
 // slots is how many addresses are remembered: allocators hand the same ones out again and again.
@@ -43,6 +83,8 @@ type eventCoder struct {
 	names         []string // by index
 	slots         slotTable
 	time, address uint64
+	totals        map[allocator]*totals
+	totalsOf      []*totals // by call; nil: it has none
 
 	lastCalls [recent]struct { // those seen last, to spare the maps
 		call  call
@@ -57,7 +99,7 @@ type eventCoder struct {
 }
 
 func newEventCoder() *eventCoder {
-	return &eventCoder{calls: map[call]uint32{}, stacks: map[uint64]uint32{}, apis: map[string]uint32{}}
+	return &eventCoder{calls: map[call]uint32{}, stacks: map[uint64]uint32{}, apis: map[string]uint32{}, totals: map[allocator]*totals{}}
 }
 
 // reset begins the next frame.
@@ -67,7 +109,9 @@ func (c *eventCoder) reset() {
 	clear(c.apis)
 	clear(c.names)
 	clear(c.slots[:])
-	c.names, c.time, c.address = c.names[:0], 0, 0
+	clear(c.totals)
+	clear(c.totalsOf)
+	c.names, c.totalsOf, c.time, c.address = c.names[:0], c.totalsOf[:0], 0, 0
 	for i := range recent {
 		c.lastCalls[i].valid, c.lastStacks[i].valid = false, false
 	}
@@ -84,7 +128,8 @@ func signed(column []byte, v int64) []byte { return unsigned(column, uint64(v)<<
 
 // add appends an event to the columns of m.
 func (c *eventCoder) add(m *wire.Inputs, e *ledger.Event) {
-	m.Call = unsigned(m.Call, uint64(c.call(m, e)))
+	call := c.call(m, e)
+	m.Call = unsigned(m.Call, uint64(call))
 	m.Time = signed(m.Time, int64(e.Time-c.time))
 	c.time = e.Time
 	slot := slotOf(e.Address)
@@ -104,7 +149,25 @@ func (c *eventCoder) add(m *wire.Inputs, e *ledger.Event) {
 	if len(m.Handle) != 0 || e.Handle != 0 {
 		m.Handle = unsigned(m.Handle, e.Handle)
 	}
+	if last := c.totalsOf[call]; last != nil {
+		d := last.after(e)
+		m.Totals = signed(signed(m.Totals, d[0]), d[1])
+		if e.Told&ledger.ToldLive != 0 {
+			m.Totals = signed(m.Totals, d[2])
+		}
+	}
 	m.Events++
+}
+
+// totalsFor returns what the latest event of e's allocator had.
+func (c *eventCoder) totalsFor(e *ledger.Event) *totals {
+	key := allocator{e.PID, e.Device}
+	t := c.totals[key]
+	if t == nil {
+		t = &totals{}
+		c.totals[key] = t
+	}
+	return t
 }
 
 // truncate empties a message and keeps its slices.
@@ -113,13 +176,13 @@ func truncate(m *wire.Inputs) {
 	clear(m.Input)
 	m.Api, m.CallOp, m.CallKind, m.CallSpace, m.CallPid, m.CallTid = m.Api[:0], m.CallOp[:0], m.CallKind[:0], m.CallSpace[:0], m.CallPid[:0], m.CallTid[:0]
 	m.CallDevice, m.CallResult, m.CallContext, m.CallApi, m.StackId = m.CallDevice[:0], m.CallResult[:0], m.CallContext[:0], m.CallApi[:0], m.StackId[:0]
-	m.CallHalvings = m.CallHalvings[:0]
+	m.CallHalvings, m.CallTold, m.Totals = m.CallHalvings[:0], m.CallTold[:0], m.Totals[:0]
 	m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle = m.Call[:0], m.Time[:0], m.Known[:0], m.Address[:0], m.Size[:0], m.Stack[:0], m.Handle[:0]
 	m.Input, m.Events = m.Input[:0], 0
 }
 
 func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
-	k := call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, c.name(m, e.API), e.Halvings, e.Context}
+	k := call{e.Op, e.Kind, e.Space, e.PID, e.TID, e.Device, e.Result, c.name(m, e.API), e.Halvings, e.Told, e.Context}
 	last := &c.lastCalls[(uint32(e.Op)+e.TID*7+uint32(e.Kind)*31)%recent]
 	if last.valid && last.call == k {
 		return last.index
@@ -132,7 +195,12 @@ func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
 		m.CallPid, m.CallTid = append(m.CallPid, k.pid), append(m.CallTid, k.tid)
 		m.CallDevice, m.CallResult = append(m.CallDevice, k.device), append(m.CallResult, k.result)
 		m.CallContext, m.CallApi = append(m.CallContext, k.context), append(m.CallApi, k.api)
-		m.CallHalvings = append(m.CallHalvings, uint32(k.halvings))
+		m.CallHalvings, m.CallTold = append(m.CallHalvings, uint32(k.halvings)), append(m.CallTold, uint32(k.told))
+		var last *totals
+		if k.told != 0 {
+			last = c.totalsFor(e)
+		}
+		c.totalsOf = append(c.totalsOf, last)
 	}
 	last.call, last.index, last.valid = k, n, true
 	return n
@@ -173,9 +241,10 @@ type eventDecoder struct {
 	m             *wire.Inputs
 	calls         []ledger.Event
 	left          uint32 // events
-	columns       [7]column
+	columns       [8]column
 	time, address uint64
 	slots         slotTable
+	totals        map[allocator]*totals
 }
 
 // column is what is left of one; bad if it had less than was asked for, or no number.
@@ -212,6 +281,7 @@ const (
 	sizeColumn
 	stackColumn
 	handleColumn
+	totalsColumn
 )
 
 var errColumns = errors.New("columns of different length, or an index beyond its table")
@@ -219,10 +289,11 @@ var errColumns = errors.New("columns of different length, or an index beyond its
 // begin checks the tables of a message and begins with its first event.
 func (d *eventDecoder) begin(m *wire.Inputs) error {
 	d.m, d.left, d.time, d.address = m, m.GetEvents(), 0, 0
-	for i, b := range [...][]byte{m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle} {
+	for i, b := range [...][]byte{m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle, m.Totals} {
 		d.columns[i] = column{b: b}
 	}
 	clear(d.slots[:])
+	d.totals = map[allocator]*totals{}
 	return d.readCalls()
 }
 
@@ -236,7 +307,7 @@ func (d *eventDecoder) readCalls() error {
 			return errColumns
 		}
 	}
-	if len(m.CallHalvings) != n && len(m.CallHalvings) != 0 {
+	if len(m.CallHalvings) != n && len(m.CallHalvings) != 0 || len(m.CallTold) != n && len(m.CallTold) != 0 {
 		return errColumns
 	}
 	names := make([]string, len(m.Api))
@@ -254,6 +325,9 @@ func (d *eventDecoder) readCalls() error {
 		})
 		if len(m.CallHalvings) == n {
 			d.calls[i].Halvings = uint8(min(m.CallHalvings[i], 255))
+		}
+		if len(m.CallTold) == n {
+			d.calls[i].Told = ledger.Told(m.CallTold[i] & uint32(ledger.ToldAllocated|ledger.ToldLive))
 		}
 	}
 	return nil
@@ -282,8 +356,27 @@ func (d *eventDecoder) read(e *ledger.Event) error {
 	if len(d.m.Handle) != 0 {
 		e.Handle = c[handleColumn].unsigned()
 	}
-	if c[callColumn].bad || c[timeColumn].bad || c[knownColumn].bad || c[addressColumn].bad || c[sizeColumn].bad || c[stackColumn].bad || c[handleColumn].bad {
+	if e.Told != 0 {
+		d.readTotals(e)
+	}
+	if c[callColumn].bad || c[timeColumn].bad || c[knownColumn].bad || c[addressColumn].bad || c[sizeColumn].bad || c[stackColumn].bad || c[handleColumn].bad || c[totalsColumn].bad {
 		return errColumns
 	}
 	return nil
+}
+
+func (d *eventDecoder) readTotals(e *ledger.Event) {
+	key := allocator{e.PID, e.Device}
+	t := d.totals[key]
+	if t == nil {
+		t = &totals{}
+		d.totals[key] = t
+	}
+	column := &d.columns[totalsColumn]
+	allocated, reserved := column.signed(), column.signed()
+	var live uint64
+	if e.Told&ledger.ToldLive != 0 {
+		live = column.signed()
+	}
+	t.into(e, allocated, reserved, live)
 }

@@ -64,6 +64,7 @@ func tensorsInput(time uint64, totals []ledger.TensorTotals) *wire.Input {
 		t := &wire.TensorTotals{
 			Pid: x.PID, Device: x.Device, Reported: x.Reported, Allocated: x.Allocated, Reserved: x.Reserved,
 			OlderFrees: x.OlderFrees, OlderBytes: x.OlderBytes, Unbooked: x.Unbooked, Classes: uint32(len(x.Classes)),
+			Live: x.Live, Peak: x.Peak, PeakTime: x.PeakTime,
 		}
 		for class, c := range x.Classes {
 			if c != (ledger.ClassTotals{}) {
@@ -128,6 +129,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.SetDevices(what.Devices.GetPid(), uuidsOf(what.Devices))
 	case *wire.Input_Gpus:
 		books.SetGPUs(gpusOf(what.Gpus))
+	case *wire.Input_OpenUsage:
+		books.OpenUsage(what.OpenUsage)
 	case *wire.Input_Usages:
 		books.SetUsage(what.Usages.GetTime(), usagesOf(what.Usages))
 	case *wire.Input_Tensors:
@@ -194,6 +197,7 @@ func totalsOf(m *wire.Tensors) (list []ledger.TensorTotals, err error) {
 		x := ledger.TensorTotals{
 			PID: t.GetPid(), Device: t.GetDevice(), Reported: t.GetReported(), Allocated: t.GetAllocated(), Reserved: t.GetReserved(),
 			OlderFrees: t.GetOlderFrees(), OlderBytes: t.GetOlderBytes(), Unbooked: t.GetUnbooked(),
+			Live: t.GetLive(), Peak: t.GetPeak(), PeakTime: t.GetPeakTime(),
 		}
 		n := len(t.GetClass())
 		if t.GetClasses() > ledger.SizeClasses || len(t.Allocs) != n || len(t.AllocBytes) != n || len(t.Frees) != n || len(t.FreeBytes) != n {

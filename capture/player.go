@@ -4,6 +4,9 @@ package capture
 
 import (
 	"errors"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/vramprof/vramprof/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -17,20 +20,24 @@ type Player struct {
 	inputs  wire.Inputs // of the current frame
 	input   int         // the next of inputs.Input
 	events  eventDecoder
-	event   ledger.Event // that was read last
-	ahead   bool         // and not told yet
+	event   ledger.Event  // that was read last
+	ahead   bool          // and not told yet
+	early   []*wire.Input // that came before events which are older than they are, and are still to be told
 	applier applier
-	clock   uint64 // highest time so far
 	buffers buffers
 }
 
 // Player returns one that stands at the beginning.
 func (r *Recording) Player() *Player { return &Player{rec: r} }
 
-// To goes on from where the last call stopped, to the first input that came after time. What came
-// before it is told in the order in which it came: an event that was on its way for some ms counts as of what came before it.
+// eventLag is how much older an event may be than an input before it, in ns: events lie in the kernel's ring for a while.
+const eventLag = uint64(time.Second)
+
+// To goes on from where the last call stopped, to the first event that came after time, and tells what came by then in its order. An
+// event that was on its way while younger ones of other threads came counts as of the youngest of them.
 // Damaged frames are left out; see Recording.Warnings. An error is one of reading the file.
 func (p *Player) To(time uint64, books ledger.Books) error {
+	p.tellEarly(time, books)
 	for {
 		if !p.active {
 			more, err := p.load(time)
@@ -42,6 +49,16 @@ func (p *Player) To(time uint64, books ledger.Books) error {
 			return nil
 		}
 		p.active = false
+	}
+}
+
+// tellEarly tells the inputs that the last call passed over.
+func (p *Player) tellEarly(time uint64, books ledger.Books) {
+	for len(p.early) > 0 && p.early[0].GetTime() <= time {
+		if p.applier.apply(p.early[0], books) != nil {
+			p.damaged()
+		}
+		p.early = p.early[1:]
 	}
 }
 
@@ -84,8 +101,7 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 				p.damaged()
 				return true
 			}
-			p.clock = max(p.clock, p.event.Time)
-			if p.ahead = p.clock > time; p.ahead {
+			if p.ahead = p.event.Time > time; p.ahead {
 				return false
 			}
 			books.Apply(&p.event)
@@ -94,8 +110,13 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 			return true
 		}
 		in := p.inputs.Input[p.input]
-		if p.clock = max(p.clock, in.GetTime()); p.clock > time {
-			return false
+		if at := in.GetTime(); at > time {
+			if at-time > eventLag {
+				return false
+			}
+			p.early = append(p.early, proto.CloneOf(in)) // the frame's memory is used again
+			p.input++
+			continue
 		}
 		p.input++
 		if p.applier.apply(in, books) != nil {

@@ -238,6 +238,13 @@ func (w *Writer) reuse(b *batch) {
 	}
 }
 
+// begins notes the time of what is about to be added to the batch; w.mu is held.
+func (w *Writer) begins(time uint64) {
+	if w.batch.empty() || time < w.batch.first {
+		w.batch.first = time
+	}
+}
+
 // Apply keeps an event.
 func (w *Writer) Apply(e *ledger.Event) {
 	w.mu.Lock()
@@ -246,27 +253,26 @@ func (w *Writer) Apply(e *ledger.Event) {
 		return
 	}
 	w.now = max(w.now, e.Time)
-	if w.batch.empty() {
-		w.batch.first = w.now
-	}
+	w.begins(e.Time)
 	w.coder.add(&w.batch.inputs, e)
 	if int(w.batch.inputs.Events) >= w.most {
 		w.pass()
 	}
 }
 
-// add keeps another input.
-func (w *Writer) add(in *wire.Input) {
+// add keeps another input, which came now.
+func (w *Writer) add(in *wire.Input) { w.addAt(w.clock(), in) }
+
+// addAt keeps a reading that was made at some time: the books have all events before then, and may have later ones.
+func (w *Writer) addAt(time uint64, in *wire.Input) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.err != nil {
 		return
 	}
-	in.Time = w.clock()
-	w.now = max(w.now, in.Time)
-	if w.batch.empty() {
-		w.batch.first = w.now
-	}
+	in.Time = time
+	w.now = max(w.now, time)
+	w.begins(time)
 	in.Position = w.batch.inputs.Events
 	w.batch.inputs.Input = append(w.batch.inputs.Input, in)
 	w.batch.size += size(in)
@@ -290,10 +296,16 @@ func (w *Writer) SetDevices(pid uint32, ordinals []string) {
 
 func (w *Writer) SetGPUs(g []ledger.GPU) { w.add(gpusInput(g)) }
 
-func (w *Writer) SetUsage(time uint64, usages []ledger.Usage) { w.add(usagesInput(time, usages)) }
+func (w *Writer) OpenUsage(time uint64) {
+	w.addAt(time, &wire.Input{What: &wire.Input_OpenUsage{OpenUsage: time}})
+}
+
+func (w *Writer) SetUsage(time uint64, usages []ledger.Usage) {
+	w.addAt(time, usagesInput(time, usages))
+}
 
 func (w *Writer) SetTensors(time uint64, totals []ledger.TensorTotals) {
-	w.add(tensorsInput(time, totals))
+	w.addAt(time, tensorsInput(time, totals))
 }
 
 // SetBlocks copies the list, in parts.

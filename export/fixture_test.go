@@ -92,7 +92,7 @@ func training(others bool) (list []told) {
 	})
 	event(1, 4242, ledger.Allocator, ledger.Tensor, ledger.Blocks, 0, 0, 100*mib, 0, "")
 	list[len(list)-1].tell = func(c ledger.Books) { // 100 MiB allocated, 240 reserved before
-		c.Apply(&ledger.Event{Op: ledger.Allocator, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 4242, TID: 4242, Time: begin + second, Size: 100 * mib, Handle: 240 * mib})
+		c.Apply(&ledger.Event{Op: ledger.Allocator, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 4242, TID: 4242, Time: begin + second/2, Size: 100 * mib, Handle: 240 * mib})
 	}
 	event(1, 4242, ledger.Alloc, ledger.Device, ledger.Addresses, 0, 0x7f_0000_0000, 20*mib, segmentStack, "cudaMalloc")
 	event(1, 4242, ledger.Alloc, ledger.Tensor, ledger.Blocks, 0, 0x7f_0000_0000, 4*mib, trainStack, "tensor")
@@ -147,6 +147,7 @@ func play(list []told, until uint64, o CollectorOptions) *Collector {
 			x.tell(c)
 		}
 	}
+	c.SetSegments([]uint64{segmentStack}) // as who has the stacks says
 	return c
 }
 

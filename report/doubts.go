@@ -69,9 +69,34 @@ func doubts(s *ledger.Snapshot) []doubt {
 	add(atBalance, st.UnmatchedFrees,
 		"1 free was of memory allocated before tracing began: its size is unknown, so what is unexplained is too low by as much",
 		"frees were of memory allocated before tracing began: their sizes are unknown, so what is unexplained is too low by as much")
+	for _, text := range readingTexts(s) {
+		list = append(list, doubt{atBalance, text})
+	}
 	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {
 		list = append(list, doubt{atTitle, symbolize.Clean(w)})
+	}
+	return list
+}
+
+// readingTexts say what is booked beside NVML's last readings of running processes, if anything.
+func readingTexts(s *ledger.Snapshot) (list []string) {
+	var since int64
+	var age, unsure uint64
+	for i := range s.Balances {
+		if b := &s.Balances[i]; s.Processes[b.Process].End == 0 {
+			unsure += b.Doubt
+			if b.Since != 0 {
+				since += b.Since
+				age = max(age, minus(s.End, b.Time))
+			}
+		}
+	}
+	if age > 0 {
+		list = append(list, fmt.Sprintf("NVML was read %s before this moment: usage includes what was booked since, %s", span(age), signedBytes(since)))
+	}
+	if unsure > 0 {
+		list = append(list, fmt.Sprintf("%s came or went while NVML was read: what is unexplained may be wrong by as much", BytesText(unsure)))
 	}
 	return list
 }

@@ -121,6 +121,7 @@ func testSnapshot() *ledger.Snapshot {
 	event(ledger.Alloc, ledger.Device, 5151, ledger.UnknownDevice, 31, 0x200, 128*mib, 2, "cuMemAlloc_v2", 0)
 	l.SetUsage(begin+4*second, []ledger.Usage{{PID: 4242, UUID: gpu[0], Bytes: 1400 * mib}, {PID: 5151, UUID: gpu[1], Bytes: 500 * mib}})
 	event(ledger.Free, ledger.Device, 5151, ledger.UnknownDevice, 50, 0x200, 0, 0, "", 0)
+	l.SetUsage(begin+6*second, []ledger.Usage{{PID: 4242, UUID: gpu[0], Bytes: 1400 * mib}, {PID: 5151, UUID: gpu[1], Bytes: 500 * mib}})
 	event(ledger.Exit, 0, 5151, 0, 600, 0, 0, 0, "", 0)
 	event(ledger.Alloc, ledger.Pinned, 666, ledger.UnknownDevice, 40, 0x300, 4096, 3, "cudaMallocHost", 0)
 	event(ledger.Alloc, ledger.Managed, 666, 1, 41, 0x400, 3*mib, 0, "cudaMallocManaged", 0)

@@ -142,7 +142,10 @@ type BalanceReport struct {
 	BaselineBytes uint64 `json:"baseline_bytes"`
 	LiveBytes     uint64 `json:"live_bytes"`
 	GapBytes      int64  `json:"gap_bytes"`
-	IdleBytes     uint64 `json:"idle_bytes"` // at most so much of the gap is held unused by pools
+	IdleBytes     uint64 `json:"idle_bytes"`     // at most so much of the gap is held unused by pools
+	ReadingAgeNS  uint64 `json:"reading_age_ns"` // usage_bytes and live_bytes are so old
+	SinceBytes    int64  `json:"since_bytes"`    // booked since then
+	DoubtBytes    uint64 `json:"doubt_bytes"`    // so much of live_bytes came or went while NVML was read
 }
 
 // ReleaseReport sums the allocations of a process that were freed by one cause.
@@ -243,6 +246,7 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 		b := &s.Balances[i]
 		r.Balances = append(r.Balances, BalanceReport{
 			b.Process, s.Processes[b.Process].PID, DeviceName(b.Device, ledger.Device), symbolize.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Idle,
+			minus(s.End, b.Time), b.Since, b.Doubt,
 		})
 	}
 	for _, g := range s.GPUs {

@@ -22,7 +22,7 @@ func checkSums(t *testing.T, s *ledger.Snapshot, exact bool) {
 		}
 	}
 	for _, b := range s.Balances {
-		usage[b.Process] += int64(b.Usage)
+		usage[b.Process] += int64(b.Usage) + b.Since
 		listed[b.Process] = true
 	}
 	for i := range s.Processes {
@@ -54,7 +54,7 @@ func TestNoReportAddsUpToMoreThanNVMLSays(t *testing.T) {
 					for _, l := range lines {
 						sum += l.Bytes
 					}
-					if sum != int64(usage) || usage != s.Balances[k].Usage {
+					if sum != int64(usage) || usage != s.Balances[k].Usage+uint64(s.Balances[k].Since) {
 						t.Errorf("the lines of %+v add up to %d, not to %d", x, sum, usage)
 					}
 				}

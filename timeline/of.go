@@ -23,21 +23,15 @@ const (
 	largeShare = 50 // of the highest memory use: a smaller one is not large
 )
 
-// Of plays a recording from begin to end into empty books and looks at them at so many even steps, 2 at least, by snapshots that take
-// makes.
-func Of(p Player, begin, end uint64, steps int, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
+// Of plays a recording into empty books and looks at them at these times, which rise, by snapshots that take makes.
+func Of(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
 	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
 	o := &observer{Books: books, sizes: b.sizes}
-	steps = max(steps, 2)
-	for i := range steps {
-		at := begin + (end-begin)/uint64(steps-1)*uint64(i)
-		if i == steps-1 {
-			at = end
-		}
+	for i, at := range times {
 		if err := p.To(at, o); err != nil {
-			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-begin), err)
+			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-times[0]), err)
 		}
-		b.look(i, steps, at, take(at))
+		b.look(i, len(times), at, take(at))
 	}
 	b.finish(o)
 	return b.t, b.sizes, nil
@@ -51,7 +45,7 @@ type processKey struct {
 type rowKey struct {
 	process int
 	uuid    string
-	device  int32
+	device  int32 // where there is no uuid
 }
 
 type siteKey struct {
@@ -87,27 +81,28 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		b.t.Processes[n] = *p
 		index[k] = n
 	}
-	for k, x := range s.Parts() {
+	placed := make([]bool, len(s.Processes))
+	for _, x := range s.Parts() {
+		placed[x.Process] = true
 		if p := &s.Processes[x.Process]; p.End != 0 && p.End <= at {
 			continue // its memory is gone
 		}
-		r := b.row(rowKey{index[x.Process], x.UUID, x.Device}, steps)
-		r.Usage[i] = s.Balances[k].Usage
+		r := b.row(rowKey{process: index[x.Process], uuid: x.UUID}, steps)
+		r.Device = max(r.Device, x.Device)
+		r.Usage[i] = x.Usage + uint64(x.Since)
 		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors, x.Cached, x.Driver+x.Unplaced
 		r.Before[i] = x.OlderAllocated + x.OlderCached + x.Foreign
 		r.Unexplained[i] = x.Unexplained
 	}
-	if len(s.Balances) == 0 {
-		b.withoutNVML(i, steps, s, index)
-	}
+	b.withoutNVML(i, steps, s, index, placed)
 	b.hostAndSites(i, steps, at, s, index)
 }
 
-// withoutNVML fills rows with what the books alone know.
-func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int) {
+// withoutNVML fills rows with what the books alone know, of processes that NVML has not listed by then.
+func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int, placed []bool) {
 	for k := range s.Tensors {
 		x := &s.Tensors[k]
-		if x.Device == ledger.CPUDevice || s.Processes[x.Process].End != 0 {
+		if x.Device == ledger.CPUDevice || placed[x.Process] || s.Processes[x.Process].End != 0 {
 			continue
 		}
 		r := b.row(rowKey{index[x.Process], "", x.Device}, steps)
@@ -115,7 +110,7 @@ func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int) {
 	}
 	for k := range s.Sites {
 		x := &s.Sites[k]
-		if x.Kind.Owned() && !x.Segment && x.LiveBytes > 0 && s.Processes[x.Process].End == 0 {
+		if x.Kind.Owned() && !x.Segment && x.LiveBytes > 0 && !placed[x.Process] && s.Processes[x.Process].End == 0 {
 			b.row(rowKey{index[x.Process], "", x.Device}, steps).Driver[i] += x.LiveBytes
 		}
 	}
@@ -179,7 +174,48 @@ func (b *builder) firstRow(process, steps int) *Row {
 	return b.row(rowKey{process, "", ledger.UnknownDevice}, steps)
 }
 
+// joinRows makes one row of what a GPU has while NVML's name of it is not known yet, and after that.
+func (b *builder) joinRows() {
+	t := b.t
+	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool {
+		if r.UUID != "" || r.Device == ledger.CPUDevice {
+			return false
+		}
+		named := -1 // the process's only GPU, if its ordinals are not known
+		for n := range t.Rows {
+			x := &t.Rows[n]
+			if x.Process != r.Process || x.UUID == "" {
+				continue
+			}
+			if d := t.Processes[r.Process].Devices; r.Device >= 0 && int(r.Device) < len(d) && d[r.Device] != "" {
+				if d[r.Device] == x.UUID {
+					named = n
+				}
+				continue
+			}
+			if named >= 0 {
+				return false
+			}
+			named = n
+		}
+		if named < 0 {
+			return false
+		}
+		x := &t.Rows[named]
+		x.Device = max(x.Device, r.Device)
+		for i := range r.Tensors {
+			x.Tensors[i] += r.Tensors[i]
+			x.Cached[i] += r.Cached[i]
+			x.Driver[i] += r.Driver[i]
+			x.Before[i] += r.Before[i]
+			x.Host[i] += r.Host[i]
+		}
+		return true
+	})
+}
+
 func (b *builder) finish(o *observer) {
+	b.joinRows()
 	t := b.t
 	for n := range t.Processes {
 		p := &t.Processes[n]

@@ -8,7 +8,7 @@ import "github.com/vramprof/vramprof/tracer/ledger"
 
 // Timeline is a value: nothing in it changes once it is made. Times are ns of CLOCK_MONOTONIC, sizes bytes.
 type Timeline struct {
-	Times     []uint64 // rising; the last is the end of what is shown
+	Times     []uint64 // rising, not evenly: see Moments; the last is the end of what is shown
 	Processes []ledger.Process
 	GPUs      []ledger.GPU
 	Rows      []Row  // by process, then device
@@ -22,7 +22,7 @@ type Row struct {
 	UUID    string // of the GPU, "" without NVML
 	Device  int32  // CUDA ordinal, or ledger.UnknownDevice
 
-	Usage       []uint64 // what NVML said last; 0 without NVML
+	Usage       []uint64 // what NVML said last and what was booked since; 0 without NVML
 	Tensors     []uint64 // these add up to Usage, as ledger.Part has them
 	Cached      []uint64
 	Driver      []uint64

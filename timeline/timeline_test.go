@@ -60,7 +60,8 @@ func job() *script {
 
 func of(s *script) (*Timeline, *Sizes, error) {
 	l := ledger.New(ledger.Options{})
-	return Of(s, 0, 1000, 11, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+	times := []uint64{0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000}
+	return Of(s, times, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
 }
 
 func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
@@ -73,7 +74,7 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 	}
 	r := got.Rows[0]
 	for name, c := range map[string]struct{ got, want []uint64 }{
-		"usage":  {r.Usage, []uint64{0, 300, 300, 1300, 1300, 1300, 5300, 5300, 1300, 1300, 1300}},
+		"usage":  {r.Usage, []uint64{0, 300, 1300, 1300, 1300, 5300, 5300, 1300, 1300, 1300, 1300}},
 		"driver": {r.Driver, []uint64{0, 0, 1000, 1000, 1000, 5000, 5000, 1000, 1000, 1000, 1000}},
 		"before": {r.Before, []uint64{0, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300}},
 		"host":   {r.Host, []uint64{0, 0, 0, 64, 64, 64, 64, 64, 64, 64, 64}},

@@ -34,6 +34,8 @@ func isEmpty(err error) bool {
 // is in the ring by then is still applied.
 func (t *Tracer) readEvents(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = t.events.Flush() })()
+	t.readingEvents.Store(true)
+	defer t.readingEvents.Store(false)
 	var record ringbuf.Record
 	lastEvent := time.Now()
 	for {
@@ -109,6 +111,7 @@ func (t *Tracer) take(e *bpf.Event, details *bpf.Details) {
 			t.defects.note("an event", r)
 		}
 	}()
+	t.readings.passed(e.Time)
 	t.handle(e, details)
 }
 
@@ -139,7 +142,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		return
 	}
 	switch e.Kind {
-	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed:
+	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals:
 		t.handleBlock(e, p)
 		return
 	}

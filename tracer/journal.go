@@ -48,6 +48,11 @@ func (j journaled) SetGPUs(g []ledger.GPU) {
 	j.books.SetGPUs(g)
 }
 
+func (j journaled) OpenUsage(time uint64) {
+	j.journal.OpenUsage(time)
+	j.books.OpenUsage(time)
+}
+
 func (j journaled) SetUsage(time uint64, usages []ledger.Usage) {
 	j.journal.SetUsage(time, usages)
 	j.books.SetUsage(time, usages)
@@ -128,23 +133,7 @@ func (t *Tracer) keepJournal(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			t.readBooks()
+			t.readBooks(maxJournaled)
 		}
 	}
-}
-
-// readBooks brings the books up to date, as a snapshot does.
-func (t *Tracer) readBooks() {
-	defer t.defects.recovered("a look at the books")
-	t.mu.Lock()
-	owners := t.blockOwners()
-	few := t.liveBlocks() <= maxJournaled
-	t.mu.Unlock()
-	var blocks map[uint32][]ledger.Block
-	if few {
-		blocks = t.blocksOf(owners)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.bringUpToDate(blocks)
 }

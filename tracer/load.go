@@ -76,6 +76,11 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
 		return fmt.Errorf("set the filter: %w", err)
 	}
+	if t.config.Sample > 0 { // else each change is told
+		if err := spec.Variables["totals_step"].Set(uint64(totalsStep)); err != nil {
+			return fmt.Errorf("set the step of totals: %w", err)
+		}
+	}
 	if err := spec.Variables["window_samples"].Set(windowSamples(t.config.SampleLimit)); err != nil {
 		return fmt.Errorf("set the limit of samples: %w", err)
 	}

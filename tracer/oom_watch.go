@@ -72,8 +72,8 @@ func (t *Tracer) booksOf(at uint64) *ledger.Snapshot {
 	if t.liveBlocks() <= booksBlocks {
 		blocks = t.blocksOf(t.blockOwners())
 	}
-	t.bringUpToDate(blocks)
-	books := t.ledger.Running(now(), time.Now())
+	t.bringUpToDate(blocks) // the totals of that moment came with the event
+	books := t.ledger.Running(at, time.Now().Add(-time.Duration(now()-at)))
 	t.ooms.latest, t.ooms.sites = at, len(books.Sites)
 	return books
 }

@@ -12,11 +12,7 @@ import (
 // Snapshot takes a copy of the books, after Run or during it. It names the
 // stacks of all sites, so that the warnings say which files have no or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
-	t.mu.Lock()
-	owners := t.blockOwners()
-	t.mu.Unlock()
-	blocks := t.blocksOf(owners) // which takes long if there are millions
-	s := t.takeBooks(blocks)
+	s := t.takeBooks(t.readBooks(^uint64(0)))
 	for i := range s.Sites {
 		t.stacks.Stack(s.Sites[i].Stack)
 	}
@@ -28,22 +24,38 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 	return s
 }
 
-func (t *Tracer) takeBooks(blocks map[uint32][]ledger.Block) *ledger.Snapshot {
+// takeBooks copies the books when they have all that came before a moment. Readings that were made since wait on.
+func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
+	t.settle(moment)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.snapshot(blocks)
-}
-
-// snapshot copies the books, with these blocks in their segments; t.mu is held.
-func (t *Tracer) snapshot(blocks map[uint32][]ledger.Block) *ledger.Snapshot {
-	t.bringUpToDate(blocks)
+	t.readings.takeBefore(moment + 1)
 	return t.ledger.Snapshot(now(), time.Now())
 }
 
-// bringUpToDate tells the books what is not told by events; t.mu is held.
+// readBooks has the books take what is not told by events, as of the time that it returns: live blocks only if there
+// are at most so many, since to walk them takes long.
+func (t *Tracer) readBooks(most uint64) uint64 {
+	defer t.defects.recovered(readingBooks)
+	t.mu.Lock()
+	owners := t.blockOwners()
+	few := most == ^uint64(0) || t.liveBlocks() <= most
+	t.mu.Unlock()
+	var blocks map[uint32][]ledger.Block
+	if few {
+		blocks = t.blocksOf(owners)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.readTensors(0)
+	time := now()
+	t.read(readingBooks, time, func() { t.bringUpToDate(blocks) })
+	return time
+}
+
+// bringUpToDate tells the books what is not told by events, but for the totals of allocators; t.mu is held.
 func (t *Tracer) bringUpToDate(blocks map[uint32][]ledger.Block) {
 	t.books.SetStats(t.stats())
-	t.readTensors(0)
 	for pid, list := range blocks {
 		t.books.SetBlocks(pid, list)
 	}

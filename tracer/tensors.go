@@ -172,6 +172,10 @@ func tensorDevice(kind, index int) (int32, bool) {
 	return 0, false
 }
 
+// totalsStep is by how many bytes an allocator's totals may change before an event tells them, where tensors are sampled. Of more than
+// 256 MiB allocated it is one in 128: see drifted of bpf/tensor.h.
+const totalsStep = 2 << 20
+
 // handleBlock takes an event of PyTorch's allocator; t.mu is held.
 func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	device, ok := tensorDevice(int(e.Result), int(e.Device))
@@ -184,14 +188,25 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 		Address: e.Address, Size: e.Size, Stack: e.Stack, API: "torch",
 	}
 	p.torch = true
+	if e.Flags&bpf.FlagTotals != 0 {
+		event.Told, event.Allocated, event.Reserved = ledger.ToldAllocated, e.Context, e.Extra
+	}
 	switch e.Kind {
 	case bpf.KindAllocator:
 		event.Op, event.Size, event.Handle = ledger.Allocator, e.Context, e.Extra
 	case bpf.KindBlock:
 		event.Op, event.Halvings = ledger.Alloc, e.Halvings()
-	case bpf.KindBlockFree:
-		event.Op = ledger.Free
+	case bpf.KindBlockFree, bpf.KindTotals:
+		event.Op, event.Size = ledger.Free, 0
+		if e.Kind == bpf.KindTotals {
+			event.Op = ledger.Totals
+		}
+		if event.Told != 0 {
+			event.Told, event.Live = event.Told|ledger.ToldLive, e.Size
+		}
 	case bpf.KindBlockFailed:
+		event.Op, event.Size, event.Stack = ledger.Totals, 0, 0
+		t.books.Apply(event)
 		t.outOfMemory(p, OOM{
 			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
 		})
@@ -200,27 +215,60 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	t.books.Apply(event)
 }
 
-// readTensors takes the kernel half's totals of one process, or with pid 0 of
-// all, into the books; t.mu is held.
+// readTensors has the books take the kernel half's totals of one process, or with pid 0 of
+// all, in their turn; t.mu is held.
 func (t *Tracer) readTensors(pid uint32) {
 	var list []ledger.TensorTotals
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
-		if p := t.processes[key.Pid]; p == nil || !p.traced || pid != 0 && key.Pid != pid {
+		if p := t.processes[key.Pid]; p != nil && p.traced && (pid == 0 || key.Pid == pid) {
+			if device >= 0 {
+				t.readWhole(&key, value)
+			}
+			list = append(list, totalsOf(key.Pid, device, value))
+		}
+	})
+	if len(list) == 0 {
+		return
+	}
+	time := now()
+	if pid != 0 {
+		t.books.SetTensors(time, list) // it has ended, and so all its events are in the books
+		return
+	}
+	t.read(readingTensors, time, func() { t.books.SetTensors(time, list) })
+}
+
+// readAgain is how often an allocator's totals are read again that changed while they were copied.
+const readAgain = 8
+
+// readWhole reads an allocator again until no report was under way meanwhile. One that reports without a pause stays as it is: some
+// of its classes may lack the latest blocks.
+func (t *Tracer) readWhole(key *bpf.TensorKey, value *bpf.TensorDevice) {
+	again := *value
+	for range readAgain {
+		if again.Begun == again.Ended {
+			*value = again
 			return
 		}
-		totals := ledger.TensorTotals{
-			PID: key.Pid, Device: device, Reported: value.Latest, Allocated: value.Allocated, Reserved: value.Reserved,
-			OlderFrees: value.OlderFrees, OlderBytes: value.OlderBytes, Unbooked: value.Unbooked,
-			Classes: make([]ledger.ClassTotals, len(value.Classes)),
+		if t.coll.Maps["tensor_devices"].Lookup(key, &again) != nil {
+			return
 		}
-		for i, c := range value.Classes {
-			totals.Classes[i] = ledger.ClassTotals{Allocs: c.Allocs, AllocBytes: c.AllocBytes, Frees: c.Frees, FreeBytes: c.FreeBytes}
-		}
-		list = append(list, totals)
-	})
-	if len(list) > 0 {
-		t.books.SetTensors(now(), list)
 	}
+}
+
+func totalsOf(pid uint32, device int32, value *bpf.TensorDevice) ledger.TensorTotals {
+	totals := ledger.TensorTotals{
+		PID: pid, Device: device, Reported: value.Latest, Allocated: value.Allocated, Reserved: value.Reserved, Live: value.Live,
+		Peak: value.Peak, PeakTime: value.PeakTime, OlderFrees: value.OlderFrees, OlderBytes: value.OlderBytes, Unbooked: value.Unbooked,
+		Classes: make([]ledger.ClassTotals, len(value.Classes)),
+	}
+	if value.Reserved == 0 { // it tells no totals
+		totals.Allocated = 0
+	}
+	for i, c := range value.Classes {
+		totals.Classes[i] = ledger.ClassTotals{Allocs: c.Allocs, AllocBytes: c.AllocBytes, Frees: c.Frees, FreeBytes: c.FreeBytes}
+	}
+	return totals
 }
 
 // allocatorBits is how many bits of a block's key are its allocator's number; see

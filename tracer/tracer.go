@@ -80,6 +80,7 @@ type Tracer struct {
 	events  *ringbuf.Reader
 	raw     *ringbuf.Reader // stacks
 
+	oneUsage                      sync.Mutex // held while NVML is read
 	mu                            sync.Mutex // guards what follows
 	ledger                        *ledger.Ledger
 	books                         ledger.Books // takes what comes in: the ledger, and the journal beside it
@@ -92,7 +93,7 @@ type Tracer struct {
 	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
 	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
 	gpus                          []ledger.GPU      // NVML's last list
-	pending                       *pendingUsage
+	readings                      readings
 	silence                       silence
 	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
@@ -106,6 +107,7 @@ type Tracer struct {
 	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
 	ooms          ooms
 	tensorsProbed atomic.Bool
+	readingEvents atomic.Bool // readEvents runs
 	blocksUnread  atomic.Bool // the kernel half's blocks could not be read to the end
 	host          *workload.Host
 	memlock       *unix.Rlimit  // of this process as it was, if it was lifted
@@ -175,7 +177,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		defer t.defects.recovered("a reading of NVML")
-		t.applyUsage()
+		t.readings.takeAll()
 		t.warnOfNameless()
 	}()
 	wait.Go(func() { t.readStacks(ctx) })
@@ -184,7 +186,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 		return err
 	}
 	t.readUsage(ctx)
-	t.applyFirstUsage()
+	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
 			return err
@@ -194,6 +196,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.watchUsage(ctx) })
+	wait.Go(func() { t.watchTensors(ctx) })
 	wait.Go(func() { t.reportOOMs(ctx) })
 	wait.Go(func() { t.keepJournal(ctx) })
 	wait.Go(func() { t.mapping.tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })

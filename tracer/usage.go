@@ -21,19 +21,28 @@ const (
 	nvmlLastWait = time.Second
 )
 
+// What a defect costs, in words.
+const (
+	readingNVML    = "a reading of NVML"
+	readingTensors = "a reading of tensors"
+	readingBooks   = "a look at the books"
+)
+
 // readUsage takes one reading of NVML into the books. The end of run does not cut it short at
 // once: a driver that was left in the middle of a call would refuse the last reading.
 func (t *Tracer) readUsage(run context.Context) {
 	if t.config.NVML == nil {
 		return
 	}
-	defer t.defects.recovered("a reading of NVML")
+	t.oneUsage.Lock() // the books can watch one reading at a time
+	defer t.oneUsage.Unlock()
+	defer t.defects.recovered(readingNVML)
 	ctx, cancel := context.WithTimeout(context.Background(), nvmlTimeout)
 	defer cancel()
 	defer context.AfterFunc(run, func() { time.AfterFunc(nvmlLastWait, cancel) })()
 	asked := now()
 	gpus, err := t.config.NVML.GPUs(ctx)
-	began := now()
+	began := t.openUsage()
 	usage, usageErr := t.config.NVML.Usage(ctx)
 	time := now()
 	t.mu.Lock()
@@ -42,7 +51,6 @@ func (t *Tracer) readUsage(run context.Context) {
 	if err = errors.Join(err, usageErr); err != nil {
 		t.books.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
 	}
-	t.readTensors(0)
 	if len(gpus) > 0 {
 		t.gpus = gpus
 		t.books.SetGPUs(gpus)
@@ -51,69 +59,47 @@ func (t *Tracer) readUsage(run context.Context) {
 		t.setDevices(p)
 	}
 	if usageErr == nil {
-		t.applyUsage()
-		t.pending = &pendingUsage{began: began, time: time, usage: usage}
+		t.read(readingNVML, time, func() { t.takeUsage(began, time, usage) })
 	}
 }
 
-// pendingUsage is a reading that waits until the events older than it are in
-// the books. A process without an event since it began had the same books at its moment.
-type pendingUsage struct {
-	began, time uint64
-	usage       []ledger.Usage
-	seen        bool // the events ring was empty once since
+// openUsage has the books watch what changes while NVML is read, from now on.
+func (t *Tracer) openUsage() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	began := now()
+	t.read(readingNVML, began, func() { t.books.OpenUsage(began) })
+	return began
 }
 
-// applyUsage takes the pending reading into the books; t.mu is held.
-func (t *Tracer) applyUsage() {
-	if t.pending == nil {
-		return
-	}
-	for i := range t.pending.usage {
-		u := &t.pending.usage[i]
-		p := t.processes[u.PID]
-		u.Rough = p != nil && p.changed >= t.pending.began
+// takeUsage tells the books a reading of NVML between began and time, when they have all events before it; t.mu is held.
+func (t *Tracer) takeUsage(began, time uint64, usage []ledger.Usage) {
+	for i := range usage {
+		p := t.processes[usage[i].PID]
+		usage[i].Rough = p != nil && p.changed >= began
 	}
 	for _, p := range t.processes {
 		p.gpus = 0
 	}
-	for _, u := range t.pending.usage {
+	for _, u := range usage {
 		if p := t.processes[u.PID]; p != nil {
 			p.gpus++
 		}
 	}
-	t.doubt(t.pending.usage)
-	t.readTensors(0)
+	t.doubt(usage)
 	t.markSegments()
-	t.books.SetUsage(t.pending.time, t.pending.usage)
-	t.pending = nil
+	t.books.SetUsage(time, usage)
 }
 
-// applyFirstUsage books the events so far, and then the first reading: processes that
-// stand still have their baselines before anybody is told that they are traced.
-func (t *Tracer) applyFirstUsage() {
+// bookFirstEvents books what is in the ring before anybody is told that processes are traced: those that
+// stand still have their baselines then.
+func (t *Tracer) bookFirstEvents() {
 	var record ringbuf.Record
 	t.events.SetDeadline(time.Now())
 	t.drain(&record)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.applyUsage()
-}
-
-// ringWasEmpty notes that all events up to a moment ago are in the books.
-func (t *Tracer) ringWasEmpty() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	defer t.defects.recovered("a reading of NVML")
-	t.emptied++
-	if t.pending == nil {
-		return
-	}
-	if t.pending.seen {
-		t.applyUsage()
-		return
-	}
-	t.pending.seen = true // the reading may have come after the look into the ring
+	t.readings.takeAll()
 }
 
 // watchUsage reads once a second, soon after the first allocation of a new
@@ -130,6 +116,22 @@ func (t *Tracer) watchUsage(ctx context.Context) {
 			return
 		case <-tick.C:
 			t.readUsage(ctx)
+		}
+	}
+}
+
+// watchTensors reads the totals of PyTorch's allocators once a second, whatever NVML does.
+func (t *Tracer) watchTensors(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			t.mu.Lock()
+			t.readTensors(0)
+			t.mu.Unlock()
 		}
 	}
 }

@@ -147,7 +147,11 @@ func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 // timelineOf plays the recording up to a moment, once: the snapshot is as r.Snapshot would have it.
 func timelineOf(r *capture.Recording, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l, player, end := r.Books(), r.Player(), min(max(at, r.Begin()), r.End())
-	t, sizes, err := timeline.Of(player, r.Begin(), end, chartSteps, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+	times, err := timeline.Moments(r.Player(), r.Begin(), end, chartSteps)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	t, sizes, err := timeline.Of(player, times, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
 	if err == nil && at >= r.End() { // some of the last readings are later
 		err = player.To(math.MaxUint64, l)
 	}

@@ -21,7 +21,7 @@ func Check(t testing.TB, s *ledger.Snapshot) {
 		}
 	}
 	for _, b := range s.Balances {
-		usage[b.Process] += int64(b.Usage)
+		usage[b.Process] += int64(b.Usage) + b.Since // booked after the reading
 		listed[b.Process] = true
 	}
 	for i := range s.Processes {

@@ -53,6 +53,9 @@ func (p *process) renumber(to func(uint32) uint32) {
 		for k := range t.first.driver {
 			t.first.driver[k].site = to(t.first.driver[k].site)
 		}
+		for k := range t.atUsage.driver {
+			t.atUsage.driver[k].site = to(t.atUsage.driver[k].site)
+		}
 		for k := range t.changes {
 			t.changes[k].site = to(t.changes[k].site)
 		}

@@ -7,6 +7,7 @@ import "math"
 func (l *Ledger) alloc(e *Event) {
 	if e.Kind == Tensor || e.Space == Blocks {
 		l.allocTensor(e)
+		l.tellTotals(e)
 		return
 	}
 	if e.Address == 0 {
@@ -185,6 +186,7 @@ func (l *Ledger) free(e *Event) {
 		}
 	} else {
 		l.stats.UnmatchedFrees++
+		l.procs[p].olderFreed = max(l.procs[p].olderFreed, e.Time)
 	}
 	l.remember(e.TID, last)
 }
@@ -304,6 +306,7 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 		t := &l.procs[key.process].totals[t]
 		t.LiveObjects--
 		t.LiveBytes -= size
+		t.low = min(t.low, t.LiveBytes)
 	}
 }
 
@@ -318,6 +321,7 @@ func (l *Ledger) addLive(s *site, size, time uint64) {
 		t := &l.procs[s.process].totals[t]
 		t.LiveObjects++
 		t.LiveBytes += size
+		t.high = max(t.high, t.LiveBytes)
 		t.peak(time)
 	}
 }
@@ -349,6 +353,7 @@ func (l *Ledger) grow(n uint32, size, time uint64) {
 		t := &p.totals[t]
 		t.AllocBytes += more
 		t.LiveBytes += more
+		t.high = max(t.high, t.LiveBytes)
 		t.peak(time)
 	}
 }

@@ -11,6 +11,7 @@ type Books interface {
 	SetProcess(p Process)
 	SetDevices(pid uint32, ordinals []string)
 	SetGPUs(g []GPU)
+	OpenUsage(time uint64)
 	SetUsage(time uint64, usages []Usage)
 	SetTensors(time uint64, totals []TensorTotals)
 	SetBlocks(pid uint32, list []Block)

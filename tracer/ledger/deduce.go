@@ -2,8 +2,6 @@
 
 package ledger
 
-import "slices"
-
 // driverPage is what the driver takes from a GPU at a time.
 const driverPage = 2 << 20
 
@@ -51,28 +49,4 @@ func (r *reading) grown(uuids []string) int64 {
 	live, _ := sumOn(r.uuid, r.lastLive, uuids, "")
 	first, _ := sumOn(r.uuid, r.firstLive, uuids, "")
 	return int64(r.last - r.first - (live - first))
-}
-
-// moved notes that an allocation without a device was on that one when the reading was taken.
-func (r *reading) moved(b *block, device int32) {
-	if b.time <= r.firstAt {
-		r.firstLive = moveLive(r.firstLive, b.size, device)
-	}
-	if b.time <= r.taken {
-		r.lastLive = moveLive(r.lastLive, b.size, device)
-	}
-}
-
-func moveLive(list []deviceLive, bytes uint64, device int32) []deviceLive {
-	from := slices.IndexFunc(list, func(d deviceLive) bool { return d.device == UnknownDevice && d.bytes >= bytes })
-	if from < 0 {
-		return list // it came while the reading was under way
-	}
-	list[from].bytes -= bytes
-	to := slices.IndexFunc(list, func(d deviceLive) bool { return d.device == device })
-	if to < 0 {
-		return append(list, deviceLive{device: device, bytes: bytes})
-	}
-	list[to].bytes += bytes
-	return list
 }

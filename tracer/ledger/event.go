@@ -37,8 +37,16 @@ const (
 	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
 
 	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
+	Totals      // the totals of PyTorch's allocator of Device changed, see Told
+	Learn       // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
+)
 
-	Learn // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
+// Told says which totals of its allocator the Event of a Tensor has, as they were after it.
+type Told uint8
+
+const (
+	ToldAllocated Told = 1 << iota // Allocated and Reserved
+	ToldLive                       // Live
 )
 
 // Kind is what sort of memory an allocation is.
@@ -103,4 +111,9 @@ type Event struct {
 	Handle   uint64 // Async: the pool, 0 for the device's current one; Imported: what Export named, 0 if nothing can
 	Halvings uint8  // Alloc of a Tensor: how often the probability of its size class to be in the sample was halved
 	API      string // name of the outermost call, "cudaMalloc"
+
+	Told      Told
+	Allocated uint64 // bytes, as the allocator says itself; where it says nothing: Live
+	Reserved  uint64 // likewise; where it says nothing: 0
+	Live      uint64 // bytes of the blocks that were allocated since the attach
 }

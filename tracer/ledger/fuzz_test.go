@@ -61,6 +61,8 @@ func applyHostile(t *testing.T, data []byte) (l *Ledger, last uint64) {
 			l.SetBlocks(e.PID, []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5])
 		case 6:
 			l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
+		case 8:
+			l.OpenUsage(e.Time)
 		case 7:
 			l.SetSampling([]float64{math.Float64frombits(v), float64(w%16) / 16})
 		}
@@ -99,6 +101,13 @@ func hostile(v, w uint64) Event {
 	if v>>39%4 == 0 {
 		e.Kind, e.Space, e.Device = Tensor, Blocks, e.Device-int32(w>>17&1)
 		e.Halvings = uint8(v >> 41 % 4 * (w >> 18 % 256))
+		e.Told, e.Allocated, e.Reserved, e.Live = Told(w>>20%4), w>>22%128, w>>29%256, w>>37%128
+		if w>>44%16 == 0 {
+			e.Op = Totals
+		}
+		if w>>48%16 == 0 {
+			e.Allocated, e.Live = ^w, w
+		}
 	}
 	switch w >> 12 % 16 {
 	case 0:
@@ -175,7 +184,7 @@ func checkBooks(t *testing.T, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		b := s.Balances[i]
-		if x.UUID != b.UUID || b.Usage != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+uint64(x.Unexplained) {
+		if x.UUID != b.UUID || b.Usage+uint64(b.Since) != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+uint64(x.Unexplained) {
 			t.Errorf("parts %+v do not add up to %+v", x, b)
 		}
 	}

@@ -79,6 +79,7 @@ type Ledger struct {
 
 	ended      []uint32 // processes that ended and still have their blocks
 	purgeAt    uint64   // when the first of them may lose them
+	opened     bool     // NVML is being read: see OpenUsage
 	firstUsage uint64   // time of the first NVML reading
 }
 
@@ -234,6 +235,8 @@ func (l *Ledger) applyRare(e *Event) {
 		l.pool(e)
 	case Allocator:
 		l.allocator(e)
+	case Totals:
+		l.tellTotals(e)
 	case OutOfMemory:
 		l.stats.Events-- // it is told beside the event of the call
 	case Learn:

@@ -272,25 +272,49 @@ site 1 ? device live 3/157 alloc 3/157 oldest 2
 balance GPU-a ? usage 200 peak 1100 baseline 900 live 157 gap -857
 process 9`},
 
-	{"a rough reading replaces no good one, for a while", `
+	{"a rough reading is of the moment since NVML was asked at which it explains itself", `
 name t=1 comm=train
 usage t=1 GPU-a=1000
 alloc t=2 addr=a0 size=100 stack=1
-usage t=3 GPU-a=~5000`, `
+open t=3
+alloc t=3 addr=b0 size=400 stack=1
+free t=3 addr=a0
+alloc t=3 addr=c0 size=300 stack=1
+usage t=4 GPU-a=~1450`, `
 process 7 train
-total ? device live 1/100 alloc 1/100 peak 100@2
-site 1 ? device live 1/100 alloc 1/100 oldest 2
-balance GPU-a ? usage 1000 peak 5000 baseline 1000 live 0 gap 0`},
+total ? device live 2/700 alloc 3/800 peak 700@3
+site 1 ? device live 2/700 alloc 3/800 oldest 3
+balance GPU-a ? usage 1450 peak 1450 baseline 1000 live 450 gap 0`},
 
-	{"rough readings alone are taken after a while", `
+	{"rough readings alone find the baseline together", `
+name t=1 comm=train
+open t=1
+alloc t=1 addr=a0 size=100 stack=1
+alloc t=1 addr=b0 size=300 stack=1
+usage t=2 GPU-a=~1100
+open t=3
+alloc t=3 addr=c0 size=500 stack=1
+free t=3 addr=c0
+free t=3 addr=a0
+usage t=4 GPU-a=~1300
+open t=5
+alloc t=5 addr=d0 size=10 stack=1
+usage t=6 GPU-a=~1310`, `
+process 7 train
+total ? device live 2/310 alloc 4/910 peak 900@3
+site 1 ? device live 2/310 alloc 4/910 oldest 1
+balance GPU-a ? usage 1310 peak 1310 baseline 1000 live 310 gap 0`},
+
+	{"a rough reading beyond all that was live keeps the rest as the gap", `
 name t=1 comm=train
 usage t=1 GPU-a=1000
+open t=2
 alloc t=2 addr=a0 size=100 stack=1
-usage t=7 GPU-a=~1150`, `
+usage t=3 GPU-a=~1150`, `
 process 7 train
 total ? device live 1/100 alloc 1/100 peak 100@2
 site 1 ? device live 1/100 alloc 1/100 oldest 2
-balance GPU-a ? usage 1150 peak 1150 baseline 1000 live 100 gap 50`},
+balance GPU-a ? usage 1150 peak 1150 baseline 1000 live 100 gap 50 since 0 doubt 100`},
 
 	{"a free of older memory makes the gap negative", `
 name t=1 comm=train

@@ -4,9 +4,9 @@ package ledger
 
 import "slices"
 
-// Part splits what NVML reports for a process on one GPU, each byte once:
+// Part splits what a process uses on one GPU, each byte once:
 //
-//	Usage = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
+//	Usage + Since = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
 type Part struct {
 	Process int // as in the Balance
 	UUID    string
@@ -20,16 +20,19 @@ type Part struct {
 	Foreign        uint64 // what was there at the attach besides: context, modules, other libraries
 	Unplaced       uint64 // its share of what the process has on GPUs that are not known, taken off Unexplained and Foreign
 	Unexplained    int64
+
+	Usage uint64 // as of NVML's last reading
+	Since int64  // booked since that reading; so the parts add up to what NVML would say at the snapshot's moment
 }
 
-// Parts returns one Part for each of Balances, in their order. With what the process has on GPUs that are not
-// known in place of Unplaced, those of one process add up to its usage, and never to more. The parts are those of the snapshot's moment, and Usage
-// is that of the last reading: what was allocated or freed in between is in Unexplained.
+// Parts returns one Part for each of Balances, in their order. All parts are those of the snapshot's moment but for Unexplained,
+// which is as of NVML's last reading. With what the process has on GPUs that are not known in place of Unplaced, those of one process
+// add up to what it uses, and never to more.
 func (s *Snapshot) Parts() []Part {
 	parts := make([]Part, len(s.Balances))
 	for i := range s.Balances {
 		b := &s.Balances[i]
-		parts[i] = Part{Process: b.Process, UUID: b.UUID, Device: b.Device, Foreign: b.Baseline}
+		parts[i] = Part{Process: b.Process, UUID: b.UUID, Device: b.Device, Foreign: b.Baseline, Usage: b.Usage, Since: b.Since}
 	}
 	only := make([]string, len(s.Processes))
 	for i := range only {
@@ -60,7 +63,7 @@ func (s *Snapshot) Parts() []Part {
 	}
 	for i := range parts {
 		p := &parts[i]
-		p.Unexplained = int64(s.Balances[i].Usage - p.Tensors - p.Cached - p.Driver - p.OlderAllocated - p.OlderCached - p.Foreign)
+		p.Unexplained = int64(p.Usage + uint64(p.Since) - p.Tensors - p.Cached - p.Driver - p.OlderAllocated - p.OlderCached - p.Foreign)
 	}
 	s.takeUnplaced(parts, s.unplaced(only))
 	return parts

@@ -23,15 +23,16 @@ const (
 )
 
 type process struct {
-	Process          // Totals and Devices are made for the snapshot only
-	older    uint32  // the process that had the pid before, or none
-	totals   []Total // per device and kind, and per kind over allDevices
-	sites    []uint32
-	archived []byte   // further sites, of a process that was purged: see Ledger.archive
-	devices  []string // UUID by CUDA ordinal
-	misnamed bool     // NVML denies what is in devices
-	readings []reading
-	purged   bool
+	Process                   // Totals and Devices are made for the snapshot only
+	older      uint32         // the process that had the pid before, or none
+	totals     []runningTotal // per device and kind, and per kind over allDevices
+	sites      []uint32
+	archived   []byte   // further sites, of a process that was purged: see Ledger.archive
+	devices    []string // UUID by CUDA ordinal
+	misnamed   bool     // NVML denies what is in devices
+	readings   []reading
+	olderFreed uint64 // time of the latest free of memory that is not booked
+	purged     bool
 
 	physical  *physical
 	primaries []primary // by device; few
@@ -156,6 +157,12 @@ func (l *Ledger) purge(now uint64) {
 	l.ended = rest
 }
 
+// runningTotal is a Total with the lowest and highest LiveBytes since OpenUsage.
+type runningTotal struct {
+	Total
+	low, high uint64
+}
+
 func (l *Ledger) purgeSite(s *site) {
 	if s.first != 0 {
 		s.oldest = l.blocks.at(s.first).time
@@ -177,7 +184,7 @@ func (p *process) total(device int32, kind Kind) uint32 {
 			return uint32(i)
 		}
 	}
-	p.totals = append(p.totals, Total{Device: device, Kind: kind})
+	p.totals = append(p.totals, runningTotal{Total: Total{Device: device, Kind: kind}})
 	return uint32(len(p.totals) - 1)
 }
 

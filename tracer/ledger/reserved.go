@@ -21,7 +21,7 @@ const maxSegmentChanges = 1 << 16
 func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
 	s := &l.sites[n]
 	p := &l.procs[s.process]
-	if len(p.tensors) == 0 || !s.mayBeSegment() {
+	if len(p.tensors) == 0 || p.purged || !s.mayBeSegment() {
 		return
 	}
 	for i := range p.tensors {
@@ -33,7 +33,7 @@ func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
 
 // mayNotKnow says whether the latest report is older than time, as far as that is known.
 func (t *tensors) mayNotKnow(time uint64) bool {
-	return !t.reading.taken || t.reading.reported != 0 && time > t.reading.reported
+	return !t.now.known || t.now.time != 0 && time > t.now.time
 }
 
 // forgetChanges drops what the latest report knows.
@@ -49,7 +49,7 @@ func (t *tensors) forgetChanges() {
 
 // reserved is what the allocator has reserved now; here says whether a site's device is the allocator's.
 func (l *Ledger) reserved(t *tensors, here func(device int32) bool) uint64 {
-	sum := t.reading.reserved
+	sum := t.now.reserved
 	if sum == 0 {
 		return 0
 	}

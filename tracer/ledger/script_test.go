@@ -18,7 +18,7 @@ func play(t *testing.T, script string) *Ledger {
 		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
 		"view": View, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
 		"ctxretain": ContextRetain, "ctxrelease": ContextRelease, "ctxreset": ContextReset, "ctxdestroy": ContextDestroy,
-		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator, "learn": Learn,
+		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator, "told": Totals, "learn": Learn,
 	}
 	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		words := strings.Fields(line)
@@ -59,6 +59,15 @@ func play(t *testing.T, script string) *Ledger {
 			Address: num("addr", 16), Size: num("size", 10), Stack: num("stack", 10), API: arg["api"],
 			Space: Space(num("space", 10)), Halvings: uint8(num("halvings", 10)), Context: num("ctx", 16), Handle: num("handle", 16),
 		}
+		if told := strings.Split(arg["told"], "/"); len(told) > 1 { // allocated/reserved[/live]
+			e.Told = ToldAllocated
+			e.Allocated, _ = strconv.ParseUint(told[0], 10, 64)
+			e.Reserved, _ = strconv.ParseUint(told[1], 10, 64)
+			if len(told) > 2 {
+				e.Told |= ToldLive
+				e.Live, _ = strconv.ParseUint(told[2], 10, 64)
+			}
+		}
 		if e.TID == 0 {
 			e.TID = e.PID
 		}
@@ -89,6 +98,8 @@ func play(t *testing.T, script string) *Ledger {
 				u = append(u, Usage{PID: e.PID, UUID: uuid, Bytes: n, Rough: rough})
 			}
 			l.SetUsage(e.Time, u)
+		case "open":
+			l.OpenUsage(e.Time)
 		case "totals": // size:allocs/bytes-frees/bytes
 			x := TensorTotals{PID: e.PID, Device: e.Device, Reported: num("reported", 10) * 1e9, Allocated: num("allocated", 10), Reserved: num("reserved", 10), Unbooked: num("unbooked", 10), Classes: make([]ClassTotals, SizeClasses)}
 			for _, w := range rest {
@@ -215,6 +226,9 @@ func describe(s *Snapshot) string {
 			if x.Process == i {
 				fmt.Fprintf(&b, "balance %s %s usage %d peak %d baseline %d live %d gap %d",
 					x.UUID, device(x.Device), x.Usage, x.Peak, x.Baseline, x.Live, x.Gap)
+				if x.Doubt != 0 {
+					fmt.Fprintf(&b, " since %d doubt %d", x.Since, x.Doubt)
+				}
 				if x.Idle != 0 {
 					fmt.Fprintf(&b, " idle %d", x.Idle)
 				}

@@ -110,10 +110,12 @@ func (l *Ledger) move(key liveKey, device int32) {
 	to.device = device
 	target := l.site(to)
 	for i := range l.procs[key.process].tensors {
-		l.procs[key.process].tensors[i].first.moved(b.site, target, b)
+		t := &l.procs[key.process].tensors[i]
+		t.first.moved(b.site, target, b)
+		t.atUsage.moved(b.site, target, b)
 	}
 	for i := range l.procs[key.process].readings {
-		l.procs[key.process].readings[i].moved(b, device)
+		l.procs[key.process].readings[i].moved(&l.sites[b.site], device, b)
 	}
 	l.unlink(n)
 	from := &l.sites[b.site]
@@ -129,6 +131,7 @@ func (l *Ledger) move(key liveKey, device int32) {
 		t.AllocObjects += uint64(sign)
 		t.LiveBytes += uint64(sign) * b.size
 		t.AllocBytes += uint64(sign) * b.size
+		t.low, t.high = min(t.low, t.LiveBytes), max(t.high, t.LiveBytes)
 		t.peak(b.time)
 		b.site = target
 	}

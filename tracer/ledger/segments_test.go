@@ -41,10 +41,10 @@ blocks 1000+1024@0 9000+2048@0 20000+512@0`, `
 process 7
 total cuda:0 device live 2/8192 alloc 2/8192 peak 8192@2
 total cuda:0 tensor live 1/1024 alloc 1/1024 peak 1024@7
-site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 171
-site 2 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 341
+site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 341
+site 2 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 683
 site 3 cuda:0 tensor live 1/1024 alloc 1/1024 oldest 3 torch
-tensors 7 cuda:0 live 1/1024 alloc 1/1024 sampled 1 allocated 1024 reserved 8192 peak 1024 at 7 segments 8192 cached 7680 run 3072`},
+tensors 7 cuda:0 live 1/1024 alloc 1/1024 sampled 1 allocated 1024 reserved 8192 peak 1024 at 7 segments 8192 cached 7168 run 3072`},
 
 	{"what is older than the attach is known by the allocator's own totals", `
 devices GPU-a
@@ -76,7 +76,7 @@ usage t=5 GPU-a=8300
 totals t=6 dev=0 allocated=5000 reserved=8000`, `
 process 7
 balance GPU-a cuda:0 usage 8300 peak 10300 baseline 10300 live 0 gap -2000
-tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 5000 reserved 8000 peak 6000 at 4 older 5000 oldercached 3000 foreign 300
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 5000 reserved 8000 peak 6000 at 3 older 5000 oldercached 3000 foreign 300
 part GPU-a of 8300: older 5000 oldercached 3000 foreign 300`},
 
 	{"segments that the allocator gives back after its latest report are not reserved any more", `
@@ -193,10 +193,10 @@ total cuda:0 device live 3/6144 alloc 3/6144 peak 6144@1
 total cuda:0 managed live 1/2048 alloc 1/2048 peak 2048@1
 total cuda:0 tensor live 4/7168 alloc 4/7168 peak 7168@2
 site 0 cuda:0 tensor live 4/7168 alloc 4/7168 oldest 0 torch
-site 1 cuda:0 device live 2/4096 alloc 2/4096 oldest 1 segment with 512
+site 1 cuda:0 device live 2/4096 alloc 2/4096 oldest 1 segment with 3072
 site 3 cuda:0 device live 1/2048 alloc 1/2048 oldest 1
 site 4 cuda:0 managed live 1/2048 alloc 1/2048 oldest 1
-tensors 7 cuda:0 live 4/7168 alloc 4/7168 sampled 0 allocated 7168 reserved 8192 peak 7168 at 2 segments 4096 cached 3584 run 2048`},
+tensors 7 cuda:0 live 4/7168 alloc 4/7168 sampled 0 allocated 7168 reserved 8192 peak 7168 at 2 segments 4096 cached 1024 run 2048`},
 
 	{"mappings side by side are one segment, wherever their memory came from", `
 alloc t=1 addr=1 size=4096 stack=1 dev=0 kind=vmm space=physical

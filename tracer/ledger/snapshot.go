@@ -141,14 +141,15 @@ type Pool struct {
 // size class of a process and device they are weighted by what the class exactly has over what the sample has, once for what is
 // live and once for what was freed, and rounded so that the live and allocated objects and bytes of the sites add up to
 // those of Tensors. Where the rate was halved, neighbouring classes of which the sample has little are weighted as one. What a
-// class has without a sample is in a site of Stack 0. History and Growth are estimates: the sample's, times the weight
+// class has without a sample is in a site of Stack 0. What each class has is read once a second; between two readings the classes
+// follow the sample, and add up to LiveBytes, which events tell. History and Growth are estimates: the sample's, times the weight
 // of live bytes at the end. Oldest is the sample's.
 type Tensors struct {
 	Process   int
 	Device    int32  // or CPUDevice, on which nothing but counts and Peak is known
-	Allocated uint64 // as the allocator says itself, after its latest report
+	Allocated uint64 // as the allocator said itself in its latest event
 	Reserved  uint64
-	Peak      uint64 // highest Allocated that was seen, of CPUDevice LiveBytes; it is looked at once a second
+	Peak      uint64 // highest Allocated since the attach; of CPUDevice the highest LiveBytes, which is looked at once a second
 	PeakTime  uint64
 
 	LiveObjects, LiveBytes   uint64 // allocated since the attach
@@ -192,7 +193,7 @@ type Usage struct {
 
 // Balance compares what NVML reports for a process on one GPU with the books:
 // Usage = Baseline + Live + Gap. Baseline is the usage that was there when the
-// process was first seen; Live counts what is Owned. Usage and Live are those of the last good reading.
+// process was first seen; Live counts what is Owned. Usage and Live are as of Time.
 type Balance struct {
 	Process  int
 	UUID     string
@@ -203,6 +204,9 @@ type Balance struct {
 	Live     uint64
 	Gap      int64
 	Idle     uint64 // at most this much of Gap is held unused by pools: their Reserve minus Used
+	Time     uint64 // when NVML was read
+	Since    int64  // bytes that were taken from the driver since then less those that were given back, as far as they are booked
+	Doubt    uint64 // so much Live changed while NVML was read: it is the value in between that fits the reading before best
 }
 
 // Stats counts what the books could not take in, and why.

@@ -68,13 +68,14 @@ func (v *view) sampleOf(list []uint32) (sum classSample) {
 }
 
 // strata divides the size classes of a device into strata, from the largest sizes down.
-func (v *view) strata(t *tensors, byClass *members, h *half) (list []stratum) {
+func (v *view) strata(t *tensors, m *moment, byClass *members, h *half) (list []stratum) {
 	enough := true
 	var blocks float64
 	for class := SizeClasses - 1; class >= 0; class-- {
-		exact, sample := t.reading.class(class), v.sampleOf(byClass[class])
-		if !t.reading.taken {
-			exact = sample.tensorClass
+		sample := v.sampleOf(byClass[class])
+		exact := sample.tensorClass
+		if m.classes != nil {
+			exact = m.classes[class]
 		}
 		if exact == (tensorClass{}) && sample == (classSample{}) {
 			continue

@@ -30,7 +30,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	}
 	s.Stats.Reused = l.reused()
 	s.Stats.Truncated = copyCounts(l.stats.Truncated)
-	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
+	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), moments: make([][]moment, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
 	v.processes()
 	v.sites()
 	v.failures()
@@ -49,6 +49,7 @@ type view struct {
 	device  []int32     // by process number: what UnknownDevice stands for
 	only    []string    // by process number: UUID of the GPU that alone carries it
 	index   []int       // by process number: index in Snapshot.Processes
+	moments [][]moment  // by process number, then as in process.tensors
 	spans   []sitesSpan // by process number: where its sites that are not of kind Tensor are
 }
 
@@ -70,9 +71,12 @@ func (v *view) processes() {
 		v.index[n] = index
 		uuids, how := p.ordinals()
 		v.device[n], v.only[n] = p.onlyGPU(uuids)
+		for i := range p.tensors {
+			v.moments[n] = append(v.moments[n], v.l.moment(&p.tensors[i]))
+		}
 		c := p.Process
 		c.Ordinals = how
-		c.Totals, c.Devices = v.totals(p, v.device[n]), slices.Clone(uuids)
+		c.Totals, c.Devices = v.totals(p, v.device[n], v.moments[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
 		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)
 		for cause, r := range p.releases {
@@ -86,7 +90,7 @@ func (v *view) processes() {
 
 // totals lists the totals of a process. With one GPU alone, known and unknown devices
 // are one, and the sum over all devices has the peak that belongs to both together.
-func (v *view) totals(p *process, only int32) []Total {
+func (v *view) totals(p *process, only int32, moments []moment) []Total {
 	var list []Total
 	for _, t := range p.totals {
 		sums := only != UnknownDevice && !t.Kind.OnHost()
@@ -96,18 +100,18 @@ func (v *view) totals(p *process, only int32) []Total {
 		if sums {
 			t.Device = only
 		}
-		list = append(list, t)
+		list = append(list, t.Total)
 	}
 	for i := range p.tensors {
 		t := &p.tensors[i]
-		live, freed := t.totals()
+		live, freed := moments[i].live, moments[i].freed
 		if live == (count{}) && freed == (count{}) {
 			continue
 		}
 		list = append(list, Total{
 			Device: t.device, Kind: Tensor, LiveObjects: live.objects, LiveBytes: live.bytes,
 			AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
-			PeakBytes: max(t.livePeak, live.bytes), PeakTime: t.livePeakTime,
+			PeakBytes: max(t.livePeak.bytes, live.bytes), PeakTime: t.livePeak.time,
 		})
 	}
 	slices.SortFunc(list, func(a, b Total) int {

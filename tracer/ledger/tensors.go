@@ -26,12 +26,15 @@ type tensors struct {
 	sampled     uint64 // live blocks of the sample
 	halvings    uint8  // the most of a block
 	reading     tensorReading
+	since       sampleSince // what the sample did since the reading
+	now         toldTotals
 	olderFreed  history // bytes of older blocks, by readings
 	first       firstReport
 	changes     []segmentChange // of driver allocations, since the allocator's latest report
 
-	peak, peakTime         uint64 // of what the allocator says
-	livePeak, livePeakTime uint64 // of the reading's live bytes
+	peak     highest     // of what the allocator says
+	livePeak highest     // of live bytes
+	atUsage  firstReport // what the allocator had at NVML's latest reading
 
 	outside uint64 // bytes of live blocks in no booked segment, when they were last placed
 
@@ -136,6 +139,7 @@ func (l *Ledger) allocTensor(e *Event) {
 	s.liveSquares += w.objects * w.objects
 	s.history.record(l.options.Begin, e.Time, s.liveBytes)
 	s.aged(l.options.Begin, e.Time, w.bytes)
+	t.sampleChanged(s.class, e.Time, &w, false)
 	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
 	l.live[key] = b
 	l.link(b, s.last)
@@ -149,6 +153,7 @@ func (l *Ledger) freeTensor(e *Event) {
 	if n, ok := l.live[key]; ok {
 		l.dropTensor(key, n, e.Time)
 	}
+	l.tellTotals(e)
 }
 
 func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
@@ -167,6 +172,7 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	s.history.record(l.options.Begin, time, s.liveBytes)
 	s.died(l.options.Begin, birth, time, w.bytes)
 	t.freed.take(&w)
+	t.sampleChanged(s.class, time, &w, true)
 	s.allocObjects += w.objects
 	s.allocBytes += w.bytes
 }
@@ -181,6 +187,8 @@ func (l *Ledger) allocator(e *Event) {
 	p := &l.procs[n]
 	if t := &p.tensors[p.tensorsOn(device)]; !t.first.final {
 		t.first = firstReport{time: e.Time, allocated: e.Size, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
+		t.tell(&Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
+		t.now.begun, t.now.liveKnown = true, false
 	}
 }
 

@@ -128,9 +128,9 @@ allocator t=2 dev=0 handle=64
 allocator t=2 dev=1 handle=c8`, `
 process 7
 balance GPU-a ? usage 1000 peak 1000 baseline 1000 live 0 gap 0
-tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 foreign 900
-tensors 7 cuda:1 live 0/0 alloc 0/0 sampled 0 foreign 800
-part GPU-a of 1000: foreign 700 unexplained 300`},
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 reserved 100 oldercached 100 foreign 900
+tensors 7 cuda:1 live 0/0 alloc 0/0 sampled 0 reserved 200 oldercached 200 foreign 800
+part GPU-a of 1000: oldercached 300 foreign 700`},
 
 	{"a tensor without a device is on none, whatever GPU the process has", `
 devices GPU-a
@@ -208,7 +208,7 @@ usage t=4 GPU-a=4300
 totals t=5 dev=0 reported=3 allocated=3000 reserved=4000`, `
 process 7
 balance GPU-a cuda:0 usage 4300 peak 10300 baseline 4300 live 0 gap 0
-tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 3000 reserved 4000 peak 3000 at 3 older 3000 oldercached 1000 foreign 300
+tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 3000 reserved 4000 peak 6000 at 2 older 3000 oldercached 1000 foreign 300
 part GPU-a of 4300: older 3000 oldercached 1000 foreign 300`},
 
 	{"an allocator without totals of its own is not contradicted", `

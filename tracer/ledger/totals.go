@@ -13,6 +13,8 @@ type TensorTotals struct {
 	Device                 int32         // CUDA ordinal, or CPUDevice
 	Reported               uint64        // time of the allocator's latest report; 0: unknown
 	Allocated, Reserved    uint64        // the allocator's own totals after its latest report, 0 where it tells none; of CPUDevice not used
+	Live                   uint64        // bytes of Classes that are live, after the same report; 0 where nobody counted them
+	Peak, PeakTime         uint64        // highest Allocated since the attach and a time when it was that, 0 where nobody looked at each report; without totals: highest Live
 	OlderFrees, OlderBytes uint64        // freed blocks that were allocated before the attach
 	Unbooked               uint64        // blocks that had no room, and are in no class
 	Classes                []ClassTotals // by SizeClass
@@ -21,7 +23,7 @@ type TensorTotals struct {
 // tensorReading is a TensorTotals as the books use it.
 type tensorReading struct {
 	taken               bool
-	reported            uint64
+	reported            uint64 // what was reported by then is in it
 	allocated, reserved uint64
 	olderFreed          uint64
 	live, freed         count // sums over classes
@@ -48,21 +50,23 @@ func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 		before := t.reading
 		t.reading = newReading(x, before.classes)
 		r := &t.reading
-		t.forgetChanges()
+		t.since = sampleSince{}
 		if r.olderFreed != before.olderFreed {
 			t.olderFreed.record(l.options.Begin, time, r.olderFreed)
 		}
-		if r.live.bytes > t.livePeak {
-			t.livePeak, t.livePeakTime = r.live.bytes, time
-		}
+		t.livePeak.reach(r.live.bytes, time)
 		if t.device < 0 {
 			r.allocated, r.reserved = 0, 0
-			t.peak, t.peakTime = t.livePeak, t.livePeakTime
+			t.peak = t.livePeak
 			continue
 		}
-		if r.allocated > t.peak {
-			t.peak, t.peakTime = r.allocated, time
+		t.readTotals(x, time)
+		if x.PeakTime != 0 && r.reserved != 0 {
+			t.peak.reach(min(x.Peak, maxTensors), x.PeakTime)
+		} else if x.PeakTime != 0 {
+			t.livePeak.reach(min(x.Peak, maxTensors), x.PeakTime)
 		}
+		t.peak.reach(r.allocated, time)
 		if !t.first.seen && r.reserved != 0 { // its event was lost, or is on its way
 			t.first = firstReport{time: time, reserved: r.reserved, driver: l.driverLive(p, t.device), seen: true}
 		}
@@ -125,14 +129,6 @@ func (r *tensorReading) class(n int) tensorClass {
 		return r.classes[n]
 	}
 	return tensorClass{}
-}
-
-// totals returns what is live and what was freed: as read, or, without a reading, of the sample.
-func (t *tensors) totals() (live, freed count) {
-	if t.reading.taken {
-		return t.reading.live, t.reading.freed
-	}
-	return t.live, t.freed
 }
 
 // SetSampling says how likely a block of each size class is in the sample. Classes that p

@@ -38,7 +38,7 @@ func checkSums(t *testing.T, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		shown[x.Process] += x.OlderAllocated + x.OlderCached + x.Foreign + uint64(x.Unexplained)
-		usage[x.Process] += s.Balances[i].Usage
+		usage[x.Process] += s.Balances[i].Usage + uint64(s.Balances[i].Since)
 		listed[x.Process] = true
 	}
 	for i, p := range s.Processes {

@@ -24,10 +24,10 @@ type reading struct {
 	settledAt   uint64
 	firstAt     uint64 // when first and firstLive were
 	taken       uint64 // when last and lastLive were
+	beyond      beyond
 }
 
-// A rough reading is not taken for so long after a good one, and fixes no
-// baseline for so long after the first one, ns.
+// A rough reading fixes no baseline for so long after the first one, ns.
 const roughAfter = 5e9
 
 // settleFor is how long a lower baseline replaces that of a process which is younger than the tracing, ns.
@@ -36,6 +36,7 @@ const settleFor = 5e9
 // deviceLive is a part of what the books have on one device.
 type deviceLive struct {
 	device int32
+	kind   Kind // of those that are booked
 	bytes  uint64
 	idle   uint64 // unused in a pool, at most
 }
@@ -49,8 +50,7 @@ type deviceLive struct {
 // reading after its first allocation, since until then its context (some 300 MiB) is under construction.
 // What comes later without being booked is Gap: modules loaded lazily, memory of functions that are not traced.
 // Frees of memory older than the attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
-// A reading during which the process allocated cannot be compared with any moment of the books: it is taken
-// when there is no better one.
+// A reading during which the process allocated is of some moment since OpenUsage: see beyond.
 func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 	if l.firstUsage == 0 {
 		l.firstUsage = time
@@ -79,19 +79,17 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		if r.order >= 0 {
 			r.model = l.gpus[r.order].Name
 		}
-		if u.Rough && r.taken != 0 && time-r.taken < roughAfter {
-			continue
-		}
+		live := l.fit(p, r, &u)
 		if !r.settled {
-			r.first, r.firstLive = u.Bytes, l.deviceLive(p, r.firstLive[:0])
+			r.first, r.firstLive = u.Bytes, append(r.firstLive[:0], live...)
 			l.firstTensors(p, r, time)
 			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
 			r.settledAt, r.firstAt = time, time
 		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
 			l.settleLower(p, r, u.Bytes, time)
 		}
-		r.last, r.taken = u.Bytes, time
-		r.lastLive = l.deviceLive(p, r.lastLive[:0])
+		r.last, r.lastLive, r.taken = u.Bytes, live, time
+		l.tensorsAtUsage(p, time)
 	}
 	for _, u := range usages {
 		if n, ok := l.byPID[u.PID]; ok && l.procs[n].End == 0 && !u.Rough {
@@ -99,9 +97,59 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 			l.deduce(&l.procs[n], time)
 		}
 	}
+	l.opened = false
 	for i := range l.procs {
 		if l.procs[i].End == 0 {
 			l.endOrphans(uint32(i), time)
+		}
+	}
+}
+
+// moved notes that an allocation which was there at a reading lies on another device than was known then.
+func (r *reading) moved(from *site, device int32, b *block) {
+	if b.time <= r.firstAt {
+		r.firstLive = moveLive(r.firstLive, from, device, b.size)
+	}
+	if b.time <= r.taken {
+		r.lastLive = moveLive(r.lastLive, from, device, b.size)
+	}
+}
+
+func moveLive(list []deviceLive, from *site, device int32, size uint64) []deviceLive {
+	on := func(device int32) int {
+		return slices.IndexFunc(list, func(d deviceLive) bool { return d.device == device && d.kind == from.kind })
+	}
+	n := on(from.device)
+	if n < 0 || list[n].bytes < size {
+		return list // it was freed and booked again since
+	}
+	list[n].bytes -= size
+	if n = on(device); n >= 0 {
+		list[n].bytes += size
+		return list
+	}
+	return append(list, deviceLive{device: device, kind: from.kind, bytes: size})
+}
+
+// OpenUsage says that NVML is about to be read: what SetUsage is told next is of a moment since time.
+func (l *Ledger) OpenUsage(uint64) {
+	l.opened = true
+	for i := range l.procs {
+		for k := range l.procs[i].totals {
+			t := &l.procs[i].totals[k]
+			t.low, t.high = t.LiveBytes, t.LiveBytes
+		}
+	}
+}
+
+// tensorsAtUsage keeps what PyTorch's allocators have at a reading.
+func (l *Ledger) tensorsAtUsage(p *process, time uint64) {
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device >= 0 && t.now.reserved != 0 {
+			t.atUsage = firstReport{
+				time: time, reserved: l.reserved(t, func(d int32) bool { return d == t.device || d == UnknownDevice }),
+				driver: l.driverLive(p, t.device), seen: true,
+			}
 		}
 	}
 }
@@ -131,7 +179,7 @@ func (l *Ledger) firstTensors(p *process, r *reading, time uint64) {
 	device := ordinalOf(p.uuids(), r.uuid)
 	for i := range p.tensors {
 		t := &p.tensors[i]
-		if t.device < 0 || !t.reading.taken || t.reading.reserved == 0 || t.device != device && (device >= 0 || len(p.readings) > 1) {
+		if t.device < 0 || t.now.reserved == 0 || t.device != device && (device >= 0 || len(p.readings) > 1) {
 			continue
 		}
 		t.first.time, t.first.reserved = time, l.reserved(t, func(d int32) bool { return d == t.device })
@@ -152,7 +200,7 @@ func (p *process) reading(uuid string) *reading {
 func (l *Ledger) deviceLive(p *process, dst []deviceLive) []deviceLive {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device != allDevices && t.Kind.Owned() {
-			dst = append(dst, deviceLive{device: t.Device, bytes: t.LiveBytes})
+			dst = append(dst, deviceLive{device: t.Device, kind: t.Kind, bytes: t.LiveBytes})
 		}
 	}
 	return l.poolsIdle(p, dst)
@@ -181,14 +229,15 @@ func (l *Ledger) balances(p *process, number int) []Balance {
 	var list []Balance
 	for i := range p.readings {
 		r := &p.readings[i]
-		b := Balance{Process: number, UUID: r.uuid, Device: ordinalOf(uuids, r.uuid), Usage: r.last, Peak: r.peak}
+		b := Balance{Process: number, UUID: r.uuid, Device: ordinalOf(uuids, r.uuid), Usage: r.last, Peak: r.peak, Time: r.taken, Doubt: r.beyond.width()}
 		if r.uuid == onlyUUID {
 			b.Device = only
 		}
+		live, idle := on(r.uuid, l.deviceLive(p, nil))
 		b.Live, b.Idle = on(r.uuid, r.lastLive)
+		b.Since = int64(live - b.Live)
 		if p.End == 0 && !r.present {
-			b.Usage = 0 // its context is gone, the process is not
-			b.Live, b.Idle = on(r.uuid, l.deviceLive(p, nil))
+			b.Usage, b.Live, b.Idle, b.Since, b.Doubt = 0, live, idle, 0, 0 // its context is gone, the process is not
 		}
 		if live, _ := on(r.uuid, r.firstLive); r.first > live {
 			b.Baseline = r.first - live

@@ -56,9 +56,10 @@ func (v *view) tensorsOf(process uint32, numbers []uint32, segments map[place]se
 		}
 	}
 	for i := range p.tensors {
-		t := v.tensorsOn(process, &p.tensors[i], segments)
+		m := &v.moments[process][i]
+		t := v.tensorsOn(process, &p.tensors[i], m, segments)
 		v.spreadCache(sites.list[v.spans[process].from:v.spans[process].to], &t)
-		t.Error = v.weigh(process, &p.tensors[i], &byDevice[i], sites)
+		t.Error = v.weigh(process, &p.tensors[i], m, &byDevice[i], sites)
 		v.s.Tensors = append(v.s.Tensors, t)
 	}
 }
@@ -72,9 +73,10 @@ func (v *view) placeNameless(all []Site) {
 		}
 		for i := range v.l.procs[n].tensors {
 			t := &v.l.procs[n].tensors[i]
-			if t.device < 0 || !t.reading.taken || t.reading.reserved != 0 {
+			if t.device < 0 || !t.reading.taken || t.now.reserved != 0 {
 				continue
 			}
+			live := v.moments[n][i].live.bytes
 			sites := all[v.spans[n].from:v.spans[n].to]
 			var segments uint64
 			var last *Site
@@ -83,10 +85,10 @@ func (v *view) placeNameless(all []Site) {
 					segments += s.LiveBytes
 				}
 			}
-			rest := min(t.reading.live.bytes, segments)
+			rest := min(live, segments)
 			for k := range sites {
 				if s := &sites[k]; s.Segment && s.Device == t.device {
-					high, low := bits.Mul64(s.LiveBytes, min(t.reading.live.bytes, segments))
+					high, low := bits.Mul64(s.LiveBytes, min(live, segments))
 					s.Tensors, _ = bits.Div64(high, low, max(segments, 1))
 					rest -= s.Tensors
 					last = s
@@ -125,15 +127,15 @@ func (v *view) segments(sites []Site) map[place]segmentSum {
 }
 
 // tensorsOn sums up one device.
-func (v *view) tensorsOn(process uint32, t *tensors, segments map[place]segmentSum) Tensors {
+func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[place]segmentSum) Tensors {
 	p, index := &v.l.procs[process], v.index[process]
 	here := func(device int32) bool {
 		return device == t.device || device == UnknownDevice && v.device[process] == t.device
 	}
-	live, freed := t.totals()
+	live, freed := m.live, m.freed
 	out := Tensors{
-		Process: index, Device: t.device, Peak: t.peak, PeakTime: t.peakTime,
-		Allocated: t.reading.allocated, Reserved: v.l.reserved(t, here),
+		Process: index, Device: t.device, Peak: t.peak.bytes, PeakTime: t.peak.time,
+		Allocated: m.allocated, Reserved: v.l.reserved(t, here),
 		LiveObjects: live.objects, LiveBytes: live.bytes,
 		AllocObjects: live.objects + freed.objects, AllocBytes: live.bytes + freed.bytes,
 		Sampled: t.sampled, Halvings: t.halvings,
@@ -142,8 +144,9 @@ func (v *view) tensorsOn(process uint32, t *tensors, segments map[place]segmentS
 		return out
 	}
 	segment := segments[place{index, t.device}]
-	if t.reading.reserved != 0 { // without a reading of the blocks they are taken to lie inside
-		segment.inside = min(minus(out.LiveBytes, t.outside), segment.bytes)
+	if t.now.reserved != 0 { // without a reading of the blocks they are taken to lie inside
+		room := minus(minus(out.Reserved, segment.bytes), minus(out.Allocated, out.LiveBytes)) // in older segments
+		segment.inside = min(minus(out.LiveBytes, min(t.outside, room)), segment.bytes)
 	}
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
@@ -151,20 +154,30 @@ func (v *view) tensorsOn(process uint32, t *tensors, segments map[place]segmentS
 	outside := minus(out.LiveBytes, segment.inside)
 	out.OlderCached = minus(minus(minus(out.Reserved, out.Segments), out.Older), outside)
 	for _, r := range p.freeRuns {
-		if here(r.device) && t.reading.reserved != 0 { // else the blocks are not where they say
+		if here(r.device) && t.now.reserved != 0 { // else the blocks are not where they say
 			out.LargestFree = max(out.LargestFree, r.bytes)
 		}
 	}
 	if b := v.s.balanceOn(index, t.device, v.only[process]); b >= 0 {
-		older := t.first.reserved
-		for _, x := range t.first.driver {
-			if s := &v.l.sites[x.site]; s.segment && here(s.device) {
-				older = minus(older, x.bytes)
-			}
+		balance := &v.s.Balances[b]
+		out.Foreign = minus(balance.Baseline, v.l.older(&t.first, here))
+		// What the allocator says later of older segments may have been so at the reading, unless one was given back since.
+		if t.atUsage.seen && balance.Usage != 0 && p.olderFreed > balance.Time {
+			balance.Since += int64(minus(out.Reserved, out.Segments) - v.l.older(&t.atUsage, here))
 		}
-		out.Foreign = minus(v.s.Balances[b].Baseline, older)
 	}
 	return out
+}
+
+// older is what an allocator had reserved in segments that are older than the attach.
+func (l *Ledger) older(r *firstReport, here func(device int32) bool) uint64 {
+	bytes := r.reserved
+	for _, x := range r.driver {
+		if s := &l.sites[x.site]; s.segment && here(s.device) {
+			bytes = minus(bytes, x.bytes)
+		}
+	}
+	return bytes
 }
 
 // spreadCache makes the shares of the cache that a process's segments have add up to it: the blocks were placed at another
@@ -195,13 +208,13 @@ func (v *view) spreadCache(sites []Site, t *Tensors) {
 
 // weigh adds the sites of one device, by weights that make each stratum add up to what it exactly has,
 // and returns the standard error of the largest one's live bytes.
-func (v *view) weigh(process uint32, t *tensors, byClass *members, sites *siteList) uint64 {
+func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, sites *siteList) uint64 {
 	var shares [SizeClasses][]share
 	for class, list := range byClass {
 		shares[class] = make([]share, len(list))
 	}
 	var rest share // of strata that the sample has nothing of
-	live, freed := v.strata(t, byClass, ofLive), v.strata(t, byClass, ofFreed)
+	live, freed := v.strata(t, m, byClass, ofLive), v.strata(t, m, byClass, ofFreed)
 	for i := range live {
 		v.divide(&live[i], ofLive, byClass, &shares, &rest)
 	}

@@ -90,9 +90,9 @@ func (j *fakeJob) read() {
 			blocks = append(blocks, f.liveBlocks()...)
 		}
 	}
-	j.l.SetUsage(j.now, usage)
-	j.l.MarkSegments(func(stack uint64) bool { return stack >= 100 && stack < 200 })
 	j.l.SetTensors(j.now, totals)
+	j.l.MarkSegments(func(stack uint64) bool { return stack >= 100 && stack < 200 })
+	j.l.SetUsage(j.now, usage)
 	j.l.SetBlocks(7, blocks)
 }
 
@@ -297,7 +297,7 @@ alloc t=2 addr=c0 size=7 stack=1 kind=pinned
 alloc t=2 addr=d0 size=9 stack=1 kind=imported
 usage t=3 GPU-a=460`)
 	s := l.Snapshot(4e9, time.Time{})
-	want := []Part{{UUID: "GPU-a", Driver: 150, Foreign: 300, Unexplained: 10}}
+	want := []Part{{UUID: "GPU-a", Driver: 150, Foreign: 300, Unexplained: 10, Usage: 460}}
 	if got := s.Parts(); !slices.Equal(got, want) || len(s.Tensors) != 0 {
 		t.Errorf("%+v and tensors %v, want %+v and none", got, s.Tensors, want)
 	}

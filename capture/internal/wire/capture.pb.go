@@ -111,6 +111,7 @@ type Inputs struct {
 	CallContext  []uint64 `protobuf:"varint,9,rep,packed,name=call_context,json=callContext,proto3" json:"call_context,omitempty"`
 	CallApi      []uint32 `protobuf:"varint,10,rep,packed,name=call_api,json=callApi,proto3" json:"call_api,omitempty"`                // index into api
 	CallHalvings []uint32 `protobuf:"varint,21,rep,packed,name=call_halvings,json=callHalvings,proto3" json:"call_halvings,omitempty"` // empty: all are 0
+	CallTold     []uint32 `protobuf:"varint,22,rep,packed,name=call_told,json=callTold,proto3" json:"call_told,omitempty"`             // which totals of its allocator an event has; empty: all are 0
 	StackId      []uint64 `protobuf:"fixed64,11,rep,packed,name=stack_id,json=stackId,proto3" json:"stack_id,omitempty"`
 	// One number of each event, as a varint; signed ones in zigzag. In these columns, and not as repeated
 	// fields, they are written and read in one pass.
@@ -122,6 +123,7 @@ type Inputs struct {
 	Size          []byte   `protobuf:"bytes,17,opt,name=size,proto3" json:"size,omitempty"`
 	Stack         []byte   `protobuf:"bytes,18,opt,name=stack,proto3" json:"stack,omitempty"`   // index into stack_id
 	Handle        []byte   `protobuf:"bytes,20,opt,name=handle,proto3" json:"handle,omitempty"` // empty: all are 0
+	Totals        []byte   `protobuf:"bytes,23,opt,name=totals,proto3" json:"totals,omitempty"` // of each event that has some, signed, beside what the event before of the same process and device had:
 	Input         []*Input `protobuf:"bytes,19,rep,name=input,proto3" json:"input,omitempty"`   // all others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -234,6 +236,13 @@ func (x *Inputs) GetCallHalvings() []uint32 {
 	return nil
 }
 
+func (x *Inputs) GetCallTold() []uint32 {
+	if x != nil {
+		return x.CallTold
+	}
+	return nil
+}
+
 func (x *Inputs) GetStackId() []uint64 {
 	if x != nil {
 		return x.StackId
@@ -297,6 +306,13 @@ func (x *Inputs) GetHandle() []byte {
 	return nil
 }
 
+func (x *Inputs) GetTotals() []byte {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
 func (x *Inputs) GetInput() []*Input {
 	if x != nil {
 		return x.Input
@@ -322,6 +338,7 @@ type Input struct {
 	//	*Input_Stats
 	//	*Input_Warning
 	//	*Input_SampleRate
+	//	*Input_OpenUsage
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -486,6 +503,15 @@ func (x *Input) GetSampleRate() *SampleRate {
 	return nil
 }
 
+func (x *Input) GetOpenUsage() uint64 {
+	if x != nil {
+		if x, ok := x.What.(*Input_OpenUsage); ok {
+			return x.OpenUsage
+		}
+	}
+	return 0
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -538,6 +564,10 @@ type Input_SampleRate struct {
 	SampleRate *SampleRate `protobuf:"bytes,14,opt,name=sample_rate,json=sampleRate,proto3,oneof"`
 }
 
+type Input_OpenUsage struct {
+	OpenUsage uint64 `protobuf:"varint,15,opt,name=open_usage,json=openUsage,proto3,oneof"` // NVML is asked; the time
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -561,6 +591,8 @@ func (*Input_Stats) isInput_What() {}
 func (*Input_Warning) isInput_What() {}
 
 func (*Input_SampleRate) isInput_What() {}
+
+func (*Input_OpenUsage) isInput_What() {}
 
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1062,6 +1094,9 @@ type TensorTotals struct {
 	AllocBytes    []uint64               `protobuf:"varint,12,rep,packed,name=alloc_bytes,json=allocBytes,proto3" json:"alloc_bytes,omitempty"`
 	Frees         []uint64               `protobuf:"varint,13,rep,packed,name=frees,proto3" json:"frees,omitempty"`
 	FreeBytes     []uint64               `protobuf:"varint,14,rep,packed,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	Live          uint64                 `protobuf:"varint,15,opt,name=live,proto3" json:"live,omitempty"`
+	Peak          uint64                 `protobuf:"varint,16,opt,name=peak,proto3" json:"peak,omitempty"`
+	PeakTime      uint64                 `protobuf:"varint,17,opt,name=peak_time,json=peakTime,proto3" json:"peak_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1192,6 +1227,27 @@ func (x *TensorTotals) GetFreeBytes() []uint64 {
 		return x.FreeBytes
 	}
 	return nil
+}
+
+func (x *TensorTotals) GetLive() uint64 {
+	if x != nil {
+		return x.Live
+	}
+	return 0
+}
+
+func (x *TensorTotals) GetPeak() uint64 {
+	if x != nil {
+		return x.Peak
+	}
+	return 0
+}
+
+func (x *TensorTotals) GetPeakTime() uint64 {
+	if x != nil {
+		return x.PeakTime
+	}
+	return 0
 }
 
 // Blocks is a part of a list, since lists can be longer than a frame.
@@ -1772,7 +1828,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04tool\x18\x01 \x01(\fR\x04tool\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\fR\x04host\x12\x12\n" +
 	"\x04time\x18\x03 \x01(\x04R\x04time\x12\x12\n" +
-	"\x04wall\x18\x04 \x01(\x10R\x04wall\"\xc9\x04\n" +
+	"\x04wall\x18\x04 \x01(\x10R\x04wall\"\xfe\x04\n" +
 	"\x06Inputs\x12\x10\n" +
 	"\x03api\x18\x01 \x03(\fR\x03api\x12\x17\n" +
 	"\acall_op\x18\x02 \x03(\rR\x06callOp\x12\x1b\n" +
@@ -1788,7 +1844,8 @@ const file_capture_proto_rawDesc = "" +
 	"\fcall_context\x18\t \x03(\x04R\vcallContext\x12\x19\n" +
 	"\bcall_api\x18\n" +
 	" \x03(\rR\acallApi\x12#\n" +
-	"\rcall_halvings\x18\x15 \x03(\rR\fcallHalvings\x12\x19\n" +
+	"\rcall_halvings\x18\x15 \x03(\rR\fcallHalvings\x12\x1b\n" +
+	"\tcall_told\x18\x16 \x03(\rR\bcallTold\x12\x19\n" +
 	"\bstack_id\x18\v \x03(\x06R\astackId\x12\x16\n" +
 	"\x06events\x18\f \x01(\rR\x06events\x12\x12\n" +
 	"\x04call\x18\r \x01(\fR\x04call\x12\x12\n" +
@@ -1797,8 +1854,9 @@ const file_capture_proto_rawDesc = "" +
 	"\aaddress\x18\x10 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04size\x18\x11 \x01(\fR\x04size\x12\x14\n" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
-	"\x06handle\x18\x14 \x01(\fR\x06handle\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xb2\x05\n" +
+	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
+	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xd3\x05\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -1815,7 +1873,9 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stats\x18\f \x01(\v2\x1a.vramprof.capture.v1.StatsH\x00R\x05stats\x12\x1a\n" +
 	"\awarning\x18\r \x01(\fH\x00R\awarning\x12B\n" +
 	"\vsample_rate\x18\x0e \x01(\v2\x1f.vramprof.capture.v1.SampleRateH\x00R\n" +
-	"sampleRateB\x06\n" +
+	"sampleRate\x12\x1f\n" +
+	"\n" +
+	"open_usage\x18\x0f \x01(\x04H\x00R\topenUsageB\x06\n" +
 	"\x04what\"\xc1\x02\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
@@ -1855,7 +1915,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05rough\x18\x04 \x01(\bR\x05rough\"X\n" +
 	"\aTensors\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x129\n" +
-	"\x06totals\x18\x02 \x03(\v2!.vramprof.capture.v1.TensorTotalsR\x06totals\"\x8a\x03\n" +
+	"\x06totals\x18\x02 \x03(\v2!.vramprof.capture.v1.TensorTotalsR\x06totals\"\xcf\x03\n" +
 	"\fTensorTotals\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x16\n" +
 	"\x06device\x18\x02 \x01(\x11R\x06device\x12\x1a\n" +
@@ -1875,7 +1935,10 @@ const file_capture_proto_rawDesc = "" +
 	"allocBytes\x12\x14\n" +
 	"\x05frees\x18\r \x03(\x04R\x05frees\x12\x1d\n" +
 	"\n" +
-	"free_bytes\x18\x0e \x03(\x04R\tfreeBytes\"\x88\x01\n" +
+	"free_bytes\x18\x0e \x03(\x04R\tfreeBytes\x12\x12\n" +
+	"\x04live\x18\x0f \x01(\x04R\x04live\x12\x12\n" +
+	"\x04peak\x18\x10 \x01(\x04R\x04peak\x12\x1b\n" +
+	"\tpeak_time\x18\x11 \x01(\x04R\bpeakTime\"\x88\x01\n" +
 	"\x06Blocks\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
@@ -2002,6 +2065,7 @@ func file_capture_proto_init() {
 		(*Input_Stats)(nil),
 		(*Input_Warning)(nil),
 		(*Input_SampleRate)(nil),
+		(*Input_OpenUsage)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// maxRowPeaks bounds the processes and devices whose own highest moments are among Moments.
+const maxRowPeaks = 32
+
+// Moments plays a recording once, and says which of its moments a timeline of so many steps should show: begin and end, of each step
+// between them the moment at which most was in use, and that of each process and device. So no peak is between two steps,
+// however short it was. In use is what was taken from the driver, of PyTorch's segments what tensors have.
+func Moments(p Player, begin, end uint64, steps int) ([]uint64, error) {
+	u := &inUse{
+		begin: begin, step: max((end-begin)/uint64(max(steps-2, 1)), 1), highest: make([]high, max(steps-2, 1)),
+		rows: map[useKey]*use{}, live: map[liveKey]uint64{},
+	}
+	if err := p.To(end, u); err != nil {
+		return nil, fmt.Errorf("look for peaks: %w", err)
+	}
+	times := []uint64{begin, end}
+	for i, h := range u.highest {
+		if h.time == 0 { // nothing happened: any moment shows it
+			h.time = begin + u.step*uint64(i+1)
+		}
+		times = append(times, min(h.time, end))
+	}
+	rows := slices.SortedFunc(maps.Values(u.rows), func(a, b *use) int {
+		return cmp.Or(cmp.Compare(b.peak.bytes, a.peak.bytes), cmp.Compare(a.peak.time, b.peak.time))
+	})
+	for _, r := range rows[:min(len(rows), maxRowPeaks)] {
+		if r.peak.time >= begin {
+			times = append(times, min(r.peak.time, end))
+		}
+	}
+	slices.Sort(times)
+	return slices.Compact(times), nil
+}
+
+type high struct {
+	bytes int64
+	time  uint64
+}
+
+// reach takes a value if it is the highest so far.
+func (h *high) reach(bytes int64, time uint64) {
+	if h.time == 0 || bytes > h.bytes {
+		h.bytes, h.time = bytes, time
+	}
+}
+
+type useKey struct {
+	pid    uint32
+	device int32
+}
+
+type liveKey struct {
+	pid     uint32
+	space   ledger.Space
+	address uint64
+}
+
+// use is what one process has on one device: driver counts its segments too, cached is what PyTorch keeps of them. A
+// segment that is older than the attach is in cached alone, so the sum can be below 0: only its changes matter.
+type use struct {
+	driver, cached int64
+	peak           high
+	tells          bool   // PyTorch's allocator reports
+	open           uint64 // when it took something from the driver, and it has not told yet what for; 0: it has
+}
+
+func (x *use) bytes() int64 { return x.driver - x.cached }
+
+// inUse are books that know nothing but how much is in use.
+type inUse struct {
+	begin, step uint64
+	clock       uint64
+	sum         int64
+	highest     []high // by step
+	rows        map[useKey]*use
+	live        map[liveKey]uint64
+}
+
+func (u *inUse) row(pid uint32, device int32) *use {
+	key := useKey{pid, device}
+	x := u.rows[key]
+	if x == nil {
+		x = &use{}
+		u.rows[key] = x
+	}
+	return x
+}
+
+func (u *inUse) Apply(e *ledger.Event) {
+	u.clock = max(u.clock, e.Time)
+	switch {
+	case e.Op == ledger.Exit || e.Op == ledger.Exec:
+		u.exit(e.PID)
+		return
+	case e.Space == ledger.Blocks:
+		if e.Told&ledger.ToldAllocated != 0 {
+			u.told(e.PID, e.Device, e.Allocated, e.Reserved)
+		}
+		return
+	case e.Op == ledger.Alloc && e.Kind.Owned() && e.Size != ledger.UnknownSize:
+		u.free(e)
+		u.live[liveKey{e.PID, e.Space, e.Address}] = e.Size
+		u.change(u.row(e.PID, e.Device), int64(e.Size), 0)
+	case e.Op == ledger.Free:
+		u.free(e)
+	}
+}
+
+// free takes an allocation back. Where it was on a device that was learned since, the sum of all is still right.
+func (u *inUse) free(e *ledger.Event) {
+	key := liveKey{e.PID, e.Space, e.Address}
+	if size, ok := u.live[key]; ok {
+		delete(u.live, key)
+		u.change(u.row(e.PID, e.Device), -int64(size), 0)
+	}
+}
+
+func (u *inUse) told(pid uint32, device int32, allocated, reserved uint64) {
+	if device == ledger.CPUDevice {
+		return
+	}
+	x := u.row(pid, device)
+	x.tells, x.open = true, 0
+	cached := int64(reserved - allocated)
+	if reserved == 0 { // it tells nothing
+		cached = -int64(allocated)
+	}
+	u.change(x, 0, cached-x.cached)
+}
+
+// change books what changed now. What PyTorch takes from the driver is in use when its next report says so, unless others come first: it
+// may have been another library's.
+func (u *inUse) change(x *use, driver, cached int64) {
+	if x.open != 0 {
+		u.look(x, x.open)
+	}
+	x.open = 0
+	x.driver += driver
+	x.cached += cached
+	u.sum += driver - cached
+	if driver > 0 && x.tells {
+		x.open = u.clock
+		return
+	}
+	u.look(x, u.clock)
+}
+
+func (u *inUse) look(x *use, at uint64) {
+	x.peak.reach(x.bytes(), at)
+	if at > u.begin {
+		u.highest[min((at-u.begin-1)/u.step, uint64(len(u.highest)-1))].reach(u.sum, at)
+	}
+}
+
+func (u *inUse) exit(pid uint32) {
+	for key, x := range u.rows {
+		if key.pid == pid {
+			u.sum -= x.bytes()
+			x.driver, x.cached = 0, 0
+		}
+	}
+	for key := range u.live {
+		if key.pid == pid {
+			delete(u.live, key)
+		}
+	}
+}
+
+// SetTensors stands in for the totals that events of older recordings do not have.
+func (u *inUse) SetTensors(time uint64, totals []ledger.TensorTotals) {
+	u.clock = max(u.clock, time)
+	for i := range totals {
+		u.told(totals[i].PID, totals[i].Device, totals[i].Allocated, totals[i].Reserved)
+	}
+}
+
+func (u *inUse) Begin(uint64)                     {}
+func (u *inUse) SetProcess(ledger.Process)        {}
+func (u *inUse) SetDevices(uint32, []string)      {}
+func (u *inUse) SetGPUs([]ledger.GPU)             {}
+func (u *inUse) OpenUsage(uint64)                 {}
+func (u *inUse) SetUsage(uint64, []ledger.Usage)  {}
+func (u *inUse) SetBlocks(uint32, []ledger.Block) {}
+func (u *inUse) SetSegments([]uint64)             {}
+func (u *inUse) SetSampling([]float64)            {}
+func (u *inUse) SetSampleRate(ledger.SampleRate)  {}
+func (u *inUse) SetStats(ledger.Stats)            {}
+func (u *inUse) Warn(string)                      {}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "slices"
+
+// beyond is what NVML counts on a GPU beyond the live bytes of the books: the least and the most that it can be. A process that allocates
+// while NVML is read leaves it open at which moment that was, and so what was live then; but what is beyond hardly ever changes, so
+// few readings together tell it well.
+type beyond struct {
+	low, high int64
+	live      uint64 // of the latest reading, as the ordinals were known then
+	known     bool
+}
+
+func (x *beyond) width() uint64 { return uint64(x.high - x.low) }
+
+// narrow takes in what one reading says; where that contradicts the others, something else has changed.
+func (x *beyond) narrow(low, high int64) {
+	if both := max(x.low, low) <= min(x.high, high); x.known && both {
+		x.low, x.high = max(x.low, low), min(x.high, high)
+		return
+	}
+	x.low, x.high, x.known = low, high, true
+}
+
+// fit returns what was live when NVML said a usage.
+func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
+	live := l.deviceLive(p, nil)
+	least, most := slices.Clone(live), slices.Clone(live)
+	if u.Rough && l.opened {
+		p.extremes(least, most)
+	}
+	uuids := p.uuids()
+	_, only := p.onlyGPU(uuids)
+	on := func(list []deviceLive) int64 {
+		bytes, _ := sumOn(r.uuid, list, uuids, only)
+		return int64(bytes)
+	}
+	if r.taken != 0 && uint64(on(r.lastLive)) != r.beyond.live { // other ordinals are known to be this GPU now
+		r.beyond = beyond{}
+	}
+	low, high, usage := on(least), on(most), int64(u.Bytes)
+	x := &r.beyond
+	x.narrow(usage-high, usage-low)
+	guess := (x.low + x.high) / 2
+	if r.settled { // as little as can be is unexplained
+		guess = min(max(int64(r.first)-on(r.firstLive), x.low), x.high)
+	}
+	if want := min(max(usage-guess, low), high); high > low {
+		share := float64(want-low) / float64(high-low)
+		for i := range live {
+			live[i].bytes = least[i].bytes + uint64(float64(most[i].bytes-least[i].bytes)*share)
+		}
+	}
+	x.live = uint64(on(live))
+	return live
+}
+
+// extremes puts the least and the most that was live since OpenUsage into copies of deviceLive.
+func (p *process) extremes(least, most []deviceLive) {
+	for i := range p.totals {
+		t := &p.totals[i]
+		if t.Device == allDevices || !t.Kind.Owned() {
+			continue
+		}
+		if n := slices.IndexFunc(least, func(d deviceLive) bool { return d.device == t.Device && d.kind == t.Kind }); n >= 0 {
+			least[n].bytes, most[n].bytes = min(t.low, t.LiveBytes), max(t.high, t.LiveBytes)
+		}
+	}
+}

@@ -258,6 +258,13 @@ func checkLedger(t *testing.T, l *Ledger) {
 			}
 		}
 	}
+	strays := 0
+	for i := range l.procs {
+		strays += len(l.procs[i].strays)
+	}
+	if strays != l.strays {
+		t.Errorf("processes have %d strays, the books say %d", strays, l.strays)
+	}
 	sites, rooms := len(l.freeSites), map[*windows]bool{}
 	for n := range l.procs {
 		sites += len(l.procs[n].sites)

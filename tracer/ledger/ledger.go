@@ -67,6 +67,8 @@ type Ledger struct {
 	endings   uint32              // contexts that ended
 	pools     []pool              // by pool number; 0 is none
 	noPools   []uint32            // pool numbers that name none
+	strays    int                 // of all processes
+	crowded   bool                // and no room for more
 	exports   exports
 	failures  map[failureKey]*Failure
 	gpus      []GPU

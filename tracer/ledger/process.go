@@ -149,7 +149,9 @@ func (l *Ledger) purge(now uint64) {
 		for _, s := range p.sites {
 			l.purgeSite(&l.sites[s])
 		}
-		p.physical, p.primaries, p.strays = nil, nil, nil
+		l.setStrays(p, nil)
+		l.crowded = false
+		p.physical, p.primaries = nil, nil
 		l.archive(n)
 		l.forgetPools(n)
 		l.exports.forget(n)

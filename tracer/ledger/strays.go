@@ -10,32 +10,54 @@ type stray struct {
 	tid     uint32
 }
 
-// A process keeps at most so many. When half of them still live there is no room for more, and further ones stay where they are.
-const maxStrays = 1 << 14
+// A process keeps at most so many, and all together. When half of them still live there is no room for more, and further ones
+// stay where they are.
+const (
+	maxStrays    = 1 << 14
+	maxAllStrays = 1 << 18
+)
 
 // addStray remembers an allocation whose device may be told later.
 func (l *Ledger) addStray(key liveKey, e *Event) {
 	p := &l.procs[key.process]
-	if e.Kind.OnHost() || e.Kind == Imported || key.space == memories || len(p.strays) >= maxStrays && !l.dropStrays(p) {
+	if e.Kind.OnHost() || e.Kind == Imported || key.space == memories || !l.roomForStray(p) {
 		return
 	}
 	p.strays = append(p.strays, stray{key, e.Time, e.Context, e.TID})
+	l.strays++
 }
 
-// dropStrays forgets those that have ended, and says whether there is room now.
-func (l *Ledger) dropStrays(p *process) bool {
-	if p.crowded {
+func (l *Ledger) roomForStray(p *process) bool {
+	switch {
+	case p.crowded || l.crowded:
 		return false
+	case len(p.strays) >= maxStrays:
+		l.dropStrays(p)
+		p.crowded = len(p.strays) > maxStrays/2
+	case l.strays >= maxAllStrays:
+		for i := range l.procs {
+			l.dropStrays(&l.procs[i])
+		}
+		l.crowded = l.strays > maxAllStrays/2
 	}
+	return !p.crowded && !l.crowded
+}
+
+// dropStrays forgets those that have ended.
+func (l *Ledger) dropStrays(p *process) {
 	rest := p.strays[:0]
 	for _, x := range p.strays {
 		if _, ok := l.strayBlock(&x); ok {
 			rest = append(rest, x)
 		}
 	}
+	l.setStrays(p, rest)
+}
+
+// setStrays replaces the strays of a process by fewer.
+func (l *Ledger) setStrays(p *process, rest []stray) {
+	l.strays -= len(p.strays) - len(rest)
 	p.strays = rest
-	p.crowded = len(rest) > maxStrays/2
-	return !p.crowded
 }
 
 // strayBlock finds the block of a stray that still lives on an unknown device.
@@ -65,7 +87,8 @@ func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (
 			l.move(x.key, device)
 		}
 	}
-	p.strays, p.crowded = rest, false
+	l.setStrays(p, rest)
+	p.crowded, l.crowded = false, false
 	return bytes
 }
 

@@ -100,3 +100,20 @@ func TestStraysAreBounded(t *testing.T) {
 		t.Errorf("after all were told: %d strays, crowded %v", len(p.strays), p.crowded)
 	}
 }
+
+func TestStraysOfManyProcessesAreBounded(t *testing.T) {
+	l := New(Options{})
+	for i := range uint32(2 * maxAllStrays) { // each process has its own few, and all live
+		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1 + i/1000, TID: 7, Device: UnknownDevice, Time: uint64(i + 1), Address: uint64(i + 1), Size: 1, API: "a"})
+	}
+	if l.strays > maxAllStrays || !l.crowded {
+		t.Errorf("%d strays, crowded %v", l.strays, l.crowded)
+	}
+	for pid := range uint32(600) {
+		l.Apply(&Event{Op: Exit, PID: 1 + pid, Time: 1e7})
+	}
+	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 9999, TID: 7, Device: UnknownDevice, Time: 1e7 + 2*grace, Address: 1, Size: 1, API: "a"})
+	if l.strays != 1 || l.crowded {
+		t.Errorf("after the processes ended: %d strays, crowded %v", l.strays, l.crowded)
+	}
+}

@@ -50,7 +50,7 @@ type chrome struct {
 }
 
 // Chrome writes a timeline as JSON in the trace event format, which Perfetto's UI and chrome://tracing show: of each process and GPU
-// one counter with the bytes of each plane, one with what NVML says, and those of page-locked memory; the same of
+// one counter with the bytes of each plane, one with what NVML says, and those of page-locked and managed memory and of tensors asleep; the same of
 // each GPU as the sum of its processes, under the name "GPUs"; an instant with its line of code for each
 // allocation that ran out of memory and each large one. A counter is written where it changes.
 //
@@ -179,7 +179,9 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 	of := func(name string, get func(*timeline.Row) []uint64) plane {
 		p := plane{name: name}
 		for _, r := range rows {
-			p.sums = append(p.sums, get(r))
+			if list := get(r); list != nil {
+				p.sums = append(p.sums, list)
+			}
 		}
 		return p
 	}
@@ -199,10 +201,17 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 		{name: "NVML usage of " + where, pid: pid, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Usage })}},
 		{name: "unexplained on " + where, pid: pid, planes: []plane{unexplained}},
 	}
-	host := of("bytes", func(r *timeline.Row) []uint64 { return r.Host })
-	for i := range c.t.Times {
-		if host.at(i) != 0 {
-			return append(list, counter{name: "page-locked host memory, first used on " + where, pid: pid, planes: []plane{host}})
+	for _, apart := range []counter{
+		{name: "page-locked host memory, first used on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Host })}},
+		{name: "managed memory of " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Managed })}},
+		{name: "tensors asleep on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Asleep })}},
+	} {
+		for i := range c.t.Times {
+			if apart.planes[0].at(i) != 0 {
+				apart.pid = pid
+				list = append(list, apart)
+				break
+			}
 		}
 	}
 	return list

@@ -22,7 +22,7 @@ type Sample uint8
 const (
 	InUse     Sample = iota // inuse_space: live bytes of GPUs
 	Allocated               // alloc_space: all that was ever allocated since the attach, freed or not
-	Host                    // host_space: live page-locked memory and CPU tensors
+	Host                    // host_space: live page-locked memory, CPU tensors and managed memory
 )
 
 // FoldedOptions of Folded.
@@ -107,7 +107,7 @@ func shares(s *ledger.Snapshot, sample Sample) []share {
 		switch {
 		case sample == Allocated:
 			x.bytes = allocated(&h)
-		case h.Host() != (sample == Host):
+		case h.Plane == report.PlaneAsleep || h.Apart() != (sample == Host):
 			continue
 		}
 		if x.bytes != 0 {
@@ -119,7 +119,7 @@ func shares(s *ledger.Snapshot, sample Sample) []share {
 
 // allocated is what a site ever allocated; segments have their tensors instead, and imported memory has its owner.
 func allocated(h *report.Holding) int64 {
-	if h.Site == nil || h.Plane == report.PlaneCache || h.Site.Kind == ledger.Imported {
+	if h.Site == nil || h.Plane == report.PlaneCache || h.Plane == report.PlaneAsleep || h.Site.Kind == ledger.Imported {
 		return 0
 	}
 	return int64(min(h.Site.AllocBytes, 1<<62))

@@ -21,7 +21,7 @@ type series struct {
 func chartSeries(r *timeline.Row) []series {
 	list := []series{
 		{"usage", r.Usage}, {"tensors", r.Tensors}, {"PyTorch cache", r.Cached}, {"other CUDA", r.Driver},
-		{"before attach", r.Before}, {"host, pinned", r.Host},
+		{"before attach", r.Before}, {"host, pinned", r.Host}, {"managed", r.Managed}, {"asleep", r.Asleep},
 	}
 	kept := list[:0]
 	for _, x := range list {

@@ -24,12 +24,18 @@ func comments(s *ledger.Snapshot, st Stacks) []string {
 			details[i] = "# " + details[i]
 		}
 	}
+	if text := asleepText(s); text != "" {
+		details = append(details, text)
+	}
 	sum := sumOf(s, s.Sites)
 	if sum.imported.objects > 0 {
 		details = append(details, "samples of imported memory have no bytes, as those of its owner have them: "+sum.imported.text())
 	}
 	if sum.host.objects > 0 {
 		details = append(details, "inuse_space is memory of GPUs; -sample_index=host_space shows what is on the host: "+sum.host.text())
+	}
+	if sum.managed.objects > 0 {
+		details = append(details, "NVML does not count managed memory, which is in host_space too: "+sum.managed.text())
 	}
 	for _, d := range doubts(s) {
 		kind := "doubt: "

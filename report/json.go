@@ -24,21 +24,25 @@ type LeaksReport struct {
 	Host          string          `json:"host,omitempty"`
 	Time          time.Time       `json:"time"`        // when the snapshot was taken, UTC
 	DurationNS    uint64          `json:"duration_ns"` // how long was traced
-	LiveBytes     uint64          `json:"live_bytes"`  // of all selected sites, shown or not, except imported memory
+	LiveBytes     uint64          `json:"live_bytes"`  // of all selected sites, shown or not, except imported memory and tensors asleep
 	LiveCount     uint64          `json:"live_count"`
 	HostBytes     uint64          `json:"host_bytes"` // of these: on the host, pinned or as CPU tensors
 	HostCount     uint64          `json:"host_count"`
+	ManagedBytes  uint64          `json:"managed_bytes"` // of these: managed memory, which NVML counts for no process
+	ManagedCount  uint64          `json:"managed_count"`
 	EndedBytes    uint64          `json:"ended_bytes"` // of these: freed by the end of their process
 	EndedCount    uint64          `json:"ended_count"`
 	ImportedBytes uint64          `json:"imported_bytes"` // memory of other processes, not in live_bytes
 	ImportedCount uint64          `json:"imported_count"`
-	CacheBytes    uint64          `json:"cache_bytes"` // kept by PyTorch for later tensors, not in live_bytes
-	SiteCount     int             `json:"site_count"`  // selected sites; the first of them are in Sites
-	Sites         []SiteReport    `json:"sites"`       // of GPUs, largest first; then of imported and of host memory, likewise
-	Verdicts      []VerdictReport `json:"verdicts"`    // of each line of code that allocates, the worst first
-	Advice        []string        `json:"advice"`      // what to do about it, with the evidence
-	Cache         []CacheReport   `json:"cache"`       // who made PyTorch's cache grow, largest first
-	Planes        []PlaneReport   `json:"planes"`      // all memory, each byte in one
+	AsleepBytes   uint64          `json:"asleep_bytes"` // of tensors without memory, not in live_bytes
+	CacheBytes    uint64          `json:"cache_bytes"`  // kept by PyTorch for later tensors, not in live_bytes
+	SiteCount     int             `json:"site_count"`   // selected sites; the first of them are in Sites
+	Sites         []SiteReport    `json:"sites"`        // of GPUs, largest first; then of imported, managed and host memory, likewise
+	Asleep        []SiteReport    `json:"asleep"`       // sites of tensors without memory, those with most first
+	Verdicts      []VerdictReport `json:"verdicts"`     // of each line of code that allocates, the worst first
+	Advice        []string        `json:"advice"`       // what to do about it, with the evidence
+	Cache         []CacheReport   `json:"cache"`        // who made PyTorch's cache grow, largest first
+	Planes        []PlaneReport   `json:"planes"`       // all memory, each byte in one
 	Failures      []FailureReport `json:"failures"`
 	Processes     []ProcessReport `json:"processes"`
 	Releases      []ReleaseReport `json:"releases"` // what was freed without a free of its own
@@ -60,10 +64,11 @@ type SiteReport struct {
 	Ended          bool          `json:"ended"`              // the process has: figures are those of its end
 	Device         string        `json:"device"`             // "cuda:0", "host" (kinds pinned and registered), "cpu" (kind tensor), "unknown"
 	GPUUUID        string        `json:"gpu_uuid,omitempty"` //
-	Plane          string        `json:"plane"`              // tensor, driver, host
+	Plane          string        `json:"plane"`              // tensor, driver, managed, host
 	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph, tensor
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`
+	AsleepBytes    uint64        `json:"asleep_bytes"` // of these: of tensors without memory
 	LiveCount      uint64        `json:"live_count"`
 	AllocatedBytes uint64        `json:"allocated_bytes"` // since tracing began
 	AllocatedCount uint64        `json:"allocated_count"`
@@ -209,20 +214,25 @@ func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) 
 
 func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport {
 	list := Leaks(s, o)
-	gpu, host := apart(list)
+	gpu, managed, host := divided(list)
 	sum := sumOf(s, list)
 	r := &LeaksReport{
 		Version: LeaksVersion, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin, SiteCount: len(list),
 		LiveBytes: sum.own.bytes, LiveCount: sum.own.objects, EndedBytes: sum.ended.bytes, EndedCount: sum.ended.objects,
 		ImportedBytes: sum.imported.bytes, ImportedCount: sum.imported.objects, HostBytes: sum.host.bytes, HostCount: sum.host.objects,
+		ManagedBytes: sum.managed.bytes, ManagedCount: sum.managed.objects, AsleepBytes: asleepSum(s),
 		Cache: []CacheReport{}, Planes: planeReports(s), Tensors: []TensorsReport{}, Parts: []PartReport{},
-		Sites: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Releases: []ReleaseReport{}, Pools: []PoolReport{},
+		Sites: []SiteReport{}, Asleep: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Releases: []ReleaseReport{}, Pools: []PoolReport{},
 		Balances: []BalanceReport{}, GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{}, Losses: lossesReport(&s.Stats),
 	}
-	for _, list := range [][]ledger.Site{gpu, host} {
+	for _, list := range [][]ledger.Site{gpu, managed, host} {
 		for i := range list[:min(len(list), o.top())] {
 			r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
 		}
+	}
+	asleep := asleepList(s)
+	for _, x := range asleep[:min(len(asleep), o.top())] {
+		r.Asleep = append(r.Asleep, siteReport(s, st, o, x))
 	}
 	addTorch(r, s, st, o)
 	r.Verdicts, r.Advice = verdictReports(s, judge(s, st, o.KeepInterpreter))
@@ -269,7 +279,7 @@ func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) S
 		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
 		Device: DeviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
 		Plane: wholePlane(x), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),
-		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
+		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AsleepBytes: x.Asleep, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
 		OldestNS: age(s, x), GrowthBytes: x.Growth, GrowthRate: perMinute(x.Growth, (s.End-s.Begin)/2),
 		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),
 	}

@@ -10,9 +10,10 @@ import (
 
 // PlaneReport sums what one layer has in all processes.
 type PlaneReport struct {
-	Plane     string `json:"plane"`      // tensor, cache, driver, before, unexplained, host
-	Bytes     int64  `json:"bytes"`      // of GPUs; negative only where figures do not fit together
-	HostBytes int64  `json:"host_bytes"` // of the host
+	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, asleep
+	Bytes      int64  `json:"bytes"`       // of GPUs; negative only where figures do not fit together
+	ApartBytes int64  `json:"apart_bytes"` // of neither: managed memory, tensors asleep
+	HostBytes  int64  `json:"host_bytes"`  // of the host
 }
 
 // PartReport is what makes up NVML's figure for one process and GPU: usage_bytes is the sum of the others.
@@ -46,15 +47,17 @@ type TensorsReport struct {
 	LiveCount       uint64 `json:"live_count"`
 	AllocatedBytes  uint64 `json:"allocated_bytes"` // likewise, freed or not
 	AllocatedCount  uint64 `json:"allocated_count"`
-	SampledCount    uint64 `json:"sampled_count"`     // of live_count: those from which sites are estimated
-	SampleBytes     uint64 `json:"sample_bytes"`      // one in so many bytes, 0: each
-	SampleFewer     uint64 `json:"sample_fewer"`      // but at most so many times fewer, where too many stacks a second were needed; 1: never
-	ErrorBytes      uint64 `json:"error_bytes"`       // standard error of the largest site
-	OlderBytes      uint64 `json:"older_bytes"`       // of allocator_bytes: older than the attach
-	OlderCacheBytes uint64 `json:"older_cache_bytes"` // unused in segments older than the attach
-	SegmentBytes    uint64 `json:"segment_bytes"`     // of segments allocated since the attach
-	CacheBytes      uint64 `json:"cache_bytes"`       // unused in those
-	FreeRunBytes    uint64 `json:"free_run_bytes"`    // the longest in those: what a request finds without growing
+	SampledCount    uint64 `json:"sampled_count"`      // of live_count: those from which sites are estimated
+	SampleBytes     uint64 `json:"sample_bytes"`       // one in so many bytes, 0: each
+	SampleFewer     uint64 `json:"sample_fewer"`       // but at most so many times fewer, where too many stacks a second were needed; 1: never
+	ErrorBytes      uint64 `json:"error_bytes"`        // standard error of the largest site
+	OlderBytes      uint64 `json:"older_bytes"`        // of allocator_bytes: older than the attach
+	OlderCacheBytes uint64 `json:"older_cache_bytes"`  // unused in segments older than the attach
+	AsleepBytes     uint64 `json:"asleep_bytes"`       // of live_bytes: without memory, which was unmapped
+	OlderAsleep     uint64 `json:"older_asleep_bytes"` // of older_bytes, likewise
+	SegmentBytes    uint64 `json:"segment_bytes"`      // of segments allocated since the attach
+	CacheBytes      uint64 `json:"cache_bytes"`        // unused in those
+	FreeRunBytes    uint64 `json:"free_run_bytes"`     // the longest in those: what a request finds without growing
 }
 
 // CacheReport is a site of segments of PyTorch's allocator.
@@ -74,13 +77,15 @@ type CacheReport struct {
 }
 
 func planeReports(s *ledger.Snapshot) []PlaneReport {
-	list := []PlaneReport{{Plane: PlaneTensor}, {Plane: PlaneCache}, {Plane: PlaneDriver}, {Plane: PlaneBefore}, {Plane: PlaneUnexplained}, {Plane: PlaneHost}}
+	list := []PlaneReport{{Plane: PlaneTensor}, {Plane: PlaneCache}, {Plane: PlaneDriver}, {Plane: PlaneBefore}, {Plane: PlaneUnexplained}, {Plane: PlaneHost}, {Plane: PlaneManaged}, {Plane: PlaneAsleep}}
 	for _, h := range Holdings(s) {
 		for i := range list {
 			switch r := &list[i]; {
 			case r.Plane != h.Plane:
-			case h.Host():
+			case h.OnHost():
 				r.HostBytes += h.Live
+			case h.Apart():
+				r.ApartBytes += h.Live
 			default:
 				r.Bytes += h.Live
 			}
@@ -106,7 +111,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 		r.Tensors = append(r.Tensors, TensorsReport{
 			t.Process, s.Processes[t.Process].PID, DeviceName(t.Device, ledger.Tensor), symbolize.Clean(gpuUUID(s, t.Process, t.Device, ledger.Tensor)),
 			t.Allocated, t.Reserved, t.Peak, minus(t.PeakTime, s.Begin), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
-			t.Sampled, s.Sampling.Mean, 1 << min(t.Halvings, 62), t.Error, t.Older, t.OlderCached, t.Segments, t.Cached, t.LargestFree,
+			t.Sampled, s.Sampling.Mean, 1 << min(t.Halvings, 62), t.Error, t.Older, t.OlderCached, t.Asleep, t.OlderAsleep, t.Segments, t.Cached, t.LargestFree,
 		})
 	}
 	for _, x := range s.Parts() {

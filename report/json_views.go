@@ -110,7 +110,9 @@ type SeriesReport struct {
 	Driver      []uint64 `json:"driver"`
 	Before      []uint64 `json:"before"`
 	Unexplained []int64  `json:"unexplained"`
-	Host        []uint64 `json:"host"` // apart from the others
+	Host        []uint64 `json:"host"`              // apart from the others
+	Managed     []uint64 `json:"managed,omitempty"` // likewise
+	Asleep      []uint64 `json:"asleep,omitempty"`  // likewise
 }
 
 // TimeMarkReport is something that happened.
@@ -218,7 +220,7 @@ func timelineReport(v View, o ViewOptions) *TimelineReport {
 		p := &t.Processes[x.Process]
 		r.Rows = append(r.Rows, SeriesReport{
 			p.PID, symbolize.Clean(p.Comm), DeviceName(x.Device, ledger.Device), symbolize.Clean(x.UUID),
-			x.Usage, x.Tensors, x.Cached, x.Driver, x.Before, x.Unexplained, x.Host,
+			x.Usage, x.Tensors, x.Cached, x.Driver, x.Before, x.Unexplained, x.Host, x.Managed, x.Asleep,
 		})
 	}
 	for _, m := range t.Marks {

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -32,26 +33,31 @@ func (o *LeaksOptions) top() int {
 }
 
 // Leaks returns the sites that hold live memory whose oldest allocation is at
-// least o.Older old, largest first: of GPU memory, then those of imported memory, then those of host memory. Memory that
+// least o.Older old, largest first: of GPU memory, then those of imported memory, of managed memory, and of host memory. Memory that
 // an ended process never freed counts, with its age at that end. Segments out of which PyTorch's allocator
 // gives tensors are no leaks, nor is what they hold beyond them: that is kept for later tensors, and a leak shows in
-// those. The sites are shared with the snapshot.
+// those. Tensors asleep hold no memory, and sites with no others are left out. The sites are shared with the snapshot.
 func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
-	var list, imported, host []ledger.Site
+	var list, imported, managed, host []ledger.Site
 	reports := reporters(s)
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		switch {
-		case x.LiveObjects == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == PlaneCache:
+		case x.LiveObjects == 0 || x.Asleep > 0 && awake(x) == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == PlaneCache:
 		case onHost(x):
 			host = append(host, *x)
+		case apart(x):
+			managed = append(managed, *x)
 		case counts(x.Kind):
 			list = append(list, *x)
 		default:
 			imported = append(imported, *x)
 		}
 	}
-	return slices.Concat(list, imported, host)
+	if asleepSum(s) > 0 {
+		slices.SortStableFunc(list, func(a, b ledger.Site) int { return cmp.Compare(awake(&b), awake(&a)) })
+	}
+	return slices.Concat(list, imported, managed, host)
 }
 
 // age of the oldest live allocation in ns, at the end of its process or of the session.
@@ -83,7 +89,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) erro
 }
 
 func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes) {
-	gpu, host := apart(Leaks(s, o))
+	gpu, managed, host := divided(Leaks(s, o))
 	sum := sumOf(s, gpu)
 	older := ""
 	if o.Older > 0 {
@@ -102,12 +108,18 @@ func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes)
 		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+BytesText(cache.bytes)+" of cache")
 	}
 	leakList(p, s, st, o, gpu, sum.own.bytes)
+	asleepSites(p, s, st, o.top(), o.KeepInterpreter)
 	cacheSites(p, s, st, o.top(), o.KeepInterpreter)
-	if len(host) > 0 {
-		sum := sumOf(s, host)
-		p.line(plain, 0, "")
-		leakHead(p, "Live host memory"+older, &sum, n)
-		leakList(p, s, st, o, host, sum.own.bytes)
+	for _, x := range []struct {
+		name string
+		list []ledger.Site
+	}{{"Live managed memory", managed}, {"Live host memory", host}} {
+		if len(x.list) > 0 {
+			sum := sumOf(s, x.list)
+			p.line(plain, 0, "")
+			leakHead(p, x.name+older, &sum, n)
+			leakList(p, s, st, o, x.list, sum.own.bytes)
+		}
 	}
 }
 
@@ -138,7 +150,7 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	siteHead(p, rank, x, stack[own])
 	amount := counted(x.LiveObjects, noun(x.Kind))
 	if counts(x.Kind) && sum > 0 {
-		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(x.LiveBytes)/float64(sum), amount)
+		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(awake(x))/float64(sum), amount)
 	}
 	p.list(plain, siteIndent, ", ", amount, "oldest "+span(age(s, x)))
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)

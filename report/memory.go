@@ -17,15 +17,15 @@ import (
 type amount struct{ bytes, objects, sites uint64 }
 
 func (a *amount) add(x *ledger.Site) {
-	a.bytes += x.LiveBytes
+	a.bytes += awake(x)
 	a.objects += x.LiveObjects
 	a.sites++
 }
 
 func (a *amount) text() string { return counted(a.objects, "allocation") + ", " + BytesText(a.bytes) }
 
-// amounts of sites: own has host and ended in it, but neither imported nor cache.
-type amounts struct{ own, host, ended, imported, cache amount }
+// amounts of sites: own has host, managed and ended in it, but neither imported nor cache.
+type amounts struct{ own, host, managed, ended, imported, cache amount }
 
 func sumOf(s *ledger.Snapshot, list []ledger.Site) amounts {
 	reports := reporters(s)
@@ -41,8 +41,11 @@ func sumOf(s *ledger.Snapshot, list []ledger.Site) amounts {
 			sum.imported.add(x)
 		default:
 			sum.own.add(x)
-			if onHost(x) {
+			switch {
+			case onHost(x):
 				sum.host.add(x)
+			case apart(x):
+				sum.managed.add(x)
 			}
 			if s.Processes[x.Process].End != 0 {
 				sum.ended.add(x)
@@ -52,13 +55,18 @@ func sumOf(s *ledger.Snapshot, list []ledger.Site) amounts {
 	return sum
 }
 
-// apart divides sites as Leaks orders them: those of GPUs with those of imported memory behind them, those of the host.
-func apart(list []ledger.Site) (gpu, host []ledger.Site) {
+// divided divides sites as Leaks orders them: those of GPUs with those of imported memory behind them, those of managed
+// memory, those of the host.
+func divided(list []ledger.Site) (gpu, managed, host []ledger.Site) {
 	n := len(list)
 	for n > 0 && onHost(&list[n-1]) {
 		n--
 	}
-	return list[:n], list[n:]
+	m := n
+	for m > 0 && apart(&list[m-1]) {
+		m--
+	}
+	return list[:m], list[m:n], list[n:]
 }
 
 // moreText is "2 more sites with 3.0 MiB, 1 more site of imported memory".
@@ -89,9 +97,15 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 	p.line(bold, 0, words("Allocated since tracing began", mark))
 	p.line(plain, 0, "")
 	p.table(rows)
-	if sumOf(s, s.Sites).imported.sites > 0 {
+	sum := sumOf(s, s.Sites)
+	if sum.imported.sites+sum.managed.sites > 0 {
 		p.line(plain, 0, "")
+	}
+	if sum.imported.sites > 0 {
 		p.paragraph("", "Imported memory is in the sums of its owner, and in no other.")
+	}
+	if sum.managed.sites > 0 {
+		p.paragraph("", "Managed memory is in the sum of no GPU: the driver does not count it.")
 	}
 }
 
@@ -140,13 +154,15 @@ func totalRows(p *page, s *ledger.Snapshot) [][]string {
 	return rows
 }
 
-// order is by place: GPUs, an unknown one, the host, and what is imported, which is in no sum.
+// order is by place: GPUs, an unknown one, managed memory, the host, and what is imported, which is in no sum.
 func order(t *ledger.Total) [2]int32 {
 	switch {
 	case !counts(t.Kind):
-		return [2]int32{3, t.Device}
+		return [2]int32{4, t.Device}
 	case t.Kind.OnHost():
-		return [2]int32{2, 0}
+		return [2]int32{3, 0}
+	case t.Kind == ledger.Managed:
+		return [2]int32{2, t.Device}
 	case t.Device < 0:
 		return [2]int32{1, 0}
 	}

@@ -31,7 +31,7 @@ func (v *oomView) here(process int, device int32, uuid string, host bool) bool {
 func (v *oomView) holders() []Holding {
 	var list []Holding
 	for _, h := range Holdings(v.s) {
-		if h.Live > 0 && v.here(h.Process, h.Device, h.UUID, h.Host()) {
+		if h.Live > 0 && v.here(h.Process, h.Device, h.UUID, h.OnHost()) && (h.OnHost() || !h.Apart()) {
 			list = append(list, h)
 		}
 	}

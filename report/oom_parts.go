@@ -128,7 +128,7 @@ func (v *oomView) growthPart(p *page) {
 	for i := range v.s.Sites {
 		x := &v.s.Sites[i]
 		switch {
-		case x.Process != v.process || !counts(x.Kind) || !v.here(x.Process, x.Device, gpuUUID(v.s, x.Process, x.Device, x.Kind), onHost(x)):
+		case x.Process != v.process || !counts(x.Kind) || x.Kind == ledger.Managed || !v.here(x.Process, x.Device, gpuUUID(v.s, x.Process, x.Device, x.Kind), onHost(x)):
 		case x.Kind == ledger.Tensor:
 			tensors = addHistory(tensors, x.History)
 		default:

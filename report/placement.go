@@ -51,7 +51,7 @@ func unplacedOlder(s *ledger.Snapshot) (list []Holding) {
 				list = append(list, Holding{Plane: PlaneBefore, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: int64(live)})
 			}
 		}
-		of(markOlder, t.Older)
+		of(markOlder, t.Older-t.OlderAsleep-t.OlderMoved)
 		of(markOlderCached, t.OlderCached)
 	}
 	return list

@@ -17,7 +17,7 @@ func checkSums(t *testing.T, s *ledger.Snapshot, exact bool) {
 	shown, usage := make([]int64, len(s.Processes)), make([]int64, len(s.Processes))
 	listed := make([]bool, len(s.Processes))
 	for _, h := range Holdings(s) {
-		if !h.Host() {
+		if !h.Apart() {
 			shown[h.Process] += h.Live
 		}
 	}

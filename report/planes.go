@@ -11,9 +11,13 @@ const (
 	PlaneTensor      = "tensor"      // given out by PyTorch's allocator
 	PlaneCache       = "cache"       // held by PyTorch's allocator for later tensors
 	PlaneDriver      = "driver"      // all other memory taken from CUDA
-	PlaneHost        = "host"        // page-locked memory of the host
 	PlaneBefore      = "before"      // there when tracing began
 	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
+
+	// These are in the sum of no GPU.
+	PlaneHost    = "host"    // page-locked memory of the host, and CPU tensors
+	PlaneManaged = "managed" // migrates between host and GPU
+	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped: in no profile
 )
 
 const (
@@ -21,6 +25,8 @@ const (
 	markNoSample    = "[tensors without a sample]"
 	markOlder       = "[before attach: pytorch allocated]"
 	markOlderCached = "[before attach: pytorch cached]"
+	markAsleep      = "[asleep]"
+	markOlderAsleep = "[before attach: pytorch allocated, asleep]"
 	markForeign     = "[CUDA context, modules, other before attach]"
 	markUnexplained = "[unexplained]"
 )
@@ -37,15 +43,23 @@ type Holding struct {
 	Live    int64 // bytes; negative where figures do not fit together
 }
 
-// Host says whether the share is apart from GPU memory.
-func (h *Holding) Host() bool {
+// Apart says whether the share is in the sum of no GPU: of the host, or in a plane of its own.
+func (h *Holding) Apart() bool {
+	return h.OnHost() || h.Plane == PlaneManaged || h.Plane == PlaneAsleep
+}
+
+// OnHost says whether the share is memory of the host.
+func (h *Holding) OnHost() bool {
 	if h.Site != nil {
 		return onHost(h.Site)
 	}
 	return h.Device == ledger.CPUDevice
 }
 
-// onHost says whether a site is apart from GPU memory.
+// apart says whether a site is in the sum of no GPU.
+func apart(x *ledger.Site) bool { return onHost(x) || x.Kind == ledger.Managed }
+
+// onHost says whether a site is memory of the host.
 func onHost(x *ledger.Site) bool {
 	return x.Kind.OnHost() || x.Kind == ledger.Tensor && x.Device == ledger.CPUDevice
 }
@@ -77,6 +91,8 @@ func wholePlane(x *ledger.Site) string {
 		return PlaneTensor
 	case x.Kind.OnHost():
 		return PlaneHost
+	case x.Kind == ledger.Managed:
+		return PlaneManaged
 	}
 	return PlaneDriver
 }
@@ -92,7 +108,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		h := Holding{
-			Plane: planeOf(x, reports), Site: x, Live: int64(x.LiveBytes),
+			Plane: planeOf(x, reports), Site: x, Live: int64(awake(x)),
 			Process: x.Process, Device: x.Device, UUID: gpuUUID(s, x.Process, x.Device, x.Kind),
 		}
 		if b := s.BalanceOf(x.Process, x.Device); h.UUID == "" && b >= 0 && !onHost(x) {
@@ -106,6 +122,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 		}
 		list = append(list, h)
 	}
+	list = append(list, asleepHoldings(s)...)
 	list = append(list, rests(s, list)...)
 	list = append(list, unplacedOlder(s)...)
 	for _, x := range s.Parts() {
@@ -119,7 +136,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 		of(PlaneBefore, markForeign, int64(x.Foreign))
 		of(PlaneUnexplained, markUnexplained, x.Unexplained)
 	}
-	return list
+	return append(list, olderAsleep(s)...)
 }
 
 // rests are what sites of tensors and segments leave of the totals, which are exact: tensors of a
@@ -143,7 +160,8 @@ func rests(s *ledger.Snapshot, list []Holding) []Holding {
 				out = append(out, Holding{Plane: plane, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: live})
 			}
 		}
-		rest(PlaneTensor, markNoSample, t.LiveBytes)
+		rest(PlaneTensor, markNoSample, minus(t.LiveBytes, t.Asleep))
+		rest(PlaneAsleep, markAsleep, t.Asleep)
 		if t.Device != ledger.CPUDevice {
 			rest(PlaneCache, markCache, t.Cached)
 		}

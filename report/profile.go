@@ -27,13 +27,13 @@ type ProfileOptions struct {
 // inuse_space is of GPUs alone, each byte in one sample, so that the total which pprof prints without any
 // option is what nvidia-smi prints for the same processes. Pinned memory and CPU tensors can be many times a GPU's
 // size; a user who has to leave them out by -tagignore first has a wrong total before him until he knows that. So their
-// live bytes are in types of their own, host_objects and host_space. What was ever allocated, alloc_*, is compared
-// with no such figure, and has both.
+// live bytes are in types of their own, host_objects and host_space. So are those of managed memory, which NVML counts
+// for no process: their plane is "managed". What was ever allocated, alloc_*, is compared with no such figure, and has all.
 //
 // Memory of ended processes is in use as it was at their end. Samples of imported memory have objects, but no
 // bytes: the bytes are in the samples of their owner, and totals would have them twice where that one is
 // traced too. What they have is in the label "bytes" and, in sum, in a comment. Nor have segments of PyTorch's allocator
-// bytes but for its cache, since their tensors have them.
+// bytes but for its cache, since their tensors have them. Tensors asleep have no bytes in use, as they have no memory.
 func WriteProfile(w io.Writer, s *ledger.Snapshot, st Stacks, o ProfileOptions) error {
 	p := newProfile(s, st, o)
 	if err := p.CheckValid(); err != nil {
@@ -75,6 +75,9 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 	}
 	stacks := make(map[stackKey][]*profile.Location)
 	for _, h := range Holdings(s) {
+		if h.Plane == PlaneAsleep { // there is no memory to show
+			continue
+		}
 		var locations []*profile.Location
 		if h.Mark != "" {
 			locations = b.stack([]symbolize.Frame{{Function: h.Mark, Mark: true}})
@@ -113,7 +116,7 @@ func newSample(s *ledger.Snapshot, h *Holding, locations []*profile.Location) *p
 		}
 		number["bytes"], unit["bytes"] = []int64{int64(x.AllocBytes / max(x.AllocObjects, 1))}, []string{"bytes"}
 	}
-	if h.Host() {
+	if h.Apart() {
 		value[2], value[3], value[4], value[5] = 0, 0, value[2], value[3]
 	}
 	label := map[string][]string{"device": {DeviceName(h.Device, kind)}, "plane": {h.Plane}}

@@ -50,9 +50,9 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 		got := p.Sample[i]
 		want := []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes), 0, 0}
 		plane := "driver"
-		if x.Kind == ledger.Pinned {
+		if x.Kind == ledger.Pinned || x.Kind == ledger.Managed {
 			want = []int64{want[0], want[1], 0, 0, want[2], want[3]}
-			plane = "host"
+			plane = map[ledger.Kind]string{ledger.Pinned: "host", ledger.Managed: "managed"}[x.Kind]
 		}
 		if fmt.Sprint(got.Value) != fmt.Sprint(want) {
 			t.Errorf("site %d: values %v, want %v", i, got.Value, want)
@@ -256,8 +256,9 @@ func TestPprof(t *testing.T) {
 		{"one pod", []string{"-top", "-tagfocus=pod=llama-0", b}, []string{"Trainer.step"}, []string{"handle"}},
 		{"one container by its short id", []string{"-top", "-tagfocus=container=9e073649debe", b}, []string{"Trainer.step"}, []string{"handle"}},
 		{"source lines", []string{"-top", "-lines", b}, []string{"train.py:42", "src/pool.h:18 (inline)"}, nil},
-		{"the host's", []string{"-top", "-sample_index=host_space", b}, []string{"4kB total", "cudaMallocHost"}, []string{"handle", "MB  100%"}},
-		{"merged", []string{"-top", a, b}, []string{"7846MB", "File: python3.11"}, nil},
+		{"the host's", []string{"-top", "-sample_index=host_space", "-tagfocus=plane=host", b}, []string{"accounting for 4kB", "cudaMallocHost"}, []string{"handle", "MB  100%"}},
+		{"managed", []string{"-top", "-sample_index=host_space", "-tagfocus=plane=managed", b}, []string{"3MB total", "cudaMallocManaged"}, []string{"cudaMallocHost"}},
+		{"merged", []string{"-top", a, b}, []string{"7840MB", "File: python3.11"}, nil},
 	} {
 		c.run(t, pprof)
 	}

@@ -32,9 +32,15 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st Stacks, o SummaryOptions) 
 	totals(p, s, n)
 	torchTable(p, s)
 	remarkLines(p, s, st)
-	gpu, host := apart(Leaks(s, LeaksOptions{}))
-	topSites(p, s, st, o, words("Largest sites of live GPU memory", n.mark(atStacks)), gpu)
+	gpu, managed, host := divided(Leaks(s, LeaksOptions{}))
+	title := "Largest sites of live GPU memory"
+	if asleepSum(s) > 0 {
+		title = "Largest sites of what stayed on the GPU"
+	}
+	topSites(p, s, st, o, words(title, n.mark(atStacks)), gpu)
+	asleepSites(p, s, st, o.Top, o.KeepInterpreter)
 	cacheSites(p, s, st, min(o.Top, maxSummaryCache), o.KeepInterpreter)
+	topSites(p, s, st, o, "Largest sites of live managed memory", managed)
 	topSites(p, s, st, o, "Largest sites of live host memory", host)
 	if len(s.Failures) > 0 {
 		p.line(plain, 0, "")

@@ -51,7 +51,7 @@ func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
 		}
 		r := &rows[i]
 		r.bytes += h.Live
-		if h.Site != nil {
+		if h.Site != nil && h.Plane != PlaneAsleep {
 			r.objects += h.Site.LiveObjects
 			r.allocs += h.Site.AllocObjects
 			r.allocd += h.Site.AllocBytes

@@ -44,7 +44,7 @@ func (p *page) headLine(s style, figure string, f symbolize.Frame) {
 }
 
 func siteHead(p *page, rank int, x *ledger.Site, f symbolize.Frame) {
-	size := BytesText(x.LiveBytes)
+	size := BytesText(awake(x))
 	if x.LiveBytes == 0 {
 		size = "unknown"
 	}

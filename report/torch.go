@@ -46,6 +46,9 @@ func torchTexts(s *ledger.Snapshot) []string {
 		t := &s.Tensors[i]
 		text := processName(&s.Processes[t.Process]) + " on " + DeviceName(t.Device, ledger.Tensor) + ": at most " +
 			BytesText(t.Peak) + " of tensors (after " + span(minus(t.PeakTime, s.Begin)) + ")"
+		if n := t.Asleep + t.OlderAsleep; n > 0 {
+			text += "; " + BytesText(n) + " of them are asleep, without memory"
+		}
 		if t.LargestFree > 0 {
 			text += "; a request of " + BytesText(t.LargestFree) + " finds room without growing"
 		}

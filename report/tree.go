@@ -89,7 +89,7 @@ func ownFrames(list []symbolize.Frame, tensor bool) []symbolize.Frame {
 func callTree(s *ledger.Snapshot, st Stacks, o ViewOptions) *branch {
 	root := &branch{at: map[branchKey]*branch{}}
 	for _, h := range Holdings(s) {
-		if h.Host() || h.Live == 0 {
+		if h.Apart() || h.Live == 0 {
 			continue
 		}
 		root.bytes += h.Live

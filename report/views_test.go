@@ -43,7 +43,7 @@ func TestTheTreeAddsUpToTheGPUMemoryOfTheProfile(t *testing.T) {
 	s, st := torchSnapshot(), torchStacks()
 	var want int64
 	for _, h := range Holdings(s) {
-		if !h.Host() {
+		if !h.Apart() {
 			want += h.Live
 		}
 	}

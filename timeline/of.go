@@ -95,6 +95,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		r.Unexplained[i] = x.Unexplained
 	}
 	b.withoutNVML(i, steps, s, index, placed)
+	b.asleep(i, steps, s, index)
 	b.hostAndSites(i, steps, at, s, index)
 }
 
@@ -106,7 +107,7 @@ func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int, pla
 			continue
 		}
 		r := b.row(rowKey{index[x.Process], "", x.Device}, steps)
-		r.Tensors[i], r.Cached[i], r.Before[i] = x.LiveBytes, x.Cached, x.Older+x.OlderCached
+		r.Tensors[i], r.Cached[i], r.Before[i] = x.LiveBytes-x.Asleep, x.Cached, x.Older-x.OlderAsleep-x.OlderMoved+x.OlderCached
 	}
 	for k := range s.Sites {
 		x := &s.Sites[k]
@@ -121,6 +122,9 @@ func (b *builder) row(key rowKey, steps int) *Row {
 	if !ok {
 		n = len(b.t.Rows)
 		b.rows[key] = n
+		if key.uuid != "" {
+			key.device = ledger.UnknownDevice // until it is learned
+		}
 		values := make([]uint64, 6*steps)
 		part := func(k int) []uint64 { return values[k*steps : (k+1)*steps : (k+1)*steps] }
 		b.t.Rows = append(b.t.Rows, Row{
@@ -137,7 +141,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		x := s.Sites[k]
 		p := &s.Processes[x.Process]
 		x.Process = index[x.Process]
-		live := x.LiveBytes
+		live := x.LiveBytes - min(x.Asleep, x.LiveBytes)
 		if x.Segment {
 			live -= min(x.Tensors, live)
 		}
@@ -153,8 +157,12 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		}
 		b.t.Sites[n].Site = x
 		b.t.Sites[n].Live[i] += live
-		if x.Kind.OnHost() {
+		switch {
+		case x.Kind.OnHost():
 			host[x.Process] += live
+		case x.Kind == ledger.Managed && live > 0:
+			r := b.rowOf(s, s.Sites[k].Process, x.Device, steps, index)
+			r.Managed = withStep(r.Managed, steps, i, live)
 		}
 	}
 	for process := range b.t.Processes {
@@ -162,6 +170,36 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 			b.firstRow(process, steps).Host[i] = bytes
 		}
 	}
+}
+
+// asleep fills rows with the tensors that have no memory.
+func (b *builder) asleep(i, steps int, s *ledger.Snapshot, index []int) {
+	for k := range s.Tensors {
+		x := &s.Tensors[k]
+		if n := x.Asleep + x.OlderAsleep; n > 0 && s.Processes[x.Process].End == 0 {
+			r := b.rowOf(s, x.Process, x.Device, steps, index)
+			r.Asleep = withStep(r.Asleep, steps, i, n)
+		}
+	}
+}
+
+// rowOf is that of a process of a snapshot and the GPU that a device is.
+func (b *builder) rowOf(s *ledger.Snapshot, process int, device int32, steps int, index []int) *Row {
+	if n := s.BalanceOf(process, device); n >= 0 {
+		r := b.row(rowKey{process: index[process], uuid: s.Balances[n].UUID}, steps)
+		r.Device = max(r.Device, s.Balances[n].Device)
+		return r
+	}
+	return b.row(rowKey{index[process], "", device}, steps)
+}
+
+// withStep adds to a value of a list that is nil as long as all are 0.
+func withStep(list []uint64, steps, i int, bytes uint64) []uint64 {
+	if list == nil {
+		list = make([]uint64, steps)
+	}
+	list[i] += bytes
+	return list
 }
 
 // firstRow is that of a process's first GPU, or one of no GPU.
@@ -209,6 +247,12 @@ func (b *builder) joinRows() {
 			x.Driver[i] += r.Driver[i]
 			x.Before[i] += r.Before[i]
 			x.Host[i] += r.Host[i]
+			if r.Managed != nil {
+				x.Managed = withStep(x.Managed, len(t.Times), i, r.Managed[i])
+			}
+			if r.Asleep != nil {
+				x.Asleep = withStep(x.Asleep, len(t.Times), i, r.Asleep[i])
+			}
 		}
 		return true
 	})

@@ -16,7 +16,7 @@ type Timeline struct {
 	Marks     []Mark // by time
 }
 
-// Row is what one process had on one GPU. All slices have the length of Times; before a process is seen they are 0.
+// Row is what one process had on one GPU. All slices have the length of Times, but those of planes that the row never had; before a process is seen they are 0.
 type Row struct {
 	Process int    // index into Processes
 	UUID    string // of the GPU, "" without NVML
@@ -29,12 +29,14 @@ type Row struct {
 	Before      []uint64 // all that is older than the attach
 	Unexplained []int64
 	Host        []uint64 // page-locked memory, on the row of the process's first GPU; in no sum of the others
+	Managed     []uint64 // in no sum either; nil without any
+	Asleep      []uint64 // tensors whose memory was unmapped, likewise
 }
 
 // Site is where memory is summed, as ledger.Site is: it has its fields as they are at the end, and what it held.
 type Site struct {
 	ledger.Site
-	Live []uint64 // at Times; of a segment what PyTorch's cache holds
+	Live []uint64 // at Times; of a segment what PyTorch's cache holds, of tensors those that are not asleep
 }
 
 // Mark is something that happened.

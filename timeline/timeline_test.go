@@ -39,7 +39,8 @@ func usage(time, bytes uint64) input {
 	return input{time, func(b ledger.Books) { b.SetUsage(time, []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: bytes}}) }}
 }
 
-// job: 300 bytes of context, 1000 from 200 on, 4000 more from 500 to 700, 64 pinned, an OOM at 800.
+// job: 300 bytes of context, 1000 from 200 on, 4000 more from 500 to 700, 64 pinned, 60000 managed
+// from 220 to 450, an OOM at 800.
 func job() *script {
 	return &script{list: []input{
 		{1, func(b ledger.Books) {
@@ -49,7 +50,9 @@ func job() *script {
 		usage(2, 300),
 		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: 200, Address: 0x1000, Size: 1000, Stack: 1, API: "cudaMalloc"}),
 		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Pinned, Time: 210, Address: 0x9000, Size: 64, Stack: 3, API: "cudaHostAlloc"}),
+		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Managed, Time: 220, Address: 0xa000, Size: 60000, Stack: 4, API: "cudaMallocManaged"}),
 		usage(300, 1300),
+		event(ledger.Event{Op: ledger.Free, Time: 450, Address: 0xa000}),
 		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: 500, Address: 0x3000, Size: 4000, Stack: 2, API: "cudaMalloc"}),
 		usage(550, 5300),
 		event(ledger.Event{Op: ledger.Free, Time: 700, Address: 0x3000}),
@@ -74,10 +77,11 @@ func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {
 	}
 	r := got.Rows[0]
 	for name, c := range map[string]struct{ got, want []uint64 }{
-		"usage":  {r.Usage, []uint64{0, 300, 1300, 1300, 1300, 5300, 5300, 1300, 1300, 1300, 1300}},
-		"driver": {r.Driver, []uint64{0, 0, 1000, 1000, 1000, 5000, 5000, 1000, 1000, 1000, 1000}},
-		"before": {r.Before, []uint64{0, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300}},
-		"host":   {r.Host, []uint64{0, 0, 0, 64, 64, 64, 64, 64, 64, 64, 64}},
+		"usage":   {r.Usage, []uint64{0, 300, 1300, 1300, 1300, 5300, 5300, 1300, 1300, 1300, 1300}},
+		"driver":  {r.Driver, []uint64{0, 0, 1000, 1000, 1000, 5000, 5000, 1000, 1000, 1000, 1000}},
+		"before":  {r.Before, []uint64{0, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300}},
+		"host":    {r.Host, []uint64{0, 0, 0, 64, 64, 64, 64, 64, 64, 64, 64}},
+		"managed": {r.Managed, []uint64{0, 0, 0, 60000, 60000, 0, 0, 0, 0, 0, 0}},
 	} {
 		if !slices.Equal(c.got, c.want) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)

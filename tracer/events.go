@@ -160,6 +160,9 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if event.Op == 0 {
 		return
 	}
+	if e.Kind == bpf.KindAlloc {
+		t.disinherit(p)
+	}
 	t.books.Apply(event)
 	t.wantDevice(p, event)
 	if event.Op == ledger.AllocFailed && event.Result == resultOutOfMemory {

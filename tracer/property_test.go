@@ -134,7 +134,7 @@ func checkGap(t *testing.T, what string, s *ledger.Snapshot, pid uint32, machine
 			continue
 		}
 		b := s.Balances[at]
-		live := g.Device.Bytes + g.Managed.Bytes + g.Async.Bytes + g.VMM.Bytes + g.Array.Bytes + g.Graph.Bytes
+		live := g.Device.Bytes + g.Async.Bytes + g.VMM.Bytes + g.Array.Bytes + g.Graph.Bytes
 		if b.Usage != g.Usage || b.Live != live || b.Gap != int64(b.Usage-b.Baseline-b.Live) {
 			t.Errorf("%s, GPU %d: %+v, want usage %d, live %d", what, i, b, g.Usage, live)
 		}
@@ -153,7 +153,7 @@ func checkGap(t *testing.T, what string, s *ledger.Snapshot, pid uint32, machine
 		if most := b.Idle + pools*page + g.Async.Objects*512; kept > most && threads == 1 {
 			t.Errorf("%s, GPU %d: pools keep %d unused, the books say at most %d", what, i, kept, most)
 		}
-		rounded := (g.Device.Objects + g.Managed.Objects + g.Array.Objects) * page
+		rounded := (g.Device.Objects + g.Array.Objects) * page
 		if most := int64(rounded + kept + g.GraphReserved); b.Gap > most || b.Gap < -int64(page+g.Graph.Bytes) {
 			t.Errorf("%s, GPU %d: gap %d of usage %d, want at most %d", what, i, b.Gap, b.Usage, most)
 		}

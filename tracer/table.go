@@ -93,6 +93,7 @@ var Functions = []Function{
 	{Name: "cuMemRelease", Layer: Driver, Role: Frees, Space: ledger.Physical, Address: in(1)},
 	{Name: "cuMemMap", Layer: Driver, Role: Reports, Op: ledger.Map, Address: in(1), Size: 2, Handle: 4},
 	{Name: "cuMemUnmap", Layer: Driver, Role: Frees, Op: ledger.Unmap, Address: in(1), Size: 2},
+	{Name: "cuMemAddressFree", Layer: Driver, Role: Reports, Op: ledger.AddressFree, Address: in(1), Size: 2},
 	{Name: "cuIpcGetMemHandle", Layer: Driver, Role: Reports, Op: ledger.Export, Address: in(2), Behind: behind{1, 0, 64}, Shares: true},
 	{Name: "cuIpcOpenMemHandle_v2", Layer: Driver, Role: Allocates, Kind: ledger.Imported, Address: out(1), ByValue: byValue{2, 64}, Shares: true, Measure: unknown},
 	{Name: "cuIpcOpenMemHandle", Layer: Driver, Role: Allocates, Kind: ledger.Imported, Address: out(1), ByValue: byValue{2, 64}, Shares: true, Measure: unknown},

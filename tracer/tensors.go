@@ -206,13 +206,17 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 		}
 	case bpf.KindBlockFailed:
 		event.Op, event.Size, event.Stack = ledger.Totals, 0, 0
-		t.books.Apply(event)
+		if !t.inherits(p, event) {
+			t.books.Apply(event)
+		}
 		t.outOfMemory(p, OOM{
 			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
 		})
 		return
 	}
-	t.books.Apply(event)
+	if !t.inherits(p, event) {
+		t.books.Apply(event)
+	}
 }
 
 // readTensors has the books take the kernel half's totals of one process, or with pid 0 of
@@ -223,6 +227,9 @@ func (t *Tracer) readTensors(pid uint32) {
 		if p := t.processes[key.Pid]; p != nil && p.traced && (pid == 0 || key.Pid == pid) {
 			if device >= 0 {
 				t.readWhole(&key, value)
+			}
+			if t.inherited(p, device, value) {
+				return
 			}
 			list = append(list, totalsOf(key.Pid, device, value))
 		}

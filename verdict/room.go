@@ -5,9 +5,9 @@ package verdict
 import "github.com/vramprof/vramprof/tracer/ledger"
 
 // room returns how many bytes a site can still get on its GPU: what NVML calls free and, for tensors, what PyTorch's
-// cache holds. It is not known without NVML, and for memory of the host.
+// cache holds. It is not known without NVML, and for memory of the host and managed memory, which the host has room for.
 func (j *judge) room(x *ledger.Site) (float64, bool) {
-	if x.Kind.OnHost() || x.Device == ledger.CPUDevice {
+	if x.Kind.OnHost() || x.Kind == ledger.Managed || x.Device == ledger.CPUDevice {
 		return 0, false
 	}
 	g := j.gpu(x.Process, x.Device)

@@ -151,7 +151,7 @@ func TestFakeCUDABooksAgreeWithNVML(t *testing.T) {
 
 	want := []map[string]uint64{
 		{fmt.Sprint(small.Process.Pid): context + 2*mib},
-		{fmt.Sprint(large.Process.Pid): context + 6*mib},
+		{fmt.Sprint(large.Process.Pid): context + 4*mib},
 	}
 	for i, g := range nvml(t, env) {
 		if fmt.Sprint(g.Processes) != fmt.Sprint(want[i]) || g.Total != 4<<30 {
@@ -165,7 +165,7 @@ func TestFakeCUDABooksAgreeWithNVML(t *testing.T) {
 	if got, want := books[0].GPUs[0], (GPU{Usage: context + 2*mib, Context: context, Device: Count{3, 1000612}, Total: Count{3, 1000612}}); got != want {
 		t.Errorf("first process: %+v, want %+v", got, want)
 	}
-	if got, want := books[1].GPUs[1], (GPU{Usage: context + 6*mib, Context: context, Device: Count{1, 2097153}, Managed: Count{1, 5}, Total: Count{2, 2097158}}); got != want {
+	if got, want := books[1].GPUs[1], (GPU{Usage: context + 4*mib, Context: context, Device: Count{1, 2097153}, Managed: Count{1, 5}, Total: Count{2, 2097158}}); got != want {
 		t.Errorf("second process: %+v, want %+v", got, want)
 	}
 	if got := books[1].Pinned; got != (Count{1, 4096}) {

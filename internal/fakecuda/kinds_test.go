@@ -16,7 +16,7 @@ type call struct {
 var (
 	device  = GPU{Usage: 2 * mib, Device: Count{1, 1000}, Total: Count{1, 1000}}
 	pitched = GPU{Usage: 2 * mib, Device: Count{1, 5120}, Total: Count{1, 5120}}
-	managed = GPU{Usage: 2 * mib, Managed: Count{1, 1000}, Total: Count{1, 1000}}
+	managed = GPU{Managed: Count{1, 1000}, Total: Count{1, 1000}}
 	async   = GPU{Usage: 2 * mib, Async: Count{1, 1000}, PoolReserved: 2 * mib}
 	array   = GPU{Usage: 2 * mib, Array: Count{1, 64 * 32 * 16}}
 	mipmap  = GPU{Usage: 2 * mib, Array: Count{1, (64*64 + 32*32 + 16*16) * 4}}

@@ -33,7 +33,7 @@ type GPU struct {
 	Usage   uint64 // bytes that NVML reports: context and whole 2 MiB pages
 	Context uint64 // the part of Usage that is there without any allocation
 	Device  Count  // live, pitched memory too
-	Managed Count  // live
+	Managed Count  // live; not in Usage
 	Total   Count  // device and managed, ever allocated
 
 	Async         Count  // live, out of pools

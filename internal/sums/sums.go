@@ -16,7 +16,7 @@ func Check(t testing.TB, s *ledger.Snapshot) {
 	shown, usage := make([]int64, len(s.Processes)), make([]int64, len(s.Processes))
 	listed := make([]bool, len(s.Processes))
 	for _, h := range report.Holdings(s) {
-		if !h.Host() {
+		if !h.Apart() {
 			shown[h.Process] += h.Live
 		}
 	}

@@ -23,6 +23,7 @@ type payload struct {
 	End       uint64        `json:"end"`
 	Strings   []string      `json:"strings"`
 	Planes    []string      `json:"planes"`
+	Apart     []string      `json:"apart"` // of Planes: those in the sum of no GPU
 	Processes []processData `json:"processes"`
 	GPUs      []gpuData     `json:"gpus"`
 	Frames    frameColumns  `json:"frames"`
@@ -100,7 +101,9 @@ type partData struct {
 	Idle    uint64  `json:"idle,omitempty"` // at most this much of what is unexplained lies unused in pools
 }
 
-var planes = []string{report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost}
+var planes = []string{report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged, report.PlaneAsleep}
+
+var planesApart = []string{report.PlaneHost, report.PlaneManaged, report.PlaneAsleep}
 
 // host is the GPU of what is on none.
 const host = -1
@@ -127,7 +130,7 @@ func newPayload(in *Input) *payload {
 	b.p = &payload{
 		Version: 1, Title: shorten(symbolize.Clean(in.Title)), Host: shorten(symbolize.Clean(s.Host)),
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Traced: report.SpanText(since(s.End, s.Begin)), End: since(s.End, s.Begin),
-		Strings: []string{}, Planes: planes, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdict != nil, Advice: []string{},
+		Strings: []string{}, Planes: planes, Apart: planesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdict != nil, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: list(texts.Doubts), Warnings: list(texts.Warnings),
 	}
 	for _, text := range in.Advice {

@@ -14,6 +14,9 @@ import (
 // maxSites is how many sites a page lists one by one; the smaller ones are summed.
 const maxSites = 20_000
 
+// noVerdict is in place of the index of a site, of shares that have their verdict with another one.
+const noVerdict = -1
+
 // entry is a share of memory in the page.
 type entry struct {
 	node                int32
@@ -33,6 +36,7 @@ const (
 	markUnexplained = "[unexplained]"
 	markCache       = "[pytorch cache]"
 	markNoSample    = "[tensors without a sample]"
+	markAsleep      = "[asleep]"
 	markNoSite      = "[of no known site]"
 )
 
@@ -44,15 +48,17 @@ func (b *builder) addHoldings() {
 	for i := range holdings {
 		h := &holdings[i]
 		e := entry{plane: slices.Index(planes, h.Plane), process: h.Process, gpu: host, live: h.Live, age: -1}
-		if !h.Host() {
+		if !h.OnHost() {
 			e.gpu = b.gpu(h.UUID, h.Device)
 		}
-		if h.Site == nil {
+		if h.Site == nil || h.Plane == report.PlaneAsleep && i >= maxSites {
 			b.addMark(h, e)
 			continue
 		}
 		x := h.Site
-		e.objects = x.LiveObjects
+		if h.Plane != report.PlaneAsleep {
+			e.objects = x.LiveObjects
+		}
 		if i >= maxSites {
 			key := [3]int{e.process, e.gpu, e.plane}
 			if small[key] == nil {
@@ -68,6 +74,9 @@ func (b *builder) addHoldings() {
 		}
 		if e.live == 0 && e.alloc == 0 && len(e.series) == 0 {
 			continue
+		}
+		if h.Plane == report.PlaneAsleep {
+			i = noVerdict
 		}
 		b.addSite(i, h, e)
 	}
@@ -89,7 +98,7 @@ func (e *entry) add(h *report.Holding) {
 
 // allocated leaves out what others have: segments' tensors, owners of imported memory.
 func allocated(h *report.Holding) (bytes, objects uint64) {
-	if h.Plane == report.PlaneCache || h.Site.Kind == ledger.Imported {
+	if h.Plane == report.PlaneCache || h.Plane == report.PlaneAsleep || h.Site.Kind == ledger.Imported {
 		return 0, 0
 	}
 	return h.Site.AllocBytes, h.Site.AllocObjects
@@ -105,7 +114,7 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 	e.node, e.head = b.tree.leaf(path), s.head
 	e.kind, e.api = b.text(report.KindName(x.Kind)), b.text(shorten(symbolize.Clean(x.API)))
 	e.age = b.age(x)
-	if b.in.Verdict != nil {
+	if b.in.Verdict != nil && index != noVerdict {
 		e.verdict = b.text(shorten(symbolize.Clean(b.in.Verdict(index))))
 	}
 	b.entries = append(b.entries, e)

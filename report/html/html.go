@@ -85,6 +85,9 @@ func (in *Input) check() error {
 				return fmt.Errorf("row %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
 			}
 		}
+		if r.Managed != nil && len(r.Managed) != n || r.Asleep != nil && len(r.Asleep) != n {
+			return fmt.Errorf("row %d of the timeline does not fit to its %d moments", i, n)
+		}
 	}
 	for i := range tl.Sites {
 		if x := &tl.Sites[i]; len(x.Live) != n || x.Process < 0 || x.Process >= len(tl.Processes) {

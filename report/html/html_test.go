@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +76,7 @@ func TestEntriesAddUp(t *testing.T) {
 			}
 			got := int64(0)
 			for e, gpu := range p.Entries.GPU {
-				if gpu != host {
+				if gpu != host && !slices.Contains(p.Apart, p.Planes[p.Entries.Plane[e]]) {
 					got += levelAt(p.Entries.Series[e], k)
 				}
 			}
@@ -160,9 +161,10 @@ func TestPageWithoutTimelineOrSites(t *testing.T) {
 		t.Error("a page of nothing was written")
 	}
 	for name, damage := range map[string]func(*timeline.Timeline){
-		"short row":  func(tl *timeline.Timeline) { tl.Rows[1].Host = tl.Rows[1].Host[1:] },
-		"short site": func(tl *timeline.Timeline) { tl.Sites[0].Live = nil },
-		"no process": func(tl *timeline.Timeline) { tl.Marks[0].Process = 7 },
+		"short row":     func(tl *timeline.Timeline) { tl.Rows[1].Host = tl.Rows[1].Host[1:] },
+		"short managed": func(tl *timeline.Timeline) { tl.Rows[1].Managed = []uint64{1} },
+		"short site":    func(tl *timeline.Timeline) { tl.Sites[0].Live = nil },
+		"no process":    func(tl *timeline.Timeline) { tl.Marks[0].Process = 7 },
 	} {
 		in := fixture()
 		damage(in.Timeline)

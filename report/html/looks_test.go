@@ -47,7 +47,7 @@ func plainPage(t *testing.T, b *browser) {
 	p.click("[data-metric=leak]")
 	want := 0.0
 	for _, h := range report.Holdings(in.Snapshot) {
-		if h.Site != nil && h.Plane != report.PlaneCache && !h.Host() {
+		if h.Site != nil && h.Plane != report.PlaneCache && !h.Apart() {
 			want += float64(h.Live)
 		}
 	}

@@ -18,7 +18,7 @@ func near(a, b float64) bool { return math.Abs(a-b) < 1 }
 func sum(in Input, plane string) float64 {
 	n := int64(0)
 	for _, h := range report.Holdings(in.Snapshot) {
-		if !h.Host() && (plane == "" || h.Plane == plane) {
+		if !h.Apart() && (plane == "" || h.Plane == plane) {
 			n += h.Live
 		}
 	}

@@ -201,7 +201,7 @@ func (o *overTime) series(at func(k int) int64) []int64 {
 func (o *overTime) site(h *report.Holding, e *entry) []int64 {
 	x := h.Site
 	known := o.sites[siteKey{e.process, x.Stack, x.API, x.Kind, x.Device}]
-	if known == nil || x.Kind == ledger.Imported {
+	if known == nil || x.Kind == ledger.Imported || h.Plane == report.PlaneAsleep {
 		return nil
 	}
 	var sum []int64
@@ -230,7 +230,14 @@ func (o *overTime) sumOf(row, plane int) []int64 {
 
 // column is what a row has in a plane at a moment.
 func column(r *timeline.Row, plane string) func(t int) int64 {
-	unsigned := func(list []uint64) func(int) int64 { return func(t int) int64 { return int64(list[t]) } }
+	unsigned := func(list []uint64) func(int) int64 {
+		return func(t int) int64 {
+			if list == nil {
+				return 0
+			}
+			return int64(list[t])
+		}
+	}
 	switch plane {
 	case report.PlaneTensor:
 		return unsigned(r.Tensors)
@@ -242,13 +249,17 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 		return unsigned(r.Before)
 	case report.PlaneHost:
 		return unsigned(r.Host)
+	case report.PlaneManaged:
+		return unsigned(r.Managed)
+	case report.PlaneAsleep:
+		return unsigned(r.Asleep)
 	}
 	return func(t int) int64 { return r.Unexplained[t] }
 }
 
 var restMarks = map[string]string{
 	report.PlaneTensor: markNoSample, report.PlaneCache: markCache, report.PlaneBefore: markBefore, report.PlaneUnexplained: markUnexplained,
-	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite,
+	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneAsleep: markAsleep,
 }
 
 // addRests adds what rows have beyond their sites, so that the series of all entries add up to the rows at every moment. At

@@ -84,6 +84,9 @@ func checkLabels(t *testing.T, p *profile.Profile) {
 		if label(s, "device") == "host" {
 			wantUUID, plane = false, "host"
 		}
+		if label(s, "kind") == "managed" {
+			plane = "managed"
+		}
 		if label(s, "plane") != plane || label(s, "comm") != "alloc_c" {
 			t.Errorf("labels %v", s.Label)
 		}

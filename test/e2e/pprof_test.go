@@ -74,17 +74,17 @@ func TestPprofReadsProfilesWithNoBinariesAtHand(t *testing.T) {
 
 	const all = "-nodefraction=0" // small as they are beside a context
 	checkTop(t, pprof(t, "-top", all, before), map[string]string{
-		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "8kB 8kB", "cudaHostAlloc": "",
-		"op_malloc": "0 4kB", "op_pinned": "", "level1": "0 12kB", "main": "0 12kB", "run_script": "0 12kB",
+		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "cudaHostAlloc": "",
+		"op_malloc": "0 4kB", "op_pinned": "", "level1": "0 4kB", "main": "0 4kB", "run_script": "0 4kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=host_space", before), map[string]string{
-		"cudaMalloc": "", "cudaHostAlloc": "16kB 16kB", "op_pinned": "0 16kB", "main": "0 16kB",
+		"cudaMalloc": "", "cudaHostAlloc": "16kB 16kB", "op_pinned": "0 16kB", "cudaMallocManaged": "8kB 8kB", "main": "0 24kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=alloc_objects", before), map[string]string{
 		"cudaMalloc": "2 2", "main": "0 4",
 	})
 	checkTop(t, pprof(t, "-top", all, "-tagfocus=device=cuda:0", before), map[string]string{
-		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "8kB 8kB", "cudaHostAlloc": "", "main": "0 12kB",
+		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "cudaHostAlloc": "", "main": "0 4kB",
 	})
 	checkTop(t, pprof(t, "-top", all, "-diff_base", before, after), map[string]string{
 		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "main": "0 4kB",

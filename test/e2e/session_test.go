@@ -155,7 +155,7 @@ func (s *session) sampleTypes(p *profile.Profile) {
 		return label(x, "plane") == "before" || label(x, "plane") == "unexplained"
 	})
 	for _, x := range p.Sample {
-		if host := label(x, "plane") == "host"; host && (x.Value[2] != 0 || x.Value[3] != 0) || !host && (x.Value[4] != 0 || x.Value[5] != 0) {
+		if host := label(x, "plane") == "host" || label(x, "plane") == "managed"; host && (x.Value[2] != 0 || x.Value[3] != 0) || !host && (x.Value[4] != 0 || x.Value[5] != 0) {
 			s.t.Errorf("values %v of plane %s", x.Value, label(x, "plane"))
 		}
 		x.Value[2] += x.Value[4]

@@ -120,10 +120,11 @@ static uint64_t find_run(const uint64_t *map, uint64_t limit, uint64_t from, uin
 	return limit;
 }
 
-static uint64_t take_pages(struct arena *a, uint64_t n)
+// Managed memory may lie on the host, and NVML's figures of processes do not have it.
+static uint64_t take_pages(struct arena *a, uint64_t n, bool managed)
 {
 	uint64_t first = find_run(a->used, a->pages, a->lowest, n);
-	if (first == a->pages || !charge(a->gpu, &self->gpu[a->gpu].reserved, n * GPU_PAGE))
+	if (first == a->pages || (!managed && !charge(a->gpu, &self->gpu[a->gpu].reserved, n * GPU_PAGE)))
 		return a->pages;
 	fill(a->used, first, n, true);
 	if (first == a->lowest)
@@ -131,12 +132,13 @@ static uint64_t take_pages(struct arena *a, uint64_t n)
 	return first;
 }
 
-static void give_pages(struct arena *a, uint64_t first, uint64_t n)
+static void give_pages(struct arena *a, uint64_t first, uint64_t n, bool managed)
 {
 	fill(a->used, first, n, false);
 	if (first < a->lowest)
 		a->lowest = first;
-	atomic_fetch_sub(&self->gpu[a->gpu].reserved, n * GPU_PAGE);
+	if (!managed)
+		atomic_fetch_sub(&self->gpu[a->gpu].reserved, n * GPU_PAGE);
 }
 
 static void unlist(struct arena *a, struct small_page *s)
@@ -174,7 +176,7 @@ static struct small_page *open_small_page(struct arena *a)
 		s->next = NULL;
 		a->spare = s;
 	}
-	uint64_t page = take_pages(a, 1);
+	uint64_t page = take_pages(a, 1, false);
 	if (page == a->pages)
 		return NULL;
 	a->spare = s->next;
@@ -226,7 +228,7 @@ static int alloc_large(struct arena *a, uint64_t size, bool managed, uint64_t *a
 	if (size > a->pages * GPU_PAGE)
 		return OUT_OF_MEMORY;
 	uint64_t n = (size + GPU_PAGE - 1) / GPU_PAGE;
-	uint64_t first = take_pages(a, n);
+	uint64_t first = take_pages(a, n, managed);
 	if (first == a->pages)
 		return OUT_OF_MEMORY;
 	a->page[first] = (struct page){.size = size, .pages = (uint32_t)n, .managed = managed};
@@ -272,7 +274,7 @@ static int free_small(struct arena *a, struct small_page *s, uint64_t offset)
 	}
 	unlist(a, s);
 	a->page[s->page].small = NULL;
-	give_pages(a, s->page, 1);
+	give_pages(a, s->page, 1, false);
 	s->next = a->spare;
 	a->spare = s;
 	return SUCCESS;
@@ -291,7 +293,7 @@ static int free_large(struct arena *a, uint64_t first)
 	}
 	add(p->managed ? &g->managed_bytes : &g->device_bytes, -p->size);
 	add(p->managed ? &g->managed_count : &g->device_count, -1ull);
-	give_pages(a, first, p->pages);
+	give_pages(a, first, p->pages, p->managed);
 	*p = (struct page){0};
 	return SUCCESS;
 }

@@ -60,6 +60,7 @@ bool expandable(void);
 bool add_pages(struct pool *, size_t size);   // the same for expandable segments
 void give_back_pages(struct pool *);
 void on_device(int ordinal);
+void pool_sleep(struct pool *, bool wake);
 size_t page_of(const struct pool *);
 bool page_taken(const struct pool *, size_t page, uint32_t *marks); // false: it has no memory
 // since.c

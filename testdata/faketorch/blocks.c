@@ -160,6 +160,19 @@ EXPORT size_t torch_free(void *address)
 	abort();
 }
 
+EXPORT void torch_sleep(bool wake)
+{
+	pthread_once(&once, prepare);
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		pthread_mutex_lock(&devices[i].lock);
+		if (devices[i].totals.reserved) {
+			on_device(i);
+			pool_sleep(&devices[i].pool[0], wake);
+		}
+		pthread_mutex_unlock(&devices[i].lock);
+	}
+}
+
 EXPORT void torch_empty_cache(void)
 {
 	pthread_once(&once, prepare);

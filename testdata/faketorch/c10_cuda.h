@@ -22,6 +22,8 @@ struct totals {
 void *torch_alloc(size_t size, int device, size_t *got); // NULL: out of memory; got: the block's size
 size_t torch_free(void *);                               // gives its size
 void torch_empty_cache(void);
+// torch_sleep takes the memory from the large segments of all devices, or gives them new one: expandable ones only.
+void torch_sleep(bool wake);
 void torch_totals(int device, struct totals *);
 void torch_mark(void);
 // torch_lie adds to what is reported from now on, on all devices.

@@ -109,6 +109,7 @@ size_t page_of(const struct pool *pool) { return pool->small ? SMALL_SEGMENT : L
 static struct page {
 	uint64_t handle;
 	uint32_t taken;
+	bool asleep;
 } pages[MAX_DEVICES][2][MAX_PAGES];
 
 static struct page *page_at(const struct pool *pool, const char *address)
@@ -135,7 +136,7 @@ static bool map_page(struct pool *pool, char *address)
 		fprintf(stderr, "c10_cuda: a page cannot be mapped\n");
 		exit(1);
 	}
-	*page_at(pool, address) = (struct page){handle, marks};
+	*page_at(pool, address) = (struct page){.handle = handle, .taken = marks};
 	pool->device->totals.reserved += page;
 	return true;
 }
@@ -146,6 +147,25 @@ static void unmap_page(struct pool *pool, char *address)
 	mem_release(page_at(pool, address)->handle);
 	page_at(pool, address)->handle = 0;
 	pool->device->totals.reserved -= page_of(pool);
+}
+
+// pool_sleep unmaps all pages of a pool under the blocks in them, as vLLM's sleep mode and torch_memory_saver do without the
+// allocator's knowledge: its totals stay. To wake them it maps new ones.
+void pool_sleep(struct pool *pool, bool wake)
+{
+	for (size_t i = 0; pool->range && i < MAX_PAGES; i++) {
+		struct page *x = &pages[pool->device->ordinal][pool->small][i];
+		char *address = pool->range->address + i * page_of(pool);
+		size_t reserved = pool->device->totals.reserved;
+		if (wake ? !x->asleep : !x->handle)
+			continue;
+		if (wake)
+			map_page(pool, address);
+		else
+			unmap_page(pool, address);
+		x->asleep = !wake;
+		pool->device->totals.reserved = reserved;
+	}
 }
 
 static void reserve_range(struct pool *pool)

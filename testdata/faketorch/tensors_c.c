@@ -16,6 +16,8 @@
 //   mark                       the last numbers of those lines count from here
 //   sites                      "site_N DEVICE LIVE BYTES ALLOCS BYTES" for each that was used, and "end"
 //   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself) | exit (at once)
+//   fork NAME                  a child frees the tensor that it has inherited, and stays; prints "forked PID"
+//   asleep | awake             torch_sleep
 //   exec FILE                  execve of itself with another script
 //   wait                       until SIGUSR1 or, if the script is a FILE, a line on stdin
 //   threads N … end            the block in N threads at once, each with names of its own
@@ -29,6 +31,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #define MAX_NAMES 4096
@@ -142,6 +145,28 @@ FRAME static bool run_tensor(struct script *s, const char *line, const char *wor
 	return true;
 }
 
+// run_fork: the child ends with the program, and makes no call of CUDA.
+static void run_fork(struct script *s, const char *name, const char *line)
+{
+	char done;
+	int ends[2];
+	if (pipe(ends) != 0)
+		die(line, "pipe", 0);
+	struct name n = take_name(s, name, line);
+	pid_t child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		torch_free(n.p);
+		if (write(ends[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	if (child < 0 || read(ends[0], &done, 1) != 1)
+		die(line, "fork", child);
+	printf("forked %d\n", child), fflush(stdout);
+}
+
 static bool run_control(struct script *s, const char *line, const char *word, char *rest)
 {
 	long allocated = 0, reserved = 0;
@@ -149,6 +174,8 @@ static bool run_control(struct script *s, const char *line, const char *word, ch
 		s->site = atoi(rest) % SITES;
 	else if (!strcmp(word, "empty_cache"))
 		torch_empty_cache();
+	else if (!strcmp(word, "asleep") || !strcmp(word, "awake"))
+		torch_sleep(word[1] == 'w');
 	else if (!strcmp(word, "mark"))
 		torch_mark();
 	else if (!strcmp(word, "lie")) {
@@ -178,6 +205,8 @@ static bool run_control(struct script *s, const char *line, const char *word, ch
 		kill(getpid(), SIGKILL);
 	else if (!strcmp(word, "exit"))
 		_exit(0);
+	else if (!strcmp(word, "fork"))
+		run_fork(s, rest, line);
 	else if (!strcmp(word, "exec")) {
 		char *argv[] = {s->argv[0], rest, NULL};
 		execv("/proc/self/exe", argv);

@@ -220,6 +220,7 @@ func (l *Ledger) freeFailed(e *Event) {
 	switch {
 	case last.outcome == unmatched:
 		l.stats.UnmatchedFrees--
+		l.notUnmapped(last.process, last.block.address)
 	case e.Result == resultDeinitialized:
 	case last.outcome == lessPhysical:
 		l.undoPhysical(last.process, e)

@@ -19,9 +19,14 @@ func (l *Ledger) deduce(p *process, time uint64) {
 		}
 		since = max(since, r.firstAt)
 	}
+	grows := func(x *stray) bool {
+		b, ok := l.strayBlock(x)
+		return ok && b.time > since && l.sites[b.site].kind.Owned()
+	}
 	var strays count
 	for i := range p.strays {
-		if b, ok := l.strayBlock(&p.strays[i]); ok && b.time > since {
+		if x := &p.strays[i]; grows(x) {
+			b, _ := l.strayBlock(x)
 			strays.objects++
 			strays.bytes += b.size
 		}
@@ -40,7 +45,7 @@ func (l *Ledger) deduce(p *process, time uint64) {
 		}
 	}
 	if device != UnknownDevice && strays.bytes >= driverPage {
-		p.Deduced += l.moveStrays(p, device, func(x *stray) bool { return x.time > since })
+		p.Deduced += l.moveStrays(p, device, grows)
 	}
 }
 

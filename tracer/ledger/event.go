@@ -38,6 +38,7 @@ const (
 
 	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
 	Totals      // the totals of PyTorch's allocator of Device changed, see Told
+	AddressFree // the Size bytes of addresses from Address on are given back: no memory is mapped there
 	Learn       // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
 )
 
@@ -54,7 +55,7 @@ type Kind uint8
 
 const (
 	Device     Kind = iota + 1 // memory of one GPU, out of its context
-	Managed                    // migrates between host and GPU
+	Managed                    // migrates between host and GPU, so that the driver counts it on neither
 	Pinned                     // page-locked host memory
 	Registered                 // host memory of the program, page-locked where it lies
 	Async                      // out of a stream-ordered pool
@@ -68,8 +69,10 @@ const (
 // OnHost says whether the memory is on the host, whatever device was current.
 func (k Kind) OnHost() bool { return k == Pinned || k == Registered }
 
-// Owned says whether the memory is the process's own, so that the driver counts it as its usage.
-func (k Kind) Owned() bool { return !k.OnHost() && k != Imported && k != Tensor }
+// Owned says whether the driver counts the memory as the process's usage of a GPU.
+func (k Kind) Owned() bool {
+	return !k.OnHost() && k != Managed && k != Imported && k != Tensor
+}
 
 // Space is what an Event's Address is: a number means different things in each.
 type Space uint8

@@ -126,7 +126,7 @@ type site struct {
 	shared                   *cohorts // in place of own
 
 	// What follows is not looked at for each event.
-	inside  uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed
+	inside  uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed; of kind Tensor: of the sample, those asleep
 	oldest  uint64 // of a process whose blocks were purged
 	early   count  // dropped before their context was reported as ended
 	ended   uint32 // Ledger.endings when its context ended last
@@ -239,6 +239,8 @@ func (l *Ledger) applyRare(e *Event) {
 		l.allocator(e)
 	case Totals:
 		l.tellTotals(e)
+	case AddressFree:
+		l.addressFree(e)
 	case OutOfMemory:
 		l.stats.Events-- // it is told beside the event of the call
 	case Learn:

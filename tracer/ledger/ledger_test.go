@@ -371,7 +371,7 @@ balance GPU-b cuda:0 usage 500 peak 500 baseline 400 live 100 gap 0`},
 }
 
 func TestRules(t *testing.T) {
-	for _, r := range slices.Concat(rules, spaceRules, physicalRules, contextRules, poolRules, tensorRules, segmentRules) {
+	for _, r := range slices.Concat(rules, spaceRules, physicalRules, contextRules, poolRules, tensorRules, segmentRules, asleepRules) {
 		t.Run(r.name, func(t *testing.T) {
 			s := play(t, r.in).Snapshot(100e9, time.Time{})
 			checkSums(t, s)

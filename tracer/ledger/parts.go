@@ -12,7 +12,7 @@ type Part struct {
 	UUID    string
 	Device  int32
 
-	Tensors        uint64 // allocated since the attach, in whatever segments they lie
+	Tensors        uint64 // allocated since the attach, in whatever segments they lie; those asleep have no memory
 	Cached         uint64 // in segments allocated since the attach, and not given out
 	Driver         uint64 // other driver allocations
 	OlderAllocated uint64 // tensors that were allocated before the attach
@@ -54,10 +54,10 @@ func (s *Snapshot) Parts() []Part {
 			continue
 		}
 		part := &parts[b]
-		part.Tensors += t.LiveBytes
+		part.Tensors += t.LiveBytes - t.Asleep
 		part.Cached += t.Cached
 		part.Driver = minus(part.Driver, t.Segments)
-		part.OlderAllocated += t.Older
+		part.OlderAllocated += t.Older - t.OlderAsleep - t.OlderMoved
 		part.OlderCached += t.OlderCached
 		part.Foreign = minus(part.Foreign, minus(s.Balances[b].Baseline, t.Foreign))
 	}

@@ -134,6 +134,7 @@ func (l *Ledger) mapMemory(e *Event) {
 		l.stats.Reused++
 		l.endMappings(p, v.mappings.cut(start, end, true), e.Time)
 	}
+	l.mapped(p, start, end, e.Time)
 	if !known || v.full(l) {
 		return
 	}
@@ -172,12 +173,15 @@ func (l *Ledger) unmap(e *Event) {
 	}
 	if len(list) == 0 {
 		l.stats.UnmatchedFrees++
+		l.procs[p].olderFreed = max(l.procs[p].olderFreed, e.Time)
+		l.unmappedOlder(p, e)
 		l.remember(e.TID, lastFree{block: block{address: e.Address}, process: p})
 		return
 	}
 	ended := make([]endedMapping, len(list))
 	for i, x := range list {
 		ended[i] = endedMapping{x, l.memoryOf(p, x.memory)}
+		l.unmapped(p, &x, e.Time)
 	}
 	l.endMappings(p, list, e.Time)
 	l.rememberPhysical(e, p, released{ended: ended})

@@ -42,8 +42,9 @@ type process struct {
 	freeRuns  []freeRun          // by device, in segments
 	strays    []stray            // allocations on unknown devices, oldest first
 	crowded   bool               // and no room for more
-	selected  map[int32]uint64   // by device: handle of the pool that its allocations take from
-	own       map[uint64]int32   // device of which a handle is the pool that it has from the beginning
+	asleep    asleep
+	selected  map[int32]uint64 // by device: handle of the pool that its allocations take from
+	own       map[uint64]int32 // device of which a handle is the pool that it has from the beginning
 }
 
 // SetProcess names a process. It may come before or after its first events,
@@ -152,6 +153,7 @@ func (l *Ledger) purge(now uint64) {
 		l.setStrays(p, nil)
 		l.crowded = false
 		p.physical, p.primaries = nil, nil
+		p.asleep.compact(p)
 		l.archive(n)
 		l.forgetPools(n)
 		l.exports.forget(n)

@@ -18,7 +18,7 @@ func play(t *testing.T, script string) *Ledger {
 		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
 		"view": View, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
 		"ctxretain": ContextRetain, "ctxrelease": ContextRelease, "ctxreset": ContextReset, "ctxdestroy": ContextDestroy,
-		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator, "told": Totals, "learn": Learn,
+		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator, "told": Totals, "addressfree": AddressFree, "learn": Learn,
 	}
 	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		words := strings.Fields(line)
@@ -167,7 +167,7 @@ func describeTensors(b *strings.Builder, s *Snapshot) {
 		}
 		fmt.Fprintf(b, "tensors %d %s live %d/%d alloc %d/%d sampled %d", s.Processes[x.Process].PID, device, x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes, x.Sampled)
 		figures("halvings", uint64(x.Halvings), "allocated", x.Allocated, "reserved", x.Reserved, "peak", x.Peak, "at", x.PeakTime/1e9, "error", x.Error, "older", x.Older, "oldercached", x.OlderCached,
-			"segments", x.Segments, "cached", x.Cached, "run", x.LargestFree, "foreign", x.Foreign)
+			"segments", x.Segments, "cached", x.Cached, "run", x.LargestFree, "asleep", x.Asleep, "olderasleep", x.OlderAsleep, "oldermoved", x.OlderMoved, "foreign", x.Foreign)
 	}
 	if len(s.Tensors) == 0 {
 		return
@@ -212,6 +212,9 @@ func describe(s *Snapshot) string {
 			}
 			if x.Segment {
 				api += fmt.Sprint(" segment with ", x.Tensors)
+			}
+			if x.Asleep > 0 {
+				api += fmt.Sprint(" asleep ", x.Asleep)
 			}
 			fmt.Fprintf(&b, "site %d %s %s live %d/%d alloc %d/%d oldest %d%s\n", x.Stack, device(x.Device), kindNames[x.Kind],
 				x.LiveObjects, x.LiveBytes, x.AllocObjects, x.AllocBytes, x.Oldest/1e9, api)

@@ -75,6 +75,7 @@ func (l *Ledger) SetBlocks(pid uint32, list []Block) {
 			outside[list[c.i].Device] -= to - from
 		}
 	}
+	l.placeAsleep(n, extents, list, outside)
 	for i := range l.procs[n].tensors {
 		t := &l.procs[n].tensors[i]
 		t.outside = outside[t.device]

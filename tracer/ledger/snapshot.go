@@ -71,6 +71,7 @@ type Site struct {
 	AllocBytes   uint64
 	Segment      bool     // PyTorch's allocator holds these allocations and gives tensors out of them
 	Tensors      uint64   // of a Segment: bytes of live tensors in it, as far as they were allocated since the attach
+	Asleep       uint64   // of kind Tensor: of LiveBytes, those without physical memory; see Tensors
 	Oldest       uint64   // time of the oldest live allocation; 0 without one
 	Growth       int64    // live bytes now minus at half of the session
 	History      []uint64 // live bytes at even steps from Begin to End, at most HistoryLen
@@ -131,10 +132,11 @@ type Pool struct {
 //	Older       = Allocated - LiveBytes
 //	Segments    = LiveBytes of the sites with Segment on the device
 //	Cached      = Segments - Tensors of these sites
-//	OlderCached = Reserved - Segments - Older - (LiveBytes - Tensors of these sites)
+//	OlderCached = Reserved - Segments - Older - (LiveBytes - Asleep - Tensors of these sites)
 //	Foreign     = Baseline - (Reserved - Segments), as both were at the allocator's first report
 //
-// A difference below 0 is 0. Without an allocator's totals (of CPUDevice, or before the first
+// A difference below 0 is 0. What was asleep once is in Reserved, and had no memory: from then on, of Reserved - Segments no more
+// counts than was older than the attach at the allocator's first report and was not unmapped since. Without an allocator's totals (of CPUDevice, or before the first
 // reading) what follows from them is 0, and counts are those of the sample, weighted.
 //
 // Sites of kind Tensor are a sample, in which a block counts as 2^n where its class's rate had been halved n times. In each
@@ -164,6 +166,9 @@ type Tensors struct {
 	Segments    uint64             // live bytes of segments allocated since the attach
 	Cached      uint64             // of those: not given out
 	LargestFree uint64             // longest run of free bytes in those segments
+	Asleep      uint64             // of LiveBytes: their physical memory was unmapped, and PyTorch still counts them
+	OlderAsleep uint64             // of Older, likewise, at least: what is cached in older segments is taken to sleep first
+	OlderMoved  uint64             // of Older: in memory that was mapped under them since, and is shown as other driver allocations
 	Foreign     uint64             // bytes of Baseline that were not the allocator's: context, modules, other libraries
 }
 

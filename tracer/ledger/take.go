@@ -140,6 +140,7 @@ func (v *view) sites() {
 		}
 	}
 	v.tensors(&list)
+	v.asleep(&list)
 	slices.SortFunc(list.list, compareSites)
 	v.s.Sites = list.list
 }
@@ -233,6 +234,7 @@ func (s *Site) merge(part *Site) {
 	s.AllocBytes += part.AllocBytes
 	s.Segment = s.Segment || part.Segment
 	s.Tensors += part.Tensors
+	s.Asleep += part.Asleep
 	s.Growth += part.Growth
 	if s.Oldest == 0 || part.Oldest != 0 && part.Oldest < s.Oldest {
 		s.Oldest = part.Oldest

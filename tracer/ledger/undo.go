@@ -62,6 +62,7 @@ func (l *Ledger) undoPhysical(process uint32, e *Event) {
 			continue
 		}
 		v.mappings.insert(x.mapping)
+		l.procs[process].asleep.cut(x.start, x.end)
 		if m, ok := v.memories[x.memory]; ok {
 			m.mappings++
 			v.memories[x.memory] = m

@@ -65,8 +65,8 @@ func (s *Snapshot) unplaced(only []string) []unplaced {
 		}
 		reports[t.Process], reported[place{t.Process, t.Device}] = true, true
 		if s.balanceOn(t.Process, t.Device, only[t.Process]) < 0 {
-			sums[t.Process].newer += t.LiveBytes + t.Cached
-			sums[t.Process].older += t.Older + t.OlderCached
+			sums[t.Process].newer += t.LiveBytes - t.Asleep + t.Cached
+			sums[t.Process].older += t.Older - t.OlderAsleep - t.OlderMoved + t.OlderCached
 		}
 	}
 	for i := range s.Sites {

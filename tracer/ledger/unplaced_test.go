@@ -21,9 +21,9 @@ func checkSums(t *testing.T, s *Snapshot) {
 	for _, x := range s.Tensors {
 		if x.Device != CPUDevice {
 			reports[x.Process], reported[at{x.Process, x.Device}] = true, true
-			shown[x.Process] += x.LiveBytes + x.Cached
+			shown[x.Process] += x.LiveBytes - x.Asleep + x.Cached
 			if s.BalanceOf(x.Process, x.Device) < 0 { // else it is in the parts
-				shown[x.Process] += x.Older + x.OlderCached
+				shown[x.Process] += x.Older - x.OlderAsleep - x.OlderMoved + x.OlderCached
 			}
 		}
 	}

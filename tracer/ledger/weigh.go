@@ -148,11 +148,13 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[pla
 		room := minus(minus(out.Reserved, segment.bytes), minus(out.Allocated, out.LiveBytes)) // in older segments
 		segment.inside = min(minus(out.LiveBytes, min(t.outside, room)), segment.bytes)
 	}
+	v.asleepOn(p, t, &out, &segment, here)
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
 	t.olderFreed.fill(out.OlderFreed[:], v.s.End-v.s.Begin)
-	outside := minus(out.LiveBytes, segment.inside)
-	out.OlderCached = minus(minus(minus(out.Reserved, out.Segments), out.Older), outside)
+	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
+	older := v.olderReserved(p, t, &out, outside, here)
+	out.OlderCached = minus(minus(older, out.Older), outside)
 	for _, r := range p.freeRuns {
 		if here(r.device) && t.now.reserved != 0 { // else the blocks are not where they say
 			out.LargestFree = max(out.LargestFree, r.bytes)
@@ -163,7 +165,7 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[pla
 		out.Foreign = minus(balance.Baseline, v.l.older(&t.first, here))
 		// What the allocator says later of older segments may have been so at the reading, unless one was given back since.
 		if t.atUsage.seen && balance.Usage != 0 && p.olderFreed > balance.Time {
-			balance.Since += int64(minus(out.Reserved, out.Segments) - v.l.older(&t.atUsage, here))
+			balance.Since += int64(older - v.l.older(&t.atUsage, here))
 		}
 	}
 	return out

@@ -15,8 +15,7 @@ function chartSums() {
     if (!rowChosen(row)) continue;
     if (state.gpu !== -1) row.usage.forEach((v, t) => { usage[t] += v; });
     row.planes.forEach((list, i) => {
-      const isHost = data.planes[i] === "host";
-      if (!list.length || !state.planes.has(i) || isHost !== (state.gpu === -1)) return;
+      if (!list.length || !state.planes.has(i) || isApart(i) !== (state.gpu === -1)) return;
       const sum = planes[i] || (planes[i] = new Float64Array(n));
       list.forEach((v, t) => {
         sum[t] += v;

@@ -36,7 +36,7 @@ function openBook() {
     classes: f.class,
     frames: count,
     entries: data.entries.node.length,
-    host: data.entries.gpu.some((gpu) => gpu < 0),
+    apart: [...new Set(data.entries.plane.map((_, e) => apartWord(e)))].filter(Boolean), // what is in the sum of no GPU
     moments: 1,
     times: [data.end],
   };
@@ -101,8 +101,14 @@ function nearest(time) {
 }
 
 const planeNames = {
-  tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host",
+  tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", asleep: "Asleep",
 };
+
+// isApart says whether a plane is in the sum of no GPU.
+const isApart = (plane) => data.apart.includes(data.planes[plane]);
+
+// apartWord names what an entry belongs to if it is in the sum of no GPU, as CPU tensors are not.
+const apartWord = (e) => (data.entries.gpu[e] < 0 ? "host" : isApart(data.entries.plane[e]) ? data.planes[data.entries.plane[e]] : "");
 
 const gpuText = (i) => {
   if (i < 0) return "host";

@@ -49,7 +49,7 @@ function fillList(list, texts) {
 function fillFilters() {
   byId("process").replaceChildren(element("option", { value: -1 }, "all"), ...data.processes.map((p, i) => element("option", { value: i }, p.name + (p.ended ? ", ended" : ""))));
   const gpus = [element("option", { value: -2 }, "all GPUs"), ...data.gpus.map((g, i) => element("option", { value: i }, gpuText(i)))];
-  if (book.host) gpus.push(element("option", { value: -1 }, "the host"));
+  if (book.apart.length) gpus.push(element("option", { value: -1 }, "apart: " + book.apart.join(", ")));
   byId("gpu").replaceChildren(...gpus);
   const used = new Set(data.entries.plane);
   byId("planes").replaceChildren(...data.planes.map((plane, i) => (used.has(i)

@@ -5,7 +5,7 @@ const state = {
   metric: "use", // use, peak, growth, alloc, leak
   from: 0, to: 0, // moments; the same but for growth
   process: -1, // -1: all
-  gpu: -2, // -2: all GPUs, -1: host memory
+  gpu: -2, // -2: all GPUs, -1: what is in the sum of no GPU
   planes: new Set(),
   query: "", regex: false, hide: false,
   zoom: 0, focus: -1, // nodes of the current tree
@@ -37,7 +37,7 @@ function resetState() {
 function chosen(e) {
   const d = data.entries;
   return (state.process < 0 || d.process[e] === state.process) && state.planes.has(d.plane[e]) &&
-    (state.gpu === -2 ? d.gpu[e] >= 0 : d.gpu[e] === state.gpu);
+    (apartWord(e) !== "") === (state.gpu === -1) && (state.gpu < 0 || d.gpu[e] === state.gpu);
 }
 
 const rowChosen = (row) => (state.process < 0 || row.process === state.process) && (state.gpu < 0 || row.gpu === state.gpu);

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"math/bits"
+	"slices"
+	"sort"
+)
+
+// Sleep modes (vLLM's, torch_memory_saver) unmap and release the physical memory of PyTorch's segments and keep their
+// addresses, so that the allocator goes on counting segments and tensors that have none. Ranges whose mapped memory
+// ended are remembered, and the live blocks in them are asleep, until memory is mapped there again.
+//
+// PyTorch itself unmaps ranges, too, but none with a live block, and its totals say so.
+
+// sleeper is a range of addresses [start, end) of which the physical memory has ended.
+type sleeper struct {
+	start, end uint64
+	time       uint64
+	device     int32
+	older      bool   // it was mapped before the attach, so its size was in no book
+	placed     bool   // SetBlocks has looked for blocks in it
+	inside     uint64 // bytes of blocks that it found
+}
+
+// woken is a range that got memory again: the allocator counts it as reserved all the time, and the
+// books as a segment that is new.
+type woken struct {
+	asleep, time uint64
+	device       int32
+	bytes        uint64
+}
+
+// asleep is what a process has in ranges without memory.
+type asleep struct {
+	ranges []sleeper // by address, without overlaps
+	woken  []woken
+	lost   []deviceLive // memory from before the attach that was unmapped, by device
+	seen   bool         // some range was: the allocator's totals may have more than there is memory for
+}
+
+// maxSleepers is how many ranges are remembered for a process; of further ones the tensors count as awake.
+const maxSleepers = 1 << 14
+
+// sleep remembers a range.
+func (l *Ledger) sleep(p *process, x sleeper) {
+	s := &p.asleep
+	if x.start == x.end {
+		return
+	}
+	s.seen = true
+	s.cut(x.start, x.end)
+	at := s.seek(x.start)
+	if at > 0 {
+		if last := &s.ranges[at-1]; last.end == x.start && !last.placed && last.device == x.device && last.older == x.older && (x.older || last.time == x.time) {
+			last.end = x.end
+			return
+		}
+	}
+	if len(s.ranges) >= maxSleepers {
+		if len(p.tensors) > 0 {
+			l.Warn("too many ranges of unmapped memory: tensors in further ones are shown as if they had memory")
+		}
+		return
+	}
+	s.ranges = slices.Insert(s.ranges, at, x)
+}
+
+// unmapped remembers a mapping that ended, if it could be of a segment.
+func (l *Ledger) unmapped(process uint32, x *mapping, time uint64) {
+	b, ok := l.live[liveKey{x.memory, process, memories}]
+	if !ok {
+		return
+	}
+	if site := &l.sites[l.blocks.at(b).site]; site.mayBeSegment() {
+		l.sleep(&l.procs[process], sleeper{start: x.start, end: x.end, time: time, device: site.device})
+	}
+}
+
+// unmappedOlder remembers addresses that were mapped before the attach. Their device is that of the blocks in them or of the whole
+// process: unmapping takes any device as current.
+func (l *Ledger) unmappedOlder(process uint32, e *Event) {
+	p := &l.procs[process]
+	if p.purged {
+		return
+	}
+	start, end := span(e.Address, e.Size)
+	p.asleep.lose(UnknownDevice, end-start)
+	l.sleep(p, sleeper{start: start, end: end, time: e.Time, device: UnknownDevice, older: true})
+}
+
+// mapped wakes what lies in a range. The thread's last unmapping may also have failed.
+func (l *Ledger) mapped(process uint32, start, end, time uint64) {
+	p := &l.procs[process]
+	if p.purged {
+		return
+	}
+	for _, x := range p.asleep.cut(start, end) {
+		if x.inside != 0 && !x.older && len(p.asleep.woken) < maxSleepers {
+			p.asleep.woken = append(p.asleep.woken, woken{x.time, time, x.device, x.end - x.start})
+		}
+	}
+}
+
+// notUnmapped takes back what unmappedOlder remembered of a call that failed.
+func (l *Ledger) notUnmapped(process uint32, address uint64) {
+	s := &l.procs[process].asleep
+	if at := s.seek(address); at < len(s.ranges) && s.ranges[at].start == address && s.ranges[at].older {
+		l.forgetAddresses(process, address, s.ranges[at].end)
+	}
+}
+
+// addressFree forgets ranges whose addresses are given back: nothing sleeps there.
+func (l *Ledger) addressFree(e *Event) {
+	start, end := span(e.Address, e.Size)
+	l.forgetAddresses(l.instance(e.PID, e.Time), start, end)
+}
+
+func (l *Ledger) forgetAddresses(process uint32, start, end uint64) {
+	s := &l.procs[process].asleep
+	if l.procs[process].purged {
+		return
+	}
+	for _, x := range s.cut(start, end) {
+		if x.older {
+			s.lose(x.device, -(x.end - x.start))
+		}
+	}
+}
+
+func (s *asleep) learn(x *sleeper, device int32) {
+	if x.older {
+		s.lose(x.device, -(x.end - x.start))
+		s.lose(device, x.end-x.start)
+	}
+	x.device = device
+}
+
+func (s *asleep) lose(device int32, bytes uint64) {
+	at := slices.IndexFunc(s.lost, func(d deviceLive) bool { return d.device == device })
+	if at < 0 {
+		at = len(s.lost)
+		s.lost = append(s.lost, deviceLive{device: device})
+	}
+	s.lost[at].bytes += bytes
+}
+
+// seek returns the index of the first range that ends above an address.
+func (s *asleep) seek(address uint64) int {
+	return sort.Search(len(s.ranges), func(i int) bool { return s.ranges[i].end > address })
+}
+
+// holds says whether an address is in a range.
+func (s *asleep) holds(address uint64) bool {
+	at := s.seek(address)
+	return at < len(s.ranges) && s.ranges[at].start <= address
+}
+
+// cut takes [start, end) out of all ranges and returns what it took, with its share of the blocks.
+func (s *asleep) cut(start, end uint64) (taken []sleeper) {
+	from := s.seek(start)
+	to := from
+	var rest []sleeper
+	for ; to < len(s.ranges) && s.ranges[to].start < end; to++ {
+		x := s.ranges[to]
+		for _, part := range [...]struct {
+			start, end uint64
+			list       *[]sleeper
+		}{{x.start, min(x.end, start), &rest}, {max(x.start, start), min(x.end, end), &taken}, {max(x.start, end), x.end, &rest}} {
+			if part.start < part.end {
+				*part.list = append(*part.list, x.part(part.start, part.end))
+			}
+		}
+	}
+	if to > from {
+		s.ranges = slices.Replace(s.ranges, from, to, rest...)
+	}
+	return taken
+}
+
+func (x sleeper) part(start, end uint64) sleeper {
+	high, low := bits.Mul64(x.inside, end-start)
+	x.inside, _ = bits.Div64(high, low, x.end-x.start) // no more than the range has room for
+	x.start, x.end = start, end
+	return x
+}
+
+// placeAsleep finds the blocks that lie in ranges without memory, by the list of all, and takes them from those outside of
+// all segments. A range without any is forgotten: PyTorch has given it back, or nobody will miss it.
+func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, outside map[int32]uint64) {
+	p := &l.procs[process]
+	s := &p.asleep
+	s.forgetWoken(p)
+	if len(s.ranges) == 0 {
+		return
+	}
+	for i := range extents { // addresses that were handed out again
+		s.cut(extents[i].start, extents[i].end)
+	}
+	c := cursor{blocks: list}
+	kept := s.ranges[:0]
+	for _, x := range s.ranges {
+		x.inside, x.placed = 0, true
+		for from, to, ok := c.next(&extent{start: x.start, end: x.end}); ok; from, to, ok = c.next(&extent{start: x.start, end: x.end}) {
+			x.inside += to - from
+			if device := list[c.i].Device; x.device != device {
+				s.learn(&x, device)
+			}
+			outside[x.device] -= to - from
+		}
+		if x.inside > 0 || x.older {
+			kept = append(kept, x)
+		}
+	}
+	s.ranges = kept
+	if slices.ContainsFunc(kept, func(x sleeper) bool { return x.inside > 0 }) {
+		l.placeSampled(p)
+	}
+}
+
+// placeSampled sums for each site its blocks of the sample that are asleep.
+func (l *Ledger) placeSampled(p *process) {
+	for _, n := range p.sites {
+		site := &l.sites[n]
+		if site.kind != Tensor {
+			continue
+		}
+		for b := site.first; b != 0; b = l.blocks.at(b).next {
+			if x := l.blocks.at(b); p.asleep.holds(x.address) {
+				site.inside += sampled(x.size, x.extra).bytes
+			}
+		}
+	}
+}
+
+// forgetWoken drops what the allocators' latest reports know.
+func (s *asleep) forgetWoken(p *process) {
+	s.woken = slices.DeleteFunc(s.woken, func(x woken) bool {
+		return slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device == x.device && !t.mayNotKnow(x.time) })
+	})
+}
+
+// compact keeps of a process that lost its blocks the sums: its addresses are of no use any more.
+func (s *asleep) compact(p *process) {
+	kept := s.ranges[:0]
+	for _, x := range s.ranges {
+		at := slices.IndexFunc(kept, func(y sleeper) bool {
+			return x.device == y.device && x.older == y.older && x.placed == y.placed && !slices.ContainsFunc(p.tensors, func(t tensors) bool {
+				return t.mayNotKnow(x.time) != t.mayNotKnow(y.time)
+			})
+		})
+		if at < 0 {
+			kept = append(kept, x)
+			continue
+		}
+		kept[at].end += x.end - x.start
+		kept[at].inside += x.inside
+	}
+	s.ranges = slices.Clip(kept)
+}
+
+// asleepSum is what one device has in ranges without memory.
+type asleepSum struct {
+	inside   uint64 // bytes of blocks that were placed there
+	fresh    uint64 // bytes of ranges that were not looked at yet
+	older    uint64 // of ranges that were mapped before the attach
+	lost     uint64 // of those, and of such that got other memory
+	reserved int64  // what the books know less of the allocator's segments than it counts, since its latest report
+}
+
+func (s *asleep) on(t *tensors, here func(device int32) bool) (sum asleepSum) {
+	for i := range s.ranges {
+		x := &s.ranges[i]
+		switch {
+		case !here(x.device):
+			continue
+		case x.older:
+			sum.older += x.end - x.start
+		case !x.placed:
+			sum.fresh += x.end - x.start
+		case t.mayNotKnow(x.time):
+			sum.reserved += int64(x.end - x.start)
+		}
+		sum.inside += x.inside
+	}
+	for i := range s.woken {
+		if x := &s.woken[i]; here(x.device) && t.mayNotKnow(x.time) && !t.mayNotKnow(x.asleep) {
+			sum.reserved -= int64(x.bytes)
+		}
+	}
+	for _, d := range s.lost {
+		if here(d.device) {
+			sum.lost += d.bytes
+		}
+	}
+	return sum
+}
+
+// asleepOn takes what is asleep out of the parts of one device, before what is older than the attach is told from it. Of ranges
+// that nobody looked into yet, what the segments have no room for is asleep.
+func (v *view) asleepOn(p *process, t *tensors, out *Tensors, segment *segmentSum, here func(device int32) bool) {
+	if !p.asleep.seen || t.now.reserved == 0 {
+		return
+	}
+	sum := p.asleep.on(t, here)
+	out.Reserved = uint64(max(int64(out.Reserved)+sum.reserved, 0))
+	out.Asleep = min(sum.inside, out.LiveBytes)
+	segment.inside = min(minus(out.LiveBytes, t.outside+out.Asleep), segment.bytes)
+	out.Asleep += min(minus(out.LiveBytes, out.Asleep+t.outside+segment.bytes), sum.fresh)
+}
+
+// olderReserved is what is left of segments that are older than the attach, as far as they have memory.
+func (v *view) olderReserved(p *process, t *tensors, out *Tensors, outside uint64, here func(device int32) bool) uint64 {
+	reserved := minus(out.Reserved, out.Segments)
+	if !p.asleep.seen || !t.first.seen {
+		return reserved
+	}
+	sum := p.asleep.on(t, here)
+	reserved = min(reserved, minus(v.l.older(&t.first, here), sum.lost))
+	missing := min(minus(out.Older+outside, reserved), out.Older)
+	out.OlderAsleep = min(missing, sum.older)
+	if sum.lost > 0 {
+		out.OlderMoved = missing - out.OlderAsleep
+	}
+	return reserved
+}
+
+// asleep divides what is asleep among the sites whose tensors of the sample are.
+func (v *view) asleep(sites *siteList) {
+	type weight struct{ asleep, live float64 }
+	weights := map[int]weight{}
+	for n := range v.l.procs {
+		if p := &v.l.procs[n]; v.leavesOut(uint32(n)) || len(p.asleep.ranges) == 0 {
+			continue
+		}
+		v.l.withSites(uint32(n), func(numbers []uint32) {
+			for _, number := range numbers {
+				s := &v.l.sites[number]
+				if at, ok := sites.at[v.place(s.siteKey)]; ok && s.kind == Tensor {
+					p, w := v.l.inclusion(int(s.class)), weights[at]
+					weights[at] = weight{w.asleep + float64(min(s.inside, s.liveBytes))/p, w.live + float64(s.liveBytes)/p}
+				}
+			}
+		})
+	}
+	for i := range v.s.Tensors {
+		t := &v.s.Tensors[i]
+		if t.Asleep == 0 {
+			continue
+		}
+		var list []*Site
+		var parts []uint64
+		for at := range sites.list {
+			x := &sites.list[at]
+			if w := weights[at]; x.Kind == Tensor && x.Process == t.Process && x.Device == t.Device && w.asleep > 0 {
+				list = append(list, x)
+				parts = append(parts, uint64(float64(x.LiveBytes)*(w.asleep/w.live)))
+			}
+		}
+		parts, _ = apportion(t.Asleep, parts)
+		for k := range parts {
+			list[k].Asleep = min(parts[k], list[k].LiveBytes)
+		}
+	}
+}

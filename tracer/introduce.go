@@ -44,7 +44,12 @@ func (t *Tracer) setDevices(p *process) {
 	case !p.introduced || p.devices:
 	case len(t.gpus) > 0:
 		p.devices = true
-		if p.uuids = p.ordinals(t.gpus, t.config.NVML); p.uuids != nil {
+		switch uuids := p.ordinals(t.gpus, t.config.NVML); {
+		case uuids == nil:
+		case slices.Equal(uuids, p.denied):
+			t.books.Warn(fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid))
+		default:
+			p.uuids = uuids
 			t.books.SetDevices(p.pid, p.uuids)
 		}
 	case p.uuids == nil && p.seesOne():
@@ -61,14 +66,9 @@ func (t *Tracer) doubt(usage []ledger.Usage) {
 		if p == nil || len(p.uuids) == 0 || slices.Contains(p.uuids, u.UUID) || slices.Contains(p.uuids, "") || t.partOf(u.UUID, p.uuids) {
 			continue
 		}
-		p.uuids = nil
+		p.denied, p.uuids = p.uuids, nil
 		t.books.SetDevices(p.pid, nil)
-		if !p.doubted {
-			p.doubted = true
-			t.jobs.add(job{jobIntroduce, p.pid})
-			continue
-		}
-		t.books.Warn(fmt.Sprintf("process %d uses %s, which its environment does not name: what it tells of its GPUs is left aside", u.PID, u.UUID))
+		t.jobs.add(job{jobIntroduce, p.pid})
 	}
 }
 

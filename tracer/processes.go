@@ -38,7 +38,7 @@ type process struct {
 	contained  bool           // in a container
 	open       []uint32       // minor numbers of the GPUs that it has open
 	nodes      []uint32       // and of those that its /dev has
-	doubted    bool           // NVML has denied its ordinals once
+	denied     []string       // uuids that NVML has denied
 	uuids      []string       // by CUDA ordinal
 	gpus       int            // on which NVML listed it last
 	jit        bool           // writes a perf map file

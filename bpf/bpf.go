@@ -24,6 +24,7 @@ type (
 	Kind       = uint8 // of an event
 	Details    = probeDetails
 	ContextKey = probeContextKey
+	StreamKey  = probeStreamKey
 	TensorKey  = probeTensorKey
 	// TensorDevice is what the allocator of a process has on one device.
 	TensorDevice = probeTensorDevice
@@ -55,6 +56,9 @@ const (
 	FlagNoDetails = uint8(probeEventFlagFLAG_NO_DETAILS)
 	FlagTotals    = uint8(probeEventFlagFLAG_TOTALS)
 
+	FlagCaptured      = uint8(probeEventFlagFLAG_CAPTURED)
+	FlagBesideCapture = uint8(probeEventFlagFLAG_BESIDE_CAPTURE)
+
 	RoleAlloc = uint8(probeRoleROLE_ALLOC)
 	RoleFree  = uint8(probeRoleROLE_FREE)
 	RoleCall  = uint8(probeRoleROLE_CALL)
@@ -70,6 +74,9 @@ const (
 	EffectSetDevice      = uint8(probeEffectEFFECT_SET_DEVICE)
 	EffectLearnContext   = uint8(probeEffectEFFECT_LEARN_CONTEXT)
 	EffectLearnDevice    = uint8(probeEffectEFFECT_LEARN_DEVICE)
+	EffectDeriveContext  = uint8(probeEffectEFFECT_DERIVE_CONTEXT)
+	EffectBeginCapture   = uint8(probeEffectEFFECT_BEGIN_CAPTURE)
+	EffectEndCapture     = uint8(probeEffectEFFECT_END_CAPTURE)
 
 	// SampleAlways is the threshold of size classes whose blocks are all sampled.
 	SampleAlways = 1<<32 - 1

@@ -12,7 +12,7 @@
 enum role {
 	ROLE_ALLOC = 1, /* its stack is taken; an event on return */
 	ROLE_FREE,      /* an event on entry, another one if it fails */
-	ROLE_CALL,      /* an event on return, if it succeeds */
+	ROLE_CALL,      /* an event on return, if it succeeds; its stack is taken where its entry runs alloc_enter */
 	ROLE_QUIET,     /* none: it has an effect only */
 	ROLE_INIT,
 };
@@ -30,6 +30,9 @@ enum effect {
 	EFFECT_SET_DEVICE,      /* extra is current */
 	EFFECT_LEARN_CONTEXT,   /* address was current all the time */
 	EFFECT_LEARN_DEVICE,    /* the device address was */
+	EFFECT_DERIVE_CONTEXT,  /* address is a context of the device of context extra */
+	EFFECT_BEGIN_CAPTURE,   /* stream address is captured */
+	EFFECT_END_CAPTURE,     /* stream address is captured no longer, whatever the result */
 };
 
 /* A row of the probe table; written by tracer.Function.row. Positions of arguments count from 1, without a structure
@@ -50,7 +53,8 @@ struct function {
 	u8 behind_offset;
 	u8 behind_size;    /* bytes, at most BEHIND_SIZE */
 	u8 at_entry;       /* the event bears the time of entry */
-	u8 unused;
+	u8 stream;         /* argument: the stream in whose order it allocates */
+	u8 object;         /* it makes no memory: its stack is in no count of stacks */
 };
 
 /* A traced function that was entered and has not returned. */
@@ -77,6 +81,9 @@ struct block_report {
 	u32 halvings; /* see struct event */
 };
 
+/* The walk under way is for a driver object: the object's stack says what is amiss with it. */
+#define UNCOUNTED 0x100
+
 /* The open calls of a thread, outermost first, and what is current in it. */
 struct thread {
 	u64 stack; /* hash of the outermost call's stack */
@@ -84,7 +91,9 @@ struct thread {
 	u64 switches; /* when the walk under way began, if another one was under way on its CPU, else 0 */
 	u64 walk;  /* where to remember the walk under way, 0: nowhere */
 	u64 astray; /* since when allocations came without a device, as far as one device was current; 0: none did */
-	u32 flags; /* of enum event_flag */
+	u64 caller; /* of the outermost call, if that takes no stack itself: the return address, the stack pointer there */
+	u64 caller_sp, caller_fp; /* and the frame pointer; 0: not known */
+	u32 flags; /* of enum event_flag, and UNCOUNTED */
 	u32 depth;
 	u64 context;        /* current CUcontext, 0: none or unknown */
 	u16 device;         /* its ordinal + 1, 0: unknown */
@@ -98,6 +107,11 @@ struct thread {
 
 struct context_key {
 	u64 context;
+	u64 pid;
+};
+
+struct stream_key {
+	u64 stream; /* 0: all of the process */
 	u64 pid;
 };
 

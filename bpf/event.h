@@ -29,6 +29,8 @@ enum event_flag {
 	FLAG_TRUNCATED = 4, /* the stack was not walked to its end */
 	FLAG_NO_DETAILS = 8, /* a structure could not be read: the details are not valid */
 	FLAG_TOTALS = 16, /* of a block: the allocator's totals after it are valid; without any of its own, allocated is what lives since the attach */
+	FLAG_CAPTURED = 32, /* the call's stream is captured into a graph */
+	FLAG_BESIDE_CAPTURE = 64, /* another stream of the process is: the call's may have joined that capture */
 };
 
 struct event {
@@ -53,7 +55,7 @@ struct event {
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
 
 #define BY_VALUE_SIZE 64
-#define BEHIND_SIZE 112
+#define BEHIND_SIZE 136
 
 /* What follows the event of a function whose size, device or origin stands in structures. */
 struct details {

@@ -22,6 +22,7 @@ const (
 	guardedMapBlankThread          = "blank_thread"
 	guardedMapBlocks               = "blocks"
 	guardedMapByValue              = "by_value"
+	guardedMapCaptures             = "captures"
 	guardedMapContexts             = "contexts"
 	guardedMapCounters             = "counters"
 	guardedMapEvents               = "events"
@@ -121,6 +122,7 @@ type guardedMapSpecs struct {
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
+	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
@@ -184,6 +186,7 @@ type guardedMaps struct {
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	ByValue              *ebpf.Map `ebpf:"by_value"`
+	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
@@ -216,6 +219,7 @@ func (m *guardedMaps) Close() error {
 		m.BlankThread,
 		m.Blocks,
 		m.ByValue,
+		m.Captures,
 		m.Contexts,
 		m.Counters,
 		m.Events,

@@ -22,6 +22,7 @@ const (
 	olderMapBlankThread          = "blank_thread"
 	olderMapBlocks               = "blocks"
 	olderMapByValue              = "by_value"
+	olderMapCaptures             = "captures"
 	olderMapContexts             = "contexts"
 	olderMapCookie               = "cookie"
 	olderMapCounters             = "counters"
@@ -122,6 +123,7 @@ type olderMapSpecs struct {
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
+	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Cookie               *ebpf.MapSpec `ebpf:"cookie"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
@@ -186,6 +188,7 @@ type olderMaps struct {
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	ByValue              *ebpf.Map `ebpf:"by_value"`
+	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Cookie               *ebpf.Map `ebpf:"cookie"`
 	Counters             *ebpf.Map `ebpf:"counters"`
@@ -219,6 +222,7 @@ func (m *olderMaps) Close() error {
 		m.BlankThread,
 		m.Blocks,
 		m.ByValue,
+		m.Captures,
 		m.Contexts,
 		m.Cookie,
 		m.Counters,

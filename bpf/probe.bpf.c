@@ -130,6 +130,56 @@ static EBPF_INLINE s16 current_device(struct thread *thread, u64 id)
 	return (s16)thread->device - 1;
 }
 
+#define MAX_STREAM_NAME 2 /* above CU_STREAM_PER_THREAD: handles */
+#define WRONG_THREAD 908  /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD */
+
+// The streams without a handle that can be captured are those of a thread.
+static EBPF_INLINE struct stream_key stream_of(u64 stream, u64 id)
+{
+	struct stream_key key = {stream > MAX_STREAM_NAME ? stream : 1ull << 63 | (u32)id, id >> 32};
+	return key;
+}
+
+static EBPF_INLINE u64 *captures_of(u64 id)
+{
+	struct stream_key key = {0, id >> 32};
+	return bpf_map_lookup_elem(&captures, &key);
+}
+
+static EBPF_INLINE void begin_capture(u64 stream, u64 id)
+{
+	struct stream_key key = stream_of(stream, id), all = {0, id >> 32};
+	u64 one = 1;
+	if (bpf_map_lookup_elem(&captures, &key))
+		return;
+	bpf_map_update_elem(&captures, &key, &one, BPF_ANY);
+	u64 *n = captures_of(id);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(&captures, &all, &one, BPF_ANY);
+}
+
+static EBPF_INLINE void end_capture(u64 stream, u64 id)
+{
+	struct stream_key key = stream_of(stream, id);
+	if (bpf_map_delete_elem(&captures, &key))
+		return;
+	u64 *n = captures_of(id);
+	if (n && *n)
+		__sync_fetch_and_add(n, -1);
+}
+
+// What is allocated in the order of a captured stream becomes a node of the graph.
+static EBPF_INLINE u8 capture_flags(u64 stream, u64 id)
+{
+	u64 *n = captures_of(id);
+	if (!n || !*n)
+		return 0;
+	struct stream_key key = stream_of(stream, id);
+	return bpf_map_lookup_elem(&captures, &key) ? FLAG_CAPTURED : FLAG_BESIDE_CAPTURE;
+}
+
 static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, struct call *call,
 				   struct function *function, enum event_kind kind, u64 id)
 {
@@ -141,6 +191,8 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 	event->tid = (u32)id;
 	event->device = current_device(thread, id);
 	event->flags = thread->flags;
+	if (function->stream)
+		event->flags |= capture_flags(argument(call, function->stream), id);
 	event->kind = kind;
 	event->api = thread->calls[0].function;
 	event->function = call->function;
@@ -257,7 +309,22 @@ static EBPF_INLINE struct thread *this_thread(u64 id)
 	return thread;
 }
 
-// Opens a call. Returns the thread when the call is its outermost allocation, whose stack is wanted.
+// Notes where the outermost call returns to: a call inside it may want a stack, when the return address on the
+// stack is that of the kernel's trampoline.
+static EBPF_INLINE void note_caller(struct pt_regs *ctx, struct thread *thread)
+{
+#if defined(__x86_64__)
+	if (bpf_probe_read_user(&thread->caller, sizeof(thread->caller), (void *)ctx->sp))
+		thread->caller = 0;
+	thread->caller_sp = ctx->sp + 8;
+#else
+	thread->caller = REGISTER(regs[30]);
+	thread->caller_sp = ctx->sp;
+#endif
+	thread->caller_fp = frame_pointer(ctx);
+}
+
+// Opens a call. Returns the thread when the call is the first inside the outermost one whose stack is wanted.
 static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id, bool alloc)
 {
 	// A process without an entry counts as traced only when no filter was asked for.
@@ -306,15 +373,25 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	if (depth == 0) {
 		thread->stack = 0;
 		thread->flags = 0;
-		thread->tag = call->time;
+		thread->tag = 0;
 		thread->report.kind = 0;
+		thread->caller = 0;
+		// Inside a driver's call no other is made, and the first call of a process frees nothing.
+		if (!alloc && function->layer == LAYER_RUNTIME && !(function->role == ROLE_FREE && argument(call, function->address)))
+			note_caller(ctx, thread);
 	}
 	if (!alloc && function->role == ROLE_FREE && function->layer == LAYER_DRIVER) {
 		u64 address = argument(call, function->address);
 		if (address)
 			send_call(thread, call, function, EVENT_FREE, id, call->time, address, 0);
 	}
-	return depth == 0 ? thread : NULL;
+	if (!alloc || thread->tag || (depth && !thread->caller))
+		return NULL;
+	thread->tag = call->time;
+	thread->walk = 0;
+	if (function->object)
+		thread->flags |= UNCOUNTED;
+	return thread;
 }
 
 static EBPF_INLINE void push_context(struct thread *thread, u64 context, u16 device)
@@ -402,6 +479,10 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 	case EFFECT_RETAIN_CONTEXT:
 		link_context(address, device, id);
 		break;
+	case EFFECT_DERIVE_CONTEXT:
+		link_context(address, device_of(argument(call, function->extra), id), id);
+		break;
+	case EFFECT_BEGIN_CAPTURE: begin_capture(address, id); break;
 	case EFFECT_DESTROY_CONTEXT:
 		if (thread->context == address)
 			pop_context(thread);
@@ -484,6 +565,8 @@ static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, str
 static EBPF_INLINE void leave_other(struct thread *thread, struct call *call, struct function *function, u32 depth,
 				    u64 id, s32 result)
 {
+	if (function->effect == EFFECT_END_CAPTURE && result != WRONG_THREAD)
+		end_capture(argument(call, function->address), id);
 	if (result)
 		return;
 	u64 address;
@@ -539,8 +622,8 @@ int alloc_enter(struct pt_regs *ctx)
 	struct process *process = find_process(id);
 	struct thread *thread = enter(ctx, process, id, true);
 	if (thread)
-		count(COUNTER_STACKS);
-	bool known = thread && recall_walk(ctx, thread, process, id);
+		count_of_walk(thread, COUNTER_STACKS);
+	bool known = thread && !thread->caller && recall_walk(ctx, thread, process, id);
 	guard_end();
 	if (thread && !known)
 		start_unwind(ctx, thread, id);
@@ -578,6 +661,7 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 	thread->depth = 0;
 	thread->stack = 0;
 	thread->flags = 0;
+	thread->caller = 0;
 	thread->tag = bpf_ktime_get_ns();
 	count(COUNTER_STACKS);
 	return thread;

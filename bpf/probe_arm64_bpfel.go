@@ -45,7 +45,7 @@ type probeDetails struct {
 	_        structs.HostLayout
 	Argument [8]uint64
 	ByValue  [64]uint8
-	Behind   [112]uint8
+	Behind   [136]uint8
 }
 
 type probeEffect uint32
@@ -61,6 +61,9 @@ const (
 	probeEffectEFFECT_SET_DEVICE      probeEffect = 7
 	probeEffectEFFECT_LEARN_CONTEXT   probeEffect = 8
 	probeEffectEFFECT_LEARN_DEVICE    probeEffect = 9
+	probeEffectEFFECT_DERIVE_CONTEXT  probeEffect = 10
+	probeEffectEFFECT_BEGIN_CAPTURE   probeEffect = 11
+	probeEffectEFFECT_END_CAPTURE     probeEffect = 12
 )
 
 type probeEvent struct {
@@ -84,11 +87,13 @@ type probeEvent struct {
 type probeEventFlag uint32
 
 const (
-	probeEventFlagFLAG_NO_TABLES  probeEventFlag = 1
-	probeEventFlagFLAG_TORN       probeEventFlag = 2
-	probeEventFlagFLAG_TRUNCATED  probeEventFlag = 4
-	probeEventFlagFLAG_NO_DETAILS probeEventFlag = 8
-	probeEventFlagFLAG_TOTALS     probeEventFlag = 16
+	probeEventFlagFLAG_NO_TABLES      probeEventFlag = 1
+	probeEventFlagFLAG_TORN           probeEventFlag = 2
+	probeEventFlagFLAG_TRUNCATED      probeEventFlag = 4
+	probeEventFlagFLAG_NO_DETAILS     probeEventFlag = 8
+	probeEventFlagFLAG_TOTALS         probeEventFlag = 16
+	probeEventFlagFLAG_CAPTURED       probeEventFlag = 32
+	probeEventFlagFLAG_BESIDE_CAPTURE probeEventFlag = 64
 )
 
 type probeEventKind uint32
@@ -129,7 +134,8 @@ type probeFunction struct {
 	BehindOffset  uint8
 	BehindSize    uint8
 	AtEntry       uint8
-	Unused        uint8
+	Stream        uint8
+	Object        uint8
 }
 
 type probeProcess struct {
@@ -166,6 +172,12 @@ type probeScratch struct {
 	Walking  uint64
 	Window   [128]uint64
 	Frames   [1280]uint8
+}
+
+type probeStreamKey struct {
+	_      structs.HostLayout
+	Stream uint64
+	Pid    uint64
 }
 
 type probeTensorDevice struct {
@@ -223,6 +235,9 @@ type probeThread struct {
 	Switches      uint64
 	Walk          uint64
 	Astray        uint64
+	Caller        uint64
+	CallerSp      uint64
+	CallerFp      uint64
 	Flags         uint32
 	Depth         uint32
 	Context       uint64
@@ -284,6 +299,7 @@ const (
 	probeMapBlankThread          = "blank_thread"
 	probeMapBlocks               = "blocks"
 	probeMapByValue              = "by_value"
+	probeMapCaptures             = "captures"
 	probeMapContexts             = "contexts"
 	probeMapCounters             = "counters"
 	probeMapEvents               = "events"
@@ -383,6 +399,7 @@ type probeMapSpecs struct {
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
+	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
@@ -446,6 +463,7 @@ type probeMaps struct {
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	ByValue              *ebpf.Map `ebpf:"by_value"`
+	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
@@ -478,6 +496,7 @@ func (m *probeMaps) Close() error {
 		m.BlankThread,
 		m.Blocks,
 		m.ByValue,
+		m.Captures,
 		m.Contexts,
 		m.Counters,
 		m.Events,

@@ -76,6 +76,9 @@ type processThread struct {
 	Switches      uint64
 	Walk          uint64
 	Astray        uint64
+	Caller        uint64
+	CallerSp      uint64
+	CallerFp      uint64
 	Flags         uint32
 	Depth         uint32
 	Context       uint64

@@ -26,14 +26,21 @@ extern void bpf_preempt_enable(void) __attribute__((section(".ksyms")));
 #define guard_end()
 #endif
 
-static EBPF_INLINE void count(enum counter counter)
+static EBPF_INLINE void add_count(enum counter counter, u64 n)
 {
 	u64 *value = bpf_map_lookup_elem(&counters, &counter);
 	if (value)
-		__sync_fetch_and_add(value, 1);
+		__sync_fetch_and_add(value, n);
 }
 
-static EBPF_INLINE void count_truncated(u32 reason)
+static EBPF_INLINE void count(enum counter counter) { add_count(counter, 1); }
+
+// 1 if the walk under way counts. No branch: the verifier would look at all that follows twice.
+static EBPF_INLINE u64 counted(struct thread *thread) { return ~(thread->flags / UNCOUNTED) & 1; }
+
+static EBPF_INLINE void count_of_walk(struct thread *thread, enum counter counter) { add_count(counter, counted(thread)); }
+
+static EBPF_INLINE void count_truncated(struct thread *thread, u32 reason)
 {
 	u64 *value = bpf_map_lookup_elem(&truncated_stacks, &reason);
 	if (!value) {
@@ -42,7 +49,7 @@ static EBPF_INLINE void count_truncated(u32 reason)
 		value = bpf_map_lookup_elem(&truncated_stacks, &reason);
 	}
 	if (value)
-		__sync_fetch_and_add(value, 1);
+		__sync_fetch_and_add(value, counted(thread));
 }
 
 static EBPF_INLINE void fill_note(struct event *event, enum event_kind kind, u64 id)
@@ -264,6 +271,17 @@ static EBPF_INLINE bool is_torn(struct thread *thread, Trace *trace, u64 id)
 	       (thread->switches && thread->switches != context_switches());
 }
 
+// A walk that a call inside the outermost one wants begins where that one returns to.
+static EBPF_INLINE void begin_at_caller(struct thread *thread, UnwindState *state)
+{
+	if (!thread->caller)
+		return;
+	state->pc = thread->caller;
+	state->sp = thread->caller_sp;
+	state->fp = thread->caller_fp;
+	state->return_address = true;
+}
+
 // Walks the stack of a thread that stands at the entry of a traced function. The walk ends in
 // kprobe_unwind_stop; this function only returns when the chain could not be entered.
 static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread, u64 id)
@@ -272,7 +290,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 	PIDPageMappingInfo *known = pid_information(pid);
 	if (!known) {
 		thread->flags |= FLAG_NO_TABLES;
-		count(COUNTER_NO_TABLES);
+		count_of_walk(thread, COUNTER_NO_TABLES);
 		request_tables(id);
 		return;
 	}
@@ -283,6 +301,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 		return;
 	begin_recording(frame_pointer(ctx));
 	ErrorCode error = copy_state_regs(&record->state, ctx, false);
+	begin_at_caller(thread, &record->state);
 	int unwinder = PROG_UNWIND_STOP;
 	if (!error) {
 		record->usesAnonymousMappings = pid_uses_anonymous_mappings(known);
@@ -292,7 +311,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 	record->state.unwind_error = error;
 	tail_call(ctx, unwinder);
 	count_walks(-1);
-	count(COUNTER_CHAIN_BROKEN);
+	count_of_walk(thread, COUNTER_CHAIN_BROKEN);
 }
 
 static EBPF_INLINE bool wants_tables(ErrorCode error)
@@ -377,7 +396,7 @@ static EBPF_INLINE int finish_unwind(void)
 	if (is_torn(thread, trace, id)) {
 		thread->flags |= FLAG_TORN;
 		trace->ktime = 0; // whoever owns the record now has our frames in it
-		count(COUNTER_TORN);
+		count_of_walk(thread, COUNTER_TORN);
 		return PROG_UNWIND_STOP;
 	}
 	u32 pid = id >> 32;
@@ -395,7 +414,7 @@ static EBPF_INLINE int finish_unwind(void)
 		error = ERR_EMPTY_STACK;
 	if (error) {
 		thread->flags |= FLAG_TRUNCATED;
-		count_truncated(error);
+		count_truncated(thread, error);
 		push_abort(trace, error);
 		if (!jit && wants_tables(error))
 			request_tables(id);
@@ -425,7 +444,7 @@ static EBPF_INLINE int finish_unwind(void)
 		return PROG_UNWIND_STOP;
 	// A new stack is rare, and its Python names must be read while the process lives: wake the reader.
 	if (bpf_ringbuf_output(&stack_events, trace, size, BPF_RB_FORCE_WAKEUP) < 0) {
-		count(COUNTER_STACK_LOST);
+		count_of_walk(thread, COUNTER_STACK_LOST);
 		return PROG_UNWIND_STOP; // not marked as sent: the next event with this stack tries again
 	}
 	u8 sent = 1;

@@ -54,6 +54,9 @@ type LeaksReport struct {
 	Losses        LossesReport    `json:"losses"`
 	Notes         []string        `json:"notes"`    // losses in words
 	Warnings      []string        `json:"warnings"` // everything else that readers should know
+
+	Objects     []ObjectReport      `json:"objects,omitempty"`      // of the driver, by process and kind; their memory is in no other figure but usage
+	ContextOnly []ContextOnlyReport `json:"context_only,omitempty"` // processes that took nothing from CUDA, but hold memory
 }
 
 // SiteReport is a site that holds live memory.
@@ -78,6 +81,8 @@ type SiteReport struct {
 	History        []uint64      `json:"history"`                 // live bytes at even steps of the session
 	Headline       int           `json:"headline"`                // index into stack: the user's own code
 	Stack          []FrameReport `json:"stack"`                   // the CUDA call first
+	Owners         []OwnerReport `json:"owners,omitempty"`        // of imported memory: who allocated it, as far as that is traced
+	MoreOwners     bool          `json:"more_owners,omitempty"`   // there are more than Owners has
 }
 
 // FrameReport is one line of a stack.
@@ -235,6 +240,7 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 		r.Asleep = append(r.Asleep, siteReport(s, st, o, x))
 	}
 	addTorch(r, s, st, o)
+	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
 	r.Verdicts, r.Advice = verdictReports(s, judge(s, st, o.KeepInterpreter))
 	for i := range s.Failures[:min(len(s.Failures), o.top())] {
 		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
@@ -276,6 +282,7 @@ func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) S
 	p := &s.Processes[x.Process]
 	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 	return SiteReport{
+		Owners: ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,
 		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
 		Device: DeviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
 		Plane: wholePlane(x), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),

@@ -154,6 +154,7 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	}
 	p.list(plain, siteIndent, ", ", amount, "oldest "+span(age(s, x)))
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
+	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 	p.list(plain, siteIndent, " ", sparkline(x.History, sparkColumns), growthText(s, x))
 	p.stack(stack, own)
 }

@@ -181,7 +181,8 @@ func run[K comparable](list []ledger.Total, key func(*ledger.Total) K) []ledger.
 // remarks are sentences on what figures leave open: what pools hold, what was freed without
 // a free, what is not there any more, and where tensors are not known.
 func remarks(s *ledger.Snapshot, st Stacks) []string {
-	list := poolTexts(s)
+	list := append(objectTexts(s, st), contextOnlyTexts(s, st)...)
+	list = append(list, poolTexts(s)...)
 	for i := range s.Processes {
 		if why := segmentsOnly(s, st, i); why != "" {
 			list = append(list, processName(&s.Processes[i])+": segments only, no tensors: "+why)

@@ -94,12 +94,12 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 			}
 			locations = append(locations, below...)
 		}
-		b.p.Sample = append(b.p.Sample, newSample(s, &h, locations))
+		b.p.Sample = append(b.p.Sample, newSample(s, st, &h, locations))
 	}
 	return b.p
 }
 
-func newSample(s *ledger.Snapshot, h *Holding, locations []*profile.Location) *profile.Sample {
+func newSample(s *ledger.Snapshot, st Stacks, h *Holding, locations []*profile.Location) *profile.Sample {
 	process := &s.Processes[h.Process]
 	kind, api := ledger.Device, ""
 	value := []int64{0, 0, 0, h.Live, 0, 0}
@@ -132,6 +132,7 @@ func newSample(s *ledger.Snapshot, h *Holding, locations []*profile.Location) *p
 			label[key] = []string{text}
 		}
 	}
+	ownerLabels(s, st, h.Site, label, number)
 	workloadLabels(&process.Workload, label, number, unit)
 	return &profile.Sample{
 		Location: locations,

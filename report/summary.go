@@ -78,6 +78,7 @@ func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, title st
 		siteHead(p, i+1, x, stack[frames.Headline(stack)])
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, noun(x.Kind)), growthText(s, x)}, owner...)...)
+		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 	}
 	if len(list) > o.Top {
 		p.line(plain, siteIndent, moreText(s, list[o.Top:]))

@@ -24,6 +24,12 @@ var kindNames = map[ledger.Kind]string{
 	ledger.Imported:   "imported",
 	ledger.Graph:      "graph",
 	ledger.Tensor:     "tensor",
+
+	ledger.DriverContext: "context",
+	ledger.GreenContext:  "green context",
+	ledger.Module:        "module",
+	ledger.Library:       "library",
+	ledger.GraphExec:     "graph executable",
 }
 
 var causeNames = map[ledger.Cause]string{

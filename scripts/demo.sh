@@ -25,7 +25,8 @@ real_cudart() {
   fi
   { ldconfig -p | sed -n 's/.*libcudart\.so[.0-9]* .*=> //p'
     ls /usr/local/cuda*/lib64/libcudart.so.* /usr/lib/python3*/*-packages/nvidia/cuda_runtime/lib/libcudart.so.* \
-      /usr/local/lib/python3*/*-packages/nvidia/cuda_runtime/lib/libcudart.so.* /opt/*/lib/libcudart.so.*
+      /usr/local/lib/python3*/*-packages/nvidia/cuda_runtime/lib/libcudart.so.* /opt/*/lib/libcudart.so.* \
+      /usr/lib/python3*/*-packages/nvidia/cu13/lib/libcudart.so.* /usr/local/lib/python3*/*-packages/nvidia/cu13/lib/libcudart.so.*
   } 2>/dev/null | grep -m 1 .
 }
 

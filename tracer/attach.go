@@ -52,7 +52,7 @@ func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
 		if row.Role != Initialises {
 			returns.add(at.Probe, uint64(id))
 		}
-		if row.Role == Allocates {
+		if row.takesStack() {
 			allocations.add(at.Probe, uint64(id))
 		} else {
 			others.add(at.Probe, uint64(id))

@@ -163,12 +163,15 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if e.Kind == bpf.KindAlloc {
 		t.disinherit(p)
 	}
+	if doubt := doubtOf(e, event); doubt != "" {
+		t.books.Warn(doubt)
+	}
 	t.books.Apply(event)
 	t.wantDevice(p, event)
 	if event.Op == ledger.AllocFailed && event.Result == resultOutOfMemory {
 		t.outOfMemory(p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
 	}
-	if e.Kind == bpf.KindAlloc && !p.user {
+	if event.Op == ledger.Alloc && !p.user {
 		p.user = true
 		t.jobs.add(job{jobIntroduce, p.pid})
 		select {
@@ -186,6 +189,10 @@ func (t *Tracer) ignore(e *bpf.Event) {
 	}
 	switch e.Kind {
 	case bpf.KindAlloc, bpf.KindAllocFailed, bpf.KindBlock, bpf.KindBlockFailed:
+	case bpf.KindCall:
+		if f := function(e.Function); f == nil || !f.Stack || f.isObject() {
+			return
+		}
 	default:
 		return
 	}
@@ -260,7 +267,9 @@ func (t *Tracer) stats() ledger.Stats {
 	var code uint32
 	var count uint64
 	for i := t.coll.Maps["truncated_stacks"].Iterate(); i.Next(&code, &count); {
-		s.Truncated[unwind.Reason(code)] += count
+		if count > 0 {
+			s.Truncated[unwind.Reason(code)] += count
+		}
 	}
 	return s
 }

@@ -22,7 +22,7 @@ type Role uint8
 const (
 	Allocates   = Role(bpf.RoleAlloc) // on return, with the stack of its entry; failures too
 	Frees       = Role(bpf.RoleFree)  // on entry, before others can get what it frees; failures too
-	Reports     = Role(bpf.RoleCall)  // on return with success
+	Reports     = Role(bpf.RoleCall)  // on return with success; with the stack of its entry where the row has Stack
 	Switches    = Role(bpf.RoleQuiet) // never: the kernel half follows which context is current
 	Initialises = Role(bpf.RoleInit)  // on entry, to have its process looked at
 )
@@ -41,6 +41,9 @@ const (
 	setsDevice      = Effect(bpf.EffectSetDevice)
 	learnsContext   = Effect(bpf.EffectLearnContext)
 	learnsDevice    = Effect(bpf.EffectLearnDevice)
+	derivesContext  = Effect(bpf.EffectDeriveContext)
+	beginsCapture   = Effect(bpf.EffectBeginCapture)
+	endsCapture     = Effect(bpf.EffectEndCapture)
 )
 
 // Function is one row of the probe table. Arguments are named by their C
@@ -55,15 +58,18 @@ type Function struct {
 	Address operand
 	Size    uint8
 	Narrow  bool  // arguments have 32 bits
-	Handle  uint8 // pool or physical memory
+	Handle  uint8 // pool, physical memory or green context
 	Device  uint8 // ordinal; of Handle and Device a row has one
 	Effect  Effect
+	Stack   bool  // of Reports: the stack of its entry is taken, too
+	Stream  uint8 // in whose order it allocates
 
 	// For what stands in structures:
 	ByValue  byValue
 	Behind   behind
 	Measure  func(d *bpf.Details, failed bool) (bytes uint64) // instead of Size
-	Location uint8                                            // where in Behind a CUmemLocation is: type, then ordinal
+	Location inside                                           // where in Behind a CUmemLocation is: type, then ordinal
+	Refine   func(e *ledger.Event, d *bpf.Details)            // what else they say; d is nil where they could not be read
 	Shares   bool                                             // ByValue or Behind is a handle that processes share
 
 	Brief bool // probed for a moment only, to learn what is current: called too often to stay
@@ -85,6 +91,13 @@ type byValue struct{ Position, Size uint8 }
 // behind is what argument Position points to: Size bytes, Offset bytes on.
 type behind struct{ Position, Offset, Size uint8 }
 
+// inside is 1 + an offset in Behind; 0: nowhere.
+type inside uint8
+
+func at(offset uint8) inside { return inside(offset + 1) }
+
+func (i inside) of(d *bpf.Details) []byte { return d.Behind[i-1:] }
+
 // row gives what the kernel half must know.
 func (f *Function) row() bpf.Function {
 	r := bpf.Function{
@@ -93,9 +106,11 @@ func (f *Function) row() bpf.Function {
 		Extra:   f.Handle | f.Device,
 		ByValue: f.ByValue.Position, ByValueSize: f.ByValue.Size,
 		Behind: f.Behind.Position, BehindOffset: f.Behind.Offset, BehindSize: f.Behind.Size,
+		Stream: f.Stream,
+		Object: boolean(f.isObject()),
 	}
 	switch f.Op {
-	case ledger.ContextDestroy, ledger.ContextRelease, ledger.ContextReset, ledger.PoolDestroy:
+	case ledger.ContextDestroy, ledger.ContextRelease, ledger.ContextReset, ledger.PoolDestroy, ledger.ObjectEnd, ledger.GreenDestroy:
 		r.AtEntry = 1 // what it ends may be handed out again before it returns
 	}
 	if f.wantsDetails() {
@@ -108,6 +123,19 @@ func (f *Function) row() bpf.Function {
 func (f *Function) wantsDetails() bool {
 	return f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil
 }
+
+// isObject says whether it makes a driver object, and no memory.
+func (f *Function) isObject() bool { return f.Kind.IsObject() || f.Op == ledger.ContextRetain }
+
+func boolean(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// takesStack says whether the function is entered by the program that takes stacks.
+func (f *Function) takesStack() bool { return f.Role == Allocates || f.Stack }
 
 // names lists the functions of a layer that are probed for good, or briefly.
 func names(layer Layer, brief bool) []string {

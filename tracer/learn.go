@@ -112,9 +112,10 @@ func (t *Tracer) endLearning() {
 	t.mu.Unlock()
 }
 
-// forgetContexts removes the contexts of processes that are gone from what the
+// forgetContexts removes the contexts and captured streams of processes that are gone from what the
 // kernel half knows.
 func (t *Tracer) forgetContexts() {
+	t.forgetCaptures()
 	contexts := t.coll.Maps["contexts"]
 	var gone []bpf.ContextKey
 	var key bpf.ContextKey
@@ -128,5 +129,22 @@ func (t *Tracer) forgetContexts() {
 	t.mu.Unlock()
 	for i := range gone {
 		_ = contexts.Delete(&gone[i])
+	}
+}
+
+func (t *Tracer) forgetCaptures() {
+	captures := t.coll.Maps["captures"]
+	var gone []bpf.StreamKey
+	var key bpf.StreamKey
+	var n uint64
+	t.mu.Lock()
+	for i := captures.Iterate(); i.Next(&key, &n); {
+		if t.processes[uint32(key.Pid)] == nil {
+			gone = append(gone, key)
+		}
+	}
+	t.mu.Unlock()
+	for i := range gone {
+		_ = captures.Delete(&gone[i])
 	}
 }

@@ -27,6 +27,14 @@ import (
 var came = map[string]int{
 	"cuMulticastCreate": 535, // 530, of which there was no package
 	"cuCtxCreate_v4":    555,
+
+	"cuMemGetDefaultMemPool": 580,
+	"cuMemGetMemPool":        580,
+	"cuMemSetMemPool":        580,
+
+	"cudaMemGetDefaultMemPool": 13,
+	"cudaMemGetMemPool":        13,
+	"cudaMemSetMemPool":        13,
 }
 
 // stubsSince is the first driver whose exported functions are stubs.

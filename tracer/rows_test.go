@@ -198,6 +198,7 @@ func compareLines(t *testing.T, what string, got, want []string) {
 var kindWords = map[ledger.Kind]string{
 	ledger.Device: "device", ledger.Managed: "managed", ledger.Pinned: "pinned", ledger.Registered: "registered", ledger.Async: "async",
 	ledger.VMM: "vmm", ledger.Array: "array", ledger.Imported: "imported", ledger.Graph: "graph",
+	ledger.DriverContext: "context", ledger.GreenContext: "green context", ledger.Module: "module", ledger.Library: "library", ledger.GraphExec: "graph executable",
 }
 
 func deviceWord(device int32, kind ledger.Kind) string {
@@ -246,6 +247,11 @@ func describeProcess(s *ledger.Snapshot, pid uint32, mark string) []string {
 				own = "the pool"
 			}
 			add("%s of %s used %d/%d reserve %d threshold %d", own, deviceWord(p.Device, ledger.Async), p.Objects, p.Used, p.Reserve, p.Threshold)
+		}
+	}
+	for _, x := range s.Objects {
+		if of(x.Process) && (x.Kind != ledger.DriverContext || strings.HasPrefix(x.API, "cuCtx")) { // every process has a primary context
+			add("%s %s %s live %d of %d named %d", deviceWord(x.Device, x.Kind), kindWords[x.Kind], x.API, x.Live, x.Made, x.Bytes)
 		}
 	}
 	slices.Sort(lines)

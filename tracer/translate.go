@@ -52,6 +52,9 @@ func toLedger(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
 	}
 	takeArguments(&event, e, row)
 	takeDetails(&event, e, details, row)
+	if event.Kind == ledger.Async && e.Flags&bpf.FlagCaptured != 0 { // its memory comes when the graph is launched
+		event.Kind, event.Handle = ledger.Graph, 0
+	}
 	return event, true
 }
 
@@ -62,7 +65,9 @@ func takeArguments(event *ledger.Event, e *bpf.Event, row *Function) {
 		event.Handle, event.Address = e.Address, e.Extra
 	case ledger.ContextRetain, ledger.ContextDestroy:
 		event.Context = e.Address
-	case ledger.PoolCreate, ledger.PoolOwn, ledger.PoolSelect, ledger.PoolDestroy, ledger.PoolTrim, ledger.PoolThreshold:
+	case ledger.ContextDerive:
+		event.Context, event.Handle = e.Address, e.Extra
+	case ledger.PoolCreate, ledger.PoolOwn, ledger.PoolSelect, ledger.PoolDestroy, ledger.PoolTrim, ledger.PoolThreshold, ledger.PoolCurrent:
 		event.Handle, event.Address = e.Address, 0
 	default:
 		if row.Handle != 0 {
@@ -88,10 +93,16 @@ func takeDetails(event *ledger.Event, e *bpf.Event, details *bpf.Details, row *F
 		event.Device = ledger.UnknownDevice
 		if valid {
 			var host bool
-			if event.Device, host = location(details.Behind[row.Location:]); host && event.Kind == ledger.VMM {
+			if event.Device, host = location(row.Location.of(details)); host {
 				event.Kind = ledger.Pinned
 			}
 		}
+	}
+	if row.Refine != nil {
+		if !valid {
+			details = nil
+		}
+		row.Refine(event, details)
 	}
 	if event.Op == ledger.PoolThreshold && (!valid || uint32(details.Argument[1]) != thresholdAttribute) {
 		event.Op = 0

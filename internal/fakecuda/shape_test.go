@@ -96,7 +96,7 @@ func TestFakeCUDADriverStubsHaveTheRealShape(t *testing.T) {
 }
 
 func TestFakeCUDARuntimeLooksLikeTheRealOne(t *testing.T) {
-	for path, version := range map[string]string{"libcudart.so.12": "libcudart.so.12", "wheel/libcudart-80664282.so.10.2": "libcudart.so.10.2"} {
+	for path, version := range map[string]string{"libcudart.so.12": "libcudart.so.12", "libcudart.so.13": "libcudart.so.13", "wheel/libcudart-80664282.so.10.2": "libcudart.so.10.2"} {
 		f := openELF(t, Build(t).Lib(path))
 		needed, err := f.ImportedLibraries()
 		if err != nil || slices.ContainsFunc(needed, func(n string) bool { return strings.Contains(n, "cuda") }) {

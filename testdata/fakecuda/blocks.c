@@ -57,6 +57,9 @@ static void refund(struct block *b)
 	case PHYSICAL: physical_refund(b); break;
 	case GRAPH:
 	case GRAPH_EXEC: graph_end(b); break;
+	case GREEN:
+	case MODULE:
+	case LIBRARY:
 	case BUFFER:
 	case MAPPED_MIPMAP: break;
 	}

@@ -20,6 +20,9 @@ enum kind {
 	PHYSICAL = 1 << 11,   // cuMemCreate
 	GRAPH = 1 << 12,
 	GRAPH_EXEC = 1 << 13,
+	MODULE = 1 << 15,
+	LIBRARY = 1 << 16,
+	GREEN = 1 << 17,      // cuGreenCtxCreate
 	MAPPED_MIPMAP = 1 << 14, // likewise, by cuExternalMemoryGetMappedMipmappedArray
 };
 
@@ -59,6 +62,10 @@ void pools_end(struct block *b);
 void graph_memory_refund(struct block *b);
 void graph_end(struct block *b);
 void low_refund(struct block *b);
+int object_charge(struct block *b); // takes what such an object costs, FAKECUDA_OBJECT; with blocks_lock held
+// In the order of a captured stream; NOT_FOUND, false: it is not. With blocks_lock held.
+int graph_capture_alloc(void *stream, int gpu, uint64_t size, uint64_t *address);
+bool graph_capture_free(void *stream, uint64_t address);
 void physical_refund(struct block *b);
 
 static inline uint64_t whole_pages(uint64_t size) { return (size + GPU_PAGE - 1) & ~(GPU_PAGE - 1); }

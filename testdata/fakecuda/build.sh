@@ -23,7 +23,7 @@ link=(-shared -s -Wl,-z,lazy -Wl,--as-needed)
 pflags=(-O2 -g -fomit-frame-pointer -fno-optimize-sibling-calls "-ffile-prefix-map=$programs=testdata/programs" -Wall -Wextra)
 
 libcuda() {
-  for f in books arena driver given device work memory procaddr blocks pools vmm arrays legacy sharing graphs; do $CC "${cflags[@]}" -c $f.c -o "$objects/cuda_$f.o"; done
+  for f in books arena driver given device work memory procaddr blocks pools vmm arrays legacy sharing graphs objects; do $CC "${cflags[@]}" -c $f.c -o "$objects/cuda_$f.o"; done
   $CC -c stubs.S -o "$objects/stubs.o"
   $CC "${link[@]}" -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o "$out/libcuda.so.550.54.14" "$objects"/cuda_*.o "$objects/stubs.o" -lpthread
   ln -sf libcuda.so.550.54.14 "$out/libcuda.so.1"
@@ -37,6 +37,11 @@ libcudart() {
   sed 's/libcudart.so.12/libcudart.so.10.2/' cudart.map > "$objects/wheel.map"
   $CC "${link[@]}" -Wl,-soname,libcudart-80664282.so.10.2 -Wl,--version-script="$objects/wheel.map" \
     -o "$out/wheel/libcudart-80664282.so.10.2" "$objects"/runtime_*.o -ldl -lpthread
+  # As CUDA 13 names and versions it.
+  sed 's/libcudart.so.12/libcudart.so.13/' cudart.map > "$objects/cudart13.map"
+  $CC "${cflags[@]}" -DCUDART_13 -c cudart_kinds.c -o "$objects/runtime13_kinds.o"
+  $CC "${link[@]}" -Wl,-soname,libcudart.so.13 -Wl,--version-script="$objects/cudart13.map" \
+    -o "$out/libcudart.so.13" "$objects/runtime_cudart.o" "$objects/runtime13_kinds.o" -ldl -lpthread
   for f in cudart cudart_kinds; do $CC "${cflags[@]}" -DCUDART_STATIC -c $f.c -o "$objects/static_$f.o"; done
   rm -f "$out/libcudart_static.a"
   ar rcs "$out/libcudart_static.a" "$objects"/static_*.o
@@ -56,6 +61,8 @@ c_programs() { # after libcudart
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
   done
   $CC -o "$out/calls_c" "$objects"/calls_*.o "$out/libcudart.so.12" -ldl -lpthread
+  $CC -std=gnu11 "${pflags[@]}" -DCUDART_13 -c "$programs/calls_call.c" -o "$objects/call13.o"
+  $CC -o "$out/calls_13" "$objects"/calls_{c,random,kinds,share}.o "$objects/call13.o" "$out/libcudart.so.13" -ldl -lpthread
   $CC -s -o "$out/calls_static" "$objects"/calls_*.o "$out/libcudart_static.a" -ldl -lpthread
   $CC -o "$out/alloc_static_sym" "$objects/alloc_c.o" "$out/libcudart_static.a" -ldl -lpthread
   strip -o "$out/alloc_static" "$out/alloc_static_sym"

@@ -204,6 +204,56 @@ API int cudaGraphInstantiate(void **exec, void *graph, unsigned long long flags)
 	CALL(cuGraphInstantiateWithFlags, exec, graph, flags);
 }
 
+API int cudaGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags)
+{
+	CALL(cuGraphInstantiateWithFlags, exec, graph, flags);
+}
+
+API int cudaGraphInstantiateWithParams(void **exec, void *graph, void *p) { CALL(cuGraphInstantiateWithParams, exec, graph, p); }
+
+API int cudaGraphInstantiateWithParams_ptsz(void **exec, void *graph, void *p) { CALL(cuGraphInstantiateWithParams_ptsz, exec, graph, p); }
+
+API int cudaGraphAddNode_v2(void **node, void *graph, void *const *needs, const void *edges, size_t count, struct any_node *p)
+{
+	CALL(cuGraphAddNode_v2, node, graph, needs, edges, count, p);
+}
+
+#ifdef CUDART_13 // whose function has the arguments of _v2 before
+API int cudaGraphAddNode(void **node, void *graph, void *const *needs, const void *edges, size_t count, struct any_node *p)
+{
+	CALL(cuGraphAddNode_v2, node, graph, needs, edges, count, p);
+}
+#else
+API int cudaGraphAddNode(void **node, void *graph, void *const *needs, size_t count, struct any_node *p)
+{
+	CALL(cuGraphAddNode, node, graph, needs, count, p);
+}
+#endif
+
+API int cudaStreamBeginCapture(void *stream, int mode) { CALL(cuStreamBeginCapture_v2, stream, mode); }
+
+API int cudaStreamBeginCapture_ptsz(void *stream, int mode) { CALL(cuStreamBeginCapture_v2_ptsz, stream, mode); }
+
+API int cudaStreamBeginCaptureToGraph(void *stream, void *graph, void *needs, void *edges, size_t count, int mode)
+{
+	CALL(cuStreamBeginCaptureToGraph, stream, graph, needs, edges, count, mode);
+}
+
+API int cudaStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, void *needs, void *edges, size_t count, int mode)
+{
+	CALL(cuStreamBeginCaptureToGraph_ptsz, stream, graph, needs, edges, count, mode);
+}
+
+API int cudaStreamEndCapture(void *stream, void **graph) { CALL(cuStreamEndCapture, stream, graph); }
+
+API int cudaStreamEndCapture_ptsz(void *stream, void **graph) { CALL(cuStreamEndCapture_ptsz, stream, graph); }
+
+API int cudaMemGetDefaultMemPool(void **pool, const struct location *l, int type) { CALL(cuMemGetDefaultMemPool, pool, l, type); }
+
+API int cudaMemGetMemPool(void **pool, const struct location *l, int type) { CALL(cuMemGetMemPool, pool, l, type); }
+
+API int cudaMemSetMemPool(const struct location *l, int type, void *pool) { CALL(cuMemSetMemPool, l, type, pool); }
+
 API int cudaGraphLaunch(void *exec, void *stream) { CALL(cuGraphLaunch, exec, stream); }
 
 API int cudaGraphExecDestroy(void *exec) { CALL(cuGraphExecDestroy, exec); }

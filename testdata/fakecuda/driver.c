@@ -24,6 +24,7 @@ static uint64_t context_bytes;
 static bool forked;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct context contexts[MAX_CONTEXTS];
+static struct context greens[MAX_CONTEXTS]; // names of primary contexts
 static _Atomic int context_high = MAX_GPUS;
 
 #define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
@@ -147,7 +148,7 @@ int impl_cuDeviceGetUuid(unsigned char uuid[16], int device)
 	return SUCCESS;
 }
 
-struct context *current_context(void) { return current; }
+struct context *current_context(void) { return current && current->stands_for ? current->stands_for : current; }
 
 static bool within(const struct context *c, uint64_t address)
 {
@@ -156,8 +157,8 @@ static bool within(const struct context *c, uint64_t address)
 
 struct context *context_at(uint64_t address)
 {
-	if (current && within(current, address))
-		return current;
+	if (current_context() && within(current_context(), address))
+		return current_context();
 	for (int i = 0; i < context_high; i++)
 		if (within(&contexts[i], address))
 			return &contexts[i];
@@ -166,6 +167,8 @@ struct context *context_at(uint64_t address)
 
 static bool is_context(const struct context *c)
 {
+	if (c >= greens && c < greens + MAX_CONTEXTS)
+		return c->stands_for != NULL;
 	return c >= contexts && c < contexts + MAX_CONTEXTS && (c->active || c->primary);
 }
 
@@ -243,6 +246,31 @@ static int drop_primary(int device, bool reset)
 	return result;
 }
 
+int context_of_green(struct context **out, int device)
+{
+	struct context *c;
+	int result = impl_cuDevicePrimaryCtxRetain(&c, device);
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < MAX_CONTEXTS && result == SUCCESS; i++)
+		if (!greens[i].stands_for) {
+			greens[i].stands_for = c;
+			greens[i].ordinal = device;
+			*out = &greens[i];
+			pthread_mutex_unlock(&lock);
+			return SUCCESS;
+		}
+	pthread_mutex_unlock(&lock);
+	return result == SUCCESS ? OUT_OF_MEMORY : result;
+}
+
+void green_release(struct context *c)
+{
+	c->stands_for = NULL;
+	if (current == c)
+		current = NULL;
+	drop_primary(c->ordinal, false);
+}
+
 int impl_cuDevicePrimaryCtxRelease_v2(int device) { return drop_primary(device, false); }
 
 int impl_cuDevicePrimaryCtxRelease(int device) { return drop_primary(device, false); }
@@ -316,7 +344,7 @@ int impl_cuCtxCreate(struct context **out, unsigned flags UNUSED, int device) { 
 
 static int destroy(struct context *c)
 {
-	if (!is_context(c) || c->primary)
+	if (!is_context(c) || c->primary || c->stands_for)
 		return INVALID_CONTEXT;
 	pthread_mutex_lock(&lock);
 	deactivate(c);

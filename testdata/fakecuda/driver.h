@@ -52,6 +52,7 @@ struct context {
 	_Atomic bool active;
 	bool primary;
 	struct arena arena;
+	struct context *stands_for; // of a green context: the primary one
 };
 
 extern _Atomic bool initialised;
@@ -73,6 +74,8 @@ uint64_t gpu_capacity(void);
 uint64_t gpu_used(int gpu);
 int own_slot(void);
 bool slot_alive(int slot, uint64_t pid, uint64_t start);
+int context_of_green(struct context **out, int gpu_ordinal); // a name of the primary context, which is retained
+void green_release(struct context *c);
 void pinned_release(const struct context *owner);
 bool pinned_at(uint64_t address);  // in pinned memory
 int vmm_gpu(uint64_t address);     // physical, of what cuMemMap put there, or -1

@@ -5,10 +5,13 @@
 #include "blocks.h"
 #include <stdlib.h>
 
+static _Atomic int captures; // under way
+
 struct graph {
 	struct block **node;
 	int nodes;
 	bool launched;
+	uint64_t stream; // that is captured into it, 0: none
 };
 
 static void uncharge(int gpu, uint64_t bytes)
@@ -28,6 +31,7 @@ void graph_memory_refund(struct block *b)
 void graph_end(struct block *b)
 {
 	struct graph *g = b->detail;
+	captures -= g->stream != 0;
 	free(g->node);
 	free(g);
 }
@@ -90,6 +94,19 @@ static bool append(struct graph *g, struct block *memory)
 	return true;
 }
 
+static int add_memory(struct block *graph, int gpu, uint64_t size, uint64_t *address, void **node)
+{
+	uint64_t at = addresses_take(size);
+	struct block *b = at ? block_add(GRAPH_MEMORY, at, gpu, size, graph->owner) : NULL;
+	if (!b || !append(graph->detail, b))
+		return OUT_OF_MEMORY;
+	BOOK_IN(&self->gpu[gpu], graph, size);
+	*address = at;
+	if (node)
+		*node = b;
+	return SUCCESS;
+}
+
 int impl_cuGraphAddMemAllocNode(void **node, void *graph, void *const *needs UNUSED, size_t count UNUSED, struct node_parameters *p)
 {
 	struct context *c;
@@ -103,15 +120,7 @@ int impl_cuGraphAddMemAllocNode(void **node, void *graph, void *const *needs UNU
 		return INVALID_DEVICE;
 	pthread_mutex_lock(&blocks_lock);
 	struct block *owner = block_find((uint64_t)graph, GRAPH);
-	uint64_t at = owner ? addresses_take(p->size) : 0;
-	struct block *b = at ? block_add(GRAPH_MEMORY, at, gpu, p->size, owner->owner) : NULL;
-	if (b && append(owner->detail, b)) {
-		BOOK_IN(&self->gpu[gpu], graph, p->size);
-		p->address = at;
-		*node = b;
-	} else {
-		result = owner ? OUT_OF_MEMORY : INVALID_VALUE;
-	}
+	result = owner ? add_memory(owner, gpu, p->size, &p->address, node) : INVALID_VALUE;
 	pthread_mutex_unlock(&blocks_lock);
 	return result;
 }
@@ -131,6 +140,135 @@ int impl_cuGraphAddMemFreeNode(void **node, void *graph, void *const *needs UNUS
 	return result;
 }
 
+static int add_node(void **node, void *graph, struct any_node *p)
+{
+	if (!p || !node)
+		return initialised ? INVALID_VALUE : NOT_INITIALIZED;
+	switch (p->type) {
+	case NODE_ALLOCATES: return impl_cuGraphAddMemAllocNode(node, graph, NULL, 0, &p->memory);
+	case NODE_FREES: return impl_cuGraphAddMemFreeNode(node, graph, NULL, 0, p->address);
+	}
+	*node = p; // of other nodes nothing is kept
+	return SUCCESS;
+}
+
+int impl_cuGraphAddNode(void **node, void *graph, void *const *needs UNUSED, size_t count UNUSED, struct any_node *p)
+{
+	return add_node(node, graph, p);
+}
+
+int impl_cuGraphAddNode_v2(void **node, void *graph, void *const *needs UNUSED, const void *edges UNUSED, size_t count UNUSED, struct any_node *p)
+{
+	return add_node(node, graph, p);
+}
+
+static uint64_t stream_key(void *stream)
+{
+	return (uint64_t)stream > 2 ? (uint64_t)stream : (uint64_t)pthread_self();
+}
+
+struct capture {
+	uint64_t stream;
+	struct block *graph;
+};
+
+static void match_capture(struct block *b, void *argument)
+{
+	struct capture *c = argument;
+	if (b->kind == GRAPH && ((struct graph *)b->detail)->stream == c->stream)
+		c->graph = b;
+}
+
+// captured returns the graph that a stream is captured into. The caller holds blocks_lock.
+static struct block *captured(void *stream)
+{
+	struct capture c = {.stream = stream_key(stream)};
+	if (!captures)
+		return NULL;
+	blocks_each(match_capture, &c);
+	return c.graph;
+}
+
+int graph_capture_alloc(void *stream, int gpu, uint64_t size, uint64_t *address)
+{
+	struct block *graph = captured(stream);
+	return graph ? add_memory(graph, gpu, size, address, NULL) : NOT_FOUND;
+}
+
+bool graph_capture_free(void *stream, uint64_t address)
+{
+	struct block *b = captured(stream) ? block_find(address, GRAPH_MEMORY) : NULL;
+	if (b && !b->freed)
+		node_free(b);
+	return b != NULL;
+}
+
+static int begin_capture(void *stream, void *graph)
+{
+	struct context *c;
+	int result = usable(&c);
+	if (result != SUCCESS)
+		return result;
+	pthread_mutex_lock(&blocks_lock);
+	if (captured(stream))
+		result = INVALID_VALUE;
+	else if (!graph)
+		result = graph_new(&graph, c, GRAPH);
+	struct graph *g = result == SUCCESS ? find_graph(graph, GRAPH) : NULL;
+	if (g) {
+		g->stream = stream_key(stream);
+		captures++;
+	}
+	pthread_mutex_unlock(&blocks_lock);
+	return g || result != SUCCESS ? result : INVALID_VALUE;
+}
+
+#define BEGIN(symbol) \
+	int impl_##symbol(void *stream, int mode UNUSED) { return begin_capture(stream, NULL); }
+BEGIN(cuStreamBeginCapture)
+BEGIN(cuStreamBeginCapture_ptsz)
+BEGIN(cuStreamBeginCapture_v2)
+BEGIN(cuStreamBeginCapture_v2_ptsz)
+
+int impl_cuStreamBeginCaptureToGraph(void *stream, void *graph, void *needs UNUSED, void *edges UNUSED, size_t count UNUSED, int mode UNUSED)
+{
+	return graph ? begin_capture(stream, graph) : INVALID_VALUE;
+}
+
+int impl_cuStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, void *needs, void *edges, size_t count, int mode)
+{
+	return impl_cuStreamBeginCaptureToGraph(stream, graph, needs, edges, count, mode);
+}
+
+int impl_cuStreamEndCapture(void *stream, void **graph)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	pthread_mutex_lock(&blocks_lock);
+	struct block *b = graph ? captured(stream) : NULL;
+	if (b) {
+		((struct graph *)b->detail)->stream = 0;
+		captures--;
+		*graph = (void *)b->key;
+	}
+	pthread_mutex_unlock(&blocks_lock);
+	return b ? SUCCESS : INVALID_VALUE;
+}
+
+int impl_cuStreamGetCaptureInfo(void *stream, int *status, unsigned long long *id)
+{
+	if (!initialised)
+		return NOT_INITIALIZED;
+	pthread_mutex_lock(&blocks_lock);
+	struct block *b = captured(stream);
+	*status = b != NULL;
+	*id = b ? b->key : 0;
+	pthread_mutex_unlock(&blocks_lock);
+	return SUCCESS;
+}
+
+int impl_cuStreamEndCapture_ptsz(void *stream, void **graph) { return impl_cuStreamEndCapture(stream, graph); }
+
 int impl_cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags UNUSED)
 {
 	struct context *c;
@@ -140,7 +278,8 @@ int impl_cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long lon
 	pthread_mutex_lock(&blocks_lock);
 	struct graph *g = exec ? find_graph(graph, GRAPH) : NULL;
 	result = g ? graph_new(exec, block_find((uint64_t)graph, GRAPH)->owner, GRAPH_EXEC) : INVALID_VALUE;
-	struct graph *e = result == SUCCESS ? find_graph(*exec, GRAPH_EXEC) : NULL;
+	struct block *made = result == SUCCESS ? block_find((uint64_t)*exec, GRAPH_EXEC) : NULL;
+	struct graph *e = made && (result = object_charge(made)) == SUCCESS ? made->detail : NULL;
 	for (int i = 0; e && i < g->nodes; i++)
 		if (!append(e, g->node[i]))
 			result = OUT_OF_MEMORY;
@@ -148,6 +287,26 @@ int impl_cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long lon
 		g->launched = true; // its nodes outlive it from here on
 	pthread_mutex_unlock(&blocks_lock);
 	return result;
+}
+
+int impl_cuGraphInstantiate(void **exec, void *graph, void **node UNUSED, char *log UNUSED, size_t size UNUSED)
+{
+	return impl_cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+
+int impl_cuGraphInstantiate_v2(void **exec, void *graph, void **node UNUSED, char *log UNUSED, size_t size UNUSED)
+{
+	return impl_cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+
+int impl_cuGraphInstantiateWithParams(void **exec, void *graph, void *parameters UNUSED)
+{
+	return impl_cuGraphInstantiateWithFlags(exec, graph, 0);
+}
+
+int impl_cuGraphInstantiateWithParams_ptsz(void **exec, void *graph, void *parameters UNUSED)
+{
+	return impl_cuGraphInstantiateWithFlags(exec, graph, 0);
 }
 
 static int launch(void *exec)

@@ -9,14 +9,18 @@
 #define POOL_UNIT 512
 enum { ATTRIBUTE_THRESHOLD = 4, RESERVED, RESERVED_HIGH, USED, USED_HIGH };
 
+enum memory { OF_GPU, OF_HOST, MANAGED };
+
 struct pool {
 	int gpu;
+	enum memory memory;
 	bool standing; // a device's own pool
 	bool gone;     // destroyed, with allocations left
 	uint64_t used, reserved, used_high, reserved_high, threshold, max_size, allocations;
 };
 
 static struct pool own[MAX_GPUS];      // by physical GPU
+static struct pool own_managed[MAX_GPUS], own_host;
 static struct pool *chosen[MAX_GPUS];  // by cuDeviceSetMemPool; NULL: the own one
 
 static uint64_t units(uint64_t size) { return (size + POOL_UNIT - 1) & ~(uint64_t)(POOL_UNIT - 1); }
@@ -26,7 +30,7 @@ static bool grow(struct pool *p, uint64_t size)
 {
 	struct gpu_books *g = &self->gpu[p->gpu];
 	uint64_t need = whole_pages(p->used + size);
-	if (need > p->reserved) {
+	if (need > p->reserved && p->memory != OF_HOST) {
 		if ((p->max_size && need > p->max_size) || !charge(p->gpu, &g->reserved, need - p->reserved))
 			return false;
 		atomic_fetch_add(&g->pool_reserved, need - p->reserved);
@@ -42,17 +46,35 @@ static bool grow(struct pool *p, uint64_t size)
 static void shrink(struct pool *p, uint64_t keep)
 {
 	uint64_t least = whole_pages(p->used > keep ? p->used : keep);
-	if (least >= p->reserved)
+	if (least >= p->reserved || p->memory == OF_HOST)
 		return;
 	atomic_fetch_sub(&self->gpu[p->gpu].pool_reserved, p->reserved - least);
 	atomic_fetch_sub(&self->gpu[p->gpu].reserved, p->reserved - least);
 	p->reserved = least;
 }
 
+static void book_in(struct pool *p, uint64_t size)
+{
+	switch (p->memory) {
+	case OF_HOST: BOOK_IN(self, pinned, size); break;
+	case MANAGED: BOOK_IN(&self->gpu[p->gpu], managed, size); break;
+	default: BOOK_IN(&self->gpu[p->gpu], async, size);
+	}
+}
+
+static void book_out(struct pool *p, uint64_t size)
+{
+	switch (p->memory) {
+	case OF_HOST: BOOK_OUT(self, pinned, size); break;
+	case MANAGED: BOOK_OUT(&self->gpu[p->gpu], managed, size); break;
+	default: BOOK_OUT(&self->gpu[p->gpu], async, size);
+	}
+}
+
 void pools_refund(struct block *b)
 {
 	struct pool *p = b->detail;
-	BOOK_OUT(&self->gpu[b->gpu], async, b->size);
+	book_out(p, b->size);
 	p->used -= units(b->size);
 	p->allocations--;
 	if (p->gone)
@@ -102,6 +124,16 @@ static struct pool *find_pool(const void *handle)
 			own[i].standing = true;
 			return &own[i];
 		}
+	for (int i = 0; i < MAX_GPUS; i++)
+		if (handle == &own_managed[i]) {
+			own_managed[i] = (struct pool){.gpu = i, .memory = MANAGED, .standing = true, .used = own_managed[i].used,
+				.reserved = own_managed[i].reserved, .allocations = own_managed[i].allocations};
+			return &own_managed[i];
+		}
+	if (handle == &own_host) {
+		own_host.memory = OF_HOST;
+		return &own_host;
+	}
 	struct block *b = block_find((uint64_t)handle, POOL);
 	return b ? b->detail : NULL;
 }
@@ -120,12 +152,12 @@ static int take(struct context *c, struct pool *p, uint64_t *address, uint64_t s
 		return OUT_OF_MEMORY;
 	}
 	b->detail = p;
-	BOOK_IN(&self->gpu[p->gpu], async, size);
+	book_in(p, size);
 	*address = at;
 	return SUCCESS;
 }
 
-static int allocate(uint64_t *address, size_t size, const void *handle, bool from_pool)
+static int allocate(uint64_t *address, size_t size, const void *handle, bool from_pool, void *stream)
 {
 	struct context *c;
 	int result = usable(&c);
@@ -135,51 +167,75 @@ static int allocate(uint64_t *address, size_t size, const void *handle, bool fro
 		return INVALID_VALUE;
 	pthread_mutex_lock(&blocks_lock);
 	struct pool *p = from_pool ? find_pool(handle) : device_pool(c->gpu);
-	result = p ? take(c, p, address, size) : INVALID_VALUE;
+	result = p ? graph_capture_alloc(stream, p->gpu, size, address) : INVALID_VALUE;
+	if (result == NOT_FOUND)
+		result = take(c, p, address, size);
 	pthread_mutex_unlock(&blocks_lock);
 	return result;
 }
 
-int impl_cuMemAllocAsync(uint64_t *address, size_t size, void *stream UNUSED) { return allocate(address, size, NULL, false); }
+int impl_cuMemAllocAsync(uint64_t *address, size_t size, void *stream) { return allocate(address, size, NULL, false, stream); }
 
-int impl_cuMemAllocAsync_ptsz(uint64_t *address, size_t size, void *stream UNUSED) { return allocate(address, size, NULL, false); }
+int impl_cuMemAllocAsync_ptsz(uint64_t *address, size_t size, void *stream) { return allocate(address, size, NULL, false, stream); }
 
-int impl_cuMemAllocFromPoolAsync(uint64_t *address, size_t size, void *pool, void *stream UNUSED)
+int impl_cuMemAllocFromPoolAsync(uint64_t *address, size_t size, void *pool, void *stream)
 {
-	return allocate(address, size, pool, true);
+	return allocate(address, size, pool, true, stream);
 }
 
-int impl_cuMemAllocFromPoolAsync_ptsz(uint64_t *address, size_t size, void *pool, void *stream UNUSED)
+int impl_cuMemAllocFromPoolAsync_ptsz(uint64_t *address, size_t size, void *pool, void *stream)
 {
-	return allocate(address, size, pool, true);
+	return allocate(address, size, pool, true, stream);
 }
 
 int impl_cuMemFree_v2(uint64_t address);
 
-static int free_async(uint64_t address)
+static int free_async(uint64_t address, void *stream)
 {
-	if (!address)
+	if (!address || !initialised)
 		return initialised ? INVALID_VALUE : NOT_INITIALIZED;
-	return impl_cuMemFree_v2(address);
+	pthread_mutex_lock(&blocks_lock);
+	bool node = graph_capture_free(stream, address);
+	pthread_mutex_unlock(&blocks_lock);
+	return node ? SUCCESS : impl_cuMemFree_v2(address);
 }
 
-int impl_cuMemFreeAsync(uint64_t address, void *stream UNUSED) { return free_async(address); }
+int impl_cuMemFreeAsync(uint64_t address, void *stream) { return free_async(address, stream); }
 
-int impl_cuMemFreeAsync_ptsz(uint64_t address, void *stream UNUSED) { return free_async(address); }
+int impl_cuMemFreeAsync_ptsz(uint64_t address, void *stream) { return free_async(address, stream); }
+
+// describe says which memory a CUmemLocation and a CUmemAllocationType mean.
+static int describe(const struct location *l, int type, enum memory *memory, int *gpu)
+{
+	*gpu = l->type == ON_DEVICE ? visible_gpu(l->id) : 0;
+	if (*gpu < 0)
+		return INVALID_DEVICE;
+	if (type == MANAGED_TYPE)
+		*memory = MANAGED;
+	else if (type == PINNED_TYPE && (l->type == ON_DEVICE || l->type == ON_HOST || l->type == ON_HOST_NUMA))
+		*memory = l->type == ON_DEVICE ? OF_GPU : OF_HOST;
+	else
+		return INVALID_VALUE;
+	return SUCCESS;
+}
 
 int impl_cuMemPoolCreate(void **pool, const struct pool_properties *properties)
 {
 	if (!initialised)
 		return NOT_INITIALIZED;
-	if (!pool || !properties || properties->type != 1 || properties->location_type != 1)
+	enum memory memory;
+	int gpu;
+	if (!pool || !properties)
 		return INVALID_VALUE;
-	int gpu = visible_gpu(properties->location);
-	if (gpu < 0)
-		return INVALID_DEVICE;
+	struct location l = {properties->location_type, properties->location};
+	int result = describe(&l, properties->type, &memory, &gpu);
+	if (result != SUCCESS)
+		return result;
 	struct pool *p = calloc(1, sizeof *p);
 	if (!p)
 		return OUT_OF_MEMORY;
 	p->gpu = gpu;
+	p->memory = memory;
 	p->max_size = properties->max_size;
 	pthread_mutex_lock(&blocks_lock);
 	struct block *b = block_add(POOL, (uint64_t)p, gpu, 0, NULL);
@@ -264,6 +320,46 @@ int impl_cuDeviceSetMemPool(int device, void *pool)
 	struct pool *p = find_pool(pool);
 	int result = p && p->gpu == gpu ? SUCCESS : INVALID_VALUE;
 	if (result == SUCCESS)
+		chosen[gpu] = p;
+	pthread_mutex_unlock(&blocks_lock);
+	return result;
+}
+
+static int pool_at(void **pool, const struct location *l, int type, bool standing)
+{
+	enum memory memory;
+	int gpu;
+	if (!pool || !l || !initialised)
+		return initialised ? INVALID_VALUE : NOT_INITIALIZED;
+	int result = describe(l, type, &memory, &gpu);
+	if (result != SUCCESS)
+		return result;
+	pthread_mutex_lock(&blocks_lock);
+	switch (memory) {
+	case OF_HOST: *pool = find_pool(&own_host); break;
+	case MANAGED: *pool = find_pool(&own_managed[gpu]); break;
+	default: *pool = standing ? find_pool(&own[gpu]) : device_pool(gpu);
+	}
+	pthread_mutex_unlock(&blocks_lock);
+	return SUCCESS;
+}
+
+int impl_cuMemGetDefaultMemPool(void **pool, const struct location *l, int type) { return pool_at(pool, l, type, true); }
+
+int impl_cuMemGetMemPool(void **pool, const struct location *l, int type) { return pool_at(pool, l, type, false); }
+
+int impl_cuMemSetMemPool(const struct location *l, int type, void *pool)
+{
+	enum memory memory;
+	int gpu;
+	if (!l || !initialised)
+		return initialised ? INVALID_VALUE : NOT_INITIALIZED;
+	int result = describe(l, type, &memory, &gpu);
+	pthread_mutex_lock(&blocks_lock);
+	struct pool *p = find_pool(pool);
+	if (result == SUCCESS && (!p || p->memory != memory || p->gpu != gpu))
+		result = INVALID_VALUE;
+	if (result == SUCCESS && memory == OF_GPU) // of other memory the choice has no effect here
 		chosen[gpu] = p;
 	pthread_mutex_unlock(&blocks_lock);
 	return result;

@@ -63,6 +63,20 @@ struct context;
 	PRIVATE(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040, (void **, void *, void *const *, size_t, struct node_parameters *)) \
 	PRIVATE(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode, 11040, (void **, void *, void *const *, size_t, uint64_t)) \
 	PRIVATE(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, (void **, void *, unsigned long long)) \
+	PRIVATE(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, (void **, void *, void *)) \
+	PRIVATE(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams_ptsz, 12000, (void **, void *, void *)) \
+	PRIVATE(cuGraphAddNode, cuGraphAddNode, 12020, (void **, void *, void *const *, size_t, struct any_node *)) \
+	PRIVATE(cuGraphAddNode_v2, cuGraphAddNode, 12030, (void **, void *, void *const *, const void *, size_t, struct any_node *)) \
+	PRIVATE(cuStreamBeginCapture_v2, cuStreamBeginCapture, 10010, (void *, int)) \
+	PRIVATE(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_ptsz, 10010, (void *, int)) \
+	PRIVATE(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, (void *, void *, void *, void *, size_t, int)) \
+	PRIVATE(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph_ptsz, 12030, (void *, void *, void *, void *, size_t, int)) \
+	PRIVATE(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, (void *, int *, unsigned long long *)) \
+	PRIVATE(cuStreamEndCapture, cuStreamEndCapture, 10000, (void *, void **)) \
+	PRIVATE(cuStreamEndCapture_ptsz, cuStreamEndCapture_ptsz, 10000, (void *, void **)) \
+	PRIVATE(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000, (void **, const struct location *, int)) \
+	PRIVATE(cuMemGetMemPool, cuMemGetMemPool, 13000, (void **, const struct location *, int)) \
+	PRIVATE(cuMemSetMemPool, cuMemSetMemPool, 13000, (const struct location *, int, void *)) \
 	PRIVATE(cuGraphLaunch, cuGraphLaunch, 10000, (void *, void *)) \
 	PRIVATE(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (void *)) \
 	PRIVATE(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (int))

@@ -87,3 +87,21 @@ struct node_parameters { // CUDA_MEM_ALLOC_NODE_PARAMS
 };
 _Static_assert(sizeof(struct node_parameters) == 120 && offsetof(struct node_parameters, size) == 104 &&
 	       offsetof(struct node_parameters, address) == 112, "CUDA_MEM_ALLOC_NODE_PARAMS");
+
+enum { NODE_ALLOCATES = 10, NODE_FREES = 11 };
+struct any_node { // CUgraphNodeParams
+	int type, spare[3];
+	union {
+		struct node_parameters memory;
+		uint64_t address;
+		unsigned char bytes[232];
+	};
+	long long spare2;
+};
+_Static_assert(sizeof(struct any_node) == 256 && offsetof(struct any_node, memory) == 16, "CUgraphNodeParams");
+
+enum { ON_DEVICE = 1, ON_HOST = 2, ON_HOST_NUMA = 3 }; // CUmemLocationType
+enum { PINNED_TYPE = 1, MANAGED_TYPE = 2 };            // CUmemAllocationType
+struct location { // CUmemLocation
+	int type, id;
+};

@@ -15,10 +15,7 @@ int impl_cuLaunchCooperativeKernel(void) { return SUCCESS; }
 
 #define NONE(symbol) \
 	int impl_##symbol(void) { return NOT_SUPPORTED; }
-NONE(cuModuleLoadData)
-NONE(cuModuleLoadDataEx)
 NONE(cuModuleGetFunction)
-NONE(cuModuleUnload)
 NONE(cuLinkCreate_v2)
 NONE(cuLinkAddData_v2)
 NONE(cuLinkComplete)

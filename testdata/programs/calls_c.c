@@ -100,7 +100,7 @@ struct slot {
 	union {
 		uint64_t word64;
 		uint32_t word32;
-		unsigned char bytes[128];
+		unsigned char bytes[256];
 		struct pitched { void *pointer; size_t pitch, width, height; } pitched;
 	} u;
 };
@@ -122,7 +122,7 @@ static void array_descriptor(struct slot *s, char letter, const uint64_t n[5])
 static void structure(struct slot *s, char letter, const char *line)
 {
 	uint64_t n[5] = {0};
-	bool host = letter == 'P' && strncmp(s->word, "host", 4) == 0;
+	bool host = strchr("PEp", letter) && strncmp(s->word, "host", 4) == 0;
 	char text[64];
 	snprintf(text, sizeof text, "%s", host ? "0" : s->word);
 	char *fd = letter == 'P' ? strstr(s->word, ",fd") : NULL;
@@ -130,7 +130,8 @@ static void structure(struct slot *s, char letter, const char *line)
 		text[fd - s->word] = 0;
 	list(text, line, n);
 	switch (letter) {
-	case 'p': put32(s, 0, 1), put32(s, 8, 1), put32(s, 12, n[0]), put64(s, 24, n[1]); break;
+	case 'E': put32(s, 0, host ? 2 : 1), put32(s, 4, n[0]); break;
+	case 'p': put32(s, 0, 1), put32(s, 8, host ? 2 : 1), put32(s, 12, n[0]), put64(s, 24, n[1]); break;
 	case 'P': put32(s, 0, 1), put32(s, 4, fd ? 1 : 0), put32(s, 8, host ? 3 : 1), put32(s, 12, n[0]); break;
 	case 'A': put32(s, 0, 1), put32(s, 4, n[0]), put32(s, 8, 3); break;
 	case 'M': put32(s, 0, 2), put64(s, 8, n[0]); break;
@@ -165,11 +166,37 @@ static const char *next_word(struct words *w, const char *line)
 	return word;
 }
 
+// node fills a CUgraphNodeParams.
+static void node(struct script *s, struct slot *slot, struct words *words, const char *line)
+{
+	if (!strcmp(slot->word, "free")) {
+		put32(slot, 0, 11), put64(slot, 16, input(s, next_word(words, line), line));
+		return;
+	}
+	if (!strcmp(slot->word, "kernel"))
+		return;
+	put32(slot, 0, 10), put32(slot, 16, 1), put32(slot, 24, 1);
+	put32(slot, 28, number(next_word(words, line), line));
+	put64(slot, 120, number(next_word(words, line), line));
+}
+
+// code fills the header of an image of so many bytes; slot->word is its format.
+static void code(struct slot *slot, uint64_t size)
+{
+	if (!strcmp(slot->word, "elf")) // sections of 64 bytes end it
+		put32(slot, 0, 0x464c457f), put64(slot, 40, size - 640), put32(slot, 56, 64 << 16), put32(slot, 60, 10);
+	else if (!strcmp(slot->word, "fatbin"))
+		put32(slot, 0, 0xba55ed50), put32(slot, 4, 16 << 16 | 1), put64(slot, 8, size - 16);
+	else
+		memcpy(slot->u.bytes, ".version 8.0", 13);
+}
+
 static void prepare(struct script *s, struct slot *slot, char letter, struct words *words, const char *line, uint64_t *argument)
 {
 	*argument = (uint64_t)&slot->u;
 	switch (letter) {
 	case 'q': case 'Q': return;
+	case 'u': *argument = words->word ? number(next_word(words, line), line) : 0; return;
 	case '0': case '1': case '2': case '4': *argument = (uint64_t)(letter - '0'); return;
 	}
 	slot->word = next_word(words, line);
@@ -185,6 +212,8 @@ static void prepare(struct script *s, struct slot *slot, char letter, struct wor
 		put32(slot, 12, number(next_word(words, line), line));
 		put64(slot, 104, number(next_word(words, line), line));
 		break;
+	case 'K': node(s, slot, words, line); break;
+	case 'Z': code(slot, number(next_word(words, line), line)); break;
 	default: structure(slot, letter, line);
 	}
 }
@@ -201,6 +230,11 @@ static void keep(struct script *s, const struct slot *slot, char letter, const s
 	case 'q': snprintf(text, sizeof text, "%.40s.pitch", first->word), name = text; break;
 	case 'D': value = (uint64_t)slot->u.pitched.pointer; break;
 	case 'N': memcpy(&value, slot->u.bytes + 112, 8); break;
+	case 'K':
+		if (slot->u.word32 != 10)
+			return;
+		memcpy(&value, slot->u.bytes + 128, 8);
+		break;
 	case 'H': write_file(slot->word, line, slot->u.bytes, 64); return;
 	case 'W':
 		snprintf(text, sizeof text, "/proc/%d/fd/%u", getpid(), slot->u.word32);

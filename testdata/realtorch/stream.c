@@ -36,58 +36,37 @@ API int cudaEventElapsedTime(float *ms, void *from UNUSED, void *to UNUSED)
 	return SUCCESS;
 }
 
-// One capture at a time: what is launched meanwhile is not recorded.
-static void *_Atomic capturing;
-static _Atomic unsigned long long capture_id;
+// What is launched while a stream is captured is not recorded.
 enum { CAPTURE_NONE, CAPTURE_ACTIVE };
-
-API int cudaStreamBeginCapture(void *stream, int mode UNUSED)
-{
-	void *none = NULL;
-	if (!stream || !atomic_compare_exchange_strong(&capturing, &none, stream))
-		return cudart_record(INVALID_VALUE);
-	capture_id++;
-	return SUCCESS;
-}
 
 API int cudaStreamIsCapturing(void *stream, int *status)
 {
-	*status = stream && capturing == stream ? CAPTURE_ACTIVE : CAPTURE_NONE;
-	return SUCCESS;
+	unsigned long long id;
+	int result = cudart_ready();
+	return cudart_record(result == SUCCESS ? cudart_driver.cuStreamGetCaptureInfo(stream, status, &id) : result);
 }
 
 API int cudaStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void **graph, const void ***needs, size_t *count)
 {
-	cudaStreamIsCapturing(stream, status);
+	unsigned long long capture = 0;
+	int result = cudart_ready();
+	if (result == SUCCESS)
+		result = cudart_driver.cuStreamGetCaptureInfo(stream, status, &capture);
 	if (id)
-		*id = *status == CAPTURE_ACTIVE ? capture_id : 0;
+		*id = *status == CAPTURE_ACTIVE ? capture : 0;
 	if (graph)
 		*graph = NULL;
 	if (needs)
 		*needs = NULL;
 	if (count)
 		*count = 0;
-	return SUCCESS;
-}
-
-API int cudaStreamEndCapture(void *stream, void **graph)
-{
-	if (!stream || !atomic_compare_exchange_strong(&capturing, &stream, NULL))
-		return cudart_record(INVALID_VALUE);
-	int result = cudart_ready();
-	return cudart_record(result == SUCCESS ? cudart_driver.cuGraphCreate(graph, 0) : result);
+	return cudart_record(result);
 }
 
 API int cudaGraphGetNodes(void *graph UNUSED, void **nodes UNUSED, size_t *count)
 {
 	*count = 1;
 	return SUCCESS;
-}
-
-API int cudaGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags)
-{
-	int result = cudart_ready();
-	return cudart_record(result == SUCCESS ? cudart_driver.cuGraphInstantiateWithFlags(exec, graph, flags) : result);
 }
 
 API int cudaThreadExchangeStreamCaptureMode(int *mode UNUSED) { return SUCCESS; }

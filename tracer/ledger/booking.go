@@ -2,7 +2,10 @@
 
 package ledger
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 func (l *Ledger) alloc(e *Event) {
 	if e.Kind == Tensor || e.Space == Blocks {
@@ -43,8 +46,13 @@ func (l *Ledger) alloc(e *Event) {
 // book adds an allocation and returns the number of its block; 0 if it has none.
 func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	device, pool := l.place(key.process, e)
-	n := l.site(siteKey{stack: e.Stack, context: e.Context, process: key.process, device: device, kind: e.Kind, space: key.space, api: e.API})
+	kind := e.Kind
+	if k := l.pools[pool].kind; k != 0 { // not of a GPU: nothing that pools hold is on one
+		kind, pool = k, 0
+	}
+	n := l.site(siteKey{stack: e.Stack, context: e.Context, process: key.process, device: device, kind: kind, space: key.space, api: e.API})
 	s, p := &l.sites[n], &l.procs[key.process]
+	l.noteOwner(s.siteKey, e)
 	size := e.Size
 	if size > maxSize {
 		size = l.sizeOf(e)
@@ -132,17 +140,17 @@ func (l *Ledger) view(e *Event) {
 
 func (l *Ledger) allocFailed(e *Event) {
 	p := l.instance(e.PID, e.Time)
-	device, size := e.Device, e.Size
+	device, size, kind := e.Device, e.Size, e.Kind
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
 	}
 	if n, ok := l.procs[p].pools[keyOfPool(e.Handle, UnknownDevice)]; ok && e.Handle != 0 && e.Kind == Async {
-		device = l.pools[n].on()
+		device, kind = l.pools[n].on(), cmp.Or(l.pools[n].kind, kind)
 	}
 	if size == UnknownSize {
 		size = 0
 	}
-	key := failureKey{siteKey{stack: e.Stack, process: p, device: device, kind: e.Kind, api: e.API}, e.Result}
+	key := failureKey{siteKey{stack: e.Stack, process: p, device: device, kind: kind, api: e.API}, e.Result}
 	f := l.failures[key]
 	if f == nil && len(l.failures) >= maxFailures {
 		l.Warn("too many different sites of failed allocations: further ones are shown without their stacks")

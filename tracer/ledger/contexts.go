@@ -35,7 +35,7 @@ func (p *process) deviceOf(context uint64) int32 {
 			return p.primaries[i].device
 		}
 	}
-	return UnknownDevice
+	return p.objects.derivedFrom(context)
 }
 
 // usedDevice returns the one device that the calls of the process are known to have
@@ -86,7 +86,8 @@ func (p *process) contextDevice(e *Event) int32 {
 }
 
 func (l *Ledger) contextRetain(e *Event) {
-	p := &l.procs[l.instance(e.PID, e.Time)]
+	n := l.instance(e.PID, e.Time)
+	p := &l.procs[n]
 	device := e.Device
 	if uint32(device) >= maxDevices {
 		if device = p.deviceOf(e.Context); device == UnknownDevice {
@@ -100,6 +101,9 @@ func (l *Ledger) contextRetain(e *Event) {
 	}
 	if e.Context != 0 {
 		c.context = e.Context
+	}
+	if c.references == 0 && c.whole && e.API != "" {
+		l.createObject(n, DriverContext, c.context, device, e)
 	}
 	c.references++
 	c.orphaned = false
@@ -154,12 +158,16 @@ func (l *Ledger) endPrimary(process uint32, c *primary, cause Cause, time uint64
 	// Without a handle it was made before the attach, as were all contexts that were never retained since.
 	nameless := c.context == 0 && !(p.Begin > l.options.Begin)
 	l.endSites(process, cause, time, func(s *site) bool {
+		if d := p.objects.derivedFrom(s.context); d != UnknownDevice {
+			return d == c.device
+		}
 		if s.context != 0 && c.context != 0 {
 			return s.context == c.context
 		}
 		here := s.device == c.device || s.device == UnknownDevice && only == c.device
 		return here && (s.context == 0 || nameless && p.deviceOf(s.context) == UnknownDevice)
 	})
+	p.objects.endIn(c.context, c.device, time)
 	c.references, c.whole, c.orphaned = 0, true, false // the next retain begins it anew
 }
 
@@ -169,6 +177,7 @@ func (l *Ledger) contextDestroy(e *Event) {
 	}
 	p := l.instance(e.PID, e.Time)
 	l.endSites(p, ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
+	l.procs[p].objects.endIn(e.Context, UnknownDevice, e.Time)
 }
 
 // count is a number of allocations and their bytes.

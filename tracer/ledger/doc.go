@@ -16,6 +16,9 @@
 // released and its last mapping is gone. What a context owns ends with it, and
 // stands in Snapshot.Releases from then on.
 //
+// Driver objects, from contexts to graph executables, take memory that no call names. They are counted by stack beside the
+// allocations, and are in no sum of bytes.
+//
 // PyTorch's caching allocator takes segments from the driver and gives tensors out of them. Tensors
 // are booked beside the driver's memory, as a sample that exact totals weight, and each block's address says in
 // which driver allocation it lies: see Tensors, and Snapshot.Parts for the whole.

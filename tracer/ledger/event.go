@@ -27,7 +27,7 @@ const (
 	ContextReset   // all that was allocated in the primary context of Device is gone
 	ContextDestroy // all that was allocated in Context is gone, and Context too
 
-	// Handle 0 is the pool that Device has from the beginning, as in Alloc.
+	// Handle 0 is the pool that Device has from the beginning, as in Alloc. Of a pool of other memory than one GPU's, Kind says which.
 	PoolCreate    // Handle is a pool of Device; also sent for pools that exist already
 	PoolDestroy   // Handle gives back what it holds unused; its allocations stay
 	PoolTrim      // Handle gives back what it holds unused above Size bytes
@@ -39,7 +39,16 @@ const (
 	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
 	Totals      // the totals of PyTorch's allocator of Device changed, see Told
 	AddressFree // the Size bytes of addresses from Address on are given back: no memory is mapped there
-	Learn       // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
+
+	PoolCurrent // Handle is the pool that allocations of Device without one take from
+
+	ObjectCreate  // Address is a new driver object of Kind; Size: bytes that the caller named, UnknownSize or 0 without
+	ObjectEnd     // entered: the driver object Address of Kind ends
+	GreenCreate   // as ObjectCreate of a GreenContext of Device, which is one reference more of the device's primary context
+	GreenDestroy  // entered: the green context Address ends
+	ContextDerive // Context is a name of the green context Handle: what is allocated in it is the primary context's
+
+	Learn // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
 )
 
 // Told says which totals of its allocator the Event of a Tensor has, as they were after it.
@@ -64,14 +73,26 @@ const (
 	Imported                   // memory of another process or API; its owner's in all sums
 	Graph                      // out of an alloc node of a graph
 	Tensor                     // a block that PyTorch's allocator gave out of its segments; events are a sample of them
+
+	// Driver objects, which take memory that no call names: counted, never part of a sum.
+	DriverContext // CUcontext
+	GreenContext  // CUgreenCtx
+	Module        // CUmodule
+	Library       // CUlibrary
+	GraphExec     // CUgraphExec
+
+	lastKind = GraphExec
 )
 
 // OnHost says whether the memory is on the host, whatever device was current.
 func (k Kind) OnHost() bool { return k == Pinned || k == Registered }
 
+// IsObject says whether it is a driver object, and no memory.
+func (k Kind) IsObject() bool { return k >= DriverContext && k <= lastKind }
+
 // Owned says whether the driver counts the memory as the process's usage of a GPU.
 func (k Kind) Owned() bool {
-	return !k.OnHost() && k != Managed && k != Imported && k != Tensor
+	return !k.OnHost() && k != Managed && k != Imported && k < Tensor
 }
 
 // Space is what an Event's Address is: a number means different things in each.
@@ -111,7 +132,7 @@ type Event struct {
 	Size     uint64 // bytes; 0 for frees
 	Stack    uint64 // id of the stack of the outermost call; 0: none was taken
 	Context  uint64 // CUcontext in which the call was made; 0: unknown
-	Handle   uint64 // Async: the pool, 0 for the device's current one; Imported: what Export named, 0 if nothing can
+	Handle   uint64 // Async: the pool, 0 for the device's current one; Imported: what Export named, 0 if nothing can; ContextDerive: the green context
 	Halvings uint8  // Alloc of a Tensor: how often the probability of its size class to be in the sample was halved
 	API      string // name of the outermost call, "cudaMalloc"
 

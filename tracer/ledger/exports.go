@@ -2,6 +2,8 @@
 
 package ledger
 
+import "slices"
+
 // exports says how large the allocations are that other processes may import,
 // by the digest of their handle: the recent ones, in two halves.
 type exports struct {
@@ -9,9 +11,21 @@ type exports struct {
 }
 
 type exported struct {
-	size    uint64
-	process uint32
+	size  uint64
+	owner owner
 }
+
+// owner is the site whose memory another process imported.
+type owner struct {
+	process uint32
+	stack   uint64
+	api     string
+}
+
+const (
+	maxOwners      = 4 // of one importing site
+	maxOwnersSites = 1 << 14
+)
 
 const maxExports = 1 << 15 // of each half
 
@@ -27,15 +41,16 @@ func (l *Ledger) export(e *Event) {
 	if !ok || e.Handle == 0 {
 		return
 	}
-	size := l.blocks.at(n).size
-	if size == 0 {
+	b := l.blocks.at(n)
+	if b.size == 0 {
 		return
 	}
 	x := &l.exports
 	if x.young == nil || len(x.young) >= maxExports {
 		x.young, x.old = make(map[uint64]exported), x.young
 	}
-	x.young[e.Handle] = exported{size, p}
+	s := &l.sites[b.site]
+	x.young[e.Handle] = exported{b.size, owner{p, s.stack, s.api}}
 }
 
 // sizeOf returns the size of an allocation that does not tell it, 0 if nothing does.
@@ -43,17 +58,57 @@ func (l *Ledger) sizeOf(e *Event) uint64 {
 	if e.Kind != Imported || e.Handle == 0 {
 		return 0
 	}
-	if x, ok := l.exports.young[e.Handle]; ok {
-		return x.size
+	return l.exports.of(e.Handle).size
+}
+
+func (x *exports) of(handle uint64) exported {
+	if e, ok := x.young[handle]; ok {
+		return e
 	}
-	return l.exports.old[e.Handle].size
+	return x.old[handle]
+}
+
+// noteOwner remembers for an importing site whose memory it maps, as far as the owner is traced.
+func (l *Ledger) noteOwner(site siteKey, e *Event) {
+	if e.Kind != Imported || e.Handle == 0 {
+		return
+	}
+	x := l.exports.of(e.Handle)
+	list, known := l.owners[site]
+	if x.size == 0 || slices.Contains(list, x.owner) || len(list) > maxOwners || !known && len(l.owners) >= maxOwnersSites {
+		return
+	}
+	l.owners[site] = append(list, x.owner) // one more than are shown says that there are more
+}
+
+// addOwners gives a site that is shown the owners of what it imported.
+func (v *view) addOwners(out *Site, site siteKey) {
+	for i, o := range v.l.owners[site] {
+		switch {
+		case v.leavesOut(o.process):
+		case i == maxOwners:
+			out.MoreOwners = true
+		default:
+			out.Owners = append(out.Owners, Owner{v.index[o.process], o.stack, o.api})
+		}
+	}
+}
+
+// mergeOwners adds the owners of a part of what is shown as one site.
+func (s *Site) mergeOwners(part *Site) {
+	for _, o := range part.Owners {
+		if !slices.Contains(s.Owners, o) {
+			s.Owners = append(s.Owners, o)
+		}
+	}
+	s.MoreOwners = s.MoreOwners || part.MoreOwners
 }
 
 // forget drops the exports of a process.
 func (x *exports) forget(process uint32) {
 	for _, half := range [...]map[uint64]exported{x.young, x.old} {
 		for digest, e := range half {
-			if e.process == process {
+			if e.owner.process == process {
 				delete(half, digest)
 			}
 		}

@@ -24,6 +24,7 @@ func FuzzLedger(f *testing.F) {
 		checkLedger(t, l)
 		checkParts(t, l, s)
 		checkAsleep(t, l, s)
+		checkObjects(t, l)
 		l.Apply(&Event{Op: Exit, PID: 99, Time: 1 << 62}) // after all others have lost their blocks
 		checkLedger(t, l)
 	})
@@ -92,7 +93,7 @@ func hostileTotals(e *Event, w uint64) TensorTotals {
 // hostile makes an event whose numbers collide or are absurd.
 func hostile(v, w uint64) Event {
 	e := Event{
-		Op: Op(v % 27), Kind: Kind(v >> 8 % 12), Space: Space(v >> 12 % 8), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
+		Op: Op(v % 34), Kind: Kind(v >> 8 % 18), Space: Space(v >> 12 % 8), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
 		Device: int32(v>>21%4) - 1, Result: int32(v >> 24 % 8), Time: v >> 27 % 64 * 4e9, Stack: v >> 33 % 4,
 		Context: v >> 35 % 4, Address: w % 16, Size: w >> 4 % 16, Handle: w >> 8 % 8, API: "a",
 	}

@@ -47,37 +47,39 @@ type Options struct {
 // Processes and sites are kept until the ledger is dropped, also after the
 // process ended, when they take less room: a recording has to show them at its end.
 type Ledger struct {
-	options   Options
-	procs     []process           // by process number
-	byPID     map[uint32]uint32   // number of the newest process of a pid
-	sites     []site              // by site number
-	windows   []windows           // for further sites
-	floors    [][CohortLen]uint64 // likewise
-	classes   map[uint64]uint32   // of tensors, by a hash of their key without its size class: the first site
-	siteOf    map[siteKey]uint32
-	freeSites []uint32                // site numbers that name none
-	apis      *names                  // of archived sites
-	segments  map[uint64]bool         // stacks of archived sites that may be segments, and whether they are: see MarkSegments
-	recent    [1 << recentBits]uint32 // sites that were asked for lately, since siteOf takes long
-	live      map[liveKey]uint32      // number of the block
-	blocks    blocks
-	lastFree  map[uint32]lastFree // by thread id
-	released  map[uint32]released // of physical memory: what lastFree has no room for
-	kept      int                 // mappings in released
-	endings   uint32              // contexts that ended
-	pools     []pool              // by pool number; 0 is none
-	noPools   []uint32            // pool numbers that name none
-	strays    int                 // of all processes
-	crowded   bool                // and no room for more
-	exports   exports
-	failures  map[failureKey]*Failure
-	gpus      []GPU
-	sampling  []float64 // by size class
-	rate      SampleRate
-	stats     Stats
-	homeless  uint64 // events of processes that are not booked
-	warnings  []string
-	warned    map[string]bool
+	options     Options
+	procs       []process           // by process number
+	byPID       map[uint32]uint32   // number of the newest process of a pid
+	sites       []site              // by site number
+	windows     []windows           // for further sites
+	floors      [][CohortLen]uint64 // likewise
+	classes     map[uint64]uint32   // of tensors, by a hash of their key without its size class: the first site
+	siteOf      map[siteKey]uint32
+	freeSites   []uint32                // site numbers that name none
+	apis        *names                  // of archived sites
+	segments    map[uint64]bool         // stacks of archived sites that may be segments, and whether they are: see MarkSegments
+	recent      [1 << recentBits]uint32 // sites that were asked for lately, since siteOf takes long
+	live        map[liveKey]uint32      // number of the block
+	blocks      blocks
+	lastFree    map[uint32]lastFree // by thread id
+	released    map[uint32]released // of physical memory: what lastFree has no room for
+	kept        int                 // mappings in released
+	endings     uint32              // contexts that ended
+	pools       []pool              // by pool number; 0 is none
+	noPools     []uint32            // pool numbers that name none
+	strays      int                 // of all processes
+	crowded     bool                // and no room for more
+	exports     exports
+	owners      map[siteKey][]owner // of what sites imported
+	objectSites int                 // of all processes
+	failures    map[failureKey]*Failure
+	gpus        []GPU
+	sampling    []float64 // by size class
+	rate        SampleRate
+	stats       Stats
+	homeless    uint64 // events of processes that are not booked
+	warnings    []string
+	warned      map[string]bool
 
 	ended      []uint32 // processes that ended and still have their blocks
 	purgeAt    uint64   // when the first of them may lose them
@@ -107,7 +109,7 @@ type siteKey struct {
 const memories = Blocks + 1
 
 // viewed is the kind of a block that is only known, not booked: see View.
-const viewed = Tensor + 1
+const viewed = lastKind + 1
 
 type failureKey struct {
 	siteKey
@@ -162,6 +164,7 @@ func New(o Options) *Ledger {
 		options:  o,
 		byPID:    make(map[uint32]uint32),
 		siteOf:   make(map[siteKey]uint32),
+		owners:   make(map[siteKey][]owner),
 		live:     make(map[liveKey]uint32),
 		lastFree: make(map[uint32]lastFree),
 		released: make(map[uint32]released),
@@ -187,7 +190,7 @@ func (l *Ledger) Apply(e *Event) {
 	if e.Time >= l.purgeAt {
 		l.purge(e.Time)
 	}
-	if e.Kind > Tensor || e.Space > Blocks {
+	if e.Kind > lastKind || e.Space > Blocks {
 		return
 	}
 	if len(l.procs) >= l.options.maxProcesses && !l.hasRoom(e.PID, e.Time) {
@@ -195,6 +198,10 @@ func (l *Ledger) Apply(e *Event) {
 			l.homeless++
 			l.stats.Lost++
 		}
+		return
+	}
+	if e.Kind.IsObject() {
+		l.applyObject(e)
 		return
 	}
 	switch e.Op {
@@ -225,6 +232,8 @@ func (l *Ledger) applyRare(e *Event) {
 		l.retain(e)
 	case Export:
 		l.export(e)
+	case ContextDerive:
+		l.contextDerive(e)
 	case ContextRetain:
 		l.contextRetain(e)
 	case ContextRelease:
@@ -233,7 +242,7 @@ func (l *Ledger) applyRare(e *Event) {
 		l.contextReset(e)
 	case ContextDestroy:
 		l.contextDestroy(e)
-	case PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolOwn, PoolSelect:
+	case PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolOwn, PoolSelect, PoolCurrent:
 		l.pool(e)
 	case Allocator:
 		l.allocator(e)

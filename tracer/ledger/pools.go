@@ -9,6 +9,7 @@ type pool struct {
 	handle    uint64
 	process   uint32
 	device    int32 // or UnknownDevice
+	kind      Kind  // Pinned or Managed where its memory is not one GPU's: then no figures
 	latest    int32 // device of the latest allocation, for lack of a better one
 	objects   uint64
 	used      uint64
@@ -113,6 +114,14 @@ func (l *Ledger) withPool(process uint32, handle uint64, device int32) uint32 {
 	return n
 }
 
+// poolKind says what the memory of a pool is where it is not that of one GPU, else 0.
+func poolKind(e *Event) Kind {
+	if e.Kind == Pinned || e.Kind == Managed {
+		return e.Kind
+	}
+	return 0
+}
+
 // pool books what happens to a pool itself.
 func (l *Ledger) pool(e *Event) {
 	process := l.instance(e.PID, e.Time)
@@ -130,11 +139,8 @@ func (l *Ledger) pool(e *Event) {
 		}
 		return
 	}
-	if e.Op == PoolSelect {
-		if p.selected == nil {
-			p.selected = make(map[int32]uint64)
-		}
-		p.selected[device] = e.Handle
+	if e.Op == PoolSelect || e.Op == PoolCurrent {
+		l.selectPool(p, e, device)
 		return
 	}
 	handle, device := p.ownPool(e.Handle, device)
@@ -142,6 +148,9 @@ func (l *Ledger) pool(e *Event) {
 	switch {
 	case e.Op == PoolCreate || e.Op == PoolThreshold:
 		if e.Op == PoolCreate && known && handle != 0 {
+			if k := l.pools[n].kind; k != 0 && k == poolKind(e) {
+				return // told again
+			}
 			l.destroyPool(p, n) // the report of its end, by another thread, is on its way
 		}
 		if n = l.withPool(process, handle, device); n == 0 {
@@ -150,7 +159,7 @@ func (l *Ledger) pool(e *Event) {
 		if x := &l.pools[n]; e.Op == PoolThreshold {
 			x.threshold = e.Size
 		} else {
-			x.created = e.Time
+			x.created, x.kind = e.Time, poolKind(e)
 			if device != UnknownDevice {
 				x.device = device
 			}
@@ -163,6 +172,25 @@ func (l *Ledger) pool(e *Event) {
 		if l.pools[n].created <= e.Time { // else the handle names another pool by now
 			l.destroyPool(p, n)
 		}
+	}
+}
+
+// selectPool notes which pool the allocations of a device take from. Of a process that was seen from its beginning
+// and never chose one, the current pool is the one that the device has from the beginning.
+func (l *Ledger) selectPool(p *process, e *Event, device int32) {
+	if p.selected == nil {
+		p.selected = make(map[int32]uint64)
+	}
+	switch chosen, ok := p.selected[device]; {
+	case e.Op == PoolSelect || ok && chosen != e.Handle:
+	case ok || device == UnknownDevice:
+		return
+	case p.Begin > l.options.Begin:
+		l.pool(&Event{Op: PoolOwn, PID: e.PID, Time: e.Time, Device: device, Handle: e.Handle})
+		return
+	}
+	if _, known := p.selected[device]; known || len(p.selected) < maxDevices+1 {
+		p.selected[device] = e.Handle
 	}
 }
 

@@ -34,6 +34,7 @@ type process struct {
 	olderFreed uint64 // time of the latest free of memory that is not booked
 	purged     bool
 
+	objects   objects
 	physical  *physical
 	primaries []primary // by device; few
 	releases  [ContextWasReset + 1]Release
@@ -154,6 +155,7 @@ func (l *Ledger) purge(now uint64) {
 		l.crowded = false
 		p.physical, p.primaries = nil, nil
 		p.asleep.compact(p)
+		p.objects.forget()
 		l.archive(n)
 		l.forgetPools(n)
 		l.exports.forget(n)

@@ -17,6 +17,7 @@ type Snapshot struct {
 	Releases  []Release // by process, then cause
 	Pools     []Pool    // by process, then device and handle
 	Tensors   []Tensors // by process, then device
+	Objects   []Object  // by process, then kind, most first
 	Sampling  SampleRate
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU, as far as NVML knows them
@@ -76,9 +77,18 @@ type Site struct {
 	Growth       int64    // live bytes now minus at half of the session
 	History      []uint64 // live bytes at even steps from Begin to End, at most HistoryLen
 	Peak         uint64   // most live bytes; of what is shown as one site, the sum over its parts
+	Owners       []Owner  // of Kind Imported: whose memory it is, as far as they are traced; the first few
+	MoreOwners   bool     // there are more
 	Window       uint64   // ns that each of Cohorts stands for
 	FirstWindow  uint64   // when the first of Cohorts began, ns after Begin
 	Cohorts      []Cohort // what was allocated in each window of time, from the site's first allocation to its latest, or its latest free, at most CohortLen; empty where no allocation is known
+}
+
+// Owner is a site whose memory another process imported.
+type Owner struct {
+	Process int // index into Snapshot.Processes
+	Stack   uint64
+	API     string
 }
 
 // Failure sums the failed allocations of one site by result code.
@@ -124,6 +134,20 @@ type Pool struct {
 	Reserve   uint64 // highest Used since the last trim
 	Threshold uint64 // bytes that it may keep unused where the program synchronizes
 	Destroyed bool   // and has allocations left
+}
+
+// Object sums the driver objects that one process made from one stack. They take memory of the GPU that no call
+// names: it is in Balance.Baseline or Balance.Gap, and in no sum of the books.
+type Object struct {
+	Process int
+	Stack   uint64
+	API     string
+	Kind    Kind  // DriverContext, GreenContext, Module, Library or GraphExec
+	Device  int32 // or UnknownDevice
+	Live    uint64
+	Made    uint64 // live or not
+	Bytes   uint64 // that the callers named, of those that are live: the size of the code's image
+	Before  uint64 // live when the Baseline was fixed: the rest came to what is unexplained
 }
 
 // Tensors is what PyTorch's allocator of one process has on one device. All is exact except Sampled, Halvings and Error:

@@ -20,7 +20,7 @@ const (
 // addStray remembers an allocation whose device may be told later.
 func (l *Ledger) addStray(key liveKey, e *Event) {
 	p := &l.procs[key.process]
-	if e.Kind.OnHost() || e.Kind == Imported || key.space == memories || !l.roomForStray(p) {
+	if !e.Kind.Owned() && e.Kind != Managed || key.space == memories || !l.roomForStray(p) {
 		return
 	}
 	p.strays = append(p.strays, stray{key, e.Time, e.Context, e.TID})

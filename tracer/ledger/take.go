@@ -35,6 +35,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	v.sites()
 	v.failures()
 	v.pools()
+	v.objects()
 	return s
 }
 
@@ -170,6 +171,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 		if s.first != 0 {
 			out.Oldest = l.blocks.at(s.first).time
 		}
+		v.addOwners(&out, s.siteKey)
 		s.history.fill(out.History, session)
 		s.fillCohorts(&out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
 		list.add(key, &out)
@@ -180,7 +182,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 func (v *view) pools() {
 	for n := range v.l.pools {
 		x := &v.l.pools[n]
-		if !x.inUse || v.leavesOut(x.process) {
+		if !x.inUse || x.kind != 0 || v.leavesOut(x.process) {
 			continue
 		}
 		out := Pool{
@@ -239,6 +241,7 @@ func (s *Site) merge(part *Site) {
 	if s.Oldest == 0 || part.Oldest != 0 && part.Oldest < s.Oldest {
 		s.Oldest = part.Oldest
 	}
+	s.mergeOwners(part)
 	s.AddCohorts(part)
 	for i, b := range part.History {
 		s.History[i] += b

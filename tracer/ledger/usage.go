@@ -83,6 +83,7 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		if !r.settled {
 			r.first, r.firstLive = u.Bytes, append(r.firstLive[:0], live...)
 			l.firstTensors(p, r, time)
+			p.objects.settle(ordinalOf(p.uuids(), r.uuid))
 			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
 			r.settledAt, r.firstAt = time, time
 		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
@@ -170,6 +171,7 @@ func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
 	if usage >= live && r.first > before && usage-live < r.first-before {
 		r.first, r.firstLive, r.firstAt = usage, now, time
 		l.firstTensors(p, r, time)
+		p.objects.settle(ordinalOf(uuids, r.uuid))
 	}
 }
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// ObjectReport sums the driver objects that one process made from one stack.
+type ObjectReport struct {
+	Process     int           `json:"process"` // index into processes
+	PID         uint32        `json:"pid"`
+	Device      string        `json:"device"`
+	Kind        string        `json:"kind"` // context, green context, module, library, graph executable
+	API         string        `json:"api"`
+	Live        uint64        `json:"live"`
+	Made        uint64        `json:"made"`                  // since tracing began
+	Before      uint64        `json:"in_baseline"`           // live when the process's baseline was taken
+	NamedBytes  uint64        `json:"named_bytes"`           // sizes of code that the callers handed over, of what is live
+	Unexplained bool          `json:"grew_with_unexplained"` // what is unexplained grew, and so did these
+	Headline    int           `json:"headline"`
+	Stack       []FrameReport `json:"stack"`
+}
+
+const (
+	// The driver hands out memory in pages of 2 MiB: less says nothing.
+	littleUnexplained = 2 << 20
+	maxGrownSites     = 3 // of one process and GPU that are named
+)
+
+// grewWith lists the objects of a process and GPU that came while what is unexplained grew, most first.
+func grewWith(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledger.Object) {
+	if x.Unexplained <= littleUnexplained || s.Processes[x.Process].End != 0 {
+		return nil
+	}
+	for i := range s.Objects {
+		if o := &s.Objects[i]; o.Live > o.Before && isOn(s, o, x, only) {
+			list = append(list, o)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *ledger.Object) int { return cmp.Compare(b.Live-b.Before, a.Live-a.Before) })
+	return list
+}
+
+// isOn says whether an object is on the GPU of a part; only: the process is on no other.
+func isOn(s *ledger.Snapshot, o *ledger.Object, x *ledger.Part, only bool) bool {
+	if o.Process != x.Process {
+		return false
+	}
+	b := s.BalanceOf(o.Process, o.Device)
+	return b >= 0 && s.Balances[b].UUID == x.UUID || b < 0 && only
+}
+
+// onlyPart says whether a process has no other part.
+func onlyPart(list []ledger.Part, x *ledger.Part) bool {
+	n := 0
+	for i := range list {
+		if list[i].Process == x.Process {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// objectText is a sentence about a process and GPU, and the bytes that it is about.
+type objectText struct {
+	bytes uint64
+	text  string
+}
+
+// objectTexts is "python3 [42] on cuda:0: while what is unexplained grew to 120 MiB it made 12 graph executables at
+// train.py:55 capture", and the same of the context part, of which the context alone is no news.
+func objectTexts(s *ledger.Snapshot, st Stacks) []string {
+	parts := s.Parts()
+	var unexplained, context []objectText
+	for i := range parts {
+		x := &parts[i]
+		only := onlyPart(parts, x)
+		who := processName(&s.Processes[x.Process])
+		if x.Device >= 0 {
+			who += " on " + DeviceName(x.Device, ledger.Device)
+		}
+		if grown := grewWith(s, x, only); len(grown) > 0 {
+			n := uint64(x.Unexplained)
+			unexplained = append(unexplained, objectText{n, fmt.Sprintf("%s: while what is unexplained grew to %s it made %s", who, BytesText(n),
+				objectList(st, grown, func(o *ledger.Object) uint64 { return o.Live - o.Before }))})
+		}
+		if before := inContextPart(s, x, only); len(before) > 0 {
+			context = append(context, objectText{x.Foreign, fmt.Sprintf("%s: context, other before attach (%s) includes %s", who, BytesText(x.Foreign),
+				objectList(st, before, func(o *ledger.Object) uint64 { return o.Before }))})
+		}
+	}
+	return append(mostTexts(unexplained, "unexplained parts that grew with driver objects"),
+		mostTexts(context, "context parts with driver objects")...)
+}
+
+const maxObjectTexts = 6 // of each part: the JSON has all
+
+// mostTexts keeps the sentences about most bytes, and says how many others there are.
+func mostTexts(list []objectText, others string) (texts []string) {
+	slices.SortStableFunc(list, func(a, b objectText) int { return cmp.Compare(b.bytes, a.bytes) })
+	for i := range list[:min(len(list), maxObjectTexts)] {
+		texts = append(texts, list[i].text)
+	}
+	if more := len(list) - maxObjectTexts; more > 0 {
+		texts = append(texts, fmt.Sprintf("%s more %s (in --json)", humanize.Comma(int64(more)), others))
+	}
+	return texts
+}
+
+// inContextPart lists the objects that the context part of a process and GPU has, if there are others than one context.
+func inContextPart(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledger.Object) {
+	if x.Foreign == 0 || s.Processes[x.Process].End != 0 {
+		return nil
+	}
+	var contexts, others uint64
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		if o.Before == 0 || !isOn(s, o, x, only) {
+			continue
+		}
+		list = append(list, o)
+		if o.Kind == ledger.DriverContext {
+			contexts += o.Before
+		} else {
+			others += o.Before
+		}
+	}
+	if contexts <= 1 && others == 0 {
+		return nil
+	}
+	slices.SortStableFunc(list, func(a, b *ledger.Object) int { return cmp.Compare(b.Before, a.Before) })
+	return list
+}
+
+// objectList is "12 graph executables at train.py:55 capture, 3 modules (4.00 MiB of code) at kernels.py:9 compile, 5 more".
+func objectList(st Stacks, list []*ledger.Object, count func(*ledger.Object) uint64) string {
+	var parts []string
+	for _, o := range list[:min(len(list), maxGrownSites)] {
+		text := counted(count(o), KindName(o.Kind))
+		if o.Bytes > 0 {
+			text += " (" + BytesText(o.Bytes) + " of code)"
+		}
+		parts = append(parts, text+" at "+lineText(st, o.Stack, o.API))
+	}
+	var more uint64
+	for _, o := range list[min(len(list), maxGrownSites):] {
+		more += count(o)
+	}
+	if more > 0 {
+		parts = append(parts, counted(more, "more object"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func objectReports(s *ledger.Snapshot, st Stacks, o LeaksOptions) (list []ObjectReport) {
+	grown := map[*ledger.Object]bool{}
+	parts := s.Parts()
+	for i := range parts {
+		for _, x := range grewWith(s, &parts[i], onlyPart(parts, &parts[i])) {
+			grown[x] = true
+		}
+	}
+	for i := range s.Objects {
+		x := &s.Objects[i]
+		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+		list = append(list, ObjectReport{
+			Process: x.Process, PID: s.Processes[x.Process].PID, Device: DeviceName(x.Device, x.Kind), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),
+			Live: x.Live, Made: x.Made, Before: x.Before, NamedBytes: x.Bytes, Unexplained: grown[x],
+			Headline: frames.Headline(stack), Stack: stackReport(stack),
+		})
+	}
+	return list
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+const (
+	// Beyond these, live objects of a process are not followed, and new stacks of a process, of all, are booked without their stack.
+	maxObjects        = 1 << 16
+	maxObjectSites    = 1 << 12
+	maxAllObjectSites = 1 << 17
+	maxDerived        = 1 << 12
+)
+
+// objects are the driver objects of a process.
+type objects struct {
+	live  map[objectKey]driverObject
+	sites []objectSite // sums, few: programs make contexts, modules and graphs from few places
+
+	// By CUcontext or CUgreenCtx: the device whose primary context a green context's names stand for.
+	greens, derived map[uint64]int32
+}
+
+type objectKey struct {
+	handle uint64
+	kind   Kind
+}
+
+type driverObject struct {
+	time, bytes uint64
+	context     uint64 // in which it was made
+	site        uint32 // in objects.sites
+}
+
+type objectSite struct {
+	stack                     uint64
+	api                       string
+	live, made, bytes, before uint64
+	device                    int32
+	kind                      Kind
+}
+
+// applyObject books what happens to a driver object.
+func (l *Ledger) applyObject(e *Event) {
+	switch e.Op {
+	case ObjectCreate, ObjectEnd, GreenCreate, GreenDestroy:
+	default:
+		return
+	}
+	n := l.instance(e.PID, e.Time)
+	if l.procs[n].purged {
+		return
+	}
+	switch e.Op {
+	case ObjectCreate:
+		l.createObject(n, e.Kind, e.Address, e.Device, e)
+	case ObjectEnd:
+		l.procs[n].objects.end(objectKey{e.Address, e.Kind}, e.Time)
+	case GreenCreate:
+		l.greenCreate(n, e)
+	case GreenDestroy:
+		l.greenDestroy(n, e)
+	}
+}
+
+// createObject books a driver object with the stack of the event that tells of it.
+func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device int32, e *Event) {
+	if handle == 0 || l.procs[process].purged {
+		return
+	}
+	if uint32(device) >= maxDevices {
+		device = UnknownDevice
+	}
+	x := &l.procs[process].objects
+	key := objectKey{handle, kind}
+	x.end(key, math.MaxUint64) // its end was not seen, or is reported later than its handle was handed out again
+	if kind == DriverContext {
+		delete(x.derived, handle)
+	}
+	before := len(x.sites)
+	n, stackless := x.site(objectSite{stack: e.Stack, api: e.API, device: device, kind: kind}, l.objectSites < maxAllObjectSites)
+	l.objectSites += len(x.sites) - before
+	if stackless {
+		l.Warn("too many different stacks of driver objects: further ones are counted without their stacks")
+	}
+	s := &x.sites[n]
+	s.made++
+	if len(x.live) >= maxObjects {
+		l.Warn("too many driver objects: further ones are counted as made, but not as live")
+		return
+	}
+	o := driverObject{time: e.Time, context: e.Context, site: n}
+	if e.Op == ObjectCreate && e.Size <= maxSize && e.Size <= maxSum-s.bytes {
+		o.bytes = e.Size
+	}
+	if x.live == nil {
+		x.live = make(map[objectKey]driverObject)
+	}
+	x.live[key] = o
+	s.live++
+	s.bytes += o.bytes
+}
+
+// site returns the index of the sum that an object belongs to, and whether it lost its stack for want of room.
+func (x *objects) site(key objectSite, room bool) (n uint32, stackless bool) {
+	same := func(s objectSite) bool {
+		return s.stack == key.stack && s.kind == key.kind && s.device == key.device && s.api == key.api
+	}
+	i := slices.IndexFunc(x.sites, same)
+	if i < 0 && (!room || len(x.sites) >= maxObjectSites) {
+		key = objectSite{kind: key.kind, device: UnknownDevice}
+		stackless = true
+		i = slices.IndexFunc(x.sites, same)
+	}
+	if i < 0 {
+		x.sites = append(x.sites, key)
+		i = len(x.sites) - 1
+	}
+	return uint32(i), stackless
+}
+
+// end ends an object, unless one with its handle was made after time, when the call that ends it began.
+func (x *objects) end(key objectKey, time uint64) {
+	if o, ok := x.live[key]; ok && o.time <= time {
+		delete(x.live, key)
+		s := &x.sites[o.site]
+		s.live--
+		s.bytes -= o.bytes
+	}
+}
+
+// endIn ends what goes with a context: itself, the green contexts of its device if it is primary, and what was made in it. Libraries
+// are the process's.
+func (x *objects) endIn(context uint64, device int32, time uint64) {
+	for key, o := range x.live {
+		on := x.sites[o.site].device
+		switch {
+		case key.kind == Library:
+		case key.kind == DriverContext && key.handle == context:
+			x.end(key, time)
+		case key.kind == GreenContext:
+			if device != UnknownDevice && on == device {
+				x.end(key, time)
+			}
+		case key.kind == DriverContext:
+		case o.context != 0 && (o.context == context || device != UnknownDevice && x.derivedFrom(o.context) == device):
+			x.end(key, time)
+		}
+	}
+}
+
+// settle takes what is live as part of the baseline on a device; UnknownDevice: on all.
+func (x *objects) settle(device int32) {
+	for i := range x.sites {
+		if s := &x.sites[i]; s.device == device || s.device == UnknownDevice || device == UnknownDevice {
+			s.before = s.live
+		}
+	}
+}
+
+// forget drops what is only needed while events come.
+func (x *objects) forget() { x.live, x.greens, x.derived = nil, nil, nil }
+
+// derivedFrom returns the device of the primary context that a green context's CUcontext stands for.
+func (x *objects) derivedFrom(context uint64) int32 {
+	if device, ok := x.derived[context]; ok {
+		return device
+	}
+	return UnknownDevice
+}
+
+func (l *Ledger) greenCreate(process uint32, e *Event) {
+	x := &l.procs[process].objects
+	l.createObject(process, GreenContext, e.Address, e.Device, e)
+	if uint32(e.Device) >= maxDevices {
+		return
+	}
+	if x.greens == nil {
+		x.greens = make(map[uint64]int32)
+	}
+	if len(x.greens) < maxDerived {
+		x.greens[e.Address] = e.Device
+	}
+	l.contextRetain(&Event{PID: e.PID, Time: e.Time, Device: e.Device})
+}
+
+func (l *Ledger) greenDestroy(process uint32, e *Event) {
+	x := &l.procs[process].objects
+	x.end(objectKey{e.Address, GreenContext}, e.Time)
+	device, ok := x.greens[e.Address]
+	if !ok {
+		return // older than the tracing, as its reference is
+	}
+	delete(x.greens, e.Address)
+	l.contextRelease(&Event{PID: e.PID, Time: e.Time, Device: device})
+}
+
+// contextDerive notes a green context's CUcontext.
+func (l *Ledger) contextDerive(e *Event) {
+	n := l.instance(e.PID, e.Time)
+	x := &l.procs[n].objects
+	device, ok := x.greens[e.Handle]
+	if !ok || e.Context == 0 || l.procs[n].purged {
+		return
+	}
+	if x.derived == nil {
+		x.derived = make(map[uint64]int32)
+	}
+	if len(x.derived) < maxDerived {
+		x.derived[e.Context] = device
+	}
+}
+
+// objects lists the driver objects of all processes that are shown.
+func (v *view) objects() {
+	for n := range v.l.procs {
+		if v.leavesOut(uint32(n)) {
+			continue
+		}
+		for _, s := range v.l.procs[n].objects.sites {
+			if s.device == UnknownDevice {
+				s.device = v.device[n]
+			}
+			v.s.Objects = append(v.s.Objects, Object{
+				Process: v.index[n], Stack: s.stack, API: s.api, Kind: s.kind, Device: s.device,
+				Live: s.live, Made: s.made, Bytes: s.bytes, Before: s.before,
+			})
+		}
+	}
+	slices.SortFunc(v.s.Objects, func(a, b Object) int {
+		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Kind, b.Kind), cmp.Compare(b.Live, a.Live), cmp.Compare(b.Made, a.Made),
+			cmp.Compare(a.Device, b.Device), cmp.Compare(a.Stack, b.Stack), cmp.Compare(a.API, b.API))
+	})
+}

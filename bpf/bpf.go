@@ -45,6 +45,7 @@ const (
 	KindBlockFree   = Kind(probeEventKindEVENT_BLOCK_FREE)
 	KindBlockFailed = Kind(probeEventKindEVENT_BLOCK_FAILED)
 	KindTotals      = Kind(probeEventKindEVENT_TOTALS)
+	KindLearned     = Kind(probeEventKindEVENT_LEARNED)
 	KindInit        = Kind(probeEventKindEVENT_INIT)
 	KindTables      = Kind(probeEventKindEVENT_TABLES)
 	KindHeld        = Kind(probeEventKindEVENT_HELD)

@@ -19,6 +19,7 @@ enum event_kind {
 	EVENT_BLOCK_FREE,   /* and taken back; size: bytes of the blocks that live since the attach */
 	EVENT_BLOCK_FAILED, /* the allocator gives up: out of memory */
 	EVENT_TOTALS,       /* an allocator's totals changed; fields as of EVENT_BLOCK_FREE */
+	EVENT_LEARNED,      /* what was current in the thread since the time address; size: contexts that it has pushed since the attach */
 };
 
 /* What is amiss with an event. */

@@ -196,6 +196,8 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 	event->kind = kind;
 	event->api = thread->calls[0].function;
 	event->function = call->function;
+	if (kind == EVENT_ALLOC && event->device < 0 && !thread->astray)
+		thread->astray = call->time;
 }
 
 #include "tensor.h"
@@ -432,13 +434,42 @@ static EBPF_INLINE void set_context(struct thread *thread, u64 context, u32 dept
 	thread->device = device;
 }
 
+// Says which device the thread's allocations without one were on; context was current by what was known before.
+static EBPF_INLINE void tell_learned(struct thread *thread, struct call *call, u64 context, u64 id)
+{
+	if (!thread->device || !thread->astray)
+		return;
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(COUNTER_EVENT_LOST);
+		return;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time = call->time;
+	event->address = thread->astray;
+	event->size = (u64)thread->pushed + thread->pushed_lost;
+	event->context = context;
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->device = (s16)thread->device - 1;
+	event->kind = EVENT_LEARNED;
+	event->api = call->function;
+	event->function = call->function;
+	bpf_ringbuf_submit(event, wakes(false));
+}
+
 // What a successful call does to the thread's current context and device.
 static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, struct function *function, u32 depth,
 				     u64 id, u64 address)
 {
 	u16 device = argument(call, function->extra) + 1;
+	u64 context = thread->context;
+	bool unknown = !thread->device && !device_of(context, id);
 	switch (function->effect) {
-	case EFFECT_SET_CONTEXT: set_context(thread, address, depth, id); break;
+	case EFFECT_SET_CONTEXT:
+		set_context(thread, address, depth, id);
+		thread->astray = 0;
+		break;
 	case EFFECT_PUSH_CONTEXT: push_context(thread, address, device_of(address, id)); break;
 	case EFFECT_POP_CONTEXT: pop_context(thread); break;
 	case EFFECT_CREATE_CONTEXT:
@@ -458,6 +489,7 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 		break;
 	case EFFECT_SET_DEVICE:
 		thread->runtime_device = device;
+		thread->astray = 0;
 		if (thread->device != device) { // the runtime makes the context current later
 			thread->context = 0;
 			thread->device = device;
@@ -477,6 +509,8 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 			link_context(thread->context, device, id);
 		break;
 	}
+	if (unknown && (function->effect == EFFECT_LEARN_CONTEXT || function->effect == EFFECT_LEARN_DEVICE))
+		tell_learned(thread, call, context, id);
 }
 
 // Reads where the call stored its result, or takes the argument itself.

@@ -114,6 +114,7 @@ const (
 	probeEventKindEVENT_BLOCK_FREE   probeEventKind = 13
 	probeEventKindEVENT_BLOCK_FAILED probeEventKind = 14
 	probeEventKindEVENT_TOTALS       probeEventKind = 15
+	probeEventKindEVENT_LEARNED      probeEventKind = 16
 )
 
 type probeFunction struct {
@@ -233,6 +234,7 @@ type probeThread struct {
 	Tag           uint64
 	Switches      uint64
 	Walk          uint64
+	Astray        uint64
 	Caller        uint64
 	CallerSp      uint64
 	CallerFp      uint64

@@ -59,6 +59,13 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st report.Stacks, o To
 			t.process = i // of several, the newest
 		}
 	}
+	for g := range space.segments.from(0) { // what the books have learned since
+		if space.deviceOf(g) == ledger.UnknownDevice {
+			if device := c.DeviceOf(pid, g.start); device >= 0 {
+				space.learned[g.id] = device
+			}
+		}
+	}
 	t.prepare()
 	b := bufio.NewWriterSize(w, 1<<16)
 	t.p = newPickler(b)

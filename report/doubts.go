@@ -72,6 +72,7 @@ func doubts(s *ledger.Snapshot) []doubt {
 	for _, text := range readingTexts(s) {
 		list = append(list, doubt{atBalance, text})
 	}
+	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {
 		list = append(list, doubt{atTitle, symbolize.Clean(w)})
 	}

@@ -125,6 +125,7 @@ type ProcessReport struct {
 	Workload *WorkloadReport `json:"workload,omitempty"`
 	Totals   []TotalReport   `json:"totals"`
 
+	DeducedBytes uint64 `json:"deduced_bytes,omitempty"` // of allocations whose GPU follows from the growth of NVML's figures only
 	SegmentsOnly string `json:"segments_only,omitempty"` // why no tensors of its PyTorch are known
 }
 

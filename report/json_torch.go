@@ -30,6 +30,7 @@ type PartReport struct {
 	OlderCacheBytes  uint64 `json:"older_cache_bytes"` // likewise from before the attach
 	OlderOtherBytes  uint64 `json:"older_other_bytes"` // likewise: context, modules, other allocations
 	UnexplainedBytes int64  `json:"unexplained_bytes"`
+	UnplacedBytes    uint64 `json:"unplaced_bytes,omitempty"` // a share of what the process allocated on GPUs that are not known
 }
 
 // TensorsReport is what PyTorch's allocator of one process has on one device.
@@ -116,7 +117,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
 			x.Process, s.Processes[x.Process].PID, DeviceName(x.Device, ledger.Device), symbolize.Clean(x.UUID),
-			partUsage(&x), x.Tensors, x.Cached, x.Driver, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained,
+			partUsage(&x), x.Tensors, x.Cached, x.Driver, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced,
 		})
 	}
 }

@@ -211,7 +211,7 @@ func TestAnImporterAloneHasNoLiveMemory(t *testing.T) {
 func TestProfileSaysWhatSamplesCannot(t *testing.T) {
 	got := strings.Join(parsed(t, kindsSnapshot(), testStacks(), ProfileOptions{}).Comments, "\n") + "\n"
 	for _, want := range []string{
-		"+ unexplained 1.96 GiB, of which up to 1.80 GiB idle in pools\n",
+		"+ allocations, GPU unknown 8.00 MiB + unexplained 1.95 GiB, of which up to 1.80 GiB idle in pools\n",
 		"server [700] on cuda:0: 2 async pools: 1.20 GiB used, may hold up to 3.00 GiB\n",
 		"server [700]: freed by context destroy: 4 allocations, 2.50 KiB\n",
 		"job [900] ended 29s ago and gave back the 10.0 MiB shown for it\n",

@@ -12,7 +12,7 @@ import (
 
 // partUsage is the sum: what NVML reports.
 func partUsage(x *ledger.Part) uint64 {
-	return x.Tensors + x.Cached + x.Driver + x.OlderAllocated + x.OlderCached + x.Foreign + uint64(x.Unexplained)
+	return x.Tensors + x.Cached + x.Driver + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + uint64(x.Unexplained)
 }
 
 // partIdle is how much of what is unexplained pools hold at most.
@@ -38,6 +38,7 @@ var partRows = []partRow{
 	{"tensors before attach", func(x *ledger.Part) uint64 { return x.OlderAllocated }},
 	{"PyTorch cache before attach", func(x *ledger.Part) uint64 { return x.OlderCached }},
 	{"context, other before attach", func(x *ledger.Part) uint64 { return x.Foreign }},
+	{"allocations, GPU unknown", func(x *ledger.Part) uint64 { return x.Unplaced }},
 }
 
 // partName calls driver allocations "other" beside those of PyTorch only.

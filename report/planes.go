@@ -124,6 +124,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 	}
 	list = append(list, asleepHoldings(s)...)
 	list = append(list, rests(s, list)...)
+	list = append(list, unplacedOlder(s)...)
 	for _, x := range s.Parts() {
 		of := func(plane, mark string, live int64) {
 			if live != 0 {

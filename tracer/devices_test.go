@@ -232,11 +232,56 @@ func TestLateAttachLearnsDevices(t *testing.T) {
 	time.Sleep(learnFor + 200*time.Millisecond)
 	step(silent, 2000, "unknown", "unknown")
 	step(later, 2000, "unknown", "unknown") // and so it is looked at again
+	delete(want[later], "unknown device")   // what came before is told, too
+	for _, place := range []string{"GPU 2", "GPU 1"} {
+		want[later].add(place, "device", fakecuda.Count{Objects: 1, Bytes: 2000})
+	}
 	step(later, 3000, "GPU 2", "GPU 1")
 	step(asks, 3000, "GPU 2", "GPU 1")
 	step(silent, 3000, "unknown", "unknown")
-	step(silent, 4000, "GPU 2", "GPU 1") // it has chosen again
+	step(silent, 4000, "GPU 2", "GPU 1") // it has chosen again: what it had before nothing tells
 	step(alone, 2000, "GPU 3", "GPU 3")  // NVML lists it on one GPU only
+}
+
+// TestASleeperIsToldItsDeviceLater: a thread that sleeps during the attach, and allocates before it asks for its device.
+func TestASleeperIsToldItsDeviceLater(t *testing.T) {
+	m := newMachine(t, 2)
+	p := m.python(nil, `
+load()
+meet = threading.Barrier(3)
+def work(n):
+    set_device(n)
+    malloc(1000)
+    meet.wait(), meet.wait()
+    for _ in range(72 if n else 2): malloc(1 << 20)
+    meet.wait(), meet.wait()
+    got = ctypes.c_int()
+    for _ in range(500):
+        check(cudart.cudaGetDevice(ctypes.byref(got)))
+        time.sleep(0.001)
+    meet.wait()
+at_once(work, 2)
+meet.wait()
+say("chosen")
+meet.wait(), meet.wait()
+say("allocated")
+meet.wait(), meet.wait()
+say("asked")
+`)
+	p.expect("chosen")
+	m.trace(nil)
+	time.Sleep(learnFor + 500*time.Millisecond)
+	p.next()
+	p.expect("allocated")
+	if got, want := booked(t, m.snapshot(), p.pid()), (account{"unknown device": {Objects: 74, Bytes: 74 << 20}}); !maps.Equal(got, want) {
+		t.Errorf("before it asks the books have %v, want %v", got, want)
+	}
+	p.next()
+	p.expect("asked")
+	want := account{"GPU 0 device": {Objects: 2, Bytes: 2 << 20}, "GPU 1 device": {Objects: 72, Bytes: 72 << 20}}
+	if got := booked(t, m.snapshot(), p.pid()); !maps.Equal(got, want) {
+		t.Errorf("after it asked the books have %v, want %v", got, want)
+	}
 }
 
 func TestInstancesOfDividedGPUsAreDevices(t *testing.T) {

@@ -21,6 +21,7 @@ func (t *Tracer) introduce(pid uint32) {
 		return // gone
 	}
 	workload := t.host.Of(pid, variables)
+	open, nodes := openGPUs(pid), nodesBelow(pid)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, ok := t.processes[pid]
@@ -32,65 +33,42 @@ func (t *Tracer) introduce(pid uint32) {
 		return !strings.HasPrefix(v, "CUDA_") && !strings.HasPrefix(v, givenGPUs+"=")
 	})
 	p.introduced, p.contained, p.devices = true, workload.Container != "", false
+	p.open, p.nodes = open, nodes
 	t.setDevices(p)
 }
 
 // setDevices tells the ledger which GPUs the process sees, once NVML has
 // listed them; t.mu is held.
 func (t *Tracer) setDevices(p *process) {
-	if !p.introduced || p.devices || len(t.gpus) == 0 {
-		return
-	}
-	p.devices = true
-	gpus := t.gpus
-	if p.contained {
-		if gpus = given(p.environ, gpus); gpus == nil {
-			return
+	switch {
+	case !p.introduced || p.devices:
+	case len(t.gpus) > 0:
+		p.devices = true
+		switch uuids := p.ordinals(t.gpus, t.config.NVML); {
+		case uuids == nil:
+		case slices.Equal(uuids, p.denied):
+			t.books.Warn(fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid))
+		default:
+			p.uuids = uuids
+			t.books.SetDevices(p.pid, p.uuids)
 		}
+	case p.uuids == nil && p.seesOne():
+		p.uuids = []string{""}
+		t.books.SetDevices(p.pid, p.uuids)
 	}
-	p.uuids = t.config.NVML.Ordinals(p.environ, gpus)
-	t.books.SetDevices(p.pid, p.uuids)
-}
-
-// givenGPUs is the variable by which a container gets its GPUs (NVIDIA Container Toolkit).
-const givenGPUs = "NVIDIA_VISIBLE_DEVICES"
-
-// given returns the GPUs of a container with this environment: CUDA numbers only
-// those. It returns nil when the environment does not tell and there are several.
-func given(variables []string, gpus []ledger.GPU) []ledger.GPU {
-	if len(gpus) == 1 {
-		return gpus
-	}
-	list, _ := environ.Lookup(variables, givenGPUs)
-	switch list {
-	case "all":
-		return gpus
-	case "", "none", "void":
-		return nil // it got them another way
-	}
-	named := strings.Split(list, ",")
-	var some []ledger.GPU
-	for _, gpu := range gpus {
-		if slices.ContainsFunc(named, func(name string) bool {
-			return name == gpu.UUID || gpu.Parent == "" && name == fmt.Sprint(gpu.Index) || gpu.Parent != "" && name == gpu.Parent
-		}) {
-			some = append(some, gpu)
-		}
-	}
-	return some
 }
 
 // doubt drops the ordinals of a process that NVML shows on a GPU which they do
-// not name: then they are wrong. t.mu is held.
+// not name: then they are wrong. It is looked at once more, as CUDA may have started after the last time. t.mu is held.
 func (t *Tracer) doubt(usage []ledger.Usage) {
 	for _, u := range usage {
 		p := t.processes[u.PID]
 		if p == nil || len(p.uuids) == 0 || slices.Contains(p.uuids, u.UUID) || slices.Contains(p.uuids, "") || t.partOf(u.UUID, p.uuids) {
 			continue
 		}
-		p.uuids = nil
+		p.denied, p.uuids = p.uuids, nil
 		t.books.SetDevices(p.pid, nil)
-		t.books.Warn(fmt.Sprintf("process %d uses %s, which its environment does not name: which GPUs its device numbers mean is unknown", u.PID, u.UUID))
+		t.jobs.add(job{jobIntroduce, p.pid})
 	}
 }
 

@@ -12,30 +12,58 @@ import (
 
 // A thread that chose its device before the attach may not do so again. For
 // learnFor, functions are probed that programs call often and that tell what is current; again
-// when an allocation came without a device, after learnPause, then twice that, up to maxLearnPause.
+// for as long as allocations come without a device: after learnPause, and up to maxLearnPause where nothing is told,
+// but sooner for a thread that was not waited for yet.
 const (
 	learnFor      = time.Second
 	learnPause    = 5 * time.Second
-	maxLearnPause = 10 * time.Minute
+	maxLearnPause = 30 * time.Second
+	newLearnPause = 2 * time.Second
+	maxWaitedFor  = 1 << 12
 )
 
-// learner holds the brief probes while they are set; all but wantAt and pause is the worker's.
+// learner holds the brief probes while they are set; sets is the worker's, the rest is guarded by Tracer.mu.
 type learner struct {
 	sets   []*probes
-	wantAt uint64        // ns of CLOCK_MONOTONIC; not before then is it asked for again
-	pause  time.Duration // after the next time
-	active bool          // guarded by Tracer.mu like wantAt
+	wantAt uint64 // ns of CLOCK_MONOTONIC; not before then is it asked for again
+	newAt  uint64 // likewise, for a thread that is not in waited
+	pause  time.Duration
+	waited map[uint32]bool // threads that had no device when, or just before, the probes were set
+	active bool
 }
 
 // wantDevice asks for the brief probes when an allocation came without its
 // device although there are several; t.mu is held.
 func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
-	if e.Op != ledger.Alloc || e.Device != ledger.UnknownDevice || e.Kind.OnHost() || e.Space == ledger.Physical ||
-		len(p.uuids) == 1 || p.gpus == 1 || t.learner.active || e.Time < t.learner.wantAt {
+	l := &t.learner
+	if e.Op == ledger.Learn { // it is worth it
+		delete(l.waited, e.TID)
+		l.pause = 0
+		l.wantAt = min(l.wantAt, e.Time+uint64(learnFor+learnPause))
 		return
 	}
-	t.learner.pause = min(max(2*t.learner.pause, learnPause), maxLearnPause)
-	t.learner.wantAt = e.Time + uint64(learnFor+t.learner.pause)
+	if e.Op != ledger.Alloc || e.Device != ledger.UnknownDevice || e.Kind.OnHost() || e.Space == ledger.Physical ||
+		len(p.uuids) == 1 || p.gpus == 1 {
+		return
+	}
+	at := l.newAt
+	if l.waited[e.TID] {
+		at = l.wantAt
+	}
+	if !l.active && e.Time < at {
+		return
+	}
+	if l.waited == nil || len(l.waited) >= maxWaitedFor {
+		l.waited = make(map[uint32]bool)
+	}
+	l.waited[e.TID] = true
+	if l.active {
+		return
+	}
+	l.active = true
+	l.pause = min(max(2*l.pause, learnPause), maxLearnPause)
+	l.wantAt = e.Time + uint64(learnFor+l.pause)
+	l.newAt = e.Time + uint64(learnFor+newLearnPause)
 	t.jobs.add(job{kind: jobLearn})
 }
 

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
 )
@@ -136,6 +137,7 @@ func (m *machine) snapshot() *ledger.Snapshot {
 	m.eventsRead() // then that reading is taken in
 	s := m.Snapshot()
 	m.stacksRead(s)
+	sums.Check(m.t, s)
 	return s
 }
 

@@ -36,6 +36,9 @@ type process struct {
 	introduced bool           // environ is known
 	environ    []string       // what matters for devices
 	contained  bool           // in a container
+	open       []uint32       // minor numbers of the GPUs that it has open
+	nodes      []uint32       // and of those that its /dev has
+	denied     []string       // uuids that NVML has denied
 	uuids      []string       // by CUDA ordinal
 	gpus       int            // on which NVML listed it last
 	jit        bool           // writes a perf map file

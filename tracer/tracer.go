@@ -40,6 +40,8 @@ type NVML interface {
 	Usage(ctx context.Context) ([]ledger.Usage, error)
 	// Ordinals gives the UUID of each CUDA ordinal of a process with this environment.
 	Ordinals(environ []string, gpus []ledger.GPU) []string
+	// OfMinors gives the GPUs with these device nodes; false where some are not among them.
+	OfMinors(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)
 }
 
 // Config says what to trace. Without PIDs, Name and Command: every process.

@@ -37,6 +37,9 @@ func toLedger(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
 	case bpf.KindFreeFailed:
 		event.Op = ledger.FreeFailed
 		return event, true
+	case bpf.KindLearned:
+		event.Op = ledger.Learn
+		return event, true
 	case bpf.KindCall:
 	default:
 		return ledger.Event{}, false

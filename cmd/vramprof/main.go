@@ -35,6 +35,7 @@ func main() {
 		confineGuardian()
 	}
 	tracer.RunHidden(os.Args)
+	runOrder(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 

@@ -82,6 +82,7 @@ func newSession(c *cli.Context) (*session, error) {
 func (s *session) open(c *cli.Context) (err error) {
 	if s.driver, err = openNVML(c.Context); err == nil {
 		s.config.NVML = s.driver
+		s.learnOrder(c.Context)
 	} else {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: %v\n", err)
 	}

@@ -27,7 +27,8 @@ var mayImport = map[string][]string{
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
 	"internal/peers":           {},
-	"internal/realtorch":       {"internal/fakecuda"}, // for tests
+	"internal/realtorch":       {"internal/fakecuda"},       // for tests
+	"internal/sums":            {"report", "tracer/ledger"}, // for tests
 	"report":                   {"report/frames", "symbolize", "timeline", "tracer/ledger", "verdict"},
 	"report/frames":            {"symbolize"},
 	"capture":                  {"capture/internal/wire", "symbolize", "tracer/ledger"},

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/timeline"
 )
@@ -32,6 +33,7 @@ func written(t testing.TB, in Input) []byte {
 
 func TestDataOfAPageIsGolden(t *testing.T) {
 	in := fixture()
+	sums.Check(t, in.Snapshot)
 	got, err := json.MarshalIndent(newPayload(&in), "", " ")
 	if err != nil {
 		t.Fatal(err)

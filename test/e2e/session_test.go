@@ -169,7 +169,25 @@ func (s *session) leaks() *report.LeaksReport {
 	if err := json.Unmarshal(s.stdout.Bytes(), r); err != nil {
 		s.t.Fatalf("parse the report: %v\n%s", err, s.stdout.Bytes())
 	}
+	checkSums(s.t, r)
 	return r
+}
+
+// checkSums tests that the planes of GPU memory have no more than NVML says, where it has a figure of each process.
+func checkSums(t *testing.T, r *report.LeaksReport) {
+	t.Helper()
+	var shown, usage int64
+	listed := map[int]bool{}
+	for _, x := range r.Planes {
+		shown += x.Bytes
+	}
+	for _, x := range r.Parts {
+		usage += int64(x.UsageBytes)
+		listed[x.Process] = true
+	}
+	if len(listed) == len(r.Processes) && shown > usage {
+		t.Errorf("the report has %d bytes on GPUs, NVML %d", shown, usage)
+	}
 }
 
 // record traces a command from its start to its end.

@@ -35,6 +35,8 @@ void gpu_uuid(int gpu, unsigned char uuid[16])
 	uuid[15] = (unsigned char)gpu;
 }
 
+int gpu_minor(int gpu, int gpus) { return environment_bytes("FAKECUDA_MINORS", 0) ? gpus - 1 - gpu : gpu; }
+
 static void uuid_text(const char *prefix, const unsigned char u[16], char text[41])
 {
 	snprintf(text, 41, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", prefix, u[0], u[1], u[2], u[3],

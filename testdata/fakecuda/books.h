@@ -72,6 +72,7 @@ pid_t books_owner(struct books *b, int fd, int slot);
 uint64_t environment_bytes(const char *name, uint64_t otherwise);
 void gpu_uuid(int gpu, unsigned char uuid[16]);
 void gpu_uuid_text(int gpu, char text[41]); // "GPU-…"
+int gpu_minor(int gpu, int gpus); // of its device node
 // With MIG, every GPU of NVML is split into two of the books.
 #define MIG_INSTANCES 2
 void mig_uuid(int instance, unsigned char uuid[16]);

@@ -23,7 +23,7 @@ link=(-shared -s -Wl,-z,lazy -Wl,--as-needed)
 pflags=(-O2 -g -fomit-frame-pointer -fno-optimize-sibling-calls "-ffile-prefix-map=$programs=testdata/programs" -Wall -Wextra)
 
 libcuda() {
-  for f in books arena driver device work memory procaddr blocks pools vmm arrays legacy sharing graphs objects; do $CC "${cflags[@]}" -c $f.c -o "$objects/cuda_$f.o"; done
+  for f in books arena driver given device work memory procaddr blocks pools vmm arrays legacy sharing graphs objects; do $CC "${cflags[@]}" -c $f.c -o "$objects/cuda_$f.o"; done
   $CC -c stubs.S -o "$objects/stubs.o"
   $CC "${link[@]}" -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o "$out/libcuda.so.550.54.14" "$objects"/cuda_*.o "$objects/stubs.o" -lpthread
   ln -sf libcuda.so.550.54.14 "$out/libcuda.so.1"

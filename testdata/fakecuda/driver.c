@@ -22,7 +22,6 @@ struct books *books;
 static int books_fd;
 static uint64_t context_bytes;
 static bool forked;
-static int visible[MAX_GPUS], visible_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct context contexts[MAX_CONTEXTS];
 static struct context greens[MAX_CONTEXTS]; // names of primary contexts
@@ -75,52 +74,6 @@ static void in_child(void)
 	self = NULL;
 }
 
-static bool add_visible(const char *word, size_t length)
-{
-	char *end, uuid[41];
-	long index = strtol(word, &end, 10);
-	int gpu = -1;
-	int each = books->mig ? MIG_INSTANCES : 1; // naming a GPU means its first instance
-	if (length && end == word + length && index >= 0 && index < (long)books->gpus / each)
-		gpu = (int)index * each;
-	for (int i = 0; gpu < 0 && length > 4 && i < (int)books->gpus; i++) {
-		gpu_uuid_text(i, uuid);
-		if (i < (int)books->gpus / each && length < sizeof uuid && strncasecmp(uuid, word, length) == 0)
-			gpu = i * each;
-		mig_uuid_text(i, uuid);
-		if (books->mig && length < sizeof uuid && strncasecmp(uuid, word, length) == 0)
-			gpu = i;
-	}
-	if (gpu < 0)
-		return false;
-	visible[visible_count++] = gpu;
-	return true;
-}
-
-// read_visible_gpus applies CUDA_VISIBLE_DEVICES: the first invalid entry
-// hides all after it, and a process sees one MIG instance only.
-void read_visible_gpus(void)
-{
-	const char *list = getenv("CUDA_VISIBLE_DEVICES");
-	int most = books->mig ? 1 : MAX_GPUS;
-	visible_count = 0;
-	if (!list) {
-		for (int i = 0; i < (int)books->gpus && i < most; i++)
-			visible[visible_count++] = i;
-		return;
-	}
-	while (visible_count < most) {
-		size_t length = strcspn(list, ",");
-		if (!add_visible(list, length) || !list[length])
-			return;
-		list += length + 1;
-	}
-}
-
-int visible_gpu(int ordinal) { return ordinal >= 0 && ordinal < visible_count ? visible[ordinal] : -1; }
-
-int visible_gpus(void) { return visible_count; }
-
 static int start(void)
 {
 	if (forked)
@@ -128,7 +81,7 @@ static int start(void)
 	if (!books && !(books = books_open(&books_fd)))
 		return UNKNOWN;
 	read_visible_gpus();
-	if (!visible_count)
+	if (!visible_gpus())
 		return NO_DEVICE;
 	books_sweep(books, books_fd, NULL);
 	if (!(self = books_claim(books, books_fd)))
@@ -136,6 +89,7 @@ static int start(void)
 	context_bytes = environment_bytes("FAKECUDA_CONTEXT", 300ull << 20) & ~(GPU_PAGE - 1);
 	allocation_latency = environment_bytes("FAKECUDA_LATENCY_US", 0) * 1000;
 	pthread_atfork(NULL, NULL, in_child);
+	hold_nodes();
 	initialised = true;
 	if (environment_bytes("FAKECUDA_SHUT", 0)) // exports fail from here on, the private way goes on
 		fakecuda_state = DEINITIALIZED_STATE;
@@ -164,7 +118,7 @@ int impl_cuDeviceGetCount(int *count)
 {
 	if (!initialised)
 		return NOT_INITIALIZED;
-	*count = visible_count;
+	*count = visible_gpus();
 	return SUCCESS;
 }
 

@@ -69,6 +69,7 @@ struct context *context_at(uint64_t address); // whose arena holds the address
 int visible_gpu(int ordinal);                 // physical, or -1
 int visible_gpus(void);
 void read_visible_gpus(void);
+void hold_nodes(void);
 uint64_t gpu_capacity(void);
 uint64_t gpu_used(int gpu);
 int own_slot(void);

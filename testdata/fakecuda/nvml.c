@@ -220,7 +220,20 @@ API int nvmlDeviceGetUUID(nvmlDevice d, char *uuid, unsigned length)
 API int nvmlDeviceGetName(nvmlDevice d, char *name, unsigned length)
 {
 	int result = check(d);
-	return result == SUCCESS ? copy(name, length, "Fake GPU") : result;
+	char own[32] = "Fake GPU";
+	if (getenv("FAKECUDA_ORDER")) // of different models
+		snprintf(own, sizeof own, "Fake GPU %c", 'A' + (is_instance(d) ? d->index / MIG_INSTANCES : d->index));
+	return result == SUCCESS ? copy(name, length, own) : result;
+}
+
+API int nvmlDeviceGetMinorNumber(nvmlDevice d, unsigned *minor)
+{
+	int result = check(d);
+	if (result == SUCCESS && is_instance(d))
+		return NOT_SUPPORTED;
+	if (result == SUCCESS)
+		*minor = (unsigned)gpu_minor(d->index, (int)gpus());
+	return result;
 }
 
 API int nvmlDeviceGetIndex(nvmlDevice d, unsigned *index)
@@ -231,7 +244,6 @@ API int nvmlDeviceGetIndex(nvmlDevice d, unsigned *index)
 	return result;
 }
 
-API int nvmlDeviceGetMinorNumber(nvmlDevice d, unsigned *minor) { return nvmlDeviceGetIndex(d, minor); }
 
 API int nvmlDeviceGetPciInfo_v3(nvmlDevice d, struct pci_info *info)
 {

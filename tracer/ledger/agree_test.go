@@ -13,7 +13,9 @@ import (
 // lines lists all that the model and a snapshot have to agree on.
 func (m *model) lines() (list []string) {
 	for key, t := range m.totals {
-		list = append(list, fmt.Sprint("total ", key, " ", *t))
+		if t[2] != 0 { // else all moved to where they belong
+			list = append(list, fmt.Sprint("total ", key, " ", *t))
+		}
 	}
 	for key, r := range m.releases {
 		list = append(list, fmt.Sprint("release ", key, " ", *r))

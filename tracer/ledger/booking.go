@@ -83,6 +83,9 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	b := l.blocks.take(block{address: key.address, size: size, time: e.Time, site: n, extra: pool})
 	l.live[key] = b
 	l.link(b, s.last)
+	if device == UnknownDevice {
+		l.addStray(key, e)
+	}
 	return b
 }
 

@@ -107,6 +107,7 @@ func (l *Ledger) contextRetain(e *Event) {
 	}
 	c.references++
 	c.orphaned = false
+	l.learnContext(p, c.context, device)
 }
 
 func (l *Ledger) contextRelease(e *Event) {

@@ -38,7 +38,6 @@ const (
 
 	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
 	Totals      // the totals of PyTorch's allocator of Device changed, see Told
-
 	AddressFree // the Size bytes of addresses from Address on are given back: no memory is mapped there
 
 	PoolCurrent // Handle is the pool that allocations of Device without one take from
@@ -48,6 +47,8 @@ const (
 	GreenCreate   // as ObjectCreate of a GreenContext of Device, which is one reference more of the device's primary context
 	GreenDestroy  // entered: the green context Address ends
 	ContextDerive // Context is a name of the green context Handle: what is allocated in it is the primary context's
+
+	Learn // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
 )
 
 // Told says which totals of its allocator the Event of a Tensor has, as they were after it.

@@ -93,7 +93,7 @@ func hostileTotals(e *Event, w uint64) TensorTotals {
 // hostile makes an event whose numbers collide or are absurd.
 func hostile(v, w uint64) Event {
 	e := Event{
-		Op: Op(v % 33), Kind: Kind(v >> 8 % 18), Space: Space(v >> 12 % 8), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
+		Op: Op(v % 34), Kind: Kind(v >> 8 % 18), Space: Space(v >> 12 % 8), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
 		Device: int32(v>>21%4) - 1, Result: int32(v >> 24 % 8), Time: v >> 27 % 64 * 4e9, Stack: v >> 33 % 4,
 		Context: v >> 35 % 4, Address: w % 16, Size: w >> 4 % 16, Handle: w >> 8 % 8, API: "a",
 	}
@@ -186,10 +186,11 @@ func checkBooks(t *testing.T, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		b := s.Balances[i]
-		if x.UUID != b.UUID || b.Usage+uint64(b.Since) != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+uint64(x.Unexplained) {
+		if x.UUID != b.UUID || b.Usage+uint64(b.Since) != x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached+x.Foreign+x.Unplaced+uint64(x.Unexplained) {
 			t.Errorf("parts %+v do not add up to %+v", x, b)
 		}
 	}
+	checkSums(t, s)
 	for _, x := range s.Pools {
 		if x.Used > x.Reserve || x.Used > maxSum || x.Destroyed && x.Objects == 0 {
 			t.Errorf("pool %+v: uses more than it has, or should be gone", x)
@@ -258,6 +259,13 @@ func checkLedger(t *testing.T, l *Ledger) {
 				inPools[b.extra] = p
 			}
 		}
+	}
+	strays := 0
+	for i := range l.procs {
+		strays += len(l.procs[i].strays)
+	}
+	if strays != l.strays {
+		t.Errorf("processes have %d strays, the books say %d", strays, l.strays)
 	}
 	sites, rooms := len(l.freeSites), map[*windows]bool{}
 	for n := range l.procs {

@@ -67,6 +67,8 @@ type Ledger struct {
 	endings     uint32              // contexts that ended
 	pools       []pool              // by pool number; 0 is none
 	noPools     []uint32            // pool numbers that name none
+	strays      int                 // of all processes
+	crowded     bool                // and no room for more
 	exports     exports
 	owners      map[siteKey][]owner // of what sites imported
 	objectSites int                 // of all processes
@@ -250,6 +252,9 @@ func (l *Ledger) applyRare(e *Event) {
 		l.addressFree(e)
 	case OutOfMemory:
 		l.stats.Events-- // it is told beside the event of the call
+	case Learn:
+		l.stats.Events-- // likewise
+		l.learn(e)
 	}
 }
 

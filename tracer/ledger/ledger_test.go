@@ -373,7 +373,9 @@ balance GPU-b cuda:0 usage 500 peak 500 baseline 400 live 100 gap 0`},
 func TestRules(t *testing.T) {
 	for _, r := range slices.Concat(rules, spaceRules, physicalRules, contextRules, poolRules, tensorRules, segmentRules, asleepRules) {
 		t.Run(r.name, func(t *testing.T) {
-			got := strings.TrimSpace(describe(play(t, r.in).Snapshot(100e9, time.Time{})))
+			s := play(t, r.in).Snapshot(100e9, time.Time{})
+			checkSums(t, s)
+			got := strings.TrimSpace(describe(s))
 			if want := strings.TrimSpace(strings.ReplaceAll(r.want, "\n\n", "\n")); got != want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}

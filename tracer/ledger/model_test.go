@@ -313,6 +313,7 @@ func (m *model) primary(e Event) {
 	case ContextRetain:
 		p.context = e.Context
 		p.references++
+		m.place(e.PID, e.Context, e.Device)
 		return
 	case ContextRelease:
 		p.references = max(0, p.references-1)
@@ -365,6 +366,38 @@ func (m *model) endContext(pid uint32, cause Cause, match func(*object) bool) {
 		}
 	}
 	m.early = slices.DeleteFunc(m.early, mine)
+}
+
+// place moves what was allocated in a context on an unknown device.
+func (m *model) place(pid uint32, context uint64, device int32) {
+	for _, o := range m.objects {
+		if o.PID != pid || o.Context != context || o.device != UnknownDevice || o.memory || o.view || o.Kind.OnHost() || o.Kind == Imported {
+			continue
+		}
+		add := func(sign uint64) {
+			t := m.total(o)
+			t[0], t[1], t[2], t[3] = t[0]+sign, t[1]+sign*o.Size, t[2]+sign, t[3]+sign*o.Size
+		}
+		add(^uint64(0))
+		o.device = device
+		add(1)
+		switch p := o.pool; {
+		case p == nil || p.fixed:
+		case p.handle != 0:
+			p.device = device
+		default:
+			p.objects--
+			p.used -= o.Size
+			p.reserve -= o.Size
+			o.pool = m.poolFor(pid, 0, device)
+			if !o.pool.fixed {
+				o.pool.device = device
+			}
+			o.pool.objects++
+			o.pool.used += o.Size
+			o.pool.reserve = max(o.pool.reserve, o.pool.used)
+		}
+	}
 }
 
 func (m *model) poolFor(pid uint32, handle uint64, device int32) *modelPool {

@@ -6,7 +6,7 @@ import "slices"
 
 // Part splits what a process uses on one GPU, each byte once:
 //
-//	Usage + Since = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unexplained
+//	Usage + Since = Tensors + Cached + Driver + OlderAllocated + OlderCached + Foreign + Unplaced + Unexplained
 type Part struct {
 	Process int // as in the Balance
 	UUID    string
@@ -18,6 +18,7 @@ type Part struct {
 	OlderAllocated uint64 // tensors that were allocated before the attach
 	OlderCached    uint64 // the rest of the segments that are older than the attach
 	Foreign        uint64 // what was there at the attach besides: context, modules, other libraries
+	Unplaced       uint64 // its share of what the process has on GPUs that are not known, taken off Unexplained and Foreign
 	Unexplained    int64
 
 	Usage uint64 // as of NVML's last reading
@@ -25,7 +26,8 @@ type Part struct {
 }
 
 // Parts returns one Part for each of Balances, in their order. All parts are those of the snapshot's moment but for Unexplained,
-// which is as of NVML's last reading.
+// which is as of NVML's last reading. With what the process has on GPUs that are not known in place of Unplaced, those of one process
+// add up to what it uses, and never to more.
 func (s *Snapshot) Parts() []Part {
 	parts := make([]Part, len(s.Balances))
 	for i := range s.Balances {
@@ -63,6 +65,7 @@ func (s *Snapshot) Parts() []Part {
 		p := &parts[i]
 		p.Unexplained = int64(p.Usage + uint64(p.Since) - p.Tensors - p.Cached - p.Driver - p.OlderAllocated - p.OlderCached - p.Foreign)
 	}
+	s.takeUnplaced(parts, s.unplaced(only))
 	return parts
 }
 

@@ -29,6 +29,7 @@ type process struct {
 	sites      []uint32
 	archived   []byte   // further sites, of a process that was purged: see Ledger.archive
 	devices    []string // UUID by CUDA ordinal
+	misnamed   bool     // NVML denies what is in devices
 	readings   []reading
 	olderFreed uint64 // time of the latest free of memory that is not booked
 	purged     bool
@@ -40,6 +41,8 @@ type process struct {
 	pools     map[poolKey]uint32 // pool numbers
 	tensors   []tensors          // by device
 	freeRuns  []freeRun          // by device, in segments
+	strays    []stray            // allocations on unknown devices, oldest first
+	crowded   bool               // and no room for more
 	asleep    asleep
 	selected  map[int32]uint64 // by device: handle of the pool that its allocations take from
 	own       map[uint64]int32 // device of which a handle is the pool that it has from the beginning
@@ -80,7 +83,7 @@ func (l *Ledger) hasRoom(pid uint32, time uint64) bool {
 // carries the process, snapshots show its allocations with UnknownDevice there.
 func (l *Ledger) SetDevices(pid uint32, ordinals []string) {
 	if n, ok := l.byPID[pid]; ok {
-		l.procs[n].devices = append([]string(nil), ordinals...)
+		l.procs[n].devices, l.procs[n].misnamed = append([]string(nil), ordinals...), false
 	}
 }
 
@@ -148,6 +151,8 @@ func (l *Ledger) purge(now uint64) {
 		for _, s := range p.sites {
 			l.purgeSite(&l.sites[s])
 		}
+		l.setStrays(p, nil)
+		l.crowded = false
 		p.physical, p.primaries = nil, nil
 		p.asleep.compact(p)
 		p.objects.forget()
@@ -187,28 +192,6 @@ func (p *process) total(device int32, kind Kind) uint32 {
 	}
 	p.totals = append(p.totals, runningTotal{Total: Total{Device: device, Kind: kind}})
 	return uint32(len(p.totals) - 1)
-}
-
-// uuids returns the UUID of each CUDA ordinal. Where NVML lists the process on one GPU
-// and the process has used one ordinal, that is what the ordinal means, whatever
-// the environment said: a program can change it before it starts CUDA.
-func (p *process) uuids() []string {
-	if len(p.readings) != 1 {
-		return p.devices
-	}
-	uuid := p.readings[0].uuid
-	used, _ := p.usedDevice()
-	if used == UnknownDevice || int(used) >= len(p.devices) || p.devices[used] == uuid {
-		return p.devices
-	}
-	list := slices.Clone(p.devices)
-	for i := range list {
-		if list[i] == uuid {
-			list[i] = ""
-		}
-	}
-	list[used] = uuid
-	return list
 }
 
 // onlyGPU returns the one GPU that carries the process, or UnknownDevice and ""

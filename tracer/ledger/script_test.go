@@ -18,7 +18,7 @@ func play(t *testing.T, script string) *Ledger {
 		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
 		"view": View, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
 		"ctxretain": ContextRetain, "ctxrelease": ContextRelease, "ctxreset": ContextReset, "ctxdestroy": ContextDestroy,
-		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator, "told": Totals, "addressfree": AddressFree,
+		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator, "told": Totals, "addressfree": AddressFree, "learn": Learn,
 	}
 	for _, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		words := strings.Fields(line)
@@ -81,6 +81,13 @@ func play(t *testing.T, script string) *Ledger {
 			l.Begin(e.Time)
 		case "maxlive":
 			l.options.MaxLive, _ = strconv.Atoi(rest[0])
+		case "gpus": // UUID/model
+			var list []GPU
+			for i, w := range rest {
+				uuid, model, _ := strings.Cut(w, "/")
+				list = append(list, GPU{Index: i, UUID: uuid, Name: model})
+			}
+			l.SetGPUs(list)
 		case "usage":
 			l.SetProcess(Process{PID: e.PID})
 			var u []Usage
@@ -167,7 +174,7 @@ func describeTensors(b *strings.Builder, s *Snapshot) {
 	}
 	for i, x := range s.Parts() {
 		fmt.Fprintf(b, "part %s of %d:", x.UUID, s.Balances[i].Usage)
-		figures("tensors", x.Tensors, "cached", x.Cached, "driver", x.Driver, "older", x.OlderAllocated, "oldercached", x.OlderCached, "foreign", x.Foreign, "unexplained", x.Unexplained)
+		figures("tensors", x.Tensors, "cached", x.Cached, "driver", x.Driver, "older", x.OlderAllocated, "oldercached", x.OlderCached, "foreign", x.Foreign, "unplaced", x.Unplaced, "unexplained", x.Unexplained)
 	}
 }
 

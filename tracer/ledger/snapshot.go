@@ -27,12 +27,14 @@ type Snapshot struct {
 
 // Process is one traced process: a pid between two execs or exits.
 type Process struct {
-	PID     uint32
-	Comm    string   // at most 15 bytes, untrusted
-	Exe     string   // path, untrusted
-	Begin   uint64   // when it was first seen
-	End     uint64   // exit or exec; 0: still running
-	Devices []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
+	PID      uint32
+	Comm     string   // at most 15 bytes, untrusted
+	Exe      string   // path, untrusted
+	Begin    uint64   // when it was first seen
+	End      uint64   // exit or exec; 0: still running
+	Devices  []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
+	Ordinals Ordinals // how Devices is known
+	Deduced  uint64   // bytes of allocations, freed or not, of which only the growth of NVML's figures says on which GPU they are
 	Workload
 	Totals []Total
 }

@@ -70,12 +70,13 @@ func (v *view) processes() {
 	for index, n := range order {
 		p := &v.l.procs[n]
 		v.index[n] = index
-		uuids := p.uuids()
+		uuids, how := p.ordinals()
 		v.device[n], v.only[n] = p.onlyGPU(uuids)
 		for i := range p.tensors {
 			v.moments[n] = append(v.moments[n], v.l.moment(&p.tensors[i]))
 		}
 		c := p.Process
+		c.Ordinals = how
 		c.Totals, c.Devices = v.totals(p, v.device[n], v.moments[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
 		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)

@@ -120,7 +120,7 @@ site 1 ? device live 1/4096 alloc 1/4096 oldest 1
 site 2 cuda:1 tensor live 1/512 alloc 1/512 oldest 1 torch
 balance GPU-a cuda:0 usage 4096 peak 4096 baseline 4096 live 0 gap 0
 tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1
-part GPU-a of 4096: foreign 4096`},
+part GPU-a of 4096: unplaced 4608 unexplained -512`},
 
 	{"what two ordinals of one GPU have reserved is not foreign", `
 usage t=1 GPU-a=1000

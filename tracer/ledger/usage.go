@@ -12,6 +12,8 @@ import (
 // per ordinal.
 type reading struct {
 	uuid        string
+	order       int    // of its GPU in NVML's list
+	model       string // likewise
 	first, last uint64 // usage
 	peak        uint64
 	firstLive   []deviceLive
@@ -20,6 +22,7 @@ type reading struct {
 	settled     bool // first and firstLive stay
 	began       uint64
 	settledAt   uint64
+	firstAt     uint64 // when first and firstLive were
 	taken       uint64 // when last and lastLive were
 	beyond      beyond
 }
@@ -72,18 +75,28 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 			r.began = time
 		}
 		r.present, r.peak = true, max(r.peak, u.Bytes)
+		r.order = slices.IndexFunc(l.gpus, func(g GPU) bool { return g.UUID == u.UUID })
+		if r.order >= 0 {
+			r.model = l.gpus[r.order].Name
+		}
 		live := l.fit(p, r, &u)
 		if !r.settled {
 			r.first, r.firstLive = u.Bytes, append(r.firstLive[:0], live...)
 			l.firstTensors(p, r, time)
 			p.objects.settle(ordinalOf(p.uuids(), r.uuid))
 			r.settled = (p.Begin <= l.firstUsage || len(p.totals) > 0) && (!u.Rough || time-r.began >= roughAfter)
-			r.settledAt = time
+			r.settledAt, r.firstAt = time, time
 		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
 			l.settleLower(p, r, u.Bytes, time)
 		}
 		r.last, r.lastLive, r.taken = u.Bytes, live, time
 		l.tensorsAtUsage(p, time)
+	}
+	for _, u := range usages {
+		if n, ok := l.byPID[u.PID]; ok && l.procs[n].End == 0 && !u.Rough {
+			l.doubtOrdinals(&l.procs[n])
+			l.deduce(&l.procs[n], time)
+		}
 	}
 	l.opened = false
 	for i := range l.procs {
@@ -95,7 +108,7 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 
 // moved notes that an allocation which was there at a reading lies on another device than was known then.
 func (r *reading) moved(from *site, device int32, b *block) {
-	if b.time <= r.settledAt {
+	if b.time <= r.firstAt {
 		r.firstLive = moveLive(r.firstLive, from, device, b.size)
 	}
 	if b.time <= r.taken {
@@ -156,7 +169,7 @@ func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
 	live, _ := sumOn(r.uuid, now, uuids, only)
 	before, _ := sumOn(r.uuid, r.firstLive, uuids, only)
 	if usage >= live && r.first > before && usage-live < r.first-before {
-		r.first, r.firstLive = usage, now
+		r.first, r.firstLive, r.firstAt = usage, now, time
 		l.firstTensors(p, r, time)
 		p.objects.settle(ordinalOf(uuids, r.uuid))
 	}

@@ -44,6 +44,7 @@ type Driver struct {
 	hanging     atomic.Int32
 	unavailable atomic.Uint64
 	partitions  atomic.Pointer[map[string]partition] // by UUID, of the last GPUs
+	order       atomic.Pointer[[]string]             // of UUIDs: CUDA's own, where it is not NVML's
 }
 
 // Open loads the library at path, or libnvidia-ml.so.1 if path is empty. The
@@ -96,7 +97,11 @@ func (d *Driver) Ordinals(environ []string, gpus []ledger.GPU) []string {
 	if p := d.partitions.Load(); p != nil {
 		partitions = *p
 	}
-	return ordinals(environ, gpus, partitions)
+	var order []string
+	if o := d.order.Load(); o != nil {
+		order = *o
+	}
+	return ordinals(environ, gpus, partitions, order)
 }
 
 // Usage lists what each process uses on each GPU, once per pid and GPU, in

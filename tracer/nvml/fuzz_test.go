@@ -26,7 +26,7 @@ func FuzzOrdinals(f *testing.F) {
 		for _, gpu := range gpus {
 			known[gpu.UUID] = true
 		}
-		got := ordinals([]string{"CUDA_VISIBLE_DEVICES=" + list, "CUDA_DEVICE_ORDER=" + order}, gpus, partitions)
+		got := ordinals([]string{"CUDA_VISIBLE_DEVICES=" + list, "CUDA_DEVICE_ORDER=" + order}, gpus, partitions, nil)
 		if len(got) > maxVisible {
 			t.Errorf("%d GPUs", len(got))
 		}

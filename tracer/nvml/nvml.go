@@ -46,6 +46,7 @@ var versions = map[string][]string{
 	"nvmlDeviceGetUUID":                       {""},
 	"nvmlDeviceGetName":                       {""},
 	"nvmlDeviceGetMemoryInfo":                 {""},
+	"nvmlDeviceGetMinorNumber":                {""},
 	"nvmlDeviceGetComputeRunningProcesses":    {"_v3", "_v2", ""},
 	"nvmlDeviceGetGraphicsRunningProcesses":   {"_v3", "_v2", ""},
 	"nvmlDeviceGetMPSComputeRunningProcesses": {"_v3", "_v2", ""},
@@ -118,9 +119,7 @@ func (l *realLibrary) gpus() ([]ledger.GPU, map[string]partition, error) {
 		gpu, err := l.describe(d.Device)
 		gpu.Index, gpu.UUID = d.index, d.uuid
 		gpus = append(gpus, gpu)
-		if d.divided {
-			partitions[d.uuid] = partition{divided: true}
-		}
+		partitions[d.uuid] = partition{divided: d.divided, minor: l.minor(d.Device)}
 		errs := []error{err}
 		for _, m := range d.instances {
 			gpu, err := l.describe(m.Device)
@@ -156,6 +155,18 @@ func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
 		err = callError("nvmlDeviceGetMemoryInfo", ret)
 	}
 	return gpu, err
+}
+
+// minor is the number of a GPU's device node, -1 if the driver does not tell.
+func (l *realLibrary) minor(d gonvml.Device) int {
+	if !l.has["nvmlDeviceGetMinorNumber"] {
+		return -1
+	}
+	minor, ret := d.GetMinorNumber()
+	if ret != gonvml.SUCCESS || minor < 0 || minor >= maxGPUs {
+		return -1
+	}
+	return minor
 }
 
 // each visits all devices that we may see. Errors of one do not keep it from the others.

@@ -33,6 +33,13 @@ type seen struct {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv("VRAMPROF_TEST_ORDER") != "" {
+		if err := PrintOrder(os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if path := os.Getenv("VRAMPROF_TEST_NVML"); path != "" {
 		if err := json.NewEncoder(os.Stdout).Encode(look(path)); err != nil {
 			panic(err)

@@ -11,9 +11,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// partition is what Ordinals wants to know of MIG beside ledger.GPU.
+// partition is what Ordinals and OfMinors want to know beside ledger.GPU.
 type partition struct {
 	divided  bool     // of a GPU: it is in MIG mode, with or without instances
+	minor    int      // of a GPU: number of its device node, -1 if unknown
 	instance instance // of an instance
 }
 
@@ -29,20 +30,20 @@ type instance struct{ gpu, compute uint32 }
 // beginning of one, or as MIG-GPU-<uuid>/<GPU instance>/<compute instance>; the
 // first invalid entry hides all that follow. Numbers are in NVML's order if
 // CUDA_DEVICE_ORDER is PCI_BUS_ID. CUDA's own order is from fast to slow by a
-// rule that is not published: it is NVML's where all GPUs have the same name,
-// and elsewhere numbers are not resolved.
+// rule that is not published: it is NVML's where all GPUs have the same name. Elsewhere
+// LearnOrder asks CUDA, and numbers are not resolved without an answer.
 //
 // A process sees one MIG instance, and then no whole GPU. A GPU in MIG mode
 // that is named by number or UUID means its first instance.
 //
 // Sources: CUDA programming guide, environment variables; MIG user guide, CUDA device enumeration.
-func Ordinals(environ []string, gpus []ledger.GPU) []string { return ordinals(environ, gpus, nil) }
+func Ordinals(environ []string, gpus []ledger.GPU) []string { return ordinals(environ, gpus, nil, nil) }
 
 // maxVisible bounds the GPUs that a process can name, beyond what any machine has.
 const maxVisible = 256
 
-func ordinals(environ []string, gpus []ledger.GPU, partitions map[string]partition) []string {
-	h := newHost(environ, gpus, partitions)
+func ordinals(environ []string, gpus []ledger.GPU, partitions map[string]partition, order []string) []string {
+	h := newHost(environ, gpus, partitions, order)
 	list, set := lookup(environ, "CUDA_VISIBLE_DEVICES")
 	if !set {
 		return h.all()
@@ -73,13 +74,13 @@ func lookup(environ []string, key string) (value string, ok bool) {
 
 // host is the machine's GPUs as a process numbers them.
 type host struct {
-	whole      []ledger.GPU            // by NVML's index
+	whole      []ledger.GPU            // by NVML's index, or in CUDA's order
 	instances  map[string][]ledger.GPU // by UUID of their GPU
 	partitions map[string]partition
-	known      int // numbers below this one are in NVML's order
+	known      int // numbers below this one mean the GPUs in whole
 }
 
-func newHost(environ []string, gpus []ledger.GPU, partitions map[string]partition) *host {
+func newHost(environ []string, gpus []ledger.GPU, partitions map[string]partition, order []string) *host {
 	h := &host{instances: map[string][]ledger.GPU{}, partitions: partitions}
 	for _, gpu := range gpus {
 		if gpu.Parent != "" {
@@ -89,8 +90,10 @@ func newHost(environ []string, gpus []ledger.GPU, partitions map[string]partitio
 		}
 	}
 	slices.SortStableFunc(h.whole, func(a, b ledger.GPU) int { return cmp.Compare(a.Index, b.Index) })
-	order, _ := lookup(environ, "CUDA_DEVICE_ORDER")
-	if order != "PCI_BUS_ID" && !sameModel(h.whole) {
+	if by, _ := lookup(environ, "CUDA_DEVICE_ORDER"); by != "PCI_BUS_ID" && !sameModel(h.whole) {
+		if inOrder(h.whole, order) {
+			h.known = len(h.whole)
+		}
 		return h
 	}
 	// Behind a GPU that NVML could not read, or one in MIG mode without

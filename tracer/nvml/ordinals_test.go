@@ -36,7 +36,7 @@ func checkOrdinals(t *testing.T, gpus []ledger.GPU, partitions map[string]partit
 				}
 			}
 		}
-		if got := ordinals(environ, gpus, partitions); !slices.Equal(got, want) {
+		if got := ordinals(environ, gpus, partitions, nil); !slices.Equal(got, want) {
 			t.Errorf("%s: %q: got %q, want %q", c.about, c.environ, got, want)
 		}
 	}

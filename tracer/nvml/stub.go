@@ -4,8 +4,14 @@
 
 package nvml
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+)
 
 func open(string) (library, string, error) {
 	return nil, "", fmt.Errorf("%w: built without cgo", ErrUnavailable)
 }
+
+// PrintOrder is not there without cgo.
+func PrintOrder(io.Writer) error { return ErrUnavailable }

@@ -115,7 +115,7 @@ function fillParts() {
   byId("parts").hidden = rows.length === 0;
   if (!rows.length) return;
   const used = names.map((_, i) => i).filter((i) => i === names.length - 1 || rows.some((r) => r.lines[i] !== 0));
-  const planeOfPart = ["tensor", "cache", "driver", "before", "before", "before", "unexplained"];
+  const planeOfPart = ["tensor", "cache", "driver", "before", "before", "before", "driver", "unexplained"];
   const cell = (text, name) => element("td", { class: "number " + (name || "") }, text);
   const amount = (i, n) => (i === names.length - 1 ? (n === 0 ? "0 B" : signedText(n)) : n === 0 ? "–" : bytesText(n));
   byId("parts").querySelector("thead").replaceChildren(element("tr", {}, element("th", { scope: "col" }, "Process"), element("th", { scope: "col" }, "GPU"),

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// placeDoubts says what is not certain about which GPU the memory of a process is on.
+func placeDoubts(s *ledger.Snapshot) (list []doubt) {
+	unplaced := make([]uint64, len(s.Processes))
+	for _, x := range s.Parts() {
+		unplaced[x.Process] += x.Unplaced
+	}
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		switch p.Ordinals {
+		case ledger.OrdinalsPaired:
+			list = append(list, doubt{atBalance, processName(p) + ": nothing tells which GPUs its device numbers mean: they are taken as NVML's GPUs of the process, in NVML's order"})
+		case ledger.OrdinalsDenied:
+			list = append(list, doubt{atBalance, processName(p) + ": NVML lists it on other GPUs than its environment names: which GPUs its device numbers mean is unknown"})
+		}
+		if p.Deduced > 0 {
+			list = append(list, doubt{atBalance, fmt.Sprintf(
+				"%s: on which GPU %s are, the growth of NVML's figures says alone", processName(p), BytesText(p.Deduced))})
+		}
+		if n := unplaced[i]; n > 0 {
+			list = append(list, doubt{atBalance, fmt.Sprintf(
+				"%s: %s are on GPUs that are not known: they are taken off what is unexplained of the process, and off what it had before tracing began", processName(p), BytesText(n))})
+		}
+	}
+	return list
+}
+
+// unplacedOlder is what PyTorch's allocators had before the attach on GPUs that are not known: no part has it.
+func unplacedOlder(s *ledger.Snapshot) (list []Holding) {
+	listed := make([]bool, len(s.Processes))
+	for i := range s.Balances {
+		listed[s.Balances[i].Process] = true
+	}
+	for i := range s.Tensors {
+		t := &s.Tensors[i]
+		if !listed[t.Process] || t.Device == ledger.CPUDevice || s.BalanceOf(t.Process, t.Device) >= 0 {
+			continue
+		}
+		uuid := gpuUUID(s, t.Process, t.Device, ledger.Tensor)
+		of := func(mark string, live uint64) {
+			if live != 0 {
+				list = append(list, Holding{Plane: PlaneBefore, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: int64(live)})
+			}
+		}
+		of(markOlder, t.Older-t.OlderAsleep-t.OlderMoved)
+		of(markOlderCached, t.OlderCached)
+	}
+	return list
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// driverPage is what the driver takes from a GPU at a time.
+const driverPage = 2 << 20
+
+// deduce gives strays to the only GPU that has grown as they have since the baselines were taken: by at least their bytes, and by no
+// more than a page for each. The readings of all GPUs must be good ones of this moment.
+func (l *Ledger) deduce(p *process, time uint64) {
+	gpus := p.listed()
+	if len(p.strays) == 0 || len(gpus) < 2 {
+		return
+	}
+	var since uint64
+	for _, r := range gpus {
+		if r.taken != time || !r.settled {
+			return
+		}
+		since = max(since, r.firstAt)
+	}
+	grows := func(x *stray) bool {
+		b, ok := l.strayBlock(x)
+		return ok && b.time > since && l.sites[b.site].kind.Owned()
+	}
+	var strays count
+	for i := range p.strays {
+		if x := &p.strays[i]; grows(x) {
+			b, _ := l.strayBlock(x)
+			strays.objects++
+			strays.bytes += b.size
+		}
+	}
+	uuids := p.uuids()
+	device := int32(UnknownDevice)
+	for _, r := range gpus {
+		switch grown := r.grown(uuids); {
+		case grown < int64(max(strays.bytes, driverPage)):
+		case grown > int64(strays.bytes+strays.objects*driverPage) || device != UnknownDevice:
+			return // it may hold them, or another one
+		default:
+			if device = ordinalOf(uuids, r.uuid); device < 0 {
+				return
+			}
+		}
+	}
+	if device != UnknownDevice && strays.bytes >= driverPage {
+		p.Deduced += l.moveStrays(p, device, grows)
+	}
+}
+
+// grown is how much more of the GPU is used than the baseline and the books explain.
+func (r *reading) grown(uuids []string) int64 {
+	live, _ := sumOn(r.uuid, r.lastLive, uuids, "")
+	first, _ := sumOn(r.uuid, r.firstLive, uuids, "")
+	return int64(r.last - r.first - (live - first))
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Ordinals says how it is known which GPUs the ordinals of a process mean.
+type Ordinals uint8
+
+const (
+	OrdinalsTold   Ordinals = iota // by the process itself, or by its only GPU; where Devices has none, by nothing
+	OrdinalsPaired                 // NVML lists it on as many GPUs as it uses: they are taken in NVML's order
+	OrdinalsDenied                 // NVML lists it on other GPUs than those it tells, so they are not known
+)
+
+// uuids returns the UUID of each CUDA ordinal. Where NVML lists the process on one GPU
+// and the process has used one ordinal, that is what the ordinal means, whatever
+// the environment said: a program can change it before it starts CUDA.
+func (p *process) uuids() []string {
+	list, _ := p.ordinals()
+	return list
+}
+
+func (p *process) ordinals() ([]string, Ordinals) {
+	if p.misnamed || len(p.devices) == 0 {
+		switch list := p.paired(); {
+		case len(p.listed()) == 1 && list != nil:
+			return list, OrdinalsTold
+		case list != nil:
+			return list, OrdinalsPaired
+		case p.misnamed:
+			return nil, OrdinalsDenied
+		}
+	}
+	if len(p.readings) != 1 {
+		return p.devices, OrdinalsTold
+	}
+	uuid := p.readings[0].uuid
+	used, _ := p.usedDevice()
+	if used == UnknownDevice || int(used) >= len(p.devices) || p.devices[used] == uuid {
+		return p.devices, OrdinalsTold
+	}
+	list := slices.Clone(p.devices)
+	for i := range list {
+		if list[i] == uuid {
+			list[i] = ""
+		}
+	}
+	list[used] = uuid
+	return list, OrdinalsTold
+}
+
+// listed returns the readings of the GPUs that NVML lists the process on, in NVML's order.
+func (p *process) listed() (list []*reading) {
+	for i := range p.readings {
+		if p.readings[i].present {
+			list = append(list, &p.readings[i])
+		}
+	}
+	slices.SortFunc(list, func(a, b *reading) int { return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.uuid, b.uuid)) })
+	return list
+}
+
+// usedDevices lists the ordinals that the process is known to have allocated on, in order.
+func (p *process) usedDevices() (list []int32) {
+	for i := range p.totals {
+		if t := &p.totals[i]; t.Device >= 0 && !t.Kind.OnHost() {
+			list = append(list, t.Device)
+		}
+	}
+	for i := range p.tensors {
+		if d := p.tensors[i].device; d >= 0 {
+			list = append(list, d)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// paired gives the GPUs that NVML lists to the ordinals that are used, if they are as many. CUDA's order
+// is NVML's where they are of one model, and each must have room for what is on its ordinal.
+func (p *process) paired() []string {
+	gpus, used := p.listed(), p.usedDevices()
+	if len(gpus) == 0 || len(gpus) != len(used) || used[len(used)-1] >= maxDevices {
+		return nil
+	}
+	list := make([]string, used[len(used)-1]+1)
+	for i, r := range gpus {
+		var live uint64
+		for _, d := range r.lastLive {
+			if d.device == used[i] {
+				live += d.bytes
+			}
+		}
+		if r.model != gpus[0].model || live > r.last {
+			return nil
+		}
+		list[used[i]] = r.uuid
+	}
+	return list
+}
+
+// doubtOrdinals compares what the process tells of its ordinals with where NVML lists it, at the moment of a reading: an ordinal with
+// memory means a listed GPU. A GPU in MIG mode may be listed in place of its instance.
+func (l *Ledger) doubtOrdinals(p *process) {
+	gpus := p.listed()
+	if p.misnamed || len(p.devices) == 0 || len(gpus) < 2 || len(gpus) < len(p.usedDevices()) ||
+		slices.ContainsFunc(l.gpus, func(g GPU) bool { return g.Parent != "" }) {
+		return
+	}
+	for _, d := range l.deviceLive(p, nil) {
+		if d.device < 0 || d.bytes == 0 {
+			continue
+		}
+		if int(d.device) >= len(p.devices) || p.devices[d.device] != "" && !slices.ContainsFunc(gpus, func(r *reading) bool { return r.uuid == p.devices[d.device] }) {
+			p.misnamed = true
+			return
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// stray is an allocation on a device that nothing told.
+type stray struct {
+	key     liveKey
+	time    uint64
+	context uint64
+	tid     uint32
+}
+
+// A process keeps at most so many, and all together. When half of them still live there is no room for more, and further ones
+// stay where they are.
+const (
+	maxStrays    = 1 << 14
+	maxAllStrays = 1 << 18
+)
+
+// addStray remembers an allocation whose device may be told later.
+func (l *Ledger) addStray(key liveKey, e *Event) {
+	p := &l.procs[key.process]
+	if !e.Kind.Owned() && e.Kind != Managed || key.space == memories || !l.roomForStray(p) {
+		return
+	}
+	p.strays = append(p.strays, stray{key, e.Time, e.Context, e.TID})
+	l.strays++
+}
+
+func (l *Ledger) roomForStray(p *process) bool {
+	switch {
+	case p.crowded || l.crowded:
+		return false
+	case len(p.strays) >= maxStrays:
+		l.dropStrays(p)
+		p.crowded = len(p.strays) > maxStrays/2
+	case l.strays >= maxAllStrays:
+		for i := range l.procs {
+			l.dropStrays(&l.procs[i])
+		}
+		l.crowded = l.strays > maxAllStrays/2
+	}
+	return !p.crowded && !l.crowded
+}
+
+// dropStrays forgets those that have ended.
+func (l *Ledger) dropStrays(p *process) {
+	rest := p.strays[:0]
+	for _, x := range p.strays {
+		if _, ok := l.strayBlock(&x); ok {
+			rest = append(rest, x)
+		}
+	}
+	l.setStrays(p, rest)
+}
+
+// setStrays replaces the strays of a process by fewer.
+func (l *Ledger) setStrays(p *process, rest []stray) {
+	l.strays -= len(p.strays) - len(rest)
+	p.strays = rest
+}
+
+// strayBlock finds the block of a stray that still lives on an unknown device.
+func (l *Ledger) strayBlock(x *stray) (*block, bool) {
+	n, ok := l.live[x.key]
+	if !ok {
+		return nil, false
+	}
+	b := l.blocks.at(n)
+	return b, b.time == x.time && l.sites[b.site].device == UnknownDevice
+}
+
+// moveStrays gives those that match to a device, and returns their bytes.
+func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (bytes uint64) {
+	rest := p.strays[:0]
+	for _, x := range p.strays {
+		b, ok := l.strayBlock(&x)
+		switch {
+		case !ok:
+		case !match(&x):
+			rest = append(rest, x)
+		default:
+			bytes += b.size
+			if b.extra != 0 && l.sites[b.site].kind == Async {
+				l.movePool(x.key.process, b, device)
+			}
+			l.move(x.key, device)
+		}
+	}
+	l.setStrays(p, rest)
+	p.crowded, l.crowded = false, false
+	return bytes
+}
+
+// movePool takes a block out of the pool that an unknown device has from the beginning into that of the device.
+func (l *Ledger) movePool(process uint32, b *block, device int32) {
+	switch x := &l.pools[b.extra]; {
+	case x.device != UnknownDevice:
+		return
+	case x.handle != 0:
+		x.latest = device
+		return
+	}
+	_, n := l.poolFor(process, 0, device)
+	if n == 0 {
+		return
+	}
+	x := &l.pools[b.extra]
+	x.objects--
+	x.used -= b.size
+	x.reserve -= b.size
+	l.pools[n].add(b.size)
+	b.extra = n
+}
+
+// learn books which device was current in a thread since a time: what it allocated since then without a device
+// was there. Within contexts that it has pushed, what was below may have been another one.
+func (l *Ledger) learn(e *Event) {
+	p := &l.procs[l.instance(e.PID, e.Time)]
+	if uint32(e.Device) >= maxDevices || p.purged {
+		return
+	}
+	l.moveStrays(p, e.Device, func(x *stray) bool {
+		if x.context != 0 && x.context == e.Context {
+			return true // in whatever thread
+		}
+		return x.tid == e.TID && x.time >= e.Address && x.time <= e.Time && x.context == 0 && (e.Context == 0 || e.Size == 0)
+	})
+}
+
+// DeviceOf returns the device of a live allocation at an address of the newest process of a pid, as far as anything tells it.
+func (l *Ledger) DeviceOf(pid uint32, address uint64) int32 {
+	if p, ok := l.byPID[pid]; ok {
+		if n, ok := l.live[liveKey{address, p, Addresses}]; ok {
+			return l.sites[l.blocks.at(n).site].device
+		}
+	}
+	return UnknownDevice
+}
+
+// learnContext gives what was allocated in a context to its device.
+func (l *Ledger) learnContext(p *process, context uint64, device int32) {
+	if context != 0 && len(p.strays) > 0 && !p.purged {
+		l.moveStrays(p, device, func(x *stray) bool { return x.context == context })
+	}
+}

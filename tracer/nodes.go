@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/patience"
+)
+
+// NVIDIA's device nodes, /dev/nvidia0 and on, are character devices of this major number. Two of it are no GPUs.
+const (
+	nvidiaMajor   = 195
+	nvidiaModeset = 254
+	nvidiaControl = 255
+
+	nodeName     = "nvidia"
+	maxLookedAt  = 1 << 14 // descriptors of a process, from the lowest on, and entries of its /dev
+	nodePatience = 500 * time.Millisecond
+)
+
+// openGPUs lists the minor numbers of the GPUs whose device nodes a process has open: CUDA
+// opens those of all GPUs that it may use when it starts.
+func openGPUs(pid uint32) []uint32 {
+	return minorsIn(func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", pid)) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
+		var st unix.Stat_t
+		link, err := os.Readlink(path.Join(dir.Name(), entry))
+		// The name is the process's to choose, but only spares a look at files that may lie where the kernel has to ask somebody.
+		return st, err == nil && strings.HasPrefix(path.Base(link), nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, 0) == nil
+	})
+}
+
+// nodesBelow lists the GPUs that have device nodes in the /dev that a process sees.
+func nodesBelow(pid uint32) []uint32 {
+	open := func() (*os.File, error) { return openFolderInRoot(fmt.Sprintf("/proc/%d/root", pid), "dev") }
+	return minorsIn(open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
+		var st unix.Stat_t
+		return st, strings.HasPrefix(entry, nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+	})
+}
+
+// openFolderInRoot opens a folder as a process with this root would: links cannot lead out of it.
+func openFolderInRoot(root, name string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", root, err)
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s in %s: %w", name, root, err)
+	}
+	return os.NewFile(uintptr(fd), path.Join(root, name)), nil
+}
+
+// minorsIn lists those entries of a folder that are nodes of GPUs, in order; look is false for what is not worth it.
+func minorsIn(open func() (*os.File, error), look func(dir *os.File, entry string) (unix.Stat_t, bool)) []uint32 {
+	list, _ := patience.Call(nodePatience, func() (list []uint32, _ error) {
+		dir, err := open()
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		entries, _ := dir.Readdirnames(maxLookedAt)
+		for _, entry := range entries {
+			st, ok := look(dir, entry)
+			if !ok || st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != nvidiaMajor {
+				continue
+			}
+			if minor := unix.Minor(st.Rdev); minor != nvidiaModeset && minor != nvidiaControl {
+				list = append(list, minor)
+			}
+		}
+		slices.Sort(list)
+		return slices.Compact(list), nil
+	})
+	return list
+}

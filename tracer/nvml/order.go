@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// CUDA numbers GPUs of different models from fast to slow by a rule that is not published. A process of our own asks the
+// driver: it starts CUDA, makes no context, and ends.
+const (
+	orderPatience = 5 * time.Second
+	maxOrder      = 64 << 10 // bytes of its answer
+)
+
+// LearnOrder has a command print CUDA's own order of the GPUs, as PrintOrder does, if they are of different models. A
+// command that hangs or fails costs no more than the knowledge.
+func (d *Driver) LearnOrder(ctx context.Context, gpus []ledger.GPU, command ...string) error {
+	if sameModel(whole(gpus)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, orderPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(v, "CUDA_DEVICE_ORDER=")
+	})
+	cmd.WaitDelay = time.Second
+	out := &limited{room: maxOrder}
+	cmd.Stdout = out
+	if err := run(ctx, cmd); err != nil {
+		return fmt.Errorf("ask CUDA for the order of its GPUs: %w", err)
+	}
+	var order []string
+	for lines := bufio.NewScanner(bytes.NewReader(out.text)); lines.Scan(); {
+		if uuid := lines.Text(); strings.HasPrefix(uuid, "GPU-") && !slices.Contains(order, uuid) && len(order) < maxVisible {
+			order = append(order, uuid)
+		}
+	}
+	d.order.Store(&order)
+	return nil
+}
+
+// run waits for a command no longer than ctx allows: in the driver a process cannot even be killed.
+func run(ctx context.Context, cmd *exec.Cmd) error {
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Run() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(2 * cmd.WaitDelay):
+		return ctx.Err()
+	}
+}
+
+// limited takes as much as it has room for.
+type limited struct {
+	text []byte
+	room int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(p) > l.room-len(l.text) {
+		return 0, fmt.Errorf("more than %d bytes", l.room)
+	}
+	l.text = append(l.text, p...)
+	return len(p), nil
+}
+
+func whole(gpus []ledger.GPU) (list []ledger.GPU) {
+	for _, gpu := range gpus {
+		if gpu.Parent == "" {
+			list = append(list, gpu)
+		}
+	}
+	return list
+}
+
+// inOrder sorts GPUs as CUDA does by itself, and says whether that is known of all.
+func inOrder(gpus []ledger.GPU, order []string) bool {
+	for _, gpu := range gpus {
+		if !slices.Contains(order, gpu.UUID) {
+			return false
+		}
+	}
+	slices.SortStableFunc(gpus, func(a, b ledger.GPU) int { return slices.Index(order, a.UUID) - slices.Index(order, b.UUID) })
+	return true
+}
+
+func uuidText(u [16]byte) string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}

@@ -42,7 +42,7 @@ func peakOf(values []uint64) (peak uint64, at int) {
 	return peak, at
 }
 
-const chartNames, chartFigures = 15, 30 // columns
+const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names, figures, and of a chart beside them
 
 // WriteTimeline writes how the memory of each process and GPU went, a line for each plane, all of a GPU to one scale, and what happened.
 func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st Stacks, o ViewOptions) error {
@@ -76,16 +76,29 @@ func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
 		peak, _ := peakOf(x.values)
 		scale = max(scale, peak)
 	}
-	room := p.width - chartNames - chartFigures
+	names, room := chartNames, p.width-chartNames-chartFigures
+	narrow := room < chartLeast
+	if narrow { // the chart has a line of its own
+		names, room = p.width-chartFigures, 0
+	}
 	if first {
-		p.line(dim, 0, pad("", chartNames)+pad("", room)+pad("peak", -10)+pad("at", -9)+pad("end", -11))
+		p.line(dim, 0, pad("", names+room)+pad("peak", -10)+pad("at", -9)+pad("end", -11))
 	}
 	for _, x := range list {
 		peak, k := peakOf(x.values)
-		p.line(plain, 0, pad(fit(x.name, chartNames-1), chartNames)+bars(x.values, room, scale)+
-			pad(BytesText(peak), -10)+pad(since(t, t.Times[k]), -9)+pad(BytesText(x.values[len(x.values)-1]), -11))
+		figures := pad(BytesText(peak), -10) + pad(since(t, t.Times[k]), -9) + pad(BytesText(x.values[len(x.values)-1]), -11)
+		name := pad(fit(x.name, names-1), names)
+		if narrow {
+			p.line(plain, 0, name+figures)
+			p.line(plain, 0, bars(x.values, p.width, scale))
+			continue
+		}
+		p.line(plain, 0, name+bars(x.values, room, scale)+figures)
 	}
-	p.line(dim, 0, pad("", chartNames)+pad("0s", room/2)+pad(since(t, t.Times[len(t.Times)-1]), -(room-room/2)))
+	if narrow {
+		names, room = 0, p.width
+	}
+	p.line(dim, 0, pad("", names)+pad("0s", room/2)+pad(since(t, t.Times[len(t.Times)-1]), -(room-room/2)))
 }
 
 // bars draws the highest value of each column's time; what is not 0 is seen.

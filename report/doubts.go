@@ -67,8 +67,8 @@ func doubts(s *ledger.Snapshot) []doubt {
 		"1 stack was overwritten while it was taken, and is left out",
 		"stacks were overwritten while they were taken, and are left out")
 	add(atBalance, st.UnmatchedFrees,
-		"1 free was of memory allocated before tracing began: its size is unknown, so what is unexplained is too low by as much",
-		"frees were of memory allocated before tracing began: their sizes are unknown, so what is unexplained is too low by as much")
+		"1 free was of memory allocated before tracing began: unexplained may be too low by its unknown size",
+		"frees were of memory allocated before tracing began: unexplained may be too low by their unknown size")
 	for _, text := range readingTexts(s) {
 		list = append(list, doubt{atBalance, text})
 	}

@@ -39,6 +39,36 @@ func TestViewsOfASnapshotAreStable(t *testing.T) {
 	}
 }
 
+// TestEveryViewFitsNarrowScreens: 44 columns are a telephone's, 40 the fewest that are asked for.
+func TestEveryViewFitsNarrowScreens(t *testing.T) {
+	s, st := torchSnapshot(), torchStacks()
+	line := torchTimeline(s)
+	for _, width := range []int{40, 44, 45, 56, 57, 60, 80, 120} {
+		o := ViewOptions{Width: width}
+		for name, write := range map[string]func(io.Writer) error{
+			"tree":     func(w io.Writer) error { return WriteTree(w, s, st, o) },
+			"table":    func(w io.Writer) error { return WriteTable(w, s, st, o) },
+			"stats":    func(w io.Writer) error { return WriteStats(w, s, nil, st, o) },
+			"timeline": func(w io.Writer) error { return WriteTimeline(w, s, line, st, o) },
+			"summary":  func(w io.Writer) error { return WriteSummary(w, s, st, SummaryOptions{Width: width}) },
+			"leaks":    func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width}) },
+		} {
+			var b bytes.Buffer
+			if err := write(&b); err != nil {
+				t.Fatal(err)
+			}
+			if name == "timeline" && width == 44 {
+				golden(t, "timeline44.txt", b.Bytes())
+			}
+			for line := range strings.Lines(b.String()) {
+				if n := columns(strings.TrimSuffix(line, "\n")); n > width {
+					t.Errorf("%s at %d: %d columns: %s", name, width, n, line)
+				}
+			}
+		}
+	}
+}
+
 func TestTheTreeAddsUpToTheGPUMemoryOfTheProfile(t *testing.T) {
 	s, st := torchSnapshot(), torchStacks()
 	var want int64

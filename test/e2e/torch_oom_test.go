@@ -143,7 +143,11 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 	if err := p.CheckValid(); err != nil {
 		j.t.Error(err)
 	}
+	planes := map[string]int64{}
 	for _, s := range p.Sample {
+		if s.NumLabel["pid"][0] == int64(j.Process.Pid) {
+			planes[label(s, "plane")] += s.Value[3]
+		}
 		if label(s, "plane") != "tensor" || s.NumLabel["pid"][0] != int64(j.Process.Pid) {
 			continue
 		}
@@ -152,6 +156,11 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 				bytes += uint64(s.Value[3])
 			}
 		}
+	}
+	// At the error nothing is left in the cache: PyTorch gave it back before it gave up. A library's request is none of PyTorch's.
+	d := j.before.Devices[0]
+	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 || j.way == "fatal" && planes["cache"] != 0 {
+		j.t.Errorf("%s: planes %v, want %d bytes of tensors and nothing unexplained", j.way, planes, want)
 	}
 	return bytes
 }

@@ -693,7 +693,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	take_totals(d, &r, now, told);
 	d->ended = d->begun;
 	if (!sampled) {
-		if (drifted(d))
+		if (drifted(d, &r))
 			send_totals(d, r.device, now, id);
 		return NULL;
 	}

@@ -155,9 +155,14 @@ static EBPF_INLINE u64 distance(u64 a, u64 b)
 	return d < 0 ? -d : d;
 }
 
+// Only allocators on GPUs have totals that are told, and report holding a lock.
+static EBPF_INLINE bool on_gpu(struct block_report *r) { return (r->device & 0xff) == DEVICE_TYPE_CUDA; }
+
 // Says whether what was sent has to be sent anew.
-static EBPF_INLINE bool drifted(struct tensor_device *d)
+static EBPF_INLINE bool drifted(struct tensor_device *d, struct block_report *r)
 {
+	if (!on_gpu(r))
+		return false;
 	u64 step = d->allocated >> TOTALS_SHARE;
 	if (step < totals_step || !totals_step)
 		step = totals_step;
@@ -168,7 +173,7 @@ static EBPF_INLINE bool drifted(struct tensor_device *d)
 // Tells what the allocator had until now, where a free ends the highest that it ever had and no event had that.
 static EBPF_INLINE void leave_peak(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
 {
-	if (r->size >= 0 || d->allocated <= d->peak_left)
+	if (r->size >= 0 || d->allocated <= d->peak_left || !on_gpu(r))
 		return;
 	d->peak_left = d->allocated;
 	if (d->sent >= d->latest)
@@ -207,7 +212,7 @@ static EBPF_INLINE void totals_sent(struct tensor_device *d, enum event_kind kin
 // for: a free place for it.
 static EBPF_INLINE struct near_block *find_near(struct tensor_device *d, struct block_report *r, u64 what)
 {
-	if ((r->device & 0xff) != DEVICE_TYPE_CUDA)
+	if (!on_gpu(r))
 		return NULL;
 	u32 set = (r->address >> 9) * 0x9E3779B97F4A7C15ull >> (64 - NEAR_SET_BITS);
 	struct near_block *b = &d->near[set * NEAR_WAYS & (NEAR_BLOCKS - NEAR_WAYS)];

@@ -33,13 +33,13 @@ func (l *Ledger) tellTotals(e *Event) {
 	}
 	if n := l.instance(e.PID, e.Time); !l.procs[n].purged {
 		p := &l.procs[n]
-		p.tensors[p.tensorsOn(device)].tell(e)
+		l.tell(&p.tensors[p.tensorsOn(device)], e)
 	}
 }
 
 // tell takes the totals of an event. One that does not say what is live leaves what is older than the attach as it was:
 // the kernel half sends Totals when that has changed.
-func (t *tensors) tell(e *Event) {
+func (l *Ledger) tell(t *tensors, e *Event) {
 	if e.Told&ToldAllocated == 0 || t.device < 0 || e.Time < t.now.time {
 		return
 	}
@@ -58,6 +58,9 @@ func (t *tensors) tell(e *Event) {
 	if now.reserved == 0 {
 		now.allocated = 0
 	}
+	if len(t.changes) > 0 && t.now.known {
+		l.learnSegments(t, now.reserved, e.Time)
+	}
 	t.now = now
 	t.peak.reach(now.allocated, e.Time)
 	if now.liveKnown {
@@ -65,6 +68,31 @@ func (t *tensors) tell(e *Event) {
 	}
 	if len(t.changes) > 0 {
 		t.forgetChanges()
+	}
+}
+
+// learnSegments takes a driver allocation as the allocator's by whose bytes it has more reserved than before: its stack may be on its way.
+func (l *Ledger) learnSegments(t *tensors, reserved, time uint64) {
+	grown := int64(reserved - t.now.reserved)
+	var unknown []segmentChange
+	var sum int64
+	for _, c := range t.changes {
+		s := &l.sites[c.site]
+		switch bytes := int64(c.bytes); {
+		case c.time > time || s.device != t.device && s.device != UnknownDevice:
+		case s.segment && c.freed:
+			grown += bytes
+		case s.segment:
+			grown -= bytes
+		case !c.freed:
+			unknown = append(unknown, c)
+			sum += bytes
+		}
+	}
+	for _, c := range unknown {
+		if grown == sum || grown == int64(c.bytes) {
+			l.sites[c.site].segment = true
+		}
 	}
 }
 

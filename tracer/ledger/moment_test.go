@@ -173,6 +173,23 @@ free t=7 addr=a000 dev=0`)
 	}
 }
 
+// TestAnAllocationIsASegmentByWhatTheAllocatorSays, before its stack is known: else it would be in two parts.
+func TestAnAllocationIsASegmentByWhatTheAllocatorSays(t *testing.T) {
+	l := play(t, `
+devices GPU-a
+usage t=1 GPU-a=1000
+allocator t=1 dev=0 size=0 handle=0
+alloc t=2 addr=10000 size=4096 stack=1 dev=0
+alloc t=2 addr=90000 size=100 stack=9 dev=0
+alloc t=3 addr=10000 size=512 stack=2 told=512/4096`+torchBlock+`
+alloc t=4 addr=20000 size=8192 stack=3 dev=0
+alloc t=5 addr=20000 size=512 stack=2 told=1024/12288`+torchBlock)
+	s := l.Snapshot(6e9, time.Time{})
+	if x := s.Parts()[0]; x.Driver != 100 || x.Tensors+x.Cached != 12288 || x.Unexplained != 0 {
+		t.Errorf("%+v", x)
+	}
+}
+
 // TestSegmentsAndTotalsAreOfOneMoment: a segment counts as cache from its own event on, until the allocator's next report tells what it is for.
 func TestSegmentsAndTotalsAreOfOneMoment(t *testing.T) {
 	_, x := tensorsAt(t, `

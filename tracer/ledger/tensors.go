@@ -187,7 +187,7 @@ func (l *Ledger) allocator(e *Event) {
 	p := &l.procs[n]
 	if t := &p.tensors[p.tensorsOn(device)]; !t.first.final {
 		t.first = firstReport{time: e.Time, allocated: e.Size, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
-		t.tell(&Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
+		l.tell(t, &Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
 		t.now.begun, t.now.liveKnown = true, false
 	}
 }

@@ -30,8 +30,17 @@ type doubt struct {
 	text string
 }
 
-// doubts says all losses and warnings of a snapshot in words.
+// doubts says all losses and warnings of a snapshot in words, and how NVML's figures are of its moment.
 func doubts(s *ledger.Snapshot) []doubt {
+	list := losses(s)
+	for _, text := range readingTexts(s) {
+		list = append(list, doubt{atBalance, text})
+	}
+	return list
+}
+
+// losses says all losses and warnings.
+func losses(s *ledger.Snapshot) []doubt {
 	st := &s.Stats
 	var list []doubt
 	add := func(at place, n uint64, one, many string) {
@@ -69,9 +78,6 @@ func doubts(s *ledger.Snapshot) []doubt {
 	add(atBalance, st.UnmatchedFrees,
 		"1 free was of memory allocated before tracing began: unexplained may be too low by its unknown size",
 		"frees were of memory allocated before tracing began: unexplained may be too low by their unknown size")
-	for _, text := range readingTexts(s) {
-		list = append(list, doubt{atBalance, text})
-	}
 	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {
 		list = append(list, doubt{atTitle, symbolize.Clean(w)})

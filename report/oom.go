@@ -75,14 +75,14 @@ func (o *OOM) caller() string {
 
 // WriteOOM writes the page on one out-of-memory error: who asked, why it did not
 // fit, who is on the GPU, the largest holders with their growth, and doubts as footnotes. s
-// was taken after the error.
+// has the books of the error, or later ones.
 func WriteOOM(w io.Writer, s *ledger.Snapshot, st Stacks, o OOM, options OOMOptions) error {
 	if options.Top <= 0 {
 		options.Top = 10
 	}
 	v := newOOMView(s, &o)
 	p := newPage(options.Width, false)
-	n := &notes{doubts: doubts(s)}
+	n := &notes{doubts: losses(s)} // NVML is read anew after the error
 	v.head(p, n)
 	p.line(plain, 0, "")
 	p.paragraph("", v.why())

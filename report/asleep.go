@@ -13,6 +13,14 @@ import (
 // awake is what a site's live bytes have memory for.
 func awake(x *ledger.Site) uint64 { return minus(x.LiveBytes, x.Asleep) }
 
+// awakeObjects is how many of a site's live objects may have memory. How many of them sleep is not known, unless all do.
+func awakeObjects(x *ledger.Site) uint64 {
+	if x.Asleep > 0 && awake(x) == 0 {
+		return 0
+	}
+	return x.LiveObjects
+}
+
 // asleepSum is what is asleep in all processes, older than the attach or not.
 func asleepSum(s *ledger.Snapshot) (sum uint64) {
 	for i := range s.Tensors {

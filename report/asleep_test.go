@@ -89,7 +89,7 @@ func TestReportsSayWhatSleepsAndWhatStayed(t *testing.T) {
 		{"leaks", &leaks, "\n" + said + "\n-   60.0 GiB  /home/ada/llm/model.py:88 Block.forward\n    of 60.0 GiB, vllm [7], tensors on cuda:0\n"},
 		{"summary", &summary, "\nLargest sites of what stayed on the GPU\n\n1.  2.00 GiB  /home/ada/llm/optim.py:31 Adam.init_state\n"},
 		{"summary", &summary, said},
-		{"summary", &summary, "; 60.0 GiB of them are asleep, without"},
+		{"summary", &summary, "; 60.0 GiB of tensors are"},
 		{"table", &table, " 2.00 GiB          1  2.00 GiB  tensor  cuda:0  /home/ada/llm/optim.py:31 Adam.init_state\n"},
 		{"table", &table, " 60.0 GiB          0       0 B  asleep  cuda:0  /home/ada/llm/model.py:88 Block.forward\n"},
 	} {

@@ -90,10 +90,10 @@ func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
 		name := pad(fit(x.name, names-1), names)
 		if narrow {
 			p.line(plain, 0, name+figures)
-			p.line(plain, 0, bars(x.values, p.width, scale))
+			p.line(plain, 0, bars(t.Times, x.values, p.width, scale))
 			continue
 		}
-		p.line(plain, 0, name+bars(x.values, room, scale)+figures)
+		p.line(plain, 0, name+bars(t.Times, x.values, room, scale)+figures)
 	}
 	if narrow {
 		names, room = 0, p.width
@@ -101,13 +101,20 @@ func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
 	p.line(dim, 0, pad("", names)+pad("0s", room/2)+pad(since(t, t.Times[len(t.Times)-1]), -(room-room/2)))
 }
 
-// bars draws the highest value of each column's time; what is not 0 is seen.
-func bars(values []uint64, columns int, scale uint64) string {
+// bars draws the highest value of each column's time, or the last one before it; what is not 0 is seen.
+func bars(times, values []uint64, columns int, scale uint64) string {
 	steps := []rune(" ▁▂▃▄▅▆▇█")
 	out := make([]rune, columns)
+	length, at := float64(times[len(times)-1]-times[0])+1, 0
 	for c := range out {
-		from, to := c*len(values)/columns, (c+1)*len(values)/columns
-		high, _ := peakOf(values[from:max(to, from+1)])
+		from := at
+		for at < len(times) && int(float64(times[at]-times[0])/length*float64(columns)) <= c {
+			at++
+		}
+		if from == at { // nothing is known of it but what was before
+			from = max(at, 1) - 1
+		}
+		high, _ := peakOf(values[from:max(at, 1)])
 		k := int(float64(high)/float64(max(scale, 1))*float64(len(steps)-1) + 0.5)
 		if high > 0 {
 			k = max(k, 1)

@@ -35,7 +35,7 @@ func comments(s *ledger.Snapshot, st Stacks) []string {
 		details = append(details, "inuse_space is memory of GPUs; -sample_index=host_space shows what is on the host: "+sum.host.text())
 	}
 	if sum.managed.objects > 0 {
-		details = append(details, "NVML does not count managed memory, which is in host_space too: "+sum.managed.text())
+		details = append(details, "managed memory is in host_space too, as NVML counts it for no process: "+sum.managed.text())
 	}
 	for _, d := range doubts(s) {
 		kind := "doubt: "

@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ContextOnlyReport is a process that holds memory of a GPU and took none from CUDA while it was traced.
+// ContextOnlyReport is a process that holds memory of a GPU and allocated none there while it was traced. It may have managed, host or imported memory.
 type ContextOnlyReport struct {
 	Process  int           `json:"process"` // index into processes
 	PID      uint32        `json:"pid"`
@@ -25,7 +25,7 @@ type ContextOnlyReport struct {
 	Stack    []FrameReport `json:"stack,omitempty"`
 }
 
-// contextOnly is a process on one GPU that took nothing from CUDA, and what made its context, nil if that was not seen.
+// contextOnly is a process on one GPU that allocated no memory there, and what made its context, nil if that was not seen.
 type contextOnly struct {
 	part    ledger.Part
 	usage   uint64
@@ -100,17 +100,17 @@ func contextOnlyTexts(s *ledger.Snapshot, st Stacks) []string {
 		members[g] = append(members[g], c)
 	}
 	for _, g := range order {
-		what := "only a context"
+		what := "no GPU memory but a context"
 		if g.line != "" {
 			what += ", made at " + g.line
 		}
 		if g.older {
-			what = "nothing allocated since tracing began; a context and what is older"
+			what = "no GPU memory allocated since tracing began; its context and older memory"
 		}
 		sum, text := holdText(members[g])
 		list = append(list, objectText{sum, fmt.Sprintf("%s: %s: %s", contextHolders(s, members[g]), what, text)})
 	}
-	return mostTexts(list, "sorts of processes with only a context")
+	return mostTexts(list, "more context-only group")
 }
 
 // contextHolders is "python3 [42]", "24 processes python3 [101, 102, …]".

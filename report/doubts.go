@@ -87,22 +87,21 @@ func losses(s *ledger.Snapshot) []doubt {
 
 // readingTexts say what is booked beside NVML's last readings of running processes, if anything.
 func readingTexts(s *ledger.Snapshot) (list []string) {
-	var since int64
-	var age, unsure uint64
+	var since, age, unsure uint64
 	for i := range s.Balances {
 		if b := &s.Balances[i]; s.Processes[b.Process].End == 0 {
 			unsure += b.Doubt
 			if b.Since != 0 {
-				since += b.Since
+				since += magnitude(b.Since)
 				age = max(age, minus(s.End, b.Time))
 			}
 		}
 	}
 	if age > 0 {
-		list = append(list, fmt.Sprintf("NVML was read %s before this moment: usage includes what was booked since, %s", span(age), signedBytes(since)))
+		list = append(list, fmt.Sprintf("NVML was read up to %s before this moment; usage is corrected by the %s booked since then", span(age), BytesText(since)))
 	}
 	if unsure > 0 {
-		list = append(list, fmt.Sprintf("%s came or went while NVML was read: what is unexplained may be wrong by as much", BytesText(unsure)))
+		list = append(list, fmt.Sprintf("%s came or went while NVML was read: unexplained may be off by up to that", BytesText(unsure)))
 	}
 	return list
 }

@@ -56,7 +56,7 @@ type LeaksReport struct {
 	Warnings      []string        `json:"warnings"` // everything else that readers should know
 
 	Objects     []ObjectReport      `json:"objects,omitempty"`      // of the driver, by process and kind; their memory is in no other figure but usage
-	ContextOnly []ContextOnlyReport `json:"context_only,omitempty"` // processes that took nothing from CUDA, but hold memory
+	ContextOnly []ContextOnlyReport `json:"context_only,omitempty"` // processes that allocated no GPU memory while traced, but hold some
 }
 
 // SiteReport is a site that holds live memory.
@@ -71,7 +71,7 @@ type SiteReport struct {
 	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph, tensor
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`
-	AsleepBytes    uint64        `json:"asleep_bytes"` // of these: of tensors without memory
+	AsleepBytes    uint64        `json:"asleep_bytes"` // of these: of tensors without memory, which live_bytes of the report leaves out
 	LiveCount      uint64        `json:"live_count"`
 	AllocatedBytes uint64        `json:"allocated_bytes"` // since tracing began
 	AllocatedCount uint64        `json:"allocated_count"`

@@ -104,15 +104,15 @@ type SeriesReport struct {
 	Comm        string   `json:"comm,omitempty"`
 	Device      string   `json:"device"`
 	GPUUUID     string   `json:"gpu_uuid,omitempty"`
-	Usage       []uint64 `json:"usage"` // what NVML said
+	Usage       []uint64 `json:"usage"` // what NVML said last, and what was booked since
 	Tensor      []uint64 `json:"tensor"`
 	Cache       []uint64 `json:"cache"`
 	Driver      []uint64 `json:"driver"`
 	Before      []uint64 `json:"before"`
 	Unexplained []int64  `json:"unexplained"`
 	Host        []uint64 `json:"host"`              // apart from the others
-	Managed     []uint64 `json:"managed,omitempty"` // likewise
-	Asleep      []uint64 `json:"asleep,omitempty"`  // likewise
+	Managed     []uint64 `json:"managed,omitempty"` // likewise; absent if always 0
+	Asleep      []uint64 `json:"asleep,omitempty"`  // likewise; absent if always 0
 }
 
 // TimeMarkReport is something that happened.

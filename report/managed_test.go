@@ -67,7 +67,7 @@ func TestProfilesOfGPUsHaveNoManagedMemory(t *testing.T) {
 	if inuse != 2348*mib || managed != 60<<30 {
 		t.Errorf("inuse_space has %d bytes, want NVML's %d; host_space has %d of managed memory, want 60 GiB", inuse, 2348*mib, managed)
 	}
-	if text := strings.Join(p.Comments, "\n"); !strings.Contains(text, "NVML does not count managed memory, which is in host_space too: 1 allocation, 60.0 GiB") {
+	if text := strings.Join(p.Comments, "\n"); !strings.Contains(text, "managed memory is in host_space too, as NVML counts it for no process: 1 allocation, 60.0 GiB") {
 		t.Errorf("no comment on managed memory in\n%s", text)
 	}
 }
@@ -80,7 +80,7 @@ func TestManagedMemoryIsReportedBesideTheGPUs(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\nLive GPU memory: 2.00 GiB in 1 allocation from 1 site\n", "\nLive managed memory: 60.0 GiB in 1 allocation from 1 site\n",
-		"\nManaged memory is in the sum of no GPU: the driver does not count it.\n", "\nCUDA allocations                     2.00 GiB\n",
+		"\nManaged memory is in no GPU's sum: NVML counts it for no process.\n", "\nCUDA allocations                     2.00 GiB\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

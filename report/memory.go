@@ -18,7 +18,7 @@ type amount struct{ bytes, objects, sites uint64 }
 
 func (a *amount) add(x *ledger.Site) {
 	a.bytes += awake(x)
-	a.objects += x.LiveObjects
+	a.objects += awakeObjects(x)
 	a.sites++
 }
 
@@ -105,7 +105,7 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 		p.paragraph("", "Imported memory is in the sums of its owner, and in no other.")
 	}
 	if sum.managed.sites > 0 {
-		p.paragraph("", "Managed memory is in the sum of no GPU: the driver does not count it.")
+		p.paragraph("", "Managed memory is in no GPU's sum: NVML counts it for no process.")
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -99,8 +97,8 @@ func objectTexts(s *ledger.Snapshot, st Stacks) []string {
 				objectList(st, before, func(o *ledger.Object) uint64 { return o.Before }))})
 		}
 	}
-	return append(mostTexts(unexplained, "unexplained parts that grew with driver objects"),
-		mostTexts(context, "context parts with driver objects")...)
+	return append(mostTexts(unexplained, "more unexplained part"),
+		mostTexts(context, "more context part")...)
 }
 
 const maxObjectTexts = 6 // of each part: the JSON has all
@@ -112,7 +110,7 @@ func mostTexts(list []objectText, others string) (texts []string) {
 		texts = append(texts, list[i].text)
 	}
 	if more := len(list) - maxObjectTexts; more > 0 {
-		texts = append(texts, fmt.Sprintf("%s more %s (in --json)", humanize.Comma(int64(more)), others))
+		texts = append(texts, counted(uint64(more), others)+" (vramprof leaks --json lists all)")
 	}
 	return texts
 }
@@ -147,7 +145,7 @@ func objectList(st Stacks, list []*ledger.Object, count func(*ledger.Object) uin
 	var parts []string
 	for _, o := range list[:min(len(list), maxGrownSites)] {
 		text := counted(count(o), KindName(o.Kind))
-		if o.Bytes > 0 {
+		if o.Bytes > 0 && count(o) == o.Live { // the sizes are of all that are live
 			text += " (" + BytesText(o.Bytes) + " of code)"
 		}
 		parts = append(parts, text+" at "+lineText(st, o.Stack, o.API))

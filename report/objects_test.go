@@ -82,8 +82,8 @@ func TestLittleThatIsUnexplainedNeedsNoObjects(t *testing.T) {
 
 func TestProcessesWithOnlyAContextShareASentence(t *testing.T) {
 	wantLines(t, contextOnlyTexts(objectsSnapshot(), testStacks()), []string{
-		"3 processes loader [301, 302, 303]: only a context, made at /home/ada/llm/train.py:42 Trainer.step: 500 MiB to 512 MiB each, 1.48 GiB in all",
-		"loader [300]: nothing allocated since tracing began; a context and what is older: 700 MiB",
+		"3 processes loader [301, 302, 303]: no GPU memory but a context, made at /home/ada/llm/train.py:42 Trainer.step: 500 MiB to 512 MiB each, 1.48 GiB in all",
+		"loader [300]: no GPU memory allocated since tracing began; its context and older memory: 700 MiB",
 	})
 }
 
@@ -106,5 +106,5 @@ func TestManyProcessesWithObjectsTakeFewLines(t *testing.T) {
 	for i := range uint64(200) {
 		list = append(list, objectText{i, fmt.Sprint("process ", i)})
 	}
-	wantLines(t, mostTexts(list, "such parts"), []string{"process 199", "process 198", "process 197", "process 196", "process 195", "process 194", "194 more such parts (in --json)"})
+	wantLines(t, mostTexts(list, "more such part"), []string{"process 199", "process 198", "process 197", "process 196", "process 195", "process 194", "194 more such parts (vramprof leaks --json lists all)"})
 }

@@ -18,17 +18,17 @@ func placeDoubts(s *ledger.Snapshot) (list []doubt) {
 		p := &s.Processes[i]
 		switch p.Ordinals {
 		case ledger.OrdinalsPaired:
-			list = append(list, doubt{atBalance, processName(p) + ": nothing tells which GPUs its device numbers mean: they are taken as NVML's GPUs of the process, in NVML's order"})
+			list = append(list, doubt{atBalance, processName(p) + ": the GPUs behind its device numbers are unknown; NVML's GPUs of the process are assumed, in NVML's order"})
 		case ledger.OrdinalsDenied:
-			list = append(list, doubt{atBalance, processName(p) + ": NVML lists it on other GPUs than its environment names: which GPUs its device numbers mean is unknown"})
+			list = append(list, doubt{atBalance, processName(p) + ": NVML lists it on other GPUs than its environment names; the GPUs behind its device numbers are unknown"})
 		}
 		if p.Deduced > 0 {
 			list = append(list, doubt{atBalance, fmt.Sprintf(
-				"%s: on which GPU %s are, the growth of NVML's figures says alone", processName(p), BytesText(p.Deduced))})
+				"%s: the GPU of %s is deduced only from the growth of NVML's figures", processName(p), BytesText(p.Deduced))})
 		}
 		if n := unplaced[i]; n > 0 {
 			list = append(list, doubt{atBalance, fmt.Sprintf(
-				"%s: %s are on GPUs that are not known: they are taken off what is unexplained of the process, and off what it had before tracing began", processName(p), BytesText(n))})
+				"%s: the GPU of %s is unknown; it is subtracted from unexplained, and beyond that from the memory before attach", processName(p), BytesText(n))})
 		}
 	}
 	return list

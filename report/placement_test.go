@@ -71,7 +71,7 @@ func TestReportsSayWhatIsOnNoKnownGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := newLeaksReport(s, testStacks(), LeaksOptions{}).Parts
-	for _, want := range []string{"allocations, GPU unknown", "are on GPUs that are not known", "NVML lists it on other GPUs than its environment names"} {
+	for _, want := range []string{"allocations, GPU unknown", "is unknown; it is subtracted from unexplained", "NVML lists it on other GPUs than its environment names"} {
 		if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}

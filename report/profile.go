@@ -110,7 +110,7 @@ func newSample(s *ledger.Snapshot, st Stacks, h *Holding, locations []*profile.L
 	}
 	if x := h.Site; x != nil {
 		kind, api = x.Kind, x.API
-		value[0], value[1], value[2] = int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects)
+		value[0], value[1], value[2] = int64(x.AllocObjects), int64(x.AllocBytes), int64(awakeObjects(x))
 		if h.Plane == PlaneCache || !counts(kind) {
 			value[1] = 0
 		}

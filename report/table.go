@@ -52,7 +52,7 @@ func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
 		r := &rows[i]
 		r.bytes += h.Live
 		if h.Site != nil && h.Plane != PlaneAsleep {
-			r.objects += h.Site.LiveObjects
+			r.objects += awakeObjects(h.Site)
 			r.allocs += h.Site.AllocObjects
 			r.allocd += h.Site.AllocBytes
 		}

@@ -47,7 +47,10 @@ func torchTexts(s *ledger.Snapshot) []string {
 		text := processName(&s.Processes[t.Process]) + " on " + DeviceName(t.Device, ledger.Tensor) + ": at most " +
 			BytesText(t.Peak) + " of tensors (after " + span(minus(t.PeakTime, s.Begin)) + ")"
 		if n := t.Asleep + t.OlderAsleep; n > 0 {
-			text += "; " + BytesText(n) + " of them are asleep, without memory"
+			text += "; " + BytesText(n) + " of tensors are asleep now"
+			if cache := minus(minus(t.Reserved, t.Allocated), t.Cached+t.OlderCached); cache > 0 {
+				text += ", and " + BytesText(cache) + " of cache, without memory"
+			}
 		}
 		if t.LargestFree > 0 {
 			text += "; a request of " + BytesText(t.LargestFree) + " finds room without growing"

@@ -143,8 +143,11 @@ func counted(n uint64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	if s, ok := strings.CutSuffix(noun, "s"); ok {
-		noun = s + "se"
+	switch {
+	case strings.HasSuffix(noun, "s"):
+		noun += "e"
+	case strings.HasSuffix(noun, "ry"):
+		noun = strings.TrimSuffix(noun, "y") + "ie"
 	}
 	return humanize.Comma(int64(n)) + " " + noun + "s"
 }

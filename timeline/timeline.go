@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package timeline says how memory went over a recording: what each process had on each GPU, by plane, and what each
-// site held, at even steps of time.
+// site held, at rising times: see Moments.
 package timeline
 
 import "github.com/vramprof/vramprof/tracer/ledger"

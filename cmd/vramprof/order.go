@@ -39,6 +39,6 @@ func (s *session) learnOrder(ctx context.Context) {
 		err = s.driver.LearnOrder(ctx, gpus, self, orderCommand)
 	}
 	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("GPUs of different models: %v [processes with CUDA_DEVICE_ORDER=PCI_BUS_ID are not concerned]", err))
+		s.warnings = append(s.warnings, fmt.Sprintf("GPUs of different models: %v (without it, device numbers may not be resolved to GPUs, except in processes with CUDA_DEVICE_ORDER=PCI_BUS_ID)", err))
 	}
 }

@@ -56,7 +56,7 @@ func (b *builder) addHoldings() {
 			continue
 		}
 		x := h.Site
-		if h.Plane != report.PlaneAsleep {
+		if h.Plane != report.PlaneAsleep && h.Live != 0 {
 			e.objects = x.LiveObjects
 		}
 		if i >= maxSites {
@@ -91,7 +91,9 @@ func (b *builder) addHoldings() {
 func (e *entry) add(h *report.Holding) {
 	bytes, objects := allocated(h)
 	e.live += h.Live
-	e.objects += h.Site.LiveObjects
+	if h.Live != 0 {
+		e.objects += h.Site.LiveObjects
+	}
 	e.alloc += bytes
 	e.allocObjects += objects
 }

@@ -92,9 +92,10 @@ function showSum() {
   if (state.metric === "growth") {
     parts.push(`from ${spanText(book.times[state.from])} to ${spanText(book.times[state.to])}: ${bytesText(view.tree.sum[0])} more, ${bytesText(view.less)} less. The graph shows what grew.`);
   } else {
-    parts.push(state.metric === "use" && (!data.chart || state.to === book.moments - 1) ? "in use at the end" :
-      state.metric === "use" ? "in use after " + spanText(book.times[state.to]) :
-      state.metric === "peak" ? "in use at the peak, after " + spanText(book.times[state.to]) :
+    const word = state.gpu === -1 ? "in no GPU's sum" : "in use";
+    parts.push(state.metric === "use" && (!data.chart || state.to === book.moments - 1) ? word + " at the end" :
+      state.metric === "use" ? word + " after " + spanText(book.times[state.to]) :
+      state.metric === "peak" ? word + " at the peak, after " + spanText(book.times[state.to]) :
       state.metric === "leak" && data.verdicts ? "live at the end of sites that are found leaking" : about);
     if (view.less > 0) parts.push(`; ${bytesText(-view.less)} of that cannot be drawn`);
   }

@@ -101,7 +101,8 @@ function sparkline(e) {
   let top = 0;
   for (let k = book.start[e]; k < book.start[e + 1]; k++) top = Math.max(top, book.level[k]);
   if (top === 0) return "";
-  const x = (m) => (width * m / Math.max(book.moments - 1, 1)).toFixed(1), y = (v) => (height - 1 - (height - 3) * Math.max(v, 0) / top).toFixed(1);
+  const first = book.times[0], length = Math.max(book.times[book.moments - 1] - first, 1);
+  const x = (m) => (width * (book.times[m] - first) / length).toFixed(1), y = (v) => (height - 1 - (height - 3) * Math.max(v, 0) / top).toFixed(1);
   let path = `M0 ${y(0)}`;
   for (let k = book.start[e]; k < book.start[e + 1]; k++) path += `H${x(book.step[k])}V${y(book.level[k])}`;
   path += `H${width}`;

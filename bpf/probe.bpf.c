@@ -456,6 +456,8 @@ static EBPF_INLINE void tell_learned(struct thread *thread, struct call *call, u
 	event->api = call->function;
 	event->function = call->function;
 	bpf_ringbuf_submit(event, wakes(false));
+	if (!thread->pushed && !thread->pushed_lost)
+		thread->astray = 0;
 }
 
 // What a successful call does to the thread's current context and device.
@@ -471,7 +473,11 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 		thread->astray = 0;
 		break;
 	case EFFECT_PUSH_CONTEXT: push_context(thread, address, device_of(address, id)); break;
-	case EFFECT_POP_CONTEXT: pop_context(thread); break;
+	case EFFECT_POP_CONTEXT:
+		if (!thread->pushed && !thread->pushed_lost)
+			thread->astray = 0; // what is below was never seen
+		pop_context(thread);
+		break;
 	case EFFECT_CREATE_CONTEXT:
 		link_context(address, device, id);
 		push_context(thread, address, device);

@@ -20,7 +20,7 @@ const maxRowPeaks = 32
 func Moments(p Player, begin, end uint64, steps int) ([]uint64, error) {
 	u := &inUse{
 		begin: begin, step: max((end-begin)/uint64(max(steps-2, 1)), 1), highest: make([]high, max(steps-2, 1)),
-		rows: map[useKey]*use{}, live: map[liveKey]uint64{},
+		rows: map[useKey]*use{}, live: map[uint32]map[liveKey]held{},
 	}
 	if err := p.To(end, u); err != nil {
 		return nil, fmt.Errorf("look for peaks: %w", err)
@@ -62,9 +62,14 @@ type useKey struct {
 }
 
 type liveKey struct {
-	pid     uint32
 	space   ledger.Space
 	address uint64
+}
+
+// held is a live allocation.
+type held struct {
+	size   uint64
+	device int32
 }
 
 // use is what one process has on one device: driver counts its segments too, cached is what PyTorch keeps of them. A
@@ -85,7 +90,7 @@ type inUse struct {
 	sum         int64
 	highest     []high // by step
 	rows        map[useKey]*use
-	live        map[liveKey]uint64
+	live        map[uint32]map[liveKey]held // by pid
 }
 
 func (u *inUse) row(pid uint32, device int32) *use {
@@ -111,19 +116,22 @@ func (u *inUse) Apply(e *ledger.Event) {
 		return
 	case e.Op == ledger.Alloc && e.Kind.Owned() && e.Size != ledger.UnknownSize:
 		u.free(e)
-		u.live[liveKey{e.PID, e.Space, e.Address}] = e.Size
+		if u.live[e.PID] == nil {
+			u.live[e.PID] = map[liveKey]held{}
+		}
+		u.live[e.PID][liveKey{e.Space, e.Address}] = held{e.Size, e.Device}
 		u.change(u.row(e.PID, e.Device), int64(e.Size), 0)
 	case e.Op == ledger.Free:
 		u.free(e)
 	}
 }
 
-// free takes an allocation back. Where it was on a device that was learned since, the sum of all is still right.
+// free takes an allocation back.
 func (u *inUse) free(e *ledger.Event) {
-	key := liveKey{e.PID, e.Space, e.Address}
-	if size, ok := u.live[key]; ok {
-		delete(u.live, key)
-		u.change(u.row(e.PID, e.Device), -int64(size), 0)
+	key := liveKey{e.Space, e.Address}
+	if x, ok := u.live[e.PID][key]; ok {
+		delete(u.live[e.PID], key)
+		u.change(u.row(e.PID, x.device), -int64(x.size), 0)
 	}
 }
 
@@ -171,11 +179,7 @@ func (u *inUse) exit(pid uint32) {
 			x.driver, x.cached = 0, 0
 		}
 	}
-	for key := range u.live {
-		if key.pid == pid {
-			delete(u.live, key)
-		}
-	}
+	delete(u.live, pid)
 }
 
 // SetTensors stands in for the totals that events of older recordings do not have.

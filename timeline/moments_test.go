@@ -93,3 +93,18 @@ func TestOneGPUIsOneRow(t *testing.T) {
 		}
 	}
 }
+
+// TestUsageIsNeverBelowNothing: an alloc node that ends before its graph was launched gives back more than there was.
+func TestUsageIsNeverBelowNothing(t *testing.T) {
+	l := ledger.New(ledger.Options{})
+	list := []input{
+		usage(2, 500),
+		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Graph, Time: 10, Address: 0x1000, Size: 10_000, Stack: 1, API: "cuGraphAddMemAllocNode"}),
+		usage(20, 500),
+		event(ledger.Event{Op: ledger.Free, Time: 30, Address: 0x1000}),
+	}
+	got, _, err := Of(&script{list: list}, []uint64{0, 25, 35}, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+	if err != nil || slices.Max(got.Rows[0].Usage) > 500 {
+		t.Errorf("usage %v, %v", got.Rows[0].Usage, err)
+	}
+}

@@ -89,7 +89,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		}
 		r := b.row(rowKey{process: index[x.Process], uuid: x.UUID}, steps)
 		r.Device = max(r.Device, x.Device)
-		r.Usage[i] = x.Usage + uint64(x.Since)
+		r.Usage[i] = uint64(max(int64(x.Usage)+x.Since, 0)) // an alloc node that ended may have had no memory
 		r.Tensors[i], r.Cached[i], r.Driver[i] = x.Tensors, x.Cached, x.Driver+x.Unplaced
 		r.Before[i] = x.OlderAllocated + x.OlderCached + x.Foreign
 		r.Unexplained[i] = x.Unexplained

@@ -34,8 +34,6 @@ func isEmpty(err error) bool {
 // is in the ring by then is still applied.
 func (t *Tracer) readEvents(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = t.events.Flush() })()
-	t.readingEvents.Store(true)
-	defer t.readingEvents.Store(false)
 	var record ringbuf.Record
 	lastEvent := time.Now()
 	for {
@@ -163,8 +161,11 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if e.Kind == bpf.KindAlloc {
 		t.disinherit(p)
 	}
-	if doubt := doubtOf(e, event); doubt != "" {
-		t.books.Warn(doubt)
+	if !p.besideCapture {
+		if doubt := doubtOf(e, event); doubt != "" {
+			p.besideCapture = true
+			t.books.Warn(doubt)
+		}
 	}
 	t.books.Apply(event)
 	t.wantDevice(p, event)

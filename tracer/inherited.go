@@ -23,8 +23,11 @@ func (t *Tracer) hasCUDA(p *process) bool {
 	if len(t.gpus) > 0 {
 		return false
 	}
-	began := startOf(p.pid)
-	return began != 0 && began < t.begin
+	if !p.dated {
+		began := startOf(p.pid)
+		p.dated, p.older = true, began != 0 && began < t.begin
+	}
+	return p.older
 }
 
 // inherits says whether what an allocator on a GPU reports is of its parent's: as long as the process has no CUDA of its own, and has

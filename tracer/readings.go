@@ -33,7 +33,8 @@ func (r *readings) add(time uint64, take func()) {
 	r.waiting = slices.Insert(r.waiting, at, reading{time, take})
 }
 
-// passed takes what was read before time: no event from before then is still to come.
+// passed takes what was read before time. Events from before then may still come from calls that report on return when they were entered, as
+// the destruction of a context.
 func (r *readings) passed(time uint64) {
 	r.upTo = max(r.upTo, time)
 	r.takeBefore(time)

@@ -221,6 +221,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 // readTensors has the books take the kernel half's totals of one process, or with pid 0 of
 // all, in their turn; t.mu is held.
 func (t *Tracer) readTensors(pid uint32) {
+	time := now() // a reading may have later reports, but lacks no earlier ones
 	var list []ledger.TensorTotals
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if p := t.processes[key.Pid]; p != nil && p.traced && (pid == 0 || key.Pid == pid) {
@@ -236,7 +237,6 @@ func (t *Tracer) readTensors(pid uint32) {
 	if len(list) == 0 {
 		return
 	}
-	time := now()
 	if pid != 0 {
 		t.books.SetTensors(time, list) // it has ended, and so all its events are in the books
 		return

@@ -185,6 +185,8 @@ func (t *Tracer) Run(ctx context.Context) error {
 	if err := t.discover(); err != nil {
 		return err
 	}
+	t.readingEvents.Store(true) // readings wait for what is in the ring: see bookFirstEvents
+	defer t.readingEvents.Store(false)
 	t.readUsage(ctx)
 	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {

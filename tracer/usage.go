@@ -129,9 +129,14 @@ func (t *Tracer) watchTensors(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			t.mu.Lock()
-			t.readTensors(0)
-			t.mu.Unlock()
+			t.lookAtTensors()
 		}
 	}
+}
+
+func (t *Tracer) lookAtTensors() {
+	defer t.defects.recovered(readingTensors)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.readTensors(0)
 }

@@ -103,14 +103,6 @@ func (l *Ledger) mapped(process uint32, start, end, time uint64) {
 	}
 }
 
-// notUnmapped takes back what unmappedOlder remembered of a call that failed.
-func (l *Ledger) notUnmapped(process uint32, address uint64) {
-	s := &l.procs[process].asleep
-	if at := s.seek(address); at < len(s.ranges) && s.ranges[at].start == address && s.ranges[at].older {
-		l.forgetAddresses(process, address, s.ranges[at].end)
-	}
-}
-
 // addressFree forgets ranges whose addresses are given back: nothing sleeps there.
 func (l *Ledger) addressFree(e *Event) {
 	start, end := span(e.Address, e.Size)

@@ -228,7 +228,10 @@ func (l *Ledger) freeFailed(e *Event) {
 	switch {
 	case last.outcome == unmatched:
 		l.stats.UnmatchedFrees--
-		l.notUnmapped(last.process, last.block.address)
+		if last.block.size != 0 { // of an unmapping that failed
+			start, end := span(last.block.address, last.block.size)
+			l.forgetAddresses(last.process, start, end)
+		}
 	case e.Result == resultDeinitialized:
 	case last.outcome == lessPhysical:
 		l.undoPhysical(last.process, e)

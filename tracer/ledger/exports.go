@@ -75,7 +75,11 @@ func (l *Ledger) noteOwner(site siteKey, e *Event) {
 	}
 	x := l.exports.of(e.Handle)
 	list, known := l.owners[site]
-	if x.size == 0 || slices.Contains(list, x.owner) || len(list) > maxOwners || !known && len(l.owners) >= maxOwnersSites {
+	if x.size == 0 || slices.Contains(list, x.owner) || len(list) > maxOwners {
+		return
+	}
+	if !known && len(l.owners) >= maxOwnersSites {
+		l.Warn("too many sites import memory: the owner of what further ones import is not shown")
 		return
 	}
 	l.owners[site] = append(list, x.owner) // one more than are shown says that there are more

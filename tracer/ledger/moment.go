@@ -89,8 +89,14 @@ func (l *Ledger) learnSegments(t *tensors, reserved, time uint64) {
 			sum += bytes
 		}
 	}
+	fitting := 0 // alone
 	for _, c := range unknown {
-		if grown == sum || grown == int64(c.bytes) {
+		if grown == int64(c.bytes) {
+			fitting++
+		}
+	}
+	for _, c := range unknown {
+		if grown == sum || fitting == 1 && grown == int64(c.bytes) {
 			l.sites[c.site].segment = true
 		}
 	}
@@ -102,7 +108,7 @@ func (t *tensors) readTotals(x *TensorTotals, time uint64) {
 	if cmp.Or(x.Reported, time) < t.now.time {
 		return
 	}
-	t.now = toldTotals{time: x.Reported, allocated: r.allocated, reserved: r.reserved, live: r.live.bytes, known: true, liveKnown: x.Live != 0}
+	t.now = toldTotals{time: x.Reported, allocated: r.allocated, reserved: r.reserved, live: r.live.bytes, known: true, liveKnown: x.Live != 0 || x.PeakTime != 0} // PeakTime: each report was looked at
 	t.forgetChanges()
 }
 

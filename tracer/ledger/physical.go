@@ -175,7 +175,7 @@ func (l *Ledger) unmap(e *Event) {
 		l.stats.UnmatchedFrees++
 		l.procs[p].olderFreed = max(l.procs[p].olderFreed, e.Time)
 		l.unmappedOlder(p, e)
-		l.remember(e.TID, lastFree{block: block{address: e.Address}, process: p})
+		l.remember(e.TID, lastFree{block: block{address: e.Address, size: e.Size}, process: p})
 		return
 	}
 	ended := make([]endedMapping, len(list))

@@ -155,6 +155,8 @@ func testExec(t *testing.T, m *machine) {
 	} {
 		p := m.script("alloc_c", nil, before...)
 		p.expect("ready")
+		m.eventsRead()
+		m.workDone() // the process is followed: else its exec is nobody's
 		p.next()
 		p.expect("again")
 		s := m.snapshot()

@@ -66,6 +66,7 @@ func TestUpgradeOfProbedLibrariesKeepsOldAndNewProcessesTraced(t *testing.T) {
 	l.untilProbedTimes("libcuda.so.1", 2)
 	s.untilUnwound(next.pid())
 	l.untilUnwound(next.pid())
+	afterASecond() // its tables may have been read before it had mapped all
 	next.check(t, true)
 	upgrade(t, dir.Program("storm_c"), program) // another program than the one that runs
 	old.check(t, false)

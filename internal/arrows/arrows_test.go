@@ -42,15 +42,16 @@ var mayImport = map[string][]string{
 	"test/leaks":               {},
 	"timeline":                 {"tracer/ledger"},
 	"verdict":                  {"report/frames", "symbolize", "tracer/ledger"},
-	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/ledger", "tracer/patience", "tracer/place", "tracer/unwind", "tracer/workload"},
+	"tracer":                   {"bpf", "symbolize", "tracer/environ", "tracer/fileid", "tracer/ledger", "tracer/patience", "tracer/place", "tracer/unwind", "tracer/workload"},
 	"tracer/confine":           {},
 	"tracer/environ":           {"tracer/patience"},
+	"tracer/fileid":            {},
 	"tracer/ledger":            {},
 	"tracer/nvml":              {"tracer/ledger"},
 	"tracer/patience":          {},
 	"tracer/place":             {},
 	"tracer/preflight":         {},
-	"tracer/unwind":            {"bpf", "tracer/patience"},
+	"tracer/unwind":            {"bpf", "tracer/fileid", "tracer/patience"},
 	"tracer/workload":          {"symbolize", "tracer/ledger"},
 }
 

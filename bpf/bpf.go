@@ -32,6 +32,8 @@ type (
 	Function     = probeFunction
 	Process      = probeProcess
 	MappedFile   = processMappedFile
+	// MappedCode is a record of process_code.
+	MappedCode = processMappedCode
 )
 
 const (
@@ -142,6 +144,22 @@ func DecodeMappedFile(raw []byte) (*MappedFile, []byte, error) {
 	return &record, raw[size:], nil
 }
 
+// DecodeMappedCode reads the records of the process_code iterator, and the layout behind them; 0 without one.
+func DecodeMappedCode(raw []byte) (list []MappedCode, layout uint64, err error) {
+	size := int(unsafe.Sizeof(MappedCode{}))
+	for ; len(raw) >= size; raw = raw[size:] {
+		record := *(*MappedCode)(unsafe.Pointer(unsafe.SliceData(raw)))
+		if record.Inode == 0 {
+			return list, record.Start, nil
+		}
+		list = append(list, record)
+	}
+	if len(raw) > 0 {
+		return nil, 0, fmt.Errorf("mapped code of %d bytes: %w", len(raw), ErrShort)
+	}
+	return list, 0, nil
+}
+
 // CanGuard says whether the kernel lets programs disable preemption
 // (bpf_preempt_disable, Linux 6.10). Without it, on Linux 6.13 and later with
 // preemption, programs can lose data; older kernels do not need it.
@@ -197,12 +215,13 @@ func mappingIterator(kernel *btf.Spec) bool {
 	return kernel.TypeByName("bpf_iter__task_vma", &context) == nil
 }
 
-// LoadProcess returns the programs that watch processes, without mapped_files where the
+// LoadProcess returns the programs that watch processes, without mapped_files and process_code where the
 // kernel has no iterator over mappings (before Linux 5.12).
 func LoadProcess(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	spec, err := loadProcess()
 	if err == nil && !mappingIterator(kernel) {
 		delete(spec.Programs, "mapped_files")
+		delete(spec.Programs, "process_code")
 	}
 	return spec, err
 }

@@ -87,6 +87,8 @@ struct process {
 	__u32 held;   /* stop it when it loads a library, so that no call is missed */
 	__u32 jit;    /* it writes a perf map file: code in no file is a compiler's, with frame pointers */
 	__u32 generation; /* counts the changes of its mappings */
+	__u32 layout; /* names its mappings in the unwinder's maps; 0: they are not known */
+	__u32 inherited; /* entered at a fork from its parent's: user space does not know of it */
 };
 
 #endif

@@ -632,7 +632,7 @@ int alloc_enter(struct pt_regs *ctx)
 	bool known = thread && !thread->caller && recall_walk(ctx, thread, process, id);
 	guard_end();
 	if (thread && !known)
-		start_unwind(ctx, thread, id);
+		start_unwind(ctx, thread, process, id);
 	return 0;
 }
 
@@ -719,12 +719,13 @@ int block_reported(struct pt_regs *ctx)
 	u64 id = bpf_get_current_pid_tgid();
 	guard_begin();
 	struct thread *thread = note_block(ctx, id);
-	bool known = thread && recall_walk(ctx, thread, find_process(id), id);
+	struct process *process = thread ? find_process(id) : NULL;
+	bool known = thread && recall_walk(ctx, thread, process, id);
 	if (known)
 		send_waiting_block(id);
 	guard_end();
 	if (thread && !known) {
-		start_unwind(ctx, thread, id);
+		start_unwind(ctx, thread, process, id);
 		send_waiting_block(id); // without a stack
 	}
 	return 0;
@@ -750,7 +751,7 @@ int block_failed(struct pt_regs *ctx)
 	struct thread *thread = traced ? begin_report(&r, EVENT_BLOCK_FAILED, id) : NULL;
 	guard_end();
 	if (thread) {
-		start_unwind(ctx, thread, id);
+		start_unwind(ctx, thread, process, id);
 		send_waiting_block(id); // without a stack
 	}
 	return 0;

@@ -145,6 +145,8 @@ type probeProcess struct {
 	Held       uint32
 	Jit        uint32
 	Generation uint32
+	Layout     uint32
+	Inherited  uint32
 }
 
 type probeRole uint32

@@ -52,6 +52,19 @@ struct super_block {
 struct inode {
 	unsigned long i_ino;
 	struct super_block *i_sb;
+	long long i_size;
+	long long i_ctime_sec; /* from 6.11 on */
+	u32 i_ctime_nsec;
+} CORE;
+struct timespec64 {
+	long long tv_sec;
+	long tv_nsec;
+} CORE;
+struct inode___6_6 {
+	struct timespec64 __i_ctime;
+} CORE;
+struct inode___5_10 {
+	struct timespec64 i_ctime;
 } CORE;
 struct file {
 	struct inode *f_inode;
@@ -67,8 +80,12 @@ struct atomic_int {
 struct signal_struct {
 	struct atomic_int live;
 } CORE;
+typedef struct {
+	void *vdso;
+} CORE mm_context_t;
 struct mm_struct {
 	struct file *exe_file;
+	mm_context_t context;
 } CORE;
 struct task_struct {
 	int pid, tgid;
@@ -78,6 +95,7 @@ struct task_struct {
 struct seq_file;
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	u64 session_id, seq_num;
 } CORE;
 struct bpf_iter__task_vma {
 	struct bpf_iter_meta *meta;
@@ -121,26 +139,135 @@ static void count(enum counter counter)
 		__sync_fetch_and_add(value, 1);
 }
 
-/* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of the program itself. */
+/* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of the program itself; or behind all of a
+ * process its layout: a hash of where it has mapped what as code. */
 struct mapped_file {
-	u64 inode;
+	u64 inode; /* or the layout */
 	u64 start, end;
+	u64 address; /* of the inode in the kernel: of two files with one number, as snapshots have on btrfs, each has its own */
 	u32 device; /* kernel dev_t of the real file, below overlayfs */
 	u32 pid;
-	u32 program; /* it is what the process executes */
-	u32 unused;
+	u8 program; /* it is what the process executes */
+	u8 layout; /* it is no mapping */
+	u8 unused[6];
 	u8 name[64];
 };
 const struct mapped_file *unused_mapped_file __attribute__((unused));
+
+/* One executable mapping of a file, as process_code tells them; the last record has the layout in start, and no inode. */
+struct mapped_code {
+	u64 start;
+	u64 inode;
+	u64 address; /* see struct mapped_file */
+	u64 size;
+	u64 changed; /* ns, when its content or owner changed last */
+	u32 device;
+	u32 unused;
+};
+const struct mapped_code *unused_mapped_code __attribute__((unused));
+
+/* A part of each layout, so that no process can make up one that is another's. */
+volatile const u64 layout_secret = 0;
+
+/* The layout of the process that is looked at, and that of the one before. An element of an iterator that finds no room in
+ * the buffer comes again, and all that it wrote is taken back. */
+struct layout_state {
+	u64 hash;
+	u64 latest; /* start of the mapping that is in it last */
+	u64 first; /* start of the first mapping of the process */
+	u64 before; /* hash of the process before, where that has mapped any code */
+	u32 pid;
+	u32 pid_before; /* 0: nothing is to be said of it */
+	u32 mappings; /* in hash */
+	u32 unused;
+};
+/* Of mapped_files and of process_code. */
+struct {
+	__uint(type, 2 /* BPF_MAP_TYPE_ARRAY */);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct layout_state);
+} layout_states SEC(".maps");
+
+static u64 mix(u64 hash, u64 value)
+{
+	hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+	return hash ^ hash >> 29;
+}
+
+static void begin_layout(struct layout_state *state, struct task_struct *task, struct vm_area_struct *vma)
+{
+	struct mm_struct *mm = task->mm;
+	state->pid_before = state->mappings ? state->pid : 0;
+	state->before = state->hash;
+	state->pid = task->tgid;
+	state->first = vma->vm_start;
+	state->latest = 0;
+	state->mappings = 0;
+	u64 vdso = 0;
+	if (mm)
+		READ(vdso, mm, context.vdso);
+	state->hash = mix(layout_secret, vdso);
+}
+
+static void tell_layout(struct seq_file *seq, u32 pid, u64 hash)
+{
+	struct mapped_file record = {.pid = pid, .inode = hash, .layout = 1};
+	if (pid)
+		bpf_seq_write(seq, &record, sizeof(record));
+}
+
+// As a number: the verifier lets nobody compute with a pointer.
+static u64 inode_address(struct vm_area_struct *vma)
+{
+	struct file *file = vma->vm_file;
+	u64 address = 0;
+	READ(address, file, f_inode);
+	return address;
+}
+
+static void add_to_layout(struct layout_state *state, struct vm_area_struct *vma, u64 inode)
+{
+	u64 start = vma->vm_start;
+	if (start == state->latest)
+		return;
+	state->latest = start;
+	state->mappings++;
+	state->hash = mix(mix(mix(mix(state->hash, start), vma->vm_end), vma->vm_pgoff), inode);
+}
+
+// Most mappings are no code: they are left first.
+static bool is_code(struct task_struct *task, struct vm_area_struct *vma)
+{
+	return task && vma && vma->vm_flags & VM_EXEC && vma->vm_file;
+}
 
 SEC("iter/task_vma")
 int mapped_files(struct bpf_iter__task_vma *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
-	if (!task || !vma || !(vma->vm_flags & VM_EXEC) || !vma->vm_file)
+	bool first = !ctx->meta->seq_num, last = !task || !vma;
+	if (!is_code(task, vma) && !first && !last)
 		return 0;
+	u32 all = 0;
+	struct layout_state *state = bpf_map_lookup_elem(&layout_states, &all);
+	if (!state)
+		return 0;
+	if (first)
+		state->pid = state->mappings = 0;
+	if (last)
+		tell_layout(ctx->meta->seq, state->mappings ? state->pid : 0, state->hash);
+	if (!is_code(task, vma))
+		return 0;
+	if ((u32)task->tgid != state->pid)
+		begin_layout(state, task, vma);
+	if (vma->vm_start == state->first)
+		tell_layout(ctx->meta->seq, state->pid_before, state->before);
 	struct file *file = vma->vm_file;
+	struct inode *inode = file->f_inode;
+	u64 address = inode_address(vma);
+	add_to_layout(state, vma, address);
 	struct mapped_file record = {.pid = task->tgid, .start = vma->vm_start, .end = vma->vm_end};
 	bpf_probe_read_kernel_str(record.name, sizeof(record.name), file->f_path.dentry->d_name.name);
 	bool cuda = record.name[0] == 'l' && record.name[1] == 'i' && record.name[2] == 'b' && record.name[3] == 'c' &&
@@ -149,8 +276,51 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	record.program = mm && mm->exe_file == file;
 	if (!cuda && !record.program)
 		return 0;
-	record.inode = file->f_inode->i_ino;
-	record.device = file->f_inode->i_sb->s_dev;
+	record.inode = inode->i_ino;
+	record.address = address;
+	record.device = inode->i_sb->s_dev;
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	return 0;
+}
+
+static u64 changed_at(struct inode *inode)
+{
+	struct inode___6_6 *newer = (void *)inode;
+	struct inode___5_10 *older = (void *)inode;
+	if (__builtin_preserve_field_info(inode->i_ctime_sec, 2 /* exists */))
+		return inode->i_ctime_sec * 1000000000ull + inode->i_ctime_nsec;
+	if (__builtin_preserve_field_info(newer->__i_ctime, 2))
+		return newer->__i_ctime.tv_sec * 1000000000ull + newer->__i_ctime.tv_nsec;
+	return older->i_ctime.tv_sec * 1000000000ull + older->i_ctime.tv_nsec;
+}
+
+// The executable mappings of the one process that the iterator's link is for (Linux 6.1).
+SEC("iter/task_vma")
+int process_code(struct bpf_iter__task_vma *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct vm_area_struct *vma = ctx->vma;
+	bool first = !ctx->meta->seq_num, last = !task || !vma;
+	if (!is_code(task, vma) && !first && !last)
+		return 0;
+	u32 one = 1;
+	struct layout_state *state = bpf_map_lookup_elem(&layout_states, &one);
+	if (!state)
+		return 0;
+	if (first)
+		state->pid = 0;
+	struct mapped_code end = {.start = state->hash};
+	if (last && state->pid)
+		bpf_seq_write(ctx->meta->seq, &end, sizeof(end));
+	if (!is_code(task, vma))
+		return 0;
+	if ((u32)task->tgid != state->pid)
+		begin_layout(state, task, vma);
+	struct inode *inode = vma->vm_file->f_inode;
+	u64 address = inode_address(vma);
+	add_to_layout(state, vma, address);
+	struct mapped_code record = {.start = vma->vm_start, .inode = inode->i_ino, .address = address, .size = inode->i_size, .changed = changed_at(inode)};
+	record.device = inode->i_sb->s_dev;
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
 }
@@ -182,12 +352,19 @@ int process_exit(u64 *ctx)
 	READ(tid, task, pid);
 	// A thread may end inside a traced call; the next one with its id starts anew.
 	u64 id = (u64)pid << 32 | tid;
-	bpf_map_delete_elem(&threads, &id);
-	if (!bpf_map_lookup_elem(&processes, &pid))
+	bool called = !bpf_map_delete_elem(&threads, &id);
+	struct process *process = bpf_map_lookup_elem(&processes, &pid);
+	if (!process)
 		return 0;
+	if (called)
+		process->inherited = 0; // user space knows of it, or will
 	READ(signal, task, signal);
 	READ(live, signal, live.counter);
-	if (live == 0)
+	if (live != 0)
+		return 0;
+	if (process->inherited)
+		bpf_map_delete_elem(&processes, &pid);
+	else
 		send(EVENT_EXIT, pid, tid, BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
@@ -202,7 +379,10 @@ int process_exec(u64 *ctx)
 	bpf_map_delete_elem(&threads, &id);
 	id = (u64)pid << 32 | (u32)ctx[1]; // of the thread that called it: it has the leader's id from now on
 	bpf_map_delete_elem(&threads, &id);
-	if (bpf_map_lookup_elem(&processes, &pid))
+	struct process *process = bpf_map_lookup_elem(&processes, &pid);
+	if (process && process->inherited)
+		bpf_map_delete_elem(&processes, &pid);
+	else if (process)
 		send(EVENT_EXEC, pid, pid, BPF_RB_FORCE_WAKEUP);
 	return 0;
 }
@@ -210,8 +390,11 @@ int process_exec(u64 *ctx)
 /* Children of traced processes are traced until they call execve: those that are chosen by name. */
 volatile const bool trace_children = 0;
 
-// Children of a command that the tracer started are held like the command itself. A child has its parent's name:
-// one that lives for a millisecond only cannot be asked for it.
+/* Every process is traced: children have what is known of their parent's mappings, so that their first stack is whole. */
+volatile const bool inherit = 0;
+
+// Children of a command that the tracer started are held like the command itself. A child has its parent's name, and its
+// mappings: one that lives for a millisecond only cannot be asked for them.
 SEC("raw_tracepoint/sched_process_fork")
 int process_fork(u64 *ctx)
 {
@@ -219,14 +402,19 @@ int process_fork(u64 *ctx)
 	u32 pid = 0, child_pid = 0;
 	READ(pid, parent, tgid);
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
-	if (!process || !(process->held || (trace_children && process->traced)))
+	if (!process)
+		return 0;
+	bool followed = process->held || (trace_children && process->traced);
+	if (!followed && !(inherit && process->traced && process->layout))
 		return 0;
 	READ(child_pid, child, tgid);
 	if (child_pid == pid)
 		return 0;
-	struct process copy = {.seed = bpf_ktime_get_ns(), .traced = process->traced, .held = process->held};
+	struct process copy = {
+		.seed = bpf_ktime_get_ns(), .traced = process->traced, .held = process->held, .layout = process->layout, .inherited = !followed,
+	};
 	// An entry that is there is of a process that had this pid before.
-	if (bpf_map_update_elem(&processes, &child_pid, &copy, BPF_ANY))
+	if (bpf_map_update_elem(&processes, &child_pid, &copy, BPF_ANY) && followed)
 		count(COUNTER_NOT_FOLLOWED);
 	return 0;
 }

@@ -48,15 +48,40 @@ type processEvent struct {
 	Function uint8
 }
 
+type processLayoutState struct {
+	_         structs.HostLayout
+	Hash      uint64
+	Latest    uint64
+	First     uint64
+	Before    uint64
+	Pid       uint32
+	PidBefore uint32
+	Mappings  uint32
+	Unused    uint32
+}
+
+type processMappedCode struct {
+	_       structs.HostLayout
+	Start   uint64
+	Inode   uint64
+	Address uint64
+	Size    uint64
+	Changed uint64
+	Device  uint32
+	Unused  uint32
+}
+
 type processMappedFile struct {
 	_       structs.HostLayout
 	Inode   uint64
 	Start   uint64
 	End     uint64
+	Address uint64
 	Device  uint32
 	Pid     uint32
-	Program uint32
-	Unused  uint32
+	Program uint8
+	Layout  uint8
+	Unused  [6]uint8
 	Name    [64]uint8
 }
 
@@ -67,6 +92,8 @@ type processProcess struct {
 	Held       uint32
 	Jit        uint32
 	Generation uint32
+	Layout     uint32
+	Inherited  uint32
 }
 
 type processThread struct {
@@ -118,13 +145,18 @@ type processThread struct {
 const (
 	processMapCounters         = "counters"
 	processMapEvents           = "events"
+	processMapLayoutStates     = "layout_states"
 	processMapProcesses        = "processes"
 	processMapThreads          = "threads"
 	processProgMappedFiles     = "mapped_files"
+	processProgProcessCode     = "process_code"
 	processProgProcessExec     = "process_exec"
 	processProgProcessExit     = "process_exit"
 	processProgProcessFork     = "process_fork"
+	processVarInherit          = "inherit"
+	processVarLayoutSecret     = "layout_secret"
 	processVarTraceChildren    = "trace_children"
+	processVarUnusedMappedCode = "unused_mapped_code"
 	processVarUnusedMappedFile = "unused_mapped_file"
 )
 
@@ -171,6 +203,7 @@ type processSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type processProgramSpecs struct {
 	MappedFiles *ebpf.ProgramSpec `ebpf:"mapped_files"`
+	ProcessCode *ebpf.ProgramSpec `ebpf:"process_code"`
 	ProcessExec *ebpf.ProgramSpec `ebpf:"process_exec"`
 	ProcessExit *ebpf.ProgramSpec `ebpf:"process_exit"`
 	ProcessFork *ebpf.ProgramSpec `ebpf:"process_fork"`
@@ -180,17 +213,21 @@ type processProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type processMapSpecs struct {
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	Events    *ebpf.MapSpec `ebpf:"events"`
-	Processes *ebpf.MapSpec `ebpf:"processes"`
-	Threads   *ebpf.MapSpec `ebpf:"threads"`
+	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	Events       *ebpf.MapSpec `ebpf:"events"`
+	LayoutStates *ebpf.MapSpec `ebpf:"layout_states"`
+	Processes    *ebpf.MapSpec `ebpf:"processes"`
+	Threads      *ebpf.MapSpec `ebpf:"threads"`
 }
 
 // processVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type processVariableSpecs struct {
+	Inherit          *ebpf.VariableSpec `ebpf:"inherit"`
+	LayoutSecret     *ebpf.VariableSpec `ebpf:"layout_secret"`
 	TraceChildren    *ebpf.VariableSpec `ebpf:"trace_children"`
+	UnusedMappedCode *ebpf.VariableSpec `ebpf:"unused_mapped_code"`
 	UnusedMappedFile *ebpf.VariableSpec `ebpf:"unused_mapped_file"`
 }
 
@@ -214,16 +251,18 @@ func (o *processObjects) Close() error {
 //
 // It can be passed to loadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type processMaps struct {
-	Counters  *ebpf.Map `ebpf:"counters"`
-	Events    *ebpf.Map `ebpf:"events"`
-	Processes *ebpf.Map `ebpf:"processes"`
-	Threads   *ebpf.Map `ebpf:"threads"`
+	Counters     *ebpf.Map `ebpf:"counters"`
+	Events       *ebpf.Map `ebpf:"events"`
+	LayoutStates *ebpf.Map `ebpf:"layout_states"`
+	Processes    *ebpf.Map `ebpf:"processes"`
+	Threads      *ebpf.Map `ebpf:"threads"`
 }
 
 func (m *processMaps) Close() error {
 	return _ProcessClose(
 		m.Counters,
 		m.Events,
+		m.LayoutStates,
 		m.Processes,
 		m.Threads,
 	)
@@ -233,7 +272,10 @@ func (m *processMaps) Close() error {
 //
 // It can be passed to loadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type processVariables struct {
+	Inherit          *ebpf.Variable `ebpf:"inherit"`
+	LayoutSecret     *ebpf.Variable `ebpf:"layout_secret"`
 	TraceChildren    *ebpf.Variable `ebpf:"trace_children"`
+	UnusedMappedCode *ebpf.Variable `ebpf:"unused_mapped_code"`
 	UnusedMappedFile *ebpf.Variable `ebpf:"unused_mapped_file"`
 }
 
@@ -242,6 +284,7 @@ type processVariables struct {
 // It can be passed to loadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type processPrograms struct {
 	MappedFiles *ebpf.Program `ebpf:"mapped_files"`
+	ProcessCode *ebpf.Program `ebpf:"process_code"`
 	ProcessExec *ebpf.Program `ebpf:"process_exec"`
 	ProcessExit *ebpf.Program `ebpf:"process_exit"`
 	ProcessFork *ebpf.Program `ebpf:"process_fork"`
@@ -250,6 +293,7 @@ type processPrograms struct {
 func (p *processPrograms) Close() error {
 	return _ProcessClose(
 		p.MappedFiles,
+		p.ProcessCode,
 		p.ProcessExec,
 		p.ProcessExit,
 		p.ProcessFork,

@@ -87,9 +87,9 @@ static EBPF_INLINE void request_tables(u64 id)
 
 // From CPython 3.13 on the unwinder reads the thread state from a thread-local that is NULL while the
 // GIL is released. The older key outlives the release: preset the frame that it leads to.
-static EBPF_INLINE void find_python_frame(PerCPURecord *record, u32 pid)
+static EBPF_INLINE void find_python_frame(PerCPURecord *record, u32 layout)
 {
-	PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &pid);
+	PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &layout);
 	if (!python || !python->tls_offset)
 		return;
 	void *base, *state = NULL;
@@ -179,7 +179,7 @@ static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *py
 // verifier does not follow it: else it would look at every iteration in every state.
 static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, struct process *process, u64 id)
 {
-	u32 pid = id >> 32, zero = 0;
+	u32 zero = 0;
 	thread->walk = 0;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!process || !scratch)
@@ -187,7 +187,8 @@ static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, 
 	scratch->window_at = 0;
 	scratch->frames_at = 0;
 	scratch->next = 0;
-	const PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &pid);
+	u32 layout = process->layout;
+	const PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &layout);
 	u64 key = walk_key(ctx, process, id);
 	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
 #pragma unroll 1
@@ -249,7 +250,7 @@ static EBPF_INLINE void count_walks(s64 change)
 
 // Takes this CPU's record for a walk, also from a thread that was preempted in the middle of one. That thread goes on in it,
 // not knowing, as soon as this one is preempted: then what this one has is torn too.
-static EBPF_INLINE PerCPURecord *claim_record(struct thread *thread, u64 id)
+static EBPF_INLINE PerCPURecord *claim_record(struct thread *thread, u32 layout, u64 id)
 {
 	u32 zero = 0;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
@@ -259,7 +260,7 @@ static EBPF_INLINE PerCPURecord *claim_record(struct thread *thread, u64 id)
 	thread->switches = scratch->walking ? context_switches() : 0;
 	count_walks(1);
 	Trace *trace = &record->trace;
-	trace->pid = id >> 32;
+	trace->pid = layout; // where the unwinder looks for mappings and for Python; the pid comes when the walk is over
 	trace->tid = (u32)id;
 	trace->ktime = thread->tag; // with tid the tag that unwind_stop checks
 	return record;
@@ -284,10 +285,10 @@ static EBPF_INLINE void begin_at_caller(struct thread *thread, UnwindState *stat
 
 // Walks the stack of a thread that stands at the entry of a traced function. The walk ends in
 // kprobe_unwind_stop; this function only returns when the chain could not be entered.
-static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread, u64 id)
+static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread, struct process *process, u64 id)
 {
-	u32 pid = id >> 32;
-	PIDPageMappingInfo *known = pid_information(pid);
+	u32 layout = process ? process->layout : 0;
+	PIDPageMappingInfo *known = layout ? pid_information(layout) : NULL;
 	if (!known) {
 		thread->flags |= FLAG_NO_TABLES;
 		count_of_walk(thread, COUNTER_NO_TABLES);
@@ -295,7 +296,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 		return;
 	}
 	guard_begin();
-	PerCPURecord *record = claim_record(thread, id);
+	PerCPURecord *record = claim_record(thread, layout, id);
 	guard_end();
 	if (!record)
 		return;
@@ -305,7 +306,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 	int unwinder = PROG_UNWIND_STOP;
 	if (!error) {
 		record->usesAnonymousMappings = pid_uses_anonymous_mappings(known);
-		find_python_frame(record, pid);
+		find_python_frame(record, layout);
 		error = get_next_unwinder_after_native_frame(record, &unwinder);
 	}
 	record->state.unwind_error = error;
@@ -432,7 +433,8 @@ static EBPF_INLINE int finish_unwind(void)
 	if (!hash)
 		hash = 1;
 	thread->stack = hash;
-	trace->ktime = 0;
+	trace->ktime = trace->pid; // the layout: no walk has so small a tag
+	trace->pid = pid;
 	if (bpf_map_lookup_elem(&stacks, &hash)) {
 		if (!error)
 			remember_walk(thread);

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -207,9 +208,15 @@ func (t *Tracer) ignore(e *bpf.Event) {
 func (t *Tracer) readStacks(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = t.raw.Flush() })()
 	var record ringbuf.Record
+	parked := parkedStacks{}
+	defer func() { t.loseStacks(parked.finish(t.takeStack)) }()
 	for {
 		done := ctx.Err() != nil
-		t.raw.SetDeadline(time.Now().Add(time.Second)) // a new stack wakes us
+		wait := time.Second // a new stack wakes us
+		if parked.again(t.takeStack) {
+			wait = pollInterval
+		}
+		t.raw.SetDeadline(time.Now().Add(wait))
 		if done {
 			t.raw.SetDeadline(time.Now())
 		}
@@ -221,7 +228,9 @@ func (t *Tracer) readStacks(ctx context.Context) {
 			if err != nil {
 				continue
 			}
-			t.takeStack(record.RawSample)
+			if !t.takeStack(record.RawSample) {
+				parked.add(record.RawSample)
+			}
 			if !done && ctx.Err() != nil {
 				done = true
 				t.raw.SetDeadline(time.Now())
@@ -233,23 +242,76 @@ func (t *Tracer) readStacks(ctx context.Context) {
 	}
 }
 
-// takeStack names a new stack's Python frames, and keeps it.
-func (t *Tracer) takeStack(raw []byte) {
-	lost := true
+// takeStack names a new stack's Python frames, and keeps it. It returns false if that has to be tried again, later.
+func (t *Tracer) takeStack(raw []byte) (taken bool) {
+	lost := uint64(1)
 	defer func() {
 		if r := recover(); r != nil {
 			t.defects.note("a stack", r)
+			taken = true
 		}
-		if lost {
-			t.mu.Lock()
-			t.lostStacks++
-			t.mu.Unlock()
-		}
+		t.loseStacks(lost)
 	}()
-	if stack, err := t.unwind.Decode(raw); err == nil {
-		t.stacks.add(stack)
-		lost = false
+	stack, err := t.unwind.Decode(raw)
+	if errors.Is(err, unwind.ErrBusy) {
+		lost = 0
+		return false
 	}
+	if err == nil {
+		t.stacks.add(stack)
+		lost = 0
+	}
+	return true
+}
+
+func (t *Tracer) loseStacks(n uint64) {
+	if n == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lostStacks += n
+}
+
+// parkedStacks are those of processes of which nothing is known but that they were forked, and that cannot be asked since tables are
+// being loaded.
+type parkedStacks struct {
+	list  [][]byte
+	bytes int
+	lost  uint64 // without room here
+}
+
+// maxParked bounds parked stacks, in bytes: as much as the ring.
+const maxParked = 8 << 20
+
+func (p *parkedStacks) add(raw []byte) {
+	if p.bytes+len(raw) > maxParked {
+		p.lost++
+		return
+	}
+	p.list = append(p.list, slices.Clone(raw))
+	p.bytes += len(raw)
+}
+
+// again tries what is parked, and says whether some still is.
+func (p *parkedStacks) again(take func([]byte) bool) bool {
+	for len(p.list) > 0 && take(p.list[0]) {
+		p.bytes -= len(p.list[0])
+		p.list[0] = nil
+		p.list = p.list[1:]
+	}
+	return len(p.list) > 0
+}
+
+// parkedPatience is how long the end waits for tables that are being loaded.
+const parkedPatience = 5 * time.Second
+
+// finish returns how many could not be taken.
+func (p *parkedStacks) finish(take func([]byte) bool) uint64 {
+	for began := time.Now(); p.again(take) && time.Since(began) < parkedPatience; {
+		time.Sleep(pollInterval)
+	}
+	return p.lost + uint64(len(p.list))
 }
 
 // stats reads what the kernel half could not do; t.mu is held.

@@ -17,6 +17,7 @@ const (
 	jobScan                     // somebody mapped a CUDA library
 	jobIntroduce                // a process is new, or has begun to use CUDA
 	jobLoad                     // unwind tables of a process are missing or out of date
+	jobLoadLater                // likewise, of a process that may never need them
 	jobLearn                    // the devices of threads are to be learned
 	jobLearned                  // long enough
 	jobBlocks                   // processes ended and left blocks
@@ -85,6 +86,8 @@ func (t *Tracer) do(n job) {
 		t.introduce(n.pid)
 	case jobLoad:
 		t.loadSoon(n.pid)
+	case jobLoadLater:
+		t.loadLater(n.pid)
 	case jobLearn:
 		if err := t.learn(); err != nil {
 			t.warn(err.Error())
@@ -99,7 +102,7 @@ func (t *Tracer) do(n job) {
 // forget drops what was kept for the last events of processes that have ended.
 func (t *Tracer) forget() {
 	defer t.defects.recovered("a look at processes")
-	t.unwind.Forget()
+	t.forgetTables()
 	t.forgetContexts()
 	t.forgetBlocks()
 	if err := t.retire(); err != nil {

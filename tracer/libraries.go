@@ -58,19 +58,22 @@ func layerOf(name string) (Layer, bool) {
 // scanner asks the kernel which processes map which CUDA library.
 type scanner struct {
 	iterator *link.Iter       // nil: the kernel has none
+	files    *ebpf.Program    // mapped_files; nil likewise
+	code     *ebpf.Program    // process_code; nil likewise
 	own      *ebpf.Collection // nil: the programs are a tracer's
 }
 
-// newScanner takes the program mapped_files, nil where the kernel cannot have it.
-func newScanner(program *ebpf.Program) (*scanner, error) {
-	if program == nil {
+// newScanner takes the programs mapped_files and process_code, which some kernels cannot have.
+func newScanner(programs map[string]*ebpf.Program) (*scanner, error) {
+	all := programs["mapped_files"]
+	if all == nil {
 		return &scanner{}, nil
 	}
-	iterator, err := link.AttachIter(link.IterOptions{Program: program})
+	iterator, err := link.AttachIter(link.IterOptions{Program: all})
 	if err != nil {
 		return nil, fmt.Errorf("attach the iterator over mappings: %w", err)
 	}
-	return &scanner{iterator: iterator}, nil
+	return &scanner{iterator: iterator, files: all, code: programs["process_code"]}, nil
 }
 
 // openScanner is for those who do not trace.
@@ -91,7 +94,7 @@ func openScanner() (*scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the process watch: %w", err)
 	}
-	s, err := newScanner(coll.Programs["mapped_files"])
+	s, err := newScanner(coll.Programs)
 	if err != nil {
 		coll.Close()
 		return nil, err
@@ -120,24 +123,52 @@ func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 // scan lists the CUDA libraries of all processes, and the programs of those
 // processes, in the order of their pids.
 func (s *scanner) scan() ([]mappedLibrary, error) {
+	list, _, err := s.scanLayouts()
+	return list, err
+}
+
+// scanLayouts gives the layouts of processes as well: those with the same one have the same code at the same places, as a process
+// has that has forked, and its children. None where the kernel has no iterator.
+func (s *scanner) scanLayouts() (list []mappedLibrary, layouts map[uint32]uint64, err error) {
 	if s.iterator == nil {
 		list, err := readAllMaps()
-		return ofCUDA(list), err
+		return ofCUDA(list), nil, err
 	}
 	r, err := s.iterator.Open()
 	if err != nil {
-		return nil, fmt.Errorf("scan mappings: %w", err)
+		return nil, nil, fmt.Errorf("scan mappings: %w", err)
 	}
 	defer r.Close()
 	raw, err := io.ReadAll(r)
 	if err != nil {
-		return nil, fmt.Errorf("scan mappings: %w", err)
+		return nil, nil, fmt.Errorf("scan mappings: %w", err)
 	}
-	var list []mappedLibrary
+	list, layouts, err = decodeScan(raw)
+	return ofCUDA(list), layouts, err
+}
+
+// scanOwn lists what we have mapped ourselves.
+func (s *scanner) scanOwn() ([]mappedLibrary, error) {
+	if s.files != nil {
+		if raw, err := iterateProcess(s.files, ownPid); err == nil {
+			list, _, err := decodeScan(raw)
+			return ofCUDA(list), err
+		}
+	}
+	list, err := s.scan() // before Linux 6.1
+	return slices.DeleteFunc(list, func(l mappedLibrary) bool { return l.pid != ownPid }), err
+}
+
+func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, err error) {
+	layouts = map[uint32]uint64{}
 	for len(raw) > 0 {
 		var record *bpf.MappedFile
 		if record, raw, err = bpf.DecodeMappedFile(raw); err != nil {
-			return list, fmt.Errorf("scan mappings: %w", err)
+			return list, layouts, fmt.Errorf("scan mappings: %w", err)
+		}
+		if record.Layout != 0 {
+			layouts[record.Pid] = record.Inode
+			continue
 		}
 		name, _, _ := strings.Cut(string(record.Name[:]), "\x00")
 		layer, ok := layerOf(name)
@@ -153,7 +184,7 @@ func (s *scanner) scan() ([]mappedLibrary, error) {
 			open:    fmt.Sprintf("/proc/%d/map_files/%x-%x", record.Pid, record.Start, record.End),
 		})
 	}
-	return ofCUDA(list), nil
+	return list, layouts, nil
 }
 
 // ofCUDA leaves out the processes without a CUDA library: a program that holds cudart

@@ -5,6 +5,7 @@ package tracer
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -139,6 +140,12 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	if err := spec.Variables["trace_children"].Set(t.config.Name != nil); err != nil {
 		return fmt.Errorf("set whether children are traced: %w", err)
 	}
+	if err := spec.Variables["inherit"].Set(t.everyone() && t.config.Name == nil); err != nil {
+		return fmt.Errorf("set whether children have their parent's tables: %w", err)
+	}
+	if err := spec.Variables["layout_secret"].Set(rand.Uint64()); err != nil {
+		return fmt.Errorf("set the secret of layouts: %w", err)
+	}
 	t.resize(spec)
 	replacements := map[string]*ebpf.Map{}
 	for _, shared := range []string{"events", "processes", "threads", "counters"} {
@@ -157,8 +164,11 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 		}
 		t.links = append(t.links, l)
 	}
-	t.scanner, err = newScanner(t.watch.Programs["mapped_files"])
-	return err
+	if t.scanner, err = newScanner(t.watch.Programs); err != nil {
+		return err
+	}
+	t.unwind.CodeOf = t.scanner.codeOf
+	return nil
 }
 
 // resize applies Config.entries.

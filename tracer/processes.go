@@ -44,6 +44,7 @@ type process struct {
 	jit           bool           // writes a perf map file
 	seed          uint64         // part of the hash of its stacks
 	generation    uint32         // counts the changes of its mappings
+	layout        uint32         // its number in the unwinder, 0: its stacks cannot be walked
 	nextLoad      time.Time      // not before then are its unwind tables brought up to date again
 	nameless      bool           // it was gone when its name was to be read
 	changed       uint64         // time of its latest event
@@ -88,8 +89,15 @@ func (t *Tracer) classify(pid uint32) *process {
 	var kernel bpf.Process
 	switch {
 	case t.coll.Maps["processes"].Lookup(pid, &kernel) == nil && (before == nil || kernel.Seed != before.seed):
-		p.traced, p.held, p.seed = kernel.Traced != 0, kernel.Held != 0, kernel.Seed // a child of our command
+		p.seed = kernel.Seed
+		if kernel.Layout != 0 && t.unwind.Adopt(pid, kernel.Layout) { // its parent's
+			p.layout, p.loaded = kernel.Layout, true
+		}
+		p.traced, p.held = kernel.Traced != 0, kernel.Held != 0 // a child of our command
 		t.processes[pid] = p
+		if kernel.Inherited != 0 {
+			t.tellKernel(p) // from now on its end is reported
+		}
 		return p
 	case len(t.config.PIDs) > 0:
 		p.traced = slices.Contains(t.config.PIDs, pid)
@@ -120,7 +128,7 @@ func (t *Tracer) tellKernel(p *process) {
 	if p.seed == 0 {
 		p.seed = now()
 	}
-	entry := bpf.Process{Seed: p.seed, Generation: p.generation}
+	entry := bpf.Process{Seed: p.seed, Generation: p.generation, Layout: p.layout}
 	if p.traced {
 		entry.Traced = 1
 	}

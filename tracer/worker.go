@@ -98,27 +98,37 @@ func (t *Tracer) gone() (pids []uint32) {
 // so that the first event of a process that is running already has a whole stack. A process that begins
 // later does not wait long for them: PyTorch's take seconds, and a missed call is worse than a missing stack.
 func (t *Tracer) discover() error {
-	found, err := t.scanner.scan()
+	found, layouts, err := t.scanner.scanLayouts()
 	if err != nil {
 		return err
 	}
 	if t.lookAhead(found) {
 		defer t.ahead.close()
-		if found, err = t.scanner.scan(); err != nil {
+		own, err := t.scanner.scanOwn()
+		if err != nil {
 			return err
 		}
+		found = append(slices.DeleteFunc(found, func(l mappedLibrary) bool { return l.pid == ownPid }), own...)
 	}
 	var load []uint32
+	looked := map[uint32]bool{ownPid: true}
 	for _, library := range found {
-		if library.pid != ownPid && t.found(library.pid) && !slices.Contains(load, library.pid) {
+		if !looked[library.pid] && t.found(library.pid) {
 			load = append(load, library.pid)
 		}
+		looked[library.pid] = true
 	}
+	load, later := t.urgent(load, layouts)
 	loaded := make(chan struct{})
 	go func() {
 		defer close(loaded)
 		defer t.defects.recovered("the unwind tables of a process")
-		t.loadAll(load)
+		for _, pid := range load {
+			t.loadTables(pid, layouts[pid])
+		}
+		for _, pid := range later {
+			t.jobs.add(job{jobLoadLater, pid})
+		}
 	}()
 	if t.running.Load() == 0 {
 		<-loaded
@@ -152,10 +162,34 @@ func (t *Tracer) discover() error {
 // loadPatience is how long the probes of a process that has just begun wait for its unwind tables.
 const loadPatience = 300 * time.Millisecond
 
-func (t *Tracer) loadAll(pids []uint32) {
+// fewLayouts is for how many different layouts tables are loaded before the probes are set, whoever has them.
+const fewLayouts = 16
+
+// urgent divides processes into those whose tables are needed before the probes are set and those for which there is time. Where there are
+// many, only those with a GPU open are the former: workers of data loaders map CUDA's libraries and never call them.
+func (t *Tracer) urgent(pids []uint32, layouts map[uint32]uint64) (now, later []uint32) {
+	different := map[uint64]bool{}
 	for _, pid := range pids {
-		t.loadTables(pid)
+		if layout := layouts[pid]; layout != 0 {
+			different[layout] = true
+		} else {
+			different[uint64(pid)] = true
+		}
 	}
+	if len(different) <= fewLayouts {
+		return pids, nil
+	}
+	for _, pid := range pids {
+		if len(openGPUs(pid)) > 0 {
+			now = append(now, pid)
+		} else {
+			later = append(later, pid)
+		}
+	}
+	if len(now) == 0 {
+		return later, nil
+	}
+	return now, later
 }
 
 var ownPid = uint32(os.Getpid())
@@ -241,9 +275,12 @@ func (t *Tracer) isHeld(pid uint32) bool {
 	return ok && p.held
 }
 
-// loadInterval is the least time between two loads of a process's tables, so
-// that one which maps code in a loop keeps nobody else waiting.
-const loadInterval = 100 * time.Millisecond
+// A process that maps code in a loop keeps nobody else waiting: after a load of its tables it has to wait for ten times as
+// long as that has taken, but not for longer than loadInterval.
+const (
+	loadInterval = 100 * time.Millisecond
+	loadShare    = 10
+)
 
 // loadSoon loads the tables of a process now, or when it may again.
 func (t *Tracer) loadSoon(pid uint32) {
@@ -259,23 +296,39 @@ func (t *Tracer) loadSoon(pid uint32) {
 		time.AfterFunc(wait, func() { t.jobs.add(job{jobLoad, pid}) })
 		return
 	}
-	t.loadTables(pid)
+	t.loadTables(pid, 0)
 }
 
-// loadTables brings the unwind tables of a traced process up to date.
-func (t *Tracer) loadTables(pid uint32) {
+// loadLater loads the tables of a process that has none yet.
+func (t *Tracer) loadLater(pid uint32) {
+	t.mu.Lock()
+	p, ok := t.processes[pid]
+	wanted := ok && !p.loaded
+	t.mu.Unlock()
+	if wanted {
+		t.loadTables(pid, 0)
+	}
+}
+
+// loadTables brings the unwind tables of a traced process up to date. layout is what a scan has just found of it, 0 if
+// it is not known: another process that has the same one has all that it needs.
+func (t *Tracer) loadTables(pid uint32, layout uint64) {
 	if !t.isTraced(pid) {
 		return
 	}
-	t.unwind.Load(pid)
+	began := time.Now()
+	number, shared := t.unwind.Share(pid, layout)
+	if !shared {
+		number = t.unwind.Load(pid, layout)
+	}
 	jit := writesPerfMap(pid)
-	if t.tablesLoaded(pid, jit) {
+	if t.tablesLoaded(pid, number, jit, time.Since(began)) && !shared {
 		t.config.Note(fmt.Sprintf("read the unwind tables of process %d", pid))
 	}
 }
 
 // tablesLoaded tells the kernel half, and returns true the first time.
-func (t *Tracer) tablesLoaded(pid uint32, jit bool) (first bool) {
+func (t *Tracer) tablesLoaded(pid, layout uint32, jit bool, took time.Duration) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p, ok := t.processes[pid]
@@ -283,11 +336,26 @@ func (t *Tracer) tablesLoaded(pid uint32, jit bool) (first bool) {
 		return false
 	}
 	first = !p.loaded
-	p.loaded, p.jit = true, jit
-	p.nextLoad = time.Now().Add(loadInterval)
+	p.loaded, p.jit, p.layout = true, jit, layout
+	p.nextLoad = time.Now().Add(min(loadShare*took, loadInterval))
 	p.generation++ // walks that the kernel remembers may not hold any more
 	t.tellKernel(p)
 	return first
+}
+
+// forgetTables releases the tables of processes that have ended, and tells the kernel half of those for which there is room now.
+func (t *Tracer) forgetTables() {
+	inKernel := map[uint32]uint32{}
+	var pid uint32
+	var entry bpf.Process
+	for i := t.coll.Maps["processes"].Iterate(); i.Next(&pid, &entry); {
+		if entry.Layout != 0 {
+			inKernel[pid] = entry.Layout
+		}
+	}
+	for _, pid := range t.unwind.Forget(inKernel) {
+		t.jobs.add(job{jobLoad, pid})
+	}
 }
 
 // mapped is told of each executable mapping made anywhere.
@@ -313,7 +381,7 @@ func (t *Tracer) lookAtHeld(pid uint32) {
 		if err := t.discover(); err != nil {
 			t.warn(err.Error())
 		}
-		t.loadTables(pid)
+		t.loadTables(pid, 0)
 	}
 }
 

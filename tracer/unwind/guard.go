@@ -3,12 +3,15 @@
 package unwind
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/remotememory"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
@@ -41,21 +45,47 @@ type guarded struct {
 	process.Process
 	memory *memory
 	u      *Unwinder
+	code   Code    // its files as the kernel knows them; empty if that cannot be had
+	like   *layout // what it has mapped is known already; nil: it is read
 }
+
+// identified marks, as a device, that Inode stands for a version of a file, and not for an inode.
+const identified = 1 << 63
+
+// GetExe and GetProcessMeta would read files for what nobody asks for.
+func (g guarded) GetExe() (libpf.String, error) { return libpf.NullString, nil }
+
+func (g guarded) GetProcessMeta(process.MetaConfig) process.ProcessMeta { return process.ProcessMeta{} }
 
 func (g guarded) GetRemoteMemory() remotememory.RemoteMemory {
 	return remotememory.RemoteMemory{ReaderAt: g.memory}
 }
 
 // IterateMappings leaves out executable mappings beyond the limit: all processes share
-// the kernel's table of them.
+// the kernel's table of them. Files have the identity that the kernel tells: the number of an inode alone is not one.
 func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32, error) {
+	if g.like != nil {
+		for _, m := range g.like.mappings {
+			callback(m)
+		}
+		return 0, nil
+	}
 	n := 0
 	failed, err := g.Process.IterateMappings(func(m process.RawMapping) bool {
 		if m.IsExecutable() {
 			n++
 		}
-		return n > maxMappings && m.IsExecutable() || callback(m)
+		if n > maxMappings && m.IsExecutable() {
+			return true
+		}
+		if f, ok := g.code.Files[m.Vaddr]; ok {
+			m.Device, m.Inode = identified|uint64(f.Device), maphash.Comparable(g.u.layouts.seed, f)
+		}
+		if d := g.u.layouts.draft; d != nil && m.IsExecutable() && !m.IsAnonymous() {
+			m.Path = libpf.Intern(m.Path).String()
+			d.mappings = append(d.mappings, m)
+		}
+		return callback(m)
 	})
 	if n > maxMappings {
 		g.u.problem(fmt.Sprintf("stacks of process %d are cut: it has %d executable mappings, of which %d are known", g.PID(), n, maxMappings))
@@ -96,12 +126,22 @@ func (g guarded) open(m *process.RawMapping) (*boundedFile, error) {
 		return nil, err
 	}
 	b := newBoundedFile(f, st.Size, st.Mtim.Nano())
-	b.owner, b.device, b.inode = st.Uid, st.Dev, st.Ino
+	b.owner = st.Uid
+	if b.owner == 0 {
+		return b, nil
+	}
+	if b.id, err = fileid.Of(fd); err != nil {
+		b.Close()
+		return nil, err
+	}
 	return b, nil
 }
 
-// GetMappingFileLastModified is 0 for what cannot be opened.
+// GetMappingFileLastModified is 0 for what cannot be opened, and where the identity tells versions of a file apart.
 func (g guarded) GetMappingFileLastModified(m *process.RawMapping) int64 {
+	if m.Device&identified != 0 {
+		return 0
+	}
 	f, err := g.open(m)
 	if err != nil {
 		return 0
@@ -127,8 +167,15 @@ func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	}
 	// Begin, end and length are all that is hashed: who may write a file could make one with the id of a
 	// library of others, and they would get its tables and names. Of files that are not root's, each is its own.
+	// In containers of one image the file is the same one, below overlays that have devices of their own.
+	file := f.id
+	if real, ok := g.code.Files[m.Vaddr]; ok {
+		file.Device, file.Inode = uint64(real.Device), real.Inode
+	} else { // before Linux 6.7 /proc/PID/maps has the real ones (08582d678fcf)
+		file.Device, file.Inode = m.Device, m.Inode
+	}
 	h := sha256.New()
-	fmt.Fprint(h, id.StringNoQuotes(), f.owner, f.device, f.inode)
+	fmt.Fprint(h, id.StringNoQuotes(), f.owner, file)
 	return libpf.FileIDFromBytes(h.Sum(nil)[:16])
 }
 
@@ -142,8 +189,7 @@ type boundedFile struct {
 	size     int64
 	modified int64
 	owner    uint32
-	device   uint64
-	inode    uint64
+	id       fileid.ID // of a file that is not root's
 	left     atomic.Int64
 }
 
@@ -256,6 +302,21 @@ func (u *Unwinder) forgetGuards() {
 	}
 }
 
+// userOf is the real user of a process, by /proc/PID/status: the owner of the folder is root's where a process has made itself
+// unreadable. Root's for one that is gone.
+func userOf(pid uint32) uint32 {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, 4096))
+	_, rest, _ := bytes.Cut(text, []byte("\nUid:\t"))
+	id, _, _ := bytes.Cut(rest, []byte("\t"))
+	user, _ := strconv.ParseUint(string(id), 10, 32)
+	return uint32(user)
+}
+
 // maxProblems bounds the list of what went wrong.
 const maxProblems = 16
 
@@ -278,6 +339,7 @@ func (u *Unwinder) Problems() []string {
 			list = append(list, fmt.Sprintf("stacks of process %d are cut: it does not let its memory be read", m.pid))
 		}
 	}
+	list = append(list, u.layouts.refused(maxProblems-len(list))...)
 	slices.Sort(list)
 	return list
 }

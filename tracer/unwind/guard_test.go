@@ -40,7 +40,7 @@ func mapped(t *testing.T, path string, owner int) (guarded, *process.RawMapping)
 	t.Cleanup(func() { _ = unix.Munmap(b) })
 	pid := libpf.PID(os.Getpid())
 	u := &Unwinder{memories: map[uint32]*memory{}}
-	return guarded{process.New(pid, pid), u.memoryOf(uint32(pid)), u},
+	return guarded{Process: process.New(pid, pid), memory: u.memoryOf(uint32(pid)), u: u},
 		&process.RawMapping{Vaddr: uint64(uintptr(unsafe.Pointer(&b[0]))), Length: uint64(os.Getpagesize()), Flags: elf.PF_R | elf.PF_X, Path: path, Inode: 1}
 }
 

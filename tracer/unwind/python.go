@@ -15,16 +15,25 @@ const (
 	python314 = 0x030e
 )
 
-// UpdateProcData tells the kernel half how to walk the Python stacks of a
-// process, and corrects what the profiler does not know.
-func (t *tables) UpdateProcData(kind libpf.InterpreterType, pid libpf.PID, data unsafe.Pointer) error {
+// UpdateProcData notes how to walk the Python stacks of the process that is being loaded, and corrects what the profiler does not know.
+func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data unsafe.Pointer) error {
 	if kind == libpf.Python {
-		correctLayout((*support.PyProcInfo)(data))
+		info := *(*support.PyProcInfo)(data)
+		correctOffsets(&info)
+		t.u.layouts.setPython(unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info)))
 	}
-	return t.EbpfHandler.UpdateProcData(kind, pid, data)
+	return nil
 }
 
-func correctLayout(info *support.PyProcInfo) {
+// DeleteProcData takes that back.
+func (t *tables) DeleteProcData(kind libpf.InterpreterType, _ libpf.PID) error {
+	if kind == libpf.Python {
+		t.u.layouts.setPython(nil)
+	}
+	return nil
+}
+
+func correctOffsets(info *support.PyProcInfo) {
 	switch info.Version {
 	case python310:
 		// f_lasti is no longer among the members that the type describes; its

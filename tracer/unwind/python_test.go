@@ -18,7 +18,7 @@ func TestLayoutsAreCorrectedOfTheVersionsThatNeedItOnly(t *testing.T) {
 		if version == 0x030e {
 			want.NoneStructAddr = 0x1001
 		}
-		if correctLayout(&info); info != want {
+		if correctOffsets(&info); info != want {
 			t.Errorf("version %#x: %+v, want %+v", version, info, want)
 		}
 	}

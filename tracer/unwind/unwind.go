@@ -34,6 +34,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/ebpf-profiler/times"
 	"go.opentelemetry.io/otel/metric/noop"
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 )
@@ -51,8 +52,12 @@ type Unwinder struct {
 	manager *processmanager.ProcessManager
 	maps    map[string]*ebpf.Map
 	tables  *tables
+	layouts layouts
 	spec    *ebpf.CollectionSpec
 	cancel  context.CancelFunc
+
+	// CodeOf says what a process has mapped as code, as the kernel has it; false if that cannot be had. It may be nil.
+	CodeOf func(pid uint32) (Code, bool)
 
 	mu      sync.Mutex // serialises Load and Forget
 	onFile  func(NewFile)
@@ -100,7 +105,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}, mappings: map[libpf.FrameMapping]*File{},
-		refused: map[uint32]bool{}, memories: map[uint32]*memory{}}
+		refused: map[uint32]bool{}, memories: map[uint32]*memory{}, layouts: newLayouts(coll.Maps)}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {
 		u.Close()
@@ -134,7 +139,9 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 		case strings.HasPrefix(name, "exe_id_to_"):
 			m.MaxEntries = maxFiles
 		case name == "pid_page_to_mapping_info":
-			m.MaxEntries = 1 << 20
+			m.MaxEntries = maxPrefixes
+		case name == "py_procs":
+			m.MaxEntries = maxPythons
 		case name == "stack_delta_page_to_info":
 			m.MaxEntries = 1 << 17
 		case m.Type == ebpf.RingBuf:
@@ -226,35 +233,111 @@ func (u *Unwinder) link(slot uint32, program *ebpf.Program) error {
 	return nil
 }
 
+// CodeFile is a file that is mapped as code, as the kernel knows it, below overlays.
+type CodeFile struct {
+	Device  uint32 // the kernel's dev_t
+	Inode   uint64
+	Address uint64 // of the inode in the kernel's memory
+	Size    uint64
+	Changed uint64 // ns, of its content or its owner
+}
+
+// Code is what a process has mapped as code.
+type Code struct {
+	Files  map[uint64]CodeFile // by where the mapping begins
+	Layout uint64              // by which the kernel's scan tells that processes have the same; 0: unknown
+}
+
 // Load brings the kernel's tables for one process up to date and returns when
-// they are in place. It is cheap when no executable mapping changed. Processes
-// that are gone are not an error, nor are files and memory that cannot be read: the
-// stacks are cut then, and Problems says why.
-func (u *Unwinder) Load(pid uint32) {
+// they are in place, with the number of the process's layout: what the kernel half has to have in its struct process; 0 where its
+// stacks cannot be walked. It is cheap when no executable mapping changed. Processes
+// that are gone are not an error, nor are files and memory that cannot be read, nor is it that there is no room: the
+// stacks are cut or missing then, and Problems says why. layout is what a scan has just said of the process, 0 if unknown.
+func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.isBroken() || u.refused[pid] {
+		return 0
+	}
+	defer u.survive(pid)
+	u.loading = pid
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memoryOf(pid), u: u}
+	if u.CodeOf != nil {
+		if code, ok := u.CodeOf(pid); ok {
+			p.code, layout = code, code.Layout
+		}
+	}
+	u.layouts.begin(pid)
+	u.manager.SynchronizeProcess(p)
+	_ = p.Close()
+	u.tables.wait()
+	over := u.layouts.draft.over
+	at := u.layouts.commit(pid, userOf(pid), layout)
+	if over > 0 {
+		u.problem(fmt.Sprintf("stacks of process %d are cut: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
+	}
+	if at == nil {
+		return 0
+	}
+	return at.number
+}
+
+// Share gives a process the layout that a scan has found it to have, if another process has the same one and its tables are loaded.
+func (u *Unwinder) Share(pid uint32, layout uint64) (number uint32, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	at := u.layouts.byHash[layout]
+	if at == nil || at.number == 0 || layout == 0 {
+		return 0, false
+	}
+	u.layouts.join(pid, at, false)
+	return at.number, true
+}
+
+// Adopt notes that the kernel half has given a process the layout of that number, its parent's; false if that is not loaded any more.
+func (u *Unwinder) Adopt(pid, number uint32) bool { return u.layouts.adopt(pid, number) }
+
+// learn makes the profiler know a process as one with a layout that is loaded: nothing of it is read for that. u.mu is held.
+func (u *Unwinder) learn(pid uint32, at *layout) {
 	if u.isBroken() || u.refused[pid] {
 		return
 	}
 	defer u.survive(pid)
 	u.loading = pid
-	p := guarded{process.New(libpf.PID(pid), libpf.PID(pid)), u.memoryOf(pid), u}
+	p := guarded{Process: process.New(libpf.PID(pid), libpf.PID(pid)), memory: u.memoryOf(pid), u: u, like: at}
+	u.layouts.begin(pid)
 	u.manager.SynchronizeProcess(p)
+	u.layouts.draft = nil
 	_ = p.Close()
-	u.tables.wait()
+	u.layouts.join(pid, at, true)
 }
 
 // Forget releases the tables of processes that have ended. Frames of their
-// stacks cannot be asked for afterwards.
-func (u *Unwinder) Forget() {
+// stacks cannot be asked for afterwards. inKernel gives the numbers of layouts that the kernel half has now, by pid. Forget returns the pids
+// of processes for whose tables there is room only now.
+func (u *Unwinder) Forget(inKernel map[uint32]uint32) (settled []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	gone := func(pid uint32) bool { return unix.Kill(int(pid), 0) == unix.ESRCH }
 	u.forgetGuards()
 	if u.isBroken() {
-		return
+		return nil
 	}
+	for pid, number := range inKernel {
+		u.layouts.adopt(pid, number)
+	}
+	for pid, at := range u.layouts.heirs(gone) {
+		u.learn(pid, at)
+	}
+	u.layouts.forget(gone)
 	u.manager.CleanupPIDs()
 	u.manager.ProcessedUntil(times.GetKTime())
+	for _, at := range u.layouts.settle() {
+		for pid := range at.members {
+			settled = append(settled, pid)
+		}
+	}
+	return settled
 }
 
 // Close unloads everything.
@@ -298,9 +381,12 @@ type Stack struct {
 	Frames   []Frame // leaf first
 }
 
+// ErrBusy says that a stack cannot be decoded now, since tables are being loaded.
+var ErrBusy = errors.New("unwind tables are being loaded")
+
 // Decode turns a record of the stacks ring into frames. Python frames are
 // named now, from the process's memory: a process that is gone by then leaves
-// frames with an Error.
+// frames with an Error. With ErrBusy, it is to be called again.
 func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	// The kernel sends what is filled of a Trace: up to its last frame.
 	t := &u.record
@@ -320,6 +406,9 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	if !wellFormed(u.raw.FrameData) {
 		return Stack{}, fmt.Errorf("stack of process %d: frame lengths do not add up", t.Pid)
 	}
+	if !u.know(t.Pid, uint32(t.Ktime)) {
+		return Stack{}, ErrBusy
+	}
 	s := Stack{ID: t.Value, PID: t.Pid, TID: t.Tid}
 	if err := u.handle(); err != nil {
 		s.Frames = []Frame{{Error: err.Error()}}
@@ -335,6 +424,28 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	u.correctLines(&s)
 	s.Frames = slices.DeleteFunc(s.Frames, isShim)
 	return s, nil
+}
+
+// know makes the profiler know a process that has the layout of another one, by the number that its stack came with. It does not
+// wait: false means that it has to be tried again.
+func (u *Unwinder) know(pid, number uint32) bool {
+	at, known := u.layouts.layoutOf(pid)
+	if known {
+		return true
+	}
+	if at == nil {
+		u.layouts.adopt(pid, number)
+		at, _ = u.layouts.layoutOf(pid)
+	}
+	if at == nil {
+		return true // its frames have no files
+	}
+	if !u.mu.TryLock() {
+		return false
+	}
+	defer u.mu.Unlock()
+	u.learn(pid, at)
+	return true
 }
 
 // handle lets the process manager make frames of u.raw.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/unwind"
+)
+
+// codeOf lists what a process has mapped as code; false where the kernel has no iterator over the mappings of one
+// process (before Linux 6.1), where the process is gone, and where it has none.
+func (s *scanner) codeOf(pid uint32) (unwind.Code, bool) {
+	if s.code == nil {
+		return unwind.Code{}, false
+	}
+	raw, err := iterateProcess(s.code, pid)
+	if err != nil {
+		return unwind.Code{}, false
+	}
+	list, layout, err := bpf.DecodeMappedCode(raw)
+	if err != nil || len(list) == 0 {
+		return unwind.Code{}, false
+	}
+	code := unwind.Code{Layout: layout, Files: make(map[uint64]unwind.CodeFile, len(list))}
+	for _, r := range list {
+		code.Files[r.Start] = unwind.CodeFile{Device: r.Device, Inode: r.Inode, Address: r.Address, Size: r.Size, Changed: r.Changed}
+	}
+	return code, true
+}
+
+// iterateProcess runs an iterator over the tasks of one process, and returns what it wrote. The library that we load programs with
+// has no iterators of one process (bpf_iter_link_info.task, Linux 6.1, commit f0d74c4da1f0).
+func iterateProcess(program *ebpf.Program, pid uint32) ([]byte, error) {
+	info := struct{ tid, pid, pidfd, unused uint32 }{pid: pid}
+	create := struct {
+		program, target, kind, flags uint32
+		info                         uint64
+		size                         uint32
+		unused                       [5]uint32
+	}{program: uint32(program.FD()), kind: uint32(ebpf.AttachTraceIter), info: uint64(uintptr(unsafe.Pointer(&info))), size: uint32(unsafe.Sizeof(info))}
+	link, err := bpfCall(unix.BPF_LINK_CREATE, unsafe.Pointer(&create), unsafe.Sizeof(create))
+	runtime.KeepAlive(&info)
+	runtime.KeepAlive(program)
+	if err != nil {
+		return nil, fmt.Errorf("attach the iterator over the mappings of process %d: %w", pid, err)
+	}
+	defer unix.Close(link)
+	open := struct{ link, flags uint32 }{link: uint32(link)}
+	fd, err := bpfCall(unix.BPF_ITER_CREATE, unsafe.Pointer(&open), unsafe.Sizeof(open))
+	if err != nil {
+		return nil, fmt.Errorf("open the iterator over the mappings of process %d: %w", pid, err)
+	}
+	f := os.NewFile(uintptr(fd), "bpf_iter")
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+func bpfCall(command int, attributes unsafe.Pointer, size uintptr) (int, error) {
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(attributes), size)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(fd), nil
+}

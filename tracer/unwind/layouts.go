@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"math/bits"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/lpm"
+	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/support"
+)
+
+// The kernel finds out by a tree of address prefixes which file's table is for an address. All processes share that tree. What is
+// in it for one process is a layout: processes with equal ones, as those that were forked have, share it, and a child has its
+// parent's from the fork on. A layout never changes: a process whose mappings change gets another.
+
+// span is what the tree has for one prefix of addresses.
+type span struct{ file, bias uint64 }
+
+// marker is the prefix under which the profiler notes that a process is known, and how to look at its mappings.
+var marker = lpm.Prefix{Key: 0, Length: 64}
+
+// layout is where a process has mapped which file as code, and where its Python is. Nobody changes one.
+type layout struct {
+	number uint32 // in the kernel's maps; 0: it is not there
+	hash   uint64 // by which the kernel tells it; 0: unknown
+	sum    uint64 // of what it has
+	spans  map[lpm.Prefix]span
+	python []byte // a support.PyProcInfo; nil without Python
+	user   uint32
+	cut    bool // a part of the process's mappings is not in it
+
+	mappings []process.RawMapping // of the first process, as the profiler was told of them
+	members  map[uint32]bool      // pids; true: the profiler knows the process
+}
+
+// layouts are those that the kernel has. Its methods are called while Unwinder.mu is held, but for those that say so.
+type layouts struct {
+	prefixes, pythons *ebpf.Map
+	seed              maphash.Seed
+	room              room
+	next              uint32
+	bySum             map[uint64][]*layout
+	byHash            map[uint64]*layout
+	waiting           map[*layout]bool // for room in the kernel
+	waitingSpans      int
+	draft             *draft // of the process that is being loaded
+
+	mu       sync.Mutex // guards what follows, never for long
+	byNumber map[uint32]*layout
+	of       map[uint32]*layout // by pid
+	refusals map[*layout]string // why they are not in the kernel
+}
+
+// draft is a layout while the profiler tells what has changed.
+type draft struct {
+	spans    map[lpm.Prefix]span
+	python   []byte
+	changed  bool
+	mappings []process.RawMapping
+	over     int // prefixes beyond what one process may have
+}
+
+func newLayouts(maps map[string]*ebpf.Map) layouts {
+	return layouts{
+		prefixes: maps["pid_page_to_mapping_info"], pythons: maps["py_procs"], seed: maphash.MakeSeed(),
+		room: room{by: map[uint32]int{}}, bySum: map[uint64][]*layout{}, byHash: map[uint64]*layout{},
+		waiting: map[*layout]bool{}, byNumber: map[uint32]*layout{}, of: map[uint32]*layout{}, refusals: map[*layout]string{},
+	}
+}
+
+// layoutOf returns what a process has, and whether the profiler knows it. It takes no other lock than its own.
+func (l *layouts) layoutOf(pid uint32) (at *layout, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at = l.of[pid]
+	return at, at != nil && at.members[pid]
+}
+
+// join gives a process a layout, or with nil none.
+func (l *layouts) join(pid uint32, to *layout, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before := l.of[pid]; before != nil && before != to {
+		delete(before.members, pid)
+	}
+	delete(l.of, pid)
+	if to != nil {
+		l.of[pid] = to
+		to.members[pid] = to.members[pid] || known
+	}
+}
+
+// begin starts to note what the profiler tells of a process.
+func (l *layouts) begin(pid uint32) {
+	l.draft = &draft{spans: map[lpm.Prefix]span{}}
+	if at, known := l.layoutOf(pid); known {
+		l.draft.spans, l.draft.python = maps.Clone(at.spans), at.python
+	}
+}
+
+var errFull = errors.New("the process has too many mappings")
+
+// put notes one prefix; outside of begin and commit, as when processes have ended, nothing.
+func (l *layouts) put(prefix lpm.Prefix, s span) error {
+	d := l.draft
+	if d == nil {
+		return nil
+	}
+	if before, ok := d.spans[prefix]; ok && before == s {
+		return nil
+	}
+	if len(d.spans) >= maxPrefixesOfProcess {
+		d.over++
+		return errFull
+	}
+	d.spans[prefix] = s
+	d.changed = true
+	return nil
+}
+
+func (l *layouts) drop(prefixes []lpm.Prefix) (n uint64) {
+	if l.draft == nil {
+		return 0
+	}
+	for _, p := range prefixes {
+		if _, ok := l.draft.spans[p]; ok {
+			delete(l.draft.spans, p)
+			l.draft.changed = true
+			n++
+		}
+	}
+	return n
+}
+
+func (l *layouts) setPython(data []byte) {
+	if l.draft != nil {
+		l.draft.python, l.draft.changed = data, true
+	}
+}
+
+// commit ends what begin has started, and gives the process the layout that it has now; nil if it has no mappings.
+func (l *layouts) commit(pid, user uint32, hash uint64) *layout {
+	d := l.draft
+	l.draft = nil
+	at, known := l.layoutOf(pid)
+	if known && !d.changed {
+		return at
+	}
+	if len(d.spans) == 0 {
+		return nil // gone
+	}
+	sum := l.sumOf(d)
+	for _, other := range l.bySum[sum] {
+		if maps.Equal(other.spans, d.spans) && slices.Equal(other.python, d.python) {
+			l.setHash(other, hash)
+			l.join(pid, other, true)
+			return other
+		}
+	}
+	next := &layout{sum: sum, spans: d.spans, python: d.python, user: user, cut: d.over > 0, mappings: d.mappings, members: map[uint32]bool{}}
+	l.bySum[sum] = append(l.bySum[sum], next)
+	l.setHash(next, hash)
+	l.join(pid, next, true)
+	l.bring(next)
+	return next
+}
+
+// maxWaitingSpans bounds what is kept of processes for whose mappings there is no room.
+const maxWaitingSpans = maxPrefixes
+
+// bring writes a layout into the kernel, or has it wait for room.
+func (l *layouts) bring(at *layout) {
+	err := l.room.take(at.user, len(at.spans))
+	if err == nil {
+		l.next++
+		at.number = l.next
+		if err = l.write(at); err != nil {
+			l.erase(at)
+			l.room.give(at.user, len(at.spans))
+			at.number = 0
+		}
+	}
+	if err == nil {
+		l.leaveQueue(at)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.byNumber[at.number] = at
+	case !l.waiting[at] && l.waitingSpans+len(at.spans) <= maxWaitingSpans:
+		l.waiting[at] = true
+		l.waitingSpans += len(at.spans)
+		l.refusals[at] = err.Error()
+	case !l.waiting[at]: // its processes have no stacks to their end
+		at.spans = map[lpm.Prefix]span{}
+		l.refusals[at] = err.Error()
+	}
+}
+
+func (l *layouts) leaveQueue(at *layout) {
+	if l.waiting[at] {
+		delete(l.waiting, at)
+		l.waitingSpans -= len(at.spans)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.refusals, at)
+}
+
+// settle brings layouts that wait for room into the kernel, the smallest first, and returns those that are there now.
+func (l *layouts) settle() (settled []*layout) {
+	for _, at := range slices.SortedFunc(maps.Keys(l.waiting), func(a, b *layout) int { return len(a.spans) - len(b.spans) }) {
+		if l.bring(at); at.number == 0 {
+			break
+		}
+		settled = append(settled, at)
+	}
+	return settled
+}
+
+// setHash lets a layout be found by what the kernel says of a process.
+func (l *layouts) setHash(at *layout, hash uint64) {
+	if hash == 0 || at.cut {
+		return
+	}
+	if at.hash != 0 && l.byHash[at.hash] == at {
+		delete(l.byHash, at.hash)
+	}
+	at.hash = hash
+	l.byHash[hash] = at
+}
+
+// sumOf is the same for the same contents in any order.
+func (l *layouts) sumOf(d *draft) (sum uint64) {
+	type entry struct {
+		prefix lpm.Prefix
+		span   span
+	}
+	for p, s := range d.spans {
+		sum += maphash.Comparable(l.seed, entry{p, s})
+	}
+	return sum + maphash.Bytes(l.seed, d.python)
+}
+
+// keysOf gives the tree's keys of a layout: number and address with their most significant bytes first.
+func keysOf(at *layout) (keys []support.PIDPage, values []support.PIDPageMappingInfo) {
+	keys, values = make([]support.PIDPage, 0, len(at.spans)), make([]support.PIDPageMappingInfo, 0, len(at.spans))
+	for p, s := range at.spans {
+		program := uint64(support.ProgUnwindNative) << 56
+		keys = append(keys, support.PIDPage{
+			Pid: bits.ReverseBytes32(at.number), Page: bits.ReverseBytes64(p.Key), PrefixLen: support.BitWidthPID + p.Length,
+		})
+		values = append(values, support.PIDPageMappingInfo{File_id: s.file, Bias_and_unwind_program: s.bias&(1<<56-1) | program})
+	}
+	return keys, values
+}
+
+// write brings a layout into the kernel. Nobody has its number yet, so the order does not matter.
+func (l *layouts) write(at *layout) error {
+	if at.python != nil {
+		if err := l.pythons.Put(at.number, at.python); err != nil {
+			return fmt.Errorf("note Python: %w", err)
+		}
+	}
+	keys, values := keysOf(at)
+	if _, err := l.prefixes.BatchUpdate(keys, values, nil); err == nil {
+		return nil
+	}
+	for i := range keys { // Linux before 5.13 has no batches for trees
+		if err := l.prefixes.Put(&keys[i], &values[i]); err != nil {
+			return fmt.Errorf("note mappings: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *layouts) erase(at *layout) {
+	if at.python != nil {
+		_ = l.pythons.Delete(at.number)
+	}
+	keys, _ := keysOf(at)
+	if n, err := l.prefixes.BatchDelete(keys, nil); err != nil {
+		for i := range keys[min(n, len(keys)):] {
+			_ = l.prefixes.Delete(&keys[n+i])
+		}
+	}
+}
+
+// forget ends the membership of processes that are gone, and erases the layouts that nobody has.
+func (l *layouts) forget(gone func(pid uint32) bool) {
+	var dead []*layout
+	l.mu.Lock()
+	for pid, at := range l.of {
+		if gone(pid) {
+			delete(at.members, pid)
+			delete(l.of, pid)
+		}
+	}
+	for _, list := range l.bySum {
+		for _, at := range list {
+			if len(at.members) == 0 {
+				delete(l.byNumber, at.number)
+				dead = append(dead, at)
+			}
+		}
+	}
+	l.mu.Unlock()
+	for _, at := range dead {
+		if at.number != 0 {
+			l.erase(at)
+			l.room.give(at.user, len(at.spans))
+		}
+		l.leaveQueue(at)
+		l.bySum[at.sum] = slices.DeleteFunc(l.bySum[at.sum], func(o *layout) bool { return o == at })
+		if len(l.bySum[at.sum]) == 0 {
+			delete(l.bySum, at.sum)
+		}
+		if l.byHash[at.hash] == at {
+			delete(l.byHash, at.hash)
+		}
+	}
+}
+
+// adopt notes that a process has a layout, by its number; false if there is none of that number. It takes no other lock than its own.
+func (l *layouts) adopt(pid, number uint32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.byNumber[number]
+	if at == nil {
+		return false
+	}
+	if l.of[pid] == nil {
+		l.of[pid] = at
+		at.members[pid] = false
+	}
+	return true
+}
+
+// heirs lists the layouts of which the profiler will know no process when those that are gone are forgotten, with one
+// process of each that is not: it keeps the tables of files for as long as it knows who maps them.
+func (l *layouts) heirs(gone func(pid uint32) bool) map[uint32]*layout {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := map[uint32]*layout{}
+	for _, at := range l.byNumber {
+		var heir uint32
+		for pid, known := range at.members {
+			if gone(pid) {
+				continue
+			}
+			if heir = pid; known {
+				heir = 0
+				break
+			}
+		}
+		if heir != 0 {
+			list[heir] = at
+		}
+	}
+	return list
+}
+
+// refused says of at most so many layouts why they are not in the kernel, and of which processes they are. It takes no other lock than
+// its own.
+func (l *layouts) refused(most int) (list []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for at, why := range l.refusals {
+		if len(list) >= most || len(at.members) == 0 {
+			continue
+		}
+		pids := slices.Sorted(maps.Keys(at.members))
+		text := fmt.Sprintf("stacks of process %d", pids[0])
+		if n := len(pids) - 1; n > 0 {
+			text += fmt.Sprintf(" and of %d that were forked with it", n)
+		}
+		list = append(list, text+" are missing: "+why)
+	}
+	return list
+}
+
+// maxPythons is how many layouts may have a Python.
+const maxPythons = 4096
+
+// Limits of the tree. A process of PyTorch with all of NVIDIA's libraries has 310 mappings and some 2,000 prefixes.
+const (
+	maxPrefixes          = 1 << 20
+	maxPrefixesOfProcess = maxPrefixes / 16
+	maxPrefixesOfUser    = maxPrefixes / 2
+	// Of the last part small layouts only may have some: newcomers'.
+	reservedPrefixes    = maxPrefixes / 4
+	smallLayoutPrefixes = 4096
+)
+
+// room counts the prefixes in the tree.
+type room struct {
+	total int
+	by    map[uint32]int // user
+}
+
+// take says whether a user's process may have n prefixes more.
+func (r *room) take(user uint32, n int) error {
+	switch {
+	case r.total+n > maxPrefixes:
+		return fmt.Errorf("the mappings of all processes have %d entries of at most %d", r.total, maxPrefixes)
+	case r.by[user]+n > maxPrefixesOfUser:
+		return fmt.Errorf("the mappings of processes of user %d have %d entries of at most %d", user, r.by[user], maxPrefixesOfUser)
+	case n > smallLayoutPrefixes && r.total+n > maxPrefixes-reservedPrefixes:
+		return fmt.Errorf("its mappings need %d entries, and the rest is for processes that need at most %d", n, smallLayoutPrefixes)
+	}
+	r.total += n
+	r.by[user] += n
+	return nil
+}
+
+func (r *room) give(user uint32, n int) {
+	r.total -= n
+	if r.by[user] -= n; r.by[user] <= 0 {
+		delete(r.by, user)
+	}
+}
+
+// The profiler's calls, as it makes them while it looks at a process.
+
+// UpdatePidPageMappingInfo notes one prefix of the process that is being loaded.
+func (t *tables) UpdatePidPageMappingInfo(_ libpf.PID, prefix lpm.Prefix, file, bias uint64) error {
+	return t.u.layouts.put(prefix, span{file, bias})
+}
+
+// DeletePidPageMappingInfo takes prefixes back.
+func (t *tables) DeletePidPageMappingInfo(_ libpf.PID, prefixes []lpm.Prefix) (uint64, error) {
+	return t.u.layouts.drop(prefixes), nil
+}

@@ -72,7 +72,7 @@ type draft struct {
 func newLayouts(maps map[string]*ebpf.Map) layouts {
 	return layouts{
 		prefixes: maps["pid_page_to_mapping_info"], pythons: maps["py_procs"], seed: maphash.MakeSeed(),
-		room: room{by: map[uint32]int{}}, bySum: map[uint64][]*layout{}, byHash: map[uint64]*layout{},
+		room: newRoom(), bySum: map[uint64][]*layout{}, byHash: map[uint64]*layout{},
 		waiting: map[*layout]bool{}, byNumber: map[uint32]*layout{}, of: map[uint32]*layout{}, refusals: map[*layout]string{},
 	}
 }
@@ -404,19 +404,25 @@ const (
 
 // room counts the prefixes in the tree.
 type room struct {
+	most, ofUser, reserved, small int // see maxPrefixes, and what follows it
+
 	total int
 	by    map[uint32]int // user
+}
+
+func newRoom() room {
+	return room{most: maxPrefixes, ofUser: maxPrefixesOfUser, reserved: reservedPrefixes, small: smallLayoutPrefixes, by: map[uint32]int{}}
 }
 
 // take says whether a user's process may have n prefixes more.
 func (r *room) take(user uint32, n int) error {
 	switch {
-	case r.total+n > maxPrefixes:
-		return fmt.Errorf("the mappings of all processes have %d entries of at most %d", r.total, maxPrefixes)
-	case r.by[user]+n > maxPrefixesOfUser:
-		return fmt.Errorf("the mappings of processes of user %d have %d entries of at most %d", user, r.by[user], maxPrefixesOfUser)
-	case n > smallLayoutPrefixes && r.total+n > maxPrefixes-reservedPrefixes:
-		return fmt.Errorf("its mappings need %d entries, and the rest is for processes that need at most %d", n, smallLayoutPrefixes)
+	case r.total+n > r.most:
+		return fmt.Errorf("mappings of all processes take %d entries of %d, and its own would take %d", r.total, r.most, n)
+	case r.by[user]+n > r.ofUser:
+		return fmt.Errorf("mappings of processes of user %d take %d entries of the %d that one user may have, and its own would take %d", user, r.by[user], r.ofUser, n)
+	case n > r.small && r.total+n > r.most-r.reserved:
+		return fmt.Errorf("its mappings would take %d entries, and the last %d are for processes that take at most %d", n, r.most-r.total, r.small)
 	}
 	r.total += n
 	r.by[user] += n

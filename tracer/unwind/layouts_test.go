@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"math/bits"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"go.opentelemetry.io/ebpf-profiler/lpm"
+	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
+)
+
+// newTree makes layouts on a tree in the kernel with so many entries.
+func newTree(t *testing.T, entries int) *layouts {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("BPF maps need root")
+	}
+	tree, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.LPMTrie, KeySize: 16, ValueSize: 16, MaxEntries: uint32(entries), Flags: unix.BPF_F_NO_PREALLOC,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tree.Close() })
+	l := newLayouts(map[string]*ebpf.Map{"pid_page_to_mapping_info": tree})
+	l.room.most, l.room.ofUser, l.room.reserved, l.room.small = entries, entries/2, entries/4, entries/16
+	return &l
+}
+
+// load gives a process n prefixes of a file.
+func (l *layouts) load(pid, user uint32, file uint64, n int) *layout {
+	l.begin(pid)
+	for i := range n {
+		_ = l.put(lpm.Prefix{Key: file<<32 + uint64(i)<<12, Length: 52}, span{file: file, bias: file})
+	}
+	return l.commit(pid, user, 0)
+}
+
+// fileAt says which file the kernel finds at an address.
+func (l *layouts) fileAt(t *testing.T, number uint32, address uint64) uint64 {
+	t.Helper()
+	key := support.PIDPage{PrefixLen: support.BitWidthPID + 64, Pid: bits.ReverseBytes32(number), Page: bits.ReverseBytes64(address)}
+	var info support.PIDPageMappingInfo
+	if err := l.prefixes.Lookup(&key, &info); err != nil {
+		return 0
+	}
+	return info.File_id
+}
+
+func (l *layouts) entries(t *testing.T) (n int) {
+	t.Helper()
+	var key support.PIDPage
+	var info support.PIDPageMappingInfo
+	i := l.prefixes.Iterate()
+	for i.Next(&key, &info) {
+		n++
+	}
+	return n
+}
+
+func alive(uint32) bool { return false }
+
+func allBut(living ...uint32) func(uint32) bool {
+	return func(pid uint32) bool { return !slices.Contains(living, pid) }
+}
+
+func TestProcessesWithEqualMappingsShareThem(t *testing.T) {
+	l := newTree(t, 1024)
+	first, second := l.load(1, 0, 7, 20), l.load(2, 0, 7, 20)
+	other := l.load(3, 0, 8, 20)
+	if first != second || first == other || l.entries(t) != 40 || l.room.total != 40 {
+		t.Errorf("layouts %d, %d and %d with %d entries", first.number, second.number, other.number, l.entries(t))
+	}
+	if got := l.fileAt(t, first.number, 7<<32+5<<12+3); got != 7 {
+		t.Errorf("at an address of file 7 the kernel finds file %d", got)
+	}
+	if l.forget(allBut(2, 3)); l.entries(t) != 40 {
+		t.Errorf("when one of two is gone there are %d entries", l.entries(t))
+	}
+	if l.forget(allBut(3)); l.entries(t) != 20 || l.room.total != 20 || l.fileAt(t, first.number, 7<<32) != 0 {
+		t.Errorf("when both are gone there are %d entries", l.entries(t))
+	}
+}
+
+// A child may have the layout that its parent had before it loaded another library: nothing may change in it.
+func TestAProcessThatLoadsALibraryGetsAnotherLayout(t *testing.T) {
+	l := newTree(t, 1024)
+	before := l.load(1, 0, 7, 20)
+	if !l.adopt(2, before.number) {
+		t.Fatal("the child cannot have its parent's layout")
+	}
+	l.begin(1)
+	_ = l.put(lpm.Prefix{Key: 9 << 32, Length: 52}, span{9, 9})
+	after := l.commit(1, 0, 0)
+	if after == before || l.fileAt(t, after.number, 9<<32) != 9 || l.fileAt(t, after.number, 7<<32) != 7 || l.fileAt(t, before.number, 9<<32) != 0 {
+		t.Errorf("layouts %+v, then %+v", before, after)
+	}
+	if at, _ := l.layoutOf(2); at != before {
+		t.Error("the child's layout has changed")
+	}
+	l.begin(1)
+	l.drop([]lpm.Prefix{{Key: 9 << 32, Length: 52}})
+	if again := l.commit(1, 0, 0); again != before {
+		t.Error("without the library it does not have the layout that it had")
+	}
+}
+
+// TestAFloodOfMappingsLeavesRoomForOthers: one user's processes get half of the tree at most, and of the last part what is small.
+func TestAFloodOfMappingsLeavesRoomForOthers(t *testing.T) {
+	l := newTree(t, 1024)
+	for pid := range uint32(20) {
+		l.load(100+pid, 1000, uint64(100+pid), 60)
+	}
+	if n := l.entries(t); n > 512 || n < 450 {
+		t.Errorf("the flood has %d entries of 1,024", n)
+	}
+	list := l.refused(16)
+	if len(list) != 12 || !strings.Contains(list[0], "are missing: mappings of processes of user 1000 take 480 entries of the 512 that one user may have, and its own would take 60") {
+		t.Errorf("refused is %q", list)
+	}
+	l.load(1, 0, 1, 280) // to what only newcomers may have
+	if big := l.load(2, 0, 2, 65); big.number != 0 {
+		t.Error("a large layout takes from what is for small ones")
+	}
+	honest := l.load(3, 0, 3, 60)
+	if honest.number == 0 || l.fileAt(t, honest.number, 3<<32+59<<12) != 3 {
+		t.Errorf("an honest process has no room beside a flood: %v", l.refused(16))
+	}
+}
+
+func TestWhoWasRefusedGetsRoomWhenOthersEnd(t *testing.T) {
+	l := newTree(t, 1024)
+	l.load(1, 1, 1, 350)
+	l.load(2, 2, 2, 350)
+	late := l.load(3, 3, 3, 300)
+	l.join(4, late, false) // forked since
+	if late.number != 0 || len(l.refused(16)) != 1 || !strings.HasPrefix(l.refused(16)[0], "stacks of process 3 and of 1 that were forked with it are missing") {
+		t.Fatalf("number %d, refused %q", late.number, l.refused(16))
+	}
+	if settled := l.settle(); len(settled) != 0 {
+		t.Fatal("it has room before anybody ended")
+	}
+	l.forget(allBut(2, 3, 4))
+	settled := l.settle()
+	if len(settled) != 1 || settled[0] != late || late.number == 0 || l.fileAt(t, late.number, 3<<32) != 3 || len(l.refused(16)) != 0 || l.waitingSpans != 0 {
+		t.Errorf("settled %v, number %d, refused %q", settled, late.number, l.refused(16))
+	}
+}
+
+// The kernel may have no memory for an entry although there is room by the count.
+func TestATreeThatIsFullRefuses(t *testing.T) {
+	l := newTree(t, 1024)
+	l.room.most, l.room.ofUser, l.room.reserved = 4096, 4096, 0
+	l.load(1, 0, 1, 1000)
+	at := l.load(2, 0, 2, 100)
+	if at.number != 0 || l.entries(t) != 1000 || l.room.total != 1000 {
+		t.Errorf("number %d, %d entries, %d counted", at.number, l.entries(t), l.room.total)
+	}
+}
+
+func TestAProcessWithTooManyMappingsHasAsManyAsItMay(t *testing.T) {
+	l := newTree(t, 1<<20)
+	l.room = newRoom()
+	l.begin(1)
+	for i := range maxPrefixesOfProcess + 10 {
+		_ = l.put(lpm.Prefix{Key: uint64(i) << 12, Length: 52}, span{1, 1})
+	}
+	over := l.draft.over
+	at := l.commit(1, 0, 5)
+	if over != 10 || len(at.spans) != maxPrefixesOfProcess || at.number == 0 || l.byHash[5] != nil {
+		t.Errorf("%d over, %d kept, number %d", over, len(at.spans), at.number)
+	}
+}
+
+// An heir keeps the tables of files when the process that they were loaded for ends before its children.
+func TestChildrenInheritWhatTheProfilerKnows(t *testing.T) {
+	l := newTree(t, 1024)
+	at := l.load(1, 0, 7, 20)
+	l.adopt(2, at.number)
+	if list := l.heirs(alive); len(list) != 0 {
+		t.Errorf("heirs of a living process: %v", list)
+	}
+	if list := l.heirs(allBut(2)); len(list) != 1 || list[2] != at {
+		t.Errorf("the heirs are %v", list)
+	}
+}

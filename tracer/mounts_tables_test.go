@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestContainersOfOneImageShareUnwindTables: the files of an image that are not root's are the same ones below each container's overlay,
+// which has a device of its own.
+func TestContainersOfOneImageShareUnwindTables(t *testing.T) {
+	const containers = 3
+	m := newMachine(t, 1)
+	image := filepath.Join(m.folder, "image")
+	if err := os.Mkdir(image, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"libcuda.so.1", "libcudart.so.12"} {
+		copyProgram(t, m.fake.Lib(name), filepath.Join(image, name))
+		if err := os.Chown(filepath.Join(image, name), 1000, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.trace(nil)
+	script := m.file("ready\nwait\ncudaMalloc a 1000\nprint done\nwait\n")
+	for i := range containers {
+		at := filepath.Join(m.folder, fmt.Sprint("container", i))
+		if err := os.MkdirAll(at+"/empty", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		mount := fmt.Sprintf("set -e; mount -t overlay overlay -o lowerdir=%s:%s/empty %s", image, at, at)
+		if out, err := exec.Command("unshare", "-m", "bash", "-c", mount).CombinedOutput(); err != nil {
+			t.Skipf("%v: %s", err, out)
+		}
+		p := m.start(nil, "unshare", "-m", "bash", "-c", mount+"; LD_LIBRARY_PATH="+at+" exec "+m.program("calls_c")+" "+script)
+		p.ready()
+		m.eventually("its libraries are probed", func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			known := m.processes[p.pid()]
+			return known != nil && known.loaded
+		})
+		m.workDone()
+		p.next()
+		p.expect("done")
+		s := m.snapshot()
+		whole, truncated, missing := m.stacksOf(s, map[uint32]bool{p.pid(): true})
+		if whole != 1 || truncated+missing > 0 {
+			t.Errorf("container %d: %d stacks are whole, %d truncated, %d missing", i, whole, truncated, missing)
+		}
+		p.end()
+	}
+	ids := map[string]bool{}
+	m.stacks.naming.Lock()
+	defer m.stacks.naming.Unlock()
+	for f := range m.stacks.mappings {
+		if strings.Contains(f.Path, "/container") && strings.HasSuffix(f.Path, "/libcudart.so.12") {
+			ids[f.ID] = true
+		}
+	}
+	if len(ids) != 1 {
+		t.Errorf("one library has %d tables in %d containers: %v", len(ids), containers, ids)
+	}
+}

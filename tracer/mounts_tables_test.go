@@ -67,3 +67,47 @@ func TestContainersOfOneImageShareUnwindTables(t *testing.T) {
 		t.Errorf("one library has %d tables in %d containers: %v", len(ids), containers, ids)
 	}
 }
+
+// TestSnapshotsOfBtrfsHaveUnwindTablesOfTheirOwn: a file and its snapshot have one device and inode in /proc/PID/maps, and may have one time.
+func TestSnapshotsOfBtrfsHaveUnwindTablesOfTheirOwn(t *testing.T) {
+	m := newMachine(t, 1)
+	mount, image := filepath.Join(m.folder, "btrfs"), filepath.Join(m.folder, "image")
+	first, second := filepath.Join(mount, "first"), filepath.Join(mount, "second")
+	name := m.name + "program"
+	for _, command := range [][]string{
+		{"mkdir", mount}, {"truncate", "-s", "128M", image}, {"mkfs.btrfs", "-q", image}, {"mount", "-o", "loop", image, mount},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("no btrfs can be mounted here: %q: %v: %s", command, err, out)
+		}
+	}
+	t.Cleanup(func() { _ = exec.Command("umount", "-l", mount).Run() })
+	for _, command := range [][]string{
+		{"btrfs", "subvolume", "create", first}, {"cp", m.fake.Program("calls_c"), filepath.Join(first, name)},
+		{"chown", "1000", filepath.Join(first, name)}, {"btrfs", "subvolume", "snapshot", first, second},
+		{"dd", "if=" + m.fake.Program("storm_c"), "of=" + filepath.Join(second, name)}, {"touch", "-r", filepath.Join(first, name), filepath.Join(second, name)},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("%q: %v: %s", command, err, out)
+		}
+	}
+	m.trace(nil)
+	calls := m.start(nil, filepath.Join(first, name), m.file("ready\nwait\ncudaMalloc a 1000\nprint done\nwait\n"))
+	storm := m.start(nil, filepath.Join(second, name), "threads", "3")
+	for _, p := range []*program{calls, storm} {
+		p.ready()
+	}
+	m.workDone()
+	calls.next()
+	calls.expect("done")
+	storm.next()
+	storm.expect("allocated")
+	s := m.snapshot()
+	for what, p := range map[string]*program{"the file": calls, "its snapshot": storm} {
+		if whole, truncated, missing := m.stacksOf(s, map[uint32]bool{p.pid(): true}); whole == 0 || truncated+missing > 0 {
+			t.Errorf("%s: %d stacks are whole, %d truncated, %d missing", what, whole, truncated, missing)
+		}
+	}
+	storm.next()
+	calls.end()
+}

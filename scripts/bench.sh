@@ -4,7 +4,7 @@
 # tables; nothing is asserted. Root, on the fake CUDA, about 35 minutes on an idle machine.
 #
 #   --quick       fewer and shorter rounds, 6 minutes
-#   --only ROWS   some of calls, rate, live, attach, torch, tensors, capture, report, accuracy, idle
+#   --only ROWS   some of calls, rate, live, attach, forks, torch, tensors, capture, report, accuracy, idle
 #                 and peers (20 minutes, with --quick 4), with commas
 #   --markdown    write BENCHMARKS.md as well: the results of this run, and, of rows that it
 #                 leaves out, those of the last run with them (in .cache/bench/results)
@@ -25,7 +25,7 @@ cd "$repository"
 . scripts/bench/table.sh
 
 rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile="" markdown=""
-peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach torch tensors capture report accuracy peers idle"
+peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors capture report accuracy peers idle"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
@@ -101,6 +101,7 @@ measure calls measure_calls table_calls table_call_budget
 measure rate measure_rate
 measure live measure_live
 measure attach measure_attach
+measure forks measure_forks
 measure torch measure_torch
 measure tensors measure_tensor_rate measure_tensor_live
 measure capture measure_capture

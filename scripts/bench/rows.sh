@@ -140,6 +140,60 @@ attach_to() {
   [ -z "$why" ] || echo "    $why"
 }
 
+# A rank of PyTorch with all of NVIDIA's libraries and its data loaders' workers: the one that was forked last trains.
+measure_forks() {
+  local answer
+  answer=$("$repository/scripts/real-torch.sh") || exit 1
+  case $answer in skipped:*) section "forked processes of PyTorch"; echo "  $answer"; return ;; esac
+  { read -r torch_root; read -r torch_cuda; } <<< "$answer"
+  local i source=$work/library.c
+  mkdir -p "$work/libraries"
+  echo 'int nothing(void) { return 0; }' > "$source"
+  gcc -shared -fPIC -o "$work/libraries/library0.so" "$source"
+  for ((i = 1; i < 232; i++)); do cp "$work/libraries/library0.so" "$work/libraries/library$i.so"; done
+  forks_of 800 3
+  forks_of 2000 ""
+}
+
+# forks_of PROCESSES SECONDS: the target, if there is one.
+forks_of() {
+  local round begin all="" worst=0 lost=0 stacks=0 mappings child p report=$work/forks.json
+  for ((round = 1; round <= attach_rounds; round++)); do
+    progress "attach to $1 forked processes, round $round of $attach_rounds"
+    mkfifo "$work/forks.$round"
+    exec {held}<> "$work/forks.$round"
+    start env LD_LIBRARY_PATH="$torch_cuda:$fake" PYTHONPATH="$repository/testdata/realtorch/site" bash -c 'exec "$@" < '"$work/forks.$round" - \
+      "$torch_root/python3" "$repository/testdata/realtorch/forks.py" --processes "$1" --libraries "$work/libraries"
+    p=$pid
+    expect "$p" "ready *" 120
+    read -r _ mappings child <<< "$line"
+    begin=$(now_us)
+    start "$vramprof" leaks --json --name '^forks$'
+    attached=$pid
+    expect "$attached" "vramprof: tracing*" 120
+    all+="$(($(now_us) - begin))"$'\n'
+    kill -USR1 "$child"
+    sleep 3
+    end_leaks "$report"
+    exec {held}<&-
+    pkill -KILL -g "$p" || true
+    end "$p" TERM
+    rm "$work/forks.$round"
+    worst=$((worst + $(field "$report" losses.truncated) + $(field "$report" losses.without_stack)))
+    lost=$((lost + $(field "$report" losses.lost_events))) stacks=$((stacks + $(field "$report" losses.stacks)))
+  done
+  local us
+  us=$(median <<< "${all%$'\n'}")
+  section "attach to $1 forked processes of PyTorch with $mappings mappings of code, of which the last trains"
+  if [ -n "$2" ]; then
+    row "start until its first stack is whole" "≤ $2 s" "$(awk -v u="$us" 'BEGIN {printf "%.2f s", u / 1e6}')" "" "$us <= $2 * 1000000"
+  else
+    row "start until its first stack is whole" "" "$(awk -v u="$us" 'BEGIN {printf "%.2f s", u / 1e6}')" "" -
+  fi
+  row "stacks truncated or missing" "0" "$worst of $stacks" "" "$worst == 0"
+  row "events lost" "0" "$lost" "" "$lost == 0"
+}
+
 measure_idle() {
   progress "idle for $idle_seconds s"
   local p before us ticks rss

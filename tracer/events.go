@@ -23,7 +23,7 @@ const (
 	pollInterval = 10 * time.Millisecond
 	idleInterval = time.Second
 	idleAfter    = time.Second
-	mappingPause = 50 * time.Millisecond // where programs begin all the time, they wake us no more often
+	mappingPause = 5 * time.Millisecond // where programs begin all the time, they wake us no more often
 )
 
 // isEmpty says that a ring has nothing more to read now.
@@ -146,7 +146,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		return
 	}
 	if e.Kind == bpf.KindInit {
-		t.jobs.add(job{kind: jobScan})
+		t.jobs.add(job{kind: jobScan, pid: e.Pid})
 		return
 	}
 	p.changed = e.Time

@@ -11,17 +11,17 @@ import (
 
 type jobKind uint8
 
-// In the order in which they are done.
+// In the order in which they are done: those from jobLoad on by the loader, the others by the worker.
 const (
 	jobHeld      jobKind = iota // a process stands still until we have looked at it
-	jobScan                     // somebody mapped a CUDA library
+	jobScan                     // a process has mapped a CUDA library, or with pid 0 any may have
 	jobIntroduce                // a process is new, or has begun to use CUDA
-	jobLoad                     // unwind tables of a process are missing or out of date
-	jobLoadLater                // likewise, of a process that may never need them
 	jobLearn                    // the devices of threads are to be learned
 	jobLearned                  // long enough
 	jobBlocks                   // processes ended and left blocks
 	jobForget                   // a process has ended
+	jobLoad                     // unwind tables of a process are missing or out of date
+	jobLoadLater                // likewise, of a process that may never need them
 	jobKinds
 )
 
@@ -30,15 +30,17 @@ type job struct {
 	pid  uint32
 }
 
-// jobs is what the worker has to do. Equal jobs are done once.
+// jobs is what the worker and the loader have to do. Equal jobs are done once.
 type jobs struct {
 	mu   *sync.Mutex
 	todo [jobKinds]map[uint32]bool
-	wake chan struct{}
+	wake chan struct{} // the worker
+	load chan struct{} // the loader
+	busy bool          // the loader is at one; guarded by mu
 }
 
 func newJobs() jobs {
-	j := jobs{mu: new(sync.Mutex), wake: make(chan struct{}, 1)}
+	j := jobs{mu: new(sync.Mutex), wake: make(chan struct{}, 1), load: make(chan struct{}, 1)}
 	for kind := range j.todo {
 		j.todo[kind] = map[uint32]bool{}
 	}
@@ -47,26 +49,46 @@ func newJobs() jobs {
 
 // add never blocks.
 func (j *jobs) add(n job) {
-	if n.kind == jobScan || n.kind == jobLearn || n.kind == jobLearned || n.kind == jobBlocks {
+	if n.kind == jobLearn || n.kind == jobLearned || n.kind == jobBlocks {
 		n.pid = 0
 	}
 	j.mu.Lock()
 	j.todo[n.kind][n.pid] = true
 	j.mu.Unlock()
+	wake := j.wake
+	if n.kind >= jobLoad {
+		wake = j.load
+	}
 	select {
-	case j.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
 
-// take removes the most urgent job.
+// take removes the worker's most urgent job.
 func (j *jobs) take() (job, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for kind, pids := range j.todo {
-		for pid := range pids {
-			delete(pids, pid)
-			return job{jobKind(kind), pid}, true
+	return j.takeOf(0, jobLoad)
+}
+
+// takeLoad removes the loader's.
+func (j *jobs) takeLoad() (n job, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n, j.busy = j.takeOf(jobLoad, jobKinds)
+	return n, j.busy
+}
+
+// takeOf removes a job of the first kind that has one; mu is held.
+func (j *jobs) takeOf(from, to jobKind) (job, bool) {
+	for kind := from; kind < to; kind++ {
+		for pid := range j.todo[kind] {
+			delete(j.todo[kind], pid)
+			if kind == jobScan && pid == 0 {
+				clear(j.todo[kind]) // all are looked at
+			}
+			return job{kind, pid}, true
 		}
 	}
 	return job{}, false
@@ -79,7 +101,7 @@ func (t *Tracer) do(n job) {
 	case jobHeld:
 		t.lookAtHeld(n.pid)
 	case jobScan:
-		if err := t.discover(); err != nil {
+		if err := t.discover(n.pid); err != nil {
 			t.warn(err.Error())
 		}
 	case jobIntroduce:

@@ -123,40 +123,42 @@ func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
 // scan lists the CUDA libraries of all processes, and the programs of those
 // processes, in the order of their pids.
 func (s *scanner) scan() ([]mappedLibrary, error) {
-	list, _, err := s.scanLayouts()
+	list, _, err := s.scanLayouts(0)
 	return list, err
 }
 
-// scanLayouts gives the layouts of processes as well: those with the same one have the same code at the same places, as a process
-// has that has forked, and its children. None where the kernel has no iterator.
-func (s *scanner) scanLayouts() (list []mappedLibrary, layouts map[uint32]uint64, err error) {
+// scanLayouts looks at one process, or with pid 0 at all. It gives the layouts of processes as well: those with the same one have the
+// same code at the same places, as a process has that has forked, and its children. None where the kernel has no iterator.
+func (s *scanner) scanLayouts(pid uint32) (list []mappedLibrary, layouts map[uint32]uint64, err error) {
 	if s.iterator == nil {
 		list, err := readAllMaps()
 		return ofCUDA(list), nil, err
 	}
-	r, err := s.iterator.Open()
-	if err != nil {
-		return nil, nil, fmt.Errorf("scan mappings: %w", err)
+	var raw []byte
+	if pid != 0 {
+		raw, err = iterateProcess(s.files, pid)
 	}
-	defer r.Close()
-	raw, err := io.ReadAll(r)
+	if pid == 0 || err != nil { // before Linux 6.1
+		raw, err = s.iterate()
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("scan mappings: %w", err)
+		return nil, nil, err
 	}
 	list, layouts, err = decodeScan(raw)
 	return ofCUDA(list), layouts, err
 }
 
-// scanOwn lists what we have mapped ourselves.
-func (s *scanner) scanOwn() ([]mappedLibrary, error) {
-	if s.files != nil {
-		if raw, err := iterateProcess(s.files, ownPid); err == nil {
-			list, _, err := decodeScan(raw)
-			return ofCUDA(list), err
-		}
+func (s *scanner) iterate() ([]byte, error) {
+	r, err := s.iterator.Open()
+	if err != nil {
+		return nil, fmt.Errorf("scan mappings: %w", err)
 	}
-	list, err := s.scan() // before Linux 6.1
-	return slices.DeleteFunc(list, func(l mappedLibrary) bool { return l.pid != ownPid }), err
+	defer r.Close()
+	raw, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("scan mappings: %w", err)
+	}
+	return raw, nil
 }
 
 func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, err error) {

@@ -172,7 +172,7 @@ func (m *machine) eventsRead() {
 	})
 }
 
-// workDone waits until the worker takes its least urgent job, which does nothing here.
+// workDone waits until the worker takes its least urgent job, which does nothing here, and the loader has nothing to do.
 func (m *machine) workDone() {
 	m.t.Helper()
 	m.jobs.add(job{kind: jobForget})
@@ -180,6 +180,12 @@ func (m *machine) workDone() {
 		m.jobs.mu.Lock()
 		defer m.jobs.mu.Unlock()
 		return len(m.jobs.todo[jobForget]) == 0
+	})
+	m.loads.Wait()
+	m.eventually("the loader has nothing to do", func() bool {
+		m.jobs.mu.Lock()
+		defer m.jobs.mu.Unlock()
+		return !m.jobs.busy && len(m.jobs.todo[jobLoad])+len(m.jobs.todo[jobLoadLater]) == 0
 	})
 }
 

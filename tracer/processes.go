@@ -66,7 +66,7 @@ func (t *Tracer) process(pid uint32) *process {
 	}
 	if !p.cuda {
 		p.cuda = true
-		t.jobs.add(job{kind: jobScan})
+		t.jobs.add(job{kind: jobScan, pid: pid})
 	}
 	t.book(p)
 	return p

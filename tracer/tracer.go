@@ -113,7 +113,8 @@ type Tracer struct {
 	memlock       *unix.Rlimit  // of this process as it was, if it was lifted
 	running       atomic.Uint64 // since when processes that begin are noticed; 0 before
 	jobs          jobs
-	newUser       chan struct{} // a process has made its first allocation
+	loads         sync.WaitGroup // of unwind tables, of processes that discover has found
+	newUser       chan struct{}  // a process has made its first allocation
 	command       *command
 	defects       defects
 	idle          time.Duration    // idleInterval, longer in a test
@@ -182,7 +183,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}()
 	wait.Go(func() { t.readStacks(ctx) })
 	t.expect()
-	if err := t.discover(); err != nil {
+	if err := t.discover(0); err != nil {
 		return err
 	}
 	t.readingEvents.Store(true) // readings wait for what is in the ring: see bookFirstEvents
@@ -197,6 +198,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 		return t.noProcess()
 	}
 	wait.Go(func() { t.work(ctx) })
+	wait.Go(func() { t.loadTablesOnDemand(ctx) })
 	wait.Go(func() { t.watchUsage(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
 	wait.Go(func() { t.reportOOMs(ctx) })

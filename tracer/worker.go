@@ -30,6 +30,7 @@ func (t *Tracer) work(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			t.loads.Wait()
 			releaseAll(t.coll.Maps["processes"])
 			return
 		case <-forget.C:
@@ -53,6 +54,24 @@ func (t *Tracer) work(ctx context.Context) {
 				}
 				forgetting = true
 				continue
+			}
+			t.do(n)
+		}
+	}
+}
+
+// loadTablesOnDemand loads unwind tables until ctx ends: processes that have just begun do not wait for others' libraries to be probed.
+func (t *Tracer) loadTablesOnDemand(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.jobs.load:
+		}
+		for ctx.Err() == nil {
+			n, ok := t.jobs.takeLoad()
+			if !ok {
+				break
 			}
 			t.do(n)
 		}
@@ -93,18 +112,18 @@ func (t *Tracer) gone() (pids []uint32) {
 	return pids
 }
 
-// discover finds every CUDA process, loads the unwind tables of those that are
+// discover finds every CUDA process, or looks at one, loads the unwind tables of those that are
 // traced, and probes the libraries that were not probed yet. At first the tables come before the probes,
 // so that the first event of a process that is running already has a whole stack. A process that begins
 // later does not wait long for them: PyTorch's take seconds, and a missed call is worse than a missing stack.
-func (t *Tracer) discover() error {
-	found, layouts, err := t.scanner.scanLayouts()
+func (t *Tracer) discover(pid uint32) error {
+	found, layouts, err := t.scanner.scanLayouts(pid)
 	if err != nil {
 		return err
 	}
 	if t.lookAhead(found) {
 		defer t.ahead.close()
-		own, err := t.scanner.scanOwn()
+		own, _, err := t.scanner.scanLayouts(ownPid)
 		if err != nil {
 			return err
 		}
@@ -120,7 +139,7 @@ func (t *Tracer) discover() error {
 	}
 	load, later := t.urgent(load, layouts)
 	loaded := make(chan struct{})
-	go func() {
+	t.loads.Go(func() {
 		defer close(loaded)
 		defer t.defects.recovered("the unwind tables of a process")
 		for _, pid := range load {
@@ -129,7 +148,7 @@ func (t *Tracer) discover() error {
 		for _, pid := range later {
 			t.jobs.add(job{jobLoadLater, pid})
 		}
-	}()
+	})
 	if t.running.Load() == 0 {
 		<-loaded
 	}
@@ -155,7 +174,6 @@ func (t *Tracer) discover() error {
 			t.probe(library)
 		}
 	}
-	<-loaded
 	return nil
 }
 
@@ -361,7 +379,7 @@ func (t *Tracer) forgetTables() {
 // mapped is told of each executable mapping made anywhere.
 func (t *Tracer) mapped(pid uint32, cuda bool) {
 	if cuda {
-		t.jobs.add(job{kind: jobScan})
+		t.jobs.add(job{kind: jobScan, pid: pid})
 		return
 	}
 	t.mu.Lock()
@@ -378,7 +396,7 @@ func (t *Tracer) mapped(pid uint32, cuda bool) {
 func (t *Tracer) lookAtHeld(pid uint32) {
 	defer unix.Kill(int(pid), unix.SIGCONT) // whatever happens
 	if usesCUDA(pid) {
-		if err := t.discover(); err != nil {
+		if err := t.discover(pid); err != nil {
 			t.warn(err.Error())
 		}
 		t.loadTables(pid, 0)

@@ -28,10 +28,12 @@ type (
 	TensorKey  = probeTensorKey
 	// TensorDevice is what the allocator of a process has on one device.
 	TensorDevice = probeTensorDevice
-	SampleClass  = probeSampleClass
-	Function     = probeFunction
-	Process      = probeProcess
-	MappedFile   = processMappedFile
+	// NearBlocks are live blocks of one allocator on a GPU.
+	NearBlocks  = probeNearBlocks
+	SampleClass = probeSampleClass
+	Function    = probeFunction
+	Process     = probeProcess
+	MappedFile  = processMappedFile
 	// MappedCode is a record of process_code.
 	MappedCode = processMappedCode
 )
@@ -89,6 +91,10 @@ const (
 	BlockWithoutTotals = 3
 	// SizeClasses is the number of size classes of blocks.
 	SizeClasses = 128
+	// NoNumber is that of an allocator which is just begun.
+	NoNumber = 1<<32 - 1
+	// MaxGPUAllocators is how many numbers allocators on GPUs have; those on the host have the next ones.
+	MaxGPUAllocators = 2048
 
 	// MaxFunctions is how many rows the probe table can have.
 	MaxFunctions = 256
@@ -183,8 +189,8 @@ func GrowingMaps(kernel *btf.Spec) bool {
 	return kernel.TypeByName("bpf_mem_alloc", &s) == nil
 }
 
-// blocksOnOlder is how many blocks of allocators there is room for where GrowingMaps is not: 40 MiB.
-const blocksOnOlder = 1 << 19
+// entriesOnOlder is how much room growing maps have where GrowingMaps is not: 46 MiB.
+var entriesOnOlder = map[string]uint32{"blocks": 1 << 19, "tensor_devices": 256, "host_tensor_devices": 1024}
 
 // LoadProbes returns the programs of the traced functions that suit the kernel: where it
 // can guard them against preemption they are, and where it has no Cookies they look into the map "cookie" for them.
@@ -198,9 +204,11 @@ func LoadProbes(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	}
 	spec, err := load()
 	if err == nil && !GrowingMaps(kernel) {
-		blocks := spec.Maps["blocks"]
-		blocks.Flags &^= unix.BPF_F_NO_PREALLOC
-		blocks.MaxEntries = blocksOnOlder
+		for name, entries := range entriesOnOlder {
+			m := spec.Maps[name]
+			m.Flags &^= unix.BPF_F_NO_PREALLOC
+			m.MaxEntries = entries
+		}
 	}
 	return spec, err
 }

@@ -16,7 +16,6 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	guardedMapAllocators           = "allocators"
 	guardedMapBlankByValue         = "blank_by_value"
 	guardedMapBlankTensorDevice    = "blank_tensor_device"
 	guardedMapBlankThread          = "blank_thread"
@@ -27,8 +26,12 @@ const (
 	guardedMapCounters             = "counters"
 	guardedMapEvents               = "events"
 	guardedMapFunctions            = "functions"
+	guardedMapGpuNumbers           = "gpu_numbers"
+	guardedMapHostNumbers          = "host_numbers"
+	guardedMapHostTensorDevices    = "host_tensor_devices"
 	guardedMapInterpreterOffsets   = "interpreter_offsets"
 	guardedMapMetrics              = "metrics"
+	guardedMapNearBlocks           = "near_blocks"
 	guardedMapPerCpuRecords        = "per_cpu_records"
 	guardedMapPerfProgs            = "perf_progs"
 	guardedMapPidPageToMappingInfo = "pid_page_to_mapping_info"
@@ -116,7 +119,6 @@ type guardedProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedMapSpecs struct {
-	Allocators           *ebpf.MapSpec `ebpf:"allocators"`
 	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -127,8 +129,12 @@ type guardedMapSpecs struct {
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
+	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
+	HostNumbers          *ebpf.MapSpec `ebpf:"host_numbers"`
+	HostTensorDevices    *ebpf.MapSpec `ebpf:"host_tensor_devices"`
 	InterpreterOffsets   *ebpf.MapSpec `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.MapSpec `ebpf:"metrics"`
+	NearBlocks           *ebpf.MapSpec `ebpf:"near_blocks"`
 	PerCpuRecords        *ebpf.MapSpec `ebpf:"per_cpu_records"`
 	PerfProgs            *ebpf.MapSpec `ebpf:"perf_progs"`
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
@@ -180,7 +186,6 @@ func (o *guardedObjects) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedMaps struct {
-	Allocators           *ebpf.Map `ebpf:"allocators"`
 	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -191,8 +196,12 @@ type guardedMaps struct {
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
 	Functions            *ebpf.Map `ebpf:"functions"`
+	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
+	HostNumbers          *ebpf.Map `ebpf:"host_numbers"`
+	HostTensorDevices    *ebpf.Map `ebpf:"host_tensor_devices"`
 	InterpreterOffsets   *ebpf.Map `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.Map `ebpf:"metrics"`
+	NearBlocks           *ebpf.Map `ebpf:"near_blocks"`
 	PerCpuRecords        *ebpf.Map `ebpf:"per_cpu_records"`
 	PerfProgs            *ebpf.Map `ebpf:"perf_progs"`
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
@@ -213,7 +222,6 @@ type guardedMaps struct {
 
 func (m *guardedMaps) Close() error {
 	return _GuardedClose(
-		m.Allocators,
 		m.BlankByValue,
 		m.BlankTensorDevice,
 		m.BlankThread,
@@ -224,8 +232,12 @@ func (m *guardedMaps) Close() error {
 		m.Counters,
 		m.Events,
 		m.Functions,
+		m.GpuNumbers,
+		m.HostNumbers,
+		m.HostTensorDevices,
 		m.InterpreterOffsets,
 		m.Metrics,
+		m.NearBlocks,
 		m.PerCpuRecords,
 		m.PerfProgs,
 		m.PidPageToMappingInfo,

@@ -16,7 +16,6 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	olderMapAllocators           = "allocators"
 	olderMapBlankByValue         = "blank_by_value"
 	olderMapBlankTensorDevice    = "blank_tensor_device"
 	olderMapBlankThread          = "blank_thread"
@@ -28,8 +27,12 @@ const (
 	olderMapCounters             = "counters"
 	olderMapEvents               = "events"
 	olderMapFunctions            = "functions"
+	olderMapGpuNumbers           = "gpu_numbers"
+	olderMapHostNumbers          = "host_numbers"
+	olderMapHostTensorDevices    = "host_tensor_devices"
 	olderMapInterpreterOffsets   = "interpreter_offsets"
 	olderMapMetrics              = "metrics"
+	olderMapNearBlocks           = "near_blocks"
 	olderMapPerCpuRecords        = "per_cpu_records"
 	olderMapPerfProgs            = "perf_progs"
 	olderMapPidPageToMappingInfo = "pid_page_to_mapping_info"
@@ -117,7 +120,6 @@ type olderProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderMapSpecs struct {
-	Allocators           *ebpf.MapSpec `ebpf:"allocators"`
 	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -129,8 +131,12 @@ type olderMapSpecs struct {
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
+	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
+	HostNumbers          *ebpf.MapSpec `ebpf:"host_numbers"`
+	HostTensorDevices    *ebpf.MapSpec `ebpf:"host_tensor_devices"`
 	InterpreterOffsets   *ebpf.MapSpec `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.MapSpec `ebpf:"metrics"`
+	NearBlocks           *ebpf.MapSpec `ebpf:"near_blocks"`
 	PerCpuRecords        *ebpf.MapSpec `ebpf:"per_cpu_records"`
 	PerfProgs            *ebpf.MapSpec `ebpf:"perf_progs"`
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
@@ -182,7 +188,6 @@ func (o *olderObjects) Close() error {
 //
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderMaps struct {
-	Allocators           *ebpf.Map `ebpf:"allocators"`
 	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -194,8 +199,12 @@ type olderMaps struct {
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
 	Functions            *ebpf.Map `ebpf:"functions"`
+	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
+	HostNumbers          *ebpf.Map `ebpf:"host_numbers"`
+	HostTensorDevices    *ebpf.Map `ebpf:"host_tensor_devices"`
 	InterpreterOffsets   *ebpf.Map `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.Map `ebpf:"metrics"`
+	NearBlocks           *ebpf.Map `ebpf:"near_blocks"`
 	PerCpuRecords        *ebpf.Map `ebpf:"per_cpu_records"`
 	PerfProgs            *ebpf.Map `ebpf:"perf_progs"`
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
@@ -216,7 +225,6 @@ type olderMaps struct {
 
 func (m *olderMaps) Close() error {
 	return _OlderClose(
-		m.Allocators,
 		m.BlankByValue,
 		m.BlankTensorDevice,
 		m.BlankThread,
@@ -228,8 +236,12 @@ func (m *olderMaps) Close() error {
 		m.Counters,
 		m.Events,
 		m.Functions,
+		m.GpuNumbers,
+		m.HostNumbers,
+		m.HostTensorDevices,
 		m.InterpreterOffsets,
 		m.Metrics,
+		m.NearBlocks,
 		m.PerCpuRecords,
 		m.PerfProgs,
 		m.PidPageToMappingInfo,

@@ -686,12 +686,16 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 		r.device = ARGUMENT(3);
 	}
 	struct tensor_key key = {.pid = id >> 32, .device = r.device};
-	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, &key);
+	struct tensor_device *d = find_allocator(&key);
 	u64 now = bpf_ktime_get_ns();
 	if (!d)
 		d = new_tensor_device(&key, &r, now, id);
 	if (!d || !r.address || !r.size)
 		return NULL;
+	if (d->number == NO_NUMBER) { // another thread is about to begin it
+		__sync_fetch_and_add(&d->unbooked, 1);
+		return NULL;
+	}
 	r.time = now;
 	d->begun++;
 	leave_peak(d, &r, now, id);
@@ -741,7 +745,7 @@ int block_failed(struct pt_regs *ctx)
 	struct process *process = find_process(id);
 	bool traced = process ? process->traced : trace_all;
 	struct tensor_key key = {.pid = id >> 32, .device = r.device};
-	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, &key);
+	struct tensor_device *d = find_allocator(&key);
 	if (d) {
 		d->begun++;
 		take_totals(d, &r, r.time, true);

@@ -138,6 +138,15 @@ type probeFunction struct {
 	Object        uint8
 }
 
+type probeNearBlocks struct {
+	_     structs.HostLayout
+	Block [2048]struct {
+		_       structs.HostLayout
+		Address uint64
+		Value   uint64
+	}
+}
+
 type probeProcess struct {
 	_          structs.HostLayout
 	Seed       uint64
@@ -215,11 +224,6 @@ type probeTensorDevice struct {
 		Frees      uint64
 		FreeBytes  uint64
 	}
-	Near [2048]struct {
-		_       structs.HostLayout
-		Address uint64
-		Value   uint64
-	}
 	Begun uint64
 }
 
@@ -295,7 +299,6 @@ type probeWalk struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	probeMapAllocators           = "allocators"
 	probeMapBlankByValue         = "blank_by_value"
 	probeMapBlankTensorDevice    = "blank_tensor_device"
 	probeMapBlankThread          = "blank_thread"
@@ -306,8 +309,12 @@ const (
 	probeMapCounters             = "counters"
 	probeMapEvents               = "events"
 	probeMapFunctions            = "functions"
+	probeMapGpuNumbers           = "gpu_numbers"
+	probeMapHostNumbers          = "host_numbers"
+	probeMapHostTensorDevices    = "host_tensor_devices"
 	probeMapInterpreterOffsets   = "interpreter_offsets"
 	probeMapMetrics              = "metrics"
+	probeMapNearBlocks           = "near_blocks"
 	probeMapPerCpuRecords        = "per_cpu_records"
 	probeMapPerfProgs            = "perf_progs"
 	probeMapPidPageToMappingInfo = "pid_page_to_mapping_info"
@@ -395,7 +402,6 @@ type probeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
-	Allocators           *ebpf.MapSpec `ebpf:"allocators"`
 	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
@@ -406,8 +412,12 @@ type probeMapSpecs struct {
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
+	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
+	HostNumbers          *ebpf.MapSpec `ebpf:"host_numbers"`
+	HostTensorDevices    *ebpf.MapSpec `ebpf:"host_tensor_devices"`
 	InterpreterOffsets   *ebpf.MapSpec `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.MapSpec `ebpf:"metrics"`
+	NearBlocks           *ebpf.MapSpec `ebpf:"near_blocks"`
 	PerCpuRecords        *ebpf.MapSpec `ebpf:"per_cpu_records"`
 	PerfProgs            *ebpf.MapSpec `ebpf:"perf_progs"`
 	PidPageToMappingInfo *ebpf.MapSpec `ebpf:"pid_page_to_mapping_info"`
@@ -459,7 +469,6 @@ func (o *probeObjects) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
-	Allocators           *ebpf.Map `ebpf:"allocators"`
 	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
@@ -470,8 +479,12 @@ type probeMaps struct {
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
 	Functions            *ebpf.Map `ebpf:"functions"`
+	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
+	HostNumbers          *ebpf.Map `ebpf:"host_numbers"`
+	HostTensorDevices    *ebpf.Map `ebpf:"host_tensor_devices"`
 	InterpreterOffsets   *ebpf.Map `ebpf:"interpreter_offsets"`
 	Metrics              *ebpf.Map `ebpf:"metrics"`
+	NearBlocks           *ebpf.Map `ebpf:"near_blocks"`
 	PerCpuRecords        *ebpf.Map `ebpf:"per_cpu_records"`
 	PerfProgs            *ebpf.Map `ebpf:"perf_progs"`
 	PidPageToMappingInfo *ebpf.Map `ebpf:"pid_page_to_mapping_info"`
@@ -492,7 +505,6 @@ type probeMaps struct {
 
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
-		m.Allocators,
 		m.BlankByValue,
 		m.BlankTensorDevice,
 		m.BlankThread,
@@ -503,8 +515,12 @@ func (m *probeMaps) Close() error {
 		m.Counters,
 		m.Events,
 		m.Functions,
+		m.GpuNumbers,
+		m.HostNumbers,
+		m.HostTensorDevices,
 		m.InterpreterOffsets,
 		m.Metrics,
+		m.NearBlocks,
 		m.PerCpuRecords,
 		m.PerfProgs,
 		m.PidPageToMappingInfo,

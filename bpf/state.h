@@ -11,6 +11,8 @@ static long (*bpf_get_attach_cookie)(void *ctx) = (void *)BPF_FUNC_get_attach_co
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
 static void (*bpf_ringbuf_discard)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_discard;
+static long (*bpf_map_push_elem)(void *map, const void *value, u64 flags) = (void *)BPF_FUNC_map_push_elem;
+static long (*bpf_map_pop_elem)(void *map, void *value) = (void *)BPF_FUNC_map_pop_elem;
 static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
 
 /* Without a filter every process is traced. */

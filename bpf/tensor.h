@@ -20,22 +20,27 @@ struct size_class {
 	u64 frees, free_bytes;
 };
 
-/* A live block that is kept with its allocator: a small table, of sets of NEAR_WAYS in a cache line each, takes far less time than the
- * map of all blocks, which takes what has no room here. It needs no lock: an allocator on a GPU reports holding its own. */
+/* Live blocks of one allocator on a GPU: a small table, of sets of NEAR_WAYS in a cache line each, takes far less time than the
+ * map of all blocks, which takes what has no room here. It needs no lock: such an allocator reports holding its own. */
 #define NEAR_WAYS 4 /* powers of two */
 #define NEAR_SET_BITS 9
 #define NEAR_BLOCKS (NEAR_WAYS << NEAR_SET_BITS)
+#define NEAR_TABLES 256 /* of 32 KiB each, for the allocators with the least numbers */
 #define DEVICE_TYPE_CUDA 1
 struct near_block {
 	u64 address; /* 0: no block */
 	u64 value;   /* as in the map; 0: no block */
 };
+struct near_blocks {
+	struct near_block block[NEAR_BLOCKS];
+};
+MAP(near_blocks, BPF_MAP_TYPE_ARRAY, u32, struct near_blocks, NEAR_TABLES); /* allocator's number → */
 
 /* What a process's allocator has on one device. */
 struct tensor_device {
 	u64 ended;                   /* reports that are in all that follows; first and last field, to see a copy that is torn */
 	u64 time;                    /* of the first event */
-	u32 number;                  /* of ALLOCATOR_BITS: in the keys of its blocks */
+	u32 number;                  /* of ALLOCATOR_BITS, in the keys of its blocks; NO_NUMBER: it is just begun */
 	u32 doublings;               /* of the mean, as it is now */
 	u64 window;                  /* when the window of the budget began */
 	u32 sampled;                 /* in it */
@@ -52,7 +57,6 @@ struct tensor_device {
 	u64 unbooked;                /* blocks for which there was no room */
 	u64 far;                     /* its live blocks in the map blocks */
 	struct size_class classes[SIZE_CLASSES];
-	struct near_block near[NEAR_BLOCKS];
 	u64 begun;                   /* reports that may be in some of the above */
 };
 
@@ -62,14 +66,35 @@ struct tensor_key {
 	u16 unused;
 };
 
-/* A live block's name: the address has 48 bits and is a multiple of 64. An allocator has a number of its own, so that
- * blocks of an ended process never meet those of the next one with its pid. */
+/* A live block's name: the address has 48 bits and is a multiple of 64. An allocator has a number that no other one has
+ * until user space has removed all its blocks and gives the number back. */
 #define ALLOCATOR_BITS 22
+#define NO_NUMBER 0xffffffff
 static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >> 6 << ALLOCATOR_BITS | allocator; }
 
-MAP(tensor_devices, BPF_MAP_TYPE_HASH, struct tensor_key, struct tensor_device, 512);
+/* Allocators on GPUs, and all others: each worker of a data loader has one for the host, and there may be hundreds for a
+ * GPU's process. Numbers of the former are below MAX_GPU_ALLOCATORS, those of the latter from there on. */
+#define MAX_GPU_ALLOCATORS 2048
+#define MAX_HOST_ALLOCATORS 8192
+#define GROWING_MAP(name, key_type, value_type, entries)                                                               \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
+		__type(key, key_type);                                                                                 \
+		__type(value, value_type);                                                                             \
+		__uint(max_entries, entries);                                                                          \
+	} name SEC(".maps")
+#define FREE_NUMBERS(name, entries)                                                                                    \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_STACK);                                                                      \
+		__type(value, u32);                                                                                    \
+		__uint(max_entries, entries);                                                                          \
+	} name SEC(".maps")
+GROWING_MAP(tensor_devices, struct tensor_key, struct tensor_device, MAX_GPU_ALLOCATORS);
+GROWING_MAP(host_tensor_devices, struct tensor_key, struct tensor_device, MAX_HOST_ALLOCATORS);
+FREE_NUMBERS(gpu_numbers, MAX_GPU_ALLOCATORS); /* the least on top: these have near tables */
+FREE_NUMBERS(host_numbers, MAX_HOST_ALLOCATORS);
 MAP(blank_tensor_device, BPF_MAP_TYPE_ARRAY, u32, struct tensor_device, 1);
-MAP(allocators, BPF_MAP_TYPE_PERCPU_ARRAY, u32, u32, 1); /* how many began on this CPU */
 
 /* How likely a block of a class is sampled. A mean that is doubled halves that, but not for those of at least the mean: they
  * are always taken. */
@@ -78,13 +103,7 @@ struct sample_class {
 	u32 spared;    /* so many doublings halve nothing */
 };
 MAP(sample_classes, BPF_MAP_TYPE_ARRAY, u32, struct sample_class, SIZE_CLASSES);
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, u64);   /* block_key */
-	__type(value, u64); /* size << 1 | sampled */
-	__uint(max_entries, MAX_BLOCKS);
-} blocks SEC(".maps");
+GROWING_MAP(blocks, u64, u64, MAX_BLOCKS); /* block_key → size << 1 | sampled */
 
 static EBPF_INLINE u32 size_class(u64 size)
 {
@@ -105,25 +124,45 @@ static EBPF_INLINE u32 size_class(u64 size)
 	return number < SIZE_CLASSES ? number : SIZE_CLASSES - 1;
 }
 
+// Only allocators on GPUs have totals that are told, and report holding a lock.
+static EBPF_INLINE bool on_gpu(u16 device) { return (device & 0xff) == DEVICE_TYPE_CUDA; }
+
+static EBPF_INLINE struct tensor_device *find_allocator(struct tensor_key *key)
+{
+	if (on_gpu(key->device))
+		return bpf_map_lookup_elem(&tensor_devices, key);
+	return bpf_map_lookup_elem(&host_tensor_devices, key);
+}
+
+// Enters an allocator under a number of its own. Returns NULL without room, or where another thread was faster.
+static EBPF_INLINE struct tensor_device *enter_allocator(void *devices, void *numbers, struct tensor_key *key)
+{
+	u32 zero = 0, number;
+	struct tensor_device *blank = bpf_map_lookup_elem(&blank_tensor_device, &zero);
+	if (!blank || bpf_map_pop_elem(numbers, &number))
+		return NULL;
+	struct tensor_device *d = NULL;
+	if (!bpf_map_update_elem(devices, key, blank, BPF_NOEXIST))
+		d = bpf_map_lookup_elem(devices, key);
+	if (d)
+		d->number = number;
+	else
+		bpf_map_push_elem(numbers, &number, 0);
+	return d;
+}
+
 static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 now, u64 id)
 {
 	struct process *process = find_process(id);
-	u32 zero = 0;
 	if (!(process ? process->traced : trace_all))
 		return NULL;
-	struct tensor_device *blank = bpf_map_lookup_elem(&blank_tensor_device, &zero);
-	if (!blank)
-		return NULL;
-	bpf_map_update_elem(&tensor_devices, key, blank, BPF_NOEXIST);
-	struct tensor_device *d = bpf_map_lookup_elem(&tensor_devices, key);
+	struct tensor_device *d = on_gpu(key->device) ? enter_allocator(&tensor_devices, &gpu_numbers, key)
+						      : enter_allocator(&host_tensor_devices, &host_numbers, key);
 	if (!d) {
 		count(COUNTER_THREADS_FULL);
 		return NULL;
 	}
 	d->credit = SAVED_WINDOWS * window_samples;
-	u32 *number = bpf_map_lookup_elem(&allocators, &zero);
-	if (number)
-		d->number = (++*number << 8 | (bpf_get_smp_processor_id() & 255)) & ((1 << ALLOCATOR_BITS) - 1);
 	d->time = d->window = now;
 	if (r->reserved && (r->size < 0 || r->allocated >= r->size)) // without totals: 0
 		d->older_allocated = r->allocated - r->size;
@@ -155,13 +194,10 @@ static EBPF_INLINE u64 distance(u64 a, u64 b)
 	return d < 0 ? -d : d;
 }
 
-// Only allocators on GPUs have totals that are told, and report holding a lock.
-static EBPF_INLINE bool on_gpu(struct block_report *r) { return (r->device & 0xff) == DEVICE_TYPE_CUDA; }
-
 // Says whether what was sent has to be sent anew.
 static EBPF_INLINE bool drifted(struct tensor_device *d, struct block_report *r)
 {
-	if (!on_gpu(r))
+	if (!on_gpu(r->device))
 		return false;
 	u64 step = d->allocated >> TOTALS_SHARE;
 	if (step < totals_step || !totals_step)
@@ -173,7 +209,7 @@ static EBPF_INLINE bool drifted(struct tensor_device *d, struct block_report *r)
 // Tells what the allocator had until now, where a free ends the highest that it ever had and no event had that.
 static EBPF_INLINE void leave_peak(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
 {
-	if (r->size >= 0 || d->allocated <= d->peak_left || !on_gpu(r))
+	if (r->size >= 0 || d->allocated <= d->peak_left || !on_gpu(r->device))
 		return;
 	d->peak_left = d->allocated;
 	if (d->sent >= d->latest)
@@ -208,14 +244,20 @@ static EBPF_INLINE void totals_sent(struct tensor_device *d, enum event_kind kin
 		d->sent_older = d->allocated - d->live;
 }
 
-// Returns the place of a block among those near in its allocator, NULL if there is none. With 0 for what is looked
-// for: a free place for it.
-static EBPF_INLINE struct near_block *find_near(struct tensor_device *d, struct block_report *r, u64 what)
+// The near table of an allocator, NULL for one on the host and for one with a high number.
+static EBPF_INLINE struct near_blocks *near_blocks_of(struct tensor_device *d)
 {
-	if (!on_gpu(r))
+	u32 number = d->number;
+	return bpf_map_lookup_elem(&near_blocks, &number);
+}
+
+// Returns the place of a block in a near table, NULL if there is none. With 0 for what is looked for: a free place for it.
+static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct block_report *r, u64 what)
+{
+	if (!near)
 		return NULL;
 	u32 set = (r->address >> 9) * 0x9E3779B97F4A7C15ull >> (64 - NEAR_SET_BITS);
-	struct near_block *b = &d->near[set * NEAR_WAYS & (NEAR_BLOCKS - NEAR_WAYS)];
+	struct near_block *b = &near->block[set * NEAR_WAYS & (NEAR_BLOCKS - NEAR_WAYS)];
 #pragma unroll
 	for (int i = 0; i < NEAR_WAYS; i++, b++)
 		if (b->address == what)
@@ -229,9 +271,10 @@ static EBPF_INLINE struct near_block *find_near(struct tensor_device *d, struct 
 static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *r, u64 value)
 {
 	u64 key = block_key(r->address, d->number), before;
-	struct near_block *near = find_near(d, r, r->address);
+	struct near_blocks *table = near_blocks_of(d);
+	struct near_block *near = find_near(table, r, r->address);
 	if (!near && !(d->far && bpf_map_lookup_elem(&blocks, &key)))
-		near = find_near(d, r, 0);
+		near = find_near(table, r, 0);
 	if (near) {
 		before = near->value;
 		near->value = value;
@@ -253,7 +296,7 @@ static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *
 // Forgets a live block. Returns its value, 0 if it was not known.
 static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *r)
 {
-	struct near_block *near = find_near(d, r, r->address);
+	struct near_block *near = find_near(near_blocks_of(d), r, r->address);
 	u64 value;
 	if (near) {
 		value = near->value;

@@ -135,7 +135,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	p := t.process(e.Pid)
 	if p == nil {
 		if e.Kind == bpf.KindAllocator {
-			t.dropAllocators(func(pid uint32, _ uint64) bool { return pid == e.Pid })
+			t.dropAllocator(allocatorOf(e), false)
 		}
 		t.ignore(e)
 		return

@@ -104,6 +104,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 			return fmt.Errorf("write the probe table: %w", err)
 		}
 	}
+	if err := t.beginAllocators(); err != nil {
+		return err
+	}
 	if err := t.setSampling(); err != nil {
 		return err
 	}

@@ -26,32 +26,33 @@ type process struct {
 	pid           uint32
 	start         uint64 // clock ticks since boot; 0: it is gone
 	traced        bool
-	held          bool           // started by us, or a child of such a process
-	cuda          bool           // maps a CUDA library
-	user          bool           // has allocated
-	booked        bool           // the ledger knows it
-	torch         bool           // PyTorch's allocator has reported
-	loaded        bool           // its unwind tables were loaded at least once
-	devices       bool           // the ledger knows its GPUs
-	introduced    bool           // environ is known
-	environ       []string       // what matters for devices
-	contained     bool           // in a container
-	open          []uint32       // minor numbers of the GPUs that it has open
-	nodes         []uint32       // and of those that its /dev has
-	denied        []string       // uuids that NVML has denied
-	uuids         []string       // by CUDA ordinal
-	gpus          int            // on which NVML listed it last
-	jit           bool           // writes a perf map file
-	seed          uint64         // part of the hash of its stacks
-	generation    uint32         // counts the changes of its mappings
-	layout        uint32         // its number in the unwinder, 0: its stacks cannot be walked
-	nextLoad      time.Time      // not before then are its unwind tables brought up to date again
-	nameless      bool           // it was gone when its name was to be read
-	changed       uint64         // time of its latest event
-	besideCapture bool           // there is a warning
-	dated, older  bool           // it was looked up whether the process is older than the tracing, and it is
-	inherited     []ledger.Event // first reports of allocators that may be its parent's
-	goneAt        uint64         // it does not exist: the value of Tracer.emptied at which it is ended; 0: it exists
+	held          bool            // started by us, or a child of such a process
+	cuda          bool            // maps a CUDA library
+	user          bool            // has allocated
+	booked        bool            // the ledger knows it
+	torch         bool            // PyTorch's allocator has reported
+	allocators    []bpf.TensorKey // of it, as far as reported
+	loaded        bool            // its unwind tables were loaded at least once
+	devices       bool            // the ledger knows its GPUs
+	introduced    bool            // environ is known
+	environ       []string        // what matters for devices
+	contained     bool            // in a container
+	open          []uint32        // minor numbers of the GPUs that it has open
+	nodes         []uint32        // and of those that its /dev has
+	denied        []string        // uuids that NVML has denied
+	uuids         []string        // by CUDA ordinal
+	gpus          int             // on which NVML listed it last
+	jit           bool            // writes a perf map file
+	seed          uint64          // part of the hash of its stacks
+	generation    uint32          // counts the changes of its mappings
+	layout        uint32          // its number in the unwinder, 0: its stacks cannot be walked
+	nextLoad      time.Time       // not before then are its unwind tables brought up to date again
+	nameless      bool            // it was gone when its name was to be read
+	changed       uint64          // time of its latest event
+	besideCapture bool            // there is a warning
+	dated, older  bool            // it was looked up whether the process is older than the tracing, and it is
+	inherited     []ledger.Event  // first reports of allocators that may be its parent's
+	goneAt        uint64          // it does not exist: the value of Tracer.emptied at which it is ended; 0: it exists
 }
 
 // process finds or classifies a process that sent an event of a CUDA call;

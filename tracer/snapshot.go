@@ -47,7 +47,7 @@ func (t *Tracer) readBooks(most uint64) uint64 {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.readTensors(0)
+	t.readTensors()
 	time := now()
 	t.read(readingBooks, time, func() { t.bringUpToDate(blocks) })
 	return time

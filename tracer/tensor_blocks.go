@@ -20,14 +20,19 @@ const allocatorBits = 22
 type owner struct {
 	pid    uint32
 	device int32
-	near   []ledger.Block // those that the kernel half keeps with the allocator
+	near   []ledger.Block // those that the kernel half keeps in a table of the allocator's own
+	far    bool           // others may be in the map of all
 }
 
-// newOwner takes what it needs of an allocator of a process.
-func newOwner(pid uint32, device int32, value *bpf.TensorDevice) owner {
-	o := owner{pid: pid, device: device}
-	for i := range value.Near {
-		if b := &value.Near[i]; b.Address != 0 && b.Value != 0 {
+// ownerOf takes what it needs of an allocator of a process.
+func (t *Tracer) ownerOf(pid uint32, device int32, value *bpf.TensorDevice) owner {
+	o := owner{pid: pid, device: device, far: value.Far > 0}
+	near := t.coll.Maps["near_blocks"]
+	if value.Number >= near.MaxEntries() || near.Lookup(value.Number, &t.near) != nil {
+		return o
+	}
+	for i := range t.near.Block {
+		if b := &t.near.Block[i]; b.Address != 0 && b.Value != 0 {
 			o.near = append(o.near, ledger.Block{Address: b.Address, Size: b.Value >> 1, Device: device})
 		}
 	}
@@ -55,19 +60,34 @@ func (t *Tracer) eachBlock(visit func(number uint32, key, value uint64)) {
 
 // blocksOf collects the live blocks of some allocators, by process.
 func (t *Tracer) blocksOf(owners map[uint32]owner) map[uint32][]ledger.Block {
-	list := map[uint32][]ledger.Block{}
-	if len(owners) == 0 {
-		return list
-	}
+	list, _ := t.collectBlocks(owners)
+	return list
+}
+
+// collectBlocks collects the live blocks of some allocators, by process those of GPUs, and all keys in the map of all blocks.
+func (t *Tracer) collectBlocks(owners map[uint32]owner) (list map[uint32][]ledger.Block, keys []uint64) {
+	list = map[uint32][]ledger.Block{}
+	far := false
 	for _, o := range owners {
-		list[o.pid] = append(list[o.pid], o.near...) // nil also of one that has none any more
+		far = far || o.far
+		if o.device >= 0 {
+			list[o.pid] = append(list[o.pid], o.near...) // nil also of one that has none any more
+		}
+	}
+	if !far {
+		return list, nil
 	}
 	t.eachBlock(func(number uint32, key, value uint64) {
-		if o, ok := owners[number]; ok {
+		o, ok := owners[number]
+		if !ok {
+			return
+		}
+		keys = append(keys, key)
+		if o.device >= 0 {
 			list[o.pid] = append(list[o.pid], ledger.Block{Address: key >> allocatorBits << 6, Size: value >> 1, Device: o.device})
 		}
 	})
-	return list
+	return list, keys
 }
 
 // blockOwners lists the allocators on GPUs whose blocks a snapshot needs; t.mu is held.
@@ -75,7 +95,7 @@ func (t *Tracer) blockOwners() map[uint32]owner {
 	owners := maps.Clone(t.leftBlocks)
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if p := t.processes[key.Pid]; p != nil && p.traced && device >= 0 {
-			owners[value.Number] = newOwner(key.Pid, device, value)
+			owners[value.Number] = t.ownerOf(key.Pid, device, value)
 		}
 	})
 	return owners
@@ -83,11 +103,13 @@ func (t *Tracer) blockOwners() map[uint32]owner {
 
 // eachAllocator visits what the kernel half has of allocators.
 func (t *Tracer) eachAllocator(visit func(key bpf.TensorKey, value *bpf.TensorDevice, device int32)) {
-	var key bpf.TensorKey
-	var value bpf.TensorDevice
-	for i := t.coll.Maps["tensor_devices"].Iterate(); i.Next(&key, &value); {
-		if device, ok := tensorDevice(int(key.Device&0xff), int(int8(key.Device>>8))); ok {
-			visit(key, &value, device)
+	for _, name := range [...]string{gpuAllocators, hostAllocators} {
+		var key bpf.TensorKey
+		var value bpf.TensorDevice
+		for i := t.coll.Maps[name].Iterate(); i.Next(&key, &value); {
+			if device, ok := deviceOf(key); ok && value.Number != bpf.NoNumber {
+				visit(key, &value, device)
+			}
 		}
 	}
 }
@@ -108,47 +130,43 @@ func (t *Tracer) leaveBlocks(p *process) {
 	if !p.torch {
 		return
 	}
-	t.readTensors(p.pid)
-	t.dropAllocators(func(pid uint32, _ uint64) bool { return pid == p.pid })
+	t.readLast(p)
+	for _, key := range p.allocators {
+		t.dropAllocator(key, true)
+	}
+	p.allocators = nil
 	t.jobs.add(job{kind: jobBlocks})
 }
 
-// dropAllocators has the kernel half begin anew with the allocators of some
-// processes, and leaves their blocks to be placed and removed; t.mu is held.
-func (t *Tracer) dropAllocators(of func(pid uint32, latest uint64) bool) (dropped bool) {
-	var keys []bpf.TensorKey
-	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
-		if of(key.Pid, value.Latest) {
-			keys = append(keys, key)
-			t.leftBlocks[value.Number] = newOwner(key.Pid, device, value)
-		}
-	})
-	for i := range keys {
-		_ = t.coll.Maps["tensor_devices"].Delete(&keys[i])
+// dropAllocator has the kernel half begin anew with an allocator, and leaves its blocks to be placed and
+// removed. One that has not ended may be about to report another one; t.mu is held.
+func (t *Tracer) dropAllocator(key bpf.TensorKey, ended bool) {
+	device, ok := deviceOf(key)
+	var value bpf.TensorDevice
+	if m := t.allocatorsLike(key); !ok || m.Lookup(&key, &value) != nil || m.Delete(&key) != nil || value.Number == bpf.NoNumber {
+		return
 	}
-	return len(keys) > 0
+	o := t.ownerOf(key.Pid, device, &value)
+	o.far = o.far || !ended
+	t.leftBlocks[value.Number] = o
 }
 
-// placeLeftBlocks gives the books the last blocks of processes that have ended, and
-// removes them. A process that has begun since with the same pid has blocks of its own.
+// placeLeftBlocks gives the books the last blocks of processes that have ended, removes
+// them, and gives their allocators' numbers back. A process that has begun since with the same pid has blocks of its own.
 func (t *Tracer) placeLeftBlocks() {
 	t.mu.Lock()
 	left := maps.Clone(t.leftBlocks)
 	t.mu.Unlock()
-	onGPUs := maps.Clone(left)
-	maps.DeleteFunc(onGPUs, func(_ uint32, o owner) bool { return o.device < 0 })
-	t.bookLeftBlocks(left, t.blocksOf(onGPUs))
 	if len(left) == 0 {
 		return
 	}
-	var dead []uint64
-	t.eachBlock(func(number uint32, key, _ uint64) {
-		if _, ok := left[number]; ok {
-			dead = append(dead, key)
-		}
-	})
-	for i := range dead {
-		_ = t.coll.Maps["blocks"].Delete(&dead[i])
+	blocks, keys := t.collectBlocks(left)
+	t.bookLeftBlocks(left, blocks)
+	for i := range keys {
+		_ = t.coll.Maps["blocks"].Delete(&keys[i])
+	}
+	for number := range left {
+		t.freeNumber(number)
 	}
 }
 
@@ -169,14 +187,17 @@ func (t *Tracer) bookLeftBlocks(left map[uint32]owner, blocks map[uint32][]ledge
 // that turned out not to be meant.
 func (t *Tracer) forgetBlocks() {
 	t.mu.Lock()
-	dropped := t.dropAllocators(func(pid uint32, latest uint64) bool {
-		if p := t.processes[pid]; p != nil {
-			return !p.traced
+	var keys []bpf.TensorKey
+	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
+		if p := t.processes[key.Pid]; p != nil && !p.traced || p == nil && isGone(key.Pid, value.Latest) { // else its first events are on their way
+			keys = append(keys, key)
 		}
-		return isGone(pid, latest) // else its first events are on their way
 	})
+	for _, key := range keys {
+		t.dropAllocator(key, false)
+	}
 	t.mu.Unlock()
-	if dropped {
+	if len(keys) > 0 {
 		t.placeLeftBlocks()
 	}
 }

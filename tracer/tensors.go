@@ -187,6 +187,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 		Address: e.Address, Size: e.Size, Stack: e.Stack, API: "torch",
 	}
 	p.torch = true
+	p.has(allocatorOf(e))
 	if e.Flags&bpf.FlagTotals != 0 {
 		event.Told, event.Allocated, event.Reserved = ledger.ToldAllocated, e.Context, e.Extra
 	}
@@ -218,30 +219,44 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	}
 }
 
-// readTensors has the books take the kernel half's totals of one process, or with pid 0 of
-// all, in their turn; t.mu is held.
-func (t *Tracer) readTensors(pid uint32) {
+// readTensors has the books take the kernel half's totals of all processes in their turn; t.mu is held.
+func (t *Tracer) readTensors() {
 	time := now() // a reading may have later reports, but lacks no earlier ones
 	var list []ledger.TensorTotals
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
-		if p := t.processes[key.Pid]; p != nil && p.traced && (pid == 0 || key.Pid == pid) {
-			if device >= 0 {
-				t.readWhole(&key, value)
-			}
-			if t.inherited(p, device, value) {
-				return
-			}
-			list = append(list, totalsOf(key.Pid, device, value))
+		if p := t.processes[key.Pid]; p != nil && p.traced {
+			p.has(key)
+			list = t.appendTotals(list, p, key, value, device)
 		}
 	})
-	if len(list) == 0 {
-		return
+	if len(list) > 0 {
+		t.read(readingTensors, time, func() { t.books.SetTensors(time, list) })
 	}
-	if pid != 0 {
-		t.books.SetTensors(time, list) // it has ended, and so all its events are in the books
-		return
+}
+
+// readLast has the books take the totals of a process that has ended, and whose events so are all in the books; t.mu is held.
+func (t *Tracer) readLast(p *process) {
+	var list []ledger.TensorTotals
+	for _, key := range p.allocators {
+		var value bpf.TensorDevice
+		if device, ok := deviceOf(key); ok && t.allocatorsLike(key).Lookup(&key, &value) == nil {
+			list = t.appendTotals(list, p, key, &value, device)
+		}
 	}
-	t.read(readingTensors, time, func() { t.books.SetTensors(time, list) })
+	if len(list) > 0 {
+		t.books.SetTensors(now(), list)
+	}
+}
+
+// appendTotals appends those of an allocator of a traced process, unless it is its parent's.
+func (t *Tracer) appendTotals(list []ledger.TensorTotals, p *process, key bpf.TensorKey, value *bpf.TensorDevice, device int32) []ledger.TensorTotals {
+	if device >= 0 {
+		t.readWhole(&key, value)
+	}
+	if t.inherited(p, device, value) {
+		return list
+	}
+	return append(list, totalsOf(key.Pid, device, value))
 }
 
 // readAgain is how often an allocator's totals are read again that changed while they were copied.
@@ -256,7 +271,7 @@ func (t *Tracer) readWhole(key *bpf.TensorKey, value *bpf.TensorDevice) {
 			*value = again
 			return
 		}
-		if t.coll.Maps["tensor_devices"].Lookup(key, &again) != nil {
+		if t.coll.Maps[gpuAllocators].Lookup(key, &again) != nil {
 			return
 		}
 	}

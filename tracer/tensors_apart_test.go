@@ -165,13 +165,11 @@ func testContradictions(t *testing.T, m *machine) {
 // allocators lists the numbers of those that the kernel half has of a process.
 func (m *machine) allocators(pid uint32) (numbers []uint32) {
 	m.t.Helper()
-	var key bpf.TensorKey
-	var value bpf.TensorDevice
-	for list := m.coll.Maps["tensor_devices"].Iterate(); list.Next(&key, &value); {
+	m.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
 		if key.Pid == pid {
 			numbers = append(numbers, value.Number)
 		}
-	}
+	})
 	return numbers
 }
 
@@ -183,9 +181,11 @@ func (m *machine) inKernel(numbers []uint32) (blocks int) {
 			blocks++
 		}
 	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.eachAllocator(func(_ bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
 		if slices.Contains(numbers, value.Number) {
-			blocks += len(newOwner(0, 0, value).near)
+			blocks += len(m.ownerOf(0, 0, value).near)
 		}
 	})
 	return blocks

@@ -25,6 +25,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
@@ -105,6 +106,7 @@ type Tracer struct {
 	ahead         ahead
 	learner       learner
 	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
+	near          bpf.NearBlocks   // likewise: the table that was read last
 	ooms          ooms
 	tensorsProbed atomic.Bool
 	readingEvents atomic.Bool // readEvents runs

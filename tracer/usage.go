@@ -138,5 +138,5 @@ func (t *Tracer) lookAtTensors() {
 	defer t.defects.recovered(readingTensors)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.readTensors(0)
+	t.readTensors()
 }

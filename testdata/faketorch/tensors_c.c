@@ -17,6 +17,8 @@
 //   sites                      "site_N DEVICE LIVE BYTES ALLOCS BYTES" for each that was used, and "end"
 //   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself) | exit (at once)
 //   fork NAME                  a child frees the tensor that it has inherited, and stays; prints "forked PID"
+//   workers N SIZE             as those of a data loader: N children, each with a tensor on the host; prints "workers N"
+//   workers_end                all of them end at once; prints "workers 0"
 //   asleep | awake             torch_sleep
 //   exec FILE                  execve of itself with another script
 //   wait                       until SIGUSR1 or, if the script is a FILE, a line on stdin
@@ -32,6 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #define MAX_NAMES 4096
@@ -167,6 +170,44 @@ static void run_fork(struct script *s, const char *name, const char *line)
 	printf("forked %d\n", child), fflush(stdout);
 }
 
+static int workers[2]; // a pipe: they end when it has no writer
+
+static void run_workers(const char *rest, const char *line)
+{
+	int n = 0;
+	char size[32] = "", done;
+	int began[2];
+	sscanf(rest, "%d %31s", &n, size);
+	if (pipe(began) != 0 || pipe(workers) != 0)
+		die(line, "pipe", 0);
+	for (int i = 0; i < n; i++) {
+		pid_t child = fork();
+		if (child < 0)
+			die(line, "fork", i);
+		if (child == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			close(workers[1]);
+			torch_cpu_alloc(size_in(size, line), false);
+			if (write(began[1], "", 1) == 1)
+				(void)!read(workers[0], &done, 1);
+			_exit(0);
+		}
+	}
+	for (int i = 0; i < n; i++)
+		if (read(began[0], &done, 1) != 1)
+			die(line, "a worker ended", i);
+	close(began[0]), close(began[1]), close(workers[0]);
+	printf("workers %d\n", n), fflush(stdout);
+}
+
+static void end_workers(void)
+{
+	close(workers[1]);
+	while (wait(NULL) > 0)
+		;
+	puts("workers 0"), fflush(stdout);
+}
+
 static bool run_control(struct script *s, const char *line, const char *word, char *rest)
 {
 	long allocated = 0, reserved = 0;
@@ -207,6 +248,10 @@ static bool run_control(struct script *s, const char *line, const char *word, ch
 		_exit(0);
 	else if (!strcmp(word, "fork"))
 		run_fork(s, rest, line);
+	else if (!strcmp(word, "workers"))
+		run_workers(rest, line);
+	else if (!strcmp(word, "workers_end"))
+		end_workers();
 	else if (!strcmp(word, "exec")) {
 		char *argv[] = {s->argv[0], rest, NULL};
 		execv("/proc/self/exe", argv);

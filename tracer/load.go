@@ -85,6 +85,11 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := spec.Variables["window_samples"].Set(windowSamples(t.config.SampleLimit)); err != nil {
 		return fmt.Errorf("set the limit of samples: %w", err)
 	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return fmt.Errorf("count the CPUs: %w", err)
+	}
+	bpf.FitCPUs(spec, kernel, cpus)
 	t.resize(spec)
 	replacements := t.unwind.Bind(spec)
 	if t.prober.multi {

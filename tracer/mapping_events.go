@@ -31,6 +31,9 @@ type mappingEvents struct {
 // onlineCPUs is where the kernel lists them, as "0-3,6".
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
+// mappingPages is how many pages a ring has, besides the one of its positions.
+const mappingPages = 64
+
 // hotplugInterval is how often the list is looked at.
 const hotplugInterval = time.Second
 
@@ -130,7 +133,7 @@ func (m *mappingEvents) follow(list string) error {
 		}
 		if err == nil {
 			m.rings[cpu] = ring
-			err = ring.MapRingNumPages(64)
+			err = ring.MapRingNumPages(mappingPages)
 		}
 		if err == nil {
 			err = m.wakesWith(ring)

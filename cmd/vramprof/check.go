@@ -43,7 +43,7 @@ func check(c *cli.Context) error {
 	env.NVML, env.Commands = driverVersion, true
 	results := preflight.Check(c.Context, env)
 	if preflight.ExitCode(results) == 0 {
-		results = append(results, checkLibraries())
+		results = append(results, checkKernelMemory(), checkLibraries())
 	}
 	for _, r := range results {
 		fmt.Fprintf(c.App.Writer, "%-4s  %-14s  %s\n", r.Status, r.Name, hanging(symbolize.Clean(r.Detail), width(), checkColumn))
@@ -72,6 +72,23 @@ func driverVersion(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%s, %d GPUs", driver.Version(), len(gpus)), nil
+}
+
+// checkKernelMemory says what tracing takes of the kernel's memory.
+func checkKernelMemory() preflight.Result {
+	r := preflight.Result{Name: "kernel memory", Status: preflight.OK}
+	possible, online, err := tracer.CPUs()
+	var need tracer.KernelMemory
+	if err == nil {
+		need, err = tracer.KernelMemoryFor(possible, online)
+	}
+	if err != nil {
+		r.Status, r.Detail = preflight.Warn, err.Error()
+		return r
+	}
+	r.Detail = fmt.Sprintf("tracing takes at least %d MiB, at most %d MiB with every table full (%d possible CPUs, %d online)",
+		need.Least>>20, need.Most>>20, possible, online)
+	return r
 }
 
 func checkLibraries() preflight.Result {

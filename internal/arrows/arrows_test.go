@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"internal/benchtable":      {},
 	"internal/fakecuda":        {}, // for tests
 	"internal/floor":           {"tracer/place"},
+	"internal/kernelmemory":    {"tracer"},
 	"internal/peers":           {},
 	"internal/realtorch":       {"internal/fakecuda"},       // for tests
 	"internal/sums":            {"report", "tracer/ledger"}, // for tests

@@ -9,6 +9,7 @@
 #   command    a command of both is traced from its first call
 #   later      a program that starts later is noticed by its mappings
 #   threads    four threads that preempt one another get their own stacks
+#   memory     maps take as much of the kernel's memory as "vramprof check" computes; for scripts/test-memory.sh
 #   warnings   the kernel itself has not complained
 export FAKECUDA_DIR=/fake VRAMPROF=/t/vramprof PYTHONDONTWRITEBYTECODE=1 VRAMPROF_TEST_SLOWNESS=4
 cd /t || exit 1
@@ -29,6 +30,7 @@ step() {
     command) test_of e2e.test TestRecordedCommandOfCAndPythonIsTracedFromItsFirstCall ;;
     later) test_of e2e.test TestProgramThatStartsLaterIsPickedUpAndWholeAfterASecond ;;
     threads) test_of e2e.test TestThreadsThatPreemptOneAnotherGetTheirOwnStacks ;;
+    memory) test_of tracer.test TestKernelSaysThatMapsTakeWhatIsComputed ;;
     warnings) ! dmesg | grep -A 25 -E 'WARNING: |BUG: |Oops' ;;
     *) echo "no step $1"; false ;;
   esac

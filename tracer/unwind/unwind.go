@@ -87,17 +87,20 @@ var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
 // running kernel's BTF.
 func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	startMetrics()
-	spec, err := support.LoadCollectionSpec()
+	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
-		return nil, fmt.Errorf("read the unwinder's objects: %w", err)
+		return nil, fmt.Errorf("count the CPUs: %w", err)
+	}
+	interpreters := interpreterconfig.NoInterpreters()
+	interpreters.Python.Disabled = false
+	spec, err := loadMaps(kernel, &interpreters, cpus)
+	if err != nil {
+		return nil, err
 	}
 	if err := setVariables(spec, kernel); err != nil {
 		return nil, err
 	}
-	interpreters := interpreterconfig.NoInterpreters()
-	interpreters.Python.Disabled = false
 	inner := spec.Maps["exe_id_to_8_stack_deltas"].InnerMap.Copy()
-	reduce(spec, &interpreters)
 	coll, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("load the unwinder: %w", err)
@@ -129,6 +132,37 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	return u, nil
 }
 
+// loadMaps describes the maps on a machine with so many possible CPUs.
+func loadMaps(kernel *btf.Spec, interpreters *interpreterconfig.Config, cpus int) (*ebpf.CollectionSpec, error) {
+	spec, err := support.LoadCollectionSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the unwinder's objects: %w", err)
+	}
+	reduce(spec, interpreters)
+	bpf.FitCPUs(spec, kernel, cpus)
+	return spec, nil
+}
+
+// Memory computes what the maps take in the kernel on a machine with so many possible CPUs, by name. Tables of files are
+// in the growth of one of those that hold them.
+func Memory(kernel *btf.Spec, cpus int) (map[string]bpf.Memory, error) {
+	interpreters := interpreterconfig.NoInterpreters()
+	interpreters.Python.Disabled = false
+	spec, err := loadMaps(kernel, &interpreters, cpus)
+	if err != nil {
+		return nil, err
+	}
+	list := map[string]bpf.Memory{}
+	for name, m := range spec.Maps {
+		x := bpf.MemoryOf(m, cpus)
+		if name == "exe_id_to_8_stack_deltas" { // the limit is one for all sizes
+			x.Growth += maxRows * uint64(m.InnerMap.ValueSize)
+		}
+		list[name] = x
+	}
+	return list, nil
+}
+
 // reduce leaves only the maps that native and Python stacks need.
 func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 	clear(spec.Programs)
@@ -146,6 +180,8 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 			m.MaxEntries = 1 << 17
 		case m.Type == ebpf.RingBuf:
 			m.MaxEntries = 4096 // trace_events: our last step has its own ring
+		case name == "pid_events" || name == "reported_pids" || name == "traces_ctx_v1" || name == "sched_times":
+			m.MaxEntries = 1 // of programs that are not loaded
 		}
 	}
 }
@@ -186,6 +222,9 @@ func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	}
 	return replacements
 }
+
+// Maps are the unwinder's, by name.
+func (u *Unwinder) Maps() map[string]*ebpf.Map { return u.maps }
 
 // LoadSteps puts those steps of a walk into the chain that are not the probes' own. They note what they read in
 // the map recording of the probes' maps. With multi all are of the attach type of uprobe_multi links, as those of probes must be.

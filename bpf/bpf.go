@@ -31,9 +31,11 @@ type (
 	// NearBlocks are live blocks of one allocator on a GPU.
 	NearBlocks  = probeNearBlocks
 	SampleClass = probeSampleClass
-	Function    = probeFunction
-	Process     = probeProcess
-	MappedFile  = processMappedFile
+	// Share is what a process has of what all share.
+	Share      = probeShare
+	Function   = probeFunction
+	Process    = probeProcess
+	MappedFile = processMappedFile
 	// MappedCode is a record of process_code.
 	MappedCode = processMappedCode
 )
@@ -95,6 +97,9 @@ const (
 	NoNumber = 1<<32 - 1
 	// MaxGPUAllocators is how many numbers allocators on GPUs have; those on the host have the next ones.
 	MaxGPUAllocators = 2048
+
+	// TableBlocks is the index in the map "tables" of the map of all blocks.
+	TableBlocks = 1
 
 	// MaxFunctions is how many rows the probe table can have.
 	MaxFunctions = 256
@@ -189,8 +194,21 @@ func GrowingMaps(kernel *btf.Spec) bool {
 	return kernel.TypeByName("bpf_mem_alloc", &s) == nil
 }
 
-// entriesOnOlder is how much room growing maps have where GrowingMaps is not: 46 MiB.
-var entriesOnOlder = map[string]uint32{"blocks": 1 << 19, "tensor_devices": 256, "host_tensor_devices": 1024}
+// entriesOnOlder is how much room growing maps have where GrowingMaps is not: 47 MiB.
+var entriesOnOlder = map[string]uint32{"blocks": 1 << 19, "tensor_devices": 256, "host_tensor_devices": 1024, "shares": 8192}
+
+// reserve lets the growing maps of spec take their memory from the beginning if the kernel needs that.
+func reserve(spec *ebpf.CollectionSpec, kernel *btf.Spec) {
+	if GrowingMaps(kernel) {
+		return
+	}
+	for name, entries := range entriesOnOlder {
+		if m := spec.Maps[name]; m != nil {
+			m.Flags &^= unix.BPF_F_NO_PREALLOC
+			m.MaxEntries = entries
+		}
+	}
+}
 
 // LoadProbes returns the programs of the traced functions that suit the kernel: where it
 // can guard them against preemption they are, and where it has no Cookies they look into the map "cookie" for them.
@@ -203,14 +221,11 @@ func LoadProbes(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 		load = loadOlder
 	}
 	spec, err := load()
-	if err == nil && !GrowingMaps(kernel) {
-		for name, entries := range entriesOnOlder {
-			m := spec.Maps[name]
-			m.Flags &^= unix.BPF_F_NO_PREALLOC
-			m.MaxEntries = entries
-		}
+	if err != nil {
+		return nil, err
 	}
-	return spec, err
+	reserve(spec, kernel)
+	return spec, nil
 }
 
 // LoadWalk returns the unwinder's steps, to be bound to the unwinder's maps.
@@ -227,11 +242,15 @@ func mappingIterator(kernel *btf.Spec) bool {
 // kernel has no iterator over mappings (before Linux 5.12).
 func LoadProcess(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	spec, err := loadProcess()
-	if err == nil && !mappingIterator(kernel) {
+	if err != nil {
+		return nil, err
+	}
+	if !mappingIterator(kernel) {
 		delete(spec.Programs, "mapped_files")
 		delete(spec.Programs, "process_code")
 	}
-	return spec, err
+	reserve(spec, kernel)
+	return spec, nil
 }
 
 // LiftMemlock lets this process, and its later children, lock any amount of memory where maps and programs

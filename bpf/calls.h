@@ -3,6 +3,8 @@
 #ifndef VRAMPROF_CALLS_H
 #define VRAMPROF_CALLS_H
 
+#define BY_VALUE_SIZE 64
+
 #define MAX_DEPTH 4 /* a power of two: indexes are masked with it */
 #define MAX_PUSHED 4 /* likewise */
 #define MAX_THREADS 32768
@@ -102,6 +104,9 @@ struct thread {
 	u16 pushed_lost;    /* pushed when below was full */
 	u64 below[MAX_PUSHED]; /* the current one, lowest first */
 	struct block_report report; /* waits for its stack */
+	u32 refused; /* the stack of the walk under way, if it is new: see is_stack_refused */
+	u32 by_value_valid;
+	u8 by_value[BY_VALUE_SIZE]; /* structure passed to the open call */
 	struct call calls[MAX_DEPTH];
 };
 

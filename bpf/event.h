@@ -54,7 +54,9 @@ struct event {
 };
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
 
+#ifndef BY_VALUE_SIZE
 #define BY_VALUE_SIZE 64
+#endif
 #define BEHIND_SIZE 136
 
 /* What follows the event of a function whose size, device or origin stands in structures. */

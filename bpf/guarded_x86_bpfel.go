@@ -16,11 +16,10 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	guardedMapBlankByValue         = "blank_by_value"
+	guardedMapBlankShare           = "blank_share"
 	guardedMapBlankTensorDevice    = "blank_tensor_device"
 	guardedMapBlankThread          = "blank_thread"
 	guardedMapBlocks               = "blocks"
-	guardedMapByValue              = "by_value"
 	guardedMapCaptures             = "captures"
 	guardedMapContexts             = "contexts"
 	guardedMapCounters             = "counters"
@@ -41,9 +40,11 @@ const (
 	guardedMapRecording            = "recording"
 	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
+	guardedMapShares               = "shares"
 	guardedMapStackEvents          = "stack_events"
 	guardedMapStacks               = "stacks"
 	guardedMapTableRequests        = "table_requests"
+	guardedMapTables               = "tables"
 	guardedMapTensorDevices        = "tensor_devices"
 	guardedMapThreads              = "threads"
 	guardedMapTruncatedStacks      = "truncated_stacks"
@@ -55,8 +56,12 @@ const (
 	guardedProgCallReturn          = "call_return"
 	guardedProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	guardedProgLibraryLoaded       = "library_loaded"
+	guardedVarEventsSize           = "events_size"
 	guardedVarExported             = "exported"
 	guardedVarInversePacMask       = "inverse_pac_mask"
+	guardedVarMaxBlocks            = "max_blocks"
+	guardedVarMaxThreads           = "max_threads"
+	guardedVarStacksSize           = "stacks_size"
 	guardedVarTotalsStep           = "totals_step"
 	guardedVarTpbaseOffset         = "tpbase_offset"
 	guardedVarTraceAll             = "trace_all"
@@ -119,11 +124,10 @@ type guardedProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedMapSpecs struct {
-	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
+	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
-	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
@@ -144,9 +148,11 @@ type guardedMapSpecs struct {
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
+	Shares               *ebpf.MapSpec `ebpf:"shares"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
+	Tables               *ebpf.MapSpec `ebpf:"tables"`
 	TensorDevices        *ebpf.MapSpec `ebpf:"tensor_devices"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
@@ -157,8 +163,12 @@ type guardedMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guardedVariableSpecs struct {
+	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
+	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
@@ -186,11 +196,10 @@ func (o *guardedObjects) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedMaps struct {
-	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
+	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
-	ByValue              *ebpf.Map `ebpf:"by_value"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
@@ -211,9 +220,11 @@ type guardedMaps struct {
 	Recording            *ebpf.Map `ebpf:"recording"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
+	Shares               *ebpf.Map `ebpf:"shares"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
+	Tables               *ebpf.Map `ebpf:"tables"`
 	TensorDevices        *ebpf.Map `ebpf:"tensor_devices"`
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
@@ -222,11 +233,10 @@ type guardedMaps struct {
 
 func (m *guardedMaps) Close() error {
 	return _GuardedClose(
-		m.BlankByValue,
+		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
 		m.Blocks,
-		m.ByValue,
 		m.Captures,
 		m.Contexts,
 		m.Counters,
@@ -247,9 +257,11 @@ func (m *guardedMaps) Close() error {
 		m.Recording,
 		m.SampleClasses,
 		m.Scratches,
+		m.Shares,
 		m.StackEvents,
 		m.Stacks,
 		m.TableRequests,
+		m.Tables,
 		m.TensorDevices,
 		m.Threads,
 		m.TruncatedStacks,
@@ -261,8 +273,12 @@ func (m *guardedMaps) Close() error {
 //
 // It can be passed to loadGuardedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guardedVariables struct {
+	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
+	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`

@@ -16,11 +16,10 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	olderMapBlankByValue         = "blank_by_value"
+	olderMapBlankShare           = "blank_share"
 	olderMapBlankTensorDevice    = "blank_tensor_device"
 	olderMapBlankThread          = "blank_thread"
 	olderMapBlocks               = "blocks"
-	olderMapByValue              = "by_value"
 	olderMapCaptures             = "captures"
 	olderMapContexts             = "contexts"
 	olderMapCookie               = "cookie"
@@ -42,9 +41,11 @@ const (
 	olderMapRecording            = "recording"
 	olderMapSampleClasses        = "sample_classes"
 	olderMapScratches            = "scratches"
+	olderMapShares               = "shares"
 	olderMapStackEvents          = "stack_events"
 	olderMapStacks               = "stacks"
 	olderMapTableRequests        = "table_requests"
+	olderMapTables               = "tables"
 	olderMapTensorDevices        = "tensor_devices"
 	olderMapThreads              = "threads"
 	olderMapTruncatedStacks      = "truncated_stacks"
@@ -56,8 +57,12 @@ const (
 	olderProgCallReturn          = "call_return"
 	olderProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	olderProgLibraryLoaded       = "library_loaded"
+	olderVarEventsSize           = "events_size"
 	olderVarExported             = "exported"
 	olderVarInversePacMask       = "inverse_pac_mask"
+	olderVarMaxBlocks            = "max_blocks"
+	olderVarMaxThreads           = "max_threads"
+	olderVarStacksSize           = "stacks_size"
 	olderVarTotalsStep           = "totals_step"
 	olderVarTpbaseOffset         = "tpbase_offset"
 	olderVarTraceAll             = "trace_all"
@@ -120,11 +125,10 @@ type olderProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderMapSpecs struct {
-	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
+	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
-	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Cookie               *ebpf.MapSpec `ebpf:"cookie"`
@@ -146,9 +150,11 @@ type olderMapSpecs struct {
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
+	Shares               *ebpf.MapSpec `ebpf:"shares"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
+	Tables               *ebpf.MapSpec `ebpf:"tables"`
 	TensorDevices        *ebpf.MapSpec `ebpf:"tensor_devices"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
@@ -159,8 +165,12 @@ type olderMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type olderVariableSpecs struct {
+	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
+	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
@@ -188,11 +198,10 @@ func (o *olderObjects) Close() error {
 //
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderMaps struct {
-	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
+	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
-	ByValue              *ebpf.Map `ebpf:"by_value"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Cookie               *ebpf.Map `ebpf:"cookie"`
@@ -214,9 +223,11 @@ type olderMaps struct {
 	Recording            *ebpf.Map `ebpf:"recording"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
+	Shares               *ebpf.Map `ebpf:"shares"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
+	Tables               *ebpf.Map `ebpf:"tables"`
 	TensorDevices        *ebpf.Map `ebpf:"tensor_devices"`
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
@@ -225,11 +236,10 @@ type olderMaps struct {
 
 func (m *olderMaps) Close() error {
 	return _OlderClose(
-		m.BlankByValue,
+		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
 		m.Blocks,
-		m.ByValue,
 		m.Captures,
 		m.Contexts,
 		m.Cookie,
@@ -251,9 +261,11 @@ func (m *olderMaps) Close() error {
 		m.Recording,
 		m.SampleClasses,
 		m.Scratches,
+		m.Shares,
 		m.StackEvents,
 		m.Stacks,
 		m.TableRequests,
+		m.Tables,
 		m.TensorDevices,
 		m.Threads,
 		m.TruncatedStacks,
@@ -265,8 +277,12 @@ func (m *olderMaps) Close() error {
 //
 // It can be passed to loadOlderObjects or ebpf.CollectionSpec.LoadAndAssign.
 type olderVariables struct {
+	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
+	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`

@@ -113,7 +113,25 @@ static EBPF_INLINE void link_context(u64 context, u32 device, u64 id)
 	if (!context || !device)
 		return;
 	struct context_key key = {context, id >> 32};
-	bpf_map_update_elem(&contexts, &key, &device, BPF_ANY);
+	if (!bpf_map_update_elem(&contexts, &key, &device, BPF_EXIST))
+		return;
+	struct share *share = share_of(id);
+	if (!share || share->contexts >= MAX_CONTEXTS_OF_PROCESS) {
+		lose_of(id);
+		return;
+	}
+	if (!bpf_map_update_elem(&contexts, &key, &device, BPF_NOEXIST))
+		__sync_fetch_and_add(&share->contexts, 1);
+}
+
+static EBPF_INLINE void unlink_context(u64 context, u64 id)
+{
+	struct context_key key = {context, id >> 32};
+	if (bpf_map_delete_elem(&contexts, &key))
+		return;
+	struct share *share = find_share(id);
+	if (share && share->contexts)
+		__sync_fetch_and_add(&share->contexts, -1);
 }
 
 // The ordinal that is current in a thread, -1: unknown. A context may have been made current before
@@ -152,8 +170,12 @@ static EBPF_INLINE void begin_capture(u64 stream, u64 id)
 	u64 one = 1;
 	if (bpf_map_lookup_elem(&captures, &key))
 		return;
-	bpf_map_update_elem(&captures, &key, &one, BPF_ANY);
 	u64 *n = captures_of(id);
+	if (n && *n >= MAX_CAPTURES_OF_PROCESS) {
+		lose_of(id);
+		return;
+	}
+	bpf_map_update_elem(&captures, &key, &one, BPF_ANY);
 	if (n)
 		__sync_fetch_and_add(n, 1);
 	else
@@ -213,11 +235,9 @@ static EBPF_INLINE bool urgent(enum event_kind kind, s32 result)
 static EBPF_INLINE void send_call(struct thread *thread, struct call *call, struct function *function,
 				  enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		count(COUNTER_EVENT_LOST);
+	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	if (!event)
 		return;
-	}
 	fill_event(event, thread, call, function, kind, id);
 	event->time = time;
 	event->address = address;
@@ -234,11 +254,9 @@ struct detailed_event {
 static EBPF_INLINE void send_details(struct thread *thread, struct call *call, struct function *function,
 				     enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
-	struct detailed_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		count(COUNTER_EVENT_LOST);
+	struct detailed_event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	if (!event)
 		return;
-	}
 	fill_event(&event->event, thread, call, function, kind, id);
 	event->event.time = time;
 	event->event.address = address;
@@ -247,11 +265,8 @@ static EBPF_INLINE void send_details(struct thread *thread, struct call *call, s
 	__builtin_memcpy(details->argument, call->argument, sizeof(details->argument));
 	bool complete = true;
 	if (function->by_value_size) {
-		struct by_value *saved = bpf_map_lookup_elem(&by_value, &id);
-		if (saved)
-			__builtin_memcpy(details->by_value, saved->bytes, BY_VALUE_SIZE);
-		else
-			complete = false;
+		__builtin_memcpy(details->by_value, thread->by_value, BY_VALUE_SIZE);
+		complete = thread->by_value_valid;
 	}
 	u32 size = function->behind_size;
 	if (size > BEHIND_SIZE)
@@ -274,23 +289,18 @@ static EBPF_INLINE void report(struct thread *thread, struct call *call, struct 
 }
 
 // A callee may use the memory of its arguments as it likes: a structure passed by value is kept on entry.
-static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct call *call, struct function *function, u64 id)
+static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct thread *thread, struct call *call, struct function *function)
 {
 #if defined(__x86_64__)
 	void *from = (void *)ctx->sp + 8;
 #else
 	void *from = (void *)argument(call, function->by_value);
 #endif
-	u32 size = function->by_value_size, zero = 0;
+	u32 size = function->by_value_size;
 	if (size > BY_VALUE_SIZE)
 		size = BY_VALUE_SIZE;
-	struct by_value *blank = bpf_map_lookup_elem(&blank_by_value, &zero);
-	if (!blank)
-		return;
-	bpf_map_update_elem(&by_value, &id, blank, BPF_ANY);
-	struct by_value *saved = bpf_map_lookup_elem(&by_value, &id);
-	if (saved && bpf_probe_read_user(saved->bytes, size, from))
-		bpf_map_delete_elem(&by_value, &id);
+	__builtin_memset(thread->by_value, 0, BY_VALUE_SIZE);
+	thread->by_value_valid = !bpf_probe_read_user(thread->by_value, size, from);
 }
 
 static EBPF_INLINE struct thread *this_thread(u64 id)
@@ -302,11 +312,16 @@ static EBPF_INLINE struct thread *this_thread(u64 id)
 	struct thread *blank = bpf_map_lookup_elem(&blank_thread, &zero);
 	if (!blank)
 		return NULL;
-	bpf_map_update_elem(&threads, &id, blank, BPF_ANY);
-	thread = bpf_map_lookup_elem(&threads, &id);
-	if (!thread)
-		count(COUNTER_THREADS_FULL);
-	return thread;
+	u32 table = TABLE_THREADS;
+	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	struct share *share = share_of(id);
+	if (!used || !share || (s64)share->threads > (s64)(max_threads - *used) || bpf_map_update_elem(&threads, &id, blank, BPF_NOEXIST)) {
+		lose(COUNTER_THREADS_FULL, id);
+		return NULL;
+	}
+	__sync_fetch_and_add(used, 1);
+	__sync_fetch_and_add(&share->threads, 1);
+	return bpf_map_lookup_elem(&threads, &id);
 }
 
 // Notes where the outermost call returns to: a call inside it may want a stack, when the return address on the
@@ -335,7 +350,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	if (!function)
 		return NULL;
 	if (!alloc && function->role == ROLE_INIT) { // without a return probe: it opens no call
-		send_note(EVENT_INIT, id);
+		if (share_of(id))
+			send_note(EVENT_INIT, id);
 		return NULL;
 	}
 	struct thread *thread = this_thread(id);
@@ -355,7 +371,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	}
 	if (depth >= MAX_DEPTH) {
 		thread->depth = MAX_DEPTH;
-		count(COUNTER_TOO_DEEP);
+		lose(COUNTER_TOO_DEEP, id);
 		return NULL;
 	}
 
@@ -368,7 +384,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	call->driver_successes = 0;
 	save_arguments(ctx, call);
 	if (alloc && function->by_value_size) // none of the others takes one
-		save_by_value(ctx, call, function, id);
+		save_by_value(ctx, thread, call, function);
 	thread->depth = depth + 1;
 	if (depth == 0) {
 		thread->stack = 0;
@@ -439,11 +455,9 @@ static EBPF_INLINE void tell_learned(struct thread *thread, struct call *call, u
 {
 	if (!thread->device || !thread->astray)
 		return;
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		count(COUNTER_EVENT_LOST);
+	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	if (!event)
 		return;
-	}
 	__builtin_memset(event, 0, sizeof(*event));
 	event->time = call->time;
 	event->address = thread->astray;
@@ -490,6 +504,7 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 		break;
 	case EFFECT_BEGIN_CAPTURE: begin_capture(address, id); break;
 	case EFFECT_DESTROY_CONTEXT:
+		unlink_context(address, id);
 		if (thread->context == address)
 			pop_context(thread);
 		break;
@@ -546,7 +561,7 @@ static EBPF_INLINE void leave_alloc(struct thread *thread, struct call *call, st
 		return;
 	u64 address;
 	if (read_address(call, function, &address)) {
-		count(COUNTER_UNREADABLE);
+		lose(COUNTER_UNREADABLE, id);
 		return;
 	}
 	if (address)
@@ -577,7 +592,7 @@ static EBPF_INLINE void leave_other(struct thread *thread, struct call *call, st
 		return;
 	u64 address;
 	if (read_address(call, function, &address)) {
-		count(COUNTER_UNREADABLE);
+		lose(COUNTER_UNREADABLE, id);
 		return;
 	}
 	bool told = function->layer == LAYER_RUNTIME && call->driver_successes;
@@ -699,7 +714,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	r.time = now;
 	d->begun++;
 	leave_peak(d, &r, now, id);
-	bool sampled = r.size < 0 ? unbook_block(d, &r) : book_block(d, &r, now, id);
+	bool sampled = r.size < 0 ? unbook_block(d, &r, id) : book_block(d, &r, now, id);
 	take_totals(d, &r, now, told);
 	d->ended = d->begun;
 	if (!sampled) {

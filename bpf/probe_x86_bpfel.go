@@ -13,11 +13,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type probeByValue struct {
-	_     structs.HostLayout
-	Bytes [64]uint8
-}
-
 type probeContextKey struct {
 	_       structs.HostLayout
 	Context uint64
@@ -185,6 +180,26 @@ type probeScratch struct {
 	Frames   [1280]uint8
 }
 
+type probeShare struct {
+	_          structs.HostLayout
+	Lost       uint64
+	LostStacks uint64
+	Threads    uint64
+	Blocks     uint64
+	Contexts   uint64
+	Allocators uint64
+	Events     struct {
+		_       structs.HostLayout
+		Mark    uint64
+		Written uint64
+	}
+	Stacks struct {
+		_       structs.HostLayout
+		Mark    uint64
+		Written uint64
+	}
+}
+
 type probeStreamKey struct {
 	_      structs.HostLayout
 	Stream uint64
@@ -217,6 +232,7 @@ type probeTensorDevice struct {
 	OlderBytes     uint64
 	Unbooked       uint64
 	Far            uint64
+	Room           uint64
 	Classes        [128]struct {
 		_          structs.HostLayout
 		Allocs     uint64
@@ -265,7 +281,10 @@ type probeThread struct {
 		Totals    uint8
 		Halvings  uint32
 	}
-	Calls [4]struct {
+	Refused      uint32
+	ByValueValid uint32
+	ByValue      [64]uint8
+	Calls        [4]struct {
 		_               structs.HostLayout
 		Sp              uint64
 		Time            uint64
@@ -299,11 +318,10 @@ type probeWalk struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	probeMapBlankByValue         = "blank_by_value"
+	probeMapBlankShare           = "blank_share"
 	probeMapBlankTensorDevice    = "blank_tensor_device"
 	probeMapBlankThread          = "blank_thread"
 	probeMapBlocks               = "blocks"
-	probeMapByValue              = "by_value"
 	probeMapCaptures             = "captures"
 	probeMapContexts             = "contexts"
 	probeMapCounters             = "counters"
@@ -324,9 +342,11 @@ const (
 	probeMapRecording            = "recording"
 	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
+	probeMapShares               = "shares"
 	probeMapStackEvents          = "stack_events"
 	probeMapStacks               = "stacks"
 	probeMapTableRequests        = "table_requests"
+	probeMapTables               = "tables"
 	probeMapTensorDevices        = "tensor_devices"
 	probeMapThreads              = "threads"
 	probeMapTruncatedStacks      = "truncated_stacks"
@@ -338,8 +358,12 @@ const (
 	probeProgCallReturn          = "call_return"
 	probeProgKprobeUnwindStop    = "kprobe_unwind_stop"
 	probeProgLibraryLoaded       = "library_loaded"
+	probeVarEventsSize           = "events_size"
 	probeVarExported             = "exported"
 	probeVarInversePacMask       = "inverse_pac_mask"
+	probeVarMaxBlocks            = "max_blocks"
+	probeVarMaxThreads           = "max_threads"
+	probeVarStacksSize           = "stacks_size"
 	probeVarTotalsStep           = "totals_step"
 	probeVarTpbaseOffset         = "tpbase_offset"
 	probeVarTraceAll             = "trace_all"
@@ -402,11 +426,10 @@ type probeProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
-	BlankByValue         *ebpf.MapSpec `ebpf:"blank_by_value"`
+	BlankShare           *ebpf.MapSpec `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.MapSpec `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
-	ByValue              *ebpf.MapSpec `ebpf:"by_value"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
@@ -427,9 +450,11 @@ type probeMapSpecs struct {
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
+	Shares               *ebpf.MapSpec `ebpf:"shares"`
 	StackEvents          *ebpf.MapSpec `ebpf:"stack_events"`
 	Stacks               *ebpf.MapSpec `ebpf:"stacks"`
 	TableRequests        *ebpf.MapSpec `ebpf:"table_requests"`
+	Tables               *ebpf.MapSpec `ebpf:"tables"`
 	TensorDevices        *ebpf.MapSpec `ebpf:"tensor_devices"`
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
@@ -440,8 +465,12 @@ type probeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeVariableSpecs struct {
+	EventsSize      *ebpf.VariableSpec `ebpf:"events_size"`
 	Exported        *ebpf.VariableSpec `ebpf:"exported"`
 	InversePacMask  *ebpf.VariableSpec `ebpf:"inverse_pac_mask"`
+	MaxBlocks       *ebpf.VariableSpec `ebpf:"max_blocks"`
+	MaxThreads      *ebpf.VariableSpec `ebpf:"max_threads"`
+	StacksSize      *ebpf.VariableSpec `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.VariableSpec `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.VariableSpec `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.VariableSpec `ebpf:"trace_all"`
@@ -469,11 +498,10 @@ func (o *probeObjects) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
-	BlankByValue         *ebpf.Map `ebpf:"blank_by_value"`
+	BlankShare           *ebpf.Map `ebpf:"blank_share"`
 	BlankTensorDevice    *ebpf.Map `ebpf:"blank_tensor_device"`
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
-	ByValue              *ebpf.Map `ebpf:"by_value"`
 	Captures             *ebpf.Map `ebpf:"captures"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
@@ -494,9 +522,11 @@ type probeMaps struct {
 	Recording            *ebpf.Map `ebpf:"recording"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
+	Shares               *ebpf.Map `ebpf:"shares"`
 	StackEvents          *ebpf.Map `ebpf:"stack_events"`
 	Stacks               *ebpf.Map `ebpf:"stacks"`
 	TableRequests        *ebpf.Map `ebpf:"table_requests"`
+	Tables               *ebpf.Map `ebpf:"tables"`
 	TensorDevices        *ebpf.Map `ebpf:"tensor_devices"`
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
@@ -505,11 +535,10 @@ type probeMaps struct {
 
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
-		m.BlankByValue,
+		m.BlankShare,
 		m.BlankTensorDevice,
 		m.BlankThread,
 		m.Blocks,
-		m.ByValue,
 		m.Captures,
 		m.Contexts,
 		m.Counters,
@@ -530,9 +559,11 @@ func (m *probeMaps) Close() error {
 		m.Recording,
 		m.SampleClasses,
 		m.Scratches,
+		m.Shares,
 		m.StackEvents,
 		m.Stacks,
 		m.TableRequests,
+		m.Tables,
 		m.TensorDevices,
 		m.Threads,
 		m.TruncatedStacks,
@@ -544,8 +575,12 @@ func (m *probeMaps) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeVariables struct {
+	EventsSize      *ebpf.Variable `ebpf:"events_size"`
 	Exported        *ebpf.Variable `ebpf:"exported"`
 	InversePacMask  *ebpf.Variable `ebpf:"inverse_pac_mask"`
+	MaxBlocks       *ebpf.Variable `ebpf:"max_blocks"`
+	MaxThreads      *ebpf.Variable `ebpf:"max_threads"`
+	StacksSize      *ebpf.Variable `ebpf:"stacks_size"`
 	TotalsStep      *ebpf.Variable `ebpf:"totals_step"`
 	TpbaseOffset    *ebpf.Variable `ebpf:"tpbase_offset"`
 	TraceAll        *ebpf.Variable `ebpf:"trace_all"`

@@ -16,6 +16,7 @@ typedef u8 __u8;
 typedef _Bool bool;
 #include "event.h"
 #include "calls.h"
+#include "share.h"
 
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, val) int(*name)[val]
@@ -131,6 +132,38 @@ struct {
 	__type(key, enum counter);
 	__type(value, u64);
 } counters SEC(".maps");
+
+struct {
+	__uint(type, 1 /* BPF_MAP_TYPE_HASH */);
+	__uint(map_flags, 1 /* BPF_F_NO_PREALLOC */);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, struct share);
+} shares SEC(".maps");
+
+struct {
+	__uint(type, 2 /* BPF_MAP_TYPE_ARRAY */);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, TABLE_COUNT);
+	__type(key, u32);
+	__type(value, u64);
+} tables SEC(".maps");
+
+// Forgets the open calls of a thread that is gone. Returns whether it has made any.
+static bool forget_thread(u32 pid, u32 tid)
+{
+	u64 id = (u64)pid << 32 | tid;
+	u32 table = TABLE_THREADS;
+	if (bpf_map_delete_elem(&threads, &id))
+		return 0;
+	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	struct share *share = bpf_map_lookup_elem(&shares, &pid);
+	if (used)
+		__sync_fetch_and_add(used, -1);
+	if (share && share->threads)
+		__sync_fetch_and_add(&share->threads, -1);
+	return 1;
+}
 
 static void count(enum counter counter)
 {
@@ -351,8 +384,7 @@ int process_exit(u64 *ctx)
 	READ(pid, task, tgid);
 	READ(tid, task, pid);
 	// A thread may end inside a traced call; the next one with its id starts anew.
-	u64 id = (u64)pid << 32 | tid;
-	bool called = !bpf_map_delete_elem(&threads, &id);
+	bool called = forget_thread(pid, tid);
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	if (!process)
 		return 0;
@@ -375,10 +407,8 @@ int process_exec(u64 *ctx)
 	struct task_struct *task = (void *)ctx[0];
 	u32 pid = 0;
 	READ(pid, task, tgid);
-	u64 id = (u64)pid << 32 | pid;
-	bpf_map_delete_elem(&threads, &id);
-	id = (u64)pid << 32 | (u32)ctx[1]; // of the thread that called it: it has the leader's id from now on
-	bpf_map_delete_elem(&threads, &id);
+	forget_thread(pid, pid);
+	forget_thread(pid, ctx[1]); // the thread that called it: it has the leader's id from now on
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	if (process && process->inherited)
 		bpf_map_delete_elem(&processes, &pid);

@@ -96,6 +96,26 @@ type processProcess struct {
 	Inherited  uint32
 }
 
+type processShare struct {
+	_          structs.HostLayout
+	Lost       uint64
+	LostStacks uint64
+	Threads    uint64
+	Blocks     uint64
+	Contexts   uint64
+	Allocators uint64
+	Events     struct {
+		_       structs.HostLayout
+		Mark    uint64
+		Written uint64
+	}
+	Stacks struct {
+		_       structs.HostLayout
+		Mark    uint64
+		Written uint64
+	}
+}
+
 type processThread struct {
 	_             structs.HostLayout
 	Stack         uint64
@@ -127,7 +147,10 @@ type processThread struct {
 		Totals    uint8
 		Halvings  uint32
 	}
-	Calls [4]struct {
+	Refused      uint32
+	ByValueValid uint32
+	ByValue      [64]uint8
+	Calls        [4]struct {
 		_               structs.HostLayout
 		Sp              uint64
 		Time            uint64
@@ -147,6 +170,8 @@ const (
 	processMapEvents           = "events"
 	processMapLayoutStates     = "layout_states"
 	processMapProcesses        = "processes"
+	processMapShares           = "shares"
+	processMapTables           = "tables"
 	processMapThreads          = "threads"
 	processProgMappedFiles     = "mapped_files"
 	processProgProcessCode     = "process_code"
@@ -217,6 +242,8 @@ type processMapSpecs struct {
 	Events       *ebpf.MapSpec `ebpf:"events"`
 	LayoutStates *ebpf.MapSpec `ebpf:"layout_states"`
 	Processes    *ebpf.MapSpec `ebpf:"processes"`
+	Shares       *ebpf.MapSpec `ebpf:"shares"`
+	Tables       *ebpf.MapSpec `ebpf:"tables"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
 }
 
@@ -255,6 +282,8 @@ type processMaps struct {
 	Events       *ebpf.Map `ebpf:"events"`
 	LayoutStates *ebpf.Map `ebpf:"layout_states"`
 	Processes    *ebpf.Map `ebpf:"processes"`
+	Shares       *ebpf.Map `ebpf:"shares"`
+	Tables       *ebpf.Map `ebpf:"tables"`
 	Threads      *ebpf.Map `ebpf:"threads"`
 }
 
@@ -264,6 +293,8 @@ func (m *processMaps) Close() error {
 		m.Events,
 		m.LayoutStates,
 		m.Processes,
+		m.Shares,
+		m.Tables,
 		m.Threads,
 	)
 }

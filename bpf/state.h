@@ -6,9 +6,11 @@
 #define SIGSTOP 19
 
 #include "calls.h"
+#include "share.h"
 
 static long (*bpf_get_attach_cookie)(void *ctx) = (void *)BPF_FUNC_get_attach_cookie;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
+static u64 (*bpf_ringbuf_query)(void *ringbuf, u64 what) = (void *)BPF_FUNC_ringbuf_query;
 static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
 static void (*bpf_ringbuf_discard)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_discard;
 static long (*bpf_map_push_elem)(void *map, const void *value, u64 flags) = (void *)BPF_FUNC_map_push_elem;
@@ -24,17 +26,26 @@ volatile const u32 window_samples = 0;
 /* User space is told an allocator's totals when they are so many bytes, and a TOTALS_SHAREth, from what it was told last. */
 volatile const u64 totals_step = 0;
 
+/* Entries of those maps, bytes of the rings. */
+volatile const u64 max_threads = MAX_THREADS;
+volatile const u64 max_blocks = 1;
+volatile const u64 events_size = 1, stacks_size = 1;
+
 MAP(functions, BPF_MAP_TYPE_ARRAY, u32, struct function, MAX_FUNCTIONS);
 MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
 MAP(contexts, BPF_MAP_TYPE_LRU_HASH, struct context_key, u32, 16384); /* → ordinal + 1 */
 MAP(captures, BPF_MAP_TYPE_LRU_HASH, struct stream_key, u64, 4096); /* → 1, of all streams their number; those captured now */
-struct by_value {
-	u8 bytes[BY_VALUE_SIZE];
-};
-MAP(blank_by_value, BPF_MAP_TYPE_ARRAY, u32, struct by_value, 1);
-MAP(by_value, BPF_MAP_TYPE_LRU_HASH, u64, struct by_value, 4096); /* pid_tgid → structure passed to the open call */
 MAP(processes, BPF_MAP_TYPE_HASH, u32, struct process, 16384); /* tgid */
+GROWING_MAP(shares, u32, struct share, 16384); /* tgid */
+MAP(blank_share, BPF_MAP_TYPE_ARRAY, u32, struct share, 1);
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* user space takes off what those had that are gone */
+	__type(key, u32);
+	__type(value, u64);
+	__uint(max_entries, TABLE_COUNT);
+} tables SEC(".maps"); /* enum table → entries that are used */
 MAP(counters, BPF_MAP_TYPE_ARRAY, enum counter, u64, COUNTER_COUNT);
 MAP(truncated_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256); /* unwinder's error code → stacks truncated */
 MAP(table_requests, BPF_MAP_TYPE_LRU_HASH, u32, u64, 4096); /* tgid → time of the last request */

@@ -56,6 +56,7 @@ struct tensor_device {
 	u64 older_frees, older_bytes; /* blocks that were allocated before the attach */
 	u64 unbooked;                /* blocks for which there was no room */
 	u64 far;                     /* its live blocks in the map blocks */
+	u64 room;                    /* for how many of them it has taken room there */
 	struct size_class classes[SIZE_CLASSES];
 	u64 begun;                   /* reports that may be in some of the above */
 };
@@ -76,14 +77,6 @@ static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >>
  * GPU's process. Numbers of the former are below MAX_GPU_ALLOCATORS, those of the latter from there on. */
 #define MAX_GPU_ALLOCATORS 2048
 #define MAX_HOST_ALLOCATORS 8192
-#define GROWING_MAP(name, key_type, value_type, entries)                                                               \
-	struct {                                                                                                       \
-		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
-		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
-		__type(key, key_type);                                                                                 \
-		__type(value, value_type);                                                                             \
-		__uint(max_entries, entries);                                                                          \
-	} name SEC(".maps")
 #define FREE_NUMBERS(name, entries)                                                                                    \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_STACK);                                                                      \
@@ -135,19 +128,22 @@ static EBPF_INLINE struct tensor_device *find_allocator(struct tensor_key *key)
 }
 
 // Enters an allocator under a number of its own. Returns NULL without room, or where another thread was faster.
-static EBPF_INLINE struct tensor_device *enter_allocator(void *devices, void *numbers, struct tensor_key *key)
+static EBPF_INLINE struct tensor_device *enter_allocator(void *devices, void *numbers, struct tensor_key *key, u64 id)
 {
 	u32 zero = 0, number;
 	struct tensor_device *blank = bpf_map_lookup_elem(&blank_tensor_device, &zero);
-	if (!blank || bpf_map_pop_elem(numbers, &number))
+	struct share *share = share_of(id);
+	if (!blank || !share || share->allocators >= MAX_ALLOCATORS_OF_PROCESS || bpf_map_pop_elem(numbers, &number))
 		return NULL;
 	struct tensor_device *d = NULL;
 	if (!bpf_map_update_elem(devices, key, blank, BPF_NOEXIST))
 		d = bpf_map_lookup_elem(devices, key);
-	if (d)
+	if (d) {
 		d->number = number;
-	else
+		__sync_fetch_and_add(&share->allocators, 1);
+	} else {
 		bpf_map_push_elem(numbers, &number, 0);
+	}
 	return d;
 }
 
@@ -156,10 +152,10 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 	struct process *process = find_process(id);
 	if (!(process ? process->traced : trace_all))
 		return NULL;
-	struct tensor_device *d = on_gpu(key->device) ? enter_allocator(&tensor_devices, &gpu_numbers, key)
-						      : enter_allocator(&host_tensor_devices, &host_numbers, key);
+	struct tensor_device *d = on_gpu(key->device) ? enter_allocator(&tensor_devices, &gpu_numbers, key, id)
+						      : enter_allocator(&host_tensor_devices, &host_numbers, key, id);
 	if (!d) {
-		count(COUNTER_THREADS_FULL);
+		lose(COUNTER_THREADS_FULL, id);
 		return NULL;
 	}
 	d->credit = SAVED_WINDOWS * window_samples;
@@ -266,9 +262,37 @@ static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct
 }
 
 #define NO_ROOM (~0ull)
+#define ROOM 1024 /* blocks for which an allocator takes room at a time: what all have is changed rarely */
+
+// Takes room for further blocks of an allocator in the map of all, if its process may have more.
+static EBPF_INLINE bool find_room(struct tensor_device *d, u64 id)
+{
+	u32 table = TABLE_BLOCKS;
+	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	struct share *share = find_share(id);
+	if (!used || !share || (s64)share->blocks > (s64)(max_blocks - *used))
+		return false;
+	__sync_fetch_and_add(used, ROOM);
+	__sync_fetch_and_add(&share->blocks, ROOM);
+	__sync_fetch_and_add(&d->room, ROOM);
+	return true;
+}
+
+// Gives back room that an allocator has not needed for a while.
+static EBPF_INLINE void leave_room(struct tensor_device *d, u64 id)
+{
+	u32 table = TABLE_BLOCKS;
+	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	struct share *share = find_share(id);
+	if (!used || !share || share->blocks < ROOM)
+		return;
+	__sync_fetch_and_add(used, -ROOM);
+	__sync_fetch_and_add(&share->blocks, -ROOM);
+	__sync_fetch_and_add(&d->room, -ROOM);
+}
 
 // Notes a live block. Returns the value of an older one at its address, 0 without one, or NO_ROOM.
-static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *r, u64 value)
+static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *r, u64 value, u64 id)
 {
 	u64 key = block_key(r->address, d->number), before;
 	struct near_blocks *table = near_blocks_of(d);
@@ -281,6 +305,8 @@ static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *
 		near->address = r->address;
 		return before;
 	}
+	if (d->far >= d->room && !find_room(d, id))
+		return NO_ROOM;
 	if (!bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
 		__sync_fetch_and_add(&d->far, 1);
 		return 0;
@@ -294,7 +320,7 @@ static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *
 }
 
 // Forgets a live block. Returns its value, 0 if it was not known.
-static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *r)
+static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *r, u64 id)
 {
 	struct near_block *near = find_near(near_blocks_of(d), r, r->address);
 	u64 value;
@@ -313,6 +339,8 @@ static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *
 	value = *old;
 	bpf_map_delete_elem(&blocks, &key);
 	__sync_fetch_and_add(&d->far, -1);
+	if (d->room > d->far + 2 * ROOM)
+		leave_room(d, id);
 	return value;
 }
 
@@ -382,9 +410,10 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report 
 	u64 size = r->size;
 	u32 number = size_class(size);
 	bool sampled = sample_block(d, number, r, now);
-	u64 before = keep_block(d, r, size << 1 | sampled);
+	u64 before = keep_block(d, r, size << 1 | sampled, id);
 	if (before == NO_ROOM) {
 		__sync_fetch_and_add(&d->unbooked, 1);
+		lose_of(id);
 		return false;
 	}
 	if (before) { // its free was not reported, as when a private pool is restored
@@ -401,9 +430,9 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report 
 }
 
 // Takes a block back. Returns whether it was of the sample.
-static EBPF_INLINE bool unbook_block(struct tensor_device *d, struct block_report *r)
+static EBPF_INLINE bool unbook_block(struct tensor_device *d, struct block_report *r, u64 id)
 {
-	u64 value = drop_block(d, r);
+	u64 value = drop_block(d, r, id);
 	if (!value) {
 		count_block(&d->older_frees, &d->older_bytes, -r->size);
 		return false;

@@ -35,6 +35,70 @@ static EBPF_INLINE void add_count(enum counter counter, u64 n)
 
 static EBPF_INLINE void count(enum counter counter) { add_count(counter, 1); }
 
+static EBPF_INLINE struct share *find_share(u64 id)
+{
+	u32 pid = id >> 32;
+	return bpf_map_lookup_elem(&shares, &pid);
+}
+
+// The same, begun if need be: with a process's first call.
+static EBPF_INLINE struct share *share_of(u64 id)
+{
+	u32 pid = id >> 32, zero = 0;
+	struct share *share = bpf_map_lookup_elem(&shares, &pid);
+	if (share)
+		return share;
+	struct share *blank = bpf_map_lookup_elem(&blank_share, &zero);
+	if (!blank)
+		return NULL;
+	bpf_map_update_elem(&shares, &pid, blank, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&shares, &pid);
+}
+
+static EBPF_INLINE void lose_of(u64 id)
+{
+	struct share *share = find_share(id);
+	if (share)
+		__sync_fetch_and_add(&share->lost, 1);
+}
+
+// Counts what a process loses.
+static EBPF_INLINE void lose(enum counter counter, u64 id)
+{
+	count(counter);
+	lose_of(id);
+}
+
+// Says whether a process may write no more into a ring: what it wrote that may still be there is more than is free.
+static EBPF_INLINE bool is_beyond(struct ring_share *share, void *ring, u64 size, u64 bytes)
+{
+	u64 writer = bpf_ringbuf_query(ring, BPF_RB_PROD_POS), reader = bpf_ringbuf_query(ring, BPF_RB_CONS_POS);
+	if ((s64)(reader - share->mark) >= 0) {
+		share->mark = writer;
+		share->written = 0;
+	}
+	if ((s64)share->written > (s64)(size - (writer - reader)))
+		return true;
+	__sync_fetch_and_add(&share->written, bytes);
+	return false;
+}
+
+// Reserves room for an event. While less than half of the ring is used nobody is asked what he has of it.
+static EBPF_INLINE void *room_for_event(u64 size, enum counter counter, u64 id)
+{
+	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > events_size / 2) {
+		struct share *share = find_share(id);
+		if (share && is_beyond(&share->events, &events, events_size, size)) {
+			lose(counter, id);
+			return NULL;
+		}
+	}
+	void *event = bpf_ringbuf_reserve(&events, size, 0);
+	if (!event)
+		lose(counter, id);
+	return event;
+}
+
 // 1 if the walk under way counts. No branch: the verifier would look at all that follows twice.
 static EBPF_INLINE u64 counted(struct thread *thread) { return ~(thread->flags / UNCOUNTED) & 1; }
 
@@ -63,11 +127,9 @@ static EBPF_INLINE void fill_note(struct event *event, enum event_kind kind, u64
 // An event that asks user space to act, at once.
 static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		count(COUNTER_EVENT_LOST);
+	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	if (!event)
 		return;
-	}
 	__builtin_memset(event, 0, sizeof(*event));
 	fill_note(event, kind, id);
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
@@ -352,11 +414,9 @@ static EBPF_INLINE int step_over_jit(PerCPURecord *record)
 
 static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r, u64 stack, u32 flags, u64 id)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (!event) {
-		count(COUNTER_EVENT_LOST);
+	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	if (!event)
 		return;
-	}
 	event->time = r->time;
 	event->address = r->address;
 	event->size = kind == EVENT_BLOCK_FREE || kind == EVENT_TOTALS ? r->live : r->size;
@@ -382,6 +442,23 @@ static EBPF_INLINE void send_waiting_block(u64 id)
 		return;
 	send_block(thread->report.kind, &thread->report, thread->stack, thread->flags, id);
 	thread->report.kind = 0;
+}
+
+// Says whether a process may send no more stacks now. While less than half of the ring is used nobody is asked.
+static EBPF_INLINE u32 is_stack_refused(u64 words, u32 *pid)
+{
+	if (bpf_ringbuf_query(&stack_events, BPF_RB_AVAIL_DATA) <= stacks_size / 2)
+		return 0;
+	struct share *share = bpf_map_lookup_elem(&shares, pid);
+	return share && is_beyond(&share->stacks, &stack_events, stacks_size, sizeof(Trace) - sizeof(((Trace *)0)->frame_data) + 8 * words);
+}
+
+static EBPF_INLINE void lose_stack(struct thread *thread, u64 id)
+{
+	struct share *share = find_share(id);
+	count_of_walk(thread, COUNTER_STACK_LOST);
+	if (share)
+		__sync_fetch_and_add(&share->lost_stacks, 1);
 }
 
 // Ends a walk, or returns the program that goes on with it.
@@ -421,6 +498,7 @@ static EBPF_INLINE int finish_unwind(void)
 			request_tables(id);
 	}
 
+	thread->refused = is_stack_refused(trace->frame_data_len, &pid); // in memory: the verifier follows one way only
 	u64 hash = (process ? process->seed : 0) ^ 0xcbf29ce484222325ull ^ pid;
 	u32 length = trace->frame_data_len;
 #pragma unroll 1
@@ -440,13 +518,17 @@ static EBPF_INLINE int finish_unwind(void)
 			remember_walk(thread);
 		return PROG_UNWIND_STOP;
 	}
+	if (thread->refused) {
+		lose_stack(thread, id);
+		return PROG_UNWIND_STOP;
+	}
 	trace->value = hash;
 	u64 size = sizeof(Trace) - sizeof(trace->frame_data) + sizeof(trace->frame_data[0]) * length;
 	if (size > sizeof(Trace))
 		return PROG_UNWIND_STOP;
 	// A new stack is rare, and its Python names must be read while the process lives: wake the reader.
 	if (bpf_ringbuf_output(&stack_events, trace, size, BPF_RB_FORCE_WAKEUP) < 0) {
-		count_of_walk(thread, COUNTER_STACK_LOST);
+		lose_stack(thread, id);
 		return PROG_UNWIND_STOP; // not marked as sent: the next event with this stack tries again
 	}
 	u8 sent = 1;

@@ -41,6 +41,16 @@ typedef s16 __s16;
 		__uint(max_entries, entries);                                                                          \
 	} name SEC(".maps")
 
+/* It takes its memory as it fills, where the kernel can. */
+#define GROWING_MAP(name, key_type, value_type, entries)                                                               \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \
+		__uint(map_flags, BPF_F_NO_PREALLOC);                                                                  \
+		__type(key, key_type);                                                                                 \
+		__type(value, value_type);                                                                             \
+		__uint(max_entries, entries);                                                                          \
+	} name SEC(".maps")
+
 BORROWED(per_cpu_records, BPF_MAP_TYPE_PERCPU_ARRAY);
 BORROWED(pid_page_to_mapping_info, BPF_MAP_TYPE_ARRAY);
 BORROWED(metrics, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test-memory.sh [CPUS]: boots a kernel in QEMU on a machine that may have so many CPUs, 64 by default, of which it has 4, and
-# compares how much memory the maps take there, as the kernel says, with what vramprof computes. Prints both. About a minute;
+# test-memory.sh [CPUS]: boots a kernel in QEMU on a machine with so many CPUs, 64 by default, and
+# compares how much memory the maps take there, as the kernel says, with what vramprof computes. Prints both. MINUTES;
 # nothing but the Debian packages of test-kernels.sh is installed. Ends with 77 if the kernel cannot be had. KERNEL is
 # "SERIES SUITE" as in test-kernels.sh; the kernel says what maps take from Linux 6.4 on.
 set -uo pipefail
@@ -16,7 +16,7 @@ go test -c -ldflags='-s -w' -o "$work/build/tracer.test" ./tracer || exit 1
 $here/initrd.sh "$work/initrd.memory" $here/inside.sh=/inside.sh "$work/build/tracer.test=/t/tracer.test" || exit 1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-SMP=4,maxcpus=$cpus LIMIT=${LIMIT:-300} $here/boot.sh "${kernel#* }" "$work/initrd.memory" memory > "$log" 2>&1
+SMP=$cpus LIMIT=${LIMIT:-600} $here/boot.sh "${kernel#* }" "$work/initrd.memory" memory > "$log" 2>&1
 status=$?
 echo "Linux ${kernel% *}, $(sed -nE 's/.*memory: (.*)/\1/p' "$log")"
 [ $status = 0 ] || sed 's/^/    /' "$log"

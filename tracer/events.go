@@ -327,6 +327,7 @@ func (t *Tracer) stats() ledger.Stats {
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
 	}
+	s.LostBy, _ = t.lostBy()
 	var code uint32
 	var count uint64
 	for i := t.coll.Maps["truncated_stacks"].Iterate(); i.Next(&code, &count); {

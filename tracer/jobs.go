@@ -127,6 +127,7 @@ func (t *Tracer) forget() {
 	t.forgetTables()
 	t.forgetContexts()
 	t.forgetBlocks()
+	t.forgetShares()
 	if err := t.retire(); err != nil {
 		t.warn(err.Error())
 	}

@@ -91,6 +91,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	}
 	bpf.FitCPUs(spec, kernel, cpus)
 	t.resize(spec)
+	if err := limitTables(spec); err != nil {
+		return err
+	}
 	replacements := t.unwind.Bind(spec)
 	if t.prober.multi {
 		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type. The loader's
@@ -108,6 +111,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 		if err := t.coll.Maps["functions"].Put(uint32(id), Functions[id].row()); err != nil {
 			return fmt.Errorf("write the probe table: %w", err)
 		}
+	}
+	if err := t.shares.open(t.coll.Maps["tables"]); err != nil {
+		return err
 	}
 	if err := t.beginAllocators(); err != nil {
 		return err
@@ -156,7 +162,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	}
 	t.resize(spec)
 	replacements := map[string]*ebpf.Map{}
-	for _, shared := range []string{"events", "processes", "threads", "counters"} {
+	for _, shared := range []string{"events", "processes", "threads", "counters", "shares", "tables"} {
 		replacements[shared] = t.coll.Maps[shared]
 	}
 	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})

@@ -190,6 +190,7 @@ func (t *Tracer) finished() bool {
 // exited ends a process; t.mu is held.
 func (t *Tracer) exited(e *bpf.Event) {
 	_ = t.coll.Maps["processes"].Delete(e.Pid)
+	t.leaveShare(e.Pid)
 	p := t.processes[e.Pid]
 	if p != nil {
 		t.leaveBlocks(p)
@@ -223,6 +224,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 		return
 	}
 	t.leaveBlocks(p)
+	t.leaveShare(p.pid)
 	if p.booked {
 		t.books.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}

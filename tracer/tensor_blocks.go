@@ -22,11 +22,12 @@ type owner struct {
 	device int32
 	near   []ledger.Block // those that the kernel half keeps in a table of the allocator's own
 	far    bool           // others may be in the map of all
+	room   uint64         // that it has there
 }
 
-// ownerOf takes what it needs of an allocator of a process.
-func (t *Tracer) ownerOf(pid uint32, device int32, value *bpf.TensorDevice) owner {
-	o := owner{pid: pid, device: device, far: value.Far > 0}
+// ownerOfBlocks takes what it needs of an allocator of a process.
+func (t *Tracer) ownerOfBlocks(pid uint32, device int32, value *bpf.TensorDevice) owner {
+	o := owner{pid: pid, device: device, far: value.Far > 0, room: value.Room}
 	near := t.coll.Maps["near_blocks"]
 	if value.Number >= near.MaxEntries() || near.Lookup(value.Number, &t.near) != nil {
 		return o
@@ -95,7 +96,7 @@ func (t *Tracer) blockOwners() map[uint32]owner {
 	owners := maps.Clone(t.leftBlocks)
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if p := t.processes[key.Pid]; p != nil && p.traced && device >= 0 {
-			owners[value.Number] = t.ownerOf(key.Pid, device, value)
+			owners[value.Number] = t.ownerOfBlocks(key.Pid, device, value)
 		}
 	})
 	return owners
@@ -146,7 +147,7 @@ func (t *Tracer) dropAllocator(key bpf.TensorKey, ended bool) {
 	if m := t.allocatorsLike(key); !ok || m.Lookup(&key, &value) != nil || m.Delete(&key) != nil || value.Number == bpf.NoNumber {
 		return
 	}
-	o := t.ownerOf(key.Pid, device, &value)
+	o := t.ownerOfBlocks(key.Pid, device, &value)
 	o.far = o.far || !ended
 	t.leftBlocks[value.Number] = o
 }
@@ -165,8 +166,9 @@ func (t *Tracer) placeLeftBlocks() {
 	for i := range keys {
 		_ = t.coll.Maps["blocks"].Delete(&keys[i])
 	}
-	for number := range left {
+	for number, o := range left {
 		t.freeNumber(number)
+		t.shares.leaveRoom(o.room)
 	}
 }
 

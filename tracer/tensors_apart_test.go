@@ -185,7 +185,7 @@ func (m *machine) inKernel(numbers []uint32) (blocks int) {
 	defer m.mu.Unlock()
 	m.eachAllocator(func(_ bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
 		if slices.Contains(numbers, value.Number) {
-			blocks += len(m.ownerOf(0, 0, value).near)
+			blocks += len(m.ownerOfBlocks(0, 0, value).near)
 		}
 	})
 	return blocks

@@ -106,7 +106,8 @@ type Tracer struct {
 	ahead         ahead
 	learner       learner
 	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
-	near          bpf.NearBlocks   // likewise: the table that was read last
+	shares        shares
+	near          bpf.NearBlocks // likewise: the table that was read last
 	ooms          ooms
 	tensorsProbed atomic.Bool
 	readingEvents atomic.Bool // readEvents runs
@@ -277,6 +278,7 @@ func (t *Tracer) Close() {
 		t.scanner.close()
 	}
 	t.prober.stubs.close()
+	t.shares.close()
 	for _, coll := range []*ebpf.Collection{t.loading.programs, t.coll, t.watch} {
 		if coll != nil {
 			coll.Close()

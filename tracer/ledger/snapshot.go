@@ -242,6 +242,7 @@ type Balance struct {
 type Stats struct {
 	Events         uint64            // applied
 	Lost           uint64            // events the ring had no room for
+	LostBy         map[uint32]uint64 // of those: by pid, as far as it is known; not in a Snapshot: see Process.Lost
 	UnmatchedFrees uint64            // frees of addresses that were never booked (older than the attach)
 	Reused         uint64            // addresses handed out again without a free that we saw
 	Evicted        uint64            // allocations dropped at the ledger's limit

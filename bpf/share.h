@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What each process has of the tables and rings that all share. A process may have as much of one as is free: alone it gets half of
+ * a table, and with N that want more than there is each gets one in N+1, and as much is left for those who come later. What
+ * is refused, or has no room, is counted by process. */
+#ifndef VRAMPROF_SHARE_H
+#define VRAMPROF_SHARE_H
+
+#define MAX_CONTEXTS_OF_PROCESS 1024
+#define MAX_CAPTURES_OF_PROCESS 256
+#define MAX_ALLOCATORS_OF_PROCESS 32
+
+#define BPF_F_MMAPABLE (1 << 10)
+#define BPF_RB_AVAIL_DATA 0
+#define BPF_RB_CONS_POS 2
+#define BPF_RB_PROD_POS 3
+
+enum table {
+	TABLE_THREADS,
+	TABLE_BLOCKS,
+	TABLE_COUNT,
+};
+
+/* What a process wrote into a ring since it was at the mark. The reader has not passed it: all that may still be there. */
+struct ring_share {
+	u64 mark;    /* a position of the writer */
+	u64 written; /* bytes */
+};
+
+struct share {
+	u64 lost;        /* events and calls that were refused, or had no room */
+	u64 lost_stacks;
+	u64 threads;     /* entries in the map */
+	u64 blocks;      /* room in the map, see find_room */
+	u64 contexts;
+	u64 allocators;
+	struct ring_share events, stacks;
+};
+
+#endif

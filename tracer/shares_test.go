@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// TestFloodOfOneProcessLeavesRoomForOthers: each table and ring of the kernel half is made small, one process wants more of it than there is,
+// and the figures of one beside it are exact. What the former lacks is counted as its own.
+func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		entries map[string]uint32
+		test    func(*testing.T, *machine)
+	}{
+		{"events", map[string]uint32{"events": 1 << 16}, testFloodOfEvents},
+		{"threads", map[string]uint32{"threads": 64}, testFloodOfThreads},
+		{"blocks", map[string]uint32{"blocks": 8192}, testFloodOfBlocks},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := newMachine(t, 1)
+			if c.name == "blocks" {
+				m.keepTorch("2.6")
+			}
+			m.trace(func(config *Config) { config.entries, config.Sample = c.entries, 0 })
+			c.test(t, m)
+		})
+	}
+}
+
+// losesAlone wants one of two processes to have lost something, and the other nothing.
+func (m *machine) losesAlone(flooder, honest *program) {
+	m.t.Helper()
+	m.mu.Lock()
+	by, _ := m.lostBy()
+	sum := m.stats().Lost
+	m.mu.Unlock()
+	if by[flooder.pid()] == 0 || by[honest.pid()] != 0 {
+		m.t.Errorf("the flooder lost %d, the other one %d", by[flooder.pid()], by[honest.pid()])
+	}
+	var of uint64
+	for _, n := range by {
+		of += n
+	}
+	if of < sum {
+		m.t.Errorf("%d events are lost, of which %d are some process's", sum, of)
+	}
+}
+
+func allocations(t *testing.T, s *ledger.Snapshot, pid uint32) (objects, live uint64) {
+	t.Helper()
+	_, index := processOf(t, s, pid)
+	for _, x := range s.Sites {
+		if x.Process == index {
+			objects, live = objects+x.AllocObjects, live+x.LiveObjects
+		}
+	}
+	return objects, live
+}
+
+func testFloodOfEvents(t *testing.T, m *machine) {
+	const n = 500
+	honest := m.script("alloc_c", nil, "malloc k 1", "ready", "wait", fmt.Sprintf("repeat %d", n), "malloc a 4096", "sleep 1", "free a", "end", "print done", "wait")
+	flooder := m.script("alloc_c", nil, "malloc k 1", "ready", "wait", "threads 2", "repeat 200000", "malloc a 4096", "free a", "end", "end")
+	for _, p := range []*program{honest, flooder} {
+		p.ready()
+		m.loaded(p.pid())
+	}
+	flooder.next()
+	honest.next()
+	honest.expect("done")
+	s := m.snapshot()
+	if objects, live := allocations(t, s, honest.pid()); objects != n+1 || live != 1 {
+		t.Errorf("of the honest process the books have %d allocations, %d live, want %d and 1", objects, live, n+1)
+	}
+	m.losesAlone(flooder, honest)
+	flooder.Process.Kill()
+	flooder.Wait()
+	m.ended(flooder)
+	m.losesAlone(flooder, honest) // also when it is gone
+	honest.end()
+}
+
+func testFloodOfThreads(t *testing.T, m *machine) {
+	flooder := m.script("alloc_c", nil, "malloc k 1", "ready", "wait", "threads 200", "malloc a 4096", "sleep 2000", "end", "print done", "wait")
+	honest := m.script("alloc_c", nil, "malloc k 1", "ready", "wait", "threads 8", "malloc a 4096", "sleep 100", "end", "print done", "wait")
+	for _, p := range []*program{flooder, honest} {
+		p.ready()
+		m.loaded(p.pid())
+	}
+	flooder.next()
+	m.eventually("the flooder has what it may have", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		by, _ := m.lostBy()
+		return by[flooder.pid()] > 100
+	})
+	honest.next()
+	honest.expect("done")
+	if objects, _ := allocations(t, m.snapshot(), honest.pid()); objects != 9 {
+		t.Errorf("of the honest process the books have %d allocations, want 9", objects)
+	}
+	m.losesAlone(flooder, honest)
+	flooder.expect("done")
+	flooder.end()
+	honest.end()
+	m.ended(flooder)
+	m.eventually("the threads' room is free", func() bool { return *m.shares.used(0) <= 8 })
+}
+
+func testFloodOfBlocks(t *testing.T, m *machine) {
+	flooder := m.follow("2.6", nil, "live 100000 512", "totals", "wait")
+	flooder.totals()
+	honest := m.follow("2.6", nil, "live 3500 512", "totals", "wait")
+	totals := honest.totals()
+	s := m.snapshot()
+	checkTensors(t, "beside a flood", s, honest.pid(), totals, false)
+	m.losesAlone(flooder, honest)
+	m.said(s, "has more live tensors on cuda:0 than can be followed")
+	for _, p := range []*program{flooder, honest} {
+		p.end()
+	}
+	m.eventually("the blocks' room is free", func() bool { return *m.shares.used(1) == 0 })
+}

@@ -4,8 +4,8 @@
 # tables; nothing is asserted. Root, on the fake CUDA, about 35 minutes on an idle machine.
 #
 #   --quick       fewer and shorter rounds, 6 minutes
-#   --only ROWS   some of calls, rate, live, attach, forks, torch, tensors, capture, report, accuracy, idle
-#                 and peers (20 minutes, with --quick 4), with commas
+#   --only ROWS   some of calls, rate, live, attach, forks, torch, tensors, exits, capture, report, accuracy, idle,
+#                 memory and peers (20 minutes, with --quick 4), with commas
 #   --markdown    write BENCHMARKS.md as well: the results of this run, and, of rows that it
 #                 leaves out, those of the last run with them (in .cache/bench/results)
 #   --profile     only print what each BPF program costs (kernel.bpf_stats_enabled, restored afterwards)
@@ -22,10 +22,11 @@ cd "$repository"
 . scripts/bench/capture.sh
 . scripts/bench/peers.sh
 . scripts/bench/accuracy.sh
+. scripts/bench/many.sh
 . scripts/bench/table.sh
 
 rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 only="" profile="" markdown=""
-peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors capture report accuracy peers idle"
+peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors exits capture report accuracy peers idle memory"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
@@ -104,10 +105,12 @@ measure attach measure_attach
 measure forks measure_forks
 measure torch measure_torch
 measure tensors measure_tensor_rate measure_tensor_live
+measure exits measure_exits
 measure capture measure_capture
 measure report measure_report
 measure accuracy measure_accuracy
 measure idle measure_idle
+measure memory measure_memory
 table_foot
 measure peers measure_peers
 if [ -n "$markdown" ]; then

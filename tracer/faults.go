@@ -89,7 +89,7 @@ func (t *Tracer) faults() (list []string) {
 			list = append(list, fmt.Sprintf(x.text, n))
 		}
 	}
-	for _, text := range []string{t.unseenText(), t.silenceText()} {
+	for _, text := range []string{t.unseenText(), t.silenceText(), t.lossText()} {
 		if text != "" {
 			list = append(list, text)
 		}

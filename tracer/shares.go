@@ -3,9 +3,12 @@
 package tracer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -98,6 +101,31 @@ func (t *Tracer) lostBy() (events, stacks map[uint32]uint64) {
 			return events, stacks
 		}
 	}
+}
+
+// lossText names the processes that lost most.
+func (t *Tracer) lossText() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	events, stacks := t.lostBy()
+	const named = 3
+	pids := slices.SortedFunc(maps.Keys(events), func(a, b uint32) int { return cmp.Or(cmp.Compare(events[b], events[a]), cmp.Compare(a, b)) })
+	var list []string
+	for _, pid := range pids[:min(named, len(pids))] {
+		list = append(list, fmt.Sprintf("process %d lost %d", pid, events[pid]))
+	}
+	if more := len(pids) - named; more > 0 {
+		list = append(list, fmt.Sprintf("%d more processes lost fewer", more))
+	}
+	for pid, n := range stacks {
+		if events[pid] == 0 && len(list) <= 2*named {
+			list = append(list, fmt.Sprintf("process %d lost %d stacks", pid, n))
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "events that processes sent beyond their share of the kernel half's tables and rings, or without room: " + strings.Join(list, ", ")
 }
 
 // forgetShares drops the shares of processes that are gone and never were known.

@@ -19,6 +19,7 @@ func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 	}{
 		{"events", map[string]uint32{"events": 1 << 16}, testFloodOfEvents},
 		{"threads", map[string]uint32{"threads": 64}, testFloodOfThreads},
+		{"stacks", map[string]uint32{"stack_events": 1 << 15}, testFloodOfStacks},
 		{"blocks", map[string]uint32{"blocks": 8192}, testFloodOfBlocks},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -110,6 +111,35 @@ func testFloodOfThreads(t *testing.T, m *machine) {
 	honest.end()
 	m.ended(flooder)
 	m.eventually("the threads' room is free", func() bool { return *m.shares.used(0) <= 8 })
+}
+
+// testFloodOfStacks: a new stack wakes the reader, which is faster than one process on most machines.
+func testFloodOfStacks(t *testing.T, m *machine) {
+	honest := m.paths(20)
+	flooders := []*program{m.paths(1000), m.paths(1000)}
+	for _, p := range flooders {
+		p.next()
+	}
+	honest.next()
+	for _, p := range append(flooders, honest) {
+		if err := p.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	s := m.snapshot()
+	_, index := processOf(t, s, honest.pid())
+	for _, x := range s.Sites {
+		if x.Process == index && x.Stack != 0 && len(m.Stack(x.Stack)) == 0 {
+			t.Errorf("a stack of the honest process is lost")
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, stacks := m.lostBy()
+	if stacks[honest.pid()] != 0 {
+		t.Errorf("the honest process lost %d stacks", stacks[honest.pid()])
+	}
+	t.Logf("stacks lost: %v", stacks)
 }
 
 func testFloodOfBlocks(t *testing.T, m *machine) {

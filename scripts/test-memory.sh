@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test-memory.sh [CPUS]: boots a kernel in QEMU on a machine with so many CPUs, 64 by default, and
-# compares how much memory the maps take there, as the kernel says, with what vramprof computes. Prints both. MINUTES;
-# nothing but the Debian packages of test-kernels.sh is installed. Ends with 77 if the kernel cannot be had. KERNEL is
+# compares how much memory the maps take there, as the kernel says, with what vramprof computes. Prints both.
+# Two minutes of processor time, since the CPUs are simulated; nothing but the Debian packages of test-kernels.sh is installed. Ends with 77 if the kernel cannot be had. KERNEL is
 # "SERIES SUITE" as in test-kernels.sh; the kernel says what maps take from Linux 6.4 on.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1

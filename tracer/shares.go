@@ -68,9 +68,10 @@ func (s *shares) leaveRoom(room uint64) {
 // leaveShare keeps what a process lost that has ended, and has the kernel half begin anew with its pid; t.mu is held.
 func (t *Tracer) leaveShare(pid uint32) {
 	var share bpf.Share
-	if t.coll.Maps["shares"].LookupAndDelete(pid, &share) != nil {
+	if t.coll.Maps["shares"].Lookup(pid, &share) != nil { // both in one call from Linux 5.14 on
 		return
 	}
+	_ = t.coll.Maps["shares"].Delete(pid)
 	for by, n := range map[*map[uint32]uint64]uint64{&t.shares.lostBy: share.Lost, &t.shares.stacks: share.LostStacks} {
 		if _, known := (*by)[pid]; n > 0 && (known || len(*by) < maxLostBy) {
 			(*by)[pid] += n

@@ -133,6 +133,7 @@ func (f *captureFile) finish(snapshot *ledger.Snapshot) error {
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
+	f.closeFolder()
 	if err != nil {
 		return f.failed(err)
 	}
@@ -146,20 +147,10 @@ func (f *captureFile) discard() {
 	}
 	f.ended = true
 	_ = f.writer.End(nil)
-	if f.named && f.sameFile() {
-		os.Remove(f.path)
+	if f.named && f.dir.isFile(f.output.name, f.File) { // nobody has replaced it
+		f.dir.remove(f.output.name)
 	}
 	f.output.discard()
-}
-
-// sameFile says whether the path still leads to our file.
-func (f *captureFile) sameFile() bool {
-	ours, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Lstat(f.path)
-	return err == nil && os.SameFile(ours, there)
 }
 
 // defaultName is the name of an output without its ending.

@@ -157,36 +157,36 @@ func (r *rate) allow(now time.Time) bool {
 
 // oomFiles names and writes the two files of a record.
 type oomFiles struct {
-	dir    string
-	number int // of the last record of this run
+	dir    folder // that was there when the run began
+	number int    // of the last record of this run
 }
 
 // write creates vramprof-oom-PID-N.txt and .pb.gz with the next N for which there is neither. It
 // returns the path of the text where that was written, also if the profile was not.
 func (f *oomFiles) write(pid uint32, text, profile []byte) (path string, err error) {
 	for number := f.number + 1; number <= f.number+maxOOMNames; number++ {
-		base := filepath.Join(f.dir, fmt.Sprintf("vramprof-oom-%d-%d", pid, number))
-		if _, err := os.Lstat(base + ".pb.gz"); err == nil {
+		base := fmt.Sprintf("vramprof-oom-%d-%d", pid, number)
+		if _, err := f.dir.stat(base+".pb.gz", unix.AT_SYMLINK_NOFOLLOW); err == nil {
 			continue
 		}
-		path = base + ".txt"
-		if err = writeNew(path, text); errors.Is(err, errExists) {
+		path = filepath.Join(f.dir.Name(), base+".txt")
+		if err = f.writeNew(base+".txt", text); errors.Is(err, errExists) {
 			continue
 		} else if err != nil {
 			return "", err
 		}
-		if err = writeNew(base+".pb.gz", profile); errors.Is(err, errExists) {
-			os.Remove(path) // somebody has just taken the other name
+		if err = f.writeNew(base+".pb.gz", profile); errors.Is(err, errExists) {
+			f.dir.remove(base + ".txt") // somebody has just taken the other name
 			continue
 		}
 		f.number = number
 		return path, err
 	}
-	return "", fmt.Errorf("write %s: no name is free", filepath.Join(f.dir, fmt.Sprintf("vramprof-oom-%d-%d.txt", pid, f.number+1)))
+	return "", fmt.Errorf("write %s: no name is free", filepath.Join(f.dir.Name(), fmt.Sprintf("vramprof-oom-%d-%d.txt", pid, f.number+1)))
 }
 
-func writeNew(path string, content []byte) error {
-	out, err := createOutput(path, false)
+func (f *oomFiles) writeNew(name string, content []byte) error {
+	out, err := createIn(f.dir, name)
 	if err != nil {
 		return err
 	}
@@ -291,12 +291,14 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 	if dir == "" {
 		return nil
 	}
-	if st, err := os.Stat(dir); err != nil {
-		return codedError{fmt.Errorf("write to %s: %w", dir, cause(err)), exitError}
-	} else if !st.IsDir() {
-		return codedError{fmt.Errorf("write to %s: it is not a directory", dir), exitError}
+	open, err := openFolder(dir)
+	if err == unix.ENOTDIR {
+		err = errors.New("it is not a directory")
 	}
-	files := oomFiles{dir: dir}
+	if err != nil {
+		return codedError{fmt.Errorf("write to %s: %w", dir, err), exitError}
+	}
+	files := oomFiles{dir: open}
 	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o tracer.OOM) (string, error) {
 		source := oomSource{nvml: s.config.NVML, snapshot: s.oomBooks, stacks: s.tracer}
 		text, profile, err := source.content(o)

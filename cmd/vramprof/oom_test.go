@@ -141,7 +141,7 @@ func TestRecordsOfOOMsTakeTheNextFreeName(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(dir, "vramprof-oom-8-5.txt")); err != nil {
 		t.Fatal(err)
 	}
-	files := oomFiles{dir: dir}
+	files := oomFiles{dir: opened(t, dir)}
 	for _, c := range []struct {
 		pid  uint32
 		want string
@@ -161,14 +161,18 @@ func TestRecordsOfOOMsTakeTheNextFreeName(t *testing.T) {
 }
 
 func TestARecordThatFailsTakesNoNumber(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "later")
-	files := oomFiles{dir: dir}
-	if path, err := files.write(7, nil, nil); err == nil || path != "" || !strings.Contains(err.Error(), "vramprof-oom-7-1.txt: no such file") {
-		t.Errorf("%q, %v", path, err)
-	}
+	dir := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	files := oomFiles{dir: opened(t, dir)}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := files.write(7, nil, nil); err == nil || path != "" || !strings.Contains(err.Error(), "vramprof-oom-7-1.txt: no such file") {
+		t.Errorf("%q, %v", path, err)
+	}
+	files.dir = opened(t, t.TempDir())
 	if path, err := files.write(7, nil, nil); err != nil || filepath.Base(path) != "vramprof-oom-7-1.txt" {
 		t.Errorf("%q, %v", path, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +17,10 @@ import (
 // smaller than this unless there are many thousands of sites.
 const minFree = 1 << 20
 
-var errExists = errors.New("it exists (--force overwrites it)")
+var (
+	errExists    = errors.New("it exists (--force overwrites it)")
+	errDirectory = errors.New("it is a directory")
+)
 
 // output is a file of mode 0600 that appears under its name only when it is
 // complete. Until then it has no name, so that nothing is left of it however we end, or
@@ -26,8 +28,11 @@ var errExists = errors.New("it exists (--force overwrites it)")
 type output struct {
 	*os.File
 	path      string
+	dir       folder // stays open: nobody changes where the file appears by changing what the path leads to
+	name      string // in dir
+	shared    bool   // dir is others' as well
 	force     bool
-	temporary string // "" while it has no name
+	temporary string // name in dir; "" while it has none
 	done      bool
 }
 
@@ -35,7 +40,25 @@ type output struct {
 // anything is traced, as far as it can be known.
 func createOutput(path string, force bool) (*output, error) {
 	o := &output{path: path, force: force}
+	var err error
+	if o.dir, o.name, err = folderFor(path); err == unix.EISDIR {
+		err = errDirectory
+	}
+	if err != nil {
+		return nil, o.failed(err)
+	}
+	return o.begin()
+}
+
+// createIn is createOutput for a file in an open folder, which stays the caller's.
+func createIn(dir folder, name string) (*output, error) {
+	o := &output{path: filepath.Join(dir.Name(), name), dir: dir, name: name, shared: true}
+	return o.begin()
+}
+
+func (o *output) begin() (*output, error) {
 	if err := o.create(); err != nil {
+		o.closeFolder()
 		return nil, o.failed(err)
 	}
 	var fs unix.Statfs_t // without Blocks it does not tell: /proc, tmpfs without a limit
@@ -68,10 +91,10 @@ func cause(err error) error {
 }
 
 func (o *output) create() error {
-	if _, err := os.Lstat(o.path); err == nil {
-		if st, err := os.Stat(o.path); err == nil && st.IsDir() {
-			return errors.New("it is a directory")
-		} else if err == nil && !st.Mode().IsRegular() {
+	if _, err := o.dir.stat(o.name, unix.AT_SYMLINK_NOFOLLOW); err == nil {
+		if st, err := o.dir.stat(o.name, 0); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return errDirectory
+		} else if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return errors.New("it is not a regular file") // replacing /dev/null would be a disaster
 		}
 		if !o.force {
@@ -80,17 +103,17 @@ func (o *output) create() error {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	dir := filepath.Dir(o.path)
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		o.File = os.NewFile(uintptr(fd), o.path)
-		return nil
+	var err error
+	if o.File, err = o.dir.unnamed(); err != nil {
+		o.File, o.temporary, err = o.dir.temporary()
 	}
-	if o.File, err = os.CreateTemp(dir, ".vramprof-*"); err != nil { // mode 0600
-		return err
+	return err
+}
+
+func (o *output) closeFolder() {
+	if !o.shared {
+		o.dir.Close()
 	}
-	o.temporary = o.Name()
-	return nil
 }
 
 // commit gives the complete file its name.
@@ -109,28 +132,29 @@ func (o *output) commit() error {
 		return o.failed(err)
 	}
 	o.done = true
+	o.closeFolder()
 	return nil
 }
 
 func (o *output) publish() error {
 	if o.temporary == "" {
-		name := o.path
+		name := o.name
 		if o.force { // a link never replaces, a rename does
-			name = filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".vramprof-%d-%d", os.Getpid(), time.Now().UnixNano()))
+			name = temporaryName()
 		}
-		err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.Fd()), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW)
+		err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.Fd()), o.dir.fd(), name, unix.AT_SYMLINK_FOLLOW)
 		if err != nil || !o.force {
 			return err
 		}
 		o.temporary = name
 	}
 	if !o.force { // what has appeared meanwhile is kept
-		err := unix.Renameat2(unix.AT_FDCWD, o.temporary, unix.AT_FDCWD, o.path, unix.RENAME_NOREPLACE)
+		err := unix.Renameat2(o.dir.fd(), o.temporary, o.dir.fd(), o.name, unix.RENAME_NOREPLACE)
 		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) { // this file system cannot say so
 			return err
 		}
 	}
-	return os.Rename(o.temporary, o.path)
+	return unix.Renameat(o.dir.fd(), o.temporary, o.dir.fd(), o.name)
 }
 
 // discard removes what was not committed; after commit it does nothing.
@@ -138,10 +162,12 @@ func (o *output) discard() {
 	if o.done {
 		return
 	}
+	o.done = true
 	o.Close()
 	if o.temporary != "" {
-		os.Remove(o.temporary)
+		o.dir.remove(o.temporary)
 	}
+	o.closeFolder()
 }
 
 // save writes and commits the file. If that fails, what was traced is not lost: it

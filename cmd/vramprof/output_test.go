@@ -4,10 +4,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/vramprof/vramprof/capture"
 )
 
 func text(s string) func(io.Writer) error {
@@ -17,11 +20,21 @@ func text(s string) func(io.Writer) error {
 // named is an output on a file system that has no files without names.
 func named(t *testing.T, path string, force bool) *output {
 	t.Helper()
-	f, err := os.CreateTemp(filepath.Dir(path), ".vramprof-*")
+	o := &output{path: path, name: filepath.Base(path), dir: opened(t, filepath.Dir(path)), force: force}
+	var err error
+	if o.File, o.temporary, err = o.dir.temporary(); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func opened(t *testing.T, path string) folder {
+	t.Helper()
+	dir, err := openFolder(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &output{File: f, path: path, force: force, temporary: f.Name()}
+	return dir
 }
 
 func unnamed(t *testing.T, path string, force bool) *output {
@@ -74,6 +87,97 @@ func TestOutputKeepsWhatAppearedMeanwhileUnlessForced(t *testing.T) {
 		}
 		checkFolder(t, dir, map[string]string{"out": "forced"})
 	}
+}
+
+// TestOutputAppearsInTheFolderThatWasThereWhenItWasCreated whatever the path leads to when it is complete.
+func TestOutputAppearsInTheFolderThatWasThereWhenItWasCreated(t *testing.T) {
+	for how, swap := range swaps {
+		for name, create := range map[string]func(*testing.T, string, bool) *output{"named": named, "unnamed": unnamed} {
+			for _, force := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, force %v", how, name, force), func(t *testing.T) {
+					path, ours, theirs := swapped(t)
+					kept, dropped := create(t, filepath.Join(path, "out"), force), create(t, filepath.Join(path, "dropped"), force)
+					swap(t, path, ours, theirs)
+					if err := kept.save(text("all"), "other"); err != nil {
+						t.Error(err)
+					}
+					dropped.discard()
+					checkFolder(t, ours, map[string]string{"out": "all"})
+					checkFolder(t, theirs, map[string]string{"out": "theirs"})
+				})
+			}
+		}
+	}
+}
+
+// TestRecordsOfOutOfMemoryErrorsStayInTheirFolder: it is opened once, when the run begins.
+func TestRecordsOfOutOfMemoryErrorsStayInTheirFolder(t *testing.T) {
+	for how, swap := range swaps {
+		t.Run(how, func(t *testing.T) {
+			path, ours, theirs := swapped(t)
+			files := oomFiles{dir: opened(t, path)}
+			swap(t, path, ours, theirs)
+			if _, err := files.write(7, []byte("text"), []byte("profile")); err != nil {
+				t.Error(err)
+			}
+			checkFolder(t, ours, map[string]string{"vramprof-oom-7-1.txt": "text", "vramprof-oom-7-1.pb.gz": "profile"})
+			checkFolder(t, theirs, map[string]string{"out": "theirs"})
+		})
+	}
+}
+
+// TestACaptureIsNamedAndRemovedInItsFolder also if the path leads to another one meanwhile.
+func TestACaptureIsNamedAndRemovedInItsFolder(t *testing.T) {
+	for how, swap := range swaps {
+		t.Run(how, func(t *testing.T) {
+			path, ours, theirs := swapped(t)
+			w, err := capture.New(&discarded{}, capture.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := &captureFile{output: unnamed(t, filepath.Join(path, "out"), false), writer: w}
+			swap(t, path, ours, theirs)
+			if err := f.name(); err != nil {
+				t.Error(err)
+			}
+			checkFolder(t, ours, map[string]string{"out": ""})
+			checkFolder(t, theirs, map[string]string{"out": "theirs"})
+			f.discard()
+			checkFolder(t, ours, nil)
+			checkFolder(t, theirs, map[string]string{"out": "theirs"})
+		})
+	}
+}
+
+type discarded struct{}
+
+func (*discarded) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }
+func (*discarded) Truncate(int64) error                   { return nil }
+
+// swaps have a path lead to their folder in place of ours, which stays where ours says.
+var swaps = map[string]func(t *testing.T, path, ours, theirs string){
+	"a link": func(t *testing.T, path, ours, theirs string) {
+		if err := errors.Join(os.Remove(path), os.Symlink(theirs, path)); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"a folder": func(t *testing.T, path, ours, theirs string) {
+		if err := errors.Join(os.Remove(path), os.Rename(theirs, path), os.Symlink(path, theirs)); err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
+// swapped makes two folders, and a path that is a link to the first one.
+func swapped(t *testing.T) (path, ours, theirs string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir())
+	path, ours, theirs = filepath.Join(dir, "path"), filepath.Join(dir, "ours"), filepath.Join(dir, "theirs")
+	if err := errors.Join(os.Mkdir(ours, 0o700), os.Mkdir(theirs, 0o700), os.Symlink(ours, path), os.WriteFile(filepath.Join(theirs, "out"), []byte("theirs"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return path, ours, theirs
 }
 
 func checkFolder(t *testing.T, dir string, want map[string]string) {

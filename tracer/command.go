@@ -127,7 +127,7 @@ func (t *Tracer) attachLoaders(path string) {
 		var key fileKey
 		var st unix.Stat_t
 		if unix.Fstat(int(f.Fd()), &st) == nil {
-			key = fileKey{uint32(st.Dev), st.Ino}
+			key = fileKey{device: uint32(st.Dev), inode: st.Ino}
 		}
 		if _, done := t.loaders[key]; !done {
 			if t.loaders[key], err = t.prober.attachLoader(f); err != nil {

@@ -17,13 +17,27 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/fileid"
 )
 
 // fileKey names a file by its real inode, below overlayfs, as the kernel's
-// probes do: containers of one image share it.
+// probes do: containers of one image share it. Snapshots of btrfs have inodes of their own with one number.
 type fileKey struct {
-	device uint32
-	inode  uint64
+	device    uint32
+	inode     uint64
+	subvolume uint64
+}
+
+// keyOf makes the key of a file from the numbers that the kernel's own lists have; open leads to it. File systems with subvolumes
+// have no device, so of others nothing is asked.
+func keyOf(device uint32, inode uint64, open string) fileKey {
+	key := fileKey{device: device, inode: inode}
+	if device>>20 == 0 {
+		if id, err := fileid.At(open); err == nil {
+			key.subvolume = id.Subvolume
+		}
+	}
+	return key
 }
 
 // mappedLibrary is a CUDA library in one process.
@@ -177,13 +191,14 @@ func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, er
 		if !ok && record.Program == 0 {
 			continue
 		}
+		open := fmt.Sprintf("/proc/%d/map_files/%x-%x", record.Pid, record.Start, record.End)
 		list = append(list, mappedLibrary{
 			pid:     record.Pid,
-			file:    fileKey{record.Device, record.Inode},
+			file:    keyOf(record.Device, record.Inode, open),
 			layer:   layer,
 			program: !ok,
 			name:    symbolize.Clean(name),
-			open:    fmt.Sprintf("/proc/%d/map_files/%x-%x", record.Pid, record.Start, record.End),
+			open:    open,
 		})
 	}
 	return list, layouts, nil

@@ -91,8 +91,8 @@ func parseMapping(line string, pid uint32, exe string) (l mappedLibrary, ok bool
 	if err != nil || inode == 0 {
 		return l, false
 	}
+	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
 	return mappedLibrary{
-		pid: pid, file: fileKey{major<<20 | minor, inode}, layer: layer, program: !cuda, name: symbolize.Clean(name),
-		open: fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end),
+		pid: pid, file: keyOf(major<<20|minor, inode, open), layer: layer, program: !cuda, name: symbolize.Clean(name), open: open,
 	}, true
 }

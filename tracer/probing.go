@@ -9,10 +9,23 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/fileid"
 )
 
+// isProbed says whether a file is probed, or was tried and has not changed since: it may be overwritten, and when it is gone its
+// number is another one's.
+func (t *Tracer) isProbed(library mappedLibrary) bool {
+	set, tried := t.files[library.file]
+	if !tried || set != nil { // a probe keeps its file
+		return tried
+	}
+	id, err := fileid.At(library.open)
+	return err != nil || id == t.failed[library.file]
+}
+
 // probe attaches to one file. A file that cannot be probed is a warning and
-// is not tried again.
+// is not tried again until it has changed.
 func (t *Tracer) probe(library mappedLibrary) {
 	if !t.mayProbe(library) {
 		return
@@ -22,6 +35,7 @@ func (t *Tracer) probe(library mappedLibrary) {
 		return // unmapped since the scan, or its process is gone
 	}
 	t.files[library.file] = nil
+	t.failed[library.file] = library.version(f)
 	t.tried[library.pid]++
 	if err != nil {
 		t.warn(err.Error())
@@ -48,6 +62,7 @@ func (t *Tracer) probe(library mappedLibrary) {
 		return
 	}
 	t.files[library.file] = set
+	delete(t.failed, library.file)
 	t.origins[library.file] = library.origin(f)
 	if library.layer == Torch {
 		t.tensorsProbed.Store(true)
@@ -57,6 +72,16 @@ func (t *Tracer) probe(library mappedLibrary) {
 	if library.pid != ownPid && library.layer != Torch && !t.isHeld(library.pid) {
 		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
 	}
+}
+
+// version tells the file from what it may become, f where it could be opened.
+func (l mappedLibrary) version(f *os.File) (id fileid.ID) {
+	if f != nil {
+		id, _ = fileid.Of(int(f.Fd()))
+	} else {
+		id, _ = fileid.At(l.open)
+	}
+	return id
 }
 
 // Limits of the files that are probed. A process has some four; one that loads new copies of a

@@ -39,7 +39,7 @@ func (o origin) unlinked() bool {
 
 // retire takes the probes out of files that nobody maps and nobody can map again: they have no name, or the
 // mounts of their container are gone. A probe keeps its file, with its disk space, and the mount that it lies on.
-// Files that could not be probed are forgotten likewise, since another file may get their number.
+// Files that could not be probed are forgotten as soon as nobody maps them.
 func (t *Tracer) retire() error {
 	found, err := t.scanner.scan()
 	if err != nil {
@@ -71,6 +71,7 @@ func (t *Tracer) retire() error {
 		}
 		from.close()
 		delete(t.files, key)
+		delete(t.failed, key)
 		delete(t.origins, key)
 	}
 	return nil

@@ -27,6 +27,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/workload"
@@ -99,9 +100,10 @@ type Tracer struct {
 	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
 
-	files         map[fileKey]*probes // the worker's: nil for a file that could not be probed
-	origins       map[fileKey]origin  // likewise, of the same files
-	tried         map[uint32]int      // the worker's: files of CUDA that were first seen in a process
+	files         map[fileKey]*probes   // the worker's: nil for a file that could not be probed
+	origins       map[fileKey]origin    // likewise, of the same files
+	failed        map[fileKey]fileid.ID // likewise: what those were that could not be probed
+	tried         map[uint32]int        // the worker's: files of CUDA that were first seen in a process
 	loaders       map[fileKey]*probes
 	ahead         ahead
 	learner       learner
@@ -148,6 +150,7 @@ func New(config Config) (*Tracer, error) {
 		leftBlocks: map[uint32]owner{},
 		files:      map[fileKey]*probes{},
 		origins:    map[fileKey]origin{},
+		failed:     map[fileKey]fileid.ID{},
 		tried:      map[uint32]int{},
 		loaders:    map[fileKey]*probes{},
 		ahead:      ahead{tried: map[string]bool{}},

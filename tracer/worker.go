@@ -169,8 +169,13 @@ func (t *Tracer) discover(pid uint32) error {
 	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
 	order := [...]int{Torch: 0, Runtime: 1, Driver: 2}
 	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(order[a.layer], order[b.layer]) })
+	probed := map[fileKey]bool{}
 	for _, library := range found {
-		if _, done := t.files[library.file]; !done && (library.pid == ownPid || t.isTraced(library.pid)) {
+		switch {
+		case library.pid != ownPid && !t.isTraced(library.pid), probed[library.file]:
+		case t.isProbed(library):
+			probed[library.file] = true
+		default:
 			t.probe(library)
 		}
 	}

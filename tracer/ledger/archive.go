@@ -76,7 +76,7 @@ func (l *Ledger) withSites(process uint32, do func(sites []uint32)) {
 		s := u.site(process)
 		s.segment = s.segment || s.mayBeSegment() && l.segments[s.stack]
 		if s.kind == Tensor {
-			s.total = p.tensorsOn(s.device)
+			s.total = l.tensorsOn(p, s.device)
 		}
 		list = append(list, uint32(len(l.sites)))
 		l.sites = append(l.sites, s)

@@ -50,6 +50,7 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 		return
 	}
 	s.seen = true
+	l.spend(len(s.ranges))
 	s.cut(x.start, x.end)
 	at := s.seek(x.start)
 	if at > 0 {
@@ -96,6 +97,7 @@ func (l *Ledger) mapped(process uint32, start, end, time uint64) {
 	if p.purged {
 		return
 	}
+	l.spend(len(p.asleep.ranges))
 	for _, x := range p.asleep.cut(start, end) {
 		if x.inside != 0 && !x.older && len(p.asleep.woken) < maxSleepers {
 			p.asleep.woken = append(p.asleep.woken, woken{x.time, time, x.device, x.end - x.start})
@@ -114,6 +116,7 @@ func (l *Ledger) forgetAddresses(process uint32, start, end uint64) {
 	if l.procs[process].purged {
 		return
 	}
+	l.spend(len(s.ranges))
 	for _, x := range s.cut(start, end) {
 		if x.older {
 			s.lose(x.device, -(x.end - x.start))
@@ -183,6 +186,7 @@ func (x sleeper) part(start, end uint64) sleeper {
 func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, outside map[int32]uint64) {
 	p := &l.procs[process]
 	s := &p.asleep
+	l.spend(len(s.woken)*len(p.tensors) + (len(s.ranges)+1)*len(extents)/256)
 	s.forgetWoken(p)
 	if len(s.ranges) == 0 {
 		return
@@ -213,12 +217,14 @@ func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, out
 
 // placeSampled sums for each site its blocks of the sample that are asleep.
 func (l *Ledger) placeSampled(p *process) {
+	l.spend(len(p.sites))
 	for _, n := range p.sites {
 		site := &l.sites[n]
 		if site.kind != Tensor {
 			continue
 		}
 		for b := site.first; b != 0; b = l.blocks.at(b).next {
+			l.spend(8)
 			if x := l.blocks.at(b); p.asleep.holds(x.address) {
 				site.inside += sampled(x.size, x.extra).bytes
 			}
@@ -336,6 +342,15 @@ func (v *view) asleep(sites *siteList) {
 			}
 		})
 	}
+	if len(weights) == 0 {
+		return
+	}
+	on := map[place][]int{}
+	for at := range sites.list {
+		if x := &sites.list[at]; x.Kind == Tensor && weights[at].asleep > 0 {
+			on[place{x.Process, x.Device}] = append(on[place{x.Process, x.Device}], at)
+		}
+	}
 	for i := range v.s.Tensors {
 		t := &v.s.Tensors[i]
 		if t.Asleep == 0 {
@@ -343,9 +358,9 @@ func (v *view) asleep(sites *siteList) {
 		}
 		var list []*Site
 		var parts []uint64
-		for at := range sites.list {
+		for _, at := range on[place{t.Process, t.Device}] {
 			x := &sites.list[at]
-			if w := weights[at]; x.Kind == Tensor && x.Process == t.Process && x.Device == t.Device && w.asleep > 0 {
+			if w := weights[at]; w.asleep > 0 {
 				list = append(list, x)
 				parts = append(parts, uint64(float64(x.LiveBytes)*(w.asleep/w.live)))
 			}

@@ -62,16 +62,19 @@ func (l *Ledger) link(n, near uint32) {
 	if after == n {
 		after = s.last // near was freed, and its place is now ours
 	}
-	for steps := 0; after != 0 && l.blocks.at(after).time > b.time && steps < maxSteps; steps++ {
+	steps := 0
+	for ; after != 0 && l.blocks.at(after).time > b.time && steps < maxSteps; steps++ {
 		after = l.blocks.at(after).prev
 	}
-	for steps := 0; after != 0 && steps < maxSteps; steps++ {
+	l.spend(steps)
+	for steps = 0; after != 0 && steps < maxSteps; steps++ {
 		next := l.blocks.at(after).next
 		if next == 0 || l.blocks.at(next).time >= b.time {
 			break
 		}
 		after = next
 	}
+	l.spend(steps)
 	b.prev, b.next = after, s.first
 	if after != 0 {
 		b.next = l.blocks.at(after).next

@@ -26,6 +26,9 @@ var _ Books = (*Ledger)(nil)
 
 // SetSegments says which stacks MarkSegments would be told are segments'.
 func (l *Ledger) SetSegments(stacks []uint64) {
+	if l.full() {
+		return
+	}
 	is := make(map[uint64]bool, len(stacks))
 	for _, stack := range stacks {
 		is[stack] = true

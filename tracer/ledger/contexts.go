@@ -113,6 +113,7 @@ func (l *Ledger) contextRetain(e *Event) {
 func (l *Ledger) contextRelease(e *Event) {
 	n := l.instance(e.PID, e.Time)
 	p := &l.procs[n]
+	l.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
 		l.Warn(fmt.Sprintf("process %d released the primary context of a GPU that is not known, so what was allocated in it is still shown as live", e.PID))
@@ -138,6 +139,7 @@ func (l *Ledger) contextRelease(e *Event) {
 func (l *Ledger) contextReset(e *Event) {
 	n := l.instance(e.PID, e.Time)
 	p := &l.procs[n]
+	l.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
 		l.Warn(fmt.Sprintf("process %d reset a GPU that is not known, so what was allocated on it is still shown as live", e.PID))
@@ -167,6 +169,7 @@ func (l *Ledger) endPrimary(process uint32, c *primary, cause Cause, time uint64
 		here := s.device == c.device || s.device == UnknownDevice && only == c.device
 		return here && (s.context == 0 || nameless && p.deviceOf(s.context) == UnknownDevice)
 	})
+	l.spend(32 * len(p.objects.live))
 	p.objects.endIn(c.context, c.device, time)
 	c.references, c.whole, c.orphaned = 0, true, false // the next retain begins it anew
 }
@@ -177,6 +180,7 @@ func (l *Ledger) contextDestroy(e *Event) {
 	}
 	p := l.instance(e.PID, e.Time)
 	l.endSites(p, ContextDestroyed, e.Time, func(s *site) bool { return s.context == e.Context })
+	l.spend(32 * len(l.procs[p].objects.live))
 	l.procs[p].objects.endIn(e.Context, UnknownDevice, e.Time)
 }
 
@@ -211,6 +215,7 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 	p := &l.procs[process]
 	r := &p.releases[cause]
 	l.endings++
+	l.spend(8 * len(p.sites))
 	for _, n := range p.sites {
 		s := &l.sites[n]
 		if s.space == memories || s.space == Physical || s.space == Blocks || !match(s) {

@@ -12,6 +12,7 @@ func (l *Ledger) deduce(p *process, time uint64) {
 	if len(p.strays) == 0 || len(gpus) < 2 {
 		return
 	}
+	l.spend(128 * len(p.strays))
 	var since uint64
 	for _, r := range gpus {
 		if r.taken != time || !r.settled {

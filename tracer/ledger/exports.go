@@ -50,6 +50,7 @@ func (l *Ledger) export(e *Event) {
 		x.young, x.old = make(map[uint64]exported), x.young
 	}
 	s := &l.sites[b.site]
+	l.procs[p].exported = true
 	x.young[e.Handle] = exported{b.size, owner{p, s.stack, s.api}}
 }
 

@@ -38,6 +38,7 @@ type Options struct {
 	Begin   uint64 // ns of CLOCK_MONOTONIC when tracing began
 	Host    string // name of the machine, copied into snapshots
 	MaxLive int    // limit of live allocations, 0: 8 Mi (about 90 bytes each)
+	Limits  Limits // of books that are filled from a file
 
 	maxProcesses int // for tests
 }
@@ -50,6 +51,7 @@ type Ledger struct {
 	options     Options
 	procs       []process           // by process number
 	byPID       map[uint32]uint32   // number of the newest process of a pid
+	alive       []uint32            // processes that had not ended when they were last gone through
 	sites       []site              // by site number
 	windows     []windows           // for further sites
 	floors      [][CohortLen]uint64 // likewise
@@ -80,6 +82,7 @@ type Ledger struct {
 	homeless    uint64 // events of processes that are not booked
 	warnings    []string
 	warned      map[string]bool
+	limiter     limiter
 
 	ended      []uint32 // processes that ended and still have their blocks
 	purgeAt    uint64   // when the first of them may lose them
@@ -175,6 +178,7 @@ func New(o Options) *Ledger {
 		segments: make(map[uint64]bool),
 		apis:     &names{number: make(map[string]uint64)},
 		purgeAt:  math.MaxUint64,
+		limiter:  limiter{Limits: o.Limits, on: o.Limits.Reached != nil},
 	}
 }
 
@@ -186,6 +190,9 @@ func (l *Ledger) Begin(time uint64) { l.options.Begin = time }
 // unless the event brings something new: a process, a site, a higher number of
 // live allocations.
 func (l *Ledger) Apply(e *Event) {
+	if l.limiter.on && l.full() {
+		return
+	}
 	l.stats.Events++
 	if e.Time >= l.purgeAt {
 		l.purge(e.Time)

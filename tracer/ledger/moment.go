@@ -33,7 +33,7 @@ func (l *Ledger) tellTotals(e *Event) {
 	}
 	if n := l.instance(e.PID, e.Time); !l.procs[n].purged {
 		p := &l.procs[n]
-		l.tell(&p.tensors[p.tensorsOn(device)], e)
+		l.tell(&p.tensors[l.tensorsOn(p, device)], e)
 	}
 }
 
@@ -58,6 +58,7 @@ func (l *Ledger) tell(t *tensors, e *Event) {
 	if now.reserved == 0 {
 		now.allocated = 0
 	}
+	l.spend(len(t.changes))
 	if len(t.changes) > 0 && t.now.known {
 		l.learnSegments(t, now.reserved, e.Time)
 	}

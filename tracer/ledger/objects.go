@@ -82,6 +82,7 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 		delete(x.derived, handle)
 	}
 	before := len(x.sites)
+	l.spend(before)
 	n, stackless := x.site(objectSite{stack: e.Stack, api: e.API, device: device, kind: kind}, l.objectSites < maxAllObjectSites)
 	l.objectSites += len(x.sites) - before
 	if stackless {

@@ -2,7 +2,11 @@
 
 package ledger
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
 
 // Part splits what a process uses on one GPU, each byte once:
 //
@@ -82,7 +86,33 @@ func (s *Snapshot) balanceOn(process int, device int32, only string) int {
 	if d := s.Processes[process].Devices; only == "" && device >= 0 && int(device) < len(d) {
 		only = d[device]
 	}
-	return slices.IndexFunc(s.Balances, func(b Balance) bool { return b.Process == process && b.UUID == only && only != "" })
+	if only == "" {
+		return -1
+	}
+	from, to := s.balancesOf(process)
+	if at := slices.IndexFunc(s.Balances[from:to], func(b Balance) bool { return b.UUID == only }); at >= 0 {
+		return from + at
+	}
+	return -1
+}
+
+// balancesOf returns where the balances of a process are: they are in the order of processes.
+func (s *Snapshot) balancesOf(process int) (from, to int) {
+	from = sort.Search(len(s.Balances), func(i int) bool { return s.Balances[i].Process >= process })
+	for to = from; to < len(s.Balances) && s.Balances[to].Process == process; to++ {
+	}
+	return from, to
+}
+
+// TensorsOn returns what PyTorch's allocator of a process has on a device, nil without one.
+func (s *Snapshot) TensorsOn(process int, device int32) *Tensors {
+	at, ok := slices.BinarySearchFunc(s.Tensors, place{process, device}, func(t Tensors, p place) int {
+		return cmp.Or(cmp.Compare(t.Process, p.process), cmp.Compare(t.Device, p.device))
+	})
+	if !ok {
+		return nil
+	}
+	return &s.Tensors[at]
 }
 
 // onlyGPU returns the one GPU that carries a process, "" if there are several: as process.onlyGPU does.
@@ -92,10 +122,8 @@ func (s *Snapshot) onlyGPU(process int) string {
 	if len(p.Devices) == 1 {
 		ordinal, uuid = 0, p.Devices[0]
 	} else {
-		for i := range s.Balances {
-			if s.Balances[i].Process != process {
-				continue
-			}
+		from, to := s.balancesOf(process)
+		for i := from; i < to; i++ {
 			if uuid != "" {
 				return ""
 			}

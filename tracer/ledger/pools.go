@@ -2,6 +2,8 @@
 
 package ledger
 
+import "slices"
+
 // maxPools bounds the pools of all processes together.
 const maxPools = 1 << 16
 
@@ -199,6 +201,7 @@ func (l *Ledger) selectPool(p *process, e *Event, device int32) {
 func (l *Ledger) destroyPool(p *process, n uint32) {
 	x := &l.pools[n]
 	delete(p.pools, keyOfPool(x.handle, x.device))
+	l.spend(len(p.selected))
 	for device, handle := range p.selected {
 		if handle == x.handle {
 			delete(p.selected, device)
@@ -212,21 +215,35 @@ func (l *Ledger) destroyPool(p *process, n uint32) {
 
 // forgetPools drops the pools of a process that has lost its blocks.
 func (l *Ledger) forgetPools(process uint32) {
+	p := &l.procs[process]
+	p.selected, p.own = nil, nil
+	if p.pools == nil {
+		return // it never had any
+	}
+	l.spend(len(l.pools))
 	for n := range l.pools {
 		if x := &l.pools[n]; x.inUse && x.process == process {
 			l.releasePool(uint32(n))
 		}
 	}
-	p := &l.procs[process]
-	p.pools, p.selected, p.own = nil, nil, nil
+	p.pools = nil
 }
 
 // poolsIdle appends what the pools of a process hold at most unused, by device.
 func (l *Ledger) poolsIdle(p *process, dst []deviceLive) []deviceLive {
+	l.spend(len(p.pools))
+	first := len(dst)
 	for _, n := range p.pools {
-		if x := &l.pools[n]; x.reserve > x.used {
-			dst = append(dst, deviceLive{device: x.on(), idle: x.reserve - x.used})
+		x := &l.pools[n]
+		if x.reserve <= x.used {
+			continue
 		}
+		at := slices.IndexFunc(dst[first:], func(d deviceLive) bool { return d.device == x.on() })
+		if at < 0 {
+			at = len(dst) - first
+			dst = append(dst, deviceLive{device: x.on()})
+		}
+		dst[first+at].idle += x.reserve - x.used
 	}
 	return dst
 }

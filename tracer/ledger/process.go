@@ -33,6 +33,7 @@ type process struct {
 	readings   []reading
 	olderFreed uint64 // time of the latest free of memory that is not booked
 	purged     bool
+	exported   bool // memory of its own
 
 	objects   objects
 	physical  *physical
@@ -52,7 +53,7 @@ type process struct {
 // and again when the name changes: what is empty in p stays as it was. A zero Begin means
 // the newest process of that pid; a Begin after its end starts the next one.
 func (l *Ledger) SetProcess(p Process) {
-	if len(l.procs) >= l.options.maxProcesses && !l.hasRoom(p.PID, p.Begin) {
+	if l.full() || len(l.procs) >= l.options.maxProcesses && !l.hasRoom(p.PID, p.Begin) {
 		return
 	}
 	n, known := l.byPID[p.PID]
@@ -102,6 +103,7 @@ func (l *Ledger) instance(pid uint32, time uint64) uint32 {
 	for p.older != none && time <= l.procs[p.older].End {
 		n = p.older
 		p = &l.procs[n]
+		l.spend(1)
 	}
 	p.Begin = min(p.Begin, time)
 	return n
@@ -111,7 +113,21 @@ func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
 	n := uint32(len(l.procs))
 	l.procs = append(l.procs, process{Process: Process{PID: pid, Begin: time}, older: older})
 	l.byPID[pid] = n
+	l.alive = append(l.alive, n)
 	return n
+}
+
+// eachAlive calls do for the processes that have not ended, in the order of their numbers.
+func (l *Ledger) eachAlive(do func(n uint32)) {
+	l.spend(16 * len(l.alive))
+	alive := l.alive[:0]
+	for _, n := range l.alive {
+		if l.procs[n].End == 0 {
+			alive = append(alive, n)
+			do(n)
+		}
+	}
+	l.alive = alive
 }
 
 // end closes the books of a process and leaves its live set as it is.
@@ -138,6 +154,7 @@ func purgeTime(p *process) uint64 {
 
 // purge gives back the blocks of processes that ended a while ago, of many at once where many end.
 func (l *Ledger) purge(now uint64) {
+	l.spend(16 * len(l.ended))
 	l.purgeAt = math.MaxUint64
 	rest := l.ended[:0]
 	for _, n := range l.ended {
@@ -158,7 +175,10 @@ func (l *Ledger) purge(now uint64) {
 		p.objects.forget()
 		l.archive(n)
 		l.forgetPools(n)
-		l.exports.forget(n)
+		if p.exported {
+			l.spend(len(l.exports.young) + len(l.exports.old))
+			l.exports.forget(n)
+		}
 	}
 	l.ended = rest
 }

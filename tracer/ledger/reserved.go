@@ -24,6 +24,7 @@ func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
 	if len(p.tensors) == 0 || p.purged || !s.mayBeSegment() {
 		return
 	}
+	l.spend(len(p.tensors))
 	for i := range p.tensors {
 		if t := &p.tensors[i]; (t.device == s.device || s.device == UnknownDevice) && t.device >= 0 && t.mayNotKnow(time) && len(t.changes) < maxSegmentChanges {
 			t.changes = append(t.changes, segmentChange{time, n, bytes, freed})

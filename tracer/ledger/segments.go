@@ -21,6 +21,7 @@ func (s *site) mayBeSegment() bool {
 // MarkSegments asks which driver allocations are segments by their stack, once for each site
 // that is not known as one yet. It should come before SetBlocks.
 func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
+	l.spend(4*len(l.sites) + 16*len(l.segments))
 	for i := range l.sites {
 		if s := &l.sites[i]; !s.segment && s.stack != 0 && s.mayBeSegment() {
 			s.segment = is(s.stack)
@@ -48,9 +49,10 @@ type extent struct {
 // allocation lie in segments that are older than the attach.
 func (l *Ledger) SetBlocks(pid uint32, list []Block) {
 	n, ok := l.byPID[pid]
-	if !ok || l.procs[n].purged {
+	if !ok || l.procs[n].purged || l.full() {
 		return
 	}
+	l.spend(64 * len(list))
 	slices.SortFunc(list, func(a, b Block) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
 	})
@@ -144,6 +146,7 @@ func (l *Ledger) move(key liveKey, device int32) {
 func (l *Ledger) extents(process uint32) []extent {
 	p := &l.procs[process]
 	var list []extent
+	defer func() { l.spend(4*len(p.sites) + 64*len(list)) }()
 	for _, n := range p.sites {
 		s := &l.sites[n]
 		if !s.mayBeSegment() || s.space == memories {

@@ -34,6 +34,8 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 		return n
 	}
 	p := &l.procs[key.process]
+	l.limiter.sites++
+	l.spend(len(p.totals) + len(p.tensors))
 	s := site{siteKey: key}
 	if last := len(l.freeSites) - 1; last >= 0 {
 		n, l.freeSites = l.freeSites[last], l.freeSites[:last]
@@ -45,7 +47,7 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 	switch key.kind {
 	case viewed:
 	case Tensor:
-		s.total = p.tensorsOn(key.device)
+		s.total = l.tensorsOn(p, key.device)
 	default:
 		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
 	}

@@ -45,6 +45,7 @@ func (l *Ledger) roomForStray(p *process) bool {
 
 // dropStrays forgets those that have ended.
 func (l *Ledger) dropStrays(p *process) {
+	l.spend(64*len(p.strays) + 1)
 	rest := p.strays[:0]
 	for _, x := range p.strays {
 		if _, ok := l.strayBlock(&x); ok {
@@ -72,6 +73,7 @@ func (l *Ledger) strayBlock(x *stray) (*block, bool) {
 
 // moveStrays gives those that match to a device, and returns their bytes.
 func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (bytes uint64) {
+	l.spend(64 * len(p.strays))
 	rest := p.strays[:0]
 	for _, x := range p.strays {
 		b, ok := l.strayBlock(&x)

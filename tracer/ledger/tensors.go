@@ -91,12 +91,14 @@ func tensorDevice(device int32) int32 {
 }
 
 // tensorsOn returns the index in p.tensors of a device. A process has few.
-func (p *process) tensorsOn(device int32) uint32 {
+func (l *Ledger) tensorsOn(p *process, device int32) uint32 {
+	l.spend(len(p.tensors))
 	for i := range p.tensors {
 		if p.tensors[i].device == device {
 			return uint32(i)
 		}
 	}
+	l.limiter.tensors++
 	p.tensors = append(p.tensors, tensors{device: device})
 	return uint32(len(p.tensors) - 1)
 }
@@ -185,7 +187,7 @@ func (l *Ledger) allocator(e *Event) {
 		return
 	}
 	p := &l.procs[n]
-	if t := &p.tensors[p.tensorsOn(device)]; !t.first.final {
+	if t := &p.tensors[l.tensorsOn(p, device)]; !t.first.final {
 		t.first = firstReport{time: e.Time, allocated: e.Size, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
 		l.tell(t, &Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
 		t.now.begun, t.now.liveKnown = true, false
@@ -194,6 +196,7 @@ func (l *Ledger) allocator(e *Event) {
 
 // driverLive lists what the process has from the driver on a device, as far as segments could be among it.
 func (l *Ledger) driverLive(p *process, device int32) (list []siteLive) {
+	l.spend(len(p.sites))
 	for _, n := range p.sites {
 		s := &l.sites[n]
 		if s.mayBeSegment() && s.liveBytes != 0 && (s.device == device || s.device == UnknownDevice) && len(list) < maxSiteLive {

@@ -40,13 +40,16 @@ type tensorClass struct{ live, freed count }
 // and freed since the reading before may be half in a reading, so that much is let pass until the process pauses or ends.
 func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 	for i := range totals {
+		if l.full() {
+			return
+		}
 		x := &totals[i]
 		n, ok := l.byPID[x.PID]
 		if !ok || l.procs[n].purged {
 			continue
 		}
 		p := &l.procs[n]
-		t := &p.tensors[p.tensorsOn(tensorDevice(x.Device))]
+		t := &p.tensors[l.tensorsOn(p, tensorDevice(x.Device))]
 		before := t.reading
 		t.reading = newReading(x, before.classes)
 		r := &t.reading

@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -52,24 +53,33 @@ type deviceLive struct {
 // Frees of memory older than the attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
 // A reading during which the process allocated is of some moment since OpenUsage: see beyond.
 func (l *Ledger) SetUsage(time uint64, usages []Usage) {
+	if l.full() {
+		return
+	}
 	if l.firstUsage == 0 {
 		l.firstUsage = time
 	}
-	for i := range l.procs {
-		if l.procs[i].End == 0 {
-			for k := range l.procs[i].readings {
-				l.procs[i].readings[k].present = false
-			}
+	l.eachAlive(func(n uint32) {
+		for k := range l.procs[n].readings {
+			l.procs[n].readings[k].present = false
 		}
-	}
+	})
 	for _, u := range usages {
 		n, ok := l.byPID[u.PID]
 		if !ok || l.procs[n].End != 0 {
 			continue // unknown, or a reading that lags behind the exit
 		}
 		p := &l.procs[n]
+		if l.full() {
+			return
+		}
+		l.spend(len(l.gpus) + 16*(len(p.readings)+len(p.totals)+len(p.tensors)+len(p.devices)))
 		r := p.reading(u.UUID)
 		if r == nil {
+			if len(p.readings) >= maxDevices {
+				l.Warn(fmt.Sprintf("process %d is on more than %d GPUs: what it uses of further ones is left out", p.PID, maxDevices))
+				continue
+			}
 			p.readings = append(p.readings, reading{uuid: u.UUID})
 			r = &p.readings[len(p.readings)-1]
 			r.began = time
@@ -94,16 +104,17 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 	}
 	for _, u := range usages {
 		if n, ok := l.byPID[u.PID]; ok && l.procs[n].End == 0 && !u.Rough {
-			l.doubtOrdinals(&l.procs[n])
-			l.deduce(&l.procs[n], time)
+			p := &l.procs[n]
+			if l.full() {
+				return
+			}
+			l.spend(16 * (len(p.readings) + len(p.totals) + len(p.tensors)))
+			l.doubtOrdinals(p)
+			l.deduce(p, time)
 		}
 	}
 	l.opened = false
-	for i := range l.procs {
-		if l.procs[i].End == 0 {
-			l.endOrphans(uint32(i), time)
-		}
-	}
+	l.eachAlive(func(n uint32) { l.endOrphans(n, time) })
 }
 
 // moved notes that an allocation which was there at a reading lies on another device than was known then.
@@ -134,13 +145,17 @@ func moveLive(list []deviceLive, from *site, device int32, size uint64) []device
 
 // OpenUsage says that NVML is about to be read: what SetUsage is told next is of a moment since time.
 func (l *Ledger) OpenUsage(uint64) {
+	if l.full() {
+		return
+	}
 	l.opened = true
-	for i := range l.procs {
-		for k := range l.procs[i].totals {
-			t := &l.procs[i].totals[k]
+	l.eachAlive(func(n uint32) {
+		l.spend(len(l.procs[n].totals))
+		for k := range l.procs[n].totals {
+			t := &l.procs[n].totals[k]
 			t.low, t.high = t.LiveBytes, t.LiveBytes
 		}
-	}
+	})
 }
 
 // tensorsAtUsage keeps what PyTorch's allocators have at a reading.

@@ -20,7 +20,7 @@ const maxRowPeaks = 32
 func Moments(p Player, begin, end uint64, steps int) ([]uint64, error) {
 	u := &inUse{
 		begin: begin, step: max((end-begin)/uint64(max(steps-2, 1)), 1), highest: make([]high, max(steps-2, 1)),
-		rows: map[useKey]*use{}, live: map[uint32]map[liveKey]held{},
+		rows: map[useKey]*use{}, of: map[uint32][]*use{}, live: map[uint32]map[liveKey]held{},
 	}
 	if err := p.To(end, u); err != nil {
 		return nil, fmt.Errorf("look for peaks: %w", err)
@@ -90,6 +90,7 @@ type inUse struct {
 	sum         int64
 	highest     []high // by step
 	rows        map[useKey]*use
+	of          map[uint32][]*use           // rows by pid
 	live        map[uint32]map[liveKey]held // by pid
 }
 
@@ -99,6 +100,7 @@ func (u *inUse) row(pid uint32, device int32) *use {
 	if x == nil {
 		x = &use{}
 		u.rows[key] = x
+		u.of[pid] = append(u.of[pid], x)
 	}
 	return x
 }
@@ -173,11 +175,9 @@ func (u *inUse) look(x *use, at uint64) {
 }
 
 func (u *inUse) exit(pid uint32) {
-	for key, x := range u.rows {
-		if key.pid == pid {
-			u.sum -= x.bytes()
-			x.driver, x.cached = 0, 0
-		}
+	for _, x := range u.of[pid] {
+		u.sum -= x.bytes()
+		x.driver, x.cached = 0, 0
 	}
 	delete(u.live, pid)
 }

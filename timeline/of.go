@@ -17,6 +17,7 @@ type Player interface {
 }
 
 const (
+	maxRows  = 1 << 14
 	maxMarks = 1000
 	maxLarge = 20 // of the driver allocations
 
@@ -25,13 +26,16 @@ const (
 
 // Of plays a recording into empty books and looks at them at these times, which rise, by snapshots that take makes.
 func Of(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
-	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
+	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
 	o := &observer{Books: books, sizes: b.sizes}
 	for i, at := range times {
 		if err := p.To(at, o); err != nil {
 			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-times[0]), err)
 		}
 		b.look(i, len(times), at, take(at))
+		if len(b.t.Rows) > maxRows {
+			return nil, nil, fmt.Errorf("more than %d processes and GPUs of theirs are too many for a timeline (other views show them)", maxRows)
+		}
 	}
 	b.finish(o)
 	return b.t, b.sizes, nil
@@ -61,6 +65,7 @@ type builder struct {
 	t         *Timeline
 	sizes     *Sizes
 	rows      map[rowKey]int
+	first     map[int]int // row by process
 	sites     map[siteKey]int
 	processes map[processKey]int
 }
@@ -124,6 +129,9 @@ func (b *builder) row(key rowKey, steps int) *Row {
 		b.rows[key] = n
 		if key.uuid != "" {
 			key.device = ledger.UnknownDevice // until it is learned
+		}
+		if _, ok := b.first[key.process]; !ok {
+			b.first[key.process] = n
 		}
 		values := make([]uint64, 6*steps)
 		part := func(k int) []uint64 { return values[k*steps : (k+1)*steps : (k+1)*steps] }
@@ -204,10 +212,8 @@ func withStep(list []uint64, steps, i int, bytes uint64) []uint64 {
 
 // firstRow is that of a process's first GPU, or one of no GPU.
 func (b *builder) firstRow(process, steps int) *Row {
-	for n := range b.t.Rows {
-		if b.t.Rows[n].Process == process {
-			return &b.t.Rows[n]
-		}
+	if n, ok := b.first[process]; ok {
+		return &b.t.Rows[n]
 	}
 	return b.row(rowKey{process, "", ledger.UnknownDevice}, steps)
 }
@@ -215,47 +221,63 @@ func (b *builder) firstRow(process, steps int) *Row {
 // joinRows makes one row of what a GPU has while NVML's name of it is not known yet, and after that.
 func (b *builder) joinRows() {
 	t := b.t
-	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool {
-		if r.UUID != "" || r.Device == ledger.CPUDevice {
+	withUUID := map[int][]int{} // rows by process
+	for n := range t.Rows {
+		if r := &t.Rows[n]; r.UUID != "" {
+			withUUID[r.Process] = append(withUUID[r.Process], n)
+		}
+	}
+	joined := make([]bool, len(t.Rows))
+	for n := range t.Rows {
+		joined[n] = b.join(&t.Rows[n], withUUID[t.Rows[n].Process])
+	}
+	kept := t.Rows[:0]
+	for n, r := range t.Rows {
+		if !joined[n] {
+			kept = append(kept, r)
+		}
+	}
+	t.Rows = kept
+}
+
+// join adds a row without a UUID to the one of those that it belongs to; false if there is none.
+func (b *builder) join(r *Row, withUUID []int) bool {
+	t := b.t
+	if r.UUID != "" || r.Device == ledger.CPUDevice {
+		return false
+	}
+	named := -1 // the process's only GPU, if its ordinals are not known
+	for _, n := range withUUID {
+		if d := t.Processes[r.Process].Devices; r.Device >= 0 && int(r.Device) < len(d) && d[r.Device] != "" {
+			if d[r.Device] == t.Rows[n].UUID {
+				named = n
+			}
+			continue
+		}
+		if named >= 0 {
 			return false
 		}
-		named := -1 // the process's only GPU, if its ordinals are not known
-		for n := range t.Rows {
-			x := &t.Rows[n]
-			if x.Process != r.Process || x.UUID == "" {
-				continue
-			}
-			if d := t.Processes[r.Process].Devices; r.Device >= 0 && int(r.Device) < len(d) && d[r.Device] != "" {
-				if d[r.Device] == x.UUID {
-					named = n
-				}
-				continue
-			}
-			if named >= 0 {
-				return false
-			}
-			named = n
+		named = n
+	}
+	if named < 0 {
+		return false
+	}
+	x := &t.Rows[named]
+	x.Device = max(x.Device, r.Device)
+	for i := range r.Tensors {
+		x.Tensors[i] += r.Tensors[i]
+		x.Cached[i] += r.Cached[i]
+		x.Driver[i] += r.Driver[i]
+		x.Before[i] += r.Before[i]
+		x.Host[i] += r.Host[i]
+		if r.Managed != nil {
+			x.Managed = withStep(x.Managed, len(t.Times), i, r.Managed[i])
 		}
-		if named < 0 {
-			return false
+		if r.Asleep != nil {
+			x.Asleep = withStep(x.Asleep, len(t.Times), i, r.Asleep[i])
 		}
-		x := &t.Rows[named]
-		x.Device = max(x.Device, r.Device)
-		for i := range r.Tensors {
-			x.Tensors[i] += r.Tensors[i]
-			x.Cached[i] += r.Cached[i]
-			x.Driver[i] += r.Driver[i]
-			x.Before[i] += r.Before[i]
-			x.Host[i] += r.Host[i]
-			if r.Managed != nil {
-				x.Managed = withStep(x.Managed, len(t.Times), i, r.Managed[i])
-			}
-			if r.Asleep != nil {
-				x.Asleep = withStep(x.Asleep, len(t.Times), i, r.Asleep[i])
-			}
-		}
-		return true
-	})
+	}
+	return true
 }
 
 func (b *builder) finish(o *observer) {

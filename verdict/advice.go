@@ -43,7 +43,19 @@ type Advice struct {
 // Advise looks for patterns, from the verdicts that Of gave of the same snapshot. The order is that of processes, then
 // that of the constants above.
 func Advise(s *ledger.Snapshot, st frames.Stacks, verdicts []Verdict) []Advice {
-	a := adviser{judge: newJudge(s, st, Options{}), verdicts: verdicts}
+	a := adviser{judge: newJudge(s, st, Options{}), verdicts: verdicts, of: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}}
+	for i := range s.Sites {
+		p := s.Sites[i].Process
+		a.of[p] = append(a.of[p], i)
+	}
+	for i := range s.Failures {
+		if f := &s.Failures[i]; f.Result == outOfMemory {
+			a.largest[f.Process] = max(a.largest[f.Process], f.LastBytes)
+		}
+	}
+	for i := range s.Balances {
+		a.users[s.Balances[i].UUID] = append(a.users[s.Balances[i].UUID], i)
+	}
 	for p := range s.Processes {
 		a.process(p)
 	}
@@ -54,6 +66,10 @@ type adviser struct {
 	*judge
 	verdicts []Verdict
 	list     []Advice
+
+	of      [][]int          // sites by process
+	largest map[int]uint64   // allocation of each process that found no memory
+	users   map[string][]int // balances by GPU
 }
 
 func (a *adviser) say(p Pattern, process int, device int32, sites []int, text, evidence string) *Advice {
@@ -64,11 +80,8 @@ func (a *adviser) say(p Pattern, process int, device int32, sites []int, text, e
 func (a *adviser) process(p int) {
 	var devices []int32
 	backward := false
-	for i := range a.s.Sites {
+	for _, i := range a.of[p] {
 		x := &a.s.Sites[i]
-		if x.Process != p {
-			continue
-		}
 		if !slices.Contains(devices, x.Device) {
 			devices = append(devices, x.Device)
 		}
@@ -91,8 +104,8 @@ func isBackward(object string) bool { return object == objectBackward || object 
 
 // sites returns those of a device for which keep is true.
 func (a *adviser) sites(p int, device int32, keep func(x *ledger.Site, v *Verdict) bool) (list []int) {
-	for i := range a.s.Sites {
-		if x := &a.s.Sites[i]; x.Process == p && x.Device == device && keep(x, &a.verdicts[i]) {
+	for _, i := range a.of[p] {
+		if x := &a.s.Sites[i]; x.Device == device && keep(x, &a.verdicts[i]) {
 			list = append(list, i)
 		}
 	}
@@ -211,8 +224,8 @@ func (a *adviser) zeroGrad(p int, device int32) {
 // pinned: page-locked memory of the host that grows.
 func (a *adviser) pinned(p int) {
 	var list []int
-	for i := range a.s.Sites {
-		if x := &a.s.Sites[i]; x.Process == p && x.Kind.OnHost() && a.verdicts[i].Class >= Growing {
+	for _, i := range a.of[p] {
+		if x := &a.s.Sites[i]; x.Kind.OnHost() && a.verdicts[i].Class >= Growing {
 			list = append(list, i)
 		}
 	}

@@ -15,21 +15,15 @@ const outOfMemory = 2 // result of CUDA calls
 const minWaste = 64 << 20
 
 func (a *adviser) tensors(p int, device int32) *ledger.Tensors {
-	for i := range a.s.Tensors {
-		if t := &a.s.Tensors[i]; t.Process == p && t.Device == device && device >= 0 {
-			return t
-		}
+	if device < 0 {
+		return nil
 	}
-	return nil
+	return a.s.TensorsOn(p, device)
 }
 
 // failed is the largest allocation of a process that found no memory.
 func (a *adviser) failed(p int) (largest uint64, any bool) {
-	for i := range a.s.Failures {
-		if f := &a.s.Failures[i]; f.Process == p && f.Result == outOfMemory {
-			largest, any = max(largest, f.LastBytes), true
-		}
-	}
+	largest, any = a.largest[p]
 	return largest, any
 }
 
@@ -113,9 +107,9 @@ func (a *adviser) emptyCache(p int, device int32) {
 		return
 	}
 	free := g.Total - min(g.Used, g.Total)
-	for i := range a.s.Balances {
+	for _, i := range a.users[g.UUID] {
 		b := &a.s.Balances[i]
-		if b.UUID != g.UUID || b.Process == p {
+		if b.Process == p {
 			continue
 		}
 		size, oom := a.failed(b.Process)

@@ -16,10 +16,8 @@ func (j *judge) room(x *ledger.Site) (float64, bool) {
 	}
 	free := g.Total - min(g.Used, g.Total)
 	if x.Kind == ledger.Tensor {
-		for i := range j.s.Tensors {
-			if t := &j.s.Tensors[i]; t.Process == x.Process && t.Device == x.Device {
-				free += t.Cached + t.OlderCached
-			}
+		if t := j.s.TensorsOn(x.Process, x.Device); t != nil {
+			free += t.Cached + t.OlderCached
 		}
 	}
 	return float64(free), true

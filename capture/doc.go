@@ -13,8 +13,8 @@
 //	err = w.End(t.Snapshot())
 //
 // A Recording plays it back into other books, up to any moment. A capture is
-// untrusted: whatever it contains, reading takes bounded memory, and what cannot be read is a warning
-// that says which time is missing.
+// untrusted: whatever it contains, what cannot be read is a warning that says which time is missing, and playing it
+// into Recording.Books takes memory and time in proportion to its size (limits.go). What would take more ends with a LimitError.
 //
 //	rec, err := capture.Open("run.vram")
 //	s, err := rec.Snapshot(rec.Begin() + 90e9)

@@ -15,7 +15,7 @@ import (
 
 // clean makes text of a file fit to be shown; what vramprof wrote passes unchanged
 // where the tracer cleaned it too.
-func clean(b []byte) string { return symbolize.Clean(string(b)) }
+func clean(b []byte) string { return symbolize.Clean(string(b[:min(len(b), maxText)])) }
 
 // What follows turns the calls of ledger.Books into messages, and messages into calls.
 
@@ -128,6 +128,9 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 	case *wire.Input_Devices:
 		books.SetDevices(what.Devices.GetPid(), uuidsOf(what.Devices))
 	case *wire.Input_Gpus:
+		if len(what.Gpus.GetGpu()) > maxGPUs {
+			return errTooMany
+		}
 		books.SetGPUs(gpusOf(what.Gpus))
 	case *wire.Input_OpenUsage:
 		books.OpenUsage(what.OpenUsage)
@@ -170,7 +173,7 @@ func processOf(m *wire.Process) ledger.Process {
 }
 
 func uuidsOf(m *wire.Devices) (list []string) {
-	for _, uuid := range m.GetUuid() {
+	for _, uuid := range m.GetUuid()[:min(len(m.GetUuid()), maxOrdinals)] {
 		list = append(list, clean(uuid))
 	}
 	return list
@@ -193,6 +196,9 @@ func usagesOf(m *wire.Usages) (list []ledger.Usage) {
 }
 
 func totalsOf(m *wire.Tensors) (list []ledger.TensorTotals, err error) {
+	if len(m.GetTotals()) > maxTotals {
+		return nil, errTooMany
+	}
 	for _, t := range m.GetTotals() {
 		x := ledger.TensorTotals{
 			PID: t.GetPid(), Device: t.GetDevice(), Reported: t.GetReported(), Allocated: t.GetAllocated(), Reserved: t.GetReserved(),

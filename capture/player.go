@@ -37,8 +37,14 @@ const eventLag = uint64(time.Second)
 // event that was on its way while younger ones of other threads came counts as of the youngest of them.
 // Damaged frames are left out; see Recording.Warnings. An error is one of reading the file.
 func (p *Player) To(time uint64, books ledger.Books) error {
+	if p.rec.options.Progress != nil {
+		defer p.rec.options.Progress(p.rec.size, p.rec.size)
+	}
 	p.tellEarly(time, books)
 	for {
+		if err := p.rec.reached(); err != nil {
+			return err
+		}
 		if !p.active {
 			more, err := p.load(time)
 			if err != nil || !more {
@@ -46,7 +52,7 @@ func (p *Player) To(time uint64, books ledger.Books) error {
 			}
 		}
 		if !p.play(time, books) {
-			return nil
+			return p.rec.reached()
 		}
 		p.active = false
 	}
@@ -55,9 +61,7 @@ func (p *Player) To(time uint64, books ledger.Books) error {
 // tellEarly tells the inputs that the last call passed over.
 func (p *Player) tellEarly(time uint64, books ledger.Books) {
 	for len(p.early) > 0 && p.early[0].GetTime() <= time {
-		if p.applier.apply(p.early[0], books) != nil {
-			p.damaged()
-		}
+		p.apply(p.early[0], books)
 		p.early = p.early[1:]
 	}
 }
@@ -73,6 +77,12 @@ func (p *Player) load(time uint64) (bool, error) {
 			return false, nil
 		}
 		err := p.rec.load(f, &p.inputs, &p.buffers)
+		if p.rec.options.Progress != nil {
+			p.rec.options.Progress(f.offset, p.rec.size)
+		}
+		if err == nil && p.inputs.Events != f.events {
+			err = errColumns
+		}
 		if err == nil {
 			err = p.events.begin(&p.inputs)
 		}
@@ -119,9 +129,17 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 			continue
 		}
 		p.input++
-		if p.applier.apply(in, books) != nil {
-			p.damaged()
-		}
+		p.apply(in, books)
+	}
+}
+
+// apply tells books one input.
+func (p *Player) apply(in *wire.Input, books ledger.Books) {
+	switch err := p.applier.apply(in, books); {
+	case errors.Is(err, errTooMany) && !p.rec.options.Unlimited:
+		p.rec.stop(err)
+	case err != nil:
+		p.damaged()
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 const (
 	maxFrames = 4 << 20
 	maxParts  = 400_000 // messages and texts in a frame
+	maxCached = 1 << 19 // frames of stacks, 70 MB
 )
 
 // indexed is a frame and where its payload is.
@@ -37,17 +38,21 @@ type indexed struct {
 
 // Recording is a capture to be read. Its methods may be called from several goroutines.
 type Recording struct {
-	file   io.ReaderAt
-	closer io.Closer
-	host   string
-	tool   string
-	time   uint64 // when it was begun
-	wall   time.Time
-	begin  uint64
-	last   uint64
-	frames []indexed
-	end    *wire.End // nil: it was not ended in order
-	zstd   *zstd.Decoder
+	file    io.ReaderAt
+	closer  io.Closer
+	host    string
+	tool    string
+	time    uint64 // when it was begun
+	wall    time.Time
+	begin   uint64
+	last    uint64
+	frames  []indexed
+	end     *wire.End // nil: it was not ended in order
+	endings []string  // the warnings of the end
+	zstd    *zstd.Decoder
+
+	options ReadOptions
+	size    int64
 
 	loadStacks sync.Once
 	stacks     stackTables
@@ -57,15 +62,29 @@ type Recording struct {
 	notes   []string
 	frameOf map[uint64][]symbolize.Frame
 	segment map[uint64]bool
+	cached  int   // frames in frameOf
+	stopped error // a limit was reached
+}
+
+// ReadOptions say how a capture is read.
+type ReadOptions struct {
+	Unlimited bool // memory and time without limits, for a capture that nobody can have forged
+
+	// Progress is told now and then how many bytes of the file have been gone through: when it is opened, and by each Player. All
+	// of them at the end of a pass. It may be nil.
+	Progress func(done, size int64)
 }
 
 // Open opens a capture, also one that is still written. The error is ErrForeign for another sort of file.
-func Open(path string) (*Recording, error) {
+func Open(path string) (*Recording, error) { return OpenWith(path, ReadOptions{}) }
+
+// OpenWith is Open with options.
+func OpenWith(path string, o ReadOptions) (*Recording, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not keep us waiting
 	if err != nil {
 		return nil, err
 	}
-	r, err := openFile(f)
+	r, err := openFile(f, o)
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("read %s: %w", path, err)
@@ -74,7 +93,7 @@ func Open(path string) (*Recording, error) {
 	return r, nil
 }
 
-func openFile(f *os.File) (*Recording, error) {
+func openFile(f *os.File, o ReadOptions) (*Recording, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -82,11 +101,16 @@ func openFile(f *os.File) (*Recording, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a regular file")
 	}
-	return Read(f, info.Size())
+	return ReadWith(f, info.Size(), o)
 }
 
 // Read opens a capture of that many bytes, which stays the caller's.
 func Read(file io.ReaderAt, size int64) (*Recording, error) {
+	return ReadWith(file, size, ReadOptions{})
+}
+
+// ReadWith is Read with options.
+func ReadWith(file io.ReaderAt, size int64, o ReadOptions) (*Recording, error) {
 	b := make([]byte, min(size, int64(fixedHead+maxHead+4)))
 	if _, err := file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -102,11 +126,15 @@ func Read(file io.ReaderAt, size int64) (*Recording, error) {
 	}
 	r := &Recording{
 		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
-		zstd: decoder, frameOf: map[uint64][]symbolize.Frame{}, segment: map[uint64]bool{},
+		zstd: decoder, options: o, size: size, frameOf: map[uint64][]symbolize.Frame{}, segment: map[uint64]bool{},
 	}
 	s := scan{r: r, size: size, offset: int64(at), last: h.GetTime()}
 	if err := s.all(); err != nil {
+		decoder.Close()
 		return nil, err
+	}
+	if o.Progress != nil {
+		o.Progress(size, size)
 	}
 	r.begin = r.findBegin()
 	r.readEnd()
@@ -150,7 +178,11 @@ func (r *Recording) readEnd() {
 		if f := &r.frames[i]; f.kind == endFrame {
 			var m wire.End
 			if r.load(f, &m, &buffers{}) == nil {
-				r.end = &m
+				r.end, r.endings = &m, nil
+				for _, text := range m.Warning[:min(len(m.Warning), maxEndings)] {
+					r.endings = append(r.endings, clean(text))
+				}
+				m.Warning = nil
 			}
 		}
 	}
@@ -196,7 +228,7 @@ func (r *Recording) Wall(at uint64) time.Time {
 
 // Books returns empty books as they were when the recording began, for a Player to fill.
 func (r *Recording) Books() *ledger.Ledger {
-	return ledger.New(ledger.Options{Begin: r.begin, Host: r.host})
+	return ledger.New(ledger.Options{Begin: r.begin, Host: r.host, Limits: r.limits()})
 }
 
 // Play tells books all that came up to a moment.
@@ -222,8 +254,13 @@ func (r *Recording) Take(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 	l.MarkSegments(r.isSegment) // the recording says so now and then only
 	s := l.Snapshot(at, r.Wall(at))
 	if r.end != nil {
-		for _, text := range r.end.Warning {
-			if text := clean(text); !slices.Contains(s.Warnings, text) {
+		known := make(map[string]bool, len(s.Warnings)+len(r.endings))
+		for _, text := range s.Warnings {
+			known[text] = true
+		}
+		for _, text := range r.endings {
+			if !known[text] {
+				known[text] = true
 				s.Warnings = append(s.Warnings, text)
 			}
 		}

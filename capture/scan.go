@@ -19,6 +19,8 @@ type scan struct {
 	last     uint64 // up to when there was nothing missing
 	lost     bool   // something is, since then
 	buffer   []byte
+
+	unpacked, events uint64 // of the frames so far
 }
 
 func (s *scan) all() error {
@@ -42,8 +44,8 @@ func (s *scan) all() error {
 		if err := s.take(f); err != nil {
 			return err
 		}
-		if len(s.r.frames) > maxFrames {
-			return fmt.Errorf("it has more than %d frames", maxFrames)
+		if err := s.bounded(); err != nil {
+			return err
 		}
 	}
 	s.r.last = s.last
@@ -71,6 +73,26 @@ func (s *scan) take(f frame) error {
 		s.r.miss(missing{first: f.first, last: f.last, events: uint64(f.events)})
 	default:
 		s.r.frames = append(s.r.frames, indexed{f, payload})
+		s.unpacked += uint64(f.size)
+		s.events += uint64(f.events)
+	}
+	return nil
+}
+
+// bounded stops at what no recorded capture has.
+func (s *scan) bounded() error {
+	o := &s.r.options
+	if o.Progress != nil && len(s.r.frames)%64 == 0 {
+		o.Progress(s.offset, s.size)
+	}
+	switch {
+	case len(s.r.frames) > maxFrames:
+		return fmt.Errorf("it has more than %d frames", maxFrames)
+	case o.Unlimited:
+	case s.unpacked > unpackedLimit.of(s.size):
+		return unpackedLimit.exceeded(s.size)
+	case s.events > eventLimit.of(s.size):
+		return eventLimit.exceeded(s.size)
 	}
 	return nil
 }
@@ -84,30 +106,27 @@ func (s *scan) read(b []byte, at int64) error {
 
 // search goes to the next place where a frame begins.
 func (s *scan) search() (found bool, err error) {
-	var header [frameHeader]byte
 	chunk := make([]byte, 64<<10)
+	var b []byte // of the chunk, from at on
 	for at := s.offset + 1; at+frameHeader <= s.size; {
-		b := chunk[:min(int64(len(chunk)), s.size-at)]
-		if err := s.read(b, at); err != nil {
-			return false, err
+		if len(b) < frameHeader {
+			b = chunk[:min(int64(len(chunk)), s.size-at)]
+			if err := s.read(b, at); err != nil {
+				return false, err
+			}
 		}
-		i := nextMarker(b)
+		i := nextMarker(b[:len(b)-frameHeader+len(marker)])
 		if i < 0 {
-			at += int64(max(len(b)-len(marker)+1, 1))
+			i = len(b) - frameHeader + 1
+			at, b = at+int64(i), b[i:]
 			continue
 		}
-		at += int64(i)
-		if at+frameHeader > s.size {
-			break
-		}
-		if err := s.read(header[:], at); err != nil {
-			return false, err
-		}
-		if f, ok := parseFrame(header[:]); ok && f.sequence >= s.sequence && at+frameHeader+int64(f.length) <= s.size {
+		at, b = at+int64(i), b[i:]
+		if f, ok := parseFrame(b[:frameHeader]); ok && f.sequence >= s.sequence && at+frameHeader+int64(f.length) <= s.size {
 			s.offset = at
 			return true, nil
 		}
-		at++
+		at, b = at+1, b[1:]
 	}
 	return false, nil
 }

@@ -14,7 +14,7 @@ import (
 // Bounds of what is kept of all stacks of a file.
 const (
 	maxStackBytes = 512 << 20 // of their frames, as messages
-	maxStackDepth = 1 << 12
+	maxStackDepth = 1 << 10   // the outer ones are left out
 )
 
 // table is what frames have added to a table, by the index of the first entry: some may be lost.
@@ -70,6 +70,10 @@ func (r *Recording) Stack(id uint64) []symbolize.Frame {
 	frames := make([]symbolize.Frame, len(list))
 	for i, index := range list {
 		frames[i] = r.stacks.frame(index)
+	}
+	if r.cached += len(frames); r.cached > maxCached { // not all at once: a line is an index here, and a frame has a hundred bytes
+		clear(r.frameOf)
+		r.cached = len(frames)
 	}
 	r.frameOf[id] = frames
 	return frames
@@ -143,7 +147,7 @@ func (t *stackTables) add(m *wire.Stacks, paths *[]mappingTexts) bool {
 	}
 	texts := make([]string, len(m.Text))
 	for i, text := range m.Text {
-		texts[i] = string(text)
+		texts[i] = string(text[:min(len(text), maxText)])
 	}
 	mappings := make([]*symbolize.Mapping, n)
 	for i := range mappings {
@@ -156,10 +160,11 @@ func (t *stackTables) add(m *wire.Stacks, paths *[]mappingTexts) bool {
 	rest := m.Line
 	for i, id := range m.Id {
 		depth := m.Depth[i]
-		if uint64(depth) > uint64(len(rest)) || depth > maxStackDepth {
+		if uint64(depth) > uint64(len(rest)) {
 			return false
 		}
-		t.stacks[id] = rest[:depth:depth]
+		kept := min(depth, maxStackDepth)
+		t.stacks[id] = rest[:kept:kept]
 		rest = rest[depth:]
 	}
 	return true

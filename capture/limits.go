@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Limits of what reading takes: a base that every capture may have, and so much more for each byte of the file. A
+// recorded one stays far below: an event takes 8 bytes there, and its frames are compressed to a third or less. What a
+// base of each allows together is some 512 MiB and a minute of a processor.
+type limit struct {
+	base, perByte float64
+	what          string
+}
+
+var (
+	unpackedLimit = limit{32 << 20, 64, "bytes when its frames are decompressed"}
+	eventLimit    = limit{2 << 20, 2, "events"}
+	liveLimit     = limit{1 << 20, 2, "live allocations"}
+	siteLimit     = limit{8 << 10, 1. / 16, "sites of allocations"}
+	processLimit  = limit{4 << 10, 1. / 32, "processes"}
+	tensorsLimit  = limit{1 << 10, 1. / 64, "PyTorch allocators"}
+	stepLimit     = limit{1 << 30, 1 << 10, "steps of work"}
+)
+
+// of is the limit for a file of some size.
+func (l limit) of(size int64) uint64 { return uint64(l.base + l.perByte*float64(size)) }
+
+// Limits of one input; one of a real machine has far less.
+const (
+	maxGPUs     = 4096
+	maxTotals   = 1 << 14
+	maxOrdinals = 256     // of a process
+	maxText     = 4 << 10 // bytes of a name or a warning
+	maxEndings  = 1 << 10 // warnings of the last snapshot; the books have at most 257
+)
+
+var errTooMany = &LimitError{"one of its inputs has more than any machine has, so it is damaged or forged"}
+
+// LimitError says that reading stopped at a limit.
+type LimitError struct{ text string }
+
+func (e *LimitError) Error() string { return e.text }
+
+// exceeded is the error of a capture that has more than a limit.
+func (l limit) exceeded(size int64) error {
+	return &LimitError{fmt.Sprintf("it has more than %d %s: no recorded capture of %d bytes has, so it is damaged or forged", l.of(size), l.what, size)}
+}
+
+// books makes the ledger's limits from those of the file.
+func (r *Recording) limits() ledger.Limits {
+	if r.options.Unlimited {
+		return ledger.Limits{}
+	}
+	return ledger.Limits{
+		Live: liveLimit.of(r.size), Sites: siteLimit.of(r.size), Processes: processLimit.of(r.size), Tensors: tensorsLimit.of(r.size), Steps: stepLimit.of(r.size),
+		Reached: func(which ledger.Limit) {
+			r.stop(map[ledger.Limit]limit{
+				ledger.LimitLive: liveLimit, ledger.LimitSites: siteLimit, ledger.LimitProcesses: processLimit,
+				ledger.LimitTensors: tensorsLimit, ledger.LimitSteps: stepLimit,
+			}[which].exceeded(r.size))
+		},
+	}
+}
+
+// reached is the error of the limit that was reached, if any.
+func (r *Recording) reached() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stopped
+}
+
+// stop has all further playing fail.
+func (r *Recording) stop(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped = cmp.Or(r.stopped, err)
+}

@@ -25,6 +25,7 @@ func diffCommand() *cli.Command {
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` lines (default: 10)"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the difference as a pprof profile into `FILE`"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
+			readFlags()[0],
 		},
 		Action: diffRecordings,
 	}

@@ -34,7 +34,7 @@ func exportCommand() *cli.Command {
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "pprof", Usage: "`FORMAT`: pprof, folded, chrome or torch"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture)"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
-		}, momentFlags(), traceFlags()),
+		}, readFlags(), momentFlags(), traceFlags()),
 		Action: exportRecording,
 	}
 }

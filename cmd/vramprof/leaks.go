@@ -19,7 +19,7 @@ func leaksCommand() *cli.Command {
 		Usage:       "trace CUDA memory and list what was not freed",
 		UsageText:   "vramprof leaks [OPTIONS] [FILE | -- COMMAND [ARGUMENTS]]",
 		Description: "Traces like record, or reads FILE, a capture; says which lines grow without end, and lists the sites that hold memory, largest first. Exit status 3 says that --fail-on-leak found one.",
-		Flags: append(append(traceFlags(), momentFlags()[0]),
+		Flags: append(append(traceFlags(), momentFlags()[0], readFlags()[0]),
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` sites (default: 10)"},
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},

@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/capture"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer"
 )
@@ -64,7 +65,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	var limit *capture.LimitError
 	if text := err.Error(); text != "" {
+		if errors.As(err, &limit) {
+			text += " (--" + noLimits + " reads a file that you trust)"
+		}
 		fmt.Fprintln(stderr, "vramprof:", symbolize.Clean(text))
 	}
 	return exitCode(err)

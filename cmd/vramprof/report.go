@@ -38,7 +38,7 @@ func reportCommand() *cli.Command {
 			&cli.StringFlag{Name: "html", Usage: "write a page for the browser into `FILE`"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` of each (default: 10)"},
-		}, momentFlags(), traceFlags()),
+		}, readFlags(), momentFlags(), traceFlags()),
 		Action: reportRecording,
 	}
 }

@@ -14,6 +14,12 @@ import (
 	"github.com/vramprof/vramprof/tracer"
 )
 
+const noLimits = "no-limits"
+
+func readFlags() []cli.Flag {
+	return []cli.Flag{&cli.BoolFlag{Name: noLimits, Usage: "read a capture without limits on memory and time: only one that you trust"}}
+}
+
 // openSource opens the capture that the command line names, or records one now, into a file without a name.
 func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
 	if !c.Args().Present() {
@@ -32,14 +38,16 @@ func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
 
 // readCapture opens a capture, and says on stderr what is missing in it.
 func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error) {
-	r, err := capture.Open(path)
+	progress, end := showReading(c.App.ErrWriter, path)
+	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
 	if err != nil {
+		end()
 		return nil, nil, codedError{err, exitError} // a file's EACCES is no missing privilege
 	}
 	for _, text := range r.Warnings() {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", symbolize.Clean(text))
 	}
-	return r, func() { r.Close() }, nil
+	return r, func() { end(); r.Close() }, nil
 }
 
 // recordNow traces as record does.
@@ -87,5 +95,5 @@ func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Recording, e
 	if err != nil {
 		return nil, err
 	}
-	return capture.Read(file, info.Size())
+	return capture.ReadWith(file, info.Size(), capture.ReadOptions{Unlimited: true}) // it is our own
 }

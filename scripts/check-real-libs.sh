@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # check-real-libs.sh [--without-torch] [--offline]: unpacks NVIDIA's libcuda, libcudart
 # and libnvidia-ml, all versions that Debian packages, and PyTorch's CUDA build into
-# .cache/real-libs, and tests the probe table against them. Nothing is installed.
+# .cache/real-libs, and tests the probe table against them, also what the real cuGetProcAddress answers for it.
+# Nothing is installed.
 # PyTorch is 480 MB to fetch and 1.4 GB unpacked, the rest 50 MB and 300 MB.
 # --offline uses what an earlier run has unpacked.
 set -euo pipefail

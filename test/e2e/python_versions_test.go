@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/report"
 )
 
 // oldestPython and newestPython bound what is promised: 3.8 to what the unwinder knows.
@@ -66,17 +68,82 @@ func TestStacksOfDebiansPythonsAreWholeWhileTheGILIsReleased(t *testing.T) {
 	}
 }
 
+// Users have Pythons that Debian does not build. VRAMPROF_BUILD_PYTHON lists those to test, or is "all":
+// scripts/build-python.sh takes minutes for each that is not in the cache yet.
+func TestStacksOfBuiltPythonsAreWholeWhileTheGILIsReleased(t *testing.T) {
+	dir := setup(t)
+	for _, build := range []string{"3.13-gcc", "3.13-clang", "3.14-gcc", "3.14-clang"} {
+		t.Run(build, func(t *testing.T) {
+			program := builtPython(t, build)
+			env := dir.Env(t, 1, 8<<30)
+			tracePython(t, env, startTarget(t, env, program, dir.Program("leak.py"), "--stdin", "--threads", "4"))
+		})
+	}
+}
+
+// The unwinder does not know the objects of the free-threaded build: the report must say so.
+func TestFreeThreadedPythonIsSaidToHaveNoPythonFrames(t *testing.T) {
+	dir := setup(t)
+	for _, build := range []string{"3.13t", "3.14t"} {
+		t.Run(build, func(t *testing.T) {
+			program := builtPython(t, build)
+			env := dir.Env(t, 1, 8<<30)
+			target := startTarget(t, env, program, dir.Program("leak.py"), "--stdin", "--threads", "4")
+			target.expectReady()
+			l := startLeaks(t, env, "-p", fmt.Sprint(target.pid())).ready()
+			target.next()
+			want := parseCalls(t, target.until("done"))
+			r := l.stop().leaks()
+			target.end()
+			count := uint64(0)
+			for _, v := range want {
+				count += uint64(v[2])
+			}
+			live := uint64(0)
+			for _, site := range r.Sites {
+				live += site.LiveCount
+				if slices.ContainsFunc(site.Stack, func(f report.FrameReport) bool { return f.Language != "native" }) {
+					t.Errorf("a stack is not whole, or has Python frames: %+v", site.Stack)
+				}
+			}
+			if live != count {
+				t.Errorf("%d allocations are live, want %d", live, count)
+			}
+			said := fmt.Sprintf("no Python frames of processes that run %s: a free-threaded build", program)
+			if !slices.ContainsFunc(r.Warnings, func(text string) bool { return strings.HasPrefix(text, said) }) {
+				t.Errorf("warnings %q, want %q", r.Warnings, said)
+			}
+		})
+	}
+}
+
+// builtPython builds a Python, and skips the test where it is not asked for or cannot be built.
+func builtPython(t *testing.T, build string) string {
+	t.Helper()
+	asked := strings.Fields(os.Getenv("VRAMPROF_BUILD_PYTHON"))
+	if !slices.Contains(asked, build) && !slices.Contains(asked, "all") {
+		t.Skip("VRAMPROF_BUILD_PYTHON does not ask for it")
+	}
+	return pythonOf(t, "build-python.sh", build)
+}
+
 // fetchPython gets a Python of another Debian suite, and skips the test where
 // it cannot be had.
 func fetchPython(t *testing.T, version, suite string) string {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(root, "scripts", "fetch-python.sh"), version, suite)
+	return pythonOf(t, "fetch-python.sh", version, suite)
+}
+
+// pythonOf runs a script that prints the path of a Python.
+func pythonOf(t *testing.T, script string, arguments ...string) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(root, "scripts", script), arguments...)
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 77 {
 		t.Skip(strings.TrimSpace(string(exit.Stderr)))
 	} else if err != nil {
-		t.Fatalf("fetch Python %s: %v", version, err)
+		t.Fatalf("%s %s: %v", script, strings.Join(arguments, " "), err)
 	}
 	return strings.TrimSpace(string(out))
 }

@@ -3,10 +3,17 @@
 package unwind
 
 import (
+	"fmt"
+	"path"
+	"strings"
 	"unsafe"
 
+	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
+	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"go.opentelemetry.io/ebpf-profiler/util"
 )
 
 const (
@@ -48,6 +55,56 @@ func correctOffsets(info *support.PyProcInfo) {
 			info.NoneStructAddr |= 1
 		}
 	}
+}
+
+// UpdateInterpreterOffsets notes which files hold an interpreter that the profiler knows.
+func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, ranges []util.Range) error {
+	if len(t.u.known) >= maxFiles {
+		clear(t.u.known) // new files only are asked for
+	}
+	t.u.known[file] = true
+	return t.EbpfHandler.UpdateInterpreterOffsets(program, file, ranges)
+}
+
+// pythonFile is a new file that is named as CPython's are.
+type pythonFile struct {
+	id      host.FileID
+	mapping process.RawMapping
+}
+
+// notePython remembers a new file of the process being loaded if it may hold CPython.
+func (u *Unwinder) notePython(id libpf.FileID, m process.RawMapping) {
+	name := path.Base(m.Path)
+	if strings.HasPrefix(name, "python") || strings.HasPrefix(name, "libpython") {
+		m.Path = strings.Clone(m.Path)
+		u.pythons = append(u.pythons, pythonFile{host.FileIDFromLibpf(id), m})
+	}
+}
+
+// judgePythons says of which new files the profiler takes no Python frames though they hold CPython: it knows
+// up to 3.14, and of each version the default build alone.
+func (u *Unwinder) judgePythons(p guarded) {
+	for _, f := range u.pythons {
+		if !u.known[f.id] && p.holdsPython(&f.mapping) {
+			u.problem(fmt.Sprintf("no Python frames of processes that run %s: a free-threaded build, or a version after 3.14 (their stacks have the interpreter's own functions instead)", f.mapping.Path))
+		}
+	}
+	u.pythons = nil
+}
+
+// holdsPython reports whether a file exports CPython's state; a program that is linked with libpython does not.
+func (g guarded) holdsPython(m *process.RawMapping) bool {
+	f, err := g.open(m)
+	if err != nil {
+		return false
+	}
+	file, err := pfelf.NewFileOwned(f)
+	if err != nil {
+		return false // it is closed
+	}
+	defer file.Close()
+	_, err = file.LookupSymbolAddress("_PyRuntime")
+	return err == nil
 }
 
 // isShim recognizes the frame that CPython 3.12 puts under each call from C into the interpreter: no

@@ -20,6 +20,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/log"
@@ -61,8 +62,10 @@ type Unwinder struct {
 
 	mu      sync.Mutex // serialises Load and Forget
 	onFile  func(NewFile)
-	loading uint32          // pid
-	refused map[uint32]bool // processes over whose files the profiler has panicked
+	loading uint32               // pid
+	refused map[uint32]bool      // processes over whose files the profiler has panicked
+	known   map[host.FileID]bool // files with an interpreter that the profiler knows
+	pythons []pythonFile         // new ones of the process being loaded
 	fileMu  sync.RWMutex
 	files   map[libpf.FileID]string
 
@@ -108,7 +111,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}, mappings: map[libpf.FrameMapping]*File{},
-		refused: map[uint32]bool{}, memories: map[uint32]*memory{}, layouts: newLayouts(coll.Maps)}
+		refused: map[uint32]bool{}, known: map[host.FileID]bool{}, memories: map[uint32]*memory{}, layouts: newLayouts(coll.Maps)}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {
 		u.Close()
@@ -308,6 +311,7 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	}
 	u.layouts.begin(pid)
 	u.manager.SynchronizeProcess(p)
+	u.judgePythons(p)
 	_ = p.Close()
 	u.tables.wait()
 	over := u.layouts.draft.over
@@ -394,6 +398,7 @@ func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
 	u.fileMu.Lock()
 	u.files[file.FileID] = strings.Clone(meta.Mapping.Path)
 	u.fileMu.Unlock()
+	u.notePython(file.FileID, *meta.Mapping)
 	if u.onFile == nil || meta.Mapping.IsVDSO() {
 		return
 	}

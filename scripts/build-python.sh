@@ -1,0 +1,101 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# build-python.sh BUILD: builds a Python that users have and Debian's binaries are not, from Debian's source package,
+# into .cache/python-BUILD, and prints the path of the program. Nothing is installed.
+#   3.13t, 3.14t        free-threaded (--disable-gil)
+#   3.13-gcc, 3.14-gcc  static with LTO by gcc, as conda's
+#   3.13-clang          static with LTO by clang, stripped, as uv's
+#   3.14-clang          the same, with the tail-call interpreter
+# clang is 19 of bookworm, unpacked into .cache/clang-19. Each build is one process at the lowest priority: some 5 to
+# 15 minutes. Profile-guided optimization is left out. Ends with 77 when a package cannot be had.
+set -euo pipefail
+build=${1:?usage: build-python.sh BUILD}
+repository=$(dirname "$(dirname "$(realpath "$0")")")
+version=${build:0:4} suite=trixie suffix='' clang=''
+clang_version=19
+# With -fno-semantic-interposition calls inside of libpython are direct, as in conda's.
+configure=(--without-ensurepip --disable-test-modules --with-lto) cc=gcc ar=gcc-ar ranlib=gcc-ranlib
+case $build in
+  3.13t | 3.14t) suffix=t configure=(--without-ensurepip --disable-test-modules --disable-gil) ;;
+  3.13-gcc | 3.14-gcc) ;;
+  3.13-clang) clang=1 ;;
+  3.14-clang) clang=1 configure+=(--with-tail-call-interp) ;;
+  *) echo "no build $build (the head of this script lists them)" >&2; exit 2 ;;
+esac
+[ "$version" = 3.13 ] || suite=sid
+cache=$repository/.cache/python-$build
+program=$cache/bin/python$version$suffix
+[ -x "$program" ] && { echo "$program"; exit; }
+
+unavailable() { echo "Python $build cannot be built: $*" >&2; exit 77; }
+for tool in apt-get dpkg-deb make gcc xz; do
+  command -v $tool >/dev/null || unavailable "no $tool"
+done
+# The mirror that is configured: "URIs: MIRROR" or "deb MIRROR SUITE main".
+mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+  sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
+[ -n "$mirror" ] || unavailable "no Debian mirror is configured"
+keys=/usr/share/keyrings/debian-archive-keyring.gpg
+[ -r "$keys" ] || unavailable "no $keys"
+
+mkdir -p "$repository/.cache"
+exec 9>"$repository/.cache/python-build.lock" # one at a time
+flock 9
+[ -x "$program" ] && { echo "$program"; exit; }
+work=$(mktemp -d "$repository/.cache/python-$build.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+log=$work/log
+
+# apt_of KIND SUITE: "apt" runs an apt command on that suite alone, in a folder of its own.
+apt_of() {
+  local folder=$work/$2
+  mkdir -p "$folder"/{lists/partial,archives/partial,none}
+  : >"$folder/status"
+  printf 'Types: %s\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "$1" "$mirror" "$2" "$keys" >"$folder/suite.sources"
+  options=(-q -o "Dir::Etc::sourcelist=$folder/suite.sources" -o "Dir::Etc::sourceparts=$folder/none" -o "Dir::State::Lists=$folder/lists"
+    -o "Dir::Cache=$folder" -o "Dir::State::status=$folder/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
+    -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
+  timeout 300 apt-get "${options[@]}" update >"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
+}
+
+if [ -n "$clang" ]; then
+  tools=$repository/.cache/clang-$clang_version
+  if [ ! -e "$tools/done" ]; then
+    apt_of deb bookworm
+    mkdir -p "$work/deb"
+    (cd "$work/deb" && timeout 500 apt-get "${options[@]}" download "clang-$clang_version" "libclang-common-$clang_version-dev" \
+      "libclang-cpp$clang_version" "libllvm$clang_version" "llvm-$clang_version" "lld-$clang_version") >>"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
+    for package in "$work"/deb/*.deb; do dpkg-deb -x "$package" "$work/clang"; done
+    touch "$work/clang/done"
+    rm -rf "$tools"
+    mv "$work/clang" "$tools"
+  fi
+  export PATH="$tools/usr/lib/llvm-$clang_version/bin:$PATH"
+  export LD_LIBRARY_PATH="$tools/usr/lib/x86_64-linux-gnu:$tools/usr/lib/llvm-$clang_version/lib"
+  clang --version >>"$log" 2>&1 || unavailable "clang-$clang_version does not run: $(tail -n 1 "$log")"
+  cc=clang ar=llvm-ar ranlib=llvm-ranlib
+  export LDFLAGS=-fuse-ld=lld
+fi
+
+apt_of deb-src "$suite"
+mkdir "$work/source"
+# The suite names the newest first; a mirror may have dropped its files already.
+for exact in $(apt-cache "${options[@]}" showsrc "python$version" 2>>"$log" | sed -n 's/^Version: //p' | sort -rVu); do
+  (cd "$work/source" && timeout 300 apt-get "${options[@]}" source --download-only --tar-only "python$version=$exact") >>"$log" 2>&1 && break
+done
+tarball=$(ls "$work"/source/*.orig.tar.xz 2>/dev/null) || unavailable "$(sed -n 's/^E: //p' "$log" | head -n 1)"
+mkdir "$work/tree"
+tar -xJf "$tarball" -C "$work/tree" --strip-components=1
+cd "$work/tree"
+export CFLAGS='-g0 -fno-semantic-interposition'
+{ nice -n 19 ./configure --prefix="$cache" CC="$cc" AR="$ar" RANLIB="$ranlib" "${configure[@]}" &&
+  nice -n 19 make -j1 && nice -n 19 make -j1 DESTDIR="$work/root" install; } >>"$log" 2>&1 </dev/null 9>&- ||
+  { cp "$log" "$repository/.cache/python-$build.log"; echo "Python $build was not built: see .cache/python-$build.log" >&2; exit 1; }
+installed=$work/root$cache
+[ -z "$clang" ] || strip "$installed/bin/python$version$suffix"
+find "$installed" \( -name __pycache__ -o -name '*.a' -o -name test \) -prune -exec rm -rf {} +
+LD_LIBRARY_PATH='' PYTHONHOME=$installed "$installed/bin/python$version$suffix" -c 'import argparse, ctypes, json, threading' >>"$log" 2>&1 ||
+  { tail -n 3 "$log" >&2; exit 1; }
+rm -rf "$cache"
+mv "$installed" "$cache"
+echo "$program"

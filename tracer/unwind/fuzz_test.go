@@ -46,7 +46,7 @@ func reference(t testing.TB, path string) *pfelf.Reference {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return pfelf.NewFileOwned(newBoundedFile(f, st.Size(), 0))
+		return pfelf.NewFileOwned(relocate(newBoundedFile(f, st.Size(), 0)))
 	})
 }
 
@@ -80,7 +80,7 @@ func FuzzTables(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ref := pfelf.NewReferenceWithOpenFunc("/usr/lib/libpython3.12.so.1.0", guarded{}, func() (*pfelf.File, error) {
-			return pfelf.NewFileOwned(newBoundedFile(inMemory{bytes.NewReader(data)}, int64(len(data)), 0))
+			return pfelf.NewFileOwned(relocate(newBoundedFile(inMemory{bytes.NewReader(data)}, int64(len(data)), 0)))
 		})
 		defer ref.Close()
 		var intervals *stackdeltatypes.IntervalData

@@ -101,6 +101,9 @@ func (g guarded) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 	if err != nil {
 		return nil, err
 	}
+	if namedPython(m.Path) {
+		return relocate(f), nil
+	}
 	return f, nil
 }
 

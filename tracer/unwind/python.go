@@ -66,6 +66,12 @@ func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, rang
 	return t.EbpfHandler.UpdateInterpreterOffsets(program, file, ranges)
 }
 
+// namedPython reports whether a file is named as those that may hold CPython.
+func namedPython(file string) bool {
+	name := path.Base(file)
+	return strings.HasPrefix(name, "python") || strings.HasPrefix(name, "libpython")
+}
+
 // pythonFile is a new file that is named as CPython's are.
 type pythonFile struct {
 	id      host.FileID
@@ -74,8 +80,7 @@ type pythonFile struct {
 
 // notePython remembers a new file of the process being loaded if it may hold CPython.
 func (u *Unwinder) notePython(id libpf.FileID, m process.RawMapping) {
-	name := path.Base(m.Path)
-	if strings.HasPrefix(name, "python") || strings.HasPrefix(name, "libpython") {
+	if namedPython(m.Path) {
 		m.Path = strings.Clone(m.Path)
 		u.pythons = append(u.pythons, pythonFile{host.FileIDFromLibpf(id), m})
 	}

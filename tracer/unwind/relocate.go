@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"bufio"
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"io"
+	"math"
+	"slices"
+
+	"go.opentelemetry.io/ebpf-profiler/process"
+)
+
+// maxRelocations is how many pointers of one file are filled in; CPython has some 30,000.
+const maxRelocations = 1 << 19
+
+// relocated is a file with its pointers filled in, as far as they are relative to where it is loaded. GNU ld writes them into the
+// data as well as into the relocations; lld leaves zeros in the data, and there the profiler reads CPython's tables of members.
+type relocated struct {
+	process.ReadAtCloser
+	pointers []pointer // by offset in the file
+}
+
+type pointer struct{ offset, value uint64 }
+
+// relocate gives the file itself where nothing is to be filled in.
+func relocate(f process.ReadAtCloser) process.ReadAtCloser {
+	file, err := elf.NewFile(f)
+	if err != nil || file.Class != elf.ELFCLASS64 || file.ByteOrder != binary.LittleEndian {
+		return f
+	}
+	relative := map[elf.Machine]uint32{elf.EM_X86_64: uint32(elf.R_X86_64_RELATIVE), elf.EM_AARCH64: uint32(elf.R_AARCH64_RELATIVE)}[file.Machine]
+	var list []pointer
+	entries, entry := bufio.NewReader(nil), make([]byte, 24) // Elf64_Rela
+	for _, s := range file.Sections {
+		if relative == 0 || s.Type != elf.SHT_RELA || s.Flags&elf.SHF_ALLOC == 0 || s.Flags&elf.SHF_COMPRESSED != 0 {
+			continue
+		}
+		for entries.Reset(io.NewSectionReader(s, 0, int64(min(s.FileSize, math.MaxInt32)))); len(list) < maxRelocations; {
+			if _, err := io.ReadFull(entries, entry); err != nil {
+				break
+			}
+			offset, ok := offsetOf(file, binary.LittleEndian.Uint64(entry))
+			if ok && binary.LittleEndian.Uint32(entry[8:]) == relative {
+				list = append(list, pointer{offset, binary.LittleEndian.Uint64(entry[16:])})
+			}
+		}
+	}
+	if len(list) == 0 {
+		return f
+	}
+	slices.SortFunc(list, func(a, b pointer) int { return cmp.Compare(a.offset, b.offset) })
+	return relocated{f, list}
+}
+
+// offsetOf says where in the file an address is.
+func offsetOf(file *elf.File, address uint64) (uint64, bool) {
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD && address >= p.Vaddr && address-p.Vaddr < min(p.Filesz, math.MaxInt32) && p.Off < math.MaxInt32 {
+			return p.Off + (address - p.Vaddr), true
+		}
+	}
+	return 0, false
+}
+
+func (f relocated) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.ReadAtCloser.ReadAt(p, off)
+	if off < 0 || n <= 0 {
+		return n, err
+	}
+	begin, end := uint64(off), uint64(off)+uint64(n)
+	first, _ := slices.BinarySearchFunc(f.pointers, begin, func(r pointer, at uint64) int { return cmp.Compare(r.offset+7, at) }) // one may reach into it
+	for _, r := range f.pointers[first:] {
+		if r.offset >= end {
+			break
+		}
+		var value [8]byte
+		binary.LittleEndian.PutUint64(value[:], r.value)
+		from := max(r.offset, begin)
+		copy(p[from-begin:n], value[from-r.offset:])
+	}
+	return n, err
+}

@@ -131,7 +131,7 @@ func Check(ctx context.Context, env Env) []Result {
 			results = append(results, checkFeatures(env), checkReturnProbes(ctx, env, kernel))
 		}
 	}
-	results = append(results, checkAppArmor(env), checkSELinux(env), checkYama(env))
+	results = append(results, checkAppArmor(env), checkSELinux(env), checkYama(env), checkNUMA(env))
 	if kernel.callchainPanics() {
 		results = append(results, Result{Name: "user stacks", Status: Warn,
 			Detail: fmt.Sprintf("kernel %v can panic when a profiler takes user stacks while threads end", kernel),
@@ -213,6 +213,19 @@ func checkLockdown(env Env) Result {
 			"boot with lockdown=integrity or lockdown=none")
 	}
 	return Result{Name: "lockdown", Status: OK, Detail: mode}
+}
+
+// checkNUMA looks for automatic NUMA balancing. It takes pages away from processes, so that their next access shows who uses
+// them; a program in the kernel cannot read such a page. scripts/numa.sh measures what that costs.
+func checkNUMA(env Env) Result {
+	mode := strings.TrimSpace(read(env, "proc/sys/kernel/numa_balancing"))
+	nodes := strings.TrimSpace(read(env, "sys/devices/system/node/online")) // "0-1"
+	if mode == "" || mode == "0" || !strings.ContainsAny(nodes, "-,") {
+		return Result{}
+	}
+	return Result{Name: "NUMA balancing", Status: Warn,
+		Detail: "on, for nodes " + nodes + ": stacks of processes with several threads are truncated where a page of them has not been used for a while",
+		Remedy: "sysctl kernel.numa_balancing=0 before the processes start, or start them with numactl --membind"}
 }
 
 func checkFeatures(env Env) Result {

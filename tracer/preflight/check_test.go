@@ -139,6 +139,10 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		}, Result{Name: "SELinux", Status: Warn, Detail: "container_t", Remedy: "label=disable"}},
 		{"Yama", func(e *Env) { file(e, "proc/sys/kernel/yama/ptrace_scope", "3\n") },
 			Result{Name: "ptrace scope", Status: Warn, Detail: "Python functions have no names", Remedy: "boot"}},
+		{"NUMA balancing", func(e *Env) {
+			file(e, "proc/sys/kernel/numa_balancing", "1\n")
+			file(e, "sys/devices/system/node/online", "0-1\n")
+		}, Result{Name: "NUMA balancing", Status: Warn, Detail: "on, for nodes 0-1: stacks", Remedy: "kernel.numa_balancing=0"}},
 		{"no /proc", func(e *Env) { delete(e.Root.(fstest.MapFS), "proc/self/status") },
 			fail("privileges", "/proc/self/status", "mount /proc")},
 		{"no ring buffer", func(e *Env) { e.Features[0].Have = func() error { return ebpf.ErrNotSupported } },
@@ -204,6 +208,19 @@ func TestConfinementThatDoesNotMatterIsNotShown(t *testing.T) {
 	for _, r := range Check(t.Context(), env) {
 		if r.Name == "AppArmor" || r.Name == "SELinux" || r.Name == "ptrace scope" {
 			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestNUMABalancingThatIsOffOrHasOneNodeIsNotShown(t *testing.T) {
+	for mode, nodes := range map[string]string{"0\n": "0-1\n", "1\n": "0\n", "2\n": ""} {
+		env := machine()
+		file(&env, "proc/sys/kernel/numa_balancing", mode)
+		file(&env, "sys/devices/system/node/online", nodes)
+		for _, r := range Check(t.Context(), env) {
+			if r.Name == "NUMA balancing" {
+				t.Errorf("mode %q, nodes %q: %+v", mode, nodes, r)
+			}
 		}
 	}
 }

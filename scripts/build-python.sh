@@ -6,14 +6,13 @@
 #   3.13-gcc, 3.14-gcc  static with LTO by gcc, as conda's
 #   3.13-clang          static with LTO by clang, stripped, as uv's
 #   3.14-clang          the same, with the tail-call interpreter
-# clang is 19 of bookworm, unpacked into .cache/clang-19. Each build is one process at the lowest priority: some 5 to
-# 15 minutes. Profile-guided optimization is left out. Ends with 77 when a package cannot be had.
+# clang is 19 of bookworm, unpacked into .cache/clang-19. Each build is one process at the lowest priority: 3 to 20
+# minutes. Profile-guided optimization is left out. Ends with 77 when a package cannot be had.
 set -euo pipefail
 build=${1:?usage: build-python.sh BUILD}
 repository=$(dirname "$(dirname "$(realpath "$0")")")
 version=${build:0:4} suite=trixie suffix='' clang=''
 clang_version=19
-# With -fno-semantic-interposition calls inside of libpython are direct, as in conda's.
 configure=(--without-ensurepip --disable-test-modules --with-lto) cc=gcc ar=gcc-ar ranlib=gcc-ranlib
 case $build in
   3.13t | 3.14t) suffix=t configure=(--without-ensurepip --disable-test-modules --disable-gil) ;;
@@ -87,7 +86,7 @@ tarball=$(ls "$work"/source/*.orig.tar.xz 2>/dev/null) || unavailable "$(sed -n 
 mkdir "$work/tree"
 tar -xJf "$tarball" -C "$work/tree" --strip-components=1
 cd "$work/tree"
-export CFLAGS='-g0 -fno-semantic-interposition'
+export CFLAGS='-g0 -fno-semantic-interposition' # calls inside of the interpreter are direct, as in conda's
 { nice -n 19 ./configure --prefix="$cache" CC="$cc" AR="$ar" RANLIB="$ranlib" "${configure[@]}" &&
   nice -n 19 make -j1 && nice -n 19 make -j1 DESTDIR="$work/root" install; } >>"$log" 2>&1 </dev/null 9>&- ||
   { cp "$log" "$repository/.cache/python-$build.log"; echo "Python $build was not built: see .cache/python-$build.log" >&2; exit 1; }

@@ -82,11 +82,12 @@ func code(t *testing.T, pid int, library string) (own, different int) {
 }
 
 func TestOfItsProbesATargetKeepsTheKernelsMappingAlone(t *testing.T) {
-	dir := setup(t)
-	library := dir.Program("libcuda.so.550.54.14")
+	dir := setupAlone(t) // another test's tracer of all processes would probe these too
+	private := privateLibraries(t, dir)
+	library := filepath.Join(private, "libcuda.so.1")
 	script := writeFile(t, "script", "malloc a 4096\nready\nwait\nmalloc b 4096\nfree b\nprint called\nwait\nmalloc c 4096\nprint again\nexec "+
 		writeFile(t, "second", "print executed\nwait\n")+"\n")
-	env := dir.Env(t, 1, 8<<30)
+	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+private)
 	called, idle := startTarget(t, env, dir.Program("alloc_c"), script), startTarget(t, env, dir.Program("alloc_c"), script)
 	called.expectReady()
 	idle.expectReady()

@@ -91,7 +91,7 @@ func (u *Unwinder) notePython(id libpf.FileID, m process.RawMapping) {
 func (u *Unwinder) judgePythons(p guarded) {
 	for _, f := range u.pythons {
 		if !u.known[f.id] && p.holdsPython(&f.mapping) {
-			u.problem(fmt.Sprintf("no Python frames of processes that run %s: a free-threaded build, or a version after 3.14 (their stacks have the interpreter's own functions instead)", f.mapping.Path))
+			u.problem(fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not know this build, such as a free-threaded one or a version after 3.14 (the stacks have the interpreter's own functions instead)", f.mapping.Path))
 		}
 	}
 	u.pythons = nil

@@ -75,7 +75,7 @@ type SiteReport struct {
 	LiveCount      uint64        `json:"live_count"`
 	AllocatedBytes uint64        `json:"allocated_bytes"` // since tracing began
 	AllocatedCount uint64        `json:"allocated_count"`
-	OldestNS       uint64        `json:"oldest_ns"`               // age of the oldest live allocation
+	OldestNS       uint64        `json:"oldest_ns"`               // age of the oldest live allocation; 0 where it is unknown
 	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session
 	GrowthRate     int64         `json:"growth_bytes_per_minute"` // likewise
 	History        []uint64      `json:"history"`                 // live bytes at even steps of the session
@@ -281,13 +281,14 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
 	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+	oldest, _ := age(s, x)
 	return SiteReport{
 		Owners: ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,
 		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
 		Device: DeviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
 		Plane: wholePlane(x), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AsleepBytes: x.Asleep, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
-		OldestNS: age(s, x), GrowthBytes: x.Growth, GrowthRate: perMinute(x.Growth, (s.End-s.Begin)/2),
+		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: perMinute(x.Growth, (s.End-s.Begin)/2),
 		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),
 	}
 }

@@ -312,7 +312,7 @@ func TestMainProcessOwnsMost(t *testing.T) {
 func TestSitesOfUnknownSizeAreLeaksToo(t *testing.T) {
 	s := &ledger.Snapshot{
 		Processes: []ledger.Process{{PID: 7, Comm: "a"}},
-		Sites:     []ledger.Site{{API: "cuMipmappedArrayCreate", Kind: ledger.Array, LiveObjects: 2}, {API: "cudaMalloc", Kind: ledger.Device, AllocObjects: 3}},
+		Sites:     []ledger.Site{{API: "cuMipmappedArrayCreate", Kind: ledger.Array, LiveObjects: 2, Oldest: 1}, {API: "cudaMalloc", Kind: ledger.Device, AllocObjects: 3}},
 		Stats:     ledger.Stats{UnknownSizes: 2},
 	}
 	var b bytes.Buffer

@@ -19,7 +19,7 @@ import (
 // LeaksOptions of the leak reports.
 type LeaksOptions struct {
 	Top             int           // sites shown, 0: 10
-	Older           time.Duration // only sites whose oldest live allocation is at least so old
+	Older           time.Duration // only sites whose oldest live allocation is known to be at least so old
 	Width           int           // columns of a line, 0: 80, at least 40; text only
 	Color           bool          // text only
 	KeepInterpreter bool          // as in ProfileOptions
@@ -33,7 +33,7 @@ func (o *LeaksOptions) top() int {
 }
 
 // Leaks returns the sites that hold live memory whose oldest allocation is at
-// least o.Older old, largest first: of GPU memory, then those of imported memory, of managed memory, and of host memory. Memory that
+// least o.Older old (one of unknown age is not), largest first: of GPU memory, then those of imported memory, of managed memory, and of host memory. Memory that
 // an ended process never freed counts, with its age at that end. Segments out of which PyTorch's allocator
 // gives tensors are no leaks, nor is what they hold beyond them: that is kept for later tensors, and a leak shows in
 // those. Tensors asleep hold no memory, and sites with no others are left out. The sites are shared with the snapshot.
@@ -43,7 +43,7 @@ func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		switch {
-		case x.LiveObjects == 0 || x.Asleep > 0 && awake(x) == 0 || age(s, x) < uint64(max(o.Older, 0)) || planeOf(x, reports) == PlaneCache:
+		case !holds(x, reports) || !isOlder(s, x, o.Older):
 		case onHost(x):
 			host = append(host, *x)
 		case apart(x):
@@ -60,13 +60,35 @@ func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
 	return slices.Concat(list, imported, managed, host)
 }
 
-// age of the oldest live allocation in ns, at the end of its process or of the session.
-func age(s *ledger.Snapshot, x *ledger.Site) uint64 {
-	end := s.Processes[x.Process].End
-	if end == 0 {
-		end = s.End
+// holds reports whether a site holds live memory that could be a leak.
+func holds(x *ledger.Site, reports []bool) bool {
+	return x.LiveObjects > 0 && (x.Asleep == 0 || awake(x) > 0) && planeOf(x, reports) != PlaneCache
+}
+
+// age returns the age of the oldest live allocation in ns, at the end of its process or of the session. It is not known where
+// the sample has none of those that live.
+func age(s *ledger.Snapshot, x *ledger.Site) (ns uint64, known bool) {
+	if x.Oldest == 0 {
+		return 0, false
 	}
-	return minus(end, x.Oldest)
+	return minus(cmp.Or(s.Processes[x.Process].End, s.End), x.Oldest), true
+}
+
+func isOlder(s *ledger.Snapshot, x *ledger.Site, older time.Duration) bool {
+	ns, known := age(s, x)
+	return older <= 0 || known && ns >= uint64(older)
+}
+
+// ageless sums the GPU memory that a choice by age leaves out because its age is unknown.
+func ageless(s *ledger.Snapshot, o LeaksOptions) (sum amount) {
+	reports := reporters(s)
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		if _, known := age(s, x); o.Older > 0 && !known && holds(x, reports) && counts(x.Kind) && !onHost(x) && !apart(x) {
+			sum.add(x)
+		}
+	}
+	return sum
 }
 
 // WriteLeaks writes the sites of Leaks with their stacks, failed allocations, the
@@ -103,6 +125,9 @@ func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes)
 	}
 	if sum.imported.sites > 0 {
 		p.paragraph("", "not counted, as it is imported: "+sum.imported.text())
+	}
+	if sum := ageless(s, o); sum.sites > 0 {
+		p.paragraph("", "not counted, as its age is unknown: "+sum.text())
 	}
 	if cache := sumOf(s, s.Sites).cache; cache.bytes > 0 {
 		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+BytesText(cache.bytes)+" of cache")
@@ -152,7 +177,11 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	if counts(x.Kind) && sum > 0 {
 		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(awake(x))/float64(sum), amount)
 	}
-	p.list(plain, siteIndent, ", ", amount, "oldest "+span(age(s, x)))
+	oldest := "age unknown"
+	if ns, known := age(s, x); known {
+		oldest = "oldest " + span(ns)
+	}
+	p.list(plain, siteIndent, ", ", amount, oldest)
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
 	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 	p.list(plain, siteIndent, " ", sparkline(x.History, sparkColumns), growthText(s, x))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +152,45 @@ func TestLeaksSelectsByAge(t *testing.T) {
 		if got := count(c.older); got != c.want {
 			t.Errorf("%v: %d sites, want %d", c.older, got, c.want)
 		}
+	}
+}
+
+// TestMemoryOfUnknownAgeIsNotOlderThanAnything: a site has no oldest allocation where the sample has none that lives, and a
+// clock that begins with the machine must not stand in for it.
+func TestMemoryOfUnknownAgeIsNotOlderThanAnything(t *testing.T) {
+	s := torchSnapshot()
+	n := slices.IndexFunc(s.Sites, func(x ledger.Site) bool { return x.Kind == ledger.Tensor && x.Device == 0 })
+	s.Sites[n].Oldest = 0
+	stack, all := s.Sites[n].Stack, len(Leaks(s, LeaksOptions{}))
+	has := func(list []ledger.Site) bool {
+		return slices.ContainsFunc(list, func(x ledger.Site) bool {
+			return x.Stack == stack && x.Process == 0 && x.Kind == ledger.Tensor && x.Device == 0
+		})
+	}
+	if list := Leaks(s, LeaksOptions{}); !has(list) {
+		t.Errorf("without --older the site is not listed")
+	}
+	if list := Leaks(s, LeaksOptions{Older: time.Second}); has(list) || len(list) != all-1 {
+		t.Errorf("older than 1s: %d sites, unknown age among them: %v; want the %d others", len(list), has(list), all-1)
+	}
+	if list := Leaks(s, LeaksOptions{Older: 20 * time.Minute}); len(list) != 0 {
+		t.Errorf("%d sites are older than 20m in a session of 100s", len(list))
+	}
+	var text, json bytes.Buffer
+	if err := errors.Join(
+		WriteLeaks(&text, s, torchStacks(), LeaksOptions{Older: time.Second}),
+		WriteLeaks(&text, s, torchStacks(), LeaksOptions{}),
+		WriteLeaksJSON(&json, s, torchStacks(), LeaksOptions{}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"not counted, as its age is unknown: 1,860 allocations, 9.08 GiB", "age unknown"} {
+		if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), want) {
+			t.Errorf("%q is missing in\n%s", want, text.String())
+		}
+	}
+	if !strings.Contains(json.String(), `"oldest_ns": 0,`) {
+		t.Error("the JSON has an age")
 	}
 }
 

@@ -98,6 +98,6 @@ func asleepSites(p *page, s *ledger.Snapshot, st Stacks, top int, keepInterprete
 		p.list(plain, siteIndent, ", ", append([]string{"of " + BytesText(x.LiveBytes)}, siteOwner(s, x)...)...)
 	}
 	if n := len(list) - top; n > 0 {
-		p.line(plain, siteIndent, counted(uint64(n), "more site"))
+		p.text(plain, siteIndent, counted(uint64(n), "more site"))
 	}
 }

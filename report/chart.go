@@ -44,6 +44,8 @@ func peakOf(values []uint64) (peak uint64, at int) {
 
 const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names, figures, and of a chart beside them
 
+const leastName = 10 // columns of a name beside its figures
+
 // WriteTimeline writes how the memory of each process and GPU went, a line for each plane, all of a GPU to one scale, and what happened.
 func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
@@ -54,7 +56,7 @@ func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st Sta
 	}
 	if len(t.Rows) == 0 {
 		p.line(plain, 0, "")
-		p.line(bold, 0, "No process held memory")
+		p.text(bold, 0, "No process held memory")
 	}
 	marks(p, t, st, o)
 	footnotes(p, n)
@@ -81,12 +83,19 @@ func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
 	if narrow { // the chart has a line of its own
 		names, room = p.width-chartFigures, 0
 	}
-	if first {
+	columned := names >= leastName
+	if first && columned {
 		p.line(dim, 0, pad("", names+room)+pad("peak", -10)+pad("at", -9)+pad("end", -11))
 	}
 	for _, x := range list {
 		peak, k := peakOf(x.values)
-		figures := pad(BytesText(peak), -10) + pad(since(t, t.Times[k]), -9) + pad(BytesText(x.values[len(x.values)-1]), -11)
+		end := BytesText(x.values[len(x.values)-1])
+		if !columned {
+			p.list(plain, 0, ", ", x.name+": peak "+BytesText(peak)+" at "+since(t, t.Times[k]), "end "+end)
+			p.line(plain, 0, bars(t.Times, x.values, p.width, scale))
+			continue
+		}
+		figures := pad(BytesText(peak), -10) + pad(since(t, t.Times[k]), -9) + pad(end, -11)
 		name := pad(fit(x.name, names-1), names)
 		if narrow {
 			p.line(plain, 0, name+figures)
@@ -135,7 +144,7 @@ func marks(p *page, t *timeline.Timeline, st Stacks, o ViewOptions) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, "What happened")
+	p.text(bold, 0, "What happened")
 	for i := range list[:min(len(list), o.top())] {
 		m := &list[i]
 		stack := frames.Of(st, m.Stack, m.API, o.KeepInterpreter)
@@ -146,6 +155,6 @@ func marks(p *page, t *timeline.Timeline, st Stacks, o ViewOptions) {
 		p.headLine(s, pad(since(t, m.Time), -9)+" "+pad(what, 14)+pad(BytesText(m.Size), -9), stack[frames.Headline(stack)])
 	}
 	if len(list) > o.top() {
-		p.line(dim, 0, fmt.Sprintf("%s (-T shows more)", counted(uint64(len(list)-o.top()), "more event")))
+		p.text(dim, 0, fmt.Sprintf("%s (-T shows more)", counted(uint64(len(list)-o.top()), "more event")))
 	}
 }

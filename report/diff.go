@@ -99,15 +99,15 @@ func WriteDiff(w io.Writer, a, b Profile, o DiffOptions) error {
 	p := newPage(o.Width, o.Color)
 	p.list(plain, 0, " ", "From "+symbolize.Clean(o.Names[0]), "to "+symbolize.Clean(o.Names[1]))
 	p.line(plain, 0, "")
-	p.line(bold, 0, fmt.Sprintf("GPU memory: %s, %s → %s", signedBytes(after-before), signedTotal(before), signedTotal(after)))
+	p.text(bold, 0, fmt.Sprintf("GPU memory: %s, %s → %s", signedBytes(after-before), signedTotal(before), signedTotal(after)))
 	p.line(plain, 0, "")
 	rows = slices.DeleteFunc(rows, func(r diffRow) bool { return r.before == r.after })
 	for _, r := range rows[:min(len(rows), o.Top)] {
 		p.headLine(plain, pad(signedBytes(r.after-r.before), -10), r.frame)
-		p.list(dim, 12, ", ", signedTotal(r.before)+" → "+signedTotal(r.after), r.where)
+		p.list(dim, min(12, p.width/6), ", ", signedTotal(r.before)+" → "+signedTotal(r.after), r.where)
 	}
 	if len(rows) > o.Top {
-		p.line(dim, 0, counted(uint64(len(rows)-o.Top), "more line")+" (-T shows more)")
+		p.text(dim, 0, counted(uint64(len(rows)-o.Top), "more line")+" (-T shows more)")
 	}
 	return p.writeTo(w)
 }

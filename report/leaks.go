@@ -20,7 +20,7 @@ import (
 type LeaksOptions struct {
 	Top             int           // sites shown, 0: 10
 	Older           time.Duration // only sites whose oldest live allocation is known to be at least so old
-	Width           int           // columns of a line, 0: 80, at least 40; text only
+	Width           int           // columns of a line, 0: 80, at least 20; text only
 	Color           bool          // text only
 	KeepInterpreter bool          // as in ProfileOptions
 }
@@ -119,7 +119,7 @@ func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes)
 	}
 	p.line(plain, 0, "")
 	if sum.own.sites == 0 {
-		p.line(bold, 0, words("No live GPU memory"+older, n.mark(atTotals), n.mark(atStacks)))
+		p.text(bold, 0, words("No live GPU memory"+older, n.mark(atTotals), n.mark(atStacks)))
 	} else {
 		leakHead(p, "Live GPU memory"+older, &sum, n)
 	}
@@ -163,7 +163,7 @@ func leakList(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, list []led
 	}
 	if len(list) > o.top() {
 		p.line(plain, 0, "")
-		p.line(plain, 0, moreText(s, list[o.top():])+" (-T shows more)")
+		p.text(plain, 0, moreText(s, list[o.top():])+" (-T shows more)")
 	}
 }
 
@@ -184,7 +184,7 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	p.list(plain, siteIndent, ", ", amount, oldest)
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
 	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
-	p.list(plain, siteIndent, " ", sparkline(x.History, sparkColumns), growthText(s, x))
+	p.list(plain, siteIndent, " ", sparkline(x.History, min(sparkColumns, p.width-siteIndent)), growthText(s, x))
 	p.stack(stack, own)
 }
 
@@ -250,11 +250,11 @@ func failures(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, "Failed allocations")
+	p.text(bold, 0, "Failed allocations")
 	for i := range s.Failures {
 		if i >= o.top() {
 			p.line(plain, 0, "")
-			p.line(plain, 0, fmt.Sprintf("%s (-T shows more)", counted(uint64(len(s.Failures)-i), "more site")))
+			p.text(plain, 0, fmt.Sprintf("%s (-T shows more)", counted(uint64(len(s.Failures)-i), "more site")))
 			break
 		}
 		f := &s.Failures[i]

@@ -91,10 +91,10 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 		if len(s.Tensors) > 0 { // a warm cache needs none
 			none = "Nothing was taken from CUDA since tracing began"
 		}
-		p.line(bold, 0, words(none, mark))
+		p.text(bold, 0, words(none, mark))
 		return
 	}
-	p.line(bold, 0, words("Allocated since tracing began", mark))
+	p.text(bold, 0, words("Allocated since tracing began", mark))
 	p.line(plain, 0, "")
 	p.table(rows)
 	sum := sumOf(s, s.Sites)

@@ -35,7 +35,7 @@ type OOM struct {
 // OOMOptions of WriteOOM.
 type OOMOptions struct {
 	Top             int  // holders and processes shown, 0: 10
-	Width           int  // columns of a line, 0: 80, at least 40
+	Width           int  // columns of a line, 0: 80, at least 20
 	KeepInterpreter bool // as in ProfileOptions
 }
 

@@ -47,14 +47,14 @@ func (v *oomView) holdersPart(p *page, st Stacks, n *notes, o OOMOptions) {
 	}
 	p.line(plain, 0, "")
 	if len(list) == 0 {
-		p.line(bold, 0, words("Nothing that was seen holds memory of "+where, n.mark(atTotals)))
+		p.text(bold, 0, words("Nothing that was seen holds memory of "+where, n.mark(atTotals)))
 		return
 	}
 	when := "at the error"
 	if v.s.End > v.o.Time {
 		when = span(v.s.End-v.o.Time) + " after the error"
 	}
-	p.line(bold, 0, words("Largest holders of "+where+",", when, n.mark(atTotals), n.mark(atStacks)))
+	p.text(bold, 0, words("Largest holders of "+where+",", when, n.mark(atTotals), n.mark(atStacks)))
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Top)] {
 		v.holder(p, st, o, i+1, &list[i])
@@ -64,7 +64,7 @@ func (v *oomView) holdersPart(p *page, st Stacks, n *notes, o OOMOptions) {
 		for _, h := range list[o.Top:] {
 			sum += h.Live
 		}
-		p.line(plain, siteIndent, counted(uint64(len(list)-o.Top), "more holder")+" with "+BytesText(uint64(sum)))
+		p.text(plain, siteIndent, counted(uint64(len(list)-o.Top), "more holder")+" with "+BytesText(uint64(sum)))
 	}
 }
 

@@ -102,7 +102,7 @@ func (v *oomView) allocatorPart(p *page) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, "PyTorch's allocator on "+DeviceName(v.o.Device, ledger.Device))
+	p.text(bold, 0, "PyTorch's allocator on "+DeviceName(v.o.Device, ledger.Device))
 	p.line(plain, 0, "")
 	rows := [][]string{{"", "", "bytes"}}
 	row := func(name string, bytes uint64) { rows = append(rows, []string{name, "", BytesText(bytes)}) }
@@ -139,7 +139,7 @@ func (v *oomView) growthPart(p *page) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, "Growth of "+processName(&v.s.Processes[v.process]))
+	p.text(bold, 0, "Growth of "+processName(&v.s.Processes[v.process]))
 	p.line(plain, 0, "")
 	for _, g := range []struct {
 		name    string
@@ -147,7 +147,7 @@ func (v *oomView) growthPart(p *page) {
 	}{{"taken from the driver", driver}, {"live tensors", tensors}} {
 		if text := v.recentText(g.history); text != "" {
 			p.list(plain, 0, " ", g.name+":", text)
-			p.list(plain, siteIndent, " ", sparkline(g.history, ledger.HistoryLen))
+			p.list(plain, siteIndent, " ", sparkline(g.history, min(ledger.HistoryLen, p.width-siteIndent)))
 		}
 	}
 }

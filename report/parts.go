@@ -94,7 +94,7 @@ func usageParts(p *page, s *ledger.Snapshot, n *notes) {
 		p.paragraph("", words("No reconciliation: the driver reported no memory use of these processes", mark))
 		return
 	}
-	p.line(bold, 0, words("Where the GPU's bytes are, as the driver counts them", mark))
+	p.text(bold, 0, words("Where the GPU's bytes are, as the driver counts them", mark))
 	for len(list) > 0 {
 		k := min(max((p.width-partsNameGap)/partColumns, 1), len(list))
 		p.line(plain, 0, "")
@@ -107,7 +107,13 @@ func usageParts(p *page, s *ledger.Snapshot, n *notes) {
 func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row := func(style style, name string, always bool, cell func(x *ledger.Part) string) {
 		var line strings.Builder
-		first := min(partsNameGap, p.width-partColumns)
+		first := partsNameGap
+		if p.width < first+partColumns { // there is one part
+			if text := cell(&list[0]); always || text != "" && text != BytesText(0) {
+				p.pair(style, name, text)
+			}
+			return
+		}
 		line.WriteString(pad(fit(name, first-1), first))
 		some := always
 		for i := range list {
@@ -129,6 +135,15 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row(plain, "unexplained", true, func(x *ledger.Part) string { return signedBytes(x.Unexplained) })
 	row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return BytesText(partIdle(s, x)) })
 	row(bold, "usage", true, func(x *ledger.Part) string { return BytesText(partUsage(x)) })
+}
+
+// pair writes a name, and at the right a figure, below the name where there is no room beside it.
+func (p *page) pair(s style, name, figure string) {
+	if columns(name)+1+columns(figure) > p.width {
+		p.text(s, 0, name)
+		name = ""
+	}
+	p.line(s, 0, name+pad(fit(figure, p.width), columns(name)-p.width))
 }
 
 // narrowName fits a process into so many columns, its pid whole.

@@ -88,21 +88,6 @@ func checkText(t *testing.T, text string, width int) {
 	}
 }
 
-func TestLinesFitAtEveryWidth(t *testing.T) {
-	for width := minWidth; width <= 200; width++ {
-		var b bytes.Buffer
-		if err := errors.Join(
-			WriteLeaks(&b, testSnapshot(), testStacks(), LeaksOptions{Width: width}),
-			WriteSummary(&b, testSnapshot(), testStacks(), SummaryOptions{Width: width}),
-		); err != nil {
-			t.Fatal(err)
-		}
-		if checkText(t, b.String(), width); t.Failed() {
-			t.Fatalf("at width %d", width)
-		}
-	}
-}
-
 func TestJSON(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteLeaksJSON(&b, testSnapshot(), testStacks(), LeaksOptions{}); err != nil {

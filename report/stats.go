@@ -78,10 +78,19 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st Stack
 	title(p, s, n)
 	seconds := float64(max(s.End-s.Begin, 1)) / 1e9
 	p.line(plain, 0, "")
-	p.line(bold, 0, words("Calls", n.mark(atTotals)))
+	p.text(bold, 0, words("Calls", n.mark(atTotals)))
 	p.line(plain, 0, "")
-	p.line(dim, 0, pad("allocations", -13)+pad("per s", -9)+pad("bytes", -10)+pad("freed", -13)+"  call")
+	narrow := p.width < callFigures+leastCall
+	if !narrow {
+		p.line(dim, 0, pad("allocations", -13)+pad("per s", -9)+pad("bytes", -10)+pad("freed", -13)+"  call")
+	}
 	for _, c := range callCounts(s) {
+		if narrow {
+			p.text(plain, 0, c.api+" ("+c.kind+")")
+			p.list(dim, siteIndent, ", ", counted(c.allocs, "allocation"), humanize.CommafWithDigits(float64(c.allocs)/seconds, 1)+" per s",
+				BytesText(c.bytes), humanize.Comma(int64(c.freed))+" freed")
+			continue
+		}
 		p.line(plain, 0, pad(humanize.Comma(int64(c.allocs)), -13)+pad(humanize.CommafWithDigits(float64(c.allocs)/seconds, 1), -9)+
 			pad(BytesText(c.bytes), -10)+pad(humanize.Comma(int64(c.freed)), -13)+"  "+c.api+" ("+c.kind+")")
 	}
@@ -93,6 +102,12 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st Stack
 	footnotes(p, n)
 	return p.writeTo(w)
 }
+
+// Columns of the figures of a call and of a size, and what must be left beside them for the call and for the bar.
+const (
+	callFigures, leastCall = 13 + 9 + 10 + 13 + 2, 12
+	sizeFigures, leastBar  = 10 + 13 + 10 + 2, 1
+)
 
 func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucket) {
 	var most uint64
@@ -109,13 +124,19 @@ func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucke
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, title)
+	p.text(bold, 0, title)
 	p.line(plain, 0, "")
-	p.line(dim, 0, pad("from", -10)+pad("number", -13)+pad("bytes", -10))
-	room := p.width - 35
+	room := p.width - sizeFigures
+	if room >= leastBar {
+		p.line(dim, 0, pad("from", -10)+pad("number", -13)+pad("bytes", -10))
+	}
 	for i := first; i <= last; i++ {
 		b := list[i]
 		if b.Count == 0 {
+			continue
+		}
+		if room < leastBar {
+			p.list(plain, 0, ", ", "from "+BytesText(1<<i)+": "+humanize.Comma(int64(b.Count)), BytesText(b.Bytes))
 			continue
 		}
 		bar := strings.Repeat("█", int(float64(b.Count)/float64(most)*float64(room)+0.5))
@@ -132,7 +153,7 @@ func churnList(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, "Allocated and freed over and over")
+	p.text(bold, 0, "Allocated and freed over and over")
 	for i, c := range list[:min(len(list), o.top())] {
 		x := c.site
 		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)

@@ -14,7 +14,7 @@ import (
 // SummaryOptions of WriteSummary.
 type SummaryOptions struct {
 	Top             int  // sites shown, 0: 5
-	Width           int  // columns of a line, 0: 80, at least 40
+	Width           int  // columns of a line, 0: 80, at least 20
 	Color           bool // for terminals
 	KeepInterpreter bool // as in ProfileOptions
 }
@@ -70,7 +70,7 @@ func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, title st
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, title)
+	p.text(bold, 0, title)
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Top)] {
 		x := &list[i]
@@ -81,6 +81,6 @@ func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, title st
 		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 	}
 	if len(list) > o.Top {
-		p.line(plain, siteIndent, moreText(s, list[o.Top:]))
+		p.text(plain, siteIndent, moreText(s, list[o.Top:]))
 	}
 }

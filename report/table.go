@@ -73,18 +73,31 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error
 	figures := func(bytes, objects, allocs, plane, device string) string {
 		return pad(bytes, -9) + pad(objects, -11) + pad(allocs, -10) + "  " + pad(plane, 8) + pad(device, 8)
 	}
-	p.line(dim, 0, figures("live", words("objects", n.mark(atStacks)), "allocated", "plane", "device")+"line")
+	objects := words("objects", n.mark(atStacks))
+	header := figures("live", objects, "allocated", "plane", "device")
+	narrow := p.width-columns(header) < leastLine
+	if !narrow {
+		p.line(dim, 0, header+"line")
+	}
 	for i := range list[:min(len(list), o.top())] {
 		r := &list[i]
+		if narrow {
+			p.headLine(plain, signedTotal(r.bytes), r.frame)
+			p.list(dim, siteIndent, ", ", words(humanize.Comma(int64(r.objects)), objects), BytesText(r.allocd)+" allocated", r.plane, r.device)
+			continue
+		}
 		text := figures(signedTotal(r.bytes), humanize.Comma(int64(r.objects)), BytesText(r.allocd), planeShort(r.plane), r.device)
 		p.line(plain, 0, text+frameText(&r.frame, p.width-columns(text)))
 	}
 	if len(list) > o.top() {
-		p.line(dim, 0, counted(uint64(len(list)-o.top()), "more line")+" (-T shows more)")
+		p.text(dim, 0, counted(uint64(len(list)-o.top()), "more line")+" (-T shows more)")
 	}
 	footnotes(p, n)
 	return p.writeTo(w)
 }
+
+// leastLine is how many columns a line of code has at least beside its figures.
+const leastLine = 12
 
 // planeShort fits a plane into a column.
 func planeShort(plane string) string {

@@ -38,9 +38,18 @@ func title(p *page, s *ledger.Snapshot, n *notes) {
 	p.list(plain, 0, " ", who+",", "traced "+span(s.End-s.Begin), words("until", s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), n.mark(atTitle)))
 }
 
-// headLine writes a figure and the line of code that it belongs to.
+// headLine writes a figure and the line of code that it belongs to, below it where there is no room beside it.
 func (p *page) headLine(s style, figure string, f symbolize.Frame) {
-	p.line(s, 0, figure+"  "+frameText(&f, p.width-columns(figure)-2))
+	if room := p.width - columns(figure) - 2; room >= narrowFrame {
+		p.line(s, 0, figure+"  "+frameText(&f, room))
+		return
+	}
+	if columns(figure) <= p.width {
+		p.line(s, 0, strings.TrimRight(figure, " "))
+	} else {
+		p.text(s, 0, figure)
+	}
+	p.line(s, siteIndent, frameText(&f, p.width-siteIndent))
 }
 
 func siteHead(p *page, rank int, x *ledger.Site, f symbolize.Frame) {
@@ -57,8 +66,12 @@ const (
 )
 
 // table writes rows whose first cell takes what the others leave; the second is text, the
-// rest figures. A row of one cell belongs to the last figure of the row before.
+// rest figures. A row of one cell belongs to the last figure of the row before. Without room for the columns, a row is a list.
 func (p *page) table(rows [][]string) {
+	if p.room(len(rows[0])-2) < leastFirst {
+		p.rowLists(rows)
+		return
+	}
 	first := p.firstColumn(len(rows[0]) - 2)
 	for i, row := range rows {
 		if len(row) == 1 {
@@ -77,10 +90,34 @@ func (p *page) table(rows [][]string) {
 	}
 }
 
-// firstColumn is the width of the first cell of rows with so many figures.
-func (p *page) firstColumn(figures int) int {
-	return max(p.width-deviceColumns-figures*figureColumns-1, 8)
+// rowLists writes "python3 [42] cuda:0" and below it "live 3.00 GiB, count 12, peak 4.00 GiB, after 9.0s".
+func (p *page) rowLists(rows [][]string) {
+	for _, row := range rows[1:] {
+		if len(row) == 1 {
+			p.text(dim, 2, row[0])
+			continue
+		}
+		indent := 0
+		if row[0] == "" {
+			indent = 2
+		}
+		p.text(plain, indent, words(row[0], strings.TrimSpace(row[1])))
+		var list []string
+		for i, cell := range row[2:] {
+			if cell != "" {
+				list = append(list, words(rows[0][2+i], cell))
+			}
+		}
+		p.list(dim, indent+2, ", ", list...)
+	}
 }
+
+const leastFirst = 8 // columns
+
+func (p *page) room(figures int) int { return p.width - deviceColumns - figures*figureColumns - 1 }
+
+// firstColumn is the width of the first cell of rows with so many figures.
+func (p *page) firstColumn(figures int) int { return max(p.room(figures), leastFirst) }
 
 // ownerName fits a process into so many columns, with its rank if there is room for all of it.
 func ownerName(s *ledger.Snapshot, process, room int) string {

@@ -14,7 +14,8 @@ import (
 
 const (
 	defaultWidth = 80
-	minWidth     = 40
+	minWidth     = 20 // columns, of what is asked for
+	narrowFrame  = 24 // a frame with less room beside its figure has a line of its own
 )
 
 // style is an SGR sequence for terminals that want colour.
@@ -63,7 +64,12 @@ func (p *page) line(s style, indent int, text string) {
 	p.WriteString(text + "\n")
 }
 
-// list writes parts with separators between them and breaks lines between parts.
+// text writes a sentence or a heading, and breaks lines between words.
+func (p *page) text(s style, indent int, text string) {
+	p.list(s, indent, " ", strings.Fields(text)...)
+}
+
+// list writes parts with separators between them and breaks lines between parts, and parts between words.
 func (p *page) list(s style, indent int, sep string, parts ...string) {
 	for _, line := range broken(p.width-indent, sep, parts) {
 		p.line(s, indent, line)
@@ -81,21 +87,31 @@ func (p *page) paragraph(sign, text string) {
 	}
 }
 
-// broken joins the parts that are not empty into lines of at most width columns;
-// a single part can be longer.
+// broken joins the parts that are not empty into lines of at most width columns; a part that is longer is broken
+// between its words, of which a single one can be longer.
 func broken(width int, sep string, parts []string) []string {
 	var lines []string
-	line := ""
-	for _, part := range parts {
-		switch {
-		case part == "":
-		case line == "":
-			line = part
-		case columns(line)+columns(sep)+columns(part) > width:
-			lines = append(lines, strings.TrimRight(line+sep, " "))
-			line = part
-		default:
+	line, end := "", strings.TrimRight(sep, " ")
+	for i, part := range parts {
+		room := width
+		if i+1 < len(parts) { // what follows may begin a line
+			room -= columns(end)
+		}
+		if part == "" {
+			continue
+		}
+		if line != "" && columns(line)+columns(sep)+columns(part) <= room {
 			line += sep + part
+			continue
+		}
+		if line != "" {
+			lines = append(lines, line+end)
+		}
+		if line = part; columns(part) > room {
+			if words := strings.Fields(part); len(words) > 1 {
+				rows := broken(room, " ", words)
+				lines, line = append(lines, rows[:len(rows)-1]...), rows[len(rows)-1]
+			}
 		}
 	}
 	if line != "" {

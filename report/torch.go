@@ -19,7 +19,7 @@ func torchTable(p *page, s *ledger.Snapshot) {
 		return
 	}
 	p.line(plain, 0, "")
-	p.line(bold, 0, "PyTorch's allocator: reserved = tensors + cache")
+	p.text(bold, 0, "PyTorch's allocator: reserved = tensors + cache")
 	p.line(plain, 0, "")
 	rows := [][]string{{"process", "device", "tensors", "reserved", "cache", "free run"}}
 	for i := range s.Tensors {
@@ -96,7 +96,7 @@ func cacheSites(p *page, s *ledger.Snapshot, st Stacks, top int, keepInterpreter
 		for _, x := range list[top:] {
 			rest += cacheOf(x)
 		}
-		p.line(plain, siteIndent, counted(uint64(n), "more site")+" with "+BytesText(rest))
+		p.text(plain, siteIndent, counted(uint64(n), "more site")+" with "+BytesText(rest))
 	}
 }
 

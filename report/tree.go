@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize"
@@ -17,7 +18,7 @@ import (
 // ViewOptions of the views of a snapshot.
 type ViewOptions struct {
 	Top             int  // rows or branches shown, 0: 10
-	Width           int  // columns of a line, 0: 80, at least 40; text only
+	Width           int  // columns of a line, 0: 80, at least 20; text only
 	Color           bool // text only
 	KeepInterpreter bool // as in ProfileOptions
 	AllFrames       bool // in trees, not the user's own code alone
@@ -137,7 +138,7 @@ func WriteTree(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error 
 	title(p, s, n)
 	root := callTree(s, st, o)
 	p.line(plain, 0, "")
-	p.line(bold, 0, words("GPU memory by call tree:", signedTotal(root.bytes), n.mark(atTotals), n.mark(atStacks)))
+	p.text(bold, 0, words("GPU memory by call tree:", signedTotal(root.bytes), n.mark(atTotals), n.mark(atStacks)))
 	p.line(plain, 0, "")
 	t := treePage{page: p, total: root.bytes, top: o.top()}
 	t.children(root, 0)
@@ -200,12 +201,22 @@ func (t *treePage) chain(b *branch, depth int) {
 
 const treeFigures = 10 + 7 // columns: bytes, share
 
+// beside reports whether frames have room beside the figures.
+func (t *treePage) beside() bool { return t.width >= treeFigures+narrowFrame }
+
 func (t *treePage) indented(figures string, depth int) string {
-	return pad(figures, treeFigures+2+2*min(depth, (t.width-treeFigures-30)/2))
+	if !t.beside() {
+		return pad(figures, 2*min(depth, max(t.width-16, 0)/2))
+	}
+	return pad(figures, treeFigures+2+2*min(depth, max(t.width-treeFigures-30, 0)/2))
 }
 
 func (t *treePage) row(s style, bytes int64, depth int, f symbolize.Frame) {
 	figures := pad(signedTotal(bytes), -10) + pad(fmt.Sprintf("%.1f%%", 100*t.share(bytes)), -7)
+	if !t.beside() {
+		t.line(s, 0, t.indented("", depth)+words(strings.Fields(figures)...))
+		figures, depth = "", depth+1
+	}
 	text := t.indented(figures, depth)
 	t.line(s, 0, text+frameText(&f, t.width-columns(text)))
 }

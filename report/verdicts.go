@@ -73,11 +73,11 @@ func verdictPart(p *page, s *ledger.Snapshot, j judged, top int) {
 	p.line(plain, 0, "")
 	switch leaking := countClass(growing, verdict.Leaking); {
 	case leaking > 0:
-		p.line(red, 0, "Leaking: "+counted(uint64(leaking), "line"))
+		p.text(red, 0, "Leaking: "+counted(uint64(leaking), "line"))
 	case len(growing) > 0:
-		p.line(bold, 0, "No line leaks for certain; growing: "+counted(uint64(len(growing)), "line"))
+		p.text(bold, 0, "No line leaks for certain; growing: "+counted(uint64(len(growing)), "line"))
 	default:
-		p.line(bold, 0, "No line grows: "+classCounts(others))
+		p.text(bold, 0, "No line grows: "+classCounts(others))
 		return
 	}
 	for _, text := range fullTexts(s, growing) {
@@ -87,7 +87,7 @@ func verdictPart(p *page, s *ledger.Snapshot, j judged, top int) {
 		verdictLine(p, s, i+1, &growing[i])
 	}
 	if more := len(growing) - top; more > 0 {
-		p.line(plain, siteIndent, counted(uint64(more), "line")+" more (-T shows them)")
+		p.text(plain, siteIndent, counted(uint64(more), "line")+" more (-T shows them)")
 	}
 	if len(others) > 0 {
 		p.line(plain, 0, "")

@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -39,34 +41,72 @@ func TestViewsOfASnapshotAreStable(t *testing.T) {
 	}
 }
 
-// TestEveryViewFitsNarrowScreens: 44 columns are a telephone's, 40 the fewest that are asked for.
-func TestEveryViewFitsNarrowScreens(t *testing.T) {
-	s, st := torchSnapshot(), torchStacks()
-	line := torchTimeline(s)
-	for _, width := range []int{40, 44, 45, 56, 57, 60, 80, 120} {
-		o := ViewOptions{Width: width}
-		for name, write := range map[string]func(io.Writer) error{
-			"tree":     func(w io.Writer) error { return WriteTree(w, s, st, o) },
-			"table":    func(w io.Writer) error { return WriteTable(w, s, st, o) },
-			"stats":    func(w io.Writer) error { return WriteStats(w, s, nil, st, o) },
-			"timeline": func(w io.Writer) error { return WriteTimeline(w, s, line, st, o) },
-			"summary":  func(w io.Writer) error { return WriteSummary(w, s, st, SummaryOptions{Width: width}) },
-			"leaks":    func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width}) },
-		} {
-			var b bytes.Buffer
-			if err := write(&b); err != nil {
-				t.Fatal(err)
-			}
-			if name == "timeline" && width == 44 {
-				golden(t, "timeline44.txt", b.Bytes())
-			}
-			for line := range strings.Lines(b.String()) {
-				if n := columns(strings.TrimSuffix(line, "\n")); n > width {
-					t.Errorf("%s at %d: %d columns: %s", name, width, n, line)
+// everyView writes each view and report as text, by name.
+func everyView(t *testing.T, s *ledger.Snapshot, st Stacks, width int) map[string]string {
+	t.Helper()
+	o := ViewOptions{Width: width}
+	changed := *s
+	changed.Sites = slices.Clone(s.Sites[1:])
+	a, b := NewProfile(s, st, ProfileOptions{}), NewProfile(&changed, st, ProfileOptions{})
+	oom := OOM{PID: s.Processes[0].PID, Time: s.End, Stack: 1, API: "torch", Kind: ledger.Tensor, Size: 3 << 30, Allocated: 2 << 30, Reserved: 5 << 30}
+	texts := map[string]string{}
+	for name, write := range map[string]func(io.Writer) error{
+		"tree":     func(w io.Writer) error { return WriteTree(w, s, st, o) },
+		"table":    func(w io.Writer) error { return WriteTable(w, s, st, o) },
+		"stats":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o) },
+		"timeline": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o) },
+		"summary":  func(w io.Writer) error { return WriteSummary(w, s, st, SummaryOptions{Width: width}) },
+		"leaks":    func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width}) },
+		"older":    func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width, Older: time.Hour}) },
+		"diff": func(w io.Writer) error {
+			return WriteDiff(w, a, b, DiffOptions{Width: width, Names: [2]string{"a", "b"}})
+		},
+		"oom": func(w io.Writer) error { return WriteOOM(w, s, st, oom, OOMOptions{Width: width}) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = b.String()
+	}
+	return texts
+}
+
+var byteFigure = regexp.MustCompile(`[-+]?[0-9][0-9.,]* (B|[KMGT]iB)\b`)
+
+// TestEveryViewFitsEveryScreen: no line is wider than the terminal from 20 columns on, and no amount is cut that a wide one shows.
+func TestEveryViewFitsEveryScreen(t *testing.T) {
+	for name, s := range map[string]*ledger.Snapshot{"torch": torchSnapshot(), "CUDA": testSnapshot()} {
+		st := torchStacks()
+		if name == "CUDA" {
+			st = testStacks()
+		}
+		amounts := map[string]map[string]bool{}
+		for width := 200; width >= minWidth; width-- {
+			for view, text := range everyView(t, s, st, width) {
+				if checkText(t, text, width); t.Failed() {
+					t.Fatalf("%s of %s at %d columns:\n%s", view, name, width, text)
+				}
+				found := map[string]bool{}
+				for _, x := range byteFigure.FindAllString(strings.Join(strings.Fields(text), " "), -1) {
+					found[x] = true
+				}
+				if width == 200 {
+					amounts[view] = found
+				}
+				for x := range amounts[view] {
+					if !found[x] && x != "0 B" { // parts that are 0 in all of a block are left out
+						t.Errorf("%s of %s at %d columns lacks %s", view, name, width, x)
+					}
 				}
 			}
 		}
 	}
+}
+
+func TestATimelineOnATelephoneIsStable(t *testing.T) {
+	s := torchSnapshot()
+	golden(t, "timeline44.txt", []byte(everyView(t, s, torchStacks(), 44)["timeline"]))
 }
 
 func TestTheTreeAddsUpToTheGPUMemoryOfTheProfile(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -46,10 +47,7 @@ func check(c *cli.Context) error {
 		results = append(results, checkKernelMemory(), checkLibraries())
 	}
 	for _, r := range results {
-		fmt.Fprintf(c.App.Writer, "%-4s  %-14s  %s\n", r.Status, r.Name, hanging(symbolize.Clean(r.Detail), width(), checkColumn))
-		if r.Remedy != "" && r.Status != preflight.OK {
-			fmt.Fprintf(c.App.Writer, "%*s→ %s\n", checkColumn, "", hanging(r.Remedy, width(), checkColumn+2))
-		}
+		writeResult(c.App.Writer, r, width())
 	}
 	if code := preflight.ExitCode(results); code != 0 {
 		return codedError{errors.New("vramprof cannot trace here"), code}
@@ -58,6 +56,20 @@ func check(c *cli.Context) error {
 		return writeLibraries(c.App.Writer, width())
 	}
 	return nil
+}
+
+// writeResult writes details beside the name, or below it where there is no room.
+func writeResult(w io.Writer, r preflight.Result, columns int) {
+	column := checkColumn
+	head := fmt.Sprintf("%-4s  %-14s  ", r.Status, r.Name)
+	if columns < 2*checkColumn {
+		column = len("ok    ")
+		head = strings.TrimRight(head, " ") + "\n" + strings.Repeat(" ", column)
+	}
+	fmt.Fprintf(w, "%s%s\n", head, hanging(symbolize.Clean(r.Detail), columns, column))
+	if r.Remedy != "" && r.Status != preflight.OK {
+		fmt.Fprintf(w, "%*s→ %s\n", column, "", hanging(r.Remedy, columns, column+2))
+	}
 }
 
 // driverVersion asks NVML.

@@ -84,9 +84,12 @@ func ps(c *cli.Context) error {
 }
 
 // writeList writes a table in so many columns. What processes run for has one
-// only if it is known of any of them.
+// only if it is known of any of them. Where commands have no room in a row, they have lines of their own.
 func writeList(out io.Writer, list []listed, columns int) error {
-	const figures = 30 // columns of PID, GPU and USED
+	const figures, least = 30, 16 // columns of PID, GPU and USED; of a command
+	if columns < figures+least {
+		return writeNarrow(out, list, columns)
+	}
 	rest, header, behalf := columns-figures, "PID\tGPU\tUSED\tCOMMAND", 0
 	for _, l := range list {
 		behalf = max(behalf, utf8.RuneCountInString(l.onBehalf))
@@ -108,6 +111,26 @@ func writeList(out io.Writer, list []listed, columns int) error {
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, command)
 	}
 	return w.Flush()
+}
+
+func writeNarrow(out io.Writer, list []listed, columns int) error {
+	const indent = 2
+	for _, l := range list {
+		text := fmt.Sprint(l.PID)
+		if l.GPU != nil {
+			text += fmt.Sprintf(" GPU %d %s", *l.GPU, humanize.IBytes(l.Bytes))
+		}
+		text = shorten(text, columns) + "\n"
+		for _, more := range []string{l.onBehalf, withoutFolder(l.Command)} {
+			if more != "" {
+				text += strings.Repeat(" ", indent) + shorten(more, columns-indent) + "\n"
+			}
+		}
+		if _, err := io.WriteString(out, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // withUsage adds what NVML says; processes that only NVML lists come too.

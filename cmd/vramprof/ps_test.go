@@ -35,8 +35,15 @@ PID      GPU  USED    WORKLOAD                        COMMAND
 1234567  0    80 GiB  rank 1023 of 1024, pod resear…  python3 train.py …
 1234567  0    80 GiB  rank 0                          python3 train.py …`},
 		{"a narrow terminal", []listed{long}, 40, `
-PID      GPU  USED    WORKLOAD  COMMAND
-1234567  0    80 GiB  rank …    p…`},
+1234567 GPU 0 80 GiB
+  rank 1023 of 1024, pod research/llama…
+  python3 train.py --config configs/lla…`},
+		{"a very narrow one", []listed{short, idle}, 20, `
+1234567 GPU 0 80 GiB
+  rank 0
+  python3 train.py …
+7
+  nvidia-persistenc…`},
 	} {
 		var out strings.Builder
 		if err := writeList(&out, c.list, c.columns); err != nil {

@@ -200,14 +200,18 @@ func openNVML(ctx context.Context) (*nvml.Driver, error) {
 	return nvml.Open(ctx, "")
 }
 
+// The columns that are filled: fewer than the least are taken for it.
+const leastColumns, mostColumns, usualColumns = 20, 1000, 80
+
 // width is the number of columns to fill: what COLUMNS says, those of a
 // terminal on stdout, or 80.
 func width() int {
-	if w, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && w >= 40 {
-		return min(w, 1000)
+	w, err := strconv.Atoi(os.Getenv("COLUMNS"))
+	if err != nil || w <= 0 {
+		w, _, err = term.GetSize(int(os.Stdout.Fd()))
 	}
-	if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && w >= 40 {
-		return w
+	if err != nil || w <= 0 {
+		return usualColumns
 	}
-	return 80
+	return min(max(w, leastColumns), mostColumns)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
@@ -83,6 +84,28 @@ func TestParseDuration(t *testing.T) {
 		got, err := parseDuration(text)
 		if want < 0 && err == nil || want >= 0 && (err != nil || got != want) {
 			t.Errorf("%q: got %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestWidthIsThatOfTheTerminal(t *testing.T) {
+	for columns, want := range map[string]int{"": 80, "many": 80, "0": 80, "-3": 80, "1": 20, "20": 20, "33": 33, "200": 200, "99999": 1000} {
+		t.Setenv("COLUMNS", columns)
+		if got := width(); got != want {
+			t.Errorf("COLUMNS=%s: %d columns, want %d", columns, got, want)
+		}
+	}
+}
+
+func TestCheckFitsNarrowScreens(t *testing.T) {
+	r := preflight.Result{Name: "return probes", Status: preflight.Fail, Detail: "this kernel kills programs under seccomp", Remedy: "use a newer one"}
+	for columns := 20; columns <= 200; columns++ {
+		var b strings.Builder
+		writeResult(&b, r, columns)
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > columns {
+				t.Errorf("%d columns, want at most %d: %s", n, columns, line)
+			}
 		}
 	}
 }

@@ -50,22 +50,23 @@ const leastName = 10 // columns of a name beside its figures
 func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
-	title(p, s, n)
+	o.title(p, s, n)
 	for i := range t.Rows {
-		chartRow(p, t, &t.Rows[i], i == 0)
+		chartRow(p, s, t, &t.Rows[i], i == 0)
 	}
 	if len(t.Rows) == 0 {
 		p.line(plain, 0, "")
 		p.text(bold, 0, "No process held memory")
 	}
-	marks(p, t, st, o)
+	marks(p, s, t, st, o)
 	footnotes(p, n)
 	return p.writeTo(w)
 }
 
-func since(t *timeline.Timeline, time uint64) string { return span(minus(time, t.Times[0])) }
+// since is how long after the begin of the recording something was.
+func since(s *ledger.Snapshot, time uint64) string { return span(minus(time, s.Begin)) }
 
-func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
+func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row, first bool) {
 	at := DeviceName(r.Device, ledger.Device)
 	if r.Device < 0 && r.UUID == "" {
 		at = "host"
@@ -91,11 +92,11 @@ func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
 		peak, k := peakOf(x.values)
 		end := BytesText(x.values[len(x.values)-1])
 		if !columned {
-			p.list(plain, 0, ", ", x.name+": peak "+BytesText(peak)+" at "+since(t, t.Times[k]), "end "+end)
+			p.list(plain, 0, ", ", x.name+": peak "+BytesText(peak)+" at "+since(s, t.Times[k]), "end "+end)
 			p.line(plain, 0, bars(t.Times, x.values, p.width, scale))
 			continue
 		}
-		figures := pad(BytesText(peak), -10) + pad(since(t, t.Times[k]), -9) + pad(end, -11)
+		figures := pad(BytesText(peak), -10) + pad(since(s, t.Times[k]), -9) + pad(end, -11)
 		name := pad(fit(x.name, names-1), names)
 		if narrow {
 			p.line(plain, 0, name+figures)
@@ -107,7 +108,11 @@ func chartRow(p *page, t *timeline.Timeline, r *timeline.Row, first bool) {
 	if narrow {
 		names, room = 0, p.width
 	}
-	p.line(dim, 0, pad("", names)+pad("0s", room/2)+pad(since(t, t.Times[len(t.Times)-1]), -(room-room/2)))
+	from := "0s"
+	if t.Times[0] > s.Begin {
+		from = since(s, t.Times[0])
+	}
+	p.line(dim, 0, pad("", names)+pad(from, room/2)+pad(since(s, t.Times[len(t.Times)-1]), -(room-room/2)))
 }
 
 // bars draws the highest value of each column's time, or the last one before it; what is not 0 is seen.
@@ -133,7 +138,7 @@ func bars(times, values []uint64, columns int, scale uint64) string {
 	return string(out)
 }
 
-func marks(p *page, t *timeline.Timeline, st Stacks, o ViewOptions) {
+func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st Stacks, o ViewOptions) {
 	var list []timeline.Mark
 	for _, m := range t.Marks {
 		if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {
@@ -148,11 +153,11 @@ func marks(p *page, t *timeline.Timeline, st Stacks, o ViewOptions) {
 	for i := range list[:min(len(list), o.top())] {
 		m := &list[i]
 		stack := frames.Of(st, m.Stack, m.API, o.KeepInterpreter)
-		what, s := "allocated", plain
+		what, style := "allocated", plain
 		if m.Kind == timeline.OutOfMemory {
-			what, s = "out of memory", red
+			what, style = "out of memory", red
 		}
-		p.headLine(s, pad(since(t, m.Time), -9)+" "+pad(what, 14)+pad(BytesText(m.Size), -9), stack[frames.Headline(stack)])
+		p.headLine(style, pad(since(s, m.Time), -9)+" "+pad(what, 14)+pad(BytesText(m.Size), -9), stack[frames.Headline(stack)])
 	}
 	if len(list) > o.top() {
 		p.text(dim, 0, fmt.Sprintf("%s (-T shows more)", counted(uint64(len(list)-o.top()), "more event")))

@@ -25,6 +25,7 @@ type ViewReport struct {
 	Host       string          `json:"host,omitempty"`
 	Time       time.Time       `json:"time"` // of the moment that is shown, UTC
 	DurationNS uint64          `json:"duration_ns"`
+	FromNS     uint64          `json:"from_ns,omitempty"` // stats and timeline of an interval: its begin, since tracing began; its end is duration_ns
 	Summary    *LeaksReport    `json:"summary,omitempty"`
 	Tree       *BranchReport   `json:"tree,omitempty"` // the root, which is no frame
 	Rows       []RowReport     `json:"rows,omitempty"` // largest first
@@ -147,6 +148,9 @@ func WriteViewJSON(w io.Writer, v View, o ViewOptions) error {
 func newViewReport(v View, o ViewOptions) *ViewReport {
 	s := v.Snapshot
 	r := &ViewReport{Version: ViewVersion, View: v.Name, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin}
+	if o.Since != nil {
+		r.FromNS = minus(o.Since.End, s.Begin)
+	}
 	r.Summary = newLeaksReport(s, v.Stacks, LeaksOptions{Top: o.Top, KeepInterpreter: o.KeepInterpreter})
 	switch v.Name {
 	case "tree":
@@ -182,17 +186,17 @@ func branchReport(b *branch) BranchReport {
 func statsReport(v View, o ViewOptions) *StatsReport {
 	s := v.Snapshot
 	r := &StatsReport{Calls: []CallReport{}, Churn: []ChurnReport{}}
-	for _, c := range callCounts(s) {
+	for _, c := range callCounts(s, o.Since) {
 		r.Calls = append(r.Calls, CallReport{c.api, c.kind, c.allocs, c.bytes, c.freed})
 	}
 	if v.Sizes != nil {
 		r.Driver, r.Tensors = bucketReports(&v.Sizes.Driver), bucketReports(&v.Sizes.Tensors)
 	}
-	list := churning(s)
+	list := churning(s, o.Since)
 	for _, c := range list[:min(len(list), o.top())] {
 		stack := frames.Of(v.Stacks, c.site.Stack, c.site.API, o.KeepInterpreter)
 		r.Churn = append(r.Churn, ChurnReport{
-			s.Processes[c.site.Process].PID, symbolize.Clean(c.site.API), c.site.AllocObjects, c.freed, c.site.AllocBytes, frames.Headline(stack), stackReport(stack),
+			s.Processes[c.site.Process].PID, symbolize.Clean(c.site.API), c.allocs, c.freed, c.bytes, frames.Headline(stack), stackReport(stack),
 		})
 	}
 	return r

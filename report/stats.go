@@ -23,12 +23,11 @@ type callCount struct {
 	allocs, bytes, freed uint64
 }
 
-// callCounts is the mix of calls, by bytes.
-func callCounts(s *ledger.Snapshot) []callCount {
+// callCounts is the mix of calls, by bytes; of those after before, if that is not nil.
+func callCounts(s, before *ledger.Snapshot) []callCount {
 	at := map[[2]string]int{}
 	var list []callCount
-	for i := range s.Sites {
-		x := &s.Sites[i]
+	of := func(x *ledger.Site) *callCount {
 		key := [2]string{symbolize.Clean(x.API), KindName(x.Kind)}
 		k, ok := at[key]
 		if !ok {
@@ -36,9 +35,24 @@ func callCounts(s *ledger.Snapshot) []callCount {
 			at[key] = k
 			list = append(list, callCount{api: key[0], kind: key[1]})
 		}
-		list[k].allocs += x.AllocObjects
-		list[k].bytes += x.AllocBytes
-		list[k].freed += minus(x.AllocObjects, x.LiveObjects)
+		return &list[k]
+	}
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		c := of(x)
+		c.allocs += x.AllocObjects
+		c.bytes += x.AllocBytes
+		c.freed += minus(x.AllocObjects, x.LiveObjects)
+	}
+	if before != nil {
+		for i := range before.Sites {
+			x := &before.Sites[i]
+			c := of(x)
+			c.allocs = minus(c.allocs, x.AllocObjects)
+			c.bytes = minus(c.bytes, x.AllocBytes)
+			c.freed = minus(c.freed, minus(x.AllocObjects, x.LiveObjects))
+		}
+		list = slices.DeleteFunc(list, func(c callCount) bool { return c.allocs+c.freed == 0 })
 	}
 	slices.SortFunc(list, func(a, b callCount) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.api, b.api), cmp.Compare(a.kind, b.kind))
@@ -48,26 +62,54 @@ func callCounts(s *ledger.Snapshot) []callCount {
 
 // churn is a site that allocates and frees over and over.
 type churn struct {
-	site  *ledger.Site
-	freed uint64 // objects
+	site                    *ledger.Site
+	freed                   uint64 // objects
+	allocs, bytes, freedSum uint64 // allocated, the bytes of these, and bytes that were freed
+}
+
+func churnOf(x *ledger.Site) churn {
+	return churn{x, minus(x.AllocObjects, x.LiveObjects), x.AllocObjects, x.AllocBytes, minus(x.AllocBytes, x.LiveBytes)}
+}
+
+// churnKey is a site of one process in several snapshots of a recording.
+type churnKey struct {
+	pid    uint32
+	begin  uint64
+	stack  uint64
+	api    string
+	kind   ledger.Kind
+	device int32
+}
+
+func churnKeyOf(s *ledger.Snapshot, x *ledger.Site) churnKey {
+	p := &s.Processes[x.Process]
+	return churnKey{p.PID, p.Begin, x.Stack, x.API, x.Kind, x.Device}
 }
 
 // leastChurn is how often memory must have been given back before it is news.
 const leastChurn = 16
 
 // churning lists sites by the bytes that they allocated and freed again. Tensors are left out: PyTorch's
-// allocator is there for that.
-func churning(s *ledger.Snapshot) []churn {
+// allocator is there for that. What was before is left out, if that is not nil.
+func churning(s, before *ledger.Snapshot) []churn {
+	earlier := map[churnKey]churn{}
+	if before != nil {
+		for i := range before.Sites {
+			x := &before.Sites[i]
+			earlier[churnKeyOf(before, x)] = churnOf(x)
+		}
+	}
 	var list []churn
 	for i := range s.Sites {
 		x := &s.Sites[i]
-		if freed := minus(x.AllocObjects, x.LiveObjects); freed >= leastChurn && x.Kind != ledger.Tensor && counts(x.Kind) {
-			list = append(list, churn{x, freed})
+		c, old := churnOf(x), earlier[churnKeyOf(s, x)]
+		c.freed, c.freedSum = minus(c.freed, old.freed), minus(c.freedSum, old.freedSum)
+		c.allocs, c.bytes = minus(c.allocs, old.allocs), minus(c.bytes, old.bytes)
+		if c.freed >= leastChurn && x.Kind != ledger.Tensor && counts(x.Kind) {
+			list = append(list, c)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b churn) int {
-		return cmp.Compare(minus(b.site.AllocBytes, b.site.LiveBytes), minus(a.site.AllocBytes, a.site.LiveBytes))
-	})
+	slices.SortStableFunc(list, func(a, b churn) int { return cmp.Compare(b.freedSum, a.freedSum) })
 	return list
 }
 
@@ -75,8 +117,8 @@ func churning(s *ledger.Snapshot) []churn {
 func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
-	title(p, s, n)
-	seconds := float64(max(s.End-s.Begin, 1)) / 1e9
+	o.title(p, s, n)
+	seconds := o.seconds(s)
 	p.line(plain, 0, "")
 	p.text(bold, 0, words("Calls", n.mark(atTotals)))
 	p.line(plain, 0, "")
@@ -84,7 +126,7 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st Stack
 	if !narrow {
 		p.line(dim, 0, pad("allocations", -13)+pad("per s", -9)+pad("bytes", -10)+pad("freed", -13)+"  call")
 	}
-	for _, c := range callCounts(s) {
+	for _, c := range callCounts(s, o.Since) {
 		if narrow {
 			p.text(plain, 0, c.api+" ("+c.kind+")")
 			p.list(dim, siteIndent, ", ", counted(c.allocs, "allocation"), humanize.CommafWithDigits(float64(c.allocs)/seconds, 1)+" per s",
@@ -101,6 +143,15 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st Stack
 	churnList(p, s, st, o)
 	footnotes(p, n)
 	return p.writeTo(w)
+}
+
+// seconds is how long what is shown took.
+func (o *ViewOptions) seconds(s *ledger.Snapshot) float64 {
+	from := s.Begin
+	if o.Since != nil {
+		from = o.Since.End
+	}
+	return float64(max(minus(s.End, from), 1)) / 1e9
 }
 
 // Columns of the figures of a call and of a size, and what must be left beside them for the call and for the bar.
@@ -148,7 +199,7 @@ func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucke
 }
 
 func churnList(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions) {
-	list := churning(s)
+	list := churning(s, o.Since)
 	if len(list) == 0 {
 		return
 	}
@@ -159,7 +210,7 @@ func churnList(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions) {
 		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 		p.line(plain, 0, "")
 		p.headLine(plain, pad(fmt.Sprintf("%d.", i+1), siteIndent)+pad(humanize.Comma(int64(c.freed))+"×", 8), stack[frames.Headline(stack)])
-		p.list(plain, siteIndent, ", ", BytesText(x.AllocBytes/max(x.AllocObjects, 1))+" each on average",
-			BytesText(uint64(float64(x.AllocBytes)/(float64(max(s.End-s.Begin, 1))/1e9)))+"/s", processName(&s.Processes[x.Process]), symbolize.Clean(x.API))
+		p.list(plain, siteIndent, ", ", BytesText(c.bytes/max(c.allocs, 1))+" each on average",
+			BytesText(uint64(float64(c.bytes)/o.seconds(s)))+"/s", processName(&s.Processes[x.Process]), symbolize.Clean(x.API))
 	}
 }

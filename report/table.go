@@ -67,7 +67,12 @@ func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
 func WriteTable(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
-	title(p, s, n)
+	o.title(p, s, n)
+	if o.Since != nil {
+		changeTable(p, s, st, o, n)
+		footnotes(p, n)
+		return p.writeTo(w)
+	}
 	list := siteRows(s, st, o.KeepInterpreter)
 	p.line(plain, 0, "")
 	figures := func(bytes, objects, allocs, plane, device string) string {
@@ -94,6 +99,76 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error
 	}
 	footnotes(p, n)
 	return p.writeTo(w)
+}
+
+// change is a line of the user's own code, and what was held through it before and after.
+type change struct {
+	siteRow
+	before int64
+}
+
+// changedRows lists the lines that hold more or less than at o.Since, the largest change first.
+func changedRows(s *ledger.Snapshot, st Stacks, o ViewOptions) []change {
+	type key struct {
+		branchKey
+		pid           uint32
+		begin         uint64
+		device, plane string
+	}
+	at := map[key]int{}
+	var list []change
+	of := func(s *ledger.Snapshot, r siteRow) *change {
+		p := &s.Processes[r.process]
+		k := key{branchKey{frames.Name(&r.frame), r.frame.File, r.frame.Line, r.frame.Python}, p.PID, p.Begin, r.device, r.plane}
+		i, ok := at[k]
+		if !ok {
+			i = len(list)
+			at[k] = i
+			r.bytes = 0
+			list = append(list, change{siteRow: r})
+		}
+		return &list[i]
+	}
+	for _, r := range siteRows(s, st, o.KeepInterpreter) {
+		of(s, r).bytes = r.bytes
+	}
+	for _, r := range siteRows(o.Since, st, o.KeepInterpreter) {
+		of(o.Since, r).before = r.bytes
+	}
+	list = slices.DeleteFunc(list, func(c change) bool { return c.bytes == c.before })
+	slices.SortStableFunc(list, func(a, b change) int { return cmp.Compare(magnitude(b.bytes-b.before), magnitude(a.bytes-a.before)) })
+	return list
+}
+
+// changeTable writes a row for each line of the user's own code that holds more or less than before.
+func changeTable(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions, n *notes) {
+	list := changedRows(s, st, o)
+	p.line(plain, 0, "")
+	if len(list) == 0 {
+		p.text(bold, 0, "Nothing changed")
+		return
+	}
+	figures := func(change, before, after, plane, device string) string {
+		return pad(change, -10) + pad(before, -10) + pad(after, -10) + "  " + pad(plane, 8) + pad(device, 8)
+	}
+	header := figures("change", "before", words("after", n.mark(atStacks)), "plane", "device")
+	narrow := p.width-columns(header) < leastLine
+	if !narrow {
+		p.line(dim, 0, header+"line")
+	}
+	for i := range list[:min(len(list), o.top())] {
+		r := &list[i]
+		if narrow {
+			p.headLine(plain, signedBytes(r.bytes-r.before), r.frame)
+			p.list(dim, siteIndent, ", ", signedTotal(r.before)+" → "+signedTotal(r.bytes), r.plane, r.device)
+			continue
+		}
+		text := figures(signedBytes(r.bytes-r.before), signedTotal(r.before), signedTotal(r.bytes), planeShort(r.plane), r.device)
+		p.line(plain, 0, text+frameText(&r.frame, p.width-columns(text)))
+	}
+	if len(list) > o.top() {
+		p.text(dim, 0, counted(uint64(len(list)-o.top()), "more line")+" (-T shows more)")
+	}
 }
 
 // leastLine is how many columns a line of code has at least beside its figures.

@@ -22,6 +22,20 @@ type ViewOptions struct {
 	Color           bool // text only
 	KeepInterpreter bool // as in ProfileOptions
 	AllFrames       bool // in trees, not the user's own code alone
+
+	Since *ledger.Snapshot // not nil: an earlier moment of the recording, and the view shows what changed since
+}
+
+// title writes what is shown: of an interval, which one.
+func (o *ViewOptions) title(p *page, s *ledger.Snapshot, n *notes) {
+	title(p, s, n)
+	if o.Since != nil {
+		from := "begin"
+		if o.Since.End > s.Begin {
+			from = span(o.Since.End - s.Begin)
+		}
+		p.text(plain, 0, fmt.Sprintf("From %s to %s of the recording", from, span(s.End-s.Begin)))
+	}
 }
 
 func (o *ViewOptions) top() int {
@@ -35,7 +49,8 @@ func (o *ViewOptions) top() int {
 type branch struct {
 	frame    symbolize.Frame
 	bytes    int64
-	user     bool // the headline of a stack
+	changed  uint64 // how much its own bytes and those of the branches on it changed, each by its amount
+	user     bool   // the headline of a stack
 	children []*branch
 	at       map[branchKey]*branch
 }
@@ -86,14 +101,26 @@ func ownFrames(list []symbolize.Frame, tensor bool) []symbolize.Frame {
 	return kept
 }
 
-// callTree sums what GPUs hold, from main on.
+// callTree sums what GPUs hold, from main on, or how that changed.
 func callTree(s *ledger.Snapshot, st Stacks, o ViewOptions) *branch {
 	root := &branch{at: map[branchKey]*branch{}}
+	root.grow(s, st, o, 1)
+	if o.Since != nil {
+		root.grow(o.Since, st, o, -1)
+		root.weigh()
+	}
+	root.sort()
+	return root
+}
+
+// grow adds what a snapshot's GPUs hold, times a sign.
+func (root *branch) grow(s *ledger.Snapshot, st Stacks, o ViewOptions, sign int64) {
 	for _, h := range Holdings(s) {
 		if h.Apart() || h.Live == 0 {
 			continue
 		}
-		root.bytes += h.Live
+		live := sign * h.Live
+		root.bytes += live
 		b, list, own := root, []symbolize.Frame(nil), -1
 		if h.Site != nil {
 			list = frames.Of(st, h.Site.Stack, h.Site.API, o.KeepInterpreter)
@@ -105,21 +132,31 @@ func callTree(s *ledger.Snapshot, st Stacks, o ViewOptions) *branch {
 		for i := range list {
 			k := len(list) - 1 - i
 			b = b.child(&list[k])
-			b.bytes += h.Live
+			b.bytes += live
 			b.user = b.user || k == own
 		}
 		if h.Mark != "" {
 			b = b.child(&symbolize.Frame{Function: h.Mark, Mark: true})
-			b.bytes += h.Live
+			b.bytes += live
 		}
 	}
-	root.sort()
-	return root
+}
+
+// weigh drops branches on which nothing changed.
+func (b *branch) weigh() {
+	own := b.bytes
+	for _, c := range b.children {
+		c.weigh()
+		own -= c.bytes
+		b.changed += c.changed
+	}
+	b.changed += magnitude(own)
+	b.children = slices.DeleteFunc(b.children, func(c *branch) bool { return c.changed == 0 })
 }
 
 func (b *branch) sort() {
 	slices.SortFunc(b.children, func(x, y *branch) int {
-		return cmp.Or(cmp.Compare(y.bytes, x.bytes), cmp.Compare(frames.Name(&x.frame), frames.Name(&y.frame)),
+		return cmp.Or(cmp.Compare(y.changed, x.changed), cmp.Compare(y.bytes, x.bytes), cmp.Compare(frames.Name(&x.frame), frames.Name(&y.frame)),
 			cmp.Compare(x.frame.File, y.frame.File), cmp.Compare(x.frame.Line, y.frame.Line))
 	})
 	for _, c := range b.children {
@@ -135,12 +172,17 @@ const leastShare = 0.01
 func WriteTree(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
-	title(p, s, n)
+	o.title(p, s, n)
 	root := callTree(s, st, o)
 	p.line(plain, 0, "")
-	p.text(bold, 0, words("GPU memory by call tree:", signedTotal(root.bytes), n.mark(atTotals), n.mark(atStacks)))
-	p.line(plain, 0, "")
 	t := treePage{page: p, total: root.bytes, top: o.top()}
+	what, sum := "GPU memory by call tree:", signedTotal(root.bytes)
+	if o.Since != nil {
+		what, sum = "Change of GPU memory by call tree:", signedBytes(root.bytes)
+		t.total, t.change = int64(root.changed), true
+	}
+	p.text(bold, 0, words(what, sum, n.mark(atTotals), n.mark(atStacks)))
+	p.line(plain, 0, "")
 	t.children(root, 0)
 	footnotes(p, n)
 	return p.writeTo(w)
@@ -148,11 +190,20 @@ func WriteTree(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error 
 
 type treePage struct {
 	*page
-	total int64
-	top   int
+	total  int64
+	top    int
+	change bool // not what is held, but how that changed
 }
 
 func (t *treePage) share(bytes int64) float64 { return float64(bytes) / math.Max(float64(t.total), 1) }
+
+// small reports whether a branch has too little to be shown.
+func (t *treePage) small(b *branch) bool {
+	if t.change {
+		return t.share(int64(b.changed)) < leastShare
+	}
+	return b.bytes > 0 && t.share(b.bytes) < leastShare
+}
 
 func (t *treePage) children(b *branch, depth int) {
 	shown, rest, restBytes := 0, 0, int64(0)
@@ -161,7 +212,7 @@ func (t *treePage) children(b *branch, depth int) {
 		least = min(5, t.top)
 	}
 	for _, c := range b.children {
-		if shown == t.top || c.bytes > 0 && t.share(c.bytes) < leastShare && shown >= least {
+		if shown == t.top || t.small(c) && shown >= least {
 			rest++
 			restBytes += c.bytes
 			continue
@@ -212,7 +263,11 @@ func (t *treePage) indented(figures string, depth int) string {
 }
 
 func (t *treePage) row(s style, bytes int64, depth int, f symbolize.Frame) {
-	figures := pad(signedTotal(bytes), -10) + pad(fmt.Sprintf("%.1f%%", 100*t.share(bytes)), -7)
+	amount := signedTotal(bytes)
+	if t.change {
+		amount = signedBytes(bytes)
+	}
+	figures := pad(amount, -10) + pad(fmt.Sprintf("%.1f%%", 100*t.share(bytes)), -7)
 	if !t.beside() {
 		t.line(s, 0, t.indented("", depth)+words(strings.Fields(figures)...))
 		figures, depth = "", depth+1

@@ -45,19 +45,25 @@ func TestViewsOfASnapshotAreStable(t *testing.T) {
 func everyView(t *testing.T, s *ledger.Snapshot, st Stacks, width int) map[string]string {
 	t.Helper()
 	o := ViewOptions{Width: width}
+	since := o
+	since.Since = earlier(s)
 	changed := *s
 	changed.Sites = slices.Clone(s.Sites[1:])
 	a, b := NewProfile(s, st, ProfileOptions{}), NewProfile(&changed, st, ProfileOptions{})
 	oom := OOM{PID: s.Processes[0].PID, Time: s.End, Stack: 1, API: "torch", Kind: ledger.Tensor, Size: 3 << 30, Allocated: 2 << 30, Reserved: 5 << 30}
 	texts := map[string]string{}
 	for name, write := range map[string]func(io.Writer) error{
-		"tree":     func(w io.Writer) error { return WriteTree(w, s, st, o) },
-		"table":    func(w io.Writer) error { return WriteTable(w, s, st, o) },
-		"stats":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o) },
-		"timeline": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o) },
-		"summary":  func(w io.Writer) error { return WriteSummary(w, s, st, SummaryOptions{Width: width}) },
-		"leaks":    func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width}) },
-		"older":    func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width, Older: time.Hour}) },
+		"tree":           func(w io.Writer) error { return WriteTree(w, s, st, o) },
+		"table":          func(w io.Writer) error { return WriteTable(w, s, st, o) },
+		"stats":          func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o) },
+		"timeline":       func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o) },
+		"tree since":     func(w io.Writer) error { return WriteTree(w, s, st, since) },
+		"table since":    func(w io.Writer) error { return WriteTable(w, s, st, since) },
+		"stats since":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, since) },
+		"timeline since": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, since) },
+		"summary":        func(w io.Writer) error { return WriteSummary(w, s, st, SummaryOptions{Width: width}) },
+		"leaks":          func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width}) },
+		"older":          func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width, Older: time.Hour}) },
 		"diff": func(w io.Writer) error {
 			return WriteDiff(w, a, b, DiffOptions{Width: width, Names: [2]string{"a", "b"}})
 		},
@@ -101,6 +107,42 @@ func TestEveryViewFitsEveryScreen(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// earlier is the same recording at half of its time: each site had half of what it has, but for the last, which has been freed in part.
+func earlier(s *ledger.Snapshot) *ledger.Snapshot {
+	e := *s
+	e.End = s.Begin + (s.End-s.Begin)/2
+	e.Sites = slices.Clone(s.Sites)
+	for i := range e.Sites {
+		x := &e.Sites[i]
+		x.LiveBytes, x.LiveObjects, x.AllocBytes, x.AllocObjects = x.LiveBytes/2, x.LiveObjects/2, x.AllocBytes/2, x.AllocObjects/2
+	}
+	e.Sites[len(e.Sites)-1].LiveBytes *= 6
+	return &e
+}
+
+func TestViewsOfAnIntervalShowWhatChanged(t *testing.T) {
+	s, st := torchSnapshot(), torchStacks()
+	s.Sites[len(s.Sites)-1].AllocObjects += 100
+	views := everyView(t, s, st, 80)
+	for _, view := range []string{"tree", "table", "stats"} {
+		golden(t, "between-"+view+"80.txt", []byte(views[view+" since"]))
+	}
+	o := ViewOptions{Since: earlier(s)}
+	var sum int64
+	for _, r := range changedRows(s, st, o) {
+		if r.plane != PlaneHost && r.plane != PlaneManaged && r.plane != PlaneAsleep {
+			sum += r.bytes - r.before
+		}
+	}
+	if tree := callTree(s, st, o); tree.bytes != sum || tree.changed == 0 {
+		t.Errorf("the tree changed by %d, the rows by %d", tree.bytes, sum)
+	}
+	o.Since = s
+	if tree := callTree(s, st, o); tree.changed != 0 || len(tree.children) != 0 || len(changedRows(s, st, o)) != 0 {
+		t.Error("a moment differs from itself")
 	}
 }
 

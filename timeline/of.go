@@ -24,7 +24,8 @@ const (
 	largeShare = 50 // of the highest memory use: a smaller one is not large
 )
 
-// Of plays a recording into empty books and looks at them at these times, which rise, by snapshots that take makes.
+// Of plays a recording into empty books and looks at them at these times, which rise, by snapshots that take makes. What happened
+// before the first of them has no mark; it counts in the sizes.
 func Of(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
 	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
 	o := &observer{Books: books, sizes: b.sizes}
@@ -35,6 +36,9 @@ func Of(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledg
 		b.look(i, len(times), at, take(at))
 		if len(b.t.Rows) > maxRows {
 			return nil, nil, fmt.Errorf("more than %d processes and GPUs of theirs are too many for a timeline (other views show them)", maxRows)
+		}
+		if i == 0 {
+			o.ooms, o.large = nil, nil
 		}
 	}
 	b.finish(o)
@@ -296,6 +300,7 @@ func (b *builder) finish(o *observer) {
 			t.Marks = append(t.Marks, m.Mark)
 		}
 	}
+	t.Marks = slices.DeleteFunc(t.Marks, func(m Mark) bool { return m.Time < t.Times[0] })
 	slices.SortStableFunc(t.Marks, func(a, b Mark) int { return cmp.Compare(a.Time, b.Time) })
 	slices.SortStableFunc(t.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device), cmp.Compare(a.UUID, b.UUID))

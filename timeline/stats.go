@@ -22,6 +22,19 @@ type Sizes struct {
 	latest map[allocator][]ledger.ClassTotals
 }
 
+// Since returns what was allocated after before, an earlier reading of the same recording.
+func (s *Sizes) Since(before *Sizes) *Sizes {
+	out := &Sizes{}
+	for i := range SizeBuckets {
+		out.Driver[i], out.Tensors[i] = s.Driver[i].minus(before.Driver[i]), s.Tensors[i].minus(before.Tensors[i])
+	}
+	return out
+}
+
+func (b Bucket) minus(a Bucket) Bucket {
+	return Bucket{b.Count - min(a.Count, b.Count), b.Bytes - min(a.Bytes, b.Bytes)}
+}
+
 type allocator struct {
 	pid    uint32
 	device int32

@@ -84,7 +84,11 @@ func exportRecording(c *cli.Context) error {
 // exporter prepares what can fail before anything is written.
 func exporter(c *cli.Context, r *capture.Recording, format string, at moment, between *[2]moment) (func(io.Writer) error, error) {
 	if between != nil {
-		profiles, err := profilesOf(r, *between)
+		from, to, err := interval(r, *between)
+		if err != nil {
+			return nil, err
+		}
+		profiles, err := profilesOf(r, from, to)
 		return func(w io.Writer) error { return report.WriteDifference(w, profiles[0], profiles[1]) }, err
 	}
 	end, err := at.in(r)
@@ -93,7 +97,7 @@ func exporter(c *cli.Context, r *capture.Recording, format string, at moment, be
 	}
 	switch format {
 	case "chrome":
-		_, t, _, err := timelineOf(r, end)
+		_, t, _, err := timelineOf(r, r.Begin(), end)
 		return func(w io.Writer) error { return export.Chrome(w, t, r, export.ChromeOptions{}) }, err
 	case "torch":
 		return torchExporter(c, r, end)

@@ -45,6 +45,31 @@ func parseInterval(text string) (from, to moment, err error) {
 	if from, err = parseMoment(a); err == nil {
 		to, err = parseMoment(b)
 	}
+	if err == nil && (from.end || to.ordered() && (to.after == 0 || from.ordered() && from.after >= to.after)) {
+		err = reversed(text, from, to)
+	}
+	return from, to, err
+}
+
+// ordered reports whether a moment is a time after the begin, which needs no recording to be compared.
+func (m moment) ordered() bool { return !m.peak && !m.end }
+
+func reversed(text string, from, to moment) error {
+	why := "is not after"
+	if from.text == to.text {
+		why = "is the same moment as"
+	}
+	return fmt.Errorf("--between %s: %s %s %s (the earlier moment comes first)", text, to.text, why, from.text)
+}
+
+// interval gives the times of two moments, the first of which is earlier.
+func interval(r *capture.Recording, between [2]moment) (from, to uint64, err error) {
+	if from, err = between[0].in(r); err == nil {
+		to, err = between[1].in(r)
+	}
+	if err == nil && from >= to {
+		err = usageError{reversed(between[0].text+","+between[1].text, between[0], between[1])}
+	}
 	return from, to, err
 }
 

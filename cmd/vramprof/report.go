@@ -71,6 +71,9 @@ func reportRecording(c *cli.Context) error {
 		}
 		defer page.discard()
 	}
+	if between != nil && c.Bool("json") && c.String("view") != "stats" && c.String("view") != "timeline" {
+		return usageError{fmt.Errorf("--between has JSON for the views stats and timeline (vramprof export --between writes a profile of the difference)")}
+	}
 	r, done, err := openSource(c)
 	if err != nil {
 		return err
@@ -112,21 +115,28 @@ func snapshotAt(r *capture.Recording, m moment) (*ledger.Snapshot, error) {
 	return r.Snapshot(at)
 }
 
+func viewOptions(c *cli.Context) report.ViewOptions {
+	return report.ViewOptions{Top: c.Int("top"), Width: width(), Color: colors(), AllFrames: c.Bool("all-frames")}
+}
+
 func writeView(c *cli.Context, r *capture.Recording, at moment) error {
-	view := report.View{Name: c.String("view"), Stacks: r}
 	end, err := at.in(r)
 	if err != nil {
 		return err
 	}
+	view := report.View{Name: c.String("view"), Stacks: r}
 	if view.Name == "stats" || view.Name == "timeline" {
-		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, end)
+		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, r.Begin(), end)
 	} else {
 		view.Snapshot, err = r.Snapshot(end)
 	}
 	if err != nil {
 		return err
 	}
-	o := report.ViewOptions{Top: c.Int("top"), Width: width(), Color: colors(), AllFrames: c.Bool("all-frames")}
+	return printView(c, r, view, viewOptions(c))
+}
+
+func printView(c *cli.Context, r *capture.Recording, view report.View, o report.ViewOptions) error {
 	if c.Bool("json") {
 		return report.WriteViewJSON(c.App.Writer, view, o)
 	}
@@ -144,10 +154,10 @@ func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	return report.WriteSummary(c.App.Writer, s, r, report.SummaryOptions{Width: width(), Color: colors(), Top: min(c.Int("top"), 5)})
 }
 
-// timelineOf plays the recording up to a moment, once: the snapshot is as r.Snapshot would have it.
-func timelineOf(r *capture.Recording, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
+// timelineOf shows the recording from one moment to another; the snapshot is as r.Snapshot would have it of the latter.
+func timelineOf(r *capture.Recording, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l, player, end := r.Books(), r.Player(), min(max(at, r.Begin()), r.End())
-	times, err := timeline.Moments(r.Player(), r.Begin(), end, chartSteps)
+	times, err := timeline.Moments(r.Player(), from, end, chartSteps)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -161,8 +171,31 @@ func timelineOf(r *capture.Recording, at uint64) (*ledger.Snapshot, *timeline.Ti
 	return r.Take(l, at), t, sizes, nil
 }
 
+// writeBetween shows what changed: the summary is the lines that changed most, and each view that of the interval.
 func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error {
-	profiles, err := profilesOf(r, between)
+	from, to, err := interval(r, between)
+	if err != nil {
+		return err
+	}
+	view, o := report.View{Name: c.String("view"), Stacks: r}, viewOptions(c)
+	if view.Name != "summary" {
+		if o.Since, err = r.Snapshot(from); err != nil {
+			return err
+		}
+		switch view.Name {
+		case "stats":
+			view.Snapshot, view.Sizes, err = sizesBetween(r, from, to)
+		case "timeline":
+			view.Snapshot, view.Timeline, _, err = timelineOf(r, from, to)
+		default:
+			view.Snapshot, err = r.Snapshot(to)
+		}
+		if err != nil {
+			return err
+		}
+		return printView(c, r, view, o)
+	}
+	profiles, err := profilesOf(r, from, to)
 	if err != nil {
 		return err
 	}
@@ -171,9 +204,23 @@ func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error
 	})
 }
 
-func profilesOf(r *capture.Recording, between [2]moment) (profiles [2]report.Profile, err error) {
-	for i, m := range between {
-		s, err := snapshotAt(r, m)
+// sizesBetween shows the end of an interval, and counts what was allocated in it by size.
+func sizesBetween(r *capture.Recording, from, to uint64) (s *ledger.Snapshot, sizes *timeline.Sizes, err error) {
+	var counted [2]*timeline.Sizes
+	for i, at := range []uint64{from, to} {
+		l := r.Books()
+		take := func(at uint64) *ledger.Snapshot { return r.Take(l, at) }
+		if _, counted[i], err = timeline.Of(r.Player(), []uint64{at}, l, take); err != nil {
+			return nil, nil, err
+		}
+	}
+	s, err = r.Snapshot(to)
+	return s, counted[1].Since(counted[0]), err
+}
+
+func profilesOf(r *capture.Recording, from, to uint64) (profiles [2]report.Profile, err error) {
+	for i, at := range []uint64{from, to} {
+		s, err := r.Snapshot(at)
 		if err != nil {
 			return profiles, err
 		}
@@ -183,7 +230,7 @@ func profilesOf(r *capture.Recording, between [2]moment) (profiles [2]report.Pro
 }
 
 func writePage(c *cli.Context, r *capture.Recording, page *output) error {
-	s, t, _, err := timelineOf(r, r.End())
+	s, t, _, err := timelineOf(r, r.Begin(), r.End())
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,6 +49,8 @@ func recordPaths(output string, formats []string, name string) (profile, capture
 		stem = strings.TrimSuffix(stem, ending)
 	}
 	switch {
+	case wantProfile && wantCapture && isStream(output):
+		return "", "", usageError{fmt.Errorf("%s takes one result, and --format asks for two", output)}
 	case output == "":
 		profile, capture = name+profileEnding, name+captureEnding
 	case wantProfile && wantCapture && strings.HasSuffix(output, captureEnding):
@@ -72,11 +76,13 @@ type captureFile struct {
 	writer *capture.Writer
 	named  bool
 	ended  bool
+
+	stream destination // where the finished capture is copied to; output is then a file without a name
 }
 
 // createCapture makes the file, which has no name yet.
 func createCapture(c *cli.Context, path string) (*captureFile, error) {
-	o, err := createOutput(path, c.Bool("force"))
+	o, to, err := captureOutput(path, c.Bool("force"))
 	if err != nil {
 		return nil, err
 	}
@@ -88,12 +94,43 @@ func createCapture(c *cli.Context, path string) (*captureFile, error) {
 		o.discard()
 		return nil, o.failed(err)
 	}
-	return &captureFile{output: o, writer: w}, nil
+	return &captureFile{output: o, writer: w, stream: to}, nil
+}
+
+// captureOutput creates the file of a capture. Its parts are not written in order, so what goes to a stream is written elsewhere first.
+func captureOutput(path string, force bool) (o *output, to destination, err error) {
+	if !isStream(path) {
+		o, err = createOutput(path, force)
+		return o, nil, err
+	}
+	if to, err = openStream(path, binaryContent); err != nil {
+		return nil, nil, err
+	}
+	f, err := unnamedFile()
+	if err != nil {
+		to.discard()
+		return nil, nil, err
+	}
+	return &output{File: f, path: path, shared: true}, to, nil
+}
+
+// unnamedFile creates a file in the folder for temporary files that is gone with us.
+func unnamedFile() (*os.File, error) {
+	f, err := os.CreateTemp("", ".vramprof-*")
+	if err != nil {
+		return nil, fmt.Errorf("keep what is traced: %w", err)
+	}
+	_ = os.Remove(f.Name())
+	return f, nil
 }
 
 // traceInto traces with a capture beside, which may be nil.
 func (s *session) traceInto(ctx context.Context, f *captureFile) (*ledger.Snapshot, error) {
 	if f == nil {
+		return s.trace(ctx)
+	}
+	if f.stream != nil {
+		f.writer.SetStacks(s.tracer)
 		return s.trace(ctx)
 	}
 	f.writer.SetStacks(s.tracer)
@@ -127,6 +164,9 @@ func (f *captureFile) name() error {
 func (f *captureFile) finish(snapshot *ledger.Snapshot) error {
 	f.ended = true
 	err := f.writer.End(snapshot)
+	if f.stream != nil {
+		return errors.Join(err, f.copyTo(f.stream))
+	}
 	if err == nil {
 		err = f.Sync()
 	}
@@ -140,6 +180,17 @@ func (f *captureFile) finish(snapshot *ledger.Snapshot) error {
 	return nil
 }
 
+// copyTo writes the capture into a stream.
+func (f *captureFile) copyTo(to destination) error {
+	defer f.Close()
+	return to.save(func(w io.Writer) error {
+		_, err := io.Copy(w, io.NewSectionReader(f, 0, 1<<62))
+		return err
+	}, defaultName(time.Now())+captureEnding)
+}
+
+func (f *captureFile) isStdout() bool { return f.stream != nil && f.stream.isStdout() }
+
 // discard removes what tracing never began to fill; after finish it does nothing.
 func (f *captureFile) discard() {
 	if f == nil || f.ended {
@@ -147,6 +198,11 @@ func (f *captureFile) discard() {
 	}
 	f.ended = true
 	_ = f.writer.End(nil)
+	if f.stream != nil {
+		f.stream.discard()
+		f.Close()
+		return
+	}
 	if f.named && f.dir.isFile(f.output.name, f.File) { // nobody has replaced it
 		f.dir.remove(f.output.name)
 	}
@@ -168,6 +224,9 @@ func defaultOutput(now time.Time) string { return defaultName(now) + profileEndi
 func folderOf(profile, capture string) string {
 	if profile == "" {
 		profile = capture
+	}
+	if isStream(profile) {
+		return "."
 	}
 	return filepath.Dir(profile)
 }

@@ -65,12 +65,15 @@ func (s *session) keep(held confine.Set, writes []string, force bool) confine.Se
 
 // folders lists files that are written at the end, or files in the folders in which some may be.
 func folders(c *cli.Context) (paths []string) {
+	streamed := false
 	for _, flag := range []string{"output", "html"} {
-		if c.String(flag) != "" {
-			paths = append(paths, c.String(flag))
+		if path := c.String(flag); isStream(path) {
+			streamed = true
+		} else if path != "" {
+			paths = append(paths, path)
 		}
 	}
-	if c.Command.Name != "leaks" && len(paths) == 0 {
+	if c.Command.Name != "leaks" && len(paths) == 0 && (!streamed || c.Command.Name == "record") { // which writes records beside it
 		paths = append(paths, defaultName(time.Now()))
 	}
 	if dir := c.String("oom-dir"); dir != "" {

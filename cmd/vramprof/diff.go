@@ -23,7 +23,7 @@ func diffCommand() *cli.Command {
 			"run.vram@5m, run.vram@peak.",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` lines (default: 10)"},
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the difference as a pprof profile into `FILE`"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the difference as a pprof profile into `FILE`; - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			readFlags()[0],
 		},
@@ -35,11 +35,11 @@ func diffRecordings(c *cli.Context) error {
 	if c.Args().Len() != 2 {
 		return usageError{fmt.Errorf("diff takes two files (see vramprof diff --help)")}
 	}
-	var out *output
+	var out destination
 	var profiles [2]report.Profile
 	var err error
 	if c.IsSet("output") {
-		if out, err = createOutput(c.String("output"), c.Bool("force")); err != nil {
+		if out, err = openDestination(c.String("output"), c.Bool("force"), binaryContent); err != nil {
 			return err
 		}
 		defer out.discard()
@@ -55,9 +55,9 @@ func diffRecordings(c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", out.path)
+		sayWrote(c, out)
 	}
-	return report.WriteDiff(c.App.Writer, profiles[0], profiles[1], report.DiffOptions{Top: c.Int("top"), Width: width(), Color: colors(), Names: names})
+	return report.WriteDiff(besideResult(c, out), profiles[0], profiles[1], report.DiffOptions{Top: c.Int("top"), Width: width(), Color: colors(), Names: names})
 }
 
 // profileOf reads a profile, or makes that of a capture at a moment: "run.vram@peak".

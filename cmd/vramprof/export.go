@@ -32,7 +32,7 @@ func exportCommand() *cli.Command {
 			"folded (flame graph tools), chrome (timeline for Perfetto and chrome://tracing), torch (memory snapshot of one process, for pytorch.org/memory_viz).",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "pprof", Usage: "`FORMAT`: pprof, folded, chrome or torch"},
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture)"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture); - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 		}, readFlags(), momentFlags(), traceFlags()),
 		Action: exportRecording,
@@ -60,7 +60,8 @@ func exportRecording(c *cli.Context) error {
 	if path == "" {
 		path = name
 	}
-	out, err := createOutput(path, c.Bool("force"))
+	binary := format == "pprof" || format == "torch"
+	out, err := openDestination(path, c.Bool("force"), binary)
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func exportRecording(c *cli.Context) error {
 	if err := out.save(write, name); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", path)
+	sayWrote(c, out)
 	return nil
 }
 

@@ -183,6 +183,11 @@ func (o *output) save(write func(io.Writer) error, name string) error {
 		return nil
 	}
 	o.discard()
+	return saveElsewhere(err, write, name)
+}
+
+// saveElsewhere writes what could not be written into the folder for temporary files, and says so in the error.
+func saveElsewhere(err error, write func(io.Writer) error, name string) error {
 	other, otherErr := createOutput(filepath.Join(os.TempDir(), name), false)
 	if otherErr != nil {
 		return err

@@ -3,9 +3,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -24,7 +24,7 @@ func recordCommand() *cli.Command {
 			"Ends on Ctrl-C, after --duration, or when all processes that were asked for by -p or started have ended. " +
 			"The profile is for go tool pprof; a capture (FILE.vram) has all events, and grows while it is recorded. A summary is printed.",
 		Flags: append(traceFlags(),
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
 			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: pprof or capture; with both, the other one is written beside it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
@@ -36,9 +36,6 @@ func recordCommand() *cli.Command {
 
 func record(c *cli.Context) error {
 	name := defaultName(time.Now())
-	if c.String("output") == "-" {
-		return usageError{errors.New("the profile cannot be written to stdout (-o takes a file)")}
-	}
 	path, capturePath, err := recordPaths(c.String("output"), c.StringSlice("format"), name)
 	if err != nil {
 		return err
@@ -52,9 +49,9 @@ func record(c *cli.Context) error {
 		return err
 	}
 	defer s.close()
-	var out *output
+	var out destination
 	if path != "" {
-		if out, err = createOutput(path, c.Bool("force")); err != nil {
+		if out, err = openDestination(path, c.Bool("force"), binaryContent); err != nil {
 			return err
 		}
 		defer out.discard()
@@ -66,6 +63,9 @@ func record(c *cli.Context) error {
 		}
 		defer file.discard()
 		s.config.Journal = file.writer
+	}
+	if isStdout(path, capturePath) {
+		s.config.Stdout = os.Stderr // of the command
 	}
 	if err := s.recordOOMs(c, dir); err != nil {
 		return err
@@ -82,23 +82,25 @@ func record(c *cli.Context) error {
 
 // writeRecord writes what was asked for, as far as it can be: out and file may be nil. name is
 // for a profile that cannot be written where it should be.
-func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out *output, file *captureFile, name string) error {
+func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out destination, file *captureFile, name string) error {
 	var errs []error
-	saved := func(path string, err error) {
+	saved := func(d destination, err error) {
 		if err == nil {
-			fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", path)
+			sayWrote(c, d)
 		}
 		errs = append(errs, err)
 	}
+	summary := besideResult(c, out)
 	if file != nil {
-		saved(file.path, file.finish(snapshot))
+		summary = besideResult(c, file)
+		saved(file, file.finish(snapshot))
 	}
 	if out != nil {
-		saved(out.path, out.save(func(w io.Writer) error {
+		saved(out, out.save(func(w io.Writer) error {
 			return report.WriteProfile(w, snapshot, s.tracer, report.ProfileOptions{})
 		}, name))
 	}
-	errs = append(errs, report.WriteSummary(c.App.Writer, snapshot, s.tracer, report.SummaryOptions{Width: width(), Color: colors()}))
+	errs = append(errs, report.WriteSummary(summary, snapshot, s.tracer, report.SummaryOptions{Width: width(), Color: colors()}))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // one is returned, the others must not be lost

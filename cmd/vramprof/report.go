@@ -35,7 +35,7 @@ func reportCommand() *cli.Command {
 			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views, ", ")},
 			&cli.BoolFlag{Name: "all-frames", Usage: "show trees with libraries' frames, not your own code alone"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
-			&cli.StringFlag{Name: "html", Usage: "write a page for the browser into `FILE`"},
+			&cli.StringFlag{Name: "html", Usage: "write a page for the browser into `FILE`; - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` of each (default: 10)"},
 		}, readFlags(), momentFlags(), traceFlags()),
@@ -61,12 +61,12 @@ func reportRecording(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var page *output
+	var page destination
 	if c.IsSet("html") {
 		if between != nil {
 			return usageError{fmt.Errorf("--html shows every interval: it takes no --between")}
 		}
-		if page, err = createOutput(c.String("html"), c.Bool("force")); err != nil {
+		if page, err = openDestination(c.String("html"), c.Bool("force"), textContent); err != nil {
 			return err
 		}
 		defer page.discard()
@@ -229,7 +229,7 @@ func profilesOf(r *capture.Recording, from, to uint64) (profiles [2]report.Profi
 	return profiles, nil
 }
 
-func writePage(c *cli.Context, r *capture.Recording, page *output) error {
+func writePage(c *cli.Context, r *capture.Recording, page destination) error {
 	s, t, _, err := timelineOf(r, r.Begin(), r.End())
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func writePage(c *cli.Context, r *capture.Recording, page *output) error {
 		})
 	}, "vramprof-report.html")
 	if err == nil {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", page.path)
+		sayWrote(c, page)
 	}
 	return err
 }

@@ -60,11 +60,10 @@ func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
 	if len(s.config.Command) > 0 {
 		return nil, nil, usageError{fmt.Errorf("%s takes a capture or the processes to trace, no command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
 	}
-	file, err := os.CreateTemp("", ".vramprof-*")
+	file, err := unnamedFile()
 	if err != nil {
-		return nil, nil, fmt.Errorf("keep what is traced: %w", err)
+		return nil, nil, err
 	}
-	_ = os.Remove(file.Name())
 	done = func() { file.Close() }
 	if r, err = s.intoFile(c, file); err != nil {
 		done()

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+)
+
+// destination is where a result goes that a user names: a file, which appears when it is complete, or a stream.
+type destination interface {
+	save(write func(io.Writer) error, name string) error
+	discard()
+	label() string  // as the user called it
+	isStdout() bool // all else goes to stderr
+}
+
+func (o *output) label() string { return o.path }
+func (*output) isStdout() bool  { return false }
+
+// Content of a destination: what is binary is not written to a terminal.
+const (
+	textContent   = false
+	binaryContent = true
+)
+
+// openDestination opens what a user named as the file of a result: "-" is stdout.
+func openDestination(path string, force, binary bool) (destination, error) {
+	if !isStream(path) {
+		return createOutput(path, force)
+	}
+	return openStream(path, binary)
+}
+
+// isStream reports whether a path is stdout, an open descriptor, or something that is written into and not replaced. What
+// links lead to is not: others may have made them.
+func isStream(path string) bool {
+	if _, ours := descriptorOf(path); ours {
+		return true
+	}
+	st, err := os.Lstat(path)
+	return err == nil && st.Mode()&(os.ModeNamedPipe|os.ModeCharDevice) != 0
+}
+
+// descriptorOf returns the descriptor that a path stands for: "-", /dev/stdout, /dev/fd/63 of a shell's ">(command)".
+func descriptorOf(path string) (fd int, ok bool) {
+	switch path {
+	case "-", "/dev/stdout":
+		return 1, true
+	case "/dev/stderr":
+		return 2, true
+	}
+	for _, dir := range []string{"/dev/fd/", "/proc/self/fd/"} {
+		if text, ok := strings.CutPrefix(path, dir); ok {
+			n, err := strconv.ParseUint(text, 10, 31)
+			return int(n), err == nil
+		}
+	}
+	return 0, false
+}
+
+// streamOutput is written as it is: it has no name to be given, and nothing of it can be taken back.
+type streamOutput struct {
+	*os.File
+	path string
+	own  bool // opened here
+}
+
+func openStream(path string, binary bool) (*streamOutput, error) {
+	s := &streamOutput{path: path}
+	var err error
+	if fd, ours := descriptorOf(path); ours {
+		err = s.take(fd)
+	} else {
+		err = s.open()
+	}
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if binary && isTerminal(s.File) {
+		s.discard()
+		return nil, usageError{fmt.Errorf("write %s: binary data is not written to a terminal (-o FILE, or redirect it)", path)}
+	}
+	return s, nil
+}
+
+func (s *streamOutput) failed(err error) error {
+	return codedError{fmt.Errorf("write %s: %w", s.path, cause(err)), exitError}
+}
+
+// take uses a descriptor that we were started with. Of stdout it is the file itself: a reader who leaves ends us, as other programs.
+func (s *streamOutput) take(fd int) error {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return err
+	}
+	if flags&unix.O_ACCMODE == unix.O_RDONLY {
+		return errors.New("it is not open for writing")
+	}
+	if fd == 1 {
+		s.File = os.Stdout
+		return nil
+	}
+	if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+		return err
+	}
+	s.File, s.own = os.NewFile(uintptr(fd), s.path), true
+	return nil
+}
+
+// open opens a FIFO or a device, and never waits for a reader.
+func (s *streamOutput) open() error {
+	var before, now unix.Stat_t
+	if err := unix.Lstat(s.path, &before); err != nil {
+		return err
+	}
+	if err := mayWriteInto(s.path, &before); err != nil {
+		return err
+	}
+	fd, err := unix.Open(s.path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return errors.New("nobody reads from it (start the reader first)")
+	}
+	if err != nil {
+		return err
+	}
+	if err = unix.Fstat(fd, &now); err == nil && (now.Dev != before.Dev || now.Ino != before.Ino) {
+		err = errors.New("it has just been replaced")
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, false)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	s.File, s.own = os.NewFile(uintptr(fd), s.path), true
+	return nil
+}
+
+// mayWriteInto refuses devices that do more than take bytes, and the FIFO that another user has put into a folder like /tmp.
+func mayWriteInto(path string, st *unix.Stat_t) error {
+	if st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		var dir unix.Stat_t
+		if err := unix.Stat(filepath.Dir(path), &dir); err != nil {
+			return err
+		}
+		if dir.Mode&unix.S_ISVTX != 0 && dir.Mode&0o022 != 0 && int(st.Uid) != os.Geteuid() && st.Uid != dir.Uid {
+			return errors.New("the FIFO belongs to another user")
+		}
+		return nil
+	}
+	switch major, minor := unix.Major(st.Rdev), unix.Minor(st.Rdev); {
+	case major == 1 && (minor == 3 || minor == 5 || minor == 7): // null, zero, full
+	case major == 4 || major == 5 || major >= 136 && major <= 143: // terminals
+	default:
+		return errors.New("it is a device (-o takes files, FIFOs, /dev/null and terminals)")
+	}
+	return nil
+}
+
+// save writes the result. Where that fails, it goes to the folder for temporary files, unless the reader has gone.
+func (s *streamOutput) save(write func(io.Writer) error, name string) error {
+	err := write(s)
+	if err != nil {
+		err = s.failed(err)
+	}
+	if s.own {
+		if closeErr := s.Close(); err == nil && closeErr != nil {
+			err = s.failed(closeErr)
+		}
+		s.own = false
+	}
+	if err == nil || errors.Is(err, unix.EPIPE) {
+		return err
+	}
+	return saveElsewhere(err, write, name)
+}
+
+func (s *streamOutput) discard() {
+	if s.own {
+		s.Close()
+		s.own = false
+	}
+}
+
+func (s *streamOutput) label() string  { return s.path }
+func (s *streamOutput) isStdout() bool { return isStdout(s.path) }
+
+// isStdout reports whether one of the paths is stdout.
+func isStdout(paths ...string) bool {
+	for _, path := range paths {
+		if fd, ok := descriptorOf(path); ok && fd == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// besideResult is where a report goes that is printed beside a result, which may be nil: stdout has one thing.
+func besideResult(c *cli.Context, d destination) io.Writer {
+	if d != nil && d.isStdout() {
+		return c.App.ErrWriter
+	}
+	return c.App.Writer
+}
+
+func sayWrote(c *cli.Context, d destination) {
+	if !d.isStdout() {
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: wrote %s\n", d.label())
+	}
+}

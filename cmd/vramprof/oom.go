@@ -247,11 +247,7 @@ func (s *oomSource) readNVML(x *report.OOM) {
 	if err != nil && len(usage) == 0 {
 		return
 	}
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
-		return
-	}
-	x.Read, x.Usage = uint64(ts.Nano()), usage
+	x.Read, x.Usage = tracer.Clock(), usage
 	x.GPUs, _ = s.nvml.GPUs(ctx)
 	x.Names = map[uint32]string{}
 	for _, u := range usage[:min(len(usage), maxOOMUsers)] {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
 
@@ -82,6 +83,12 @@ func driverVersion(ctx context.Context) (string, error) {
 	gpus, err := driver.GPUs(ctx)
 	if err != nil {
 		return "", err
+	}
+	if len(gpus) == 0 {
+		return "", &nvml.InitError{
+			Err:    fmt.Errorf("the driver %s lists no GPU", driver.Version()),
+			Advice: "lspci -d 10de: lists those of the machine, and dmesg | grep NVRM says why one is not used; in a container, pass the GPUs to it",
+		}
 	}
 	return fmt.Sprintf("%s, %d GPUs", driver.Version(), len(gpus)), nil
 }

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, UNKNOWN = 999 };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18, UNKNOWN = 999 };
 
 #define MEMORY_INFO_V2 (40 | 2 << 24)
 #define NO_INSTANCE 0xffffffffu
@@ -108,6 +108,12 @@ API int nvmlInit_v2(void)
 	hang("hang-init");
 	if (fault("unloaded"))
 		return DRIVER_NOT_LOADED;
+	if (fault("mismatch"))
+		return LIB_RM_VERSION_MISMATCH;
+	if (fault("forbidden"))
+		return NO_PERMISSION;
+	if (fault("no-gpu"))
+		return NOT_FOUND;
 	pthread_mutex_lock(&lock);
 	if (!books)
 		books = books_open(&fd);

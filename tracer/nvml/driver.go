@@ -187,3 +187,18 @@ func ask[T any](ctx context.Context, d *Driver, call func() (T, error)) (T, erro
 	}()
 	return none, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
 }
+
+// InitError is a library that was found and cannot reach its driver.
+type InitError struct {
+	Err    error
+	Advice string // what to do about it
+}
+
+// Error returns the reason, and what to do in parentheses.
+func (e *InitError) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Advice) }
+
+// Unwrap returns the reason.
+func (e *InitError) Unwrap() error { return e.Err }
+
+// Remedy returns what to do.
+func (e *InitError) Remedy() string { return e.Advice }

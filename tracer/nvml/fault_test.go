@@ -31,6 +31,24 @@ func faultsFile(t *testing.T, words string) string {
 	return path
 }
 
+// TestALibraryThatDoesNotInitializeSaysWhatToDo in each case.
+func TestALibraryThatDoesNotInitializeSaysWhatToDo(t *testing.T) {
+	cuda := fakecuda.Build(t)
+	for word, want := range map[string][]string{
+		"unloaded":  {"nvmlInit: the NVIDIA driver is not loaded (load the driver: modprobe nvidia;"},
+		"mismatch":  {"nvmlInit: library and kernel driver differ in version (the driver was updated while it was loaded: reboot"},
+		"forbidden": {"nvmlInit: no permission (let this user open /dev/nvidiactl, or run as root;", "pass the GPUs"},
+		"no-gpu":    {"nvmlInit: not found (no GPU that the driver supports was found: lspci -d 10de:"},
+	} {
+		s := lookAt(t, cuda.Lib("libnvidia-ml.so.1"), append(cuda.Env(t, 1, 1<<30), faultsVariable+"="+faultsFile(t, word))...)
+		for _, text := range append(want, ErrUnavailable.Error()+": ") {
+			if !strings.Contains(s.Open, text) {
+				t.Errorf("%s: %q lacks %q", word, s.Open, text)
+			}
+		}
+	}
+}
+
 // TestWhatADriverCannotMeanIsAnError and costs no more than the figure in which it stands.
 func TestWhatADriverCannotMeanIsAnError(t *testing.T) {
 	const claim = "the driver claims "

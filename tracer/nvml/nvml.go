@@ -85,7 +85,7 @@ func open(path string) (library, string, error) {
 		}
 	}
 	if ret := l.api.Init(); ret != gonvml.SUCCESS {
-		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, callError("nvmlInit", ret))
+		return nil, "", fmt.Errorf("%w: %w", ErrUnavailable, &InitError{callError("nvmlInit", ret), initRemedy(ret)})
 	}
 	version := ""
 	if l.has["nvmlSystemGetDriverVersion"] {
@@ -312,6 +312,25 @@ func printable(text string) string {
 	}, text)
 }
 
+// initRemedy is what to do where the library loads and does not initialize.
+func initRemedy(ret gonvml.Return) string {
+	switch ret {
+	case gonvml.ERROR_DRIVER_NOT_LOADED:
+		return "load the driver: modprobe nvidia; in a container, use the NVIDIA runtime"
+	case gonvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return "the driver was updated while it was loaded: reboot, or load its kernel modules again; in a container, use the library that the NVIDIA runtime mounts"
+	case gonvml.ERROR_NO_PERMISSION:
+		return "let this user open /dev/nvidiactl, or run as root; in a container, pass the GPUs to it"
+	case gonvml.ERROR_NOT_FOUND:
+		return "no GPU that the driver supports was found: lspci -d 10de: lists those of the machine; in a container, pass the GPUs to it"
+	case gonvml.ERROR_GPU_IS_LOST, gonvml.ERROR_RESET_REQUIRED:
+		return "reset the GPU with nvidia-smi --gpu-reset, or reboot; dmesg | grep NVRM says what happened"
+	case gonvml.ERROR_INSUFFICIENT_POWER:
+		return "attach them"
+	}
+	return "dmesg | grep NVRM says why; nvidia-smi must work first"
+}
+
 // callError names the code itself: go-nvml would ask the library for the
 // text, by a symbol that it may lack.
 func callError(call string, ret gonvml.Return) error {
@@ -323,12 +342,14 @@ func callError(call string, ret gonvml.Return) error {
 		gonvml.ERROR_NOT_FOUND:               "not found",
 		gonvml.ERROR_INSUFFICIENT_SIZE:       "insufficient size",
 		gonvml.ERROR_DRIVER_NOT_LOADED:       "the NVIDIA driver is not loaded",
+		gonvml.ERROR_INSUFFICIENT_POWER:      "a GPU's power cables are not attached",
 		gonvml.ERROR_TIMEOUT:                 "timeout",
+		gonvml.ERROR_IRQ_ISSUE:               "the kernel found an interrupt problem with a GPU",
 		gonvml.ERROR_LIBRARY_NOT_FOUND:       "library not found",
 		gonvml.ERROR_FUNCTION_NOT_FOUND:      "function not found",
 		gonvml.ERROR_GPU_IS_LOST:             "the GPU has fallen off the bus",
 		gonvml.ERROR_RESET_REQUIRED:          "the GPU must be reset",
-		gonvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel driver differ in version [reboot after the upgrade]",
+		gonvml.ERROR_LIB_RM_VERSION_MISMATCH: "library and kernel driver differ in version",
 		gonvml.ERROR_MEMORY:                  "out of memory",
 		gonvml.ERROR_UNKNOWN:                 "unknown error",
 	}[ret]

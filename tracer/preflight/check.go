@@ -280,9 +280,15 @@ func checkDriver(ctx context.Context, env Env) Result {
 	if err == nil {
 		return Result{Name: name, Status: OK, Detail: strings.TrimSpace("NVML " + version)}
 	}
-	detail := "none: what the driver reports is not compared: " + err.Error()
-	if _, statErr := fs.Stat(env.Root, "proc/driver/nvidia/version"); statErr == nil {
-		detail = "loaded, but it cannot be asked: " + err.Error()
+	remedy, reason := "install the driver's libnvidia-ml.so.1; in a container, use the NVIDIA runtime with the capability \"utility\"", err.Error()
+	if known := interface{ Remedy() string }(nil); errors.As(err, &known) { // the library is there
+		remedy = known.Remedy()
+		reason = strings.TrimSuffix(reason, " ("+remedy+")")
+		return Result{Name: name, Status: Warn, Detail: "what the driver reports is not compared: " + reason, Remedy: remedy}
 	}
-	return Result{Name: name, Status: Warn, Detail: detail, Remedy: "install the driver's libnvidia-ml.so.1; in a container, use the NVIDIA runtime with the capability \"utility\""}
+	detail := "none: what the driver reports is not compared: " + reason
+	if _, statErr := fs.Stat(env.Root, "proc/driver/nvidia/version"); statErr == nil {
+		detail = "loaded, but it cannot be asked: " + reason
+	}
+	return Result{Name: name, Status: Warn, Detail: detail, Remedy: remedy}
 }

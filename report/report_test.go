@@ -179,6 +179,19 @@ func TestMemoryOfUnknownAgeIsNotOlderThanAnything(t *testing.T) {
 	}
 }
 
+func TestCountsHaveTheirPlural(t *testing.T) {
+	for noun, want := range map[string]string{
+		"allocation": "2 allocations", "process": "2 processes", "more branch": "2 more branches", "library": "2 libraries", "context": "2 contexts", "GPU": "2 GPUs",
+	} {
+		if got := counted(2, noun); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := counted(1, noun); got != "1 "+noun {
+			t.Errorf("%q of one", got)
+		}
+	}
+}
+
 func TestHeadlineIsTheUsersOwnCode(t *testing.T) {
 	var (
 		call    = native("cudaMalloc", cudart, 1)

@@ -138,13 +138,13 @@ func signedBytes(n int64) string {
 	return BytesText(0)
 }
 
-// counted is "1 allocation", "4,312 allocations".
+// counted is "1 allocation", "4,312 allocations", "2 processes", "3 branches", "4 libraries".
 func counted(n uint64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	switch {
-	case strings.HasSuffix(noun, "s"):
+	case strings.HasSuffix(noun, "s") || strings.HasSuffix(noun, "ch") || strings.HasSuffix(noun, "sh") || strings.HasSuffix(noun, "x"):
 		noun += "e"
 	case strings.HasSuffix(noun, "ry"):
 		noun = strings.TrimSuffix(noun, "y") + "ie"

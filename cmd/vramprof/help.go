@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -40,6 +41,26 @@ func init() {
 	cli.FlagStringer = flagHelp
 	cli.HelpPrinter = func(w io.Writer, template string, data any) {
 		cli.HelpPrinterCustom(w, template, data, map[string]any{"wrapAt": func() int { return helpWidth }})
+	}
+}
+
+func helpCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "help",
+		Usage:     "explain a command and its options",
+		UsageText: "vramprof help [COMMAND]",
+		Action: func(c *cli.Context) error {
+			name := c.Args().First()
+			switch {
+			case c.Args().Len() > 1:
+				return usageError{fmt.Errorf("unexpected argument %q (see vramprof help)", c.Args().Get(1))}
+			case name == "":
+				return cli.ShowAppHelp(c)
+			case c.App.Command(name) == nil:
+				return noCommand(c, name)
+			}
+			return cli.ShowCommandHelp(c, name)
+		},
 	}
 }
 

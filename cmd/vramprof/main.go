@@ -11,8 +11,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -97,8 +99,9 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), exportCommand(), psCommand(), checkCommand(), versionCommand(),
+			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), exportCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
+		Flags:  []cli.Flag{cli.HelpFlag}, // which the library adds only where there is no command of that name
 		Writer: stdout, ErrWriter: stderr,
 		Metadata:       map[string]any{"args": args},
 		ExitErrHandler: func(*cli.Context, error) {},
@@ -106,7 +109,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		HideVersion:    true,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return usageError{fmt.Errorf("there is no command %q (see vramprof --help)", c.Args().First())}
+				return noCommand(c, c.Args().First())
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -120,15 +123,51 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 
 // onUsageError says where the flags are explained.
 func onUsageError(c *cli.Context, err error, _ bool) error {
-	text := strings.TrimPrefix(err.Error(), "flag provided but not defined: ")
-	if text != err.Error() {
-		text = "there is no flag " + text
-	}
+	text := withDashes(err.Error())
 	name := strings.TrimSpace("vramprof " + c.Command.Name)
 	if c.Command.Name == "vramprof" {
 		name = c.Command.Name
 	}
 	return usageError{fmt.Errorf("%s (see %s --help)", text, name)}
+}
+
+// noCommand says which commands there are.
+func noCommand(c *cli.Context, name string) error {
+	var names []string
+	for _, command := range c.App.Commands {
+		names = append(names, command.Name)
+	}
+	return usageError{fmt.Errorf("there is no command %q (commands: %s)", name, strings.Join(names, ", "))}
+}
+
+// flagErrors are those of package flag, and of the library over it, that name flags with one dash or none.
+var flagErrors = []struct {
+	text *regexp.Regexp
+	say  func(m []string) string
+}{
+	{regexp.MustCompile(`^flag provided but not defined: -(.+)$`), func(m []string) string { return "there is no flag " + dashed(m[1]) }},
+	{regexp.MustCompile(`^(flag needs an argument: )-(.+)$`), func(m []string) string { return m[1] + dashed(m[2]) }},
+	{regexp.MustCompile(`(?s)^(invalid (?:boolean )?value ".*" for (?:flag )?)-([^:]+)(: .*)$`), func(m []string) string { return m[1] + dashed(m[2]) + m[3] }},
+	{regexp.MustCompile(`^Cannot use two forms of the same flag: (\S+) (\S+)$`), func(m []string) string {
+		return dashed(m[1]) + " and " + dashed(m[2]) + " are the same flag (give one of them)"
+	}},
+}
+
+// withDashes writes flags as help does: -d, --duration.
+func withDashes(text string) string {
+	for _, e := range flagErrors {
+		if m := e.text.FindStringSubmatch(text); m != nil {
+			return e.say(m)
+		}
+	}
+	return text
+}
+
+func dashed(name string) string {
+	if utf8.RuneCountInString(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
 }
 
 // usageError is a mistake in the command line.

@@ -109,5 +109,8 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 			first = err
 		}
 	}
+	if failed, _ := c.App.Metadata[failedKey].(error); first == nil && failed == nil {
+		return s.commandStatus(c.Context)
+	}
 	return first
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -148,12 +149,28 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	if err := s.tracer.CommandError(); err != nil {
 		snapshot.Warnings = append(snapshot.Warnings, "the command ended with "+err.Error())
 	}
+	if len(s.config.Command) > 0 && len(snapshot.Processes) == 0 {
+		snapshot.Warnings = append(snapshot.Warnings, "the command never used CUDA: neither it nor its children loaded libcuda or libcudart")
+	}
 	if text := s.memory.warning(snapshot); text != "" {
 		snapshot.Warnings = append(snapshot.Warnings, text)
 		s.failed(errOutOfMemory)
 	}
 	snapshot.Warnings = append(snapshot.Warnings, s.ooms.end()...)
 	return snapshot, nil
+}
+
+// commandStatus is the end of a session whose command failed by itself: its exit status, or 128 and the signal, is ours.
+func (s *session) commandStatus(ctx context.Context) error {
+	var ended *exec.ExitError
+	if ctx.Err() != nil || !errors.As(s.tracer.CommandError(), &ended) {
+		return nil // a Ctrl-C, which the command got as well, is a normal end
+	}
+	code := ended.ExitCode()
+	if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	return codedError{errors.New(""), code} // the report says it
 }
 
 func (s *session) snapshot() *ledger.Snapshot { return s.warned(s.tracer.Snapshot()) }

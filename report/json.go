@@ -121,7 +121,8 @@ type ProcessReport struct {
 	Comm     string          `json:"comm,omitempty"`
 	Exe      string          `json:"exe,omitempty"`
 	Ended    bool            `json:"ended"`
-	Devices  []string        `json:"devices,omitempty"` // UUID of each CUDA ordinal, "" for one that is unknown
+	Replaced bool            `json:"replaced,omitempty"` // it ended by an exec: another one with this pid is what it became
+	Devices  []string        `json:"devices,omitempty"`  // UUID of each CUDA ordinal, "" for one that is unknown
 	Workload *WorkloadReport `json:"workload,omitempty"`
 	Totals   []TotalReport   `json:"totals"`
 

@@ -37,7 +37,7 @@ func failureReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, f *ledger.Fail
 }
 
 func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
-	r := ProcessReport{DeducedBytes: p.Deduced, PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Workload: NewWorkload(p.Workload), Totals: []TotalReport{}}
+	r := ProcessReport{DeducedBytes: p.Deduced, PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Replaced: p.Replaced, Workload: NewWorkload(p.Workload), Totals: []TotalReport{}}
 	for _, uuid := range p.Devices {
 		r.Devices = append(r.Devices, symbolize.Clean(uuid))
 	}

@@ -195,7 +195,11 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	process := &s.Processes[x.Process]
 	owner := []string{processName(process)}
 	if process.End != 0 {
-		owner = append(owner, "freed by its end "+span(minus(s.End, process.End))+" ago")
+		how := "end"
+		if process.Replaced {
+			how = "exec"
+		}
+		owner = append(owner, "freed by its "+how+" "+span(minus(s.End, process.End))+" ago")
 	}
 	owner = append(owner, WorkloadText(process.Workload)...)
 	owner = append(owner, whereText(x.Device, x.Kind))

@@ -202,7 +202,11 @@ func remarks(s *ledger.Snapshot, st Stacks) []string {
 			}
 		}
 		if p.End != 0 && live > 0 {
-			list = append(list, fmt.Sprintf("%s ended %s ago and gave back the %s shown for it", processName(p), span(minus(s.End, p.End)), BytesText(live)))
+			how := "ended"
+			if p.Replaced {
+				how = "executed another program"
+			}
+			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", processName(p), how, span(minus(s.End, p.End)), BytesText(live)))
 		}
 	}
 	return list

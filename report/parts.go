@@ -158,6 +158,8 @@ func narrowName(p *ledger.Process, room int) string {
 
 func partRank(p *ledger.Process) string {
 	switch rank := digits(p.Rank); {
+	case p.Replaced:
+		return "until its exec"
 	case p.End != 0:
 		return "ended"
 	case rank != "":

@@ -22,15 +22,29 @@ func words(parts ...string) string {
 }
 
 func title(p *page, s *ledger.Snapshot, n *notes) {
-	var ended uint64
+	var ended, replaced uint64
+	last := map[uint32]int{} // a process has several programs, one after the other
 	for i := range s.Processes {
-		if s.Processes[i].End != 0 {
+		last[s.Processes[i].PID] = i
+	}
+	for i := range s.Processes {
+		switch p := &s.Processes[i]; {
+		case p.Replaced && last[p.PID] != i:
+			replaced++
+		case p.End != 0:
 			ended++
 		}
 	}
-	who := counted(uint64(len(s.Processes)), "process")
+	who := counted(uint64(len(s.Processes))-replaced, "process")
+	var notes []string
 	if ended > 0 {
-		who += fmt.Sprintf(" (%d ended)", ended)
+		notes = append(notes, fmt.Sprintf("%d ended", ended))
+	}
+	if replaced > 0 {
+		notes = append(notes, counted(replaced, "program")+" before an exec")
+	}
+	if len(notes) > 0 {
+		who += " (" + strings.Join(notes, ", ") + ")"
 	}
 	if s.Host != "" {
 		who += " on " + symbolize.Clean(s.Host)
@@ -123,7 +137,10 @@ func (p *page) firstColumn(figures int) int { return max(p.room(figures), leastF
 func ownerName(s *ledger.Snapshot, process, room int) string {
 	p := &s.Processes[process]
 	name := processName(p)
-	if p.End != 0 {
+	switch {
+	case p.Replaced:
+		name += " exec"
+	case p.End != 0:
 		name += " ended"
 	}
 	if rank := digits(p.Rank); rank != "" && columns(name+" rank "+rank) <= room {

@@ -47,6 +47,7 @@ type process struct {
 	generation    uint32          // counts the changes of its mappings
 	layout        uint32          // its number in the unwinder, 0: its stacks cannot be walked
 	nextLoad      time.Time       // not before then are its unwind tables brought up to date again
+	loads         uint            // how often they were
 	nameless      bool            // it was gone when its name was to be read
 	changed       uint64          // time of its latest event
 	besideCapture bool            // there is a warning
@@ -225,6 +226,9 @@ func (t *Tracer) executed(e *bpf.Event) {
 	}
 	t.leaveBlocks(p)
 	t.leaveShare(p.pid)
+	if p.traced {
+		t.jobs.add(job{kind: jobScan, pid: p.pid}) // one that came before this event took its mappings for the old program's
+	}
 	if p.booked {
 		t.books.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}

@@ -298,12 +298,20 @@ func (t *Tracer) isHeld(pid uint32) bool {
 	return ok && p.held
 }
 
-// A process that maps code in a loop keeps nobody else waiting: after a load of its tables it has to wait for ten times as
-// long as that has taken, but not for longer than loadInterval.
+// A process that maps code in a loop keeps nobody else waiting: its tables wait for their next load at most loadInterval, and at
+// least, in the long run, loadShare times as long as the last one has taken. After the first loads they wait for less, from firstInterval
+// on: a program's loader maps its libraries one after the other, and what it calls next needs the tables of all.
 const (
-	loadInterval = 100 * time.Millisecond
-	loadShare    = 10
+	loadInterval  = 100 * time.Millisecond
+	loadShare     = 10
+	firstInterval = 2 * time.Millisecond
 )
+
+// pause is how long the tables of a process wait after a load.
+func (p *process) pause(took time.Duration) time.Duration {
+	p.loads = min(p.loads+1, 8)
+	return min(firstInterval<<(p.loads-1), max(loadShare*took, firstInterval), loadInterval)
+}
 
 // loadSoon loads the tables of a process now, or when it may again.
 func (t *Tracer) loadSoon(pid uint32) {
@@ -360,7 +368,7 @@ func (t *Tracer) tablesLoaded(pid, layout uint32, jit bool, took time.Duration) 
 	}
 	first = !p.loaded
 	p.loaded, p.jit, p.layout = true, jit, layout
-	p.nextLoad = time.Now().Add(min(loadShare*took, loadInterval))
+	p.nextLoad = time.Now().Add(p.pause(took))
 	p.generation++ // walks that the kernel remembers may not hold any more
 	t.tellKernel(p)
 	return first

@@ -140,7 +140,7 @@ func (l *Ledger) end(e *Event) {
 	if p.End != 0 || p.older != none && e.Time <= l.procs[p.older].End {
 		return
 	}
-	p.End = max(e.Time, p.Begin, 1)
+	p.End, p.Replaced = max(e.Time, p.Begin, 1), e.Op == Exec
 	l.ended = append(l.ended, n)
 	l.purgeAt = min(l.purgeAt, purgeTime(p))
 }

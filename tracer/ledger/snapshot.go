@@ -32,6 +32,7 @@ type Process struct {
 	Exe      string   // path, untrusted
 	Begin    uint64   // when it was first seen
 	End      uint64   // exit or exec; 0: still running
+	Replaced bool     // it ended by an exec: the pid has another program
 	Devices  []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
 	Ordinals Ordinals // how Devices is known
 	Deduced  uint64   // bytes of allocations, freed or not, of which only the growth of NVML's figures says on which GPU they are

@@ -11,25 +11,26 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// helpWidth is what a terminal has at least.
-const helpWidth = 80
+// helpColumns is the width of help: that of the terminal, and no more than what reads well.
+func helpColumns() int { return min(width(), usualColumns) }
 
-const flagColumn = 24
+// Columns in which the text on a flag begins, the latter where flags leave no room beside them.
+const flagColumn, narrowColumn = 24, 8
 
-const appHelp = `{{.Name}} - {{.Usage}}
+const appHelp = `{{fold (printf "%s - %s" .Name .Usage) 0}}
 
-usage: {{.UsageText}}
+usage: {{fold .UsageText 7}}
 {{range .VisibleCommands}}{{if ne .Name "help"}}
-  {{printf "%-9s" .Name}} {{.Usage}}{{end}}{{end}}
+  {{printf "%-9s" .Name}} {{fold .Usage 12}}{{end}}{{end}}
 
-"vramprof help COMMAND" explains a command and its options.
+{{fold "\"vramprof help COMMAND\" explains a command and its options." 0}}
 `
 
-const commandHelp = `{{.HelpName}} - {{.Usage}}
+const commandHelp = `{{fold (printf "%s - %s" .HelpName .Usage) 0}}
 
-usage: {{.UsageText}}
+usage: {{fold .UsageText 7}}
 {{if .Description}}
-{{wrap .Description 0}}
+{{fold .Description 0}}
 {{end}}
 {{range .VisibleFlags}}{{.}}
 {{end}}`
@@ -40,7 +41,9 @@ func init() {
 	cli.AppHelpTemplate, cli.CommandHelpTemplate, cli.SubcommandHelpTemplate = appHelp, commandHelp, commandHelp
 	cli.FlagStringer = flagHelp
 	cli.HelpPrinter = func(w io.Writer, template string, data any) {
-		cli.HelpPrinterCustom(w, template, data, map[string]any{"wrapAt": func() int { return helpWidth }})
+		cli.HelpPrinterCustom(w, template, data, map[string]any{
+			"fold": func(text string, indent int) string { return hanging(text, helpColumns(), indent) },
+		})
 	}
 }
 
@@ -84,8 +87,12 @@ func flagHelp(f cli.Flag) string {
 		text = strings.Join(parts, "")
 	}
 	name := short + long
+	columns := helpColumns()
+	if columns < 2*flagColumn {
+		return name + "\n" + strings.Repeat(" ", narrowColumn) + hanging(text, columns, narrowColumn)
+	}
 	gap := strings.Repeat(" ", max(flagColumn-len(name), 2))
-	return name + gap + hanging(text, helpWidth, flagColumn)
+	return name + gap + hanging(text, columns, flagColumn)
 }
 
 // hanging breaks text into lines of at most width columns, all but the first of which

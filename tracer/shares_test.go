@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -20,6 +21,7 @@ func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 		{"events", map[string]uint32{"events": 1 << 16}, testFloodOfEvents},
 		{"threads", map[string]uint32{"threads": 64}, testFloodOfThreads},
 		{"stacks", map[string]uint32{"stack_events": 1 << 15}, testFloodOfStacks},
+		{"captures", nil, testFloodOfCaptures},
 		{"blocks", map[string]uint32{"blocks": 8192}, testFloodOfBlocks},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -140,6 +142,31 @@ func testFloodOfStacks(t *testing.T, m *machine) {
 		t.Errorf("the honest process lost %d stacks", stacks[honest.pid()])
 	}
 	t.Logf("stacks lost: %v", stacks)
+}
+
+func testFloodOfCaptures(t *testing.T, m *machine) {
+	const streams, share, first = 5000, 256, 1 << 20
+	captured := func(p *program, stream uint64) (n uint64) {
+		_ = m.coll.Maps["captures"].Lookup(bpf.StreamKey{Stream: stream, Pid: uint64(p.pid())}, &n)
+		return n
+	}
+	honest := m.script("calls_c", nil, "cudaMalloc p 1", "cudaStreamBeginCapture 4096", "ready", "wait")
+	lines := []string{"cudaMalloc p 1", "ready", "wait"}
+	for i := range streams {
+		lines = append(lines, fmt.Sprintf("cudaStreamBeginCapture %d", first+i))
+	}
+	flooder := m.script("calls_c", nil, append(lines, "print done", "wait")...)
+	honest.ready()
+	flooder.ready()
+	flooder.next()
+	flooder.expect("done")
+	m.snapshot()
+	if captured(honest, 4096) != 1 || captured(flooder, 0) != share {
+		t.Errorf("%d streams of the honest process are captured, %d of the flooder, want 1 and %d", captured(honest, 4096), captured(flooder, 0), share)
+	}
+	m.losesAlone(flooder, honest)
+	flooder.end()
+	honest.end()
 }
 
 func testFloodOfBlocks(t *testing.T, m *machine) {

@@ -97,7 +97,17 @@ func (b both) SetSampleRate(r ledger.SampleRate) {
 	b.Ledger.SetSampleRate(r)
 }
 func (b both) SetStats(s ledger.Stats) { b.w.SetStats(s); b.Ledger.SetStats(s) }
-func (b both) Warn(text string)        { b.w.Warn(text); b.Ledger.Warn(text) }
+func (b both) SetLimits(x ledger.Limits) {
+	b.w.SetLimits(x)
+	b.Ledger.SetLimits(x)
+}
+
+func (b both) WarnOf(pid uint32, text string) {
+	b.w.WarnOf(pid, text)
+	b.Ledger.WarnOf(pid, text)
+}
+
+func (b both) Warn(text string) { b.w.Warn(text); b.Ledger.Warn(text) }
 
 // clock is CLOCK_MONOTONIC for tests.
 type clock struct {
@@ -139,6 +149,21 @@ func (s *session) run(steps int) {
 	}
 }
 
+// ifTotals leaves out what captures did not have when events had no totals.
+func (s *session) ifTotals(n uint32) uint32 {
+	if s.totals == nil {
+		return 0
+	}
+	return n
+}
+
+func (s *session) countsBy(pid uint32, n uint64) map[uint32]uint64 {
+	if s.totals == nil {
+		return nil
+	}
+	return map[uint32]uint64{pid: n, 2: 1}
+}
+
 func (s *session) step(i uint64) {
 	r := s.rng
 	pid := uint32(1 + r.Uint64N(3))
@@ -147,7 +172,7 @@ func (s *session) step(i uint64) {
 	switch r.Uint64N(200) {
 	case 0:
 		s.books.SetProcess(ledger.Process{
-			PID: pid, Comm: fmt.Sprint("comm", i), Exe: "/usr/bin/\u00e9", Begin: now * (i % 2),
+			PID: pid, Comm: fmt.Sprint("comm", i), Exe: "/usr/bin/\u00e9", Begin: now * (i % 2), User: s.ifTotals(pid),
 			Workload: ledger.Workload{Container: "c", Pod: "p", Namespace: "n", Job: "j", Rank: "0", LocalRank: "1", WorldSize: "2"},
 			Devices:  [][]string{nil, uuids[:2]}[i%2],
 		})
@@ -173,9 +198,13 @@ func (s *session) step(i uint64) {
 	case 6:
 		s.books.SetSegments([]uint64{r.Uint64N(8), r.Uint64()})
 	case 7:
-		s.books.SetStats(ledger.Stats{Lost: i, Stacks: 2 * i, NoStack: 3, Torn: 4, Truncated: map[string]uint64{"a": i, "b": 1}})
+		s.books.SetStats(ledger.Stats{Lost: i, Stacks: 2 * i, NoStack: 3, Torn: 4, Truncated: map[string]uint64{"a": i, "b": 1}, LostBy: s.countsBy(pid, i), StacksBy: s.countsBy(3, i)})
 	case 8:
 		s.books.Warn(fmt.Sprintf("a warning of step %d", i%7))
+		if s.totals != nil {
+			s.books.WarnOf(pid, fmt.Sprintf("process %d: a warning of step %d", pid, i%100))
+			s.books.SetLimits(ledger.Limits{Sites: 1 << 12 >> (i % 8), Live: 1 << 14 >> (i % 8)})
+		}
 	default:
 		s.event(now, pid)
 	}

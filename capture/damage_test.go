@@ -41,6 +41,8 @@ func (l *log) SetSegments(s []uint64)                       { l.add("segments", 
 func (l *log) SetSampling(p []float64)                      { l.add("sampling", p) }
 func (l *log) SetSampleRate(r ledger.SampleRate)            { l.add("sample rate", r) }
 func (l *log) SetStats(s ledger.Stats)                      { l.add("stats", s) }
+func (l *log) SetLimits(x ledger.Limits)                    { l.add("limits", x) }
+func (l *log) WarnOf(pid uint32, text string)               { l.add("warning of a process", pid, text) }
 func (l *log) Warn(text string)                             { l.add("warning", text) }
 
 func logOf(t testing.TB, r *Recording) []string {

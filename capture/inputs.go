@@ -21,7 +21,7 @@ func clean(b []byte) string { return symbolize.Clean(string(b[:min(len(b), maxTe
 
 func processInput(p *ledger.Process) *wire.Input {
 	m := &wire.Process{
-		Pid: p.PID, Comm: []byte(p.Comm), Exe: []byte(p.Exe), Begin: p.Begin,
+		Pid: p.PID, Comm: []byte(p.Comm), Exe: []byte(p.Exe), Begin: p.Begin, User: p.User,
 		Container: []byte(p.Container), Pod: []byte(p.Pod), Namespace: []byte(p.Namespace), Job: []byte(p.Job),
 		Rank: []byte(p.Rank), LocalRank: []byte(p.LocalRank), WorldSize: []byte(p.WorldSize),
 	}
@@ -98,7 +98,29 @@ func statsInput(s *ledger.Stats) *wire.Input {
 	for _, reason := range slices.Sorted(maps.Keys(s.Truncated)) {
 		m.Reason, m.Truncated = append(m.Reason, []byte(reason)), append(m.Truncated, s.Truncated[reason])
 	}
+	m.LostPid, m.LostOf = columnsOf(s.LostBy)
+	m.StacksPid, m.StacksOf = columnsOf(s.StacksBy)
 	return &wire.Input{What: &wire.Input_Stats{Stats: m}}
+}
+
+// columnsOf makes two columns of counts by pid.
+func columnsOf(counts map[uint32]uint64) (pids []uint32, of []uint64) {
+	for _, pid := range slices.Sorted(maps.Keys(counts)) {
+		pids, of = append(pids, pid), append(of, counts[pid])
+	}
+	return pids, of
+}
+
+// countsOf is the reverse; nil without any.
+func countsOf(pids []uint32, of []uint64) map[uint32]uint64 {
+	if len(pids) == 0 {
+		return nil
+	}
+	counts := make(map[uint32]uint64, len(pids))
+	for i, pid := range pids {
+		counts[pid] = of[i]
+	}
+	return counts
 }
 
 // size is about what an input takes in a frame, at most.
@@ -152,6 +174,10 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.SetSampling(what.Sampling.GetProbability())
 	case *wire.Input_Stats:
 		return setStats(what.Stats, books)
+	case *wire.Input_Limits:
+		books.SetLimits(ledger.Limits{Sites: what.Limits.GetSites(), Live: what.Limits.GetLive()})
+	case *wire.Input_ProcessWarning:
+		books.WarnOf(what.ProcessWarning.GetPid(), clean(what.ProcessWarning.GetText()))
 	case *wire.Input_Warning:
 		books.Warn(clean(what.Warning))
 	}
@@ -160,7 +186,7 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 
 func processOf(m *wire.Process) ledger.Process {
 	p := ledger.Process{
-		PID: m.GetPid(), Comm: clean(m.GetComm()), Exe: clean(m.GetExe()), Begin: m.GetBegin(),
+		PID: m.GetPid(), Comm: clean(m.GetComm()), Exe: clean(m.GetExe()), Begin: m.GetBegin(), User: m.GetUser(),
 		Workload: ledger.Workload{
 			Container: clean(m.GetContainer()), Pod: clean(m.GetPod()), Namespace: clean(m.GetNamespace()), Job: clean(m.GetJob()),
 			Rank: clean(m.GetRank()), LocalRank: clean(m.GetLocalRank()), WorldSize: clean(m.GetWorldSize()),
@@ -251,7 +277,7 @@ func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
 }
 
 func setStats(m *wire.Stats, books ledger.Books) error {
-	if len(m.GetReason()) != len(m.GetTruncated()) {
+	if len(m.GetReason()) != len(m.GetTruncated()) || len(m.GetLostPid()) != len(m.GetLostOf()) || len(m.GetStacksPid()) != len(m.GetStacksOf()) {
 		return errColumns
 	}
 	s := ledger.Stats{Lost: m.GetLost(), Stacks: m.GetStacks(), NoStack: m.GetNoStack(), Torn: m.GetTorn()}
@@ -261,6 +287,7 @@ func setStats(m *wire.Stats, books ledger.Books) error {
 		}
 		s.Truncated[clean(reason)] = m.Truncated[i]
 	}
+	s.LostBy, s.StacksBy = countsOf(m.LostPid, m.LostOf), countsOf(m.StacksPid, m.StacksOf)
 	books.SetStats(s)
 	return nil
 }

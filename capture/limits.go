@@ -52,11 +52,11 @@ func (l limit) exceeded(size int64) error {
 }
 
 // books makes the ledger's limits from those of the file.
-func (r *Recording) limits() ledger.Limits {
+func (r *Recording) limits() ledger.ReadLimits {
 	if r.options.Unlimited {
-		return ledger.Limits{}
+		return ledger.ReadLimits{}
 	}
-	return ledger.Limits{
+	return ledger.ReadLimits{
 		Live: liveLimit.of(r.size), Sites: siteLimit.of(r.size), Processes: processLimit.of(r.size), Tensors: tensorsLimit.of(r.size), Steps: stepLimit.of(r.size),
 		Reached: func(which ledger.Limit) {
 			r.stop(map[ledger.Limit]limit{

@@ -333,6 +333,14 @@ func (w *Writer) SetSampling(p []float64) {
 
 func (w *Writer) SetStats(s ledger.Stats) { w.add(statsInput(&s)) }
 
+func (w *Writer) SetLimits(x ledger.Limits) {
+	w.add(&wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: x.Sites, Live: x.Live}}})
+}
+
+func (w *Writer) WarnOf(pid uint32, text string) {
+	w.add(&wire.Input{What: &wire.Input_ProcessWarning{ProcessWarning: &wire.ProcessWarning{Pid: pid, Text: []byte(text)}}})
+}
+
 func (w *Writer) Warn(text string) {
 	w.add(&wire.Input{What: &wire.Input_Warning{Warning: []byte(text)}})
 }

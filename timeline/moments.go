@@ -201,4 +201,6 @@ func (u *inUse) SetSegments([]uint64)             {}
 func (u *inUse) SetSampling([]float64)            {}
 func (u *inUse) SetSampleRate(ledger.SampleRate)  {}
 func (u *inUse) SetStats(ledger.Stats)            {}
+func (u *inUse) SetLimits(ledger.Limits)          {}
 func (u *inUse) Warn(string)                      {}
+func (u *inUse) WarnOf(uint32, string)            {}

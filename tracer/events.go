@@ -165,7 +165,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if !p.besideCapture {
 		if doubt := doubtOf(e, event); doubt != "" {
 			p.besideCapture = true
-			t.books.Warn(doubt)
+			t.books.WarnOf(p.pid, doubt)
 		}
 	}
 	t.books.Apply(event)
@@ -258,7 +258,7 @@ func (t *Tracer) takeStack(raw []byte) (taken bool) {
 		return false
 	}
 	if err == nil {
-		t.stacks.add(stack)
+		t.stacks.add(stack, t.ownerOf(stack.PID))
 		lost = 0
 	}
 	return true
@@ -324,6 +324,7 @@ func (t *Tracer) stats() ledger.Stats {
 		Lost:      t.lost + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
 		Stacks:    counters[bpf.CounterStacks] - min(t.ignoredStacks, counters[bpf.CounterStacks]),
 		NoStack:   t.lostStacks + counters[bpf.CounterNoTables] - min(t.ignoredNoStack, counters[bpf.CounterNoTables]) + counters[bpf.CounterChainBroken] + counters[bpf.CounterStackLost],
+		StacksBy:  t.stacks.lost(),
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
 	}

@@ -27,7 +27,7 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 			l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: (100 + i) * second, Address: i + 1, Size: 1000, Stack: 1})
 		}
 		s := l.Snapshot(160*second, wall)
-		stacks := newStacks()
+		stacks := newStacks(maxStacks)
 		defer stacks.close()
 		var text, page, heap bytes.Buffer
 		for _, err := range []error{

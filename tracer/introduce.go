@@ -47,7 +47,7 @@ func (t *Tracer) setDevices(p *process) {
 		switch uuids := p.ordinals(t.gpus, t.config.NVML); {
 		case uuids == nil:
 		case slices.Equal(uuids, p.denied):
-			t.books.Warn(fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid))
+			t.books.WarnOf(p.pid, fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid))
 		default:
 			p.uuids = uuids
 			t.books.SetDevices(p.pid, p.uuids)

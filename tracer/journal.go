@@ -88,6 +88,16 @@ func (j journaled) SetStats(s ledger.Stats) {
 	j.books.SetStats(s)
 }
 
+func (j journaled) SetLimits(x ledger.Limits) {
+	j.journal.SetLimits(x)
+	j.books.SetLimits(x)
+}
+
+func (j journaled) WarnOf(pid uint32, text string) {
+	j.journal.WarnOf(pid, text)
+	j.books.WarnOf(pid, text)
+}
+
 func (j journaled) Warn(text string) {
 	j.journal.Warn(text)
 	j.books.Warn(text)

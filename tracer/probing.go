@@ -32,9 +32,12 @@ func (t *Tracer) probe(library mappedLibrary) {
 	}
 	f, err := library.openLibrary()
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		if library.pid != ownPid {
+			t.filesOf.Give(library.pid)
+		}
 		return // unmapped since the scan, or its process is gone
 	}
-	t.files[library.file] = nil
+	t.files[library.file], t.holders[library.file] = nil, library.pid
 	t.failed[library.file] = library.version(f)
 	t.tried[library.pid]++
 	if err != nil {
@@ -57,7 +60,7 @@ func (t *Tracer) probe(library mappedLibrary) {
 	}
 	if err != nil {
 		if !library.program { // most programs have no cudart in them
-			t.warn(fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
+			t.warnOf(library.pid, fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
 		}
 		return
 	}
@@ -91,12 +94,12 @@ const (
 	maxFiles          = 4096
 )
 
-// mayProbe says whether one more file of a process is probed.
+// mayProbe says whether one more file of a process is probed, and counts it.
 func (t *Tracer) mayProbe(library mappedLibrary) bool {
-	if library.pid == ownPid || t.tried[library.pid] < maxFilesOfProcess && len(t.files) < maxFiles {
+	if library.pid == ownPid || t.tried[library.pid] < maxFilesOfProcess && t.filesOf.Take(library.pid, t.ownerOf(library.pid)) {
 		return true
 	}
-	t.warn(fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", library.pid))
+	t.warnOf(library.pid, fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", library.pid))
 	return false
 }
 

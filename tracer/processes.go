@@ -24,6 +24,7 @@ import (
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
 type process struct {
 	pid           uint32
+	uid           uint32 // ledger.Process.User; 0: not looked up
 	start         uint64 // clock ticks since boot; 0: it is gone
 	traced        bool
 	held          bool            // started by us, or a child of such a process
@@ -141,7 +142,7 @@ func (t *Tracer) tellKernel(p *process) {
 		entry.Jit = 1
 	}
 	if err := t.coll.Maps["processes"].Put(p.pid, entry); err != nil {
-		t.books.Warn(fmt.Sprintf("process %d is not followed: %v", p.pid, err))
+		t.books.WarnOf(p.pid, fmt.Sprintf("process %d is not followed: %v", p.pid, err))
 	}
 }
 
@@ -152,8 +153,38 @@ func (t *Tracer) book(p *process) {
 	}
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
-	t.books.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now()})
+	t.books.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now(), User: t.userOf(p)})
 	t.jobs.add(job{jobIntroduce, p.pid})
+}
+
+// userOf returns the user of a process as the books have it, which is looked up once; t.mu is held.
+func (t *Tracer) userOf(p *process) uint32 {
+	if p.uid == 0 {
+		p.uid = parseUser(string(readProc(p.pid, "status", 4096)))
+	}
+	return p.uid
+}
+
+// ownerOf is the same of a process that may be unknown.
+func (t *Tracer) ownerOf(pid uint32) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if p := t.processes[pid]; p != nil {
+		return t.userOf(p)
+	}
+	return ledger.NoUser
+}
+
+// parseUser reads the real user from /proc/PID/status, "Uid:	1000	1000	1000	1000": the effective one may be that of the program.
+func parseUser(status string) uint32 {
+	for line := range strings.Lines(status) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
+			if uid, err := strconv.ParseUint(fields[1], 10, 32); err == nil && uid < ledger.NoUser-1 {
+				return uint32(uid) + 1
+			}
+		}
+	}
+	return ledger.NoUser
 }
 
 // traced lists the processes that are in the books and still run.

@@ -72,6 +72,10 @@ func (t *Tracer) retire() error {
 		from.close()
 		delete(t.files, key)
 		delete(t.failed, key)
+		if pid, ok := t.holders[key]; ok && pid != ownPid {
+			t.filesOf.Give(pid)
+		}
+		delete(t.holders, key)
 		delete(t.origins, key)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -29,32 +30,29 @@ type stacks struct {
 	named       map[uint64][]symbolize.Frame
 	sharedRaw   shared[unwind.Frame]
 	sharedNamed shared[symbolize.Frame]
-	most        int               // stacks that are kept
-	full        uint64            // stacks for which there was no room
-	kept        map[uint32]int    // of raw and named, by pid
-	over        map[uint32]uint64 // stacks of processes that used up their part, by pid
+	kept        ledger.Holders    // of places in raw and named
+	full        uint64            // stacks for which there was no room, of further processes
+	over        map[uint32]uint64 // likewise, by pid
 }
 
 const (
-	// maxStacks is as many as the ledger has sites: a stack of 30 frames takes 5 KB.
+	// maxStacks is as many as the ledger has sites: a stack of 30 frames takes 5 KB. A process has a share of them, as the
+	// stacks of a hostile one never repeat.
 	maxStacks = 1 << 18
-	// onePart of them is what one process may have: the stacks of a hostile one never repeat.
-	onePart = 4
-	maxOver = 1 << 12 // processes
+	maxOver   = 1 << 12 // processes
 )
 
-func newStacks() *stacks {
+func newStacks(most int) *stacks {
 	return &stacks{
 		symbols:     symbolize.New(symbolize.Options{}),
 		perfMapRead: map[uint32]time.Time{},
 		raw:         map[uint64][]unwind.Frame{},
 		named:       map[uint64][]symbolize.Frame{},
-		kept:        map[uint32]int{},
+		kept:        ledger.NewHolders(most),
 		over:        map[uint32]uint64{},
 		mappings:    map[unwind.File]*symbolize.Mapping{},
 		sharedRaw:   newShared[unwind.Frame](),
 		sharedNamed: newShared[symbolize.Frame](),
-		most:        maxStacks,
 	}
 }
 
@@ -69,9 +67,9 @@ func (s *stacks) addFile(file unwind.NewFile) {
 	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", file.PID))
 }
 
-// add takes in a new stack. Names of code in no file are looked up now, while
+// add takes in a new stack of a user's process. Names of code in no file are looked up now, while
 // the process is there.
-func (s *stacks) add(stack unwind.Stack) {
+func (s *stacks) add(stack unwind.Stack, user uint32) {
 	for i := range stack.Frames {
 		if f := &stack.Frames[i]; f.JIT {
 			f.Function = s.jitName(stack.PID, f.Address)
@@ -81,7 +79,7 @@ func (s *stacks) add(stack unwind.Stack) {
 	defer s.mu.Unlock()
 	_, raw := s.raw[stack.ID]
 	_, named := s.named[stack.ID]
-	if !raw && !named && !s.room(stack.PID) {
+	if !raw && !named && !s.room(stack.PID, user) {
 		return
 	}
 	s.raw[stack.ID] = s.sharedRaw.one(stack.Frames)
@@ -90,19 +88,30 @@ func (s *stacks) add(stack unwind.Stack) {
 
 // room says whether one more stack of a process may be kept, and counts it; s.mu is held. What was allocated at
 // one that is not kept is booked all the same, without a place.
-func (s *stacks) room(pid uint32) bool {
-	if len(s.raw)+len(s.named) >= s.most {
+func (s *stacks) room(pid, user uint32) bool {
+	if s.kept.Take(pid, user) {
+		return true
+	}
+	if _, known := s.over[pid]; known || len(s.over) < maxOver {
+		s.over[pid]++
+	} else {
 		s.full++
-		return false
 	}
-	if s.kept[pid] >= s.most/onePart {
-		if _, known := s.over[pid]; known || len(s.over) < maxOver {
-			s.over[pid]++
-		}
-		return false
-	}
-	s.kept[pid]++
-	return true
+	return false
+}
+
+// shrink lowers the shares of processes and users.
+func (s *stacks) shrink(limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept.Shrink(limit)
+}
+
+// lost counts the stacks of which the frames are not kept, by pid.
+func (s *stacks) lost() map[uint32]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.over)
 }
 
 // Stack gives the frames of a stack, leaf first; none for an unknown id. The first one of a large file
@@ -229,10 +238,10 @@ func (s *stacks) warnings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.full > 0 {
-		list = append(list, fmt.Sprintf("too many different stacks: %d beyond the first %d have no frames", s.full, s.most))
+		list = append(list, fmt.Sprintf("too many different stacks: of further processes %d have no frames", s.full))
 	}
 	for _, pid := range slices.Sorted(maps.Keys(s.over))[:min(len(s.over), maxNameWarnings)] {
-		list = append(list, fmt.Sprintf("process %d has too many different stacks: %d beyond its first %d have no frames", pid, s.over[pid], s.most/onePart))
+		list = append(list, fmt.Sprintf("process %d has too many different stacks: %d beyond its first %d have no frames", pid, s.over[pid], s.kept.Held(pid)))
 	}
 	return list
 }

@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
 func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
-	s := newStacks()
+	s := newStacks(maxStacks)
 	defer s.close()
 	for i := range maxNameWarnings + 3 {
 		path := filepath.Join(t.TempDir(), fmt.Sprintf("lib%02d.so", i))
@@ -35,39 +36,66 @@ func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
 }
 
 func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
-	s := newStacks()
+	s := newStacks(40)
 	defer s.close()
-	s.most = 10
 	for i := range uint64(13) {
-		s.add(unwind.Stack{ID: i, PID: uint32(i), Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}})
+		s.add(unwind.Stack{ID: i, PID: 7, Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}}, 0)
 	}
-	s.add(unwind.Stack{ID: 3, Frames: []unwind.Frame{{Function: "again"}}}) // sent again, it has its place
+	s.add(unwind.Stack{ID: 3, Frames: []unwind.Frame{{Function: "again"}}}, 0) // sent again, it has its place
 	if f := s.Stack(3); len(f) != 1 || f[0].Function != "again" {
 		t.Errorf("a stack that was sent again is %v", f)
 	}
 	if f := s.Stack(11); len(f) != 0 {
 		t.Errorf("a stack beyond the limit is %v", f)
 	}
-	if w := s.warnings(); len(w) != 1 || w[0] != "too many different stacks: 3 beyond the first 10 have no frames" {
+	if w := s.warnings(); len(w) != 1 || w[0] != "process 7 has too many different stacks: 3 beyond its first 10 have no frames" {
 		t.Errorf("warnings %q", w)
 	}
 }
 
 func TestOneProcessDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
-	s := newStacks()
+	s := newStacks(12)
 	defer s.close()
-	s.most = 12
 	frames := []unwind.Frame{{Function: "f"}}
 	for i := range uint64(100) {
-		s.add(unwind.Stack{ID: 1000 + i, PID: 7, Frames: frames})
+		s.add(unwind.Stack{ID: 1000 + i, PID: 7, Frames: frames}, 0)
 	}
 	for i := range uint64(3) {
-		s.add(unwind.Stack{ID: i, PID: 8, Frames: frames})
+		s.add(unwind.Stack{ID: i, PID: 8, Frames: frames}, 0)
 		if len(s.Stack(i)) != 1 {
 			t.Errorf("stack %d of another process has no frames", i)
 		}
 	}
 	if w := s.warnings(); len(w) != 1 || w[0] != "process 7 has too many different stacks: 97 beyond its first 3 have no frames" {
 		t.Errorf("warnings %q", w)
+	}
+}
+
+func TestOneUserDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
+	s := newStacks(1 << 10)
+	defer s.close()
+	frames := []unwind.Frame{{Function: "f"}}
+	for i := range uint64(1 << 12) {
+		s.add(unwind.Stack{ID: 1000 + i, PID: uint32(100 + i%200), Frames: frames}, 1)
+	}
+	for i := range uint64(16) {
+		s.add(unwind.Stack{ID: i, PID: 8, Frames: frames}, 2)
+		if len(s.Stack(i)) != 1 {
+			t.Errorf("stack %d of another user has no frames", i)
+		}
+	}
+	lost := s.lost()
+	if _, ok := lost[8]; ok || len(lost) != 200 {
+		t.Errorf("%d processes are named, the other user's among them: %v", len(lost), ok)
+	}
+}
+
+func TestTheUserOfAProcessIsTheRealOne(t *testing.T) {
+	for text, want := range map[string]uint32{
+		"Name:\tsudo\nUid:\t1000\t0\t0\t0\nGid:\t0\n": 1001, "Uid:\t0\t0\t0\t0\n": 1, "": ledger.NoUser, "Uid:\tx\n": ledger.NoUser,
+	} {
+		if got := parseUser(text); got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
+		}
 	}
 }

@@ -60,6 +60,7 @@ type Config struct {
 	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
 	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
 	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
+	Limits      ledger.Limits       // of what processes have shares of; 0: the ledger's own
 	Journal     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
@@ -103,6 +104,8 @@ type Tracer struct {
 	files         map[fileKey]*probes   // the worker's: nil for a file that could not be probed
 	origins       map[fileKey]origin    // likewise, of the same files
 	failed        map[fileKey]fileid.ID // likewise: what those were that could not be probed
+	filesOf       ledger.Holders        // the worker's: of places in files
+	holders       map[fileKey]uint32    // likewise: pid in which a file was first seen
 	tried         map[uint32]int        // the worker's: files of CUDA that were first seen in a process
 	loaders       map[fileKey]*probes
 	ahead         ahead
@@ -152,6 +155,8 @@ func New(config Config) (*Tracer, error) {
 		origins:    map[fileKey]origin{},
 		failed:     map[fileKey]fileid.ID{},
 		tried:      map[uint32]int{},
+		filesOf:    ledger.NewHolders(maxFiles),
+		holders:    map[fileKey]uint32{},
 		loaders:    map[fileKey]*probes{},
 		ahead:      ahead{tried: map[string]bool{}},
 		jobs:       newJobs(),
@@ -162,7 +167,14 @@ func New(config Config) (*Tracer, error) {
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.books = booksFor(t.ledger, config.Journal)
-	t.stacks = newStacks()
+	most := maxStacks
+	if n := config.Limits.Sites; n != 0 {
+		most = int(min(n, maxStacks))
+	}
+	t.stacks = newStacks(most)
+	if config.Limits != (ledger.Limits{}) {
+		t.books.SetLimits(config.Limits)
+	}
 	if err := t.load(kernel, types); err != nil {
 		t.Close()
 		return nil, err

@@ -84,6 +84,13 @@ func (t *Tracer) warn(text string) {
 	t.books.Warn(text)
 }
 
+// warnOf is warn for a sentence about a process.
+func (t *Tracer) warnOf(pid uint32, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.books.WarnOf(pid, text)
+}
+
 // reap ends processes whose end was not reported: they were gone before the
 // kernel knew of them, or the ring was full.
 func (t *Tracer) reap() {

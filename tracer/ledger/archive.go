@@ -33,6 +33,13 @@ func (l *Ledger) archive(process uint32) {
 // freeSite gives a number, and the room for windows that goes with it, to the next new site.
 func (l *Ledger) freeSite(n uint32) {
 	s := &l.sites[n]
+	if p := &l.procs[s.process]; !s.free {
+		t := tableSites
+		if s.bare {
+			t = tableBare
+		}
+		l.give(t, p)
+	}
 	delete(l.siteOf, s.siteKey)
 	if hash := s.hashButForClass(); s.kind == Tensor && l.classes[hash] == n {
 		delete(l.classes, hash)
@@ -133,7 +140,7 @@ func (w *packer) site(s *site) {
 	w.out = append(w.out, flags, byte(s.space), s.class)
 	w.out = binary.LittleEndian.AppendUint64(w.out, s.stack)
 	w.numbers(s.context, uint64(uint32(s.device)), w.apis.of(s.api),
-		s.liveObjects, s.liveBytes, s.allocObjects, s.allocBytes, s.liveSquares, s.inside, s.oldest)
+		s.liveObjects, s.liveBytes, s.allocObjects, s.allocBytes, s.liveSquares, s.inside, s.oldest, s.evicted, s.crowded)
 	w.history(&s.history)
 	w.cohorts(s)
 }
@@ -191,7 +198,7 @@ func (r *unpacker) site(process uint32) (s site) {
 	s.process, s.stack = process, binary.LittleEndian.Uint64(r.in[3:])
 	r.in = r.in[11:]
 	s.context, s.device, s.api = r.number(), int32(uint32(r.number())), r.apis[r.number()]
-	r.numbers(&s.liveObjects, &s.liveBytes, &s.allocObjects, &s.allocBytes, &s.liveSquares, &s.inside, &s.oldest)
+	r.numbers(&s.liveObjects, &s.liveBytes, &s.allocObjects, &s.allocBytes, &s.liveSquares, &s.inside, &s.oldest, &s.evicted, &s.crowded)
 	s.history = r.history()
 	r.cohorts(&s)
 	return s

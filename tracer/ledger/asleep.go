@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
 	"sort"
@@ -61,7 +62,7 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 	}
 	if len(s.ranges) >= maxSleepers {
 		if len(p.tensors) > 0 {
-			l.Warn("too many ranges of unmapped memory: tensors in further ones are shown as if they had memory")
+			l.WarnOf(p.PID, fmt.Sprintf("process %d has too many ranges of unmapped memory: tensors in further ones are shown as if they had memory", p.PID))
 		}
 		return
 	}

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 )
 
@@ -67,8 +68,8 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 		t.AllocObjects++
 		t.AllocBytes += size
 	}
-	if len(l.live) >= l.options.MaxLive {
-		l.stats.Evicted++
+	if !l.room(tableLive, p) {
+		l.evict(s)
 		return 0
 	}
 	l.addLive(s, size, e.Time)
@@ -80,13 +81,33 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	if pool != 0 {
 		l.pools[pool].add(size)
 	}
-	b := l.blocks.take(block{address: key.address, size: size, time: e.Time, site: n, extra: pool})
-	l.live[key] = b
+	b := l.addBlock(key, p, block{address: key.address, size: size, time: e.Time, site: n, extra: pool})
 	l.link(b, s.last)
 	if device == UnknownDevice {
 		l.addStray(key, e)
 	}
 	return b
+}
+
+// evict counts an allocation of a site that no live figure has, as its process has no room for it.
+func (l *Ledger) evict(s *site) {
+	l.stats.Evicted++
+	s.evicted++
+}
+
+// addBlock makes an allocation live.
+func (l *Ledger) addBlock(key liveKey, p *process, b block) uint32 {
+	n := l.blocks.take(b)
+	l.live[key] = n
+	l.hold(tableLive, p)
+	return n
+}
+
+// dropBlock ends a live allocation that is in no list any more.
+func (l *Ledger) dropBlock(key liveKey, n uint32) {
+	delete(l.live, key)
+	l.blocks.release(n)
+	l.give(tableLive, &l.procs[key.process])
 }
 
 // place returns the device and the pool of an allocation.
@@ -127,14 +148,13 @@ func (l *Ledger) view(e *Event) {
 		l.reuse(s, b.size)
 		l.drop(key, old, e.Time)
 	}
-	if len(l.live) >= l.options.MaxLive {
+	if !l.room(tableLive, &l.procs[p]) {
 		l.stats.Evicted++
 		return
 	}
 	device, _ := l.place(p, &Event{Device: e.Device, Context: e.Context})
 	n := l.site(siteKey{context: e.Context, process: p, device: device, kind: viewed, space: e.Space})
-	b := l.blocks.take(block{address: e.Address, time: e.Time, site: n})
-	l.live[key] = b
+	b := l.addBlock(key, &l.procs[p], block{address: e.Address, time: e.Time, site: n})
 	l.link(b, l.sites[n].last)
 }
 
@@ -151,20 +171,26 @@ func (l *Ledger) allocFailed(e *Event) {
 		size = 0
 	}
 	key := failureKey{siteKey{stack: e.Stack, process: p, device: device, kind: kind, api: e.API}, e.Result}
-	f := l.failures[key]
-	if f == nil && len(l.failures) >= maxFailures {
-		l.Warn("too many different sites of failed allocations: further ones are shown without their stacks")
-		key.stack = 0
-		f = l.failures[key]
-	}
-	if f == nil && len(l.failures) >= 2*maxFailures {
-		key.result = resultUnknown
-		f = l.failures[key]
+	f, q := l.failures[key], &l.procs[p]
+	var crowded uint64
+	if f == nil && l.room(tableFailures, q) {
+		l.hold(tableFailures, q)
+	} else if f == nil {
+		l.WarnOf(e.PID, fmt.Sprintf("process %d has too many different sites of failed allocations: further ones are shown without their stacks", e.PID))
+		key.stack, crowded = 0, 1
+		if f = l.failures[key]; f == nil && q.bareFailures >= maxBareFailures {
+			key.result = resultUnknown
+			f = l.failures[key]
+		}
+		if f == nil {
+			q.bareFailures++
+		}
 	}
 	if f == nil {
 		f = &Failure{}
 		l.failures[key] = f
 	}
+	f.Crowded += crowded
 	f.Count++
 	f.Bytes += min(size, math.MaxUint64-f.Bytes)
 	f.LastBytes, f.LastTime = size, e.Time
@@ -201,17 +227,51 @@ func (l *Ledger) free(e *Event) {
 
 // remember keeps what the latest free of a thread did.
 func (l *Ledger) remember(tid uint32, last lastFree) {
-	if len(l.lastFree) >= maxLastFrees {
-		l.forgetFrees()
+	if before, ok := l.lastFree[tid]; ok {
+		if before.process == last.process && before.outcome != lessPhysical {
+			l.lastFree[tid] = last
+			return
+		}
+		l.forgetFree(tid)
 	}
+	p := &l.procs[last.process]
+	if p.purged {
+		return
+	}
+	s := &l.shares[tableFrees]
+	if !s.Room(int(p.held[tableFrees]), int(p.user[tableFrees])) {
+		if p.held[tableFrees] == 0 {
+			p.beyond[tableFrees]++
+			return
+		}
+		l.forgetFrees(func(of uint32) bool { return of == last.process })
+	}
+	l.hold(tableFrees, p)
 	l.lastFree[tid] = last
 }
 
-// forgetFrees makes room: most are of threads long gone, and at worst some failed frees are not undone.
-func (l *Ledger) forgetFrees() {
-	clear(l.lastFree)
-	clear(l.released)
-	l.kept = 0
+// forgetFree drops what a thread's last free did.
+func (l *Ledger) forgetFree(tid uint32) {
+	last, ok := l.lastFree[tid]
+	if !ok {
+		return
+	}
+	p := &l.procs[last.process]
+	delete(l.lastFree, tid)
+	l.give(tableFrees, p)
+	if last.outcome == lessPhysical {
+		l.giveAll(tableUnmapped, p, len(l.released[tid].ended))
+		delete(l.released, tid)
+	}
+}
+
+// forgetFrees makes room: most are of threads long gone, and at worst some failed frees of these processes are not undone.
+func (l *Ledger) forgetFrees(of func(process uint32) bool) {
+	for tid, last := range l.lastFree {
+		if of(last.process) {
+			l.forgetFree(tid)
+		}
+	}
 }
 
 // freeFailed undoes the last free of the thread.
@@ -224,7 +284,9 @@ func (l *Ledger) freeFailed(e *Event) {
 	if p.PID != e.PID || p.End != 0 && e.Time > p.End {
 		return
 	}
-	delete(l.lastFree, e.TID)
+	if last.outcome != lessPhysical {
+		l.forgetFree(e.TID)
+	}
 	switch {
 	case last.outcome == unmatched:
 		l.stats.UnmatchedFrees--
@@ -265,11 +327,11 @@ func (l *Ledger) restore(last *lastFree, time uint64) {
 
 // revive brings an ended block back to life, and says whether it has room.
 func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
-	if len(l.live) >= l.options.MaxLive {
-		l.stats.Evicted++
+	s := &l.sites[b.site]
+	if !l.room(tableLive, &l.procs[key.process]) {
+		l.evict(s)
 		return false
 	}
-	s := &l.sites[b.site]
 	if s.kind != viewed {
 		l.addLive(s, b.size, time)
 		s.revived(l.options.Begin, b.time, b.size)
@@ -286,8 +348,7 @@ func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
 		}
 	}
 	near := b.prev
-	n := l.blocks.take(b)
-	l.live[key] = n
+	n := l.addBlock(key, &l.procs[key.process], b)
 	l.link(n, near)
 	return true
 }
@@ -297,9 +358,8 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
 	site, size, extra, birth := b.site, b.size, b.extra, b.time
 	s := &l.sites[site]
-	delete(l.live, key)
 	l.unlink(n)
-	l.blocks.release(n)
+	l.dropBlock(key, n)
 	if s.kind == viewed {
 		return
 	}

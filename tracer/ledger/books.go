@@ -19,7 +19,9 @@ type Books interface {
 	SetSampling(p []float64)
 	SetSampleRate(r SampleRate)
 	SetStats(s Stats)
+	SetLimits(x Limits)
 	Warn(text string)
+	WarnOf(pid uint32, text string)
 }
 
 var _ Books = (*Ledger)(nil)

@@ -2,14 +2,13 @@
 
 package ledger
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
-// exports says how large the allocations are that other processes may import,
-// by the digest of their handle: the recent ones, in two halves.
-type exports struct {
-	young, old map[uint64]exported
-}
-
+// exported says how large an allocation is that other processes may import. Ledger.exports has the recent ones by the digest
+// of their handle.
 type exported struct {
 	size  uint64
 	owner owner
@@ -27,7 +26,7 @@ const (
 	maxOwnersSites = 1 << 14
 )
 
-const maxExports = 1 << 15 // of each half
+const maxExports = 1 << 18
 
 func (l *Ledger) export(e *Event) {
 	p := l.instance(e.PID, e.Time)
@@ -45,13 +44,21 @@ func (l *Ledger) export(e *Event) {
 	if b.size == 0 {
 		return
 	}
-	x := &l.exports
-	if x.young == nil || len(x.young) >= maxExports {
-		x.young, x.old = make(map[uint64]exported), x.young
+	q, s := &l.procs[p], &l.sites[b.site]
+	if before, known := l.exports[e.Handle]; !known || before.owner.process != p {
+		if known {
+			l.give(tableExports, &l.procs[before.owner.process])
+			delete(l.exports, e.Handle)
+		}
+		if !l.room(tableExports, q) {
+			if l.forgetExports(p, (len(q.exported)+1)/2); !l.room(tableExports, q) {
+				return
+			}
+		}
+		l.hold(tableExports, q)
+		q.exported = append(q.exported, e.Handle)
 	}
-	s := &l.sites[b.site]
-	l.procs[p].exported = true
-	x.young[e.Handle] = exported{b.size, owner{p, s.stack, s.api}}
+	l.exports[e.Handle] = exported{b.size, owner{p, s.stack, s.api}}
 }
 
 // sizeOf returns the size of an allocation that does not tell it, 0 if nothing does.
@@ -59,14 +66,7 @@ func (l *Ledger) sizeOf(e *Event) uint64 {
 	if e.Kind != Imported || e.Handle == 0 {
 		return 0
 	}
-	return l.exports.of(e.Handle).size
-}
-
-func (x *exports) of(handle uint64) exported {
-	if e, ok := x.young[handle]; ok {
-		return e
-	}
-	return x.old[handle]
+	return l.exports[e.Handle].size
 }
 
 // noteOwner remembers for an importing site whose memory it maps, as far as the owner is traced.
@@ -74,14 +74,17 @@ func (l *Ledger) noteOwner(site siteKey, e *Event) {
 	if e.Kind != Imported || e.Handle == 0 {
 		return
 	}
-	x := l.exports.of(e.Handle)
+	x := l.exports[e.Handle]
 	list, known := l.owners[site]
 	if x.size == 0 || slices.Contains(list, x.owner) || len(list) > maxOwners {
 		return
 	}
-	if !known && len(l.owners) >= maxOwnersSites {
-		l.Warn("too many sites import memory: the owner of what further ones import is not shown")
-		return
+	if p := &l.procs[site.process]; !known {
+		if !l.room(tableImporters, p) {
+			l.WarnOf(p.PID, fmt.Sprintf("process %d has too many sites that import memory: the owner of what further ones import is not shown", p.PID))
+			return
+		}
+		l.hold(tableImporters, p)
 	}
 	l.owners[site] = append(list, x.owner) // one more than are shown says that there are more
 }
@@ -109,13 +112,14 @@ func (s *Site) mergeOwners(part *Site) {
 	s.MoreOwners = s.MoreOwners || part.MoreOwners
 }
 
-// forget drops the exports of a process.
-func (x *exports) forget(process uint32) {
-	for _, half := range [...]map[uint64]exported{x.young, x.old} {
-		for digest, e := range half {
-			if e.owner.process == process {
-				delete(half, digest)
-			}
+// forgetExports drops the oldest exports of a process.
+func (l *Ledger) forgetExports(process uint32, n int) {
+	p := &l.procs[process]
+	for _, digest := range p.exported[:n] {
+		if l.exports[digest].owner.process == process && l.exports[digest].size != 0 {
+			delete(l.exports, digest)
+			l.give(tableExports, p)
 		}
 	}
+	p.exported = append([]uint64(nil), p.exported[n:]...)
 }

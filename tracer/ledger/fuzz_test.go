@@ -264,8 +264,8 @@ func checkLedger(t *testing.T, l *Ledger) {
 	for i := range l.procs {
 		strays += len(l.procs[i].strays)
 	}
-	if strays != l.strays {
-		t.Errorf("processes have %d strays, the books say %d", strays, l.strays)
+	if strays != l.shares[tableStrays].used {
+		t.Errorf("processes have %d strays, the books say %d", strays, l.shares[tableStrays].used)
 	}
 	sites, rooms := len(l.freeSites), map[*windows]bool{}
 	for n := range l.procs {
@@ -310,9 +310,7 @@ func checkLedger(t *testing.T, l *Ledger) {
 	for _, r := range l.released {
 		kept += len(r.ended)
 	}
-	if kept != l.kept {
-		t.Errorf("%d mappings are kept, counted %d", kept, l.kept)
-	}
+	checkShares(t, l, map[table]int{tableUnmapped: kept})
 	for i := range l.procs {
 		if v := l.procs[i].physical; v != nil {
 			checkPhysical(t, l, uint32(i), v)

@@ -6,12 +6,16 @@ import "math"
 
 const (
 	defaultMaxLive = 8 << 20
-	// Beyond these many, new sites and failures are booked without their stack,
-	// beyond twice as many without what else tells them apart and has no limit of its own.
+	// Tables that all processes share: see Shares. Beyond its share of these, new sites and failures of a process are booked
+	// without their stack, beyond its share of as many more without what else tells them apart and has no limit of its own.
 	maxSites    = 1 << 18
 	maxFailures = 1 << 14
+	// Of one process, beyond its share.
+	maxBareFailures = maxFailures / processPart
+	// Sites, those of ended processes included.
+	maxSitesEver = 1 << 23
 	// Further processes, ended ones included, are not booked at all.
-	defaultMaxProcesses = 1 << 16
+	defaultMaxProcesses = 1 << 17
 	// Threads whose last free is remembered, for its undoing.
 	maxLastFrees = 1 << 16
 
@@ -35,10 +39,10 @@ const (
 
 // Options of a Ledger; only Begin matters to every user.
 type Options struct {
-	Begin   uint64 // ns of CLOCK_MONOTONIC when tracing began
-	Host    string // name of the machine, copied into snapshots
-	MaxLive int    // limit of live allocations, 0: 8 Mi (about 90 bytes each)
-	Limits  Limits // of books that are filled from a file
+	Begin   uint64     // ns of CLOCK_MONOTONIC when tracing began
+	Host    string     // name of the machine, copied into snapshots
+	MaxLive int        // limit of live allocations of all processes, 0: 8 Mi (about 90 bytes each); each has a share: see Shares
+	Limits  ReadLimits // of books that are filled from a file
 
 	maxProcesses int // for tests
 }
@@ -65,15 +69,16 @@ type Ledger struct {
 	blocks      blocks
 	lastFree    map[uint32]lastFree // by thread id
 	released    map[uint32]released // of physical memory: what lastFree has no room for
-	kept        int                 // mappings in released
 	endings     uint32              // contexts that ended
 	pools       []pool              // by pool number; 0 is none
 	noPools     []uint32            // pool numbers that name none
-	strays      int                 // of all processes
-	crowded     bool                // and no room for more
-	exports     exports
+	exports     map[uint64]exported // by digest of the handle
 	owners      map[siteKey][]owner // of what sites imported
-	objectSites int                 // of all processes
+	shares      [tables]Shares
+	users       map[uint32]*[tables]int32 // what the processes of a user hold
+	processesOf map[uint32]int            // by user; 0: not known
+	lostBy      map[uint32]uint64         // Stats.LostBy, as told last
+	stacksBy    map[uint32]uint64         // likewise
 	failures    map[failureKey]*Failure
 	gpus        []GPU
 	sampling    []float64 // by size class
@@ -136,6 +141,10 @@ type site struct {
 	early   count  // dropped before their context was reported as ended
 	ended   uint32 // Ledger.endings when its context ended last
 	segment bool
+	bare    bool   // it takes a place of tableBare
+	free    bool   // it takes none
+	evicted uint64 // Site.Evicted
+	crowded uint64 // Site.Crowded
 }
 
 // lastFree is what a thread's latest free did.
@@ -163,7 +172,7 @@ func New(o Options) *Ledger {
 	if o.maxProcesses <= 0 {
 		o.maxProcesses = defaultMaxProcesses
 	}
-	return &Ledger{
+	l := &Ledger{
 		options:  o,
 		byPID:    make(map[uint32]uint32),
 		siteOf:   make(map[siteKey]uint32),
@@ -178,8 +187,23 @@ func New(o Options) *Ledger {
 		segments: make(map[uint64]bool),
 		apis:     &names{number: make(map[string]uint64)},
 		purgeAt:  math.MaxUint64,
-		limiter:  limiter{Limits: o.Limits, on: o.Limits.Reached != nil},
+		limiter:  limiter{ReadLimits: o.Limits, on: o.Limits.Reached != nil},
+
+		exports:     make(map[uint64]exported),
+		users:       make(map[uint32]*[tables]int32),
+		processesOf: make(map[uint32]int),
+		lostBy:      make(map[uint32]uint64),
+		stacksBy:    make(map[uint32]uint64),
 	}
+	for t, size := range [tables]int{
+		tableSites: maxSites, tableBare: maxSites, tableEver: maxSitesEver, tableLive: o.MaxLive, tableMappings: o.MaxLive,
+		tableFailures: maxFailures, tablePools: maxPools, tableStrays: maxAllStrays, tableExports: maxExports, tableImporters: maxOwnersSites,
+		tableObjects: maxAllObjects, tableObjectSites: maxAllObjectSites, tableFrees: maxLastFrees, tableUnmapped: maxKept,
+		tableWarnings: maxWarnings, tableProcesses: o.maxProcesses,
+	} {
+		l.shares[t] = NewShares(size)
+	}
+	return l
 }
 
 // Begin sets the time from which the session counts, when it is later than
@@ -200,7 +224,7 @@ func (l *Ledger) Apply(e *Event) {
 	if e.Kind > lastKind || e.Space > Blocks {
 		return
 	}
-	if len(l.procs) >= l.options.maxProcesses && !l.hasRoom(e.PID, e.Time) {
+	if l.manyProcesses() && !l.hasRoom(e.PID, e.Time, 0) {
 		if e.Op != Exit && e.Op != Exec {
 			l.homeless++
 			l.stats.Lost++
@@ -269,24 +293,74 @@ func (l *Ledger) applyRare(e *Event) {
 func (l *Ledger) SetGPUs(g []GPU) { l.gpus = append(l.gpus[:0], g...) }
 
 // SetStats takes over the counters that come from the kernel side, as totals
-// since the start: Lost, to which it adds its own, Stacks, NoStack, Torn and Truncated. The others are
+// since the start: Lost, to which it adds its own, LostBy, Stacks, NoStack, StacksBy, Torn and Truncated. The others are
 // the ledger's own and are ignored.
 func (l *Ledger) SetStats(s Stats) {
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+l.homeless, s.Stacks, s.NoStack, s.Torn
 	l.stats.Truncated = copyCounts(s.Truncated)
+	l.countBy(l.lostBy, s.LostBy, func(p *process, n uint64) { p.Lost += n })
+	l.countBy(l.stacksBy, s.StacksBy, func(p *process, n uint64) { p.stacksLost += n })
+}
+
+// countBy adds what totals by pid have grown since they were told last to the processes that had the pid since.
+func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n uint64)) {
+	for pid, total := range now {
+		n, known := l.byPID[pid]
+		if !known {
+			continue
+		}
+		more := total - before[pid]
+		if total < before[pid] {
+			more = total // counted from 0 again, for another process with the pid
+		}
+		before[pid] = total
+		for more > 0 && n != none {
+			p := &l.procs[n]
+			if p.purged {
+				break
+			}
+			add(p, more) // to each of them, as nothing tells which it was
+			n = p.older
+		}
+	}
 }
 
 // Warn adds a sentence to the warnings of all later snapshots, once. Beyond 256
 // different ones, further ones are left out, and the last one says so.
 func (l *Ledger) Warn(text string) {
-	if l.warned[text] || len(l.warnings) > maxWarnings {
+	if l.warned[text] {
 		return
 	}
-	if len(l.warnings) == maxWarnings {
-		text = "there were more warnings"
+	if l.shares[tableWarnings].used >= maxWarnings {
+		text = moreWarnings
+	} else {
+		l.shares[tableWarnings].Take()
 	}
-	l.warned[text] = true
-	l.warnings = append(l.warnings, text)
+	l.addWarning(text)
+}
+
+// WarnOf is Warn for a sentence about a process, which has a share of the warnings.
+func (l *Ledger) WarnOf(pid uint32, text string) {
+	n, ok := l.byPID[pid]
+	switch {
+	case !ok:
+		l.Warn(text)
+	case l.warned[text]:
+	case l.room(tableWarnings, &l.procs[n]):
+		l.hold(tableWarnings, &l.procs[n])
+		l.addWarning(text)
+	default:
+		l.addWarning(moreWarnings)
+	}
+}
+
+const moreWarnings = "there were more warnings"
+
+func (l *Ledger) addWarning(text string) {
+	if !l.warned[text] {
+		l.warned[text] = true
+		l.warnings = append(l.warnings, text)
+	}
 }
 
 func copyCounts(m map[string]uint64) map[string]uint64 {

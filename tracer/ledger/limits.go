@@ -2,9 +2,9 @@
 
 package ledger
 
-// Limits bound what books take in that are filled from a file, which may be forged. 0 is no limit. A live
+// ReadLimits bound what books take in that are filled from a file, which may be forged. 0 is no limit. A live
 // session needs none: there the kernel half has room for so much only.
-type Limits struct {
+type ReadLimits struct {
 	Live, Sites, Processes, Tensors uint64 // that may be live, or be made; Tensors: allocators, one of each process and device
 	Steps                           uint64 // of work beyond what each event takes: through sites, blocks or processes, a few ns each
 
@@ -12,7 +12,7 @@ type Limits struct {
 	Reached func(Limit)
 }
 
-// Limit is one of Limits.
+// Limit is one of ReadLimits.
 type Limit uint8
 
 const (
@@ -23,9 +23,9 @@ const (
 	LimitSteps
 )
 
-// limiter counts what Limits are about.
+// limiter counts what ReadLimits are about.
 type limiter struct {
-	Limits
+	ReadLimits
 	on      bool // there are any
 	reached bool
 	sites   uint64 // that were made

@@ -9,7 +9,7 @@ import (
 )
 
 func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
-	l := New(Options{maxProcesses: 3})
+	l := New(Options{maxProcesses: 6})
 	apply := func(op Op, pid uint32, time, address uint64) {
 		l.Apply(&Event{Op: op, Kind: Device, PID: pid, Time: time, Address: address, Size: 10})
 	}
@@ -34,13 +34,13 @@ func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
 	if live != 3 {
 		t.Errorf("%d live objects, want 3", live)
 	}
-	if want := "too many processes: what those beyond the first 3 do is counted as lost"; !slices.Contains(s.Warnings, want) {
+	if want := "too many processes, of which one user has at most 3: what further ones do is counted as lost"; !slices.Contains(s.Warnings, want) {
 		t.Errorf("warnings %q", s.Warnings)
 	}
 }
 
 func TestAllocationsBeyondTheLimitAreCountedAsEvicted(t *testing.T) {
-	l := New(Options{MaxLive: 10})
+	l := New(Options{MaxLive: 10 * processPart})
 	for i := range uint64(25) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Time: i, Address: i + 1, Size: 10})
 	}
@@ -57,7 +57,7 @@ func TestAllocationsBeyondTheLimitAreCountedAsEvicted(t *testing.T) {
 func TestSitesBeyondTheLimitHaveNoStack(t *testing.T) {
 	l := New(Options{})
 	const more = 100
-	for i := range uint64(maxSites + more) {
+	for i := range uint64(maxSites/processPart + more) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Time: i, Address: i + 1, Size: 10, Stack: i + 1})
 	}
 	s := l.Snapshot(1<<30, time.Time{})
@@ -68,7 +68,7 @@ func TestSitesBeyondTheLimitHaveNoStack(t *testing.T) {
 			stackless += x.LiveObjects
 		}
 	}
-	if sum != maxSites+more || stackless != more || len(s.Sites) > maxSites+1 || len(s.Warnings) != 1 {
+	if sum != maxSites/processPart+more || stackless != more || len(s.Sites) > maxSites/processPart+1 || len(s.Warnings) != 1 {
 		t.Errorf("%d sites, %d live objects, of which %d without a stack; warnings %q", len(s.Sites), sum, stackless, s.Warnings)
 	}
 }

@@ -4,14 +4,16 @@ package ledger
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 )
 
 const (
-	// Beyond these, live objects of a process are not followed, and new stacks of a process, of all, are booked without their stack.
-	maxObjects        = 1 << 16
+	// Beyond its share of these, live objects of a process are not followed, and new stacks are booked without their stack; a process
+	// has at most maxObjectSites of the latter.
 	maxObjectSites    = 1 << 12
+	maxAllObjects     = 1 << 18
 	maxAllObjectSites = 1 << 17
 	maxDerived        = 1 << 12
 )
@@ -40,6 +42,7 @@ type objectSite struct {
 	stack                     uint64
 	api                       string
 	live, made, bytes, before uint64
+	evicted, crowded          uint64 // Object.Evicted, Object.Crowded
 	device                    int32
 	kind                      Kind
 }
@@ -60,6 +63,7 @@ func (l *Ledger) applyObject(e *Event) {
 		l.createObject(n, e.Kind, e.Address, e.Device, e)
 	case ObjectEnd:
 		l.procs[n].objects.end(objectKey{e.Address, e.Kind}, e.Time)
+		l.countObjects(&l.procs[n])
 	case GreenCreate:
 		l.greenCreate(n, e)
 	case GreenDestroy:
@@ -81,19 +85,24 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 	if kind == DriverContext {
 		delete(x.derived, handle)
 	}
-	before := len(x.sites)
+	p, before := &l.procs[process], len(x.sites)
 	l.spend(before)
-	n, stackless := x.site(objectSite{stack: e.Stack, api: e.API, device: device, kind: kind}, l.objectSites < maxAllObjectSites)
-	l.objectSites += len(x.sites) - before
-	if stackless {
-		l.Warn("too many different stacks of driver objects: further ones are counted without their stacks")
-	}
+	room := l.shares[tableObjectSites].Room(int(p.held[tableObjectSites]), int(p.user[tableObjectSites]))
+	n, stackless := x.site(objectSite{stack: e.Stack, api: e.API, device: device, kind: kind}, room)
+	l.giveAll(tableObjectSites, p, before-len(x.sites))
 	s := &x.sites[n]
 	s.made++
-	if len(x.live) >= maxObjects {
-		l.Warn("too many driver objects: further ones are counted as made, but not as live")
+	if stackless {
+		s.crowded++
+		p.beyond[tableObjectSites]++
+		l.WarnOf(p.PID, fmt.Sprintf("process %d has too many different stacks of driver objects: further ones are counted without their stacks", p.PID))
+	}
+	if l.countObjects(p); !l.room(tableObjects, p) {
+		s.evicted++
+		l.WarnOf(p.PID, fmt.Sprintf("process %d has too many driver objects: further ones are counted as made, but not as live", p.PID))
 		return
 	}
+	l.hold(tableObjects, p)
 	o := driverObject{time: e.Time, context: e.Context, site: n}
 	if e.Op == ObjectCreate && e.Size <= maxSize && e.Size <= maxSum-s.bytes {
 		o.bytes = e.Size
@@ -104,6 +113,11 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 	x.live[key] = o
 	s.live++
 	s.bytes += o.bytes
+}
+
+// countObjects counts the live objects that a process has now.
+func (l *Ledger) countObjects(p *process) {
+	l.giveAll(tableObjects, p, int(p.held[tableObjects])-len(p.objects.live))
 }
 
 // site returns the index of the sum that an object belongs to, and whether it lost its stack for want of room.
@@ -228,7 +242,7 @@ func (v *view) objects() {
 			}
 			v.s.Objects = append(v.s.Objects, Object{
 				Process: v.index[n], Stack: s.stack, API: s.api, Kind: s.kind, Device: s.device,
-				Live: s.live, Made: s.made, Bytes: s.bytes, Before: s.before,
+				Live: s.live, Made: s.made, Bytes: s.bytes, Before: s.before, Evicted: s.evicted, Crowded: s.crowded,
 			})
 		}
 	}

@@ -22,12 +22,24 @@ type memory struct {
 	learns            bool // its size is that of its largest mapping
 }
 
-func (v *physical) full(l *Ledger) bool {
-	if len(v.handles)+v.mappings.n < l.options.MaxLive {
-		return false
+// mayMap reports whether a process has room for one more handle or mapping.
+func (l *Ledger) mayMap(process uint32) bool {
+	p := &l.procs[process]
+	l.countMappings(p)
+	if l.room(tableMappings, p) {
+		return true
 	}
 	l.stats.Evicted++
-	return true
+	return false
+}
+
+// countMappings counts the handles and mappings that a process holds now.
+func (l *Ledger) countMappings(p *process) {
+	n := 0
+	if v := p.physical; v != nil {
+		n = len(v.handles) + v.mappings.n
+	}
+	l.giveAll(tableMappings, p, int(p.held[tableMappings])-n)
 }
 
 // allocPhysical books memory with one reference, or one more of what the process imports again.
@@ -135,7 +147,7 @@ func (l *Ledger) mapMemory(e *Event) {
 		l.endMappings(p, v.mappings.cut(start, end, true), e.Time)
 	}
 	l.mapped(p, start, end, e.Time)
-	if !known || v.full(l) {
+	if !known || !l.mayMap(p) {
 		return
 	}
 	v.mappings.insert(mapping{start, end, h.memory})
@@ -209,7 +221,7 @@ func (l *Ledger) retain(e *Event) {
 	}
 	l.reuseHandle(p, e.Handle, e.Time)
 	l.endView(p, e.Handle, e.Time)
-	if !v.full(l) {
+	if l.mayMap(p) {
 		l.addHandle(p, e.Handle, x.memory)
 	}
 }

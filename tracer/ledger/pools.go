@@ -2,7 +2,10 @@
 
 package ledger
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // maxPools bounds the pools of all processes together.
 const maxPools = 1 << 16
@@ -64,6 +67,7 @@ func (l *Ledger) leavePool(n uint32, size uint64) {
 }
 
 func (l *Ledger) releasePool(n uint32) {
+	l.give(tablePools, &l.procs[l.pools[n].process])
 	l.pools[n] = pool{}
 	l.noPools = append(l.noPools, n)
 }
@@ -99,15 +103,16 @@ func (l *Ledger) withPool(process uint32, handle uint64, device int32) uint32 {
 	}
 	n := uint32(len(l.pools))
 	switch {
+	case !l.room(tablePools, p):
+		l.WarnOf(p.PID, fmt.Sprintf("process %d has too many memory pools: allocations from further ones are shown without them", p.PID))
+		return 0
 	case len(l.noPools) > 0:
 		n = l.noPools[len(l.noPools)-1]
 		l.noPools = l.noPools[:len(l.noPools)-1]
-	case n > maxPools:
-		l.Warn("too many memory pools: allocations from further ones are shown without them")
-		return 0
 	default:
 		l.pools = append(l.pools, pool{})
 	}
+	l.hold(tablePools, p)
 	l.pools[n] = pool{handle: handle, process: process, device: key.device, latest: UnknownDevice, inUse: true}
 	if p.pools == nil {
 		p.pools = make(map[poolKey]uint32)

@@ -23,6 +23,7 @@ const (
 )
 
 type process struct {
+	holder
 	Process                   // Totals and Devices are made for the snapshot only
 	older      uint32         // the process that had the pid before, or none
 	totals     []runningTotal // per device and kind, and per kind over allDevices
@@ -33,7 +34,6 @@ type process struct {
 	readings   []reading
 	olderFreed uint64 // time of the latest free of memory that is not booked
 	purged     bool
-	exported   bool // memory of its own
 
 	objects   objects
 	physical  *physical
@@ -44,16 +44,20 @@ type process struct {
 	freeRuns  []freeRun          // by device, in segments
 	strays    []stray            // allocations on unknown devices, oldest first
 	crowded   bool               // and no room for more
+	exported  []uint64           // digests of what it has in Ledger.exports, oldest first
 	asleep    asleep
-	selected  map[int32]uint64 // by device: handle of the pool that its allocations take from
-	own       map[uint64]int32 // device of which a handle is the pool that it has from the beginning
+
+	bareFailures int              // sites of failures beyond its share
+	stacksLost   uint64           // Stats.StacksBy
+	selected     map[int32]uint64 // by device: handle of the pool that its allocations take from
+	own          map[uint64]int32 // device of which a handle is the pool that it has from the beginning
 }
 
 // SetProcess names a process. It may come before or after its first events,
 // and again when the name changes: what is empty in p stays as it was. A zero Begin means
 // the newest process of that pid; a Begin after its end starts the next one.
 func (l *Ledger) SetProcess(p Process) {
-	if l.full() || len(l.procs) >= l.options.maxProcesses && !l.hasRoom(p.PID, p.Begin) {
+	if l.full() || l.manyProcesses() && !l.hasRoom(p.PID, p.Begin, p.User) {
 		return
 	}
 	n, known := l.byPID[p.PID]
@@ -61,6 +65,7 @@ func (l *Ledger) SetProcess(p Process) {
 		n = l.instance(p.PID, p.Begin)
 	}
 	q := &l.procs[n]
+	l.setUser(q, p.User)
 	q.Comm, q.Exe = cmp.Or(p.Comm, q.Comm), cmp.Or(p.Exe, q.Exe)
 	if p.Workload != (Workload{}) {
 		q.Workload = p.Workload
@@ -71,14 +76,20 @@ func (l *Ledger) SetProcess(p Process) {
 }
 
 // hasRoom says whether what a pid does at a time is of a process that is in the books, where there is no room for another one.
-func (l *Ledger) hasRoom(pid uint32, time uint64) bool {
+func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 	n, ok := l.byPID[pid]
 	if ok && (l.procs[n].End == 0 || time <= l.procs[n].End) {
 		return true
 	}
-	l.Warn(fmt.Sprintf("too many processes: what those beyond the first %d do is counted as lost", l.options.maxProcesses))
+	if l.shares[tableProcesses].Room(0, l.processesOf[user]) {
+		return true
+	}
+	l.Warn(fmt.Sprintf("too many processes, of which one user has at most %d: what further ones do is counted as lost", l.options.maxProcesses/userPart))
 	return false
 }
+
+// manyProcesses reports whether a user may have so many processes that further ones have no room.
+func (l *Ledger) manyProcesses() bool { return len(l.procs) >= l.options.maxProcesses/userPart }
 
 // SetDevices gives the UUID of each CUDA ordinal of a known process. If one GPU alone
 // carries the process, snapshots show its allocations with UnknownDevice there.
@@ -111,9 +122,11 @@ func (l *Ledger) instance(pid uint32, time uint64) uint32 {
 
 func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
 	n := uint32(len(l.procs))
-	l.procs = append(l.procs, process{Process: Process{PID: pid, Begin: time}, older: older})
+	l.procs = append(l.procs, process{holder: holder{user: new([tables]int32)}, Process: Process{PID: pid, Begin: time}, older: older})
 	l.byPID[pid] = n
 	l.alive = append(l.alive, n)
+	l.shares[tableProcesses].Take()
+	l.processesOf[0]++
 	return n
 }
 
@@ -157,6 +170,7 @@ func (l *Ledger) purge(now uint64) {
 	l.spend(16 * len(l.ended))
 	l.purgeAt = math.MaxUint64
 	rest := l.ended[:0]
+	frees := false
 	for _, n := range l.ended {
 		p := &l.procs[n]
 		if at := purgeTime(p); now < at {
@@ -168,19 +182,22 @@ func (l *Ledger) purge(now uint64) {
 		for _, s := range p.sites {
 			l.purgeSite(&l.sites[s])
 		}
+		frees = frees || p.held[tableFrees] != 0
 		l.setStrays(p, nil)
-		l.crowded = false
 		p.physical, p.primaries = nil, nil
+		l.countMappings(p)
 		p.asleep.compact(p)
 		p.objects.forget()
+		l.countObjects(p)
 		l.archive(n)
 		l.forgetPools(n)
-		if p.exported {
-			l.spend(len(l.exports.young) + len(l.exports.old))
-			l.exports.forget(n)
-		}
+		l.spend(len(p.exported))
+		l.forgetExports(n, len(p.exported))
 	}
 	l.ended = rest
+	if frees {
+		l.forgetFrees(func(of uint32) bool { return l.procs[of].purged })
+	}
 }
 
 // runningTotal is a Total with the lowest and highest LiveBytes since OpenUsage.
@@ -196,8 +213,7 @@ func (l *Ledger) purgeSite(s *site) {
 	for n := s.first; n != 0; {
 		b := l.blocks.at(n)
 		next := b.next
-		delete(l.live, liveKey{b.address, s.process, s.space})
-		l.blocks.release(n)
+		l.dropBlock(liveKey{b.address, s.process, s.space}, n)
 		n = next
 	}
 	s.first, s.last = 0, 0

@@ -80,7 +80,8 @@ func play(t *testing.T, script string) *Ledger {
 		case "begin":
 			l.Begin(e.Time)
 		case "maxlive":
-			l.options.MaxLive, _ = strconv.Atoi(rest[0])
+			n, _ := strconv.Atoi(rest[0])
+			l.shares[tableLive], l.shares[tableMappings] = NewShares(n*processPart), NewShares(n*processPart)
 		case "gpus": // UUID/model
 			var list []GPU
 			for i, w := range rest {

@@ -2,6 +2,8 @@
 
 package ledger
 
+import "fmt"
+
 // site returns the number of the site with this key.
 func (l *Ledger) site(key siteKey) uint32 {
 	slot := &l.recent[key.slot()]
@@ -20,16 +22,6 @@ func (k *siteKey) slot() uint64 {
 
 func (l *Ledger) findSite(key siteKey) uint32 {
 	n, ok := l.siteOf[key]
-	used := len(l.sites) - len(l.freeSites)
-	if !ok && used >= maxSites && key.stack != 0 {
-		l.Warn("too many different stacks: allocations from further ones are shown without their stacks")
-		key.stack = 0
-		n, ok = l.siteOf[key]
-	}
-	if !ok && used >= 2*maxSites && key.context != 0 {
-		key.context = 0
-		n, ok = l.siteOf[key]
-	}
 	if ok {
 		return n
 	}
@@ -37,6 +29,32 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 	l.limiter.sites++
 	l.spend(len(p.totals) + len(p.tensors))
 	s := site{siteKey: key}
+	if !l.room(tableSites, p) || !l.room(tableEver, p) {
+		if key.stack != 0 {
+			l.WarnOf(p.PID, fmt.Sprintf("process %d has too many different stacks: allocations from further ones are shown without their stacks", p.PID))
+			key.stack, s.crowded = 0, 1
+		}
+		s.bare = true
+		n, ok = l.siteOf[key]
+		if !ok && (!l.room(tableBare, p) || !l.room(tableEver, p)) {
+			key.context, s.free = 0, true
+			n, ok = l.siteOf[key]
+		}
+		if ok {
+			l.sites[n].crowded += s.crowded
+			return n
+		}
+		s.siteKey = key
+	}
+	switch {
+	case s.free:
+	case s.bare:
+		l.hold(tableBare, p)
+		l.hold(tableEver, p)
+	default:
+		l.hold(tableSites, p)
+		l.hold(tableEver, p)
+	}
 	if last := len(l.freeSites) - 1; last >= 0 {
 		n, l.freeSites = l.freeSites[last], l.freeSites[:last]
 		s.own = l.sites[n].own

@@ -35,6 +35,9 @@ type Process struct {
 	Replaced bool     // it ended by an exec: the pid has another program
 	Devices  []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
 	Ordinals Ordinals // how Devices is known
+	User     uint32   // its user's number plus 1; 0: unknown; NoUser: it ended before anybody could know
+	Lost     uint64   // events that had no room: its figures can be too high or too low
+	Beyond   []Beyond // tables of which it has used up its share
 	Deduced  uint64   // bytes of allocations, freed or not, of which only the growth of NVML's figures says on which GPU they are
 	Workload
 	Totals []Total
@@ -82,6 +85,8 @@ type Site struct {
 	MoreOwners   bool     // there are more
 	Window       uint64   // ns that each of Cohorts stands for
 	FirstWindow  uint64   // when the first of Cohorts began, ns after Begin
+	Evicted      uint64   // allocations that no live figure has, as the process has used up its share of live allocations
+	Crowded      uint64   // how often it was taken for a site that had no room, whose stack is lost: it sums several
 	Cohorts      []Cohort // what was allocated in each window of time, from the site's first allocation to its latest, or its latest free, at most CohortLen; empty where no allocation is known
 }
 
@@ -104,6 +109,7 @@ type Failure struct {
 	Bytes     uint64 // sum of the sizes asked for
 	LastBytes uint64
 	LastTime  uint64
+	Crowded   uint64 // as of a Site
 }
 
 // Cause says why allocations ended without a free of their own.
@@ -148,6 +154,8 @@ type Object struct {
 	Live    uint64
 	Made    uint64 // live or not
 	Bytes   uint64 // that the callers named, of those that are live: the size of the code's image
+	Evicted uint64 // made, but not counted as live, for want of room
+	Crowded uint64 // as of a Site
 	Before  uint64 // live when the Baseline was fixed: the rest came to what is unexplained
 }
 
@@ -250,6 +258,7 @@ type Stats struct {
 	UnknownSizes   uint64            // live allocations counted with 0 bytes: nothing tells their size
 	Stacks         uint64            // events that wanted a stack
 	NoStack        uint64            // of those: none could be taken (tables not loaded yet, no room)
+	StacksBy       map[uint32]uint64 // different stacks beyond the share of their process, by pid; not in a Snapshot: see Process.Beyond
 	Truncated      map[string]uint64 // stacks not walked to the end, by reason
 	Torn           uint64            // stacks overwritten by a preempting thread
 }

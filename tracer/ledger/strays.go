@@ -10,8 +10,8 @@ type stray struct {
 	tid     uint32
 }
 
-// A process keeps at most so many, and all together. When half of them still live there is no room for more, and further ones
-// stay where they are.
+// A process keeps at most so many, and its share of those of all. When half of them still live there is no room for more, and further
+// ones stay where they are.
 const (
 	maxStrays    = 1 << 14
 	maxAllStrays = 1 << 18
@@ -24,23 +24,21 @@ func (l *Ledger) addStray(key liveKey, e *Event) {
 		return
 	}
 	p.strays = append(p.strays, stray{key, e.Time, e.Context, e.TID})
-	l.strays++
+	l.hold(tableStrays, p)
 }
 
 func (l *Ledger) roomForStray(p *process) bool {
 	switch {
-	case p.crowded || l.crowded:
-		return false
+	case p.crowded:
+		p.beyond[tableStrays]++
 	case len(p.strays) >= maxStrays:
 		l.dropStrays(p)
 		p.crowded = len(p.strays) > maxStrays/2
-	case l.strays >= maxAllStrays:
-		for i := range l.procs {
-			l.dropStrays(&l.procs[i])
-		}
-		l.crowded = l.strays > maxAllStrays/2
+	case !l.room(tableStrays, p):
+		l.dropStrays(p)
+		p.crowded = !l.room(tableStrays, p)
 	}
-	return !p.crowded && !l.crowded
+	return !p.crowded
 }
 
 // dropStrays forgets those that have ended.
@@ -57,7 +55,7 @@ func (l *Ledger) dropStrays(p *process) {
 
 // setStrays replaces the strays of a process by fewer.
 func (l *Ledger) setStrays(p *process, rest []stray) {
-	l.strays -= len(p.strays) - len(rest)
+	l.giveAll(tableStrays, p, len(p.strays)-len(rest))
 	p.strays = rest
 }
 
@@ -90,7 +88,7 @@ func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (
 		}
 	}
 	l.setStrays(p, rest)
-	p.crowded, l.crowded = false, false
+	p.crowded = false
 	return bytes
 }
 

@@ -76,7 +76,7 @@ func (v *view) processes() {
 			v.moments[n] = append(v.moments[n], v.l.moment(&p.tensors[i]))
 		}
 		c := p.Process
-		c.Ordinals = how
+		c.Ordinals, c.Beyond = how, p.beyondList()
 		c.Totals, c.Devices = v.totals(p, v.device[n], v.moments[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
 		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)
@@ -165,6 +165,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 			LiveObjects: s.liveObjects, LiveBytes: s.liveBytes,
 			AllocObjects: s.allocObjects, AllocBytes: s.allocBytes,
 			Segment: s.segment, Tensors: min(s.inside, s.liveBytes),
+			Evicted: s.evicted, Crowded: s.crowded,
 			Oldest: s.oldest, Growth: int64(s.liveBytes - s.history.at(session/2)),
 			History: steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen],
 		}
@@ -241,6 +242,8 @@ func (s *Site) merge(part *Site) {
 	if s.Oldest == 0 || part.Oldest != 0 && part.Oldest < s.Oldest {
 		s.Oldest = part.Oldest
 	}
+	s.Evicted += part.Evicted
+	s.Crowded += part.Crowded
 	s.mergeOwners(part)
 	s.AddCohorts(part)
 	for i, b := range part.History {
@@ -277,6 +280,7 @@ func (v *view) failures() {
 		out := &v.s.Failures[i]
 		out.Count += f.Count
 		out.Bytes += f.Bytes
+		out.Crowded += f.Crowded
 		if f.LastTime > out.LastTime || f.LastTime == out.LastTime && f.LastBytes > out.LastBytes {
 			out.LastBytes, out.LastTime = f.LastBytes, f.LastTime
 		}

@@ -117,15 +117,15 @@ func (l *Ledger) allocTensor(e *Event) {
 	if old, ok := l.live[key]; ok {
 		l.dropTensor(key, old, e.Time)
 	}
-	if len(l.live) >= l.options.MaxLive {
-		l.stats.Evicted++
-		return
-	}
 	n := l.site(siteKey{
 		stack: e.Stack, process: p, device: tensorDevice(e.Device), kind: Tensor, space: Blocks,
 		class: uint8(SizeClass(e.Size)), api: e.API,
 	})
 	s := &l.sites[n]
+	if !l.room(tableLive, &l.procs[p]) {
+		l.evict(s)
+		return
+	}
 	t := &l.procs[p].tensors[s.total]
 	halvings := min(e.Halvings, maxHalvings)
 	w := sampled(e.Size, uint32(halvings))
@@ -142,8 +142,7 @@ func (l *Ledger) allocTensor(e *Event) {
 	s.history.record(l.options.Begin, e.Time, s.liveBytes)
 	s.aged(l.options.Begin, e.Time, w.bytes)
 	t.sampleChanged(s.class, e.Time, &w, false)
-	b := l.blocks.take(block{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
-	l.live[key] = b
+	b := l.addBlock(key, &l.procs[p], block{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
 	l.link(b, s.last)
 }
 
@@ -161,9 +160,8 @@ func (l *Ledger) freeTensor(e *Event) {
 func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
 	w, birth, s := sampled(b.size, b.extra), b.time, &l.sites[b.site]
-	delete(l.live, key)
 	l.unlink(n)
-	l.blocks.release(n)
+	l.dropBlock(key, n)
 	t := &l.procs[key.process].tensors[s.total]
 	t.sampled--
 	t.live.objects -= w.objects

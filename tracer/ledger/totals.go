@@ -76,7 +76,7 @@ func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 		l.doubtTotals(p, t, &before)
 		if x.Unbooked != 0 && !t.unbooked {
 			t.unbooked = true
-			l.Warn(fmt.Sprintf("process %d has more live tensors on cuda:%d than can be followed: the rest is shown as allocated before the attach", p.PID, t.device))
+			l.WarnOf(p.PID, fmt.Sprintf("process %d has more live tensors on cuda:%d than can be followed: the rest is shown as allocated before the attach", p.PID, t.device))
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 		if older := minus(t.first.allocated, r.olderFreed); older > 0 {
 			before = fmt.Sprintf(", and %d bytes before it", older)
 		}
-		l.Warn(fmt.Sprintf("process %d: PyTorch's allocator says that %d bytes are allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
+		l.WarnOf(p.PID, fmt.Sprintf("process %d: PyTorch's allocator says that %d bytes are allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
 			p.PID, r.allocated, t.device, r.live.bytes, before))
 	}
 }

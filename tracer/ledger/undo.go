@@ -34,21 +34,27 @@ func (l *Ledger) memoryOf(process uint32, number uint64) memoryOf {
 }
 
 func (l *Ledger) rememberPhysical(e *Event, process uint32, r released) {
-	l.kept += len(r.ended) - len(l.released[e.TID].ended)
-	if l.kept > maxKept || len(l.released) >= maxLastFrees {
-		l.forgetFrees()
-		l.kept = len(r.ended)
+	l.forgetFree(e.TID)
+	p, more := &l.procs[process], len(r.ended)-1
+	if s := &l.shares[tableUnmapped]; len(r.ended) > 0 && !s.Room(int(p.held[tableUnmapped])+more, int(p.user[tableUnmapped])+more) {
+		l.forgetFrees(func(of uint32) bool { return of == process })
+		if !s.Room(more, int(p.user[tableUnmapped])+more) {
+			p.beyond[tableUnmapped]++
+			return
+		}
 	}
 	l.remember(e.TID, lastFree{block: block{address: e.Address}, process: process, outcome: lessPhysical})
-	l.released[e.TID] = r
+	if _, kept := l.lastFree[e.TID]; kept {
+		l.released[e.TID] = r
+		l.giveAll(tableUnmapped, p, -len(r.ended))
+	}
 }
 
 // undoPhysical gives back what the thread's last free took away, unless its
 // handle or addresses were handed out again: then it had been freed, whatever the call said.
 func (l *Ledger) undoPhysical(process uint32, e *Event) {
 	r := l.released[e.TID]
-	delete(l.released, e.TID)
-	l.kept -= len(r.ended)
+	l.forgetFree(e.TID)
 	v := l.procs[process].physical
 	if v == nil {
 		return
@@ -58,7 +64,7 @@ func (l *Ledger) undoPhysical(process uint32, e *Event) {
 		return
 	}
 	for _, x := range r.ended {
-		if v.mappings.overlaps(x.start, x.end) || v.full(l) || !l.reviveMemory(process, &x.of, e.Time) {
+		if v.mappings.overlaps(x.start, x.end) || !l.mayMap(process) || !l.reviveMemory(process, &x.of, e.Time) {
 			continue
 		}
 		v.mappings.insert(x.mapping)
@@ -79,7 +85,7 @@ func (l *Ledger) undoRelease(process uint32, r *released, time uint64) {
 	case taken:
 		h.references++
 		v.handles[r.handle] = h
-	case !v.full(l) && l.reviveMemory(process, &r.held, time):
+	case l.mayMap(process) && l.reviveMemory(process, &r.held, time):
 		l.addHandle(process, r.handle, r.held.number)
 	}
 }

@@ -224,6 +224,7 @@ func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, si
 		v.divide(&freed[i], ofFreed, byClass, &shares, &rest)
 	}
 	variance := map[int]float64{}
+	var evicted, crowded uint64 // of sites that are not shown
 	for i := range live {
 		errors := spread{}
 		for class := live[i].from; class < live[i].to; class++ {
@@ -231,6 +232,8 @@ func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, si
 				if s := &v.l.sites[n]; shares[class][k] != (share{}) {
 					at := sites.add(v.place(s.siteKey), v.tensorSite(s, &shares[class][k], &live[i]))
 					errors.add(at, s, v.l.inclusion(class))
+				} else {
+					evicted, crowded = evicted+s.evicted, crowded+s.crowded
 				}
 			}
 		}
@@ -244,6 +247,7 @@ func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, si
 	}
 	if rest != (share{}) {
 		out := rest.site(v.index[process], t.device, "torch")
+		out.Evicted, out.Crowded = evicted, crowded
 		for i := range out.History {
 			out.History[i] = out.LiveBytes
 		}
@@ -302,7 +306,7 @@ func apportion(total uint64, weights []uint64) ([]uint64, bool) {
 // exactly live bytes over those of the sample.
 func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 	out := part.site(v.index[s.process], s.device, s.api)
-	out.Stack, out.Oldest = s.stack, s.oldest
+	out.Stack, out.Oldest, out.Evicted, out.Crowded = s.stack, s.oldest, s.evicted, s.crowded
 	if s.first != 0 {
 		out.Oldest = v.l.blocks.at(s.first).time
 	}

@@ -339,6 +339,8 @@ type Input struct {
 	//	*Input_Warning
 	//	*Input_SampleRate
 	//	*Input_OpenUsage
+	//	*Input_ProcessWarning
+	//	*Input_Limits
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -512,6 +514,24 @@ func (x *Input) GetOpenUsage() uint64 {
 	return 0
 }
 
+func (x *Input) GetProcessWarning() *ProcessWarning {
+	if x != nil {
+		if x, ok := x.What.(*Input_ProcessWarning); ok {
+			return x.ProcessWarning
+		}
+	}
+	return nil
+}
+
+func (x *Input) GetLimits() *Limits {
+	if x != nil {
+		if x, ok := x.What.(*Input_Limits); ok {
+			return x.Limits
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -568,6 +588,14 @@ type Input_OpenUsage struct {
 	OpenUsage uint64 `protobuf:"varint,15,opt,name=open_usage,json=openUsage,proto3,oneof"` // NVML is asked; the time
 }
 
+type Input_ProcessWarning struct {
+	ProcessWarning *ProcessWarning `protobuf:"bytes,16,opt,name=process_warning,json=processWarning,proto3,oneof"`
+}
+
+type Input_Limits struct {
+	Limits *Limits `protobuf:"bytes,17,opt,name=limits,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -594,6 +622,10 @@ func (*Input_SampleRate) isInput_What() {}
 
 func (*Input_OpenUsage) isInput_What() {}
 
+func (*Input_ProcessWarning) isInput_What() {}
+
+func (*Input_Limits) isInput_What() {}
+
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -608,6 +640,7 @@ type Process struct {
 	Rank          []byte                 `protobuf:"bytes,10,opt,name=rank,proto3" json:"rank,omitempty"`
 	LocalRank     []byte                 `protobuf:"bytes,11,opt,name=local_rank,json=localRank,proto3" json:"local_rank,omitempty"`
 	WorldSize     []byte                 `protobuf:"bytes,12,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
+	User          uint32                 `protobuf:"varint,13,opt,name=user,proto3" json:"user,omitempty"` // its number plus 1; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -724,6 +757,13 @@ func (x *Process) GetWorldSize() []byte {
 		return x.WorldSize
 	}
 	return nil
+}
+
+func (x *Process) GetUser() uint32 {
+	if x != nil {
+		return x.User
+	}
+	return 0
 }
 
 type Devices struct {
@@ -1483,6 +1523,10 @@ type Stats struct {
 	Torn          uint64                 `protobuf:"varint,4,opt,name=torn,proto3" json:"torn,omitempty"`
 	Reason        [][]byte               `protobuf:"bytes,5,rep,name=reason,proto3" json:"reason,omitempty"` // of truncated stacks
 	Truncated     []uint64               `protobuf:"varint,6,rep,packed,name=truncated,proto3" json:"truncated,omitempty"`
+	LostPid       []uint32               `protobuf:"varint,7,rep,packed,name=lost_pid,json=lostPid,proto3" json:"lost_pid,omitempty"` // of lost
+	LostOf        []uint64               `protobuf:"varint,8,rep,packed,name=lost_of,json=lostOf,proto3" json:"lost_of,omitempty"`
+	StacksPid     []uint32               `protobuf:"varint,9,rep,packed,name=stacks_pid,json=stacksPid,proto3" json:"stacks_pid,omitempty"` // stacks beyond the share of their process
+	StacksOf      []uint64               `protobuf:"varint,10,rep,packed,name=stacks_of,json=stacksOf,proto3" json:"stacks_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1559,6 +1603,140 @@ func (x *Stats) GetTruncated() []uint64 {
 	return nil
 }
 
+func (x *Stats) GetLostPid() []uint32 {
+	if x != nil {
+		return x.LostPid
+	}
+	return nil
+}
+
+func (x *Stats) GetLostOf() []uint64 {
+	if x != nil {
+		return x.LostOf
+	}
+	return nil
+}
+
+func (x *Stats) GetStacksPid() []uint32 {
+	if x != nil {
+		return x.StacksPid
+	}
+	return nil
+}
+
+func (x *Stats) GetStacksOf() []uint64 {
+	if x != nil {
+		return x.StacksOf
+	}
+	return nil
+}
+
+// ProcessWarning is a warning about one process.
+type ProcessWarning struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Text          []byte                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProcessWarning) Reset() {
+	*x = ProcessWarning{}
+	mi := &file_capture_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProcessWarning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProcessWarning) ProtoMessage() {}
+
+func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
+func (*ProcessWarning) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ProcessWarning) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *ProcessWarning) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+// Limits are places of the ledger's tables.
+type Limits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sites         uint64                 `protobuf:"varint,1,opt,name=sites,proto3" json:"sites,omitempty"`
+	Live          uint64                 `protobuf:"varint,2,opt,name=live,proto3" json:"live,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_capture_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Limits) GetSites() uint64 {
+	if x != nil {
+		return x.Sites
+	}
+	return 0
+}
+
+func (x *Limits) GetLive() uint64 {
+	if x != nil {
+		return x.Live
+	}
+	return 0
+}
+
 // Stacks is what is new in the tables that all frames of this kind share. An index
 // counts from the beginning of the file.
 type Stacks struct {
@@ -1590,7 +1768,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1780,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1793,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -1770,7 +1948,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1960,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1973,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{17}
+	return file_capture_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *End) GetTime() uint64 {
@@ -1856,7 +2034,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xd3\x05\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xda\x06\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -1875,8 +2053,10 @@ const file_capture_proto_rawDesc = "" +
 	"\vsample_rate\x18\x0e \x01(\v2\x1f.vramprof.capture.v1.SampleRateH\x00R\n" +
 	"sampleRate\x12\x1f\n" +
 	"\n" +
-	"open_usage\x18\x0f \x01(\x04H\x00R\topenUsageB\x06\n" +
-	"\x04what\"\xc1\x02\n" +
+	"open_usage\x18\x0f \x01(\x04H\x00R\topenUsage\x12N\n" +
+	"\x0fprocess_warning\x18\x10 \x01(\v2#.vramprof.capture.v1.ProcessWarningH\x00R\x0eprocessWarning\x125\n" +
+	"\x06limits\x18\x11 \x01(\v2\x1b.vramprof.capture.v1.LimitsH\x00R\x06limitsB\x06\n" +
+	"\x04what\"\xd5\x02\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04comm\x18\x02 \x01(\fR\x04comm\x12\x10\n" +
@@ -1892,7 +2072,8 @@ const file_capture_proto_rawDesc = "" +
 	"\n" +
 	"local_rank\x18\v \x01(\fR\tlocalRank\x12\x1d\n" +
 	"\n" +
-	"world_size\x18\f \x01(\fR\tworldSize\"/\n" +
+	"world_size\x18\f \x01(\fR\tworldSize\x12\x12\n" +
+	"\x04user\x18\r \x01(\rR\x04user\"/\n" +
 	"\aDevices\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04uuid\x18\x02 \x03(\fR\x04uuid\"2\n" +
@@ -1953,14 +2134,26 @@ const file_capture_proto_rawDesc = "" +
 	"\x04mean\x18\x01 \x01(\x04R\x04mean\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\",\n" +
 	"\bSampling\x12 \n" +
-	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\x98\x01\n" +
+	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\x88\x02\n" +
 	"\x05Stats\x12\x12\n" +
 	"\x04lost\x18\x01 \x01(\x04R\x04lost\x12\x16\n" +
 	"\x06stacks\x18\x02 \x01(\x04R\x06stacks\x12\x19\n" +
 	"\bno_stack\x18\x03 \x01(\x04R\anoStack\x12\x12\n" +
 	"\x04torn\x18\x04 \x01(\x04R\x04torn\x12\x16\n" +
 	"\x06reason\x18\x05 \x03(\fR\x06reason\x12\x1c\n" +
-	"\ttruncated\x18\x06 \x03(\x04R\ttruncated\"\xbb\x04\n" +
+	"\ttruncated\x18\x06 \x03(\x04R\ttruncated\x12\x19\n" +
+	"\blost_pid\x18\a \x03(\rR\alostPid\x12\x17\n" +
+	"\alost_of\x18\b \x03(\x04R\x06lostOf\x12\x1d\n" +
+	"\n" +
+	"stacks_pid\x18\t \x03(\rR\tstacksPid\x12\x1b\n" +
+	"\tstacks_of\x18\n" +
+	" \x03(\x04R\bstacksOf\"6\n" +
+	"\x0eProcessWarning\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\fR\x04text\"2\n" +
+	"\x06Limits\x12\x14\n" +
+	"\x05sites\x18\x01 \x01(\x04R\x05sites\x12\x12\n" +
+	"\x04live\x18\x02 \x01(\x04R\x04live\"\xbb\x04\n" +
 	"\x06Stacks\x12\x1d\n" +
 	"\n" +
 	"first_text\x18\x01 \x01(\rR\tfirstText\x12#\n" +
@@ -2003,26 +2196,28 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_capture_proto_goTypes = []any{
-	(*Head)(nil),         // 0: vramprof.capture.v1.Head
-	(*Inputs)(nil),       // 1: vramprof.capture.v1.Inputs
-	(*Input)(nil),        // 2: vramprof.capture.v1.Input
-	(*Process)(nil),      // 3: vramprof.capture.v1.Process
-	(*Devices)(nil),      // 4: vramprof.capture.v1.Devices
-	(*GPUs)(nil),         // 5: vramprof.capture.v1.GPUs
-	(*GPU)(nil),          // 6: vramprof.capture.v1.GPU
-	(*Usages)(nil),       // 7: vramprof.capture.v1.Usages
-	(*Usage)(nil),        // 8: vramprof.capture.v1.Usage
-	(*Tensors)(nil),      // 9: vramprof.capture.v1.Tensors
-	(*TensorTotals)(nil), // 10: vramprof.capture.v1.TensorTotals
-	(*Blocks)(nil),       // 11: vramprof.capture.v1.Blocks
-	(*Segments)(nil),     // 12: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),   // 13: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),     // 14: vramprof.capture.v1.Sampling
-	(*Stats)(nil),        // 15: vramprof.capture.v1.Stats
-	(*Stacks)(nil),       // 16: vramprof.capture.v1.Stacks
-	(*End)(nil),          // 17: vramprof.capture.v1.End
+	(*Head)(nil),           // 0: vramprof.capture.v1.Head
+	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
+	(*Input)(nil),          // 2: vramprof.capture.v1.Input
+	(*Process)(nil),        // 3: vramprof.capture.v1.Process
+	(*Devices)(nil),        // 4: vramprof.capture.v1.Devices
+	(*GPUs)(nil),           // 5: vramprof.capture.v1.GPUs
+	(*GPU)(nil),            // 6: vramprof.capture.v1.GPU
+	(*Usages)(nil),         // 7: vramprof.capture.v1.Usages
+	(*Usage)(nil),          // 8: vramprof.capture.v1.Usage
+	(*Tensors)(nil),        // 9: vramprof.capture.v1.Tensors
+	(*TensorTotals)(nil),   // 10: vramprof.capture.v1.TensorTotals
+	(*Blocks)(nil),         // 11: vramprof.capture.v1.Blocks
+	(*Segments)(nil),       // 12: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 13: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 14: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 15: vramprof.capture.v1.Stats
+	(*ProcessWarning)(nil), // 16: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 17: vramprof.capture.v1.Limits
+	(*Stacks)(nil),         // 18: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 19: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -2036,15 +2231,17 @@ var file_capture_proto_depIdxs = []int32{
 	14, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
 	15, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
 	13, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	4,  // 11: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	6,  // 12: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	8,  // 13: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	10, // 14: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	16, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	17, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	4,  // 13: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	6,  // 14: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	8,  // 15: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	10, // 16: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -2066,6 +2263,8 @@ func file_capture_proto_init() {
 		(*Input_Warning)(nil),
 		(*Input_SampleRate)(nil),
 		(*Input_OpenUsage)(nil),
+		(*Input_ProcessWarning)(nil),
+		(*Input_Limits)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2073,7 +2272,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import "math"
+
+// Shares rations the places of a table that all processes use, so that one process, or all processes of one user, cannot fill it:
+//
+//   - one process has at most a quarter of the places, the processes of one user at most half;
+//   - the last quarter is a reserve for newcomers: processes with less than a 64th whose user has less than a 16th.
+//
+// The zero value has no room. What a process and its user hold is counted by the caller.
+type Shares struct {
+	size  int // places
+	limit int // places that shares are parts of: size, or fewer where memory is scarce
+	used  int
+}
+
+const (
+	processPart = 4
+	userPart    = 2
+	reservePart = 4
+	newProcess  = 64
+	newUser     = 16
+
+	// Shares do not shrink below what a newcomer may have.
+	leastLimit = newProcess / processPart
+)
+
+// NewShares returns the shares of a table with so many places.
+func NewShares(size int) Shares { return Shares{size: size, limit: size} }
+
+// Room reports whether a process that holds so many places, and whose user holds so many, may take one more.
+func (s *Shares) Room(process, user int) bool {
+	if process < s.limit/processPart && user < s.limit/userPart && s.used < s.size-s.size/reservePart {
+		return true
+	}
+	return s.used < s.size && process < max(s.size/newProcess, 1) && user < max(s.size/newUser, 1)
+}
+
+// Take counts one place that a process has taken.
+func (s *Shares) Take() { s.used++ }
+
+// Give counts one place that a process has given back.
+func (s *Shares) Give() { s.used-- }
+
+// Used returns how many places are taken.
+func (s *Shares) Used() int { return s.used }
+
+// OfProcess returns how many places one process has at most.
+func (s *Shares) OfProcess() int { return s.limit / processPart }
+
+// Shrink lowers the shares, but not the reserve, as if the table had so many places. What is held is kept.
+func (s *Shares) Shrink(limit int) { s.limit = max(min(limit, s.limit), s.size/leastLimit) }
+
+// Holders counts who holds the places of a table, where the caller has nowhere to do so. It is not safe for concurrent use.
+type Holders struct {
+	Shares
+	processes map[uint32]int // by pid
+	users     map[uint32]int
+	userOf    map[uint32]uint32 // by pid
+}
+
+// NewHolders returns the shares of a table with so many places.
+func NewHolders(size int) Holders {
+	return Holders{Shares: NewShares(size), processes: map[uint32]int{}, users: map[uint32]int{}, userOf: map[uint32]uint32{}}
+}
+
+// Take takes a place for a process, and reports whether there was room. User is as in Process; all processes of which it is not
+// known are one user's.
+func (h *Holders) Take(pid, user uint32) bool {
+	if before, ok := h.userOf[pid]; ok {
+		user = before // a process does not escape its share by changing its user
+	}
+	if !h.Room(h.processes[pid], h.users[user]) {
+		return false
+	}
+	h.Shares.Take()
+	h.processes[pid]++
+	h.userOf[pid] = user
+	h.users[user]++
+	return true
+}
+
+// Give gives a place of a process back.
+func (h *Holders) Give(pid uint32) {
+	h.Shares.Give()
+	user := h.userOf[pid]
+	if h.users[user]--; h.users[user] == 0 {
+		delete(h.users, user)
+	}
+	if h.processes[pid]--; h.processes[pid] == 0 {
+		delete(h.processes, pid)
+		delete(h.userOf, pid)
+	}
+}
+
+// Held returns how many places a process has.
+func (h *Holders) Held(pid uint32) int { return h.processes[pid] }
+
+// table is a table of the ledger that all processes share.
+type table uint8
+
+const (
+	tableSites     table = iota // with their stacks
+	tableBare                   // sites without room for a stack
+	tableEver                   // sites, those of ended processes included
+	tableLive                   // live allocations
+	tableMappings               // handles and mappings of physical memory
+	tableFailures               // sites of failed allocations
+	tablePools                  // memory pools
+	tableStrays                 // allocations that wait for their device
+	tableExports                // exported memory
+	tableImporters              // sites that import memory
+	tableObjects                // driver objects
+	tableObjectSites
+	tableFrees // threads whose last free may be undone
+	tableUnmapped
+	tableWarnings
+	tableProcesses
+
+	tables
+)
+
+var tableNames = [tables]string{
+	tableSites: "sites", tableBare: "sites without stacks", tableEver: "sites since the start", tableLive: "live allocations",
+	tableMappings: "mappings", tableFailures: "failed allocations", tablePools: "memory pools", tableStrays: "allocations without a device",
+	tableExports: "exported memory", tableImporters: "importing sites", tableObjects: "driver objects", tableObjectSites: "driver objects' stacks",
+	tableFrees: "failed frees", tableUnmapped: "failed unmappings", tableWarnings: "warnings", tableProcesses: "processes",
+}
+
+// NoUser is the user of processes that ended before theirs was known: they share what one user has.
+const NoUser = math.MaxUint32
+
+// holder is what a process holds of each table.
+type holder struct {
+	held   [tables]int32
+	user   *[tables]int32 // what all processes of its user hold
+	beyond [tables]uint64 // how often there was no room
+}
+
+// room reports whether a process may take a place of a table, and counts where it may not.
+func (l *Ledger) room(t table, p *process) bool {
+	if l.shares[t].Room(int(p.held[t]), int(p.user[t])) {
+		return true
+	}
+	p.beyond[t]++
+	return false
+}
+
+func (l *Ledger) hold(t table, p *process) {
+	l.shares[t].Take()
+	p.held[t]++
+	p.user[t]++
+}
+
+func (l *Ledger) give(t table, p *process) { l.giveAll(t, p, 1) }
+
+func (l *Ledger) giveAll(t table, p *process, n int) {
+	l.shares[t].used -= n
+	p.held[t] -= int32(n)
+	p.user[t] -= int32(n)
+}
+
+// setUser counts what a process holds as its user's.
+func (l *Ledger) setUser(p *process, user uint32) {
+	if user == 0 || p.User != 0 {
+		return
+	}
+	p.User = user
+	l.processesOf[0]--
+	l.processesOf[user]++
+	all := l.users[user]
+	if all == nil {
+		all = new([tables]int32)
+		l.users[user] = all
+	}
+	for t := range p.held {
+		all[t] += p.held[t]
+	}
+	p.user = all
+}
+
+// Limits are the places of the ledger's largest tables, of which processes have shares: see Shares.
+type Limits struct {
+	Sites uint64
+	Live  uint64 // allocations
+}
+
+// SetLimits lowers the shares of processes and users to parts of fewer places, as where memory is scarce. What they have stays, and
+// newcomers have room as before. Values of 0, and those that are higher than before, change nothing.
+func (l *Ledger) SetLimits(x Limits) {
+	shrink := func(t table, n uint64) {
+		if n != 0 && n < uint64(l.shares[t].limit) {
+			l.shares[t].Shrink(int(n))
+		}
+	}
+	shrink(tableSites, x.Sites)
+	shrink(tableBare, x.Sites)
+	shrink(tableFailures, x.Sites)
+	shrink(tableObjectSites, x.Sites)
+	shrink(tableLive, x.Live)
+	shrink(tableMappings, x.Live)
+}
+
+// Beyond says how often a process had no room in a table, as its share or the table was used up.
+type Beyond struct {
+	Table string
+	Count uint64
+}
+
+// stacksTable names the stacks, which are not the ledger's.
+const stacksTable = "stacks"
+
+// beyondList lists the tables of which a process has used up its share.
+func (p *process) beyondList() (list []Beyond) {
+	for t, n := range p.beyond {
+		if n != 0 {
+			list = append(list, Beyond{tableNames[t], n})
+		}
+	}
+	if p.stacksLost != 0 {
+		list = append(list, Beyond{stacksTable, p.stacksLost})
+	}
+	return list
+}

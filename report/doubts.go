@@ -78,6 +78,7 @@ func losses(s *ledger.Snapshot) []doubt {
 	add(atBalance, st.UnmatchedFrees,
 		"1 free was of memory allocated before tracing began: unexplained may be too low by its unknown size",
 		"frees were of memory allocated before tracing began: unexplained may be too low by their unknown size")
+	list = append(list, shareDoubts(s)...)
 	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {
 		list = append(list, doubt{atTitle, symbolize.Clean(w)})

@@ -83,6 +83,9 @@ type SiteReport struct {
 	Stack          []FrameReport `json:"stack"`                   // the CUDA call first
 	Owners         []OwnerReport `json:"owners,omitempty"`        // of imported memory: who allocated it, as far as that is traced
 	MoreOwners     bool          `json:"more_owners,omitempty"`   // there are more than Owners has
+	Incomplete     []string      `json:"incomplete,omitempty"`    // what the figures or the stack lack, as the process used up its share
+	MissingCount   uint64        `json:"missing_count,omitempty"` // of allocated_count: too many to follow, in no live figure
+	CrowdedCount   uint64        `json:"crowded_count,omitempty"` // allocations of other sites here, for which the process had no site left
 }
 
 // FrameReport is one line of a stack.
@@ -113,6 +116,8 @@ type FailureReport struct {
 	LastAgoNS uint64        `json:"last_ago_ns"`
 	Headline  int           `json:"headline"`
 	Stack     []FrameReport `json:"stack"`
+
+	Incomplete []string `json:"incomplete,omitempty"` // as of a site
 }
 
 // ProcessReport is one process: a pid between two execs or exits.
@@ -128,6 +133,15 @@ type ProcessReport struct {
 
 	DeducedBytes uint64 `json:"deduced_bytes,omitempty"` // of allocations whose GPU follows from the growth of NVML's figures only
 	SegmentsOnly string `json:"segments_only,omitempty"` // why no tensors of its PyTorch are known
+
+	LostEvents uint64         `json:"lost_events,omitempty"` // of this process, for want of room
+	Beyond     []BeyondReport `json:"beyond,omitempty"`      // tables of which it used up its share
+}
+
+// BeyondReport says how often a process had no room in a table that all processes share.
+type BeyondReport struct {
+	Table string `json:"table"`
+	Count uint64 `json:"count"`
 }
 
 // TotalReport sums a process on one device and of one kind.
@@ -285,6 +299,7 @@ func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) S
 	oldest, _ := age(s, x)
 	return SiteReport{
 		Owners: ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,
+		Incomplete: Marks(s, st, x), MissingCount: x.Evicted, CrowdedCount: x.Crowded,
 		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
 		Device: DeviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
 		Plane: wholePlane(x), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),

@@ -33,13 +33,17 @@ func failureReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, f *ledger.Fail
 		Process: f.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Device: DeviceName(f.Device, f.Kind), Kind: KindName(f.Kind), API: symbolize.Clean(f.API),
 		Result: f.Result, Error: resultName(f.Result), Count: f.Count, Bytes: f.Bytes, LastBytes: f.LastBytes,
 		LastAgoNS: minus(s.End, f.LastTime), Headline: frames.Headline(stack), Stack: stackReport(stack),
+		Incomplete: failureMarks(s, st, f),
 	}
 }
 
 func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
-	r := ProcessReport{DeducedBytes: p.Deduced, PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Replaced: p.Replaced, Workload: NewWorkload(p.Workload), Totals: []TotalReport{}}
+	r := ProcessReport{LostEvents: p.Lost, DeducedBytes: p.Deduced, PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Replaced: p.Replaced, Workload: NewWorkload(p.Workload), Totals: []TotalReport{}}
 	for _, uuid := range p.Devices {
 		r.Devices = append(r.Devices, symbolize.Clean(uuid))
+	}
+	for _, b := range p.Beyond {
+		r.Beyond = append(r.Beyond, BeyondReport(b))
 	}
 	for _, t := range p.Totals {
 		r.Totals = append(r.Totals, TotalReport{

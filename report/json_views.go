@@ -55,6 +55,7 @@ type RowReport struct {
 	LiveCount      uint64 `json:"live_count"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	AllocatedCount uint64 `json:"allocated_count"`
+	Incomplete     bool   `json:"incomplete,omitempty"` // the summary's sites say why
 }
 
 // StatsReport is what was allocated over all.
@@ -160,7 +161,7 @@ func newViewReport(v View, o ViewOptions) *ViewReport {
 		for _, x := range siteRows(s, v.Stacks, o.KeepInterpreter) {
 			r.Rows = append(r.Rows, RowReport{
 				FrameReport: stackReport([]symbolize.Frame{x.frame})[0], Process: x.process, PID: s.Processes[x.process].PID, Device: x.device, Plane: x.plane,
-				LiveBytes: x.bytes, LiveCount: x.objects, AllocatedBytes: x.allocd, AllocatedCount: x.allocs,
+				LiveBytes: x.bytes, LiveCount: x.objects, AllocatedBytes: x.allocd, AllocatedCount: x.allocs, Incomplete: x.marked,
 			})
 		}
 	case "stats":

@@ -185,6 +185,7 @@ func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, 
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
 	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 	p.list(plain, siteIndent, " ", sparkline(x.History, min(sparkColumns, p.width-siteIndent)), growthText(s, x))
+	p.marked(Marks(s, st, x))
 	p.stack(stack, own)
 }
 
@@ -271,6 +272,7 @@ func failures(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 		process := &s.Processes[f.Process]
 		owner := append([]string{processName(process)}, WorkloadText(process.Workload)...)
 		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), symbolize.Clean(f.API))...)
+		p.marked(failureMarks(s, st, f))
 		p.stack(stack, own)
 	}
 }

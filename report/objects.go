@@ -27,6 +27,7 @@ type ObjectReport struct {
 	Unexplained bool          `json:"grew_with_unexplained"` // what is unexplained grew, and so did these
 	Headline    int           `json:"headline"`
 	Stack       []FrameReport `json:"stack"`
+	Incomplete  []string      `json:"incomplete,omitempty"` // as of a site
 }
 
 const (
@@ -175,6 +176,7 @@ func objectReports(s *ledger.Snapshot, st Stacks, o LeaksOptions) (list []Object
 			Process: x.Process, PID: s.Processes[x.Process].PID, Device: DeviceName(x.Device, x.Kind), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),
 			Live: x.Live, Made: x.Made, Before: x.Before, NamedBytes: x.Bytes, Unexplained: grown[x],
 			Headline: frames.Headline(stack), Stack: stackReport(stack),
+			Incomplete: objectMarks(s, st, x),
 		})
 	}
 	return list

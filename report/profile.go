@@ -132,6 +132,11 @@ func newSample(s *ledger.Snapshot, st Stacks, h *Holding, locations []*profile.L
 			label[key] = []string{text}
 		}
 	}
+	if h.Site != nil {
+		if words := markWords(s, st, h.Site); len(words) > 0 {
+			label["incomplete"] = words
+		}
+	}
 	ownerLabels(s, st, h.Site, label, number)
 	workloadLabels(&process.Workload, label, number, unit)
 	return &profile.Sample{

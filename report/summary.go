@@ -79,6 +79,7 @@ func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, title st
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, noun(x.Kind)), growthText(s, x)}, owner...)...)
 		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
+		p.marked(Marks(s, st, x))
 	}
 	if len(list) > o.Top {
 		p.text(plain, siteIndent, moreText(s, list[o.Top:]))

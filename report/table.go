@@ -22,6 +22,7 @@ type siteRow struct {
 	plane                   string
 	bytes                   int64
 	objects, allocs, allocd uint64
+	marked                  bool // incomplete: see Marks
 }
 
 // siteRows sums shares of memory by the line of the user's own code, process, device and plane.
@@ -51,6 +52,7 @@ func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
 		}
 		r := &rows[i]
 		r.bytes += h.Live
+		r.marked = r.marked || h.Site != nil && len(Marks(s, st, h.Site)) > 0
 		if h.Site != nil && h.Plane != PlaneAsleep {
 			r.objects += awakeObjects(h.Site)
 			r.allocs += h.Site.AllocObjects
@@ -62,6 +64,9 @@ func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
 	})
 	return slices.DeleteFunc(rows, func(r siteRow) bool { return r.bytes == 0 && r.allocd == 0 })
 }
+
+// incomplete stands before the line of a row that has Marks.
+const incomplete = "(incomplete) "
 
 // WriteTable writes a row for each line of the user's own code that holds memory or allocated some.
 func WriteTable(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error {
@@ -92,6 +97,9 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error
 			continue
 		}
 		text := figures(signedTotal(r.bytes), humanize.Comma(int64(r.objects)), BytesText(r.allocd), planeShort(r.plane), r.device)
+		if r.marked {
+			text += incomplete
+		}
 		p.line(plain, 0, text+frameText(&r.frame, p.width-columns(text)))
 	}
 	if len(list) > o.top() {

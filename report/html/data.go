@@ -84,7 +84,8 @@ type entryColumns struct {
 	AllocObjects []uint64  `json:"allocObjects"`
 	Age          []int64   `json:"age"` // ns, of the oldest live allocation
 	Verdict      []int     `json:"verdict"`
-	Series       [][]int64 `json:"series"` // what was live at the moments of Chart.Grid: steps to the next change, change; null: not known
+	Incomplete   []int     `json:"incomplete"` // what its figures or its stack lack
+	Series       [][]int64 `json:"series"`     // what was live at the moments of Chart.Grid: steps to the next change, change; null: not known
 }
 
 // partsData is the reconciliation: the Lines of a row add up to its Usage.

@@ -5,6 +5,7 @@ package html
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize"
@@ -23,6 +24,7 @@ type entry struct {
 	head                int
 	plane, process, gpu int
 	kind, api, verdict  int // strings
+	incomplete          int // likewise
 	live                int64
 	objects             uint64
 	alloc, allocObjects uint64
@@ -116,6 +118,9 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 	e.node, e.head = b.tree.leaf(path), s.head
 	e.kind, e.api = b.text(report.KindName(x.Kind)), b.text(shorten(symbolize.Clean(x.API)))
 	e.age = b.age(x)
+	if marks := report.Marks(b.s, b.in.Stacks, x); len(marks) > 0 {
+		e.incomplete = b.text(shorten(strings.Join(marks, "; ")))
+	}
 	if b.in.Verdict != nil && index != noVerdict {
 		e.verdict = b.text(shorten(symbolize.Clean(b.in.Verdict(index))))
 	}
@@ -139,7 +144,7 @@ func (b *builder) columns(place []int32) {
 	ints := func() []int { return make([]int, 0, n) }
 	c := &b.p.Entries
 	*c = entryColumns{
-		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Verdict: ints(),
+		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Verdict: ints(), Incomplete: ints(),
 		Live: make([]int64, 0, n), Objects: make([]uint64, 0, n), Alloc: make([]uint64, 0, n), AllocObjects: make([]uint64, 0, n), Age: make([]int64, 0, n),
 		Series: make([][]int64, 0, n),
 	}
@@ -158,6 +163,7 @@ func (b *builder) columns(place []int32) {
 		c.AllocObjects = append(c.AllocObjects, e.allocObjects)
 		c.Age = append(c.Age, e.age)
 		c.Verdict = append(c.Verdict, e.verdict)
+		c.Incomplete = append(c.Incomplete, e.incomplete)
 		if b.over != nil {
 			c.Series = append(c.Series, e.series)
 		}

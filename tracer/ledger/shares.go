@@ -209,8 +209,8 @@ type Beyond struct {
 	Count uint64
 }
 
-// stacksTable names the stacks, which are not the ledger's.
-const stacksTable = "stacks"
+// BeyondStacks is the table of the frames of stacks, which is not the ledger's.
+const BeyondStacks = "stacks"
 
 // beyondList lists the tables of which a process has used up its share.
 func (p *process) beyondList() (list []Beyond) {
@@ -220,7 +220,7 @@ func (p *process) beyondList() (list []Beyond) {
 		}
 	}
 	if p.stacksLost != 0 {
-		list = append(list, Beyond{stacksTable, p.stacksLost})
+		list = append(list, Beyond{BeyondStacks, p.stacksLost})
 	}
 	return list
 }

@@ -84,7 +84,13 @@ function siteButton(e) {
   return element("button", { type: "button", class: "link site", "aria-pressed": String(state.entry === e), onclick: (event) => {
     event.stopPropagation();
     select(e);
-  } }, element("span", { class: "name" }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame]));
+  } }, incompleteSign(e), element("span", { class: "name" }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame]));
+}
+
+// incompleteSign stands before a site whose figures or stack lack something.
+function incompleteSign(e) {
+  const text = data.strings[data.entries.incomplete[e]];
+  return text ? element("span", { class: "incomplete", title: "incomplete: " + text }, "incomplete ") : "";
 }
 
 const planeChip = (plane) => element("span", { class: "chip" }, element("i", { class: "swatch bg-" + data.planes[plane] }), planeNames[data.planes[plane]]);
@@ -127,6 +133,7 @@ function showSelected() {
     ["Plane", planeNames[data.planes[d.plane[e]]]],
     ["Kind", data.strings[d.kind[e]]],
     ["Call", data.strings[d.api[e]]],
+    ["Incomplete", data.strings[d.incomplete[e]]],
     ["Process", data.processes[d.process[e]].name],
     ["GPU", gpuText(d.gpu[e])],
   ];

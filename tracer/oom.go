@@ -2,12 +2,17 @@
 
 package tracer
 
-import "github.com/vramprof/vramprof/tracer/ledger"
+import (
+	"maps"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
 
 // OOM is an allocation that a process asked for and did not get, because there was not
 // enough memory. What PyTorch's allocator gets after it has emptied its cache is none.
 type OOM struct {
 	PID       uint32
+	User      uint32 // as in ledger.Process
 	Comm      string // at most 15 bytes, untrusted
 	Time      uint64 // ns of CLOCK_MONOTONIC
 	Stack     uint64 // id of the stack that asked; 0: none was taken
@@ -26,3 +31,10 @@ type OOM struct {
 // LostOOMs counts those that Config.OOM was not told of, since there were too many at once. Some of
 // them may have been none, as what they were was not looked at.
 func (t *Tracer) LostOOMs() uint64 { return t.ooms.dropped.Load() }
+
+// LostOOMsBy is LostOOMs by pid, as far as there is room for it.
+func (t *Tracer) LostOOMsBy() map[uint32]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.ooms.droppedBy)
+}

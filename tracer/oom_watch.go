@@ -21,17 +21,19 @@ const stackDelay = 100 * time.Millisecond
 type ooms struct {
 	queue   chan OOM
 	dropped atomic.Uint64
-	minute  uint64 // begin of the one in which books were taken; guarded by Tracer.mu
-	books   int
-	latest  uint64 // when books were taken last, and how many sites they had; likewise
-	sites   int
+
+	// Guarded by Tracer.mu.
+	waiting   ledger.Holders    // of places in queue
+	droppedBy map[uint32]uint64 // by pid
+	books     Ration            // what was taken for Config.OOM; it gets further ones without books
+	latest    uint64            // when books were taken last, and how many sites they had
+	sites     int
 }
 
 const (
-	maxOOMs         = 1024
-	booksPerMinute  = 10      // Config.OOM gets further ones without them
-	booksBlocks     = 200_000 // live tensors that are read for them, in 0.1 s; with more the cache by site is as it was placed last
-	minuteInNanosec = uint64(time.Minute)
+	maxOOMs      = 4096    // of which a process has a share; one that PyTorch retries is three
+	maxDroppedBy = 1 << 12 // processes
+	booksBlocks  = 200_000 // live tensors that are read for books, in 0.1 s; with more the cache by site is as it was placed last
 
 	// Books with more sites, 2 KB each, are not taken again so soon: ten of them would lie in the queue at a time.
 	largeBooks   = 4096
@@ -43,29 +45,40 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 	if t.config.OOM == nil && t.config.Journal == nil {
 		return
 	}
-	o.torch = p.torch
+	o.torch, o.User = p.torch, t.userOf(p)
+	if !t.ooms.waiting.Take(o.PID, o.User) {
+		t.dropOOM(o.PID)
+		return
+	}
 	o.Comm = symbolize.Clean(commOf(p.pid))
 	// A process that gives up is about to free what it holds. What PyTorch's allocator gets from CUDA is mostly
 	// not the end: it flushes its cache and tries again.
 	if t.config.OOM != nil && (o.API == "torch" || !p.torch) {
-		o.Books = t.booksOf(o.Time)
+		o.Books = t.booksOf(&o)
 	}
 	select {
 	case t.ooms.queue <- o:
 	default:
-		t.ooms.dropped.Add(1)
+		t.ooms.waiting.Give(o.PID)
+		t.dropOOM(o.PID)
+	}
+}
+
+// dropOOM counts one that Config.OOM is not told of; t.mu is held.
+func (t *Tracer) dropOOM(pid uint32) {
+	t.ooms.dropped.Add(1)
+	if _, known := t.ooms.droppedBy[pid]; known || len(t.ooms.droppedBy) < maxDroppedBy {
+		t.ooms.droppedBy[pid]++
 	}
 }
 
 // booksOf takes the books of what runs now, a few times a minute; t.mu is held.
-func (t *Tracer) booksOf(at uint64) *ledger.Snapshot {
-	if t.ooms.books == 0 || at-t.ooms.minute > minuteInNanosec {
-		t.ooms.minute, t.ooms.books = at, 0
-	}
+func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
+	at := o.Time
 	if t.ooms.sites > largeBooks && at-t.ooms.latest < largeBooksIn {
 		return nil
 	}
-	if t.ooms.books++; t.ooms.books > booksPerMinute {
+	if !t.ooms.books.Allow(time.Unix(0, int64(at)), o.PID, o.User) {
 		return nil
 	}
 	var blocks map[uint32][]ledger.Block
@@ -97,6 +110,9 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 				return
 			}
 		}
+		t.mu.Lock()
+		t.ooms.waiting.Give(o.PID)
+		t.mu.Unlock()
 		if wait := stackDelay - time.Duration(now()-o.Time); wait > 0 && wait <= stackDelay {
 			time.Sleep(wait)
 		}

@@ -162,7 +162,7 @@ func New(config Config) (*Tracer, error) {
 		jobs:       newJobs(),
 		newUser:    make(chan struct{}, 1),
 		host:       workload.NewHost(),
-		ooms:       ooms{queue: make(chan OOM, maxOOMs)},
+		ooms:       ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
 		idle:       idleInterval,
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})

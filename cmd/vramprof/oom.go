@@ -4,12 +4,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,12 +27,13 @@ import (
 )
 
 const (
-	oomsPerMinute = 10
-	maxOOMQueue   = 10
-	maxOOMNames   = 100_000     // names that are tried until one is free
-	maxOOMUsers   = 1000        // processes of a reading that are named
-	oomStackWait  = time.Second // for a stack that comes after its event
-	oomNVMLWait   = 5 * time.Second
+	maxOOMQueue  = 10
+	maxOOMNames  = 100_000     // names that are tried until one is free
+	maxOOMPIDs   = 4096        // processes whose errors are counted by process
+	maxOOMTold   = 32          // of them: named in the summary, those with most that were not recorded
+	maxOOMUsers  = 1000        // processes of a reading that are named
+	oomStackWait = time.Second // for a stack that comes after its event
+	oomNVMLWait  = 5 * time.Second
 )
 
 // oomRecorder writes a record of each out-of-memory error, one at a time, and counts
@@ -37,18 +41,26 @@ const (
 type oomRecorder struct {
 	stderr io.Writer
 	write  func(tracer.OOM) (path string, err error)
-	lost   func() uint64 // how many errors take was not told of, at most; nil: none
+	lost   func() (all uint64, by map[uint32]uint64) // how many errors take was not told of, at most; nil: none
 	queue  chan tracer.OOM
 	wait   sync.WaitGroup
 
 	mu     sync.Mutex
-	recent rate
+	recent tracer.Ration
 	ended  bool
 	missed uint64
+	by     map[uint32]*oomCount
+}
+
+// oomCount is how often a process ran out of memory.
+type oomCount struct {
+	pid              uint32
+	comm             string
+	recorded, missed uint64
 }
 
 func newOOMRecorder(stderr io.Writer, write func(tracer.OOM) (string, error)) *oomRecorder {
-	r := &oomRecorder{stderr: stderr, write: write, queue: make(chan tracer.OOM, maxOOMQueue)}
+	r := &oomRecorder{stderr: stderr, write: write, queue: make(chan tracer.OOM, maxOOMQueue), by: map[uint32]*oomCount{}}
 	r.wait.Go(func() {
 		for o := range r.queue {
 			r.record(o)
@@ -60,7 +72,7 @@ func newOOMRecorder(stderr io.Writer, write func(tracer.OOM) (string, error)) *o
 // take never waits for a record to be written.
 func (r *oomRecorder) take(o tracer.OOM) {
 	if r.enqueue(o) == 1 {
-		r.say(fmt.Sprintf("out-of-memory errors beyond %d a minute are counted, not recorded", oomsPerMinute))
+		r.say("out-of-memory errors beyond 3 a minute of a process, 10 of all, are counted, not recorded")
 	}
 }
 
@@ -68,11 +80,20 @@ func (r *oomRecorder) take(o tracer.OOM) {
 func (r *oomRecorder) enqueue(o tracer.OOM) (missed uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ended && len(r.queue) < cap(r.queue) && r.recent.allow(time.Now()) {
+	of := r.by[o.PID]
+	if of == nil && len(r.by) < maxOOMPIDs {
+		of = &oomCount{pid: o.PID, comm: o.Comm}
+		r.by[o.PID] = of
+	} else if of == nil {
+		of = &oomCount{}
+	}
+	if !r.ended && len(r.queue) < cap(r.queue) && r.recent.Allow(time.Now(), o.PID, o.User) {
 		r.queue <- o
+		of.recorded++
 		return 0
 	}
 	r.missed++
+	of.missed++
 	return r.missed
 }
 
@@ -116,20 +137,53 @@ func (r *oomRecorder) end() (warnings []string) {
 		return nil
 	}
 	r.mu.Lock()
-	text := missedText(r.missed, r.lost)
-	r.mu.Unlock()
-	if text == "" {
-		return nil
+	var lost uint64
+	if r.lost != nil {
+		var by map[uint32]uint64
+		lost, by = r.lost()
+		for pid, n := range by {
+			if r.by[pid] == nil {
+				r.by[pid] = &oomCount{pid: pid}
+			}
+			r.by[pid].missed += n
+		}
 	}
-	r.say(text)
-	return []string{text}
+	text := missedText(r.missed, lost)
+	list := oomTexts(r.by)
+	r.mu.Unlock()
+	if text != "" {
+		r.say(text)
+		list = append(list, text)
+	}
+	return list
+}
+
+// oomTexts names each process that ran out of memory: "process 42 (train) ran out of memory 590 times: 3 are recorded".
+func oomTexts(by map[uint32]*oomCount) (texts []string) {
+	list := slices.SortedFunc(maps.Values(by), func(a, b *oomCount) int {
+		return cmp.Or(cmp.Compare(min(b.recorded, 1), min(a.recorded, 1)), cmp.Compare(b.missed, a.missed), cmp.Compare(a.pid, b.pid))
+	})
+	for _, x := range list[:min(len(list), maxOOMTold)] {
+		who, times := fmt.Sprintf("process %d", x.pid), "once"
+		if x.comm != "" {
+			who += fmt.Sprintf(" (%s)", x.comm)
+		}
+		if n := x.recorded + x.missed; n > 1 {
+			times = fmt.Sprintf("%d times", n)
+		}
+		texts = append(texts, fmt.Sprintf("%s ran out of memory %s: %d recorded", who, times, x.recorded))
+	}
+	if more := len(list) - maxOOMTold; more > 0 {
+		texts = append(texts, fmt.Sprintf("further processes that ran out of memory: %d", more))
+	}
+	return texts
 }
 
 // missedText is "12 further out-of-memory errors were not recorded", "" for none.
-func missedText(missed uint64, lost func() uint64) string {
+func missedText(missed, lost uint64) string {
 	more := ""
-	if lost != nil && lost() > 0 {
-		missed += lost()
+	if lost > 0 {
+		missed += lost
 		more = "up to "
 	}
 	switch missed {
@@ -139,20 +193,6 @@ func missedText(missed uint64, lost func() uint64) string {
 		return more + "1 further out-of-memory error was not recorded"
 	}
 	return fmt.Sprintf("%s%d further out-of-memory errors were not recorded", more, missed)
-}
-
-// rate allows so many events in any minute.
-type rate struct{ allowed []time.Time }
-
-func (r *rate) allow(now time.Time) bool {
-	if len(r.allowed) == oomsPerMinute {
-		if now.Sub(r.allowed[0]) < time.Minute {
-			return false
-		}
-		r.allowed = append(r.allowed[:0], r.allowed[1:]...)
-	}
-	r.allowed = append(r.allowed, now)
-	return true
 }
 
 // oomFiles names and writes the two files of a record.
@@ -303,11 +343,11 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 		}
 		return files.write(o.PID, text, profile)
 	})
-	s.ooms.lost = func() uint64 {
+	s.ooms.lost = func() (uint64, map[uint32]uint64) {
 		if s.tracer == nil {
-			return 0 // it could not be opened
+			return 0, nil // it could not be opened
 		}
-		return s.tracer.LostOOMs()
+		return s.tracer.LostOOMs(), s.tracer.LostOOMsBy()
 	}
 	s.config.OOM = s.ooms.take
 	return nil

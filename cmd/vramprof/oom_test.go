@@ -21,25 +21,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func TestRateAllowsTenInAnyMinute(t *testing.T) {
-	var r rate
-	begin := time.Unix(1e9, 0)
-	var allowed []time.Duration
-	for at := time.Duration(0); at < 3*time.Minute; at += time.Second {
-		if r.allow(begin.Add(at)) {
-			allowed = append(allowed, at)
-		}
-	}
-	if len(allowed) != 30 {
-		t.Errorf("%d in three minutes, want 30", len(allowed))
-	}
-	for i, at := range allowed[10:] {
-		if at-allowed[i] < time.Minute {
-			t.Errorf("eleven from %v to %v", allowed[i], at)
-		}
-	}
-}
-
 func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr stream
@@ -57,35 +38,63 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 		})
 		begin := time.Now()
 		for i := range uint32(25) {
-			r.take(tracer.OOM{PID: i})
+			r.take(tracer.OOM{PID: i, User: i})
 		}
 		if time.Since(begin) != 0 {
 			t.Error("the caller had to wait")
 		}
 		time.Sleep(59 * time.Second)
-		r.take(tracer.OOM{PID: 100})
+		r.take(tracer.OOM{PID: 100, User: 100})
 		time.Sleep(time.Second)
-		r.take(tracer.OOM{PID: 200, Size: 2 << 30})
+		r.take(tracer.OOM{PID: 200, User: 200, Size: 2 << 30})
 		warnings := r.end()
 		if want := []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 200}; !slices.Equal(written, want) {
 			t.Errorf("written: %v, want %v", written, want)
 		}
-		if want := []string{"16 further out-of-memory errors were not recorded"}; !slices.Equal(warnings, want) {
-			t.Errorf("warnings %q, want %q", warnings, want)
+		if n := len(warnings); n != 28 || warnings[n-1] != "16 further out-of-memory errors were not recorded" ||
+			!slices.Contains(warnings, "process 0 ran out of memory once: 1 recorded") || !slices.Contains(warnings, "process 100 ran out of memory once: 0 recorded") {
+			t.Errorf("warnings %q", warnings)
 		}
 		r.take(tracer.OOM{PID: 300}) // too late, and harmless
 		if again := r.end(); again != nil {
 			t.Errorf("said twice: %q", again)
 		}
 		for text, n := range map[string]int{
-			"vramprof: process 200 ran out of memory on cuda:0 (wanted 2.00 GiB): wrote dir/200.txt and .pb.gz\n": 1,
-			"vramprof: out-of-memory errors beyond 10 a minute are counted, not recorded\n":                       1,
-			"vramprof: 16 further out-of-memory errors were not recorded\n":                                       1,
+			"vramprof: process 200 ran out of memory on cuda:0 (wanted 2.00 GiB): wrote dir/200.txt and .pb.gz\n":   1,
+			"vramprof: out-of-memory errors beyond 3 a minute of a process, 10 of all, are counted, not recorded\n": 1,
+			"vramprof: 16 further out-of-memory errors were not recorded\n":                                         1,
 			"\n": 13,
 		} {
 			if got := strings.Count(stderr.String(), text); got != n {
 				t.Errorf("%d times %q, want %d, in\n%s", got, text, n, stderr.String())
 			}
+		}
+	})
+}
+
+// TestAFloodOfOOMsLeavesTheRecordOfAnother has one process fail ten times a second beside one that fails once.
+func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr stream
+		written := map[uint32]int{}
+		r := newOOMRecorder(&stderr, func(o tracer.OOM) (string, error) {
+			written[o.PID]++
+			return "x.txt", nil
+		})
+		for i := range 300 {
+			r.take(tracer.OOM{PID: 7, User: 1001, Comm: "flood"})
+			if i == 250 {
+				r.take(tracer.OOM{PID: 8, User: 1002, Comm: "honest"})
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		warnings := r.end()
+		if written[7] != 3 || written[8] != 1 {
+			t.Errorf("records by process: %v, want 3 of the flood and that of the honest job", written)
+		}
+		want := []string{"process 7 (flood) ran out of memory 300 times: 3 recorded", "process 8 (honest) ran out of memory once: 1 recorded", "297 further out-of-memory errors were not recorded"}
+		if !slices.Equal(warnings, want) {
+			t.Errorf("warnings %q, want %q", warnings, want)
 		}
 	})
 }
@@ -98,7 +107,7 @@ func TestMissedOOMsInWords(t *testing.T) {
 		"up to 1 further out-of-memory error was not recorded":    {0, 1},
 		"up to 84 further out-of-memory errors were not recorded": {4, 80},
 	} {
-		if got := missedText(c[0], func() uint64 { return c[1] }); got != want {
+		if got := missedText(c[0], c[1]); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

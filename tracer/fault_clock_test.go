@@ -14,6 +14,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -27,7 +28,7 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 			l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: (100 + i) * second, Address: i + 1, Size: 1000, Stack: 1})
 		}
 		s := l.Snapshot(160*second, wall)
-		stacks := newStacks(maxStacks)
+		stacks := newStacks(maxStacks, symbolize.Options{})
 		defer stacks.close()
 		var text, page, heap bytes.Buffer
 		for _, err := range []error{

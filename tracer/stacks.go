@@ -42,9 +42,9 @@ const (
 	maxOver   = 1 << 12 // processes
 )
 
-func newStacks(most int) *stacks {
+func newStacks(most int, names symbolize.Options) *stacks {
 	return &stacks{
-		symbols:     symbolize.New(symbolize.Options{}),
+		symbols:     symbolize.New(names),
 		perfMapRead: map[uint32]time.Time{},
 		raw:         map[uint64][]unwind.Frame{},
 		named:       map[uint64][]symbolize.Frame{},

@@ -15,7 +15,7 @@ import (
 )
 
 func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
-	s := newStacks(maxStacks)
+	s := newStacks(maxStacks, symbolize.Options{})
 	defer s.close()
 	for i := range maxNameWarnings + 3 {
 		path := filepath.Join(t.TempDir(), fmt.Sprintf("lib%02d.so", i))
@@ -36,7 +36,7 @@ func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
 }
 
 func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
-	s := newStacks(40)
+	s := newStacks(40, symbolize.Options{})
 	defer s.close()
 	for i := range uint64(13) {
 		s.add(unwind.Stack{ID: i, PID: 7, Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}}, 0)
@@ -54,7 +54,7 @@ func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
 }
 
 func TestOneProcessDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
-	s := newStacks(12)
+	s := newStacks(12, symbolize.Options{})
 	defer s.close()
 	frames := []unwind.Frame{{Function: "f"}}
 	for i := range uint64(100) {
@@ -72,7 +72,7 @@ func TestOneProcessDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
 }
 
 func TestOneUserDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
-	s := newStacks(1 << 10)
+	s := newStacks(1<<10, symbolize.Options{})
 	defer s.close()
 	frames := []unwind.Frame{{Function: "f"}}
 	for i := range uint64(1 << 12) {

@@ -60,7 +60,7 @@ type Config struct {
 	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
 	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
 	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
-	Limits      ledger.Limits       // of what processes have shares of; 0: the ledger's own
+	Memory      uint64              // bytes that we may take, by which tables are sized; 0: no limit but their own
 	Journal     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
@@ -97,6 +97,7 @@ type Tracer struct {
 	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
 	gpus                          []ledger.GPU      // NVML's last list
 	readings                      readings
+	limits                        ledger.Limits // as the books were told last
 	silence                       silence
 	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
@@ -167,14 +168,9 @@ func New(config Config) (*Tracer, error) {
 	}
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.books = booksFor(t.ledger, config.Journal)
-	most := maxStacks
-	if n := config.Limits.Sites; n != 0 {
-		most = int(min(n, maxStacks))
-	}
-	t.stacks = newStacks(most)
-	if config.Limits != (ledger.Limits{}) {
-		t.books.SetLimits(config.Limits)
-	}
+	t.limits = limitsOf(config.Memory)
+	t.books.SetLimits(t.limits)
+	t.stacks = newStacks(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
 	if err := t.load(kernel, types); err != nil {
 		t.Close()
 		return nil, err

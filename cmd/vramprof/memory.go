@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	minCeiling  = 64 << 20  // an idle tracer takes 20 to 50 MiB
+	minCeiling  = 128 << 20 // an idle tracer takes 95 MiB, of which 75 are files and rings
 	autoCeiling = 4 << 30   // --max-memory=auto is no more than this
 	autoAtLeast = 512 << 20 // and no less, where the machine has as much
 
@@ -34,6 +34,9 @@ const (
 
 // What is written at the end takes memory too: tracing ends when three quarters of what it may take are in use.
 func endsAt(ceiling uint64) uint64 { return ceiling / 4 * 3 }
+
+// tightensAt is how much of what ends tracing may be in use before the processes that have most are followed in less detail.
+func tightensAt(end uint64) uint64 { return end / 5 * 4 }
 
 // ceilingOf reads --max-memory.
 func ceilingOf(text string, machine uint64) (uint64, error) {
@@ -65,26 +68,33 @@ func memoryOf(group memoryGroup) uint64 {
 	return min(machine, group.limit)
 }
 
-// ownMemory is what this process holds that is in no file.
-func ownMemory() uint64 {
+// usual is what of an idle tracer is resident in files and rings.
+const usual = 75 << 20
+
+// roomIn is what is left of the ceiling for all else, at least half.
+func roomIn(ceiling, mapped uint64) uint64 { return ceiling - min(mapped, ceiling/2) }
+
+// ownMemory is what this process holds that is in no file, and what is resident of files and rings.
+func ownMemory() (own, mapped uint64) {
 	text, err := os.ReadFile("/proc/self/statm") // pages: size resident shared …
 	fields := strings.Fields(string(text))
 	if err != nil || len(fields) < 3 {
-		return 0
+		return 0, 0
 	}
 	resident, err := strconv.ParseUint(fields[1], 10, 50)
 	shared, err2 := strconv.ParseUint(fields[2], 10, 50)
 	if err != nil || err2 != nil || shared > resident {
-		return 0
+		return 0, 0
 	}
-	return (resident - shared) * uint64(os.Getpagesize())
+	page := uint64(os.Getpagesize())
+	return (resident - shared) * page, shared * page
 }
 
 // memoryWatch ends tracing before memory does.
 type memoryWatch struct {
 	ceiling uint64
 	group   memoryGroup
-	own     func() uint64 // ownMemory
+	own     func() (own, mapped uint64) // ownMemory
 	reached atomic.Pointer[string]
 }
 
@@ -100,29 +110,32 @@ func newMemoryWatch(flag string) (*memoryWatch, error) {
 		return nil, err
 	}
 	debug.SetGCPercent(garbagePercent)
-	debug.SetMemoryLimit(int64(endsAt(ceiling) / 10 * 9))
+	debug.SetMemoryLimit(int64(endsAt(roomIn(ceiling, usual)) / 10 * 9))
 	return &memoryWatch{ceiling: ceiling, group: group, own: ownMemory}, nil
 }
 
-// look says why tracing must end now, "" if it need not, and when to look again.
-func (m *memoryWatch) look() (why string, again time.Duration) {
-	own, end := m.own(), endsAt(m.ceiling)
+// look says why tracing must end now, "" if it need not, whether memory is scarce, and when to look again.
+func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
+	own, mapped := m.own()
+	end := endsAt(roomIn(m.ceiling, mapped))
 	if own >= end {
-		return fmt.Sprintf("vramprof itself takes %s of %s that it may (--max-memory)", report.BytesText(own), report.BytesText(m.ceiling)), 0
+		return fmt.Sprintf("vramprof itself takes %s of %s that it may (--max-memory)", report.BytesText(own+mapped), report.BytesText(m.ceiling)), true, 0
 	}
 	left := end - own
+	scarce = own >= tightensAt(end)
 	if used, ok := m.group.used(); ok {
 		end := m.group.limit / 8 * 7
 		// Where others take the most, our end would help nobody, and the kernel would not end us first.
 		if used >= end && own >= used/8 {
-			return fmt.Sprintf("vramprof's cgroup uses %s of its %s, of which vramprof has %s", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own)), 0
+			return fmt.Sprintf("vramprof's cgroup uses %s of its %s, of which vramprof has %s", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own)), true, 0
 		}
+		scarce = scarce || used >= tightensAt(end) && own >= used/8
 		left = min(left, end-min(used, end))
 	}
 	if left < near {
-		return "", nearTick
+		return "", scarce, nearTick
 	}
-	return "", memoryTick
+	return "", scarce, memoryTick
 }
 
 // What a burst of work took goes back to the kernel some seconds later: the unwind tables of large
@@ -140,11 +153,13 @@ func giveBack() {
 	}
 }
 
-// run calls end when the ceiling is reached, until ctx ends.
-func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, end func()) {
+// run calls end when the ceiling is reached, until ctx ends. Before then, where memory is scarce, it calls tighten each time that it
+// looks: whoever takes most loses detail first.
+func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, tighten func() bool, end func()) {
 	tick := time.NewTimer(nearTick)
 	defer tick.Stop()
 	gaveBack := time.Now()
+	tightened := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -155,16 +170,34 @@ func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, end func()) {
 			gaveBack = now
 			giveBack()
 		}
-		text, again := m.look()
+		text, scarce, again := m.look()
+		if scarce { // unless it is garbage
+			debug.FreeOSMemory()
+			text, scarce, again = m.look()
+		}
 		tick.Reset(again)
+		if text == "" && scarce && tighten() && !tightened {
+			tightened = true
+			fmt.Fprintln(stderr, "vramprof: memory is scarce: processes with the most sites and live allocations are followed in less detail (raise --max-memory)")
+		}
 		if text != "" {
 			m.reached.Store(&text)
 			fmt.Fprintf(stderr, "vramprof: out of memory: %s: tracing ends, and what was traced is written\n", text)
-			debug.SetMemoryLimit(int64(m.ceiling))
 			end()
 			return
 		}
 	}
+}
+
+// tables is the memory that the tables of sites and live allocations are sized by: of a cgroup, a quarter, as of a machine.
+func (m *memoryWatch) tables() uint64 { return roomIn(min(m.ceiling, m.group.limit/4), usual) }
+
+// finish bounds what writing the results takes: garbage is collected before it would go beyond the ceiling.
+func (m *memoryWatch) finish() {
+	debug.SetGCPercent(garbagePercent / 2)
+	_, mapped := m.own()
+	debug.SetMemoryLimit(int64(roomIn(m.ceiling, mapped) / 10 * 9))
+	debug.FreeOSMemory()
 }
 
 var errOutOfMemory = errors.New("tracing ended early, since vramprof's memory ran out (see the report for the remedy)")

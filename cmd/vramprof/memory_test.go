@@ -24,11 +24,11 @@ func TestCeilingFollowsTheMachine(t *testing.T) {
 		{"auto", 8 * gib, 2 * gib},
 		{"auto", gib, 512 * mib},
 		{"auto", 256 * mib, 192 * mib},
-		{"auto", 16 * mib, 64 * mib},
+		{"auto", 16 * mib, 128 * mib},
 		{"auto", math.MaxInt64, 4 * gib},
 		{"1GiB", 256 * mib, gib},
-		{"100000000", gib, 100_000_000},
-		{"63MiB", gib, 0},
+		{"200000000", gib, 200_000_000},
+		{"127MiB", gib, 0},
 		{"0", gib, 0},
 		{"-1", gib, 0},
 		{"18446744073709551615", gib, 0},
@@ -92,14 +92,14 @@ func TestTheTightestGroupCounts(t *testing.T) {
 
 func TestAGroupThatOthersFillEndsNothing(t *testing.T) {
 	root := groupTree(t, map[string]string{"memory.max": "8000\n", "memory.current": "7500\n", "memory.stat": ""})
-	for own, want := range map[uint64]string{100: "", 2000: "vramprof's cgroup uses ", 48 << 20: "vramprof itself takes "} {
-		m := memoryWatch{ceiling: 64 << 20, group: memoryGroupIn(root, "0::/\n"), own: func() uint64 { return own }}
-		if got, _ := m.look(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+	for own, want := range map[uint64]string{100: "", 2000: "vramprof's cgroup uses ", 96 << 20: "vramprof itself takes "} {
+		m := memoryWatch{ceiling: 128 << 20, group: memoryGroupIn(root, "0::/\n"), own: func() (uint64, uint64) { return own, 0 }}
+		if got, _, _ := m.look(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
 			t.Errorf("%d bytes: got %q, want %q", own, got, want)
 		}
 	}
-	if own := ownMemory(); own < 1<<20 || own > 1<<32 {
-		t.Errorf("this process has %d bytes", own)
+	if own, mapped := ownMemory(); own < 1<<20 || own > 1<<32 || mapped < 1<<20 || mapped > 1<<32 {
+		t.Errorf("this process has %d bytes and %d of files", own, mapped)
 	}
 }
 
@@ -115,8 +115,8 @@ func TestWhereLittleMemoryIsLeftOneLooksMoreOften(t *testing.T) {
 		{512 << 20, 30 << 20, t.TempDir(), nearTick},
 		{4 << 30, 30 << 20, small, nearTick},
 	} {
-		m := memoryWatch{ceiling: c.ceiling, group: memoryGroupIn(c.root, "0::/\n"), own: func() uint64 { return c.own }}
-		if why, got := m.look(); got != c.want || why != "" {
+		m := memoryWatch{ceiling: c.ceiling, group: memoryGroupIn(c.root, "0::/\n"), own: func() (uint64, uint64) { return c.own, 0 }}
+		if why, _, got := m.look(); got != c.want || why != "" {
 			t.Errorf("%d of %d bytes: in %v, want %v; %s", c.own, c.ceiling, got, c.want, why)
 		}
 	}
@@ -141,5 +141,24 @@ func TestMemoryOfABurstGoesBack(t *testing.T) {
 	}
 	if after := unused(); before < 256<<20 || after > before-200<<20 {
 		t.Errorf("%d bytes before, %d after", before, after)
+	}
+}
+
+func TestWhereMemoryIsScarceDetailIsLostBeforeTheSession(t *testing.T) {
+	for _, c := range []struct {
+		own, mapped uint64
+		scarce, end bool
+	}{
+		{100 << 20, 0, false, false},
+		{160 << 20, 0, true, false},
+		{200 << 20, 0, true, true},
+		{100 << 20, 80 << 20, false, false}, // 176 MiB are left beside files and rings
+		{110 << 20, 80 << 20, true, false},
+		{140 << 20, 80 << 20, true, true},
+	} {
+		m := memoryWatch{ceiling: 256 << 20, group: memoryGroupIn(t.TempDir(), "0::/\n"), own: func() (uint64, uint64) { return c.own, c.mapped }}
+		if why, scarce, _ := m.look(); scarce != c.scarce || (why != "") != c.end {
+			t.Errorf("%d and %d MiB: scarce %v, %q; want %v, %v", c.own>>20, c.mapped>>20, scarce, why, c.scarce, c.end)
+		}
 	}
 }

@@ -90,7 +90,7 @@ func (s *session) open(c *cli.Context) (err error) {
 	if c.Bool("verbose") {
 		s.config.Note = func(text string) { fmt.Fprintln(c.App.ErrWriter, "vramprof:", symbolize.Clean(text)) }
 	}
-	s.config.Duration = s.duration
+	s.config.Duration, s.config.Memory = s.duration, s.memory.tables()
 	s.config.Ready = func(pids []uint32) {
 		if s.begun != nil {
 			s.begun()
@@ -132,9 +132,10 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	go s.memory.run(ctx, s.stderr, end)
+	go s.memory.run(ctx, s.stderr, s.tracer.Tighten, end)
 	err := s.tracer.Run(ctx)
 	s.endProgress()
+	s.memory.finish()
 	if errors.Is(err, tracer.ErrNoProcess) {
 		for _, pid := range s.config.PIDs {
 			if checkProcess(pid) != nil {

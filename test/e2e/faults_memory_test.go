@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/report"
 )
 
@@ -53,42 +54,67 @@ func startIn(t *testing.T, group string, env []string, args ...string) *session 
 	return s
 }
 
-// TestOutOfMemoryEndsWithEverythingWritten has a target allocate until vramprof has no memory for it.
+// TestOutOfMemoryEndsWithEverythingWritten has targets of many users allocate until vramprof has no memory for them: those of one
+// would lose detail instead.
 func TestOutOfMemoryEndsWithEverythingWritten(t *testing.T) {
 	dir := setup(t)
-	for _, c := range []struct {
-		name, why string
-		start     func(t *testing.T, env []string, args ...string) *session
-	}{
-		{"its ceiling", "vramprof itself takes ", func(t *testing.T, env []string, args ...string) *session {
-			return start(t, env, append(args, "--max-memory", "64MiB")...)
-		}},
-		{"that of its cgroup", "vramprof's cgroup uses ", func(t *testing.T, env []string, args ...string) *session {
-			return startIn(t, memoryCgroup(t, 330<<20), env, append(args, "--max-memory", "4GiB")...)
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			env := dir.Env(t, 1, 64<<30)
-			target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", "ready\nwait\nrepeat 1500000\nmalloc a 16\nend\nprint done\nwait\n"))
-			target.expectReady()
-			path := filepath.Join(t.TempDir(), "run.pb.gz")
-			s := c.start(t, env, "record", "-o", path, "-f", "pprof", "-f", "capture", "-p", fmt.Sprint(target.pid())).ready()
-			s.path = path
-			target.next()
-			select {
-			case <-s.done:
-			case <-time.After(5 * time.Minute):
-				t.Fatal("vramprof does not end")
-			}
-			if code := s.cmd.ProcessState.ExitCode(); code != 1 { // not killed
-				t.Errorf("vramprof ended with %v", s.cmd.ProcessState)
-			}
-			checkOutOfMemory(t, s, c.why)
-			target.expect("done")
-			target.end()
-		})
+	env := dir.Env(t, 1, 64<<30)
+	path := filepath.Join(t.TempDir(), "run.pb.gz")
+	targets, args := startFloods(t, dir, env)
+	s := start(t, env, append([]string{"record", "-o", path, "-f", "pprof", "-f", "capture", "--max-memory", "128MiB"}, args...)...).ready()
+	s.path = path
+	for _, p := range targets {
+		p.next()
 	}
+	select {
+	case <-s.done:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("vramprof does not end")
+	}
+	if code := s.cmd.ProcessState.ExitCode(); code != 1 { // not killed
+		t.Errorf("vramprof ended with %v", s.cmd.ProcessState)
+	}
+	checkOutOfMemory(t, s, "vramprof itself takes ")
+	for _, p := range targets { // they are not held up
+		p.expect("done")
+		p.next()
+	}
+}
+
+// TestASmallCgroupIsNotFilled has the same beside a limit of the cgroup that is far below --max-memory: nobody is killed.
+func TestASmallCgroupIsNotFilled(t *testing.T) {
+	dir := setup(t)
+	env := dir.Env(t, 1, 64<<30)
+	path := filepath.Join(t.TempDir(), "run.pb.gz")
+	targets, args := startFloods(t, dir, env)
+	s := startIn(t, memoryCgroup(t, 400<<20), env, append([]string{"record", "-o", path, "--max-memory", "4GiB"}, args...)...).ready()
+	s.path = path
+	for _, p := range targets {
+		p.next()
+	}
+	for _, p := range targets {
+		p.expect("done")
+		p.next()
+	}
+	select {
+	case <-s.done: // all have ended, or there was no memory left
+	case <-time.After(time.Minute):
+		t.Fatal("vramprof does not end")
+	}
+	if s.cmd.ProcessState.ExitCode() < 0 || len(s.profile().Sample) == 0 {
+		t.Errorf("vramprof ended with %v", s.cmd.ProcessState)
+	}
+}
+
+// startFloods starts flood_c as many users, and returns the arguments with which they are traced.
+func startFloods(t *testing.T, dir fakecuda.Dir, env []string) (targets []*target, args []string) {
+	t.Helper()
+	for user := range uint32(32) {
+		p := startFlood(t, dir.Program("flood_c"), env, 20_000+user, 5000, 40_000)
+		targets = append(targets, p)
+		args = append(args, "-p", fmt.Sprint(p.pid()))
+	}
+	return targets, args
 }
 
 // checkOutOfMemory wants all outputs to be whole, and to say why they end early.
@@ -118,7 +144,11 @@ func checkOutOfMemory(t *testing.T, s *session, why string) {
 	for _, x := range p.Sample {
 		live += x.Value[2]
 	}
-	if len(snapshot.Sites) == 0 || uint64(live) != snapshot.Sites[0].LiveObjects || live < 10_000 {
-		t.Errorf("the profile has %d live objects, the capture %+v", live, snapshot.Sites)
+	var want uint64
+	for i := range snapshot.Sites {
+		want += snapshot.Sites[i].LiveObjects
+	}
+	if uint64(live) != want || live < 10_000 {
+		t.Errorf("the profile has %d live objects, the capture %d", live, want)
 	}
 }

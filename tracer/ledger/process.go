@@ -84,12 +84,12 @@ func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 	if l.shares[tableProcesses].Room(0, l.processesOf[user]) {
 		return true
 	}
-	l.Warn(fmt.Sprintf("too many processes, of which one user has at most %d: what further ones do is counted as lost", l.options.maxProcesses/userPart))
+	l.Warn(fmt.Sprintf("too many processes, of which one user has at most %d: what further ones do is counted as lost", l.shares[tableProcesses].size/userPart))
 	return false
 }
 
 // manyProcesses reports whether a user may have so many processes that further ones have no room.
-func (l *Ledger) manyProcesses() bool { return len(l.procs) >= l.options.maxProcesses/userPart }
+func (l *Ledger) manyProcesses() bool { return len(l.procs) >= l.shares[tableProcesses].size/userPart }
 
 // SetDevices gives the UUID of each CUDA ordinal of a known process. If one GPU alone
 // carries the process, snapshots show its allocations with UnknownDevice there.

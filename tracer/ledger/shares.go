@@ -53,6 +53,9 @@ func (s *Shares) OfProcess() int { return s.limit / processPart }
 // Shrink lowers the shares, but not the reserve, as if the table had so many places. What is held is kept.
 func (s *Shares) Shrink(limit int) { s.limit = max(min(limit, s.limit), s.size/leastLimit) }
 
+// Resize makes a table that nothing has been taken of smaller.
+func (s *Shares) Resize(size int) { s.size, s.limit = min(size, s.size), min(size, s.size) }
+
 // Holders counts who holds the places of a table, where the caller has nowhere to do so. It is not safe for concurrent use.
 type Holders struct {
 	Shares
@@ -187,21 +190,33 @@ type Limits struct {
 	Live  uint64 // allocations
 }
 
-// SetLimits lowers the shares of processes and users to parts of fewer places, as where memory is scarce. What they have stays, and
-// newcomers have room as before. Values of 0, and those that are higher than before, change nothing.
+// SetLimits makes the tables smaller. Before the first event, that is the tables themselves. Later, as where memory becomes scarce,
+// it is the shares of processes and users: what they have stays, and newcomers have room as before. Values of 0, and those that
+// are higher than before, change nothing.
 func (l *Ledger) SetLimits(x Limits) {
 	shrink := func(t table, n uint64) {
-		if n != 0 && n < uint64(l.shares[t].limit) {
-			l.shares[t].Shrink(int(n))
+		switch s := &l.shares[t]; {
+		case n == 0 || n >= uint64(s.limit):
+		case len(l.procs) == 0:
+			s.Resize(int(n))
+		default:
+			s.Shrink(int(n))
 		}
 	}
-	shrink(tableSites, x.Sites)
-	shrink(tableBare, x.Sites)
-	shrink(tableFailures, x.Sites)
-	shrink(tableObjectSites, x.Sites)
-	shrink(tableLive, x.Live)
-	shrink(tableMappings, x.Live)
+	for _, t := range [...]table{tableSites, tableBare, tableFailures, tableObjectSites, tablePools, tableImporters} {
+		shrink(t, x.Sites)
+	}
+	for _, t := range [...]table{tableLive, tableMappings, tableStrays, tableExports, tableObjects, tableUnmapped} {
+		shrink(t, x.Live)
+	}
+	if len(l.procs) == 0 && x.Sites != 0 {
+		shrink(tableEver, min(x.Sites, maxSites)*everPart)
+		shrink(tableProcesses, x.Sites/2)
+	}
 }
+
+// everPart is how many sites of ended processes, in 150 bytes each, are kept for each that may live, in 2 KB.
+const everPart = maxSitesEver / maxSites
 
 // Beyond says how often a process had no room in a table, as its share or the table was used up.
 type Beyond struct {

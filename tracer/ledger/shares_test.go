@@ -218,6 +218,7 @@ func TestSitesWithoutRoomAreOneRowThatIsMarked(t *testing.T) {
 		t.Errorf("%d allocated, %d live, %d marked as missing; want 1000, 100 and 900", allocated, live, evicted)
 	}
 	l = New(Options{})
+	l.SetProcess(Process{PID: 1})
 	l.SetLimits(Limits{Sites: 1})
 	for i := range uint64(2 * maxSites / newProcess) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Address: i + 1, Size: 10, Stack: 1 + i})

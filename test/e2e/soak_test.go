@@ -94,6 +94,13 @@ func checkSoakRecords(t *testing.T, s *session, folder string) {
 	t.Logf("%d processes, %d allocations, %d sites, %d samples; lost %d of %d events, without stack %d of %d, truncated %v, torn %d, evicted %d; profile %s, capture %s",
 		len(snapshot.Processes), allocated, len(snapshot.Sites), len(p.Sample), stats.Lost, stats.Events, stats.NoStack, stats.Stacks, stats.Truncated, stats.Torn, stats.Evicted,
 		sizeOf(s.path), sizeOf(filepath.Join(folder, "soak.vram")))
+	stackless := map[string]uint64{}
+	for _, x := range snapshot.Sites {
+		if x.Stack == 0 {
+			stackless[fmt.Sprint(snapshot.Processes[x.Process].Comm, " ", x.API)] += x.AllocObjects
+		}
+	}
+	t.Logf("allocations without a stack, by program: %v", stackless)
 	for _, w := range snapshot.Warnings {
 		t.Log("warning: ", w)
 	}

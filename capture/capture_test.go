@@ -198,7 +198,7 @@ func (s *session) step(i uint64) {
 	case 6:
 		s.books.SetSegments([]uint64{r.Uint64N(8), r.Uint64()})
 	case 7:
-		s.books.SetStats(ledger.Stats{Lost: i, Stacks: 2 * i, NoStack: 3, Torn: 4, Truncated: map[string]uint64{"a": i, "b": 1}, LostBy: s.countsBy(pid, i), StacksBy: s.countsBy(3, i)})
+		s.books.SetStats(ledger.Stats{Lost: i, Stacks: 2 * i, NoStack: 3, Missing: map[string]uint64{"x": 1, "y": i}, Torn: 4, Truncated: map[string]uint64{"a": i, "b": 1}, LostBy: s.countsBy(pid, i), StacksBy: s.countsBy(3, i)})
 	case 8:
 		s.books.Warn(fmt.Sprintf("a warning of step %d", i%7))
 		if s.totals != nil {

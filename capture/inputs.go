@@ -95,12 +95,19 @@ func blocksInput(pid uint32, part uint32, list []ledger.Block, last bool) *wire.
 
 func statsInput(s *ledger.Stats) *wire.Input {
 	m := &wire.Stats{Lost: s.Lost, Stacks: s.Stacks, NoStack: s.NoStack, Torn: s.Torn}
-	for _, reason := range slices.Sorted(maps.Keys(s.Truncated)) {
-		m.Reason, m.Truncated = append(m.Reason, []byte(reason)), append(m.Truncated, s.Truncated[reason])
-	}
+	m.Reason, m.Truncated = byReason(s.Truncated)
+	m.MissingReason, m.Missing = byReason(s.Missing)
 	m.LostPid, m.LostOf = columnsOf(s.LostBy)
 	m.StacksPid, m.StacksOf = columnsOf(s.StacksBy)
 	return &wire.Input{What: &wire.Input_Stats{Stats: m}}
+}
+
+// byReason makes two columns of counts by reason.
+func byReason(counts map[string]uint64) (reasons [][]byte, of []uint64) {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		reasons, of = append(reasons, []byte(reason)), append(of, counts[reason])
+	}
+	return reasons, of
 }
 
 // columnsOf makes two columns of counts by pid.
@@ -111,7 +118,19 @@ func columnsOf(counts map[uint32]uint64) (pids []uint32, of []uint64) {
 	return pids, of
 }
 
-// countsOf is the reverse; nil without any.
+// reasonsOf is the reverse of byReason; nil without any.
+func reasonsOf(reasons [][]byte, of []uint64) map[string]uint64 {
+	if len(reasons) == 0 {
+		return nil
+	}
+	counts := make(map[string]uint64, len(reasons))
+	for i, reason := range reasons {
+		counts[clean(reason)] = of[i]
+	}
+	return counts
+}
+
+// countsOf is the reverse of columnsOf; nil without any.
 func countsOf(pids []uint32, of []uint64) map[uint32]uint64 {
 	if len(pids) == 0 {
 		return nil
@@ -277,16 +296,12 @@ func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
 }
 
 func setStats(m *wire.Stats, books ledger.Books) error {
-	if len(m.GetReason()) != len(m.GetTruncated()) || len(m.GetLostPid()) != len(m.GetLostOf()) || len(m.GetStacksPid()) != len(m.GetStacksOf()) {
+	if len(m.GetReason()) != len(m.GetTruncated()) || len(m.GetMissingReason()) != len(m.GetMissing()) ||
+		len(m.GetLostPid()) != len(m.GetLostOf()) || len(m.GetStacksPid()) != len(m.GetStacksOf()) {
 		return errColumns
 	}
 	s := ledger.Stats{Lost: m.GetLost(), Stacks: m.GetStacks(), NoStack: m.GetNoStack(), Torn: m.GetTorn()}
-	for i, reason := range m.GetReason() {
-		if s.Truncated == nil {
-			s.Truncated = map[string]uint64{}
-		}
-		s.Truncated[clean(reason)] = m.Truncated[i]
-	}
+	s.Truncated, s.Missing = reasonsOf(m.Reason, m.Truncated), reasonsOf(m.MissingReason, m.Missing)
 	s.LostBy, s.StacksBy = countsOf(m.LostPid, m.LostOf), countsOf(m.StacksPid, m.StacksOf)
 	books.SetStats(s)
 	return nil

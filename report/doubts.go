@@ -66,9 +66,9 @@ func losses(s *ledger.Snapshot) []doubt {
 	if text := sampleText(s); text != "" {
 		list = append(list, doubt{atStacks, text})
 	}
-	add(atStacks, st.NoStack,
-		fmt.Sprintf("1 of %s has no stack: the unwind tables of its process were not loaded yet, or there was no room", counted(st.Stacks, "event")),
-		fmt.Sprintf("of %s have no stack: the unwind tables of their processes were not loaded yet, or there was no room", counted(st.Stacks, "event")))
+	if text := missingText(st); text != "" {
+		list = append(list, doubt{atStacks, text})
+	}
 	if text := truncations(st.Truncated); text != "" {
 		list = append(list, doubt{atStacks, text})
 	}
@@ -144,14 +144,7 @@ func rateText(r ledger.SampleRate, halvings uint8) (text string) {
 
 // truncations is "5 stacks are truncated: 3 too deep, 2 no unwind table".
 func truncations(byReason map[string]uint64) string {
-	var sum uint64
-	var parts []string
-	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
-		if n := byReason[reason]; n != 0 {
-			sum += n
-			parts = append(parts, fmt.Sprintf("%s %s", humanize.Comma(int64(n)), symbolize.Clean(reason)))
-		}
-	}
+	sum, parts := reasons(byReason)
 	if sum == 0 {
 		return ""
 	}
@@ -160,6 +153,39 @@ func truncations(byReason map[string]uint64) string {
 		verb = "is"
 	}
 	return fmt.Sprintf("%s %s truncated: %s", counted(sum, "stack"), verb, strings.Join(parts, ", "))
+}
+
+// missingText says how many events have no stack, and why.
+func missingText(st *ledger.Stats) string {
+	if st.NoStack == 0 {
+		return ""
+	}
+	verb := "have"
+	if st.NoStack == 1 {
+		verb = "has"
+	}
+	why := ", as unwind tables were not loaded yet, or there was no room" // of captures before there were reasons
+	switch _, parts := reasons(st.Missing); len(parts) {
+	case 0:
+	case 1:
+		for reason := range st.Missing {
+			why = ", " + symbolize.Clean(reason)
+		}
+	default:
+		why = ": " + strings.Join(parts, ", ")
+	}
+	return fmt.Sprintf("%s of %s %s no stack%s", humanize.Comma(int64(st.NoStack)), counted(st.Stacks, "event"), verb, why)
+}
+
+// reasons lists counts by reason, and adds them up.
+func reasons(byReason map[string]uint64) (sum uint64, parts []string) {
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+		if n := byReason[reason]; n != 0 {
+			sum += n
+			parts = append(parts, fmt.Sprintf("%s %s", humanize.Comma(int64(n)), symbolize.Clean(reason)))
+		}
+	}
+	return sum, parts
 }
 
 // notes numbers footnotes in the order in which they are first referred to.

@@ -217,6 +217,7 @@ type LossesReport struct {
 	UnknownSizes    uint64            `json:"unknown_sizes"` // live allocations counted with 0 bytes
 	Stacks          uint64            `json:"stacks"`
 	WithoutStack    uint64            `json:"without_stack"`
+	Missing         map[string]uint64 `json:"missing,omitempty"` // of without_stack, by reason
 	Truncated       map[string]uint64 `json:"truncated"`
 	Torn            uint64            `json:"torn"`
 }

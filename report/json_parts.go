@@ -60,6 +60,12 @@ func lossesReport(st *ledger.Stats) LossesReport {
 		UnknownSizes: st.UnknownSizes,
 		Stacks:       st.Stacks, WithoutStack: st.NoStack, Truncated: map[string]uint64{}, Torn: st.Torn,
 	}
+	for reason, n := range st.Missing {
+		if r.Missing == nil {
+			r.Missing = map[string]uint64{}
+		}
+		r.Missing[symbolize.Clean(reason)] += n
+	}
 	for reason, n := range st.Truncated {
 		r.Truncated[symbolize.Clean(reason)] += n
 	}

@@ -5,6 +5,7 @@ package tracer
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -139,6 +140,9 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		}
 		t.ignore(e)
 		return
+	}
+	if e.Flags&bpf.FlagNoTables != 0 && p.loaded && p.layout == 0 {
+		t.noRoomForTables++
 	}
 	switch e.Kind {
 	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals:
@@ -323,10 +327,13 @@ func (t *Tracer) stats() ledger.Stats {
 	s := ledger.Stats{
 		Lost:      t.lost + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
 		Stacks:    counters[bpf.CounterStacks] - min(t.ignoredStacks, counters[bpf.CounterStacks]),
-		NoStack:   t.lostStacks + counters[bpf.CounterNoTables] - min(t.ignoredNoStack, counters[bpf.CounterNoTables]) + counters[bpf.CounterChainBroken] + counters[bpf.CounterStackLost],
 		StacksBy:  t.stacks.lost(),
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
+	}
+	s.Missing = t.missing(&counters)
+	for _, n := range s.Missing {
+		s.NoStack += n
 	}
 	s.LostBy, _ = t.lostBy()
 	var code uint32
@@ -337,4 +344,19 @@ func (t *Tracer) stats() ledger.Stats {
 		}
 	}
 	return s
+}
+
+// missing says why events have no stack; t.mu is held.
+func (t *Tracer) missing(counters *[bpf.CounterCount]uint64) map[string]uint64 {
+	noTables := counters[bpf.CounterNoTables] - min(t.ignoredNoStack, counters[bpf.CounterNoTables])
+	noRoom := min(t.noRoomForTables, noTables)
+	list := map[string]uint64{
+		"as unwind tables were not loaded yet":        noTables - noRoom,
+		"as there was no room for unwind tables":      noRoom,
+		"as there was no room in the ring of stacks":  counters[bpf.CounterStackLost],
+		"as they could not be read":                   t.lostStacks,
+		"as the unwinder's programs were not entered": counters[bpf.CounterChainBroken],
+	}
+	maps.DeleteFunc(list, func(_ string, n uint64) bool { return n == 0 })
+	return list
 }

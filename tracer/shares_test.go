@@ -39,8 +39,8 @@ func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 func (m *machine) losesAlone(flooder, honest *program) {
 	m.t.Helper()
 	m.mu.Lock()
+	sum := m.stats().Lost // first: the flood goes on
 	by, _ := m.lostBy()
-	sum := m.stats().Lost
 	m.mu.Unlock()
 	if by[flooder.pid()] == 0 || by[honest.pid()] != 0 {
 		m.t.Errorf("the flooder lost %d, the other one %d", by[flooder.pid()], by[honest.pid()])

@@ -94,6 +94,7 @@ type Tracer struct {
 	lost                          uint64            // events that could not be decoded
 	lostStacks                    uint64            // stacks likewise
 	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
+	noRoomForTables               uint64            // events without a stack of processes whose tables found no room
 	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
 	gpus                          []ledger.GPU      // NVML's last list
 	readings                      readings

@@ -103,7 +103,7 @@ func TestEndedProcessesGiveTheirBlocksBack(t *testing.T) {
 func TestKernelCountersAndWarningsReachTheSnapshot(t *testing.T) {
 	l := New(Options{Host: "h"})
 	truncated := map[string]uint64{"too deep": 3}
-	l.SetStats(Stats{Events: 99, Lost: 1, Stacks: 10, NoStack: 2, Torn: 4, Truncated: truncated, UnmatchedFrees: 99})
+	l.SetStats(Stats{Events: 99, Lost: 1, Stacks: 10, NoStack: 2, Missing: map[string]uint64{"late": 2}, Torn: 4, Truncated: truncated, UnmatchedFrees: 99})
 	l.Warn("one")
 	l.Warn("two")
 	l.Warn("one")
@@ -111,7 +111,7 @@ func TestKernelCountersAndWarningsReachTheSnapshot(t *testing.T) {
 	s := l.Snapshot(1, time.Unix(1, 0))
 	truncated["too deep"] = 100
 	l.Warn("three")
-	want := Stats{Lost: 1, Stacks: 10, NoStack: 2, Torn: 4, Truncated: map[string]uint64{"too deep": 3}}
+	want := Stats{Lost: 1, Stacks: 10, NoStack: 2, Missing: map[string]uint64{"late": 2}, Torn: 4, Truncated: map[string]uint64{"too deep": 3}}
 	if !reflect.DeepEqual(s.Stats, want) {
 		t.Errorf("stats %+v, want %+v", s.Stats, want)
 	}

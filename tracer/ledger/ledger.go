@@ -293,11 +293,11 @@ func (l *Ledger) applyRare(e *Event) {
 func (l *Ledger) SetGPUs(g []GPU) { l.gpus = append(l.gpus[:0], g...) }
 
 // SetStats takes over the counters that come from the kernel side, as totals
-// since the start: Lost, to which it adds its own, LostBy, Stacks, NoStack, StacksBy, Torn and Truncated. The others are
+// since the start: Lost, to which it adds its own, LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. The others are
 // the ledger's own and are ignored.
 func (l *Ledger) SetStats(s Stats) {
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+l.homeless, s.Stacks, s.NoStack, s.Torn
-	l.stats.Truncated = copyCounts(s.Truncated)
+	l.stats.Missing, l.stats.Truncated = copyCounts(s.Missing), copyCounts(s.Truncated)
 	l.countBy(l.lostBy, s.LostBy, func(p *process, n uint64) { p.Lost += n })
 	l.countBy(l.stacksBy, s.StacksBy, func(p *process, n uint64) { p.stacksLost += n })
 }

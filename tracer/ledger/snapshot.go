@@ -257,7 +257,8 @@ type Stats struct {
 	Evicted        uint64            // allocations dropped at the ledger's limit
 	UnknownSizes   uint64            // live allocations counted with 0 bytes: nothing tells their size
 	Stacks         uint64            // events that wanted a stack
-	NoStack        uint64            // of those: none could be taken (tables not loaded yet, no room)
+	NoStack        uint64            // of those: none could be taken
+	Missing        map[string]uint64 // NoStack by reason; of older captures nil
 	StacksBy       map[uint32]uint64 // different stacks beyond the share of their process, by pid; not in a Snapshot: see Process.Beyond
 	Truncated      map[string]uint64 // stacks not walked to the end, by reason
 	Torn           uint64            // stacks overwritten by a preempting thread

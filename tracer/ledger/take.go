@@ -29,7 +29,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 		Sampling: l.rate,
 	}
 	s.Stats.Reused = l.reused()
-	s.Stats.Truncated = copyCounts(l.stats.Truncated)
+	s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
 	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), moments: make([][]moment, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
 	v.processes()
 	v.sites()

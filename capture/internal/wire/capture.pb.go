@@ -1527,6 +1527,8 @@ type Stats struct {
 	LostOf        []uint64               `protobuf:"varint,8,rep,packed,name=lost_of,json=lostOf,proto3" json:"lost_of,omitempty"`
 	StacksPid     []uint32               `protobuf:"varint,9,rep,packed,name=stacks_pid,json=stacksPid,proto3" json:"stacks_pid,omitempty"` // stacks beyond the share of their process
 	StacksOf      []uint64               `protobuf:"varint,10,rep,packed,name=stacks_of,json=stacksOf,proto3" json:"stacks_of,omitempty"`
+	MissingReason [][]byte               `protobuf:"bytes,11,rep,name=missing_reason,json=missingReason,proto3" json:"missing_reason,omitempty"` // of no_stack
+	Missing       []uint64               `protobuf:"varint,12,rep,packed,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1627,6 +1629,20 @@ func (x *Stats) GetStacksPid() []uint32 {
 func (x *Stats) GetStacksOf() []uint64 {
 	if x != nil {
 		return x.StacksOf
+	}
+	return nil
+}
+
+func (x *Stats) GetMissingReason() [][]byte {
+	if x != nil {
+		return x.MissingReason
+	}
+	return nil
+}
+
+func (x *Stats) GetMissing() []uint64 {
+	if x != nil {
+		return x.Missing
 	}
 	return nil
 }
@@ -2134,7 +2150,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04mean\x18\x01 \x01(\x04R\x04mean\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\",\n" +
 	"\bSampling\x12 \n" +
-	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\x88\x02\n" +
+	"\vprobability\x18\x01 \x03(\x01R\vprobability\"\xc9\x02\n" +
 	"\x05Stats\x12\x12\n" +
 	"\x04lost\x18\x01 \x01(\x04R\x04lost\x12\x16\n" +
 	"\x06stacks\x18\x02 \x01(\x04R\x06stacks\x12\x19\n" +
@@ -2147,7 +2163,9 @@ const file_capture_proto_rawDesc = "" +
 	"\n" +
 	"stacks_pid\x18\t \x03(\rR\tstacksPid\x12\x1b\n" +
 	"\tstacks_of\x18\n" +
-	" \x03(\x04R\bstacksOf\"6\n" +
+	" \x03(\x04R\bstacksOf\x12%\n" +
+	"\x0emissing_reason\x18\v \x03(\fR\rmissingReason\x12\x18\n" +
+	"\amissing\x18\f \x03(\x04R\amissing\"6\n" +
 	"\x0eProcessWarning\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"2\n" +

@@ -39,12 +39,7 @@ func TestContainersOfOneImageShareUnwindTables(t *testing.T) {
 		}
 		p := m.start(nil, "unshare", "-m", "bash", "-c", mount+"; LD_LIBRARY_PATH="+at+" exec "+m.program("calls_c")+" "+script)
 		p.ready()
-		m.eventually("its libraries are probed", func() bool {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			known := m.processes[p.pid()]
-			return known != nil && known.loaded
-		})
+		m.loaded(p.pid())
 		m.workDone()
 		p.next()
 		p.expect("done")
@@ -96,6 +91,7 @@ func TestSnapshotsOfBtrfsHaveUnwindTablesOfTheirOwn(t *testing.T) {
 	storm := m.start(nil, filepath.Join(second, name), "threads", "3")
 	for _, p := range []*program{calls, storm} {
 		p.ready()
+		m.loaded(p.pid())
 	}
 	m.workDone()
 	calls.next()

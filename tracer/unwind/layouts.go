@@ -25,9 +25,6 @@ import (
 // span is what the tree has for one prefix of addresses.
 type span struct{ file, bias uint64 }
 
-// marker is the prefix under which the profiler notes that a process is known, and how to look at its mappings.
-var marker = lpm.Prefix{Key: 0, Length: 64}
-
 // layout is where a process has mapped which file as code, and where its Python is. Nobody changes one.
 type layout struct {
 	number uint32 // in the kernel's maps; 0: it is not there
@@ -85,18 +82,15 @@ func (l *layouts) layoutOf(pid uint32) (at *layout, known bool) {
 	return at, at != nil && at.members[pid]
 }
 
-// join gives a process a layout, or with nil none.
+// join gives a process a layout.
 func (l *layouts) join(pid uint32, to *layout, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if before := l.of[pid]; before != nil && before != to {
 		delete(before.members, pid)
 	}
-	delete(l.of, pid)
-	if to != nil {
-		l.of[pid] = to
-		to.members[pid] = to.members[pid] || known
-	}
+	l.of[pid] = to
+	to.members[pid] = to.members[pid] || known
 }
 
 // begin starts to note what the profiler tells of a process.

@@ -41,7 +41,7 @@ func (m *machine) loaded(pid uint32) {
 	quiet := 0
 	m.eventually("the process's unwind tables are loaded", func() bool {
 		m.jobs.mu.Lock()
-		waits := m.jobs.todo[jobLoad][pid] || m.jobs.todo[jobScan][0]
+		waits := m.jobs.busy || m.jobs.todo[jobLoad][pid] || m.jobs.todo[jobLoadLater][pid] || m.jobs.todo[jobScan][pid] || m.jobs.todo[jobScan][0]
 		m.jobs.mu.Unlock()
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -181,7 +181,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	if t.scanner, err = newScanner(t.watch.Programs); err != nil {
 		return err
 	}
-	t.unwind.CodeOf = t.scanner.codeOf
+	t.unwind.CodeOf, t.unwind.InKernel = t.scanner.codeOf, t.layoutsInKernel
 	return nil
 }
 

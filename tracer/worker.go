@@ -383,17 +383,22 @@ func (t *Tracer) tablesLoaded(pid, layout uint32, jit bool, took time.Duration) 
 
 // forgetTables releases the tables of processes that have ended, and tells the kernel half of those for which there is room now.
 func (t *Tracer) forgetTables() {
-	inKernel := map[uint32]uint32{}
+	for _, pid := range t.unwind.Forget() {
+		t.jobs.add(job{jobLoad, pid})
+	}
+}
+
+// layoutsInKernel lists which layouts processes have, also those whose parent's they are and of which nobody has heard.
+func (t *Tracer) layoutsInKernel() map[uint32]uint32 {
+	list := map[uint32]uint32{}
 	var pid uint32
 	var entry bpf.Process
 	for i := t.coll.Maps["processes"].Iterate(); i.Next(&pid, &entry); {
 		if entry.Layout != 0 {
-			inKernel[pid] = entry.Layout
+			list[pid] = entry.Layout
 		}
 	}
-	for _, pid := range t.unwind.Forget(inKernel) {
-		t.jobs.add(job{jobLoad, pid})
-	}
+	return list
 }
 
 // mapped is told of each executable mapping made anywhere.

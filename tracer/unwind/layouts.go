@@ -290,19 +290,31 @@ func (l *layouts) erase(at *layout) {
 	}
 }
 
-// forget ends the membership of processes that are gone, and erases the layouts that nobody has.
+// forget ends the membership of processes that are gone.
 func (l *layouts) forget(gone func(pid uint32) bool) {
-	var dead []*layout
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	for pid, at := range l.of {
 		if gone(pid) {
 			delete(at.members, pid)
 			delete(l.of, pid)
 		}
 	}
+}
+
+// sweep erases the layouts that nobody has. inKernel gives by pid the numbers that the kernel half has: a parent's of children
+// that nobody has asked for, and the former one of a process that has another since a moment.
+func (l *layouts) sweep(inKernel map[uint32]uint32) {
+	used := map[uint32]bool{}
+	for pid, number := range inKernel {
+		l.adopt(pid, number)
+		used[number] = true
+	}
+	var dead []*layout
+	l.mu.Lock()
 	for _, list := range l.bySum {
 		for _, at := range list {
-			if len(at.members) == 0 {
+			if len(at.members) == 0 && !used[at.number] {
 				delete(l.byNumber, at.number)
 				dead = append(dead, at)
 			}

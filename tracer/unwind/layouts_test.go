@@ -33,9 +33,10 @@ func newTree(t *testing.T, entries int) *layouts {
 	return &l
 }
 
-// load gives a process n prefixes of a file.
+// load gives a process n prefixes of a file, and no others.
 func (l *layouts) load(pid, user uint32, file uint64, n int) *layout {
 	l.begin(pid)
+	clear(l.draft.spans)
 	for i := range n {
 		_ = l.put(lpm.Prefix{Key: file<<32 + uint64(i)<<12, Length: 52}, span{file: file, bias: file})
 	}
@@ -64,6 +65,12 @@ func (l *layouts) entries(t *testing.T) (n int) {
 	return n
 }
 
+// end forgets the processes that are gone, of which the kernel half has nothing any more.
+func (l *layouts) end(gone func(uint32) bool) {
+	l.forget(gone)
+	l.sweep(nil)
+}
+
 func alive(uint32) bool { return false }
 
 func allBut(living ...uint32) func(uint32) bool {
@@ -80,10 +87,10 @@ func TestProcessesWithEqualMappingsShareThem(t *testing.T) {
 	if got := l.fileAt(t, first.number, 7<<32+5<<12+3); got != 7 {
 		t.Errorf("at an address of file 7 the kernel finds file %d", got)
 	}
-	if l.forget(allBut(2, 3)); l.entries(t) != 40 {
+	if l.end(allBut(2, 3)); l.entries(t) != 40 {
 		t.Errorf("when one of two is gone there are %d entries", l.entries(t))
 	}
-	if l.forget(allBut(3)); l.entries(t) != 20 || l.room.total != 20 || l.fileAt(t, first.number, 7<<32) != 0 {
+	if l.end(allBut(3)); l.entries(t) != 20 || l.room.total != 20 || l.fileAt(t, first.number, 7<<32) != 0 {
 		t.Errorf("when both are gone there are %d entries", l.entries(t))
 	}
 }
@@ -108,6 +115,27 @@ func TestAProcessThatLoadsALibraryGetsAnotherLayout(t *testing.T) {
 	l.drop([]lpm.Prefix{{Key: 9 << 32, Length: 52}})
 	if again := l.commit(1, 0, 0); again != before {
 		t.Error("without the library it does not have the layout that it had")
+	}
+}
+
+// A process that loads libraries for a while leaves a layout behind with each: they go when there is no room, unless the kernel half has one.
+func TestLayoutsThatNobodyHasGiveRoom(t *testing.T) {
+	l := newTree(t, 1024)
+	l.room.ofUser, l.room.reserved = 1024, 0
+	first := l.load(1, 0, 1, 400)
+	second := l.load(1, 0, 2, 400)
+	third := l.load(1, 0, 3, 400)
+	if third.number != 0 {
+		t.Fatal("there is room for three")
+	}
+	l.sweep(map[uint32]uint32{1: second.number, 7: first.number}) // of 7 nobody has heard
+	if l.settle(); third.number != 0 || l.entries(t) != 800 {
+		t.Errorf("a layout that the kernel half has is gone: %d entries", l.entries(t))
+	}
+	l.forget(allBut(1))
+	l.sweep(map[uint32]uint32{1: second.number})
+	if l.settle(); third.number == 0 || l.fileAt(t, second.number, 2<<32) != 2 || l.entries(t) != 800 {
+		t.Errorf("number %d, %d entries", third.number, l.entries(t))
 	}
 }
 
@@ -146,7 +174,7 @@ func TestWhoWasRefusedGetsRoomWhenOthersEnd(t *testing.T) {
 	if settled := l.settle(); len(settled) != 0 {
 		t.Fatal("it has room before anybody ended")
 	}
-	l.forget(allBut(2, 3, 4))
+	l.end(allBut(2, 3, 4))
 	settled := l.settle()
 	if len(settled) != 1 || settled[0] != late || late.number == 0 || l.fileAt(t, late.number, 3<<32) != 3 || len(l.refused(16)) != 0 || l.waitingSpans != 0 {
 		t.Errorf("settled %v, number %d, refused %q", settled, late.number, l.refused(16))

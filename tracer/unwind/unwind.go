@@ -57,8 +57,10 @@ type Unwinder struct {
 	spec    *ebpf.CollectionSpec
 	cancel  context.CancelFunc
 
-	// CodeOf says what a process has mapped as code, as the kernel has it; false if that cannot be had. It may be nil.
-	CodeOf func(pid uint32) (Code, bool)
+	// CodeOf says what a process has mapped as code, as the kernel has it; false if that cannot be had. InKernel gives the numbers of layouts
+	// that the kernel half has now, by pid. Both may be nil.
+	CodeOf   func(pid uint32) (Code, bool)
+	InKernel func() map[uint32]uint32
 
 	mu      sync.Mutex // serialises Load and Forget
 	onFile  func(NewFile)
@@ -322,7 +324,18 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	if at == nil {
 		return 0
 	}
+	if at.number == 0 { // the layouts of before, which nobody has any more, may take the room
+		u.layouts.sweep(u.inKernel())
+		u.layouts.settle()
+	}
 	return at.number
+}
+
+func (u *Unwinder) inKernel() map[uint32]uint32 {
+	if u.InKernel == nil {
+		return nil
+	}
+	return u.InKernel()
 }
 
 // Share gives a process the layout that a scan has found it to have, if another process has the same one and its tables are loaded.
@@ -356,9 +369,8 @@ func (u *Unwinder) learn(pid uint32, at *layout) {
 }
 
 // Forget releases the tables of processes that have ended. Frames of their
-// stacks cannot be asked for afterwards. inKernel gives the numbers of layouts that the kernel half has now, by pid. Forget returns the pids
-// of processes for whose tables there is room only now.
-func (u *Unwinder) Forget(inKernel map[uint32]uint32) (settled []uint32) {
+// stacks cannot be asked for afterwards. It returns the pids of processes for whose tables there is room only now.
+func (u *Unwinder) Forget() (settled []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	gone := func(pid uint32) bool { return unix.Kill(int(pid), 0) == unix.ESRCH }
@@ -366,6 +378,7 @@ func (u *Unwinder) Forget(inKernel map[uint32]uint32) (settled []uint32) {
 	if u.isBroken() {
 		return nil
 	}
+	inKernel := u.inKernel()
 	for pid, number := range inKernel {
 		u.layouts.adopt(pid, number)
 	}
@@ -373,6 +386,7 @@ func (u *Unwinder) Forget(inKernel map[uint32]uint32) (settled []uint32) {
 		u.learn(pid, at)
 	}
 	u.layouts.forget(gone)
+	u.layouts.sweep(inKernel)
 	u.manager.CleanupPIDs()
 	u.manager.ProcessedUntil(times.GetKTime())
 	for _, at := range u.layouts.settle() {

@@ -74,10 +74,11 @@ const trusted = time.Second
 // correctLines replaces the lines of s, whose frames were made from u.raw, if
 // they are of Python 3.10 or later. A line that cannot be read is 0.
 func (u *Unwinder) correctLines(s *Stack) {
-	var info support.PyProcInfo
-	if !hasPython(s.Frames) || u.maps["py_procs"].Lookup(s.PID, &info) != nil {
+	at, _ := u.layouts.layoutOf(s.PID)
+	if !hasPython(s.Frames) || at == nil || at.python == nil {
 		return
 	}
+	info := *(*support.PyProcInfo)(unsafe.Pointer(unsafe.SliceData(at.python)))
 	layout, wrong := layoutOf(&info)
 	if !wrong {
 		return

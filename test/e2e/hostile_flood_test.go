@@ -60,7 +60,7 @@ func peakOf(pid int) (peak func() uint64) {
 // for, beside a job of another user.
 func TestAFloodEndsNoSessionAndLeavesAJobExact(t *testing.T) {
 	dir := setup(t)
-	const limit, stacks, live = 128 << 20, 20_000, 200_000
+	const limit, stacks, live = 160 << 20, 30_000, 300_000
 	good := startWellBehaved(t, dir)
 	var floods []*target
 	args := []string{"-p", fmt.Sprint(good.pid())}

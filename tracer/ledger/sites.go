@@ -26,7 +26,6 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 		return n
 	}
 	p := &l.procs[key.process]
-	l.limiter.sites++
 	l.spend(len(p.totals) + len(p.tensors))
 	s := site{siteKey: key}
 	if !l.room(tableSites, p) || !l.room(tableEver, p) {
@@ -55,6 +54,7 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 		l.hold(tableSites, p)
 		l.hold(tableEver, p)
 	}
+	l.limiter.sites++
 	if last := len(l.freeSites) - 1; last >= 0 {
 		n, l.freeSites = l.freeSites[last], l.freeSites[:last]
 		s.own = l.sites[n].own

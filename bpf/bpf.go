@@ -38,6 +38,9 @@ type (
 	MappedFile = processMappedFile
 	// MappedCode is a record of process_code.
 	MappedCode = processMappedCode
+	// Code is a part of a file that is mapped as code, CodeKey where: see bpf/code.h.
+	Code    = findCode
+	CodeKey = findCodeKey
 )
 
 const (
@@ -228,8 +231,11 @@ func LoadProbes(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// LoadWalk returns the unwinder's steps, to be bound to the unwinder's maps.
-func LoadWalk() (*ebpf.CollectionSpec, error) {
+// LoadWalk returns the unwinder's steps that suit the kernel, to be bound to the unwinder's maps.
+func LoadWalk(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
+	if CanGuard(kernel) { // as the programs of LoadProbes
+		return loadFind()
+	}
 	return loadWalk()
 }
 

@@ -14,9 +14,10 @@ build() { # name, source, more bpf2go flags
 		-target amd64,arm64 "$@" -- $flags ${define:-}
 }
 build -type event_kind -type event_flag -type counter -type details -type role -type effect probe probe.bpf.c
-define=-DPREEMPT_GUARD build -no-global-types guarded probe.bpf.c
+define="-DPREEMPT_GUARD -DFIND_CODE" build -no-global-types guarded probe.bpf.c
 define=-DNO_COOKIES build -no-global-types older probe.bpf.c
 build walk walk.bpf.c
+define=-DFIND_CODE build find walk.bpf.c
 build -type mapped_file -type mapped_code process process.bpf.c
 {
 	go list -m go.opentelemetry.io/ebpf-profiler github.com/cilium/ebpf

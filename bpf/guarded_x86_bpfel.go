@@ -21,9 +21,11 @@ const (
 	guardedMapBlankThread          = "blank_thread"
 	guardedMapBlocks               = "blocks"
 	guardedMapCaptures             = "captures"
+	guardedMapCodes                = "codes"
 	guardedMapContexts             = "contexts"
 	guardedMapCounters             = "counters"
 	guardedMapEvents               = "events"
+	guardedMapFoundCode            = "found_code"
 	guardedMapFunctions            = "functions"
 	guardedMapGpuNumbers           = "gpu_numbers"
 	guardedMapHostNumbers          = "host_numbers"
@@ -129,9 +131,11 @@ type guardedMapSpecs struct {
 	BlankThread          *ebpf.MapSpec `ebpf:"blank_thread"`
 	Blocks               *ebpf.MapSpec `ebpf:"blocks"`
 	Captures             *ebpf.MapSpec `ebpf:"captures"`
+	Codes                *ebpf.MapSpec `ebpf:"codes"`
 	Contexts             *ebpf.MapSpec `ebpf:"contexts"`
 	Counters             *ebpf.MapSpec `ebpf:"counters"`
 	Events               *ebpf.MapSpec `ebpf:"events"`
+	FoundCode            *ebpf.MapSpec `ebpf:"found_code"`
 	Functions            *ebpf.MapSpec `ebpf:"functions"`
 	GpuNumbers           *ebpf.MapSpec `ebpf:"gpu_numbers"`
 	HostNumbers          *ebpf.MapSpec `ebpf:"host_numbers"`
@@ -201,9 +205,11 @@ type guardedMaps struct {
 	BlankThread          *ebpf.Map `ebpf:"blank_thread"`
 	Blocks               *ebpf.Map `ebpf:"blocks"`
 	Captures             *ebpf.Map `ebpf:"captures"`
+	Codes                *ebpf.Map `ebpf:"codes"`
 	Contexts             *ebpf.Map `ebpf:"contexts"`
 	Counters             *ebpf.Map `ebpf:"counters"`
 	Events               *ebpf.Map `ebpf:"events"`
+	FoundCode            *ebpf.Map `ebpf:"found_code"`
 	Functions            *ebpf.Map `ebpf:"functions"`
 	GpuNumbers           *ebpf.Map `ebpf:"gpu_numbers"`
 	HostNumbers          *ebpf.Map `ebpf:"host_numbers"`
@@ -238,9 +244,11 @@ func (m *guardedMaps) Close() error {
 		m.BlankThread,
 		m.Blocks,
 		m.Captures,
+		m.Codes,
 		m.Contexts,
 		m.Counters,
 		m.Events,
+		m.FoundCode,
 		m.Functions,
 		m.GpuNumbers,
 		m.HostNumbers,

@@ -21,7 +21,6 @@ typedef _Bool bool;
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name
-#define CORE __attribute__((preserve_access_index))
 #define VM_EXEC 4UL
 #define BPF_RB_NO_WAKEUP 1
 #define BPF_RB_FORCE_WAKEUP 2
@@ -36,6 +35,8 @@ static long (*bpf_probe_read_kernel_str)(void *dst, u32 size, const void *from) 
 static long (*bpf_seq_write)(void *seq, const void *data, u32 len) = (void *)127;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
+
+#include "inode.h"
 
 /* The few kernel fields that are read; offsets are relocated on loading. */
 struct qstr {
@@ -54,18 +55,6 @@ struct inode {
 	unsigned long i_ino;
 	struct super_block *i_sb;
 	long long i_size;
-	long long i_ctime_sec; /* from 6.11 on */
-	u32 i_ctime_nsec;
-} CORE;
-struct timespec64 {
-	long long tv_sec;
-	long tv_nsec;
-} CORE;
-struct inode___6_6 {
-	struct timespec64 __i_ctime;
-} CORE;
-struct inode___5_10 {
-	struct timespec64 i_ctime;
 } CORE;
 struct file {
 	struct inode *f_inode;
@@ -103,8 +92,6 @@ struct bpf_iter__task_vma {
 	struct task_struct *task;
 	struct vm_area_struct *vma;
 } CORE;
-
-#define READ(destination, pointer, field) bpf_probe_read_kernel(&(destination), sizeof(destination), &(pointer)->field)
 
 struct {
 	__uint(type, 1 /* BPF_MAP_TYPE_HASH */);
@@ -314,17 +301,6 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	record.device = inode->i_sb->s_dev;
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;
-}
-
-static u64 changed_at(struct inode *inode)
-{
-	struct inode___6_6 *newer = (void *)inode;
-	struct inode___5_10 *older = (void *)inode;
-	if (__builtin_preserve_field_info(inode->i_ctime_sec, 2 /* exists */))
-		return inode->i_ctime_sec * 1000000000ull + inode->i_ctime_nsec;
-	if (__builtin_preserve_field_info(newer->__i_ctime, 2))
-		return newer->__i_ctime.tv_sec * 1000000000ull + newer->__i_ctime.tv_nsec;
-	return older->i_ctime.tv_sec * 1000000000ull + older->i_ctime.tv_nsec;
 }
 
 // The executable mappings of the one process that the iterator's link is for (Linux 6.1).

@@ -8,11 +8,20 @@
 #include "state.h"
 #include "memo.h"
 
+#ifdef FIND_CODE
+#include "code.h"
+#define bpf_map_lookup_elem(map, key) \
+	(__builtin_strcmp(#map, "&pid_page_to_mapping_info") ? bpf_map_lookup_elem(map, key) : mapping_at((void *)(key)))
+#define FINDS_CODE 1
+#else
+#define FINDS_CODE 0
+#endif
 #define bpf_probe_read_user watched_read
 #include "tracemgmt.h"
 extern u64 tpbase_offset;
 #include "tsd.h"
 #undef bpf_probe_read_user
+#undef bpf_map_lookup_elem
 
 #ifdef PREEMPT_GUARD
 /* From Linux 6.13 a preempted uprobe program can lose its stack and its per-CPU data
@@ -351,10 +360,11 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 {
 	u32 layout = process ? process->layout : 0;
 	PIDPageMappingInfo *known = layout ? pid_information(layout) : NULL;
-	if (!known) {
+	if (!known)
+		request_tables(id);
+	if (!known && !FINDS_CODE) {
 		thread->flags |= FLAG_NO_TABLES;
 		count_of_walk(thread, COUNTER_NO_TABLES);
-		request_tables(id);
 		return;
 	}
 	guard_begin();
@@ -367,7 +377,7 @@ static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread,
 	begin_at_caller(thread, &record->state);
 	int unwinder = PROG_UNWIND_STOP;
 	if (!error) {
-		record->usesAnonymousMappings = pid_uses_anonymous_mappings(known);
+		record->usesAnonymousMappings = known && pid_uses_anonymous_mappings(known);
 		find_python_frame(record, layout);
 		error = get_next_unwinder_after_native_frame(record, &unwinder);
 	}
@@ -490,6 +500,12 @@ static EBPF_INLINE int finish_unwind(void)
 	ErrorCode error = record->state.unwind_error;
 	if (!error && !trace->frame_data_len)
 		error = ERR_EMPTY_STACK;
+	if (FINDS_CODE && error && !trace->frame_data_len && !trace->pid) { // nothing is known of the process, nor of its code
+		thread->flags |= FLAG_NO_TABLES;
+		count_of_walk(thread, COUNTER_NO_TABLES);
+		trace->ktime = 0;
+		return PROG_UNWIND_STOP;
+	}
 	if (error) {
 		thread->flags |= FLAG_TRUNCATED;
 		count_truncated(thread, error);

@@ -25,8 +25,15 @@ static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
 	watch_registers(info);
 	return info;
 }
+#ifdef FIND_CODE
+#include "code.h"
+#else
+#define mapping_at(key) bpf_map_lookup_elem(&pid_page_to_mapping_info, key)
+#endif
 #define bpf_map_lookup_elem(map, key) \
-	(__builtin_strcmp(#map, "&unwind_info_array") ? bpf_map_lookup_elem(map, key) : watched_info(map, key))
+	(!__builtin_strcmp(#map, "&unwind_info_array") ? (void *)watched_info(map, key) \
+	 : !__builtin_strcmp(#map, "&pid_page_to_mapping_info") ? mapping_at((void *)(key)) \
+							      : bpf_map_lookup_elem(map, key))
 #include "tracemgmt.h"
 #define increment_metric(metric)
 #include "tsd.h"

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -61,4 +64,40 @@ func TestForkedProcessesHaveTheirParentsTablesAtOnce(t *testing.T) {
 			p.end()
 		})
 	}
+}
+
+// TestProgramsThatHaveJustBegunHaveWholeStacks: they allocate before anybody can have looked at them, but their libraries are known.
+func TestProgramsThatHaveJustBegunHaveWholeStacks(t *testing.T) {
+	m := newMachine(t, 1)
+	kernel, err := kernelTypes(btf.NewCache())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bpf.CanGuard(kernel) {
+		t.Skip("the kernel half looks into processes from Linux 6.10 on only")
+	}
+	p := m.start(nil, m.program("storm_c"), "execs", "100", "4")
+	p.ready()
+	m.trace(func(c *Config) { c.Name = nil })
+	p.next()
+	p.expect("done")
+	s := m.snapshot()
+	program := s.Processes[slices.IndexFunc(s.Processes, func(x ledger.Process) bool { return x.PID == p.pid() })].Comm
+	children := map[uint32]bool{}
+	for _, x := range s.Processes {
+		if x.PID != p.pid() && (x.Comm == program || x.Comm == "") {
+			children[x.PID] = true
+		}
+	}
+	whole, truncated, missing := m.stacksOf(s, children)
+	t.Logf("%d children, %d whole stacks, %d truncated, %d missing; %+v", len(children), whole, truncated, missing, s.Stats)
+	for _, x := range s.Sites {
+		if frames := m.Stack(x.Stack); children[s.Processes[x.Process].PID] && (len(frames) == 0 || frames[len(frames)-1].Mark) {
+			t.Logf("%+v", frames)
+		}
+	}
+	if whole < 190 || truncated+missing > whole/50 {
+		t.Errorf("%d children have %d whole stacks, %d truncated and %d missing, want two whole ones of 100 each", len(children), whole, truncated, missing)
+	}
+	p.end()
 }

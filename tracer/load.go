@@ -121,9 +121,10 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := t.setSampling(); err != nil {
 		return err
 	}
+	t.unwind.SetCodes(t.coll.Maps["codes"])
 	t.loading.begin(
 		func() error { return t.loadPrograms(spec, types) },
-		func() error { return t.unwind.LoadSteps(t.coll.Maps, t.prober.multi, types) })
+		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, t.prober.multi, types) })
 	return nil
 }
 

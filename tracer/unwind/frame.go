@@ -4,7 +4,9 @@ package unwind
 
 import (
 	"fmt"
+	"slices"
 
+	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 )
 
@@ -59,6 +61,34 @@ func (u *Unwinder) frame(f libpf.Frame) Frame {
 	}
 	frame.File = u.fileOf(f.Mapping)
 	return frame
+}
+
+// rawFrames are what the kernel has sent of the stack; the profiler makes one frame of each.
+func (u *Unwinder) rawFrames() (list []libpf.EbpfFrame) {
+	for rest := libpf.EbpfFrame(u.raw.FrameData); len(rest) > 0; rest = rest[rest.Length():] {
+		list = append(list, rest[:rest.Length()])
+	}
+	return list
+}
+
+// findFiles names the files of native frames in a process that the profiler does not know: they are those of others.
+func (u *Unwinder) findFiles(s *Stack) {
+	if !slices.ContainsFunc(s.Frames, func(f Frame) bool { return f.JIT }) {
+		return
+	}
+	raw := u.rawFrames()
+	if len(raw) != len(s.Frames) {
+		return
+	}
+	for i := range s.Frames {
+		f := &s.Frames[i]
+		if !f.JIT || raw[i].Type().Interpreter() != libpf.Native {
+			continue
+		}
+		if file := u.codes.file(host.FileID(raw[i].Variable(0)), f.Address); file != nil {
+			f.File, f.JIT = file, false
+		}
+	}
 }
 
 // maxKnownMappings bounds those that are remembered; they are of files, not of processes.

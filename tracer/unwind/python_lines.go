@@ -87,10 +87,7 @@ func (u *Unwinder) correctLines(s *Stack) {
 	if info.Version == python310 {
 		lineOf = lineOf310
 	}
-	var raw []libpf.EbpfFrame
-	for rest := libpf.EbpfFrame(u.raw.FrameData); len(rest) > 0; rest = rest[rest.Length():] {
-		raw = append(raw, rest[:rest.Length()])
-	}
+	raw := u.rawFrames()
 	for i := range s.Frames {
 		f := &s.Frames[i]
 		if f.Function == "" {

@@ -128,6 +128,7 @@ func (t *tables) DeleteExeIDToStackDeltas(file host.FileID, size uint16) error {
 		return fmt.Errorf("no table of size 2^%d", size)
 	}
 	t.rows.free(1 << size)
+	t.u.codes.drop(file)
 	return outer.Delete(uint64(file))
 }
 

@@ -54,6 +54,7 @@ type Unwinder struct {
 	maps    map[string]*ebpf.Map
 	tables  *tables
 	layouts layouts
+	codes   codes
 	spec    *ebpf.CollectionSpec
 	cancel  context.CancelFunc
 
@@ -233,8 +234,8 @@ func (u *Unwinder) Maps() map[string]*ebpf.Map { return u.maps }
 
 // LoadSteps puts those steps of a walk into the chain that are not the probes' own. They note what they read in
 // the map recording of the probes' maps. With multi all are of the attach type of uprobe_multi links, as those of probes must be.
-func (u *Unwinder) LoadSteps(probes map[string]*ebpf.Map, multi bool, types *btf.Cache) error {
-	spec, err := bpf.LoadWalk()
+func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, types *btf.Cache) error {
+	spec, err := bpf.LoadWalk(kernel)
 	if err != nil {
 		return fmt.Errorf("read the unwinder's steps: %w", err)
 	}
@@ -253,8 +254,11 @@ func (u *Unwinder) LoadSteps(probes map[string]*ebpf.Map, multi bool, types *btf
 	if err := spec.Variables["python_frames_per_program"].Set(uint32(6)); err != nil {
 		return fmt.Errorf("set python_frames_per_program: %w", err)
 	}
-	for _, shared := range []string{"recording", "walks", "scratches"} {
-		replacements[shared] = probes[shared]
+	for _, shared := range []string{"recording", "walks", "scratches", "codes", "found_code"} {
+		if spec.Maps[shared] != nil {
+			spec.Maps[shared].MaxEntries = probes[shared].MaxEntries()
+			replacements[shared] = probes[shared]
+		}
 	}
 	steps, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
 	if err != nil {
@@ -317,6 +321,7 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	_ = p.Close()
 	u.tables.wait()
 	over := u.layouts.draft.over
+	u.codes.note(u.layouts.draft, p.code.Files)
 	at := u.layouts.commit(pid, userOf(pid), layout)
 	if over > 0 {
 		u.problem(fmt.Sprintf("stacks of process %d are cut: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
@@ -412,6 +417,7 @@ func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
 	u.fileMu.Lock()
 	u.files[file.FileID] = strings.Clone(meta.Mapping.Path)
 	u.fileMu.Unlock()
+	u.codes.noteFile(file.FileID, u.files[file.FileID], file.GnuBuildID)
 	u.notePython(file.FileID, *meta.Mapping)
 	if u.onFile == nil || meta.Mapping.IsVDSO() {
 		return
@@ -479,6 +485,7 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	for _, f := range u.trace.Frames {
 		s.Frames = append(s.Frames, u.frame(f.Value()))
 	}
+	u.findFiles(&s)
 	u.correctLines(&s)
 	s.Frames = slices.DeleteFunc(s.Frames, isShim)
 	return s, nil

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Code of processes that nobody has looked at yet. A program that has just begun calls CUDA before its tables are loaded; but
+ * its libraries are those of others, whose tables are. So where the tree of mappings has nothing for an address, the process's own
+ * mapping says which file is there (bpf_find_vma, Linux 5.17). */
+#ifndef VRAMPROF_CODE_H
+#define VRAMPROF_CODE_H
+
+#include "inode.h"
+
+struct code_key {
+	u64 inode;  /* its address in the kernel */
+	u64 offset; /* in the file, where the mapping begins */
+};
+
+struct code {
+	u64 file;   /* by which the unwinder knows it */
+	u64 start;  /* ELF address of the offset */
+	u64 number; /* of the inode, and what follows: another file may have its address since */
+	u64 changed;
+	u32 device;
+	u32 unused;
+};
+
+/* Written by user space. */
+MAP(codes, BPF_MAP_TYPE_LRU_HASH, struct code_key, struct code, 16384);
+MAP(found_code, BPF_MAP_TYPE_PERCPU_ARRAY, u32, PIDPageMappingInfo, 1);
+
+struct super_block___code {
+	u32 s_dev;
+} CORE;
+struct inode___code {
+	unsigned long i_ino;
+	struct super_block___code *i_sb;
+} CORE;
+struct file___code {
+	struct inode___code *f_inode;
+} CORE;
+struct vm_area_struct___code {
+	unsigned long vm_start, vm_pgoff;
+	struct file___code *vm_file;
+} CORE;
+
+struct mapped {
+	struct code_key key;
+	struct code code; /* without file; start: of the mapping */
+};
+
+static long note_mapped(struct task_struct *task, struct vm_area_struct *area, void *to)
+{
+	struct vm_area_struct___code *vma = (void *)area;
+	struct mapped *mapped = to;
+	struct file___code *file = NULL;
+	struct inode___code *inode = NULL;
+	struct super_block___code *device = NULL;
+	unsigned long page = 0, number = 0, start = 0;
+	READ(file, vma, vm_file);
+	if (!file)
+		return 0;
+	READ(inode, file, f_inode);
+	READ(page, vma, vm_pgoff);
+	READ(start, vma, vm_start);
+	READ(number, inode, i_ino);
+	READ(device, inode, i_sb);
+	READ(mapped->code.device, device, s_dev);
+	mapped->key.inode = (u64)inode;
+	mapped->key.offset = (u64)page << 12;
+	mapped->code.start = start;
+	mapped->code.number = number;
+	mapped->code.changed = changed_at(inode);
+	return 0;
+}
+
+// Fills found_code for an address of the running process. A program of its own for the verifier, which follows it once.
+__attribute__((noinline)) int find_code(u64 address)
+{
+	struct mapped mapped = {};
+	u32 zero = 0;
+	PIDPageMappingInfo *found = bpf_map_lookup_elem(&found_code, &zero);
+	if (!found)
+		return 0;
+	bpf_find_vma(bpf_get_current_task_btf(), address, note_mapped, &mapped, 0);
+	if (!mapped.key.inode)
+		return 0;
+	struct code *code = bpf_map_lookup_elem(&codes, &mapped.key);
+	if (!code || code->number != mapped.code.number || code->changed != mapped.code.changed || code->device != mapped.code.device)
+		return 0;
+	found->file_id = code->file;
+	found->bias_and_unwind_program = ((mapped.code.start - code->start) & ((1ull << 56) - 1)) | (u64)PROG_UNWIND_NATIVE << 56;
+	return 1;
+}
+
+// Looks an address up in the tree of mappings, and where nobody has entered it, in the process. Address 0 is the tree's mark of the process.
+static EBPF_INLINE void *mapping_at(PIDPage *key)
+{
+	void *known = bpf_map_lookup_elem(&pid_page_to_mapping_info, key);
+	if (known || !key->page)
+		return known;
+	if (!find_code(__constant_cpu_to_be64(key->page)))
+		return NULL;
+	u32 zero = 0;
+	return bpf_map_lookup_elem(&found_code, &zero);
+}
+
+#endif

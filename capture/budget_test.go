@@ -256,7 +256,7 @@ func TestALimitIsAnErrorThatSaysWhichAndUnlimitedLiftsIt(t *testing.T) {
 	}{
 		"nothing, compressed":        {1 << 16, "bytes when its frames are decompressed"},
 		"live allocations":           {3 << 20, "events"},
-		"sites of all sorts":         {20_000, "sites of allocations"},
+		"sites of all sorts":         {25_000, "sites of allocations"},
 		"lives of one pid":           {15_000, "processes"},
 		"allocators":                 {8_000, "PyTorch allocators"},
 		"strays":                     {60_000, "steps of work"},

@@ -21,7 +21,7 @@ var (
 	unpackedLimit = limit{32 << 20, 64, "bytes when its frames are decompressed"}
 	eventLimit    = limit{2 << 20, 2, "events"}
 	liveLimit     = limit{1 << 20, 2, "live allocations"}
-	siteLimit     = limit{64 << 10, 1. / 4, "sites of allocations"}
+	siteLimit     = limit{8 << 10, 1. / 8, "sites of allocations"}
 	processLimit  = limit{4 << 10, 1. / 32, "processes"}
 	tensorsLimit  = limit{1 << 10, 1. / 64, "PyTorch allocators"}
 	stepLimit     = limit{1 << 30, 1 << 10, "steps of work"}

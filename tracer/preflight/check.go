@@ -286,6 +286,7 @@ func checkDriver(ctx context.Context, env Env) Result {
 		reason = strings.TrimSuffix(reason, " ("+remedy+")")
 		return Result{Name: name, Status: Warn, Detail: "what the driver reports is not compared: " + reason, Remedy: remedy}
 	}
+	reason, _, _ = strings.Cut(reason, " [") // a remedy of its own
 	detail := "none: what the driver reports is not compared: " + reason
 	if _, statErr := fs.Stat(env.Root, "proc/driver/nvidia/version"); statErr == nil {
 		detail = "loaded, but it cannot be asked: " + reason

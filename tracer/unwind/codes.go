@@ -3,6 +3,7 @@
 package unwind
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -64,7 +65,7 @@ func (c *codes) note(d *draft, files map[uint64]CodeFile) {
 			continue
 		}
 		key := bpf.CodeKey{Inode: f.Address, Offset: m.FileOffset}
-		if known.has(key) {
+		if slices.Contains(known.keys, key) {
 			continue
 		}
 		start := m.Vaddr - at.bias
@@ -78,16 +79,7 @@ func (c *codes) note(d *draft, files map[uint64]CodeFile) {
 	}
 }
 
-func (f *knownFile) has(key bpf.CodeKey) bool {
-	for _, k := range f.keys {
-		if k == key {
-			return true
-		}
-	}
-	return false
-}
-
-// drop forgets a file whose tables are gone.
+// drop forgets where a file was mapped whose tables are gone. They may come again, and the profiler does not report a file twice.
 func (c *codes) drop(id host.FileID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,13 +87,13 @@ func (c *codes) drop(id host.FileID) {
 	if known == nil {
 		return
 	}
-	delete(c.files, id)
-	if c.kernel == nil {
-		return
-	}
 	for _, key := range known.keys {
-		_ = c.kernel.Delete(key)
+		var code bpf.Code
+		if c.kernel != nil && c.kernel.Lookup(key, &code) == nil && code.File == uint64(id) { // else of a later version of the file
+			_ = c.kernel.Delete(key)
+		}
 	}
+	known.keys, known.segments = nil, nil
 }
 
 // file returns the file that an address of it lies in; nil if it is not known.

@@ -46,4 +46,8 @@ func TestFilesOfOneProcessAreKnownInOthers(t *testing.T) {
 	if c.file(host.FileID(file), start) != nil {
 		t.Error("a file whose tables are gone is known")
 	}
+	c.note(d, map[uint64]CodeFile{at: {Inode: 5, Address: 77}}) // its tables are loaded again: it is not reported anew
+	if c.file(host.FileID(file), start) == nil {
+		t.Error("a file whose tables came again is not known")
+	}
 }

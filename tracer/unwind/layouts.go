@@ -25,6 +25,9 @@ import (
 // span is what the tree has for one prefix of addresses.
 type span struct{ file, bias uint64 }
 
+// marker is the prefix under which the profiler notes that a process is known, and how to look at its mappings.
+var marker = lpm.Prefix{Key: 0, Length: 64}
+
 // layout is where a process has mapped which file as code, and where its Python is. Nobody changes one.
 type layout struct {
 	number uint32 // in the kernel's maps; 0: it is not there
@@ -48,6 +51,7 @@ type layouts struct {
 	bySum             map[uint64][]*layout
 	byHash            map[uint64]*layout
 	waiting           map[*layout]bool // for room in the kernel
+	settled           []uint32         // pids of layouts that have waited, and that nobody has been told of
 	waitingSpans      int
 	draft             *draft // of the process that is being loaded
 
@@ -141,7 +145,8 @@ func (l *layouts) setPython(data []byte) {
 	}
 }
 
-// commit ends what begin has started, and gives the process the layout that it has now; nil if it has no mappings.
+// commit ends what begin has started, and gives the process the layout that it has now. One whose mappings cannot be read, as it is
+// gone or its first thread has ended, keeps what it had; nil if that is nothing.
 func (l *layouts) commit(pid, user uint32, hash uint64) *layout {
 	d := l.draft
 	l.draft = nil
@@ -149,8 +154,8 @@ func (l *layouts) commit(pid, user uint32, hash uint64) *layout {
 	if known && !d.changed {
 		return at
 	}
-	if len(d.spans) == 0 {
-		return nil // gone
+	if _, marked := d.spans[marker]; len(d.spans) == 0 || marked && len(d.spans) == 1 {
+		return at
 	}
 	sum := l.sumOf(d)
 	for _, other := range l.bySum[sum] {
@@ -211,15 +216,14 @@ func (l *layouts) leaveQueue(at *layout) {
 	delete(l.refusals, at)
 }
 
-// settle brings layouts that wait for room into the kernel, the smallest first, and returns those that are there now.
-func (l *layouts) settle() (settled []*layout) {
+// settle brings layouts that wait for room into the kernel, the smallest first.
+func (l *layouts) settle() {
 	for _, at := range slices.SortedFunc(maps.Keys(l.waiting), func(a, b *layout) int { return len(a.spans) - len(b.spans) }) {
 		if l.bring(at); at.number == 0 {
-			break
+			return
 		}
-		settled = append(settled, at)
+		l.settled = slices.AppendSeq(l.settled, maps.Keys(at.members))
 	}
-	return settled
 }
 
 // setHash lets a layout be found by what the kernel says of a process.

@@ -394,11 +394,8 @@ func (u *Unwinder) Forget() (settled []uint32) {
 	u.layouts.sweep(inKernel)
 	u.manager.CleanupPIDs()
 	u.manager.ProcessedUntil(times.GetKTime())
-	for _, at := range u.layouts.settle() {
-		for pid := range at.members {
-			settled = append(settled, pid)
-		}
-	}
+	u.layouts.settle()
+	settled, u.layouts.settled = u.layouts.settled, nil
 	return settled
 }
 
@@ -413,18 +410,18 @@ func (u *Unwinder) Close() {
 // ReportExecutable is the process manager's call for each new file; it
 // happens inside Load.
 func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
-	file := meta.MappingFile.Value()
+	file, path := meta.MappingFile.Value(), strings.Clone(meta.Mapping.Path)
 	u.fileMu.Lock()
-	u.files[file.FileID] = strings.Clone(meta.Mapping.Path)
+	u.files[file.FileID] = path
 	u.fileMu.Unlock()
-	u.codes.noteFile(file.FileID, u.files[file.FileID], file.GnuBuildID)
+	u.codes.noteFile(file.FileID, path, file.GnuBuildID)
 	u.notePython(file.FileID, *meta.Mapping)
 	if u.onFile == nil || meta.Mapping.IsVDSO() {
 		return
 	}
 	u.onFile(NewFile{
 		ID:      file.FileID.StringNoQuotes(),
-		Path:    strings.Clone(meta.Mapping.Path),
+		Path:    path,
 		BuildID: file.GnuBuildID,
 		PID:     u.loading,
 		Start:   meta.Mapping.Vaddr,

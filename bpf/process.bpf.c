@@ -164,7 +164,6 @@ static void count(enum counter counter)
 struct mapped_file {
 	u64 inode; /* or the layout */
 	u64 start, end;
-	u64 address; /* of the inode in the kernel: of two files with one number, as snapshots have on btrfs, each has its own */
 	u32 device; /* kernel dev_t of the real file, below overlayfs */
 	u32 pid;
 	u8 program; /* it is what the process executes */
@@ -178,7 +177,7 @@ const struct mapped_file *unused_mapped_file __attribute__((unused));
 struct mapped_code {
 	u64 start;
 	u64 inode;
-	u64 address; /* see struct mapped_file */
+	u64 address; /* of the inode in the kernel: of two files with one number, as snapshots have on btrfs, each has its own */
 	u64 size;
 	u64 changed; /* ns, when its content or owner changed last */
 	u32 device;
@@ -286,8 +285,7 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 		tell_layout(ctx->meta->seq, state->pid_before, state->before);
 	struct file *file = vma->vm_file;
 	struct inode *inode = file->f_inode;
-	u64 address = inode_address(vma);
-	add_to_layout(state, vma, address);
+	add_to_layout(state, vma, inode_address(vma));
 	struct mapped_file record = {.pid = task->tgid, .start = vma->vm_start, .end = vma->vm_end};
 	bpf_probe_read_kernel_str(record.name, sizeof(record.name), file->f_path.dentry->d_name.name);
 	bool cuda = record.name[0] == 'l' && record.name[1] == 'i' && record.name[2] == 'b' && record.name[3] == 'c' &&
@@ -297,7 +295,6 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	if (!cuda && !record.program)
 		return 0;
 	record.inode = inode->i_ino;
-	record.address = address;
 	record.device = inode->i_sb->s_dev;
 	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
 	return 0;

@@ -76,7 +76,6 @@ type processMappedFile struct {
 	Inode   uint64
 	Start   uint64
 	End     uint64
-	Address uint64
 	Device  uint32
 	Pid     uint32
 	Program uint8

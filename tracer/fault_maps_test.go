@@ -102,8 +102,8 @@ func (m *machine) ended(p *program) {
 }
 
 // paths allocates from so many stacks, at most 1000, ten times each.
-func (m *machine) paths(n int) *program {
-	p := m.start(nil, m.program("bench_c"), "cudart", "5", fmt.Sprint(10*n), "--paths", fmt.Sprint(n), "--wait", "--live", "1")
+func (m *machine) paths(n int, more ...string) *program {
+	p := m.start(more, m.program("bench_c"), "cudart", "5", fmt.Sprint(10*n), "--paths", fmt.Sprint(n), "--wait", "--live", "1")
 	p.ready()
 	m.loaded(p.pid())
 	return p

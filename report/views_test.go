@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

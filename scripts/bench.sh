@@ -55,7 +55,7 @@ prepare() {
   # The reference for frame pointers needs a program that has them.
   gcc -std=gnu11 -O2 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -fno-optimize-sibling-calls \
     -o "$fake/bench_fp" testdata/programs/bench_c.c "$fake/libcudart.so.12" -ldl -lpthread
-  go build -o "$cache/floor" ./internal/floor
+  go build -o "$cache/floor" ./scripts/bench/floor
   vramprof=${VRAMPROF:-$cache/vramprof}
   [ -n "${VRAMPROF:-}" ] || go build -o "$vramprof" ./cmd/vramprof
   # Debian's interpreter, not one that a version manager put first in PATH.
@@ -114,7 +114,7 @@ measure memory measure_memory
 table_foot
 measure peers measure_peers
 if [ -n "$markdown" ]; then
-  go run ./internal/benchtable scripts/bench/BENCHMARKS.md.tmpl "$results" > "$work/BENCHMARKS.md"
+  go run ./scripts/bench/benchtable scripts/bench/BENCHMARKS.md.tmpl "$results" > "$work/BENCHMARKS.md"
   cp "$work/BENCHMARKS.md" BENCHMARKS.md
   echo "wrote BENCHMARKS.md"
 fi

@@ -7,8 +7,8 @@ cd "$(dirname "$(realpath "$0")")/.."
 . scripts/install.sh
 setup_go
 
-pure="./bpf ./tracer/place ./tracer/patience ./symbolize/internal/dwarf ./report/frames ./timeline"
-[ "${1:-}" = --ci ] || pure+=" ./tracer/ledger ./symbolize ./capture ./verdict ./report ./export"
+pure="./bpf ./tracer/place ./tracer/patience ./symbolize/internal/dwarf ./report/frames ./report/timeline"
+[ "${1:-}" = --ci ] || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/export"
 export GOARCH=arm64 CGO_ENABLED=0
 go vet ./...
 simulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || { echo "skipped: vetted, but no qemu-aarch64-static to run the tests with"; exit 77; }

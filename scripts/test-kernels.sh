@@ -36,7 +36,7 @@ setup kernels || exit 1
 build() {
   mkdir -p "$work/build" && testdata/fakecuda/build.sh "$work/fake" &&
     go build -buildvcs=false -ldflags='-s -w' -o "$work/build/vramprof" ./cmd/vramprof &&
-    go test -c -ldflags='-s -w' -o "$work/build/e2e.test" ./test/e2e || return 1
+    go test -c -ldflags='-s -w' -o "$work/build/e2e.test" ./cmd/vramprof/test/e2e || return 1
   go test -c -ldflags='-s -w' -o "$work/build/tracer.test" ./tracer || return 1
   local python
   python=$(realpath /usr/bin/python3) || return 1

@@ -46,7 +46,7 @@ pytorch() {
 # The JavaScript of PyTorch's viewer of memory, to load our snapshots with; likewise.
 viewer() {
   local answer
-  answer=$(export/testdata/memory-viz.sh) || return 1
+  answer=$(report/export/testdata/memory-viz.sh) || return 1
   case $answer in skipped:*) echo "$answer"; return 77 ;; esac
 }
 
@@ -82,7 +82,7 @@ wait "$kernels"
 kernels_status=$? kernels=''
 step kernels in_kernels
 # Leaks are judged by how programs go over time: nothing else runs beside them.
-tests -count=1 ./test/leaks
+tests -count=1 ./cmd/vramprof/test/leaks
 
 count() { grep -c "^$1" "$results"; }
 grep '^skip ' "$results" | sed 's/^skip /skipped: /'

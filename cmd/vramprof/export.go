@@ -15,8 +15,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/capture"
-	"github.com/vramprof/vramprof/export"
+	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vramprof/vramprof/capture"
+	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

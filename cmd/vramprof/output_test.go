@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/vramprof/vramprof/capture"
+	"github.com/vramprof/vramprof/tracer/capture"
 )
 
 func text(s string) func(io.Writer) error {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize"
-	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

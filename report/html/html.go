@@ -22,7 +22,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/report/timeline"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

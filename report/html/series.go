@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/timeline"
+	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

@@ -5,7 +5,7 @@
 measure_capture() {
   local figures bytes read replay
   progress "captures: bytes and reading"
-  figures=$(go test -run '^$' -bench '^Benchmark(Write|Read|Replay)$' -benchtime 5x ./capture)
+  figures=$(go test -run '^$' -bench '^Benchmark(Write|Read|Replay)$' -benchtime 5x ./tracer/capture)
   bytes=$(benchmark Write bytes/event) read=$(benchmark Read Mevents/s) replay=$(benchmark Replay Mevents/s)
   section "capture of a training of 1,000,000 events"
   row "bytes per event" "≤ 12" "$bytes" "" "$bytes <= 12"
@@ -65,7 +65,7 @@ capture_rows() { # WHAT SAMPLE
 measure_report() {
   local file=$work/big.vram view result
   progress "reports of 10 million events"
-  go test -count=1 -run WriteBigCapture ./capture -big "$file" > /dev/null
+  go test -count=1 -run WriteBigCapture ./tracer/capture -big "$file" > /dev/null
   section "capture of 10 million events, 10,000 sites: $(stat -c %s "$file") bytes"
   for view in summary tree timeline html; do
     result=$("$python" -c 'import resource, subprocess, sys, time

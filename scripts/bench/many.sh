@@ -35,7 +35,7 @@ measure_exits() {
 # Computed; scripts/test-memory.sh compares with a kernel on 64 CPUs.
 measure_memory() {
   local cpus least most target
-  go build -o "$cache/kernelmemory" ./internal/kernelmemory
+  go build -o "$cache/kernelmemory" ./scripts/bench/kernelmemory
   section "kernel memory, computed, all CPUs online"
   while read -r cpus least most; do
     target=""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Part of bench.sh: vramprof beside other tools, in turn on the same programs. What they are told
-# and how their answers are read is in internal/peers; here they are installed.
+# and how their answers are read is in scripts/bench/peers; here they are installed.
 
 measure_peers() {
   local answer torch=() headers peer_rounds=$rounds
   [ -z "${quick:-}" ] || peer_rounds=${ROUNDS:-1}
   progress "tools to compare with"
   setup peers || true
-  go build -o "$cache/peers" ./internal/peers
+  go build -o "$cache/peers" ./scripts/bench/peers
   # Names of malloc for CUDA's functions, with frame pointers: what memleak wants.
   gcc -std=gnu11 -O2 -fPIC -shared -fno-builtin -fno-omit-frame-pointer -fno-optimize-sibling-calls -Wall -Wextra \
     -o "$fake/libbench_named.so" testdata/programs/bench_named.c "$fake/libcudart.so.12"
@@ -24,7 +24,7 @@ measure_peers() {
   progress_end
   rounds=$peer_rounds
   echo
-  go run ./internal/benchtable scripts/bench/peers.tmpl "$results"
+  go run ./scripts/bench/benchtable scripts/bench/peers.tmpl "$results"
 }
 
 # kernel_headers: a folder for bcc, where the running kernel's headers are not installed: those of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the random programs of test/accuracy have in common. Each function that calls another one first notes where it stands,
+// What the random programs of cmd/vramprof/test/accuracy have in common. Each function that calls another one first notes where it stands,
 // so that at every allocation the program knows its own stack: by construction, without a debugger's or an unwinder's help.
 #ifndef WALK_H
 #define WALK_H

@@ -24,7 +24,7 @@ type privilege struct {
 	purpose string
 }
 
-// needed privileges, each tried without (test/e2e). CAP_SYS_ADMIN stands in for CAP_BPF, CAP_PERFMON and
+// needed privileges, each tried without (cmd/vramprof/test/e2e). CAP_SYS_ADMIN stands in for CAP_BPF, CAP_PERFMON and
 // CAP_CHECKPOINT_RESTORE, which came with Linux 5.8 and 5.9.
 var needed = []privilege{
 	{"CAP_BPF", []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, "for BPF programs and maps"},

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
+)
+
+// disk writes frames.
+type disk struct {
+	file     File
+	offset   int64 // behind the last whole frame
+	sequence uint32
+	last     uint64 // of the last whole frame
+	zstd     *zstd.Encoder
+	message  []byte
+	frame    []byte
+}
+
+func newDisk(file File, h *wire.Head) (*disk, error) {
+	text, err := head(h)
+	if err != nil {
+		return nil, err
+	}
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderCRC(false), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		return nil, err
+	}
+	d := &disk{file: file, zstd: encoder, last: h.Time}
+	return d, d.append(text)
+}
+
+// append writes at the end. What could not be written whole is cut off again, and where that
+// fails too, a reader finds half a frame and leaves it out.
+func (d *disk) append(b []byte) error {
+	if _, err := d.file.WriteAt(b, d.offset); err != nil {
+		_ = d.file.Truncate(d.offset)
+		var path *os.PathError
+		if errors.As(err, &path) {
+			err = path.Err // the name of the file is its owner's to say
+		}
+		return err
+	}
+	d.offset += int64(len(b))
+	return nil
+}
+
+func (d *disk) write(f frame, m proto.Message) (err error) {
+	d.message = d.message[:0]
+	if m != nil {
+		if d.message, err = (proto.MarshalOptions{}).MarshalAppend(d.message, m); err != nil {
+			return err
+		}
+		if len(d.message) > maxPayload {
+			return fmt.Errorf("a frame of %d bytes is too large", len(d.message))
+		}
+	}
+	f.size = uint32(len(d.message))
+	d.frame = append(d.frame[:0], make([]byte, frameHeader)...)
+	if f.size > 0 {
+		d.frame = d.zstd.EncodeAll(d.message, d.frame)
+	}
+	payload := d.frame[frameHeader:]
+	f.sequence, f.length, f.sum = d.sequence, uint32(len(payload)), checksum(payload)
+	f.put(d.frame)
+	if err := d.append(d.frame); err != nil {
+		return err
+	}
+	d.sequence++
+	d.last = max(d.last, f.last)
+	return nil
+}
+
+// batch writes events and other inputs, and asks for the names of new stacks.
+func (d *disk) batch(b *batch, n *names) error {
+	f := frame{kind: inputsFrame, events: b.inputs.Events, first: b.first, last: b.last}
+	if b.gap {
+		f.kind, f.events = gapFrame, uint32(b.lost)
+		return d.write(f, nil)
+	}
+	if err := d.write(f, &b.inputs); err != nil {
+		return err
+	}
+	n.want(b.inputs.StackId)
+	return nil
+}
+
+func (d *disk) stacks(m *wire.Stacks) error {
+	return d.write(frame{kind: stacksFrame, first: d.last, last: d.last}, m)
+}
+
+func (d *disk) end(m *wire.End) error {
+	at := max(d.last, m.Time)
+	return d.write(frame{kind: endFrame, first: at, last: at}, m)
+}
+
+// duration writes ns as people do: "12m30s".
+func duration(ns uint64) string {
+	d := time.Duration(min(ns, 1<<62))
+	if d < 10*time.Second {
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}

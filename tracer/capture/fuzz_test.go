@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// rebuild makes a file of frames that pass their checksums out of what a fuzzer gives: otherwise hardly anything would get
+// behind them. Each frame is a byte for its kind, two for its length and the message.
+func rebuild(data []byte) []byte {
+	file := &memory{}
+	d, err := newDisk(file, &wire.Head{Time: 1e9, Host: []byte("h")})
+	if err != nil {
+		return nil
+	}
+	for len(data) > 3 {
+		n := min(int(data[1])<<8|int(data[2]), len(data)-3)
+		message := data[3 : 3+n]
+		f := frame{kind: frameKind(data[0] % 6), sequence: d.sequence, size: uint32(n), events: eventsOf(data[0], message), first: uint64(data[0]) << 24, last: uint64(data[0]) << 25}
+		payload := d.zstd.EncodeAll(message, nil)
+		b := make([]byte, frameHeader, frameHeader+len(payload))
+		f.length, f.sum = uint32(len(payload)), checksum(payload)
+		if data[0]&0x80 != 0 {
+			f.size = uint32(data[0]) << 15 // not what it is
+		}
+		f.put(b)
+		_ = d.append(append(b, payload...))
+		d.sequence++
+		data = data[3+n:]
+	}
+	return file.b
+}
+
+// eventsOf is how many events a message has, so that it is not left out for another number in its header.
+func eventsOf(kind byte, message []byte) uint32 {
+	var m wire.Inputs
+	if frameKind(kind%6) != inputsFrame || proto.Unmarshal(message, &m) != nil {
+		return uint32(kind)
+	}
+	return m.Events
+}
+
+// messagesOf takes a capture apart into what rebuild makes one of.
+func messagesOf(tb testing.TB, b []byte) (messages []byte) {
+	r, err := ReadWith(bytes.NewReader(b), int64(len(b)), ReadOptions{Unlimited: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer r.Close()
+	for i := range r.frames {
+		x := &r.frames[i]
+		payload, err := r.zstd.DecodeAll(b[x.offset:x.offset+int64(x.length)], make([]byte, 0, x.size))
+		if err != nil && x.length > 0 {
+			tb.Fatal(err)
+		}
+		payload = payload[:min(len(payload), 1<<16-1)]
+		messages = append(messages, byte(x.kind), byte(len(payload)>>8), byte(len(payload)))
+		messages = append(messages, payload...)
+	}
+	return messages
+}
+
+// exhaust does all that can be done with a capture.
+func exhaust(t *testing.T, b []byte) {
+	r, err := Read(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		return
+	}
+	s, err := r.Snapshot(math.MaxUint64)
+	if err != nil {
+		t.Fatalf("reading from memory failed: %v", err)
+	}
+	if s.End < s.Begin {
+		t.Fatalf("begins at %d, ends at %d", s.Begin, s.End)
+	}
+	for i := range s.Sites {
+		for _, f := range r.Stack(s.Sites[i].Stack) {
+			if f.Function == "" {
+				t.Fatalf("a frame without a name: %+v", f)
+			}
+		}
+	}
+	p, l := r.Player(), r.Books()
+	for i := range uint64(4) {
+		at := r.Begin() + (r.End()-r.Begin())/4*i
+		if err := p.To(at, l); err != nil {
+			t.Fatal(err)
+		}
+		r.Take(l, at)
+	}
+	r.Stack(1)
+	r.Wall(r.End())
+	r.Warnings()
+}
+
+// FuzzRead gives the reader files, whole ones with changes and ones of frames that pass their checksums.
+func FuzzRead(f *testing.F) {
+	for seed := range uint64(3) {
+		var file memory
+		if _, err := record(f, seed, 300, &file); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(file.b, false)
+		f.Add(messagesOf(f, file.b), true)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, frames bool) {
+		if frames {
+			data = rebuild(data)
+		}
+		exhaust(t, data)
+	})
+}
+
+// TestHostileFilesTakeBoundedMemory: what expands, counts that lie, tables that begin far out.
+func TestHostileFilesTakeBoundedMemory(t *testing.T) {
+	const most = 600 << 20 // of all that is allocated, most of it garbage at once
+	many := func(n int) []*wire.Input {
+		list := make([]*wire.Input, n)
+		for i := range list {
+			list[i] = &wire.Input{}
+		}
+		return list
+	}
+	for name, m := range map[string]struct {
+		kind    frameKind
+		message proto.Message
+	}{
+		"two million empty inputs": {inputsFrame, &wire.Inputs{Input: many(2 << 20)}},
+		"four million empty texts": {stacksFrame, &wire.Stacks{Text: make([][]byte, 4<<20)}},
+		"a million empty calls":    {inputsFrame, &wire.Inputs{Events: math.MaxUint32, Call: make([]byte, 1<<20), Time: make([]byte, 1<<20)}},
+		"a table far out":          {stacksFrame, &wire.Stacks{FirstText: math.MaxUint32, FirstLine: math.MaxUint32, Text: [][]byte{{'a'}}}},
+		"a deep stack":             {stacksFrame, &wire.Stacks{Id: []uint64{1}, Depth: []uint32{math.MaxUint32}, Line: []uint32{1}}},
+		"blocks without end":       {inputsFrame, &wire.Inputs{Input: []*wire.Input{blocksInput(1, 0, make([]ledger.Block, 1<<20), false)}}},
+		"classes without number":   {inputsFrame, &wire.Inputs{Input: []*wire.Input{{What: &wire.Input_Tensors{Tensors: &wire.Tensors{Totals: []*wire.TensorTotals{{Classes: math.MaxUint32}}}}}}}},
+	} {
+		file := &memory{}
+		d, err := newDisk(file, &wire.Head{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			if err := d.write(frame{kind: m.kind}, m.message); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r := file.read(t)
+		if _, err := r.Snapshot(math.MaxUint64); err != nil {
+			t.Fatal(err)
+		}
+		r.Stack(1)
+		runtime.ReadMemStats(&after)
+		exhaust(t, file.b)
+		if took := after.TotalAlloc - before.TotalAlloc; took > most {
+			t.Errorf("%s: %d bytes of file took %d MB", name, len(file.b), took>>20)
+		}
+	}
+}
+
+// TestAFrameThatExpandsBeyondItsSizeIsDamaged: zstd can make gigabytes of some bytes.
+func TestAFrameThatExpandsBeyondItsSizeIsDamaged(t *testing.T) {
+	file := &memory{}
+	d, err := newDisk(file, &wire.Head{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoder, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := encoder.EncodeAll(make([]byte, 256<<20), nil)
+	b := make([]byte, frameHeader)
+	f := frame{kind: inputsFrame, length: uint32(len(payload)), size: maxPayload, sum: checksum(payload)}
+	f.put(b)
+	if err := d.append(append(b, payload...)); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	exhaust(t, file.b)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 200<<20 {
+		t.Errorf("it took %d MB", took>>20)
+	}
+	if r := file.read(t); r.Play(math.MaxUint64, &log{}) != nil || len(r.Warnings()) != 2 {
+		t.Errorf("warnings %q", r.Warnings())
+	}
+}
+
+// TestGeneratedCodeIsThatOfTheSources runs the generator again, where protoc is.
+func TestGeneratedCodeIsThatOfTheSources(t *testing.T) {
+	out := t.TempDir()
+	if err := generateWire(out); err != nil {
+		t.Skip(err)
+	}
+	want, err := os.ReadFile("internal/wire/capture.pb.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(out, "capture.pb.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("capture.pb.go is not what capture.proto gives: run go generate ./tracer/capture/internal/wire")
+	}
+}
+
+func generateWire(out string) error {
+	if _, err := exec.LookPath("protoc"); err != nil {
+		return errors.New("no protoc (Debian's protobuf-compiler)")
+	}
+	cmd := exec.Command("sh", "internal/wire/gen.sh")
+	cmd.Env = append(os.Environ(), "OUT="+out)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("generate: %w\n%s", err, text)
+	}
+	return nil
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// clean makes text of a file fit to be shown; what vramprof wrote passes unchanged
+// where the tracer cleaned it too.
+func clean(b []byte) string { return symbolize.Clean(string(b[:min(len(b), maxText)])) }
+
+// What follows turns the calls of ledger.Books into messages, and messages into calls.
+
+func processInput(p *ledger.Process) *wire.Input {
+	m := &wire.Process{
+		Pid: p.PID, Comm: []byte(p.Comm), Exe: []byte(p.Exe), Begin: p.Begin, User: p.User,
+		Container: []byte(p.Container), Pod: []byte(p.Pod), Namespace: []byte(p.Namespace), Job: []byte(p.Job),
+		Rank: []byte(p.Rank), LocalRank: []byte(p.LocalRank), WorldSize: []byte(p.WorldSize),
+	}
+	if p.Devices != nil {
+		m.Devices = devicesOf(p.PID, p.Devices)
+	}
+	return &wire.Input{What: &wire.Input_Process{Process: m}}
+}
+
+func devicesOf(pid uint32, uuids []string) *wire.Devices {
+	m := &wire.Devices{Pid: pid}
+	for _, uuid := range uuids {
+		m.Uuid = append(m.Uuid, []byte(uuid))
+	}
+	return m
+}
+
+func gpusInput(gpus []ledger.GPU) *wire.Input {
+	m := &wire.GPUs{}
+	for _, g := range gpus {
+		m.Gpu = append(m.Gpu, &wire.GPU{
+			Index: int32(g.Index), Uuid: []byte(g.UUID), Parent: []byte(g.Parent), Name: []byte(g.Name), Total: g.Total, Used: g.Used,
+		})
+	}
+	return &wire.Input{What: &wire.Input_Gpus{Gpus: m}}
+}
+
+func usagesInput(time uint64, usages []ledger.Usage) *wire.Input {
+	m := &wire.Usages{Time: time}
+	for _, u := range usages {
+		m.Usage = append(m.Usage, &wire.Usage{Pid: u.PID, Uuid: []byte(u.UUID), Bytes: u.Bytes, Rough: u.Rough})
+	}
+	return &wire.Input{What: &wire.Input_Usages{Usages: m}}
+}
+
+func tensorsInput(time uint64, totals []ledger.TensorTotals) *wire.Input {
+	m := &wire.Tensors{Time: time}
+	for i := range totals {
+		x := &totals[i]
+		t := &wire.TensorTotals{
+			Pid: x.PID, Device: x.Device, Reported: x.Reported, Allocated: x.Allocated, Reserved: x.Reserved,
+			OlderFrees: x.OlderFrees, OlderBytes: x.OlderBytes, Unbooked: x.Unbooked, Classes: uint32(len(x.Classes)),
+			Live: x.Live, Peak: x.Peak, PeakTime: x.PeakTime,
+		}
+		for class, c := range x.Classes {
+			if c != (ledger.ClassTotals{}) {
+				t.Class = append(t.Class, uint32(class))
+				t.Allocs, t.AllocBytes = append(t.Allocs, c.Allocs), append(t.AllocBytes, c.AllocBytes)
+				t.Frees, t.FreeBytes = append(t.Frees, c.Frees), append(t.FreeBytes, c.FreeBytes)
+			}
+		}
+		m.Totals = append(m.Totals, t)
+	}
+	return &wire.Input{What: &wire.Input_Tensors{Tensors: m}}
+}
+
+// blocksInput makes one part of a list.
+func blocksInput(pid uint32, part uint32, list []ledger.Block, last bool) *wire.Input {
+	m := &wire.Blocks{
+		Pid: pid, Part: part, Last: last,
+		Address: make([]int64, len(list)), Size: make([]uint64, len(list)), Device: make([]int32, len(list)),
+	}
+	var before uint64
+	for i := range list {
+		m.Address[i] = int64(list[i].Address - before)
+		before = list[i].Address
+		m.Size[i], m.Device[i] = list[i].Size, list[i].Device
+	}
+	return &wire.Input{What: &wire.Input_Blocks{Blocks: m}}
+}
+
+func statsInput(s *ledger.Stats) *wire.Input {
+	m := &wire.Stats{Lost: s.Lost, Stacks: s.Stacks, NoStack: s.NoStack, Torn: s.Torn}
+	m.Reason, m.Truncated = byReason(s.Truncated)
+	m.MissingReason, m.Missing = byReason(s.Missing)
+	m.LostPid, m.LostOf = columnsOf(s.LostBy)
+	m.StacksPid, m.StacksOf = columnsOf(s.StacksBy)
+	return &wire.Input{What: &wire.Input_Stats{Stats: m}}
+}
+
+// byReason makes two columns of counts by reason.
+func byReason(counts map[string]uint64) (reasons [][]byte, of []uint64) {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		reasons, of = append(reasons, []byte(reason)), append(of, counts[reason])
+	}
+	return reasons, of
+}
+
+// columnsOf makes two columns of counts by pid.
+func columnsOf(counts map[uint32]uint64) (pids []uint32, of []uint64) {
+	for _, pid := range slices.Sorted(maps.Keys(counts)) {
+		pids, of = append(pids, pid), append(of, counts[pid])
+	}
+	return pids, of
+}
+
+// reasonsOf is the reverse of byReason; nil without any.
+func reasonsOf(reasons [][]byte, of []uint64) map[string]uint64 {
+	if len(reasons) == 0 {
+		return nil
+	}
+	counts := make(map[string]uint64, len(reasons))
+	for i, reason := range reasons {
+		counts[clean(reason)] = of[i]
+	}
+	return counts
+}
+
+// countsOf is the reverse of columnsOf; nil without any.
+func countsOf(pids []uint32, of []uint64) map[uint32]uint64 {
+	if len(pids) == 0 {
+		return nil
+	}
+	counts := make(map[uint32]uint64, len(pids))
+	for i, pid := range pids {
+		counts[pid] = of[i]
+	}
+	return counts
+}
+
+// size is about what an input takes in a frame, at most.
+func size(in *wire.Input) int {
+	if what, ok := in.What.(*wire.Input_Blocks); ok {
+		return 24 * len(what.Blocks.Address)
+	}
+	return proto.Size(in) + 16
+}
+
+// applier hands inputs to books.
+type applier struct {
+	blocks []ledger.Block // of the parts so far
+	pid    uint32
+	parts  uint32
+}
+
+// maxBlocks bounds a list; the kernel half has room for less.
+const maxBlocks = 16 << 20
+
+func (a *applier) apply(in *wire.Input, books ledger.Books) error {
+	switch what := in.What.(type) {
+	case *wire.Input_Begin:
+		books.Begin(what.Begin)
+	case *wire.Input_Process:
+		books.SetProcess(processOf(what.Process))
+	case *wire.Input_Devices:
+		books.SetDevices(what.Devices.GetPid(), uuidsOf(what.Devices))
+	case *wire.Input_Gpus:
+		if len(what.Gpus.GetGpu()) > maxGPUs {
+			return errTooMany
+		}
+		books.SetGPUs(gpusOf(what.Gpus))
+	case *wire.Input_OpenUsage:
+		books.OpenUsage(what.OpenUsage)
+	case *wire.Input_Usages:
+		books.SetUsage(what.Usages.GetTime(), usagesOf(what.Usages))
+	case *wire.Input_Tensors:
+		totals, err := totalsOf(what.Tensors)
+		if err != nil {
+			return err
+		}
+		books.SetTensors(what.Tensors.GetTime(), totals)
+	case *wire.Input_Blocks:
+		return a.takeBlocks(what.Blocks, books)
+	case *wire.Input_Segments:
+		books.SetSegments(what.Segments.GetStack())
+	case *wire.Input_SampleRate:
+		books.SetSampleRate(ledger.SampleRate{Mean: what.SampleRate.GetMean(), Limit: what.SampleRate.GetLimit()})
+	case *wire.Input_Sampling:
+		books.SetSampling(what.Sampling.GetProbability())
+	case *wire.Input_Stats:
+		return setStats(what.Stats, books)
+	case *wire.Input_Limits:
+		books.SetLimits(ledger.Limits{Sites: what.Limits.GetSites(), Live: what.Limits.GetLive()})
+	case *wire.Input_ProcessWarning:
+		books.WarnOf(what.ProcessWarning.GetPid(), clean(what.ProcessWarning.GetText()))
+	case *wire.Input_Warning:
+		books.Warn(clean(what.Warning))
+	}
+	return nil // also what a later vramprof has added
+}
+
+func processOf(m *wire.Process) ledger.Process {
+	p := ledger.Process{
+		PID: m.GetPid(), Comm: clean(m.GetComm()), Exe: clean(m.GetExe()), Begin: m.GetBegin(), User: m.GetUser(),
+		Workload: ledger.Workload{
+			Container: clean(m.GetContainer()), Pod: clean(m.GetPod()), Namespace: clean(m.GetNamespace()), Job: clean(m.GetJob()),
+			Rank: clean(m.GetRank()), LocalRank: clean(m.GetLocalRank()), WorldSize: clean(m.GetWorldSize()),
+		},
+	}
+	if m.GetDevices() != nil {
+		p.Devices = append([]string{}, uuidsOf(m.Devices)...)
+	}
+	return p
+}
+
+func uuidsOf(m *wire.Devices) (list []string) {
+	for _, uuid := range m.GetUuid()[:min(len(m.GetUuid()), maxOrdinals)] {
+		list = append(list, clean(uuid))
+	}
+	return list
+}
+
+func gpusOf(m *wire.GPUs) (list []ledger.GPU) {
+	for _, g := range m.GetGpu() {
+		list = append(list, ledger.GPU{
+			Index: int(g.GetIndex()), UUID: clean(g.GetUuid()), Parent: clean(g.GetParent()), Name: clean(g.GetName()), Total: g.GetTotal(), Used: g.GetUsed(),
+		})
+	}
+	return list
+}
+
+func usagesOf(m *wire.Usages) (list []ledger.Usage) {
+	for _, u := range m.GetUsage() {
+		list = append(list, ledger.Usage{PID: u.GetPid(), UUID: clean(u.GetUuid()), Bytes: u.GetBytes(), Rough: u.GetRough()})
+	}
+	return list
+}
+
+func totalsOf(m *wire.Tensors) (list []ledger.TensorTotals, err error) {
+	if len(m.GetTotals()) > maxTotals {
+		return nil, errTooMany
+	}
+	for _, t := range m.GetTotals() {
+		x := ledger.TensorTotals{
+			PID: t.GetPid(), Device: t.GetDevice(), Reported: t.GetReported(), Allocated: t.GetAllocated(), Reserved: t.GetReserved(),
+			OlderFrees: t.GetOlderFrees(), OlderBytes: t.GetOlderBytes(), Unbooked: t.GetUnbooked(),
+			Live: t.GetLive(), Peak: t.GetPeak(), PeakTime: t.GetPeakTime(),
+		}
+		n := len(t.GetClass())
+		if t.GetClasses() > ledger.SizeClasses || len(t.Allocs) != n || len(t.AllocBytes) != n || len(t.Frees) != n || len(t.FreeBytes) != n {
+			return nil, errColumns
+		}
+		if t.GetClasses() > 0 {
+			x.Classes = make([]ledger.ClassTotals, t.GetClasses())
+		}
+		for i, class := range t.GetClass() {
+			if uint64(class) >= uint64(len(x.Classes)) {
+				return nil, errColumns
+			}
+			x.Classes[class] = ledger.ClassTotals{Allocs: t.Allocs[i], AllocBytes: t.AllocBytes[i], Frees: t.Frees[i], FreeBytes: t.FreeBytes[i]}
+		}
+		list = append(list, x)
+	}
+	return list, nil
+}
+
+// takeBlocks collects the parts of a list. A list of which a part is missing is left out.
+func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
+	if m.GetPart() == 0 {
+		a.blocks, a.pid, a.parts = a.blocks[:0], m.GetPid(), 0
+	}
+	if m.GetPart() != a.parts || m.GetPid() != a.pid {
+		a.blocks, a.parts = a.blocks[:0], 0
+		return nil
+	}
+	n := len(m.GetAddress())
+	if len(m.GetSize()) != n || len(m.GetDevice()) != n || len(a.blocks)+n > maxBlocks {
+		return errColumns
+	}
+	a.parts++
+	a.blocks = slices.Grow(a.blocks, n)
+	address := uint64(0)
+	for i := range n {
+		address += uint64(m.Address[i])
+		a.blocks = append(a.blocks, ledger.Block{Address: address, Size: m.Size[i], Device: m.Device[i]})
+	}
+	if m.GetLast() {
+		books.SetBlocks(a.pid, a.blocks)
+		a.blocks, a.parts = nil, 0
+	}
+	return nil
+}
+
+func setStats(m *wire.Stats, books ledger.Books) error {
+	if len(m.GetReason()) != len(m.GetTruncated()) || len(m.GetMissingReason()) != len(m.GetMissing()) ||
+		len(m.GetLostPid()) != len(m.GetLostOf()) || len(m.GetStacksPid()) != len(m.GetStacksOf()) {
+		return errColumns
+	}
+	s := ledger.Stats{Lost: m.GetLost(), Stacks: m.GetStacks(), NoStack: m.GetNoStack(), Torn: m.GetTorn()}
+	s.Truncated, s.Missing = reasonsOf(m.Reason, m.Truncated), reasonsOf(m.MissingReason, m.Missing)
+	s.LostBy, s.StacksBy = countsOf(m.LostPid, m.LostOf), countsOf(m.StacksPid, m.StacksOf)
+	books.SetStats(s)
+	return nil
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	maxFrames = 4 << 20
+	maxParts  = 400_000 // messages and texts in a frame
+	maxCached = 1 << 19 // frames of stacks, 70 MB
+)
+
+// indexed is a frame and where its payload is.
+type indexed struct {
+	frame
+	offset int64
+}
+
+// Recording is a capture to be read. Its methods may be called from several goroutines.
+type Recording struct {
+	file    io.ReaderAt
+	closer  io.Closer
+	host    string
+	tool    string
+	time    uint64 // when it was begun
+	wall    time.Time
+	begin   uint64
+	last    uint64
+	frames  []indexed
+	end     *wire.End // nil: it was not ended in order
+	endings []string  // the warnings of the end
+	zstd    *zstd.Decoder
+
+	options ReadOptions
+	size    int64
+
+	loadStacks sync.Once
+	stacks     stackTables
+
+	mu      sync.Mutex // guards what follows
+	missing []missing
+	notes   []string
+	frameOf map[uint64][]symbolize.Frame
+	segment map[uint64]bool
+	cached  int   // frames in frameOf
+	stopped error // a limit was reached
+}
+
+// ReadOptions say how a capture is read.
+type ReadOptions struct {
+	Unlimited bool // memory and time without limits, for a capture that nobody can have forged
+
+	// Progress is told now and then how many bytes of the file have been gone through: when it is opened, and by each Player. All
+	// of them at the end of a pass. It may be nil.
+	Progress func(done, size int64)
+}
+
+// Open opens a capture, also one that is still written. The error is ErrForeign for another sort of file.
+func Open(path string) (*Recording, error) { return OpenWith(path, ReadOptions{}) }
+
+// OpenWith is Open with options.
+func OpenWith(path string, o ReadOptions) (*Recording, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not keep us waiting
+	if err != nil {
+		return nil, err
+	}
+	r, err := openFile(f, o)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	r.closer = f
+	return r, nil
+}
+
+func openFile(f *os.File, o ReadOptions) (*Recording, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	return ReadWith(f, info.Size(), o)
+}
+
+// Read opens a capture of that many bytes, which stays the caller's.
+func Read(file io.ReaderAt, size int64) (*Recording, error) {
+	return ReadWith(file, size, ReadOptions{})
+}
+
+// ReadWith is Read with options.
+func ReadWith(file io.ReaderAt, size int64, o ReadOptions) (*Recording, error) {
+	b := make([]byte, min(size, int64(fixedHead+maxHead+4)))
+	if _, err := file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	h, at, err := parseHead(b)
+	if err != nil {
+		return nil, err
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(maxPayload),
+		zstd.WithDecoderMaxWindow(maxPayload))
+	if err != nil {
+		return nil, err
+	}
+	r := &Recording{
+		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
+		zstd: decoder, options: o, size: size, frameOf: map[uint64][]symbolize.Frame{}, segment: map[uint64]bool{},
+	}
+	s := scan{r: r, size: size, offset: int64(at), last: h.GetTime()}
+	if err := s.all(); err != nil {
+		decoder.Close()
+		return nil, err
+	}
+	if o.Progress != nil {
+		o.Progress(size, size)
+	}
+	r.begin = r.findBegin()
+	r.readEnd()
+	return r, nil
+}
+
+// Close frees what reading needs, and closes the file that Open opened.
+func (r *Recording) Close() error {
+	r.zstd.Close()
+	if r.closer == nil {
+		return nil
+	}
+	return r.closer.Close()
+}
+
+// findBegin is when the books begin: that comes before all events.
+func (r *Recording) findBegin() uint64 {
+	begin := r.time
+	var m wire.Inputs
+	for i := range r.frames {
+		f := &r.frames[i]
+		if f.kind != inputsFrame {
+			continue
+		}
+		if r.load(f, &m, &buffers{}) == nil {
+			for _, in := range m.Input {
+				if what, ok := in.What.(*wire.Input_Begin); ok {
+					begin = what.Begin
+				}
+			}
+		}
+		if f.events > 0 {
+			break
+		}
+	}
+	return begin
+}
+
+func (r *Recording) readEnd() {
+	for i := range r.frames {
+		if f := &r.frames[i]; f.kind == endFrame {
+			var m wire.End
+			if r.load(f, &m, &buffers{}) == nil {
+				r.end, r.endings = &m, nil
+				for _, text := range m.Warning[:min(len(m.Warning), maxEndings)] {
+					r.endings = append(r.endings, clean(text))
+				}
+				m.Warning = nil
+			}
+		}
+	}
+}
+
+// Host is the name of the machine.
+func (r *Recording) Host() string { return r.host }
+
+// Tool is what wrote the capture.
+func (r *Recording) Tool() string { return r.tool }
+
+// Begin is when the books begin, in ns of CLOCK_MONOTONIC of the machine that was traced.
+func (r *Recording) Begin() uint64 { return r.begin }
+
+// End is when they end: the last snapshot's time, or what was written last.
+func (r *Recording) End() uint64 {
+	if r.end != nil {
+		return max(r.end.Time, r.begin)
+	}
+	return max(r.last, r.begin)
+}
+
+// Ended says whether the capture was ended in order.
+func (r *Recording) Ended() bool { return r.end != nil }
+
+// Events is how many events there are.
+func (r *Recording) Events() (n uint64) {
+	for i := range r.frames {
+		if r.frames[i].kind == inputsFrame {
+			n += uint64(r.frames[i].events)
+		}
+	}
+	return n
+}
+
+// Wall is the time of day of a moment.
+func (r *Recording) Wall(at uint64) time.Time {
+	if r.end != nil && at == r.end.Time {
+		return time.Unix(0, r.end.Wall).UTC()
+	}
+	return r.wall.Add(time.Duration(at - r.time))
+}
+
+// Books returns empty books as they were when the recording began, for a Player to fill.
+func (r *Recording) Books() *ledger.Ledger {
+	return ledger.New(ledger.Options{Begin: r.begin, Host: r.host, Limits: r.limits()})
+}
+
+// Play tells books all that came up to a moment.
+func (r *Recording) Play(to uint64, books ledger.Books) error { return r.Player().To(to, books) }
+
+// Snapshot replays up to a moment and takes the books then. From End on they are those that
+// the recording ended with, warnings included.
+func (r *Recording) Snapshot(at uint64) (*ledger.Snapshot, error) {
+	l := r.Books()
+	to := at
+	if at >= r.End() {
+		to = math.MaxUint64
+	}
+	if err := r.Play(to, l); err != nil {
+		return nil, err
+	}
+	return r.Take(l, at), nil
+}
+
+// Take takes a copy of books that a Player has filled up to a moment, with the recording's warnings.
+func (r *Recording) Take(l *ledger.Ledger, at uint64) *ledger.Snapshot {
+	at = min(max(at, r.begin), r.End())
+	l.MarkSegments(r.isSegment) // the recording says so now and then only
+	s := l.Snapshot(at, r.Wall(at))
+	if r.end != nil {
+		known := make(map[string]bool, len(s.Warnings)+len(r.endings))
+		for _, text := range s.Warnings {
+			known[text] = true
+		}
+		for _, text := range r.endings {
+			if !known[text] {
+				known[text] = true
+				s.Warnings = append(s.Warnings, text)
+			}
+		}
+	}
+	s.Warnings = append(s.Warnings, r.Warnings()...)
+	return s
+}
+
+// buffers are used again from frame to frame.
+// torchCUDA is the library of PyTorch's caching allocator.
+const torchCUDA = "libc10_cuda.so"
+
+// isSegment says whether PyTorch's allocator took what was allocated with this stack.
+func (r *Recording) isSegment(stack uint64) bool {
+	r.mu.Lock()
+	is, known := r.segment[stack]
+	r.mu.Unlock()
+	if known {
+		return is
+	}
+	is = slices.ContainsFunc(r.Stack(stack), func(f symbolize.Frame) bool {
+		return f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), torchCUDA)
+	})
+	r.mu.Lock()
+	r.segment[stack] = is
+	r.mu.Unlock()
+	return is
+}
+
+type buffers struct{ file, payload []byte }
+
+var errFrame = errors.New("a frame cannot be read")
+
+// load reads the message of a frame into m, whose slices it uses again.
+func (r *Recording) load(f *indexed, m proto.Message, b *buffers) error {
+	b.file = slices.Grow(b.file[:0], int(f.length))[:f.length]
+	if _, err := r.file.ReadAt(b.file, f.offset); err != nil && !(errors.Is(err, io.EOF) && f.length == 0) {
+		if errors.Is(err, io.EOF) {
+			return errFrame // it has become shorter
+		}
+		return err
+	}
+	b.payload = slices.Grow(b.payload[:0], int(f.size))[:0:f.size]
+	if f.size > 0 {
+		var err error
+		if b.payload, err = r.zstd.DecodeAll(b.file, b.payload); err != nil || len(b.payload) != int(f.size) {
+			return errFrame
+		}
+	}
+	if inputs, ok := m.(*wire.Inputs); ok {
+		truncate(inputs)
+	} else {
+		proto.Reset(m)
+	}
+	if !wire.Bounded(b.payload, descriptor(m), maxParts) || (proto.UnmarshalOptions{Merge: true, DiscardUnknown: true}).Unmarshal(b.payload, m) != nil {
+		return errFrame
+	}
+	return nil
+}
+
+func descriptor(m proto.Message) protoreflect.MessageDescriptor {
+	return m.ProtoReflect().Descriptor()
+}

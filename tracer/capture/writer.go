@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
+	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// File is where a capture is written: an *os.File.
+type File interface {
+	WriteAt(b []byte, offset int64) (int, error)
+	Truncate(size int64) error
+}
+
+// Stacks gives the frames of stacks, leaf first; none for a stack that is not known (yet). It may take long.
+type Stacks interface {
+	Stack(id uint64) []symbolize.Frame
+}
+
+// Options of a Writer.
+type Options struct {
+	Host     string        // name of the machine
+	Tool     string        // what writes it, "vramprof 1.2.3"
+	Interval time.Duration // after which what came is written; 0: 750 ms
+	Clock    func() uint64 // ns of CLOCK_MONOTONIC; nil: the system's
+	Wall     time.Time     // now; the zero value: the system's
+	Failed   func(error)   // told at once, from a goroutine of the Writer, when nothing more can be written; may be nil
+
+	batch int // events of a frame; for tests
+}
+
+const (
+	defaultInterval = 750 * time.Millisecond
+	batchEvents     = 16 << 10
+	batchBytes      = 1 << 20 // of other inputs
+	maxQueue        = 64      // batches that wait for the disk, mostly 200 KB each
+	blocksPart      = 32 << 10
+)
+
+// batch is what one frame will have.
+type batch struct {
+	inputs      wire.Inputs
+	size        int  // of the inputs that are no events
+	gap         bool // it stands for what had no room
+	lost        int  // events in a gap
+	first, last uint64
+}
+
+func (b *batch) empty() bool { return b.inputs.Events == 0 && len(b.inputs.Input) == 0 }
+
+func (b *batch) clear() {
+	truncate(&b.inputs)
+	b.size, b.first, b.last = 0, 0, 0
+}
+
+// Writer appends to a capture. Its methods may be called from several goroutines; they
+// never wait for the disk. What it cannot keep is named in the file, and in what End returns.
+type Writer struct {
+	clock func() uint64
+	told  func(error) // Options.Failed
+	queue chan *batch
+	end   chan struct{}
+	done  chan struct{}
+	disk  *disk // of the goroutine that writes, and of End after it
+	names *names
+	most  int // events of a batch
+
+	mu     sync.Mutex  // guards what follows
+	coder  *eventCoder // of the batch
+	now    uint64      // highest time of an input so far
+	begin  uint64      // of the books
+	batch  *batch
+	spare  []*batch
+	gap    *batch // what had no room since the last batch that had
+	lost   int    // events in all gaps
+	closed bool
+	err    error // nothing more can be written
+	upTo   uint64
+}
+
+// New writes the beginning of a capture to an empty file, which stays the caller's to close after End.
+func New(file File, o Options) (*Writer, error) {
+	if o.Clock == nil {
+		o.Clock = monotonic
+	}
+	if o.Interval <= 0 {
+		o.Interval = defaultInterval
+	}
+	if o.Wall.IsZero() {
+		o.Wall = time.Now()
+	}
+	began := o.Clock()
+	d, err := newDisk(file, &wire.Head{Tool: []byte(o.Tool), Host: []byte(o.Host), Time: began, Wall: o.Wall.UnixNano()})
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{
+		clock: o.Clock, told: o.Failed, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{}, coder: newEventCoder(),
+		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
+	}
+	go w.run(o.Interval)
+	return w, nil
+}
+
+func monotonic() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano())
+}
+
+// SetStacks says where the frames of stacks come from. Until then none are written.
+func (w *Writer) SetStacks(s Stacks) { w.names.begin(s) }
+
+// run writes what is handed over, and at least once in an interval what there is.
+func (w *Writer) run(interval time.Duration) {
+	defer close(w.done)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case b := <-w.queue:
+			w.write(b)
+		case <-w.names.ready:
+			w.check(w.names.write(w.disk))
+		case <-tick.C:
+			w.mu.Lock()
+			w.pass()
+			w.mu.Unlock()
+		case <-w.end:
+			for len(w.queue) > 0 {
+				w.write(<-w.queue)
+			}
+			return
+		}
+	}
+}
+
+func (w *Writer) write(b *batch) {
+	if !w.dead() {
+		w.check(w.disk.batch(b, w.names))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reuse(b)
+}
+
+func (w *Writer) dead() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err != nil
+}
+
+// check takes the first error of the disk as the end of the capture.
+func (w *Writer) check(err error) {
+	if err == nil || w.dead() {
+		return
+	}
+	w.mu.Lock()
+	w.err, w.upTo = err, w.disk.last
+	w.mu.Unlock()
+	if w.told != nil {
+		w.told(w.failure())
+	}
+}
+
+// failure says what the capture lacks; nil if nothing.
+func (w *Writer) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return fmt.Errorf("the capture ends at %s: %w", since(w.begin, w.upTo), w.err)
+	}
+	if w.lost > 0 {
+		return fmt.Errorf("the capture lacks %d events (the disk was too slow)", w.lost)
+	}
+	return nil
+}
+
+// since writes a time as people count it in a recording: "12m30s".
+func since(begin, time uint64) string {
+	if time < begin {
+		return "0s"
+	}
+	return duration(time - begin)
+}
+
+// pass hands the current batch to the goroutine that writes, also an empty one: it tells until when
+// there was nothing. Without room it becomes a gap. w.mu is held.
+func (w *Writer) pass() {
+	b := w.batch
+	now := w.clock()
+	if b.empty() {
+		b.first = now
+	}
+	b.last = max(w.now, b.first, now)
+	if !b.empty() {
+		w.coder.reset()
+	}
+	if w.gap != nil && len(w.queue) <= cap(w.queue)-2 { // only we send
+		w.queue <- w.gap
+		w.gap = nil
+	}
+	if w.gap == nil && len(w.queue) < cap(w.queue) {
+		w.queue <- b
+		w.batch = &batch{}
+		if n := len(w.spare); n > 0 {
+			w.batch, w.spare = w.spare[n-1], w.spare[:n-1]
+		}
+		return
+	}
+	if b.empty() {
+		return
+	}
+	if w.gap == nil {
+		w.gap = &batch{gap: true, first: b.first}
+	}
+	w.gap.last = b.last
+	w.gap.lost += int(b.inputs.Events)
+	w.lost += max(int(b.inputs.Events), 1)
+	b.clear()
+}
+
+// reuse keeps a batch for another use; w.mu is held.
+func (w *Writer) reuse(b *batch) {
+	if b.clear(); len(w.spare) < 2 && !b.gap {
+		w.spare = append(w.spare, b)
+	}
+}
+
+// begins notes the time of what is about to be added to the batch; w.mu is held.
+func (w *Writer) begins(time uint64) {
+	if w.batch.empty() || time < w.batch.first {
+		w.batch.first = time
+	}
+}
+
+// Apply keeps an event.
+func (w *Writer) Apply(e *ledger.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.err != nil {
+		return
+	}
+	w.now = max(w.now, e.Time)
+	w.begins(e.Time)
+	w.coder.add(&w.batch.inputs, e)
+	if int(w.batch.inputs.Events) >= w.most {
+		w.pass()
+	}
+}
+
+// add keeps another input, which came now.
+func (w *Writer) add(in *wire.Input) { w.addAt(w.clock(), in) }
+
+// addAt keeps a reading that was made at some time: the books have all events before then, and may have later ones.
+func (w *Writer) addAt(time uint64, in *wire.Input) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.err != nil {
+		return
+	}
+	in.Time = time
+	w.now = max(w.now, time)
+	w.begins(time)
+	in.Position = w.batch.inputs.Events
+	w.batch.inputs.Input = append(w.batch.inputs.Input, in)
+	w.batch.size += size(in)
+	if w.batch.size >= batchBytes {
+		w.pass()
+	}
+}
+
+func (w *Writer) Begin(time uint64) {
+	w.mu.Lock()
+	w.begin = time
+	w.mu.Unlock()
+	w.add(&wire.Input{What: &wire.Input_Begin{Begin: time}})
+}
+
+func (w *Writer) SetProcess(p ledger.Process) { w.add(processInput(&p)) }
+
+func (w *Writer) SetDevices(pid uint32, ordinals []string) {
+	w.add(&wire.Input{What: &wire.Input_Devices{Devices: devicesOf(pid, ordinals)}})
+}
+
+func (w *Writer) SetGPUs(g []ledger.GPU) { w.add(gpusInput(g)) }
+
+func (w *Writer) OpenUsage(time uint64) {
+	w.addAt(time, &wire.Input{What: &wire.Input_OpenUsage{OpenUsage: time}})
+}
+
+func (w *Writer) SetUsage(time uint64, usages []ledger.Usage) {
+	w.addAt(time, usagesInput(time, usages))
+}
+
+func (w *Writer) SetTensors(time uint64, totals []ledger.TensorTotals) {
+	w.addAt(time, tensorsInput(time, totals))
+}
+
+// SetBlocks copies the list, in parts.
+func (w *Writer) SetBlocks(pid uint32, list []ledger.Block) {
+	for part := uint32(0); ; part++ {
+		n := min(len(list), blocksPart)
+		w.add(blocksInput(pid, part, list[:n], n == len(list)))
+		if list = list[n:]; len(list) == 0 {
+			return
+		}
+	}
+}
+
+func (w *Writer) SetSegments(stacks []uint64) {
+	w.add(&wire.Input{What: &wire.Input_Segments{Segments: &wire.Segments{Stack: append([]uint64(nil), stacks...)}}})
+}
+
+func (w *Writer) SetSampleRate(r ledger.SampleRate) {
+	w.add(&wire.Input{What: &wire.Input_SampleRate{SampleRate: &wire.SampleRate{Mean: r.Mean, Limit: r.Limit}}})
+}
+
+func (w *Writer) SetSampling(p []float64) {
+	w.add(&wire.Input{What: &wire.Input_Sampling{Sampling: &wire.Sampling{Probability: append([]float64(nil), p...)}}})
+}
+
+func (w *Writer) SetStats(s ledger.Stats) { w.add(statsInput(&s)) }
+
+func (w *Writer) SetLimits(x ledger.Limits) {
+	w.add(&wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: x.Sites, Live: x.Live}}})
+}
+
+func (w *Writer) WarnOf(pid uint32, text string) {
+	w.add(&wire.Input{What: &wire.Input_ProcessWarning{ProcessWarning: &wire.ProcessWarning{Pid: pid, Text: []byte(text)}}})
+}
+
+func (w *Writer) Warn(text string) {
+	w.add(&wire.Input{What: &wire.Input_Warning{Warning: []byte(text)}})
+}
+
+// End writes what is left, and the end: s is the last snapshot of the books that were fed beside, with
+// all its warnings, or nil if there is none. The error says what the capture lacks. Further calls
+// change nothing.
+func (w *Writer) End(s *ledger.Snapshot) error {
+	w.mu.Lock()
+	ended := w.closed
+	w.closed = true
+	w.mu.Unlock()
+	if !ended {
+		close(w.end)
+		<-w.done
+		w.names.close()
+		if !w.dead() {
+			w.check(w.finish(s))
+		}
+	}
+	return w.failure()
+}
+
+// finish writes the end, when nobody else does anything any more.
+func (w *Writer) finish(s *ledger.Snapshot) error {
+	if w.gap != nil {
+		if err := w.disk.batch(w.gap, w.names); err != nil {
+			return err
+		}
+	}
+	last := w.batch
+	if last.empty() {
+		last.first = w.now
+	}
+	last.last = max(w.now, last.first, w.clock())
+	if err := w.disk.batch(last, w.names); err != nil {
+		return err
+	}
+	if err := w.names.finish(w.disk); err != nil || s == nil {
+		return err
+	}
+	end := &wire.End{Time: s.End, Wall: s.Wall.UnixNano()}
+	for _, text := range s.Warnings {
+		end.Warning = append(end.Warning, []byte(text))
+	}
+	return w.disk.end(end)
+}

@@ -7,8 +7,8 @@ import (
 	"io"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

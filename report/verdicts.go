@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/report/verdict"
 )
 
 // judged is what package verdict says of a snapshot.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/tracer/capture"
-	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/export"
+	"github.com/vramprof/vramprof/tracer/capture"
 )
 
 // exportFormats and what their files end in.

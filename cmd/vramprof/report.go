@@ -12,10 +12,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

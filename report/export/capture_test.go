@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/internal/realtorch"
+	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

@@ -5,8 +5,8 @@ package html
 import (
 	"slices"
 
-	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report/html"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"

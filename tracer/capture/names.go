@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
 
 const (

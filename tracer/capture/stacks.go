@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
 
 // Bounds of what is kept of all stacks of a file.

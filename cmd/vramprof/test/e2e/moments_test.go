@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 

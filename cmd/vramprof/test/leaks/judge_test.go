@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/symbolize"
 )
 
 const enough = 0.95 // of precision and of recall

@@ -5,9 +5,9 @@ package leaks
 import (
 	"testing"
 
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/report/verdict"
 )
 
 // TestAnOutcomeIsJudgedByTheFirstLine: only the leaking line, before all others of its process, is a find.

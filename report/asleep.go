@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -81,7 +82,7 @@ func asleepList(s *ledger.Snapshot) (list []*ledger.Site) {
 }
 
 // asleepSites writes which lines have tensors asleep.
-func asleepSites(p *page, s *ledger.Snapshot, st Stacks, top int, keepInterpreter bool) {
+func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int, keepInterpreter bool) {
 	text := asleepText(s)
 	if text == "" {
 		return

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -47,7 +48,7 @@ const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names, fig
 const leastName = 10 // columns of a name beside its figures
 
 // WriteTimeline writes how the memory of each process and GPU went, a line for each plane, all of a GPU to one scale, and what happened.
-func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st Stacks, o ViewOptions) error {
+func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	o.title(p, s, n)
@@ -72,7 +73,7 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row
 		at = "host"
 	}
 	p.line(plain, 0, "")
-	p.list(bold, 0, ", ", processName(&t.Processes[r.Process])+" on "+words(at, shortUUID(symbolize.Clean(r.UUID))))
+	p.list(bold, 0, ", ", processName(&t.Processes[r.Process])+" on "+words(at, shortUUID(untrusted.Clean(r.UUID))))
 	list := chartSeries(r)
 	var scale uint64
 	for _, x := range list {
@@ -138,7 +139,7 @@ func bars(times, values []uint64, columns int, scale uint64) string {
 	return string(out)
 }
 
-func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st Stacks, o ViewOptions) {
+func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o ViewOptions) {
 	var list []timeline.Mark
 	for _, m := range t.Marks {
 		if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {

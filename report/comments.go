@@ -3,6 +3,7 @@
 package report
 
 import (
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -11,7 +12,7 @@ import (
 const maxLoudComments = 12
 
 // comments says for people what samples cannot: reconciliation, remarks, doubts.
-func comments(s *ledger.Snapshot, st Stacks) []string {
+func comments(s *ledger.Snapshot, st callstack.Stacks) []string {
 	var details []string
 	list := s.Parts()
 	for i := range list {

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -62,15 +63,15 @@ func contextOn(s *ledger.Snapshot, x *ledger.Part, only bool) *ledger.Object {
 	return nil
 }
 
-func contextOnlyReports(s *ledger.Snapshot, st Stacks, o LeaksOptions) (list []ContextOnlyReport) {
+func contextOnlyReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) (list []ContextOnlyReport) {
 	for _, c := range contextsOnly(s) {
 		p := &s.Processes[c.part.Process]
 		r := ContextOnlyReport{
-			Process: c.part.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), GPUUUID: symbolize.Clean(c.part.UUID), Usage: c.usage, Older: c.older,
+			Process: c.part.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), GPUUUID: untrusted.Clean(c.part.UUID), Usage: c.usage, Older: c.older,
 		}
 		if x := c.context; x != nil {
 			stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
-			r.API, r.Headline, r.Stack = symbolize.Clean(x.API), frames.Headline(stack), stackReport(stack)
+			r.API, r.Headline, r.Stack = untrusted.Clean(x.API), frames.Headline(stack), stackReport(stack)
 		}
 		list = append(list, r)
 	}
@@ -81,7 +82,7 @@ const maxPIDs = 8 // that a sentence names
 
 // contextOnlyTexts is "24 processes python3 [101, 102, …]: only a context, made at loader.py:33 worker: 500 MiB each,
 // 11.7 GiB in all"; processes with one name whose contexts were made in one place share a sentence.
-func contextOnlyTexts(s *ledger.Snapshot, st Stacks) []string {
+func contextOnlyTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	var list []objectText
 	type group struct {
 		comm, line string
@@ -90,7 +91,7 @@ func contextOnlyTexts(s *ledger.Snapshot, st Stacks) []string {
 	var order []group
 	members := map[group][]contextOnly{}
 	for _, c := range contextsOnly(s) {
-		g := group{symbolize.Clean(s.Processes[c.part.Process].Comm), "", c.older}
+		g := group{untrusted.Clean(s.Processes[c.part.Process].Comm), "", c.older}
 		if c.context != nil && !c.older {
 			g.line = lineText(st, c.context.Stack, c.context.API)
 		}
@@ -126,7 +127,7 @@ func contextHolders(s *ledger.Snapshot, list []contextOnly) string {
 	if len(pids) == 1 {
 		return processName(&s.Processes[list[0].part.Process])
 	}
-	comm := symbolize.Clean(s.Processes[list[0].part.Process].Comm)
+	comm := untrusted.Clean(s.Processes[list[0].part.Process].Comm)
 	n := counted(uint64(len(pids)), "process")
 	if len(pids) > maxPIDs {
 		pids = append(pids[:maxPIDs], "…")

@@ -12,8 +12,9 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -21,7 +22,7 @@ import (
 type Profile struct{ p *profile.Profile }
 
 // NewProfile makes the profile of a snapshot.
-func NewProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) Profile {
+func NewProfile(s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) Profile {
 	return Profile{newProfile(s, st, o)}
 }
 
@@ -80,7 +81,7 @@ type DiffOptions struct {
 
 // diffRow is a line of the user's own code, and what it held before and after.
 type diffRow struct {
-	frame         symbolize.Frame
+	frame         callstack.Frame
 	where         string
 	before, after int64
 }
@@ -97,7 +98,7 @@ func WriteDiff(w io.Writer, a, b Profile, o DiffOptions) error {
 		after += rows[i].after
 	}
 	p := newPage(o.Width, o.Color)
-	p.list(plain, 0, " ", "From "+symbolize.Clean(o.Names[0]), "to "+symbolize.Clean(o.Names[1]))
+	p.list(plain, 0, " ", "From "+untrusted.Clean(o.Names[0]), "to "+untrusted.Clean(o.Names[1]))
 	p.line(plain, 0, "")
 	p.text(bold, 0, fmt.Sprintf("GPU memory: %s, %s → %s", signedBytes(after-before), signedTotal(before), signedTotal(after)))
 	p.line(plain, 0, "")
@@ -160,20 +161,20 @@ func magnitude(n int64) uint64 {
 
 func label(x *profile.Sample, key string) string {
 	if list := x.Label[key]; len(list) > 0 {
-		return symbolize.Clean(list[0])
+		return untrusted.Clean(list[0])
 	}
 	return ""
 }
 
 // profileFrames gives a sample's stack as symbolize does, leaf first; never empty.
-func profileFrames(x *profile.Sample) []symbolize.Frame {
-	var list []symbolize.Frame
+func profileFrames(x *profile.Sample) []callstack.Frame {
+	var list []callstack.Frame
 	for _, l := range x.Location {
 		for i, line := range l.Line {
 			if line.Function == nil {
 				continue
 			}
-			f := symbolize.Frame{
+			f := callstack.Frame{
 				Function: line.Function.Name, SystemName: line.Function.SystemName, File: line.Function.Filename,
 				Line: int(line.Line), Address: l.Address, Inlined: i+1 < len(l.Line),
 			}
@@ -183,13 +184,13 @@ func profileFrames(x *profile.Sample) []symbolize.Frame {
 			case m.File == "[python]":
 				f.Python = true
 			default:
-				f.Mapping = &symbolize.Mapping{Path: m.File, BuildID: m.BuildID, Start: m.Start, Limit: m.Limit, Offset: m.Offset}
+				f.Mapping = &callstack.Mapping{Path: m.File, BuildID: m.BuildID, Start: m.Start, Limit: m.Limit, Offset: m.Offset}
 			}
 			list = append(list, f)
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, symbolize.Frame{Function: "[no stack]", Mark: true})
+		list = append(list, callstack.Frame{Function: "[no stack]", Mark: true})
 	}
 	return list
 }

@@ -6,8 +6,3 @@
 // The same snapshot and stacks give the same bytes. Names that come from traced
 // processes are cleaned of control characters in every format.
 package report
-
-import "github.com/vramprof/vramprof/report/frames"
-
-// Stacks gives the frames of a stack id, leaf first; none if it is not known.
-type Stacks = frames.Stacks

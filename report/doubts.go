@@ -10,7 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -81,7 +81,7 @@ func losses(s *ledger.Snapshot) []doubt {
 	list = append(list, shareDoubts(s)...)
 	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {
-		list = append(list, doubt{atTitle, symbolize.Clean(w)})
+		list = append(list, doubt{atTitle, untrusted.Clean(w)})
 	}
 	return list
 }
@@ -169,7 +169,7 @@ func missingText(st *ledger.Stats) string {
 	case 0:
 	case 1:
 		for reason := range st.Missing {
-			why = ", " + symbolize.Clean(reason)
+			why = ", " + untrusted.Clean(reason)
 		}
 	default:
 		why = ": " + strings.Join(parts, ", ")
@@ -182,7 +182,7 @@ func reasons(byReason map[string]uint64) (sum uint64, parts []string) {
 	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
 		if n := byReason[reason]; n != 0 {
 			sum += n
-			parts = append(parts, fmt.Sprintf("%s %s", humanize.Comma(int64(n)), symbolize.Clean(reason)))
+			parts = append(parts, fmt.Sprintf("%s %s", humanize.Comma(int64(n)), untrusted.Clean(reason)))
 		}
 	}
 	return sum, parts

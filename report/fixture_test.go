@@ -6,40 +6,40 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-type stackMap map[uint64][]symbolize.Frame
+type stackMap map[uint64][]callstack.Frame
 
-func (m stackMap) Stack(id uint64) []symbolize.Frame { return m[id] }
+func (m stackMap) Stack(id uint64) []callstack.Frame { return m[id] }
 
 var (
-	cudart = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12", BuildID: "aa11", Start: 0x6000, Limit: 0x80000, Offset: 0x6000}
-	torch  = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10_cuda.so", BuildID: "bb22", Start: 0x1000, Limit: 0x90000, Offset: 0x1000}
-	python = &symbolize.Mapping{Path: "/usr/bin/python3.11", BuildID: "cc33", Start: 0x400000, Limit: 0x900000}
-	libc   = &symbolize.Mapping{Path: "/lib/x86_64-linux-gnu/libc.so.6", BuildID: "dd44", Start: 0x26000, Limit: 0x180000, Offset: 0x26000}
-	infer  = &symbolize.Mapping{Path: "/srv/infer/bin/infer", BuildID: "ee55", Start: 0x1000, Limit: 0x9000, Offset: 0x1000}
+	cudart = &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/cuda_runtime/lib/libcudart.so.12", BuildID: "aa11", Start: 0x6000, Limit: 0x80000, Offset: 0x6000}
+	torch  = &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10_cuda.so", BuildID: "bb22", Start: 0x1000, Limit: 0x90000, Offset: 0x1000}
+	python = &callstack.Mapping{Path: "/usr/bin/python3.11", BuildID: "cc33", Start: 0x400000, Limit: 0x900000}
+	libc   = &callstack.Mapping{Path: "/lib/x86_64-linux-gnu/libc.so.6", BuildID: "dd44", Start: 0x26000, Limit: 0x180000, Offset: 0x26000}
+	infer  = &callstack.Mapping{Path: "/srv/infer/bin/infer", BuildID: "ee55", Start: 0x1000, Limit: 0x9000, Offset: 0x1000}
 
-	torchC10  = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10.so", BuildID: "aa77", Start: 0x1000, Limit: 0x90000, Offset: 0x1000}
-	torchCPU  = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so", BuildID: "aa88", Start: 0x1000, Limit: 0x9000000, Offset: 0x1000}
-	torchCUDA = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so", BuildID: "aa99", Start: 0x1000, Limit: 0x9000000, Offset: 0x1000}
-	torchPy   = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_python.so", BuildID: "aabb", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
-	nccl      = &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", BuildID: "aacc", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
-	libcuda   = &symbolize.Mapping{Path: "/usr/lib/x86_64-linux-gnu/libcuda.so.1", BuildID: "aadd", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
-	hostile   = &symbolize.Mapping{Path: "/tmp/\x1b]0;owned\alib\nevil.so", Start: 0x1000, Limit: 0x2000}
+	torchC10  = &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10.so", BuildID: "aa77", Start: 0x1000, Limit: 0x90000, Offset: 0x1000}
+	torchCPU  = &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so", BuildID: "aa88", Start: 0x1000, Limit: 0x9000000, Offset: 0x1000}
+	torchCUDA = &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so", BuildID: "aa99", Start: 0x1000, Limit: 0x9000000, Offset: 0x1000}
+	torchPy   = &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libtorch_python.so", BuildID: "aabb", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
+	nccl      = &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", BuildID: "aacc", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
+	libcuda   = &callstack.Mapping{Path: "/usr/lib/x86_64-linux-gnu/libcuda.so.1", BuildID: "aadd", Start: 0x1000, Limit: 0x900000, Offset: 0x1000}
+	hostile   = &callstack.Mapping{Path: "/tmp/\x1b]0;owned\alib\nevil.so", Start: 0x1000, Limit: 0x2000}
 )
 
-func native(name string, m *symbolize.Mapping, address uint64) symbolize.Frame {
-	return symbolize.Frame{Function: name, SystemName: name, Mapping: m, Address: address}
+func native(name string, m *callstack.Mapping, address uint64) callstack.Frame {
+	return callstack.Frame{Function: name, SystemName: name, Mapping: m, Address: address}
 }
 
-func script(function, file string, line int) symbolize.Frame {
-	return symbolize.Frame{Function: function, File: file, Line: line, StartLine: max(line-5, 0), Python: true}
+func script(function, file string, line int) callstack.Frame {
+	return callstack.Frame{Function: function, File: file, Line: line, StartLine: max(line-5, 0), Python: true}
 }
 
-func cpp(name, system, file string, line int, address uint64, inlined bool) symbolize.Frame {
-	return symbolize.Frame{Function: name, SystemName: system, File: file, Line: line, Mapping: infer, Address: address, Inlined: inlined}
+func cpp(name, system, file string, line int, address uint64, inlined bool) callstack.Frame {
+	return callstack.Frame{Function: name, SystemName: system, File: file, Line: line, Mapping: infer, Address: address, Inlined: inlined}
 }
 
 // Stacks: 1 a training step, 2 a C++ server with inlines, 3 hostile names, 4 only library code, truncated.
@@ -59,7 +59,7 @@ func testStacks() stackMap {
 			native("__libc_start_call_main", libc, 0x27f00),
 		},
 		2: {
-			native("cuMemAlloc_v2", &symbolize.Mapping{Path: "/usr/lib/libcuda.so.1", BuildID: "ff66", Start: 0x1000, Limit: 0x2000}, 0x1100),
+			native("cuMemAlloc_v2", &callstack.Mapping{Path: "/usr/lib/libcuda.so.1", BuildID: "ff66", Start: 0x1000, Limit: 0x2000}, 0x1100),
 			cpp("Pool::take(unsigned long)", "_ZN4Pool4takeEm", "src/pool.h", 18, 0x1500, true),
 			cpp("Pool::grow<float>(int)", "_ZN4Pool4growIfEEvi", "src/pool.h", 31, 0x1500, true),
 			cpp("handle(Request const&)", "_Z6handleRK7Request", "src/server.cc", 207, 0x1500, false),

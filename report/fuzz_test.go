@@ -11,7 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -98,7 +98,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("\x1b]0;owned\a", "/tmp/\n\u202ex.py", "</script>", "\u009b31m")
 	f.Add(strings.Repeat("很", 3000), strings.Repeat("a/", 3000), "\xff\xfe", "a\rb\tc\u2028")
 	f.Fuzz(func(t *testing.T, function, file, comm, api string) {
-		m := &symbolize.Mapping{Path: file, BuildID: comm, Start: 1, Limit: 1 << 20}
+		m := &callstack.Mapping{Path: file, BuildID: comm, Start: 1, Limit: 1 << 20}
 		st := stackMap{1: {{Function: api, SystemName: api, Mapping: m, Address: 4}, {Function: function, File: file, Line: 3, Python: true}, {Function: function, SystemName: function, Mapping: m, Address: 8, Inlined: true}, {Function: comm, Mapping: m, Address: 8}}}
 		s := testSnapshot()
 		s.Host, s.Warnings = comm, []string{function, api}

@@ -8,8 +8,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -223,7 +224,7 @@ type LossesReport struct {
 }
 
 // WriteLeaksJSON writes a LeaksReport: the sites of Leaks, the first o.Top of them with stacks.
-func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) error {
+func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
@@ -233,12 +234,12 @@ func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) 
 	return nil
 }
 
-func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport {
+func newLeaksReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) *LeaksReport {
 	list := Leaks(s, o)
 	gpu, managed, host := divided(list)
 	sum := sumOf(s, list)
 	r := &LeaksReport{
-		Version: LeaksVersion, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin, SiteCount: len(list),
+		Version: LeaksVersion, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin, SiteCount: len(list),
 		LiveBytes: sum.own.bytes, LiveCount: sum.own.objects, EndedBytes: sum.ended.bytes, EndedCount: sum.ended.objects,
 		ImportedBytes: sum.imported.bytes, ImportedCount: sum.imported.objects, HostBytes: sum.host.bytes, HostCount: sum.host.objects,
 		ManagedBytes: sum.managed.bytes, ManagedCount: sum.managed.objects, AsleepBytes: asleepSum(s),
@@ -270,19 +271,19 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 	}
 	for _, x := range s.Pools {
 		r.Pools = append(r.Pools, PoolReport{
-			x.Process, s.Processes[x.Process].PID, x.Handle, DeviceName(x.Device, ledger.Async), symbolize.Clean(gpuUUID(s, x.Process, x.Device, ledger.Async)),
+			x.Process, s.Processes[x.Process].PID, x.Handle, DeviceName(x.Device, ledger.Async), untrusted.Clean(gpuUUID(s, x.Process, x.Device, ledger.Async)),
 			x.Objects, x.Used, x.Reserve, x.Threshold, x.Destroyed,
 		})
 	}
 	for i := range s.Balances {
 		b := &s.Balances[i]
 		r.Balances = append(r.Balances, BalanceReport{
-			b.Process, s.Processes[b.Process].PID, DeviceName(b.Device, ledger.Device), symbolize.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Idle,
+			b.Process, s.Processes[b.Process].PID, DeviceName(b.Device, ledger.Device), untrusted.Clean(b.UUID), b.Usage, b.Peak, b.Baseline, b.Live, b.Gap, b.Idle,
 			minus(s.End, b.Time), b.Since, b.Doubt,
 		})
 	}
 	for _, g := range s.GPUs {
-		r.GPUs = append(r.GPUs, GPUReport{g.Index, symbolize.Clean(g.UUID), symbolize.Clean(g.Parent), symbolize.Clean(g.Name), g.Total, g.Used})
+		r.GPUs = append(r.GPUs, GPUReport{g.Index, untrusted.Clean(g.UUID), untrusted.Clean(g.Parent), untrusted.Clean(g.Name), g.Total, g.Used})
 	}
 	for _, d := range doubts(s) {
 		if d.at == atTitle {
@@ -294,16 +295,16 @@ func newLeaksReport(s *ledger.Snapshot, st Stacks, o LeaksOptions) *LeaksReport 
 	return r
 }
 
-func siteReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
+func siteReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
 	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 	oldest, _ := age(s, x)
 	return SiteReport{
 		Owners: ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,
 		Incomplete: Marks(s, st, x), MissingCount: x.Evicted, CrowdedCount: x.Crowded,
-		Process: x.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Ended: p.End != 0,
-		Device: DeviceName(x.Device, x.Kind), GPUUUID: symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
-		Plane: wholePlane(x), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),
+		Process: x.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), Ended: p.End != 0,
+		Device: DeviceName(x.Device, x.Kind), GPUUUID: untrusted.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
+		Plane: wholePlane(x), Kind: KindName(x.Kind), API: untrusted.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AsleepBytes: x.Asleep, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
 		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: perMinute(x.Growth, (s.End-s.Begin)/2),
 		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),

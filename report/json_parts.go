@@ -3,34 +3,35 @@
 package report
 
 import (
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func stackReport(stack []symbolize.Frame) []FrameReport {
+func stackReport(stack []callstack.Frame) []FrameReport {
 	list := make([]FrameReport, len(stack))
 	for i := range stack {
 		f := &stack[i]
-		r := FrameReport{Function: frames.Name(f), File: symbolize.Clean(f.File), Line: f.Line, Address: f.Address, Language: "native", Inlined: f.Inlined}
+		r := FrameReport{Function: frames.Name(f), File: untrusted.Clean(f.File), Line: f.Line, Address: f.Address, Language: "native", Inlined: f.Inlined}
 		switch {
 		case f.Mark:
 			r.Language = "mark"
 		case f.Python:
 			r.Language = "python"
 		case f.Mapping != nil:
-			r.Library, r.BuildID = symbolize.Clean(f.Mapping.Path), symbolize.Clean(f.Mapping.BuildID)
+			r.Library, r.BuildID = untrusted.Clean(f.Mapping.Path), untrusted.Clean(f.Mapping.BuildID)
 		}
 		list[i] = r
 	}
 	return list
 }
 
-func failureReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, f *ledger.Failure) FailureReport {
+func failureReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, f *ledger.Failure) FailureReport {
 	p := &s.Processes[f.Process]
 	stack := frames.Of(st, f.Stack, f.API, o.KeepInterpreter)
 	return FailureReport{
-		Process: f.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), Device: DeviceName(f.Device, f.Kind), Kind: KindName(f.Kind), API: symbolize.Clean(f.API),
+		Process: f.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), Device: DeviceName(f.Device, f.Kind), Kind: KindName(f.Kind), API: untrusted.Clean(f.API),
 		Result: f.Result, Error: resultName(f.Result), Count: f.Count, Bytes: f.Bytes, LastBytes: f.LastBytes,
 		LastAgoNS: minus(s.End, f.LastTime), Headline: frames.Headline(stack), Stack: stackReport(stack),
 		Incomplete: failureMarks(s, st, f),
@@ -38,9 +39,9 @@ func failureReport(s *ledger.Snapshot, st Stacks, o LeaksOptions, f *ledger.Fail
 }
 
 func processReport(s *ledger.Snapshot, p *ledger.Process) ProcessReport {
-	r := ProcessReport{LostEvents: p.Lost, DeducedBytes: p.Deduced, PID: p.PID, Comm: symbolize.Clean(p.Comm), Exe: symbolize.Clean(p.Exe), Ended: p.End != 0, Replaced: p.Replaced, Workload: NewWorkload(p.Workload), Totals: []TotalReport{}}
+	r := ProcessReport{LostEvents: p.Lost, DeducedBytes: p.Deduced, PID: p.PID, Comm: untrusted.Clean(p.Comm), Exe: untrusted.Clean(p.Exe), Ended: p.End != 0, Replaced: p.Replaced, Workload: NewWorkload(p.Workload), Totals: []TotalReport{}}
 	for _, uuid := range p.Devices {
-		r.Devices = append(r.Devices, symbolize.Clean(uuid))
+		r.Devices = append(r.Devices, untrusted.Clean(uuid))
 	}
 	for _, b := range p.Beyond {
 		r.Beyond = append(r.Beyond, BeyondReport(b))
@@ -64,10 +65,10 @@ func lossesReport(st *ledger.Stats) LossesReport {
 		if r.Missing == nil {
 			r.Missing = map[string]uint64{}
 		}
-		r.Missing[symbolize.Clean(reason)] += n
+		r.Missing[untrusted.Clean(reason)] += n
 	}
 	for reason, n := range st.Truncated {
-		r.Truncated[symbolize.Clean(reason)] += n
+		r.Truncated[untrusted.Clean(reason)] += n
 	}
 	return r
 }

@@ -3,8 +3,9 @@
 package report
 
 import (
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -95,28 +96,28 @@ func planeReports(s *ledger.Snapshot) []PlaneReport {
 }
 
 // addTorch adds what there is of PyTorch's allocator, and the parts of usage.
-func addTorch(r *LeaksReport, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
+func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) {
 	cache, sum := cacheList(s)
 	r.CacheBytes = sum
 	for _, x := range cache[:min(len(cache), o.top())] {
 		p := &s.Processes[x.Process]
 		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 		r.Cache = append(r.Cache, CacheReport{
-			x.Process, p.PID, symbolize.Clean(p.Comm), DeviceName(x.Device, x.Kind), symbolize.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
-			KindName(x.Kind), symbolize.Clean(x.API), cacheOf(x), x.LiveBytes, x.LiveObjects, frames.Headline(stack), stackReport(stack),
+			x.Process, p.PID, untrusted.Clean(p.Comm), DeviceName(x.Device, x.Kind), untrusted.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
+			KindName(x.Kind), untrusted.Clean(x.API), cacheOf(x), x.LiveBytes, x.LiveObjects, frames.Headline(stack), stackReport(stack),
 		})
 	}
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
 		r.Tensors = append(r.Tensors, TensorsReport{
-			t.Process, s.Processes[t.Process].PID, DeviceName(t.Device, ledger.Tensor), symbolize.Clean(gpuUUID(s, t.Process, t.Device, ledger.Tensor)),
+			t.Process, s.Processes[t.Process].PID, DeviceName(t.Device, ledger.Tensor), untrusted.Clean(gpuUUID(s, t.Process, t.Device, ledger.Tensor)),
 			t.Allocated, t.Reserved, t.Peak, minus(t.PeakTime, s.Begin), t.LiveBytes, t.LiveObjects, t.AllocBytes, t.AllocObjects,
 			t.Sampled, s.Sampling.Mean, 1 << min(t.Halvings, 62), t.Error, t.Older, t.OlderCached, t.Asleep, t.OlderAsleep, t.Segments, t.Cached, t.LargestFree,
 		})
 	}
 	for _, x := range s.Parts() {
 		r.Parts = append(r.Parts, PartReport{
-			x.Process, s.Processes[x.Process].PID, DeviceName(x.Device, ledger.Device), symbolize.Clean(x.UUID),
+			x.Process, s.Processes[x.Process].PID, DeviceName(x.Device, ledger.Device), untrusted.Clean(x.UUID),
 			partUsage(&x), x.Tensors, x.Cached, x.Driver, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced,
 		})
 	}

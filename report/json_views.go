@@ -8,9 +8,10 @@ import (
 	"io"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -131,7 +132,7 @@ type TimeMarkReport struct {
 type View struct {
 	Name     string
 	Snapshot *ledger.Snapshot
-	Stacks   Stacks
+	Stacks   callstack.Stacks
 	Sizes    *timeline.Sizes
 	Timeline *timeline.Timeline
 }
@@ -148,7 +149,7 @@ func WriteViewJSON(w io.Writer, v View, o ViewOptions) error {
 
 func newViewReport(v View, o ViewOptions) *ViewReport {
 	s := v.Snapshot
-	r := &ViewReport{Version: ViewVersion, View: v.Name, Host: symbolize.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin}
+	r := &ViewReport{Version: ViewVersion, View: v.Name, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin}
 	if o.Since != nil {
 		r.FromNS = minus(o.Since.End, s.Begin)
 	}
@@ -160,7 +161,7 @@ func newViewReport(v View, o ViewOptions) *ViewReport {
 	case "table":
 		for _, x := range siteRows(s, v.Stacks, o.KeepInterpreter) {
 			r.Rows = append(r.Rows, RowReport{
-				FrameReport: stackReport([]symbolize.Frame{x.frame})[0], Process: x.process, PID: s.Processes[x.process].PID, Device: x.device, Plane: x.plane,
+				FrameReport: stackReport([]callstack.Frame{x.frame})[0], Process: x.process, PID: s.Processes[x.process].PID, Device: x.device, Plane: x.plane,
 				LiveBytes: x.bytes, LiveCount: x.objects, AllocatedBytes: x.allocd, AllocatedCount: x.allocs, Incomplete: x.marked,
 			})
 		}
@@ -175,7 +176,7 @@ func newViewReport(v View, o ViewOptions) *ViewReport {
 func branchReport(b *branch) BranchReport {
 	r := BranchReport{Bytes: b.bytes}
 	if b.frame.Function != "" {
-		f := stackReport([]symbolize.Frame{b.frame})[0]
+		f := stackReport([]callstack.Frame{b.frame})[0]
 		r.Function, r.File, r.Line, r.Library, r.Language = f.Function, f.File, f.Line, f.Library, f.Language
 	}
 	for _, c := range b.children {
@@ -197,7 +198,7 @@ func statsReport(v View, o ViewOptions) *StatsReport {
 	for _, c := range list[:min(len(list), o.top())] {
 		stack := frames.Of(v.Stacks, c.site.Stack, c.site.API, o.KeepInterpreter)
 		r.Churn = append(r.Churn, ChurnReport{
-			s.Processes[c.site.Process].PID, symbolize.Clean(c.site.API), c.allocs, c.freed, c.bytes, frames.Headline(stack), stackReport(stack),
+			s.Processes[c.site.Process].PID, untrusted.Clean(c.site.API), c.allocs, c.freed, c.bytes, frames.Headline(stack), stackReport(stack),
 		})
 	}
 	return r
@@ -224,7 +225,7 @@ func timelineReport(v View, o ViewOptions) *TimelineReport {
 		x := &t.Rows[i]
 		p := &t.Processes[x.Process]
 		r.Rows = append(r.Rows, SeriesReport{
-			p.PID, symbolize.Clean(p.Comm), DeviceName(x.Device, ledger.Device), symbolize.Clean(x.UUID),
+			p.PID, untrusted.Clean(p.Comm), DeviceName(x.Device, ledger.Device), untrusted.Clean(x.UUID),
 			x.Usage, x.Tensors, x.Cached, x.Driver, x.Before, x.Unexplained, x.Host, x.Managed, x.Asleep,
 		})
 	}

@@ -11,8 +11,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -93,7 +94,7 @@ func ageless(s *ledger.Snapshot, o LeaksOptions) (sum amount) {
 
 // WriteLeaks writes the sites of Leaks with their stacks, failed allocations, the
 // reconciliation with NVML, and doubts as footnotes, in lines of at most o.Width columns.
-func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) error {
+func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	title(p, s, n)
@@ -110,7 +111,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st Stacks, o LeaksOptions) erro
 	return p.writeTo(w)
 }
 
-func leakSites(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, n *notes) {
+func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, n *notes) {
 	gpu, managed, host := divided(Leaks(s, o))
 	sum := sumOf(s, gpu)
 	older := ""
@@ -156,7 +157,7 @@ func leakHead(p *page, what string, sum *amounts, n *notes) {
 	}
 }
 
-func leakList(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, list []ledger.Site, sum uint64) {
+func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, list []ledger.Site, sum uint64) {
 	for i := range list[:min(len(list), o.top())] {
 		p.line(plain, 0, "")
 		leakSite(p, s, st, o, i+1, &list[i], sum)
@@ -169,7 +170,7 @@ func leakList(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, list []led
 
 const siteIndent = 4
 
-func leakSite(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions, rank int, x *ledger.Site, sum uint64) {
+func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, rank int, x *ledger.Site, sum uint64) {
 	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 	own := frames.Headline(stack)
 	siteHead(p, rank, x, stack[own])
@@ -207,7 +208,7 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	if x.Kind == ledger.Tensor { // of one function, as all are
 		return owner
 	}
-	return append(owner, symbolize.Clean(x.API))
+	return append(owner, untrusted.Clean(x.API))
 }
 
 func noun(k ledger.Kind) string {
@@ -250,7 +251,7 @@ func perMinute(growth int64, ns uint64) int64 {
 	return int64(float64(growth) * float64(time.Minute) / float64(ns))
 }
 
-func failures(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
+func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) {
 	if len(s.Failures) == 0 {
 		return
 	}
@@ -271,7 +272,7 @@ func failures(p *page, s *ledger.Snapshot, st Stacks, o LeaksOptions) {
 			fmt.Sprintf("result %d", f.Result))
 		process := &s.Processes[f.Process]
 		owner := append([]string{processName(process)}, WorkloadText(process.Workload)...)
-		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), symbolize.Clean(f.API))...)
+		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), untrusted.Clean(f.API))...)
 		p.marked(failureMarks(s, st, f))
 		p.stack(stack, own)
 	}

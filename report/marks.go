@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Marks says what a site's figures lack, as its process used up its share of something; none where they are complete.
-func Marks(s *ledger.Snapshot, st Stacks, x *ledger.Site) []string {
+func Marks(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) []string {
 	p := &s.Processes[x.Process]
 	list := lostMarks(p)
 	if x.Evicted > 0 {
@@ -27,7 +28,7 @@ func lostMarks(p *ledger.Process) []string {
 }
 
 // stackMarks says why the stack of a row is missing.
-func stackMarks(st Stacks, p *ledger.Process, stack, crowded uint64) []string {
+func stackMarks(st callstack.Stacks, p *ledger.Process, stack, crowded uint64) []string {
 	switch {
 	case crowded > 0:
 		return []string{fmt.Sprintf("several sites in one: their process has too many for a stack each (%s)", counted(crowded, "time"))}
@@ -38,7 +39,7 @@ func stackMarks(st Stacks, p *ledger.Process, stack, crowded uint64) []string {
 }
 
 // markWords is Marks in words that are the same at any moment, to sort samples by.
-func markWords(s *ledger.Snapshot, st Stacks, x *ledger.Site) (list []string) {
+func markWords(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
 	p := &s.Processes[x.Process]
 	for _, w := range []struct {
 		is   bool
@@ -66,13 +67,13 @@ func beyondStacks(p *ledger.Process) bool {
 }
 
 // failureMarks is Marks of a failed allocation.
-func failureMarks(s *ledger.Snapshot, st Stacks, f *ledger.Failure) []string {
+func failureMarks(s *ledger.Snapshot, st callstack.Stacks, f *ledger.Failure) []string {
 	p := &s.Processes[f.Process]
 	return append(lostMarks(p), stackMarks(st, p, f.Stack, f.Crowded)...)
 }
 
 // objectMarks is Marks of driver objects.
-func objectMarks(s *ledger.Snapshot, st Stacks, o *ledger.Object) []string {
+func objectMarks(s *ledger.Snapshot, st callstack.Stacks, o *ledger.Object) []string {
 	p := &s.Processes[o.Process]
 	list := lostMarks(p)
 	if o.Evicted > 0 {

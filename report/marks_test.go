@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -33,7 +33,7 @@ func flooded() (*ledger.Snapshot, stackMap) {
 		Failures: []ledger.Failure{{Process: 0, API: "cudaMalloc", Result: 2, Count: 4, Crowded: 4}, {Process: 1, API: "cudaMalloc", Stack: 2, Result: 2, Count: 1}},
 	}
 	s.Sites[0].Crowded, s.Sites[0].Evicted = 3, 2
-	return s, stackMap{2: []symbolize.Frame{{Function: "honest_work"}}}
+	return s, stackMap{2: []callstack.Frame{{Function: "honest_work"}}}
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -180,7 +181,7 @@ func run[K comparable](list []ledger.Total, key func(*ledger.Total) K) []ledger.
 
 // remarks are sentences on what figures leave open: what pools hold, what was freed without
 // a free, what is not there any more, and where tensors are not known.
-func remarks(s *ledger.Snapshot, st Stacks) []string {
+func remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
 	list := append(objectTexts(s, st), contextOnlyTexts(s, st)...)
 	list = append(list, poolTexts(s)...)
 	for i := range s.Processes {
@@ -243,7 +244,7 @@ func poolTexts(s *ledger.Snapshot) []string {
 	return list
 }
 
-func remarkLines(p *page, s *ledger.Snapshot, st Stacks) {
+func remarkLines(p *page, s *ledger.Snapshot, st callstack.Stacks) {
 	list := remarks(s, st)
 	if len(list) > 0 {
 		p.line(plain, 0, "")

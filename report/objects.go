@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -78,7 +79,7 @@ type objectText struct {
 
 // objectTexts is "python3 [42] on cuda:0: while what is unexplained grew to 120 MiB it made 12 graph executables at
 // train.py:55 capture", and the same of the context part, of which the context alone is no news.
-func objectTexts(s *ledger.Snapshot, st Stacks) []string {
+func objectTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	parts := s.Parts()
 	var unexplained, context []objectText
 	for i := range parts {
@@ -142,7 +143,7 @@ func inContextPart(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledge
 }
 
 // objectList is "12 graph executables at train.py:55 capture, 3 modules (4.00 MiB of code) at kernels.py:9 compile, 5 more".
-func objectList(st Stacks, list []*ledger.Object, count func(*ledger.Object) uint64) string {
+func objectList(st callstack.Stacks, list []*ledger.Object, count func(*ledger.Object) uint64) string {
 	var parts []string
 	for _, o := range list[:min(len(list), maxGrownSites)] {
 		text := counted(count(o), KindName(o.Kind))
@@ -161,7 +162,7 @@ func objectList(st Stacks, list []*ledger.Object, count func(*ledger.Object) uin
 	return strings.Join(parts, ", ")
 }
 
-func objectReports(s *ledger.Snapshot, st Stacks, o LeaksOptions) (list []ObjectReport) {
+func objectReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) (list []ObjectReport) {
 	grown := map[*ledger.Object]bool{}
 	parts := s.Parts()
 	for i := range parts {
@@ -173,7 +174,7 @@ func objectReports(s *ledger.Snapshot, st Stacks, o LeaksOptions) (list []Object
 		x := &s.Objects[i]
 		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
 		list = append(list, ObjectReport{
-			Process: x.Process, PID: s.Processes[x.Process].PID, Device: DeviceName(x.Device, x.Kind), Kind: KindName(x.Kind), API: symbolize.Clean(x.API),
+			Process: x.Process, PID: s.Processes[x.Process].PID, Device: DeviceName(x.Device, x.Kind), Kind: KindName(x.Kind), API: untrusted.Clean(x.API),
 			Live: x.Live, Made: x.Made, Before: x.Before, NamedBytes: x.Bytes, Unexplained: grown[x],
 			Headline: frames.Headline(stack), Stack: stackReport(stack),
 			Incomplete: objectMarks(s, st, x),

@@ -8,7 +8,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -67,7 +68,7 @@ func (o *OOM) caller() string {
 	if o.torch() {
 		return "PyTorch's allocator"
 	}
-	if name := symbolize.Clean(o.API); name != "" {
+	if name := untrusted.Clean(o.API); name != "" {
 		return name
 	}
 	return "an unknown call"
@@ -76,7 +77,7 @@ func (o *OOM) caller() string {
 // WriteOOM writes the page on one out-of-memory error: who asked, why it did not
 // fit, who is on the GPU, the largest holders with their growth, and doubts as footnotes. s
 // has the books of the error, or later ones.
-func WriteOOM(w io.Writer, s *ledger.Snapshot, st Stacks, o OOM, options OOMOptions) error {
+func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o OOM, options OOMOptions) error {
 	if options.Top <= 0 {
 		options.Top = 10
 	}

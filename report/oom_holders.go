@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -39,7 +40,7 @@ func (v *oomView) holders() []Holding {
 	return list
 }
 
-func (v *oomView) holdersPart(p *page, st Stacks, n *notes, o OOMOptions) {
+func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o OOMOptions) {
 	list := v.holders()
 	where := "this GPU"
 	if v.o.Kind.OnHost() {
@@ -68,8 +69,8 @@ func (v *oomView) holdersPart(p *page, st Stacks, n *notes, o OOMOptions) {
 	}
 }
 
-func (v *oomView) holder(p *page, st Stacks, o OOMOptions, rank int, h *Holding) {
-	f := symbolize.Frame{Function: h.Mark, Mark: true}
+func (v *oomView) holder(p *page, st callstack.Stacks, o OOMOptions, rank int, h *Holding) {
+	f := callstack.Frame{Function: h.Mark, Mark: true}
 	var parts []string
 	if h.Site != nil {
 		stack := frames.Of(st, h.Site.Stack, h.Site.API, o.KeepInterpreter)
@@ -97,7 +98,7 @@ func (v *oomView) holderText(h *Holding) []string {
 	case PlaneCache:
 		return []string{"PyTorch's cache in " + counted(x.LiveObjects, "segment"), "these hold " + BytesText(x.LiveBytes), v.recentText(x.History)}
 	}
-	return []string{counted(x.LiveObjects, "allocation"), v.recentText(x.History), whereText(x.Device, x.Kind), symbolize.Clean(x.API)}
+	return []string{counted(x.LiveObjects, "allocation"), v.recentText(x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
 }
 
 // sampled says whether a tensor site stands for more tensors than were looked at.

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -17,7 +18,7 @@ func (v *oomView) head(p *page, n *notes) {
 	wall := v.s.Wall.Add(-time.Duration(minus(v.s.End, v.o.Time)))
 	at := wall.UTC().Format("2006-01-02 15:04:05 UTC")
 	if v.s.Host != "" {
-		at += " on " + symbolize.Clean(v.s.Host)
+		at += " on " + untrusted.Clean(v.s.Host)
 	}
 	parts := []string{at, words("traced for "+span(minus(v.o.Time, v.s.Begin)), n.mark(atTitle))}
 	if v.process >= 0 {
@@ -27,7 +28,7 @@ func (v *oomView) head(p *page, n *notes) {
 }
 
 // asker writes who asked: the line of the user's code, and the whole stack.
-func (v *oomView) asker(p *page, st Stacks, o OOMOptions) {
+func (v *oomView) asker(p *page, st callstack.Stacks, o OOMOptions) {
 	stack := frames.Of(st, v.o.Stack, v.o.caller(), o.KeepInterpreter)
 	own := frames.Headline(stack)
 	p.line(plain, 0, "")
@@ -50,7 +51,7 @@ func (v *oomView) gpuPart(p *page, n *notes, top int) {
 	if v.gpu.Parent != "" {
 		kind = "MIG instance of GPU"
 	}
-	p.list(bold, 0, ", ", fmt.Sprintf("%s %d: %s", kind, v.gpu.Index, symbolize.Clean(v.gpu.Name)), shortUUID(v.gpu.UUID),
+	p.list(bold, 0, ", ", fmt.Sprintf("%s %d: %s", kind, v.gpu.Index, untrusted.Clean(v.gpu.Name)), shortUUID(v.gpu.UUID),
 		words(fmt.Sprintf("%s of %s free", BytesText(v.free()), BytesText(v.gpu.Total)), n.mark(atBalance)))
 	p.paragraph("", v.readText())
 	p.line(plain, 0, "")

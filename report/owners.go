@@ -3,8 +3,9 @@
 package report
 
 import (
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -18,13 +19,13 @@ type OwnerReport struct {
 	Stack    []FrameReport `json:"stack"`
 }
 
-func ownerReports(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site) (list []OwnerReport) {
+func ownerReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, x *ledger.Site) (list []OwnerReport) {
 	for i := range x.Owners {
 		w := &x.Owners[i]
 		p := &s.Processes[w.Process]
 		stack := frames.Of(st, w.Stack, w.API, o.KeepInterpreter)
 		list = append(list, OwnerReport{
-			Process: w.Process, PID: p.PID, Comm: symbolize.Clean(p.Comm), API: symbolize.Clean(w.API),
+			Process: w.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), API: untrusted.Clean(w.API),
 			Headline: frames.Headline(stack), Stack: stackReport(stack),
 		})
 	}
@@ -34,20 +35,20 @@ func ownerReports(s *ledger.Snapshot, st Stacks, o LeaksOptions, x *ledger.Site)
 const lineColumns = 60 // of a line of code inside a sentence
 
 // lineText is the line of the user's own code in a stack.
-func lineText(st Stacks, stack uint64, api string) string {
+func lineText(st callstack.Stacks, stack uint64, api string) string {
 	list := frames.Of(st, stack, api, false)
 	f := &list[frames.Headline(list)]
 	if f.Mark {
-		return "an unknown line (" + symbolize.Clean(api) + ")"
+		return "an unknown line (" + untrusted.Clean(api) + ")"
 	}
 	return frameText(f, lineColumns)
 }
 
 // importedTexts is "owned by server [700]", "allocated at serve.py:12 load", for each known owner.
-func importedTexts(s *ledger.Snapshot, st Stacks, x *ledger.Site) (list []string) {
+func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
 	for i := range x.Owners {
 		w := &x.Owners[i]
-		list = append(list, "owned by "+processName(&s.Processes[w.Process]), "allocated at "+lineText(st, w.Stack, w.API), symbolize.Clean(w.API))
+		list = append(list, "owned by "+processName(&s.Processes[w.Process]), "allocated at "+lineText(st, w.Stack, w.API), untrusted.Clean(w.API))
 	}
 	if x.MoreOwners {
 		list = append(list, "and by others")
@@ -56,7 +57,7 @@ func importedTexts(s *ledger.Snapshot, st Stacks, x *ledger.Site) (list []string
 }
 
 // ownerLabels labels a sample of imported memory with its owners.
-func ownerLabels(s *ledger.Snapshot, st Stacks, x *ledger.Site, label map[string][]string, number map[string][]int64) {
+func ownerLabels(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, label map[string][]string, number map[string][]int64) {
 	if x == nil {
 		return
 	}

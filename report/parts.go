@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -54,7 +54,7 @@ func partName(r *partRow, list []ledger.Part) string {
 // partText is "python3 [42] on cuda:0 GPU-a: NVML usage 6.0 GiB = tensors 4.1 GiB + PyTorch cache
 // 1.6 GiB + context, other before attach 310 MiB + unexplained 2.0 MiB".
 func partText(s *ledger.Snapshot, x *ledger.Part) string {
-	at := symbolize.Clean(x.UUID)
+	at := untrusted.Clean(x.UUID)
 	if x.Device >= 0 {
 		at = words(DeviceName(x.Device, ledger.Device), at)
 	}
@@ -149,7 +149,7 @@ func (p *page) pair(s style, name, figure string) {
 // narrowName fits a process into so many columns, its pid whole.
 func narrowName(p *ledger.Process, room int) string {
 	pid := fmt.Sprintf(" [%d]", p.PID)
-	comm := symbolize.Clean(p.Comm)
+	comm := untrusted.Clean(p.Comm)
 	if comm == "" {
 		comm = "pid"
 	}

@@ -9,8 +9,9 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -34,7 +35,7 @@ type ProfileOptions struct {
 // bytes: the bytes are in the samples of their owner, and totals would have them twice where that one is
 // traced too. What they have is in the label "bytes" and, in sum, in a comment. Nor have segments of PyTorch's allocator
 // bytes but for its cache, since their tensors have them. Tensors asleep have no bytes in use, as they have no memory.
-func WriteProfile(w io.Writer, s *ledger.Snapshot, st Stacks, o ProfileOptions) error {
+func WriteProfile(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) error {
 	p := newProfile(s, st, o)
 	if err := p.CheckValid(); err != nil {
 		return fmt.Errorf("check profile: %w", err)
@@ -45,7 +46,7 @@ func WriteProfile(w io.Writer, s *ledger.Snapshot, st Stacks, o ProfileOptions) 
 	return nil
 }
 
-func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profile {
+func newProfile(s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) *profile.Profile {
 	b := &builder{
 		p: &profile.Profile{
 			SampleType: []*profile.ValueType{
@@ -80,7 +81,7 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 		}
 		var locations []*profile.Location
 		if h.Mark != "" {
-			locations = b.stack([]symbolize.Frame{{Function: h.Mark, Mark: true}})
+			locations = b.stack([]callstack.Frame{{Function: h.Mark, Mark: true}})
 		}
 		if x := h.Site; x != nil {
 			key := stackKey{id: x.Stack}
@@ -99,7 +100,7 @@ func newProfile(s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profil
 	return b.p
 }
 
-func newSample(s *ledger.Snapshot, st Stacks, h *Holding, locations []*profile.Location) *profile.Sample {
+func newSample(s *ledger.Snapshot, st callstack.Stacks, h *Holding, locations []*profile.Location) *profile.Sample {
 	process := &s.Processes[h.Process]
 	kind, api := ledger.Device, ""
 	value := []int64{0, 0, 0, h.Live, 0, 0}
@@ -124,9 +125,9 @@ func newSample(s *ledger.Snapshot, st Stacks, h *Holding, locations []*profile.L
 		label["kind"] = []string{KindName(kind)}
 	}
 	for key, text := range map[string]string{
-		"api":      symbolize.Clean(api),
-		"comm":     symbolize.Clean(process.Comm),
-		"gpu_uuid": symbolize.Clean(h.UUID),
+		"api":      untrusted.Clean(api),
+		"comm":     untrusted.Clean(process.Comm),
+		"gpu_uuid": untrusted.Clean(h.UUID),
 	} {
 		if text != "" {
 			label[key] = []string{text}
@@ -193,9 +194,9 @@ func (b *builder) addMain(p *ledger.Process) {
 		return
 	}
 	b.mainPath = p.Exe
-	name := symbolize.Clean(p.Exe)
+	name := untrusted.Clean(p.Exe)
 	if name == "" {
-		name = symbolize.Clean(p.Comm)
+		name = untrusted.Clean(p.Comm)
 	}
 	if name == "" {
 		name = fmt.Sprintf("pid %d", p.PID)
@@ -203,7 +204,7 @@ func (b *builder) addMain(p *ledger.Process) {
 	b.p.Mapping = append(b.p.Mapping, &profile.Mapping{ID: 1, File: name, HasFunctions: true})
 }
 
-func (b *builder) mapping(f *symbolize.Frame) *profile.Mapping {
+func (b *builder) mapping(f *callstack.Frame) *profile.Mapping {
 	key := mappingKey{path: "[python]"}
 	if !f.Python {
 		if f.Mapping == nil {
@@ -223,7 +224,7 @@ func (b *builder) mapping(f *symbolize.Frame) *profile.Mapping {
 		b.p.Mapping = append(b.p.Mapping, m)
 	}
 	m.Start, m.Limit, m.Offset = key.start, key.limit, key.offset
-	m.File, m.BuildID = symbolize.Clean(key.path), symbolize.Clean(key.buildID)
+	m.File, m.BuildID = untrusted.Clean(key.path), untrusted.Clean(key.buildID)
 	// Every frame has a name: pprof need not look for the file, nor find it.
 	m.HasFunctions = true
 	b.mappings[key] = m
@@ -231,7 +232,7 @@ func (b *builder) mapping(f *symbolize.Frame) *profile.Mapping {
 }
 
 // stack turns frames into locations. Frames inlined into the next one share its location.
-func (b *builder) stack(list []symbolize.Frame) []*profile.Location {
+func (b *builder) stack(list []callstack.Frame) []*profile.Location {
 	var locations []*profile.Location
 	for len(list) > 0 {
 		n := 1
@@ -244,7 +245,7 @@ func (b *builder) stack(list []symbolize.Frame) []*profile.Location {
 	return locations
 }
 
-func (b *builder) location(lines []symbolize.Frame) *profile.Location {
+func (b *builder) location(lines []callstack.Frame) *profile.Location {
 	outer := &lines[len(lines)-1]
 	m := b.mapping(outer)
 	b.key = b.key[:0]
@@ -276,7 +277,7 @@ func (b *builder) location(lines []symbolize.Frame) *profile.Location {
 	return l
 }
 
-func (b *builder) function(f *symbolize.Frame) *profile.Function {
+func (b *builder) function(f *callstack.Frame) *profile.Function {
 	key := functionKey{f.Function, f.SystemName, f.File, f.StartLine}
 	if key.name == "" {
 		key.name = frames.Name(f)
@@ -288,8 +289,8 @@ func (b *builder) function(f *symbolize.Frame) *profile.Function {
 		return fn
 	}
 	fn := &profile.Function{
-		ID: uint64(len(b.p.Function)) + 1, Name: frames.Name(f), SystemName: symbolize.Clean(key.systemName),
-		Filename: symbolize.Clean(key.file), StartLine: int64(key.startLine),
+		ID: uint64(len(b.p.Function)) + 1, Name: frames.Name(f), SystemName: untrusted.Clean(key.systemName),
+		Filename: untrusted.Clean(key.file), StartLine: int64(key.startLine),
 	}
 	b.functions[key] = fn
 	b.p.Function = append(b.p.Function, fn)

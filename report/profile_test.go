@@ -15,12 +15,13 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func parsed(t testing.TB, s *ledger.Snapshot, st Stacks, o ProfileOptions) *profile.Profile {
+func parsed(t testing.TB, s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) *profile.Profile {
 	t.Helper()
 	var b bytes.Buffer
 	if err := WriteProfile(&b, s, st, o); err != nil {
@@ -58,14 +59,14 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 			t.Errorf("site %d: values %v, want %v", i, got.Value, want)
 		}
 		labels := map[string][]string{"device": {DeviceName(x.Device, x.Kind)}, "kind": {KindName(x.Kind)}, "plane": {plane},
-			"api": {x.API}, "comm": {symbolize.Clean(s.Processes[x.Process].Comm)}}
+			"api": {x.API}, "comm": {untrusted.Clean(s.Processes[x.Process].Comm)}}
 		if uuid := gpuUUID(s, x.Process, x.Device, x.Kind); uuid != "" {
 			labels["gpu_uuid"] = []string{uuid}
 		}
 		w := s.Processes[x.Process].Workload
 		for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
 			if text != "" {
-				labels[key] = []string{symbolize.Clean(text)}
+				labels[key] = []string{untrusted.Clean(text)}
 			}
 		}
 		if fmt.Sprint(got.Label) != fmt.Sprint(labels) {
@@ -90,8 +91,8 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 		}
 		var frameLines []string
 		for _, f := range frames.Of(testStacks(), x.Stack, x.API, true) {
-			system := symbolize.Clean(f.SystemName)
-			frameLines = append(frameLines, fmt.Sprint(frames.Name(&f), system, symbolize.Clean(f.File), int64(f.Line), f.Address))
+			system := untrusted.Clean(f.SystemName)
+			frameLines = append(frameLines, fmt.Sprint(frames.Name(&f), system, untrusted.Clean(f.File), int64(f.Line), f.Address))
 		}
 		if got, want := strings.Join(lines, "\n"), strings.Join(frameLines, "\n"); got != want {
 			t.Errorf("site %d: stack\n%s\nwant\n%s", i, got, want)
@@ -177,7 +178,7 @@ func TestSameSnapshotGivesTheSameBytes(t *testing.T) {
 }
 
 // pprofOf returns go tool pprof, with no binaries at hand, and what writes profiles for it.
-func pprofOf(t *testing.T, st Stacks) (pprof func(t *testing.T, args ...string) string, write func(name string, s *ledger.Snapshot) string) {
+func pprofOf(t *testing.T, st callstack.Stacks) (pprof func(t *testing.T, args ...string) string, write func(name string, s *ledger.Snapshot) string) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
 		t.Skip("no go command: go tool pprof cannot be run")
@@ -265,7 +266,7 @@ func TestPprof(t *testing.T) {
 }
 
 // manyStacks gives each id 30 frames, of which most are shared.
-type manyStacks struct{ pool []symbolize.Frame }
+type manyStacks struct{ pool []callstack.Frame }
 
 func newManyStacks() *manyStacks {
 	m := &manyStacks{}
@@ -275,8 +276,8 @@ func newManyStacks() *manyStacks {
 	return m
 }
 
-func (m *manyStacks) Stack(id uint64) []symbolize.Frame {
-	list := []symbolize.Frame{native("cudaMalloc", cudart, 0x7010)}
+func (m *manyStacks) Stack(id uint64) []callstack.Frame {
+	list := []callstack.Frame{native("cudaMalloc", cudart, 0x7010)}
 	rng := rand.New(rand.NewPCG(id, 1))
 	for range 29 {
 		list = append(list, m.pool[rng.IntN(len(m.pool))])

@@ -16,7 +16,7 @@ import (
 	"unicode"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -206,28 +206,28 @@ func TestHeadlineIsTheUsersOwnCode(t *testing.T) {
 		alloc   = native("c10::alloc", torch, 1)
 		handle  = native("handle", infer, 1)
 		unnamed = native("infer+0x1234", infer, 0x1234)
-		jit     = symbolize.Frame{Function: "kernel_launcher", Address: 7}
-		ctypes  = native("py_cfunc", &symbolize.Mapping{Path: "/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so"}, 1)
-		ffi     = native("ffi_call", &symbolize.Mapping{Path: "/usr/lib/libffi.so.8"}, 1)
+		jit     = callstack.Frame{Function: "kernel_launcher", Address: 7}
+		ctypes  = native("py_cfunc", &callstack.Mapping{Path: "/usr/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so"}, 1)
+		ffi     = native("ffi_call", &callstack.Mapping{Path: "/usr/lib/libffi.so.8"}, 1)
 		eval    = native("_PyEval_EvalFrameDefault", python, 1)
 		addmm   = native("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)", torchCPU, 1)
-		mark    = symbolize.Frame{Function: "[truncated: x]", Mark: true}
+		mark    = callstack.Frame{Function: "[truncated: x]", Mark: true}
 	)
 	for _, c := range []struct {
 		name  string
-		stack []symbolize.Frame
-		want  symbolize.Frame
+		stack []callstack.Frame
+		want  callstack.Frame
 	}{
-		{"Python over libraries", []symbolize.Frame{call, alloc, library, debian, std, mine, dashC}, mine},
-		{"Python over native code nearer to the call", []symbolize.Frame{call, handle, mine}, mine},
-		{"python -c is the user's", []symbolize.Frame{call, frozen, zipped, dashC}, dashC},
-		{"native code of the program", []symbolize.Frame{call, alloc, ctypes, ffi, eval, handle, start}, handle},
-		{"a name is better than an address", []symbolize.Frame{call, unnamed, handle, start}, handle},
-		{"an address is better than nothing", []symbolize.Frame{call, alloc, unnamed, start, mark}, unnamed},
-		{"code made at run time", []symbolize.Frame{call, jit, start}, jit},
-		{"library Python for want of better", []symbolize.Frame{call, alloc, library, std, start}, library},
-		{"a step of the backward pass, whose threads have no Python", []symbolize.Frame{call, alloc, addmm, start}, addmm},
-		{"the call itself for want of all", []symbolize.Frame{call, alloc, start, mark}, call},
+		{"Python over libraries", []callstack.Frame{call, alloc, library, debian, std, mine, dashC}, mine},
+		{"Python over native code nearer to the call", []callstack.Frame{call, handle, mine}, mine},
+		{"python -c is the user's", []callstack.Frame{call, frozen, zipped, dashC}, dashC},
+		{"native code of the program", []callstack.Frame{call, alloc, ctypes, ffi, eval, handle, start}, handle},
+		{"a name is better than an address", []callstack.Frame{call, unnamed, handle, start}, handle},
+		{"an address is better than nothing", []callstack.Frame{call, alloc, unnamed, start, mark}, unnamed},
+		{"code made at run time", []callstack.Frame{call, jit, start}, jit},
+		{"library Python for want of better", []callstack.Frame{call, alloc, library, std, start}, library},
+		{"a step of the backward pass, whose threads have no Python", []callstack.Frame{call, alloc, addmm, start}, addmm},
+		{"the call itself for want of all", []callstack.Frame{call, alloc, start, mark}, call},
 	} {
 		if got := c.stack[frames.Headline(c.stack)]; got != c.want {
 			t.Errorf("%s: got %s in %s, want %s", c.name, got.Function, got.File, c.want.Function)
@@ -251,7 +251,7 @@ func FuzzFrameTextFits(f *testing.F) {
 	f.Add("很很很很很很", "很很很很/很很很\u0301很", false, 7)
 	f.Fuzz(func(t *testing.T, function, file string, isPython bool, width int) {
 		width = 4 + int(uint(width)%200)
-		text := frameText(&symbolize.Frame{Function: function, File: file, Line: 1, Python: isPython}, width)
+		text := frameText(&callstack.Frame{Function: function, File: file, Line: 1, Python: isPython}, width)
 		if columns(text) > width {
 			t.Errorf("%q has %d columns, want at most %d", text, columns(text), width)
 		}

@@ -11,9 +11,10 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -28,7 +29,7 @@ func callCounts(s, before *ledger.Snapshot) []callCount {
 	at := map[[2]string]int{}
 	var list []callCount
 	of := func(x *ledger.Site) *callCount {
-		key := [2]string{symbolize.Clean(x.API), KindName(x.Kind)}
+		key := [2]string{untrusted.Clean(x.API), KindName(x.Kind)}
 		k, ok := at[key]
 		if !ok {
 			k = len(list)
@@ -114,7 +115,7 @@ func churning(s, before *ledger.Snapshot) []churn {
 }
 
 // WriteStats writes what was allocated over all: by call, by size, and who allocates and frees over and over.
-func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st Stacks, o ViewOptions) error {
+func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st callstack.Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	o.title(p, s, n)
@@ -198,7 +199,7 @@ func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucke
 	}
 }
 
-func churnList(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions) {
+func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) {
 	list := churning(s, o.Since)
 	if len(list) == 0 {
 		return
@@ -211,6 +212,6 @@ func churnList(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions) {
 		p.line(plain, 0, "")
 		p.headLine(plain, pad(fmt.Sprintf("%d.", i+1), siteIndent)+pad(humanize.Comma(int64(c.freed))+"×", 8), stack[frames.Headline(stack)])
 		p.list(plain, siteIndent, ", ", BytesText(c.bytes/max(c.allocs, 1))+" each on average",
-			BytesText(uint64(float64(c.bytes)/o.seconds(s)))+"/s", processName(&s.Processes[x.Process]), symbolize.Clean(x.API))
+			BytesText(uint64(float64(c.bytes)/o.seconds(s)))+"/s", processName(&s.Processes[x.Process]), untrusted.Clean(x.API))
 	}
 }

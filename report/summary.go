@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -21,7 +22,7 @@ type SummaryOptions struct {
 
 // WriteSummary writes what ends a recording: live and peak memory by process and
 // device, the largest sites, what NVML's figures are made of, doubts as footnotes.
-func WriteSummary(w io.Writer, s *ledger.Snapshot, st Stacks, o SummaryOptions) error {
+func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o SummaryOptions) error {
 	if o.Top <= 0 {
 		o.Top = 5
 	}
@@ -56,16 +57,16 @@ func gpus(p *page, s *ledger.Snapshot) {
 		g := &s.GPUs[i]
 		used := fmt.Sprintf("%s of %s used", BytesText(g.Used), BytesText(g.Total))
 		if g.Parent == "" {
-			p.list(plain, 0, ", ", fmt.Sprintf("GPU %d: %s", g.Index, symbolize.Clean(g.Name)), shortUUID(g.UUID), used)
+			p.list(plain, 0, ", ", fmt.Sprintf("GPU %d: %s", g.Index, untrusted.Clean(g.Name)), shortUUID(g.UUID), used)
 		} else { // its name begins with that of its GPU
-			p.list(plain, 2, ", ", fmt.Sprintf("MIG instance of GPU %d: %s", g.Index, symbolize.Clean(g.Name)), shortUUID(g.UUID), used)
+			p.list(plain, 2, ", ", fmt.Sprintf("MIG instance of GPU %d: %s", g.Index, untrusted.Clean(g.Name)), shortUUID(g.UUID), used)
 		}
 	}
 }
 
 const maxSummaryCache = 3 // sites: that there is a cache is no news
 
-func topSites(p *page, s *ledger.Snapshot, st Stacks, o SummaryOptions, title string, list []ledger.Site) {
+func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o SummaryOptions, title string, list []ledger.Site) {
 	if len(list) == 0 {
 		return
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // line of the user's own code, and what is held through it.
 type siteRow struct {
-	frame                   symbolize.Frame
+	frame                   callstack.Frame
 	process                 int
 	device                  string
 	plane                   string
@@ -26,7 +26,7 @@ type siteRow struct {
 }
 
 // siteRows sums shares of memory by the line of the user's own code, process, device and plane.
-func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
+func siteRows(s *ledger.Snapshot, st callstack.Stacks, keepInterpreter bool) []siteRow {
 	type key struct {
 		branchKey
 		process int
@@ -36,7 +36,7 @@ func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
 	at := map[key]int{}
 	var rows []siteRow
 	for _, h := range Holdings(s) {
-		f, kind := symbolize.Frame{Function: h.Mark, Mark: true}, ledger.Device
+		f, kind := callstack.Frame{Function: h.Mark, Mark: true}, ledger.Device
 		if h.Site != nil {
 			stack := frames.Of(st, h.Site.Stack, h.Site.API, keepInterpreter)
 			f, kind = stack[frames.Headline(stack)], h.Site.Kind
@@ -69,7 +69,7 @@ func siteRows(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []siteRow {
 const incomplete = "(incomplete) "
 
 // WriteTable writes a row for each line of the user's own code that holds memory or allocated some.
-func WriteTable(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error {
+func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	o.title(p, s, n)
@@ -116,7 +116,7 @@ type change struct {
 }
 
 // changedRows lists the lines that hold more or less than at o.Since, the largest change first.
-func changedRows(s *ledger.Snapshot, st Stacks, o ViewOptions) []change {
+func changedRows(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) []change {
 	type key struct {
 		branchKey
 		pid           uint32
@@ -149,7 +149,7 @@ func changedRows(s *ledger.Snapshot, st Stacks, o ViewOptions) []change {
 }
 
 // changeTable writes a row for each line of the user's own code that holds more or less than before.
-func changeTable(p *page, s *ledger.Snapshot, st Stacks, o ViewOptions, n *notes) {
+func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions, n *notes) {
 	list := changedRows(s, st, o)
 	p.line(plain, 0, "")
 	if len(list) == 0 {

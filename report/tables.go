@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -47,13 +48,13 @@ func title(p *page, s *ledger.Snapshot, n *notes) {
 		who += " (" + strings.Join(notes, ", ") + ")"
 	}
 	if s.Host != "" {
-		who += " on " + symbolize.Clean(s.Host)
+		who += " on " + untrusted.Clean(s.Host)
 	}
 	p.list(plain, 0, " ", who+",", "traced "+span(s.End-s.Begin), words("until", s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), n.mark(atTitle)))
 }
 
 // headLine writes a figure and the line of code that it belongs to, below it where there is no room beside it.
-func (p *page) headLine(s style, figure string, f symbolize.Frame) {
+func (p *page) headLine(s style, figure string, f callstack.Frame) {
 	if room := p.width - columns(figure) - 2; room >= narrowFrame {
 		p.line(s, 0, figure+"  "+frameText(&f, room))
 		return
@@ -66,7 +67,7 @@ func (p *page) headLine(s style, figure string, f symbolize.Frame) {
 	p.line(s, siteIndent, frameText(&f, p.width-siteIndent))
 }
 
-func siteHead(p *page, rank int, x *ledger.Site, f symbolize.Frame) {
+func siteHead(p *page, rank int, x *ledger.Site, f callstack.Frame) {
 	size := BytesText(awake(x))
 	if x.LiveBytes == 0 {
 		size = "unknown"

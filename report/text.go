@@ -9,7 +9,7 @@ import (
 	"unicode"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 const (
@@ -121,7 +121,7 @@ func broken(width int, sep string, parts []string) []string {
 }
 
 // stack writes the frames of a stack; own is the one in the user's code.
-func (p *page) stack(list []symbolize.Frame, own int) {
+func (p *page) stack(list []callstack.Frame, own int) {
 	const indent = siteIndent + 2
 	for i := range list {
 		s := dim
@@ -133,7 +133,7 @@ func (p *page) stack(list []symbolize.Frame, own int) {
 }
 
 // frameText fits a frame into width columns: paths lose their beginning, names their end.
-func frameText(f *symbolize.Frame, width int) string {
+func frameText(f *callstack.Frame, width int) string {
 	front, back := frames.Parts(f)
 	if back == "" {
 		return fit(front, width)

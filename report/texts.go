@@ -3,7 +3,8 @@
 package report
 
 import (
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -15,10 +16,10 @@ type Texts struct {
 }
 
 // NewTexts gives the texts of a snapshot, clean of control characters.
-func NewTexts(s *ledger.Snapshot, st Stacks) Texts {
+func NewTexts(s *ledger.Snapshot, st callstack.Stacks) Texts {
 	t := Texts{Remarks: append(torchTexts(s), remarks(s, st)...)}
 	for i := range t.Remarks {
-		t.Remarks[i] = symbolize.Clean(t.Remarks[i])
+		t.Remarks[i] = untrusted.Clean(t.Remarks[i])
 	}
 	if len(s.Failures) > 0 {
 		t.Remarks = append(t.Remarks, failuresText(s))
@@ -55,12 +56,12 @@ func ShortUUID(uuid string) string { return shortUUID(uuid) }
 
 // VerdictTexts says of each site, in the order of s.Sites, what its line of code comes to: "leaking: …", with the evidence and the
 // time until the GPU is full; "" for those of no line.
-func VerdictTexts(s *ledger.Snapshot, st Stacks, keepInterpreter bool) []string {
+func VerdictTexts(s *ledger.Snapshot, st callstack.Stacks, keepInterpreter bool) []string {
 	list := make([]string, len(s.Sites))
 	groups := judge(s, st, keepInterpreter).groups
 	for i := range groups {
 		g := &groups[i]
-		text := g.Class.String() + ": " + symbolize.Clean(g.Evidence)
+		text := g.Class.String() + ": " + untrusted.Clean(g.Evidence)
 		if g.Object != "" {
 			text += "; " + g.Object
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -77,7 +77,7 @@ func cacheList(s *ledger.Snapshot) (list []*ledger.Site, sum uint64) {
 }
 
 // cacheSites writes what segments hold beyond their tensors, by the code that needed them.
-func cacheSites(p *page, s *ledger.Snapshot, st Stacks, top int, keepInterpreter bool) {
+func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int, keepInterpreter bool) {
 	list, sum := cacheList(s)
 	if len(list) == 0 {
 		return
@@ -105,7 +105,7 @@ const maxTorchSites = 20
 
 // segmentsOnly says why nothing is known of the tensors of a process although PyTorch's allocator has live
 // memory, "" if it has none or reports. The largest sites have it, if it has any.
-func segmentsOnly(s *ledger.Snapshot, st Stacks, process int) string {
+func segmentsOnly(s *ledger.Snapshot, st callstack.Stacks, process int) string {
 	if reporters(s)[process] {
 		return ""
 	}
@@ -131,10 +131,10 @@ func segmentsOnly(s *ledger.Snapshot, st Stacks, process int) string {
 	return why
 }
 
-func isTorchCUDA(f symbolize.Frame) bool {
+func isTorchCUDA(f callstack.Frame) bool {
 	return !f.Python && f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), "libc10_cuda.")
 }
 
-func isPluggable(f symbolize.Frame) bool {
+func isPluggable(f callstack.Frame) bool {
 	return !f.Python && strings.Contains(f.Function, "CUDAPluggableAllocator")
 }

@@ -5,7 +5,7 @@ package report
 import (
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -13,20 +13,20 @@ import (
 // the activation, 5 one under the backward pass, 6 NCCL, 7 pinned memory, 8 CPU tensors, 9 a segment of a server, 10 a
 // pluggable allocator.
 func torchStacks() stackMap {
-	tensor := func(op string, rest ...symbolize.Frame) []symbolize.Frame {
-		return append([]symbolize.Frame{
+	tensor := func(op string, rest ...callstack.Frame) []callstack.Frame {
+		return append([]callstack.Frame{
 			native("c10::reportMemoryUsageToProfiler(void*, long, unsigned long, unsigned long, c10::Device)", torchC10, 0x7010),
 			native("libc10_cuda.so+0x2f020", torch, 0x2f020),
 			native("at::detail::empty_generic(c10::ArrayRef<long>, c10::Allocator*, c10::DispatchKeySet, c10::ScalarType, std::optional<c10::MemoryFormat>)", torchCPU, 0x3000),
 			native(op, torchCUDA, 0x4000+uint64(len(op))),
 		}, rest...)
 	}
-	segment := func(rest ...symbolize.Frame) []symbolize.Frame {
-		return append([]symbolize.Frame{
+	segment := func(rest ...callstack.Frame) []callstack.Frame {
+		return append([]callstack.Frame{
 			native("cuMemAlloc_v2", libcuda, 0x1100), native("cudaMalloc", cudart, 0x7010), native("libc10_cuda.so+0x31040", torch, 0x31040),
 		}, rest...)
 	}
-	forward := []symbolize.Frame{
+	forward := []callstack.Frame{
 		native("THPVariable_linear(_object*, _object*, _object*)", torchPy, 0x5000),
 		script("Linear.forward", "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 125),
 		native("_PyEval_EvalFrameDefault", python, 0x430000),
@@ -35,14 +35,14 @@ func torchStacks() stackMap {
 		script("<module>", "/home/ada/llm/train.py", 7),
 		native("__libc_start_call_main", libc, 0x27f00),
 	}
-	backward := []symbolize.Frame{
+	backward := []callstack.Frame{
 		native("at::_ops::mm::call(at::Tensor const&, at::Tensor const&)", torchCPU, 0x6000),
 		native("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor, std::allocator<at::Tensor> >&&)", torchCPU, 0x6100),
 		native("torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)", torchCPU, 0x6200),
 		native("start_thread", libc, 0x89000),
 	}
-	user := func(function, file string, line int) []symbolize.Frame {
-		return []symbolize.Frame{script(function, "/home/ada/llm/"+file, line), script("<module>", "/home/ada/llm/train.py", 7), native("__libc_start_call_main", libc, 0x27f00)}
+	user := func(function, file string, line int) []callstack.Frame {
+		return []callstack.Frame{script(function, "/home/ada/llm/"+file, line), script("<module>", "/home/ada/llm/train.py", 7), native("__libc_start_call_main", libc, 0x27f00)}
 	}
 	return stackMap{
 		1: tensor("at::native::linear", forward...),
@@ -50,9 +50,9 @@ func torchStacks() stackMap {
 		3: tensor("at::native::zeros_like", user("Adam.init_state", "optim.py", 31)...),
 		4: segment(forward...),
 		5: segment(backward...),
-		6: append([]symbolize.Frame{native("cuMemCreate", libcuda, 0x1300), native("ncclCuMemAlloc", nccl, 0x2000), native("ncclCommInitRankConfig", nccl, 0x2100)}, user("init", "dist.py", 12)...),
-		7: append([]symbolize.Frame{native("cudaHostAlloc", cudart, 0x7200), native("at::cuda::CachingHostAllocator_impl::allocate", torchCUDA, 0x9000)}, user("Loader.next", "data.py", 63)...),
-		8: append([]symbolize.Frame{native("c10::reportMemoryUsageToProfiler(void*, long, unsigned long, unsigned long, c10::Device)", torchC10, 0x7010)}, user("Loader.collate", "data.py", 71)...),
+		6: append([]callstack.Frame{native("cuMemCreate", libcuda, 0x1300), native("ncclCuMemAlloc", nccl, 0x2000), native("ncclCommInitRankConfig", nccl, 0x2100)}, user("init", "dist.py", 12)...),
+		7: append([]callstack.Frame{native("cudaHostAlloc", cudart, 0x7200), native("at::cuda::CachingHostAllocator_impl::allocate", torchCUDA, 0x9000)}, user("Loader.next", "data.py", 63)...),
+		8: append([]callstack.Frame{native("c10::reportMemoryUsageToProfiler(void*, long, unsigned long, unsigned long, c10::Device)", torchC10, 0x7010)}, user("Loader.collate", "data.py", 71)...),
 		9: {
 			native("cudaMallocAsync", cudart, 0x7300), native("libc10_cuda.so+0x41000", torch, 0x41000),
 			script("serve", "/srv/serve.py", 9), native("__libc_start_call_main", libc, 0x27f00),

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -47,7 +47,7 @@ func (o *ViewOptions) top() int {
 
 // branch is a frame of the call tree, and what the stacks through it hold.
 type branch struct {
-	frame    symbolize.Frame
+	frame    callstack.Frame
 	bytes    int64
 	changed  uint64 // how much its own bytes and those of the branches on it changed, each by its amount
 	user     bool   // the headline of a stack
@@ -62,7 +62,7 @@ type branchKey struct {
 	python     bool
 }
 
-func (b *branch) child(f *symbolize.Frame) *branch {
+func (b *branch) child(f *callstack.Frame) *branch {
 	key := branchKey{name: frames.Name(f), python: f.Python}
 	if f.Python {
 		key.file, key.line = f.File, f.Line
@@ -84,7 +84,7 @@ func (b *branch) child(f *symbolize.Frame) *branch {
 
 // ownFrames leaves of a stack the user's own code, the library function that it called last, and the call that is
 // the leaf, of a driver allocation. At least one frame is left.
-func ownFrames(list []symbolize.Frame, tensor bool) []symbolize.Frame {
+func ownFrames(list []callstack.Frame, tensor bool) []callstack.Frame {
 	own := frames.Headline(list)
 	called := -1
 	for i := range own {
@@ -92,7 +92,7 @@ func ownFrames(list []symbolize.Frame, tensor bool) []symbolize.Frame {
 			called = i
 		}
 	}
-	var kept []symbolize.Frame
+	var kept []callstack.Frame
 	for i := range list {
 		if i == 0 && !tensor || i == own || i == called || frames.IsUser(&list[i]) || list[i].Mark {
 			kept = append(kept, list[i])
@@ -102,7 +102,7 @@ func ownFrames(list []symbolize.Frame, tensor bool) []symbolize.Frame {
 }
 
 // callTree sums what GPUs hold, from main on, or how that changed.
-func callTree(s *ledger.Snapshot, st Stacks, o ViewOptions) *branch {
+func callTree(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) *branch {
 	root := &branch{at: map[branchKey]*branch{}}
 	root.grow(s, st, o, 1)
 	if o.Since != nil {
@@ -114,14 +114,14 @@ func callTree(s *ledger.Snapshot, st Stacks, o ViewOptions) *branch {
 }
 
 // grow adds what a snapshot's GPUs hold, times a sign.
-func (root *branch) grow(s *ledger.Snapshot, st Stacks, o ViewOptions, sign int64) {
+func (root *branch) grow(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions, sign int64) {
 	for _, h := range Holdings(s) {
 		if h.Apart() || h.Live == 0 {
 			continue
 		}
 		live := sign * h.Live
 		root.bytes += live
-		b, list, own := root, []symbolize.Frame(nil), -1
+		b, list, own := root, []callstack.Frame(nil), -1
 		if h.Site != nil {
 			list = frames.Of(st, h.Site.Stack, h.Site.API, o.KeepInterpreter)
 			if !o.AllFrames {
@@ -136,7 +136,7 @@ func (root *branch) grow(s *ledger.Snapshot, st Stacks, o ViewOptions, sign int6
 			b.user = b.user || k == own
 		}
 		if h.Mark != "" {
-			b = b.child(&symbolize.Frame{Function: h.Mark, Mark: true})
+			b = b.child(&callstack.Frame{Function: h.Mark, Mark: true})
 			b.bytes += live
 		}
 	}
@@ -169,7 +169,7 @@ const leastShare = 0.01
 
 // WriteTree writes who holds the GPU memory as a tree of calls, from main on: the largest branches, and of each row of
 // calls without a branch its beginning, the user's own line and its end.
-func WriteTree(w io.Writer, s *ledger.Snapshot, st Stacks, o ViewOptions) error {
+func WriteTree(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) error {
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	o.title(p, s, n)
@@ -221,7 +221,7 @@ func (t *treePage) children(b *branch, depth int) {
 		t.chain(c, depth)
 	}
 	if rest > 0 {
-		t.row(dim, restBytes, depth, symbolize.Frame{Function: counted(uint64(rest), "more branch"), Mark: true})
+		t.row(dim, restBytes, depth, callstack.Frame{Function: counted(uint64(rest), "more branch"), Mark: true})
 	}
 }
 
@@ -262,7 +262,7 @@ func (t *treePage) indented(figures string, depth int) string {
 	return pad(figures, treeFigures+2+2*min(depth, max(t.width-treeFigures-30, 0)/2))
 }
 
-func (t *treePage) row(s style, bytes int64, depth int, f symbolize.Frame) {
+func (t *treePage) row(s style, bytes int64, depth int, f callstack.Frame) {
 	amount := signedTotal(bytes)
 	if t.change {
 		amount = signedBytes(bytes)

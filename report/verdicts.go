@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -18,7 +19,7 @@ type judged struct {
 	advice []string        // clean of control characters
 }
 
-func judge(s *ledger.Snapshot, st Stacks, keepInterpreter bool) judged {
+func judge(s *ledger.Snapshot, st callstack.Stacks, keepInterpreter bool) judged {
 	o := verdict.Options{KeepInterpreter: keepInterpreter}
 	list := verdict.Of(s, st, o)
 	j := judged{groups: verdict.Groups(s, list, o)}
@@ -38,16 +39,16 @@ func adviceText(a *verdict.Advice) string {
 	if a.Evidence != "" {
 		text += " (" + a.Evidence + ")"
 	}
-	return symbolize.Clean(text)
+	return untrusted.Clean(text)
 }
 
 // Advice is what to do about what grows, a sentence each, with the evidence.
-func Advice(s *ledger.Snapshot, st Stacks) []string {
+func Advice(s *ledger.Snapshot, st callstack.Stacks) []string {
 	return judge(s, st, false).advice
 }
 
 // Leaking counts the lines of which the verdict is that they leak.
-func Leaking(s *ledger.Snapshot, st Stacks) (n int) {
+func Leaking(s *ledger.Snapshot, st callstack.Stacks) (n int) {
 	for _, g := range judge(s, st, false).groups {
 		if g.Class == verdict.Leaking {
 			n++
@@ -153,7 +154,7 @@ func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
 	}
 	p.line(plain, 0, "")
 	p.headLine(style, pad(fmt.Sprintf("%d.", rank), siteIndent)+pad(g.Class.String(), 8), g.Line)
-	p.paragraph(strings.Repeat(" ", siteIndent), symbolize.Clean(g.Evidence))
+	p.paragraph(strings.Repeat(" ", siteIndent), untrusted.Clean(g.Evidence))
 	amount := BytesText(g.LiveBytes) + " in " + counted(g.LiveObjects, noun(g.Kind))
 	p.list(plain, siteIndent, ", ", amount, g.Object, processName(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
 }
@@ -183,9 +184,9 @@ func verdictReports(s *ledger.Snapshot, j judged) (list []VerdictReport, advice 
 		g := &j.groups[i]
 		list = append(list, VerdictReport{
 			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, UntilFullNS: uint64(max(g.UntilFull, 0)),
-			Evidence: symbolize.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
+			Evidence: untrusted.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
 			Device: DeviceName(g.Device, g.Kind), Kind: KindName(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
-			Line: stackReport([]symbolize.Frame{g.Line})[0],
+			Line: stackReport([]callstack.Frame{g.Line})[0],
 		})
 	}
 	return list, append(advice, j.advice...)

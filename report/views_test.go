@@ -15,10 +15,11 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-var snapshotViews = map[string]func(io.Writer, *ledger.Snapshot, Stacks, ViewOptions) error{"tree": WriteTree, "table": WriteTable}
+var snapshotViews = map[string]func(io.Writer, *ledger.Snapshot, callstack.Stacks, ViewOptions) error{"tree": WriteTree, "table": WriteTable}
 
 func TestViewsOfASnapshotAreStable(t *testing.T) {
 	for name, write := range snapshotViews {
@@ -42,7 +43,7 @@ func TestViewsOfASnapshotAreStable(t *testing.T) {
 }
 
 // everyView writes each view and report as text, by name.
-func everyView(t *testing.T, s *ledger.Snapshot, st Stacks, width int) map[string]string {
+func everyView(t *testing.T, s *ledger.Snapshot, st callstack.Stacks, width int) map[string]string {
 	t.Helper()
 	o := ViewOptions{Width: width}
 	since := o
@@ -253,7 +254,9 @@ func TestViewsOfARecordingAreStable(t *testing.T) {
 	for name, write := range map[string]func(w io.Writer) error{
 		"timeline80.txt": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o) },
 		"stats80.txt":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o) },
-		"view-tree.json": func(w io.Writer) error { return WriteViewJSON(w, View{Name: "tree", Snapshot: s, Stacks: st}, o) },
+		"view-tree.json": func(w io.Writer) error {
+			return WriteViewJSON(w, View{Name: "tree", Snapshot: s, Stacks: st}, o)
+		},
 		"view-table.json": func(w io.Writer) error {
 			return WriteViewJSON(w, View{Name: "table", Snapshot: s, Stacks: st}, o)
 		},

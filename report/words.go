@@ -9,7 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -174,7 +174,7 @@ func span(ns uint64) string {
 // shortUUID is the first group of a UUID: enough to tell those of one machine apart. Of
 // "MIG-GPU-1a2b3c4d-…/1/0", as old drivers have it, the numbers at the end are needed too.
 func shortUUID(uuid string) string {
-	uuid, instance, isInstance := strings.Cut(symbolize.Clean(uuid), "/")
+	uuid, instance, isInstance := strings.Cut(untrusted.Clean(uuid), "/")
 	short, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(uuid, "MIG-"), "GPU-"), "-")
 	if isInstance {
 		short += "/" + instance
@@ -183,7 +183,7 @@ func shortUUID(uuid string) string {
 }
 
 func processName(p *ledger.Process) string {
-	comm := symbolize.Clean(p.Comm)
+	comm := untrusted.Clean(p.Comm)
 	if comm == "" {
 		comm = "pid"
 	}

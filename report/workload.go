@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -27,7 +27,7 @@ func NewWorkload(w ledger.Workload) *WorkloadReport {
 		return nil
 	}
 	return &WorkloadReport{
-		Container: symbolize.Clean(w.Container), Pod: symbolize.Clean(w.Pod), Namespace: symbolize.Clean(w.Namespace), Job: symbolize.Clean(w.Job),
+		Container: untrusted.Clean(w.Container), Pod: untrusted.Clean(w.Pod), Namespace: untrusted.Clean(w.Namespace), Job: untrusted.Clean(w.Job),
 		Rank: digits(w.Rank), LocalRank: digits(w.LocalRank), WorldSize: digits(w.WorldSize),
 	}
 }
@@ -51,12 +51,12 @@ func WorkloadText(w ledger.Workload) []string {
 	}
 	switch {
 	case w.Pod != "" && w.Namespace != "":
-		add("pod", symbolize.Clean(w.Namespace)+"/"+shortID(w.Pod))
+		add("pod", untrusted.Clean(w.Namespace)+"/"+shortID(w.Pod))
 	case w.Pod != "":
 		add("pod", shortID(w.Pod))
 	default:
 		add("container", shortID(w.Container))
-		add("job", symbolize.Clean(w.Job))
+		add("job", untrusted.Clean(w.Job))
 	}
 	return list
 }
@@ -75,7 +75,7 @@ func digits(s string) string {
 // a name stays as it is.
 func shortID(id string) string {
 	const short = 12
-	id = symbolize.Clean(id)
+	id = untrusted.Clean(id)
 	if len(id) < 32 || strings.Trim(id, "0123456789abcdef-") != "" {
 		return id
 	}
@@ -87,7 +87,7 @@ func shortID(id string) string {
 // since it does not keep a 0 without one.
 func workloadLabels(w *ledger.Workload, label map[string][]string, number map[string][]int64, unit map[string][]string) {
 	for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
-		if text = symbolize.Clean(text); text != "" {
+		if text = untrusted.Clean(text); text != "" {
 			label[key] = []string{text}
 		}
 	}

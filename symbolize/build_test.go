@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // needTools skips the test where a program of binutils or gcc is missing.
@@ -48,15 +51,15 @@ func compile(tb testing.TB, source string, flags ...string) string {
 }
 
 // added returns a Symbolizer that knows one library.
-func added(tb testing.TB, lib string, o Options, root string) (*Symbolizer, *Mapping) {
+func added(tb testing.TB, lib string, o Options, root string) (*Symbolizer, *callstack.Mapping) {
 	tb.Helper()
-	f, err := OpenRegular(lib)
+	f, err := untrusted.OpenRegular(lib)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	s := New(o)
 	tb.Cleanup(func() { s.Close() })
-	m := &Mapping{Path: lib}
+	m := &callstack.Mapping{Path: lib}
 	if root != "" {
 		m.Path = strings.TrimPrefix(lib, root)
 	}
@@ -108,7 +111,7 @@ func codeAddresses(tb testing.TB, lib string) (addresses []uint64) {
 }
 
 // describe writes frames as addr2line -fi does: function and file:line in turn.
-func describe(frames []Frame) string {
+func describe(frames []callstack.Frame) string {
 	var b strings.Builder
 	for _, f := range frames {
 		file, line := f.File, fmt.Sprint(f.Line)

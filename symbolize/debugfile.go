@@ -11,6 +11,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // candidate is a place where a separate debug file may be.
@@ -51,7 +53,7 @@ func (o Options) candidates(b *binaryFile, filePath, root string) []candidate {
 // openDebug opens the debug file of b; nil if there is none.
 func (o Options) openDebug(b *binaryFile, filePath, root string) *binaryFile {
 	for _, c := range o.candidates(b, filePath, root) {
-		f, err := openIn(c.root, c.path)
+		f, err := untrusted.OpenIn(c.root, c.path)
 		if err != nil {
 			continue
 		}
@@ -95,7 +97,7 @@ func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
 		list = append(list, candidate{"/", path.Join(r, ".build-id", hexID[:2], hexID[2:]+".debug")})
 	}
 	for _, c := range list {
-		f, err := openIn(c.root, c.path)
+		f, err := untrusted.OpenIn(c.root, c.path)
 		if err != nil {
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // split builds plain.c and separates its debug file: root/opt/libplain.so is
@@ -22,7 +24,7 @@ func split(t *testing.T, flags ...string) (root, lib, debug, buildID string) {
 	command(t, "objcopy", "--only-keep-debug", original, debug)
 	command(t, "strip", "-o", lib, original)
 	command(t, "objcopy", "--add-gnu-debuglink="+debug, lib)
-	f, err := OpenRegular(lib)
+	f, err := untrusted.OpenRegular(lib)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // TestFramesEqualAddr2line compares all addresses of a library, in all formats
@@ -101,7 +103,7 @@ func TestInlinedFrames(t *testing.T) {
 			continue
 		}
 		found = true
-		for i, want := range []Frame{
+		for i, want := range []callstack.Frame{
 			{Function: "tensor::Buffer<float>::grow(unsigned long)", SystemName: "_ZN6tensor6BufferIfE4growEm", StartLine: 13, Inlined: true},
 			{Function: "tensor::Buffer<float>::Buffer(unsigned long)", SystemName: "_ZN6tensor6BufferIfEC4Em", StartLine: 12, Inlined: true, Line: 12},
 			{Function: "tensor::Op::run(int)", SystemName: "_ZN6tensor2Op3runEi", StartLine: 31, Line: 32},

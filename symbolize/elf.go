@@ -15,6 +15,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
 
@@ -59,7 +60,7 @@ func parseELF(f *os.File, maxFileSize int64) (b *binaryFile, err error) {
 	case err != nil:
 		return nil, err
 	case !st.Mode().IsRegular():
-		return nil, errNotRegular
+		return nil, untrusted.ErrNotRegular
 	case st.Size() > maxFileSize:
 		return nil, fmt.Errorf("%d bytes are more than the limit of %d: %w", st.Size(), maxFileSize, fs.ErrInvalid)
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // FuzzReadable demangles names as C++ and Rust write them. What comes out is clean and no longer than
@@ -28,7 +30,7 @@ func FuzzReadable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, symbol string) {
 		name := readable(symbol)
-		if len(name) > maxName || name != Clean(name) {
+		if len(name) > untrusted.MaxName || name != untrusted.Clean(name) {
 			t.Errorf("%.100q became %d bytes, %.100q", symbol, len(name), name)
 		}
 		if plain := unversioned(symbol); len(plain) > len(symbol) || strings.IndexByte(plain, '@') > 0 {
@@ -61,7 +63,7 @@ func FuzzDebugFile(f *testing.F) {
 		if err := os.WriteFile(file, withSections(map[string][]byte{".gnu_debuglink": link, ".note.gnu.build-id": note}), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		opened, err := OpenRegular(file)
+		opened, err := untrusted.OpenRegular(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +86,7 @@ func FuzzDebugFile(f *testing.F) {
 			if c.root != root {
 				continue
 			}
-			if found, err := openIn(c.root, c.path); err == nil {
+			if found, err := untrusted.OpenIn(c.root, c.path); err == nil {
 				real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(found.Fd())))
 				if err != nil || !strings.HasPrefix(real, root+"/") {
 					t.Errorf("%q led to %q", c.path, real)

@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // TestTruncatedLibrary cuts a library off at many places: names get fewer,
@@ -64,7 +67,7 @@ func TestOpenRegularNeverBlocksNorOpensDevices(t *testing.T) {
 	for _, path := range []string{fifo, "/dev/null", t.TempDir(), "/nonexistent", "/dev/tty"} {
 		done := make(chan error, 1)
 		go func() {
-			f, err := OpenRegular(path)
+			f, err := untrusted.OpenRegular(path)
 			if err == nil {
 				f.Close()
 			}
@@ -101,7 +104,7 @@ func TestUnknownFileIsNamedByItsPath(t *testing.T) {
 	for path, want := range map[string]string{
 		"/usr/lib/libfoo.so": "libfoo.so+0x10", "": "[unknown]+0x10", "[vdso]": "[vdso]+0x10", "/": "/+0x10",
 	} {
-		if got := s.Frames(nil, "k", &Mapping{Path: path}, 0x10)[0].Function; got != want {
+		if got := s.Frames(nil, "k", &callstack.Mapping{Path: path}, 0x10)[0].Function; got != want {
 			t.Errorf("%q: got %s, want %s", path, got, want)
 		}
 	}
@@ -132,7 +135,7 @@ func FuzzELF(f *testing.F) {
 		s, m := added(t, path, Options{DebugRoots: []string{}, MaxTime: time.Second}, "")
 		for _, a := range []uint64{address, address + 0x20} {
 			for _, frame := range s.Frames(nil, path, m, a) {
-				if frame.Function == "" || frame.Function != Clean(frame.Function) {
+				if frame.Function == "" || frame.Function != untrusted.Clean(frame.Function) {
 					t.Errorf("frame named %q", frame.Function)
 				}
 			}

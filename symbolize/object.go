@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
 
@@ -28,7 +30,7 @@ type object struct {
 	closed   bool
 	symbols  *symtab     // nil if there are none
 	lines    *dwarf.Data // nil if there are none
-	cache    map[uint64][]Frame
+	cache    map[uint64][]callstack.Frame
 	cached   int64         // bytes of cache, about
 	inflated int64         // bytes of decompressed sections
 	spent    time.Duration // on DWARF, before the last unload
@@ -37,7 +39,7 @@ type object struct {
 }
 
 // open parses f and looks for its debug files.
-func (o Options) open(m *Mapping, f *os.File, root string) (*object, error) {
+func (o Options) open(m *callstack.Mapping, f *os.File, root string) (*object, error) {
 	main, err := parseELF(f, o.MaxFileSize)
 	if err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ const maxCached = 1 << 14
 
 // frames returns the frames of address without their mapping; none if nothing
 // is known. The result is shared and must not be changed.
-func (ob *object) frames(address uint64, o Options) (frames []Frame) {
+func (ob *object) frames(address uint64, o Options) (frames []callstack.Frame) {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
 	if ob.closed {
@@ -171,7 +173,7 @@ func (ob *object) frames(address uint64, o Options) (frames []Frame) {
 	}
 	frames = ob.resolve(address, o)
 	if ob.cache == nil || len(ob.cache) >= maxCached {
-		ob.cache, ob.cached = make(map[uint64][]Frame), 0
+		ob.cache, ob.cached = make(map[uint64][]callstack.Frame), 0
 	}
 	ob.cache[address] = frames
 	for _, f := range frames {
@@ -181,7 +183,7 @@ func (ob *object) frames(address uint64, o Options) (frames []Frame) {
 	return frames
 }
 
-func (ob *object) resolve(address uint64, o Options) (frames []Frame) {
+func (ob *object) resolve(address uint64, o Options) (frames []callstack.Frame) {
 	var symbol string
 	var known bool
 	if ob.symbols != nil {
@@ -192,7 +194,7 @@ func (ob *object) resolve(address uint64, o Options) (frames []Frame) {
 		ob.note(err)
 	}
 	for i, c := range calls {
-		f := Frame{File: Clean(c.File), Line: c.Line, StartLine: c.StartLine, Address: address, Inlined: i < len(calls)-1}
+		f := callstack.Frame{File: untrusted.Clean(c.File), Line: c.Line, StartLine: c.StartLine, Address: address, Inlined: i < len(calls)-1}
 		ob.nameFrame(&f, c.Linkage, c.Name, o)
 		if f.Inlined && f.Function == "" {
 			f.Function = "[inlined]"
@@ -203,7 +205,7 @@ func (ob *object) resolve(address uint64, o Options) (frames []Frame) {
 		return nil
 	}
 	if len(frames) == 0 {
-		frames = append(frames, Frame{Address: address})
+		frames = append(frames, callstack.Frame{Address: address})
 	}
 	if known {
 		// What the linker calls it: exact where several names share one code.
@@ -214,10 +216,10 @@ func (ob *object) resolve(address uint64, o Options) (frames []Frame) {
 
 // nameFrame sets the names of f from the mangled name, or else the plain one. Once the time for
 // demangling is used up, names stay mangled.
-func (ob *object) nameFrame(f *Frame, mangled, plain string, o Options) {
+func (ob *object) nameFrame(f *callstack.Frame, mangled, plain string, o Options) {
 	switch {
 	case mangled != "":
-		f.SystemName = Clean(mangled)
+		f.SystemName = untrusted.Clean(mangled)
 		if f.Function = f.SystemName; ob.naming < o.MaxTime {
 			begin := time.Now()
 			f.Function = readable(mangled)
@@ -226,7 +228,7 @@ func (ob *object) nameFrame(f *Frame, mangled, plain string, o Options) {
 			ob.note(fmt.Errorf("demangling: %w", dwarf.ErrLimit))
 		}
 	case plain != "":
-		f.Function = Clean(plain)
+		f.Function = untrusted.Clean(plain)
 		f.SystemName = f.Function
 	}
 }
@@ -260,5 +262,5 @@ func (ob *object) warning() string {
 	if ob.problem == nil {
 		return ""
 	}
-	return fmt.Sprintf("names of %s are incomplete: %s", ob.name, Clean(ob.problem.Error()))
+	return fmt.Sprintf("names of %s are incomplete: %s", ob.name, untrusted.Clean(ob.problem.Error()))
 }

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // Limits of perf maps. What lies beyond is left out.
@@ -102,24 +105,24 @@ func parseJIT(line string) (c jitCode, ok bool) {
 	if err != nil || size == 0 || start+size < start {
 		return c, false
 	}
-	name = Clean(strings.TrimSpace(name))
+	name = untrusted.Clean(strings.TrimSpace(name))
 	return jitCode{start: start, size: size, name: name}, name != ""
 }
 
 // JIT names an address in code that was compiled at run time. The frame has no
 // mapping.
-func (s *Symbolizer) JIT(pid uint32, address uint64) (Frame, bool) {
+func (s *Symbolizer) JIT(pid uint32, address uint64) (callstack.Frame, bool) {
 	s.mu.Lock()
 	p := s.jit[pid]
 	s.mu.Unlock()
 	if p == nil {
-		return Frame{}, false
+		return callstack.Frame{}, false
 	}
 	c, ok := p.find(address)
 	if !ok {
-		return Frame{}, false
+		return callstack.Frame{}, false
 	}
-	return Frame{Function: c.name, SystemName: c.name, Address: address}, true
+	return callstack.Frame{Function: c.name, SystemName: c.name, Address: address}, true
 }
 
 // find returns the latest of the entries that hold address.

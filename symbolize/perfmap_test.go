@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // perfMapTests are a perf map, ->, and addresses with what they are called.
@@ -145,7 +147,7 @@ func FuzzPerfMap(f *testing.F) {
 		if err := s.AddPerfMap(1, strings.NewReader(in)); err != nil && len(in) < maxPerfLine {
 			t.Error(err)
 		}
-		if frame, ok := s.JIT(1, address); ok && (frame.Function == "" || frame.Function != Clean(frame.Function)) {
+		if frame, ok := s.JIT(1, address); ok && (frame.Function == "" || frame.Function != untrusted.Clean(frame.Function)) {
 			t.Errorf("frame named %q", frame.Function)
 		}
 	})

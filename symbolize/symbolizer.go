@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
 
@@ -90,7 +92,7 @@ func (s *Symbolizer) Close() error {
 
 // identity is what names are cached by. A build id alone is no more than a claim of the file: with a
 // copy of another's a process would have its own names put to the code of others.
-func identity(key string, m *Mapping) string {
+func identity(key string, m *callstack.Mapping) string {
 	if m != nil && m.BuildID != "" {
 		return key + " build id " + m.BuildID
 	}
@@ -103,9 +105,9 @@ func identity(key string, m *Mapping) string {
 //
 // key tells files apart; it must not be the process's to choose. root is the process's root folder,
 // such as /proc/1234/root, to look for separate debug files in; "" for none.
-func (s *Symbolizer) AddFile(key string, m *Mapping, f *os.File, root string) {
+func (s *Symbolizer) AddFile(key string, m *callstack.Mapping, f *os.File, root string) {
 	if m == nil {
-		m = &Mapping{}
+		m = &callstack.Mapping{}
 	}
 	id := identity(key, m)
 	s.mu.Lock()
@@ -121,7 +123,7 @@ func (s *Symbolizer) AddFile(key string, m *Mapping, f *os.File, root string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.stats.Rejected++
-		s.warn(fmt.Sprintf("no names of %s: %s", fileName(m), Clean(err.Error())))
+		s.warn(fmt.Sprintf("no names of %s: %s", fileName(m), untrusted.Clean(err.Error())))
 		return
 	}
 	ob.id = id
@@ -161,7 +163,7 @@ func (s *Symbolizer) byAge() []string {
 // then the function that holds them. address is an ELF virtual address that
 // lies inside the call. There is always at least one frame, and each has a
 // name: at worst "libfoo.so+0x1234".
-func (s *Symbolizer) Frames(dst []Frame, key string, m *Mapping, address uint64) []Frame {
+func (s *Symbolizer) Frames(dst []callstack.Frame, key string, m *callstack.Mapping, address uint64) []callstack.Frame {
 	s.mu.Lock()
 	options := s.options
 	ob := s.objects[identity(key, m)]
@@ -174,13 +176,13 @@ func (s *Symbolizer) Frames(dst []Frame, key string, m *Mapping, address uint64)
 	}
 	s.mu.Unlock()
 
-	var frames []Frame
+	var frames []callstack.Frame
 	if ob != nil {
 		frames = ob.frames(address, options)
 		s.account(ob)
 	}
 	if len(frames) == 0 {
-		return append(dst, Frame{Function: unnamed(m, address), Address: address, Mapping: m})
+		return append(dst, callstack.Frame{Function: unnamed(m, address), Address: address, Mapping: m})
 	}
 	for _, f := range frames {
 		f.Mapping = m
@@ -265,14 +267,14 @@ func (s *Symbolizer) Stats() Stats {
 const deletedSuffix = " (deleted)"
 
 // fileName is the base name of a mapped file.
-func fileName(m *Mapping) string {
+func fileName(m *callstack.Mapping) string {
 	if m == nil || m.Path == "" {
 		return "[unknown]"
 	}
-	return cmp.Or(Clean(path.Base(strings.TrimSuffix(m.Path, deletedSuffix))), "[unknown]")
+	return cmp.Or(untrusted.Clean(path.Base(strings.TrimSuffix(m.Path, deletedSuffix))), "[unknown]")
 }
 
 // unnamed stands for a function without a name.
-func unnamed(m *Mapping, address uint64) string {
+func unnamed(m *callstack.Mapping, address uint64) string {
 	return fmt.Sprintf("%s+%#x", fileName(m), address)
 }

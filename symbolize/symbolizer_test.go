@@ -10,11 +10,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 func open(tb testing.TB, path string) *os.File {
 	tb.Helper()
-	f, err := OpenRegular(path)
+	f, err := untrusted.OpenRegular(path)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -30,13 +33,13 @@ func TestSecondAddClosesItsFile(t *testing.T) {
 	const lib = "testdata/elf/dwarf4.so"
 	s := New(Options{})
 	first, second, byID := open(t, lib), open(t, lib), open(t, lib)
-	s.AddFile("key", &Mapping{Path: lib}, first, "")
-	s.AddFile("key", &Mapping{Path: "/other"}, second, "")
+	s.AddFile("key", &callstack.Mapping{Path: lib}, first, "")
+	s.AddFile("key", &callstack.Mapping{Path: "/other"}, second, "")
 	if isClosed(first) || !isClosed(second) || s.Stats().Files != 1 {
 		t.Error("the second file of a key was kept")
 	}
-	s.AddFile("key", &Mapping{Path: lib, BuildID: "abcd"}, byID, "")
-	s.AddFile("other key", &Mapping{Path: lib, BuildID: "abcd"}, open(t, lib), "")
+	s.AddFile("key", &callstack.Mapping{Path: lib, BuildID: "abcd"}, byID, "")
+	s.AddFile("other key", &callstack.Mapping{Path: lib, BuildID: "abcd"}, open(t, lib), "")
 	if isClosed(byID) || s.Stats().Files != 3 {
 		t.Error("files of one build id, which is a claim, are not told apart by their keys")
 	}
@@ -45,7 +48,7 @@ func TestSecondAddClosesItsFile(t *testing.T) {
 		t.Error("Close left files open")
 	}
 	late := open(t, lib)
-	if s.AddFile("late", &Mapping{Path: lib}, late, ""); !isClosed(late) {
+	if s.AddFile("late", &callstack.Mapping{Path: lib}, late, ""); !isClosed(late) {
 		t.Error("a file added after Close stays open")
 	}
 }
@@ -54,10 +57,10 @@ func TestSharedFileKeepsMappingsApart(t *testing.T) {
 	const lib = "testdata/elf/dwarf4.so"
 	s := New(Options{})
 	defer s.Close()
-	a, b := &Mapping{Path: "/a", BuildID: "abcd"}, &Mapping{Path: "/b", BuildID: "abcd"}
+	a, b := &callstack.Mapping{Path: "/a", BuildID: "abcd"}, &callstack.Mapping{Path: "/b", BuildID: "abcd"}
 	s.AddFile("a", a, open(t, lib), "")
 	address := symbolAddress(t, lib, "exported") + 1
-	for _, m := range []*Mapping{a, b} {
+	for _, m := range []*callstack.Mapping{a, b} {
 		for _, f := range s.Frames(nil, "a", m, address) {
 			if f.Mapping != m || f.Line == 0 {
 				t.Errorf("asked for %s, got %+v", m.Path, f)
@@ -68,7 +71,7 @@ func TestSharedFileKeepsMappingsApart(t *testing.T) {
 
 func TestFramesAppends(t *testing.T) {
 	s := New(Options{})
-	dst := s.Frames([]Frame{{Function: "before"}}, "k", &Mapping{Path: "/lib"}, 1)
+	dst := s.Frames([]callstack.Frame{{Function: "before"}}, "k", &callstack.Mapping{Path: "/lib"}, 1)
 	if len(dst) != 2 || dst[0].Function != "before" {
 		t.Errorf("got %+v", dst)
 	}
@@ -78,7 +81,7 @@ func TestFilesAreEvictedByAge(t *testing.T) {
 	const lib = "testdata/elf/dwarf4.so"
 	s := New(Options{MaxFiles: 2})
 	defer s.Close()
-	m := &Mapping{Path: lib}
+	m := &callstack.Mapping{Path: lib}
 	address := symbolAddress(t, lib, "exported") + 1
 	one := open(t, lib)
 	s.AddFile("1", m, one, "")
@@ -99,7 +102,7 @@ func TestTablesAreUnloaded(t *testing.T) {
 	const lib = "testdata/elf/dwarf4.so"
 	s := New(Options{MaxMemory: 1})
 	defer s.Close()
-	m := &Mapping{Path: lib}
+	m := &callstack.Mapping{Path: lib}
 	address := symbolAddress(t, lib, "exported") + 1
 	for _, key := range []string{"a", "b"} {
 		s.AddFile(key, m, open(t, lib), "")
@@ -133,7 +136,7 @@ func TestTimeLimit(t *testing.T) {
 func TestConcurrentUse(t *testing.T) {
 	const lib = "testdata/elf/dwarf5.so"
 	s := New(Options{MaxFiles: 3, MaxMemory: 1000})
-	m := &Mapping{Path: lib}
+	m := &callstack.Mapping{Path: lib}
 	start := symbolAddress(t, lib, "train")
 	var wg sync.WaitGroup
 	for worker := range 8 {
@@ -174,7 +177,7 @@ func BenchmarkFrames(b *testing.B) {
 			s, m := added(b, lib, Options{}, "")
 			s.Frames(nil, lib, m, addresses[0]) // loads the tables
 			ob := s.objects[identity(lib, m)]
-			var dst []Frame
+			var dst []callstack.Frame
 			i := 0
 			b.ReportAllocs()
 			for b.Loop() {

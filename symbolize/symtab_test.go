@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // TestNamesWithoutDebugInfo looks the functions of plain.c up after more and
@@ -74,7 +76,7 @@ func TestDemangledNames(t *testing.T) {
 		"cudaMalloc":                                       "cudaMalloc",
 		"_RNvCs1234_7mycrate3foo":                          "mycrate::foo",
 		"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE": "core::fmt::Write::write_fmt",
-		"_Z" + strings.Repeat("x", 9000):                   "_Z" + strings.Repeat("x", maxName-2-len("…")) + "…",
+		"_Z" + strings.Repeat("x", 9000):                   "_Z" + strings.Repeat("x", untrusted.MaxName-2-len("…")) + "…",
 		"\x1b[2Jevil":                                      "[2Jevil",
 	} {
 		if got := readable(symbol); got != want {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // Where the driver's library lies: in distributions, in containers with the
@@ -59,7 +61,7 @@ func (a *ahead) prepare(pid uint32, environ []string) {
 			clear(a.tried)
 		}
 		a.tried[key] = true
-		if f, err := openInRoot(root, path.Join(folder, "libcuda.so.1")); err == nil {
+		if f, err := untrusted.OpenIn(root, path.Join(folder, "libcuda.so.1")); err == nil {
 			if m, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE); err == nil {
 				a.maps = append(a.maps, m)
 			}

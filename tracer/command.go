@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // command is the program that Run started.
@@ -119,7 +119,7 @@ func (t *Tracer) CommandError() error {
 func (t *Tracer) attachLoaders(path string) {
 	var last error
 	for _, loader := range append(loadersOf(path), "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") {
-		f, err := symbolize.OpenRegular(loader)
+		f, err := untrusted.OpenRegular(loader)
 		if err != nil {
 			last = errors.Join(last, err)
 			continue
@@ -146,7 +146,7 @@ func (t *Tracer) attachLoaders(path string) {
 // "#!" lines.
 func loadersOf(path string) []string {
 	for range 4 {
-		f, err := symbolize.OpenRegular(path)
+		f, err := untrusted.OpenRegular(path)
 		if err != nil {
 			return nil
 		}

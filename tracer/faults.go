@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // defects counts panics by what they cost: a panic must neither end the program, with all that was traced,
@@ -42,7 +42,7 @@ func (d *defects) note(what string, value any) {
 		d.seen = map[string]*defect{}
 	}
 	if d.seen[what] == nil {
-		d.seen[what] = &defect{first: fmt.Sprintf("%.200s at %s", symbolize.Clean(fmt.Sprint(value)), Panicked())}
+		d.seen[what] = &defect{first: fmt.Sprintf("%.200s at %s", untrusted.Clean(fmt.Sprint(value)), Panicked())}
 	}
 	d.seen[what].count++
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/fileid"
 )
 
@@ -197,7 +197,7 @@ func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, er
 			file:    keyOf(record.Device, record.Inode, open),
 			layer:   layer,
 			program: !ok,
-			name:    symbolize.Clean(name),
+			name:    untrusted.Clean(name),
 			open:    open,
 		})
 	}
@@ -218,7 +218,7 @@ func ofCUDA(list []mappedLibrary) []mappedLibrary {
 // leads to a FIFO or a device: only regular files are mapped executable, and
 // OpenRegular makes sure.
 func (l mappedLibrary) openLibrary() (*os.File, error) {
-	f, err := symbolize.OpenRegular(l.open)
+	f, err := untrusted.OpenRegular(l.open)
 	var path *os.PathError
 	if errors.As(err, &path) {
 		err = path.Err // the path says nothing to a person

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // maxMaps bounds what is read of one /proc/PID/maps; PyTorch's have some 300 KiB.
@@ -93,6 +93,6 @@ func parseMapping(line string, pid uint32, exe string) (l mappedLibrary, ok bool
 	}
 	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
 	return mappedLibrary{
-		pid: pid, file: keyOf(major<<20|minor, inode, open), layer: layer, program: !cuda, name: symbolize.Clean(name), open: open,
+		pid: pid, file: keyOf(major<<20|minor, inode, open), layer: layer, program: !cuda, name: untrusted.Clean(name), open: open,
 	}, true
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
@@ -39,27 +40,11 @@ func openGPUs(pid uint32) []uint32 {
 
 // nodesBelow lists the GPUs that have device nodes in the /dev that a process sees.
 func nodesBelow(pid uint32) []uint32 {
-	open := func() (*os.File, error) { return openFolderInRoot(fmt.Sprintf("/proc/%d/root", pid), "dev") }
+	open := func() (*os.File, error) { return untrusted.OpenFolderIn(fmt.Sprintf("/proc/%d/root", pid), "dev") }
 	return minorsIn(open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
 		var st unix.Stat_t
 		return st, strings.HasPrefix(entry, nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
 	})
-}
-
-// openFolderInRoot opens a folder as a process with this root would: links cannot lead out of it.
-func openFolderInRoot(root, name string) (*os.File, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", root, err)
-	}
-	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s in %s: %w", name, root, err)
-	}
-	return os.NewFile(uintptr(fd), path.Join(root, name)), nil
 }
 
 // minorsIn lists those entries of a folder that are nodes of GPUs, in order; look is false for what is not worth it.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -50,7 +50,7 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 		t.dropOOM(o.PID)
 		return
 	}
-	o.Comm = symbolize.Clean(commOf(p.pid))
+	o.Comm = untrusted.Clean(commOf(p.pid))
 	// A process that gives up is about to free what it holds. What PyTorch's allocator gets from CUDA is mostly
 	// not the end: it flushes its cache and tries again.
 	if t.config.OOM != nil && (o.API == "torch" || !p.torch) {

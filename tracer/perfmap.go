@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // openPerfMap opens the file in which a JIT compiler of the process names its
@@ -21,7 +21,7 @@ import (
 // It must belong to the user of the process, as perf wants it too: by a link to a file that only root may read
 // the process would have it read out in a report.
 func openPerfMap(pid uint32) (*os.File, error) {
-	f, err := openInRoot(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/tmp/perf-%s.map", ownPID(pid)))
+	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", pid), fmt.Sprintf("/tmp/perf-%s.map", ownPID(pid)))
 	if err != nil {
 		return nil, err
 	}
@@ -45,28 +45,6 @@ func parseUID(status string) (uid uint32, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-// openInRoot opens a regular file as a process with this root would, and
-// never waits: links cannot lead out of the root, and a FIFO or device is an error.
-func openInRoot(root, name string) (*os.File, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", root, err)
-	}
-	defer unix.Close(dir)
-	resolve := uint64(unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS)
-	// Looked at before it is opened: opening some devices has effects.
-	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
-	if err != nil {
-		return nil, fmt.Errorf("open %s in %s: %w", name, root, err)
-	}
-	defer unix.Close(fd)
-	f, err := symbolize.OpenRegular(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
-		return nil, fmt.Errorf("open %s in %s: %w", name, root, err)
-	}
-	return f, nil
 }
 
 // ownPID is the pid that a process has in its own namespace: the last field of

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/patience"
 )
@@ -153,7 +153,7 @@ func (t *Tracer) book(p *process) {
 	}
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
-	t.books.SetProcess(ledger.Process{PID: p.pid, Comm: symbolize.Clean(comm), Exe: symbolize.Clean(exe), Begin: now(), User: t.userOf(p)})
+	t.books.SetProcess(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: now(), User: t.userOf(p)})
 	t.jobs.add(job{jobIntroduce, p.pid})
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // These tests look at NVIDIA's own libraries, which scripts/check-real-libs.sh
@@ -298,7 +299,7 @@ func namesOf(t *testing.T, path string) func(uint64) string {
 	}
 	s := symbolize.New(symbolize.Options{})
 	t.Cleanup(func() { s.Close() })
-	m := &symbolize.Mapping{Path: path}
+	m := &callstack.Mapping{Path: path}
 	s.AddFile(path, m, f, "")
 	return func(address uint64) string {
 		for _, w := range s.Warnings() {

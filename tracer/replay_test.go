@@ -20,7 +20,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -38,9 +38,9 @@ type recording struct {
 	Stacks     recordedStacks
 }
 
-type recordedStacks map[uint64][]symbolize.Frame
+type recordedStacks map[uint64][]callstack.Frame
 
-func (s recordedStacks) Stack(id uint64) []symbolize.Frame { return s[id] }
+func (s recordedStacks) Stack(id uint64) []callstack.Frame { return s[id] }
 
 // The program whose events are in testdata/replay.
 const replayedScript = `malloc a 1048576

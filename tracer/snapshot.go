@@ -5,7 +5,7 @@ package tracer
 import (
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -18,7 +18,7 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 	}
 	s.Warnings = append(s.Warnings, t.stacks.warnings()...)
 	for _, text := range t.unwind.Problems() {
-		s.Warnings = append(s.Warnings, symbolize.Clean(text))
+		s.Warnings = append(s.Warnings, untrusted.Clean(text))
 	}
 	s.Warnings = append(s.Warnings, t.faults()...)
 	return s

@@ -11,7 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
@@ -23,13 +25,13 @@ type stacks struct {
 	perfMapRead map[uint32]time.Time // by pid; the stack reader's
 
 	naming   sync.Mutex // taken before mu
-	mappings map[unwind.File]*symbolize.Mapping
+	mappings map[unwind.File]*callstack.Mapping
 
 	mu          sync.Mutex // guards what follows, never for long
 	raw         map[uint64][]unwind.Frame
-	named       map[uint64][]symbolize.Frame
+	named       map[uint64][]callstack.Frame
 	sharedRaw   shared[unwind.Frame]
-	sharedNamed shared[symbolize.Frame]
+	sharedNamed shared[callstack.Frame]
 	kept        ledger.Holders    // of places in raw and named
 	full        uint64            // stacks for which there was no room, of further processes
 	over        map[uint32]uint64 // likewise, by pid
@@ -47,23 +49,23 @@ func newStacks(most int, names symbolize.Options) *stacks {
 		symbols:     symbolize.New(names),
 		perfMapRead: map[uint32]time.Time{},
 		raw:         map[uint64][]unwind.Frame{},
-		named:       map[uint64][]symbolize.Frame{},
+		named:       map[uint64][]callstack.Frame{},
 		kept:        ledger.NewHolders(most),
 		over:        map[uint32]uint64{},
-		mappings:    map[unwind.File]*symbolize.Mapping{},
+		mappings:    map[unwind.File]*callstack.Mapping{},
 		sharedRaw:   newShared[unwind.Frame](),
-		sharedNamed: newShared[symbolize.Frame](),
+		sharedNamed: newShared[callstack.Frame](),
 	}
 }
 
 // addFile keeps a new file open, so that its names can be read when the
 // process is gone.
 func (s *stacks) addFile(file unwind.NewFile) {
-	f, err := symbolize.OpenRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", file.PID, file.Start, file.End))
+	f, err := untrusted.OpenRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", file.PID, file.Start, file.End))
 	if err != nil {
 		return // its frames are named by file and offset
 	}
-	m := &symbolize.Mapping{Path: file.Path, BuildID: file.BuildID}
+	m := &callstack.Mapping{Path: file.Path, BuildID: file.BuildID}
 	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", file.PID))
 }
 
@@ -116,7 +118,7 @@ func (s *stacks) lost() map[uint32]uint64 {
 
 // Stack gives the frames of a stack, leaf first; none for an unknown id. The first one of a large file
 // takes long, and keeps only those waiting who want names too.
-func (s *stacks) Stack(id uint64) []symbolize.Frame {
+func (s *stacks) Stack(id uint64) []callstack.Frame {
 	if frames, _ := s.get(id); frames != nil {
 		return frames
 	}
@@ -126,7 +128,7 @@ func (s *stacks) Stack(id uint64) []symbolize.Frame {
 	if frames != nil || raw == nil {
 		return frames
 	}
-	frames = make([]symbolize.Frame, 0, len(raw))
+	frames = make([]callstack.Frame, 0, len(raw))
 	for _, f := range raw {
 		frames = s.name(frames, f)
 	}
@@ -141,7 +143,7 @@ func (s *stacks) Stack(id uint64) []symbolize.Frame {
 }
 
 // get returns what there is of a stack: its names, or what is to be named.
-func (s *stacks) get(id uint64) ([]symbolize.Frame, []unwind.Frame) {
+func (s *stacks) get(id uint64) ([]callstack.Frame, []unwind.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.named[id], s.raw[id]
@@ -178,22 +180,22 @@ func (s *stacks) whole(id uint64) bool {
 	return len(raw) > 0 && raw[len(raw)-1].Error == ""
 }
 
-func (s *stacks) name(frames []symbolize.Frame, f unwind.Frame) []symbolize.Frame {
+func (s *stacks) name(frames []callstack.Frame, f unwind.Frame) []callstack.Frame {
 	switch {
 	case f.Error != "":
-		return append(frames, symbolize.Frame{Function: "[truncated: " + f.Error + "]", Mark: true})
+		return append(frames, callstack.Frame{Function: "[truncated: " + f.Error + "]", Mark: true})
 	case f.JIT && f.Function == "":
-		return append(frames, symbolize.Frame{Function: "[code in no file]", Address: f.Address, Mark: true})
+		return append(frames, callstack.Frame{Function: "[code in no file]", Address: f.Address, Mark: true})
 	case f.JIT:
-		return append(frames, symbolize.Frame{Function: f.Function, SystemName: f.Function})
+		return append(frames, callstack.Frame{Function: f.Function, SystemName: f.Function})
 	case f.Function != "":
-		return append(frames, symbolize.Frame{
-			Function: symbolize.Clean(f.Function), File: symbolize.Clean(f.Source), Line: f.Line, StartLine: f.FirstLine, Python: true,
+		return append(frames, callstack.Frame{
+			Function: untrusted.Clean(f.Function), File: untrusted.Clean(f.Source), Line: f.Line, StartLine: f.FirstLine, Python: true,
 		})
 	}
 	m := s.mappings[*f.File]
 	if m == nil {
-		m = &symbolize.Mapping{
+		m = &callstack.Mapping{
 			Path: f.File.Path, BuildID: f.File.BuildID, Start: f.File.Start, Limit: f.File.Limit, Offset: f.File.Offset,
 		}
 		s.mappings[*f.File] = m

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
@@ -26,7 +27,7 @@ func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.symbols.AddFile(path, &symbolize.Mapping{Path: path}, f, "")
+		s.symbols.AddFile(path, &callstack.Mapping{Path: path}, f, "")
 	}
 	list := s.warnings()
 	if len(list) != maxNameWarnings+1 || !strings.HasPrefix(list[0], "no names of lib00.so: ") ||

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/place"
 )
@@ -43,7 +44,7 @@ func torchVersion(library mappedLibrary) string {
 	if err != nil {
 		return ""
 	}
-	f, err := openInRoot(fmt.Sprintf("/proc/%d/root", library.pid), path.Join(path.Dir(file), "../version.py"))
+	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", library.pid), path.Join(path.Dir(file), "../version.py"))
 	if err != nil {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -150,7 +150,7 @@ func (c *torchCheck) at(site string) (sum ledger.Site) {
 func (c *torchCheck) passes(stack uint64, site string) bool {
 	c.t.Helper()
 	at := realtorch.Site(c.t, "train.py", site)
-	return slices.ContainsFunc(c.m.Stack(stack), func(f symbolize.Frame) bool {
+	return slices.ContainsFunc(c.m.Stack(stack), func(f callstack.Frame) bool {
 		return f.Python && fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line) == at
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/internal/realtorch"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -202,7 +202,7 @@ func (c *torchCheck) lines() {
 
 // pathOf names a stack by the job's own lines and the innermost function of Python's,
 // of which PyTorch 2.6 with Python 3.13 reports a line too far where a call has several.
-func pathOf(stack []symbolize.Frame) string {
+func pathOf(stack []callstack.Frame) string {
 	here := filepath.Dir(realtorch.Script("jobs.py"))
 	leaf, own := "", ""
 	for _, f := range stack {
@@ -247,7 +247,7 @@ func (c *torchCheck) stacks() (backward int) {
 			c.t.Errorf("%s: a site of kind %d with %d bytes has %d frames", c.what, x.Kind, x.LiveBytes, len(stack))
 			continue
 		}
-		engine := slices.ContainsFunc(stack, func(f symbolize.Frame) bool { return strings.Contains(f.Function, "autograd::Engine::thread_main(") })
+		engine := slices.ContainsFunc(stack, func(f callstack.Frame) bool { return strings.Contains(f.Function, "autograd::Engine::thread_main(") })
 		if engine {
 			backward++
 		}
@@ -259,7 +259,7 @@ func (c *torchCheck) stacks() (backward int) {
 }
 
 // notWhole says why a stack does not lead from the start of its thread to an allocation.
-func notWhole(stack []symbolize.Frame, engine bool) string {
+func notWhole(stack []callstack.Frame, engine bool) string {
 	for _, f := range stack {
 		if f.Mark {
 			return "is cut off"
@@ -277,11 +277,11 @@ func notWhole(stack []symbolize.Frame, engine bool) string {
 	return ""
 }
 
-func inLibrary(f symbolize.Frame, library string) bool {
+func inLibrary(f callstack.Frame, library string) bool {
 	return f.Mapping != nil && strings.HasPrefix(filepath.Base(f.Mapping.Path), library)
 }
 
-func text(stack []symbolize.Frame) string {
+func text(stack []callstack.Frame) string {
 	var b strings.Builder
 	for _, f := range stack {
 		fmt.Fprintf(&b, "\t%s %s:%d\n", f.Function, filepath.Base(f.File), f.Line)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
@@ -244,7 +245,7 @@ func (t *Tracer) noProcess() error {
 
 // Stack gives the frames of a stack id, leaf first; native frames are named
 // on the first call.
-func (t *Tracer) Stack(id uint64) []symbolize.Frame { return t.stacks.Stack(id) }
+func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) }
 
 // Detach takes all probes away; the books stay. On kernels before 6.6 it
 // takes up to 0.1 s for each probe.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -49,7 +49,7 @@ func (t *Tracer) readUsage(run context.Context) {
 	defer t.mu.Unlock()
 	t.silence.read(asked, usageErr == nil)
 	if err = errors.Join(err, usageErr); err != nil {
-		t.books.Warn("NVML gave no complete reading: " + symbolize.Clean(strings.TrimSpace(err.Error())))
+		t.books.Warn("NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error())))
 	}
 	if len(gpus) > 0 {
 		t.gpus = gpus

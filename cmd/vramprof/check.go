@@ -13,7 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/preflight"
@@ -67,7 +67,7 @@ func writeResult(w io.Writer, r preflight.Result, columns int) {
 		column = len("ok    ")
 		head = strings.TrimRight(head, " ") + "\n" + strings.Repeat(" ", column)
 	}
-	fmt.Fprintf(w, "%s%s\n", head, hanging(symbolize.Clean(r.Detail), columns, column))
+	fmt.Fprintf(w, "%s%s\n", head, hanging(untrusted.Clean(r.Detail), columns, column))
 	if r.Remedy != "" && r.Status != preflight.OK {
 		fmt.Fprintf(w, "%*s→ %s\n", column, "", hanging(r.Remedy, columns, column+2))
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 )
 
@@ -22,10 +22,10 @@ func writeLibraries(w io.Writer, columns int) error {
 	}
 	const indent = 4
 	line := func(text string) {
-		fmt.Fprintf(w, "%*s%s\n", indent, "", hanging(symbolize.Clean(text), columns, indent))
+		fmt.Fprintf(w, "%*s%s\n", indent, "", hanging(untrusted.Clean(text), columns, indent))
 	}
 	for _, l := range list {
-		fmt.Fprintf(w, "\n%s\n", hanging(symbolize.Clean(l.Name+" ("+mappedBy(l.PIDs)+")"), columns, indent))
+		fmt.Fprintf(w, "\n%s\n", hanging(untrusted.Clean(l.Name+" ("+mappedBy(l.PIDs)+")"), columns, indent))
 		layer := "runtime"
 		if l.Layer == tracer.Driver {
 			layer = "driver"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
 )
 
 func diffCommand() *cli.Command {
@@ -72,7 +72,7 @@ func profileOf(c *cli.Context, name string) (report.Profile, error) {
 	if err != nil {
 		return report.Profile{}, usageError{err}
 	}
-	if f, err := symbolize.OpenRegular(path); err == nil {
+	if f, err := untrusted.OpenRegular(path); err == nil {
 		defer f.Close()
 		magic := make([]byte, 2)
 		if n, _ := f.ReadAt(magic, 0); n == 2 && magic[0] == 0x1f && magic[1] == 0x8b { // gzip

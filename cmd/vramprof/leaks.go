@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -69,7 +70,7 @@ func leaks(c *cli.Context) error {
 }
 
 // leaksSource traces, or reads a capture.
-func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, report.Stacks, func(), error) {
+func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
 	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && isFile(path) {
 		at, err := parseMoment(c.String("at"))
 		if err != nil {
@@ -115,7 +116,7 @@ func isFile(path string) bool {
 // leakCount counts what --fail-on-leak is about: what grows without end, and with --older all memory of that age. What a process
 // holds at its end is no leak by itself, as for LeakSanitizer and Valgrind what is still reachable is none: most programs leave their
 // weights and caches to the driver. Who frees all asks for it with --unfreed, as with the leak check of compute-sanitizer.
-func leakCount(s *ledger.Snapshot, stacks report.Stacks, o report.LeaksOptions, unfreed bool) int {
+func leakCount(s *ledger.Snapshot, stacks callstack.Stacks, o report.LeaksOptions, unfreed bool) int {
 	left := 0
 	for _, x := range report.Leaks(s, o) {
 		if o.Older > 0 || unfreed && s.Processes[x.Process].End != 0 {

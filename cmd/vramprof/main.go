@@ -19,7 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
@@ -72,7 +72,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		if errors.As(err, &limit) {
 			text += " (--" + noLimits + " reads a file that you trust)"
 		}
-		fmt.Fprintln(stderr, "vramprof:", symbolize.Clean(text))
+		fmt.Fprintln(stderr, "vramprof:", untrusted.Clean(text))
 	}
 	return exitCode(err)
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -116,7 +117,7 @@ func (r *oomRecorder) say(text string) {
 	if isTerminal(r.stderr) {
 		wipe = wipeLine // a progress line may stand there
 	}
-	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, symbolize.Clean(text))
+	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
 }
 
 // end waits until all records are written, and says how many errors have none. It
@@ -241,7 +242,7 @@ func (f *oomFiles) writeNew(name string, content []byte) error {
 type oomSource struct {
 	nvml     tracer.NVML                                   // nil without a driver
 	snapshot func(books *ledger.Snapshot) *ledger.Snapshot // of books, or of now if that is nil
-	stacks   report.Stacks
+	stacks   callstack.Stacks
 }
 
 // content is the text and the profile of a record. NVML is read while the snapshot is taken: the

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -207,11 +207,11 @@ func (f fakeNVML) Ordinals([]string, []ledger.GPU) []string           { return n
 // lateStacks has the stack only when it is asked for the third time.
 type lateStacks struct{ asked int }
 
-func (s *lateStacks) Stack(uint64) []symbolize.Frame {
+func (s *lateStacks) Stack(uint64) []callstack.Frame {
 	if s.asked++; s.asked < 3 {
 		return nil
 	}
-	return []symbolize.Frame{{Function: "step", File: "/home/ada/train.py", Line: 42, Python: true}}
+	return []callstack.Frame{{Function: "step", File: "/home/ada/train.py", Line: 42, Python: true}}
 }
 
 func oomBooks(books *ledger.Snapshot) *ledger.Snapshot {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // wipeLine clears the line of a terminal that the cursor is in.
@@ -50,7 +50,7 @@ func readingTo(w io.Writer, path string, now func() time.Time) (progress func(do
 			end()
 		case !at.Before(next):
 			next, shown = at.Add(readingPause), true
-			fmt.Fprintf(w, "%sreading %s: %d %%", wipeLine, symbolize.Clean(path), done*100/size)
+			fmt.Fprintf(w, "%sreading %s: %d %%", wipeLine, untrusted.Clean(path), done*100/size)
 		}
 	}, end
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -186,7 +186,7 @@ func describe(list []listed) {
 			w = host.Of(l.PID, variables)
 			workloads[l.PID] = w
 		}
-		l.Command = symbolize.Clean(tracer.CommandLine(l.PID))
+		l.Command = untrusted.Clean(tracer.CommandLine(l.PID))
 		l.Workload, l.onBehalf = report.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -104,7 +104,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // one is returned, the others must not be lost
-			fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", symbolize.Clean(err.Error()))
+			fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", untrusted.Clean(err.Error()))
 		} else if err != nil {
 			first = err
 		}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
@@ -88,7 +88,7 @@ func (s *session) open(c *cli.Context) (err error) {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: %v\n", err)
 	}
 	if c.Bool("verbose") {
-		s.config.Note = func(text string) { fmt.Fprintln(c.App.ErrWriter, "vramprof:", symbolize.Clean(text)) }
+		s.config.Note = func(text string) { fmt.Fprintln(c.App.ErrWriter, "vramprof:", untrusted.Clean(text)) }
 	}
 	s.config.Duration, s.config.Memory = s.duration, s.memory.tables()
 	s.config.Ready = func(pids []uint32) {
@@ -112,7 +112,7 @@ func withRemedy(err error) error {
 func (s *session) announce(c *cli.Context, pids []uint32) {
 	what := "waiting for processes that use CUDA"
 	if len(s.config.Command) > 0 {
-		what = "tracing " + symbolize.Clean(s.config.Command[0])
+		what = "tracing " + untrusted.Clean(s.config.Command[0])
 	} else if len(pids) == 1 {
 		what = fmt.Sprintf("tracing process %d", pids[0])
 	} else if len(pids) > 1 {

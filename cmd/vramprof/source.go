@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
@@ -45,7 +45,7 @@ func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error
 		return nil, nil, codedError{err, exitError} // a file's EACCES is no missing privilege
 	}
 	for _, text := range r.Warnings() {
-		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", symbolize.Clean(text))
+		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", untrusted.Clean(text))
 	}
 	return r, func() { end(); r.Close() }, nil
 }

@@ -10,10 +10,11 @@ import (
 	"io"
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -41,7 +42,7 @@ type traceEvent struct {
 type chrome struct {
 	w       *bufio.Writer
 	t       *timeline.Timeline
-	st      report.Stacks
+	st      callstack.Stacks
 	o       ChromeOptions
 	begin   uint64
 	program []int // of each process: how many before it had its pid
@@ -56,7 +57,7 @@ type chrome struct {
 //
 // What is unexplained can be below 0, which stacked charts cannot show, so it has a counter of its own; with it, the planes add up to the
 // usage at each time. JSON can hold these numbers as they are, but viewers read them as 64-bit floats: exact to 8 PiB.
-func Chrome(w io.Writer, t *timeline.Timeline, st report.Stacks, o ChromeOptions) error {
+func Chrome(w io.Writer, t *timeline.Timeline, st callstack.Stacks, o ChromeOptions) error {
 	c := &chrome{w: bufio.NewWriterSize(w, 1<<16), t: t, st: st, o: o}
 	if len(t.Times) > 0 {
 		c.begin = t.Times[0]
@@ -122,10 +123,10 @@ func (c *chrome) names() {
 		if c.program[i] > 0 {
 			continue // the first program has named it
 		}
-		meta("process_name", p.PID, map[string]any{"name": symbolize.Clean(p.Comm)})
+		meta("process_name", p.PID, map[string]any{"name": untrusted.Clean(p.Comm)})
 		meta("process_sort_index", p.PID, map[string]any{"sort_index": i})
 		if p.Rank != "" {
-			meta("process_labels", p.PID, map[string]any{"labels": "rank " + symbolize.Clean(p.Rank)})
+			meta("process_labels", p.PID, map[string]any{"labels": "rank " + untrusted.Clean(p.Rank)})
 		}
 		meta("thread_name", p.PID, map[string]any{"name": "allocations"})
 	}
@@ -222,7 +223,7 @@ func (c *chrome) rowCounters() (list []counter) {
 		r := &c.t.Rows[i]
 		where := report.DeviceName(r.Device, ledger.Device)
 		if r.Device < 0 && r.UUID != "" {
-			where = symbolize.Clean(r.UUID)
+			where = untrusted.Clean(r.UUID)
 		}
 		if n := c.program[r.Process]; n > 0 {
 			where += fmt.Sprintf(", program %d", n+1) // of this pid, after an exec: else two counters would have one name
@@ -261,10 +262,10 @@ func (c *chrome) gpuCounters() (list []counter) {
 func (c *chrome) gpuName(uuid string) string {
 	for i := range c.t.GPUs {
 		if g := &c.t.GPUs[i]; g.UUID == uuid {
-			return fmt.Sprintf("GPU %d %s", g.Index, symbolize.Clean(uuid))
+			return fmt.Sprintf("GPU %d %s", g.Index, untrusted.Clean(uuid))
 		}
 	}
-	return symbolize.Clean(uuid)
+	return untrusted.Clean(uuid)
 }
 
 // mark writes an instant on the track of its process. Arguments that PyTorch's profiler has, too, have its names.
@@ -292,7 +293,7 @@ func (c *chrome) mark(m *timeline.Mark) {
 		for i := range list {
 			stack[i] = frameText(&list[i])
 		}
-		e.Args = map[string]any{"Bytes": m.Size, "Device Id": m.Device, "api": symbolize.Clean(m.API), "at": headline, "stack": stack}
+		e.Args = map[string]any{"Bytes": m.Size, "Device Id": m.Device, "api": untrusted.Clean(m.API), "at": headline, "stack": stack}
 	}
 	c.event(e)
 }

@@ -11,13 +11,14 @@ package export
 import (
 	"fmt"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // frameText is a frame in one line: "step (train.py:42)", "main (server.cc:300)", "cudaMalloc".
-func frameText(f *symbolize.Frame) string {
+func frameText(f *callstack.Frame) string {
 	name := frames.Name(f)
 	file := frames.ShortFile(f.File)
 	switch {
@@ -31,7 +32,7 @@ func frameText(f *symbolize.Frame) string {
 
 // processText is "python3 [4242]".
 func processText(p *ledger.Process) string {
-	comm := symbolize.Clean(p.Comm)
+	comm := untrusted.Clean(p.Comm)
 	if comm == "" {
 		comm = "pid"
 	}

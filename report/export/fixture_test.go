@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -34,9 +34,9 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-type stackMap map[uint64][]symbolize.Frame
+type stackMap map[uint64][]callstack.Frame
 
-func (m stackMap) Stack(id uint64) []symbolize.Frame { return m[id] }
+func (m stackMap) Stack(id uint64) []callstack.Frame { return m[id] }
 
 const (
 	trainStack   = 1
@@ -47,10 +47,10 @@ const (
 )
 
 func testStacks() stackMap {
-	nccl := &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", Start: 0x1000, Limit: 0x900000}
-	c10 := &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10_cuda.so", Start: 0x1000, Limit: 0x900000}
-	python := symbolize.Frame{Function: "<module>", File: "/home/ada/train.py", Line: 7, Python: true}
-	step := symbolize.Frame{Function: "Trainer.step", File: "/home/ada/train.py", Line: 42, Python: true}
+	nccl := &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2", Start: 0x1000, Limit: 0x900000}
+	c10 := &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/torch/lib/libc10_cuda.so", Start: 0x1000, Limit: 0x900000}
+	python := callstack.Frame{Function: "<module>", File: "/home/ada/train.py", Line: 7, Python: true}
+	step := callstack.Frame{Function: "Trainer.step", File: "/home/ada/train.py", Line: 42, Python: true}
 	return stackMap{
 		trainStack:   {{Function: "c10::reportMemoryUsageToProfiler", Mapping: c10, Address: 0x2000}, step, python},
 		segmentStack: {{Function: "cudaMalloc"}, {Function: "alloc_block [with T = int; U = long]", Mapping: c10, Address: 0x2100}, step, python},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -41,12 +41,12 @@ type FoldedOptions struct {
 // from the shares before the attach of the same process and GPU, which then say so in their name, "[… , less 12 MiB unexplained]", and
 // the lines add up to the profile's total. What there is nothing to take from (of tensors of a sample, a rounding) is
 // named by a line of weight 0, "[12 MiB below zero, not shown] 0", which tools accept and draw nothing for.
-func Folded(w io.Writer, s *ledger.Snapshot, st report.Stacks, o FoldedOptions) error {
+func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOptions) error {
 	sum := make(map[string]uint64)
 	for _, x := range shares(s, o.Sample) {
-		var list []symbolize.Frame
+		var list []callstack.Frame
 		if x.mark != "" {
-			list = append(list, symbolize.Frame{Function: x.mark, Mark: true})
+			list = append(list, callstack.Frame{Function: x.mark, Mark: true})
 		}
 		if x.site != nil {
 			list = append(list, frames.Of(st, x.site.Stack, x.site.API, o.KeepInterpreter)...)
@@ -74,7 +74,7 @@ func Folded(w io.Writer, s *ledger.Snapshot, st report.Stacks, o FoldedOptions) 
 }
 
 // foldedStack is root first; list is leaf first.
-func foldedStack(list []symbolize.Frame) string {
+func foldedStack(list []callstack.Frame) string {
 	var b strings.Builder
 	for i := len(list) - 1; i >= 0; i-- {
 		b.WriteString(foldedName(frameText(&list[i])))

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -19,7 +19,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("a;b 7\n\x1b[31m", "/tmp/\n;\u202ex.py", "\"},{", "]\\\x00")
 	f.Add(strings.Repeat("很", 3000), " ", "\xff\xfe", ";")
 	f.Fuzz(func(t *testing.T, function, file, comm, api string) {
-		m := &symbolize.Mapping{Path: file, BuildID: comm, Start: 1, Limit: 1 << 20}
+		m := &callstack.Mapping{Path: file, BuildID: comm, Start: 1, Limit: 1 << 20}
 		st := stackMap{1: {{Function: api, SystemName: api, Mapping: m, Address: 4}, {Function: function, File: file, Line: 3, Python: true}, {Function: comm, Mapping: m, Address: 8}}}
 		c := NewCollector(ledger.New(ledger.Options{Begin: begin, Host: comm}), CollectorOptions{})
 		c.SetGPUs([]ledger.GPU{{UUID: gpu0, Name: function, Total: 80 << 30, Used: 8 * mib}})

@@ -8,8 +8,8 @@ import (
 	"io"
 	"slices"
 
-	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -45,7 +45,7 @@ const (
 //
 // The trace has the newest events; "time_us" is on the clock on the wall. "frames" of a free are those of its allocation, as
 // PyTorch has it.
-func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st report.Stacks, o TorchOptions) error {
+func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks, o TorchOptions) error {
 	pid, space, err := c.chosen()
 	if err != nil {
 		return fmt.Errorf("torch snapshot: %w", err)
@@ -82,7 +82,7 @@ type torch struct {
 	s        *space
 	snapshot *ledger.Snapshot
 	process  int // index, -1 if the books do not have it
-	st       report.Stacks
+	st       callstack.Stacks
 	o        TorchOptions
 
 	reports bool  // PyTorch's allocator is traced, so that what is free in segments is known
@@ -209,11 +209,11 @@ func (t *torch) write() {
 func (t *torch) about() {
 	p := t.p
 	p.dict()
-	p.stringItem("host", symbolize.Clean(t.snapshot.Host))
+	p.stringItem("host", untrusted.Clean(t.snapshot.Host))
 	if t.process >= 0 {
 		process := &t.snapshot.Processes[t.process]
 		p.uintItem("pid", uint64(process.PID))
-		p.stringItem("comm", symbolize.Clean(process.Comm))
+		p.stringItem("comm", untrusted.Clean(process.Comm))
 	}
 	p.uintItem("trace_events_dropped", t.s.trace.dropped)
 	p.uintItem("events_left_out", t.s.left)
@@ -222,7 +222,7 @@ func (t *torch) about() {
 	l := p.list()
 	for _, text := range t.snapshot.Warnings {
 		l.item()
-		p.string(symbolize.Clean(text))
+		p.string(untrusted.Clean(text))
 	}
 	l.end()
 	p.endDict()

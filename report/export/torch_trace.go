@@ -5,8 +5,9 @@ package export
 import (
 	"path"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // trace writes the entries of one device. Driver memory that is not PyTorch's is a segment and its only block at once.
@@ -106,15 +107,15 @@ func (t *torch) stack(id uint64, api string) {
 	if id == 0 {
 		key.api = api
 	}
-	t.list(key, func() []symbolize.Frame { return frames.Of(t.st, id, symbolize.Clean(api), t.o.KeepInterpreter) })
+	t.list(key, func() []callstack.Frame { return frames.Of(t.st, id, untrusted.Clean(api), t.o.KeepInterpreter) })
 }
 
 // mark writes a list of one frame that is a remark.
 func (t *torch) mark(text string) {
-	t.list(siteKey{api: "\x00" + text}, func() []symbolize.Frame { return []symbolize.Frame{{Function: text, Mark: true}} })
+	t.list(siteKey{api: "\x00" + text}, func() []callstack.Frame { return []callstack.Frame{{Function: text, Mark: true}} })
 }
 
-func (t *torch) list(key siteKey, of func() []symbolize.Frame) {
+func (t *torch) list(key siteKey, of func() []callstack.Frame) {
 	if n, ok := t.lists[key]; ok {
 		t.p.get(n)
 		return
@@ -130,10 +131,10 @@ func (t *torch) list(key siteKey, of func() []symbolize.Frame) {
 	l.end()
 }
 
-func (t *torch) frame(f *symbolize.Frame) {
-	key := frameKey{symbolize.Clean(f.File), frames.Name(f), max(f.Line, 0)}
+func (t *torch) frame(f *callstack.Frame) {
+	key := frameKey{untrusted.Clean(f.File), frames.Name(f), max(f.Line, 0)}
 	if key.file == "" && f.Mapping != nil {
-		key.file = symbolize.Clean(path.Base(f.Mapping.Path))
+		key.file = untrusted.Clean(path.Base(f.Mapping.Path))
 	}
 	if n, ok := t.frames[key]; ok {
 		t.p.get(n)

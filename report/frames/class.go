@@ -2,7 +2,7 @@
 
 package frames
 
-import "github.com/vramprof/vramprof/symbolize"
+import "github.com/vramprof/vramprof/symbolize/callstack"
 
 // Class says whose code a frame is.
 type Class uint8
@@ -16,7 +16,7 @@ const (
 )
 
 // ClassOf judges a frame by its file, as Headline does.
-func ClassOf(f *symbolize.Frame) Class {
+func ClassOf(f *callstack.Frame) Class {
 	switch {
 	case f.Mark:
 		return Remark

@@ -10,13 +10,9 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
-
-// Stacks gives the frames of a stack id, leaf first; none if it is not known.
-type Stacks interface {
-	Stack(id uint64) []symbolize.Frame
-}
 
 var (
 	interpreterFile = regexp.MustCompile(`^(lib)?python[0-9.]*[a-z]{0,3}(\.so[0-9.]*)?( \(deleted\))?$`)
@@ -34,18 +30,18 @@ var (
 
 // Of returns a stack as reports show it: never empty, and without the
 // interpreter's own frames where Python frames stand for them.
-func Of(st Stacks, id uint64, api string, keepInterpreter bool) []symbolize.Frame {
-	var list []symbolize.Frame
+func Of(st callstack.Stacks, id uint64, api string, keepInterpreter bool) []callstack.Frame {
+	var list []callstack.Frame
 	if id != 0 {
 		list = st.Stack(id)
 	}
 	if len(list) == 0 {
-		return []symbolize.Frame{{Function: api}, {Function: "[no stack]", Mark: true}}
+		return []callstack.Frame{{Function: api}, {Function: "[no stack]", Mark: true}}
 	}
 	if keepInterpreter || !hasPython(list) {
 		return list
 	}
-	kept := make([]symbolize.Frame, 0, len(list))
+	kept := make([]callstack.Frame, 0, len(list))
 	for i := range list {
 		if i == 0 || !isInterpreter(&list[i]) {
 			kept = append(kept, list[i])
@@ -54,7 +50,7 @@ func Of(st Stacks, id uint64, api string, keepInterpreter bool) []symbolize.Fram
 	return kept
 }
 
-func hasPython(list []symbolize.Frame) bool {
+func hasPython(list []callstack.Frame) bool {
 	for i := range list {
 		if list[i].Python {
 			return true
@@ -65,7 +61,7 @@ func hasPython(list []symbolize.Frame) bool {
 
 // isInterpreter: _PyEval_EvalFrameDefault, method_vectorcall, pymain_run_file and
 // whatever else is native in libpython or in the python program.
-func isInterpreter(f *symbolize.Frame) bool {
+func isInterpreter(f *callstack.Frame) bool {
 	return !f.Python && f.Mapping != nil && interpreterFile.MatchString(path.Base(f.Mapping.Path))
 }
 
@@ -73,7 +69,7 @@ func isInterpreter(f *symbolize.Frame) bool {
 // code the stack comes from: the first Python frame outside site-packages and the
 // standard library, else the first native frame outside well-known libraries, else what
 // tells the line whose gradient is computed: "AddmmBackward0::apply".
-func Headline(list []symbolize.Frame) int {
+func Headline(list []callstack.Frame) int {
 	for i := range list {
 		if f := &list[i]; f.Python && IsUserFile(f.File) {
 			return i
@@ -99,14 +95,14 @@ func IsUserFile(file string) bool {
 }
 
 // IsUser says whether a frame is the user's own code, in whatever language.
-func IsUser(f *symbolize.Frame) bool {
+func IsUser(f *callstack.Frame) bool {
 	if f.Python {
 		return IsUserFile(f.File)
 	}
 	return isUserNative(f) && hasName(f)
 }
 
-func isUserNative(f *symbolize.Frame) bool {
+func isUserNative(f *callstack.Frame) bool {
 	if f.Python || f.Mark {
 		return false
 	}
@@ -118,24 +114,24 @@ func isUserNative(f *symbolize.Frame) bool {
 }
 
 // hasName is false for "lib.so+0x1234" and for what runs before main.
-func hasName(f *symbolize.Frame) bool {
+func hasName(f *callstack.Frame) bool {
 	return f.Function != "_start" && !(f.File == "" && strings.Contains(f.Function, "+0x"))
 }
 
 // Name never is empty.
-func Name(f *symbolize.Frame) string {
-	if name := symbolize.Clean(f.Function); name != "" {
+func Name(f *callstack.Frame) string {
+	if name := untrusted.Clean(f.Function); name != "" {
 		return name
 	}
 	if f.Mapping != nil {
-		return fmt.Sprintf("%s+%#x", symbolize.Clean(path.Base(f.Mapping.Path)), f.Address)
+		return fmt.Sprintf("%s+%#x", untrusted.Clean(path.Base(f.Mapping.Path)), f.Address)
 	}
 	return "[unknown]"
 }
 
 // ShortFile drops what stands before site-packages/ or the standard library.
 func ShortFile(file string) string {
-	file = symbolize.Clean(file)
+	file = untrusted.Clean(file)
 	if at := installed.FindAllStringIndex(file, -1); at != nil {
 		return file[at[len(at)-1][1]:]
 	}
@@ -147,7 +143,7 @@ func ShortFile(file string) string {
 
 // Parts returns the two halves of a frame's line: "train.py:42", "step" for
 // Python, "step<float>", "train.cc:42" or "step", "[libx.so]" for native code.
-func Parts(f *symbolize.Frame) (front, back string) {
+func Parts(f *callstack.Frame) (front, back string) {
 	file := ShortFile(f.File)
 	if f.Line != 0 && file != "" {
 		file = fmt.Sprintf("%s:%d", file, f.Line)
@@ -163,7 +159,7 @@ func Parts(f *symbolize.Frame) (front, back string) {
 	case file != "":
 		return name, file
 	case f.Mapping != nil:
-		if base := symbolize.Clean(path.Base(f.Mapping.Path)); !strings.HasPrefix(name, base+"+0x") {
+		if base := untrusted.Clean(path.Base(f.Mapping.Path)); !strings.HasPrefix(name, base+"+0x") {
 			return name, "[" + base + "]"
 		}
 	}

@@ -5,8 +5,8 @@ package html
 import (
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -58,7 +58,7 @@ func (o *overTime) differences(at func(t int) int64) []int64 {
 func (o *overTime) mark(m *timeline.Mark) markData {
 	d := markData{
 		Time: int64(since(m.Time, o.b.s.Begin)), Kind: int(m.Kind), Process: o.processes[m.Process], GPU: host,
-		Size: -1, API: o.b.text(shorten(symbolize.Clean(m.API))),
+		Size: -1, API: o.b.text(shorten(untrusted.Clean(m.API))),
 	}
 	if m.Size != ledger.UnknownSize {
 		d.Size = int64(m.Size)

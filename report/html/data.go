@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -117,7 +118,7 @@ type builder struct {
 	strings map[string]int
 	gpus    map[string]int
 	frames  map[frameKey]int
-	known   map[symbolize.Frame]int // in frames
+	known   map[callstack.Frame]int // in frames
 	stacks  map[stackKey]stack
 	tree    tree
 	entries []entry
@@ -126,16 +127,16 @@ type builder struct {
 
 func newPayload(in *Input) *payload {
 	s := in.Snapshot
-	b := &builder{in: in, s: s, strings: map[string]int{}, gpus: map[string]int{}, frames: map[frameKey]int{}, known: map[symbolize.Frame]int{}, stacks: map[stackKey]stack{}}
+	b := &builder{in: in, s: s, strings: map[string]int{}, gpus: map[string]int{}, frames: map[frameKey]int{}, known: map[callstack.Frame]int{}, stacks: map[stackKey]stack{}}
 	texts := report.NewTexts(s, in.Stacks)
 	b.p = &payload{
-		Version: 1, Title: shorten(symbolize.Clean(in.Title)), Host: shorten(symbolize.Clean(s.Host)),
+		Version: 1, Title: shorten(untrusted.Clean(in.Title)), Host: shorten(untrusted.Clean(s.Host)),
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Traced: report.SpanText(since(s.End, s.Begin)), End: since(s.End, s.Begin),
 		Strings: []string{}, Planes: planes, Apart: planesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdict != nil, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: list(texts.Doubts), Warnings: list(texts.Warnings),
 	}
 	for _, text := range in.Advice {
-		b.p.Advice = append(b.p.Advice, symbolize.Clean(text))
+		b.p.Advice = append(b.p.Advice, untrusted.Clean(text))
 	}
 	if b.p.Title == "" {
 		b.p.Title = "vramprof"
@@ -205,7 +206,7 @@ func (b *builder) addGPU(g *ledger.GPU) {
 	if g.Parent != "" {
 		name += " MIG"
 	}
-	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(symbolize.Clean(g.Name)), Short: shorten(report.ShortUUID(g.UUID)), Used: g.Used, Total: g.Total})
+	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(untrusted.Clean(g.Name)), Short: shorten(report.ShortUUID(g.UUID)), Used: g.Used, Total: g.Total})
 }
 
 // gpu returns the index of a GPU by its UUID, or by its CUDA ordinal where no UUID is known.

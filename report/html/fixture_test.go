@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/timeline"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-type stackMap map[uint64][]symbolize.Frame
+type stackMap map[uint64][]callstack.Frame
 
-func (m stackMap) Stack(id uint64) []symbolize.Frame { return m[id] }
+func (m stackMap) Stack(id uint64) []callstack.Frame { return m[id] }
 
 const (
 	mib    = uint64(1) << 20
@@ -28,8 +28,8 @@ const (
 	tensor = "c10::reportMemoryUsageToProfiler"
 )
 
-func library(path string) *symbolize.Mapping {
-	return &symbolize.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/" + path, Start: 0x1000, Limit: 0x9000000}
+func library(path string) *callstack.Mapping {
+	return &callstack.Mapping{Path: "/opt/venv/lib/python3.11/site-packages/" + path, Start: 0x1000, Limit: 0x9000000}
 }
 
 var (
@@ -38,27 +38,27 @@ var (
 	c10       = library("torch/lib/libc10_cuda.so")
 	cudart    = library("nvidia/cuda_runtime/lib/libcudart.so.12")
 	nccl      = library("nvidia/nccl/lib/libnccl.so.2")
-	libc      = &symbolize.Mapping{Path: "/lib/x86_64-linux-gnu/libc.so.6", Start: 0x26000, Limit: 0x180000}
-	infer     = &symbolize.Mapping{Path: "/srv/infer/bin/infer", Start: 0x1000, Limit: 0x9000}
+	libc      = &callstack.Mapping{Path: "/lib/x86_64-linux-gnu/libc.so.6", Start: 0x26000, Limit: 0x180000}
+	infer     = &callstack.Mapping{Path: "/srv/infer/bin/infer", Start: 0x1000, Limit: 0x9000}
 )
 
-func native(name string, m *symbolize.Mapping) symbolize.Frame {
-	return symbolize.Frame{Function: name, SystemName: name, Mapping: m, Address: 0x1010}
+func native(name string, m *callstack.Mapping) callstack.Frame {
+	return callstack.Frame{Function: name, SystemName: name, Mapping: m, Address: 0x1010}
 }
 
-func python(function, file string, line int) symbolize.Frame {
-	return symbolize.Frame{Function: function, File: file, Line: line, Python: true}
+func python(function, file string, line int) callstack.Frame {
+	return callstack.Frame{Function: function, File: file, Line: line, Python: true}
 }
 
 // ofTensor is the stack of an operator called from Python.
-func ofTensor(op string, callers ...symbolize.Frame) []symbolize.Frame {
-	return append([]symbolize.Frame{
+func ofTensor(op string, callers ...callstack.Frame) []callstack.Frame {
+	return append([]callstack.Frame{
 		native(tensor, c10), native("at::detail::empty_generic", torchCPU), native("at::native::"+op, torchCUDA),
 		python("Linear.forward", "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", 125),
 	}, callers...)
 }
 
-func trainer(callers ...symbolize.Frame) []symbolize.Frame {
+func trainer(callers ...callstack.Frame) []callstack.Frame {
 	return append(callers, python("Trainer.step", "/home/ada/llm/train.py", 42), python("Trainer.fit", "/home/ada/llm/train.py", 88),
 		python("<module>", "/home/ada/llm/train.py", 120), native("__libc_start_call_main", libc))
 }
@@ -76,7 +76,7 @@ func fixtureStacks() stackMap {
 			python("Trainer.optimize", "/home/ada/llm/train.py", 53), python("Trainer.fit", "/home/ada/llm/train.py", 91), python("<module>", "/home/ada/llm/train.py", 120), native("__libc_start_call_main", libc)),
 		6:  ofTensor("mul", trainer(python("Logger.keep", "/home/ada/llm/log.py", 17))...),
 		7:  {native("at::native::mm_out_cuda", torchCUDA), native("torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)", torchCPU), native("torch::autograd::Engine::thread_main", torchCPU), native("start_thread", libc)},
-		8:  append([]symbolize.Frame{native("cuMemAlloc_v2", cudart), native("cudaMalloc", cudart), native("c10::cuda::CUDACachingAllocator::alloc_block", c10)}, ofTensor("linear", trainer(attention, block, model)...)[1:]...),
+		8:  append([]callstack.Frame{native("cuMemAlloc_v2", cudart), native("cudaMalloc", cudart), native("c10::cuda::CUDACachingAllocator::alloc_block", c10)}, ofTensor("linear", trainer(attention, block, model)...)[1:]...),
 		9:  {native("cuMemCreate", cudart), native("ncclCuMemAlloc", nccl), native("ncclCommInitRankConfig", nccl), python("init_process_group", "/home/ada/llm/dist.py", 12), python("<module>", "/home/ada/llm/train.py", 101)},
 		10: {native("cudaHostAlloc", cudart), native("at::cuda::CachingHostAllocator_impl::allocate", torchCUDA), python("Loader.next", "/home/ada/llm/data.py", 63), python("<module>", "/home/ada/llm/train.py", 115)},
 		11: {native("cuMemAlloc_v2", cudart), {Function: "Pool::take(unsigned long)", File: "src/pool.h", Line: 18, Mapping: infer, Address: 0x1500, Inlined: true}, {Function: "handle(Request const&)", File: "src/server.cc", Line: 207, Mapping: infer, Address: 0x1500}, {Function: "main", File: "src/server.cc", Line: 300, Mapping: infer, Address: 0x1800}, native("__libc_start_main", libc)},
@@ -241,7 +241,7 @@ func hostile() Input {
 	evil := "</script><script>document.title='owned'</script><!--\x1b[31m\u202e\u2028" + strings.Repeat("很<b>", 300)
 	st := stackMap{1: {
 		native("cudaMalloc", cudart),
-		native(`"><img src=x onerror=alert(1)>`, &symbolize.Mapping{Path: "/tmp/<b>{{script}}\n.so", Start: 1, Limit: 2}),
+		native(`"><img src=x onerror=alert(1)>`, &callstack.Mapping{Path: "/tmp/<b>{{script}}\n.so", Start: 1, Limit: 2}),
 		python(evil, "/tmp/"+evil+".py", 1), python("__proto__", "constructor", 3), python("${alert(1)}`", "javascript:alert(1)", -5),
 	}}
 	s := &ledger.Snapshot{Host: evil, Begin: begin, End: begin + second, Wall: time.Unix(1_790_000_000, 0),
@@ -266,7 +266,7 @@ func large(sites, depth int) Input {
 		random ^= random << 17
 		return int(random % uint64(n))
 	}
-	functions := make([]symbolize.Frame, 8000)
+	functions := make([]callstack.Frame, 8000)
 	for i := range functions {
 		file := fmt.Sprintf("/home/ada/projects/llm/module_%d/part_%d.py", next(40), next(files))
 		functions[i] = python(fmt.Sprintf("Class%d.method_%d_%x", next(900), i, next(1<<24)), file, 1+next(2000))
@@ -281,7 +281,7 @@ func large(sites, depth int) Input {
 	}
 	s := &ledger.Snapshot{Host: "gpu-box-9", Begin: begin, End: tl.Times[moments-1], Wall: time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC), Processes: tl.Processes, GPUs: tl.GPUs}
 	for i := range sites {
-		stack := make([]symbolize.Frame, depth)
+		stack := make([]callstack.Frame, depth)
 		for d := range stack {
 			outer := depth - 1 - d // stacks part on their way inwards
 			if outer < depth/3 {

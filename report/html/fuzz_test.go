@@ -8,13 +8,13 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // namesPage is a page of which every name is one of these.
 func namesPage(t *testing.T, function, file, comm, api string) string {
-	m := &symbolize.Mapping{Path: file, BuildID: comm, Start: 1, Limit: 1 << 20}
+	m := &callstack.Mapping{Path: file, BuildID: comm, Start: 1, Limit: 1 << 20}
 	st := stackMap{1: {{Function: api, Mapping: m, Address: 4}, {Function: function, File: file, Line: 3, Python: true}, {Function: comm, Mapping: m, Address: 8}}}
 	s := &ledger.Snapshot{Host: comm, Begin: begin, End: begin + second, Warnings: []string{function},
 		Processes: []ledger.Process{{PID: 666, Comm: comm, Exe: file, Begin: begin, Workload: ledger.Workload{Job: api, Pod: function, Rank: "1"}}},

@@ -21,15 +21,15 @@ import (
 	"io"
 	"strings"
 
-	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Input is what a page shows. It is not changed.
 type Input struct {
 	Snapshot *ledger.Snapshot // at the end of what is shown
-	Stacks   report.Stacks
+	Stacks   callstack.Stacks
 
 	// Timeline ends where Snapshot was taken, and its sites are those of Snapshot; nil: there is no chart, and
 	// neither peak nor growth.

@@ -7,8 +7,9 @@ import (
 	"path"
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 const (
@@ -80,7 +81,7 @@ func (b *builder) stack(id uint64, api string) stack {
 }
 
 // frameOf looks at each frame once, since that takes several regular expressions.
-func (b *builder) frameOf(f *symbolize.Frame) int {
+func (b *builder) frameOf(f *callstack.Frame) int {
 	key := *f
 	if f.Function != "" && f.Mapping != nil {
 		key.Address = 0 // says nothing then
@@ -94,14 +95,14 @@ func (b *builder) frameOf(f *symbolize.Frame) int {
 }
 
 // keyOf gives native code without a line the name of its library: "[libc.so.6]".
-func keyOf(f *symbolize.Frame) frameKey {
+func keyOf(f *callstack.Frame) frameKey {
 	k := frameKey{name: shorten(frames.Name(f)), class: int(frames.ClassOf(f))}
 	switch {
 	case f.Mark:
 	case f.File != "":
 		k.file, k.line = shorten(frames.ShortFile(f.File)), max(f.Line, 0)
 	case f.Mapping != nil:
-		k.file = shorten("[" + symbolize.Clean(path.Base(f.Mapping.Path)) + "]")
+		k.file = shorten("[" + untrusted.Clean(path.Base(f.Mapping.Path)) + "]")
 	}
 	return k
 }

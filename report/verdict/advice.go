@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -36,13 +36,13 @@ type Advice struct {
 	Device   int32
 	Text     string
 	Evidence string
-	Line     symbolize.Frame // where to look; without a Function there is no one line
+	Line     callstack.Frame // where to look; without a Function there is no one line
 	Sites    []int           // indices into Snapshot.Sites, if the evidence is some of them
 }
 
 // Advise looks for patterns, from the verdicts that Of gave of the same snapshot. The order is that of processes, then
 // that of the constants above.
-func Advise(s *ledger.Snapshot, st frames.Stacks, verdicts []Verdict) []Advice {
+func Advise(s *ledger.Snapshot, st callstack.Stacks, verdicts []Verdict) []Advice {
 	a := adviser{judge: newJudge(s, st, Options{}), verdicts: verdicts, of: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}}
 	for i := range s.Sites {
 		p := s.Sites[i].Process
@@ -152,7 +152,7 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 }
 
 // at is "train.py:42 step" after a word, nothing if there is no line.
-func at(word string, line symbolize.Frame) string {
+func at(word string, line callstack.Frame) string {
 	if line.Function == "" {
 		return ""
 	}
@@ -162,26 +162,26 @@ func at(word string, line symbolize.Frame) string {
 
 // common is the innermost line of the user's that at least two thirds of what some sites grow by come through, and
 // the one that calls it.
-func (a *adviser) common(sites []int) (line, caller symbolize.Frame) {
-	paths, weights, total := make([][]symbolize.Frame, len(sites)), make([]float64, len(sites)), 0.0
+func (a *adviser) common(sites []int) (line, caller callstack.Frame) {
+	paths, weights, total := make([][]callstack.Frame, len(sites)), make([]float64, len(sites)), 0.0
 	for k, i := range sites {
 		stack := a.stack(&a.s.Sites[i])
 		for n := len(stack) - 1; n >= 0; n-- {
 			if f := &stack[n]; f.Python && frames.IsUserFile(f.File) && path.Base(f.File) != "runpy.py" { // outermost first
-				paths[k] = append(paths[k], symbolize.Frame{Function: f.Function, File: f.File, Line: f.Line, Python: true})
+				paths[k] = append(paths[k], callstack.Frame{Function: f.Function, File: f.File, Line: f.Line, Python: true})
 			}
 		}
 		weights[k] = a.verdicts[i].Rate.Value
 		total += weights[k]
 	}
 	for depth := 0; ; depth++ {
-		sums := map[symbolize.Frame]float64{}
+		sums := map[callstack.Frame]float64{}
 		for k, p := range paths {
 			if depth < len(p) {
 				sums[p[depth]] += weights[k]
 			}
 		}
-		best := slices.IndexFunc(paths, func(p []symbolize.Frame) bool {
+		best := slices.IndexFunc(paths, func(p []callstack.Frame) bool {
 			return depth < len(p) && sums[p[depth]]*3 >= total*2
 		})
 		if best < 0 || total == 0 {

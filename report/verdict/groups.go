@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -34,7 +34,7 @@ type groupKey struct {
 	line          int
 }
 
-func keyOf(x *ledger.Site, f *symbolize.Frame) groupKey {
+func keyOf(x *ledger.Site, f *callstack.Frame) groupKey {
 	k := groupKey{process: x.Process, device: x.Device, kind: x.Kind, segment: x.Segment, function: f.Function, file: f.File, line: f.Line}
 	if x.Stack == 0 {
 		k.api = x.API

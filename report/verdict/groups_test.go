@@ -10,17 +10,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // named are stacks by their ids.
-type named map[uint64][]symbolize.Frame
+type named map[uint64][]callstack.Frame
 
-func (n named) Stack(id uint64) []symbolize.Frame { return n[id] }
+func (n named) Stack(id uint64) []callstack.Frame { return n[id] }
 
-func groups(p *program, st frames.Stacks) []Group {
+func groups(p *program, st callstack.Stacks) []Group {
 	s := p.snapshot()
 	return Groups(s, Of(s, st, Options{}), Options{})
 }
@@ -192,7 +191,7 @@ func TestNothingThatALedgerGivesMakesAVerdictPanic(t *testing.T) {
 			l.SetTensors(rng.Uint64N(1e10), []ledger.TensorTotals{{PID: 1, Allocated: rng.Uint64(), Reserved: rng.Uint64(), OlderBytes: rng.Uint64(), Classes: make([]ledger.ClassTotals, 3)}})
 		}
 		s := l.Snapshot(rng.Uint64N(1<<rng.UintN(64)), time.Time{})
-		for _, st := range []frames.Stacks{nil, lines{}} {
+		for _, st := range []callstack.Stacks{nil, lines{}} {
 			list := Of(s, st, Options{})
 			again := Of(s, st, Options{})
 			if len(list) != len(s.Sites) || !reflect.DeepEqual(list, again) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -47,7 +47,7 @@ type objects map[frameKey]proof
 // frameKey is all of a frame that a proof depends on.
 type frameKey struct {
 	function, file string
-	mapping        *symbolize.Mapping
+	mapping        *callstack.Mapping
 	python         bool
 }
 
@@ -60,7 +60,7 @@ type proof struct {
 
 // of says what kind of object a stack allocates, "" where it does not prove one. The innermost frame that tells wins,
 // but for what a library does in the middle of it: NCCL and workspaces.
-func (o objects) of(stack []symbolize.Frame, kind ledger.Kind) string {
+func (o objects) of(stack []callstack.Frame, kind ledger.Kind) string {
 	found, module := "", false
 	for i := range stack {
 		p := o.proofOf(&stack[i])
@@ -88,7 +88,7 @@ func (o objects) of(stack []symbolize.Frame, kind ledger.Kind) string {
 // maxProofs bounds what is remembered.
 const maxProofs = 1 << 16
 
-func (o objects) proofOf(f *symbolize.Frame) proof {
+func (o objects) proofOf(f *callstack.Frame) proof {
 	key := frameKey{f.Function, f.File, f.Mapping, f.Python}
 	p, known := o[key]
 	if !known {
@@ -100,7 +100,7 @@ func (o objects) proofOf(f *symbolize.Frame) proof {
 	return p
 }
 
-func proofOf(f *symbolize.Frame) proof {
+func proofOf(f *callstack.Frame) proof {
 	switch {
 	case f.Python:
 		return proof{object: pythonObject(f), call: isCall(f)}
@@ -125,22 +125,22 @@ func base(function string) string {
 	return name
 }
 
-func isNCCL(f *symbolize.Frame) bool {
+func isNCCL(f *callstack.Frame) bool {
 	name := base(f.Function)
 	return f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), "libnccl") ||
 		strings.HasPrefix(name, "nccl") && len(name) > 4 && name[4] >= 'A' && name[4] <= 'Z'
 }
 
 // isCall says whether a frame calls the forward pass of a module.
-func isCall(f *symbolize.Frame) bool {
+func isCall(f *callstack.Frame) bool {
 	return inModuleBase.MatchString(f.File) && (method(f) == "_call_impl" || method(f) == "inner")
 }
 
 // method is the function of a Python frame: "Adam._init_group", or without its class before Python 3.11.
-func method(f *symbolize.Frame) string { return f.Function[strings.LastIndexByte(f.Function, '.')+1:] }
+func method(f *callstack.Frame) string { return f.Function[strings.LastIndexByte(f.Function, '.')+1:] }
 
 // pythonObject is what one Python frame proves.
-func pythonObject(f *symbolize.Frame) string {
+func pythonObject(f *callstack.Frame) string {
 	name := method(f)
 	switch file := f.File; {
 	case inOptimizer.MatchString(file):
@@ -166,7 +166,7 @@ func pythonObject(f *symbolize.Frame) string {
 }
 
 // allocatedByTorch says whether a library of PyTorch asked for the memory: its cache of pinned buffers does.
-func allocatedByTorch(stack []symbolize.Frame) bool {
+func allocatedByTorch(stack []callstack.Frame) bool {
 	for i := range stack[:min(len(stack), 4)] {
 		if m := stack[i].Mapping; m != nil && strings.HasPrefix(path.Base(m.Path), "libtorch") {
 			return true
@@ -176,7 +176,7 @@ func allocatedByTorch(stack []symbolize.Frame) bool {
 }
 
 // isUser says whether the headline of a stack is in the user's own code.
-func isUser(stack []symbolize.Frame, at int) bool {
+func isUser(stack []callstack.Frame, at int) bool {
 	f := &stack[at]
 	if f.Python {
 		return frames.IsUserFile(f.File)

@@ -6,17 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // stackOf reads "function file:line" for Python, "function [library]" for native frames; leaf first.
-func stackOf(lines ...string) (list []symbolize.Frame) {
+func stackOf(lines ...string) (list []callstack.Frame) {
 	for _, l := range lines {
 		i := strings.LastIndexByte(l, ' ')
-		f := symbolize.Frame{Function: l[:i]}
+		f := callstack.Frame{Function: l[:i]}
 		if at := l[i+1:]; at[0] == '[' {
-			f.Mapping = &symbolize.Mapping{Path: "/usr/lib/" + strings.Trim(at, "[]")}
+			f.Mapping = &callstack.Mapping{Path: "/usr/lib/" + strings.Trim(at, "[]")}
 		} else {
 			file, line, _ := strings.Cut(at, ":")
 			f.Python, f.File, f.Line = true, file, 0
@@ -34,7 +34,7 @@ const (
 	train = "main /home/u/train.py:9"
 )
 
-var stacks = map[string][]symbolize.Frame{
+var stacks = map[string][]callstack.Frame{
 	objectOptimizer:  stackOf("at::native::zeros_like(at::Tensor const&) [libtorch_cpu.so]", "Adam._init_group "+torch+"optim/adam.py:174", "Adam.step "+torch+"optim/adam.py:234", train),
 	objectBackward:   stackOf("at::_ops::mm::call(at::Tensor const&) [libtorch_cpu.so]", "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(std::shared_ptr<x> const&) [libtorch_cpu.so]"),
 	objectGradient:   stackOf("at::native::clone(at::Tensor const&) [libtorch_cpu.so]", "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(std::shared_ptr<x> const&) [libtorch_cpu.so]"),
@@ -55,7 +55,7 @@ func TestObjectsAreWhatTheStackProves(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		kind       ledger.Kind
-		stack      []symbolize.Frame
+		stack      []callstack.Frame
 	}{
 		{"user's function in a module", objectActivation, ledger.Tensor, stackOf("at::_ops::tanh::call(at::Tensor const&) [libtorch_cpu.so]", "Critic.forward /home/u/train.py:16", "Module._call_impl "+torch+"nn/modules/module.py:1749", train)},
 		{"temporary of an optimizer", "", ledger.Tensor, stackOf("at::_ops::_foreach_sqrt::call(x) [libtorch_cpu.so]", "_multi_tensor_adam "+torch+"optim/adam.py:612", "Adam.step "+torch+"optim/adam.py:244", train)},

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -106,9 +106,9 @@ func (p *program) snapshot() *ledger.Snapshot {
 // lines names stack N "line N", in the user's own code.
 type lines struct{}
 
-func (lines) Stack(id uint64) []symbolize.Frame {
-	return []symbolize.Frame{
-		{Function: "cudaMalloc", Mapping: &symbolize.Mapping{Path: "/usr/lib/libcudart.so.12"}},
+func (lines) Stack(id uint64) []callstack.Frame {
+	return []callstack.Frame{
+		{Function: "cudaMalloc", Mapping: &callstack.Mapping{Path: "/usr/lib/libcudart.so.12"}},
 		{Function: fmt.Sprint("line", id), File: "/home/u/train.py", Line: int(id), Python: true},
 	}
 }

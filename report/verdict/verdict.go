@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/frames"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -42,7 +42,7 @@ type Verdict struct {
 	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: not known
 	Evidence  string        // one line, without a full stop; no text of the traced process in it
 	Object    string        // "gradient", "optimizer state": only where the stack proves it, else ""
-	Line      symbolize.Frame
+	Line      callstack.Frame
 	User      bool // Line is in the user's own code, not in a library's
 }
 
@@ -52,7 +52,7 @@ type Options struct {
 }
 
 // Of judges each site of a snapshot, in the order of s.Sites. Without stacks (nil) Line is the called function alone.
-func Of(s *ledger.Snapshot, st frames.Stacks, o Options) []Verdict {
+func Of(s *ledger.Snapshot, st callstack.Stacks, o Options) []Verdict {
 	j := newJudge(s, st, o)
 	list, proven := make([]Verdict, len(s.Sites)), objects{}
 	for i := range s.Sites {
@@ -69,7 +69,7 @@ func Of(s *ledger.Snapshot, st frames.Stacks, o Options) []Verdict {
 // judge knows what all verdicts of one snapshot need.
 type judge struct {
 	s        *ledger.Snapshot
-	st       frames.Stacks
+	st       callstack.Stacks
 	o        Options
 	reports  []bool // by process: PyTorch's allocator reports its tensors
 	lives    []life // by process
@@ -89,7 +89,7 @@ type life struct {
 	ended      bool // the process has ended
 }
 
-func newJudge(s *ledger.Snapshot, st frames.Stacks, o Options) *judge {
+func newJudge(s *ledger.Snapshot, st callstack.Stacks, o Options) *judge {
 	j := &judge{
 		s: s, st: st, o: o, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
 		rooms: map[place]float64{}, replaced: map[place][]uint64{},
@@ -125,7 +125,7 @@ func newJudge(s *ledger.Snapshot, st frames.Stacks, o Options) *judge {
 	return j
 }
 
-func (j *judge) stack(x *ledger.Site) []symbolize.Frame {
+func (j *judge) stack(x *ledger.Site) []callstack.Frame {
 	id := x.Stack
 	if j.st == nil {
 		id = 0
@@ -134,7 +134,7 @@ func (j *judge) stack(x *ledger.Site) []symbolize.Frame {
 }
 
 // headline is the line to show first, and whether it is the user's.
-func headline(stack []symbolize.Frame) (symbolize.Frame, bool) {
+func headline(stack []callstack.Frame) (callstack.Frame, bool) {
 	at := frames.Headline(stack)
 	return stack[at], isUser(stack, at)
 }

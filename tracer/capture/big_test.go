@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -18,17 +18,17 @@ var big = flag.String("big", "", "write a capture of 10 million events and 10,00
 const bigEvents, bigSites = 10_000_000, 10_000
 
 // bigStacks has stacks of 40 frames, of which most are shared.
-type bigStacks struct{ library, torch *symbolize.Mapping }
+type bigStacks struct{ library, torch *callstack.Mapping }
 
-func (b bigStacks) Stack(id uint64) []symbolize.Frame {
-	list := make([]symbolize.Frame, 0, 40)
+func (b bigStacks) Stack(id uint64) []callstack.Frame {
+	list := make([]callstack.Frame, 0, 40)
 	for depth := range uint64(25) {
 		k := id>>(depth/4)*31 + depth
-		list = append(list, symbolize.Frame{Function: fmt.Sprintf("at::native::kernel_%d(at::Tensor const&)", k%3000), Address: 0x1000 + k%3000*16, Mapping: b.torch})
+		list = append(list, callstack.Frame{Function: fmt.Sprintf("at::native::kernel_%d(at::Tensor const&)", k%3000), Address: 0x1000 + k%3000*16, Mapping: b.torch})
 	}
 	for depth := range uint64(15) {
 		k := id >> depth
-		list = append(list, symbolize.Frame{Function: fmt.Sprintf("Block%d.forward", k%400), File: fmt.Sprintf("/srv/model/layer_%d.py", k%40), Line: int(10 + k%300), Python: true})
+		list = append(list, callstack.Frame{Function: fmt.Sprintf("Block%d.forward", k%400), File: fmt.Sprintf("/srv/model/layer_%d.py", k%40), Line: int(10 + k%300), Python: true})
 	}
 	return list
 }
@@ -46,7 +46,7 @@ func TestWriteBigCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.SetStacks(bigStacks{torch: &symbolize.Mapping{Path: "/opt/torch/lib/libtorch_cuda.so"}})
+	w.SetStacks(bigStacks{torch: &callstack.Mapping{Path: "/opt/torch/lib/libtorch_cuda.so"}})
 	w.SetProcess(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3", Begin: sessionBegin, Devices: []string{"GPU-a"}})
 	w.SetGPUs([]ledger.GPU{{UUID: "GPU-a", Name: "bench", Total: 80 << 30}})
 	w.Begin(sessionBegin)

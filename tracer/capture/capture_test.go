@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -242,20 +242,20 @@ func (s *session) event(now uint64, pid uint32) {
 // fakeStacks knows small ids, from the middle of a session on.
 type fakeStacks struct{ known *atomic.Bool }
 
-func (f fakeStacks) Stack(id uint64) []symbolize.Frame {
+func (f fakeStacks) Stack(id uint64) []callstack.Frame {
 	if id > 100 || id == 0 || !f.known.Load() {
 		return nil
 	}
 	return framesOf(id)
 }
 
-var libtorch = &symbolize.Mapping{Path: "/usr/lib/libtorch.so \xff", BuildID: "abcd", Start: 0x1000, Limit: 0x9000, Offset: 0x400}
+var libtorch = &callstack.Mapping{Path: "/usr/lib/libtorch.so \xff", BuildID: "abcd", Start: 0x1000, Limit: 0x9000, Offset: 0x400}
 
-func framesOf(id uint64) []symbolize.Frame {
-	frames := []symbolize.Frame{
+func framesOf(id uint64) []callstack.Frame {
+	frames := []callstack.Frame{
 		{Function: "c10::alloc(int)", SystemName: "_ZN3c105allocEi", File: "alloc.cpp", Line: int(id), StartLine: 3, Address: 0x1000 + id, Mapping: libtorch},
 		{Function: "inner", SystemName: "inner", Address: 0x1000 + id, Mapping: libtorch, Inlined: true},
-		{Function: "main", SystemName: "main", Address: 1 << 63, Mapping: &symbolize.Mapping{Path: "/bin/app"}},
+		{Function: "main", SystemName: "main", Address: 1 << 63, Mapping: &callstack.Mapping{Path: "/bin/app"}},
 		{Function: "train", File: "train.py", Line: 12, StartLine: 10, Python: true},
 		{Function: "[truncated: too deep]", Mark: true},
 	}
@@ -302,7 +302,7 @@ func TestReplayGivesTheSameBooks(t *testing.T) {
 				t.Fatalf("seed %d: replayed books differ:\n%+v\nwant\n%+v", seed, got, want)
 			}
 			for id := range uint64(10) {
-				var want []symbolize.Frame
+				var want []callstack.Frame
 				if id > 0 && id < 9 {
 					want = framesOf(id)
 				}

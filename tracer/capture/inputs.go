@@ -8,14 +8,14 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // clean makes text of a file fit to be shown; what vramprof wrote passes unchanged
 // where the tracer cleaned it too.
-func clean(b []byte) string { return symbolize.Clean(string(b[:min(len(b), maxText)])) }
+func clean(b []byte) string { return untrusted.Clean(string(b[:min(len(b), maxText)])) }
 
 // What follows turns the calls of ledger.Books into messages, and messages into calls.
 

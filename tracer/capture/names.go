@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
 
@@ -26,7 +26,7 @@ type names struct {
 	done  chan struct{}
 
 	mu      sync.Mutex // guards what follows
-	source  Stacks
+	source  callstack.Stacks
 	known   map[uint64]bool
 	pending []pending
 	late    []pending
@@ -43,7 +43,7 @@ type pending struct {
 
 type namedStack struct {
 	id     uint64
-	frames []symbolize.Frame
+	frames []callstack.Frame
 }
 
 func newNames() *names {
@@ -53,7 +53,7 @@ func newNames() *names {
 	}
 }
 
-func (n *names) begin(source Stacks) {
+func (n *names) begin(source callstack.Stacks) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.source = source
@@ -185,7 +185,7 @@ func (n *names) write(d *disk) error {
 // stackCoder has the tables that all frames with stacks share.
 type stackCoder struct {
 	texts    map[string]uint32
-	mappings map[symbolize.Mapping]uint32
+	mappings map[callstack.Mapping]uint32
 	lines    map[line]uint32
 	m        *wire.Stacks // of the frame in the making
 	size     int          // of m, about
@@ -207,7 +207,7 @@ const (
 )
 
 func newStackCoder() stackCoder {
-	return stackCoder{texts: map[string]uint32{"": 0}, mappings: map[symbolize.Mapping]uint32{}, lines: map[line]uint32{}}
+	return stackCoder{texts: map[string]uint32{"": 0}, mappings: map[callstack.Mapping]uint32{}, lines: map[line]uint32{}}
 }
 
 func (c *stackCoder) begin() {
@@ -215,7 +215,7 @@ func (c *stackCoder) begin() {
 	c.size, c.address = 0, 0
 }
 
-func (c *stackCoder) add(id uint64, frames []symbolize.Frame) {
+func (c *stackCoder) add(id uint64, frames []callstack.Frame) {
 	for i := range frames {
 		c.m.Line = append(c.m.Line, c.line(&frames[i]))
 	}
@@ -223,7 +223,7 @@ func (c *stackCoder) add(id uint64, frames []symbolize.Frame) {
 	c.size += 12 + 4*len(frames)
 }
 
-func (c *stackCoder) line(f *symbolize.Frame) uint32 {
+func (c *stackCoder) line(f *callstack.Frame) uint32 {
 	k := line{
 		function: c.text(f.Function), system: c.text(f.SystemName), file: c.text(f.File),
 		number: int32(f.Line), start: int32(f.StartLine), address: f.Address, mapping: c.mapping(f.Mapping),
@@ -263,7 +263,7 @@ func (c *stackCoder) text(s string) uint32 {
 }
 
 // mapping returns an index + 1.
-func (c *stackCoder) mapping(m *symbolize.Mapping) uint32 {
+func (c *stackCoder) mapping(m *callstack.Mapping) uint32 {
 	if m == nil {
 		return 0
 	}

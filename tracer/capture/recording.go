@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -60,7 +60,7 @@ type Recording struct {
 	mu      sync.Mutex // guards what follows
 	missing []missing
 	notes   []string
-	frameOf map[uint64][]symbolize.Frame
+	frameOf map[uint64][]callstack.Frame
 	segment map[uint64]bool
 	cached  int   // frames in frameOf
 	stopped error // a limit was reached
@@ -126,7 +126,7 @@ func ReadWith(file io.ReaderAt, size int64, o ReadOptions) (*Recording, error) {
 	}
 	r := &Recording{
 		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
-		zstd: decoder, options: o, size: size, frameOf: map[uint64][]symbolize.Frame{}, segment: map[uint64]bool{},
+		zstd: decoder, options: o, size: size, frameOf: map[uint64][]callstack.Frame{}, segment: map[uint64]bool{},
 	}
 	s := scan{r: r, size: size, offset: int64(at), last: h.GetTime()}
 	if err := s.all(); err != nil {
@@ -281,7 +281,7 @@ func (r *Recording) isSegment(stack uint64) bool {
 	if known {
 		return is
 	}
-	is = slices.ContainsFunc(r.Stack(stack), func(f symbolize.Frame) bool {
+	is = slices.ContainsFunc(r.Stack(stack), func(f callstack.Frame) bool {
 		return f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), torchCUDA)
 	})
 	r.mu.Lock()

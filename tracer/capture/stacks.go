@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
 
@@ -47,16 +47,16 @@ func (t *table[T]) at(index uint32) (value T, ok bool) {
 // stackTables are all stacks of a file, by indexes.
 type stackTables struct {
 	texts    table[string]
-	mappings table[*symbolize.Mapping]
+	mappings table[*callstack.Mapping]
 	lines    table[line]
 	stacks   map[uint64][]uint32 // indexes into lines
 }
 
 // lost stands for a frame whose line was in a damaged part of the file.
-var lost = symbolize.Frame{Function: "[damaged: the name is lost]", Mark: true}
+var lost = callstack.Frame{Function: "[damaged: the name is lost]", Mark: true}
 
 // Stack gives the frames of a stack, leaf first; none for an unknown id.
-func (r *Recording) Stack(id uint64) []symbolize.Frame {
+func (r *Recording) Stack(id uint64) []callstack.Frame {
 	r.loadStacks.Do(r.readStacks)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *Recording) Stack(id uint64) []symbolize.Frame {
 	if !ok {
 		return nil
 	}
-	frames := make([]symbolize.Frame, len(list))
+	frames := make([]callstack.Frame, len(list))
 	for i, index := range list {
 		frames[i] = r.stacks.frame(index)
 	}
@@ -79,12 +79,12 @@ func (r *Recording) Stack(id uint64) []symbolize.Frame {
 	return frames
 }
 
-func (t *stackTables) frame(index uint32) symbolize.Frame {
+func (t *stackTables) frame(index uint32) callstack.Frame {
 	k, ok := t.lines.at(index)
 	if !ok {
 		return lost
 	}
-	f := symbolize.Frame{
+	f := callstack.Frame{
 		Line: int(k.number), StartLine: int(k.start), Address: k.address,
 		Python: k.flags&flagPython != 0, Inlined: k.flags&flagInlined != 0, Mark: k.flags&flagMark != 0,
 	}
@@ -131,7 +131,7 @@ func (r *Recording) readStacks() {
 
 // mappingTexts are the texts of a mapping.
 type mappingTexts struct {
-	mapping     *symbolize.Mapping
+	mapping     *callstack.Mapping
 	path, build uint32
 }
 
@@ -149,9 +149,9 @@ func (t *stackTables) add(m *wire.Stacks, paths *[]mappingTexts) bool {
 	for i, text := range m.Text {
 		texts[i] = string(text[:min(len(text), maxText)])
 	}
-	mappings := make([]*symbolize.Mapping, n)
+	mappings := make([]*callstack.Mapping, n)
 	for i := range mappings {
-		mappings[i] = &symbolize.Mapping{Start: m.MappingStart[i], Limit: m.MappingLimit[i], Offset: m.MappingOffset[i]}
+		mappings[i] = &callstack.Mapping{Start: m.MappingStart[i], Limit: m.MappingLimit[i], Offset: m.MappingOffset[i]}
 		*paths = append(*paths, mappingTexts{mappings[i], m.MappingPath[i], m.MappingBuild[i]})
 	}
 	t.texts.add(m.FirstText, texts)

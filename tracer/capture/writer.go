@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -19,11 +19,6 @@ import (
 type File interface {
 	WriteAt(b []byte, offset int64) (int, error)
 	Truncate(size int64) error
-}
-
-// Stacks gives the frames of stacks, leaf first; none for a stack that is not known (yet). It may take long.
-type Stacks interface {
-	Stack(id uint64) []symbolize.Frame
 }
 
 // Options of a Writer.
@@ -120,7 +115,7 @@ func monotonic() uint64 {
 }
 
 // SetStacks says where the frames of stacks come from. Until then none are written.
-func (w *Writer) SetStacks(s Stacks) { w.names.begin(s) }
+func (w *Writer) SetStacks(s callstack.Stacks) { w.names.begin(s) }
 
 // run writes what is handed over, and at least once in an interval what there is.
 func (w *Writer) run(interval time.Duration) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // FuzzWorkload puts together a workload out of a process's environment, its control group and the names in the
@@ -26,7 +26,7 @@ func FuzzWorkload(f *testing.F) {
 		}
 		w := Of([]byte(cgroup), strings.Split(environ, "\x00"), "host", pods)
 		for _, s := range []string{w.Container, w.Pod, w.Namespace, w.Job, w.Rank, w.LocalRank, w.WorldSize} {
-			if len(s) > maxValue || symbolize.Clean(s) != s {
+			if len(s) > maxValue || untrusted.Clean(s) != s {
 				t.Errorf("value %.300q", s)
 			}
 		}

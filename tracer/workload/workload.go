@@ -15,7 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -84,7 +84,7 @@ func cut(s string, limit int) string {
 	if len(s) > 8*limit {
 		s = s[:8*limit]
 	}
-	if s = strings.TrimSpace(symbolize.Clean(s)); len(s) <= limit {
+	if s = strings.TrimSpace(untrusted.Clean(s)); len(s) <= limit {
 		return s
 	}
 	n := limit - len(ellipsis)

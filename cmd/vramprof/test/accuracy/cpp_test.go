@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // fixed names the functions of testdata/accuracy/walk.cc by their numbers.
@@ -109,7 +109,7 @@ func placesOf(numbers []uint64) (list []place) {
 // generated matches functions by name: the compiler may give their code for exceptions the line of a header that they include.
 var generated = regexp.MustCompile(`^(walk|inl|thr|cmp)_\d+(\(|$)|^(V|Guard)_\d+::|^~Guard_\d+`)
 
-func isWalk(f *symbolize.Frame) bool {
+func isWalk(f *callstack.Frame) bool {
 	switch filepath.Base(f.File) {
 	case "program.cc", "library.cc", "walk.cc":
 		return true

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // oldestPython and newestPython bound what is promised.
@@ -99,7 +99,7 @@ func readPythonTruth(t *testing.T, path string) (stacks map[uint64][]place, allo
 	return stacks, allocs
 }
 
-func isPython(f *symbolize.Frame) bool { return f.Python }
+func isPython(f *callstack.Frame) bool { return f.Python }
 
 func TestStacksOfRandomPythonProgramsAreThoseThatTheProgramsNoted(t *testing.T) {
 	needRoot(t)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // A library whose code differs in nothing but its name and, by PAD, where it has its frames.
@@ -94,7 +94,7 @@ func judgeReloads(t *testing.T, file string, p *played) *score {
 	if len(missed) > 0 || len(invented) > 0 || len(both) == 0 {
 		t.Errorf("of %d allocations %d were missed, %d invented", len(truth), len(missed), len(invented))
 	}
-	own := func(f *symbolize.Frame) bool {
+	own := func(f *callstack.Frame) bool {
 		return strings.HasPrefix(f.Function, "in_") || f.Function == "take" || f.Function == "entry" || f.Function == "load" || f.Function == "main"
 	}
 	s := &score{}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -102,7 +102,7 @@ func pathOfPlaces(list []place) string {
 	return b.String()
 }
 
-func pathOfStack(stack []symbolize.Frame) string {
+func pathOfStack(stack []callstack.Frame) string {
 	var b strings.Builder
 	for _, f := range stack {
 		if f.Python {

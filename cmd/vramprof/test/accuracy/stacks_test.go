@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // place is a frame as the program itself noted it.
@@ -74,7 +74,7 @@ func (s *score) String() string {
 	return strings.Join(parts, ", ")
 }
 
-func (s *score) add(v verdict, truth []place, stack []symbolize.Frame) {
+func (s *score) add(v verdict, truth []place, stack []callstack.Frame) {
 	s.counts[v]++
 	if v != right && s.counts[v] <= 3 {
 		s.examples = append(s.examples, fmt.Sprintf("%s:\n%s", verdictWords[v], sideBySide(truth, stack)))
@@ -89,7 +89,7 @@ func (s *score) merge(o *score) {
 	s.examples = append(s.examples, o.examples...)
 }
 
-func sideBySide(truth []place, stack []symbolize.Frame) string {
+func sideBySide(truth []place, stack []callstack.Frame) string {
 	var b strings.Builder
 	for _, p := range truth {
 		flags := ""
@@ -111,13 +111,13 @@ func sideBySide(truth []place, stack []symbolize.Frame) string {
 }
 
 // compare judges a stack, leaf first. own says which frames are the program's own: all of them must be in the truth, in its order.
-func compare(truth []place, stack []symbolize.Frame, own func(*symbolize.Frame) bool) verdict {
+func compare(truth []place, stack []callstack.Frame, own func(*callstack.Frame) bool) verdict {
 	if len(stack) == 0 {
 		return none
 	}
 	// What is native code only hides no frame of Python's.
 	python := len(truth) > 0 && truth[0].python
-	remark := func(f symbolize.Frame) bool {
+	remark := func(f callstack.Frame) bool {
 		const unknown = "[code in no file]"
 		return f.Mark && f.Function != unknown || f.Function == unknown && !python
 	}
@@ -185,7 +185,7 @@ func compare(truth []place, stack []symbolize.Frame, own func(*symbolize.Frame) 
 	return cutUnsaid
 }
 
-func (p *place) isFunction(f *symbolize.Frame) bool {
+func (p *place) isFunction(f *callstack.Frame) bool {
 	if p.python {
 		return f.Function == p.function && filepath.Base(f.File) == p.file
 	}
@@ -193,7 +193,7 @@ func (p *place) isFunction(f *symbolize.Frame) bool {
 }
 
 // nameOf gives the name without parameters.
-func nameOf(f *symbolize.Frame) string {
+func nameOf(f *callstack.Frame) string {
 	name, _, _ := strings.Cut(f.Function, "(")
 	return name
 }

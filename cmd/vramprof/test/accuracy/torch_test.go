@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/realtorch"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -172,8 +172,8 @@ func TestStacksOfEveryPyTorchBlockAreThoseThatPyTorchRecorded(t *testing.T) {
 }
 
 // comparePyTorch compares as compare does; PyTorch's names have no class.
-func comparePyTorch(truth []place, stack []symbolize.Frame) verdict {
-	var own []symbolize.Frame
+func comparePyTorch(truth []place, stack []callstack.Frame) verdict {
+	var own []callstack.Frame
 	for _, f := range stack {
 		if f.Python || f.Mark {
 			f.Function = path.Ext("." + f.Function)[1:]

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 const enough = 0.95 // of precision and of recall
@@ -39,7 +39,7 @@ func (p *observed) isLeak(o *observation, g *verdict.Group) bool {
 	}
 	frames := regexp.MustCompile(p.Frames)
 	return slices.ContainsFunc(g.Sites, func(i int) bool {
-		return slices.ContainsFunc(o.Stack(o.Snapshot.Sites[i].Stack), func(f symbolize.Frame) bool { return frames.MatchString(f.Function) })
+		return slices.ContainsFunc(o.Stack(o.Snapshot.Sites[i].Stack), func(f callstack.Frame) bool { return frames.MatchString(f.Function) })
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -29,7 +29,7 @@ type observed struct {
 	Late bool // the tracer came after it
 }
 
-// frame is a symbolize.Frame with what names it; addresses are of one run only.
+// frame is a callstack.Frame with what names it; addresses are of one run only.
 type frame struct {
 	Function        string
 	SystemName      string `json:",omitempty"`
@@ -83,13 +83,13 @@ func withoutRoot(path string) string {
 }
 
 // Stack gives the frames of a stack, leaf first.
-func (o *observation) Stack(id uint64) (list []symbolize.Frame) {
+func (o *observation) Stack(id uint64) (list []callstack.Frame) {
 	for _, n := range o.Stacks[id] {
 		f := &o.Frames[n]
-		full := symbolize.Frame{Function: f.Function, SystemName: f.SystemName, File: f.File, Line: f.Line, StartLine: f.StartLine,
+		full := callstack.Frame{Function: f.Function, SystemName: f.SystemName, File: f.File, Line: f.Line, StartLine: f.StartLine,
 			Python: f.Python, Inlined: f.Inlined, Mark: f.Mark}
 		if f.Path != "" {
-			full.Mapping = &symbolize.Mapping{Path: f.Path}
+			full.Mapping = &callstack.Mapping{Path: f.Path}
 		}
 		list = append(list, full)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report/verdict"
-	"github.com/vramprof/vramprof/symbolize"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -18,12 +18,12 @@ func TestAnOutcomeIsJudgedByTheFirstLine(t *testing.T) {
 	}, Frames: []frame{{Function: "AccumulateGrad::apply"}, {Function: "other"}}, Stacks: map[uint64][]int{1: {0}, 2: {1}}}
 	line := func(process, n int, class verdict.Class) verdict.Group {
 		g := verdict.Group{Process: process, Verdict: verdict.Verdict{Class: class}}
-		g.Line = symbolize.Frame{File: "/src/x.py", Line: n}
+		g.Line = callstack.Frame{File: "/src/x.py", Line: n}
 		return g
 	}
 	backward := func(site int, class verdict.Class) verdict.Group {
 		g := verdict.Group{Sites: []int{site}, Verdict: verdict.Verdict{Class: class}}
-		g.Line = symbolize.Frame{Function: "apply"}
+		g.Line = callstack.Frame{Function: "apply"}
 		return g
 	}
 	leaking := program{Name: "x.py", Leaking: true, Lines: []int{3, 5}, Frames: "AccumulateGrad"}

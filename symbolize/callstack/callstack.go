@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package symbolize
+// Package callstack has the types of a symbolized stack. All packages that show or store stacks
+// import it; it imports nothing.
+package callstack
 
 // Mapping is one executable file as a traced process mapped it. It is shared
 // by all frames of the file and never changed.
@@ -24,4 +26,9 @@ type Frame struct {
 	Python     bool
 	Inlined    bool // was inlined into the next frame
 	Mark       bool // not a function but a remark such as [truncated: …]
+}
+
+// Stacks finds the frames of a stack id, leaf first. It returns none for an id that it does not know.
+type Stacks interface {
+	Stack(id uint64) []Frame
 }

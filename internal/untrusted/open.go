@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package symbolize
+package untrusted
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-var errNotRegular = errors.New("not a regular file")
+// ErrNotRegular reports a path that leads to a directory, a device, a FIFO or a socket.
+var ErrNotRegular = errors.New("not a regular file")
 
 // OpenRegular opens a regular file for reading. It looks before it opens: a
 // device is never touched, and a FIFO never blocks.
@@ -23,9 +25,9 @@ func OpenRegular(path string) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// openIn opens a regular file below root as a process sees it whose root folder
+// OpenIn opens a regular file below root as a process sees it whose root folder
 // is root: links in it do not lead out.
-func openIn(root, path string) (*os.File, error) {
+func OpenIn(root, path string) (*os.File, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", Clean(root), err)
@@ -49,7 +51,7 @@ func reopen(fd int, path string) (*os.File, error) {
 		return nil, fmt.Errorf("stat %s: %w", Clean(path), err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, fmt.Errorf("open %s: %w", Clean(path), errNotRegular)
+		return nil, fmt.Errorf("open %s: %w", Clean(path), ErrNotRegular)
 	}
 	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
 	opened, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), flags, 0)
@@ -57,4 +59,21 @@ func reopen(fd int, path string) (*os.File, error) {
 		return nil, fmt.Errorf("open %s: %w", Clean(path), err)
 	}
 	return os.NewFile(uintptr(opened), path), nil
+}
+
+// OpenFolderIn opens a directory below root as a process with this root sees it: links cannot lead out of it.
+func OpenFolderIn(root, path string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", Clean(root), err)
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, strings.TrimLeft(path, "/"), &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s in %s: %w", Clean(path), Clean(root), err)
+	}
+	return os.NewFile(uintptr(fd), filepath.Join(root, path)), nil
 }

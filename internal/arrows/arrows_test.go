@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package arrows tests that packages import each other only as the table in
-// README.md ("Packages") says.
+// Package arrows tests that packages import each other as the table in docs/packages.md says.
 package arrows
 
 import (
@@ -11,50 +10,19 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-const module = "github.com/vramprof/vramprof/"
+const (
+	module   = "github.com/vramprof/vramprof/"
+	document = "docs/packages.md"
+)
 
-// mayImport lists what of ours each package imports, its tests aside.
-var mayImport = map[string][]string{
-	"bpf":                          {},
-	"cmd/vramprof":                 {"report/export", "report/html", "report/timeline", "tracer/capture", "report", "symbolize", "tracer", "tracer/confine", "tracer/environ", "tracer/ledger", "tracer/nvml", "tracer/preflight", "tracer/workload"},
-	"scripts/bench/benchtable":     {},
-	"internal/fakecuda":            {}, // for tests
-	"scripts/bench/floor":          {"tracer/place"},
-	"scripts/bench/kernelmemory":   {"tracer"},
-	"scripts/bench/peers":          {},
-	"internal/realtorch":           {"internal/fakecuda"},       // for tests
-	"internal/sums":                {"report", "tracer/ledger"}, // for tests
-	"report":                       {"report/frames", "symbolize", "report/timeline", "tracer/ledger", "report/verdict"},
-	"report/frames":                {"symbolize"},
-	"tracer/capture":               {"tracer/capture/internal/wire", "symbolize", "tracer/ledger"},
-	"tracer/capture/internal/wire": {},
-	"report/export":                {"report", "report/frames", "symbolize", "report/timeline", "tracer/ledger"},
-	"report/html":                  {"report", "report/frames", "symbolize", "report/timeline", "tracer/ledger", "report/verdict"},
-	"symbolize":                    {"symbolize/internal/dwarf"},
-	"symbolize/internal/dwarf":     {},
-	"cmd/vramprof/test/accuracy":   {},
-	"cmd/vramprof/test/e2e":        {},
-	"cmd/vramprof/test/leaks":      {},
-	"report/timeline":              {"tracer/ledger"},
-	"report/verdict":               {"report/frames", "symbolize", "tracer/ledger"},
-	"tracer":                       {"bpf", "symbolize", "tracer/environ", "tracer/fileid", "tracer/ledger", "tracer/patience", "tracer/place", "tracer/unwind", "tracer/workload"},
-	"tracer/confine":               {},
-	"tracer/environ":               {"tracer/patience"},
-	"tracer/fileid":                {},
-	"tracer/ledger":                {},
-	"tracer/nvml":                  {"tracer/ledger"},
-	"tracer/patience":              {},
-	"tracer/place":                 {},
-	"tracer/preflight":             {},
-	"tracer/unwind":                {"bpf", "tracer/fileid", "tracer/patience"},
-	"tracer/workload":              {"symbolize", "tracer/ledger"},
-}
+var quoted = regexp.MustCompile("`([^`]+)`")
 
 // onlyUser lists modules that one package alone may import.
 var onlyUser = map[string]string{
@@ -64,17 +32,17 @@ var onlyUser = map[string]string{
 	"github.com/urfave/cli":             "cmd/vramprof",
 }
 
-func TestPackagesImportOnlyAlongTheArrows(t *testing.T) {
+func TestPackagesImportWhatTheTableInDocsSays(t *testing.T) {
+	rows := table(t)
+	imported := map[string]map[string]bool{}
 	for _, file := range sources(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
-		allowed, known := mayImport[pkg]
-		if !known {
-			t.Errorf("%s: package %s is not in the table", file, pkg)
-			continue
+		if imported[pkg] == nil {
+			imported[pkg] = map[string]bool{}
 		}
 		for _, name := range imports(t, file) {
-			if ours, ok := strings.CutPrefix(name, module); ok && !slices.Contains(allowed, ours) {
-				t.Errorf("%s: %s must not import %s", file, pkg, ours)
+			if ours, ok := strings.CutPrefix(name, module); ok {
+				imported[pkg][ours] = true
 			}
 			if pkg == "tracer/ledger" && strings.Contains(name, ".") {
 				t.Errorf("%s: %s must import only the standard library, not %s", file, pkg, name)
@@ -86,13 +54,67 @@ func TestPackagesImportOnlyAlongTheArrows(t *testing.T) {
 			}
 		}
 	}
+	below := map[string]bool{}
+	for _, r := range slices.Backward(rows) {
+		actual, exists := imported[r.pkg]
+		if !exists {
+			t.Errorf("%s has package %s, which does not exist", document, r.pkg)
+		}
+		delete(imported, r.pkg)
+		for _, name := range r.imports {
+			if !actual[name] {
+				t.Errorf("%s says that %s imports %s: it does not", document, r.pkg, name)
+			}
+			if !below[name] {
+				t.Errorf("%s: the row of %s must stand below that of %s", document, name, r.pkg)
+			}
+		}
+		for name := range actual {
+			if !slices.Contains(r.imports, name) {
+				t.Errorf("%s imports %s: %s does not allow it", r.pkg, name, document)
+			}
+		}
+		below[r.pkg] = true
+	}
+	for pkg := range imported {
+		t.Errorf("%s has no row for package %s", document, pkg)
+	}
 }
 
-// within says whether a package belongs to a module, of any major version.
+// row is a package in the table, with what it may import.
+type row struct {
+	pkg     string
+	imports []string
+}
+
+// table reads lines such as "| `tracer/nvml` | what the driver reports | `tracer/ledger` |".
+func table(t *testing.T) (rows []row) {
+	t.Helper()
+	text, err := os.ReadFile("../../" + document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		r := row{pkg: quoted.FindStringSubmatch(cells[1])[1]}
+		for _, match := range quoted.FindAllStringSubmatch(cells[3], -1) {
+			r.imports = append(r.imports, match[1])
+		}
+		rows = append(rows, r)
+	}
+	if len(rows) < 20 {
+		t.Fatalf("%s has a table of %d packages", document, len(rows))
+	}
+	return rows
+}
+
+// within reports whether a package belongs to a module, of any major version.
 func within(pkg, module string) bool { return pkg == module || strings.HasPrefix(pkg, module+"/") }
 
-// sources lists the Go files of the repository but for tests, for every
-// operating system and build tag.
+// sources lists the Go files of the repository except tests, for every operating system and build tag.
 func sources(t *testing.T) []string {
 	t.Helper()
 	root := os.DirFS("../..")

@@ -16,9 +16,9 @@ import (
 func asleepSnapshot() *ledger.Snapshot {
 	const gpu, gib = "GPU-1a2b3c4d-0000-0000-0000-000000000000", uint64(1 << 30)
 	l := ledger.New(ledger.Options{Begin: second})
-	l.SetGPUs([]ledger.GPU{{UUID: gpu, Total: 80 * gib, Used: 4 * gib}})
-	l.SetProcess(ledger.Process{PID: 7, Comm: "vllm", Begin: second, Devices: []string{gpu}})
-	l.SetUsage(second, []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 300 * mib}})
+	l.Tell(ledger.GPUs{{UUID: gpu, Total: 80 * gib, Used: 4 * gib}})
+	l.Tell(ledger.Process{PID: 7, Comm: "vllm", Begin: second, Devices: []string{gpu}})
+	l.Tell(ledger.UsageReading{Time: second, Usages: []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 300 * mib}}})
 	apply := func(e ledger.Event) {
 		e.PID, e.TID, e.Time = 7, 7, max(e.Time, 2*second)
 		l.Apply(&e)
@@ -39,9 +39,9 @@ func asleepSnapshot() *ledger.Snapshot {
 	for _, b := range blocks {
 		totals.Classes[ledger.SizeClass(b.Size)] = ledger.ClassTotals{Allocs: 1, AllocBytes: b.Size}
 	}
-	l.SetTensors(4*second, []ledger.TensorTotals{totals})
-	l.SetBlocks(7, blocks)
-	l.SetUsage(4*second, []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 3372 * mib}})
+	l.Tell(ledger.TensorReading{Time: 4 * second, Totals: []ledger.TensorTotals{totals}})
+	l.Tell(ledger.BlockList{PID: 7, Blocks: blocks})
+	l.Tell(ledger.UsageReading{Time: 4 * second, Usages: []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 3372 * mib}}})
 	return l.Snapshot(5*second, time.Unix(1_790_000_000, 0))
 }
 

@@ -22,19 +22,20 @@ func kindsSnapshot() *ledger.Snapshot {
 	const gpu, split, part = "GPU-1a2b3c4d-0000-0000-0000-000000000000", "GPU-5e6f7a8b-0000-0000-0000-000000000000", "MIG-9c0d1e2f-0000-0000-0000-000000000000"
 	begin := 1000 * second
 	l := ledger.New(ledger.Options{Begin: begin, Host: "gpu-box-2"})
-	l.SetGPUs([]ledger.GPU{
+	l.Tell(ledger.GPUs{
 		{Index: 0, UUID: gpu, Name: "NVIDIA A100-SXM4-80GB", Total: 81920 * mib, Used: 6500 * mib},
 		{Index: 1, UUID: split, Name: "NVIDIA A100-SXM4-80GB", Total: 81920 * mib, Used: 700 * mib},
 		{Index: 1, UUID: part, Parent: split, Name: "NVIDIA A100-SXM4-80GB MIG 1g.10gb", Total: 9728 * mib, Used: 600 * mib},
 	})
+
 	for _, p := range []ledger.Process{
 		{PID: 700, Comm: "server", Exe: "/srv/infer/bin/infer", Begin: begin, Devices: []string{gpu, ""}},
 		{PID: 800, Comm: "worker", Exe: "/usr/bin/python3.11", Begin: begin, Devices: []string{part}},
 		{PID: 900, Comm: "job", Exe: "/usr/bin/job", Begin: begin, Devices: []string{gpu}},
 	} {
-		l.SetProcess(p)
+		l.Tell(p)
 	}
-	l.SetUsage(begin, []ledger.Usage{{PID: 700, UUID: gpu, Bytes: 500 * mib}, {PID: 800, UUID: part, Bytes: 400 * mib}, {PID: 900, UUID: gpu, Bytes: 90 * mib}})
+	l.Tell(ledger.UsageReading{Time: begin, Usages: []ledger.Usage{{PID: 700, UUID: gpu, Bytes: 500 * mib}, {PID: 800, UUID: part, Bytes: 400 * mib}, {PID: 900, UUID: gpu, Bytes: 90 * mib}}})
 
 	at := begin
 	apply := func(e ledger.Event) {
@@ -70,7 +71,7 @@ func kindsSnapshot() *ledger.Snapshot {
 	alloc(800, ledger.Async, 0, 0, 0x300, 100*mib, 1, "cudaMallocAsync")
 	alloc(900, ledger.Device, 0, 0, 0x100, 10*mib, 2, "cuMemAlloc_v2")
 	alloc(900, ledger.Imported, 0, 0, 0x200, 2048*mib, 2, "cuIpcOpenMemHandle_v2")
-	l.SetUsage(begin+20*second, []ledger.Usage{{PID: 700, UUID: gpu, Bytes: 6376 * mib}, {PID: 800, UUID: part, Bytes: 510 * mib}, {PID: 900, UUID: gpu, Bytes: 100 * mib}})
+	l.Tell(ledger.UsageReading{Time: begin + 20*second, Usages: []ledger.Usage{{PID: 700, UUID: gpu, Bytes: 6376 * mib}, {PID: 800, UUID: part, Bytes: 510 * mib}, {PID: 900, UUID: gpu, Bytes: 100 * mib}}})
 	at = begin + 30*second
 	apply(ledger.Event{Op: ledger.Exit, PID: 900})
 	return l.Snapshot(begin+60*second, time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC))

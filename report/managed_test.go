@@ -15,9 +15,9 @@ import (
 func managedSnapshot() *ledger.Snapshot {
 	const gpu = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
 	l := ledger.New(ledger.Options{Begin: second})
-	l.SetGPUs([]ledger.GPU{{UUID: gpu, Total: 80 << 30, Used: 3 << 30}})
-	l.SetProcess(ledger.Process{PID: 7, Comm: "solver", Begin: second, Devices: []string{gpu}})
-	l.SetUsage(second, []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 300 * mib}})
+	l.Tell(ledger.GPUs{{UUID: gpu, Total: 80 << 30, Used: 3 << 30}})
+	l.Tell(ledger.Process{PID: 7, Comm: "solver", Begin: second, Devices: []string{gpu}})
+	l.Tell(ledger.UsageReading{Time: second, Usages: []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 300 * mib}}})
 	for i, e := range []ledger.Event{
 		{Kind: ledger.Device, Size: 2 << 30, API: "cudaMalloc", Stack: 2},
 		{Kind: ledger.Managed, Size: 60 << 30, API: "cudaMallocManaged", Stack: 2},
@@ -25,7 +25,7 @@ func managedSnapshot() *ledger.Snapshot {
 		e.Op, e.PID, e.Address, e.Time = ledger.Alloc, 7, uint64(i+1)<<40, 2*second
 		l.Apply(&e)
 	}
-	l.SetUsage(3*second, []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 2348 * mib}})
+	l.Tell(ledger.UsageReading{Time: 3 * second, Usages: []ledger.Usage{{PID: 7, UUID: gpu, Bytes: 2348 * mib}}})
 	return l.Snapshot(4*second, time.Unix(1_790_000_000, 0))
 }
 

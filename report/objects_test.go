@@ -16,9 +16,9 @@ func objectsSnapshot() *ledger.Snapshot {
 	const gpu = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
 	begin := 1000 * second
 	l := ledger.New(ledger.Options{Begin: begin, Host: "gpu-box-3"})
-	l.SetGPUs([]ledger.GPU{{UUID: gpu, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 4000 * mib}})
+	l.Tell(ledger.GPUs{{UUID: gpu, Name: "NVIDIA H100 80GB HBM3", Total: 81559 * mib, Used: 4000 * mib}})
 	process := func(pid uint32, comm string, at uint64) {
-		l.SetProcess(ledger.Process{PID: pid, Comm: comm, Begin: begin + at, Devices: []string{gpu}})
+		l.Tell(ledger.Process{PID: pid, Comm: comm, Begin: begin + at, Devices: []string{gpu}})
 	}
 	event := func(pid uint32, e ledger.Event) {
 		e.PID, e.TID = pid, pid
@@ -32,10 +32,11 @@ func objectsSnapshot() *ledger.Snapshot {
 		event(301+pid, ledger.Event{Op: ledger.ContextRetain, Context: 0xc0, Time: begin + 2*second, Stack: 1, API: "cudaFree"})
 	}
 	usage := func(at uint64, train, server uint64) {
-		l.SetUsage(begin+at, []ledger.Usage{
+		l.Tell(ledger.UsageReading{Time: begin + at, Usages: []ledger.Usage{
 			{PID: 100, UUID: gpu, Bytes: train * mib}, {PID: 200, UUID: gpu, Bytes: server * mib}, {PID: 300, UUID: gpu, Bytes: 700 * mib},
 			{PID: 301, UUID: gpu, Bytes: 500 * mib}, {PID: 302, UUID: gpu, Bytes: 500 * mib}, {PID: 303, UUID: gpu, Bytes: 512 * mib},
-		})
+		}})
+
 	}
 	usage(0, 400, 0)
 	event(200, ledger.Event{Op: ledger.ContextRetain, Context: 0xc0, Time: begin + 2*second, Stack: 2, API: "cuDevicePrimaryCtxRetain"})

@@ -169,7 +169,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if !p.besideCapture {
 		if doubt := doubtOf(e, event); doubt != "" {
 			p.besideCapture = true
-			t.books.WarnOf(p.pid, doubt)
+			t.books.Tell(ledger.Warning{PID: p.pid, Text: doubt})
 		}
 	}
 	t.books.Apply(event)

@@ -23,7 +23,7 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 	const second = uint64(1e9)
 	outputs := func(wall time.Time) (texts [3]string) {
 		l := ledger.New(ledger.Options{Begin: 100 * second, Host: "vm"})
-		l.SetProcess(ledger.Process{PID: 7, Comm: "p", Begin: 100 * second})
+		l.Tell(ledger.Process{PID: 7, Comm: "p", Begin: 100 * second})
 		for i := range uint64(50) {
 			l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: (100 + i) * second, Address: i + 1, Size: 1000, Stack: 1})
 		}

@@ -32,16 +32,16 @@ func (m *mine) Apply(e *ledger.Event) {
 	m.Books.Apply(e)
 }
 
-func (m *mine) SetUsage(time uint64, list []ledger.Usage) {
-	m.step(&m.readings)
-	m.Books.SetUsage(time, list)
-}
-
-func (m *mine) SetProcess(p ledger.Process) {
-	if p.Workload != (ledger.Workload{}) || p.Comm == "" {
-		m.step(&m.processes)
+func (m *mine) Tell(in ledger.Input) {
+	switch in := in.(type) {
+	case ledger.UsageReading:
+		m.step(&m.readings)
+	case ledger.Process:
+		if in.Workload != (ledger.Workload{}) || in.Comm == "" {
+			m.step(&m.processes)
+		}
 	}
-	m.Books.SetProcess(p)
+	m.Books.Tell(in)
 }
 
 // TestADefectCostsWhatItIsInAndIsSaid lets each goroutine of the tracer panic, and feeds it what no kernel sends.

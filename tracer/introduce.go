@@ -28,7 +28,7 @@ func (t *Tracer) introduce(pid uint32) {
 	if !ok || !p.booked {
 		return
 	}
-	t.books.SetProcess(ledger.Process{PID: pid, Workload: workload})
+	t.books.Tell(ledger.Process{PID: pid, Workload: workload})
 	p.environ = slices.DeleteFunc(variables, func(v string) bool {
 		return !strings.HasPrefix(v, "CUDA_") && !strings.HasPrefix(v, givenGPUs+"=")
 	})
@@ -47,14 +47,14 @@ func (t *Tracer) setDevices(p *process) {
 		switch uuids := p.ordinals(t.gpus, t.config.NVML); {
 		case uuids == nil:
 		case slices.Equal(uuids, p.denied):
-			t.books.WarnOf(p.pid, fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid))
+			t.books.Tell(ledger.Warning{PID: p.pid, Text: fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid)})
 		default:
 			p.uuids = uuids
-			t.books.SetDevices(p.pid, p.uuids)
+			t.books.Tell(ledger.Devices{PID: p.pid, UUIDs: p.uuids})
 		}
 	case p.uuids == nil && p.seesOne():
 		p.uuids = []string{""}
-		t.books.SetDevices(p.pid, p.uuids)
+		t.books.Tell(ledger.Devices{PID: p.pid, UUIDs: p.uuids})
 	}
 }
 
@@ -67,7 +67,7 @@ func (t *Tracer) doubt(usage []ledger.Usage) {
 			continue
 		}
 		p.denied, p.uuids = p.uuids, nil
-		t.books.SetDevices(p.pid, nil)
+		t.books.Tell(ledger.Devices{PID: p.pid, UUIDs: nil})
 		t.jobs.add(job{jobIntroduce, p.pid})
 	}
 }

@@ -23,84 +23,14 @@ func booksFor(l *ledger.Ledger, journal ledger.Books) ledger.Books {
 	return journaled{l, journal}
 }
 
-func (j journaled) Begin(time uint64) {
-	j.journal.Begin(time)
-	j.books.Begin(time)
-}
-
 func (j journaled) Apply(e *ledger.Event) {
 	j.journal.Apply(e)
 	j.books.Apply(e)
 }
 
-func (j journaled) SetProcess(p ledger.Process) {
-	j.journal.SetProcess(p)
-	j.books.SetProcess(p)
-}
-
-func (j journaled) SetDevices(pid uint32, ordinals []string) {
-	j.journal.SetDevices(pid, ordinals)
-	j.books.SetDevices(pid, ordinals)
-}
-
-func (j journaled) SetGPUs(g []ledger.GPU) {
-	j.journal.SetGPUs(g)
-	j.books.SetGPUs(g)
-}
-
-func (j journaled) OpenUsage(time uint64) {
-	j.journal.OpenUsage(time)
-	j.books.OpenUsage(time)
-}
-
-func (j journaled) SetUsage(time uint64, usages []ledger.Usage) {
-	j.journal.SetUsage(time, usages)
-	j.books.SetUsage(time, usages)
-}
-
-func (j journaled) SetTensors(time uint64, totals []ledger.TensorTotals) {
-	j.journal.SetTensors(time, totals)
-	j.books.SetTensors(time, totals)
-}
-
-func (j journaled) SetBlocks(pid uint32, list []ledger.Block) {
-	j.journal.SetBlocks(pid, list) // first: the list is the ledger's from then on
-	j.books.SetBlocks(pid, list)
-}
-
-func (j journaled) SetSegments(stacks []uint64) {
-	j.journal.SetSegments(stacks)
-	j.books.SetSegments(stacks)
-}
-
-func (j journaled) SetSampling(p []float64) {
-	j.journal.SetSampling(p)
-	j.books.SetSampling(p)
-}
-
-func (j journaled) SetSampleRate(r ledger.SampleRate) {
-	j.journal.SetSampleRate(r)
-	j.books.SetSampleRate(r)
-}
-
-func (j journaled) SetStats(s ledger.Stats) {
-	j.journal.SetStats(s)
-	j.books.SetStats(s)
-}
-
-func (j journaled) SetLimits(x ledger.Limits) {
-	j.journal.SetLimits(x)
-	j.books.SetLimits(x)
-}
-
-func (j journaled) WarnOf(pid uint32, text string) {
-	j.journal.WarnOf(pid, text)
-	j.books.WarnOf(pid, text)
-}
-
-func (j journaled) Warn(text string) {
-	j.journal.Warn(text)
-	j.books.Warn(text)
+func (j journaled) Tell(in ledger.Input) {
+	j.journal.Tell(in) // first: the list of a BlockList is the ledger's from then on
+	j.books.Tell(in)
 }
 
 // markSegments tells the books which driver allocations PyTorch's allocator made; t.mu is held. The journal is
@@ -120,7 +50,7 @@ func (t *Tracer) markSegments() {
 		return is
 	})
 	if t.config.Journal != nil && len(segments) > 0 {
-		t.config.Journal.SetSegments(segments)
+		t.config.Journal.Tell(ledger.Segments(segments))
 	}
 }
 

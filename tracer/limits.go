@@ -46,7 +46,7 @@ func (t *Tracer) Tighten() bool {
 		return false
 	}
 	t.limits.Sites, t.limits.Live = t.limits.Sites/2, t.limits.Live/2
-	t.books.SetLimits(t.limits)
+	t.books.Tell(t.limits)
 	t.stacks.shrink(int(t.limits.Sites))
 	return true
 }

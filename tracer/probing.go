@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/fileid"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // isProbed says whether a file is probed, or was tried and has not changed since: it may be overwritten, and when it is gone its
@@ -114,7 +115,7 @@ func (t *Tracer) noteLate(library mappedLibrary) {
 	defer t.mu.Unlock()
 	late := time.Duration(now() - began).Round(time.Millisecond)
 	if text := t.unseen.note(library, late); text != "" {
-		t.books.Warn(text)
+		t.books.Tell(ledger.Warning{Text: text})
 	}
 }
 

@@ -142,7 +142,7 @@ func (t *Tracer) tellKernel(p *process) {
 		entry.Jit = 1
 	}
 	if err := t.coll.Maps["processes"].Put(p.pid, entry); err != nil {
-		t.books.WarnOf(p.pid, fmt.Sprintf("process %d is not followed: %v", p.pid, err))
+		t.books.Tell(ledger.Warning{PID: p.pid, Text: fmt.Sprintf("process %d is not followed: %v", p.pid, err)})
 	}
 }
 
@@ -153,7 +153,7 @@ func (t *Tracer) book(p *process) {
 	}
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
-	t.books.SetProcess(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: now(), User: t.userOf(p)})
+	t.books.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: now(), User: t.userOf(p)})
 	t.jobs.add(job{jobIntroduce, p.pid})
 }
 
@@ -295,7 +295,7 @@ func joinNames(comm, cmdline string) string {
 // warnOfNameless says how much --name may have missed; t.mu is held.
 func (t *Tracer) warnOfNameless() {
 	if t.namelessCalls > 0 {
-		t.books.Warn(fmt.Sprintf("processes that ended before their names could be read, and are left out: %d, with %d allocations and frees", t.nameless, t.namelessCalls))
+		t.books.Tell(ledger.Warning{Text: fmt.Sprintf("processes that ended before their names could be read, and are left out: %d, with %d allocations and frees", t.nameless, t.namelessCalls)})
 	}
 }
 

@@ -129,7 +129,7 @@ func replay(t *testing.T) (*ledger.Snapshot, recordedStacks) {
 	}
 	books := ledger.New(ledger.Options{Begin: rec.Begin, Host: "replay"})
 	for _, p := range rec.Processes {
-		books.SetProcess(p)
+		books.Tell(p)
 	}
 	for len(raw) > 0 {
 		e, err := bpf.DecodeEvent(raw)

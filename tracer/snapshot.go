@@ -55,15 +55,15 @@ func (t *Tracer) readBooks(most uint64) uint64 {
 
 // bringUpToDate tells the books what is not told by events, but for the totals of allocators; t.mu is held.
 func (t *Tracer) bringUpToDate(blocks map[uint32][]ledger.Block) {
-	t.books.SetStats(t.stats())
+	t.books.Tell(t.stats())
 	for pid, list := range blocks {
-		t.books.SetBlocks(pid, list)
+		t.books.Tell(ledger.BlockList{PID: pid, Blocks: list})
 	}
 	t.markSegments()
 	if t.blocksUnread.Load() {
-		t.books.Warn("not all live tensors could be placed in their segments: PyTorch's cache may be too high")
+		t.books.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
 	}
 	if t.config.WantTensors && !t.tensorsProbed.Load() {
-		t.books.Warn("no traced process has a PyTorch whose allocator reports tensors")
+		t.books.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
 	}
 }

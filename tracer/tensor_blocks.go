@@ -180,7 +180,7 @@ func (t *Tracer) bookLeftBlocks(left map[uint32]owner, blocks map[uint32][]ledge
 	}
 	for pid, list := range blocks {
 		if p := t.processes[pid]; p == nil || !p.booked {
-			t.books.SetBlocks(pid, list)
+			t.books.Tell(ledger.BlockList{PID: pid, Blocks: list})
 		}
 	}
 }

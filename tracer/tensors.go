@@ -150,8 +150,8 @@ func (t *Tracer) setSampling() error {
 			return fmt.Errorf("set the sampling of tensors: %w", err)
 		}
 	}
-	t.books.SetSampling(p)
-	t.books.SetSampleRate(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
+	t.books.Tell(ledger.Sampling(p))
+	t.books.Tell(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
 	return nil
 }
 
@@ -231,7 +231,7 @@ func (t *Tracer) readTensors() {
 		}
 	})
 	if len(list) > 0 {
-		t.read(readingTensors, time, func() { t.books.SetTensors(time, list) })
+		t.read(readingTensors, time, func() { t.books.Tell(ledger.TensorReading{Time: time, Totals: list}) })
 	}
 }
 
@@ -245,7 +245,7 @@ func (t *Tracer) readLast(p *process) {
 		}
 	}
 	if len(list) > 0 {
-		t.books.SetTensors(now(), list)
+		t.books.Tell(ledger.TensorReading{Time: now(), Totals: list})
 	}
 }
 

@@ -171,7 +171,7 @@ func New(config Config) (*Tracer, error) {
 	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
 	t.books = booksFor(t.ledger, config.Journal)
 	t.limits = limitsOf(config.Memory)
-	t.books.SetLimits(t.limits)
+	t.books.Tell(t.limits)
 	t.stacks = newStacks(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
 	if err := t.load(kernel, types); err != nil {
 		t.Close()

@@ -49,11 +49,11 @@ func (t *Tracer) readUsage(run context.Context) {
 	defer t.mu.Unlock()
 	t.silence.read(asked, usageErr == nil)
 	if err = errors.Join(err, usageErr); err != nil {
-		t.books.Warn("NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error())))
+		t.books.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
 	}
 	if len(gpus) > 0 {
 		t.gpus = gpus
-		t.books.SetGPUs(gpus)
+		t.books.Tell(ledger.GPUs(gpus))
 	}
 	for _, p := range t.processes {
 		t.setDevices(p)
@@ -68,7 +68,7 @@ func (t *Tracer) openUsage() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	began := now()
-	t.read(readingNVML, began, func() { t.books.OpenUsage(began) })
+	t.read(readingNVML, began, func() { t.books.Tell(ledger.UsageOpened{Time: began}) })
 	return began
 }
 
@@ -88,7 +88,7 @@ func (t *Tracer) takeUsage(began, time uint64, usage []ledger.Usage) {
 	}
 	t.doubt(usage)
 	t.markSegments()
-	t.books.SetUsage(time, usage)
+	t.books.Tell(ledger.UsageReading{Time: time, Usages: usage})
 }
 
 // bookFirstEvents books what is in the ring before anybody is told that processes are traced: those that

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // forgetAfter is how long the tables of an ended process stay, for stacks that
@@ -81,14 +82,14 @@ func (t *Tracer) loadTablesOnDemand(ctx context.Context) {
 func (t *Tracer) warn(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.books.Warn(text)
+	t.books.Tell(ledger.Warning{Text: text})
 }
 
 // warnOf is warn for a sentence about a process.
 func (t *Tracer) warnOf(pid uint32, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.books.WarnOf(pid, text)
+	t.books.Tell(ledger.Warning{PID: pid, Text: text})
 }
 
 // reap ends processes whose end was not reported: they were gone before the
@@ -170,7 +171,7 @@ func (t *Tracer) discover(pid uint32) error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.begin = now()
-		t.books.Begin(t.begin)
+		t.books.Tell(ledger.Begin{Time: t.begin})
 	})
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
 	// return probes cut the stacks of driver calls for as long as its entry probes are not there.

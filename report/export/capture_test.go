@@ -32,9 +32,9 @@ func replayed(t *testing.T, list []told) *capture.Recording {
 		t.Fatal(err)
 	}
 	w.SetStacks(testStacks())
-	w.Begin(begin)
+	w.Tell(ledger.Begin{Time: begin})
 	c := NewCollector(ledger.New(ledger.Options{Host: "gpu-box-1"}), CollectorOptions{})
-	c.Begin(begin)
+	c.Tell(ledger.Begin{Time: begin})
 	for _, x := range list {
 		now.Store(x.time)
 		x.tell(w)

@@ -87,43 +87,30 @@ func (c *Collector) spaceOf(pid uint32) *space {
 	return s
 }
 
-// Begin is as the ledger's.
-func (c *Collector) Begin(time uint64) {
-	c.Ledger.Begin(time)
-	c.begin = time
-	for _, s := range c.spaces {
-		s.begin = time
+// Tell hands an input to the ledger, and keeps what a snapshot of PyTorch's needs of it.
+func (c *Collector) Tell(in ledger.Input) {
+	switch in := in.(type) {
+	case ledger.Begin:
+		c.begin = in.Time
+		for _, s := range c.spaces {
+			s.begin = in.Time
+		}
+	case ledger.BlockList:
+		if s := c.spaceOf(in.PID); s != nil {
+			s.setBlocks(slices.Clone(in.Blocks)) // the list is the ledger's from then on
+		}
+	case ledger.Process:
+		if s := c.spaceOf(in.PID); s != nil && in.Begin != 0 {
+			s.born = in.Begin
+		}
+	case ledger.Devices:
+		if len(c.devices) < maxPIDs {
+			c.devices[in.PID] = slices.Clone(in.UUIDs)
+		}
+	case ledger.GPUs:
+		c.gpus = append(c.gpus[:0], in...)
 	}
-}
-
-// SetBlocks takes over all live blocks that a process has on its GPUs, as the ledger does.
-func (c *Collector) SetBlocks(pid uint32, list []ledger.Block) {
-	if s := c.spaceOf(pid); s != nil {
-		s.setBlocks(slices.Clone(list))
-	}
-	c.Ledger.SetBlocks(pid, list)
-}
-
-// SetProcess is as the ledger's.
-func (c *Collector) SetProcess(p ledger.Process) {
-	c.Ledger.SetProcess(p)
-	if s := c.spaceOf(p.PID); s != nil && p.Begin != 0 {
-		s.born = p.Begin
-	}
-}
-
-// SetDevices is as the ledger's.
-func (c *Collector) SetDevices(pid uint32, ordinals []string) {
-	c.Ledger.SetDevices(pid, ordinals)
-	if len(c.devices) < maxPIDs {
-		c.devices[pid] = slices.Clone(ordinals)
-	}
-}
-
-// SetGPUs is as the ledger's.
-func (c *Collector) SetGPUs(g []ledger.GPU) {
-	c.Ledger.SetGPUs(g)
-	c.gpus = append(c.gpus[:0], g...)
+	c.Ledger.Tell(in)
 }
 
 // free is what a GPU had free when it was read last before an event; 0 if that is not known.

@@ -85,10 +85,10 @@ func training(others bool) (list []told) {
 	}
 	note := func(at uint64, tell func(c ledger.Books)) { list = append(list, told{begin + at*second, tell}) }
 	note(0, func(c ledger.Books) {
-		c.SetGPUs([]ledger.GPU{{Index: 0, UUID: gpu0, Name: "H100", Total: 81559 * mib, Used: 3500 * mib}, {Index: 1, UUID: gpu1, Name: "H100", Total: 81559 * mib, Used: 500 * mib}})
-		c.SetProcess(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: begin})
-		c.SetDevices(4242, []string{gpu0, gpu1})
-		c.SetUsage(begin, []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 700 * mib}, {PID: 4242, UUID: gpu1, Bytes: 300 * mib}})
+		c.Tell(ledger.GPUs{{Index: 0, UUID: gpu0, Name: "H100", Total: 81559 * mib, Used: 3500 * mib}, {Index: 1, UUID: gpu1, Name: "H100", Total: 81559 * mib, Used: 500 * mib}})
+		c.Tell(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: begin})
+		c.Tell(ledger.Devices{PID: 4242, UUIDs: []string{gpu0, gpu1}})
+		c.Tell(ledger.UsageReading{Time: begin, Usages: []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 700 * mib}, {PID: 4242, UUID: gpu1, Bytes: 300 * mib}}})
 	})
 	event(1, 4242, ledger.Allocator, ledger.Tensor, ledger.Blocks, 0, 0, 100*mib, 0, "")
 	list[len(list)-1].tell = func(c ledger.Books) { // 100 MiB allocated, 240 reserved before
@@ -112,8 +112,8 @@ func training(others bool) (list []told) {
 	}
 	if others {
 		note(7, func(c ledger.Books) {
-			c.SetProcess(ledger.Process{PID: 5151, Comm: "in\x1bfer;", Begin: begin + 7*second})
-			c.SetDevices(5151, []string{gpu0})
+			c.Tell(ledger.Process{PID: 5151, Comm: "in\x1bfer;", Begin: begin + 7*second})
+			c.Tell(ledger.Devices{PID: 5151, UUIDs: []string{gpu0}})
 		})
 		event(8, 5151, ledger.Alloc, ledger.Device, ledger.Addresses, 0, 0x7f_0000_0000, 50*mib, hostileStack, "cudaMalloc")
 	}
@@ -126,15 +126,16 @@ func training(others bool) (list []told) {
 			list[ledger.SizeClass(4*mib)].Frees, list[ledger.SizeClass(4*mib)].FreeBytes = 1, 4*mib
 			return list
 		}
-		c.SetTensors(begin+9*second, []ledger.TensorTotals{{PID: 4242, Device: 0, Allocated: 112 * mib, Reserved: 260 * mib, Reported: begin + 8*second, Classes: class(0, 0)}})
-		c.SetBlocks(4242, []ledger.Block{
+		c.Tell(ledger.TensorReading{Time: begin + 9*second, Totals: []ledger.TensorTotals{{PID: 4242, Device: 0, Allocated: 112 * mib, Reserved: 260 * mib, Reported: begin + 8*second, Classes: class(0, 0)}}})
+		c.Tell(ledger.BlockList{PID: 4242, Blocks: []ledger.Block{
 			{Address: 0x7f_0080_0000, Size: 8 * mib}, {Address: 0x7e_0000_1000, Size: 3 * mib}, {Address: 0x7f_0010_0000, Size: mib},
-		})
+		}})
+
 		usages := []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 735 * mib}, {PID: 4242, UUID: gpu1, Bytes: 365 * mib}}
 		if others {
 			usages = append(usages, ledger.Usage{PID: 5151, UUID: gpu0, Bytes: 350 * mib})
 		}
-		c.SetUsage(begin+9*second, usages)
+		c.Tell(ledger.UsageReading{Time: begin + 9*second, Usages: usages})
 	})
 	return list
 }
@@ -147,7 +148,7 @@ func play(list []told, until uint64, o CollectorOptions) *Collector {
 			x.tell(c)
 		}
 	}
-	c.SetSegments([]uint64{segmentStack}) // as who has the stacks says
+	c.Tell(ledger.Segments{segmentStack}) // as who has the stacks says
 	return c
 }
 

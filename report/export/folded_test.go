@@ -99,7 +99,7 @@ func TestFoldedStacksAddUpToTheProfile(t *testing.T) {
 // Memory from before the attach is freed: NVML's figure falls by what the books cannot size.
 func TestFoldedStacksTakeWhatIsBelowZeroFromBeforeTheAttach(t *testing.T) {
 	c := play(training(false), begin+10*second, CollectorOptions{})
-	c.SetUsage(begin+10*second, []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 335 * mib}, {PID: 4242, UUID: gpu1, Bytes: 364 * mib}})
+	c.Tell(ledger.UsageReading{Time: begin + 10*second, Usages: []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 335 * mib}, {PID: 4242, UUID: gpu1, Bytes: 364 * mib}}})
 	s := snapshot(c, begin+11*second)
 	text := folded(t, s, FoldedOptions{})
 	if sum, want := readFolded(t, text), profiled(t, s, "inuse_space"); sum != want || want != int64(699*mib) {
@@ -110,7 +110,7 @@ func TestFoldedStacksTakeWhatIsBelowZeroFromBeforeTheAttach(t *testing.T) {
 	}
 	// And nothing to take it from.
 	c = play(training(false), begin+10*second, CollectorOptions{})
-	c.SetUsage(begin+10*second, []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 1 * mib}, {PID: 4242, UUID: gpu1, Bytes: 365 * mib}})
+	c.Tell(ledger.UsageReading{Time: begin + 10*second, Usages: []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 1 * mib}, {PID: 4242, UUID: gpu1, Bytes: 365 * mib}}})
 	if text = folded(t, snapshot(c, begin+11*second), FoldedOptions{}); !regexp.MustCompile(`(?m)^\[.* below zero, not shown\] 0$`).MatchString(text) {
 		t.Errorf("no line says what is not shown:\n%s", text)
 	}

@@ -22,9 +22,9 @@ func FuzzNames(f *testing.F) {
 		m := &callstack.Mapping{Path: file, BuildID: comm, Start: 1, Limit: 1 << 20}
 		st := stackMap{1: {{Function: api, SystemName: api, Mapping: m, Address: 4}, {Function: function, File: file, Line: 3, Python: true}, {Function: comm, Mapping: m, Address: 8}}}
 		c := NewCollector(ledger.New(ledger.Options{Begin: begin, Host: comm}), CollectorOptions{})
-		c.SetGPUs([]ledger.GPU{{UUID: gpu0, Name: function, Total: 80 << 30, Used: 8 * mib}})
-		c.SetProcess(ledger.Process{PID: 7, Comm: comm, Exe: file, Begin: begin, Workload: ledger.Workload{Rank: "1", Job: api}})
-		c.SetDevices(7, []string{gpu0})
+		c.Tell(ledger.GPUs{{UUID: gpu0, Name: function, Total: 80 << 30, Used: 8 * mib}})
+		c.Tell(ledger.Process{PID: 7, Comm: comm, Exe: file, Begin: begin, Workload: ledger.Workload{Rank: "1", Job: api}})
+		c.Tell(ledger.Devices{PID: 7, UUIDs: []string{gpu0}})
 		c.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, TID: 7, Time: begin + 1, Address: 0x7000, Size: 5 * mib, Stack: 1, API: api})
 		at := begin + second
 		s := snapshot(c, at)

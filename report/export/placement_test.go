@@ -17,7 +17,7 @@ func TestExportsAddUpToNoMoreThanNVMLSays(t *testing.T) {
 		"right": {gpu0, gpu1}, "nothing": {}, "void": {"", ""}, "wrong": {"GPU-other", "GPU-another"}, "half": {gpu1, "GPU-other"},
 	} {
 		c := play(training(false), begin+10*second, CollectorOptions{})
-		c.SetDevices(4242, devices)
+		c.Tell(ledger.Devices{PID: 4242, UUIDs: devices})
 		s := snapshot(c, begin+10*second)
 		sums.Check(t, s)
 		if got := profiled(t, s, "inuse_space"); got != usage {
@@ -39,7 +39,7 @@ func TestExportsAddUpToNoMoreThanNVMLSays(t *testing.T) {
 
 func TestASegmentIsOnTheDeviceThatTheBooksHaveLearned(t *testing.T) {
 	c := NewCollector(ledger.New(ledger.Options{Begin: begin}), CollectorOptions{})
-	c.SetProcess(ledger.Process{PID: 7, Begin: begin})
+	c.Tell(ledger.Process{PID: 7, Begin: begin})
 	alloc := ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, TID: 7, Device: ledger.UnknownDevice, Time: begin + second, Address: 0x7f_0000_0000, Size: mib, API: "cudaMalloc"}
 	c.Apply(&alloc)
 	c.Apply(&ledger.Event{Op: ledger.Learn, PID: 7, TID: 7, Device: 3, Time: begin + 2*second})

@@ -45,7 +45,7 @@ func samples(t *testing.T) (files []string, views []*viewed) {
 			}
 			c.Apply(&e)
 			if random.IntN(100) == 0 {
-				c.SetBlocks(4242, []ledger.Block{{Address: mib * uint64(random.IntN(60)) / 2, Size: mib / 2, Device: 0}, {Address: 31 * mib, Size: mib, Device: 1}})
+				c.Tell(ledger.BlockList{PID: 4242, Blocks: []ledger.Block{{Address: mib * uint64(random.IntN(60)) / 2, Size: mib / 2, Device: 0}, {Address: 31 * mib, Size: mib, Device: 1}}})
 			}
 		}
 		add(c, begin+uint64(n)*1000)

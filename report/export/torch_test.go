@@ -168,7 +168,7 @@ func TestTorchSnapshotsCanBeGoneThroughWhateverCame(t *testing.T) {
 				for range random.IntN(20) {
 					list = append(list, ledger.Block{Address: mib * uint64(random.IntN(60)) / 2, Size: mib / 2, Device: int32(random.IntN(3) - 1)})
 				}
-				c.SetBlocks(4242, list)
+				c.Tell(ledger.BlockList{PID: 4242, Blocks: list})
 			}
 		}
 		if len(c.using) == 0 {

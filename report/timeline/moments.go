@@ -182,25 +182,15 @@ func (u *inUse) exit(pid uint32) {
 	delete(u.live, pid)
 }
 
-// SetTensors stands in for the totals that events of older recordings do not have.
-func (u *inUse) SetTensors(time uint64, totals []ledger.TensorTotals) {
-	u.clock = max(u.clock, time)
-	for i := range totals {
-		u.told(totals[i].PID, totals[i].Device, totals[i].Allocated, totals[i].Reserved)
+// Tell takes the readings of allocators, in place of the totals that events of older captures lack.
+func (u *inUse) Tell(in ledger.Input) {
+	reading, ok := in.(ledger.TensorReading)
+	if !ok {
+		return
+	}
+	u.clock = max(u.clock, reading.Time)
+	for i := range reading.Totals {
+		x := &reading.Totals[i]
+		u.told(x.PID, x.Device, x.Allocated, x.Reserved)
 	}
 }
-
-func (u *inUse) Begin(uint64)                     {}
-func (u *inUse) SetProcess(ledger.Process)        {}
-func (u *inUse) SetDevices(uint32, []string)      {}
-func (u *inUse) SetGPUs([]ledger.GPU)             {}
-func (u *inUse) OpenUsage(uint64)                 {}
-func (u *inUse) SetUsage(uint64, []ledger.Usage)  {}
-func (u *inUse) SetBlocks(uint32, []ledger.Block) {}
-func (u *inUse) SetSegments([]uint64)             {}
-func (u *inUse) SetSampling([]float64)            {}
-func (u *inUse) SetSampleRate(ledger.SampleRate)  {}
-func (u *inUse) SetStats(ledger.Stats)            {}
-func (u *inUse) SetLimits(ledger.Limits)          {}
-func (u *inUse) Warn(string)                      {}
-func (u *inUse) WarnOf(uint32, string)            {}

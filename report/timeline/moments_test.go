@@ -76,7 +76,7 @@ func TestOneGPUIsOneRow(t *testing.T) {
 	alloc := func(time, address uint64, device int32) input {
 		return event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Device: device, Time: time, Address: address, Size: 100, Stack: 1, API: "cudaMalloc"})
 	}
-	devices := input{30, func(b ledger.Books) { b.SetDevices(7, []string{"GPU-a"}) }}
+	devices := input{30, func(b ledger.Books) { b.Tell(ledger.Devices{PID: 7, UUIDs: []string{"GPU-a"}}) }}
 	for name, list := range map[string][]input{
 		"NVML before the ordinal": {alloc(10, 0x1000, 0), usage(20, 400), devices, usage(40, 400)},
 		"the ordinal before NVML": {alloc(10, 0x1000, 0), {15, devices.give}, usage(40, 400)},

@@ -375,11 +375,13 @@ func (o *observer) noteLarge(m mark) {
 	o.large = o.large[:min(len(o.large), maxLarge)]
 }
 
-func (o *observer) SetTensors(time uint64, totals []ledger.TensorTotals) {
-	o.Books.SetTensors(time, totals)
-	for i := range totals {
-		if totals[i].Device != ledger.CPUDevice {
-			o.sizes.tensors(&totals[i])
+func (o *observer) Tell(in ledger.Input) {
+	o.Books.Tell(in)
+	if in, ok := in.(ledger.TensorReading); ok {
+		for i := range in.Totals {
+			if x := &in.Totals[i]; x.Device != ledger.CPUDevice {
+				o.sizes.tensors(x)
+			}
 		}
 	}
 }

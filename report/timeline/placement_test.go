@@ -12,7 +12,7 @@ import (
 func TestRowsAddUpToWhatNVMLSaysWithoutKnownDevices(t *testing.T) {
 	both := func(time, a, b uint64) input {
 		return input{time, func(l ledger.Books) {
-			l.SetUsage(time, []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: a}, {PID: 7, UUID: "GPU-b", Bytes: b}})
+			l.Tell(ledger.UsageReading{Time: time, Usages: []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: a}, {PID: 7, UUID: "GPU-b", Bytes: b}}})
 		}}
 	}
 	alloc := func(time uint64, device int32, size uint64) input {
@@ -20,9 +20,9 @@ func TestRowsAddUpToWhatNVMLSaysWithoutKnownDevices(t *testing.T) {
 	}
 	for name, devices := range map[string][]string{"void": nil, "wrong": {"GPU-c", "GPU-d"}, "right": {"GPU-a", "GPU-b"}} {
 		tl, _, err := of(&script{list: []input{
-			{1, func(l ledger.Books) { l.SetProcess(ledger.Process{PID: 7, Begin: 1}) }},
+			{1, func(l ledger.Books) { l.Tell(ledger.Process{PID: 7, Begin: 1}) }},
 			both(2, 300, 400), alloc(150, 0, 70), alloc(250, ledger.UnknownDevice, 500), both(350, 370, 900),
-			{400, func(l ledger.Books) { l.SetDevices(7, devices) }},
+			{400, func(l ledger.Books) { l.Tell(ledger.Devices{PID: 7, UUIDs: devices}) }},
 			alloc(450, 1, 1000), both(550, 370, 1900), alloc(650, 2, 5000),
 		}})
 		if err != nil {

@@ -36,7 +36,9 @@ func event(e ledger.Event) input {
 }
 
 func usage(time, bytes uint64) input {
-	return input{time, func(b ledger.Books) { b.SetUsage(time, []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: bytes}}) }}
+	return input{time, func(b ledger.Books) {
+		b.Tell(ledger.UsageReading{Time: time, Usages: []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: bytes}}})
+	}}
 }
 
 // job: 300 bytes of context, 1000 from 200 on, 4000 more from 500 to 700, 64 pinned, 60000 managed
@@ -44,8 +46,8 @@ func usage(time, bytes uint64) input {
 func job() *script {
 	return &script{list: []input{
 		{1, func(b ledger.Books) {
-			b.SetProcess(ledger.Process{PID: 7, Comm: "python3", Begin: 1})
-			b.SetDevices(7, []string{"GPU-a"})
+			b.Tell(ledger.Process{PID: 7, Comm: "python3", Begin: 1})
+			b.Tell(ledger.Devices{PID: 7, UUIDs: []string{"GPU-a"}})
 		}},
 		usage(2, 300),
 		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: 200, Address: 0x1000, Size: 1000, Stack: 1, API: "cudaMalloc"}),

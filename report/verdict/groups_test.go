@@ -100,10 +100,10 @@ func TestTheLineThatLeaksMostIsFirst(t *testing.T) {
 
 func TestTimeUntilTheGPUIsFull(t *testing.T) {
 	p := newProgram(1e6, 1) // 1 ms per step
-	p.l.SetGPUs([]ledger.GPU{{UUID: "GPU-a", Total: 80 << 30, Used: 50 << 30}, {UUID: "GPU-b", Total: 1 << 40}})
-	p.l.SetProcess(ledger.Process{PID: 7, Begin: p.begin, Devices: []string{"GPU-a"}})
+	p.l.Tell(ledger.GPUs{{UUID: "GPU-a", Total: 80 << 30, Used: 50 << 30}, {UUID: "GPU-b", Total: 1 << 40}})
+	p.l.Tell(ledger.Process{PID: 7, Begin: p.begin, Devices: []string{"GPU-a"}})
 	p.train(steps, func(int) { p.alloc(1, 1<<20) })
-	p.l.SetUsage(p.now(), []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: 2 << 30}})
+	p.l.Tell(ledger.UsageReading{Time: p.now(), Usages: []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: 2 << 30}}})
 	v := of(p.snapshot(), 1)
 	if v.Class != Leaking || v.UntilFull < 29*time.Second || v.UntilFull > 32*time.Second { // 30 GiB at 1000 MiB/s
 		t.Errorf("%v, full in %v", v.Class, v.UntilFull)
@@ -150,10 +150,10 @@ func TestWhatReplacesOlderTensorsIsNotCalledALeak(t *testing.T) {
 				older += 1 << 20
 			}
 			if i%10 == 0 {
-				p.l.SetTensors(p.now(), []ledger.TensorTotals{{PID: 7, OlderBytes: older, Allocated: 1 << 40, Reserved: 1 << 40, Classes: p.class}})
+				p.l.Tell(ledger.TensorReading{Time: p.now(), Totals: []ledger.TensorTotals{{PID: 7, OlderBytes: older, Allocated: 1 << 40, Reserved: 1 << 40, Classes: p.class}}})
 			}
 		})
-		p.l.SetSampling(nil)
+		p.l.Tell(ledger.Sampling(nil))
 		v := of(p.l.Snapshot(p.now(), time.Time{}), 1)
 		if want := map[bool]Class{true: Growing, false: Leaking}[replaces]; v.Class != want {
 			t.Errorf("replaces %v: %v (%s), want %v", replaces, v.Class, v.Evidence, want)
@@ -188,7 +188,7 @@ func TestNothingThatALedgerGivesMakesAVerdictPanic(t *testing.T) {
 			l.Apply(&e)
 		}
 		if rng.IntN(2) == 0 {
-			l.SetTensors(rng.Uint64N(1e10), []ledger.TensorTotals{{PID: 1, Allocated: rng.Uint64(), Reserved: rng.Uint64(), OlderBytes: rng.Uint64(), Classes: make([]ledger.ClassTotals, 3)}})
+			l.Tell(ledger.TensorReading{Time: rng.Uint64N(1e10), Totals: []ledger.TensorTotals{{PID: 1, Allocated: rng.Uint64(), Reserved: rng.Uint64(), OlderBytes: rng.Uint64(), Classes: make([]ledger.ClassTotals, 3)}}})
 		}
 		s := l.Snapshot(rng.Uint64N(1<<rng.UintN(64)), time.Time{})
 		for _, st := range []callstack.Stacks{nil, lines{}} {

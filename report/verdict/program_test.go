@@ -97,8 +97,8 @@ func (p *program) snapshot() *ledger.Snapshot {
 			live += p.class[i].AllocBytes - p.class[i].FreeBytes
 			sampling[i] = 1
 		}
-		p.l.SetSampling(sampling)
-		p.l.SetTensors(p.now(), []ledger.TensorTotals{{PID: 7, Device: 0, Reported: p.now(), Allocated: live, Reserved: live, Classes: p.class}})
+		p.l.Tell(ledger.Sampling(sampling))
+		p.l.Tell(ledger.TensorReading{Time: p.now(), Totals: []ledger.TensorTotals{{PID: 7, Device: 0, Reported: p.now(), Allocated: live, Reserved: live, Classes: p.class}}})
 	}
 	return p.l.Snapshot(p.now(), time.Time{})
 }

@@ -72,7 +72,7 @@ func written(tb testing.TB, events []ledger.Event) *memory {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w.Begin(sessionBegin)
+	w.Tell(ledger.Begin{Time: sessionBegin})
 	for i := range events {
 		w.Apply(&events[i])
 		for i%batchEvents == 0 && len(w.queue) > maxQueue/2 { // nobody is that fast

@@ -47,9 +47,9 @@ func TestWriteBigCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.SetStacks(bigStacks{torch: &callstack.Mapping{Path: "/opt/torch/lib/libtorch_cuda.so"}})
-	w.SetProcess(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3", Begin: sessionBegin, Devices: []string{"GPU-a"}})
-	w.SetGPUs([]ledger.GPU{{UUID: "GPU-a", Name: "bench", Total: 80 << 30}})
-	w.Begin(sessionBegin)
+	w.Tell(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3", Begin: sessionBegin, Devices: []string{"GPU-a"}})
+	w.Tell(ledger.GPUs{{UUID: "GPU-a", Name: "bench", Total: 80 << 30}})
+	w.Tell(ledger.Begin{Time: sessionBegin})
 	jobs := newWorkload()
 	var e ledger.Event
 	for i := range bigEvents {
@@ -59,7 +59,7 @@ func TestWriteBigCapture(t *testing.T) {
 		}
 		w.Apply(&e)
 		if i%1_000_000 == 0 {
-			w.SetUsage(e.Time, []ledger.Usage{{PID: 4242, UUID: "GPU-a", Bytes: 2 << 30}})
+			w.Tell(ledger.UsageReading{Time: e.Time, Usages: []ledger.Usage{{PID: 4242, UUID: "GPU-a", Bytes: 2 << 30}}})
 		}
 		for i%batchEvents == 0 && len(w.queue) > maxQueue/2 {
 			time.Sleep(time.Millisecond)

@@ -73,41 +73,8 @@ type both struct {
 	w *Writer
 }
 
-func (b both) Begin(time uint64)           { b.w.Begin(time); b.Ledger.Begin(time) }
-func (b both) Apply(e *ledger.Event)       { b.w.Apply(e); b.Ledger.Apply(e) }
-func (b both) SetProcess(p ledger.Process) { b.w.SetProcess(p); b.Ledger.SetProcess(p) }
-func (b both) SetDevices(pid uint32, o []string) {
-	b.w.SetDevices(pid, o)
-	b.Ledger.SetDevices(pid, o)
-}
-func (b both) SetGPUs(g []ledger.GPU)              { b.w.SetGPUs(g); b.Ledger.SetGPUs(g) }
-func (b both) SetUsage(t uint64, u []ledger.Usage) { b.w.SetUsage(t, u); b.Ledger.SetUsage(t, u) }
-func (b both) SetTensors(t uint64, x []ledger.TensorTotals) {
-	b.w.SetTensors(t, x)
-	b.Ledger.SetTensors(t, x)
-}
-func (b both) SetBlocks(pid uint32, l []ledger.Block) {
-	b.w.SetBlocks(pid, l)
-	b.Ledger.SetBlocks(pid, l)
-}
-func (b both) SetSegments(s []uint64)  { b.w.SetSegments(s); b.Ledger.SetSegments(s) }
-func (b both) SetSampling(p []float64) { b.w.SetSampling(p); b.Ledger.SetSampling(p) }
-func (b both) SetSampleRate(r ledger.SampleRate) {
-	b.w.SetSampleRate(r)
-	b.Ledger.SetSampleRate(r)
-}
-func (b both) SetStats(s ledger.Stats) { b.w.SetStats(s); b.Ledger.SetStats(s) }
-func (b both) SetLimits(x ledger.Limits) {
-	b.w.SetLimits(x)
-	b.Ledger.SetLimits(x)
-}
-
-func (b both) WarnOf(pid uint32, text string) {
-	b.w.WarnOf(pid, text)
-	b.Ledger.WarnOf(pid, text)
-}
-
-func (b both) Warn(text string) { b.w.Warn(text); b.Ledger.Warn(text) }
+func (b both) Apply(e *ledger.Event) { b.w.Apply(e); b.Ledger.Apply(e) }
+func (b both) Tell(in ledger.Input)  { b.w.Tell(in); b.Ledger.Tell(in) }
 
 // clock is CLOCK_MONOTONIC for tests.
 type clock struct {
@@ -139,9 +106,9 @@ type session struct {
 const sessionBegin = 100e9
 
 func (s *session) run(steps int) {
-	s.books.SetSampling([]float64{0.5, 0.25, 1})
-	s.books.SetSampleRate(ledger.SampleRate{Mean: 1 << 20, Limit: 4000})
-	s.books.Begin(sessionBegin)
+	s.books.Tell(ledger.Sampling{0.5, 0.25, 1})
+	s.books.Tell(ledger.SampleRate{Mean: 1 << 20, Limit: 4000})
+	s.books.Tell(ledger.Begin{Time: sessionBegin})
 	for i := range steps {
 		s.clock.set(sessionBegin + uint64(i)*1e6)
 		s.step(uint64(i))
@@ -171,39 +138,40 @@ func (s *session) step(i uint64) {
 	uuids := []string{"GPU-a", "GPU-b", ""}
 	switch r.Uint64N(200) {
 	case 0:
-		s.books.SetProcess(ledger.Process{
+		s.books.Tell(ledger.Process{
 			PID: pid, Comm: fmt.Sprint("comm", i), Exe: "/usr/bin/\u00e9", Begin: now * (i % 2), User: s.ifTotals(pid),
 			Workload: ledger.Workload{Container: "c", Pod: "p", Namespace: "n", Job: "j", Rank: "0", LocalRank: "1", WorldSize: "2"},
 			Devices:  [][]string{nil, uuids[:2]}[i%2],
 		})
+
 	case 1:
-		s.books.SetDevices(pid, uuids[:r.Uint64N(4)])
+		s.books.Tell(ledger.Devices{PID: pid, UUIDs: uuids[:r.Uint64N(4)]})
 	case 2:
-		s.books.SetGPUs([]ledger.GPU{{Index: 0, UUID: "GPU-a", Name: "H100", Total: 80 << 30, Used: i}, {Index: 1, UUID: "GPU-b", Parent: "GPU-a"}}[:r.Uint64N(3)])
+		s.books.Tell(ledger.GPUs([]ledger.GPU{{Index: 0, UUID: "GPU-a", Name: "H100", Total: 80 << 30, Used: i}, {Index: 1, UUID: "GPU-b", Parent: "GPU-a"}}[:r.Uint64N(3)]))
 	case 3:
-		s.books.SetUsage(now, []ledger.Usage{{PID: pid, UUID: "GPU-a", Bytes: r.Uint64N(1 << 40), Rough: i%3 == 0}, {PID: 4, UUID: "GPU-b", Bytes: i}})
+		s.books.Tell(ledger.UsageReading{Time: now, Usages: []ledger.Usage{{PID: pid, UUID: "GPU-a", Bytes: r.Uint64N(1 << 40), Rough: i%3 == 0}, {PID: 4, UUID: "GPU-b", Bytes: i}}})
 	case 4:
 		x := ledger.TensorTotals{PID: pid, Device: int32(r.Uint64N(3)) - 2, Reported: now, Allocated: r.Uint64N(1 << 40), Reserved: 1 << 40, OlderFrees: 1, OlderBytes: 2, Unbooked: i % 2}
 		if i%2 == 0 {
 			x.Classes = make([]ledger.ClassTotals, ledger.SizeClasses)
 			x.Classes[r.Uint64N(128)] = ledger.ClassTotals{Allocs: 10 + i, AllocBytes: i << 20, Frees: 9, FreeBytes: 3 << 20}
 		}
-		s.books.SetTensors(now, []ledger.TensorTotals{x})
+		s.books.Tell(ledger.TensorReading{Time: now, Totals: []ledger.TensorTotals{x}})
 	case 5:
 		list := make([]ledger.Block, r.Uint64N(40))
 		for j := range list {
 			list[j] = ledger.Block{Address: r.Uint64N(64) << 9, Size: r.Uint64N(4096), Device: int32(r.Uint64N(2))}
 		}
-		s.books.SetBlocks(pid, list)
+		s.books.Tell(ledger.BlockList{PID: pid, Blocks: list})
 	case 6:
-		s.books.SetSegments([]uint64{r.Uint64N(8), r.Uint64()})
+		s.books.Tell(ledger.Segments{r.Uint64N(8), r.Uint64()})
 	case 7:
-		s.books.SetStats(ledger.Stats{Lost: i, Stacks: 2 * i, NoStack: 3, Missing: map[string]uint64{"x": 1, "y": i}, Torn: 4, Truncated: map[string]uint64{"a": i, "b": 1}, LostBy: s.countsBy(pid, i), StacksBy: s.countsBy(3, i)})
+		s.books.Tell(ledger.Stats{Lost: i, Stacks: 2 * i, NoStack: 3, Missing: map[string]uint64{"x": 1, "y": i}, Torn: 4, Truncated: map[string]uint64{"a": i, "b": 1}, LostBy: s.countsBy(pid, i), StacksBy: s.countsBy(3, i)})
 	case 8:
-		s.books.Warn(fmt.Sprintf("a warning of step %d", i%7))
+		s.books.Tell(ledger.Warning{Text: fmt.Sprintf("a warning of step %d", i%7)})
 		if s.totals != nil {
-			s.books.WarnOf(pid, fmt.Sprintf("process %d: a warning of step %d", pid, i%100))
-			s.books.SetLimits(ledger.Limits{Sites: 1 << 12 >> (i % 8), Live: 1 << 14 >> (i % 8)})
+			s.books.Tell(ledger.Warning{PID: pid, Text: fmt.Sprintf("process %d: a warning of step %d", pid, i%100)})
+			s.books.Tell(ledger.Limits{Sites: 1 << 12 >> (i % 8), Live: 1 << 14 >> (i % 8)})
 		}
 	default:
 		s.event(now, pid)

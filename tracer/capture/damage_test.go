@@ -28,22 +28,8 @@ type log struct{ lines []string }
 func (l *log) add(what string, values ...any) {
 	l.lines = append(l.lines, what+" "+fmt.Sprintf("%+v", values))
 }
-func (l *log) Begin(time uint64)                            { l.add("begin", time) }
-func (l *log) Apply(e *ledger.Event)                        { l.add("event", *e) }
-func (l *log) SetProcess(p ledger.Process)                  { l.add("process", p) }
-func (l *log) SetDevices(pid uint32, o []string)            { l.add("devices", pid, o) }
-func (l *log) SetGPUs(g []ledger.GPU)                       { l.add("gpus", g) }
-func (l *log) OpenUsage(t uint64)                           { l.add("open usage", t) }
-func (l *log) SetUsage(t uint64, u []ledger.Usage)          { l.add("usage", t, u) }
-func (l *log) SetTensors(t uint64, x []ledger.TensorTotals) { l.add("tensors", t, x) }
-func (l *log) SetBlocks(pid uint32, b []ledger.Block)       { l.add("blocks", pid, b) }
-func (l *log) SetSegments(s []uint64)                       { l.add("segments", s) }
-func (l *log) SetSampling(p []float64)                      { l.add("sampling", p) }
-func (l *log) SetSampleRate(r ledger.SampleRate)            { l.add("sample rate", r) }
-func (l *log) SetStats(s ledger.Stats)                      { l.add("stats", s) }
-func (l *log) SetLimits(x ledger.Limits)                    { l.add("limits", x) }
-func (l *log) WarnOf(pid uint32, text string)               { l.add("warning of a process", pid, text) }
-func (l *log) Warn(text string)                             { l.add("warning", text) }
+func (l *log) Apply(e *ledger.Event) { l.add("event", *e) }
+func (l *log) Tell(in ledger.Input)  { l.add(fmt.Sprintf("%T", in), in) }
 
 func logOf(t testing.TB, r *Recording) []string {
 	t.Helper()
@@ -272,10 +258,10 @@ func TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment(t *testing.T) {
 	alloc := func(time uint64) {
 		w.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: time, Address: time, Size: 1, API: "cudaMalloc"})
 	}
-	w.Begin(10e9)
+	w.Tell(ledger.Begin{Time: 10e9})
 	alloc(11e9)
 	c.set(12e9 + 5e6)
-	w.Warn("later than the event behind it")
+	w.Tell(ledger.Warning{Text: "later than the event behind it"})
 	alloc(12e9)
 	alloc(13e9)
 	if err := w.End(nil); err != nil {
@@ -350,7 +336,7 @@ func TestWhatIsOlderThanASecondIsInTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.End(nil)
-	w.Begin(monotonic())
+	w.Tell(ledger.Begin{Time: monotonic()})
 	begin := monotonic()
 	w.Apply(&ledger.Event{Op: ledger.Alloc, Time: begin, Address: 1})
 	for len(logOf(t, file.read(t))) < 2 {

@@ -17,7 +17,41 @@ import (
 // where the tracer cleaned it too.
 func clean(b []byte) string { return untrusted.Clean(string(b[:min(len(b), maxText)])) }
 
-// What follows turns the calls of ledger.Books into messages, and messages into calls.
+// inputOf turns what a ledger is told into a message; applier.apply is the reverse.
+func inputOf(in ledger.Input) *wire.Input {
+	switch in := in.(type) {
+	case ledger.Begin:
+		return &wire.Input{What: &wire.Input_Begin{Begin: in.Time}}
+	case ledger.Process:
+		return processInput(&in)
+	case ledger.Devices:
+		return &wire.Input{What: &wire.Input_Devices{Devices: devicesOf(in.PID, in.UUIDs)}}
+	case ledger.GPUs:
+		return gpusInput(in)
+	case ledger.UsageOpened:
+		return &wire.Input{What: &wire.Input_OpenUsage{OpenUsage: in.Time}}
+	case ledger.UsageReading:
+		return usagesInput(in.Time, in.Usages)
+	case ledger.TensorReading:
+		return tensorsInput(in.Time, in.Totals)
+	case ledger.Segments:
+		return &wire.Input{What: &wire.Input_Segments{Segments: &wire.Segments{Stack: slices.Clone(in)}}}
+	case ledger.SampleRate:
+		return &wire.Input{What: &wire.Input_SampleRate{SampleRate: &wire.SampleRate{Mean: in.Mean, Limit: in.Limit}}}
+	case ledger.Sampling:
+		return &wire.Input{What: &wire.Input_Sampling{Sampling: &wire.Sampling{Probability: slices.Clone(in)}}}
+	case ledger.Stats:
+		return statsInput(&in)
+	case ledger.Limits:
+		return &wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: in.Sites, Live: in.Live}}}
+	case ledger.Warning:
+		if in.PID != 0 {
+			return &wire.Input{What: &wire.Input_ProcessWarning{ProcessWarning: &wire.ProcessWarning{Pid: in.PID, Text: []byte(in.Text)}}}
+		}
+		return &wire.Input{What: &wire.Input_Warning{Warning: []byte(in.Text)}}
+	}
+	return &wire.Input{}
+}
 
 func processInput(p *ledger.Process) *wire.Input {
 	m := &wire.Process{
@@ -163,42 +197,42 @@ const maxBlocks = 16 << 20
 func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 	switch what := in.What.(type) {
 	case *wire.Input_Begin:
-		books.Begin(what.Begin)
+		books.Tell(ledger.Begin{Time: what.Begin})
 	case *wire.Input_Process:
-		books.SetProcess(processOf(what.Process))
+		books.Tell(processOf(what.Process))
 	case *wire.Input_Devices:
-		books.SetDevices(what.Devices.GetPid(), uuidsOf(what.Devices))
+		books.Tell(ledger.Devices{PID: what.Devices.GetPid(), UUIDs: uuidsOf(what.Devices)})
 	case *wire.Input_Gpus:
 		if len(what.Gpus.GetGpu()) > maxGPUs {
 			return errTooMany
 		}
-		books.SetGPUs(gpusOf(what.Gpus))
+		books.Tell(ledger.GPUs(gpusOf(what.Gpus)))
 	case *wire.Input_OpenUsage:
-		books.OpenUsage(what.OpenUsage)
+		books.Tell(ledger.UsageOpened{Time: what.OpenUsage})
 	case *wire.Input_Usages:
-		books.SetUsage(what.Usages.GetTime(), usagesOf(what.Usages))
+		books.Tell(ledger.UsageReading{Time: what.Usages.GetTime(), Usages: usagesOf(what.Usages)})
 	case *wire.Input_Tensors:
 		totals, err := totalsOf(what.Tensors)
 		if err != nil {
 			return err
 		}
-		books.SetTensors(what.Tensors.GetTime(), totals)
+		books.Tell(ledger.TensorReading{Time: what.Tensors.GetTime(), Totals: totals})
 	case *wire.Input_Blocks:
 		return a.takeBlocks(what.Blocks, books)
 	case *wire.Input_Segments:
-		books.SetSegments(what.Segments.GetStack())
+		books.Tell(ledger.Segments(what.Segments.GetStack()))
 	case *wire.Input_SampleRate:
-		books.SetSampleRate(ledger.SampleRate{Mean: what.SampleRate.GetMean(), Limit: what.SampleRate.GetLimit()})
+		books.Tell(ledger.SampleRate{Mean: what.SampleRate.GetMean(), Limit: what.SampleRate.GetLimit()})
 	case *wire.Input_Sampling:
-		books.SetSampling(what.Sampling.GetProbability())
+		books.Tell(ledger.Sampling(what.Sampling.GetProbability()))
 	case *wire.Input_Stats:
 		return setStats(what.Stats, books)
 	case *wire.Input_Limits:
-		books.SetLimits(ledger.Limits{Sites: what.Limits.GetSites(), Live: what.Limits.GetLive()})
+		books.Tell(ledger.Limits{Sites: what.Limits.GetSites(), Live: what.Limits.GetLive()})
 	case *wire.Input_ProcessWarning:
-		books.WarnOf(what.ProcessWarning.GetPid(), clean(what.ProcessWarning.GetText()))
+		books.Tell(ledger.Warning{PID: what.ProcessWarning.GetPid(), Text: clean(what.ProcessWarning.GetText())})
 	case *wire.Input_Warning:
-		books.Warn(clean(what.Warning))
+		books.Tell(ledger.Warning{Text: clean(what.Warning)})
 	}
 	return nil // also what a later vramprof has added
 }
@@ -289,7 +323,7 @@ func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
 		a.blocks = append(a.blocks, ledger.Block{Address: address, Size: m.Size[i], Device: m.Device[i]})
 	}
 	if m.GetLast() {
-		books.SetBlocks(a.pid, a.blocks)
+		books.Tell(ledger.BlockList{PID: a.pid, Blocks: a.blocks})
 		a.blocks, a.parts = nil, 0
 	}
 	return nil
@@ -303,6 +337,6 @@ func setStats(m *wire.Stats, books ledger.Books) error {
 	s := ledger.Stats{Lost: m.GetLost(), Stacks: m.GetStacks(), NoStack: m.GetNoStack(), Torn: m.GetTorn()}
 	s.Truncated, s.Missing = reasonsOf(m.Reason, m.Truncated), reasonsOf(m.MissingReason, m.Missing)
 	s.LostBy, s.StacksBy = countsOf(m.LostPid, m.LostOf), countsOf(m.StacksPid, m.StacksOf)
-	books.SetStats(s)
+	books.Tell(s)
 	return nil
 }

@@ -32,12 +32,12 @@ func TestReplayPlacesWhatWasPlacedLater(t *testing.T) {
 		apply(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Device: ledger.UnknownDevice, Address: address, Size: size, API: "cudaMalloc"})
 	}
 	usage := func(a, b uint64) {
-		books.SetUsage(c.now, []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: a}, {PID: 7, UUID: "GPU-b", Bytes: b}})
+		books.Tell(ledger.UsageReading{Time: c.now, Usages: []ledger.Usage{{PID: 7, UUID: "GPU-a", Bytes: a}, {PID: 7, UUID: "GPU-b", Bytes: b}}})
 	}
-	books.Begin(c.now)
-	books.SetGPUs([]ledger.GPU{{UUID: "GPU-a", Name: "A"}, {Index: 1, UUID: "GPU-b", Name: "A"}})
-	books.SetProcess(ledger.Process{PID: 7, Begin: c.now})
-	books.SetDevices(7, []string{"GPU-a", "GPU-b"})
+	books.Tell(ledger.Begin{Time: c.now})
+	books.Tell(ledger.GPUs{{UUID: "GPU-a", Name: "A"}, {Index: 1, UUID: "GPU-b", Name: "A"}})
+	books.Tell(ledger.Process{PID: 7, Begin: c.now})
+	books.Tell(ledger.Devices{PID: 7, UUIDs: []string{"GPU-a", "GPU-b"}})
 	usage(300<<20, 300<<20)
 	since := c.now
 	alloc(0x1000, 5<<20)

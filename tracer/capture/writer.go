@@ -276,68 +276,37 @@ func (w *Writer) addAt(time uint64, in *wire.Input) {
 	}
 }
 
-func (w *Writer) Begin(time uint64) {
-	w.mu.Lock()
-	w.begin = time
-	w.mu.Unlock()
-	w.add(&wire.Input{What: &wire.Input_Begin{Begin: time}})
+// Tell keeps an input. It copies what it keeps.
+func (w *Writer) Tell(in ledger.Input) {
+	switch in := in.(type) {
+	case ledger.Begin:
+		w.mu.Lock()
+		w.begin = in.Time
+		w.mu.Unlock()
+		w.add(inputOf(in))
+	case ledger.UsageOpened:
+		w.addAt(in.Time, inputOf(in))
+	case ledger.UsageReading:
+		w.addAt(in.Time, inputOf(in))
+	case ledger.TensorReading:
+		w.addAt(in.Time, inputOf(in))
+	case ledger.BlockList:
+		w.addBlocks(in)
+	default:
+		w.add(inputOf(in))
+	}
 }
 
-func (w *Writer) SetProcess(p ledger.Process) { w.add(processInput(&p)) }
-
-func (w *Writer) SetDevices(pid uint32, ordinals []string) {
-	w.add(&wire.Input{What: &wire.Input_Devices{Devices: devicesOf(pid, ordinals)}})
-}
-
-func (w *Writer) SetGPUs(g []ledger.GPU) { w.add(gpusInput(g)) }
-
-func (w *Writer) OpenUsage(time uint64) {
-	w.addAt(time, &wire.Input{What: &wire.Input_OpenUsage{OpenUsage: time}})
-}
-
-func (w *Writer) SetUsage(time uint64, usages []ledger.Usage) {
-	w.addAt(time, usagesInput(time, usages))
-}
-
-func (w *Writer) SetTensors(time uint64, totals []ledger.TensorTotals) {
-	w.addAt(time, tensorsInput(time, totals))
-}
-
-// SetBlocks copies the list, in parts.
-func (w *Writer) SetBlocks(pid uint32, list []ledger.Block) {
+// addBlocks splits a list into parts, each of which fits a frame.
+func (w *Writer) addBlocks(in ledger.BlockList) {
+	list := in.Blocks
 	for part := uint32(0); ; part++ {
 		n := min(len(list), blocksPart)
-		w.add(blocksInput(pid, part, list[:n], n == len(list)))
+		w.add(blocksInput(in.PID, part, list[:n], n == len(list)))
 		if list = list[n:]; len(list) == 0 {
 			return
 		}
 	}
-}
-
-func (w *Writer) SetSegments(stacks []uint64) {
-	w.add(&wire.Input{What: &wire.Input_Segments{Segments: &wire.Segments{Stack: append([]uint64(nil), stacks...)}}})
-}
-
-func (w *Writer) SetSampleRate(r ledger.SampleRate) {
-	w.add(&wire.Input{What: &wire.Input_SampleRate{SampleRate: &wire.SampleRate{Mean: r.Mean, Limit: r.Limit}}})
-}
-
-func (w *Writer) SetSampling(p []float64) {
-	w.add(&wire.Input{What: &wire.Input_Sampling{Sampling: &wire.Sampling{Probability: append([]float64(nil), p...)}}})
-}
-
-func (w *Writer) SetStats(s ledger.Stats) { w.add(statsInput(&s)) }
-
-func (w *Writer) SetLimits(x ledger.Limits) {
-	w.add(&wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: x.Sites, Live: x.Live}}})
-}
-
-func (w *Writer) WarnOf(pid uint32, text string) {
-	w.add(&wire.Input{What: &wire.Input_ProcessWarning{ProcessWarning: &wire.ProcessWarning{Pid: pid, Text: []byte(text)}}})
-}
-
-func (w *Writer) Warn(text string) {
-	w.add(&wire.Input{What: &wire.Input_Warning{Warning: []byte(text)}})
 }
 
 // End writes what is left, and the end: s is the last snapshot of the books that were fed beside, with

@@ -105,7 +105,7 @@ func TestTheBooksAgreeWithASlowModel(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		l, m := New(Options{Begin: 10}), newModel()
-		l.SetProcess(Process{PID: old, Begin: 10})
+		l.Tell(Process{PID: old, Begin: 10})
 		now := uint64(11)
 		for step := range 2500 {
 			e := randomEvent(rng)

@@ -21,7 +21,7 @@ type sleeper struct {
 	time       uint64
 	device     int32
 	older      bool   // it was mapped before the attach, so its size was in no book
-	placed     bool   // SetBlocks has looked for blocks in it
+	placed     bool   // setBlocks has looked for blocks in it
 	inside     uint64 // bytes of blocks that it found
 }
 
@@ -62,7 +62,7 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 	}
 	if len(s.ranges) >= maxSleepers {
 		if len(p.tensors) > 0 {
-			l.WarnOf(p.PID, fmt.Sprintf("process %d has too many ranges of unmapped memory: tensors in further ones are shown as if they had memory", p.PID))
+			l.warnOf(p.PID, fmt.Sprintf("process %d has too many ranges of unmapped memory: tensors in further ones are shown as if they had memory", p.PID))
 		}
 		return
 	}

@@ -222,9 +222,9 @@ func checkAsleep(t *testing.T, l *Ledger, s *Snapshot) {
 
 func TestRangesThatSleepAreBounded(t *testing.T) {
 	l := New(Options{})
-	l.SetTensors(1, []TensorTotals{{PID: 7, Allocated: 1, Reserved: 1}})
+	l.Tell(TensorReading{Time: 1, Totals: []TensorTotals{{PID: 7, Allocated: 1, Reserved: 1}}})
 	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 1, Address: 1, Size: 1})
-	l.SetTensors(1, []TensorTotals{{PID: 7, Allocated: 1, Reserved: 1}})
+	l.Tell(TensorReading{Time: 1, Totals: []TensorTotals{{PID: 7, Allocated: 1, Reserved: 1}}})
 	for i := range uint64(maxSleepers + 10) {
 		l.Apply(&Event{Op: Unmap, PID: 7, Time: 2, Address: (i + 1) << 32, Size: 1 << 21})
 	}

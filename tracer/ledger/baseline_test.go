@@ -17,16 +17,16 @@ func balanceOf(l *Ledger, now uint64) Balance {
 
 func TestBaselineOfALaterProcessWaitsForItsFirstAllocation(t *testing.T) {
 	l := New(Options{Begin: 1})
-	l.SetUsage(10, nil)
-	l.SetProcess(Process{PID: 7, Begin: 20})
-	l.SetDevices(7, []string{"GPU-a"})
-	l.SetUsage(30, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 100 << 20}}) // half of its context
+	l.Tell(UsageReading{Time: 10, Usages: nil})
+	l.Tell(Process{PID: 7, Begin: 20})
+	l.Tell(Devices{PID: 7, UUIDs: []string{"GPU-a"}})
+	l.Tell(UsageReading{Time: 30, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 100 << 20}}}) // half of its context
 	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, TID: 7, Device: UnknownDevice, Time: 40, Address: 1, Size: 8 << 20, API: "cudaMalloc"})
-	l.SetUsage(50, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 308 << 20}})
+	l.Tell(UsageReading{Time: 50, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 308 << 20}}})
 	if b := balanceOf(l, 55); b.Baseline != 300<<20 || b.Live != 8<<20 || b.Gap != 0 {
 		t.Errorf("after the first allocation: %+v, want a baseline of 300 MiB and no gap", b)
 	}
-	l.SetUsage(60, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 318 << 20}})
+	l.Tell(UsageReading{Time: 60, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 318 << 20}}})
 	if b := balanceOf(l, 65); b.Baseline != 300<<20 || b.Gap != 10<<20 {
 		t.Errorf("after untraced memory: %+v, want the same baseline and a gap of 10 MiB", b)
 	}
@@ -34,10 +34,10 @@ func TestBaselineOfALaterProcessWaitsForItsFirstAllocation(t *testing.T) {
 
 func TestBaselineOfARunningProcessIsItsFirstReading(t *testing.T) {
 	l := New(Options{Begin: 1})
-	l.SetProcess(Process{PID: 7, Begin: 2})
-	l.SetDevices(7, []string{"GPU-a"})
-	l.SetUsage(10, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 300 << 20}})
-	l.SetUsage(20, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 340 << 20}})
+	l.Tell(Process{PID: 7, Begin: 2})
+	l.Tell(Devices{PID: 7, UUIDs: []string{"GPU-a"}})
+	l.Tell(UsageReading{Time: 10, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 300 << 20}}})
+	l.Tell(UsageReading{Time: 20, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 340 << 20}}})
 	if b := balanceOf(l, 25); b.Baseline != 300<<20 || b.Gap != 40<<20 {
 		t.Errorf("got %+v, want a baseline of 300 MiB and a gap of 40 MiB", b)
 	}

@@ -57,7 +57,7 @@ func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 	return live
 }
 
-// extremes puts the least and the most that was live since OpenUsage into copies of deviceLive.
+// extremes puts the least and the most that was live since UsageOpened into copies of deviceLive.
 func (p *process) extremes(least, most []deviceLive) {
 	for i := range p.totals {
 		t := &p.totals[i]

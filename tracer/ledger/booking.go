@@ -176,7 +176,7 @@ func (l *Ledger) allocFailed(e *Event) {
 	if f == nil && l.room(tableFailures, q) {
 		l.hold(tableFailures, q)
 	} else if f == nil {
-		l.WarnOf(e.PID, fmt.Sprintf("process %d has too many different sites of failed allocations: further ones are shown without their stacks", e.PID))
+		l.warnOf(e.PID, fmt.Sprintf("process %d has too many different sites of failed allocations: further ones are shown without their stacks", e.PID))
 		key.stack, crowded = 0, 1
 		if f = l.failures[key]; f == nil && q.bareFailures >= maxBareFailures {
 			key.result = resultUnknown

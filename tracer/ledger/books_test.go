@@ -103,14 +103,14 @@ func TestEndedProcessesGiveTheirBlocksBack(t *testing.T) {
 func TestKernelCountersAndWarningsReachTheSnapshot(t *testing.T) {
 	l := New(Options{Host: "h"})
 	truncated := map[string]uint64{"too deep": 3}
-	l.SetStats(Stats{Events: 99, Lost: 1, Stacks: 10, NoStack: 2, Missing: map[string]uint64{"late": 2}, Torn: 4, Truncated: truncated, UnmatchedFrees: 99})
-	l.Warn("one")
-	l.Warn("two")
-	l.Warn("one")
-	l.SetGPUs([]GPU{{Index: 0, UUID: "GPU-a"}})
+	l.Tell(Stats{Events: 99, Lost: 1, Stacks: 10, NoStack: 2, Missing: map[string]uint64{"late": 2}, Torn: 4, Truncated: truncated, UnmatchedFrees: 99})
+	l.Tell(Warning{Text: "one"})
+	l.Tell(Warning{Text: "two"})
+	l.Tell(Warning{Text: "one"})
+	l.Tell(GPUs{{Index: 0, UUID: "GPU-a"}})
 	s := l.Snapshot(1, time.Unix(1, 0))
 	truncated["too deep"] = 100
-	l.Warn("three")
+	l.Tell(Warning{Text: "three"})
 	want := Stats{Lost: 1, Stacks: 10, NoStack: 2, Missing: map[string]uint64{"late": 2}, Torn: 4, Truncated: map[string]uint64{"too deep": 3}}
 	if !reflect.DeepEqual(s.Stats, want) {
 		t.Errorf("stats %+v, want %+v", s.Stats, want)
@@ -276,7 +276,7 @@ func TestApplyDoesNotAllocateInTheSteadyState(t *testing.T) {
 func TestWarningsAreBoundedAndSayThatThereWereMore(t *testing.T) {
 	l := New(Options{Begin: 1})
 	for i := range 3 * maxWarnings {
-		l.Warn(fmt.Sprint("process ", i))
+		l.Tell(Warning{Text: fmt.Sprint("process ", i)})
 	}
 	s := l.Snapshot(2, time.Time{})
 	if n := len(s.Warnings); n != maxWarnings+1 || s.Warnings[n-1] != "there were more warnings" || len(l.warned) != n {

@@ -52,21 +52,21 @@ func applyHostile(t *testing.T, data []byte) (l *Ledger, last uint64) {
 		e := hostile(v, w)
 		switch v >> 56 % 32 {
 		case 0:
-			l.SetDevices(e.PID, []string{"A", "B"}[:v>>48%3])
+			l.Tell(Devices{PID: e.PID, UUIDs: []string{"A", "B"}[:v>>48%3]})
 		case 1:
-			l.SetUsage(e.Time, []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3])
+			l.Tell(UsageReading{Time: e.Time, Usages: []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3]})
 		case 2:
-			l.SetProcess(Process{PID: e.PID, Begin: e.Time})
+			l.Tell(Process{PID: e.PID, Begin: e.Time})
 		case 3, 4:
-			l.SetTensors(e.Time, []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1])
+			l.Tell(TensorReading{Time: e.Time, Totals: []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1]})
 		case 5:
-			l.SetBlocks(e.PID, []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5])
+			l.Tell(BlockList{PID: e.PID, Blocks: []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5]})
 		case 6:
 			l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
 		case 8:
-			l.OpenUsage(e.Time)
+			l.Tell(UsageOpened{Time: e.Time})
 		case 7:
-			l.SetSampling([]float64{math.Float64frombits(v), float64(w%16) / 16})
+			l.Tell(Sampling{math.Float64frombits(v), float64(w%16) / 16})
 		}
 		before := l.stats.UnmatchedFrees
 		l.Apply(&e)

@@ -80,7 +80,7 @@ func newHalvedJob(rng *rand.Rand) *halvedJob {
 // sample books the job with a sample of its own.
 func (j *halvedJob) sample(t *testing.T, rng *rand.Rand, p []float64, limit uint64) (*Snapshot, *budget) {
 	l, b := New(Options{}), &budget{limit: limit}
-	l.SetSampling(p)
+	l.Tell(Sampling(p))
 	for i, x := range j.blocks {
 		halvings, ok := b.take(rng, p[SizeClass(x.size)])
 		if !ok {
@@ -93,7 +93,7 @@ func (j *halvedJob) sample(t *testing.T, rng *rand.Rand, p []float64, limit uint
 			l.Apply(&Event{Op: Free, Space: Blocks, PID: 7, Time: uint64(len(j.blocks)) * 1e9, Address: 1 + uint64(i)})
 		}
 	}
-	l.SetTensors(1, []TensorTotals{{PID: 7, Allocated: 1 << 40, Reserved: 1 << 40, Classes: j.classes[:]}})
+	l.Tell(TensorReading{Time: 1, Totals: []TensorTotals{{PID: 7, Allocated: 1 << 40, Reserved: 1 << 40, Classes: j.classes[:]}}})
 	checkLedger(t, l)
 	return l.Snapshot(uint64(len(j.blocks))*1e9, time.Time{}), b
 }

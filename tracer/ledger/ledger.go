@@ -91,7 +91,7 @@ type Ledger struct {
 
 	ended      []uint32 // processes that ended and still have their blocks
 	purgeAt    uint64   // when the first of them may lose them
-	opened     bool     // NVML is being read: see OpenUsage
+	opened     bool     // NVML is being read: see UsageOpened
 	firstUsage uint64   // time of the first NVML reading
 }
 
@@ -206,10 +206,6 @@ func New(o Options) *Ledger {
 	return l
 }
 
-// Begin sets the time from which the session counts, when it is later than
-// Options said. It must come before the first event.
-func (l *Ledger) Begin(time uint64) { l.options.Begin = time }
-
 // Apply books one event; it keeps no reference to e. It does not allocate
 // unless the event brings something new: a process, a site, a higher number of
 // live allocations.
@@ -289,13 +285,10 @@ func (l *Ledger) applyRare(e *Event) {
 	}
 }
 
-// SetGPUs replaces the list of GPUs; the ledger keeps a copy.
-func (l *Ledger) SetGPUs(g []GPU) { l.gpus = append(l.gpus[:0], g...) }
-
-// SetStats takes over the counters that come from the kernel side, as totals
+// setStats takes over the counters that come from the kernel side, as totals
 // since the start: Lost, to which it adds its own, LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. The others are
 // the ledger's own and are ignored.
-func (l *Ledger) SetStats(s Stats) {
+func (l *Ledger) setStats(s Stats) {
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+l.homeless, s.Stacks, s.NoStack, s.Torn
 	l.stats.Missing, l.stats.Truncated = copyCounts(s.Missing), copyCounts(s.Truncated)
 	l.countBy(l.lostBy, s.LostBy, func(p *process, n uint64) { p.Lost += n })
@@ -325,9 +318,9 @@ func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n u
 	}
 }
 
-// Warn adds a sentence to the warnings of all later snapshots, once. Beyond 256
+// warn adds a sentence to the warnings of all later snapshots, once. Beyond 256
 // different ones, further ones are left out, and the last one says so.
-func (l *Ledger) Warn(text string) {
+func (l *Ledger) warn(text string) {
 	if l.warned[text] {
 		return
 	}
@@ -339,12 +332,12 @@ func (l *Ledger) Warn(text string) {
 	l.addWarning(text)
 }
 
-// WarnOf is Warn for a sentence about a process, which has a share of the warnings.
-func (l *Ledger) WarnOf(pid uint32, text string) {
+// warnOf is Warn for a sentence about a process, which has a share of the warnings.
+func (l *Ledger) warnOf(pid uint32, text string) {
 	n, ok := l.byPID[pid]
 	switch {
 	case !ok:
-		l.Warn(text)
+		l.warn(text)
 	case l.warned[text]:
 	case l.room(tableWarnings, &l.procs[n]):
 		l.hold(tableWarnings, &l.procs[n])

@@ -14,7 +14,7 @@ func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
 		l.Apply(&Event{Op: op, Kind: Device, PID: pid, Time: time, Address: address, Size: 10})
 	}
 	for pid := range uint32(5) { // the last two have no room
-		l.SetProcess(Process{PID: pid + 1, Comm: "p", Begin: 1})
+		l.Tell(Process{PID: pid + 1, Comm: "p", Begin: 1})
 		apply(Alloc, pid+1, 10, 1)
 	}
 	apply(Exit, 5, 20, 0) // no loss: there is nothing to end
@@ -22,7 +22,7 @@ func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
 	apply(Alloc, 1, 15, 2) // of the process that has ended
 	apply(Alloc, 1, 25, 3) // of the next one with its pid
 	apply(Free, 2, 30, 1)
-	l.SetStats(Stats{Lost: 4})
+	l.Tell(Stats{Lost: 4})
 	s := l.Snapshot(40, time.Time{})
 	if len(s.Processes) != 3 || s.Stats.Lost != 4+3 {
 		t.Errorf("%d processes, %d events lost; want 3 and 7", len(s.Processes), s.Stats.Lost)

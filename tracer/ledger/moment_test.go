@@ -102,7 +102,7 @@ told t=6 told=42000/1048576/42000`+torchBlock)
 
 func TestFitLiveAddsUp(t *testing.T) {
 	l := New(Options{})
-	l.SetSampling([]float64{0.5, 0.5, 1, 1})
+	l.Tell(Sampling{0.5, 0.5, 1, 1})
 	for _, c := range []struct {
 		name  string
 		have  []uint64
@@ -141,7 +141,7 @@ allocator t=1 dev=0 size=1000 handle=1000
 alloc t=2 addr=1000 size=512 stack=1 told=9000/9000`+torchBlock+`
 told t=3 told=2000/9000/1000`+torchBlock)
 	read := func(reported, allocated, peak, at uint64) Tensors {
-		l.SetTensors(reported, []TensorTotals{{PID: 7, Reported: reported, Allocated: allocated, Reserved: 9000, Live: 1000, Peak: peak, PeakTime: at}})
+		l.Tell(TensorReading{Time: reported, Totals: []TensorTotals{{PID: 7, Reported: reported, Allocated: allocated, Reserved: 9000, Live: 1000, Peak: peak, PeakTime: at}}})
 		return l.Snapshot(math.MaxUint64, time.Time{}).Tensors[0]
 	}
 	if x := read(4e9, 2000, 9000, 2e9); x.Peak != 9000 || x.PeakTime != 2e9 {
@@ -211,7 +211,7 @@ func TestAReadingWithoutLiveTensorsIsAReading(t *testing.T) {
 allocator t=1 dev=0 size=1000 handle=1000
 alloc t=2 addr=1000 size=512 stack=1 told=1512/9000`+torchBlock+`
 free t=3 addr=1000 told=1000/9000/0`+torchBlock)
-	l.SetTensors(4e9, []TensorTotals{{PID: 7, Reported: 3e9, Allocated: 1000, Reserved: 9000, Peak: 1512, PeakTime: 2e9, Classes: make([]ClassTotals, SizeClasses)}})
+	l.Tell(TensorReading{Time: 4e9, Totals: []TensorTotals{{PID: 7, Reported: 3e9, Allocated: 1000, Reserved: 9000, Peak: 1512, PeakTime: 2e9, Classes: make([]ClassTotals, SizeClasses)}}})
 	l.Apply(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: 7, Time: 5e9, Address: 0x1000, Size: 2048, Stack: 1, API: "torch", Told: ToldAllocated, Allocated: 3048, Reserved: 9000})
 	if x := l.Snapshot(6e9, time.Time{}).Tensors[0]; x.LiveBytes != 2048 || x.Older != 1000 {
 		t.Errorf("live %d, older %d, want 2048 and 1000", x.LiveBytes, x.Older)
@@ -225,7 +225,7 @@ allocator t=1 dev=0 size=0 handle=0
 alloc t=2 addr=10000 size=4096 stack=100 dev=0
 alloc t=2 addr=20000 size=4096 stack=200 dev=0
 alloc t=3 addr=20000 size=512 stack=2 told=512/4096`+torchBlock)
-	l.SetSegments([]uint64{200})
+	l.Tell(Segments{200})
 	for _, x := range l.Snapshot(4e9, time.Time{}).Sites {
 		if x.Kind == Device && x.Segment != (x.Stack == 200) {
 			t.Errorf("stack %d is taken for a segment: %v", x.Stack, x.Segment)

@@ -74,7 +74,7 @@ func TestDriverObjectsAreCountedLiveByStack(t *testing.T) {
 
 func TestDriverObjectsAreInNoSum(t *testing.T) {
 	l := New(Options{})
-	l.SetUsage(1, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 1 << 20}})
+	l.Tell(UsageReading{Time: 1, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 1 << 20}}})
 	eventsAt(l, Event{Op: ObjectCreate, Kind: Module, Address: 0xa, Size: 1000, Stack: 1, API: "cuModuleLoadData"},
 		Event{Op: Alloc, Kind: Module, Address: 0xb, Size: 1000, Stack: 1, API: "cuModuleLoadData"})
 	s := l.Snapshot(9e9, time.Time{})
@@ -116,12 +116,12 @@ func TestObjectsThatCameAfterTheBaselineAreTold(t *testing.T) {
 	module := Event{Op: ObjectCreate, Kind: Module, Stack: 1, API: "cuModuleLoad", Device: 0}
 	module.Address, module.Time = 0xa, 1e9
 	eventsAt(l, module)
-	l.SetUsage(2e9, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 300 << 20}})
+	l.Tell(UsageReading{Time: 2e9, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 300 << 20}}})
 	for i := range uint64(3) {
 		module.Address, module.Time = 0xb+i, 3e9
 		eventsAt(l, module)
 	}
-	l.SetUsage(4e9, []Usage{{PID: 7, UUID: "GPU-a", Bytes: 400 << 20}})
+	l.Tell(UsageReading{Time: 4e9, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 400 << 20}}})
 	wantObjects(t, l, "2 cuModuleLoad on 0: 4 of 4, 0 named, 1 before\n")
 }
 

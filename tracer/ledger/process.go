@@ -53,10 +53,10 @@ type process struct {
 	own          map[uint64]int32 // device of which a handle is the pool that it has from the beginning
 }
 
-// SetProcess names a process. It may come before or after its first events,
+// setProcess names a process. It may come before or after its first events,
 // and again when the name changes: what is empty in p stays as it was. A zero Begin means
 // the newest process of that pid; a Begin after its end starts the next one.
-func (l *Ledger) SetProcess(p Process) {
+func (l *Ledger) setProcess(p Process) {
 	if l.full() || l.manyProcesses() && !l.hasRoom(p.PID, p.Begin, p.User) {
 		return
 	}
@@ -84,16 +84,16 @@ func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 	if l.shares[tableProcesses].Room(0, l.processesOf[user]) {
 		return true
 	}
-	l.Warn(fmt.Sprintf("too many processes, of which one user has at most %d: what further ones do is counted as lost", l.shares[tableProcesses].size/userPart))
+	l.warn(fmt.Sprintf("too many processes, of which one user has at most %d: what further ones do is counted as lost", l.shares[tableProcesses].size/userPart))
 	return false
 }
 
 // manyProcesses reports whether a user may have so many processes that further ones have no room.
 func (l *Ledger) manyProcesses() bool { return len(l.procs) >= l.shares[tableProcesses].size/userPart }
 
-// SetDevices gives the UUID of each CUDA ordinal of a known process. If one GPU alone
+// setDevices gives the UUID of each CUDA ordinal of a known process. If one GPU alone
 // carries the process, snapshots show its allocations with UnknownDevice there.
-func (l *Ledger) SetDevices(pid uint32, ordinals []string) {
+func (l *Ledger) setDevices(pid uint32, ordinals []string) {
 	if n, ok := l.byPID[pid]; ok {
 		l.procs[n].devices, l.procs[n].misnamed = append([]string(nil), ordinals...), false
 	}
@@ -200,7 +200,7 @@ func (l *Ledger) purge(now uint64) {
 	}
 }
 
-// runningTotal is a Total with the lowest and highest LiveBytes since OpenUsage.
+// runningTotal is a Total with the lowest and highest LiveBytes since UsageOpened.
 type runningTotal struct {
 	Total
 	low, high uint64

@@ -14,12 +14,12 @@ func TestRunningIsTheSnapshotWithoutWhatHasEnded(t *testing.T) {
 	l := New(Options{Begin: 1})
 	for pid := uint32(1); pid <= 6; pid++ {
 		at := uint64(pid) << 32
-		l.SetProcess(Process{PID: pid, Comm: "p", Begin: 1})
+		l.Tell(Process{PID: pid, Comm: "p", Begin: 1})
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: pid, TID: pid, Time: 2, Address: at, Size: 1 << 20, Stack: uint64(pid), API: "cudaMalloc"})
 		l.Apply(&Event{Op: Alloc, Kind: Async, PID: pid, TID: pid, Time: 3, Address: at + 1<<21, Size: 100, Stack: 9, API: "cudaMallocAsync"})
 		l.Apply(&Event{Op: AllocFailed, Kind: Device, PID: pid, TID: pid, Time: 4, Size: 5, Stack: 7, Result: 2, API: "cudaMalloc"})
 		l.Apply(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: pid, TID: pid, Time: 5, Address: at + 64, Size: 512, Stack: 8, API: "torch"})
-		l.SetTensors(6, []TensorTotals{{PID: pid, Reported: 5, Allocated: 512, Reserved: 1 << 20, Classes: blocksOfClass(512, 1)}})
+		l.Tell(TensorReading{Time: 6, Totals: []TensorTotals{{PID: pid, Reported: 5, Allocated: 512, Reserved: 1 << 20, Classes: blocksOfClass(512, 1)}}})
 		if pid%2 == 0 {
 			l.Apply(&Event{Op: Exit, PID: pid, TID: pid, Time: 7})
 		}

@@ -73,12 +73,12 @@ func play(t *testing.T, script string) *Ledger {
 		}
 		switch words[0] {
 		case "name":
-			l.SetProcess(Process{PID: e.PID, Comm: arg["comm"], Begin: e.Time})
+			l.Tell(Process{PID: e.PID, Comm: arg["comm"], Begin: e.Time})
 		case "devices":
-			l.SetProcess(Process{PID: e.PID})
-			l.SetDevices(e.PID, rest)
+			l.Tell(Process{PID: e.PID})
+			l.Tell(Devices{PID: e.PID, UUIDs: rest})
 		case "begin":
-			l.Begin(e.Time)
+			l.Tell(Begin{Time: e.Time})
 		case "maxlive":
 			n, _ := strconv.Atoi(rest[0])
 			l.shares[tableLive], l.shares[tableMappings] = NewShares(n*processPart), NewShares(n*processPart)
@@ -88,9 +88,9 @@ func play(t *testing.T, script string) *Ledger {
 				uuid, model, _ := strings.Cut(w, "/")
 				list = append(list, GPU{Index: i, UUID: uuid, Name: model})
 			}
-			l.SetGPUs(list)
+			l.Tell(GPUs(list))
 		case "usage":
-			l.SetProcess(Process{PID: e.PID})
+			l.Tell(Process{PID: e.PID})
 			var u []Usage
 			for _, w := range rest {
 				uuid, bytes, _ := strings.Cut(w, "=")
@@ -98,9 +98,9 @@ func play(t *testing.T, script string) *Ledger {
 				n, _ := strconv.ParseUint(bytes, 10, 64)
 				u = append(u, Usage{PID: e.PID, UUID: uuid, Bytes: n, Rough: rough})
 			}
-			l.SetUsage(e.Time, u)
+			l.Tell(UsageReading{Time: e.Time, Usages: u})
 		case "open":
-			l.OpenUsage(e.Time)
+			l.Tell(UsageOpened{Time: e.Time})
 		case "totals": // size:allocs/bytes-frees/bytes
 			x := TensorTotals{PID: e.PID, Device: e.Device, Reported: num("reported", 10) * 1e9, Allocated: num("allocated", 10), Reserved: num("reserved", 10), Unbooked: num("unbooked", 10), Classes: make([]ClassTotals, SizeClasses)}
 			for _, w := range rest {
@@ -111,7 +111,7 @@ func play(t *testing.T, script string) *Ledger {
 				}
 				x.Classes[SizeClass(size)] = c
 			}
-			l.SetTensors(e.Time, []TensorTotals{x})
+			l.Tell(TensorReading{Time: e.Time, Totals: []TensorTotals{x}})
 		case "blocks": // address+size@device
 			var list []Block
 			for _, w := range rest {
@@ -126,7 +126,7 @@ func play(t *testing.T, script string) *Ledger {
 				}
 				list = append(list, b)
 			}
-			l.SetBlocks(e.PID, list)
+			l.Tell(BlockList{PID: e.PID, Blocks: list})
 		case "segments":
 			l.MarkSegments(func(stack uint64) bool { return slices.Contains(rest, fmt.Sprint(stack)) })
 		case "sampling": // of all classes
@@ -134,7 +134,7 @@ func play(t *testing.T, script string) *Ledger {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.SetSampling(slices.Repeat([]float64{p}, SizeClasses))
+			l.Tell(Sampling(slices.Repeat([]float64{p}, SizeClasses)))
 		default:
 			if e.Op == 0 {
 				t.Fatalf("%s: no such event", line)

@@ -19,7 +19,7 @@ func (s *site) mayBeSegment() bool {
 }
 
 // MarkSegments asks which driver allocations are segments by their stack, once for each site
-// that is not known as one yet. It should come before SetBlocks.
+// that is not known as one yet. It should come before BlockList.
 func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
 	l.spend(4*len(l.sites) + 16*len(l.segments))
 	for i := range l.sites {
@@ -41,13 +41,13 @@ type extent struct {
 	mapped     bool // by the virtual memory API
 }
 
-// SetBlocks takes over all live blocks that a process has on its GPUs, of the sample or not, and places them into its
+// setBlocks takes over all live blocks that a process has on its GPUs, of the sample or not, and places them into its
 // driver allocations. What it finds stays until the next call, also after the end of the process. The
 // list belongs to the ledger from then on.
 //
 // A driver allocation with a block inside makes its site a segment for good. Blocks in no booked
 // allocation lie in segments that are older than the attach.
-func (l *Ledger) SetBlocks(pid uint32, list []Block) {
+func (l *Ledger) setBlocks(pid uint32, list []Block) {
 	n, ok := l.byPID[pid]
 	if !ok || l.procs[n].purged || l.full() {
 		return

@@ -190,10 +190,10 @@ type Limits struct {
 	Live  uint64 // allocations
 }
 
-// SetLimits makes the tables smaller. Before the first event, that is the tables themselves. Later, as where memory becomes scarce,
+// setLimits makes the tables smaller. Before the first event, that is the tables themselves. Later, as where memory becomes scarce,
 // it is the shares of processes and users: what they have stays, and newcomers have room as before. Values of 0, and those that
 // are higher than before, change nothing.
-func (l *Ledger) SetLimits(x Limits) {
+func (l *Ledger) setLimits(x Limits) {
 	shrink := func(t table, n uint64) {
 		switch s := &l.shares[t]; {
 		case n == 0 || n >= uint64(s.limit):

@@ -103,7 +103,7 @@ var floods = map[table]func(pid uint32, i uint64) []Event{
 // flood has a user fill a table by many processes, or by one.
 func flood(l *Ledger, t table, processes uint32) {
 	for pid := range processes {
-		l.SetProcess(Process{PID: 1 + pid, User: floodUser, Begin: 1})
+		l.Tell(Process{PID: 1 + pid, User: floodUser, Begin: 1})
 	}
 	each := 2 * floodPlaces / uint64(processes)
 	for i := range each {
@@ -119,7 +119,7 @@ func flood(l *Ledger, t table, processes uint32) {
 // honest has a job of another user do a bit of everything, and says what its figures are.
 func honest(t *testing.T, l *Ledger, then uint64) {
 	t.Helper()
-	l.SetProcess(Process{PID: honestPID, User: floodUser + 1, Begin: 1})
+	l.Tell(Process{PID: honestPID, User: floodUser + 1, Begin: 1})
 	apply := func(e Event) {
 		e.PID, e.TID, e.Time = honestPID, honestPID, then
 		l.Apply(&e)
@@ -137,7 +137,7 @@ func honest(t *testing.T, l *Ledger, then uint64) {
 	apply(Event{Op: Learn, Device: 1})
 	apply(Event{Op: Export, Address: 1 << 40, Handle: 1 << 60})
 	apply(Event{Op: Alloc, Kind: Imported, Address: 1 << 43, Size: UnknownSize, Handle: 1 << 60, Stack: 1 << 55})
-	l.WarnOf(honestPID, "a warning about the honest job")
+	l.Tell(Warning{PID: honestPID, Text: "a warning about the honest job"})
 
 	s := l.Snapshot(then+1, time.Time{})
 	n := slices.IndexFunc(s.Processes, func(p Process) bool { return p.PID == honestPID })
@@ -218,8 +218,8 @@ func TestSitesWithoutRoomAreOneRowThatIsMarked(t *testing.T) {
 		t.Errorf("%d allocated, %d live, %d marked as missing; want 1000, 100 and 900", allocated, live, evicted)
 	}
 	l = New(Options{})
-	l.SetProcess(Process{PID: 1})
-	l.SetLimits(Limits{Sites: 1})
+	l.Tell(Process{PID: 1})
+	l.Tell(Limits{Sites: 1})
 	for i := range uint64(2 * maxSites / newProcess) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Address: i + 1, Size: 10, Stack: 1 + i})
 	}
@@ -237,13 +237,13 @@ func TestSitesWithoutRoomAreOneRowThatIsMarked(t *testing.T) {
 func TestLostEventsMarkTheirProcess(t *testing.T) {
 	l := New(Options{})
 	for _, pid := range []uint32{1, 2} {
-		l.SetProcess(Process{PID: pid, Begin: 1})
+		l.Tell(Process{PID: pid, Begin: 1})
 	}
-	l.SetStats(Stats{Lost: 5, LostBy: map[uint32]uint64{1: 5, 77: 3}, StacksBy: map[uint32]uint64{1: 2}})
-	l.SetStats(Stats{Lost: 9, LostBy: map[uint32]uint64{1: 9, 77: 3}, StacksBy: map[uint32]uint64{1: 2}})
+	l.Tell(Stats{Lost: 5, LostBy: map[uint32]uint64{1: 5, 77: 3}, StacksBy: map[uint32]uint64{1: 2}})
+	l.Tell(Stats{Lost: 9, LostBy: map[uint32]uint64{1: 9, 77: 3}, StacksBy: map[uint32]uint64{1: 2}})
 	l.Apply(&Event{Op: Exec, PID: 1, Time: 10})
-	l.SetProcess(Process{PID: 1, Begin: 11})
-	l.SetStats(Stats{Lost: 10, LostBy: map[uint32]uint64{1: 1}}) // counted anew
+	l.Tell(Process{PID: 1, Begin: 11})
+	l.Tell(Stats{Lost: 10, LostBy: map[uint32]uint64{1: 1}}) // counted anew
 	s := l.Snapshot(20, time.Time{})
 	var lost []uint64
 	for _, p := range s.Processes {
@@ -260,11 +260,11 @@ func TestLostEventsMarkTheirProcess(t *testing.T) {
 func TestOneUserDoesNotTakeThePlacesOfOthersProcesses(t *testing.T) {
 	l := New(Options{maxProcesses: 64})
 	for pid := range uint32(200) {
-		l.SetProcess(Process{PID: 1 + pid, User: 1, Begin: 1})
+		l.Tell(Process{PID: 1 + pid, User: 1, Begin: 1})
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1 + pid, Time: 2, Address: 1, Size: 1})
 	}
 	for pid := range uint32(3) {
-		l.SetProcess(Process{PID: 1000 + pid, User: 2, Begin: 1})
+		l.Tell(Process{PID: 1000 + pid, User: 2, Begin: 1})
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1000 + pid, Time: 2, Address: 1, Size: 1})
 	}
 	s := l.Snapshot(3, time.Time{})
@@ -283,13 +283,13 @@ func TestOneProcessDoesNotTakeThePlacesOfOthersWarnings(t *testing.T) {
 	l := New(Options{})
 	for i := range maxWarnings {
 		for pid := range uint32(8) {
-			l.SetProcess(Process{PID: 1 + pid, User: floodUser})
-			l.WarnOf(1+pid, fmt.Sprintf("process %d: %d", pid, i))
+			l.Tell(Process{PID: 1 + pid, User: floodUser})
+			l.Tell(Warning{PID: 1 + pid, Text: fmt.Sprintf("process %d: %d", pid, i)})
 		}
 	}
-	l.SetProcess(Process{PID: 10, User: 7})
-	l.WarnOf(10, "of the honest job")
-	l.Warn("of nobody")
+	l.Tell(Process{PID: 10, User: 7})
+	l.Tell(Warning{PID: 10, Text: "of the honest job"})
+	l.Tell(Warning{Text: "of nobody"})
 	s := l.Snapshot(1, time.Time{})
 	if n := len(s.Warnings); n > maxWarnings+1 || !slices.Contains(s.Warnings, "of the honest job") || !slices.Contains(s.Warnings, "of nobody") || !slices.Contains(s.Warnings, moreWarnings) {
 		t.Errorf("%d warnings, the last %q", n, s.Warnings[n-1])
@@ -304,7 +304,7 @@ func TestSitesOfEndedProcessesAreBoundedForEachUser(t *testing.T) {
 	l.shares[tableEver] = NewShares(1 << 14)
 	for pid := range uint32(200) {
 		at := uint64(pid+1) * 10e9
-		l.SetProcess(Process{PID: 1 + pid, User: floodUser, Begin: at})
+		l.Tell(Process{PID: 1 + pid, User: floodUser, Begin: at})
 		for i := range uint64(1000) {
 			l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1 + pid, Time: at, Address: 1 + i, Size: 8, Stack: 1 + i})
 		}
@@ -327,8 +327,8 @@ func TestFreesOfAFloodLeaveOthersToBeUndone(t *testing.T) {
 	apply := func(op Op, pid, tid uint32) {
 		l.Apply(&Event{Op: op, Kind: Device, PID: pid, TID: tid, Address: 1, Size: 8, Result: 1})
 	}
-	l.SetProcess(Process{PID: honestPID, User: 7})
-	l.SetProcess(Process{PID: 1, User: floodUser})
+	l.Tell(Process{PID: honestPID, User: 7})
+	l.Tell(Process{PID: 1, User: floodUser})
 	apply(Alloc, honestPID, 1e6)
 	apply(Free, honestPID, 1e6)
 	for i := range uint32(2 * maxLastFrees) {

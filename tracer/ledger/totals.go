@@ -33,12 +33,12 @@ type tensorReading struct {
 // tensorClass is what one size class exactly has.
 type tensorClass struct{ live, freed count }
 
-// SetTensors takes over a reading of the allocators' totals, made at time. What is not listed stays as it was
+// setTensors takes over a reading of the allocators' totals, made at time. What is not listed stays as it was
 // read last, also after the end of its process. A pid means its newest process; those that were never traced are left out.
 //
 // There is a warning where more is live than the allocator says it has given out. What a busy process allocated
 // and freed since the reading before may be half in a reading, so that much is let pass until the process pauses or ends.
-func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
+func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
 	for i := range totals {
 		if l.full() {
 			return
@@ -76,7 +76,7 @@ func (l *Ledger) SetTensors(time uint64, totals []TensorTotals) {
 		l.doubtTotals(p, t, &before)
 		if x.Unbooked != 0 && !t.unbooked {
 			t.unbooked = true
-			l.WarnOf(p.PID, fmt.Sprintf("process %d has more live tensors on cuda:%d than can be followed: the rest is shown as allocated before the attach", p.PID, t.device))
+			l.warnOf(p.PID, fmt.Sprintf("process %d has more live tensors on cuda:%d than can be followed: the rest is shown as allocated before the attach", p.PID, t.device))
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 		if older := minus(t.first.allocated, r.olderFreed); older > 0 {
 			before = fmt.Sprintf(", and %d bytes before it", older)
 		}
-		l.WarnOf(p.PID, fmt.Sprintf("process %d: PyTorch's allocator says that %d bytes are allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
+		l.warnOf(p.PID, fmt.Sprintf("process %d: PyTorch's allocator says that %d bytes are allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
 			p.PID, r.allocated, t.device, r.live.bytes, before))
 	}
 }
@@ -134,9 +134,9 @@ func (r *tensorReading) class(n int) tensorClass {
 	return tensorClass{}
 }
 
-// SetSampling says how likely a block of each size class is in the sample. Classes that p
+// setSampling says how likely a block of each size class is in the sample. Classes that p
 // does not have are sampled completely, as all are at first.
-func (l *Ledger) SetSampling(p []float64) {
+func (l *Ledger) setSampling(p []float64) {
 	l.sampling = append(l.sampling[:0], p[:min(len(p), SizeClasses)]...)
 	for i, x := range l.sampling {
 		if !(x > 0 && x <= 1) {
@@ -145,8 +145,8 @@ func (l *Ledger) SetSampling(p []float64) {
 	}
 }
 
-// SetSampleRate says how tensors are sampled, for snapshots.
-func (l *Ledger) SetSampleRate(r SampleRate) { l.rate = r }
+// setSampleRate says how tensors are sampled, for snapshots.
+func (l *Ledger) setSampleRate(r SampleRate) { l.rate = r }
 
 func (l *Ledger) inclusion(class int) float64 {
 	if class < len(l.sampling) {

@@ -178,7 +178,7 @@ func TestOrdinalsThatNothingTellsArePairedWithNVMLsGPUs(t *testing.T) {
 
 func TestAProcessThatSeesOneGPUHasNoUnknownDevice(t *testing.T) {
 	l := play(t, "alloc t=1 addr=a size=10\nalloc t=1 addr=b size=20 dev=0")
-	l.SetDevices(7, []string{""}) // nothing names it
+	l.Tell(Devices{PID: 7, UUIDs: []string{""}}) // nothing names it
 	if got := onDevices(l.Snapshot(2e9, time.Time{})); !slices.Equal(got, []string{"0:30"}) {
 		t.Errorf("bytes by device %v, want all on the first", got)
 	}

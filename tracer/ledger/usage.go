@@ -42,7 +42,7 @@ type deviceLive struct {
 	idle   uint64 // unused in a pool, at most
 }
 
-// SetUsage takes over one NVML reading of all processes, made at time. Pids that
+// setUsage takes over one NVML reading of all processes, made at time. Pids that
 // were never traced are left out.
 //
 // The first reading of a process on a GPU fixes its Baseline: usage minus the
@@ -51,8 +51,8 @@ type deviceLive struct {
 // reading after its first allocation, since until then its context (some 300 MiB) is under construction.
 // What comes later without being booked is Gap: modules loaded lazily, memory of functions that are not traced.
 // Frees of memory older than the attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
-// A reading during which the process allocated is of some moment since OpenUsage: see beyond.
-func (l *Ledger) SetUsage(time uint64, usages []Usage) {
+// A reading during which the process allocated is of some moment since UsageOpened: see beyond.
+func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	if l.full() {
 		return
 	}
@@ -77,7 +77,7 @@ func (l *Ledger) SetUsage(time uint64, usages []Usage) {
 		r := p.reading(u.UUID)
 		if r == nil {
 			if len(p.readings) >= maxDevices {
-				l.Warn(fmt.Sprintf("process %d is on more than %d GPUs: what it uses of further ones is left out", p.PID, maxDevices))
+				l.warn(fmt.Sprintf("process %d is on more than %d GPUs: what it uses of further ones is left out", p.PID, maxDevices))
 				continue
 			}
 			p.readings = append(p.readings, reading{uuid: u.UUID})
@@ -143,8 +143,8 @@ func moveLive(list []deviceLive, from *site, device int32, size uint64) []device
 	return append(list, deviceLive{device: device, kind: from.kind, bytes: size})
 }
 
-// OpenUsage says that NVML is about to be read: what SetUsage is told next is of a moment since time.
-func (l *Ledger) OpenUsage(uint64) {
+// openUsage says that NVML is about to be read: the next UsageReading is of a moment since then.
+func (l *Ledger) openUsage() {
 	if l.full() {
 		return
 	}

@@ -25,8 +25,8 @@ type fakeJob struct {
 
 func newFakeJob(seed uint64, p float64) *fakeJob {
 	j := &fakeJob{l: New(Options{}), rng: rand.New(rand.NewPCG(seed, 8)), now: 1e9}
-	j.l.SetSampling(slices.Repeat([]float64{p}, SizeClasses))
-	j.l.SetProcess(Process{PID: 7, Begin: 1, Devices: []string{"GPU-b", "GPU-a"}})
+	j.l.Tell(Sampling(slices.Repeat([]float64{p}, SizeClasses)))
+	j.l.Tell(Process{PID: 7, Begin: 1, Devices: []string{"GPU-b", "GPU-a"}})
 	for d := range int32(2) {
 		f := newFakeAllocator(j.rng, d)
 		f.report = j.apply
@@ -90,10 +90,10 @@ func (j *fakeJob) read() {
 			blocks = append(blocks, f.liveBlocks()...)
 		}
 	}
-	j.l.SetTensors(j.now, totals)
+	j.l.Tell(TensorReading{Time: j.now, Totals: totals})
 	j.l.MarkSegments(func(stack uint64) bool { return stack >= 100 && stack < 200 })
-	j.l.SetUsage(j.now, usage)
-	j.l.SetBlocks(7, blocks)
+	j.l.Tell(UsageReading{Time: j.now, Usages: usage})
+	j.l.Tell(BlockList{PID: 7, Blocks: blocks})
 }
 
 func (j *fakeJob) check(t *testing.T, everything bool) {
@@ -239,13 +239,13 @@ func TestErrorIsHowFarSamplesAreApart(t *testing.T) {
 	var squares, stated float64
 	for range samples {
 		l := New(Options{})
-		l.SetSampling(p)
+		l.Tell(Sampling(p))
 		for i, b := range blocks {
 			if rng.Float64() < p[SizeClass(b.size)] {
 				l.Apply(&Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: 7, Address: 1 + uint64(i), Size: b.size, Stack: b.stack, API: "torch"})
 			}
 		}
-		l.SetTensors(1, []TensorTotals{{PID: 7, Allocated: 1 << 40, Reserved: 1 << 40, Classes: classes[:]}})
+		l.Tell(TensorReading{Time: 1, Totals: []TensorTotals{{PID: 7, Allocated: 1 << 40, Reserved: 1 << 40, Classes: classes[:]}}})
 		s := l.Snapshot(1, time.Time{})
 		if s.Sites[0].Stack != 1 {
 			t.Fatalf("first site %+v", s.Sites[0])
@@ -263,7 +263,7 @@ func TestErrorIsHowFarSamplesAreApart(t *testing.T) {
 
 func TestHistoryOfTensorsIsWeightedAsTheyAreNow(t *testing.T) {
 	l := New(Options{})
-	l.SetSampling([]float64{1, 0.25})
+	l.Tell(Sampling{1, 0.25})
 	tensor := func(op Op, at, address uint64) {
 		l.Apply(&Event{Op: op, Kind: Tensor, Space: Blocks, PID: 7, Time: at * 1e9, Address: address, Size: 512, Stack: 1, API: "torch"})
 	}
@@ -271,7 +271,7 @@ func TestHistoryOfTensorsIsWeightedAsTheyAreNow(t *testing.T) {
 		tensor(Alloc, 1+i, i+1)
 	}
 	totals := TensorTotals{PID: 7, Reserved: 1, Allocated: 1 << 20, Classes: []ClassTotals{{}, {24, 24 * 512, 0, 0}}}
-	l.SetTensors(8e9, []TensorTotals{totals})
+	l.Tell(TensorReading{Time: 8e9, Totals: []TensorTotals{totals}})
 	x := l.Snapshot(16e9, time.Time{}).Sites[0]
 	if x.LiveBytes != 24*512 || x.History[7] != 3*4*512 || x.History[HistoryLen-1] != x.LiveBytes || x.Growth != 0 {
 		t.Errorf("%+v: want 24 blocks live, 12 at a quarter of the time, and no growth in the second half", x)
@@ -280,7 +280,7 @@ func TestHistoryOfTensorsIsWeightedAsTheyAreNow(t *testing.T) {
 		tensor(Free, 16, i+1)
 	}
 	totals.Classes[1].Frees, totals.Classes[1].FreeBytes = 24, 24*512
-	l.SetTensors(16e9, []TensorTotals{totals})
+	l.Tell(TensorReading{Time: 16e9, Totals: []TensorTotals{totals}})
 	x = l.Snapshot(16e9, time.Time{}).Sites[0]
 	if x.LiveBytes != 0 || x.AllocBytes != 24*512 || x.History[15] != 8*4*512 || x.Growth != -8*4*512 {
 		t.Errorf("%+v: want 24 blocks freed, and before that 8 times the 4 that each stood for", x)
@@ -331,7 +331,7 @@ func TestTwoMillionTensorsNeedLessThan300MB(t *testing.T) {
 	}
 	list := tensorsOfAJob(l, 2e6)
 	began := time.Now()
-	l.SetBlocks(7, list)
+	l.Tell(BlockList{PID: 7, Blocks: list})
 	placing := time.Since(began)
 	used := heap() - before
 	began = time.Now()

@@ -53,7 +53,7 @@ func (s *simulation) send(e ledger.Event, about ...*block) {
 		for _, b := range about {
 			b.lost = true
 		}
-		s.books.SetStats(ledger.Stats{Lost: s.drops})
+		s.books.Tell(ledger.Stats{Lost: s.drops})
 		return
 	}
 	s.books.Apply(&e)
@@ -220,7 +220,7 @@ func TestBytesOfTheBooksAreWrongOnlyWhereALossWasCounted(t *testing.T) {
 				rng: rand.New(rand.NewPCG(uint64(run), 7)), books: ledger.New(ledger.Options{Begin: 1}), rate: rate, time: 1,
 				free: map[ledger.Space][]uint64{}, next: 1 << 40, stacks: []uint64{1, 2, 3, 4},
 			}
-			s.books.SetProcess(ledger.Process{PID: simulatedPID, Begin: 1})
+			s.books.Tell(ledger.Process{PID: simulatedPID, Begin: 1})
 			for range 4 {
 				for range 10_000 {
 					s.step()

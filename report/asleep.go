@@ -82,7 +82,7 @@ func asleepList(s *ledger.Snapshot) (list []*ledger.Site) {
 }
 
 // asleepSites writes which lines have tensors asleep.
-func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int, keepInterpreter bool) {
+func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	text := asleepText(s)
 	if text == "" {
 		return
@@ -94,7 +94,7 @@ func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int, keep
 		p.line(plain, 0, "")
 	}
 	for _, x := range list[:min(len(list), top)] {
-		stack := frames.Of(st, x.Stack, x.API, keepInterpreter)
+		stack := frames.Of(st, x.Stack, x.API)
 		p.headLine(plain, pad("-", siteIndent)+pad(BytesText(x.Asleep), 8), stack[frames.Headline(stack)])
 		p.list(plain, siteIndent, ", ", append([]string{"of " + BytesText(x.LiveBytes)}, siteOwner(s, x)...)...)
 	}

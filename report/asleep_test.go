@@ -57,7 +57,7 @@ func TestTensorsAsleepAreInTheSumOfNoGPU(t *testing.T) {
 	if sum[PlaneAsleep] != 60<<30 || sum[PlaneTensor] != 2<<30 || sum[PlaneCache] != 1<<30 || sum[PlaneBefore] != int64(300*mib) || sum[PlaneUnexplained] != 0 || sum[PlaneDriver] != 0 {
 		t.Errorf("planes %v, want 60 GiB asleep beside NVML's 2 GiB of tensors, 1 GiB of cache and 300 MiB from before", sum)
 	}
-	p := parsed(t, s, torchStacks(), ProfileOptions{})
+	p := parsed(t, s, torchStacks())
 	var inuse, host, alloc uint64
 	for _, x := range p.Sample {
 		inuse, host, alloc = inuse+uint64(x.Value[3]), host+uint64(x.Value[5]), alloc+uint64(x.Value[1])

@@ -22,8 +22,8 @@ import (
 type Profile struct{ p *profile.Profile }
 
 // NewProfile makes the profile of a snapshot.
-func NewProfile(s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) Profile {
-	return Profile{newProfile(s, st, o)}
+func NewProfile(s *ledger.Snapshot, st callstack.Stacks) Profile {
+	return Profile{newProfile(s, st)}
 }
 
 // maxProfile is how many bytes a profile may have when it is unpacked; one of 10,000 sites has 6 MiB.

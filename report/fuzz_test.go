@@ -33,7 +33,7 @@ func packed(text []byte) []byte {
 // FuzzReadProfile compares a profile that a user gives with itself and with ours.
 func FuzzReadProfile(f *testing.F) {
 	var ours bytes.Buffer
-	if err := WriteProfile(&ours, testSnapshot(), testStacks(), ProfileOptions{}); err != nil {
+	if err := WriteProfile(&ours, testSnapshot(), testStacks()); err != nil {
 		f.Fatal(err)
 	}
 	good, err := ReadProfile(bytes.NewReader(ours.Bytes()))
@@ -114,7 +114,7 @@ func FuzzNames(f *testing.F) {
 			"stats":   WriteStats(&stats, s, nil, st, ViewOptions{Width: 100}),
 			"table":   WriteTable(&table, s, st, ViewOptions{Width: 100}),
 			"JSON":    WriteLeaksJSON(&text, s, st, LeaksOptions{}),
-			"profile": WriteProfile(&packed, s, st, ProfileOptions{}),
+			"profile": WriteProfile(&packed, s, st),
 		} {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)

@@ -258,7 +258,7 @@ func newLeaksReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) *Le
 	}
 	addTorch(r, s, st, o)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
-	r.Verdicts, r.Advice = verdictReports(s, judge(s, st, o.KeepInterpreter))
+	r.Verdicts, r.Advice = verdictReports(s, judge(s, st))
 	for i := range s.Failures[:min(len(s.Failures), o.top())] {
 		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
 	}
@@ -297,7 +297,7 @@ func newLeaksReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) *Le
 
 func siteReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
-	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+	stack := frames.Of(st, x.Stack, x.API)
 	oldest, _ := age(s, x)
 	return SiteReport{
 		Owners: ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,

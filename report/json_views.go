@@ -153,13 +153,13 @@ func newViewReport(v View, o ViewOptions) *ViewReport {
 	if o.Since != nil {
 		r.FromNS = minus(o.Since.End, s.Begin)
 	}
-	r.Summary = newLeaksReport(s, v.Stacks, LeaksOptions{Top: o.Top, KeepInterpreter: o.KeepInterpreter})
+	r.Summary = newLeaksReport(s, v.Stacks, LeaksOptions{Top: o.Top})
 	switch v.Name {
 	case "tree":
 		root := branchReport(callTree(s, v.Stacks, o))
 		r.Tree = &root
 	case "table":
-		for _, x := range siteRows(s, v.Stacks, o.KeepInterpreter) {
+		for _, x := range siteRows(s, v.Stacks) {
 			r.Rows = append(r.Rows, RowReport{
 				FrameReport: stackReport([]callstack.Frame{x.frame})[0], Process: x.process, PID: s.Processes[x.process].PID, Device: x.device, Plane: x.plane,
 				LiveBytes: x.bytes, LiveCount: x.objects, AllocatedBytes: x.allocd, AllocatedCount: x.allocs, Incomplete: x.marked,
@@ -196,7 +196,7 @@ func statsReport(v View, o ViewOptions) *StatsReport {
 	}
 	list := churning(s, o.Since)
 	for _, c := range list[:min(len(list), o.top())] {
-		stack := frames.Of(v.Stacks, c.site.Stack, c.site.API, o.KeepInterpreter)
+		stack := frames.Of(v.Stacks, c.site.Stack, c.site.API)
 		r.Churn = append(r.Churn, ChurnReport{
 			s.Processes[c.site.Process].PID, untrusted.Clean(c.site.API), c.allocs, c.freed, c.bytes, frames.Headline(stack), stackReport(stack),
 		})
@@ -232,7 +232,7 @@ func timelineReport(v View, o ViewOptions) *TimelineReport {
 	for _, m := range t.Marks {
 		out := TimeMarkReport{TimeNS: minus(m.Time, v.Snapshot.Begin), Kind: markKinds[m.Kind], PID: t.Processes[m.Process].PID, Bytes: m.Size}
 		if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {
-			stack := frames.Of(v.Stacks, m.Stack, m.API, o.KeepInterpreter)
+			stack := frames.Of(v.Stacks, m.Stack, m.API)
 			out.Headline, out.Stack = frames.Headline(stack), stackReport(stack)
 		}
 		r.Marks = append(r.Marks, out)

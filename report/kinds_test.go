@@ -148,7 +148,7 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 	const imported, imports = 4352 << 20, 3
 
 	var live, alloc, objects int64
-	for _, x := range parsed(t, s, st, ProfileOptions{}).Sample {
+	for _, x := range parsed(t, s, st).Sample {
 		if x.Label["plane"][0] == PlaneBefore || x.Label["plane"][0] == PlaneUnexplained {
 			continue
 		}
@@ -210,7 +210,7 @@ func TestAnImporterAloneHasNoLiveMemory(t *testing.T) {
 }
 
 func TestProfileSaysWhatSamplesCannot(t *testing.T) {
-	got := strings.Join(parsed(t, kindsSnapshot(), testStacks(), ProfileOptions{}).Comments, "\n") + "\n"
+	got := strings.Join(parsed(t, kindsSnapshot(), testStacks()).Comments, "\n") + "\n"
 	for _, want := range []string{
 		"+ allocations, GPU unknown 8.00 MiB + unexplained 1.95 GiB, of which up to 1.80 GiB idle in pools\n",
 		"server [700] on cuda:0: 2 async pools: 1.20 GiB used, may hold up to 3.00 GiB\n",

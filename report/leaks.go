@@ -19,11 +19,10 @@ import (
 
 // LeaksOptions of the leak reports.
 type LeaksOptions struct {
-	Top             int           // sites shown, 0: 10
-	Older           time.Duration // only sites whose oldest live allocation is known to be at least so old
-	Width           int           // columns of a line, 0: 80, at least 20; text only
-	Color           bool          // text only
-	KeepInterpreter bool          // as in ProfileOptions
+	Top   int           // sites shown, 0: 10
+	Older time.Duration // only sites whose oldest live allocation is known to be at least so old
+	Width int           // columns of a line, 0: 80, at least 20; text only
+	Color bool          // text only
 }
 
 func (o *LeaksOptions) top() int {
@@ -98,7 +97,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o LeaksOpt
 	p := newPage(o.Width, o.Color)
 	n := &notes{doubts: doubts(s)}
 	title(p, s, n)
-	verdictPart(p, s, judge(s, st, o.KeepInterpreter), o.top())
+	verdictPart(p, s, judge(s, st), o.top())
 	leakSites(p, s, st, o, n)
 	failures(p, s, st, o)
 	if rows := totalRows(p, s); len(rows) > 2 {
@@ -134,8 +133,8 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions,
 		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+BytesText(cache.bytes)+" of cache")
 	}
 	leakList(p, s, st, o, gpu, sum.own.bytes)
-	asleepSites(p, s, st, o.top(), o.KeepInterpreter)
-	cacheSites(p, s, st, o.top(), o.KeepInterpreter)
+	asleepSites(p, s, st, o.top())
+	cacheSites(p, s, st, o.top())
 	for _, x := range []struct {
 		name string
 		list []ledger.Site
@@ -171,7 +170,7 @@ func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, 
 const siteIndent = 4
 
 func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, rank int, x *ledger.Site, sum uint64) {
-	stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+	stack := frames.Of(st, x.Stack, x.API)
 	own := frames.Headline(stack)
 	siteHead(p, rank, x, stack[own])
 	amount := counted(x.LiveObjects, noun(x.Kind))
@@ -264,7 +263,7 @@ func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) 
 			break
 		}
 		f := &s.Failures[i]
-		stack := frames.Of(st, f.Stack, f.API, o.KeepInterpreter)
+		stack := frames.Of(st, f.Stack, f.API)
 		own := frames.Headline(stack)
 		p.line(plain, 0, "")
 		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), resultName(f.Result)), stack[own])

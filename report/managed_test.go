@@ -53,7 +53,7 @@ func TestManagedMemoryIsInTheSumOfNoGPU(t *testing.T) {
 }
 
 func TestProfilesOfGPUsHaveNoManagedMemory(t *testing.T) {
-	p := parsed(t, managedSnapshot(), testStacks(), ProfileOptions{})
+	p := parsed(t, managedSnapshot(), testStacks())
 	var inuse, managed uint64
 	for _, x := range p.Sample {
 		inuse += uint64(x.Value[3])

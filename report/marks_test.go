@@ -102,7 +102,7 @@ func TestMarksTravelWithTheData(t *testing.T) {
 	if len(r.Failures[0].Incomplete) != 2 || r.Failures[1].Incomplete != nil {
 		t.Errorf("failures %+v", r.Failures)
 	}
-	if err := WriteProfile(&packed, s, st, ProfileOptions{}); err != nil {
+	if err := WriteProfile(&packed, s, st); err != nil {
 		t.Fatal(err)
 	}
 	p, err := profile.Parse(&packed)

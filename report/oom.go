@@ -35,9 +35,8 @@ type OOM struct {
 
 // OOMOptions of WriteOOM.
 type OOMOptions struct {
-	Top             int  // holders and processes shown, 0: 10
-	Width           int  // columns of a line, 0: 80, at least 20
-	KeepInterpreter bool // as in ProfileOptions
+	Top   int // holders and processes shown, 0: 10
+	Width int // columns of a line, 0: 80, at least 20
 }
 
 // Text is "ran out of memory on cuda:0 (wanted 2.00 GiB)".

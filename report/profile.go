@@ -17,11 +17,6 @@ import (
 
 const docURL = "https://github.com/vramprof/vramprof"
 
-// ProfileOptions of WriteProfile.
-type ProfileOptions struct {
-	KeepInterpreter bool // keep libpython's native frames in stacks with Python frames
-}
-
 // WriteProfile writes a gzip-compressed pprof profile: one sample for each site, and one for each share of
 // NVML's figures that no site has. Its first sample types are those of Go's heap profile.
 //
@@ -35,8 +30,8 @@ type ProfileOptions struct {
 // bytes: the bytes are in the samples of their owner, and totals would have them twice where that one is
 // traced too. What they have is in the label "bytes" and, in sum, in a comment. Nor have segments of PyTorch's allocator
 // bytes but for its cache, since their tensors have them. Tensors asleep have no bytes in use, as they have no memory.
-func WriteProfile(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) error {
-	p := newProfile(s, st, o)
+func WriteProfile(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
+	p := newProfile(s, st)
 	if err := p.CheckValid(); err != nil {
 		return fmt.Errorf("check profile: %w", err)
 	}
@@ -46,7 +41,7 @@ func WriteProfile(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Profil
 	return nil
 }
 
-func newProfile(s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) *profile.Profile {
+func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 	b := &builder{
 		p: &profile.Profile{
 			SampleType: []*profile.ValueType{
@@ -90,7 +85,7 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) *prof
 			}
 			below, ok := stacks[key]
 			if !ok {
-				below = b.stack(frames.Of(st, x.Stack, x.API, o.KeepInterpreter))
+				below = b.stack(frames.Of(st, x.Stack, x.API))
 				stacks[key] = below
 			}
 			locations = append(locations, below...)

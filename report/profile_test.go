@@ -21,10 +21,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func parsed(t testing.TB, s *ledger.Snapshot, st callstack.Stacks, o ProfileOptions) *profile.Profile {
+func parsed(t testing.TB, s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteProfile(&b, s, st, o); err != nil {
+	if err := WriteProfile(&b, s, st); err != nil {
 		t.Fatal(err)
 	}
 	p, err := profile.Parse(&b)
@@ -38,12 +38,12 @@ func parsed(t testing.TB, s *ledger.Snapshot, st callstack.Stacks, o ProfileOpti
 }
 
 func TestProfile(t *testing.T) {
-	golden(t, "profile.txt", []byte(parsed(t, testSnapshot(), testStacks(), ProfileOptions{}).String()))
+	golden(t, "profile.txt", []byte(parsed(t, testSnapshot(), testStacks()).String()))
 }
 
 func TestProfileHasExactlyTheSites(t *testing.T) {
 	s := testSnapshot()
-	p := parsed(t, s, testStacks(), ProfileOptions{KeepInterpreter: true})
+	p := parsed(t, s, testStacks())
 	if n := len(p.Sample); n != len(s.Sites)+4 { // baselines and gaps of two processes
 		t.Fatalf("%d samples, want %d", n, len(s.Sites)+4)
 	}
@@ -90,7 +90,7 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 			}
 		}
 		var frameLines []string
-		for _, f := range frames.Of(testStacks(), x.Stack, x.API, true) {
+		for _, f := range frames.Of(testStacks(), x.Stack, x.API) {
 			system := untrusted.Clean(f.SystemName)
 			frameLines = append(frameLines, fmt.Sprint(frames.Name(&f), system, untrusted.Clean(f.File), int64(f.Line), f.Address))
 		}
@@ -102,7 +102,7 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 
 func TestProfileKeepsThePprofContract(t *testing.T) {
 	s := testSnapshot()
-	p := parsed(t, s, testStacks(), ProfileOptions{})
+	p := parsed(t, s, testStacks())
 	var types []string
 	for _, v := range p.SampleType {
 		types = append(types, v.Type+"/"+v.Unit)
@@ -149,7 +149,7 @@ func TestProfileKeepsThePprofContract(t *testing.T) {
 
 func TestMainProgramComesFirstEvenWithoutAFrame(t *testing.T) {
 	s := testSnapshot()
-	p := parsed(t, s, stackMap{}, ProfileOptions{})
+	p := parsed(t, s, stackMap{})
 	if len(p.Mapping) != 1 || p.Mapping[0].File != "/usr/bin/python3.11" {
 		t.Errorf("mappings %v", p.Mapping)
 	}
@@ -160,7 +160,7 @@ func TestSameSnapshotGivesTheSameBytes(t *testing.T) {
 		var b bytes.Buffer
 		s, st := testSnapshot(), testStacks()
 		for _, err := range []error{
-			WriteProfile(&b, s, st, ProfileOptions{}), WriteLeaks(&b, s, st, LeaksOptions{}),
+			WriteProfile(&b, s, st), WriteLeaks(&b, s, st, LeaksOptions{}),
 			WriteLeaksJSON(&b, s, st, LeaksOptions{}), WriteSummary(&b, s, st, SummaryOptions{}),
 		} {
 			if err != nil {
@@ -191,7 +191,7 @@ func pprofOf(t *testing.T, st callstack.Stacks) (pprof func(t *testing.T, args .
 			t.Fatal(err)
 		}
 		defer f.Close()
-		if err := WriteProfile(f, s, st, ProfileOptions{}); err != nil {
+		if err := WriteProfile(f, s, st); err != nil {
 			t.Fatal(err)
 		}
 		return file
@@ -296,7 +296,7 @@ func BenchmarkProfile(b *testing.B) {
 		size := 0
 		for b.Loop() {
 			var out bytes.Buffer
-			if err := WriteProfile(&out, l.Snapshot(1e10, time.Unix(0, 0)), st, ProfileOptions{}); err != nil {
+			if err := WriteProfile(&out, l.Snapshot(1e10, time.Unix(0, 0)), st); err != nil {
 				b.Fatal(err)
 			}
 			size = out.Len()

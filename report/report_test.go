@@ -115,7 +115,7 @@ func TestNothingTraced(t *testing.T) {
 		WriteLeaks(&b, s, stackMap{}, LeaksOptions{}),
 		WriteSummary(&b, s, stackMap{}, SummaryOptions{}),
 		WriteLeaksJSON(&b, s, stackMap{}, LeaksOptions{}),
-		WriteProfile(&b, s, stackMap{}, ProfileOptions{}),
+		WriteProfile(&b, s, stackMap{}),
 	); err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,9 @@ import (
 
 // SummaryOptions of WriteSummary.
 type SummaryOptions struct {
-	Top             int  // sites shown, 0: 5
-	Width           int  // columns of a line, 0: 80, at least 20
-	Color           bool // for terminals
-	KeepInterpreter bool // as in ProfileOptions
+	Top   int  // sites shown, 0: 5
+	Width int  // columns of a line, 0: 80, at least 20
+	Color bool // for terminals
 }
 
 // WriteSummary writes what ends a recording: live and peak memory by process and
@@ -39,8 +38,8 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Summar
 		title = "Largest sites of what stayed on the GPU"
 	}
 	topSites(p, s, st, o, words(title, n.mark(atStacks)), gpu)
-	asleepSites(p, s, st, o.Top, o.KeepInterpreter)
-	cacheSites(p, s, st, min(o.Top, maxSummaryCache), o.KeepInterpreter)
+	asleepSites(p, s, st, o.Top)
+	cacheSites(p, s, st, min(o.Top, maxSummaryCache))
 	topSites(p, s, st, o, "Largest sites of live managed memory", managed)
 	topSites(p, s, st, o, "Largest sites of live host memory", host)
 	if len(s.Failures) > 0 {
@@ -75,7 +74,7 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o SummaryOptions
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Top)] {
 		x := &list[i]
-		stack := frames.Of(st, x.Stack, x.API, o.KeepInterpreter)
+		stack := frames.Of(st, x.Stack, x.API)
 		siteHead(p, i+1, x, stack[frames.Headline(stack)])
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, noun(x.Kind)), growthText(s, x)}, owner...)...)

@@ -26,7 +26,7 @@ type siteRow struct {
 }
 
 // siteRows sums shares of memory by the line of the user's own code, process, device and plane.
-func siteRows(s *ledger.Snapshot, st callstack.Stacks, keepInterpreter bool) []siteRow {
+func siteRows(s *ledger.Snapshot, st callstack.Stacks) []siteRow {
 	type key struct {
 		branchKey
 		process int
@@ -38,7 +38,7 @@ func siteRows(s *ledger.Snapshot, st callstack.Stacks, keepInterpreter bool) []s
 	for _, h := range Holdings(s) {
 		f, kind := callstack.Frame{Function: h.Mark, Mark: true}, ledger.Device
 		if h.Site != nil {
-			stack := frames.Of(st, h.Site.Stack, h.Site.API, keepInterpreter)
+			stack := frames.Of(st, h.Site.Stack, h.Site.API)
 			f, kind = stack[frames.Headline(stack)], h.Site.Kind
 		} else if h.Plane == PlaneTensor {
 			kind = ledger.Tensor
@@ -78,7 +78,7 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o ViewOpti
 		footnotes(p, n)
 		return p.writeTo(w)
 	}
-	list := siteRows(s, st, o.KeepInterpreter)
+	list := siteRows(s, st)
 	p.line(plain, 0, "")
 	figures := func(bytes, objects, allocs, plane, device string) string {
 		return pad(bytes, -9) + pad(objects, -11) + pad(allocs, -10) + "  " + pad(plane, 8) + pad(device, 8)
@@ -137,10 +137,10 @@ func changedRows(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) []chang
 		}
 		return &list[i]
 	}
-	for _, r := range siteRows(s, st, o.KeepInterpreter) {
+	for _, r := range siteRows(s, st) {
 		of(s, r).bytes = r.bytes
 	}
-	for _, r := range siteRows(o.Since, st, o.KeepInterpreter) {
+	for _, r := range siteRows(o.Since, st) {
 		of(o.Since, r).before = r.bytes
 	}
 	list = slices.DeleteFunc(list, func(c change) bool { return c.bytes == c.before })

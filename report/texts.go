@@ -56,9 +56,9 @@ func ShortUUID(uuid string) string { return shortUUID(uuid) }
 
 // VerdictTexts says of each site, in the order of s.Sites, what its line of code comes to: "leaking: …", with the evidence and the
 // time until the GPU is full; "" for those of no line.
-func VerdictTexts(s *ledger.Snapshot, st callstack.Stacks, keepInterpreter bool) []string {
+func VerdictTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	list := make([]string, len(s.Sites))
-	groups := judge(s, st, keepInterpreter).groups
+	groups := judge(s, st).groups
 	for i := range groups {
 		g := &groups[i]
 		text := g.Class.String() + ": " + untrusted.Clean(g.Evidence)

@@ -50,7 +50,7 @@ func TestTorchInJSON(t *testing.T) {
 func profileSums(t *testing.T, s *ledger.Snapshot) (gpu map[string]int64, host map[string]int64) {
 	t.Helper()
 	gpu, host = map[string]int64{}, map[string]int64{}
-	for _, x := range parsed(t, s, torchStacks(), ProfileOptions{}).Sample {
+	for _, x := range parsed(t, s, torchStacks()).Sample {
 		plane, pid := x.Label["plane"][0], x.NumLabel["pid"][0]
 		if x.Value[3] != 0 {
 			where := fmt.Sprint(pid, " ", x.Label["device"][0], " ", x.Label["gpu_uuid"][0])
@@ -119,7 +119,7 @@ func TestPlanesAgree(t *testing.T) {
 func TestSamplesOfPlanes(t *testing.T) {
 	s := torchSnapshot()
 	stacks := map[string][]string{}
-	for _, x := range parsed(t, s, torchStacks(), ProfileOptions{}).Sample {
+	for _, x := range parsed(t, s, torchStacks()).Sample {
 		leaf := x.Location[0]
 		name := leaf.Line[0].Function.Name
 		stacks[name] = append(stacks[name], fmt.Sprint(len(x.Location) > 1))
@@ -153,7 +153,7 @@ func TestSamplesOfPlanes(t *testing.T) {
 func TestWithoutNVMLNothingIsSaidOfWhatWasBefore(t *testing.T) {
 	s := torchSnapshot()
 	s.Balances = nil
-	for _, x := range parsed(t, s, torchStacks(), ProfileOptions{}).Sample {
+	for _, x := range parsed(t, s, torchStacks()).Sample {
 		if plane := x.Label["plane"][0]; plane == PlaneBefore || plane == PlaneUnexplained {
 			t.Errorf("a sample %v of plane %s", x.Value, plane)
 		}
@@ -259,7 +259,7 @@ func TestSamplingIsSaid(t *testing.T) {
 	if got := sampleText(s); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if comments := strings.Join(parsed(t, s, torchStacks(), ProfileOptions{}).Comments, "\n"); !strings.Contains(comments, "doubt: "+want) {
+	if comments := strings.Join(parsed(t, s, torchStacks()).Comments, "\n"); !strings.Contains(comments, "doubt: "+want) {
 		t.Errorf("no word on sampling in\n%s", comments)
 	}
 	for i := range s.Tensors {

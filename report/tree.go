@@ -17,11 +17,10 @@ import (
 
 // ViewOptions of the views of a snapshot.
 type ViewOptions struct {
-	Top             int  // rows or branches shown, 0: 10
-	Width           int  // columns of a line, 0: 80, at least 20; text only
-	Color           bool // text only
-	KeepInterpreter bool // as in ProfileOptions
-	AllFrames       bool // in trees, not the user's own code alone
+	Top       int  // rows or branches shown, 0: 10
+	Width     int  // columns of a line, 0: 80, at least 20; text only
+	Color     bool // text only
+	AllFrames bool // in trees, not the user's own code alone
 
 	Since *ledger.Snapshot // not nil: an earlier moment of the recording, and the view shows what changed since
 }
@@ -123,7 +122,7 @@ func (root *branch) grow(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions,
 		root.bytes += live
 		b, list, own := root, []callstack.Frame(nil), -1
 		if h.Site != nil {
-			list = frames.Of(st, h.Site.Stack, h.Site.API, o.KeepInterpreter)
+			list = frames.Of(st, h.Site.Stack, h.Site.API)
 			if !o.AllFrames {
 				list = ownFrames(list, h.Site.Kind == ledger.Tensor || h.Mark != "")
 			}

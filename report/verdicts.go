@@ -19,10 +19,9 @@ type judged struct {
 	advice []string        // clean of control characters
 }
 
-func judge(s *ledger.Snapshot, st callstack.Stacks, keepInterpreter bool) judged {
-	o := verdict.Options{KeepInterpreter: keepInterpreter}
-	list := verdict.Of(s, st, o)
-	j := judged{groups: verdict.Groups(s, list, o)}
+func judge(s *ledger.Snapshot, st callstack.Stacks) judged {
+	list := verdict.Of(s, st)
+	j := judged{groups: verdict.Groups(s, list)}
 	for _, a := range verdict.Advise(s, st, list) {
 		j.advice = append(j.advice, adviceText(&a))
 	}
@@ -44,12 +43,12 @@ func adviceText(a *verdict.Advice) string {
 
 // Advice is what to do about what grows, a sentence each, with the evidence.
 func Advice(s *ledger.Snapshot, st callstack.Stacks) []string {
-	return judge(s, st, false).advice
+	return judge(s, st).advice
 }
 
 // Leaking counts the lines of which the verdict is that they leak.
 func Leaking(s *ledger.Snapshot, st callstack.Stacks) (n int) {
-	for _, g := range judge(s, st, false).groups {
+	for _, g := range judge(s, st).groups {
 		if g.Class == verdict.Leaking {
 			n++
 		}

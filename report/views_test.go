@@ -50,7 +50,7 @@ func everyView(t *testing.T, s *ledger.Snapshot, st callstack.Stacks, width int)
 	since.Since = earlier(s)
 	changed := *s
 	changed.Sites = slices.Clone(s.Sites[1:])
-	a, b := NewProfile(s, st, ProfileOptions{}), NewProfile(&changed, st, ProfileOptions{})
+	a, b := NewProfile(s, st), NewProfile(&changed, st)
 	oom := OOM{PID: s.Processes[0].PID, Time: s.End, Stack: 1, API: "torch", Kind: ledger.Tensor, Size: 3 << 30, Allocated: 2 << 30, Reserved: 5 << 30}
 	texts := map[string]string{}
 	for name, write := range map[string]func(io.Writer) error{
@@ -185,7 +185,7 @@ func TestADiffSaysWhichLineGrew(t *testing.T) {
 			x.LiveBytes += 1 << 30
 		}
 	}
-	a, b := NewProfile(before, st, ProfileOptions{}), NewProfile(after, st, ProfileOptions{})
+	a, b := NewProfile(before, st), NewProfile(after, st)
 	var file, text bytes.Buffer
 	if err := WriteDifference(&file, a, b); err != nil {
 		t.Fatal(err)
@@ -285,7 +285,7 @@ func TestViewsOfARecordingAreStable(t *testing.T) {
 
 func TestPprofReadsADifference(t *testing.T) {
 	pprof, _ := pprofOf(t, torchStacks())
-	a := NewProfile(torchSnapshot(), torchStacks(), ProfileOptions{})
+	a := NewProfile(torchSnapshot(), torchStacks())
 	after := torchSnapshot()
 	after.Sites[0].LiveBytes /= 2
 	file := filepath.Join(t.TempDir(), "diff.pb.gz")
@@ -293,7 +293,7 @@ func TestPprofReadsADifference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(WriteDifference(f, a, NewProfile(after, torchStacks(), ProfileOptions{})), f.Close()); err != nil {
+	if err := errors.Join(WriteDifference(f, a, NewProfile(after, torchStacks())), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if out := pprof(t, "-top", file); !strings.Contains(out, "flat%") || !strings.Contains(out, "-") {

@@ -34,7 +34,7 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 		for _, err := range []error{
 			report.WriteSummary(&text, s, stacks, report.SummaryOptions{Width: 80}),
 			report.WriteLeaksJSON(&page, s, stacks, report.LeaksOptions{Top: 10}),
-			report.WriteProfile(&heap, s, stacks, report.ProfileOptions{}),
+			report.WriteProfile(&heap, s, stacks),
 		} {
 			if err != nil {
 				t.Fatalf("%v: %v", wall, err)

@@ -24,7 +24,7 @@ func (m *machine) said(s *ledger.Snapshot, want string) report.LossesReport {
 		report.WriteSummary(&text, s, m, report.SummaryOptions{Width: 1000}),
 		report.WriteLeaks(&sites, s, m, report.LeaksOptions{Top: 10, Width: 1000}),
 		report.WriteLeaksJSON(&page, s, m, report.LeaksOptions{Top: 10}),
-		report.WriteProfile(&heap, s, m, report.ProfileOptions{}),
+		report.WriteProfile(&heap, s, m),
 	} {
 		if err != nil {
 			m.t.Fatal(err)

@@ -184,7 +184,7 @@ func TestReplayedEventsGiveTheSameReports(t *testing.T) {
 	if err := report.WriteLeaks(&leaks, s, stacks, report.LeaksOptions{Width: 80}); err != nil {
 		t.Fatal(err)
 	}
-	if err := report.WriteProfile(&packed, s, stacks, report.ProfileOptions{}); err != nil {
+	if err := report.WriteProfile(&packed, s, stacks); err != nil {
 		t.Fatal(err)
 	}
 	p, err := profile.Parse(&packed)

@@ -95,5 +95,5 @@ func profileOf(c *cli.Context, name string) (report.Profile, error) {
 	if err != nil {
 		return report.Profile{}, err
 	}
-	return report.NewProfile(s, r, report.ProfileOptions{}), nil
+	return report.NewProfile(s, r), nil
 }

@@ -99,7 +99,7 @@ func exporter(c *cli.Context, r *capture.Recording, format string, at moment, be
 	switch format {
 	case "chrome":
 		_, t, _, err := timelineOf(r, r.Begin(), end)
-		return func(w io.Writer) error { return export.Chrome(w, t, r, export.ChromeOptions{}) }, err
+		return func(w io.Writer) error { return export.Chrome(w, t, r) }, err
 	case "torch":
 		return torchExporter(c, r, end)
 	}
@@ -110,7 +110,7 @@ func exporter(c *cli.Context, r *capture.Recording, format string, at moment, be
 	if format == "folded" {
 		return func(w io.Writer) error { return export.Folded(w, s, r, export.FoldedOptions{}) }, nil
 	}
-	return func(w io.Writer) error { return report.WriteProfile(w, s, r, report.ProfileOptions{}) }, nil
+	return func(w io.Writer) error { return report.WriteProfile(w, s, r) }, nil
 }
 
 func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Writer) error, error) {
@@ -132,5 +132,5 @@ func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Wri
 		return nil, err
 	}
 	s := r.Take(l, at)
-	return func(w io.Writer) error { return export.Torch(w, collector, s, r, export.TorchOptions{}) }, nil
+	return func(w io.Writer) error { return export.Torch(w, collector, s, r) }, nil
 }

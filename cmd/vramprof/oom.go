@@ -265,7 +265,7 @@ func (s *oomSource) content(o tracer.OOM) (text, profile []byte, err error) {
 	if err := report.WriteOOM(&t, snapshot, s.stacks, x, report.OOMOptions{}); err != nil {
 		return nil, nil, err
 	}
-	if err := report.WriteProfile(&p, snapshot, s.stacks, report.ProfileOptions{}); err != nil {
+	if err := report.WriteProfile(&p, snapshot, s.stacks); err != nil {
 		return nil, nil, err
 	}
 	return t.Bytes(), p.Bytes(), nil

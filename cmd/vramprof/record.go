@@ -97,7 +97,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 	}
 	if out != nil {
 		saved(out, out.save(func(w io.Writer) error {
-			return report.WriteProfile(w, snapshot, s.tracer, report.ProfileOptions{})
+			return report.WriteProfile(w, snapshot, s.tracer)
 		}, name))
 	}
 	errs = append(errs, report.WriteSummary(summary, snapshot, s.tracer, report.SummaryOptions{Width: width(), Color: colors()}))

@@ -224,7 +224,7 @@ func profilesOf(r *capture.Recording, from, to uint64) (profiles [2]report.Profi
 		if err != nil {
 			return profiles, err
 		}
-		profiles[i] = report.NewProfile(s, r, report.ProfileOptions{})
+		profiles[i] = report.NewProfile(s, r)
 	}
 	return profiles, nil
 }
@@ -234,7 +234,7 @@ func writePage(c *cli.Context, r *capture.Recording, page destination) error {
 	if err != nil {
 		return err
 	}
-	verdicts := report.VerdictTexts(s, r, false)
+	verdicts := report.VerdictTexts(s, r)
 	err = page.save(func(w io.Writer) error {
 		return html.Write(w, html.Input{
 			Snapshot: s, Stacks: r, Timeline: t,

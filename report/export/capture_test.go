@@ -63,7 +63,7 @@ func written(t *testing.T, r *capture.Recording, at uint64) []byte {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := Torch(&b, c, r.Take(l, at), r, TorchOptions{}); err != nil {
+	if err := Torch(&b, c, r.Take(l, at), r); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -137,7 +137,7 @@ func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := Torch(&b, c, r.Take(l, at), r, TorchOptions{}); err != nil {
+		if err := Torch(&b, c, r.Take(l, at), r); err != nil {
 			continue // nothing yet
 		}
 		v := view(t, b.Bytes())

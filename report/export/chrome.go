@@ -18,11 +18,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ChromeOptions of Chrome.
-type ChromeOptions struct {
-	KeepInterpreter bool // as in report.ProfileOptions
-}
-
 // gpusPID is the process under which the sums of all processes are shown; no program on a GPU is the kernel's idle task.
 const gpusPID = 0
 
@@ -43,7 +38,6 @@ type chrome struct {
 	w       *bufio.Writer
 	t       *timeline.Timeline
 	st      callstack.Stacks
-	o       ChromeOptions
 	begin   uint64
 	program []int // of each process: how many before it had its pid
 	some    bool
@@ -57,8 +51,8 @@ type chrome struct {
 //
 // What is unexplained can be below 0, which stacked charts cannot show, so it has a counter of its own; with it, the planes add up to the
 // usage at each time. JSON can hold these numbers as they are, but viewers read them as 64-bit floats: exact to 8 PiB.
-func Chrome(w io.Writer, t *timeline.Timeline, st callstack.Stacks, o ChromeOptions) error {
-	c := &chrome{w: bufio.NewWriterSize(w, 1<<16), t: t, st: st, o: o}
+func Chrome(w io.Writer, t *timeline.Timeline, st callstack.Stacks) error {
+	c := &chrome{w: bufio.NewWriterSize(w, 1<<16), t: t, st: st}
 	if len(t.Times) > 0 {
 		c.begin = t.Times[0]
 	}
@@ -286,7 +280,7 @@ func (c *chrome) mark(m *timeline.Mark) {
 		return
 	}
 	if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {
-		list := frames.Of(c.st, m.Stack, m.API, c.o.KeepInterpreter)
+		list := frames.Of(c.st, m.Stack, m.API)
 		headline := frameText(&list[frames.Headline(list)])
 		e.Name += " at " + headline
 		stack := make([]string, len(list))

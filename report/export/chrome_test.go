@@ -164,10 +164,10 @@ func at(list []checkedEvent, pid uint32, name string, us float64) map[string]int
 func TestChromeCountersAddUpToTheLedgerAtEachTime(t *testing.T) {
 	line, snapshots := rows(t, training(true), 12)
 	var b, again bytes.Buffer
-	if err := Chrome(&b, line, testStacks(), ChromeOptions{}); err != nil {
+	if err := Chrome(&b, line, testStacks()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Chrome(&again, line, testStacks(), ChromeOptions{}); err != nil {
+	if err := Chrome(&again, line, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(b.Bytes(), again.Bytes()) {
@@ -221,7 +221,7 @@ func TestChromeCountersAddUpToTheLedgerAtEachTime(t *testing.T) {
 func TestChromeMarksSayWhere(t *testing.T) {
 	line, _ := rows(t, training(false), 12)
 	var b bytes.Buffer
-	if err := Chrome(&b, line, testStacks(), ChromeOptions{}); err != nil {
+	if err := Chrome(&b, line, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
@@ -243,7 +243,7 @@ func TestChromeMarksSayWhere(t *testing.T) {
 
 func TestChromeTakesAnEmptyTimeline(t *testing.T) {
 	var b bytes.Buffer
-	if err := Chrome(&b, &timeline.Timeline{}, testStacks(), ChromeOptions{}); err != nil {
+	if err := Chrome(&b, &timeline.Timeline{}, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	checkChrome(t, b.Bytes())

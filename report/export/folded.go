@@ -27,9 +27,8 @@ const (
 
 // FoldedOptions of Folded.
 type FoldedOptions struct {
-	Sample          Sample
-	Roots           bool // two frames at the root of each stack: "python3 [4242]", "cuda:0"
-	KeepInterpreter bool // as in report.ProfileOptions
+	Sample Sample
+	Roots  bool // two frames at the root of each stack: "python3 [4242]", "cuda:0"
 }
 
 // Folded writes one line for each stack, root first, sorted: "main;train (train.py:42);cudaMalloc 1048576". The
@@ -49,7 +48,7 @@ func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOption
 			list = append(list, callstack.Frame{Function: x.mark, Mark: true})
 		}
 		if x.site != nil {
-			list = append(list, frames.Of(st, x.site.Stack, x.site.API, o.KeepInterpreter)...)
+			list = append(list, frames.Of(st, x.site.Stack, x.site.API)...)
 		}
 		text := foldedStack(list)
 		if o.Roots {

@@ -50,7 +50,7 @@ func readFolded(t *testing.T, text string) (sum int64) {
 func profiled(t *testing.T, s *ledger.Snapshot, name string) (sum int64) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := report.WriteProfile(&b, s, testStacks(), report.ProfileOptions{}); err != nil {
+	if err := report.WriteProfile(&b, s, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	p, err := profile.Parse(&b)

@@ -43,12 +43,12 @@ func FuzzNames(f *testing.F) {
 			Rows: []timeline.Row{{UUID: gpu0, Tensors: []uint64{0, 0}, Cached: []uint64{0, 0}, Driver: []uint64{0, 5 * mib}, Before: []uint64{0, 0},
 				Unexplained: []int64{0, 0}, Usage: []uint64{0, 5 * mib}, Host: []uint64{0, 0}}},
 		}
-		if err := Chrome(&trace, line, st, ChromeOptions{}); err != nil {
+		if err := Chrome(&trace, line, st); err != nil {
 			t.Fatal(err)
 		}
 		checkChrome(t, trace.Bytes())
 		var torch bytes.Buffer
-		if err := Torch(&torch, c, s, st, TorchOptions{}); err != nil {
+		if err := Torch(&torch, c, s, st); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := unpickle(torch.Bytes()); err != nil {

@@ -24,7 +24,7 @@ func TestExportsAddUpToNoMoreThanNVMLSays(t *testing.T) {
 			t.Errorf("%s: the profile has %d bytes, NVML %d", told, got, usage)
 		}
 		var file bytes.Buffer
-		if err := Torch(&file, c, s, testStacks(), TorchOptions{}); err != nil {
+		if err := Torch(&file, c, s, testStacks()); err != nil {
 			t.Fatal(err)
 		}
 		var sum int64
@@ -44,7 +44,7 @@ func TestASegmentIsOnTheDeviceThatTheBooksHaveLearned(t *testing.T) {
 	c.Apply(&alloc)
 	c.Apply(&ledger.Event{Op: ledger.Learn, PID: 7, TID: 7, Device: 3, Time: begin + 2*second})
 	var file bytes.Buffer
-	if err := Torch(&file, c, snapshot(c, begin+3*second), testStacks(), TorchOptions{}); err != nil {
+	if err := Torch(&file, c, snapshot(c, begin+3*second), testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	if list := view(t, file.Bytes()).segments; len(list) != 1 || list[0].device != 3 {

@@ -13,11 +13,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TorchOptions of Torch.
-type TorchOptions struct {
-	KeepInterpreter bool // as in report.ProfileOptions
-}
-
 // Marks: frames of what has no stack, or less than it seems.
 const (
 	markNotSampled = "[not sampled]"
@@ -45,13 +40,13 @@ const (
 //
 // The trace has the newest events; "time_us" is on the clock on the wall. "frames" of a free are those of its allocation, as
 // PyTorch has it.
-func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks, o TorchOptions) error {
+func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) error {
 	pid, space, err := c.chosen()
 	if err != nil {
 		return fmt.Errorf("torch snapshot: %w", err)
 	}
 	t := &torch{
-		s: space, snapshot: s, st: st, o: o, process: -1,
+		s: space, snapshot: s, st: st, process: -1,
 		lists: make(map[siteKey]uint32), frames: make(map[frameKey]uint32),
 	}
 	for i := range s.Processes {
@@ -83,7 +78,6 @@ type torch struct {
 	snapshot *ledger.Snapshot
 	process  int // index, -1 if the books do not have it
 	st       callstack.Stacks
-	o        TorchOptions
 
 	reports bool  // PyTorch's allocator is traced, so that what is free in segments is known
 	unknown int32 // number of a device for what is on one that nothing tells

@@ -17,7 +17,7 @@ import (
 func torchFile(t testing.TB, c *Collector, at uint64) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Torch(&b, c, snapshot(c, at), testStacks(), TorchOptions{}); err != nil {
+	if err := Torch(&b, c, snapshot(c, at), testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -78,14 +78,14 @@ func TestTorchSnapshot(t *testing.T) {
 
 func TestTorchWritesOneProcess(t *testing.T) {
 	c := play(training(true), begin+10*second, CollectorOptions{})
-	err := Torch(&bytes.Buffer{}, c, snapshot(c, begin+10*second), testStacks(), TorchOptions{})
+	err := Torch(&bytes.Buffer{}, c, snapshot(c, begin+10*second), testStacks())
 	if err == nil || !strings.Contains(err.Error(), "4242, 5151") {
 		t.Errorf("the error is %v, and does not name the processes", err)
 	}
 	for pid, want := range map[uint32]string{4242: "", 5151: "", 99: "nothing was recorded of process 99"} {
 		c := play(training(true), begin+10*second, CollectorOptions{PID: pid})
 		var b bytes.Buffer
-		err := Torch(&b, c, snapshot(c, begin+10*second), testStacks(), TorchOptions{})
+		err := Torch(&b, c, snapshot(c, begin+10*second), testStacks())
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("of %d the error is %v, not %q", pid, err, want)
 		}
@@ -97,7 +97,7 @@ func TestTorchWritesOneProcess(t *testing.T) {
 		}
 	}
 	c = NewCollector(ledger.New(ledger.Options{}), CollectorOptions{})
-	if err := Torch(&bytes.Buffer{}, c, snapshot(c, 0), testStacks(), TorchOptions{}); err == nil {
+	if err := Torch(&bytes.Buffer{}, c, snapshot(c, 0), testStacks()); err == nil {
 		t.Error("a snapshot of nothing was written")
 	}
 }
@@ -294,7 +294,7 @@ func TestTorchStreamsAMillionEvents(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	var d discard
-	if err := Torch(&d, c, s, testStacks(), TorchOptions{}); err != nil {
+	if err := Torch(&d, c, s, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)

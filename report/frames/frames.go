@@ -30,7 +30,7 @@ var (
 
 // Of returns a stack as reports show it: never empty, and without the
 // interpreter's own frames where Python frames stand for them.
-func Of(st callstack.Stacks, id uint64, api string, keepInterpreter bool) []callstack.Frame {
+func Of(st callstack.Stacks, id uint64, api string) []callstack.Frame {
 	var list []callstack.Frame
 	if id != 0 {
 		list = st.Stack(id)
@@ -38,7 +38,7 @@ func Of(st callstack.Stacks, id uint64, api string, keepInterpreter bool) []call
 	if len(list) == 0 {
 		return []callstack.Frame{{Function: api}, {Function: "[no stack]", Mark: true}}
 	}
-	if keepInterpreter || !hasPython(list) {
+	if !hasPython(list) {
 		return list
 	}
 	kept := make([]callstack.Frame, 0, len(list))

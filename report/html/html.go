@@ -40,8 +40,7 @@ type Input struct {
 	Verdict func(site int) string
 	Advice  []string // sentences on what to do, shown with what leaks
 
-	Title           string // "" for one made of the host's name
-	KeepInterpreter bool   // as in report.ProfileOptions
+	Title string // "" for one made of the host's name
 }
 
 //go:embed page.html page.css js/*.js

@@ -43,7 +43,7 @@ type Advice struct {
 // Advise looks for patterns, from the verdicts that Of gave of the same snapshot. The order is that of processes, then
 // that of the constants above.
 func Advise(s *ledger.Snapshot, st callstack.Stacks, verdicts []Verdict) []Advice {
-	a := adviser{judge: newJudge(s, st, Options{}), verdicts: verdicts, of: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}}
+	a := adviser{judge: newJudge(s, st), verdicts: verdicts, of: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}}
 	for i := range s.Sites {
 		p := s.Sites[i].Process
 		a.of[p] = append(a.of[p], i)

@@ -2,8 +2,8 @@
 
 // Package verdict says of each site, and of each line of the user's code, whether its memory grows without end.
 //
-//	verdicts := verdict.Of(snapshot, stacks, verdict.Options{})
-//	for _, g := range verdict.Groups(snapshot, verdicts, verdict.Options{}) { // the leaking line comes first
+//	verdicts := verdict.Of(snapshot, stacks)
+//	for _, g := range verdict.Groups(snapshot, verdicts) { // the leaking line comes first
 //		fmt.Println(g.Class, g.Line.File, g.Line.Line, g.Evidence)
 //	}
 //

@@ -49,8 +49,8 @@ func keyOf(x *ledger.Site, f *callstack.Frame) groupKey {
 // line of its forward pass grows: the one with most memory in it comes first, and Advise names the lines that they have
 // in common. What the threads of a backward pass allocate has no line; it comes after those that have one, unless
 // it grows a hundred times as fast: the line that made the graph says more than the name of a gradient function.
-func Groups(s *ledger.Snapshot, verdicts []Verdict, o Options) []Group {
-	j := newJudge(s, nil, o)
+func Groups(s *ledger.Snapshot, verdicts []Verdict) []Group {
+	j := newJudge(s, nil)
 	at := map[groupKey]int{}
 	var list []Group
 	for i := range verdicts {

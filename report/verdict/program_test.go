@@ -115,7 +115,7 @@ func (lines) Stack(id uint64) []callstack.Frame {
 
 // of returns the verdict on the memory of one line.
 func of(s *ledger.Snapshot, line uint64) Verdict {
-	for i, v := range Of(s, lines{}, Options{}) {
+	for i, v := range Of(s, lines{}) {
 		if s.Sites[i].Stack == line {
 			return v
 		}

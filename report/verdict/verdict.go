@@ -46,14 +46,9 @@ type Verdict struct {
 	User      bool // Line is in the user's own code, not in a library's
 }
 
-// Options of Of and Groups.
-type Options struct {
-	KeepInterpreter bool // as in frames.Of
-}
-
 // Of judges each site of a snapshot, in the order of s.Sites. Without stacks (nil) Line is the called function alone.
-func Of(s *ledger.Snapshot, st callstack.Stacks, o Options) []Verdict {
-	j := newJudge(s, st, o)
+func Of(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
+	j := newJudge(s, st)
 	list, proven := make([]Verdict, len(s.Sites)), objects{}
 	for i := range s.Sites {
 		x := &s.Sites[i]
@@ -70,7 +65,6 @@ func Of(s *ledger.Snapshot, st callstack.Stacks, o Options) []Verdict {
 type judge struct {
 	s        *ledger.Snapshot
 	st       callstack.Stacks
-	o        Options
 	reports  []bool // by process: PyTorch's allocator reports its tensors
 	lives    []life // by process
 	rooms    map[place]float64
@@ -89,9 +83,9 @@ type life struct {
 	ended      bool // the process has ended
 }
 
-func newJudge(s *ledger.Snapshot, st callstack.Stacks, o Options) *judge {
+func newJudge(s *ledger.Snapshot, st callstack.Stacks) *judge {
 	j := &judge{
-		s: s, st: st, o: o, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
+		s: s, st: st, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
 		rooms: map[place]float64{}, replaced: map[place][]uint64{},
 	}
 	for i := range s.Tensors {
@@ -130,7 +124,7 @@ func (j *judge) stack(x *ledger.Site) []callstack.Frame {
 	if j.st == nil {
 		id = 0
 	}
-	return frames.Of(j.st, id, x.API, j.o.KeepInterpreter)
+	return frames.Of(j.st, id, x.API)
 }
 
 // headline is the line to show first, and whether it is the user's.

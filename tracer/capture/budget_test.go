@@ -65,7 +65,7 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		verdicts := report.VerdictTexts(s, r, false)
+		verdicts := report.VerdictTexts(s, r)
 		return html.Write(io.Discard, html.Input{
 			Snapshot: s, Stacks: r, Timeline: t, Verdict: func(site int) string { return verdicts[site] }, Advice: report.Advice(s, r),
 		})
@@ -83,7 +83,7 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		return report.WriteProfile(io.Discard, s, r, report.ProfileOptions{})
+		return report.WriteProfile(io.Discard, s, r)
 	},
 	"difference": func(r *Recording) error {
 		a, err := r.Snapshot(r.Begin() + (r.End()-r.Begin())/2)
@@ -94,14 +94,14 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		return report.WriteDiff(io.Discard, report.NewProfile(a, r, report.ProfileOptions{}), report.NewProfile(b, r, report.ProfileOptions{}), report.DiffOptions{Top: 10, Width: 100})
+		return report.WriteDiff(io.Discard, report.NewProfile(a, r), report.NewProfile(b, r), report.DiffOptions{Top: 10, Width: 100})
 	},
 	"chrome": func(r *Recording) error {
 		_, t, _, err := timelineOf(r)
 		if err != nil {
 			return err
 		}
-		return export.Chrome(io.Discard, t, r, export.ChromeOptions{})
+		return export.Chrome(io.Discard, t, r)
 	},
 	"folded": func(r *Recording) error {
 		s, err := r.Snapshot(math.MaxUint64)

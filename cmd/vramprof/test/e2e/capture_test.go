@@ -91,7 +91,7 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 		if summary.String() != s.stdout.String() {
 			t.Errorf("the summary of the capture:\n%s\nof the run:\n%s", summary.String(), s.stdout.String())
 		}
-		if err := report.WriteProfile(&again, snapshot, r, report.ProfileOptions{}); err != nil {
+		if err := report.WriteProfile(&again, snapshot, r); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(again.Bytes(), profile) {

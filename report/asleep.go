@@ -94,7 +94,7 @@ func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 		p.line(plain, 0, "")
 	}
 	for _, x := range list[:min(len(list), top)] {
-		stack := frames.Of(st, x.Stack, x.API)
+		stack := frames.Visible(st, x.Stack, x.API)
 		p.headLine(plain, pad("-", siteIndent)+pad(BytesText(x.Asleep), 8), stack[frames.Headline(stack)])
 		p.list(plain, siteIndent, ", ", append([]string{"of " + BytesText(x.LiveBytes)}, siteOwner(s, x)...)...)
 	}

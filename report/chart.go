@@ -153,7 +153,7 @@ func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stack
 	p.text(bold, 0, "What happened")
 	for i := range list[:min(len(list), o.top())] {
 		m := &list[i]
-		stack := frames.Of(st, m.Stack, m.API)
+		stack := frames.Visible(st, m.Stack, m.API)
 		what, style := "allocated", plain
 		if m.Kind == timeline.OutOfMemory {
 			what, style = "out of memory", red

@@ -70,7 +70,7 @@ func contextOnlyReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions)
 			Process: c.part.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), GPUUUID: untrusted.Clean(c.part.UUID), Usage: c.usage, Older: c.older,
 		}
 		if x := c.context; x != nil {
-			stack := frames.Of(st, x.Stack, x.API)
+			stack := frames.Visible(st, x.Stack, x.API)
 			r.API, r.Headline, r.Stack = untrusted.Clean(x.API), frames.Headline(stack), stackReport(stack)
 		}
 		list = append(list, r)

@@ -297,7 +297,7 @@ func newLeaksReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) *Le
 
 func siteReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
-	stack := frames.Of(st, x.Stack, x.API)
+	stack := frames.Visible(st, x.Stack, x.API)
 	oldest, _ := age(s, x)
 	return SiteReport{
 		Owners: ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,

@@ -29,7 +29,7 @@ func stackReport(stack []callstack.Frame) []FrameReport {
 
 func failureReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, f *ledger.Failure) FailureReport {
 	p := &s.Processes[f.Process]
-	stack := frames.Of(st, f.Stack, f.API)
+	stack := frames.Visible(st, f.Stack, f.API)
 	return FailureReport{
 		Process: f.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), Device: DeviceName(f.Device, f.Kind), Kind: KindName(f.Kind), API: untrusted.Clean(f.API),
 		Result: f.Result, Error: resultName(f.Result), Count: f.Count, Bytes: f.Bytes, LastBytes: f.LastBytes,

@@ -101,7 +101,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o LeaksOp
 	r.CacheBytes = sum
 	for _, x := range cache[:min(len(cache), o.top())] {
 		p := &s.Processes[x.Process]
-		stack := frames.Of(st, x.Stack, x.API)
+		stack := frames.Visible(st, x.Stack, x.API)
 		r.Cache = append(r.Cache, CacheReport{
 			x.Process, p.PID, untrusted.Clean(p.Comm), DeviceName(x.Device, x.Kind), untrusted.Clean(gpuUUID(s, x.Process, x.Device, x.Kind)),
 			KindName(x.Kind), untrusted.Clean(x.API), cacheOf(x), x.LiveBytes, x.LiveObjects, frames.Headline(stack), stackReport(stack),

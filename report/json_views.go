@@ -196,7 +196,7 @@ func statsReport(v View, o ViewOptions) *StatsReport {
 	}
 	list := churning(s, o.Since)
 	for _, c := range list[:min(len(list), o.top())] {
-		stack := frames.Of(v.Stacks, c.site.Stack, c.site.API)
+		stack := frames.Visible(v.Stacks, c.site.Stack, c.site.API)
 		r.Churn = append(r.Churn, ChurnReport{
 			s.Processes[c.site.Process].PID, untrusted.Clean(c.site.API), c.allocs, c.freed, c.bytes, frames.Headline(stack), stackReport(stack),
 		})
@@ -232,7 +232,7 @@ func timelineReport(v View, o ViewOptions) *TimelineReport {
 	for _, m := range t.Marks {
 		out := TimeMarkReport{TimeNS: minus(m.Time, v.Snapshot.Begin), Kind: markKinds[m.Kind], PID: t.Processes[m.Process].PID, Bytes: m.Size}
 		if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {
-			stack := frames.Of(v.Stacks, m.Stack, m.API)
+			stack := frames.Visible(v.Stacks, m.Stack, m.API)
 			out.Headline, out.Stack = frames.Headline(stack), stackReport(stack)
 		}
 		r.Marks = append(r.Marks, out)

@@ -170,7 +170,7 @@ func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, 
 const siteIndent = 4
 
 func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, rank int, x *ledger.Site, sum uint64) {
-	stack := frames.Of(st, x.Stack, x.API)
+	stack := frames.Visible(st, x.Stack, x.API)
 	own := frames.Headline(stack)
 	siteHead(p, rank, x, stack[own])
 	amount := counted(x.LiveObjects, noun(x.Kind))
@@ -263,7 +263,7 @@ func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) 
 			break
 		}
 		f := &s.Failures[i]
-		stack := frames.Of(st, f.Stack, f.API)
+		stack := frames.Visible(st, f.Stack, f.API)
 		own := frames.Headline(stack)
 		p.line(plain, 0, "")
 		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), resultName(f.Result)), stack[own])

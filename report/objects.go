@@ -172,7 +172,7 @@ func objectReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) (lis
 	}
 	for i := range s.Objects {
 		x := &s.Objects[i]
-		stack := frames.Of(st, x.Stack, x.API)
+		stack := frames.Visible(st, x.Stack, x.API)
 		list = append(list, ObjectReport{
 			Process: x.Process, PID: s.Processes[x.Process].PID, Device: DeviceName(x.Device, x.Kind), Kind: KindName(x.Kind), API: untrusted.Clean(x.API),
 			Live: x.Live, Made: x.Made, Before: x.Before, NamedBytes: x.Bytes, Unexplained: grown[x],

@@ -73,7 +73,7 @@ func (v *oomView) holder(p *page, st callstack.Stacks, o OOMOptions, rank int, h
 	f := callstack.Frame{Function: h.Mark, Mark: true}
 	var parts []string
 	if h.Site != nil {
-		stack := frames.Of(st, h.Site.Stack, h.Site.API)
+		stack := frames.Visible(st, h.Site.Stack, h.Site.API)
 		f = stack[frames.Headline(stack)]
 		parts = v.holderText(h)
 	}

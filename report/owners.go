@@ -23,7 +23,7 @@ func ownerReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, x *le
 	for i := range x.Owners {
 		w := &x.Owners[i]
 		p := &s.Processes[w.Process]
-		stack := frames.Of(st, w.Stack, w.API)
+		stack := frames.Visible(st, w.Stack, w.API)
 		list = append(list, OwnerReport{
 			Process: w.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), API: untrusted.Clean(w.API),
 			Headline: frames.Headline(stack), Stack: stackReport(stack),
@@ -36,7 +36,7 @@ const lineColumns = 60 // of a line of code inside a sentence
 
 // lineText is the line of the user's own code in a stack.
 func lineText(st callstack.Stacks, stack uint64, api string) string {
-	list := frames.Of(st, stack, api)
+	list := frames.Visible(st, stack, api)
 	f := &list[frames.Headline(list)]
 	if f.Mark {
 		return "an unknown line (" + untrusted.Clean(api) + ")"

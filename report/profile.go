@@ -85,7 +85,7 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 			}
 			below, ok := stacks[key]
 			if !ok {
-				below = b.stack(frames.Of(st, x.Stack, x.API))
+				below = b.stack(frames.Visible(st, x.Stack, x.API))
 				stacks[key] = below
 			}
 			locations = append(locations, below...)

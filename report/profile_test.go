@@ -90,7 +90,7 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 			}
 		}
 		var frameLines []string
-		for _, f := range frames.Of(testStacks(), x.Stack, x.API) {
+		for _, f := range frames.Visible(testStacks(), x.Stack, x.API) {
 			system := untrusted.Clean(f.SystemName)
 			frameLines = append(frameLines, fmt.Sprint(frames.Name(&f), system, untrusted.Clean(f.File), int64(f.Line), f.Address))
 		}

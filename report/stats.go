@@ -208,7 +208,7 @@ func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) 
 	p.text(bold, 0, "Allocated and freed over and over")
 	for i, c := range list[:min(len(list), o.top())] {
 		x := c.site
-		stack := frames.Of(st, x.Stack, x.API)
+		stack := frames.Visible(st, x.Stack, x.API)
 		p.line(plain, 0, "")
 		p.headLine(plain, pad(fmt.Sprintf("%d.", i+1), siteIndent)+pad(humanize.Comma(int64(c.freed))+"×", 8), stack[frames.Headline(stack)])
 		p.list(plain, siteIndent, ", ", BytesText(c.bytes/max(c.allocs, 1))+" each on average",

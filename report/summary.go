@@ -74,7 +74,7 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o SummaryOptions
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Top)] {
 		x := &list[i]
-		stack := frames.Of(st, x.Stack, x.API)
+		stack := frames.Visible(st, x.Stack, x.API)
 		siteHead(p, i+1, x, stack[frames.Headline(stack)])
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{counted(x.LiveObjects, noun(x.Kind)), growthText(s, x)}, owner...)...)

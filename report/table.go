@@ -38,7 +38,7 @@ func siteRows(s *ledger.Snapshot, st callstack.Stacks) []siteRow {
 	for _, h := range Holdings(s) {
 		f, kind := callstack.Frame{Function: h.Mark, Mark: true}, ledger.Device
 		if h.Site != nil {
-			stack := frames.Of(st, h.Site.Stack, h.Site.API)
+			stack := frames.Visible(st, h.Site.Stack, h.Site.API)
 			f, kind = stack[frames.Headline(stack)], h.Site.Kind
 		} else if h.Plane == PlaneTensor {
 			kind = ledger.Tensor

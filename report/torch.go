@@ -86,7 +86,7 @@ func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", BytesText(sum)+",", "kept for later tensors")
 	p.line(plain, 0, "")
 	for _, x := range list[:min(len(list), top)] {
-		stack := frames.Of(st, x.Stack, x.API)
+		stack := frames.Visible(st, x.Stack, x.API)
 		p.headLine(plain, pad("-", siteIndent)+pad(BytesText(cacheOf(x)), 8), stack[frames.Headline(stack)])
 		owner := []string{"of " + counted(x.LiveObjects, "segment") + " with " + BytesText(x.LiveBytes)}
 		p.list(plain, siteIndent, ", ", append(owner, siteOwner(s, x)...)...)
@@ -118,7 +118,7 @@ func segmentsOnly(s *ledger.Snapshot, st callstack.Stacks, process int) string {
 		if looked++; looked > maxTorchSites || why != "" {
 			break
 		}
-		switch list := frames.Of(st, x.Stack, x.API); {
+		switch list := frames.Visible(st, x.Stack, x.API); {
 		case slices.ContainsFunc(list, isPluggable):
 			why = "its pluggable allocator reports none"
 		case !x.Segment && !slices.ContainsFunc(list, isTorchCUDA):

@@ -122,7 +122,7 @@ func (root *branch) grow(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions,
 		root.bytes += live
 		b, list, own := root, []callstack.Frame(nil), -1
 		if h.Site != nil {
-			list = frames.Of(st, h.Site.Stack, h.Site.API)
+			list = frames.Visible(st, h.Site.Stack, h.Site.API)
 			if !o.AllFrames {
 				list = ownFrames(list, h.Site.Kind == ledger.Tensor || h.Mark != "")
 			}

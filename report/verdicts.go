@@ -20,8 +20,8 @@ type judged struct {
 }
 
 func judge(s *ledger.Snapshot, st callstack.Stacks) judged {
-	list := verdict.Of(s, st)
-	j := judged{groups: verdict.Groups(s, list)}
+	list := verdict.Judge(s, st)
+	j := judged{groups: verdict.JudgeLines(s, list)}
 	for _, a := range verdict.Advise(s, st, list) {
 		j.advice = append(j.advice, adviceText(&a))
 	}

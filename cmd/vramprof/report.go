@@ -161,7 +161,7 @@ func timelineOf(r *capture.Recording, from, at uint64) (*ledger.Snapshot, *timel
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	t, sizes, err := timeline.Of(player, times, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+	t, sizes, err := timeline.Build(player, times, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
 	if err == nil && at >= r.End() { // some of the last readings are later
 		err = player.To(math.MaxUint64, l)
 	}
@@ -210,7 +210,7 @@ func sizesBetween(r *capture.Recording, from, to uint64) (s *ledger.Snapshot, si
 	for i, at := range []uint64{from, to} {
 		l := r.Books()
 		take := func(at uint64) *ledger.Snapshot { return r.Take(l, at) }
-		if _, counted[i], err = timeline.Of(r.Player(), []uint64{at}, l, take); err != nil {
+		if _, counted[i], err = timeline.Build(r.Player(), []uint64{at}, l, take); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -280,7 +280,7 @@ func (c *chrome) mark(m *timeline.Mark) {
 		return
 	}
 	if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {
-		list := frames.Of(c.st, m.Stack, m.API)
+		list := frames.Visible(c.st, m.Stack, m.API)
 		headline := frameText(&list[frames.Headline(list)])
 		e.Name += " at " + headline
 		stack := make([]string, len(list))

@@ -48,7 +48,7 @@ func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOption
 			list = append(list, callstack.Frame{Function: x.mark, Mark: true})
 		}
 		if x.site != nil {
-			list = append(list, frames.Of(st, x.site.Stack, x.site.API)...)
+			list = append(list, frames.Visible(st, x.site.Stack, x.site.API)...)
 		}
 		text := foldedStack(list)
 		if o.Roots {

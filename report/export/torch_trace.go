@@ -107,7 +107,7 @@ func (t *torch) stack(id uint64, api string) {
 	if id == 0 {
 		key.api = api
 	}
-	t.list(key, func() []callstack.Frame { return frames.Of(t.st, id, untrusted.Clean(api)) })
+	t.list(key, func() []callstack.Frame { return frames.Visible(t.st, id, untrusted.Clean(api)) })
 }
 
 // mark writes a list of one frame that is a remark.

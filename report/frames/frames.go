@@ -28,9 +28,9 @@ var (
 	backward = regexp.MustCompile(`Backward\d*::apply\(`)
 )
 
-// Of returns a stack as reports show it: never empty, and without the
+// Visible returns a stack as reports show it: never empty, and without the
 // interpreter's own frames where Python frames stand for them.
-func Of(st callstack.Stacks, id uint64, api string) []callstack.Frame {
+func Visible(st callstack.Stacks, id uint64, api string) []callstack.Frame {
 	var list []callstack.Frame
 	if id != 0 {
 		list = st.Stack(id)

@@ -65,7 +65,7 @@ func (b *builder) stack(id uint64, api string) stack {
 	if ok {
 		return s
 	}
-	list := frames.Of(b.in.Stacks, id, api)
+	list := frames.Visible(b.in.Stacks, id, api)
 	s.head = b.frameOf(&list[frames.Headline(list)])
 	for i := len(list) - 1; i >= 0; i-- {
 		if i == maxDepth/2 && len(list) > maxDepth {

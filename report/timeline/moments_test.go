@@ -41,7 +41,7 @@ func TestATimelineShowsEachPeakHoweverShort(t *testing.T) {
 		t.Errorf("moments %v", times)
 	}
 	l := ledger.New(ledger.Options{})
-	got, _, err := Of(&script{list: list}, times, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+	got, _, err := Build(&script{list: list}, times, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestOneGPUIsOneRow(t *testing.T) {
 		"no NVML":                 {alloc(10, 0x1000, 0), devices},
 	} {
 		l := ledger.New(ledger.Options{})
-		got, _, err := Of(&script{list: list}, []uint64{0, 12, 25, 35, 50}, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+		got, _, err := Build(&script{list: list}, []uint64{0, 12, 25, 35, 50}, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestUsageIsNeverBelowNothing(t *testing.T) {
 		usage(20, 500),
 		event(ledger.Event{Op: ledger.Free, Time: 30, Address: 0x1000}),
 	}
-	got, _, err := Of(&script{list: list}, []uint64{0, 25, 35}, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+	got, _, err := Build(&script{list: list}, []uint64{0, 25, 35}, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
 	if err != nil || slices.Max(got.Rows[0].Usage) > 500 {
 		t.Errorf("usage %v, %v", got.Rows[0].Usage, err)
 	}

@@ -66,7 +66,7 @@ func job() *script {
 func of(s *script) (*Timeline, *Sizes, error) {
 	l := ledger.New(ledger.Options{})
 	times := []uint64{0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000}
-	return Of(s, times, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+	return Build(s, times, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
 }
 
 func TestATimelineShowsWhatTheBooksSaidAtEachStep(t *testing.T) {

@@ -40,7 +40,7 @@ type Advice struct {
 	Sites    []int           // indices into Snapshot.Sites, if the evidence is some of them
 }
 
-// Advise looks for patterns, from the verdicts that Of gave of the same snapshot. The order is that of processes, then
+// Advise looks for patterns, from the verdicts that Judge gave of the same snapshot. The order is that of processes, then
 // that of the constants above.
 func Advise(s *ledger.Snapshot, st callstack.Stacks, verdicts []Verdict) []Advice {
 	a := adviser{judge: newJudge(s, st), verdicts: verdicts, of: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}}

@@ -37,7 +37,7 @@ func advised(run func(p *program), change func(s *ledger.Snapshot)) (list []Advi
 	if change != nil {
 		change(s)
 	}
-	list = Advise(s, trainStacks, Of(s, trainStacks))
+	list = Advise(s, trainStacks, Judge(s, trainStacks))
 	for _, a := range list {
 		text = append(text, string(a.Pattern)+": "+a.Evidence)
 	}

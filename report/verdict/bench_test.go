@@ -18,6 +18,6 @@ func BenchmarkOf(b *testing.B) {
 	s := p.snapshot()
 	b.ReportAllocs()
 	for b.Loop() {
-		Groups(s, Of(s, lines{}))
+		JudgeLines(s, Judge(s, lines{}))
 	}
 }

@@ -2,8 +2,8 @@
 
 // Package verdict says of each site, and of each line of the user's code, whether its memory grows without end.
 //
-//	verdicts := verdict.Of(snapshot, stacks)
-//	for _, g := range verdict.Groups(snapshot, verdicts) { // the leaking line comes first
+//	verdicts := verdict.Judge(snapshot, stacks)
+//	for _, g := range verdict.JudgeLines(snapshot, verdicts) { // the leaking line comes first
 //		fmt.Println(g.Class, g.Line.File, g.Line.Line, g.Evidence)
 //	}
 //
@@ -58,7 +58,7 @@
 //
 // # Which line
 //
-// A profiler sees who allocates, not who keeps. Groups sums the stacks of one line of the user's code, so that a line with
+// A profiler sees who allocates, not who keeps. JudgeLines sums the stacks of one line of the user's code, so that a line with
 // a hundred stacks, each of which grows too slowly to be sure, is one leak. Where a graph is kept, all
 // lines of its forward pass leak; Advise then names the line that they have in common and the one that calls it, which often is
 // the one that keeps.

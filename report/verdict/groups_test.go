@@ -21,7 +21,7 @@ func (n named) Stack(id uint64) []callstack.Frame { return n[id] }
 
 func groups(p *program, st callstack.Stacks) []Group {
 	s := p.snapshot()
-	return Groups(s, Of(s, st))
+	return JudgeLines(s, Judge(s, st))
 }
 
 func TestALineIsJudgedWithAllItsStacks(t *testing.T) {
@@ -37,8 +37,8 @@ func TestALineIsJudgedWithAllItsStacks(t *testing.T) {
 		}
 	})
 	s := p.snapshot()
-	verdicts := Of(s, st)
-	list := Groups(s, verdicts)
+	verdicts := Judge(s, st)
+	list := JudgeLines(s, verdicts)
 	if g := &list[0]; g.Class != Leaking || g.Line.Line != 7 || len(g.Sites) < 50 || g.LiveObjects != steps/10 {
 		t.Errorf("%v at line %d of %d sites and %d objects: %s", g.Class, g.Line.Line, len(g.Sites), g.LiveObjects, g.Evidence)
 	}
@@ -192,13 +192,13 @@ func TestNothingThatALedgerGivesMakesAVerdictPanic(t *testing.T) {
 		}
 		s := l.Snapshot(rng.Uint64N(1<<rng.UintN(64)), time.Time{})
 		for _, st := range []callstack.Stacks{nil, lines{}} {
-			list := Of(s, st)
-			again := Of(s, st)
+			list := Judge(s, st)
+			again := Judge(s, st)
 			if len(list) != len(s.Sites) || !reflect.DeepEqual(list, again) {
 				t.Fatalf("seed %d: %d verdicts on %d sites, or not the same twice", seed, len(list), len(s.Sites))
 			}
 			sites := 0
-			for _, g := range Groups(s, list) {
+			for _, g := range JudgeLines(s, list) {
 				sites += len(g.Sites)
 			}
 			if sites != len(s.Sites) {

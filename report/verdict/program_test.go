@@ -115,7 +115,7 @@ func (lines) Stack(id uint64) []callstack.Frame {
 
 // of returns the verdict on the memory of one line.
 func of(s *ledger.Snapshot, line uint64) Verdict {
-	for i, v := range Of(s, lines{}) {
+	for i, v := range Judge(s, lines{}) {
 		if s.Sites[i].Stack == line {
 			return v
 		}

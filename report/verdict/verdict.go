@@ -46,8 +46,8 @@ type Verdict struct {
 	User      bool // Line is in the user's own code, not in a library's
 }
 
-// Of judges each site of a snapshot, in the order of s.Sites. Without stacks (nil) Line is the called function alone.
-func Of(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
+// Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil) Line is the called function alone.
+func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
 	j := newJudge(s, st)
 	list, proven := make([]Verdict, len(s.Sites)), objects{}
 	for i := range s.Sites {
@@ -124,7 +124,7 @@ func (j *judge) stack(x *ledger.Site) []callstack.Frame {
 	if j.st == nil {
 		id = 0
 	}
-	return frames.Of(j.st, id, x.API)
+	return frames.Visible(j.st, id, x.API)
 }
 
 // headline is the line to show first, and whether it is the user's.

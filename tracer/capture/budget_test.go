@@ -116,7 +116,7 @@ var uses = map[string]func(r *Recording) error{
 		if err := r.Play(math.MaxUint64, c); err != nil {
 			return err
 		}
-		_ = export.Torch(io.Discard, c, r.Take(l, r.End()), r, export.TorchOptions{}) // there may be no such process
+		_ = export.Torch(io.Discard, c, r.Take(l, r.End()), r) // there may be no such process
 		return nil
 	},
 }
@@ -127,7 +127,7 @@ func timelineOf(r *Recording) (*ledger.Snapshot, *timeline.Timeline, *timeline.S
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	t, sizes, err := timeline.Of(r.Player(), times, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+	t, sizes, err := timeline.Build(r.Player(), times, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
 	if err != nil {
 		return nil, nil, nil, err
 	}

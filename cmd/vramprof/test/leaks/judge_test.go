@@ -122,7 +122,7 @@ func judge(t *testing.T, seen []*observation) {
 	var rows, wrong []string
 	leaking, found, alarms := 0, 0, 0
 	for _, o := range seen {
-		groups := verdict.Groups(o.Snapshot, verdict.Of(o.Snapshot, o))
+		groups := verdict.JudgeLines(o.Snapshot, verdict.Judge(o.Snapshot, o))
 		for i := range o.Programs {
 			r := o.Programs[i].outcome(o, groups)
 			attach := "early"

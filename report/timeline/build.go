@@ -24,9 +24,9 @@ const (
 	largeShare = 50 // of the highest memory use: a smaller one is not large
 )
 
-// Of plays a recording into empty books and looks at them at these times, which rise, by snapshots that take makes. What happened
+// Build plays a recording into empty books and looks at them at these times, which rise, by snapshots that take makes. What happened
 // before the first of them has no mark; it counts in the sizes.
-func Of(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
+func Build(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
 	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
 	o := &observer{Books: books, sizes: b.sizes}
 	for i, at := range times {

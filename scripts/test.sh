@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test.sh: formatting, vet, generated files, and all tests. Needs root for
-# those that trace; without it they are skipped. Ends with "N passed, N failed".
+# test.sh: runs formatting, vet, staticcheck, generated files and all tests. Tests that trace
+# need root and are skipped without it. Ends with "N passed, N failed, N skipped".
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 if [ "$(id -u)" = 0 ]; then
@@ -13,7 +13,7 @@ fuzzed=$(mktemp)
 booted=$(mktemp)
 trap 'rm -f "$results" "$fuzzed" "$booted"; [ -z "${fuzz:-}${kernels:-}" ] || kill ${fuzz:-} ${kernels:-} 2>/dev/null' EXIT
 
-# step NAME COMMAND…: runs a check, and notes how it went.
+# step NAME COMMAND…: runs a check, and notes the outcome.
 step() {
   local name=$1 output status
   shift
@@ -31,19 +31,19 @@ formatted() {
   files=$(gofmt -l $(go list -f '{{.Dir}}' ./...)) && [ -z "$files" ] || { echo "run gofmt -w on: $files"; return 1; }
 }
 
-# tests [FLAG…] PACKAGE…: go test, of which only what matters is shown.
+# tests [FLAG…] PACKAGE…: runs go test and shows only failures and skips.
 tests() {
   go test -json "$@" | python3 scripts/gotest.py "$results" || grep -q '^fail' "$results" || echo fail >>"$results"
 }
 
-# A real PyTorch for the tests that trace one; skipped where its packages cannot be had.
+# Fetches the real PyTorch for the tests that trace it. Skipped where its packages are not available.
 pytorch() {
   local answer
   answer=$(scripts/real-torch.sh) || return 1
   case $answer in skipped:*) echo "$answer"; return 77 ;; esac
 }
 
-# The JavaScript of PyTorch's viewer of memory, to load our snapshots with; likewise.
+# Fetches the JavaScript of PyTorch's memory viewer, which loads our snapshots. Skipped likewise.
 viewer() {
   local answer
   answer=$(report/export/testdata/memory-viz.sh) || return 1
@@ -54,16 +54,17 @@ step gofmt formatted
 step "real PyTorch" pytorch
 step "PyTorch's viewer" viewer
 step "go vet" go vet ./...
+step staticcheck go tool staticcheck ./...
 step "generated files" scripts/check-generated.sh
 step "arm64" scripts/test-arm64.sh --ci
-# Each fuzz target for some seconds, in the time that the tests leave: most of them wait.
+# Runs each fuzz target for some seconds while the tests mostly wait.
 chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-10s}" >"$fuzzed" 2>&1 &
 fuzz=$!
-# The oldest and the newest kernel likewise: their clocks count instructions, so they do not mind.
+# Boots the oldest and the newest kernel meanwhile: their clocks count instructions, so load does not matter.
 chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &
 kernels=$!
-# What is traced is not among the inputs by which go test knows cached results;
-# packages one by one, since some tests wait for what others would slow down.
+# go test cannot cache these results, because it does not know the traced programs as inputs.
+# Packages run one by one: some tests fail when others slow them down.
 pure='/tracer/(ledger|capture)(/|$)'
 # shellcheck disable=SC2046 # folders of Go packages have no spaces
 tests -count=1 -p 1 $(go list ./tracer/... ./cmd/... | grep -vE "$pure|/test/leaks$")
@@ -84,7 +85,7 @@ in_kernels() {
 wait "$kernels"
 kernels_status=$? kernels=''
 step kernels in_kernels
-# Leaks are judged by how programs go over time: nothing else runs beside them.
+# Leak verdicts depend on how programs run over time: nothing else runs beside them.
 tests -count=1 ./cmd/vramprof/test/leaks
 
 count() { grep -c "^$1" "$results"; }

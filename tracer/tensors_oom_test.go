@@ -20,8 +20,8 @@ type oomLog struct {
 }
 
 func (l *oomLog) add(o OOM) {
-	l.hold.Lock()
-	l.hold.Unlock() //nolint:staticcheck // waits only
+	l.hold.Lock() // a test may hold it
+	defer l.hold.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, o)

@@ -218,8 +218,6 @@ func defaultName(now time.Time) string {
 	return fmt.Sprintf("vramprof-%s-%s", host, now.Format("20060102-150405"))
 }
 
-func defaultOutput(now time.Time) string { return defaultName(now) + profileEnding }
-
 // folderOf is where the files of a recording are.
 func folderOf(profile, capture string) string {
 	if profile == "" {

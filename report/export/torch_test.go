@@ -105,7 +105,6 @@ func TestTorchWritesOneProcess(t *testing.T) {
 // chaos makes events as a program and a tracer that loses some of them would, in few addresses, so that all meet.
 type chaos struct {
 	*rand.Rand
-	live []uint64
 }
 
 func (c *chaos) event(time uint64) ledger.Event {

@@ -17,8 +17,7 @@ import (
 type program struct {
 	l     *ledger.Ledger
 	rng   *rand.Rand
-	event ledger.Event // what its allocations have in common
-	scale float64      // ns per step
+	scale float64 // ns per step
 	begin uint64
 	time  float64
 	next  uint64 // address

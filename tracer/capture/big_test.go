@@ -18,7 +18,7 @@ var big = flag.String("big", "", "write a capture of 10 million events and 10,00
 const bigEvents, bigSites = 10_000_000, 10_000
 
 // bigStacks has stacks of 40 frames, of which most are shared.
-type bigStacks struct{ library, torch *callstack.Mapping }
+type bigStacks struct{ torch *callstack.Mapping }
 
 func (b bigStacks) Stack(id uint64) []callstack.Frame {
 	list := make([]callstack.Frame, 0, 40)

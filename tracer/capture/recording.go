@@ -59,7 +59,6 @@ type Recording struct {
 
 	mu      sync.Mutex // guards what follows
 	missing []missing
-	notes   []string
 	frameOf map[uint64][]callstack.Frame
 	segment map[uint64]bool
 	cached  int   // frames in frameOf

@@ -20,7 +20,6 @@ type fakeJob struct {
 	now        uint64
 	library    [2]map[uint64]uint64 // by device: size by address
 	context    [2]uint64
-	usage      [2]uint64 // at the attach
 }
 
 func newFakeJob(seed uint64, p float64) *fakeJob {

@@ -20,7 +20,6 @@ type generator struct {
 	throwers []int
 	plain    []int // all, declared first
 	virtuals []int
-	extra    int // lines' number of an enclosing function, for what is called from inside
 }
 
 const firstFunction = 100 // the numbers below are those of walk.cc

@@ -45,8 +45,7 @@ var verdictWords = [verdicts]string{"right", "truncated, said so", "with an unre
 // score counts stacks by verdict.
 type score struct {
 	counts   [verdicts]int
-	distinct map[string]bool // paths of the truth
-	examples []string        // of what is not right
+	examples []string // of what is not right
 }
 
 func (s *score) total() (n int) {

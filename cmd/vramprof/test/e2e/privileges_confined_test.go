@@ -123,7 +123,7 @@ func TestTheCommandIsNotConfinedAndMayChangeItsUser(t *testing.T) {
 	if err := os.WriteFile(script, []byte(everyOperation), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(folder, 0o755); err == nil {
+	if err = os.Chmod(folder, 0o755); err == nil {
 		err = os.Chown(folder, ordinary, ordinary)
 	}
 	if err != nil {

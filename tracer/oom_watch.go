@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -86,7 +87,7 @@ func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
 		blocks = t.blocksOf(t.blockOwners())
 	}
 	t.bringUpToDate(blocks) // the totals of that moment came with the event
-	books := t.ledger.Running(at, time.Now().Add(-time.Duration(now()-at)))
+	books := t.ledger.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
 	t.ooms.latest, t.ooms.sites = at, len(books.Sites)
 	return books
 }
@@ -113,7 +114,7 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 		t.mu.Lock()
 		t.ooms.waiting.Give(o.PID)
 		t.mu.Unlock()
-		if wait := stackDelay - time.Duration(now()-o.Time); wait > 0 && wait <= stackDelay {
+		if wait := stackDelay - time.Duration(clock.Now()-o.Time); wait > 0 && wait <= stackDelay {
 			time.Sleep(wait)
 		}
 		if !t.isRetried(o) {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -113,7 +114,7 @@ func (t *Tracer) noteLate(library mappedLibrary) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	late := time.Duration(now() - began).Round(time.Millisecond)
+	late := time.Duration(clock.Now() - began).Round(time.Millisecond)
 	if text := t.unseen.note(library, late); text != "" {
 		t.books.Tell(ledger.Warning{Text: text})
 	}

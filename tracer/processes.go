@@ -17,6 +17,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/patience"
 )
@@ -129,7 +130,7 @@ func (t *Tracer) classify(pid uint32) *process {
 // reported and its stacks are told from those of an earlier process with this pid.
 func (t *Tracer) tellKernel(p *process) {
 	if p.seed == 0 {
-		p.seed = now()
+		p.seed = clock.Now()
 	}
 	entry := bpf.Process{Seed: p.seed, Generation: p.generation, Layout: p.layout}
 	if p.traced {
@@ -153,7 +154,7 @@ func (t *Tracer) book(p *process) {
 	}
 	p.booked = true
 	comm, exe := commOf(p.pid), exeOf(p.pid)
-	t.books.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: now(), User: t.userOf(p)})
+	t.books.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: clock.Now(), User: t.userOf(p)})
 	t.jobs.add(job{jobIntroduce, p.pid})
 }
 
@@ -334,7 +335,7 @@ func startOf(pid uint32) uint64 {
 	if ticks == 0 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
 		return 0
 	}
-	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())-clockOffset()))
+	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())-clock.Offset()))
 }
 
 func exeOf(pid uint32) string {

@@ -5,6 +5,8 @@ package tracer
 import (
 	"slices"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/clock"
 )
 
 // readings are what was read at some time, from NVML or from the kernel half's maps. The books take a reading between the events
@@ -67,7 +69,7 @@ func (t *Tracer) ringWasEmpty() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.emptied++
-	t.readings.passed(now() - inFlight)
+	t.readings.passed(clock.Now() - inFlight)
 }
 
 // settleWithin is how long a snapshot waits for the events before it; they are in the ring mostly for pollInterval.

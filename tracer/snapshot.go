@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -30,7 +31,7 @@ func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.readings.takeBefore(moment + 1)
-	return t.ledger.Snapshot(now(), time.Now())
+	return t.ledger.Snapshot(clock.Now(), time.Now())
 }
 
 // readBooks has the books take what is not told by events, as of the time that it returns: live blocks only if there
@@ -48,7 +49,7 @@ func (t *Tracer) readBooks(most uint64) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.readTensors()
-	time := now()
+	time := clock.Now()
 	t.read(readingBooks, time, func() { t.bringUpToDate(blocks) })
 	return time
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/place"
 )
@@ -222,7 +223,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 
 // readTensors has the books take the kernel half's totals of all processes in their turn; t.mu is held.
 func (t *Tracer) readTensors() {
-	time := now() // a reading may have later reports, but lacks no earlier ones
+	time := clock.Now() // a reading may have later reports, but lacks no earlier ones
 	var list []ledger.TensorTotals
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
 		if p := t.processes[key.Pid]; p != nil && p.traced {
@@ -245,7 +246,7 @@ func (t *Tracer) readLast(p *process) {
 		}
 	}
 	if len(list) > 0 {
-		t.books.Tell(ledger.TensorReading{Time: now(), Totals: list})
+		t.books.Tell(ledger.TensorReading{Time: clock.Now(), Totals: list})
 	}
 }
 

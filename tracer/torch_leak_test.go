@@ -12,6 +12,7 @@ import (
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -52,7 +53,7 @@ func TestPyTorchsLeakIsFoundAndEveryByteHasItsPlace(t *testing.T) {
 
 	running := m.attachInTheRun(j, next)
 	p := next("step")
-	for ; now() < steady; p = next("step") {
+	for ; clock.Now() < steady; p = next("step") {
 		running.check(t, p).lateSum()
 	}
 	leaked := func(p realtorch.Point) uint64 { return p.At(realtorch.Site(t, "train.py", "leak")).Bytes }

@@ -28,6 +28,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
@@ -168,7 +169,7 @@ func New(config Config) (*Tracer, error) {
 		ooms:       ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
 		idle:       idleInterval,
 	}
-	t.ledger = ledger.New(ledger.Options{Begin: now(), Host: host})
+	t.ledger = ledger.New(ledger.Options{Begin: clock.Now(), Host: host})
 	t.books = booksFor(t.ledger, config.Journal)
 	t.limits = limitsOf(config.Memory)
 	t.books.Tell(t.limits)
@@ -220,7 +221,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.reportOOMs(ctx) })
 	wait.Go(func() { t.keepJournal(ctx) })
 	wait.Go(func() { t.mapping.tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
-	t.running.Store(now())
+	t.running.Store(clock.Now())
 	t.config.Ready(t.traced())
 	if t.config.Duration > 0 {
 		timed, stop := context.WithTimeout(ctx, t.config.Duration)

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -40,11 +41,11 @@ func (t *Tracer) readUsage(run context.Context) {
 	ctx, cancel := context.WithTimeout(context.Background(), nvmlTimeout)
 	defer cancel()
 	defer context.AfterFunc(run, func() { time.AfterFunc(nvmlLastWait, cancel) })()
-	asked := now()
+	asked := clock.Now()
 	gpus, err := t.config.NVML.GPUs(ctx)
 	began := t.openUsage()
 	usage, usageErr := t.config.NVML.Usage(ctx)
-	time := now()
+	time := clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.silence.read(asked, usageErr == nil)
@@ -67,7 +68,7 @@ func (t *Tracer) readUsage(run context.Context) {
 func (t *Tracer) openUsage() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	began := now()
+	began := clock.Now()
 	t.read(readingNVML, began, func() { t.books.Tell(ledger.UsageOpened{Time: began}) })
 	return began
 }

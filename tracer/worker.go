@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -99,7 +100,7 @@ func (t *Tracer) reap() {
 	defer t.mu.Unlock()
 	defer t.defects.recovered("a look at processes")
 	for _, pid := range t.gone() {
-		t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: now()})
+		t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
 	}
 }
 
@@ -170,7 +171,7 @@ func (t *Tracer) discover(pid uint32) error {
 	t.beginOnce.Do(func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.begin = now()
+		t.begin = clock.Now()
 		t.books.Tell(ledger.Begin{Time: t.begin})
 	})
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its

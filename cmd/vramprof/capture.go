@@ -16,8 +16,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -87,7 +87,7 @@ func createCapture(c *cli.Context, path string) (*captureFile, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	w, err := capture.New(o, capture.Options{Host: host, Tool: "vramprof " + version, Clock: tracer.Clock, Failed: func(err error) {
+	w, err := capture.New(o, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now, Failed: func(err error) {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: write %s: %s; tracing goes on\n", path, untrusted.Clean(err.Error()))
 	}})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -288,7 +289,7 @@ func (s *oomSource) readNVML(x *report.OOM) {
 	if err != nil && len(usage) == 0 {
 		return
 	}
-	x.Read, x.Usage = tracer.Clock(), usage
+	x.Read, x.Usage = clock.Now(), usage
 	x.GPUs, _ = s.nvml.GPUs(ctx)
 	x.Names = map[uint32]string{}
 	for _, u := range usage[:min(len(usage), maxOOMUsers)] {

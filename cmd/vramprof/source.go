@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/tracer/clock"
 )
 
 const noLimits = "no-limits"
@@ -74,7 +74,7 @@ func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
 
 func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Recording, error) {
 	host, _ := os.Hostname()
-	w, err := capture.New(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: tracer.Clock})
+	w, err := capture.New(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+// Package clock reads the clock of the kernel half's events.
+package clock
 
 import (
 	"os"
@@ -11,25 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Clock is CLOCK_MONOTONIC in ns as the kernel half reads it, the clock of all events: nobody can set it, and it stands
-// still while the machine sleeps. In a time namespace ours differs.
-func Clock() uint64 {
+// Now returns CLOCK_MONOTONIC in ns as the kernel half reads it: nobody can set it, and it stands
+// still while the machine sleeps. In a time namespace our own clock differs.
+func Now() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
 		return 0
 	}
-	return uint64(ts.Nano() - clockOffset())
+	return uint64(ts.Nano() - Offset())
 }
 
-func now() uint64 { return Clock() }
-
-// clockOffset is how far our time namespace's CLOCK_MONOTONIC is ahead, in ns.
-var clockOffset = sync.OnceValue(func() int64 {
+// Offset returns by how many ns CLOCK_MONOTONIC of our time namespace is ahead.
+var Offset = sync.OnceValue(func() int64 {
 	text, _ := os.ReadFile("/proc/self/timens_offsets")
 	return offsetIn(string(text))
 })
 
-// offsetIn reads "monotonic 100000 0": seconds and ns.
+// offsetIn parses "monotonic 100000 0": seconds and ns.
 func offsetIn(text string) int64 {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

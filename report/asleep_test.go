@@ -70,13 +70,13 @@ func TestTensorsAsleepAreInTheSumOfNoGPU(t *testing.T) {
 func TestReportsSayWhatSleepsAndWhatStayed(t *testing.T) {
 	s, st := asleepSnapshot(), torchStacks()
 	var leaks, summary, table bytes.Buffer
-	if err := WriteLeaks(&leaks, s, st, LeaksOptions{Width: 100}); err != nil {
+	if err := WriteLeaks(&leaks, s, st, Options{}, Screen{Width: 100}); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteSummary(&summary, s, st, SummaryOptions{Width: 100}); err != nil {
+	if err := WriteSummary(&summary, s, st, Options{}, Screen{Width: 100}); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteTable(&table, s, st, ViewOptions{Width: 100}); err != nil {
+	if err := WriteTable(&table, s, st, Options{}, Screen{Width: 100}); err != nil {
 		t.Fatal(err)
 	}
 	const said = "60.0 GiB of tensors are asleep: PyTorch counts them, but their memory was unmapped\n"
@@ -97,7 +97,7 @@ func TestReportsSayWhatSleepsAndWhatStayed(t *testing.T) {
 			t.Errorf("%s: no %q in\n%s", c.where, c.want, c.text)
 		}
 	}
-	r := newLeaksReport(s, st, LeaksOptions{})
+	r := newLeaksReport(s, st, Options{})
 	if r.LiveBytes != 2<<30 || r.AsleepBytes != 60<<30 || r.Tensors[0].AsleepBytes != 60<<30 || len(r.Sites) != 1 || r.Asleep[0].AsleepBytes != 60<<30 {
 		t.Errorf("JSON: %d bytes live, %d asleep, tensors %+v", r.LiveBytes, r.AsleepBytes, r.Tensors)
 	}

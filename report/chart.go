@@ -48,10 +48,10 @@ const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names, fig
 const leastName = 10 // columns of a name beside its figures
 
 // WriteTimeline writes how the memory of each process and GPU went, a line for each plane, all of a GPU to one scale, and what happened.
-func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o ViewOptions) error {
-	p := newPage(o.Width, o.Color)
+func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o Options, screen Screen) error {
+	p := newPage(screen)
 	n := &notes{doubts: doubts(s)}
-	o.title(p, s, n)
+	viewTitle(p, s, n, o)
 	for i := range t.Rows {
 		chartRow(p, s, t, &t.Rows[i], i == 0)
 	}
@@ -139,7 +139,7 @@ func bars(times, values []uint64, columns int, scale uint64) string {
 	return string(out)
 }
 
-func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o ViewOptions) {
+func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o Options) {
 	var list []timeline.Mark
 	for _, m := range t.Marks {
 		if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {

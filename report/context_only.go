@@ -63,7 +63,7 @@ func contextOn(s *ledger.Snapshot, x *ledger.Part, only bool) *ledger.Object {
 	return nil
 }
 
-func contextOnlyReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) (list []ContextOnlyReport) {
+func contextOnlyReports(s *ledger.Snapshot, st callstack.Stacks, o Options) (list []ContextOnlyReport) {
 	for _, c := range contextsOnly(s) {
 		p := &s.Processes[c.part.Process]
 		r := ContextOnlyReport{

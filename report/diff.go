@@ -71,58 +71,47 @@ func valueOf(p *profile.Profile, name string) int {
 	return slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == name })
 }
 
-// DiffOptions of WriteDiff.
-type DiffOptions struct {
-	Top   int // lines shown, 0: 10
-	Width int // columns, 0: 80
-	Color bool
-	Names [2]string // what the two are called: their files, or moments
+// Change is a line of the user's own code, and how many bytes of GPU memory it held before and after.
+type Change struct {
+	Frame         callstack.Frame
+	Where         string // "python3 tensor cuda:0"
+	Before, After int64
 }
 
-// diffRow is a line of the user's own code, and what it held before and after.
-type diffRow struct {
-	frame         callstack.Frame
-	where         string
-	before, after int64
-}
-
-// WriteDiff writes which lines of the user's own code hold more GPU memory in b than in a, and which less.
-func WriteDiff(w io.Writer, a, b Profile, o DiffOptions) error {
-	if o.Top <= 0 {
-		o.Top = 10
-	}
-	rows := diffRows(a.p, b.p)
+// WriteDiff writes which lines of the user's own code hold more GPU memory after than before, and which less: the changes that
+// Diff gave. The names are what the two are called: their files, or moments.
+func WriteDiff(w io.Writer, changes []Change, names [2]string, o Options, screen Screen) error {
 	var before, after int64
-	for i := range rows {
-		before += rows[i].before
-		after += rows[i].after
+	for i := range changes {
+		before += changes[i].Before
+		after += changes[i].After
 	}
-	p := newPage(o.Width, o.Color)
-	p.list(plain, 0, " ", "From "+untrusted.Clean(o.Names[0]), "to "+untrusted.Clean(o.Names[1]))
+	p := newPage(screen)
+	p.list(plain, 0, " ", "From "+untrusted.Clean(names[0]), "to "+untrusted.Clean(names[1]))
 	p.line(plain, 0, "")
 	p.text(bold, 0, fmt.Sprintf("GPU memory: %s, %s → %s", signedBytes(after-before), signedTotal(before), signedTotal(after)))
 	p.line(plain, 0, "")
-	rows = slices.DeleteFunc(rows, func(r diffRow) bool { return r.before == r.after })
-	for _, r := range rows[:min(len(rows), o.Top)] {
-		p.headLine(plain, pad(signedBytes(r.after-r.before), -10), r.frame)
-		p.list(dim, min(12, p.width/6), ", ", signedTotal(r.before)+" → "+signedTotal(r.after), r.where)
+	changes = slices.DeleteFunc(slices.Clone(changes), func(c Change) bool { return c.Before == c.After })
+	for _, c := range changes[:min(len(changes), o.top())] {
+		p.headLine(plain, pad(signedBytes(c.After-c.Before), -10), c.Frame)
+		p.list(dim, min(12, p.width/6), ", ", signedTotal(c.Before)+" → "+signedTotal(c.After), c.Where)
 	}
-	if len(rows) > o.Top {
-		p.text(dim, 0, counted(uint64(len(rows)-o.Top), "more line")+" (-T shows more)")
+	if len(changes) > o.top() {
+		p.text(dim, 0, counted(uint64(len(changes)-o.top()), "more line")+" (-T shows more)")
 	}
 	return p.writeTo(w)
 }
 
-// diffRows sums both profiles by line, plane, device and program, largest change first. Pids are left out: those of
-// two runs differ.
-func diffRows(a, b *profile.Profile) []diffRow {
+// Diff sums the GPU memory of two profiles by line of the user's own code, plane, device and program, largest change first. Lines
+// that hold as much in both are among them. Pids are left out: those of two runs differ.
+func Diff(a, b Profile) []Change {
 	type key struct {
 		branchKey
 		where string
 	}
 	at := map[key]int{}
-	var rows []diffRow
-	add := func(p *profile.Profile, value func(*diffRow) *int64) {
+	var rows []Change
+	add := func(p *profile.Profile, value func(*Change) *int64) {
 		bytes := valueOf(p, "inuse_space")
 		for _, x := range p.Sample {
 			if x.Value[bytes] == 0 {
@@ -139,15 +128,15 @@ func diffRows(a, b *profile.Profile) []diffRow {
 			if !ok {
 				i = len(rows)
 				at[k] = i
-				rows = append(rows, diffRow{frame: f, where: where})
+				rows = append(rows, Change{Frame: f, Where: where})
 			}
 			*value(&rows[i]) += x.Value[bytes]
 		}
 	}
-	add(a, func(r *diffRow) *int64 { return &r.before })
-	add(b, func(r *diffRow) *int64 { return &r.after })
-	slices.SortStableFunc(rows, func(x, y diffRow) int {
-		return cmp.Or(cmp.Compare(magnitude(y.after-y.before), magnitude(x.after-x.before)), cmp.Compare(y.after, x.after))
+	add(a.p, func(c *Change) *int64 { return &c.Before })
+	add(b.p, func(c *Change) *int64 { return &c.After })
+	slices.SortStableFunc(rows, func(x, y Change) int {
+		return cmp.Or(cmp.Compare(magnitude(y.After-y.Before), magnitude(x.After-x.Before)), cmp.Compare(y.After, x.After))
 	})
 	return rows
 }

@@ -58,7 +58,7 @@ func FuzzReadProfile(f *testing.F) {
 		}
 		for _, pair := range [][2]Profile{{p, good}, {good, p}, {p, p}} {
 			var out bytes.Buffer
-			if err := WriteDiff(&out, pair[0], pair[1], DiffOptions{Width: 100}); err != nil {
+			if err := WriteDiff(&out, Diff(pair[0], pair[1]), [2]string{}, Options{}, Screen{Width: 100}); err != nil {
 				t.Fatal(err)
 			}
 			if !printable(out.String()) {
@@ -108,12 +108,12 @@ func FuzzNames(f *testing.F) {
 		s.Balances, s.Failures = nil, nil
 		var summary, leaks, tree, stats, table, text, packed bytes.Buffer
 		for what, err := range map[string]error{
-			"summary": WriteSummary(&summary, s, st, SummaryOptions{Width: 100}),
-			"leaks":   WriteLeaks(&leaks, s, st, LeaksOptions{Width: 100}),
-			"tree":    WriteTree(&tree, s, st, ViewOptions{Width: 100}),
-			"stats":   WriteStats(&stats, s, nil, st, ViewOptions{Width: 100}),
-			"table":   WriteTable(&table, s, st, ViewOptions{Width: 100}),
-			"JSON":    WriteLeaksJSON(&text, s, st, LeaksOptions{}),
+			"summary": WriteSummary(&summary, s, st, Options{}, Screen{Width: 100}),
+			"leaks":   WriteLeaks(&leaks, s, st, Options{}, Screen{Width: 100}),
+			"tree":    WriteTree(&tree, s, st, Options{}, Screen{Width: 100}),
+			"stats":   WriteStats(&stats, s, nil, st, Options{}, Screen{Width: 100}),
+			"table":   WriteTable(&table, s, st, Options{}, Screen{Width: 100}),
+			"JSON":    WriteLeaksJSON(&text, s, st, Options{}),
 			"profile": WriteProfile(&packed, s, st),
 		} {
 			if err != nil {

@@ -224,7 +224,7 @@ type LossesReport struct {
 }
 
 // WriteLeaksJSON writes a LeaksReport: the sites of Leaks, the first o.Top of them with stacks.
-func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) error {
+func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Options) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
@@ -234,7 +234,7 @@ func WriteLeaksJSON(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Leak
 	return nil
 }
 
-func newLeaksReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) *LeaksReport {
+func newLeaksReport(s *ledger.Snapshot, st callstack.Stacks, o Options) *LeaksReport {
 	list := Leaks(s, o)
 	gpu, managed, host := divided(list)
 	sum := sumOf(s, list)
@@ -295,7 +295,7 @@ func newLeaksReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) *Le
 	return r
 }
 
-func siteReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, x *ledger.Site) SiteReport {
+func siteReport(s *ledger.Snapshot, st callstack.Stacks, o Options, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
 	stack := frames.Visible(st, x.Stack, x.API)
 	oldest, _ := age(s, x)

@@ -27,7 +27,7 @@ func stackReport(stack []callstack.Frame) []FrameReport {
 	return list
 }
 
-func failureReport(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, f *ledger.Failure) FailureReport {
+func failureReport(s *ledger.Snapshot, st callstack.Stacks, o Options, f *ledger.Failure) FailureReport {
 	p := &s.Processes[f.Process]
 	stack := frames.Visible(st, f.Stack, f.API)
 	return FailureReport{

@@ -96,7 +96,7 @@ func planeReports(s *ledger.Snapshot) []PlaneReport {
 }
 
 // addTorch adds what there is of PyTorch's allocator, and the parts of usage.
-func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) {
+func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o Options) {
 	cache, sum := cacheList(s)
 	r.CacheBytes = sum
 	for _, x := range cache[:min(len(cache), o.top())] {

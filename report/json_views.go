@@ -138,7 +138,7 @@ type View struct {
 }
 
 // WriteViewJSON writes a view as JSON.
-func WriteViewJSON(w io.Writer, v View, o ViewOptions) error {
+func WriteViewJSON(w io.Writer, v View, o Options) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	if err := e.Encode(newViewReport(v, o)); err != nil {
@@ -147,13 +147,13 @@ func WriteViewJSON(w io.Writer, v View, o ViewOptions) error {
 	return nil
 }
 
-func newViewReport(v View, o ViewOptions) *ViewReport {
+func newViewReport(v View, o Options) *ViewReport {
 	s := v.Snapshot
 	r := &ViewReport{Version: ViewVersion, View: v.Name, Host: untrusted.Clean(s.Host), Time: s.Wall.UTC(), DurationNS: s.End - s.Begin}
 	if o.Since != nil {
 		r.FromNS = minus(o.Since.End, s.Begin)
 	}
-	r.Summary = newLeaksReport(s, v.Stacks, LeaksOptions{Top: o.Top})
+	r.Summary = newLeaksReport(s, v.Stacks, Options{Top: o.Top})
 	switch v.Name {
 	case "tree":
 		root := branchReport(callTree(s, v.Stacks, o))
@@ -185,7 +185,7 @@ func branchReport(b *branch) BranchReport {
 	return r
 }
 
-func statsReport(v View, o ViewOptions) *StatsReport {
+func statsReport(v View, o Options) *StatsReport {
 	s := v.Snapshot
 	r := &StatsReport{Calls: []CallReport{}, Churn: []ChurnReport{}}
 	for _, c := range callCounts(s, o.Since) {
@@ -215,7 +215,7 @@ func bucketReports(list *[timeline.SizeBuckets]timeline.Bucket) (out []BucketRep
 
 var markKinds = map[timeline.MarkKind]string{timeline.OutOfMemory: "out_of_memory", timeline.Large: "large", timeline.Began: "began", timeline.Ended: "ended"}
 
-func timelineReport(v View, o ViewOptions) *TimelineReport {
+func timelineReport(v View, o Options) *TimelineReport {
 	t := v.Timeline
 	r := &TimelineReport{Rows: []SeriesReport{}, Marks: []TimeMarkReport{}}
 	for _, time := range t.Times {

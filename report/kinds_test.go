@@ -94,8 +94,8 @@ func TestEveryKindInText(t *testing.T) {
 	for width := minWidth; width <= 120; width++ {
 		var b bytes.Buffer
 		if err := errors.Join(
-			WriteSummary(&b, s, st, SummaryOptions{Width: width, Top: 3}),
-			WriteLeaks(&b, s, st, LeaksOptions{Width: width, Top: 20}),
+			WriteSummary(&b, s, st, Options{Top: 3}, Screen{Width: width}),
+			WriteLeaks(&b, s, st, Options{Top: 20}, Screen{Width: width}),
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestEveryKindInText(t *testing.T) {
 
 func TestEveryKindInJSON(t *testing.T) {
 	s := kindsSnapshot()
-	r := newLeaksReport(s, testStacks(), LeaksOptions{Top: 1})
+	r := newLeaksReport(s, testStacks(), Options{Top: 1})
 	r.Sites, r.Processes = nil, r.Processes[:1] // for brevity
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -165,11 +165,11 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 		t.Errorf("the profile has %d bytes in use, want %d; of imported memory %d bytes and %d objects, want 0 and %d", live, own, alloc, objects, imports)
 	}
 
-	r := newLeaksReport(s, st, LeaksOptions{})
+	r := newLeaksReport(s, st, Options{})
 	if r.LiveBytes != own || r.ImportedBytes != imported || r.ImportedCount != imports {
 		t.Errorf("JSON has %d live and %d imported bytes of %d, want %d, %d, %d", r.LiveBytes, r.ImportedBytes, r.ImportedCount, own, uint64(imported), imports)
 	}
-	list := Leaks(s, LeaksOptions{})
+	list := Leaks(s, Options{})
 	gpu, _, host := divided(list)
 	first := slices.IndexFunc(gpu, func(x ledger.Site) bool { return x.Kind == ledger.Imported })
 	if first != len(gpu)-imports || len(host) != 3 {
@@ -177,7 +177,7 @@ func TestImportedMemoryIsInNoSum(t *testing.T) {
 	}
 
 	var b bytes.Buffer
-	if err := WriteLeaks(&b, s, st, LeaksOptions{Top: 2}); err != nil {
+	if err := WriteLeaks(&b, s, st, Options{Top: 2}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -199,7 +199,7 @@ func TestAnImporterAloneHasNoLiveMemory(t *testing.T) {
 	s := kindsSnapshot()
 	s.Sites = slices.DeleteFunc(s.Sites, func(x ledger.Site) bool { return x.Kind != ledger.Imported })
 	var b bytes.Buffer
-	if err := errors.Join(WriteLeaks(&b, s, testStacks(), LeaksOptions{}), WriteSummary(io.Discard, s, testStacks(), SummaryOptions{})); err != nil {
+	if err := errors.Join(WriteLeaks(&b, s, testStacks(), Options{}, Screen{}), WriteSummary(io.Discard, s, testStacks(), Options{}, Screen{})); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"No live GPU memory", "1.  2.00 GiB", "    1 allocation, oldest 57s\n", "imported memory of cuda:0"} {
@@ -288,7 +288,7 @@ func TestMemoryIsInRowsByPlace(t *testing.T) {
 		{Device: 1, Kind: ledger.VMM, LiveBytes: 1},
 	}}}}
 	var got []string
-	for _, row := range totalRows(newPage(80, false), s)[1:] {
+	for _, row := range totalRows(newPage(Screen{Width: 80}), s)[1:] {
 		got = append(got, strings.Join([]string{row[0], row[1], row[2], row[4]}, "|"))
 	}
 	want := []string{
@@ -317,7 +317,7 @@ func TestSitesOfUnknownSizeAreLeaksToo(t *testing.T) {
 		Stats:     ledger.Stats{UnknownSizes: 2},
 	}
 	var b bytes.Buffer
-	if err := WriteLeaks(&b, s, stackMap{}, LeaksOptions{}); err != nil {
+	if err := WriteLeaks(&b, s, stackMap{}, Options{}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"Live GPU memory: 0 B in 2 allocations ¹ from 1 site\n", "1.  unknown   cuMipmappedArrayCreate\n    2 allocations, oldest", "¹ 2 allocations of unknown size are counted with 0 bytes\n"} {

@@ -17,27 +17,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// LeaksOptions of the leak reports.
-type LeaksOptions struct {
-	Top   int           // sites shown, 0: 10
-	Older time.Duration // only sites whose oldest live allocation is known to be at least so old
-	Width int           // columns of a line, 0: 80, at least 20; text only
-	Color bool          // text only
-}
-
-func (o *LeaksOptions) top() int {
-	if o.Top <= 0 {
-		return 10
-	}
-	return o.Top
-}
-
 // Leaks returns the sites that hold live memory whose oldest allocation is at
 // least o.Older old (one of unknown age is not), largest first: of GPU memory, then those of imported memory, of managed memory, and of host memory. Memory that
 // an ended process never freed counts, with its age at that end. Segments out of which PyTorch's allocator
 // gives tensors are no leaks, nor is what they hold beyond them: that is kept for later tensors, and a leak shows in
 // those. Tensors asleep hold no memory, and sites with no others are left out. The sites are shared with the snapshot.
-func Leaks(s *ledger.Snapshot, o LeaksOptions) []ledger.Site {
+func Leaks(s *ledger.Snapshot, o Options) []ledger.Site {
 	var list, imported, managed, host []ledger.Site
 	reports := reporters(s)
 	for i := range s.Sites {
@@ -80,7 +65,7 @@ func isOlder(s *ledger.Snapshot, x *ledger.Site, older time.Duration) bool {
 }
 
 // ageless sums the GPU memory that a choice by age leaves out because its age is unknown.
-func ageless(s *ledger.Snapshot, o LeaksOptions) (sum amount) {
+func ageless(s *ledger.Snapshot, o Options) (sum amount) {
 	reports := reporters(s)
 	for i := range s.Sites {
 		x := &s.Sites[i]
@@ -93,8 +78,8 @@ func ageless(s *ledger.Snapshot, o LeaksOptions) (sum amount) {
 
 // WriteLeaks writes the sites of Leaks with their stacks, failed allocations, the
 // reconciliation with NVML, and doubts as footnotes, in lines of at most o.Width columns.
-func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) error {
-	p := newPage(o.Width, o.Color)
+func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Options, screen Screen) error {
+	p := newPage(screen)
 	n := &notes{doubts: doubts(s)}
 	title(p, s, n)
 	verdictPart(p, s, judge(s, st), o.top())
@@ -110,7 +95,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o LeaksOpt
 	return p.writeTo(w)
 }
 
-func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, n *notes) {
+func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o Options, n *notes) {
 	gpu, managed, host := divided(Leaks(s, o))
 	sum := sumOf(s, gpu)
 	older := ""
@@ -156,7 +141,7 @@ func leakHead(p *page, what string, sum *amounts, n *notes) {
 	}
 }
 
-func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, list []ledger.Site, sum uint64) {
+func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o Options, list []ledger.Site, sum uint64) {
 	for i := range list[:min(len(list), o.top())] {
 		p.line(plain, 0, "")
 		leakSite(p, s, st, o, i+1, &list[i], sum)
@@ -169,7 +154,7 @@ func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, 
 
 const siteIndent = 4
 
-func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, rank int, x *ledger.Site, sum uint64) {
+func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o Options, rank int, x *ledger.Site, sum uint64) {
 	stack := frames.Visible(st, x.Stack, x.API)
 	own := frames.Headline(stack)
 	siteHead(p, rank, x, stack[own])
@@ -250,7 +235,7 @@ func perMinute(growth int64, ns uint64) int64 {
 	return int64(float64(growth) * float64(time.Minute) / float64(ns))
 }
 
-func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) {
+func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o Options) {
 	if len(s.Failures) == 0 {
 		return
 	}

@@ -75,7 +75,7 @@ func TestProfilesOfGPUsHaveNoManagedMemory(t *testing.T) {
 func TestManagedMemoryIsReportedBesideTheGPUs(t *testing.T) {
 	s, st := managedSnapshot(), testStacks()
 	var b bytes.Buffer
-	if err := WriteLeaks(&b, s, st, LeaksOptions{}); err != nil {
+	if err := WriteLeaks(&b, s, st, Options{}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -86,7 +86,7 @@ func TestManagedMemoryIsReportedBesideTheGPUs(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}
-	if r := newLeaksReport(s, st, LeaksOptions{}); r.ManagedBytes != 60<<30 || r.ManagedCount != 1 || r.HostBytes != 0 || r.Sites[1].Plane != PlaneManaged {
+	if r := newLeaksReport(s, st, Options{}); r.ManagedBytes != 60<<30 || r.ManagedCount != 1 || r.HostBytes != 0 || r.Sites[1].Plane != PlaneManaged {
 		t.Errorf("JSON: %d managed bytes of %d, %d of the host, sites %+v", r.ManagedBytes, r.ManagedCount, r.HostBytes, r.Sites)
 	}
 	for _, r := range planeReports(s) {

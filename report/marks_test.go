@@ -58,8 +58,8 @@ func TestRowsThatLackSomethingSaySo(t *testing.T) {
 		}
 		return strings.Join(strings.Fields(b.String()), " ")
 	}
-	leaks := flat(func(b *bytes.Buffer) error { return WriteLeaks(b, s, st, LeaksOptions{}) })
-	summary := flat(func(b *bytes.Buffer) error { return WriteSummary(b, s, st, SummaryOptions{}) })
+	leaks := flat(func(b *bytes.Buffer) error { return WriteLeaks(b, s, st, Options{}, Screen{}) })
+	summary := flat(func(b *bytes.Buffer) error { return WriteSummary(b, s, st, Options{}, Screen{}) })
 	for name, text := range map[string]string{"leaks": leaks, "summary": summary} {
 		for _, want := range []string{
 			"incomplete: " + strings.Join([]string{lostMark, evictedMark, crowdedMark}, "; "), "incomplete: " + lostMark + "; " + stackMark,
@@ -77,7 +77,7 @@ func TestRowsThatLackSomethingSaySo(t *testing.T) {
 			t.Errorf("%s marks %d times, want %d:\n%s", name, n, want, text)
 		}
 	}
-	table := flat(func(b *bytes.Buffer) error { return WriteTable(b, s, st, ViewOptions{}) })
+	table := flat(func(b *bytes.Buffer) error { return WriteTable(b, s, st, Options{}, Screen{}) })
 	if strings.Count(table, "(incomplete) ") != 1 || strings.Contains(table, "(incomplete) honest_work") {
 		t.Errorf("the table:\n%s", table)
 	}
@@ -86,7 +86,7 @@ func TestRowsThatLackSomethingSaySo(t *testing.T) {
 func TestMarksTravelWithTheData(t *testing.T) {
 	s, st := flooded()
 	var page, packed bytes.Buffer
-	if err := WriteLeaksJSON(&page, s, st, LeaksOptions{}); err != nil {
+	if err := WriteLeaksJSON(&page, s, st, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	var r LeaksReport

@@ -162,7 +162,7 @@ func objectList(st callstack.Stacks, list []*ledger.Object, count func(*ledger.O
 	return strings.Join(parts, ", ")
 }
 
-func objectReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions) (list []ObjectReport) {
+func objectReports(s *ledger.Snapshot, st callstack.Stacks, o Options) (list []ObjectReport) {
 	grown := map[*ledger.Object]bool{}
 	parts := s.Parts()
 	for i := range parts {

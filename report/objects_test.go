@@ -89,7 +89,7 @@ func TestProcessesWithOnlyAContextShareASentence(t *testing.T) {
 }
 
 func TestObjectsAndContextsAreInTheJSON(t *testing.T) {
-	r := newLeaksReport(objectsSnapshot(), testStacks(), LeaksOptions{})
+	r := newLeaksReport(objectsSnapshot(), testStacks(), Options{})
 	var grown, live uint64
 	for _, o := range r.Objects {
 		live += o.Live

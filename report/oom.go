@@ -33,12 +33,6 @@ type OOM struct {
 	Names map[uint32]string // of processes that are not traced
 }
 
-// OOMOptions of WriteOOM.
-type OOMOptions struct {
-	Top   int // holders and processes shown, 0: 10
-	Width int // columns of a line, 0: 80, at least 20
-}
-
 // Text is "ran out of memory on cuda:0 (wanted 2.00 GiB)".
 func (o *OOM) Text() string {
 	return fmt.Sprintf("ran out of %s (wanted %s)", o.memory(), o.size())
@@ -76,18 +70,15 @@ func (o *OOM) caller() string {
 // WriteOOM writes the page on one out-of-memory error: who asked, why it did not
 // fit, who is on the GPU, the largest holders with their growth, and doubts as footnotes. s
 // has the books of the error, or later ones.
-func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o OOM, options OOMOptions) error {
-	if options.Top <= 0 {
-		options.Top = 10
-	}
+func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o OOM, options Options, screen Screen) error {
 	v := newOOMView(s, &o)
-	p := newPage(options.Width, false)
+	p := newPage(screen)
 	n := &notes{doubts: losses(s)} // NVML is read anew after the error
 	v.head(p, n)
 	p.line(plain, 0, "")
 	p.paragraph("", v.why())
 	v.asker(p, st, options)
-	v.gpuPart(p, n, options.Top)
+	v.gpuPart(p, n, options.top())
 	v.allocatorPart(p)
 	v.holdersPart(p, st, n, options)
 	v.growthPart(p)

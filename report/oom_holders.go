@@ -40,7 +40,7 @@ func (v *oomView) holders() []Holding {
 	return list
 }
 
-func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o OOMOptions) {
+func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o Options) {
 	list := v.holders()
 	where := "this GPU"
 	if v.o.Kind.OnHost() {
@@ -57,19 +57,19 @@ func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o OOMOptio
 	}
 	p.text(bold, 0, words("Largest holders of "+where+",", when, n.mark(atTotals), n.mark(atStacks)))
 	p.line(plain, 0, "")
-	for i := range list[:min(len(list), o.Top)] {
+	for i := range list[:min(len(list), o.top())] {
 		v.holder(p, st, o, i+1, &list[i])
 	}
-	if len(list) > o.Top {
+	if len(list) > o.top() {
 		var sum int64
-		for _, h := range list[o.Top:] {
+		for _, h := range list[o.top():] {
 			sum += h.Live
 		}
-		p.text(plain, siteIndent, counted(uint64(len(list)-o.Top), "more holder")+" with "+BytesText(uint64(sum)))
+		p.text(plain, siteIndent, counted(uint64(len(list)-o.top()), "more holder")+" with "+BytesText(uint64(sum)))
 	}
 }
 
-func (v *oomView) holder(p *page, st callstack.Stacks, o OOMOptions, rank int, h *Holding) {
+func (v *oomView) holder(p *page, st callstack.Stacks, o Options, rank int, h *Holding) {
 	f := callstack.Frame{Function: h.Mark, Mark: true}
 	var parts []string
 	if h.Site != nil {

@@ -28,7 +28,7 @@ func (v *oomView) head(p *page, n *notes) {
 }
 
 // asker writes who asked: the line of the user's code, and the whole stack.
-func (v *oomView) asker(p *page, st callstack.Stacks, o OOMOptions) {
+func (v *oomView) asker(p *page, st callstack.Stacks, o Options) {
 	stack := frames.Visible(st, v.o.Stack, v.o.caller())
 	own := frames.Headline(stack)
 	p.line(plain, 0, "")

@@ -96,10 +96,10 @@ func oomOf(s *ledger.Snapshot) OOM {
 	}
 }
 
-func oomPage(t *testing.T, s *ledger.Snapshot, o OOM, options OOMOptions) string {
+func oomPage(t *testing.T, s *ledger.Snapshot, o OOM, options Options, screen Screen) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := WriteOOM(&b, s, testStacks(), o, options); err != nil {
+	if err := WriteOOM(&b, s, testStacks(), o, options, screen); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -107,7 +107,7 @@ func oomPage(t *testing.T, s *ledger.Snapshot, o OOM, options OOMOptions) string
 
 func TestOOMPage(t *testing.T) {
 	s := oomSnapshot()
-	text := oomPage(t, s, oomOf(s), OOMOptions{})
+	text := oomPage(t, s, oomOf(s), Options{}, Screen{})
 	checkText(t, text, 80)
 	golden(t, "oom80.txt", []byte(text))
 }
@@ -121,7 +121,7 @@ func TestOOMPageFitsWhateverNamesSay(t *testing.T) {
 	for width := minWidth; width <= 120; width++ {
 		for _, api := range []string{"torch", o.API} {
 			o.API = api
-			if checkText(t, oomPage(t, s, o, OOMOptions{Width: width}), width); t.Failed() {
+			if checkText(t, oomPage(t, s, o, Options{}, Screen{Width: width}), width); t.Failed() {
 				t.Fatalf("at width %d", width)
 			}
 		}
@@ -213,7 +213,7 @@ func TestOOMSaysWhyTheRequestDidNotFit(t *testing.T) {
 			if got := newOOMView(s, &o).why(); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
-			oomPage(t, s, o, OOMOptions{})
+			oomPage(t, s, o, Options{}, Screen{})
 		})
 	}
 }
@@ -228,7 +228,7 @@ func TestOOMPageSaysHowOldItsFiguresAre(t *testing.T) {
 		s := oomSnapshot()
 		o := oomOf(s)
 		change(&o)
-		if text := oomPage(t, s, o, OOMOptions{}); !strings.Contains(text, want) {
+		if text := oomPage(t, s, o, Options{}, Screen{}); !strings.Contains(text, want) {
 			t.Errorf("want %q in\n%s", want, text)
 		}
 	}
@@ -239,11 +239,11 @@ func TestOOMOnTheOnlyGPUOfAProcessIsOnThatOne(t *testing.T) {
 	s.Processes[0].Devices = []string{otherGPU, oomGPU}
 	o := oomOf(s)
 	o.API, o.Comm, o.Device = "cudaMalloc", "", ledger.UnknownDevice
-	if text := oomPage(t, s, o, OOMOptions{}); !strings.HasPrefix(text, "python3 [4242] ran out of memory on cuda:1 ") || !strings.Contains(text, "\nGPU 3: ") {
+	if text := oomPage(t, s, o, Options{}, Screen{}); !strings.HasPrefix(text, "python3 [4242] ran out of memory on cuda:1 ") || !strings.Contains(text, "\nGPU 3: ") {
 		t.Error(text)
 	}
 	s.Processes[0].Devices = nil
-	if text := oomPage(t, s, o, OOMOptions{}); !strings.HasPrefix(text, "python3 [4242] ran out of memory on a GPU ") || !strings.Contains(text, "\nGPU 3: ") {
+	if text := oomPage(t, s, o, Options{}, Screen{}); !strings.HasPrefix(text, "python3 [4242] ran out of memory on a GPU ") || !strings.Contains(text, "\nGPU 3: ") {
 		t.Error(text)
 	}
 	s.Balances = s.Balances[1:] // the process is too young, or all of its memory is
@@ -252,11 +252,11 @@ func TestOOMOnTheOnlyGPUOfAProcessIsOnThatOne(t *testing.T) {
 			x.Device = ledger.UnknownDevice
 		}
 	}
-	if text := oomPage(t, s, o, OOMOptions{}); !strings.Contains(text, "\nGPU 3: ") || !strings.Contains(text, "async memory of unknown device") {
+	if text := oomPage(t, s, o, Options{}, Screen{}); !strings.Contains(text, "\nGPU 3: ") || !strings.Contains(text, "async memory of unknown device") {
 		t.Error(text)
 	}
 	s.Balances = append(s.Balances, ledger.Balance{Process: 0, UUID: otherGPU})
-	if text := oomPage(t, s, o, OOMOptions{}); strings.Contains(text, "\nGPU 3: ") {
+	if text := oomPage(t, s, o, Options{}, Screen{}); strings.Contains(text, "\nGPU 3: ") {
 		t.Errorf("one of two GPUs was taken:\n%s", text)
 	}
 }
@@ -266,7 +266,7 @@ func TestOOMOfHostMemoryShowsWhatIsPinned(t *testing.T) {
 	o := oomOf(s)
 	o.Kind, o.API = ledger.Pinned, "cudaHostAlloc"
 	o.Allocated, o.Reserved = 0, 0
-	text := oomPage(t, s, o, OOMOptions{})
+	text := oomPage(t, s, o, Options{}, Screen{})
 	if !strings.Contains(text, "Largest holders of pinned host memory, 200ms after the error") || !strings.Contains(text, "1.  4.00 GiB ") || strings.Contains(text, "GPU 3") || strings.Contains(text, "2.  ") {
 		t.Error(text)
 	}
@@ -278,7 +278,7 @@ func TestOOMListsAreCut(t *testing.T) {
 	for i := range uint32(30) {
 		o.Usage = append(o.Usage, ledger.Usage{PID: 1000 + i, UUID: oomGPU, Bytes: mib})
 	}
-	text := oomPage(t, s, o, OOMOptions{Top: 3})
+	text := oomPage(t, s, o, Options{Top: 3}, Screen{})
 	for _, want := range []string{"\npid [1000] ", "\n29 more processes ", "29.0 MiB\n", "\n3.  ", "\n    7 more holders with "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("want %q in\n%s", want, text)

@@ -19,7 +19,7 @@ type OwnerReport struct {
 	Stack    []FrameReport `json:"stack"`
 }
 
-func ownerReports(s *ledger.Snapshot, st callstack.Stacks, o LeaksOptions, x *ledger.Site) (list []OwnerReport) {
+func ownerReports(s *ledger.Snapshot, st callstack.Stacks, o Options, x *ledger.Site) (list []OwnerReport) {
 	for i := range x.Owners {
 		w := &x.Owners[i]
 		p := &s.Processes[w.Process]

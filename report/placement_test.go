@@ -67,10 +67,10 @@ func TestReportsSayWhatIsOnNoKnownGPU(t *testing.T) {
 	s := kindsSnapshot() // the first process has memory on a GPU that NVML does not list
 	s.Processes[0].Ordinals = ledger.OrdinalsDenied
 	var text bytes.Buffer
-	if err := WriteSummary(&text, s, testStacks(), SummaryOptions{}); err != nil {
+	if err := WriteSummary(&text, s, testStacks(), Options{}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
-	parts := newLeaksReport(s, testStacks(), LeaksOptions{}).Parts
+	parts := newLeaksReport(s, testStacks(), Options{}).Parts
 	for _, want := range []string{"allocations, GPU unknown", "is unknown; it is subtracted from unexplained", "NVML lists it on other GPUs than its environment names"} {
 		if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), want) {
 			t.Errorf("no %q in\n%s", want, text.String())

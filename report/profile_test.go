@@ -160,8 +160,8 @@ func TestSameSnapshotGivesTheSameBytes(t *testing.T) {
 		var b bytes.Buffer
 		s, st := testSnapshot(), testStacks()
 		for _, err := range []error{
-			WriteProfile(&b, s, st), WriteLeaks(&b, s, st, LeaksOptions{}),
-			WriteLeaksJSON(&b, s, st, LeaksOptions{}), WriteSummary(&b, s, st, SummaryOptions{}),
+			WriteProfile(&b, s, st), WriteLeaks(&b, s, st, Options{}, Screen{}),
+			WriteLeaksJSON(&b, s, st, Options{}), WriteSummary(&b, s, st, Options{}, Screen{}),
 		} {
 			if err != nil {
 				t.Fatal(err)

@@ -53,7 +53,7 @@ func TestText(t *testing.T) {
 	for _, width := range []int{80, 120} {
 		t.Run(fmt.Sprintf("leaks%d", width), func(t *testing.T) {
 			var b bytes.Buffer
-			if err := WriteLeaks(&b, testSnapshot(), testStacks(), LeaksOptions{Width: width}); err != nil {
+			if err := WriteLeaks(&b, testSnapshot(), testStacks(), Options{}, Screen{Width: width}); err != nil {
 				t.Fatal(err)
 			}
 			checkText(t, b.String(), width)
@@ -61,7 +61,7 @@ func TestText(t *testing.T) {
 		})
 		t.Run(fmt.Sprintf("summary%d", width), func(t *testing.T) {
 			var b bytes.Buffer
-			if err := WriteSummary(&b, testSnapshot(), testStacks(), SummaryOptions{Width: width, Top: 3}); err != nil {
+			if err := WriteSummary(&b, testSnapshot(), testStacks(), Options{Top: 3}, Screen{Width: width}); err != nil {
 				t.Fatal(err)
 			}
 			checkText(t, b.String(), width)
@@ -90,7 +90,7 @@ func checkText(t *testing.T, text string, width int) {
 
 func TestJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := WriteLeaksJSON(&b, testSnapshot(), testStacks(), LeaksOptions{}); err != nil {
+	if err := WriteLeaksJSON(&b, testSnapshot(), testStacks(), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "leaks.json", b.Bytes())
@@ -99,7 +99,7 @@ func TestJSON(t *testing.T) {
 func TestColourOnlyWhereAskedFor(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var b bytes.Buffer
-		if err := WriteLeaks(&b, testSnapshot(), testStacks(), LeaksOptions{Color: color}); err != nil {
+		if err := WriteLeaks(&b, testSnapshot(), testStacks(), Options{}, Screen{Color: color}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(b.String(), "\x1b"); got != color {
@@ -112,9 +112,9 @@ func TestNothingTraced(t *testing.T) {
 	s := ledger.New(ledger.Options{}).Snapshot(second, time.Unix(0, 0))
 	var b bytes.Buffer
 	if err := errors.Join(
-		WriteLeaks(&b, s, stackMap{}, LeaksOptions{}),
-		WriteSummary(&b, s, stackMap{}, SummaryOptions{}),
-		WriteLeaksJSON(&b, s, stackMap{}, LeaksOptions{}),
+		WriteLeaks(&b, s, stackMap{}, Options{}, Screen{}),
+		WriteSummary(&b, s, stackMap{}, Options{}, Screen{}),
+		WriteLeaksJSON(&b, s, stackMap{}, Options{}),
 		WriteProfile(&b, s, stackMap{}),
 	); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestNothingTraced(t *testing.T) {
 
 func TestLeaksSelectsByAge(t *testing.T) {
 	s := testSnapshot()
-	count := func(older time.Duration) int { return len(Leaks(s, LeaksOptions{Older: older})) }
+	count := func(older time.Duration) int { return len(Leaks(s, Options{Older: older})) }
 	// Oldest at 0 s (training), 1.5 s, 4 s and 4.1 s (hostile); 3 s before the exit at 60 s (server).
 	for _, c := range []struct {
 		older time.Duration
@@ -146,26 +146,26 @@ func TestMemoryOfUnknownAgeIsNotOlderThanAnything(t *testing.T) {
 	s := torchSnapshot()
 	n := slices.IndexFunc(s.Sites, func(x ledger.Site) bool { return x.Kind == ledger.Tensor && x.Device == 0 })
 	s.Sites[n].Oldest = 0
-	stack, all := s.Sites[n].Stack, len(Leaks(s, LeaksOptions{}))
+	stack, all := s.Sites[n].Stack, len(Leaks(s, Options{}))
 	has := func(list []ledger.Site) bool {
 		return slices.ContainsFunc(list, func(x ledger.Site) bool {
 			return x.Stack == stack && x.Process == 0 && x.Kind == ledger.Tensor && x.Device == 0
 		})
 	}
-	if list := Leaks(s, LeaksOptions{}); !has(list) {
+	if list := Leaks(s, Options{}); !has(list) {
 		t.Errorf("without --older the site is not listed")
 	}
-	if list := Leaks(s, LeaksOptions{Older: time.Second}); has(list) || len(list) != all-1 {
+	if list := Leaks(s, Options{Older: time.Second}); has(list) || len(list) != all-1 {
 		t.Errorf("older than 1s: %d sites, unknown age among them: %v; want the %d others", len(list), has(list), all-1)
 	}
-	if list := Leaks(s, LeaksOptions{Older: 20 * time.Minute}); len(list) != 0 {
+	if list := Leaks(s, Options{Older: 20 * time.Minute}); len(list) != 0 {
 		t.Errorf("%d sites are older than 20m in a session of 100s", len(list))
 	}
 	var text, json bytes.Buffer
 	if err := errors.Join(
-		WriteLeaks(&text, s, torchStacks(), LeaksOptions{Older: time.Second}),
-		WriteLeaks(&text, s, torchStacks(), LeaksOptions{}),
-		WriteLeaksJSON(&json, s, torchStacks(), LeaksOptions{}),
+		WriteLeaks(&text, s, torchStacks(), Options{Older: time.Second}, Screen{}),
+		WriteLeaks(&text, s, torchStacks(), Options{}, Screen{}),
+		WriteLeaksJSON(&json, s, torchStacks(), Options{}),
 	); err != nil {
 		t.Fatal(err)
 	}

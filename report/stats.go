@@ -115,11 +115,11 @@ func churning(s, before *ledger.Snapshot) []churn {
 }
 
 // WriteStats writes what was allocated over all: by call, by size, and who allocates and frees over and over.
-func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st callstack.Stacks, o ViewOptions) error {
-	p := newPage(o.Width, o.Color)
+func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st callstack.Stacks, o Options, screen Screen) error {
+	p := newPage(screen)
 	n := &notes{doubts: doubts(s)}
-	o.title(p, s, n)
-	seconds := o.seconds(s)
+	viewTitle(p, s, n, o)
+	seconds := seconds(s, o)
 	p.line(plain, 0, "")
 	p.text(bold, 0, words("Calls", n.mark(atTotals)))
 	p.line(plain, 0, "")
@@ -147,7 +147,7 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st calls
 }
 
 // seconds is how long what is shown took.
-func (o *ViewOptions) seconds(s *ledger.Snapshot) float64 {
+func seconds(s *ledger.Snapshot, o Options) float64 {
 	from := s.Begin
 	if o.Since != nil {
 		from = o.Since.End
@@ -199,7 +199,7 @@ func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucke
 	}
 }
 
-func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) {
+func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o Options) {
 	list := churning(s, o.Since)
 	if len(list) == 0 {
 		return
@@ -212,6 +212,6 @@ func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) 
 		p.line(plain, 0, "")
 		p.headLine(plain, pad(fmt.Sprintf("%d.", i+1), siteIndent)+pad(humanize.Comma(int64(c.freed))+"×", 8), stack[frames.Headline(stack)])
 		p.list(plain, siteIndent, ", ", BytesText(c.bytes/max(c.allocs, 1))+" each on average",
-			BytesText(uint64(float64(c.bytes)/o.seconds(s)))+"/s", processName(&s.Processes[x.Process]), untrusted.Clean(x.API))
+			BytesText(uint64(float64(c.bytes)/seconds(s, o)))+"/s", processName(&s.Processes[x.Process]), untrusted.Clean(x.API))
 	}
 }

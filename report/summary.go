@@ -12,27 +12,20 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// SummaryOptions of WriteSummary.
-type SummaryOptions struct {
-	Top   int  // sites shown, 0: 5
-	Width int  // columns of a line, 0: 80, at least 20
-	Color bool // for terminals
-}
-
 // WriteSummary writes what ends a recording: live and peak memory by process and
 // device, the largest sites, what NVML's figures are made of, doubts as footnotes.
-func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o SummaryOptions) error {
+func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Options, screen Screen) error {
 	if o.Top <= 0 {
 		o.Top = 5
 	}
-	p := newPage(o.Width, o.Color)
+	p := newPage(screen)
 	n := &notes{doubts: doubts(s)}
 	title(p, s, n)
 	gpus(p, s)
 	totals(p, s, n)
 	torchTable(p, s)
 	remarkLines(p, s, st)
-	gpu, managed, host := divided(Leaks(s, LeaksOptions{}))
+	gpu, managed, host := divided(Leaks(s, Options{}))
 	title := "Largest sites of live GPU memory"
 	if asleepSum(s) > 0 {
 		title = "Largest sites of what stayed on the GPU"
@@ -65,7 +58,7 @@ func gpus(p *page, s *ledger.Snapshot) {
 
 const maxSummaryCache = 3 // sites: that there is a cache is no news
 
-func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o SummaryOptions, title string, list []ledger.Site) {
+func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o Options, title string, list []ledger.Site) {
 	if len(list) == 0 {
 		return
 	}

@@ -69,10 +69,10 @@ func siteRows(s *ledger.Snapshot, st callstack.Stacks) []siteRow {
 const incomplete = "(incomplete) "
 
 // WriteTable writes a row for each line of the user's own code that holds memory or allocated some.
-func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) error {
-	p := newPage(o.Width, o.Color)
+func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Options, screen Screen) error {
+	p := newPage(screen)
 	n := &notes{doubts: doubts(s)}
-	o.title(p, s, n)
+	viewTitle(p, s, n, o)
 	if o.Since != nil {
 		changeTable(p, s, st, o, n)
 		footnotes(p, n)
@@ -116,7 +116,7 @@ type change struct {
 }
 
 // changedRows lists the lines that hold more or less than at o.Since, the largest change first.
-func changedRows(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) []change {
+func changedRows(s *ledger.Snapshot, st callstack.Stacks, o Options) []change {
 	type key struct {
 		branchKey
 		pid           uint32
@@ -149,7 +149,7 @@ func changedRows(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) []chang
 }
 
 // changeTable writes a row for each line of the user's own code that holds more or less than before.
-func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions, n *notes) {
+func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o Options, n *notes) {
 	list := changedRows(s, st, o)
 	p.line(plain, 0, "")
 	if len(list) == 0 {

@@ -36,11 +36,18 @@ type page struct {
 	color bool
 }
 
-func newPage(width int, color bool) *page {
+// Screen is where text goes.
+type Screen struct {
+	Width int  // columns of a line; 0: 80, at least 20
+	Color bool // SGR sequences, for terminals
+}
+
+func newPage(screen Screen) *page {
+	width := screen.Width
 	if width <= 0 {
 		width = defaultWidth
 	}
-	return &page{width: max(width, minWidth), color: color}
+	return &page{width: max(width, minWidth), color: screen.Color}
 }
 
 func (p *page) writeTo(w io.Writer) error {

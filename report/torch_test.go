@@ -19,8 +19,8 @@ func TestTorchInText(t *testing.T) {
 	for width := minWidth; width <= 120; width++ {
 		var b bytes.Buffer
 		if err := errors.Join(
-			WriteSummary(&b, s, st, SummaryOptions{Width: width}),
-			WriteLeaks(&b, s, st, LeaksOptions{Width: width, Top: 3}),
+			WriteSummary(&b, s, st, Options{}, Screen{Width: width}),
+			WriteLeaks(&b, s, st, Options{Top: 3}, Screen{Width: width}),
 		); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestTorchInText(t *testing.T) {
 }
 
 func TestTorchInJSON(t *testing.T) {
-	r := newLeaksReport(torchSnapshot(), torchStacks(), LeaksOptions{Top: 1})
+	r := newLeaksReport(torchSnapshot(), torchStacks(), Options{Top: 1})
 	for i := range r.Sites {
 		r.Sites[i].Stack = nil // for brevity
 	}
@@ -109,7 +109,7 @@ func TestPlanesAgree(t *testing.T) {
 			want[plane] = x
 		}
 	}
-	for _, x := range newLeaksReport(s, torchStacks(), LeaksOptions{}).Planes {
+	for _, x := range newLeaksReport(s, torchStacks(), Options{}).Planes {
 		if w := want[x.Plane]; w.Bytes != x.Bytes || w.HostBytes != x.HostBytes {
 			t.Errorf("plane %s has %d and %d bytes, the profile %d and %d", x.Plane, x.Bytes, x.HostBytes, w.Bytes, w.HostBytes)
 		}
@@ -163,14 +163,14 @@ func TestWithoutNVMLNothingIsSaidOfWhatWasBefore(t *testing.T) {
 func TestTheCacheIsNoLeak(t *testing.T) {
 	const gib = 1024 * mib
 	s := torchSnapshot()
-	list := Leaks(s, LeaksOptions{})
+	list := Leaks(s, Options{})
 	if len(list) != len(s.Sites)-3 || slices.ContainsFunc(list, func(x ledger.Site) bool { return x.Segment }) {
 		t.Errorf("%d sites, want %d and no segments", len(list), len(s.Sites)-3)
 	}
 	if x := list[0]; x.Kind != ledger.Tensor || x.Growth == 0 {
 		t.Errorf("the first site is %+v, want the tensors that grow", x)
 	}
-	r := newLeaksReport(s, torchStacks(), LeaksOptions{})
+	r := newLeaksReport(s, torchStacks(), Options{})
 	if want := (9300+900+2048+192+640+200+4096+2048)*mib + 0; r.LiveBytes != want || r.CacheBytes != 3*gib+300*mib {
 		t.Errorf("%d bytes live and %d cached, want %d and %d", r.LiveBytes, r.CacheBytes, want, 3*gib+300*mib)
 	}
@@ -180,7 +180,7 @@ func TestTheCacheIsNoLeak(t *testing.T) {
 		s.Sites[i].Tensors = 0 // nothing but a warm cache
 	}
 	var b bytes.Buffer
-	if err := WriteLeaks(&b, s, torchStacks(), LeaksOptions{}); err != nil {
+	if err := WriteLeaks(&b, s, torchStacks(), Options{}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"No live GPU memory ²\nnot counted, as PyTorch keeps it for later tensors: 19.0 GiB of cache\n", "PyTorch cache, under what made it grow: 19.0 GiB, kept for later tensors\n"} {
@@ -194,7 +194,7 @@ func TestSegmentsAreShownWholeWhereNothingReportsTensors(t *testing.T) {
 	const gib = 1024 * mib
 	s := torchSnapshot()
 	s.Tensors = nil
-	list := Leaks(s, LeaksOptions{})
+	list := Leaks(s, Options{})
 	if x := list[0]; !x.Segment || x.LiveBytes != 12*gib {
 		t.Errorf("the first site is %+v, want the largest segments", x)
 	}
@@ -219,7 +219,7 @@ func TestSegmentsAreShownWholeWhereNothingReportsTensors(t *testing.T) {
 	}
 	s = torchSnapshot()
 	var b bytes.Buffer
-	if err := WriteSummary(&b, s, torchStacks(), SummaryOptions{}); err != nil {
+	if err := WriteSummary(&b, s, torchStacks(), Options{}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(b.String(), "segments only"); got != 1 || !strings.Contains(b.String(), "\nserve [5000]: segments only, no tensors: PyTorch's backend") {

@@ -15,18 +15,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ViewOptions of the views of a snapshot.
-type ViewOptions struct {
-	Top       int  // rows or branches shown, 0: 10
-	Width     int  // columns of a line, 0: 80, at least 20; text only
-	Color     bool // text only
-	AllFrames bool // in trees, not the user's own code alone
-
-	Since *ledger.Snapshot // not nil: an earlier moment of the recording, and the view shows what changed since
-}
-
-// title writes what is shown: of an interval, which one.
-func (o *ViewOptions) title(p *page, s *ledger.Snapshot, n *notes) {
+// viewTitle writes what is shown: of an interval, which one.
+func viewTitle(p *page, s *ledger.Snapshot, n *notes, o Options) {
 	title(p, s, n)
 	if o.Since != nil {
 		from := "begin"
@@ -35,13 +25,6 @@ func (o *ViewOptions) title(p *page, s *ledger.Snapshot, n *notes) {
 		}
 		p.text(plain, 0, fmt.Sprintf("From %s to %s of the recording", from, span(s.End-s.Begin)))
 	}
-}
-
-func (o *ViewOptions) top() int {
-	if o.Top <= 0 {
-		return 10
-	}
-	return o.Top
 }
 
 // branch is a frame of the call tree, and what the stacks through it hold.
@@ -101,7 +84,7 @@ func ownFrames(list []callstack.Frame, tensor bool) []callstack.Frame {
 }
 
 // callTree sums what GPUs hold, from main on, or how that changed.
-func callTree(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) *branch {
+func callTree(s *ledger.Snapshot, st callstack.Stacks, o Options) *branch {
 	root := &branch{at: map[branchKey]*branch{}}
 	root.grow(s, st, o, 1)
 	if o.Since != nil {
@@ -113,7 +96,7 @@ func callTree(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) *branch {
 }
 
 // grow adds what a snapshot's GPUs hold, times a sign.
-func (root *branch) grow(s *ledger.Snapshot, st callstack.Stacks, o ViewOptions, sign int64) {
+func (root *branch) grow(s *ledger.Snapshot, st callstack.Stacks, o Options, sign int64) {
 	for _, h := range Holdings(s) {
 		if h.Apart() || h.Live == 0 {
 			continue
@@ -168,10 +151,10 @@ const leastShare = 0.01
 
 // WriteTree writes who holds the GPU memory as a tree of calls, from main on: the largest branches, and of each row of
 // calls without a branch its beginning, the user's own line and its end.
-func WriteTree(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o ViewOptions) error {
-	p := newPage(o.Width, o.Color)
+func WriteTree(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o Options, screen Screen) error {
+	p := newPage(screen)
 	n := &notes{doubts: doubts(s)}
-	o.title(p, s, n)
+	viewTitle(p, s, n, o)
 	root := callTree(s, st, o)
 	p.line(plain, 0, "")
 	t := treePage{page: p, total: root.bytes, top: o.top()}

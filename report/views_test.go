@@ -19,7 +19,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-var snapshotViews = map[string]func(io.Writer, *ledger.Snapshot, callstack.Stacks, ViewOptions) error{"tree": WriteTree, "table": WriteTable}
+var snapshotViews = map[string]func(io.Writer, *ledger.Snapshot, callstack.Stacks, Options, Screen) error{"tree": WriteTree, "table": WriteTable}
 
 func TestViewsOfASnapshotAreStable(t *testing.T) {
 	for name, write := range snapshotViews {
@@ -29,7 +29,7 @@ func TestViewsOfASnapshotAreStable(t *testing.T) {
 			if width == "c" {
 				st = testStacks()
 			}
-			if err := write(&b, s, st, ViewOptions{Width: 80}); err != nil {
+			if err := write(&b, s, st, Options{}, Screen{Width: 80}); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name+width+"80.txt", b.Bytes())
@@ -45,30 +45,28 @@ func TestViewsOfASnapshotAreStable(t *testing.T) {
 // everyView writes each view and report as text, by name.
 func everyView(t *testing.T, s *ledger.Snapshot, st callstack.Stacks, width int) map[string]string {
 	t.Helper()
-	o := ViewOptions{Width: width}
-	since := o
-	since.Since = earlier(s)
+	screen, o, since := Screen{Width: width}, Options{}, Options{Since: earlier(s)}
 	changed := *s
 	changed.Sites = slices.Clone(s.Sites[1:])
 	a, b := NewProfile(s, st), NewProfile(&changed, st)
 	oom := OOM{PID: s.Processes[0].PID, Time: s.End, Stack: 1, API: "torch", Kind: ledger.Tensor, Size: 3 << 30, Allocated: 2 << 30, Reserved: 5 << 30}
 	texts := map[string]string{}
 	for name, write := range map[string]func(io.Writer) error{
-		"tree":           func(w io.Writer) error { return WriteTree(w, s, st, o) },
-		"table":          func(w io.Writer) error { return WriteTable(w, s, st, o) },
-		"stats":          func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o) },
-		"timeline":       func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o) },
-		"tree since":     func(w io.Writer) error { return WriteTree(w, s, st, since) },
-		"table since":    func(w io.Writer) error { return WriteTable(w, s, st, since) },
-		"stats since":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, since) },
-		"timeline since": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, since) },
-		"summary":        func(w io.Writer) error { return WriteSummary(w, s, st, SummaryOptions{Width: width}) },
-		"leaks":          func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width}) },
-		"older":          func(w io.Writer) error { return WriteLeaks(w, s, st, LeaksOptions{Width: width, Older: time.Hour}) },
+		"tree":           func(w io.Writer) error { return WriteTree(w, s, st, o, screen) },
+		"table":          func(w io.Writer) error { return WriteTable(w, s, st, o, screen) },
+		"stats":          func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o, screen) },
+		"timeline":       func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o, screen) },
+		"tree since":     func(w io.Writer) error { return WriteTree(w, s, st, since, screen) },
+		"table since":    func(w io.Writer) error { return WriteTable(w, s, st, since, screen) },
+		"stats since":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, since, screen) },
+		"timeline since": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, since, screen) },
+		"summary":        func(w io.Writer) error { return WriteSummary(w, s, st, o, screen) },
+		"leaks":          func(w io.Writer) error { return WriteLeaks(w, s, st, o, screen) },
+		"older":          func(w io.Writer) error { return WriteLeaks(w, s, st, Options{Older: time.Hour}, screen) },
 		"diff": func(w io.Writer) error {
-			return WriteDiff(w, a, b, DiffOptions{Width: width, Names: [2]string{"a", "b"}})
+			return WriteDiff(w, Diff(a, b), [2]string{"a", "b"}, o, screen)
 		},
-		"oom": func(w io.Writer) error { return WriteOOM(w, s, st, oom, OOMOptions{Width: width}) },
+		"oom": func(w io.Writer) error { return WriteOOM(w, s, st, oom, o, screen) },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
@@ -131,7 +129,7 @@ func TestViewsOfAnIntervalShowWhatChanged(t *testing.T) {
 	for _, view := range []string{"tree", "table", "stats"} {
 		golden(t, "between-"+view+"80.txt", []byte(views[view+" since"]))
 	}
-	o := ViewOptions{Since: earlier(s)}
+	o := Options{Since: earlier(s)}
 	var sum int64
 	for _, r := range changedRows(s, st, o) {
 		if r.plane != PlaneHost && r.plane != PlaneManaged && r.plane != PlaneAsleep {
@@ -160,7 +158,7 @@ func TestTheTreeAddsUpToTheGPUMemoryOfTheProfile(t *testing.T) {
 			want += h.Live
 		}
 	}
-	root := callTree(s, st, ViewOptions{})
+	root := callTree(s, st, Options{})
 	var leaves func(b *branch) int64
 	leaves = func(b *branch) int64 {
 		sum, own := int64(0), b.bytes
@@ -194,7 +192,7 @@ func TestADiffSaysWhichLineGrew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteDiff(&text, a, b, DiffOptions{Names: [2]string{"a.vram", "b.vram"}}); err != nil {
+	if err := WriteDiff(&text, Diff(a, b), [2]string{"a.vram", "b.vram"}, Options{}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "diff80.txt", text.Bytes())
@@ -206,7 +204,7 @@ func TestADiffSaysWhichLineGrew(t *testing.T) {
 		t.Errorf("the difference has %d bytes, want %d", sum, want)
 	}
 	text.Reset()
-	if err := WriteDiff(&text, a, a, DiffOptions{}); err != nil || strings.Contains(text.String(), "model.py") {
+	if err := WriteDiff(&text, Diff(a, a), [2]string{}, Options{}, Screen{}); err != nil || strings.Contains(text.String(), "model.py") {
 		t.Errorf("a profile differs from itself: %v\n%s", err, text.String())
 	}
 }
@@ -250,10 +248,10 @@ func TestViewsOfARecordingAreStable(t *testing.T) {
 	s, st := torchSnapshot(), torchStacks()
 	s.Sites[len(s.Sites)-1].AllocObjects += 100 // one that allocates and frees over and over
 	s.Sites[len(s.Sites)-1].AllocBytes += 100 << 20
-	o := ViewOptions{Width: 80, Top: 3}
+	o, screen := Options{Top: 3}, Screen{Width: 80}
 	for name, write := range map[string]func(w io.Writer) error{
-		"timeline80.txt": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o) },
-		"stats80.txt":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o) },
+		"timeline80.txt": func(w io.Writer) error { return WriteTimeline(w, s, torchTimeline(s), st, o, screen) },
+		"stats80.txt":    func(w io.Writer) error { return WriteStats(w, s, torchSizes(), st, o, screen) },
 		"view-tree.json": func(w io.Writer) error {
 			return WriteViewJSON(w, View{Name: "tree", Snapshot: s, Stacks: st}, o)
 		},

@@ -32,8 +32,8 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 		defer stacks.close()
 		var text, page, heap bytes.Buffer
 		for _, err := range []error{
-			report.WriteSummary(&text, s, stacks, report.SummaryOptions{Width: 80}),
-			report.WriteLeaksJSON(&page, s, stacks, report.LeaksOptions{Top: 10}),
+			report.WriteSummary(&text, s, stacks, report.Options{}, report.Screen{Width: 80}),
+			report.WriteLeaksJSON(&page, s, stacks, report.Options{Top: 10}),
 			report.WriteProfile(&heap, s, stacks),
 		} {
 			if err != nil {

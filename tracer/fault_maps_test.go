@@ -21,9 +21,9 @@ func (m *machine) said(s *ledger.Snapshot, want string) report.LossesReport {
 	m.t.Helper()
 	var text, sites, page, heap bytes.Buffer
 	for _, err := range []error{
-		report.WriteSummary(&text, s, m, report.SummaryOptions{Width: 1000}),
-		report.WriteLeaks(&sites, s, m, report.LeaksOptions{Top: 10, Width: 1000}),
-		report.WriteLeaksJSON(&page, s, m, report.LeaksOptions{Top: 10}),
+		report.WriteSummary(&text, s, m, report.Options{}, report.Screen{Width: 1000}),
+		report.WriteLeaks(&sites, s, m, report.Options{Top: 10}, report.Screen{Width: 1000}),
+		report.WriteLeaksJSON(&page, s, m, report.Options{Top: 10}),
 		report.WriteProfile(&heap, s, m),
 	} {
 		if err != nil {

@@ -181,7 +181,7 @@ func TestReplayedEventsGiveTheBooksOfTheProgram(t *testing.T) {
 func TestReplayedEventsGiveTheSameReports(t *testing.T) {
 	s, stacks := replay(t)
 	var leaks, packed bytes.Buffer
-	if err := report.WriteLeaks(&leaks, s, stacks, report.LeaksOptions{Width: 80}); err != nil {
+	if err := report.WriteLeaks(&leaks, s, stacks, report.Options{}, report.Screen{Width: 80}); err != nil {
 		t.Fatal(err)
 	}
 	if err := report.WriteProfile(&packed, s, stacks); err != nil {

@@ -160,7 +160,7 @@ func (c *torchCheck) passes(stack uint64, site string) bool {
 // to be among them, and the library's memory to bear its name.
 func (c *torchCheck) leakIsFirst() {
 	c.t.Helper()
-	list := slices.DeleteFunc(report.Leaks(c.s, report.LeaksOptions{}), func(x ledger.Site) bool { return x.Process != c.process })
+	list := slices.DeleteFunc(report.Leaks(c.s, report.Options{}), func(x ledger.Site) bool { return x.Process != c.process })
 	if len(list) == 0 || !c.passes(list[0].Stack, "leak") || list[0].Growth <= 0 {
 		c.t.Fatalf("%s: the first of %d sites is not the leak: %+v\n%s", c.what, len(list), list[:1], text(c.m.Stack(list[0].Stack)))
 	}

@@ -168,7 +168,7 @@ func (m *torchMachine) leaksReport(t *testing.T) *report.LeaksReport {
 	t.Helper()
 	var text bytes.Buffer
 	r := new(report.LeaksReport)
-	if err := report.WriteLeaksJSON(&text, m.snapshot(), m, report.LeaksOptions{Top: 1 << 20}); err != nil {
+	if err := report.WriteLeaksJSON(&text, m.snapshot(), m, report.Options{Top: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(text.Bytes(), r); err != nil {

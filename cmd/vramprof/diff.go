@@ -57,7 +57,7 @@ func diffRecordings(c *cli.Context) error {
 		}
 		sayWrote(c, out)
 	}
-	return report.WriteDiff(besideResult(c, out), profiles[0], profiles[1], report.DiffOptions{Top: c.Int("top"), Width: width(), Color: colors(), Names: names})
+	return report.WriteDiff(besideResult(c, out), report.Diff(profiles[0], profiles[1]), names, report.Options{Top: c.Int("top")}, screen())
 }
 
 // profileOf reads a profile, or makes that of a capture at a moment: "run.vram@peak".

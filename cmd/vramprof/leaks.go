@@ -52,12 +52,13 @@ func leaks(c *cli.Context) error {
 		return err
 	}
 	defer done()
-	options := report.LeaksOptions{Top: c.Int("top"), Older: older, Width: width(), Color: colors()}
-	write := report.WriteLeaks
+	options := report.Options{Top: c.Int("top"), Older: older}
 	if c.Bool("json") {
-		write = report.WriteLeaksJSON
+		err = report.WriteLeaksJSON(c.App.Writer, snapshot, stacks, options)
+	} else {
+		err = report.WriteLeaks(c.App.Writer, snapshot, stacks, options, screen())
 	}
-	if err := write(c.App.Writer, snapshot, stacks, options); err != nil {
+	if err != nil {
 		return err
 	}
 	if !c.Bool("fail-on-leak") {
@@ -116,7 +117,7 @@ func isFile(path string) bool {
 // leakCount counts what --fail-on-leak is about: what grows without end, and with --older all memory of that age. What a process
 // holds at its end is no leak by itself, as for LeakSanitizer and Valgrind what is still reachable is none: most programs leave their
 // weights and caches to the driver. Who frees all asks for it with --unfreed, as with the leak check of compute-sanitizer.
-func leakCount(s *ledger.Snapshot, stacks callstack.Stacks, o report.LeaksOptions, unfreed bool) int {
+func leakCount(s *ledger.Snapshot, stacks callstack.Stacks, o report.Options, unfreed bool) int {
 	left := 0
 	for _, x := range report.Leaks(s, o) {
 		if o.Older > 0 || unfreed && s.Processes[x.Process].End != 0 {

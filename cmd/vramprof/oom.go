@@ -263,7 +263,7 @@ func (s *oomSource) content(o tracer.OOM) (text, profile []byte, err error) {
 	}
 	wait.Wait()
 	var t, p bytes.Buffer
-	if err := report.WriteOOM(&t, snapshot, s.stacks, x, report.OOMOptions{}); err != nil {
+	if err := report.WriteOOM(&t, snapshot, s.stacks, x, report.Options{}, report.Screen{}); err != nil {
 		return nil, nil, err
 	}
 	if err := report.WriteProfile(&p, snapshot, s.stacks); err != nil {

@@ -100,7 +100,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 			return report.WriteProfile(w, snapshot, s.tracer)
 		}, name))
 	}
-	errs = append(errs, report.WriteSummary(summary, snapshot, s.tracer, report.SummaryOptions{Width: width(), Color: colors()}))
+	errs = append(errs, report.WriteSummary(summary, snapshot, s.tracer, report.Options{}, screen()))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // one is returned, the others must not be lost

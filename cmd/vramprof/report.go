@@ -115,9 +115,12 @@ func snapshotAt(r *capture.Recording, m moment) (*ledger.Snapshot, error) {
 	return r.Snapshot(at)
 }
 
-func viewOptions(c *cli.Context) report.ViewOptions {
-	return report.ViewOptions{Top: c.Int("top"), Width: width(), Color: colors(), AllFrames: c.Bool("all-frames")}
+func viewOptions(c *cli.Context) report.Options {
+	return report.Options{Top: c.Int("top"), AllFrames: c.Bool("all-frames")}
 }
+
+// screen is the terminal that stdout is, or what stands for one.
+func screen() report.Screen { return report.Screen{Width: width(), Color: colors()} }
 
 func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	end, err := at.in(r)
@@ -136,22 +139,22 @@ func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	return printView(c, r, view, viewOptions(c))
 }
 
-func printView(c *cli.Context, r *capture.Recording, view report.View, o report.ViewOptions) error {
+func printView(c *cli.Context, r *capture.Recording, view report.View, o report.Options) error {
 	if c.Bool("json") {
 		return report.WriteViewJSON(c.App.Writer, view, o)
 	}
 	s := view.Snapshot
 	switch view.Name {
 	case "tree":
-		return report.WriteTree(c.App.Writer, s, r, o)
+		return report.WriteTree(c.App.Writer, s, r, o, screen())
 	case "table":
-		return report.WriteTable(c.App.Writer, s, r, o)
+		return report.WriteTable(c.App.Writer, s, r, o, screen())
 	case "stats":
-		return report.WriteStats(c.App.Writer, s, view.Sizes, r, o)
+		return report.WriteStats(c.App.Writer, s, view.Sizes, r, o, screen())
 	case "timeline":
-		return report.WriteTimeline(c.App.Writer, s, view.Timeline, r, o)
+		return report.WriteTimeline(c.App.Writer, s, view.Timeline, r, o, screen())
 	}
-	return report.WriteSummary(c.App.Writer, s, r, report.SummaryOptions{Width: width(), Color: colors(), Top: min(c.Int("top"), 5)})
+	return report.WriteSummary(c.App.Writer, s, r, report.Options{Top: min(c.Int("top"), 5)}, screen())
 }
 
 // timelineOf shows the recording from one moment to another; the snapshot is as r.Snapshot would have it of the latter.
@@ -199,9 +202,8 @@ func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error
 	if err != nil {
 		return err
 	}
-	return report.WriteDiff(c.App.Writer, profiles[0], profiles[1], report.DiffOptions{
-		Top: c.Int("top"), Width: width(), Color: colors(), Names: [2]string{between[0].text, between[1].text},
-	})
+	names := [2]string{between[0].text, between[1].text}
+	return report.WriteDiff(c.App.Writer, report.Diff(profiles[0], profiles[1]), names, o, screen())
 }
 
 // sizesBetween shows the end of an interval, and counts what was allocated in it by size.

@@ -35,29 +35,29 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		return report.WriteSummary(io.Discard, s, r, report.SummaryOptions{Width: 100, Top: 5})
+		return report.WriteSummary(io.Discard, s, r, report.Options{Top: 5}, report.Screen{Width: 100})
 	},
 	"tree": func(r *Recording) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
-		return report.WriteTree(io.Discard, s, r, report.ViewOptions{Width: 100, Top: 10})
+		return report.WriteTree(io.Discard, s, r, report.Options{Top: 10}, report.Screen{Width: 100})
 	},
 	"table": func(r *Recording) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
-		return report.WriteTable(io.Discard, s, r, report.ViewOptions{Width: 100, Top: 10})
+		return report.WriteTable(io.Discard, s, r, report.Options{Top: 10}, report.Screen{Width: 100})
 	},
 	"timeline": func(r *Recording) error {
 		s, t, sizes, err := timelineOf(r)
 		if err != nil {
 			return err
 		}
-		o := report.ViewOptions{Width: 100, Top: 10}
-		return errors.Join(report.WriteStats(io.Discard, s, sizes, r, o), report.WriteTimeline(io.Discard, s, t, r, o),
+		o, screen := report.Options{Top: 10}, report.Screen{Width: 100}
+		return errors.Join(report.WriteStats(io.Discard, s, sizes, r, o, screen), report.WriteTimeline(io.Discard, s, t, r, o, screen),
 			report.WriteViewJSON(io.Discard, report.View{Name: "timeline", Stacks: r, Snapshot: s, Timeline: t, Sizes: sizes}, o))
 	},
 	"page": func(r *Recording) error {
@@ -76,7 +76,7 @@ var uses = map[string]func(r *Recording) error{
 			return err
 		}
 		report.Leaking(s, r)
-		return errors.Join(report.WriteLeaks(io.Discard, s, r, report.LeaksOptions{Top: 10, Width: 100}), report.WriteLeaksJSON(io.Discard, s, r, report.LeaksOptions{Top: 10}))
+		return errors.Join(report.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}, report.Screen{Width: 100}), report.WriteLeaksJSON(io.Discard, s, r, report.Options{Top: 10}))
 	},
 	"profile": func(r *Recording) error {
 		s, err := r.Snapshot(math.MaxUint64)
@@ -94,7 +94,7 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		return report.WriteDiff(io.Discard, report.NewProfile(a, r), report.NewProfile(b, r), report.DiffOptions{Top: 10, Width: 100})
+		return report.WriteDiff(io.Discard, report.Diff(report.NewProfile(a, r), report.NewProfile(b, r)), [2]string{}, report.Options{Top: 10}, report.Screen{Width: 100})
 	},
 	"chrome": func(r *Recording) error {
 		_, t, _, err := timelineOf(r)

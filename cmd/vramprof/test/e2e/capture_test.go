@@ -85,7 +85,7 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 		r := openCapture(t, path)
 		snapshot := replay(t, r)
 		var summary, again bytes.Buffer
-		if err := report.WriteSummary(&summary, snapshot, r, report.SummaryOptions{Width: 80}); err != nil {
+		if err := report.WriteSummary(&summary, snapshot, r, report.Options{}, report.Screen{Width: 80}); err != nil {
 			t.Fatal(err)
 		}
 		if summary.String() != s.stdout.String() {

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Options select what a report shows. Each report uses those that apply to it.
+type Options struct {
+	Top       int              // most entries of each list; 0: 10, in the summary 5
+	Older     time.Duration    // leaks: only sites whose oldest live allocation is known to be at least this old
+	AllFrames bool             // tree: libraries' frames too, not the user's own code alone
+	Since     *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
+}
+
+// top returns how many entries a list shows.
+func (o *Options) top() int {
+	if o.Top <= 0 {
+		return 10
+	}
+	return o.Top
+}

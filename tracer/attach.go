@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
@@ -31,12 +32,12 @@ type probes struct {
 
 // attach probes every function of the layer that the file has. The file stays
 // open only during the call. Probes of one file are complete or absent.
-func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
+func (p *prober) attach(f *os.File, layer functions.Layer) (*probes, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
 	}
-	found := library.Functions(names(layer, false))
+	found := library.Functions(functions.Names(layer, false))
 	if len(found) == 0 {
 		return nil, errors.New("it has none of the traced functions")
 	}
@@ -48,11 +49,11 @@ func (p *prober) attach(f *os.File, layer Layer) (*probes, error) {
 	set := &probes{functions: found}
 	var allocations, others, returns targets
 	for _, at := range found {
-		id, row := rowOf(at.Name, layer)
-		if row.Role != Initialises {
+		id, row := functions.Named(at.Name, layer)
+		if row.Role != functions.Initialises {
 			returns.add(at.Probe, uint64(id))
 		}
-		if row.takesStack() {
+		if row.TakesStack() {
 			allocations.add(at.Probe, uint64(id))
 		} else {
 			others.add(at.Probe, uint64(id))
@@ -122,7 +123,7 @@ func (p *prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOption
 }
 
 // attachBrief probes the functions of the layer that only tell what is current.
-func (p *prober) attachBrief(f *os.File, layer Layer) (*probes, error) {
+func (p *prober) attachBrief(f *os.File, layer functions.Layer) (*probes, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
@@ -131,10 +132,10 @@ func (p *prober) attachBrief(f *os.File, layer Layer) (*probes, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &probes{functions: library.Functions(names(layer, true))}
+	set := &probes{functions: library.Functions(functions.Names(layer, true))}
 	var all targets
 	for _, at := range set.functions {
-		id, _ := rowOf(at.Name, layer)
+		id, _ := functions.Named(at.Name, layer)
 		all.add(at.Probe, uint64(id))
 	}
 	if err := p.attachAll(set, executable, p.callReturn, all, true); err != nil {
@@ -180,13 +181,4 @@ func (s *probes) close() {
 	}
 	wait.Wait()
 	s.links = nil
-}
-
-func rowOf(name string, layer Layer) (int, *Function) {
-	for id := range Functions {
-		if f := &Functions[id]; f.Name == name && f.Layer == layer {
-			return id, f
-		}
-	}
-	panic("tracer: no row for " + name) // place returns only names it was asked for
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
@@ -156,7 +157,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	p.changed = e.Time
 	event := &t.event
 	var ok bool
-	if *event, ok = toLedger(e, details); !ok {
+	if *event, ok = functions.Translate(e, details); !ok {
 		t.lost++
 		return
 	}
@@ -167,7 +168,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 		t.disinherit(p)
 	}
 	if !p.besideCapture {
-		if doubt := doubtOf(e, event); doubt != "" {
+		if doubt := functions.Doubt(e, event); doubt != "" {
 			p.besideCapture = true
 			t.books.Tell(ledger.Warning{PID: p.pid, Text: doubt})
 		}
@@ -196,7 +197,7 @@ func (t *Tracer) ignore(e *bpf.Event) {
 	switch e.Kind {
 	case bpf.KindAlloc, bpf.KindAllocFailed, bpf.KindBlock, bpf.KindBlockFailed:
 	case bpf.KindCall:
-		if f := function(e.Function); f == nil || !f.Stack || f.isObject() {
+		if f := functions.ByID(e.Function); f == nil || !f.Stack || f.IsObject() {
 			return
 		}
 	default:

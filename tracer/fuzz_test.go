@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // FuzzProc parses /proc/PID/stat, status and cmdline, in which a process has its own name and arguments.
@@ -36,7 +37,7 @@ func FuzzProc(f *testing.F) {
 		if len(names) > len(comm)+len(cmdline)+8 {
 			t.Errorf("%d bytes of names of %d", len(names), len(comm)+len(cmdline))
 		}
-		if layer, ok := layerOf(comm); ok && layer > Torch {
+		if layer, ok := layerOf(comm); ok && layer > functions.Torch {
 			t.Errorf("%q is of layer %d", comm, layer)
 		}
 		if m := versionLine.FindStringSubmatch(stat); m != nil && untrusted.Clean(m[1]) != m[1] {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -84,7 +85,7 @@ func (t *Tracer) learn() error {
 	}
 	done := map[fileKey]bool{}
 	for _, library := range found {
-		if library.layer == Torch || t.files[library.file] == nil || done[library.file] {
+		if library.layer == functions.Torch || t.files[library.file] == nil || done[library.file] {
 			continue
 		}
 		f, err := library.openLibrary()

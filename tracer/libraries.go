@@ -18,6 +18,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/fileid"
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // fileKey names a file by its real inode, below overlayfs, as the kernel's
@@ -44,7 +45,7 @@ func keyOf(device uint32, inode uint64, open string) fileKey {
 type mappedLibrary struct {
 	pid     uint32
 	file    fileKey
-	layer   Layer
+	layer   functions.Layer
 	program bool   // not a library but what the process executes: it may hold cudart
 	name    string // as the traced process named it, untrusted
 	open    string // path under /proc that leads to the file whatever its name has become
@@ -57,14 +58,14 @@ var (
 	driverName  = regexp.MustCompile(`^libcuda[.-].*so|^libcuda\.so`)
 )
 
-func layerOf(name string) (Layer, bool) {
+func layerOf(name string) (functions.Layer, bool) {
 	switch {
 	case runtimeName.MatchString(name):
-		return Runtime, true
+		return functions.Runtime, true
 	case driverName.MatchString(name):
-		return Driver, true
+		return functions.Driver, true
 	case torchName.MatchString(name):
-		return Torch, true
+		return functions.Torch, true
 	}
 	return 0, false
 }
@@ -209,7 +210,7 @@ func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, er
 func ofCUDA(list []mappedLibrary) []mappedLibrary {
 	uses := map[uint32]bool{}
 	for _, l := range list {
-		uses[l.pid] = uses[l.pid] || !l.program && l.layer != Torch
+		uses[l.pid] = uses[l.pid] || !l.program && l.layer != functions.Torch
 	}
 	return slices.DeleteFunc(list, func(l mappedLibrary) bool { return !uses[l.pid] })
 }

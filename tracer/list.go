@@ -5,6 +5,8 @@ package tracer
 import (
 	"slices"
 	"strings"
+
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // CUDAProcess is a process that maps a CUDA library now.
@@ -30,7 +32,7 @@ func List() ([]CUDAProcess, error) {
 			list = append(list, CUDAProcess{PID: l.pid})
 		}
 		last := &list[len(list)-1]
-		if !l.program && l.layer != Torch && !slices.Contains(last.Libraries, l.name) {
+		if !l.program && l.layer != functions.Torch && !slices.Contains(last.Libraries, l.name) {
 			last.Libraries = append(last.Libraries, l.name)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -107,8 +108,8 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err != nil {
 		return fmt.Errorf("make the probes' maps: %w", err)
 	}
-	for id := range Functions {
-		if err := t.coll.Maps["functions"].Put(uint32(id), Functions[id].row()); err != nil {
+	for id := range functions.Table {
+		if err := t.coll.Maps["functions"].Put(uint32(id), functions.Table[id].KernelRow()); err != nil {
 			return fmt.Errorf("write the probe table: %w", err)
 		}
 	}

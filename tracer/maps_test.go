@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
@@ -18,12 +19,12 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 		ok   bool
 	}{
 		{"7f00-8f00 r-xp 00001000 fd:01 1234                 /usr/lib/libcuda.so.550.1",
-			mappedLibrary{file: fileKey{device: 0xfd<<20 | 1, inode: 1234}, layer: Driver, name: "libcuda.so.550.1"}, true},
+			mappedLibrary{file: fileKey{device: 0xfd<<20 | 1, inode: 1234}, layer: functions.Driver, name: "libcuda.so.550.1"}, true},
 		{"7f00-8f00 r-xp 00001000 00:30 99 /a b/libcudart-80664282.so.10.2 (deleted)",
-			mappedLibrary{file: fileKey{device: 0x30, inode: 99}, layer: Runtime, name: "libcudart-80664282.so.10.2"}, true},
+			mappedLibrary{file: fileKey{device: 0x30, inode: 99}, layer: functions.Runtime, name: "libcudart-80664282.so.10.2"}, true},
 		{"7f00-8f00 r-xp 00000000 00:30 7 /opt/a program (deleted)", mappedLibrary{file: fileKey{device: 0x30, inode: 7}, program: true, name: "a program"}, true},
 		{`7f00-8f00 r-xp 00000000 00:30 7 /tmp/x\0127f00-8f00 r-xp 00000000 00:30 8 /libcuda.so`,
-			mappedLibrary{file: fileKey{device: 0x30, inode: 7}, layer: Driver, name: "libcuda.so"}, true}, // one mapping, of one file
+			mappedLibrary{file: fileKey{device: 0x30, inode: 7}, layer: functions.Driver, name: "libcuda.so"}, true}, // one mapping, of one file
 		{"7f00-8f00 r--p 00001000 fd:01 1234 /usr/lib/libcuda.so.1", mappedLibrary{}, false},
 		{"7f00-8f00 r-xp 00001000 fd:01 0 /usr/lib/libcuda.so.1", mappedLibrary{}, false},
 		{"7f00-8f00 r-xp 00000000 00:00 0 [vdso]", mappedLibrary{}, false},

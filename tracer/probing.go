@@ -12,6 +12,7 @@ import (
 
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/fileid"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -48,7 +49,7 @@ func (t *Tracer) probe(library mappedLibrary) {
 	}
 	defer f.Close()
 	attach := func() (*probes, error) { return t.prober.attach(f, library.layer) }
-	if library.layer == Torch {
+	if library.layer == functions.Torch {
 		if t.config.NoTensors {
 			return
 		}
@@ -69,12 +70,12 @@ func (t *Tracer) probe(library mappedLibrary) {
 	t.files[library.file] = set
 	delete(t.failed, library.file)
 	t.origins[library.file] = library.origin(f)
-	if library.layer == Torch {
+	if library.layer == functions.Torch {
 		t.tensorsProbed.Store(true)
 	}
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
 	t.noteLate(library)
-	if library.pid != ownPid && library.layer != Torch && !t.isHeld(library.pid) {
+	if library.pid != ownPid && library.layer != functions.Torch && !t.isHeld(library.pid) {
 		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // entryAsker asks a driver for each name in all versions of CUDA and stream modes, as runtimes do, by both functions.
@@ -63,7 +65,7 @@ func TestRealEntryPointsAreTheFunctionsProbed(t *testing.T) {
 	if out, err := exec.Command("gcc", "-o", program, program+".c", "-ldl").CombinedOutput(); err != nil {
 		t.Skipf("gcc: %v\n%s", err, out)
 	}
-	for _, l := range realLibraries(t, Driver) {
+	for _, l := range realLibraries(t, functions.Driver) {
 		if l.exports["cuGetProcAddress"].Name == "" {
 			t.Logf("%-24s has no cuGetProcAddress", l.name)
 			continue
@@ -74,8 +76,8 @@ func TestRealEntryPointsAreTheFunctionsProbed(t *testing.T) {
 
 func (l *realLibrary) checkEntries(t *testing.T, program string) {
 	var names []string
-	for _, row := range Functions {
-		if row.Layer == Driver {
+	for _, row := range functions.Table {
+		if row.Layer == functions.Driver {
 			names = append(names, row.Name, entrySuffix.ReplaceAllString(row.Name, ""))
 		}
 	}

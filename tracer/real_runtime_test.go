@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // listener is a libcuda.so.1 before NVIDIA's own: it passes on what the runtime looks up, and says what it was and what the
@@ -86,11 +88,11 @@ func TestRealRuntimesLookUpFunctionsThatAreProbed(t *testing.T) {
 			t.Skipf("gcc: %v\n%s", err, out)
 		}
 	}
-	for _, driver := range realLibraries(t, Driver) {
+	for _, driver := range realLibraries(t, functions.Driver) {
 		if driver.exports["cuGetProcAddress"].Name == "" {
 			continue
 		}
-		for _, runtime := range realLibraries(t, Runtime) {
+		for _, runtime := range realLibraries(t, functions.Runtime) {
 			if slices.Compare(runtime.version, []int{11, 3}) >= 0 { // older ones look up names of exports
 				driver.checkLookups(t, dir, runtime)
 			}
@@ -113,8 +115,8 @@ func (l *realLibrary) checkLookups(t *testing.T, dir string, runtime *realLibrar
 	for _, at := range l.rows.Found {
 		probed[int64(at.Symbol)] = at.Name
 	}
-	for _, row := range Functions {
-		if row.Layer == Driver {
+	for _, row := range functions.Table {
+		if row.Layer == functions.Driver {
 			rows[entrySuffix.ReplaceAllString(row.Name, "")] = true
 		}
 	}

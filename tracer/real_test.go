@@ -18,6 +18,7 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // These tests look at NVIDIA's own libraries, which scripts/check-real-libs.sh
@@ -44,7 +45,7 @@ const stubsSince = 470
 // realLibrary is one file of NVIDIA's.
 type realLibrary struct {
 	path, name string
-	layer      Layer
+	layer      functions.Layer
 	version    []int // of "libcuda.so.550.163.01"
 	rows       Rows
 	exports    map[string]elf.Symbol
@@ -81,7 +82,7 @@ func realFiles(t *testing.T, match func(name string) bool) (paths []string) {
 }
 
 // realLibraries opens the libraries of a layer, from the oldest version on.
-func realLibraries(t *testing.T, layer Layer) (list []*realLibrary) {
+func realLibraries(t *testing.T, layer functions.Layer) (list []*realLibrary) {
 	t.Helper()
 	paths := realFiles(t, func(name string) bool {
 		l, ok := layerOf(name)
@@ -133,8 +134,8 @@ func (l *realLibrary) open(t *testing.T) {
 
 func eachLayer(t *testing.T, test func(t *testing.T, list []*realLibrary)) {
 	realFolder(t)
-	for layer, name := range []string{Runtime: "runtime", Driver: "driver"} {
-		t.Run(name, func(t *testing.T) { test(t, realLibraries(t, Layer(layer))) })
+	for layer, name := range []string{functions.Runtime: "runtime", functions.Driver: "driver"} {
+		t.Run(name, func(t *testing.T) { test(t, realLibraries(t, functions.Layer(layer))) })
 	}
 }
 
@@ -151,7 +152,7 @@ func TestRealLibrariesHaveEveryRow(t *testing.T) {
 			}
 		}
 		first := map[*realLibrary][]string{}
-		for _, row := range Functions {
+		for _, row := range functions.Table {
 			l := since[row.Name]
 			switch {
 			case row.Layer != list[0].layer:
@@ -203,7 +204,7 @@ func (l *realLibrary) shapes() string {
 // library, and so must have a second row.
 func TestRealTwinsHaveRows(t *testing.T) {
 	rows := map[string]bool{}
-	for _, row := range Functions {
+	for _, row := range functions.Table {
 		rows[row.Name] = true
 	}
 	eachLayer(t, func(t *testing.T, list []*realLibrary) {
@@ -244,11 +245,11 @@ func TestRealLibrariesAreCheapToProbe(t *testing.T) {
 	}
 	eachLayer(t, func(t *testing.T, list []*realLibrary) {
 		for _, l := range list {
-			if l.layer == Driver && l.version[0] < stubsSince {
+			if l.layer == functions.Driver && l.version[0] < stubsSince {
 				continue
 			}
 			shape, offset := "push", uint64(0)
-			if l.layer == Driver {
+			if l.layer == functions.Driver {
 				shape, offset = "cmpl+je", 10
 			}
 			for _, at := range l.rows.Found {
@@ -265,7 +266,7 @@ func TestRealRuntimesVersionTheirSymbols(t *testing.T) {
 		for _, l := range list {
 			for _, at := range l.rows.Found {
 				s := l.exports[at.Name]
-				if versioned := strings.HasPrefix(s.Version, "libcudart.so."); versioned != (l.layer == Runtime) {
+				if versioned := strings.HasPrefix(s.Version, "libcudart.so."); versioned != (l.layer == functions.Runtime) {
 					t.Errorf("%s: %s has version %q", l.name, at.Name, s.Version)
 				}
 				if s.Value != at.Symbol {

@@ -21,6 +21,7 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -138,12 +139,12 @@ func replay(t *testing.T) (*ledger.Snapshot, recordedStacks) {
 		}
 		size := int(unsafe.Sizeof(*e))
 		var details *bpf.Details
-		if row := function(e.Function); row != nil && row.wantsDetails() {
+		if row := functions.ByID(e.Function); row != nil && row.WantsDetails() {
 			details = bpf.DecodeDetails(raw)
 			size += int(unsafe.Sizeof(*details))
 		}
 		raw = raw[size:]
-		if event, ok := toLedger(e, details); ok {
+		if event, ok := functions.Translate(e, details); ok {
 			books.Apply(&event)
 		} else if e.Kind == bpf.KindExit {
 			books.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
@@ -16,13 +17,13 @@ type Rows struct {
 }
 
 // Resolve looks up all rows of a layer in an open file, and probes nothing.
-func Resolve(f *os.File, layer Layer) (Rows, error) {
+func Resolve(f *os.File, layer functions.Layer) (Rows, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return Rows{}, err
 	}
 	var asked []string
-	for _, row := range Functions {
+	for _, row := range functions.Table {
 		if row.Layer == layer {
 			asked = append(asked, row.Name)
 		}
@@ -43,7 +44,7 @@ func Resolve(f *os.File, layer Layer) (Rows, error) {
 // Library is a file that tracing every process would probe.
 type Library struct {
 	Name    string // as a process named it: untrusted, but free of control characters
-	Layer   Layer
+	Layer   functions.Layer
 	Program bool     // an executable that holds the runtime itself
 	PIDs    []uint32 // who maps it; none: it lies where the driver is looked for
 	Rows    Rows
@@ -101,7 +102,7 @@ func resolveAll(found []mappedLibrary) (list []Library, more int) {
 		switch {
 		case l.Program:
 			return 2
-		case l.Layer == Runtime:
+		case l.Layer == functions.Runtime:
 			return 1
 		}
 		return 0

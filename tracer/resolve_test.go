@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 func TestResolveListsFoundAndMissingInTheTablesOrder(t *testing.T) {
@@ -17,9 +19,9 @@ func TestResolveListsFoundAndMissingInTheTablesOrder(t *testing.T) {
 	}
 	var have, lack []string
 	code := ""
-	for i, row := range Functions {
+	for i, row := range functions.Table {
 		switch {
-		case row.Layer != Driver:
+		case row.Layer != functions.Driver:
 		case i%3 == 0:
 			have = append(have, row.Name)
 			code = fmt.Sprintf("int %s(int a) { return a; }\n", row.Name) + code // not the table's order
@@ -40,7 +42,7 @@ func TestResolveListsFoundAndMissingInTheTablesOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	rows, err := Resolve(f, Driver)
+	rows, err := Resolve(f, functions.Driver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +65,7 @@ func TestLibrariesLooksIntoABoundedNumberOfFilesOnceEach(t *testing.T) {
 	var found []mappedLibrary
 	for pid := range uint32(3) {
 		for inode := range uint64(maxListed + 44) {
-			layer := Layer(inode % 2)
+			layer := functions.Layer(inode % 2)
 			found = append(found, mappedLibrary{pid: pid + 1, file: fileKey{inode: inode}, layer: layer, name: "libcud", open: "/proc/none"})
 		}
 	}
@@ -72,7 +74,7 @@ func TestLibrariesLooksIntoABoundedNumberOfFilesOnceEach(t *testing.T) {
 		t.Fatalf("%d files and %d more, want %d and 44", len(list), more, maxListed)
 	}
 	for i, l := range list {
-		if len(l.PIDs) != 3 || l.Err == nil || (l.Layer == Driver) != (i < maxListed/2) {
+		if len(l.PIDs) != 3 || l.Err == nil || (l.Layer == functions.Driver) != (i < maxListed/2) {
 			t.Fatalf("file %d: %+v", i, l)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -70,16 +71,16 @@ func TestEveryRowOfTheProbeTableHasItsProof(t *testing.T) {
 	for _, b := range blocks {
 		for _, name := range b.rows {
 			proved[name] = true
-			if !slices.ContainsFunc(Functions, func(f Function) bool { return f.Name == name }) {
+			if !slices.ContainsFunc(functions.Table, func(f functions.Function) bool { return f.Name == name }) {
 				t.Errorf("%s:%d: %s is no row of the probe table", rowsFile, b.line, name)
 			}
 		}
 	}
-	if len(Functions) > bpf.MaxFunctions {
-		t.Errorf("%d rows, but ids have a byte", len(Functions))
+	if len(functions.Table) > bpf.MaxFunctions {
+		t.Errorf("%d rows, but ids have a byte", len(functions.Table))
 	}
-	for i := range Functions {
-		if f := &Functions[i]; !proved[f.Name] && !f.Brief && f.Role != Initialises {
+	for i := range functions.Table {
+		if f := &functions.Table[i]; !proved[f.Name] && !f.Brief && f.Role != functions.Initialises {
 			t.Errorf("%s has no block in %s", f.Name, rowsFile)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 func TestTheVersionOfPyTorchIsReadBesideItsLibraries(t *testing.T) {
@@ -23,7 +25,7 @@ func TestTheVersionOfPyTorchIsReadBesideItsLibraries(t *testing.T) {
 	if err := os.Symlink(filepath.Join(folder, "torch", "lib", "libc10.so"), mapped); err != nil {
 		t.Fatal(err)
 	}
-	library := mappedLibrary{pid: ownPid, open: mapped, layer: Torch}
+	library := mappedLibrary{pid: ownPid, open: mapped, layer: functions.Torch}
 	if got := torchVersion(library); got != "" {
 		t.Errorf("without a file: %q", got)
 	}

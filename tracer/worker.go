@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -176,7 +177,7 @@ func (t *Tracer) discover(pid uint32) error {
 	})
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
 	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
-	order := [...]int{Torch: 0, Runtime: 1, Driver: 2}
+	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
 	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(order[a.layer], order[b.layer]) })
 	probed := map[fileKey]bool{}
 	for _, library := range found {
@@ -234,7 +235,7 @@ func (t *Tracer) lookAhead(found []mappedLibrary) bool {
 	}
 	haveDriver := map[uint32]bool{}
 	for _, l := range found {
-		haveDriver[l.pid] = haveDriver[l.pid] || l.layer == Driver && !l.program
+		haveDriver[l.pid] = haveDriver[l.pid] || l.layer == functions.Driver && !l.program
 	}
 	for pid, have := range haveDriver {
 		if !have && pid != ownPid && t.wanted(pid) {

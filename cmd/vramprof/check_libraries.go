@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // writeLibraries says of each CUDA library here which rows of the probe table it has.
@@ -27,7 +28,7 @@ func writeLibraries(w io.Writer, columns int) error {
 	for _, l := range list {
 		fmt.Fprintf(w, "\n%s\n", hanging(untrusted.Clean(l.Name+" ("+mappedBy(l.PIDs)+")"), columns, indent))
 		layer := "runtime"
-		if l.Layer == tracer.Driver {
+		if l.Layer == functions.Driver {
 			layer = "driver"
 		}
 		total := len(l.Rows.Found) + len(l.Rows.Missing)

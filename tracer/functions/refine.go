@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package functions
 
 import (
 	"encoding/binary"
@@ -93,9 +93,9 @@ func image(d *bpf.Details, _ bool) uint64 {
 	return size + rest
 }
 
-// doubtOf says what nothing tells of an allocation: whether its stream, which nothing captures that we saw, has joined
+// Doubt says what nothing tells of an allocation: whether its stream, which nothing captures that we saw, has joined
 // the capture of another one.
-func doubtOf(e *bpf.Event, event *ledger.Event) string {
+func Doubt(e *bpf.Event, event *ledger.Event) string {
 	if e.Flags&bpf.FlagBesideCapture == 0 || event.Op != ledger.Alloc {
 		return ""
 	}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package functions
 
 import "github.com/vramprof/vramprof/tracer/ledger"
 
-// Functions is the probe table. To trace one more CUDA function, add a row.
+// Table is the probe table. To trace one more CUDA function, add a row.
 // Signatures and structures: cuda.h and cuda_runtime_api.h of CUDA 12.4; cuCtxCreate_v4 and MemGetDefaultMemPool to
 // MemSetMemPool those of 13.0. There cudaGraphAddNode has cudaGraphAddNode_v2's arguments: its driver call tells the node.
-var Functions = []Function{
+var Table = []Function{
 	{Name: "cudaMalloc", Layer: Runtime, Role: Allocates, Kind: ledger.Device, Address: out(1), Size: 2},
 	{Name: "cudaMallocManaged", Layer: Runtime, Role: Allocates, Kind: ledger.Managed, Address: out(1), Size: 2},
 	{Name: "cudaMallocPitch", Layer: Runtime, Role: Allocates, Kind: ledger.Device, Address: out(1), Behind: behind{2, 0, 8}, Measure: pitched(3)},

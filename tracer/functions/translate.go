@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package functions
 
 import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// toLedger gives an event of the kernel the words of the books; an Op of 0 is
+// Translate gives an event of the kernel the words of the books; an Op of 0 is
 // nothing to book. It returns false for an event that makes no sense.
-func toLedger(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
-	api, row := function(e.Api), function(e.Function)
+func Translate(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
+	api, row := ByID(e.Api), ByID(e.Function)
 	if api == nil || row == nil {
 		return ledger.Event{}, false
 	}
@@ -79,7 +79,7 @@ func takeArguments(event *ledger.Event, e *bpf.Event, row *Function) {
 // takeDetails reads size, device and origin out of structures. What could not
 // be read is unknown.
 func takeDetails(event *ledger.Event, e *bpf.Event, details *bpf.Details, row *Function) {
-	if !row.wantsDetails() {
+	if !row.WantsDetails() {
 		return
 	}
 	valid := details != nil && e.Flags&bpf.FlagNoDetails == 0

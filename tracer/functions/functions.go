@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+// Package functions is the probe table: the functions of CUDA's libraries that are probed, a row
+// each, with what a call of them means to the ledger. It adds nothing of its own to a call: the
+// kernel half reads the row's operands, and Translate turns what it read into a ledger.Event.
+//
+// Everything here is a table or a pure function, which any goroutine may use at any time.
+package functions
 
 import (
 	"github.com/vramprof/vramprof/bpf"
@@ -98,8 +103,8 @@ func at(offset uint8) inside { return inside(offset + 1) }
 
 func (i inside) of(d *bpf.Details) []byte { return d.Behind[i-1:] }
 
-// row gives what the kernel half must know.
-func (f *Function) row() bpf.Function {
+// KernelRow gives what the kernel half must know.
+func (f *Function) KernelRow() bpf.Function {
 	r := bpf.Function{
 		Role: uint8(f.Role), Layer: uint8(f.Layer), Effect: uint8(f.Effect), Size: f.Size,
 		Address: f.Address.Position, AddressWidth: f.Address.Width, AddressOffset: f.Address.Offset,
@@ -107,25 +112,25 @@ func (f *Function) row() bpf.Function {
 		ByValue: f.ByValue.Position, ByValueSize: f.ByValue.Size,
 		Behind: f.Behind.Position, BehindOffset: f.Behind.Offset, BehindSize: f.Behind.Size,
 		Stream: f.Stream,
-		Object: boolean(f.isObject()),
+		Object: boolean(f.IsObject()),
 	}
 	switch f.Op {
 	case ledger.ContextDestroy, ledger.ContextRelease, ledger.ContextReset, ledger.PoolDestroy, ledger.ObjectEnd, ledger.GreenDestroy:
 		r.AtEntry = 1 // what it ends may be handed out again before it returns
 	}
-	if f.wantsDetails() {
+	if f.WantsDetails() {
 		r.Details = 1
 	}
 	return r
 }
 
-// wantsDetails says whether structures or further arguments follow the event.
-func (f *Function) wantsDetails() bool {
+// WantsDetails says whether structures or further arguments follow the event.
+func (f *Function) WantsDetails() bool {
 	return f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil
 }
 
-// isObject says whether it makes a driver object, and no memory.
-func (f *Function) isObject() bool { return f.Kind.IsObject() || f.Op == ledger.ContextRetain }
+// IsObject says whether it makes a driver object, and no memory.
+func (f *Function) IsObject() bool { return f.Kind.IsObject() || f.Op == ledger.ContextRetain }
 
 func boolean(b bool) uint8 {
 	if b {
@@ -134,24 +139,34 @@ func boolean(b bool) uint8 {
 	return 0
 }
 
-// takesStack says whether the function is entered by the program that takes stacks.
-func (f *Function) takesStack() bool { return f.Role == Allocates || f.Stack }
+// TakesStack says whether the function is entered by the program that takes stacks.
+func (f *Function) TakesStack() bool { return f.Role == Allocates || f.Stack }
 
-// names lists the functions of a layer that are probed for good, or briefly.
-func names(layer Layer, brief bool) []string {
+// Names lists the functions of a layer that are probed for good, or briefly.
+func Names(layer Layer, brief bool) []string {
 	var list []string
-	for i := range Functions {
-		if f := &Functions[i]; f.Layer == layer && f.Brief == brief {
+	for i := range Table {
+		if f := &Table[i]; f.Layer == layer && f.Brief == brief {
 			list = append(list, f.Name)
 		}
 	}
 	return list
 }
 
-// function looks up an id that came from the kernel.
-func function(id uint8) *Function {
-	if int(id) >= len(Functions) {
+// ByID looks up an id that came from the kernel.
+func ByID(id uint8) *Function {
+	if int(id) >= len(Table) {
 		return nil
 	}
-	return &Functions[id]
+	return &Table[id]
+}
+
+// Named returns the id and the row of a function of the table; it panics where there is none.
+func Named(name string, layer Layer) (int, *Function) {
+	for id := range Table {
+		if f := &Table[id]; f.Name == name && f.Layer == layer {
+			return id, f
+		}
+	}
+	panic("functions: no row for " + name)
 }

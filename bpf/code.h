@@ -6,6 +6,7 @@
 #define VRAMPROF_CODE_H
 
 #include "inode.h"
+#include "map_macros.h"
 
 struct code_key {
 	u64 inode;  /* its address in the kernel */

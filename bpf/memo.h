@@ -10,6 +10,8 @@
 #ifndef VRAMPROF_MEMO_H
 #define VRAMPROF_MEMO_H
 
+#include "map_macros.h"
+
 #define MAX_CHECKS 192  /* words of a walk; longer walks are not remembered */
 #define MAX_BRANCHES 40 /* walks tried one after another */
 #define MAX_WALKS 8192  /* of 3 KiB each */

@@ -6,16 +6,10 @@
 #define SIGSTOP 19
 
 #include "calls.h"
+#include "event.h"
+#include "helpers.h"
+#include "map_macros.h"
 #include "share.h"
-
-static long (*bpf_get_attach_cookie)(void *ctx) = (void *)BPF_FUNC_get_attach_cookie;
-static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
-static u64 (*bpf_ringbuf_query)(void *ringbuf, u64 what) = (void *)BPF_FUNC_ringbuf_query;
-static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
-static void (*bpf_ringbuf_discard)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_discard;
-static long (*bpf_map_push_elem)(void *map, const void *value, u64 flags) = (void *)BPF_FUNC_map_push_elem;
-static long (*bpf_map_pop_elem)(void *map, void *value) = (void *)BPF_FUNC_map_pop_elem;
-static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
 
 /* Without a filter every process is traced. */
 volatile const bool trace_all = true;
@@ -90,12 +84,5 @@ static EBPF_INLINE u64 attach_cookie(void *ctx)
 #else
 #define attach_cookie(ctx) bpf_get_attach_cookie(ctx)
 #endif
-
-/* The unwinder's, replaced by the real ones on loading. */
-BORROWED(py_procs, BPF_MAP_TYPE_ARRAY);
-BORROWED(interpreter_offsets, BPF_MAP_TYPE_ARRAY);
-BPF_RODATA_VAR(u32, with_debug_output, 0)
-BPF_RODATA_VAR(u64, inverse_pac_mask, 0)
-BPF_RODATA_VAR(u64, tpbase_offset, 0)
 
 #endif

@@ -4,9 +4,16 @@
 #ifndef VRAMPROF_UNWIND_H
 #define VRAMPROF_UNWIND_H
 
-#include "unwinder.h"
-#include "state.h"
 #include "memo.h"
+#include "state.h"
+#include "unwinder_maps.h"
+
+/* The unwinder's, replaced by the real ones on loading. */
+BORROWED(py_procs, BPF_MAP_TYPE_ARRAY);
+BORROWED(interpreter_offsets, BPF_MAP_TYPE_ARRAY);
+BPF_RODATA_VAR(u32, with_debug_output, 0)
+BPF_RODATA_VAR(u64, inverse_pac_mask, 0)
+BPF_RODATA_VAR(u64, tpbase_offset, 0)
 
 #ifdef FIND_CODE
 #include "code.h"

@@ -5,8 +5,8 @@
 // The steps of the OpenTelemetry profiler's unwinder for native and Python frames, built from its own sources
 // with three changes: each read of the traced process's memory is noted (memo.h), its metrics are left
 // out, and a program walks more native frames before it calls the next, which makes deeper stacks possible.
-#include "unwinder.h"
 #include "memo.h"
+#include "unwinder_maps.h"
 
 BORROWED(report_events, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 BORROWED(reported_pids, BPF_MAP_TYPE_ARRAY);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Helper functions of the kernel that the unwinder's headers do not declare, and their flags. */
+#ifndef VRAMPROF_HELPERS_H
+#define VRAMPROF_HELPERS_H
+
+#include "unwinder_defs.h"
+
+#define BPF_F_MMAPABLE (1 << 10)
+#define BPF_RB_AVAIL_DATA 0
+#define BPF_RB_CONS_POS 2
+#define BPF_RB_PROD_POS 3
+
+static long (*bpf_get_attach_cookie)(void *ctx) = (void *)BPF_FUNC_get_attach_cookie;
+static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
+static u64 (*bpf_ringbuf_query)(void *ringbuf, u64 what) = (void *)BPF_FUNC_ringbuf_query;
+static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
+static void (*bpf_ringbuf_discard)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_discard;
+static long (*bpf_map_push_elem)(void *map, const void *value, u64 flags) = (void *)BPF_FUNC_map_push_elem;
+static long (*bpf_map_pop_elem)(void *map, void *value) = (void *)BPF_FUNC_map_pop_elem;
+static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The unwinder's types, macros and helper functions, under clang's BPF target. */
+#ifndef VRAMPROF_UNWINDER_DEFS_H
+#define VRAMPROF_UNWINDER_DEFS_H
+
+#if defined(__TARGET_ARCH_x86)
+#define __x86_64__ 1
+#define __x86_64 1
+#elif defined(__TARGET_ARCH_arm64)
+#define __aarch64__ 1
+#endif
+
+// clang-format off: order matters
+#include "bpfdefs.h"
+#include "kernel.h"
+#include "types.h"
+// clang-format on
+
+typedef u64 __u64;
+typedef u32 __u32;
+typedef s32 __s32;
+typedef u16 __u16;
+typedef u8 __u8;
+typedef s16 __s16;
+
+#endif

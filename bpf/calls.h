@@ -3,7 +3,7 @@
 #ifndef VRAMPROF_CALLS_H
 #define VRAMPROF_CALLS_H
 
-#define BY_VALUE_SIZE 64
+#include "event.h"
 
 #define MAX_DEPTH 4 /* a power of two: indexes are masked with it */
 #define MAX_PUSHED 4 /* likewise */

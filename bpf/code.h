@@ -6,6 +6,7 @@
 #define VRAMPROF_CODE_H
 
 #include "inode.h"
+#include "kernel_fields.h"
 #include "map_macros.h"
 
 struct code_key {
@@ -26,33 +27,17 @@ struct code {
 MAP(codes, BPF_MAP_TYPE_LRU_HASH, struct code_key, struct code, 16384);
 MAP(found_code, BPF_MAP_TYPE_PERCPU_ARRAY, u32, PIDPageMappingInfo, 1);
 
-struct super_block___code {
-	u32 s_dev;
-} CORE;
-struct inode___code {
-	unsigned long i_ino;
-	struct super_block___code *i_sb;
-} CORE;
-struct file___code {
-	struct inode___code *f_inode;
-} CORE;
-struct vm_area_struct___code {
-	unsigned long vm_start, vm_pgoff;
-	struct file___code *vm_file;
-} CORE;
-
 struct mapped {
 	struct code_key key;
 	struct code code; /* without file; start: of the mapping */
 };
 
-static long note_mapped(struct task_struct *task, struct vm_area_struct *area, void *to)
+static long note_mapped(struct task_struct *task, struct vm_area_struct *vma, void *to)
 {
-	struct vm_area_struct___code *vma = (void *)area;
 	struct mapped *mapped = to;
-	struct file___code *file = NULL;
-	struct inode___code *inode = NULL;
-	struct super_block___code *device = NULL;
+	struct file *file = NULL;
+	struct inode *inode = NULL;
+	struct super_block *device = NULL;
 	unsigned long page = 0, number = 0, start = 0;
 	READ(file, vma, vm_file);
 	if (!file)

@@ -3,6 +3,8 @@
 #ifndef VRAMPROF_EVENT_H
 #define VRAMPROF_EVENT_H
 
+#include "unwinder_defs.h"
+
 enum event_kind {
 	EVENT_ALLOC = 1,    /* an allocation returned success */
 	EVENT_ALLOC_FAILED, /* the outermost call returned an error */
@@ -34,36 +36,34 @@ enum event_flag {
 };
 
 struct event {
-	__u64 time;    /* ns of CLOCK_MONOTONIC: return of the call, entry of a free */
-	__u64 address; /* or handle */
-	__u64 size;
-	__u64 stack;   /* hash of the outermost call's stack, 0 without one */
-	__u64 context; /* the thread's current CUcontext, 0: unknown */
-	__u64 extra;   /* another argument: handle, pool, device */
-	__u32 pid;     /* tgid in the initial pid namespace */
-	__u32 tid;
-	__s16 result;  /* CUresult or cudaError_t; of blocks: c10::DeviceType, 1 is CUDA */
-	__s16 device;  /* CUDA ordinal that is current in the thread, or of the block; -1: unknown */
-	__u8 flags;    /* of enum event_flag */
-	__u8 kind;     /* of enum event_kind */
-	__u8 api;      /* function id of the outermost call */
+	u64 time;    /* ns of CLOCK_MONOTONIC: return of the call, entry of a free */
+	u64 address; /* or handle */
+	u64 size;
+	u64 stack;   /* hash of the outermost call's stack, 0 without one */
+	u64 context; /* the thread's current CUcontext, 0: unknown */
+	u64 extra;   /* another argument: handle, pool, device */
+	u32 pid;     /* tgid in the initial pid namespace */
+	u32 tid;
+	s16 result;  /* CUresult or cudaError_t; of blocks: c10::DeviceType, 1 is CUDA */
+	s16 device;  /* CUDA ordinal that is current in the thread, or of the block; -1: unknown */
+	u8 flags;    /* of enum event_flag */
+	u8 kind;     /* of enum event_kind */
+	u8 api;      /* function id of the outermost call */
 	union {
-		__u8 function; /* id of the call that is booked */
-		__u8 halvings; /* of EVENT_BLOCK: of its class's probability to be sampled */
+		u8 function; /* id of the call that is booked */
+		u8 halvings; /* of EVENT_BLOCK: of its class's probability to be sampled */
 	};
 };
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
 
-#ifndef BY_VALUE_SIZE
 #define BY_VALUE_SIZE 64
-#endif
 #define BEHIND_SIZE 136
 
 /* What follows the event of a function whose size, device or origin stands in structures. */
 struct details {
-	__u64 argument[8];           /* by position, a structure passed by value left out */
-	__u8 by_value[BY_VALUE_SIZE]; /* the structure passed by value */
-	__u8 behind[BEHIND_SIZE];     /* what an argument points to */
+	u64 argument[8];           /* by position, a structure passed by value left out */
+	u8 by_value[BY_VALUE_SIZE]; /* the structure passed by value */
+	u8 behind[BEHIND_SIZE];     /* what an argument points to */
 };
 
 /* What the kernel half could not do, by reason; index of the counters map. */
@@ -84,13 +84,13 @@ enum counter {
 
 /* A process the tracer follows; key is the tgid. */
 struct process {
-	__u64 seed;   /* differs between processes that reuse a pid; part of each stack's hash */
-	__u32 traced; /* 0: known, but filtered out */
-	__u32 held;   /* stop it when it loads a library, so that no call is missed */
-	__u32 jit;    /* it writes a perf map file: code in no file is a compiler's, with frame pointers */
-	__u32 generation; /* counts the changes of its mappings */
-	__u32 layout; /* names its mappings in the unwinder's maps; 0: they are not known */
-	__u32 inherited; /* entered at a fork from its parent's: user space does not know of it */
+	u64 seed;   /* differs between processes that reuse a pid; part of each stack's hash */
+	u32 traced; /* 0: known, but filtered out */
+	u32 held;   /* stop it when it loads a library, so that no call is missed */
+	u32 jit;    /* it writes a perf map file: code in no file is a compiler's, with frame pointers */
+	u32 generation; /* counts the changes of its mappings */
+	u32 layout; /* names its mappings in the unwinder's maps; 0: they are not known */
+	u32 inherited; /* entered at a fork from its parent's: user space does not know of it */
 };
 
 #endif

@@ -17,6 +17,8 @@ static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)BPF_FUNC_ring
 static void (*bpf_ringbuf_discard)(void *data, u64 flags) = (void *)BPF_FUNC_ringbuf_discard;
 static long (*bpf_map_push_elem)(void *map, const void *value, u64 flags) = (void *)BPF_FUNC_map_push_elem;
 static long (*bpf_map_pop_elem)(void *map, void *value) = (void *)BPF_FUNC_map_pop_elem;
+static long (*bpf_probe_read_kernel_str)(void *dst, u32 size, const void *from) = (void *)BPF_FUNC_probe_read_kernel_str;
+static long (*bpf_seq_write)(void *seq, const void *data, u32 len) = (void *)BPF_FUNC_seq_write;
 static long (*bpf_send_signal)(u32 sig) = (void *)BPF_FUNC_send_signal;
 
 #endif

@@ -3,8 +3,7 @@
 #ifndef VRAMPROF_INODE_H
 #define VRAMPROF_INODE_H
 
-#define CORE __attribute__((preserve_access_index))
-#define READ(destination, pointer, field) bpf_probe_read_kernel(&(destination), sizeof(destination), &(pointer)->field)
+#include "kernel_fields.h"
 
 struct timespec64___any {
 	long long tv_sec;

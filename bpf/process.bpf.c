@@ -4,133 +4,52 @@
 //
 // Which processes map which CUDA library (task_vma iterator, Linux 5.12), and when a followed
 // process forks, execs or ends (raw tracepoints, no tracefs needed).
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef short s16, __s16;
-typedef unsigned int u32, __u32;
-typedef int s32, __s32;
-typedef long long s64;
-typedef unsigned long long u64, __u64;
-typedef u16 __u16;
-typedef u8 __u8;
-typedef _Bool bool;
-#include "event.h"
+#include "unwinder_defs.h"
 #include "calls.h"
+#include "event.h"
+#include "helpers.h"
+#include "inode.h"
+#include "kernel_fields.h"
+#include "map_macros.h"
 #include "share.h"
 
-#define SEC(name) __attribute__((section(name), used))
-#define __uint(name, val) int(*name)[val]
-#define __type(name, val) typeof(val) *name
-#define VM_EXEC 4UL
-#define BPF_RB_NO_WAKEUP 1
-#define BPF_RB_FORCE_WAKEUP 2
-#define BPF_ANY 0
-#define BPF_F_MMAPABLE (1 << 10)
-
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
-static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
-static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *from) = (void *)113;
-static long (*bpf_probe_read_kernel_str)(void *dst, u32 size, const void *from) = (void *)115;
-static long (*bpf_seq_write)(void *seq, const void *data, u32 len) = (void *)127;
-static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)131;
-static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
-
-#include "inode.h"
-
-/* The few kernel fields that are read; offsets are relocated on loading. */
-struct qstr {
-	const unsigned char *name;
-} CORE;
-struct dentry {
-	struct qstr d_name;
-} CORE;
-struct path {
-	struct dentry *dentry;
-} CORE;
-struct super_block {
-	u32 s_dev;
-} CORE;
-struct inode {
-	unsigned long i_ino;
-	struct super_block *i_sb;
-	long long i_size;
-} CORE;
-struct file {
-	struct inode *f_inode;
-	struct path f_path;
-} CORE;
-struct vm_area_struct {
-	unsigned long vm_start, vm_end, vm_flags, vm_pgoff;
-	struct file *vm_file;
-} CORE;
-struct atomic_int {
-	int counter;
-};
-struct signal_struct {
-	struct atomic_int live;
-} CORE;
-typedef struct {
-	void *vdso;
-} CORE mm_context_t;
-struct mm_struct {
-	struct file *exe_file;
-	mm_context_t context;
-} CORE;
-struct task_struct {
-	int pid, tgid;
-	struct mm_struct *mm;
-	struct signal_struct *signal;
-} CORE;
-struct seq_file;
-struct bpf_iter_meta {
-	struct seq_file *seq;
-	u64 session_id, seq_num;
-} CORE;
-struct bpf_iter__task_vma {
-	struct bpf_iter_meta *meta;
-	struct task_struct *task;
-	struct vm_area_struct *vma;
-} CORE;
-
 struct {
-	__uint(type, 1 /* BPF_MAP_TYPE_HASH */);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, u32);
 	__type(value, struct process);
 } processes SEC(".maps");
 
 struct {
-	__uint(type, 27 /* BPF_MAP_TYPE_RINGBUF */);
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 24);
 	__type(value, struct event);
 } events SEC(".maps");
 
 struct {
-	__uint(type, 1 /* BPF_MAP_TYPE_HASH */);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_THREADS);
 	__type(key, u64);
 	__type(value, struct thread);
 } threads SEC(".maps");
 
 struct {
-	__uint(type, 2 /* BPF_MAP_TYPE_ARRAY */);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, COUNTER_COUNT);
 	__type(key, enum counter);
 	__type(value, u64);
 } counters SEC(".maps");
 
 struct {
-	__uint(type, 1 /* BPF_MAP_TYPE_HASH */);
-	__uint(map_flags, 1 /* BPF_F_NO_PREALLOC */);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 16384);
 	__type(key, u32);
 	__type(value, struct share);
 } shares SEC(".maps");
 
 struct {
-	__uint(type, 2 /* BPF_MAP_TYPE_ARRAY */);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, TABLE_COUNT);
 	__type(key, u32);
@@ -203,7 +122,7 @@ struct layout_state {
 };
 /* Of mapped_files and of process_code. */
 struct {
-	__uint(type, 2 /* BPF_MAP_TYPE_ARRAY */);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
 	__type(key, u32);
 	__type(value, struct layout_state);

@@ -5,6 +5,8 @@
 #ifndef VRAMPROF_SHARE_H
 #define VRAMPROF_SHARE_H
 
+#include "unwinder_defs.h"
+
 #define MAX_CONTEXTS_OF_PROCESS 1024
 #define MAX_CAPTURES_OF_PROCESS 256
 #define MAX_ALLOCATORS_OF_PROCESS 32

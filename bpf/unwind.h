@@ -4,6 +4,7 @@
 #ifndef VRAMPROF_UNWIND_H
 #define VRAMPROF_UNWIND_H
 
+#include "kernel_fields.h"
 #include "memo.h"
 #include "state.h"
 #include "unwinder_maps.h"
@@ -303,17 +304,13 @@ static EBPF_INLINE void remember_walk(struct thread *thread)
 	bpf_map_update_elem(&walks, &thread->walk, walk, BPF_ANY);
 }
 
-struct task_struct___switches {
-	unsigned long nvcsw, nivcsw;
-} __attribute__((preserve_access_index));
-
 // How often this thread has given up its processor so far, plus 1.
 static EBPF_INLINE u64 context_switches(void)
 {
-	struct task_struct___switches *task = (void *)bpf_get_current_task();
+	struct task_struct *task = (void *)bpf_get_current_task();
 	unsigned long own = 0, forced = 0;
-	bpf_probe_read_kernel(&own, sizeof(own), &task->nvcsw);
-	bpf_probe_read_kernel(&forced, sizeof(forced), &task->nivcsw);
+	READ(own, task, nvcsw);
+	READ(forced, task, nivcsw);
 	return own + forced + 1;
 }
 

@@ -16,11 +16,4 @@
 #include "types.h"
 // clang-format on
 
-typedef u64 __u64;
-typedef u32 __u32;
-typedef s32 __s32;
-typedef u16 __u16;
-typedef u8 __u8;
-typedef s16 __s16;
-
 #endif

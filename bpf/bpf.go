@@ -38,7 +38,7 @@ type (
 	MappedFile = processMappedFile
 	// MappedCode is a record of process_code.
 	MappedCode = processMappedCode
-	// Code is a part of a file that is mapped as code, CodeKey where: see bpf/code.h.
+	// Code is a part of a file that is mapped as code, CodeKey where: see bpf/find_code.h.
 	Code    = findCode
 	CodeKey = findCodeKey
 )

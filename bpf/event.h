@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the kernel half tells user space: one struct event per finished call. */
+/* Events: what the kernel half reports to user space, one struct event per finished call. */
 #ifndef VRAMPROF_EVENT_H
 #define VRAMPROF_EVENT_H
 
-#include "unwinder_defs.h"
+#include "map_macros.h"
 
 enum event_kind {
 	EVENT_ALLOC = 1,    /* an allocation returned success */
@@ -58,39 +58,27 @@ _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
 
 #define BY_VALUE_SIZE 64
 #define BEHIND_SIZE 136
+#define MAX_ARGUMENTS 8
 
 /* What follows the event of a function whose size, device or origin stands in structures. */
 struct details {
-	u64 argument[8];           /* by position, a structure passed by value left out */
+	u64 argument[MAX_ARGUMENTS];         /* by position, a structure passed by value left out */
 	u8 by_value[BY_VALUE_SIZE]; /* the structure passed by value */
 	u8 behind[BEHIND_SIZE];     /* what an argument points to */
 };
 
-/* What the kernel half could not do, by reason; index of the counters map. */
-enum counter {
-	COUNTER_EVENT_LOST,   /* no room in the events ring */
-	COUNTER_STACK_LOST,   /* no room in the stacks ring */
-	COUNTER_THREADS_FULL, /* no room to remember an open call */
-	COUNTER_TOO_DEEP,     /* traced calls nested deeper than MAX_DEPTH */
-	COUNTER_UNREADABLE,   /* the result pointer could not be read */
-	COUNTER_STACKS,       /* stacks asked for */
-	COUNTER_NO_TABLES,    /* stacks not taken: process unknown to the unwinder */
-	COUNTER_TORN,         /* stacks overwritten by a preempting thread */
-	COUNTER_CHAIN_BROKEN, /* tail call into the unwinder failed */
-	COUNTER_NOT_FOLLOWED, /* children of followed processes for which there was no room */
-	COUNTER_NOT_HELD,     /* libraries that a process of the command loaded and went on with, since nobody could be told */
-	COUNTER_COUNT,
-};
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 24);
+	__type(value, struct event);
+} events SEC(".maps");
 
-/* A process the tracer follows; key is the tgid. */
-struct process {
-	u64 seed;   /* differs between processes that reuse a pid; part of each stack's hash */
-	u32 traced; /* 0: known, but filtered out */
-	u32 held;   /* stop it when it loads a library, so that no call is missed */
-	u32 jit;    /* it writes a perf map file: code in no file is a compiler's, with frame pointers */
-	u32 generation; /* counts the changes of its mappings */
-	u32 layout; /* names its mappings in the unwinder's maps; 0: they are not known */
-	u32 inherited; /* entered at a fork from its parent's: user space does not know of it */
-};
+static EBPF_INLINE void fill_note(struct event *event, enum event_kind kind, u64 id)
+{
+	event->time = bpf_ktime_get_ns();
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->kind = kind;
+}
 
 #endif

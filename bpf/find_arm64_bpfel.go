@@ -74,17 +74,6 @@ type findPyProcInfo struct {
 	_                            [2]byte
 }
 
-type findScratch struct {
-	_        structs.HostLayout
-	WindowAt uint64
-	FramesAt uint64
-	Value    uint64
-	Next     uint64
-	Walking  uint64
-	Window   [128]uint64
-	Frames   [1280]uint8
-}
-
 type findStackDelta struct {
 	_          structs.HostLayout
 	AddrLow    uint16
@@ -166,11 +155,9 @@ const (
 	findMapRecording               = "recording"
 	findMapReportEvents            = "report_events"
 	findMapReportedPids            = "reported_pids"
-	findMapScratches               = "scratches"
 	findMapStackDeltaPageToInfo    = "stack_delta_page_to_info"
 	findMapTraceEvents             = "trace_events"
 	findMapUnwindInfoArray         = "unwind_info_array"
-	findMapWalks                   = "walks"
 	findProgKprobeUnwindNative     = "kprobe_unwind_native"
 	findProgKprobeUnwindPython     = "kprobe_unwind_python"
 	findProgNativeTracerEntry      = "native_tracer_entry"
@@ -279,11 +266,9 @@ type findMapSpecs struct {
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	ReportEvents         *ebpf.MapSpec `ebpf:"report_events"`
 	ReportedPids         *ebpf.MapSpec `ebpf:"reported_pids"`
-	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackDeltaPageToInfo *ebpf.MapSpec `ebpf:"stack_delta_page_to_info"`
 	TraceEvents          *ebpf.MapSpec `ebpf:"trace_events"`
 	UnwindInfoArray      *ebpf.MapSpec `ebpf:"unwind_info_array"`
-	Walks                *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // findVariableSpecs contains global variables before they are loaded into the kernel.
@@ -360,11 +345,9 @@ type findMaps struct {
 	Recording            *ebpf.Map `ebpf:"recording"`
 	ReportEvents         *ebpf.Map `ebpf:"report_events"`
 	ReportedPids         *ebpf.Map `ebpf:"reported_pids"`
-	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackDeltaPageToInfo *ebpf.Map `ebpf:"stack_delta_page_to_info"`
 	TraceEvents          *ebpf.Map `ebpf:"trace_events"`
 	UnwindInfoArray      *ebpf.Map `ebpf:"unwind_info_array"`
-	Walks                *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *findMaps) Close() error {
@@ -399,11 +382,9 @@ func (m *findMaps) Close() error {
 		m.Recording,
 		m.ReportEvents,
 		m.ReportedPids,
-		m.Scratches,
 		m.StackDeltaPageToInfo,
 		m.TraceEvents,
 		m.UnwindInfoArray,
-		m.Walks,
 	)
 }
 

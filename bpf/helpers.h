@@ -10,6 +10,8 @@
 #define BPF_RB_CONS_POS 2
 #define BPF_RB_PROD_POS 3
 
+#define SIGSTOP 19
+
 static long (*bpf_get_attach_cookie)(void *ctx) = (void *)BPF_FUNC_get_attach_cookie;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static u64 (*bpf_ringbuf_query)(void *ringbuf, u64 what) = (void *)BPF_FUNC_ringbuf_query;

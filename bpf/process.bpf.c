@@ -4,57 +4,15 @@
 //
 // Which processes map which CUDA library (task_vma iterator, Linux 5.12), and when a followed
 // process forks, execs or ends (raw tracepoints, no tracefs needed).
-#include "unwinder_defs.h"
-#include "calls.h"
+#include "change_time.h"
+#include "counters.h"
 #include "event.h"
+#include "hash.h"
 #include "helpers.h"
-#include "inode.h"
 #include "kernel_fields.h"
-#include "map_macros.h"
-#include "share.h"
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, u32);
-	__type(value, struct process);
-} processes SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 24);
-	__type(value, struct event);
-} events SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_THREADS);
-	__type(key, u64);
-	__type(value, struct thread);
-} threads SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, COUNTER_COUNT);
-	__type(key, enum counter);
-	__type(value, u64);
-} counters SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16384);
-	__type(key, u32);
-	__type(value, struct share);
-} shares SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, TABLE_COUNT);
-	__type(key, u32);
-	__type(value, u64);
-} tables SEC(".maps");
+#include "processes.h"
+#include "shares.h"
+#include "threads.h"
 
 // Forgets the open calls of a thread that is gone. Returns whether it has made any.
 static bool forget_thread(u32 pid, u32 tid)
@@ -70,13 +28,6 @@ static bool forget_thread(u32 pid, u32 tid)
 	if (share && share->threads)
 		__sync_fetch_and_add(&share->threads, -1);
 	return 1;
-}
-
-static void count(enum counter counter)
-{
-	u64 *value = bpf_map_lookup_elem(&counters, &counter);
-	if (value)
-		__sync_fetch_and_add(value, 1);
 }
 
 /* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of the program itself; or behind all of a
@@ -121,18 +72,7 @@ struct layout_state {
 	u32 unused;
 };
 /* Of mapped_files and of process_code. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2);
-	__type(key, u32);
-	__type(value, struct layout_state);
-} layout_states SEC(".maps");
-
-static u64 mix(u64 hash, u64 value)
-{
-	hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
-	return hash ^ hash >> 29;
-}
+MAP(layout_states, BPF_MAP_TYPE_ARRAY, u32, struct layout_state, 2);
 
 static void begin_layout(struct layout_state *state, struct task_struct *task, struct vm_area_struct *vma)
 {

@@ -3,10 +3,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
 // The steps of the OpenTelemetry profiler's unwinder for native and Python frames, built from its own sources
-// with three changes: each read of the traced process's memory is noted (memo.h), its metrics are left
+// with three changes: each read of the traced process's memory is noted (walk_recording.h), its metrics are left
 // out, and a program walks more native frames before it calls the next, which makes deeper stacks possible.
-#include "memo.h"
 #include "unwinder_maps.h"
+#include "walk_recording.h"
+#ifdef FIND_CODE
+#include "find_code.h"
+#endif
 
 BORROWED(report_events, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 BORROWED(reported_pids, BPF_MAP_TYPE_ARRAY);
@@ -25,9 +28,7 @@ static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
 	watch_registers(info);
 	return info;
 }
-#ifdef FIND_CODE
-#include "code.h"
-#else
+#ifndef FIND_CODE
 #define mapping_at(key) bpf_map_lookup_elem(&pid_page_to_mapping_info, key)
 #endif
 #define bpf_map_lookup_elem(map, key) \

@@ -52,17 +52,6 @@ type walkPyProcInfo struct {
 	_                            [2]byte
 }
 
-type walkScratch struct {
-	_        structs.HostLayout
-	WindowAt uint64
-	FramesAt uint64
-	Value    uint64
-	Next     uint64
-	Walking  uint64
-	Window   [128]uint64
-	Frames   [1280]uint8
-}
-
 type walkStackDelta struct {
 	_          structs.HostLayout
 	AddrLow    uint16
@@ -142,11 +131,9 @@ const (
 	walkMapRecording               = "recording"
 	walkMapReportEvents            = "report_events"
 	walkMapReportedPids            = "reported_pids"
-	walkMapScratches               = "scratches"
 	walkMapStackDeltaPageToInfo    = "stack_delta_page_to_info"
 	walkMapTraceEvents             = "trace_events"
 	walkMapUnwindInfoArray         = "unwind_info_array"
-	walkMapWalks                   = "walks"
 	walkProgKprobeUnwindNative     = "kprobe_unwind_native"
 	walkProgKprobeUnwindPython     = "kprobe_unwind_python"
 	walkProgNativeTracerEntry      = "native_tracer_entry"
@@ -253,11 +240,9 @@ type walkMapSpecs struct {
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
 	ReportEvents         *ebpf.MapSpec `ebpf:"report_events"`
 	ReportedPids         *ebpf.MapSpec `ebpf:"reported_pids"`
-	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	StackDeltaPageToInfo *ebpf.MapSpec `ebpf:"stack_delta_page_to_info"`
 	TraceEvents          *ebpf.MapSpec `ebpf:"trace_events"`
 	UnwindInfoArray      *ebpf.MapSpec `ebpf:"unwind_info_array"`
-	Walks                *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // walkVariableSpecs contains global variables before they are loaded into the kernel.
@@ -332,11 +317,9 @@ type walkMaps struct {
 	Recording            *ebpf.Map `ebpf:"recording"`
 	ReportEvents         *ebpf.Map `ebpf:"report_events"`
 	ReportedPids         *ebpf.Map `ebpf:"reported_pids"`
-	Scratches            *ebpf.Map `ebpf:"scratches"`
 	StackDeltaPageToInfo *ebpf.Map `ebpf:"stack_delta_page_to_info"`
 	TraceEvents          *ebpf.Map `ebpf:"trace_events"`
 	UnwindInfoArray      *ebpf.Map `ebpf:"unwind_info_array"`
-	Walks                *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *walkMaps) Close() error {
@@ -369,11 +352,9 @@ func (m *walkMaps) Close() error {
 		m.Recording,
 		m.ReportEvents,
 		m.ReportedPids,
-		m.Scratches,
 		m.StackDeltaPageToInfo,
 		m.TraceEvents,
 		m.UnwindInfoArray,
-		m.Walks,
 	)
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// shares is what user space knows of bpf/share.h; guarded by Tracer.mu.
+// shares is what user space knows of bpf/shares.h; guarded by Tracer.mu.
 type shares struct {
 	memory []byte            // of the map tables
 	lostBy map[uint32]uint64 // what ended processes lost, by pid

@@ -13,7 +13,7 @@ import (
 // 5.15): each leaves its probe's cookie in a per-CPU map, and calls on to the program that
 // all probes of its kind share. Nothing comes between, since such kernels do not preempt uprobe programs.
 type stubs struct {
-	cookie *ebpf.Map // the programs', see state.h
+	cookie *ebpf.Map // the programs', see bpf/attach_cookie.h
 	next   *ebpf.Map // the programs; the kernel empties it when it is closed
 	slots  map[*ebpf.Program]int32
 }

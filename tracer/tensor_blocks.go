@@ -13,7 +13,7 @@ import (
 )
 
 // allocatorBits is how many bits of a block's key are its allocator's number; see
-// block_key of bpf/tensor.h.
+// block_key of bpf/block_table.h.
 const allocatorBits = 22
 
 // owner is whose blocks have a certain allocator's number.

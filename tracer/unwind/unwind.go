@@ -254,7 +254,7 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 	if err := spec.Variables["python_frames_per_program"].Set(uint32(6)); err != nil {
 		return fmt.Errorf("set python_frames_per_program: %w", err)
 	}
-	for _, shared := range []string{"recording", "walks", "scratches", "codes", "found_code"} {
+	for _, shared := range []string{"recording", "codes", "found_code"} {
 		if spec.Maps[shared] != nil {
 			spec.Maps[shared].MaxEntries = probes[shared].MaxEntries()
 			replacements[shared] = probes[shared]

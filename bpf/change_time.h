@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* When a file changed last, in the kernel's own words of several versions. */
-#ifndef VRAMPROF_INODE_H
-#define VRAMPROF_INODE_H
+/* When a file changed last, by the fields of several versions of the kernel. */
+#ifndef VRAMPROF_CHANGE_TIME_H
+#define VRAMPROF_CHANGE_TIME_H
 
 #include "kernel_fields.h"
 

@@ -2,10 +2,11 @@
 /* What each process has of the tables and rings that all share. A process may have as much of one as is free: alone it gets half of
  * a table, and with N that want more than there is each gets one in N+1, and as much is left for those who come later. What
  * is refused, or has no room, is counted by process. */
-#ifndef VRAMPROF_SHARE_H
-#define VRAMPROF_SHARE_H
+#ifndef VRAMPROF_SHARES_H
+#define VRAMPROF_SHARES_H
 
-#include "unwinder_defs.h"
+#include "helpers.h"
+#include "map_macros.h"
 
 #define MAX_CONTEXTS_OF_PROCESS 1024
 #define MAX_CAPTURES_OF_PROCESS 256
@@ -32,5 +33,20 @@ struct share {
 	u64 allocators;
 	struct ring_share events, stacks;
 };
+
+GROWING_MAP(shares, u32, struct share, 16384); /* tgid */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* user space takes off what those had that are gone */
+	__type(key, u32);
+	__type(value, u64);
+	__uint(max_entries, TABLE_COUNT);
+} tables SEC(".maps"); /* enum table → entries that are used */
+
+static EBPF_INLINE struct share *find_share(u64 id)
+{
+	u32 pid = id >> 32;
+	return bpf_map_lookup_elem(&shares, &pid);
+}
 
 #endif

@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Remembering walks. A program allocates from the same places over and over, and a walk depends only on
- * the registers at its start, on the words of memory that it used, and on the unwind tables. So a walk notes every such
- * word; the next one from the same registers first compares those words, at a twentieth of the cost, and takes
- * over the result when all are the same. This is exact, not a guess: the walk would read the same words
- * and go the same way.
- *
- * Walks from the same registers that differ form a tree: where a word differs, the walk that has
- * this other word there is looked up under a key made of both. */
-#ifndef VRAMPROF_MEMO_H
-#define VRAMPROF_MEMO_H
+/* Records what a walk reads. */
+#ifndef VRAMPROF_WALK_RECORDING_H
+#define VRAMPROF_WALK_RECORDING_H
 
+#include "hash.h"
 #include "map_macros.h"
 
+#define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 #define MAX_CHECKS 192  /* words of a walk; longer walks are not remembered */
-#define MAX_BRANCHES 40 /* walks tried one after another */
-#define MAX_WALKS 8192  /* of 3 KiB each */
-
 enum check_kind { CHECK_WORD, CHECK_INT, CHECK_PYTHON_FRAME, CHECK_FRAME_POINTER /* the register's value at the start */ };
 #define CHECK_KIND_SHIFT 56 /* above every user address */
 
@@ -35,32 +27,7 @@ struct walk {
 	struct check check[MAX_CHECKS];
 };
 
-MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
 MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk under way on this CPU */
-
-/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. Reading costs
- * much the same for a word and for a kilobyte. Words of native frames come at rising addresses, Python's frames,
- * from 3.11 on, at falling ones. */
-#define WINDOW_SIZE 1024
-#define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
-struct scratch {
-	u64 window_at; /* address of the window's first byte, 0: nothing read yet */
-	u64 frames_at; /* likewise */
-	u64 value;     /* of the check under way */
-	u64 next;      /* check */
-	u64 walking;   /* walks that have begun on this CPU and not ended, see claim_record */
-	u64 window[WINDOW_SIZE / 8];
-	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
-	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];
-};
-
-MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);
-
-static EBPF_INLINE u64 mix(u64 hash, u64 value)
-{
-	hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
-	return hash ^ hash >> 29;
-}
 
 static EBPF_INLINE struct walk *current_recording(void)
 {

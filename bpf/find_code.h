@@ -2,12 +2,12 @@
 /* Code of processes that nobody has looked at yet. A program that has just begun calls CUDA before its tables are loaded; but
  * its libraries are those of others, whose tables are. So where the tree of mappings has nothing for an address, the process's own
  * mapping says which file is there (bpf_find_vma, Linux 5.17). */
-#ifndef VRAMPROF_CODE_H
-#define VRAMPROF_CODE_H
+#ifndef VRAMPROF_FIND_CODE_H
+#define VRAMPROF_FIND_CODE_H
 
-#include "inode.h"
+#include "change_time.h"
 #include "kernel_fields.h"
-#include "map_macros.h"
+#include "unwinder_maps.h"
 
 struct code_key {
 	u64 inode;  /* its address in the kernel */

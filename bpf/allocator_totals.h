@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* An allocator's totals, and when user space is told them. */
+#ifndef VRAMPROF_ALLOCATOR_TOTALS_H
+#define VRAMPROF_ALLOCATOR_TOTALS_H
+
+#include "allocators.h"
+#include "block_events.h"
+
+#define TOTALS_SHARE 7 /* log2 */
+
+/* User space is told an allocator's totals when they are so many bytes, and a TOTALS_SHAREth, from what it was told last. */
+volatile const u64 totals_step = 0;
+
+// Tells user space the totals as they are since the latest report. A sample's events leave out what blocks that are not of it change.
+static EBPF_INLINE void send_totals(struct tensor_device *d, u16 device, u64 time, u64 id)
+{
+	struct block_report r = {
+		.time = time, .allocated = d->allocated, .reserved = d->reserved, .live = d->live, .device = device, .totals = true,
+	};
+	d->sent = time;
+	d->sent_allocated = d->allocated;
+	d->sent_reserved = d->reserved;
+	d->sent_older = d->allocated - d->live;
+	send_block(EVENT_TOTALS, &r, 0, 0, id);
+}
+
+static EBPF_INLINE u64 distance(u64 a, u64 b)
+{
+	s64 d = a - b;
+	return d < 0 ? -d : d;
+}
+
+// Says whether what was sent has to be sent anew.
+static EBPF_INLINE bool drifted(struct tensor_device *d, struct block_report *r)
+{
+	if (!on_gpu(r->device))
+		return false;
+	u64 step = d->allocated >> TOTALS_SHARE;
+	if (step < totals_step || !totals_step)
+		step = totals_step;
+	return d->reserved != d->sent_reserved || distance(d->allocated, d->sent_allocated) > step ||
+	       distance(d->allocated - d->live, d->sent_older) > step;
+}
+
+// Tells what the allocator had until now, where a free ends the highest that it ever had and no event had that.
+static EBPF_INLINE void leave_peak(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
+{
+	if (r->size >= 0 || d->allocated <= d->peak_left || !on_gpu(r->device))
+		return;
+	d->peak_left = d->allocated;
+	if (d->sent >= d->latest)
+		return;
+	d->peak_time = now - 1;
+	send_totals(d, r->device, now - 1, id);
+}
+
+// Takes over the totals after a report, whose block is booked.
+static EBPF_INLINE void take_totals(struct tensor_device *d, struct block_report *r, u64 now, bool told)
+{
+	if (!told)
+		r->allocated = d->live;
+	d->allocated = r->allocated;
+	d->reserved = r->reserved;
+	d->latest = now;
+	if (d->allocated > d->peak) {
+		d->peak = d->allocated;
+		d->peak_time = now;
+	}
+	r->live = d->live;
+	r->totals = true;
+}
+
+// Notes that a sampled block's event has the totals.
+static EBPF_INLINE void totals_sent(struct tensor_device *d, enum event_kind kind)
+{
+	d->sent = d->latest;
+	d->sent_allocated = d->allocated;
+	d->sent_reserved = d->reserved;
+	if (kind == EVENT_BLOCK_FREE)
+		d->sent_older = d->allocated - d->live;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Events of PyTorch's allocator. */
+#ifndef VRAMPROF_BLOCK_EVENTS_H
+#define VRAMPROF_BLOCK_EVENTS_H
+
+#include "rings.h"
+#include "threads.h"
+
+static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r, u64 stack, u32 flags, u64 id)
+{
+	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	if (!event)
+		return;
+	event->time = r->time;
+	event->address = r->address;
+	event->size = kind == EVENT_BLOCK_FREE || kind == EVENT_TOTALS ? r->live : r->size;
+	event->stack = stack;
+	event->context = r->allocated;
+	event->extra = r->reserved;
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->result = r->device & 0xff;
+	event->device = (s8)(r->device >> 8);
+	event->flags = r->totals ? flags | FLAG_TOTALS : flags;
+	event->kind = kind;
+	event->api = 0;
+	event->halvings = r->halvings;
+	bpf_ringbuf_submit(event, wakes(kind == EVENT_BLOCK_FAILED));
+}
+
+// Sends the block whose stack was just walked, if the walk was for one.
+static EBPF_INLINE void send_waiting_block(u64 id)
+{
+	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	if (!thread || !thread->report.kind)
+		return;
+	send_block(thread->report.kind, &thread->report, thread->stack, thread->flags, id);
+	thread->report.kind = 0;
+}
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Live blocks. */
+#ifndef VRAMPROF_BLOCK_TABLE_H
+#define VRAMPROF_BLOCK_TABLE_H
+
+#include "allocators.h"
+#include "losses.h"
+
+/* Live blocks of one allocator on a GPU: a small table, of sets of NEAR_WAYS in a cache line each, takes far less time than the
+ * map of all blocks, which takes what has no room here. It needs no lock: such an allocator reports holding its own. */
+#define NEAR_WAYS 4 /* powers of two */
+#define NEAR_SET_BITS 9
+#define NEAR_BLOCKS (NEAR_WAYS << NEAR_SET_BITS)
+#define NEAR_TABLES 256 /* of 32 KiB each, for the allocators with the least numbers */
+struct near_block {
+	u64 address; /* 0: no block */
+	u64 value;   /* as in the map; 0: no block */
+};
+struct near_blocks {
+	struct near_block block[NEAR_BLOCKS];
+};
+MAP(near_blocks, BPF_MAP_TYPE_ARRAY, u32, struct near_blocks, NEAR_TABLES); /* allocator's number → */
+
+/* A live block's name: the address has 48 bits and is a multiple of 64. An allocator has a number that no other one has
+ * until user space has removed all its blocks and gives the number back. */
+#define ALLOCATOR_BITS 22
+static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >> 6 << ALLOCATOR_BITS | allocator; }
+
+#define MAX_BLOCKS (4 << 20)
+
+/* Entries of the map blocks. */
+volatile const u64 max_blocks = 1;
+
+GROWING_MAP(blocks, u64, u64, MAX_BLOCKS); /* block_key → size << 1 | sampled */
+
+// The near table of an allocator, NULL for one on the host and for one with a high number.
+static EBPF_INLINE struct near_blocks *near_blocks_of(struct tensor_device *d)
+{
+	u32 number = d->number;
+	return bpf_map_lookup_elem(&near_blocks, &number);
+}
+
+// Returns the place of a block in a near table, NULL if there is none. With 0 for what is looked for: a free place for it.
+static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct block_report *r, u64 what)
+{
+	if (!near)
+		return NULL;
+	u32 set = (r->address >> 9) * 0x9E3779B97F4A7C15ull >> (64 - NEAR_SET_BITS);
+	struct near_block *b = &near->block[set * NEAR_WAYS & (NEAR_BLOCKS - NEAR_WAYS)];
+#pragma unroll
+	for (int i = 0; i < NEAR_WAYS; i++, b++)
+		if (b->address == what)
+			return b;
+	return NULL;
+}
+
+#define NO_ROOM (~0ull)
+#define ROOM 1024 /* blocks for which an allocator takes room at a time: what all have is changed rarely */
+
+// Takes room for further blocks of an allocator in the map of all, if its process may have more.
+static EBPF_INLINE bool find_room(struct tensor_device *d, u64 id)
+{
+	u32 table = TABLE_BLOCKS;
+	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	struct share *share = find_share(id);
+	if (!used || !share || (s64)share->blocks > (s64)(max_blocks - *used))
+		return false;
+	__sync_fetch_and_add(used, ROOM);
+	__sync_fetch_and_add(&share->blocks, ROOM);
+	__sync_fetch_and_add(&d->room, ROOM);
+	return true;
+}
+
+// Gives back room that an allocator has not needed for a while.
+static EBPF_INLINE void leave_room(struct tensor_device *d, u64 id)
+{
+	u32 table = TABLE_BLOCKS;
+	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	struct share *share = find_share(id);
+	if (!used || !share || share->blocks < ROOM)
+		return;
+	__sync_fetch_and_add(used, -ROOM);
+	__sync_fetch_and_add(&share->blocks, -ROOM);
+	__sync_fetch_and_add(&d->room, -ROOM);
+}
+
+// Notes a live block. Returns the value of an older one at its address, 0 without one, or NO_ROOM.
+static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *r, u64 value, u64 id)
+{
+	u64 key = block_key(r->address, d->number), before;
+	struct near_blocks *table = near_blocks_of(d);
+	struct near_block *near = find_near(table, r, r->address);
+	if (!near && !(d->far && bpf_map_lookup_elem(&blocks, &key)))
+		near = find_near(table, r, 0);
+	if (near) {
+		before = near->value;
+		near->value = value;
+		near->address = r->address;
+		return before;
+	}
+	if (d->far >= d->room && !find_room(d, id))
+		return NO_ROOM;
+	if (!bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
+		__sync_fetch_and_add(&d->far, 1);
+		return 0;
+	}
+	u64 *old = bpf_map_lookup_elem(&blocks, &key);
+	if (!old)
+		return NO_ROOM;
+	before = *old;
+	*old = value;
+	return before;
+}
+
+// Forgets a live block. Returns its value, 0 if it was not known.
+static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *r, u64 id)
+{
+	struct near_block *near = find_near(near_blocks_of(d), r, r->address);
+	u64 value;
+	if (near) {
+		value = near->value;
+		near->address = 0;
+		near->value = 0;
+		return value;
+	}
+	if (!d->far)
+		return 0;
+	u64 key = block_key(r->address, d->number);
+	u64 *old = bpf_map_lookup_elem(&blocks, &key);
+	if (!old)
+		return 0;
+	value = *old;
+	bpf_map_delete_elem(&blocks, &key);
+	__sync_fetch_and_add(&d->far, -1);
+	if (d->room > d->far + 2 * ROOM)
+		leave_room(d, id);
+	return value;
+}
+
+#endif

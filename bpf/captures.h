@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Streams that are captured into graphs. */
+#ifndef VRAMPROF_CAPTURES_H
+#define VRAMPROF_CAPTURES_H
+
+#include "event.h"
+#include "losses.h"
+#include "map_macros.h"
+
+struct stream_key {
+	u64 stream; /* 0: all of the process */
+	u64 pid;
+};
+
+MAP(captures, BPF_MAP_TYPE_LRU_HASH, struct stream_key, u64, 4096); /* → 1, of all streams their number; those captured now */
+
+#define MAX_STREAM_NAME 2 /* above CU_STREAM_PER_THREAD: handles */
+#define WRONG_THREAD 908  /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD */
+
+// The streams without a handle that can be captured are those of a thread.
+static EBPF_INLINE struct stream_key stream_of(u64 stream, u64 id)
+{
+	struct stream_key key = {stream > MAX_STREAM_NAME ? stream : 1ull << 63 | (u32)id, id >> 32};
+	return key;
+}
+
+static EBPF_INLINE u64 *captures_of(u64 id)
+{
+	struct stream_key key = {0, id >> 32};
+	return bpf_map_lookup_elem(&captures, &key);
+}
+
+static EBPF_INLINE void begin_capture(u64 stream, u64 id)
+{
+	struct stream_key key = stream_of(stream, id), all = {0, id >> 32};
+	u64 one = 1;
+	if (bpf_map_lookup_elem(&captures, &key))
+		return;
+	u64 *n = captures_of(id);
+	if (n && *n >= MAX_CAPTURES_OF_PROCESS) {
+		lose_of(id);
+		return;
+	}
+	bpf_map_update_elem(&captures, &key, &one, BPF_ANY);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+	else
+		bpf_map_update_elem(&captures, &all, &one, BPF_ANY);
+}
+
+static EBPF_INLINE void end_capture(u64 stream, u64 id)
+{
+	struct stream_key key = stream_of(stream, id);
+	if (bpf_map_delete_elem(&captures, &key))
+		return;
+	u64 *n = captures_of(id);
+	if (n && *n)
+		__sync_fetch_and_add(n, -1);
+}
+
+// What is allocated in the order of a captured stream becomes a node of the graph.
+static EBPF_INLINE u8 capture_flags(u64 stream, u64 id)
+{
+	u64 *n = captures_of(id);
+	if (!n || !*n)
+		return 0;
+	struct stream_key key = stream_of(stream, id);
+	return bpf_map_lookup_elem(&captures, &key) ? FLAG_CAPTURED : FLAG_BESIDE_CAPTURE;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What calls do to the thread's current context and device. */
+#ifndef VRAMPROF_EFFECTS_H
+#define VRAMPROF_EFFECTS_H
+
+#include "captures.h"
+#include "contexts.h"
+#include "rings.h"
+
+// Says which device the thread's allocations without one were on; context was current by what was known before.
+static EBPF_INLINE void tell_learned(struct thread *thread, struct call *call, u64 context, u64 id)
+{
+	if (!thread->device || !thread->astray)
+		return;
+	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	if (!event)
+		return;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->time = call->time;
+	event->address = thread->astray;
+	event->size = (u64)thread->pushed + thread->pushed_lost;
+	event->context = context;
+	event->pid = id >> 32;
+	event->tid = (u32)id;
+	event->device = (s16)thread->device - 1;
+	event->kind = EVENT_LEARNED;
+	event->api = call->function;
+	event->function = call->function;
+	bpf_ringbuf_submit(event, wakes(false));
+	if (!thread->pushed && !thread->pushed_lost)
+		thread->astray = 0;
+}
+
+// What a successful call does to the thread's current context and device.
+static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, struct function *function, u32 depth,
+				     u64 id, u64 address)
+{
+	u16 device = argument(call, function->extra) + 1;
+	u64 context = thread->context;
+	bool unknown = !thread->device && !device_of(context, id);
+	switch (function->effect) {
+	case EFFECT_SET_CONTEXT:
+		set_context(thread, address, depth, id);
+		thread->astray = 0;
+		break;
+	case EFFECT_PUSH_CONTEXT: push_context(thread, address, device_of(address, id)); break;
+	case EFFECT_POP_CONTEXT:
+		if (!thread->pushed && !thread->pushed_lost)
+			thread->astray = 0; // what is below was never seen
+		pop_context(thread);
+		break;
+	case EFFECT_CREATE_CONTEXT:
+		link_context(address, device, id);
+		push_context(thread, address, device);
+		break;
+	case EFFECT_RETAIN_CONTEXT:
+		link_context(address, device, id);
+		break;
+	case EFFECT_DERIVE_CONTEXT:
+		link_context(address, device_of(argument(call, function->extra), id), id);
+		break;
+	case EFFECT_BEGIN_CAPTURE: begin_capture(address, id); break;
+	case EFFECT_DESTROY_CONTEXT:
+		unlink_context(address, id);
+		if (thread->context == address)
+			pop_context(thread);
+		break;
+	case EFFECT_SET_DEVICE:
+		thread->runtime_device = device;
+		thread->astray = 0;
+		if (thread->device != device) { // the runtime makes the context current later
+			thread->context = 0;
+			thread->device = device;
+		}
+		break;
+	case EFFECT_LEARN_CONTEXT:
+		thread->context = address;
+		thread->device = device_of(address, id);
+		break;
+	case EFFECT_LEARN_DEVICE:
+		device = address + 1;
+		if (function->layer == LAYER_RUNTIME)
+			thread->runtime_device = device;
+		if (!thread->device)
+			thread->device = device;
+		if (thread->device == device && !device_of(thread->context, id))
+			link_context(thread->context, device, id);
+		break;
+	}
+	if (unknown && (function->effect == EFFECT_LEARN_CONTEXT || function->effect == EFFECT_LEARN_DEVICE))
+		tell_learned(thread, call, context, id);
+}
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which processes are traced. */
+#ifndef VRAMPROF_FILTER_H
+#define VRAMPROF_FILTER_H
+
+#include "processes.h"
+
+/* Without a filter every process is traced. */
+volatile const bool trace_all = true;
+
+#endif

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A fast hash of 64-bit words. */
+#ifndef VRAMPROF_HASH_H
+#define VRAMPROF_HASH_H
+
+#include "unwinder_defs.h"
+
+static EBPF_INLINE u64 mix(u64 hash, u64 value)
+{
+	hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+	return hash ^ hash >> 29;
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Counts what each process loses, and begins its share. */
+#ifndef VRAMPROF_LOSSES_H
+#define VRAMPROF_LOSSES_H
+
+#include "counters.h"
+#include "shares.h"
+
+MAP(blank_share, BPF_MAP_TYPE_ARRAY, u32, struct share, 1);
+
+// The same, begun if need be: with a process's first call.
+static EBPF_INLINE struct share *share_of(u64 id)
+{
+	u32 pid = id >> 32, zero = 0;
+	struct share *share = bpf_map_lookup_elem(&shares, &pid);
+	if (share)
+		return share;
+	struct share *blank = bpf_map_lookup_elem(&blank_share, &zero);
+	if (!blank)
+		return NULL;
+	bpf_map_update_elem(&shares, &pid, blank, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&shares, &pid);
+}
+
+static EBPF_INLINE void lose_of(u64 id)
+{
+	struct share *share = find_share(id);
+	if (share)
+		__sync_fetch_and_add(&share->lost, 1);
+}
+
+// Counts what a process loses.
+static EBPF_INLINE void lose(enum counter counter, u64 id)
+{
+	count(counter);
+	lose_of(id);
+}
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Size classes of blocks. */
+#ifndef VRAMPROF_SIZE_CLASSES_H
+#define VRAMPROF_SIZE_CLASSES_H
+
+#include "unwinder_defs.h"
+
+#define SIZE_CLASSES 128 /* four to a doubling, from 512 bytes on; a power of two */
+
+/* Blocks of a size class that were allocated since the attach. */
+struct size_class {
+	u64 allocs, alloc_bytes;
+	u64 frees, free_bytes;
+};
+
+static EBPF_INLINE u32 size_class(u64 size)
+{
+	u32 log = 0;
+	u64 rest = size >> 9;
+	if (!rest)
+		return 0;
+	// Without branches: the verifier would look at all that follows once for each way through them.
+#pragma unroll
+	for (int bit = 5; bit >= 0; bit--) {
+		u64 high = rest >> (1 << bit), minus = -high;
+		asm volatile("" : "+r"(minus));
+		u32 shift = (high | minus) >> 63 << bit;
+		rest >>= shift;
+		log += shift;
+	}
+	u32 number = 1 + 4 * log + (size >> (log + 7) & 3);
+	return number < SIZE_CLASSES ? number : SIZE_CLASSES - 1;
+}
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Remembering walks. A program allocates from the same places over and over, and a walk depends only on
+ * the registers at its start, on the words of memory that it used, and on the unwind tables. So a walk notes every such
+ * word; the next one from the same registers first compares those words, at a twentieth of the cost, and takes
+ * over the result when all are the same. This is exact, not a guess: the walk would read the same words
+ * and go the same way.
+ *
+ * Walks from the same registers that differ form a tree: where a word differs, the walk that has
+ * this other word there is looked up under a key made of both. */
+#ifndef VRAMPROF_WALK_RECALL_H
+#define VRAMPROF_WALK_RECALL_H
+
+#include "processes.h"
+#include "registers.h"
+#include "threads.h"
+#include "unwinder_functions.h"
+#include "walk_recording.h"
+
+#define MAX_BRANCHES 40 /* walks tried one after another */
+#define MAX_WALKS 8192  /* of 3 KiB each */
+
+MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
+
+/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. Reading costs
+ * much the same for a word and for a kilobyte. Words of native frames come at rising addresses, Python's frames,
+ * from 3.11 on, at falling ones. */
+#define WINDOW_SIZE 1024
+struct scratch {
+	u64 window_at; /* address of the window's first byte, 0: nothing read yet */
+	u64 frames_at; /* likewise */
+	u64 value;     /* of the check under way */
+	u64 next;      /* check */
+	u64 walking;   /* walks that have begun on this CPU and not ended, see claim_record */
+	u64 window[WINDOW_SIZE / 8];
+	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
+	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];
+};
+
+MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);
+
+// The key of walks that start from the same registers of the same thread, with the same tables.
+static EBPF_INLINE u64 walk_key(struct pt_regs *ctx, struct process *process, u64 id)
+{
+	u64 key = mix(mix(process->seed, process->generation), id);
+#if defined(__x86_64__)
+	return mix(mix(key, ctx->ip), ctx->sp);
+#else
+	return mix(mix(mix(mix(key, ctx->pc), ctx->sp), ctx->regs[29]), ctx->regs[30]);
+#endif
+}
+
+static EBPF_INLINE long read_python_frame(struct scratch *scratch, const PyProcInfo *python, u64 address, u64 *value)
+{
+	if (!python)
+		return -1;
+	u64 offset = address - scratch->frames_at;
+	if (offset > WINDOW_SIZE - PYTHON_FRAME_SIZE) {
+		offset = WINDOW_SIZE - PYTHON_FRAME_SIZE;
+		scratch->frames_at = address - offset;
+		// Before 3.11, and at the begin of a mapping, there is only this frame to read.
+		if (!python->lasti_is_codeunit ||
+		    bpf_probe_read_user(scratch->frames, WINDOW_SIZE, (void *)scratch->frames_at)) {
+			scratch->frames_at = 0;
+			if (bpf_probe_read_user(&scratch->frames[offset], PYTHON_FRAME_SIZE, (void *)address))
+				return -1;
+		}
+	}
+	// Older verifiers lose the bound of the offset: give it again, unseen by the compiler.
+	asm volatile("" : "+r"(offset));
+	*value = hash_python_frame(python, &scratch->frames[offset & (WINDOW_SIZE - 1)]);
+	return 0;
+}
+
+// Words above the thread's stack pointer are read through the window.
+static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *python, struct pt_regs *ctx,
+				   struct check *check, u64 *value)
+{
+	u64 address = check->address & ((1ull << CHECK_KIND_SHIFT) - 1);
+	u64 kind = check->address >> CHECK_KIND_SHIFT;
+	if (kind == CHECK_INT)
+		return bpf_probe_read_user(value, 4, (void *)address);
+	if (kind == CHECK_PYTHON_FRAME)
+		return read_python_frame(scratch, python, address, value);
+	if (kind == CHECK_FRAME_POINTER) {
+		*value = frame_pointer(ctx);
+		return 0;
+	}
+	u64 offset = address - scratch->window_at;
+	if (offset > WINDOW_SIZE - 8) {
+		if (address - ctx->sp > 1 << 20 ||
+		    bpf_probe_read_user(scratch->window, WINDOW_SIZE, (void *)address))
+			return bpf_probe_read_user(value, 8, (void *)address);
+		scratch->window_at = address;
+		offset = 0;
+	}
+	if (offset & 7)
+		return bpf_probe_read_user(value, 8, (void *)address);
+	*value = scratch->window[(offset / 8) & (WINDOW_SIZE / 8 - 1)];
+	return 0;
+}
+
+// Looks for a remembered walk that reads the same words now. Otherwise thread->walk is where the
+// walk that has to be done should be remembered, or 0. What the loop carries along lies in a map, where the
+// verifier does not follow it: else it would look at every iteration in every state.
+static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, struct process *process, u64 id)
+{
+	u32 zero = 0;
+	thread->walk = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+	if (!process || !scratch)
+		return false;
+	scratch->window_at = 0;
+	scratch->frames_at = 0;
+	scratch->next = 0;
+	u32 layout = process->layout;
+	const PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &layout);
+	u64 key = walk_key(ctx, process, id);
+	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
+#pragma unroll 1
+	for (int step = 0; step < MAX_CHECKS + MAX_BRANCHES; step++) {
+		if (!walk) {
+			thread->walk = key;
+			return false;
+		}
+		u64 n = scratch->next;
+		asm volatile("" : "+r"(n)); // one register for the comparison and the index
+		if (n >= walk->checks || n >= MAX_CHECKS) {
+			thread->stack = walk->stack;
+			return true;
+		}
+		struct check *check = &walk->check[n];
+		scratch->next = n + 1;
+		scratch->value = 0;
+		if (read_check(scratch, python, ctx, check, &scratch->value))
+			return false;
+		if (scratch->value == check->value)
+			continue;
+		key = mix(mix(key, scratch->next), scratch->value);
+		walk = bpf_map_lookup_elem(&walks, &key);
+	}
+	return false;
+}
+
+static EBPF_INLINE void remember_walk(struct thread *thread)
+{
+	struct walk *walk = current_recording();
+	if (!walk || !thread->walk || walk->checks > MAX_CHECKS)
+		return;
+	walk->stack = thread->stack;
+	bpf_map_update_elem(&walks, &thread->walk, walk, BPF_ANY);
+}
+
+#endif

@@ -5,6 +5,7 @@ package tracer
 import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // A child that only forks shares what PyTorch's allocator of its parent had, and gives it back when its interpreter ends: a
@@ -24,7 +25,7 @@ func (t *Tracer) hasCUDA(p *process) bool {
 		return false
 	}
 	if !p.dated {
-		began := startOf(p.pid)
+		began := procfs.StartTime(p.pid)
 		p.dated, p.older = true, began != 0 && began < t.begin
 	}
 	return p.older

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 type jobKind uint8
@@ -131,5 +131,5 @@ func (t *Tracer) forget() {
 	if err := t.retire(); err != nil {
 		t.warn(err.Error())
 	}
-	maps.DeleteFunc(t.tried, func(pid uint32, _ int) bool { return unix.Kill(int(pid), 0) == unix.ESRCH })
+	maps.DeleteFunc(t.tried, func(pid uint32, _ int) bool { return !procfs.Exists(pid) })
 }

@@ -4,7 +4,6 @@ package tracer
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/vramprof/vramprof/tracer/functions"
 )
@@ -37,13 +36,4 @@ func List() ([]CUDAProcess, error) {
 		}
 	}
 	return list, nil
-}
-
-// CommandLine gives a process's arguments with blanks between them, or its
-// name if it has none; untrusted.
-func CommandLine(pid uint32) string {
-	if line := strings.TrimRight(strings.ReplaceAll(string(readProc(pid, "cmdline", 4096)), "\x00", " "), " "); line != "" {
-		return line
-	}
-	return commOf(pid)
 }

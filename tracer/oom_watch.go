@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // resultOutOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
@@ -51,7 +52,7 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 		t.dropOOM(o.PID)
 		return
 	}
-	o.Comm = untrusted.Clean(commOf(p.pid))
+	o.Comm = untrusted.Clean(procfs.Comm(p.pid))
 	// A process that gives up is about to free what it holds. What PyTorch's allocator gets from CUDA is mostly
 	// not the end: it flushes its cache and tries again.
 	if t.config.OOM != nil && (o.API == "torch" || !p.torch) {

@@ -14,6 +14,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // isProbed says whether a file is probed, or was tried and has not changed since: it may be overwritten, and when it is gone its
@@ -109,7 +110,7 @@ func (t *Tracer) mayProbe(library mappedLibrary) bool {
 // noteLate says how long a process ran with a library that was not probed yet,
 // when it began after us and so had no other moment to be missed in.
 func (t *Tracer) noteLate(library mappedLibrary) {
-	began := startOf(library.pid)
+	began := procfs.StartTime(library.pid)
 	if library.pid == ownPid || library.program || began < t.running.Load() || t.running.Load() == 0 {
 		return
 	}

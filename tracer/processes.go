@@ -3,23 +3,16 @@
 package tracer
 
 import (
-	"bytes"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
-	"github.com/vramprof/vramprof/tracer/patience"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // process is what the tracer knows of a pid; guarded by Tracer.mu.
@@ -82,13 +75,13 @@ func (p *process) reborn() bool {
 	if !p.nameless {
 		return false
 	}
-	start := ticksOf(p.pid)
+	start := procfs.StartTicks(p.pid)
 	return start != 0 && start != p.start
 }
 
 // classify decides whether a process is traced, and lets the kernel know.
 func (t *Tracer) classify(pid uint32) *process {
-	p := &process{pid: pid, start: ticksOf(pid)}
+	p := &process{pid: pid, start: procfs.StartTicks(pid)}
 	before := t.processes[pid] // had this pid, and may have left its entry
 	var kernel bpf.Process
 	switch {
@@ -108,12 +101,12 @@ func (t *Tracer) classify(pid uint32) *process {
 	case len(t.config.Command) > 0:
 		p.traced = false
 	case t.config.Name != nil:
-		names := processNames(pid)
+		names := procfs.Names(pid)
 		p.traced = t.config.Name.MatchString(names)
 		if !p.traced && !strings.Contains(names, "\n") { // without arguments: it is a zombie, or gone
 			p.nameless = true
 			t.nameless++
-			if p.start = ticksOf(pid); p.start == 0 {
+			if p.start = procfs.StartTicks(pid); p.start == 0 {
 				t.processes[pid] = p // for what is left of it in the ring; told to the kernel it would hide who has its pid next
 				return p
 			}
@@ -153,7 +146,7 @@ func (t *Tracer) book(p *process) {
 		return
 	}
 	p.booked = true
-	comm, exe := commOf(p.pid), exeOf(p.pid)
+	comm, exe := procfs.Comm(p.pid), procfs.Exe(p.pid)
 	t.books.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: clock.Now(), User: t.userOf(p)})
 	t.jobs.add(job{jobIntroduce, p.pid})
 }
@@ -161,7 +154,7 @@ func (t *Tracer) book(p *process) {
 // userOf returns the user of a process as the books have it, which is looked up once; t.mu is held.
 func (t *Tracer) userOf(p *process) uint32 {
 	if p.uid == 0 {
-		p.uid = parseUser(string(readProc(p.pid, "status", 4096)))
+		p.uid = procfs.User(p.pid)
 	}
 	return p.uid
 }
@@ -172,18 +165,6 @@ func (t *Tracer) ownerOf(pid uint32) uint32 {
 	defer t.mu.Unlock()
 	if p := t.processes[pid]; p != nil {
 		return t.userOf(p)
-	}
-	return ledger.NoUser
-}
-
-// parseUser reads the real user from /proc/PID/status, "Uid:	1000	1000	1000	1000": the effective one may be that of the program.
-func parseUser(status string) uint32 {
-	for line := range strings.Lines(status) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
-			if uid, err := strconv.ParseUint(fields[1], 10, 32); err == nil && uid < ledger.NoUser-1 {
-				return uint32(uid) + 1
-			}
-		}
 	}
 	return ledger.NoUser
 }
@@ -274,103 +255,9 @@ func (t *Tracer) executed(e *bpf.Event) {
 	t.tellKernel(p)
 }
 
-// processNames gives what --name is matched against: comm and the base names
-// of the program and of its first argument (a script, for an interpreter), a line each.
-func processNames(pid uint32) string {
-	return joinNames(commOf(pid), string(readProc(pid, "cmdline", 64<<10)))
-}
-
-func joinNames(comm, cmdline string) string {
-	list := []string{comm}
-	for i, arg := range strings.SplitN(cmdline, "\x00", 3) {
-		if i == 2 {
-			break
-		}
-		if arg != "" {
-			list = append(list, filepath.Base(arg))
-		}
-	}
-	return strings.Join(list, "\n")
-}
-
 // warnOfNameless says how much --name may have missed; t.mu is held.
 func (t *Tracer) warnOfNameless() {
 	if t.namelessCalls > 0 {
 		t.books.Tell(ledger.Warning{Text: fmt.Sprintf("processes that ended before their names could be read, and are left out: %d, with %d allocations and frees", t.nameless, t.namelessCalls)})
 	}
-}
-
-func commOf(pid uint32) string { return strings.TrimSuffix(string(readProc(pid, "comm", 64)), "\n") }
-
-// ticksOf is when a process was started, in clock ticks since boot: field 22 of
-// /proc/PID/stat, behind a name in brackets that may contain anything. With the pid it names a
-// process for good; 0 for one that is gone.
-func ticksOf(pid uint32) uint64 {
-	return parseTicks(string(readProc(pid, "stat", 4096)))
-}
-
-func parseTicks(text string) uint64 {
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 20 {
-		return 0
-	}
-	ticks, err := strconv.ParseUint(fields[19], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return ticks
-}
-
-// isGone says whether a process that ran at a time has ended; another one may have its pid by now.
-func isGone(pid uint32, at uint64) bool {
-	const uncertain = 20e6 // of startOf
-	start := startOf(pid)
-	return start == 0 || at != 0 && start > at+uncertain
-}
-
-// startOf is the same in ns of CLOCK_MONOTONIC, to 10 ms, and a little different each time.
-func startOf(pid uint32) uint64 {
-	ticks := ticksOf(pid)
-	var boot, monotonic unix.Timespec // they differ by the time spent in suspend
-	if ticks == 0 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
-		return 0
-	}
-	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())-clock.Offset()))
-}
-
-func exeOf(pid uint32) string {
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(exe, " (deleted)")
-}
-
-func environOf(pid uint32) []string {
-	return strings.Split(string(bytes.TrimSuffix(readProc(pid, "environ", 1<<20), []byte{0})), "\x00")
-}
-
-// procPatience is how long reading cmdline or environ may take: they lie in the memory of the
-// process, which can keep its readers waiting. What else is in /proc/PID the kernel has itself.
-const procPatience = 500 * time.Millisecond
-
-// readProc reads at most limit bytes of a file of /proc/PID; nothing of a
-// process that is gone, or that does not let itself be read.
-func readProc(pid uint32, name string, limit int) []byte {
-	read := func() ([]byte, error) {
-		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		text, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
-		return text, nil
-	}
-	var text []byte
-	if name == "cmdline" || name == "environ" {
-		text, _ = patience.Call(procPatience, read)
-	} else {
-		text, _ = read()
-	}
-	return text
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // A process that is gone when its name is to be read leaves nothing that would hide the next one with its pid.
@@ -69,7 +69,7 @@ func TestAChildIsTracedWhateverHadItsPIDBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for pid := uint32(cmd.Process.Pid) + 1; pid < uint32(cmd.Process.Pid)+1000; pid++ {
-		if unix.Kill(int(pid), 0) == unix.ESRCH {
+		if !procfs.Exists(pid) {
 			if err := m.coll.Maps["processes"].Put(pid, bpf.Process{Seed: 1}); err != nil {
 				t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // shares is what user space knows of bpf/shares.h; guarded by Tracer.mu.
@@ -137,7 +138,7 @@ func (t *Tracer) forgetShares() {
 	var pid uint32
 	var share bpf.Share
 	for i := t.coll.Maps["shares"].Iterate(); i.Next(&pid, &share); {
-		if t.processes[pid] == nil && unix.Kill(int(pid), 0) == unix.ESRCH {
+		if t.processes[pid] == nil && !procfs.Exists(pid) {
 			gone = append(gone, pid)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -217,7 +218,7 @@ func (s *stacks) jitName(pid uint32, address uint64) string {
 	}
 	maps.DeleteFunc(s.perfMapRead, func(_ uint32, read time.Time) bool { return time.Since(read) >= perfMapInterval })
 	s.perfMapRead[pid] = time.Now()
-	file, err := openPerfMap(pid)
+	file, err := procfs.OpenPerfMap(pid)
 	if err != nil {
 		return ""
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -88,15 +87,5 @@ func TestOneUserDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
 	lost := s.lost()
 	if _, ok := lost[8]; ok || len(lost) != 200 {
 		t.Errorf("%d processes are named, the other user's among them: %v", len(lost), ok)
-	}
-}
-
-func TestTheUserOfAProcessIsTheRealOne(t *testing.T) {
-	for text, want := range map[string]uint32{
-		"Name:\tsudo\nUid:\t1000\t0\t0\t0\nGid:\t0\n": 1001, "Uid:\t0\t0\t0\t0\n": 1, "": ledger.NoUser, "Uid:\tx\n": ledger.NoUser,
-	} {
-		if got := parseUser(text); got != want {
-			t.Errorf("%q: %d, want %d", text, got, want)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // allocatorBits is how many bits of a block's key are its allocator's number; see
@@ -191,7 +192,7 @@ func (t *Tracer) forgetBlocks() {
 	t.mu.Lock()
 	var keys []bpf.TensorKey
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
-		if p := t.processes[key.Pid]; p != nil && !p.traced || p == nil && isGone(key.Pid, value.Latest) { // else its first events are on their way
+		if p := t.processes[key.Pid]; p != nil && !p.traced || p == nil && procfs.IsGone(key.Pid, value.Latest) { // else its first events are on their way
 			keys = append(keys, key)
 		}
 	})

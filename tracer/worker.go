@@ -17,6 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // forgetAfter is how long the tables of an ended process stay, for stacks that
@@ -110,7 +111,7 @@ func (t *Tracer) reap() {
 // twice, since the first time may have been over already. t.mu is held.
 func (t *Tracer) gone() (pids []uint32) {
 	for pid, p := range t.processes {
-		switch missing := unix.Kill(int(pid), 0) == unix.ESRCH; {
+		switch missing := !procfs.Exists(pid); {
 		case !missing:
 			p.goneAt = 0
 		case p.goneAt == 0:
@@ -239,7 +240,7 @@ func (t *Tracer) lookAhead(found []mappedLibrary) bool {
 	}
 	for pid, have := range haveDriver {
 		if !have && pid != ownPid && t.wanted(pid) {
-			t.ahead.prepare(pid, environOf(pid))
+			t.ahead.prepare(pid, procfs.Environ(pid))
 		}
 	}
 	return len(t.ahead.maps) > 0
@@ -259,7 +260,7 @@ func (t *Tracer) mappedProcess(pid uint32) *process {
 	if p, ok := t.processes[pid]; ok && !p.reborn() {
 		return p
 	}
-	if start := ticksOf(pid); start == 0 || start == t.tombs[pid] {
+	if start := procfs.StartTicks(pid); start == 0 || start == t.tombs[pid] {
 		return nil
 	}
 	return t.classify(pid)
@@ -271,7 +272,7 @@ func (t *Tracer) expect() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, pid := range t.config.PIDs {
-		if _, known := t.processes[pid]; !known && unix.Kill(int(pid), 0) != unix.ESRCH {
+		if _, known := t.processes[pid]; !known && procfs.Exists(pid) {
 			t.classify(pid)
 		}
 	}
@@ -362,7 +363,7 @@ func (t *Tracer) loadTables(pid uint32, layout uint64) {
 	if !shared {
 		number = t.unwind.Load(pid, layout)
 	}
-	jit := writesPerfMap(pid)
+	jit := procfs.WritesPerfMap(pid)
 	if t.tablesLoaded(pid, number, jit, time.Since(began)) && !shared {
 		t.config.Note(fmt.Sprintf("read the unwind tables of process %d", pid))
 	}
@@ -434,6 +435,6 @@ func (t *Tracer) lookAtHeld(pid uint32) {
 // usesCUDA is a quick look into /proc/PID/maps for a name that may be a CUDA
 // library; the scan decides.
 func usesCUDA(pid uint32) bool {
-	maps := readProc(pid, "maps", 16<<20)
+	maps := procfs.Read(pid, "maps", 16<<20)
 	return bytes.Contains(maps, []byte("/libcud")) || bytes.Contains(maps, []byte("/libc10.so"))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/preflight"
+	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
@@ -186,7 +187,7 @@ func describe(list []listed) {
 			w = host.Of(l.PID, variables)
 			workloads[l.PID] = w
 		}
-		l.Command = untrusted.Clean(tracer.CommandLine(l.PID))
+		l.Command = untrusted.Clean(procfs.CommandLine(l.PID))
 		l.Workload, l.onBehalf = report.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
 	}
 }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package procfs reads /proc/PID. Names, arguments, paths and environments that it returns are the
+// process's to choose: they are untrusted. Any goroutine may call any function. CommandLine, Names
+// and Environ read memory of the process, and take up to 0.5 s if the process stalls its readers;
+// what opens files below its root takes as long as untrusted.OpenIn.
+package procfs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/patience"
+)
+
+// memoryPatience is how long reading cmdline or environ may take: they lie in the memory of the
+// process, which can stall its readers. The kernel itself holds the other files of /proc/PID.
+const memoryPatience = 500 * time.Millisecond
+
+// Read returns at most limit bytes of a file of /proc/PID, none if the process is gone or does not
+// let the file be read.
+func Read(pid uint32, name string, limit int) []byte {
+	read := func() ([]byte, error) {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		text, _ := io.ReadAll(io.LimitReader(f, int64(limit)))
+		return text, nil
+	}
+	var text []byte
+	if name == "cmdline" || name == "environ" {
+		text, _ = patience.Call(memoryPatience, read)
+	} else {
+		text, _ = read()
+	}
+	return text
+}
+
+// Exists reports whether a process has the pid, if only a zombie.
+func Exists(pid uint32) bool { return unix.Kill(int(pid), 0) != unix.ESRCH }
+
+// Comm returns the name of a process, at most 15 bytes.
+func Comm(pid uint32) string { return strings.TrimSuffix(string(Read(pid, "comm", 64)), "\n") }
+
+// Exe returns the path of the program that a process runs, "" if it cannot be read.
+func Exe(pid uint32) string {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(exe, " (deleted)")
+}
+
+// Environ returns the environment with which a process was started, at most 1 MiB of it.
+func Environ(pid uint32) []string {
+	return strings.Split(string(bytes.TrimSuffix(Read(pid, "environ", 1<<20), []byte{0})), "\x00")
+}
+
+// CommandLine returns the arguments of a process with blanks between them, or its name if it has
+// none.
+func CommandLine(pid uint32) string {
+	if line := strings.TrimRight(strings.ReplaceAll(string(Read(pid, "cmdline", 4096)), "\x00", " "), " "); line != "" {
+		return line
+	}
+	return Comm(pid)
+}
+
+// Names returns what --name is matched against, a line each: the name of a process, and the base
+// names of its program and of its first argument (the script, for an interpreter).
+func Names(pid uint32) string {
+	return joinNames(Comm(pid), string(Read(pid, "cmdline", 64<<10)))
+}
+
+func joinNames(comm, cmdline string) string {
+	list := []string{comm}
+	for i, arg := range strings.SplitN(cmdline, "\x00", 3) {
+		if i == 2 {
+			break
+		}
+		if arg != "" {
+			list = append(list, filepath.Base(arg))
+		}
+	}
+	return strings.Join(list, "\n")
+}
+
+// User returns the user of a process as ledger.Process has it.
+func User(pid uint32) uint32 { return parseUser(string(Read(pid, "status", 4096))) }
+
+// parseUser finds the real user in "Uid:	1000	1000	1000	1000" of /proc/PID/status: the effective
+// one may be that of the program.
+func parseUser(status string) uint32 {
+	for line := range strings.Lines(status) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
+			if uid, err := strconv.ParseUint(fields[1], 10, 32); err == nil && uid < ledger.NoUser-1 {
+				return uint32(uid) + 1
+			}
+		}
+	}
+	return ledger.NoUser
+}
+
+// StartTicks returns when a process was started, in clock ticks since boot, and 0 for one that is
+// gone. It never changes: together with the pid it identifies a process.
+func StartTicks(pid uint32) uint64 {
+	return parseTicks(string(Read(pid, "stat", 4096)))
+}
+
+// parseTicks finds field 22 of /proc/PID/stat, after a name in parentheses that may contain
+// anything.
+func parseTicks(text string) uint64 {
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 20 {
+		return 0
+	}
+	ticks, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return ticks
+}
+
+// StartTime returns when a process was started, in ns of CLOCK_MONOTONIC, and 0 for one that is
+// gone. It is right to 10 ms, and differs a little from call to call.
+func StartTime(pid uint32) uint64 {
+	ticks := StartTicks(pid)
+	var boot, monotonic unix.Timespec // they differ by the time spent in suspend
+	if ticks == 0 || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil {
+		return 0
+	}
+	return uint64(max(0, int64(ticks*10_000_000)-(boot.Nano()-monotonic.Nano())-clock.Offset()))
+}
+
+// IsGone reports whether a process that ran at a time, in ns of CLOCK_MONOTONIC, has ended; another
+// one may have its pid by now.
+func IsGone(pid uint32, at uint64) bool {
+	const uncertain = 20e6 // of StartTime
+	start := StartTime(pid)
+	return start == 0 || at != 0 && start > at+uncertain
+}

@@ -19,21 +19,21 @@ import (
 	"github.com/vramprof/vramprof/tracer"
 )
 
-// traceFlags are the flags of every command that traces.
+// traceFlags returns the flags of every command that traces.
 func traceFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "pid", Aliases: []string{"p"}, Usage: "trace process `PID` (repeatable)"},
-		&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "trace every process, and wait if there is none yet"},
-		&cli.StringFlag{Name: "name", Usage: "trace processes whose name, program or script matches the regular expression `REGEX`, now or later"},
+		&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "trace every CUDA process, and wait if there is none yet"},
+		&cli.StringFlag{Name: "name", Usage: "trace processes, also later ones, whose name, program or script matches the regular expression `REGEX`"},
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
-		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace what PyTorch's allocator gives out: `WHEN` auto, on or off"},
-		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in so many `BYTES`, on average; 0: of each; auto: 1MiB, and fewer stacks above 4,000 a second"},
-		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "end before vramprof itself takes more `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say what is probed"},
+		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
+		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
+		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report what is probed"},
 	}
 }
 
-// noArguments is for commands that take only flags.
+// noArguments returns an error if a command that takes only flags has arguments.
 func noArguments(c *cli.Context) error {
 	if c.Args().Present() {
 		return usageError{fmt.Errorf("unexpected argument %q (see vramprof %s --help)", c.Args().First(), c.Command.Name)}
@@ -41,14 +41,14 @@ func noArguments(c *cli.Context) error {
 	return nil
 }
 
-// commandOf gives what stands behind "--". Anything else behind the flags is a
-// mistake: most likely a pid or a file, not a program to start.
+// commandOf returns the words after "--". Any other argument is a mistake: most likely a pid or a
+// file, not a program to start.
 func commandOf(c *cli.Context) ([]string, error) {
 	all, _ := c.App.Metadata["args"].([]string)
 	rest := c.Args().Slice()
 	if len(rest) == 0 {
 		if len(all) > 0 && all[len(all)-1] == "--" {
-			return nil, usageError{errors.New(`there is no command behind "--"`)}
+			return nil, usageError{errors.New(`no command after "--"`)}
 		}
 		return nil, nil
 	}
@@ -62,14 +62,14 @@ func commandOf(c *cli.Context) ([]string, error) {
 	return nil, usageError{fmt.Errorf("unexpected argument %q (to start and trace a command: vramprof %s -- %s)", first, c.Command.Name, strings.Join(rest, " "))}
 }
 
-// afterDashes says whether the arguments stand behind "--".
+// afterDashes reports whether the arguments follow "--".
 func afterDashes(c *cli.Context) bool {
 	all, _ := c.App.Metadata["args"].([]string)
 	at := len(all) - c.Args().Len() - 1
 	return at >= 0 && all[at] == "--"
 }
 
-// configOf reads what to trace.
+// configOf reads from the flags which processes to trace, and how.
 func configOf(c *cli.Context) (tracer.Config, error) {
 	command, err := commandOf(c)
 	if err != nil {
@@ -92,7 +92,7 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		if _, err := regexp.Compile(c.String("name")); err != nil {
 			return config, usageError{fmt.Errorf("--name: %w", err)}
 		}
-		// The tracer matches several names at once, a line each.
+		// The tracer matches several names at once, one per line.
 		config.Name = regexp.MustCompile("(?m:" + c.String("name") + ")")
 	}
 	if err := tensorFlags(c, &config); err != nil {
@@ -105,18 +105,18 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		}
 	}
 	if chosen > 1 {
-		return config, usageError{errors.New("choose one of --pid, --all, --name and a command")}
+		return config, usageError{errors.New("use only one of --pid, --all, --name and a command")}
 	}
 	return config, nil
 }
 
-// --sample=auto: so many stacks a second cost a program about 2 % of a core, and few programs need more.
+// --sample=auto: this many stacks per second cost a program about 2 % of a core, and few programs need more.
 const (
 	autoSample      = 1 << 20
 	autoSampleLimit = 4000
 )
 
-// tensorFlags reads what to do with PyTorch's tensors.
+// tensorFlags reads --tensors and --sample.
 func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	switch c.String("tensors") {
 	case "auto":
@@ -139,7 +139,7 @@ func tensorFlags(c *cli.Context, config *tracer.Config) error {
 	return nil
 }
 
-// parseDuration takes Go's durations and plain seconds; "" is no limit.
+// parseDuration reads a Go duration or plain seconds; "" is 0, no limit.
 func parseDuration(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -158,7 +158,7 @@ func parseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// checkProcess refuses what is no process.
+// checkProcess returns an error if pid is not a process.
 func checkProcess(pid uint32) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {

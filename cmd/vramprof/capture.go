@@ -30,12 +30,12 @@ const (
 	captureEnding = ".vram"
 )
 
-// recordPaths says which files record writes; "" for none. One format has the name that was given; of two, the
-// other one has that name with its own ending.
+// recordPaths returns the paths of the files that record writes, "" for none. With one format, its file has the
+// name that was given. With two, the other file has that name with its own ending.
 func recordPaths(output string, formats []string, name string) (profile, capture string, err error) {
 	for _, format := range formats {
 		if format != formatProfile && format != formatCapture {
-			return "", "", usageError{fmt.Errorf("there is no format %q (formats: %s, %s)", format, formatProfile, formatCapture)}
+			return "", "", usageError{fmt.Errorf("unknown format %q (formats: %s, %s)", format, formatProfile, formatCapture)}
 		}
 	}
 	wantCapture := slices.Contains(formats, formatCapture)
@@ -50,7 +50,7 @@ func recordPaths(output string, formats []string, name string) (profile, capture
 	}
 	switch {
 	case wantProfile && wantCapture && isStream(output):
-		return "", "", usageError{fmt.Errorf("%s takes one result, and --format asks for two", output)}
+		return "", "", usageError{fmt.Errorf("%s takes one result, but --format asks for two", output)}
 	case output == "":
 		profile, capture = name+profileEnding, name+captureEnding
 	case wantProfile && wantCapture && strings.HasSuffix(output, captureEnding):
@@ -69,18 +69,18 @@ func recordPaths(output string, formats []string, name string) (profile, capture
 	return profile, capture, nil
 }
 
-// captureFile is a capture that is being written. It has its name from the moment on when tracing
-// begins, so that it is there however we end.
+// captureFile is a capture that is being written. It gets its name when tracing begins, so that it
+// exists however vramprof ends.
 type captureFile struct {
 	*output
 	writer *capture.Writer
 	named  bool
 	ended  bool
 
-	stream destination // where the finished capture is copied to; output is then a file without a name
+	stream destination // destination of the finished capture; output is then a file without a name
 }
 
-// createCapture makes the file, which has no name yet.
+// createCapture creates the file, which has no name yet.
 func createCapture(c *cli.Context, path string) (*captureFile, error) {
 	o, to, err := captureOutput(path, c.Bool("force"))
 	if err != nil {
@@ -97,7 +97,7 @@ func createCapture(c *cli.Context, path string) (*captureFile, error) {
 	return &captureFile{output: o, writer: w, stream: to}, nil
 }
 
-// captureOutput creates the file of a capture. Its parts are not written in order, so what goes to a stream is written elsewhere first.
+// captureOutput creates the file of a capture. Its parts are not written in order, so for a stream it creates an unnamed file first.
 func captureOutput(path string, force bool) (o *output, to destination, err error) {
 	if !isStream(path) {
 		o, err = createOutput(path, force)
@@ -114,17 +114,17 @@ func captureOutput(path string, force bool) (o *output, to destination, err erro
 	return &output{File: f, path: path, shared: true}, to, nil
 }
 
-// unnamedFile creates a file in the folder for temporary files that is gone with us.
+// unnamedFile creates a file in the folder for temporary files that vanishes with the process.
 func unnamedFile() (*os.File, error) {
 	f, err := os.CreateTemp("", ".vramprof-*")
 	if err != nil {
-		return nil, fmt.Errorf("keep what is traced: %w", err)
+		return nil, fmt.Errorf("create a temporary file for the session: %w", err)
 	}
 	_ = os.Remove(f.Name())
 	return f, nil
 }
 
-// traceInto traces with a capture beside, which may be nil.
+// traceInto traces and writes the session into f, which may be nil.
 func (s *session) traceInto(ctx context.Context, f *captureFile) (*ledger.Snapshot, error) {
 	if f == nil {
 		return s.trace(ctx)
@@ -180,7 +180,7 @@ func (f *captureFile) finish(snapshot *ledger.Snapshot) error {
 	return nil
 }
 
-// copyTo writes the capture into a stream.
+// copyTo copies the finished capture into a stream.
 func (f *captureFile) copyTo(to destination) error {
 	defer f.Close()
 	return to.save(func(w io.Writer) error {
@@ -191,7 +191,7 @@ func (f *captureFile) copyTo(to destination) error {
 
 func (f *captureFile) isStdout() bool { return f.stream != nil && f.stream.isStdout() }
 
-// discard removes what tracing never began to fill; after finish it does nothing.
+// discard removes a capture that was not finished. After finish it does nothing.
 func (f *captureFile) discard() {
 	if f == nil || f.ended {
 		return
@@ -203,13 +203,13 @@ func (f *captureFile) discard() {
 		f.Close()
 		return
 	}
-	if f.named && f.dir.isFile(f.output.name, f.File) { // nobody has replaced it
+	if f.named && f.dir.isFile(f.output.name, f.File) { // it has not been replaced
 		f.dir.remove(f.output.name)
 	}
 	f.output.discard()
 }
 
-// defaultName is the name of an output without its ending.
+// defaultName returns the default name of an output without its ending: "vramprof-HOST-TIME".
 func defaultName(now time.Time) string {
 	host, err := os.Hostname()
 	if err != nil || host == "" || strings.ContainsAny(host, "/\x00") {
@@ -218,7 +218,7 @@ func defaultName(now time.Time) string {
 	return fmt.Sprintf("vramprof-%s-%s", host, now.Format("20060102-150405"))
 }
 
-// folderOf is where the files of a recording are.
+// folderOf returns the folder of the files that record writes.
 func folderOf(profile, capture string) string {
 	if profile == "" {
 		profile = capture

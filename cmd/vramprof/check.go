@@ -22,16 +22,16 @@ import (
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "check",
-		Usage:       "say whether vramprof can run here, or what is missing",
+		Usage:       "report whether vramprof can trace here, or what is missing",
 		UsageText:   "vramprof check [-v]",
-		Description: "Exit status 4 says that something is missing.",
+		Description: "Exits with status 4 if something is missing.",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"},
-			Usage: "say of each CUDA library here which functions can be traced in it"}},
+			Usage: "list which functions can be traced in each CUDA library of this machine"}},
 		Action: check,
 	}
 }
 
-// checkColumn is where details begin.
+// checkColumn is the column where details begin.
 const checkColumn = 22
 
 func check(c *cli.Context) error {
@@ -59,7 +59,7 @@ func check(c *cli.Context) error {
 	return nil
 }
 
-// writeResult writes details beside the name, or below it where there is no room.
+// writeResult writes details beside the name, or below it on narrow terminals.
 func writeResult(w io.Writer, r preflight.Result, columns int) {
 	column := checkColumn
 	head := fmt.Sprintf("%-4s  %-14s  ", r.Status, r.Name)
@@ -73,7 +73,7 @@ func writeResult(w io.Writer, r preflight.Result, columns int) {
 	}
 }
 
-// driverVersion asks NVML.
+// driverVersion returns NVML's version and the number of GPUs: "NVML 12.4 …, 2 GPUs".
 func driverVersion(ctx context.Context) (string, error) {
 	driver, err := openNVML(ctx)
 	if err != nil {
@@ -87,13 +87,13 @@ func driverVersion(ctx context.Context) (string, error) {
 	if len(gpus) == 0 {
 		return "", &nvml.InitError{
 			Err:    fmt.Errorf("the driver %s lists no GPU", driver.Version()),
-			Advice: "lspci -d 10de: lists those of the machine, and dmesg | grep NVRM says why one is not used; in a container, pass the GPUs to it",
+			Advice: "lspci -d 10de: lists the machine's GPUs, dmesg | grep NVRM shows why the driver does not use one; in a container, pass the GPUs to it",
 		}
 	}
 	return fmt.Sprintf("%s, %d GPUs", driver.Version(), len(gpus)), nil
 }
 
-// checkKernelMemory says what tracing takes of the kernel's memory.
+// checkKernelMemory reports how much kernel memory tracing takes.
 func checkKernelMemory() preflight.Result {
 	r := preflight.Result{Name: "kernel memory", Status: preflight.OK}
 	possible, online, err := tracer.CPUs()

@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// writeLibraries says of each CUDA library here which rows of the probe table it has.
+// writeLibraries lists, for each CUDA library of this machine, which rows of the probe table it has.
 func writeLibraries(w io.Writer, columns int) error {
 	list, more, err := tracer.Libraries()
 	if err != nil {
@@ -36,7 +36,7 @@ func writeLibraries(w io.Writer, columns int) error {
 		case l.Err != nil:
 			line("cannot be traced: " + l.Err.Error())
 			continue
-		case l.Program: // a linker takes only what is used
+		case l.Program: // a linker includes only used functions
 			line(fmt.Sprintf("holds %d of the %d traced %s functions itself", len(l.Rows.Found), total, layer))
 			continue
 		case len(l.Rows.Found) == 0:
@@ -54,7 +54,7 @@ func writeLibraries(w io.Writer, columns int) error {
 	return nil
 }
 
-// mappedBy names a few processes, "processes 12, 14, 15 and 3 more".
+// mappedBy names a few processes: "processes 12, 14, 15 and 3 more".
 func mappedBy(pids []uint32) string {
 	const named = 3
 	switch len(pids) {

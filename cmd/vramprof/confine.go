@@ -16,8 +16,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/confine"
 )
 
-// What tracing goes on needing: processes that begin later are looked into and probed, too. CAP_IPC_LOCK is for
-// the rings of CPUs that come later, beside those of other programs of this user.
+// tracing is what a session needs until its end, because it also probes processes that start later. CAP_IPC_LOCK is for
+// the rings of CPUs that come online later, besides those of other programs of this user.
 var (
 	tracing = confine.Of(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
 
@@ -25,8 +25,8 @@ var (
 	override = confine.Of(unix.CAP_DAC_OVERRIDE)
 )
 
-// confine gives up what is not needed any more, now that the probes are set, the command runs and NVML is
-// open. Tracing goes on if that fails.
+// confine drops privileges that are no longer needed once the probes are set, the command runs and NVML is
+// open. If that fails, tracing goes on.
 func (s *session) confine(c *cli.Context) {
 	held, err := confine.Held()
 	needs := confine.Needs{Capabilities: s.keep(held, folders(c), c.Bool("force")), Programs: features.HaveBPFLinkUprobeMulti() != nil}
@@ -34,17 +34,17 @@ func (s *session) confine(c *cli.Context) {
 		err = confine.Process(needs)
 	}
 	if err != nil && s.config.Note != nil {
-		s.config.Note(fmt.Sprintf("not confined as it should be: %v", err))
+		s.config.Note(fmt.Sprintf("cannot drop privileges: %v", err))
 	}
 }
 
-// keep says which of the held capabilities stay.
+// keep returns which of the held capabilities stay.
 func (s *session) keep(held confine.Set, writes []string, force bool) confine.Set {
 	keep := tracing
 	if len(s.config.Command) > 0 {
 		keep |= confine.Of(unix.CAP_KILL) // its children may change their user
 	}
-	// It stands in for those that are missing, perf events ask for it, and NVIDIA's driver, for what uses a divided GPU.
+	// CAP_SYS_ADMIN replaces missing ones. Perf events need it, and NVIDIA's driver for processes on a divided GPU (MIG).
 	if !held.Has(confine.Of(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
 		features.HaveBPFLinkUprobeMulti() != nil || s.dividedGPUs() {
 		keep |= admin
@@ -53,7 +53,7 @@ func (s *session) keep(held confine.Set, writes []string, force bool) confine.Se
 		keep |= override
 	}
 	for _, path := range writes {
-		if !confine.CanWrite(filepath.Dir(path), override) { // root in the folder of another user
+		if !confine.CanWrite(filepath.Dir(path), override) { // root writes into the folder of another user
 			keep |= override
 		}
 		if force && isOthers(path) {
@@ -63,7 +63,7 @@ func (s *session) keep(held confine.Set, writes []string, force bool) confine.Se
 	return keep & held
 }
 
-// folders lists files that are written at the end, or files in the folders in which some may be.
+// folders returns the paths of files that are written at the end, or for a folder a path in it.
 func folders(c *cli.Context) (paths []string) {
 	streamed := false
 	for _, flag := range []string{"output", "html"} {
@@ -73,7 +73,7 @@ func folders(c *cli.Context) (paths []string) {
 			paths = append(paths, path)
 		}
 	}
-	if c.Command.Name != "leaks" && len(paths) == 0 && (!streamed || c.Command.Name == "record") { // which writes records beside it
+	if c.Command.Name != "leaks" && len(paths) == 0 && (!streamed || c.Command.Name == "record") { // record writes records beside its result
 		paths = append(paths, defaultName(time.Now()))
 	}
 	if dir := c.String("oom-dir"); dir != "" {
@@ -82,7 +82,7 @@ func folders(c *cli.Context) (paths []string) {
 	return paths
 }
 
-// isOthers says whether a file belongs to another user, and the folder lets only its owner replace it, as /tmp does.
+// isOthers reports whether a file belongs to another user and its folder lets only the owner replace it, like /tmp.
 func isOthers(path string) bool {
 	var file, dir unix.Stat_t
 	return unix.Lstat(path, &file) == nil && unix.Stat(filepath.Dir(path), &dir) == nil &&
@@ -101,10 +101,10 @@ func (s *session) dividedGPUs() bool {
 			return true
 		}
 	}
-	return err != nil // nobody knows
+	return err != nil // unknown: assume so
 }
 
-// confineGuardian leaves our second process what it is for: to let processes go on.
+// confineGuardian drops all privileges of the guardian process that it does not need to resume stopped processes.
 func confineGuardian() {
 	held, err := confine.Held()
 	if err != nil {
@@ -114,5 +114,5 @@ func confineGuardian() {
 	if !held.Has(confine.Of(unix.CAP_BPF)) {
 		keep |= admin
 	}
-	_ = confine.Process(confine.Needs{Capabilities: keep & held}) // it would work without as well
+	_ = confine.Process(confine.Needs{Capabilities: keep & held}) // the guardian also works unconfined
 }

@@ -17,23 +17,23 @@ import (
 func diffCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "diff",
-		Usage:     "compare two recordings or profiles by line of code",
+		Usage:     "compare two captures or profiles by line of code",
 		UsageText: "vramprof diff [OPTIONS] A B",
-		Description: "A and B are captures or pprof profiles that vramprof wrote; of a capture its end is compared, or what stands behind \"@\" in its name: " +
+		Description: "A and B are captures or pprof profiles that vramprof wrote. For a capture, the end is compared, or the moment after \"@\": " +
 			"run.vram@5m, run.vram@peak.",
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` lines (default: 10)"},
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the difference as a pprof profile into `FILE`; - is stdout"},
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` lines (default: 10)"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the difference as a pprof profile to `FILE`; - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			readFlags()[0],
 		},
-		Action: diffRecordings,
+		Action: diffSessions,
 	}
 }
 
-func diffRecordings(c *cli.Context) error {
+func diffSessions(c *cli.Context) error {
 	if c.Args().Len() != 2 {
-		return usageError{fmt.Errorf("diff takes two files (see vramprof diff --help)")}
+		return usageError{fmt.Errorf("diff needs two files (see vramprof diff --help)")}
 	}
 	var out destination
 	var profiles [2]report.Profile
@@ -60,7 +60,7 @@ func diffRecordings(c *cli.Context) error {
 	return report.WriteDiff(besideResult(c, out), report.Diff(profiles[0], profiles[1]), names, report.Options{Top: c.Int("top")}, screen())
 }
 
-// profileOf reads a profile, or makes that of a capture at a moment: "run.vram@peak".
+// profileOf reads a profile, or makes one from a capture at a moment: "run.vram@peak".
 func profileOf(c *cli.Context, name string) (report.Profile, error) {
 	path, at := name, ""
 	if i := strings.LastIndexByte(name, '@'); i > 0 {
@@ -77,7 +77,7 @@ func profileOf(c *cli.Context, name string) (report.Profile, error) {
 		magic := make([]byte, 2)
 		if n, _ := f.ReadAt(magic, 0); n == 2 && magic[0] == 0x1f && magic[1] == 0x8b { // gzip
 			if at != "" {
-				return report.Profile{}, usageError{fmt.Errorf("%s is a profile: it has one moment", path)}
+				return report.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
 			}
 			p, err := report.ReadProfile(f)
 			if err != nil {

@@ -20,37 +20,37 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-// exportFormats and what their files end in.
+// exportFormats maps each format to the ending of its files.
 var exportFormats = map[string]string{"pprof": ".pb.gz", "folded": ".folded", "chrome": ".json", "torch": ".pickle"}
 
 func exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "export",
-		Usage:     "write a recording, or what runs now, for other tools",
+		Usage:     "convert a capture, or trace now, for other tools",
 		UsageText: "vramprof export [OPTIONS] [FILE]",
-		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote; without it, processes are traced as by record. Formats: pprof (also for speedscope and Perfetto), " +
+		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. Without it, processes are traced as by record. Formats: pprof (also for speedscope and Perfetto), " +
 			"folded (flame graph tools), chrome (timeline for Perfetto and chrome://tracing), torch (memory snapshot of one process, for pytorch.org/memory_viz).",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "pprof", Usage: "`FORMAT`: pprof, folded, chrome or torch"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture); - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 		}, readFlags(), momentFlags(), traceFlags()),
-		Action: exportRecording,
+		Action: exportSession,
 	}
 }
 
-func exportRecording(c *cli.Context) error {
+func exportSession(c *cli.Context) error {
 	format := c.String("format")
 	suffix, ok := exportFormats[format]
 	if !ok {
-		return usageError{fmt.Errorf("there is no format %q (formats: pprof, folded, chrome, torch)", format)}
+		return usageError{fmt.Errorf("unknown format %q (formats: pprof, folded, chrome, torch)", format)}
 	}
 	at, between, err := momentsOf(c)
 	if err != nil {
 		return err
 	}
 	if between != nil && format != "pprof" {
-		return usageError{fmt.Errorf("--between is for pprof")}
+		return usageError{fmt.Errorf("--between needs --format pprof")}
 	}
 	name := strings.TrimSuffix(filepath.Base(c.Args().First()), ".vram") + suffix
 	if !c.Args().Present() {
@@ -82,7 +82,7 @@ func exportRecording(c *cli.Context) error {
 	return nil
 }
 
-// exporter prepares what can fail before anything is written.
+// exporter does everything that can fail before anything is written, and returns the function that writes.
 func exporter(c *cli.Context, r *capture.Recording, format string, at moment, between *[2]moment) (func(io.Writer) error, error) {
 	if between != nil {
 		from, to, err := interval(r, *between)
@@ -126,7 +126,7 @@ func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Wri
 	collector := export.NewCollector(l, o)
 	to := at
 	if at >= r.End() {
-		to = math.MaxUint64 // also what came late
+		to = math.MaxUint64 // also late readings
 	}
 	if err := r.Play(to, collector); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folder is an open folder. Its files are found by name in it, whatever the path that led to it leads to later.
+// folder is an open folder. Files are opened by name in it, even if its path later leads elsewhere.
 type folder struct{ *os.File }
 
 func openFolder(path string) (folder, error) {
@@ -22,7 +22,7 @@ func openFolder(path string) (folder, error) {
 	return folder{os.NewFile(uintptr(fd), path)}, nil
 }
 
-// folderFor opens the folder of a file, and returns the name of the file in it.
+// folderFor opens the folder of a file and returns the name of the file in it.
 func folderFor(path string) (folder, string, error) {
 	dir, name := filepath.Split(path)
 	if name == "" || name == "." || name == ".." {
@@ -41,7 +41,7 @@ func (f folder) stat(name string, flags int) (st unix.Stat_t, err error) {
 	return st, unix.Fstatat(f.fd(), name, &st, flags)
 }
 
-// isFile says whether the name is that of an open file, not of a link to it.
+// isFile reports whether name is an open file itself, not a link to it.
 func (f folder) isFile(name string, file *os.File) bool {
 	var ours unix.Stat_t
 	there, err := f.stat(name, unix.AT_SYMLINK_NOFOLLOW)
@@ -50,7 +50,7 @@ func (f folder) isFile(name string, file *os.File) bool {
 
 func (f folder) remove(name string) { _ = unix.Unlinkat(f.fd(), name, 0) }
 
-// unnamed creates a file that has no name yet.
+// unnamed creates a file without a name.
 func (f folder) unnamed() (*os.File, error) {
 	fd, err := unix.Openat(f.fd(), ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -59,7 +59,7 @@ func (f folder) unnamed() (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// temporary creates a file with a name of its own.
+// temporary creates a file with a random name and returns the name.
 func (f folder) temporary() (*os.File, string, error) {
 	for {
 		name := temporaryName()

@@ -11,10 +11,10 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// helpColumns is the width of help: that of the terminal, and no more than what reads well.
+// helpColumns returns the width of help: that of the terminal, at most usualColumns.
 func helpColumns() int { return min(width(), usualColumns) }
 
-// Columns in which the text on a flag begins, the latter where flags leave no room beside them.
+// Columns where the text on a flag begins; narrowColumn is for terminals without room beside the flags.
 const flagColumn, narrowColumn = 24, 8
 
 const appHelp = `{{fold (printf "%s - %s" .Name .Usage) 0}}
@@ -35,7 +35,7 @@ usage: {{fold .UsageText 7}}
 {{range .VisibleFlags}}{{.}}
 {{end}}`
 
-// init lays out help for narrow terminals. The library has one layout for the
+// init sets the layout of help, which also fits narrow terminals. The library has one layout for the
 // whole program.
 func init() {
 	cli.AppHelpTemplate, cli.CommandHelpTemplate, cli.SubcommandHelpTemplate = appHelp, commandHelp, commandHelp
@@ -67,8 +67,8 @@ func helpCommand() *cli.Command {
 	}
 }
 
-// flagHelp is "-d, --duration TIME   stop after TIME …": the text begins in one
-// column, and so do the lines that follow.
+// flagHelp formats a flag as "-d, --duration TIME   stop after TIME …". The text and its continuation
+// lines begin in one column.
 func flagHelp(f cli.Flag) string {
 	short, long := "      ", ""
 	for _, name := range f.Names() {
@@ -95,8 +95,8 @@ func flagHelp(f cli.Flag) string {
 	return name + gap + hanging(text, columns, flagColumn)
 }
 
-// hanging breaks text into lines of at most width columns, all but the first of which
-// are indented; the first begins in that column.
+// hanging breaks text into lines of at most width columns and indents all but the first, which
+// begins in the column indent.
 func hanging(text string, width, indent int) string {
 	var b strings.Builder
 	column := indent

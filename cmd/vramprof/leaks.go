@@ -17,16 +17,16 @@ import (
 func leaksCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "leaks",
-		Usage:       "trace CUDA memory and list what was not freed",
+		Usage:       "find lines of code that leak, and list who holds memory",
 		UsageText:   "vramprof leaks [OPTIONS] [FILE | -- COMMAND [ARGUMENTS]]",
-		Description: "Traces like record, or reads FILE, a capture; says which lines grow without end, and lists the sites that hold memory, largest first. Exit status 3 says that --fail-on-leak found one.",
+		Description: "Traces like record, or reads FILE, a capture. Reports which lines grow without end, and lists the sites that hold memory, largest first. With --fail-on-leak, a leak exits with status 3.",
 		Flags: append(append(traceFlags(), momentFlags()[0], readFlags()[0]),
-			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` sites (default: 10)"},
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` sites (default: 10)"},
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR`"},
-			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 when a line leaks, or with --older when memory is that old"},
-			&cli.BoolFlag{Name: "unfreed", Usage: "with --fail-on-leak: also for memory that a process had not freed when it ended"},
+			&cli.BoolFlag{Name: "fail-on-leak", Usage: "exit with status 3 if a line leaks, or with --older if memory is that old"},
+			&cli.BoolFlag{Name: "unfreed", Usage: "with --fail-on-leak: also if a process ended without freeing its memory"},
 		),
 		Action: leaks,
 	}
@@ -41,7 +41,7 @@ func leaks(c *cli.Context) error {
 		return usageError{errors.New("--top must be at least 1")}
 	}
 	if c.Bool("unfreed") && !c.Bool("fail-on-leak") {
-		return usageError{errors.New("--unfreed is for --fail-on-leak")}
+		return usageError{errors.New("--unfreed needs --fail-on-leak")}
 	}
 	dir, err := oomDir(c, "")
 	if err != nil {
@@ -70,7 +70,7 @@ func leaks(c *cli.Context) error {
 	return nil
 }
 
-// leaksSource traces, or reads a capture.
+// leaksSource traces now, or reads the capture that the command line names. done releases what stacks need.
 func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
 	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && isFile(path) {
 		at, err := parseMoment(c.String("at"))
@@ -88,14 +88,14 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 		return snapshot, r, done, err
 	}
 	if c.IsSet("at") {
-		return nil, nil, nil, usageError{errors.New("--at is for a capture")}
+		return nil, nil, nil, usageError{errors.New("--at needs a capture")}
 	}
 	s, err := newSession(c)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if err = s.recordOOMs(c, oomDir); err == nil {
-		s.config.Stdout = os.Stderr // stdout is for the result, which may be JSON
+		s.config.Stdout = os.Stderr // stdout has only the result, which may be JSON
 		err = s.open(c)
 	}
 	var snapshot *ledger.Snapshot
@@ -114,9 +114,9 @@ func isFile(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// leakCount counts what --fail-on-leak is about: what grows without end, and with --older all memory of that age. What a process
-// holds at its end is no leak by itself, as for LeakSanitizer and Valgrind what is still reachable is none: most programs leave their
-// weights and caches to the driver. Who frees all asks for it with --unfreed, as with the leak check of compute-sanitizer.
+// leakCount counts what --fail-on-leak looks for: lines that leak, and with --older all sites with memory of that age. Memory that
+// a process holds when it ends is not a leak by itself, just as reachable memory is none for LeakSanitizer and Valgrind: most programs
+// leave their weights and caches to the driver. --unfreed counts it, like the leak check of compute-sanitizer.
 func leakCount(s *ledger.Snapshot, stacks callstack.Stacks, o report.Options, unfreed bool) int {
 	left := 0
 	for _, x := range report.Leaks(s, o) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Vramprof is a heap profiler for CUDA memory: it attaches to processes that
-// run, and says who holds every byte of the GPU.
+// Vramprof is a heap profiler for CUDA memory: it attaches to running processes
+// and reports who holds every byte of the GPU.
 package main
 
 import (
@@ -24,13 +24,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-// Exit codes, as users' scripts see them.
+// Exit codes, as users' scripts see them. docs/usage.md shows their comments.
 const (
-	exitError     = 1
-	exitUsage     = 2
-	exitLeak      = 3
-	exitPrivilege = 4
-	exitNoProcess = 5
+	exitDone      = 0 // success; the first Ctrl-C is a normal end
+	exitError     = 1 // an error
+	exitUsage     = 2 // a mistake in the command line
+	exitLeak      = 3 // `leaks --fail-on-leak` found a line that leaks, with `--older` memory that is older, or with `--unfreed` memory that a process had not freed when it ended
+	exitPrivilege = 4 // a privilege or a kernel feature is missing; `vramprof check` reports which
+	exitNoProcess = 5 // no process uses CUDA
 )
 
 func main() {
@@ -42,30 +43,30 @@ func main() {
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 
-// run is the whole program but for the process around it. It returns the exit code.
+// run executes a command line and returns the exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	if !signal.Ignored(unix.SIGHUP) { // as nohup has it
-		signal.Notify(signals, unix.SIGHUP) // a lost connection must not lose what was traced
+	if !signal.Ignored(unix.SIGHUP) { // nohup ignores it
+		signal.Notify(signals, unix.SIGHUP) // a lost connection must not lose the session
 	}
 	defer signal.Stop(signals)
 	go func() {
 		<-signals
 		cancel()
-		// timeout(1) signals the process and then its group: that is one wish, not two.
+		// timeout(1) signals the process and then its group: count both as one signal.
 		for first := time.Now(); time.Since(first) < time.Second/2; {
 			<-signals
 		}
 		fmt.Fprintln(stderr, "vramprof: aborted")
-		os.Exit(exitError) // the kernel takes the probes away
+		os.Exit(exitError) // the kernel removes the probes
 	}()
 	app := newApp(args, stdout, stderr)
 	err := runApp(ctx, app, args)
 	if err == nil {
-		return 0
+		return exitDone
 	}
 	var limit *capture.LimitError
 	if text := err.Error(); text != "" {
@@ -77,14 +78,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-// failedKey is where a command leaves an error that shall not keep it from writing what it has.
+// failedKey is the metadata in which a command leaves an error and still writes its results.
 const failedKey = "failed"
 
-// runApp ends with one line whatever happens: a stack trace of Go says nothing to a person.
+// runApp runs the command and turns a panic into an error of one line: a Go stack trace does not help a user.
 func runApp(ctx context.Context, app *cli.App, args []string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("a defect of vramprof, please report it: %v at %s", r, tracer.Panicked())
+			err = fmt.Errorf("internal error, please report it: %v at %s", r, tracer.Panicked())
 		}
 	}()
 	if err = app.RunContext(ctx, optionsFirst(app, args)); err == nil {
@@ -101,7 +102,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), exportCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
-		Flags:  []cli.Flag{cli.HelpFlag}, // which the library adds only where there is no command of that name
+		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
 		Writer: stdout, ErrWriter: stderr,
 		Metadata:       map[string]any{"args": args},
 		ExitErrHandler: func(*cli.Context, error) {},
@@ -121,7 +122,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 	return app
 }
 
-// onUsageError says where the flags are explained.
+// onUsageError adds to an error which help explains the flags.
 func onUsageError(c *cli.Context, err error, _ bool) error {
 	text := withDashes(err.Error())
 	name := strings.TrimSpace("vramprof " + c.Command.Name)
@@ -131,29 +132,29 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	return usageError{fmt.Errorf("%s (see %s --help)", text, name)}
 }
 
-// noCommand says which commands there are.
+// noCommand returns an error that lists the commands.
 func noCommand(c *cli.Context, name string) error {
 	var names []string
 	for _, command := range c.App.Commands {
 		names = append(names, command.Name)
 	}
-	return usageError{fmt.Errorf("there is no command %q (commands: %s)", name, strings.Join(names, ", "))}
+	return usageError{fmt.Errorf("unknown command %q (commands: %s)", name, strings.Join(names, ", "))}
 }
 
-// flagErrors are those of package flag, and of the library over it, that name flags with one dash or none.
+// flagErrors rewrite errors of package flag, and of the library above it, that name flags with one dash or none.
 var flagErrors = []struct {
 	text *regexp.Regexp
 	say  func(m []string) string
 }{
-	{regexp.MustCompile(`^flag provided but not defined: -(.+)$`), func(m []string) string { return "there is no flag " + dashed(m[1]) }},
+	{regexp.MustCompile(`^flag provided but not defined: -(.+)$`), func(m []string) string { return "unknown flag " + dashed(m[1]) }},
 	{regexp.MustCompile(`^(flag needs an argument: )-(.+)$`), func(m []string) string { return m[1] + dashed(m[2]) }},
 	{regexp.MustCompile(`(?s)^(invalid (?:boolean )?value ".*" for (?:flag )?)-([^:]+)(: .*)$`), func(m []string) string { return m[1] + dashed(m[2]) + m[3] }},
 	{regexp.MustCompile(`^Cannot use two forms of the same flag: (\S+) (\S+)$`), func(m []string) string {
-		return dashed(m[1]) + " and " + dashed(m[2]) + " are the same flag (give one of them)"
+		return dashed(m[1]) + " and " + dashed(m[2]) + " are the same flag (use one of them)"
 	}},
 }
 
-// withDashes writes flags as help does: -d, --duration.
+// withDashes writes the flags in an error as help does: -d, --duration.
 func withDashes(text string) string {
 	for _, e := range flagErrors {
 		if m := e.text.FindStringSubmatch(text); m != nil {
@@ -175,7 +176,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// codedError carries an exit code of its own.
+// codedError is an error with an exit code of its own.
 type codedError struct {
 	error
 	code int

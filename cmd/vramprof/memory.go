@@ -24,21 +24,21 @@ import (
 
 const (
 	minCeiling  = 128 << 20 // an idle tracer takes 95 MiB, of which 75 are files and rings
-	autoCeiling = 4 << 30   // --max-memory=auto is no more than this
-	autoAtLeast = 512 << 20 // and no less, where the machine has as much
+	autoCeiling = 4 << 30   // --max-memory=auto is at most this
+	autoAtLeast = 512 << 20 // and no less, if the machine has as much
 
 	memoryTick = time.Second
-	nearTick   = 250 * time.Millisecond // where less than near is left, which a burst might take within memoryTick
+	nearTick   = 250 * time.Millisecond // if less than near is left, which a burst could take within memoryTick
 	near       = 512 << 20
 )
 
-// What is written at the end takes memory too: tracing ends when three quarters of what it may take are in use.
+// endsAt returns the memory use at which tracing ends: three quarters of the ceiling, because writing the results takes memory too.
 func endsAt(ceiling uint64) uint64 { return ceiling / 4 * 3 }
 
-// tightensAt is how much of what ends tracing may be in use before the processes that have most are followed in less detail.
+// tightensAt returns the memory use, of end, above which the processes that take the most are traced in less detail.
 func tightensAt(end uint64) uint64 { return end / 5 * 4 }
 
-// ceilingOf reads --max-memory.
+// ceilingOf reads --max-memory and returns bytes.
 func ceilingOf(text string, machine uint64) (uint64, error) {
 	if text == "auto" {
 		return max(min(max(machine/4, autoAtLeast), autoCeiling, machine/4*3), minCeiling), nil
@@ -53,7 +53,7 @@ func ceilingOf(text string, machine uint64) (uint64, error) {
 	return ceiling, nil
 }
 
-// memoryOf is what there is: the machine's memory, or what the cgroup may use of it.
+// memoryOf returns the machine's memory or the cgroup's limit, whichever is less.
 func memoryOf(group memoryGroup) uint64 {
 	machine := uint64(math.MaxInt64)
 	text, _ := os.ReadFile("/proc/meminfo")
@@ -68,13 +68,13 @@ func memoryOf(group memoryGroup) uint64 {
 	return min(machine, group.limit)
 }
 
-// usual is what of an idle tracer is resident in files and rings.
+// usual is the resident size of the files and rings of an idle tracer.
 const usual = 75 << 20
 
-// roomIn is what is left of the ceiling for all else, at least half.
+// roomIn returns what mapped files and rings leave of the ceiling, at least half.
 func roomIn(ceiling, mapped uint64) uint64 { return ceiling - min(mapped, ceiling/2) }
 
-// ownMemory is what this process holds that is in no file, and what is resident of files and rings.
+// ownMemory returns the anonymous memory of this process, and the resident size of its files and rings.
 func ownMemory() (own, mapped uint64) {
 	text, err := os.ReadFile("/proc/self/statm") // pages: size resident shared …
 	fields := strings.Fields(string(text))
@@ -90,7 +90,7 @@ func ownMemory() (own, mapped uint64) {
 	return (resident - shared) * page, shared * page
 }
 
-// memoryWatch ends tracing before memory does.
+// memoryWatch ends tracing before vramprof runs out of memory.
 type memoryWatch struct {
 	ceiling uint64
 	group   memoryGroup
@@ -98,11 +98,11 @@ type memoryWatch struct {
 	reached atomic.Pointer[string]
 }
 
-// Garbage may be half of what lives, not as much as it: most of that are tables without pointers, which the
-// collector passes by.
+// garbagePercent is GOGC: garbage may be half of live memory. Most of that is tables without pointers, which the
+// collector skips.
 const garbagePercent = 50
 
-// newMemoryWatch also has Go collect its garbage sooner than by default, and sooner still where it would reach the ceiling.
+// newMemoryWatch reads --max-memory. It also makes Go collect garbage earlier than by default, and earlier still near the ceiling.
 func newMemoryWatch(flag string) (*memoryWatch, error) {
 	group := ownMemoryGroup()
 	ceiling, err := ceilingOf(flag, memoryOf(group))
@@ -114,20 +114,20 @@ func newMemoryWatch(flag string) (*memoryWatch, error) {
 	return &memoryWatch{ceiling: ceiling, group: group, own: ownMemory}, nil
 }
 
-// look says why tracing must end now, "" if it need not, whether memory is scarce, and when to look again.
+// look returns why tracing must end now ("" if it need not), whether memory is scarce, and when to look again.
 func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 	own, mapped := m.own()
 	end := endsAt(roomIn(m.ceiling, mapped))
 	if own >= end {
-		return fmt.Sprintf("vramprof itself takes %s of %s that it may (--max-memory)", report.BytesText(own+mapped), report.BytesText(m.ceiling)), true, 0
+		return fmt.Sprintf("vramprof uses %s of at most %s (--max-memory)", report.BytesText(own+mapped), report.BytesText(m.ceiling)), true, 0
 	}
 	left := end - own
 	scarce = own >= tightensAt(end)
 	if used, ok := m.group.used(); ok {
 		end := m.group.limit / 8 * 7
-		// Where others take the most, our end would help nobody, and the kernel would not end us first.
+		// If others take the most, ending would not help them, and the kernel would not kill vramprof first.
 		if used >= end && own >= used/8 {
-			return fmt.Sprintf("vramprof's cgroup uses %s of its %s, of which vramprof has %s", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own)), true, 0
+			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own)), true, 0
 		}
 		scarce = scarce || used >= tightensAt(end) && own >= used/8
 		left = min(left, end-min(used, end))
@@ -138,14 +138,14 @@ func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 	return "", scarce, memoryTick
 }
 
-// What a burst of work took goes back to the kernel some seconds later: the unwind tables of large
-// libraries take much while they are read. Go itself returns it over minutes, longer on a busy machine.
+// Memory that a burst of work used goes back to the kernel some seconds later: reading the unwind tables of
+// large libraries takes much. Go itself returns it over minutes, longer on a busy machine.
 const (
 	giveBackAfter = 10 * time.Second
 	giveBackFrom  = 32 << 20
 )
 
-// giveBack returns memory that lies unused, where there is much.
+// giveBack returns unused memory to the kernel if there is much.
 func giveBack() {
 	unused := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
 	if metrics.Read(unused); unused[0].Value.Kind() == metrics.KindUint64 && unused[0].Value.Uint64() >= giveBackFrom {
@@ -153,8 +153,8 @@ func giveBack() {
 	}
 }
 
-// run calls end when the ceiling is reached, until ctx ends. Before then, where memory is scarce, it calls tighten each time that it
-// looks: whoever takes most loses detail first.
+// run watches memory until ctx ends, and calls end when the ceiling is reached. While memory is scarce, it calls tighten each time
+// that it looks: the processes that take the most lose detail first.
 func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, tighten func() bool, end func()) {
 	tick := time.NewTimer(nearTick)
 	defer tick.Stop()
@@ -178,21 +178,21 @@ func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, tighten func() 
 		tick.Reset(again)
 		if text == "" && scarce && tighten() && !tightened {
 			tightened = true
-			fmt.Fprintln(stderr, "vramprof: memory is scarce: processes with the most sites and live allocations are followed in less detail (raise --max-memory)")
+			fmt.Fprintln(stderr, "vramprof: memory is scarce: tracing the processes with the most sites and live allocations in less detail (raise --max-memory)")
 		}
 		if text != "" {
 			m.reached.Store(&text)
-			fmt.Fprintf(stderr, "vramprof: out of memory: %s: tracing ends, and what was traced is written\n", text)
+			fmt.Fprintf(stderr, "vramprof: out of memory: %s: stopping and writing the results\n", text)
 			end()
 			return
 		}
 	}
 }
 
-// tables is the memory that the tables of sites and live allocations are sized by: of a cgroup, a quarter, as of a machine.
+// tables returns the memory, in bytes, for the tables of sites and live allocations: at most a quarter of the cgroup's limit.
 func (m *memoryWatch) tables() uint64 { return roomIn(min(m.ceiling, m.group.limit/4), usual) }
 
-// finish bounds what writing the results takes: garbage is collected before it would go beyond the ceiling.
+// finish bounds the memory that writing the results takes: Go collects garbage before it exceeds the ceiling.
 func (m *memoryWatch) finish() {
 	debug.SetGCPercent(garbagePercent / 2)
 	_, mapped := m.own()
@@ -200,9 +200,9 @@ func (m *memoryWatch) finish() {
 	debug.FreeOSMemory()
 }
 
-var errOutOfMemory = errors.New("tracing ended early, since vramprof's memory ran out (see the report for the remedy)")
+var errOutOfMemory = errors.New("tracing ended early because vramprof ran out of memory (the report has the remedy)")
 
-// warning is for all reports; "" if the ceiling was not reached.
+// warning returns the warning for all reports, "" if the ceiling was not reached.
 func (m *memoryWatch) warning(s *ledger.Snapshot) string {
 	why := m.reached.Load()
 	if why == nil {
@@ -212,7 +212,7 @@ func (m *memoryWatch) warning(s *ledger.Snapshot) string {
 	for i := range s.Sites {
 		live += s.Sites[i].LiveObjects
 	}
-	return fmt.Sprintf("tracing ended early: %s; it was for %s live allocations, %s sites and %s processes "+
+	return fmt.Sprintf("tracing ended early: %s, for %s live allocations, %s sites and %s processes "+
 		"(trace fewer processes with -p or --name, sample fewer tensors with --sample, or raise --max-memory and the cgroup's limit)",
 		*why, humanize.Comma(int64(live)), humanize.Comma(int64(len(s.Sites))), humanize.Comma(int64(len(s.Processes))))
 }

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// memoryGroup is the cgroup whose limit of memory this process meets first.
+// memoryGroup is the cgroup whose memory limit this process reaches first.
 type memoryGroup struct {
-	limit   uint64 // bytes; math.MaxInt64: there is none
+	limit   uint64 // bytes; math.MaxInt64: no limit
 	folder  string
 	version int
 }
@@ -28,8 +28,8 @@ func ownMemoryGroup() memoryGroup {
 	return memoryGroupIn("/sys/fs/cgroup", string(text))
 }
 
-// memoryGroupIn looks through the groups that /proc/self/cgroup names, and those above them. In a container
-// the names may be those of the host, so that only the root is there.
+// memoryGroupIn searches the groups that /proc/self/cgroup names, and their parents. In a container
+// the names may be the host's, so that only the root exists.
 func memoryGroupIn(root, groups string) memoryGroup {
 	tightest := memoryGroup{limit: math.MaxInt64}
 	for line := range strings.Lines(groups) { // "4:memory:/user.slice", "0::/user.slice"
@@ -59,7 +59,7 @@ func memoryGroupIn(root, groups string) memoryGroup {
 	return tightest
 }
 
-// readNumber reads a file that has one; "max" is none.
+// readNumber reads a file with one number. ok is false for "max".
 func readNumber(path string) (uint64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -69,7 +69,7 @@ func readNumber(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// used is what the group's processes and the kernel for them use, without what can be dropped.
+// used returns the bytes that the group's processes use, including kernel memory, without reclaimable pages.
 func (g *memoryGroup) used() (bytes uint64, ok bool) {
 	if g.folder == "" {
 		return 0, false

@@ -92,7 +92,7 @@ func TestTheTightestGroupCounts(t *testing.T) {
 
 func TestAGroupThatOthersFillEndsNothing(t *testing.T) {
 	root := groupTree(t, map[string]string{"memory.max": "8000\n", "memory.current": "7500\n", "memory.stat": ""})
-	for own, want := range map[uint64]string{100: "", 2000: "vramprof's cgroup uses ", 96 << 20: "vramprof itself takes "} {
+	for own, want := range map[uint64]string{100: "", 2000: "vramprof's cgroup uses ", 96 << 20: "vramprof uses "} {
 		m := memoryWatch{ceiling: 128 << 20, group: memoryGroupIn(root, "0::/\n"), own: func() (uint64, uint64) { return own, 0 }}
 		if got, _, _ := m.look(); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
 			t.Errorf("%d bytes: got %q, want %q", own, got, want)

@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// moment is a point of a recording: "12m30s" after its begin, "peak", or its end.
+// moment is a point in a session: "12m30s" after it began, its peak, or its end.
 type moment struct {
 	text  string
 	after time.Duration
@@ -31,7 +31,7 @@ func parseMoment(text string) (moment, error) {
 	}
 	d, err := parseDuration(text)
 	if err != nil {
-		return moment{}, fmt.Errorf("%q is no moment of a recording (12m30s, plain seconds, peak, end)", text)
+		return moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end)", text)
 	}
 	return moment{text: text, after: d}, nil
 }
@@ -40,7 +40,7 @@ func parseMoment(text string) (moment, error) {
 func parseInterval(text string) (from, to moment, err error) {
 	a, b, ok := strings.Cut(text, ",")
 	if !ok {
-		return from, to, fmt.Errorf("%q is no interval (--between 5m,12m30s)", text)
+		return from, to, fmt.Errorf("%q is not an interval (--between 5m,12m30s)", text)
 	}
 	if from, err = parseMoment(a); err == nil {
 		to, err = parseMoment(b)
@@ -51,7 +51,7 @@ func parseInterval(text string) (from, to moment, err error) {
 	return from, to, err
 }
 
-// ordered reports whether a moment is a time after the begin, which needs no recording to be compared.
+// ordered reports whether a moment is a time since the session began, which can be compared without a capture.
 func (m moment) ordered() bool { return !m.peak && !m.end }
 
 func reversed(text string, from, to moment) error {
@@ -62,7 +62,7 @@ func reversed(text string, from, to moment) error {
 	return fmt.Errorf("--between %s: %s %s %s (the earlier moment comes first)", text, to.text, why, from.text)
 }
 
-// interval gives the times of two moments, the first of which is earlier.
+// interval returns the times of two moments; the first must be earlier.
 func interval(r *capture.Recording, between [2]moment) (from, to uint64, err error) {
 	if from, err = between[0].in(r); err == nil {
 		to, err = between[1].in(r)
@@ -73,7 +73,7 @@ func interval(r *capture.Recording, between [2]moment) (from, to uint64, err err
 	return from, to, err
 }
 
-// in gives the time of a moment in ns of the recording's clock.
+// in returns the time of a moment in ns of the session's clock.
 func (m moment) in(r *capture.Recording) (uint64, error) {
 	begin, end := r.Begin(), r.End()
 	switch {
@@ -88,13 +88,13 @@ func (m moment) in(r *capture.Recording) (uint64, error) {
 	}
 	at := begin + uint64(m.after)
 	if at > end {
-		return 0, usageError{fmt.Errorf("%s is after the recording's end (it is %s long)", m.text, time.Duration(end-begin).Round(time.Millisecond))}
+		return 0, usageError{fmt.Errorf("%s is after the end of the session (it is %s long)", m.text, time.Duration(end-begin).Round(time.Millisecond))}
 	}
 	return at, nil
 }
 
-// peakTime is when the process that had most on one GPU had it: tensors, where its PyTorch reports them, as
-// segments follow them late or never shrink.
+// peakTime returns the time at which one process had the most memory on one GPU: its tensors, where its PyTorch
+// reports them, because segments follow late or never shrink.
 func peakTime(s *ledger.Snapshot) (at uint64, err error) {
 	var most uint64
 	note := func(bytes, time uint64) {
@@ -117,7 +117,7 @@ func peakTime(s *ledger.Snapshot) (at uint64, err error) {
 		}
 	}
 	if most == 0 {
-		return 0, errors.New("the recording has no peak: no process held GPU memory")
+		return 0, errors.New("the session has no peak: no process held GPU memory")
 	}
 	return at, nil
 }

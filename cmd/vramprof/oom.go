@@ -30,20 +30,20 @@ import (
 
 const (
 	maxOOMQueue  = 10
-	maxOOMNames  = 100_000     // names that are tried until one is free
+	maxOOMNames  = 100_000     // names to try until one is free
 	maxOOMPIDs   = 4096        // processes whose errors are counted by process
-	maxOOMTold   = 32          // of them: named in the summary, those with most that were not recorded
-	maxOOMUsers  = 1000        // processes of a reading that are named
-	oomStackWait = time.Second // for a stack that comes after its event
+	maxOOMTold   = 32          // processes named in the summary: those with the most errors that were not recorded
+	maxOOMUsers  = 1000        // processes of a reading that get names
+	oomStackWait = time.Second // for a stack that arrives after its event
 	oomNVMLWait  = 5 * time.Second
 )
 
 // oomRecorder writes a record of each out-of-memory error, one at a time, and counts
-// those that come too fast.
+// errors beyond the rate limit.
 type oomRecorder struct {
 	stderr io.Writer
 	write  func(tracer.OOM) (path string, err error)
-	lost   func() (all uint64, by map[uint32]uint64) // how many errors take was not told of, at most; nil: none
+	lost   func() (all uint64, by map[uint32]uint64) // at most how many errors did not reach take; may be nil
 	queue  chan tracer.OOM
 	wait   sync.WaitGroup
 
@@ -54,7 +54,7 @@ type oomRecorder struct {
 	by     map[uint32]*oomCount
 }
 
-// oomCount is how often a process ran out of memory.
+// oomCount counts how often a process ran out of memory.
 type oomCount struct {
 	pid              uint32
 	comm             string
@@ -71,14 +71,14 @@ func newOOMRecorder(stderr io.Writer, write func(tracer.OOM) (string, error)) *o
 	return r
 }
 
-// take never waits for a record to be written.
+// take queues an error. It never waits for a record to be written.
 func (r *oomRecorder) take(o tracer.OOM) {
 	if r.enqueue(o) == 1 {
-		r.say("out-of-memory errors beyond 3 a minute of a process, 10 of all, are counted, not recorded")
+		r.say("too many out-of-memory errors: at most 3 per minute and process, 10 in total, are recorded; further ones are counted")
 	}
 }
 
-// enqueue returns how many have been missed if this one is.
+// enqueue queues an error, or counts it and returns how many were missed so far.
 func (r *oomRecorder) enqueue(o tracer.OOM) (missed uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,13 +116,13 @@ func (r *oomRecorder) record(o tracer.OOM) {
 func (r *oomRecorder) say(text string) {
 	wipe := ""
 	if isTerminal(r.stderr) {
-		wipe = wipeLine // a progress line may stand there
+		wipe = wipeLine // there may be a progress line
 	}
 	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
 }
 
-// end waits until all records are written, and says how many errors have none. It
-// may be called several times, and on nil.
+// end waits until all records are written and returns warnings about errors without one. It may be called
+// several times, and on nil.
 func (r *oomRecorder) end() (warnings []string) {
 	if r == nil {
 		return nil
@@ -160,7 +160,7 @@ func (r *oomRecorder) end() (warnings []string) {
 	return list
 }
 
-// oomTexts names each process that ran out of memory: "process 42 (train) ran out of memory 590 times: 3 are recorded".
+// oomTexts names each process that ran out of memory: "process 42 (train) ran out of memory 590 times: 3 recorded".
 func oomTexts(by map[uint32]*oomCount) (texts []string) {
 	list := slices.SortedFunc(maps.Values(by), func(a, b *oomCount) int {
 		return cmp.Or(cmp.Compare(min(b.recorded, 1), min(a.recorded, 1)), cmp.Compare(b.missed, a.missed), cmp.Compare(a.pid, b.pid))
@@ -181,7 +181,7 @@ func oomTexts(by map[uint32]*oomCount) (texts []string) {
 	return texts
 }
 
-// missedText is "12 further out-of-memory errors were not recorded", "" for none.
+// missedText returns "12 further out-of-memory errors were not recorded", "" for none.
 func missedText(missed, lost uint64) string {
 	more := ""
 	if lost > 0 {
@@ -199,12 +199,12 @@ func missedText(missed, lost uint64) string {
 
 // oomFiles names and writes the two files of a record.
 type oomFiles struct {
-	dir    folder // that was there when the run began
-	number int    // of the last record of this run
+	dir    folder // opened when the session began
+	number int    // of the last record of this session
 }
 
-// write creates vramprof-oom-PID-N.txt and .pb.gz with the next N for which there is neither. It
-// returns the path of the text where that was written, also if the profile was not.
+// write creates vramprof-oom-PID-N.txt and .pb.gz with the next unused N. It returns the path of the text
+// if that was written, even if writing the profile failed.
 func (f *oomFiles) write(pid uint32, text, profile []byte) (path string, err error) {
 	for number := f.number + 1; number <= f.number+maxOOMNames; number++ {
 		base := fmt.Sprintf("vramprof-oom-%d-%d", pid, number)
@@ -218,13 +218,13 @@ func (f *oomFiles) write(pid uint32, text, profile []byte) (path string, err err
 			return "", err
 		}
 		if err = f.writeNew(base+".pb.gz", profile); errors.Is(err, errExists) {
-			f.dir.remove(base + ".txt") // somebody has just taken the other name
+			f.dir.remove(base + ".txt") // the other name was just taken
 			continue
 		}
 		f.number = number
 		return path, err
 	}
-	return "", fmt.Errorf("write %s: no name is free", filepath.Join(f.dir.Name(), fmt.Sprintf("vramprof-oom-%d-%d.txt", pid, f.number+1)))
+	return "", fmt.Errorf("write %s: no unused name", filepath.Join(f.dir.Name(), fmt.Sprintf("vramprof-oom-%d-%d.txt", pid, f.number+1)))
 }
 
 func (f *oomFiles) writeNew(name string, content []byte) error {
@@ -239,19 +239,19 @@ func (f *oomFiles) writeNew(name string, content []byte) error {
 	return out.commit()
 }
 
-// oomSource is where the content of a record comes from.
+// oomSource provides the content of a record.
 type oomSource struct {
 	nvml     tracer.NVML                                   // nil without a driver
-	snapshot func(books *ledger.Snapshot) *ledger.Snapshot // of books, or of now if that is nil
+	snapshot func(books *ledger.Snapshot) *ledger.Snapshot // of books, or as of now if nil
 	stacks   callstack.Stacks
 }
 
-// content is the text and the profile of a record. NVML is read while the snapshot is taken: the
-// process may not live much longer.
+// content returns the text and the profile of a record. It reads NVML while it takes the snapshot, because the
+// process may end soon.
 func (s *oomSource) content(o tracer.OOM) (text, profile []byte, err error) {
 	defer func() {
-		if r := recover(); r != nil { // a record must not end the run
-			err = fmt.Errorf("make the record of an out-of-memory error: %v", r)
+		if r := recover(); r != nil { // a record must not end the session
+			err = fmt.Errorf("record an out-of-memory error: internal error: %v", r)
 		}
 	}()
 	x := oomReport(o)
@@ -299,7 +299,7 @@ func (s *oomSource) readNVML(x *report.OOM) {
 	}
 }
 
-// oomDir is the folder for records: what --oom-dir says, or else other; "" for none.
+// oomDir returns the folder for records: --oom-dir, or else other; "" for none.
 func oomDir(c *cli.Context, other string) (string, error) {
 	switch dir := c.String("oom-dir"); {
 	case !c.IsSet("oom-dir") && c.Bool("no-oom"):
@@ -307,7 +307,7 @@ func oomDir(c *cli.Context, other string) (string, error) {
 	case !c.IsSet("oom-dir"):
 		return other, nil
 	case c.Bool("no-oom"):
-		return "", usageError{errors.New("choose one of --oom-dir and --no-oom")}
+		return "", usageError{errors.New("use only one of --oom-dir and --no-oom")}
 	case dir == "" && other != "":
 		return "", usageError{errors.New("--oom-dir is empty (--no-oom writes no records)")}
 	case dir == "":
@@ -324,14 +324,14 @@ func (s *session) oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
 	return s.warned(books)
 }
 
-// recordOOMs makes the session write a record of each out-of-memory error into dir, unless that is "".
+// recordOOMs makes the session write a record of each out-of-memory error into dir, unless dir is "".
 func (s *session) recordOOMs(c *cli.Context, dir string) error {
 	if dir == "" {
 		return nil
 	}
 	open, err := openFolder(dir)
 	if err == unix.ENOTDIR {
-		err = errors.New("it is not a directory")
+		err = errors.New("not a directory")
 	}
 	if err != nil {
 		return codedError{fmt.Errorf("write to %s: %w", dir, err), exitError}
@@ -347,7 +347,7 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 	})
 	s.ooms.lost = func() (uint64, map[uint32]uint64) {
 		if s.tracer == nil {
-			return 0, nil // it could not be opened
+			return 0, nil // opening it failed
 		}
 		return s.tracer.LostOOMs(), s.tracer.LostOOMsBy()
 	}

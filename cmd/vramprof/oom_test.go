@@ -60,9 +60,9 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 			t.Errorf("said twice: %q", again)
 		}
 		for text, n := range map[string]int{
-			"vramprof: process 200 ran out of memory on cuda:0 (wanted 2.00 GiB): wrote dir/200.txt and .pb.gz\n":   1,
-			"vramprof: out-of-memory errors beyond 3 a minute of a process, 10 of all, are counted, not recorded\n": 1,
-			"vramprof: 16 further out-of-memory errors were not recorded\n":                                         1,
+			"vramprof: process 200 ran out of memory on cuda:0 (wanted 2.00 GiB): wrote dir/200.txt and .pb.gz\n":                              1,
+			"vramprof: too many out-of-memory errors: at most 3 per minute and process, 10 in total, are recorded; further ones are counted\n": 1,
+			"vramprof: 16 further out-of-memory errors were not recorded\n":                                                                    1,
 			"\n": 13,
 		} {
 			if got := strings.Count(stderr.String(), text); got != n {

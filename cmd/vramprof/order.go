@@ -11,10 +11,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
-// orderCommand is the hidden first argument of our own program that starts CUDA to print its order of the GPUs.
+// orderCommand is a hidden first argument: vramprof runs itself with it to start CUDA and print CUDA's order of the GPUs.
 const orderCommand = "print-cuda-order"
 
-// runOrder prints the order if that is why this program runs, and then does not return.
+// runOrder prints CUDA's order of the GPUs and exits if args ask for it.
 func runOrder(args []string) {
 	if len(args) != 2 || args[1] != orderCommand {
 		return
@@ -26,7 +26,7 @@ func runOrder(args []string) {
 	os.Exit(0)
 }
 
-// learnOrder asks CUDA for its order of the GPUs where it is not NVML's: before anything is probed, as it starts CUDA.
+// learnOrder asks CUDA for its order of the GPUs where it may differ from NVML's. It starts CUDA, so it runs before anything is probed.
 func (s *session) learnOrder(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -39,6 +39,6 @@ func (s *session) learnOrder(ctx context.Context) {
 		err = s.driver.LearnOrder(ctx, gpus, self, orderCommand)
 	}
 	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("GPUs of different models: %v (without it, device numbers may not be resolved to GPUs, except in processes with CUDA_DEVICE_ORDER=PCI_BUS_ID)", err))
+		s.warnings = append(s.warnings, fmt.Sprintf("GPUs of different models: %v (device numbers may stay without a GPU, except in processes with CUDA_DEVICE_ORDER=PCI_BUS_ID)", err))
 	}
 }

@@ -13,31 +13,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minFree is the room that must be there before tracing starts; profiles are
-// smaller than this unless there are many thousands of sites.
+// minFree is the free space, in bytes, that must exist before tracing starts. Profiles with less than
+// many thousands of sites are smaller.
 const minFree = 1 << 20
 
 var (
-	errExists    = errors.New("it exists (--force overwrites it)")
-	errDirectory = errors.New("it is a directory")
+	errExists    = errors.New("file exists (--force overwrites it)")
+	errDirectory = errors.New("is a directory")
 )
 
-// output is a file of mode 0600 that appears under its name only when it is
-// complete. Until then it has no name, so that nothing is left of it however we end, or
-// on file systems without such files a name that begins with ".vramprof-".
+// output is a file of mode 0600 that gets its name only when it is complete. Until then it has no
+// name, so nothing is left of it however vramprof ends. On file systems without unnamed files it has a
+// name that begins with ".vramprof-".
 type output struct {
 	*os.File
 	path      string
-	dir       folder // stays open: nobody changes where the file appears by changing what the path leads to
+	dir       folder // stays open: changes of the path do not change where the file appears
 	name      string // in dir
-	shared    bool   // dir is others' as well
+	shared    bool   // dir belongs to the caller
 	force     bool
 	temporary string // name in dir; "" while it has none
 	done      bool
 }
 
-// createOutput finds whatever would keep the profile from being written before
-// anything is traced, as far as it can be known.
+// createOutput creates the file before tracing starts, so that most errors of writing show up
+// immediately.
 func createOutput(path string, force bool) (*output, error) {
 	o := &output{path: path, force: force}
 	var err error
@@ -50,7 +50,7 @@ func createOutput(path string, force bool) (*output, error) {
 	return o.begin()
 }
 
-// createIn is createOutput for a file in an open folder, which stays the caller's.
+// createIn creates an output in an open folder, which the caller keeps.
 func createIn(dir folder, name string) (*output, error) {
 	o := &output{path: filepath.Join(dir.Name(), name), dir: dir, name: name, shared: true}
 	return o.begin()
@@ -61,7 +61,7 @@ func (o *output) begin() (*output, error) {
 		o.closeFolder()
 		return nil, o.failed(err)
 	}
-	var fs unix.Statfs_t // without Blocks it does not tell: /proc, tmpfs without a limit
+	var fs unix.Statfs_t // Blocks is 0 where free space is unknown: /proc, tmpfs without a limit
 	if err := unix.Fstatfs(int(o.Fd()), &fs); err == nil && fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < minFree {
 		o.discard()
 		return nil, o.failed(unix.ENOSPC)
@@ -69,12 +69,12 @@ func (o *output) begin() (*output, error) {
 	return o, nil
 }
 
-// failed keeps a file's EACCES from being taken for a missing privilege.
+// failed wraps an error of the file, so that its EACCES does not count as a missing privilege.
 func (o *output) failed(err error) error {
 	return codedError{fmt.Errorf("write %s: %w", o.path, cause(err)), exitError}
 }
 
-// cause drops the operation and the name that errors about files carry.
+// cause removes the operation and the name from an error about a file.
 func cause(err error) error {
 	var program *exec.Error
 	if errors.As(err, &program) {
@@ -95,7 +95,7 @@ func (o *output) create() error {
 		if st, err := o.dir.stat(o.name, 0); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			return errDirectory
 		} else if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return errors.New("it is not a regular file") // replacing /dev/null would be a disaster
+			return errors.New("not a regular file") // never replace /dev/null
 		}
 		if !o.force {
 			return errExists
@@ -116,7 +116,7 @@ func (o *output) closeFolder() {
 	}
 }
 
-// commit gives the complete file its name.
+// commit syncs the complete file and gives it its name.
 func (o *output) commit() error {
 	err := o.Sync()
 	if err == nil {
@@ -139,7 +139,7 @@ func (o *output) commit() error {
 func (o *output) publish() error {
 	if o.temporary == "" {
 		name := o.name
-		if o.force { // a link never replaces, a rename does
+		if o.force { // link never replaces a file, rename does
 			name = temporaryName()
 		}
 		err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.Fd()), o.dir.fd(), name, unix.AT_SYMLINK_FOLLOW)
@@ -148,16 +148,16 @@ func (o *output) publish() error {
 		}
 		o.temporary = name
 	}
-	if !o.force { // what has appeared meanwhile is kept
+	if !o.force { // keep a file that appeared meanwhile
 		err := unix.Renameat2(o.dir.fd(), o.temporary, o.dir.fd(), o.name, unix.RENAME_NOREPLACE)
-		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) { // this file system cannot say so
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) { // the file system supports the flag
 			return err
 		}
 	}
 	return unix.Renameat(o.dir.fd(), o.temporary, o.dir.fd(), o.name)
 }
 
-// discard removes what was not committed; after commit it does nothing.
+// discard removes a file that was not committed. After commit it does nothing.
 func (o *output) discard() {
 	if o.done {
 		return
@@ -170,8 +170,8 @@ func (o *output) discard() {
 	o.closeFolder()
 }
 
-// save writes and commits the file. If that fails, what was traced is not lost: it
-// is saved under the default name in the folder for temporary files, and the error says so.
+// save writes and commits the file. If that fails, it saves the result under the default name in the
+// folder for temporary files, and the error says so.
 func (o *output) save(write func(io.Writer) error, name string) error {
 	err := write(o)
 	if err != nil {
@@ -186,7 +186,7 @@ func (o *output) save(write func(io.Writer) error, name string) error {
 	return saveElsewhere(err, write, name)
 }
 
-// saveElsewhere writes what could not be written into the folder for temporary files, and says so in the error.
+// saveElsewhere writes a result into the folder for temporary files after err, and adds the path to err.
 func saveElsewhere(err error, write func(io.Writer) error, name string) error {
 	other, otherErr := createOutput(filepath.Join(os.TempDir(), name), false)
 	if otherErr != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// wipeLine clears the line of a terminal that the cursor is in.
+// wipeLine clears the terminal's current line.
 const wipeLine = "\r\x1b[K"
 
 func isTerminal(w io.Writer) bool {
@@ -22,13 +22,13 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Reading says nothing for so long, and then not more often than that.
+// Reading a capture shows progress after readingQuiet, at most once per readingPause.
 const (
 	readingQuiet = time.Second
 	readingPause = 100 * time.Millisecond
 )
 
-// showReading says on a terminal how far a capture has been read, in a line that is wiped out when it has been gone through, and by end.
+// showReading shows on a terminal how much of a capture has been read. The line is cleared when reading is complete, and by end.
 func showReading(w io.Writer, path string) (progress func(done, size int64), end func()) {
 	if !isTerminal(w) {
 		return nil, func() {}
@@ -55,8 +55,8 @@ func readingTo(w io.Writer, path string, now func() time.Time) (progress func(do
 	}, end
 }
 
-// showProgress says on a terminal how long has been traced, in one line that
-// end wipes out.
+// showProgress shows on a terminal how long vramprof has traced, in one line that
+// end clears.
 func showProgress(w io.Writer) (end func()) {
 	if !isTerminal(w) {
 		return func() {}

@@ -28,7 +28,7 @@ import (
 func psCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "ps",
-		Usage:     "list the processes that use CUDA, and how much memory",
+		Usage:     "list the processes that use CUDA, and their GPU memory",
 		UsageText: "vramprof ps [--json]",
 		Flags:     []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "write JSON"}},
 		Action:    ps,
@@ -39,13 +39,13 @@ func psCommand() *cli.Command {
 type listed struct {
 	PID       uint32   `json:"pid"`
 	Command   string   `json:"command"`
-	GPU       *int     `json:"gpu"` // NVML index; null: on no GPU that NVML knows of
+	GPU       *int     `json:"gpu"` // NVML index; null: on no GPU that NVML lists
 	UUID      string   `json:"gpu_uuid,omitempty"`
 	Bytes     uint64   `json:"bytes"`
 	Libraries []string `json:"libraries"`
 
 	Workload *report.WorkloadReport `json:"workload,omitempty"`
-	onBehalf string                 // the same in a few words
+	onBehalf string                 // Workload in a few words
 }
 
 func ps(c *cli.Context) error {
@@ -56,7 +56,7 @@ func ps(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	env.SelfTest = nil // nothing is probed
+	env.SelfTest = nil // ps probes nothing
 	if _, err := requireHost(c.Context, env); err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func ps(c *cli.Context) error {
 	return writeList(c.App.Writer, list, width())
 }
 
-// writeList writes a table in so many columns. What processes run for has one
-// only if it is known of any of them. Where commands have no room in a row, they have lines of their own.
+// writeList writes a table of the given width. The column WORKLOAD appears only if a workload is known. On
+// narrow terminals, each command gets a line of its own.
 func writeList(out io.Writer, list []listed, columns int) error {
 	const figures, least = 30, 16 // columns of PID, GPU and USED; of a command
 	if columns < figures+least {
@@ -134,7 +134,7 @@ func writeNarrow(out io.Writer, list []listed, columns int) error {
 	return nil
 }
 
-// withUsage adds what NVML says; processes that only NVML lists come too.
+// withUsage adds the figures of NVML, and processes that only NVML lists.
 func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error) {
 	list := []listed{}
 	driver, err := openNVML(c.Context)
@@ -175,7 +175,7 @@ func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error)
 	return list, nil
 }
 
-// describe adds what each process says of itself.
+// describe adds the command line and the workload of each process.
 func describe(list []listed) {
 	host := workload.NewHost()
 	workloads := map[uint32]ledger.Workload{} // a process has a line per GPU
@@ -183,7 +183,7 @@ func describe(list []listed) {
 		l := &list[i]
 		w, ok := workloads[l.PID]
 		if !ok {
-			variables, _ := environ.Of(l.PID) // without them the container is still known
+			variables, _ := environ.Of(l.PID) // the container is known without them
 			w = host.Of(l.PID, variables)
 			workloads[l.PID] = w
 		}
@@ -192,7 +192,7 @@ func describe(list []listed) {
 	}
 }
 
-// withoutFolder leaves the program's name and its arguments.
+// withoutFolder removes the folder from the program of a command line.
 func withoutFolder(command string) string {
 	program, arguments, _ := strings.Cut(command, " ")
 	return strings.TrimSpace(path.Base(program) + " " + arguments)

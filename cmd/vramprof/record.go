@@ -20,15 +20,15 @@ func recordCommand() *cli.Command {
 		Name:      "record",
 		Usage:     "trace CUDA memory and write a heap profile or a capture",
 		UsageText: "vramprof record [OPTIONS] [-- COMMAND [ARGUMENTS]]",
-		Description: "Without -p, --name or a command, every process that uses CUDA is traced. " +
-			"Ends on Ctrl-C, after --duration, or when all processes that were asked for by -p or started have ended. " +
-			"The profile is for go tool pprof; a capture (FILE.vram) has all events, and grows while it is recorded. A summary is printed.",
+		Description: "By default, every CUDA process is traced. " +
+			"Tracing stops on Ctrl-C, after --duration, or when all processes selected by -p, or the command, have ended. " +
+			"A second Ctrl-C aborts. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
 		Flags: append(traceFlags(),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
-			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: pprof or capture; with both, the other one is written beside it"},
+			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: pprof or capture; with both, the other file is written beside it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: the folder of FILE)"},
-			&cli.BoolFlag{Name: "no-oom", Usage: "write no such records"},
+			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
 		),
 		Action: record,
 	}
@@ -65,7 +65,7 @@ func record(c *cli.Context) error {
 		s.config.Journal = file.writer
 	}
 	if isStdout(path, capturePath) {
-		s.config.Stdout = os.Stderr // of the command
+		s.config.Stdout = os.Stderr // the command's
 	}
 	if err := s.recordOOMs(c, dir); err != nil {
 		return err
@@ -80,8 +80,8 @@ func record(c *cli.Context) error {
 	return s.writeRecord(c, snapshot, out, file, name+profileEnding)
 }
 
-// writeRecord writes what was asked for, as far as it can be: out and file may be nil. name is
-// for a profile that cannot be written where it should be.
+// writeRecord writes the profile, the capture and the summary, and goes on after errors; out and file
+// may be nil. name is the profile's name in the folder for temporary files if out fails.
 func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out destination, file *captureFile, name string) error {
 	var errs []error
 	saved := func(d destination, err error) {
@@ -103,7 +103,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 	errs = append(errs, report.WriteSummary(summary, snapshot, s.tracer, report.Options{}, screen()))
 	var first error
 	for _, err := range errs {
-		if first != nil && err != nil { // one is returned, the others must not be lost
+		if first != nil && err != nil { // the first error is returned, the others are printed
 			fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", untrusted.Clean(err.Error()))
 		} else if err != nil {
 			first = err

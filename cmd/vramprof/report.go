@@ -19,7 +19,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// chartSteps is how many moments of a recording a chart has.
+// chartSteps is the number of moments in a chart of a session.
 const chartSteps = 200
 
 var views = []string{"summary", "tree", "table", "stats", "timeline"}
@@ -27,19 +27,19 @@ var views = []string{"summary", "tree", "table", "stats", "timeline"}
 func reportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "report",
-		Usage:     "show a recording, or what runs now, in one of several ways",
+		Usage:     "show a capture, or trace now, in one of several views",
 		UsageText: "vramprof report [OPTIONS] [FILE]",
 		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. Without it, processes are traced as by record, until Ctrl-C or for --duration. " +
-			"Moments are times after the begin of the recording (12m30s, plain seconds), peak, or end.",
+			"Moments are times since the session began (12m30s, plain seconds), begin, peak, or end.",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views, ", ")},
-			&cli.BoolFlag{Name: "all-frames", Usage: "show trees with libraries' frames, not your own code alone"},
+			&cli.BoolFlag{Name: "all-frames", Usage: "show library frames in trees, not only your own code"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.StringFlag{Name: "html", Usage: "write a page for the browser into `FILE`; - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
-			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list `N` of each (default: 10)"},
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` of each (default: 10)"},
 		}, readFlags(), momentFlags(), traceFlags()),
-		Action: reportRecording,
+		Action: reportSession,
 	}
 }
 
@@ -50,9 +50,9 @@ func momentFlags() []cli.Flag {
 	}
 }
 
-func reportRecording(c *cli.Context) error {
+func reportSession(c *cli.Context) error {
 	if !slices.Contains(views, c.String("view")) {
-		return usageError{fmt.Errorf("there is no view %q (views: %s)", c.String("view"), strings.Join(views, ", "))}
+		return usageError{fmt.Errorf("unknown view %q (views: %s)", c.String("view"), strings.Join(views, ", "))}
 	}
 	if c.Int("top") < 1 {
 		return usageError{fmt.Errorf("--top must be at least 1")}
@@ -64,7 +64,7 @@ func reportRecording(c *cli.Context) error {
 	var page destination
 	if c.IsSet("html") {
 		if between != nil {
-			return usageError{fmt.Errorf("--html shows every interval: it takes no --between")}
+			return usageError{fmt.Errorf("--html and --between exclude each other (the page shows every interval)")}
 		}
 		if page, err = openDestination(c.String("html"), c.Bool("force"), textContent); err != nil {
 			return err
@@ -72,7 +72,7 @@ func reportRecording(c *cli.Context) error {
 		defer page.discard()
 	}
 	if between != nil && c.Bool("json") && c.String("view") != "stats" && c.String("view") != "timeline" {
-		return usageError{fmt.Errorf("--between has JSON for the views stats and timeline (vramprof export --between writes a profile of the difference)")}
+		return usageError{fmt.Errorf("--between has JSON only for the views stats and timeline (vramprof export --between writes a profile of the difference)")}
 	}
 	r, done, err := openSource(c)
 	if err != nil {
@@ -91,7 +91,7 @@ func reportRecording(c *cli.Context) error {
 // momentsOf reads --at and --between.
 func momentsOf(c *cli.Context) (at moment, between *[2]moment, err error) {
 	if c.IsSet("at") && c.IsSet("between") {
-		return at, nil, usageError{fmt.Errorf("choose one of --at and --between")}
+		return at, nil, usageError{fmt.Errorf("use only one of --at and --between")}
 	}
 	if c.IsSet("between") {
 		from, to, err := parseInterval(c.String("between"))
@@ -106,7 +106,7 @@ func momentsOf(c *cli.Context) (at moment, between *[2]moment, err error) {
 	return at, nil, nil
 }
 
-// snapshotAt plays the recording up to a moment.
+// snapshotAt replays the session up to a moment.
 func snapshotAt(r *capture.Recording, m moment) (*ledger.Snapshot, error) {
 	at, err := m.in(r)
 	if err != nil {
@@ -157,7 +157,7 @@ func printView(c *cli.Context, r *capture.Recording, view report.View, o report.
 	return report.WriteSummary(c.App.Writer, s, r, report.Options{Top: min(c.Int("top"), 5)}, screen())
 }
 
-// timelineOf shows the recording from one moment to another; the snapshot is as r.Snapshot would have it of the latter.
+// timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return for the later one.
 func timelineOf(r *capture.Recording, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l, player, end := r.Books(), r.Player(), min(max(at, r.Begin()), r.End())
 	times, err := timeline.Moments(r.Player(), from, end, chartSteps)
@@ -174,7 +174,7 @@ func timelineOf(r *capture.Recording, from, at uint64) (*ledger.Snapshot, *timel
 	return r.Take(l, at), t, sizes, nil
 }
 
-// writeBetween shows what changed: the summary is the lines that changed most, and each view that of the interval.
+// writeBetween writes a view of an interval. The summary is the lines that changed most.
 func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error {
 	from, to, err := interval(r, between)
 	if err != nil {
@@ -206,7 +206,7 @@ func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error
 	return report.WriteDiff(c.App.Writer, report.Diff(profiles[0], profiles[1]), names, o, screen())
 }
 
-// sizesBetween shows the end of an interval, and counts what was allocated in it by size.
+// sizesBetween returns the snapshot of the end of an interval, and counts by size what was allocated in it.
 func sizesBetween(r *capture.Recording, from, to uint64) (s *ledger.Snapshot, sizes *timeline.Sizes, err error) {
 	var counted [2]*timeline.Sizes
 	for i, at := range []uint64{from, to} {
@@ -249,7 +249,7 @@ func writePage(c *cli.Context, r *capture.Recording, page destination) error {
 	return err
 }
 
-// colors says whether to colour what goes to stdout.
+// colors reports whether to color stdout.
 func colors() bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(os.Stdout)
 }

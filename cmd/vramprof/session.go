@@ -30,18 +30,18 @@ type session struct {
 	duration time.Duration
 	tracer   *tracer.Tracer
 	driver   *nvml.Driver
-	warnings []string // of the host
+	warnings []string // about the host
 	ooms     *oomRecorder
 	memory   *memoryWatch
 	stderr   io.Writer
-	failed   func(error) // is told what the exit code shall say when all is written
+	failed   func(error) // sets the error to return after all results are written
 
 	begun       func() // called when tracing begins; may be nil
 	endProgress func()
 }
 
-// newSession reads the command line, and then makes sure that this machine can
-// trace and that what shall be traced exists.
+// newSession reads the command line and checks that this machine can trace and that the selected
+// processes or the command exist.
 func newSession(c *cli.Context) (*session, error) {
 	config, err := configOf(c)
 	if err != nil {
@@ -79,7 +79,7 @@ func newSession(c *cli.Context) (*session, error) {
 	return s, nil
 }
 
-// open loads the programs; nothing is probed yet.
+// open opens NVML and loads the BPF programs. It probes nothing yet.
 func (s *session) open(c *cli.Context) (err error) {
 	if s.driver, err = openNVML(c.Context); err == nil {
 		s.config.NVML = s.driver
@@ -104,7 +104,7 @@ func (s *session) open(c *cli.Context) (err error) {
 
 func withRemedy(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
-		return fmt.Errorf("%w [the kernel half needs about 250 MiB: free some, or raise the cgroup's limit]", err)
+		return fmt.Errorf("%w (the kernel half needs about 250 MiB: free some, or raise the cgroup's limit)", err)
 	}
 	return err
 }
@@ -123,12 +123,12 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 		end = "for " + s.duration.String() + ", " + end
 	}
 	fmt.Fprintf(c.App.ErrWriter, "vramprof: %s (%s)\n", what, end)
-	if !c.Bool("verbose") && len(s.config.Command) == 0 { // who write to the terminal themselves
+	if !c.Bool("verbose") && len(s.config.Command) == 0 { // a command or -v writes to the terminal itself
 		s.endProgress = showProgress(c.App.ErrWriter)
 	}
 }
 
-// trace runs until the user, the duration or the processes end it.
+// trace runs until Ctrl-C, the duration, or the end of the selected processes.
 func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -161,26 +161,26 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	return snapshot, nil
 }
 
-// commandStatus is the end of a session whose command failed by itself: its exit status, or 128 and the signal, is ours.
+// commandStatus returns an error with the exit status of a command that failed by itself: its own, or 128 plus the signal.
 func (s *session) commandStatus(ctx context.Context) error {
 	var ended *exec.ExitError
 	if ctx.Err() != nil || !errors.As(s.tracer.CommandError(), &ended) {
-		return nil // a Ctrl-C, which the command got as well, is a normal end
+		return nil // Ctrl-C, which the command got as well, is a normal end
 	}
 	code := ended.ExitCode()
 	if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code = 128 + int(status.Signal())
 	}
-	return codedError{errors.New(""), code} // the report says it
+	return codedError{errors.New(""), code} // the report shows it
 }
 
 func (s *session) snapshot() *ledger.Snapshot { return s.warned(s.tracer.Snapshot()) }
 
-// warned adds to a snapshot what the tracer does not know.
+// warned adds the warnings that the tracer does not know to a snapshot.
 func (s *session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
 	snapshot.Warnings = append(snapshot.Warnings, s.warnings...)
 	if s.driver != nil && s.driver.Unavailable() > 0 {
-		snapshot.Warnings = append(snapshot.Warnings, "the driver did not say of every process how much memory it uses")
+		snapshot.Warnings = append(snapshot.Warnings, "the driver did not report the memory of every process")
 	}
 	return snapshot
 }
@@ -197,8 +197,8 @@ func (s *session) close() {
 	}
 }
 
-// requireHost refuses to start where tracing cannot work, naming what is
-// missing. It returns warnings for what may not work.
+// requireHost returns an error that names what is missing if tracing cannot work on this machine, and
+// warnings for what may not work.
 func requireHost(ctx context.Context, env preflight.Env) (warnings []string, err error) {
 	for _, r := range preflight.Check(ctx, env) {
 		switch r.Status {
@@ -211,17 +211,17 @@ func requireHost(ctx context.Context, env preflight.Env) (warnings []string, err
 	return warnings, nil
 }
 
-// openNVML bounds the wait for a driver that hangs.
+// openNVML opens the driver. It gives up after 5 s if the driver hangs.
 func openNVML(ctx context.Context) (*nvml.Driver, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return nvml.Open(ctx, "")
 }
 
-// The columns that are filled: fewer than the least are taken for it.
+// Columns of text output: width is at least leastColumns, at most mostColumns, and usualColumns without a terminal.
 const leastColumns, mostColumns, usualColumns = 20, 1000, 80
 
-// width is the number of columns to fill: what COLUMNS says, those of a
+// width returns the number of columns to fill: COLUMNS, the width of the
 // terminal on stdout, or 80.
 func width() int {
 	w, err := strconv.Atoi(os.Getenv("COLUMNS"))

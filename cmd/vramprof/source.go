@@ -17,10 +17,10 @@ import (
 const noLimits = "no-limits"
 
 func readFlags() []cli.Flag {
-	return []cli.Flag{&cli.BoolFlag{Name: noLimits, Usage: "read a capture without limits on memory and time: only one that you trust"}}
+	return []cli.Flag{&cli.BoolFlag{Name: noLimits, Usage: "read a capture without limits on memory and time (only if you trust it)"}}
 }
 
-// openSource opens the capture that the command line names, or records one now, into a file without a name.
+// openSource opens the capture that the command line names, or traces now into a file without a name.
 func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
 	if !c.Args().Present() {
 		return recordNow(c)
@@ -30,19 +30,19 @@ func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
 	}
 	for _, f := range traceFlags() {
 		if name := f.Names()[0]; c.IsSet(name) && !(name == "pid" && c.Command.Name == "export") {
-			return nil, nil, usageError{fmt.Errorf("--%s is for tracing, and %q was traced already", name, c.Args().First())}
+			return nil, nil, usageError{fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First())}
 		}
 	}
 	return readCapture(c, c.Args().First())
 }
 
-// readCapture opens a capture, and says on stderr what is missing in it.
+// readCapture opens a capture and prints its warnings to stderr.
 func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error) {
 	progress, end := showReading(c.App.ErrWriter, path)
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
 	if err != nil {
 		end()
-		return nil, nil, codedError{err, exitError} // a file's EACCES is no missing privilege
+		return nil, nil, codedError{err, exitError} // a file's EACCES is not a missing privilege
 	}
 	for _, text := range r.Warnings() {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: %s\n", untrusted.Clean(text))
@@ -50,7 +50,7 @@ func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error
 	return r, func() { end(); r.Close() }, nil
 }
 
-// recordNow traces as record does.
+// recordNow traces like record, into a file without a name.
 func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
 	s, err := newSession(c)
 	if err != nil {
@@ -58,7 +58,7 @@ func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
 	}
 	defer s.close()
 	if len(s.config.Command) > 0 {
-		return nil, nil, usageError{fmt.Errorf("%s takes a capture or the processes to trace, no command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
+		return nil, nil, usageError{fmt.Errorf("%s takes a capture or processes, not a command (vramprof record -o FILE.vram -- COMMAND)", c.Command.Name)}
 	}
 	file, err := unnamedFile()
 	if err != nil {
@@ -94,5 +94,5 @@ func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Recording, e
 	if err != nil {
 		return nil, err
 	}
-	return capture.ReadWith(file, info.Size(), capture.ReadOptions{Unlimited: true}) // it is our own
+	return capture.ReadWith(file, info.Size(), capture.ReadOptions{Unlimited: true}) // we wrote it
 }

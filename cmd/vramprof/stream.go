@@ -15,24 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// destination is where a result goes that a user names: a file, which appears when it is complete, or a stream.
+// destination is the file or stream that a user names for a result. A file appears when it is complete.
 type destination interface {
 	save(write func(io.Writer) error, name string) error
 	discard()
-	label() string  // as the user called it
-	isStdout() bool // all else goes to stderr
+	label() string  // the path as the user gave it
+	isStdout() bool // then everything else goes to stderr
 }
 
 func (o *output) label() string { return o.path }
 func (*output) isStdout() bool  { return false }
 
-// Content of a destination: what is binary is not written to a terminal.
+// Content of a destination: binary data is not written to a terminal.
 const (
 	textContent   = false
 	binaryContent = true
 )
 
-// openDestination opens what a user named as the file of a result: "-" is stdout.
+// openDestination opens the file or stream that a user named for a result: "-" is stdout.
 func openDestination(path string, force, binary bool) (destination, error) {
 	if !isStream(path) {
 		return createOutput(path, force)
@@ -40,8 +40,8 @@ func openDestination(path string, force, binary bool) (destination, error) {
 	return openStream(path, binary)
 }
 
-// isStream reports whether a path is stdout, an open descriptor, or something that is written into and not replaced. What
-// links lead to is not: others may have made them.
+// isStream reports whether a path is stdout, an open descriptor, a FIFO or a device, which are written into and not replaced.
+// It does not follow links, because others may have made them.
 func isStream(path string) bool {
 	if _, ours := descriptorOf(path); ours {
 		return true
@@ -50,7 +50,7 @@ func isStream(path string) bool {
 	return err == nil && st.Mode()&(os.ModeNamedPipe|os.ModeCharDevice) != 0
 }
 
-// descriptorOf returns the descriptor that a path stands for: "-", /dev/stdout, /dev/fd/63 of a shell's ">(command)".
+// descriptorOf returns the descriptor that a path names: "-", /dev/stdout, /dev/fd/63 of a shell's ">(command)".
 func descriptorOf(path string) (fd int, ok bool) {
 	switch path {
 	case "-", "/dev/stdout":
@@ -67,7 +67,7 @@ func descriptorOf(path string) (fd int, ok bool) {
 	return 0, false
 }
 
-// streamOutput is written as it is: it has no name to be given, and nothing of it can be taken back.
+// streamOutput is a stream: it gets no name at the end, and written data cannot be removed.
 type streamOutput struct {
 	*os.File
 	path string
@@ -87,7 +87,7 @@ func openStream(path string, binary bool) (*streamOutput, error) {
 	}
 	if binary && isTerminal(s.File) {
 		s.discard()
-		return nil, usageError{fmt.Errorf("write %s: binary data is not written to a terminal (-o FILE, or redirect it)", path)}
+		return nil, usageError{fmt.Errorf("write %s: binary data is not written to a terminal (use -o FILE, or redirect it)", path)}
 	}
 	return s, nil
 }
@@ -96,14 +96,14 @@ func (s *streamOutput) failed(err error) error {
 	return codedError{fmt.Errorf("write %s: %w", s.path, cause(err)), exitError}
 }
 
-// take uses a descriptor that we were started with. Of stdout it is the file itself: a reader who leaves ends us, as other programs.
+// take uses a descriptor that vramprof inherited. For stdout it uses os.Stdout itself, so that SIGPIPE ends vramprof as usual.
 func (s *streamOutput) take(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return err
 	}
 	if flags&unix.O_ACCMODE == unix.O_RDONLY {
-		return errors.New("it is not open for writing")
+		return errors.New("not open for writing")
 	}
 	if fd == 1 {
 		s.File = os.Stdout
@@ -116,7 +116,7 @@ func (s *streamOutput) take(fd int) error {
 	return nil
 }
 
-// open opens a FIFO or a device, and never waits for a reader.
+// open opens a FIFO or a device. It never waits for a reader.
 func (s *streamOutput) open() error {
 	var before, now unix.Stat_t
 	if err := unix.Lstat(s.path, &before); err != nil {
@@ -127,13 +127,13 @@ func (s *streamOutput) open() error {
 	}
 	fd, err := unix.Open(s.path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENXIO) {
-		return errors.New("nobody reads from it (start the reader first)")
+		return errors.New("the FIFO has no reader (start the reader first)")
 	}
 	if err != nil {
 		return err
 	}
 	if err = unix.Fstat(fd, &now); err == nil && (now.Dev != before.Dev || now.Ino != before.Ino) {
-		err = errors.New("it has just been replaced")
+		err = errors.New("it was replaced while it was opened")
 	}
 	if err == nil {
 		err = unix.SetNonblock(fd, false)
@@ -146,7 +146,7 @@ func (s *streamOutput) open() error {
 	return nil
 }
 
-// mayWriteInto refuses devices that do more than take bytes, and the FIFO that another user has put into a folder like /tmp.
+// mayWriteInto refuses devices other than terminals and /dev/null, zero and full, and FIFOs of other users in folders like /tmp.
 func mayWriteInto(path string, st *unix.Stat_t) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFIFO {
 		var dir unix.Stat_t
@@ -162,12 +162,12 @@ func mayWriteInto(path string, st *unix.Stat_t) error {
 	case major == 1 && (minor == 3 || minor == 5 || minor == 7): // null, zero, full
 	case major == 4 || major == 5 || major >= 136 && major <= 143: // terminals
 	default:
-		return errors.New("it is a device (-o takes files, FIFOs, /dev/null and terminals)")
+		return errors.New("is a device (-o takes files, FIFOs, /dev/null and terminals)")
 	}
 	return nil
 }
 
-// save writes the result. Where that fails, it goes to the folder for temporary files, unless the reader has gone.
+// save writes the result. If that fails, it saves the result in the folder for temporary files, unless the reader is gone.
 func (s *streamOutput) save(write func(io.Writer) error, name string) error {
 	err := write(s)
 	if err != nil {
@@ -205,7 +205,7 @@ func isStdout(paths ...string) bool {
 	return false
 }
 
-// besideResult is where a report goes that is printed beside a result, which may be nil: stdout has one thing.
+// besideResult returns the writer for a report printed besides a result, which may be nil: stdout has only one of them.
 func besideResult(c *cli.Context, d destination) io.Writer {
 	if d != nil && d.isStdout() {
 		return c.App.ErrWriter

@@ -74,7 +74,7 @@ func TestOutOfMemoryEndsWithEverythingWritten(t *testing.T) {
 	if code := s.cmd.ProcessState.ExitCode(); code != 1 { // not killed
 		t.Errorf("vramprof ended with %v", s.cmd.ProcessState)
 	}
-	checkOutOfMemory(t, s, "vramprof itself takes ")
+	checkOutOfMemory(t, s, "vramprof uses ")
 	for _, p := range targets { // they are not held up
 		p.expect("done")
 		p.next()

@@ -7,7 +7,7 @@ cd "$(dirname "$(realpath "$0")")/.."
 . scripts/install.sh
 setup_go
 
-pure="./bpf ./tracer/place ./tracer/patience ./symbolize/internal/dwarf ./report/frames ./report/timeline"
+pure="./bpf ./tracer/functions ./tracer/place ./tracer/patience ./symbolize/internal/dwarf ./report/frames ./report/timeline"
 [ "${1:-}" = --ci ] || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/export"
 export GOARCH=arm64 CGO_ENABLED=0
 go vet ./...

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 // command is the program that Run started.
@@ -124,10 +125,10 @@ func (t *Tracer) attachLoaders(path string) {
 			last = errors.Join(last, err)
 			continue
 		}
-		var key fileKey
+		var key libraries.FileKey
 		var st unix.Stat_t
 		if unix.Fstat(int(f.Fd()), &st) == nil {
-			key = fileKey{device: uint32(st.Dev), inode: st.Ino}
+			key = libraries.FileKey{Device: uint32(st.Dev), Inode: st.Ino}
 		}
 		if _, done := t.loaders[key]; !done {
 			if t.loaders[key], err = t.prober.attachLoader(f); err != nil {

@@ -53,11 +53,11 @@ func (t *Tracer) readEvents(ctx context.Context) {
 		for n := 0; done && n < 4 && t.events.AvailableBytes() > 0; n++ {
 			t.drain(&record) // all that a full ring can hold
 		}
-		changed, err := t.mapping.hotplug()
+		changed, err := t.mapping.Hotplug()
 		if err != nil {
 			t.warn("processes that begin may be noticed late: " + err.Error())
 		}
-		if t.mapping.poll(t.mapped) || changed {
+		if t.mapping.Poll(t.mapped) || changed {
 			t.jobs.add(job{kind: jobScan})
 		}
 		if done {

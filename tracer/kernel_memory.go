@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -24,17 +25,15 @@ func CPUs() (possible, online int, err error) {
 	if possible, err = ebpf.PossibleCPU(); err != nil {
 		return 0, 0, fmt.Errorf("count the CPUs: %w", err)
 	}
-	list, err := os.ReadFile(onlineCPUs)
-	if err != nil {
+	if online, err = libraries.OnlineCPUs(); err != nil {
 		return 0, 0, fmt.Errorf("count the CPUs: %w", err)
 	}
-	cpus, err := cpusOf(string(list))
-	return possible, len(cpus), err
+	return possible, online, nil
 }
 
 // KernelMemoryFor computes what tracing takes on a machine with the running kernel and so many CPUs.
 func KernelMemoryFor(possible, online int) (KernelMemory, error) {
-	kernel, err := kernelTypes(btf.NewCache())
+	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
 		return KernelMemory{}, err
 	}
@@ -46,7 +45,7 @@ func KernelMemoryFor(possible, online int) (KernelMemory, error) {
 	for _, x := range maps {
 		sum.Add(x)
 	}
-	least := sum.Reserved + sum.Caches + uint64(online)*(mappingPages+1)*uint64(os.Getpagesize())
+	least := sum.Reserved + sum.Caches + uint64(online)*(libraries.RingPages+1)*uint64(os.Getpagesize())
 	return KernelMemory{least, least + sum.Growth}, nil
 }
 

@@ -27,7 +27,7 @@ func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 	if err := tr.loading.wait(); err != nil {
 		t.Fatal(err)
 	}
-	kernel, err := kernelTypes(btf.NewCache())
+	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestGrowingMapTakesWhatIsComputed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	kernel, err := kernelTypes(btf.NewCache())
+	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}

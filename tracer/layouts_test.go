@@ -69,7 +69,7 @@ func TestForkedProcessesHaveTheirParentsTablesAtOnce(t *testing.T) {
 // TestProgramsThatHaveJustBegunHaveWholeStacks: they allocate before anybody can have looked at them, but their libraries are known.
 func TestProgramsThatHaveJustBegunHaveWholeStacks(t *testing.T) {
 	m := newMachine(t, 1)
-	kernel, err := kernelTypes(btf.NewCache())
+	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 // A thread that chose its device before the attach may not do so again. For
@@ -79,25 +80,25 @@ func (t *Tracer) learn() error {
 	}
 	// Also after an error: what is set does not stay, and the next one may ask again.
 	time.AfterFunc(learnFor, func() { t.jobs.add(job{kind: jobLearned}) })
-	found, err := t.scanner.scan()
+	found, err := t.scanner.Scan()
 	if err != nil {
 		return err
 	}
-	done := map[fileKey]bool{}
+	done := map[libraries.FileKey]bool{}
 	for _, library := range found {
-		if library.layer == functions.Torch || t.files[library.file] == nil || done[library.file] {
+		if library.Layer == functions.Torch || t.files[library.File] == nil || done[library.File] {
 			continue
 		}
-		f, err := library.openLibrary()
+		f, err := library.OpenFile()
 		if err != nil {
 			continue // gone since
 		}
-		set, err := t.prober.attachBrief(f, library.layer)
+		set, err := t.prober.attachBrief(f, library.Layer)
 		f.Close()
 		if err != nil {
-			return fmt.Errorf("learn the devices of threads from %s: %w", library.name, err)
+			return fmt.Errorf("learn the devices of threads from %s: %w", library.Name, err)
 		}
-		done[library.file] = true
+		done[library.File] = true
 		t.learner.sets = append(t.learner.sets, set)
 	}
 	return nil

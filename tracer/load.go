@@ -16,6 +16,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -57,7 +58,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if err := t.loadWatch(kernel, types); err != nil {
 		return err
 	}
-	if t.mapping, err = watchMappings(); err != nil {
+	if t.mapping, err = libraries.WatchMappings(); err != nil {
 		return err
 	}
 	if t.events, err = ringbuf.NewReader(t.coll.Maps["events"]); err != nil {
@@ -180,11 +181,24 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 		}
 		t.links = append(t.links, l)
 	}
-	if t.scanner, err = newScanner(t.watch.Programs); err != nil {
+	if t.scanner, err = libraries.NewScanner(t.watch.Programs); err != nil {
 		return err
 	}
-	t.unwind.CodeOf, t.unwind.InKernel = t.scanner.codeOf, t.layoutsInKernel
+	t.unwind.CodeOf, t.unwind.InKernel = t.codeOf, t.layoutsInKernel
 	return nil
+}
+
+// codeOf lists what a process has mapped as code, for the unwinder; false where that is unknown.
+func (t *Tracer) codeOf(pid uint32) (unwind.Code, bool) {
+	list, layout := t.scanner.Code(pid)
+	if len(list) == 0 {
+		return unwind.Code{}, false
+	}
+	code := unwind.Code{Layout: layout, Files: make(map[uint64]unwind.CodeFile, len(list))}
+	for _, r := range list {
+		code.Files[r.Start] = unwind.CodeFile{Device: r.Device, Inode: r.Inode, Address: r.Address, Size: r.Size, Changed: r.Changed}
+	}
+	return code, true
 }
 
 // resize applies Config.entries.

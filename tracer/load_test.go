@@ -36,7 +36,7 @@ func TestKernelTakesAllPrograms(t *testing.T) {
 			t.Errorf("%s: the verifier looked at %d instructions", name, n)
 		}
 	}
-	if _, err := tr.scanner.scan(); err != nil {
+	if _, err := tr.scanner.Scan(); err != nil {
 		t.Error(err)
 	}
 	if s := tr.Snapshot(); s.Stats.Lost != 0 {
@@ -49,7 +49,7 @@ func TestHowTheKernelIsUsed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	kernel, err := kernelTypes(btf.NewCache())
+	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
 		t.Fatal(err)
 	}

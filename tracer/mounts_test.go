@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestALibraryUnderSeveralMountsIsProbedOnce(t *testing.T) {
 	m := newMachine(t, 1)
 	m.trace(nil)
-	libraries := string(m.fake)
+	folder := string(m.fake)
 	empty, seen := filepath.Join(m.folder, "empty"), 0
 	if err := os.Mkdir(empty, 0o755); err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func TestALibraryUnderSeveralMountsIsProbedOnce(t *testing.T) {
 			if err := os.Mkdir(at, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			mount := "set -e; " + fmt.Sprintf(mount, libraries, at, empty)
+			mount := "set -e; " + fmt.Sprintf(mount, folder, at, empty)
 			if out, err := exec.Command("unshare", "-m", "bash", "-c", mount).CombinedOutput(); err != nil {
 				t.Skipf("%v: %s", err, out)
 			}
@@ -60,7 +61,7 @@ func TestALibraryUnderSeveralMountsIsProbedOnce(t *testing.T) {
 	if seen == 0 {
 		t.Skip("nothing can be mounted here")
 	}
-	var probed []fileKey
+	var probed []libraries.FileKey
 	for key, set := range m.files {
 		if set != nil && slices.ContainsFunc(set.functions, func(f place.Function) bool { return f.Name == "cuInit" }) {
 			probed = append(probed, key)

@@ -14,43 +14,44 @@ import (
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // isProbed says whether a file is probed, or was tried and has not changed since: it may be overwritten, and when it is gone its
 // number is another one's.
-func (t *Tracer) isProbed(library mappedLibrary) bool {
-	set, tried := t.files[library.file]
+func (t *Tracer) isProbed(library libraries.Mapped) bool {
+	set, tried := t.files[library.File]
 	if !tried || set != nil { // a probe keeps its file
 		return tried
 	}
-	id, err := fileid.At(library.open)
-	return err != nil || id == t.failed[library.file]
+	id, err := fileid.At(library.Path)
+	return err != nil || id == t.failed[library.File]
 }
 
 // probe attaches to one file. A file that cannot be probed is a warning and
 // is not tried again until it has changed.
-func (t *Tracer) probe(library mappedLibrary) {
+func (t *Tracer) probe(library libraries.Mapped) {
 	if !t.mayProbe(library) {
 		return
 	}
-	f, err := library.openLibrary()
+	f, err := library.OpenFile()
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		if library.pid != ownPid {
-			t.filesOf.Give(library.pid)
+		if library.PID != ownPid {
+			t.filesOf.Give(library.PID)
 		}
 		return // unmapped since the scan, or its process is gone
 	}
-	t.files[library.file], t.holders[library.file] = nil, library.pid
-	t.failed[library.file] = library.version(f)
-	t.tried[library.pid]++
+	t.files[library.File], t.holders[library.File] = nil, library.PID
+	t.failed[library.File] = identify(library, f)
+	t.tried[library.PID]++
 	if err != nil {
 		t.warn(err.Error())
 		return
 	}
 	defer f.Close()
-	attach := func() (*probes, error) { return t.prober.attach(f, library.layer) }
-	if library.layer == functions.Torch {
+	attach := func() (*probes, error) { return t.prober.attach(f, library.Layer) }
+	if library.Layer == functions.Torch {
 		if t.config.NoTensors {
 			return
 		}
@@ -63,30 +64,30 @@ func (t *Tracer) probe(library mappedLibrary) {
 		}
 	}
 	if err != nil {
-		if !library.program { // most programs have no cudart in them
-			t.warnOf(library.pid, fmt.Sprintf("probe %s of process %d: %v", library.name, library.pid, err))
+		if !library.Program { // most programs have no cudart in them
+			t.warnOf(library.PID, fmt.Sprintf("probe %s of process %d: %v", library.Name, library.PID, err))
 		}
 		return
 	}
-	t.files[library.file] = set
-	delete(t.failed, library.file)
-	t.origins[library.file] = library.origin(f)
-	if library.layer == functions.Torch {
+	t.files[library.File] = set
+	delete(t.failed, library.File)
+	t.origins[library.File] = originOf(library, f)
+	if library.Layer == functions.Torch {
 		t.tensorsProbed.Store(true)
 	}
-	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.name))
+	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.Name))
 	t.noteLate(library)
-	if library.pid != ownPid && library.layer != functions.Torch && !t.isHeld(library.pid) {
+	if library.PID != ownPid && library.Layer != functions.Torch && !t.isHeld(library.PID) {
 		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
 	}
 }
 
-// version tells the file from what it may become, f where it could be opened.
-func (l mappedLibrary) version(f *os.File) (id fileid.ID) {
+// identify tells the file from what it may become, f where it could be opened.
+func identify(l libraries.Mapped, f *os.File) (id fileid.ID) {
 	if f != nil {
 		id, _ = fileid.Of(int(f.Fd()))
 	} else {
-		id, _ = fileid.At(l.open)
+		id, _ = fileid.At(l.Path)
 	}
 	return id
 }
@@ -99,19 +100,19 @@ const (
 )
 
 // mayProbe says whether one more file of a process is probed, and counts it.
-func (t *Tracer) mayProbe(library mappedLibrary) bool {
-	if library.pid == ownPid || t.tried[library.pid] < maxFilesOfProcess && t.filesOf.Take(library.pid, t.ownerOf(library.pid)) {
+func (t *Tracer) mayProbe(library libraries.Mapped) bool {
+	if library.PID == ownPid || t.tried[library.PID] < maxFilesOfProcess && t.filesOf.Take(library.PID, t.ownerOf(library.PID)) {
 		return true
 	}
-	t.warnOf(library.pid, fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", library.pid))
+	t.warnOf(library.PID, fmt.Sprintf("process %d maps more CUDA libraries than are probed: calls of further ones are missing", library.PID))
 	return false
 }
 
 // noteLate says how long a process ran with a library that was not probed yet,
 // when it began after us and so had no other moment to be missed in.
-func (t *Tracer) noteLate(library mappedLibrary) {
-	began := procfs.StartTime(library.pid)
-	if library.pid == ownPid || library.program || began < t.running.Load() || t.running.Load() == 0 {
+func (t *Tracer) noteLate(library libraries.Mapped) {
+	began := procfs.StartTime(library.PID)
+	if library.PID == ownPid || library.Program || began < t.running.Load() || t.running.Load() == 0 {
 		return
 	}
 	t.mu.Lock()
@@ -132,10 +133,10 @@ type unseen struct {
 }
 
 // note gives the text for one file, "" for a further one.
-func (u *unseen) note(library mappedLibrary, late time.Duration) string {
+func (u *unseen) note(library libraries.Mapped, late time.Duration) string {
 	if u.told < maxUnseenTold {
 		u.told++
-		return fmt.Sprintf("process %d called %s unseen in at most its first %v", library.pid, library.name, late)
+		return fmt.Sprintf("process %d called %s unseen in at most its first %v", library.PID, library.Name, late)
 	}
 	u.further++
 	u.longest = max(u.longest, late)

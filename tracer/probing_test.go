@@ -5,13 +5,15 @@ package tracer
 import (
 	"testing"
 	"time"
+
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 func TestManyUnseenFilesTakeOneWarning(t *testing.T) {
 	var u unseen
 	told := 0
 	for i := range maxUnseenTold + 5 {
-		if u.note(mappedLibrary{pid: uint32(i), name: "libcuda.so.1"}, time.Duration(i)*time.Millisecond) != "" {
+		if u.note(libraries.Mapped{PID: uint32(i), Name: "libcuda.so.1"}, time.Duration(i)*time.Millisecond) != "" {
 			told++
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 // These tests look at NVIDIA's own libraries, which scripts/check-real-libs.sh
@@ -85,7 +86,7 @@ func realFiles(t *testing.T, match func(name string) bool) (paths []string) {
 func realLibraries(t *testing.T, layer functions.Layer) (list []*realLibrary) {
 	t.Helper()
 	paths := realFiles(t, func(name string) bool {
-		l, ok := layerOf(name)
+		l, ok := libraries.LayerOf(name)
 		return ok && l == layer && versionOf.MatchString(name)
 	})
 	for _, path := range paths {

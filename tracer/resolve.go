@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
@@ -59,15 +60,15 @@ const maxListed = 256
 // now, and in the driver's library of this host if nobody has loaded it yet.
 // Nothing is probed. more is how many files were left out.
 func Libraries() (list []Library, more int, err error) {
-	s, err := openScanner()
+	s, err := libraries.OpenScanner()
 	if err != nil {
 		return nil, 0, err
 	}
-	defer s.close()
-	own := ahead{tried: map[string]bool{}}
-	own.prepare(ownPid, os.Environ())
-	defer own.close()
-	found, err := s.scan()
+	defer s.Close()
+	own := libraries.NewAhead()
+	own.Prepare(ownPid, os.Environ())
+	defer own.Close()
+	found, err := s.Scan()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -77,24 +78,24 @@ func Libraries() (list []Library, more int, err error) {
 
 // resolveAll looks into each file once, libraries of the driver first.
 // Programs that hold none of the functions are left out.
-func resolveAll(found []mappedLibrary) (list []Library, more int) {
-	at, left := map[fileKey]int{}, map[fileKey]bool{}
+func resolveAll(found []libraries.Mapped) (list []Library, more int) {
+	at, left := map[libraries.FileKey]int{}, map[libraries.FileKey]bool{}
 	for _, l := range found {
-		i, known := at[l.file]
+		i, known := at[l.File]
 		switch {
 		case known:
-		case l.program && l.pid == ownPid:
+		case l.Program && l.PID == ownPid:
 			continue
 		case len(at) >= maxListed:
-			left[l.file] = true
+			left[l.File] = true
 			continue
 		default:
 			i = len(list)
-			at[l.file] = i
-			list = append(list, l.resolve())
+			at[l.File] = i
+			list = append(list, resolve(l))
 		}
-		if p := &list[i]; l.pid != ownPid && !slices.Contains(p.PIDs, l.pid) {
-			p.PIDs = append(p.PIDs, l.pid)
+		if p := &list[i]; l.PID != ownPid && !slices.Contains(p.PIDs, l.PID) {
+			p.PIDs = append(p.PIDs, l.PID)
 		}
 	}
 	list = slices.DeleteFunc(list, func(l Library) bool { return l.Program && len(l.Rows.Found) == 0 })
@@ -111,14 +112,14 @@ func resolveAll(found []mappedLibrary) (list []Library, more int) {
 	return list, len(left)
 }
 
-func (l mappedLibrary) resolve() Library {
-	library := Library{Name: l.name, Layer: l.layer, Program: l.program}
-	f, err := l.openLibrary()
+func resolve(l libraries.Mapped) Library {
+	library := Library{Name: l.Name, Layer: l.Layer, Program: l.Program}
+	f, err := l.OpenFile()
 	if err != nil {
 		library.Err = err
 		return library
 	}
 	defer f.Close()
-	library.Rows, library.Err = Resolve(f, l.layer)
+	library.Rows, library.Err = Resolve(f, l.Layer)
 	return library
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 func TestResolveListsFoundAndMissingInTheTablesOrder(t *testing.T) {
@@ -62,11 +63,11 @@ func (r Rows) names() (list []string) {
 }
 
 func TestLibrariesLooksIntoABoundedNumberOfFilesOnceEach(t *testing.T) {
-	var found []mappedLibrary
+	var found []libraries.Mapped
 	for pid := range uint32(3) {
 		for inode := range uint64(maxListed + 44) {
 			layer := functions.Layer(inode % 2)
-			found = append(found, mappedLibrary{pid: pid + 1, file: fileKey{inode: inode}, layer: layer, name: "libcud", open: "/proc/none"})
+			found = append(found, libraries.Mapped{PID: pid + 1, File: libraries.FileKey{Inode: inode}, Layer: layer, Name: "libcud", Path: "/proc/none"})
 		}
 	}
 	list, more := resolveAll(found)

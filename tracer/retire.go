@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 // origin is where a probed file was found, to know when nobody can use it any more.
@@ -16,11 +18,11 @@ type origin struct {
 	namespace string   // mount namespace of the process that mapped it, "" if unknown
 }
 
-func (l mappedLibrary) origin(f *os.File) origin {
+func originOf(l libraries.Mapped, f *os.File) origin {
 	o := origin{}
-	o.namespace, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", l.pid))
+	o.namespace, _ = os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", l.PID))
 	if fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
-		o.file = os.NewFile(uintptr(fd), l.name)
+		o.file = os.NewFile(uintptr(fd), l.Name)
 	}
 	return o
 }
@@ -41,13 +43,13 @@ func (o origin) unlinked() bool {
 // mounts of their container are gone. A probe keeps its file, with its disk space, and the mount that it lies on.
 // Files that could not be probed are forgotten as soon as nobody maps them.
 func (t *Tracer) retire() error {
-	found, err := t.scanner.scan()
+	found, err := t.scanner.Scan()
 	if err != nil {
 		return err
 	}
-	mapped := map[fileKey]bool{}
+	mapped := map[libraries.FileKey]bool{}
 	for _, library := range found {
-		mapped[library.file] = true
+		mapped[library.File] = true
 	}
 	var namespaces map[string]bool
 	for key, set := range t.files {

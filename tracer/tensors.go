@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
@@ -40,12 +41,12 @@ var (
 
 // torchVersion reads the version of the PyTorch that a mapped libc10 belongs to, from
 // version.py beside its folder; "" if there is none.
-func torchVersion(library mappedLibrary) string {
-	file, err := os.Readlink(library.open)
+func torchVersion(library libraries.Mapped) string {
+	file, err := os.Readlink(library.Path)
 	if err != nil {
 		return ""
 	}
-	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", library.pid), path.Join(path.Dir(file), "../version.py"))
+	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", library.PID), path.Join(path.Dir(file), "../version.py"))
 	if err != nil {
 		return ""
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 func TestTheVersionOfPyTorchIsReadBesideItsLibraries(t *testing.T) {
@@ -25,7 +26,7 @@ func TestTheVersionOfPyTorchIsReadBesideItsLibraries(t *testing.T) {
 	if err := os.Symlink(filepath.Join(folder, "torch", "lib", "libc10.so"), mapped); err != nil {
 		t.Fatal(err)
 	}
-	library := mappedLibrary{pid: ownPid, open: mapped, layer: functions.Torch}
+	library := libraries.Mapped{PID: ownPid, Path: mapped, Layer: functions.Torch}
 	if got := torchVersion(library); got != "" {
 		t.Errorf("without a file: %q", got)
 	}

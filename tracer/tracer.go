@@ -31,6 +31,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
@@ -78,8 +79,8 @@ type Tracer struct {
 	watch   *ebpf.Collection // programs that watch processes
 	links   []link.Link
 	prober  prober
-	scanner *scanner
-	mapping *mappingEvents
+	scanner *libraries.Scanner
+	mapping *libraries.MappingEvents
 	unwind  *unwind.Unwinder
 	stacks  *stacks
 	events  *ringbuf.Reader
@@ -105,14 +106,14 @@ type Tracer struct {
 	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
 
-	files         map[fileKey]*probes   // the worker's: nil for a file that could not be probed
-	origins       map[fileKey]origin    // likewise, of the same files
-	failed        map[fileKey]fileid.ID // likewise: what those were that could not be probed
-	filesOf       ledger.Holders        // the worker's: of places in files
-	holders       map[fileKey]uint32    // likewise: pid in which a file was first seen
-	tried         map[uint32]int        // the worker's: files of CUDA that were first seen in a process
-	loaders       map[fileKey]*probes
-	ahead         ahead
+	files         map[libraries.FileKey]*probes   // the worker's: nil for a file that could not be probed
+	origins       map[libraries.FileKey]origin    // likewise, of the same files
+	failed        map[libraries.FileKey]fileid.ID // likewise: what those were that could not be probed
+	filesOf       ledger.Holders                  // the worker's: of places in files
+	holders       map[libraries.FileKey]uint32    // likewise: pid in which a file was first seen
+	tried         map[uint32]int                  // the worker's: files of CUDA that were first seen in a process
+	loaders       map[libraries.FileKey]*probes
+	ahead         *libraries.Ahead
 	learner       learner
 	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
 	shares        shares
@@ -145,7 +146,7 @@ func New(config Config) (*Tracer, error) {
 		config.Ready = func([]uint32) {}
 	}
 	types := btf.NewCache()
-	kernel, err := kernelTypes(types)
+	kernel, err := bpf.KernelTypes(types)
 	if err != nil {
 		return nil, err
 	}
@@ -155,14 +156,14 @@ func New(config Config) (*Tracer, error) {
 		processes:  map[uint32]*process{},
 		tombs:      map[uint32]uint64{},
 		leftBlocks: map[uint32]owner{},
-		files:      map[fileKey]*probes{},
-		origins:    map[fileKey]origin{},
-		failed:     map[fileKey]fileid.ID{},
+		files:      map[libraries.FileKey]*probes{},
+		origins:    map[libraries.FileKey]origin{},
+		failed:     map[libraries.FileKey]fileid.ID{},
 		tried:      map[uint32]int{},
 		filesOf:    ledger.NewHolders(maxFiles),
-		holders:    map[fileKey]uint32{},
-		loaders:    map[fileKey]*probes{},
-		ahead:      ahead{tried: map[string]bool{}},
+		holders:    map[libraries.FileKey]uint32{},
+		loaders:    map[libraries.FileKey]*probes{},
+		ahead:      libraries.NewAhead(),
 		jobs:       newJobs(),
 		newUser:    make(chan struct{}, 1),
 		host:       workload.NewHost(),
@@ -220,7 +221,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.watchTensors(ctx) })
 	wait.Go(func() { t.reportOOMs(ctx) })
 	wait.Go(func() { t.keepJournal(ctx) })
-	wait.Go(func() { t.mapping.tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
+	wait.Go(func() { t.mapping.Tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
 	t.running.Store(clock.Now())
 	t.config.Ready(t.traced())
 	if t.config.Duration > 0 {
@@ -252,7 +253,7 @@ func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) 
 // takes up to 0.1 s for each probe.
 func (t *Tracer) Detach() {
 	t.endLearning()
-	for _, set := range []map[fileKey]*probes{t.files, t.loaders} {
+	for _, set := range []map[libraries.FileKey]*probes{t.files, t.loaders} {
 		for key, p := range set {
 			if p != nil {
 				p.close()
@@ -278,9 +279,9 @@ func (t *Tracer) Close() {
 		releaseAll(t.coll.Maps["processes"])
 		t.command.guard.dismiss()
 	}
-	t.ahead.close()
+	t.ahead.Close()
 	if t.mapping != nil {
-		t.mapping.close()
+		t.mapping.Close()
 	}
 	if t.events != nil {
 		t.events.Close()
@@ -289,7 +290,7 @@ func (t *Tracer) Close() {
 		t.raw.Close()
 	}
 	if t.scanner != nil {
-		t.scanner.close()
+		t.scanner.Close()
 	}
 	t.prober.stubs.close()
 	t.shares.close()

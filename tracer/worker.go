@@ -17,6 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -128,25 +129,25 @@ func (t *Tracer) gone() (pids []uint32) {
 // so that the first event of a process that is running already has a whole stack. A process that begins
 // later does not wait long for them: PyTorch's take seconds, and a missed call is worse than a missing stack.
 func (t *Tracer) discover(pid uint32) error {
-	found, layouts, err := t.scanner.scanLayouts(pid)
+	found, layouts, err := t.scanner.ScanLayouts(pid)
 	if err != nil {
 		return err
 	}
 	if t.lookAhead(found) {
-		defer t.ahead.close()
-		own, _, err := t.scanner.scanLayouts(ownPid)
+		defer t.ahead.Close()
+		own, _, err := t.scanner.ScanLayouts(ownPid)
 		if err != nil {
 			return err
 		}
-		found = append(slices.DeleteFunc(found, func(l mappedLibrary) bool { return l.pid == ownPid }), own...)
+		found = append(slices.DeleteFunc(found, func(l libraries.Mapped) bool { return l.PID == ownPid }), own...)
 	}
 	var load []uint32
 	looked := map[uint32]bool{ownPid: true}
 	for _, library := range found {
-		if !looked[library.pid] && t.found(library.pid) {
-			load = append(load, library.pid)
+		if !looked[library.PID] && t.found(library.PID) {
+			load = append(load, library.PID)
 		}
-		looked[library.pid] = true
+		looked[library.PID] = true
 	}
 	load, later := t.urgent(load, layouts)
 	loaded := make(chan struct{})
@@ -179,13 +180,13 @@ func (t *Tracer) discover(pid uint32) error {
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
 	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
 	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
-	slices.SortStableFunc(found, func(a, b mappedLibrary) int { return cmp.Compare(order[a.layer], order[b.layer]) })
-	probed := map[fileKey]bool{}
+	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
+	probed := map[libraries.FileKey]bool{}
 	for _, library := range found {
 		switch {
-		case library.pid != ownPid && !t.isTraced(library.pid), probed[library.file]:
+		case library.PID != ownPid && !t.isTraced(library.PID), probed[library.File]:
 		case t.isProbed(library):
-			probed[library.file] = true
+			probed[library.File] = true
 		default:
 			t.probe(library)
 		}
@@ -230,20 +231,20 @@ var ownPid = uint32(os.Getpid())
 
 // lookAhead prepares the driver's library for processes that have not loaded
 // it yet. It returns true when there are new files to be found.
-func (t *Tracer) lookAhead(found []mappedLibrary) bool {
+func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
 	if t.everyone() {
-		t.ahead.prepare(ownPid, nil)
+		t.ahead.Prepare(ownPid, nil)
 	}
 	haveDriver := map[uint32]bool{}
 	for _, l := range found {
-		haveDriver[l.pid] = haveDriver[l.pid] || l.layer == functions.Driver && !l.program
+		haveDriver[l.PID] = haveDriver[l.PID] || l.Layer == functions.Driver && !l.Program
 	}
 	for pid, have := range haveDriver {
 		if !have && pid != ownPid && t.wanted(pid) {
-			t.ahead.prepare(pid, procfs.Environ(pid))
+			t.ahead.Prepare(pid, procfs.Environ(pid))
 		}
 	}
-	return len(t.ahead.maps) > 0
+	return t.ahead.Any()
 }
 
 // wanted says whether a process is traced, deciding it if need be.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/preflight"
 )
@@ -112,7 +113,7 @@ func checkKernelMemory() preflight.Result {
 
 func checkLibraries() preflight.Result {
 	r := preflight.Result{Name: "processes", Status: preflight.OK}
-	list, err := tracer.List()
+	list, err := libraries.List()
 	if err != nil {
 		r.Status, r.Detail, r.Remedy = preflight.Warn, err.Error(), "run as root on the host"
 		return r

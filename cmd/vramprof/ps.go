@@ -20,6 +20,7 @@ import (
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/preflight"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/workload"
@@ -60,7 +61,7 @@ func ps(c *cli.Context) error {
 	if _, err := requireHost(c.Context, env); err != nil {
 		return err
 	}
-	processes, err := tracer.List()
+	processes, err := libraries.List()
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func writeNarrow(out io.Writer, list []listed, columns int) error {
 }
 
 // withUsage adds the figures of NVML, and processes that only NVML lists.
-func withUsage(c *cli.Context, processes []tracer.CUDAProcess) ([]listed, error) {
+func withUsage(c *cli.Context, processes []libraries.Process) ([]listed, error) {
 	list := []listed{}
 	driver, err := openNVML(c.Context)
 	if err != nil {

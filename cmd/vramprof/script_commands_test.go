@@ -18,7 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -33,7 +33,7 @@ func alone(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: alone CODE PROGRAM [ARGUMENTS]")
 	}
 	quiet := func() bool {
-		list, err := tracer.List()
+		list, err := libraries.List()
 		ts.Check(err)
 		return len(list) == 0
 	}

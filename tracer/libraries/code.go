@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package libraries
 
 import (
 	"fmt"
@@ -13,28 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// codeOf lists what a process has mapped as code; false where the kernel has no iterator over the mappings of one
-// process (before Linux 6.1), where the process is gone, and where it has none.
-func (s *scanner) codeOf(pid uint32) (unwind.Code, bool) {
+// Code lists what a process has mapped as code, and its layout; nothing where the kernel has no
+// iterator over the mappings of one process (before Linux 6.1), or the process is gone.
+func (s *Scanner) Code(pid uint32) (list []bpf.MappedCode, layout uint64) {
 	if s.code == nil {
-		return unwind.Code{}, false
+		return nil, 0
 	}
 	raw, err := iterateProcess(s.code, pid)
 	if err != nil {
-		return unwind.Code{}, false
+		return nil, 0
 	}
-	list, layout, err := bpf.DecodeMappedCode(raw)
-	if err != nil || len(list) == 0 {
-		return unwind.Code{}, false
+	if list, layout, err = bpf.DecodeMappedCode(raw); err != nil {
+		return nil, 0
 	}
-	code := unwind.Code{Layout: layout, Files: make(map[uint64]unwind.CodeFile, len(list))}
-	for _, r := range list {
-		code.Files[r.Start] = unwind.CodeFile{Device: r.Device, Inode: r.Inode, Address: r.Address, Size: r.Size, Changed: r.Changed}
-	}
-	return code, true
+	return list, layout
 }
 
 // iterateProcess runs an iterator over the tasks of one process, and returns what it wrote. The library that we load programs with

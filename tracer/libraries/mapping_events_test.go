@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package libraries
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func setOnline(t *testing.T, cpu int, value string) {
 }
 
 // mapsOn says whether mappings are told of a program that runs on a cpu.
-func mapsOn(t *testing.T, m *mappingEvents, cpu int) (told bool) {
+func mapsOn(t *testing.T, m *MappingEvents, cpu int) (told bool) {
 	t.Helper()
 	runtime.LockOSThread() // the child inherits where it runs
 	defer runtime.UnlockOSThread()
@@ -52,20 +52,20 @@ func mapsOn(t *testing.T, m *mappingEvents, cpu int) (told bool) {
 	if err = errors.Join(err, unix.SchedSetaffinity(0, &before)); err != nil {
 		t.Fatal(err)
 	}
-	m.poll(func(pid uint32, _ bool) { told = told || int(pid) == cmd.Process.Pid })
+	m.Poll(func(pid uint32, _ bool) { told = told || int(pid) == cmd.Process.Pid })
 	return told
 }
 
-func mappingsWatched(t *testing.T) *mappingEvents {
+func mappingsWatched(t *testing.T) *MappingEvents {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	m, err := watchMappings()
+	m, err := WatchMappings()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.close)
+	t.Cleanup(m.Close)
 	return m
 }
 
@@ -74,7 +74,7 @@ func TestMappingsWakeWhoWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	come, ended := make(chan struct{}, 1000), make(chan struct{})
 	go func() {
-		m.tell(ctx, time.Millisecond, func() { come <- struct{}{} })
+		m.Tell(ctx, time.Millisecond, func() { come <- struct{}{} })
 		close(ended)
 	}()
 	for range 3 {
@@ -104,7 +104,7 @@ func TestNothingIsWrittenAfterTheWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 1000 {
-		m.tell(ctx, time.Millisecond, func() {})
+		m.Tell(ctx, time.Millisecond, func() {})
 		if _, err := unix.Read(m.end, make([]byte, 8)); err != nil {
 			t.Fatalf("what ends the wait is still to be written: %v", err)
 		}
@@ -134,7 +134,7 @@ func TestMappingsOnACPUThatComesBackAreTold(t *testing.T) {
 		setOnline(t, last, "0")
 		defer setOnline(t, last, "1")
 		m.looked = time.Time{}
-		if changed, err := m.hotplug(); !changed || err != nil {
+		if changed, err := m.Hotplug(); !changed || err != nil {
 			t.Fatalf("offline: %v, %v", changed, err)
 		}
 		setOnline(t, last, "1")
@@ -150,7 +150,7 @@ func TestMappingsOnACPUThatComesBackAreTold(t *testing.T) {
 		}
 	}
 	m.looked = time.Time{}
-	if changed, err := m.hotplug(); !changed || err != nil {
+	if changed, err := m.Hotplug(); !changed || err != nil {
 		t.Fatalf("online again: %v, %v", changed, err)
 	}
 	if !mapsOn(t, m, last) {

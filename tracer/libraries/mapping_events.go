@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package libraries
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mappingEvents tells when a process anywhere maps executable code
+// MappingEvents tells when a process anywhere maps executable code
 // (PERF_RECORD_MMAP2, one ring per CPU that is online).
-type mappingEvents struct {
+type MappingEvents struct {
 	attr   *perf.Attr
 	rings  map[int]*perf.Event // by cpu
 	ready  int                 // epoll of the rings, and of end
@@ -31,26 +31,26 @@ type mappingEvents struct {
 // onlineCPUs is where the kernel lists them, as "0-3,6".
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
-// mappingPages is how many pages a ring has, besides the one of its positions.
-const mappingPages = 64
+// RingPages is how many pages a ring has, besides the one of its positions.
+const RingPages = 64
 
 // hotplugInterval is how often the list is looked at.
 const hotplugInterval = time.Second
 
-func watchMappings() (*mappingEvents, error) {
+func WatchMappings() (*MappingEvents, error) {
 	attr := &perf.Attr{Type: perf.SoftwareEvent, Config: uint64(perf.Dummy)}
 	attr.Options.Mmap = true
 	attr.Options.Mmap2 = true
 	attr.SetWakeupWatermark(1) // byte: each record wakes who waits
-	m := &mappingEvents{attr: attr, rings: map[int]*perf.Event{}, ready: -1, end: -1, looked: time.Now()}
+	m := &MappingEvents{attr: attr, rings: map[int]*perf.Event{}, ready: -1, end: -1, looked: time.Now()}
 	if err := m.open(); err != nil {
-		m.close()
+		m.Close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *mappingEvents) open() (err error) {
+func (m *MappingEvents) open() (err error) {
 	if m.ready, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("watch mapping events: create an epoll: %w", err)
 	}
@@ -67,14 +67,14 @@ func (m *mappingEvents) open() (err error) {
 	return m.follow(string(list))
 }
 
-func (m *mappingEvents) waitFor(fd int) error {
+func (m *MappingEvents) waitFor(fd int) error {
 	if err := unix.EpollCtl(m.ready, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}); err != nil {
 		return fmt.Errorf("watch mapping events: add to the epoll: %w", err)
 	}
 	return nil
 }
 
-func (m *mappingEvents) wakesWith(ring *perf.Event) error {
+func (m *MappingEvents) wakesWith(ring *perf.Event) error {
 	fd, err := ring.FD()
 	if err != nil {
 		return err
@@ -82,8 +82,8 @@ func (m *mappingEvents) wakesWith(ring *perf.Event) error {
 	return m.waitFor(fd)
 }
 
-// tell calls come after mappings, but not again before pause is over, until ctx ends.
-func (m *mappingEvents) tell(ctx context.Context, pause time.Duration, come func()) {
+// Tell calls come after mappings, but not again before pause is over, until ctx ends.
+func (m *MappingEvents) Tell(ctx context.Context, pause time.Duration, come func()) {
 	written := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_, _ = unix.Write(m.end, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -112,7 +112,7 @@ func (m *mappingEvents) tell(ctx context.Context, pause time.Duration, come func
 
 // follow has rings for the cpus of a list, and no others. The kernel takes the event of a cpu that goes offline
 // away for good: one that comes back needs a new one.
-func (m *mappingEvents) follow(list string) error {
+func (m *MappingEvents) follow(list string) error {
 	now, err := cpusOf(list)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (m *mappingEvents) follow(list string) error {
 		}
 		if err == nil {
 			m.rings[cpu] = ring
-			err = ring.MapRingNumPages(mappingPages)
+			err = ring.MapRingNumPages(RingPages)
 		}
 		if err == nil {
 			err = m.wakesWith(ring)
@@ -144,6 +144,16 @@ func (m *mappingEvents) follow(list string) error {
 	}
 	m.online = list
 	return nil
+}
+
+// OnlineCPUs counts the CPUs that are online.
+func OnlineCPUs() (int, error) {
+	list, err := os.ReadFile(onlineCPUs)
+	if err != nil {
+		return 0, err
+	}
+	cpus, err := cpusOf(string(list))
+	return len(cpus), err
 }
 
 // cpusOf reads a list such as "0-3,6".
@@ -166,9 +176,9 @@ func cpusOf(list string) (cpus []int, err error) {
 	return cpus, nil
 }
 
-// hotplug follows the cpus that come and go. It returns true when some did: the caller must scan, since
+// Hotplug follows the cpus that come and go. It returns true when some did: the caller must scan, since
 // mappings that were made meanwhile were not told.
-func (m *mappingEvents) hotplug() (changed bool, err error) {
+func (m *MappingEvents) Hotplug() (changed bool, err error) {
 	if time.Since(m.looked) < hotplugInterval {
 		return false, nil
 	}
@@ -180,9 +190,9 @@ func (m *mappingEvents) hotplug() (changed bool, err error) {
 	return true, m.follow(string(list))
 }
 
-// poll reads what has come. It calls mapped for each executable mapping, and
+// Poll reads what has come. It calls mapped for each executable mapping, and
 // reports lost records, after which the caller must scan.
-func (m *mappingEvents) poll(mapped func(pid uint32, cuda bool)) (lost bool) {
+func (m *MappingEvents) Poll(mapped func(pid uint32, cuda bool)) (lost bool) {
 	for _, ring := range m.rings {
 		for ring.HasRecord() {
 			record, err := ring.ReadRecord(context.Background())
@@ -192,7 +202,7 @@ func (m *mappingEvents) poll(mapped func(pid uint32, cuda bool)) (lost bool) {
 			}
 			switch r := record.(type) {
 			case *perf.Mmap2Record:
-				_, library := layerOf(path.Base(r.Filename))
+				_, library := LayerOf(path.Base(r.Filename))
 				mapped(r.Pid, library)
 			case *perf.LostRecord:
 				lost = true
@@ -202,7 +212,22 @@ func (m *mappingEvents) poll(mapped func(pid uint32, cuda bool)) (lost bool) {
 	return lost
 }
 
-func (m *mappingEvents) close() {
+// Mute has mappings wake nobody any more; Poll still reads them.
+func (m *MappingEvents) Mute() error {
+	for _, ring := range m.rings {
+		fd, err := ring.FD()
+		if err == nil {
+			err = unix.EpollCtl(m.ready, unix.EPOLL_CTL_DEL, fd, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close closes the rings.
+func (m *MappingEvents) Close() {
 	for _, ring := range m.rings {
 		ring.Close()
 	}

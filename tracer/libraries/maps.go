@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package libraries
 
 import (
 	"bufio"
@@ -21,7 +21,7 @@ const maxMaps = 16 << 20
 
 // readAllMaps does the scanner's work where the kernel has no iterator over
 // mappings (before Linux 5.12). There the files name the real inode, below overlayfs.
-func readAllMaps() ([]mappedLibrary, error) {
+func readAllMaps() ([]Mapped, error) {
 	folder, err := os.Open("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("scan mappings: %w", err)
@@ -38,7 +38,7 @@ func readAllMaps() ([]mappedLibrary, error) {
 		}
 	}
 	slices.SortFunc(pids, cmp.Compare)
-	var list []mappedLibrary
+	var list []Mapped
 	for _, pid := range pids {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 		if err != nil {
@@ -52,7 +52,7 @@ func readAllMaps() ([]mappedLibrary, error) {
 }
 
 // readMaps lists what is of interest in a /proc/PID/maps: CUDA libraries, and the program itself.
-func readMaps(r io.Reader, pid uint32, exe string) (list []mappedLibrary) {
+func readMaps(r io.Reader, pid uint32, exe string) (list []Mapped) {
 	lines := bufio.NewScanner(io.LimitReader(r, maxMaps))
 	lines.Buffer(nil, 64<<10) // a path has at most 4 KiB, four times that with its line feeds as \012
 	for lines.Scan() {
@@ -64,7 +64,7 @@ func readMaps(r io.Reader, pid uint32, exe string) (list []mappedLibrary) {
 }
 
 // parseMapping reads a line: "7f0c8a000000-7f0c8a021000 r-xp 00001000 fd:01 1234   /usr/lib/libcuda.so.1 (deleted)".
-func parseMapping(line string, pid uint32, exe string) (l mappedLibrary, ok bool) {
+func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 	var fields [5]string
 	rest := line
 	for i := range fields {
@@ -75,7 +75,7 @@ func parseMapping(line string, pid uint32, exe string) (l mappedLibrary, ok bool
 	}
 	file := strings.TrimLeft(rest, " ")
 	name := path.Base(strings.TrimSuffix(file, " (deleted)"))
-	layer, cuda := layerOf(name)
+	layer, cuda := LayerOf(name)
 	if !strings.Contains(fields[1], "x") || !cuda && file != exe {
 		return l, false
 	}
@@ -92,7 +92,7 @@ func parseMapping(line string, pid uint32, exe string) (l mappedLibrary, ok bool
 		return l, false
 	}
 	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
-	return mappedLibrary{
-		pid: pid, file: keyOf(major<<20|minor, inode, open), layer: layer, program: !cuda, name: untrusted.Clean(name), open: open,
+	return Mapped{
+		PID: pid, File: keyOf(major<<20|minor, inode, open), Layer: layer, Program: !cuda, Name: untrusted.Clean(name), Path: open,
 	}, true
 }

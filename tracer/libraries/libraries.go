@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+// Package libraries finds CUDA's and PyTorch's libraries as processes map them: a Scanner lists
+// what is mapped now, MappingEvents reports new mappings, and Ahead maps the driver's library
+// before any process has loaded it. Nothing is probed here.
+package libraries
 
 import (
 	"errors"
@@ -21,34 +24,34 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// fileKey names a file by its real inode, below overlayfs, as the kernel's
+// FileKey names a file by its real inode, below overlayfs, as the kernel's
 // probes do: containers of one image share it. Snapshots of btrfs have inodes of their own with one number.
-type fileKey struct {
-	device    uint32
-	inode     uint64
-	subvolume uint64
+type FileKey struct {
+	Device    uint32
+	Inode     uint64
+	Subvolume uint64
 }
 
 // keyOf makes the key of a file from the numbers that the kernel's own lists have; open leads to it. File systems with subvolumes
 // have no device, so of others nothing is asked.
-func keyOf(device uint32, inode uint64, open string) fileKey {
-	key := fileKey{device: device, inode: inode}
+func keyOf(device uint32, inode uint64, open string) FileKey {
+	key := FileKey{Device: device, Inode: inode}
 	if device>>20 == 0 {
 		if id, err := fileid.At(open); err == nil {
-			key.subvolume = id.Subvolume
+			key.Subvolume = id.Subvolume
 		}
 	}
 	return key
 }
 
-// mappedLibrary is a CUDA library in one process.
-type mappedLibrary struct {
-	pid     uint32
-	file    fileKey
-	layer   functions.Layer
-	program bool   // not a library but what the process executes: it may hold cudart
-	name    string // as the traced process named it, untrusted
-	open    string // path under /proc that leads to the file whatever its name has become
+// Mapped is a CUDA library in one process.
+type Mapped struct {
+	PID     uint32
+	File    FileKey
+	Layer   functions.Layer
+	Program bool   // not a library but what the process executes: it may hold cudart
+	Name    string // as the traced process named it, untrusted
+	Path    string // path under /proc that leads to the file whatever its name has become
 }
 
 // Wheels rename what they bundle: libcudart-80664282.so.10.2.
@@ -58,7 +61,7 @@ var (
 	driverName  = regexp.MustCompile(`^libcuda[.-].*so|^libcuda\.so`)
 )
 
-func layerOf(name string) (functions.Layer, bool) {
+func LayerOf(name string) (functions.Layer, bool) {
 	switch {
 	case runtimeName.MatchString(name):
 		return functions.Runtime, true
@@ -71,30 +74,30 @@ func layerOf(name string) (functions.Layer, bool) {
 }
 
 // scanner asks the kernel which processes map which CUDA library.
-type scanner struct {
+type Scanner struct {
 	iterator *link.Iter       // nil: the kernel has none
 	files    *ebpf.Program    // mapped_files; nil likewise
 	code     *ebpf.Program    // process_code; nil likewise
 	own      *ebpf.Collection // nil: the programs are a tracer's
 }
 
-// newScanner takes the programs mapped_files and process_code, which some kernels cannot have.
-func newScanner(programs map[string]*ebpf.Program) (*scanner, error) {
+// NewScanner takes the programs mapped_files and process_code, which some kernels cannot have.
+func NewScanner(programs map[string]*ebpf.Program) (*Scanner, error) {
 	all := programs["mapped_files"]
 	if all == nil {
-		return &scanner{}, nil
+		return &Scanner{}, nil
 	}
 	iterator, err := link.AttachIter(link.IterOptions{Program: all})
 	if err != nil {
 		return nil, fmt.Errorf("attach the iterator over mappings: %w", err)
 	}
-	return &scanner{iterator: iterator, files: all, code: programs["process_code"]}, nil
+	return &Scanner{iterator: iterator, files: all, code: programs["process_code"]}, nil
 }
 
-// openScanner is for those who do not trace.
-func openScanner() (*scanner, error) {
+// OpenScanner is for those who do not trace.
+func OpenScanner() (*Scanner, error) {
 	types := btf.NewCache()
-	kernel, err := kernelTypes(types)
+	kernel, err := bpf.KernelTypes(types)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +112,7 @@ func openScanner() (*scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the process watch: %w", err)
 	}
-	s, err := newScanner(coll.Programs)
+	s, err := NewScanner(coll.Programs)
 	if err != nil {
 		coll.Close()
 		return nil, err
@@ -118,7 +121,7 @@ func openScanner() (*scanner, error) {
 	return s, nil
 }
 
-func (s *scanner) close() {
+func (s *Scanner) Close() {
 	if s.iterator != nil {
 		s.iterator.Close()
 	}
@@ -127,24 +130,16 @@ func (s *scanner) close() {
 	}
 }
 
-func kernelTypes(types *btf.Cache) (*btf.Spec, error) {
-	kernel, err := types.Kernel()
-	if err != nil {
-		return nil, fmt.Errorf("read the kernel's types (Linux with CONFIG_DEBUG_INFO_BTF is needed): %w", err)
-	}
-	return kernel, nil
-}
-
 // scan lists the CUDA libraries of all processes, and the programs of those
 // processes, in the order of their pids.
-func (s *scanner) scan() ([]mappedLibrary, error) {
-	list, _, err := s.scanLayouts(0)
+func (s *Scanner) Scan() ([]Mapped, error) {
+	list, _, err := s.ScanLayouts(0)
 	return list, err
 }
 
-// scanLayouts looks at one process, or with pid 0 at all. It gives the layouts of processes as well: those with the same one have the
+// ScanLayouts looks at one process, or with pid 0 at all. It gives the layouts of processes as well: those with the same one have the
 // same code at the same places, as a process has that has forked, and its children. None where the kernel has no iterator.
-func (s *scanner) scanLayouts(pid uint32) (list []mappedLibrary, layouts map[uint32]uint64, err error) {
+func (s *Scanner) ScanLayouts(pid uint32) (list []Mapped, layouts map[uint32]uint64, err error) {
 	if s.iterator == nil {
 		list, err := readAllMaps()
 		return ofCUDA(list), nil, err
@@ -163,7 +158,7 @@ func (s *scanner) scanLayouts(pid uint32) (list []mappedLibrary, layouts map[uin
 	return ofCUDA(list), layouts, err
 }
 
-func (s *scanner) iterate() ([]byte, error) {
+func (s *Scanner) iterate() ([]byte, error) {
 	r, err := s.iterator.Open()
 	if err != nil {
 		return nil, fmt.Errorf("scan mappings: %w", err)
@@ -176,7 +171,7 @@ func (s *scanner) iterate() ([]byte, error) {
 	return raw, nil
 }
 
-func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, err error) {
+func decodeScan(raw []byte) (list []Mapped, layouts map[uint32]uint64, err error) {
 	layouts = map[uint32]uint64{}
 	for len(raw) > 0 {
 		var record *bpf.MappedFile
@@ -188,18 +183,18 @@ func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, er
 			continue
 		}
 		name, _, _ := strings.Cut(string(record.Name[:]), "\x00")
-		layer, ok := layerOf(name)
+		layer, ok := LayerOf(name)
 		if !ok && record.Program == 0 {
 			continue
 		}
 		open := fmt.Sprintf("/proc/%d/map_files/%x-%x", record.Pid, record.Start, record.End)
-		list = append(list, mappedLibrary{
-			pid:     record.Pid,
-			file:    keyOf(record.Device, record.Inode, open),
-			layer:   layer,
-			program: !ok,
-			name:    untrusted.Clean(name),
-			open:    open,
+		list = append(list, Mapped{
+			PID:     record.Pid,
+			File:    keyOf(record.Device, record.Inode, open),
+			Layer:   layer,
+			Program: !ok,
+			Name:    untrusted.Clean(name),
+			Path:    open,
 		})
 	}
 	return list, layouts, nil
@@ -207,25 +202,25 @@ func decodeScan(raw []byte) (list []mappedLibrary, layouts map[uint32]uint64, er
 
 // ofCUDA leaves out the processes without a CUDA library: a program that holds cudart
 // itself loads the driver's library, at the latest in cuInit, and PyTorch may run on the CPU alone.
-func ofCUDA(list []mappedLibrary) []mappedLibrary {
+func ofCUDA(list []Mapped) []Mapped {
 	uses := map[uint32]bool{}
 	for _, l := range list {
-		uses[l.pid] = uses[l.pid] || !l.program && l.layer != functions.Torch
+		uses[l.PID] = uses[l.PID] || !l.Program && l.Layer != functions.Torch
 	}
-	return slices.DeleteFunc(list, func(l mappedLibrary) bool { return !uses[l.pid] })
+	return slices.DeleteFunc(list, func(l Mapped) bool { return !uses[l.PID] })
 }
 
 // openLibrary opens the mapped file itself. The link under map_files never
 // leads to a FIFO or a device: only regular files are mapped executable, and
 // OpenRegular makes sure.
-func (l mappedLibrary) openLibrary() (*os.File, error) {
-	f, err := untrusted.OpenRegular(l.open)
+func (l Mapped) OpenFile() (*os.File, error) {
+	f, err := untrusted.OpenRegular(l.Path)
 	var path *os.PathError
 	if errors.As(err, &path) {
 		err = path.Err // the path says nothing to a person
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open %s of process %d: %w", l.name, l.pid, err)
+		return nil, fmt.Errorf("open %s of process %d: %w", l.Name, l.PID, err)
 	}
 	return f, nil
 }

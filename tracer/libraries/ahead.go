@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package libraries
 
 import (
 	"fmt"
@@ -23,18 +23,21 @@ var driverFolders = []string{
 // maxTried bounds what is remembered of containers, many of which are long gone.
 const maxTried = 1 << 14
 
-// ahead maps driver libraries into our own process before anybody else uses
+// Ahead maps driver libraries into our own process before anybody else uses
 // them, so that the scan finds the very file, below overlayfs, and it is probed by the time that a
 // process loads it. cudart loads the driver in its first call; a probe set only after that misses calls.
-type ahead struct {
+type Ahead struct {
 	tried map[string]bool // mount namespace and folder
 	maps  [][]byte
 }
 
-// prepare maps what the process would load as libcuda.so.1. The names come
+// NewAhead returns an Ahead that has looked into no folder yet.
+func NewAhead() *Ahead { return &Ahead{tried: map[string]bool{}} }
+
+// Prepare maps what the process would load as libcuda.so.1. The names come
 // from its environment and its root: they are opened inside that root, and what they lead to
 // is only ever mapped, never run.
-func (a *ahead) prepare(pid uint32, environ []string) {
+func (a *Ahead) Prepare(pid uint32, environ []string) {
 	var folders []string
 	for _, variable := range environ {
 		if list, ok := strings.CutPrefix(variable, "LD_LIBRARY_PATH="); ok {
@@ -70,7 +73,11 @@ func (a *ahead) prepare(pid uint32, environ []string) {
 	}
 }
 
-func (a *ahead) close() {
+// Any reports whether files are mapped.
+func (a *Ahead) Any() bool { return len(a.maps) > 0 }
+
+// Close unmaps the files.
+func (a *Ahead) Close() {
 	for _, m := range a.maps {
 		_ = unix.Munmap(m)
 	}

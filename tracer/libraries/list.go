@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libraries
+
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/functions"
+)
+
+// Process is a process that maps a CUDA library now.
+type Process struct {
+	PID       uint32
+	Libraries []string // file names, untrusted but free of control characters
+}
+
+// List finds the CUDA processes without tracing anything.
+func List() ([]Process, error) {
+	s, err := OpenScanner()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	found, err := s.Scan()
+	if err != nil {
+		return nil, err
+	}
+	var list []Process
+	for _, l := range found {
+		if n := len(list); n == 0 || list[n-1].PID != l.PID {
+			list = append(list, Process{PID: l.PID})
+		}
+		last := &list[len(list)-1]
+		if !l.Program && l.Layer != functions.Torch && !slices.Contains(last.Libraries, l.Name) {
+			last.Libraries = append(last.Libraries, l.Name)
+		}
+	}
+	return list, nil
+}

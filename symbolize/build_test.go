@@ -17,7 +17,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// needTools skips the test where a program of binutils or gcc is missing.
+// needTools skips the test if a program of binutils or gcc is missing.
 func needTools(tb testing.TB, names ...string) {
 	tb.Helper()
 	for _, name := range names {
@@ -36,7 +36,7 @@ func command(tb testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// compile builds a shared library of a source in testdata.
+// compile builds a shared library from a source file in testdata.
 func compile(tb testing.TB, source string, flags ...string) string {
 	tb.Helper()
 	compiler := "gcc"
@@ -50,7 +50,7 @@ func compile(tb testing.TB, source string, flags ...string) string {
 	return lib
 }
 
-// added returns a Symbolizer that knows one library.
+// added returns a Symbolizer with one library added.
 func added(tb testing.TB, lib string, o Options, root string) (*Symbolizer, *callstack.Mapping) {
 	tb.Helper()
 	f, err := untrusted.OpenRegular(lib)
@@ -67,7 +67,7 @@ func added(tb testing.TB, lib string, o Options, root string) (*Symbolizer, *cal
 	return s, m
 }
 
-// symbolAddress looks a function up with debug/elf, in .symtab or .dynsym.
+// symbolAddress finds a function in .symtab or .dynsym with debug/elf.
 func symbolAddress(tb testing.TB, lib, name string) uint64 {
 	tb.Helper()
 	f, err := elf.Open(lib)
@@ -86,8 +86,8 @@ func symbolAddress(tb testing.TB, lib, name string) uint64 {
 	return 0
 }
 
-// codeAddresses lists every address that a function of .text holds: between
-// functions there is padding, which is never called from.
+// codeAddresses lists every address inside a function of .text. It leaves out the padding between
+// functions, which contains no calls.
 func codeAddresses(tb testing.TB, lib string) (addresses []uint64) {
 	tb.Helper()
 	f, err := elf.Open(lib)
@@ -110,7 +110,7 @@ func codeAddresses(tb testing.TB, lib string) (addresses []uint64) {
 	return slices.Compact(addresses)
 }
 
-// describe writes frames as addr2line -fi does: function and file:line in turn.
+// describe formats frames as addr2line -fi does: function and file:line on alternating lines.
 func describe(frames []callstack.Frame) string {
 	var b strings.Builder
 	for _, f := range frames {
@@ -134,14 +134,14 @@ var (
 	directory     = regexp.MustCompile(`(?m)^[^\s(]*/([^/\s]+:\d+)$`)
 )
 
-// normal leaves out what addr2line writes but we do not, or differently: marks
-// of clones, the object file where no line is known, and how the directory is spelled.
+// normal removes what addr2line writes differently: suffixes of clones, the object file of unknown
+// lines, and the spelling of directories.
 func normal(answer string) string {
 	answer = discriminator.ReplaceAllString(cloneMark.ReplaceAllString(answer, ""), "")
 	return directory.ReplaceAllString(noLine.ReplaceAllString(answer, "?"), "$1")
 }
 
-// addr2line asks binutils about addresses.
+// addr2line asks addr2line about addresses and returns one answer per address.
 func addr2line(tb testing.TB, lib string, addresses []uint64) []string {
 	tb.Helper()
 	needTools(tb, "addr2line")

@@ -15,12 +15,12 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// candidate is a place where a separate debug file may be.
+// candidate is a path at which a separate debug file may exist.
 type candidate struct{ root, path string }
 
-// candidates lists the places for the debug file of the binary at filePath, in
-// gdb's order: by build id, then beside the binary, then below the debug roots.
-// With a root they are looked for in the process's file system first.
+// candidates lists where the debug file of the binary at filePath may be, in gdb's order: by build
+// id, beside the binary, below the debug roots. If root is set, the process's file system comes
+// first.
 func (o Options) candidates(b *binaryFile, filePath, root string) []candidate {
 	roots := []string{root, "/"}
 	if root == "" {
@@ -40,7 +40,7 @@ func (o Options) candidates(b *binaryFile, filePath, root string) []candidate {
 	}
 	dir := path.Dir(path.Clean("/" + strings.TrimSuffix(filePath, deletedSuffix)))
 	for i, r := range roots {
-		if i == 0 { // the path is one of the process's file system
+		if i == 0 { // the path is inside the process's file system
 			list = append(list, candidate{r, path.Join(dir, link)}, candidate{r, path.Join(dir, ".debug", link)})
 		}
 		for _, debugRoot := range o.DebugRoots {
@@ -50,7 +50,7 @@ func (o Options) candidates(b *binaryFile, filePath, root string) []candidate {
 	return list
 }
 
-// openDebug opens the debug file of b; nil if there is none.
+// openDebug opens the debug file of b. It returns nil if there is none.
 func (o Options) openDebug(b *binaryFile, filePath, root string) *binaryFile {
 	for _, c := range o.candidates(b, filePath, root) {
 		f, err := untrusted.OpenIn(c.root, c.path)
@@ -69,7 +69,8 @@ func (o Options) openDebug(b *binaryFile, filePath, root string) *binaryFile {
 	return nil
 }
 
-// openAlt opens the file that debug shares strings and entries with (dwz): "path\0", build id.
+// openAlt opens the file that debug shares strings and entries with (made by dwz). The section that
+// names it contains "path\0" and a build id.
 func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
 	const section = ".gnu_debugaltlink"
 	buf := debug.head(section, 4096)
@@ -86,7 +87,8 @@ func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
 	if root != "" {
 		list = append(list, candidate{root, at})
 	}
-	// The file names a path of its own choice. Of the host's files, if its process has others, only debug files are opened.
+	// The file chooses this path. Among the host's files, open only debug files, unless the process
+	// shares the host's file system.
 	for _, r := range o.DebugRoots {
 		if root == "" || strings.HasPrefix(path.Clean(at), path.Clean(r)+"/") {
 			list = append(list, candidate{"/", at})
@@ -109,11 +111,11 @@ func (o Options) openAlt(debug *binaryFile, root string) *binaryFile {
 	return nil
 }
 
-// maxChecksummed bounds how much of a debug file is read to check its CRC.
+// maxChecksummed is the most bytes of a debug file read to check its CRC.
 const maxChecksummed = 1 << 30
 
-// belongs checks that debug was split off b: the same build id or, where one of
-// them has none, the checksum that b demands.
+// belongs checks that debug was split off b: both have the same build id, or debug has the checksum
+// stored in b if one of them has no build id.
 func belongs(b, debug *binaryFile) error {
 	if same(b.file, debug.file) {
 		return errors.New("the debug file is the file itself")

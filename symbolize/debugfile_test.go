@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// split builds plain.c and separates its debug file: root/opt/libplain.so is
-// stripped and says it wants libplain.debug.
+// split builds plain.c and separates its debug file: root/opt/libplain.so is stripped and names
+// libplain.debug as its debug file.
 func split(t *testing.T, flags ...string) (root, lib, debug, buildID string) {
 	t.Helper()
 	original := compile(t, "plain.c", append([]string{"-O2", "-g"}, flags...)...)
@@ -53,7 +53,7 @@ func TestSeparateDebugFiles(t *testing.T) {
 		{"beside the file", withoutID, "opt/libplain.debug"},
 		{"in .debug", withoutID, "opt/.debug/libplain.debug"},
 		{"below the debug root", withoutID, "usr/lib/debug/opt/libplain.debug"},
-		{"by link although there is a build id", withID, "opt/.debug/libplain.debug"},
+		{"by link despite a build id", withID, "opt/.debug/libplain.debug"},
 	} {
 		root, lib, debug, id := split(t, tt.flag)
 		place := tt.place
@@ -63,7 +63,7 @@ func TestSeparateDebugFiles(t *testing.T) {
 		address := symbolAddress(t, debug, "local_helper") + 1
 		move(t, debug, filepath.Join(root, place))
 		s, m := added(t, lib, Options{}, root)
-		if err := os.RemoveAll(root); err != nil { // the process and its files are gone
+		if err := os.RemoveAll(root); err != nil { // the process has exited and its files are gone
 			t.Fatal(err)
 		}
 		f := s.Frames(nil, lib, m, address)[0]
@@ -81,13 +81,13 @@ func TestForeignDebugFileIsRefused(t *testing.T) {
 		move(t, foreign, filepath.Join(root, "opt", "libplain.debug"))
 		s, m := added(t, lib, Options{}, root)
 		if f := s.Frames(nil, lib, m, address)[0]; f.File != "" || f.Function == "local_helper" {
-			t.Errorf("%s: a debug file of another build gave %+v", flag, f)
+			t.Errorf("%s: frames from another build's debug file: %+v", flag, f)
 		}
 	}
 }
 
-// TestDebugFileLinksStayInRoot plants a link that leads out of the process's
-// root folder if it is followed from ours.
+// TestDebugFileLinksStayInRoot plants a symbolic link that leads out of the process's root if it is
+// resolved against the host's root.
 func TestDebugFileLinksStayInRoot(t *testing.T) {
 	root, lib, debug, id := split(t, "-Wl,--build-id=sha1")
 	address := symbolAddress(t, debug, "local_helper") + 1
@@ -102,11 +102,11 @@ func TestDebugFileLinksStayInRoot(t *testing.T) {
 	}
 	s, m := added(t, lib, Options{}, root)
 	if f := s.Frames(nil, lib, m, address)[0]; f.Line != 0 {
-		t.Errorf("a link led out of the root: %+v", f)
+		t.Errorf("a symbolic link escaped the root: %+v", f)
 	}
 }
 
-// TestSharedDebugFile takes names from a file that dwz made of two others.
+// TestSharedDebugFile resolves names from a file that dwz extracted from two others.
 func TestSharedDebugFile(t *testing.T) {
 	needTools(t, "dwz")
 	dir := t.TempDir()

@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// TestFramesEqualAddr2line compares all addresses of a library, in all formats
-// of debug information that compilers write.
+// TestFramesEqualAddr2line compares all addresses of a library with addr2line, in every format of
+// debug information that compilers write.
 func TestFramesEqualAddr2line(t *testing.T) {
 	for _, flags := range []string{
 		"-O2 -gdwarf-2", "-O2 -gdwarf-3", "-O2 -gdwarf-4", "-O2 -gdwarf-5", "-O0 -g", "-O2 -g1",
@@ -30,8 +30,8 @@ func TestPlainCEqualsAddr2line(t *testing.T) {
 	compare(t, lib, lib)
 }
 
-// TestFramesEqualPlainFormat compares formats at which addr2line itself
-// stumbles with the same library in a format that it knows.
+// TestFramesEqualPlainFormat compares formats that addr2line itself misreads with the same library
+// in a format that it reads.
 func TestFramesEqualPlainFormat(t *testing.T) {
 	for flags, plain := range map[string]string{
 		"-gdwarf-4 -gdwarf64":             "-gdwarf-4",
@@ -42,7 +42,7 @@ func TestFramesEqualPlainFormat(t *testing.T) {
 	}
 }
 
-// TestClang covers what gcc does not write: indexed strings, addresses and range lists.
+// TestClang covers features that gcc does not use: indexed strings, addresses and range lists.
 func TestClang(t *testing.T) {
 	needTools(t, "clang++")
 	var reference string
@@ -92,7 +92,7 @@ func compare(t *testing.T, lib, reference string) {
 	}
 }
 
-// TestInlinedFrames spells one stack out, for what addr2line does not show.
+// TestInlinedFrames checks one full stack, including what addr2line does not show.
 func TestInlinedFrames(t *testing.T) {
 	lib := compile(t, "inline.cc", "-O2", "-g")
 	s, m := added(t, lib, Options{}, "")
@@ -121,6 +121,6 @@ func TestInlinedFrames(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("no address lies in Buffer<float>::grow, inlined into its constructor, inlined into Op::run")
+		t.Error("no address is in Buffer<float>::grow inlined into its constructor inlined into Op::run")
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
 
-// maxHeaders is how many bytes of a file debug/elf may read for its headers and
-// their names; a library has some kilobytes.
+// maxHeaders is the most bytes that debug/elf may read for headers and section names; a typical
+// library needs a few kilobytes.
 const maxHeaders = 4 << 20
 
 var errHeaders = errors.New("headers too large")
@@ -32,7 +32,7 @@ type binaryFile struct {
 	elf  *elf.File
 }
 
-// budgetReader fails once more than left bytes were read.
+// budgetReader returns an error once more than left bytes have been read.
 type budgetReader struct {
 	r    io.ReaderAt
 	left int64
@@ -45,14 +45,14 @@ func (b *budgetReader) ReadAt(p []byte, off int64) (int, error) {
 	return b.r.ReadAt(p, off)
 }
 
-// fence turns a panic of a parser into an error.
+// fence turns a parser's panic into an error.
 func fence(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("parser panicked: %v", r)
 	}
 }
 
-// parseELF reads the headers of f, which it does not close.
+// parseELF reads the headers of f. It does not close f.
 func parseELF(f *os.File, maxFileSize int64) (b *binaryFile, err error) {
 	defer fence(&err)
 	st, err := f.Stat()
@@ -81,13 +81,13 @@ func parseHeaders(r io.ReaderAt) (headers *elf.File, err error) {
 	if headers.Class != elf.ELFCLASS64 || headers.Data != elf.ELFDATA2LSB {
 		return nil, fmt.Errorf("%v %v: only 64-bit little-endian files are read", headers.Class, headers.Data)
 	}
-	budget.left = 1<<63 - 1 // later reads have limits of their own
+	budget.left = 1<<63 - 1 // later reads have their own limits
 	return headers, nil
 }
 
-// text returns where the file has code.
+// text returns the address ranges that contain code.
 func (b *binaryFile) text() []span {
-	const most = 64 // sections; a library has five
+	const most = 64 // sections; a typical library has five
 	var text []span
 	for _, s := range b.elf.Sections {
 		if s.Flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR &&
@@ -98,8 +98,8 @@ func (b *binaryFile) text() []span {
 	return text
 }
 
-// raw returns the bytes of a section as they are in the file; empty if they do
-// not lie in it.
+// raw returns a section's bytes as stored in the file. It returns an empty Section if they are not
+// inside the file.
 func (b *binaryFile) raw(s *elf.Section) dwarf.Section {
 	if s == nil || s.Type == elf.SHT_NOBITS || s.Offset > uint64(b.size) || s.FileSize > uint64(b.size)-s.Offset {
 		return dwarf.Section{}
@@ -107,8 +107,8 @@ func (b *binaryFile) raw(s *elf.Section) dwarf.Section {
 	return dwarf.Section{R: io.NewSectionReader(b.file, int64(s.Offset), int64(s.FileSize)), Size: int64(s.FileSize)}
 }
 
-// section returns the content of a section, inflating it if it is compressed.
-// What it inflates it takes off inflate, the number of bytes it may.
+// section returns a section's content, decompressed if necessary. It subtracts the decompressed
+// bytes from inflate, the remaining budget.
 func (b *binaryFile) section(name string, inflate *int64) (dwarf.Section, error) {
 	s, old := b.elf.Section(name), false
 	if s == nil && strings.HasPrefix(name, ".debug_") {
@@ -121,7 +121,7 @@ func (b *binaryFile) section(name string, inflate *int64) (dwarf.Section, error)
 	var r io.Reader
 	switch {
 	case old:
-		const header = 12 // "ZLIB" and the size
+		const header = 12 // "ZLIB" and the decompressed size
 		z, err := zlib.NewReader(io.NewSectionReader(raw.R, header, raw.Size-min(header, raw.Size)))
 		if err != nil {
 			return dwarf.Section{}, fmt.Errorf("inflate %s: %w", name, err)
@@ -143,7 +143,7 @@ func (b *binaryFile) section(name string, inflate *int64) (dwarf.Section, error)
 	return dwarf.Section{R: bytes.NewReader(data.Bytes()), Size: n}, nil
 }
 
-// symbols reads .symtab or .dynsym; nil if the file has none.
+// symbols reads .symtab or .dynsym. It returns nil if the file has no such table.
 func (b *binaryFile) symbols(kind elf.SectionType, text []span, limit int) (t *symtab, err error) {
 	defer fence(&err)
 	s := b.elf.SectionByType(kind)
@@ -157,7 +157,7 @@ func (b *binaryFile) symbols(kind elf.SectionType, text []span, limit int) (t *s
 	return t, err
 }
 
-// has says whether the file has the content of a section.
+// has reports whether the file stores the content of any of the named sections.
 func (b *binaryFile) has(names ...string) bool {
 	for _, name := range names {
 		if s := b.elf.Section(name); s != nil && b.raw(s).Size > 0 {
@@ -167,8 +167,8 @@ func (b *binaryFile) has(names ...string) bool {
 	return false
 }
 
-// buildID returns the GNU build id in hex, "" without one. A note is sizes of
-// name and content, type 3, "GNU\0", content.
+// buildID returns the GNU build id in hex, or "". A note consists of the sizes of name and content,
+// type 3, "GNU\0", content.
 func (b *binaryFile) buildID() string {
 	buf := b.head(".note.gnu.build-id", 256)
 	if len(buf) < 16 || binary.LittleEndian.Uint32(buf[8:]) != 3 || string(buf[12:16]) != "GNU\x00" {
@@ -181,8 +181,8 @@ func (b *binaryFile) buildID() string {
 	return hex.EncodeToString(buf[16 : 16+n])
 }
 
-// debugLink returns name and CRC-32 out of .gnu_debuglink: "foo.debug\0", zeros
-// up to a multiple of four, checksum.
+// debugLink returns the name and CRC-32 in .gnu_debuglink: "foo.debug\0", zeros up to a multiple of
+// four, checksum.
 func (b *binaryFile) debugLink() (name string, crc uint32, ok bool) {
 	buf := b.head(".gnu_debuglink", 512)
 	end := bytes.IndexByte(buf, 0)
@@ -193,7 +193,7 @@ func (b *binaryFile) debugLink() (name string, crc uint32, ok bool) {
 	return string(buf[:end]), binary.LittleEndian.Uint32(buf[at:]), true
 }
 
-// head returns at most n bytes of a section.
+// head returns the first n bytes of a section, or fewer if it is shorter.
 func (b *binaryFile) head(name string, n int64) []byte {
 	s := b.raw(b.elf.Section(name))
 	buf := make([]byte, min(s.Size, n))

@@ -16,8 +16,8 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// FuzzReadable demangles names as C++ and Rust write them. What comes out is clean and no longer than
-// names may be, whatever a substitution is repeated into.
+// FuzzReadable demangles C++ and Rust names. The result must be clean and within the length limit
+// even if substitutions repeat.
 func FuzzReadable(f *testing.F) {
 	for _, seed := range []string{
 		"cudaMalloc", "_ZN3c104cuda20CUDACachingAllocator6Native22DeviceCachingAllocator6mallocEimP11CUstream_st.cold",
@@ -39,8 +39,8 @@ func FuzzReadable(f *testing.F) {
 	})
 }
 
-// FuzzDebugFile gives a library names of debug files and build ids of its own choice. No file
-// outside of the roots is opened.
+// FuzzDebugFile gives a library hostile debug file names and build ids. No file outside the roots
+// may be opened.
 func FuzzDebugFile(f *testing.F) {
 	f.Add("/opt/app/libfoo.so", []byte("libfoo.debug\x00\x00\x00\x00\x12\x34\x56\x78"), []byte("\x04\x00\x00\x00\x14\x00\x00\x00\x03\x00\x00\x00GNU\x0001234567890123456789"))
 	f.Add("../../etc/x", []byte("../../../secret\x00\x12\x34\x56\x78"), []byte(nil))
@@ -77,7 +77,7 @@ func FuzzDebugFile(f *testing.F) {
 		}
 		list := Options{DebugRoots: []string{"/usr/lib/debug"}}.candidates(b, path, root)
 		if len(list) > 8 {
-			t.Errorf("%d places to look", len(list))
+			t.Errorf("%d candidate paths", len(list))
 		}
 		for _, c := range list {
 			if !filepath.IsAbs(c.path) || strings.Contains(c.path, "/../") {
@@ -97,7 +97,7 @@ func FuzzDebugFile(f *testing.F) {
 	})
 }
 
-// withSections makes an ELF file that has only these sections.
+// withSections builds an ELF file with only these sections.
 func withSections(content map[string][]byte) []byte {
 	const headerSize, entrySize = 64, 64
 	names := []byte{0}

@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// TestTruncatedLibrary cuts a library off at many places: names get fewer,
-// never wrong, and nothing fails.
+// TestTruncatedLibrary truncates a library at many offsets: names may be missing but never wrong,
+// and nothing fails.
 func TestTruncatedLibrary(t *testing.T) {
 	lib := compile(t, "inline.cc", "-O2", "-g")
 	data, err := os.ReadFile(lib)
@@ -34,12 +34,12 @@ func TestTruncatedLibrary(t *testing.T) {
 			t.Errorf("cut after %d bytes: got %s", n, name)
 		}
 		if s.Stats().Rejected == 1 && len(s.Warnings()) != 1 {
-			t.Errorf("cut after %d bytes: rejected without a warning", n)
+			t.Errorf("cut after %d bytes: rejected with no warning", n)
 		}
 	}
 }
 
-// TestLibraryTruncatedAfterwards cuts the file while it is in use.
+// TestLibraryTruncatedAfterwards truncates the file while it is in use.
 func TestLibraryTruncatedAfterwards(t *testing.T) {
 	lib := compile(t, "inline.cc", "-O2", "-g")
 	address := symbolAddress(t, lib, "train") + 1
@@ -52,7 +52,7 @@ func TestLibraryTruncatedAfterwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := s.Frames(nil, lib, m, address); describe(got) != describe(first) {
-		t.Errorf("a known address lost its names: %+v", got)
+		t.Errorf("an address in use lost its names: %+v", got)
 	}
 	if got := s.Frames(nil, lib, m, address+1)[0].Function; got != unnamed(m, address+1) {
 		t.Errorf("got %s", got)
@@ -113,8 +113,8 @@ func TestUnknownFileIsNamedByItsPath(t *testing.T) {
 	}
 }
 
-// FuzzELF hands damaged libraries over. Only time, memory and panics can fail
-// it, and a frame without a name.
+// FuzzELF adds damaged libraries. It fails on a timeout, excessive memory, a panic or a frame
+// without a name.
 func FuzzELF(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/elf/*.so")
 	if err != nil || len(seeds) == 0 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The symbols of the large library: function i lies at textStart+i*functionSize.
+// Symbols of the large library: function i is at textStart+i*functionSize.
 const (
 	textStart    = 0x1000
 	functionSize = 64
@@ -26,8 +26,8 @@ func largeName(i int) string {
 	return fmt.Sprintf("_ZN2at6native12_GLOBAL__N_116kernel_%08dE", i) + arguments
 }
 
-// writeLarge writes an ELF file with n functions and names of about 170 bytes.
-// The symbols are not sorted, as those of a linker are not.
+// writeLarge writes an ELF file with n functions whose names are about 170 bytes. The symbols are
+// unsorted, as a linker writes them.
 func writeLarge(tb testing.TB, n int) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "liblarge.so")
@@ -59,7 +59,7 @@ func writeLarge(tb testing.TB, n int) string {
 		[]byte(sectionNames))
 	var symbol [24]byte
 	for i := range n {
-		k := int(uint64(i) * 2654435761 % uint64(n)) // a prime: visits each once unless it divides n
+		k := int(uint64(i) * 2654435761 % uint64(n)) // a prime: visits each symbol once unless it divides n
 		binary.LittleEndian.PutUint32(symbol[:], uint32(1+k*nameSize))
 		symbol[4], symbol[6] = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), 1
 		binary.LittleEndian.PutUint64(symbol[8:], uint64(textStart+k*functionSize))
@@ -84,7 +84,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestLargeLibraryIsCheap bounds the memory for a library of the size of PyTorch's.
+// TestLargeLibraryIsCheap bounds the memory for a library as large as PyTorch's.
 func TestLargeLibraryIsCheap(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes a file of 200 MB")
@@ -105,7 +105,7 @@ func TestLargeLibraryIsCheap(t *testing.T) {
 	first := time.Since(start)
 	runtime.ReadMemStats(&m2)
 	kept, allocated := heap()-before, int64(m2.TotalAlloc-m1.TotalAlloc)
-	t.Logf("%d MB, %d symbols: opened in %v, first name in %v, %d MB of heap kept, %d MB allocated in all",
+	t.Logf("%d MB, %d symbols: opened in %v, first name in %v, %d MB of heap kept, %d MB allocated in total",
 		st.Size()>>20, symbols, opened, first, kept>>20, allocated>>20)
 	if got.SystemName != largeName(123456) {
 		t.Errorf("got %s", got.SystemName)
@@ -116,7 +116,8 @@ func TestLargeLibraryIsCheap(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// TestLargeDebugInfoIsCheap does the same for DWARF: many units, of which one is asked for.
+// TestLargeDebugInfoIsCheap bounds the memory for the DWARF of many units, one of which is looked
+// up.
 func TestLargeDebugInfoIsCheap(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles for some seconds")
@@ -141,8 +142,8 @@ func TestLargeDebugInfoIsCheap(t *testing.T) {
 	}
 }
 
-// manyUnits builds a library of units, each of functions u<unit>_f<number>. All
-// are copies of one object file with other names.
+// manyUnits builds a library of many units, each with functions u<unit>_f<number>. All units are
+// copies of one object file with renamed symbols.
 func manyUnits(tb testing.TB, units, functions int) string {
 	tb.Helper()
 	needTools(tb, "gcc", "objcopy")

@@ -11,15 +11,15 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const maxMangled = 4 << 10 // longer mangled names stay mangled: the time goes with the square of the length
+const maxMangled = 4 << 10 // longer names stay mangled: the time grows with the square of the length
 
-// readable returns the name of a symbol as people write it: C++ and Rust
-// demangled, and without the suffixes of parts that the compiler split off.
+// readable returns the readable name of a symbol: C++ and Rust names demangled, and suffixes of
+// compiler-generated parts removed.
 func readable(symbol string) string {
 	if len(symbol) > maxMangled {
 		return untrusted.Clean(symbol)
 	}
-	const longest = 13 // as a power of two; more than Clean leaves
+	const longest = 13 // as a power of two; more than Clean keeps
 	name, err := demangle.ToString(symbol, demangle.NoClones, demangle.MaxLength(longest))
 	if err != nil {
 		name = clone.ReplaceAllString(symbol, "")
@@ -27,10 +27,10 @@ func readable(symbol string) string {
 	return untrusted.Clean(name)
 }
 
-// clone is the end of "train.cold" and "copy.constprop.0.isra.0".
+// clone matches the end of "train.cold" and "copy.constprop.0.isra.0".
 var clone = regexp.MustCompile(`(?:\.(?:cold|part|isra|constprop|lto_priv|localalias|llvm)(?:\.\d+)?)+$`)
 
-// unversioned cuts the version off a symbol: "cudaMalloc@@libcudart.so.12".
+// unversioned removes the version from a symbol: "cudaMalloc@@libcudart.so.12".
 func unversioned(symbol string) string {
 	if i := strings.IndexByte(symbol, '@'); i > 0 {
 		return symbol[:i]

@@ -15,30 +15,30 @@ import (
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
 
-// object is one file that was handed over, with its debug files.
+// object is one added file with its debug files.
 type object struct {
 	main, debug, alt *binaryFile // debug and alt may be nil
-	id               string      // what it is cached by
+	id               string      // cache key of the file's names
 	name             string      // for warnings
 
 	// Guarded by Symbolizer.mu.
-	used uint64 // stamp of the last use
-	size int64  // bytes of tables, as last counted
+	used uint64 // time stamp of the last use
+	size int64  // bytes of tables, when last counted
 
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the fields below
 	loaded   bool
 	closed   bool
 	symbols  *symtab     // nil if there are none
 	lines    *dwarf.Data // nil if there are none
 	cache    map[uint64][]callstack.Frame
-	cached   int64         // bytes of cache, about
+	cached   int64         // approximate size of cache in bytes
 	inflated int64         // bytes of decompressed sections
 	spent    time.Duration // on DWARF, before the last unload
-	naming   time.Duration // spent on demangling
-	problem  error         // why names are worse than they could be
+	naming   time.Duration // time spent on demangling
+	problem  error         // why names are incomplete
 }
 
-// open parses f and looks for its debug files.
+// open parses f and opens its debug files.
 func (o Options) open(m *callstack.Mapping, f *os.File, root string) (*object, error) {
 	main, err := parseELF(f, o.MaxFileSize)
 	if err != nil {
@@ -56,7 +56,7 @@ func (o Options) open(m *callstack.Mapping, f *os.File, root string) (*object, e
 	return ob, nil
 }
 
-// close gives the files back. It waits for a lookup that is under way.
+// close closes the files. It waits for a running lookup.
 func (ob *object) close() {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
@@ -80,7 +80,7 @@ func (ob *object) unload() {
 	ob.loaded, ob.symbols, ob.lines, ob.cache, ob.cached, ob.inflated = false, nil, nil, nil, 0, 0
 }
 
-// load opens the tables; most of their content is read when it is needed.
+// load opens the tables. Most of their content is read when first needed.
 func (ob *object) load(o Options) {
 	ob.loaded = true
 	text := ob.main.text()
@@ -110,7 +110,7 @@ func (ob *object) load(o Options) {
 	}
 }
 
-// dwarf opens the debug information of b; nil if it cannot be read.
+// dwarf opens the debug information of b. It returns nil if it cannot be read.
 func (ob *object) dwarf(b *binaryFile, o Options) *dwarf.Data {
 	limits := dwarf.Limits{Time: o.MaxTime - ob.spent, Units: 1 << 18, Rows: 1 << 21, Memory: o.MaxMemory / 4}
 	left := o.MaxInflated
@@ -147,18 +147,18 @@ func sections(b *binaryFile, inflate *int64) (s dwarf.Sections, err error) {
 	return s, nil
 }
 
-// note keeps the first problem, but a limit outweighs others.
+// note keeps the first error, except that ErrLimit replaces others.
 func (ob *object) note(err error) {
 	if ob.problem == nil || errors.Is(err, dwarf.ErrLimit) && !errors.Is(ob.problem, dwarf.ErrLimit) {
 		ob.problem = err
 	}
 }
 
-// maxCached is how many addresses of one file keep their names.
+// maxCached is how many addresses of one file have cached names.
 const maxCached = 1 << 14
 
-// frames returns the frames of address without their mapping; none if nothing
-// is known. The result is shared and must not be changed.
+// frames returns the frames of address without their mapping, or none if the address is unknown.
+// The result is shared; do not modify it.
 func (ob *object) frames(address uint64, o Options) (frames []callstack.Frame) {
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
@@ -208,14 +208,14 @@ func (ob *object) resolve(address uint64, o Options) (frames []callstack.Frame) 
 		frames = append(frames, callstack.Frame{Address: address})
 	}
 	if known {
-		// What the linker calls it: exact where several names share one code.
+		// The linker's name is exact even if several names share one address.
 		ob.nameFrame(&frames[len(frames)-1], symbol, "", o)
 	}
 	return frames
 }
 
-// nameFrame sets the names of f from the mangled name, or else the plain one. Once the time for
-// demangling is used up, names stay mangled.
+// nameFrame sets the names of f from the mangled name, or from plain if there is none. Names stay
+// mangled once the time for demangling is used up.
 func (ob *object) nameFrame(f *callstack.Frame, mangled, plain string, o Options) {
 	switch {
 	case mangled != "":
@@ -233,7 +233,7 @@ func (ob *object) nameFrame(f *callstack.Frame, mangled, plain string, o Options
 	}
 }
 
-// exhausted says whether the file took all the time that one may.
+// exhausted reports whether the file has used up its time.
 func (ob *object) exhausted(o Options) bool {
 	return ob.naming >= o.MaxTime || ob.spent >= o.MaxTime || ob.lines != nil && ob.lines.Spent() >= o.MaxTime
 }
@@ -246,7 +246,7 @@ func (ob *object) calls(address uint64) (calls []dwarf.Call, err error) {
 	return ob.lines.Lookup(nil, address)
 }
 
-// memory is about how many bytes of tables ob holds.
+// memory returns the approximate size of the tables of ob, in bytes.
 func (ob *object) memory() int64 {
 	n := ob.cached + ob.inflated
 	if ob.symbols != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// Limits of perf maps. What lies beyond is left out.
+// Limits of perf maps. Code past a limit is ignored.
 const (
 	maxPerfMap     = 32 << 20 // bytes of one file
 	maxPerfEntries = 1 << 19
-	maxPerfTotal   = 128 << 20 // bytes kept for all processes; the oldest makes room
+	maxPerfTotal   = 128 << 20 // bytes kept for all processes; the oldest maps are dropped
 	maxPerfLine    = 64 << 10
 )
 
@@ -27,24 +27,23 @@ const (
 type jitCode struct {
 	start uint64
 	size  uint64
-	order int // in the file: of two that overlap the later is valid
+	order int // position in the file: where entries overlap, the later one is valid
 	name  string
 }
 
-// perfMap is the code that just-in-time compilers of one process have made.
+// perfMap is the just-in-time compiled code of one process.
 type perfMap struct {
 	added uint64    // stamp
-	size  int64     // bytes kept, about
+	size  int64     // approximate bytes kept
 	code  []jitCode // by start
 }
 
-// AddPerfMap reads the perf map of a process, in place of the one read before:
-// the file /tmp/perf-PID.map, in hex the start and size of each function and its name:
+// AddPerfMap reads the perf map of a process and replaces an earlier one. The file
+// /tmp/perf-PID.map lists each function's start and size in hex, and its name:
 //
 //	7f3a5c2b1000 60 py::train:/home/me/train.py
 //
-// Lines of another form are skipped. If reading ends with an error, the lines
-// before it count.
+// Malformed lines are skipped. If reading fails, the lines before the error are kept.
 func (s *Symbolizer) AddPerfMap(pid uint32, r io.Reader) error {
 	p, err := parsePerfMap(r)
 	s.mu.Lock()
@@ -109,7 +108,7 @@ func parseJIT(line string) (c jitCode, ok bool) {
 	return jitCode{start: start, size: size, name: name}, name != ""
 }
 
-// JIT names an address in code that was compiled at run time. The frame has no
+// JIT returns the frame of an address in code that was compiled at run time. The frame has no
 // mapping.
 func (s *Symbolizer) JIT(pid uint32, address uint64) (callstack.Frame, bool) {
 	s.mu.Lock()
@@ -125,7 +124,7 @@ func (s *Symbolizer) JIT(pid uint32, address uint64) (callstack.Frame, bool) {
 	return callstack.Frame{Function: c.name, SystemName: c.name, Address: address}, true
 }
 
-// find returns the latest of the entries that hold address.
+// find returns the latest entry that contains address.
 func (p *perfMap) find(address uint64) (found jitCode, ok bool) {
 	end, _ := slices.BinarySearchFunc(p.code, address, func(c jitCode, address uint64) int {
 		if c.start <= address {
@@ -133,7 +132,7 @@ func (p *perfMap) find(address uint64) (found jitCode, ok bool) {
 		}
 		return 1
 	})
-	const maxOverlap = 256 // entries that may begin between start and address
+	const maxOverlap = 256 // entries checked between start and address
 	for i := end - 1; i >= max(0, end-maxOverlap); i-- {
 		if c := p.code[i]; address-c.start < c.size && (!ok || c.order > found.order) {
 			found, ok = c, true

@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// perfMapTests are a perf map, ->, and addresses with what they are called.
+// perfMapTests lists perf maps, each followed by "->" and addresses with their expected names.
 const perfMapTests = `
 7f00 10 py::train:/home/me/train.py
 7f10 8 name with spaces
@@ -98,7 +98,7 @@ func TestPerfMapReplacesEarlierOne(t *testing.T) {
 		t.Errorf("got %s", f.Function)
 	}
 	if _, ok := s.JIT(2, 0x10); ok {
-		t.Error("the map of one process names the code of another")
+		t.Error("the map of one process named another's code")
 	}
 }
 
@@ -130,10 +130,10 @@ func TestPerfMapsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes are kept", n)
 	}
 	if _, ok := s.JIT(processes-1, 8); !ok {
-		t.Error("the latest map was dropped")
+		t.Error("the newest map was dropped")
 	}
 	if _, ok := s.JIT(0, 8); ok {
-		t.Error("the oldest map is still there")
+		t.Error("the oldest map was kept")
 	}
 }
 

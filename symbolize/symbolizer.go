@@ -19,15 +19,15 @@ import (
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
 
-// Options bound what a Symbolizer reads and keeps. Zero values mean the default.
+// Options bounds what a Symbolizer reads and keeps. A zero value means the default.
 type Options struct {
 	DebugRoots  []string      // folders of separate debug files; default /usr/lib/debug
-	MaxFiles    int           // open at a time, not counting debug files; default 1024
+	MaxFiles    int           // open at a time, excluding debug files; default 1024
 	MaxFileSize int64         // bytes; larger files get no names; default 16 GiB
-	MaxSymbols  int           // read of one file; default 4 Mi (48 MiB of memory)
+	MaxSymbols  int           // per file; default 4 Mi (48 MiB of memory)
 	MaxTime     time.Duration // spent on the DWARF of one file; default 5 s
-	MaxInflated int64         // bytes of decompressed debug information of one file; default 128 MiB
-	MaxMemory   int64         // bytes of tables of all files together; default 256 MiB
+	MaxInflated int64         // bytes of decompressed debug information per file; default 128 MiB
+	MaxMemory   int64         // bytes of tables of all files; default 256 MiB
 }
 
 func (o Options) withDefaults() Options {
@@ -43,25 +43,25 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Stats say what a Symbolizer has, and what it left out.
+// Stats counts the files of a Symbolizer and what it skipped.
 type Stats struct {
-	Files    int   // open now
-	Rejected int   // handed over but not readable: not ELF, truncated, too large
-	Limited  int   // have more symbols or debug information than Options allow
+	Files    int   // currently open
+	Rejected int   // not readable: not ELF, truncated or too large
+	Limited  int   // exceed the symbols or debug information that Options allows
 	Evicted  int   // closed because of MaxFiles
-	Memory   int64 // bytes of tables, about
+	Memory   int64 // approximate bytes of tables
 }
 
 // Symbolizer names addresses. It is safe for concurrent use.
 type Symbolizer struct {
 	options Options
 
-	mu      sync.Mutex // taken before object.mu, never while holding one
+	mu      sync.Mutex // acquired before object.mu, never while holding it
 	objects map[string]*object
 	stamp   uint64
 	stats   Stats
 	warned  map[string]bool
-	slow    map[*object]bool // took all their time
+	slow    map[*object]bool // files that used up their time
 	jit     map[uint32]*perfMap
 	closed  bool
 }
@@ -77,7 +77,7 @@ func New(o Options) *Symbolizer {
 	}
 }
 
-// Close closes all files. Frames still names what it can without them.
+// Close closes all files. Afterwards, Frames returns the names that need no file.
 func (s *Symbolizer) Close() error {
 	s.mu.Lock()
 	objects := s.objects
@@ -90,8 +90,8 @@ func (s *Symbolizer) Close() error {
 	return nil
 }
 
-// identity is what names are cached by. A build id alone is no more than a claim of the file: with a
-// copy of another's a process would have its own names put to the code of others.
+// identity is the cache key of a file's names. It includes key because the build id is only the
+// file's claim: with a copied build id, a process could get its own names onto the code of others.
 func identity(key string, m *callstack.Mapping) string {
 	if m != nil && m.BuildID != "" {
 		return key + " build id " + m.BuildID
@@ -99,12 +99,12 @@ func identity(key string, m *callstack.Mapping) string {
 	return key
 }
 
-// AddFile hands over the open file of a mapping, and f with it: it is closed by
-// Close, when it must make room for others, or at once if the file is already
-// known or cannot be read. Names can be resolved after the process has gone.
+// AddFile adds the file of a mapping and takes ownership of f. It closes f on Close, on eviction,
+// or at once if the file is already known or unreadable. Names can be resolved after the process
+// has exited.
 //
-// key tells files apart; it must not be the process's to choose. root is the process's root folder,
-// such as /proc/1234/root, to look for separate debug files in; "" for none.
+// key distinguishes files; the process must not be able to choose it. root is the process's root
+// folder, such as /proc/1234/root, in which to look for separate debug files; "" for none.
 func (s *Symbolizer) AddFile(key string, m *callstack.Mapping, f *os.File, root string) {
 	if m == nil {
 		m = &callstack.Mapping{}
@@ -152,17 +152,16 @@ func (s *Symbolizer) insert(ob *object) {
 	}
 }
 
-// byAge lists the files from the least recently used on.
+// byAge lists the files, least recently used first.
 func (s *Symbolizer) byAge() []string {
 	return slices.SortedFunc(maps.Keys(s.objects), func(a, b string) int {
 		return cmp.Compare(s.objects[a].used, s.objects[b].used)
 	})
 }
 
-// Frames appends the frames of one address to dst, leaf first: inlined calls,
-// then the function that holds them. address is an ELF virtual address that
-// lies inside the call. There is always at least one frame, and each has a
-// name: at worst "libfoo.so+0x1234".
+// Frames appends the frames of one address to dst, leaf first: inlined calls, then the function
+// that contains them. address is an ELF virtual address inside the call. Frames appends at least
+// one frame, and each has a name, at worst "libfoo.so+0x1234".
 func (s *Symbolizer) Frames(dst []callstack.Frame, key string, m *callstack.Mapping, address uint64) []callstack.Frame {
 	s.mu.Lock()
 	options := s.options
@@ -194,12 +193,12 @@ func (s *Symbolizer) Frames(dst []callstack.Frame, key string, m *callstack.Mapp
 	return dst
 }
 
-// When so many files took all the time that one may, each further one gets a part of it: a
-// process can map any number of them.
+// After maxSlow files used up their time, each further file gets a fraction of it: a process can
+// map any number of files.
 const maxSlow, slowDivisor = 16, 20
 
-// account adds up the memory after ob was used, and unloads the tables of
-// others if it is too much.
+// account updates the memory total after ob was used, and unloads tables of other files if the
+// total is too high.
 func (s *Symbolizer) account(ob *object) {
 	ob.mu.Lock()
 	size, warning, limited := ob.memory(), ob.warning(), errors.Is(ob.problem, dwarf.ErrLimit)
@@ -215,7 +214,7 @@ func (s *Symbolizer) account(ob *object) {
 		s.stats.Limited++
 	}
 	if s.objects[ob.id] != ob {
-		return // evicted meanwhile
+		return // evicted in the meantime
 	}
 	s.stats.Memory += size - ob.size
 	ob.size = size
@@ -236,7 +235,7 @@ func (s *Symbolizer) account(ob *object) {
 	}
 }
 
-// warn keeps a warning; false if it is known or there are too many.
+// warn stores a warning. It returns false if the warning is known or there are too many.
 func (s *Symbolizer) warn(text string) bool {
 	const most = 256
 	if s.warned[text] || len(s.warned) >= most {
@@ -246,15 +245,15 @@ func (s *Symbolizer) warn(text string) bool {
 	return true
 }
 
-// Warnings lists in order of the alphabet which files have no or incomplete
-// names, and why; at most 256.
+// Warnings lists, in alphabetical order, the files with missing or incomplete names and the
+// reasons. It keeps at most 256.
 func (s *Symbolizer) Warnings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.warned))
 }
 
-// Stats returns the counters as of now.
+// Stats returns the current counters.
 func (s *Symbolizer) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,10 +262,10 @@ func (s *Symbolizer) Stats() Stats {
 	return st
 }
 
-// deletedSuffix is what the kernel adds to the path of a file without a name.
+// deletedSuffix is what the kernel appends to the path of an unlinked file.
 const deletedSuffix = " (deleted)"
 
-// fileName is the base name of a mapped file.
+// fileName returns the base name of a mapped file.
 func fileName(m *callstack.Mapping) string {
 	if m == nil || m.Path == "" {
 		return "[unknown]"
@@ -274,7 +273,7 @@ func fileName(m *callstack.Mapping) string {
 	return cmp.Or(untrusted.Clean(path.Base(strings.TrimSuffix(m.Path, deletedSuffix))), "[unknown]")
 }
 
-// unnamed stands for a function without a name.
+// unnamed returns the replacement for a function name, such as "libfoo.so+0x1234".
 func unnamed(m *callstack.Mapping, address uint64) string {
 	return fmt.Sprintf("%s+%#x", fileName(m), address)
 }

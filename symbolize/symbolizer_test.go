@@ -36,20 +36,20 @@ func TestSecondAddClosesItsFile(t *testing.T) {
 	s.AddFile("key", &callstack.Mapping{Path: lib}, first, "")
 	s.AddFile("key", &callstack.Mapping{Path: "/other"}, second, "")
 	if isClosed(first) || !isClosed(second) || s.Stats().Files != 1 {
-		t.Error("the second file of a key was kept")
+		t.Error("the second file with the same key was kept")
 	}
 	s.AddFile("key", &callstack.Mapping{Path: lib, BuildID: "abcd"}, byID, "")
 	s.AddFile("other key", &callstack.Mapping{Path: lib, BuildID: "abcd"}, open(t, lib), "")
 	if isClosed(byID) || s.Stats().Files != 3 {
-		t.Error("files of one build id, which is a claim, are not told apart by their keys")
+		t.Error("files with the same build id and different keys share names")
 	}
 	s.Close()
 	if !isClosed(first) || !isClosed(byID) {
-		t.Error("Close left files open")
+		t.Error("Close did not close all files")
 	}
 	late := open(t, lib)
 	if s.AddFile("late", &callstack.Mapping{Path: lib}, late, ""); !isClosed(late) {
-		t.Error("a file added after Close stays open")
+		t.Error("a file added after Close was not closed")
 	}
 }
 
@@ -92,12 +92,12 @@ func TestFilesAreEvictedByAge(t *testing.T) {
 		t.Errorf("stats %+v", s.Stats())
 	}
 	if got := s.Frames(nil, "2", m, address)[0].Function; got != unnamed(m, address) {
-		t.Errorf("the evicted file still gives %s", got)
+		t.Errorf("the evicted file still returns %s", got)
 	}
 }
 
-// TestTablesAreUnloaded sets a budget that one file's tables exceed: they come
-// back when they are needed.
+// TestTablesAreUnloaded sets a budget smaller than one file's tables: they are unloaded, and read
+// again when needed.
 func TestTablesAreUnloaded(t *testing.T) {
 	const lib = "testdata/elf/dwarf4.so"
 	s := New(Options{MaxMemory: 1})
@@ -113,14 +113,14 @@ func TestTablesAreUnloaded(t *testing.T) {
 				t.Errorf("got %+v", f)
 			}
 			if used := s.objects[identity(key, m)].size; s.Stats().Memory != used {
-				t.Errorf("%d bytes in all, but %d for the file in use", s.Stats().Memory, used)
+				t.Errorf("%d bytes in total, %d for the file in use", s.Stats().Memory, used)
 			}
 		}
 	}
 }
 
-// TestTimeLimit leaves no time for lines: names come from the symbol table,
-// and the file is counted.
+// TestTimeLimit leaves no time for lines: names come from the symbol table, and Stats counts the
+// file.
 func TestTimeLimit(t *testing.T) {
 	lib := manyUnits(t, 1, 2000)
 	s, m := added(t, lib, Options{MaxTime: time.Nanosecond}, "")
@@ -159,7 +159,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// BenchmarkFrames resolves addresses that are not cached.
+// BenchmarkFrames resolves uncached addresses.
 func BenchmarkFrames(b *testing.B) {
 	for _, source := range []string{"symtab", "dwarf"} {
 		b.Run(source, func(b *testing.B) {

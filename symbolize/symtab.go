@@ -14,19 +14,19 @@ import (
 	"github.com/vramprof/vramprof/symbolize/internal/dwarf"
 )
 
-// symbol is one function in a table of millions: 12 bytes. Its name stays in the file.
+// symbol is one function of a table with up to millions: 12 bytes. Its name stays in the file.
 type symbol struct {
-	offset uint32 // from the table's base
-	size   uint32 // in bytes; the two top bits are the rank
+	offset uint32 // relative to the table's base
+	size   uint32 // in bytes; the top two bits are the rank
 	name   uint32 // offset in the string table
 }
 
-// Of several names of one address the one with the highest rank is taken.
+// Ranks of symbols at one address. The highest wins.
 const (
 	rankLabel  = iota // assembler code without a type
 	rankLocal         // static
 	rankWeak          // often an alias
-	rankGlobal        // what others call
+	rankGlobal        // visible to other files
 	rankShift  = 30
 	maxSize    = 1<<rankShift - 1
 )
@@ -53,8 +53,7 @@ func within(spans []span, address uint64) (span, bool) {
 	return span{}, false
 }
 
-// readSymtab reads the functions of a .symtab or .dynsym. Of more than limit
-// symbols the rest is left out.
+// readSymtab reads the functions of .symtab or .dynsym, at most limit symbols.
 func readSymtab(table, names dwarf.Section, text []span, limit int) (*symtab, error) {
 	t := &symtab{strings: names, text: text, base: math.MaxUint64}
 	for _, s := range text {
@@ -106,7 +105,7 @@ func (t *symtab) parse(b []byte) (symbol, bool) {
 	case elf.SectionIndex(binary.LittleEndian.Uint16(b[6:])) == elf.SHN_UNDEF:
 		return symbol{}, false
 	case kind == elf.STT_NOTYPE && binding == elf.STB_GLOBAL:
-		rank = rankLabel // local ones are marks of the assembler such as $x
+		rank = rankLabel // local labels are the assembler's mapping symbols, such as $x
 	case kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC:
 		return symbol{}, false
 	case binding == elf.STB_WEAK:
@@ -121,8 +120,8 @@ func (t *symtab) parse(b []byte) (symbol, bool) {
 	return symbol{uint32(value - t.base), size | rank<<rankShift, binary.LittleEndian.Uint32(b)}, true
 }
 
-// lookup returns the function that holds address; of nested ones the inner. A
-// function without a size reaches to the next one or to the end of its section.
+// lookup returns the innermost function that contains address. A function without a size extends to
+// the next one, or to the end of its section.
 func (t *symtab) lookup(address uint64) (string, bool) {
 	section, ok := within(t.text, address)
 	if !ok || address-t.base > math.MaxUint32 {
@@ -147,8 +146,8 @@ func (t *symtab) lookup(address uint64) (string, bool) {
 	return "", false
 }
 
-// best chooses between the names of one address, the last of which is symbol i:
-// the highest rank, then fewest leading underscores, then the shortest.
+// best selects a name from the symbols of one address, of which i is the last: the highest rank,
+// then the fewest leading underscores, then the shortest name.
 func (t *symtab) best(i int, fits func(symbol) bool) string {
 	const maxAliases = 16
 	var best string

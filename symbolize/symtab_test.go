@@ -12,8 +12,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// TestNamesWithoutDebugInfo looks the functions of plain.c up after more and
-// more was stripped from it.
+// TestNamesWithoutDebugInfo looks up the functions of plain.c as more and more is stripped.
 func TestNamesWithoutDebugInfo(t *testing.T) {
 	original := compile(t, "plain.c", "-O2", "-fno-toplevel-reorder")
 	for _, tt := range []struct {
@@ -67,7 +66,7 @@ func copyWithoutSections(t *testing.T, from, to string) {
 	}
 }
 
-// TestDemangledNames checks tidy names beside untouched system names.
+// TestDemangledNames checks readable names and unchanged system names.
 func TestDemangledNames(t *testing.T) {
 	for symbol, want := range map[string]string{
 		"_ZN6tensor6BufferIfE4growEm":                      "tensor::Buffer<float>::grow(unsigned long)",

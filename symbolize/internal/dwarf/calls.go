@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	infoWindow = 64 << 10 // when all entries of a unit are read
+	infoWindow = 64 << 10 // window for reading all entries of a unit
 	maxHops    = 8        // from an inlined call over its origin to its declaration
-	maxInlined = 256      // calls inlined into each other
+	maxInlined = 256      // nesting of inlined calls
 )
 
-// scan reads all entries of u for the functions among them that have code.
-// They can hang anywhere: in namespaces, in other functions.
+// scan reads all entries of u and returns the functions that have code. Functions may be nested
+// anywhere, such as in namespaces or other functions.
 func (d *Data) scan(u *unit) (funcs []span, err error) {
 	table, err := d.abbrevs(u)
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *Data) scan(u *unit) (funcs []span, err error) {
 				return nil, err
 			}
 		case tagStructureType, tagClassType, tagUnionType, tagEnumerationType:
-			// Holds declarations only.
+			// The unit has only declarations.
 			if e := readEntry(c, u, a); e.sibling > c.tell() && e.sibling < u.end {
 				c.seek(e.sibling)
 			}
@@ -63,21 +63,21 @@ func (d *Data) scan(u *unit) (funcs []span, err error) {
 	return slices.Clip(funcs), c.err
 }
 
-// inlined is one call on the way from a function down to an address.
+// inlined is one inlined call on the path from a function to an address.
 type inlined struct {
 	off   uint64
 	entry entry
 }
 
-// chain returns the entry at off, a function, and below it the inlined calls
-// that pc lies in, outermost first.
+// chain returns the function entry at off, followed by the inlined calls that contain pc, outermost
+// first.
 func (d *Data) chain(u *unit, off, pc uint64) ([]inlined, error) {
 	table, err := d.abbrevs(u)
 	if err != nil {
 		return nil, err
 	}
 	var chain []inlined
-	var depths []int // of the members of chain
+	var depths []int // depths of the entries in chain
 	c := newCursor(d.s.Info, off, 4096)
 	for depth, skip := 0, -1; c.err == nil && c.tell() < u.end && len(chain) < maxInlined; {
 		if err := d.tick(1); err != nil {
@@ -96,7 +96,7 @@ func (d *Data) chain(u *unit, off, pc uint64) ([]inlined, error) {
 				skip = -1
 			}
 			if depth <= depths[len(depths)-1] {
-				return chain, nil // nothing after it can hold pc
+				return chain, nil // no later entry can contain pc
 			}
 			continue
 		}
@@ -139,7 +139,7 @@ func (d *Data) holds(u *unit, e *entry, pc uint64) bool {
 	}) == errFound
 }
 
-// calls appends the calls at pc, which lies in u.
+// calls appends the calls at pc, which is inside u.
 func (d *Data) calls(dst []Call, u *unit, pc uint64) ([]Call, error) {
 	lines := d.lines(u)
 	file, line, known := lines.find(pc)
@@ -167,8 +167,8 @@ func (d *Data) calls(dst []Call, u *unit, pc uint64) ([]Call, error) {
 	return dst, err
 }
 
-// describe fills in names and first line of e from itself, its origin, and
-// the declaration of that.
+// describe sets the names and first line of e from the entry itself, its abstract origin and the
+// origin's declaration.
 func (d *Data) describe(u *unit, e *entry, call *Call) {
 	for range maxHops {
 		if call.Linkage == "" {

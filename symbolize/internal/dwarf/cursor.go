@@ -18,10 +18,10 @@ type Section struct {
 
 var errShort = errors.New("section ends too early")
 
-// maxString bounds every string of a file, in bytes.
+// maxString is the longest string read from a file, in bytes.
 const maxString = 16 << 10
 
-// String returns the zero-terminated string at off, cut off at 16 KiB.
+// String returns the zero-terminated string at off, truncated to 16 KiB.
 func (s Section) String(off uint64) (string, error) {
 	for n := int64(128); ; n *= 8 {
 		if s.Size < 0 || off >= uint64(s.Size) {
@@ -35,7 +35,7 @@ func (s Section) String(off uint64) (string, error) {
 			return string(buf[:end]), nil
 		}
 		if len(buf) == maxString {
-			return string(buf), nil // the rest is cut off
+			return string(buf), nil // truncated
 		}
 		if int64(len(buf)) < n {
 			return "", errShort
@@ -43,11 +43,11 @@ func (s Section) String(off uint64) (string, error) {
 	}
 }
 
-// cursor reads little-endian values of a section through a small window. After
-// the first error err is set and every value is 0.
+// cursor reads little-endian values from a section through a small window. After the first error,
+// err is set and every value is 0.
 type cursor struct {
 	sec    Section
-	window int // bytes to read at once
+	window int // bytes per read
 	buf    []byte
 	base   int64 // offset of buf[0] in sec
 	pos    int   // in buf
@@ -88,7 +88,7 @@ func (c *cursor) skip(n uint64) {
 	c.seek(c.tell() + n)
 }
 
-// take returns the next n bytes, nil after an error; valid until the next call.
+// take returns the next n bytes, or nil after an error. The slice is valid until the next call.
 func (c *cursor) take(n int) []byte {
 	if c.err != nil {
 		return nil
@@ -157,7 +157,7 @@ func (c *cursor) fixed(size int) uint64 {
 	return v
 }
 
-// offset reads a section offset: 8 bytes in 64-bit DWARF, else 4.
+// offset reads a section offset: 8 bytes in 64-bit DWARF, otherwise 4.
 func (c *cursor) offset(wide bool) uint64 {
 	if wide {
 		return c.u64()
@@ -165,7 +165,7 @@ func (c *cursor) offset(wide bool) uint64 {
 	return uint64(c.u32())
 }
 
-// length reads a unit's initial length and says whether it is 64-bit DWARF.
+// length reads a unit's initial length and reports whether the unit is 64-bit DWARF.
 func (c *cursor) length() (n uint64, wide bool) {
 	if v := c.u32(); v != 0xffffffff {
 		return uint64(v), false
@@ -202,7 +202,7 @@ func (c *cursor) sleb() int64 {
 	return 0
 }
 
-// skipString moves behind a zero-terminated string.
+// skipString skips a zero-terminated string.
 func (c *cursor) skipString() {
 	for n := 0; n < maxString && c.err == nil; n++ {
 		if c.u8() == 0 {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dwarf finds the source line and the inlined calls of an address in
-// DWARF 2 to 5, one unit at a time.
+// Package dwarf finds the source line and the inlined calls of an address in DWARF 2 to 5, one unit
+// at a time.
 //
-// The standard library's debug/dwarf wants whole sections in memory and parses
-// the abbreviations of all units at once: a gigabyte for a large C++ library.
-// Here everything is read in small pieces with ReadAt. Mapping the file would
-// save the copy, but a file that is cut short while it is mapped ends in
-// SIGBUS, and it is the traced process that owns the file; a read ends in an
-// error. All counts are bounded, and so is the time spent on one file.
+// The standard library's debug/dwarf holds whole sections in memory and parses the abbreviations of
+// all units at once, which takes a gigabyte for a large C++ library. This package reads small
+// pieces with ReadAt. It does not map files: the traced process owns the file, and truncating a
+// mapped file raises SIGBUS, while a read returns an error. All counts and the time spent on one
+// file are bounded.
 package dwarf
 
 import (
@@ -17,65 +16,65 @@ import (
 	"time"
 )
 
-// Sections are the contents of a file, decompressed. Missing ones are empty.
+// Sections holds the decompressed sections of a file. Missing sections are empty.
 type Sections struct {
 	Info, Abbrev, Str, LineStr, StrOffsets, Addr, Ranges, RngLists, Line Section
 }
 
-// Limits of one file. What lies beyond is not read: ErrLimit.
+// Limits bounds the work on one file. Past a limit, methods return ErrLimit.
 type Limits struct {
-	Time   time.Duration // summed over all lookups
+	Time   time.Duration // total of all lookups
 	Units  int
-	Rows   int   // of the line table of one unit
+	Rows   int   // rows in the line table of one unit
 	Memory int64 // bytes of tables kept between lookups
 }
 
-// ErrLimit says that a file has more than we are willing to read.
+// ErrLimit means that a file exceeds its Limits.
 var ErrLimit = errors.New("debug information too large")
 
-// Call is one function that an address lies in.
+// Call is one function that contains an address.
 type Call struct {
 	Name      string // as in the source, without namespace; "" if unknown
 	Linkage   string // mangled; "" for C
 	File      string // as the compiler was told, made absolute by its directory; "" if unknown
-	Line      int    // of the address, or of the call that was inlined; 0 if unknown
+	Line      int    // of the address, or of the call site of the inlined function; 0 if unknown
 	StartLine int    // of the function; 0 if unknown
 }
 
 // Data is the debug information of one file. It is not safe for concurrent use.
 type Data struct {
 	s      Sections
-	alt    *Data // shared by several files (dwz), or nil
+	alt    *Data // file shared by several others (made by dwz), or nil
 	limits Limits
 
 	indexed bool
 	units   []unit // by offset
 	spans   []span // by address; off is the index of the unit
 	loaded  map[*unit]*tables
-	size    int64 // bytes of loaded, about
+	size    int64 // approximate size of loaded, in bytes
 
-	broken   error // of the whole file
+	broken   error // error that affects the whole file
 	spent    time.Duration
 	deadline time.Time
 	steps    int
 }
 
-// tables are what was read of one unit.
+// tables holds what was read from one unit.
 type tables struct {
 	abbrevs []abbrev
 	funcs   []span // off is the offset of the function's entry
 	lines   *lineTable
-	err     error // of funcs
+	err     error // error from reading funcs
 	scanned bool
 }
 
-// New returns the debug information in s. alt is the file that s shares
-// entries and strings with (.gnu_debugaltlink), or nil.
+// New returns the debug information in s. alt is the file with which s shares entries and strings
+// (.gnu_debugaltlink), or nil.
 func New(s Sections, alt *Data, limits Limits) *Data {
 	return &Data{s: s, alt: alt, limits: limits, loaded: map[*unit]*tables{}}
 }
 
-// Size is about how many bytes of memory d holds.
+// Size returns the approximate memory that d uses, in bytes.
 func (d *Data) Size() int64 {
 	const unitSize, spanSize = 128, 24
 	n := d.size + int64(cap(d.units))*unitSize + int64(cap(d.spans))*spanSize
@@ -85,10 +84,10 @@ func (d *Data) Size() int64 {
 	return n
 }
 
-// Spent is the time that lookups took so far.
+// Spent returns the total time of all lookups.
 func (d *Data) Spent() time.Duration { return d.spent }
 
-// tick counts n steps of work; once the time of the file is used up it returns ErrLimit.
+// tick counts n steps of work. It returns ErrLimit once the file's time is used up.
 func (d *Data) tick(n int) error {
 	const check = 1 << 12
 	before := d.steps
@@ -99,9 +98,8 @@ func (d *Data) tick(n int) error {
 	return d.broken
 }
 
-// Lookup appends the calls that pc lies in to dst, the innermost first; the
-// last one was not inlined. It appends nothing if d does not know the address.
-// After ErrLimit, calls may still have been appended.
+// Lookup appends the calls that contain pc to dst, innermost first; the last one is not inlined. It
+// appends nothing if the address is unknown. It may append calls even if it returns ErrLimit.
 func (d *Data) Lookup(dst []Call, pc uint64) ([]Call, error) {
 	if d.broken != nil {
 		return dst, d.broken
@@ -129,7 +127,7 @@ func (d *Data) start(now time.Time) {
 	}
 }
 
-// tables returns what is cached of u, empty at first.
+// tables returns the cached tables of u, initially empty.
 func (d *Data) tables(u *unit) *tables {
 	t := d.loaded[u]
 	if t == nil {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Limits of one abbreviation table; compilers number densely from 1.
+// Limits of one abbreviation table. Compilers number abbreviations densely from 1.
 const (
 	maxAbbrevs   = 1 << 16
 	maxAttrSpecs = 1 << 20
@@ -19,11 +19,11 @@ type attrSpec struct {
 	implicit   int64
 }
 
-// abbrev is the shape that many entries share.
+// abbrev is the layout shared by many entries.
 type abbrev struct {
 	tag      uint16
 	children bool
-	size     int // bytes of an entry behind its code, -1 if it varies
+	size     int // bytes of an entry after its code, -1 if it varies
 	attrs    []attrSpec
 }
 
@@ -74,8 +74,8 @@ func (d *Data) readAbbrevs(u *unit, last uint64) ([]abbrev, error) {
 	return table, c.err
 }
 
-// entry is a debugging information entry (DIE), reduced to what names, ranges
-// and lines need. Attributes that it lacks have form 0.
+// entry is a debugging information entry (DIE) with only the attributes needed for names, ranges
+// and lines. The form of a missing attribute is 0.
 type entry struct {
 	tag               uint16
 	children          bool
@@ -95,7 +95,7 @@ type entry struct {
 
 var errAbbrev = errors.New("entry without abbreviation")
 
-// lookupAbbrev returns the abbreviation of code, nil for the end of a list of children.
+// lookupAbbrev returns the abbreviation of code, or nil at the end of a list of children.
 func lookupAbbrev(table []abbrev, code uint64) (*abbrev, error) {
 	if code == 0 {
 		return nil, nil
@@ -106,7 +106,7 @@ func lookupAbbrev(table []abbrev, code uint64) (*abbrev, error) {
 	return &table[code], nil
 }
 
-// readEntry reads the attributes behind the code of an entry of shape a.
+// readEntry reads an entry of layout a. The cursor is after the entry's code.
 func readEntry(c *cursor, u *unit, a *abbrev) entry {
 	e := entry{tag: a.tag, children: a.children}
 	for _, s := range a.attrs {
@@ -147,7 +147,7 @@ func readEntry(c *cursor, u *unit, a *abbrev) entry {
 	return e
 }
 
-// skipEntry moves behind the attributes of an entry of shape a.
+// skipEntry skips an entry of layout a. The cursor is after the entry's code.
 func skipEntry(c *cursor, u *unit, a *abbrev) {
 	if a.size >= 0 {
 		c.skip(uint64(a.size))

@@ -4,8 +4,8 @@ package dwarf
 
 import "fmt"
 
-// Names and numbers are those of the DWARF 5 standard, section 7, and of GNU's
-// extensions as binutils' include/dwarf2.def lists them.
+// Names and values follow the DWARF 5 standard, section 7, and, for GNU extensions, binutils'
+// include/dwarf2.def.
 const (
 	tagCompileUnit       = 0x11
 	tagEnumerationType   = 0x04
@@ -89,18 +89,17 @@ const (
 	formGNURefAlt     = 0x1f20
 	formGNUStrpAlt    = 0x1f21
 
-	formInLine = 0xffff // our own: a string inside .debug_line
+	formInLine = 0xffff // not a DWARF value: a string inside .debug_line
 )
 
-// value is an attribute before it is looked up: u is a number, an address, an
-// index or an offset, as form says. References are offsets in .debug_info and
-// have formRefAddr.
+// value is an attribute before it is looked up. Depending on form, u is a number, an address, an
+// index or an offset. References are offsets in .debug_info and have formRefAddr.
 type value struct {
 	form uint16
 	u    uint64
 }
 
-// fixedSize is the size of a form in bytes, or -1 if it varies.
+// fixedSize returns the size of a form in bytes, or -1 if it varies.
 func fixedSize(form uint16, u *unit) int {
 	switch form {
 	case formFlagPresent, formImplicitConst:
@@ -128,7 +127,7 @@ func fixedSize(form uint16, u *unit) int {
 	return -1
 }
 
-// readValue reads one attribute of u; blocks are skipped.
+// readValue reads one attribute of u. It skips blocks.
 func readValue(c *cursor, u *unit, s attrSpec) value {
 	form := s.form
 	if form == formIndirect {
@@ -172,7 +171,7 @@ func readValue(c *cursor, u *unit, s attrSpec) value {
 	return v
 }
 
-// str looks a string attribute up; "" if it has another form or is damaged.
+// str looks up a string attribute. It returns "" if the attribute is damaged or not a string.
 func (d *Data) str(u *unit, v value) string {
 	sec, off := d.s.Str, v.u
 	switch v.form {
@@ -203,7 +202,7 @@ func (d *Data) str(u *unit, v value) string {
 	return s
 }
 
-// addr looks an address attribute up; ok is false if it is none.
+// addr looks up an address attribute. It returns false if the attribute is not an address.
 func (d *Data) addr(u *unit, v value) (addr uint64, ok bool) {
 	switch v.form {
 	case formAddr:

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// sectionsOf are the sections that FuzzLookup takes, in its order.
+// sectionsOf lists the sections that FuzzLookup takes, in order.
 var sectionsOf = []string{".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".debug_line_str", ".debug_ranges", ".debug_rnglists", ".debug_addr", ".debug_str_offsets"}
 
-// FuzzLookup looks an address up in damaged debug information, beginning with what gcc wrote of
-// functions inlined into each other. Calls, names and memory stay within their limits, and so
-// does the work: steps are counted, not seconds.
+// FuzzLookup looks up an address in damaged debug information. The seed is gcc's output for nested
+// inlined functions. Calls, names, memory and work must stay within their limits; work is counted
+// in steps, not seconds.
 func FuzzLookup(f *testing.F) {
 	files, err := filepath.Glob("../../testdata/elf/*.so")
 	if err != nil || len(files) == 0 {
@@ -53,7 +53,7 @@ func FuzzLookup(f *testing.F) {
 		}
 		const memory = 1 << 20
 		limits := Limits{Time: 2 * time.Second, Units: 1 << 10, Rows: 1 << 12, Memory: memory}
-		d := New(s, New(s, nil, limits), limits) // itself as the file that it shares entries with
+		d := New(s, New(s, nil, limits), limits) // the same file as its own alt file
 		for _, pc := range []uint64{pc, pc + 1, pc + 0x40} {
 			calls, _ := d.Lookup(nil, pc)
 			if len(calls) > maxInlined {
@@ -65,7 +65,8 @@ func FuzzLookup(f *testing.F) {
 				}
 			}
 		}
-		// Tables are dropped only before the next is read; the largest of a unit come on top.
+		// Tables are dropped before the next is read, so the largest table of a unit may exceed the
+		// limit.
 		size := len(info) + len(abbrev) + len(line) + len(ranges) + len(rngLists)
 		if limit := int64(2*memory + 64*size + maxAbbrevs*64); d.Size() > limit {
 			t.Errorf("%d bytes kept of sections of %d, want at most %d", d.Size(), size, limit)

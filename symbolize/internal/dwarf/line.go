@@ -10,20 +10,20 @@ import (
 	"slices"
 )
 
-// row says which line the code from address on comes from.
+// row is the source line of the code that begins at address.
 type row struct {
 	address uint64
-	file    uint32 // as the unit counts its files
+	file    uint32 // index in the unit's list of files
 	line    uint32
 }
 
-// sequence is a stretch of code without gaps: rows[from:to] in order of address.
+// sequence is a contiguous range of code: rows[from:to], sorted by address.
 type sequence struct {
 	low, high uint64
 	from, to  int
 }
 
-// lineFile is a file name and the number of its directory.
+// lineFile is a file name and the index of its directory.
 type lineFile struct {
 	name value
 	dir  uint64
@@ -35,14 +35,14 @@ type lineTable struct {
 	files     []lineFile
 	rows      []row
 	sequences []sequence // by address
-	err       error      // why it is not complete
+	err       error      // why the table is incomplete
 }
 
 func (t *lineTable) size() int64 {
 	return int64(cap(t.rows)+cap(t.dirs))*16 + int64(cap(t.files))*24 + int64(cap(t.sequences))*32
 }
 
-// find returns file and line of pc.
+// find returns the file and line of pc.
 func (t *lineTable) find(pc uint64) (file uint32, line int, ok bool) {
 	i, _ := slices.BinarySearchFunc(t.sequences, pc, func(s sequence, pc uint64) int {
 		if s.low <= pc {
@@ -57,7 +57,7 @@ func (t *lineTable) find(pc uint64) (file uint32, line int, ok bool) {
 	rows := t.rows[s.from:s.to]
 	j, _ := slices.BinarySearchFunc(rows, pc, func(r row, pc uint64) int {
 		if r.address <= pc {
-			return -1 // of rows at one address the last counts
+			return -1 // of rows at one address, the last applies
 		}
 		return 1
 	})
@@ -67,7 +67,7 @@ func (t *lineTable) find(pc uint64) (file uint32, line int, ok bool) {
 	return rows[j-1].file, int(rows[j-1].line), true
 }
 
-// path is the name of a file of u, "" if the table lacks it.
+// path returns the name of a file of u, or "" if the table lacks it.
 func (d *Data) path(u *unit, t *lineTable, file uint32) string {
 	if uint64(file) >= uint64(len(t.files)) {
 		return ""
@@ -90,22 +90,22 @@ func (d *Data) path(u *unit, t *lineTable, file uint32) string {
 	return path.Clean(name)
 }
 
-// lineProgram is the header of a line table: how to read its opcodes.
+// lineProgram is the header of a line table, which describes its opcodes.
 type lineProgram struct {
 	version      uint16
 	wide         bool
 	end          uint64 // in .debug_line
-	minLength    uint64 // bytes of the shortest instruction
+	minLength    uint64 // length of the shortest instruction in bytes
 	lineBase     int64
 	lineRange    uint64
 	opcodeBase   uint8
-	opcodeCounts [256]uint8 // of operands
+	opcodeCounts [256]uint8 // number of operands
 }
 
-const maxLineFiles = 1 << 20 // files, and directories, of one unit
+const maxLineFiles = 1 << 20 // files or directories of one unit
 
-// readLines reads the line table of u. Of a damaged table it returns the part
-// before the damage too.
+// readLines reads the line table of u. For a damaged table, it returns the part before the damage
+// and an error.
 func (d *Data) readLines(u *unit) (*lineTable, error) {
 	t := &lineTable{}
 	c := newCursor(d.s.Line, u.lineOff, infoWindow)
@@ -118,7 +118,7 @@ func (d *Data) readLines(u *unit) (*lineTable, error) {
 		return t, fmt.Errorf("line table of version %d", p.version)
 	}
 	if p.version == 5 {
-		c.u16() // sizes of address and selector
+		c.u16() // address size and selector size
 	}
 	headerLength := c.offset(wide)
 	program := c.tell() + headerLength
@@ -150,9 +150,8 @@ func (d *Data) readLines(u *unit) (*lineTable, error) {
 	return t, err
 }
 
-// readFiles reads the file names of DWARF 2 to 4. There directory 0 is the
-// compiler's and files count from 1, so that both lists get a first element as
-// DWARF 5 has it.
+// readFiles reads the file names of DWARF 2 to 4. There, directory 0 is the compilation directory
+// and files count from 1; both lists get an extra first element to match DWARF 5.
 func (d *Data) readFiles(c *cursor, u *unit, t *lineTable, p *lineProgram) error {
 	t.dirs = append(t.dirs, u.compDir)
 	t.files = append(t.files, lineFile{})
@@ -180,7 +179,7 @@ func (d *Data) readFiles(c *cursor, u *unit, t *lineTable, p *lineProgram) error
 // readFiles5 reads the file names of DWARF 5.
 func (d *Data) readFiles5(c *cursor, _ *unit, t *lineTable, p *lineProgram) error {
 	const contentPath, contentDirectory = 1, 2
-	shape := &unit{version: 5, wide: p.wide} // for the sizes of forms
+	shape := &unit{version: 5, wide: p.wide} // provides the sizes of forms
 	list := func(add func(lineFile)) error {
 		specs := make([]attrSpec, c.u8())
 		for i := range specs {
@@ -190,7 +189,7 @@ func (d *Data) readFiles5(c *cursor, _ *unit, t *lineTable, p *lineProgram) erro
 		if n > maxLineFiles {
 			return ErrLimit
 		}
-		if n > p.end-min(c.tell(), p.end) { // each takes a byte at least, unless its forms have no size
+		if n > p.end-min(c.tell(), p.end) { // each takes at least a byte, unless its forms have no size
 			return errShort
 		}
 		for i := uint64(0); i < n && c.err == nil; i++ {
@@ -234,7 +233,7 @@ func (m *lineMachine) restart() {
 	m.now, m.from, m.sorted = row{file: 1, line: 1}, len(m.t.rows), true
 }
 
-// runLines runs the line program behind c and appends its rows to t.
+// runLines runs the line program at c and appends its rows to t.
 func (d *Data) runLines(c *cursor, t *lineTable, p *lineProgram) error {
 	m := &lineMachine{d: d, t: t, p: p}
 	m.restart()
@@ -244,7 +243,7 @@ func (d *Data) runLines(c *cursor, t *lineTable, p *lineProgram) error {
 			err = m.step(c)
 		}
 	}
-	t.rows = t.rows[:m.from] // without end: where the last row stops is unknown
+	t.rows = t.rows[:m.from] // the sequence has no end, so the extent of its last row is unknown
 	return cmp.Or(err, c.err)
 }
 
@@ -287,7 +286,7 @@ func (m *lineMachine) step(c *cursor) error {
 	return nil
 }
 
-// extended runs an opcode that carries its length.
+// extended runs an extended opcode, which stores its own length.
 func (m *lineMachine) extended(c *cursor) error {
 	const endSequence, setAddress = 1, 2
 	n := c.uleb()
@@ -318,8 +317,8 @@ func (m *lineMachine) emit() error {
 	return nil
 }
 
-// endSequence turns the rows from on into a sequence that ends before high.
-// Code that the linker threw away is left out.
+// endSequence turns the rows starting at from into a sequence that ends before high. It drops code
+// that the linker discarded.
 func (t *lineTable) endSequence(from int, high uint64, sorted bool) {
 	rows := t.rows[from:]
 	if !sorted {

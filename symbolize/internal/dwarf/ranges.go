@@ -4,8 +4,8 @@ package dwarf
 
 import "fmt"
 
-// ranges calls fn for each range of addresses of e. Ranges of code that the
-// linker threw away (they begin at 0 or near the top) are left out.
+// ranges calls fn for each address range of e. It skips ranges of code that the linker discarded:
+// they begin at 0 or near the top of the address space.
 func (d *Data) ranges(u *unit, e *entry, fn func(low, high uint64) error) error {
 	emit := func(low, high uint64) error {
 		if low == 0 || low >= high || high >= 1<<63 {
@@ -36,7 +36,7 @@ func (d *Data) ranges(u *unit, e *entry, fn func(low, high uint64) error) error 
 	return d.rangeList5(u, off, emit)
 }
 
-// rangeList reads .debug_ranges: pairs of offsets from a base.
+// rangeList reads .debug_ranges: pairs of offsets relative to a base.
 func (d *Data) rangeList(u *unit, off uint64, emit func(low, high uint64) error) error {
 	c := newCursor(d.s.Ranges, off, 512)
 	base := u.low

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// unit is the header of a compilation or partial unit, and the attributes of
-// its first entry that others need.
+// unit is the header of a compilation or partial unit, with the attributes of its first entry.
 type unit struct {
 	off, end uint64 // in .debug_info
 	first    uint64 // offset of the first entry
@@ -31,13 +30,13 @@ func (u *unit) offsetSize() int {
 	return 4
 }
 
-// span is a range of addresses that belongs to a unit or, behind off, an entry.
+// span is an address range of a unit or of an entry, as off says.
 type span struct {
 	low, high uint64
 	off       uint64 // of the entry in .debug_info, or index of the unit
 }
 
-// readUnit reads the unit header at off. A unit of types has first 0.
+// readUnit reads the unit header at off. For a type unit, first is 0.
 func (d *Data) readUnit(c *cursor, off uint64) (u unit, err error) {
 	c.err = nil
 	c.seek(off)
@@ -81,8 +80,8 @@ func (d *Data) readUnit(c *cursor, off uint64) (u unit, err error) {
 	return u, c.err
 }
 
-// index reads all unit headers, and the address ranges of all units.
-// .debug_aranges would be shorter to read but many compilers leave it out.
+// index reads all unit headers and the address ranges of all units. It does not use .debug_aranges,
+// which many compilers omit.
 func (d *Data) index() error {
 	d.indexed = true
 	c := newCursor(d.s.Info, 0, 512)
@@ -103,7 +102,7 @@ func (d *Data) index() error {
 		}
 		e, err := d.readRoot(c, &u)
 		if err != nil {
-			continue // only this unit is damaged
+			continue // skip only the damaged unit
 		}
 		i := len(d.units)
 		d.units = append(d.units, u)
@@ -125,19 +124,19 @@ func (d *Data) index() error {
 	return nil
 }
 
-// compareSpans sorts by address; of spans that begin together the wider comes first.
+// compareSpans sorts by address, and wider spans first.
 func compareSpans(a, b span) int {
 	return cmp.Or(cmp.Compare(a.low, b.low), cmp.Compare(b.high, a.high), cmp.Compare(a.off, b.off))
 }
 
-// maxSpans bounds the ranges of all units, and those of the functions of one.
+// maxSpans bounds the address ranges of all units, and of the functions of one unit.
 const maxSpans = 1 << 21
 
-// maxOverlap is how many spans before the nearest one are tried; spans of one
-// list hardly ever overlap.
+// maxOverlap is how many spans before the nearest one find checks; spans of one list rarely
+// overlap.
 const maxOverlap = 64
 
-// find returns the span that holds pc and begins last.
+// find returns the last span, by start address, that contains pc.
 func find(spans []span, pc uint64) (span, bool) {
 	i, _ := slices.BinarySearchFunc(spans, pc, func(s span, pc uint64) int {
 		if s.low <= pc {
@@ -153,7 +152,7 @@ func find(spans []span, pc uint64) (span, bool) {
 	return span{}, false
 }
 
-// readRoot reads the first entry of u and fills in what u takes from it.
+// readRoot reads the first entry of u and copies the attributes that u needs.
 func (d *Data) readRoot(c *cursor, u *unit) (entry, error) {
 	c.seek(u.first)
 	code := c.uleb()
@@ -185,7 +184,7 @@ func (d *Data) readRoot(c *cursor, u *unit) (entry, error) {
 	return e, nil
 }
 
-// unitAt returns the unit that holds the entry at off.
+// unitAt returns the unit that contains the entry at off.
 func (d *Data) unitAt(off uint64) (*unit, bool) {
 	i, _ := slices.BinarySearchFunc(d.units, off, func(u unit, off uint64) int {
 		if u.off <= off {

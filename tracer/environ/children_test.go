@@ -17,7 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
-// start runs a program with CUDA_VISIBLE_DEVICES=0 until it has said "ready".
+// start runs a program with CUDA_VISIBLE_DEVICES=0 and waits for it to print "ready".
 func start(t testing.TB, name string, args ...string) uint32 {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -66,8 +66,8 @@ func build(t testing.TB, flags ...string) string {
 	return out
 }
 
-// interpreters lists the Python programs themselves: /usr/bin/python3 may be a
-// copy of environ's user, others take it from the C library.
+// interpreters lists Python binaries of both kinds: /usr/bin/python3 may hold the copy of environ,
+// others use the C library's.
 func interpreters(t testing.TB) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -113,7 +113,7 @@ func TestWhatPythonSetsIsSeen(t *testing.T) {
 func TestWhatAProgramSetsIsSeen(t *testing.T) {
 	for _, flags := range [][]string{
 		{"-pie", "-fPIE"},
-		{"-no-pie", "-fno-pie"}, // with a copy of environ in the program
+		{"-no-pie", "-fno-pie"}, // the program contains a copy of environ
 		{"-no-pie", "-fno-pie", "-Wl,--hash-style=both", "-s"},
 	} {
 		program := build(t, flags...)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package environ reads the environment of a running process as its getenv
-// sees it. /proc/PID/environ is what the process was started with: what it sets
-// afterwards, as Python programs set os.environ["CUDA_VISIBLE_DEVICES"], is not in there.
+// Package environ reads the environment of a running process as the process's getenv sees it.
+// /proc/PID/environ holds only the initial environment. It lacks later changes, such as a Python
+// program's os.environ["CUDA_VISIBLE_DEVICES"] = "1".
 //
-// The C library keeps the environment in a variable: an array of pointers to
-// strings. We find the variable by its symbol and read the three from the process's
-// memory, while the process runs.
+// The C library keeps the environment in a variable: an array of pointers to strings. The package
+// finds the variable by its symbol and reads variable, array and strings from the memory of the
+// running process.
 package environ
 
 import (
@@ -23,17 +23,16 @@ import (
 
 const (
 	maxVariables = 4096
-	maxVariable  = 32 << 10 // bytes of "KEY=value"; longer ones are left out
+	maxVariable  = 32 << 10 // bytes of "KEY=value"; longer ones are skipped
 	maxTotal     = 1 << 20
 
 	timeout = 500 * time.Millisecond
 )
 
-// Of returns the environment of a process, "KEY=value" each. If there is an
-// error, it says why this is only the environment that the process was started
-// with, or nil if the process is gone.
+// Of returns the environment of a process as "KEY=value" strings. A non-nil error explains why the
+// result is only the initial environment, or nil if the process has exited.
 //
-// It never takes longer than a second: a process may make reading its memory block.
+// Of takes at most one second: a process can block reads of its memory.
 func Of(pid uint32) ([]string, error) {
 	live, err := patience.Call(timeout, func() ([]string, error) { return ofMemory(int(pid)) })
 	if err == nil {
@@ -43,10 +42,10 @@ func Of(pid uint32) ([]string, error) {
 	if err2 != nil {
 		return nil, fmt.Errorf("environment of process %d: %w", pid, errors.Join(err, err2))
 	}
-	return initial, fmt.Errorf("environment of process %d is the one of its start: %w", pid, err)
+	return initial, fmt.Errorf("current environment of process %d is unknown, using the initial one: %w", pid, err)
 }
 
-// Lookup finds a variable as getenv does: the first one counts.
+// Lookup returns the value of a variable as getenv does: the first match wins.
 func Lookup(variables []string, name string) (value string, ok bool) {
 	for _, variable := range variables {
 		if k, v, ok := strings.Cut(variable, "="); ok && k == name {
@@ -56,8 +55,8 @@ func Lookup(variables []string, name string) (value string, ok bool) {
 	return "", false
 }
 
-// initial reads the environment that the process was started with. Its memory
-// may have been overwritten since: programs put their titles there.
+// initial reads the initial environment. The process may have overwritten that memory since: some
+// programs store their title there.
 func initial(pid int) ([]string, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
@@ -71,7 +70,7 @@ func initial(pid int) ([]string, error) {
 	return split(text), nil
 }
 
-// split takes apart "A=1\0B=2\0". A last string without its end is left out: it was cut.
+// split splits "A=1\0B=2\0". It drops a last string that has no terminator: the read truncated it.
 func split(text []byte) []string {
 	variables := []string{}
 	for len(variables) < maxVariables {

@@ -47,7 +47,7 @@ func TestSplitLeavesOutWhatWasCut(t *testing.T) {
 	}
 }
 
-// layout is memory with the variable at its begin, the array behind it, then the strings.
+// layout is a simulated memory: the variable, the array, then the strings.
 type layout struct {
 	memory []byte
 	reads  int
@@ -137,7 +137,7 @@ func TestReadRefusesWhatIsNoEnvironment(t *testing.T) {
 func TestReadBeginsAnewWhenTheEnvironmentChanges(t *testing.T) {
 	l := layOut("A=1", "B=2")
 	l.change = func(l *layout) {
-		if l.reads == 2 { // the second look at the array
+		if l.reads == 2 { // the second read of the array
 			l.put(arrayAt+8, 0)
 		}
 	}
@@ -145,7 +145,7 @@ func TestReadBeginsAnewWhenTheEnvironmentChanges(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	l = layOut("A=1", "B=2")
-	l.change = func(l *layout) { // an array that is free at first
+	l.change = func(l *layout) { // an array that was just freed
 		l.put(arrayAt, variableAt)
 		if l.reads > 2 {
 			l.put(arrayAt, arrayAt+24)

@@ -25,15 +25,14 @@ const (
 
 var errNoLibrary = errors.New("no C library is mapped")
 
-// mapping is a file mapped executable, as the dynamic linker does it; who only
-// looks at a library maps it otherwise.
+// mapping is a file mapped executable by the dynamic linker. Programs that only read a library map
+// it differently.
 type mapping struct {
 	start, end, offset uint64
 }
 
-// findVariable returns the address of the environ pointer. If the program
-// itself refers to it, the linker may have given the program a copy
-// (R_X86_64_COPY), which is then the one that all use.
+// findVariable returns the address of the environ pointer. If the program itself refers to it, the
+// linker may have copied it into the program (R_X86_64_COPY); then everybody uses that copy.
 func findVariable(pid int) (uint64, error) {
 	headers, err := programHeaders(pid)
 	if err != nil {
@@ -60,8 +59,8 @@ func findVariable(pid int) (uint64, error) {
 	return 0, errors.Join(errs...)
 }
 
-// programHeaders says where the kernel mapped the program, from the vector that
-// it gave to the dynamic linker.
+// programHeaders returns the address at which the kernel mapped the program's headers. It reads the
+// auxiliary vector, which the kernel passes to the dynamic linker.
 func programHeaders(pid int) (uint64, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/auxv", pid))
 	if err != nil {
@@ -80,7 +79,7 @@ func programHeaders(pid int) (uint64, error) {
 	return 0, errors.New("not a 64-bit program")
 }
 
-// findMappings finds the program and its C library; nil if there is none.
+// findMappings finds the program and its C library. Each is nil if not found.
 func findMappings(pid int, headers uint64) (program, libc *mapping, err error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -90,7 +89,7 @@ func findMappings(pid int, headers uint64) (program, libc *mapping, err error) {
 	return parseMaps(io.LimitReader(f, maxMaps), headers)
 }
 
-// parseMaps reads lines like
+// parseMaps reads lines such as
 //
 //	7f0000028000-7f00001bd000 r-xp 00028000 fd:01 1234   /usr/lib/x86_64-linux-gnu/libc.so.6
 func parseMaps(r io.Reader, headers uint64) (program, libc *mapping, err error) {
@@ -132,14 +131,14 @@ func parseMapping(fields []string) (m mapping, ok bool) {
 	return m, errors.Join(errs[:]...) == nil && fields[4] != "0"
 }
 
-// isCLibrary knows libc.so.6, libc-2.31.so (glibc before 2.34), and musl's, which is its dynamic
-// linker too. The name is a hint where to look, nothing more.
+// isCLibrary recognizes libc.so.6, libc-2.31.so (glibc before 2.34), and musl's libc, which is also
+// its dynamic linker. The name is only a hint where to look.
 func isCLibrary(name string) bool {
 	return name == "libc.so.6" || strings.HasPrefix(name, "libc-2.") ||
 		strings.HasPrefix(name, "ld-musl-") || strings.HasPrefix(name, "libc.musl-")
 }
 
-// variable returns where the mapped file has the environ pointer.
+// variable returns the address of the environ pointer in the mapped file.
 func (m *mapping) variable(pid int) (uint64, error) {
 	f, err := openRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
 	if err != nil {
@@ -158,17 +157,17 @@ func (m *mapping) variable(pid int) (uint64, error) {
 	return value + bias, err
 }
 
-// bias is what the dynamic linker has added to the file's own addresses.
+// bias returns what the dynamic linker added to the file's addresses.
 func (l *library) bias(m *mapping, page uint64) (uint64, error) {
 	for _, s := range l.segments {
 		if elf.ProgType(s.Type) == elf.PT_LOAD && elf.ProgFlag(s.Flags)&elf.PF_X != 0 && s.Off&^(page-1) == m.offset {
 			return m.start - s.Vaddr&^(page-1), nil
 		}
 	}
-	return 0, errors.New("it is not mapped as the dynamic linker would")
+	return 0, errors.New("the C library is not mapped as the dynamic linker maps it")
 }
 
-// openRegular opens a regular file, and looks before: a device is never touched.
+// openRegular opens a regular file. It checks the type first, so it never opens a device.
 func openRegular(name string) (*os.File, error) {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	pageSize = 4096 // of reading; a page of the machine is a multiple of it
-	maxPages = 1024 // of one environment
-	attempts = 4    // the process may change it while we read
+	pageSize = 4096 // bytes per read; the machine's page size is a multiple
+	maxPages = 1024 // per environment
+	attempts = 4    // the process may change its environment during a read
 	pause    = time.Millisecond
 )
 
 var (
-	errUnset   = errors.New("the C library has not set it up")
+	errUnset   = errors.New("the C library has not initialized it")
 	errLarge   = errors.New("too large")
-	errChanged = errors.New("it changes all the time")
+	errChanged = errors.New("it keeps changing")
 )
 
 // process reads another process's memory.
 type process int
 
-// readPage reads a page.
+// readPage reads one page.
 func (p process) readPage(address uint64, page []byte) error {
 	local := []unix.Iovec{{Base: &page[0]}}
 	local[0].SetLen(len(page))
@@ -50,13 +50,13 @@ type pager interface {
 	readPage(address uint64, page []byte) error
 }
 
-// memory keeps the pages that it has read: the strings lie close together.
+// memory caches the pages that it has read: the strings are close together.
 type memory struct {
 	pager
 	pages map[uint64][]byte
 }
 
-// at returns what there is from address to the end of its page.
+// at returns the bytes from address to the end of its page.
 func (m *memory) at(address uint64) ([]byte, error) {
 	base := address &^ (pageSize - 1)
 	page, ok := m.pages[base]
@@ -84,7 +84,7 @@ func (m *memory) pointer(address uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// cString reads a string; not whole if it is longer than limit.
+// cString reads a string. whole is false if the string is longer than limit.
 func (m *memory) cString(address uint64, limit int) (text []byte, whole bool, err error) {
 	for len(text) <= limit {
 		b, err := m.at(address)
@@ -101,7 +101,7 @@ func (m *memory) cString(address uint64, limit int) (text []byte, whole bool, er
 	return nil, false, nil
 }
 
-// ofMemory reads the environment by the variable that points to it.
+// ofMemory reads the environment from the process's memory, starting at the C library's variable.
 func ofMemory(pid int) ([]string, error) {
 	variable, err := findVariable(pid)
 	if err != nil {
@@ -110,9 +110,9 @@ func ofMemory(pid int) ([]string, error) {
 	return read(process(pid), variable)
 }
 
-// read reads until nothing has changed meanwhile. glibc's setenv frees the
-// array before it tells where the new one is: then its first entries are the
-// allocator's pointers, to what is hardly ever of the form "KEY=value".
+// read repeats until the environment does not change during a read. glibc's setenv frees the array
+// before it publishes the new one. Until then, the first entries are the allocator's pointers,
+// which rarely point to "KEY=value".
 func read(p pager, variable uint64) (variables []string, err error) {
 	for attempt := range attempts {
 		if attempt > 0 {
@@ -133,7 +133,7 @@ func read(p pager, variable uint64) (variables []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(variables, odd), nil // it is like that
+	return slices.DeleteFunc(variables, odd), nil // the environment really contains such an entry
 }
 
 func odd(variable string) bool { return strings.IndexByte(variable, '=') <= 0 }
@@ -148,7 +148,7 @@ func (m *memory) environment(variable uint64) ([]string, error) {
 		return nil, err
 	}
 	if array == 0 {
-		return nil, errUnset // or cleared by clearenv(3), which nothing tells apart
+		return nil, errUnset // or cleared by clearenv(3), which looks the same
 	}
 	variables, total := []string{}, 0
 	for i := range uint64(maxVariables + 1) {
@@ -173,7 +173,7 @@ func (m *memory) environment(variable uint64) ([]string, error) {
 	return nil, errLarge
 }
 
-// unchanged reads the variable and the array once more.
+// unchanged reads the variable and the array again and reports whether both are unchanged.
 func (m *memory) unchanged(variable uint64) bool {
 	now := &memory{m.pager, map[uint64][]byte{}}
 	array, err := m.pointer(variable)

@@ -18,13 +18,13 @@ const (
 	symbolSize  = 24
 	maxSegments = 256
 	maxDynamic  = 512  // entries
-	maxChain    = 4096 // symbols of one hash bucket
+	maxChain    = 4096 // symbols per hash bucket
 )
 
-var errNoSymbol = errors.New("no environ in its dynamic symbols")
+var errNoSymbol = errors.New("its dynamic symbols lack environ")
 
-// library is an ELF file. Of a hostile file nothing is believed: all reading
-// goes through read, and all loops have a limit.
+// library is an ELF file. The file may be hostile: every access goes through read, and every loop
+// is bounded.
 type library struct {
 	io.ReaderAt
 	segments []elf.Prog64
@@ -94,7 +94,7 @@ func (l *library) readDynamic() error {
 	return nil
 }
 
-// offset translates an address of the file's own into a place in the file.
+// offset translates an address in the file's address space into a file offset.
 func (l *library) offset(address uint64) (uint64, error) {
 	for _, s := range l.segments {
 		if elf.ProgType(s.Type) == elf.PT_LOAD && address >= s.Vaddr && address-s.Vaddr < s.Filesz {
@@ -112,8 +112,8 @@ func (l *library) at(tag elf.DynTag) (uint64, error) {
 	return l.offset(address)
 }
 
-// variable finds the address of the environ pointer, before relocation. One that
-// the file only refers to does not count.
+// variable returns the address of the environ pointer before relocation. Symbols that the file only
+// refers to do not count.
 func (l *library) variable() (uint64, error) {
 	for _, name := range []string{"environ", "__environ"} {
 		address, err := l.lookup(name)
@@ -124,7 +124,7 @@ func (l *library) variable() (uint64, error) {
 	return 0, errNoSymbol
 }
 
-// lookup asks the hash table, as the dynamic linker does.
+// lookup searches the hash table as the dynamic linker does.
 func (l *library) lookup(name string) (uint64, error) {
 	table, err := l.at(elf.DT_GNU_HASH)
 	if err != nil {
@@ -143,7 +143,7 @@ func (l *library) lookup(name string) (uint64, error) {
 	if err := l.read(buckets+4*uint64(hash%head.Buckets), 4, &number); err != nil {
 		return 0, err
 	}
-	if number < head.First { // 0: empty
+	if number < head.First { // 0: empty bucket
 		return 0, errNoSymbol
 	}
 	chain := buckets + 4*uint64(head.Buckets)
@@ -165,7 +165,7 @@ func (l *library) lookup(name string) (uint64, error) {
 	return 0, errNoSymbol
 }
 
-// symbol returns the value of a symbol if it is a pointer of this name.
+// symbol returns the value of a symbol if it is a pointer with this name.
 func (l *library) symbol(number uint32, name string) (uint64, bool) {
 	symbols, err := l.at(elf.DT_SYMTAB)
 	if err != nil {

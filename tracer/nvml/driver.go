@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvml asks the NVIDIA driver's management library which GPUs there are
-// and how much memory each process uses on them.
+// Package nvml asks the NVIDIA driver's management library (NVML) which GPUs exist and how much
+// memory each process uses on them.
 //
-// Built without cgo it only says ErrUnavailable.
+// A build without cgo always returns ErrUnavailable.
 package nvml
 
 import (
@@ -16,25 +16,24 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ErrUnavailable: there is no driver, or not one that can be asked.
+// ErrUnavailable means that there is no driver, or that NVML cannot be used.
 var ErrUnavailable = errors.New("NVML is not available")
 
-// ErrBusy: an earlier call has not come back from the driver yet.
+// ErrBusy means that an earlier call to the driver has not returned yet.
 var ErrBusy = errors.New("NVML does not answer")
 
 var errClosed = errors.New("NVML connection is closed")
 
-// library is the part of NVML that is called on the driver's goroutine.
+// library is the part of NVML that runs on the driver's goroutine.
 type library interface {
 	gpus() ([]ledger.GPU, map[string]partition, error)
 	usage() (list []ledger.Usage, unavailable int, err error)
 	shutdown() error
 }
 
-// Driver is a connection to the NVIDIA driver. Its methods may be called from
-// several goroutines; the driver is asked one thing at a time. A call that the
-// driver does not answer in time leaves the Driver busy: until the answer
-// comes, all others return ErrBusy at once.
+// Driver is a connection to the NVIDIA driver. Its methods are safe for concurrent use; the driver
+// gets one call at a time. If a call times out, the Driver stays busy: all methods return ErrBusy
+// at once until that call returns.
 type Driver struct {
 	version     string
 	library     library
@@ -43,13 +42,12 @@ type Driver struct {
 	closeOnce   sync.Once
 	hanging     atomic.Int32
 	unavailable atomic.Uint64
-	partitions  atomic.Pointer[map[string]partition] // by UUID, of the last GPUs
-	order       atomic.Pointer[[]string]             // of UUIDs: CUDA's own, where it is not NVML's
+	partitions  atomic.Pointer[map[string]partition] // by UUID, as of the last call of GPUs
+	order       atomic.Pointer[[]string]             // UUIDs in CUDA's order, where it differs from NVML's
 }
 
-// Open loads the library at path, or libnvidia-ml.so.1 if path is empty. The
-// error wraps ErrUnavailable if that is not possible, or if ctx ends first. A
-// program can use only one such library in its life.
+// Open loads the library at path, or libnvidia-ml.so.1 if path is empty. The error wraps
+// ErrUnavailable if loading fails or ctx ends first. A process can load only one such library.
 func Open(ctx context.Context, path string) (*Driver, error) {
 	d := &Driver{calls: make(chan func()), closed: make(chan struct{})}
 	go d.serve()
@@ -72,15 +70,14 @@ func Open(ctx context.Context, path string) (*Driver, error) {
 	return d, nil
 }
 
-// Version is that of the driver, "550.163.01"; "" if it does not tell.
+// Version returns the driver's version, such as "550.163.01", or "" if unknown.
 func (d *Driver) Version() string { return d.version }
 
-// GPUs lists the devices in NVML's order, which is that of the PCI bus. Behind a
-// GPU in MIG mode come its instances, with its UUID as Parent; their memory is
-// part of its own, and compute instances of one GPU instance share theirs. Devices
-// that do not answer are left out and named in the error, so that both
-// results can be useful at once; those that we may not see are left out
-// silently. Sizes are bytes; 0 if the device does not tell.
+// GPUs lists the devices in NVML's order, which is the order of the PCI bus. A GPU in MIG mode is
+// followed by its instances, with its UUID as Parent. An instance's memory is part of its GPU's
+// memory; compute instances of one GPU instance share memory. GPUs skips devices that do not answer
+// and names them in the error, so both results can be useful at once. It silently skips devices
+// that this process may not see. Sizes are bytes, or 0 if unknown.
 func (d *Driver) GPUs(ctx context.Context) ([]ledger.GPU, error) {
 	return ask(ctx, d, func() ([]ledger.GPU, error) {
 		gpus, partitions, err := d.library.gpus()
@@ -91,7 +88,7 @@ func (d *Driver) GPUs(ctx context.Context) ([]ledger.GPU, error) {
 	})
 }
 
-// Ordinals is the package's Ordinals with what the last GPUs found out about MIG.
+// Ordinals calls the package's Ordinals with the MIG data from the last call of GPUs.
 func (d *Driver) Ordinals(environ []string, gpus []ledger.GPU) []string {
 	var partitions map[string]partition
 	if p := d.partitions.Load(); p != nil {
@@ -104,10 +101,9 @@ func (d *Driver) Ordinals(environ []string, gpus []ledger.GPU) []string {
 	return ordinals(environ, gpus, partitions, order)
 }
 
-// Usage lists what each process uses on each GPU, once per pid and GPU, in
-// bytes. What is on a MIG instance has the instance's UUID, and is not part of its GPU's.
-// The pids are those of the host, whatever the caller's pid namespace.
-// As with GPUs, both results can be useful at once.
+// Usage lists the memory of each process on each GPU in bytes, one entry per pid and GPU. Memory on
+// a MIG instance has the instance's UUID and is not part of the GPU's entry. Pids are the host's,
+// whatever the caller's pid namespace. As with GPUs, both results can be useful at once.
 func (d *Driver) Usage(ctx context.Context) ([]ledger.Usage, error) {
 	type result struct {
 		list        []ledger.Usage
@@ -121,8 +117,8 @@ func (d *Driver) Usage(ctx context.Context) ([]ledger.Usage, error) {
 	return r.list, err
 }
 
-// Unavailable counts the entries of all Usage calls for which the driver
-// did not say how much memory the process uses; they are left out of Usage.
+// Unavailable counts the entries, over all Usage calls, for which the driver did not report the
+// process's memory. Usage omits them.
 func (d *Driver) Unavailable() uint64 { return d.unavailable.Load() }
 
 // Close ends the connection. The Driver cannot be used afterwards.
@@ -147,8 +143,7 @@ func (d *Driver) serve() {
 	}
 }
 
-// ask runs call on the driver's goroutine and waits for it as long as ctx
-// allows.
+// ask runs call on the driver's goroutine and waits for it until ctx ends.
 func ask[T any](ctx context.Context, d *Driver, call func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -161,7 +156,7 @@ func ask[T any](ctx context.Context, d *Driver, call func() (T, error)) (T, erro
 	answers := make(chan answer, 1)
 	run := func() {
 		defer func() {
-			if r := recover(); r != nil { // lists longer than their space
+			if r := recover(); r != nil { // a list longer than its buffer
 				answers <- answer{err: fmt.Errorf("answer of the driver: %v", r)}
 			}
 		}()
@@ -188,17 +183,17 @@ func ask[T any](ctx context.Context, d *Driver, call func() (T, error)) (T, erro
 	return none, fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
 }
 
-// InitError is a library that was found and cannot reach its driver.
+// InitError means that the library was loaded but cannot reach its driver.
 type InitError struct {
 	Err    error
-	Advice string // what to do about it
+	Advice string // the remedy
 }
 
-// Error returns the reason, and what to do in parentheses.
+// Error returns the reason, followed by the remedy in parentheses.
 func (e *InitError) Error() string { return fmt.Sprintf("%v (%s)", e.Err, e.Advice) }
 
 // Unwrap returns the reason.
 func (e *InitError) Unwrap() error { return e.Err }
 
-// Remedy returns what to do.
+// Remedy returns the remedy.
 func (e *InitError) Remedy() string { return e.Advice }

@@ -13,7 +13,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// slow answers when it is released.
+// slow is a library that answers only when released.
 type slow struct {
 	release chan struct{}
 	calls   atomic.Int32
@@ -44,7 +44,7 @@ func TestHangingCallsReturnAndDoNotPileUp(t *testing.T) {
 			t.Errorf("waited %v", waited)
 		}
 		if n := s.calls.Load(); n != 1 {
-			t.Errorf("the driver was asked %d times", n)
+			t.Errorf("the driver got %d calls", n)
 		}
 		close(s.release)
 		synctest.Wait()

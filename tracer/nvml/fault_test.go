@@ -22,7 +22,7 @@ import (
 
 const faultsVariable = "FAKECUDA_NVML_FAULTS"
 
-// faultsFile makes the file in which NVML's faults stand.
+// faultsFile creates the file that lists the faults of the fake NVML.
 func faultsFile(t *testing.T, words string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "faults")
@@ -32,7 +32,7 @@ func faultsFile(t *testing.T, words string) string {
 	return path
 }
 
-// TestALibraryThatDoesNotInitializeSaysWhatToDo in each case.
+// TestInitErrorsHaveRemedies covers each reason for which the library fails to initialize.
 func TestALibraryThatDoesNotInitializeSaysWhatToDo(t *testing.T) {
 	cuda := fakecuda.Build(t)
 	for word, want := range map[string][]string{
@@ -50,7 +50,7 @@ func TestALibraryThatDoesNotInitializeSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestWhatADriverCannotMeanIsAnError and costs no more than the figure in which it stands.
+// TestImplausibleAnswersAreErrors checks that an implausible figure costs only that figure.
 func TestWhatADriverCannotMeanIsAnError(t *testing.T) {
 	const claim = "the driver claims "
 	cuda := fakecuda.Build(t)
@@ -106,7 +106,7 @@ func TestWhatADriverCannotMeanIsAnError(t *testing.T) {
 	}
 }
 
-// inChild runs a test again in a process of its own: a process can load only one library.
+// inChild runs a test again in a child process: a process can load only one library.
 func inChild(t *testing.T, faults string) (child bool) {
 	if os.Getenv(faultsVariable) != "" {
 		return true
@@ -127,7 +127,7 @@ func setFaults(t *testing.T, words string) {
 	}
 }
 
-// briefly bounds a question that is answered never.
+// briefly returns a context for a call that never returns.
 func briefly(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	t.Cleanup(cancel)
@@ -153,7 +153,7 @@ func TestADriverThatWasLoadedAgainIsAskedAgain(t *testing.T) {
 			}
 		}
 		if _, err := d.Usage(t.Context()); err == nil {
-			t.Error("it has usage while it is not loaded")
+			t.Error("Usage succeeds while the driver is not loaded")
 		}
 		setFaults(t, "")
 	}
@@ -192,7 +192,7 @@ func TestADriverThatHangsCostsOneThread(t *testing.T) {
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("%d goroutines, then %d", goroutines, now)
 	}
-	if now := threads(t); now > before+2 { // the runtime has its own
+	if now := threads(t); now > before+2 { // the runtime adds its own
 		t.Errorf("%d threads, then %d", before, now)
 	}
 	setFaults(t, "")
@@ -200,12 +200,12 @@ func TestADriverThatHangsCostsOneThread(t *testing.T) {
 		if gpus, err := d.GPUs(t.Context()); err == nil && len(gpus) == 2 {
 			break
 		} else if time.Now().After(end) {
-			t.Fatalf("it does not answer again: %v, %v", gpus, err)
+			t.Fatalf("no answer after the hang: %v, %v", gpus, err)
 		}
 	}
 	setFaults(t, "hang-end")
 	if err := d.Close(briefly(t)); !errors.Is(err, ErrBusy) {
-		t.Errorf("a close that hangs: %v", err)
+		t.Errorf("Close during a hang: %v", err)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// FuzzOrdinals resolves a process's own list of GPUs: only GPUs that are there come out, none twice.
+// FuzzOrdinals resolves a hostile list of GPUs: the result has only existing GPUs, none twice.
 func FuzzOrdinals(f *testing.F) {
 	for _, list := range []string{"", "0", "1,0", "GPU-aa", "MIG-GPU-aa00/1/0", "-1", "0,0", "0x1", " 1 , 0 ", "NoDevFiles", "99999999999999999999", ",,,", "MIG-GPU-/9/9"} {
 		f.Add(list, "PCI_BUS_ID", true)

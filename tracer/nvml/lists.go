@@ -29,13 +29,15 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// The lists of processes are read here and not by go-nvml: it takes room for whatever number the driver claims.
+// The lists of processes are read here rather than by go-nvml, which allocates as many entries as
+// the driver claims.
 const (
 	firstProcesses = 64
-	maxProcesses   = 1 << 15 // on one GPU
+	maxProcesses   = 1 << 15 // per GPU
 )
 
-// Layouts of an entry: without a version pid and bytes, then the numbers of an instance too.
+// Layouts of an entry: the unversioned one has pid and bytes, the other also the instance's
+// numbers.
 type (
 	processV1 struct {
 		pid   uint32
@@ -52,10 +54,10 @@ type (
 type list struct {
 	name     string
 	function unsafe.Pointer
-	old      bool // its entries are of the first layout
+	old      bool // uses the first layout
 }
 
-// findList finds the newest version; a nil function if there is none.
+// findList finds the newest version. It returns a nil function if there is none.
 func findList(name string) list {
 	for _, suffix := range versions[name] {
 		symbol := C.CString(name + suffix)
@@ -68,7 +70,7 @@ func findList(name string) list {
 	return list{name: name}
 }
 
-// handleOf is the driver's own handle: go-nvml keeps it in a structure of one field.
+// handleOf returns the driver's own handle: go-nvml wraps it in a structure with one field.
 func handleOf(d gonvml.Device) unsafe.Pointer {
 	v := reflect.ValueOf(d)
 	if v.Kind() != reflect.Struct || v.NumField() == 0 || v.Field(0).Kind() != reflect.Pointer {
@@ -77,14 +79,14 @@ func handleOf(d gonvml.Device) unsafe.Pointer {
 	return v.Field(0).UnsafePointer()
 }
 
-// read asks for the list, with more room if the driver wants it.
+// read reads the list, with a larger buffer if the driver asks for one.
 func (l *list) read(d gonvml.Device) ([]gonvml.ProcessInfo, gonvml.Return, error) {
 	handle := handleOf(d)
 	if handle == nil {
 		return nil, 0, fmt.Errorf("%s: the device has no handle", l.name)
 	}
 	for room := uint32(firstProcesses); ; {
-		entries := make([]processV2, room) // as large as any layout
+		entries := make([]processV2, room) // large enough for any layout
 		count := C.uint(room)
 		ret := gonvml.Return(C.call_list(l.function, handle, &count, unsafe.Pointer(&entries[0])))
 		switch {

@@ -10,8 +10,8 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// maxInstances bounds what a driver may claim: today's GPUs have 7, and one
-// more in a newer profile.
+// maxInstances is the most MIG instances accepted from a driver: current GPUs have 7, and newer
+// profiles add one.
 const maxInstances = 128
 
 // migInstance is a MIG device: a compute instance in a GPU instance.
@@ -21,8 +21,8 @@ type migInstance struct {
 	instance
 }
 
-// divide finds the instances of a GPU in MIG mode. Drivers and GPUs that know
-// no MIG are not divided, and instances that we may not see are left out.
+// divide finds the instances of a GPU in MIG mode. Without MIG support in driver and GPU there are
+// none. Instances that this process may not see are omitted.
 func (l *realLibrary) divide(d *device) error {
 	for _, name := range []string{
 		"nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
@@ -47,7 +47,7 @@ func (l *realLibrary) divide(d *device) error {
 		switch ret.code {
 		case gonvml.SUCCESS:
 			d.instances = append(d.instances, m)
-		case gonvml.ERROR_NOT_FOUND, gonvml.ERROR_NO_PERMISSION: // numbers without an instance; not ours
+		case gonvml.ERROR_NOT_FOUND, gonvml.ERROR_NO_PERMISSION: // numbers without an instance; not visible to us
 		default:
 			errs = append(errs, callError(ret.call, ret.code))
 		}
@@ -82,7 +82,7 @@ func instanceAt(d *device, index int) (m migInstance, r result) {
 	return m, r
 }
 
-// at is the UUID of an instance, or of the whole GPU.
+// at returns the UUID of an instance, or of the whole GPU.
 func (d *device) at(i instance) string {
 	for _, m := range d.instances {
 		if m.instance == i {
@@ -92,7 +92,7 @@ func (d *device) at(i instance) string {
 	return d.uuid
 }
 
-// processesOfInstances asks each instance for its own processes.
+// processesOfInstances asks each instance for its processes.
 func (l *realLibrary) processesOfInstances(instances []migInstance) (all []gonvml.ProcessInfo, err error) {
 	var errs []error
 	for _, m := range instances {

@@ -8,8 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// OfMinors returns the GPUs whose device nodes have these numbers, and their instances, as the last GPUs
-// listed them. It is false where one is not among them.
+// OfMinors returns the GPUs with these device node numbers, and their instances, as of the last
+// call of GPUs. It returns false if a number belongs to no listed GPU.
 func (d *Driver) OfMinors(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool) {
 	var partitions map[string]partition
 	if p := d.partitions.Load(); p != nil {

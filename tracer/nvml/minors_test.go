@@ -20,7 +20,7 @@ func TestMinorsNameGPUsAndTheirInstances(t *testing.T) {
 		{nil, nil, true},
 		{[]uint32{2}, []string{"GPU-a"}, true},
 		{[]uint32{0, 2}, []string{"GPU-a", "GPU-b", "MIG-b0"}, true},
-		{[]uint32{1, 2}, []string{"GPU-a"}, false}, // GPU-c's, or of one that is not listed
+		{[]uint32{1, 2}, []string{"GPU-a"}, false}, // GPU-c's, or an unlisted GPU's
 	} {
 		some, all := ofMinors(c.minors, gpus, partitions)
 		var got []string

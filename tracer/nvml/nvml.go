@@ -21,22 +21,22 @@ import (
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
-// realLibrary guards go-nvml: calling a symbol that the library lacks would end the
-// process, so each is looked up before its first call.
+// realLibrary guards go-nvml. Calling a symbol that the library lacks would end the process, so
+// each symbol is looked up before its first call.
 type realLibrary struct {
 	api   gonvml.Interface
 	has   map[string]bool
-	lists []list // of processes
+	lists []list // functions that list processes
 }
 
-// What a driver says beyond these was misread, or is wrong.
+// Values above these limits are misread or wrong.
 const (
 	maxGPUs  = 512
 	maxBytes = 1 << 50
 )
 
-// versions of the symbols that we call; go-nvml takes the newest there is.
-// All are optional but for the ones in required.
+// versions lists the versions of each symbol that this package calls; go-nvml uses the newest
+// available. All but those in required are optional.
 var versions = map[string][]string{
 	"nvmlInit":                                {"_v2", ""},
 	"nvmlShutdown":                            {""},
@@ -63,10 +63,10 @@ func open(path string) (library, string, error) {
 	if path == "" {
 		path = defaultLibrary
 	}
-	// This handle is never closed: calls once bound would point to nowhere.
+	// This handle is never closed: bound functions would point to unmapped memory.
 	handle := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := handle.Open(); err != nil {
-		return nil, "", fmt.Errorf("%w: %w [install the NVIDIA driver to compare with what it reports]", ErrUnavailable, err)
+		return nil, "", fmt.Errorf("%w: %w [install the NVIDIA driver to reconcile results with its figures]", ErrUnavailable, err)
 	}
 	l := &realLibrary{api: gonvml.New(gonvml.WithLibraryPath(path)), has: map[string]bool{}}
 	for name, suffixes := range versions {
@@ -103,7 +103,7 @@ func (l *realLibrary) shutdown() error {
 	return nil
 }
 
-// device is a GPU while a call is under way: handles are not kept.
+// device is a GPU during one call: handles are not kept.
 type device struct {
 	gonvml.Device
 	index     int
@@ -133,7 +133,7 @@ func (l *realLibrary) gpus() ([]ledger.GPU, map[string]partition, error) {
 	return gpus, partitions, err
 }
 
-// describe reads what belongs to a GPU or an instance itself: name and memory.
+// describe reads the name and memory of a GPU or an instance.
 func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
 	if l.has["nvmlDeviceGetName"] {
 		if name, ret := d.GetName(); ret == gonvml.SUCCESS {
@@ -150,14 +150,14 @@ func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
 			return gpu, fmt.Errorf("nvmlDeviceGetMemoryInfo: the driver claims %d of %d bytes", memory.Used, memory.Total)
 		}
 		gpu.Total, gpu.Used = memory.Total, memory.Used
-	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NO_PERMISSION: // integrated GPUs; a container with some instances of a GPU
+	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NO_PERMISSION: // integrated GPUs; containers with some instances of a GPU
 	default:
 		err = callError("nvmlDeviceGetMemoryInfo", ret)
 	}
 	return gpu, err
 }
 
-// minor is the number of a GPU's device node, -1 if the driver does not tell.
+// minor returns the number of a GPU's device node, or -1 if unknown.
 func (l *realLibrary) minor(d gonvml.Device) int {
 	if !l.has["nvmlDeviceGetMinorNumber"] {
 		return -1
@@ -169,7 +169,7 @@ func (l *realLibrary) minor(d gonvml.Device) int {
 	return minor
 }
 
-// each visits all devices that we may see. Errors of one do not keep it from the others.
+// each visits all visible devices. An error of one does not skip the others.
 func (l *realLibrary) each(visit func(device) error) error {
 	count, ret := l.count()
 	if ret != gonvml.SUCCESS {
@@ -183,7 +183,7 @@ func (l *realLibrary) each(visit func(device) error) error {
 	for index := range count {
 		handle, ret := l.api.DeviceGetHandleByIndex(index)
 		if ret == gonvml.ERROR_NO_PERMISSION {
-			continue // counted, and not ours: a container with some of the host's GPUs
+			continue // counted but not visible: a container with some of the host's GPUs
 		}
 		if ret != gonvml.SUCCESS {
 			errs = append(errs, fmt.Errorf("GPU %d: %w", index, callError("nvmlDeviceGetHandleByIndex", ret)))
@@ -195,7 +195,7 @@ func (l *realLibrary) each(visit func(device) error) error {
 			continue
 		}
 		if uuid == "" || uuid != printable(uuid) || seen[uuid] {
-			errs = append(errs, fmt.Errorf("GPU %d: nvmlDeviceGetUUID: it is empty, another GPU's, or no text", index))
+			errs = append(errs, fmt.Errorf("GPU %d: nvmlDeviceGetUUID: the UUID is empty, a duplicate or not text", index))
 			continue
 		}
 		seen[uuid] = true
@@ -212,7 +212,7 @@ func (l *realLibrary) usage() (list []ledger.Usage, unavailable int, err error) 
 	err = l.each(func(d device) error {
 		infos, denied, err := l.processes(d.Device)
 		if denied && d.divided {
-			// The whole of a divided GPU is for administrators; an instance tells its own.
+			// Only administrators may read a divided GPU as a whole; each instance reports its own.
 			infos, err = l.processesOfInstances(d.instances)
 		}
 		usages, skipped := merge(d, infos)
@@ -223,8 +223,8 @@ func (l *realLibrary) usage() (list []ledger.Usage, unavailable int, err error) 
 	return list, unavailable, err
 }
 
-// processes joins the lists of a GPU or an instance: CUDA, graphics, and CUDA
-// by way of MPS. denied says that at least one is not for us.
+// processes joins the lists of a GPU or an instance: CUDA, graphics, and CUDA through MPS. denied
+// reports whether access to at least one was denied.
 func (l *realLibrary) processes(d gonvml.Device) (infos []gonvml.ProcessInfo, denied bool, err error) {
 	var errs []error
 	for i := range l.lists {
@@ -244,9 +244,8 @@ func (l *realLibrary) processes(d gonvml.Device) (infos []gonvml.ProcessInfo, de
 	return infos, denied, errors.Join(errs...)
 }
 
-// merge makes one Usage of all entries of a pid on a GPU or an instance. A pid
-// in two lists appears with the same figure in both. What is on an instance
-// that was not listed goes to the GPU.
+// merge combines all entries of a pid on a GPU or an instance into one Usage. A pid in two lists
+// has the same figure in both. Memory on an unlisted instance counts for the GPU.
 func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavailable int) {
 	type user struct {
 		pid uint32
@@ -256,7 +255,7 @@ func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavail
 	unknown := map[user]bool{}
 	for _, info := range infos {
 		if info.Pid == 0 {
-			continue // of no process, or of one that this pid namespace does not know
+			continue // no process, or one that this pid namespace cannot see
 		}
 		key := user{info.Pid, instance{info.GpuInstanceId, info.ComputeInstanceId}}
 		if info.UsedGpuMemory > maxBytes { // all bits set: NVML_VALUE_NOT_AVAILABLE
@@ -287,7 +286,8 @@ func merge(d device, infos []gonvml.ProcessInfo) (usages []ledger.Usage, unavail
 	return usages, unavailable
 }
 
-// count asks for the number of GPUs, and begins anew with a driver that was unloaded since.
+// count returns the number of GPUs. It initializes the library again if the driver was unloaded in
+// the meantime.
 func (l *realLibrary) count() (int, gonvml.Return) {
 	count, ret := l.api.DeviceGetCount()
 	switch ret {
@@ -302,7 +302,7 @@ func (l *realLibrary) count() (int, gonvml.Return) {
 	return l.api.DeviceGetCount()
 }
 
-// printable is a driver's text without what is none: it may lack its end.
+// printable removes unprintable characters from a driver's text, which may lack its terminator.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -312,7 +312,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// initRemedy is what to do where the library loads and does not initialize.
+// initRemedy returns the remedy for a library that loads but does not initialize.
 func initRemedy(ret gonvml.Return) string {
 	switch ret {
 	case gonvml.ERROR_DRIVER_NOT_LOADED:
@@ -324,15 +324,14 @@ func initRemedy(ret gonvml.Return) string {
 	case gonvml.ERROR_NOT_FOUND:
 		return "no GPU that the driver supports was found: lspci -d 10de: lists those of the machine; in a container, pass the GPUs to it"
 	case gonvml.ERROR_GPU_IS_LOST, gonvml.ERROR_RESET_REQUIRED:
-		return "reset the GPU with nvidia-smi --gpu-reset, or reboot; dmesg | grep NVRM says what happened"
+		return "reset the GPU with nvidia-smi --gpu-reset, or reboot; dmesg | grep NVRM shows the cause"
 	case gonvml.ERROR_INSUFFICIENT_POWER:
 		return "attach them"
 	}
-	return "dmesg | grep NVRM says why; nvidia-smi must work first"
+	return "dmesg | grep NVRM shows the cause; nvidia-smi must work first"
 }
 
-// callError names the code itself: go-nvml would ask the library for the
-// text, by a symbol that it may lack.
+// callError formats the error code itself: go-nvml would call a symbol that the library may lack.
 func callError(call string, ret gonvml.Return) error {
 	text := map[gonvml.Return]string{
 		gonvml.ERROR_UNINITIALIZED:           "not initialized",

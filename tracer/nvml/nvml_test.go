@@ -22,7 +22,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// seen is what one process saw of a library: a process can load only one.
+// seen is what one child process got from a library: a process can load only one.
 type seen struct {
 	Open, GPUsError, UsageError string
 	Version                     string
@@ -161,7 +161,7 @@ func TestAGPUThatIsNotOursIsLeftOutSilently(t *testing.T) {
 	}
 }
 
-// instances is what the library's GPUs are with NVML_MIG.
+// instances lists the library's GPUs with NVML_MIG.
 var instances = []ledger.GPU{
 	{Index: 0, UUID: "GPU-0", Name: "Fake GPU", Total: 80 << 30, Used: 1 << 30},
 	{Index: 0, UUID: "MIG-0", Name: "Fake GPU", Total: 20 << 30, Used: 1 << 30, Parent: "GPU-0"},
@@ -177,7 +177,7 @@ func TestMIGInstancesAreDevicesOfTheirOwn(t *testing.T) {
 		Usage: []ledger.Usage{
 			{PID: 100, UUID: "GPU-0", Bytes: 300 << 20},
 			{PID: 200, UUID: "GPU-0", Bytes: 1 << 40},
-			{PID: 400, UUID: "GPU-0", Bytes: 20}, // on an instance that is not listed
+			{PID: 400, UUID: "GPU-0", Bytes: 20}, // on an unlisted instance
 			{PID: 400, UUID: "MIG-0", Bytes: 10},
 			{PID: 500, UUID: "GPU-0", Bytes: 7},
 			{PID: 600, UUID: "GPU-0", Bytes: 5},
@@ -245,8 +245,8 @@ func TestFakeCUDAHasGPUs(t *testing.T) {
 	}
 }
 
-// TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal: what a process allocates on its ordinal 0
-// is what NVML says of the device that Ordinals gives.
+// TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal checks that memory allocated on ordinal 0 appears
+// in NVML on the device that Ordinals returns.
 func TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal(t *testing.T) {
 	const size, context = 64 << 20, 300 << 20
 	cuda := fakecuda.Build(t)

@@ -16,15 +16,15 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// CUDA numbers GPUs of different models from fast to slow by a rule that is not published. A process of our own asks the
-// driver: it starts CUDA, makes no context, and ends.
+// CUDA's rule for numbering GPUs of different models, fastest first, is not published. A child
+// process asks the driver: it initializes CUDA, creates no context, and exits.
 const (
 	orderPatience = 5 * time.Second
-	maxOrder      = 64 << 10 // bytes of its answer
+	maxOrder      = 64 << 10 // bytes of its output
 )
 
-// LearnOrder has a command print CUDA's own order of the GPUs, as PrintOrder does, if they are of different models. A
-// command that hangs or fails costs no more than the knowledge.
+// LearnOrder runs a command that prints CUDA's own order of the GPUs, as PrintOrder does, if the
+// GPUs are of different models. If the command hangs or fails, only the order stays unknown.
 func (d *Driver) LearnOrder(ctx context.Context, gpus []ledger.GPU, command ...string) error {
 	if sameModel(whole(gpus)) {
 		return nil
@@ -51,7 +51,8 @@ func (d *Driver) LearnOrder(ctx context.Context, gpus []ledger.GPU, command ...s
 	return nil
 }
 
-// run waits for a command no longer than ctx allows: in the driver a process cannot even be killed.
+// run waits for a command until ctx ends. It cannot rely on killing the process: a process inside
+// the driver may be unkillable.
 func run(ctx context.Context, cmd *exec.Cmd) error {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Run() }()
@@ -68,7 +69,7 @@ func run(ctx context.Context, cmd *exec.Cmd) error {
 	}
 }
 
-// limited takes as much as it has room for.
+// limited is a writer with a maximum size.
 type limited struct {
 	text []byte
 	room int
@@ -91,7 +92,7 @@ func whole(gpus []ledger.GPU) (list []ledger.GPU) {
 	return list
 }
 
-// inOrder sorts GPUs as CUDA does by itself, and says whether that is known of all.
+// inOrder sorts GPUs by CUDA's default order. It returns false if the position of a GPU is unknown.
 func inOrder(gpus []ledger.GPU, order []string) bool {
 	for _, gpu := range gpus {
 		if !slices.Contains(order, gpu.UUID) {

@@ -36,14 +36,15 @@ import (
 	"unsafe"
 )
 
-// PrintOrder writes the UUIDs of the GPUs in CUDA's order, a line each. It starts CUDA in this process.
+// PrintOrder writes the UUIDs of the GPUs in CUDA's order, one per line. It initializes CUDA in
+// this process.
 func PrintOrder(w io.Writer) error {
 	name := C.CString("libcuda.so.1")
 	defer C.free(unsafe.Pointer(name))
 	var uuids [maxVisible][16]byte
 	count := C.cuda_order(name, (*[16]C.uchar)(unsafe.Pointer(&uuids[0])), maxVisible)
 	if count < 0 {
-		return fmt.Errorf("libcuda.so.1 does not tell its GPUs")
+		return fmt.Errorf("libcuda.so.1 does not list its GPUs")
 	}
 	for _, u := range uuids[:count] {
 		if _, err := fmt.Fprintln(w, uuidText(u)); err != nil {

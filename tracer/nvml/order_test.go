@@ -30,7 +30,7 @@ func TestCUDATellsItsOrderOfDifferentModels(t *testing.T) {
 			t.Setenv(name, value)
 		}
 	}
-	t.Setenv("CUDA_VISIBLE_DEVICES", "1") // of ours, not of those that are traced
+	t.Setenv("CUDA_VISIBLE_DEVICES", "1") // for this process, not for those that are traced
 	t.Setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 	gpus := modelsOf(4)
 	d := &Driver{}
@@ -38,7 +38,7 @@ func TestCUDATellsItsOrderOfDifferentModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	order := *d.order.Load()
-	for i := range gpus { // the fake CUDA's own UUIDs end with the number of the GPU
+	for i := range gpus { // the fake CUDA's UUIDs end with the GPU's number
 		at := slices.IndexFunc(order, func(uuid string) bool { return strings.HasSuffix(uuid, fmt.Sprintf("%02x", i)) })
 		if at != []int{1, 3, 0, 2}[i] {
 			t.Fatalf("CUDA's order is %q", order)
@@ -54,9 +54,9 @@ func TestCUDATellsItsOrderOfDifferentModels(t *testing.T) {
 			t.Errorf("%s: ordinals %q, want %q", visible, got, uuids)
 		}
 	}
-	some := []ledger.GPU{{Index: 0, UUID: gpus[1].UUID, Name: "b"}, {Index: 1, UUID: gpus[3].UUID, Name: "d"}} // a container's
+	some := []ledger.GPU{{Index: 0, UUID: gpus[1].UUID, Name: "b"}, {Index: 1, UUID: gpus[3].UUID, Name: "d"}} // as in a container
 	if got := d.Ordinals(nil, some); !slices.Equal(got, []string{gpus[3].UUID, gpus[1].UUID}) {
-		t.Errorf("of some: ordinals %q", got)
+		t.Errorf("with some of the GPUs: ordinals %q", got)
 	}
 }
 
@@ -77,6 +77,6 @@ func TestWhoCannotTellCUDAsOrderCostsOnlyThat(t *testing.T) {
 	}
 	same := []ledger.GPU{{UUID: "GPU-a", Name: "A"}, {UUID: "GPU-b", Name: "A", Index: 1}}
 	if err := d.LearnOrder(t.Context(), same, "/does/not/exist"); err != nil {
-		t.Errorf("one model needs no answer: %v", err)
+		t.Errorf("GPUs of one model need no order: %v", err)
 	}
 }

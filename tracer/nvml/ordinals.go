@@ -11,35 +11,34 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// partition is what Ordinals and OfMinors want to know beside ledger.GPU.
+// partition is what Ordinals and OfMinors need beyond ledger.GPU.
 type partition struct {
 	divided  bool     // of a GPU: it is in MIG mode, with or without instances
 	minor    int      // of a GPU: number of its device node, -1 if unknown
 	instance instance // of an instance
 }
 
-// instance numbers a MIG instance within its GPU, as in "MIG-GPU-<uuid>/1/0".
+// instance identifies a MIG instance within its GPU, as in "MIG-GPU-<uuid>/1/0".
 type instance struct{ gpu, compute uint32 }
 
-// Ordinals gives the UUID of each CUDA ordinal of a process with this
-// environment ("KEY=value" each) at CUDA's start and these GPUs, as Driver.GPUs
-// lists them; in a container only those that it was given. "" stands for an
-// ordinal whose GPU cannot be told, and the empty list for no GPU at all.
+// Ordinals returns the UUID of each CUDA ordinal of a process. environ is its environment
+// ("KEY=value") when CUDA was initialized. gpus lists its GPUs, as Driver.GPUs does; for a
+// container, only the container's. An ordinal whose GPU is unknown has UUID "". The list is empty
+// if the process sees no GPU.
 //
-// CUDA_VISIBLE_DEVICES picks and orders them: by number, by UUID or the
-// beginning of one, or as MIG-GPU-<uuid>/<GPU instance>/<compute instance>; the
-// first invalid entry hides all that follow. Numbers are in NVML's order if
-// CUDA_DEVICE_ORDER is PCI_BUS_ID. CUDA's own order is from fast to slow by a
-// rule that is not published: it is NVML's where all GPUs have the same name. Elsewhere
-// LearnOrder asks CUDA, and numbers are not resolved without an answer.
+// CUDA_VISIBLE_DEVICES selects and orders the GPUs: by number, by UUID or a UUID's prefix, or as
+// MIG-GPU-<uuid>/<GPU instance>/<compute instance>. The first invalid entry hides all that follow.
+// Numbers follow NVML's order if CUDA_DEVICE_ORDER is PCI_BUS_ID. CUDA's own order, fastest first,
+// follows an unpublished rule; it equals NVML's order if all GPUs have the same name. Otherwise
+// LearnOrder asks CUDA; without an answer, numbers stay unresolved.
 //
-// A process sees one MIG instance, and then no whole GPU. A GPU in MIG mode
-// that is named by number or UUID means its first instance.
+// A process sees at most one MIG instance, and then no whole GPU. A number or UUID of a GPU in MIG
+// mode means its first instance.
 //
 // Sources: CUDA programming guide, environment variables; MIG user guide, CUDA device enumeration.
 func Ordinals(environ []string, gpus []ledger.GPU) []string { return ordinals(environ, gpus, nil, nil) }
 
-// maxVisible bounds the GPUs that a process can name, beyond what any machine has.
+// maxVisible is the most GPUs that a process can name, more than any machine has.
 const maxVisible = 256
 
 func ordinals(environ []string, gpus []ledger.GPU, partitions map[string]partition, order []string) []string {
@@ -55,14 +54,14 @@ func ordinals(environ []string, gpus []ledger.GPU, partitions map[string]partiti
 			break
 		}
 		if uuid != "" && slices.Contains(uuids, uuid) {
-			return nil // CUDA refuses a list that repeats a device
+			return nil // CUDA rejects a list that repeats a device
 		}
 		uuids = append(uuids, uuid)
 	}
 	return h.oneInstance(uuids)
 }
 
-// lookup finds the first value, as getenv does.
+// lookup returns the first value of a variable, as getenv does.
 func lookup(environ []string, key string) (value string, ok bool) {
 	for _, entry := range environ {
 		if k, v, ok := strings.Cut(entry, "="); ok && k == key {
@@ -72,12 +71,12 @@ func lookup(environ []string, key string) (value string, ok bool) {
 	return "", false
 }
 
-// host is the machine's GPUs as a process numbers them.
+// host is the machine's GPUs as one process numbers them.
 type host struct {
 	whole      []ledger.GPU            // by NVML's index, or in CUDA's order
 	instances  map[string][]ledger.GPU // by UUID of their GPU
 	partitions map[string]partition
-	known      int // numbers below this one mean the GPUs in whole
+	known      int // numbers below this one are indices into whole
 }
 
 func newHost(environ []string, gpus []ledger.GPU, partitions map[string]partition, order []string) *host {
@@ -96,8 +95,8 @@ func newHost(environ []string, gpus []ledger.GPU, partitions map[string]partitio
 		}
 		return h
 	}
-	// Behind a GPU that NVML could not read, or one in MIG mode without
-	// instances, it is not known whether CUDA counts it.
+	// It is unknown whether CUDA counts a GPU that NVML could not read, or one in MIG mode without
+	// instances.
 	for h.known < len(h.whole) && h.whole[h.known].Index == h.known && !h.hollow(h.whole[h.known]) {
 		h.known++
 	}
@@ -113,12 +112,12 @@ func sameModel(gpus []ledger.GPU) bool {
 	return true
 }
 
-// hollow says that a GPU is in MIG mode without an instance that CUDA could use.
+// hollow reports whether a GPU is in MIG mode without an instance that CUDA could use.
 func (h *host) hollow(gpu ledger.GPU) bool {
 	return h.partitions[gpu.UUID].divided && len(h.instances[gpu.UUID]) == 0
 }
 
-// all is what a process sees that does not choose.
+// all returns what a process sees without CUDA_VISIBLE_DEVICES.
 func (h *host) all() []string {
 	if len(h.instances) == 1 { // the order does not matter
 		for _, instances := range h.instances {
@@ -133,8 +132,7 @@ func (h *host) all() []string {
 	return h.oneInstance(uuids)
 }
 
-// oneInstance applies that a process sees one MIG instance and no whole GPU
-// beside it.
+// oneInstance applies the rule that a process sees one MIG instance and no whole GPU beside it.
 func (h *host) oneInstance(uuids []string) []string {
 	if len(h.instances) == 0 {
 		return uuids
@@ -159,8 +157,8 @@ func (h *host) isInstance(uuid string) bool {
 	return false
 }
 
-// resolve finds the device of one entry; not ok if the entry is invalid, ""
-// if it cannot be told.
+// resolve finds the device of one entry. ok is false if the entry is invalid; uuid is "" if the
+// device is unknown.
 func (h *host) resolve(entry string) (uuid string, ok bool) {
 	switch {
 	case begins(entry, "MIG-"):
@@ -189,7 +187,7 @@ func (h *host) numbered(number int) (uuid string, ok bool) {
 	return "", true
 }
 
-// device is the GPU, or its first instance.
+// device returns the GPU, or its first instance.
 func (h *host) device(gpu ledger.GPU) string {
 	if instances := h.instances[gpu.UUID]; len(instances) > 0 {
 		return instances[0].UUID
@@ -197,13 +195,13 @@ func (h *host) device(gpu ledger.GPU) string {
 	return gpu.UUID
 }
 
-// instanceNamed resolves MIG-<uuid>, the beginning of one, and MIG-GPU-<uuid>/1/0.
+// instanceNamed resolves MIG-<uuid>, a prefix of one, and MIG-GPU-<uuid>/1/0.
 func (h *host) instanceNamed(entry string) (uuid string, ok bool) {
 	var all []ledger.GPU
 	for _, instances := range h.instances {
 		all = append(all, instances...)
 	}
-	if m, ok := unique(all, entry); ok { // drivers before R470 have UUIDs of the second form
+	if m, ok := unique(all, entry); ok { // before R470, drivers used the second form as UUID
 		return m.UUID, true
 	}
 	parts := strings.Split(entry[len("MIG-"):], "/")
@@ -223,11 +221,11 @@ func (h *host) instanceNamed(entry string) (uuid string, ok bool) {
 			return m.UUID, true
 		}
 	}
-	// Without the instances' numbers one of them is meant, and which is open.
+	// The entry means one of the instances, but without their numbers it is unknown which.
 	return "", len(instances) > 0 && h.partitions == nil
 }
 
-// unique finds the only device whose UUID begins like this, in either case of the hex digits.
+// unique finds the only device whose UUID has this prefix. Hex digits match in either case.
 func unique(gpus []ledger.GPU, prefix string) (match ledger.GPU, ok bool) {
 	for _, gpu := range gpus {
 		switch {
@@ -245,7 +243,7 @@ func begins(text, prefix string) bool {
 	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
 }
 
-// leadingNumber reads as strtol does, which CUDA uses: "1x" is 1.
+// leadingNumber parses like strtol, as CUDA does: "1x" is 1.
 func leadingNumber(entry string) (number int, ok bool) {
 	entry = strings.TrimPrefix(entry, "+")
 	for i := 0; i < len(entry) && entry[i] >= '0' && entry[i] <= '9'; i++ {

@@ -100,7 +100,7 @@ func TestNumbersOfUnlikeGPUsAreNotGuessed(t *testing.T) {
 	}
 	checkOrdinals(t, gpus, nil, cases)
 	for i := range gpus {
-		gpus[i].Name = "" // a driver that does not tell
+		gpus[i].Name = "" // a driver that does not report it
 	}
 	checkOrdinals(t, gpus, nil, cases)
 	checkOrdinals(t, gpus[:1], nil, []ordinalsCase{{"the only GPU", "0", "GPU-aa00"}, {"the only GPU", "A=b", "GPU-aa00"}})
@@ -156,7 +156,7 @@ func TestAProcessSeesOneMIGInstance(t *testing.T) {
 		{"numbers missing", "MIG-GPU-aa11/5", "none"},
 		{"no numbers", "MIG-GPU-aa11/5/x", "none"},
 	})
-	checkOrdinals(t, gpus, nil, []ordinalsCase{{"numbers that nobody told", "MIG-GPU-aa11/5/0", "?"}})
+	checkOrdinals(t, gpus, nil, []ordinalsCase{{"unknown instance numbers", "MIG-GPU-aa11/5/0", "?"}})
 }
 
 func TestOldDriversNameInstancesByNumbers(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// NVIDIA's own libraries, as scripts/check-real-libs.sh fetches them, must have
-// what we cannot do without, and one of them everything that we call.
+// NVIDIA's libraries, as scripts/check-real-libs.sh fetches them, must have all required functions,
+// and one of them must have every function that this package calls.
 func TestRealLibrariesHaveWhatWeCall(t *testing.T) {
 	dir := os.Getenv("VRAMPROF_REAL_LIBS")
 	if dir == "" {

@@ -13,5 +13,5 @@ func open(string) (library, string, error) {
 	return nil, "", fmt.Errorf("%w: built without cgo", ErrUnavailable)
 }
 
-// PrintOrder is not there without cgo.
+// PrintOrder returns ErrUnavailable: this build has no cgo.
 func PrintOrder(io.Writer) error { return ErrUnavailable }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package patience makes the calls that a traced process can keep waiting, and
-// gives them up. Whoever reads the memory of a process, or of /proc/PID what the kernel
-// reads out of it (cmdline, environ), waits for its page faults; and those a process can
-// answer itself (userfaultfd), or have answered by a file system of its own (FUSE).
+// Package patience runs calls that a traced process can delay, with a timeout. Reading a process's
+// memory, or files of /proc/PID that the kernel reads from it (cmdline, environ), waits for the
+// process's page faults. A process can handle those itself (userfaultfd) or through its own file
+// system (FUSE).
 package patience
 
 import (
@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// MaxStuck is how many threads of ours all processes together may keep waiting. With more, no
-// further call is made: Go itself ends at 10,000 threads.
+// MaxStuck is the most threads of this process that all traced processes together can block. At the
+// limit, Call returns ErrStuck at once: Go ends the program at 10,000 threads.
 const MaxStuck = 128
 
-// ErrStuck says that a call was given up, or not made since too many are stuck.
-var ErrStuck = errors.New("the process does not let its memory be read")
+// ErrStuck means that a call timed out, or was not made because too many are stuck.
+var ErrStuck = errors.New("the process blocks reads of its memory")
 
-var stuck atomic.Int32 // calls that were given up and go on
+var stuck atomic.Int32 // calls that timed out and still run
 
-// Stuck is how many calls were given up and still wait.
+// Stuck returns how many calls timed out and still run.
 func Stuck() int { return int(stuck.Load()) }
 
-// Call makes a call and gives it up when limit is over: it then goes on alone, and must not
-// touch what the caller uses. A panic of f is an error.
+// Call runs f and waits at most limit. After a timeout, f keeps running, so it must not touch data
+// that the caller uses. A panic of f becomes an error.
 func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -11,24 +11,23 @@ import (
 )
 
 const (
-	// maxWalk is the farthest from its function's start that a probe may sit.
+	// maxWalk is the farthest that a probe may be from its function's start, in bytes.
 	maxWalk = 32
-	// maxCode is how much of a function is searched for jumps to before the probe.
+	// maxCode is how many bytes of a function are searched for jumps to addresses before the probe.
 	maxCode = 4096
 
 	singleStep = "single-step"
 )
 
-// Decode says where in the function that code begins with a probe sits best:
-// at the first instruction that the kernel emulates, provided that all
-// instructions before it leave the stack pointer, the arguments, the return
-// address and the control flow alone, and that no jump in code leads to
-// between them. Otherwise offset is 0.
+// Decode selects the best place for a probe in the function that begins with code: the first
+// instruction that the kernel emulates. All instructions before it must leave the stack pointer,
+// the arguments, the return address and the control flow unchanged, and no jump in code may target
+// an instruction between the start and the probe. Otherwise offset is 0.
 //
-// code must end where the function ends, or earlier; it may be anything.
-// emulated says whether the kernel emulates the instruction at offset, which
-// makes a hit cost 0.5 µs; all others are single-stepped. shape names the
-// instructions up to there, "cmpl+je"; or it is "single-step".
+// code must end where the function ends, or earlier; its content is not trusted. emulated reports
+// whether the kernel emulates the instruction at offset, which costs 0.5 µs per hit; all others are
+// single-stepped. shape names the instructions up to the probe, such as "cmpl+je", or is
+// "single-step".
 func Decode(machine elf.Machine, code []byte) (offset int, emulated bool, shape string) {
 	switch machine {
 	case elf.EM_X86_64:
@@ -59,10 +58,9 @@ func decodeX86(code []byte) (offset int, emulated bool, shape string) {
 	return 0, false, singleStep
 }
 
-// emulatedX86 names the instruction that code begins with if the kernel
-// emulates it, by the rules of branch_setup_xol_ops and push_setup_xol_ops in
-// arch/x86/kernel/uprobes.c. Prefixed forms are left out: kernels differ in
-// them, and some take "xchg %rax,%r8" (41 90) for a nop.
+// emulatedX86 names the first instruction of code if the kernel emulates it, following
+// branch_setup_xol_ops and push_setup_xol_ops in arch/x86/kernel/uprobes.c. Prefixed forms are
+// excluded: kernels differ in them, and some take "xchg %rax,%r8" (41 90) for a nop.
 func emulatedX86(code []byte) string {
 	length := 1
 	switch op := code[0]; {
@@ -88,8 +86,8 @@ func emulatedX86(code []byte) string {
 	return strings.ToLower(inst.Op.String())
 }
 
-// harmlessX86 names the instruction that code begins with and gives its length
-// if a probe may as well sit behind it; else the length is 0.
+// harmlessX86 names the first instruction of code and returns its length if a probe may be placed
+// after it; otherwise the length is 0.
 func harmlessX86(code []byte) (name string, length int) {
 	if strings.HasPrefix(string(code[:min(4, len(code))]), "\xf3\x0f\x1e\xfa") {
 		return "endbr64", 4
@@ -117,15 +115,15 @@ func harmlessX86(code []byte) (name string, length int) {
 	return strings.ToLower(inst.Op.String()) + sizeSuffix(inst), inst.Len
 }
 
-// plainPrefixes is false for lock, repeat, segment and address size prefixes:
-// they are not expected here, and decoders disagree on some.
+// plainPrefixes reports whether inst has no lock, repeat, segment or address-size prefix. Compilers
+// do not emit them here, and decoders disagree on some.
 func plainPrefixes(inst x86asm.Inst) bool {
 	for _, p := range inst.Prefix {
 		if p == 0 {
 			break
 		}
 		if inst.Op == x86asm.NOP && p&0xff == x86asm.PrefixCS {
-			continue // the long nops of assemblers: cs nopw 0x0(%rax,%rax,1)
+			continue // the assembler's long nops: cs nopw 0x0(%rax,%rax,1)
 		}
 		if !p.IsREX() && p&0xff != x86asm.PrefixDataSize {
 			return false
@@ -134,8 +132,8 @@ func plainPrefixes(inst x86asm.Inst) bool {
 	return true
 }
 
-// scratchRegister: the caller expects nothing in it, the callee gets nothing
-// in it (rax matters to variadic functions only, which CUDA's are not).
+// scratchRegister reports whether arg is a register in which neither caller nor callee expects a
+// value (rax matters only to variadic functions, and CUDA has none).
 func scratchRegister(arg x86asm.Arg) bool {
 	switch arg {
 	case x86asm.EAX, x86asm.RAX, x86asm.R10, x86asm.R11, x86asm.R10L, x86asm.R11L:
@@ -144,7 +142,7 @@ func scratchRegister(arg x86asm.Arg) bool {
 	return false
 }
 
-// readable: a constant, a general register or memory relative to rip.
+// readable reports whether arg is a constant, a general register or memory relative to rip.
 func readable(arg x86asm.Arg) bool {
 	switch a := arg.(type) {
 	case nil, x86asm.Imm:
@@ -166,9 +164,9 @@ func sizeSuffix(inst x86asm.Inst) string {
 	return ""
 }
 
-// jumpsInto says whether a direct jump in code leads to (0, offset]: a probe at
-// offset would then count more than the entries. Bytes that do not decode are
-// skipped one by one, which can only find jumps too many.
+// jumpsInto reports whether a direct jump in code targets (0, offset]: a probe at offset would then
+// count more than the entries. Bytes that do not decode are skipped one by one, which can only find
+// too many jumps.
 func jumpsInto(code []byte, offset int) bool {
 	for pc := 0; pc < len(code); {
 		inst, err := x86asm.Decode(code[pc:], 64)
@@ -186,10 +184,10 @@ func jumpsInto(code []byte, offset int) bool {
 	return false
 }
 
-// decodeARM64 never moves the probe: behind a "paciasp" a return probe would
-// replace a signed return address, and single-stepping is cheap there. The
-// instructions named are those of arch/arm64/kernel/probes/decode-insn.c in
-// all kernels we support; newer ones simulate nop and stp as well.
+// decodeARM64 never moves the probe: after a "paciasp", a return probe would replace a signed
+// return address, and single-stepping is cheap on arm64. The named instructions are those of
+// arch/arm64/kernel/probes/decode-insn.c in all supported kernels; newer kernels also simulate nop
+// and stp.
 func decodeARM64(code []byte) (offset int, emulated bool, shape string) {
 	inst, err := arm64asm.Decode(code)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"encoding/binary"
 )
 
-// maxChain bounds the walk along one hash chain.
+// maxChain is the longest walk along one hash chain.
 const maxChain = 4096
 
-// searchDynamic finds exported functions as the dynamic loader does: by the GNU
-// hash table, which costs a few reads whatever the library's size, or by the
-// older one, whose length is that of the symbol table.
+// searchDynamic finds exported functions as the dynamic loader does: with the GNU hash table, at
+// the cost of a few reads for a library of any size, or with the older hash table, which is as long
+// as the symbol table.
 func (l *Library) searchDynamic(names []string, found map[string]candidate) {
 	t := table{namesSize: l.dynamic[elf.DT_STRSZ]}
 	var ok bool
@@ -42,7 +42,7 @@ func (l *Library) searchDynamic(names []string, found map[string]candidate) {
 	}
 }
 
-// tag gives the file offset of what a dynamic entry points to.
+// tag returns the file offset to which a dynamic entry points, and the bytes left in its segment.
 func (l *Library) tag(tag elf.DynTag) (offset, rest uint64, ok bool) {
 	address, ok := l.dynamic[tag]
 	if !ok {
@@ -51,8 +51,8 @@ func (l *Library) tag(tag elf.DynTag) (offset, rest uint64, ok bool) {
 	return l.offset(address, 0)
 }
 
-// searchHash walks the chain of name. The table is a header (buckets, first
-// symbol, Bloom words, shift), the Bloom filter, the buckets and the chains.
+// searchHash walks the hash chain of name. The table consists of a header (buckets, first symbol,
+// Bloom words, shift), the Bloom filter, the buckets and the chains.
 func (l *Library) searchHash(at uint64, t table, versions *table, name string, found map[string]candidate) {
 	head, err := l.read(at, 16)
 	if err != nil {

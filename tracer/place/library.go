@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package place finds functions in ELF files and the instruction in each where
-// a probe is cheapest. It reads headers, symbols and the first bytes of the
-// functions asked for, never whole files, and trusts nothing in them.
+// Package place finds functions in ELF files and, in each function, the instruction where a probe
+// is cheapest. It reads headers, symbols and the first bytes of the requested functions, never
+// whole files, and trusts none of it.
 package place
 
 import (
@@ -19,7 +19,7 @@ import (
 const (
 	maxSegments = 1024
 	maxSections = 1 << 16
-	maxSymbols  = 16 << 20 // entries of one symbol table
+	maxSymbols  = 16 << 20 // entries per symbol table
 
 	headerSize  = 64
 	segmentSize = 56
@@ -27,15 +27,15 @@ const (
 	symbolSize  = 24
 )
 
-// ErrNotELF: the file is not an ELF file that the machine could map.
+// ErrNotELF means that the file is not an ELF file that this machine could map.
 var ErrNotELF = errors.New("not a usable ELF file")
 
-// Library is an ELF file that may hold CUDA functions.
+// Library is an ELF file that may contain CUDA functions.
 type Library struct {
 	r          io.ReaderAt
 	size       uint64
 	machine    elf.Machine
-	executable bool // starts a process, so that .symtab is worth a look
+	executable bool // starts a process, so .symtab is searched too
 	segments   []elf.Prog64
 	dynamic    map[elf.DynTag]uint64
 	symtab     *table
@@ -51,9 +51,8 @@ type Function struct {
 	Shape    string // "push", "cmpl+je", "endbr64+push", "single-step"
 }
 
-// Open reads the headers of f, which must be a regular 64-bit ELF file for this
-// machine; else the error wraps ErrNotELF. f stays the caller's, and must
-// stay open as long as Functions is called.
+// Open reads the headers of f. If f is not a regular 64-bit ELF file for this machine, the error
+// wraps ErrNotELF. The caller keeps ownership of f and must keep it open while it calls Functions.
 func Open(f *os.File) (*Library, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -139,8 +138,8 @@ func (l *Library) readSegments(h *elf.Header64) error {
 	return nil
 }
 
-// readDynamic takes the dynamic symbols from where the dynamic loader takes
-// them; section headers may be missing or lie.
+// readDynamic reads the dynamic symbols from where the dynamic loader reads them: section headers
+// may be missing or wrong.
 func (l *Library) readDynamic() {
 	l.dynamic = map[elf.DynTag]uint64{}
 	for _, s := range l.segments {
@@ -165,13 +164,13 @@ func (l *Library) readDynamic() {
 	}
 }
 
-// findSymtab looks for .symtab, and is content not to find it.
+// findSymtab looks for .symtab. A file without one is not an error.
 func (l *Library) findSymtab(h *elf.Header64) {
 	if h.Shentsize != sectionSize || h.Shoff == 0 {
 		return
 	}
 	count := uint64(h.Shnum)
-	if count == 0 { // 65280 sections or more: the count is in the first one
+	if count == 0 { // 65280 sections or more: section 0 has the count
 		var first elf.Section64
 		if l.decode(h.Shoff, sectionSize, &first) != nil {
 			return
@@ -205,7 +204,7 @@ func (l *Library) decode(offset, length uint64, to any) error {
 	return err
 }
 
-// read checks the range against the file's size before it allocates.
+// read checks the range against the file's size before it allocates memory.
 func (l *Library) read(offset, length uint64) ([]byte, error) {
 	if length > l.size || offset > l.size-length || offset > math.MaxInt64 {
 		return nil, fmt.Errorf("%d bytes at %#x of a file of %d: %w", length, offset, l.size, ErrNotELF)
@@ -217,8 +216,8 @@ func (l *Library) read(offset, length uint64) ([]byte, error) {
 	return b, nil
 }
 
-// offset gives the file offset of a virtual address, and how many bytes of its
-// segment follow there in the file.
+// offset returns the file offset of a virtual address, and how many bytes of its segment follow in
+// the file.
 func (l *Library) offset(address uint64, flags elf.ProgFlag) (offset, rest uint64, ok bool) {
 	for _, s := range l.segments {
 		if elf.ProgType(s.Type) != elf.PT_LOAD || elf.ProgFlag(s.Flags)&flags != flags {

@@ -17,8 +17,7 @@ import (
 	"time"
 )
 
-// source has functions of known shapes. The versioned cudaMalloc has an old
-// version of another shape.
+// source has functions of known shapes. cudaMalloc has two versions; the old one has another shape.
 const source = `
 #include <stddef.h>
 #if defined(__x86_64__)
@@ -148,7 +147,7 @@ func checkLibrary(t *testing.T, path string) {
 	}
 }
 
-// checkOffset compares the code at the file offset with that at the address.
+// checkOffset compares the code at the file offset with the code at the address.
 func checkOffset(t *testing.T, path string, f Function) {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -302,7 +301,7 @@ func TestTruncatedLibraryHasNoFunctionsBeyondItsEnd(t *testing.T) {
 	}
 }
 
-// countingReader counts what is read.
+// countingReader counts the bytes read.
 type countingReader struct {
 	r     io.ReaderAt
 	bytes int
@@ -362,7 +361,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		for _, fn := range l.Functions(asked) {
 			if fn.Offset >= uint64(len(b)) || fn.Probe >= uint64(len(b)) || fn.Probe < fn.Offset {
-				t.Fatalf("outside of the file: %+v", fn)
+				t.Fatalf("outside the file: %+v", fn)
 			}
 		}
 	})

@@ -11,26 +11,25 @@ import (
 )
 
 const (
-	maxName    = 256  // longest symbol name with its version
-	maxMatches = 4096 // symbols or strings with the names asked for in one table
+	maxName    = 256  // longest symbol name with its version, in bytes
+	maxMatches = 4096 // matching symbols or strings per table
 )
 
-// table is a symbol table in the file; count may be larger than what is there.
+// table is a symbol table in the file. count may exceed the entries that exist.
 type table struct {
 	symbols, count   uint64
 	names, namesSize uint64
 }
 
-// candidate is a symbol with one of the names asked for.
+// candidate is a symbol with one of the requested names.
 type candidate struct {
 	symbol elf.Sym64
 	rank   int // the highest wins; see rank
 }
 
-// Functions returns those of the named functions that the library defines, in
-// the order of names. Names have no version; of several versions the default
-// is taken. Executables are searched for local symbols too. Two names may
-// have one Probe (aliases), where one probe is enough.
+// Functions returns the named functions that the library defines, in the order of names. Names have
+// no version; if there are several versions, Functions selects the default. It searches executables
+// for local symbols too. Two names may share one Probe (aliases); one probe is then enough.
 func (l *Library) Functions(names []string) []Function {
 	found := map[string]candidate{}
 	l.searchDynamic(names, found)
@@ -43,7 +42,7 @@ func (l *Library) Functions(names []string) []Function {
 		if !ok {
 			continue
 		}
-		delete(found, name) // names may repeat one
+		delete(found, name) // names may contain duplicates
 		if f, ok := l.function(name, c.symbol); ok {
 			functions = append(functions, f)
 		}
@@ -52,8 +51,8 @@ func (l *Library) Functions(names []string) []Function {
 	return functions
 }
 
-// dropOverlaps moves a probe back to the start of its function if another
-// function begins before the probe.
+// dropOverlaps moves a probe back to its function's start if another function begins before the
+// probe.
 func dropOverlaps(functions []Function) {
 	for i := range functions {
 		f := &functions[i]
@@ -81,13 +80,13 @@ func (l *Library) function(name string, s elf.Sym64) (Function, bool) {
 		return Function{}, false
 	}
 	at, emulated, shape := Decode(l.machine, code)
-	if sized || at == 0 { // where a function without size ends is not known
+	if sized || at == 0 { // the end of a function without size is unknown
 		f.Probe, f.Emulated, f.Shape = offset+uint64(at), emulated, shape
 	}
 	return f, true
 }
 
-// offer keeps s if it is a better choice for name than what is there.
+// offer stores s if it is a better match for name than the current candidate.
 func (l *Library) offer(found map[string]candidate, name string, s elf.Sym64, rank int) {
 	section := elf.SectionIndex(s.Shndx)
 	if elf.ST_TYPE(s.Info) != elf.STT_FUNC || section == elf.SHN_UNDEF ||
@@ -109,12 +108,11 @@ const (
 	rankDefault        // no version, or name@@VERSION
 )
 
-// hiddenVersion marks, in .gnu.version, versions that are not the default.
+// hiddenVersion marks versions in .gnu.version that are not the default.
 const hiddenVersion = 0x8000
 
-// scan reads a whole table, in pieces: first the names, to learn where those
-// asked for stand, then the symbols. versions is the ELF version table that
-// belongs to it, or nil.
+// scan reads a whole table in pieces: first the string table, to find the requested names, then the
+// symbols. versions is the ELF version table of t, or nil.
 func (l *Library) scan(t table, names []string, versions *table, found map[string]candidate) {
 	wanted := l.findNames(t, names)
 	if len(wanted) == 0 {
@@ -145,14 +143,14 @@ func (l *Library) scan(t table, names []string, versions *table, found map[strin
 	}
 }
 
-// nameAt is one of the names asked for, as it stands in a string table.
+// nameAt is one of the requested names in a string table.
 type nameAt struct {
 	name    string
 	version string // "", "@" or "@@"
 }
 
-// findNames returns the offsets of the names in the string table. It is quick
-// if they have a common prefix.
+// findNames returns the offsets of the names in the string table. It is fast if they share a
+// prefix.
 func (l *Library) findNames(t table, names []string) map[uint32]nameAt {
 	asked := map[string]string{}
 	for _, name := range names {
@@ -220,7 +218,7 @@ func parseSymbol(b []byte) elf.Sym64 {
 	}
 }
 
-// splitName cuts "cudaMalloc@@libcudart.so.12\0" into "cudaMalloc" and "@@".
+// splitName splits "cudaMalloc@@libcudart.so.12\0" into "cudaMalloc" and "@@".
 func splitName(text []byte) (base []byte, version string) {
 	end := bytes.IndexByte(text, 0)
 	if end < 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// child MODE: changes its environment, prints "ready" and waits for the end of stdin.
+// child MODE: changes its environment, prints "ready" and waits until stdin is closed.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -16,8 +16,8 @@
 
 static char *mine[] = {"CUDA_VISIBLE_DEVICES=7", "CUDA_VISIBLE_DEVICES=8", "RANK=3", NULL};
 
-// restless changes the environment for ever, the array and the strings, with
-// rests in which a fast reader gets it whole.
+// restless changes the array and the strings of the environment forever, with pauses in which a
+// fast reader sees a consistent environment.
 static void *restless(void *unused)
 {
 	char name[16], value[300];
@@ -35,7 +35,7 @@ static void *restless(void *unused)
 	return unused;
 }
 
-// hole makes environ point where every read blocks.
+// hole makes environ point to memory where every read blocks.
 static void hole(void)
 {
 	long page = sysconf(_SC_PAGESIZE);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A libnvidia-ml.so.1 with two GPUs. OLD leaves out what an old driver lacks,
-// NO_IDS one of the calls for MIG, NO_UUID what we cannot do without.
-// Environment: NVML_HANG (usage calls never return), NVML_LOST (GPU 1 is lost),
-// NVML_DENIED (GPU 1 is not ours), NVML_NO_DRIVER, NVML_MIG (GPU 0 has
-// instances 0, 2 and 3, of which 3 is not ours), NVML_MIG_USER (and we are no administrator).
+// A libnvidia-ml.so.1 with two GPUs. Macros: OLD omits what an old driver lacks, NO_IDS one of the
+// calls for MIG, NO_UUID a required function. Environment: NVML_HANG (usage calls never return),
+// NVML_LOST (GPU 1 is lost), NVML_DENIED (GPU 1 is not accessible), NVML_NO_DRIVER, NVML_MIG (GPU 0
+// has instances 0, 2 and 3, of which 3 is not accessible), NVML_MIG_USER (the caller is not an
+// administrator).
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ enum { INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6
        DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15 };
 #define NONE 0xffffffffu
 #define NOT_AVAILABLE (~0ull)
-#define INSTANCES 100 // handles of instances are above
+#define INSTANCES 100 // handles at or above this are instances
 
 static int lists(const process_info *from, unsigned n, unsigned *count, process_info *to)
 {

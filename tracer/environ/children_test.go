@@ -98,7 +98,7 @@ func check(t *testing.T, variables []string, name, want string) {
 	}
 }
 
-func TestWhatPythonSetsIsSeen(t *testing.T) {
+func TestVariablesSetByPythonAreRead(t *testing.T) {
 	for name := range interpreters(t) {
 		variables, err := Of(start(t, name, "-c", script))
 		if err != nil {
@@ -110,7 +110,7 @@ func TestWhatPythonSetsIsSeen(t *testing.T) {
 	}
 }
 
-func TestWhatAProgramSetsIsSeen(t *testing.T) {
+func TestVariablesSetByAProgramAreRead(t *testing.T) {
 	for _, flags := range [][]string{
 		{"-pie", "-fPIE"},
 		{"-no-pie", "-fno-pie"}, // the program contains a copy of environ
@@ -128,7 +128,7 @@ func TestWhatAProgramSetsIsSeen(t *testing.T) {
 	}
 }
 
-func TestAProgramThatCannotBeReadHasTheEnvironmentOfItsStart(t *testing.T) {
+func TestUnreadableProgramsHaveTheirInitialEnvironment(t *testing.T) {
 	dynamic := build(t)
 	for _, c := range []struct {
 		about, program, mode string
@@ -154,7 +154,7 @@ func TestAProgramThatCannotBeReadHasTheEnvironmentOfItsStart(t *testing.T) {
 	}
 }
 
-func TestAProgramOf32BitsHasTheEnvironmentOfItsStart(t *testing.T) {
+func Test32BitProgramsHaveTheirInitialEnvironment(t *testing.T) {
 	variables, err := Of(start(t, build(t, "-m32"), "set"))
 	if err == nil {
 		t.Error("no error")
@@ -162,7 +162,7 @@ func TestAProgramOf32BitsHasTheEnvironmentOfItsStart(t *testing.T) {
 	check(t, variables, "CUDA_VISIBLE_DEVICES", "0")
 }
 
-func TestAnEnvironmentThatChangesIsWhole(t *testing.T) {
+func TestChangingEnvironmentIsReadConsistently(t *testing.T) {
 	pid := start(t, build(t), "restless")
 	live := 0
 	for range 300 {
@@ -183,7 +183,7 @@ func TestAnEnvironmentThatChangesIsWhole(t *testing.T) {
 	t.Logf("%d of 300 times live", live)
 }
 
-func TestAProcessThatIsGoneHasNone(t *testing.T) {
+func TestExitedProcessHasNoEnvironment(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Run(); err != nil {
 		t.Skip(err)
@@ -193,7 +193,7 @@ func TestAProcessThatIsGoneHasNone(t *testing.T) {
 	}
 }
 
-func BenchmarkOfPython(b *testing.B) {
+func BenchmarkPython(b *testing.B) {
 	for name := range interpreters(b) {
 		pid := start(b, name, "-c", script)
 		b.Run(filepath.Base(filepath.Dir(filepath.Dir(name))), func(b *testing.B) {

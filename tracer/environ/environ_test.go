@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestLookupTakesTheFirstAsGetenvDoes(t *testing.T) {
+func TestLookupReturnsFirstMatchLikeGetenv(t *testing.T) {
 	variables := []string{"", "RANK", "RANKS=2", "RANK=1", "RANK=5", "EMPTY=", "X=a=b"}
 	for _, c := range []struct {
 		name, want string
@@ -30,7 +30,7 @@ func TestLookupTakesTheFirstAsGetenvDoes(t *testing.T) {
 	}
 }
 
-func TestSplitLeavesOutWhatWasCut(t *testing.T) {
+func TestSplitDropsTruncatedString(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		want []string
@@ -110,7 +110,7 @@ func TestReadKeepsItsLimits(t *testing.T) {
 	}
 }
 
-func TestReadRefusesWhatIsNoEnvironment(t *testing.T) {
+func TestReadRejectsInvalidEnvironments(t *testing.T) {
 	for _, c := range []struct {
 		about          string
 		address, value uint64
@@ -134,7 +134,7 @@ func TestReadRefusesWhatIsNoEnvironment(t *testing.T) {
 	}
 }
 
-func TestReadBeginsAnewWhenTheEnvironmentChanges(t *testing.T) {
+func TestReadRetriesWhenTheEnvironmentChanges(t *testing.T) {
 	l := layOut("A=1", "B=2")
 	l.change = func(l *layout) {
 		if l.reads == 2 { // the second read of the array
@@ -179,7 +179,7 @@ func TestProgramAndCLibraryAreFoundInMaps(t *testing.T) {
 	}
 }
 
-func TestTheExecutableSegmentTellsWhereALibraryIs(t *testing.T) {
+func TestExecutableSegmentLocatesTheLibrary(t *testing.T) {
 	l := &library{segments: []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: 0, Vaddr: 0x400000},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: 0x10123, Vaddr: 0x430123},

@@ -33,7 +33,7 @@ func faultsFile(t *testing.T, words string) string {
 }
 
 // TestInitErrorsHaveRemedies covers each reason for which the library fails to initialize.
-func TestALibraryThatDoesNotInitializeSaysWhatToDo(t *testing.T) {
+func TestInitErrorsHaveRemedies(t *testing.T) {
 	cuda := fakecuda.Build(t)
 	for word, want := range map[string][]string{
 		"unloaded":  {"nvmlInit: the NVIDIA driver is not loaded (load the driver: modprobe nvidia;"},
@@ -51,7 +51,7 @@ func TestALibraryThatDoesNotInitializeSaysWhatToDo(t *testing.T) {
 }
 
 // TestImplausibleAnswersAreErrors checks that an implausible figure costs only that figure.
-func TestWhatADriverCannotMeanIsAnError(t *testing.T) {
+func TestImplausibleAnswersAreErrors(t *testing.T) {
 	const claim = "the driver claims "
 	cuda := fakecuda.Build(t)
 	env := cuda.Env(t, 2, 8<<30)
@@ -134,7 +134,7 @@ func briefly(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestADriverThatWasLoadedAgainIsAskedAgain(t *testing.T) {
+func TestReloadedDriverIsUsedAgain(t *testing.T) {
 	if !inChild(t, "") {
 		return
 	}
@@ -171,7 +171,7 @@ func threads(t *testing.T) int {
 	return len(list)
 }
 
-func TestADriverThatHangsCostsOneThread(t *testing.T) {
+func TestHangingDriverBlocksOneThread(t *testing.T) {
 	if !inChild(t, "") {
 		return
 	}
@@ -209,7 +209,7 @@ func TestADriverThatHangsCostsOneThread(t *testing.T) {
 	}
 }
 
-func TestADriverThatHangsAtFirstIsNotAvailable(t *testing.T) {
+func TestDriverHangingInInitIsUnavailable(t *testing.T) {
 	if !inChild(t, "hang-init") {
 		return
 	}

@@ -142,7 +142,7 @@ func TestOldLibraryWithoutOptionalSymbols(t *testing.T) {
 	}
 }
 
-func TestOneLostGPUDoesNotSpoilTheOthers(t *testing.T) {
+func TestOneLostGPUDoesNotAffectOthers(t *testing.T) {
 	got := lookAt(t, buildLibrary(t), "NVML_LOST=1")
 	if len(got.GPUs) != 1 || len(got.Usage) != 5 {
 		t.Errorf("got %+v", got)
@@ -154,7 +154,7 @@ func TestOneLostGPUDoesNotSpoilTheOthers(t *testing.T) {
 	}
 }
 
-func TestAGPUThatIsNotOursIsLeftOutSilently(t *testing.T) {
+func TestInaccessibleGPUIsOmittedSilently(t *testing.T) {
 	got := lookAt(t, buildLibrary(t), "NVML_DENIED=1")
 	if len(got.GPUs) != 1 || len(got.Usage) != 5 || got.GPUsError+got.UsageError != "" {
 		t.Errorf("got %+v", got)
@@ -169,7 +169,7 @@ var instances = []ledger.GPU{
 	{Index: 1, UUID: "GPU-1", Name: "Fake GPU", Total: 80 << 30, Used: 1 << 30},
 }
 
-func TestMIGInstancesAreDevicesOfTheirOwn(t *testing.T) {
+func TestMIGInstancesAreSeparateDevices(t *testing.T) {
 	got := lookAt(t, buildLibrary(t), "NVML_MIG=1")
 	want := seen{
 		Version: "550.1",
@@ -191,7 +191,7 @@ func TestMIGInstancesAreDevicesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestInstancesTellWhatTheGPUDoesNot(t *testing.T) {
+func TestInstancesReportUsageThatTheirGPUDenies(t *testing.T) {
 	got := lookAt(t, buildLibrary(t), "NVML_MIG=1", "NVML_MIG_USER=1")
 	want := []ledger.Usage{
 		{PID: 400, UUID: "MIG-0", Bytes: 10}, {PID: 100, UUID: "GPU-1", Bytes: 1 << 20},
@@ -205,7 +205,7 @@ func TestInstancesTellWhatTheGPUDoesNot(t *testing.T) {
 	}
 }
 
-func TestDriversWithHalfOfMIGAreAsWithoutIt(t *testing.T) {
+func TestDriversWithPartialMIGSupportHaveNoInstances(t *testing.T) {
 	got := lookAt(t, buildLibrary(t, "-DNO_IDS"), "NVML_MIG=1")
 	if len(got.GPUs) != 2 || len(got.Usage) != 6 || got.GPUsError+got.UsageError != "" {
 		t.Errorf("got %+v", got)
@@ -226,7 +226,7 @@ func TestUnusableLibrariesAreUnavailableWithTheReason(t *testing.T) {
 	}
 }
 
-func TestHangingDriverDoesNotHangUs(t *testing.T) {
+func TestHangingDriverDoesNotBlockCallers(t *testing.T) {
 	begin := time.Now()
 	got := lookAt(t, buildLibrary(t), "NVML_HANG=1")
 	if !strings.HasPrefix(got.UsageError, ErrBusy.Error()) || len(got.GPUs) != 2 {

@@ -23,7 +23,7 @@ func modelsOf(count int) (gpus []ledger.GPU) {
 	return gpus
 }
 
-func TestCUDATellsItsOrderOfDifferentModels(t *testing.T) {
+func TestOrderOfDifferentModelsComesFromCUDA(t *testing.T) {
 	env := append(fakecuda.Build(t).Env(t, 4, 1<<30), "FAKECUDA_ORDER=2,0,3,1", "VRAMPROF_TEST_ORDER=1")
 	for _, v := range env {
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FAKECUDA_") || strings.HasPrefix(name, "VRAMPROF_") || name == "LD_LIBRARY_PATH" {
@@ -60,7 +60,7 @@ func TestCUDATellsItsOrderOfDifferentModels(t *testing.T) {
 	}
 }
 
-func TestWhoCannotTellCUDAsOrderCostsOnlyThat(t *testing.T) {
+func TestFailedOrderCommandLeavesOnlyTheOrderUnknown(t *testing.T) {
 	gpus := modelsOf(2)
 	d := &Driver{}
 	began := time.Now()

@@ -84,7 +84,7 @@ func TestOrdinalsFollowCUDAVisibleDevices(t *testing.T) {
 	}
 }
 
-func TestNumbersOfUnlikeGPUsAreNotGuessed(t *testing.T) {
+func TestOrdinalsOfDifferentModelsAreNotGuessed(t *testing.T) {
 	gpus := alike()
 	gpus[2].Name = "B"
 	cases := []ordinalsCase{
@@ -106,7 +106,7 @@ func TestNumbersOfUnlikeGPUsAreNotGuessed(t *testing.T) {
 	checkOrdinals(t, gpus[:1], nil, []ordinalsCase{{"the only GPU", "0", "GPU-aa00"}, {"the only GPU", "A=b", "GPU-aa00"}})
 }
 
-func TestNumbersBehindAGPUThatIsMissingAreNotGuessed(t *testing.T) {
+func TestOrdinalsAfterAMissingGPUAreNotGuessed(t *testing.T) {
 	gpus := slices.Delete(alike(), 1, 2)
 	checkOrdinals(t, gpus, nil, []ordinalsCase{
 		{"no variable", "A=b", "GPU-aa00 ?"},
@@ -170,7 +170,7 @@ func TestOldDriversNameInstancesByNumbers(t *testing.T) {
 	})
 }
 
-func TestMIGAmongUnlikeGPUsIsNotGuessed(t *testing.T) {
+func TestMIGAmongDifferentModelsIsNotGuessed(t *testing.T) {
 	gpus, partitions := divided()
 	gpus[0].Name = "B"
 	checkOrdinals(t, gpus, partitions, []ordinalsCase{
@@ -184,7 +184,7 @@ func TestMIGAmongUnlikeGPUsIsNotGuessed(t *testing.T) {
 	})
 }
 
-func TestMIGModeWithoutInstancesLeavesNumbersOpen(t *testing.T) {
+func TestMIGModeWithoutInstancesLeavesOrdinalsUnknown(t *testing.T) {
 	gpus := []ledger.GPU{{Index: 0, UUID: "GPU-aa00", Name: "A"}, {Index: 1, UUID: "GPU-aa11", Name: "A"}}
 	partitions := map[string]partition{"GPU-aa00": {divided: true}}
 	checkOrdinals(t, gpus, partitions, []ordinalsCase{

@@ -16,7 +16,7 @@ import (
 
 // NVIDIA's libraries, as scripts/check-real-libs.sh fetches them, must have all required functions,
 // and one of them must have every function that this package calls.
-func TestRealLibrariesHaveWhatWeCall(t *testing.T) {
+func TestRealLibrariesHaveTheFunctionsWeCall(t *testing.T) {
 	dir := os.Getenv("VRAMPROF_REAL_LIBS")
 	if dir == "" {
 		t.Skip("VRAMPROF_REAL_LIBS names no folder with NVIDIA's libraries (scripts/check-real-libs.sh)")

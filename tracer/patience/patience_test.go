@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestCallsThatDoNotReturnAreGivenUp(t *testing.T) {
+func TestHangingCallsTimeOut(t *testing.T) {
 	release := make(chan bool)
 	block := func() (int, error) { <-release; return 1, nil }
 	never := func() (int, error) { t.Error("called"); return 0, nil }

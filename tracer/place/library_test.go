@@ -231,7 +231,7 @@ func TestFunctionsOfTheFakeCUDA(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesOtherFiles(t *testing.T) {
+func TestOpenRejectsOtherFiles(t *testing.T) {
 	good, err := os.ReadFile(build(t, "good.so", "-shared", "-fPIC"))
 	if err != nil {
 		t.Fatal(err)

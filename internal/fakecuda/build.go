@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakecuda gives tests a CUDA driver, a runtime, an NVML and programs
-// that use them, on machines without a GPU. The sources are in
-// testdata/fakecuda, testdata/faketorch and testdata/programs; gcc and g++ build
-// them once into .cache/fakecuda of the repository.
+// Package fakecuda provides tests with a CUDA driver, a CUDA runtime, an NVML and programs that use
+// them, on machines without a GPU. The sources are in testdata/fakecuda, testdata/faketorch and
+// testdata/programs; gcc and g++ build them once into the repository's .cache/fakecuda.
 //
-// The fake is one simulated machine per FAKECUDA_SHM file: all processes with
-// the same file share its GPUs.
+// Each FAKECUDA_SHM file is one simulated machine: all processes with the same file share its GPUs.
 package fakecuda
 
 import (
@@ -23,13 +21,12 @@ import (
 	"testing"
 )
 
-// Dir is a folder with the built libraries and programs. It is shared by all
-// tests of the machine: do not write to it.
+// Dir is a folder with the built libraries and programs. All tests share it: do not write to it.
 type Dir string
 
-// Build returns the folder, building it if the sources or the compiler have
-// changed. It skips the test if there is no gcc or g++. The environment variable
-// FAKECUDA_DIR names a folder that is built already.
+// Build returns the folder. It builds the folder if the sources or the compiler have changed, and
+// skips the test if there is no gcc or g++. The environment variable FAKECUDA_DIR names a folder
+// that is already built.
 func Build(t testing.TB) Dir {
 	t.Helper()
 	if dir := os.Getenv("FAKECUDA_DIR"); dir != "" {
@@ -37,7 +34,7 @@ func Build(t testing.TB) Dir {
 	}
 	for _, tool := range []string{"bash", "gcc", "g++"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			t.Skipf("no %s to build the fake CUDA with", tool)
+			t.Skipf("%s is not installed, needed to build the fake CUDA", tool)
 		}
 	}
 	dir, err := buildOnce()
@@ -78,7 +75,7 @@ func build() (Dir, error) {
 	return Dir(dir), compile(root, cache, dir)
 }
 
-// compile builds beside dir and renames, so that dir is whole or absent.
+// compile builds in a temporary folder and renames it to dir, so dir is complete or absent.
 func compile(root, cache, dir string) error {
 	temp, err := os.MkdirTemp(cache, "build-")
 	if err != nil {
@@ -98,7 +95,8 @@ func compile(root, cache, dir string) error {
 	return os.Rename(temp, dir)
 }
 
-// hashSources names the cache folder: 16 hex digits over sources and compiler.
+// hashSources returns the name of the cache folder: 16 hex digits that depend on the sources and
+// the compiler.
 func hashSources(root string) (string, error) {
 	h := sha256.New()
 	version, err := exec.Command("gcc", "-v").CombinedOutput()
@@ -122,29 +120,29 @@ func hashSources(root string) (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)[:8]), nil
 }
 
-// Lib returns the path of a library: "libcuda.so.1", "libcudart.so.12",
-// "libnvidia-ml.so.1", "libcudart_static.a", "wheel/libcudart-80664282.so.10.2".
+// Lib returns the path of a library: "libcuda.so.1", "libcudart.so.12", "libnvidia-ml.so.1",
+// "libcudart_static.a", "wheel/libcudart-80664282.so.10.2".
 func (d Dir) Lib(name string) string { return filepath.Join(string(d), name) }
 
-// Program returns the path of a program: "alloc_c", "alloc_cpp",
-// "alloc_static" (stripped), "alloc_static_sym", "calls_c", "calls_static"
-// (stripped), "bench_c", "paths_c", "dying_c", "register_c", "flood_c", "jit_c" (x86-64 only), "bench.py", "train.py", "leak.py", "paths.py",
+// Program returns the path of a program: "alloc_c", "alloc_cpp", "alloc_static" (stripped),
+// "alloc_static_sym", "calls_c", "calls_static" (stripped), "bench_c", "paths_c", "dying_c",
+// "register_c", "flood_c", "jit_c" (x86-64 only), "bench.py", "train.py", "leak.py", "paths.py",
 // "tensors_c" (see Torch).
 func (d Dir) Program(name string) string { return filepath.Join(string(d), name) }
 
-// TorchVersions are the ways in which PyTorch reports tensors, by a version that does. 2.99 does it as none
-// does so far, and none does not at all.
+// TorchVersions lists PyTorch versions, one for each way in which PyTorch reports tensors. 2.99
+// reports them as no existing version does, and "none" does not report them.
 var TorchVersions = []string{"1.6", "1.13", "2.6", "2.14", "2.99", "none"}
 
-// Torch returns the variable with which tensors_c uses the libc10.so and libc10_cuda.so of a version.
+// Torch returns the environment variable that makes tensors_c use the libc10.so and libc10_cuda.so
+// of a version.
 func (d Dir) Torch(version string) string {
 	return "LD_LIBRARY_PATH=" + d.Lib("torch-"+version) + ":" + string(d)
 }
 
-// Env returns the environment of a fresh simulated machine with that many GPUs
-// (at most 16) of memory bytes each, for every process of the test. The
-// machine is removed when the test ends. Append "FAKECUDA_…=…" to change it:
-// the last value of a variable counts.
+// Env returns the environment of a new simulated machine for every process of the test. The machine
+// has gpus GPUs (at most 16) with memory bytes each, and is removed when the test ends. Append
+// "FAKECUDA_…=…" to change it: the last value of a variable wins.
 func (d Dir) Env(t testing.TB, gpus int, memory uint64) []string {
 	t.Helper()
 	shm, err := os.CreateTemp("/dev/shm", "fakecuda-test-")

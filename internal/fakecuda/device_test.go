@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Asks the driver about addresses of each kind of memory, and NVML by the
-// names that PyTorch uses; the kinds are those of CUpointer_attribute.
+// Asks the driver about addresses of each kind of memory, and calls NVML under the names that
+// PyTorch uses. The kinds are those of CUpointer_attribute.
 const askAboutDevices = `
 import ctypes as C, os
 cuda, nvml = C.CDLL("libcuda.so.1"), C.CDLL("libnvidia-ml.so.1")

@@ -21,7 +21,7 @@ const (
 	context = 300 * mib
 )
 
-// target is alloc_c under a script; "wait" lines of the script are passed with next.
+// target is alloc_c running a script; next continues it at a "wait" line.
 type target struct {
 	*exec.Cmd
 	t     *testing.T
@@ -98,7 +98,7 @@ n = ctypes.CDLL("libnvidia-ml.so.1")
 check(n.nvmlInit_v2())
 `
 
-// nvmlScript prints a JSON object per GPU: what the fake NVML says.
+// nvmlScript prints what the fake NVML reports, one JSON object per GPU.
 const nvmlScript = nvmlBegin + `
 count = ctypes.c_uint()
 check(n.nvmlDeviceGetCount_v2(ctypes.byref(count)))
@@ -155,7 +155,7 @@ func TestFakeCUDABooksAgreeWithNVML(t *testing.T) {
 	}
 	for i, g := range nvml(t, env) {
 		if fmt.Sprint(g.Processes) != fmt.Sprint(want[i]) || g.Total != 4<<30 {
-			t.Errorf("GPU %d: NVML says %v, want %v", i, g, want[i])
+			t.Errorf("GPU %d: NVML reports %v, want %v", i, g, want[i])
 		}
 	}
 	books := usage(t, env)
@@ -175,14 +175,14 @@ func TestFakeCUDABooksAgreeWithNVML(t *testing.T) {
 	small.next()
 	small.expect("freed")
 	if got := usage(t, env)[0].GPUs[0]; got.Usage != context || got.Device != (Count{}) {
-		t.Errorf("after the frees: %+v, want the context alone", got)
+		t.Errorf("after the frees: %+v, want only the context", got)
 	}
 	large.next()
 	large.expect("done")
 	large.Wait()
 	gpus := nvml(t, env)
 	if len(gpus[1].Processes) != 0 || gpus[1].Used != 0 {
-		t.Errorf("NVML still sees the killed process: %+v", gpus[1])
+		t.Errorf("NVML still lists the killed process: %+v", gpus[1])
 	}
 	if got := usage(t, env)[1]; !got.Ended || got.GPUs[1].Device != (Count{1, 2097153}) {
 		t.Errorf("books of the killed process: %+v, want its last counts", got)
@@ -207,7 +207,7 @@ func TestFakeCUDARefusesBeyondCapacityAndKeepsTheBooks(t *testing.T) {
 	p.Process.Kill()
 	p.Wait()
 	if out, err := runScript(t, env, "alloc_c", "malloc a 700000000\n"); err != nil {
-		t.Errorf("memory of a killed process is not given back: %v %s", err, out)
+		t.Errorf("memory of a killed process was not freed: %v %s", err, out)
 	}
 }
 
@@ -241,12 +241,12 @@ func TestFakeCUDAThreadsKeepExactBooks(t *testing.T) {
 		t.Fatalf("%v %s", err, out)
 	}
 	if got := usage(t, env)[0].GPUs[0]; got.Device != (Count{8, 8000}) || got.Total.Objects != 8*(3*500+1) {
-		t.Errorf("books %+v, want 8 allocations of 1000 bytes and %d in all", got, 8*(3*500+1))
+		t.Errorf("books %+v, want 8 allocations of 1000 bytes and %d in total", got, 8*(3*500+1))
 	}
 }
 
 func TestFakeCUDAPrivateWayAvoidsTheExports(t *testing.T) {
-	// FAKECUDA_SHUT makes every exported stub fail as soon as cuInit is through.
+	// With FAKECUDA_SHUT, every exported stub fails once cuInit has returned.
 	env := append(Build(t).Env(t, 1, 4<<30), "FAKECUDA_SHUT=1")
 	if out, err := runScript(t, env, "alloc_c", "malloc a 10\n"); err == nil || !strings.Contains(out, "result (4)") {
 		t.Errorf("through the exports: %v %q, want result 4", err, out)
@@ -297,7 +297,7 @@ func TestFakeCUDAReportsHostPIDsOfContainers(t *testing.T) {
 		t.Fatalf("printed %q, want pid 1", line)
 	}
 	if got := nvml(t, env)[0].Processes; got[fmt.Sprint(cmd.Process.Pid)] != context+2*mib {
-		t.Errorf("NVML says %v, want host pid %d", got, cmd.Process.Pid)
+		t.Errorf("NVML reports %v, want host pid %d", got, cmd.Process.Pid)
 	}
 }
 
@@ -310,7 +310,7 @@ func TestFakeCUDAExecAndForkDropTheMemory(t *testing.T) {
 	p := start(t, env, "alloc_c", "malloc a 10\nexec "+second+"\n")
 	p.expect(fmt.Sprint("ready ", p.Process.Pid))
 	if got := nvml(t, env)[0]; got.Used != 0 {
-		t.Errorf("after exec NVML says %+v", got)
+		t.Errorf("after exec NVML reports %+v", got)
 	}
 	fork := `import ctypes, os
 r = ctypes.CDLL("libcudart.so.12"); p = ctypes.c_void_p()

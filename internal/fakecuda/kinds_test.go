@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// call is a way to get memory and to give it back, and what the books say in between.
+// call is a pair of calls that allocate and free memory, with the expected counts in between.
 type call struct {
 	allocate, free string
-	want           GPU // without context; Usage is what NVML adds
+	want           GPU // without context; NVML reports Usage more
 }
 
 var (
@@ -68,7 +68,7 @@ var calls = []call{
 	{"cuMemAddressReserve p 64M", "cuMemAddressFree p 64M", GPU{}},
 }
 
-// held is what the last process holds on a GPU, without its context.
+// held returns what the last process holds on a GPU, excluding its context.
 func held(t *testing.T, env []string, gpu int) GPU {
 	t.Helper()
 	all := usage(t, env)
@@ -159,7 +159,7 @@ func TestFakeCUDAPhysicalMemoryLivesAsLongAsReferencesAndMappings(t *testing.T) 
 		"mapped twice":                    {"add w v 8M\ncuMemMap w 4M 0 h\ncuMemRelease h\ncuMemUnmap v 4M", some},
 		"one unmap for two mappings":      {"add w v 4M\ncuMemMap w 4M 0 h\ncuMemRelease h\ncuMemUnmap v 8M", GPU{}},
 		"a part of a mapping":             {"!1 cuMemUnmap v 2M\n!208 cuMemMap v 4M 0 h\n!1 cuMemAddressFree v 64M", some},
-		"imported by the process itself":  {"cuMemExportToShareableHandle FILE h\ncuMemImportFromShareableHandle i FILE\nis i h\ncuMemUnmap v 4M\ncuMemRelease h", some},
+		"imported by the same process":    {"cuMemExportToShareableHandle FILE h\ncuMemImportFromShareableHandle i FILE\nis i h\ncuMemUnmap v 4M\ncuMemRelease h", some},
 		"survives the context":            {"cuDevicePrimaryCtxReset_v2 1\ncuDevicePrimaryCtxReset_v2 0", some},
 		"device of the properties counts": {"cudaSetDevice 0", some},
 	} {
@@ -180,20 +180,20 @@ func TestFakeCUDAPoolsKeepTheirReserve(t *testing.T) {
 		script string
 		want   GPU
 	}{
-		"pages hold what is used":       {"", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 10 * mib}}},
-		"free keeps the reserve":        {"cudaFreeAsync a\ncudaFreeAsync b", GPU{Usage: 10 * mib, PoolReserved: 10 * mib}},
-		"reserve is used again":         {"cudaFreeAsync a\ncudaMallocAsync c 4M", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 9 * mib}}},
-		"trim keeps what is asked":      {"cudaFreeAsync a\ncudaFreeAsync b\ncuMemPoolTrimTo q 3M", GPU{Usage: 4 * mib, PoolReserved: 4 * mib}},
-		"trim keeps what is used":       {"cudaFreeAsync a\ncudaMemPoolTrimTo q 0", GPU{Usage: 6 * mib, PoolReserved: 6 * mib, Async: Count{1, 5 * mib}}},
-		"synchronizing releases":        {"cudaFreeAsync a\ncudaFreeAsync b\ncudaStreamSynchronize", GPU{}},
-		"synchronizing keeps threshold": {"cuMemPoolSetAttribute q 4 8M\ncudaFreeAsync a\ncudaFreeAsync b\ncudaDeviceSynchronize", GPU{Usage: 8 * mib, PoolReserved: 8 * mib}},
+		"pages hold what is used":        {"", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 10 * mib}}},
+		"free keeps the reserve":         {"cudaFreeAsync a\ncudaFreeAsync b", GPU{Usage: 10 * mib, PoolReserved: 10 * mib}},
+		"reserve is used again":          {"cudaFreeAsync a\ncudaMallocAsync c 4M", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 9 * mib}}},
+		"trim keeps the requested bytes": {"cudaFreeAsync a\ncudaFreeAsync b\ncuMemPoolTrimTo q 3M", GPU{Usage: 4 * mib, PoolReserved: 4 * mib}},
+		"trim keeps used memory":         {"cudaFreeAsync a\ncudaMemPoolTrimTo q 0", GPU{Usage: 6 * mib, PoolReserved: 6 * mib, Async: Count{1, 5 * mib}}},
+		"synchronizing releases":         {"cudaFreeAsync a\ncudaFreeAsync b\ncudaStreamSynchronize", GPU{}},
+		"synchronizing keeps threshold":  {"cuMemPoolSetAttribute q 4 8M\ncudaFreeAsync a\ncudaFreeAsync b\ncudaDeviceSynchronize", GPU{Usage: 8 * mib, PoolReserved: 8 * mib}},
 		"attributes": {"cuMemPoolGetAttribute q 5 r\nis r 10M\ncudaFreeAsync b\ncudaMemPoolGetAttribute q 7 u\nis u 5M\ncuMemPoolGetAttribute q 8 h\nis h 10M\n" +
 			"cuMemPoolGetAttribute q 6 i\nis i 10M", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{1, 5 * mib}}},
 		"another pool of the device": {"cudaMemPoolCreate r 0\ncudaDeviceSetMemPool 0 r\ncudaMallocAsync c 1M\ncudaDeviceGetMemPool s 0\nis s r\n" +
 			"cudaFreeAsync c\ncudaMemPoolDestroy r\ncudaDeviceGetMemPool s 0\nis s q", GPU{Usage: 10 * mib, PoolReserved: 10 * mib, Async: Count{2, 10 * mib}}},
-		"threshold of a pool of one's own": {"cudaMemPoolCreate r 0\ncuMemPoolSetAttribute r 4 6M\ncuMemAllocFromPoolAsync c 20M r\n" +
+		"threshold of a created pool": {"cudaMemPoolCreate r 0\ncuMemPoolSetAttribute r 4 6M\ncuMemAllocFromPoolAsync c 20M r\n" +
 			"cuMemFreeAsync c\ncuCtxSynchronize", GPU{Usage: 16 * mib, PoolReserved: 16 * mib, Async: Count{2, 10 * mib}}},
-		"reset gives all back": {"cudaDeviceReset", GPU{}},
+		"reset frees everything": {"cudaDeviceReset", GPU{}},
 	} {
 		env := Build(t).Env(t, 1, 4<<30)
 		mustRun(t, env, fill+c.script)

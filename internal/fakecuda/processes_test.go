@@ -38,7 +38,7 @@ func TestFakeCUDASharedMemoryIsNotCountedTwice(t *testing.T) {
 				t.Errorf("books of the guest %+v, of the owner %+v", got, books[0])
 			}
 			if got := nvml(t, env)[0]; got.Used != 2*context+size {
-				t.Errorf("NVML says %+v, want the memory once", got)
+				t.Errorf("NVML reports %+v, want the memory once", got)
 			}
 			guest.next()
 			guest.expect("closed")
@@ -48,7 +48,7 @@ func TestFakeCUDASharedMemoryIsNotCountedTwice(t *testing.T) {
 			owner.Process.Kill()
 			owner.Wait()
 			if out, err := runScript(t, env, "calls_c", "cudaFree 0\n"+script(c.open)+"\n"); err == nil {
-				t.Errorf("the handle of an ended process opens: %s", out)
+				t.Errorf("the handle of an exited process opens: %s", out)
 			}
 		})
 	}
@@ -92,12 +92,12 @@ func TestFakeCUDARandomCallsKeepTheBooks(t *testing.T) {
 
 func TestFakeCUDAKilledInTheMiddleLeavesNothing(t *testing.T) {
 	env := Build(t).Env(t, 2, 16<<30)
-	mustRun(t, env, "cuInit") // makes the books
+	mustRun(t, env, "cuInit") // creates the shared file
 	for i := range 5 {
 		p := startCommand(t, env, "calls_c", "--random", fmt.Sprint(i), "100000000", "--threads", "2", "--gpus", "2")
 		for begin := time.Now(); len(usage(t, env)) <= i+1 || usage(t, env)[i+1].GPUs[1].Total.Objects < 50; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > 10*time.Second {
-				t.Fatal("it does not allocate")
+				t.Fatal("the process does not allocate")
 			}
 		}
 		p.Process.Kill()
@@ -145,7 +145,7 @@ for i in range(2):
 	}
 	gpus := nvml(t, env)
 	if len(gpus) != 2 || gpus[1].Used != context+4*mib || gpus[0].Used != 0 || gpus[1].Total != 8<<30 {
-		t.Errorf("NVML says of the whole GPUs %+v", gpus)
+		t.Errorf("NVML reports for the whole GPUs %+v", gpus)
 	}
 	q := start(t, env, "calls_c", "!101 cudaSetDevice 1\ncudaMalloc p 1\nready\nwait\n")
 	q.expect(fmt.Sprint("ready ", q.Process.Pid))

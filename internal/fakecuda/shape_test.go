@@ -52,7 +52,7 @@ func exports(t *testing.T, f *elf.File) map[string]elf.Symbol {
 	return m
 }
 
-// called lists what calls_c can call of the runtime ("cuda") or of the driver ("cu").
+// called lists the functions of the runtime ("cuda") or the driver ("cu") that calls_c can call.
 func called(t *testing.T, prefix string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../testdata/programs/calls.h")
@@ -156,7 +156,7 @@ func TestFakeCUDAWheelRuntimeRuns(t *testing.T) {
 	}
 }
 
-// expected is one line of what alloc_cpp and leak.py print.
+// expected is one line of the output of alloc_cpp and leak.py.
 type expected struct {
 	Kind        string
 	Size, Count uint64
@@ -211,13 +211,13 @@ func TestFakeCUDACPPProgramTellsTheTruth(t *testing.T) {
 		for i, name := range row.Stack {
 			known := names[name.(string)] && signatures[row.Signatures[i]]
 			if known == slices.Contains(row.Inlined, i) && name != "cudaMalloc" && name != "cudaMallocManaged" && name != "cudaHostAlloc" {
-				t.Errorf("%v (%s): is a symbol: %v, said to be inlined: %v", name, row.Signatures[i], known, !known)
+				t.Errorf("%v (%s): is a symbol: %v, reported as inlined: %v", name, row.Signatures[i], known, !known)
 			}
 		}
 	}
 	got := usage(t, env)[0]
 	if live["device"] != got.GPUs[0].Device.Bytes || live["managed"] != got.GPUs[0].Managed.Bytes || live["pinned"] != got.Pinned.Bytes || live["device"] == 0 {
-		t.Errorf("it says %v live, the driver says %+v", live, got)
+		t.Errorf("the program reports %v live, the driver %+v", live, got)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestFakeCUDAPythonProgramsTellTheTruth(t *testing.T) {
 	}
 	got := usage(t, env)[0]
 	if live["device"] != got.GPUs[0].Device.Bytes || live["managed"] != got.GPUs[0].Managed.Bytes || live["pinned"] != got.Pinned.Bytes || live["device"] == 0 {
-		t.Errorf("it says %v live, the driver says %+v", live, got)
+		t.Errorf("the program reports %v live, the driver %+v", live, got)
 	}
 
 	cmd = exec.Command(dir.Program("train.py"), "--steps", "12", "--step-ms", "1")

@@ -45,7 +45,8 @@ func TestToyTorchReportsUnderTheNamesOfItsVersion(t *testing.T) {
 	}
 }
 
-// Segments of both sorts, taken, flushed and tried again, given back; beside a library that is not PyTorch's.
+// The test takes segments of both kinds, flushes the cache, retries and frees, beside a library
+// that is not PyTorch's.
 func TestToyTorchTakesFromTheMachineWhatItSays(t *testing.T) {
 	const foreign = 100 << 20
 	const script = "alloc a 10G\nfree a\nalloc b 12G\noom 8G\nfree b\nforeign f 100M\nthreads 4\nrandom 5 20000 2\nend\n" +
@@ -73,7 +74,7 @@ func TestToyTorchTakesFromTheMachineWhatItSays(t *testing.T) {
 			reserved[0] += foreign
 			for i, g := range usage(t, env)[0].GPUs {
 				if got := g.Device.Bytes + g.VMM.Bytes; got != reserved[i] {
-					t.Errorf("%s, %s: GPU %d gave %d bytes, the allocator says %d", version, more, i, got, reserved[i])
+					t.Errorf("%s, %s: GPU %d provided %d bytes, the allocator reports %d", version, more, i, got, reserved[i])
 				}
 			}
 			p.next()

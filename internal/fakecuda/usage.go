@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Layout of the shared file, as testdata/fakecuda/books.h has it.
+// Layout of the shared file, as defined in testdata/fakecuda/books.h.
 const (
 	shmVariable  = "FAKECUDA_SHM"
 	magic        = 0x32306164756b6166
@@ -23,7 +23,7 @@ const (
 	slotBytes    = processBytes + gpuBytes*maxGPUs
 )
 
-// Count is a number of allocations and the sum of the sizes asked for.
+// Count is a number of allocations and the sum of their requested sizes.
 type Count struct {
 	Objects, Bytes uint64
 }
@@ -31,34 +31,34 @@ type Count struct {
 // GPU is what one process holds on one physical GPU.
 type GPU struct {
 	Usage   uint64 // bytes that NVML reports: context and whole 2 MiB pages
-	Context uint64 // the part of Usage that is there without any allocation
-	Device  Count  // live, pitched memory too
+	Context uint64 // the part of Usage that exists before any allocation
+	Device  Count  // live, including pitched memory
 	Managed Count  // live; not in Usage
-	Total   Count  // device and managed, ever allocated
+	Total   Count  // device and managed, since start
 
-	Async         Count  // live, out of pools
-	PoolReserved  uint64 // the part of Usage that pools hold, for Async and for later
+	Async         Count  // live, from pools
+	PoolReserved  uint64 // the part of Usage that pools hold, both used and reserved
 	VMM           Count  // physical memory of cuMemCreate that is referenced or mapped
-	Array         Count  // live, mipmaps too; bytes by the descriptor
-	Imported      Count  // memory of other processes and APIs that is open here: not in Usage
-	Graph         Count  // alloc nodes that nothing has freed, launched or not
+	Array         Count  // live, including mipmaps; bytes as described by the descriptor
+	Imported      Count  // memory of other processes and APIs that this process has opened; not in Usage
+	Graph         Count  // alloc nodes not freed by anything, launched or not
 	GraphReserved uint64 // the part of Usage that launched graphs hold
 }
 
 // Process is one process of the simulated machine.
 type Process struct {
-	PID         uint32 // in the caller's PID namespace; of an ended process as it saw itself
-	Ended       bool   // its Usage is void; the counts are those of its end
+	PID         uint32 // in the caller's PID namespace; for an exited process, in its own
+	Ended       bool   // Usage is invalid; the counts are the last ones
 	Pinned      Count  // live
-	PinnedTotal Count  // ever allocated
+	PinnedTotal Count  // since start
 	Registered  Count  // live
-	VMMHost     Count  // live, of cuMemCreate on the host
+	VMMHost     Count  // live host memory of cuMemCreate
 	GPUs        []GPU  // by physical index
 }
 
-// Usage reads the books of the simulated machine that env (of Dir.Env) names:
-// every process that called cuInit, in that order, also ended ones. A machine
-// that no process has used yet has no processes.
+// Usage reads the books of the simulated machine in env (from Dir.Env). It returns every process
+// that called cuInit, in that order, including exited ones. A machine without such a process has
+// none.
 func Usage(env []string) ([]Process, error) {
 	path := ""
 	for _, v := range env {
@@ -133,8 +133,8 @@ func decode(word func(int) uint64, at, gpus int, pid uint32) Process {
 	return p
 }
 
-// owner returns who holds the lock of a slot: the kernel drops it when the
-// process ends, and translates the pid into our namespace. 0: nobody.
+// owner returns the pid of the process that holds a slot's lock, or 0 if nobody does. The kernel
+// releases the lock when the process exits, and translates the pid into the caller's namespace.
 func owner(f *os.File, at int64) (uint32, error) {
 	l := syscall.Flock_t{Type: syscall.F_WRLCK, Start: at, Len: 1}
 	if err := syscall.FcntlFlock(f.Fd(), syscall.F_GETLK, &l); err != nil {

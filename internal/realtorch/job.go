@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Point is what a job says of itself at one point, by PyTorch's own counters
-// (testdata/realtorch/jobs.py has the meaning of each).
+// Point is a job's own report at one point, from PyTorch's counters. testdata/realtorch/jobs.py
+// documents each field.
 type Point struct {
 	Point   string
 	Step    int
@@ -25,28 +25,28 @@ type Point struct {
 	Lines   []Line
 }
 
-// Device is what PyTorch and the driver say of one device, as the job counts them.
+// Device is what PyTorch and the driver report for one device, as counted by the job.
 type Device struct {
 	Device              int
 	Allocated, Reserved uint64
 	Free, Total         uint64
 
-	// Of attach.py: what is left of the segments of point "old", and which part of it no tensor has.
+	// Only for attach.py: what is left of the segments of point "old", and how much of it no tensor
+	// uses.
 	OlderReserved uint64 `json:"older_reserved"`
 	OlderFree     uint64 `json:"older_free"`
 }
 
-// Line is what one path through the job holds on one device. Frames read
-// "train.py:41 step"; there are none without --history, and on the threads of a
-// backward pass.
+// Line is the memory that one call path of the job holds on one device. Frames read "train.py:41
+// step". Without --history, and on threads of a backward pass, there are none.
 type Line struct {
 	Device                 int
 	Own                    []string // the job's own frames, innermost first
-	Leaf                   string   // the innermost frame of all
+	Leaf                   string   // the innermost frame of the whole stack
 	Bytes, Blocks, Reached uint64
 }
 
-// At sums what was allocated at a place ("train.py:41"), or below it.
+// At sums the memory allocated at a line ("train.py:41") or by its callees.
 func (p Point) At(site string) (sum Line) {
 	for _, l := range p.Lines {
 		if slices.ContainsFunc(l.Own, func(frame string) bool { return strings.HasPrefix(frame, site+" ") }) {
@@ -64,12 +64,12 @@ type Job struct {
 	t      testing.TB
 	stdin  io.WriteCloser
 	points chan Point
-	output strings.Builder // all else that it printed; whole when points is closed
+	output strings.Builder // all other output; complete when points is closed
 }
 
-const patience = 2 * time.Minute // at most, from one point to the next
+const patience = 2 * time.Minute // from one point to the next
 
-// Start runs a job with --wait. It is killed when the test ends.
+// Start runs a job with --wait. The job is killed when the test ends.
 func (r Root) Start(t testing.TB, env []string, script string, args ...string) *Job {
 	t.Helper()
 	j := &Job{Cmd: r.Command(env, script, append(args, "--wait")...), t: t, points: make(chan Point)}
@@ -90,7 +90,7 @@ func (r Root) Start(t testing.TB, env []string, script string, args ...string) *
 	go j.read(output)
 	t.Cleanup(func() {
 		j.Process.Kill()
-		for range j.points { // to the end of the output
+		for range j.points { // until the end of the output
 		}
 		if j.ProcessState == nil {
 			j.Cmd.Wait()
@@ -117,7 +117,7 @@ func (j *Job) read(from io.ReadCloser) {
 	}
 }
 
-// Next waits for the job to stop at its next point, which must have that name.
+// Next waits for the job to stop at its next point and checks the point's name.
 func (j *Job) Next(name string) Point {
 	j.t.Helper()
 	select {
@@ -135,7 +135,7 @@ func (j *Job) Next(name string) Point {
 	panic("unreachable")
 }
 
-// Go lets the job run on from the point where it is.
+// Go resumes the job from its current point.
 func (j *Job) Go() {
 	j.t.Helper()
 	if _, err := io.WriteString(j.stdin, "\n"); err != nil {
@@ -143,8 +143,7 @@ func (j *Job) Go() {
 	}
 }
 
-// Finish lets the job run on to its end, past all points, and returns what else
-// it printed.
+// Finish runs the job to its end, past all points, and returns the rest of its output.
 func (j *Job) Finish() (string, error) {
 	j.stdin.Close()
 	for range j.points {

@@ -14,13 +14,13 @@ import (
 
 const (
 	gib       = 1 << 30
-	ncclBytes = 12 << 20 // of a communicator, by testdata/realtorch/nccl.c
+	ncclBytes = 12 << 20 // per communicator, see testdata/realtorch/nccl.c
 )
 
-// small is a training that a second is enough for, once PyTorch has started.
+// small are arguments for a training that takes a second once PyTorch has started.
 var small = []string{"--steps=3", "--layers=2", "--width=64"}
 
-// held returns what the machine's books have for the process that a point is of.
+// held returns the books of the process that reported a point.
 func held(t *testing.T, env []string, p Point) fakecuda.Process {
 	t.Helper()
 	processes, err := fakecuda.Usage(env)
@@ -36,9 +36,9 @@ func held(t *testing.T, env []string, p Point) fakecuda.Process {
 	return fakecuda.Process{}
 }
 
-// compare wants the books of a machine with one process to agree with a point
-// of it: what PyTorch reserved is of the one kind, other bytes of device 0 are
-// by the other, the free memory is what is left, and the lines add up.
+// compare checks that the books of a machine with one process agree with a point: the memory that
+// PyTorch reserved is of the kind that expandable selects, the other kind has other bytes on device
+// 0, the rest is free, and the lines add up.
 func compare(t *testing.T, env []string, p Point, expandable bool, other uint64) {
 	t.Helper()
 	process := held(t, env, p)
@@ -69,7 +69,7 @@ func compare(t *testing.T, env []string, p Point, expandable bool, other uint64)
 	}
 }
 
-// run calls visit at each step and returns the point at the end.
+// run calls visit at each step and returns the last point.
 func run(t *testing.T, j *Job, steps int, visit func(Point)) Point {
 	t.Helper()
 	begin := time.Now()
@@ -135,9 +135,9 @@ func TestPyTorchSaysWhichLinesHoldWhat(t *testing.T) {
 			missed = append(missed, l)
 		}
 	}
-	// PyTorch takes cuBLAS's workspace from its own allocator.
+	// PyTorch's allocator provides cuBLAS's workspace.
 	if len(missed) != 1 || missed[0].Blocks != 1 || missed[0].Bytes != 8519680 || !strings.HasPrefix(missed[0].Leaf, "linear.py:") {
-		t.Errorf("no Python object holds %+v, want a workspace only", missed)
+		t.Errorf("without a Python holder: %+v, want only a workspace", missed)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestPyTorchLoadsThroughPinnedMemory(t *testing.T) {
 	j := root.Start(t, env, "train.py", append(small, "--loader=2", "--pin")...)
 	run(t, j, 3, func(p Point) {
 		compare(t, env, p, false, 0)
-		// Batches in flight can be between PyTorch's cache and Python.
+		// Batches in flight may be between PyTorch's cache and Python.
 		if pinned := held(t, env, p).Pinned.Bytes; p.Pinned > pinned || (p.Point == "step" && pinned == 0) {
 			t.Errorf("%s %d: %d bytes are pinned, Python has %d", p.Point, p.Step, pinned, p.Pinned)
 		}
@@ -196,7 +196,7 @@ func TestPyTorchRunsOutOfMemoryInEachWay(t *testing.T) {
 	for _, way := range []struct {
 		name   string
 		points []string
-		ends   string // what the output holds, if it ends badly
+		ends   string // expected in the output of a job that fails
 	}{
 		{"retry", []string{"before", "end"}, ""},
 		{"fatal", []string{"before"}, "torch.OutOfMemoryError: CUDA out of memory"},
@@ -236,7 +236,7 @@ func TestPyTorchWaitsForWhoComesInTheMiddle(t *testing.T) {
 		j.Go()
 	}
 	if old[0] != old[1] || old[1] <= old[2] || old[2] == 0 || old[3] != 0 {
-		t.Errorf("the old tensors hold %d, want them to stay, to become fewer and to go", old)
+		t.Errorf("the old tensors hold %d, want constant, then fewer, then none", old)
 	}
 	if out, err := j.Finish(); err != nil {
 		t.Errorf("%v\n%s", err, out)

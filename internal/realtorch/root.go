@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package realtorch gives tests a real PyTorch with CUDA, on the simulated
-// machines of package fakecuda: its allocator, autograd and optimizers are the
-// real ones, only the kernels do nothing. scripts/real-torch.sh prepares it;
-// the jobs that it runs are in testdata/realtorch.
+// Package realtorch provides tests with a real PyTorch with CUDA on the simulated machines of
+// package fakecuda. Its allocator, autograd and optimizers are real; only the kernels do nothing.
+// scripts/real-torch.sh installs it; the jobs that run it are in testdata/realtorch.
 package realtorch
 
 import (
@@ -20,15 +19,15 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
-// Root is PyTorch with its Python, the CUDA libraries that it links, and the
-// fake driver. It is shared by all tests of the machine: do not write to it.
+// Root is PyTorch with its Python, the CUDA libraries that it links to, and the fake driver. All
+// tests share it: do not write to it.
 type Root struct {
 	dir, cuda string
 	fake      fakecuda.Dir
 }
 
-// Prepare finds what scripts/real-torch.sh has unpacked, and builds the CUDA
-// libraries if their sources have changed. It skips the test if there is nothing.
+// Prepare finds what scripts/real-torch.sh has unpacked, and builds the CUDA libraries if their
+// sources have changed. It skips the test if PyTorch is not unpacked.
 func Prepare(t testing.TB) Root {
 	t.Helper()
 	if testing.Short() {
@@ -57,7 +56,7 @@ var find = sync.OnceValues(func() (prepared, error) {
 	if cache == "" {
 		cache = filepath.Join(repository, ".cache", "realtorch")
 	}
-	os.ReadDir(cache) // go test keeps no result for another state of it
+	os.ReadDir(cache) // makes go test's result cache depend on the folder
 	cmd := exec.Command(filepath.Join(repository, "scripts", "real-torch.sh"), "--offline")
 	cmd.Stderr = new(strings.Builder)
 	out, err := cmd.Output()
@@ -91,7 +90,7 @@ func Script(name string) string {
 	return filepath.Join(repository, "testdata", "realtorch", name)
 }
 
-// Site returns where the line is that a job marks "# site: NAME", as "train.py:42".
+// Site returns the position of the line that a job marks "# site: NAME", such as "train.py:42".
 func Site(t testing.TB, script, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(Script(script))
@@ -107,11 +106,11 @@ func Site(t testing.TB, script, name string) string {
 	return ""
 }
 
-// ExpandableSegments is the setting that makes PyTorch take memory by cuMemCreate.
+// ExpandableSegments is the setting that makes PyTorch allocate with cuMemCreate.
 const ExpandableSegments = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
-// Env returns the environment of a fresh simulated machine, as fakecuda.Dir.Env
-// does; fakecuda.Usage reads its books. Append variables to change it.
+// Env returns the environment of a new simulated machine, as fakecuda.Dir.Env does; fakecuda.Usage
+// reads its books. Append variables to change it.
 func (r Root) Env(t testing.TB, gpus int, memory uint64) []string {
 	t.Helper()
 	var env []string
@@ -128,8 +127,8 @@ func (r Root) Env(t testing.TB, gpus int, memory uint64) []string {
 	)
 }
 
-// Command runs a job, or any other program text for this Python, outside of
-// any chroot: its libraries have the paths that they have for the caller.
+// Command returns a command that runs a job, or other Python code, outside any chroot: its
+// libraries have the same paths as for the caller.
 func (r Root) Command(env []string, script string, args ...string) *exec.Cmd {
 	if !filepath.IsAbs(script) {
 		script = Script(script)
@@ -139,12 +138,12 @@ func (r Root) Command(env []string, script string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Lib returns the path of a library of PyTorch's: "libc10.so.2.6".
+// Lib returns the path of one of PyTorch's libraries: "libc10.so.2.6".
 func (r Root) Lib(t testing.TB, name string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(r.dir, "usr", "lib", "*-linux-gnu", name))
 	if err != nil || len(paths) != 1 {
-		t.Fatalf("%d libraries %s (%v), want one", len(paths), name, err)
+		t.Fatalf("%d libraries named %s (%v), want one", len(paths), name, err)
 	}
 	return paths[0]
 }

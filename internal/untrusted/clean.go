@@ -8,13 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxName is the length in bytes of the longest string that Clean returns.
+// MaxName is the longest string that Clean returns, in bytes.
 const MaxName = 4 << 10
 
-// Clean makes a name from a traced process fit for terminals and files: it
-// drops control and formatting characters (escape sequences, bidirectional
-// overrides, zero-width characters), line separators and invalid UTF-8, and cuts
-// the name off at 4 KiB.
+// Clean makes a name from a traced process safe for terminals and files. It drops control and
+// formatting characters (escape sequences, bidirectional overrides, zero-width characters), line
+// separators and invalid UTF-8, and truncates the name to 4 KiB.
 func Clean(s string) string {
 	clean := len(s) <= MaxName
 	for i := 0; clean && i < len(s); i++ {

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular reports a path that leads to a directory, a device, a FIFO or a socket.
+// ErrNotRegular means that the path leads to a directory, a device, a FIFO or a socket.
 var ErrNotRegular = errors.New("not a regular file")
 
-// OpenRegular opens a regular file for reading. It looks before it opens: a
-// device is never touched, and a FIFO never blocks.
+// OpenRegular opens a regular file for reading. It checks the type first: it never opens a device
+// and never blocks on a FIFO.
 func OpenRegular(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -25,8 +25,8 @@ func OpenRegular(path string) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// OpenIn opens a regular file below root as a process sees it whose root folder
-// is root: links in it do not lead out.
+// OpenIn opens a regular file by its path as seen by a process whose root folder is root: symbolic
+// links cannot lead out of root.
 func OpenIn(root, path string) (*os.File, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -43,7 +43,7 @@ func OpenIn(root, path string) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// reopen turns an O_PATH descriptor into one that can be read, and closes the former.
+// reopen turns an O_PATH descriptor into a readable file, and closes the descriptor.
 func reopen(fd int, path string) (*os.File, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -61,7 +61,8 @@ func reopen(fd int, path string) (*os.File, error) {
 	return os.NewFile(uintptr(opened), path), nil
 }
 
-// OpenFolderIn opens a directory below root as a process with this root sees it: links cannot lead out of it.
+// OpenFolderIn opens a directory by its path as seen by a process whose root folder is root:
+// symbolic links cannot lead out of root.
 func OpenFolderIn(root, path string) (*os.File, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FuzzRoot opens a name that a process chose in the process's root: what is opened lies in there.
+// FuzzRoot opens a hostile name in the process's root: the opened file must be inside.
 func FuzzRoot(f *testing.F) {
 	dir := f.TempDir()
 	for name, text := range map[string]string{"secret": "x", "root/tmp/perf-1.map": "10 10 f\n", "root/lib/libcuda.so.1": "x"} {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package confine lets a process give up what it does not need any more: a
-// flaw in the reading of a traced process's files, which are hostile, shall not be worth root.
+// Package confine drops the privileges that a process no longer needs, so that a bug in parsing a
+// traced process's hostile files does not give an attacker root.
 //
-// It takes away capabilities, in all sets of all threads, the right to gain new ones, and system calls
-// that a tracer never makes. The filter is a list of what is denied, not of what is allowed: NVIDIA's
-// library makes system calls that we do not know, which differ by version, and a trace of days must not lose its figures
-// in the middle. A denied call is an error (EPERM), not the end: what was traced so far would be lost.
+// It drops capabilities from all sets of all threads, the right to gain new ones, and system calls
+// that a tracer never makes. The filter lists denied calls, not allowed ones: NVIDIA's library
+// makes undocumented system calls that differ by version, and a session of days must not fail in
+// the middle. A denied call fails with EPERM instead of killing the process, which would lose the
+// session's results.
 package confine
 
 import (
@@ -17,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Set has bit n for the capability with number n.
+// Set is a set of capabilities: bit n is the capability with number n.
 type Set uint64
 
-// Of makes a Set of unix.CAP_… numbers.
+// Of returns the Set of unix.CAP_… numbers.
 func Of(capabilities ...int) (s Set) {
 	for _, c := range capabilities {
 		s |= 1 << c
@@ -28,10 +29,10 @@ func Of(capabilities ...int) (s Set) {
 	return s
 }
 
-// Has says whether all of other are in s.
+// Has reports whether s contains all of other.
 func (s Set) Has(other Set) bool { return s&other == other }
 
-// Held are the capabilities that the calling thread can use.
+// Held returns the effective capabilities of the calling thread.
 func Held() (Set, error) {
 	_, data, err := capabilities()
 	if err != nil {
@@ -49,21 +50,22 @@ func capabilities() (unix.CapUserHeader, [2]unix.CapUserData, error) {
 	return header, data, nil
 }
 
-// Needs is what the process still does.
+// Needs describes what the process still does.
 type Needs struct {
-	Capabilities Set  // kept, as far as the process has them
-	Programs     bool // it loads BPF programs
+	Capabilities Set  // to keep, if the process has them
+	Programs     bool // loads BPF programs
 }
 
-// Process confines the calling process for good. It starts no programs and makes no sockets afterwards, but for
-// those of AF_UNIX and AF_NETLINK. Each step is tried whatever becomes of the others; the error names those that failed.
+// Process confines the calling process permanently. Afterwards, the process cannot start programs,
+// and can create only AF_UNIX and AF_NETLINK sockets. Process tries each step even if others fail;
+// the error names the failed steps.
 func Process(needs Needs) error {
 	return errors.Join(drop(needs.Capabilities), filter(needs))
 }
 
-// CanWrite says whether the process could make files in dir if it had not these capabilities.
+// CanWrite reports whether the process could create files in dir without the given capabilities.
 func CanWrite(dir string, without Set) bool {
-	runtime.LockOSThread() // the others keep theirs
+	runtime.LockOSThread() // other threads keep their capabilities
 	defer runtime.UnlockOSThread()
 	header, before, err := capabilities()
 	if err != nil {
@@ -78,7 +80,7 @@ func CanWrite(dir string, without Set) bool {
 	}
 	err = unix.Faccessat2(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS)
 	if unix.Capset(&header, &before[0]) != nil {
-		panic("confine: a thread cannot have its own capabilities back")
+		panic("confine: a thread cannot restore its own capabilities")
 	}
 	return err == nil
 }

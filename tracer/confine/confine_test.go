@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test program runs itself with one of these arguments: what it does to itself it cannot undo.
+// The test program runs itself with one of these arguments, because a process cannot undo its
+// confinement.
 const (
 	confined = "confine-yourself"
 	hanging  = "confine-yourself-while-a-thread-hangs"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 // kept by confineYourself.
 var kept = Of(unix.CAP_BPF, unix.CAP_KILL)
 
-// printThreads prints what each thread has.
+// printThreads prints the capabilities and restrictions of each thread.
 func printThreads() {
 	statuses, _ := filepath.Glob("/proc/self/task/*/status")
 	for _, path := range statuses {
@@ -54,7 +55,8 @@ func printThreads() {
 	}
 }
 
-// confineYourself prints what its threads have, and what still works.
+// confineYourself confines the process, prints its threads' state, and tries calls that must still
+// work.
 func confineYourself() {
 	const threads = 8
 	stay, there := make(chan bool), make(chan bool)
@@ -71,7 +73,7 @@ func confineYourself() {
 		fmt.Println("error", err)
 		return
 	}
-	for range threads { // threads that begin later
+	for range threads { // threads created later
 		go wait()
 		<-there
 	}
@@ -93,14 +95,14 @@ func confineYourself() {
 
 func TestEveryThreadIsConfinedAndTheRestWorks(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root has something to give up")
+		t.Skip("needs root")
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, confined)
-	cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_BPF}} // which must be inheritable, too
+	cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_BPF}} // ambient capabilities must be inheritable too
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -120,16 +122,16 @@ func TestEveryThreadIsConfinedAndTheRestWorks(t *testing.T) {
 			continue
 		}
 		if rest != want[what] {
-			t.Errorf("%s: refused and done %s, want %s", what, rest, want[what])
+			t.Errorf("%s: denied and allowed %s, want %s", what, rest, want[what])
 		}
 		delete(want, what)
 	}
 	if threads < 16 || len(want) > 0 {
-		t.Errorf("%d threads, not told of: %v\n%s", threads, want, out)
+		t.Errorf("%d threads, not listed: %v\n%s", threads, want, out)
 	}
 }
 
-// wanted is what each confined thread has.
+// wanted is the state of each confined thread.
 var wanted = func() string {
 	none := fmt.Sprintf("%016x", 0)
 	all := fmt.Sprintf("%016x", uint64(kept))
@@ -138,7 +140,7 @@ var wanted = func() string {
 
 func TestCanWriteAsksAsIfTheCapabilityWereGone(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root has the capability")
+		t.Skip("needs root")
 	}
 	before, err := Held()
 	if err != nil {
@@ -155,7 +157,7 @@ func TestCanWriteAsksAsIfTheCapabilityWereGone(t *testing.T) {
 		}
 	}
 	if !CanWrite(foreign, 0) {
-		t.Error("with all capabilities the folder of another cannot be written")
+		t.Error("with all capabilities, another user's folder is not writable")
 	}
 	if after, err := Held(); err != nil || after != before {
 		t.Errorf("capabilities %x, before %x, %v", uint64(after), uint64(before), err)

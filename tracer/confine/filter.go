@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied are calls that fail with EPERM, whatever their arguments; further ones by architecture.
+// denied lists calls that always fail with EPERM. deniedHere has those of one architecture.
 var denied = []uint32{
-	// Other programs, and other identities.
+	// Other programs and identities.
 	unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID,
 	unix.SYS_SETRESUID, unix.SYS_SETRESGID, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS,
 	unix.SYS_PERSONALITY, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
-	// Other processes: they are read, never changed.
+	// Other processes: vramprof reads them and never changes them.
 	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_PROCESS_MRELEASE, unix.SYS_MIGRATE_PAGES,
 	unix.SYS_MOVE_PAGES, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL, unix.SYS_TKILL,
 	unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO,
-	// Mounts and namespaces, and the ways round them: open_by_handle_at opens files by number.
+	// Mounts and namespaces, and ways around them: open_by_handle_at opens files by number.
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT,
 	unix.SYS_FSPICK, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS,
 	unix.SYS_UNSHARE, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT,
@@ -34,11 +34,11 @@ var denied = []uint32{
 	unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME,
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_NFSSERVCTL,
 	unix.SYS_VHANGUP, unix.SYS_SYSLOG,
-	// Parts of the kernel in which many holes were found.
+	// Kernel subsystems with many past vulnerabilities.
 	unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
 
-// bpfCommands are what later attaches need: maps, links and iterators.
+// bpfCommands lists what later attaches need: maps, links and iterators.
 var bpfCommands = []uint32{
 	unix.BPF_MAP_CREATE, unix.BPF_MAP_LOOKUP_ELEM, unix.BPF_MAP_UPDATE_ELEM, unix.BPF_MAP_DELETE_ELEM, unix.BPF_MAP_GET_NEXT_KEY,
 	unix.BPF_OBJ_GET_INFO_BY_FD, unix.BPF_MAP_LOOKUP_AND_DELETE_ELEM, unix.BPF_MAP_FREEZE, unix.BPF_MAP_LOOKUP_BATCH,
@@ -46,15 +46,16 @@ var bpfCommands = []uint32{
 	unix.BPF_LINK_DETACH, unix.BPF_ITER_CREATE,
 }
 
-// Where things are in struct seccomp_data, on little-endian machines. Of arguments the lower half is
-// compared: the kernel takes all of those below as 32-bit numbers, but for the flags of clone, where it is only bits that count.
+// Offsets in struct seccomp_data on little-endian machines. Only the lower half of an argument is
+// compared: the kernel reads these arguments as 32-bit numbers, except the flags of clone, where
+// only the lower bits matter.
 const (
 	offsetNumber = 0
 	offsetArch   = 4
 	offsetArgs   = 16
 )
 
-// assembler of a classic BPF program in which each rule ends or falls through to the next.
+// assembler builds a classic BPF program in which each rule returns or falls through to the next.
 type assembler []unix.SockFilter
 
 const (
@@ -75,13 +76,14 @@ func (a *assembler) add(code uint16, k uint32, yes, no uint8) {
 func (a *assembler) loadNumber()      { a.add(load, offsetNumber, 0, 0) }
 func (a *assembler) loadArg(i uint32) { a.add(load, offsetArgs+8*i, 0, 0) }
 
-// is ends with then if the loaded value is k.
+// is returns then if the loaded value is k.
 func (a *assembler) is(k, then uint32) {
 	a.add(equal, k, 0, 1)
 	a.add(result, then, 0, 0)
 }
 
-// call makes rules for one call, which must end; the number is loaded before and after.
+// call adds rules for one system call; the rules must return. The call number is loaded before and
+// after.
 func (a *assembler) call(number uint32, rules func()) {
 	at := len(*a)
 	a.add(equal, number, 0, 0)
@@ -89,7 +91,7 @@ func (a *assembler) call(number uint32, rules func()) {
 	(*a)[at].Jf = uint8(len(*a) - at - 1) // at most 255, as the tests show
 }
 
-// oneOf allows the call if argument i is one of list.
+// oneOf allows the call if argument i is in list.
 func (a *assembler) oneOf(number, i uint32, list ...uint32) {
 	a.call(number, func() {
 		a.loadArg(i)
@@ -100,21 +102,22 @@ func (a *assembler) oneOf(number, i uint32, list ...uint32) {
 	})
 }
 
-// program is the filter for a process.
+// program returns the filter for a process.
 func program(needs Needs, pid int) []unix.SockFilter {
 	var a assembler
 	a.add(load, offsetArch, 0, 0)
 	a.add(equal, auditArch, 1, 0)
 	a.add(result, unknown, 0, 0)
 	a.loadNumber()
-	// Of calls that are younger than we are nobody can say whether they should be denied; all who make them can do without.
-	// Those of x86-64's 32-bit ABI have yet higher numbers.
+	// Calls newer than lastCall are unknown, so they fail with ENOSYS; callers have fallbacks.
+	// Calls of x86-64's 32-bit ABI have even higher numbers.
 	a.add(atLeast, lastCall+1, 0, 1)
 	a.add(result, unknown, 0, 0)
 	for _, number := range append(denied, deniedHere...) {
 		a.is(number, deny)
 	}
-	// Threads, but no processes. The flags of clone3 are in memory, out of a filter's sight: C libraries fall back to clone.
+	// Allow threads but no processes. The flags of clone3 are in memory, which a filter cannot
+	// read; C libraries fall back to clone.
 	a.is(unix.SYS_CLONE3, unknown)
 	a.call(unix.SYS_CLONE, func() {
 		a.loadArg(0)
@@ -122,14 +125,14 @@ func program(needs Needs, pid int) []unix.SockFilter {
 		a.add(result, allow, 0, 0)
 		a.add(result, deny, 0, 0)
 	})
-	a.oneOf(unix.SYS_KILL, 1, 0, uint32(unix.SIGCONT)) // who is there, and the release of what was held
-	a.oneOf(unix.SYS_TGKILL, 0, uint32(pid))           // Go's scheduler, and abort
+	a.oneOf(unix.SYS_KILL, 1, 0, uint32(unix.SIGCONT)) // check for existence, and resume held processes
+	a.oneOf(unix.SYS_TGKILL, 0, uint32(pid))           // Go's scheduler and abort
 	a.oneOf(unix.SYS_SOCKET, 0, unix.AF_UNIX, unix.AF_NETLINK)
 	a.oneOf(unix.SYS_SOCKETPAIR, 0, unix.AF_UNIX)
 	a.call(unix.SYS_IOCTL, func() {
 		a.loadArg(1)
-		a.is(unix.TIOCSTI, deny) // types into the terminal
-		a.is(tiocLinux, deny)    // likewise, on the console
+		a.is(unix.TIOCSTI, deny) // injects terminal input
+		a.is(tiocLinux, deny)    // the same on the console
 		a.add(result, allow, 0, 0)
 	})
 	commands := bpfCommands
@@ -143,7 +146,7 @@ func program(needs Needs, pid int) []unix.SockFilter {
 
 const tiocLinux = 0x541c
 
-// filter sets no_new_privs and the filter, on all threads at once.
+// filter sets no_new_privs and the filter on all threads at once.
 func filter(needs Needs) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -158,7 +161,7 @@ func filter(needs Needs) error {
 	case errno != 0:
 		return fmt.Errorf("set a seccomp filter: %w", errno)
 	case thread != 0:
-		return fmt.Errorf("set a seccomp filter: thread %d has one of its own", thread)
+		return fmt.Errorf("set a seccomp filter: thread %d already has a different one", thread)
 	}
 	return nil
 }

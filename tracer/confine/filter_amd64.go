@@ -9,7 +9,7 @@ const (
 	lastCall  = unix.SYS_LISTNS
 )
 
-// deniedHere are calls that newer architectures do not have.
+// deniedHere lists calls that newer architectures do not have.
 var deniedHere = []uint32{
 	unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_CHMOD, unix.SYS_MKNOD, unix.SYS_IOPL, unix.SYS_IOPERM,
 	unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS_CREATE_MODULE, unix.SYS_GET_KERNEL_SYMS, unix.SYS_QUERY_MODULE, unix.SYS__SYSCTL,

@@ -9,5 +9,5 @@ const (
 	lastCall  = unix.SYS_LISTNS
 )
 
-// deniedHere are calls that newer architectures do not have.
+// deniedHere lists calls that newer architectures do not have.
 var deniedHere = []uint32{}

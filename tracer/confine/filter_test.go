@@ -75,7 +75,7 @@ func TestNoOtherCallIsDenied(t *testing.T) {
 }
 
 func TestArgumentsDecide(t *testing.T) {
-	const high = 1 << 32 // which the kernel does not look at
+	const high = 1 << 32 // ignored by the kernel
 	for _, c := range []struct {
 		name   string
 		number uint32
@@ -85,7 +85,7 @@ func TestArgumentsDecide(t *testing.T) {
 		{"thread", unix.SYS_CLONE, []uint64{unix.CLONE_THREAD | unix.CLONE_VM}, allow},
 		{"child process", unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_VFORK}, deny},
 		{"clone3", unix.SYS_CLONE3, nil, unknown},
-		{"is it there", unix.SYS_KILL, []uint64{7, 0}, allow},
+		{"check for existence", unix.SYS_KILL, []uint64{7, 0}, allow},
 		{"go on", unix.SYS_KILL, []uint64{7, uint64(unix.SIGCONT)}, allow},
 		{"end", unix.SYS_KILL, []uint64{7, uint64(unix.SIGKILL)}, deny},
 		{"end, with more bits", unix.SYS_KILL, []uint64{7, high | uint64(unix.SIGKILL)}, deny},
@@ -103,7 +103,7 @@ func TestArgumentsDecide(t *testing.T) {
 		{"link", unix.SYS_BPF, []uint64{unix.BPF_LINK_CREATE}, allow},
 		{"pin", unix.SYS_BPF, []uint64{unix.BPF_OBJ_PIN}, deny},
 		{"another's map", unix.SYS_BPF, []uint64{unix.BPF_MAP_GET_FD_BY_ID}, deny},
-		{"younger than we are", lastCall + 1, nil, unknown},
+		{"unknown call", lastCall + 1, nil, unknown},
 		{"32-bit ABI of x86-64", 1<<30 | 1, nil, unknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {

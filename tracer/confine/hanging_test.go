@@ -24,7 +24,7 @@ const (
 	uffdVersion    = 0xaa
 )
 
-// unanswered makes a page whose first access waits until answer is called.
+// unanswered returns a page whose first access blocks until answer is called.
 func unanswered() (page []byte, answer func() error, err error) {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
 	if errno != 0 {
@@ -45,7 +45,7 @@ func unanswered() (page []byte, answer func() error, err error) {
 	return page, func() error { return call(uffdioZeropage, [4]uint64{start, length}) }, err
 }
 
-// confineHanging does so while a thread reads memory that a process does not let it have.
+// confineHanging confines the process while a thread blocks in a read of another process's memory.
 func confineHanging() {
 	page, answer, err := unanswered()
 	if err != nil {
@@ -79,7 +79,7 @@ func confineHanging() {
 
 func TestAThreadThatHangsKeepsNobodyWaitingAndIsConfinedWhenItComesBack(t *testing.T) {
 	if os.Geteuid() != 0 || !hasSignals {
-		t.Skip("only root has something to give up, and without cgo all threads are waited for")
+		t.Skip("needs root and cgo: without cgo, Process waits for all threads")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -94,7 +94,7 @@ func TestAThreadThatHangsKeepsNobodyWaitingAndIsConfinedWhenItComesBack(t *testi
 		t.Skip("no userfaultfd: " + why)
 	}
 	if lines[0] != "named true" {
-		t.Errorf("it said %q, want the thread that hangs", lines[0])
+		t.Errorf("got %q, want the blocked thread", lines[0])
 	}
 	for _, line := range lines[1:] {
 		if line != "thread "+wanted {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a thread does at the signal: system calls and nothing else, since it may have been anywhere.
+// Runs in each thread as a signal handler. It only makes system calls, because the signal may
+// interrupt any code.
 
 #include "threads.h"
 
@@ -20,21 +21,21 @@ static void give_up(int signal)
 	struct __user_cap_data_struct sets[2];
 
 	(void)signal;
-	// Needs CAP_SETPCAP; ends beyond the last capability of this kernel.
+	// Needs CAP_SETPCAP. Stops after the last capability that this kernel has.
 	for (unsigned long c = 0; c < 64 && syscall(SYS_prctl, PR_CAPBSET_DROP, c, 0, 0, 0) == 0; c++)
 		;
 	if (syscall(SYS_capget, &header, sets) == 0) {
 		for (int i = 0; i < 2; i++) {
 			sets[i].permitted &= kept[i];
 			sets[i].effective = sets[i].permitted;
-			sets[i].inheritable = 0; // which empties the ambient set, too
+			sets[i].inheritable = 0; // also empties the ambient set
 		}
 		syscall(SYS_capset, &header, sets);
 	}
 	errno = before;
 }
 
-// As the kernel has it: the C library keeps this signal for itself.
+// The kernel's layout: the C library's sigaction refuses this signal.
 struct kernel_sigaction {
 	void (*handler)(int);
 	unsigned long flags;
@@ -47,13 +48,13 @@ struct kernel_sigaction {
 void confine_restorer(void) __attribute__((visibility("hidden")));
 __asm__(".text\n.type confine_restorer, @function\nconfine_restorer:\n\tmov $15, %eax\n\tsyscall\n");
 #else
-#define RESTORER 0UL // the kernel has one in its vDSO
+#define RESTORER 0UL // the kernel provides one in its vDSO
 #define confine_restorer 0
 #endif
 
 int confine_prepare(uint32_t low, uint32_t high)
 {
-	// On the alternate stack: those of goroutines are small.
+	// Use the alternate stack: the stacks of goroutines are small.
 	struct kernel_sigaction action = {give_up, SA_ONSTACK | SA_RESTART | RESTORER, confine_restorer, ~0ULL};
 
 	kept[0] = low;

@@ -13,24 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long threads have to give up their capabilities. One that waits for a driver, or for a
-// page of a traced process that does not come, gives them up when it comes back.
+// patience is how long threads may take to drop their capabilities. A thread that is blocked in a
+// driver, or in a page fault of a traced process, drops them when it returns.
 const patience = time.Second
 
-// drop takes all capabilities but those of keep from every thread. Linux keeps them by thread, and C code has threads of
-// which Go does not know, so each is sent a signal, and asked until it shows that it has done it.
+// drop drops all capabilities except keep from every thread. Linux stores capabilities per thread,
+// and Go does not know the threads of C code. So drop signals each thread and checks until it has
+// dropped its capabilities.
 func drop(keep Set) error {
 	if err := prepare(keep); err != nil {
-		return fmt.Errorf("give up capabilities: %w", err)
+		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	bounded := mayEmptyBoundingSet()
 	clean := 0
 	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		late, err := sweep(keep, bounded)
 		if err != nil {
-			return fmt.Errorf("give up capabilities: %w", err)
+			return fmt.Errorf("drop capabilities: %w", err)
 		}
-		// A thread that was still to do it may have made another one, which was not in the list.
+		// A thread that was not done yet may have created another one, missing from the list.
 		if clean++; late != 0 {
 			clean = 0
 		}
@@ -38,12 +39,13 @@ func drop(keep Set) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("thread %d hangs, and gives up its capabilities when it comes back", late)
+			return fmt.Errorf("thread %d is blocked in a system call and drops its capabilities when the call returns", late)
 		}
 	}
 }
 
-// sweep asks every thread that has more than it shall have, and returns one of those; 0 if there is none.
+// sweep signals every thread that has too many capabilities and returns one of them, or 0 if there
+// is none.
 func sweep(keep Set, bounded bool) (late int, err error) {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -56,7 +58,7 @@ func sweep(keep Set, bounded bool) (late int, err error) {
 		}
 		has, err := setsOf(tid)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // it has ended
+			continue // it has exited
 		}
 		if err != nil {
 			return 0, err
@@ -72,7 +74,7 @@ func sweep(keep Set, bounded bool) (late int, err error) {
 	return late, nil
 }
 
-// setsOf reads the lines "CapPrm:\t000001ffffffffff" of a thread.
+// setsOf reads a thread's lines such as "CapPrm:\t000001ffffffffff".
 func setsOf(tid int) (map[string]Set, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", tid))
 	if err != nil {
@@ -92,7 +94,8 @@ func setsOf(tid int) (map[string]Set, error) {
 	return sets, nil
 }
 
-// mayEmptyBoundingSet says whether the process has the capability for that.
+// mayEmptyBoundingSet reports whether the process has the capability to drop capabilities from the
+// bounding set.
 func mayEmptyBoundingSet() bool {
 	held, err := Held()
 	return err == nil && held.Has(Of(unix.CAP_SETPCAP))

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdint.h>
 
-// The signal of C libraries for changing the user of all threads, which neither they nor Go ever block. We never change ours.
+// C libraries use this signal to change the user of all threads; neither they nor Go ever block it.
+// vramprof never changes its user.
 enum { confine_signal = 33 };
 
-// confine_prepare sets what threads keep that get the signal. It returns 0 or a negative error number.
+// confine_prepare sets the capabilities that signaled threads keep. It returns 0 or a negative
+// error number.
 int confine_prepare(uint32_t low, uint32_t high);

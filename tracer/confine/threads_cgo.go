@@ -14,7 +14,7 @@ import (
 // #include "threads.h"
 import "C"
 
-// prepare says what threads that are asked keep.
+// prepare sets the capabilities that signaled threads keep.
 func prepare(keep Set) error {
 	if result := C.confine_prepare(C.uint32_t(keep), C.uint32_t(keep>>32)); result != 0 {
 		return syscall.Errno(-result)
@@ -22,5 +22,5 @@ func prepare(keep Set) error {
 	return nil
 }
 
-// ask sends a thread the signal at which it gives up the rest.
+// ask signals a thread to drop its other capabilities.
 func ask(tid int) error { return unix.Tgkill(os.Getpid(), tid, unix.Signal(C.confine_signal)) }

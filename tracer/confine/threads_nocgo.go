@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare does all: without C code Go knows every thread. Unlike the signal it waits for one that hangs.
+// prepare drops the capabilities of all threads: without C code, Go knows every thread. Unlike the
+// signal, it waits for blocked threads.
 func prepare(keep Set) error {
 	if mayEmptyBoundingSet() {
 		for c := uintptr(0); c < 64; c++ {
 			if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errno != 0 {
-				break // beyond the last capability of this kernel
+				break // after the last capability of this kernel
 			}
 		}
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fileid tells files apart, and versions of one file: an inode number alone is given again to another file when its
-// file is gone, stays when the file is overwritten, and is shared by snapshots.
+// Package fileid identifies files and versions of one file. An inode number alone is not enough:
+// file systems reuse it after a deletion, keep it when a file is overwritten, and share it between
+// snapshots.
 package fileid
 
 import (
@@ -10,25 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID names one version of a file. It is comparable: equal IDs are the same file with the same contents.
-// Of a file on an overlay, Device and Inode are the overlay's and the rest is the real file's. A caller that knows the
-// real device and inode from the kernel may put them in: then containers of one image agree.
+// ID identifies one version of a file. It is comparable: equal IDs mean the same file with the same
+// contents. For a file on an overlay, Device and Inode are the overlay's and the other fields are
+// the real file's. A caller that knows the real device and inode from the kernel may set them, so
+// that containers of one image have equal IDs.
 type ID struct {
 	Device    uint64 // st_dev
 	Inode     uint64
-	Subvolume uint64 // of btrfs: the files of snapshots share the kernel's device and inode; 0 elsewhere
+	Subvolume uint64 // of btrfs, where snapshots share the kernel's device and inode; 0 elsewhere
 	Size      int64
-	Changed   int64 // ns; the kernel sets it at each change of contents, mode, owner or links
-	Born      int64 // ns; 0 where the file system does not keep it
+	Changed   int64 // ns; the kernel updates it when contents, mode, owner or links change
+	Born      int64 // ns; 0 if the file system does not store it
 }
 
-// Of returns the ID of an open file; a descriptor opened with O_PATH does.
+// Of returns the ID of an open file. A descriptor opened with O_PATH is enough.
 func Of(fd int) (ID, error) { return id(fd, "", unix.AT_EMPTY_PATH) }
 
-// At returns the ID of the file that a path leads to, links followed.
+// At returns the ID of the file at path. It follows symbolic links.
 func At(path string) (ID, error) { return id(unix.AT_FDCWD, path, 0) }
 
-// id does not wait for a server of files (NFS, FUSE) if the kernel remembers an answer.
+// id uses the kernel's cached attributes, if any, instead of waiting for a file server (NFS, FUSE).
 func id(fd int, path string, flags int) (ID, error) {
 	var st unix.Statx_t
 	const mask = unix.STATX_INO | unix.STATX_SIZE | unix.STATX_CTIME | unix.STATX_BTIME | unix.STATX_SUBVOL
@@ -42,7 +44,7 @@ func id(fd int, path string, flags int) (ID, error) {
 	switch {
 	case st.Mask&unix.STATX_SUBVOL != 0: // Linux 6.10; overlays pass it on
 		id.Subvolume = st.Subvol
-	case st.Dev_major == 0 && onBtrfs(fd, path): // st_dev is the subvolume's own there
+	case st.Dev_major == 0 && onBtrfs(fd, path): // there, st_dev is the subvolume's own
 		id.Subvolume = id.Device
 	}
 	return id, nil

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tick is more than the kernel's coarse clock, by which it stamps files, takes for a step.
+// tick is longer than one step of the kernel's coarse clock, which timestamps files.
 const tick = 20 * time.Millisecond
 
 func TestAFileKeepsItsIDUnderAllItsNames(t *testing.T) {
@@ -54,7 +54,7 @@ func TestAnOverwrittenFileHasAnotherID(t *testing.T) {
 	}
 }
 
-// TestAnotherFileWithAFreedInodeNumberHasAnotherID: ext4 gives the number to the next file.
+// TestReusedInodeNumberHasAnotherID relies on ext4, which gives a freed number to the next file.
 func TestAnotherFileWithAFreedInodeNumberHasAnotherID(t *testing.T) {
 	mount := fileSystem(t, "ext4")
 	path := write(t, filepath.Join(mount, "f"), "one")
@@ -65,7 +65,7 @@ func TestAnotherFileWithAFreedInodeNumberHasAnotherID(t *testing.T) {
 	}
 	after := at(t, write(t, path, "two"))
 	if before.Inode != after.Inode {
-		t.Skipf("the number %d was not given again: %d", before.Inode, after.Inode)
+		t.Skipf("inode number %d was not reused: %d", before.Inode, after.Inode)
 	}
 	if before == after {
 		t.Errorf("both files have the ID %+v", after)
@@ -82,16 +82,17 @@ func TestSnapshotsOfBtrfsHaveIDsOfTheirOwn(t *testing.T) {
 	if a.Subvolume == 0 || b.Subvolume == 0 || a.Subvolume == b.Subvolume {
 		t.Errorf("the subvolumes are %d and %d", a.Subvolume, b.Subvolume)
 	}
-	if a.Device, b.Device = 1, 1; a == b { // the kernel's own number is one for both
+	if a.Device, b.Device = 1, 1; a == b { // the kernel uses one number for both
 		t.Errorf("both have the ID %+v", a)
 	}
 	var empty ID
 	if a.Subvolume, b.Subvolume = 0, 0; a == empty || a != b {
-		t.Errorf("the same version is %+v and %+v but for the subvolume", a, b)
+		t.Errorf("apart from the subvolume, the same version is %+v and %+v", a, b)
 	}
 }
 
-// TestOverlaysShareAnIDButForDeviceAndInode: containers of one image agree once a caller has put the real ones in.
+// TestOverlaysShareAnIDExceptDeviceAndInode checks that containers of one image have equal IDs once
+// a caller has set the real device and inode.
 func TestOverlaysShareAnIDButForDeviceAndInode(t *testing.T) {
 	for _, kind := range []string{"ext4", "btrfs"} {
 		t.Run(kind, func(t *testing.T) {
@@ -159,7 +160,8 @@ func run(t *testing.T, name string, args ...string) {
 	}
 }
 
-// fileSystem mounts a new one from a file. Without root or its tools the test is skipped.
+// fileSystem mounts a new file system from a file. It skips the test without root or the file
+// system's tools.
 func fileSystem(t *testing.T, kind string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -177,7 +179,7 @@ func fileSystem(t *testing.T, kind string) string {
 	}
 	for _, command := range [][]string{{"mkfs." + kind, "-q", image}, {"mount", "-o", "loop", image, mount}} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("no %s can be mounted here: %q: %v: %s", kind, command, err, out)
+			t.Skipf("cannot mount %s: %q: %v: %s", kind, command, err, out)
 		}
 	}
 	t.Cleanup(func() { run(t, "umount", mount) })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight says whether tracing can work on this machine, and if
-// not, what is missing and how to mend it.
+// Package preflight checks whether tracing can work on this machine. It reports what is missing and
+// how to fix it.
 package preflight
 
 import (
@@ -19,28 +19,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status of a Result.
+// Status is the outcome of one check.
 type Status string
 
 const (
 	OK   Status = "ok"
-	Warn Status = "warn" // tracing works, with a limit or a risk
+	Warn Status = "warn" // tracing works with a limitation or a risk
 	Fail Status = "fail" // tracing cannot work
 )
 
 // ExitMissing is the exit code for a missing privilege or kernel feature.
 const ExitMissing = 4
 
-// Result is the answer to one question.
+// Result is the outcome of one check with its explanation.
 type Result struct {
 	Name   string // "kernel"
 	Status Status
-	Detail string // what was found
-	Remedy string // what to do about it; "" if nothing
-	Code   int    // exit code if this is why vramprof ends: 0, or ExitMissing
+	Detail string // what the check found
+	Remedy string // what to do about it, or ""
+	Code   int    // exit code if vramprof ends because of this: 0, or ExitMissing
 }
 
-// ExitCode is the highest Code of the results.
+// ExitCode returns the highest Code of the results.
 func ExitCode(results []Result) int {
 	code := 0
 	for _, r := range results {
@@ -49,17 +49,17 @@ func ExitCode(results []Result) int {
 	return code
 }
 
-// Env is what Check looks at. Fields that are nil are not checked.
+// Env is what Check examines. It skips the checks of nil fields.
 type Env struct {
-	Root     fs.FS  // the file system from "/" on: proc, sys
+	Root     fs.FS  // the root file system: proc, sys
 	Arch     string // as in GOARCH
 	Release  string // uname -r
 	Version  string // uname -v
 	Features []Feature
 	Calls    []Call
-	Commands bool                                            // programs are to be started, and held
+	Commands bool                                            // vramprof will start programs and hold them
 	SelfTest func(context.Context) error                     // see ReturnProbeSelfTest
-	NVML     func(context.Context) (version string, _ error) // asks the driver
+	NVML     func(context.Context) (version string, _ error) // asks the driver for its version
 }
 
 // Feature is a part of BPF that older kernels lack.
@@ -67,10 +67,10 @@ type Feature struct {
 	Name    string
 	Have    func() error // nil if the kernel has it, ebpf.ErrNotSupported if not
 	Needed  bool
-	Without string // what it means not to have it, unless Needed
+	Without string // the consequence of not having it, unless Needed
 }
 
-// Host describes this machine, except for NVML.
+// Host returns the Env of this machine, except for NVML.
 func Host() (Env, error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -83,10 +83,10 @@ func Host() (Env, error) {
 			{Name: "uprobe programs", Needed: true, Have: func() error { return features.HaveProgramType(ebpf.Kprobe) }},
 			{Name: "ring buffer", Needed: true, Have: func() error { return features.HaveMapType(ebpf.RingBuf) }},
 			{Name: "task_vma iterator", Have: haveTaskVMAIterator,
-				Without: "processes are found by reading /proc/*/maps"},
+				Without: "vramprof finds processes by reading /proc/*/maps"},
 			{Name: "attach cookies", Have: func() error {
 				return features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)
-			}, Without: "each probe gets a program of its own"},
+			}, Without: "each probe uses a separate program"},
 			{Name: uprobeMulti, Have: features.HaveBPFLinkUprobeMulti,
 				Without: "detaching takes up to 0.1 s per probe"},
 		},
@@ -103,8 +103,8 @@ func liftMemlock() error {
 	return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
 }
 
-// haveTaskVMAIterator loads one. features.HaveProgramType(ebpf.Tracing) would
-// ask for fentry, which kernels without kprobes lack, and we do not need.
+// haveTaskVMAIterator loads such an iterator. features.HaveProgramType(ebpf.Tracing) would require
+// fentry, which kernels without kprobes lack and vramprof does not need.
 func haveTaskVMAIterator() error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceIter, AttachTo: "task_vma", License: "GPL",
@@ -116,8 +116,8 @@ func haveTaskVMAIterator() error {
 	return program.Close()
 }
 
-// Check answers all questions, in the order in which to mend what fails.
-// What needs privileges that are missing is left out.
+// Check runs all checks, in the order in which failures should be fixed. It skips checks that need
+// missing privileges.
 func Check(ctx context.Context, env Env) []Result {
 	kernel, kernelResult := checkKernel(env)
 	results := []Result{kernelResult, checkArch(env), checkBTF(env), checkUprobes(env), checkLockdown(env),
@@ -155,7 +155,7 @@ func checkKernel(env Env) (Kernel, Result) {
 	signature, _ := fs.ReadFile(env.Root, "proc/version_signature")
 	kernel, err := ParseKernel(env.Release, env.Version, string(signature))
 	if err != nil {
-		return Kernel{}, Result{Name: "kernel", Status: Warn, Detail: err.Error() + " is not known to us"}
+		return Kernel{}, Result{Name: "kernel", Status: Warn, Detail: err.Error() + " is unknown to vramprof"}
 	}
 	if kernel.Less(oldest) {
 		return kernel, fail("kernel", fmt.Sprintf("Linux %v is too old", kernel),
@@ -179,7 +179,7 @@ func checkArch(env Env) Result {
 func checkBTF(env Env) Result {
 	const path = "sys/kernel/btf/vmlinux"
 	if _, err := fs.Stat(env.Root, path); err != nil {
-		return fail("BTF", "the kernel has no type information: "+reason(err), "use a kernel with CONFIG_DEBUG_INFO_BTF=y; in a container, mount /sys")
+		return fail("BTF", "the kernel lacks type information (BTF): "+reason(err), "use a kernel with CONFIG_DEBUG_INFO_BTF=y; in a container, mount /sys")
 	}
 	return Result{Name: "BTF", Status: OK, Detail: "/" + path}
 }
@@ -187,12 +187,12 @@ func checkBTF(env Env) Result {
 func checkUprobes(env Env) Result {
 	const path = "sys/bus/event_source/devices/uprobe/type"
 	if _, err := fs.Stat(env.Root, path); err != nil {
-		return fail("uprobes", "the kernel has no uprobes: "+reason(err), "use a kernel with CONFIG_UPROBE_EVENTS=y; in a container, mount /sys")
+		return fail("uprobes", "the kernel lacks uprobes: "+reason(err), "use a kernel with CONFIG_UPROBE_EVENTS=y; in a container, mount /sys")
 	}
 	return Result{Name: "uprobes", Status: OK, Detail: "perf events"}
 }
 
-// reason drops the operation, and gives the path from "/" on.
+// reason removes the operation from a path error and prefixes the path with "/".
 func reason(err error) string {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -215,8 +215,9 @@ func checkLockdown(env Env) Result {
 	return Result{Name: "lockdown", Status: OK, Detail: mode}
 }
 
-// checkNUMA looks for automatic NUMA balancing. It takes pages away from processes, so that their next access shows who uses
-// them; a program in the kernel cannot read such a page. scripts/numa.sh measures what that costs.
+// checkNUMA checks whether automatic NUMA balancing is on. It unmaps pages of processes so that the
+// next access shows who uses them; BPF programs cannot read such a page. scripts/numa.sh measures
+// the cost.
 func checkNUMA(env Env) Result {
 	mode := strings.TrimSpace(read(env, "proc/sys/kernel/numa_balancing"))
 	nodes := strings.TrimSpace(read(env, "sys/devices/system/node/online")) // "0-1"
@@ -224,7 +225,7 @@ func checkNUMA(env Env) Result {
 		return Result{}
 	}
 	return Result{Name: "NUMA balancing", Status: Warn,
-		Detail: "on, for nodes " + nodes + ": stacks of processes with several threads are truncated where a page of them has not been used for a while",
+		Detail: "on, for nodes " + nodes + ": stack traces of multithreaded processes are truncated at stack pages that were not accessed recently",
 		Remedy: "sysctl kernel.numa_balancing=0 before the processes start, or start them with numactl --membind"}
 }
 
@@ -243,7 +244,7 @@ func checkFeatures(env Env) Result {
 		case errors.Is(err, ebpf.ErrNotSupported):
 			return fail("BPF", "the kernel lacks "+f.Name, "use Linux 5.10 or newer with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_EVENTS=y")
 		default:
-			return fail("BPF", fmt.Sprintf("%s: %v", f.Name, err), "run as root of the host; security modules and seccomp filters of containers can forbid BPF")
+			return fail("BPF", fmt.Sprintf("%s: %v", f.Name, err), "run as root on the host; a container's security modules or seccomp filters may forbid BPF")
 		}
 	}
 	if len(without) > 0 {
@@ -268,7 +269,7 @@ func checkReturnProbes(ctx context.Context, env Env, kernel Kernel) Result {
 	case errors.Is(err, ErrNotApplicable):
 		return Result{Name: name, Status: OK, Detail: err.Error()}
 	}
-	return fail(name, err.Error(), "use a kernel where uprobes work; those from 6.11.0 to 6.12.13 and 6.13.0 to 6.13.2 need an update")
+	return fail(name, err.Error(), "use a kernel with working uprobes; 6.11.0 to 6.12.13 and 6.13.0 to 6.13.2 need an update")
 }
 
 func checkDriver(ctx context.Context, env Env) Result {
@@ -281,15 +282,15 @@ func checkDriver(ctx context.Context, env Env) Result {
 		return Result{Name: name, Status: OK, Detail: strings.TrimSpace("NVML " + version)}
 	}
 	remedy, reason := "install the driver's libnvidia-ml.so.1; in a container, use the NVIDIA runtime with the capability \"utility\"", err.Error()
-	if known := interface{ Remedy() string }(nil); errors.As(err, &known) { // the library is there
+	if known := interface{ Remedy() string }(nil); errors.As(err, &known) { // the library was found
 		remedy = known.Remedy()
 		reason = strings.TrimSuffix(reason, " ("+remedy+")")
-		return Result{Name: name, Status: Warn, Detail: "what the driver reports is not compared: " + reason, Remedy: remedy}
+		return Result{Name: name, Status: Warn, Detail: "results are not reconciled with the driver's figures: " + reason, Remedy: remedy}
 	}
-	reason, _, _ = strings.Cut(reason, " [") // a remedy of its own
-	detail := "none: what the driver reports is not compared: " + reason
+	reason, _, _ = strings.Cut(reason, " [") // it has its own remedy
+	detail := "not found, so results are not reconciled with the driver's figures: " + reason
 	if _, statErr := fs.Stat(env.Root, "proc/driver/nvidia/version"); statErr == nil {
-		detail = "loaded, but it cannot be asked: " + reason
+		detail = "loaded but unusable: " + reason
 	}
 	return Result{Name: name, Status: Warn, Detail: detail, Remedy: remedy}
 }

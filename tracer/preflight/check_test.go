@@ -19,7 +19,7 @@ import (
 
 const rootStatus = "Name:\tvramprof\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"
 
-// machine is one on which all is well.
+// machine returns an Env in which every check passes.
 func machine() Env {
 	return Env{
 		Root: fstest.MapFS{
@@ -77,7 +77,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Env)
-		want   Result // Detail and Remedy: what they contain
+		want   Result // Detail and Remedy are substrings to find
 	}{
 		{"old kernel", func(e *Env) { e.Release, e.Version = "5.8.0-30-amd64", "#1 SMP Debian 5.8.14-1" },
 			fail("kernel", "Linux 5.8.14 is too old", "Linux 5.10")},
@@ -90,7 +90,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		{"lockdown", func(e *Env) { file(e, "sys/kernel/security/lockdown", "none integrity [confidentiality]\n") },
 			fail("lockdown", "confidentiality", "lockdown=integrity")},
 		{"user namespace", func(e *Env) { file(e, "proc/self/uid_map", "0 100000 65536\n") },
-			fail("user namespace", "refuses BPF", "host's root")},
+			fail("user namespace", "denies BPF", "root on the host")},
 		{"pid namespace", func(e *Env) {
 			e.Root.(fstest.MapFS)["proc/self/ns/pid"] = &fstest.MapFile{Data: []byte("pid:[4026532281]"), Mode: fs.ModeSymlink}
 		}, fail("pid namespace", "pid:[4026532281]", "--pid=host")},
@@ -98,15 +98,15 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 			fail("privileges", "user 1000 lacks CAP_BPF for BPF programs and maps; CAP_PERFMON for", "sudo")},
 		{"no CAP_BPF", func(e *Env) { status(e, 0, without(21, 39)) }, lacks("CAP_BPF", "for BPF programs")},
 		{"no CAP_PERFMON", func(e *Env) { status(e, 0, without(21, 38)) }, lacks("CAP_PERFMON", "for probes")},
-		{"no CAP_CHECKPOINT_RESTORE", func(e *Env) { status(e, 0, without(21, 40)) }, lacks("CAP_CHECKPOINT_RESTORE", "to open the files that processes map")},
-		{"no CAP_SYS_PTRACE", func(e *Env) { status(e, 0, without(19)) }, lacks("CAP_SYS_PTRACE", "to look into processes")},
-		{"no CAP_DAC_READ_SEARCH", func(e *Env) { status(e, 0, without(1, 2)) }, lacks("CAP_DAC_READ_SEARCH", "to open files")},
+		{"no CAP_CHECKPOINT_RESTORE", func(e *Env) { status(e, 0, without(21, 40)) }, lacks("CAP_CHECKPOINT_RESTORE", "to open files mapped by processes")},
+		{"no CAP_SYS_PTRACE", func(e *Env) { status(e, 0, without(19)) }, lacks("CAP_SYS_PTRACE", "to read other users' processes")},
+		{"no CAP_DAC_READ_SEARCH", func(e *Env) { status(e, 0, without(1, 2)) }, lacks("CAP_DAC_READ_SEARCH", "to open other users' files")},
 		{"CAP_SYS_ADMIN is not needed", func(e *Env) { status(e, 0, without(21)) }, Result{Name: "privileges", Status: OK, Detail: "root"}},
-		{"but where probes are perf events", func(e *Env) {
+		{"CAP_SYS_ADMIN is needed for perf events", func(e *Env) {
 			status(e, 0, without(21))
 			e.Features[1].Have = func() error { return ebpf.ErrNotSupported }
 		}, lacks("CAP_SYS_ADMIN", "for uprobes before Linux 6.6")},
-		{"stand-ins", func(e *Env) { status(e, 0, without(2, 38, 39, 40)) },
+		{"implied capabilities", func(e *Env) { status(e, 0, without(2, 38, 39, 40)) },
 			Result{Name: "privileges", Status: OK, Detail: "root"}},
 		{"no CAP_KILL", func(e *Env) { status(e, 0, without(5)) }, Result{Name: "privileges", Status: OK, Detail: "root"}},
 		{"no CAP_KILL for a command", func(e *Env) { status(e, 0, without(5)); e.Commands = true },
@@ -123,13 +123,13 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 			forbid(e, 0, unix.EPERM, "Seccomp:\t2\n")
 			file(e, "proc/self/attr/current", "docker-default (enforce)\n")
 		}, fail("system calls", "a seccomp filter, or the AppArmor profile docker-default (enforce), forbids bpf", "unconfined")},
-		{"nobody knows who", func(e *Env) { forbid(e, 0, unix.EPERM, "") }, fail("system calls", "something forbids bpf, although", "unconfined")},
+		{"unknown cause", func(e *Env) { forbid(e, 0, unix.EPERM, "") }, fail("system calls", "bpf is forbidden for an unknown reason", "unconfined")},
 		{"Ubuntu's perf_event_paranoid", func(e *Env) {
 			status(e, 1000, without(21))
 			e.Calls[1].Try = func() error { return unix.EACCES }
-		}, fail("system calls", "kernel.perf_event_paranoid is 4, for which this kernel asks for CAP_SYS_ADMIN", "sysctl kernel.perf_event_paranoid=2")},
-		{"perf_event_paranoid", func(*Env) {}, Result{Name: "perf paranoid", Status: OK, Detail: "4, does not matter with CAP_SYS_ADMIN"}},
-		{"call that fails otherwise", func(e *Env) { e.Calls[1].Try = func() error { return unix.EMFILE } },
+		}, fail("system calls", "kernel.perf_event_paranoid is 4, so this kernel requires CAP_SYS_ADMIN", "sysctl kernel.perf_event_paranoid=2")},
+		{"perf_event_paranoid", func(*Env) {}, Result{Name: "perf paranoid", Status: OK, Detail: "4, has no effect with CAP_SYS_ADMIN"}},
+		{"call that fails for another reason", func(e *Env) { e.Calls[1].Try = func() error { return unix.EMFILE } },
 			Result{Name: "system calls", Status: OK, Detail: "perf_event_open"}},
 		{"AppArmor", func(e *Env) { file(e, "proc/self/attr/apparmor/current", "docker-default (enforce)\n") },
 			Result{Name: "AppArmor", Status: Warn, Detail: "docker-default (enforce) confines", Remedy: "apparmor=unconfined"}},
@@ -162,11 +162,11 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		{"panicking kernel", func(e *Env) { e.Release, e.Version = "6.6.60", "" },
 			Result{Name: "user stacks", Status: Warn, Detail: "6.6.60 can panic", Remedy: "6.6.81"}},
 		{"no driver", func(e *Env) { e.NVML = func(context.Context) (string, error) { return "", errors.New("dlopen") } },
-			Result{Name: "NVIDIA driver", Status: Warn, Detail: "none", Remedy: "install"}},
+			Result{Name: "NVIDIA driver", Status: Warn, Detail: "not found", Remedy: "install"}},
 		{"driver without library", func(e *Env) {
 			e.NVML = func(context.Context) (string, error) { return "", errors.New("dlopen") }
 			file(e, "proc/driver/nvidia/version", "NVRM\n")
-		}, Result{Name: "NVIDIA driver", Status: Warn, Detail: "loaded, but it cannot be asked: dlopen", Remedy: "install"}},
+		}, Result{Name: "NVIDIA driver", Status: Warn, Detail: "loaded but unusable: dlopen", Remedy: "install"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			env := machine()
@@ -188,12 +188,12 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// lacks is the refusal of root without one capability.
+// lacks returns the Result for root without one capability.
 func lacks(capability, purpose string) Result {
 	return fail("privileges", "root lacks "+capability+" "+purpose, "give the container or service "+capability)
 }
 
-// forbid lets one call fail, of a root with these further lines in its status.
+// forbid makes one call fail for root. lines are added to its /proc/self/status.
 func forbid(e *Env, call int, err error, lines string) {
 	e.Calls[call].Try = func() error { return err }
 	file(e, "proc/self/status", rootStatus+lines)

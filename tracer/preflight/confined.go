@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that tracing needs, and that the seccomp filter or the security module of a
-// container may forbid although the capability for it is there.
+// Call is a system call that tracing needs. A container's seccomp filter or security module may
+// forbid it even if the capability is present.
 type Call struct {
 	Name string
-	Try  func() error // EPERM, EACCES or ENOSYS if it is forbidden
+	Try  func() error // returns EPERM, EACCES or ENOSYS if the call is forbidden
 }
 
-// hostCalls tries each call in a way that changes nothing.
+// hostCalls returns the calls, each tried in a way that changes nothing.
 func hostCalls() []Call {
 	return []Call{
 		{"bpf", tryBPF},
@@ -31,7 +31,7 @@ func hostCalls() []Call {
 	}
 }
 
-// tryBPF asks for a command that no kernel has, which is EINVAL to those who may use BPF.
+// tryBPF uses a command that no kernel has, which returns EINVAL if BPF is allowed.
 func tryBPF() error {
 	const none = 1 << 30
 	_, _, errno := unix.Syscall(unix.SYS_BPF, none, 0, 0)
@@ -41,7 +41,7 @@ func tryBPF() error {
 	return errno
 }
 
-// tryPerfEvents opens an event of the kind that tells of mappings, on the first CPU that is online.
+// tryPerfEvents opens an event that reports mappings, on the first online CPU.
 func tryPerfEvents() error {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Bits: unix.PerfBitMmap}
 	attr.Size = unix.PERF_ATTR_SIZE_VER0
@@ -75,7 +75,7 @@ func tryOpenat2() error {
 	return err
 }
 
-// checkCalls is asked only when no capability is missing.
+// checkCalls runs only if no capability is missing.
 func checkCalls(env Env, effective uint64) Result {
 	const name = "system calls"
 	var names []string
@@ -87,7 +87,7 @@ func checkCalls(env Env, effective uint64) Result {
 		}
 		level := strings.TrimSpace(read(env, "proc/sys/kernel/perf_event_paranoid"))
 		if c.Name == "perf_event_open" && errors.Is(err, unix.EACCES) && level > "2" && !hasAny(effective, forPerfProbes.any) {
-			return fail(name, "kernel.perf_event_paranoid is "+level+", for which this kernel asks for CAP_SYS_ADMIN",
+			return fail(name, "kernel.perf_event_paranoid is "+level+", so this kernel requires CAP_SYS_ADMIN",
 				"give it CAP_SYS_ADMIN, or set sysctl kernel.perf_event_paranoid=2")
 		}
 		return fail(name, forbidden(env, c.Name, err), "docker run or podman run: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; "+
@@ -99,7 +99,7 @@ func checkCalls(env Env, effective uint64) Result {
 	return Result{Name: name, Status: OK, Detail: strings.Join(names, ", ")}
 }
 
-// forbidden says who forbids a call, as far as it can be known.
+// forbidden describes what forbids a call, as far as it is known.
 func forbidden(env Env, call string, err error) string {
 	status, _ := procStatus(env)
 	profile, enforced := appArmor(env)
@@ -112,13 +112,14 @@ func forbidden(env Env, call string, err error) string {
 	case enforced:
 		return fmt.Sprintf("the AppArmor profile %s forbids %s: %v", profile, call, err)
 	}
-	return fmt.Sprintf("something forbids %s, although the capabilities are there: %v", call, err)
+	return fmt.Sprintf("%s is forbidden for an unknown reason, although no capability is missing: %v", call, err)
 }
 
-// appArmor gives the profile that confines us, "docker-default (enforce)", and whether it is enforced.
+// appArmor returns the AppArmor profile of this process, such as "docker-default (enforce)", and
+// whether it is enforced.
 func appArmor(env Env) (profile string, enforced bool) {
 	profile = read(env, "proc/self/attr/apparmor/current")
-	if profile == "" { // before Linux 5.8, where it may be another module's
+	if profile == "" { // before Linux 5.8; it may belong to another module
 		profile = read(env, "proc/self/attr/current")
 	}
 	profile = strings.Trim(profile, "\x00\n ")
@@ -130,7 +131,7 @@ func checkAppArmor(env Env) Result {
 	if !enforced {
 		return Result{}
 	}
-	return Result{Name: "AppArmor", Status: Warn, Detail: "the profile " + profile + " confines vramprof: it may hide processes outside of the profile",
+	return Result{Name: "AppArmor", Status: Warn, Detail: "the profile " + profile + " confines vramprof and may hide processes outside the profile",
 		Remedy: "docker run: --security-opt apparmor=unconfined; Kubernetes: appArmorProfile of type Unconfined; else a profile with \"ptrace read\""}
 }
 
@@ -143,21 +144,21 @@ func checkSELinux(env Env) Result {
 	if len(fields) <= domain || !strings.HasPrefix(fields[domain], "container_") {
 		return Result{}
 	}
-	return Result{Name: "SELinux", Status: Warn, Detail: "vramprof is confined as " + fields[domain] + ", which keeps it from BPF and from other processes",
+	return Result{Name: "SELinux", Status: Warn, Detail: "vramprof is confined as " + fields[domain] + ", which forbids BPF and access to other processes",
 		Remedy: "docker run or podman run: --security-opt label=disable; Kubernetes: seLinuxOptions type: spc_t"}
 }
 
-// checkYama looks for the level that not even CAP_SYS_PTRACE passes.
+// checkYama checks for the level that even CAP_SYS_PTRACE does not override.
 func checkYama(env Env) Result {
 	if strings.TrimSpace(read(env, "proc/sys/kernel/yama/ptrace_scope")) != "3" {
 		return Result{}
 	}
 	return Result{Name: "ptrace scope", Status: Warn,
-		Detail: "kernel.yama.ptrace_scope is 3: the memory of processes cannot be read, so Python functions have no names",
-		Remedy: "boot with a lower kernel.yama.ptrace_scope (it cannot be lowered in a running system)"}
+		Detail: "kernel.yama.ptrace_scope is 3: vramprof cannot read the memory of processes, so Python functions have no names",
+		Remedy: "boot with a lower kernel.yama.ptrace_scope (a running system cannot lower it)"}
 }
 
-// checkParanoid only explains: whether it matters is tried, see checkCalls.
+// checkParanoid only informs; checkCalls tests whether the setting matters.
 func checkParanoid(env Env, effective uint64) Result {
 	level := strings.TrimSpace(read(env, "proc/sys/kernel/perf_event_paranoid"))
 	if level == "" {
@@ -167,10 +168,10 @@ func checkParanoid(env Env, effective uint64) Result {
 	if hasAny(effective, forPerfProbes.any) {
 		with = "CAP_SYS_ADMIN"
 	}
-	return Result{Name: "perf paranoid", Status: OK, Detail: level + ", does not matter with " + with}
+	return Result{Name: "perf paranoid", Status: OK, Detail: level + ", has no effect with " + with}
 }
 
-// read gives a small file, "" if it cannot be read.
+// read returns the trimmed content of a small file, or "" if it cannot be read.
 func read(env Env, name string) string {
 	b, err := fs.ReadFile(env.Root, name)
 	if err != nil {

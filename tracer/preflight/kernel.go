@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Kernel is a kernel's version as far as it says which upstream source it is.
+// Kernel is the upstream version of a kernel's source.
 type Kernel struct {
 	Major, Minor, Patch int
-	Ubuntu              bool // built by Ubuntu, with fixes of later versions
+	Ubuntu              bool // built by Ubuntu, with backported fixes
 }
 
-// oldest is the oldest kernel on which we test. Ubuntu 22.04 has 5.15.
+// oldest is the oldest kernel tested. Ubuntu 22.04 has 5.15.
 var oldest = Kernel{Major: 5, Minor: 10}
 
 var (
@@ -24,9 +24,9 @@ var (
 	ubuntuBuild    = regexp.MustCompile(`~?\d*-Ubuntu\b`)
 )
 
-// ParseKernel takes the output of uname -r, that of uname -v, and Ubuntu's
-// /proc/version_signature ("" elsewhere). Distributions put their own numbers in
-// the release, "6.1.0-18-amd64"; the upstream version stands in the others.
+// ParseKernel parses the output of uname -r, that of uname -v, and Ubuntu's /proc/version_signature
+// ("" elsewhere). Releases contain the distribution's own numbers, such as "6.1.0-18-amd64"; the
+// upstream version is in the other two.
 func ParseKernel(release, version, signature string) (Kernel, error) {
 	text := strings.TrimSpace(release)
 	if m := debianVersion.FindStringSubmatch(version); m != nil {
@@ -58,7 +58,7 @@ func (k Kernel) String() string {
 	return fmt.Sprintf("%d.%d.%d", k.Major, k.Minor, k.Patch)
 }
 
-// Less compares the numbers.
+// Less reports whether k is older than other. It compares only the numbers.
 func (k Kernel) Less(other Kernel) bool {
 	if k.Major != other.Major {
 		return k.Major < other.Major
@@ -71,17 +71,18 @@ func (k Kernel) Less(other Kernel) bool {
 
 func (k Kernel) between(first, last Kernel) bool { return !k.Less(first) && !last.Less(k) }
 
-// countsMemlock: maps and programs count against RLIMIT_MEMLOCK.
+// countsMemlock reports whether maps and programs count against RLIMIT_MEMLOCK.
 func (k Kernel) countsMemlock() bool { return k.Less(Kernel{Major: 5, Minor: 11}) }
 
-// seccompKills: see ErrReturnProbeKills. Only the self-test can tell for sure.
+// seccompKills reports whether the kernel may kill programs, see ErrReturnProbeKills. Only the
+// self-test knows for certain.
 func (k Kernel) seccompKills() bool {
 	return k.between(Kernel{Major: 6, Minor: 11}, Kernel{Major: 6, Minor: 12, Patch: 13}) ||
 		k.between(Kernel{Major: 6, Minor: 13}, Kernel{Major: 6, Minor: 13, Patch: 2})
 }
 
-// callchainPanics: taking user stacks while probed threads exit can panic the
-// host: commit cfa7f3d2c526 without b583ef82b671 (pyroscope#3673).
+// callchainPanics reports whether taking user stacks while probed threads exit can panic the host:
+// commit cfa7f3d2c526 without b583ef82b671 (pyroscope#3673).
 func (k Kernel) callchainPanics() bool {
 	return k.between(Kernel{Major: 6, Minor: 6, Patch: 58}, Kernel{Major: 6, Minor: 6, Patch: 80}) ||
 		k.Ubuntu && k.Major == 6 && k.Minor == 11

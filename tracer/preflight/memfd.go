@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inMemory makes a file that no other process sees. It is reopened for
-// reading, since what is open for writing cannot be started.
+// inMemory creates a file that no other process sees. It reopens the file read-only, since a file
+// open for writing cannot be executed.
 func inMemory(program []byte) (*programFile, error) {
 	fd, err := unix.MemfdCreate("vramprof-selftest", unix.MFD_CLOEXEC|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // before 6.3

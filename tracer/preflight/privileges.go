@@ -13,29 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces that the kernel makes at boot have fixed numbers: PROC_PID_INIT_INO
-// in include/linux/proc_ns.h.
+// The initial namespaces have fixed numbers: PROC_PID_INIT_INO in include/linux/proc_ns.h.
 const initialPIDNamespace = "pid:[4026531836]"
 
-// privilege is a capability and those that stand in for it.
+// privilege is a capability, with the capabilities that imply it.
 type privilege struct {
 	name    string
 	any     []int
 	purpose string
 }
 
-// needed privileges, each tried without (cmd/vramprof/test/e2e). CAP_SYS_ADMIN stands in for CAP_BPF, CAP_PERFMON and
-// CAP_CHECKPOINT_RESTORE, which came with Linux 5.8 and 5.9.
+// needed lists the needed privileges. cmd/vramprof/test/e2e tests vramprof without each.
+// CAP_SYS_ADMIN implies CAP_BPF, CAP_PERFMON (both since Linux 5.8) and CAP_CHECKPOINT_RESTORE
+// (since 5.9).
 var needed = []privilege{
 	{"CAP_BPF", []int{unix.CAP_BPF, unix.CAP_SYS_ADMIN}, "for BPF programs and maps"},
 	{"CAP_PERFMON", []int{unix.CAP_PERFMON, unix.CAP_SYS_ADMIN}, "for probes and mapping events"},
-	{"CAP_CHECKPOINT_RESTORE", []int{unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_ADMIN}, "to open the files that processes map"},
-	{"CAP_SYS_PTRACE", []int{unix.CAP_SYS_PTRACE}, "to look into processes of other users"},
-	{"CAP_DAC_READ_SEARCH", []int{unix.CAP_DAC_READ_SEARCH, unix.CAP_DAC_OVERRIDE}, "to open files of other users"},
+	{"CAP_CHECKPOINT_RESTORE", []int{unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_ADMIN}, "to open files mapped by processes"},
+	{"CAP_SYS_PTRACE", []int{unix.CAP_SYS_PTRACE}, "to read other users' processes"},
+	{"CAP_DAC_READ_SEARCH", []int{unix.CAP_DAC_READ_SEARCH, unix.CAP_DAC_OVERRIDE}, "to open other users' files"},
 }
 
-// forPerfProbes is needed where probes are perf events. Since July 2025 all stable kernels ask for it there
-// (CVE-2025-38466), but not for uprobe_multi.
+// forPerfProbes is needed if probes are perf events. Since July 2025, all stable kernels require it
+// for them (CVE-2025-38466), but not for uprobe_multi.
 var forPerfProbes = privilege{"CAP_SYS_ADMIN", []int{unix.CAP_SYS_ADMIN}, "for uprobes before Linux 6.6"}
 
 // uprobeMulti is the name of that Feature.
@@ -74,13 +74,13 @@ func checkCapabilities(env Env) (r Result, effective uint64) {
 		return fail(name, who+" lacks "+strings.Join(missing, "; "), remedy), effective
 	case env.Commands && !hasAny(effective, []int{unix.CAP_KILL}):
 		return Result{Name: name, Status: Warn,
-			Detail: who + " lacks CAP_KILL: record -- COMMAND cannot hold programs while they load libraries, their first calls may be missed",
+			Detail: who + " lacks CAP_KILL: record -- COMMAND cannot hold programs while they load libraries and may miss their first calls",
 			Remedy: "give it CAP_KILL"}, effective
 	}
-	return Result{Name: name, Status: OK, Detail: who + " with all capabilities needed"}, effective
+	return Result{Name: name, Status: OK, Detail: who + " with all needed capabilities"}, effective
 }
 
-// lacks says whether the kernel does not have a feature.
+// lacks reports whether the kernel lacks a feature.
 func (env Env) lacks(feature string) bool {
 	for _, f := range env.Features {
 		if f.Name == feature {
@@ -99,7 +99,7 @@ func hasAny(effective uint64, capabilities []int) bool {
 	return false
 }
 
-// procStatus reads the "Key:\tvalue" lines of /proc/self/status.
+// procStatus returns the "Key:\tvalue" lines of /proc/self/status.
 func procStatus(env Env) (map[string]string, error) {
 	b, err := fs.ReadFile(env.Root, "proc/self/status")
 	if err != nil {
@@ -121,7 +121,7 @@ func checkPIDNamespace(env Env) Result {
 		return fail(name, reason(err), "mount the host's /proc")
 	}
 	if namespace != initialPIDNamespace {
-		return fail(name, "not the host's: "+namespace+", so pids would not match", remedy)
+		return fail(name, "not the host's: "+namespace+", so pids do not match", remedy)
 	}
 	return Result{Name: name, Status: OK, Detail: "the host's"}
 }
@@ -129,12 +129,12 @@ func checkPIDNamespace(env Env) Result {
 func checkUserNamespace(env Env) Result {
 	const name = "user namespace"
 	b, err := fs.ReadFile(env.Root, "proc/self/uid_map")
-	if err != nil { // a kernel without user namespaces
+	if err != nil { // the kernel has no user namespaces
 		return Result{Name: name, Status: OK, Detail: "none"}
 	}
 	if strings.Join(strings.Fields(string(b)), " ") != "0 0 4294967295" {
-		return fail(name, "not the host's: the kernel refuses BPF to its root",
-			"run as the host's root, in a rootful container without user namespace")
+		return fail(name, "not the host's: the kernel denies BPF to root in it",
+			"run as root on the host, or in a rootful container without a user namespace")
 	}
 	return Result{Name: name, Status: OK, Detail: "the host's"}
 }

@@ -21,15 +21,16 @@ import (
 //go:generate selftest/build.sh
 
 var (
-	// ErrReturnProbeKills: return probes must not be used on this kernel. Those
-	// of 6.11.0 to 6.12.13 and 6.13.0 to 6.13.2 make a system call that seccomp
-	// filters do not know (opensnitch#1205, systemd#34615).
+	// ErrReturnProbeKills means that return probes must not be used on this kernel. From 6.11.0 to
+	// 6.12.13 and from 6.13.0 to 6.13.2, return probes make a system call that seccomp filters do
+	// not know (opensnitch#1205, systemd#34615).
 	ErrReturnProbeKills = errors.New("this kernel kills programs under seccomp when a return probe fires")
 
-	// ErrNotApplicable: the self-test cannot say anything here.
+	// ErrNotApplicable means that there is no self-test for this machine.
 	ErrNotApplicable = errors.New("self-test not applicable")
 
-	// errProgramFile: the program's file cannot be probed or started; another may.
+	// errProgramFile means that this file cannot be probed or started; another kind of file may
+	// work.
 	errProgramFile = errors.New("self-test program")
 )
 
@@ -40,13 +41,12 @@ const (
 	exitWrongValue = 101
 )
 
-// ReturnProbeSelfTest proves that uprobes work and that return probes
-// do not kill programs under seccomp filters: it runs a tiny program of its own
-// with such a filter and with both kinds of probes, which touch no other
-// process. It needs the privileges of tracing and takes some 0.1 s.
+// ReturnProbeSelfTest verifies that uprobes work and that return probes do not kill programs under
+// seccomp filters. It runs a tiny program under such a filter with both kinds of probes; other
+// processes are not touched. It needs the privileges of tracing and takes about 0.1 s.
 func ReturnProbeSelfTest(ctx context.Context) error {
 	if len(selfTestProgram) == 0 {
-		return fmt.Errorf("%w: return probes are no system call on this architecture", ErrNotApplicable)
+		return fmt.Errorf("%w: return probes make no system call on this architecture", ErrNotApplicable)
 	}
 	return selfTest(ctx, selfTestProgram)
 }
@@ -93,7 +93,7 @@ func probedOffset(program []byte) (uint64, error) {
 type counter struct {
 	hits     *ebpf.Map
 	programs [2]*ebpf.Program
-	multi    bool // they are uprobe_multi links, as in tracing
+	multi    bool // the probes are uprobe_multi links, as in tracing
 }
 
 func newCounter() (*counter, error) {
@@ -137,7 +137,7 @@ func (c *counter) close() {
 
 func (c *counter) reset() error { return c.hits.Put(uint32(0), [2]uint64{}) }
 
-// trial runs the program once, from a file that create makes.
+// trial runs the program once, from a file made by create.
 func (c *counter) trial(ctx context.Context, create func([]byte) (*programFile, error), program []byte, symbol uint64) error {
 	file, err := create(program)
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *counter) trial(ctx context.Context, create func([]byte) (*programFile, 
 		return fmt.Errorf("read a BPF map: %w", err)
 	}
 	if hits != [2]uint64{selfTestCalls, selfTestCalls} {
-		return fmt.Errorf("uprobes do not work: of %d calls, %d entries and %d returns were seen", selfTestCalls, hits[0], hits[1])
+		return fmt.Errorf("uprobes do not work: they caught %d entries and %d returns of %d calls", hits[0], hits[1], selfTestCalls)
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (c *counter) attach(path string, symbol uint64) (links []link.Link, err err
 	return append(links, exit), nil
 }
 
-// run starts the program and explains its end.
+// run starts the program and interprets its exit status.
 func run(ctx context.Context, path string) error {
 	cmd := exec.CommandContext(ctx, path)
 	cmd.Env = []string{}
@@ -222,7 +222,7 @@ func run(ctx context.Context, path string) error {
 	return fmt.Errorf("self-test program: %w", err)
 }
 
-// programFile is the program in a form that can be probed and started.
+// programFile is the program in a file that can be probed and started.
 type programFile struct {
 	path   string
 	remove func()

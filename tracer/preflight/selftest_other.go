@@ -4,5 +4,5 @@
 
 package preflight
 
-// arm64 redirects returns by a breakpoint, which no filter sees.
+// arm64 redirects returns with a breakpoint, which seccomp filters do not see.
 var selfTestProgram []byte

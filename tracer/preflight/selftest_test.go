@@ -54,8 +54,7 @@ func TestSelfTestWorksFromBothKindsOfFiles(t *testing.T) {
 	}
 }
 
-// replace swaps machine code or filter instructions of the program, all of
-// them that match.
+// replace replaces machine code or filter instructions of the program wherever they match.
 func replace(t *testing.T, from, to string) []byte {
 	t.Helper()
 	if len(from) != len(to) || !bytes.Contains(selfTestProgram, []byte(from)) {
@@ -66,7 +65,7 @@ func replace(t *testing.T, from, to string) []byte {
 
 func TestSelfTestTellsWhatWentWrong(t *testing.T) {
 	needTracing(t)
-	// A filter instruction that lets exit_group through.
+	// A filter instruction that allows exit_group.
 	const allowExit = "\x15\x00\x01\x00\xe7\x00\x00\x00"
 	for _, c := range []struct {
 		name    string
@@ -77,7 +76,7 @@ func TestSelfTestTellsWhatWentWrong(t *testing.T) {
 		{"killed by the filter", replace(t, allowExit, "\x15\x00\x01\x00\xff\x00\x00\x00"), ErrReturnProbeKills, "bad system call"},
 		{"filter refused", replace(t, allowExit, "\xff\xff\xff\xff\xe7\x00\x00\x00"), ErrNotApplicable, "seccomp"},
 		{"other result", replace(t, "\x53\x89\xf8\x5b", "\x53\x90\x90\x5b"), nil, "what a function returns"},
-		{"never called", replace(t, "\xbb\x08\x00\x00\x00", "\xbb\x01\x00\x00\x00"), nil, "of 8 calls, 1 entries and 1 returns"},
+		{"never called", replace(t, "\xbb\x08\x00\x00\x00", "\xbb\x01\x00\x00\x00"), nil, "1 entries and 1 returns of 8 calls"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := selfTest(t.Context(), c.program)
@@ -119,7 +118,7 @@ func TestSelfTestProgramIsCurrent(t *testing.T) {
 	}
 }
 
-// code leaves out what differs between linkers.
+// code returns the program without the parts that differ between linkers.
 func code(t *testing.T, program []byte) []byte {
 	t.Helper()
 	file, err := elf.NewFile(bytes.NewReader(program))

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// group is what the path of a control group tells.
+// group is what the path of a control group identifies.
 type group struct {
 	container string // 64 hexadecimal digits, or a name
-	pod       string // uid with '-', as in the API
+	pod       string // uid with '-', as in the Kubernetes API
 	job       string // Slurm's number
-	unranked  bool   // a step of Slurm that is no parallel task: its variables count the whole job
+	unranked  bool   // a Slurm step that is no parallel task: its variables describe the whole job
 }
 
-// parseCgroup reads /proc/PID/cgroup: "0::/path" of version 2, "4:memory:/path" of
-// version 1, where not every hierarchy has the container or the job.
+// parseCgroup parses /proc/PID/cgroup: "0::/path" for version 2, "4:memory:/path" for version 1,
+// where some hierarchies lack the container or the job.
 func parseCgroup(text []byte) group {
 	var g group
 	for line := range bytes.Lines(text) {
@@ -39,14 +39,15 @@ func parseCgroup(text []byte) group {
 	return g
 }
 
-// parsePath finds the innermost container of a path: one can run in another, as
-// the pods of a Kubernetes node that is itself a container do.
+// parsePath finds the innermost container of a path. Containers can be nested, such as pods of a
+// Kubernetes node that is itself a container.
 func parsePath(path string) group {
 	var g group
 	var before string // the segment before
 	var slurm, ecs bool
 	for segment := range strings.SplitSeq(path, "/") {
-		// Without a systemd driver runc names a group by its argument: "SLICE:cri-containerd:ID".
+		// Without a systemd driver, runc uses its argument as the group's name:
+		// "SLICE:cri-containerd:ID".
 		for part := range strings.SplitSeq(segment, ":") {
 			name, unit := cutUnit(part)
 			if id := containerID(name); id != "" && unit != ".slice" { // podman's pods are slices
@@ -76,7 +77,7 @@ func parsePath(path string) group {
 	return g
 }
 
-// cutUnit cuts the type off the name of a systemd unit.
+// cutUnit splits the type off the name of a systemd unit.
 func cutUnit(name string) (base, unit string) {
 	for _, unit := range []string{".scope", ".slice", ".service"} {
 		if base, ok := strings.CutSuffix(name, unit); ok {
@@ -86,8 +87,8 @@ func cutUnit(name string) (base, unit string) {
 	return name, ""
 }
 
-// isFargate recognizes a container of Amazon ECS on Fargate: the id of its task
-// and a number.
+// isFargate reports whether name is a container of Amazon ECS on Fargate: the task's id and a
+// number.
 func isFargate(name string) bool {
 	task, n, ok := strings.Cut(name, "-")
 	return ok && len(task) == 32 && isHex(task) && n != "" && len(n) <= 20 && strings.Trim(n, "0123456789") == ""
@@ -95,9 +96,8 @@ func isFargate(name string) bool {
 
 const idLength = 64
 
-// containerID finds the id in the names that Docker, containerd, CRI-O and podman
-// give: the id alone or behind "docker-", "cri-containerd-", "crio-",
-// "libpod-payload-", "nerdctl-"…
+// containerID extracts the id from the names that Docker, containerd, CRI-O and podman use: the id
+// alone or after "docker-", "cri-containerd-", "crio-", "libpod-payload-", "nerdctl-"…
 func containerID(name string) string {
 	n := len(name) - idLength
 	if n < 0 || n > 0 && !strings.ContainsRune("-_", rune(name[n-1])) || !isHex(name[n:]) {
@@ -108,8 +108,8 @@ func containerID(name string) string {
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// podUID finds the uid in a pod's group: "pod2c0d…-…" of the cgroupfs driver,
-// "kubepods-burstable-pod2c0d…_…" of the systemd driver, where '-' separates slices.
+// podUID extracts the uid from the name of a pod's group: "pod2c0d…-…" with the cgroupfs driver,
+// "kubepods-burstable-pod2c0d…_…" with the systemd driver, where '-' separates slices.
 func podUID(name string) string {
 	i := strings.LastIndex(name, "pod")
 	if i < 0 || i > 0 && (name[i-1] != '-' || !strings.Contains(name[:i], "kubepods")) {
@@ -122,7 +122,7 @@ func podUID(name string) string {
 	return uid
 }
 
-// isUID recognizes a UUID, or the hash that the uid of a pod is which its node starts.
+// isUID reports whether s is a UUID, or the hash that static pods have as uid.
 func isUID(s string) bool {
 	if len(s) == 32 {
 		return isHex(s)
@@ -138,8 +138,7 @@ func isUID(s string) bool {
 	return true
 }
 
-// containerName finds the names of containers that are whole systems: LXC, Incus
-// and LXD, systemd-nspawn.
+// containerName extracts the names of system containers: LXC, Incus and LXD, systemd-nspawn.
 func containerName(before, segment string) string {
 	if name, ok := strings.CutPrefix(segment, "lxc.payload."); ok {
 		return name
@@ -161,7 +160,7 @@ func containerName(before, segment string) string {
 	return name
 }
 
-// unescape undoes systemd's "\x2d" for characters that mean something in unit names.
+// unescape decodes systemd's "\x2d", used for special characters in unit names.
 func unescape(name string) string {
 	if !strings.Contains(name, `\x`) {
 		return name

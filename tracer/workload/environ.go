@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	maxEnviron = 16 << 10 // variables; Kubernetes makes seven for each service of a namespace
+	maxEnviron = 16 << 10 // variables; Kubernetes creates seven for each service of a namespace
 	maxJobID   = 80       // bytes
 )
 
-// schedulers lists who starts jobs, by the variables with the job's number and name.
+// schedulers lists the job schedulers, by their variables for the job's number and name.
 var schedulers = []struct{ id, name string }{
 	{"SLURM_JOB_ID", "SLURM_JOB_NAME"},
 	{"SLURM_JOBID", "SLURM_JOB_NAME"},
@@ -25,12 +25,12 @@ var schedulers = []struct{ id, name string }{
 	{"AWS_BATCH_JOB_ID", ""},
 	{"TORCHELASTIC_RUN_ID", ""}, // torchrun --rdzv-id
 	{"RAY_JOB_ID", ""},
-	{"JOB_ID", "JOB_NAME"}, // Grid Engine, and by custom
+	{"JOB_ID", "JOB_NAME"}, // Grid Engine, and by convention
 }
 
-// launchers lists who starts the processes of a job, by the variables with their
-// ranks. Each can be started by one below it, whose variables are then those of a
-// node and not of a process: srun starts torchrun and mpirun once per node.
+// launchers lists what starts the processes of a job, by their variables for ranks. Each launcher
+// can be started by one further down, whose variables then describe a node instead of a process:
+// srun starts torchrun and mpirun once per node.
 var launchers = []struct{ rank, local, size string }{
 	{"RANK", "LOCAL_RANK", "WORLD_SIZE"}, // PyTorch, DeepSpeed, accelerate
 	{"HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_SIZE"},
@@ -43,7 +43,7 @@ var launchers = []struct{ rank, local, size string }{
 
 var slurm = struct{ rank, local, size string }{"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"}
 
-// wanted are the variables that this package reads.
+// wanted holds the variables that this package reads.
 var wanted = func() map[string]bool {
 	names := map[string]bool{}
 	add := func(list ...string) {
@@ -63,8 +63,7 @@ var wanted = func() map[string]bool {
 
 type variables map[string]string
 
-// pick takes the variables that are wanted out of an environment, the first of
-// each name, as getenv does.
+// pick selects the wanted variables of an environment. The first of each name wins, as in getenv.
 func pick(environ []string) variables {
 	v := variables{}
 	for _, entry := range environ[:min(len(environ), maxEnviron)] {
@@ -79,7 +78,7 @@ func pick(environ []string) variables {
 	return v
 }
 
-// first is the first of these variables that says something.
+// first returns the first non-empty value of these variables.
 func (v variables) first(names ...string) string {
 	for _, name := range names {
 		if value := clean(v[name]); value != "" {
@@ -89,14 +88,14 @@ func (v variables) first(names ...string) string {
 	return ""
 }
 
-// job describes the job; number is what Slurm's control group says, or "".
+// job describes the job. number is the job number from Slurm's control group, or "".
 func (v variables) job(number string) string {
 	for _, s := range schedulers {
 		id, name := cut(v[s.id], maxJobID), v.first(s.name)
 		switch {
 		case number != "" && id == number:
 			return jobText(number, name)
-		case number != "" || id == "none" && s.id == "TORCHELASTIC_RUN_ID": // nobody named that run
+		case number != "" || id == "none" && s.id == "TORCHELASTIC_RUN_ID": // an unnamed run
 		case id != "" || name != "":
 			return jobText(id, name)
 		}
@@ -104,7 +103,7 @@ func (v variables) job(number string) string {
 	return number
 }
 
-// jobText is "llama (123)", "llama" or "123".
+// jobText returns "llama (123)", "llama" or "123".
 func jobText(id, name string) string {
 	switch {
 	case name == "" || name == id:
@@ -115,8 +114,7 @@ func jobText(id, name string) string {
 	return cut(name, maxValue-len(id)-3) + " (" + id + ")"
 }
 
-// ranks fills in the place of the process among those of its job. Numbers of
-// different launchers are not mixed.
+// ranks sets the rank of the process in its job. It never mixes numbers of different launchers.
 func (v variables) ranks(w *ledger.Workload, unranked bool) {
 	for _, l := range launchers {
 		if unranked && l == slurm {
@@ -130,9 +128,9 @@ func (v variables) ranks(w *ledger.Workload, unranked bool) {
 	}
 }
 
-// number gives the digits of a number without leading zeros, "" of anything else.
+// number returns a number without leading zeros, or "" if s is not a number.
 func number(s string) string {
-	if s == "" || s[0] < '0' || s[0] > '9' { // ParseUint takes no sign, but be sure
+	if s == "" || s[0] < '0' || s[0] > '9' { // ParseUint accepts no sign; make sure
 		return ""
 	}
 	n, err := strconv.ParseUint(s, 10, 32)

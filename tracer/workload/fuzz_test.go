@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-// FuzzWorkload puts together a workload out of a process's environment, its control group and the names in the
-// kubelet's folder: no value is longer than names may be, and none has control characters.
+// FuzzWorkload builds a workload from a hostile environment, control group and kubelet folder:
+// every value is within the length limit and has no control characters.
 func FuzzWorkload(f *testing.F) {
 	const uid = "2c0d0b5e-1f5b-4f0a-9d0e-0123456789ab"
 	f.Add("RANK=3\x00LOCAL_RANK=1\x00WORLD_SIZE=8\x00SLURM_JOB_ID=12\x00SLURM_JOB_NAME=llama", "0::/kubepods/burstable/pod"+uid+"/"+strings.Repeat("a", 64), "ml_llama-1_"+uid)

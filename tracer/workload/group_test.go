@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// startIn starts a process and puts it into a control group with this path below
-// one of the test's own; the test is skipped where that cannot be done.
+// startIn starts a process in a control group with this path below one of the test's own. It skips
+// the test if that is not possible.
 func startIn(t *testing.T, path string) (pid int) {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
@@ -38,12 +38,12 @@ func startIn(t *testing.T, path string) (pid int) {
 		removeGroups(t, top, at)
 	}
 	end()
-	t.Skip("no control group can be made here")
+	t.Skip("cannot create a control group")
 	return 0
 }
 
-// removeGroups removes the groups from at up to top. A process leaves its group a
-// moment after its parent has waited for it.
+// removeGroups removes the groups from at up to top. A process leaves its group shortly after its
+// parent has waited for it.
 func removeGroups(t *testing.T, top, at string) {
 	for ; len(at) >= len(top); at = filepath.Dir(at) {
 		err := os.Remove(at)

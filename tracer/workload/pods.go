@@ -9,20 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPods is how many entries of a log folder are read; the kubelet keeps those
-// of running pods and of some that have ended.
+// maxPods is the most entries read from a log folder; the kubelet keeps those of running pods and
+// of some that have ended.
 const maxPods = 4096
 
-// podLogs knows the names of pods by the folders in which the kubelet keeps
-// their logs: NAMESPACE_POD_UID, which is there before a container starts.
+// podLogs finds the names of pods by the folders in which the kubelet keeps their logs.
+// NAMESPACE_POD_UID exists before a container starts.
 type podLogs struct {
-	dirs  []string           // the first that can be read counts
+	dirs  []string           // the first readable one is used
 	names map[string]podName // by uid
 }
 
 type podName struct{ namespace, pod string }
 
-// find looks a pod up, and reads the folder again if it is not known yet.
+// find looks up a pod. If the pod is unknown, find reads the folder again.
 func (p *podLogs) find(uid string) (namespace, pod string) {
 	name, ok := p.names[uid]
 	if !ok {
@@ -34,7 +34,7 @@ func (p *podLogs) find(uid string) (namespace, pod string) {
 
 func (p *podLogs) read() {
 	for _, dir := range p.dirs {
-		// O_DIRECTORY: opening a FIFO would wait.
+		// O_DIRECTORY: opening a FIFO would block.
 		f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			continue
@@ -51,7 +51,7 @@ func (p *podLogs) read() {
 	}
 }
 
-// parsePod takes NAMESPACE_POD_UID apart. Neither names nor uids can contain '_'.
+// parsePod splits NAMESPACE_POD_UID. None of the three contains '_'.
 func parsePod(entry string) (uid string, name podName, ok bool) {
 	parts := strings.SplitN(entry, "_", 4)
 	if len(parts) != 3 {

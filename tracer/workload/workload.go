@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workload says on whose behalf a process runs: its container and
-// Kubernetes pod from the path of its control group, its batch job and its rank in
-// distributed training from its environment.
+// Package workload identifies the workload of a process: its container and Kubernetes pod from the
+// path of its control group, its batch job and its rank in distributed training from its
+// environment.
 //
-// Both come from the traced process or its user: every value is cut to a length
-// and cleaned of control characters, and none is used as a path.
+// Both come from the traced process or its user: every value is truncated and cleaned of control
+// characters, and none is used as a path.
 package workload
 
 import (
@@ -20,43 +20,40 @@ import (
 )
 
 const (
-	maxValue  = 253      // bytes; Kubernetes allows names of that length
+	maxValue  = 253      // bytes; the longest name in Kubernetes
 	maxCgroup = 64 << 10 // bytes: 13 hierarchies of version 1 with the longest path
 )
 
-// Host reads the workloads of this machine's processes. It is not safe for
-// concurrent use.
+// Host reads the workloads of this machine's processes. It is not safe for concurrent use.
 type Host struct {
 	name string
 	pods podLogs
 }
 
-// NewHost gives a Host that finds the names of pods where the kubelet keeps
-// their logs.
+// NewHost returns a Host that finds the names of pods in the kubelet's log folders.
 func NewHost() *Host {
 	name, _ := os.Hostname()
-	// The second is for a vramprof that has the host's processes but files of its own.
+	// The second path is for a vramprof with the host's processes but a separate file system.
 	return &Host{name: name, pods: podLogs{dirs: []string{"/var/log/pods", "/proc/1/root/var/log/pods"}}}
 }
 
-// Of gives the workload of a running process with this environment ("KEY=value"
-// each). What is not known is empty; a process that is gone has no container.
+// Of returns the workload of a running process with this environment ("KEY=value" strings). Unknown
+// fields are empty; an exited process has no container.
 func (h *Host) Of(pid uint32, environ []string) ledger.Workload {
 	return Of(cgroupOf(pid), environ, h.name, h.pods.find)
 }
 
-// Of puts together what the text of /proc/PID/cgroup and an environment say.
-// host is this machine's name, pods finds the names of a pod by its uid, "" if it
-// does not know it.
+// Of returns the workload that /proc/PID/cgroup (cgroup) and an environment describe. host is this
+// machine's name. pods returns the namespace and name of a pod by its uid, or "".
 //
-// Job is "name (number)", or the one of them that is known. The control group is
-// trusted more than the environment, which processes inherit from anybody.
+// Job is "name (number)", or the part that is known. The control group has priority over the
+// environment, which processes inherit.
 func Of(cgroup []byte, environ []string, host string, pods func(uid string) (namespace, pod string)) ledger.Workload {
 	p := parseCgroup(cgroup)
 	v := pick(environ)
 	w := ledger.Workload{Container: clean(p.container), Job: v.job(p.job)}
 	if w.Container == "" {
-		w.Container = v.first("APPTAINER_NAME", "SINGULARITY_NAME") // they make no control group
+		w.Container = v.first("APPTAINER_NAME", "SINGULARITY_NAME") // they create no control group
 	}
 	if p.pod != "" {
 		namespace, pod := pods(p.pod)
@@ -76,7 +73,7 @@ func Of(cgroup []byte, environ []string, host string, pods func(uid string) (nam
 	return w
 }
 
-// clean makes a value fit for terminals and labels. A longer one ends in "…".
+// clean makes a value safe for terminals and labels. Truncated values end in "…".
 func clean(s string) string { return cut(s, maxValue) }
 
 func cut(s string, limit int) string {
@@ -94,8 +91,8 @@ func cut(s string, limit int) string {
 	return s[:n] + ellipsis
 }
 
-// cgroupOf reads /proc/PID/cgroup, whose text the kernel makes of its own data:
-// nothing that the process does keeps the reader waiting.
+// cgroupOf reads /proc/PID/cgroup. The kernel generates it from its own data, so the process cannot
+// delay the read.
 func cgroupOf(pid uint32) []byte {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {

@@ -59,7 +59,7 @@ func TestJobs(t *testing.T) {
 		{"Slurm", "", "SLURM_JOB_ID=123 SLURM_JOB_NAME=llama", "llama (123)"},
 		{"Slurm, older", "", "SLURM_JOBID=123", "123"},
 		{"Slurm's group agrees", slurmGroup, "SLURM_JOB_ID=123 SLURM_JOB_NAME=llama", "llama (123)"},
-		{"Slurm's group knows better", slurmGroup, "SLURM_JOB_ID=99 SLURM_JOB_NAME=other", "123"},
+		{"Slurm's group has priority", slurmGroup, "SLURM_JOB_ID=99 SLURM_JOB_NAME=other", "123"},
 		{"Slurm's group alone", slurmGroup, "TORCHELASTIC_RUN_ID=run JOB_NAME=x", "123"},
 		{"PBS", "", "PBS_JOBID=42.head PBS_JOBNAME=fit", "fit (42.head)"},
 		{"LSF", "", "LSB_JOBID=7 LSB_JOBNAME=fit", "fit (7)"},
@@ -70,7 +70,7 @@ func TestJobs(t *testing.T) {
 		{"Ray", "", "RAY_JOB_ID=02000000", "02000000"},
 		{"Grid Engine", "", "JOB_ID=88 JOB_NAME=fit", "fit (88)"},
 		{"a name alone", "", "JOB_NAME=nightly", "nightly"},
-		{"the first of a name counts", "", "JOB_NAME=a JOB_NAME=b", "a"},
+		{"the first of a name wins", "", "JOB_NAME=a JOB_NAME=b", "a"},
 		{"no value", "", "SLURM_JOB_ID= SLURM_JOB_NAME JOB_NAME=x", "x"},
 	} {
 		if got := Of([]byte(c.cgroup), strings.Fields(c.environ), "", unknown).Job; got != c.want {
@@ -105,7 +105,7 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// checkClean: what reaches terminals and labels has a length and no control characters.
+// checkClean checks that values for terminals and labels are short and have no control characters.
 func checkClean(t *testing.T, w ledger.Workload) {
 	t.Helper()
 	fields := reflect.ValueOf(w)
@@ -165,11 +165,11 @@ func TestPodsAreNamedByTheirLogFolders(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "ml_llama-1_late"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	find("late", "ml/llama-1") // a pod that came after the folder was read
+	find("late", "ml/llama-1") // a pod that appeared after the folder was read
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	find(uid, "ml/llama-0") // its folder need not stay
+	find(uid, "ml/llama-0") // its folder may disappear
 }
 
 func TestAFIFOInPlaceOfTheLogFolderKeepsNobodyWaiting(t *testing.T) {
@@ -188,7 +188,7 @@ func TestAFIFOInPlaceOfTheLogFolderKeepsNobodyWaiting(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for a writer")
+		t.Fatal("the read waits for a writer")
 	}
 }
 
@@ -208,7 +208,7 @@ func TestHostReadsARunningProcess(t *testing.T) {
 	}
 }
 
-// TestHostReadsARealControlGroup has a process in groups as the kubelet makes them.
+// TestHostReadsARealControlGroup puts a process into groups with the kubelet's names.
 func TestHostReadsARealControlGroup(t *testing.T) {
 	pid := startIn(t, "kubepods/burstable/pod"+uid+"/"+id)
 	h := NewHost()
@@ -237,7 +237,7 @@ func BenchmarkOf(b *testing.B) {
 		h := &Host{pods: podLogs{dirs: []string{dir}}}
 		for b.Loop() {
 			_ = cgroupOf(uint32(os.Getpid()))
-			Of(text, environ, "", h.pods.find) // the uid is not found: the worst case
+			Of(text, environ, "", h.pods.find) // the uid is unknown: the worst case
 		}
 	})
 	b.Run("hostile", func(b *testing.B) {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A program that forbids itself all system calls but write and exit, on pain
-// of death, then calls `probed` eight times. Kernels whose return probes are a
-// system call that seccomp does not let pass kill it. Exit status: 0, 100 if
-// it could not install the filter, 101 if a call returned something wrong.
-// Built by build.sh, for amd64.
+// This program installs a seccomp filter that kills it on any system call except write and exit,
+// then calls `probed` eight times. Kernels whose return probes make a system call that the filter
+// does not allow kill it. Exit status: 0, 100 if it could not install the filter, 101 if a call
+// returned a wrong value. Built by build.sh, for amd64.
 
 #include <asm/unistd.h>
 #include <linux/bpf_common.h>
 
-// From headers that are for C only: linux/prctl.h, seccomp.h, audit.h.
+// Copied from headers that only C can include: linux/prctl.h, seccomp.h, audit.h.
 #define PR_SET_NO_NEW_PRIVS 38
 #define SECCOMP_SET_MODE_FILTER 1
 #define KILL_PROCESS 0x80000000
@@ -31,7 +30,7 @@ probed:
 .globl _start
 .type _start, @function
 _start:
-	// no_new_privs, or seccomp asks for CAP_SYS_ADMIN
+	// no_new_privs; without it, seccomp requires CAP_SYS_ADMIN
 	mov $__NR_prctl, %eax
 	mov $PR_SET_NO_NEW_PRIVS, %edi
 	mov $1, %esi

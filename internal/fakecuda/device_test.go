@@ -68,7 +68,7 @@ ok(nvml.nvmlDeviceGetComputeRunningProcesses(device, C.byref(count), processes))
 assert count.value == 1 and processes[0].pid == os.getpid() and processes[0].bytes > size, (count, processes[0].pid)
 `
 
-func TestFakeCUDASaysWhereAddressesAre(t *testing.T) {
+func TestFakeCUDAReportsDevicesOfAddresses(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")

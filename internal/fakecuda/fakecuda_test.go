@@ -189,7 +189,7 @@ func TestFakeCUDABooksAgreeWithNVML(t *testing.T) {
 	}
 }
 
-func TestFakeCUDARefusesBeyondCapacityAndKeepsTheBooks(t *testing.T) {
+func TestFakeCUDARefusesBeyondCapacity(t *testing.T) {
 	env := Build(t).Env(t, 1, 1<<30)
 	p := start(t, env, "alloc_c", "malloc a 4096\nready\nwait\nfail 900000000\nprint failed\nwait\nmalloc b 700000000\nprint fits\nwait\n")
 	p.expect(fmt.Sprint("ready ", p.Process.Pid))
@@ -245,7 +245,7 @@ func TestFakeCUDAThreadsKeepExactBooks(t *testing.T) {
 	}
 }
 
-func TestFakeCUDAPrivateWayAvoidsTheExports(t *testing.T) {
+func TestFakeCUDAPrivateTableAvoidsExports(t *testing.T) {
 	// With FAKECUDA_SHUT, every exported stub fails once cuInit has returned.
 	env := append(Build(t).Env(t, 1, 4<<30), "FAKECUDA_SHUT=1")
 	if out, err := runScript(t, env, "alloc_c", "malloc a 10\n"); err == nil || !strings.Contains(out, "result (4)") {

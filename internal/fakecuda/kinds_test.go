@@ -85,7 +85,7 @@ func mustRun(t *testing.T, env []string, script string) {
 	}
 }
 
-func TestFakeCUDAEachCallIsBookedAndGivenBack(t *testing.T) {
+func TestFakeCUDACountsEachAllocationAndFree(t *testing.T) {
 	for _, c := range calls {
 		t.Run(strings.Fields(c.allocate)[0], func(t *testing.T) {
 			env := Build(t).Env(t, 2, 4<<30)
@@ -104,7 +104,7 @@ func TestFakeCUDAEachCallIsBookedAndGivenBack(t *testing.T) {
 	}
 }
 
-func TestFakeCUDAHostMemoryIsBooked(t *testing.T) {
+func TestFakeCUDACountsHostMemory(t *testing.T) {
 	for _, c := range []struct {
 		script             string
 		pinned, registered Count
@@ -126,7 +126,7 @@ func TestFakeCUDAHostMemoryIsBooked(t *testing.T) {
 	}
 }
 
-func TestFakeCUDARefusesWhatTheDriverRefuses(t *testing.T) {
+func TestFakeCUDARejectsWhatTheDriverRejects(t *testing.T) {
 	for _, script := range []string{
 		"!2 cudaMalloc p 900G", "!2 cuMemAlloc_v2 p 900G", "!2 cuMemAllocPitch_v2 p 1G 900", "!2 cudaMallocPitch p 1G 900",
 		"!2 cudaMallocAsync p 900G", "!2 cuMemAllocAsync_ptsz p 900G", "!2 cuMemCreate p 900G 0", "!2 cuArray3DCreate_v2 p 16384,16384,16,32,4",
@@ -142,7 +142,7 @@ func TestFakeCUDARefusesWhatTheDriverRefuses(t *testing.T) {
 	}
 }
 
-func TestFakeCUDAPhysicalMemoryLivesAsLongAsReferencesAndMappings(t *testing.T) {
+func TestFakeCUDAPhysicalMemoryLivesUntilReleasedAndUnmapped(t *testing.T) {
 	const create = "cuMemCreate h 4M 1,fd\ncuMemAddressReserve v 64M\ncuMemMap v 4M 0 h\ncuMemSetAccess v 4M 1\n"
 	some := GPU{Usage: 4 * mib, VMM: Count{1, 4 * mib}}
 	for name, c := range map[string]struct {
@@ -227,7 +227,7 @@ func TestFakeCUDAGraphsHoldMemoryFromLaunchToTrim(t *testing.T) {
 const everything = "cuMemAlloc_v2 a 1000\ncuMemAllocManaged b 10\ncuMemAllocAsync c 100\ncuArray3DCreate_v2 d 64,0,0,32,1\ncuMemAlloc e 7\n" +
 	"cuMemHostAlloc f 50\nhost g 4K\ncuMemHostRegister_v2 g 4K\ncuImportExternalMemory h 10\ncuGraphCreate i\ncuGraphAddMemAllocNode j i k 0 10\n"
 
-func TestFakeCUDAContextsTakeTheirMemoryWithThem(t *testing.T) {
+func TestFakeCUDADestroyingContextsFreesTheirMemory(t *testing.T) {
 	for name, c := range map[string]struct {
 		script  string
 		context bool

@@ -57,7 +57,7 @@ func TestFakeCUDASharedMemoryIsNotCountedTwice(t *testing.T) {
 	mustRun(t, env, "cudaMalloc p 10\ncudaIpcGetMemHandle "+own+" p\n!201 cudaIpcOpenMemHandle o "+own)
 }
 
-func TestFakeCUDARandomCallsKeepTheBooks(t *testing.T) {
+func TestFakeCUDABooksSurviveRandomCalls(t *testing.T) {
 	for _, program := range []string{"calls_c", "calls_static"} {
 		env := Build(t).Env(t, 4, 16<<30)
 		p := startCommand(t, env, program, "--random", "7", "8000", "--threads", "8", "--gpus", "4", "--free", "--wait")
@@ -90,7 +90,7 @@ func TestFakeCUDARandomCallsKeepTheBooks(t *testing.T) {
 	}
 }
 
-func TestFakeCUDAKilledInTheMiddleLeavesNothing(t *testing.T) {
+func TestFakeCUDAKilledProcessFreesEverything(t *testing.T) {
 	env := Build(t).Env(t, 2, 16<<30)
 	mustRun(t, env, "cuInit") // creates the shared file
 	for i := range 5 {
@@ -111,7 +111,7 @@ func TestFakeCUDAKilledInTheMiddleLeavesNothing(t *testing.T) {
 	mustRun(t, env, "cudaMalloc p 15G")
 }
 
-func TestFakeCUDAMIGInstancesAreDevicesOfTheirOwn(t *testing.T) {
+func TestFakeCUDAMIGInstancesAreSeparateDevices(t *testing.T) {
 	env := append(Build(t).Env(t, 2, 4<<30), "FAKECUDA_MIG=1")
 	list := func() string {
 		cmd := exec.Command("python3", "-c", nvmlBegin+`

@@ -183,7 +183,7 @@ func expectations(t *testing.T, out []byte) []expected {
 	return rows
 }
 
-func TestFakeCUDACPPProgramTellsTheTruth(t *testing.T) {
+func TestFakeCUDACPPProgramReportsCorrectly(t *testing.T) {
 	dir := Build(t)
 	env := dir.Env(t, 1, 4<<30)
 	cmd := exec.Command(dir.Program("alloc_cpp"))
@@ -221,7 +221,7 @@ func TestFakeCUDACPPProgramTellsTheTruth(t *testing.T) {
 	}
 }
 
-func TestFakeCUDAPythonProgramsTellTheTruth(t *testing.T) {
+func TestFakeCUDAPythonProgramsReportCorrectly(t *testing.T) {
 	dir := Build(t)
 	env := dir.Env(t, 1, 4<<30)
 	cmd := exec.Command(dir.Program("leak.py"), "--stdin", "--threads", "2", "--steps", "4")

@@ -13,7 +13,7 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-func TestToyTorchReportsUnderTheNamesOfItsVersion(t *testing.T) {
+func TestFakeTorchReportsThroughItsVersionsFunctions(t *testing.T) {
 	const report, failed = "c10::reportMemoryUsageToProfiler(void*, long", "c10::reportOutOfMemoryToProfiler"
 	push, guarded, sub := []byte{0x41}, []byte{0xf3, 0x0f, 0x1e, 0xfa, 0x41}, []byte{0x48, 0x83, 0xec}
 	for version, want := range map[string]struct {
@@ -47,7 +47,7 @@ func TestToyTorchReportsUnderTheNamesOfItsVersion(t *testing.T) {
 
 // The test takes segments of both kinds, flushes the cache, retries and frees, beside a library
 // that is not PyTorch's.
-func TestToyTorchTakesFromTheMachineWhatItSays(t *testing.T) {
+func TestFakeTorchTakesWhatItReports(t *testing.T) {
 	const foreign = 100 << 20
 	const script = "alloc a 10G\nfree a\nalloc b 12G\noom 8G\nfree b\nforeign f 100M\nthreads 4\nrandom 5 20000 2\nend\n" +
 		"site 3\nrandom 6 20000 2\nfree_random 2\nempty_cache\ntotals\nready\nwait\n"

@@ -89,7 +89,7 @@ func run(t *testing.T, j *Job, steps int, visit func(Point)) Point {
 	return end
 }
 
-func TestPyTorchTrainsAndTheFakeHoldsWhatItReserved(t *testing.T) {
+func TestPyTorchReservedMemoryMatchesTheFake(t *testing.T) {
 	root := Prepare(t)
 	for _, expandable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("expandable segments %v", expandable), func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestPyTorchTrainsAndTheFakeHoldsWhatItReserved(t *testing.T) {
 	}
 }
 
-func TestPyTorchSaysWhichLinesHoldWhat(t *testing.T) {
+func TestPyTorchReportsMemoryByLine(t *testing.T) {
 	t.Parallel()
 	root := Prepare(t)
 	env := root.Env(t, 1, 4*gib)
@@ -191,7 +191,7 @@ func TestPyTorchRanksHaveAGPUEach(t *testing.T) {
 	}
 }
 
-func TestPyTorchRunsOutOfMemoryInEachWay(t *testing.T) {
+func TestPyTorchOutOfMemory(t *testing.T) {
 	root := Prepare(t)
 	for _, way := range []struct {
 		name   string
@@ -223,7 +223,7 @@ func TestPyTorchRunsOutOfMemoryInEachWay(t *testing.T) {
 	}
 }
 
-func TestPyTorchWaitsForWhoComesInTheMiddle(t *testing.T) {
+func TestPyTorchJobWaitsForAnAttach(t *testing.T) {
 	t.Parallel()
 	root := Prepare(t)
 	env := root.Env(t, 2, 4*gib)
@@ -243,7 +243,7 @@ func TestPyTorchWaitsForWhoComesInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestPyTorchFindsAMachine(t *testing.T) {
+func TestPyTorchReportsTheMachine(t *testing.T) {
 	t.Parallel()
 	root := Prepare(t)
 	out, err := root.Command(root.Env(t, 2, 4*gib), "machine.py").CombinedOutput()

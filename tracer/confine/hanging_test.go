@@ -77,7 +77,7 @@ func confineHanging() {
 	printThreads()
 }
 
-func TestAThreadThatHangsKeepsNobodyWaitingAndIsConfinedWhenItComesBack(t *testing.T) {
+func TestBlockedThreadIsConfinedWhenItReturns(t *testing.T) {
 	if os.Geteuid() != 0 || !hasSignals {
 		t.Skip("needs root and cgo: without cgo, Process waits for all threads")
 	}

@@ -55,7 +55,7 @@ func TestAnOverwrittenFileHasAnotherID(t *testing.T) {
 }
 
 // TestReusedInodeNumberHasAnotherID relies on ext4, which gives a freed number to the next file.
-func TestAnotherFileWithAFreedInodeNumberHasAnotherID(t *testing.T) {
+func TestReusedInodeNumberHasAnotherID(t *testing.T) {
 	mount := fileSystem(t, "ext4")
 	path := write(t, filepath.Join(mount, "f"), "one")
 	before := at(t, path)
@@ -72,7 +72,7 @@ func TestAnotherFileWithAFreedInodeNumberHasAnotherID(t *testing.T) {
 	}
 }
 
-func TestSnapshotsOfBtrfsHaveIDsOfTheirOwn(t *testing.T) {
+func TestBtrfsSnapshotsHaveDifferentIDs(t *testing.T) {
 	mount := fileSystem(t, "btrfs")
 	original, snapshot := filepath.Join(mount, "a"), filepath.Join(mount, "b")
 	run(t, "btrfs", "-q", "subvolume", "create", original)
@@ -93,7 +93,7 @@ func TestSnapshotsOfBtrfsHaveIDsOfTheirOwn(t *testing.T) {
 
 // TestOverlaysShareAnIDExceptDeviceAndInode checks that containers of one image have equal IDs once
 // a caller has set the real device and inode.
-func TestOverlaysShareAnIDButForDeviceAndInode(t *testing.T) {
+func TestOverlaysShareAnIDExceptDeviceAndInode(t *testing.T) {
 	for _, kind := range []string{"ext4", "btrfs"} {
 		t.Run(kind, func(t *testing.T) {
 			mount := fileSystem(t, kind)

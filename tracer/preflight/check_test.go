@@ -53,7 +53,7 @@ func status(env *Env, uid int, effective uint64) {
 	file(env, "proc/self/status", fmt.Sprintf("Uid:\t%d\t0\t0\t0\nCapEff:\t%016x\n", uid, effective))
 }
 
-func TestAllIsWell(t *testing.T) {
+func TestAllChecksPass(t *testing.T) {
 	results := Check(t.Context(), machine())
 	for _, r := range results {
 		if r.Status != OK || r.Remedy != "" || r.Code != 0 || r.Detail == "" {
@@ -65,7 +65,7 @@ func TestAllIsWell(t *testing.T) {
 	}
 }
 
-func TestCheckNamesWhatIsWrong(t *testing.T) {
+func TestCheckReportsEachProblem(t *testing.T) {
 	const all = 1<<41 - 1
 	without := func(capabilities ...int) (effective uint64) {
 		effective = all
@@ -199,7 +199,7 @@ func forbid(e *Env, call int, err error, lines string) {
 	file(e, "proc/self/status", rootStatus+lines)
 }
 
-func TestConfinementThatDoesNotMatterIsNotShown(t *testing.T) {
+func TestHarmlessConfinementIsNotReported(t *testing.T) {
 	env := machine()
 	file(&env, "proc/self/attr/apparmor/current", "unconfined\n")
 	file(&env, "proc/self/attr/current", "system_u:system_r:unconfined_t:s0\x00")
@@ -212,7 +212,7 @@ func TestConfinementThatDoesNotMatterIsNotShown(t *testing.T) {
 	}
 }
 
-func TestNUMABalancingThatIsOffOrHasOneNodeIsNotShown(t *testing.T) {
+func TestNUMABalancingOffOrWithOneNodeIsNotReported(t *testing.T) {
 	for mode, nodes := range map[string]string{"0\n": "0-1\n", "1\n": "0\n", "2\n": ""} {
 		env := machine()
 		file(&env, "proc/sys/kernel/numa_balancing", mode)
@@ -225,7 +225,7 @@ func TestNUMABalancingThatIsOffOrHasOneNodeIsNotShown(t *testing.T) {
 	}
 }
 
-func TestNothingPrivilegedIsTriedWithoutPrivileges(t *testing.T) {
+func TestPrivilegedChecksAreSkippedWithoutPrivileges(t *testing.T) {
 	env := machine()
 	status(&env, 1000, 0)
 	env.SelfTest = func(context.Context) error { t.Error("self-test called"); return nil }

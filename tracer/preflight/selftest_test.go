@@ -34,7 +34,7 @@ func TestReturnProbeSelfTestPasses(t *testing.T) {
 	t.Logf("took %v", time.Since(begin))
 }
 
-func TestSelfTestWorksFromBothKindsOfFiles(t *testing.T) {
+func TestSelfTestWorksWithBothKindsOfFiles(t *testing.T) {
 	needTracing(t)
 	symbol, err := probedOffset(selfTestProgram)
 	if err != nil {
@@ -63,7 +63,7 @@ func replace(t *testing.T, from, to string) []byte {
 	return bytes.ReplaceAll(selfTestProgram, []byte(from), []byte(to))
 }
 
-func TestSelfTestTellsWhatWentWrong(t *testing.T) {
+func TestSelfTestExplainsFailures(t *testing.T) {
 	needTracing(t)
 	// A filter instruction that allows exit_group.
 	const allowExit = "\x15\x00\x01\x00\xe7\x00\x00\x00"

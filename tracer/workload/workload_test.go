@@ -118,7 +118,7 @@ func checkClean(t *testing.T, w ledger.Workload) {
 	}
 }
 
-func TestHostileValuesAreCutAndCleaned(t *testing.T) {
+func TestHostileValuesAreTruncatedAndCleaned(t *testing.T) {
 	for _, value := range []string{"\x1b[31mred\nnext\x00", strings.Repeat("很", 5000), strings.Repeat("\x1b", 1<<20) + "x", "\xff\xfe", " \t\u202e x \u2028", strings.Repeat("9", 1<<16)} {
 		var environ []string
 		for name := range wanted {
@@ -149,7 +149,7 @@ func logFolder(t *testing.T, names ...string) string {
 	return dir
 }
 
-func TestPodsAreNamedByTheirLogFolders(t *testing.T) {
+func TestLogFoldersNamePods(t *testing.T) {
 	dir := logFolder(t, "ml_llama-0_"+uid, "kube-system_etcd-node_"+static, "no-uid", "a_b", "a_b_c_d")
 	p := podLogs{dirs: []string{filepath.Join(dir, "missing"), dir}}
 	find := func(uid, want string) {
@@ -172,7 +172,7 @@ func TestPodsAreNamedByTheirLogFolders(t *testing.T) {
 	find(uid, "ml/llama-0") // its folder may disappear
 }
 
-func TestAFIFOInPlaceOfTheLogFolderKeepsNobodyWaiting(t *testing.T) {
+func TestFIFOAsLogFolderDoesNotBlock(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "pods")
 	if err := unix.Mkfifo(fifo, 0o644); err != nil {
 		t.Fatal(err)

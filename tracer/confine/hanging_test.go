@@ -69,7 +69,7 @@ func confineHanging() {
 		state = string(stat[strings.LastIndexByte(string(stat), ')')+1:])
 	}
 	err = Process(Needs{Capabilities: kept})
-	fmt.Println("named", err != nil && strings.Contains(err.Error(), fmt.Sprintf("thread %d hangs", tid)))
+	fmt.Println("named", err != nil && strings.Contains(err.Error(), fmt.Sprintf("thread %d is blocked", tid)))
 	if err := answer(); err != nil {
 		fmt.Println("answer", err)
 	}

@@ -142,7 +142,7 @@ func TestCheckReportsEachProblem(t *testing.T) {
 		{"NUMA balancing", func(e *Env) {
 			file(e, "proc/sys/kernel/numa_balancing", "1\n")
 			file(e, "sys/devices/system/node/online", "0-1\n")
-		}, Result{Name: "NUMA balancing", Status: Warn, Detail: "on, for nodes 0-1: stacks", Remedy: "kernel.numa_balancing=0"}},
+		}, Result{Name: "NUMA balancing", Status: Warn, Detail: "on, for nodes 0-1: stack traces", Remedy: "kernel.numa_balancing=0"}},
 		{"no /proc", func(e *Env) { delete(e.Root.(fstest.MapFS), "proc/self/status") },
 			fail("privileges", "/proc/self/status", "mount /proc")},
 		{"no ring buffer", func(e *Env) { e.Features[0].Have = func() error { return ebpf.ErrNotSupported } },

@@ -1,17 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh: what vramprof costs, against its budget and beside other tools. Prints
-# tables; nothing is asserted. Root, on the fake CUDA, about 35 minutes on an idle machine.
+# bench.sh: measures the cost of vramprof against its budget and beside other tools. It prints
+# tables and asserts nothing. Needs root; takes about 35 minutes on an idle machine with the fake
+# CUDA.
 #
 #   --quick       fewer and shorter rounds, 6 minutes
-#   --only ROWS   some of calls, rate, live, attach, forks, torch, tensors, exits, capture, report, accuracy, idle,
-#                 memory and peers (20 minutes, with --quick 4), with commas
-#   --markdown    write BENCHMARKS.md as well: the results of this run, and, of rows that it
-#                 leaves out, those of the last run with them (in .cache/bench/results)
-#   --profile     only print what each BPF program costs (kernel.bpf_stats_enabled, restored afterwards)
+#   --only ROWS   comma-separated: calls, rate, live, attach, forks, torch, tensors, exits, capture, report,
+#                 accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
+#   --markdown    also write BENCHMARKS.md: the results of this run and, for rows that it
+#                 skips, those of the last run with them (in .cache/bench/results)
+#   --profile     only print the cost of each BPF program (kernel.bpf_stats_enabled, restored afterwards)
 #
-# BENCH_LONG=1: the 100,000 events/s for 60 s. VRAMPROF=FILE: that binary instead of a fresh one.
-# ROUNDS, PAIRS: rounds of each variant (at least 5 for a figure to quote), call pairs of a program.
+# BENCH_LONG=1: run the 100,000 events/s for 60 s. VRAMPROF=FILE: use that binary instead of a new
+# one. ROUNDS, PAIRS: rounds of each variant (at least 5 for figures to quote), call pairs of a
+# program.
 set -euo pipefail
 repository=$(dirname "$(dirname "$(realpath "$0")")")
 cd "$repository"
@@ -40,7 +42,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 for row in ${only//,/ }; do
-  [[ " $rows " = *" $row "* ]] || { echo "bench.sh: no row $row, only: $rows" >&2; exit 2; }
+  [[ " $rows " = *" $row "* ]] || { echo "bench.sh: unknown row $row, expected one of: $rows" >&2; exit 2; }
 done
 rounds=${ROUNDS:-$rounds} torch_rounds=${ROUNDS:-$torch_rounds} pairs=${PAIRS:-$pairs}
 [ "$(id -u)" = 0 ] || { echo "bench.sh: run it as root" >&2; exit 4; }
@@ -52,7 +54,7 @@ prepare() {
   fake=$cache/fakecuda results=$cache/results
   mkdir -p "$results"
   testdata/fakecuda/build.sh "$fake"
-  # The reference for frame pointers needs a program that has them.
+  # The frame pointer reference needs a program compiled with frame pointers.
   gcc -std=gnu11 -O2 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -fno-optimize-sibling-calls \
     -o "$fake/bench_fp" testdata/programs/bench_c.c "$fake/libcudart.so.12" -ldl -lpthread
   go build -o "$cache/floor" ./scripts/bench/floor
@@ -78,7 +80,8 @@ cleanup() {
   exit "$status"
 }
 
-# measure ROW COMMAND…: if the row is wanted. Its results replace those of an earlier run.
+# measure ROW COMMAND…: runs the command if the row is selected. Its results replace those of an
+# earlier run.
 measure() {
   local begin=$SECONDS load
   kind=$1

@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# build-python.sh BUILD: builds a Python that users have and Debian's binaries are not, from Debian's source package,
-# into .cache/python-BUILD, and prints the path of the program. Nothing is installed.
+# build-python.sh BUILD: builds a Python that users run and Debian does not package, from Debian's
+# source package, into .cache/python-BUILD, and prints the path of the program. It installs nothing.
 #   3.13t, 3.14t        free-threaded (--disable-gil)
-#   3.13-gcc, 3.14-gcc  static with LTO by gcc, as conda's
-#   3.13-clang          static with LTO by clang, stripped, as uv's
+#   3.13-gcc, 3.14-gcc  static with LTO by gcc, like conda's
+#   3.13-clang          static with LTO by clang, stripped, like uv's
 #   3.14-clang          the same, with the tail-call interpreter
-# clang is 19 of bookworm, unpacked into .cache/clang-19. Each build is one process at the lowest priority: 3 to 20
-# minutes. Profile-guided optimization is left out. Ends with 77 when a package cannot be had.
+# clang is 19 of bookworm, unpacked into .cache/clang-19. Each build is one process at the lowest
+# priority: 3 to 20 minutes, without profile-guided optimization. Exit status 77: a package is
+# unavailable.
 set -euo pipefail
 build=${1:?usage: build-python.sh BUILD}
 repository=$(dirname "$(dirname "$(realpath "$0")")")
@@ -19,7 +20,7 @@ case $build in
   3.13-gcc | 3.14-gcc) ;;
   3.13-clang) clang=1 ;;
   3.14-clang) clang=1 configure+=(--with-tail-call-interp) ;;
-  *) echo "no build $build (the head of this script lists them)" >&2; exit 2 ;;
+  *) echo "unknown build $build (the head of this script lists all)" >&2; exit 2 ;;
 esac
 [ "$version" = 3.13 ] || suite=sid
 cache=$repository/.cache/python-$build
@@ -30,7 +31,7 @@ unavailable() { echo "Python $build cannot be built: $*" >&2; exit 77; }
 for tool in apt-get dpkg-deb make gcc xz; do
   command -v $tool >/dev/null || unavailable "no $tool"
 done
-# The mirror that is configured: "URIs: MIRROR" or "deb MIRROR SUITE main".
+# The configured mirror: "URIs: MIRROR" or "deb MIRROR SUITE main".
 mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
   sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
 [ -n "$mirror" ] || unavailable "no Debian mirror is configured"
@@ -45,7 +46,7 @@ work=$(mktemp -d "$repository/.cache/python-$build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 log=$work/log
 
-# apt_of KIND SUITE: "apt" runs an apt command on that suite alone, in a folder of its own.
+# apt_of KIND SUITE: "apt" runs an apt command with only that suite, in its own folder.
 apt_of() {
   local folder=$work/$2
   mkdir -p "$folder"/{lists/partial,archives/partial,none}
@@ -78,7 +79,7 @@ fi
 
 apt_of deb-src "$suite"
 mkdir "$work/source"
-# The suite names the newest first; a mirror may have dropped its files already.
+# The suite lists the newest first; a mirror may no longer have its files.
 for exact in $(apt-cache "${options[@]}" showsrc "python$version" 2>>"$log" | sed -n 's/^Version: //p' | sort -rVu); do
   (cd "$work/source" && timeout 300 apt-get "${options[@]}" source --download-only --tar-only "python$version=$exact") >>"$log" 2>&1 && break
 done
@@ -86,7 +87,7 @@ tarball=$(ls "$work"/source/*.orig.tar.xz 2>/dev/null) || unavailable "$(sed -n 
 mkdir "$work/tree"
 tar -xJf "$tarball" -C "$work/tree" --strip-components=1
 cd "$work/tree"
-export CFLAGS='-g0 -fno-semantic-interposition' # calls inside of the interpreter are direct, as in conda's
+export CFLAGS='-g0 -fno-semantic-interposition' # direct calls inside the interpreter, as in conda's
 { nice -n 19 ./configure --prefix="$cache" CC="$cc" AR="$ar" RANLIB="$ranlib" "${configure[@]}" &&
   nice -n 19 make -j1 && nice -n 19 make -j1 DESTDIR="$work/root" install; } >>"$log" 2>&1 </dev/null 9>&- ||
   { cp "$log" "$repository/.cache/python-$build.log"; echo "Python $build was not built: see .cache/python-$build.log" >&2; exit 1; }

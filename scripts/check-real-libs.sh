@@ -1,11 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# check-real-libs.sh [--without-torch] [--offline]: unpacks NVIDIA's libcuda, libcudart
-# and libnvidia-ml, all versions that Debian packages, and PyTorch's CUDA build into
-# .cache/real-libs, and tests the probe table against them, also what the real cuGetProcAddress answers for it.
-# Nothing is installed.
-# PyTorch is 480 MB to fetch and 1.4 GB unpacked, the rest 50 MB and 300 MB.
-# --offline uses what an earlier run has unpacked.
+# check-real-libs.sh [--without-torch] [--offline]: unpacks NVIDIA's libcuda, libcudart and
+# libnvidia-ml, in all versions that Debian packages, and PyTorch's CUDA build into
+# .cache/real-libs, and tests the probe table against them, including the answers of the real
+# cuGetProcAddress. It installs nothing. PyTorch: 480 MB to download, 1.4 GB unpacked; the rest: 50
+# MB and 300 MB. --offline uses what an earlier run has unpacked.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 cache=$PWD/.cache/real-libs
@@ -21,15 +20,15 @@ for argument in "$@"; do
   esac
 done
 
-skip() { echo "skipped: NVIDIA's libraries cannot be had here: $*"; exit; }
+skip() { echo "skipped: NVIDIA's libraries are unavailable: $*"; exit; }
 
-# fetch: every version of every package that is not in the cache yet.
+# fetch: downloads every version of every package that is not in the cache.
 fetch() {
   local tool mirror keys package version suite folder kept
   for tool in apt-get apt-cache dpkg-deb; do
     command -v $tool >/dev/null || { echo "no $tool"; return 1; }
   done
-  # The mirror that is configured: "URIs: MIRROR" or "deb MIRROR SUITE main".
+  # The configured mirror: "URIs: MIRROR" or "deb MIRROR SUITE main".
   mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
     sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
   [ -n "$mirror" ] || { echo "no Debian mirror is configured"; return 1; }
@@ -43,15 +42,16 @@ fetch() {
   options=(-q -o "Dir::Etc::sourcelist=$work/all.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
     -o "Dir::Cache=$work" -o "Dir::State::status=$work/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
     -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
-  timeout 300 apt-get "${options[@]}" update >"$work/log" 2>&1 || true # a suite that is gone fails it
+  timeout 300 apt-get "${options[@]}" update >"$work/log" 2>&1 || true # fails if the suite no longer exists
   wanted=$(apt-cache "${options[@]}" pkgnames | grep -xE "$names$torch" | sort) ||
     { grep -m 1 -E '^[EW]: ' "$work/log" || echo "the mirror has no such package"; return 1; }
-  # "libcudart11.0 | 11.8.89~11.8.0-5~deb12u1 | …": of each release of NVIDIA's the first package will do.
+  # "libcudart11.0 | 11.8.89~11.8.0-5~deb12u1 | …": the first package of each of NVIDIA's releases
+  # is enough.
   apt-cache "${options[@]}" madison $wanted | tr -d ' ' | while IFS='|' read -r package version _; do
     folder=$cache/${package}_${version%%[-+~]*}
     [ -e "$folder" ] && continue
     (cd "$work/archives" && rm -f ./*.deb && timeout 500 apt-get "${options[@]}" download "$package=$version") >>"$work/log" 2>&1 ||
-      { echo "$package $version cannot be had: $(tail -n 1 "$work/log")" >&2; continue; }
+      { echo "$package $version is unavailable: $(tail -n 1 "$work/log")" >&2; continue; }
     dpkg-deb -x "$work"/archives/*.deb "$work/root"
     mv "$work/root" "$folder"
     echo "unpacked $package $version" >&2
@@ -69,13 +69,13 @@ if [ -z "$offline" ]; then
   flock -u 9
 fi
 [ -n "$(find "$cache" -name 'libcuda.so.*' -type f -print -quit)" ] || skip "${reason:-no package could be unpacked}"
-[ -z "${reason:-}" ] || echo "nothing new is fetched: $reason" >&2
+[ -z "${reason:-}" ] || echo "nothing new was downloaded: $reason" >&2
 
 . scripts/install.sh
 go=$(find_go "$(sed -n 's/^go \([0-9.]*\)$/\1/p' go.mod)" || find_go 1.21) || skip "no Go compiler"
 export PATH="$(dirname "$go"):$PATH" CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -Wno-deprecated-declarations" VRAMPROF_REAL_LIBS=$cache
 output=$(go test -count=1 -v -run '^TestReal' ./tracer ./tracer/nvml 2>&1) && status=0 || status=$?
-if [ $status = 0 ]; then # what the tests log is the table
+if [ $status = 0 ]; then # the tests log the table
   sed -nE 's/^ +real_[a-z_]*test\.go:[0-9]+: //p' <<<"$output"
 else
   printf '%s\n' "$output"

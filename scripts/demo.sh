@@ -16,7 +16,7 @@ build() {
   go build -o .cache/bin/ ./cmd/vramprof
 }
 
-# real_cudart: the CUDA runtime library, if there is a GPU with a driver.
+# real_cudart: prints the path of the CUDA runtime library if there is a GPU with a driver.
 real_cudart() {
   [ -e /dev/nvidiactl ] || return 1
   if [ -n "${CUDART:-}" ]; then

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# fetch-python.sh VERSION SUITE: unpacks Debian's Python of another suite (3.13 of
-# trixie) into .cache/python-VERSION, and prints the path of a program that runs it there.
-# Nothing is installed. Ends with 77 when the packages cannot be had.
+# fetch-python.sh VERSION SUITE: unpacks Debian's Python of another suite (such as 3.13 of trixie)
+# into .cache/python-VERSION, and prints the path of a program that runs it. It installs nothing.
+# Exit status 77: the packages are unavailable.
 set -euo pipefail
 version=${1:?usage: fetch-python.sh VERSION SUITE} suite=${2:?usage: fetch-python.sh VERSION SUITE}
 repository=$(dirname "$(dirname "$(realpath "$0")")")
@@ -10,11 +10,11 @@ cache=$repository/.cache/python-$version
 program=$cache/python$version
 [ -x "$program" ] && { echo "$program"; exit; }
 
-unavailable() { echo "Python $version of Debian $suite cannot be had: $*" >&2; exit 77; }
+unavailable() { echo "Python $version of Debian $suite is unavailable: $*" >&2; exit 77; }
 for tool in apt-get apt-cache dpkg-deb; do
   command -v $tool >/dev/null || unavailable "no $tool"
 done
-# The mirror that is configured: "URIs: MIRROR" or "deb MIRROR SUITE main".
+# The configured mirror: "URIs: MIRROR" or "deb MIRROR SUITE main".
 mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
   sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
 [ -n "$mirror" ] || unavailable "no Debian mirror is configured"
@@ -35,7 +35,7 @@ options=(-q -o "Dir::Etc::sourcelist=$work/suite.sources" -o "Dir::Etc::sourcepa
 : >"$work/status"
 log=$work/log
 timeout 300 apt-get "${options[@]}" update >"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
-# The interpreter and everything it needs, as if nothing were installed.
+# The interpreter and all dependencies, as if nothing were installed.
 packages=$(apt-cache "${options[@]}" depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces \
   --no-enhances "python$version" 2>>"$log" | grep -E '^[a-z0-9]' | grep -vE '^(dpkg|tar|debconf|perl|media-types|tzdata|netbase)' | sort -u) || true
 [ -n "$packages" ] || unavailable "the suite has no python$version"
@@ -43,7 +43,7 @@ packages=$(apt-cache "${options[@]}" depends --recurse --no-recommends --no-sugg
 for package in "$work"/archives/*.deb; do dpkg-deb -x "$package" "$work/root"; done
 
 loader=$(cd "$work/root" && ls usr/lib64/ld-linux-x86-64.so.2 usr/lib/ld-linux-aarch64.so.1 2>/dev/null) || true
-triplet=$(cd "$work/root/usr/lib" && ls -d ./*-linux-gnu) && [ -n "$loader" ] || unavailable "no dynamic loader in it"
+triplet=$(cd "$work/root/usr/lib" && ls -d ./*-linux-gnu) && [ -n "$loader" ] || unavailable "the packages contain no dynamic loader"
 cat >"$work/python$version" <<SCRIPT
 #!/bin/sh
 # Python $version of Debian $suite with its own loader and libc.

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.sh [TIME [REGEXP]]: runs every fuzz target of the module, or those whose
-# "package.Target" matches, for TIME each (a Go duration, default 10m), two at a
-# time with one worker each. At the end a table; 1 if a target failed or did not run.
-# An input that fails is left in its package's testdata/fuzz, to be committed
-# with the repair. What else is found stays in Go's cache, for the next run.
+# fuzz.sh [TIME [REGEXP]]: runs every fuzz target of the module, or those whose "package.Target"
+# matches, for TIME each (a Go duration, default 10m), two at a time with one worker each. It prints
+# a table at the end. Exit status 1: a target failed or did not run. A failing input is left in its
+# package's testdata/fuzz, to be committed with the fix. Other new inputs stay in Go's cache for the
+# next run.
 #
-# Beside other work: chrt -i 0 scripts/fuzz.sh 1m
+# At idle priority: chrt -i 0 scripts/fuzz.sh 1m
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 export CGO_CFLAGS="${CGO_CFLAGS:--Wno-deprecated-declarations}"
@@ -16,8 +16,8 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 trap 'kill -- $(jobs -p) 2>/dev/null; exit 130' INT TERM
 
-# targets lists "PACKAGE TARGET": go test -list names the targets of a package
-# and then says "ok PACKAGE 0.01s".
+# targets prints "PACKAGE TARGET" lines: go test -list prints a package's targets, then "ok PACKAGE
+# 0.01s".
 targets() {
   local packages
   packages=$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n 1 dirname | sort -u)
@@ -26,12 +26,13 @@ targets() {
     awk '/^Fuzz/ { names[++n] = $1 } $1 == "ok" { for (i = 1; i <= n; i++) print $2, names[i]; n = 0 } /^FAIL/ { bad = 1 } END { exit bad }'
 }
 
-# fuzz PACKAGE TARGET: its output goes to a log, its exit status to the end of that.
+# fuzz PACKAGE TARGET: writes its output, then its exit status, to a log.
 fuzz() {
   local log="$logs/$2.$(basename "$1")" status
   go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 2s -parallel 1 "$1" >"$log" 2>&1
   status=$?
-  # Go's fuzzer on a busy machine: a worker that did not answer in time at the end. What fails an input says which.
+  # On a busy machine, a worker of Go's fuzzer may not answer in time at the end. A real failure
+  # names the failing input.
   if [ "$status" = 1 ] && grep -q '^    context deadline exceeded$' "$log" && ! grep -q 'Failing input' "$log"; then
     status=0
   fi
@@ -44,7 +45,7 @@ fuzz() {
   fi
 }
 
-list=$(targets) || { echo "fuzz targets cannot be listed: $list"; exit 1; }
+list=$(targets) || { echo "cannot list the fuzz targets: $list"; exit 1; }
 list=$(awk -v only="$only" '{ n = split($1, part, "/"); if (part[n] "." $2 ~ only) print }' <<<"$list")
 [ -n "$list" ] || { echo "no fuzz target matches $only"; exit 1; }
 while read -r package target; do
@@ -53,7 +54,7 @@ while read -r package target; do
 done <<<"$list"
 wait
 
-# "fuzz: elapsed: 9s, execs: 81920 (9102/sec), new interesting: 3 (total: 41)" is how a log ends.
+# A log ends with "fuzz: elapsed: 9s, execs: 81920 (9102/sec), new interesting: 3 (total: 41)".
 printf '\n%-40s %12s %10s  %s\n' target executions 'new inputs' result
 cat "$logs"/* | awk '
   /^fuzz: elapsed/ { sub(/^.*execs: /, ""); runs = $1; sub(/^.*interesting: /, ""); found = $1 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gotest.py FILE: reads `go test -json`, prints each package's closing line and whatever a failed test printed, and
-appends a line "pass", "fail" or "skip TEST: REASON" to FILE for each test."""
+"""gotest.py FILE: reads `go test -json`, prints each package's closing line and the output of
+failed tests, and appends a line "pass", "fail" or "skip TEST: REASON" to FILE for each test."""
 import json
 import sys
 from collections import defaultdict
@@ -13,7 +13,7 @@ with open(sys.argv[1], "a", encoding="utf-8") as results:
         try:
             event = json.loads(line)
         except ValueError:
-            print(line, end="", flush=True)  # not JSON: trouble of the go command
+            print(line, end="", flush=True)  # not JSON: an error of the go command
             continue
         action, package, test = event["Action"], event.get("Package", event.get("ImportPath", "")), event.get("Test", "")
         if action in ("output", "build-output"):
@@ -27,7 +27,7 @@ with open(sys.argv[1], "a", encoding="utf-8") as results:
             elif action == "skip":
                 reason = f" {test}: " + " ".join(l.strip() for l in lines if not l.lstrip().startswith(("===", "---")))
             results.write(action + reason + "\n")
-        elif action in ("pass", "fail", "build-fail"):  # a build that fails is followed by its package
+        elif action in ("pass", "fail", "build-fail"):  # after a failed build comes its package
             lines = output.pop((package, ""), [])
             if action == "pass":
                 lines = lines[-1:]  # "ok  	package	0.1s"

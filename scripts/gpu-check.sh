@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# gpu-check.sh [--fake]: trains a small transformer on a real GPU (AMP, activation
-# checkpointing, DDP with one rank, with and without expandable segments) under vramprof,
-# and compares with what PyTorch and NVML say at fixed points. Prints a table of
-# differences and the time of a step with and without vramprof, keeps it in
-# testdata/gpu/gpu-check.txt, and ends with 1 if PyTorch's figures differ. Needs root, a
-# python3 with torch (PYTHON=FILE names one) and the built binary (VRAMPROF=FILE); at most 8 minutes.
-# --fake: on the fake GPU, with the PyTorch of real-torch.sh; nothing is kept.
+# gpu-check.sh [--fake]: trains a small transformer on a real GPU (AMP, activation checkpointing,
+# DDP with one rank, with and without expandable segments) under vramprof, and compares its figures
+# with PyTorch's and NVML's at fixed points. It prints a table of differences and the time per step
+# with and without vramprof, and stores it in testdata/gpu/gpu-check.txt. Exit status 1: PyTorch's
+# figures differ. Needs root, a python3 with torch (or PYTHON=FILE) and the built binary (or
+# VRAMPROF=FILE); takes at most 8 minutes. --fake: on the fake GPU, with the PyTorch of
+# real-torch.sh; stores nothing.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 python=${PYTHON:-python3}
@@ -23,7 +23,7 @@ skip() { echo "skipped: $*"; exit 77; }
 for vramprof in "${VRAMPROF:-}" ./vramprof .cache/bin/vramprof; do
   [ -x "$vramprof" ] && break
 done
-[ -x "$vramprof" ] || { echo "gpu-check.sh: no vramprof is built (go build ./cmd/vramprof, or VRAMPROF=FILE)" >&2; exit 1; }
+[ -x "$vramprof" ] || { echo "gpu-check.sh: vramprof is not built (run go build ./cmd/vramprof, or set VRAMPROF=FILE)" >&2; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -35,7 +35,7 @@ if [ -n "$fake" ]; then
   python=$root/python3
   export LD_LIBRARY_PATH=$cuda:$work/fake FAKECUDA_SHM=$work/gpu FAKECUDA_MEMORY=16G PYTHONDONTWRITEBYTECODE=1
 elif ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-  skip "$python has no PyTorch that finds a GPU (--fake does without)"
+  skip "$python has no PyTorch that finds a GPU (use --fake without a GPU)"
 fi
 
 timeout --foreground -k 10 470 "$python" scripts/gpu_check.py ${fake:+--fake} "$(realpath "$vramprof")" "$work" >"$work/table" && status=0 || status=$?

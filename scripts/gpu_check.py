@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python of gpu-check.sh: gpu_check.py [--fake] VRAMPROF FOLDER starts itself as the training (--job), runs vramprof beside it, and prints the
-table. The training does what lines of its stdin say, and answers each with a line of JSON."""
+"""The Python of gpu-check.sh: gpu_check.py [--fake] VRAMPROF FOLDER starts itself as the
+training (--job), runs vramprof beside it, and prints the table. The training does what lines
+of its stdin say, and answers each with a line of JSON."""
 import argparse, atexit, ctypes, datetime, json, os, platform, signal, subprocess, sys, time
 
 MIB = 1 << 20
@@ -29,7 +30,8 @@ class NVML:
         return text.value.decode()
 
     def usage(self):
-        """What this process uses on all GPUs; None where the driver does not know it by its pid, as in containers."""
+        """Returns what this process uses on all GPUs. Returns None if the driver does not know
+        its pid, as in containers."""
         count, found = ctypes.c_uint(), None
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         for i in range(count.value):
@@ -79,7 +81,7 @@ class Training:
     def __init__(self, options):
         import torch, torch.distributed, torch.utils.checkpoint
         self.torch, self.options, self.nvml = torch, options, NVML()
-        if options.fake:  # has no cuDNN, and what ranks send reads as zeros
+        if options.fake:  # it has no cuDNN, and ranks receive zeros
             torch.backends.cudnn.enabled = False
             torch.nn.parallel.distributed._verify_param_shape_across_processes = lambda *_: None
         torch.cuda.set_device(0)
@@ -114,7 +116,7 @@ class Training:
         return dict(self.point(), seconds=sorted(times)[len(times) // 2])
 
     def drop(self):
-        """Gives everything back; PyTorch reports with the next tensor what it has then."""
+        """Frees everything. PyTorch reports the new totals with the next tensor."""
         del self.model, self.optimizer
         self.torch.cuda.synchronize()
         self.torch.cuda.empty_cache()
@@ -139,16 +141,16 @@ def train(options):
     for line in sys.stdin:
         name, *arguments = line.split()
         print(json.dumps(getattr(training, name)(*arguments)), flush=True)
-    os._exit(0)  # a process group of one rank need not say good-bye
+    os._exit(0)  # a process group with one rank needs no shutdown
 
 
-# ---- beside it
+# ---- vramprof
 
 started = []
 
 
 def start(*arguments, **settings):
-    """A process that does not outlive this one."""
+    """Makes a process end with this one."""
     started.append(subprocess.Popen(*arguments, **settings))
     return started[-1]
 
@@ -161,7 +163,7 @@ def end_all():
 
 
 class Job:
-    """The training as a process."""
+    """The training in a child process."""
 
     def __init__(self, options, name, expandable):
         environment = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:%s" % expandable, CUDA_VISIBLE_DEVICES="0")
@@ -175,7 +177,7 @@ class Job:
 
     def answer(self):
         for line in self.process.stdout:
-            if line.startswith("{"):  # NCCL may have said something, too
+            if line.startswith("{"):  # NCCL may print other lines
                 return json.loads(line)
         self.log.seek(0)
         sys.exit("the training ended with %s\n%s" % (self.process.wait(), self.log.read()[-4000:]))
@@ -191,7 +193,7 @@ class Job:
 
 
 class Session:
-    """A vramprof that traces until it is ended, and what it reports then."""
+    """A vramprof that traces until it is stopped, and its report."""
     number = 0
 
     def __init__(self, options, *arguments):
@@ -210,16 +212,16 @@ class Session:
         return self.errors.read()
 
     def report(self, pid):
-        """Of the training: {allocated, reserved, usage, unexplained, sites}."""
+        """Returns the figures of the training: {allocated, reserved, usage, unexplained, sites}."""
         self.process.send_signal(signal.SIGINT)
         if self.process.wait(90) != 0:
-            sys.exit("vramprof ended badly: " + self.said())
+            sys.exit("vramprof failed: " + self.said())
         self.out.seek(0)
         everything = json.load(self.out)
         tensors = [t for t in everything["tensors"] if t["pid"] == pid and t["device"] == "cuda:0"]
         parts = [p for p in everything["parts"] if p["pid"] == pid]
         if len(tensors) != 1:
-            sys.exit("vramprof knows of %d allocators: %s" % (len(tensors), everything["warnings"]))
+            sys.exit("vramprof reports %d allocators: %s" % (len(tensors), everything["warnings"]))
         t = tensors[0]
         sites = sum(s["live_bytes"] for s in everything["sites"] if s["pid"] == pid and s["plane"] == "tensor" and s["device"] == "cuda:0")
         return dict(
@@ -249,7 +251,7 @@ def write(rows):
 
 
 def measure(options, job, pid):
-    """Medians of the time of a step, in ms: alone, sampled, with each tensor, alone again."""
+    """Measures the median time per step in ms: alone, sampled, with every tensor, alone again."""
     once = job.do("steps 3")["seconds"]
     count = max(5, min(200, int((1 if options.fake else 6) / max(once, 1e-6))))
     times = []
@@ -262,13 +264,14 @@ def measure(options, job, pid):
 
 
 def check(options, table, expandable):
-    """One training, compared at its points; returns the row of its times and what it ran on."""
+    """Runs one training and compares it at its points. Returns its row of times and the
+    machine's description."""
     kind = "expandable" if expandable else "cudaMalloc"
     name = "gpucheck%d%s" % (os.getpid() % 100000, "x" if expandable else "")
     early, late = Session(options, "--name", "^%s$" % name, "--sample", "0"), Session(options, "--name", "^%s$" % name)
     job = Job(options, name, expandable)
     pid = job.process.pid
-    time.sleep(1 if options.fake else 5)  # the libraries' unwind tables are read
+    time.sleep(1 if options.fake else 5)  # vramprof loads the libraries' unwind tables
     at = job.do("build")
     table.compare(kind + ": model, each tensor", at, early.report(pid))
     job.do("steps 3")
@@ -279,7 +282,7 @@ def check(options, table, expandable):
     times = measure(options, job, str(pid))
     last = Session(options, "-p", str(pid), "--sample", "0")
     at = job.do("drop")
-    table.compare(kind + ": given back, attached", at, last.report(pid))
+    table.compare(kind + ": freed, attached", at, last.report(pid))
     job.end()
     row = [kind] + ["%.2f" % t for t in times] + ["%.3f" % (t / min(times[0], times[3])) for t in times[1:3]]
     return row, job.versions
@@ -298,7 +301,7 @@ def main():
     options = p.parse_args()
     if options.job:
         return train(options)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("not through in time"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("not finished in time"))
     begin, table = time.monotonic(), Table()
     times = [["ms per step", "alone", "sampled", "each tensor", "alone", "x sampled", "x each"]]
     for expandable in (False, True):
@@ -308,10 +311,10 @@ def main():
     print("%s, %.1f GiB, driver %s" % (versions["gpu"], versions["memory"] / MIB / 1024, versions["driver"]))
     print("PyTorch %s, CUDA %s, Python %s, Linux %s %s" % (versions["torch"], versions["cuda"], platform.python_version(), platform.release(), platform.machine()))
     print(subprocess.run([options.vramprof, "version"], capture_output=True, text=True).stdout.strip().replace("\n", ", "))
-    print("\nWhat PyTorch and NVML say, in MiB, and by how many bytes vramprof differs\n")
+    print("\nFigures of PyTorch and NVML in MiB, and vramprof's difference in bytes\n")
     write([["", "allocated", "", "reserved", "", "NVML", "", "sites", "unexplained MiB"]] + table.differences)
     write(times)
-    print("%s, in %d s" % ("PyTorch's figures DIFFER" if table.failed else "PyTorch's figures are vramprof's", time.monotonic() - begin))
+    print("%s, in %d s" % ("PyTorch's figures DIFFER" if table.failed else "PyTorch's figures equal vramprof's", time.monotonic() - begin))
     return int(table.failed)
 
 

@@ -1,22 +1,23 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh [demo|test|bench|kernels|peers]: installs the Debian or Ubuntu packages that are
-# missing, as root, and finds a Go compiler. The other scripts source it: then
-# PATH and GOTOOLCHAIN are set so that "go" is new enough.
+# install.sh [demo|test|bench|kernels|peers]: installs the missing Debian or Ubuntu packages, as
+# root, and finds a Go compiler. The other scripts source it: it sets PATH and GOTOOLCHAIN so that
+# "go" is new enough.
 repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 
-# What each purpose runs, as PROGRAM:PACKAGE.
+# The programs of each purpose, as PROGRAM:PACKAGE.
 needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
 needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
-# To rebuild the BPF objects and compare; to open pages in a browser (14 s with a near mirror; some 400 MB); to run the code of PyTorch's viewer.
+# To rebuild the BPF objects for comparison, to open pages in a browser (about 400 MB), and to run
+# the code of PyTorch's viewer.
 wants_test="clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 needs_bench="$needs_demo bpftrace:bpftrace"
-# What vramprof is compared with; the benchmark says which are missing.
+# The tools that the benchmark compares with vramprof; it prints which are missing.
 needs_peers=$needs_demo
 wants_peers="bpftrace:bpftrace memleak-bpfcc:bpfcc-tools heaptrack:heaptrack zstd:zstd"
 
-# lacking PROGRAM:PACKAGE…: the packages of the programs that are not there.
+# lacking PROGRAM:PACKAGE…: prints the packages of missing programs.
 lacking() {
   local need packages=""
   for need in "$@"; do
@@ -27,8 +28,8 @@ lacking() {
 
 apt_install() {
   echo "installing" "$@" >&2
-  [ "$(id -u)" = 0 ] || { echo "not root: run as root, or install these packages yourself: $*" >&2; return 1; }
-  command -v apt-get >/dev/null || { echo "no apt-get (Debian or Ubuntu is expected): install the like of: $*" >&2; return 1; }
+  [ "$(id -u)" = 0 ] || { echo "not root: run as root, or install these packages: $*" >&2; return 1; }
+  command -v apt-get >/dev/null || { echo "no apt-get (expected Debian or Ubuntu): install the equivalents of: $*" >&2; return 1; }
   apt_update && apt_get install -y --no-install-recommends "$@"
 }
 
@@ -37,7 +38,7 @@ apt_update() { # once
   apt_updated=1
 }
 
-# apt_get ARGUMENTS…: apt-get; what it prints is shown only if it fails.
+# apt_get ARGUMENTS…: runs apt-get and shows its output only if it fails.
 apt_get() {
   local output
   output=$(DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" </dev/null 2>&1) && return
@@ -45,14 +46,14 @@ apt_get() {
   return 1
 }
 
-# go_release GO: the release of that go command itself, as 1.26.0.
+# go_release GO: prints the release of that go command, such as 1.26.0.
 go_release() {
   (cd / && GOTOOLCHAIN=local "$1" env GOVERSION 2>/dev/null) | sed -n 's/^go\([0-9][0-9.]*\).*/\1/p'
 }
 
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
-# find_go RELEASE: the first go command of that release or newer.
+# find_go RELEASE: prints the first go command of that release or newer.
 find_go() {
   local candidate
   for candidate in "$(command -v go)" /usr/local/go/bin/go $(printf '%s\n' /usr/lib/go-1.*/bin/go | sort -rV); do
@@ -61,8 +62,8 @@ find_go() {
   return 1
 }
 
-# setup_go puts a new enough go command first in PATH. From 1.21 on, Go itself
-# downloads the release that go.mod asks for.
+# setup_go puts a new enough go command first in PATH. Since 1.21, Go itself downloads the release
+# that go.mod requires.
 setup_go() {
   local wanted go package
   wanted=$(sed -n 's/^go \([0-9.]*\)$/\1/p' "$repository/go.mod")
@@ -93,8 +94,8 @@ newest_go_package() { # [apt options]
   done
 }
 
-# go_from_backports: Go from Debian's suite of newer packages, on the mirror
-# that apt uses; the configuration of apt stays as it is.
+# go_from_backports: installs Go from Debian's backports on apt's mirror, without a change to apt's
+# configuration.
 go_from_backports() {
   local release mirror folder package
   release=$(. /etc/os-release && [ "$ID" = debian ] && echo "$VERSION_CODENAME") && [ -n "$release" ] || return 1
@@ -119,16 +120,16 @@ END
 setup() { # demo, test, bench, kernels or peers
   local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
-  # Go checks with these certificates whom it downloads modules from.
+  # Go needs these certificates to download modules.
   [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=" ca-certificates"
   [ -z "$missing" ] || apt_install $missing || return 1
   for package in $(lacking ${!wants:-}); do # one by one: not every release has all of them
-    apt_install "$package" || echo "going on without $package" >&2
+    apt_install "$package" || echo "continuing without $package" >&2
   done
   setup_go || return 1
-  # NVML's header marks functions as deprecated that go-nvml must still bind.
+  # NVML's header marks functions as deprecated that go-nvml must bind.
   export CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -Wno-deprecated-declarations"
-  # A checkout that git refuses to read (another owner) is built without its revision.
+  # Build without a revision if git refuses to read the checkout (another owner).
   (cd "$repository" && git rev-parse HEAD >/dev/null 2>&1) || export GOFLAGS="${GOFLAGS:-} -buildvcs=false"
 }
 

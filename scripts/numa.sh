@@ -1,15 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# numa.sh [SECONDS] [SERIES]: what automatic NUMA balancing costs in stacks. It makes pages of multi-threaded processes inaccessible for a while,
-# to see who uses them; a program in the kernel that reads such a page gets an error, where the process itself would get the page back. Boots
-# Debian's kernel of a series (6.12 by default) in QEMU with two nodes of one simulated processor each, and traces programs that use so many seconds
-# (8 by default) of each thread's processor time, with balancing off and on. Prints a line for each; see scripts/numa/inside.sh.
+# numa.sh [SECONDS] [SERIES]: measures how many stacks automatic NUMA balancing truncates. Balancing
+# temporarily unmaps pages of multithreaded processes to see who uses them; BPF programs cannot read
+# such a page, while the process itself faults it back in. It boots Debian's kernel of a series
+# (6.12 by default) in QEMU with two nodes of one simulated processor each, and traces programs that
+# use SECONDS (8 by default) of CPU time per thread, with balancing off and on. It prints a line for
+# each; see scripts/numa/inside.sh.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 . scripts/install.sh
 seconds=${1:-8} series=${2:-6.12} work=.cache/kernels
 case $series in 6.12) suite=trixie ;; 6.1) suite=bookworm ;; 5.10) suite=bullseye ;; *) suite=trixie-backports ;; esac
-[ "$(uname -m)" = x86_64 ] || { echo "skipped: this machine is no x86-64"; exit 77; }
+[ "$(uname -m)" = x86_64 ] || { echo "skipped: this machine is not x86-64"; exit 77; }
 setup kernels || exit 1
 kernel=$(scripts/kernels/fetch.sh "$series" "$suite") || { echo "skipped: no kernel"; exit 77; }
 mkdir -p "$work/build" && testdata/fakecuda/build.sh "$work/fake" &&

@@ -1,17 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# real-torch.sh [--offline]: unpacks Debian's CUDA build of PyTorch 2.6 with its
-# Python 3.13 into .cache/realtorch (or $VRAMPROF_REALTORCH), builds stubs for the
-# CUDA libraries that it links, and prints the folders of both. Nothing is installed,
-# nothing of NVIDIA's is fetched. 530 MB to fetch, 520 MB of disk.
-# --offline takes what an earlier run has unpacked, and only rebuilds the stubs.
-# Where it cannot be had, it says "skipped: why" and ends with 0.
+# real-torch.sh [--offline]: unpacks Debian's CUDA build of PyTorch 2.6 with its Python 3.13 into
+# .cache/realtorch (or $VRAMPROF_REALTORCH), builds stubs for the CUDA libraries that it links to,
+# and prints the folders of both. It installs nothing and downloads nothing of NVIDIA's: 530 MB to
+# download, 520 MB on disk. --offline uses what an earlier run has unpacked and only rebuilds the
+# stubs. If PyTorch is unavailable, it prints "skipped: REASON" and ends with 0.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 cache=${VRAMPROF_REALTORCH:-$PWD/.cache/realtorch}
 suite=trixie
-# What "import torch" and a training loop load. What is left out of the dependencies:
-# all of NVIDIA, MPI, and what torch.compile and torch.hub would use.
+# What "import torch" and a training loop load. Omitted dependencies: everything of NVIDIA, MPI, and
+# what torch.compile and torch.hub use.
 packages="python3-torch-cuda libtorch-cuda-2.6 libgloo-cuda-0 libtensorpipe-cuda-0
   libblas3 liblapack3 libgfortran5 libcpp-httplib0.18 libcpuinfo0 libdnnl3.6 libfmt10 libnuma1 libonnx1t64 libprotobuf32t64
   libpthreadpool0 libsleef3 libvulkan1 libxnnpack0.20241108 libz3-4 libssl3t64 libbrotli1 libuv1t64 libibverbs1
@@ -26,10 +25,10 @@ case ${1:-} in
   *) echo "usage: real-torch.sh [--offline]" >&2; exit 2 ;;
 esac
 
-skip() { echo "skipped: PyTorch cannot be had here: $*"; exit; }
+skip() { echo "skipped: PyTorch is unavailable: $*"; exit; }
 hash() { sha256sum | cut -c 1-16; }
 
-# configure: apt with a state of its own, for the mirror that this machine uses.
+# configure: prepares apt with separate state for this machine's mirror.
 configure() {
   local tool mirror keys=/usr/share/keyrings/debian-archive-keyring.gpg
   for tool in apt-get dpkg-deb xz; do
@@ -48,9 +47,9 @@ configure() {
     -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
 }
 
-complaint() { grep -m 1 -E '^[EW]: ' "$work/log" || echo "apt-get failed"; } # an update that fails may only warn
+complaint() { grep -m 1 -E '^[EW]: ' "$work/log" || echo "apt-get failed"; } # a failed update may only warn
 
-# fetch: everything into $work/root. Says on stdout what it lacks.
+# fetch: unpacks everything into $work/root. It prints what is missing.
 fetch() {
   local package
   configure || return 1
@@ -64,20 +63,20 @@ fetch() {
   arrange || return 1
 }
 
-# arrange: what installation scripts would do, and less.
+# arrange: does what installation scripts would do, as far as needed.
 arrange() {
   local root=$work/root loader triplet name library offset size
   loader=$(cd "$root" && ls usr/lib64/ld-linux-x86-64.so.2 usr/lib/ld-linux-aarch64.so.1 2>/dev/null) || true
-  triplet=$(cd "$root/usr/lib" && ls -d -- *-linux-gnu) && [ -n "$loader" ] || { echo "no dynamic loader in it"; return 1; }
+  triplet=$(cd "$root/usr/lib" && ls -d -- *-linux-gnu) && [ -n "$loader" ] || { echo "the packages contain no dynamic loader"; return 1; }
   for name in blas lapack; do # update-alternatives
     ln -sf $name/lib$name.so.3 "$root/usr/lib/$triplet/lib$name.so.3"
   done
-  # The kernels for real GPUs are 80 % of the bytes, and nothing here reads them.
+  # The kernels for real GPUs are 80 % of the bytes and are never read.
   library=$(find "$root/usr/lib/$triplet" -name 'libtorch_cuda.so.*' -type f)
   read -r offset size < <(readelf -SW "$library" | sed -n 's/.* \.nv_fatbin  *PROGBITS *[0-9a-f]* \([0-9a-f]*\) \([0-9a-f]*\) .*/\1 \2/p')
   [ -n "${size:-}" ] || { echo "libtorch_cuda has no kernels"; return 1; }
   fallocate --punch-hole --offset $((16#$offset)) --length $((16#$size)) "$library" 2>/dev/null ||
-    echo "no holes in this file system: 1.1 GB more" >&2
+    echo "this file system has no holes: 1.1 GB more" >&2
   cat >"$root/python3" <<SCRIPT
 #!/bin/sh
 # Debian's Python with its own loader and libc.
@@ -87,10 +86,10 @@ PYTHONHOME=\$here/usr exec "\$here/$loader" --argv0 "\$here/python3" \\
 SCRIPT
   chmod +x "$root/python3"
   testdata/realtorch/build.sh "$root" "$work/cuda" >>"$work/log" 2>&1 || { echo "stubs for it cannot be built: $(tail -n 1 "$work/log")"; return 1; }
-  # Once with the modules that programs use, so that their byte code is there.
+  # Import the modules that programs use once, to write their byte code.
   env -u PYTHONPATH -u PYTHONDONTWRITEBYTECODE -u PYTHONPYCACHEPREFIX LD_LIBRARY_PATH="$work/cuda" "$root/python3" -c \
     'import torch, torch._dynamo, torch.utils.data, torch.utils.checkpoint, torch.distributed, torch.nn.parallel, ctypes, json' \
-    >>"$work/log" 2>&1 || { echo "it does not run: $(tail -n 1 "$work/log")"; return 1; }
+    >>"$work/log" 2>&1 || { echo "the unpacked Python does not run: $(tail -n 1 "$work/log")"; return 1; }
 }
 
 command -v gcc >/dev/null && command -v readelf >/dev/null || skip "no gcc or no binutils"
@@ -99,7 +98,7 @@ exec 9>"$cache/lock"
 flock 9
 root=$cache/root-$({ echo "$suite $packages ${not_needed[*]}"; declare -f arrange; uname -m; } | hash)
 if [ ! -d "$root" ]; then
-  [ -z "$offline" ] || skip "it is not prepared: run scripts/real-torch.sh"
+  [ -z "$offline" ] || skip "PyTorch is not unpacked: run scripts/real-torch.sh"
   rm -rf "$cache"/new.*
   work=$(mktemp -d "$cache/new.XXXXXX")
   trap 'rm -rf "$work"' EXIT
@@ -117,7 +116,7 @@ if [ ! -d "$cuda" ]; then
   mv "$new" "$cuda"
 fi
 touch "$root" "$cuda"
-# Other checkouts may share the cache: what nobody has used for a week can go.
+# Other checkouts may share the cache: remove what was unused for a week.
 find "$cache" -maxdepth 1 \( -name 'root-*' -o -name 'cuda-*' \) -mtime +7 -exec rm -rf {} +
 echo "$root"
 echo "$cuda"

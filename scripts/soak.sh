@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# soak.sh [MINUTES]: one "vramprof record" for so long (default 30) under targets of all sorts that come and go: C, C++,
-# Python, the toy PyTorch and, where it can be had, the real one; storms of forks and threads, replaced libraries,
-# out-of-memory errors, ends within calls. Prints samples, a table, what was lost, and says FAIL with the reasons if a
-# target did not end as it should, a file cannot be read, or vramprof holds more at the end than after the first minute.
-# Needs root. VRAMPROF=PROGRAM takes a vramprof that is built already. The test is TestSoak in cmd/vramprof/test/e2e.
+# soak.sh [MINUTES]: runs one "vramprof record" for MINUTES (30 by default) while targets of all
+# kinds start and exit: C, C++, Python, the fake PyTorch and, if available, the real one; many forks
+# and threads, replaced libraries, out-of-memory errors, exits during calls. It prints samples, a
+# table and what was lost. It prints FAIL with the reasons if a target did not end as expected, a
+# file cannot be read, or vramprof uses more at the end than after the first minute. Needs root.
+# VRAMPROF=PROGRAM uses an existing binary. The test is TestSoak in cmd/vramprof/test/e2e.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 minutes=${1:-30}

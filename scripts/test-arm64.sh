@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test-arm64.sh [--ci]: vets the code for arm64, and runs the tests that need no kernel of their own in a simulated arm64 processor
-# (qemu-user). --ci leaves out the packages whose tests take long there. Nothing is traced. Ends with 77 without qemu-aarch64-static.
+# test-arm64.sh [--ci]: vets the code for arm64, and runs the tests that need no kernel features in
+# a simulated arm64 processor (qemu-user). --ci skips packages with slow tests. It traces nothing.
+# Exit status 77: no qemu-aarch64-static.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
 . scripts/install.sh
@@ -11,6 +12,6 @@ pure="./bpf ./tracer/functions ./tracer/place ./tracer/patience ./symbolize/inte
 [ "${1:-}" = --ci ] || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/export"
 export GOARCH=arm64 CGO_ENABLED=0
 go vet ./...
-simulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || { echo "skipped: vetted, but no qemu-aarch64-static to run the tests with"; exit 77; }
-# These look for files with openat2, which qemu-user does not know.
+simulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || { echo "skipped: vetted, but qemu-aarch64-static is not installed to run the tests"; exit 77; }
+# These tests use openat2, which qemu-user does not support.
 go test -short -vet=off -timeout 30m -skip '^(TestSeparateDebugFiles|TestSharedDebugFile)$' -exec "$simulator" $pure

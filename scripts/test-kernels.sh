@@ -1,15 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test-kernels.sh [--ci] [--table FILE] [SERIES…]: boots Debian's kernels in QEMU, with simulated processors, and traces
-# real programs on the fake CUDA in each; see scripts/kernels/inside.sh. Without SERIES all of the matrix, --ci the oldest and
-# the newest in about a minute and a half. --table writes the result as markdown. The kernels are kept in .cache/kernels; nothing but the Debian
-# packages qemu-system-x86, busybox-static and cpio is installed. Ends with 77 if a kernel cannot be had, and the others are well.
+# test-kernels.sh [--ci] [--table FILE] [SERIES…]: boots Debian's kernels in QEMU with simulated
+# processors, and traces real programs on the fake CUDA in each; see scripts/kernels/inside.sh. By
+# default it boots the whole matrix; --ci boots the oldest and the newest kernel in about 90
+# seconds. --table writes the result as Markdown. Kernels are cached in .cache/kernels; it installs
+# only the Debian packages qemu-system-x86, busybox-static and cpio. Exit status 77: a kernel is
+# unavailable and the others passed.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 . scripts/install.sh
 here=scripts/kernels work=.cache/kernels
 
-# SERIES SUITE FOR: which Ubuntu it stands for.
+# SERIES SUITE FOR: the Ubuntu release that it represents.
 matrix="5.10 bullseye 22.04 (5.15 is newer)
 6.1 bookworm 22.04
 6.12 trixie 24.04 (6.8 and 6.11 lie between 6.1 and this)
@@ -29,10 +31,11 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$wanted" ] || [ -z "$ci" ] || wanted="5.10 newest"
 
-[ "$(uname -m)" = x86_64 ] || { echo "skipped: this machine is no x86-64"; exit 77; }
+[ "$(uname -m)" = x86_64 ] || { echo "skipped: this machine is not x86-64"; exit 77; }
 setup kernels || exit 1
 
-# build makes one initial file system for all kernels: what is traced is built and stripped here.
+# build creates one initial file system for all kernels: traced programs are built and stripped
+# here.
 build() {
   mkdir -p "$work/build" && testdata/fakecuda/build.sh "$work/fake" &&
     go build -buildvcs=false -ldflags='-s -w' -o "$work/build/vramprof" ./cmd/vramprof &&
@@ -44,7 +47,8 @@ build() {
     "$work"/build/tracer.test=/t/tracer.test "$work/fake=/fake" /usr/bin/python3 "$python" "/usr/lib/${python##*/}"
 }
 
-# rows prints what is booted: NAME SERIES OPTIONS STEPS…; a comma for a blank in OPTIONS, "-" for none.
+# rows prints the boots: NAME SERIES OPTIONS STEPS…. In OPTIONS, a comma stands for a space and "-"
+# for none.
 rows() {
   local series suite _ steps="check how verifier running command later threads warnings"
   [ -z "$ci" ] || steps="check how running warnings"
@@ -64,14 +68,14 @@ rows() {
   done <<<"$matrix"
 }
 
-# run NAME SERIES OPTIONS STEPS…: boots a row; its console goes to a file.
+# run NAME SERIES OPTIONS STEPS…: boots a row and writes its console to a file.
 run() {
   local name=$1 series=$2 options=${3//,/ } begin=$SECONDS
   shift 3
   [ "$options" != - ] || options=''
   APPEND=$options LIMIT=${LIMIT:-900} $here/boot.sh "$work/$series/vmlinuz" "$work/initrd" "$*" >"$work/log/$name" 2>&1
   local status=$?
-  if [ $status = 125 ] && ! grep -q '^BOOTED' "$work/log/$name"; then # the simulator's fault, once
+  if [ $status = 125 ] && ! grep -q '^BOOTED' "$work/log/$name"; then # a fault of the simulator: retry once
     APPEND=$options LIMIT=${LIMIT:-900} $here/boot.sh "$work/$series/vmlinuz" "$work/initrd" "$*" >"$work/log/$name" 2>&1
     status=$?
   fi
@@ -79,7 +83,7 @@ run() {
   report "$name" "$series" $status $((SECONDS - begin))
 }
 
-# report prints a row in one line, and the whole console of one that failed.
+# report prints a row as one line, and the whole console of a failed row.
 report() {
   local log=$work/log/$1 result=ok
   [ "$3" = 0 ] || result=FAIL
@@ -88,14 +92,14 @@ report() {
   [ "$3" = 0 ] || sed 's/^/    /' "$log"
 }
 
-# upstream NAME SERIES: the version whose source it is; Debian's own number may hide it.
+# upstream NAME SERIES: prints the upstream version, which Debian's own number may hide.
 upstream() {
   local version
   version=$(sed -nE 's/^ok +kernel +Linux .* \(([0-9.]+)\)$/\1/p' "$work/log/$1" | head -n 1)
   echo "${version:-$(sed 's/[-+].*//' "$work/$2/version")}"
 }
 
-# of NAME WORD: what the step "how" says of a row.
+# of NAME WORD: prints what the step "how" reported for a row.
 of() { sed -nE "s/.*\b$2=([^ ;]+).*/\1/p" "$work/log/$1" | head -n 1; }
 step_of() { sed -nE "s/^RESULT $2 (\S+) .*/\1/p" "$work/log/$1" 2>/dev/null | head -n 1 | sed 's/failed/**no**/;s/^ok$/yes/'; }
 

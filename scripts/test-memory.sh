@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test-memory.sh [CPUS]: boots a kernel in QEMU on a machine with so many CPUs, 64 by default, and
-# compares how much memory the maps take there, as the kernel says, with what vramprof computes. Prints both.
-# Two minutes of processor time, since the CPUs are simulated; nothing but the Debian packages of test-kernels.sh is installed. Ends with 77 if the kernel cannot be had. KERNEL is
-# "SERIES SUITE" as in test-kernels.sh; the kernel says what maps take from Linux 6.4 on.
+# test-memory.sh [CPUS]: boots a kernel in QEMU on a machine with CPUS CPUs (64 by default), and
+# compares the kernel memory of the maps, as the kernel reports it, with what vramprof computes. It
+# prints both. It takes two minutes of CPU time, since the CPUs are simulated, and installs only the
+# Debian packages of test-kernels.sh. Exit status 77: the kernel is unavailable. KERNEL is "SERIES
+# SUITE" as in test-kernels.sh; kernels report the memory of maps since Linux 6.4.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 . scripts/install.sh
 here=scripts/kernels work=.cache/kernels cpus=${1:-64}
-[ "$(uname -m)" = x86_64 ] || { echo "skipped: this machine is no x86-64"; exit 77; }
+[ "$(uname -m)" = x86_64 ] || { echo "skipped: this machine is not x86-64"; exit 77; }
 setup kernels || exit 1
 kernel=$($here/fetch.sh ${KERNEL:-newest trixie-backports}) || exit 77
 mkdir -p "$work/build"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of bench.sh: what a capture costs, in bytes and in CPU time.
+# Part of bench.sh: the cost of a capture in bytes and CPU time.
 
-# Writing and reading by the package's own benchmarks; recording beside the toy PyTorch.
+# Measures writing and reading with the package's own benchmarks, and capturing with the fake
+# PyTorch.
 measure_capture() {
   local figures bytes read replay
   progress "captures: bytes and reading"
@@ -15,7 +16,7 @@ measure_capture() {
   for sample in 1MiB 0; do
     for ((round = 1; round <= rounds; round++)); do
       for what in pb.gz vram; do
-        progress "recording $what, --sample $sample, round $round of $rounds"
+        progress "capturing $what, --sample $sample, round $round of $rounds"
         record_rate "$what" "$sample"
       done
     done
@@ -25,11 +26,12 @@ measure_capture() {
   done
 }
 
-# benchmark NAME UNIT: a figure of "BenchmarkNAME-2  5  8.014 bytes/event".
+# benchmark NAME UNIT: prints a figure of "BenchmarkNAME-2  5  8.014 bytes/event".
 benchmark() { awk -v name="^Benchmark$1(-|\$)" -v unit="$2" '$1 ~ name {for (i = 2; i <= NF; i++) if ($i == unit) print $(i - 1)}' <<< "$figures"; }
 
-# record_rate ENDING SAMPLE: adds "capture-ENDING SAMPLE cpu SECONDS" to the samples: all that vramprof took, from
-# its start to its end, and "… bytes" of the file. The toy makes 200,000 tensor events per second.
+# record_rate ENDING SAMPLE: adds "capture-ENDING SAMPLE cpu SECONDS", vramprof's total CPU time,
+# and "… bytes", the file's size, to the samples. The fake PyTorch makes 200,000 tensor events per
+# second.
 record_rate() {
   local target file=$work/rate.$1 cpu
   toy "rate 2 $seconds 200000"
@@ -47,7 +49,7 @@ print("cpu", used.ru_utime + used.ru_stime, code)' "$vramprof" record --force --
   finish "$attached" > /dev/null
   unset "output[$attached]"
   end "$target" TERM
-  [ "${cpu##* }" = 0 ] || { echo "bench.sh: recording ended with status ${cpu##* }" >&2; exit 1; }
+  [ "${cpu##* }" = 0 ] || { echo "bench.sh: record ended with status ${cpu##* }" >&2; exit 1; }
   cpu=${cpu#cpu }
   { echo "capture-$1 $2 cpu ${cpu% *}"; echo "capture-$1 $2 bytes $(stat -c %s "$file")"; } >> "$samples"
 }
@@ -55,13 +57,13 @@ print("cpu", used.ru_utime + used.ru_stime, code)' "$vramprof" record --force --
 capture_rows() { # WHAT SAMPLE
   local profile capture
   profile=$(of capture-pb.gz "$2" cpu) capture=$(of capture-vram "$2" cpu)
-  section "recording 200,000 tensor events/s for $seconds s, $1, medians of $rounds rounds"
+  section "capturing 200,000 tensor events/s for $seconds s, $1, medians of $rounds rounds"
   row "CPU of vramprof, pprof only" "" "$(printf '%.2f s' "$profile")" "" -
   row "  to a capture" "≤ 1.10" "$(printf '%.2f s' "$capture")" "$(awk -v a="$profile" -v b="$capture" 'BEGIN {printf "%.3f", b / a}')" "$capture <= $profile * 1.1"
   row "  its size" "" "$(of capture-vram "$2" bytes) bytes" "" -
 }
 
-# A report of 10 million events, 10,000 sites: time and highest memory of vramprof.
+# A report of 10 million events and 10,000 sites: time and peak memory of vramprof.
 measure_report() {
   local file=$work/big.vram view result
   progress "reports of 10 million events"

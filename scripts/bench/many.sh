@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of bench.sh: many processes, and many CPUs.
+# Part of bench.sh: many processes and many CPUs.
 
-# 500 workers of a data loader end together while two threads make 50,000 tensor events a second.
+# 500 workers of a data loader end at once while two threads make 50,000 tensor events per second.
 measure_exits() {
   progress "500 exits at once"
   local p workers job begin report=$work/exits.json
@@ -27,12 +27,12 @@ measure_exits() {
   for p in "$workers" "$job"; do end "$p" TERM; done
   local lost
   lost=$(field "$report" losses.lost_events)
-  section "500 processes end at once beside $events tensor events/s"
+  section "500 processes end at once during $events tensor events/s"
   row "until all have ended" "" "$(awk -v u=$us 'BEGIN {printf "%.2f s", u / 1e6}')" "" -
   row "events lost" "0" "$lost of $(field "$report" losses.events)" "" "$lost == 0"
 }
 
-# Computed; scripts/test-memory.sh compares with a kernel on 64 CPUs.
+# Computed. scripts/test-memory.sh compares the result with a kernel on 64 CPUs.
 measure_memory() {
   local cpus least most target
   go build -o "$cache/kernelmemory" ./scripts/bench/kernelmemory

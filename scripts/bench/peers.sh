@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of bench.sh: vramprof beside other tools, in turn on the same programs. What they are told
-# and how their answers are read is in scripts/bench/peers; here they are installed.
+# Part of bench.sh: vramprof and other tools, in turn on the same programs. This script installs
+# them; scripts/bench/peers runs them and parses their output.
 
 measure_peers() {
   local answer torch=() headers peer_rounds=$rounds
@@ -8,7 +8,7 @@ measure_peers() {
   progress "tools to compare with"
   setup peers || true
   go build -o "$cache/peers" ./scripts/bench/peers
-  # Names of malloc for CUDA's functions, with frame pointers: what memleak wants.
+  # Gives CUDA's functions the names of malloc, with frame pointers, as memleak requires.
   gcc -std=gnu11 -O2 -fPIC -shared -fno-builtin -fno-omit-frame-pointer -fno-optimize-sibling-calls -Wall -Wextra \
     -o "$fake/libbench_named.so" testdata/programs/bench_named.c "$fake/libcudart.so.12"
   answer=$(scripts/real-torch.sh) || exit 1
@@ -27,8 +27,8 @@ measure_peers() {
   go run ./scripts/bench/benchtable scripts/bench/peers.tmpl "$results"
 }
 
-# kernel_headers: a folder for bcc, where the running kernel's headers are not installed: those of
-# Debian's kernel, unpacked into the cache. memleak needs no more of them than the registers.
+# kernel_headers: a folder for bcc if the running kernel's headers are not installed: those of
+# Debian's kernel, unpacked into the cache. memleak only needs the registers.
 kernel_headers() {
   [ ! -e "/lib/modules/$(uname -r)/build" ] && [ ! -e /sys/kernel/kheaders.tar.xz ] || return 0
   local package folder=$cache/headers

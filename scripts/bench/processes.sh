@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of bench.sh: starting, awaiting and ending processes. Each has its output
-# on a file descriptor of ours, so that nothing has to be polled.
+# Part of bench.sh: start, await and end processes. The output of each is on a file descriptor, so
+# nothing needs polling.
 
 declare -A output=() # pid → file descriptor of its output
 
-# start COMMAND…: its pid is in $pid, stdout and stderr are read by expect and finish.
+# start COMMAND…: sets $pid. expect and finish read stdout and stderr.
 start() {
   local fd
   exec {fd}< <(exec "$@" 2>&1 < /dev/null)
@@ -12,7 +12,7 @@ start() {
   output[$pid]=$fd
 }
 
-# expect PID PATTERN SECONDS: reads lines until one matches the glob; the line is in $line.
+# expect PID PATTERN SECONDS: reads lines until one matches the glob and sets $line.
 expect() {
   local fd=${output[$1]} seen=""
   while IFS= read -r -t "$3" line <&"$fd"; do
@@ -23,7 +23,7 @@ expect() {
   exit 1
 }
 
-# finish PID: everything it still prints goes to stdout; waits for its end.
+# finish PID: prints the rest of its output on stdout and waits for its exit.
 finish() {
   local fd=${output[$1]}
   cat <&"$fd"
@@ -31,8 +31,8 @@ finish() {
   wait "$1" 2>/dev/null || true
 }
 
-# end PID [SIGNAL]: asks it to end, and forgets it. The shell has it ignore SIGINT, which only
-# tracers undo; programs want TERM.
+# end PID [SIGNAL]: signals the process and forgets it. The shell makes background processes ignore
+# SIGINT; tracers restore it, programs need TERM.
 end() {
   kill -"${2:-INT}" "$1" 2>/dev/null || true
   finish "$1" > "$work/last_output"
@@ -47,15 +47,15 @@ kill_all() {
 
 now_us() { echo "${EPOCHREALTIME/[.,]/}"; }
 
-# cpu_ticks PID: user and system time in ticks of 10 ms.
+# cpu_ticks PID: prints user and system time in ticks of 10 ms.
 cpu_ticks() {
   local stat
   stat=$(< "/proc/$1/stat")
-  set -- ${stat##*) } # a name may hold blanks
+  set -- ${stat##*) } # a name may contain spaces
   echo $((${12} + ${13}))
 }
 
-# memory_kib PID FIELD: VmRSS or VmHWM.
+# memory_kib PID FIELD: prints VmRSS or VmHWM.
 memory_kib() {
   local name value rest
   while read -r name value rest; do

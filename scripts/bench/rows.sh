@@ -3,8 +3,8 @@
 
 all_programs="c_cuda c_cudart py_cuda py_cudart"
 
-# measure_calls runs the variants in turn, round by round, so that a busy spell of the machine
-# meets all of them.
+# measure_calls runs the variants in turn, round by round, so that load on the machine affects all
+# of them.
 measure_calls() {
   local round lib
   for ((round = 1; round <= rounds; round++)); do
@@ -20,7 +20,7 @@ measure_calls() {
 
 have_bpftrace() { command -v bpftrace > /dev/null; }
 
-# field FILE PATH: a number of a JSON report; objects are summed up.
+# field FILE PATH: prints a number of a JSON report; sums the numbers of an object.
 field() {
   "$python" - "$1" "$2" <<'PY'
 import functools, json, sys
@@ -29,12 +29,12 @@ print(sum(value.values()) if isinstance(value, dict) else value)
 PY
 }
 
-# losses FILE: why stacks are truncated or missing in a JSON report.
+# losses FILE: prints why stacks are truncated or missing in a JSON report.
 losses() { "$python" -c 'import json, sys
 l = json.load(open(sys.argv[1]))["losses"]
 print(", ".join(f"{n} {why}" for why, n in {"without stack": l["without_stack"], "torn": l["torn"], **l["truncated"]}.items() if n))' "$1"; }
 
-# end_leaks FILE: ends the tracer "leaks --json" that is attached; its report goes to FILE.
+# end_leaks FILE: ends the attached tracer "leaks --json" and writes its report to FILE.
 end_leaks() {
   end "$attached"
   sed -n '/^{$/,/^}$/p' "$work/last_output" > "$1"
@@ -46,7 +46,7 @@ attach_leaks() { # PID
   expect "$attached" "vramprof: tracing*" 60
 }
 
-# Two threads, alloc and free in turn: 100,000 events per second.
+# Two threads that allocate and free in turn: 100,000 events per second.
 measure_rate() {
   progress "100,000 events/s for $seconds s"
   local p before begin half rss_half lost report=$work/rate.json
@@ -72,7 +72,7 @@ measure_rate() {
   row "tracer's RSS, half way → end" "flat" "$(mib "$rss_half") → $(mib "$rss_end") MB" "" "$rss_end <= $rss_half * 1.1"
 }
 
-# The fill of a million blocks runs under the tracer; then the time from Ctrl-C to the end.
+# Allocates a million blocks under the tracer, then measures the time from Ctrl-C to the end.
 measure_live() {
   progress "1,000,000 live allocations"
   local p target begin peak=0 now_peak us profile=$work/live.pb.gz
@@ -101,8 +101,8 @@ measure_live() {
   row "live allocations in the summary" "1000000" "${live:-none}" "" "${live:-0} == 1000000"
 }
 
-# From the start of vramprof to its first whole stack: probes come after the unwind tables, so
-# that the first event has one, if none is truncated.
+# Measures the time from the start of vramprof to its first whole stack. Unwind tables are loaded
+# before probes, so the first event has a whole stack unless some are truncated.
 measure_attach() {
   local answer
   attach_to "a Python process that trains (4 threads)" "ready *" "$python" "$fake/train.py" --step-ms 5
@@ -113,7 +113,7 @@ measure_attach() {
     "$torch_root/python3" "$repository/testdata/realtorch/train.py" --steps 100000 --every 100000 --sleep 0.02
 }
 
-# attach_to WHAT READY COMMAND…: READY is a line that the program prints when it is at work.
+# attach_to WHAT READY COMMAND…: READY is a line that the program prints once it is working.
 attach_to() {
   local what=$1 ready=$2 round begin truncated missing all="" worst=0 why="" report=$work/attach.json p
   shift 2
@@ -140,7 +140,8 @@ attach_to() {
   [ -z "$why" ] || echo "    $why"
 }
 
-# A rank of PyTorch with all of NVIDIA's libraries and its data loaders' workers: the one that was forked last trains.
+# A rank of PyTorch with all of NVIDIA's libraries and its data loader workers: the last forked
+# process trains.
 measure_forks() {
   local answer
   answer=$("$repository/scripts/real-torch.sh") || exit 1
@@ -155,7 +156,7 @@ measure_forks() {
   forks_of 2000 ""
 }
 
-# forks_of PROCESSES SECONDS: the target, if there is one.
+# forks_of PROCESSES SECONDS: prints the target, if there is one.
 forks_of() {
   local round begin all="" worst=0 lost=0 stacks=0 mappings child p report=$work/forks.json
   for ((round = 1; round <= attach_rounds; round++)); do
@@ -212,7 +213,7 @@ measure_idle() {
   row "tracer's RSS" "< 150 MB" "$(mib "$rss") MB" "" "$rss < 150 * 1000000 / 1024"
 }
 
-# The kernel counts a tail call to the program that was entered: alloc_enter holds the unwinder.
+# The kernel counts a tail call for the program that was entered: alloc_enter includes the unwinder.
 profile_programs() {
   command -v bpftool > /dev/null || { echo "bench.sh: --profile needs bpftool" >&2; exit 1; }
   stats_before=$(< /proc/sys/kernel/bpf_stats_enabled)
@@ -223,7 +224,7 @@ profile_programs() {
     program "$name" "$pairs"
     p=$pid
     attach_vramprof vramprof "$p"
-    # The programs do not go before their counts are read: the process ends, and with it the tracer.
+    # The counts must be read before the process ends, because the programs end with it.
     bpf_counts "$attached" > "$work/before"
     kill -USR1 "$p"
     expect "$p" "pairs *" 60
@@ -237,7 +238,8 @@ profile_programs() {
   done
 }
 
-# bpf_counts PID: "ID NAME CALLS NS" of each program that the process holds and that has run.
+# bpf_counts PID: prints "ID NAME CALLS NS" for each program that the process holds and that has
+# run.
 bpf_counts() {
   { sed -n 's/^prog_id:[^0-9]*//p' /proc/"$1"/fdinfo/*; bpftool prog show; } | awk '
     NF == 1 {own[$1 ":"] = 1}

@@ -8,10 +8,10 @@ median() { sort -g | awk '{v[NR] = $1} END {if (NR) print NR % 2 ? v[(NR + 1) / 
 
 mib() { echo $((($1 * 1024 + 500000) / 1000000)); } # KiB → MB
 
-# of VARIANT PROGRAM METRIC: median of its samples in ns, or nothing.
+# of VARIANT PROGRAM METRIC: prints the median of the samples in ns, or nothing.
 of() { awk -v a="$1" -v b="$2" -v c="$3" '$1 == a && $2 == b && $3 == c {print $4}' "$samples" | median; }
 
-# lost VARIANT PROGRAM METRIC: what the variant adds to the program without probes.
+# lost VARIANT PROGRAM METRIC: prints what the variant adds to the program without probes.
 lost() {
   local with without
   with=$(of "$1" "$2" "$3") without=$(of none "$2" "$3")
@@ -20,11 +20,11 @@ lost() {
 
 ratio() { [ -z "$1" ] || [ -z "$2" ] || awk -v a="$1" -v b="$2" 'BEGIN {if (b > 0) printf "%.2f", a / b}'; }
 
-# pad WIDTH TEXT, by characters: printf counts bytes in some locales.
+# pad WIDTH TEXT: pads by characters; printf counts bytes in some locales.
 pad() { printf '%s%*s' "$2" $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) ""; }
 lpad() { printf '%*s%s' $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) "" "$2"; }
 
-# describe: what the figures depend on, a word and a text a line.
+# describe: prints what the figures depend on, one word and a text per line.
 describe() {
   local virtual cpu revision
   virtual=$(systemd-detect-virt --vm 2>/dev/null) || true
@@ -39,7 +39,7 @@ versions   $("$python" --version), $(go env GOVERSION), $(bpftrace --version 2>/
 END
 }
 
-# about SECONDS: the same for BENCHMARKS.md, which has it for each kind of result.
+# about SECONDS: prints the same for BENCHMARKS.md, which contains it for each kind of result.
 about() {
   describe | sed 's/, load .*//'
   cat <<END
@@ -82,7 +82,7 @@ END
       echo
     done
   done
-  have_bpftrace || echo "bpftrace is not installed and could not be: its column and rows are empty"
+  have_bpftrace || echo "bpftrace is not installed: its column and rows are empty"
 }
 
 title() { # c_cuda alloc → C, cuMemAlloc
@@ -102,14 +102,14 @@ table_budget_head() {
   echo
 }
 
-# section TEXT: heads rows; also in the results, for BENCHMARKS.md.
+# section TEXT: prints the title of rows, and stores it in the results for BENCHMARKS.md.
 section() {
   progress_end
   echo "$1"
   printf 'section\t%s\n' "$1" >> "$results/$kind.rows"
 }
 
-# row WHAT TARGET MEASURED RATIO CONDITION: CONDITION is awk's, or "-" where there is no target.
+# row WHAT TARGET MEASURED RATIO CONDITION: CONDITION is an awk expression, or "-" without a target.
 row() {
   local verdict=-
   [ "$5" = - ] || verdict=$(awk "BEGIN {print ($5) ? \"met\" : \"missed\"}")
@@ -117,8 +117,8 @@ row() {
   printf 'row\t%s\t%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" "$verdict" >> "$results/$kind.rows"
 }
 
-# The limits in ns are those of the machine of the budget, whose floor is 750 ns per traced call:
-# a measured figure is scaled by the floor of this machine before it is compared.
+# The limits in ns are those of the budget's machine, whose floor is 750 ns per traced call. A
+# measured figure is scaled by this machine's floor before the comparison.
 table_call_budget() {
   local name lib unit alloc frames free floor ratio scale calls
   unit=$(lost floor c_cuda ns_per_alloc)
@@ -135,7 +135,7 @@ table_call_budget() {
     free=$(lost vramprof "$name" ns_per_free) floor=$(lost floor "$name" ns_per_free)
     ratio=$(ratio "$free" "$floor")
     calls=1
-    [ "${name#*_}" = cuda ] || calls=2 # the runtime's call holds one of the driver
+    [ "${name#*_}" = cuda ] || calls=2 # the runtime's call contains a driver call
     row "$(title "$name" free)" "≤ $((1100 * calls))" "$(scaled "$free")" "" "${free:-9e9} * ${scale:-1} <= 1100 * $calls"
     row "  to the floor" "≤ 1.5" "" "$ratio" "${ratio:-9e9} <= 1.5"
   done

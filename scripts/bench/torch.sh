@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of bench.sh: the real PyTorch on the fake GPU, and its toy with a given rate and number of tensors.
+# Part of bench.sh: the real PyTorch on the fake GPU, and the fake PyTorch at a given rate and
+# number of tensors.
 
-# The training loop: as launch-bound as no real job is, and with 20 ms a step, as with a busy GPU.
+# The training loop: launch-bound like no real job, and with 20 ms per step, as with a busy GPU.
 measure_torch() {
   local answer
   answer=$("$repository/scripts/real-torch.sh") || exit 1
@@ -50,7 +51,8 @@ attach_torch_floor() {
   expect "$attached" "floor: ready" 30
 }
 
-# torch_row WHAT VARIANT SLEEP TARGET LIMIT: steps/s, and how much longer a step takes than alone.
+# torch_row WHAT VARIANT SLEEP TARGET LIMIT: prints steps/s, and how much longer a step takes than
+# alone.
 torch_row() {
   local steps alone ratio
   steps=$(of "torch-$2" "$3" steps) alone=$(of torch-none "$3" steps)
@@ -62,7 +64,7 @@ torch_row() {
   fi
 }
 
-# Two threads of the toy: 200,000 tensor events per second, a sample of them sent.
+# Two threads of the fake PyTorch: 200,000 tensor events per second, of which a sample is sent.
 measure_tensor_rate() {
   progress "200,000 tensor events/s for $seconds s"
   local p before begin report=$work/tensors.json
@@ -83,7 +85,7 @@ measure_tensor_rate() {
   row "tracer, of one core" "< 100 %" "$(awk -v t=$ticks -v u=$us 'BEGIN {printf "%.1f %%", t * 1e6 / u}')" "" "$ticks * 10000 < $us"
 }
 
-# A process with two million live tensors, all of them in the sample.
+# A process with two million live tensors, all in the sample.
 measure_tensor_live() {
   progress "2,000,000 live tensors"
   local p rss
@@ -104,7 +106,7 @@ print filled"
   row "events lost" "0" "$(field "$work/tensors.json" losses.lost_events)" "" "$(field "$work/tensors.json" losses.lost_events) == 0"
 }
 
-# toy SCRIPT: starts the toy PyTorch; it waits before the script.
+# toy SCRIPT: starts the fake PyTorch, which waits before it runs the script.
 toy() {
   printf 'ready\nwait\n%s\nwait\n' "$1" > "$work/toy"
   start env LD_LIBRARY_PATH="$fake/torch-2.6:$fake" "$fake/tensors_c" "$work/toy"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of bench.sh: what the same programs are run under.
+# Part of bench.sh: the tracers under which the programs run.
 
 depth=30
 
-# program NAME [OPTION…]: starts one of the programs; it waits, its pid is in $pid.
+# program NAME [OPTION…]: starts one of the programs, which waits, and sets $pid.
 #   c_LIB    C without frame pointers      fp_LIB   the same with frame pointers
 #   p64_LIB  C, from 64 distinct stacks in turn
-#   py_LIB   Python; LIB is cuda (the stubs of the driver) or cudart (functions that begin with push)
+#   py_LIB   Python; LIB is cuda (the driver's stubs) or cudart (functions that begin with push)
 program() {
   local name=$1 lib=${1#*_} command
   shift
@@ -20,8 +20,8 @@ program() {
   expect "$pid" "ready *" 30
 }
 
-# sample VARIANT NAME…: starts the programs, attaches the variant, runs one program after the
-# other, and detaches. Adds lines "VARIANT PROGRAM METRIC VALUE" to the samples.
+# sample VARIANT NAME…: starts the programs, attaches the variant, runs the programs one after the
+# other, and detaches. It adds lines "VARIANT PROGRAM METRIC VALUE" to the samples.
 sample() {
   local variant=$1 name key value p
   local -a pids=()
@@ -43,7 +43,7 @@ sample() {
   [ -z "$attached" ] || end "$attached"
 }
 
-# Each attach_… VARIANT PID… leaves the pid of the tracer in $attached.
+# Each attach_… VARIANT PID… sets $attached to the tracer's pid.
 attach_none() { attached=""; }
 
 attach_floor() {
@@ -52,7 +52,7 @@ attach_floor() {
   expect "$attached" "floor: ready" 30
 }
 
-attach_frames() { # frames-cuda, frames-cudart: the outermost call of the program takes the stack
+attach_frames() { # frames-cuda, frames-cudart: the program's outermost call takes the stack
   local libraries=("$fake/libcuda.so.1")
   [ "$1" = frames-cuda ] || libraries=("$fake/libcudart.so.12" "${libraries[@]}")
   start "$cache/floor" -stack "${libraries[@]}"
@@ -70,7 +70,7 @@ attach_vramprof() {
   expect "$attached" "vramprof: tracing*" 60
 }
 
-# What a script that looks for leaks usually does: size and stack of what is allocated and not freed.
+# What a typical leak script does: it stores size and stack of live allocations.
 attach_bpftrace() { # bpftrace-cuda, bpftrace-cudart
   local library=$fake/libcuda.so.1 alloc=cuMemAlloc_v2 free=cuMemFree_v2
   [ "$1" = bpftrace-cuda ] || library=$fake/libcudart.so.12 alloc=cudaMalloc free=cudaFree
@@ -90,5 +90,5 @@ attach_bpftrace() { # bpftrace-cuda, bpftrace-cudart
     END { clear(@bytes); clear(@stacks); clear(@size); clear(@out); }"
   attached=$pid
   expect "$attached" ready 60
-  sleep 0.5 # the interval may have been attached first
+  sleep 0.5 # the interval probe may be attached first
 }

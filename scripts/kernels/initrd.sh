@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# initrd.sh OUT FILE…: an initial file system with busybox, the given files and folders under their own paths, and the shared
-# libraries that they need. Its init runs /inside.sh, which must be among them as "PATH=/inside.sh" (PATH elsewhere), with
-# the words of vramprof.run="…" on the kernel's command line. Not compressed: to unpack takes longer in a simulated processor.
+# initrd.sh OUT FILE…: creates an initial file system with busybox, the given files and folders at
+# their own paths, and the shared libraries that they need. Its init runs /inside.sh, given as
+# "PATH=/inside.sh", with the words of vramprof.run="…" on the kernel's command line. It is not
+# compressed: a simulated processor unpacks slowly.
 set -euo pipefail
 out=$(realpath -m "${1:?usage: initrd.sh OUT FILE…}")
 shift
@@ -16,7 +17,7 @@ for file in "$@"; do
   cp -a "$from" "$root$to"
 done
 find "$root" \( -name '*.pyc' -path '*/test/*' -o -name '*.a' \) -delete
-# Libraries of programs and libraries, each once.
+# Libraries needed by programs and libraries, each once.
 { find "$root" -type f \( -perm -u+x -o -name "*.so*" \) -print0 | xargs -0r -n 64 ldd 2>/dev/null || true; } |
   sed -nE 's,.*[[:space:]](/[^ ]+\.so[^ ]*) \(0x.*,\1,p' | sort -u | while read -r library; do
     [ -e "$root$library" ] || { mkdir -p "$root$(dirname "$library")" && cp -L "$library" "$root$library"; }

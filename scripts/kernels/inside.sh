@@ -1,20 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# inside.sh STEP…: what runs in each kernel, as init's only child. Each step ends with a line "RESULT STEP ok|failed SECONDS".
+# inside.sh STEP…: runs in each kernel as init's only child. Each step ends with a line "RESULT STEP
+# ok|failed SECONDS".
 #   check      vramprof check, which must find nothing missing
 #   refused    vramprof check, which must name lockdown=confidentiality and end with 4
-#   how        which ways of the kernel are used
-#   verifier   the kernel takes all programs, within its limits
-#   running    a C and a Python program that run are traced, and let go
-#   command    a command of both is traced from its first call
-#   later      a program that starts later is noticed by its mappings
-#   threads    four threads that preempt one another get their own stacks
-#   memory     maps take as much of the kernel's memory as "vramprof check" computes; for scripts/test-memory.sh
-#   warnings   the kernel itself has not complained
+#   how        which mechanisms of the kernel are used
+#   verifier   the kernel loads all programs, within its limits
+#   running    attaches to a running C and a running Python program, and detaches
+#   command    traces a command of each from its first call
+#   later      notices a program that starts later by its mappings
+#   threads    four threads that preempt each other have their own stacks
+#   memory     maps use as much kernel memory as "vramprof check" computes; for scripts/test-memory.sh
+#   warnings   the kernel has logged no warning
 export FAKECUDA_DIR=/fake VRAMPROF=/t/vramprof PYTHONDONTWRITEBYTECODE=1 VRAMPROF_TEST_SLOWNESS=4
 cd /t || exit 1
 uptime() { cut -d. -f1 /proc/uptime; }
-# test PROGRAM TEST: one Go test, which must have run.
+# test PROGRAM TEST: runs one Go test and fails if it did not run.
 test_of() { "/t/$1" -test.v -test.count=1 -test.run "^$2\$" 2>&1 | tee /tmp/out; grep -q "^--- PASS: $2" /tmp/out; }
 
 step() {

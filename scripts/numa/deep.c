@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// deep THREADS SECONDS STEP [bind]: threads that allocate and free below 24 frames of 1 KiB each, as deep as PyTorch's stacks, for so
-// many seconds of processor time each. After STEP allocations they return to the outermost frame and begin anew, as a
-// training step does; 0: never. "bind" sets the memory policy of numactl --membind=0,1. Prints how many allocations each thread made.
+// deep THREADS SECONDS STEP [bind]: threads that allocate and free below 24 frames of 1 KiB each,
+// as deep as PyTorch's stacks, for SECONDS of CPU time each. After STEP allocations (0: never) they
+// return to the outermost frame and start again, as a training step does. "bind" sets the memory
+// policy of numactl --membind=0,1. Prints how many allocations each thread made.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static __attribute__((noipa)) long bottom(double end)
 		if (cudaMalloc(&p, 4096) || cudaFree(p))
 			exit(1);
 		n++;
-		for (volatile int i = 0; i < 100000; i++) // the program's own work: some 0.5 ms
+		for (volatile int i = 0; i < 100000; i++) // the program's own work: about 0.5 ms
 			;
 	}
 	return n;

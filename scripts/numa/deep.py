@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deep.py THREADS SECONDS STEP: as deep.c, below 8 functions of Python."""
+"""deep.py THREADS SECONDS STEP: like deep.c, below 8 Python functions."""
 import ctypes
 import sys
 import threading

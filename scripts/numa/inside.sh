@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# inside.sh SECONDS: what scripts/numa.sh runs in the guest. A line "NUMA …" for each program, with NUMA balancing off and on.
+# inside.sh SECONDS: runs in the guest of scripts/numa.sh. It prints a line "NUMA …" for each
+# program, with NUMA balancing off and on.
 export FAKECUDA_DIR=/fake LD_LIBRARY_PATH=/fake PYTHONDONTWRITEBYTECODE=1
 cd /t || exit 1
 echo "BOOTED $(uname -r), $(ls -d /sys/devices/system/node/node* | wc -l) nodes, balancing $(cat /proc/sys/kernel/numa_balancing)"

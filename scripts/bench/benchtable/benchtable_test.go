@@ -31,7 +31,7 @@ func TestFiguresOfTheSameRoundAreCompared(t *testing.T) {
 	}
 }
 
-// A file of which parts were not measured says so, and has no figure in their place.
+// A result that was not measured is marked as missing, and no figure replaces it.
 func TestTheTemplateSaysWhatIsNotMeasured(t *testing.T) {
 	folder := t.TempDir()
 	for name, text := range map[string]string{
@@ -52,6 +52,6 @@ func TestTheTemplateSaysWhatIsNotMeasured(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "<no value>") {
-		t.Errorf("a figure of nothing:\n%s", out.String())
+		t.Errorf("a figure without a measurement:\n%s", out.String())
 	}
 }

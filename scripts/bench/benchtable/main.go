@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Benchtable writes BENCHMARKS.md: a template, with the results that scripts/bench.sh
-// has put into a folder, each kind in files of its own, so that one can be measured again alone.
+// Benchtable writes BENCHMARKS.md from a template and a folder of results from scripts/bench.sh.
+// Each kind of result has its own files, so it can be measured again alone.
 //
 //	benchtable TEMPLATE FOLDER > BENCHMARKS.md
 //
-//	FOLDER/NAME.samples   what package peers prints
-//	FOLDER/NAME.rows      the budget: "section TEXT", or "row", what, target, measured, ratio, met; with tabs
+//	FOLDER/NAME.samples   output of package peers
+//	FOLDER/NAME.rows      the budget: "section TEXT", or "row", what, target, measured, ratio, met; tab-separated
 //	FOLDER/NAME.about     "WORD TEXT": machine, kernel, date, load, versions, rounds
 package main
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// results are those of all files of a folder.
+// results holds the content of all files of a folder.
 type results struct {
 	samples map[key][]float64 // in the order of the rounds
 	missing []string          // "heaptrack: not installed: …"
@@ -82,7 +82,7 @@ func (r *results) get(table, tool, program, figure string) []float64 {
 	return r.samples[key{table, tool, program, figure}]
 }
 
-// middle is the median; NaN of none.
+// middle returns the median, or NaN if there are no values.
 func middle(values []float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -92,7 +92,7 @@ func middle(values []float64) float64 {
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// spread is the median of values, with the lowest and the highest: "3,193 (3,010–3,420)".
+// spread returns the median of values with the minimum and the maximum: "3,193 (3,010–3,420)".
 func spread(values []float64, format func(float64) string) string {
 	switch len(values) {
 	case 0:
@@ -103,7 +103,7 @@ func spread(values []float64, format func(float64) string) string {
 	return format(middle(values)) + " (" + format(slices.Min(values)) + "–" + format(slices.Max(values)) + ")"
 }
 
-// pairwise is f of the values of the same rounds.
+// pairwise returns f of the values of each round.
 func pairwise(a, b []float64, f func(a, b float64) float64) (values []float64) {
 	for i := range min(len(a), len(b)) {
 		values = append(values, f(a[i], b[i]))
@@ -114,7 +114,7 @@ func pairwise(a, b []float64, f func(a, b float64) float64) (values []float64) {
 func difference(a, b float64) float64 { return a - b }
 func quotient(a, b float64) float64   { return a / b }
 
-// whole writes 12345.6 as 12,346.
+// whole formats 12345.6 as 12,346.
 func whole(v float64) string {
 	s := strconv.FormatInt(int64(math.Round(math.Abs(v))), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -134,7 +134,7 @@ func percent(v float64) string { return fixed(1)(v*100) + " %" }
 
 func megabytes(v float64) string { return fixed(0)(v/1e6) + " MB" }
 
-// bytes writes a file's size.
+// bytes formats a size.
 func bytes(v float64) string {
 	switch {
 	case v < 10_000:
@@ -145,7 +145,7 @@ func bytes(v float64) string {
 	return megabytes(v)
 }
 
-// table writes a Markdown table; the first column is text, the others are figures.
+// table returns a Markdown table: the first column is text, the others are figures.
 func table(head []string, rows [][]string) string {
 	var b strings.Builder
 	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }

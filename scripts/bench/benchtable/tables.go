@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// row is a tool or a program in a table: its name in the samples, and for readers.
+// row is a tool or a program in a table: its name in the samples and its title.
 type row struct{ name, title string }
 
 var plainPrograms = []row{
@@ -27,18 +27,19 @@ var heapPrograms = []row{
 
 const notMeasured = "Not measured."
 
-// lost is what a pair of calls takes longer with a tool than without, in ns, round by round.
+// lost returns how much longer a pair of calls takes with a tool than without, in ns, for each
+// round.
 func (r *results) lost(tool, program string) []float64 {
 	return pairwise(r.get("calls", tool, program, "ns_per_pair"), r.get("calls", "none", program, "ns_per_pair"), difference)
 }
 
-// bpftraceOf is the script for the functions that a program calls.
+// bpftraceOf returns the name of the bpftrace script for the functions that a program calls.
 func bpftraceOf(program string) string {
 	_, lib, _ := strings.Cut(program, "_")
 	return "bpftrace-" + lib
 }
 
-// calls: "plain" programs, or those "named" for memleak.
+// calls returns the table of call costs: of "plain" programs, or of those "named" for memleak.
 func (r *results) calls(kind string) string {
 	programs, tools := plainPrograms, []row{{"floor", "empty probes"}, {"vramprof", "vramprof"}, {"vramprof-capture", "and a capture"}, {"bpftrace", "bpftrace"}}
 	if kind == "named" {
@@ -66,7 +67,7 @@ func (r *results) calls(kind string) string {
 	return table(head, rows)
 }
 
-// ratios of the losses of the same rounds.
+// ratios returns the ratios of the losses of each round.
 func (r *results) ratios() string {
 	if r.get("calls", "none", "c_cuda", "ns_per_pair") == nil {
 		return notMeasured
@@ -89,12 +90,12 @@ func (r *results) ratios() string {
 
 var bookTools = []row{{"vramprof", "vramprof"}, {"vramprof-capture", "vramprof and a capture"}, {"bpftrace-cudart", "bpftrace"}, {"memleak", "memleak"}}
 
-// books: what tools say of a load, against what is true.
+// books returns the table that compares each tool's results with the truth.
 func (r *results) books(load string) string {
 	if r.get("books", "vramprof", load, "allocations") == nil {
 		return notMeasured
 	}
-	head := []string{"tool", "allocations a second", "counted of 1,000,000", "live bytes said of 1,000,000", "lost, it says",
+	head := []string{"tool", "allocations a second", "counted of 1,000,000", "live bytes reported of 1,000,000", "reported as lost",
 		"CPU, of one core", "CPU from start to end", "memory", "BPF maps", "written", "Ctrl-C to the end"}
 	var rows [][]string
 	for _, t := range bookTools {
@@ -105,11 +106,11 @@ func (r *results) books(load string) string {
 		rate := pairwise(get("allocations"), get("wall_s"), quotient)
 		share := func(said, true string) string {
 			if get(said) == nil {
-				return "does not say"
+				return "not reported"
 			}
 			return spread(pairwise(get(said), get(true), func(a, b float64) float64 { return 1e6 * a / b }), whole)
 		}
-		lost := "does not say"
+		lost := "not reported"
 		if get("said_lost") != nil {
 			lost = spread(get("said_lost"), whole)
 		}
@@ -120,7 +121,8 @@ func (r *results) books(load string) string {
 	return table(head, rows)
 }
 
-// ready: from the start of a tool to the first allocation in its books, and how whole stacks are.
+// ready returns the table of the time from a tool's start to the first allocation in its results,
+// with the share of whole stacks.
 func (r *results) ready() string {
 	if r.get("books", "vramprof", "py", "stacks") == nil {
 		return notMeasured
@@ -145,14 +147,14 @@ func (r *results) ready() string {
 			rows = append(rows, []string{t.title, l.title, spread(get("ready_s"), fixed(2)), whole(middle(get("stacks"))), share("whole_share"), python})
 		}
 	}
-	return table([]string{"tool", "program", "seconds to the first allocation", "stacks, of 11", "of them whole", "with Python's functions"}, rows)
+	return table([]string{"tool", "program", "seconds to the first allocation", "stacks, of 11", "whole stacks", "with Python's functions"}, rows)
 }
 
 var torchTools = []row{{"none", "alone"}, {"floor", "empty probe"}, {"vramprof", "vramprof"}, {"vramprof-every", "every tensor's stack"},
 	{"vramprof-capture", "and a capture"}, {"vramprof-segments", "no tensors"}, {"bpftrace", "bpftrace, each tensor"},
 	{"pytorch-python", "PyTorch's recorder, Python stacks"}, {"pytorch-all", "PyTorch's recorder, C++ stacks too"}}
 
-// torch: the length of steps, or the "books" of the same training.
+// torch returns the table of step times, or the "books" of the same training.
 func (r *results) torch(kind string) string {
 	if r.get("torch", "none", "launch", "step_ms") == nil {
 		return notMeasured
@@ -199,11 +201,11 @@ func (r *results) torchBooks() string {
 			or("rss_bytes", megabytes), or("maps_bytes", megabytes), or("disk_bytes", bytes),
 			or("attach_s", func(v float64) string { return fixed(2)(v) + " s" }), or("end_s", func(v float64) string { return fixed(2)(v) + " s" })})
 	}
-	return table([]string{"", "tensors counted of 1,000,000", "lost, it says", "stacks whole", "with Python's functions", "CPU, of one core",
+	return table([]string{"", "tensors counted of 1,000,000", "reported as lost", "stacks whole", "with Python's functions", "CPU, of one core",
 		"memory", "BPF maps", "written", "start until attached", "end until written"}, rows)
 }
 
-// heap: tools for malloc, on malloc.
+// heap returns the table of malloc profilers on malloc.
 func (r *results) heap() string {
 	if r.get("heap", "none", "fp_libc", "ns_per_pair") == nil {
 		return notMeasured
@@ -228,7 +230,7 @@ func (r *results) missingList() string {
 	return "Did not take part:\n\n- " + strings.Join(r.missing, "\n- ")
 }
 
-// quick says that figures are not to be quoted, if so.
+// quick returns a warning if the figures are not to be quoted.
 func (r *results) quick() string {
 	var names []string
 	for _, name := range r.names {
@@ -242,7 +244,7 @@ func (r *results) quick() string {
 	return "**Not figures to quote:** fewer than 5 rounds of " + strings.Join(names, ", ") + "; the machine was busy with other work if the load says so.\n"
 }
 
-// about says on what, and when, each kind of result was measured.
+// about returns when and where each kind of result was measured.
 func (r *results) about() string {
 	if len(r.names) == 0 {
 		return notMeasured
@@ -262,7 +264,7 @@ func (r *results) about() string {
 	return out.String() + "\n" + table([]string{"measured", "date", "vramprof", "load before", "rounds", "took, s"}, rows)
 }
 
-// budget: the rows of DESIGN.md that bench.sh printed.
+// budget returns the rows of DESIGN.md's budget that bench.sh printed.
 func (r *results) budget(names ...string) string {
 	var out strings.Builder
 	var rows [][]string
@@ -286,7 +288,7 @@ func (r *results) budget(names ...string) string {
 				fmt.Fprintf(&out, "%s:\n\n", cells[1])
 			case cells[0] == "row" && len(cells) == 6:
 				rows = append(rows, cells[1:])
-			case strings.HasPrefix(line, "|"): // a table already
+			case strings.HasPrefix(line, "|"): // already a table
 				out.WriteString(line + "\n")
 			case line != "":
 				flush()

@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
-// function is one that the benchmark programs call.
+// function is one of the functions that the benchmark programs call.
 type function struct {
 	name      string
 	allocates bool
@@ -25,16 +25,15 @@ type function struct {
 var functions = []function{
 	{name: "cudaMalloc", allocates: true}, {name: "cudaFree"},
 	{name: "cuMemAlloc_v2", allocates: true, driver: true}, {name: "cuMemFree_v2", driver: true},
-	// PyTorch's allocator, from 2.2 on
+	// PyTorch's allocator since 2.2
 	{name: "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE", entryOnly: true},
 }
 
-// prober keeps the links: one that Go no longer references is closed by the
-// garbage collector.
+// prober holds references to the links: the garbage collector closes unreferenced links.
 type prober struct {
 	programs
 	multi   bool // the kernel has uprobe_multi links (6.6)
-	runtime bool // a runtime is probed, so that the driver's calls are nested
+	runtime bool // a runtime is probed, so driver calls are nested
 	links   []link.Link
 }
 
@@ -44,7 +43,7 @@ func (p *prober) load(stack bool) (*ebpf.Map, error) {
 	return p.events, err
 }
 
-// attach uses links of the same types as package tracer does.
+// attach uses the same types of links as package tracer.
 func (p *prober) attach(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -70,7 +69,7 @@ func (p *prober) attach(path string) error {
 		}
 	}
 	if found == 0 {
-		return errors.New("it has none of the functions")
+		return errors.New("the library has none of the functions")
 	}
 	return nil
 }
@@ -124,7 +123,7 @@ func (p *prober) attachOne(x *link.Executable, program *ebpf.Program, at uint64,
 	return err
 }
 
-// close detaches side by side: a perf event uprobe takes about 0.1 s.
+// close detaches links in parallel: a perf event uprobe takes about 0.1 s.
 func (p *prober) close() {
 	var wait sync.WaitGroup
 	for _, l := range p.links {

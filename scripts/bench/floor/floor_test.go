@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
-// A probe that does not fire would make the floor too low, and vramprof look
-// dear; an event per call shows that each one fires.
+// A probe that does not fire would make the floor too low and vramprof look expensive. One event
+// per call shows that every probe fires.
 func TestEveryCallOfTheOutermostLayerIsAnEvent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -60,7 +60,7 @@ func TestEveryCallOfTheOutermostLayerIsAnEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n < 20000 || n > 20001 { // cudart begins with a cudaFree(NULL)
+		if n < 20000 || n > 20001 { // cudart starts with cudaFree(NULL)
 			t.Errorf("%s: %d events of 20000 calls", test.program, n)
 		}
 	}

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Floor attaches programs that do next to nothing where vramprof attaches its
-// own: what a call then costs is the least that any tracer with uprobes costs.
+// Floor attaches nearly empty programs where vramprof attaches its own. The cost of a call is then
+// the lowest possible for a tracer with uprobes.
 //
 //	floor [-stack] LIBRARY...
 //
-// probes entry and return of cudaMalloc, cudaFree, cuMemAlloc_v2 and
-// cuMemFree_v2, and the entry of what PyTorch's allocator reports to, in the libraries
-// that have them, for all processes, prints
-// "floor: ready" on stderr and ends on SIGINT or SIGTERM.
+// probes entry and return of cudaMalloc, cudaFree, cuMemAlloc_v2 and cuMemFree_v2, and the entry of
+// the function to which PyTorch's allocator reports, in the given libraries, for all processes. It
+// prints "floor: ready" on stderr and ends on SIGINT or SIGTERM.
 //
-// With -stack it is the cheapest useful tracer instead: the outermost
-// allocation walks the frame pointers, allocations and frees send 64 bytes.
+// With -stack, it is the cheapest useful tracer instead: the outermost allocation walks the frame
+// pointers; allocations and frees send 64 bytes.
 package main
 
 import (
@@ -64,7 +63,7 @@ func run(ctx context.Context, libraries []string, stack bool) error {
 	return err
 }
 
-// count takes events out of the ring until ctx ends, as often as vramprof does.
+// count reads events from the ring until ctx ends, as often as vramprof does.
 func count(ctx context.Context, events *ebpf.Map) (n int, err error) {
 	reader, err := ringbuf.NewReader(events)
 	if err != nil {

@@ -11,16 +11,17 @@ import (
 
 const (
 	eventSize  = 64
-	stackBytes = 127 * 8 // of the deepest stack that the kernel takes
+	stackBytes = 127 * 8 // of the deepest stack that the kernel returns
 
 	userStack = 1 << 8 // BPF_F_USER_STACK
 	noWakeUp  = 1 << 0 // BPF_RB_NO_WAKEUP
 )
 
-// programs of one probe point each; multi ones go to uprobe_multi links.
+// programs holds the programs of each kind of probe point; the multi ones attach through
+// uprobe_multi links.
 type programs struct {
 	nothing, nothingMulti *ebpf.Program
-	outermost, free       *ebpf.Program // the same as nothing and nothingMulti without -stack
+	outermost, free       *ebpf.Program // without -stack: the same as nothing and nothingMulti
 	scratch, events       *ebpf.Map
 }
 
@@ -66,12 +67,12 @@ func loadPrograms(stack, multi bool) (p programs, err error) {
 
 func (p *programs) close() {
 	for _, program := range []*ebpf.Program{p.nothing, p.nothingMulti, p.outermost, p.free} {
-		_ = program.Close() // nil and closed ones too
+		_ = program.Close() // also for nil and closed ones
 	}
 	_, _ = p.scratch.Close(), p.events.Close()
 }
 
-// walkStack: bpf_get_stack(ctx, scratch, stackBytes, BPF_F_USER_STACK). It keeps ctx in R6.
+// walkStack calls bpf_get_stack(ctx, scratch, stackBytes, BPF_F_USER_STACK). It keeps ctx in R6.
 func walkStack(scratch *ebpf.Map) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -90,7 +91,7 @@ func walkStack(scratch *ebpf.Map) asm.Instructions {
 	}
 }
 
-// sendEvent reserves, fills and submits an event without waking the reader.
+// sendEvent reserves, fills and submits an event without waking up the reader.
 func sendEvent(events *ebpf.Map) asm.Instructions {
 	code := asm.Instructions{
 		asm.LoadMapPtr(asm.R1, events.FD()),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Kernelmemory prints how much memory of the kernel vramprof takes on machines with so many possible CPUs, all online: a line
-// with the number of CPUs and the MiB at least and at most for each argument.
+// Kernelmemory prints how much kernel memory vramprof needs on machines with the given numbers of
+// possible CPUs, all online. For each number it prints a line with the minimum and the maximum in
+// MiB.
 package main
 
 import (

@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// load is a program whose calls and bytes are known, so that a tool's books can be judged.
+// load is a program with known calls and bytes, against which a tool's results are checked.
 type load struct {
 	name    string
-	program string // its kind; memleak has the same through libbench_named.so
+	program string // its kind; memleak traces the same through libbench_named.so
 	options []string
-	early   bool // it runs before the tool starts: the calls that the tool does not know say when it was ready
+	early   bool // it starts before the tool: the number of missed calls shows when the tool was ready
 }
 
-const keepRate = 1000 // allocations per second of the loads that begin early
+const keepRate = 1000 // allocations per second of the early loads
 
 func (b *bench) loads() []load {
 	seconds := strconv.FormatFloat(b.seconds, 'g', -1, 64)
-	// 5,000 blocks from 64 stacks are left at the end.
+	// 5,000 allocations from 64 stacks remain at the end.
 	left := []string{"--threads", "2", "--seconds", seconds, "--live", "5000", "--sites", "64", "--late"}
 	keep := []string{"--keep", "--rate", strconv.Itoa(keepRate), "--paths", "64"}
 	return []load{
@@ -34,10 +34,11 @@ func (b *bench) loads() []load {
 	}
 }
 
-// throughNames: the same program through the library that memleak can trace.
+// throughNames maps a program to the same program with the library that memleak can trace.
 var throughNames = map[string]string{"c_cudart": "c_named", "fp_cudart": "fp_named", "py_cudart": "py_named"}
 
-// measureBooks: what each tool says about programs whose calls and bytes are known, and what it takes for that.
+// measureBooks measures what each tool reports about programs with known calls and bytes, and its
+// cost.
 func (b *bench) measureBooks() error {
 	tools := slices.DeleteFunc(b.driverTools(), func(t tool) bool { return t.read == nil || !b.has(t.name) || t.name == "bpftrace-cuda" })
 	for round := range b.rounds {
@@ -47,7 +48,7 @@ func (b *bench) measureBooks() error {
 					continue
 				}
 				if l.early && t.name == "vramprof-capture" {
-					continue // as fast as without
+					continue // as fast as without a tool
 				}
 				b.progress("books, round %d of %d: %s, %s", round+1, b.rounds, l.name, t.name)
 				if err := b.keepBooks(l, t); err != nil {
@@ -70,7 +71,7 @@ func (b *bench) keepBooks(l load, t tool) error {
 	if t.through {
 		name = throughNames[name]
 	}
-	if l.early { // long enough for the slowest tool, on a machine that is not busy
+	if l.early { // long enough for the slowest tool on an idle machine
 		count = int(b.seconds+3) * keepRate
 	}
 	p, err := b.launch(name, count, append(l.options, "--hold")...)
@@ -101,7 +102,7 @@ func (b *bench) keepBooks(l load, t tool) error {
 		return err
 	}
 	done := time.Now()
-	time.Sleep(300 * time.Millisecond) // what is in the rings
+	time.Sleep(300 * time.Millisecond) // events still in the rings
 	after := costOf(traced.pid())
 	printed, took, err := b.end(t, traced, dir)
 	if err != nil {
@@ -112,8 +113,8 @@ func (b *bench) keepBooks(l load, t tool) error {
 		return err
 	}
 	b.judge(l, t, f, a)
-	if l.early && a.allocs > 0 { // else the program ended before the tool was ready
-		// The program paces itself: what the tool knows is what came after it was ready.
+	if l.early && a.allocs > 0 { // otherwise the program ended before the tool was ready
+		// The program has a fixed rate: the tool's count shows when it was ready.
 		b.sample("books", t.name, l.name, "ready_s", done.Sub(began).Seconds()-float64(a.allocs)/keepRate)
 	}
 	b.sample("books", t.name, l.name, "attach_s", attached.Seconds())
@@ -128,7 +129,7 @@ func (b *bench) keepBooks(l load, t tool) error {
 	return nil
 }
 
-// judge compares a tool's books with the program's own.
+// judge compares a tool's results with the program's own.
 func (b *bench) judge(l load, t tool, f map[string]float64, a answer) {
 	b.sample("books", t.name, l.name, "allocations", f["allocations"])
 	b.sample("books", t.name, l.name, "live_bytes", f["live_bytes"])

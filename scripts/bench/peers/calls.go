@@ -26,7 +26,7 @@ func (b *bench) driverTools() []tool {
 	}
 }
 
-// programsOf are those that a tool can trace.
+// programsOf returns the programs that a tool can trace.
 func programsOf(t tool) []string {
 	ofLibrary := func(lib string) []string {
 		return slices.DeleteFunc(slices.Clone(plainPrograms), func(p string) bool { return !strings.HasSuffix(p, lib) })
@@ -43,7 +43,7 @@ func programsOf(t tool) []string {
 	}
 }
 
-// measureCalls: what a thread loses to each tool per allocation and free.
+// measureCalls measures the time that each tool adds to a thread's allocation and free.
 func (b *bench) measureCalls() error {
 	tools := slices.DeleteFunc(b.driverTools(), func(t tool) bool { return !b.has(t.name) })
 	for round := range b.rounds {
@@ -69,13 +69,15 @@ func (b *bench) measureCalls() error {
 	return nil
 }
 
-// rotated begins with another tool each round, so that none is always the one after the dearest.
+// rotated starts with another tool in each round, so that no tool always follows the most expensive
+// one.
 func rotated(tools []tool, round int) []tool {
 	n := round % len(tools)
 	return slices.Concat(tools[n:], tools[:n])
 }
 
-// timeCalls starts the programs, attaches the tool to all of them, and runs one after the other.
+// timeCalls starts the programs, attaches the tool to all of them, and runs them one after the
+// other.
 func (b *bench) timeCalls(table string, t tool, names []string) error {
 	defer b.reap()
 	dir, err := b.folder()

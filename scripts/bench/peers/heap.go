@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// measureHeap: tools for the C library's memory on their own ground, for scale. vramprof does not trace it.
+// measureHeap measures profilers of the C library's heap on malloc, for comparison. vramprof does
+// not trace malloc.
 func (b *bench) measureHeap() error {
 	attached := []tool{{name: "none", start: noTool}, {name: "memleak", start: memleak, through: true}}
 	for round := range b.rounds {
@@ -52,7 +53,7 @@ func (b *bench) measureHeap() error {
 	return nil
 }
 
-// timeUnder starts a program under a tool that must be there from its beginning.
+// timeUnder starts a program under a tool that must be present from the start.
 func (b *bench) timeUnder(tool string, argv func(file string) []string, name string) error {
 	defer b.reap()
 	dir, err := b.folder()
@@ -63,7 +64,7 @@ func (b *bench) timeUnder(tool string, argv func(file string) []string, name str
 	command := b.command(name)
 	command[indexOf(command, "COUNT")] = strconv.Itoa(b.pairs)
 	if tool == "memray" {
-		command = command[1:] // the interpreter is its own
+		command = command[1:] // the tool is an interpreter itself
 	}
 	command = append(argv(filepath.Join(dir, "recording")), command...)
 	p, err := start(nil, command[0], command[1:]...)

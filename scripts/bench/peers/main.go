@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Peers measures vramprof beside other tools, on the same programs, in one run: the
-// tools take turns, round by round, so that a busy spell of the machine meets all of them.
-// scripts/bench.sh starts it and says where everything is; package benchtable makes
-// tables of what it prints:
+// Peers measures vramprof and other tools on the same programs in one run. The tools take turns,
+// round by round, so that load on the machine affects all of them. scripts/bench.sh starts it and
+// passes all paths. Package benchtable makes tables from its output:
 //
 //	calls vramprof c_cuda ns_per_pair 2128.0     table, tool, program, figure, value
 //	missing heaptrack not installed: heaptrack   a tool that did not take part, and why
 //
-// It needs root. Nothing is asserted.
+// It needs root and asserts nothing.
 package main
 
 import (
@@ -27,7 +26,7 @@ import (
 type bench struct {
 	fake, floor, vramprof, python string // programs and folders
 	train                         string // train.py of the real PyTorch
-	torchRoot, torchCuda          string // empty: there is none
+	torchRoot, torchCuda          string // empty: not installed
 	torchC10                      string
 	work                          string
 	rounds, pairs                 int
@@ -35,7 +34,7 @@ type bench struct {
 	memleakEnv                    []string
 
 	out       *bufio.Writer
-	processes []*process // all that were started
+	processes []*process // all started processes
 	absent    map[string]bool
 }
 
@@ -55,7 +54,7 @@ func main() {
 	flag.Float64Var(&b.torchSeconds, "torch-seconds", 2.5, "of a training, with each length of a step")
 	headers := flag.String("headers", "", "`folder` of kernel headers for bcc, if the kernel's own are missing")
 	tables := flag.String("tables", "calls,books,torch,heap", "what to measure")
-	output := flag.String("o", "/dev/stdout", "`file` for the figures, which is added to")
+	output := flag.String("o", "/dev/stdout", "append figures to `file`")
 	flag.Parse()
 	if *headers != "" {
 		b.memleakEnv = []string{"BCC_KERNEL_SOURCE=" + *headers}
@@ -96,7 +95,7 @@ func (b *bench) run(tables []string, output string) error {
 	return nil
 }
 
-// findPeers says which of them cannot take part.
+// findPeers finds which tools cannot take part.
 func (b *bench) findPeers() {
 	for _, peer := range []struct{ tool, program, version, packages string }{
 		{"bpftrace", "bpftrace", "--version", "Debian: bpftrace"},
@@ -108,7 +107,7 @@ func (b *bench) findPeers() {
 		}
 	}
 	if exec.Command(b.python, "-c", "import memray").Run() != nil {
-		b.miss("memray", "not installed: memray (it is no package of Debian 12; from PyPI)")
+		b.miss("memray", "not installed: memray (not a package of Debian 12; install it from PyPI)")
 	}
 	b.torchC10 = ""
 	if b.torchRoot == "" {
@@ -126,13 +125,13 @@ func (b *bench) miss(tool, why string) {
 	b.out.Flush()
 }
 
-// has says whether a tool, or the one of which it is a mode ("bpftrace-cuda"), takes part.
+// has reports whether a tool takes part, or the tool of which it is a mode ("bpftrace-cuda").
 func (b *bench) has(tool string) bool {
 	of, _, _ := strings.Cut(tool, "-")
 	return !b.absent[of] && !b.absent[tool]
 }
 
-// sample adds a figure.
+// sample appends a figure.
 func (b *bench) sample(table, tool, program, figure string, value any) {
 	if v, ok := value.(float64); ok {
 		value = fmt.Sprintf("%.6g", v)
@@ -149,7 +148,7 @@ func (b *bench) progress(format string, args ...any) {
 	}
 }
 
-// folder is an empty one for a tool's files.
+// folder creates an empty folder for a tool's files.
 func (b *bench) folder() (string, error) { return os.MkdirTemp(b.work, "peer") }
 
 func (b *bench) killAll() {
@@ -159,5 +158,5 @@ func (b *bench) killAll() {
 	b.processes = nil
 }
 
-// reap forgets the processes of a round, all of which have ended or will now.
+// reap ends the processes of a round.
 func (b *bench) reap() { b.killAll() }

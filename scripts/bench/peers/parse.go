@@ -9,32 +9,32 @@ import (
 	"strings"
 )
 
-// answer is what a tool says at its end.
+// answer is what a tool reports at its end.
 type answer struct {
 	allocs   uint64 // allocations that it counted
-	counts   bool   // whether allocs are all, not only those that are still held
-	live     uint64 // bytes that it says are held
-	lost     uint64 // events that it says it lost
-	saysLost bool   // whether it could say so
+	counts   bool   // allocs includes freed allocations
+	live     uint64 // bytes reported as live
+	lost     uint64 // events reported as lost
+	saysLost bool   // the tool can report lost events
 	stacks   []held
 }
 
-// held is what one stack holds, or did: 0 bytes.
+// held is what one stack holds; 0 bytes if everything was freed.
 type held struct {
 	bytes  uint64
 	frames []string // functions, innermost first
 }
 
-// Where programs and threads begin: one of these is in each whole stack. A thread's is
-// the C library's clone, which has no name where there is no debug information.
+// The outermost functions of programs and threads: each whole stack contains one. A thread's is the
+// C library's clone, which has no name without debug information.
 var roots = []string{"main", "_start", "__libc_start_main", "__libc_start_call_main", "Py_BytesMain", "<module>",
 	"start_thread", "clone", "clone3", "__clone3"}
 
-// The functions of the benchmark's Python programs, not all of them.
+// Some functions of the benchmark's Python programs.
 var pythonFrames = []string{"<module>", "measure_paths", "run_thread", "step", "serve"}
 
-// shares of the stacks: those that reach the beginning of their program or thread, and
-// those with the program's Python functions.
+// shares returns the shares of the stacks that reach the outermost function, and of those with the
+// program's Python functions.
 func (a answer) shares() (whole, python float64) {
 	var wholes, pythons int
 	contains := func(frames, names []string) bool {
@@ -65,7 +65,7 @@ func (a answer) shares() (whole, python float64) {
 // plane is the one that the tool traces: driver or tensor.
 func parsePprof(text, plane string) answer {
 	a := answer{counts: true, saysLost: true}
-	names := map[string][]string{} // of a location: one, and those it is inlined into
+	names := map[string][]string{} // by location: one name, and those that it is inlined into
 	type sample struct {
 		allocs, live uint64
 		locations    []string
@@ -111,7 +111,7 @@ func parsePprof(text, plane string) answer {
 	return a
 }
 
-// function is "cudaMalloc" of "cudaMalloc :0:0 s=0" and of "cudaMalloc /a/b.c:12:0 s=3()".
+// function returns "cudaMalloc" for "cudaMalloc :0:0 s=0" and for "cudaMalloc /a/b.c:12:0 s=3()".
 func function(line string) string {
 	name, _, _ := strings.Cut(line, " ")
 	return name
@@ -131,7 +131,7 @@ func number(s string) uint64 {
 	return n
 }
 
-// parseBpftrace reads what our scripts leave:
+// parseBpftrace parses the output of our scripts:
 //
 //	@allocs: 3010
 //	@live[
@@ -139,7 +139,7 @@ func number(s string) uint64 {
 //	    main+1283
 //	]: 4096
 //
-// A stack that holds nothing any more has 0. Lost events are those of prints.
+// A stack that holds nothing has 0. bpftrace reports lost prints as lost events.
 func parseBpftrace(text string) answer {
 	a := answer{counts: true}
 	var frames []string
@@ -170,7 +170,8 @@ func parseBpftrace(text string) answer {
 
 var outstanding = regexp.MustCompile(`^([0-9]+) bytes in ([0-9]+) allocations from stack`)
 
-// parseMemleak reads the last list of memleak that another follows; the very last may have been cut off.
+// parseMemleak parses memleak's last complete list, which is followed by another one; the very last
+// may be truncated.
 //
 //	[21:31:08] Top 100000 stacks with outstanding allocations:
 //		12288000 bytes in 3000 allocations from stack

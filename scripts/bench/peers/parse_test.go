@@ -4,7 +4,8 @@ package main
 
 import "testing"
 
-// What a tool says is compared with what the program knows: a wrong reading would be its error in our table.
+// The benchmark compares each tool's output with the truth: a parsing error would count as the
+// tool's error.
 func TestAnswersAreReadAsTheToolsMeanThem(t *testing.T) {
 	for _, test := range []struct {
 		name          string
@@ -37,7 +38,7 @@ Mappings
 `},
 		{name: "bpftrace", read: parseBpftrace, allocs: 3010, live: 4096, stacks: 2, whole: 0.5,
 			text: "Attaching 5 probes...\nready\n\n@allocs: 3010\n\n@frees: 3010\n@live[\n    cudaMalloc+0\n    site_right+53\n    main+1283\n]: 0\n@live[\n    cudaMalloc+0\n    0x7ffaeb2fc6d9\n]: 4096\n"},
-		{name: "memleak: its last whole list counts", read: parseMemleak, allocs: 5, live: 5120, stacks: 2, whole: 0.5,
+		{name: "memleak: the last complete list counts", read: parseMemleak, allocs: 5, live: 5120, stacks: 2, whole: 0.5,
 			text: "[21:31:07] Top 10 stacks with outstanding allocations:\n\t99 bytes in 9 allocations from stack\n\t\t0x0001\tmain+0x1 [x]\n" +
 				"[21:31:08] Top 10 stacks with outstanding allocations:\n\t4096 bytes in 4 allocations from stack\n\t\t0x0001\tsite+0x1 [x]\n\t\t0x0002\tmain+0x2d3 [x]\n" +
 				"\t1024 bytes in 1 allocations from stack\n\t\t0x0003\t[unknown]\n" +

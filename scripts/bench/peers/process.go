@@ -19,20 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is a program that was started: one of the benchmark's, or a tool.
-// Its lines, of both outputs, come one by one.
+// process is a started program: one of the benchmark's, or a tool. lines delivers the lines of both
+// outputs.
 type process struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines chan string
-	all   strings.Builder // what was read out of lines
+	all   strings.Builder // the lines read so far
 	pipe  *os.File
 	began time.Time
 	once  sync.Once
 	err   error
 }
 
-// start starts a program; stop or kill must follow.
+// start starts a program. The caller must call stop or kill.
 func start(env []string, name string, args ...string) (*process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -41,7 +41,7 @@ func start(env []string, name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(name, args...), lines: make(chan string), pipe: read, began: time.Now()}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = write, write
-	// A terminal's Ctrl-C is for this program alone, which ends the others.
+	// A terminal's Ctrl-C must reach only this program, which ends the others.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if p.in, err = p.cmd.StdinPipe(); err == nil {
 		err = p.cmd.Start()
@@ -55,7 +55,8 @@ func start(env []string, name string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// read takes lines of at most 1 MiB, and keeps as many as come, so that nobody waits for a full pipe.
+// read reads lines of at most 1 MiB and buffers all of them, so that the process never blocks on a
+// full pipe.
 func (p *process) read() {
 	defer close(p.lines)
 	read := make(chan string)
@@ -90,7 +91,7 @@ func (p *process) read() {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// expect returns the first line that begins with prefix.
+// expect returns the first line with this prefix.
 func (p *process) expect(prefix string, limit time.Duration) (string, error) {
 	timeout := time.After(limit)
 	for {
@@ -118,7 +119,7 @@ func (p *process) ask(limit time.Duration, question string) ([]string, error) {
 	return strings.Fields(strings.TrimPrefix(line, "served")), err
 }
 
-// tail is the end of what it printed.
+// tail returns the end of the output.
 func (p *process) tail() string {
 	text := strings.TrimSpace(p.all.String())
 	return text[max(0, len(text)-600):]
@@ -126,7 +127,7 @@ func (p *process) tail() string {
 
 func (p *process) signal(s syscall.Signal) { p.cmd.Process.Signal(s) }
 
-// total is the processor time that it took from its start to its end, which has come.
+// total returns the CPU time of a process that has exited.
 func (p *process) total() time.Duration {
 	if s := p.cmd.ProcessState; s != nil {
 		return s.UserTime() + s.SystemTime()
@@ -134,7 +135,7 @@ func (p *process) total() time.Duration {
 	return 0
 }
 
-// wait returns all that it printed, when it has ended.
+// wait waits for the process to exit and returns its output.
 func (p *process) wait(limit time.Duration) (string, error) {
 	timeout := time.After(limit)
 	for {
@@ -152,13 +153,13 @@ func (p *process) wait(limit time.Duration) (string, error) {
 	}
 }
 
-// stop asks it to end, and waits for it.
+// stop sends a signal and waits for the process to exit.
 func (p *process) stop(s syscall.Signal, limit time.Duration) (string, error) {
 	p.signal(s)
 	return p.wait(limit)
 }
 
-// kill is for what may have ended already.
+// kill kills a process, which may already have exited.
 func (p *process) kill() {
 	syscall.Kill(-p.pid(), syscall.SIGKILL)
 	for range p.lines {
@@ -172,24 +173,24 @@ func (p *process) reap() {
 		p.pipe.Close()
 		var exit *exec.ExitError
 		if errors.As(p.err, &exit) && exit.ProcessState.Sys().(syscall.WaitStatus).Signaled() {
-			p.err = nil // by us
+			p.err = nil // killed by us
 		}
 	})
 }
 
-// cost is what a process has taken up to now.
+// cost is what a process has used so far.
 type cost struct {
-	cpu     time.Duration // user and system, at 10 ms
-	rss     uint64        // the highest, bytes
+	cpu     time.Duration // user and system, in steps of 10 ms
+	rss     uint64        // peak, bytes
 	maps    uint64        // memory of its BPF maps, bytes
 	running bool
 }
 
-// costOf reads /proc; a process that has ended has none.
+// costOf reads /proc. The cost of an exited process is zero.
 func costOf(pid int) (c cost) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	stat, err := os.ReadFile(dir + "/stat")
-	_, after, ok := strings.Cut(string(stat), ") ") // a name may hold blanks
+	_, after, ok := strings.Cut(string(stat), ") ") // a name may contain spaces
 	fields := strings.Fields(after)
 	if err != nil || !ok || len(fields) < 13 {
 		return c
@@ -211,7 +212,7 @@ func costOf(pid int) (c cost) {
 	return c
 }
 
-// field is the number after a name at the beginning of a line: "VmHWM:    1234 kB".
+// field returns the number after a name at the start of a line: "VmHWM:    1234 kB".
 func field(text, name string) uint64 {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok {
@@ -224,7 +225,7 @@ func field(text, name string) uint64 {
 	return 0
 }
 
-// attachedPrograms counts the perf events of a process that run a BPF program by now.
+// attachedPrograms counts a process's perf events that already run a BPF program.
 func attachedPrograms(pid int) (n int) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
 	files, _ := os.ReadDir(dir)

@@ -12,7 +12,7 @@ import (
 
 const depth = "30"
 
-// program is one of the benchmark's, waiting; its name says which:
+// program is one of the benchmark's programs, waiting. Its name means:
 //
 //	c_cuda        C without frame pointers, the driver's functions   p64_  the same, from 64 distinct stacks in turn
 //	fp_cudart     C with frame pointers, the runtime's functions     py64_ Python, 64 stacks
@@ -23,7 +23,7 @@ type program struct {
 	name string
 }
 
-// library is what a tool with functions of one library probes.
+// library returns the library to probe for functions of one library.
 func (b *bench) library(name string) string {
 	switch _, lib, _ := strings.Cut(name, "_"); lib {
 	case "cuda":
@@ -37,7 +37,7 @@ func (b *bench) library(name string) string {
 	}
 }
 
-// command is how a program is started, without its options.
+// command returns the command line of a program, without its options.
 func (b *bench) command(name string) []string {
 	language, lib, _ := strings.Cut(name, "_")
 	var command []string
@@ -69,7 +69,7 @@ func (b *bench) command(name string) []string {
 	return command
 }
 
-// launch starts a program that waits; count is its number of call pairs.
+// launch starts a program that waits. count is its number of call pairs.
 func (b *bench) launch(name string, count int, options ...string) (program, error) {
 	command := append(b.command(name), options...)
 	command[indexOf(command, "COUNT")] = strconv.Itoa(count)
@@ -95,7 +95,8 @@ func indexOf(words []string, word string) int {
 
 func (b *bench) target(p program) target { return target{p.pid(), b.library(p.name)} }
 
-// finish lets a waiting program run, and returns its figures. With --hold it stays, for its books to be read.
+// finish runs a waiting program and returns its figures. With --hold the program stays until its
+// books have been read.
 func (p program) finish(hold bool, limit time.Duration) (map[string]float64, error) {
 	p.signal(syscall.SIGUSR1)
 	var text string
@@ -109,7 +110,7 @@ func (p program) finish(hold bool, limit time.Duration) (map[string]float64, err
 	return figures(text), err
 }
 
-// figures reads lines "ns_per_pair 74.2".
+// figures parses lines such as "ns_per_pair 74.2".
 func figures(text string) map[string]float64 {
 	all := make(map[string]float64)
 	for line := range strings.Lines(text) {

@@ -13,26 +13,28 @@ import (
 	"time"
 )
 
-// target is a process to be traced.
+// target is a process to trace.
 type target struct {
 	pid     int
 	library string // what bpftrace, memleak and the floor probe
 }
 
-// tool is one of those that are compared.
+// tool is one of the compared tools.
 type tool struct {
 	name string // in the samples
-	// start returns when its probes are in place, as far as it tells; ended it has written its files into dir.
+	// start returns once the tool's probes are attached, as far as the tool reports it. When the
+	// tool ends, it has written its files to dir.
 	start func(b *bench, dir string, targets []target) (*process, error)
-	// read makes its answer of what it printed and wrote, for the plane that it was to trace; nil: it has none.
+	// read parses the tool's output and files for the plane that it traced. nil: nothing to parse.
 	read func(printed, dir, plane string) (answer, error)
-	// through: it knows names of malloc only, so its programs allocate through a library that has them; and one process.
+	// through: the tool only knows names of malloc and traces one process. Its programs allocate
+	// through a library with those names.
 	through bool
 }
 
 const attachLimit = 90 * time.Second
 
-// attach starts a tool and waits until it says that it traces.
+// attach starts a tool and waits for the message that it traces.
 func (b *bench) attach(prefix string, env []string, name string, args ...string) (*process, error) {
 	p, err := start(env, name, args...)
 	if err != nil {
@@ -48,7 +50,7 @@ func (b *bench) attach(prefix string, env []string, name string, args ...string)
 
 func noTool(*bench, string, []target) (*process, error) { return nil, nil }
 
-// floor: empty probes on the instructions that vramprof probes.
+// floor attaches empty probes to the instructions that vramprof probes.
 func floor(b *bench, _ string, targets []target) (*process, error) {
 	libraries := []string{b.lib("libcudart.so.12"), b.lib("libcuda.so.1")}
 	if b.torchC10 != "" && targets[0].library == b.torchC10 {
@@ -57,7 +59,7 @@ func floor(b *bench, _ string, targets []target) (*process, error) {
 	return b.attach("floor: ready", nil, b.floor, libraries...)
 }
 
-// vramprof with more options: a mode.
+// vramprof returns a mode of vramprof with more options.
 func vramprof(options ...string) func(*bench, string, []target) (*process, error) {
 	return func(b *bench, dir string, targets []target) (*process, error) {
 		args := append([]string{"record", "--force", "--no-oom", "-o", filepath.Join(dir, "vramprof.pb.gz")}, options...)
@@ -68,7 +70,7 @@ func vramprof(options ...string) func(*bench, string, []target) (*process, error
 	}
 }
 
-// bpftrace with a script.
+// bpftrace returns a mode of bpftrace with a script.
 func bpftrace(script func(target) string) func(*bench, string, []target) (*process, error) {
 	return func(b *bench, dir string, targets []target) (*process, error) {
 		file := filepath.Join(dir, "script.bt")
@@ -76,20 +78,21 @@ func bpftrace(script func(target) string) func(*bench, string, []target) (*proce
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return nil, err
 		}
-		// Room for every live block (the default is 4,096), and names also of programs that have ended.
+		// Space for every live allocation (the default is 4,096), and names of programs that have
+		// exited.
 		env := []string{"BPFTRACE_MAP_KEYS_MAX=1000000", "BPFTRACE_CACHE_USER_SYMBOLS=1"}
 		p, err := b.attach("ready", env, "bpftrace", file)
 		if err != nil {
 			return nil, err
 		}
-		// The interval that says so may have been attached before the probes.
+		// The interval probe that prints the message may be attached before the uprobes.
 		probes := strings.Count(text, "probe:") + strings.Count(text, "interval:")
 		return p, b.await(p, probes)
 	}
 }
 
-// Live bytes by stack: size and stack on entry, frees matched by address. As bpftrace cannot
-// go through a map, the sums are kept up to date by each call.
+// liveBytes returns a script that sums live bytes by stack. It takes size and stack on entry, and
+// matches frees by address. bpftrace cannot iterate over a map, so each call updates the sums.
 func liveBytes(alloc, free string) func(target) string {
 	return func(t target) string {
 		return fmt.Sprintf(`uprobe:%[1]s:%[2]s { @out[tid] = arg0; @size[tid] = arg1; @where[tid] = ustack; }
@@ -113,8 +116,8 @@ END { clear(@bytes); clear(@stacks); clear(@size); clear(@out); clear(@where); }
 	}
 }
 
-// What PyTorch's allocator reports: address, and size, negative where it is freed.
-// Of one process, as for vramprof: others may train with the same library.
+// liveTensors returns a script for what PyTorch's allocator reports: address and size, negative if
+// freed. It traces one process, as vramprof does: others may train with the same library.
 func liveTensors(t target) string {
 	return fmt.Sprintf(`uprobe:%s:"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE" /pid == %d/ {
 	if ((int64)arg1 > 0) {
@@ -132,7 +135,8 @@ END { clear(@bytes); clear(@stacks); }
 `, t.library, t.pid)
 }
 
-// memleak (0.26) has 20 probes, entry and return, in one library, and prints what is outstanding at the end of an interval only.
+// memleak (0.26) has 20 probes, entry and return, in one library. It prints outstanding allocations
+// only at the end of an interval.
 const memleakProbes = 20
 
 func memleak(b *bench, _ string, targets []target) (*process, error) {
@@ -142,11 +146,11 @@ func memleak(b *bench, _ string, targets []target) (*process, error) {
 		return nil, err
 	}
 	b.processes = append(b.processes, p)
-	// It says nothing when they are all there.
+	// memleak prints nothing when all probes are attached.
 	return p, b.await(p, memleakProbes)
 }
 
-// begin starts a tool. A peer that does not start is missing from then on: ok is false.
+// begin starts a tool. If a peer does not start, it is missing from then on and ok is false.
 func (b *bench) begin(t tool, dir string, targets []target) (p *process, ok bool, err error) {
 	p, err = t.start(b, dir, targets)
 	if err == nil {
@@ -159,8 +163,8 @@ func (b *bench) begin(t tool, dir string, targets []target) (p *process, ok bool
 	return nil, false, nil
 }
 
-// await returns when a tool's probes run its programs. Where it has fewer than
-// expected, as another version may: when no more come.
+// await returns when a tool's probes run its programs. If the tool has fewer probes than expected,
+// as another version may, it returns when the number stops growing.
 func (b *bench) await(p *process, probes int) error {
 	last, since := 0, time.Now()
 	for began := time.Now(); last < probes && (last == 0 || time.Since(since) < 3*time.Second); {
@@ -176,7 +180,7 @@ func (b *bench) await(p *process, probes int) error {
 	return nil
 }
 
-// end ends a tool; what it printed is on disk then too, as it is all that some give.
+// end ends a tool and writes its output to disk, for tools that have no other result.
 func (b *bench) end(t tool, p *process, dir string) (printed string, took time.Duration, err error) {
 	if p == nil {
 		return "", 0, nil
@@ -202,9 +206,9 @@ func (b *bench) end(t tool, p *process, dir string) (printed string, took time.D
 	return printed, took, err
 }
 
-// lastList returns when memleak has printed a list that it began after the call, and has begun another.
+// lastList returns when memleak has printed a list that began after the call.
 func (b *bench) lastList(p *process) error {
-	for began := time.Now(); time.Since(began) < time.Second; { // those that nobody has read yet
+	for began := time.Now(); time.Since(began) < time.Second; { // lines not read yet
 		if _, err := p.expect("[", time.Minute); err != nil {
 			return err
 		}
@@ -217,7 +221,7 @@ func (b *bench) lastList(p *process) error {
 	return nil
 }
 
-// sizeOf adds up the files of a folder.
+// sizeOf returns the total size of the files in a folder.
 func sizeOf(dir string) (bytes int64) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
@@ -228,7 +232,7 @@ func sizeOf(dir string) (bytes int64) {
 	return bytes
 }
 
-// readPprof has Go's own tool read the profile.
+// readPprof parses the profile with Go's own tool.
 func readPprof(_, dir, plane string) (answer, error) {
 	out, err := exec.Command("go", "tool", "pprof", "-raw", filepath.Join(dir, "vramprof.pb.gz")).Output()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// stepSleeps: launch-bound as no real job is, and with the time that a busy GPU takes.
+// stepSleeps: launch-bound like no real job, and with the time that a busy GPU takes.
 var stepSleeps = []struct {
 	name  string
 	sleep float64
@@ -30,14 +30,15 @@ func (b *bench) torchTools() []tool {
 	}
 }
 
-// measureTorch: what a step of a training loses, all tools in turn in one process that trains on.
+// measureTorch measures what each tool adds to a training step. All tools take turns in one process
+// that keeps training.
 func (b *bench) measureTorch() error {
 	if b.torchRoot == "" || b.torchC10 == "" {
-		b.miss("torch", "the real PyTorch cannot be had here: scripts/real-torch.sh says why")
+		b.miss("torch", "the real PyTorch is unavailable: scripts/real-torch.sh prints the reason")
 		return nil
 	}
 	defer b.reap()
-	// A copy of what is probed: probes are seen by all who use the same file.
+	// A copy of the probed library: probes affect every process that uses the same file.
 	library, err := os.ReadFile(b.torchC10)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func (b *bench) measureTorch() error {
 		return err
 	}
 	b.processes = append(b.processes, job)
-	if _, err := job.ask(2*time.Minute, "run 4 0"); err != nil { // its first steps are slower
+	if _, err := job.ask(2*time.Minute, "run 4 0"); err != nil { // the first steps are slower
 		return err
 	}
 	tools := b.torchTools()
@@ -74,7 +75,7 @@ func (b *bench) measureTorch() error {
 	return nil
 }
 
-// trainUnder has the job train under one tool.
+// trainUnder makes the job train under one tool.
 func (b *bench) trainUnder(job *process, t tool) error {
 	dir, err := b.folder()
 	if err != nil {
@@ -138,7 +139,7 @@ func (b *bench) trainUnder(job *process, t tool) error {
 	return nil
 }
 
-// steps trains at both lengths of a step; the count is PyTorch's own of its allocations.
+// steps trains at both lengths of a step. The count is PyTorch's own number of allocations.
 func (b *bench) steps(job *process, t tool) (allocations float64, err error) {
 	for _, s := range stepSleeps {
 		_, _, warm, err := train(job, 0.3, s.sleep)
@@ -155,7 +156,7 @@ func (b *bench) steps(job *process, t tool) (allocations float64, err error) {
 	return allocations, nil
 }
 
-// train has the job train so many seconds.
+// train makes the job train for some seconds.
 func train(job *process, seconds, sleep float64) (steps, took, allocations float64, err error) {
 	words, err := job.ask(time.Minute, fmt.Sprintf("run %g %g", seconds, sleep))
 	if err != nil {
@@ -167,7 +168,7 @@ func train(job *process, seconds, sleep float64) (steps, took, allocations float
 	return steps, took, allocations, nil
 }
 
-// snapshot ends PyTorch's own recording; its cost is the job's, which stands still for it.
+// snapshot ends PyTorch's own recording. Its cost is the job's, which pauses for it.
 func (b *bench) snapshot(job *process, t tool, dir string) error {
 	words, err := job.ask(5*time.Minute, "snapshot "+filepath.Join(dir, "snapshot.pickle"))
 	if err == nil && len(words) != 3 {

@@ -4,10 +4,7 @@ package tracer
 
 import (
 	"context"
-	"errors"
 	"maps"
-	"os"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -27,11 +24,6 @@ const (
 	idleAfter    = time.Second
 	mappingPause = 5 * time.Millisecond // where programs begin all the time, they wake us no more often
 )
-
-// isEmpty says that a ring has nothing more to read now.
-func isEmpty(err error) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrFlushed) || errors.Is(err, ringbuf.ErrClosed)
-}
 
 // readEvents applies events until ctx ends or nothing is left to trace. What
 // is in the ring by then is still applied.
@@ -76,7 +68,7 @@ func (t *Tracer) sleep() error {
 func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
-		if isEmpty(err) {
+		if bpf.IsRingEmpty(err) {
 			t.ringWasEmpty()
 			return n
 		}
@@ -109,7 +101,7 @@ func (t *Tracer) take(e *bpf.Event, details *bpf.Details) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.lost++
-			t.defects.note("an event", r)
+			t.defects.Note("an event", r)
 		}
 	}()
 	t.readings.passed(e.Time)
@@ -209,116 +201,6 @@ func (t *Tracer) ignore(e *bpf.Event) {
 	}
 }
 
-// readStacks takes in new stacks until ctx ends, and then what is still there.
-func (t *Tracer) readStacks(ctx context.Context) {
-	defer context.AfterFunc(ctx, func() { _ = t.raw.Flush() })()
-	var record ringbuf.Record
-	parked := parkedStacks{}
-	defer func() { t.loseStacks(parked.finish(t.takeStack)) }()
-	for {
-		done := ctx.Err() != nil
-		wait := time.Second // a new stack wakes us
-		if parked.again(t.takeStack) {
-			wait = pollInterval
-		}
-		t.raw.SetDeadline(time.Now().Add(wait))
-		if done {
-			t.raw.SetDeadline(time.Now())
-		}
-		for {
-			err := t.raw.ReadInto(&record)
-			if isEmpty(err) {
-				break
-			}
-			if err != nil {
-				continue
-			}
-			if !t.takeStack(record.RawSample) {
-				parked.add(record.RawSample)
-			}
-			if !done && ctx.Err() != nil {
-				done = true
-				t.raw.SetDeadline(time.Now())
-			}
-		}
-		if done {
-			return
-		}
-	}
-}
-
-// takeStack names a new stack's Python frames, and keeps it. It returns false if that has to be tried again, later.
-func (t *Tracer) takeStack(raw []byte) (taken bool) {
-	lost := uint64(1)
-	defer func() {
-		if r := recover(); r != nil {
-			t.defects.note("a stack", r)
-			taken = true
-		}
-		t.loseStacks(lost)
-	}()
-	stack, err := t.unwind.Decode(raw)
-	if errors.Is(err, unwind.ErrBusy) {
-		lost = 0
-		return false
-	}
-	if err == nil {
-		t.stacks.add(stack, t.ownerOf(stack.PID))
-		lost = 0
-	}
-	return true
-}
-
-func (t *Tracer) loseStacks(n uint64) {
-	if n == 0 {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.lostStacks += n
-}
-
-// parkedStacks are those of processes of which nothing is known but that they were forked, and that cannot be asked since tables are
-// being loaded.
-type parkedStacks struct {
-	list  [][]byte
-	bytes int
-	lost  uint64 // without room here
-}
-
-// maxParked bounds parked stacks, in bytes: as much as the ring.
-const maxParked = 8 << 20
-
-func (p *parkedStacks) add(raw []byte) {
-	if p.bytes+len(raw) > maxParked {
-		p.lost++
-		return
-	}
-	p.list = append(p.list, slices.Clone(raw))
-	p.bytes += len(raw)
-}
-
-// again tries what is parked, and says whether some still is.
-func (p *parkedStacks) again(take func([]byte) bool) bool {
-	for len(p.list) > 0 && take(p.list[0]) {
-		p.bytes -= len(p.list[0])
-		p.list[0] = nil
-		p.list = p.list[1:]
-	}
-	return len(p.list) > 0
-}
-
-// parkedPatience is how long the end waits for tables that are being loaded.
-const parkedPatience = 5 * time.Second
-
-// finish returns how many could not be taken.
-func (p *parkedStacks) finish(take func([]byte) bool) uint64 {
-	for began := time.Now(); p.again(take) && time.Since(began) < parkedPatience; {
-		time.Sleep(pollInterval)
-	}
-	return p.lost + uint64(len(p.list))
-}
-
 // stats reads what the kernel half could not do; t.mu is held.
 func (t *Tracer) stats() ledger.Stats {
 	var counters [bpf.CounterCount]uint64
@@ -328,7 +210,7 @@ func (t *Tracer) stats() ledger.Stats {
 	s := ledger.Stats{
 		Lost:      t.lost + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
 		Stacks:    counters[bpf.CounterStacks] - min(t.ignoredStacks, counters[bpf.CounterStacks]),
-		StacksBy:  t.stacks.lost(),
+		StacksBy:  t.stacks.Lost(),
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
 	}
@@ -355,7 +237,7 @@ func (t *Tracer) missing(counters *[bpf.CounterCount]uint64) map[string]uint64 {
 		"as unwind tables were not loaded yet":        noTables - noRoom,
 		"as there was no room for unwind tables":      noRoom,
 		"as there was no room in the ring of stacks":  counters[bpf.CounterStackLost],
-		"as they could not be read":                   t.lostStacks,
+		"as they could not be read":                   t.reader.Lost(),
 		"as the unwinder's programs were not entered": counters[bpf.CounterChainBroken],
 	}
 	maps.DeleteFunc(list, func(_ string, n uint64) bool { return n == 0 })

@@ -16,6 +16,7 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/stacks"
 )
 
 // TestAWallClockThatJumpsChangesNothingButTheDate lets the clock be set between the begin and the end of a run, as far as it can be.
@@ -28,13 +29,13 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 			l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, Time: (100 + i) * second, Address: i + 1, Size: 1000, Stack: 1})
 		}
 		s := l.Snapshot(160*second, wall)
-		stacks := newStacks(maxStacks, symbolize.Options{})
-		defer stacks.close()
+		frames := stacks.New(stacks.Max, symbolize.Options{})
+		defer frames.Close()
 		var text, page, heap bytes.Buffer
 		for _, err := range []error{
-			report.WriteSummary(&text, s, stacks, report.Options{}, report.Screen{Width: 80}),
-			report.WriteLeaksJSON(&page, s, stacks, report.Options{Top: 10}),
-			report.WriteProfile(&heap, s, stacks),
+			report.WriteSummary(&text, s, frames, report.Options{}, report.Screen{Width: 80}),
+			report.WriteLeaksJSON(&page, s, frames, report.Options{Top: 10}),
+			report.WriteProfile(&heap, s, frames),
 		} {
 			if err != nil {
 				t.Fatalf("%v: %v", wall, err)
@@ -66,7 +67,7 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 func TestTheWallClockIsReadForDatesOnly(t *testing.T) {
 	dates := map[string]bool{"snapshot.go": true, "writer.go": true} // when a snapshot was taken, when a capture began
 	forbidden := regexp.MustCompile(`CLOCK_REALTIME|Gettimeofday|time\.Now\(\)\.(Unix|Format|UTC|Round)`)
-	for _, folder := range []string{".", "ledger", "unwind", "../capture", "../report", "../report/html", "../timeline", "../verdict", "../export"} {
+	for _, folder := range []string{".", "ledger", "unwind", "capture", "../report", "../report/html", "../report/timeline", "../report/verdict", "../report/export"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatal(folder, err)

@@ -60,8 +60,8 @@ func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
 		defer m.mu.Unlock()
 		return journal.events+journal.readings+journal.processes == 0
 	})
-	m.takeStack([]byte("no stack"))
-	m.takeStack(make([]byte, 1<<16))
+	m.reader.Take([]byte("no stack"))
+	m.reader.Take(make([]byte, 1<<16))
 	for kind := range 256 { // none of them may end the program
 		m.take(&bpf.Event{Kind: bpf.Kind(kind), Pid: 1 << 30, Api: 255, Function: 255, Result: -1, Device: -5, Size: 1<<64 - 1, Address: 1<<64 - 1, Time: 1<<64 - 1}, nil)
 	}

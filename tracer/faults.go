@@ -4,76 +4,9 @@ package tracer
 
 import (
 	"fmt"
-	"maps"
-	"path"
-	"runtime"
-	"slices"
-	"strings"
-	"sync"
 
 	"github.com/vramprof/vramprof/bpf"
-	"github.com/vramprof/vramprof/internal/untrusted"
 )
-
-// defects counts panics by what they cost: a panic must neither end the program, with all that was traced,
-// nor go unseen.
-type defects struct {
-	mu   sync.Mutex
-	seen map[string]*defect
-}
-
-type defect struct {
-	count uint64
-	first string // what the first one said, and where
-}
-
-// recovered is deferred by what may cost no more than itself; what says what that is: "an event".
-func (d *defects) recovered(what string) {
-	if r := recover(); r != nil {
-		d.note(what, r)
-	}
-}
-
-// note counts a panic. It must be called by the deferred function that has recovered.
-func (d *defects) note(what string, value any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.seen == nil {
-		d.seen = map[string]*defect{}
-	}
-	if d.seen[what] == nil {
-		d.seen[what] = &defect{first: fmt.Sprintf("%.200s at %s", untrusted.Clean(fmt.Sprint(value)), Panicked())}
-	}
-	d.seen[what].count++
-}
-
-// Panicked is where a panic began, for the deferred function that has recovered from it: "booking.go:87".
-func Panicked() string {
-	var pcs [32]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for began := false; ; {
-		f, more := frames.Next()
-		switch {
-		case f.Function == "runtime.gopanic":
-			began = true
-		case began && !strings.HasPrefix(f.Function, "runtime."):
-			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
-		}
-		if !more {
-			return "an unknown place"
-		}
-	}
-}
-
-func (d *defects) warnings() (list []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, what := range slices.Sorted(maps.Keys(d.seen)) {
-		x := d.seen[what]
-		list = append(list, fmt.Sprintf("a defect of vramprof cost %s %d times, please report it: %s", what, x.count, x.first))
-	}
-	return list
-}
 
 // faults says in words what the tracer and its kernel half counted, and what no figure of the books stands for.
 func (t *Tracer) faults() (list []string) {
@@ -94,7 +27,7 @@ func (t *Tracer) faults() (list []string) {
 			list = append(list, text)
 		}
 	}
-	return append(list, t.defects.warnings()...)
+	return append(list, t.defects.Warnings()...)
 }
 
 func (t *Tracer) unseenText() string {

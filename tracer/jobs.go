@@ -96,7 +96,7 @@ func (j *jobs) takeOf(from, to jobKind) (job, bool) {
 
 // do does a job of another kind than jobForget.
 func (t *Tracer) do(n job) {
-	defer t.defects.recovered("a look at processes")
+	defer t.defects.Recovered("a look at processes")
 	switch n.kind {
 	case jobHeld:
 		t.lookAtHeld(n.pid)
@@ -123,7 +123,7 @@ func (t *Tracer) do(n job) {
 
 // forget drops what was kept for the last events of processes that have ended.
 func (t *Tracer) forget() {
-	defer t.defects.recovered("a look at processes")
+	defer t.defects.Recovered("a look at processes")
 	t.forgetTables()
 	t.forgetContexts()
 	t.forgetBlocks()

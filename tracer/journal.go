@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/stacks"
 )
 
 // journaled tells a journal all that the books are told, in the same order.
@@ -41,7 +42,7 @@ func (t *Tracer) markSegments() {
 	t.ledger.MarkSegments(func(stack uint64) bool {
 		is, known := answers[stack]
 		if !known {
-			is = t.stacks.passes(stack, torchCUDA)
+			is = t.stacks.Passes(stack, stacks.TorchCUDA)
 			answers[stack] = is
 			if is {
 				segments = append(segments, stack)

@@ -2,7 +2,10 @@
 
 package tracer
 
-import "github.com/vramprof/vramprof/tracer/ledger"
+import (
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/stacks"
+)
 
 const (
 	maxLive = 8 << 20
@@ -21,9 +24,9 @@ const (
 // limitsOf sizes the tables that processes fill by the memory that we may take.
 func limitsOf(memory uint64) ledger.Limits {
 	if memory == 0 {
-		return ledger.Limits{Sites: maxStacks, Live: maxLive}
+		return ledger.Limits{Sites: stacks.Max, Live: maxLive}
 	}
-	return ledger.Limits{Sites: min(max(memory/bytesOfSite, leastSites), maxStacks), Live: min(memory/bytesOfLive, maxLive)}
+	return ledger.Limits{Sites: min(max(memory/bytesOfSite, leastSites), stacks.Max), Live: min(memory/bytesOfLive, maxLive)}
 }
 
 // nameMemoryOf is as much for names; 0: what symbolize takes by default.
@@ -47,7 +50,7 @@ func (t *Tracer) Tighten() bool {
 	}
 	t.limits.Sites, t.limits.Live = t.limits.Sites/2, t.limits.Live/2
 	t.books.Tell(t.limits)
-	t.stacks.shrink(int(t.limits.Sites))
+	t.stacks.Shrink(int(t.limits.Sites))
 	return true
 }
 

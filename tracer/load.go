@@ -17,6 +17,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/stacks"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -48,7 +49,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if t.memlock, err = bpf.LiftMemlock(kernel); err != nil {
 		return err
 	}
-	if t.unwind, err = unwind.New(kernel, t.stacks.addFile); err != nil {
+	if t.unwind, err = unwind.New(kernel, t.stacks.AddFile); err != nil {
 		return err
 	}
 	t.prober.multi = features.HaveBPFLinkUprobeMulti() == nil
@@ -64,9 +65,11 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if t.events, err = ringbuf.NewReader(t.coll.Maps["events"]); err != nil {
 		return fmt.Errorf("open the events ring: %w", err)
 	}
-	if t.raw, err = ringbuf.NewReader(t.coll.Maps["stack_events"]); err != nil {
+	stackEvents, err := ringbuf.NewReader(t.coll.Maps["stack_events"])
+	if err != nil {
 		return fmt.Errorf("open the stacks ring: %w", err)
 	}
+	t.reader = stacks.Reader{Ring: stackEvents, Decode: t.unwind.Decode, UserOf: t.ownerOf, Store: t.stacks, Defects: &t.defects}
 	return nil
 }
 

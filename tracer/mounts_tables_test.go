@@ -51,9 +51,7 @@ func TestContainersOfOneImageShareUnwindTables(t *testing.T) {
 		p.end()
 	}
 	ids := map[string]bool{}
-	m.stacks.naming.Lock()
-	defer m.stacks.naming.Unlock()
-	for f := range m.stacks.mappings {
+	for _, f := range m.stacks.Files() {
 		if strings.Contains(f.Path, "/container") && strings.HasSuffix(f.Path, "/libcudart.so.12") {
 			ids[f.ID] = true
 		}

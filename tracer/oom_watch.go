@@ -11,6 +11,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/procfs"
+	"github.com/vramprof/vramprof/tracer/stacks"
 )
 
 // resultOutOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
@@ -96,7 +97,7 @@ func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
 // isRetried says whether PyTorch's allocator got the error from CUDA: it flushes its cache
 // and tries again. With a stack that ends early it is most likely the one who asked.
 func (t *Tracer) isRetried(o OOM) bool {
-	return o.API != "torch" && (t.stacks.passes(o.Stack, torchCUDA) || o.torch && !t.stacks.whole(o.Stack))
+	return o.API != "torch" && (t.stacks.Passes(o.Stack, stacks.TorchCUDA) || o.torch && !t.stacks.Whole(o.Stack))
 }
 
 // reportOOMs calls Config.OOM until ctx ends, and then for what is still in the queue.
@@ -125,7 +126,7 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 }
 
 func (t *Tracer) tellOOM(o OOM) {
-	defer t.defects.recovered("a record of an out-of-memory error")
+	defer t.defects.Recovered("a record of an out-of-memory error")
 	if t.config.OOM != nil {
 		t.config.OOM(o)
 	}

@@ -56,7 +56,7 @@ func (r *readings) takeBefore(time uint64) {
 // read has the books take a reading of what is said to be read, made at time, in its turn; t.mu is held.
 func (t *Tracer) read(what string, time uint64, take func()) {
 	t.readings.add(time, func() {
-		defer t.defects.recovered(what)
+		defer t.defects.Recovered(what)
 		take()
 	})
 	if !t.readingEvents.Load() {

@@ -98,7 +98,7 @@ func (t *Tracer) lostBy() (events, stacks map[uint32]uint64) {
 		}
 		if err != nil {
 			if !errors.Is(err, ebpf.ErrKeyNotExist) { // that was the last batch
-				t.defects.note("a look at shares", err)
+				t.defects.Note("a look at shares", err)
 			}
 			return events, stacks
 		}

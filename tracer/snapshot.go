@@ -17,7 +17,7 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 	for i := range s.Sites {
 		t.stacks.Stack(s.Sites[i].Stack)
 	}
-	s.Warnings = append(s.Warnings, t.stacks.warnings()...)
+	s.Warnings = append(s.Warnings, t.stacks.Warnings()...)
 	for _, text := range t.unwind.Problems() {
 		s.Warnings = append(s.Warnings, untrusted.Clean(text))
 	}
@@ -37,7 +37,7 @@ func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
 // readBooks has the books take what is not told by events, as of the time that it returns: live blocks only if there
 // are at most so many, since to walk them takes long.
 func (t *Tracer) readBooks(most uint64) uint64 {
-	defer t.defects.recovered(readingBooks)
+	defer t.defects.Recovered(readingBooks)
 	t.mu.Lock()
 	owners := t.blockOwners()
 	few := most == ^uint64(0) || t.liveBlocks() <= most

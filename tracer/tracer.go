@@ -29,9 +29,11 @@ import (
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/stacks"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
@@ -82,9 +84,9 @@ type Tracer struct {
 	scanner *libraries.Scanner
 	mapping *libraries.MappingEvents
 	unwind  *unwind.Unwinder
-	stacks  *stacks
+	stacks  *stacks.Store
+	reader  stacks.Reader
 	events  *ringbuf.Reader
-	raw     *ringbuf.Reader // stacks
 
 	oneUsage                      sync.Mutex // held while NVML is read
 	mu                            sync.Mutex // guards what follows
@@ -95,7 +97,6 @@ type Tracer struct {
 	tombs                         map[uint32]uint64 // start of ended processes
 	emptied                       uint64            // how often the events ring was read to its end
 	lost                          uint64            // events that could not be decoded
-	lostStacks                    uint64            // stacks likewise
 	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
 	noRoomForTables               uint64            // events without a stack of processes whose tables found no room
 	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
@@ -129,7 +130,7 @@ type Tracer struct {
 	loads         sync.WaitGroup // of unwind tables, of processes that discover has found
 	newUser       chan struct{}  // a process has made its first allocation
 	command       *command
-	defects       defects
+	defects       defects.List
 	idle          time.Duration    // idleInterval, longer in a test
 	asleep        bool             // readEvents': it waits for what wakes it
 	beginOnce     sync.Once        // the books begin when the first probe is set
@@ -174,7 +175,7 @@ func New(config Config) (*Tracer, error) {
 	t.books = booksFor(t.ledger, config.Journal)
 	t.limits = limitsOf(config.Memory)
 	t.books.Tell(t.limits)
-	t.stacks = newStacks(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
+	t.stacks = stacks.New(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
 	if err := t.load(kernel, types); err != nil {
 		t.Close()
 		return nil, err
@@ -195,11 +196,11 @@ func (t *Tracer) Run(ctx context.Context) error {
 		wait.Wait()
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		defer t.defects.recovered("a reading of NVML")
+		defer t.defects.Recovered("a reading of NVML")
 		t.readings.takeAll()
 		t.warnOfNameless()
 	}()
-	wait.Go(func() { t.readStacks(ctx) })
+	wait.Go(func() { t.reader.Run(ctx) })
 	t.expect()
 	if err := t.discover(0); err != nil {
 		return err
@@ -286,8 +287,8 @@ func (t *Tracer) Close() {
 	if t.events != nil {
 		t.events.Close()
 	}
-	if t.raw != nil {
-		t.raw.Close()
+	if t.reader.Ring != nil {
+		t.reader.Ring.Close()
 	}
 	if t.scanner != nil {
 		t.scanner.Close()
@@ -302,5 +303,5 @@ func (t *Tracer) Close() {
 	if t.unwind != nil {
 		t.unwind.Close()
 	}
-	t.stacks.close()
+	t.stacks.Close()
 }

@@ -37,7 +37,7 @@ func (t *Tracer) readUsage(run context.Context) {
 	}
 	t.oneUsage.Lock() // the books can watch one reading at a time
 	defer t.oneUsage.Unlock()
-	defer t.defects.recovered(readingNVML)
+	defer t.defects.Recovered(readingNVML)
 	ctx, cancel := context.WithTimeout(context.Background(), nvmlTimeout)
 	defer cancel()
 	defer context.AfterFunc(run, func() { time.AfterFunc(nvmlLastWait, cancel) })()
@@ -136,7 +136,7 @@ func (t *Tracer) watchTensors(ctx context.Context) {
 }
 
 func (t *Tracer) lookAtTensors() {
-	defer t.defects.recovered(readingTensors)
+	defer t.defects.Recovered(readingTensors)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.readTensors()

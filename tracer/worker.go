@@ -101,7 +101,7 @@ func (t *Tracer) warnOf(pid uint32, text string) {
 func (t *Tracer) reap() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.defects.recovered("a look at processes")
+	defer t.defects.Recovered("a look at processes")
 	for _, pid := range t.gone() {
 		t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
 	}
@@ -153,7 +153,7 @@ func (t *Tracer) discover(pid uint32) error {
 	loaded := make(chan struct{})
 	t.loads.Go(func() {
 		defer close(loaded)
-		defer t.defects.recovered("the unwind tables of a process")
+		defer t.defects.Recovered("the unwind tables of a process")
 		for _, pid := range load {
 			t.loadTables(pid, layouts[pid])
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/tracer/defects"
 )
 
 // Exit codes, as users' scripts see them. docs/usage.md shows their comments.
@@ -85,7 +86,7 @@ const failedKey = "failed"
 func runApp(ctx context.Context, app *cli.App, args []string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("internal error, please report it: %v at %s", r, tracer.Panicked())
+			err = fmt.Errorf("internal error, please report it: %v at %s", r, defects.Panicked())
 		}
 	}()
 	if err = app.RunContext(ctx, optionsFirst(app, args)); err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package stacks
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 )
 
 func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
-	s := newStacks(maxStacks, symbolize.Options{})
-	defer s.close()
+	s := New(Max, symbolize.Options{})
+	defer s.Close()
 	for i := range maxNameWarnings + 3 {
 		path := filepath.Join(t.TempDir(), fmt.Sprintf("lib%02d.so", i))
 		if err := os.WriteFile(path, []byte("not ELF"), 0o600); err != nil {
@@ -28,7 +28,7 @@ func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
 		}
 		s.symbols.AddFile(path, &callstack.Mapping{Path: path}, f, "")
 	}
-	list := s.warnings()
+	list := s.Warnings()
 	if len(list) != maxNameWarnings+1 || !strings.HasPrefix(list[0], "no names of lib00.so: ") ||
 		list[maxNameWarnings] != "names of further files are incomplete: 3" {
 		t.Errorf("got %d warnings:\n%s", len(list), strings.Join(list, "\n"))
@@ -36,55 +36,55 @@ func TestFilesWithoutNamesAreWarnedOfUpToALimit(t *testing.T) {
 }
 
 func TestStacksBeyondTheLimitHaveNoFrames(t *testing.T) {
-	s := newStacks(40, symbolize.Options{})
-	defer s.close()
+	s := New(40, symbolize.Options{})
+	defer s.Close()
 	for i := range uint64(13) {
-		s.add(unwind.Stack{ID: i, PID: 7, Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}}, 0)
+		s.Add(unwind.Stack{ID: i, PID: 7, Frames: []unwind.Frame{{Function: fmt.Sprint("f", i)}}}, 0)
 	}
-	s.add(unwind.Stack{ID: 3, Frames: []unwind.Frame{{Function: "again"}}}, 0) // sent again, it has its place
+	s.Add(unwind.Stack{ID: 3, Frames: []unwind.Frame{{Function: "again"}}}, 0) // sent again, it has its place
 	if f := s.Stack(3); len(f) != 1 || f[0].Function != "again" {
 		t.Errorf("a stack that was sent again is %v", f)
 	}
 	if f := s.Stack(11); len(f) != 0 {
 		t.Errorf("a stack beyond the limit is %v", f)
 	}
-	if w := s.warnings(); len(w) != 1 || w[0] != "process 7 has too many different stacks: 3 beyond its first 10 have no frames" {
+	if w := s.Warnings(); len(w) != 1 || w[0] != "process 7 has too many different stacks: 3 beyond its first 10 have no frames" {
 		t.Errorf("warnings %q", w)
 	}
 }
 
 func TestOneProcessDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
-	s := newStacks(12, symbolize.Options{})
-	defer s.close()
+	s := New(12, symbolize.Options{})
+	defer s.Close()
 	frames := []unwind.Frame{{Function: "f"}}
 	for i := range uint64(100) {
-		s.add(unwind.Stack{ID: 1000 + i, PID: 7, Frames: frames}, 0)
+		s.Add(unwind.Stack{ID: 1000 + i, PID: 7, Frames: frames}, 0)
 	}
 	for i := range uint64(3) {
-		s.add(unwind.Stack{ID: i, PID: 8, Frames: frames}, 0)
+		s.Add(unwind.Stack{ID: i, PID: 8, Frames: frames}, 0)
 		if len(s.Stack(i)) != 1 {
 			t.Errorf("stack %d of another process has no frames", i)
 		}
 	}
-	if w := s.warnings(); len(w) != 1 || w[0] != "process 7 has too many different stacks: 97 beyond its first 3 have no frames" {
+	if w := s.Warnings(); len(w) != 1 || w[0] != "process 7 has too many different stacks: 97 beyond its first 3 have no frames" {
 		t.Errorf("warnings %q", w)
 	}
 }
 
 func TestOneUserDoesNotTakeThePlacesOfOthersStacks(t *testing.T) {
-	s := newStacks(1<<10, symbolize.Options{})
-	defer s.close()
+	s := New(1<<10, symbolize.Options{})
+	defer s.Close()
 	frames := []unwind.Frame{{Function: "f"}}
 	for i := range uint64(1 << 12) {
-		s.add(unwind.Stack{ID: 1000 + i, PID: uint32(100 + i%200), Frames: frames}, 1)
+		s.Add(unwind.Stack{ID: 1000 + i, PID: uint32(100 + i%200), Frames: frames}, 1)
 	}
 	for i := range uint64(16) {
-		s.add(unwind.Stack{ID: i, PID: 8, Frames: frames}, 2)
+		s.Add(unwind.Stack{ID: i, PID: 8, Frames: frames}, 2)
 		if len(s.Stack(i)) != 1 {
 			t.Errorf("stack %d of another user has no frames", i)
 		}
 	}
-	lost := s.lost()
+	lost := s.Lost()
 	if _, ok := lost[8]; ok || len(lost) != 200 {
 		t.Errorf("%d processes are named, the other user's among them: %v", len(lost), ok)
 	}

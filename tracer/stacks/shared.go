@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package stacks
 
 import (
 	"hash/maphash"
 	"slices"
 )
 
-// shared keeps one copy of equal stacks: each process has stacks of its own, but a thousand processes of one
-// program have the same frames.
+// shared keeps one copy of equal stacks: each process has stacks of its own, but a thousand processes
+// of one program have the same frames.
 type shared[F comparable] struct {
 	seed  maphash.Seed
 	known map[uint64][][]F // by hash
@@ -18,7 +18,7 @@ func newShared[F comparable]() shared[F] {
 	return shared[F]{maphash.MakeSeed(), map[uint64][][]F{}}
 }
 
-// one returns the copy of frames that is kept, which nobody may change.
+// one returns the kept copy of frames, which nobody may change.
 func (s *shared[F]) one(frames []F) []F {
 	if len(frames) == 0 {
 		return frames

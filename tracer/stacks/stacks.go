@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+// Package stacks keeps the call stacks of a session: it reads them from the kernel half's ring, and
+// names their native frames when they are asked for.
+package stacks
 
 import (
 	"fmt"
@@ -19,13 +21,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// stacks keeps the frames of every stack that the kernel has sent, and names
-// native frames when they are asked for.
-type stacks struct {
+// Store keeps the frames of every stack that the kernel has sent. Add and AddFile are the stack
+// reader's and the loader's; any goroutine may call the other methods. Stack and Files may wait while
+// another caller has a large file's names read; the others never wait for long.
+type Store struct {
 	symbols     *symbolize.Symbolizer
-	perfMapRead map[uint32]time.Time // by pid; the stack reader's
+	perfMapRead map[uint32]time.Time // by pid; Add's alone
 
-	naming   sync.Mutex // taken before mu
+	naming   sync.Mutex // guards mappings; taken before mu
 	mappings map[unwind.File]*callstack.Mapping
 
 	mu          sync.Mutex // guards what follows, never for long
@@ -33,20 +36,21 @@ type stacks struct {
 	named       map[uint64][]callstack.Frame
 	sharedRaw   shared[unwind.Frame]
 	sharedNamed shared[callstack.Frame]
-	kept        ledger.Holders    // of places in raw and named
-	full        uint64            // stacks for which there was no room, of further processes
-	over        map[uint32]uint64 // likewise, by pid
+	kept        ledger.Holders    // places in raw and named, by process and user
+	over        map[uint32]uint64 // stacks beyond the share of their process, by pid
+	full        uint64            // such stacks of processes that found no room in over
 }
 
 const (
-	// maxStacks is as many as the ledger has sites: a stack of 30 frames takes 5 KB. A process has a share of them, as the
-	// stacks of a hostile one never repeat.
-	maxStacks = 1 << 18
-	maxOver   = 1 << 12 // processes
+	// Max is how many stacks a Store keeps at most: as many as the ledger has sites, 5 KB for one of 30
+	// frames. A process has a share of them, as the stacks of a hostile one never repeat.
+	Max     = 1 << 18
+	maxOver = 1 << 12 // processes
 )
 
-func newStacks(most int, names symbolize.Options) *stacks {
-	return &stacks{
+// New returns a Store of at most so many stacks.
+func New(most int, names symbolize.Options) *Store {
+	return &Store{
 		symbols:     symbolize.New(names),
 		perfMapRead: map[uint32]time.Time{},
 		raw:         map[uint64][]unwind.Frame{},
@@ -59,9 +63,8 @@ func newStacks(most int, names symbolize.Options) *stacks {
 	}
 }
 
-// addFile keeps a new file open, so that its names can be read when the
-// process is gone.
-func (s *stacks) addFile(file unwind.NewFile) {
+// AddFile keeps a new file open, so that its names can be read when the process is gone.
+func (s *Store) AddFile(file unwind.NewFile) {
 	f, err := untrusted.OpenRegular(fmt.Sprintf("/proc/%d/map_files/%x-%x", file.PID, file.Start, file.End))
 	if err != nil {
 		return // its frames are named by file and offset
@@ -70,9 +73,9 @@ func (s *stacks) addFile(file unwind.NewFile) {
 	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", file.PID))
 }
 
-// add takes in a new stack of a user's process. Names of code in no file are looked up now, while
-// the process is there.
-func (s *stacks) add(stack unwind.Stack, user uint32) {
+// Add keeps a new stack of a process of that user, as ledger.Process has it. It looks up names of code
+// in no file at once, while the process is there.
+func (s *Store) Add(stack unwind.Stack, user uint32) {
 	for i := range stack.Frames {
 		if f := &stack.Frames[i]; f.JIT {
 			f.Function = s.jitName(stack.PID, f.Address)
@@ -89,9 +92,9 @@ func (s *stacks) add(stack unwind.Stack, user uint32) {
 	delete(s.named, stack.ID)
 }
 
-// room says whether one more stack of a process may be kept, and counts it; s.mu is held. What was allocated at
-// one that is not kept is booked all the same, without a place.
-func (s *stacks) room(pid, user uint32) bool {
+// room reports whether one more stack of a process may be kept, and counts it; s.mu is held.
+// Allocations at a stack that is not kept are booked all the same, without frames.
+func (s *Store) room(pid, user uint32) bool {
 	if s.kept.Take(pid, user) {
 		return true
 	}
@@ -103,23 +106,24 @@ func (s *stacks) room(pid, user uint32) bool {
 	return false
 }
 
-// shrink lowers the shares of processes and users.
-func (s *stacks) shrink(limit int) {
+// Shrink lowers the shares of processes and users to those of a Store of at most limit stacks.
+func (s *Store) Shrink(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept.Shrink(limit)
 }
 
-// lost counts the stacks of which the frames are not kept, by pid.
-func (s *stacks) lost() map[uint32]uint64 {
+// Lost returns how many stacks have no frames here, as they were beyond the share of their process, by
+// pid.
+func (s *Store) Lost() map[uint32]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.over)
 }
 
-// Stack gives the frames of a stack, leaf first; none for an unknown id. The first one of a large file
-// takes long, and keeps only those waiting who want names too.
-func (s *stacks) Stack(id uint64) []callstack.Frame {
+// Stack returns the frames of a stack, leaf first, and none for an unknown id. It names native frames
+// on the first call, which takes long for a large file.
+func (s *Store) Stack(id uint64) []callstack.Frame {
 	if frames, _ := s.get(id); frames != nil {
 		return frames
 	}
@@ -143,18 +147,18 @@ func (s *stacks) Stack(id uint64) []callstack.Frame {
 	return frames
 }
 
-// get returns what there is of a stack: its names, or what is to be named.
-func (s *stacks) get(id uint64) ([]callstack.Frame, []unwind.Frame) {
+// get returns the named frames of a stack, or the raw ones if they are not named yet.
+func (s *Store) get(id uint64) ([]callstack.Frame, []unwind.Frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.named[id], s.raw[id]
 }
 
-// torchCUDA is the library of PyTorch's caching allocator.
-const torchCUDA = "libc10_cuda.so"
+// TorchCUDA is the library of PyTorch's caching allocator, without its version.
+const TorchCUDA = "libc10_cuda.so"
 
-// passes says whether a frame of the stack is in a library of that name.
-func (s *stacks) passes(id uint64, library string) bool {
+// Passes reports whether a frame of the stack is in a library of that name.
+func (s *Store) Passes(id uint64, library string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.named[id] {
@@ -170,8 +174,8 @@ func (s *stacks) passes(id uint64, library string) bool {
 	return false
 }
 
-// whole says whether the stack is known to its end.
-func (s *stacks) whole(id uint64) bool {
+// Whole reports whether the stack is known to its end.
+func (s *Store) Whole(id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if named := s.named[id]; len(named) > 0 {
@@ -181,7 +185,14 @@ func (s *stacks) whole(id uint64) bool {
 	return len(raw) > 0 && raw[len(raw)-1].Error == ""
 }
 
-func (s *stacks) name(frames []callstack.Frame, f unwind.Frame) []callstack.Frame {
+// Files returns the mapped files of the stacks that were named so far, in no order.
+func (s *Store) Files() []unwind.File {
+	s.naming.Lock()
+	defer s.naming.Unlock()
+	return slices.Collect(maps.Keys(s.mappings))
+}
+
+func (s *Store) name(frames []callstack.Frame, f unwind.Frame) []callstack.Frame {
 	switch {
 	case f.Error != "":
 		return append(frames, callstack.Frame{Function: "[truncated: " + f.Error + "]", Mark: true})
@@ -204,12 +215,12 @@ func (s *stacks) name(frames []callstack.Frame, f unwind.Frame) []callstack.Fram
 	return s.symbols.Frames(frames, f.File.ID, m, f.Address)
 }
 
-// perfMapInterval is the least time between two readings of one perf map file.
+// perfMapInterval is the least time between two readings of one perf map.
 const perfMapInterval = time.Second
 
-// jitName reads the process's perf map file again when it does not have the
+// jitName names code in no file. It reads the process's perf map again when that does not have the
 // address.
-func (s *stacks) jitName(pid uint32, address uint64) string {
+func (s *Store) jitName(pid uint32, address uint64) string {
 	if f, ok := s.symbols.JIT(pid, address); ok {
 		return f.Function
 	}
@@ -230,10 +241,11 @@ func (s *stacks) jitName(pid uint32, address uint64) string {
 	return f.Function
 }
 
-// maxNameWarnings is how many files are named that have no or incomplete names.
+// maxNameWarnings is of how many files, and of how many processes, there are warnings.
 const maxNameWarnings = 8
 
-func (s *stacks) warnings() []string {
+// Warnings returns which files have no or incomplete names, and which processes had too many stacks.
+func (s *Store) Warnings() []string {
 	list := s.symbols.Warnings()
 	if more := len(list) - maxNameWarnings; more > 0 {
 		list = append(list[:maxNameWarnings], fmt.Sprintf("names of further files are incomplete: %d", more))
@@ -249,4 +261,5 @@ func (s *stacks) warnings() []string {
 	return list
 }
 
-func (s *stacks) close() { s.symbols.Close() }
+// Close closes the files whose names were not read yet.
+func (s *Store) Close() { s.symbols.Close() }

@@ -123,7 +123,7 @@ func Diff(a, b Profile) []Change {
 				f = list[0]
 			}
 			where := words(label(x, "comm"), label(x, "plane"), label(x, "device"))
-			k := key{branchKey{frames.Name(&f), f.File, f.Line, f.Python}, where}
+			k := key{lineKey(&f), where}
 			i, ok := at[k]
 			if !ok {
 				i = len(rows)

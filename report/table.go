@@ -43,7 +43,7 @@ func siteRows(s *ledger.Snapshot, st callstack.Stacks) []siteRow {
 		} else if h.Plane == PlaneTensor {
 			kind = ledger.Tensor
 		}
-		k := key{branchKey{frames.Name(&f), f.File, f.Line, f.Python}, h.Process, DeviceName(h.Device, kind), h.Plane}
+		k := key{lineKey(&f), h.Process, DeviceName(h.Device, kind), h.Plane}
 		i, ok := at[k]
 		if !ok {
 			i = len(rows)
@@ -127,7 +127,7 @@ func changedRows(s *ledger.Snapshot, st callstack.Stacks, o Options) []change {
 	var list []change
 	of := func(s *ledger.Snapshot, r siteRow) *change {
 		p := &s.Processes[r.process]
-		k := key{branchKey{frames.Name(&r.frame), r.frame.File, r.frame.Line, r.frame.Python}, p.PID, p.Begin, r.device, r.plane}
+		k := key{lineKey(&r.frame), p.PID, p.Begin, r.device, r.plane}
 		i, ok := at[k]
 		if !ok {
 			i = len(list)

@@ -44,6 +44,11 @@ type branchKey struct {
 	python     bool
 }
 
+// lineKey tells lines of code apart.
+func lineKey(f *callstack.Frame) branchKey {
+	return branchKey{frames.Name(f), f.File, f.Line, f.Python}
+}
+
 func (b *branch) child(f *callstack.Frame) *branch {
 	key := branchKey{name: frames.Name(f), python: f.Python}
 	if f.Python {

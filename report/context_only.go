@@ -8,42 +8,29 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ContextOnlyReport is a process that holds memory of a GPU and allocated none there while it was traced. It may have managed, host or imported memory.
-type ContextOnlyReport struct {
-	Process  int           `json:"process"` // index into processes
-	PID      uint32        `json:"pid"`
-	Comm     string        `json:"comm,omitempty"`
-	GPUUUID  string        `json:"gpu_uuid"`
-	Usage    uint64        `json:"usage_bytes"`
-	Older    bool          `json:"older"`              // than the tracing: it may have allocated before
-	API      string        `json:"api,omitempty"`      // that made the context, where that was seen
-	Headline int           `json:"headline,omitempty"` //
-	Stack    []FrameReport `json:"stack,omitempty"`
+// ContextOnly is a process on one GPU that allocated no memory there, and what made its context, nil if that was not seen.
+type ContextOnly struct {
+	Part    ledger.Part
+	Usage   uint64
+	Older   bool
+	Context *ledger.Object
 }
 
-// contextOnly is a process on one GPU that allocated no memory there, and what made its context, nil if that was not seen.
-type contextOnly struct {
-	part    ledger.Part
-	usage   uint64
-	older   bool
-	context *ledger.Object
-}
-
-func contextsOnly(s *ledger.Snapshot) (list []contextOnly) {
+func ContextsOnly(s *ledger.Snapshot) (list []ContextOnly) {
 	parts := s.Parts()
 	for i := range parts {
 		x := &parts[i]
 		p := &s.Processes[x.Process]
-		usage := partUsage(x)
+		usage := PartUsage(x)
 		if usage == 0 || p.End != 0 || x.Tensors+x.Cached+x.Driver+x.OlderAllocated+x.OlderCached != 0 || took(s, x.Process) {
 			continue
 		}
-		list = append(list, contextOnly{*x, usage, p.Begin <= s.Begin, contextOn(s, x, onlyPart(parts, x))})
+		list = append(list, ContextOnly{*x, usage, p.Begin <= s.Begin, contextOn(s, x, IsOnlyPart(parts, x))})
 	}
 	return list
 }
@@ -63,21 +50,6 @@ func contextOn(s *ledger.Snapshot, x *ledger.Part, only bool) *ledger.Object {
 	return nil
 }
 
-func contextOnlyReports(s *ledger.Snapshot, st callstack.Stacks, o Options) (list []ContextOnlyReport) {
-	for _, c := range contextsOnly(s) {
-		p := &s.Processes[c.part.Process]
-		r := ContextOnlyReport{
-			Process: c.part.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), GPUUUID: untrusted.Clean(c.part.UUID), Usage: c.usage, Older: c.older,
-		}
-		if x := c.context; x != nil {
-			stack := frames.Visible(st, x.Stack, x.API)
-			r.API, r.Headline, r.Stack = untrusted.Clean(x.API), frames.Headline(stack), stackReport(stack)
-		}
-		list = append(list, r)
-	}
-	return list
-}
-
 const maxPIDs = 8 // that a sentence names
 
 // contextOnlyTexts is "24 processes python3 [101, 102, …]: only a context, made at loader.py:33 worker: 500 MiB each,
@@ -89,11 +61,11 @@ func contextOnlyTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 		older      bool
 	}
 	var order []group
-	members := map[group][]contextOnly{}
-	for _, c := range contextsOnly(s) {
-		g := group{untrusted.Clean(s.Processes[c.part.Process].Comm), "", c.older}
-		if c.context != nil && !c.older {
-			g.line = lineText(st, c.context.Stack, c.context.API)
+	members := map[group][]ContextOnly{}
+	for _, c := range ContextsOnly(s) {
+		g := group{untrusted.Clean(s.Processes[c.Part.Process].Comm), "", c.Older}
+		if c.Context != nil && !c.Older {
+			g.line = LineText(st, c.Context.Stack, c.Context.API)
 		}
 		if members[g] == nil {
 			order = append(order, g)
@@ -115,37 +87,37 @@ func contextOnlyTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 }
 
 // contextHolders is "python3 [42]", "24 processes python3 [101, 102, …]".
-func contextHolders(s *ledger.Snapshot, list []contextOnly) string {
+func contextHolders(s *ledger.Snapshot, list []ContextOnly) string {
 	var pids []string
 	seen := map[int]bool{}
 	for _, c := range list {
-		if !seen[c.part.Process] {
-			pids = append(pids, fmt.Sprint(s.Processes[c.part.Process].PID))
+		if !seen[c.Part.Process] {
+			pids = append(pids, fmt.Sprint(s.Processes[c.Part.Process].PID))
 		}
-		seen[c.part.Process] = true
+		seen[c.Part.Process] = true
 	}
 	if len(pids) == 1 {
-		return processName(&s.Processes[list[0].part.Process])
+		return words.Process(&s.Processes[list[0].Part.Process])
 	}
-	comm := untrusted.Clean(s.Processes[list[0].part.Process].Comm)
-	n := counted(uint64(len(pids)), "process")
+	comm := untrusted.Clean(s.Processes[list[0].Part.Process].Comm)
+	n := words.Count(uint64(len(pids)), "process")
 	if len(pids) > maxPIDs {
 		pids = append(pids[:maxPIDs], "…")
 	}
-	return words(n, comm, "["+strings.Join(pids, ", ")+"]")
+	return words.Join(n, comm, "["+strings.Join(pids, ", ")+"]")
 }
 
 // holdText is the sum, and "500 MiB", "446 MiB to 510 MiB each, 11.7 GiB in all".
-func holdText(list []contextOnly) (sum uint64, text string) {
-	least, most := list[0].usage, list[0].usage
+func holdText(list []ContextOnly) (sum uint64, text string) {
+	least, most := list[0].Usage, list[0].Usage
 	for _, c := range list {
-		least, most, sum = min(least, c.usage), max(most, c.usage), sum+c.usage
+		least, most, sum = min(least, c.Usage), max(most, c.Usage), sum+c.Usage
 	}
 	switch {
 	case len(list) == 1:
-		return sum, BytesText(sum)
-	case BytesText(least) == BytesText(most):
-		return sum, BytesText(least) + " each, " + BytesText(sum) + " in all"
+		return sum, words.Bytes(sum)
+	case words.Bytes(least) == words.Bytes(most):
+		return sum, words.Bytes(least) + " each, " + words.Bytes(sum) + " in all"
 	}
-	return sum, BytesText(least) + " to " + BytesText(most) + " each, " + BytesText(sum) + " in all"
+	return sum, words.Bytes(least) + " to " + words.Bytes(most) + " each, " + words.Bytes(sum) + " in all"
 }

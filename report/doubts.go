@@ -11,77 +11,78 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// place is the figure that a doubt touches.
-type place int
+// Figure is the figure that a doubt touches.
+type Figure int
 
 const (
-	atTotals place = iota
-	atStacks
-	atBalance
-	atTitle
+	AtTotals Figure = iota
+	AtStacks
+	AtBalance
+	AtTitle
 )
 
-// doubt is one sentence about what the books could not take in.
-type doubt struct {
-	at   place
-	text string
+// Doubt is one sentence about what the books could not take in.
+type Doubt struct {
+	At   Figure
+	Text string
 }
 
-// doubts says all losses and warnings of a snapshot in words, and how NVML's figures are of its moment.
-func doubts(s *ledger.Snapshot) []doubt {
-	list := losses(s)
+// Doubts says all losses and warnings of a snapshot in words, and how NVML's figures are of its moment.
+func Doubts(s *ledger.Snapshot) []Doubt {
+	list := Losses(s)
 	for _, text := range readingTexts(s) {
-		list = append(list, doubt{atBalance, text})
+		list = append(list, Doubt{AtBalance, text})
 	}
 	return list
 }
 
-// losses says all losses and warnings.
-func losses(s *ledger.Snapshot) []doubt {
+// Losses says all losses and warnings.
+func Losses(s *ledger.Snapshot) []Doubt {
 	st := &s.Stats
-	var list []doubt
-	add := func(at place, n uint64, one, many string) {
+	var list []Doubt
+	add := func(at Figure, n uint64, one, many string) {
 		switch {
 		case n == 1:
-			list = append(list, doubt{at, one})
+			list = append(list, Doubt{at, one})
 		case n > 1:
-			list = append(list, doubt{at, humanize.Comma(int64(n)) + " " + many})
+			list = append(list, Doubt{at, humanize.Comma(int64(n)) + " " + many})
 		}
 	}
-	add(atTotals, st.Lost,
+	add(AtTotals, st.Lost,
 		"1 event was lost for want of room: counts and bytes can be too high or too low",
 		"events were lost for want of room: counts and bytes can be too high or too low")
-	add(atTotals, st.Evicted,
+	add(AtTotals, st.Evicted,
 		"1 allocation beyond the limit of live allocations is counted as allocated, but in no live figure",
 		"allocations beyond the limit of live allocations are counted as allocated, but in no live figure")
-	add(atTotals, st.Reused,
+	add(AtTotals, st.Reused,
 		"1 address was handed out again without a free that was seen: its older allocation counts as freed",
 		"addresses were handed out again without a free that was seen: their older allocations count as freed")
-	add(atTotals, st.UnknownSizes,
+	add(AtTotals, st.UnknownSizes,
 		"1 allocation of unknown size is counted with 0 bytes",
 		"allocations of unknown size are counted with 0 bytes")
-	if text := sampleText(s); text != "" {
-		list = append(list, doubt{atStacks, text})
+	if text := SampleText(s); text != "" {
+		list = append(list, Doubt{AtStacks, text})
 	}
 	if text := missingText(st); text != "" {
-		list = append(list, doubt{atStacks, text})
+		list = append(list, Doubt{AtStacks, text})
 	}
 	if text := truncations(st.Truncated); text != "" {
-		list = append(list, doubt{atStacks, text})
+		list = append(list, Doubt{AtStacks, text})
 	}
-	add(atStacks, st.Torn,
+	add(AtStacks, st.Torn,
 		"1 stack was overwritten while it was taken, and is left out",
 		"stacks were overwritten while they were taken, and are left out")
-	add(atBalance, st.UnmatchedFrees,
+	add(AtBalance, st.UnmatchedFrees,
 		"1 free was of memory allocated before tracing began: unexplained may be too low by its unknown size",
 		"frees were of memory allocated before tracing began: unexplained may be too low by their unknown size")
 	list = append(list, shareDoubts(s)...)
 	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {
-		list = append(list, doubt{atTitle, untrusted.Clean(w)})
+		list = append(list, Doubt{AtTitle, untrusted.Clean(w)})
 	}
 	return list
 }
@@ -93,23 +94,23 @@ func readingTexts(s *ledger.Snapshot) (list []string) {
 		if b := &s.Balances[i]; s.Processes[b.Process].End == 0 {
 			unsure += b.Doubt
 			if b.Since != 0 {
-				since += magnitude(b.Since)
-				age = max(age, minus(s.End, b.Time))
+				since += Magnitude(b.Since)
+				age = max(age, Minus(s.End, b.Time))
 			}
 		}
 	}
 	if age > 0 {
-		list = append(list, fmt.Sprintf("NVML was read up to %s before this moment; usage is corrected by the %s booked since then", span(age), BytesText(since)))
+		list = append(list, fmt.Sprintf("NVML was read up to %s before this moment; usage is corrected by the %s booked since then", words.Span(age), words.Bytes(since)))
 	}
 	if unsure > 0 {
-		list = append(list, fmt.Sprintf("%s came or went while NVML was read: unexplained may be off by up to that", BytesText(unsure)))
+		list = append(list, fmt.Sprintf("%s came or went while NVML was read: unexplained may be off by up to that", words.Bytes(unsure)))
 	}
 	return list
 }
 
-// sampleText is "tensor sites are estimated from 1,234 of 98,765 live tensors, one in 1.00 MiB (standard error of the
+// SampleText is "tensor sites are estimated from 1,234 of 98,765 live tensors, one in 1.00 MiB (standard error of the
 // largest: 12.0 MiB); their sum is exact", "" where every tensor is in the books.
-func sampleText(s *ledger.Snapshot) string {
+func SampleText(s *ledger.Snapshot) string {
 	var sampled, live, err uint64
 	var halvings uint8
 	for i := range s.Tensors {
@@ -122,10 +123,10 @@ func sampleText(s *ledger.Snapshot) string {
 	if sampled >= live {
 		return ""
 	}
-	text := fmt.Sprintf("tensor sites are estimated from %s of %s", humanize.Comma(int64(sampled)), counted(live, "live tensor"))
+	text := fmt.Sprintf("tensor sites are estimated from %s of %s", humanize.Comma(int64(sampled)), words.Count(live, "live tensor"))
 	text += rateText(s.Sampling, halvings)
 	if err > 0 {
-		text += fmt.Sprintf(" (standard error of the largest: %s)", BytesText(err))
+		text += fmt.Sprintf(" (standard error of the largest: %s)", words.Bytes(err))
 	}
 	return text + "; their sum is exact"
 }
@@ -133,7 +134,7 @@ func sampleText(s *ledger.Snapshot) string {
 // rateText is ", one in 1.00 MiB, and up to 8 times fewer where more than 4,000 stacks a second were needed".
 func rateText(r ledger.SampleRate, halvings uint8) (text string) {
 	if r.Mean > 0 {
-		text = ", one in " + BytesText(r.Mean)
+		text = ", one in " + words.Bytes(r.Mean)
 	}
 	if halvings > 0 {
 		text += fmt.Sprintf(", and up to %s times fewer where more than %s stacks a second were needed",
@@ -152,7 +153,7 @@ func truncations(byReason map[string]uint64) string {
 	if sum == 1 {
 		verb = "is"
 	}
-	return fmt.Sprintf("%s %s truncated: %s", counted(sum, "stack"), verb, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s %s truncated: %s", words.Count(sum, "stack"), verb, strings.Join(parts, ", "))
 }
 
 // missingText says how many events have no stack, and why.
@@ -174,7 +175,7 @@ func missingText(st *ledger.Stats) string {
 	default:
 		why = ": " + strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("%s of %s %s no stack%s", humanize.Comma(int64(st.NoStack)), counted(st.Stacks, "event"), verb, why)
+	return fmt.Sprintf("%s of %s %s no stack%s", humanize.Comma(int64(st.NoStack)), words.Count(st.Stacks, "event"), verb, why)
 }
 
 // reasons lists counts by reason, and adds them up.
@@ -186,39 +187,4 @@ func reasons(byReason map[string]uint64) (sum uint64, parts []string) {
 		}
 	}
 	return sum, parts
-}
-
-// notes numbers footnotes in the order in which they are first referred to.
-type notes struct {
-	doubts []doubt
-	texts  []string
-}
-
-// mark returns the signs of all doubts about a place: "¹ ²".
-func (n *notes) mark(at place) string {
-	var signs []string
-	for _, d := range n.doubts {
-		if d.at == at {
-			signs = append(signs, superscript(n.number(d.text)))
-		}
-	}
-	return strings.Join(signs, " ")
-}
-
-func (n *notes) number(text string) int {
-	i := slices.Index(n.texts, text)
-	if i < 0 {
-		n.texts = append(n.texts, text)
-		i = len(n.texts) - 1
-	}
-	return i + 1
-}
-
-func superscript(n int) string {
-	digits := []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")
-	var b strings.Builder
-	for _, d := range fmt.Sprint(n) {
-		b.WriteRune(digits[d-'0'])
-	}
-	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -15,7 +16,7 @@ func Marks(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) []string {
 	p := &s.Processes[x.Process]
 	list := lostMarks(p)
 	if x.Evicted > 0 {
-		list = append(list, fmt.Sprintf("%s too many to follow: in no live figure", counted(x.Evicted, noun(x.Kind))))
+		list = append(list, fmt.Sprintf("%s too many to follow: in no live figure", words.Count(x.Evicted, words.Noun(x.Kind))))
 	}
 	return append(list, stackMarks(st, p, x.Stack, x.Crowded)...)
 }
@@ -24,22 +25,22 @@ func lostMarks(p *ledger.Process) []string {
 	if p.Lost == 0 {
 		return nil
 	}
-	return []string{counted(p.Lost, "event") + " of the process lost: figures can be too high or too low"}
+	return []string{words.Count(p.Lost, "event") + " of the process lost: figures can be too high or too low"}
 }
 
 // stackMarks says why the stack of a row is missing.
 func stackMarks(st callstack.Stacks, p *ledger.Process, stack, crowded uint64) []string {
 	switch {
 	case crowded > 0:
-		return []string{fmt.Sprintf("several sites in one: their process has too many for a stack each (%s)", counted(crowded, "time"))}
+		return []string{fmt.Sprintf("several sites in one: their process has too many for a stack each (%s)", words.Count(crowded, "time"))}
 	case stack != 0 && beyondStacks(p) && len(st.Stack(stack)) == 0:
 		return []string{"stack not kept: its process has too many different ones"}
 	}
 	return nil
 }
 
-// markWords is Marks in words that are the same at any moment, to sort samples by.
-func markWords(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
+// MarkWords is Marks in words that are the same at any moment, to sort samples by.
+func MarkWords(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
 	p := &s.Processes[x.Process]
 	for _, w := range []struct {
 		is   bool
@@ -66,39 +67,24 @@ func beyondStacks(p *ledger.Process) bool {
 	return false
 }
 
-// failureMarks is Marks of a failed allocation.
-func failureMarks(s *ledger.Snapshot, st callstack.Stacks, f *ledger.Failure) []string {
+// FailureMarks is Marks of a failed allocation.
+func FailureMarks(s *ledger.Snapshot, st callstack.Stacks, f *ledger.Failure) []string {
 	p := &s.Processes[f.Process]
 	return append(lostMarks(p), stackMarks(st, p, f.Stack, f.Crowded)...)
 }
 
-// objectMarks is Marks of driver objects.
-func objectMarks(s *ledger.Snapshot, st callstack.Stacks, o *ledger.Object) []string {
+// ObjectMarks is Marks of driver objects.
+func ObjectMarks(s *ledger.Snapshot, st callstack.Stacks, o *ledger.Object) []string {
 	p := &s.Processes[o.Process]
 	list := lostMarks(p)
 	if o.Evicted > 0 {
-		list = append(list, counted(o.Evicted, "object")+" too many to follow: not among the live")
+		list = append(list, words.Count(o.Evicted, "object")+" too many to follow: not among the live")
 	}
 	return append(list, stackMarks(st, p, o.Stack, o.Crowded)...)
 }
 
-// markText is "incomplete: 12 events of the process lost, …", "" without marks.
-func markText(marks []string) string {
-	if len(marks) == 0 {
-		return ""
-	}
-	return "incomplete: " + strings.Join(marks, "; ")
-}
-
-// marked writes marks below a row.
-func (p *page) marked(marks []string) {
-	if text := markText(marks); text != "" {
-		p.paragraph(strings.Repeat(" ", siteIndent), text)
-	}
-}
-
 // shareDoubts names each process that used up its share of a table, and each of which events were lost.
-func shareDoubts(s *ledger.Snapshot) (list []doubt) {
+func shareDoubts(s *ledger.Snapshot) (list []Doubt) {
 	const most = 16 // the JSON has all
 	more := 0
 	for i := range s.Processes {
@@ -112,15 +98,15 @@ func shareDoubts(s *ledger.Snapshot) (list []doubt) {
 		}
 		var parts []string
 		if p.Lost > 0 {
-			parts = append(parts, counted(p.Lost, "event")+" lost")
+			parts = append(parts, words.Count(p.Lost, "event")+" lost")
 		}
 		for _, b := range p.Beyond {
-			parts = append(parts, fmt.Sprintf("%s beyond its share of %s", counted(b.Count, "request"), b.Table))
+			parts = append(parts, fmt.Sprintf("%s beyond its share of %s", words.Count(b.Count, "request"), b.Table))
 		}
-		list = append(list, doubt{atTotals, processName(p) + " is incomplete: " + strings.Join(parts, ", ")})
+		list = append(list, Doubt{AtTotals, words.Process(p) + " is incomplete: " + strings.Join(parts, ", ")})
 	}
 	if more > 0 {
-		list = append(list, doubt{atTotals, counted(uint64(more), "further process") + " incomplete"})
+		list = append(list, Doubt{AtTotals, words.Count(uint64(more), "further process") + " incomplete"})
 	}
 	return list
 }

@@ -8,28 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// ObjectReport sums the driver objects that one process made from one stack.
-type ObjectReport struct {
-	Process     int           `json:"process"` // index into processes
-	PID         uint32        `json:"pid"`
-	Device      string        `json:"device"`
-	Kind        string        `json:"kind"` // context, green context, module, library, graph executable
-	API         string        `json:"api"`
-	Live        uint64        `json:"live"`
-	Made        uint64        `json:"made"`                  // since tracing began
-	Before      uint64        `json:"in_baseline"`           // live when the process's baseline was taken
-	NamedBytes  uint64        `json:"named_bytes"`           // sizes of code that the callers handed over, of what is live
-	Unexplained bool          `json:"grew_with_unexplained"` // what is unexplained grew, and so did these
-	Headline    int           `json:"headline"`
-	Stack       []FrameReport `json:"stack"`
-	Incomplete  []string      `json:"incomplete,omitempty"` // as of a site
-}
 
 const (
 	// The driver hands out memory in pages of 2 MiB: less says nothing.
@@ -37,8 +19,8 @@ const (
 	maxGrownSites     = 3 // of one process and GPU that are named
 )
 
-// grewWith lists the objects of a process and GPU that came while what is unexplained grew, most first.
-func grewWith(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledger.Object) {
+// GrewWith lists the objects of a process and GPU that came while what is unexplained grew, most first.
+func GrewWith(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledger.Object) {
 	if x.Unexplained <= littleUnexplained || s.Processes[x.Process].End != 0 {
 		return nil
 	}
@@ -60,8 +42,8 @@ func isOn(s *ledger.Snapshot, o *ledger.Object, x *ledger.Part, only bool) bool 
 	return b >= 0 && s.Balances[b].UUID == x.UUID || b < 0 && only
 }
 
-// onlyPart says whether a process has no other part.
-func onlyPart(list []ledger.Part, x *ledger.Part) bool {
+// IsOnlyPart says whether a process has no other part.
+func IsOnlyPart(list []ledger.Part, x *ledger.Part) bool {
 	n := 0
 	for i := range list {
 		if list[i].Process == x.Process {
@@ -84,18 +66,18 @@ func objectTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	var unexplained, context []objectText
 	for i := range parts {
 		x := &parts[i]
-		only := onlyPart(parts, x)
-		who := processName(&s.Processes[x.Process])
+		only := IsOnlyPart(parts, x)
+		who := words.Process(&s.Processes[x.Process])
 		if x.Device >= 0 {
-			who += " on " + DeviceName(x.Device, ledger.Device)
+			who += " on " + words.Device(x.Device, ledger.Device)
 		}
-		if grown := grewWith(s, x, only); len(grown) > 0 {
+		if grown := GrewWith(s, x, only); len(grown) > 0 {
 			n := uint64(x.Unexplained)
-			unexplained = append(unexplained, objectText{n, fmt.Sprintf("%s: while what is unexplained grew to %s it made %s", who, BytesText(n),
+			unexplained = append(unexplained, objectText{n, fmt.Sprintf("%s: while what is unexplained grew to %s it made %s", who, words.Bytes(n),
 				objectList(st, grown, func(o *ledger.Object) uint64 { return o.Live - o.Before }))})
 		}
 		if before := inContextPart(s, x, only); len(before) > 0 {
-			context = append(context, objectText{x.Foreign, fmt.Sprintf("%s: context, other before attach (%s) includes %s", who, BytesText(x.Foreign),
+			context = append(context, objectText{x.Foreign, fmt.Sprintf("%s: context, other before attach (%s) includes %s", who, words.Bytes(x.Foreign),
 				objectList(st, before, func(o *ledger.Object) uint64 { return o.Before }))})
 		}
 	}
@@ -112,7 +94,7 @@ func mostTexts(list []objectText, others string) (texts []string) {
 		texts = append(texts, list[i].text)
 	}
 	if more := len(list) - maxObjectTexts; more > 0 {
-		texts = append(texts, counted(uint64(more), others)+" (vramprof leaks --json lists all)")
+		texts = append(texts, words.Count(uint64(more), others)+" (vramprof leaks --json lists all)")
 	}
 	return texts
 }
@@ -146,39 +128,18 @@ func inContextPart(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledge
 func objectList(st callstack.Stacks, list []*ledger.Object, count func(*ledger.Object) uint64) string {
 	var parts []string
 	for _, o := range list[:min(len(list), maxGrownSites)] {
-		text := counted(count(o), KindName(o.Kind))
+		text := words.Count(count(o), words.Kind(o.Kind))
 		if o.Bytes > 0 && count(o) == o.Live { // the sizes are of all that are live
-			text += " (" + BytesText(o.Bytes) + " of code)"
+			text += " (" + words.Bytes(o.Bytes) + " of code)"
 		}
-		parts = append(parts, text+" at "+lineText(st, o.Stack, o.API))
+		parts = append(parts, text+" at "+LineText(st, o.Stack, o.API))
 	}
 	var more uint64
 	for _, o := range list[min(len(list), maxGrownSites):] {
 		more += count(o)
 	}
 	if more > 0 {
-		parts = append(parts, counted(more, "more object"))
+		parts = append(parts, words.Count(more, "more object"))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func objectReports(s *ledger.Snapshot, st callstack.Stacks, o Options) (list []ObjectReport) {
-	grown := map[*ledger.Object]bool{}
-	parts := s.Parts()
-	for i := range parts {
-		for _, x := range grewWith(s, &parts[i], onlyPart(parts, &parts[i])) {
-			grown[x] = true
-		}
-	}
-	for i := range s.Objects {
-		x := &s.Objects[i]
-		stack := frames.Visible(st, x.Stack, x.API)
-		list = append(list, ObjectReport{
-			Process: x.Process, PID: s.Processes[x.Process].PID, Device: DeviceName(x.Device, x.Kind), Kind: KindName(x.Kind), API: untrusted.Clean(x.API),
-			Live: x.Live, Made: x.Made, Before: x.Before, NamedBytes: x.Bytes, Unexplained: grown[x],
-			Headline: frames.Headline(stack), Stack: stackReport(stack),
-			Incomplete: objectMarks(s, st, x),
-		})
-	}
-	return list
 }

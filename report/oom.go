@@ -3,13 +3,10 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
-	"io"
-	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -35,7 +32,7 @@ type OOM struct {
 
 // Text is "ran out of memory on cuda:0 (wanted 2.00 GiB)".
 func (o *OOM) Text() string {
-	return fmt.Sprintf("ran out of %s (wanted %s)", o.memory(), o.size())
+	return fmt.Sprintf("ran out of %s (wanted %s)", o.memory(), o.SizeText())
 }
 
 func (o *OOM) memory() string {
@@ -45,20 +42,20 @@ func (o *OOM) memory() string {
 	case o.Device < 0:
 		return "memory on a GPU"
 	}
-	return "memory on " + DeviceName(o.Device, ledger.Device)
+	return "memory on " + words.Device(o.Device, ledger.Device)
 }
 
-func (o *OOM) size() string {
+func (o *OOM) SizeText() string {
 	if o.Size == ledger.UnknownSize {
 		return "an unknown size"
 	}
-	return BytesText(o.Size)
+	return words.Bytes(o.Size)
 }
 
-func (o *OOM) torch() bool { return o.API == "torch" }
+func (o *OOM) FromTorch() bool { return o.API == "torch" }
 
-func (o *OOM) caller() string {
-	if o.torch() {
+func (o *OOM) Caller() string {
+	if o.FromTorch() {
 		return "PyTorch's allocator"
 	}
 	if name := untrusted.Clean(o.API); name != "" {
@@ -66,187 +63,3 @@ func (o *OOM) caller() string {
 	}
 	return "an unknown call"
 }
-
-// WriteOOM writes the page on one out-of-memory error: who asked, why it did not
-// fit, who is on the GPU, the largest holders with their growth, and doubts as footnotes. s
-// has the books of the error, or later ones.
-func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o OOM, options Options, screen Screen) error {
-	v := newOOMView(s, &o)
-	p := newPage(screen)
-	n := &notes{doubts: losses(s)} // NVML is read anew after the error
-	v.head(p, n)
-	p.line(plain, 0, "")
-	p.paragraph("", v.why())
-	v.asker(p, st, options)
-	v.gpuPart(p, n, options.top())
-	v.allocatorPart(p)
-	v.holdersPart(p, st, n, options)
-	v.growthPart(p)
-	footnotes(p, n)
-	return p.writeTo(w)
-}
-
-// oomView is an error with what the books and NVML say about its GPU.
-type oomView struct {
-	s       *ledger.Snapshot
-	o       *OOM
-	process int         // index into s.Processes; -1: not traced
-	uuid    string      // "": nothing tells which GPU it is
-	only    bool        // the process is on no other GPU
-	gpu     *ledger.GPU // nil without NVML
-	tensors *ledger.Tensors
-	users   []oomUser // of the GPU, without the process itself; largest first
-	own     uint64    // what the process used on the GPU
-	left    bool      // it had left the GPU when NVML was read; own is what it had used before
-	used    uint64    // of the GPU, with own
-}
-
-// oomUser is another process on the GPU.
-type oomUser struct {
-	process int    // index into Snapshot.Processes; -1: not traced
-	name    string // of one that is not
-	bytes   uint64
-}
-
-func newOOMView(s *ledger.Snapshot, o *OOM) *oomView {
-	v := &oomView{s: s, o: o, process: -1}
-	for i := range s.Processes { // by begin: the last one that fits
-		if p := &s.Processes[i]; p.PID == o.PID && (v.process < 0 || p.Begin <= o.Time) {
-			v.process = i
-		}
-	}
-	if v.process < 0 {
-		return v
-	}
-	if o.Comm == "" { // it may have ended before somebody looked
-		o.Comm = s.Processes[v.process].Comm
-	}
-	if o.Kind.OnHost() {
-		return v
-	}
-	v.findGPU()
-	v.findUsers()
-	for i := range s.Tensors {
-		if t := &s.Tensors[i]; o.torch() && t.Process == v.process && t.Device == o.Device {
-			v.tensors = t
-		}
-	}
-	return v
-}
-
-func (v *oomView) findGPU() {
-	v.uuid = gpuUUID(v.s, v.process, v.o.Device, ledger.Device)
-	on := v.processGPUs()
-	v.only = len(on) == 1
-	if v.uuid == "" && v.only {
-		v.uuid = on[0]
-		v.o.Device = int32(slices.Index(v.s.Processes[v.process].Devices, v.uuid)) // -1: unknown
-	}
-	gpus := v.o.GPUs
-	if len(gpus) == 0 {
-		gpus = v.s.GPUs
-	}
-	for i := range gpus {
-		if gpus[i].UUID == v.uuid && v.uuid != "" {
-			v.gpu = &gpus[i]
-			v.used = v.gpu.Used
-		}
-	}
-}
-
-// processGPUs are those on which NVML has seen the process.
-func (v *oomView) processGPUs() []string {
-	var on []string
-	for i := range v.s.Balances {
-		if b := &v.s.Balances[i]; b.Process == v.process {
-			on = append(on, b.UUID)
-		}
-	}
-	for _, u := range v.o.Usage {
-		if u.PID == v.o.PID {
-			on = append(on, u.UUID)
-		}
-	}
-	slices.Sort(on)
-	return slices.Compact(on)
-}
-
-// findUsers takes what NVML said after the error, or else what it had said last.
-func (v *oomView) findUsers() {
-	usage := v.o.Usage
-	if v.o.Read == 0 {
-		usage = v.lastUsage()
-	}
-	v.left = true
-	for _, u := range usage {
-		switch i := v.processOf(u.PID); {
-		case u.UUID != v.uuid || v.uuid == "":
-		case i == v.process:
-			v.own, v.left = u.Bytes, false
-		case i >= 0:
-			v.users = append(v.users, oomUser{process: i, bytes: u.Bytes})
-		default:
-			name := processName(&ledger.Process{PID: u.PID, Comm: v.o.Names[u.PID]})
-			v.users = append(v.users, oomUser{process: -1, name: name, bytes: u.Bytes})
-		}
-	}
-	slices.SortStableFunc(v.users, func(a, b oomUser) int { return cmp.Compare(b.bytes, a.bytes) })
-	if v.left {
-		v.own = v.balance(v.process).Usage
-		v.used += v.own
-	}
-}
-
-// processOf finds the latest process of a pid, -1 if none was traced.
-func (v *oomView) processOf(pid uint32) int {
-	if v.process >= 0 && pid == v.o.PID {
-		return v.process
-	}
-	for i := len(v.s.Processes) - 1; i >= 0; i-- {
-		if v.s.Processes[i].PID == pid {
-			return i
-		}
-	}
-	return -1
-}
-
-// lastUsage is what NVML said last before the error of traced processes.
-func (v *oomView) lastUsage() []ledger.Usage {
-	var list []ledger.Usage
-	for i := range v.s.Balances {
-		b := &v.s.Balances[i]
-		if p := &v.s.Processes[b.Process]; v.lived(b.Process) {
-			list = append(list, ledger.Usage{PID: p.PID, UUID: b.UUID, Bytes: b.Usage})
-		}
-	}
-	return list
-}
-
-// lived says whether a process held its memory at the error.
-func (v *oomView) lived(process int) bool {
-	end := v.s.Processes[process].End
-	return end == 0 || end > v.o.Time
-}
-
-// balance of a process on the GPU; zero without one.
-func (v *oomView) balance(process int) (none ledger.Balance) {
-	for _, b := range v.s.Balances {
-		if b.Process == process && b.UUID == v.uuid {
-			return b
-		}
-	}
-	return none
-}
-
-func (v *oomView) free() uint64 { return minus(v.gpu.Total, v.used) }
-
-// others is what all other processes use of the GPU.
-func (v *oomView) others() (sum uint64) {
-	for _, u := range v.users {
-		sum += u.bytes
-	}
-	return sum
-}
-
-// cached is what PyTorch's allocator held without giving it out.
-func (v *oomView) cached() uint64 { return minus(v.o.Reserved, v.o.Allocated) }

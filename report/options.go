@@ -16,8 +16,8 @@ type Options struct {
 	Since     *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
 }
 
-// top returns how many entries a list shows.
-func (o *Options) top() int {
+// Limit returns how many entries a list shows.
+func (o *Options) Limit() int {
 	if o.Top <= 0 {
 		return 10
 	}

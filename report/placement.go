@@ -5,11 +5,12 @@ package report
 import (
 	"fmt"
 
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // placeDoubts says what is not certain about which GPU the memory of a process is on.
-func placeDoubts(s *ledger.Snapshot) (list []doubt) {
+func placeDoubts(s *ledger.Snapshot) (list []Doubt) {
 	unplaced := make([]uint64, len(s.Processes))
 	for _, x := range s.Parts() {
 		unplaced[x.Process] += x.Unplaced
@@ -18,17 +19,17 @@ func placeDoubts(s *ledger.Snapshot) (list []doubt) {
 		p := &s.Processes[i]
 		switch p.Ordinals {
 		case ledger.OrdinalsPaired:
-			list = append(list, doubt{atBalance, processName(p) + ": the GPUs behind its device numbers are unknown; NVML's GPUs of the process are assumed, in NVML's order"})
+			list = append(list, Doubt{AtBalance, words.Process(p) + ": the GPUs behind its device numbers are unknown; NVML's GPUs of the process are assumed, in NVML's order"})
 		case ledger.OrdinalsDenied:
-			list = append(list, doubt{atBalance, processName(p) + ": NVML lists it on other GPUs than its environment names; the GPUs behind its device numbers are unknown"})
+			list = append(list, Doubt{AtBalance, words.Process(p) + ": NVML lists it on other GPUs than its environment names; the GPUs behind its device numbers are unknown"})
 		}
 		if p.Deduced > 0 {
-			list = append(list, doubt{atBalance, fmt.Sprintf(
-				"%s: the GPU of %s is deduced only from the growth of NVML's figures", processName(p), BytesText(p.Deduced))})
+			list = append(list, Doubt{AtBalance, fmt.Sprintf(
+				"%s: the GPU of %s is deduced only from the growth of NVML's figures", words.Process(p), words.Bytes(p.Deduced))})
 		}
 		if n := unplaced[i]; n > 0 {
-			list = append(list, doubt{atBalance, fmt.Sprintf(
-				"%s: the GPU of %s is unknown; it is subtracted from unexplained, and beyond that from the memory before attach", processName(p), BytesText(n))})
+			list = append(list, Doubt{AtBalance, fmt.Sprintf(
+				"%s: the GPU of %s is unknown; it is subtracted from unexplained, and beyond that from the memory before attach", words.Process(p), words.Bytes(n))})
 		}
 	}
 	return list
@@ -45,14 +46,14 @@ func unplacedOlder(s *ledger.Snapshot) (list []Holding) {
 		if !listed[t.Process] || t.Device == ledger.CPUDevice || s.BalanceOf(t.Process, t.Device) >= 0 {
 			continue
 		}
-		uuid := gpuUUID(s, t.Process, t.Device, ledger.Tensor)
+		uuid := GPUUUID(s, t.Process, t.Device, ledger.Tensor)
 		of := func(mark string, live uint64) {
 			if live != 0 {
 				list = append(list, Holding{Plane: PlaneBefore, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: int64(live)})
 			}
 		}
-		of(markOlder, t.Older-t.OlderAsleep-t.OlderMoved)
-		of(markOlderCached, t.OlderCached)
+		of(MarkOlder, t.Older-t.OlderAsleep-t.OlderMoved)
+		of(MarkOlderCached, t.OlderCached)
 	}
 	return list
 }

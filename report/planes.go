@@ -21,14 +21,14 @@ const (
 )
 
 const (
-	markCache       = "[pytorch cache]"
-	markNoSample    = "[tensors without a sample]"
-	markOlder       = "[before attach: pytorch allocated]"
-	markOlderCached = "[before attach: pytorch cached]"
-	markAsleep      = "[asleep]"
-	markOlderAsleep = "[before attach: pytorch allocated, asleep]"
-	markForeign     = "[CUDA context, modules, other before attach]"
-	markUnexplained = "[unexplained]"
+	MarkCache       = "[pytorch cache]"
+	MarkNoSample    = "[tensors without a sample]"
+	MarkOlder       = "[before attach: pytorch allocated]"
+	MarkOlderCached = "[before attach: pytorch cached]"
+	MarkAsleep      = "[asleep]"
+	MarkOlderAsleep = "[before attach: pytorch allocated, asleep]"
+	MarkForeign     = "[CUDA context, modules, other before attach]"
+	MarkUnexplained = "[unexplained]"
 )
 
 // Holding is a share of memory as profiles show it: of a site, of what one process
@@ -51,22 +51,22 @@ func (h *Holding) Apart() bool {
 // OnHost says whether the share is memory of the host.
 func (h *Holding) OnHost() bool {
 	if h.Site != nil {
-		return onHost(h.Site)
+		return IsOnHost(h.Site)
 	}
 	return h.Device == ledger.CPUDevice
 }
 
-// apart says whether a site is in the sum of no GPU.
-func apart(x *ledger.Site) bool { return onHost(x) || x.Kind == ledger.Managed }
+// IsApart says whether a site is in the sum of no GPU.
+func IsApart(x *ledger.Site) bool { return IsOnHost(x) || x.Kind == ledger.Managed }
 
-// onHost says whether a site is memory of the host.
-func onHost(x *ledger.Site) bool {
+// IsOnHost says whether a site is memory of the host.
+func IsOnHost(x *ledger.Site) bool {
 	return x.Kind.OnHost() || x.Kind == ledger.Tensor && x.Device == ledger.CPUDevice
 }
 
-// reporters says of each process whether PyTorch's allocator reported tensors on a GPU. The segments of one
+// ReportTensors says of each process whether PyTorch's allocator reported tensors on a GPU. The segments of one
 // that does not are shown whole, as what tensors and cache have of them is not known.
-func reporters(s *ledger.Snapshot) []bool {
+func ReportTensors(s *ledger.Snapshot) []bool {
 	list := make([]bool, len(s.Processes))
 	for i := range s.Tensors {
 		if t := &s.Tensors[i]; t.Device != ledger.CPUDevice {
@@ -81,11 +81,11 @@ func planeOf(x *ledger.Site, reports []bool) string {
 	if x.Segment && reports[x.Process] {
 		return PlaneCache
 	}
-	return wholePlane(x)
+	return WholePlane(x)
 }
 
-// wholePlane is that of a site with all of its bytes.
-func wholePlane(x *ledger.Site) string {
+// WholePlane is that of a site with all of its bytes.
+func WholePlane(x *ledger.Site) string {
 	switch {
 	case x.Kind == ledger.Tensor:
 		return PlaneTensor
@@ -97,27 +97,27 @@ func wholePlane(x *ledger.Site) string {
 	return PlaneDriver
 }
 
-// cacheOf is what the segments of a site hold without having given it out.
-func cacheOf(x *ledger.Site) uint64 { return minus(x.LiveBytes, x.Tensors) }
+// CacheBytes is what the segments of a site hold without having given it out.
+func CacheBytes(x *ledger.Site) uint64 { return Minus(x.LiveBytes, x.Tensors) }
 
 // Holdings are the shares of all memory, those of sites in their order first. What a process has
 // on one GPU adds up to what NVML reported last, as far as it is known on which one it is.
 func Holdings(s *ledger.Snapshot) []Holding {
-	reports := reporters(s)
+	reports := ReportTensors(s)
 	list := make([]Holding, 0, len(s.Sites)+2*len(s.Tensors)+4*len(s.Balances))
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		h := Holding{
-			Plane: planeOf(x, reports), Site: x, Live: int64(awake(x)),
-			Process: x.Process, Device: x.Device, UUID: gpuUUID(s, x.Process, x.Device, x.Kind),
+			Plane: planeOf(x, reports), Site: x, Live: int64(Awake(x)),
+			Process: x.Process, Device: x.Device, UUID: GPUUUID(s, x.Process, x.Device, x.Kind),
 		}
-		if b := s.BalanceOf(x.Process, x.Device); h.UUID == "" && b >= 0 && !onHost(x) {
+		if b := s.BalanceOf(x.Process, x.Device); h.UUID == "" && b >= 0 && !IsOnHost(x) {
 			h.UUID = s.Balances[b].UUID // the only GPU that the process is on
 		}
 		switch {
 		case h.Plane == PlaneCache:
-			h.Mark, h.Live = markCache, int64(cacheOf(x))
-		case !counts(x.Kind):
+			h.Mark, h.Live = MarkCache, int64(CacheBytes(x))
+		case !InSums(x.Kind):
 			h.Live = 0
 		}
 		list = append(list, h)
@@ -131,10 +131,10 @@ func Holdings(s *ledger.Snapshot) []Holding {
 				list = append(list, Holding{Plane: plane, Mark: mark, Process: x.Process, Device: x.Device, UUID: x.UUID, Live: live})
 			}
 		}
-		of(PlaneBefore, markOlder, int64(x.OlderAllocated))
-		of(PlaneBefore, markOlderCached, int64(x.OlderCached))
-		of(PlaneBefore, markForeign, int64(x.Foreign))
-		of(PlaneUnexplained, markUnexplained, x.Unexplained)
+		of(PlaneBefore, MarkOlder, int64(x.OlderAllocated))
+		of(PlaneBefore, MarkOlderCached, int64(x.OlderCached))
+		of(PlaneBefore, MarkForeign, int64(x.Foreign))
+		of(PlaneUnexplained, MarkUnexplained, x.Unexplained)
 	}
 	return append(list, olderAsleep(s)...)
 }
@@ -154,17 +154,41 @@ func rests(s *ledger.Snapshot, list []Holding) []Holding {
 	var out []Holding
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
-		uuid := gpuUUID(s, t.Process, t.Device, ledger.Tensor)
+		uuid := GPUUUID(s, t.Process, t.Device, ledger.Tensor)
 		rest := func(plane, mark string, all uint64) {
 			if live := int64(all) - sum[place{t.Process, t.Device, plane}]; live != 0 {
 				out = append(out, Holding{Plane: plane, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: live})
 			}
 		}
-		rest(PlaneTensor, markNoSample, minus(t.LiveBytes, t.Asleep))
-		rest(PlaneAsleep, markAsleep, t.Asleep)
+		rest(PlaneTensor, MarkNoSample, Minus(t.LiveBytes, t.Asleep))
+		rest(PlaneAsleep, MarkAsleep, t.Asleep)
 		if t.Device != ledger.CPUDevice {
-			rest(PlaneCache, markCache, t.Cached)
+			rest(PlaneCache, MarkCache, t.Cached)
 		}
 	}
 	return out
+}
+
+// InSums says whether memory is in sums: what is imported is in those of its owner.
+func InSums(k ledger.Kind) bool { return k != ledger.Imported }
+
+// GPUUUID returns the GPU behind a CUDA ordinal of a process, "" if unknown.
+func GPUUUID(s *ledger.Snapshot, process int, device int32, kind ledger.Kind) string {
+	if kind.OnHost() {
+		return ""
+	}
+	if d := s.Processes[process].Devices; device >= 0 && int(device) < len(d) {
+		return d[device]
+	}
+	uuid, n := "", 0
+	for i := range s.Balances {
+		if b := &s.Balances[i]; b.Process == process && b.Device == device {
+			uuid = b.UUID
+			n++
+		}
+	}
+	if n != 1 {
+		return ""
+	}
+	return uuid
 }

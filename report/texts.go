@@ -4,6 +4,7 @@ package report
 
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -17,18 +18,18 @@ type Texts struct {
 
 // NewTexts gives the texts of a snapshot, clean of control characters.
 func NewTexts(s *ledger.Snapshot, st callstack.Stacks) Texts {
-	t := Texts{Remarks: append(torchTexts(s), remarks(s, st)...)}
+	t := Texts{Remarks: append(TorchTexts(s), Remarks(s, st)...)}
 	for i := range t.Remarks {
 		t.Remarks[i] = untrusted.Clean(t.Remarks[i])
 	}
 	if len(s.Failures) > 0 {
-		t.Remarks = append(t.Remarks, failuresText(s))
+		t.Remarks = append(t.Remarks, FailuresText(s))
 	}
-	for _, d := range doubts(s) {
-		if d.at == atTitle {
-			t.Warnings = append(t.Warnings, d.text)
+	for _, d := range Doubts(s) {
+		if d.At == AtTitle {
+			t.Warnings = append(t.Warnings, d.Text)
 		} else {
-			t.Doubts = append(t.Doubts, d.text)
+			t.Doubts = append(t.Doubts, d.Text)
 		}
 	}
 	return t
@@ -42,23 +43,17 @@ type PartLine struct {
 
 // PartLines are the terms of a part, the same ones for all parts, "unexplained" last: they add up to usage.
 func PartLines(x *ledger.Part) (lines []PartLine, usage uint64) {
-	for i := range partRows {
-		lines = append(lines, PartLine{partRows[i].name, int64(partRows[i].of(x))})
+	for i := range PartTerms {
+		lines = append(lines, PartLine{PartTerms[i].name, int64(PartTerms[i].Bytes(x))})
 	}
-	return append(lines, PartLine{"unexplained", x.Unexplained}), partUsage(x)
+	return append(lines, PartLine{"unexplained", x.Unexplained}), PartUsage(x)
 }
-
-// ProcessName is "python3 [42]", clean of control characters.
-func ProcessName(p *ledger.Process) string { return processName(p) }
-
-// ShortUUID is enough of a GPU's UUID to tell those of one machine apart.
-func ShortUUID(uuid string) string { return shortUUID(uuid) }
 
 // VerdictTexts says of each site, in the order of s.Sites, what its line of code comes to: "leaking: …", with the evidence and the
 // time until the GPU is full; "" for those of no line.
 func VerdictTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	list := make([]string, len(s.Sites))
-	groups := judge(s, st).groups
+	groups := Judge(s, st).Groups
 	for i := range groups {
 		g := &groups[i]
 		text := g.Class.String() + ": " + untrusted.Clean(g.Evidence)
@@ -66,7 +61,7 @@ func VerdictTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 			text += "; " + g.Object
 		}
 		if g.UntilFull > 0 {
-			text += "; the GPU is full in " + span(uint64(g.UntilFull)) + " at this rate"
+			text += "; the GPU is full in " + words.Span(uint64(g.UntilFull)) + " at this rate"
 		}
 		for _, site := range g.Sites {
 			list[site] = text
@@ -74,6 +69,3 @@ func VerdictTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	}
 	return list
 }
-
-// SpanText is a duration of so many ns in its two largest units: "2m12s".
-func SpanText(ns uint64) string { return span(ns) }

@@ -9,104 +9,56 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// torchTable writes what PyTorch's allocator of each process has on each device.
-func torchTable(p *page, s *ledger.Snapshot) {
-	if len(s.Tensors) == 0 {
-		return
-	}
-	p.line(plain, 0, "")
-	p.text(bold, 0, "PyTorch's allocator: reserved = tensors + cache")
-	p.line(plain, 0, "")
-	rows := [][]string{{"process", "device", "tensors", "reserved", "cache", "free run"}}
-	for i := range s.Tensors {
-		t := &s.Tensors[i]
-		row := []string{ownerName(s, t.Process, p.firstColumn(len(rows[0])-2)), DeviceName(t.Device, ledger.Tensor)}
-		if t.Device == ledger.CPUDevice { // has no such allocator
-			rows = append(rows, append(row, BytesText(t.LiveBytes)))
-			continue
-		}
-		rows = append(rows, append(row, BytesText(t.Allocated), BytesText(t.Reserved), BytesText(minus(t.Reserved, t.Allocated)), BytesText(t.LargestFree)))
-	}
-	p.table(rows)
-	p.line(plain, 0, "")
-	for _, text := range torchTexts(s) {
-		p.paragraph("", text)
-	}
-}
-
-// torchTexts is, of each process and device, "python3 [42] on cuda:0: at most 50.1 GiB of tensors (after 1m20s);
+// TorchTexts is, of each process and device, "python3 [42] on cuda:0: at most 50.1 GiB of tensors (after 1m20s);
 // a request of 1.20 GiB finds room without growing".
-func torchTexts(s *ledger.Snapshot) []string {
+func TorchTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
-		text := processName(&s.Processes[t.Process]) + " on " + DeviceName(t.Device, ledger.Tensor) + ": at most " +
-			BytesText(t.Peak) + " of tensors (after " + span(minus(t.PeakTime, s.Begin)) + ")"
+		text := words.Process(&s.Processes[t.Process]) + " on " + words.Device(t.Device, ledger.Tensor) + ": at most " +
+			words.Bytes(t.Peak) + " of tensors (after " + words.Span(Minus(t.PeakTime, s.Begin)) + ")"
 		if n := t.Asleep + t.OlderAsleep; n > 0 {
-			text += "; " + BytesText(n) + " of tensors are asleep now"
-			if cache := minus(minus(t.Reserved, t.Allocated), t.Cached+t.OlderCached); cache > 0 {
-				text += ", and " + BytesText(cache) + " of cache, without memory"
+			text += "; " + words.Bytes(n) + " of tensors are asleep now"
+			if cache := Minus(Minus(t.Reserved, t.Allocated), t.Cached+t.OlderCached); cache > 0 {
+				text += ", and " + words.Bytes(cache) + " of cache, without memory"
 			}
 		}
 		if t.LargestFree > 0 {
-			text += "; a request of " + BytesText(t.LargestFree) + " finds room without growing"
+			text += "; a request of " + words.Bytes(t.LargestFree) + " finds room without growing"
 		}
 		if t.OlderCached > 0 { // where in it is free is not known
-			text += "; " + BytesText(t.OlderCached) + " of the cache are older than tracing, and may have room for a larger one"
+			text += "; " + words.Bytes(t.OlderCached) + " of the cache are older than tracing, and may have room for a larger one"
 		}
 		list = append(list, text)
 	}
 	return list
 }
 
-// cacheList gives the sites whose segments hold something beyond tensors, largest share first, and the sum.
-func cacheList(s *ledger.Snapshot) (list []*ledger.Site, sum uint64) {
-	reports := reporters(s)
+// CacheSites gives the sites whose segments hold something beyond tensors, largest share first, and the sum.
+func CacheSites(s *ledger.Snapshot) (list []*ledger.Site, sum uint64) {
+	reports := ReportTensors(s)
 	for i := range s.Sites {
-		if x := &s.Sites[i]; planeOf(x, reports) == PlaneCache && cacheOf(x) > 0 {
+		if x := &s.Sites[i]; planeOf(x, reports) == PlaneCache && CacheBytes(x) > 0 {
 			list = append(list, x)
-			sum += cacheOf(x)
+			sum += CacheBytes(x)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b *ledger.Site) int { return cmp.Compare(cacheOf(b), cacheOf(a)) })
+	slices.SortStableFunc(list, func(a, b *ledger.Site) int { return cmp.Compare(CacheBytes(b), CacheBytes(a)) })
 	return list, sum
-}
-
-// cacheSites writes what segments hold beyond their tensors, by the code that needed them.
-func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
-	list, sum := cacheList(s)
-	if len(list) == 0 {
-		return
-	}
-	p.line(plain, 0, "")
-	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", BytesText(sum)+",", "kept for later tensors")
-	p.line(plain, 0, "")
-	for _, x := range list[:min(len(list), top)] {
-		stack := frames.Visible(st, x.Stack, x.API)
-		p.headLine(plain, pad("-", siteIndent)+pad(BytesText(cacheOf(x)), 8), stack[frames.Headline(stack)])
-		owner := []string{"of " + counted(x.LiveObjects, "segment") + " with " + BytesText(x.LiveBytes)}
-		p.list(plain, siteIndent, ", ", append(owner, siteOwner(s, x)...)...)
-	}
-	if n := len(list) - top; n > 0 {
-		var rest uint64
-		for _, x := range list[top:] {
-			rest += cacheOf(x)
-		}
-		p.text(plain, siteIndent, counted(uint64(n), "more site")+" with "+BytesText(rest))
-	}
 }
 
 // maxTorchSites bounds how many sites of a process are looked at for PyTorch's allocator.
 const maxTorchSites = 20
 
-// segmentsOnly says why nothing is known of the tensors of a process although PyTorch's allocator has live
+// SegmentsOnly says why nothing is known of the tensors of a process although PyTorch's allocator has live
 // memory, "" if it has none or reports. The largest sites have it, if it has any.
-func segmentsOnly(s *ledger.Snapshot, st callstack.Stacks, process int) string {
-	if reporters(s)[process] {
+func SegmentsOnly(s *ledger.Snapshot, st callstack.Stacks, process int) string {
+	if ReportTensors(s)[process] {
 		return ""
 	}
 	looked, why := 0, ""

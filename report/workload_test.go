@@ -3,7 +3,6 @@
 package report
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -31,26 +30,6 @@ func TestWorkloadsInAFewWords(t *testing.T) {
 	} {
 		if got := strings.Join(WorkloadText(c.workload), ", "); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.workload, got, c.want)
-		}
-	}
-}
-
-func TestAWorkloadOfNothingIsNotInTheJSON(t *testing.T) {
-	text, err := json.Marshal(ProcessReport{Workload: NewWorkload(ledger.Workload{})})
-	if err != nil || strings.Contains(string(text), "workload") {
-		t.Errorf("got %s, %v", text, err)
-	}
-	text, err = json.Marshal(ProcessReport{Workload: NewWorkload(ledger.Workload{Rank: "0", WorldSize: "\x1b"})})
-	if want := `"workload":{"rank":"0"}`; err != nil || !strings.Contains(string(text), want) {
-		t.Errorf("got %s, %v, want %s in it", text, err, want)
-	}
-}
-
-func TestTablesShowARankOnlyWhole(t *testing.T) {
-	s := &ledger.Snapshot{Processes: []ledger.Process{{PID: 4242, Comm: "python3", End: 1, Workload: ledger.Workload{Rank: "12"}}}}
-	for room, want := range map[int]string{28: "python3 [4242] ended rank 12", 27: "python3 [4242] ended"} {
-		if got := ownerName(s, 0, room); got != want {
-			t.Errorf("%d columns: got %q, want %q", room, got, want)
 		}
 	}
 }

@@ -8,8 +8,8 @@ cd "$(dirname "$(realpath "$0")")/.."
 . scripts/install.sh
 setup_go
 
-pure="./bpf ./tracer/functions ./tracer/place ./tracer/patience ./symbolize/internal/dwarf ./report/frames ./report/timeline"
-[ "${1:-}" = --ci ] || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/export"
+pure="./bpf ./tracer/functions ./tracer/place ./tracer/patience ./symbolize/internal/dwarf ./report/words ./report/frames ./report/timeline"
+[ "${1:-}" = --ci ] || pure+=" ./tracer/ledger ./symbolize ./tracer/capture ./report/verdict ./report ./report/text ./report/json ./report/profile ./report/export"
 export GOARCH=arm64 CGO_ENABLED=0
 go vet ./...
 simulator=$(command -v qemu-aarch64-static || command -v qemu-aarch64) || { echo "skipped: vetted, but qemu-aarch64-static is not installed to run the tests"; exit 77; }

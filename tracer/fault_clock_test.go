@@ -14,6 +14,9 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
+	reportprofile "github.com/vramprof/vramprof/report/profile"
+	reporttext "github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/stacks"
@@ -33,9 +36,9 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 		defer frames.Close()
 		var text, page, heap bytes.Buffer
 		for _, err := range []error{
-			report.WriteSummary(&text, s, frames, report.Options{}, report.Screen{Width: 80}),
-			report.WriteLeaksJSON(&page, s, frames, report.Options{Top: 10}),
-			report.WriteProfile(&heap, s, frames),
+			reporttext.WriteSummary(&text, s, frames, report.Options{}, reporttext.Screen{Width: 80}),
+			json.WriteLeaks(&page, s, frames, report.Options{Top: 10}),
+			reportprofile.Write(&heap, s, frames),
 		} {
 			if err != nil {
 				t.Fatalf("%v: %v", wall, err)

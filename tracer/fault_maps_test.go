@@ -13,18 +13,21 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
+	reportprofile "github.com/vramprof/vramprof/report/profile"
+	reporttext "github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // said wants every output that a person may look at to say something, and returns the losses of the JSON.
-func (m *machine) said(s *ledger.Snapshot, want string) report.LossesReport {
+func (m *machine) said(s *ledger.Snapshot, want string) reportjson.LossesReport {
 	m.t.Helper()
 	var text, sites, page, heap bytes.Buffer
 	for _, err := range []error{
-		report.WriteSummary(&text, s, m, report.Options{}, report.Screen{Width: 1000}),
-		report.WriteLeaks(&sites, s, m, report.Options{Top: 10}, report.Screen{Width: 1000}),
-		report.WriteLeaksJSON(&page, s, m, report.Options{Top: 10}),
-		report.WriteProfile(&heap, s, m),
+		reporttext.WriteSummary(&text, s, m, report.Options{}, reporttext.Screen{Width: 1000}),
+		reporttext.WriteLeaks(&sites, s, m, report.Options{Top: 10}, reporttext.Screen{Width: 1000}),
+		reportjson.WriteLeaks(&page, s, m, report.Options{Top: 10}),
+		reportprofile.Write(&heap, s, m),
 	} {
 		if err != nil {
 			m.t.Fatal(err)
@@ -34,7 +37,7 @@ func (m *machine) said(s *ledger.Snapshot, want string) report.LossesReport {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	var r report.LeaksReport
+	var r reportjson.LeaksReport
 	if err := json.Unmarshal(page.Bytes(), &r); err != nil {
 		m.t.Fatal(err)
 	}

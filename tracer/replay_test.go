@@ -20,6 +20,8 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/report"
+	reportprofile "github.com/vramprof/vramprof/report/profile"
+	reporttext "github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -182,10 +184,10 @@ func TestReplayedEventsGiveTheBooksOfTheProgram(t *testing.T) {
 func TestReplayedEventsGiveTheSameReports(t *testing.T) {
 	s, stacks := replay(t)
 	var leaks, packed bytes.Buffer
-	if err := report.WriteLeaks(&leaks, s, stacks, report.Options{}, report.Screen{Width: 80}); err != nil {
+	if err := reporttext.WriteLeaks(&leaks, s, stacks, report.Options{}, reporttext.Screen{Width: 80}); err != nil {
 		t.Fatal(err)
 	}
-	if err := report.WriteProfile(&packed, s, stacks); err != nil {
+	if err := reportprofile.Write(&packed, s, stacks); err != nil {
 		t.Fatal(err)
 	}
 	p, err := profile.Parse(&packed)

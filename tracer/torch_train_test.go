@@ -11,6 +11,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -164,11 +165,11 @@ func (c *torchCheck) pinned() {
 }
 
 // leaksReport is what "vramprof leaks --json" would print now.
-func (m *torchMachine) leaksReport(t *testing.T) *report.LeaksReport {
+func (m *torchMachine) leaksReport(t *testing.T) *reportjson.LeaksReport {
 	t.Helper()
 	var text bytes.Buffer
-	r := new(report.LeaksReport)
-	if err := report.WriteLeaksJSON(&text, m.snapshot(), m, report.Options{Top: 1 << 20}); err != nil {
+	r := new(reportjson.LeaksReport)
+	if err := reportjson.WriteLeaks(&text, m.snapshot(), m, report.Options{Top: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(text.Bytes(), r); err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
 )
 
 func diffCommand() *cli.Command {
@@ -36,7 +38,7 @@ func diffSessions(c *cli.Context) error {
 		return usageError{fmt.Errorf("diff needs two files (see vramprof diff --help)")}
 	}
 	var out destination
-	var profiles [2]report.Profile
+	var profiles [2]profile.Profile
 	var err error
 	if c.IsSet("output") {
 		if out, err = openDestination(c.String("output"), c.Bool("force"), binaryContent); err != nil {
@@ -51,17 +53,17 @@ func diffSessions(c *cli.Context) error {
 		}
 	}
 	if out != nil {
-		err := out.save(func(w io.Writer) error { return report.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff.pb.gz")
+		err := out.save(func(w io.Writer) error { return profile.WriteDifference(w, profiles[0], profiles[1]) }, "vramprof-diff.pb.gz")
 		if err != nil {
 			return err
 		}
 		sayWrote(c, out)
 	}
-	return report.WriteDiff(besideResult(c, out), report.Diff(profiles[0], profiles[1]), names, report.Options{Top: c.Int("top")}, screen())
+	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0], profiles[1]), names, report.Options{Top: c.Int("top")}, screen())
 }
 
 // profileOf reads a profile, or makes one from a capture at a moment: "run.vram@peak".
-func profileOf(c *cli.Context, name string) (report.Profile, error) {
+func profileOf(c *cli.Context, name string) (profile.Profile, error) {
 	path, at := name, ""
 	if i := strings.LastIndexByte(name, '@'); i > 0 {
 		if _, err := os.Lstat(name); err != nil {
@@ -70,16 +72,16 @@ func profileOf(c *cli.Context, name string) (report.Profile, error) {
 	}
 	m, err := parseMoment(at)
 	if err != nil {
-		return report.Profile{}, usageError{err}
+		return profile.Profile{}, usageError{err}
 	}
 	if f, err := untrusted.OpenRegular(path); err == nil {
 		defer f.Close()
 		magic := make([]byte, 2)
 		if n, _ := f.ReadAt(magic, 0); n == 2 && magic[0] == 0x1f && magic[1] == 0x8b { // gzip
 			if at != "" {
-				return report.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
+				return profile.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
 			}
-			p, err := report.ReadProfile(f)
+			p, err := profile.Read(f)
 			if err != nil {
 				return p, fmt.Errorf("%s: %w", path, err)
 			}
@@ -88,12 +90,12 @@ func profileOf(c *cli.Context, name string) (report.Profile, error) {
 	}
 	r, done, err := readCapture(c, path)
 	if err != nil {
-		return report.Profile{}, err
+		return profile.Profile{}, err
 	}
 	defer done()
 	s, err := snapshotAt(r, m)
 	if err != nil {
-		return report.Profile{}, err
+		return profile.Profile{}, err
 	}
-	return report.NewProfile(s, r), nil
+	return profile.New(s, r), nil
 }

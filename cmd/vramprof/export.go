@@ -15,8 +15,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/export"
+	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
@@ -90,7 +90,7 @@ func exporter(c *cli.Context, r *capture.Recording, format string, at moment, be
 			return nil, err
 		}
 		profiles, err := profilesOf(r, from, to)
-		return func(w io.Writer) error { return report.WriteDifference(w, profiles[0], profiles[1]) }, err
+		return func(w io.Writer) error { return profile.WriteDifference(w, profiles[0], profiles[1]) }, err
 	}
 	end, err := at.in(r)
 	if err != nil {
@@ -110,7 +110,7 @@ func exporter(c *cli.Context, r *capture.Recording, format string, at moment, be
 	if format == "folded" {
 		return func(w io.Writer) error { return export.Folded(w, s, r, export.FoldedOptions{}) }, nil
 	}
-	return func(w io.Writer) error { return report.WriteProfile(w, s, r) }, nil
+	return func(w io.Writer) error { return profile.Write(w, s, r) }, nil
 }
 
 func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Writer) error, error) {

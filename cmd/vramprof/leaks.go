@@ -10,6 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -54,9 +56,9 @@ func leaks(c *cli.Context) error {
 	defer done()
 	options := report.Options{Top: c.Int("top"), Older: older}
 	if c.Bool("json") {
-		err = report.WriteLeaksJSON(c.App.Writer, snapshot, stacks, options)
+		err = json.WriteLeaks(c.App.Writer, snapshot, stacks, options)
 	} else {
-		err = report.WriteLeaks(c.App.Writer, snapshot, stacks, options, screen())
+		err = text.WriteLeaks(c.App.Writer, snapshot, stacks, options, screen())
 	}
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -48,7 +48,7 @@ func ceilingOf(text string, machine uint64) (uint64, error) {
 		return 0, fmt.Errorf("--max-memory: %q is neither auto nor a number of bytes (512MiB, 4GiB)", text)
 	}
 	if ceiling < minCeiling {
-		return 0, fmt.Errorf("--max-memory is at least %s", report.BytesText(minCeiling))
+		return 0, fmt.Errorf("--max-memory is at least %s", words.Bytes(minCeiling))
 	}
 	return ceiling, nil
 }
@@ -119,7 +119,7 @@ func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 	own, mapped := m.own()
 	end := endsAt(roomIn(m.ceiling, mapped))
 	if own >= end {
-		return fmt.Sprintf("vramprof uses %s of at most %s (--max-memory)", report.BytesText(own+mapped), report.BytesText(m.ceiling)), true, 0
+		return fmt.Sprintf("vramprof uses %s of at most %s (--max-memory)", words.Bytes(own+mapped), words.Bytes(m.ceiling)), true, 0
 	}
 	left := end - own
 	scarce = own >= tightensAt(end)
@@ -127,7 +127,7 @@ func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 		end := m.group.limit / 8 * 7
 		// If others take the most, ending would not help them, and the kernel would not kill vramprof first.
 		if used >= end && own >= used/8 {
-			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", report.BytesText(used), report.BytesText(m.group.limit), report.BytesText(own)), true, 0
+			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", words.Bytes(used), words.Bytes(m.group.limit), words.Bytes(own)), true, 0
 		}
 		scarce = scarce || used >= tightensAt(end) && own >= used/8
 		left = min(left, end-min(used, end))

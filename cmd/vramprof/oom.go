@@ -22,6 +22,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -248,7 +250,7 @@ type oomSource struct {
 
 // content returns the text and the profile of a record. It reads NVML while it takes the snapshot, because the
 // process may end soon.
-func (s *oomSource) content(o tracer.OOM) (text, profile []byte, err error) {
+func (s *oomSource) content(o tracer.OOM) (page, samples []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a record must not end the session
 			err = fmt.Errorf("record an out-of-memory error: internal error: %v", r)
@@ -263,10 +265,10 @@ func (s *oomSource) content(o tracer.OOM) (text, profile []byte, err error) {
 	}
 	wait.Wait()
 	var t, p bytes.Buffer
-	if err := report.WriteOOM(&t, snapshot, s.stacks, x, report.Options{}, report.Screen{}); err != nil {
+	if err := text.WriteOOM(&t, snapshot, s.stacks, x, report.Options{}, text.Screen{}); err != nil {
 		return nil, nil, err
 	}
-	if err := report.WriteProfile(&p, snapshot, s.stacks); err != nil {
+	if err := profile.Write(&p, snapshot, s.stacks); err != nil {
 		return nil, nil, err
 	}
 	return t.Bytes(), p.Bytes(), nil

@@ -13,7 +13,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-func text(s string) func(io.Writer) error {
+func writing(s string) func(io.Writer) error {
 	return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
 }
 
@@ -53,7 +53,7 @@ func TestOutputAppearsWholeOrNotAtAll(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "out")
 			o := create(t, path, force)
-			if err := o.save(text("all"), "other"); err != nil {
+			if err := o.save(writing("all"), "other"); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			o.discard()
@@ -77,12 +77,12 @@ func TestOutputKeepsWhatAppearedMeanwhileUnlessForced(t *testing.T) {
 		if err := os.WriteFile(path, []byte("theirs"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := kept.save(text("ours"), "other"); !errors.Is(err, errExists) || exitCode(err) != exitError {
+		if err := kept.save(writing("ours"), "other"); !errors.Is(err, errExists) || exitCode(err) != exitError {
 			t.Errorf("%s: %v", name, err)
 		}
 		kept.discard()
 		checkFolder(t, temporary, map[string]string{"other": "ours"})
-		if err := forced.save(text("forced"), "other"); err != nil {
+		if err := forced.save(writing("forced"), "other"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		checkFolder(t, dir, map[string]string{"out": "forced"})
@@ -98,7 +98,7 @@ func TestOutputAppearsInTheFolderThatWasThereWhenItWasCreated(t *testing.T) {
 					path, ours, theirs := swapped(t)
 					kept, dropped := create(t, filepath.Join(path, "out"), force), create(t, filepath.Join(path, "dropped"), force)
 					swap(t, path, ours, theirs)
-					if err := kept.save(text("all"), "other"); err != nil {
+					if err := kept.save(writing("all"), "other"); err != nil {
 						t.Error(err)
 					}
 					dropped.discard()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -45,8 +46,8 @@ type listed struct {
 	Bytes     uint64   `json:"bytes"`
 	Libraries []string `json:"libraries"`
 
-	Workload *report.WorkloadReport `json:"workload,omitempty"`
-	onBehalf string                 // Workload in a few words
+	Workload *reportjson.WorkloadReport `json:"workload,omitempty"`
+	onBehalf string                     // Workload in a few words
 }
 
 func ps(c *cli.Context) error {
@@ -189,7 +190,7 @@ func describe(list []listed) {
 			workloads[l.PID] = w
 		}
 		l.Command = untrusted.Clean(procfs.CommandLine(l.PID))
-		l.Workload, l.onBehalf = report.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
+		l.Workload, l.onBehalf = reportjson.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -97,10 +99,10 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 	}
 	if out != nil {
 		saved(out, out.save(func(w io.Writer) error {
-			return report.WriteProfile(w, snapshot, s.tracer)
+			return profile.Write(w, snapshot, s.tracer)
 		}, name))
 	}
-	errs = append(errs, report.WriteSummary(summary, snapshot, s.tracer, report.Options{}, screen()))
+	errs = append(errs, text.WriteSummary(summary, snapshot, s.tracer, report.Options{}, screen()))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // the first error is returned, the others are printed

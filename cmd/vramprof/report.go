@@ -14,6 +14,9 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -120,14 +123,14 @@ func viewOptions(c *cli.Context) report.Options {
 }
 
 // screen is the terminal that stdout is, or what stands for one.
-func screen() report.Screen { return report.Screen{Width: width(), Color: colors()} }
+func screen() text.Screen { return text.Screen{Width: width(), Color: colors()} }
 
 func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	end, err := at.in(r)
 	if err != nil {
 		return err
 	}
-	view := report.View{Name: c.String("view"), Stacks: r}
+	view := json.View{Name: c.String("view"), Stacks: r}
 	if view.Name == "stats" || view.Name == "timeline" {
 		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, r.Begin(), end)
 	} else {
@@ -139,22 +142,22 @@ func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	return printView(c, r, view, viewOptions(c))
 }
 
-func printView(c *cli.Context, r *capture.Recording, view report.View, o report.Options) error {
+func printView(c *cli.Context, r *capture.Recording, view json.View, o report.Options) error {
 	if c.Bool("json") {
-		return report.WriteViewJSON(c.App.Writer, view, o)
+		return json.WriteView(c.App.Writer, view, o)
 	}
 	s := view.Snapshot
 	switch view.Name {
 	case "tree":
-		return report.WriteTree(c.App.Writer, s, r, o, screen())
+		return text.WriteTree(c.App.Writer, s, r, o, screen())
 	case "table":
-		return report.WriteTable(c.App.Writer, s, r, o, screen())
+		return text.WriteTable(c.App.Writer, s, r, o, screen())
 	case "stats":
-		return report.WriteStats(c.App.Writer, s, view.Sizes, r, o, screen())
+		return text.WriteStats(c.App.Writer, s, view.Sizes, r, o, screen())
 	case "timeline":
-		return report.WriteTimeline(c.App.Writer, s, view.Timeline, r, o, screen())
+		return text.WriteTimeline(c.App.Writer, s, view.Timeline, r, o, screen())
 	}
-	return report.WriteSummary(c.App.Writer, s, r, report.Options{Top: min(c.Int("top"), 5)}, screen())
+	return text.WriteSummary(c.App.Writer, s, r, report.Options{Top: min(c.Int("top"), 5)}, screen())
 }
 
 // timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return for the later one.
@@ -180,7 +183,7 @@ func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error
 	if err != nil {
 		return err
 	}
-	view, o := report.View{Name: c.String("view"), Stacks: r}, viewOptions(c)
+	view, o := json.View{Name: c.String("view"), Stacks: r}, viewOptions(c)
 	if view.Name != "summary" {
 		if o.Since, err = r.Snapshot(from); err != nil {
 			return err
@@ -203,7 +206,7 @@ func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error
 		return err
 	}
 	names := [2]string{between[0].text, between[1].text}
-	return report.WriteDiff(c.App.Writer, report.Diff(profiles[0], profiles[1]), names, o, screen())
+	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, o, screen())
 }
 
 // sizesBetween returns the snapshot of the end of an interval, and counts by size what was allocated in it.
@@ -220,13 +223,13 @@ func sizesBetween(r *capture.Recording, from, to uint64) (s *ledger.Snapshot, si
 	return s, counted[1].Since(counted[0]), err
 }
 
-func profilesOf(r *capture.Recording, from, to uint64) (profiles [2]report.Profile, err error) {
+func profilesOf(r *capture.Recording, from, to uint64) (profiles [2]profile.Profile, err error) {
 	for i, at := range []uint64{from, to} {
 		s, err := r.Snapshot(at)
 		if err != nil {
 			return profiles, err
 		}
-		profiles[i] = report.NewProfile(s, r)
+		profiles[i] = profile.New(s, r)
 	}
 	return profiles, nil
 }

@@ -28,7 +28,7 @@ var quoted = regexp.MustCompile("`([^`]+)`")
 var onlyUser = map[string]string{
 	"go.opentelemetry.io/ebpf-profiler": "tracer/unwind",
 	"github.com/NVIDIA/go-nvml":         "tracer/nvml",
-	"github.com/google/pprof":           "report",
+	"github.com/google/pprof":           "report/profile",
 	"github.com/urfave/cli":             "cmd/vramprof",
 }
 

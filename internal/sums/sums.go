@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -26,7 +27,7 @@ func Check(t testing.TB, s *ledger.Snapshot) {
 	}
 	for i := range s.Processes {
 		if listed[i] && shown[i] > usage[i] {
-			t.Errorf("%s: %d bytes are shown on GPUs, NVML says %d", report.ProcessName(&s.Processes[i]), shown[i], usage[i])
+			t.Errorf("%s: %d bytes are shown on GPUs, NVML says %d", words.Process(&s.Processes[i]), shown[i], usage[i])
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/report"
+	reportprofile "github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -50,7 +50,7 @@ func readFolded(t *testing.T, text string) (sum int64) {
 func profiled(t *testing.T, s *ledger.Snapshot, name string) (sum int64) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := report.WriteProfile(&b, s, testStacks()); err != nil {
+	if err := reportprofile.Write(&b, s, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	p, err := profile.Parse(&b)

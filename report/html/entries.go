@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -116,7 +117,7 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 		path = append(slices.Clip(path), b.mark(h.Mark))
 	}
 	e.node, e.head = b.tree.leaf(path), s.head
-	e.kind, e.api = b.text(report.KindName(x.Kind)), b.text(shorten(untrusted.Clean(x.API)))
+	e.kind, e.api = b.text(words.Kind(x.Kind)), b.text(shorten(untrusted.Clean(x.API)))
 	e.age = b.age(x)
 	if marks := report.Marks(b.s, b.in.Stacks, x); len(marks) > 0 {
 		e.incomplete = b.text(shorten(strings.Join(marks, "; ")))

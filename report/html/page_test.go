@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
 )
 
 // near compares bytes, which are whole numbers in the page as long as they are below 2^53.
@@ -66,11 +67,11 @@ func graphAddsUp(p *tab, in Input) {
 	if got, want := p.number("#flame", "total"), sum(in, ""); !near(got, want) {
 		p.Errorf("the graph has %.0f bytes, the ledger %.0f", got, want)
 	}
-	if got, want := p.text("#sum b"), report.BytesText(uint64(sum(in, ""))); got != want {
+	if got, want := p.text("#sum b"), words.Bytes(uint64(sum(in, ""))); got != want {
 		p.Errorf("the page says %q, want %q", got, want)
 	}
 	less := -sum(in, "") + p.number("#flame", "drawn")
-	if text := p.text("#sum"); less <= 0 || !strings.Contains(text, "−"+report.BytesText(uint64(less))+" of that cannot be drawn") {
+	if text := p.text("#sum"); less <= 0 || !strings.Contains(text, "−"+words.Bytes(uint64(less))+" of that cannot be drawn") {
 		p.Errorf("of what is below 0, %.0f bytes, the page says %q", less, text)
 	}
 	usage := uint64(0)
@@ -313,7 +314,7 @@ func named(p *tab, _ Input) {
 }
 
 func says(p *tab, in Input) {
-	if text := p.text("#parts tbody tr:last-child .sum"); text != report.BytesText(uint64(sum(in, ""))) {
+	if text := p.text("#parts tbody tr:last-child .sum"); text != words.Bytes(uint64(sum(in, ""))) {
 		p.Errorf("the reconciliation ends with %q", text)
 	}
 	for selector, want := range map[string]string{

@@ -23,6 +23,9 @@ import (
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/export"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -35,30 +38,30 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		return report.WriteSummary(io.Discard, s, r, report.Options{Top: 5}, report.Screen{Width: 100})
+		return text.WriteSummary(io.Discard, s, r, report.Options{Top: 5}, text.Screen{Width: 100})
 	},
 	"tree": func(r *Recording) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
-		return report.WriteTree(io.Discard, s, r, report.Options{Top: 10}, report.Screen{Width: 100})
+		return text.WriteTree(io.Discard, s, r, report.Options{Top: 10}, text.Screen{Width: 100})
 	},
 	"table": func(r *Recording) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
-		return report.WriteTable(io.Discard, s, r, report.Options{Top: 10}, report.Screen{Width: 100})
+		return text.WriteTable(io.Discard, s, r, report.Options{Top: 10}, text.Screen{Width: 100})
 	},
 	"timeline": func(r *Recording) error {
 		s, t, sizes, err := timelineOf(r)
 		if err != nil {
 			return err
 		}
-		o, screen := report.Options{Top: 10}, report.Screen{Width: 100}
-		return errors.Join(report.WriteStats(io.Discard, s, sizes, r, o, screen), report.WriteTimeline(io.Discard, s, t, r, o, screen),
-			report.WriteViewJSON(io.Discard, report.View{Name: "timeline", Stacks: r, Snapshot: s, Timeline: t, Sizes: sizes}, o))
+		o, screen := report.Options{Top: 10}, text.Screen{Width: 100}
+		return errors.Join(text.WriteStats(io.Discard, s, sizes, r, o, screen), text.WriteTimeline(io.Discard, s, t, r, o, screen),
+			json.WriteView(io.Discard, json.View{Name: "timeline", Stacks: r, Snapshot: s, Timeline: t, Sizes: sizes}, o))
 	},
 	"page": func(r *Recording) error {
 		s, t, _, err := timelineOf(r)
@@ -76,14 +79,14 @@ var uses = map[string]func(r *Recording) error{
 			return err
 		}
 		report.Leaking(s, r)
-		return errors.Join(report.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}, report.Screen{Width: 100}), report.WriteLeaksJSON(io.Discard, s, r, report.Options{Top: 10}))
+		return errors.Join(text.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}, text.Screen{Width: 100}), json.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}))
 	},
 	"profile": func(r *Recording) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
-		return report.WriteProfile(io.Discard, s, r)
+		return profile.Write(io.Discard, s, r)
 	},
 	"difference": func(r *Recording) error {
 		a, err := r.Snapshot(r.Begin() + (r.End()-r.Begin())/2)
@@ -94,7 +97,7 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		return report.WriteDiff(io.Discard, report.Diff(report.NewProfile(a, r), report.NewProfile(b, r)), [2]string{}, report.Options{Top: 10}, report.Screen{Width: 100})
+		return text.WriteDiff(io.Discard, profile.Diff(profile.New(a, r), profile.New(b, r)), [2]string{}, report.Options{Top: 10}, text.Screen{Width: 100})
 	},
 	"chrome": func(r *Recording) error {
 		_, t, _, err := timelineOf(r)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
 // allocated is a line of what alloc_cpp prints of itself.
@@ -105,7 +105,7 @@ func sameFrames(s *profile.Sample, w allocated) bool {
 	return true
 }
 
-func checkFailure(t *testing.T, r *report.LeaksReport, w allocated) {
+func checkFailure(t *testing.T, r *reportjson.LeaksReport, w allocated) {
 	t.Helper()
 	if len(r.Failures) != 1 {
 		t.Errorf("failures %+v, want one", r.Failures)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
 )
 
 const (
@@ -16,7 +16,7 @@ const (
 )
 
 // balance gives the one balance of a report, after checking that it adds up.
-func balance(t *testing.T, r *report.LeaksReport) report.BalanceReport {
+func balance(t *testing.T, r *json.LeaksReport) json.BalanceReport {
 	t.Helper()
 	if len(r.Balances) != 1 {
 		t.Fatalf("balances %+v, want one", r.Balances)

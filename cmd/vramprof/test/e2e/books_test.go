@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
 )
 
 // values are those of a sample: allocated objects and bytes, live objects and bytes.
@@ -123,7 +123,7 @@ func key(api, kind, device, first, op string) string {
 }
 
 // checkWhole fails unless every event was booked with a whole stack.
-func checkWhole(t *testing.T, r *report.LeaksReport) {
+func checkWhole(t *testing.T, r *json.LeaksReport) {
 	t.Helper()
 	l := r.Losses
 	var cut uint64
@@ -136,7 +136,7 @@ func checkWhole(t *testing.T, r *report.LeaksReport) {
 	}
 }
 
-func checkNoLosses(t *testing.T, r *report.LeaksReport) {
+func checkNoLosses(t *testing.T, r *json.LeaksReport) {
 	t.Helper()
 	checkWhole(t, r)
 	if r.Losses.UnmatchedFrees != 0 || r.Losses.ReusedAddresses != 0 {

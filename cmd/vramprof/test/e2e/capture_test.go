@@ -17,6 +17,8 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -77,7 +79,7 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 	s.path = filepath.Join(filepath.Dir(path), "run.pb.gz")
 	s.wait()
 	s.profile()
-	profile, err := os.ReadFile(s.path)
+	written, err := os.ReadFile(s.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,17 +87,17 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 		r := openCapture(t, path)
 		snapshot := replay(t, r)
 		var summary, again bytes.Buffer
-		if err := report.WriteSummary(&summary, snapshot, r, report.Options{}, report.Screen{Width: 80}); err != nil {
+		if err := text.WriteSummary(&summary, snapshot, r, report.Options{}, text.Screen{Width: 80}); err != nil {
 			t.Fatal(err)
 		}
 		if summary.String() != s.stdout.String() {
 			t.Errorf("the summary of the capture:\n%s\nof the run:\n%s", summary.String(), s.stdout.String())
 		}
-		if err := report.WriteProfile(&again, snapshot, r); err != nil {
+		if err := profile.Write(&again, snapshot, r); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(again.Bytes(), profile) {
-			t.Errorf("the profile of the capture is another one than that of the run (%d and %d bytes)", again.Len(), len(profile))
+		if !bytes.Equal(again.Bytes(), written) {
+			t.Errorf("the profile of the capture is another one than that of the run (%d and %d bytes)", again.Len(), len(written))
 		}
 		if !r.Ended() || len(r.Warnings()) != 0 {
 			t.Errorf("ended %v, warnings %q", r.Ended(), r.Warnings())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
 )
 
 // memoryCgroup makes a cgroup with a limit of memory.
@@ -137,7 +138,7 @@ func checkOutOfMemory(t *testing.T, s *session, why string) {
 	}
 	snapshot := replay(t, r)
 	var page bytes.Buffer
-	if err := report.WriteLeaksJSON(&page, snapshot, r, report.Options{Top: 1}); err != nil || !strings.Contains(page.String(), said) {
+	if err := json.WriteLeaks(&page, snapshot, r, report.Options{Top: 1}); err != nil || !strings.Contains(page.String(), said) {
 		t.Errorf("the JSON of the capture: %v\n%.2000s", err, page.String())
 	}
 	var live int64

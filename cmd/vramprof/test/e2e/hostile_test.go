@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
 )
 
 // wellBehaved is a program beside a hostile one: its books must be exactly right.
@@ -36,7 +36,7 @@ func (p wellBehaved) half() { p.t.Helper(); p.next(); p.expect("half") }
 func (p wellBehaved) done() { p.t.Helper(); p.next(); p.expect("done") }
 
 // check compares its part of a report with what it has done, and wants its stacks whole.
-func (p wellBehaved) check(r *report.LeaksReport) {
+func (p wellBehaved) check(r *json.LeaksReport) {
 	p.t.Helper()
 	var count, size uint64
 	for i := range r.Sites {

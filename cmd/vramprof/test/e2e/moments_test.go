@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/realtorch"
-	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -255,7 +255,7 @@ func (r *momentsRun) checkTimeline(t *testing.T, want uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var v report.ViewReport
+	var v reportjson.ViewReport
 	if err := json.Unmarshal(out, &v); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func (r *momentsRun) checkCommand(t *testing.T, rec *capture.Recording, m moment
 		if err != nil {
 			t.Fatalf("report --at %s: %v", at, err)
 		}
-		var v report.ViewReport
+		var v reportjson.ViewReport
 		if err := json.Unmarshal(out, &v); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
 // A generic node's arguments differ between the runtimes of CUDA 12 and 13, which have one name for it.
@@ -23,7 +23,7 @@ func TestRuntimeOfCUDA13IsTraced(t *testing.T) {
 	script := writeFile(t, "script", "cudaMalloc a 1000\ncudaFree a\ncudaMalloc b 24\ncudaGraphCreate g\ncudaGraphAddNode n g kernel\ncudaGraphAddNode n g c 0 4000\n"+
 		"cudaMemGetDefaultMemPool h host 1\ncudaMallocFromPoolAsync d 500 h\nready\nwait\n")
 	for _, late := range []bool{false, true} {
-		var r *report.LeaksReport
+		var r *reportjson.LeaksReport
 		if late {
 			target := startTarget(t, env, dir.Program("calls_13"), writeFile(t, "late", "cudaFree 0\nready\nwait\n"+readFile(t, script)))
 			target.expectReady()
@@ -92,7 +92,7 @@ func TestObjectsThatGrowWithWhatIsUnexplainedAreNamed(t *testing.T) {
 	}
 }
 
-func hasFrame(stack []report.FrameReport, name string) bool {
+func hasFrame(stack []reportjson.FrameReport, name string) bool {
 	for _, f := range stack {
 		if f.Function == name {
 			return true
@@ -174,7 +174,7 @@ func TestObjectsOfACaptureAreThoseOfTheLiveRun(t *testing.T) {
 	start(t, env, "record", "-o", path, "--", dir.Program("calls_c"), writeFile(t, "script",
 		"cudaMalloc a 1000\nsleep 1500\nrepeat 3\ncuModuleLoadData m elf 100000\nend\ncuGreenCtxCreate g 0\nsleep 2500\n")).wait()
 	out, err := exec.Command(binary(t), "report", path, "--json", "--at", "3.5s").Output()
-	var r report.ViewReport
+	var r reportjson.ViewReport
 	if err := errors.Join(err, json.Unmarshal(out, &r)); err != nil {
 		t.Fatal(err)
 	}

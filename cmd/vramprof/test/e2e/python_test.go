@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
 // call is a line of what leak.py prints of itself.
@@ -95,7 +95,7 @@ func checkPythonStacks(t *testing.T, p *profile.Profile) {
 
 // checkHeadlines makes sure that each site is named by the line of leak.py
 // that called, not by the interpreter or ctypes.
-func checkHeadlines(t *testing.T, r *report.LeaksReport, script string) {
+func checkHeadlines(t *testing.T, r *reportjson.LeaksReport, script string) {
 	t.Helper()
 	if len(r.Sites) == 0 {
 		t.Error("no sites")

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
 )
 
 // oldestPython and newestPython bound what is promised: 3.8 to what the unwinder knows.
@@ -102,7 +102,7 @@ func TestFreeThreadedPythonIsSaidToHaveNoPythonFrames(t *testing.T) {
 			live := uint64(0)
 			for _, site := range r.Sites {
 				live += site.LiveCount
-				if slices.ContainsFunc(site.Stack, func(f report.FrameReport) bool { return f.Language != "native" }) {
+				if slices.ContainsFunc(site.Stack, func(f json.FrameReport) bool { return f.Language != "native" }) {
 					t.Errorf("a stack is not whole, or has Python frames: %+v", site.Stack)
 				}
 			}

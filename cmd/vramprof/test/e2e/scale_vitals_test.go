@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
 )
 
 // vitals are what a process holds of the machine.
@@ -83,7 +83,7 @@ func (s *session) checkVitals(when string) vitals {
 }
 
 // sums adds up the totals of all processes, and counts the processes that ended.
-func sums(r *report.LeaksReport) (allocated, bytes, live, ended uint64) {
+func sums(r *json.LeaksReport) (allocated, bytes, live, ended uint64) {
 	for _, p := range r.Processes {
 		for _, x := range p.Totals {
 			allocated += x.AllocatedCount
@@ -98,7 +98,7 @@ func sums(r *report.LeaksReport) (allocated, bytes, live, ended uint64) {
 }
 
 // told says what a report admits not to know.
-func told(r *report.LeaksReport) string {
+func told(r *json.LeaksReport) string {
 	l := r.Losses
 	return fmt.Sprintf("lost %d, without stack %d, truncated %v, torn %d, evicted %d, unmatched frees %d, reused %d of %d events and %d stacks; warnings %q",
 		l.LostEvents, l.WithoutStack, l.Truncated, l.Torn, l.Evicted, l.UnmatchedFrees, l.ReusedAddresses, l.Events, l.Stacks, r.Warnings)

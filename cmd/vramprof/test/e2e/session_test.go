@@ -18,7 +18,7 @@ import (
 	"github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/report"
+	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
 // session is a running vramprof.
@@ -163,9 +163,9 @@ func (s *session) sampleTypes(p *profile.Profile) {
 	}
 }
 
-func (s *session) leaks() *report.LeaksReport {
+func (s *session) leaks() *reportjson.LeaksReport {
 	s.t.Helper()
-	r := new(report.LeaksReport)
+	r := new(reportjson.LeaksReport)
 	if err := json.Unmarshal(s.stdout.Bytes(), r); err != nil {
 		s.t.Fatalf("parse the report: %v\n%s", err, s.stdout.Bytes())
 	}
@@ -174,7 +174,7 @@ func (s *session) leaks() *report.LeaksReport {
 }
 
 // checkSums tests that the planes of GPU memory have no more than NVML says, where it has a figure of each process.
-func checkSums(t *testing.T, r *report.LeaksReport) {
+func checkSums(t *testing.T, r *reportjson.LeaksReport) {
 	t.Helper()
 	var shown, usage int64
 	listed := map[int]bool{}
@@ -198,7 +198,7 @@ func record(t *testing.T, env []string, command ...string) *profile.Profile {
 
 // leaks traces a command from its start to its end. The command's own output
 // must go elsewhere than to stdout.
-func leaks(t *testing.T, env []string, command ...string) *report.LeaksReport {
+func leaks(t *testing.T, env []string, command ...string) *reportjson.LeaksReport {
 	t.Helper()
 	quiet := append([]string{"sh", "-c", `exec "$@" >&2`, "sh"}, command...)
 	return startLeaks(t, env, append([]string{"--"}, quiet...)...).wait().leaks()

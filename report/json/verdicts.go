@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package json
+
+import (
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// VerdictReport is what is to be said of a line of code.
+type VerdictReport struct {
+	Class       string      `json:"class"` // leaking, growing, cache, steady, one-off
+	Score       float64     `json:"score"` // 0 to 1: chance that the next window of time leaves survivors too
+	Rate        float64     `json:"bytes_per_second"`
+	RateLow     float64     `json:"bytes_per_second_low"` // 95 % interval
+	RateHigh    float64     `json:"bytes_per_second_high"`
+	UntilFullNS uint64      `json:"until_full_ns,omitempty"`
+	Evidence    string      `json:"evidence"`
+	Object      string      `json:"object,omitempty"`
+	Process     int         `json:"process"` // index into processes
+	PID         uint32      `json:"pid"`
+	Device      string      `json:"device"`
+	Kind        string      `json:"kind"`
+	LiveBytes   uint64      `json:"live_bytes"`
+	LiveCount   uint64      `json:"live_count"`
+	Line        FrameReport `json:"line"`
+}
+
+func verdictReports(s *ledger.Snapshot, j report.Judgement) (list []VerdictReport, advice []string) {
+	list, advice = []VerdictReport{}, []string{}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		list = append(list, VerdictReport{
+			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, UntilFullNS: uint64(max(g.UntilFull, 0)),
+			Evidence: untrusted.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
+			Device: words.Device(g.Device, g.Kind), Kind: words.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
+			Line: stackReport([]callstack.Frame{g.Line})[0],
+		})
+	}
+	return list, append(advice, j.Advice...)
+}

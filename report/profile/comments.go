@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// pprof prints comments above every report, those that begin with # only when
+// asked to: beyond so many processes, details go there.
+const maxLoudComments = 12
+
+// comments says for people what samples cannot: reconciliation, remarks, doubts.
+func comments(s *ledger.Snapshot, st callstack.Stacks) []string {
+	var details []string
+	list := s.Parts()
+	for i := range list {
+		details = append(details, report.PartText(s, &list[i]))
+	}
+	details = append(details, report.TorchTexts(s)...)
+	details = append(details, report.Remarks(s, st)...)
+	for i := range details {
+		if i >= maxLoudComments {
+			details[i] = "# " + details[i]
+		}
+	}
+	if text := report.AsleepText(s); text != "" {
+		details = append(details, text)
+	}
+	sum := report.Sum(s, s.Sites)
+	if sum.Imported.Objects > 0 {
+		details = append(details, "samples of imported memory have no bytes, as those of its owner have them: "+sum.Imported.Text())
+	}
+	if sum.Host.Objects > 0 {
+		details = append(details, "inuse_space is memory of GPUs; -sample_index=host_space shows what is on the host: "+sum.Host.Text())
+	}
+	if sum.Managed.Objects > 0 {
+		details = append(details, "managed memory is in host_space too, as NVML counts it for no process: "+sum.Managed.Text())
+	}
+	for _, d := range report.Doubts(s) {
+		kind := "doubt: "
+		if d.At == report.AtTitle {
+			kind = "warning: "
+		}
+		details = append(details, kind+d.Text)
+	}
+	if len(s.Failures) > 0 {
+		details = append(details, report.FailuresText(s))
+	}
+	return details
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Profile is what WriteProfile writes, before it is written.
+type Profile struct{ p *profile.Profile }
+
+// New makes the profile of a snapshot.
+func New(s *ledger.Snapshot, st callstack.Stacks) Profile {
+	return Profile{newProfile(s, st)}
+}
+
+// maxProfile is how many bytes a profile may have when it is unpacked; one of 10,000 sites has 6 MiB.
+const maxProfile = 512 << 20
+
+// Read reads a pprof profile of ours, which is compressed. Lines and mappings that it
+// names but does not have are an error.
+func Read(r io.Reader) (Profile, error) {
+	unpacked, err := gzip.NewReader(r)
+	if err != nil {
+		return Profile{}, fmt.Errorf("read profile: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(unpacked, maxProfile+1))
+	if err != nil {
+		return Profile{}, fmt.Errorf("read profile: %w", err)
+	}
+	if len(text) > maxProfile {
+		return Profile{}, fmt.Errorf("read profile: it is larger than %d MiB", maxProfile>>20)
+	}
+	p, err := parseProfile(text)
+	if err != nil {
+		return Profile{}, fmt.Errorf("read profile: %w", err)
+	}
+	if valueOf(p, "inuse_space") < 0 {
+		return Profile{}, errors.New("read profile: it has no inuse_space: it is no profile of memory")
+	}
+	return Profile{p}, nil
+}
+
+// parseProfile parses what is not compressed (ParseData would unpack once more, without a limit), and
+// makes an error of a panic of the parser.
+func parseProfile(text []byte) (p *profile.Profile, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fmt.Errorf("panic: %v", r)
+		}
+	}()
+	if p, err = profile.ParseUncompressed(text); err != nil {
+		return nil, err
+	}
+	return p, p.CheckValid()
+}
+
+func valueOf(p *profile.Profile, name string) int {
+	return slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == name })
+}
+
+// Diff sums the GPU memory of two profiles by line of the user's own code, plane, device and program, largest change first. Lines
+// that hold as much in both are among them. Pids are left out: those of two runs differ.
+func Diff(a, b Profile) []report.Change {
+	type key struct {
+		report.LineKey
+		where string
+	}
+	at := map[key]int{}
+	var rows []report.Change
+	add := func(p *profile.Profile, value func(*report.Change) *int64) {
+		bytes := valueOf(p, "inuse_space")
+		for _, x := range p.Sample {
+			if x.Value[bytes] == 0 {
+				continue
+			}
+			list := profileFrames(x)
+			f := list[frames.Headline(list)]
+			if len(x.Location) > 0 && list[0].Mark {
+				f = list[0]
+			}
+			where := words.Join(label(x, "comm"), label(x, "plane"), label(x, "device"))
+			k := key{report.LineKeyOf(&f), where}
+			i, ok := at[k]
+			if !ok {
+				i = len(rows)
+				at[k] = i
+				rows = append(rows, report.Change{Frame: f, Where: where})
+			}
+			*value(&rows[i]) += x.Value[bytes]
+		}
+	}
+	add(a.p, func(c *report.Change) *int64 { return &c.Before })
+	add(b.p, func(c *report.Change) *int64 { return &c.After })
+	slices.SortStableFunc(rows, func(x, y report.Change) int {
+		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(y.After, x.After))
+	})
+	return rows
+}
+
+func label(x *profile.Sample, key string) string {
+	if list := x.Label[key]; len(list) > 0 {
+		return untrusted.Clean(list[0])
+	}
+	return ""
+}
+
+// profileFrames gives a sample's stack as symbolize does, leaf first; never empty.
+func profileFrames(x *profile.Sample) []callstack.Frame {
+	var list []callstack.Frame
+	for _, l := range x.Location {
+		for i, line := range l.Line {
+			if line.Function == nil {
+				continue
+			}
+			f := callstack.Frame{
+				Function: line.Function.Name, SystemName: line.Function.SystemName, File: line.Function.Filename,
+				Line: int(line.Line), Address: l.Address, Inlined: i+1 < len(l.Line),
+			}
+			switch m := l.Mapping; {
+			case m == nil:
+				f.Mark = len(f.Function) > 0 && f.Function[0] == '['
+			case m.File == "[python]":
+				f.Python = true
+			default:
+				f.Mapping = &callstack.Mapping{Path: m.File, BuildID: m.BuildID, Start: m.Start, Limit: m.Limit, Offset: m.Offset}
+			}
+			list = append(list, f)
+		}
+	}
+	if len(list) == 0 {
+		list = append(list, callstack.Frame{Function: "[no stack]", Mark: true})
+	}
+	return list
+}
+
+// WriteDifference writes b minus a as a pprof profile, with negative values where there is less in b.
+func WriteDifference(w io.Writer, a, b Profile) error {
+	base := a.p.Copy()
+	base.Scale(-1)
+	base.Comments = nil
+	sum, err := profile.Merge([]*profile.Profile{base, b.p})
+	if err != nil {
+		return fmt.Errorf("compare profiles: %w", err)
+	}
+	sum.TimeNanos, sum.DurationNanos = b.p.TimeNanos, max(b.p.TimeNanos-a.p.TimeNanos, 0)
+	if err := sum.Write(w); err != nil {
+		return fmt.Errorf("write profile: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"strconv"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// ownerLabels labels a sample of imported memory with its owners.
+func ownerLabels(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, label map[string][]string, number map[string][]int64) {
+	if x == nil {
+		return
+	}
+	for i := range x.Owners {
+		w := &x.Owners[i]
+		p := &s.Processes[w.Process]
+		label["owner"] = append(label["owner"], words.Process(p))
+		label["owner_site"] = append(label["owner_site"], report.LineText(st, w.Stack, w.API))
+		number["owner_pid"] = append(number["owner_pid"], int64(p.PID))
+	}
+}
+
+// workloadLabels adds what is known to the labels of a sample. Ranks are numbers,
+// since pprof takes -tagfocus=rank=3 for a range and finds no text by it; they have a unit,
+// since it does not keep a 0 without one.
+func workloadLabels(w *ledger.Workload, label map[string][]string, number map[string][]int64, unit map[string][]string) {
+	for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
+		if text = untrusted.Clean(text); text != "" {
+			label[key] = []string{text}
+		}
+	}
+	for key, text := range map[string]string{"rank": w.Rank, "local_rank": w.LocalRank, "world_size": w.WorldSize} {
+		if n, err := strconv.ParseUint(text, 10, 63); err == nil {
+			number[key], unit[key] = []int64{int64(n)}, []string{key}
+		}
+	}
+}

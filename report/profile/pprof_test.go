@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// pprofOf returns go tool pprof, with no binaries at hand, and what writes profiles for it.
+func pprofOf(t *testing.T, st callstack.Stacks) (pprof func(t *testing.T, args ...string) string, write func(name string, s *ledger.Snapshot) string) {
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go command: go tool pprof cannot be run")
+	}
+	dir := t.TempDir()
+	write = func(name string, s *ledger.Snapshot) string {
+		file := filepath.Join(dir, name)
+		f, err := os.Create(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := Write(f, s, st); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	pprof = func(t *testing.T, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(goTool, append([]string{"tool", "pprof"}, args...)...)
+		cmd.Env = append(os.Environ(), "PPROF_BINARY_PATH="+dir, "PPROF_TMPDIR="+dir)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("pprof %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	return pprof, write
+}
+
+type pprofCase struct {
+	name string
+	args []string
+	want []string
+	not  []string
+}
+
+func (c *pprofCase) run(t *testing.T, pprof func(t *testing.T, args ...string) string) {
+	t.Run(c.name, func(t *testing.T) {
+		out := pprof(t, c.args...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("pprof %v: no %q in\n%s", c.args, want, out)
+			}
+		}
+		for _, not := range c.not {
+			if strings.Contains(out, not) {
+				t.Errorf("pprof %v: %q in\n%s", c.args, not, out)
+			}
+		}
+	})
+}
+
+// TestPprof runs the commands that users run.
+func TestPprof(t *testing.T) {
+	pprof, write := pprofOf(t, reporttest.Stacks())
+	after := reporttest.Snapshot()
+	before := reporttest.Snapshot()
+	before.Sites[0].LiveBytes -= 500 * reporttest.MiB
+	a, b := write("before.pb.gz", before), write("after.pb.gz", after)
+	for _, c := range []pprofCase{
+		{"top", []string{"-top", b},
+			[]string{"File: python3.11", "Type: inuse_space", "Trainer.step", "<module>", "2100MB", "cudaMalloc", "1618MB", "[CUDA context, modules, other before attach]", "doubt: 12 events were lost"},
+			[]string{"[libcudart.so.12]", "[[python]]"}},
+		{"one GPU", []string{"-top", "-tagfocus=device=cuda:0", b}, []string{"Trainer.step", "handle(Request const&)"}, []string{"cudaMallocManaged"}},
+		{"the other by UUID", []string{"-top", "-tagfocus=gpu_uuid=GPU-5e6f7a8b", b}, []string{"handle"}, []string{"Trainer.step"}},
+		{"one process", []string{"-top", "-tagfocus=pid=5151", b}, []string{"64MB", "handle", "accounting for 500MB"}, []string{"Trainer.step"}},
+		{"growth", []string{"-top", "-diff_base", a, b}, []string{"500MB", "Trainer.step"}, []string{"Pool::grow"}},
+		{"churn", []string{"-top", "-sample_index=alloc_space", "-tagfocus=pid=5151", b}, []string{"192MB"}, nil},
+		{"split by process", []string{"-tree", "-tagroot=pid", b}, []string{"4242", "5151"}, nil},
+		{"large ones", []string{"-top", "-tagfocus=bytes=20mb:", b}, []string{"Trainer.step"}, []string{"cudaMallocHost"}},
+		{"one rank, the first", []string{"-top", "-tagfocus=rank=0", b}, []string{"Trainer.step"}, []string{"handle"}},
+		{"no such rank", []string{"-top", "-tagfocus=rank=1", b}, nil, []string{"Trainer.step"}},
+		{"ranks", []string{"-top", "-tagfocus=rank=0:3", b}, []string{"Trainer.step"}, []string{"handle"}},
+		{"split by rank", []string{"-peek=^0$", "-tagroot=rank", b}, []string{"__libc_start_call_main"}, nil},
+		{"one pod", []string{"-top", "-tagfocus=pod=llama-0", b}, []string{"Trainer.step"}, []string{"handle"}},
+		{"one container by its short id", []string{"-top", "-tagfocus=container=9e073649debe", b}, []string{"Trainer.step"}, []string{"handle"}},
+		{"source lines", []string{"-top", "-lines", b}, []string{"train.py:42", "src/pool.h:18 (inline)"}, nil},
+		{"the host's", []string{"-top", "-sample_index=host_space", "-tagfocus=plane=host", b}, []string{"accounting for 4kB", "cudaMallocHost"}, []string{"handle", "MB  100%"}},
+		{"managed", []string{"-top", "-sample_index=host_space", "-tagfocus=plane=managed", b}, []string{"3MB total", "cudaMallocManaged"}, []string{"cudaMallocHost"}},
+		{"merged", []string{"-top", a, b}, []string{"7840MB", "File: python3.11"}, nil},
+	} {
+		c.run(t, pprof)
+	}
+}
+
+// TestPprofOfPlanes runs the commands that users run to see planes, and those that could stumble over frames
+// without a mapping and negative values.
+func TestPprofOfPlanes(t *testing.T) {
+	pprof, write := pprofOf(t, reporttest.TorchStacks())
+	s := reporttest.TorchSnapshot()
+	b := write("after.pb.gz", s)
+	s.Sites[1].LiveBytes -= 100 * reporttest.MiB
+	s.Tensors[0].LiveBytes -= 100 * reporttest.MiB
+	a := write("before.pb.gz", s)
+	for _, c := range []pprofCase{
+		// The total that pprof prints after "of" adds up amounts without their signs.
+		{"what NVML says", []string{"-top", "-nodefraction=0", "-unit=mb", b},
+			[]string{"accounting for 46838MB, 99.93% of 46870MB", "20480MB 43.70% 43.70%    20480MB 43.70%  " + report.MarkOlder, "3372MB", report.MarkCache + "\n", "1030MB", report.MarkForeign + "\n", "-16MB", report.MarkUnexplained + "\n", "c10::reportMemoryUsageToProfiler"},
+			[]string{"cudaHostAlloc", "Loader.next"}},
+		{"one GPU", []string{"-top", "-nodefraction=0", "-unit=mb", "-tagfocus=gpu_uuid=GPU-1a2b3c4d", b}, []string{"accounting for 37930MB"}, []string{"serve.py"}},
+		{"what is unexplained", []string{"-top", "-unit=mb", "-tagfocus=plane=unexplained", b}, []string{"accounting for -16MB", report.MarkUnexplained}, nil},
+		{"tensors", []string{"-top", "-unit=mb", "-nodefraction=0", "-tagfocus=plane=tensor", b}, []string{"accounting for 16384MB", "Block.forward", "AddmmBackward0"}, []string{report.MarkCache, "cudaMalloc\n", report.MarkOlder}},
+		{"cache by line", []string{"-top", "-unit=mb", "-nodefraction=0", "-tagfocus=plane=cache", b}, []string{"3372MB  7.19%  7.19%     3372MB  7.19%  " + report.MarkCache, "3072MB", "Linear.forward"}, []string{"c10::report"}},
+		{"the host", []string{"-top", "-sample_index=host_space", b}, []string{"840MB total", "Loader.next", "640MB"}, []string{"Block.forward", report.MarkUnexplained}},
+		{"planes as roots", []string{"-top", "-nodefraction=0", "-unit=mb", "-tagroot=plane", b}, []string{"24858MB 53.04%  before", "3372MB  7.19%  cache", "-16MB 0.034%  unexplained"}, nil},
+		{"growth", []string{"-top", "-unit=mb", "-diff_base", a, b}, []string{"100MB", "Block.forward", "-100MB", report.MarkUnexplained}, []string{"Adam.init_state"}},
+		{"traces", []string{"-traces", b}, []string{report.MarkCache}, nil},
+		{"graph", []string{"-dot", "-nodefraction=0", b}, []string{"unexplained"}, nil},
+		{"source of what has none", []string{"-list=pytorch cached", b}, []string{"No source information for " + report.MarkOlderCached}, nil},
+	} {
+		c.run(t, pprof)
+	}
+}
+
+func TestPprofReadsADifference(t *testing.T) {
+	pprof, _ := pprofOf(t, reporttest.TorchStacks())
+	a := New(reporttest.TorchSnapshot(), reporttest.TorchStacks())
+	after := reporttest.TorchSnapshot()
+	after.Sites[0].LiveBytes /= 2
+	file := filepath.Join(t.TempDir(), "diff.pb.gz")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(WriteDifference(f, a, New(after, reporttest.TorchStacks())), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if out := pprof(t, "-top", file); !strings.Contains(out, "flat%") || !strings.Contains(out, "-") {
+		t.Errorf("pprof says\n%s", out)
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func FailuresText(s *ledger.Snapshot) string {
+	var count uint64
+	for i := range s.Failures {
+		count += s.Failures[i].Count
+	}
+	return words.Count(count, "failed allocation") + " (vramprof leaks shows them with their stacks)"
+}
+
+// Remarks are sentences on what figures leave open: what pools hold, what was freed without
+// a free, what is not there any more, and where tensors are not known.
+func Remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
+	list := append(objectTexts(s, st), contextOnlyTexts(s, st)...)
+	list = append(list, poolTexts(s)...)
+	for i := range s.Processes {
+		if why := SegmentsOnly(s, st, i); why != "" {
+			list = append(list, words.Process(&s.Processes[i])+": segments only, no tensors: "+why)
+		}
+	}
+	for i := range s.Releases {
+		r := &s.Releases[i]
+		list = append(list, fmt.Sprintf("%s: freed by %s: %s, %s", words.Process(&s.Processes[r.Process]),
+			words.Cause(r.Cause), words.Count(r.Objects, "allocation"), words.Bytes(r.Bytes)))
+	}
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		var live uint64
+		for _, t := range p.Totals {
+			if InSums(t.Kind) && t.Kind != ledger.Tensor {
+				live += t.LiveBytes
+			}
+		}
+		if p.End != 0 && live > 0 {
+			how := "ended"
+			if p.Replaced {
+				how = "executed another program"
+			}
+			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", words.Process(p), how, words.Span(Minus(s.End, p.End)), words.Bytes(live)))
+		}
+	}
+	return list
+}
+
+// poolTexts is "python3 [42] on cuda:0: 2 async pools: 1.2 GiB used, may hold up to
+// 3.0 GiB" for each process and device whose pools may hold more than is used.
+func poolTexts(s *ledger.Snapshot) []string {
+	var list []string
+	for i := 0; i < len(s.Pools); {
+		first := &s.Pools[i]
+		var n, used, reserve uint64
+		for ; i < len(s.Pools) && s.Pools[i].Process == first.Process && s.Pools[i].Device == first.Device; i++ {
+			if x := &s.Pools[i]; !x.Destroyed {
+				n++
+				used += x.Used
+				reserve += x.Reserve
+			}
+		}
+		p := &s.Processes[first.Process]
+		if reserve <= used || p.End != 0 {
+			continue
+		}
+		noun := "async pool"
+		if n > 1 {
+			noun = words.Count(n, noun)
+		}
+		at := ""
+		if first.Device >= 0 {
+			at = " on " + words.Device(first.Device, ledger.Async)
+		}
+		list = append(list, fmt.Sprintf("%s%s: %s: %s used, may hold up to %s", words.Process(p), at, noun, words.Bytes(used), words.Bytes(reserve)))
+	}
+	return list
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Change is a line of the user's own code, and how many bytes of GPU memory it held before and after.
+type Change struct {
+	Frame         callstack.Frame
+	Where         string // "python3 tensor cuda:0"
+	Before, After int64
+}
+
+// line of the user's own code, and what is held through it.
+type Row struct {
+	Frame                       callstack.Frame
+	Process                     int
+	Device                      string
+	Plane                       string
+	Bytes                       int64
+	Objects, Allocs, AllocBytes uint64
+	Incomplete                  bool // incomplete: see Marks
+}
+
+// Rows sums shares of memory by the line of the user's own code, process, device and plane.
+func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
+	type key struct {
+		LineKey
+		process int
+		device  string
+		plane   string
+	}
+	at := map[key]int{}
+	var rows []Row
+	for _, h := range Holdings(s) {
+		f, kind := callstack.Frame{Function: h.Mark, Mark: true}, ledger.Device
+		if h.Site != nil {
+			stack := frames.Visible(st, h.Site.Stack, h.Site.API)
+			f, kind = stack[frames.Headline(stack)], h.Site.Kind
+		} else if h.Plane == PlaneTensor {
+			kind = ledger.Tensor
+		}
+		k := key{LineKeyOf(&f), h.Process, words.Device(h.Device, kind), h.Plane}
+		i, ok := at[k]
+		if !ok {
+			i = len(rows)
+			at[k] = i
+			rows = append(rows, Row{Frame: f, Process: h.Process, Device: k.device, Plane: h.Plane})
+		}
+		r := &rows[i]
+		r.Bytes += h.Live
+		r.Incomplete = r.Incomplete || h.Site != nil && len(Marks(s, st, h.Site)) > 0
+		if h.Site != nil && h.Plane != PlaneAsleep {
+			r.Objects += AwakeObjects(h.Site)
+			r.Allocs += h.Site.AllocObjects
+			r.AllocBytes += h.Site.AllocBytes
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.AllocBytes, a.AllocBytes))
+	})
+	return slices.DeleteFunc(rows, func(r Row) bool { return r.Bytes == 0 && r.AllocBytes == 0 })
+}
+
+// RowChange is a line of the user's own code, and what was held through it before and after.
+type RowChange struct {
+	Row
+	Before int64
+}
+
+// ChangedRows lists the lines that hold more or less than at o.Since, the largest change first.
+func ChangedRows(s *ledger.Snapshot, st callstack.Stacks, o Options) []RowChange {
+	type key struct {
+		LineKey
+		pid           uint32
+		begin         uint64
+		device, plane string
+	}
+	at := map[key]int{}
+	var list []RowChange
+	of := func(s *ledger.Snapshot, r Row) *RowChange {
+		p := &s.Processes[r.Process]
+		k := key{LineKeyOf(&r.Frame), p.PID, p.Begin, r.Device, r.Plane}
+		i, ok := at[k]
+		if !ok {
+			i = len(list)
+			at[k] = i
+			r.Bytes = 0
+			list = append(list, RowChange{Row: r})
+		}
+		return &list[i]
+	}
+	for _, r := range Rows(s, st) {
+		of(s, r).Bytes = r.Bytes
+	}
+	for _, r := range Rows(o.Since, st) {
+		of(o.Since, r).Before = r.Bytes
+	}
+	list = slices.DeleteFunc(list, func(c RowChange) bool { return c.Bytes == c.Before })
+	slices.SortStableFunc(list, func(a, b RowChange) int { return cmp.Compare(Magnitude(b.Bytes-b.Before), Magnitude(a.Bytes-a.Before)) })
+	return list
+}

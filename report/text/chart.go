@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// series is a line of the chart of one process and GPU.
+type series struct {
+	name   string
+	values []uint64
+}
+
+func chartSeries(r *timeline.Row) []series {
+	list := []series{
+		{"usage", r.Usage}, {"tensors", r.Tensors}, {"PyTorch cache", r.Cached}, {"other CUDA", r.Driver},
+		{"before attach", r.Before}, {"host, pinned", r.Host}, {"managed", r.Managed}, {"asleep", r.Asleep},
+	}
+	kept := list[:0]
+	for _, x := range list {
+		if peak, _ := peakOf(x.values); peak > 0 {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
+
+// peakOf is the highest value and where it first was.
+func peakOf(values []uint64) (peak uint64, at int) {
+	for i, v := range values {
+		if v > peak {
+			peak, at = v, i
+		}
+	}
+	return peak, at
+}
+
+const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names, figures, and of a chart beside them
+
+const leastName = 10 // columns of a name beside its figures
+
+// WriteTimeline writes how the memory of each process and GPU went, a line for each plane, all of a GPU to one scale, and what happened.
+func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o report.Options, screen Screen) error {
+	p := newPage(screen)
+	n := &notes{doubts: report.Doubts(s)}
+	viewTitle(p, s, n, o)
+	for i := range t.Rows {
+		chartRow(p, s, t, &t.Rows[i], i == 0)
+	}
+	if len(t.Rows) == 0 {
+		p.line(plain, 0, "")
+		p.text(bold, 0, "No process held memory")
+	}
+	marks(p, s, t, st, o)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+// since is how long after the begin of the recording something was.
+func since(s *ledger.Snapshot, time uint64) string { return words.Span(report.Minus(time, s.Begin)) }
+
+func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row, first bool) {
+	at := words.Device(r.Device, ledger.Device)
+	if r.Device < 0 && r.UUID == "" {
+		at = "host"
+	}
+	p.line(plain, 0, "")
+	p.list(bold, 0, ", ", words.Process(&t.Processes[r.Process])+" on "+words.Join(at, words.ShortUUID(untrusted.Clean(r.UUID))))
+	list := chartSeries(r)
+	var scale uint64
+	for _, x := range list {
+		peak, _ := peakOf(x.values)
+		scale = max(scale, peak)
+	}
+	names, room := chartNames, p.width-chartNames-chartFigures
+	narrow := room < chartLeast
+	if narrow { // the chart has a line of its own
+		names, room = p.width-chartFigures, 0
+	}
+	columned := names >= leastName
+	if first && columned {
+		p.line(dim, 0, words.Pad("", names+room)+words.Pad("peak", -10)+words.Pad("at", -9)+words.Pad("end", -11))
+	}
+	for _, x := range list {
+		peak, k := peakOf(x.values)
+		end := words.Bytes(x.values[len(x.values)-1])
+		if !columned {
+			p.list(plain, 0, ", ", x.name+": peak "+words.Bytes(peak)+" at "+since(s, t.Times[k]), "end "+end)
+			p.line(plain, 0, bars(t.Times, x.values, p.width, scale))
+			continue
+		}
+		figures := words.Pad(words.Bytes(peak), -10) + words.Pad(since(s, t.Times[k]), -9) + words.Pad(end, -11)
+		name := words.Pad(words.Cut(x.name, names-1), names)
+		if narrow {
+			p.line(plain, 0, name+figures)
+			p.line(plain, 0, bars(t.Times, x.values, p.width, scale))
+			continue
+		}
+		p.line(plain, 0, name+bars(t.Times, x.values, room, scale)+figures)
+	}
+	if narrow {
+		names, room = 0, p.width
+	}
+	from := "0s"
+	if t.Times[0] > s.Begin {
+		from = since(s, t.Times[0])
+	}
+	p.line(dim, 0, words.Pad("", names)+words.Pad(from, room/2)+words.Pad(since(s, t.Times[len(t.Times)-1]), -(room-room/2)))
+}
+
+// bars draws the highest value of each column's time, or the last one before it; what is not 0 is seen.
+func bars(times, values []uint64, columns int, scale uint64) string {
+	steps := []rune(" ▁▂▃▄▅▆▇█")
+	out := make([]rune, columns)
+	length, at := float64(times[len(times)-1]-times[0])+1, 0
+	for c := range out {
+		from := at
+		for at < len(times) && int(float64(times[at]-times[0])/length*float64(columns)) <= c {
+			at++
+		}
+		if from == at { // nothing is known of it but what was before
+			from = max(at, 1) - 1
+		}
+		high, _ := peakOf(values[from:max(at, 1)])
+		k := int(float64(high)/float64(max(scale, 1))*float64(len(steps)-1) + 0.5)
+		if high > 0 {
+			k = max(k, 1)
+		}
+		out[c] = steps[k]
+	}
+	return string(out)
+}
+
+func marks(p *page, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o report.Options) {
+	var list []timeline.Mark
+	for _, m := range t.Marks {
+		if m.Kind == timeline.OutOfMemory || m.Kind == timeline.Large {
+			list = append(list, m)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.text(bold, 0, "What happened")
+	for i := range list[:min(len(list), o.Limit())] {
+		m := &list[i]
+		stack := frames.Visible(st, m.Stack, m.API)
+		what, style := "allocated", plain
+		if m.Kind == timeline.OutOfMemory {
+			what, style = "out of memory", red
+		}
+		p.headLine(style, words.Pad(since(s, m.Time), -9)+" "+words.Pad(what, 14)+words.Pad(words.Bytes(m.Size), -9), stack[frames.Headline(stack)])
+	}
+	if len(list) > o.Limit() {
+		p.text(dim, 0, fmt.Sprintf("%s (-T shows more)", words.Count(uint64(len(list)-o.Limit()), "more event")))
+	}
+}

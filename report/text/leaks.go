@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// WriteLeaks writes the sites of Leaks with their stacks, failed allocations, the
+// reconciliation with NVML, and doubts as footnotes, in lines of at most o.Width columns.
+func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
+	p := newPage(screen)
+	n := &notes{doubts: report.Doubts(s)}
+	title(p, s, n)
+	verdictPart(p, s, report.Judge(s, st), o.Limit())
+	leakSites(p, s, st, o, n)
+	failures(p, s, st, o)
+	if rows := totalRows(p, s); len(rows) > 2 {
+		totals(p, s, n)
+	}
+	torchTable(p, s)
+	remarkLines(p, s, st)
+	usageParts(p, s, n)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, n *notes) {
+	gpu, managed, host := report.DivideLeaks(report.Leaks(s, o))
+	sum := report.Sum(s, gpu)
+	older := ""
+	if o.Older > 0 {
+		older = " older than " + o.Older.String()
+	}
+	p.line(plain, 0, "")
+	if sum.Own.Sites == 0 {
+		p.text(bold, 0, words.Join("No live GPU memory"+older, n.mark(report.AtTotals), n.mark(report.AtStacks)))
+	} else {
+		leakHead(p, "Live GPU memory"+older, &sum, n)
+	}
+	if sum.Imported.Sites > 0 {
+		p.paragraph("", "not counted, as it is imported: "+sum.Imported.Text())
+	}
+	if sum := report.Ageless(s, o); sum.Sites > 0 {
+		p.paragraph("", "not counted, as its age is unknown: "+sum.Text())
+	}
+	if cache := report.Sum(s, s.Sites).Cache; cache.Bytes > 0 {
+		p.paragraph("", "not counted, as PyTorch keeps it for later tensors: "+words.Bytes(cache.Bytes)+" of cache")
+	}
+	leakList(p, s, st, o, gpu, sum.Own.Bytes)
+	asleepSites(p, s, st, o.Limit())
+	cacheSites(p, s, st, o.Limit())
+	for _, x := range []struct {
+		name string
+		list []ledger.Site
+	}{{"Live managed memory", managed}, {"Live host memory", host}} {
+		if len(x.list) > 0 {
+			sum := report.Sum(s, x.list)
+			p.line(plain, 0, "")
+			leakHead(p, x.name+older, &sum, n)
+			leakList(p, s, st, o, x.list, sum.Own.Bytes)
+		}
+	}
+}
+
+func leakHead(p *page, what string, sum *report.Sums, n *notes) {
+	p.list(bold, 0, " ", words.Join(what+":", words.Bytes(sum.Own.Bytes)),
+		words.Join("in", words.Count(sum.Own.Objects, "allocation"), n.mark(report.AtTotals)), words.Join("from", words.Count(sum.Own.Sites, "site"), n.mark(report.AtStacks)))
+	if sum.Ended.Sites > 0 {
+		p.paragraph("", "of which freed by the end of a process: "+sum.Ended.Text())
+	}
+}
+
+func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, list []ledger.Site, sum uint64) {
+	for i := range list[:min(len(list), o.Limit())] {
+		p.line(plain, 0, "")
+		leakSite(p, s, st, o, i+1, &list[i], sum)
+	}
+	if len(list) > o.Limit() {
+		p.line(plain, 0, "")
+		p.text(plain, 0, moreText(s, list[o.Limit():])+" (-T shows more)")
+	}
+}
+
+const siteIndent = 4
+
+func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, rank int, x *ledger.Site, sum uint64) {
+	stack := frames.Visible(st, x.Stack, x.API)
+	own := frames.Headline(stack)
+	siteHead(p, rank, x, stack[own])
+	amount := words.Count(x.LiveObjects, words.Noun(x.Kind))
+	if report.InSums(x.Kind) && sum > 0 {
+		amount = fmt.Sprintf("%.1f%% in %s", 100*float64(report.Awake(x))/float64(sum), amount)
+	}
+	oldest := "age unknown"
+	if ns, known := report.Age(s, x); known {
+		oldest = "oldest " + words.Span(ns)
+	}
+	p.list(plain, siteIndent, ", ", amount, oldest)
+	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
+	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
+	p.list(plain, siteIndent, " ", sparkline(x.History, min(sparkColumns, p.width-siteIndent)), growthText(s, x))
+	p.marked(report.Marks(s, st, x))
+	p.stack(stack, own)
+}
+
+const sparkColumns = 24
+
+// siteOwner is who holds the memory, where, and by which call.
+func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
+	process := &s.Processes[x.Process]
+	owner := []string{words.Process(process)}
+	if process.End != 0 {
+		how := "end"
+		if process.Replaced {
+			how = "exec"
+		}
+		owner = append(owner, "freed by its "+how+" "+words.Span(report.Minus(s.End, process.End))+" ago")
+	}
+	owner = append(owner, report.WorkloadText(process.Workload)...)
+	owner = append(owner, whereText(x.Device, x.Kind))
+	if x.Kind == ledger.Tensor { // of one function, as all are
+		return owner
+	}
+	return append(owner, untrusted.Clean(x.API))
+}
+
+// whereText is "cuda:0", "tensors on cuda:0", "async memory of cuda:0", "pinned host memory".
+func whereText(device int32, kind ledger.Kind) string {
+	at := words.Device(device, kind)
+	if at == "unknown" || kind.OnHost() && device < 0 {
+		at = "unknown device"
+	}
+	switch {
+	case kind == ledger.Tensor:
+		return "tensors on " + at
+	case kind == ledger.Device:
+		return at
+	case kind.OnHost():
+		return words.Kind(kind) + " host memory"
+	}
+	return words.Kind(kind) + " memory of " + at
+}
+
+// growthText is "+128 MiB in the last 30s (256 MiB/min)": Growth is that of the second half.
+func growthText(s *ledger.Snapshot, x *ledger.Site) string {
+	half := (s.End - s.Begin) / 2
+	if x.Growth == 0 || half == 0 {
+		return "steady"
+	}
+	return fmt.Sprintf("%s in the last %s (%s/min)", words.Difference(x.Growth), words.Span(half), words.Difference(report.PerMinute(x.Growth, half)))
+}
+
+func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {
+	if len(s.Failures) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.text(bold, 0, "Failed allocations")
+	for i := range s.Failures {
+		if i >= o.Limit() {
+			p.line(plain, 0, "")
+			p.text(plain, 0, fmt.Sprintf("%s (-T shows more)", words.Count(uint64(len(s.Failures)-i), "more site")))
+			break
+		}
+		f := &s.Failures[i]
+		stack := frames.Visible(st, f.Stack, f.API)
+		own := frames.Headline(stack)
+		p.line(plain, 0, "")
+		p.headLine(red, fmt.Sprintf("%s× %s", humanize.Comma(int64(f.Count)), words.Result(f.Result)), stack[own])
+		p.list(plain, siteIndent, ", ", "last one "+words.Bytes(f.LastBytes), words.Span(report.Minus(s.End, f.LastTime))+" ago",
+			fmt.Sprintf("result %d", f.Result))
+		process := &s.Processes[f.Process]
+		owner := append([]string{words.Process(process)}, report.WorkloadText(process.Workload)...)
+		p.list(plain, siteIndent, ", ", append(owner, whereText(f.Device, f.Kind), untrusted.Clean(f.API))...)
+		p.marked(report.FailureMarks(s, st, f))
+		p.stack(stack, own)
+	}
+}
+
+// markText is "incomplete: 12 events of the process lost, …", "" without marks.
+func markText(marks []string) string {
+	if len(marks) == 0 {
+		return ""
+	}
+	return "incomplete: " + strings.Join(marks, "; ")
+}
+
+// marked writes marks below a row.
+func (p *page) marked(marks []string) {
+	if text := markText(marks); text != "" {
+		p.paragraph(strings.Repeat(" ", siteIndent), text)
+	}
+}
+
+// importedTexts is "owned by server [700]", "allocated at serve.py:12 load", for each known owner.
+func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
+	for i := range x.Owners {
+		w := &x.Owners[i]
+		list = append(list, "owned by "+words.Process(&s.Processes[w.Process]), "allocated at "+report.LineText(st, w.Stack, w.API), untrusted.Clean(w.API))
+	}
+	if x.MoreOwners {
+		list = append(list, "and by others")
+	}
+	return list
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// here says whether memory was on the GPU at the error, or on the host if that is what was wanted.
+func (v *oomView) here(process int, device int32, uuid string, host bool) bool {
+	switch {
+	case host != v.o.Kind.OnHost() || !v.lived(process):
+		return false
+	case host:
+		return device != ledger.CPUDevice // tensors there are not pinned
+	case v.uuid != "" && uuid != "":
+		return uuid == v.uuid
+	case v.uuid != "":
+		return process == v.process && v.only
+	}
+	return process == v.process && device == v.o.Device
+}
+
+// holders of the GPU's memory, each byte once, largest first.
+func (v *oomView) holders() []report.Holding {
+	var list []report.Holding
+	for _, h := range report.Holdings(v.s) {
+		if h.Live > 0 && v.here(h.Process, h.Device, h.UUID, h.OnHost()) && (h.OnHost() || !h.Apart()) {
+			list = append(list, h)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b report.Holding) int { return cmp.Compare(b.Live, a.Live) })
+	return list
+}
+
+func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o report.Options) {
+	list := v.holders()
+	where := "this GPU"
+	if v.o.Kind.OnHost() {
+		where = "pinned host memory"
+	}
+	p.line(plain, 0, "")
+	if len(list) == 0 {
+		p.text(bold, 0, words.Join("Nothing that was seen holds memory of "+where, n.mark(report.AtTotals)))
+		return
+	}
+	when := "at the error"
+	if v.s.End > v.o.Time {
+		when = words.Span(v.s.End-v.o.Time) + " after the error"
+	}
+	p.text(bold, 0, words.Join("Largest holders of "+where+",", when, n.mark(report.AtTotals), n.mark(report.AtStacks)))
+	p.line(plain, 0, "")
+	for i := range list[:min(len(list), o.Limit())] {
+		v.holder(p, st, o, i+1, &list[i])
+	}
+	if len(list) > o.Limit() {
+		var sum int64
+		for _, h := range list[o.Limit():] {
+			sum += h.Live
+		}
+		p.text(plain, siteIndent, words.Count(uint64(len(list)-o.Limit()), "more holder")+" with "+words.Bytes(uint64(sum)))
+	}
+}
+
+func (v *oomView) holder(p *page, st callstack.Stacks, o report.Options, rank int, h *report.Holding) {
+	f := callstack.Frame{Function: h.Mark, Mark: true}
+	var parts []string
+	if h.Site != nil {
+		stack := frames.Visible(st, h.Site.Stack, h.Site.API)
+		f = stack[frames.Headline(stack)]
+		parts = v.holderText(h)
+	}
+	p.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(words.Bytes(uint64(h.Live)), 8), f)
+	if h.Process != v.process {
+		parts = append(parts, "another process, "+ownerName(v.s, h.Process, report.MaxName))
+	}
+	p.list(plain, siteIndent, ", ", parts...)
+}
+
+// holderText says how many there are, of what kind, and how they grew; of a cache how its
+// segments did.
+func (v *oomView) holderText(h *report.Holding) []string {
+	x := h.Site
+	switch h.Plane {
+	case report.PlaneTensor:
+		amount := words.Count(x.LiveObjects, "live tensor")
+		if v.sampled(x) {
+			amount = "about " + amount
+		}
+		return []string{amount, v.recentText(x.History)}
+	case report.PlaneCache:
+		return []string{"PyTorch's cache in " + words.Count(x.LiveObjects, "segment"), "these hold " + words.Bytes(x.LiveBytes), v.recentText(x.History)}
+	}
+	return []string{words.Count(x.LiveObjects, "allocation"), v.recentText(x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
+}
+
+// sampled says whether a tensor site stands for more tensors than were looked at.
+func (v *oomView) sampled(x *ledger.Site) bool {
+	for i := range v.s.Tensors {
+		if t := &v.s.Tensors[i]; t.Process == x.Process && t.Device == x.Device {
+			return t.Sampled < t.LiveObjects
+		}
+	}
+	return false
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// why says in one sentence what kept the request from being met, as far as the
+// figures tell it.
+func (v *oomView) why() string {
+	o := v.o
+	known := o.Size != ledger.UnknownSize
+	switch {
+	case o.Kind.OnHost():
+		return fmt.Sprintf("The driver could not pin %s more on the host: neither GPU memory nor PyTorch's cache has to do with it.", o.SizeText())
+	case v.gpu != nil && known && o.Size > v.gpu.Total:
+		return fmt.Sprintf("The request is larger than the whole GPU, which has %s.", words.Bytes(v.gpu.Total))
+	case o.FromTorch() && known && v.cached() >= o.Size:
+		return v.fragmentation()
+	case v.gpu == nil:
+		return "Nothing tells how full the GPU was: NVML gave no reading of it."
+	case known && v.free() >= o.Size && v.left:
+		return fmt.Sprintf("%s should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since.", words.Bytes(v.free()))
+	case known && v.free() >= o.Size:
+		return fmt.Sprintf("%s are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS).", words.Bytes(v.free()))
+	case known && v.free()+v.others() >= o.Size && v.others() >= v.own:
+		return v.blameOthers()
+	}
+	return v.full()
+}
+
+// fragmentation: the cache had enough, but not in one piece. The books may be a moment
+// younger than the error, and know no runs in segments older than the attach.
+func (v *oomView) fragmentation() string {
+	cached := words.Bytes(v.cached()) + " are cached"
+	switch t := v.tensors; {
+	case t == nil:
+		return cached + ", but in no free run that is large enough: fragmentation."
+	case t.LargestFree >= v.o.Size:
+		return fmt.Sprintf("%s, with a free run of %s by now that the request could not take: another stream or pool has it, or it was freed since.", cached, words.Bytes(t.LargestFree))
+	case t.OlderCached > 0:
+		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since tracing began: fragmentation.", cached, words.Bytes(t.LargestFree))
+	}
+	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, words.Bytes(v.tensors.LargestFree))
+}
+
+func (v *oomView) blameOthers() string {
+	if len(v.users) == 1 {
+		return fmt.Sprintf("Another process on this GPU, %s, holds %s of %s: without it the request would fit.",
+			v.userName(&v.users[0], report.MaxName), words.Bytes(v.others()), words.Bytes(v.gpu.Total))
+	}
+	return fmt.Sprintf("The %d other processes on this GPU hold %s of %s: without them the request would fit.",
+		len(v.users), words.Bytes(v.others()), words.Bytes(v.gpu.Total))
+}
+
+func (v *oomView) full() string {
+	total := words.Bytes(v.gpu.Total)
+	room := "The GPU is full: "
+	if v.free() > v.gpu.Total/20 {
+		room = fmt.Sprintf("Only %s are free: ", words.Bytes(v.free()))
+	}
+	switch live := min(v.o.Allocated, v.own); {
+	case v.own+v.others() < v.used/2:
+		return fmt.Sprintf("%s%s of %s are used, most of it by processes that NVML does not name.", room, words.Bytes(v.used), total)
+	case v.own < v.others():
+		return fmt.Sprintf("%sthis process holds %s of %s, the others hold %s.", room, words.Bytes(v.own), total, words.Bytes(v.others()))
+	case v.o.FromTorch() && live >= v.own/2:
+		return fmt.Sprintf("%slive tensors hold %s of %s.", room, words.Bytes(v.o.Allocated), total)
+	case v.o.FromTorch():
+		return fmt.Sprintf("%sthis process holds %s of %s, of which %s are live tensors and %s are cached.",
+			room, words.Bytes(v.own), total, words.Bytes(v.o.Allocated), words.Bytes(v.cached()))
+	}
+	return fmt.Sprintf("%sthis process holds %s of %s.", room, words.Bytes(v.own), total)
+}

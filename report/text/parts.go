@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	partColumns  = 16 // of the figures of one process and GPU
+	partsNameGap = 29 // columns of the names of parts
+)
+
+// usageParts writes what NVML's figure for each process and GPU is made of, as many side by side as fit.
+func usageParts(p *page, s *ledger.Snapshot, n *notes) {
+	p.line(plain, 0, "")
+	mark := n.mark(report.AtBalance)
+	list := s.Parts()
+	if len(list) == 0 {
+		p.paragraph("", words.Join("No reconciliation: the driver reported no memory use of these processes", mark))
+		return
+	}
+	p.text(bold, 0, words.Join("Where the GPU's bytes are, as the driver counts them", mark))
+	for len(list) > 0 {
+		k := min(max((p.width-partsNameGap)/partColumns, 1), len(list))
+		p.line(plain, 0, "")
+		partBlock(p, s, list[:k])
+		list = list[k:]
+	}
+}
+
+// partBlock writes parts side by side; a row of zeros is left out.
+func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
+	row := func(style style, name string, always bool, cell func(x *ledger.Part) string) {
+		var line strings.Builder
+		first := partsNameGap
+		if p.width < first+partColumns { // there is one part
+			if text := cell(&list[0]); always || text != "" && text != words.Bytes(0) {
+				p.pair(style, name, text)
+			}
+			return
+		}
+		line.WriteString(words.Pad(words.Cut(name, first-1), first))
+		some := always
+		for i := range list {
+			text := cell(&list[i])
+			some = some || text != "" && text != words.Bytes(0)
+			line.WriteString(words.Pad(words.Cut(text, partColumns-1), -partColumns))
+		}
+		if some {
+			p.line(style, 0, strings.TrimRight(line.String(), " "))
+		}
+	}
+	row(dim, "process", true, func(x *ledger.Part) string { return narrowName(&s.Processes[x.Process], partColumns-1) })
+	row(dim, "", false, func(x *ledger.Part) string { return partRank(&s.Processes[x.Process]) })
+	row(dim, "GPU", true, partGPU)
+	for i := range report.PartTerms {
+		r := &report.PartTerms[i]
+		row(plain, report.PartName(r, list), false, func(x *ledger.Part) string { return words.Bytes(r.Bytes(x)) })
+	}
+	row(plain, "unexplained", true, func(x *ledger.Part) string { return words.Difference(x.Unexplained) })
+	row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return words.Bytes(report.PartIdle(s, x)) })
+	row(bold, "usage", true, func(x *ledger.Part) string { return words.Bytes(report.PartUsage(x)) })
+}
+
+// pair writes a name, and at the right a figure, below the name where there is no room beside it.
+func (p *page) pair(s style, name, figure string) {
+	if words.Width(name)+1+words.Width(figure) > p.width {
+		p.text(s, 0, name)
+		name = ""
+	}
+	p.line(s, 0, name+words.Pad(words.Cut(figure, p.width), words.Width(name)-p.width))
+}
+
+// narrowName fits a process into so many columns, its pid whole.
+func narrowName(p *ledger.Process, room int) string {
+	pid := fmt.Sprintf(" [%d]", p.PID)
+	comm := untrusted.Clean(p.Comm)
+	if comm == "" {
+		comm = "pid"
+	}
+	return words.Cut(comm, room-len(pid)) + pid
+}
+
+func partRank(p *ledger.Process) string {
+	switch rank := words.Digits(p.Rank); {
+	case p.Replaced:
+		return "until its exec"
+	case p.End != 0:
+		return "ended"
+	case rank != "":
+		return "rank " + rank
+	}
+	return ""
+}
+
+func partGPU(x *ledger.Part) string {
+	short := words.ShortUUID(x.UUID)
+	if x.Device < 0 {
+		return words.CutFront(short, partColumns-1)
+	}
+	at := words.Device(x.Device, ledger.Device)
+	if words.Width(at)+1+words.Width(short) >= partColumns { // of a MIG instance the end tells more
+		return words.CutFront(short, partColumns-1)
+	}
+	return at + " " + short
+}

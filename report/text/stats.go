@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// WriteStats writes what was allocated over all: by call, by size, and who allocates and frees over and over.
+func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st callstack.Stacks, o report.Options, screen Screen) error {
+	p := newPage(screen)
+	n := &notes{doubts: report.Doubts(s)}
+	viewTitle(p, s, n, o)
+	seconds := seconds(s, o)
+	p.line(plain, 0, "")
+	p.text(bold, 0, words.Join("Calls", n.mark(report.AtTotals)))
+	p.line(plain, 0, "")
+	narrow := p.width < callFigures+leastCall
+	if !narrow {
+		p.line(dim, 0, words.Pad("allocations", -13)+words.Pad("per s", -9)+words.Pad("bytes", -10)+words.Pad("freed", -13)+"  call")
+	}
+	for _, c := range report.CallCounts(s, o.Since) {
+		if narrow {
+			p.text(plain, 0, c.API+" ("+c.Kind+")")
+			p.list(dim, siteIndent, ", ", words.Count(c.Allocs, "allocation"), humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1)+" per s",
+				words.Bytes(c.Bytes), humanize.Comma(int64(c.Freed))+" freed")
+			continue
+		}
+		p.line(plain, 0, words.Pad(humanize.Comma(int64(c.Allocs)), -13)+words.Pad(humanize.CommafWithDigits(float64(c.Allocs)/seconds, 1), -9)+
+			words.Pad(words.Bytes(c.Bytes), -10)+words.Pad(humanize.Comma(int64(c.Freed)), -13)+"  "+c.API+" ("+c.Kind+")")
+	}
+	if sizes != nil {
+		sizeTable(p, "Driver allocations by size", &sizes.Driver)
+		sizeTable(p, "Tensors by size", &sizes.Tensors)
+	}
+	churnList(p, s, st, o)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+// seconds is how long what is shown took.
+func seconds(s *ledger.Snapshot, o report.Options) float64 {
+	from := s.Begin
+	if o.Since != nil {
+		from = o.Since.End
+	}
+	return float64(max(report.Minus(s.End, from), 1)) / 1e9
+}
+
+// Columns of the figures of a call and of a size, and what must be left beside them for the call and for the bar.
+const (
+	callFigures, leastCall = 13 + 9 + 10 + 13 + 2, 12
+	sizeFigures, leastBar  = 10 + 13 + 10 + 2, 1
+)
+
+func sizeTable(p *page, title string, list *[timeline.SizeBuckets]timeline.Bucket) {
+	var most uint64
+	first, last := -1, 0
+	for i, b := range list {
+		if b.Count > 0 {
+			most, last = max(most, b.Count), i
+			if first < 0 {
+				first = i
+			}
+		}
+	}
+	if first < 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.text(bold, 0, title)
+	p.line(plain, 0, "")
+	room := p.width - sizeFigures
+	if room >= leastBar {
+		p.line(dim, 0, words.Pad("from", -10)+words.Pad("number", -13)+words.Pad("bytes", -10))
+	}
+	for i := first; i <= last; i++ {
+		b := list[i]
+		if b.Count == 0 {
+			continue
+		}
+		if room < leastBar {
+			p.list(plain, 0, ", ", "from "+words.Bytes(1<<i)+": "+humanize.Comma(int64(b.Count)), words.Bytes(b.Bytes))
+			continue
+		}
+		bar := strings.Repeat("█", int(float64(b.Count)/float64(most)*float64(room)+0.5))
+		if bar == "" {
+			bar = "▏"
+		}
+		p.line(plain, 0, words.Pad(words.Bytes(1<<i), -10)+words.Pad(humanize.Comma(int64(b.Count)), -13)+words.Pad(words.Bytes(b.Bytes), -10)+"  "+bar)
+	}
+}
+
+func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {
+	list := report.Churning(s, o.Since)
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.text(bold, 0, "Allocated and freed over and over")
+	for i, c := range list[:min(len(list), o.Limit())] {
+		x := c.Site
+		stack := frames.Visible(st, x.Stack, x.API)
+		p.line(plain, 0, "")
+		p.headLine(plain, words.Pad(fmt.Sprintf("%d.", i+1), siteIndent)+words.Pad(humanize.Comma(int64(c.Freed))+"×", 8), stack[frames.Headline(stack)])
+		p.list(plain, siteIndent, ", ", words.Bytes(c.Bytes/max(c.Allocs, 1))+" each on average",
+			words.Bytes(uint64(float64(c.Bytes)/seconds(s, o)))+"/s", words.Process(&s.Processes[x.Process]), untrusted.Clean(x.API))
+	}
+}

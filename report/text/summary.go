@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// WriteSummary writes what ends a recording: live and peak memory by process and
+// device, the largest sites, what NVML's figures are made of, doubts as footnotes.
+func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
+	if o.Top <= 0 {
+		o.Top = 5
+	}
+	p := newPage(screen)
+	n := &notes{doubts: report.Doubts(s)}
+	title(p, s, n)
+	gpus(p, s)
+	totals(p, s, n)
+	torchTable(p, s)
+	remarkLines(p, s, st)
+	gpu, managed, host := report.DivideLeaks(report.Leaks(s, report.Options{}))
+	title := "Largest sites of live GPU memory"
+	if report.AsleepBytes(s) > 0 {
+		title = "Largest sites of what stayed on the GPU"
+	}
+	topSites(p, s, st, o, words.Join(title, n.mark(report.AtStacks)), gpu)
+	asleepSites(p, s, st, o.Top)
+	cacheSites(p, s, st, min(o.Top, maxSummaryCache))
+	topSites(p, s, st, o, "Largest sites of live managed memory", managed)
+	topSites(p, s, st, o, "Largest sites of live host memory", host)
+	if len(s.Failures) > 0 {
+		p.line(plain, 0, "")
+		p.paragraph("", report.FailuresText(s))
+	}
+	usageParts(p, s, n)
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+func gpus(p *page, s *ledger.Snapshot) {
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		used := fmt.Sprintf("%s of %s used", words.Bytes(g.Used), words.Bytes(g.Total))
+		if g.Parent == "" {
+			p.list(plain, 0, ", ", fmt.Sprintf("GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used)
+		} else { // its name begins with that of its GPU
+			p.list(plain, 2, ", ", fmt.Sprintf("MIG instance of GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used)
+		}
+	}
+}
+
+const maxSummaryCache = 3 // sites: that there is a cache is no news
+
+func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, title string, list []ledger.Site) {
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.text(bold, 0, title)
+	p.line(plain, 0, "")
+	for i := range list[:min(len(list), o.Top)] {
+		x := &list[i]
+		stack := frames.Visible(st, x.Stack, x.API)
+		siteHead(p, i+1, x, stack[frames.Headline(stack)])
+		owner := siteOwner(s, x)
+		p.list(plain, siteIndent, ", ", append([]string{words.Count(x.LiveObjects, words.Noun(x.Kind)), growthText(s, x)}, owner...)...)
+		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
+		p.marked(report.Marks(s, st, x))
+	}
+	if len(list) > o.Top {
+		p.text(plain, siteIndent, moreText(s, list[o.Top:]))
+	}
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func title(p *page, s *ledger.Snapshot, n *notes) {
+	var ended, replaced uint64
+	last := map[uint32]int{} // a process has several programs, one after the other
+	for i := range s.Processes {
+		last[s.Processes[i].PID] = i
+	}
+	for i := range s.Processes {
+		switch p := &s.Processes[i]; {
+		case p.Replaced && last[p.PID] != i:
+			replaced++
+		case p.End != 0:
+			ended++
+		}
+	}
+	who := words.Count(uint64(len(s.Processes))-replaced, "process")
+	var notes []string
+	if ended > 0 {
+		notes = append(notes, fmt.Sprintf("%d ended", ended))
+	}
+	if replaced > 0 {
+		notes = append(notes, words.Count(replaced, "program")+" before an exec")
+	}
+	if len(notes) > 0 {
+		who += " (" + strings.Join(notes, ", ") + ")"
+	}
+	if s.Host != "" {
+		who += " on " + untrusted.Clean(s.Host)
+	}
+	p.list(plain, 0, " ", who+",", "traced "+words.Span(s.End-s.Begin), words.Join("until", s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), n.mark(report.AtTitle)))
+}
+
+// headLine writes a figure and the line of code that it belongs to, below it where there is no room beside it.
+func (p *page) headLine(s style, figure string, f callstack.Frame) {
+	if room := p.width - words.Width(figure) - 2; room >= narrowFrame {
+		p.line(s, 0, figure+"  "+frames.Text(&f, room))
+		return
+	}
+	if words.Width(figure) <= p.width {
+		p.line(s, 0, strings.TrimRight(figure, " "))
+	} else {
+		p.text(s, 0, figure)
+	}
+	p.line(s, siteIndent, frames.Text(&f, p.width-siteIndent))
+}
+
+func siteHead(p *page, rank int, x *ledger.Site, f callstack.Frame) {
+	size := words.Bytes(report.Awake(x))
+	if x.LiveBytes == 0 {
+		size = "unknown"
+	}
+	p.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(size, 8), f)
+}
+
+const (
+	figureColumns = 10
+	deviceColumns = 16
+)
+
+// table writes rows whose first cell takes what the others leave; the second is text, the
+// rest figures. A row of one cell belongs to the last figure of the row before. Without room for the columns, a row is a list.
+func (p *page) table(rows [][]string) {
+	if p.room(len(rows[0])-2) < leastFirst {
+		p.rowLists(rows)
+		return
+	}
+	first := p.firstColumn(len(rows[0]) - 2)
+	for i, row := range rows {
+		if len(row) == 1 {
+			p.line(dim, 0, words.Pad(row[0], -p.width))
+			continue
+		}
+		line := words.Pad(words.Cut(row[0], first), first) + " " + words.Pad(words.Cut(row[1], deviceColumns-1), deviceColumns)
+		for _, cell := range row[2:] {
+			line += words.Pad(cell, -figureColumns)
+		}
+		s := plain
+		if i == 0 {
+			s = dim
+		}
+		p.line(s, 0, strings.TrimRight(line, " "))
+	}
+}
+
+// rowLists writes "python3 [42] cuda:0" and below it "live 3.00 GiB, count 12, peak 4.00 GiB, after 9.0s".
+func (p *page) rowLists(rows [][]string) {
+	for _, row := range rows[1:] {
+		if len(row) == 1 {
+			p.text(dim, 2, row[0])
+			continue
+		}
+		indent := 0
+		if row[0] == "" {
+			indent = 2
+		}
+		p.text(plain, indent, words.Join(row[0], strings.TrimSpace(row[1])))
+		var list []string
+		for i, cell := range row[2:] {
+			if cell != "" {
+				list = append(list, words.Join(rows[0][2+i], cell))
+			}
+		}
+		p.list(dim, indent+2, ", ", list...)
+	}
+}
+
+const leastFirst = 8 // columns
+
+func (p *page) room(figures int) int { return p.width - deviceColumns - figures*figureColumns - 1 }
+
+// firstColumn is the width of the first cell of rows with so many figures.
+func (p *page) firstColumn(figures int) int { return max(p.room(figures), leastFirst) }
+
+// ownerName fits a process into so many columns, with its rank if there is room for all of it.
+func ownerName(s *ledger.Snapshot, process, room int) string {
+	p := &s.Processes[process]
+	name := words.Process(p)
+	switch {
+	case p.Replaced:
+		name += " exec"
+	case p.End != 0:
+		name += " ended"
+	}
+	if rank := words.Digits(p.Rank); rank != "" && words.Width(name+" rank "+rank) <= room {
+		name += " rank " + rank
+	}
+	return name
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// asleepSites writes which lines have tensors asleep.
+func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
+	text := report.AsleepText(s)
+	if text == "" {
+		return
+	}
+	list := report.AsleepSites(s)
+	p.line(plain, 0, "")
+	p.paragraph("", text)
+	if len(list) > 0 {
+		p.line(plain, 0, "")
+	}
+	for _, x := range list[:min(len(list), top)] {
+		stack := frames.Visible(st, x.Stack, x.API)
+		p.headLine(plain, words.Pad("-", siteIndent)+words.Pad(words.Bytes(x.Asleep), 8), stack[frames.Headline(stack)])
+		p.list(plain, siteIndent, ", ", append([]string{"of " + words.Bytes(x.LiveBytes)}, siteOwner(s, x)...)...)
+	}
+	if n := len(list) - top; n > 0 {
+		p.text(plain, siteIndent, words.Count(uint64(n), "more site"))
+	}
+}
+
+// torchTable writes what PyTorch's allocator of each process has on each device.
+func torchTable(p *page, s *ledger.Snapshot) {
+	if len(s.Tensors) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.text(bold, 0, "PyTorch's allocator: reserved = tensors + cache")
+	p.line(plain, 0, "")
+	rows := [][]string{{"process", "device", "tensors", "reserved", "cache", "free run"}}
+	for i := range s.Tensors {
+		t := &s.Tensors[i]
+		row := []string{ownerName(s, t.Process, p.firstColumn(len(rows[0])-2)), words.Device(t.Device, ledger.Tensor)}
+		if t.Device == ledger.CPUDevice { // has no such allocator
+			rows = append(rows, append(row, words.Bytes(t.LiveBytes)))
+			continue
+		}
+		rows = append(rows, append(row, words.Bytes(t.Allocated), words.Bytes(t.Reserved), words.Bytes(report.Minus(t.Reserved, t.Allocated)), words.Bytes(t.LargestFree)))
+	}
+	p.table(rows)
+	p.line(plain, 0, "")
+	for _, text := range report.TorchTexts(s) {
+		p.paragraph("", text)
+	}
+}
+
+// cacheSites writes what segments hold beyond their tensors, by the code that needed them.
+func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
+	list, sum := report.CacheSites(s)
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	p.list(bold, 0, " ", "PyTorch cache, under what made it grow:", words.Bytes(sum)+",", "kept for later tensors")
+	p.line(plain, 0, "")
+	for _, x := range list[:min(len(list), top)] {
+		stack := frames.Visible(st, x.Stack, x.API)
+		p.headLine(plain, words.Pad("-", siteIndent)+words.Pad(words.Bytes(report.CacheBytes(x)), 8), stack[frames.Headline(stack)])
+		owner := []string{"of " + words.Count(x.LiveObjects, "segment") + " with " + words.Bytes(x.LiveBytes)}
+		p.list(plain, siteIndent, ", ", append(owner, siteOwner(s, x)...)...)
+	}
+	if n := len(list) - top; n > 0 {
+		var rest uint64
+		for _, x := range list[top:] {
+			rest += report.CacheBytes(x)
+		}
+		p.text(plain, siteIndent, words.Count(uint64(n), "more site")+" with "+words.Bytes(rest))
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// verdictPart writes the lines that grow, the worst first, with what shows it, and advice.
+func verdictPart(p *page, s *ledger.Snapshot, j report.Judgement, top int) {
+	var growing []verdict.Group
+	others := map[verdict.Class]uint64{}
+	for _, g := range j.Groups {
+		if g.Class >= verdict.Growing {
+			growing = append(growing, g)
+		} else {
+			others[g.Class]++
+		}
+	}
+	if len(j.Groups) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	switch leaking := countClass(growing, verdict.Leaking); {
+	case leaking > 0:
+		p.text(red, 0, "Leaking: "+words.Count(uint64(leaking), "line"))
+	case len(growing) > 0:
+		p.text(bold, 0, "No line leaks for certain; growing: "+words.Count(uint64(len(growing)), "line"))
+	default:
+		p.text(bold, 0, "No line grows: "+classCounts(others))
+		return
+	}
+	for _, text := range fullTexts(s, growing) {
+		p.paragraph("", text)
+	}
+	for i := range growing[:min(len(growing), top)] {
+		verdictLine(p, s, i+1, &growing[i])
+	}
+	if more := len(growing) - top; more > 0 {
+		p.text(plain, siteIndent, words.Count(uint64(more), "line")+" more (-T shows them)")
+	}
+	if len(others) > 0 {
+		p.line(plain, 0, "")
+		p.paragraph("", "Other lines: "+classCounts(others))
+	}
+	for _, a := range j.Advice {
+		p.line(plain, 0, "")
+		p.paragraph("→ ", a)
+	}
+}
+
+func countClass(list []verdict.Group, class verdict.Class) (n int) {
+	for i := range list {
+		if list[i].Class == class {
+			n++
+		}
+	}
+	return n
+}
+
+// classCounts is "12 steady, 2 cache, 1 one-off".
+func classCounts(counts map[verdict.Class]uint64) string {
+	var parts []string
+	for _, class := range []verdict.Class{verdict.Steady, verdict.Cache, verdict.OneOff} {
+		if n := counts[class]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, class))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// fullTexts says of each GPU when it is full at the rate of all that leaks there.
+func fullTexts(s *ledger.Snapshot, list []verdict.Group) (texts []string) {
+	type place struct {
+		process int
+		device  int32
+	}
+	rate, room := map[place]float64{}, map[place]float64{}
+	var order []place
+	for i := range list {
+		g := &list[i]
+		if g.UntilFull <= 0 {
+			continue
+		}
+		at := place{g.Process, g.Device}
+		if rate[at] == 0 {
+			order = append(order, at)
+		}
+		rate[at] += g.Rate.Value
+		room[at] = g.Rate.Value * g.UntilFull.Seconds()
+	}
+	for _, at := range order {
+		texts = append(texts, fmt.Sprintf("%s of %s is full in %s: it grows by %s/min in all", words.Device(at.device, ledger.Device),
+			words.Process(&s.Processes[at.process]), words.Span(uint64(room[at]/rate[at]*1e9)), words.Bytes(uint64(rate[at]*60))))
+	}
+	return texts
+}
+
+func verdictLine(p *page, s *ledger.Snapshot, rank int, g *verdict.Group) {
+	style := plain
+	if g.Class == verdict.Leaking {
+		style = bold
+	}
+	p.line(plain, 0, "")
+	p.headLine(style, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(g.Class.String(), 8), g.Line)
+	p.paragraph(strings.Repeat(" ", siteIndent), untrusted.Clean(g.Evidence))
+	amount := words.Bytes(g.LiveBytes) + " in " + words.Count(g.LiveObjects, words.Noun(g.Kind))
+	p.list(plain, siteIndent, ", ", amount, g.Object, words.Process(&s.Processes[g.Process]), whereText(g.Device, g.Kind))
+}

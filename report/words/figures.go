@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package words
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// Join joins what is not empty.
+func Join(parts ...string) string {
+	var kept []string
+	for _, s := range parts {
+		if s != "" {
+			kept = append(kept, s)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+// SignedBytes is "3 GiB" or "-3 GiB".
+func SignedBytes(bytes int64) string {
+	if bytes < 0 {
+		return "-" + Bytes(-uint64(bytes))
+	}
+	return Bytes(uint64(bytes))
+}
+
+func Bytes(n uint64) string { return humanize.IBytesN(n, 3) }
+
+// Difference always shows the sign, except for 0.
+func Difference(n int64) string {
+	switch {
+	case n > 0:
+		return "+" + Bytes(uint64(n))
+	case n < 0:
+		return "-" + Bytes(-uint64(n))
+	}
+	return Bytes(0)
+}
+
+// Count is "1 allocation", "4,312 allocations", "2 processes", "3 branches", "4 libraries".
+func Count(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	switch {
+	case strings.HasSuffix(noun, "s") || strings.HasSuffix(noun, "ch") || strings.HasSuffix(noun, "sh") || strings.HasSuffix(noun, "x"):
+		noun += "e"
+	case strings.HasSuffix(noun, "ry"):
+		noun = strings.TrimSuffix(noun, "y") + "ie"
+	}
+	return humanize.Comma(int64(n)) + " " + noun + "s"
+}
+
+// Span is a duration in its two largest units: 2d4h, 3h05m, 2m12s, 8.5s, 350ms.
+func Span(ns uint64) string {
+	d := time.Duration(min(ns, 1<<62))
+	day := 24 * time.Hour
+	switch {
+	case d >= day:
+		return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d >= time.Second:
+		return fmt.Sprintf("%d.%ds", d/time.Second, d%time.Second/(100*time.Millisecond))
+	}
+	return fmt.Sprintf("%dms", d/time.Millisecond)
+}
+
+// Digits gives "" for what is no number.
+func Digits(s string) string {
+	if _, err := strconv.ParseUint(s, 10, 63); err != nil {
+		return ""
+	}
+	return s
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package words
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func Noun(k ledger.Kind) string {
+	if k == ledger.Tensor {
+		return "tensor"
+	}
+	return "allocation"
+}
+
+var kindNames = map[ledger.Kind]string{
+	ledger.Device:     "device",
+	ledger.Managed:    "managed",
+	ledger.Pinned:     "pinned",
+	ledger.Registered: "registered",
+	ledger.Async:      "async",
+	ledger.VMM:        "vmm",
+	ledger.Array:      "array",
+	ledger.Imported:   "imported",
+	ledger.Graph:      "graph",
+	ledger.Tensor:     "tensor",
+
+	ledger.DriverContext: "context",
+	ledger.GreenContext:  "green context",
+	ledger.Module:        "module",
+	ledger.Library:       "library",
+	ledger.GraphExec:     "graph executable",
+}
+
+var causeNames = map[ledger.Cause]string{
+	ledger.ContextDestroyed: "context destroy",
+	ledger.ContextReleased:  "context release",
+	ledger.ContextWasReset:  "device reset",
+}
+
+func Cause(c ledger.Cause) string {
+	if name := causeNames[c]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("cause %d", c)
+}
+
+func Kind(k ledger.Kind) string {
+	if name := kindNames[k]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("kind %d", k)
+}
+
+// Device is PyTorch's spelling. Host memory is on no device, whatever
+// device was current when it was allocated.
+func Device(device int32, kind ledger.Kind) string {
+	switch {
+	case kind.OnHost():
+		return "host"
+	case kind == ledger.Tensor && device == ledger.CPUDevice:
+		return "cpu"
+	case device < 0:
+		return "unknown"
+	}
+	return fmt.Sprintf("cuda:%d", device)
+}
+
+// resultNames are CUresult and cudaError_t: one numbering where both have a code (cuda.h, driver_types.h).
+var resultNames = map[int32]string{
+	1:   "invalid value",
+	2:   "out of memory",
+	3:   "not initialized",
+	4:   "driver shutting down",
+	17:  "invalid device pointer",
+	35:  "driver too old",
+	46:  "devices unavailable",
+	100: "no device",
+	101: "invalid device",
+	201: "invalid context",
+	208: "already mapped",
+	214: "uncorrectable ECC error",
+	400: "invalid handle",
+	700: "illegal address",
+	702: "launch timeout",
+	709: "context destroyed",
+	712: "host memory already registered",
+	713: "host memory not registered",
+	719: "launch failed",
+	800: "not permitted",
+	801: "not supported",
+	802: "system not ready",
+	900: "not allowed during stream capture",
+	999: "unknown error",
+}
+
+func Result(result int32) string {
+	if name := resultNames[result]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("error %d", result)
+}
+
+// ShortUUID is the first group of a UUID: enough to tell those of one machine apart. Of
+// "MIG-GPU-1a2b3c4d-…/1/0", as old drivers have it, the numbers at the end are needed too.
+func ShortUUID(uuid string) string {
+	uuid, instance, isInstance := strings.Cut(untrusted.Clean(uuid), "/")
+	short, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(uuid, "MIG-"), "GPU-"), "-")
+	if isInstance {
+		short += "/" + instance
+	}
+	return short
+}
+
+func Process(p *ledger.Process) string {
+	comm := untrusted.Clean(p.Comm)
+	if comm == "" {
+		comm = "pid"
+	}
+	return fmt.Sprintf("%s [%d]", comm, p.PID)
+}

@@ -11,18 +11,16 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
+	begin_event(event, kind, id);
 	event->time = r->time;
 	event->address = r->address;
 	event->size = kind == EVENT_BLOCK_FREE || kind == EVENT_TOTALS ? r->live : r->size;
 	event->stack = stack;
 	event->context = r->allocated;
 	event->extra = r->reserved;
-	event->pid = id >> 32;
-	event->tid = (u32)id;
 	event->result = r->device & 0xff;
 	event->device = (s8)(r->device >> 8);
 	event->flags = r->totals ? flags | FLAG_TOTALS : flags;
-	event->kind = kind;
 	event->api = 0;
 	event->halvings = r->halvings;
 	bpf_ringbuf_submit(event, wakes(kind == EVENT_BLOCK_FAILED));

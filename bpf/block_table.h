@@ -4,6 +4,7 @@
 #define VRAMPROF_BLOCK_TABLE_H
 
 #include "allocators.h"
+#include "hash.h"
 #include "losses.h"
 
 /* Live blocks of one allocator on a GPU: a small table, of sets of NEAR_WAYS in a cache line each, takes far less time than the
@@ -45,7 +46,7 @@ static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct
 {
 	if (!near)
 		return NULL;
-	u32 set = (r->address >> 9) * 0x9E3779B97F4A7C15ull >> (64 - NEAR_SET_BITS);
+	u32 set = (r->address >> 9) * HASH_FACTOR >> (64 - NEAR_SET_BITS);
 	struct near_block *b = &near->block[set * NEAR_WAYS & (NEAR_BLOCKS - NEAR_WAYS)];
 #pragma unroll
 	for (int i = 0; i < NEAR_WAYS; i++, b++)
@@ -60,8 +61,7 @@ static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct
 // Takes room for further blocks of an allocator in the map of all, if its process may have more.
 static EBPF_INLINE bool find_room(struct tensor_device *d, u64 id)
 {
-	u32 table = TABLE_BLOCKS;
-	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	u64 *used = find_table(TABLE_BLOCKS);
 	struct share *share = find_share(id);
 	if (!used || !share || (s64)share->blocks > (s64)(max_blocks - *used))
 		return false;
@@ -74,8 +74,7 @@ static EBPF_INLINE bool find_room(struct tensor_device *d, u64 id)
 // Gives back room that an allocator has not needed for a while.
 static EBPF_INLINE void leave_room(struct tensor_device *d, u64 id)
 {
-	u32 table = TABLE_BLOCKS;
-	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	u64 *used = find_table(TABLE_BLOCKS);
 	struct share *share = find_share(id);
 	if (!used || !share || share->blocks < ROOM)
 		return;

@@ -13,8 +13,7 @@
 
 static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 now, u64 id)
 {
-	struct process *process = find_process(id);
-	if (!(process ? process->traced : trace_all))
+	if (!is_traced(find_process(id)))
 		return NULL;
 	struct tensor_device *d = on_gpu(key->device) ? enter_allocator(&tensor_devices, &gpu_numbers, key, id)
 						      : enter_allocator(&host_tensor_devices, &host_numbers, key, id);

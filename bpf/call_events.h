@@ -11,19 +11,20 @@
 #include "threads.h"
 
 static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, struct call *call,
-				   struct function *function, enum event_kind kind, u64 id)
+				   struct function *function, enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
+	begin_event(event, kind, id);
+	event->time = time;
+	event->address = address;
+	event->result = result;
 	event->size = argument(call, function->size);
 	event->stack = thread->stack;
 	event->context = thread->context;
 	event->extra = argument(call, function->extra);
-	event->pid = id >> 32;
-	event->tid = (u32)id;
 	event->device = current_device(thread, id);
 	event->flags = thread->flags;
 	if (function->stream)
 		event->flags |= capture_flags(argument(call, function->stream), id);
-	event->kind = kind;
 	event->api = thread->calls[0].function;
 	event->function = call->function;
 	if (kind == EVENT_ALLOC && event->device < 0 && !thread->astray)
@@ -44,10 +45,7 @@ static EBPF_INLINE void send_call(struct thread *thread, struct call *call, stru
 	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
-	fill_event(event, thread, call, function, kind, id);
-	event->time = time;
-	event->address = address;
-	event->result = result;
+	fill_event(event, thread, call, function, kind, id, time, address, result);
 	bpf_ringbuf_submit(event, wakes(urgent(kind, result)));
 }
 
@@ -63,10 +61,7 @@ static EBPF_INLINE void send_details(struct thread *thread, struct call *call, s
 	struct detailed_event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
-	fill_event(&event->event, thread, call, function, kind, id);
-	event->event.time = time;
-	event->event.address = address;
-	event->event.result = result;
+	fill_event(&event->event, thread, call, function, kind, id, time, address, result);
 	struct details *details = &event->details;
 	__builtin_memcpy(details->argument, call->argument, sizeof(details->argument));
 	bool complete = true;

@@ -16,14 +16,12 @@ static EBPF_INLINE void tell_learned(struct thread *thread, struct call *call, u
 	if (!event)
 		return;
 	__builtin_memset(event, 0, sizeof(*event));
+	begin_event(event, EVENT_LEARNED, id);
 	event->time = call->time;
 	event->address = thread->astray;
 	event->size = (u64)thread->pushed + thread->pushed_lost;
 	event->context = context;
-	event->pid = id >> 32;
-	event->tid = (u32)id;
 	event->device = (s16)thread->device - 1;
-	event->kind = EVENT_LEARNED;
 	event->api = call->function;
 	event->function = call->function;
 	bpf_ringbuf_submit(event, wakes(false));

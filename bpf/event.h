@@ -73,12 +73,17 @@ struct {
 	__type(value, struct event);
 } events SEC(".maps");
 
-static EBPF_INLINE void fill_note(struct event *event, enum event_kind kind, u64 id)
+static EBPF_INLINE void begin_event(struct event *event, enum event_kind kind, u64 id)
 {
-	event->time = bpf_ktime_get_ns();
 	event->pid = id >> 32;
 	event->tid = (u32)id;
 	event->kind = kind;
+}
+
+static EBPF_INLINE void fill_note(struct event *event, enum event_kind kind, u64 id)
+{
+	begin_event(event, kind, id);
+	event->time = bpf_ktime_get_ns();
 }
 
 #endif

@@ -8,4 +8,7 @@
 /* Without a filter every process is traced. */
 volatile const bool trace_all = true;
 
+// A process without an entry counts as traced only when no filter was asked for.
+static EBPF_INLINE bool is_traced(struct process *process) { return process ? process->traced : trace_all; }
+
 #endif

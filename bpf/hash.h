@@ -5,9 +5,11 @@
 
 #include "unwinder_defs.h"
 
+#define HASH_FACTOR 0x9E3779B97F4A7C15ull
+
 static EBPF_INLINE u64 mix(u64 hash, u64 value)
 {
-	hash = (hash ^ value) * 0x9E3779B97F4A7C15ull;
+	hash = (hash ^ value) * HASH_FACTOR;
 	return hash ^ hash >> 29;
 }
 

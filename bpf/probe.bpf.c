@@ -58,8 +58,7 @@ static EBPF_INLINE struct thread *this_thread(u64 id)
 	struct thread *blank = bpf_map_lookup_elem(&blank_thread, &zero);
 	if (!blank)
 		return NULL;
-	u32 table = TABLE_THREADS;
-	u64 *used = bpf_map_lookup_elem(&tables, &table);
+	u64 *used = find_table(TABLE_THREADS);
 	struct share *share = share_of(id);
 	if (!used || !share || (s64)share->threads > (s64)(max_threads - *used) || bpf_map_update_elem(&threads, &id, blank, BPF_NOEXIST)) {
 		lose(COUNTER_THREADS_FULL, id);
@@ -88,8 +87,7 @@ static EBPF_INLINE void note_caller(struct pt_regs *ctx, struct thread *thread)
 // Opens a call. Returns the thread when the call is the first inside the outermost one whose stack is wanted.
 static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id, bool alloc)
 {
-	// A process without an entry counts as traced only when no filter was asked for.
-	if (!(process ? process->traced : trace_all))
+	if (!is_traced(process))
 		return NULL;
 	u32 function_id = attach_cookie(ctx);
 	struct function *function = find_function(function_id);
@@ -380,7 +378,6 @@ int block_failed(struct pt_regs *ctx)
 	struct block_report r = {.time = bpf_ktime_get_ns(), .size = ARGUMENT(1), .allocated = ARGUMENT(2), .reserved = ARGUMENT(3), .device = ARGUMENT(4)};
 	guard_begin();
 	struct process *process = find_process(id);
-	bool traced = process ? process->traced : trace_all;
 	struct tensor_key key = {.pid = id >> 32, .device = r.device};
 	struct tensor_device *d = find_allocator(&key);
 	if (d) {
@@ -389,7 +386,7 @@ int block_failed(struct pt_regs *ctx)
 		d->ended = d->begun;
 		totals_sent(d, EVENT_BLOCK_FAILED);
 	}
-	struct thread *thread = traced ? begin_report(&r, EVENT_BLOCK_FAILED, id) : NULL;
+	struct thread *thread = is_traced(process) ? begin_report(&r, EVENT_BLOCK_FAILED, id) : NULL;
 	guard_end();
 	if (thread) {
 		start_unwind(ctx, thread, process, id);

@@ -18,11 +18,10 @@
 static bool forget_thread(u32 pid, u32 tid)
 {
 	u64 id = (u64)pid << 32 | tid;
-	u32 table = TABLE_THREADS;
 	if (bpf_map_delete_elem(&threads, &id))
 		return 0;
-	u64 *used = bpf_map_lookup_elem(&tables, &table);
-	struct share *share = bpf_map_lookup_elem(&shares, &pid);
+	u64 *used = find_table(TABLE_THREADS);
+	struct share *share = find_share(id);
 	if (used)
 		__sync_fetch_and_add(used, -1);
 	if (share && share->threads)
@@ -71,8 +70,10 @@ struct layout_state {
 	u32 mappings; /* in hash */
 	u32 unused;
 };
-/* Of mapped_files and of process_code. */
-MAP(layout_states, BPF_MAP_TYPE_ARRAY, u32, struct layout_state, 2);
+enum layout_state_of { STATE_MAPPED_FILES, STATE_PROCESS_CODE, STATE_COUNT };
+MAP(layout_states, BPF_MAP_TYPE_ARRAY, u32, struct layout_state, STATE_COUNT);
+
+static EBPF_INLINE struct layout_state *find_layout_state(u32 program) { return bpf_map_lookup_elem(&layout_states, &program); }
 
 static void begin_layout(struct layout_state *state, struct task_struct *task, struct vm_area_struct *vma)
 {
@@ -127,10 +128,7 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
 	bool first = !ctx->meta->seq_num, last = !task || !vma;
-	if (!is_code(task, vma) && !first && !last)
-		return 0;
-	u32 all = 0;
-	struct layout_state *state = bpf_map_lookup_elem(&layout_states, &all);
+	struct layout_state *state = is_code(task, vma) || first || last ? find_layout_state(STATE_MAPPED_FILES) : NULL;
 	if (!state)
 		return 0;
 	if (first)
@@ -167,10 +165,7 @@ int process_code(struct bpf_iter__task_vma *ctx)
 	struct task_struct *task = ctx->task;
 	struct vm_area_struct *vma = ctx->vma;
 	bool first = !ctx->meta->seq_num, last = !task || !vma;
-	if (!is_code(task, vma) && !first && !last)
-		return 0;
-	u32 one = 1;
-	struct layout_state *state = bpf_map_lookup_elem(&layout_states, &one);
+	struct layout_state *state = is_code(task, vma) || first || last ? find_layout_state(STATE_PROCESS_CODE) : NULL;
 	if (!state)
 		return 0;
 	if (first)
@@ -191,7 +186,7 @@ int process_code(struct bpf_iter__task_vma *ctx)
 	return 0;
 }
 
-static void send(enum event_kind kind, u32 pid, u32 tid, u64 flags)
+static void send(enum event_kind kind, u32 pid, u32 tid)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
@@ -200,11 +195,8 @@ static void send(enum event_kind kind, u32 pid, u32 tid, u64 flags)
 		return;
 	}
 	__builtin_memset(event, 0, sizeof(*event));
-	event->time = bpf_ktime_get_ns();
-	event->pid = pid;
-	event->tid = tid;
-	event->kind = kind;
-	bpf_ringbuf_submit(event, flags);
+	fill_note(event, kind, (u64)pid << 32 | tid);
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
 SEC("raw_tracepoint/sched_process_exit")
@@ -230,7 +222,7 @@ int process_exit(u64 *ctx)
 	if (process->inherited)
 		bpf_map_delete_elem(&processes, &pid);
 	else
-		send(EVENT_EXIT, pid, tid, BPF_RB_FORCE_WAKEUP);
+		send(EVENT_EXIT, pid, tid);
 	return 0;
 }
 
@@ -246,7 +238,7 @@ int process_exec(u64 *ctx)
 	if (process && process->inherited)
 		bpf_map_delete_elem(&processes, &pid);
 	else if (process)
-		send(EVENT_EXEC, pid, pid, BPF_RB_FORCE_WAKEUP);
+		send(EVENT_EXEC, pid, pid);
 	return 0;
 }
 

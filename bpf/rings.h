@@ -71,13 +71,17 @@ static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
+/* Bytes of a stack in its ring. */
+#define STACK_SIZE(words) (__builtin_offsetof(Trace, frame_data) + sizeof(((Trace *)0)->frame_data[0]) * (words))
+_Static_assert(STACK_SIZE(0) + sizeof(((Trace *)0)->frame_data) == sizeof(Trace), "the frames end a Trace");
+
 // Says whether a process may send no more stacks now. While less than half of the ring is used nobody is asked.
 static EBPF_INLINE u32 is_stack_refused(u64 words, u32 *pid)
 {
 	if (bpf_ringbuf_query(&stack_events, BPF_RB_AVAIL_DATA) <= stacks_size / 2)
 		return 0;
 	struct share *share = bpf_map_lookup_elem(&shares, pid);
-	return share && is_beyond(&share->stacks, &stack_events, stacks_size, sizeof(Trace) - sizeof(((Trace *)0)->frame_data) + 8 * words);
+	return share && is_beyond(&share->stacks, &stack_events, stacks_size, STACK_SIZE(words));
 }
 
 #endif

@@ -43,6 +43,8 @@ struct {
 	__uint(max_entries, TABLE_COUNT);
 } tables SEC(".maps"); /* enum table → entries that are used */
 
+static EBPF_INLINE u64 *find_table(u32 table) { return bpf_map_lookup_elem(&tables, &table); }
+
 static EBPF_INLINE struct share *find_share(u64 id)
 {
 	u32 pid = id >> 32;

@@ -6,6 +6,7 @@
 
 #include "block_events.h"
 #include "counters.h"
+#include "hash.h"
 #include "kernel_fields.h"
 #include "preempt.h"
 #include "processes.h"
@@ -247,8 +248,7 @@ static EBPF_INLINE int finish_unwind(void)
 	for (u32 i = 0; i < sizeof(trace->frame_data) / sizeof(trace->frame_data[0]); i++) {
 		if (i >= length)
 			break;
-		hash = (hash ^ trace->frame_data[i]) * 0x9E3779B97F4A7C15ull;
-		hash ^= hash >> 29;
+		hash = mix(hash, trace->frame_data[i]);
 	}
 	if (!hash)
 		hash = 1;
@@ -265,7 +265,7 @@ static EBPF_INLINE int finish_unwind(void)
 		return PROG_UNWIND_STOP;
 	}
 	trace->value = hash;
-	u64 size = sizeof(Trace) - sizeof(trace->frame_data) + sizeof(trace->frame_data[0]) * length;
+	u64 size = STACK_SIZE(length);
 	if (size > sizeof(Trace))
 		return PROG_UNWIND_STOP;
 	// A new stack is rare, and its Python names must be read while the process lives: wake the reader.

@@ -8,8 +8,7 @@
 #include "size_classes.h"
 #include "threads.h"
 
-#define DEVICE_TYPE_CUDA 1
-#define NO_NUMBER 0xffffffff
+enum device_type { DEVICE_CPU, DEVICE_CUDA }; /* c10::DeviceType */
 
 /* What a process's allocator has on one device. */
 struct tensor_device {
@@ -44,8 +43,11 @@ struct tensor_key {
 
 /* Allocators on GPUs, and all others: each worker of a data loader has one for the host, and there may be hundreds for a
  * GPU's process. Numbers of the former are below MAX_GPU_ALLOCATORS, those of the latter from there on. */
-#define MAX_GPU_ALLOCATORS 2048
-#define MAX_HOST_ALLOCATORS 8192
+enum allocator_number {
+	MAX_GPU_ALLOCATORS = 2048,
+	MAX_HOST_ALLOCATORS = 8192,
+	NO_NUMBER = 0xffffffff, /* the allocator is just begun */
+};
 #define FREE_NUMBERS(name, entries)                                                                                    \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_STACK);                                                                      \
@@ -59,7 +61,7 @@ FREE_NUMBERS(host_numbers, MAX_HOST_ALLOCATORS);
 MAP(blank_tensor_device, BPF_MAP_TYPE_ARRAY, u32, struct tensor_device, 1);
 
 // Only allocators on GPUs have totals that are told, and report holding a lock.
-static EBPF_INLINE bool on_gpu(u16 device) { return (device & 0xff) == DEVICE_TYPE_CUDA; }
+static EBPF_INLINE bool on_gpu(u16 device) { return (device & 0xff) == DEVICE_CUDA; }
 
 static EBPF_INLINE struct tensor_device *find_allocator(struct tensor_key *key)
 {

@@ -5,9 +5,11 @@
 
 #include "allocators.h"
 
-#define ALWAYS 0xffffffff
-#define SAMPLE_WINDOW_NS (100 * 1000 * 1000)
-#define SAVED_WINDOWS 10 /* whose samples may come at once, after a pause */
+enum sampling {
+	SAMPLE_ALWAYS = 0xffffffff, /* threshold of size classes whose blocks are all sampled */
+	SAMPLE_WINDOW_NS = 100 * 1000 * 1000, /* what an allocator's budget of samples is for */
+	SAVED_WINDOWS = 10, /* whose samples may come at once, after a pause */
+};
 #define MAX_HALVINGS 12 /* of a block's probability */
 #define MAX_DOUBLINGS 24 /* of the mean */
 
@@ -69,7 +71,7 @@ static EBPF_INLINE bool sample_block(struct tensor_device *d, u32 number, struct
 			likely >>= r->halvings & 15;
 		}
 	}
-	if (likely != ALWAYS && bpf_get_prandom_u32() >= likely)
+	if (likely != SAMPLE_ALWAYS && bpf_get_prandom_u32() >= likely)
 		return false;
 	if (window_samples)
 		spend_sample(d, now);

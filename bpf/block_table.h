@@ -24,15 +24,25 @@ MAP(near_blocks, BPF_MAP_TYPE_ARRAY, u32, struct near_blocks, NEAR_TABLES); /* a
 
 /* A live block's name: the address has 48 bits and is a multiple of 64. An allocator has a number that no other one has
  * until user space has removed all its blocks and gives the number back. */
-#define ALLOCATOR_BITS 22
-static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >> 6 << ALLOCATOR_BITS | allocator; }
+enum block_key_bits {
+	ALLOCATOR_BITS = 22,
+	ALIGNMENT_BITS = 6,
+};
+
+/* A live block's value: its size, and whether it is sampled. 0: no block. */
+enum block_value_bits { SIZE_SHIFT = 1 };
+static EBPF_INLINE u64 block_value(u64 size, bool sampled) { return size << SIZE_SHIFT | sampled; }
+static EBPF_INLINE u64 block_size(u64 value) { return value >> SIZE_SHIFT; }
+static EBPF_INLINE bool is_sampled(u64 value) { return value & 1; }
+
+static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >> ALIGNMENT_BITS << ALLOCATOR_BITS | allocator; }
 
 #define MAX_BLOCKS (4 << 20)
 
 /* Entries of the map blocks. */
 volatile const u64 max_blocks = 1;
 
-GROWING_MAP(blocks, u64, u64, MAX_BLOCKS); /* block_key → size << 1 | sampled */
+GROWING_MAP(blocks, u64, u64, MAX_BLOCKS); /* block_key → value */
 
 // The near table of an allocator, NULL for one on the host and for one with a high number.
 static EBPF_INLINE struct near_blocks *near_blocks_of(struct tensor_device *d)

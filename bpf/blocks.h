@@ -9,7 +9,8 @@
 #include "block_table.h"
 #include "filter.h"
 
-#define BLOCK_WITH_TOTALS 5 /* attach cookie: the arguments of reportMemoryUsageToProfiler from PyTorch 1.10 on; else 3 */
+/* Attach cookies of block_reported: whether reportMemoryUsageToProfiler has the allocator's totals (from PyTorch 1.10 on). */
+enum block_cookie { BLOCK_WITHOUT_TOTALS = 3, BLOCK_WITH_TOTALS = 5 };
 
 static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 now, u64 id)
 {
@@ -46,17 +47,17 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report 
 	u64 size = r->size;
 	u32 number = size_class(size);
 	bool sampled = sample_block(d, number, r, now);
-	u64 before = keep_block(d, r, size << 1 | sampled, id);
+	u64 before = keep_block(d, r, block_value(size, sampled), id);
 	if (before == NO_ROOM) {
 		__sync_fetch_and_add(&d->unbooked, 1);
 		lose_of(id);
 		return false;
 	}
 	if (before) { // its free was not reported, as when a private pool is restored
-		struct size_class *c = &d->classes[size_class(before >> 1) & (SIZE_CLASSES - 1)];
-		count_block(&c->frees, &c->free_bytes, before >> 1);
-		__sync_fetch_and_add(&d->live, -(before >> 1));
-		if (before & 1 && !sampled) // user space has it
+		struct size_class *c = &d->classes[size_class(block_size(before)) & (SIZE_CLASSES - 1)];
+		count_block(&c->frees, &c->free_bytes, block_size(before));
+		__sync_fetch_and_add(&d->live, -(block_size(before)));
+		if (is_sampled(before) && !sampled) // user space has it
 			send_block(EVENT_BLOCK_FREE, r, 0, 0, id);
 	}
 	struct size_class *c = &d->classes[number & (SIZE_CLASSES - 1)];
@@ -73,10 +74,10 @@ static EBPF_INLINE bool unbook_block(struct tensor_device *d, struct block_repor
 		count_block(&d->older_frees, &d->older_bytes, -r->size);
 		return false;
 	}
-	struct size_class *c = &d->classes[size_class(value >> 1) & (SIZE_CLASSES - 1)];
-	count_block(&c->frees, &c->free_bytes, value >> 1);
-	__sync_fetch_and_add(&d->live, -(value >> 1));
-	return value & 1;
+	struct size_class *c = &d->classes[size_class(block_size(value)) & (SIZE_CLASSES - 1)];
+	count_block(&c->frees, &c->free_bytes, block_size(value));
+	__sync_fetch_and_add(&d->live, -(block_size(value)));
+	return is_sampled(value);
 }
 
 #endif

@@ -13,7 +13,7 @@ import (
 
 //go:generate sh gen.sh
 
-// Types and constants shared with the C half, copied from its BTF.
+// Types shared with the C half, copied from its BTF.
 type (
 	Event      = probeEvent
 	Kind       = uint8 // of an event
@@ -90,3 +90,12 @@ func DecodeMappedCode(raw []byte) (list []MappedCode, layout uint64, err error) 
 	}
 	return list, 0, nil
 }
+
+// SplitBlockKey returns the allocator's number and the block's address from a key of the map "blocks".
+func SplitBlockKey(key uint64) (allocator uint32, address uint64) {
+	const bits = probeBlockKeyBitsALLOCATOR_BITS
+	return uint32(key & (1<<bits - 1)), key >> bits << probeBlockKeyBitsALIGNMENT_BITS
+}
+
+// BlockSize returns a block's size in bytes from its value in the map "blocks" or in a near table.
+func BlockSize(value uint64) uint64 { return value >> probeBlockValueBitsSIZE_SHIFT }

@@ -34,7 +34,7 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 // Who runs out of memory is about to free what it has.
 static EBPF_INLINE bool urgent(enum event_kind kind, s32 result)
 {
-	return kind == EVENT_ALLOC_FAILED && result == 2;
+	return kind == EVENT_ALLOC_FAILED && result == CUDA_OUT_OF_MEMORY;
 }
 
 // Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes

@@ -15,7 +15,6 @@ struct stream_key {
 MAP(captures, BPF_MAP_TYPE_LRU_HASH, struct stream_key, u64, 4096); /* → 1, of all streams their number; those captured now */
 
 #define MAX_STREAM_NAME 2 /* above CU_STREAM_PER_THREAD: handles */
-#define WRONG_THREAD 908  /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD */
 
 // The streams without a handle that can be captured are those of a thread.
 static EBPF_INLINE struct stream_key stream_of(u64 stream, u64 id)

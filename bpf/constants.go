@@ -2,6 +2,7 @@
 
 package bpf
 
+// Constants shared with the C half, copied from its BTF.
 const (
 	KindAlloc       = Kind(probeEventKindEVENT_ALLOC)
 	KindAllocFailed = Kind(probeEventKindEVENT_ALLOC_FAILED)
@@ -46,25 +47,40 @@ const (
 	EffectBeginCapture   = uint8(probeEffectEFFECT_BEGIN_CAPTURE)
 	EffectEndCapture     = uint8(probeEffectEFFECT_END_CAPTURE)
 
-	// SampleAlways is the threshold of size classes whose blocks are all sampled.
-	SampleAlways = 1<<32 - 1
-	// SampleWindow is how many ns an allocator's budget of samples is for.
-	SampleWindow = 100 * 1000 * 1000
-	// BlockWithTotals and BlockWithoutTotals are attach cookies of block_reported.
-	BlockWithTotals    = 5
-	BlockWithoutTotals = 3
-	// SizeClasses is the number of size classes of blocks.
-	SizeClasses = 128
-	// NoNumber is that of an allocator which is just begun.
-	NoNumber = 1<<32 - 1
-	// MaxGPUAllocators is how many numbers allocators on GPUs have; those on the host have the next ones.
-	MaxGPUAllocators = 2048
-
-	// TableBlocks is the index in the map "tables" of the map of all blocks.
-	TableBlocks = 1
+	LayerRuntime = uint8(probeLayerLAYER_RUNTIME)
+	LayerDriver  = uint8(probeLayerLAYER_DRIVER)
 
 	// MaxFunctions is how many rows the probe table can have.
-	MaxFunctions = 256
+	MaxFunctions = int(probeFunctionLimitMAX_FUNCTIONS)
+
+	// OutOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
+	OutOfMemory = int32(probeCudaResultCUDA_OUT_OF_MEMORY)
+
+	// DeviceCPU and DeviceCUDA are values of c10::DeviceType.
+	DeviceCPU  = int(probeDeviceTypeDEVICE_CPU)
+	DeviceCUDA = int(probeDeviceTypeDEVICE_CUDA)
+
+	// MaxGPUAllocators is how many numbers allocators on GPUs have. Allocators on the host have the next ones.
+	MaxGPUAllocators = uint32(probeAllocatorNumberMAX_GPU_ALLOCATORS)
+	// NoNumber is the number of an allocator whose entry was just created.
+	NoNumber = uint32(probeAllocatorNumberNO_NUMBER)
+
+	// SizeClasses is the number of size classes of blocks.
+	SizeClasses = int(probeSizeClassCountSIZE_CLASSES)
+
+	// SampleAlways is the threshold of size classes whose blocks are all sampled.
+	SampleAlways = uint32(probeSamplingSAMPLE_ALWAYS)
+	// SampleWindow is the length of the window of an allocator's sample budget, in ns.
+	SampleWindow = uint64(probeSamplingSAMPLE_WINDOW_NS)
+	// SavedWindows is how many windows of unused budget an allocator keeps.
+	SavedWindows = uint64(probeSamplingSAVED_WINDOWS)
+
+	// BlockWithTotals and BlockWithoutTotals are attach cookies of block_reported.
+	BlockWithTotals    = uint64(probeBlockCookieBLOCK_WITH_TOTALS)
+	BlockWithoutTotals = uint64(probeBlockCookieBLOCK_WITHOUT_TOTALS)
+
+	// TableBlocks is the index in the map "tables" of the map of all blocks.
+	TableBlocks = uint32(probeTableTABLE_BLOCKS)
 
 	CounterEventLost   = uint32(probeCounterCOUNTER_EVENT_LOST)
 	CounterStackLost   = uint32(probeCounterCOUNTER_STACK_LOST)
@@ -78,4 +94,23 @@ const (
 	CounterNotFollowed = uint32(probeCounterCOUNTER_NOT_FOLLOWED)
 	CounterNotHeld     = uint32(probeCounterCOUNTER_NOT_HELD)
 	CounterCount       = int(probeCounterCOUNTER_COUNT)
+
+	// Error codes with which the unwinder ends a walk.
+	WalkStackLengthExceeded            = uint32(probeWalkErrorWALK_STACK_LENGTH_EXCEEDED)
+	WalkEmptyStack                     = uint32(probeWalkErrorWALK_EMPTY_STACK)
+	WalkMaxTailCalls                   = uint32(probeWalkErrorWALK_MAX_TAIL_CALLS)
+	WalkPythonBadCodeObjectAddr        = uint32(probeWalkErrorWALK_PYTHON_BAD_CODE_OBJECT_ADDR)
+	WalkPythonNoProcInfo               = uint32(probeWalkErrorWALK_PYTHON_NO_PROC_INFO)
+	WalkPythonZeroThreadState          = uint32(probeWalkErrorWALK_PYTHON_ZERO_THREAD_STATE)
+	WalkNativeLookupTextSection        = uint32(probeWalkErrorWALK_NATIVE_LOOKUP_TEXT_SECTION)
+	WalkNativeLookupStackDeltaOuterMap = uint32(probeWalkErrorWALK_NATIVE_LOOKUP_STACK_DELTA_OUTER_MAP)
+	WalkNativeLookupStackDeltaInnerMap = uint32(probeWalkErrorWALK_NATIVE_LOOKUP_STACK_DELTA_INNER_MAP)
+	WalkNativeStackDeltaInvalid        = uint32(probeWalkErrorWALK_NATIVE_STACK_DELTA_INVALID)
+	WalkNativePCRead                   = uint32(probeWalkErrorWALK_NATIVE_PC_READ)
+	WalkNativeNoPIDPageMapping         = uint32(probeWalkErrorWALK_NATIVE_NO_PID_PAGE_MAPPING)
+	WalkNativeZeroPC                   = uint32(probeWalkErrorWALK_NATIVE_ZERO_PC)
+	WalkNativeSmallPC                  = uint32(probeWalkErrorWALK_NATIVE_SMALL_PC)
+	WalkNativeUnsupportedMapping       = uint32(probeWalkErrorWALK_NATIVE_UNSUPPORTED_MAPPING)
+	WalkNativeNoVMA                    = uint32(probeWalkErrorWALK_NATIVE_NO_VMA)
+	WalkNativeNonExecutableVMA         = uint32(probeWalkErrorWALK_NATIVE_NON_EXECUTABLE_VMA)
 )

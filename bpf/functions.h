@@ -5,7 +5,7 @@
 
 #include "map_macros.h"
 
-#define MAX_FUNCTIONS 256
+enum function_limit { MAX_FUNCTIONS = 256 };
 
 enum role {
 	ROLE_ALLOC = 1, /* its stack is taken; an event on return */
@@ -14,6 +14,12 @@ enum role {
 	ROLE_QUIET,     /* none: it has an effect only */
 	ROLE_INIT,
 };
+/* CUresult and cudaError_t have these alike. */
+enum cuda_result {
+	CUDA_OUT_OF_MEMORY = 2,
+	CUDA_CAPTURE_WRONG_THREAD = 908,
+};
+
 enum layer { LAYER_RUNTIME, LAYER_DRIVER };
 
 /* What a successful call does to the thread's current context and device. */

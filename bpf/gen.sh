@@ -13,7 +13,9 @@ build() { # name, source, more bpf2go flags
 	go tool bpf2go -go-package bpf -cc "${CLANG:-clang-14}" -strip "${LLVM_STRIP:-llvm-strip-14}" \
 		-target amd64,arm64 "$@" -- $flags ${define:-}
 }
-build -type event_kind -type event_flag -type counter -type details -type role -type effect probe probe.bpf.c
+probe_types="event_kind event_flag counter details role layer effect cuda_result function_limit table
+ device_type allocator_number size_class_count sampling block_key_bits block_value_bits block_cookie walk_error"
+build $(printf -- '-type %s ' $probe_types) probe probe.bpf.c
 define="-DPREEMPT_GUARD -DFIND_CODE" build -no-global-types guarded probe.bpf.c
 define=-DNO_COOKIES build -no-global-types older probe.bpf.c
 build walk walk.bpf.c

@@ -23,7 +23,19 @@ struct exported {
 	enum event_kind kind;
 	enum event_flag flag;
 	enum role role;
+	enum layer layer;
 	enum effect effect;
+	enum cuda_result result;
+	enum function_limit function;
+	enum table table;
+	enum device_type device;
+	enum allocator_number number;
+	enum size_class_count class;
+	enum sampling sampling;
+	enum block_key_bits key;
+	enum block_value_bits value;
+	enum block_cookie cookie;
+	enum walk_error error;
 	struct details details;
 };
 const struct exported *exported __attribute__((unused));
@@ -206,7 +218,7 @@ static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, str
 static EBPF_INLINE void leave_other(struct thread *thread, struct call *call, struct function *function, u32 depth,
 				    u64 id, s32 result)
 {
-	if (function->effect == EFFECT_END_CAPTURE && result != WRONG_THREAD)
+	if (function->effect == EFFECT_END_CAPTURE && result != CUDA_CAPTURE_WRONG_THREAD)
 		end_capture(argument(call, function->address), id);
 	if (result)
 		return;

@@ -13,6 +13,34 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type probeAllocatorNumber uint32
+
+const (
+	probeAllocatorNumberMAX_GPU_ALLOCATORS  probeAllocatorNumber = 2048
+	probeAllocatorNumberMAX_HOST_ALLOCATORS probeAllocatorNumber = 8192
+	probeAllocatorNumberNO_NUMBER           probeAllocatorNumber = 4294967295
+)
+
+type probeBlockCookie uint32
+
+const (
+	probeBlockCookieBLOCK_WITHOUT_TOTALS probeBlockCookie = 3
+	probeBlockCookieBLOCK_WITH_TOTALS    probeBlockCookie = 5
+)
+
+type probeBlockKeyBits uint32
+
+const (
+	probeBlockKeyBitsALLOCATOR_BITS probeBlockKeyBits = 22
+	probeBlockKeyBitsALIGNMENT_BITS probeBlockKeyBits = 6
+)
+
+type probeBlockValueBits uint32
+
+const (
+	probeBlockValueBitsSIZE_SHIFT probeBlockValueBits = 1
+)
+
 type probeContextKey struct {
 	_       structs.HostLayout
 	Context uint64
@@ -36,12 +64,26 @@ const (
 	probeCounterCOUNTER_COUNT        probeCounter = 11
 )
 
+type probeCudaResult uint32
+
+const (
+	probeCudaResultCUDA_OUT_OF_MEMORY        probeCudaResult = 2
+	probeCudaResultCUDA_CAPTURE_WRONG_THREAD probeCudaResult = 908
+)
+
 type probeDetails struct {
 	_        structs.HostLayout
 	Argument [8]uint64
 	ByValue  [64]uint8
 	Behind   [136]uint8
 }
+
+type probeDeviceType uint32
+
+const (
+	probeDeviceTypeDEVICE_CPU  probeDeviceType = 0
+	probeDeviceTypeDEVICE_CUDA probeDeviceType = 1
+)
 
 type probeEffect uint32
 
@@ -133,6 +175,19 @@ type probeFunction struct {
 	Object        uint8
 }
 
+type probeFunctionLimit uint32
+
+const (
+	probeFunctionLimitMAX_FUNCTIONS probeFunctionLimit = 256
+)
+
+type probeLayer uint32
+
+const (
+	probeLayerLAYER_RUNTIME probeLayer = 0
+	probeLayerLAYER_DRIVER  probeLayer = 1
+)
+
 type probeNearBlocks struct {
 	_     structs.HostLayout
 	Block [2048]struct {
@@ -169,6 +224,14 @@ type probeSampleClass struct {
 	Spared    uint32
 }
 
+type probeSampling uint32
+
+const (
+	probeSamplingSAMPLE_ALWAYS    probeSampling = 4294967295
+	probeSamplingSAMPLE_WINDOW_NS probeSampling = 100000000
+	probeSamplingSAVED_WINDOWS    probeSampling = 10
+)
+
 type probeScratch struct {
 	_        structs.HostLayout
 	WindowAt uint64
@@ -200,11 +263,25 @@ type probeShare struct {
 	}
 }
 
+type probeSizeClassCount uint32
+
+const (
+	probeSizeClassCountSIZE_CLASSES probeSizeClassCount = 128
+)
+
 type probeStreamKey struct {
 	_      structs.HostLayout
 	Stream uint64
 	Pid    uint64
 }
+
+type probeTable uint32
+
+const (
+	probeTableTABLE_THREADS probeTable = 0
+	probeTableTABLE_BLOCKS  probeTable = 1
+	probeTableTABLE_COUNT   probeTable = 2
+)
 
 type probeTensorDevice struct {
 	_              structs.HostLayout
@@ -313,6 +390,28 @@ type probeWalk struct {
 		Value   uint64
 	}
 }
+
+type probeWalkError uint32
+
+const (
+	probeWalkErrorWALK_STACK_LENGTH_EXCEEDED               probeWalkError = 2
+	probeWalkErrorWALK_EMPTY_STACK                         probeWalkError = 3
+	probeWalkErrorWALK_MAX_TAIL_CALLS                      probeWalkError = 5
+	probeWalkErrorWALK_PYTHON_BAD_CODE_OBJECT_ADDR         probeWalkError = 2000
+	probeWalkErrorWALK_PYTHON_NO_PROC_INFO                 probeWalkError = 2001
+	probeWalkErrorWALK_PYTHON_ZERO_THREAD_STATE            probeWalkError = 2005
+	probeWalkErrorWALK_NATIVE_LOOKUP_TEXT_SECTION          probeWalkError = 4000
+	probeWalkErrorWALK_NATIVE_LOOKUP_STACK_DELTA_OUTER_MAP probeWalkError = 4001
+	probeWalkErrorWALK_NATIVE_LOOKUP_STACK_DELTA_INNER_MAP probeWalkError = 4002
+	probeWalkErrorWALK_NATIVE_STACK_DELTA_INVALID          probeWalkError = 4005
+	probeWalkErrorWALK_NATIVE_PC_READ                      probeWalkError = 4007
+	probeWalkErrorWALK_NATIVE_NO_PID_PAGE_MAPPING          probeWalkError = 4012
+	probeWalkErrorWALK_NATIVE_ZERO_PC                      probeWalkError = 4013
+	probeWalkErrorWALK_NATIVE_SMALL_PC                     probeWalkError = 4014
+	probeWalkErrorWALK_NATIVE_UNSUPPORTED_MAPPING          probeWalkError = 4018
+	probeWalkErrorWALK_NATIVE_NO_VMA                       probeWalkError = 4019
+	probeWalkErrorWALK_NATIVE_NON_EXECUTABLE_VMA           probeWalkError = 4020
+)
 
 // Names of all BPF objects in the ELF.
 //

@@ -5,7 +5,7 @@
 
 #include "unwinder_defs.h"
 
-#define SIZE_CLASSES 128 /* four to a doubling, from 512 bytes on; a power of two */
+enum size_class_count { SIZE_CLASSES = 128 }; /* four to a doubling, from 512 bytes on; a power of two */
 
 /* Blocks of a size class that were allocated since the attach. */
 struct size_class {

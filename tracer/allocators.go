@@ -60,7 +60,7 @@ func deviceOf(key bpf.TensorKey) (device int32, ok bool) {
 
 // allocatorsLike is the map that an allocator is in.
 func (t *Tracer) allocatorsLike(key bpf.TensorKey) *ebpf.Map {
-	if key.Device&0xff == deviceTypeCUDA {
+	if int(key.Device&0xff) == bpf.DeviceCUDA {
 		return t.coll.Maps[gpuAllocators]
 	}
 	return t.coll.Maps[hostAllocators]

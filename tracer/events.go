@@ -167,7 +167,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	}
 	t.books.Apply(event)
 	t.wantDevice(p, event)
-	if event.Op == ledger.AllocFailed && event.Result == resultOutOfMemory {
+	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
 		t.outOfMemory(p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
 	}
 	if event.Op == ledger.Alloc && !p.user {

@@ -7,15 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/stacks"
 )
-
-// resultOutOfMemory is CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation.
-const resultOutOfMemory = 2
 
 // stackDelay is how long the stack of an event may be on its way.
 const stackDelay = 100 * time.Millisecond
@@ -136,7 +134,7 @@ func (t *Tracer) tellOOM(o OOM) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.books.Apply(&ledger.Event{
-		Op: ledger.OutOfMemory, Kind: o.Kind, PID: o.PID, Device: o.Device, Result: resultOutOfMemory, Time: o.Time,
+		Op: ledger.OutOfMemory, Kind: o.Kind, PID: o.PID, Device: o.Device, Result: bpf.OutOfMemory, Time: o.Time,
 		Size: o.Size, Stack: o.Stack, Context: o.Allocated, Handle: o.Reserved, API: o.API,
 	})
 }

@@ -13,10 +13,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// allocatorBits is how many bits of a block's key are its allocator's number; see
-// block_key of bpf/block_table.h.
-const allocatorBits = 22
-
 // owner is whose blocks have a certain allocator's number.
 type owner struct {
 	pid    uint32
@@ -35,7 +31,7 @@ func (t *Tracer) ownerOfBlocks(pid uint32, device int32, value *bpf.TensorDevice
 	}
 	for i := range t.near.Block {
 		if b := &t.near.Block[i]; b.Address != 0 && b.Value != 0 {
-			o.near = append(o.near, ledger.Block{Address: b.Address, Size: b.Value >> 1, Device: device})
+			o.near = append(o.near, ledger.Block{Address: b.Address, Size: bpf.BlockSize(b.Value), Device: device})
 		}
 	}
 	return o
@@ -49,7 +45,8 @@ func (t *Tracer) eachBlock(visit func(number uint32, key, value uint64)) {
 	for {
 		n, err := t.coll.Maps["blocks"].BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
-			visit(uint32(keys[i]&(1<<allocatorBits-1)), keys[i], values[i])
+			number, _ := bpf.SplitBlockKey(keys[i])
+			visit(number, keys[i], values[i])
 		}
 		if err != nil {
 			if !errors.Is(err, ebpf.ErrKeyNotExist) { // that was the last batch
@@ -86,7 +83,8 @@ func (t *Tracer) collectBlocks(owners map[uint32]owner) (list map[uint32][]ledge
 		}
 		keys = append(keys, key)
 		if o.device >= 0 {
-			list[o.pid] = append(list[o.pid], ledger.Block{Address: key >> allocatorBits << 6, Size: value >> 1, Device: o.device})
+			_, address := bpf.SplitBlockKey(key)
+			list[o.pid] = append(list[o.pid], ledger.Block{Address: address, Size: bpf.BlockSize(value), Device: o.device})
 		}
 	})
 	return list, keys

@@ -137,6 +137,7 @@ func sampling(mean uint64) []sampleClass {
 // of them: no larger one has room.
 func windowSamples(perSecond uint32) uint32 {
 	const most = 1 << 24
+	const _ = uint32(most * bpf.SavedWindows) // the kernel half's sum of saved windows
 	return uint32(min(uint64(perSecond)*bpf.SampleWindow/uint64(time.Second), most))
 }
 
@@ -144,7 +145,7 @@ func (t *Tracer) setSampling() error {
 	var p []float64
 	for class, c := range sampling(t.config.Sample) {
 		p = append(p, c.likely)
-		threshold := uint32(bpf.SampleAlways)
+		threshold := bpf.SampleAlways
 		if c.likely < 1 {
 			threshold = uint32(c.likely * (1 << 32))
 		}
@@ -157,18 +158,12 @@ func (t *Tracer) setSampling() error {
 	return nil
 }
 
-// deviceTypeCUDA is c10::DeviceType's.
-const (
-	deviceTypeCPU  = 0
-	deviceTypeCUDA = 1
-)
-
 // tensorDevice names the device of a c10::Device; false for one that is neither a GPU nor the host.
 func tensorDevice(kind, index int) (int32, bool) {
 	switch {
-	case kind == deviceTypeCPU:
+	case kind == bpf.DeviceCPU:
 		return ledger.CPUDevice, true
-	case kind == deviceTypeCUDA && index >= 0:
+	case kind == bpf.DeviceCUDA && index >= 0:
 		return int32(index), true
 	}
 	return 0, false

@@ -16,9 +16,9 @@ import (
 type Layer uint8
 
 const (
-	Runtime Layer = iota // libcudart, or an executable that holds it
-	Driver               // libcuda
-	Torch                // libc10, PyTorch's
+	Runtime = Layer(bpf.LayerRuntime) // libcudart, or an executable that holds it
+	Driver  = Layer(bpf.LayerDriver)  // libcuda
+	Torch   = Driver + 1              // libc10, PyTorch's: the probe table has no row of it
 )
 
 // Role says when a traced function reports.

@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+
+	"github.com/vramprof/vramprof/bpf"
 )
 
 // NewFile is an executable file seen in a process for the first time.
@@ -120,26 +122,27 @@ func (u *Unwinder) path(file libpf.FrameMappingFileData) string {
 	return file.FileName.String()
 }
 
-// Reason says in words why a walk ended early; code is an ErrorCode of the
-// profiler's errors.h.
+// Reason says in words why a walk ended early; code is one of the unwinder's error codes.
 func Reason(code uint32) string {
 	switch code {
-	case 2, 5:
+	case bpf.WalkStackLengthExceeded, bpf.WalkMaxTailCalls:
 		return "the stack is deeper than the unwinder can walk"
-	case 3:
+	case bpf.WalkEmptyStack:
 		return "the stack is empty"
-	case 2001, 4000, 4001, 4002, 4012:
+	case bpf.WalkPythonNoProcInfo, bpf.WalkNativeLookupTextSection, bpf.WalkNativeLookupStackDeltaOuterMap,
+		bpf.WalkNativeLookupStackDeltaInnerMap, bpf.WalkNativeNoPIDPageMapping:
 		return "unwind tables were not loaded yet, or the code is in no file"
-	case 2005:
+	case bpf.WalkPythonZeroThreadState:
 		return "Python's thread state was not found"
-	case 4005:
+	case bpf.WalkNativeStackDeltaInvalid:
 		return "the code has no unwind information"
-	case 4007, 4013, 4014:
+	case bpf.WalkNativePCRead, bpf.WalkNativeZeroPC, bpf.WalkNativeSmallPC:
 		return "a return address could not be read"
-	case 4018, 4019, 4020:
+	case bpf.WalkNativeUnsupportedMapping, bpf.WalkNativeNoVMA, bpf.WalkNativeNonExecutableVMA:
 		return "the code is in no file"
 	}
-	if code >= 2000 && code < 3000 {
+	const errorsOfLanguage = 1000
+	if first := bpf.WalkPythonBadCodeObjectAddr; code >= first && code < first+errorsOfLanguage {
 		return "a Python frame could not be read"
 	}
 	return fmt.Sprintf("unwinder error %d", code)

@@ -131,7 +131,7 @@ func (t *Tracer) attachLoaders(path string) {
 			key = libraries.FileKey{Device: uint32(st.Dev), Inode: st.Ino}
 		}
 		if _, done := t.loaders[key]; !done {
-			if t.loaders[key], err = t.prober.attachLoader(f); err != nil {
+			if t.loaders[key], err = t.prober.AttachLoader(f); err != nil {
 				delete(t.loaders, key)
 				last = errors.Join(last, fmt.Errorf("%s: %w", loader, err))
 			}

@@ -24,7 +24,7 @@ func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tr.Close()
-	if err := tr.loading.wait(); err != nil {
+	if err := tr.prober.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	kernel, err := bpf.KernelTypes(btf.NewCache())

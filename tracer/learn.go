@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/probes"
 )
 
 // A thread that chose its device before the attach may not do so again. For
@@ -26,7 +27,7 @@ const (
 
 // learner holds the brief probes while they are set; sets is the worker's, the rest is guarded by Tracer.mu.
 type learner struct {
-	sets   []*probes
+	sets   []*probes.Set
 	wantAt uint64 // ns of CLOCK_MONOTONIC; not before then is it asked for again
 	newAt  uint64 // likewise, for a thread that is not in waited
 	pause  time.Duration
@@ -93,7 +94,7 @@ func (t *Tracer) learn() error {
 		if err != nil {
 			continue // gone since
 		}
-		set, err := t.prober.attachBrief(f, library.Layer)
+		set, err := t.prober.AttachBrief(f, library.Layer)
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("learn the devices of threads from %s: %w", library.Name, err)
@@ -106,7 +107,7 @@ func (t *Tracer) learn() error {
 
 func (t *Tracer) endLearning() {
 	for _, set := range t.learner.sets {
-		set.close()
+		set.Close()
 	}
 	t.learner.sets = nil
 	t.mu.Lock()

@@ -3,47 +3,21 @@
 package tracer
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/stacks"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
-
-// stopProgram is the last step of a walk: the unwinder has no other program of the probes.
-const stopProgram = "kprobe_unwind_stop"
-
-// loading is the verification of programs, which takes about as long as the unwind tables of a large process and
-// goes on beside them.
-type loading struct {
-	running  sync.WaitGroup
-	errs     []error // by step; valid after wait, as is programs
-	programs *ebpf.Collection
-}
-
-func (l *loading) begin(steps ...func() error) {
-	l.errs = make([]error, len(steps))
-	for i, step := range steps {
-		l.running.Go(func() { l.errs[i] = step() })
-	}
-}
-
-// wait returns when all programs are in the kernel, or are not going to be: of several reasons the first.
-func (l *loading) wait() error {
-	l.running.Wait()
-	return cmp.Or(l.errs...)
-}
 
 func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if t.memlock, err = bpf.LiftMemlock(kernel); err != nil {
@@ -52,7 +26,6 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if t.unwind, err = unwind.New(kernel, t.stacks.AddFile); err != nil {
 		return err
 	}
-	t.prober.multi = features.HaveBPFLinkUprobeMulti() == nil
 	if err := t.loadProbes(kernel, types); err != nil {
 		return err
 	}
@@ -100,13 +73,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 		return err
 	}
 	replacements := t.unwind.Bind(spec)
-	if t.prober.multi {
-		// The unwinder's steps too: programs of one chain of tail calls must be of one attach type. The loader's
-		// for another reason: a perf event would be the only thing that asks for CAP_SYS_ADMIN.
-		for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", stopProgram} {
-			spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
-		}
-	}
+	multi := probes.Prepare(spec)
 	maps := &ebpf.CollectionSpec{Maps: spec.Maps, Variables: spec.Variables, Types: spec.Types, ByteOrder: spec.ByteOrder}
 	t.coll, err = ebpf.NewCollectionWithOptions(maps, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
 	if err != nil {
@@ -127,29 +94,10 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 		return err
 	}
 	t.unwind.SetCodes(t.coll.Maps["codes"])
-	t.loading.begin(
-		func() error { return t.loadPrograms(spec, types) },
-		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, t.prober.multi, types) })
+	t.prober = probes.Load(spec, t.coll.Maps, types, multi,
+		func(programs map[string]*ebpf.Program) error { return t.unwind.LinkStop(programs[probes.StopProgram]) },
+		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types) })
 	return nil
-}
-
-func (t *Tracer) loadPrograms(spec *ebpf.CollectionSpec, types *btf.Cache) error {
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: t.coll.Maps, Cache: types})
-	if err != nil {
-		return fmt.Errorf("load the probes: %w", err)
-	}
-	t.loading.programs = coll
-	p := coll.Programs
-	t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn, t.prober.libraryLoaded =
-		p["alloc_enter"], p["call_enter"], p["call_return"], p["library_loaded"]
-	t.prober.blockReported, t.prober.blockFailed = p["block_reported"], p["block_failed"]
-	if cookie := t.coll.Maps["cookie"]; cookie != nil {
-		if t.prober.stubs, err = newStubs(cookie, t.prober.allocEnter, t.prober.callEnter, t.prober.callReturn,
-			t.prober.blockReported, t.prober.blockFailed, t.prober.libraryLoaded); err != nil {
-			return err
-		}
-	}
-	return t.unwind.LinkStop(p[stopProgram])
 }
 
 func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {

@@ -21,10 +21,10 @@ func TestKernelTakesAllPrograms(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer tr.Close()
-	if err := tr.loading.wait(); err != nil {
+	if err := tr.prober.Wait(); err != nil {
 		t.Fatalf("%+v", err)
 	}
-	for name, p := range tr.loading.programs.Programs {
+	for name, p := range tr.prober.Programs() {
 		info, err := p.Info()
 		if err != nil {
 			t.Fatal(err)

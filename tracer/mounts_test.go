@@ -63,7 +63,7 @@ func TestALibraryUnderSeveralMountsIsProbedOnce(t *testing.T) {
 	}
 	var probed []libraries.FileKey
 	for key, set := range m.files {
-		if set != nil && slices.ContainsFunc(set.functions, func(f place.Function) bool { return f.Name == "cuInit" }) {
+		if set != nil && slices.ContainsFunc(set.Functions(), func(f place.Function) bool { return f.Name == "cuInit" }) {
 			probed = append(probed, key)
 		}
 	}

@@ -50,19 +50,10 @@ func (t *Tracer) probe(library libraries.Mapped) {
 		return
 	}
 	defer f.Close()
-	attach := func() (*probes, error) { return t.prober.attach(f, library.Layer) }
-	if library.Layer == functions.Torch {
-		if t.config.NoTensors {
-			return
-		}
-		attach = func() (*probes, error) { return t.prober.attachTorch(f) }
+	if library.Layer == functions.Torch && t.config.NoTensors {
+		return
 	}
-	set, err := attach()
-	if errors.Is(err, errNoReports) {
-		if version := torchVersion(library); version != "" {
-			err = fmt.Errorf("PyTorch %s: %w", version, err)
-		}
-	}
+	set, err := t.prober.Attach(f, library)
 	if err != nil {
 		if !library.Program { // most programs have no cudart in them
 			t.warnOf(library.PID, fmt.Sprintf("probe %s of process %d: %v", library.Name, library.PID, err))
@@ -75,7 +66,7 @@ func (t *Tracer) probe(library libraries.Mapped) {
 	if library.Layer == functions.Torch {
 		t.tensorsProbed.Store(true)
 	}
-	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.functions), library.Name))
+	t.config.Note(fmt.Sprintf("probing %d functions of %s", len(set.Functions()), library.Name))
 	t.noteLate(library)
 	if library.PID != ownPid && library.Layer != functions.Torch && !t.isHeld(library.PID) {
 		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already

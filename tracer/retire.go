@@ -69,7 +69,7 @@ func (t *Tracer) retire() error {
 			}
 		}
 		if set != nil {
-			set.close()
+			set.Close()
 		}
 		from.close()
 		delete(t.files, key)

@@ -33,6 +33,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/stacks"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/workload"
@@ -77,10 +78,9 @@ type Config struct {
 type Tracer struct {
 	config  Config
 	coll    *ebpf.Collection // maps of the programs that probe functions
-	loading loading          // these programs
 	watch   *ebpf.Collection // programs that watch processes
 	links   []link.Link
-	prober  prober
+	prober  *probes.Prober // the programs that probe functions
 	scanner *libraries.Scanner
 	mapping *libraries.MappingEvents
 	unwind  *unwind.Unwinder
@@ -107,13 +107,13 @@ type Tracer struct {
 	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
 
-	files         map[libraries.FileKey]*probes   // the worker's: nil for a file that could not be probed
-	origins       map[libraries.FileKey]origin    // likewise, of the same files
-	failed        map[libraries.FileKey]fileid.ID // likewise: what those were that could not be probed
-	filesOf       ledger.Holders                  // the worker's: of places in files
-	holders       map[libraries.FileKey]uint32    // likewise: pid in which a file was first seen
-	tried         map[uint32]int                  // the worker's: files of CUDA that were first seen in a process
-	loaders       map[libraries.FileKey]*probes
+	files         map[libraries.FileKey]*probes.Set // the worker's: nil for a file that could not be probed
+	origins       map[libraries.FileKey]origin      // likewise, of the same files
+	failed        map[libraries.FileKey]fileid.ID   // likewise: what those were that could not be probed
+	filesOf       ledger.Holders                    // the worker's: of places in files
+	holders       map[libraries.FileKey]uint32      // likewise: pid in which a file was first seen
+	tried         map[uint32]int                    // the worker's: files of CUDA that were first seen in a process
+	loaders       map[libraries.FileKey]*probes.Set
 	ahead         *libraries.Ahead
 	learner       learner
 	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
@@ -157,13 +157,13 @@ func New(config Config) (*Tracer, error) {
 		processes:  map[uint32]*process{},
 		tombs:      map[uint32]uint64{},
 		leftBlocks: map[uint32]owner{},
-		files:      map[libraries.FileKey]*probes{},
+		files:      map[libraries.FileKey]*probes.Set{},
 		origins:    map[libraries.FileKey]origin{},
 		failed:     map[libraries.FileKey]fileid.ID{},
 		tried:      map[uint32]int{},
 		filesOf:    ledger.NewHolders(maxFiles),
 		holders:    map[libraries.FileKey]uint32{},
-		loaders:    map[libraries.FileKey]*probes{},
+		loaders:    map[libraries.FileKey]*probes.Set{},
 		ahead:      libraries.NewAhead(),
 		jobs:       newJobs(),
 		newUser:    make(chan struct{}, 1),
@@ -254,10 +254,10 @@ func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) 
 // takes up to 0.1 s for each probe.
 func (t *Tracer) Detach() {
 	t.endLearning()
-	for _, set := range []map[libraries.FileKey]*probes{t.files, t.loaders} {
+	for _, set := range []map[libraries.FileKey]*probes.Set{t.files, t.loaders} {
 		for key, p := range set {
 			if p != nil {
-				p.close()
+				p.Close()
 			}
 			delete(set, key)
 		}
@@ -274,7 +274,9 @@ func (t *Tracer) Detach() {
 
 // Close ends everything and frees what the kernel holds for us.
 func (t *Tracer) Close() {
-	t.loading.wait()
+	if t.prober != nil {
+		_ = t.prober.Wait()
+	}
 	t.Detach()
 	if t.command != nil {
 		releaseAll(t.coll.Maps["processes"])
@@ -293,9 +295,11 @@ func (t *Tracer) Close() {
 	if t.scanner != nil {
 		t.scanner.Close()
 	}
-	t.prober.stubs.close()
+	if t.prober != nil {
+		t.prober.Close()
+	}
 	t.shares.close()
-	for _, coll := range []*ebpf.Collection{t.loading.programs, t.coll, t.watch} {
+	for _, coll := range []*ebpf.Collection{t.coll, t.watch} {
 		if coll != nil {
 			coll.Close()
 		}

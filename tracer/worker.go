@@ -168,7 +168,7 @@ func (t *Tracer) discover(pid uint32) error {
 	case <-loaded:
 	case <-time.After(loadPatience):
 	}
-	if err := t.loading.wait(); err != nil {
+	if err := t.prober.Wait(); err != nil {
 		return err
 	}
 	t.beginOnce.Do(func() {

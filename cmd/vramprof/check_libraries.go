@@ -8,13 +8,13 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/probes"
 )
 
 // writeLibraries lists, for each CUDA library of this machine, which rows of the probe table it has.
 func writeLibraries(w io.Writer, columns int) error {
-	list, more, err := tracer.Libraries()
+	list, more, err := probes.Libraries()
 	if err != nil {
 		return err
 	}

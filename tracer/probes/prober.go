@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+// Package probes sets probes into the files in which processes map CUDA's and PyTorch's functions,
+// and takes them out again. A Prober has the kernel half's programs and attaches them to one file.
+package probes
 
 import (
 	"errors"
@@ -12,27 +14,51 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
-// prober attaches the programs to functions of a file.
-type prober struct {
+// Prober attaches the kernel half's programs to functions of a file. Its methods may be called from
+// any goroutine, but those that attach only after Wait has returned nil.
+type Prober struct {
+	loading  sync.WaitGroup
+	errs     []error          // by step; valid after Wait, as is what follows
+	programs *ebpf.Collection // nil if the kernel refused one
+	stubs    *stubs           // nil where probes bear attach cookies
+
 	allocEnter, callEnter, callReturn, libraryLoaded *ebpf.Program
 	blockReported, blockFailed                       *ebpf.Program
-	multi                                            bool // the kernel has uprobe_multi links (6.6)
-	stubs                                            *stubs
+
+	multi bool // the kernel has uprobe_multi links (6.6)
 }
 
-// probes of one file. A link that Go no longer references is closed by the
-// garbage collector, so they are kept.
-type probes struct {
+// Set is the probes of one file. A link that Go no longer references is closed by the garbage
+// collector, so they are kept.
+type Set struct {
 	links     []link.Link
 	functions []place.Function
 }
 
-// attach probes every function of the layer that the file has. The file stays
-// open only during the call. Probes of one file are complete or absent.
-func (p *prober) attach(f *os.File, layer functions.Layer) (*probes, error) {
+// Functions returns the functions that are probed, which the caller must not change.
+func (s *Set) Functions() []place.Function { return s.functions }
+
+// Attach probes a library, which f is. The file stays open only during the call. Probes of one file
+// are complete or absent.
+func (p *Prober) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
+	if l.Layer != functions.Torch {
+		return p.attach(f, l.Layer)
+	}
+	set, err := p.attachTorch(f)
+	if errors.Is(err, errNoReports) {
+		if version := torchVersion(l); version != "" {
+			err = fmt.Errorf("PyTorch %s: %w", version, err)
+		}
+	}
+	return set, err
+}
+
+// attach probes every function of the layer that the file has.
+func (p *Prober) attach(f *os.File, layer functions.Layer) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
@@ -46,7 +72,7 @@ func (p *prober) attach(f *os.File, layer functions.Layer) (*probes, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &probes{functions: found}
+	set := &Set{functions: found}
 	var allocations, others, returns targets
 	for _, at := range found {
 		id, row := functions.Named(at.Name, layer)
@@ -65,7 +91,7 @@ func (p *prober) attach(f *os.File, layer functions.Layer) (*probes, error) {
 		targets targets
 	}{{p.callReturn, returns}, {p.callEnter, others}, {p.allocEnter, allocations}} {
 		if err := p.attachAll(set, executable, step.program, step.targets, step.program == p.callReturn); err != nil {
-			set.close()
+			set.Close()
 			return nil, err
 		}
 	}
@@ -79,7 +105,7 @@ func (t *targets) add(address, cookie uint64) {
 	t.cookies = append(t.cookies, cookie)
 }
 
-func (p *prober) attachAll(s *probes, x *link.Executable, program *ebpf.Program, t targets, isReturn bool) error {
+func (p *Prober) attachAll(s *Set, x *link.Executable, program *ebpf.Program, t targets, isReturn bool) error {
 	if len(t.addresses) == 0 {
 		return nil
 	}
@@ -110,7 +136,7 @@ func (p *prober) attachAll(s *probes, x *link.Executable, program *ebpf.Program,
 }
 
 // attachOne attaches a program, or where probes bear no cookies a stub of it.
-func (p *prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error), program *ebpf.Program, address, cookie uint64) (link.Link, error) {
+func (p *Prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error), program *ebpf.Program, address, cookie uint64) (link.Link, error) {
 	if p.stubs == nil {
 		return attach("probe", program, &link.UprobeOptions{Address: address, Cookie: cookie})
 	}
@@ -122,8 +148,8 @@ func (p *prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOption
 	return attach("probe", stub, &link.UprobeOptions{Address: address})
 }
 
-// attachBrief probes the functions of the layer that only tell what is current.
-func (p *prober) attachBrief(f *os.File, layer functions.Layer) (*probes, error) {
+// AttachBrief probes the functions of the layer that only tell what is current.
+func (p *Prober) AttachBrief(f *os.File, layer functions.Layer) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
@@ -132,26 +158,26 @@ func (p *prober) attachBrief(f *os.File, layer functions.Layer) (*probes, error)
 	if err != nil {
 		return nil, err
 	}
-	set := &probes{functions: library.Functions(functions.Names(layer, true))}
+	set := &Set{functions: library.Functions(functions.Names(layer, true))}
 	var all targets
 	for _, at := range set.functions {
 		id, _ := functions.Named(at.Name, layer)
 		all.add(at.Probe, uint64(id))
 	}
 	if err := p.attachAll(set, executable, p.callReturn, all, true); err != nil {
-		set.close()
+		set.Close()
 		return nil, err
 	}
 	if err := p.attachAll(set, executable, p.callEnter, all, false); err != nil {
-		set.close()
+		set.Close()
 		return nil, err
 	}
 	return set, nil
 }
 
-// attachLoader lets held processes stop when the dynamic loader f has loaded
+// AttachLoader lets held processes stop when the dynamic loader f has loaded
 // libraries.
-func (p *prober) attachLoader(f *os.File) (*probes, error) {
+func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
@@ -164,7 +190,7 @@ func (p *prober) attachLoader(f *os.File) (*probes, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &probes{functions: found}
+	set := &Set{functions: found}
 	var at targets
 	at.add(found[0].Probe, 0)
 	if err := p.attachAll(set, executable, p.libraryLoaded, at, false); err != nil {
@@ -173,8 +199,8 @@ func (p *prober) attachLoader(f *os.File) (*probes, error) {
 	return set, nil
 }
 
-// close detaches side by side: without uprobe_multi each probe takes about 0.1 s.
-func (s *probes) close() {
+// Close detaches side by side: without uprobe_multi each probe takes about 0.1 s.
+func (s *Set) Close() {
 	var wait sync.WaitGroup
 	for _, l := range s.links {
 		wait.Go(func() { l.Close() })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package probes
 
 import (
 	"os"
@@ -26,7 +26,7 @@ func TestTheVersionOfPyTorchIsReadBesideItsLibraries(t *testing.T) {
 	if err := os.Symlink(filepath.Join(folder, "torch", "lib", "libc10.so"), mapped); err != nil {
 		t.Fatal(err)
 	}
-	library := libraries.Mapped{PID: ownPid, Path: mapped, Layer: functions.Torch}
+	library := libraries.Mapped{PID: ownPID, Path: mapped, Layer: functions.Torch}
 	if got := torchVersion(library); got != "" {
 		t.Errorf("without a file: %q", got)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package probes
 
 import (
 	"os"
@@ -10,6 +10,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/place"
 )
+
+// ownPID is the process that maps what Ahead has found.
+var ownPID = uint32(os.Getpid())
 
 // Rows says which rows of the probe table a file has, in the table's order.
 type Rows struct {
@@ -66,7 +69,7 @@ func Libraries() (list []Library, more int, err error) {
 	}
 	defer s.Close()
 	own := libraries.NewAhead()
-	own.Prepare(ownPid, os.Environ())
+	own.Prepare(ownPID, os.Environ())
 	defer own.Close()
 	found, err := s.Scan()
 	if err != nil {
@@ -84,7 +87,7 @@ func resolveAll(found []libraries.Mapped) (list []Library, more int) {
 		i, known := at[l.File]
 		switch {
 		case known:
-		case l.Program && l.PID == ownPid:
+		case l.Program && l.PID == ownPID:
 			continue
 		case len(at) >= maxListed:
 			left[l.File] = true
@@ -94,7 +97,7 @@ func resolveAll(found []libraries.Mapped) (list []Library, more int) {
 			at[l.File] = i
 			list = append(list, resolve(l))
 		}
-		if p := &list[i]; l.PID != ownPid && !slices.Contains(p.PIDs, l.PID) {
+		if p := &list[i]; l.PID != ownPID && !slices.Contains(p.PIDs, l.PID) {
 			p.PIDs = append(p.PIDs, l.PID)
 		}
 	}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/place"
+)
+
+// The functions of libc10 by which PyTorch's caching allocator tells a profiler what it
+// does, whether or not one is on; C++ names of all versions so far (facts of PyTorch 1.6 to 2.14). They never
+// throw, and have entry probes only: a return probe on a function that throws kills the program.
+var (
+	reportFunctions = map[string]uint64{ // attach cookie
+		"_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE":   bpf.BlockWithoutTotals, // 1.6 to 1.9
+		"_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE": bpf.BlockWithTotals,    // 1.10 to 2.1
+		"_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE": bpf.BlockWithTotals,    // 2.2 on
+	}
+	failureFunctions = []string{
+		"_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE",
+		"_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+		"_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+	}
+)
+
+// torchVersion reads the version of the PyTorch that a mapped libc10 belongs to, from
+// version.py beside its folder; "" if there is none.
+func torchVersion(library libraries.Mapped) string {
+	file, err := os.Readlink(library.Path)
+	if err != nil {
+		return ""
+	}
+	f, err := untrusted.OpenIn(fmt.Sprintf("/proc/%d/root", library.PID), path.Join(path.Dir(file), "../version.py"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, 4096))
+	if m := versionLine.FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}
+
+var versionLine = regexp.MustCompile(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.+-]{1,40})['"]`)
+
+var errNoReports = errors.New("it has no function that reports tensors as PyTorch 1.6 to 2.14 do: its tensors are not traced")
+
+// attachTorch probes libc10.
+func (p *Prober) attachTorch(f *os.File) (*Set, error) {
+	library, err := place.Open(f)
+	if err != nil {
+		return nil, err
+	}
+	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range reportFunctions {
+		names = append(names, name)
+	}
+	set := &Set{}
+	attach := func(names []string, program *ebpf.Program) error {
+		var all targets
+		for _, at := range library.Functions(names) {
+			all.add(at.Probe, reportFunctions[at.Name])
+			set.functions = append(set.functions, at)
+		}
+		return p.attachAll(set, executable, program, all, false)
+	}
+	if err := attach(names, p.blockReported); err != nil {
+		set.Close()
+		return nil, err
+	}
+	if len(set.links) == 0 {
+		return nil, errNoReports
+	}
+	if err := attach(failureFunctions, p.blockFailed); err != nil {
+		set.Close()
+		return nil, err
+	}
+	return set, nil
+}

@@ -84,10 +84,10 @@ func (t *Tracer) startCommand() error {
 		return err
 	}
 	p := &process{pid: uint32(cmd.Process.Pid), traced: true, held: true}
-	t.mu.Lock()
+	t.desk.Take()
 	t.processes[p.pid] = p
 	t.tellKernel(p)
-	t.mu.Unlock()
+	t.turn.Done()
 	t.command = &command{cmd: cmd, guard: guard}
 	go func() {
 		t.command.err = cmd.Wait()

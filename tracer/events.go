@@ -69,7 +69,8 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
 		if bpf.IsRingEmpty(err) {
-			t.ringWasEmpty()
+			t.desk.RingWasEmpty()
+			t.emptied.Add(1)
 			return n
 		}
 		if t.asleep {
@@ -86,9 +87,9 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 			}
 		}
 		if err != nil {
-			t.mu.Lock()
+			t.desk.Take()
 			t.lost++
-			t.mu.Unlock()
+			t.turn.Done()
 		}
 	}
 	return n
@@ -96,19 +97,19 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 
 // take books an event. One that nobody foresaw costs no more than itself.
 func (t *Tracer) take(e *bpf.Event, details *bpf.Details) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	defer func() {
 		if r := recover(); r != nil {
 			t.lost++
 			t.defects.Note("an event", r)
 		}
 	}()
-	t.readings.passed(e.Time)
+	t.turn.Passed(e.Time)
 	t.handle(e, details)
 }
 
-// handle takes one event; t.mu is held.
+// handle takes one event; in a turn.
 func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	switch e.Kind {
 	case bpf.KindHeld:
@@ -162,10 +163,10 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if !p.besideCapture {
 		if doubt := functions.Doubt(e, event); doubt != "" {
 			p.besideCapture = true
-			t.books.Tell(ledger.Warning{PID: p.pid, Text: doubt})
+			t.turn.Tell(ledger.Warning{PID: p.pid, Text: doubt})
 		}
 	}
-	t.books.Apply(event)
+	t.turn.Apply(event)
 	t.wantDevice(p, event)
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
 		t.outOfMemory(p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
@@ -201,7 +202,7 @@ func (t *Tracer) ignore(e *bpf.Event) {
 	}
 }
 
-// stats reads what the kernel half could not do; t.mu is held.
+// stats reads what the kernel half could not do; in a turn.
 func (t *Tracer) stats() ledger.Stats {
 	var counters [bpf.CounterCount]uint64
 	for i := range counters {
@@ -229,7 +230,7 @@ func (t *Tracer) stats() ledger.Stats {
 	return s
 }
 
-// missing says why events have no stack; t.mu is held.
+// missing says why events have no stack; in a turn.
 func (t *Tracer) missing(counters *[bpf.CounterCount]uint64) map[string]uint64 {
 	noTables := counters[bpf.CounterNoTables] - min(t.ignoredNoStack, counters[bpf.CounterNoTables])
 	noRoom := min(t.noRoomForTables, noTables)

@@ -98,8 +98,8 @@ func testFullEvents(t *testing.T, m *machine) {
 func (m *machine) ended(p *program) {
 	m.t.Helper()
 	m.eventually("the end of the process is noticed", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		m.desk.Take()
+		defer m.turn.Done()
 		return m.processes[p.pid()] == nil
 	})
 }

@@ -31,13 +31,13 @@ func (t *Tracer) faults() (list []string) {
 }
 
 func (t *Tracer) unseenText() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	return t.unseen.text()
 }
 
 func (t *Tracer) silenceText() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	return t.silence.text(t.begin)
 }

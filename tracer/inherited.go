@@ -15,7 +15,7 @@ import (
 // maxInherited bounds the first reports that wait: a process has few GPUs.
 const maxInherited = 16
 
-// hasCUDA says whether a process uses CUDA itself: it has allocated from the driver, or NVML lists it; t.mu is held. Where NVML says
+// hasCUDA says whether a process uses CUDA itself: it has allocated from the driver, or NVML lists it; in a turn. Where NVML says
 // nothing that is not known of one that was there before us.
 func (t *Tracer) hasCUDA(p *process) bool {
 	if p.user || p.gpus > 0 {
@@ -32,7 +32,7 @@ func (t *Tracer) hasCUDA(p *process) bool {
 }
 
 // inherits says whether what an allocator on a GPU reports is of its parent's: as long as the process has no CUDA of its own, and has
-// allocated nothing. The first report is kept until there is more to be said; t.mu is held.
+// allocated nothing. The first report is kept until there is more to be said; in a turn.
 func (t *Tracer) inherits(p *process, e *ledger.Event) bool {
 	switch {
 	case e.Device < 0 || len(p.inherited) == 0 && e.Op != ledger.Allocator:
@@ -46,15 +46,15 @@ func (t *Tracer) inherits(p *process, e *ledger.Event) bool {
 	return true
 }
 
-// disinherit books the first reports of a process that uses CUDA itself, after all; t.mu is held.
+// disinherit books the first reports of a process that uses CUDA itself, after all; in a turn.
 func (t *Tracer) disinherit(p *process) {
 	for i := range p.inherited {
-		t.books.Apply(&p.inherited[i])
+		t.turn.Apply(&p.inherited[i])
 	}
 	p.inherited = nil
 }
 
-// inherited says whether an allocator is none but its parent's, by what the kernel half has of it; t.mu is held.
+// inherited says whether an allocator is none but its parent's, by what the kernel half has of it; in a turn.
 func (t *Tracer) inherited(p *process, device int32, value *bpf.TensorDevice) bool {
 	if device < 0 {
 		return false

@@ -22,13 +22,13 @@ func (t *Tracer) introduce(pid uint32) {
 	}
 	workload := t.host.Of(pid, variables)
 	open, nodes := openGPUs(pid), nodesBelow(pid)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	p, ok := t.processes[pid]
 	if !ok || !p.booked {
 		return
 	}
-	t.books.Tell(ledger.Process{PID: pid, Workload: workload})
+	t.turn.Tell(ledger.Process{PID: pid, Workload: workload})
 	p.environ = slices.DeleteFunc(variables, func(v string) bool {
 		return !strings.HasPrefix(v, "CUDA_") && !strings.HasPrefix(v, givenGPUs+"=")
 	})
@@ -38,7 +38,7 @@ func (t *Tracer) introduce(pid uint32) {
 }
 
 // setDevices tells the ledger which GPUs the process sees, once NVML has
-// listed them; t.mu is held.
+// listed them; in a turn.
 func (t *Tracer) setDevices(p *process) {
 	switch {
 	case !p.introduced || p.devices:
@@ -47,19 +47,19 @@ func (t *Tracer) setDevices(p *process) {
 		switch uuids := p.ordinals(t.gpus, t.config.NVML); {
 		case uuids == nil:
 		case slices.Equal(uuids, p.denied):
-			t.books.Tell(ledger.Warning{PID: p.pid, Text: fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid)})
+			t.turn.Tell(ledger.Warning{PID: p.pid, Text: fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", p.pid)})
 		default:
 			p.uuids = uuids
-			t.books.Tell(ledger.Devices{PID: p.pid, UUIDs: p.uuids})
+			t.turn.Tell(ledger.Devices{PID: p.pid, UUIDs: p.uuids})
 		}
 	case p.uuids == nil && p.seesOne():
 		p.uuids = []string{""}
-		t.books.Tell(ledger.Devices{PID: p.pid, UUIDs: p.uuids})
+		t.turn.Tell(ledger.Devices{PID: p.pid, UUIDs: p.uuids})
 	}
 }
 
 // doubt drops the ordinals of a process that NVML shows on a GPU which they do
-// not name: then they are wrong. It is looked at once more, as CUDA may have started after the last time. t.mu is held.
+// not name: then they are wrong. It is looked at once more, as CUDA may have started after the last time. in a turn.
 func (t *Tracer) doubt(usage []ledger.Usage) {
 	for _, u := range usage {
 		p := t.processes[u.PID]
@@ -67,7 +67,7 @@ func (t *Tracer) doubt(usage []ledger.Usage) {
 			continue
 		}
 		p.denied, p.uuids = p.uuids, nil
-		t.books.Tell(ledger.Devices{PID: p.pid, UUIDs: nil})
+		t.turn.Tell(ledger.Devices{PID: p.pid, UUIDs: nil})
 		t.jobs.add(job{jobIntroduce, p.pid})
 	}
 }

@@ -36,7 +36,7 @@ type learner struct {
 }
 
 // wantDevice asks for the brief probes when an allocation came without its
-// device although there are several; t.mu is held.
+// device although there are several; in a turn.
 func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
 	l := &t.learner
 	if e.Op == ledger.Learn { // it is worth it
@@ -72,10 +72,10 @@ func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
 
 // learn sets the brief probes in all files that are probed.
 func (t *Tracer) learn() error {
-	t.mu.Lock()
+	t.desk.Take()
 	single := len(t.gpus) == 1
 	t.learner.active = !single
-	t.mu.Unlock()
+	t.turn.Done()
 	if single || len(t.learner.sets) > 0 {
 		return nil
 	}
@@ -110,9 +110,9 @@ func (t *Tracer) endLearning() {
 		set.Close()
 	}
 	t.learner.sets = nil
-	t.mu.Lock()
+	t.desk.Take()
 	t.learner.active = false
-	t.mu.Unlock()
+	t.turn.Done()
 }
 
 // forgetContexts removes the contexts and captured streams of processes that are gone from what the
@@ -123,13 +123,13 @@ func (t *Tracer) forgetContexts() {
 	var gone []bpf.ContextKey
 	var key bpf.ContextKey
 	var device uint32
-	t.mu.Lock()
+	t.desk.Take()
 	for i := contexts.Iterate(); i.Next(&key, &device); {
 		if t.processes[uint32(key.Pid)] == nil {
 			gone = append(gone, key)
 		}
 	}
-	t.mu.Unlock()
+	t.turn.Done()
 	for i := range gone {
 		_ = contexts.Delete(&gone[i])
 	}
@@ -140,13 +140,13 @@ func (t *Tracer) forgetCaptures() {
 	var gone []bpf.StreamKey
 	var key bpf.StreamKey
 	var n uint64
-	t.mu.Lock()
+	t.desk.Take()
 	for i := captures.Iterate(); i.Next(&key, &n); {
 		if t.processes[uint32(key.Pid)] == nil {
 			gone = append(gone, key)
 		}
 	}
-	t.mu.Unlock()
+	t.turn.Done()
 	for i := range gone {
 		_ = captures.Delete(&gone[i])
 	}

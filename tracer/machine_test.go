@@ -160,15 +160,10 @@ func (m *machine) eventually(what string, holds func() bool) {
 
 func (m *machine) eventsRead() {
 	m.t.Helper()
-	emptied := func() uint64 {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.emptied
-	}
-	enough := emptied() + 2 // it may be at the end of the ring now, and what we wait for behind it
+	enough := m.emptied.Load() + 2 // it may be at the end of the ring now, and what we wait for behind it
 	m.eventually("the events are read", func() bool {
 		_ = m.events.Flush() // it sleeps when there is nothing to read
-		return emptied() >= enough
+		return m.emptied.Load() >= enough
 	})
 }
 

@@ -41,7 +41,7 @@ const (
 	largeBooksIn = uint64(10 * time.Second)
 )
 
-// outOfMemory never blocks; t.mu is held.
+// outOfMemory never blocks; in a turn.
 func (t *Tracer) outOfMemory(p *process, o OOM) {
 	if t.config.OOM == nil && t.config.Journal == nil {
 		return
@@ -65,7 +65,7 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 	}
 }
 
-// dropOOM counts one that Config.OOM is not told of; t.mu is held.
+// dropOOM counts one that Config.OOM is not told of; in a turn.
 func (t *Tracer) dropOOM(pid uint32) {
 	t.ooms.dropped.Add(1)
 	if _, known := t.ooms.droppedBy[pid]; known || len(t.ooms.droppedBy) < maxDroppedBy {
@@ -73,7 +73,7 @@ func (t *Tracer) dropOOM(pid uint32) {
 	}
 }
 
-// booksOf takes the books of what runs now, a few times a minute; t.mu is held.
+// booksOf takes the books of what runs now, a few times a minute; in a turn.
 func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
 	at := o.Time
 	if t.ooms.sites > largeBooks && at-t.ooms.latest < largeBooksIn {
@@ -87,7 +87,7 @@ func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
 		blocks = t.blocksOf(t.blockOwners())
 	}
 	t.bringUpToDate(blocks) // the totals of that moment came with the event
-	books := t.ledger.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
+	books := t.turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
 	t.ooms.latest, t.ooms.sites = at, len(books.Sites)
 	return books
 }
@@ -111,9 +111,9 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 				return
 			}
 		}
-		t.mu.Lock()
+		t.desk.Take()
 		t.ooms.waiting.Give(o.PID)
-		t.mu.Unlock()
+		t.turn.Done()
 		if wait := stackDelay - time.Duration(clock.Now()-o.Time); wait > 0 && wait <= stackDelay {
 			time.Sleep(wait)
 		}
@@ -131,9 +131,9 @@ func (t *Tracer) tellOOM(o OOM) {
 	if t.config.Journal == nil {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.books.Apply(&ledger.Event{
+	t.desk.Take()
+	defer t.turn.Done()
+	t.turn.Apply(&ledger.Event{
 		Op: ledger.OutOfMemory, Kind: o.Kind, PID: o.PID, Device: o.Device, Result: bpf.OutOfMemory, Time: o.Time,
 		Size: o.Size, Stack: o.Stack, Context: o.Allocated, Handle: o.Reserved, API: o.API,
 	})

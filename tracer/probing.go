@@ -106,11 +106,11 @@ func (t *Tracer) noteLate(library libraries.Mapped) {
 	if library.PID == ownPid || library.Program || began < t.running.Load() || t.running.Load() == 0 {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	late := time.Duration(clock.Now() - began).Round(time.Millisecond)
 	if text := t.unseen.note(library, late); text != "" {
-		t.books.Tell(ledger.Warning{Text: text})
+		t.turn.Tell(ledger.Warning{Text: text})
 	}
 }
 

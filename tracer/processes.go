@@ -52,7 +52,7 @@ type process struct {
 }
 
 // process finds or classifies a process that sent an event of a CUDA call;
-// t.mu is held. It returns nil for one that is not traced.
+// in a turn. It returns nil for one that is not traced.
 func (t *Tracer) process(pid uint32) *process {
 	p, ok := t.processes[pid]
 	if !ok || p.reborn() {
@@ -136,7 +136,7 @@ func (t *Tracer) tellKernel(p *process) {
 		entry.Jit = 1
 	}
 	if err := t.coll.Maps["processes"].Put(p.pid, entry); err != nil {
-		t.books.Tell(ledger.Warning{PID: p.pid, Text: fmt.Sprintf("process %d is not followed: %v", p.pid, err)})
+		t.turn.Tell(ledger.Warning{PID: p.pid, Text: fmt.Sprintf("process %d is not followed: %v", p.pid, err)})
 	}
 }
 
@@ -147,11 +147,11 @@ func (t *Tracer) book(p *process) {
 	}
 	p.booked = true
 	comm, exe := procfs.Comm(p.pid), procfs.Exe(p.pid)
-	t.books.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: clock.Now(), User: t.userOf(p)})
+	t.turn.Tell(ledger.Process{PID: p.pid, Comm: untrusted.Clean(comm), Exe: untrusted.Clean(exe), Begin: clock.Now(), User: t.userOf(p)})
 	t.jobs.add(job{jobIntroduce, p.pid})
 }
 
-// userOf returns the user of a process as the books have it, which is looked up once; t.mu is held.
+// userOf returns the user of a process as the books have it, which is looked up once; in a turn.
 func (t *Tracer) userOf(p *process) uint32 {
 	if p.uid == 0 {
 		p.uid = procfs.User(p.pid)
@@ -161,8 +161,8 @@ func (t *Tracer) userOf(p *process) uint32 {
 
 // ownerOf is the same of a process that may be unknown.
 func (t *Tracer) ownerOf(pid uint32) uint32 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	if p := t.processes[pid]; p != nil {
 		return t.userOf(p)
 	}
@@ -171,8 +171,8 @@ func (t *Tracer) ownerOf(pid uint32) uint32 {
 
 // traced lists the processes that are in the books and still run.
 func (t *Tracer) traced() []uint32 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	var pids []uint32
 	for pid, p := range t.processes {
 		if p.traced && p.cuda {
@@ -191,8 +191,8 @@ func (t *Tracer) finished() bool {
 	if t.command != nil && !t.command.ended() {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	for _, p := range t.processes {
 		if p.traced {
 			return false
@@ -201,7 +201,7 @@ func (t *Tracer) finished() bool {
 	return true
 }
 
-// exited ends a process; t.mu is held.
+// exited ends a process; in a turn.
 func (t *Tracer) exited(e *bpf.Event) {
 	_ = t.coll.Maps["processes"].Delete(e.Pid)
 	t.leaveShare(e.Pid)
@@ -212,7 +212,7 @@ func (t *Tracer) exited(e *bpf.Event) {
 	}
 	delete(t.processes, e.Pid)
 	if p != nil && p.booked {
-		t.books.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
+		t.turn.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
 	t.jobs.add(job{kind: jobForget, pid: e.Pid})
 }
@@ -228,7 +228,7 @@ func (t *Tracer) bury(p *process) {
 	t.tombs[p.pid] = p.start
 }
 
-// executed begins a process anew that called execve; t.mu is held.
+// executed begins a process anew that called execve; in a turn.
 func (t *Tracer) executed(e *bpf.Event) {
 	p := t.processes[e.Pid]
 	if p == nil {
@@ -243,7 +243,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 		t.jobs.add(job{kind: jobScan, pid: p.pid}) // one that came before this event took its mappings for the old program's
 	}
 	if p.booked {
-		t.books.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
+		t.turn.Apply(&ledger.Event{Op: ledger.Exec, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
 	if t.config.Name != nil || (p.traced && t.everyone()) {
 		// Another program: whether it is meant is decided when it uses CUDA.
@@ -255,9 +255,9 @@ func (t *Tracer) executed(e *bpf.Event) {
 	t.tellKernel(p)
 }
 
-// warnOfNameless says how much --name may have missed; t.mu is held.
+// warnOfNameless says how much --name may have missed; in a turn.
 func (t *Tracer) warnOfNameless() {
 	if t.namelessCalls > 0 {
-		t.books.Tell(ledger.Warning{Text: fmt.Sprintf("processes that ended before their names could be read, and are left out: %d, with %d allocations and frees", t.nameless, t.namelessCalls)})
+		t.turn.Tell(ledger.Warning{Text: fmt.Sprintf("processes that ended before their names could be read, and are left out: %d, with %d allocations and frees", t.nameless, t.namelessCalls)})
 	}
 }

@@ -28,8 +28,8 @@ func TestThePIDOfANamelessProcessIsFreeForTheNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid, own := uint32(cmd.Process.Pid), uint32(os.Getpid())
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.desk.Take()
+	defer m.turn.Done()
 	if p := m.process(pid); p != nil || m.nameless != 1 || !m.processes[pid].nameless {
 		t.Fatalf("a process that is gone: %+v, %d nameless", p, m.nameless)
 	}

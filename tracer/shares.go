@@ -66,7 +66,7 @@ func (s *shares) leaveRoom(room uint64) {
 	}
 }
 
-// leaveShare keeps what a process lost that has ended, and has the kernel half begin anew with its pid; t.mu is held.
+// leaveShare keeps what a process lost that has ended, and has the kernel half begin anew with its pid; in a turn.
 func (t *Tracer) leaveShare(pid uint32) {
 	var share bpf.Share
 	if t.coll.Maps["shares"].Lookup(pid, &share) != nil { // both in one call from Linux 5.14 on
@@ -81,7 +81,7 @@ func (t *Tracer) leaveShare(pid uint32) {
 }
 
 // lostBy is how many events, and how many stacks, each process has lost so far, by pid: refused beyond its share of what all
-// share, or without room; t.mu is held.
+// share, or without room; in a turn.
 func (t *Tracer) lostBy() (events, stacks map[uint32]uint64) {
 	events, stacks = maps.Clone(t.shares.lostBy), maps.Clone(t.shares.stacks)
 	var cursor ebpf.MapBatchCursor
@@ -107,8 +107,8 @@ func (t *Tracer) lostBy() (events, stacks map[uint32]uint64) {
 
 // lossText names the processes that lost most.
 func (t *Tracer) lossText() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	events, stacks := t.lostBy()
 	const named = 3
 	pids := slices.SortedFunc(maps.Keys(events), func(a, b uint32) int { return cmp.Or(cmp.Compare(events[b], events[a]), cmp.Compare(a, b)) })
@@ -132,8 +132,8 @@ func (t *Tracer) lossText() string {
 
 // forgetShares drops the shares of processes that are gone and never were known.
 func (t *Tracer) forgetShares() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	var gone []uint32
 	var pid uint32
 	var share bpf.Share

@@ -38,10 +38,10 @@ func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 // losesAlone wants one of two processes to have lost something, and the other nothing.
 func (m *machine) losesAlone(flooder, honest *program) {
 	m.t.Helper()
-	m.mu.Lock()
+	m.desk.Take()
 	sum := m.stats().Lost // first: the flood goes on
 	by, _ := m.lostBy()
-	m.mu.Unlock()
+	m.turn.Done()
 	if by[flooder.pid()] == 0 || by[honest.pid()] != 0 {
 		m.t.Errorf("the flooder lost %d, the other one %d", by[flooder.pid()], by[honest.pid()])
 	}
@@ -97,8 +97,8 @@ func testFloodOfThreads(t *testing.T, m *machine) {
 	}
 	flooder.next()
 	m.eventually("the flooder has what it may have", func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		m.desk.Take()
+		defer m.turn.Done()
 		by, _ := m.lostBy()
 		return by[flooder.pid()] > 100
 	})
@@ -135,8 +135,8 @@ func testFloodOfStacks(t *testing.T, m *machine) {
 			t.Errorf("a stack of the honest process is lost")
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.desk.Take()
+	defer m.turn.Done()
 	_, stacks := m.lostBy()
 	if stacks[honest.pid()] != 0 {
 		t.Errorf("the honest process lost %d stacks", stacks[honest.pid()])

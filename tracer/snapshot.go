@@ -27,44 +27,44 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 
 // takeBooks copies the books when they have all that came before a moment. Readings that were made since wait on.
 func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
-	t.settle(moment)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.readings.takeBefore(moment + 1)
-	return t.ledger.Snapshot(clock.Now(), time.Now())
+	t.desk.Settle(moment, func() { _ = t.events.Flush() })
+	t.desk.Take()
+	defer t.turn.Done()
+	t.turn.TakeBefore(moment + 1)
+	return t.turn.Snapshot(clock.Now(), time.Now())
 }
 
 // readBooks has the books take what is not told by events, as of the time that it returns: live blocks only if there
 // are at most so many, since to walk them takes long.
 func (t *Tracer) readBooks(most uint64) uint64 {
 	defer t.defects.Recovered(readingBooks)
-	t.mu.Lock()
+	t.desk.Take()
 	owners := t.blockOwners()
 	few := most == ^uint64(0) || t.liveBlocks() <= most
-	t.mu.Unlock()
+	t.turn.Done()
 	var blocks map[uint32][]ledger.Block
 	if few {
 		blocks = t.blocksOf(owners)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	t.readTensors()
 	time := clock.Now()
-	t.read(readingBooks, time, func() { t.bringUpToDate(blocks) })
+	t.turn.Read(readingBooks, time, func() { t.bringUpToDate(blocks) })
 	return time
 }
 
-// bringUpToDate tells the books what is not told by events, but for the totals of allocators; t.mu is held.
+// bringUpToDate tells the books what is not told by events, but for the totals of allocators; in a turn.
 func (t *Tracer) bringUpToDate(blocks map[uint32][]ledger.Block) {
-	t.books.Tell(t.stats())
+	t.turn.Tell(t.stats())
 	for pid, list := range blocks {
-		t.books.Tell(ledger.BlockList{PID: pid, Blocks: list})
+		t.turn.Tell(ledger.BlockList{PID: pid, Blocks: list})
 	}
 	t.markSegments()
 	if t.blocksUnread.Load() {
-		t.books.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
+		t.turn.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
 	}
 	if t.config.WantTensors && !t.tensorsProbed.Load() {
-		t.books.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
+		t.turn.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
 	}
 }

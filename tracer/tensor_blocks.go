@@ -90,7 +90,7 @@ func (t *Tracer) collectBlocks(owners map[uint32]owner) (list map[uint32][]ledge
 	return list, keys
 }
 
-// blockOwners lists the allocators on GPUs whose blocks a snapshot needs; t.mu is held.
+// blockOwners lists the allocators on GPUs whose blocks a snapshot needs; in a turn.
 func (t *Tracer) blockOwners() map[uint32]owner {
 	owners := maps.Clone(t.leftBlocks)
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, device int32) {
@@ -125,7 +125,7 @@ func (t *Tracer) liveBlocks() (sum uint64) {
 }
 
 // leaveBlocks takes the last totals of a process that has ended, and has its
-// blocks placed and removed; t.mu is held.
+// blocks placed and removed; in a turn.
 func (t *Tracer) leaveBlocks(p *process) {
 	if !p.torch {
 		return
@@ -139,7 +139,7 @@ func (t *Tracer) leaveBlocks(p *process) {
 }
 
 // dropAllocator has the kernel half begin anew with an allocator, and leaves its blocks to be placed and
-// removed. One that has not ended may be about to report another one; t.mu is held.
+// removed. One that has not ended may be about to report another one; in a turn.
 func (t *Tracer) dropAllocator(key bpf.TensorKey, ended bool) {
 	device, ok := deviceOf(key)
 	var value bpf.TensorDevice
@@ -154,9 +154,9 @@ func (t *Tracer) dropAllocator(key bpf.TensorKey, ended bool) {
 // placeLeftBlocks gives the books the last blocks of processes that have ended, removes
 // them, and gives their allocators' numbers back. A process that has begun since with the same pid has blocks of its own.
 func (t *Tracer) placeLeftBlocks() {
-	t.mu.Lock()
+	t.desk.Take()
 	left := maps.Clone(t.leftBlocks)
-	t.mu.Unlock()
+	t.turn.Done()
 	if len(left) == 0 {
 		return
 	}
@@ -172,14 +172,14 @@ func (t *Tracer) placeLeftBlocks() {
 }
 
 func (t *Tracer) bookLeftBlocks(left map[uint32]owner, blocks map[uint32][]ledger.Block) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	for number := range left {
 		delete(t.leftBlocks, number)
 	}
 	for pid, list := range blocks {
 		if p := t.processes[pid]; p == nil || !p.booked {
-			t.books.Tell(ledger.BlockList{PID: pid, Blocks: list})
+			t.turn.Tell(ledger.BlockList{PID: pid, Blocks: list})
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (t *Tracer) bookLeftBlocks(left map[uint32]owner, blocks map[uint32][]ledge
 // forgetBlocks removes what the kernel half has of processes that are gone, or
 // that turned out not to be meant.
 func (t *Tracer) forgetBlocks() {
-	t.mu.Lock()
+	t.desk.Take()
 	var keys []bpf.TensorKey
 	t.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
 		if p := t.processes[key.Pid]; p != nil && !p.traced || p == nil && procfs.IsGone(key.Pid, value.Latest) { // else its first events are on their way
@@ -197,7 +197,7 @@ func (t *Tracer) forgetBlocks() {
 	for _, key := range keys {
 		t.dropAllocator(key, false)
 	}
-	t.mu.Unlock()
+	t.turn.Done()
 	if len(keys) > 0 {
 		t.placeLeftBlocks()
 	}

@@ -66,8 +66,8 @@ func (t *Tracer) setSampling() error {
 			return fmt.Errorf("set the sampling of tensors: %w", err)
 		}
 	}
-	t.books.Tell(ledger.Sampling(p))
-	t.books.Tell(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
+	t.turn.Tell(ledger.Sampling(p))
+	t.turn.Tell(ledger.SampleRate{Mean: t.config.Sample, Limit: t.config.SampleLimit})
 	return nil
 }
 
@@ -86,7 +86,7 @@ func tensorDevice(kind, index int) (int32, bool) {
 // 256 MiB allocated it is one in 128: see drifted of bpf/allocator_totals.h.
 const totalsStep = 2 << 20
 
-// handleBlock takes an event of PyTorch's allocator; t.mu is held.
+// handleBlock takes an event of PyTorch's allocator; in a turn.
 func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	device, ok := tensorDevice(int(e.Result), int(e.Device))
 	if !ok {
@@ -118,7 +118,7 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 	case bpf.KindBlockFailed:
 		event.Op, event.Size, event.Stack = ledger.Totals, 0, 0
 		if !t.inherits(p, event) {
-			t.books.Apply(event)
+			t.turn.Apply(event)
 		}
 		t.outOfMemory(p, OOM{
 			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
@@ -126,11 +126,11 @@ func (t *Tracer) handleBlock(e *bpf.Event, p *process) {
 		return
 	}
 	if !t.inherits(p, event) {
-		t.books.Apply(event)
+		t.turn.Apply(event)
 	}
 }
 
-// readTensors has the books take the kernel half's totals of all processes in their turn; t.mu is held.
+// readTensors has the books take the kernel half's totals of all processes in their turn; in a turn.
 func (t *Tracer) readTensors() {
 	time := clock.Now() // a reading may have later reports, but lacks no earlier ones
 	var list []ledger.TensorTotals
@@ -141,11 +141,11 @@ func (t *Tracer) readTensors() {
 		}
 	})
 	if len(list) > 0 {
-		t.read(readingTensors, time, func() { t.books.Tell(ledger.TensorReading{Time: time, Totals: list}) })
+		t.turn.Read(readingTensors, time, func() { t.turn.Tell(ledger.TensorReading{Time: time, Totals: list}) })
 	}
 }
 
-// readLast has the books take the totals of a process that has ended, and whose events so are all in the books; t.mu is held.
+// readLast has the books take the totals of a process that has ended, and whose events so are all in the books; in a turn.
 func (t *Tracer) readLast(p *process) {
 	var list []ledger.TensorTotals
 	for _, key := range p.allocators {
@@ -155,7 +155,7 @@ func (t *Tracer) readLast(p *process) {
 		}
 	}
 	if len(list) > 0 {
-		t.books.Tell(ledger.TensorReading{Time: clock.Now(), Totals: list})
+		t.turn.Tell(ledger.TensorReading{Time: clock.Now(), Totals: list})
 	}
 }
 

@@ -181,8 +181,8 @@ func (m *machine) inKernel(numbers []uint32) (blocks int) {
 			blocks++
 		}
 	})
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.desk.Take()
+	defer m.turn.Done()
 	m.eachAllocator(func(_ bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
 		if slices.Contains(numbers, value.Number) {
 			blocks += len(m.ownerOfBlocks(0, 0, value).near)
@@ -196,14 +196,14 @@ func testTensorsOfTheUnknown(t *testing.T, m *machine) {
 	p := m.follow("2.6", nil, "alloc a 100M", "totals", "wait", "alloc b 1000", "totals", "wait")
 	p.totals()
 	before := m.allocators(p.pid())
-	m.mu.Lock()
+	m.desk.Take()
 	known := m.processes[p.pid()]
 	delete(m.processes, p.pid())
-	m.mu.Unlock()
+	m.turn.Done()
 	m.forgetBlocks()
-	m.mu.Lock()
+	m.desk.Take()
 	m.processes[p.pid()] = known
-	m.mu.Unlock()
+	m.turn.Done()
 	if after := m.allocators(p.pid()); len(before) == 0 || !slices.Equal(before, after) {
 		t.Errorf("allocators %v, before %v", after, before)
 	}

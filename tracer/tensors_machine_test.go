@@ -43,8 +43,8 @@ func (m *machine) loaded(pid uint32) {
 		m.jobs.mu.Lock()
 		waits := m.jobs.busy || m.jobs.todo[jobLoad][pid] || m.jobs.todo[jobLoadLater][pid] || m.jobs.todo[jobScan][pid] || m.jobs.todo[jobScan][0]
 		m.jobs.mu.Unlock()
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		m.desk.Take()
+		defer m.turn.Done()
 		x := m.processes[pid]
 		if quiet++; waits || x == nil || !x.loaded || time.Now().Before(x.nextLoad) {
 			quiet = 0

@@ -28,6 +28,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/symbolize"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/fileid"
@@ -89,20 +90,18 @@ type Tracer struct {
 	events  *ringbuf.Reader
 
 	oneUsage                      sync.Mutex // held while NVML is read
-	mu                            sync.Mutex // guards what follows
-	ledger                        *ledger.Ledger
-	books                         ledger.Books // takes what comes in: the ledger, and the journal beside it
-	event                         ledger.Event // the latest: one for each would be garbage
+	desk                          *booking.Desk
+	turn                          *booking.Turn // of whoever has it
+	event                         ledger.Event  // the latest: one for each would be garbage
 	processes                     map[uint32]*process
 	tombs                         map[uint32]uint64 // start of ended processes
-	emptied                       uint64            // how often the events ring was read to its end
+	emptied                       atomic.Uint64     // how often the events ring was read to its end
 	lost                          uint64            // events that could not be decoded
 	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
 	noRoomForTables               uint64            // events without a stack of processes whose tables found no room
 	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
 	gpus                          []ledger.GPU      // NVML's last list
-	readings                      readings
-	limits                        ledger.Limits // as the books were told last
+	limits                        ledger.Limits     // as the books were told last
 	silence                       silence
 	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
@@ -121,7 +120,6 @@ type Tracer struct {
 	near          bpf.NearBlocks // likewise: the table that was read last
 	ooms          ooms
 	tensorsProbed atomic.Bool
-	readingEvents atomic.Bool // readEvents runs
 	blocksUnread  atomic.Bool // the kernel half's blocks could not be read to the end
 	host          *workload.Host
 	memlock       *unix.Rlimit  // of this process as it was, if it was lifted
@@ -171,10 +169,10 @@ func New(config Config) (*Tracer, error) {
 		ooms:       ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
 		idle:       idleInterval,
 	}
-	t.ledger = ledger.New(ledger.Options{Begin: clock.Now(), Host: host})
-	t.books = booksFor(t.ledger, config.Journal)
+	t.desk = booking.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Journal, &t.defects)
+	t.turn = (*booking.Turn)(t.desk)
 	t.limits = limitsOf(config.Memory)
-	t.books.Tell(t.limits)
+	t.turn.Tell(t.limits)
 	t.stacks = stacks.New(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
 	if err := t.load(kernel, types); err != nil {
 		t.Close()
@@ -194,10 +192,10 @@ func (t *Tracer) Run(ctx context.Context) error {
 	defer func() {
 		cancel()
 		wait.Wait()
-		t.mu.Lock()
-		defer t.mu.Unlock()
+		t.desk.Take()
+		defer t.turn.Done()
 		defer t.defects.Recovered("a reading of NVML")
-		t.readings.takeAll()
+		t.turn.TakeAll()
 		t.warnOfNameless()
 	}()
 	wait.Go(func() { t.reader.Run(ctx) })
@@ -205,8 +203,8 @@ func (t *Tracer) Run(ctx context.Context) error {
 	if err := t.discover(0); err != nil {
 		return err
 	}
-	t.readingEvents.Store(true) // readings wait for what is in the ring: see bookFirstEvents
-	defer t.readingEvents.Store(false)
+	t.desk.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
+	defer t.desk.EndEvents()
 	t.readUsage(ctx)
 	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {

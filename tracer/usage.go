@@ -46,34 +46,34 @@ func (t *Tracer) readUsage(run context.Context) {
 	began := t.openUsage()
 	usage, usageErr := t.config.NVML.Usage(ctx)
 	time := clock.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	t.silence.read(asked, usageErr == nil)
 	if err = errors.Join(err, usageErr); err != nil {
-		t.books.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
+		t.turn.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
 	}
 	if len(gpus) > 0 {
 		t.gpus = gpus
-		t.books.Tell(ledger.GPUs(gpus))
+		t.turn.Tell(ledger.GPUs(gpus))
 	}
 	for _, p := range t.processes {
 		t.setDevices(p)
 	}
 	if usageErr == nil {
-		t.read(readingNVML, time, func() { t.takeUsage(began, time, usage) })
+		t.turn.Read(readingNVML, time, func() { t.takeUsage(began, time, usage) })
 	}
 }
 
 // openUsage has the books watch what changes while NVML is read, from now on.
 func (t *Tracer) openUsage() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	began := clock.Now()
-	t.read(readingNVML, began, func() { t.books.Tell(ledger.UsageOpened{Time: began}) })
+	t.turn.Read(readingNVML, began, func() { t.turn.Tell(ledger.UsageOpened{Time: began}) })
 	return began
 }
 
-// takeUsage tells the books a reading of NVML between began and time, when they have all events before it; t.mu is held.
+// takeUsage tells the books a reading of NVML between began and time, when they have all events before it; in a turn.
 func (t *Tracer) takeUsage(began, time uint64, usage []ledger.Usage) {
 	for i := range usage {
 		p := t.processes[usage[i].PID]
@@ -89,7 +89,7 @@ func (t *Tracer) takeUsage(began, time uint64, usage []ledger.Usage) {
 	}
 	t.doubt(usage)
 	t.markSegments()
-	t.books.Tell(ledger.UsageReading{Time: time, Usages: usage})
+	t.turn.Tell(ledger.UsageReading{Time: time, Usages: usage})
 }
 
 // bookFirstEvents books what is in the ring before anybody is told that processes are traced: those that
@@ -98,9 +98,9 @@ func (t *Tracer) bookFirstEvents() {
 	var record ringbuf.Record
 	t.events.SetDeadline(time.Now())
 	t.drain(&record)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.readings.takeAll()
+	t.desk.Take()
+	defer t.turn.Done()
+	t.turn.TakeAll()
 }
 
 // watchUsage reads once a second, soon after the first allocation of a new
@@ -137,7 +137,7 @@ func (t *Tracer) watchTensors(ctx context.Context) {
 
 func (t *Tracer) lookAtTensors() {
 	defer t.defects.Recovered(readingTensors)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	t.readTensors()
 }

@@ -84,23 +84,23 @@ func (t *Tracer) loadTablesOnDemand(ctx context.Context) {
 }
 
 func (t *Tracer) warn(text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.books.Tell(ledger.Warning{Text: text})
+	t.desk.Take()
+	defer t.turn.Done()
+	t.turn.Tell(ledger.Warning{Text: text})
 }
 
 // warnOf is warn for a sentence about a process.
 func (t *Tracer) warnOf(pid uint32, text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.books.Tell(ledger.Warning{PID: pid, Text: text})
+	t.desk.Take()
+	defer t.turn.Done()
+	t.turn.Tell(ledger.Warning{PID: pid, Text: text})
 }
 
 // reap ends processes whose end was not reported: they were gone before the
 // kernel knew of them, or the ring was full.
 func (t *Tracer) reap() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	defer t.defects.Recovered("a look at processes")
 	for _, pid := range t.gone() {
 		t.exited(&bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
@@ -109,15 +109,15 @@ func (t *Tracer) reap() {
 
 // gone lists the processes that do not exist any more and whose events have all
 // been read: the ring was read to its end after they were found missing. It counts
-// twice, since the first time may have been over already. t.mu is held.
+// twice, since the first time may have been over already. in a turn.
 func (t *Tracer) gone() (pids []uint32) {
 	for pid, p := range t.processes {
 		switch missing := !procfs.Exists(pid); {
 		case !missing:
 			p.goneAt = 0
 		case p.goneAt == 0:
-			p.goneAt = t.emptied + 2
-		case t.emptied >= p.goneAt:
+			p.goneAt = t.emptied.Load() + 2
+		case t.emptied.Load() >= p.goneAt:
 			pids = append(pids, pid)
 		}
 	}
@@ -172,10 +172,10 @@ func (t *Tracer) discover(pid uint32) error {
 		return err
 	}
 	t.beginOnce.Do(func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
+		t.desk.Take()
+		defer t.turn.Done()
 		t.begin = clock.Now()
-		t.books.Tell(ledger.Begin{Time: t.begin})
+		t.turn.Tell(ledger.Begin{Time: t.begin})
 	})
 	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
 	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
@@ -249,13 +249,13 @@ func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
 
 // wanted says whether a process is traced, deciding it if need be.
 func (t *Tracer) wanted(pid uint32) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	p := t.mappedProcess(pid)
 	return p != nil && p.traced
 }
 
-// mappedProcess finds or classifies a process that a scan has found; t.mu is held.
+// mappedProcess finds or classifies a process that a scan has found; in a turn.
 // It returns nil for one that has ended since, and whose books may be closed already.
 func (t *Tracer) mappedProcess(pid uint32) *process {
 	if p, ok := t.processes[pid]; ok && !p.reborn() {
@@ -270,8 +270,8 @@ func (t *Tracer) mappedProcess(pid uint32) *process {
 // expect enters the processes that were asked for by pid, also those that do
 // not use CUDA yet.
 func (t *Tracer) expect() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	for _, pid := range t.config.PIDs {
 		if _, known := t.processes[pid]; !known && procfs.Exists(pid) {
 			t.classify(pid)
@@ -282,8 +282,8 @@ func (t *Tracer) expect() {
 // found notes that a process maps a CUDA library, and says whether it is traced
 // and its unwind tables are still to be loaded.
 func (t *Tracer) found(pid uint32) (load bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	p := t.mappedProcess(pid)
 	if p == nil {
 		return false
@@ -297,15 +297,15 @@ func (t *Tracer) found(pid uint32) (load bool) {
 }
 
 func (t *Tracer) isTraced(pid uint32) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	p, ok := t.processes[pid]
 	return ok && p.traced
 }
 
 func (t *Tracer) isHeld(pid uint32) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	p, ok := t.processes[pid]
 	return ok && p.held
 }
@@ -327,14 +327,14 @@ func (p *process) pause(took time.Duration) time.Duration {
 
 // loadSoon loads the tables of a process now, or when it may again.
 func (t *Tracer) loadSoon(pid uint32) {
-	t.mu.Lock()
+	t.desk.Take()
 	p, ok := t.processes[pid]
 	if !ok || !p.traced {
-		t.mu.Unlock()
+		t.turn.Done()
 		return
 	}
 	wait := time.Until(p.nextLoad)
-	t.mu.Unlock()
+	t.turn.Done()
 	if wait > 0 {
 		time.AfterFunc(wait, func() { t.jobs.add(job{jobLoad, pid}) })
 		return
@@ -344,10 +344,10 @@ func (t *Tracer) loadSoon(pid uint32) {
 
 // loadLater loads the tables of a process that has none yet.
 func (t *Tracer) loadLater(pid uint32) {
-	t.mu.Lock()
+	t.desk.Take()
 	p, ok := t.processes[pid]
 	wanted := ok && !p.loaded
-	t.mu.Unlock()
+	t.turn.Done()
 	if wanted {
 		t.loadTables(pid, 0)
 	}
@@ -372,8 +372,8 @@ func (t *Tracer) loadTables(pid uint32, layout uint64) {
 
 // tablesLoaded tells the kernel half, and returns true the first time.
 func (t *Tracer) tablesLoaded(pid, layout uint32, jit bool, took time.Duration) (first bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.desk.Take()
+	defer t.turn.Done()
 	p, ok := t.processes[pid]
 	if !ok {
 		return false
@@ -412,10 +412,10 @@ func (t *Tracer) mapped(pid uint32, cuda bool) {
 		t.jobs.add(job{kind: jobScan, pid: pid})
 		return
 	}
-	t.mu.Lock()
+	t.desk.Take()
 	p, ok := t.processes[pid]
 	load := ok && p.traced && p.cuda // also while its first load is under way, which may have passed this
-	t.mu.Unlock()
+	t.turn.Done()
 	if load {
 		t.jobs.add(job{kind: jobLoad, pid: pid})
 	}

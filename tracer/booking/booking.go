@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package booking has the ledger, and the capture beside it, told everything in one order: events by
+// the goroutine that reads their ring, readings and sentences by others.
+package booking
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Desk owns the ledger. Any goroutine may call its methods; Take waits until no other goroutine has
+// the turn, which is never for long: nobody who has it may wait for NVML, for a ring or for another
+// process's memory. A turn comes before every other lock of the tracer: with another one held, Take
+// must not be called.
+type Desk struct {
+	defects *defects.List
+	running atomic.Bool // events are being read: readings wait for those before them
+
+	mu      sync.Mutex // guards what follows
+	ledger  *ledger.Ledger
+	journal ledger.Books // nil: none
+	waiting []reading    // by time
+	upTo    uint64       // all events before then are booked
+}
+
+// New returns a Desk for a ledger and, unless it is nil, a journal that is told the same in the same
+// order.
+func New(books *ledger.Ledger, journal ledger.Books, panics *defects.List) *Desk {
+	return &Desk{ledger: books, journal: journal, defects: panics}
+}
+
+// Turn is the right to book. Its methods are for the goroutine that took it, until Done: everything
+// that is booked in one turn comes between the events before and after it.
+type Turn Desk
+
+// Take waits for the turn.
+func (d *Desk) Take() *Turn {
+	d.mu.Lock()
+	return (*Turn)(d)
+}
+
+// Done gives the turn back.
+func (t *Turn) Done() { t.mu.Unlock() }
+
+// Tell tells the books something in a turn of its own.
+func (d *Desk) Tell(in ledger.Input) {
+	turn := d.Take()
+	defer turn.Done()
+	turn.Tell(in)
+}
+
+// Apply books an event.
+func (t *Turn) Apply(e *ledger.Event) {
+	if t.journal != nil {
+		t.journal.Apply(e)
+	}
+	t.ledger.Apply(e)
+}
+
+// Tell tells the books anything else.
+func (t *Turn) Tell(in ledger.Input) {
+	if t.journal != nil {
+		t.journal.Tell(in) // first: the list of a BlockList is the ledger's from then on
+	}
+	t.ledger.Tell(in)
+}
+
+// MarkSegments tells the books which driver allocations PyTorch's allocator made: those at the stacks
+// for which is returns true. The journal is told the answers: a stack that comes too late for one
+// question must be so in a replay too.
+func (t *Turn) MarkSegments(is func(stack uint64) bool) {
+	answers := map[uint64]bool{}
+	var segments []uint64
+	t.ledger.MarkSegments(func(stack uint64) bool {
+		yes, known := answers[stack]
+		if !known {
+			yes = is(stack)
+			answers[stack] = yes
+			if yes {
+				segments = append(segments, stack)
+			}
+		}
+		return yes
+	})
+	if t.journal != nil && len(segments) > 0 {
+		t.journal.Tell(ledger.Segments(segments))
+	}
+}
+
+// Snapshot returns a copy of the books as of now, in ns of CLOCK_MONOTONIC.
+func (t *Turn) Snapshot(now uint64, wall time.Time) *ledger.Snapshot {
+	return t.ledger.Snapshot(now, wall)
+}
+
+// Running is Snapshot without the processes that have ended.
+func (t *Turn) Running(now uint64, wall time.Time) *ledger.Snapshot {
+	return t.ledger.Running(now, wall)
+}
+
+// BeginEvents has readings wait for the events before them, from now on. Whoever calls it reads the
+// ring, and calls RingWasEmpty when there is nothing more in it, until EndEvents.
+func (d *Desk) BeginEvents() { d.running.Store(true) }
+
+// EndEvents has readings be taken at once, from now on.
+func (d *Desk) EndEvents() { d.running.Store(false) }
+
+// RingWasEmpty notes that all events up to a moment ago are booked.
+func (d *Desk) RingWasEmpty() {
+	turn := d.Take()
+	defer turn.Done()
+	turn.Passed(clock.Now() - inFlight)
+}
+
+// settleWithin is how long Settle waits; events are mostly read within 10 ms.
+const settleWithin = 200 * time.Millisecond
+
+// Settle waits, at most 0.2 s, until the events before a moment are booked, and the readings too. It
+// calls flush to wake the goroutine that reads the ring, which sleeps when there is nothing to read.
+func (d *Desk) Settle(moment uint64, flush func()) {
+	for end := time.Now().Add(settleWithin); d.running.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		turn := d.Take()
+		done := turn.upTo > moment
+		turn.Done()
+		if done {
+			return
+		}
+		flush()
+	}
+}

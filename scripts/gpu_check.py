@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python of gpu-check.sh: gpu_check.py [--fake] VRAMPROF FOLDER starts itself as the
-training (--job), runs vramprof beside it, and prints the table. The training does what lines
-of its stdin say, and answers each with a line of JSON."""
+"""The Python part of gpu-check.sh: gpu_check.py [--fake] VRAMPROF FOLDER starts itself as the
+training (--job), runs vramprof, and prints the table. The training executes lines of its stdin
+and answers each with a line of JSON."""
 import argparse, atexit, ctypes, datetime, json, os, platform, signal, subprocess, sys, time
 
 MIB = 1 << 20

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""blocks.py TRUTH SEED POINTS WALKS DEPTH: trains a small transformer and allocates tensors in random walks through walk.py's ways to call. At each
-of POINTS points, PyTorch's own record of every live block and segment goes to the file TRUTH, a line each (see state())."""
+"""blocks.py TRUTH SEED POINTS WALKS DEPTH: trains a small transformer and allocates tensors in
+random walks through walk.py's call styles. At each of POINTS points, it writes PyTorch's own
+record of every live block and segment to the file TRUTH, one per line (see state())."""
 import argparse, json, os, sys, time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "realtorch"))
 import torch
@@ -43,8 +44,9 @@ walk.take, walk.give, walk.thread_begins = take, give, lambda: None
 
 
 def state(out):
-    """["time", NS], ["stack", NUMBER, [[FUNCTION, FILE, LINE], …]], ["block", DEVICE, ADDRESS, SIZE, STACK], ["segment", DEVICE, ADDRESS, SIZE],
-    ["totals", ALLOCATED, RESERVED], of one moment."""
+    """Returns ["time", NS], ["stack", NUMBER, [[FUNCTION, FILE, LINE], …]],
+    ["block", DEVICE, ADDRESS, SIZE, STACK], ["segment", DEVICE, ADDRESS, SIZE],
+    ["totals", ALLOCATED, RESERVED], all of one moment."""
     torch.cuda.synchronize()
     snapshot = torch.cuda.memory._snapshot()
     stacks = {}
@@ -58,7 +60,7 @@ def state(out):
     for frames, number in stacks.items():
         print(json.dumps(["stack", number, frames]), file=out)
     print(json.dumps(["totals", torch.cuda.memory_allocated(), torch.cuda.memory_reserved()]), file=out)
-    time.sleep(1.5)  # the totals are read once a second
+    time.sleep(1.5)  # totals are read once per second
     print(json.dumps(["time", time.monotonic_ns()]), file=out, flush=True)
 
 

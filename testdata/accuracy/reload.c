@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// reload TRUTH COUNT PAUSE A B: loads the libraries A and B in turn, at the same address, allocates three times through each, unloads it,
-// and pauses for so many µs. Prints "ready", and begins at a line on stdin. TRUTH has a line "THREAD BEFORE AFTER ADDRESS LIBRARY" for each allocation.
+// reload TRUTH COUNT PAUSE A B: loads the libraries A and B in turn at the same address. It
+// allocates three times through each, unloads it, and pauses for PAUSE µs. It prints "ready" and
+// starts at a line on stdin. TRUTH gets a line "THREAD BEFORE AFTER ADDRESS LIBRARY" for each
+// allocation.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

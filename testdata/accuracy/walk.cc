@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// walk TRUTH SEED WALKS THREADS DEPTH: random walks through the generated functions, each of which ends in an allocation. Writes to the
-// file TRUTH, at the end, the stacks and the allocations:
+// walk TRUTH SEED WALKS THREADS DEPTH: random walks through the generated functions. Each walk ends
+// in an allocation. At the end, it writes the stacks and the allocations to the file TRUTH:
 //
-//   s NUMBER PLACE…                     leaf first, as walk.h has them
+//   s NUMBER PLACE…                     leaf first, in the format of walk.h
 //   a THREAD BEFORE AFTER ADDRESS SIZE STACK API       times of the call, ns of CLOCK_MONOTONIC
 #include "walk.h"
 #include <algorithm>
@@ -121,7 +121,7 @@ __attribute__((noinline, noclone)) int take(Walk &w)
 		die("allocate", result);
 	if (t.api == 4)
 		t.size = pitch * 3;
-	w.depth = depth + 1; // as it was in the call: nothing has written there since
+	w.depth = depth + 1; // as in the call: nothing has written there since
 	t.address = address ? address : (uint64_t)p;
 	note(w, t);
 	w.depth = depth;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the random programs of cmd/vramprof/test/accuracy have in common. Each function that calls another one first notes where it stands,
-// so that at every allocation the program knows its own stack: by construction, without a debugger's or an unwinder's help.
+// Shared by the random programs of cmd/vramprof/test/accuracy. Each function notes its position
+// before it calls another one. So the program knows its own stack at every allocation by
+// construction, without a debugger or an unwinder.
 #ifndef WALK_H
 #define WALK_H
 
@@ -9,7 +10,7 @@
 
 struct Walk {
 	static constexpr int ROOM = 4096;
-	// Of one place in a stack: function << 32 | line << 8 | flags.
+	// The positions in the stack, each function << 32 | line << 8 | flags.
 	uint64_t at[ROOM];
 	int depth = 0;
 	int left = 0; // calls until the walk allocates
@@ -20,7 +21,7 @@ struct Walk {
 		random ^= random >> 12, random ^= random << 25, random ^= random >> 27;
 		return (random * 0x2545f4914f6cdd1dull) >> 16;
 	}
-	// Which of n places of a function is next: place 0 allocates.
+	// Selects the next of n places of a function: place 0 allocates.
 	unsigned choose(unsigned n) { return left-- <= 0 ? 0 : 1 + unsigned(next() % (n - 1)); }
 	void push(uint64_t function, uint64_t line, uint64_t flags)
 	{
@@ -31,21 +32,22 @@ struct Walk {
 };
 
 enum {
-	MAYBE = 1,   // a call in tail position: the compiler may have made a jump of it, and the frame is gone
+	MAYBE = 1,   // a call in tail position: the compiler may turn it into a jump, without a frame
 	INLINE = 2,  // compiled into its caller
-	FOREIGN = 4, // no frame of ours: what libc or libstdc++ put between
-	NOLINE = 8,  // the compiler has no single line for it
-	ROOT = 16,   // nothing of ours is further out
+	FOREIGN = 4, // a frame of libc or libstdc++ in between
+	NOLINE = 8,  // the compiler assigns no single line to it
+	ROOT = 16,   // the outermost function of the program
 };
 
 extern thread_local Walk walk_of_thread;
-int take(Walk &);                           // allocates, and notes the stack
-int in_library(Walk &, unsigned);           // a function of the library that is loaded when it is first needed
+int take(Walk &);                           // allocates and notes the stack
+int in_library(Walk &, unsigned);           // a function of the library, which is loaded when first needed
 int on_stack_of_its_own(Walk &, int (*)(Walk &)); // a coroutine
 int in_signal_handler(Walk &, int (*)(Walk &));
 int in_thread(Walk &, int (*)(Walk &));
 
-// Each is one line of the program. The number in the text keeps compilers from merging two places into one.
+// Each is one line of the program. The number in the text prevents compilers from merging two
+// places.
 #define HERE(what) asm volatile("nop # " what " %0" : : "i"(__LINE__) : "memory")
 #define CALL_AS(flags, x)                          \
 	({                                         \

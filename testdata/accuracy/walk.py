@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""walk.py TRUTH SEED WALKS THREADS DEPTH PAUSE: random walks through Python's ways to call, each of which ends in an allocation. Writes
-to the file TRUTH, at the end, the stacks (as sys._getframe has them, leaf first) and the allocations; one JSON list a line. After each
-walk it sleeps for PAUSE seconds. Prints "ready" and "done", and waits for a line on stdin each time.
+"""walk.py TRUTH SEED WALKS THREADS DEPTH PAUSE: random walks through Python's ways to call. Each
+walk ends in an allocation, followed by a pause of PAUSE seconds. At the end, it writes the
+stacks (as sys._getframe reports them, leaf first) and the allocations to the file TRUTH, one
+JSON list per line. It prints "ready" and "done", and waits for a line on stdin each time.
 
-    ["s", NUMBER, [[FUNCTION, FILE, LINE], …]]
-    ["a", THREAD, BEFORE, AFTER, ADDRESS, SIZE, STACK, API]     times of the call, ns of CLOCK_MONOTONIC
+["s", NUMBER, [[FUNCTION, FILE, LINE], …]] ["a", THREAD, BEFORE, AFTER, ADDRESS, SIZE, STACK,
+API]     times of the call, ns of CLOCK_MONOTONIC
 """
 import ctypes, functools, json, os, random, re, sys, threading, time
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ here = os.path.basename(__file__)
 def load():
     global runtime, keeping, driver
     runtime = ctypes.CDLL("libcudart.so.12")  # releases the GIL
-    keeping = ctypes.PyDLL("libcudart.so.12")  # keeps it
+    keeping = ctypes.PyDLL("libcudart.so.12")  # keeps the GIL
     driver = ctypes.CDLL("libcuda.so.1")
 
 
@@ -74,7 +75,7 @@ def take(w):
     return 1
 
 
-# What follows are ways to call on.
+# The ways to call.
 
 def go(w):
     w.left -= 1

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Suballocation as the driver does it: up to 1 MiB from shared pages of 2 MiB,
-// more in whole pages.
+// Suballocation as in the driver: up to 1 MiB from shared 2 MiB pages, more in whole pages.
 #define _GNU_SOURCE
 #include "driver.h"
 #include <stdlib.h>
@@ -9,15 +8,15 @@
 #define UNIT 512
 #define UNITS (GPU_PAGE / UNIT)
 #define SMALL_MAX (1u << 20)
-#define WALK_MAX 64 // pages looked at before a new one is opened
+#define WALK_MAX 64 // pages examined before a new one is opened
 
 struct small_page {
 	struct small_page *next, *previous; // in arena.partial
 	struct small_page *next_all;
 	uint64_t page;
 	unsigned room;    // free units
-	unsigned run_max; // no longer free run than this
-	unsigned lowest;  // no free unit below
+	unsigned run_max; // no free run is longer
+	unsigned lowest;  // no free unit is below
 	bool listed;
 	uint64_t used[UNITS / 64];
 	uint32_t size[UNITS]; // as requested, at the first unit of an allocation
@@ -32,7 +31,7 @@ struct page {
 
 static pthread_mutex_t gpu_lock[MAX_GPUS] = {[0 ... MAX_GPUS - 1] = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP};
 
-// Only this process writes its slot, under gpu_lock: no locked instruction needed.
+// Only this process writes its slot, under gpu_lock, so no locked instruction is needed.
 static void add(_Atomic uint64_t *counter, uint64_t n)
 {
 	uint64_t old = atomic_load_explicit(counter, memory_order_relaxed);
@@ -60,7 +59,7 @@ static void *reserve(size_t bytes, int protection)
 
 int arena_create(struct arena *a, int gpu)
 {
-	// Eight times the capacity, so that fragmentation of addresses never matters.
+	// Eight times the capacity, so fragmentation of addresses never matters.
 	uint64_t pages = (gpu_capacity() / GPU_PAGE * 8 + 63) & ~63ull;
 	char *base = reserve((pages + 1) * GPU_PAGE, PROT_NONE);
 	uint64_t *used = reserve(pages / 8, PROT_READ | PROT_WRITE);
@@ -71,7 +70,8 @@ int arena_create(struct arena *a, int gpu)
 	if (aligned > (uint64_t)base)
 		munmap(base, aligned - (uint64_t)base);
 	munmap((void *)(aligned + pages * GPU_PAGE), (uint64_t)base + GPU_PAGE - aligned);
-	// Other threads look for addresses in it without a lock: it has addresses only when the rest is there.
+	// Other threads search for addresses without a lock: the arena gets addresses only once it is
+	// complete.
 	*a = (struct arena){.gpu = gpu, .pages = pages, .used = used, .page = page};
 	atomic_thread_fence(memory_order_release);
 	*(volatile uint64_t *)&a->base = aligned;
@@ -120,7 +120,7 @@ static uint64_t find_run(const uint64_t *map, uint64_t limit, uint64_t from, uin
 	return limit;
 }
 
-// Managed memory may lie on the host, and NVML's figures of processes do not have it.
+// Managed memory may be on the host; NVML's per-process figures exclude it.
 static uint64_t take_pages(struct arena *a, uint64_t n, bool managed)
 {
 	uint64_t first = find_run(a->used, a->pages, a->lowest, n);
@@ -233,7 +233,7 @@ static int alloc_large(struct arena *a, uint64_t size, bool managed, uint64_t *a
 		return OUT_OF_MEMORY;
 	a->page[first] = (struct page){.size = size, .pages = (uint32_t)n, .managed = managed};
 	*address = a->base + first * GPU_PAGE;
-	if (managed) // the host may touch it
+	if (managed) // the host may access it
 		mprotect((void *)*address, n * GPU_PAGE, PROT_READ | PROT_WRITE);
 	return SUCCESS;
 }
@@ -302,7 +302,7 @@ int arena_free(struct arena *a, uint64_t address)
 {
 	int result = INVALID_VALUE;
 	pthread_mutex_lock(&gpu_lock[a->gpu]);
-	// Its context may have been destroyed since the address was found in it: then it has no pages.
+	// Its context may have been destroyed after the address was found: then it has no pages.
 	uint64_t page = (address - a->base) / GPU_PAGE, offset = (address - a->base) % GPU_PAGE;
 	if (page < a->pages && bit(a->used, page)) {
 		if (a->page[page].small)
@@ -351,7 +351,7 @@ void arena_destroy(struct arena *a)
 		next = s->next_all;
 		free(s);
 	}
-	// The addresses may belong to another arena as soon as they are given back.
+	// Another arena may reuse the addresses as soon as they are freed.
 	struct arena old = *a;
 	*a = (struct arena){.gpu = old.gpu};
 	atomic_thread_fence(memory_order_seq_cst);

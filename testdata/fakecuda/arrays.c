@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays and mipmaps, pitched memory, and host memory that is pinned where it lies.
+// Arrays and mipmaps, pitched memory, and pinning of existing host memory.
 #include "blocks.h"
 
 #define PITCH 512
@@ -17,7 +17,7 @@ static uint64_t format_bytes(unsigned format)
 
 static uint64_t at_least_1(uint64_t n) { return n ? n : 1; }
 
-// array_size sums the levels; 0: invalid.
+// array_size returns the size of all levels, or 0 if the descriptor is invalid.
 static uint64_t array_size(const struct array3d *d, unsigned levels)
 {
 	uint64_t element = format_bytes(d->format) * d->channels, sum = 0;
@@ -27,7 +27,7 @@ static uint64_t array_size(const struct array3d *d, unsigned levels)
 	for (unsigned i = 0; i < levels; i++) {
 		sum += w * h * depth * element;
 		if (i + 1 < levels && w == 1 && h == 1 && (depth == 1 || (d->flags & ARRAY_LAYERED)))
-			return 0; // more levels than the size has
+			return 0; // more levels than the size allows
 		w = at_least_1(w / 2);
 		h = at_least_1(h / 2);
 		if (!(d->flags & ARRAY_LAYERED))

@@ -16,7 +16,7 @@ struct block *block_add(enum kind kind, uint64_t key, int gpu, uint64_t size, st
 	struct block *b = calloc(1, sizeof *b);
 	if (!b)
 		return NULL;
-	if (!key) // a handle: any unique number will do
+	if (!key) // a handle: any unique number works
 		key = (uint64_t)b;
 	*b = (struct block){.next = *bucket(key), .key = key, .kind = kind, .gpu = gpu, .size = size, .owner = owner, .references = 1};
 	*bucket(key) = b;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that a process holds and that is not in an arena: one table, by
-// the address or handle that the program knows it by.
+// One table of everything that a process holds outside arenas, by its address or handle in the
+// program.
 #pragma once
 #include "driver.h"
 #include "structures.h"
 
 enum kind {
 	LOW = 1 << 0,         // device memory below 4 GiB, of the old 32-bit functions
-	ASYNC = 1 << 1,       // out of a pool
+	ASYNC = 1 << 1,       // from a pool
 	ARRAY = 1 << 2,
 	MIPMAP = 1 << 3,
 	REGISTERED = 1 << 4,
 	OPENED = 1 << 5,      // cuIpcOpenMemHandle
 	POINTER = 1 << 6,     // cuMemPoolImportPointer
 	EXTERNAL = 1 << 7,    // cuImportExternalMemory
-	BUFFER = 1 << 8,      // mapped out of EXTERNAL; no memory of its own
+	BUFFER = 1 << 8,      // mapped from EXTERNAL; has no memory itself
 	GRAPH_MEMORY = 1 << 9,
 	POOL = 1 << 10,
 	PHYSICAL = 1 << 11,   // cuMemCreate
@@ -23,7 +23,7 @@ enum kind {
 	MODULE = 1 << 15,
 	LIBRARY = 1 << 16,
 	GREEN = 1 << 17,      // cuGreenCtxCreate
-	MAPPED_MIPMAP = 1 << 14, // likewise, by cuExternalMemoryGetMappedMipmappedArray
+	MAPPED_MIPMAP = 1 << 14, // the same, through cuExternalMemoryGetMappedMipmappedArray
 };
 
 struct block {
@@ -32,38 +32,39 @@ struct block {
 	enum kind kind;
 	int gpu;          // physical
 	uint64_t size;    // as requested
-	uint64_t charged; // bytes of this GPU memory
-	struct context *owner; // frees it when it goes; NULL: outlives contexts
+	uint64_t charged; // bytes of this GPU's memory
+	struct context *owner; // frees it on its destruction; NULL: outlives contexts
 	void *detail;          // pool, graph, …; borrowed
 	uint64_t origin[2];    // of OPENED: process and address
 	int references;
 	bool freed; // of GRAPH_MEMORY
 };
 
-extern pthread_mutex_t blocks_lock; // below driver.c's lock, above the arenas'
+extern pthread_mutex_t blocks_lock; // acquired after driver.c's lock, before the arenas'
 
-// These want blocks_lock held.
+// The caller must hold blocks_lock.
 struct block *block_add(enum kind kind, uint64_t key, int gpu, uint64_t size, struct context *owner);
 struct block *block_find(uint64_t key, unsigned kinds); // NULL: none of these kinds
 void block_drop(struct block *b); // with its accounts, memory and addresses
-void blocks_each(void (*visit)(struct block *, void *), void *argument); // visit may drop what it is given
+void blocks_each(void (*visit)(struct block *, void *), void *argument); // visit may drop its block
 
-int blocks_free(uint64_t address); // the part of cuMemFree_v2 that is not in arenas
+int blocks_free(uint64_t address); // the part of cuMemFree_v2 outside arenas
 int blocks_drop(uint64_t key, unsigned kinds); // INVALID_VALUE if there is none
-// blocks_release frees what c owns; last: no other context of the GPU is left.
+// blocks_release frees what c owns. last: the GPU has no other context.
 void blocks_release(struct context *c, bool last);
 
-uint64_t addresses_take(uint64_t size); // of GPU_PAGE alignment, not accessible; 0: none
+uint64_t addresses_take(uint64_t size); // aligned to GPU_PAGE, not accessible; 0: none
 void addresses_give(uint64_t address, uint64_t size);
 
-void pools_refund(struct block *b);          // an ASYNC block goes
+void pools_refund(struct block *b);          // an ASYNC block is freed
 void pools_release(int gpu, bool everything); // down to the thresholds, or all
 void pools_end(struct block *b);
 void graph_memory_refund(struct block *b);
 void graph_end(struct block *b);
 void low_refund(struct block *b);
-int object_charge(struct block *b); // takes what such an object costs, FAKECUDA_OBJECT; with blocks_lock held
-// In the order of a captured stream; NOT_FOUND, false: it is not. With blocks_lock held.
+int object_charge(struct block *b); // charges the cost of such an object, FAKECUDA_OBJECT; the caller holds blocks_lock
+// In the order of a captured stream. NOT_FOUND or false: it is not captured. The caller holds
+// blocks_lock.
 int graph_capture_alloc(void *stream, int gpu, uint64_t size, uint64_t *address);
 bool graph_capture_free(void *stream, uint64_t address);
 void physical_refund(struct block *b);

@@ -78,7 +78,7 @@ static uint64_t own_start(void)
 	ssize_t n = read(fd, text, sizeof text - 1);
 	close(fd);
 	text[n > 0 ? n : 0] = 0;
-	char *field = strrchr(text, ')'); // the name may hold anything
+	char *field = strrchr(text, ')'); // the name may contain anything
 	for (int i = 2; field && i < 22; i++)
 		field = strchr(field + 1, ' ');
 	return field ? strtoull(field, NULL, 10) : 0;
@@ -136,7 +136,8 @@ struct books *books_open(int *out)
 		snprintf(name, sizeof name, "/dev/shm/fakecuda-%u", (unsigned)getuid());
 		path = name;
 	}
-	// Without O_CREAT first: fs.protected_regular keeps root from opening another user's file with it.
+	// Try without O_CREAT first: with it, fs.protected_regular prevents root from opening another
+	// user's file.
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -183,7 +184,7 @@ struct process_books *books_claim(struct books *b, int fd)
 	return NULL;
 }
 
-// The caller serializes calls of one process: file locks do not exclude its own threads.
+// The caller serializes calls within a process: file locks do not exclude its own threads.
 void books_sweep(struct books *b, int fd, const struct process_books *self)
 {
 	for (uint64_t i = 0; i < b->high; i++) {

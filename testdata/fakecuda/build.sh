@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# build.sh OUTDIR: the fake CUDA libraries and the test programs. Needs gcc and
-# g++. Does nothing if OUTDIR is up to date.
+# build.sh OUTDIR: builds the fake CUDA libraries and the test programs. Needs gcc and g++. Does
+# nothing if OUTDIR is up to date.
 set -euo pipefail
 out=$(realpath -m "${1:?usage: build.sh OUTDIR}")
 cd "$(dirname "$(realpath "$0")")"
@@ -11,11 +11,11 @@ CC=${CC:-gcc} CXX=${CXX:-g++}
 stamp=$({ cat build.sh ./*.[chS] ./*.map ../faketorch/* "$programs"/*.* "$programs"/site-packages/*.py; $CC --version; } | sha256sum)
 [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ] && exit 0
 mkdir -p "$out/wheel"
-rm -f "$out/stamp" # a build that is cut short must not pass for the one before; nor may a hard link to it
+rm -f "$out/stamp" # an interrupted build must not look complete; do not write through a hard link
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
-# No -g in the libraries: the real ones carry no debug information.
+# No -g in the libraries: the real ones have no debug information.
 cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fcf-protection=none -fno-optimize-sibling-calls -fno-shrink-wrap
         -fasynchronous-unwind-tables -fvisibility=hidden -Wall -Wextra)
 [ "$(uname -m)" = x86_64 ] || cflags=("${cflags[@]/-fcf-protection=none/}")
@@ -33,7 +33,7 @@ libcudart() {
   for f in cudart cudart_kinds; do $CC "${cflags[@]}" -c $f.c -o "$objects/runtime_$f.o"; done
   $CC "${link[@]}" -Wl,-soname,libcudart.so.12 -Wl,--version-script=cudart.map -o "$out/libcudart.so.12.4.127" "$objects"/runtime_*.o -ldl -lpthread
   ln -sf libcudart.so.12.4.127 "$out/libcudart.so.12"
-  # As old wheels rename it.
+  # As old wheels name it.
   sed 's/libcudart.so.12/libcudart.so.10.2/' cudart.map > "$objects/wheel.map"
   $CC "${link[@]}" -Wl,-soname,libcudart-80664282.so.10.2 -Wl,--version-script="$objects/wheel.map" \
     -o "$out/wheel/libcudart-80664282.so.10.2" "$objects"/runtime_*.o -ldl -lpthread

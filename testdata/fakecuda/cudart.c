@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake CUDA runtime: start, devices, plain allocations.
+// The fake CUDA runtime: initialization, devices, plain allocations.
 #define _GNU_SOURCE
 #include "runtime.h"
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ static bool started;
 static struct context *primary[MAX_DEVICES]; // kept after a reset: threads may still have it current
 static bool retained[MAX_DEVICES];
 static int devices;
-static _Atomic unsigned generation = 1; // cudaDeviceReset begins a new one
+static _Atomic unsigned generation = 1; // cudaDeviceReset starts a new one
 
 #define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
 THREAD_LOCAL unsigned ready_generation;
@@ -85,7 +85,7 @@ static int make_current(int ordinal)
 	return result == SUCCESS ? cudart_driver.cuCtxSetCurrent(primary[ordinal]) : result;
 }
 
-// A context that the program made current by the driver API stays current.
+// A context that the program made current through the driver API stays current.
 static int make_ready(void)
 {
 	struct context *current = NULL;

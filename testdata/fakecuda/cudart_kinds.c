@@ -31,7 +31,7 @@ struct runtime_mipmap { // cudaExternalMemoryMipmappedArrayDesc
 _Static_assert(sizeof(struct extent) == 24 && sizeof(struct pitched) == 32 && sizeof(struct channels) == 20, "by value");
 _Static_assert(offsetof(struct runtime_external, size) == 24 && offsetof(struct runtime_buffer, size) == 8, "by the headers");
 
-// CALL is the body of a function that does no more than its driver twin.
+// CALL is the body of a function that only calls the driver function of the same name.
 #define CALL(function, ...) \
 	SAVE_REGISTERS(); \
 	int result = cudart_ready(); \
@@ -218,7 +218,7 @@ API int cudaGraphAddNode_v2(void **node, void *graph, void *const *needs, const 
 	CALL(cuGraphAddNode_v2, node, graph, needs, edges, count, p);
 }
 
-#ifdef CUDART_13 // whose function has the arguments of _v2 before
+#ifdef CUDART_13 // its function takes the arguments of the former _v2
 API int cudaGraphAddNode(void **node, void *graph, void *const *needs, const void *edges, size_t count, struct any_node *p)
 {
 	CALL(cuGraphAddNode_v2, node, graph, needs, edges, count, p);
@@ -260,7 +260,7 @@ API int cudaGraphExecDestroy(void *exec) { CALL(cuGraphExecDestroy, exec); }
 
 API int cudaDeviceGraphMemTrim(int device) { CALL(cuDeviceGraphMemTrim, device); }
 
-// The device gets its context, but does not become the current one.
+// The device gets a context but does not become current.
 API int cudaInitDevice(int device, unsigned device_flags, unsigned flags)
 {
 	SAVE_REGISTERS();

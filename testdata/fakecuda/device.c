@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake libcuda.so.1 says about devices and addresses.
+// What the fake libcuda.so.1 reports about devices and addresses.
 #include "blocks.h"
 #include <stdio.h>
 #include <string.h>
 
-// An A100, as far as programs choose their ways by it.
+// An A100, as far as programs depend on it.
 static const struct {
 	int attribute, value;
 } attributes[] = { // CUdevice_attribute
-	{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, // threads of a block
-	{5, 2147483647}, {6, 65535}, {7, 65535},  // blocks of a grid
+	{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, // threads per block
+	{5, 2147483647}, {6, 65535}, {7, 65535},  // blocks per grid
 	{8, 49152}, {81, 167936}, {97, 166912}, {111, 1024}, // shared memory
 	{10, 32}, {12, 65536}, {82, 65536},       // warp, registers
 	{13, 1410000}, {36, 1215000}, {37, 5120}, {38, 41943040}, // clocks in kHz, bus, L2
 	{16, 108}, {39, 2048}, {106, 32},         // processors, their threads and blocks
-	{31, 1}, {40, 3}, {41, 1}, {78, 1}, {83, 1}, {89, 1}, {95, 1}, // what is supported
+	{31, 1}, {40, 3}, {41, 1}, {78, 1}, {83, 1}, {89, 1}, {95, 1}, // supported features
 	{75, 8}, {76, 0},                         // compute capability
 	{102, 1}, {103, 1}, {115, 1},             // virtual memory, descriptors as handles, pools
 };
 enum { PCI_BUS = 33 };
 
-static int pci_bus(int device) { return visible_gpu(device) / (books->mig ? MIG_INSTANCES : 1) + 1; } // as NVML has it
+static int pci_bus(int device) { return visible_gpu(device) / (books->mig ? MIG_INSTANCES : 1) + 1; } // as in NVML
 
 static int known(int device)
 {

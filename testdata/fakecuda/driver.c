@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start, end, devices and contexts of the fake libcuda.so.1.
+// Initialization, shutdown, devices and contexts of the fake libcuda.so.1.
 #define _GNU_SOURCE
 #include "blocks.h"
 #include <errno.h>
@@ -24,7 +24,7 @@ static uint64_t context_bytes;
 static bool forked;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct context contexts[MAX_CONTEXTS];
-static struct context greens[MAX_CONTEXTS]; // names of primary contexts
+static struct context greens[MAX_CONTEXTS]; // aliases of primary contexts
 static _Atomic int context_high = MAX_GPUS;
 
 #define THREAD_LOCAL static __thread __attribute__((tls_model("initial-exec")))
@@ -46,8 +46,8 @@ bool slot_alive(int slot, uint64_t pid, uint64_t start)
 	return p->pid == pid && p->start == start && books_owner(books, books_fd, slot) != 0;
 }
 
-// charge adds bytes to an account of this process if the GPU has room. No
-// process ever goes over the capacity, and a killed one leaves nothing behind.
+// charge adds bytes to an account of this process if the GPU has room. No process ever exceeds the
+// capacity, and a killed process leaves nothing behind.
 bool charge(int gpu, _Atomic uint64_t *account, uint64_t bytes)
 {
 	for (int attempt = 0; attempt < 3; attempt++) {
@@ -91,7 +91,7 @@ static int start(void)
 	pthread_atfork(NULL, NULL, in_child);
 	hold_nodes();
 	initialised = true;
-	if (environment_bytes("FAKECUDA_SHUT", 0)) // exports fail from here on, the private way goes on
+	if (environment_bytes("FAKECUDA_SHUT", 0)) // exports fail from here on; the private table still works
 		fakecuda_state = DEINITIALIZED_STATE;
 	return SUCCESS;
 }

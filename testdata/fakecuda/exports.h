@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EXPORT(symbol, name for cuGetProcAddress, CUDA version it came with).
-// Included by C and by the assembler, once per use of EXPORT.
+// EXPORT(symbol, name for cuGetProcAddress, first CUDA version). Included from C and assembler,
+// once per use of EXPORT.
 EXPORT(cuInit, cuInit, 2000)
 EXPORT(cuDriverGetVersion, cuDriverGetVersion, 2020)
 EXPORT(cuDeviceGet, cuDeviceGet, 2000)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs a process of the fake libcuda.so.1 can open, how it numbers them, and the device nodes that it holds.
+// Which GPUs a process of the fake libcuda.so.1 can open, how it numbers them, and its open device
+// nodes.
 #define _GNU_SOURCE
 #include "driver.h"
 #include <fcntl.h>
@@ -13,10 +14,10 @@
 
 enum { NVIDIA_MAJOR = 195 };
 
-static int given[MAX_GPUS], given_count; // as NVML counts GPUs, in CUDA's order
-static int visible[MAX_GPUS], visible_count; // as the books do
+static int given[MAX_GPUS], given_count; // NVML's numbers, in CUDA's order
+static int visible[MAX_GPUS], visible_count; // numbers in the books
 
-static int each(void) { return books->mig ? MIG_INSTANCES : 1; } // naming a GPU means its first instance
+static int each(void) { return books->mig ? MIG_INSTANCES : 1; } // a GPU's number means its first instance
 
 static bool listed(const int *list, int count, int gpu)
 {
@@ -26,7 +27,7 @@ static bool listed(const int *list, int count, int gpu)
 	return false;
 }
 
-// read_list reads "3,1,2"; NULL is all GPUs. What the machine lacks is left out.
+// read_list parses "3,1,2". NULL means all GPUs. It skips GPUs that the machine lacks.
 static int read_list(const char *text, int *list)
 {
 	int count = 0, gpus = (int)books->gpus / each();
@@ -75,8 +76,8 @@ static bool add_visible(const char *word, size_t length)
 	return true;
 }
 
-// read_visible_gpus applies CUDA_VISIBLE_DEVICES: the first invalid entry
-// hides all after it, and a process sees one MIG instance only.
+// read_visible_gpus applies CUDA_VISIBLE_DEVICES: the first invalid entry hides all after it, and a
+// process sees at most one MIG instance.
 void read_visible_gpus(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -100,8 +101,9 @@ int visible_gpu(int ordinal) { return ordinal >= 0 && ordinal < visible_count ? 
 
 int visible_gpus(void) { return visible_count; }
 
-// hold_nodes keeps a device node open for each GPU, as the real driver does. Who may not make nodes has none; opened as
-// paths they need no driver behind them, and are gone with the process.
+// hold_nodes keeps a device node open for each GPU, as the real driver does. Without permission to
+// create nodes, there are none. Opened with O_PATH, they need no driver, and they disappear with
+// the process.
 void hold_nodes(void)
 {
 	char folder[] = "/tmp/fakecuda-XXXXXX", path[64];

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs, as far as they hold memory: an alloc node has an address from its
-// creation, and memory from the first launch of its graph until it is freed
-// and trimmed.
+// Graphs, as far as they hold memory: an alloc node has an address from its creation, and memory
+// from the first launch of its graph until it is freed and trimmed.
 #include "blocks.h"
 #include <stdlib.h>
 
-static _Atomic int captures; // under way
+static _Atomic int captures; // in progress
 
 struct graph {
 	struct block **node;
 	int nodes;
 	bool launched;
-	uint64_t stream; // that is captured into it, 0: none
+	uint64_t stream; // the stream being captured into it, 0: none
 };
 
 static void uncharge(int gpu, uint64_t bytes)
@@ -20,7 +19,7 @@ static void uncharge(int gpu, uint64_t bytes)
 	atomic_fetch_sub(&self->gpu[gpu].reserved, bytes);
 }
 
-// With the context all memory of its graphs goes.
+// Destroying the context frees all memory of its graphs.
 void graph_memory_refund(struct block *b)
 {
 	if (!b->freed)
@@ -36,7 +35,7 @@ void graph_end(struct block *b)
 	free(g);
 }
 
-// The caller holds blocks_lock. The block stays: the graph may be launched again.
+// The caller holds blocks_lock. The block stays, because the graph may be launched again.
 static void node_free(struct block *b)
 {
 	if (!b->freed)
@@ -77,7 +76,7 @@ int impl_cuGraphCreate(void **out, unsigned flags)
 	return result;
 }
 
-// The caller of the static functions below holds blocks_lock.
+// The static functions below require blocks_lock.
 static struct graph *find_graph(void *handle, enum kind kind)
 {
 	struct block *b = block_find((uint64_t)handle, kind);
@@ -148,7 +147,7 @@ static int add_node(void **node, void *graph, struct any_node *p)
 	case NODE_ALLOCATES: return impl_cuGraphAddMemAllocNode(node, graph, NULL, 0, &p->memory);
 	case NODE_FREES: return impl_cuGraphAddMemFreeNode(node, graph, NULL, 0, p->address);
 	}
-	*node = p; // of other nodes nothing is kept
+	*node = p; // other nodes are not recorded
 	return SUCCESS;
 }
 
@@ -179,7 +178,7 @@ static void match_capture(struct block *b, void *argument)
 		c->graph = b;
 }
 
-// captured returns the graph that a stream is captured into. The caller holds blocks_lock.
+// captured returns the graph into which a stream is captured. The caller holds blocks_lock.
 static struct block *captured(void *stream)
 {
 	struct capture c = {.stream = stream_key(stream)};
@@ -284,7 +283,7 @@ int impl_cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long lon
 		if (!append(e, g->node[i]))
 			result = OUT_OF_MEMORY;
 	if (e)
-		g->launched = true; // its nodes outlive it from here on
+		g->launched = true; // from here on, its nodes outlive it
 	pthread_mutex_unlock(&blocks_lock);
 	return result;
 }
@@ -338,7 +337,7 @@ int impl_cuGraphLaunch_ptsz(void *exec, void *stream UNUSED) { return launch(exe
 
 int impl_cuGraphExecDestroy(void *exec) { return blocks_drop((uint64_t)exec, GRAPH_EXEC); }
 
-// The nodes of a graph that was never instantiated go with it.
+// The nodes of a graph that was never instantiated are freed with it.
 int impl_cuGraphDestroy(void *graph)
 {
 	if (!initialised)

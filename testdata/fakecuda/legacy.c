@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The unsuffixed functions of CUDA 3.1 and older, with sizes and addresses of
-// 32 bits: their memory comes from a window below 4 GiB.
+// The unsuffixed functions of CUDA 3.1 and older, with 32-bit sizes and addresses. Their memory is
+// in a window below 4 GiB.
 #define _GNU_SOURCE
 #include "blocks.h"
 #include <sys/mman.h>

@@ -80,7 +80,7 @@ int impl_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	return SUCCESS;
 }
 
-// Pinned memory is real: an open-addressing table of mappings.
+// Pinned memory is real. This is an open-addressing table of its mappings.
 struct pinned {
 	void *address; // NULL: never used; PINNED_GONE: freed
 	size_t size;
@@ -91,7 +91,7 @@ struct pinned {
 
 static pthread_mutex_t pinned_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pinned *pinned;
-static size_t pinned_slots, pinned_filled; // filled counts freed entries too
+static size_t pinned_slots, pinned_filled; // filled includes freed entries
 
 static struct pinned *pinned_find(void *address, bool insert)
 {

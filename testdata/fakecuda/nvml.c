@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake libnvidia-ml.so.1: what the simulated machine's books say.
+// The fake libnvidia-ml.so.1: reports the books of the simulated machine.
 #define _GNU_SOURCE
 #include "books.h"
 #include <pthread.h>
@@ -18,7 +18,7 @@ enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, 
 #define NO_INSTANCE 0xffffffffu
 
 typedef struct handle *nvmlDevice;
-// A handle stands for some GPUs of the books: one or, with MIG, all instances of a GPU.
+// A handle is one GPU of the books or, with MIG, all instances of a GPU.
 static struct handle {
 	int index, first, count;
 } handles[MAX_GPUS], instances[MAX_GPUS];
@@ -49,7 +49,7 @@ struct pci_info {
 	char bus_id[32];
 };
 
-// fault says whether the file that FAKECUDA_NVML_FAULTS names has a word now.
+// fault reports whether the file named by FAKECUDA_NVML_FAULTS contains a word now.
 static bool fault(const char *word)
 {
 	const char *path = getenv("FAKECUDA_NVML_FAULTS");
@@ -93,7 +93,7 @@ static int copy(char *out, unsigned length, const char *text)
 	if (strlen(text) >= length)
 		return INSUFFICIENT_SIZE;
 	strcpy(out, text);
-	if (fault("strings")) { // none ends, and they would do something to a terminal
+	if (fault("strings")) { // unterminated strings that would affect a terminal
 		memset(out, 'x', length);
 		memcpy(out, "\033[31m\377", 6);
 	}
@@ -102,7 +102,7 @@ static int copy(char *out, unsigned length, const char *text)
 
 static void bus_id(int index, char *text, size_t length) { snprintf(text, length, "%08X:%02X:00.0", 0, index + 1); }
 
-// The file stays open after nvmlShutdown: closing it would drop the lock that libcuda holds in this process.
+// The file stays open after nvmlShutdown: closing it would release libcuda's lock in this process.
 API int nvmlInit_v2(void)
 {
 	hang("hang-init");
@@ -389,7 +389,7 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice d, unsigned *count, s
 			n++;
 		}
 	*count = n;
-	if (fault("counts") || fault("insatiable")) // more than there is room for, and yet a success or not
+	if (fault("counts") || fault("insatiable")) // more entries than fit, with a result of success or not
 		*count = 0xfffffff0;
 	if (fault("insatiable"))
 		return INSUFFICIENT_SIZE;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver makes and no call gives a size for: modules, libraries, green contexts. Code is not loaded; each module,
-// library and graph executable takes FAKECUDA_OBJECT bytes of the GPU.
+// Objects that the driver creates without a size in the call: modules, libraries, green contexts.
+// Code is not loaded; each module, library and graph executable takes FAKECUDA_OBJECT bytes of the
+// GPU.
 #include "blocks.h"
 
 int object_charge(struct block *b)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory: pools that keep what they have once got from the GPU,
-// until they are trimmed or synchronized. Streams are names only: every
-// operation is done at once.
+// Stream-ordered memory. Pools keep the GPU memory that they got until they are trimmed or
+// synchronized. Streams are only names: every operation completes at once.
 #include "blocks.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +13,18 @@ enum memory { OF_GPU, OF_HOST, MANAGED };
 struct pool {
 	int gpu;
 	enum memory memory;
-	bool standing; // a device's own pool
-	bool gone;     // destroyed, with allocations left
+	bool standing; // a device's default pool
+	bool gone;     // destroyed, with live allocations
 	uint64_t used, reserved, used_high, reserved_high, threshold, max_size, allocations;
 };
 
 static struct pool own[MAX_GPUS];      // by physical GPU
 static struct pool own_managed[MAX_GPUS], own_host;
-static struct pool *chosen[MAX_GPUS];  // by cuDeviceSetMemPool; NULL: the own one
+static struct pool *chosen[MAX_GPUS];  // set by cuDeviceSetMemPool; NULL: the default pool
 
 static uint64_t units(uint64_t size) { return (size + POOL_UNIT - 1) & ~(uint64_t)(POOL_UNIT - 1); }
 
-// The caller of this and all static functions below holds blocks_lock.
+// This and all static functions below require blocks_lock.
 static bool grow(struct pool *p, uint64_t size)
 {
 	struct gpu_books *g = &self->gpu[p->gpu];
@@ -107,7 +106,7 @@ static void release_pool(struct block *b, void *argument)
 		shrink(p, r->everything ? 0 : p->threshold);
 }
 
-// Pools outlive contexts; what they hold unused does not.
+// Pools outlive contexts; their unused memory does not.
 void pools_release(int gpu, bool everything)
 {
 	struct release r = {gpu, everything};
@@ -204,7 +203,7 @@ int impl_cuMemFreeAsync(uint64_t address, void *stream) { return free_async(addr
 
 int impl_cuMemFreeAsync_ptsz(uint64_t address, void *stream) { return free_async(address, stream); }
 
-// describe says which memory a CUmemLocation and a CUmemAllocationType mean.
+// describe returns the memory that a CUmemLocation and a CUmemAllocationType mean.
 static int describe(const struct location *l, int type, enum memory *memory, int *gpu)
 {
 	*gpu = l->type == ON_DEVICE ? visible_gpu(l->id) : 0;
@@ -359,13 +358,13 @@ int impl_cuMemSetMemPool(const struct location *l, int type, void *pool)
 	struct pool *p = find_pool(pool);
 	if (result == SUCCESS && (!p || p->memory != memory || p->gpu != gpu))
 		result = INVALID_VALUE;
-	if (result == SUCCESS && memory == OF_GPU) // of other memory the choice has no effect here
+	if (result == SUCCESS && memory == OF_GPU) // for other memory the choice has no effect here
 		chosen[gpu] = p;
 	pthread_mutex_unlock(&blocks_lock);
 	return result;
 }
 
-// Where the driver waits for the GPU, pools give back what is above their thresholds.
+// Where the driver waits for the GPU, pools free what exceeds their thresholds.
 static int synchronize(void)
 {
 	struct context *c = current_context();

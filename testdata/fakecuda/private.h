@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver functions that the runtime calls: PRIVATE(symbol, name, version, arguments).
-// Behind cuGetExportTable libcuda offers the same functions without the exported stubs.
+// The driver functions that the runtime calls: PRIVATE(symbol, name, version, arguments). Through
+// cuGetExportTable, libcuda offers the same functions without the exported stubs.
 #pragma once
 #include "structures.h"
 
@@ -87,4 +87,4 @@ struct private_table {
 	PRIVATE_FUNCTIONS(PRIVATE_FIELD)
 };
 
-static const char private_id[] = "fakecuda private"; // 16 bytes count
+static const char private_id[] = "fakecuda private"; // only the first 16 bytes count

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How others get at the driver's functions, and the names of errors.
+// Ways to get the driver's functions, and the names of errors.
 #include "driver.h"
 #include "private.h"
 #include <stdio.h>
@@ -31,7 +31,7 @@ static const struct private_table private_entries = {
 enum { PER_THREAD_STREAMS = 2 }; // flag of cuGetProcAddress
 enum { FOUND = 0, SYMBOL_NOT_FOUND = 1, VERSION_NOT_SUFFICIENT = 2 };
 
-// find returns the newest entry of that name that a caller built for version knows.
+// find returns the newest entry with that name for a caller built for version.
 static const struct entry *find(const char *name, int version, int *status)
 {
 	const struct entry *best = NULL;

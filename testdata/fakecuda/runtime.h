@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside the runtime, which is compiled twice: with exported symbols for the
-// shared library, with hidden ones for the static library.
+// Internal to the runtime, which is compiled twice: with exported symbols for the shared library,
+// with hidden ones for the static library.
 #pragma once
 #include "private.h"
 
@@ -19,8 +19,8 @@
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, INSUFFICIENT_DRIVER = 35, NO_DEVICE = 100, INVALID_DEVICE = 101 };
 
-// extern declarations do not follow -fvisibility.
+// extern declarations ignore -fvisibility.
 extern __attribute__((visibility("hidden"))) struct private_table cudart_driver;
-int cudart_ready(void);       // makes the thread's device current, if need be
+int cudart_ready(void);       // makes the thread's device current if necessary
 int cudart_record(int result); // for cudaGetLastError
-int cudart_context(int ordinal, struct context **c); // the primary one, created if need be
+int cudart_context(int ordinal, struct context **c); // the primary context, created if necessary

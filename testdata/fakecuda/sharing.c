@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of other processes and other APIs. It is never charged to who opens it.
+// Memory of other processes and other APIs. The process that opens it is never charged.
 #include "blocks.h"
 #include <string.h>
 
@@ -37,7 +37,7 @@ static void match(struct block *b, void *argument)
 		s->found = b;
 }
 
-// A second opening in the same context gives the same address.
+// Opening it again in the same context returns the same address.
 static int open_handle(uint64_t *address, const struct handle *h)
 {
 	struct context *c;
@@ -103,7 +103,7 @@ int impl_cuMemPoolExportPointer(struct handle *data, uint64_t address)
 	return b ? SUCCESS : INVALID_VALUE;
 }
 
-// Any pool will do: pools themselves are not shared here.
+// Any pool works: pools themselves are not shared here.
 int impl_cuMemPoolImportPointer(uint64_t *address, void *pool UNUSED, const struct handle *data)
 {
 	struct context *c;

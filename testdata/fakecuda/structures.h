@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structures that programs pass to libcuda, as cuda.h of CUDA 12 lays them out.
+// Structures that programs pass to libcuda, with the layout of CUDA 12's cuda.h.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -44,7 +44,7 @@ struct array3d { // CUDA_ARRAY3D_DESCRIPTOR
 _Static_assert(sizeof(struct array2d) == 24 && offsetof(struct array2d, format) == 16, "CUDA_ARRAY_DESCRIPTOR");
 _Static_assert(sizeof(struct array3d) == 40 && offsetof(struct array3d, format) == 24 && offsetof(struct array3d, flags) == 32,
 	       "CUDA_ARRAY3D_DESCRIPTOR");
-struct array2d_v1 { // with sizes of 32 bits
+struct array2d_v1 { // with 32-bit sizes
 	unsigned width, height, format, channels;
 };
 struct array3d_v1 {

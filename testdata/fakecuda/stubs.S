@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every export of libcuda is a stub: compare a word of state, leave with
-// CUDA_ERROR_DEINITIALIZED if the library is going down, else jump to the code.
+// Every export of libcuda is a stub: it compares a word of state, returns CUDA_ERROR_DEINITIALIZED
+// if the library is shutting down, and otherwise jumps to the code.
 
 #define DEINITIALIZED_LOW 0xba00
 #define DEINITIALIZED_HIGH 0x321c

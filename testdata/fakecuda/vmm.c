@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The virtual memory API: physical memory lives until nothing refers to its
-// handle and nothing maps it.
+// The virtual memory API: physical memory lives until no handle refers to it and nothing maps it.
 #define _GNU_SOURCE
 #include "blocks.h"
 #include <stdio.h>
@@ -12,7 +11,7 @@
 enum { LOCATION_DEVICE = 1, LOCATION_LAST = 4, HANDLE_FD = 1 };
 #define SHARED_MAGIC 0x6d6d765f656b6166ull
 
-// What a PHYSICAL block stands for.
+// What a PHYSICAL block represents.
 struct physical {
 	enum { OWN, HOST, MULTICAST, FOREIGN } what;
 	int handle_types;
@@ -32,13 +31,13 @@ struct range {
 };
 static struct range *ranges;
 
-// What the file behind a shareable handle holds.
+// Content of the file behind a shareable handle.
 struct shared {
 	uint64_t magic, pid, start, handle, size;
 	int slot, gpu;
 };
 
-// Physical memory belongs to the process: no context frees it.
+// Physical memory belongs to the process; contexts do not free it.
 static struct block *physical_add(int what, int gpu, uint64_t size, int handle_types)
 {
 	struct physical *p = calloc(1, sizeof *p);
@@ -297,8 +296,8 @@ int impl_cuMemGetAllocationGranularity(size_t *granularity, const struct propert
 	return SUCCESS;
 }
 
-// The handle is a descriptor of a file that says what it stands for. How it
-// reaches another process is the program's affair, as with the real one.
+// The handle is the descriptor of a file that describes the memory. How it reaches another process
+// is up to the program, as with the real driver.
 int impl_cuMemExportToShareableHandle(void *out, uint64_t handle, int type, unsigned long long flags)
 {
 	if (!initialised)
@@ -332,7 +331,7 @@ int impl_cuMemImportFromShareableHandle(uint64_t *handle, void *shared, int type
 	    s.gpu < 0 || s.gpu >= MAX_GPUS || !slot_alive(s.slot, s.pid, s.start))
 		return INVALID_VALUE;
 	pthread_mutex_lock(&blocks_lock);
-	// The process's own memory keeps its handle, with one reference more.
+	// The process's own memory keeps its handle, with one more reference.
 	bool own = s.slot == own_slot();
 	struct block *b = own ? referenced(s.handle) : physical_add(FOREIGN, s.gpu, s.size, HANDLE_FD);
 	if (b && own)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What would move data or run code. Device memory has no contents, so there is
-// nothing to do; code is neither compiled nor loaded.
+// Functions that would move data or run code. Device memory has no contents, so they do nothing;
+// code is neither compiled nor loaded.
 #include "driver.h"
 
 int impl_cuMemsetD32Async(uint64_t to UNUSED, unsigned value UNUSED, size_t count UNUSED, void *stream UNUSED) { return SUCCESS; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the toy caching allocator: blocks out of segments, kept when they are freed.
+// The parts of the fake caching allocator: it cuts blocks from segments and keeps freed ones.
 #pragma once
 #define _GNU_SOURCE
 #include "c10_cuda.h"
@@ -18,19 +18,19 @@ struct block {
 	char *address;
 	size_t size;
 	struct block *before, *after;    // in the segment
-	struct block *previous, *next;   // of the free ones in the bin
+	struct block *previous, *next;   // free neighbors in the bin
 	struct pool *pool;
-	bool free, mapped;               // mapped: has memory; always but in expandable segments
-	uint32_t given, taken;           // how many marks there were when it was given out, when its segment was taken
-	struct block *following;         // the first one of the next segment, in a list of all of the pool
+	bool free, mapped;               // mapped: has memory; always true except in expandable segments
+	uint32_t given, taken;           // number of marks when it was allocated, and when its segment was taken
+	struct block *following;         // the first block of the next segment, in a list of all of the pool
 	char stream_uses[64];
 };
 
-// Free blocks of one size class of requests.
+// Free blocks of one class of request sizes.
 struct pool {
 	bool small;
 	struct block *bin[BINS];
-	uint64_t used[BINS / 64]; // bins that are not empty
+	uint64_t used[BINS / 64]; // nonempty bins
 	struct block *segments;   // the first block of each
 	struct block *range;      // of the expandable segment
 	struct device *device;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding blocks: free ones by size, live ones by address.
+// Finds blocks: free ones by size, live ones by address.
 #include "allocator.h"
 #include <stdlib.h>
 
@@ -92,7 +92,7 @@ struct block *table_take(struct device *d, void *address)
 	struct block *b = d->table[at];
 	if (!b)
 		return NULL;
-	// Close the gap, so that no later search ends in it.
+	// Close the gap so that no later search stops there.
 	for (size_t next = at;;) {
 		next = (next + 1) & mask;
 		if (!d->table[next])

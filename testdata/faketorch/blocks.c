@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks: given out, taken back, split and merged. As in PyTorch the device's lock is held while a profiler is told.
+// Blocks: allocate, free, split and merge. As in PyTorch, the allocator holds the device's lock
+// while it reports to a profiler.
 #include "allocator.h"
 #include <stdlib.h>
 
@@ -40,7 +41,7 @@ static void prepare(void)
 	}
 }
 
-// c10_device is as compilers pass a structure of two bytes: with anything above it.
+// c10_device is passed as compilers pass a two-byte structure: with garbage in the upper bytes.
 static inline unsigned long c10_device(int type, int index)
 {
 	static __thread unsigned long rest = 0x5eed5eed5eed0000;
@@ -51,7 +52,7 @@ static inline unsigned long c10_device(int type, int index)
 __attribute__((unused)) static long reported_allocated(const struct device *d) { return (long)d->totals.allocated + lie_allocated; }
 __attribute__((unused)) static long reported_reserved(const struct device *d) { return (long)d->totals.reserved + lie_reserved; }
 
-// split leaves b with size bytes, and a block with the rest behind it.
+// split leaves b with size bytes and puts the rest into a new block after it.
 void split(struct block *b, size_t size)
 {
 	struct block *rest = calloc(1, sizeof *rest);
@@ -73,7 +74,7 @@ static void swallow_next(struct block *b)
 	free(gone);
 }
 
-// merge joins a free block, which is in no bin, with its free neighbours.
+// merge joins a free block, which is in no bin, with its free neighbors.
 struct block *merge(struct block *b)
 {
 	struct block *after = b->after, *before = b->before;

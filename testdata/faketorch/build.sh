@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# build.sh OUTDIR: the toy PyTorch beside the fake CUDA runtime that is in OUTDIR: a folder torch-VERSION
-# with libc10.so and libc10_cuda.so for each way in which PyTorch reports tensors, and tensors_c.
+# build.sh OUTDIR: builds the fake PyTorch next to the fake CUDA runtime in OUTDIR: a folder
+# torch-VERSION with libc10.so and libc10_cuda.so for each way in which PyTorch reports tensors, and
+# tensors_c.
 set -euo pipefail
 out=$(realpath -m "${1:?usage: build.sh OUTDIR}")
 cd "$(dirname "$(realpath "$0")")"
@@ -9,7 +10,7 @@ CC=${CC:-gcc}
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
-# As the real ones: optimised, without frame pointers, without debug information.
+# Like the real ones: optimized, without frame pointers, without debug information.
 cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fno-optimize-sibling-calls -fno-shrink-wrap
         -fasynchronous-unwind-tables -fvisibility=hidden -Wall -Wextra)
 link=(-shared -s -Wl,-z,lazy)
@@ -17,7 +18,7 @@ plain=-fcf-protection=none guarded=-fcf-protection=branch # endbr64 at each entr
 [ "$(uname -m)" = x86_64 ] || plain="" guarded=""
 report=_ZN3c1027reportMemoryUsageToProfiler failed=_ZN3c1027reportOutOfMemoryToProfiler
 
-# variant VERSION ENTRY REPORT FAILED [MORE]: the two C++ names without what they begin with, or "-".
+# variant VERSION ENTRY REPORT FAILED [MORE]: the two C++ names without their prefixes, or "-".
 variant() {
   local dir=$out/torch-$1 entry=$2 flags=("${@:5}") f made=()
   [ "$3" = - ] || flags+=("-DREPORT=\"$report$3\"")
@@ -35,7 +36,7 @@ variant 1.6 "$plain" EPvlNS_6DeviceE - -DNO_TOTALS
 variant 1.13 "$guarded" EPvlllNS_6DeviceE ElllNS_6DeviceE
 variant 2.6 "$plain" EPvlmmNS_6DeviceE ElmmNS_6DeviceE
 variant 2.14 "$plain" EPvlmmNS_6DeviceE EmmmNS_6DeviceE -DLOOKS_AHEAD
-variant 2.99 "$plain" EPvlmmbNS_6DeviceE ElmmbNS_6DeviceE # as none does so far
+variant 2.99 "$plain" EPvlmmbNS_6DeviceE ElmmbNS_6DeviceE # as no existing version does
 variant none "$plain" - -
 
 $CC "${cflags[@]}" $plain -fvisibility=default -shared -s -Wl,-soname,libforeign.so -o "$out/libforeign.so" foreign.c "$out/libcudart.so.12"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two functions of libc10.so that allocators report to. REPORT and FAILED are their C++ names; a
-// c10::Device, two bytes, arrives in the low half of a word whose rest is anything.
+// The two functions of libc10.so to which allocators report. REPORT and FAILED are their C++ names.
+// A c10::Device, two bytes, arrives in the low part of a word; the rest is garbage.
 #define EXPORT __attribute__((visibility("default"), noipa))
 
-// What a profiler that runs in the process leaves here; nobody does.
+// A profiler inside the process would set this; nothing does.
 static struct profiler {
 	void (*report)(void *block, long size, long allocated, long reserved, unsigned long device);
 	void (*failed)(long size, long allocated, long reserved, unsigned long device);
@@ -46,4 +46,4 @@ EXPORT void failed(long size, long allocated, long reserved, unsigned long devic
 }
 #endif
 
-EXPORT int c10_present(void) { return 1; } // a libc10 without either is linked all the same
+EXPORT int c10_present(void) { return 1; } // makes programs link a libc10 without either function

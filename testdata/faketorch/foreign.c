@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library beside PyTorch that takes memory of its own.
+// A library beside PyTorch that allocates its own memory.
 #include <stddef.h>
 
 int cudaMalloc(void **, size_t);

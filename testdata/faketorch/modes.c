@@ -12,7 +12,7 @@ struct slot {
 	void *p;
 	int site, device;
 };
-static __thread struct slot *slots; // of run_random, in each thread its own
+static __thread struct slot *slots; // of run_random, separate in each thread
 
 uint64_t nanoseconds(void)
 {
@@ -29,7 +29,7 @@ static uint64_t next(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-// Most tensors are small, most bytes are in large ones.
+// Most tensors are small; most bytes are in large ones.
 static size_t random_size(uint64_t *r)
 {
 	uint64_t kind = next(r) % 100;
@@ -94,7 +94,7 @@ static struct rate {
 } rate;
 static _Atomic uint64_t pairs;
 
-// A batch of pairs, then a rest until it is time for the next one.
+// A batch of pairs, then a pause until the next one is due.
 FRAME static void *rate_thread(void *argument)
 {
 	int site = (int)(intptr_t)argument % SITES;
@@ -111,7 +111,7 @@ FRAME static void *rate_thread(void *argument)
 	return NULL;
 }
 
-// run_rate: the rate is that of all threads together.
+// run_rate: the rate is the total of all threads.
 void run_rate(const char *arguments, const char *line)
 {
 	int threads = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments: by cudaMalloc or, with FAKETORCH_EXPANDABLE=1, pages mapped into one range of addresses
-// per device and pool.
+// Segments: allocated with cudaMalloc or, with FAKETORCH_EXPANDABLE=1, pages mapped into one
+// address range per device and pool.
 #include "allocator.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -65,7 +65,7 @@ bool add_segment(struct pool *pool, size_t size)
 	return true;
 }
 
-// give_back_cached frees the segments of which nothing is given out.
+// give_back_cached frees the segments without allocated blocks.
 void give_back_cached(struct device *d)
 {
 	for (int i = 0; i < 2; i++) {
@@ -104,7 +104,7 @@ static void load(void)
 
 size_t page_of(const struct pool *pool) { return pool->small ? SMALL_SEGMENT : LARGE_SEGMENT; }
 
-// The pages of a pool's range; handle 0: has no memory.
+// The pages of a pool's range. handle 0: no memory.
 #define MAX_PAGES 16384
 static struct page {
 	uint64_t handle;
@@ -133,7 +133,7 @@ static bool map_page(struct pool *pool, char *address)
 	if (mem_create(&handle, page, &p, 0) != 0)
 		return false;
 	if (mem_map((uint64_t)address, page, 0, handle, 0) != 0 || mem_access((uint64_t)address, page, &a, 1) != 0) {
-		fprintf(stderr, "c10_cuda: a page cannot be mapped\n");
+		fprintf(stderr, "c10_cuda: cannot map a page\n");
 		exit(1);
 	}
 	*page_at(pool, address) = (struct page){.handle = handle, .taken = marks};
@@ -149,8 +149,9 @@ static void unmap_page(struct pool *pool, char *address)
 	pool->device->totals.reserved -= page_of(pool);
 }
 
-// pool_sleep unmaps all pages of a pool under the blocks in them, as vLLM's sleep mode and torch_memory_saver do without the
-// allocator's knowledge: its totals stay. To wake them it maps new ones.
+// pool_sleep unmaps all pages of a pool under its blocks, as vLLM's sleep mode and
+// torch_memory_saver do without the allocator's knowledge, so its totals do not change. Waking up
+// maps new pages.
 void pool_sleep(struct pool *pool, bool wake)
 {
 	for (size_t i = 0; pool->range && i < MAX_PAGES; i++) {
@@ -181,7 +182,7 @@ static void reserve_range(struct pool *pool)
 	pool->range = new_block(pool, (char *)address, size, false);
 }
 
-// add_pages maps what a request lacks, behind a free block where there is one.
+// add_pages maps the pages that a request needs, after a free block if there is one.
 bool add_pages(struct pool *pool, size_t size)
 {
 	size_t page = page_of(pool);
@@ -211,7 +212,7 @@ bool add_pages(struct pool *pool, size_t size)
 	return true;
 }
 
-// give_back_pages unmaps the pages that lie in free blocks whole.
+// give_back_pages unmaps the pages that are completely inside free blocks.
 void give_back_pages(struct pool *pool)
 {
 	size_t page = page_of(pool);

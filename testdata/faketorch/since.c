@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was given out and taken since the latest mark, as somebody sees it who came then.
+// What was allocated and taken since the latest mark, as seen by an observer that attached then.
 #include "allocator.h"
 
 static void count_block(const struct block *b, struct totals *t)
@@ -10,7 +10,7 @@ static void count_block(const struct block *b, struct totals *t)
 	}
 }
 
-// note counts bytes of a segment since the mark; run is how many free ones are right before them.
+// note counts bytes of a segment since the mark. run is the number of free bytes right before them.
 static void note(bool free, size_t bytes, struct totals *t, size_t *run)
 {
 	t->since.segments += bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tensors_c allocates, and its own books.
+// The functions in which tensors_c allocates, and its own books.
 #include "tensors_c.h"
 #include <stdatomic.h>
 

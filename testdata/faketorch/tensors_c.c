@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// tensors_c [FILE]: executes a script (FILE or stdin) on the toy caching allocator, one line at a time:
+// tensors_c [FILE]: executes a script (FILE or stdin) on the fake caching allocator, one line at a
+// time:
 //
 //   alloc NAME SIZE [DEVICE] | free NAME | empty_cache
-//   site N                     the following allocations are made by site_N, 0 to 7; at first 0
+//   site N                     site_N makes the following allocations, 0 to 7; initially 0
 //   oom SIZE [DEVICE]          an allocation that must fail
 //   flood SIZE COUNT           the same COUNT times
-//   cpu NAME SIZE | cpu_free NAME | mapped NAME SIZE | mapped_free NAME      on the host, as a profiler sees them
+//   cpu NAME SIZE | cpu_free NAME | mapped NAME SIZE | mapped_free NAME      on the host, as reported to a profiler
 //   foreign NAME SIZE | foreign_free NAME | foreign_oom SIZE                 by a library that is not PyTorch's
-//   lie ALLOCATED RESERVED     what is added to the totals that are reported from now on
-//   random SEED CALLS [DEVICES]   random allocations and frees; what is live at the end stays so
-//   free_random N              frees one in N of those, which N = 1 makes all
-//   live COUNT [SIZE]          that many tensors, all at once
+//   lie ALLOCATED RESERVED     adds to the totals that are reported from now on
+//   random SEED CALLS [DEVICES]   random allocations and frees; what is live at the end stays live
+//   free_random N              frees one in N of those; N = 1 frees all
+//   live COUNT [SIZE]          allocates COUNT tensors at once
 //   rate THREADS SECONDS [EVENTS_PER_SECOND [SIZE]]   pairs of alloc and free; prints "rate EVENTS NANOSECONDS"
 //   totals                     a line for each device that was used (print_totals), and "end"
 //   mark                       the last numbers of those lines count from here
 //   sites                      "site_N DEVICE LIVE BYTES ALLOCS BYTES" for each that was used, and "end"
-//   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself) | exit (at once)
-//   fork NAME                  a child frees the tensor that it has inherited, and stays; prints "forked PID"
-//   workers N SIZE             as those of a data loader: N children, each with a tensor on the host; prints "workers N"
+//   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself) | exit (immediately)
+//   fork NAME                  a child frees the tensor that it inherited, and stays; prints "forked PID"
+//   workers N SIZE             like a data loader's: N children, each with a tensor on the host; prints "workers N"
 //   workers_end                all of them end at once; prints "workers 0"
 //   asleep | awake             torch_sleep
 //   exec FILE                  execve of itself with another script
-//   wait                       until SIGUSR1 or, if the script is a FILE, a line on stdin
-//   threads N … end            the block in N threads at once, each with names of its own
+//   wait                       for SIGUSR1 or, if the script is a FILE, for a line on stdin
+//   threads N … end            the block in N threads at once, each with its own names
 //   repeat N … end             the block N times
 //
-// Stack of every allocation: main or thread_main, run_script, …, site_N, torch_alloc. Exit code 1: an
-// operation did not do what it must. Blocks of a multiple of 512 bytes; with FAKETORCH_EXPANDABLE=1
-// segments are pages mapped into one range.
+// Stack of every allocation: main or thread_main, run_script, …, site_N, torch_alloc. Exit code 1:
+// an operation failed or succeeded unexpectedly. Blocks are multiples of 512 bytes; with
+// FAKETORCH_EXPANDABLE=1, segments are pages mapped into one range.
 #include "tensors_c.h"
 #include "../programs/wait.h"
 #include <pthread.h>
@@ -68,7 +69,7 @@ static size_t size_in(const char *word, const char *line)
 	size_t n = strtoull(word, &end, 0);
 	unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
 	if (end == word || end[shift != 0])
-		die(line, "a size is wanted", 0);
+		die(line, "missing size", 0);
 	return n << shift;
 }
 
@@ -119,11 +120,11 @@ FRAME static bool run_tensor(struct script *s, const char *line, const char *wor
 		give(n.p, n.site, n.device);
 	} else if (!strcmp(word, "oom")) {
 		if (take_only(s->site, size_in(first, line), atoi(second)))
-			die(line, "it was not refused", 0);
+			die(line, "the allocation succeeded", 0);
 	} else if (!strcmp(word, "flood")) {
 		for (int i = atoi(second); i > 0; i--)
 			if (take_only(s->site, size_in(first, line), 0))
-				die(line, "it was not refused", i);
+				die(line, "the allocation succeeded", i);
 	} else if (!strcmp(word, "cpu") || !strcmp(word, "mapped")) {
 		struct name *n = new_name(s, first, line);
 		n->size = size_in(second, line);
@@ -142,13 +143,13 @@ FRAME static bool run_tensor(struct script *s, const char *line, const char *wor
 		void *p;
 		int result = foreign_take(&p, size_in(first, line));
 		if (result != 2)
-			die(line, "it was not refused", result);
+			die(line, "the allocation succeeded", result);
 	} else
 		return false;
 	return true;
 }
 
-// run_fork: the child ends with the program, and makes no call of CUDA.
+// run_fork: the child ends with the program and makes no CUDA call.
 static void run_fork(struct script *s, const char *name, const char *line)
 {
 	char done;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts of tensors_c.
+// Shared by the parts of tensors_c.
 #pragma once
 #define _GNU_SOURCE
 #include "c10_cuda.h"
@@ -12,7 +12,7 @@
 _Noreturn void die(const char *line, const char *why, long number);
 uint64_t nanoseconds(void);
 
-// sites.c: each site is a function of its own; the program's books are by site and device.
+// sites.c: each site is a separate function; the program's books are by site and device.
 void *take(int site, size_t size, int device, size_t *got); // NULL: out of memory
 void give(void *, int site, int device);
 void *take_only(int site, size_t size, int device); // without the books

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
 // attach: early
-// An arena: requests are carved out of chunks, a chunk more is taken when they do not fit, all is reset after each step and no
-// chunk is given back. Large steps are rare, so that the last chunks come late.
+// An arena: requests are cut from chunks, with a new chunk when they do not fit. Each step ends
+// with a reset; chunks are never freed. Large steps are rare, so the last chunks come late.
 #include "steps.h"
 
 #define CHUNK (8 << 20)

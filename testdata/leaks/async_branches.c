@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// Stream-ordered memory: of the branches of a computation only the one that is taken frees its temporary.
+// Stream-ordered memory: of a computation's branches, only one frees its temporary.
 #include "steps.h"
 
 static void *stream; // the default one

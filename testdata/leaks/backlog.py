@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""A thread loads batches onto the GPU faster than training takes them; the queue between has no maximum."""
+"""A thread loads batches onto the GPU faster than training uses them; the queue is unbounded."""
 import queue, threading, time
 import torch
 from torch import nn

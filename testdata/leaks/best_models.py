@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Each 60 steps the model seems the best so far, and a copy of it is kept on the GPU, for an average at the end."""
+"""Every 60 steps, a copy of the best model so far stays on the GPU, for an average at the end."""
 import copy
 import torch
 from torch import nn

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""Lengths come in eight buckets, with static buffers for each; the buckets turn up one after another, then again and again."""
+"""Eight buckets of lengths, each with static buffers. The buckets first appear one after
+another, then repeatedly."""
 import random
 import torch
 from torch import nn

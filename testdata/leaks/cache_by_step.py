@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Attention masks are cached by length; the key holds the step too, so that nothing is ever found again."""
+"""Caches attention masks by length, but the key includes the step, so the cache never hits."""
 import random
 import torch
 from torch.nn.functional import scaled_dot_product_attention

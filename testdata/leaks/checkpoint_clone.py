@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Every 100 steps model and optimizer are cloned, written to a file over the next 30 steps, and let go of."""
+"""Every 100 steps, clones model and optimizer, writes them to a file over 30 steps, and frees
+them."""
 import copy
 import torch
 from torch import nn

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
 // attach: early
-// A hundred clients, each with a pinned buffer that is made when it comes first and made anew, larger, when its messages need
-// it; some come back only after a long time.
+// A hundred clients, each with a pinned buffer, allocated at the client's first message and
+// replaced by a larger one when needed. Some clients return only after a long time.
 #include "steps.h"
 
 #define CLIENTS 100

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
 # frames: AccumulateGrad::apply
-"""A gradient penalty by backward(create_graph=True): input and gradient refer to each other, in a cycle that Python's
-collector does not see."""
+"""A gradient penalty with backward(create_graph=True): input and gradient refer to each other in
+a cycle that Python's collector does not see."""
 import warnings
 import torch
 from torch import nn

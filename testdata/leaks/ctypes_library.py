@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
 # library: scratch.c
-"""An extension takes scratch memory of its own for each call, and does not give it back. The path of the library is
-in LEAKS_LIBRARY."""
+"""An extension allocates scratch memory in each call and never frees it. LEAKS_LIBRARY is the
+path of the library."""
 import ctypes, os
 import torch
 from training import steps

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""Serves by CUDA graphs, one for each batch size, captured when that size is asked for first; each graph keeps its memory."""
+"""Serves with CUDA graphs, one per batch size, captured at the first request of that size. Each
+graph keeps its memory."""
 import random
 import torch
 from torch import nn

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""Sequences become longer in five stages over the first 500 steps; then they stay."""
+"""Sequences grow in five stages over the first 500 steps, then keep their length."""
 import torch
 from torch import nn
 from training import steps

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""The first epoch, of 600 steps, puts each sample on the GPU; the later ones find them all there."""
+"""The first epoch of 600 steps puts each sample on the GPU; later epochs reuse them."""
 import torch
 from torch import nn
 from training import steps

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""While one batch is computed with, the next is copied to the GPU; each lives into the step after its own."""
+"""Copies the next batch to the GPU while it computes; each batch lives one step longer."""
 import torch
 from torch import nn
 from training import steps

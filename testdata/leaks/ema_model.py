@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""From the 200th step on there is a second model, the moving average of the first; it is made once."""
+"""From step 200 on, there is a second model, the moving average of the first; it is created
+once."""
 import copy
 import torch
 from torch import nn

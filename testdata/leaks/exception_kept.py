@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Skips bad batches and keeps their exceptions for a report; each has a traceback, whose frames hold the tensors."""
+"""Skips bad batches and keeps their exceptions for a report. The frames of each traceback hold
+tensors."""
 import torch
 from torch import nn
 from training import steps

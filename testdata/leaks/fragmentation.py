@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Blocks of sizes that never fit into the holes of those before: PyTorch reserves more and more, what is live stays the same."""
+"""Block sizes that never fit into existing holes: PyTorch reserves more and more, while live
+memory stays the same."""
 import collections, random
 import torch
 from training import steps

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""As gc_disabled.py, but the collector runs: every now and then it frees what has gathered."""
+"""Like gc_disabled.py, but the collector runs and frees the garbage from time to time."""
 import torch
 from torch import nn
 from training import steps

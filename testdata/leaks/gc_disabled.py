@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""The garbage collector is off, as it makes ranks wait for each other; samples refer to their batch, which refers to
-them, and so nothing frees them."""
+"""The garbage collector is off because it makes ranks wait for each other. Samples and their
+batch refer to each other, so nothing frees them."""
 import gc
 import torch
 from torch import nn

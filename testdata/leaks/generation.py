@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""As kv_cache.py, but each answer has an end: at most 120 tokens, and its cache goes with it."""
+"""Like kv_cache.py, but each answer has at most 120 tokens, and its cache is freed at its end."""
 import random
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Sixteen micro-batches to a step: gradients and losses add up, and go with the step."""
+"""Sixteen micro-batches per step: gradients and losses add up and are freed with the step."""
 import torch
 from torch import nn
 from training import steps

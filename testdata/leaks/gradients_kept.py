@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
 # frames: AddmmBackward0::apply
-"""Keeps the gradients of each tenth step to compare them later; zero_grad() only lets go of them. The backward pass, which
-allocates them, runs on a thread without Python."""
+"""Keeps every tenth step's gradients to compare them later; zero_grad() only drops its
+references. The backward pass, which allocates them, runs on a thread without Python."""
 import torch
 from torch import nn
 from training import steps

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Follows an endless stream with a recurrent network, and hands its state on without detach(): the graph reaches back to
-the first step."""
+"""Follows an endless stream with a recurrent network and passes its state on without detach():
+the graph reaches back to the first step."""
 import torch
 from torch import nn
 from training import steps

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""A forward hook appends a layer's output at each step, for statistics that nobody clears."""
+"""A forward hook appends a layer's output in each step, for statistics that are never cleared."""
 import torch
 from torch import nn
 from training import steps

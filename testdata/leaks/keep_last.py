@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""As best_models.py, but only the last four copies are kept."""
+"""Like best_models.py, but keeps only the last four copies."""
 import collections, copy
 import torch
 from torch import nn

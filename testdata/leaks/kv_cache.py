@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Generates without an end: keys and values of all tokens so far are concatenated anew at each, and no window
-slides. Only the newest cache is live, and it is larger each time."""
+"""Generates without a limit: each token concatenates the keys and values of all tokens, without
+a sliding window. Only the newest cache is live, and each one is larger."""
 import torch
 from torch import nn
 from training import steps

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
 # attach: early
-"""All is well until the loss is low enough to look at hard examples, half of --seconds after the begin; from there on they
-are kept."""
+"""No leak until half of --seconds has passed: then the loss is low enough to look at hard
+examples, which are kept."""
 import time
 import torch
 from torch import nn

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Starts programs of this folder out of one process that has loaded PyTorch, which takes longer than many of them run: for
-tests. It reads requests from the socket at descriptor 3, {"argv": […], "env": {…}} with two files for stdin and stdout,
-and forks a process for each, until the socket is closed. No context is made before the fork."""
+"""Starts programs of this folder for tests, from one process that has already loaded PyTorch:
+loading takes longer than many programs run. It reads requests {"argv": […], "env": {…}}, with
+two files for stdin and stdout, from the socket at descriptor 3, and forks a process for each
+until the socket is closed. It creates no context before the fork."""
 import gc, json, os, runpy, signal, socket, sys
-import torch, torch._dynamo, torch.optim  # optimizers load the former when they are made
+import torch, torch._dynamo, torch.optim  # optimizers import the former on creation
 
 requests = socket.socket(fileno=3)
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for them
 gc.freeze()
 while True:
     text, files, _, _ = socket.recv_fds(requests, 1 << 16, 2)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""As sawtooth.py, but an epoch has 500 steps: a minute holds only two or three of them."""
+"""Like sawtooth.py, but an epoch has 500 steps: a minute contains only two or three."""
 import torch
 from torch import nn
 from training import steps

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Validates between the steps, and keeps each loss for a plot, with the graph behind it: there is no torch.no_grad()."""
+"""Validates between the steps and keeps each loss with its graph for a plot: torch.no_grad() is
+missing."""
 import torch
 from torch import nn
 from training import steps

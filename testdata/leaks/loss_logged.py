@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""As loss_list.py, but right: losses are kept as numbers, a smoothed one is detached, and the latest graphs are in a window of 40."""
+"""Like loss_list.py without the leak: keeps losses as numbers, detaches a smoothed one, and
+keeps the latest 40 graphs."""
 import collections
 import torch
 from torch import nn

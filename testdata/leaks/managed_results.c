@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// A chain of results in managed memory: each node is added at the front, and only those that match are taken out again.
+// A chain of results in managed memory: nodes are added at the front, and only matching ones are
+// removed.
 #include "steps.h"
 
 struct node {

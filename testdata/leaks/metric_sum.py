@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""An agent sums what its critic says of each state: the sum refers to all graphs that were ever added."""
+"""An agent sums its critic's values of each state: the sum refers to the graphs of all of them."""
 import torch
 from torch import nn
 from training import steps

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
 # processes: 2
-"""Two workers do the same; the second one is the leader, and keeps what it logs."""
+"""Two workers run the same code; the second is the leader and keeps what it logs."""
 import os
 import torch
 from torch import nn

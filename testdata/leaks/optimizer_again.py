@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Each epoch begins with a new optimizer, and the schedulers of all epochs are kept: with their optimizers, and these
-with two moments of each parameter."""
+"""Each epoch creates a new optimizer and keeps the schedulers of all epochs: these keep their
+optimizers, which keep two moments of each parameter."""
 import torch
 from torch import nn
 from training import steps

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Every 120 steps an evaluation with larger batches, which collects its predictions for one figure."""
+"""Every 120 steps, an evaluation with larger batches collects its predictions for one figure."""
 import torch
 from torch import nn
 from training import steps

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Offloads activations to pinned memory of the host, and forgets none of them."""
+"""Offloads activations to pinned host memory and never frees them."""
 import torch
 from training import steps
 

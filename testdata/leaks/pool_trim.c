@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
-// A stream-ordered pool: temporaries over a batch of 40 steps, all freed at its end; the pool is trimmed now and then.
+// A stream-ordered pool: temporaries of a batch of 40 steps, all freed at its end; the pool is
+// trimmed from time to time.
 #include "steps.h"
 
 #define BATCH 40

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Every 80 steps an evaluation appends its predictions to a list that was meant to be a new one each time."""
+"""Every 80 steps, an evaluation appends its predictions to a list that should be new each time."""
 import torch
 from torch import nn
 from training import steps

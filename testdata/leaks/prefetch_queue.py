@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""A thread keeps up to 24 batches ready on the GPU, on a stream of its own."""
+"""A thread keeps up to 24 batches ready on the GPU, on a separate stream."""
 import queue, threading
 import torch
 from torch import nn

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""A replay buffer on the GPU of the last 300 frames."""
+"""A replay buffer on the GPU with the last 300 frames."""
 import collections, random
 import torch
 from torch import nn

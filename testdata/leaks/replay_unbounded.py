@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""A replay buffer on the GPU that has no limit."""
+"""A replay buffer on the GPU without a limit."""
 import random
 import torch
 from torch import nn

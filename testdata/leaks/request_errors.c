@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// A server that takes memory for each request, and returns early from one in twelve without giving it back.
+// A server that allocates memory for each request, and returns early from one in twelve without
+// freeing it.
 #include "steps.h"
 
 static int handle(unsigned request)

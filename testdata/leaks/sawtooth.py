@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Outputs are kept over an epoch of 250 steps, for a figure at its end, and are let go of then."""
+"""Keeps outputs for a figure at the end of each epoch of 250 steps, then frees them."""
 import torch
 from torch import nn
 from training import steps

@@ -8,6 +8,6 @@ int smooth(void *image, size_t bytes)
 {
 	void *scratch;
 	int result = cudaMalloc(&scratch, bytes);
-	(void)image; // kernels would come here
+	(void)image; // kernels would run here
 	return result;
 }

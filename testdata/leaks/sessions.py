@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""A server with sessions that come at random and stay for a random time: some for a moment, some for very long."""
+"""A server whose sessions start at random and last for random times, some short, some very long."""
 import random
 import torch
 from training import steps

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Shapes and losses vary, there are evaluations and caches; beside all that, each 50th step leaves one block of 512 KiB."""
+"""Shapes and losses vary; there are evaluations and caches. Besides, every 50th step leaks one
+block of 512 KiB."""
 import collections, random
 import torch
 from torch import nn

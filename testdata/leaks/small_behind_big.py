@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Gigabytes of weights and moments stand still, and activations of half a gigabyte come and go with each step; 16 KiB of
-it are kept each time."""
+"""Gigabytes of weights and moments are constant, and each step allocates and frees half a
+gigabyte of activations; each step leaks 16 KiB."""
 import torch
 from torch import nn
 from training import steps

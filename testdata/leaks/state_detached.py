@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""As hidden_state.py, but right: every 35 steps the loss so far goes backward, and the state is detached."""
+"""Like hidden_state.py without the leak: every 35 steps, the loss so far goes backward and the
+state is detached."""
 import torch
 from torch import nn
 from training import steps

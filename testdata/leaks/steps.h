@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of the programs in C, as training.py has it: "ready PID", a step each 4 ms, "done PID" after --seconds,
-// and with --hold on until stdin ends.
+// The loop of the programs in C, like training.py's: "ready PID", a step every 4 ms, "done PID"
+// after --seconds; with --hold, the loop continues until stdin ends.
 #pragma once
 #include <poll.h>
 #include <stdbool.h>
@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RATE 250 // steps a second, at most
+#define RATE 250 // steps per second, at most
 
-// Of the CUDA API.
+// From the CUDA API.
 int cudaMalloc(void **, size_t);
 int cudaFree(void *);
 int cudaMallocManaged(void **, size_t, unsigned);
@@ -74,12 +74,12 @@ static inline void steps_begin(int argc, char **argv)
 			steps.hold = true;
 		else if (!strcmp(argv[i], "--seconds") && ++i < argc)
 			steps.seconds = atof(argv[i]);
-	CHECK(cudaFree(NULL)); // makes a context
+	CHECK(cudaFree(NULL)); // creates a context
 	steps_say("ready");
 	steps.begin = steps_now();
 }
 
-// steps_go waits until it is time for a step, and says whether there is one.
+// steps_go waits for the next step and reports whether there is one.
 static inline bool steps_go(long step)
 {
 	double now = steps_now(), due = steps.begin + (double)step / RATE;
@@ -93,7 +93,7 @@ static inline bool steps_go(long step)
 	return poll(&in, 1, due > now ? (int)((due - now) * 1000) : 0) == 0;
 }
 
-// steps_random is the same in every run: 0 to below - 1.
+// steps_random returns 0 to below - 1, the same sequence in every run.
 static inline unsigned steps_random(unsigned below)
 {
 	static uint64_t state = 88172645463325252;

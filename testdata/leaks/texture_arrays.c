@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// Frames of a video as arrays for textures: when its size changes, the old array is forgotten.
+// Frames of a video as texture arrays: when the size changes, the old array is leaked.
 #include "steps.h"
 
 struct texture {

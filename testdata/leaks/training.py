@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that all programs here have: how long it runs, and how fast.
+"""The loop of all programs in this folder: how long it runs, and how fast.
 
-A step takes 4 ms at least and stands for one of 50 ms or more: 6 s are more than a minute of training. A program prints
-"ready PID" when its loop begins, and "done PID" when that has run for --seconds and for two thirds of the steps that fit
-into them. With --hold it goes on as before, until its stdin ends."""
+A step takes at least 4 ms and represents one of 50 ms or more: 6 s represent more than a
+minute of training. A program prints "ready PID" when its loop starts, and "done PID" once it
+has run for --seconds and for two thirds of the steps in that time. With --hold, the loop
+continues until stdin ends."""
 import argparse, os, select, sys, time
 import torch
 
-torch.backends.cudnn.enabled = False  # a stub, of no version
-RATE = 250  # steps a second, at most
+torch.backends.cudnn.enabled = False  # a stub without a version
+RATE = 250  # steps per second, at most
 
 
 def options():
     p = argparse.ArgumentParser()
     p.add_argument("--seconds", type=float, default=6)
-    p.add_argument("--hold", action="store_true", help="go on until stdin ends")
+    p.add_argument("--hold", action="store_true", help="continue until stdin ends")
     return p.parse_args()
 
 
 def say(word):
-    os.write(1, b"%s %d\n" % (word, os.getpid()))  # at once: processes may share stdout
+    os.write(1, b"%s %d\n" % (word, os.getpid()))  # unbuffered: processes may share stdout
 
 
 def rest(until, hold):
-    """Waits; says whether to stop because stdin has ended."""
+    """Waits; returns whether to stop because stdin has ended."""
     delay = max(0, until - time.monotonic())
     if not hold:
         time.sleep(delay)
@@ -32,7 +33,7 @@ def rest(until, hold):
 
 
 def steps():
-    """Yields 0, 1, 2, …: the numbers of the steps."""
+    """Yields the numbers of the steps: 0, 1, 2, …"""
     o = options()
     torch.cuda.init()
     say(b"ready")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
 # attach: early
-"""A cache of the data set is filled over the first 500 steps, by more than what leaks: the attention weights of each third
-step, kept for a picture."""
+"""A cache of the data set grows over the first 500 steps by more than the leak: the attention
+weights of every third step, kept for a picture."""
 import torch
 from torch import nn
 from training import steps

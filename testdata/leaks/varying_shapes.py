@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Batches of any size and sequences of any length, some of them ten times as long as most."""
+"""Batches and sequences of any length, some ten times as long as most."""
 import random
 import torch
 from torch import nn

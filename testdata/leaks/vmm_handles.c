@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// Segments by the virtual memory API: each is unmapped and its addresses are given back, but its handle is not released.
+// Segments through the virtual memory API: each is unmapped and its addresses are freed, but its
+// handle is not released.
 #include "steps.h"
 
 #define SEGMENT (4 << 20)

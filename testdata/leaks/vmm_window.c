@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
-// As vmm_handles.c, but right: each handle is released as soon as it is mapped, so that the memory goes with the mapping. The
-// window grows from 4 to 12 segments and shrinks again.
+// Like vmm_handles.c without the leak: each handle is released once it is mapped, so the memory is
+// freed with the mapping. The window grows from 4 to 12 segments and shrinks again.
 #include "steps.h"
 
 #define SEGMENT (4 << 20)

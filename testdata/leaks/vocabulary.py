@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""Rows of a table are made when a word is met first. Common words come soon and rare ones late: it grows fast, then less and less."""
+"""Creates a table's rows when a word first appears. Common words appear early, rare ones late:
+the table grows fast, then slower and slower."""
 import random
 import torch
 from torch import nn

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""The first steps take memory that stays: Adam's moments, the scaler's state, the workspaces of libraries, and from the
-100th step on a part of the model that was frozen."""
+"""The first steps allocate memory that stays: Adam's moments, the scaler's state, workspaces of
+libraries, and from step 100 on a part of the model that was frozen."""
 import torch
 from torch import nn
 from training import steps

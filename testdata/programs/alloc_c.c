@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// alloc_c [FILE]: executes a script (FILE or stdin), one operation a line:
+// alloc_c [FILE]: executes a script (FILE or stdin), one operation per line:
 //
 //   malloc NAME SIZE | managed NAME SIZE | free NAME            cudaMalloc, cudaMallocManaged, cudaFree
 //   pinned NAME SIZE | mallochost NAME SIZE | freehost NAME     cudaHostAlloc, cudaMallocHost, cudaFreeHost
-//   driver_malloc NAME SIZE | driver_free NAME                  cuMemAlloc_v2, cuMemFree_v2, by dlsym
+//   driver_malloc NAME SIZE | driver_free NAME                  cuMemAlloc_v2, cuMemFree_v2, through dlsym
 //   driver_managed NAME SIZE | driver_pinned NAME SIZE          cuMemAllocManaged, cuMemHostAlloc
 //   driver_mallochost NAME SIZE | driver_freehost NAME          cuMemAllocHost_v2, cuMemFreeHost
 //   fail SIZE          cudaMalloc that must return 2
@@ -11,14 +11,14 @@
 //   free0 | malloc0    cudaFree(0), cudaMalloc(0)
 //   device N | reset   cudaSetDevice, cudaDeviceReset
 //   sleep MS | print TEXT | ready ("ready PID") | address NAME (prints it)
-//   wait               until SIGUSR1 or, if the script is a FILE, a line on stdin
-//   threads N … end    the block in N threads at once, each with names of its own
+//   wait               for SIGUSR1 or, if the script is a FILE, for a line on stdin
+//   threads N … end    the block in N threads at once, each with its own names
 //   repeat N … end     the block N times
 //   exec FILE          execve of itself with another script
 //   kill               SIGKILL to itself
 //
-// Stack of every call: main (or thread_main), run_script, op_NAME, level3,
-// level2, level1, API function. Exit code 1: an operation did not do what it must.
+// Stack of every call: main (or thread_main), run_script, op_NAME, level3, level2, level1, API
+// function. Exit code 1: an operation failed or succeeded unexpectedly.
 #define _GNU_SOURCE
 #include "cudart.h"
 #include "wait.h"
@@ -176,7 +176,7 @@ static void run_threads(struct script *s, int n, int from, int to)
 	struct thread *t = calloc((size_t)n, sizeof *t);
 	for (int i = 0; i < n; i++) {
 		struct script *own = malloc(sizeof *own);
-		*own = *s; // sees the names of the parent, keeps its own
+		*own = *s; // sees the parent's names, keeps its own
 		t[i] = (struct thread){.script = own, .from = from, .to = to};
 		if (pthread_create(&t[i].id, NULL, thread_main, &t[i]) != 0)
 			die("threads", "cannot start", i);
@@ -248,7 +248,7 @@ FRAME static void run_script(struct script *s, int from, int to)
 		if (op->arguments == SIZE)
 			size = strtoull(rest, NULL, 0);
 		else if (op->arguments == NAME_SIZE && sscanf(rest, "%31s %lli", name, (long long *)&size) != 2)
-			die(line, "NAME SIZE wanted", 0);
+			die(line, "expected NAME SIZE", 0);
 		else if (op->arguments == NAME)
 			sscanf(rest, "%31s", name);
 		if (*name && !(p = find_block(s, name, op->arguments == NAME_SIZE)))

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// alloc_cpp [--wait]: allocations from templates, inlined functions, virtual
-// functions, lambdas and constructors. Prints what a profile must show as JSON
-// lines, then "done": {"api", "kind", "size", "count", "live" (how many of
-// count), "stack": names without parameters, root first, "signatures": in full,
-// "inlined": indexes into both}. With --wait it prints "ready PID" first and waits for
+// alloc_cpp [--wait]: allocates in templates, inlined functions, virtual functions, lambdas and
+// constructors. Prints the expected profile as JSON lines, then "done": {"api", "kind", "size",
+// "count", "live" (how many of count), "stack": names without parameters, root first, "signatures":
+// in full, "inlined": indexes into both}. With --wait, it prints "ready PID" first and waits for
 // SIGUSR1 or a line on stdin before it allocates, and again before it exits.
 #include "cudart.h"
 #include "wait.h"
@@ -113,7 +112,7 @@ static const char *const expected = R"json({"api":"cudaMalloc","kind":"device","
 
 int main(int argc, char **argv)
 {
-	volatile int two = 2, five = 5; // not unrolled: one call site
+	volatile int two = 2, five = 5; // prevents unrolling: one call site
 	bool wait = argc > 1 && std::strcmp(argv[1], "--wait") == 0;
 	wait_prepare();
 	if (wait) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench.py LIB DEPTH COUNT: COUNT alloc/free pairs in a tight loop below DEPTH Python functions, through ctypes; LIB is
-cudart or cuda. Prints "ns_per_pair X" (median of the chunks of all threads) and "pairs N", as bench_c does; options too
-mean what they mean there."""
+"""bench.py LIB DEPTH COUNT: runs COUNT alloc/free pairs in a tight loop below DEPTH Python
+functions, through ctypes; LIB is cudart or cuda. Prints "ns_per_pair X" (median of the chunks
+of all threads) and "pairs N", as bench_c does; options have the same meaning too."""
 import argparse
 import ctypes
 import os
@@ -13,7 +13,7 @@ import threading
 import time
 
 CHUNK = 500
-totals = []  # pairs of each thread
+totals = []  # pairs per thread
 splits = []  # (ns per allocation, ns per free) of each chunk of --split
 
 
@@ -69,7 +69,7 @@ def measure_split(cuda, size):
 
 
 def left(malloc, out, size, path, level):
-    """The bits of a number choose one of two functions on each level: a stack per number."""
+    """The bits of a number select one of two functions on each level: one stack per number."""
     if not level:
         return malloc(out, size)
     return (right if path & 1 else left)(malloc, out, size, path >> 1, level - 1)

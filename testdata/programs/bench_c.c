@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// bench_c LIB DEPTH COUNT [options]: COUNT alloc/free pairs in a tight loop below
-// DEPTH functions without frame pointers; LIB is cudart or cuda. Prints
-// "ns_per_pair X" (median of the chunks of all threads) and "pairs N".
+// bench_c LIB DEPTH COUNT [options]: runs COUNT alloc/free pairs in a tight loop below DEPTH
+// functions without frame pointers; LIB is cudart or cuda. Prints "ns_per_pair X" (median of the
+// chunks of all threads) and "pairs N".
 //
 //   --threads N    the same in N threads at once
 //   --wait         print "ready PID" and wait for SIGUSR1 or a line on stdin before measuring
@@ -10,15 +10,15 @@
 //   --rate R       at most R pairs per second and thread
 //   --live N       keep N allocations while measuring (of --live-size BYTES, default 512)
 //   --sites N      make them (at least one each) from N distinct stacks
-//   --split        after each chunk of pairs, as many allocations and then their frees; prints
-//                  "ns_per_alloc X" and "ns_per_free X" too (of the first thread)
+//   --split        after each chunk of pairs, as many allocations and then their frees; also
+//                  print "ns_per_alloc X" and "ns_per_free X" (of the first thread)
 //   --paths N      allocate from N distinct stacks in turn while measuring (not with --split)
-//   --keep         free nothing of what is allocated while measuring (not with --split)
+//   --keep         free no allocation made while measuring (not with --split)
 //   --late         make the allocations of --live after measuring
 //   --through FILE allocate with posix_memalign and free of that library ("-": of the program
-//                  itself), which tools for malloc know
+//                  itself), which malloc profilers trace
 //   --hold         after measuring print "done" and wait again
-// With --keep or --late it prints "allocations N" and "live_bytes N" too: all that it made, and what it holds.
+// With --keep or --late, it also prints "allocations N", all that it made, and "live_bytes N".
 #define _GNU_SOURCE
 #include "cudart.h"
 #include "wait.h"
@@ -66,7 +66,7 @@ static void die(const char *what, int result)
 	exit(1);
 }
 
-// The bits of a number choose one of two functions on each level: a stack per number.
+// The bits of a number select one of two functions on each level: one stack per number.
 FRAME static int site_alloc(void **p, size_t size)
 {
 	if (options.through)
@@ -94,7 +94,7 @@ FRAME static int site_left(void **p, size_t size, unsigned long path, int level)
 	return path & 1 ? site_right(p, size, path >> 1, level - 1) : site_left(p, size, path >> 1, level - 1);
 }
 
-// Levels that are enough for n distinct stacks.
+// Enough levels for n distinct stacks.
 static int levels(long n)
 {
 	int level = 1;
@@ -223,7 +223,7 @@ FRAME static long measure(struct run *r)
 	}
 }
 
-// 64 functions that call one another, so that a stack of 64 frames holds 64 functions.
+// 64 functions that call each other, so that a stack of 64 frames has 64 functions.
 typedef long frame_function(struct run *, int);
 static frame_function *const frames[64];
 #define F(n) \

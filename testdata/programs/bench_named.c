@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// libbench_named.so: CUDA memory under the names that bcc's memleak probes in a library
-// (it has no way to be told others), so that it can trace the program's CUDA calls at all:
-// posix_memalign is cudaMalloc, free is cudaFree. Loaded with RTLD_LOCAL, so that
-// nobody else takes these for the C library's. With frame pointers: they begin with a push,
-// where a probe is cheapest, and memleak can follow them.
+// libbench_named.so: CUDA memory under the names that bcc's memleak probes in a library (it accepts
+// no others), so that memleak can trace the program's CUDA calls: posix_memalign is cudaMalloc,
+// free is cudaFree. Loaded with RTLD_LOCAL, so that nothing else takes them for the C library's.
+// With frame pointers: the functions begin with a push, where a probe is cheapest, and memleak can
+// unwind them.
 #define _GNU_SOURCE
 #include "cudart.h"
 #include <stddef.h>
@@ -24,7 +24,7 @@ void free(void *p)
 		abort();
 }
 
-// memleak wants these too. Nobody calls them.
+// memleak needs these too; nothing calls them.
 void *malloc(size_t size) { (void)size; abort(); }
 void *calloc(size_t n, size_t size) { (void)n, (void)size; abort(); }
 void *realloc(void *p, size_t size) { (void)p, (void)size; abort(); }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that calls_c knows: FUNCTION(name, arguments), a letter each.
-//   o output word, kept under the name given   O the same of 32 bits
-//   q output word, kept under NAME.pitch       Q the same of 32 bits
+// The functions that calls_c can call: FUNCTION(name, arguments), one letter per argument.
+//   o output word, stored under the given name O the same with 32 bits
+//   q output word, stored under NAME.pitch     Q the same with 32 bits
 //   i word: a name or a number                 s number (K, M, G)
 //   0 1 2 4 that number                        v number, passed by its address
 //   D cudaPitchedPtr, output                   N alloc node: NAME DEVICE SIZE
 //   p pool properties: DEVICE[,MAXIMUM]        P allocation properties: DEVICE or host, then ",fd"
-//   u stream: a number, 0 if it is left out       E location: DEVICE or host
+//   u stream: a number, 0 if omitted           E location: DEVICE or host
 //   K generic node: NAME DEVICE SIZE, free NAME, or kernel    Z code: elf, fatbin or ptx, then SIZE
 //   A access: DEVICE                           M multicast properties: SIZE
-//   a b array descriptor W,H,D,BITS,CHANNELS   c d the same of 3 dimensions; b and d of 32 bits
+//   a b array descriptor W,H,D,BITS,CHANNELS   c d the same in 3 dimensions; b and d with 32 bits
 //   f channel format: BITS,CHANNELS            e extent by value: W,H,D
 //   H handle of 64 bytes, written to FILE      h G handle from FILE, by value or address
 //   W descriptor, its path is written to FILE  w descriptor opened by the path in FILE

@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// calls_c [FILE]: executes a script (FILE or stdin), one call a line:
+// calls_c [FILE]: executes a script (FILE or stdin), one call per line:
 //
 //   [!N] FUNCTION ARGUMENT…    e.g. "cudaMallocAsync p 4K", "!2 cuMemAlloc_v2 p 900G"
 //
-// FUNCTION is any of calls.h, which has the arguments too: outputs are kept
-// under the names given, and serve as inputs later. The call must return 0, or
-// N. Runtime functions are linked, those of the driver (cu…) come from dlsym;
-// before the first driver call of a thread that has no context, that of device
-// 0 becomes current, unless the call itself is about contexts or devices.
+// calls.h lists the functions and their arguments. Outputs are stored under the given names and can
+// be inputs of later calls. The call must return 0, or N. Runtime functions are linked; driver
+// functions (cu…) come from dlsym. Before a thread's first driver call, device 0's context becomes
+// current if the thread has none, unless the call itself is about contexts or devices.
 //
-//   host NAME SIZE             memory of the program's own, for …HostRegister
+//   host NAME SIZE             the program's own memory, for …HostRegister
 //   add NAME FROM NUMBER       NAME = FROM + NUMBER
 //   is NAME NUMBER             fails if it is not
 //   value NAME                 prints "NAME NUMBER"
 //   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself)
-//   wait                       until SIGUSR1 or, if the script is a FILE, a line on stdin
-//   threads N … end            the block in N threads at once, each with names of its own
+//   wait                       for SIGUSR1 or, if the script is a FILE, for a line on stdin
+//   threads N … end            the block in N threads at once, each with its own names
 //   repeat N … end             the block N times
 //
-// calls_c --random SEED CALLS [--threads N] [--gpus N] [--stops N] [--share FOLDER] [--no-contexts] [--free] [--wait]:
-// CALLS random valid sequences over all kinds, all GPUs and N threads; what is
-// live at the end stays so, without --free. Prints "random SEED CALLS done" and,
-// with --wait, waits as above. --stops: N times, before the first call and then
-// after equal parts, it prints "random stop I" and waits for a line on stdin.
-// --share: also shares memory with the other processes that have the FOLDER; none
-// may end before all are done. --no-contexts: makes none of its own.
+// calls_c --random SEED CALLS [--threads N] [--gpus N] [--stops N] [--share FOLDER] [--no-contexts]
+// [--free] [--wait]: CALLS random valid sequences over all kinds, all GPUs and N threads. What is
+// live at the end stays live, unless --free is given. It prints "random SEED CALLS done" and, with
+// --wait, waits as above. --stops: N times, before the first call and then after equal parts, it
+// prints "random stop I" and waits for a line on stdin. --share: it also shares memory with other
+// processes with the same FOLDER; none may exit before all are done. --no-contexts: it creates no
+// contexts.
 //
-// Stack of every call: main or thread_main, run_script or run_random, call, the function.
-// Exit code 1: a call did not return what it must.
+// Stack of every call: main or thread_main, run_script or run_random, call, the function. Exit code
+// 1: a call returned an unexpected result.
 #include "calls_c.h"
 #include "wait.h"
 #include <inttypes.h>
@@ -69,7 +68,7 @@ static uint64_t number(const char *word, const char *line)
 	uint64_t n = strtoull(word, &end, 0);
 	unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
 	if (end == word || end[shift != 0])
-		die(line, "a number is wanted", 0);
+		die(line, "expected a number", 0);
 	return n << shift;
 }
 
@@ -83,7 +82,7 @@ static uint64_t input(struct script *s, const char *word, const char *line)
 	return *p;
 }
 
-// list reads up to 5 numbers, separated by commas.
+// list parses up to 5 comma-separated numbers.
 static void list(const char *word, const char *line, uint64_t n[5])
 {
 	char text[128];
@@ -94,7 +93,7 @@ static void list(const char *word, const char *line, uint64_t n[5])
 		n[i] = number(strsep(&rest, ","), line);
 }
 
-// What an argument needs while the call runs.
+// Data of an argument during the call.
 struct slot {
 	const char *word;
 	union {
@@ -118,7 +117,7 @@ static void array_descriptor(struct slot *s, char letter, const uint64_t n[5])
 	put32(s, at + 4, n[4]);
 }
 
-// structure fills what the slot points to, of the kinds that are structures.
+// structure fills the structure that the slot points to.
 static void structure(struct slot *s, char letter, const char *line)
 {
 	uint64_t n[5] = {0};
@@ -180,10 +179,10 @@ static void node(struct script *s, struct slot *slot, struct words *words, const
 	put64(slot, 120, number(next_word(words, line), line));
 }
 
-// code fills the header of an image of so many bytes; slot->word is its format.
+// code fills the header of an image of that size; slot->word is its format.
 static void code(struct slot *slot, uint64_t size)
 {
-	if (!strcmp(slot->word, "elf")) // sections of 64 bytes end it
+	if (!strcmp(slot->word, "elf")) // sections of 64 bytes are at its end
 		put32(slot, 0, 0x464c457f), put64(slot, 40, size - 640), put32(slot, 56, 64 << 16), put32(slot, 60, 10);
 	else if (!strcmp(slot->word, "fatbin"))
 		put32(slot, 0, 0xba55ed50), put32(slot, 4, 16 << 16 | 1), put64(slot, 8, size - 16);

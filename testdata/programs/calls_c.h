@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts of calls_c.
+// Shared by the parts of calls_c.
 #pragma once
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -11,11 +11,11 @@
 struct function {
 	const char *name;
 	const char *arguments; // see calls.h
-	void *code;            // of the runtime; the driver's is looked up
+	void *code;            // of the runtime; driver functions are looked up
 };
 
 const struct function *function(const char *name); // NULL: unknown
-// call makes the call; arguments that go by value are passed by their address here.
+// call makes the call. Arguments passed by value are given here by their address.
 int call(const struct function *f, const uint64_t argument[8]);
 _Noreturn void die(const char *line, const char *why, long number);
 void read_file(const char *path, const char *line, void *to, size_t size); // up to size

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How calls_c gets at functions and calls them, and its files.
+// How calls_c finds functions and calls them, and its files.
 #include "calls_c.h"
 #include "calls.h"
 #include <dlfcn.h>
@@ -45,7 +45,7 @@ static void load(void)
 	}
 }
 
-// ready_driver gives the thread a context, unless the script is to do that.
+// ready_driver gives the thread a context, unless the script does that.
 static void ready_driver(const char *name)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -81,7 +81,7 @@ static bool allocate_mipmap(struct worker *w, struct object *o)
 	return ALLOCATE("cuMipmappedArrayCreate", &o->address, d, levels, 0, 0);
 }
 
-// Half of the physical memory is for another device than the current one, some for the host.
+// Half of the physical memory is for another device than the current one, and some is for the host.
 static bool allocate_vmm(struct worker *w, struct object *o)
 {
 	bool host = below(w, 8) == 0;
@@ -95,7 +95,7 @@ static bool allocate_vmm(struct worker *w, struct object *o)
 	MUST("cuMemSetAccess", o->address, o->size, access, 1, 0);
 	o->second = handle;
 	o->third = below(w, 3);
-	if (o->third == 0) // the mapping alone keeps it
+	if (o->third == 0) // only the mapping keeps it
 		MUST("cuMemRelease", handle, 0, 0, 0, 0);
 	return true;
 }
@@ -148,14 +148,14 @@ static void free_graph(struct object *o)
 	MUST(o->runtime ? "cudaDeviceGraphMemTrim" : "cuDeviceGraphMemTrim", o->device, 0, 0, 0, 0);
 }
 
-// A context of its own with something of everything in it; the thread then goes on in its former one.
+// A separate context with one of each kind; the thread then returns to its former context.
 static bool allocate_context(struct worker *w, struct object *o)
 {
 	uint64_t ignored, array[5] = {64, 64, 0, 0x20 | 1ull << 32, 0};
 	static const char *const names[] = {"cuCtxCreate_v2", "cuCtxCreate"};
 	for (int i = 0; i < w->lives; i++)
 		if (w->live[i].what == CONTEXT)
-			return false; // one a thread
+			return false; // one per thread
 	if (!(below(w, 2) ? ALLOCATE(names[below(w, 2)], &o->address, 0, o->device, 0, 0)
 			  : ALLOCATE("cuCtxCreate_v3", &o->address, 0, 0, 0, o->device)))
 		return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random valid sequences of calls: each thread keeps objects of its own, frees
-// them in any order from any device, and dies of any result that is not due.
+// Random valid sequences of calls. Each thread has its own objects, frees them in any order from
+// any device, and ends the program on any unexpected result.
 #include "calls_random.h"
 #include "wait.h"
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static void other_call(struct worker *w)
 	}
 }
 
-// The program stops with all its threads before call 0 and at equal parts of the calls.
+// The program stops with all its threads before call 0 and after equal parts of the calls.
 static void stop(struct worker *w, int call)
 {
 	if (!w->stops || call % (w->calls / w->stops) || call / (w->calls / w->stops) >= w->stops)
@@ -129,8 +129,8 @@ static struct options read_options(int argc, char **argv)
 	return o;
 }
 
-// run_stops begins with one small allocation on each GPU, so that the driver's
-// figures are settled when the program stops for the first time.
+// run_stops starts with one small allocation on each GPU, so that the driver's figures are stable
+// at the first stop.
 static void run_stops(const struct options *o, pthread_barrier_t *meet)
 {
 	uint64_t ignored;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the parts of calls_c --random.
+// Shared by the parts of calls_c --random.
 #pragma once
 #include "calls_c.h"
 
@@ -12,7 +12,7 @@ enum what { PLAIN, PITCHED, HOST, REGISTERED, ASYNC, ARRAY, MIPMAP, VMM, EXTERNA
 
 struct object {
 	enum what what;
-	bool runtime;     // of the functions that there are two of
+	bool runtime;     // use the runtime where both have the function
 	uint64_t address; // or handle
 	uint64_t size, second, third;
 	int device;
@@ -32,15 +32,16 @@ struct worker {
 unsigned long long below(struct worker *w, unsigned long long n);
 uint64_t random_size(struct worker *w);
 
-// run_one dies unless the result is 0 or, if allowed, out of memory. It returns whether it is 0.
+// run_one ends the program unless the result is 0 or, if allowed, out of memory. It returns whether
+// it is 0.
 bool run_one(const char *name, bool may_lack, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e);
 #define ALLOCATE(name, a, b, c, d, e) run_one(name, true, (uint64_t)(a), (uint64_t)(b), (uint64_t)(c), (uint64_t)(d), (uint64_t)(e))
 #define MUST(name, a, b, c, d, e) run_one(name, false, (uint64_t)(a), (uint64_t)(b), (uint64_t)(c), (uint64_t)(d), (uint64_t)(e))
 
-bool allocate(struct worker *w, struct object *o); // of o->what; whether there is something to release
+bool allocate(struct worker *w, struct object *o); // of o->what; returns whether there is something to release
 void release(struct worker *w, struct object *o);
 
-void share_begin(int gpus);                        // once, before threads
-void share_object(struct worker *w, uint64_t size); // allocates something and publishes it; it stays
+void share_begin(int gpus);                        // once, before the threads
+void share_object(struct worker *w, uint64_t size); // allocates something and publishes it; it stays live
 bool open_object(struct worker *w, struct object *o);
 void close_object(struct worker *w, struct object *o);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that the processes of calls_c --random share: each publishes some in
-// files of a folder, under names that say what it is, and opens that of others.
-// What is published stays until its process ends.
+// Memory that the processes of calls_c --random share. Each publishes some in files of a folder,
+// under names that describe it, and opens that of others. Published memory stays until its process
+// exits.
 #include "calls_random.h"
 #include <dirent.h>
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SHARED_MAX 4 // of a thread
+#define SHARED_MAX 4 // per thread
 #define GPUS_MAX 16
 
 static char uuid_of[GPUS_MAX]; // the last byte, by ordinal: processes may number the GPUs differently
@@ -75,7 +75,7 @@ struct published {
 	uint64_t size;
 };
 
-// find_published picks one of the others' files.
+// find_published selects one of the others' files.
 static bool find_published(struct worker *w, struct published *found)
 {
 	DIR *folder = opendir(w->folder);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dying_c THREADS: threads that end in the middle of cudaMalloc, one after the
-// other, wherever FAKECUDA_LATENCY_US holds them up; each has the id of the one before,
-// if the kernel can be told so. Then the main thread and a thread with that id
-// allocate 3000 bytes each; prints "ready PID" and waits for a line.
+// dying_c THREADS: threads that exit in the middle of cudaMalloc, one after the other, wherever
+// FAKECUDA_LATENCY_US delays them. Each has the id of its predecessor, if the kernel allows to set
+// it. Then the main thread and a thread with that id allocate 3000 bytes each. It prints "ready
+// PID" and waits for a line.
 #define _GNU_SOURCE
 #include "cudart.h"
 #include <pthread.h>
@@ -30,7 +30,7 @@ static void *allocate(void *size)
 	return NULL;
 }
 
-// begin starts a thread that allocates, with the id of the last one if that can be.
+// begin starts a thread that allocates, with the id of the last one if possible.
 static pthread_t begin(size_t size)
 {
 	pthread_t thread;

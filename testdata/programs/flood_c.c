@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// flood_c STACKS LIVE: what a hostile program does to fill tables. Prints "ready PID", waits for a
+// flood_c STACKS LIVE: fills tables as a hostile program would. It prints "ready PID", waits for a
 // line, allocates 512 bytes from each of STACKS different stacks, then LIVE times 16 bytes from
-// one, at most 1000 in 40 ms, frees nothing, prints "done", waits for a line and ends.
+// one, at most 1000 in 40 ms. It frees nothing, prints "done", waits for a line and exits.
 //
-// The stack of an allocation is main, flood, 20 times zero or one by the bits of its number, allocate, cudaMalloc.
+// The stack of an allocation is main, flood, 20 times zero or one by the bits of its number,
+// allocate, cudaMalloc.
 #include "cudart.h"
 #include "wait.h"
 #include <stdlib.h>
@@ -20,7 +21,7 @@ FRAME static void allocate(size_t size)
 		fprintf(stderr, "flood_c: cudaMalloc (%d)\n", result);
 		exit(1);
 	}
-	if (++calls % 1000 == 0) // no faster than events are read: what is lost before is another matter
+	if (++calls % 1000 == 0) // no faster than events are read: the test is not about lost events
 		usleep(40000);
 }
 

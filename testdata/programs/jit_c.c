@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// jit_c: calls cudaMalloc(4096) five times through code that it has written
-// itself, as a JIT compiler does: named in /tmp/perf-PID.map, with a frame pointer. Prints
-// "ready PID" and waits, prints "done" and waits again. With --wait the
-// code is made only after the first wait. x86-64 only.
+// jit_c: calls cudaMalloc(4096) five times from code that it generated, as a JIT compiler does:
+// named in /tmp/perf-PID.map, with a frame pointer. It prints "ready PID" and waits, prints "done"
+// and waits again. With --wait, it generates the code only after the first wait. x86-64 only.
 //
 // Stack of every call: main, call, jitted_outer, inner, cudaMalloc.
 #define _GNU_SOURCE

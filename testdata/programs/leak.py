@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations by known lines: prints "ready PID", waits, allocates, prints what it did as JSON lines
-({"api", "kind", "size", "live", "stack": [[function, line], …] root first}) and "done", waits, exits.
+"""Allocates on known lines: prints "ready PID", waits, allocates, prints its allocations as JSON
+lines ({"api", "kind", "size", "live", "stack": [[function, line], …] root first}) and "done",
+waits, exits.
 
 It waits for SIGUSR1 or, with --stdin, for a line on stdin."""
 import argparse
@@ -17,7 +18,7 @@ done = []  # rows of the output; a list's append is atomic
 
 
 def note(api, kind, address, size):
-    """Must be called on the line after the call that it notes."""
+    """Must be called on the line after the allocating call."""
     frame, stack = sys._getframe(1), []
     line = frame.f_lineno - 1
     while frame:

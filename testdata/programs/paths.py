@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""paths.py ROUNDS: allocates by Python call paths that differ in lines only, in turn. Prints a JSON line per
-path, {"lines": [line of choose, line of middle], "count"}, and "done"."""
+"""paths.py ROUNDS: allocates in turn on Python call paths that differ only in lines. Prints a
+JSON line per path, {"lines": [line of choose, line of middle], "count"}, and "done"."""
 import ctypes
 import json
 import os

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// paths_c DEPTH ROUNDS: allocates by call paths that differ near main only:
-// above that, all calls have the same DEPTH frames at the same addresses of the stack. Prints
-// what it did, a line for each path: "root_N LINE COUNT", LINE being that of the
-// call of root_N in run; then "done".
+// paths_c DEPTH ROUNDS: allocates on call paths that differ only near main. Above that, all calls
+// have the same DEPTH frames at the same stack addresses. Prints a line for each path: "root_N LINE
+// COUNT", where LINE is that of the call of root_N in run; then "done".
 #include "cudart.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@ static struct path {
 	int line, count;
 } paths[6];
 
-// The asm keeps the compiler from making one call of two.
+// The asm prevents the compiler from merging two calls.
 #define CALL(path, root)                                      \
 	note(path, #root, __LINE__);                          \
 	result = root(depth);                                 \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// register_c COUNT: code that keeps something else in the frame pointer's register, as
-// code without frame pointers does, and another value at each of COUNT calls of cudaMalloc.
-// Prints "ready PID", waits for a line, allocates, prints "done" and waits for a line again.
+// register_c COUNT: code that uses the frame pointer's register for another value, as code without
+// frame pointers does, different at each of COUNT calls of cudaMalloc. It prints "ready PID", waits
+// for a line, allocates, prints "done" and waits for a line again.
 #include "cudart.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #define FRAME __attribute__((noipa))
 
-// allocate saves the register, so that a walk restores it.
+// allocate saves the register, so unwinding restores it.
 FRAME static int allocate(void)
 {
 	void *p;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// storm_c WHAT …: many threads, processes, or ends at a time. Each prints "ready PID" before it
-// begins, waits for a line, and prints "done" after; exit code 1: something did not do what it must.
+// storm_c WHAT …: many threads, processes or exits at once. Each prints "ready PID" before it
+// starts, waits for a line, and prints "done" afterwards. Exit code 1: something failed.
 //
 //   threads N          N threads at once, each allocates 1000 and 24 bytes and frees the 24; then
 //                      "allocated", waits for a line, and each frees its 1000
-//   churn N AT_ONCE    N threads one after the other, AT_ONCE at a time, that do as "once" does
-//   forks N AT_ONCE    N children likewise, by fork
-//   execs N AT_ONCE    likewise, by fork and execve of itself
+//   churn N AT_ONCE    N threads, AT_ONCE at a time, that each do what "once" does
+//   forks N AT_ONCE    the same with N forked children
+//   execs N AT_ONCE    the same with fork and execve of itself
 //   vforks N           N children by vfork and execve, while four threads allocate and free
-//   within exit|exec   four threads allocate and free without end; after a line a fifth ends the
+//   within exit|exec   four threads allocate and free forever; after a line, a fifth ends the
 //                      process, or executes "once" in its place
-//   once               allocates 1000 and 2000 bytes, frees the 1000, and ends; without a wait
+//   once               allocates 1000 and 2000 bytes, frees the 1000, and exits; without a wait
 #define _GNU_SOURCE
 #include "cudart.h"
 #include "wait.h"
@@ -114,7 +114,7 @@ static void churn(int n, int at_once)
 	}
 }
 
-static char self[4096]; // path of this program, whose name its children keep
+static char self[4096]; // path of this program; its children keep the name
 static char *const again[] = {self, "once", NULL};
 
 static void reap(void)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A training process with a leak: it keeps a block of device memory per step in a list that is only meant for logging."""
+"""A training process with a leak: a list meant for logging keeps one allocation per step."""
 import argparse
 import os
 import queue
@@ -54,7 +54,7 @@ class Optimizer:
 
 
 class EmbeddingCache:
-    """Bounded: looks like a leak for the first `capacity` keys only."""
+    """Bounded: looks like a leak only for the first `capacity` keys."""
 
     def __init__(self, capacity):
         self.capacity = capacity

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting until a test says go on: by SIGUSR1, or by a line on stdin.
+// Waits until a test continues the program: with SIGUSR1, or with a line on stdin.
 #pragma once
 #include <poll.h>
 #include <signal.h>
@@ -10,7 +10,8 @@
 
 static int wait_fd = -1;
 
-// wait_prepare must run before threads are created, so that none dies of an early signal.
+// wait_prepare must run before threads are created, so that an early signal does not kill the
+// process.
 static inline void wait_prepare(void)
 {
 	sigset_t set;
@@ -20,8 +21,8 @@ static inline void wait_prepare(void)
 	wait_fd = signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-// wait_go returns at a signal that came since the last call, or at a line. The
-// end of stdin is not a line.
+// wait_go returns after a signal since the last call, or after a line. The end of stdin is not a
+// line.
 static inline void wait_go(bool use_stdin)
 {
 	struct pollfd fds[2] = {{wait_fd, POLLIN, 0}, {use_stdin ? 0 : -1, POLLIN, 0}};

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds memory of known ages, for a tracer that comes in the middle (--wait). Points:
-    old      so many tensors were made, some of them are freed and cached
-    new      and others since
+"""Holds memory of known ages, for a tracer that attaches in the middle (--wait). Points:
+    old      tensors were allocated, some of them freed and cached
+    new      more tensors were allocated
     fewer    every third of the old ones is freed
-    gone     and the rest of them
-    emptied  the cache, too; PyTorch reports nothing then
-    after    and one more tensor
-Lines that a test looks for end in "# site: NAME"."""
+    gone     the rest of the old ones is freed
+    emptied  the cache is freed too; PyTorch reports nothing then
+    after    one more tensor is allocated
+Lines that tests look for end in "# site: NAME"."""
 import torch
 import jobs
 

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# build.sh ROOT OUTDIR: the CUDA libraries that PyTorch in ROOT links, but for
-# the driver and NVML. The runtime is the fake one, with what PyTorch needs beyond
-# it; in the others nearly every function does nothing and returns 0.
+# build.sh ROOT OUTDIR: builds the CUDA libraries that PyTorch in ROOT links to, except the driver
+# and NVML. The runtime is the fake one, with additions for PyTorch; in the other libraries, nearly
+# every function does nothing and returns 0.
 set -euo pipefail
 root=${1:?usage: build.sh ROOT OUTDIR} out=$(realpath -m "${2:?usage: build.sh ROOT OUTDIR}")
 cd "$(dirname "$(realpath "$0")")"
@@ -15,7 +15,7 @@ cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fcf-protection=none -fno-opti
         -fasynchronous-unwind-tables -Wall -Wextra)
 [ "$(uname -m)" = x86_64 ] || cflags=("${cflags[@]/-fcf-protection=none/}")
 
-# imports LIBRARY: what PyTorch imports from it, by version or, where there is none, by prefix.
+# imports LIBRARY: prints what PyTorch imports from it, by version or, if there is none, by prefix.
 imports() {
   local prefix=none
   case $1 in
@@ -26,7 +26,8 @@ imports() {
   awk -v library="$1" -v prefix="^$prefix" '$2 == library || !$2 && $1 ~ prefix {print $1}' "$objects/imported" | sort -u
 }
 
-# library NAME SOURCE…: a library of that soname, with a stub for what no source has.
+# library NAME SOURCE…: builds a library of that soname, with a stub for each function that no
+# source defines.
 library() {
   local name=$1 version="" source made=()
   shift
@@ -55,7 +56,7 @@ fake=../fakecuda
 library libcudart.so.12 $fake/cudart.c $fake/cudart_kinds.c device.c stream.c
 library libcublasLt.so.12 cublasLt.c
 library libnccl.so.2 nccl.c
-# Gloo links MPI and Redis, and runs without.
+# Gloo links MPI and Redis, and runs without them.
 for name in $(readelf -d "${libraries[@]}" | sed -n 's/.*(NEEDED).*\[\(lib.*\)\]/\1/p' | grep -E '^lib(cu|nv|mpi|hiredis)' | grep -v '^libcuda\.' | sort -u); do
   [ -e "$out/$name" ] || library "$name"
 done

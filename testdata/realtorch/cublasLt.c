@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch asks for an algorithm, and gives up if there is none.
+// PyTorch asks for an algorithm and fails if there is none.
 #include <stddef.h>
 
 int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, void *b, void *c, void *d, void *preference, int most, void *results, int *found)

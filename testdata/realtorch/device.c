@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's view of devices, addresses and kernels.
+// The runtime's functions for devices, addresses and kernels.
 #include "../fakecuda/runtime.h"
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ API int cudaDriverGetVersion(int *version)
 
 API int cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
 
-// cudaDeviceProp of CUDA 12, 1032 bytes, as far as something is known.
+// cudaDeviceProp of CUDA 12, 1032 bytes, with the known fields.
 struct properties12 {
 	char name[256];
 	unsigned char uuid[16], spare1[16];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that is not PyTorch's, holding device memory of its own.
+// A library other than PyTorch's that holds device memory.
 #include <stddef.h>
 
 extern int cudaMalloc(void **p, size_t size);

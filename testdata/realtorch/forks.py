@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank with workers: imports PyTorch, loads further libraries, and forks children that wait. The one forked last trains
-from SIGUSR1 on: it allocates and frees tensors on the GPU. All are named "forks". Prints "ready MAPPINGS PID": the executable
-mappings of each process, and the one that trains; ends with its standard input."""
+"""A rank with workers: imports PyTorch, loads more libraries, and forks children that wait. From
+SIGUSR1 on, the last forked child trains: it allocates and frees tensors on the GPU. All are
+named "forks". Prints "ready MAPPINGS PID": the executable mappings of each process, and the
+child that trains. Ends with its stdin."""
 import argparse, ctypes, glob, os, signal, sys, time
 import torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--processes", type=int, default=800)
-parser.add_argument("--libraries", help="a folder with further libraries")
+parser.add_argument("--libraries", help="a folder with more libraries")
 options = parser.parse_args()
 
 

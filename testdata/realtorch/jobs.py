@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs have in common: a small transformer, and points at which a job says what it holds.
+"""Shared by the jobs: a small transformer, and points at which a job reports what it holds.
 
 A point is one line of JSON:
     {"point": "step", "step": 3, "pid": 4711,
      "devices": [{"device": 0, "allocated": 1536, "reserved": 2097152, "free": …, "total": …,
-                  "older_reserved": …, "older_free": …}],  what is left of the segments that were there at mark(), and which part of it is free
-     "pinned": 4096,                      what DataLoader tensors and the like hold, of those that Python can reach
-     "lines": [{"device": 0, "own": ["jobs.py:105 forward", "train.py:41 step", …], "leaf": "linear.py:125 forward",
-                "bytes": 1024, "blocks": 2, "reached": 1}]}
-Bytes are the allocator's, that is, rounded up. "own" has the frames in this folder, innermost first, "leaf" is the innermost of all; both
-are empty on threads of the backward pass. A block is reached if a search of live objects found a tensor in it (reached() says how): the rest are
-workspaces. Lines have names only with --history, which makes PyTorch record each allocation's Python stack.
+                  "older_reserved": …, "older_free": …}],
+     "pinned": 4096,
+     "lines": [{"device": 0, "own": ["jobs.py:105 forward", "train.py:41 step", …],
+                "leaf": "linear.py:125 forward", "bytes": 1024, "blocks": 2, "reached": 1}]}
+"older_…" is what is left of the segments that existed at mark(), and how much of it is free.
+"pinned" is the pinned memory that Python can reach, such as tensors of a DataLoader. Bytes are the
+allocator's, which are rounded up. "own" lists the frames in this folder, innermost first; "leaf" is
+the innermost frame. Both are empty on threads of the backward pass. A block is reached if a search
+of live objects (see reached()) found a tensor in it; the others are workspaces. Lines have names
+only with --history, which makes PyTorch record each allocation's Python stack.
 """
 import argparse, collections, gc, json, os, sys
 import torch, torch.nn as nn
 
-torch.backends.cudnn.enabled = False  # a stub, of no version
+torch.backends.cudnn.enabled = False  # a stub without a version
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def arguments(parser=None, **settings):
     parser = parser or argparse.ArgumentParser(**settings)
-    parser.add_argument("--wait", action="store_true", help="read a line of stdin at each point; its end lets the job run on")
-    parser.add_argument("--begin", action="store_true", help="a first point \"begin\": there are contexts, and nothing else")
-    parser.add_argument("--history", action="store_true", help="say which lines hold what")
+    parser.add_argument("--wait", action="store_true", help="read a line of stdin at each point; the end of stdin resumes the job")
+    parser.add_argument("--begin", action="store_true", help="add a first point \"begin\": only contexts exist")
+    parser.add_argument("--history", action="store_true", help="report the memory held by each line")
     parser.add_argument("--devices", type=int, default=1)
     options = parser.parse_args()
     if options.history:
@@ -55,7 +58,7 @@ def saved(node, seen, found):
 
 
 def reached():
-    """The storages of all tensors that Python's objects and their graphs hold, once each: {address: storage}."""
+    """Returns {address: storage}: each storage that Python's objects and their graphs hold."""
     tensors, seen = [], set()
     for o in gc.get_objects():
         if issubclass(type(o), torch.Tensor):
@@ -87,13 +90,13 @@ def lines(found):
 
 
 def mark():
-    """From now on points say what is left of the segments of this moment."""
+    """From now on, points report what is left of the segments that exist now."""
     for segment in torch.cuda.memory._snapshot()["segments"]:
         mark.segments.append((segment["device"], segment["address"], segment["address"] + segment["total_size"]))
 
 
 def older(device):
-    """Bytes of segments that are older than mark(), and which part of these no tensor has."""
+    """Returns the bytes of segments older than mark(), and how many of them no tensor uses."""
     reserved = free = 0
     for segment in torch.cuda.memory._snapshot()["segments"] if mark.segments else ():
         for block in segment["blocks"]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Asks PyTorch about a machine of two GPUs of 4 GiB, and fails where the answer is not that of a machine."""
+"""Asks PyTorch about a machine of two GPUs of 4 GiB, and fails on any wrong answer."""
 import torch
 
 properties = torch.cuda.get_device_properties(1)
@@ -13,7 +13,7 @@ pinned = torch.arange(1000).pin_memory()
 assert pinned.is_pinned() and pinned[999] == 999 and not torch.arange(1000).is_pinned()
 on_device = pinned.to("cuda:1", non_blocking=True)
 assert on_device.device.index == 1 and torch.cuda.memory_allocated(1) == 8192 and torch.cuda.memory_allocated(0) == 0
-assert on_device.cpu().tolist() == [0] * 1000  # no contents
+assert on_device.cpu().tolist() == [0] * 1000  # memory has no contents
 assert on_device.to("cuda:0").sum().item() == 0
 
 side = torch.cuda.Stream()
@@ -33,11 +33,11 @@ with torch.cuda.graph(graph):
 assert not torch.cuda.is_current_stream_capturing()
 graph.replay()
 pools = [s["segment_pool_id"] for s in torch.cuda.memory_snapshot() if s["device"] == 0]
-assert (0, 0) in pools and len(set(pools)) == 2, pools  # the graph's memory is in a pool of its own
+assert (0, 0) in pools and len(set(pools)) == 2, pools  # the graph's memory is in a separate pool
 
 try:
     torch.empty(1 << 40, device="cuda")
     raise SystemExit("a TiB was granted")
 except torch.OutOfMemoryError as e:
-    assert "this process has" in str(e), e  # by NVML
+    assert "this process has" in str(e), e  # from NVML
 print("a machine")

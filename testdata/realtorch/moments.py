@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes down what PyTorch holds at many moments, for reports as of these. Points: "old" (with --old: there are tensors and a
-cache of 1.5 GiB), then "end". A moment is a line of JSON in --moments FILE, of a time at which no other thread allocates:
-    {"time": ns of CLOCK_MONOTONIC, "allocated": 1536, "reserved": 2097152, "max": 4096}   max: since the first moment"""
+"""Writes what PyTorch holds at many moments, to compare with reports as of these moments. Points:
+"old" (with --old: there are tensors and a cache of 1.5 GiB), then "end". A moment is a line of
+JSON in --moments FILE, at a time when no other thread allocates:
+    {"time": ns of CLOCK_MONOTONIC, "allocated": 1536, "reserved": 2097152, "max": 4096}
+max: since the first moment"""
 import argparse, json, time
 import torch
 import jobs
@@ -31,7 +33,7 @@ def small(count):
 
 
 def train(moments, steps, pause):
-    """A model's steps: what the forward pass keeps comes and goes within some ms, on two threads."""
+    """A model's steps: memory of the forward pass lives for some ms, on two threads."""
     model = jobs.transformer(2, 64).to("cuda")
     optimizer = torch.optim.AdamW(model.parameters())
     for step in range(steps):
@@ -47,7 +49,7 @@ def train(moments, steps, pause):
 
 
 def bursts(moments, count):
-    """Most of the memory, out of the cache, for 50 ms now and then."""
+    """Takes most of the memory, from the cache, for 50 ms from time to time."""
     for _ in range(count):
         burst = [empty(250) for _ in range(5)]
         moments.note()
@@ -58,13 +60,13 @@ def bursts(moments, count):
 
 
 def refused(moments):
-    """An error at which nothing is cached any more; the program goes on."""
+    """Causes an error after which the cache is empty; the program continues."""
     try:
         empty(1 << 20)
         raise SystemExit("a TiB was granted")
     except torch.OutOfMemoryError:
         pass
-    marker = empty(1)  # after it has given its cache back, PyTorch tells its totals at the next tensor
+    marker = empty(1)  # after freeing its cache, PyTorch reports its totals with the next tensor
     moments.note()
     return marker
 
@@ -81,7 +83,7 @@ def main():
         del cached
         jobs.point("old")
     moments = Moments(options.moments)
-    kept += small(1)  # what is older than a tracer is known from here on
+    kept += small(1)  # from here on, a tracer knows what is older than itself
     moments.note()
     kept += small(2000)
     moments.note()

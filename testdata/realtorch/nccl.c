@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication that reaches nobody. A communicator takes device memory from the
-// driver by the virtual memory functions, as NCCL does, past PyTorch's allocator.
+// Communication that reaches nothing. A communicator takes device memory from the driver through
+// the virtual memory functions, as NCCL does, bypassing PyTorch's allocator.
 #include "../fakecuda/structures.h"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void *driver(const char *name)
 static int take(struct communicator *c)
 {
 	struct properties p = {.type = 1, .location_type = 1};
-	if (cudaGetDevice(&c->device) != 0 || cudaSetDevice(c->device) != 0) // begins a context
+	if (cudaGetDevice(&c->device) != 0 || cudaSetDevice(c->device) != 0) // creates a context
 		return SYSTEM_ERROR;
 	p.location = c->device;
 	struct access access = {1, c->device, 3};

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs out of memory, on purpose, on a GPU of about 1 GiB beside the context. Ways:
-    retry    PyTorch gives its cache back and gets what it asked for
-    fatal    it gives up; the process ends with the exception, which it holds for a second
-    caught   likewise, but the program catches it and goes on
-    flood    --count times
-    foreign  a library that is not PyTorch's asks cudaMalloc for too much
-Points: "before", for each failure that is caught "failed", "end". Lines that a test looks for end in "# site: NAME"."""
+"""Runs out of memory on purpose, on a GPU with about 1 GiB beside the context. Ways:
+    retry    PyTorch frees its cache and the request succeeds
+    fatal    PyTorch gives up; the process ends after holding the exception for a second
+    caught   the same, but the program catches the exception and continues
+    flood    the same --count times
+    foreign  a library other than PyTorch's requests too much from cudaMalloc
+Points: "before", "failed" for each caught failure, "end". Lines that tests look for end in
+"# site: NAME"."""
 import argparse, ctypes, sys, time
 import torch
 import jobs
@@ -27,7 +28,7 @@ def refused(mib):
         ask(mib)
     except torch.OutOfMemoryError as e:
         return str(e)
-    raise SystemExit("it was granted")
+    raise SystemExit("the allocation succeeded")
 
 
 def end_slowly(*exception):
@@ -43,7 +44,7 @@ def main():
     options = jobs.arguments(p)
     total = torch.cuda.mem_get_info()[0] // MIB
     held = hold(total // 2, 8)
-    with torch.cuda.stream(torch.cuda.Stream()):  # cached, and of no use to others
+    with torch.cuda.stream(torch.cuda.Stream()):  # cached, and unusable for others
         hold(total // 4, 4)
     jobs.point("before")
     stats = torch.cuda.memory_stats

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime's streams, copies and launches. Everything is done at once: a
-// kernel is nothing, device memory reads as zeros.
+// The runtime's streams, copies and launches. Everything completes at once: kernels do nothing,
+// device memory reads as zeros.
 #include "../fakecuda/runtime.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -36,7 +36,7 @@ API int cudaEventElapsedTime(float *ms, void *from UNUSED, void *to UNUSED)
 	return SUCCESS;
 }
 
-// What is launched while a stream is captured is not recorded.
+// Launches during a stream's capture are not recorded.
 enum { CAPTURE_NONE, CAPTURE_ACTIVE };
 
 API int cudaStreamIsCapturing(void *stream, int *status)
@@ -101,7 +101,7 @@ API int cudaMemcpy(void *to, const void *from, size_t size, int kind)
 
 API int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream UNUSED) { return cudaMemcpy(to, from, size, kind); }
 
-// Launches. A kernel called by <<<>>> asks for the configuration that it was given.
+// Launches. A kernel called with <<<>>> reads its launch configuration.
 API int cudaLaunchKernel(void) { return cudart_record(cudart_ready()); }
 
 API int cudaLaunchKernelExC(void) { return cudart_record(cudart_ready()); }

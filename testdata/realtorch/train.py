@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small transformer; every kernel is nothing, so the loop is as launch-bound as can be. Lines that a test looks
-for end in "# site: NAME". Points: "model", "step" (after every --every steps), "end"."""
+"""Trains a small transformer. Kernels do nothing, so the loop is as launch-bound as possible.
+Lines that tests look for end in "# site: NAME". Points: "model", "step" (after every --every
+steps), "end"."""
 import argparse, collections, ctypes, os, sys, time
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -21,7 +22,7 @@ class Noise(Dataset):
 
 
 class Cache:
-    """Keeps the latest entries: grows at first, then stays."""
+    """Keeps the latest entries: grows at first, then is constant."""
 
     def __init__(self, capacity):
         self.capacity, self.entries = capacity, collections.OrderedDict()
@@ -39,8 +40,8 @@ class Job:
         self.options, self.device, self.leaked, self.cache = options, device, [], Cache(options.cache)
         self.model = jobs.transformer(options.layers, options.width).to(device)  # site: model
         if options.ddp:
-            # What ranks send reads as zeros: they cannot compare their models, nor agree on new buckets after the first step,
-            # which find_unused_parameters forbids.
+            # Received data reads as zeros, so ranks cannot compare their models, nor agree on new
+            # buckets after the first step, which find_unused_parameters forbids.
             torch.nn.parallel.distributed._verify_param_shape_across_processes = lambda *_: None
             self.model = torch.nn.parallel.DistributedDataParallel(self.model, device_ids=[device], find_unused_parameters=True)  # site: buckets
         self.optimizer = torch.optim.AdamW(self.model.parameters())
@@ -76,24 +77,24 @@ class Job:
 def parse():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--steps", type=int, default=10)
-    p.add_argument("--seconds", type=float, default=0, help="instead of --steps: run so long, and say how many steps that was")
-    p.add_argument("--warm", type=float, default=0, help="with --seconds: seconds before that do not count")
-    p.add_argument("--every", type=int, default=1, help="a point after so many steps")
-    p.add_argument("--sleep", type=float, default=0, help="seconds per step, as a busy GPU would take")
+    p.add_argument("--seconds", type=float, default=0, help="instead of --steps: run for that time and print the number of steps")
+    p.add_argument("--warm", type=float, default=0, help="with --seconds: warm-up seconds that are not counted")
+    p.add_argument("--every", type=int, default=1, help="steps between points")
+    p.add_argument("--sleep", type=float, default=0, help="additional seconds per step, like a busy GPU")
     p.add_argument("--layers", type=int, default=6)
     p.add_argument("--width", type=int, default=512)
     p.add_argument("--length", type=int, default=128)
     p.add_argument("--batch", type=int, default=8)
-    p.add_argument("--vary", action="store_true", help="another batch size each step")
-    p.add_argument("--leak", type=int, default=0, metavar="N", help="every N steps keep a loss with its graph")
-    p.add_argument("--cache", type=int, default=0, metavar="N", help="a cache of N entries of 256 KiB")
-    p.add_argument("--loader", type=int, default=-1, metavar="WORKERS", help="batches from a DataLoader")
-    p.add_argument("--pin", action="store_true", help="and through pinned memory")
+    p.add_argument("--vary", action="store_true", help="use another batch size in each step")
+    p.add_argument("--leak", type=int, default=0, metavar="N", help="keep a loss with its graph every N steps")
+    p.add_argument("--cache", type=int, default=0, metavar="N", help="keep a cache of N entries of 256 KiB")
+    p.add_argument("--loader", type=int, default=-1, metavar="WORKERS", help="take batches from a DataLoader")
+    p.add_argument("--pin", action="store_true", help="through pinned memory")
     p.add_argument("--checkpoint", action="store_true", help="recompute activations")
     p.add_argument("--amp", action="store_true", help="in bfloat16")
-    p.add_argument("--foreign", type=int, default=0, metavar="BYTES", help="libforeign.so holds so much beside PyTorch")
-    p.add_argument("--ddp", action="store_true", help="as the rank that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name")
-    p.add_argument("--serve", action="store_true", help="do what lines of stdin say: serve() has them")
+    p.add_argument("--foreign", type=int, default=0, metavar="BYTES", help="bytes that libforeign.so holds beside PyTorch")
+    p.add_argument("--ddp", action="store_true", help="run as the rank in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT")
+    p.add_argument("--serve", action="store_true", help="execute commands from stdin, see serve()")
     return jobs.arguments(p)
 
 
@@ -102,11 +103,12 @@ def allocations():
 
 
 def serve(trainers):
-    """Lines of stdin; each is answered by a line "served …" on stdout.
+    """Executes lines of stdin and answers each with a line "served …" on stdout.
 
-    run SECONDS SLEEP    trains so long, SLEEP seconds a step more: "STEPS SECONDS ALLOCATIONS", as the allocator counts
-    history STACKS       PyTorch records its own allocations from now on, with stacks "python" or "all"; or "off"
-    snapshot FILE        writes what it recorded: "BYTES SECONDS ENTRIES", of those the allocations
+    run SECONDS SLEEP    trains for SECONDS with SLEEP seconds more per step; answers "STEPS
+    SECONDS ALLOCATIONS", as counted by the allocator history STACKS       makes PyTorch
+    record its allocations with stacks "python" or "all", or "off" snapshot FILE        writes
+    its recording; answers "BYTES SECONDS ENTRIES", where ENTRIES are the allocations
     """
     step = 0
     for line in sys.stdin:
@@ -137,7 +139,7 @@ def main():
     foreign = ctypes.CDLL("libforeign.so")
     options = parse()
     if options.ddp:
-        os.environ["USE_LIBUV"] = "0"  # Debian's build has none
+        os.environ["USE_LIBUV"] = "0"  # Debian's build does not support it
         torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", 0))
     if options.foreign:
         torch.cuda.init()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the process, which the dynamic loader runs, as a user's is named."""
+"""Gives the process, started by the dynamic loader, the name of a normal Python process."""
 import os
 
 with open("/proc/self/comm", "w") as comm:

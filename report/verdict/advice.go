@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -144,10 +145,10 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 	switch {
 	case len(backward) > 0 && len(forward) > 0:
 		a.say(BackwardKept, p, device, backward, "what a backward pass made is kept with its graph: leave out create_graph=True and retain_graph=True where not needed, use torch.autograd.grad() for penalties",
-			fmt.Sprintf("%s of the backward pass and %s of the forward pass leak", number(float64(len(backward)), "stack"), number(float64(len(forward)), "stack")))
+			fmt.Sprintf("%s of the backward pass and %s of the forward pass leak", words.Count(uint64(len(backward)), "stack"), words.Count(uint64(len(forward)), "stack")))
 	case len(backward) > 0:
 		a.say(BackwardKept, p, device, backward, "gradients are kept: copy their figures (grad.norm().item()) instead of the tensors",
-			fmt.Sprintf("%s of the backward pass, and none of the forward pass, leak", number(float64(len(backward)), "stack")))
+			fmt.Sprintf("%s of the backward pass, and none of the forward pass, leak", words.Count(uint64(len(backward)), "stack")))
 	}
 }
 
@@ -217,7 +218,7 @@ func (a *adviser) zeroGrad(p int, device int32) {
 	})
 	if len(list) > 0 {
 		a.say(ZeroGrad, p, device, list, "gradients live from step to step: call optimizer.zero_grad() in each, without set_to_none=False",
-			bytesText(kept)+" of the first backward passes were never freed, while further ones ran")
+			words.Bytes(kept)+" of the first backward passes were never freed, while further ones ran")
 	}
 }
 
@@ -238,7 +239,7 @@ func (a *adviser) pinned(p int) {
 	v := &a.verdicts[list[0]]
 	advice := a.say(PinnedGrowth, p, a.s.Sites[list[0]].Device, list,
 		"page-locked memory of the host grows: fill one pinned buffer again and again, and keep no result of pin_memory()",
-		number(float64(len(list)), "stack")+" of page-locked memory, the first: "+v.Evidence)
+		words.Count(uint64(len(list)), "stack")+" of page-locked memory, the first: "+v.Evidence)
 	if v.User {
 		advice.Line = v.Line
 	}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -33,7 +33,7 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 		if x.Oldest > j.s.Begin {
 			age = v.life.end - min(v.life.end, x.Oldest-j.s.Begin)
 		}
-		list = append(list, fmt.Sprintf("%s in %d of %d windows, up to %s old", number(all.seen, "survivor"), int(all.windows), len(v.w), span(age)))
+		list = append(list, fmt.Sprintf("%s in %d of %d windows, up to %s old", words.Count(uint64(all.seen), "survivor"), int(all.windows), len(v.w), words.Span(age)))
 	}
 	allocated, high := 0.0, 0
 	for i := range v.w {
@@ -50,11 +50,11 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 		list = append(list, percent(all.bytes/allocated)+" of allocated bytes never freed")
 	}
 	if high > 0 {
-		list = append(list, number(float64(high), "high-water mark"))
+		list = append(list, words.Count(uint64(high), "high-water mark"))
 	}
 	if class == OneOff {
 		last := v.lastAlloc()
-		list = append(list, "none allocated for "+span(v.ns(v.width(last+1, len(v.w)))))
+		list = append(list, "none allocated for "+words.Span(v.ns(v.width(last+1, len(v.w)))))
 	}
 	return strings.Join(list, ", ")
 }
@@ -95,30 +95,4 @@ func percent(x float64) string {
 		return fmt.Sprintf("%.1f%%", min(100*x, 99.9))
 	}
 	return fmt.Sprintf("%.0f%%", 100*x)
-}
-
-// number is "1 survivor", "1,234 survivors".
-func number(n float64, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return humanize.Comma(int64(n)) + " " + noun
-}
-
-func bytesText(n uint64) string { return humanize.IBytesN(n, 3) }
-
-// span is a time in at most two units, as reports have it.
-func span(ns uint64) string {
-	d := time.Duration(min(ns, math.MaxInt64))
-	switch {
-	case d >= 24*time.Hour:
-		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= time.Minute:
-		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
-	case d >= time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return fmt.Sprintf("%dms", d/time.Millisecond)
 }

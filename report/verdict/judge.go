@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -39,7 +40,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 		} else {
 			r.why = "PyTorch's cache"
 		}
-		r.why += ": " + bytesText(min(x.Tensors, x.LiveBytes)) + " of " + bytesText(x.LiveBytes) + " given out"
+		r.why += ": " + words.Bytes(min(x.Tensors, x.LiveBytes)) + " of " + words.Bytes(x.LiveBytes) + " given out"
 		class = Cache
 	}
 	out.Class = class
@@ -91,7 +92,7 @@ func (v *series) longEnough(r *run) Class {
 	if v.width(r.from, len(v.w))*v.share >= minShare {
 		return Leaking
 	}
-	r.why = "too early: grows for " + span(v.ns(v.width(r.from, len(v.w)))) + " only"
+	r.why = "too early: grows for " + words.Span(v.ns(v.width(r.from, len(v.w)))) + " only"
 	return Growing
 }
 
@@ -256,7 +257,7 @@ func (v *series) maybe() (run, bool) {
 	case p.seen >= 2 && late.windows >= 2 && v.slowsDown(0, to) && !v.ended(from, to, &late):
 		r.why = "slows down: may be warming up"
 	case late.windows >= 2 && v.width(late.last+1, to) <= v.width(from, to)/2:
-		r.why = "too early: " + number(late.seen, "survivor") + " in the second half"
+		r.why = "too early: " + words.Count(uint64(late.seen), "survivor") + " in the second half"
 	case growth > f[n-1]/4 && slices.IsSorted(f):
 		r.why = "rose in few steps"
 	default:

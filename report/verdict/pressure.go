@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -39,9 +40,9 @@ func (a *adviser) fragmentation(p int, device int32) {
 	}
 	seen, most := a.peaks(p, device)
 	seen = max(seen+t.Older, t.Peak, t.Allocated)
-	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s seen at once", bytesText(t.Reserved), bytesText(t.Allocated), bytesText(seen))
+	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s seen at once", words.Bytes(t.Reserved), words.Bytes(t.Allocated), words.Bytes(seen))
 	if t.LargestFree > 0 {
-		evidence += ", the longest free piece has " + bytesText(t.LargestFree)
+		evidence += ", the longest free piece has " + words.Bytes(t.LargestFree)
 	} else {
 		seen = max(seen, most+t.Older) // without the pieces, only what cannot have been in use counts
 	}
@@ -49,7 +50,7 @@ func (a *adviser) fragmentation(p int, device int32) {
 	never := t.Reserved - min(t.Reserved, seen)
 	switch {
 	case oom && t.LargestFree > 0 && t.LargestFree < size && size <= t.Cached:
-		evidence += fmt.Sprintf(", and %s were not to be had", bytesText(size))
+		evidence += fmt.Sprintf(", and %s were not to be had", words.Bytes(size))
 	case never >= t.Reserved/4 && never >= minWaste:
 	default:
 		return
@@ -93,7 +94,7 @@ func (a *adviser) checkpointing(p int, device int32) {
 		return
 	}
 	a.say(Checkpointing, p, device, list, "activations make the peak: recompute them in the backward pass with torch.utils.checkpoint, or make the batch smaller",
-		fmt.Sprintf("up to %s of activations, of a peak of %s", bytesText(min(sum, t.Peak)), bytesText(t.Peak)))
+		fmt.Sprintf("up to %s of activations, of a peak of %s", words.Bytes(min(sum, t.Peak)), words.Bytes(t.Peak)))
 }
 
 // emptyCache: a neighbour on the same GPU finds no memory, or hardly any, while this process keeps some unused.
@@ -116,9 +117,9 @@ func (a *adviser) emptyCache(p int, device int32) {
 		if !oom && (free >= g.Total/20 || a.s.Processes[b.Process].End != 0) {
 			continue
 		}
-		evidence := fmt.Sprintf("%s are cached and not in use, process %d is on the same GPU, and %s are free", bytesText(cached), a.s.Processes[b.Process].PID, bytesText(free))
+		evidence := fmt.Sprintf("%s are cached and not in use, process %d is on the same GPU, and %s are free", words.Bytes(cached), a.s.Processes[b.Process].PID, words.Bytes(free))
 		if oom {
-			evidence = fmt.Sprintf("%s are cached and not in use, and process %d on the same GPU could not get %s", bytesText(cached), a.s.Processes[b.Process].PID, bytesText(size))
+			evidence = fmt.Sprintf("%s are cached and not in use, and process %d on the same GPU could not get %s", words.Bytes(cached), a.s.Processes[b.Process].PID, words.Bytes(size))
 		}
 		a.say(EmptyCache, p, device, nil, "give the cache back with torch.cuda.empty_cache() after a peak, or limit it with torch.cuda.set_per_process_memory_fraction()", evidence)
 		return

@@ -4,7 +4,6 @@ package report
 
 import (
 	"cmp"
-	"path"
 	"slices"
 	"strings"
 
@@ -84,7 +83,7 @@ func SegmentsOnly(s *ledger.Snapshot, st callstack.Stacks, process int) string {
 }
 
 func isTorchCUDA(f callstack.Frame) bool {
-	return !f.Python && f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), "libc10_cuda.")
+	return !f.Python && f.Mapping != nil && callstack.IsTorchAllocator(f.Mapping.Path)
 }
 
 func isPluggable(f callstack.Frame) bool {

@@ -6,12 +6,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/stacks"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
 // markSegments tells the books which driver allocations PyTorch's allocator made; in a turn.
 func (t *Tracer) markSegments() {
-	t.turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, stacks.TorchCUDA) })
+	t.turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
 }
 
 // A journal is told every few seconds what otherwise only a snapshot asks for, so that it can show

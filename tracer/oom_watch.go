@@ -9,10 +9,10 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/procfs"
-	"github.com/vramprof/vramprof/tracer/stacks"
 )
 
 // stackDelay is how long the stack of an event may be on its way.
@@ -95,7 +95,7 @@ func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
 // isRetried says whether PyTorch's allocator got the error from CUDA: it flushes its cache
 // and tries again. With a stack that ends early it is most likely the one who asked.
 func (t *Tracer) isRetried(o OOM) bool {
-	return o.API != "torch" && (t.stacks.Passes(o.Stack, stacks.TorchCUDA) || o.torch && !t.stacks.Whole(o.Stack))
+	return o.API != "torch" && (t.stacks.Passes(o.Stack, callstack.IsTorchAllocator) || o.torch && !t.stacks.Whole(o.Stack))
 }
 
 // reportOOMs calls Config.OOM until ctx ends, and then for what is still in the queue.

@@ -21,7 +21,7 @@ var (
 
 	// Libraries that allocate on behalf of somebody else.
 	knownLibrary = regexp.MustCompile(`^(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libc\+\+|libgomp|libffi|ld-linux[-\w]*|ld-musl[-\w]*)[-.]` +
-		`|^(libcu|libnv|libnccl|libtorch|libc10|libtensorflow|libpython|libcaffe|linux-vdso|\[vdso\])` +
+		`|^(libcu|libnv|libnccl|libtensorflow|libpython|libcaffe|linux-vdso|\[vdso\])` +
 		`|^_ctypes\b|^xla_extension\b|^xla_cuda_plugin\b`)
 
 	// A step of PyTorch's backward pass: in its threads there is no Python.
@@ -110,7 +110,7 @@ func isUserNative(f *callstack.Frame) bool {
 		return f.Address != 0 // code made at run time
 	}
 	base := path.Base(f.Mapping.Path)
-	return !knownLibrary.MatchString(base) && !interpreterFile.MatchString(base) && !installed.MatchString(f.Mapping.Path)
+	return !callstack.IsTorch(base) && !knownLibrary.MatchString(base) && !interpreterFile.MatchString(base) && !installed.MatchString(f.Mapping.Path)
 }
 
 // hasName is false for "lib.so+0x1234" and for what runs before main.

@@ -168,7 +168,7 @@ func pythonObject(f *callstack.Frame) string {
 // allocatedByTorch says whether a library of PyTorch asked for the memory: its cache of pinned buffers does.
 func allocatedByTorch(stack []callstack.Frame) bool {
 	for i := range stack[:min(len(stack), 4)] {
-		if m := stack[i].Mapping; m != nil && strings.HasPrefix(path.Base(m.Path), "libtorch") {
+		if m := stack[i].Mapping; m != nil && callstack.IsTorch(m.Path) {
 			return true
 		}
 	}

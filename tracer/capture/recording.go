@@ -8,9 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -269,9 +267,6 @@ func (r *Recording) Take(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 }
 
 // buffers are used again from frame to frame.
-// torchCUDA is the library of PyTorch's caching allocator.
-const torchCUDA = "libc10_cuda.so"
-
 // isSegment says whether PyTorch's allocator took what was allocated with this stack.
 func (r *Recording) isSegment(stack uint64) bool {
 	r.mu.Lock()
@@ -281,7 +276,7 @@ func (r *Recording) isSegment(stack uint64) bool {
 		return is
 	}
 	is = slices.ContainsFunc(r.Stack(stack), func(f callstack.Frame) bool {
-		return f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), torchCUDA)
+		return f.Mapping != nil && callstack.IsTorchAllocator(f.Mapping.Path)
 	})
 	r.mu.Lock()
 	r.segment[stack] = is

@@ -7,9 +7,7 @@ package stacks
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -154,20 +152,17 @@ func (s *Store) get(id uint64) ([]callstack.Frame, []unwind.Frame) {
 	return s.named[id], s.raw[id]
 }
 
-// TorchCUDA is the library of PyTorch's caching allocator, without its version.
-const TorchCUDA = "libc10_cuda.so"
-
-// Passes reports whether a frame of the stack is in a library of that name.
-func (s *Store) Passes(id uint64, library string) bool {
+// Passes reports whether a frame of the stack is in a file that is reports true for.
+func (s *Store) Passes(id uint64, is func(file string) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.named[id] {
-		if f.Mapping != nil && strings.HasPrefix(path.Base(f.Mapping.Path), library) {
+		if f.Mapping != nil && is(f.Mapping.Path) {
 			return true
 		}
 	}
 	for _, f := range s.raw[id] {
-		if f.File != nil && strings.HasPrefix(path.Base(f.File.Path), library) {
+		if f.File != nil && is(f.File.Path) {
 			return true
 		}
 	}

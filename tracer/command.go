@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
 // command is the program that Run started.
@@ -125,20 +124,12 @@ func (t *Tracer) attachLoaders(path string) {
 			last = errors.Join(last, err)
 			continue
 		}
-		var key libraries.FileKey
-		var st unix.Stat_t
-		if unix.Fstat(int(f.Fd()), &st) == nil {
-			key = libraries.FileKey{Device: uint32(st.Dev), Inode: st.Ino}
-		}
-		if _, done := t.loaders[key]; !done {
-			if t.loaders[key], err = t.prober.AttachLoader(f); err != nil {
-				delete(t.loaders, key)
-				last = errors.Join(last, fmt.Errorf("%s: %w", loader, err))
-			}
+		if err := t.files.ProbeLoader(f); err != nil {
+			last = errors.Join(last, fmt.Errorf("%s: %w", loader, err))
 		}
 		f.Close()
 	}
-	if len(t.loaders) == 0 {
+	if !t.files.HaveLoaders() {
 		t.warn(fmt.Sprintf("the command cannot be held while it loads libraries, its first calls may be missed: %v", last))
 	}
 }

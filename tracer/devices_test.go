@@ -12,6 +12,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/probes"
 )
 
 // pythonCUDA begins the programs below.
@@ -229,7 +230,7 @@ func TestLateAttachLearnsDevices(t *testing.T) {
 	}
 	m.workDone() // what tells devices is looked at now, for a second
 	step(asks, 2000, "GPU 2", "GPU 1")
-	time.Sleep(learnFor + 200*time.Millisecond)
+	time.Sleep(probes.LearnFor + 200*time.Millisecond)
 	step(silent, 2000, "unknown", "unknown")
 	step(later, 2000, "unknown", "unknown") // and so it is looked at again
 	delete(want[later], "unknown device")   // what came before is told, too
@@ -270,7 +271,7 @@ say("asked")
 `)
 	p.expect("chosen")
 	m.trace(nil)
-	time.Sleep(learnFor + 500*time.Millisecond)
+	time.Sleep(probes.LearnFor + 500*time.Millisecond)
 	p.next()
 	p.expect("allocated")
 	want := account{"GPU 0 device": {Objects: 2, Bytes: 2 << 20}, "GPU 1 device": {Objects: 72, Bytes: 72 << 20}}

@@ -22,18 +22,12 @@ func (t *Tracer) faults() (list []string) {
 			list = append(list, fmt.Sprintf(x.text, n))
 		}
 	}
-	for _, text := range []string{t.unseenText(), t.silenceText(), t.lossText()} {
+	for _, text := range []string{t.unseen.Text(), t.silenceText(), t.lossText()} {
 		if text != "" {
 			list = append(list, text)
 		}
 	}
 	return append(list, t.defects.Warnings()...)
-}
-
-func (t *Tracer) unseenText() string {
-	t.desk.Take()
-	defer t.turn.Done()
-	return t.unseen.text()
 }
 
 func (t *Tracer) silenceText() string {

@@ -3,10 +3,9 @@
 package tracer
 
 import (
-	"maps"
 	"sync"
 
-	"github.com/vramprof/vramprof/tracer/procfs"
+	"github.com/vramprof/vramprof/tracer/probes"
 )
 
 type jobKind uint8
@@ -115,7 +114,7 @@ func (t *Tracer) do(n job) {
 			t.warn(err.Error())
 		}
 	case jobLearned:
-		t.endLearning()
+		t.learner.End()
 	case jobBlocks:
 		t.placeLeftBlocks()
 	}
@@ -125,11 +124,10 @@ func (t *Tracer) do(n job) {
 func (t *Tracer) forget() {
 	defer t.defects.Recovered("a look at processes")
 	t.forgetTables()
-	t.forgetContexts()
+	probes.ForgetContexts(t.coll.Maps["contexts"], t.coll.Maps["captures"], t.isKnown)
 	t.forgetBlocks()
 	t.forgetShares()
 	if err := t.retire(); err != nil {
 		t.warn(err.Error())
 	}
-	maps.DeleteFunc(t.tried, func(pid uint32, _ int) bool { return !procfs.Exists(pid) })
 }

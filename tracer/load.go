@@ -97,6 +97,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	t.prober = probes.Load(spec, t.coll.Maps, types, multi,
 		func(programs map[string]*ebpf.Program) error { return t.unwind.LinkStop(programs[probes.StopProgram]) },
 		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types) })
+	t.files = t.newFiles()
 	return nil
 }
 

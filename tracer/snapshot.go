@@ -64,7 +64,7 @@ func (t *Tracer) bringUpToDate(blocks map[uint32][]ledger.Block) {
 	if t.blocksUnread.Load() {
 		t.turn.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
 	}
-	if t.config.WantTensors && !t.tensorsProbed.Load() {
+	if t.config.WantTensors && !t.files.HaveTensors() {
 		t.turn.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
 	}
 }

@@ -31,7 +31,6 @@ import (
 	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/defects"
-	"github.com/vramprof/vramprof/tracer/fileid"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/probes"
@@ -82,6 +81,10 @@ type Tracer struct {
 	watch   *ebpf.Collection // programs that watch processes
 	links   []link.Link
 	prober  *probes.Prober // the programs that probe functions
+	files   *probes.Files
+	learner probes.Learner
+	unseen  probes.Unseen
+	ahead   *libraries.Ahead
 	scanner *libraries.Scanner
 	mapping *libraries.MappingEvents
 	unwind  *unwind.Unwinder
@@ -103,36 +106,25 @@ type Tracer struct {
 	gpus                          []ledger.GPU      // NVML's last list
 	limits                        ledger.Limits     // as the books were told last
 	silence                       silence
-	unseen                        unseen
 	begin                         uint64 // of the books, when the first probe is set
 
-	files         map[libraries.FileKey]*probes.Set // the worker's: nil for a file that could not be probed
-	origins       map[libraries.FileKey]origin      // likewise, of the same files
-	failed        map[libraries.FileKey]fileid.ID   // likewise: what those were that could not be probed
-	filesOf       ledger.Holders                    // the worker's: of places in files
-	holders       map[libraries.FileKey]uint32      // likewise: pid in which a file was first seen
-	tried         map[uint32]int                    // the worker's: files of CUDA that were first seen in a process
-	loaders       map[libraries.FileKey]*probes.Set
-	ahead         *libraries.Ahead
-	learner       learner
-	leftBlocks    map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
-	shares        shares
-	near          bpf.NearBlocks // likewise: the table that was read last
-	ooms          ooms
-	tensorsProbed atomic.Bool
-	blocksUnread  atomic.Bool // the kernel half's blocks could not be read to the end
-	host          *workload.Host
-	memlock       *unix.Rlimit  // of this process as it was, if it was lifted
-	running       atomic.Uint64 // since when processes that begin are noticed; 0 before
-	jobs          jobs
-	loads         sync.WaitGroup // of unwind tables, of processes that discover has found
-	newUser       chan struct{}  // a process has made its first allocation
-	command       *command
-	defects       defects.List
-	idle          time.Duration    // idleInterval, longer in a test
-	asleep        bool             // readEvents': it waits for what wakes it
-	beginOnce     sync.Once        // the books begin when the first probe is set
-	tap           func(raw []byte) // sees every event; for recording test data
+	leftBlocks   map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
+	shares       shares
+	near         bpf.NearBlocks // likewise: the table that was read last
+	ooms         ooms
+	blocksUnread atomic.Bool // the kernel half's blocks could not be read to the end
+	host         *workload.Host
+	memlock      *unix.Rlimit  // of this process as it was, if it was lifted
+	running      atomic.Uint64 // since when processes that begin are noticed; 0 before
+	jobs         jobs
+	loads        sync.WaitGroup // of unwind tables, of processes that discover has found
+	newUser      chan struct{}  // a process has made its first allocation
+	command      *command
+	defects      defects.List
+	idle         time.Duration    // idleInterval, longer in a test
+	asleep       bool             // readEvents': it waits for what wakes it
+	beginOnce    sync.Once        // the books begin when the first probe is set
+	tap          func(raw []byte) // sees every event; for recording test data
 }
 
 // New brings programs into the kernel, some of which are still being verified when it returns: Run says
@@ -155,13 +147,6 @@ func New(config Config) (*Tracer, error) {
 		processes:  map[uint32]*process{},
 		tombs:      map[uint32]uint64{},
 		leftBlocks: map[uint32]owner{},
-		files:      map[libraries.FileKey]*probes.Set{},
-		origins:    map[libraries.FileKey]origin{},
-		failed:     map[libraries.FileKey]fileid.ID{},
-		tried:      map[uint32]int{},
-		filesOf:    ledger.NewHolders(maxFiles),
-		holders:    map[libraries.FileKey]uint32{},
-		loaders:    map[libraries.FileKey]*probes.Set{},
 		ahead:      libraries.NewAhead(),
 		jobs:       newJobs(),
 		newUser:    make(chan struct{}, 1),
@@ -251,18 +236,9 @@ func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) 
 // Detach takes all probes away; the books stay. On kernels before 6.6 it
 // takes up to 0.1 s for each probe.
 func (t *Tracer) Detach() {
-	t.endLearning()
-	for _, set := range []map[libraries.FileKey]*probes.Set{t.files, t.loaders} {
-		for key, p := range set {
-			if p != nil {
-				p.Close()
-			}
-			delete(set, key)
-		}
-	}
-	for key, from := range t.origins {
-		from.close()
-		delete(t.origins, key)
+	t.learner.End()
+	if t.files != nil {
+		t.files.Close()
 	}
 	for _, l := range t.links {
 		l.Close()

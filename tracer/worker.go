@@ -4,7 +4,6 @@ package tracer
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -177,20 +176,7 @@ func (t *Tracer) discover(pid uint32) error {
 		t.begin = clock.Now()
 		t.turn.Tell(ledger.Begin{Time: t.begin})
 	})
-	// PyTorch's tensors first: one that was not seen in a segment that was would count as its cache. Then the runtime: its
-	// return probes cut the stacks of driver calls for as long as its entry probes are not there.
-	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
-	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
-	probed := map[libraries.FileKey]bool{}
-	for _, library := range found {
-		switch {
-		case library.PID != ownPid && !t.isTraced(library.PID), probed[library.File]:
-		case t.isProbed(library):
-			probed[library.File] = true
-		default:
-			t.probe(library)
-		}
-	}
+	t.files.Probe(found)
 	return nil
 }
 

@@ -54,6 +54,11 @@ type Mapped struct {
 	Path    string // path under /proc that leads to the file whatever its name has become
 }
 
+var ownPID = uint32(os.Getpid())
+
+// IsOwn reports whether this process maps the library, see Ahead.
+func (l Mapped) IsOwn() bool { return l.PID == ownPID }
+
 // Wheels rename what they bundle: libcudart-80664282.so.10.2.
 var (
 	runtimeName = regexp.MustCompile(`^libcudart[.-].*so|^libcudart\.so`)

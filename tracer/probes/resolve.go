@@ -87,7 +87,7 @@ func resolveAll(found []libraries.Mapped) (list []Library, more int) {
 		i, known := at[l.File]
 		switch {
 		case known:
-		case l.Program && l.PID == ownPID:
+		case l.Program && l.IsOwn():
 			continue
 		case len(at) >= maxListed:
 			left[l.File] = true
@@ -97,7 +97,7 @@ func resolveAll(found []libraries.Mapped) (list []Library, more int) {
 			at[l.File] = i
 			list = append(list, resolve(l))
 		}
-		if p := &list[i]; l.PID != ownPID && !slices.Contains(p.PIDs, l.PID) {
+		if p := &list[i]; !l.IsOwn() && !slices.Contains(p.PIDs, l.PID) {
 			p.PIDs = append(p.PIDs, l.PID)
 		}
 	}

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package probes
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // origin is where a probed file was found, to know when nobody can use it any more.
@@ -33,54 +35,48 @@ func (o origin) close() {
 	}
 }
 
-// unlinked says that the file has no name any more: a package was upgraded, or a container removed.
+// unlinked reports whether the file has no name any more: a package was upgraded, or a container removed.
 func (o origin) unlinked() bool {
 	var st unix.Stat_t
 	return o.file != nil && unix.Fstat(int(o.file.Fd()), &st) == nil && st.Nlink == 0
 }
 
-// retire takes the probes out of files that nobody maps and nobody can map again: they have no name, or the
-// mounts of their container are gone. A probe keeps its file, with its disk space, and the mount that it lies on.
-// Files that could not be probed are forgotten as soon as nobody maps them.
-func (t *Tracer) retire() error {
-	found, err := t.scanner.Scan()
-	if err != nil {
-		return err
-	}
+// Retire takes the probes out of files that nobody maps and nobody can map again: they have no name,
+// or the mounts of their container are gone. A probe keeps its file, with its disk space, and the
+// mount that it lies on. Files that could not be probed are forgotten as soon as nobody maps them.
+// found is what all processes map now.
+func (s *Files) Retire(found []libraries.Mapped) {
 	mapped := map[libraries.FileKey]bool{}
-	for _, library := range found {
-		mapped[library.File] = true
+	for _, l := range found {
+		mapped[l.File] = true
 	}
 	var namespaces map[string]bool
-	for key, set := range t.files {
+	for key, x := range s.known {
 		if mapped[key] {
 			continue
 		}
-		from := t.origins[key]
-		if set != nil && !from.unlinked() {
-			if from.namespace == "" {
+		if x.probes != nil && !x.origin.unlinked() {
+			if x.origin.namespace == "" {
 				continue
 			}
 			if namespaces == nil {
 				namespaces = mountNamespaces()
 			}
-			if namespaces[from.namespace] {
+			if namespaces[x.origin.namespace] {
 				continue // another process may load it: it is probed already then
 			}
 		}
-		if set != nil {
-			set.Close()
+		x.close()
+		if x.holder != ownPID {
+			s.places.Give(x.holder)
 		}
-		from.close()
-		delete(t.files, key)
-		delete(t.failed, key)
-		if pid, ok := t.holders[key]; ok && pid != ownPid {
-			t.filesOf.Give(pid)
-		}
-		delete(t.holders, key)
-		delete(t.origins, key)
+		delete(s.known, key)
 	}
-	return nil
+}
+
+// ForgetProcesses forgets how many files were first seen in processes that are gone.
+func (s *Files) ForgetProcesses() {
+	maps.DeleteFunc(s.tried, func(pid uint32, _ int) bool { return !procfs.Exists(pid) })
 }
 
 // mountNamespaces lists those that have processes ("mnt:[4026531841]").

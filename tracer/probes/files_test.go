@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/place"
+)
+
+// attaches stands for a Prober: it attaches nothing, and fails for empty files.
+type attaches struct{ done []string }
+
+func (a *attaches) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
+	if st, err := f.Stat(); err != nil || st.Size() == 0 {
+		return nil, errors.Join(err, errors.New("it is empty"))
+	}
+	a.done = append(a.done, l.Name)
+	return &Set{functions: []place.Function{{Name: "of " + l.Name}}}, nil
+}
+
+func (a *attaches) AttachBrief(_ *os.File, layer functions.Layer) (*Set, error) {
+	a.done = append(a.done, fmt.Sprint("brief ", layer))
+	return &Set{}, nil
+}
+
+func (a *attaches) AttachLoader(*os.File) (*Set, error) { return &Set{}, nil }
+
+// told is what Files told their wiring.
+type told struct {
+	attaches
+	warnings, probed []string
+}
+
+// files returns Files that are told of processes that are all traced but 9.
+func (x *told) files(noTensors bool) *Files {
+	return newFiles(&x.attaches, Options{
+		NoTensors: noTensors,
+		Traced:    func(pid uint32) bool { return pid != 9 },
+		Owner:     func(uint32) uint32 { return 1 },
+		Warn:      func(pid uint32, text string) { x.warnings = append(x.warnings, fmt.Sprint(pid, ": ", text)) },
+		Probed:    func(l libraries.Mapped, rows int) { x.probed = append(x.probed, fmt.Sprint(l.Name, " ", rows)) },
+	})
+}
+
+// mapped makes a file, and says that a process maps it.
+func mapped(t *testing.T, pid uint32, layer functions.Layer, name, content string) libraries.Mapped {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return libraries.Mapped{PID: pid, File: libraries.FileKey{Device: uint32(st.Dev), Inode: st.Ino}, Layer: layer, Name: name, Path: path}
+}
+
+func TestFilesAreProbedOnceEachFromPyTorchToTheDriver(t *testing.T) {
+	var x told
+	s := x.files(false)
+	driver := mapped(t, 1, functions.Driver, "libcuda.so.1", "x")
+	again := driver
+	again.PID = 2
+	s.Probe([]libraries.Mapped{
+		driver, again, mapped(t, 1, functions.Runtime, "libcudart.so.12", "x"), mapped(t, 1, functions.Torch, "libc10.so", "x"),
+		mapped(t, 9, functions.Driver, "libcuda.so.2", "x"), // not traced
+	})
+	s.Probe([]libraries.Mapped{again})
+	if want := []string{"libc10.so", "libcudart.so.12", "libcuda.so.1"}; !slices.Equal(x.done, want) || len(x.warnings) > 0 || !s.HaveTensors() {
+		t.Errorf("probed %q, want %q; %q", x.done, want, x.warnings)
+	}
+	if want := []string{"libc10.so 1", "libcudart.so.12 1", "libcuda.so.1 1"}; !slices.Equal(x.probed, want) {
+		t.Errorf("told %q, want %q", x.probed, want)
+	}
+	s.Close()
+	if len(s.Functions()) > 0 {
+		t.Errorf("still probed: %q", s.Functions())
+	}
+}
+
+func TestPyTorchIsLeftAloneWithoutTensors(t *testing.T) {
+	var x told
+	s := x.files(true)
+	s.Probe([]libraries.Mapped{mapped(t, 1, functions.Torch, "libc10.so", "x")})
+	if len(x.done)+len(x.warnings) > 0 || s.HaveTensors() {
+		t.Errorf("probed %q, told %q", x.done, x.warnings)
+	}
+}
+
+func TestAFileThatFailedIsTriedAgainOnlyWhenItHasChanged(t *testing.T) {
+	var x told
+	s := x.files(false)
+	l := mapped(t, 7, functions.Driver, "libcuda.so.1", "")
+	s.Probe([]libraries.Mapped{l})
+	s.Probe([]libraries.Mapped{l})
+	if want := []string{"7: probe libcuda.so.1 of process 7: it is empty"}; !slices.Equal(x.warnings, want) {
+		t.Fatalf("warnings %q, want %q", x.warnings, want)
+	}
+	if err := os.WriteFile(l.Path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Probe([]libraries.Mapped{l})
+	if len(x.probed) != 1 {
+		t.Errorf("probed %q after it has changed", x.probed)
+	}
+}
+
+func TestAProcessHasALimitOfFiles(t *testing.T) {
+	var x told
+	s := x.files(false)
+	for i := range maxFilesOfProcess + 1 {
+		s.Probe([]libraries.Mapped{mapped(t, 7, functions.Driver, fmt.Sprintf("libcuda-%d.so", i), "x")})
+	}
+	if len(x.done) != maxFilesOfProcess || len(x.warnings) != 1 || !strings.HasPrefix(x.warnings[0], "7: process 7 maps more ") {
+		t.Errorf("%d files were probed, told %q", len(x.done), x.warnings)
+	}
+	s.Probe([]libraries.Mapped{mapped(t, 8, functions.Driver, "libcuda.so.1", "x")})
+	if len(x.done) != maxFilesOfProcess+1 {
+		t.Error("another process's file is not probed")
+	}
+}
+
+func TestFilesThatAreGoneAreNotCounted(t *testing.T) {
+	var x told
+	s := x.files(false)
+	for i := range maxFilesOfProcess + 1 {
+		s.Probe([]libraries.Mapped{{PID: 7, File: libraries.FileKey{Inode: uint64(i)}, Path: "/nowhere/libcuda.so.1"}})
+	}
+	if len(x.warnings) > 0 || s.places.Held(7) != 0 {
+		t.Errorf("%d places are taken, told %q", s.places.Held(7), x.warnings)
+	}
+}
+
+func TestProbesLeaveFilesThatNobodyCanMapAgain(t *testing.T) {
+	var x told
+	s := x.files(false)
+	pid := uint32(os.Getppid()) // whoever it is has our mount namespace, or another one with processes
+	stays := mapped(t, pid, functions.Runtime, "libcudart.so.12", "x")
+	deleted, still := mapped(t, pid, functions.Driver, "libcuda.so.1", "x"), mapped(t, pid, functions.Driver, "libcuda.so.2", "x")
+	failed := mapped(t, pid, functions.Driver, "libcuda.so.3", "")
+	s.Probe([]libraries.Mapped{stays, deleted, still, failed})
+	for _, l := range []libraries.Mapped{deleted, still} {
+		if err := os.Remove(l.Path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Retire([]libraries.Mapped{still})
+	for _, c := range []struct {
+		l    libraries.Mapped
+		kept bool
+	}{{stays, true}, {deleted, false}, {still, true}, {failed, false}} {
+		if kept := s.known[c.l.File] != nil; kept != c.kept {
+			t.Errorf("%s: kept %v, want %v", c.l.Name, kept, c.kept)
+		}
+	}
+	if n := s.places.Held(pid); n != 2 {
+		t.Errorf("%d places are taken, want 2", n)
+	}
+}
+
+func TestALoaderIsProbedOnce(t *testing.T) {
+	var x told
+	s := x.files(false)
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if s.HaveLoaders() {
+		t.Error("there is one before any was probed")
+	}
+	if err := errors.Join(s.ProbeLoader(f), s.ProbeLoader(f)); err != nil || !s.HaveLoaders() || len(s.loaders) != 1 {
+		t.Errorf("%d loaders, %v", len(s.loaders), err)
+	}
+}

@@ -37,16 +37,24 @@ func psCommand() *cli.Command {
 	}
 }
 
-// listed is one line: a process on one GPU.
+const psVersion = 1
+
+// psReport is the JSON of ps. Fields are only added within a version.
+type psReport struct {
+	Processes []listed `json:"processes"`
+	Version   int      `json:"version"`
+}
+
+// listed is a process on one GPU.
 type listed struct {
 	PID       uint32   `json:"pid"`
-	Command   string   `json:"command"`
-	GPU       *int     `json:"gpu"` // NVML index; null: on no GPU that NVML lists
+	Command   string   `json:"command"` // program and arguments
+	GPU       *int     `json:"gpu"`     // NVML index; null: on no GPU that NVML lists
 	UUID      string   `json:"gpu_uuid,omitempty"`
-	Bytes     uint64   `json:"bytes"`
-	Libraries []string `json:"libraries"`
+	Bytes     uint64   `json:"bytes"`     // of GPU memory, as NVML reports it
+	Libraries []string `json:"libraries"` // CUDA libraries that the process maps; null if only NVML lists it
 
-	Workload *reportjson.WorkloadReport `json:"workload,omitempty"`
+	Workload *reportjson.WorkloadReport `json:"workload,omitempty"` // the container, job and rank that it runs for
 	onBehalf string                     // Workload in a few words
 }
 
@@ -73,7 +81,7 @@ func ps(c *cli.Context) error {
 	if c.Bool("json") {
 		encoder := json.NewEncoder(c.App.Writer)
 		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(map[string]any{"version": 1, "processes": list}); err != nil {
+		if err := encoder.Encode(psReport{Version: psVersion, Processes: list}); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"start": start, "stuck": stuck, "await": await, "signal": sendSignal, "ends": ends, "exits": exits, // script_programs_test.go
-	"alone": alone, "profile": checkProfile, "keys": keys, "fits": fits, "mode": mode,
+	"alone": alone, "profile": checkProfile, "keys": keys, "schema": checkSchema, "fits": fits, "mode": mode,
 	"tmpfs": tmpfs, "fifo": fifo, "device": device, "fill": fill, "pause": pause,
 }
 
@@ -66,6 +66,14 @@ func checkProfile(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(p.CheckValid())
 	fmt.Fprint(ts.Stdout(), p.String())
+}
+
+// schema NAME FILE: checks a JSON file against docs/schema/NAME.
+func checkSchema(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: schema NAME FILE")
+	}
+	ts.Check(validate(args[0], []byte(ts.ReadFile(args[1]))))
 }
 
 // keys FILE: prints every key of a JSON file once, as "sites[].stack[].line".

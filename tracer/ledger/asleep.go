@@ -71,12 +71,12 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 
 // unmapped remembers a mapping that ended, if it could be of a segment.
 func (l *Ledger) unmapped(process uint32, x *mapping, time uint64) {
-	b, ok := l.live[liveKey{x.memory, process, memories}]
+	b, ok := l.live[liveKey{x.Value.memory, process, memories}]
 	if !ok {
 		return
 	}
 	if site := &l.sites[l.blocks.at(b).site]; site.mayBeSegment() {
-		l.sleep(&l.procs[process], sleeper{start: x.start, end: x.end, time: time, device: site.device})
+		l.sleep(&l.procs[process], sleeper{start: x.Start, end: x.End, time: time, device: site.device})
 	}
 }
 

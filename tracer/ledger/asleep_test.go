@@ -213,7 +213,7 @@ func checkAsleep(t *testing.T, l *Ledger, s *Snapshot) {
 			if x.start >= x.end || x.start < end || x.inside > x.end-x.start && !x.older && x.placed {
 				t.Errorf("range %+v after one that ends at %x", x, end)
 			}
-			if end = x.end; p.physical != nil && p.physical.mappings.overlaps(x.start, x.end) {
+			if end = x.end; p.physical != nil && p.physical.mappings.Overlaps(x.start, x.end) {
 				t.Errorf("range %+v has memory", x)
 			}
 		}

@@ -194,7 +194,7 @@ func TestManyFreesThatMayFailAreNotKeptForEver(t *testing.T) {
 	}
 	checkLedger(t, l)
 	l.Apply(&Event{Op: FreeFailed, PID: 7, TID: 3*maxLastFrees - 1, Result: 1})
-	if n := l.procs[0].physical.mappings.n; n != 10 {
+	if n := l.procs[0].physical.mappings.Len(); n != 10 {
 		t.Errorf("%d mappings came back, want 10", n)
 	}
 	for i := range uint32(3 * maxLastFrees) { // the thread's next free fails

@@ -332,22 +332,20 @@ func checkPhysical(t *testing.T, l *Ledger, process uint32, v *physical) {
 	}
 	var end uint64
 	n := 0
-	for _, chunk := range v.mappings.chunks {
-		for _, x := range chunk {
-			if x.start < end || x.start >= x.end {
-				t.Errorf("mapping %+v overlaps the one before", x)
-			}
-			end = x.end
-			n++
-			if x.memory != 0 {
-				m := count[x.memory]
-				m.mappings++
-				count[x.memory] = m
-			}
+	for x := range v.mappings.From(0) {
+		if x.Start < end || x.Start >= x.End {
+			t.Errorf("mapping %+v overlaps the one before", x)
+		}
+		end = x.End
+		n++
+		if id := x.Value.memory; id != 0 {
+			m := count[id]
+			m.mappings++
+			count[id] = m
 		}
 	}
-	if n != v.mappings.n || len(count) != len(v.memories) {
-		t.Errorf("%d mappings of %d memories, counted %d of %d", n, len(count), v.mappings.n, len(v.memories))
+	if n != v.mappings.Len() || len(count) != len(v.memories) {
+		t.Errorf("%d mappings of %d memories, counted %d of %d", n, len(count), v.mappings.Len(), len(v.memories))
 	}
 	for id, m := range v.memories {
 		c := count[id]

@@ -2,12 +2,14 @@
 
 package ledger
 
+import "github.com/vramprof/vramprof/tracer/ledger/intervals"
+
 // physical is the memory of the virtual memory API that a process holds.
 type physical struct {
 	handles  map[uint64]handle // by CUmemGenericAllocationHandle
 	memories map[uint64]memory // by number
 	last     uint64            // number given to a memory; they are not used again
-	mappings mappings
+	mappings intervals.Set[target]
 }
 
 // handle is a name of physical memory, for as long as it has references.
@@ -37,7 +39,7 @@ func (l *Ledger) mayMap(process uint32) bool {
 func (l *Ledger) countMappings(p *process) {
 	n := 0
 	if v := p.physical; v != nil {
-		n = len(v.handles) + v.mappings.n
+		n = len(v.handles) + v.mappings.Len()
 	}
 	l.giveAll(tableMappings, p, int(p.held[tableMappings])-n)
 }
@@ -142,15 +144,15 @@ func (l *Ledger) mapMemory(e *Event) {
 		return
 	}
 	v = l.procs[p].withPhysical()
-	if v.mappings.overlaps(start, end) {
+	if v.mappings.Overlaps(start, end) {
 		l.stats.Reused++
-		l.endMappings(p, v.mappings.cut(start, end, true), e.Time)
+		l.endMappings(p, v.mappings.Cut(start, end), e.Time)
 	}
 	l.mapped(p, start, end, e.Time)
 	if !known || !l.mayMap(p) {
 		return
 	}
-	v.mappings.insert(mapping{start, end, h.memory})
+	v.mappings.Insert(mapping{Start: start, End: end, Value: target{h.memory, e.Time}})
 	if h.memory == 0 {
 		return
 	}
@@ -164,11 +166,12 @@ func (l *Ledger) mapMemory(e *Event) {
 
 func (l *Ledger) endMappings(process uint32, list []mapping, time uint64) {
 	v := l.procs[process].physical
-	for _, x := range list {
-		if m, ok := v.memories[x.memory]; ok {
+	for i := range list {
+		id := list[i].Value.memory
+		if m, ok := v.memories[id]; ok {
 			m.mappings--
-			v.memories[x.memory] = m
-			l.settle(process, x.memory, time)
+			v.memories[id] = m
+			l.settle(process, id, time)
 		}
 	}
 }
@@ -181,7 +184,7 @@ func (l *Ledger) unmap(e *Event) {
 	var list []mapping
 	if v := l.procs[p].physical; v != nil {
 		start, end := span(e.Address, e.Size)
-		list = v.mappings.cut(start, end, false)
+		list = v.mappings.CutInside(start, end)
 	}
 	if len(list) == 0 {
 		l.stats.UnmatchedFrees++
@@ -192,7 +195,7 @@ func (l *Ledger) unmap(e *Event) {
 	}
 	ended := make([]endedMapping, len(list))
 	for i, x := range list {
-		ended[i] = endedMapping{x, l.memoryOf(p, x.memory)}
+		ended[i] = endedMapping{x, l.memoryOf(p, x.Value.memory)}
 		l.unmapped(p, &x, e.Time)
 	}
 	l.endMappings(p, list, e.Time)
@@ -206,15 +209,16 @@ func (l *Ledger) retain(e *Event) {
 	if v == nil || e.Handle == 0 {
 		return
 	}
-	x, ok := v.mappings.at(e.Address)
-	if !ok {
+	x := v.mappings.At(e.Address)
+	if x == nil {
 		return
 	}
-	if x.memory == 0 {
+	id := x.Value.memory
+	if id == 0 {
 		l.view(&Event{PID: e.PID, Time: e.Time, Space: Physical, Address: e.Handle, Device: UnknownDevice})
 		return
 	}
-	if h, ok := v.handles[e.Handle]; ok && h.memory == x.memory {
+	if h, ok := v.handles[e.Handle]; ok && h.memory == id {
 		h.references++
 		v.handles[e.Handle] = h
 		return
@@ -222,7 +226,7 @@ func (l *Ledger) retain(e *Event) {
 	l.reuseHandle(p, e.Handle, e.Time)
 	l.endView(p, e.Handle, e.Time)
 	if l.mayMap(p) {
-		l.addHandle(p, e.Handle, x.memory)
+		l.addHandle(p, e.Handle, id)
 	}
 }
 

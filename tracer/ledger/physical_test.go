@@ -4,7 +4,6 @@ package ledger
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 )
@@ -222,61 +221,6 @@ total cuda:0 vmm live 1/100 alloc 1/100 peak 100@1
 site 1 cuda:0 vmm live 1/100 alloc 1/100 oldest 1
 process 7
 stats unmatched 2`},
-}
-
-func TestMappingsAgreeWithALongWayRound(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	var m mappings
-	var all []mapping // by start
-	for step := range 200_000 {
-		start := rng.Uint64N(1 << 16)
-		end := start + 1 + rng.Uint64N(40)
-		if rng.Uint64N(50) == 0 {
-			end = start + rng.Uint64N(1<<14)
-		}
-		inside := func(x mapping) bool { return x.start >= start && x.end <= end }
-		touches := func(x mapping) bool { return x.start < end && x.end > start }
-		filter := func(keep func(mapping) bool) (list []mapping) {
-			for _, x := range all {
-				if keep(x) {
-					list = append(list, x)
-				}
-			}
-			return list
-		}
-		switch op := rng.Uint64N(4); {
-		case start == end:
-		case op < 2:
-			if m.overlaps(start, end) != slices.ContainsFunc(all, touches) {
-				t.Fatalf("step %d: overlaps [%d, %d) is wrong", step, start, end)
-			}
-			if !m.overlaps(start, end) {
-				x := mapping{start, end, uint64(step)}
-				m.insert(x)
-				i, _ := slices.BinarySearchFunc(all, x, func(a, b mapping) int { return int(a.start) - int(b.start) })
-				all = slices.Insert(all, i, x)
-			}
-		case op == 2 && step%100 > 0:
-			got, ok := m.at(start)
-			i := slices.IndexFunc(all, func(x mapping) bool { return x.start <= start && start < x.end })
-			if ok != (i >= 0) || ok && got != all[i] {
-				t.Fatalf("step %d: at %d is %v, %v", step, start, got, ok)
-			}
-		case op == 3 && step%10 == 0:
-			gone := inside
-			if step%20 == 0 {
-				gone = touches
-			}
-			want := filter(gone)
-			if got := m.cut(start, end, step%20 == 0); !slices.Equal(got, want) {
-				t.Fatalf("step %d: cut [%d, %d) %v, want %v", step, start, end, got, want)
-			}
-			all = filter(func(x mapping) bool { return !gone(x) })
-		}
-	}
-	if got := slices.Concat(m.chunks...); !slices.Equal(got, all) || m.n != len(all) || len(all) < 500 {
-		t.Errorf("%d mappings, counted %d, want %d and at least 500", len(got), m.n, len(all))
-	}
 }
 
 func BenchmarkMapUnmap(b *testing.B) {

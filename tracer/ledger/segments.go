@@ -158,15 +158,13 @@ func (l *Ledger) extents(process uint32) []extent {
 		}
 	}
 	if p.physical != nil {
-		for _, chunk := range p.physical.mappings.chunks {
-			for _, x := range chunk {
-				b, ok := l.live[liveKey{x.memory, process, memories}]
-				if !ok {
-					continue
-				}
-				if n := l.blocks.at(b).site; l.sites[n].mayBeSegment() {
-					list = append(list, extent{x.start, x.end, n, true})
-				}
+		for x := range p.physical.mappings.From(0) {
+			b, ok := l.live[liveKey{x.Value.memory, process, memories}]
+			if !ok {
+				continue
+			}
+			if n := l.blocks.at(b).site; l.sites[n].mayBeSegment() {
+				list = append(list, extent{x.Start, x.End, n, true})
 			}
 		}
 	}

@@ -64,14 +64,14 @@ func (l *Ledger) undoPhysical(process uint32, e *Event) {
 		return
 	}
 	for _, x := range r.ended {
-		if v.mappings.overlaps(x.start, x.end) || !l.mayMap(process) || !l.reviveMemory(process, &x.of, e.Time) {
+		if v.mappings.Overlaps(x.Start, x.End) || !l.mayMap(process) || !l.reviveMemory(process, &x.of, e.Time) {
 			continue
 		}
-		v.mappings.insert(x.mapping)
-		l.procs[process].asleep.cut(x.start, x.end)
-		if m, ok := v.memories[x.memory]; ok {
+		v.mappings.Insert(x.mapping)
+		l.procs[process].asleep.cut(x.Start, x.End)
+		if m, ok := v.memories[x.Value.memory]; ok {
 			m.mappings++
-			v.memories[x.memory] = m
+			v.memories[x.Value.memory] = m
 		}
 	}
 }

@@ -104,7 +104,8 @@ func randomEvent(rng *rand.Rand) Event {
 func TestTheBooksAgreeWithASlowModel(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		l, m := New(Options{Begin: 10}), newModel()
+		l, m, w := New(Options{Begin: 10}), newModel(), newWitness(t)
+		l.Observe(w)
 		l.Tell(Process{PID: old, Begin: 10})
 		now := uint64(11)
 		for step := range 2500 {
@@ -131,5 +132,6 @@ func TestTheBooksAgreeWithASlowModel(t *testing.T) {
 		}
 		checkBooks(t, l.Snapshot(now, time.Time{}))
 		checkLedger(t, l)
+		w.compare(l)
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestArchivedSitesAreShownAsBefore(t *testing.T) {
 	archived := 0
 	for _, data := range randomSequences() {
-		l, last := applyHostile(t, data)
+		l, last := applyHostile(t, data, nil)
 		last = min(last, 1<<62)
 		for pid := range uint32(8) {
 			l.Apply(&Event{Op: Exit, PID: pid, Time: last})

@@ -86,6 +86,9 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	if device == UnknownDevice {
 		l.addStray(key, e)
 	}
+	if l.observer != nil {
+		l.observer.Allocated(l.allocation(b), e.Time)
+	}
 	return b
 }
 
@@ -219,10 +222,19 @@ func (l *Ledger) free(e *Event) {
 			l.drop(key, n, e.Time)
 		}
 	} else {
-		l.stats.UnmatchedFrees++
-		l.procs[p].olderFreed = max(l.procs[p].olderFreed, e.Time)
+		l.unmatched(p, e.Space, e)
 	}
 	l.remember(e.TID, last)
+}
+
+// unmatched counts a free or an unmapping of memory that is not booked.
+func (l *Ledger) unmatched(process uint32, space Space, e *Event) {
+	l.stats.UnmatchedFrees++
+	p := &l.procs[process]
+	p.olderFreed = max(p.olderFreed, e.Time)
+	if l.observer != nil {
+		l.observer.Unmatched(process, space, e.Address, e.Time)
+	}
 }
 
 // remember keeps what the latest free of a thread did.
@@ -350,6 +362,9 @@ func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
 	near := b.prev
 	n := l.addBlock(key, &l.procs[key.process], b)
 	l.link(n, near)
+	if l.observer != nil && s.kind != viewed {
+		l.observer.Allocated(l.allocation(n), time)
+	}
 	return true
 }
 
@@ -358,6 +373,9 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	b := l.blocks.at(n)
 	site, size, extra, birth := b.site, b.size, b.extra, b.time
 	s := &l.sites[site]
+	if l.observer != nil && s.kind != viewed {
+		l.observer.Freed(l.allocation(n), time)
+	}
 	l.unlink(n)
 	l.dropBlock(key, n)
 	if s.kind == viewed {

@@ -18,7 +18,7 @@ func FuzzLedger(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l, last := applyHostile(t, data[:min(len(data), 32<<10)])
+		l, last := applyHostile(t, data[:min(len(data), 32<<10)], nil)
 		s := l.Snapshot(last, time.Time{})
 		checkBooks(t, s)
 		checkLedger(t, l)
@@ -43,10 +43,11 @@ func randomSequences() (list [][]byte) {
 	return list
 }
 
-// applyHostile makes books of events with 16 bytes for each, and returns the time of the latest.
-func applyHostile(t *testing.T, data []byte) (l *Ledger, last uint64) {
+// applyHostile makes books of events with 16 bytes for each, which o observes, and returns the time of the latest.
+func applyHostile(t *testing.T, data []byte, o Observer) (l *Ledger, last uint64) {
 	t.Helper()
 	l = New(Options{Begin: 100e9, MaxLive: 64})
+	l.Observe(o)
 	for ; len(data) >= 16; data = data[16:] {
 		v, w := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
 		e := hostile(v, w)

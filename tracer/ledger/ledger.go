@@ -88,6 +88,7 @@ type Ledger struct {
 	warnings    []string
 	warned      map[string]bool
 	limiter     limiter
+	observer    Observer // or nil
 
 	ended      []uint32 // processes that ended and still have their blocks
 	purgeAt    uint64   // when the first of them may lose them

@@ -152,7 +152,8 @@ func (l *Ledger) mapMemory(e *Event) {
 	if !known || !l.mayMap(p) {
 		return
 	}
-	v.mappings.Insert(mapping{Start: start, End: end, Value: target{h.memory, e.Time}})
+	x := mapping{Start: start, End: end, Value: target{h.memory, e.Time}}
+	v.mappings.Insert(x)
 	if h.memory == 0 {
 		return
 	}
@@ -162,6 +163,7 @@ func (l *Ledger) mapMemory(e *Event) {
 	if m.learns {
 		l.grow(l.live[liveKey{h.memory, p, memories}], e.Size, e.Time)
 	}
+	l.tellMapped(p, &x, e.Time)
 }
 
 func (l *Ledger) endMappings(process uint32, list []mapping, time uint64) {
@@ -169,6 +171,7 @@ func (l *Ledger) endMappings(process uint32, list []mapping, time uint64) {
 	for i := range list {
 		id := list[i].Value.memory
 		if m, ok := v.memories[id]; ok {
+			l.tellUnmapped(process, &list[i], time)
 			m.mappings--
 			v.memories[id] = m
 			l.settle(process, id, time)
@@ -187,8 +190,7 @@ func (l *Ledger) unmap(e *Event) {
 		list = v.mappings.CutInside(start, end)
 	}
 	if len(list) == 0 {
-		l.stats.UnmatchedFrees++
-		l.procs[p].olderFreed = max(l.procs[p].olderFreed, e.Time)
+		l.unmatched(p, Addresses, e)
 		l.unmappedOlder(p, e)
 		l.remember(e.TID, lastFree{block: block{address: e.Address, size: e.Size}, process: p})
 		return

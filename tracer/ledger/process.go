@@ -127,6 +127,9 @@ func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
 	l.alive = append(l.alive, n)
 	l.shares[tableProcesses].Take()
 	l.processesOf[0]++
+	if l.observer != nil {
+		l.observer.Began(n, pid)
+	}
 	return n
 }
 

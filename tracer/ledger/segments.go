@@ -140,6 +140,9 @@ func (l *Ledger) move(key liveKey, device int32) {
 	}
 	from.moved(&l.sites[target], l.options.Begin, b.time, b.size)
 	l.link(n, l.sites[target].last)
+	if l.observer != nil {
+		l.observer.Moved(l.allocation(n))
+	}
 }
 
 // extents lists the addresses of what could be segments of a process, in order and without overlaps.

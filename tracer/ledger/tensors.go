@@ -144,6 +144,9 @@ func (l *Ledger) allocTensor(e *Event) {
 	t.sampleChanged(s.class, e.Time, &w, false)
 	b := l.addBlock(key, &l.procs[p], block{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
 	l.link(b, s.last)
+	if l.observer != nil {
+		l.observer.Allocated(l.allocation(b), e.Time)
+	}
 }
 
 // freeTensor ends a block of the sample. One that is not known is no surprise: its
@@ -158,6 +161,9 @@ func (l *Ledger) freeTensor(e *Event) {
 }
 
 func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
+	if l.observer != nil {
+		l.observer.Freed(l.allocation(n), time)
+	}
 	b := l.blocks.at(n)
 	w, birth, s := sampled(b.size, b.extra), b.time, &l.sites[b.site]
 	l.unlink(n)

@@ -72,6 +72,7 @@ func (l *Ledger) undoPhysical(process uint32, e *Event) {
 		if m, ok := v.memories[x.Value.memory]; ok {
 			m.mappings++
 			v.memories[x.Value.memory] = m
+			l.tellMapped(process, &x.mapping, e.Time)
 		}
 	}
 }

@@ -11,23 +11,23 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// CollectorOptions of a Collector.
+// CollectorOptions are options of a Collector.
 type CollectorOptions struct {
-	PID    uint32 // the process, 0: the only one that has memory on GPUs
-	Events int    // events kept for the trace, the newest; 0: 100,000 (64 bytes each)
+	PID    uint32 // the process; 0: the only one that has memory on GPUs
+	Events int    // size of the trace, which keeps the newest events; 0: 100,000 (64 bytes each)
 }
 
-// Collector is a ledger that also keeps what a memory snapshot of PyTorch's kind has and books have not: where each
-// block of one process lies, and in which order blocks came and went. A capture is played into it as into a ledger; then Torch writes
-// it, as of that moment. It must be used from one goroutine at a time.
+// Collector is a ledger that also keeps what only a snapshot for PyTorch's viewers needs: where each
+// allocation and block of one process lies, and in which order they came and went. Play a capture
+// into it as into a ledger; Torch writes the snapshot as of then. It must be used from one goroutine
+// at a time.
 type Collector struct {
 	*ledger.Ledger
 	options CollectorOptions
-	spaces  map[uint32]*space // by pid; with several processes to choose from they are dropped
-	using   map[uint32]bool   // pids with memory on GPUs
+	spaces  map[uint32]*space // by pid; dropped where there are several processes to choose from
+	using   map[uint32]bool   // pids that took memory on GPUs
 	devices map[uint32][]string
 	gpus    []ledger.GPU
-	begin   uint64
 }
 
 const (
@@ -35,73 +35,39 @@ const (
 	maxPIDs       = 1 << 16
 )
 
-// NewCollector returns one that feeds the ledger. The ledger must have seen nothing yet, and is fed by nobody else.
+// NewCollector returns a Collector that feeds l and observes it. l must be empty, and only the
+// Collector may feed it.
 func NewCollector(l *ledger.Ledger, o CollectorOptions) *Collector {
 	if o.Events <= 0 {
 		o.Events = defaultEvents
 	}
-	return &Collector{
+	c := &Collector{
 		Ledger: l, options: o,
 		spaces: make(map[uint32]*space), using: make(map[uint32]bool), devices: make(map[uint32][]string),
 	}
+	l.Observe(observer{c})
+	return c
 }
 
 // Apply books one event, as the ledger does; it keeps no reference to e.
 func (c *Collector) Apply(e *ledger.Event) {
 	c.Ledger.Apply(e)
-	s := c.spaceOf(e.PID)
+	s := c.spaces[e.PID]
 	if s == nil {
 		return
 	}
-	if takes(e) && !c.using[e.PID] {
-		if c.using[e.PID] = true; c.options.PID == 0 && len(c.using) > 1 {
-			c.spaces = nil // Torch cannot write them anyway
-			return
-		}
-	}
-	s.apply(e)
-	if e.Op == ledger.AllocFailed && s.isOutOfMemory(e) {
+	s.now = max(s.now, e.Time)
+	if isOutOfMemory(e) {
 		s.outOfMemory(e, c.free(e))
 	}
 }
 
-// takes says whether an event gives its process memory on a GPU.
-func takes(e *ledger.Event) bool {
-	return e.Op == ledger.Alloc && (e.Kind.Owned() || e.Kind == ledger.Tensor && e.Device != ledger.CPUDevice)
-}
-
-// spaceOf returns what is kept of a process, nil if it is not wanted.
-func (c *Collector) spaceOf(pid uint32) *space {
-	if c.options.PID != 0 && pid != c.options.PID {
-		return nil
-	}
-	s := c.spaces[pid]
-	if s == nil && c.spaces != nil && len(c.spaces) < maxPIDs {
-		s = newSpace(c.options.Events)
-		s.begin = c.begin
-		c.spaces[pid] = s
-	}
-	if s == nil && len(c.using) > 1 && len(c.using) < maxPIDs {
-		c.using[pid] = true // the list of pids to choose from goes on
-	}
-	return s
-}
-
-// Tell hands an input to the ledger, and keeps what a snapshot of PyTorch's needs of it.
+// Tell hands an input to the ledger, and keeps what a snapshot for PyTorch's viewers needs of it.
 func (c *Collector) Tell(in ledger.Input) {
 	switch in := in.(type) {
-	case ledger.Begin:
-		c.begin = in.Time
-		for _, s := range c.spaces {
-			s.begin = in.Time
-		}
 	case ledger.BlockList:
-		if s := c.spaceOf(in.PID); s != nil {
-			s.setBlocks(slices.Clone(in.Blocks)) // the list is the ledger's from then on
-		}
-	case ledger.Process:
-		if s := c.spaceOf(in.PID); s != nil && in.Begin != 0 {
-			s.born = in.Begin
+		if s := c.spaces[in.PID]; s != nil {
+			s.setBlocks(slices.Clone(in.Blocks)) // the list belongs to the ledger from then on
 		}
 	case ledger.Devices:
 		if len(c.devices) < maxPIDs {
@@ -113,7 +79,7 @@ func (c *Collector) Tell(in ledger.Input) {
 	c.Ledger.Tell(in)
 }
 
-// free is what a GPU had free when it was read last before an event; 0 if that is not known.
+// free returns the bytes that a GPU had free when it was last read before an event; 0 if unknown.
 func (c *Collector) free(e *ledger.Event) uint64 {
 	uuid := ""
 	if list := c.devices[e.PID]; e.Device >= 0 && int(e.Device) < len(list) {
@@ -127,7 +93,82 @@ func (c *Collector) free(e *ledger.Event) uint64 {
 	return 0
 }
 
-// chosen returns the process to write, and what is known of it.
+// observer hands what the ledger tells to the space of the process.
+type observer struct{ c *Collector }
+
+// Began begins the space of a process. What was drawn of the one that had the pid before is forgotten.
+func (o observer) Began(process, pid uint32) {
+	c := o.c
+	before := c.spaces[pid]
+	if c.options.PID != 0 && pid != c.options.PID || c.spaces == nil || before == nil && len(c.spaces) >= maxPIDs {
+		return
+	}
+	c.spaces[pid] = newSpace(process, c.options.Events)
+	if before != nil {
+		c.spaces[pid].now = before.now
+	}
+}
+
+// spaceOf returns the space of a process; nil if it has none, or has ended and another process has
+// its pid.
+func (o observer) spaceOf(a *ledger.Allocation) *space {
+	if s := o.c.spaces[a.PID]; s != nil && s.process == a.Process {
+		return s
+	}
+	return nil
+}
+
+func (o observer) Allocated(a ledger.Allocation, time uint64) {
+	if takes(&a) {
+		o.use(a.PID)
+	}
+	if s := o.spaceOf(&a); s != nil {
+		s.allocated(&a, time)
+	}
+}
+
+// use notes that a process takes memory on a GPU. Torch cannot choose between several.
+func (o observer) use(pid uint32) {
+	c := o.c
+	if c.using[pid] || c.options.PID != 0 || len(c.using) >= maxPIDs {
+		return
+	}
+	if c.using[pid] = true; len(c.using) > 1 {
+		c.spaces = nil
+	}
+}
+
+func (o observer) Freed(a ledger.Allocation, time uint64) {
+	if s := o.spaceOf(&a); s != nil {
+		s.freed(&a, time)
+	}
+}
+
+func (o observer) Mapped(m ledger.Mapping, time uint64) {
+	if s := o.spaceOf(&m.Memory); s != nil {
+		s.mapped(&m, time)
+	}
+}
+
+func (o observer) Unmapped(m ledger.Mapping, time uint64) {
+	if s := o.spaceOf(&m.Memory); s != nil {
+		s.unmapped(&m, time)
+	}
+}
+
+func (o observer) Moved(a ledger.Allocation) {
+	if s := o.spaceOf(&a); s != nil {
+		s.moved(&a)
+	}
+}
+
+func (o observer) Unmatched(a ledger.Allocation, time uint64) {
+	if s := o.spaceOf(&a); s != nil {
+		s.unmatched(a.Space, a.Address, time)
+	}
+}
+
+// chosen returns the process to write, and its space.
 func (c *Collector) chosen() (uint32, *space, error) {
 	pids := slices.Sorted(maps.Keys(c.using))
 	switch {

@@ -3,49 +3,53 @@
 package export
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 const (
-	// JavaScript's numbers are exact to 2^53. Addresses of processes end well below 2^52; from there on are the invented ones of what has none.
+	// JavaScript's numbers are exact up to 2^53. Addresses of processes end well below 2^52; above
+	// are invented ones, of memory that has no address.
 	addressEnd = 1 << 52
 	inventEnd  = 1 << 53
-	maxSize    = 1 << 48 // as in the ledger
 
-	maxExtents = 8 << 20 // live at once, as the ledger's
-	maxUndo    = 1 << 16
+	maxSize    = 1 << 48 // as in the ledger
+	maxDevices = 256     // likewise
+	maxExtents = 8 << 20 // at once, as many as the ledger's live allocations
 	maxGone    = 1 << 16
 
-	// PyTorch takes segments of at least this from the driver, at such addresses.
+	// PyTorch takes segments of at least this size from the driver, aligned to it.
 	segmentGrain = 2 << 20
 )
 
-// space says what lies where in the addresses of one process, as far as it is on GPUs. Segments are memory of the driver,
-// blocks are PyTorch's tensors, and each block lies in segments.
+// space is the GPU memory of one process by address, as the ledger tells it. Segments are driver
+// memory, blocks are PyTorch's tensors, and each block lies in segments.
 type space struct {
+	process          uint32 // its number in the ledger
 	segments, blocks extents
 	trace            trace
 	last             uint32           // id of a segment
 	learned          map[uint32]int32 // device of segments whose call did not tell it, by id
-	hosts            map[siteKey]bool // of the calls that took segments for PyTorch: tensors were seen in one
-	gone             extents          // ranges where a segment was and ended, joined
+	hosts            map[siteKey]bool // calls that took segments for PyTorch: tensors were seen in one
+	gone             extents          // ranges of segments that have ended, joined
 	goneAll          bool             // they were too many
 
-	handles    map[uint64]*physical // by CUmemGenericAllocationHandle
-	memories   map[uint32]*physical // by id
-	lastMemory uint32
-	arrays     map[arrayKey]uint64 // invented address of what has only a handle
-	invented   uint64              // next address
-	primaries  map[int32]*primary
-	undo       map[uint32]undo // by thread: what its last free or unmap ended
+	memories map[uint64]*physical // by number
+	arrays   map[arrayKey]uint64  // invented address of memory that has only a handle
+	invented uint64               // next address
 
 	listed   []ledger.Block // the latest list of all blocks
 	listedAt uint64         // time of the last event before it
 	now      uint64         // time of the last event
+	left     uint64         // allocations left out: impossible addresses, no room
+}
 
-	begin, born uint64 // of the recording, of the process
-	ended       bool
-	left        uint64 // events left out: impossible addresses, no room
+// physical is memory of the virtual memory API.
+type physical struct {
+	memory ledger.Allocation
+	drawn  bool // a segment shows the first of its mappings
 }
 
 type siteKey struct {
@@ -58,89 +62,53 @@ type arrayKey struct {
 	handle uint64
 }
 
-func newSpace(events int) *space {
-	s := &space{trace: trace{max: events}}
-	s.clear()
-	return s
-}
-
-// clear forgets all of a program, when the next one begins in the same process.
-func (s *space) clear() {
-	*s = space{
-		trace:   trace{max: s.trace.max},
+func newSpace(process uint32, events int) *space {
+	return &space{
+		process: process, trace: trace{max: events},
 		learned: make(map[uint32]int32), hosts: make(map[siteKey]bool),
-		handles: make(map[uint64]*physical), memories: make(map[uint32]*physical),
-		arrays: make(map[arrayKey]uint64), invented: addressEnd,
-		primaries: make(map[int32]*primary), undo: make(map[uint32]undo),
-		begin: s.begin, born: s.born, now: s.now,
+		memories: make(map[uint64]*physical), arrays: make(map[arrayKey]uint64), invented: addressEnd,
 	}
 }
 
-// apply takes in an event. After the end of a process all stays as it was then.
-func (s *space) apply(e *ledger.Event) {
-	if e.Op == ledger.Exec || e.Op == ledger.Exit {
-		s.ended = true
-		s.now = max(s.now, e.Time)
-		return
-	}
-	if s.ended && e.Time > s.now {
-		s.clear()
-		s.born = e.Time
-	}
-	s.now = max(s.now, e.Time)
-	switch e.Op {
-	case ledger.Alloc:
-		s.alloc(e)
-	case ledger.Free:
-		s.free(e)
-	case ledger.FreeFailed:
-		s.freeFailed(e)
-	case ledger.Map:
-		s.mapMemory(e)
-	case ledger.Unmap:
-		s.unmap(e)
-	case ledger.Retain:
-		s.retain(e)
-	case ledger.ContextRetain, ledger.ContextRelease, ledger.ContextReset, ledger.ContextDestroy:
-		s.contextEvent(e)
-	}
-}
-
-func (s *space) alloc(e *ledger.Event) {
-	if e.Address == 0 || e.Kind != ledger.Tensor && !e.Kind.Owned() {
-		return
-	}
-	if e.Space == ledger.Physical {
-		s.create(e)
-		return
-	}
-	if e.Size == 0 || e.Size > maxSize {
-		return // of an unknown size: there is nothing to draw
-	}
-	x := extent{start: e.Address, size: e.Size, stack: e.Stack, time: e.Time, context: e.Context, api: e.API, device: deviceOf(e.Device), class: whole}
+// allocated adds memory. It is live again where its free failed: then it has been there since a.Time.
+func (s *space) allocated(a *ledger.Allocation, time uint64) {
+	x := extent{Start: a.Address, End: a.Address + a.Size, Value: contentsOf(a)}
 	switch {
-	case e.Kind == ledger.Tensor:
-		if e.Device == ledger.CPUDevice {
-			return
-		}
-		x.class = tensor
-		if s.fits(&x, addressEnd) {
+	case !takes(a):
+	case a.Space == ledger.Physical:
+		s.memories[a.Address] = &physical{memory: *a}
+	case a.Size == 0: // unknown
+	case a.Kind == ledger.Tensor:
+		if s.fits(a.Address, a.Size, addressEnd) {
 			s.allocBlock(x)
 		}
-	case e.Space == ledger.Addresses:
-		if s.fits(&x, addressEnd) {
-			s.allocSegment(x)
+	case a.Space == ledger.Addresses:
+		if s.fits(a.Address, a.Size, addressEnd) {
+			s.allocSegment(x, time)
 		}
 	default:
-		key := arrayKey{e.Space, e.Address}
-		s.freeArray(key, e)
-		if x.start = s.invent(e.Size); x.start != 0 && s.fits(&x, inventEnd) {
-			s.arrays[key] = x.start
-			s.allocSegment(x)
+		if at := s.invent(a.Size); at != 0 && s.fits(at, a.Size, inventEnd) {
+			s.arrays[arrayKey{a.Space, a.Address}] = at
+			x.Start, x.End = at, at+a.Size
+			s.allocSegment(x, time)
 		}
 	}
 }
 
+// takes reports whether memory is on a GPU and of the process itself.
+func takes(a *ledger.Allocation) bool {
+	return a.Kind.Owned() || a.Kind == ledger.Tensor && a.Device != ledger.CPUDevice
+}
+
+func contentsOf(a *ledger.Allocation) contents {
+	c := contents{stack: a.Stack, time: a.Time, api: a.API, device: a.Device, class: whole}
+	if a.Kind == ledger.Tensor {
+		c.class = tensor
+	}
+	return c
+}
+
+// deviceOf returns UnknownDevice for anything that is no device.
 func deviceOf(device int32) int32 {
 	if device < 0 || device >= maxDevices {
 		return ledger.UnknownDevice
@@ -148,19 +116,17 @@ func deviceOf(device int32) int32 {
 	return device
 }
 
-// maxDevices is as in the ledger.
-const maxDevices = 256
-
-// fits says whether there is room for an extent, and counts it if not. Those of the process end below the invented ones.
-func (s *space) fits(x *extent, end uint64) bool {
-	if x.start >= end || x.size > end-x.start || s.segments.n+s.blocks.n >= maxExtents {
+// fits reports whether there is room for an extent, and counts it if not. Extents of the process
+// end below the invented ones.
+func (s *space) fits(start, size, end uint64) bool {
+	if start >= end || size > end-start || s.segments.Len()+s.blocks.Len() >= maxExtents {
 		s.left++
 		return false
 	}
 	return true
 }
 
-// invent gives an address to what has none, 0 if they are used up.
+// invent returns an address for memory without one, 0 if they are used up.
 func (s *space) invent(size uint64) uint64 {
 	size = (size + 511) &^ 511
 	if size > inventEnd-s.invented {
@@ -172,191 +138,116 @@ func (s *space) invent(size uint64) uint64 {
 	return at
 }
 
-// allocSegment adds driver memory. Where other memory is in the books its free was not seen.
-func (s *space) allocSegment(x extent) {
-	s.vacate(x.start, x.end(), x.time)
-	s.last++
-	x.id = s.last
-	s.segments.insert(x)
-	s.trace.push(beginOf(x.class), &x, x.time)
-}
-
-func beginOf(c class) action {
-	if c == whole {
-		return segmentAlloc
-	}
-	return segmentMap
-}
-
-// vacate ends all segments in a range; of one from before the attach only the part inside, as its ends are guessed.
-func (s *space) vacate(start, end, time uint64) {
-	for _, x := range s.segments.cut(start, end) {
-		rest := func(from, to uint64) {
-			if from < to {
-				y := x
-				y.start, y.size = from, to-from
-				s.segments.insert(y)
-			}
+// segmentOf returns the segment of an allocation, nil without one.
+func (s *space) segmentOf(a *ledger.Allocation) *extent {
+	at := a.Address
+	switch a.Space {
+	case ledger.Addresses:
+		if at >= addressEnd {
+			return nil
 		}
-		if x.class == older {
-			rest(x.start, start)
-			rest(end, x.end())
-			from, to := max(x.start, start), min(x.end(), end)
-			x.start, x.size = from, to-from
+	case ledger.Arrays, ledger.Mipmaps, ledger.Externals:
+		var ok bool
+		if at, ok = s.arrays[arrayKey{a.Space, a.Address}]; !ok {
+			return nil
 		}
-		s.endSegment(&x, time)
+	default:
+		return nil
 	}
+	if g := s.segments.At(at); g != nil && g.Start == at && g.Value.class == whole {
+		return g
+	}
+	return nil
 }
 
-// endSegment notes the end of a segment that has been removed, and of what was in it.
-func (s *space) endSegment(x *extent, time uint64) {
-	for _, b := range s.blocks.cut(x.start, x.end()) {
-		s.trace.push(tensorFree, &b, time)
-	}
-	if x.class == whole {
-		s.trace.push(segmentFree, x, time)
-	} else {
-		s.trace.push(segmentUnmap, x, time)
-	}
-	if x.class == mapped {
-		s.unmapped(x)
-	}
-	s.went(x)
-}
-
-// went remembers that a segment was there.
-func (s *space) went(x *extent) {
-	start, end := x.start, x.end()
-	for _, g := range s.gone.cut(start-min(start, 1), end+1) {
-		start, end = min(start, g.start), max(end, g.end())
-	}
-	if s.gone.n >= maxGone {
-		s.goneAll, s.gone = true, extents{}
-	}
-	if !s.goneAll {
-		s.gone.insert(extent{start: start, size: end - start})
+// freed ends an allocation or a block.
+func (s *space) freed(a *ledger.Allocation, time uint64) {
+	switch a.Space {
+	case ledger.Blocks:
+		if b := s.blocks.At(a.Address); b != nil && b.Start == a.Address {
+			s.endBlocks(b.Start, b.End, time)
+		}
+	case ledger.Physical:
+		delete(s.memories, a.Address)
+	default:
+		if g := s.segmentOf(a); g != nil && takes(a) {
+			s.end(g, time)
+		}
+		delete(s.arrays, arrayKey{a.Space, a.Address})
 	}
 }
 
-// wasOther says whether there was a segment in a range that has ended.
-func (s *space) wasOther(start, end uint64) bool {
-	for g := range s.gone.from(start) {
-		return g.start < end
+// mapped adds a segment for physical memory that has none yet: memory that is mapped twice exists once.
+func (s *space) mapped(m *ledger.Mapping, time uint64) {
+	p := s.memories[m.Memory.Address]
+	if p == nil {
+		return
 	}
-	return s.goneAll
+	p.memory.Size = m.Memory.Size // it may be known by the mapping only
+	if size := m.End - m.Start; p.drawn || size == 0 || size > maxSize || m.Start == 0 || !s.fits(m.Start, size, addressEnd) {
+		return
+	}
+	x := extent{Start: m.Start, End: m.End, Value: contentsOf(&p.memory)}
+	x.Value.class, x.Value.memory, x.Value.time = mapped, m.Memory.Address, m.Time
+	s.allocSegment(x, time)
 }
 
-// allocBlock adds a tensor. Where another one is live its free was not seen.
-func (s *space) allocBlock(x extent) {
-	for _, b := range s.blocks.cut(x.start, x.end()) {
-		s.trace.push(tensorFree, &b, x.time)
-	}
-	s.cover(x.start, x.end(), x.device, x.time)
-	if !s.joined(&x) { // something that was not seen has happened
-		s.vacate(x.start, x.end(), x.time)
-		s.cover(x.start, x.end(), x.device, x.time)
-	}
-	for g := range s.segments.from(x.start) {
-		if g.start >= x.end() {
-			break
-		}
-		if d := s.deviceOf(g); d >= 0 {
-			x.device = d
-		}
-	}
-	for g := range s.segments.from(x.start) {
-		if g.start >= x.end() {
-			break
-		}
-		s.host(g, x.device)
-		if x.id == 0 {
-			x.id = g.id
-		}
-	}
-	s.blocks.insert(x)
-	s.trace.push(tensorAlloc, &x, x.time)
-}
-
-// joined says whether what is in a tensor's range can be one segment.
-func (s *space) joined(x *extent) bool {
-	var first *extent
-	device := int32(ledger.UnknownDevice)
-	for g := range s.segments.from(x.start) {
-		if g.start >= x.end() {
-			break
-		}
-		if first == nil {
-			first = g
-		} else if first.class == whole || g.class == whole || first.guessed() != g.guessed() {
-			return false
-		}
-		switch d := s.deviceOf(g); {
-		case device < 0:
-			device = d
-		case d >= 0 && d != device:
-			return false
-		}
-	}
-	return true
-}
-
-// deviceOf is the device of a segment as far as it is known; what a tensor in it has told counts for all parts of it.
-func (s *space) deviceOf(g *extent) int32 {
-	if g.device >= 0 {
-		return g.device
-	}
-	if d, ok := s.learned[g.id]; ok {
-		return d
-	}
-	return ledger.UnknownDevice
-}
-
-// host notes that a tensor of a device lies in a segment.
-func (s *space) host(g *extent, device int32) {
-	if device != ledger.UnknownDevice && s.deviceOf(g) == ledger.UnknownDevice {
-		s.learned[g.id] = device
-	}
-	if g.class == whole || g.class == mapped {
-		s.hosts[siteKey{g.stack, g.api}] = true
+// unmapped ends the segment of a mapping, if it has one.
+func (s *space) unmapped(m *ledger.Mapping, time uint64) {
+	g := s.segments.At(m.Start)
+	if g != nil && g.Start == m.Start && g.Value.class == mapped && g.Value.memory == m.Memory.Address {
+		s.end(g, time)
 	}
 }
 
-// cover adds segments from before the attach where a range has none: its tensors must lie in something. They are rounded to what
-// PyTorch takes, up to the next segment.
-func (s *space) cover(start, end uint64, device int32, time uint64) {
-	for at := start; at < end; {
-		if g := s.segments.at(at); g != nil {
-			at = g.end()
-			continue
-		}
-		from := max(at&^(segmentGrain-1), s.segments.before(at))
-		to := min((end+segmentGrain-1)&^(segmentGrain-1), addressEnd)
-		for g := range s.segments.from(at) {
-			to = min(to, g.start)
-			break
-		}
-		s.last++
-		x := extent{start: from, size: to - from, time: time, id: s.last, device: device, class: older}
-		if s.wasOther(from, to) {
-			x.class = found
-			s.trace.push(segmentMap, &x, max(time, s.now))
-		}
-		s.segments.insert(x)
-		at = to
+// moved notes the device of an allocation, which became known.
+func (s *space) moved(a *ledger.Allocation) {
+	if g := s.segmentOf(a); g != nil && s.deviceOf(g) == ledger.UnknownDevice && a.Device >= 0 {
+		s.learned[g.Value.id] = a.Device
+	}
+}
+
+// unmatched ends memory from before the attach that is freed or unmapped.
+func (s *space) unmatched(space ledger.Space, address, time uint64) {
+	if space != ledger.Addresses {
+		return
+	}
+	if g := s.segments.At(address); g != nil && g.Value.guessed() {
+		s.freeOlder(address, time)
 	}
 }
 
 // setBlocks takes over a list of all live blocks.
 func (s *space) setBlocks(list []ledger.Block) {
-	sortBlocks(list)
+	slices.SortFunc(list, func(a, b ledger.Block) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
+	})
 	s.listed, s.listedAt = list, s.now
 	for i := range list {
 		b := &list[i]
-		for g := range s.segments.from(b.Address) {
-			if b.Size > maxSize || b.Address >= addressEnd || g.start >= b.Address+b.Size {
-				break
-			}
+		if b.Size > maxSize || b.Address >= addressEnd {
+			continue
+		}
+		for g := range s.segments.Overlap(b.Address, b.Address+b.Size) {
 			s.host(g, deviceOf(b.Device))
 		}
 	}
+}
+
+const errorOutOfMemory = 2
+
+// isOutOfMemory reports whether a failed allocation lacked memory of a GPU.
+func isOutOfMemory(e *ledger.Event) bool {
+	return e.Op == ledger.AllocFailed && e.Result == errorOutOfMemory &&
+		(e.Kind.Owned() || e.Kind == ledger.Tensor && e.Device != ledger.CPUDevice)
+}
+
+// outOfMemory notes an allocation that failed while so many bytes of the GPU were free.
+func (s *space) outOfMemory(e *ledger.Event, free uint64) {
+	size := e.Size
+	if size > maxSize {
+		size = 0
+	}
+	start := min(free, inventEnd)
+	s.trace.push(outOfMemory, &extent{Start: start, End: start + size, Value: contents{stack: e.Stack, api: e.API, device: deviceOf(e.Device)}}, e.Time)
 }

@@ -54,13 +54,6 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 			t.process = i // of several, the newest
 		}
 	}
-	for g := range space.segments.from(0) { // what the books have learned since
-		if space.deviceOf(g) == ledger.UnknownDevice {
-			if device := c.DeviceOf(pid, g.start); device >= 0 {
-				space.learned[g.id] = device
-			}
-		}
-	}
 	t.prepare()
 	b := bufio.NewWriterSize(w, 1<<16)
 	t.p = newPickler(b)
@@ -98,14 +91,14 @@ func (t *torch) prepare() {
 	s := t.s
 	for i := range s.listed { // what lies outside of all segments is older than the attach
 		b := &s.listed[i]
-		if b.Size == 0 || b.Size > maxSize || b.Address >= addressEnd || b.Size > addressEnd-b.Address || s.segments.n >= maxExtents {
+		if b.Size == 0 || b.Size > maxSize || b.Address >= addressEnd || b.Size > addressEnd-b.Address || s.segments.Len() >= maxExtents {
 			continue
 		}
-		if s.segments.at(b.Address) == nil {
+		if s.segments.At(b.Address) == nil {
 			s.cover(b.Address, b.Address+b.Size, deviceOf(b.Device), s.listedAt)
 		}
 	}
-	t.reports = s.blocks.n > 0 || len(s.hosts) > 0
+	t.reports = s.blocks.Len() > 0 || len(s.hosts) > 0
 	for i := range t.snapshot.Tensors {
 		x := &t.snapshot.Tensors[i]
 		t.reports = t.reports || x.Process == t.process && x.Device != ledger.CPUDevice
@@ -124,8 +117,8 @@ func (t *torch) prepare() {
 	for _, e := range s.trace.all() {
 		see(t.learned(e.id, e.device))
 	}
-	for g := range s.segments.from(0) {
-		see(g.device)
+	for g := range s.segments.From(0) {
+		see(g.Value.device)
 	}
 	for i := range t.snapshot.Balances {
 		if x := &t.snapshot.Balances[i]; x.Process == t.process {
@@ -210,7 +203,7 @@ func (t *torch) about() {
 		p.stringItem("comm", untrusted.Clean(process.Comm))
 	}
 	p.uintItem("trace_events_dropped", t.s.trace.dropped)
-	p.uintItem("events_left_out", t.s.left)
+	p.uintItem("events_left_out", t.s.left+t.evicted())
 	p.uintItem("events_lost", t.snapshot.Stats.Lost)
 	p.string("warnings")
 	l := p.list()
@@ -220,4 +213,14 @@ func (t *torch) about() {
 	}
 	l.end()
 	p.endDict()
+}
+
+// evicted returns how many allocations of the process the ledger had no room for.
+func (t *torch) evicted() (n uint64) {
+	for i := range t.snapshot.Sites {
+		if x := &t.snapshot.Sites[i]; x.Process == t.process {
+			n += x.Evicted
+		}
+	}
+	return n
 }

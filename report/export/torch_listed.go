@@ -22,11 +22,11 @@ type listedBlock struct {
 func (t *torch) placeListed() {
 	c := tiles{sampled: &t.s.blocks, listed: t.s.listed}
 	for run := range t.runs() {
-		first := run[0]
+		first := &run[0].Value
 		if !t.hosts(first.class, first.stack, first.api) {
 			continue
 		}
-		at := first.start
+		at := run[0].Start
 		c.in(run, t.s.listedAt, func(b block) {
 			if b.mark != "" {
 				t.listed = append(t.listed, listedBlock{at, b.size, t.device(first.id, first.device), -1})
@@ -68,7 +68,7 @@ type tiles struct {
 
 // in gives blocks and free space that tile a run of segments.
 func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
-	at, end := run[0].start, run[len(run)-1].end()
+	at, end := run[0].Start, run[len(run)-1].End
 	put := func(from, to uint64, b block) {
 		if from > at {
 			yield(block{size: from - at, free: true})
@@ -87,15 +87,12 @@ func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 			put(b.Address, b.Address+b.Size, block{mark: markNotSampled})
 		}
 	}
-	for b := range c.sampled.from(at) {
-		if b.start >= end {
-			break
-		}
-		if b.start < at {
+	for b := range c.sampled.Overlap(at, end) {
+		if b.Start < at {
 			continue // it began in another segment: the books contradict themselves
 		}
-		listedTo(b.start)
-		put(b.start, min(b.end(), end), block{stack: b.stack, api: b.api})
+		listedTo(b.Start)
+		put(b.Start, min(b.End, end), block{stack: b.Value.stack, api: b.Value.api})
 	}
 	listedTo(end)
 	if at < end {
@@ -106,10 +103,10 @@ func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 // young says whether what is at an address came after the list of blocks.
 func young(run []extent, address, listedAt uint64) bool {
 	i, _ := slices.BinarySearchFunc(run, address, func(x extent, a uint64) int {
-		if x.end() <= a {
+		if x.End <= a {
 			return -1
 		}
 		return 1
 	})
-	return i < len(run) && run[i].class != older && run[i].time > listedAt
+	return i < len(run) && run[i].Value.class != older && run[i].Value.time > listedAt
 }

@@ -3,7 +3,7 @@
 package export
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -26,17 +26,17 @@ func (t *torch) segments() (devices int) {
 	}
 	tiles := tiles{sampled: &t.s.blocks, listed: t.s.listed}
 	for run := range t.runs() {
-		first := run[0]
+		first := &run[0].Value
 		frames := func() { t.stack(first.stack, first.api) }
 		if first.guessed() {
 			frames = func() { t.mark(markSegment) }
 		}
-		put(t.device(first.id, first.device), first.start, first.class, frames, func(yield func(block)) {
+		put(t.device(first.id, first.device), run[0].Start, first.class, frames, func(yield func(block)) {
 			if t.hosts(first.class, first.stack, first.api) {
 				tiles.in(run, t.s.listedAt, yield)
 				return
 			}
-			yield(block{size: first.size, stack: first.stack, api: first.api})
+			yield(block{size: run[0].Size(), stack: first.stack, api: first.api})
 		})
 	}
 	at := t.s.invented
@@ -63,9 +63,9 @@ func (t *torch) segments() (devices int) {
 func (t *torch) runs() func(yield func([]extent) bool) {
 	return func(yield func([]extent) bool) {
 		var run []extent
-		for g := range t.s.segments.from(0) {
+		for g := range t.s.segments.From(0) {
 			if len(run) > 0 {
-				if last := &run[len(run)-1]; last.end() == g.start && t.joins(last, g) {
+				if last := &run[len(run)-1]; last.End == g.Start && t.joins(&last.Value, &g.Value) {
 					run = append(run, *g)
 					continue
 				}
@@ -81,7 +81,7 @@ func (t *torch) runs() func(yield func([]extent) bool) {
 	}
 }
 
-func (t *torch) joins(a, b *extent) bool {
+func (t *torch) joins(a, b *contents) bool {
 	switch {
 	case t.device(a.id, a.device) != t.device(b.id, b.device):
 		return false
@@ -99,15 +99,11 @@ type invention struct {
 
 // inventions are physical memory that is not mapped, and what was there before the attach.
 func (t *torch) inventions() (list []invention) {
-	var loose []*physical
-	for _, m := range t.s.memories {
-		if !m.mapped && m.x.size > 0 {
-			loose = append(loose, m)
+	for _, number := range slices.Sorted(maps.Keys(t.s.memories)) {
+		if p := t.s.memories[number]; !p.drawn && p.memory.Size > 0 {
+			m := &p.memory
+			list = append(list, invention{t.device(0, m.Device), []block{{size: m.Size, stack: m.Stack, api: m.API}}})
 		}
-	}
-	slices.SortFunc(loose, func(a, b *physical) int { return cmp.Compare(a.id, b.id) })
-	for _, m := range loose {
-		list = append(list, invention{t.device(0, m.x.device), []block{{size: m.x.size, stack: m.x.stack, api: m.x.api}}})
 	}
 	if t.process < 0 {
 		return list
@@ -138,21 +134,18 @@ func (t *torch) inventions() (list []invention) {
 // olderFree is what is free in segments from before the attach that have an address, by device.
 func (t *torch) olderFree() map[int32]uint64 {
 	free := make(map[int32]uint64)
-	for g := range t.s.segments.from(0) {
-		if g.guessed() {
-			device := t.device(g.id, g.device)
-			free[device] += g.size
-			for b := range t.s.blocks.from(g.start) {
-				if b.start >= g.end() {
-					break
-				}
-				free[device] -= min(b.end(), g.end()) - max(b.start, g.start)
+	for g := range t.s.segments.From(0) {
+		if g.Value.guessed() {
+			device := t.device(g.Value.id, g.Value.device)
+			free[device] += g.Size()
+			for b := range t.s.blocks.Overlap(g.Start, g.End) {
+				free[device] -= min(b.End, g.End) - max(b.Start, g.Start)
 			}
 		}
 	}
 	for i := range t.listed {
 		b := &t.listed[i]
-		if g := t.s.segments.at(b.start); g != nil && g.guessed() {
+		if g := t.s.segments.At(b.start); g != nil && g.Value.guessed() {
 			free[b.device] -= b.size
 		}
 	}

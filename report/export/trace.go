@@ -37,8 +37,8 @@ type trace struct {
 
 func (t *trace) push(a action, x *extent, time uint64) {
 	e := entry{
-		time: time, address: x.start, size: x.size, stack: x.stack, api: x.api, id: x.id, device: x.device, action: a,
-		older: x.guessed(),
+		time: time, address: x.Start, size: x.Size(), stack: x.Value.stack, api: x.Value.api, id: x.Value.id, device: x.Value.device, action: a,
+		older: x.Value.guessed(),
 	}
 	if len(t.entries) < t.max {
 		t.entries = append(t.entries, e)

@@ -233,7 +233,7 @@ func (l *Ledger) unmatched(process uint32, space Space, e *Event) {
 	p := &l.procs[process]
 	p.olderFreed = max(p.olderFreed, e.Time)
 	if l.observer != nil {
-		l.observer.Unmatched(process, space, e.Address, e.Time)
+		l.observer.Unmatched(Allocation{Process: process, PID: p.PID, Space: space, Address: e.Address, Size: e.Size}, e.Time)
 	}
 }
 

@@ -28,9 +28,10 @@ type Observer interface {
 	// Moved reports that the device of a live allocation became known.
 	Moved(a Allocation)
 
-	// Unmatched reports a free, or an unmapping with space Addresses, of memory that is not booked,
-	// for example because it is older than the attach.
-	Unmatched(process uint32, space Space, address, time uint64)
+	// Unmatched reports a free or an unmapping of memory that is not booked, for example because it
+	// is older than the attach. Of a, only Process, PID, Space and Address are known, and of an
+	// unmapping also Size.
+	Unmatched(a Allocation, time uint64)
 }
 
 // Allocation is live memory as an Observer sees it: an allocation, or, of Kind Tensor, a block.

@@ -80,8 +80,8 @@ func (w *witness) Moved(a Allocation) {
 	w.live[keyOf(&a)] = a
 }
 
-func (w *witness) Unmatched(process uint32, space Space, address, time uint64) {
-	w.note("unmatched %x at %d", address, time)
+func (w *witness) Unmatched(a Allocation, time uint64) {
+	w.note("unmatched %x at %d", a.Address, time)
 }
 
 // compare tests that the witness knows what lives in processes that still have their blocks.

@@ -128,16 +128,6 @@ func (l *Ledger) learn(e *Event) {
 	})
 }
 
-// DeviceOf returns the device of a live allocation at an address of the newest process of a pid, as far as anything tells it.
-func (l *Ledger) DeviceOf(pid uint32, address uint64) int32 {
-	if p, ok := l.byPID[pid]; ok {
-		if n, ok := l.live[liveKey{address, p, Addresses}]; ok {
-			return l.sites[l.blocks.at(n).site].device
-		}
-	}
-	return UnknownDevice
-}
-
 // learnContext gives what was allocated in a context to its device.
 func (l *Ledger) learnContext(p *process, context uint64, device int32) {
 	if context != 0 && len(p.strays) > 0 && !p.purged {

@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -13,6 +14,84 @@ import (
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
+
+// discover finds every CUDA process, or looks at one, loads the unwind tables of those that are
+// traced, and probes the libraries that were not probed yet. At first the tables come before the probes,
+// so that the first event of a process that is running already has a whole stack. A process that begins
+// later does not wait long for them: PyTorch's take seconds, and a missed call is worse than a missing stack.
+func (t *Tracer) discover(pid uint32) error {
+	found, layouts, err := t.scanner.ScanLayouts(pid)
+	if err != nil {
+		return err
+	}
+	if t.lookAhead(found) {
+		defer t.ahead.Close()
+		own, _, err := t.scanner.ScanLayouts(ownPid)
+		if err != nil {
+			return err
+		}
+		found = append(slices.DeleteFunc(found, func(l libraries.Mapped) bool { return l.PID == ownPid }), own...)
+	}
+	var load []uint32
+	looked := map[uint32]bool{ownPid: true}
+	for _, library := range found {
+		if !looked[library.PID] && t.found(library.PID) {
+			load = append(load, library.PID)
+		}
+		looked[library.PID] = true
+	}
+	load, later := t.urgent(load, layouts)
+	loaded := make(chan struct{})
+	t.loads.Go(func() {
+		defer close(loaded)
+		defer t.defects.Recovered("the unwind tables of a process")
+		for _, pid := range load {
+			t.loadTables(pid, layouts[pid])
+		}
+		for _, pid := range later {
+			t.jobs.add(job{jobLoadLater, pid})
+		}
+	})
+	if t.running.Load() == 0 {
+		<-loaded
+	}
+	select {
+	case <-loaded:
+	case <-time.After(loadPatience):
+	}
+	if err := t.prober.Wait(); err != nil {
+		return err
+	}
+	t.beginOnce.Do(func() {
+		t.desk.Take()
+		defer t.turn.Done()
+		t.begin = clock.Now()
+		t.turn.Tell(ledger.Begin{Time: t.begin})
+	})
+	t.files.Probe(found)
+	return nil
+}
+
+// loadPatience is how long the probes of a process that has just begun wait for its unwind tables.
+const loadPatience = 300 * time.Millisecond
+
+// lookAhead prepares the driver's library for processes that have not loaded
+// it yet. It returns true when there are new files to be found.
+func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
+	if t.everyone() {
+		t.ahead.Prepare(ownPid, nil)
+	}
+	haveDriver := map[uint32]bool{}
+	for _, l := range found {
+		haveDriver[l.PID] = haveDriver[l.PID] || l.Layer == functions.Driver && !l.Program
+	}
+	for pid, have := range haveDriver {
+		if !have && pid != ownPid && t.wanted(pid) {
+			t.ahead.Prepare(pid, procfs.Environ(pid))
+		}
+	}
+	return t.ahead.Any()
+}
 
 // newFiles returns the files that are probed, and their wiring.
 func (t *Tracer) newFiles() *probes.Files {

@@ -6,7 +6,7 @@
 #include "allocators.h"
 #include "block_events.h"
 
-#define TOTALS_SHARE 7 /* log2 */
+#define TOTALS_SHIFT 7 /* log2 */
 
 /* User space is told an allocator's totals when they are so many bytes, and a TOTALS_SHAREth, from what it was told last. */
 volatile const u64 totals_step = 0;
@@ -31,11 +31,11 @@ static EBPF_INLINE u64 distance(u64 a, u64 b)
 }
 
 // Says whether what was sent has to be sent anew.
-static EBPF_INLINE bool drifted(struct tensor_device *d, struct block_report *r)
+static EBPF_INLINE bool totals_drifted(struct tensor_device *d, struct block_report *r)
 {
 	if (!on_gpu(r->device))
 		return false;
-	u64 step = d->allocated >> TOTALS_SHARE;
+	u64 step = d->allocated >> TOTALS_SHIFT;
 	if (step < totals_step || !totals_step)
 		step = totals_step;
 	return d->reserved != d->sent_reserved || distance(d->allocated, d->sent_allocated) > step ||
@@ -43,7 +43,7 @@ static EBPF_INLINE bool drifted(struct tensor_device *d, struct block_report *r)
 }
 
 // Tells what the allocator had until now, where a free ends the highest that it ever had and no event had that.
-static EBPF_INLINE void leave_peak(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
+static EBPF_INLINE void send_peak(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
 {
 	if (r->size >= 0 || d->allocated <= d->peak_left || !on_gpu(r->device))
 		return;
@@ -55,9 +55,9 @@ static EBPF_INLINE void leave_peak(struct tensor_device *d, struct block_report 
 }
 
 // Takes over the totals after a report, whose block is booked.
-static EBPF_INLINE void take_totals(struct tensor_device *d, struct block_report *r, u64 now, bool told)
+static EBPF_INLINE void take_totals(struct tensor_device *d, struct block_report *r, u64 now, bool has_totals)
 {
-	if (!told)
+	if (!has_totals)
 		r->allocated = d->live;
 	d->allocated = r->allocated;
 	d->reserved = r->reserved;

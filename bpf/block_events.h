@@ -8,7 +8,7 @@
 
 static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r, u64 stack, u32 flags, u64 id)
 {
-	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
 	begin_event(event, kind, id);
@@ -23,7 +23,7 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 	event->flags = r->totals ? flags | FLAG_TOTALS : flags;
 	event->api = 0;
 	event->halvings = r->halvings;
-	bpf_ringbuf_submit(event, wakes(kind == EVENT_BLOCK_FAILED));
+	bpf_ringbuf_submit(event, wakeup_flag(kind == EVENT_BLOCK_FAILED));
 }
 
 // Sends the block whose stack was just walked, if the walk was for one.

@@ -52,7 +52,7 @@ static EBPF_INLINE struct near_blocks *near_blocks_of(struct tensor_device *d)
 }
 
 // Returns the place of a block in a near table, NULL if there is none. With 0 for what is looked for: a free place for it.
-static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct block_report *r, u64 what)
+static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct block_report *r, u64 address)
 {
 	if (!near)
 		return NULL;
@@ -60,7 +60,7 @@ static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct
 	struct near_block *b = &near->block[set * NEAR_WAYS & (NEAR_BLOCKS - NEAR_WAYS)];
 #pragma unroll
 	for (int i = 0; i < NEAR_WAYS; i++, b++)
-		if (b->address == what)
+		if (b->address == address)
 			return b;
 	return NULL;
 }
@@ -69,7 +69,7 @@ static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct
 #define ROOM 1024 /* blocks for which an allocator takes room at a time: what all have is changed rarely */
 
 // Takes room for further blocks of an allocator in the map of all, if its process may have more.
-static EBPF_INLINE bool find_room(struct tensor_device *d, u64 id)
+static EBPF_INLINE bool reserve_blocks(struct tensor_device *d, u64 id)
 {
 	u64 *used = find_table(TABLE_BLOCKS);
 	struct share *share = find_share(id);
@@ -82,7 +82,7 @@ static EBPF_INLINE bool find_room(struct tensor_device *d, u64 id)
 }
 
 // Gives back room that an allocator has not needed for a while.
-static EBPF_INLINE void leave_room(struct tensor_device *d, u64 id)
+static EBPF_INLINE void release_blocks(struct tensor_device *d, u64 id)
 {
 	u64 *used = find_table(TABLE_BLOCKS);
 	struct share *share = find_share(id);
@@ -107,7 +107,7 @@ static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *
 		near->address = r->address;
 		return before;
 	}
-	if (d->far >= d->room && !find_room(d, id))
+	if (d->far >= d->room && !reserve_blocks(d, id))
 		return NO_ROOM;
 	if (!bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
 		__sync_fetch_and_add(&d->far, 1);
@@ -142,7 +142,7 @@ static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *
 	bpf_map_delete_elem(&blocks, &key);
 	__sync_fetch_and_add(&d->far, -1);
 	if (d->room > d->far + 2 * ROOM)
-		leave_room(d, id);
+		release_blocks(d, id);
 	return value;
 }
 

@@ -27,12 +27,12 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 		event->flags |= capture_flags(argument(call, function->stream), id);
 	event->api = thread->calls[0].function;
 	event->function = call->function;
-	if (kind == EVENT_ALLOC && event->device < 0 && !thread->astray)
-		thread->astray = call->time;
+	if (kind == EVENT_ALLOC && event->device < 0 && !thread->unplaced_since)
+		thread->unplaced_since = call->time;
 }
 
 // Who runs out of memory is about to free what it has.
-static EBPF_INLINE bool urgent(enum event_kind kind, s32 result)
+static EBPF_INLINE bool is_urgent(enum event_kind kind, s32 result)
 {
 	return kind == EVENT_ALLOC_FAILED && result == CUDA_OUT_OF_MEMORY;
 }
@@ -42,11 +42,11 @@ static EBPF_INLINE bool urgent(enum event_kind kind, s32 result)
 static EBPF_INLINE void send_call(struct thread *thread, struct call *call, struct function *function,
 				  enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
-	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
 	fill_event(event, thread, call, function, kind, id, time, address, result);
-	bpf_ringbuf_submit(event, wakes(urgent(kind, result)));
+	bpf_ringbuf_submit(event, wakeup_flag(is_urgent(kind, result)));
 }
 
 struct detailed_event {
@@ -58,7 +58,7 @@ struct detailed_event {
 static EBPF_INLINE void send_details(struct thread *thread, struct call *call, struct function *function,
 				     enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
-	struct detailed_event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct detailed_event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
 	fill_event(&event->event, thread, call, function, kind, id, time, address, result);
@@ -76,7 +76,7 @@ static EBPF_INLINE void send_details(struct thread *thread, struct call *call, s
 		complete = false;
 	if (!complete)
 		event->event.flags |= FLAG_NO_DETAILS;
-	bpf_ringbuf_submit(event, wakes(urgent(kind, result)));
+	bpf_ringbuf_submit(event, wakeup_flag(is_urgent(kind, result)));
 }
 
 static EBPF_INLINE void report(struct thread *thread, struct call *call, struct function *function,

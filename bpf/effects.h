@@ -8,25 +8,25 @@
 #include "rings.h"
 
 // Says which device the thread's allocations without one were on; context was current by what was known before.
-static EBPF_INLINE void tell_learned(struct thread *thread, struct call *call, u64 context, u64 id)
+static EBPF_INLINE void send_learned(struct thread *thread, struct call *call, u64 context, u64 id)
 {
-	if (!thread->device || !thread->astray)
+	if (!thread->device || !thread->unplaced_since)
 		return;
-	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
 	__builtin_memset(event, 0, sizeof(*event));
 	begin_event(event, EVENT_LEARNED, id);
 	event->time = call->time;
-	event->address = thread->astray;
+	event->address = thread->unplaced_since;
 	event->size = (u64)thread->pushed + thread->pushed_lost;
 	event->context = context;
 	event->device = (s16)thread->device - 1;
 	event->api = call->function;
 	event->function = call->function;
-	bpf_ringbuf_submit(event, wakes(false));
+	bpf_ringbuf_submit(event, wakeup_flag(false));
 	if (!thread->pushed && !thread->pushed_lost)
-		thread->astray = 0;
+		thread->unplaced_since = 0;
 }
 
 // What a successful call does to the thread's current context and device.
@@ -39,12 +39,12 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 	switch (function->effect) {
 	case EFFECT_SET_CONTEXT:
 		set_context(thread, address, depth, id);
-		thread->astray = 0;
+		thread->unplaced_since = 0;
 		break;
 	case EFFECT_PUSH_CONTEXT: push_context(thread, address, device_of(address, id)); break;
 	case EFFECT_POP_CONTEXT:
 		if (!thread->pushed && !thread->pushed_lost)
-			thread->astray = 0; // what is below was never seen
+			thread->unplaced_since = 0; // what is below was never seen
 		pop_context(thread);
 		break;
 	case EFFECT_CREATE_CONTEXT:
@@ -65,7 +65,7 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 		break;
 	case EFFECT_SET_DEVICE:
 		thread->runtime_device = device;
-		thread->astray = 0;
+		thread->unplaced_since = 0;
 		if (thread->device != device) { // the runtime makes the context current later
 			thread->context = 0;
 			thread->device = device;
@@ -86,7 +86,7 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 		break;
 	}
 	if (unknown && (function->effect == EFFECT_LEARN_CONTEXT || function->effect == EFFECT_LEARN_DEVICE))
-		tell_learned(thread, call, context, id);
+		send_learned(thread, call, context, id);
 }
 
 #endif

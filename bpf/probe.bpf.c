@@ -227,8 +227,8 @@ static EBPF_INLINE void leave_other(struct thread *thread, struct call *call, st
 		lose(COUNTER_UNREADABLE, id);
 		return;
 	}
-	bool told = function->layer == LAYER_RUNTIME && call->driver_successes;
-	if (function->role == ROLE_CALL && !told)
+	bool reported = function->layer == LAYER_RUNTIME && call->driver_successes;
+	if (function->role == ROLE_CALL && !reported)
 		report(thread, call, function, EVENT_CALL, id, address, 0);
 	apply_effect(thread, call, function, depth, id, address);
 }
@@ -324,8 +324,8 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 {
 	struct block_report r = {.address = ARGUMENT(1), .size = ARGUMENT(2)};
-	bool told = attach_cookie(ctx) == BLOCK_WITH_TOTALS;
-	if (told) {
+	bool has_totals = attach_cookie(ctx) == BLOCK_WITH_TOTALS;
+	if (has_totals) {
 		r.allocated = ARGUMENT(3);
 		r.reserved = ARGUMENT(4);
 		r.device = ARGUMENT(5);
@@ -345,12 +345,12 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 	}
 	r.time = now;
 	d->begun++;
-	leave_peak(d, &r, now, id);
+	send_peak(d, &r, now, id);
 	bool sampled = r.size < 0 ? unbook_block(d, &r, id) : book_block(d, &r, now, id);
-	take_totals(d, &r, now, told);
+	take_totals(d, &r, now, has_totals);
 	d->ended = d->begun;
 	if (!sampled) {
-		if (drifted(d, &r))
+		if (totals_drifted(d, &r))
 			send_totals(d, r.device, now, id);
 		return NULL;
 	}

@@ -90,7 +90,7 @@ static void begin_layout(struct layout_state *state, struct task_struct *task, s
 	state->hash = mix(layout_secret, vdso);
 }
 
-static void tell_layout(struct seq_file *seq, u32 pid, u64 hash)
+static void send_layout(struct seq_file *seq, u32 pid, u64 hash)
 {
 	struct mapped_file record = {.pid = pid, .inode = hash, .layout = 1};
 	if (pid)
@@ -134,13 +134,13 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	if (first)
 		state->pid = state->mappings = 0;
 	if (last)
-		tell_layout(ctx->meta->seq, state->mappings ? state->pid : 0, state->hash);
+		send_layout(ctx->meta->seq, state->mappings ? state->pid : 0, state->hash);
 	if (!is_code(task, vma))
 		return 0;
 	if ((u32)task->tgid != state->pid)
 		begin_layout(state, task, vma);
 	if (vma->vm_start == state->first)
-		tell_layout(ctx->meta->seq, state->pid_before, state->before);
+		send_layout(ctx->meta->seq, state->pid_before, state->before);
 	struct file *file = vma->vm_file;
 	struct inode *inode = file->f_inode;
 	add_to_layout(state, vma, inode_address(vma));

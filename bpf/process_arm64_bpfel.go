@@ -121,7 +121,7 @@ type processThread struct {
 	Tag           uint64
 	Switches      uint64
 	Walk          uint64
-	Astray        uint64
+	UnplacedSince uint64
 	Caller        uint64
 	CallerSp      uint64
 	CallerFp      uint64

@@ -18,7 +18,7 @@ struct {
 MAP(reader_sleeps, BPF_MAP_TYPE_ARRAY, u32, u32, 1); /* user space looks into the events ring rarely: the next event wakes it */
 
 /* Waking the reader costs the traced thread more than its event: only what is urgent does, and the first after a while. */
-static EBPF_INLINE u64 wakes(bool urgent)
+static EBPF_INLINE u64 wakeup_flag(bool urgent)
 {
 	if (urgent)
 		return BPF_RB_FORCE_WAKEUP;
@@ -31,7 +31,7 @@ static EBPF_INLINE u64 wakes(bool urgent)
 }
 
 // Says whether a process may write no more into a ring: what it wrote that may still be there is more than is free.
-static EBPF_INLINE bool is_beyond(struct ring_share *share, void *ring, u64 size, u64 bytes)
+static EBPF_INLINE bool exceeds_share(struct ring_share *share, void *ring, u64 size, u64 bytes)
 {
 	u64 writer = bpf_ringbuf_query(ring, BPF_RB_PROD_POS), reader = bpf_ringbuf_query(ring, BPF_RB_CONS_POS);
 	if ((s64)(reader - share->mark) >= 0) {
@@ -45,11 +45,11 @@ static EBPF_INLINE bool is_beyond(struct ring_share *share, void *ring, u64 size
 }
 
 // Reserves room for an event. While less than half of the ring is used nobody is asked what he has of it.
-static EBPF_INLINE void *room_for_event(u64 size, enum counter counter, u64 id)
+static EBPF_INLINE void *reserve_event(u64 size, enum counter counter, u64 id)
 {
 	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > events_size / 2) {
 		struct share *share = find_share(id);
-		if (share && is_beyond(&share->events, &events, events_size, size)) {
+		if (share && exceeds_share(&share->events, &events, events_size, size)) {
 			lose(counter, id);
 			return NULL;
 		}
@@ -63,7 +63,7 @@ static EBPF_INLINE void *room_for_event(u64 size, enum counter counter, u64 id)
 // An event that asks user space to act, at once.
 static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 {
-	struct event *event = room_for_event(sizeof(*event), COUNTER_EVENT_LOST, id);
+	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
 	if (!event)
 		return;
 	__builtin_memset(event, 0, sizeof(*event));
@@ -81,7 +81,7 @@ static EBPF_INLINE u32 is_stack_refused(u64 words, u32 *pid)
 	if (bpf_ringbuf_query(&stack_events, BPF_RB_AVAIL_DATA) <= stacks_size / 2)
 		return 0;
 	struct share *share = bpf_map_lookup_elem(&shares, pid);
-	return share && is_beyond(&share->stacks, &stack_events, stacks_size, STACK_SIZE(words));
+	return share && exceeds_share(&share->stacks, &stack_events, stacks_size, STACK_SIZE(words));
 }
 
 #endif

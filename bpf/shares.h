@@ -28,7 +28,7 @@ struct share {
 	u64 lost;        /* events and calls that were refused, or had no room */
 	u64 lost_stacks;
 	u64 threads;     /* entries in the map */
-	u64 blocks;      /* room in the map, see find_room */
+	u64 blocks;      /* room in the map, see reserve_blocks */
 	u64 contexts;
 	u64 allocators;
 	struct ring_share events, stacks;

@@ -43,7 +43,7 @@ struct thread {
 	u64 tag;   /* of the walk under way: its time */
 	u64 switches; /* when the walk under way began, if another one was under way on its CPU, else 0 */
 	u64 walk;  /* where to remember the walk under way, 0: nowhere */
-	u64 astray; /* since when allocations came without a device, as far as one device was current; 0: none did */
+	u64 unplaced_since; /* since when allocations came without a device, as far as one device was current; 0: none did */
 	u64 caller; /* of the outermost call, if that takes no stack itself: the return address, the stack pointer there */
 	u64 caller_sp, caller_fp; /* and the frame pointer; 0: not known */
 	u32 flags; /* of enum event_flag, and UNCOUNTED */

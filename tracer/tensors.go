@@ -83,7 +83,7 @@ func tensorDevice(kind, index int) (int32, bool) {
 }
 
 // totalsStep is by how many bytes an allocator's totals may change before an event tells them, where tensors are sampled. Of more than
-// 256 MiB allocated it is one in 128: see drifted of bpf/allocator_totals.h.
+// 256 MiB allocated it is one in 128: see totals_drifted of bpf/allocator_totals.h.
 const totalsStep = 2 << 20
 
 // handleBlock takes an event of PyTorch's allocator; in a turn.

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* An allocator's totals, and when user space is told them. */
+/* An allocator's totals, and when they are sent to user space. */
 #ifndef VRAMPROF_ALLOCATOR_TOTALS_H
 #define VRAMPROF_ALLOCATOR_TOTALS_H
 
 #include "allocators.h"
 #include "block_events.h"
 
-#define TOTALS_SHIFT 7 /* log2 */
+#define TOTALS_SHIFT 7
 
-/* User space is told an allocator's totals when they are so many bytes, and a TOTALS_SHAREth, from what it was told last. */
+/* Totals are sent when they differ from the totals sent last by this many bytes, and by
+ * 1/2^TOTALS_SHIFT of the allocated bytes. User space sets it. 0: send each change. */
 volatile const u64 totals_step = 0;
 
-// Tells user space the totals as they are since the latest report. A sample's events leave out what blocks that are not of it change.
+// Sends the totals after the latest report. Events of sampled blocks do not show the changes by
+// other blocks.
 static EBPF_INLINE void send_totals(struct tensor_device *d, u16 device, u64 time, u64 id)
 {
 	struct block_report r = {
@@ -30,7 +32,7 @@ static EBPF_INLINE u64 distance(u64 a, u64 b)
 	return d < 0 ? -d : d;
 }
 
-// Says whether what was sent has to be sent anew.
+// Reports whether the totals differ enough from those sent last.
 static EBPF_INLINE bool totals_drifted(struct tensor_device *d, struct block_report *r)
 {
 	if (!on_gpu(r->device))
@@ -42,7 +44,7 @@ static EBPF_INLINE bool totals_drifted(struct tensor_device *d, struct block_rep
 	       distance(d->allocated - d->live, d->sent_older) > step;
 }
 
-// Tells what the allocator had until now, where a free ends the highest that it ever had and no event had that.
+// Sends the totals before a free that ends a new peak, unless an event has had them.
 static EBPF_INLINE void send_peak(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
 {
 	if (r->size >= 0 || d->allocated <= d->peak_left || !on_gpu(r->device))
@@ -54,7 +56,7 @@ static EBPF_INLINE void send_peak(struct tensor_device *d, struct block_report *
 	send_totals(d, r->device, now - 1, id);
 }
 
-// Takes over the totals after a report, whose block is booked.
+// Takes the totals of a report whose block is already booked.
 static EBPF_INLINE void take_totals(struct tensor_device *d, struct block_report *r, u64 now, bool has_totals)
 {
 	if (!has_totals)
@@ -70,7 +72,7 @@ static EBPF_INLINE void take_totals(struct tensor_device *d, struct block_report
 	r->totals = true;
 }
 
-// Notes that a sampled block's event has the totals.
+// Notes that the event of a sampled block has the totals.
 static EBPF_INLINE void totals_sent(struct tensor_device *d, enum event_kind kind)
 {
 	d->sent = d->latest;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* PyTorch's allocators, one per process and device. */
+/* PyTorch's allocators: one per process and device. */
 #ifndef VRAMPROF_ALLOCATORS_H
 #define VRAMPROF_ALLOCATORS_H
 
@@ -10,43 +10,48 @@
 
 enum device_type { DEVICE_CPU, DEVICE_CUDA }; /* c10::DeviceType */
 
-/* What a process's allocator has on one device. */
+/* The allocator of one process on one device. */
 struct tensor_device {
-	u64 ended;                   /* reports that are in all that follows; first and last field, to see a copy that is torn */
+	/* Reports counted completely; a copy with begun != ended is torn. */
+	u64 ended;
 	u64 time;                    /* of the first event */
-	u32 number;                  /* of ALLOCATOR_BITS, in the keys of its blocks; NO_NUMBER: it is just begun */
-	u32 doublings;               /* of the mean, as it is now */
-	u64 window;                  /* when the window of the budget began */
-	u32 sampled;                 /* in it */
-	u32 credit;                  /* blocks that may be sampled before the next halving */
-	u64 older_allocated;         /* the allocator's totals just before it */
+	/* ALLOCATOR_BITS wide, in the keys of its blocks; or NO_NUMBER. */
+	u32 number;
+	u32 doublings;               /* current doublings of the sampling mean */
+	u64 window;                  /* start of the current sampling window */
+	u32 sampled;                 /* blocks sampled in the window */
+	u32 credit;                  /* blocks to sample before the next doubling */
+	u64 older_allocated;         /* the allocator's totals before the first event */
 	u64 older_reserved;
 	u64 latest;                  /* time of the latest event */
-	u64 allocated, reserved;     /* the allocator's totals after it; where it tells none, live and 0 */
-	u64 live;                    /* bytes of blocks that were allocated since the attach, and are booked */
-	u64 peak, peak_time;         /* highest allocated, and a time when it was that */
+	/* The allocator's totals then; live and 0 if it reports none. */
+	u64 allocated, reserved;
+	u64 live;                    /* bytes of live blocks that were allocated since the attach */
+	u64 peak, peak_time;         /* highest allocated, and a time at which it was reached */
 	u64 peak_left;               /* highest allocated before a free */
-	u64 sent, sent_allocated, sent_reserved, sent_older; /* of the latest event that had totals: its time, and these; older: allocated - live */
-	u64 older_frees, older_bytes; /* blocks that were allocated before the attach */
-	u64 unbooked;                /* blocks for which there was no room */
+	/* The latest event with totals: its time, the totals, and allocated - live. */
+	u64 sent, sent_allocated, sent_reserved, sent_older;
+	u64 older_frees, older_bytes; /* freed blocks that were allocated before the attach */
+	u64 unbooked;                /* blocks that did not fit into the map blocks */
 	u64 far;                     /* its live blocks in the map blocks */
-	u64 room;                    /* for how many of them it has taken room there */
+	u64 room;                    /* entries that it has reserved there */
 	struct size_class classes[SIZE_CLASSES];
-	u64 begun;                   /* reports that may be in some of the above */
+	u64 begun;                   /* reports whose counting has begun */
 };
 
 struct tensor_key {
 	u32 pid;
-	u16 device; /* c10::Device: its type, and its index above it */
+	u16 device; /* c10::Device: the type in the low byte, the index in the high byte */
 	u16 unused;
 };
 
-/* Allocators on GPUs, and all others: each worker of a data loader has one for the host, and there may be hundreds for a
- * GPU's process. Numbers of the former are below MAX_GPU_ALLOCATORS, those of the latter from there on. */
+/* Allocators on GPUs and on the host have separate maps: each worker of a data loader has a host
+ * allocator, and one training process may have hundreds of workers. Numbers of GPU allocators
+ * are below MAX_GPU_ALLOCATORS, numbers of host allocators begin there. */
 enum allocator_number {
 	MAX_GPU_ALLOCATORS = 2048,
 	MAX_HOST_ALLOCATORS = 8192,
-	NO_NUMBER = 0xffffffff, /* the allocator is just begun */
+	NO_NUMBER = 0xffffffff, /* the entry was just created */
 };
 #define FREE_NUMBERS(name, entries)                                                                                    \
 	struct {                                                                                                       \
@@ -56,11 +61,11 @@ enum allocator_number {
 	} name SEC(".maps")
 GROWING_MAP(tensor_devices, struct tensor_key, struct tensor_device, MAX_GPU_ALLOCATORS);
 GROWING_MAP(host_tensor_devices, struct tensor_key, struct tensor_device, MAX_HOST_ALLOCATORS);
-FREE_NUMBERS(gpu_numbers, MAX_GPU_ALLOCATORS); /* the least on top: these have near tables */
+FREE_NUMBERS(gpu_numbers, MAX_GPU_ALLOCATORS); /* lowest on top: the lowest have near tables */
 FREE_NUMBERS(host_numbers, MAX_HOST_ALLOCATORS);
 MAP(blank_tensor_device, BPF_MAP_TYPE_ARRAY, u32, struct tensor_device, 1);
 
-// Only allocators on GPUs have totals that are told, and report holding a lock.
+// Only GPU allocators report totals, and report while they hold a lock.
 static EBPF_INLINE bool on_gpu(u16 device) { return (device & 0xff) == DEVICE_CUDA; }
 
 static EBPF_INLINE struct tensor_device *find_allocator(struct tensor_key *key)
@@ -70,7 +75,8 @@ static EBPF_INLINE struct tensor_device *find_allocator(struct tensor_key *key)
 	return bpf_map_lookup_elem(&host_tensor_devices, key);
 }
 
-// Enters an allocator under a number of its own. Returns NULL without room, or where another thread was faster.
+// Creates an allocator's entry with a number of its own. Returns NULL if a map is full or another
+// thread was faster.
 static EBPF_INLINE struct tensor_device *enter_allocator(void *devices, void *numbers, struct tensor_key *key, u64 id)
 {
 	u32 zero = 0, number;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The number that the tracer gives each probe. */
+/* The attach cookie: a number that the tracer gives each probe. */
 #ifndef VRAMPROF_ATTACH_COOKIE_H
 #define VRAMPROF_ATTACH_COOKIE_H
 
@@ -7,8 +7,9 @@
 #include "map_macros.h"
 
 #ifdef NO_COOKIES
-/* Linux before 5.15 has no attach cookies. There the tracer makes a small program for each probe, which leaves the probe's
- * cookie here and goes on with one of ours; such kernels never preempt uprobe programs. */
+/* Linux before 5.15 has no attach cookies. There the tracer creates a small program for each
+ * probe, which stores the cookie here and tail-calls the shared program. These kernels never
+ * preempt uprobe programs. */
 MAP(cookie, BPF_MAP_TYPE_PERCPU_ARRAY, u32, u64, 1);
 static EBPF_INLINE u64 attach_cookie(void *ctx)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Events of PyTorch's allocator. */
+/* Events of PyTorch's allocators. */
 #ifndef VRAMPROF_BLOCK_EVENTS_H
 #define VRAMPROF_BLOCK_EVENTS_H
 
@@ -26,7 +26,7 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 	bpf_ringbuf_submit(event, wakeup_flag(kind == EVENT_BLOCK_FAILED));
 }
 
-// Sends the block whose stack was just walked, if the walk was for one.
+// Sends the event of the block whose stack was just walked, if the walk was for a block.
 static EBPF_INLINE void send_waiting_block(u64 id)
 {
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);

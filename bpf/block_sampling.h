@@ -7,30 +7,33 @@
 
 enum sampling {
 	SAMPLE_ALWAYS = 0xffffffff, /* threshold of size classes whose blocks are all sampled */
-	SAMPLE_WINDOW_NS = 100 * 1000 * 1000, /* what an allocator's budget of samples is for */
-	SAVED_WINDOWS = 10, /* whose samples may come at once, after a pause */
+	/* Length of the window of an allocator's sample budget. */
+	SAMPLE_WINDOW_NS = 100 * 1000 * 1000,
+	SAVED_WINDOWS = 10, /* windows whose unused budget is kept, for bursts */
 };
-#define MAX_HALVINGS 12 /* of a block's probability */
-#define MAX_DOUBLINGS 24 /* of the mean */
+#define MAX_HALVINGS 12 /* of a block's sampling probability */
+#define MAX_DOUBLINGS 24 /* of the sampling mean */
 
-/* So many blocks of an allocator are sampled in SAMPLE_WINDOW_NS before it is sampled less; 0: there is no limit. */
+/* Sample budget: blocks of an allocator that are sampled per window before its mean is doubled.
+ * User space sets it. 0: no limit. */
 volatile const u32 window_samples = 0;
 
-/* How likely a block of a class is sampled. A mean that is doubled halves that, but not for those of at least the mean: they
- * are always taken. */
+/* The sampling probability of a size class. Each doubling of the mean halves it, except while
+ * the class's sizes are at least the mean: such blocks are always sampled. */
 struct sample_class {
-	u32 threshold; /* of 2^32, with no doublings */
-	u32 spared;    /* so many doublings halve nothing */
+	u32 threshold; /* probability times 2^32 without doublings; 0: never */
+	u32 spared;    /* number of doublings that do not halve it */
 };
 MAP(sample_classes, BPF_MAP_TYPE_ARRAY, u32, struct sample_class, SIZE_CLASSES);
 
-// Begins the next window of an allocator's budget, if it is time: what was not used is saved, up to a limit.
-// Where less than a third was used, the mean is halved: twice of it is well below the budget.
+// Begins the next window of an allocator's budget, if it is time. Unused budget is kept, up to a
+// limit. If less than a third was used, the mean is halved: twice the samples still fit well.
 static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
 {
 	if ((s64)(now - d->window) < SAMPLE_WINDOW_NS)
 		return;
-	u64 windows = (now - d->window) / SAMPLE_WINDOW_NS; // all but the first without a block
+	// In all but the first no block was reported.
+	u64 windows = (now - d->window) / SAMPLE_WINDOW_NS;
 	if (windows > SAVED_WINDOWS)
 		windows = SAVED_WINDOWS;
 	if (d->sampled < windows * window_samples / 3)
@@ -41,8 +44,8 @@ static EBPF_INLINE void open_window(struct tensor_device *d, u64 now)
 	d->window = now;
 }
 
-// Takes one sample from the budget. When nothing is left the mean is doubled, from the next block on: so
-// how likely a block was to be sampled never depends on itself.
+// Takes one sample from the budget. If none is left, the mean is doubled from the next block on, so
+// that a block's probability never depends on the block itself.
 static EBPF_INLINE void spend_sample(struct tensor_device *d, u64 now)
 {
 	d->sampled++;
@@ -56,7 +59,7 @@ static EBPF_INLINE void spend_sample(struct tensor_device *d, u64 now)
 	d->window = now;
 }
 
-// Decides whether a block is of the sample, and notes in the report how likely that was.
+// Decides whether a block is sampled, and stores the halvings of its probability in the report.
 static EBPF_INLINE bool sample_block(struct tensor_device *d, u32 number, struct block_report *r, u64 now)
 {
 	struct sample_class *class = bpf_map_lookup_elem(&sample_classes, &number);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Live blocks. */
+/* The live blocks of allocators. */
 #ifndef VRAMPROF_BLOCK_TABLE_H
 #define VRAMPROF_BLOCK_TABLE_H
 
@@ -7,29 +7,32 @@
 #include "hash.h"
 #include "losses.h"
 
-/* Live blocks of one allocator on a GPU: a small table, of sets of NEAR_WAYS in a cache line each, takes far less time than the
- * map of all blocks, which takes what has no room here. It needs no lock: such an allocator reports holding its own. */
-#define NEAR_WAYS 4 /* powers of two */
+/* A near table: live blocks of one GPU allocator, in sets of NEAR_WAYS entries that share a
+ * cache line. It is much faster than the map blocks, which holds the blocks that do not fit
+ * here. It needs no lock: a GPU allocator reports while it holds its own. */
+#define NEAR_WAYS 4 /* a power of two */
 #define NEAR_SET_BITS 9
 #define NEAR_BLOCKS (NEAR_WAYS << NEAR_SET_BITS)
-#define NEAR_TABLES 256 /* of 32 KiB each, for the allocators with the least numbers */
+#define NEAR_TABLES 256 /* of 32 KiB each, for the allocators with the lowest numbers */
 struct near_block {
 	u64 address; /* 0: no block */
-	u64 value;   /* as in the map; 0: no block */
+	u64 value;   /* as in the map blocks; 0: no block */
 };
 struct near_blocks {
 	struct near_block block[NEAR_BLOCKS];
 };
-MAP(near_blocks, BPF_MAP_TYPE_ARRAY, u32, struct near_blocks, NEAR_TABLES); /* allocator's number → */
+/* Allocator's number → near table. */
+MAP(near_blocks, BPF_MAP_TYPE_ARRAY, u32, struct near_blocks, NEAR_TABLES);
 
-/* A live block's name: the address has 48 bits and is a multiple of 64. An allocator has a number that no other one has
- * until user space has removed all its blocks and gives the number back. */
+/* The key of a live block: its address, which has 48 bits and is a multiple of 64, and its
+ * allocator's number. User space reuses a number only after it has removed all blocks of its
+ * allocator. */
 enum block_key_bits {
 	ALLOCATOR_BITS = 22,
 	ALIGNMENT_BITS = 6,
 };
 
-/* A live block's value: its size, and whether it is sampled. 0: no block. */
+/* The value of a live block: its size in bytes, and whether it is sampled. 0: no block. */
 enum block_value_bits { SIZE_SHIFT = 1 };
 static EBPF_INLINE u64 block_value(u64 size, bool sampled) { return size << SIZE_SHIFT | sampled; }
 static EBPF_INLINE u64 block_size(u64 value) { return value >> SIZE_SHIFT; }
@@ -39,19 +42,19 @@ static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >>
 
 #define MAX_BLOCKS (4 << 20)
 
-/* Entries of the map blocks. */
+/* Entries of the map blocks. User space sets it. */
 volatile const u64 max_blocks = 1;
 
 GROWING_MAP(blocks, u64, u64, MAX_BLOCKS); /* block_key → value */
 
-// The near table of an allocator, NULL for one on the host and for one with a high number.
+// Returns the near table of an allocator; NULL for host allocators and for high numbers.
 static EBPF_INLINE struct near_blocks *near_blocks_of(struct tensor_device *d)
 {
 	u32 number = d->number;
 	return bpf_map_lookup_elem(&near_blocks, &number);
 }
 
-// Returns the place of a block in a near table, NULL if there is none. With 0 for what is looked for: a free place for it.
+// Returns the entry with an address, in the set of a block; NULL: none. Address 0 gives a free entry.
 static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct block_report *r, u64 address)
 {
 	if (!near)
@@ -66,9 +69,10 @@ static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct
 }
 
 #define NO_ROOM (~0ull)
-#define ROOM 1024 /* blocks for which an allocator takes room at a time: what all have is changed rarely */
+/* Entries that an allocator reserves at a time, to change the shared counts rarely. */
+#define ROOM 1024
 
-// Takes room for further blocks of an allocator in the map of all, if its process may have more.
+// Reserves entries in the map blocks for an allocator, if its process may have more.
 static EBPF_INLINE bool reserve_blocks(struct tensor_device *d, u64 id)
 {
 	u64 *used = find_table(TABLE_BLOCKS);
@@ -81,7 +85,7 @@ static EBPF_INLINE bool reserve_blocks(struct tensor_device *d, u64 id)
 	return true;
 }
 
-// Gives back room that an allocator has not needed for a while.
+// Releases entries that an allocator no longer needs.
 static EBPF_INLINE void release_blocks(struct tensor_device *d, u64 id)
 {
 	u64 *used = find_table(TABLE_BLOCKS);
@@ -93,7 +97,8 @@ static EBPF_INLINE void release_blocks(struct tensor_device *d, u64 id)
 	__sync_fetch_and_add(&d->room, -ROOM);
 }
 
-// Notes a live block. Returns the value of an older one at its address, 0 without one, or NO_ROOM.
+// Stores a live block. Returns the value of an earlier block at its address, 0 if there is none, or
+// NO_ROOM.
 static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *r, u64 value, u64 id)
 {
 	u64 key = block_key(r->address, d->number), before;
@@ -121,7 +126,7 @@ static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *
 	return before;
 }
 
-// Forgets a live block. Returns its value, 0 if it was not known.
+// Removes a live block. Returns its value; 0: unknown block.
 static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *r, u64 id)
 {
 	struct near_block *near = find_near(near_blocks_of(d), r, r->address);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Blocks that PyTorch's caching allocator gives out and takes back. One function reports both, holding the
- * allocator's lock: totals are kept here for every block, and only a sample becomes events. */
+/* Blocks that PyTorch's allocators hand out and take back. One function of libc10 reports both.
+ * Totals are kept here for every block; only sampled blocks become events. */
 #ifndef VRAMPROF_BLOCKS_H
 #define VRAMPROF_BLOCKS_H
 
@@ -9,9 +9,11 @@
 #include "block_table.h"
 #include "filter.h"
 
-/* Attach cookies of block_reported: whether reportMemoryUsageToProfiler has the allocator's totals (from PyTorch 1.10 on). */
+/* Attach cookies of block_reported: whether the arguments of reportMemoryUsageToProfiler include
+ * the allocator's totals, as from PyTorch 1.10 on. */
 enum block_cookie { BLOCK_WITHOUT_TOTALS = 3, BLOCK_WITH_TOTALS = 5 };
 
+// Creates the entry of an allocator at its first report, and sends its totals before that report.
 static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *key, struct block_report *r, u64 now, u64 id)
 {
 	if (!is_traced(find_process(id)))
@@ -24,7 +26,8 @@ static EBPF_INLINE struct tensor_device *new_tensor_device(struct tensor_key *ke
 	}
 	d->credit = SAVED_WINDOWS * window_samples;
 	d->time = d->window = now;
-	if (r->reserved && (r->size < 0 || r->allocated >= r->size)) // without totals: 0
+	// 0 if the allocator reports no totals.
+	if (r->reserved && (r->size < 0 || r->allocated >= r->size))
 		d->older_allocated = r->allocated - r->size;
 	d->older_reserved = r->reserved;
 	d->allocated = d->peak = d->peak_left = d->sent_allocated = d->sent_older = d->older_allocated;
@@ -41,7 +44,7 @@ static EBPF_INLINE void count_block(u64 *blocks, u64 *bytes, u64 size)
 	__sync_fetch_and_add(bytes, size);
 }
 
-// Books a block that was given out. Returns whether it is of the sample.
+// Books a block that was handed out. Returns whether it is sampled.
 static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
 {
 	u64 size = r->size;
@@ -53,11 +56,12 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report 
 		lose_of(id);
 		return false;
 	}
-	if (before) { // its free was not reported, as when a private pool is restored
+	// The free of an earlier block was not reported, as when a private pool is restored.
+	if (before) {
 		struct size_class *c = &d->classes[size_class(block_size(before)) & (SIZE_CLASSES - 1)];
 		count_block(&c->frees, &c->free_bytes, block_size(before));
 		__sync_fetch_and_add(&d->live, -(block_size(before)));
-		if (is_sampled(before) && !sampled) // user space has it
+		if (is_sampled(before) && !sampled) // user space knows the earlier block as live
 			send_block(EVENT_BLOCK_FREE, r, 0, 0, id);
 	}
 	struct size_class *c = &d->classes[number & (SIZE_CLASSES - 1)];
@@ -66,7 +70,7 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report 
 	return sampled;
 }
 
-// Takes a block back. Returns whether it was of the sample.
+// Books a block that was taken back. Returns whether it was sampled.
 static EBPF_INLINE bool unbook_block(struct tensor_device *d, struct block_report *r, u64 id)
 {
 	u64 value = drop_block(d, r, id);

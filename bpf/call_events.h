@@ -31,14 +31,14 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 		thread->unplaced_since = call->time;
 }
 
-// Who runs out of memory is about to free what it has.
+// Reports whether to wake the reader at once: after an out-of-memory error the process may free
+// much.
 static EBPF_INLINE bool is_urgent(enum event_kind kind, s32 result)
 {
 	return kind == EVENT_ALLOC_FAILED && result == CUDA_OUT_OF_MEMORY;
 }
 
-// Builds the event in the ring's own memory: the stack of a program stays below the 64 bytes
-// from which newer kernels share it between preempted tasks.
+// Sends a call's event. It is built in the ring's memory, which saves a copy and stack.
 static EBPF_INLINE void send_call(struct thread *thread, struct call *call, struct function *function,
 				  enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {
@@ -54,7 +54,7 @@ struct detailed_event {
 	struct details details;
 };
 
-// The same with what user space needs to find size, device or origin.
+// Sends a call's event with the details that user space needs to find size, device or origin.
 static EBPF_INLINE void send_details(struct thread *thread, struct call *call, struct function *function,
 				     enum event_kind kind, u64 id, u64 time, u64 address, s32 result)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Streams that are captured into graphs. */
+/* Streams that are being captured into graphs. */
 #ifndef VRAMPROF_CAPTURES_H
 #define VRAMPROF_CAPTURES_H
 
@@ -8,15 +8,17 @@
 #include "map_macros.h"
 
 struct stream_key {
-	u64 stream; /* 0: all of the process */
+	u64 stream; /* 0: all streams of the process */
 	u64 pid;
 };
 
-MAP(captures, BPF_MAP_TYPE_LRU_HASH, struct stream_key, u64, 4096); /* → 1, of all streams their number; those captured now */
+/* Current captures: stream → 1, and 0 → number of streams being captured. */
+MAP(captures, BPF_MAP_TYPE_LRU_HASH, struct stream_key, u64, 4096);
 
-#define MAX_STREAM_NAME 2 /* above CU_STREAM_PER_THREAD: handles */
+#define MAX_STREAM_NAME 2 /* CU_STREAM_PER_THREAD; higher values are handles */
 
-// The streams without a handle that can be captured are those of a thread.
+// Returns the key of a stream. The only streams without a handle that can be captured are per
+// thread.
 static EBPF_INLINE struct stream_key stream_of(u64 stream, u64 id)
 {
 	struct stream_key key = {stream > MAX_STREAM_NAME ? stream : 1ull << 63 | (u32)id, id >> 32};
@@ -57,7 +59,8 @@ static EBPF_INLINE void end_capture(u64 stream, u64 id)
 		__sync_fetch_and_add(n, -1);
 }
 
-// What is allocated in the order of a captured stream becomes a node of the graph.
+// Returns the event flags of an allocation on a stream. On a captured stream it becomes a graph
+// node.
 static EBPF_INLINE u8 capture_flags(u64 stream, u64 id)
 {
 	u64 *n = captures_of(id);

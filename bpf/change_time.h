@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* When a file changed last, by the fields of several versions of the kernel. */
+/* The time of a file's last change. Versions of the kernel have it in different fields. */
 #ifndef VRAMPROF_CHANGE_TIME_H
 #define VRAMPROF_CHANGE_TIME_H
 
@@ -20,7 +20,7 @@ struct inode___5_10 {
 	struct timespec64___any i_ctime;
 } CORE;
 
-// In ns, of the content or the owner.
+// Returns the time of the last change of content or owner, in ns.
 static __attribute__((always_inline)) inline u64 changed_at(void *inode)
 {
 	struct inode___6_11 *newest = inode;
@@ -32,7 +32,7 @@ static __attribute__((always_inline)) inline u64 changed_at(void *inode)
 		u32 part = 0;
 		READ(seconds, newest, i_ctime_sec);
 		READ(part, newest, i_ctime_nsec);
-		ns = part & 0x7fffffff; // the highest bit says that somebody has asked for it (Linux 6.13, 4e40eff0b573)
+		ns = part & 0x7fffffff; // the highest bit is a flag (Linux 6.13, 4e40eff0b573)
 	} else if (__builtin_preserve_field_info(newer->__i_ctime, 2)) {
 		READ(seconds, newer, __i_ctime.tv_sec);
 		READ(ns, newer, __i_ctime.tv_nsec);

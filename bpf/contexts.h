@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The CUDA context and device that are current in each thread. */
+/* The current CUDA context and device of each thread. */
 #ifndef VRAMPROF_CONTEXTS_H
 #define VRAMPROF_CONTEXTS_H
 
@@ -15,7 +15,7 @@ struct context_key {
 
 MAP(contexts, BPF_MAP_TYPE_LRU_HASH, struct context_key, u32, 16384); /* → ordinal + 1 */
 
-// The ordinal + 1 of a context's device, 0: unknown.
+// Returns the ordinal + 1 of a context's device; 0: unknown.
 static EBPF_INLINE u16 device_of(u64 context, u64 id)
 {
 	if (!context)
@@ -51,8 +51,8 @@ static EBPF_INLINE void unlink_context(u64 context, u64 id)
 		__sync_fetch_and_add(&share->contexts, -1);
 }
 
-// The ordinal that is current in a thread, -1: unknown. A context may have been made current before
-// its device was learned from another thread.
+// Returns the ordinal of a thread's current device; -1: unknown. The device of the current context
+// may have been learned from another thread since.
 static EBPF_INLINE s16 current_device(struct thread *thread, u64 id)
 {
 	if (!thread->device)
@@ -80,7 +80,7 @@ static EBPF_INLINE void push_context(struct thread *thread, u64 context, u16 dev
 static EBPF_INLINE void pop_context(struct thread *thread)
 {
 	thread->context = 0;
-	thread->device = 0; // looked up when it is asked for
+	thread->device = 0; // current_device looks it up
 	if (thread->pushed_lost) {
 		thread->pushed_lost--;
 	} else if (thread->pushed) {
@@ -89,7 +89,8 @@ static EBPF_INLINE void pop_context(struct thread *thread)
 	}
 }
 
-// The context that a runtime call makes current is that of the runtime's device.
+// Makes a context current. A context that a runtime call makes current belongs to the runtime's
+// device.
 static EBPF_INLINE void set_context(struct thread *thread, u64 context, u32 depth, u64 id)
 {
 	u16 device = device_of(context, id);

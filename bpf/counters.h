@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counts what the kernel half could not do. */
+/* Counts of stacks, and of what the kernel half could not do. */
 #ifndef VRAMPROF_COUNTERS_H
 #define VRAMPROF_COUNTERS_H
 
 #include "map_macros.h"
 
-/* What the kernel half could not do, by reason; index of the counters map. */
+/* Index of the counters map. */
 enum counter {
-	COUNTER_EVENT_LOST,   /* no room in the events ring */
-	COUNTER_STACK_LOST,   /* no room in the stacks ring */
-	COUNTER_THREADS_FULL, /* no room to remember an open call */
+	COUNTER_EVENT_LOST,   /* the ring of events was full */
+	COUNTER_STACK_LOST,   /* the ring of stacks was full */
+	COUNTER_THREADS_FULL, /* a map of threads or allocators was full */
 	COUNTER_TOO_DEEP,     /* traced calls nested deeper than MAX_DEPTH */
-	COUNTER_UNREADABLE,   /* the result pointer could not be read */
-	COUNTER_STACKS,       /* stacks asked for */
-	COUNTER_NO_TABLES,    /* stacks not taken: process unknown to the unwinder */
+	COUNTER_UNREADABLE,   /* reading the result pointer failed */
+	COUNTER_STACKS,       /* stacks wanted */
+	COUNTER_NO_TABLES,    /* stacks not taken: the unwinder does not know the process */
 	COUNTER_TORN,         /* stacks overwritten by a preempting thread */
-	COUNTER_CHAIN_BROKEN, /* tail call into the unwinder failed */
-	COUNTER_NOT_FOLLOWED, /* children of followed processes for which there was no room */
-	COUNTER_NOT_HELD,     /* libraries that a process of the command loaded and went on with, since nobody could be told */
+	COUNTER_CHAIN_BROKEN, /* the tail call into the unwinder failed */
+	COUNTER_NOT_FOLLOWED, /* children of followed processes: the map of processes was full */
+	COUNTER_NOT_HELD,     /* libraries loaded without stopping the process */
 	COUNTER_COUNT,
 };
 

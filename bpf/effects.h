@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What calls do to the thread's current context and device. */
+/* Effects of calls on the thread's current context and device. */
 #ifndef VRAMPROF_EFFECTS_H
 #define VRAMPROF_EFFECTS_H
 
@@ -7,7 +7,8 @@
 #include "contexts.h"
 #include "rings.h"
 
-// Says which device the thread's allocations without one were on; context was current by what was known before.
+// Tells user space the device of the thread's earlier allocations without a device. context is the
+// context that was believed to be current until now.
 static EBPF_INLINE void send_learned(struct thread *thread, struct call *call, u64 context, u64 id)
 {
 	if (!thread->device || !thread->unplaced_since)
@@ -29,7 +30,7 @@ static EBPF_INLINE void send_learned(struct thread *thread, struct call *call, u
 		thread->unplaced_since = 0;
 }
 
-// What a successful call does to the thread's current context and device.
+// Applies the effect of a successful call. address is what read_address returned.
 static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, struct function *function, u32 depth,
 				     u64 id, u64 address)
 {
@@ -44,7 +45,7 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 	case EFFECT_PUSH_CONTEXT: push_context(thread, address, device_of(address, id)); break;
 	case EFFECT_POP_CONTEXT:
 		if (!thread->pushed && !thread->pushed_lost)
-			thread->unplaced_since = 0; // what is below was never seen
+			thread->unplaced_since = 0; // pushed before the attach
 		pop_context(thread);
 		break;
 	case EFFECT_CREATE_CONTEXT:
@@ -66,7 +67,8 @@ static EBPF_INLINE void apply_effect(struct thread *thread, struct call *call, s
 	case EFFECT_SET_DEVICE:
 		thread->runtime_device = device;
 		thread->unplaced_since = 0;
-		if (thread->device != device) { // the runtime makes the context current later
+		// The runtime makes the context current in a later call.
+		if (thread->device != device) {
 			thread->context = 0;
 			thread->device = device;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Events: what the kernel half reports to user space, one struct event per finished call. */
+/* Events: what the kernel half sends to user space, one struct event per finished call. */
 #ifndef VRAMPROF_EVENT_H
 #define VRAMPROF_EVENT_H
 
@@ -12,59 +12,68 @@ enum event_kind {
 	EVENT_FREE_FAILED,  /* the thread's last free returned an error */
 	EVENT_CALL,         /* another traced call returned success */
 	EVENT_INIT,         /* cuInit was entered */
-	EVENT_TABLES,       /* a stack was truncated for want of unwind tables */
-	EVENT_HELD,         /* a library was loaded; the process stands still */
+	EVENT_TABLES,       /* a stack was truncated because unwind tables are missing */
+	EVENT_HELD,         /* the process loaded a library and is stopped */
 	EVENT_EXEC,
 	EVENT_EXIT,
-	EVENT_ALLOCATOR,    /* the first report of an allocator: its totals before it */
-	EVENT_BLOCK,        /* a sampled block was given out; context and extra: bytes allocated and reserved then */
-	EVENT_BLOCK_FREE,   /* and taken back; size: bytes of the blocks that live since the attach */
-	EVENT_BLOCK_FAILED, /* the allocator gives up: out of memory */
-	EVENT_TOTALS,       /* an allocator's totals changed; fields as of EVENT_BLOCK_FREE */
-	EVENT_LEARNED,      /* what was current in the thread since the time address; size: contexts that it has pushed since the attach */
+	/* Of PyTorch's allocators. context and extra: the allocator's bytes allocated and
+	 * reserved. */
+	EVENT_ALLOCATOR,    /* its first report; the totals are those before the report */
+	EVENT_BLOCK,        /* it handed out a sampled block */
+	/* It took a sampled block back; size: live bytes of blocks allocated since the attach. */
+	EVENT_BLOCK_FREE,
+	EVENT_BLOCK_FAILED, /* it ran out of memory */
+	EVENT_TOTALS,       /* its totals changed; size as in EVENT_BLOCK_FREE */
+	/* The device was current in the thread since time address. size: contexts pushed since
+	 * the attach. */
+	EVENT_LEARNED,
 };
 
-/* What is amiss with an event. */
+/* Flags of an event, mostly defects. */
 enum event_flag {
 	FLAG_NO_TABLES = 1, /* the process was not known to the unwinder */
-	FLAG_TORN = 2,      /* another thread overwrote the unwinder's record */
-	FLAG_TRUNCATED = 4, /* the stack was not walked to its end */
-	FLAG_NO_DETAILS = 8, /* a structure could not be read: the details are not valid */
-	FLAG_TOTALS = 16, /* of a block: the allocator's totals after it are valid; without any of its own, allocated is what lives since the attach */
-	FLAG_CAPTURED = 32, /* the call's stream is captured into a graph */
-	FLAG_BESIDE_CAPTURE = 64, /* another stream of the process is: the call's may have joined that capture */
+	FLAG_TORN = 2,      /* another thread overwrote the unwinder's per-CPU record */
+	FLAG_TRUNCATED = 4, /* the walk ended before the end of the stack */
+	FLAG_NO_DETAILS = 8, /* reading a structure failed: the details are invalid */
+	/* The allocator's totals after this block's event are valid. An allocator that reports
+	 * no totals has its live bytes since the attach in allocated. */
+	FLAG_TOTALS = 16,
+	FLAG_CAPTURED = 32, /* the call's stream is being captured into a graph */
+	/* Another stream of the process is being captured: the call's stream may have joined
+	 * that capture. */
+	FLAG_BESIDE_CAPTURE = 64,
 };
 
 struct event {
 	u64 time;    /* ns of CLOCK_MONOTONIC: return of the call, entry of a free */
-	u64 address; /* or handle */
+	u64 address; /* or a handle */
 	u64 size;
-	u64 stack;   /* hash of the outermost call's stack, 0 without one */
-	u64 context; /* the thread's current CUcontext, 0: unknown */
+	u64 stack;   /* hash of the outermost call's stack; 0: none */
+	u64 context; /* the thread's current CUcontext; 0: unknown */
 	u64 extra;   /* another argument: handle, pool, device */
 	u32 pid;     /* tgid in the initial pid namespace */
 	u32 tid;
-	s16 result;  /* CUresult or cudaError_t; of blocks: c10::DeviceType, 1 is CUDA */
-	s16 device;  /* CUDA ordinal that is current in the thread, or of the block; -1: unknown */
+	s16 result;  /* CUresult or cudaError_t; of blocks: enum device_type */
+	s16 device;  /* CUDA ordinal that is current in the thread, or the block's; -1: unknown */
 	u8 flags;    /* of enum event_flag */
 	u8 kind;     /* of enum event_kind */
 	u8 api;      /* function id of the outermost call */
 	union {
-		u8 function; /* id of the call that is booked */
-		u8 halvings; /* of EVENT_BLOCK: of its class's probability to be sampled */
+		u8 function; /* function id of the call that the event is about */
+		u8 halvings; /* of EVENT_BLOCK: how often its sampling probability was halved */
 	};
 };
 _Static_assert(sizeof(struct event) == 64, "an event is one cache line");
 
 #define BY_VALUE_SIZE 64
 #define BEHIND_SIZE 136
-#define MAX_ARGUMENTS 8
+#define MAX_ARGUMENTS 8 /* a power of two: indexes are masked with it */
 
-/* What follows the event of a function whose size, device or origin stands in structures. */
+/* Follows the event of a function whose size, device or origin is stored in structures. */
 struct details {
-	u64 argument[MAX_ARGUMENTS];         /* by position, a structure passed by value left out */
-	u8 by_value[BY_VALUE_SIZE]; /* the structure passed by value */
-	u8 behind[BEHIND_SIZE];     /* what an argument points to */
+	u64 argument[MAX_ARGUMENTS]; /* by position, without a structure passed by value */
+	u8 by_value[BY_VALUE_SIZE];  /* the structure passed by value */
+	u8 behind[BEHIND_SIZE];      /* memory that an argument points to */
 };
 
 struct {

@@ -5,10 +5,10 @@
 
 #include "processes.h"
 
-/* Without a filter every process is traced. */
+/* No filter is set: every process is traced. */
 volatile const bool trace_all = true;
 
-// A process without an entry counts as traced only when no filter was asked for.
+// A process without an entry is traced only when no filter is set.
 static EBPF_INLINE bool is_traced(struct process *process) { return process ? process->traced : trace_all; }
 
 #endif

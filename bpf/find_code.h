@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Code of processes that nobody has looked at yet. A program that has just begun calls CUDA before its tables are loaded; but
- * its libraries are those of others, whose tables are. So where the tree of mappings has nothing for an address, the process's own
- * mapping says which file is there (bpf_find_vma, Linux 5.17). */
+/* Code of processes whose unwind tables are not loaded yet. A new process calls CUDA before its
+ * tables are loaded, but the tables of its libraries may be loaded for other processes. So if
+ * the tree of mappings has no entry for an address, the process's own mapping tells the file
+ * (bpf_find_vma, Linux 5.17). */
 #ifndef VRAMPROF_FIND_CODE_H
 #define VRAMPROF_FIND_CODE_H
 
@@ -10,28 +11,30 @@
 #include "unwinder_maps.h"
 
 struct code_key {
-	u64 inode;  /* its address in the kernel */
-	u64 offset; /* in the file, where the mapping begins */
+	u64 inode;  /* address of the inode in the kernel */
+	u64 offset; /* of the mapping in the file */
 };
 
 struct code {
-	u64 file;   /* by which the unwinder knows it */
-	u64 start;  /* ELF address of the offset */
-	u64 number; /* of the inode, and what follows: another file may have its address since */
-	u64 changed;
+	u64 file;   /* the unwinder's id of the file */
+	u64 start;  /* ELF address of the mapping */
+	/* Of the inode, whose address the kernel may have given to another file since: */
+	u64 number;
+	u64 changed; /* see changed_at */
 	u32 device;
 	u32 unused;
 };
 
-/* Written by user space. */
+/* User space writes codes, find_code writes found_code. */
 MAP(codes, BPF_MAP_TYPE_LRU_HASH, struct code_key, struct code, 16384);
 MAP(found_code, BPF_MAP_TYPE_PERCPU_ARRAY, u32, PIDPageMappingInfo, 1);
 
 struct mapped {
 	struct code_key key;
-	struct code code; /* without file; start: of the mapping */
+	struct code code; /* without file; start is the mapping's address in the process */
 };
 
+// Callback of bpf_find_vma: copies the fields of the mapping.
 static long note_mapped(struct task_struct *task, struct vm_area_struct *vma, void *to)
 {
 	struct mapped *mapped = to;
@@ -56,7 +59,8 @@ static long note_mapped(struct task_struct *task, struct vm_area_struct *vma, vo
 	return 0;
 }
 
-// Fills found_code for an address of the running process. A program of its own for the verifier, which follows it once.
+// Fills found_code for an address of the current process. Returns 1 if the file is known. It is a
+// global function, which the verifier checks only once.
 __attribute__((noinline)) int find_code(u64 address)
 {
 	struct mapped mapped = {};
@@ -75,7 +79,8 @@ __attribute__((noinline)) int find_code(u64 address)
 	return 1;
 }
 
-// Looks an address up in the tree of mappings, and where nobody has entered it, in the process. Address 0 is the tree's mark of the process.
+// Looks up an address in the tree of mappings and then in the process. The tree has an entry for
+// address 0 of each loaded process.
 static EBPF_INLINE void *mapping_at(PIDPage *key)
 {
 	void *known = bpf_map_lookup_elem(&pid_page_to_mapping_info, key);

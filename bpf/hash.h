@@ -7,6 +7,7 @@
 
 #define HASH_FACTOR 0x9E3779B97F4A7C15ull
 
+// Adds a word to a hash.
 static EBPF_INLINE u64 mix(u64 hash, u64 value)
 {
 	hash = (hash ^ value) * HASH_FACTOR;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Helper functions of the kernel that the unwinder's headers do not declare, and their flags. */
+/* The kernel's helper functions and flags that the unwinder's headers lack. */
 #ifndef VRAMPROF_HELPERS_H
 #define VRAMPROF_HELPERS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The kernel's structures, with only the fields that are read. The loader relocates their offsets. */
+/* The kernel's structures, with only the fields that are read. The loader relocates their
+ * offsets. */
 #ifndef VRAMPROF_KERNEL_FIELDS_H
 #define VRAMPROF_KERNEL_FIELDS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Counts what each process loses, and begins its share. */
+/* Losses by process, and the creation of its share. */
 #ifndef VRAMPROF_LOSSES_H
 #define VRAMPROF_LOSSES_H
 
@@ -8,7 +8,7 @@
 
 MAP(blank_share, BPF_MAP_TYPE_ARRAY, u32, struct share, 1);
 
-// The same, begun if need be: with a process's first call.
+// Like find_share, but creates a missing share. Called for a process's first call.
 static EBPF_INLINE struct share *share_of(u64 id)
 {
 	u32 pid = id >> 32, zero = 0;
@@ -29,7 +29,7 @@ static EBPF_INLINE void lose_of(u64 id)
 		__sync_fetch_and_add(&share->lost, 1);
 }
 
-// Counts what a process loses.
+// Counts a loss, in total and for its process.
 static EBPF_INLINE void lose(enum counter counter, u64 id)
 {
 	count(counter);

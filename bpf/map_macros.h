@@ -13,7 +13,8 @@
 		__uint(max_entries, entries);                                                                          \
 	} name SEC(".maps")
 
-/* It takes its memory as it fills, where the kernel can. */
+/* A hash map that allocates memory as it fills, where the kernel supports that; see
+ * bpf.GrowingMaps. */
 #define GROWING_MAP(name, key_type, value_type, entries)                                                               \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_HASH);                                                                       \

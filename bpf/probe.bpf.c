@@ -2,9 +2,9 @@
 
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// Entry and return programs of the traced CUDA functions. One program serves all functions of a
-// shape: what differs (argument positions, layer) stands in struct function, by the id in the attach cookie.
-// Linux 5.10 or newer; without attach cookies (5.15) with -DNO_COOKIES.
+// Entry and return programs of the traced functions. One program serves all functions of one kind:
+// the attach cookie is the function's id in the probe table. Linux 5.10 or newer; before 5.15,
+// which has no attach cookies, with -DNO_COOKIES.
 #include "attach_cookie.h"
 #include "blocks.h"
 #include "call_events.h"
@@ -18,7 +18,7 @@
 #include "threads.h"
 #include "unwind.h"
 
-// What Go wants to know and nothing here refers to by its type.
+// Brings types into BTF that Go needs and that no map has.
 struct exported {
 	enum event_kind kind;
 	enum event_flag flag;
@@ -42,11 +42,11 @@ const struct exported *exported __attribute__((unused));
 
 char _license[] SEC("license") = "GPL";
 
-/* Entries of the map threads. */
+/* Entries of the map threads. User space sets it. */
 volatile const u64 max_threads = MAX_THREADS;
 MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
 
-// A callee may use the memory of its arguments as it likes: a structure passed by value is kept on entry.
+// Saves a structure passed by value on entry: the callee may overwrite it.
 static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct thread *thread, struct call *call, struct function *function)
 {
 #if defined(__x86_64__)
@@ -61,6 +61,7 @@ static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct thread *thread
 	thread->by_value_valid = !bpf_probe_read_user(thread->by_value, size, from);
 }
 
+// Finds or creates the entry of the current thread.
 static EBPF_INLINE struct thread *this_thread(u64 id)
 {
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
@@ -81,8 +82,8 @@ static EBPF_INLINE struct thread *this_thread(u64 id)
 	return bpf_map_lookup_elem(&threads, &id);
 }
 
-// Notes where the outermost call returns to: a call inside it may want a stack, when the return address on the
-// stack is that of the kernel's trampoline.
+// Saves where the outermost call returns to. If a call inside it wants a stack, the return address
+// on the stack is by then that of the kernel's trampoline.
 static EBPF_INLINE void note_caller(struct pt_regs *ctx, struct thread *thread)
 {
 #if defined(__x86_64__)
@@ -96,7 +97,7 @@ static EBPF_INLINE void note_caller(struct pt_regs *ctx, struct thread *thread)
 	thread->caller_fp = frame_pointer(ctx);
 }
 
-// Opens a call. Returns the thread when the call is the first inside the outermost one whose stack is wanted.
+// Opens a call. Returns the thread if a stack is wanted: once per outermost call.
 static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *process, u64 id, bool alloc)
 {
 	if (!is_traced(process))
@@ -105,7 +106,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	struct function *function = find_function(function_id);
 	if (!function)
 		return NULL;
-	if (!alloc && function->role == ROLE_INIT) { // without a return probe: it opens no call
+	if (!alloc && function->role == ROLE_INIT) { // it has no return probe, so it opens no call
 		if (share_of(id))
 			send_note(EVENT_INIT, id);
 		return NULL;
@@ -115,8 +116,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		return NULL;
 	u64 sp = ctx->sp;
 	u32 depth = thread->depth;
-	// Calls whose frame is gone never returned to us: longjmp, an exception, a lost return.
-	// An equal stack pointer is a tail call, unless it is the same function again.
+	// Close calls whose frame is gone and whose return was not seen: longjmp, an exception, a
+	// lost return. An equal stack pointer is a tail call, unless it is the same function again.
 #pragma unroll
 	for (int i = MAX_DEPTH; i > 0; i--) {
 		if (depth != i)
@@ -139,7 +140,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	call->driver_calls = 0;
 	call->driver_successes = 0;
 	save_arguments(ctx, call);
-	if (alloc && function->by_value_size) // none of the others takes one
+	if (alloc && function->by_value_size) // no other function takes one
 		save_by_value(ctx, thread, call, function);
 	thread->depth = depth + 1;
 	if (depth == 0) {
@@ -148,7 +149,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		thread->tag = 0;
 		thread->report.kind = 0;
 		thread->caller = 0;
-		// Inside a driver's call no other is made, and the first call of a process frees nothing.
+		// A driver call contains no other call, and a first call that is a free frees
+		// nothing.
 		if (!alloc && function->layer == LAYER_RUNTIME && !(function->role == ROLE_FREE && argument(call, function->address)))
 			note_caller(ctx, thread);
 	}
@@ -166,7 +168,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	return thread;
 }
 
-// Reads where the call stored its result, or takes the argument itself.
+// Reads the address that the call stored, or takes the argument itself. Returns 0 on success.
 static EBPF_INLINE long read_address(struct call *call, struct function *function, u64 *address)
 {
 	u64 value = argument(call, function->address);
@@ -184,7 +186,7 @@ static EBPF_INLINE void leave_alloc(struct thread *thread, struct call *call, st
 				    bool outermost, u64 id, s32 result)
 {
 	if (result) {
-		// Inside a runtime call the failure is the runtime's to report, once.
+		// Inside a runtime call, only the runtime call reports the failure.
 		if (outermost)
 			report(thread, call, function, EVENT_ALLOC_FAILED, id, 0, result);
 		return;
@@ -247,7 +249,7 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 			depth = i;
 	struct function *function = find_function(function_id);
 	if (depth >= MAX_DEPTH || !function)
-		return; // entered before the probes were there
+		return; // entered before the attach
 	struct call *call = &thread->calls[depth];
 	s32 result = return_value(ctx);
 	if (function->layer == LAYER_DRIVER && depth > 0) {
@@ -266,7 +268,8 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 	thread->depth = depth;
 }
 
-// Entry of an allocation, which unwinds: all programs of a chain of tail calls must be of one attach type.
+// Entry of a function whose stack is taken. It starts the unwinder's chain of tail calls, whose
+// programs must all have one attach type.
 SEC("kprobe/alloc_enter")
 int alloc_enter(struct pt_regs *ctx)
 {
@@ -302,8 +305,8 @@ int call_return(struct pt_regs *ctx)
 	return 0;
 }
 
-// Prepares the thread for a walk of the stack under an allocator's report. A traced call that it still has open
-// below is one that never returned: an allocator reports outside of them.
+// Prepares the thread for a walk under an allocator's report. Calls that are still open have lost
+// their return: an allocator reports outside of traced calls.
 static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum event_kind kind, u64 id)
 {
 	struct thread *thread = this_thread(id);
@@ -320,7 +323,7 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 	return thread;
 }
 
-// Returns the thread if the block is of the sample, so that its stack is wanted.
+// Books a block. Returns the thread if the block is sampled, so that its stack is wanted.
 static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 {
 	struct block_report r = {.address = ARGUMENT(1), .size = ARGUMENT(2)};
@@ -339,7 +342,7 @@ static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
 		d = new_tensor_device(&key, &r, now, id);
 	if (!d || !r.address || !r.size)
 		return NULL;
-	if (d->number == NO_NUMBER) { // another thread is about to begin it
+	if (d->number == NO_NUMBER) { // another thread is creating it
 		__sync_fetch_and_add(&d->unbooked, 1);
 		return NULL;
 	}
@@ -377,12 +380,12 @@ int block_reported(struct pt_regs *ctx)
 	guard_end();
 	if (thread && !known) {
 		start_unwind(ctx, thread, process, id);
-		send_waiting_block(id); // without a stack
+		send_waiting_block(id); // the chain was not entered: no stack
 	}
 	return 0;
 }
 
-// Entry of c10::reportOutOfMemoryToProfiler: the bytes asked for, the allocator's totals, the device.
+// Entry of c10::reportOutOfMemoryToProfiler(requested, allocated, reserved, device).
 SEC("kprobe/block_failed")
 int block_failed(struct pt_regs *ctx)
 {
@@ -402,14 +405,14 @@ int block_failed(struct pt_regs *ctx)
 	guard_end();
 	if (thread) {
 		start_unwind(ctx, thread, process, id);
-		send_waiting_block(id); // without a stack
+		send_waiting_block(id); // the chain was not entered: no stack
 	}
 	return 0;
 }
 
-// The dynamic loader calls _dl_debug_state whenever its list of libraries changed, before any code
-// of a new library runs (glibc and musl, for debuggers). A process that the tracer started stops here
-// until the new library has its probes.
+// Entry of _dl_debug_state, which the dynamic loader of glibc and musl calls for debuggers: after
+// its list of libraries changed, and before code of a new library runs. A process that the tracer
+// started stops here until the new library has its probes.
 SEC("kprobe/library_loaded")
 int library_loaded(struct pt_regs *ctx)
 {
@@ -417,7 +420,7 @@ int library_loaded(struct pt_regs *ctx)
 	struct process *process = find_process(id);
 	if (!process || !process->held)
 		return 0;
-	// Only who will be let go on may stand still: first the room to tell that it does.
+	// Reserve the event first: never stop a process that nobody will resume.
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		count(COUNTER_NOT_HELD);

@@ -2,8 +2,8 @@
 
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// Which processes map which CUDA library (task_vma iterator, Linux 5.12), and when a followed
-// process forks, execs or ends (raw tracepoints, no tracefs needed).
+// Lists which processes map which CUDA library (task_vma iterator, Linux 5.12), and reports when a
+// followed process forks, calls execve or ends (raw tracepoints, which need no tracefs).
 #include "change_time.h"
 #include "counters.h"
 #include "event.h"
@@ -14,7 +14,7 @@
 #include "shares.h"
 #include "threads.h"
 
-// Forgets the open calls of a thread that is gone. Returns whether it has made any.
+// Removes the entry of a thread that has ended. Returns whether it had one.
 static bool forget_thread(u32 pid, u32 tid)
 {
 	u64 id = (u64)pid << 32 | tid;
@@ -29,45 +29,48 @@ static bool forget_thread(u32 pid, u32 tid)
 	return 1;
 }
 
-/* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of the program itself; or behind all of a
- * process its layout: a hash of where it has mapped what as code. */
+/* One executable mapping of a file whose name begins with "libcud" or "libc10" (PyTorch), or of
+ * the program itself. The last record of a process has its layout: a hash of its executable
+ * mappings. */
 struct mapped_file {
 	u64 inode; /* or the layout */
 	u64 start, end;
 	u32 device; /* kernel dev_t of the real file, below overlayfs */
 	u32 pid;
-	u8 program; /* it is what the process executes */
-	u8 layout; /* it is no mapping */
+	u8 program; /* the file is the program that the process executes */
+	u8 layout;  /* the record has the layout, no mapping */
 	u8 unused[6];
 	u8 name[64];
 };
 const struct mapped_file *unused_mapped_file __attribute__((unused));
 
-/* One executable mapping of a file, as process_code tells them; the last record has the layout in start, and no inode. */
+/* One executable mapping of a file. The last record has the layout in start, and no inode. */
 struct mapped_code {
 	u64 start;
 	u64 inode;
-	u64 address; /* of the inode in the kernel: of two files with one number, as snapshots have on btrfs, each has its own */
+	/* Address of the inode in the kernel. It differs between files with the same inode
+	 * number, as snapshots on btrfs have. */
+	u64 address;
 	u64 size;
-	u64 changed; /* ns, when its content or owner changed last */
+	u64 changed; /* ns, time of the last change of content or owner */
 	u32 device;
 	u32 unused;
 };
 const struct mapped_code *unused_mapped_code __attribute__((unused));
 
-/* A part of each layout, so that no process can make up one that is another's. */
+/* Part of each layout's hash, so that no process can forge another's layout. */
 volatile const u64 layout_secret = 0;
 
-/* The layout of the process that is looked at, and that of the one before. An element of an iterator that finds no room in
- * the buffer comes again, and all that it wrote is taken back. */
+/* The layout of an iterator's current process, and of the process before. If an element's
+ * records do not fit into the buffer, the kernel discards them and visits the element again. */
 struct layout_state {
 	u64 hash;
-	u64 latest; /* start of the mapping that is in it last */
+	u64 latest; /* start of the mapping that was added last */
 	u64 first; /* start of the first mapping of the process */
-	u64 before; /* hash of the process before, where that has mapped any code */
+	u64 before; /* hash of the process before, if it maps any code */
 	u32 pid;
-	u32 pid_before; /* 0: nothing is to be said of it */
-	u32 mappings; /* in hash */
+	u32 pid_before; /* 0: the process before has no record to send */
+	u32 mappings; /* number of mappings in hash */
 	u32 unused;
 };
 enum layout_state_of { STATE_MAPPED_FILES, STATE_PROCESS_CODE, STATE_COUNT };
@@ -75,6 +78,7 @@ MAP(layout_states, BPF_MAP_TYPE_ARRAY, u32, struct layout_state, STATE_COUNT);
 
 static EBPF_INLINE struct layout_state *find_layout_state(u32 program) { return bpf_map_lookup_elem(&layout_states, &program); }
 
+// Begins the layout of the next process, and keeps that of the current one.
 static void begin_layout(struct layout_state *state, struct task_struct *task, struct vm_area_struct *vma)
 {
 	struct mm_struct *mm = task->mm;
@@ -90,6 +94,7 @@ static void begin_layout(struct layout_state *state, struct task_struct *task, s
 	state->hash = mix(layout_secret, vdso);
 }
 
+// Writes the record of a process's layout.
 static void send_layout(struct seq_file *seq, u32 pid, u64 hash)
 {
 	struct mapped_file record = {.pid = pid, .inode = hash, .layout = 1};
@@ -97,7 +102,7 @@ static void send_layout(struct seq_file *seq, u32 pid, u64 hash)
 		bpf_seq_write(seq, &record, sizeof(record));
 }
 
-// As a number: the verifier lets nobody compute with a pointer.
+// Returns the address as a number: the verifier rejects arithmetic on a pointer.
 static u64 inode_address(struct vm_area_struct *vma)
 {
 	struct file *file = vma->vm_file;
@@ -106,6 +111,7 @@ static u64 inode_address(struct vm_area_struct *vma)
 	return address;
 }
 
+// Adds a mapping to the layout, unless the kernel visits it again.
 static void add_to_layout(struct layout_state *state, struct vm_area_struct *vma, u64 inode)
 {
 	u64 start = vma->vm_start;
@@ -116,12 +122,13 @@ static void add_to_layout(struct layout_state *state, struct vm_area_struct *vma
 	state->hash = mix(mix(mix(mix(state->hash, start), vma->vm_end), vma->vm_pgoff), inode);
 }
 
-// Most mappings are no code: they are left first.
+// Reports whether a mapping is a file's code.
 static bool is_code(struct task_struct *task, struct vm_area_struct *vma)
 {
 	return task && vma && vma->vm_flags & VM_EXEC && vma->vm_file;
 }
 
+// Lists the mappings of all processes that user space looks for, and the processes' layouts.
 SEC("iter/task_vma")
 int mapped_files(struct bpf_iter__task_vma *ctx)
 {
@@ -158,7 +165,7 @@ int mapped_files(struct bpf_iter__task_vma *ctx)
 	return 0;
 }
 
-// The executable mappings of the one process that the iterator's link is for (Linux 6.1).
+// Lists the executable mappings of the one process that the iterator's link names (Linux 6.1).
 SEC("iter/task_vma")
 int process_code(struct bpf_iter__task_vma *ctx)
 {
@@ -186,11 +193,12 @@ int process_code(struct bpf_iter__task_vma *ctx)
 	return 0;
 }
 
+// Sends an event of a process, and wakes the reader.
 static void send(enum event_kind kind, u32 pid, u32 tid)
 {
 	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
-		if (kind != EVENT_EXIT) // user space finds dead processes itself, later
+		if (kind != EVENT_EXIT) // user space finds ended processes by itself later
 			count(COUNTER_EVENT_LOST);
 		return;
 	}
@@ -208,13 +216,13 @@ int process_exit(u64 *ctx)
 	s32 live = 1;
 	READ(pid, task, tgid);
 	READ(tid, task, pid);
-	// A thread may end inside a traced call; the next one with its id starts anew.
+	// A thread may end inside a traced call. The next thread with its id has its own entry.
 	bool called = forget_thread(pid, tid);
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	if (!process)
 		return 0;
 	if (called)
-		process->inherited = 0; // user space knows of it, or will
+		process->inherited = 0; // user space knows it from its events
 	READ(signal, task, signal);
 	READ(live, signal, live.counter);
 	if (live != 0)
@@ -233,7 +241,8 @@ int process_exec(u64 *ctx)
 	u32 pid = 0;
 	READ(pid, task, tgid);
 	forget_thread(pid, pid);
-	forget_thread(pid, ctx[1]); // the thread that called it: it has the leader's id from now on
+	// The thread that called execve; it has the leader's id from now on.
+	forget_thread(pid, ctx[1]);
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	if (process && process->inherited)
 		bpf_map_delete_elem(&processes, &pid);
@@ -242,14 +251,16 @@ int process_exec(u64 *ctx)
 	return 0;
 }
 
-/* Children of traced processes are traced until they call execve: those that are chosen by name. */
+/* Children of traced processes are traced until they call execve. Set for a filter by name. */
 volatile const bool trace_children = 0;
 
-/* Every process is traced: children have what is known of their parent's mappings, so that their first stack is whole. */
+/* Children inherit their parent's layout, so that their first stack is complete. Set if every
+ * process is traced. */
 volatile const bool inherit = 0;
 
-// Children of a command that the tracer started are held like the command itself. A child has its parent's name, and its
-// mappings: one that lives for a millisecond only cannot be asked for them.
+// Follows children of a command that the tracer started, and of processes chosen by name. A child
+// has its parent's name and mappings. User space has no time to read them from a child that lives
+// for a millisecond.
 SEC("raw_tracepoint/sched_process_fork")
 int process_fork(u64 *ctx)
 {
@@ -268,7 +279,7 @@ int process_fork(u64 *ctx)
 	struct process copy = {
 		.seed = bpf_ktime_get_ns(), .traced = process->traced, .held = process->held, .layout = process->layout, .inherited = !followed,
 	};
-	// An entry that is there is of a process that had this pid before.
+	// An existing entry is of an earlier process with this pid.
 	if (bpf_map_update_elem(&processes, &child_pid, &copy, BPF_ANY) && followed)
 		count(COUNTER_NOT_FOLLOWED);
 	return 0;

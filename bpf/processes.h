@@ -5,15 +5,16 @@
 
 #include "map_macros.h"
 
-/* A process the tracer follows; key is the tgid. */
+/* A process that the tracer follows. */
 struct process {
-	u64 seed;   /* differs between processes that reuse a pid; part of each stack's hash */
+	u64 seed;   /* differs between processes that reuse a pid; part of every stack's hash */
 	u32 traced; /* 0: known, but filtered out */
 	u32 held;   /* stop it when it loads a library, so that no call is missed */
-	u32 jit;    /* it writes a perf map file: code in no file is a compiler's, with frame pointers */
-	u32 generation; /* counts the changes of its mappings */
-	u32 layout; /* names its mappings in the unwinder's maps; 0: they are not known */
-	u32 inherited; /* entered at a fork from its parent's: user space does not know of it */
+	/* It writes a perf map file: code in no file was JIT-compiled with frame pointers. */
+	u32 jit;
+	u32 generation; /* counts changes of its mappings */
+	u32 layout; /* number of its mappings in the unwinder's maps; 0: not loaded */
+	u32 inherited; /* copied from its parent at the fork; user space does not know it */
 };
 
 MAP(processes, BPF_MAP_TYPE_HASH, u32, struct process, 16384); /* tgid */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Arguments, results and pointers in the registers of a traced function. */
+/* Arguments, results, stack and frame pointers of a traced function, from its registers. */
 #ifndef VRAMPROF_REGISTERS_H
 #define VRAMPROF_REGISTERS_H
 
 #include "threads.h"
 
-// One load instruction for each register: left to itself the compiler first computes which
-// register's address to read, and the verifier refuses pointers computed from the context.
+// Loads each register by an instruction of its own. Otherwise the compiler computes the register's
+// address first, and the verifier rejects pointers computed from the context.
 #define REGISTER(name)                                                                                                 \
 	({                                                                                                             \
 		u64 value;                                                                                             \
@@ -50,8 +50,8 @@ static EBPF_INLINE s32 return_value(struct pt_regs *ctx)
 #endif
 }
 
-// The stack pointer that the call had on entry, seen from its return:
-// on x86-64 the return address is popped by then.
+// Returns, on return, the stack pointer that the call had on entry. On x86-64 the return address is
+// already popped.
 static EBPF_INLINE u64 entry_sp(struct pt_regs *ctx)
 {
 #if defined(__x86_64__)

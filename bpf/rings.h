@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The rings to user space: which process may write how much into them, and when the reader wakes. */
+/* The rings to user space: how much each process may write, and when the reader wakes up. */
 #ifndef VRAMPROF_RINGS_H
 #define VRAMPROF_RINGS_H
 
@@ -7,7 +7,7 @@
 #include "helpers.h"
 #include "losses.h"
 
-/* Bytes of the rings. */
+/* Sizes of the rings in bytes. User space sets them. */
 volatile const u64 events_size = 1, stacks_size = 1;
 
 struct {
@@ -15,9 +15,11 @@ struct {
 	__uint(max_entries, 1 << 23);
 } stack_events SEC(".maps");
 
-MAP(reader_sleeps, BPF_MAP_TYPE_ARRAY, u32, u32, 1); /* user space looks into the events ring rarely: the next event wakes it */
+/* User space sets it while it polls the ring of events rarely: the next event wakes it up. */
+MAP(reader_sleeps, BPF_MAP_TYPE_ARRAY, u32, u32, 1);
 
-/* Waking the reader costs the traced thread more than its event: only what is urgent does, and the first after a while. */
+// Waking the reader costs the traced thread more than its event. So only urgent events wake it, and
+// the first event after a pause.
 static EBPF_INLINE u64 wakeup_flag(bool urgent)
 {
 	if (urgent)
@@ -30,7 +32,8 @@ static EBPF_INLINE u64 wakeup_flag(bool urgent)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-// Says whether a process may write no more into a ring: what it wrote that may still be there is more than is free.
+// Reports whether a process may write no more into a ring: more of its bytes may be unread than are
+// free. Otherwise it adds the bytes to the process's share.
 static EBPF_INLINE bool exceeds_share(struct ring_share *share, void *ring, u64 size, u64 bytes)
 {
 	u64 writer = bpf_ringbuf_query(ring, BPF_RB_PROD_POS), reader = bpf_ringbuf_query(ring, BPF_RB_CONS_POS);
@@ -44,7 +47,7 @@ static EBPF_INLINE bool exceeds_share(struct ring_share *share, void *ring, u64 
 	return false;
 }
 
-// Reserves room for an event. While less than half of the ring is used nobody is asked what he has of it.
+// Reserves space for an event. Shares are checked only while the ring is more than half full.
 static EBPF_INLINE void *reserve_event(u64 size, enum counter counter, u64 id)
 {
 	if (bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA) > events_size / 2) {
@@ -60,7 +63,7 @@ static EBPF_INLINE void *reserve_event(u64 size, enum counter counter, u64 id)
 	return event;
 }
 
-// An event that asks user space to act, at once.
+// Sends an event without an address, and wakes the reader: user space has to act at once.
 static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 {
 	struct event *event = reserve_event(sizeof(*event), COUNTER_EVENT_LOST, id);
@@ -71,11 +74,12 @@ static EBPF_INLINE void send_note(enum event_kind kind, u64 id)
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
-/* Bytes of a stack in its ring. */
+/* Size of a stack in its ring, in bytes. */
 #define STACK_SIZE(words) (__builtin_offsetof(Trace, frame_data) + sizeof(((Trace *)0)->frame_data[0]) * (words))
 _Static_assert(STACK_SIZE(0) + sizeof(((Trace *)0)->frame_data) == sizeof(Trace), "the frames end a Trace");
 
-// Says whether a process may send no more stacks now. While less than half of the ring is used nobody is asked.
+// Reports whether a process may send no more stacks now. Shares are checked only while the ring is
+// more than half full.
 static EBPF_INLINE u32 is_stack_refused(u64 words, u32 *pid)
 {
 	if (bpf_ringbuf_query(&stack_events, BPF_RB_AVAIL_DATA) <= stacks_size / 2)

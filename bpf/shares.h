@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What each process has of the tables and rings that all share. A process may have as much of one as is free: alone it gets half of
- * a table, and with N that want more than there is each gets one in N+1, and as much is left for those who come later. What
- * is refused, or has no room, is counted by process. */
+/* The share of each process in the tables and rings that all processes use. A process may take
+ * as much of a table as is free: one process gets at most half of it, and N greedy processes get
+ * 1/(N+1) each, so 1/(N+1) stays free for newcomers. Losses are counted by process. */
 #ifndef VRAMPROF_SHARES_H
 #define VRAMPROF_SHARES_H
 
@@ -18,17 +18,18 @@ enum table {
 	TABLE_COUNT,
 };
 
-/* What a process wrote into a ring since it was at the mark. The reader has not passed it: all that may still be there. */
+/* Bytes that a process wrote into a ring since the writer was at the mark. The reader has not
+ * passed the mark, so all of them may still be unread. */
 struct ring_share {
-	u64 mark;    /* a position of the writer */
+	u64 mark;    /* position of the writer */
 	u64 written; /* bytes */
 };
 
 struct share {
-	u64 lost;        /* events and calls that were refused, or had no room */
+	u64 lost;        /* events and calls that were refused, or did not fit */
 	u64 lost_stacks;
-	u64 threads;     /* entries in the map */
-	u64 blocks;      /* room in the map, see reserve_blocks */
+	u64 threads;     /* entries in the map threads */
+	u64 blocks;      /* entries reserved in the map blocks, see reserve_blocks */
 	u64 contexts;
 	u64 allocators;
 	struct ring_share events, stacks;
@@ -37,11 +38,11 @@ struct share {
 GROWING_MAP(shares, u32, struct share, 16384); /* tgid */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* user space takes off what those had that are gone */
+	__uint(map_flags, BPF_F_MMAPABLE); /* user space subtracts the entries of ended processes */
 	__type(key, u32);
 	__type(value, u64);
 	__uint(max_entries, TABLE_COUNT);
-} tables SEC(".maps"); /* enum table → entries that are used */
+} tables SEC(".maps"); /* enum table → entries in use */
 
 static EBPF_INLINE u64 *find_table(u32 table) { return bpf_map_lookup_elem(&tables, &table); }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Size classes of blocks. */
+/* Size classes of blocks: four per doubling, from 512 bytes on. */
 #ifndef VRAMPROF_SIZE_CLASSES_H
 #define VRAMPROF_SIZE_CLASSES_H
 
 #include "unwinder_defs.h"
 
-enum size_class_count { SIZE_CLASSES = 128 }; /* four to a doubling, from 512 bytes on; a power of two */
+enum size_class_count { SIZE_CLASSES = 128 }; /* a power of two: indexes are masked with it */
 
-/* Blocks of a size class that were allocated since the attach. */
+/* Blocks of one size class that were allocated since the attach. */
 struct size_class {
 	u64 allocs, alloc_bytes;
 	u64 frees, free_bytes;
@@ -19,7 +19,7 @@ static EBPF_INLINE u32 size_class(u64 size)
 	u64 rest = size >> 9;
 	if (!rest)
 		return 0;
-	// Without branches: the verifier would look at all that follows once for each way through them.
+	// No branches: the verifier would visit all that follows once per path.
 #pragma unroll
 	for (int bit = 5; bit >= 0; bit--) {
 		u64 high = rest >> (1 << bit), minus = -high;

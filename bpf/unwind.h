@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Our ends of the unwinder's chain of programs: the start at a probe, and the last step, which
- * sends a stack only when it is new. The steps between are those of the OpenTelemetry profiler. */
+/* The first and the last step of a walk. The first runs in a probe; the last sends the stack if
+ * it is new. The steps between them are programs of the OpenTelemetry profiler (walk.bpf.c). */
 #ifndef VRAMPROF_UNWIND_H
 #define VRAMPROF_UNWIND_H
 
@@ -16,7 +16,7 @@
 #include "unwinder_functions.h"
 #include "walk_recall.h"
 
-/* Those of the unwinder's error codes that user space explains. */
+/* The unwinder's error codes that user space explains. bpf2go cannot export ErrorCode itself. */
 enum walk_error {
 	WALK_STACK_LENGTH_EXCEEDED = ERR_STACK_LENGTH_EXCEEDED,
 	WALK_EMPTY_STACK = ERR_EMPTY_STACK,
@@ -37,11 +37,13 @@ enum walk_error {
 	WALK_NATIVE_NON_EXECUTABLE_VMA = ERR_NATIVE_NON_EXECUTABLE_VMA,
 };
 
-MAP(truncated_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256); /* unwinder's error code → stacks truncated */
-MAP(table_requests, BPF_MAP_TYPE_LRU_HASH, u32, u64, 4096); /* tgid → time of the last request */
-MAP(stacks, BPF_MAP_TYPE_LRU_HASH, u64, u8, 131072);      /* hashes that user space has */
+MAP(truncated_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256); /* ErrorCode → stacks truncated */
+/* Tgid → time of the last EVENT_TABLES. */
+MAP(table_requests, BPF_MAP_TYPE_LRU_HASH, u32, u64, 4096);
+MAP(stacks, BPF_MAP_TYPE_LRU_HASH, u64, u8, 131072); /* hashes of stacks that were sent */
 
-// 1 if the walk under way counts. No branch: the verifier would look at all that follows twice.
+// Returns 1 if the current walk counts, else 0. A branch would make the verifier visit all that
+// follows twice.
 static EBPF_INLINE u64 counted(struct thread *thread) { return ~(thread->flags / UNCOUNTED) & 1; }
 
 static EBPF_INLINE void count_of_walk(struct thread *thread, enum counter counter) { add_count(counter, counted(thread)); }
@@ -58,7 +60,7 @@ static EBPF_INLINE void count_truncated(struct thread *thread, u32 reason)
 		__sync_fetch_and_add(value, counted(thread));
 }
 
-// Asks user space for the unwind tables of a process, at most ten times a second and process.
+// Asks user space for a process's unwind tables, at most ten times per second and process.
 static EBPF_INLINE void request_tables(u64 id)
 {
 	u32 pid = id >> 32;
@@ -70,8 +72,9 @@ static EBPF_INLINE void request_tables(u64 id)
 	send_note(EVENT_TABLES, id);
 }
 
-// From CPython 3.13 on the unwinder reads the thread state from a thread-local that is NULL while the
-// GIL is released. The older key outlives the release: preset the frame that it leads to.
+// From CPython 3.13 on, the unwinder reads the thread state from a thread-local variable that is
+// NULL while the GIL is released. The older TLS key keeps its value: preset the frame found through
+// it.
 static EBPF_INLINE void find_python_frame(PerCPURecord *record, u32 layout)
 {
 	PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &layout);
@@ -89,7 +92,7 @@ static EBPF_INLINE void find_python_frame(PerCPURecord *record, u32 layout)
 	record->pythonUnwindState.py_frame = frame;
 }
 
-// How often this thread has given up its processor so far, plus 1.
+// Returns the thread's number of context switches, plus 1.
 static EBPF_INLINE u64 context_switches(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -99,7 +102,7 @@ static EBPF_INLINE u64 context_switches(void)
 	return own + forced + 1;
 }
 
-// Counts the walks that have begun on this CPU and not ended: several if threads preempt one another.
+// Counts the current walks on this CPU: several if threads preempt one another.
 static EBPF_INLINE void count_walks(s64 change)
 {
 	u32 zero = 0;
@@ -108,8 +111,9 @@ static EBPF_INLINE void count_walks(s64 change)
 		__sync_fetch_and_add(&scratch->walking, change);
 }
 
-// Takes this CPU's record for a walk, also from a thread that was preempted in the middle of one. That thread goes on in it,
-// not knowing, as soon as this one is preempted: then what this one has is torn too.
+// Takes this CPU's record for a walk, even from a thread that was preempted during a walk. When
+// that thread runs again it continues in the record, unaware: if this thread is preempted by then,
+// its walk is torn too.
 static EBPF_INLINE PerCPURecord *claim_record(struct thread *thread, u32 layout, u64 id)
 {
 	u32 zero = 0;
@@ -120,9 +124,10 @@ static EBPF_INLINE PerCPURecord *claim_record(struct thread *thread, u32 layout,
 	thread->switches = scratch->walking ? context_switches() : 0;
 	count_walks(1);
 	Trace *trace = &record->trace;
-	trace->pid = layout; // where the unwinder looks for mappings and for Python; the pid comes when the walk is over
+	// The unwinder's key of mappings and of Python; finish_unwind sets the pid.
+	trace->pid = layout;
 	trace->tid = (u32)id;
-	trace->ktime = thread->tag; // with tid the tag that unwind_stop checks
+	trace->ktime = thread->tag; // tid and tag tell is_torn whose record it is
 	return record;
 }
 
@@ -132,7 +137,7 @@ static EBPF_INLINE bool is_torn(struct thread *thread, Trace *trace, u64 id)
 	       (thread->switches && thread->switches != context_switches());
 }
 
-// A walk that a call inside the outermost one wants begins where that one returns to.
+// Begins a walk at the caller of the outermost call, if a call inside it wants the stack.
 static EBPF_INLINE void begin_at_caller(struct thread *thread, UnwindState *state)
 {
 	if (!thread->caller)
@@ -143,8 +148,8 @@ static EBPF_INLINE void begin_at_caller(struct thread *thread, UnwindState *stat
 	state->return_address = true;
 }
 
-// Walks the stack of a thread that stands at the entry of a traced function. The walk ends in
-// kprobe_unwind_stop; this function only returns when the chain could not be entered.
+// Walks the stack of a thread at the entry of a traced function. The walk ends in
+// kprobe_unwind_stop; this function returns only if the chain cannot be entered.
 static EBPF_INLINE void start_unwind(struct pt_regs *ctx, struct thread *thread, struct process *process, u64 id)
 {
 	u32 layout = process ? process->layout : 0;
@@ -183,8 +188,8 @@ static EBPF_INLINE bool wants_tables(ErrorCode error)
 	       error == ERR_PYTHON_NO_PROC_INFO;
 }
 
-// Walks over the frames of compiled code that lies in no file, by frame pointers. Returns the program
-// that goes on, or PROG_UNWIND_STOP with the state's error when the walk ends here.
+// Walks over frames of JIT-compiled code, which is in no file, by frame pointers. Returns the
+// program that continues, or PROG_UNWIND_STOP with the error in the state if the walk ends here.
 static EBPF_INLINE int step_over_jit(PerCPURecord *record)
 {
 	UnwindState *state = &record->state;
@@ -199,7 +204,7 @@ static EBPF_INLINE int step_over_jit(PerCPURecord *record)
 			break;
 		}
 		*file = 0;
-		// Each step leaves sp above the frame: a frame pointer below it ends the walk.
+		// A step moves sp above the frame, so a frame pointer below sp ends the walk.
 		if (state->fp < state->sp || !unwinder_unwind_frame_pointer(state)) {
 			state->unwind_error = ERR_NATIVE_PC_READ;
 			break;
@@ -219,7 +224,7 @@ static EBPF_INLINE void lose_stack(struct thread *thread, u64 id)
 		__sync_fetch_and_add(&share->lost_stacks, 1);
 }
 
-// Ends a walk, or returns the program that goes on with it.
+// Ends a walk, or returns the program that continues it.
 static EBPF_INLINE int finish_unwind(void)
 {
 	PerCPURecord *record = get_per_cpu_record();
@@ -228,10 +233,11 @@ static EBPF_INLINE int finish_unwind(void)
 	if (!record || !thread)
 		return PROG_UNWIND_STOP;
 	Trace *trace = &record->trace;
-	// The chain is not guarded against preemption, and a per-CPU record is its only memory.
+	// The chain keeps its state in the per-CPU record and can be preempted.
 	if (is_torn(thread, trace, id)) {
 		thread->flags |= FLAG_TORN;
-		trace->ktime = 0; // whoever owns the record now has our frames in it
+		// The record's owner has frames of this walk: its walk is torn too.
+		trace->ktime = 0;
 		count_of_walk(thread, COUNTER_TORN);
 		return PROG_UNWIND_STOP;
 	}
@@ -248,7 +254,8 @@ static EBPF_INLINE int finish_unwind(void)
 	ErrorCode error = record->state.unwind_error;
 	if (!error && !trace->frame_data_len)
 		error = ERR_EMPTY_STACK;
-	if (FINDS_CODE && error && !trace->frame_data_len && !trace->pid) { // nothing is known of the process, nor of its code
+	// Neither the process nor its code is known.
+	if (FINDS_CODE && error && !trace->frame_data_len && !trace->pid) {
 		thread->flags |= FLAG_NO_TABLES;
 		count_of_walk(thread, COUNTER_NO_TABLES);
 		trace->ktime = 0;
@@ -262,7 +269,8 @@ static EBPF_INLINE int finish_unwind(void)
 			request_tables(id);
 	}
 
-	thread->refused = is_stack_refused(trace->frame_data_len, &pid); // in memory: the verifier follows one way only
+	// In memory: the verifier does not track it.
+	thread->refused = is_stack_refused(trace->frame_data_len, &pid);
 	u64 hash = (process ? process->seed : 0) ^ 0xcbf29ce484222325ull ^ pid;
 	u32 length = trace->frame_data_len;
 #pragma unroll 1
@@ -274,7 +282,7 @@ static EBPF_INLINE int finish_unwind(void)
 	if (!hash)
 		hash = 1;
 	thread->stack = hash;
-	trace->ktime = trace->pid; // the layout: no walk has so small a tag
+	trace->ktime = trace->pid; // the layout's number; tags of walks are much larger
 	trace->pid = pid;
 	if (bpf_map_lookup_elem(&stacks, &hash)) {
 		if (!error)
@@ -289,10 +297,11 @@ static EBPF_INLINE int finish_unwind(void)
 	u64 size = STACK_SIZE(length);
 	if (size > sizeof(Trace))
 		return PROG_UNWIND_STOP;
-	// A new stack is rare, and its Python names must be read while the process lives: wake the reader.
+	// Wake the reader: new stacks are rare, and Python names must be read while the process
+	// lives.
 	if (bpf_ringbuf_output(&stack_events, trace, size, BPF_RB_FORCE_WAKEUP) < 0) {
 		lose_stack(thread, id);
-		return PROG_UNWIND_STOP; // not marked as sent: the next event with this stack tries again
+		return PROG_UNWIND_STOP; // the next event with this stack sends it
 	}
 	u8 sent = 1;
 	bpf_map_update_elem(&stacks, &hash, &sent, BPF_ANY);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The unwinder's types, macros and helper functions, under clang's BPF target. */
+/* Types, macros and helper functions from the unwinder's headers, for clang's BPF target. */
 #ifndef VRAMPROF_UNWINDER_DEFS_H
 #define VRAMPROF_UNWINDER_DEFS_H
 

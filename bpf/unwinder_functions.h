@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The unwinder's functions: their reads of the traced process are recorded. */
+/* The unwinder's inline functions, whose reads of the traced process's memory are recorded. */
 #ifndef VRAMPROF_UNWINDER_FUNCTIONS_H
 #define VRAMPROF_UNWINDER_FUNCTIONS_H
 
@@ -9,7 +9,7 @@
 #include "find_code.h"
 #endif
 
-/* The unwinder's, replaced by the real ones on loading. */
+/* Stand-ins for maps and variables that only these functions use. */
 BORROWED(py_procs, BPF_MAP_TYPE_ARRAY);
 BORROWED(interpreter_offsets, BPF_MAP_TYPE_ARRAY);
 BPF_RODATA_VAR(u32, with_debug_output, 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Stand-ins for the unwinder's maps and variables. */
+/* Stand-ins for the unwinder's maps. */
 #ifndef VRAMPROF_UNWINDER_MAPS_H
 #define VRAMPROF_UNWINDER_MAPS_H
 

@@ -2,9 +2,10 @@
 
 // SPDX-License-Identifier: GPL-2.0-only
 //
-// The steps of the OpenTelemetry profiler's unwinder for native and Python frames, built from its own sources
-// with three changes: each read of the traced process's memory is noted (walk_recording.h), its metrics are left
-// out, and a program walks more native frames before it calls the next, which makes deeper stacks possible.
+// The steps of the OpenTelemetry profiler's unwinder for native and Python frames. They are built
+// from its sources with three changes: each read of the traced process's memory is recorded
+// (walk_recording.h), metrics are omitted, and a program walks more native frames per tail call,
+// for deeper stacks.
 #include "unwinder_maps.h"
 #include "walk_recording.h"
 #ifdef FIND_CODE
@@ -18,10 +19,12 @@ BORROWED(inhibit_events, BPF_MAP_TYPE_ARRAY);
 BORROWED(trace_events, BPF_MAP_TYPE_RINGBUF);
 BORROWED(go_procs, BPF_MAP_TYPE_ARRAY);
 
-// What is read into state->fp, and which registers a row of the tables names.
+// Record reads; reads into state->fp restore the frame pointer.
 #define bpf_probe_read_user(destination, size, source) \
 	(__builtin_strcmp(#destination, "&state->fp") ? watched_read(destination, size, source) \
 						      : watched_restore((u64 *)(destination), source))
+
+// Looks up a row of the unwind tables, and watches the registers that it names.
 static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
 {
 	UnwindInfo *info = bpf_map_lookup_elem(map, key);
@@ -40,7 +43,8 @@ static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
 #include "tsd.h"
 #include "native_stack_trace.h"
 #undef NATIVE_FRAMES_PER_PROGRAM
-#define NATIVE_FRAMES_PER_PROGRAM 8 // times 29 programs in a row; more takes the verifier to its limit
+// At most 29 programs run in a row. More frames per program exceed the verifier's limit.
+#define NATIVE_FRAMES_PER_PROGRAM 8
 #include "native_stack_trace.ebpf.c"
 
 #undef bpf_map_lookup_elem
@@ -50,7 +54,7 @@ static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
 #define bpf_probe_read_user_with_test_fault bpf_probe_read_user
 #include "python_tracer.ebpf.c"
 
-// The maps of tables name this type only behind pointers; a variable brings it into BTF whole.
+// The unwinder's maps use this type only through pointers. The variable brings all of it into BTF.
 volatile const StackDelta table_row;
 
 char _license[] SEC("license") = "GPL";

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Remembering walks. A program allocates from the same places over and over, and a walk depends only on
- * the registers at its start, on the words of memory that it used, and on the unwind tables. So a walk notes every such
- * word; the next one from the same registers first compares those words, at a twentieth of the cost, and takes
- * over the result when all are the same. This is exact, not a guess: the walk would read the same words
- * and go the same way.
+/* A cache of walks. A program allocates from the same places again and again. A walk depends
+ * only on the registers at its start, the words of memory that it reads, and the unwind tables.
+ * So each walk records the words that it reads. A later walk from the same registers compares
+ * these words, at a twentieth of the cost of a walk, and reuses the stack if all are equal. The
+ * result is exact: the walk would read the same words and take the same steps.
  *
- * Walks from the same registers that differ form a tree: where a word differs, the walk that has
- * this other word there is looked up under a key made of both. */
+ * Different walks from the same registers form a tree: where a word differs, its position and
+ * value are hashed into the key of the next walk to compare. */
 #ifndef VRAMPROF_WALK_RECALL_H
 #define VRAMPROF_WALK_RECALL_H
 
@@ -16,29 +16,30 @@
 #include "unwinder_functions.h"
 #include "walk_recording.h"
 
-#define MAX_BRANCHES 40 /* walks tried one after another */
+#define MAX_BRANCHES 40 /* remembered walks that are compared one after another */
 #define MAX_WALKS 8192  /* of 3 KiB each */
 
 MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
 
-/* What comparing needs: windows of the stack and of the memory in which CPython lays its frames. Reading costs
- * much the same for a word and for a kilobyte. Words of native frames come at rising addresses, Python's frames,
- * from 3.11 on, at falling ones. */
+/* Per-CPU memory of the comparison: windows of the stack and of the memory of Python frames.
+ * Reading a kilobyte costs about as much as reading a word. Words of native frames are at rising
+ * addresses, Python frames, from 3.11 on, at falling addresses. */
 #define WINDOW_SIZE 1024
 struct scratch {
-	u64 window_at; /* address of the window's first byte, 0: nothing read yet */
-	u64 frames_at; /* likewise */
-	u64 value;     /* of the check under way */
-	u64 next;      /* check */
-	u64 walking;   /* walks that have begun on this CPU and not ended, see claim_record */
+	u64 window_at; /* address of the first byte in window; 0: nothing read yet */
+	u64 frames_at; /* address of the first byte in frames; 0: nothing read yet */
+	u64 value;     /* value of the current check */
+	u64 next;      /* index of the next check */
+	u64 walking;   /* current walks on this CPU, see count_walks */
 	u64 window[WINDOW_SIZE / 8];
-	/* Room for a frame at every index that the mask allows, and for the field offsets that older verifiers assume. */
+	/* Large enough for a frame at every index that the mask allows, and for the offsets of
+	 * fields that older verifiers assume. */
 	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];
 };
 
 MAP(scratches, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct scratch, 1);
 
-// The key of walks that start from the same registers of the same thread, with the same tables.
+// Returns the key of walks by the same thread from the same registers with the same tables.
 static EBPF_INLINE u64 walk_key(struct pt_regs *ctx, struct process *process, u64 id)
 {
 	u64 key = mix(mix(process->seed, process->generation), id);
@@ -49,6 +50,7 @@ static EBPF_INLINE u64 walk_key(struct pt_regs *ctx, struct process *process, u6
 #endif
 }
 
+// Reads a Python frame, and returns the hash of its fields in value. Returns 0 on success.
 static EBPF_INLINE long read_python_frame(struct scratch *scratch, const PyProcInfo *python, u64 address, u64 *value)
 {
 	if (!python)
@@ -57,7 +59,7 @@ static EBPF_INLINE long read_python_frame(struct scratch *scratch, const PyProcI
 	if (offset > WINDOW_SIZE - PYTHON_FRAME_SIZE) {
 		offset = WINDOW_SIZE - PYTHON_FRAME_SIZE;
 		scratch->frames_at = address - offset;
-		// Before 3.11, and at the begin of a mapping, there is only this frame to read.
+		// Before 3.11, and at the beginning of a mapping, only this frame can be read.
 		if (!python->lasti_is_codeunit ||
 		    bpf_probe_read_user(scratch->frames, WINDOW_SIZE, (void *)scratch->frames_at)) {
 			scratch->frames_at = 0;
@@ -65,13 +67,14 @@ static EBPF_INLINE long read_python_frame(struct scratch *scratch, const PyProcI
 				return -1;
 		}
 	}
-	// Older verifiers lose the bound of the offset: give it again, unseen by the compiler.
+	// Older verifiers forget the offset's bound: mask it again, hidden from the compiler.
 	asm volatile("" : "+r"(offset));
 	*value = hash_python_frame(python, &scratch->frames[offset & (WINDOW_SIZE - 1)]);
 	return 0;
 }
 
-// Words above the thread's stack pointer are read through the window.
+// Reads the current value of a check. Words near above the stack pointer are read through the
+// window. Returns 0 on success.
 static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *python, struct pt_regs *ctx,
 				   struct check *check, u64 *value)
 {
@@ -99,9 +102,10 @@ static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *py
 	return 0;
 }
 
-// Looks for a remembered walk that reads the same words now. Otherwise thread->walk is where the
-// walk that has to be done should be remembered, or 0. What the loop carries along lies in a map, where the
-// verifier does not follow it: else it would look at every iteration in every state.
+// Reports whether a remembered walk still reads the same words, and reuses its stack. Otherwise
+// thread->walk is the key under which to remember the walk that has to be done; 0: none. The loop
+// keeps its state in a map, where the verifier does not track it: it would visit every iteration in
+// every state.
 static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, struct process *process, u64 id)
 {
 	u32 zero = 0;
@@ -141,6 +145,7 @@ static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, 
 	return false;
 }
 
+// Remembers the walk that was just recorded on this CPU.
 static EBPF_INLINE void remember_walk(struct thread *thread)
 {
 	struct walk *walk = current_recording();

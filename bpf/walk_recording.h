@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Records what a walk reads. */
+/* Records what a walk reads, see walk_recall.h. */
 #ifndef VRAMPROF_WALK_RECORDING_H
 #define VRAMPROF_WALK_RECORDING_H
 
@@ -8,26 +8,32 @@
 
 #define PYTHON_FRAME_SIZE sizeof(((PythonUnwindScratchSpace *)0)->frame)
 #define MAX_CHECKS 192  /* words of a walk; longer walks are not remembered */
-enum check_kind { CHECK_WORD, CHECK_INT, CHECK_PYTHON_FRAME, CHECK_FRAME_POINTER /* the register's value at the start */ };
-#define CHECK_KIND_SHIFT 56 /* above every user address */
+enum check_kind {
+	CHECK_WORD,
+	CHECK_INT,
+	CHECK_PYTHON_FRAME,
+	CHECK_FRAME_POINTER, /* the register's value when the walk started */
+};
+#define CHECK_KIND_SHIFT 56 /* above all user addresses */
 
 struct check {
-	u64 address; /* and the kind, above CHECK_KIND_SHIFT */
-	u64 value;   /* a word, an int, or a hash of the fields of a Python frame that a walk reads */
+	u64 address; /* and the kind, from bit CHECK_KIND_SHIFT on */
+	u64 value;   /* a word, an int, or a hash_python_frame */
 };
 
 #define RECENT_CODES 4 /* a power of two */
 
 struct walk {
 	u64 stack;
-	u32 checks; /* more than MAX_CHECKS: not to be remembered */
-	u32 codes;
-	u64 recent[RECENT_CODES]; /* the latest of the codes that were checked; used while recording */
-	struct check frame_pointer; /* where its value came from; used while recording, address 0: noted already */
+	u32 checks; /* number of checks; more than MAX_CHECKS: do not remember this walk */
+	u32 codes;  /* number of code objects checked */
+	u64 recent[RECENT_CODES]; /* latest code objects checked; used while recording */
+	/* Source of its value; used while recording; address 0: already checked. */
+	struct check frame_pointer;
 	struct check check[MAX_CHECKS];
 };
 
-MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the walk under way on this CPU */
+MAP(recording, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct walk, 1); /* the current walk on this CPU */
 
 static EBPF_INLINE struct walk *current_recording(void)
 {
@@ -47,6 +53,7 @@ static EBPF_INLINE void begin_recording(u64 frame_pointer)
 	__builtin_memset(walk->recent, 0, sizeof(walk->recent));
 }
 
+// Marks the current walk as not to be remembered.
 static EBPF_INLINE void spoil_recording(void)
 {
 	struct walk *walk = current_recording();
@@ -73,8 +80,9 @@ static EBPF_INLINE void note_check(enum check_kind kind, const void *address, u6
 		append_check(walk, (u64)address | (u64)kind << CHECK_KIND_SHIFT, value);
 }
 
-/* Code without frame pointers keeps anything in that register: most values that a walk restores are
- * never used, and differ from call to call. So one is noted when a frame is found by it. */
+/* Code without frame pointers keeps other data in that register. Most values that a walk
+ * restores are never used and differ between calls. So a value is checked only when a frame is
+ * found by it. */
 static EBPF_INLINE void note_frame_pointer(void)
 {
 	struct walk *walk = current_recording();
@@ -84,8 +92,9 @@ static EBPF_INLINE void note_frame_pointer(void)
 	walk->frame_pointer.address = 0;
 }
 
-/* A code object may have been freed and another one put in its place: its first line is checked, but
- * not again for each frame of the same few functions that call each other, as modules of PyTorch do. */
+/* A code object may have been freed and replaced by another at the same address, so its first
+ * line is checked; but not again for the next frames of the same few functions, as modules of
+ * PyTorch nest. */
 static EBPF_INLINE void note_code(const void *address, u32 line)
 {
 	struct walk *walk = current_recording();
@@ -98,7 +107,7 @@ static EBPF_INLINE void note_code(const void *address, u32 line)
 	note_check(CHECK_INT, address, line);
 }
 
-/* Stands in for bpf_probe_read_user in the unwinder's code. */
+/* Replaces bpf_probe_read_user in the unwinder's code. */
 static EBPF_INLINE long watched_read(void *destination, int size, const void *source)
 {
 	long error = bpf_probe_read_user(destination, size, source);
@@ -109,7 +118,7 @@ static EBPF_INLINE long watched_read(void *destination, int size, const void *so
 	switch (size) {
 	case 4: note_check(CHECK_INT, source, *(u32 *)destination); break;
 	case 8: note_check(CHECK_WORD, source, *(u64 *)destination); break;
-	case 16: // the frame pointer leads to it, or is in it
+	case 16: // found by the frame pointer, or contains it
 		note_frame_pointer();
 		note_check(CHECK_WORD, source, *(u64 *)destination);
 		note_check(CHECK_WORD, source + 8, *(u64 *)(destination + 8));
@@ -119,7 +128,7 @@ static EBPF_INLINE long watched_read(void *destination, int size, const void *so
 	return 0;
 }
 
-/* Likewise where it restores the frame pointer. */
+/* Replaces bpf_probe_read_user where the unwinder restores the frame pointer. */
 static EBPF_INLINE long watched_restore(u64 *frame_pointer, const void *source)
 {
 	long error = bpf_probe_read_user(frame_pointer, sizeof(*frame_pointer), source);
@@ -133,7 +142,8 @@ static EBPF_INLINE long watched_restore(u64 *frame_pointer, const void *source)
 	return 0;
 }
 
-/* Sees by which registers a frame is found. Those above are not part of a walk's key. */
+/* Checks the registers by which a frame is found. Registers above the link register are not part
+ * of a walk's key, so such a walk is not remembered. */
 static EBPF_INLINE void watch_registers(const UnwindInfo *info)
 {
 	if (!info)
@@ -144,7 +154,7 @@ static EBPF_INLINE void watch_registers(const UnwindInfo *info)
 		spoil_recording();
 }
 
-/* The fields of a Python frame on which a walk depends. */
+/* Returns a hash of the fields of a Python frame on which a walk depends. */
 static EBPF_INLINE u64 hash_python_frame(const PyProcInfo *python, const u8 *frame)
 {
 	const u32 size = PYTHON_FRAME_SIZE;
@@ -156,7 +166,7 @@ static EBPF_INLINE u64 hash_python_frame(const PyProcInfo *python, const u8 *fra
 	return mix(mix(mix(frame[entry], *(u64 *)(frame + code)), *(u64 *)(frame + back)), position);
 }
 
-/* Stands in for bpf_probe_read_user where the unwinder walks Python frames. */
+/* Replaces bpf_probe_read_user where the unwinder walks Python frames. */
 static EBPF_INLINE long watched_python_read(const PyProcInfo *python, void *destination, int size, const void *source)
 {
 	PythonUnwindScratchSpace *space;

@@ -4,7 +4,6 @@ package report
 
 import (
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -47,25 +46,4 @@ func PartLines(x *ledger.Part) (lines []PartLine, usage uint64) {
 		lines = append(lines, PartLine{PartTerms[i].name, int64(PartTerms[i].Bytes(x))})
 	}
 	return append(lines, PartLine{"unexplained", x.Unexplained}), PartUsage(x)
-}
-
-// VerdictTexts says of each site, in the order of s.Sites, what its line of code comes to: "leaking: …", with the evidence and the
-// time until the GPU is full; "" for those of no line.
-func VerdictTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
-	list := make([]string, len(s.Sites))
-	groups := Judge(s, st).Groups
-	for i := range groups {
-		g := &groups[i]
-		text := g.Class.String() + ": " + untrusted.Clean(g.Evidence)
-		if g.Object != "" {
-			text += "; " + g.Object
-		}
-		if g.UntilFull > 0 {
-			text += "; the GPU is full in " + words.Span(uint64(g.UntilFull)) + " at this rate"
-		}
-		for _, site := range g.Sites {
-			list[site] = text
-		}
-	}
-	return list
 }

@@ -11,19 +11,57 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Judgement is what package verdict says of a snapshot.
+// Judgement is what package verdict finds in a snapshot, in words.
 type Judgement struct {
-	Groups []verdict.Group // the worst first
-	Advice []string        // clean of control characters
+	Groups []verdict.Group // lines of code, the worst first
+	Advice []string        // what to do about what grows, a sentence each, with the evidence; clean of control characters
+
+	sites int // of the snapshot
 }
 
-func Judge(s *ledger.Snapshot, st callstack.Stacks) Judgement {
+// Judge judges each line of code that allocates.
+func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 	list := verdict.Judge(s, st)
-	j := Judgement{Groups: verdict.JudgeLines(s, list)}
+	j := &Judgement{Groups: verdict.JudgeLines(s, list), sites: len(s.Sites)}
 	for _, a := range verdict.Advise(s, st, list) {
 		j.Advice = append(j.Advice, adviceText(&a))
 	}
 	return j
+}
+
+// Leaking counts the lines that leak.
+func (j *Judgement) Leaking() (n int) {
+	for i := range j.Groups {
+		if j.Groups[i].Class == verdict.Leaking {
+			n++
+		}
+	}
+	return n
+}
+
+// SiteVerdict is the verdict on the line of code of one site. The zero value is of a site without a line.
+type SiteVerdict struct {
+	Class string // leaking, growing, cache, steady, one-off
+	Text  string // the evidence, and the time until the GPU is full; one line, clean of control characters
+}
+
+// Sites returns the verdict on each site, in the order of Snapshot.Sites.
+func (j *Judgement) Sites() []SiteVerdict {
+	list := make([]SiteVerdict, j.sites)
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		text := untrusted.Clean(g.Evidence)
+		if g.Object != "" {
+			text += "; " + g.Object
+		}
+		if g.UntilFull > 0 {
+			text += "; the GPU is full in " + words.Span(uint64(g.UntilFull)) + " at this rate"
+		}
+		for _, site := range g.Sites {
+			list[site] = SiteVerdict{g.Class.String(), text}
+		}
+	}
+	return list
 }
 
 // adviceText is "train.py:73 Job.step: keep loss.item() … (evidence)".
@@ -37,19 +75,4 @@ func adviceText(a *verdict.Advice) string {
 		text += " (" + a.Evidence + ")"
 	}
 	return untrusted.Clean(text)
-}
-
-// Advice is what to do about what grows, a sentence each, with the evidence.
-func Advice(s *ledger.Snapshot, st callstack.Stacks) []string {
-	return Judge(s, st).Advice
-}
-
-// Leaking counts the lines of which the verdict is that they leak.
-func Leaking(s *ledger.Snapshot, st callstack.Stacks) (n int) {
-	for _, g := range Judge(s, st).Groups {
-		if g.Class == verdict.Leaking {
-			n++
-		}
-	}
-	return n
 }

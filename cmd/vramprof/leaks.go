@@ -126,5 +126,5 @@ func leakCount(s *ledger.Snapshot, stacks callstack.Stacks, o report.Options, un
 			left++
 		}
 	}
-	return max(left, report.Leaking(s, stacks))
+	return max(left, report.Judge(s, stacks).Leaking())
 }

@@ -239,11 +239,11 @@ func writePage(c *cli.Context, r *capture.Recording, page destination) error {
 	if err != nil {
 		return err
 	}
-	verdicts := report.VerdictTexts(s, r)
+	found := report.Judge(s, r)
 	err = page.save(func(w io.Writer) error {
 		return html.Write(w, html.Input{
 			Snapshot: s, Stacks: r, Timeline: t,
-			Verdict: func(site int) string { return verdicts[site] }, Advice: report.Advice(s, r),
+			Verdicts: found.Sites(), Advice: found.Advice,
 		})
 	}, "vramprof-report.html")
 	if err == nil {

@@ -84,8 +84,9 @@ type entryColumns struct {
 	Objects      []uint64  `json:"objects"`
 	Alloc        []uint64  `json:"alloc"`
 	AllocObjects []uint64  `json:"allocObjects"`
-	Age          []int64   `json:"age"` // ns, of the oldest live allocation
-	Verdict      []int     `json:"verdict"`
+	Age          []int64   `json:"age"`        // ns, of the oldest live allocation
+	Class        []int     `json:"class"`      // what the verdict is: leaking, growing, cache, steady, one-off
+	Verdict      []int     `json:"verdict"`    // its evidence
 	Incomplete   []int     `json:"incomplete"` // what its figures or its stack lack
 	Series       [][]int64 `json:"series"`     // what was live at the moments of Chart.Grid: steps to the next change, change; null: not known
 }
@@ -133,7 +134,7 @@ func newPayload(in *Input) *payload {
 	b.p = &payload{
 		Version: 1, Title: shorten(untrusted.Clean(in.Title)), Host: shorten(untrusted.Clean(s.Host)),
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Traced: words.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
-		Strings: []string{}, Planes: planes, Apart: planesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdict != nil, Advice: []string{},
+		Strings: []string{}, Planes: planes, Apart: planesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: list(texts.Doubts), Warnings: list(texts.Warnings),
 	}
 	for _, text := range in.Advice {

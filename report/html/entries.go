@@ -24,7 +24,8 @@ type entry struct {
 	node                int32
 	head                int
 	plane, process, gpu int
-	kind, api, verdict  int // strings
+	kind, api           int // strings
+	class, verdict      int // likewise
 	incomplete          int // likewise
 	live                int64
 	objects             uint64
@@ -122,8 +123,9 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 	if marks := report.Marks(b.s, b.in.Stacks, x); len(marks) > 0 {
 		e.incomplete = b.text(shorten(strings.Join(marks, "; ")))
 	}
-	if b.in.Verdict != nil && index != noVerdict {
-		e.verdict = b.text(shorten(untrusted.Clean(b.in.Verdict(index))))
+	if index < len(b.in.Verdicts) && index != noVerdict {
+		v := &b.in.Verdicts[index]
+		e.class, e.verdict = b.text(untrusted.Clean(v.Class)), b.text(shorten(untrusted.Clean(v.Text)))
 	}
 	b.entries = append(b.entries, e)
 }
@@ -145,7 +147,7 @@ func (b *builder) columns(place []int32) {
 	ints := func() []int { return make([]int, 0, n) }
 	c := &b.p.Entries
 	*c = entryColumns{
-		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Verdict: ints(), Incomplete: ints(),
+		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Class: ints(), Verdict: ints(), Incomplete: ints(),
 		Live: make([]int64, 0, n), Objects: make([]uint64, 0, n), Alloc: make([]uint64, 0, n), AllocObjects: make([]uint64, 0, n), Age: make([]int64, 0, n),
 		Series: make([][]int64, 0, n),
 	}
@@ -163,6 +165,7 @@ func (b *builder) columns(place []int32) {
 		c.Alloc = append(c.Alloc, e.alloc)
 		c.AllocObjects = append(c.AllocObjects, e.allocObjects)
 		c.Age = append(c.Age, e.age)
+		c.Class = append(c.Class, e.class)
 		c.Verdict = append(c.Verdict, e.verdict)
 		c.Incomplete = append(c.Incomplete, e.incomplete)
 		if b.over != nil {

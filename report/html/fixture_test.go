@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -119,25 +120,25 @@ type plan struct {
 	device  int32
 	objects uint64
 	live    curve
-	verdict string
+	verdict report.SiteVerdict
 }
 
 var plans = []plan{
-	{0, 6, tensor, ledger.Tensor, 0, 1120, rising(96 * mib), "leaking: +5.63 GiB/min (5.60 to 5.65), 99 % never freed; loss kept with its graph; GPU full in 4m10s"},
-	{0, 5, tensor, ledger.Tensor, 0, 290, steady(9*gib, 12), "steady: optimizer state, since 12s"},
-	{0, 1, tensor, ledger.Tensor, 0, 48, saw(8*gib, 7), "steady: comes and goes with each step"},
-	{0, 2, tensor, ledger.Tensor, 0, 24, saw(5*gib, 7), "steady: comes and goes with each step"},
-	{0, 3, tensor, ledger.Tensor, 0, 24, saw(3*gib, 7), "steady: comes and goes with each step"},
-	{0, 4, tensor, ledger.Tensor, 0, 24, saw(2*gib, 7), ""},
-	{0, 7, tensor, ledger.Tensor, 0, 148, steady(4*gib, 9), "steady: gradients"},
-	{1, 1, tensor, ledger.Tensor, 1, 48, saw(8*gib, 7), "steady: comes and goes with each step"},
-	{1, 5, tensor, ledger.Tensor, 1, 290, steady(9*gib, 12), "steady: optimizer state, since 12s"},
-	{1, 7, tensor, ledger.Tensor, 1, 148, steady(4*gib, 9), ""},
-	{0, 9, "cuMemCreate", ledger.VMM, 0, 6, steady(768*mib, 3), "one-off"},
-	{1, 9, "cuMemCreate", ledger.VMM, 1, 6, steady(768*mib, 3), "one-off"},
-	{0, 12, "cudaMalloc", ledger.Device, 0, 2, steady(72*mib, 5), "cache: workspace"},
-	{2, 11, "cuMemAlloc_v2", ledger.Device, 0, 310, func(t int) uint64 { return (1536 + uint64(320*math.Sin(float64(t)/9))) * mib }, "growing: may be warming up"},
-	{0, 10, "cudaHostAlloc", ledger.Pinned, 0, 5, steady(640*mib, 4), "cache: pinned buffers of the data loader"},
+	{0, 6, tensor, ledger.Tensor, 0, 1120, rising(96 * mib), report.SiteVerdict{Class: "leaking", Text: "+5.63 GiB/min (5.60 to 5.65), 99 % never freed; loss kept with its graph; GPU full in 4m10s"}},
+	{0, 5, tensor, ledger.Tensor, 0, 290, steady(9*gib, 12), report.SiteVerdict{Class: "steady", Text: "optimizer state, since 12s"}},
+	{0, 1, tensor, ledger.Tensor, 0, 48, saw(8*gib, 7), report.SiteVerdict{Class: "steady", Text: "comes and goes with each step"}},
+	{0, 2, tensor, ledger.Tensor, 0, 24, saw(5*gib, 7), report.SiteVerdict{Class: "steady", Text: "comes and goes with each step"}},
+	{0, 3, tensor, ledger.Tensor, 0, 24, saw(3*gib, 7), report.SiteVerdict{Class: "steady", Text: "comes and goes with each step"}},
+	{0, 4, tensor, ledger.Tensor, 0, 24, saw(2*gib, 7), report.SiteVerdict{}},
+	{0, 7, tensor, ledger.Tensor, 0, 148, steady(4*gib, 9), report.SiteVerdict{Class: "steady", Text: "gradients"}},
+	{1, 1, tensor, ledger.Tensor, 1, 48, saw(8*gib, 7), report.SiteVerdict{Class: "steady", Text: "comes and goes with each step"}},
+	{1, 5, tensor, ledger.Tensor, 1, 290, steady(9*gib, 12), report.SiteVerdict{Class: "steady", Text: "optimizer state, since 12s"}},
+	{1, 7, tensor, ledger.Tensor, 1, 148, steady(4*gib, 9), report.SiteVerdict{}},
+	{0, 9, "cuMemCreate", ledger.VMM, 0, 6, steady(768*mib, 3), report.SiteVerdict{Class: "one-off"}},
+	{1, 9, "cuMemCreate", ledger.VMM, 1, 6, steady(768*mib, 3), report.SiteVerdict{Class: "one-off"}},
+	{0, 12, "cudaMalloc", ledger.Device, 0, 2, steady(72*mib, 5), report.SiteVerdict{Class: "cache", Text: "workspace"}},
+	{2, 11, "cuMemAlloc_v2", ledger.Device, 0, 310, func(t int) uint64 { return (1536 + uint64(320*math.Sin(float64(t)/9))) * mib }, report.SiteVerdict{Class: "growing", Text: "may be warming up"}},
+	{0, 10, "cudaHostAlloc", ledger.Pinned, 0, 5, steady(640*mib, 4), report.SiteVerdict{Class: "cache", Text: "pinned buffers of the data loader"}},
 }
 
 const cacheSlack = 1300 * mib // what segments hold at least beyond their tensors
@@ -166,7 +167,7 @@ func fixture() Input {
 	}
 	s := &ledger.Snapshot{Host: "gpu-box-3", Begin: begin, End: end, Wall: time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC), Processes: tl.Processes, GPUs: tl.GPUs,
 		Stats: ledger.Stats{Events: 90_000, Lost: 12, Stacks: 4000, NoStack: 3}, Warnings: []string{"/usr/lib/libbroken.so.1 is not ELF and was skipped"}}
-	verdicts := map[[2]uint64]string{} // by process and stack
+	verdicts := map[[2]uint64]report.SiteVerdict{} // by process and stack
 	for _, p := range plans {
 		addPlan(tl, s, p, verdicts)
 	}
@@ -176,13 +177,15 @@ func fixture() Input {
 		{Time: begin + 12*second, Kind: timeline.Large, Process: 0, Device: 0, Size: 9 * gib, Stack: 5, API: "cudaMalloc"},
 		{Time: begin + 118*second, Kind: timeline.OutOfMemory, Process: 0, Device: 0, Size: 2 * gib, Stack: 1, API: "cudaMalloc"},
 	}
-	return Input{Snapshot: s, Stacks: fixtureStacks(), Timeline: tl, Title: "llama-7 on gpu-box-3",
-		Advice: []string{"/home/ada/llm/log.py:17 keeps each step's loss with its graph: keep loss.item() or loss.detach() instead"}, Verdict: func(i int) string {
-			return verdicts[[2]uint64{uint64(s.Sites[i].Process), s.Sites[i].Stack}]
-		}}
+	in := Input{Snapshot: s, Stacks: fixtureStacks(), Timeline: tl, Title: "llama-7 on gpu-box-3",
+		Advice: []string{"/home/ada/llm/log.py:17 keeps each step's loss with its graph: keep loss.item() or loss.detach() instead"}}
+	for i := range s.Sites {
+		in.Verdicts = append(in.Verdicts, verdicts[[2]uint64{uint64(s.Sites[i].Process), s.Sites[i].Stack}])
+	}
+	return in
 }
 
-func addPlan(tl *timeline.Timeline, s *ledger.Snapshot, p plan, verdicts map[[2]uint64]string) {
+func addPlan(tl *timeline.Timeline, s *ledger.Snapshot, p plan, verdicts map[[2]uint64]report.SiteVerdict) {
 	live := make([]uint64, moments)
 	row := &tl.Rows[p.process]
 	for t := range live {
@@ -249,7 +252,7 @@ func hostile() Input {
 		GPUs:      []ledger.GPU{{UUID: "GPU-<i>" + evil, Name: evil, Total: gib}},
 		Sites:     []ledger.Site{{Stack: 1, API: evil, Kind: ledger.Device, LiveBytes: mib, LiveObjects: 1, AllocBytes: mib, AllocObjects: 1}},
 		Warnings:  []string{evil}}
-	return Input{Snapshot: s, Stacks: st, Title: evil, Advice: []string{evil}, Verdict: func(int) string { return evil }}
+	return Input{Snapshot: s, Stacks: st, Title: evil, Advice: []string{evil}, Verdicts: []report.SiteVerdict{{Class: evil, Text: evil}}}
 }
 
 // tenThousand is what pages are measured by.

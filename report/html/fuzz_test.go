@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -20,7 +21,7 @@ func namesPage(t *testing.T, function, file, comm, api string) string {
 		Processes: []ledger.Process{{PID: 666, Comm: comm, Exe: file, Begin: begin, Workload: ledger.Workload{Job: api, Pod: function, Rank: "1"}}},
 		GPUs:      []ledger.GPU{{UUID: comm, Name: function, Total: gib}},
 		Sites:     []ledger.Site{{Stack: 1, API: api, Kind: ledger.Device, LiveBytes: mib, LiveObjects: 1, AllocBytes: mib, AllocObjects: 1}}}
-	return string(written(t, Input{Snapshot: s, Stacks: st, Title: file, Advice: []string{api}, Verdict: func(int) string { return function }}))
+	return string(written(t, Input{Snapshot: s, Stacks: st, Title: file, Advice: []string{api}, Verdicts: []report.SiteVerdict{{Class: function, Text: function}}}))
 }
 
 // FuzzPage writes a page of names that the fuzzer chose. All of the page but its data is the same for all

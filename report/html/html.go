@@ -21,6 +21,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -35,10 +36,8 @@ type Input struct {
 	// neither peak nor growth.
 	Timeline *timeline.Timeline
 
-	// Verdict gives a sentence on Snapshot.Sites[site], "" for none. Its first word, up to a colon or a blank, says
-	// what it comes to: "leaking: 12 MiB/min (11 to 13)"; see report.VerdictTexts. May be nil.
-	Verdict func(site int) string
-	Advice  []string // sentences on what to do, shown with what leaks
+	Verdicts []report.SiteVerdict // of each of Snapshot.Sites, or nil
+	Advice   []string             // sentences on what to do, shown with what leaks
 
 	Title string // "" for one made of the host's name
 }

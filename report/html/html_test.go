@@ -147,7 +147,7 @@ func TestPeakAndErrorsAreKeptWhenMomentsAreLeftOut(t *testing.T) {
 
 func TestPageWithoutTimelineOrSites(t *testing.T) {
 	in := fixture()
-	in.Timeline, in.Verdict = nil, nil
+	in.Timeline, in.Verdicts = nil, nil
 	p := newPayload(&in)
 	if p.Chart != nil || p.Verdicts || len(p.Entries.Node) == 0 {
 		t.Errorf("chart %v, verdicts %v, %d entries", p.Chart, p.Verdicts, len(p.Entries.Node))

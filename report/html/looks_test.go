@@ -34,7 +34,7 @@ func hostilePage(t *testing.T, b *browser) {
 
 func plainPage(t *testing.T, b *browser) {
 	in := fixture()
-	in.Timeline, in.Verdict = nil, nil
+	in.Timeline, in.Verdicts = nil, nil
 	p := b.open(t, written(t, in), 1200, 900, "light")
 	if got, want := p.number("#flame", "total"), sum(in, ""); !near(got, want) {
 		t.Errorf("%.0f bytes, want %.0f", got, want)

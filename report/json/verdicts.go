@@ -29,7 +29,7 @@ type VerdictReport struct {
 	Line        FrameReport `json:"line"`
 }
 
-func verdictReports(s *ledger.Snapshot, j report.Judgement) (list []VerdictReport, advice []string) {
+func verdictReports(s *ledger.Snapshot, j *report.Judgement) (list []VerdictReport, advice []string) {
 	list, advice = []VerdictReport{}, []string{}
 	for i := range j.Groups {
 		g := &j.Groups[i]

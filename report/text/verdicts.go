@@ -14,7 +14,7 @@ import (
 )
 
 // verdictPart writes the lines that grow, the worst first, with what shows it, and advice.
-func verdictPart(p *page, s *ledger.Snapshot, j report.Judgement, top int) {
+func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 	var growing []verdict.Group
 	others := map[verdict.Class]uint64{}
 	for _, g := range j.Groups {

@@ -68,9 +68,9 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		verdicts := report.VerdictTexts(s, r)
+		found := report.Judge(s, r)
 		return html.Write(io.Discard, html.Input{
-			Snapshot: s, Stacks: r, Timeline: t, Verdict: func(site int) string { return verdicts[site] }, Advice: report.Advice(s, r),
+			Snapshot: s, Stacks: r, Timeline: t, Verdicts: found.Sites(), Advice: found.Advice,
 		})
 	},
 	"leaks": func(r *Recording) error {
@@ -78,7 +78,7 @@ var uses = map[string]func(r *Recording) error{
 		if err != nil {
 			return err
 		}
-		report.Leaking(s, r)
+		report.Judge(s, r).Leaking()
 		return errors.Join(text.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}, text.Screen{Width: 100}), json.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}))
 	},
 	"profile": func(r *Recording) error {

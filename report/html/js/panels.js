@@ -37,7 +37,7 @@ function fillFindings() {
   byId("findings-head").textContent = list.length === 0 ? "Advice" : list.length === 1 ? "1 line leaks" : countText(list.length) + " lines leak";
   byId("findings").classList.toggle("leaks", list.length > 0);
   const rows = list.slice(0, maxFindings).map((line) => element("li", {}, element("b", {}, bytesText(line.bytes)), siteButton(line.e),
-    element("span", { class: "soft" }, verdictText(line.e).replace(/^leaking:?\s*/i, ""))));
+    element("span", { class: "soft" }, verdictText(line.e))));
   if (list.length > maxFindings) rows.push(element("li", {}, element("button", { type: "button", class: "link", onclick: () => setMetric("leak") }, "all of them")));
   byId("findings").querySelector("ul").replaceChildren(...rows, ...data.advice.map((text) => element("li", { class: "advice" }, "→ " + text)));
 }

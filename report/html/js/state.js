@@ -45,12 +45,12 @@ const rowChosen = (row) => (state.process < 0 || row.process === state.process) 
 // isLeak: with verdicts, those that say so; without, what was allocated while traced and is live at the end.
 function isLeak(e) {
   const d = data.entries, plane = data.planes[d.plane[e]];
-  if (data.verdicts) return verdictWord(e) === "leaking";
+  if (data.verdicts) return verdictClass(e) === "leaking";
   return d.kind[e] > 0 && plane !== "cache" && d.live[e] > 0;
 }
 
 const verdictText = (e) => data.strings[data.entries.verdict[e]];
-const verdictWord = (e) => verdictText(e).split(/[:\s]/, 1)[0].toLowerCase();
+const verdictClass = (e) => data.strings[data.entries.class[e]];
 
 function bytesOf(e) {
   const d = data.entries;

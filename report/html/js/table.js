@@ -13,7 +13,7 @@ const siteColumns = [
   ["plane", "Plane", (e) => data.entries.plane[e], false],
   ["process", "Process", (e) => data.entries.process[e], false],
   ["gpu", "GPU", (e) => data.entries.gpu[e], false],
-  ["verdict", "Verdict", (e) => verdictText(e), false],
+  ["verdict", "Verdict", (e) => verdictClass(e) + verdictText(e), false],
 ];
 
 const shownColumns = () => siteColumns.filter(([key]) => (key !== "verdict" || data.verdicts) && (key !== "history" || data.chart));
@@ -95,10 +95,11 @@ function incompleteSign(e) {
 
 const planeChip = (plane) => element("span", { class: "chip" }, element("i", { class: "swatch bg-" + data.planes[plane] }), planeNames[data.planes[plane]]);
 
-const verdictWords = new Set(["leaking", "growing", "cache", "steady", "one-off"]);
 function verdictChip(e) {
-  const text = verdictText(e), word = verdictWord(e);
-  return element("span", { class: "verdict" + (verdictWords.has(word) ? " v-" + word : ""), title: text }, text);
+  const name = verdictClass(e);
+  if (!name) return "";
+  const text = [name, verdictText(e)].filter(Boolean).join(": ");
+  return element("span", { class: "verdict v-" + name, title: text }, text);
 }
 
 // sparkline draws what a site held over the recording.
@@ -139,7 +140,7 @@ function showSelected() {
   ];
   byId("selected-facts").replaceChildren(...facts.filter((f) => f[1]).map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
   const verdict = byId("selected-verdict");
-  verdict.hidden = !verdictText(e);
+  verdict.hidden = !verdictClass(e);
   verdict.replaceChildren(verdictChip(e));
   const path = pathTo(book.full, d.node[e]).slice(1).map((node) => book.full.frame[node]);
   const own = path.lastIndexOf(head);

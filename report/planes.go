@@ -20,6 +20,7 @@ const (
 	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped: in no profile
 )
 
+// Marks are frames that are no code: they name memory that no stack has, or say what a byte of a stack is.
 const (
 	MarkCache       = "[pytorch cache]"
 	MarkNoSample    = "[tensors without a sample]"

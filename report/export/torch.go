@@ -16,10 +16,7 @@ import (
 // Marks: frames of what has no stack, or less than it seems.
 const (
 	markNotSampled = "[not sampled]"
-	markOlder      = "[before attach: pytorch allocated]"
 	markSegment    = "[before attach: pytorch segment]"
-	markForeign    = "[CUDA context, modules, other before attach]"
-	markGap        = "[unexplained]"
 )
 
 // Values of "stream". The viewer joins what is mapped side by side on one stream, and must not join it with other memory. On which

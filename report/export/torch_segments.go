@@ -5,6 +5,8 @@ package export
 import (
 	"maps"
 	"slices"
+
+	"github.com/vramprof/vramprof/report"
 )
 
 // block is a part of a segment.
@@ -112,7 +114,7 @@ func (t *torch) inventions() (list []invention) {
 	for i := range t.snapshot.Tensors {
 		if x := &t.snapshot.Tensors[i]; x.Process == t.process && x.Device >= 0 && x.Device < maxDevices {
 			free := x.OlderCached - min(x.OlderCached, known[x.Device])
-			list = append(list, invention{x.Device, []block{{size: x.Older, mark: markOlder}, {size: free, free: true}}})
+			list = append(list, invention{x.Device, []block{{size: x.Older, mark: report.MarkOlder}, {size: free, free: true}}})
 		}
 	}
 	for _, p := range t.snapshot.Parts() {
@@ -122,11 +124,11 @@ func (t *torch) inventions() (list []invention) {
 		device := t.device(0, p.Device)
 		foreign := int64(p.Foreign)
 		if p.Unexplained > 0 {
-			list = append(list, invention{device, []block{{size: uint64(p.Unexplained), mark: markGap}}})
+			list = append(list, invention{device, []block{{size: uint64(p.Unexplained), mark: report.MarkUnexplained}}})
 		} else {
 			foreign = max(foreign+p.Unexplained, 0)
 		}
-		list = append(list, invention{device, []block{{size: uint64(foreign), mark: markForeign}}})
+		list = append(list, invention{device, []block{{size: uint64(foreign), mark: report.MarkForeign}}})
 	}
 	return list
 }

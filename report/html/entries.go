@@ -34,14 +34,10 @@ type entry struct {
 	series              []int64
 }
 
-// Marks of what a timeline knows only in sum, those of report.Holdings where they are the same.
+// Marks of what a timeline knows only in sum, beside those of package report.
 const (
-	markBefore      = "[before attach]"
-	markUnexplained = "[unexplained]"
-	markCache       = "[pytorch cache]"
-	markNoSample    = "[tensors without a sample]"
-	markAsleep      = "[asleep]"
-	markNoSite      = "[of no known site]"
+	markBefore = "[before attach]"
+	markNoSite = "[of no known site]"
 )
 
 // addHoldings takes over what report says of every byte.

@@ -258,8 +258,8 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 }
 
 var restMarks = map[string]string{
-	report.PlaneTensor: markNoSample, report.PlaneCache: markCache, report.PlaneBefore: markBefore, report.PlaneUnexplained: markUnexplained,
-	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneAsleep: markAsleep,
+	report.PlaneTensor: report.MarkNoSample, report.PlaneCache: report.MarkCache, report.PlaneBefore: markBefore, report.PlaneUnexplained: report.MarkUnexplained,
+	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneAsleep: report.MarkAsleep,
 }
 
 // addRests adds what rows have beyond their sites, so that the series of all entries add up to the rows at every moment. At

@@ -6,32 +6,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/reporttest"
-	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
-
-// checkSums tests that no process has more on GPUs than NVML says; exact that it is as much.
-func checkSums(t *testing.T, s *ledger.Snapshot, exact bool) {
-	t.Helper()
-	shown, usage := make([]int64, len(s.Processes)), make([]int64, len(s.Processes))
-	listed := make([]bool, len(s.Processes))
-	for _, h := range report.Holdings(s) {
-		if !h.Apart() {
-			shown[h.Process] += h.Live
-		}
-	}
-	for _, b := range s.Balances {
-		usage[b.Process] += int64(b.Usage) + b.Since
-		listed[b.Process] = true
-	}
-	for i := range s.Processes {
-		if listed[i] && (shown[i] > usage[i] || exact && shown[i] != usage[i]) {
-			t.Errorf("%s: %d bytes are shown on GPUs, NVML says %d", words.Process(&s.Processes[i]), shown[i], usage[i])
-		}
-	}
-}
 
 // What processes tell of their GPUs may be missing or wrong: no profile has more than NVML says, and all parts of a text add up.
 func TestNoReportAddsUpToMoreThanNVMLSays(t *testing.T) {
@@ -48,7 +27,10 @@ func TestNoReportAddsUpToMoreThanNVMLSays(t *testing.T) {
 				for i := range s.Processes {
 					s.Processes[i].Devices = change(s.Processes[i].Devices)
 				}
-				checkSums(t, s, name != "kinds")
+				sums.Check(t, s)
+				if name != "kinds" {
+					sums.CheckExact(t, s)
+				}
 				for k, x := range s.Parts() {
 					lines, usage := report.PartLines(&x)
 					var sum int64

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sums tests what holds of every report: no process has more on GPUs than NVML says.
+// Package sums tests what must be true of every report: no process has more memory on GPUs than
+// NVML reports for it.
+//
+// It stands outside of report/reporttest, which the tests inside of package report use and which
+// therefore must not import report.
 package sums
 
 import (
@@ -11,8 +15,20 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Check tests it of the shares that profiles, trees and pages are made of.
+// Check tests that the holdings of each process on GPUs, of which profiles, trees and pages are
+// made, add up to at most what NVML reports.
 func Check(t testing.TB, s *ledger.Snapshot) {
+	t.Helper()
+	check(t, s, func(shown, usage int64) bool { return shown <= usage })
+}
+
+// CheckExact tests that they add up to exactly what NVML reports.
+func CheckExact(t testing.TB, s *ledger.Snapshot) {
+	t.Helper()
+	check(t, s, func(shown, usage int64) bool { return shown == usage })
+}
+
+func check(t testing.TB, s *ledger.Snapshot, right func(shown, usage int64) bool) {
 	t.Helper()
 	shown, usage := make([]int64, len(s.Processes)), make([]int64, len(s.Processes))
 	listed := make([]bool, len(s.Processes))
@@ -22,12 +38,12 @@ func Check(t testing.TB, s *ledger.Snapshot) {
 		}
 	}
 	for _, b := range s.Balances {
-		usage[b.Process] += int64(b.Usage) + b.Since // booked after the reading
+		usage[b.Process] += int64(b.Usage) + b.Since // what was booked after the reading
 		listed[b.Process] = true
 	}
 	for i := range s.Processes {
-		if listed[i] && shown[i] > usage[i] {
-			t.Errorf("%s: %d bytes are shown on GPUs, NVML says %d", words.Process(&s.Processes[i]), shown[i], usage[i])
+		if listed[i] && !right(shown[i], usage[i]) {
+			t.Errorf("%s: %d bytes are shown on GPUs, NVML reports %d", words.Process(&s.Processes[i]), shown[i], usage[i])
 		}
 	}
 }

@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"math/bits"
 	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/lpm"
 	"go.opentelemetry.io/ebpf-profiler/process"
-	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
 // The kernel finds out by a tree of address prefixes which file's table is for an address. All processes share that tree. What is
@@ -250,50 +247,6 @@ func (l *layouts) sumOf(d *draft) (sum uint64) {
 	return sum + maphash.Bytes(l.seed, d.python)
 }
 
-// keysOf gives the tree's keys of a layout: number and address with their most significant bytes first.
-func keysOf(at *layout) (keys []support.PIDPage, values []support.PIDPageMappingInfo) {
-	keys, values = make([]support.PIDPage, 0, len(at.spans)), make([]support.PIDPageMappingInfo, 0, len(at.spans))
-	for p, s := range at.spans {
-		program := uint64(support.ProgUnwindNative) << 56
-		keys = append(keys, support.PIDPage{
-			Pid: bits.ReverseBytes32(at.number), Page: bits.ReverseBytes64(p.Key), PrefixLen: support.BitWidthPID + p.Length,
-		})
-		values = append(values, support.PIDPageMappingInfo{File_id: s.file, Bias_and_unwind_program: s.bias&(1<<56-1) | program})
-	}
-	return keys, values
-}
-
-// write brings a layout into the kernel. Nobody has its number yet, so the order does not matter.
-func (l *layouts) write(at *layout) error {
-	if at.python != nil {
-		if err := l.pythons.Put(at.number, at.python); err != nil {
-			return fmt.Errorf("note Python: %w", err)
-		}
-	}
-	keys, values := keysOf(at)
-	if _, err := l.prefixes.BatchUpdate(keys, values, nil); err == nil {
-		return nil
-	}
-	for i := range keys { // Linux before 5.13 has no batches for trees
-		if err := l.prefixes.Put(&keys[i], &values[i]); err != nil {
-			return fmt.Errorf("note mappings: %w", err)
-		}
-	}
-	return nil
-}
-
-func (l *layouts) erase(at *layout) {
-	if at.python != nil {
-		_ = l.pythons.Delete(at.number)
-	}
-	keys, _ := keysOf(at)
-	if n, err := l.prefixes.BatchDelete(keys, nil); err != nil {
-		for i := range keys[min(n, len(keys)):] {
-			_ = l.prefixes.Delete(&keys[n+i])
-		}
-	}
-}
-
 // forget ends the membership of processes that are gone.
 func (l *layouts) forget(gone func(pid uint32) bool) {
 	l.mu.Lock()
@@ -397,63 +350,4 @@ func (l *layouts) refused(most int) (list []string) {
 		list = append(list, text+" are missing: "+why)
 	}
 	return list
-}
-
-// maxPythons is how many layouts may have a Python.
-const maxPythons = 4096
-
-// Limits of the tree. A process of PyTorch with all of NVIDIA's libraries has 310 mappings and some 2,000 prefixes.
-const (
-	maxPrefixes          = 1 << 20
-	maxPrefixesOfProcess = maxPrefixes / 16
-	maxPrefixesOfUser    = maxPrefixes / 2
-	// Of the last part small layouts only may have some: newcomers'.
-	reservedPrefixes    = maxPrefixes / 4
-	smallLayoutPrefixes = 4096
-)
-
-// room counts the prefixes in the tree.
-type room struct {
-	most, ofUser, reserved, small int // see maxPrefixes, and what follows it
-
-	total int
-	by    map[uint32]int // user
-}
-
-func newRoom() room {
-	return room{most: maxPrefixes, ofUser: maxPrefixesOfUser, reserved: reservedPrefixes, small: smallLayoutPrefixes, by: map[uint32]int{}}
-}
-
-// take says whether a user's process may have n prefixes more.
-func (r *room) take(user uint32, n int) error {
-	switch {
-	case r.total+n > r.most:
-		return fmt.Errorf("mappings of all processes take %d entries of %d, and its own would take %d", r.total, r.most, n)
-	case r.by[user]+n > r.ofUser:
-		return fmt.Errorf("mappings of processes of user %d take %d entries of the %d that one user may have, and its own would take %d", user, r.by[user], r.ofUser, n)
-	case n > r.small && r.total+n > r.most-r.reserved:
-		return fmt.Errorf("its mappings would take %d entries, and the last %d are for processes that take at most %d", n, r.most-r.total, r.small)
-	}
-	r.total += n
-	r.by[user] += n
-	return nil
-}
-
-func (r *room) give(user uint32, n int) {
-	r.total -= n
-	if r.by[user] -= n; r.by[user] <= 0 {
-		delete(r.by, user)
-	}
-}
-
-// The profiler's calls, as it makes them while it looks at a process.
-
-// UpdatePidPageMappingInfo notes one prefix of the process that is being loaded.
-func (t *tables) UpdatePidPageMappingInfo(_ libpf.PID, prefix lpm.Prefix, file, bias uint64) error {
-	return t.u.layouts.put(prefix, span{file, bias})
-}
-
-// DeletePidPageMappingInfo takes prefixes back.
-func (t *tables) DeletePidPageMappingInfo(_ libpf.PID, prefixes []lpm.Prefix) (uint64, error) {
-	return t.u.layouts.drop(prefixes), nil
 }

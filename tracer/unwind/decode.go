@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"go.opentelemetry.io/ebpf-profiler/libpf"
+	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+)
+
+// ReportTraceEvent is the process manager's answer to HandleTrace.
+func (u *Unwinder) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMeta) error {
+	u.trace = trace
+	return nil
+}
+
+// Stack is what the kernel sends once per distinct stack.
+type Stack struct {
+	ID       uint64
+	PID, TID uint32
+	Frames   []Frame // leaf first
+}
+
+// ErrBusy says that a stack cannot be decoded now, since tables are being loaded.
+var ErrBusy = errors.New("unwind tables are being loaded")
+
+// Decode turns a record of the stacks ring into frames. Python frames are
+// named now, from the process's memory: a process that is gone by then leaves
+// frames with an Error. With ErrBusy, it is to be called again.
+func (u *Unwinder) Decode(raw []byte) (Stack, error) {
+	// The kernel sends what is filled of a Trace: up to its last frame.
+	t := &u.record
+	n := copy(unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t)), raw)
+	head := int(unsafe.Offsetof(t.Frame_data))
+	if n < head {
+		return Stack{}, fmt.Errorf("stack of %d bytes: too short", len(raw))
+	}
+	words := int(t.Frame_data_len)
+	if words > len(u.raw.FrameDataBuf) || n < head+8*words {
+		return Stack{}, fmt.Errorf("stack of %d bytes with %d words: too short", len(raw), words)
+	}
+	u.raw.PID, u.raw.TID = libpf.PID(t.Pid), libpf.PID(t.Tid)
+	u.raw.NumFrames = t.Num_frames
+	u.raw.FrameData = u.raw.FrameDataBuf[:words]
+	copy(u.raw.FrameData, t.Frame_data[:])
+	if !wellFormed(u.raw.FrameData) {
+		return Stack{}, fmt.Errorf("stack of process %d: frame lengths do not add up", t.Pid)
+	}
+	if !u.know(t.Pid, uint32(t.Ktime)) {
+		return Stack{}, ErrBusy
+	}
+	s := Stack{ID: t.Value, PID: t.Pid, TID: t.Tid}
+	if err := u.handle(); err != nil {
+		s.Frames = []Frame{{Error: err.Error()}}
+		return s, nil
+	}
+	if u.trace == nil {
+		return s, nil
+	}
+	s.Frames = make([]Frame, 0, len(u.trace.Frames))
+	for _, f := range u.trace.Frames {
+		s.Frames = append(s.Frames, u.frame(f.Value()))
+	}
+	u.findFiles(&s)
+	u.correctLines(&s)
+	s.Frames = slices.DeleteFunc(s.Frames, isShim)
+	return s, nil
+}
+
+// know makes the profiler know a process that has the layout of another one, by the number that its stack came with. It does not
+// wait: false means that it has to be tried again.
+func (u *Unwinder) know(pid, number uint32) bool {
+	at, known := u.layouts.layoutOf(pid)
+	if known {
+		return true
+	}
+	if at == nil {
+		u.layouts.adopt(pid, number)
+		at, _ = u.layouts.layoutOf(pid)
+	}
+	if at == nil {
+		return true // its frames have no files
+	}
+	if !u.mu.TryLock() {
+		return false
+	}
+	defer u.mu.Unlock()
+	u.learn(pid, at)
+	return true
+}
+
+// handle lets the process manager make frames of u.raw.
+func (u *Unwinder) handle() (err error) {
+	if u.trace = nil; u.isBroken() {
+		return errBroken
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			u.problem(fmt.Sprintf("a stack of process %d could not be read: panic: %v", u.raw.PID, r))
+			err = errors.New("the stack could not be read")
+		}
+	}()
+	u.manager.HandleTrace(&u.raw, nil)
+	return nil
+}
+
+// wellFormed checks the walk over variable-length frames that the process
+// manager makes without looking at bounds.
+func wellFormed(words []uint64) bool {
+	for frames := libpf.EbpfFrame(words); len(frames) > 0; {
+		n := int(frames.Length())
+		if n <= 0 || n > len(frames) {
+			return false
+		}
+		frames = frames[n:]
+	}
+	return true
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
+	"go.opentelemetry.io/ebpf-profiler/pacmask"
+	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"github.com/vramprof/vramprof/bpf"
+)
+
+// Slots of the chain's program array that are in use.
+const (
+	nativeProgram = "kprobe_unwind_native"
+	pythonProgram = "kprobe_unwind_python"
+)
+
+// loadMaps describes the maps on a machine with so many possible CPUs.
+func loadMaps(kernel *btf.Spec, interpreters *interpreterconfig.Config, cpus int) (*ebpf.CollectionSpec, error) {
+	spec, err := support.LoadCollectionSpec()
+	if err != nil {
+		return nil, fmt.Errorf("read the unwinder's objects: %w", err)
+	}
+	reduce(spec, interpreters)
+	bpf.FitCPUs(spec, kernel, cpus)
+	return spec, nil
+}
+
+// Memory computes what the maps take in the kernel on a machine with so many possible CPUs, by name. Tables of files are
+// in the growth of one of those that hold them.
+func Memory(kernel *btf.Spec, cpus int) (map[string]bpf.Memory, error) {
+	interpreters := interpreterconfig.NoInterpreters()
+	interpreters.Python.Disabled = false
+	spec, err := loadMaps(kernel, &interpreters, cpus)
+	if err != nil {
+		return nil, err
+	}
+	list := map[string]bpf.Memory{}
+	for name, m := range spec.Maps {
+		x := bpf.MemoryOf(m, cpus)
+		if name == "exe_id_to_8_stack_deltas" { // the limit is one for all sizes
+			x.Growth += maxRows * uint64(m.InnerMap.ValueSize)
+		}
+		list[name] = x
+	}
+	return list, nil
+}
+
+// reduce leaves only the maps that native and Python stacks need.
+func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
+	clear(spec.Programs)
+	for name, m := range spec.Maps {
+		switch {
+		case !interpreters.IsMapEnabled(name):
+			delete(spec.Maps, name)
+		case strings.HasPrefix(name, "exe_id_to_"):
+			m.MaxEntries = maxFiles
+		case name == "pid_page_to_mapping_info":
+			m.MaxEntries = maxPrefixes
+		case name == "py_procs":
+			m.MaxEntries = maxPythons
+		case name == "stack_delta_page_to_info":
+			m.MaxEntries = 1 << 17
+		case m.Type == ebpf.RingBuf:
+			m.MaxEntries = 4096 // trace_events: our last step has its own ring
+		case name == "pid_events" || name == "reported_pids" || name == "traces_ctx_v1" || name == "sched_times":
+			m.MaxEntries = 1 // of programs that are not loaded
+		}
+	}
+}
+
+// setVariables tells the programs where the running kernel keeps a thread's
+// TLS base (task_struct.thread), and how pointers are signed.
+func setVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
+	offset, err := tlsBaseOffset(kernel)
+	if err != nil {
+		return fmt.Errorf("find the TLS base in task_struct: %w", err)
+	}
+	for name, value := range map[string]any{"tpbase_offset": offset, "inverse_pac_mask": ^pacmask.GetPACMask()} {
+		v := spec.Variables[name]
+		if v == nil {
+			return fmt.Errorf("the unwinder has no variable %s", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Bind lets the maps and variables of spec that have the unwinder's names be
+// the unwinder's own. It returns the replacements for ebpf.CollectionOptions.
+func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
+	replacements := map[string]*ebpf.Map{}
+	for name := range spec.Maps {
+		if own, ok := u.maps[name]; ok && !strings.HasPrefix(name, ".") {
+			spec.Maps[name] = u.spec.Maps[name].Copy()
+			replacements[name] = own
+		}
+	}
+	for name, v := range spec.Variables {
+		if own, ok := u.spec.Variables[name]; ok {
+			v.Value = own.Value
+		}
+	}
+	return replacements
+}
+
+// Maps are the unwinder's, by name.
+func (u *Unwinder) Maps() map[string]*ebpf.Map { return u.maps }
+
+// LoadSteps puts those steps of a walk into the chain that are not the probes' own. They note what they read in
+// the map recording of the probes' maps. With multi all are of the attach type of uprobe_multi links, as those of probes must be.
+func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, types *btf.Cache) error {
+	spec, err := bpf.LoadWalk(kernel)
+	if err != nil {
+		return fmt.Errorf("read the unwinder's steps: %w", err)
+	}
+	for name := range spec.Programs {
+		if name != nativeProgram && name != pythonProgram {
+			delete(spec.Programs, name)
+		}
+	}
+	if multi {
+		for _, program := range spec.Programs {
+			program.AttachType = ebpf.AttachTraceUprobeMulti
+		}
+	}
+	replacements := u.Bind(spec)
+	// Each takes the verifier some 80,000 steps of its million.
+	if err := spec.Variables["python_frames_per_program"].Set(uint32(6)); err != nil {
+		return fmt.Errorf("set python_frames_per_program: %w", err)
+	}
+	for _, shared := range []string{"recording", "codes", "found_code"} {
+		if spec.Maps[shared] != nil {
+			spec.Maps[shared].MaxEntries = probes[shared].MaxEntries()
+			replacements[shared] = probes[shared]
+		}
+	}
+	steps, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
+	if err != nil {
+		return fmt.Errorf("load the unwinder's steps: %w", err)
+	}
+	defer steps.Close()
+	if err := u.link(support.ProgUnwindNative, steps.Programs[nativeProgram]); err != nil {
+		return err
+	}
+	return u.link(support.ProgUnwindPython, steps.Programs[pythonProgram])
+}
+
+// LinkStop puts the last step of a walk into the chain, a program of the probes.
+func (u *Unwinder) LinkStop(stop *ebpf.Program) error { return u.link(support.ProgUnwindStop, stop) }
+
+func (u *Unwinder) link(slot uint32, program *ebpf.Program) error {
+	if err := u.maps["perf_progs"].Put(slot, uint32(program.FD())); err != nil {
+		return fmt.Errorf("link step %d of the unwinder: %w", slot, err)
+	}
+	return nil
+}

@@ -75,18 +75,14 @@ func (t *Tracer) discover(pid uint32) error {
 // loadPatience is how long the probes of a process that has just begun wait for its unwind tables.
 const loadPatience = 300 * time.Millisecond
 
-// lookAhead prepares the driver's library for processes that have not loaded
-// it yet. It returns true when there are new files to be found.
+// lookAhead maps the driver's library for processes that have not loaded it yet. It reports whether
+// there are new files to be found.
 func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
 	if t.everyone() {
 		t.ahead.Prepare(ownPid, nil)
 	}
-	haveDriver := map[uint32]bool{}
-	for _, l := range found {
-		haveDriver[l.PID] = haveDriver[l.PID] || l.Layer == functions.Driver && !l.Program
-	}
-	for pid, have := range haveDriver {
-		if !have && pid != ownPid && t.wanted(pid) {
+	for _, pid := range libraries.WithoutDriver(found) {
+		if t.wanted(pid) {
 			t.ahead.Prepare(pid, procfs.Environ(pid))
 		}
 	}

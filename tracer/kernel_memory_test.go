@@ -63,7 +63,7 @@ func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 	for name, m := range tr.unwind.Maps() {
 		compare(name, m)
 	}
-	for of, coll := range map[string]*ebpf.Collection{"probes": tr.coll, "watch": tr.watch} {
+	for of, coll := range map[string]*ebpf.Collection{"probes": tr.coll, "watch": tr.watch.programs} {
 		for name, m := range coll.Maps {
 			if name[0] == '.' {
 				name = of + name

@@ -120,20 +120,13 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	for _, shared := range []string{"events", "processes", "threads", "counters", "shares", "tables"} {
 		replacements[shared] = t.coll.Maps[shared]
 	}
-	t.watch, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
-	if err != nil {
+	if t.watch.programs, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types}); err != nil {
 		return fmt.Errorf("load the process watch: %w", err)
 	}
-	for program, tracepoint := range map[string]string{
-		"process_exit": "sched_process_exit", "process_exec": "sched_process_exec", "process_fork": "sched_process_fork",
-	} {
-		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: t.watch.Programs[program]})
-		if err != nil {
-			return fmt.Errorf("watch %s: %w", tracepoint, err)
-		}
-		t.links = append(t.links, l)
+	if err := t.watch.attach(); err != nil {
+		return err
 	}
-	if t.scanner, err = libraries.NewScanner(t.watch.Programs); err != nil {
+	if t.scanner, err = libraries.NewScanner(t.watch.programs.Programs); err != nil {
 		return err
 	}
 	t.unwind.CodeOf, t.unwind.InKernel = t.codeOf, t.layoutsInKernel
@@ -151,6 +144,40 @@ func (t *Tracer) codeOf(pid uint32) (unwind.Code, bool) {
 		code.Files[r.Start] = unwind.CodeFile{Device: r.Device, Inode: r.Inode, Address: r.Address, Size: r.Size, Changed: r.Changed}
 	}
 	return code, true
+}
+
+// processWatch is the programs that report when processes begin, call execve and end. Its methods are
+// for the goroutine that owns the tracer.
+type processWatch struct {
+	programs *ebpf.Collection // the scanner's too
+	links    []link.Link
+}
+
+func (w *processWatch) attach() error {
+	for program, tracepoint := range map[string]string{
+		"process_exit": "sched_process_exit", "process_exec": "sched_process_exec", "process_fork": "sched_process_fork",
+	} {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: w.programs.Programs[program]})
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", tracepoint, err)
+		}
+		w.links = append(w.links, l)
+	}
+	return nil
+}
+
+func (w *processWatch) detach() {
+	for _, l := range w.links {
+		l.Close()
+	}
+	w.links = nil
+}
+
+func (w *processWatch) close() {
+	w.detach()
+	if w.programs != nil {
+		w.programs.Close()
+	}
 }
 
 // resize applies Config.entries.

@@ -21,7 +21,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
@@ -78,8 +77,7 @@ type Config struct {
 type Tracer struct {
 	config  Config
 	coll    *ebpf.Collection // maps of the programs that probe functions
-	watch   *ebpf.Collection // programs that watch processes
-	links   []link.Link
+	watch   processWatch
 	prober  *probes.Prober // the programs that probe functions
 	files   *probes.Files
 	learner probes.Learner
@@ -240,10 +238,7 @@ func (t *Tracer) Detach() {
 	if t.files != nil {
 		t.files.Close()
 	}
-	for _, l := range t.links {
-		l.Close()
-	}
-	t.links = nil
+	t.watch.detach()
 }
 
 // Close ends everything and frees what the kernel holds for us.
@@ -273,11 +268,10 @@ func (t *Tracer) Close() {
 		t.prober.Close()
 	}
 	t.shares.close()
-	for _, coll := range []*ebpf.Collection{t.coll, t.watch} {
-		if coll != nil {
-			coll.Close()
-		}
+	if t.coll != nil {
+		t.coll.Close()
 	}
+	t.watch.close()
 	if t.unwind != nil {
 		t.unwind.Close()
 	}

@@ -3,7 +3,6 @@
 package tracer
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -330,17 +330,10 @@ func (t *Tracer) mapped(pid uint32, cuda bool) {
 // loader has loaded libraries, and lets it go on.
 func (t *Tracer) lookAtHeld(pid uint32) {
 	defer unix.Kill(int(pid), unix.SIGCONT) // whatever happens
-	if usesCUDA(pid) {
+	if libraries.MayMap(pid) {
 		if err := t.discover(pid); err != nil {
 			t.warn(err.Error())
 		}
 		t.loadTables(pid, 0)
 	}
-}
-
-// usesCUDA is a quick look into /proc/PID/maps for a name that may be a CUDA
-// library; the scan decides.
-func usesCUDA(pid uint32) bool {
-	maps := procfs.Read(pid, "maps", 16<<20)
-	return bytes.Contains(maps, []byte("/libcud")) || bytes.Contains(maps, []byte("/libc10.so"))
 }

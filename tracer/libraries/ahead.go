@@ -4,13 +4,16 @@ package libraries
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/functions"
 )
 
 // Where the driver's library lies: in distributions, in containers with the
@@ -71,6 +74,17 @@ func (a *Ahead) Prepare(pid uint32, environ []string) {
 			f.Close()
 		}
 	}
+}
+
+// WithoutDriver returns the processes in found, other than this one, that map libraries of CUDA but
+// not the driver's, in ascending order.
+func WithoutDriver(found []Mapped) []uint32 {
+	have := map[uint32]bool{ownPID: true}
+	for _, l := range found {
+		have[l.PID] = have[l.PID] || l.Layer == functions.Driver && !l.Program
+	}
+	maps.DeleteFunc(have, func(_ uint32, driver bool) bool { return driver })
+	return slices.Sorted(maps.Keys(have))
 }
 
 // Any reports whether files are mapped.

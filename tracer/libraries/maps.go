@@ -4,6 +4,7 @@ package libraries
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // maxMaps bounds what is read of one /proc/PID/maps; PyTorch's have some 300 KiB.
@@ -95,4 +97,11 @@ func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 	return Mapped{
 		PID: pid, File: keyOf(major<<20|minor, inode, open), Layer: layer, Program: !cuda, Name: untrusted.Clean(name), Path: open,
 	}, true
+}
+
+// MayMap reports whether a name in /proc/PID/maps may be that of a CUDA library: a quick look, after
+// which a scan decides.
+func MayMap(pid uint32) bool {
+	maps := procfs.Read(pid, "maps", maxMaps)
+	return bytes.Contains(maps, []byte("/libcud")) || bytes.Contains(maps, []byte("/libc10.so"))
 }

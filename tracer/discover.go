@@ -65,8 +65,8 @@ func (t *Tracer) discover(pid uint32) error {
 	t.beginOnce.Do(func() {
 		t.desk.Take()
 		defer t.turn.Done()
-		t.begin = clock.Now()
-		t.turn.Tell(ledger.Begin{Time: t.begin})
+		t.begin.Store(clock.Now())
+		t.turn.Tell(ledger.Begin{Time: t.begin.Load()})
 	})
 	t.files.Probe(found)
 	return nil
@@ -124,17 +124,14 @@ func (t *Tracer) noteLate(l libraries.Mapped) {
 
 // wantDevice asks for the brief probes when an event shows that they are needed; in a turn.
 func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
-	if t.learner.Want(e, len(p.uuids) == 1 || p.gpus == 1) {
+	if t.learner.Want(e, e.Device == ledger.UnknownDevice && t.usage.OnOneGPU(p.pid)) {
 		t.jobs.add(job{kind: jobLearn})
 	}
 }
 
 // learn sets the brief probes.
 func (t *Tracer) learn() error {
-	t.desk.Take()
-	single := len(t.gpus) == 1
-	t.turn.Done()
-	return t.learner.Begin(single, t.files, t.scanner.Scan, func() { t.jobs.add(job{kind: jobLearned}) })
+	return t.learner.Begin(t.usage.OneGPU(), t.files, t.scanner.Scan, func() { t.jobs.add(job{kind: jobLearned}) })
 }
 
 // retire takes away the probes that nobody can need any more.

@@ -174,10 +174,7 @@ func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
 	if event.Op == ledger.Alloc && !p.user {
 		p.user = true
 		t.jobs.add(job{jobIntroduce, p.pid})
-		select {
-		case t.newUser <- struct{}{}:
-		default:
-		}
+		t.usage.Soon()
 	}
 }
 

@@ -22,16 +22,10 @@ func (t *Tracer) faults() (list []string) {
 			list = append(list, fmt.Sprintf(x.text, n))
 		}
 	}
-	for _, text := range []string{t.unseen.Text(), t.silenceText(), t.lossText()} {
+	for _, text := range []string{t.unseen.Text(), t.usage.Silence(t.begin.Load()), t.lossText()} {
 		if text != "" {
 			list = append(list, text)
 		}
 	}
 	return append(list, t.defects.Warnings()...)
-}
-
-func (t *Tracer) silenceText() string {
-	t.desk.Take()
-	defer t.turn.Done()
-	return t.silence.text(t.begin)
 }

@@ -18,15 +18,15 @@ const maxInherited = 16
 // hasCUDA says whether a process uses CUDA itself: it has allocated from the driver, or NVML lists it; in a turn. Where NVML says
 // nothing that is not known of one that was there before us.
 func (t *Tracer) hasCUDA(p *process) bool {
-	if p.user || p.gpus > 0 {
+	if p.user || t.usage.Lists(p.pid) {
 		return true
 	}
-	if len(t.gpus) > 0 {
+	if t.usage.HasGPUs() {
 		return false
 	}
 	if !p.dated {
 		began := procfs.StartTime(p.pid)
-		p.dated, p.older = true, began != 0 && began < t.begin
+		p.dated, p.older = true, began != 0 && began < t.begin.Load()
 	}
 	return p.older
 }

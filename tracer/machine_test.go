@@ -133,7 +133,7 @@ func (m *machine) snapshot() *ledger.Snapshot {
 	m.t.Helper()
 	m.eventsRead()
 	m.workDone()
-	m.readUsage(context.Background())
+	m.Tracer.usage.Read(context.Background())
 	m.eventsRead() // then that reading is taken in
 	s := m.Snapshot()
 	m.stacksRead(s)

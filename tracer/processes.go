@@ -28,15 +28,6 @@ type process struct {
 	torch         bool            // PyTorch's allocator has reported
 	allocators    []bpf.TensorKey // of it, as far as reported
 	loaded        bool            // its unwind tables were loaded at least once
-	devices       bool            // the ledger knows its GPUs
-	introduced    bool            // environ is known
-	environ       []string        // what matters for devices
-	contained     bool            // in a container
-	open          []uint32        // minor numbers of the GPUs that it has open
-	nodes         []uint32        // and of those that its /dev has
-	denied        []string        // uuids that NVML has denied
-	uuids         []string        // by CUDA ordinal
-	gpus          int             // on which NVML listed it last
 	jit           bool            // writes a perf map file
 	seed          uint64          // part of the hash of its stacks
 	generation    uint32          // counts the changes of its mappings
@@ -211,6 +202,7 @@ func (t *Tracer) exited(e *bpf.Event) {
 		t.bury(p)
 	}
 	delete(t.processes, e.Pid)
+	t.usage.Forget(e.Pid)
 	if p != nil && p.booked {
 		t.turn.Apply(&ledger.Event{Op: ledger.Exit, PID: e.Pid, TID: e.Tid, Time: e.Time})
 	}
@@ -238,6 +230,7 @@ func (t *Tracer) executed(e *bpf.Event) {
 		return
 	}
 	t.leaveBlocks(p)
+	t.usage.Forget(p.pid)
 	t.leaveShare(p.pid)
 	if p.traced {
 		t.jobs.add(job{kind: jobScan, pid: p.pid}) // one that came before this event took its mappings for the old program's

@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 // eventfulNVML lets something happen when it is asked for the first time.
 type eventfulNVML struct {
-	NVML
+	usage.NVML
 	once   sync.Once
 	before func()
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -50,7 +51,7 @@ func (t *Tracer) readBooks(most uint64) uint64 {
 	defer t.turn.Done()
 	t.readTensors()
 	time := clock.Now()
-	t.turn.Read(readingBooks, time, func() { t.bringUpToDate(blocks) })
+	t.turn.Read(readingBooks, time, func(*booking.Turn) { t.bringUpToDate(blocks) })
 	return time
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -141,7 +142,7 @@ func (t *Tracer) readTensors() {
 		}
 	})
 	if len(list) > 0 {
-		t.turn.Read(readingTensors, time, func() { t.turn.Tell(ledger.TensorReading{Time: time, Totals: list}) })
+		t.turn.Read(readingTensors, time, func(turn *booking.Turn) { turn.Tell(ledger.TensorReading{Time: time, Totals: list}) })
 	}
 }
 

@@ -35,21 +35,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/stacks"
 	"github.com/vramprof/vramprof/tracer/unwind"
+	"github.com/vramprof/vramprof/tracer/usage"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
 // ErrNoProcess says that no process uses CUDA, and waiting was not asked for.
 var ErrNoProcess = errors.New("no process uses CUDA")
-
-// NVML is what the driver says about GPUs and processes.
-type NVML interface {
-	GPUs(ctx context.Context) ([]ledger.GPU, error)
-	Usage(ctx context.Context) ([]ledger.Usage, error)
-	// Ordinals gives the UUID of each CUDA ordinal of a process with this environment.
-	Ordinals(environ []string, gpus []ledger.GPU) []string
-	// OfMinors gives the GPUs with these device nodes; false where some are not among them.
-	OfMinors(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)
-}
 
 // Config says what to trace. Without PIDs, Name and Command: every process.
 type Config struct {
@@ -59,7 +50,7 @@ type Config struct {
 	Stdout      *os.File            // the command's; nil: ours
 	Duration    time.Duration       // of tracing, from Ready on; 0: no limit
 	Wait        bool                // do not end with ErrNoProcess when nothing uses CUDA yet
-	NVML        NVML                // nil without a driver
+	NVML        usage.NVML          // nil without a driver
 	WantTensors bool                // warn if no PyTorch is found whose tensors can be traced
 	NoTensors   bool                // do not trace what PyTorch's allocator gives out
 	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
@@ -90,7 +81,7 @@ type Tracer struct {
 	reader  stacks.Reader
 	events  *ringbuf.Reader
 
-	oneUsage                      sync.Mutex // held while NVML is read
+	usage                         *usage.Monitor
 	desk                          *booking.Desk
 	turn                          *booking.Turn // of whoever has it
 	event                         ledger.Event  // the latest: one for each would be garbage
@@ -101,10 +92,8 @@ type Tracer struct {
 	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
 	noRoomForTables               uint64            // events without a stack of processes whose tables found no room
 	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
-	gpus                          []ledger.GPU      // NVML's last list
 	limits                        ledger.Limits     // as the books were told last
-	silence                       silence
-	begin                         uint64 // of the books, when the first probe is set
+	begin                         atomic.Uint64     // of the books, when the first probe is set
 
 	leftBlocks   map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
 	shares       shares
@@ -116,7 +105,6 @@ type Tracer struct {
 	running      atomic.Uint64 // since when processes that begin are noticed; 0 before
 	jobs         jobs
 	loads        sync.WaitGroup // of unwind tables, of processes that discover has found
-	newUser      chan struct{}  // a process has made its first allocation
 	command      *command
 	defects      defects.List
 	idle         time.Duration    // idleInterval, longer in a test
@@ -147,13 +135,17 @@ func New(config Config) (*Tracer, error) {
 		leftBlocks: map[uint32]owner{},
 		ahead:      libraries.NewAhead(),
 		jobs:       newJobs(),
-		newUser:    make(chan struct{}, 1),
 		host:       workload.NewHost(),
 		ooms:       ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
 		idle:       idleInterval,
 	}
 	t.desk = booking.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Journal, &t.defects)
 	t.turn = (*booking.Turn)(t.desk)
+	t.usage = usage.NewMonitor(usage.Options{
+		NVML: config.NVML, Desk: t.desk, Defects: &t.defects, Changed: t.changed,
+		LookAgain: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
+		Before:    func(*booking.Turn) { t.markSegments() },
+	})
 	t.limits = limitsOf(config.Memory)
 	t.turn.Tell(t.limits)
 	t.stacks = stacks.New(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
@@ -188,7 +180,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	t.desk.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.desk.EndEvents()
-	t.readUsage(ctx)
+	t.usage.Read(ctx)
 	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
@@ -199,7 +191,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.loadTablesOnDemand(ctx) })
-	wait.Go(func() { t.watchUsage(ctx) })
+	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
 	wait.Go(func() { t.reportOOMs(ctx) })
 	wait.Go(func() { t.keepJournal(ctx) })

@@ -15,6 +15,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/procfs"
+	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 // forgetAfter is how long the tables of an ended process stay, for stacks that
@@ -138,7 +139,7 @@ func (t *Tracer) urgent(pids []uint32, layouts map[uint32]uint64) (now, later []
 		return pids, nil
 	}
 	for _, pid := range pids {
-		if len(openGPUs(pid)) > 0 {
+		if len(usage.OpenGPUs(pid)) > 0 {
 			now = append(now, pid)
 		} else {
 			later = append(later, pid)

@@ -33,7 +33,9 @@ func TestMissingProcessesEndWhenTheirEventsHaveBeenRead(t *testing.T) {
 // TestTablesOfProcessesWithAGPUOpenComeFirst: of many processes with mappings of their own, those that only map CUDA's libraries wait.
 func TestTablesOfProcessesWithAGPUOpenComeFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nvidia0")
-	node(t, path, 195, 0)
+	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(195, 0))); err != nil {
+		t.Skip(err)
+	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 const (
@@ -243,7 +244,7 @@ func (f *oomFiles) writeNew(name string, content []byte) error {
 
 // oomSource provides the content of a record.
 type oomSource struct {
-	nvml     tracer.NVML                                   // nil without a driver
+	nvml     usage.NVML                                    // nil without a driver
 	snapshot func(books *ledger.Snapshot) *ledger.Snapshot // of books, or as of now if nil
 	stacks   callstack.Stacks
 }

@@ -32,7 +32,7 @@ func TestReadingsAreTakenBetweenTheEventsBeforeAndAfterThem(t *testing.T) {
 	defer turn.Done()
 	var got []uint64
 	for _, time := range []uint64{30, 10, 20, 20, 40} {
-		turn.Read("a reading", time, func() { got = append(got, time) })
+		turn.Read("a reading", time, func(*Turn) { got = append(got, time) })
 	}
 	for _, step := range []struct {
 		event uint64
@@ -51,8 +51,8 @@ func TestReadingsDoNotWaitWhereNobodyReadsEvents(t *testing.T) {
 	d := newDesk(nil)
 	turn := d.Take()
 	taken := 0
-	turn.Read("a reading", 1<<63, func() { taken++ })
-	turn.Read("a reading", 5, func() { panic("a defect") })
+	turn.Read("a reading", 1<<63, func(*Turn) { taken++ })
+	turn.Read("a reading", 5, func(*Turn) { panic("a defect") })
 	turn.Done()
 	if w := d.defects.Warnings(); taken != 1 || len(w) != 1 {
 		t.Errorf("taken %d times, warnings %q", taken, w)

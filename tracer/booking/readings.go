@@ -12,7 +12,7 @@ import (
 // books have one moment.
 type reading struct {
 	time uint64
-	take func()
+	take func(turn *Turn)
 }
 
 // inFlight is how long an event may take from when its time is taken until it is in the ring.
@@ -21,17 +21,17 @@ const inFlight = uint64(time.Millisecond)
 // Read has take book a reading of what, made at time, when the events before time are booked. take
 // runs in the turn that books the last of these events, which may be this one. A panic of take costs
 // no more than what.
-func (t *Turn) Read(what string, time uint64, take func()) {
-	t.add(time, func() {
+func (t *Turn) Read(what string, time uint64, take func(turn *Turn)) {
+	t.add(time, func(turn *Turn) {
 		defer t.defects.Recovered(what)
-		take()
+		take(turn)
 	})
 	if !t.running.Load() {
 		t.TakeAll()
 	}
 }
 
-func (t *Turn) add(time uint64, take func()) {
+func (t *Turn) add(time uint64, take func(turn *Turn)) {
 	at, _ := slices.BinarySearchFunc(t.waiting, time+1, func(x reading, t uint64) int {
 		if x.time < t {
 			return -1
@@ -57,6 +57,6 @@ func (t *Turn) TakeBefore(time uint64) {
 	for len(t.waiting) > 0 && t.waiting[0].time < time {
 		x := t.waiting[0]
 		t.waiting = t.waiting[1:]
-		x.take()
+		x.take(t)
 	}
 }

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package usage
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
@@ -66,14 +63,14 @@ func TestOrdinalsAreThoseOfWhatAProcessHasOpen(t *testing.T) {
 		{"told by the toolkit only", true, "", "", "NVIDIA_VISIBLE_DEVICES=6,7", "6 7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := process{contained: c.contained, open: minorsOf(c.open), nodes: minorsOf(c.nodes), environ: strings.Fields(c.environ)}
+			p := View{contained: c.contained, open: minorsOf(c.open), nodes: minorsOf(c.nodes), environ: strings.Fields(c.environ)}
 			got := strings.ReplaceAll(strings.Join(p.ordinals(eightGPUs(), eight{}), " "), "GPU-", "")
 			if got != c.want {
 				t.Errorf("ordinals are GPUs %q, want %q", got, c.want)
 			}
 		})
 	}
-	stranger := process{open: []uint32{0, 9}}
+	stranger := View{open: []uint32{0, 9}}
 	if got := stranger.ordinals(eightGPUs(), eight{}); got != nil {
 		t.Errorf("with a GPU that NVML does not list: %q", got)
 	}
@@ -89,65 +86,19 @@ func minorsOf(gpus string) (list []uint32) {
 
 func TestAProcessWithOneGPUIsKnownWithoutNVML(t *testing.T) {
 	for _, c := range []struct {
-		p    process
+		p    View
 		want bool
 	}{
-		{process{open: []uint32{3}}, true},
-		{process{nodes: []uint32{3}}, true},
-		{process{open: []uint32{2, 3}, nodes: []uint32{3}}, false},
-		{process{open: []uint32{2, 3}, environ: []string{"CUDA_VISIBLE_DEVICES=1"}}, true},
-		{process{environ: []string{"CUDA_VISIBLE_DEVICES=1,2"}}, false},
-		{process{environ: []string{"CUDA_VISIBLE_DEVICES="}}, false},
-		{process{}, false},
+		{View{open: []uint32{3}}, true},
+		{View{nodes: []uint32{3}}, true},
+		{View{open: []uint32{2, 3}, nodes: []uint32{3}}, false},
+		{View{open: []uint32{2, 3}, environ: []string{"CUDA_VISIBLE_DEVICES=1"}}, true},
+		{View{environ: []string{"CUDA_VISIBLE_DEVICES=1,2"}}, false},
+		{View{environ: []string{"CUDA_VISIBLE_DEVICES="}}, false},
+		{View{}, false},
 	} {
 		if got := c.p.seesOne(); got != c.want {
 			t.Errorf("%+v sees one: %v", c.p, got)
-		}
-	}
-}
-
-// containerGroup makes a control group that is named as a container's; "" where that cannot be done.
-func containerGroup(t *testing.T) string {
-	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"} {
-		at := filepath.Join(root, fmt.Sprintf("docker-%064x.scope", os.Getpid()))
-		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil || os.Mkdir(at, 0o755) != nil {
-			continue
-		}
-		t.Cleanup(func() {
-			for end := time.Now().Add(5 * time.Second); os.Remove(at) != nil && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond)
-			}
-		})
-		return at
-	}
-	return ""
-}
-
-// Environments say nothing of the GPUs of a container, or something wrong: what a process has open says it, and without
-// that, nothing adds up to more than NVML's figures, which every snapshot of these tests is tested for.
-func TestGPUsOfContainersAreThoseThatAreOpen(t *testing.T) {
-	m := newMachine(t, 8, "FAKECUDA_MINORS=1")
-	group := containerGroup(t)
-	if group == "" {
-		t.Skip("no control group can be made here")
-	}
-	m.trace(nil)
-	script := []string{"cudaSetDevice 3", "cudaMalloc d 4000", "cudaSetDevice 1", "cudaMalloc b 64M", "cudaSetDevice 0", "cudaMalloc a 1000",
-		"cudaSetDevice 2", "cudaMalloc c 3000", "ready", "wait"}
-	for _, told := range []string{"NVIDIA_VISIBLE_DEVICES=void", "A=b", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=0,1,2,3", "CUDA_VISIBLE_DEVICES=0,1,2,3"} {
-		for _, nodes := range []string{"1", "0"} {
-			what := told + ", nodes " + nodes
-			args := append([]string{"-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, group, m.program("calls_c")}, m.file(strings.Join(script, "\n")+"\n"))
-			p := m.start([]string{told, "FAKECUDA_GIVEN=4,5,6,7", "FAKECUDA_NODES=" + nodes}, "sh", args...)
-			p.ready()
-			s := m.snapshot()
-			usage := m.usage(p.pid())
-			compareAccounts(t, what, booked(t, s, p.pid()), accountOf(&usage)) // without nodes they are paired
-			x, _ := processOf(t, s, p.pid())
-			if want := map[string]ledger.Ordinals{"1": ledger.OrdinalsTold, "0": ledger.OrdinalsPaired}[nodes]; x.Ordinals != want {
-				t.Errorf("%s: devices are known by %d, want %d", what, x.Ordinals, want)
-			}
-			p.end()
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package usage
 
 import (
 	"fmt"
@@ -44,10 +44,10 @@ func TestOpenNodesOfGPUsAreFoundByWhatTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if got := openGPUs(pid); !slices.Equal(got, []uint32{3, 5}) {
+	if got := OpenGPUs(pid); !slices.Equal(got, []uint32{3, 5}) {
 		t.Errorf("open are %v, want 3 and 5", got)
 	}
-	if got := openGPUs(1 << 30); got != nil {
+	if got := OpenGPUs(1 << 30); got != nil {
 		t.Errorf("of no process: %v", got)
 	}
 }

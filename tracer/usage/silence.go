@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package usage
 
 import (
 	"fmt"
 	"time"
 )
 
-// silence is how long NVML gave no complete reading; guarded by Tracer.mu. Times are ns of CLOCK_MONOTONIC.
+// silence is how long NVML gave no complete reading. Times are ns of CLOCK_MONOTONIC.
 type silence struct {
-	heard  uint64 // when it last did; before the first one: when it was first asked
+	heard  uint64 // when it last gave one; before the first one, when it was first asked
 	asked  uint64 // when it was last asked in vain; 0: it answers
-	first  uint64 // when it was last heard before the first silence
-	missed int    // readings
+	first  uint64 // when it last gave one before the first silence
+	missed int    // readings that it did not give
 	times  int    // silences that are over
 	sum    uint64 // ns of those
 }
 
-// read notes a reading that was asked for at some time.
+// read notes a reading that was asked for at time, and whether it was complete.
 func (s *silence) read(time uint64, ok bool) {
 	if s.heard == 0 {
 		s.heard = time
@@ -38,7 +38,8 @@ func (s *silence) read(time uint64, ok bool) {
 	s.heard = time
 }
 
-// text is "NVML has been silent since 12s after the begin (30 readings are missing): what the GPUs' bytes are is as of then".
+// text returns "NVML has been silent since 12s after the begin (30 readings are missing): …", "" if no
+// reading is missing.
 func (s *silence) text(begin uint64) string {
 	missing := "1 reading is missing"
 	if s.missed > 1 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package usage
 
 import (
 	"fmt"
@@ -16,7 +16,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
-// NVIDIA's device nodes, /dev/nvidia0 and on, are character devices of this major number. Two of it are no GPUs.
+// NVIDIA's device nodes, /dev/nvidia0 and on, are character devices of this major number. Two of it
+// are no GPUs.
 const (
 	nvidiaMajor   = 195
 	nvidiaModeset = 254
@@ -27,18 +28,19 @@ const (
 	nodePatience = 500 * time.Millisecond
 )
 
-// openGPUs lists the minor numbers of the GPUs whose device nodes a process has open: CUDA
-// opens those of all GPUs that it may use when it starts.
-func openGPUs(pid uint32) []uint32 {
+// OpenGPUs returns the minor numbers of the GPUs whose device nodes a process has open, in order: CUDA
+// opens those of all GPUs that it may use when it starts. It takes at most 0.5 s.
+func OpenGPUs(pid uint32) []uint32 {
 	return minorsIn(func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", pid)) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
 		var st unix.Stat_t
 		link, err := os.Readlink(path.Join(dir.Name(), entry))
-		// The name is the process's to choose, but only spares a look at files that may lie where the kernel has to ask somebody.
+		// The process chooses the name, which only spares a look at files of network file systems.
 		return st, err == nil && strings.HasPrefix(path.Base(link), nodeName) && unix.Fstatat(int(dir.Fd()), entry, &st, 0) == nil
 	})
 }
 
-// nodesBelow lists the GPUs that have device nodes in the /dev that a process sees.
+// nodesBelow returns the minor numbers of the GPUs that have device nodes in the /dev that a process
+// sees.
 func nodesBelow(pid uint32) []uint32 {
 	open := func() (*os.File, error) { return untrusted.OpenFolderIn(fmt.Sprintf("/proc/%d/root", pid), "dev") }
 	return minorsIn(open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
@@ -47,7 +49,8 @@ func nodesBelow(pid uint32) []uint32 {
 	})
 }
 
-// minorsIn lists those entries of a folder that are nodes of GPUs, in order; look is false for what is not worth it.
+// minorsIn returns the minor numbers of the entries of a folder that are nodes of GPUs, in order; look
+// returns false for an entry that cannot be one.
 func minorsIn(open func() (*os.File, error), look func(dir *os.File, entry string) (unix.Stat_t, bool)) []uint32 {
 	list, _ := patience.Call(nodePatience, func() (list []uint32, _ error) {
 		dir, err := open()

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package usage has the books told what NVML reports, and which GPUs each process sees.
+package usage
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/booking"
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// NVML is what the driver reports about GPUs and processes. Calls with a context may take as long as
+// it lasts; the others return at once.
+type NVML interface {
+	GPUs(ctx context.Context) ([]ledger.GPU, error)
+	Usage(ctx context.Context) ([]ledger.Usage, error)
+	// Ordinals returns the UUID of each CUDA ordinal of a process with this environment.
+	Ordinals(environ []string, gpus []ledger.GPU) []string
+	// OfMinors returns the GPUs with these device nodes, and false if some are not among gpus.
+	OfMinors(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)
+}
+
+// Options is what a Monitor needs. It calls the functions in a turn, without a lock of its own: they
+// must not block.
+type Options struct {
+	NVML    NVML // nil without a driver
+	Desk    *booking.Desk
+	Defects *defects.List
+
+	// Changed returns the time of the latest event of a process, and false for one that is not known.
+	Changed func(pid uint32) (at uint64, known bool)
+	// LookAgain asks for another Introduce of a process.
+	LookAgain func(pid uint32)
+	// Before is called before the books take a reading.
+	Before func(turn *booking.Turn)
+}
+
+// Monitor reads NVML once per second, and knows the GPUs that each process sees. One goroutine calls
+// Run, the worker calls Introduce, and any may call the other methods. Read waits for NVML: what
+// reads the rings must not call it.
+type Monitor struct {
+	Options
+	soon chan struct{}
+	one  sync.Mutex // held while NVML is read: the books can watch one reading at a time
+
+	mu        sync.Mutex          // guards what follows, never while something is called
+	gpus      []ledger.GPU        // NVML's latest list
+	listed    map[uint32]int      // on how many GPUs NVML listed a known process in the latest reading
+	processes map[uint32]*process // that were introduced
+	silence   silence
+}
+
+// process is which GPUs a process sees; guarded by Monitor.mu.
+type process struct {
+	view   View
+	told   bool     // the books know, or cannot know, its GPUs
+	denied []string // UUIDs that NVML has denied
+	uuids  []string // by CUDA ordinal
+}
+
+// NewMonitor returns a Monitor that has read nothing yet.
+func NewMonitor(o Options) *Monitor {
+	return &Monitor{Options: o, soon: make(chan struct{}, 1), listed: map[uint32]int{}, processes: map[uint32]*process{}}
+}
+
+// timeout bounds one reading: a driver that hangs must not hang us. lastWait is how long the end of a
+// run waits for the reading that is under way, and for the last one.
+const (
+	timeout  = 5 * time.Second
+	lastWait = time.Second
+)
+
+// reading is what a panic costs, in words.
+const reading = "a reading of NVML"
+
+// Run reads once per second, soon after Soon, and once more when ctx ends.
+func (m *Monitor) Run(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-m.soon:
+			m.Read(ctx)
+		case <-ctx.Done():
+			m.Read(ctx)
+			return
+		case <-tick.C:
+			m.Read(ctx)
+		}
+	}
+}
+
+// Soon asks for a reading: a new process has made its first allocation, and may be gone in a second.
+// It never blocks.
+func (m *Monitor) Soon() {
+	select {
+	case m.soon <- struct{}{}:
+	default:
+	}
+}
+
+// Read has the books take one reading of NVML. The end of run does not cut it short at once: a driver
+// that was left in the middle of a call would refuse the last reading.
+func (m *Monitor) Read(run context.Context) {
+	if m.NVML == nil {
+		return
+	}
+	m.one.Lock()
+	defer m.one.Unlock()
+	defer m.Defects.Recovered(reading)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	defer context.AfterFunc(run, func() { time.AfterFunc(lastWait, cancel) })()
+	asked := clock.Now()
+	gpus, err := m.NVML.GPUs(ctx)
+	began := m.open()
+	usage, usageErr := m.NVML.Usage(ctx)
+	time := clock.Now()
+	turn := m.Desk.Take()
+	defer turn.Done()
+	pids := m.note(asked, gpus, usageErr == nil)
+	if err = errors.Join(err, usageErr); err != nil {
+		turn.Tell(ledger.Warning{Text: "NVML gave no complete reading: " + untrusted.Clean(strings.TrimSpace(err.Error()))})
+	}
+	if len(gpus) > 0 {
+		turn.Tell(ledger.GPUs(gpus))
+	}
+	for _, pid := range pids {
+		m.tellDevices(turn, pid)
+	}
+	if usageErr == nil {
+		turn.Read(reading, time, func(turn *booking.Turn) { m.take(turn, began, time, usage) })
+	}
+}
+
+// open has the books watch what changes while NVML is read, from now on.
+func (m *Monitor) open() uint64 {
+	turn := m.Desk.Take()
+	defer turn.Done()
+	began := clock.Now()
+	turn.Read(reading, began, func(turn *booking.Turn) { turn.Tell(ledger.UsageOpened{Time: began}) })
+	return began
+}
+
+// note keeps what NVML answered, and returns the processes whose GPUs the books do not know yet.
+func (m *Monitor) note(asked uint64, gpus []ledger.GPU, complete bool) (pids []uint32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.silence.read(asked, complete)
+	if len(gpus) > 0 {
+		m.gpus = gpus
+	}
+	for pid, p := range m.processes {
+		if !p.told {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// take tells the books a reading between began and time, when they have all events before it.
+func (m *Monitor) take(turn *booking.Turn, began, time uint64, usage []ledger.Usage) {
+	listed := map[uint32]int{}
+	for i := range usage {
+		at, known := m.Changed(usage[i].PID)
+		usage[i].Rough = known && at >= began
+		if known {
+			listed[usage[i].PID]++
+		}
+	}
+	for _, pid := range m.doubt(listed, usage) {
+		turn.Tell(ledger.Devices{PID: pid, UUIDs: nil})
+		m.LookAgain(pid)
+	}
+	m.Before(turn)
+	turn.Tell(ledger.UsageReading{Time: time, Usages: usage})
+}
+
+// OneGPU reports whether NVML lists one GPU only.
+func (m *Monitor) OneGPU() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.gpus) == 1
+}
+
+// HasGPUs reports whether NVML has listed a GPU.
+func (m *Monitor) HasGPUs() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.gpus) > 0
+}
+
+// Lists reports whether NVML listed a known process in its latest reading.
+func (m *Monitor) Lists(pid uint32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.listed[pid] > 0
+}
+
+// OnOneGPU reports whether a process sees, or uses, one GPU only.
+func (m *Monitor) OnOneGPU(pid uint32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.processes[pid]
+	return p != nil && len(p.uuids) == 1 || m.listed[pid] == 1
+}
+
+// Silence returns a sentence about readings that NVML did not give, "" if it gave all, with times
+// since begin.
+func (m *Monitor) Silence(begin uint64) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.silence.text(begin)
+}

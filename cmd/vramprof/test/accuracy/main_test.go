@@ -28,7 +28,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	_, self, _, _ := runtime.Caller(0)
-	root = filepath.Dir(filepath.Dir(filepath.Dir(self)))
+	root = filepath.Join(filepath.Dir(self), "..", "..", "..", "..")
 	var err error
 	if binaryDir, err = os.MkdirTemp("", "vramprof-accuracy-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

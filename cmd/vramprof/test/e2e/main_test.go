@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", "6")
 	}
 	_, self, _, _ := runtime.Caller(0)
-	root = filepath.Dir(filepath.Dir(filepath.Dir(self)))
+	root = filepath.Join(filepath.Dir(self), "..", "..", "..", "..")
 	var err error
 	if binaryDir, err = os.MkdirTemp("", "vramprof-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

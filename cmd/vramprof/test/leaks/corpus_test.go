@@ -32,7 +32,7 @@ func (p *program) isC() bool { return strings.HasSuffix(p.Name, ".c") }
 // root is the repository's folder.
 var root = func() string {
 	_, self, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(self)))
+	return filepath.Join(filepath.Dir(self), "..", "..", "..", "..")
 }()
 
 func corpusFile(name string) string { return filepath.Join(root, "testdata", "leaks", name) }

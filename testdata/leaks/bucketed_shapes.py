@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""Eight buckets of lengths, each with static buffers. The buckets first appear one after
-another, then repeatedly."""
+"""Eight buckets of lengths with static buffers; they appear one after another, then again."""
 import random
 import torch
 from torch import nn

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Every 100 steps, clones model and optimizer, writes them to a file over 30 steps, and frees
-them."""
+"""Every 100 steps, clones model and optimizer, writes them to a file, and frees them."""
 import copy
 import torch
 from torch import nn

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""Serves with CUDA graphs, one per batch size, captured at the first request of that size. Each
-graph keeps its memory."""
+"""Serves with one CUDA graph per batch size, captured on demand; each graph keeps its memory."""
 import random
 import torch
 from torch import nn

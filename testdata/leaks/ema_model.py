@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""From step 200 on, there is a second model, the moving average of the first; it is created
-once."""
+"""From step 200 on, there is a second model, the moving average; it is created once."""
 import copy
 import torch
 from torch import nn

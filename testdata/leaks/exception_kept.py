@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Skips bad batches and keeps their exceptions for a report. The frames of each traceback hold
-tensors."""
+"""Skips bad batches and keeps their exceptions; the frames of each traceback hold tensors."""
 import torch
 from torch import nn
 from training import steps

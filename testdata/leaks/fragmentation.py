@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Block sizes that never fit into existing holes: PyTorch reserves more and more, while live
-memory stays the same."""
+"""Sizes that never fit into existing holes: PyTorch reserves more; live memory is constant."""
 import collections, random
 import torch
 from training import steps

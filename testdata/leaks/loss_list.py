@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Validates between the steps and keeps each loss with its graph for a plot: torch.no_grad() is
-missing."""
+"""Validates between steps and keeps each loss with its graph: torch.no_grad() is missing."""
 import torch
 from torch import nn
 from training import steps

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Like loss_list.py without the leak: keeps losses as numbers, detaches a smoothed one, and
-keeps the latest 40 graphs."""
+"""Like loss_list.py without the leak: keeps losses as numbers and the latest 40 graphs."""
 import collections
 import torch
 from torch import nn

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""A cache of the 200 most recently used entries: it fills, then each new entry evicts an old
-one."""
+"""A cache of the 200 most recently used entries: once full, each new entry evicts an old one."""
 import functools, random
 import torch
 from torch import nn

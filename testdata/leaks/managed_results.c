@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// A chain of results in managed memory: nodes are added at the front, and only matching ones are
-// removed.
+// A chain of results in managed memory: of the added nodes, only matching ones are removed.
 #include "steps.h"
 
 struct node {

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
 # devices: 2
-"""A pipeline of two stages, each on a GPU. The second keeps its inputs by the number of the
-micro-batch."""
+"""A pipeline of two stages, each on a GPU; the second keeps all of its inputs."""
 import torch
 from torch import nn
 from training import steps

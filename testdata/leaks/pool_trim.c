@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
-// A stream-ordered pool: temporaries of a batch of 40 steps, all freed at its end; the pool is
-// trimmed from time to time.
+// A stream-ordered pool: 40 steps of temporaries, then all are freed; sometimes trimmed.
 #include "steps.h"
 
 #define BATCH 40

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// A server that allocates memory for each request, and returns early from one in twelve without
-// freeing it.
+// A server that allocates memory per request; one in twelve returns early without freeing it.
 #include "steps.h"
 
 static int handle(unsigned request)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: none
-// A ring of 64 buffers between a reader and a writer; each buffer is allocated when its slot is
-// written, and freed 64 steps later.
+// A ring of 64 buffers, each allocated when its slot is written and freed 64 steps later.
 #include "steps.h"
 
 #define PLACES 64

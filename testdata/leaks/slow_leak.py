@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: leaking
-"""Shapes and losses vary; there are evaluations and caches. Besides, every 50th step leaks one
-block of 512 KiB."""
+"""Shapes and losses vary, with evaluations and caches; every 50th step leaks 512 KiB."""
 import collections, random
 import torch
 from torch import nn

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
-"""Like hidden_state.py without the leak: every 35 steps, the loss so far goes backward and the
-state is detached."""
+"""Like hidden_state.py without the leak: every 35 steps, the state is detached."""
 import torch
 from torch import nn
 from training import steps

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // verdict: leaking
-// Segments through the virtual memory API: each is unmapped and its addresses are freed, but its
-// handle is not released.
+// Segments of the virtual memory API: unmapped, addresses freed, but handles not released.
 #include "steps.h"
 
 #define SEGMENT (4 << 20)

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # verdict: none
 # attach: early
-"""Creates a table's rows when a word first appears. Common words appear early, rare ones late:
-the table grows fast, then slower and slower."""
+"""Creates a table's rows when a word first appears: common words early, rare ones late."""
 import random
 import torch
 from torch import nn

@@ -74,7 +74,7 @@ fi
 . scripts/install.sh
 go=$(find_go "$(sed -n 's/^go \([0-9.]*\)$/\1/p' go.mod)" || find_go 1.21) || skip "no Go compiler"
 export PATH="$(dirname "$go"):$PATH" CGO_CFLAGS="${CGO_CFLAGS:--O2 -g} -Wno-deprecated-declarations" VRAMPROF_REAL_LIBS=$cache
-output=$(go test -count=1 -v -run '^TestReal' ./tracer ./tracer/nvml 2>&1) && status=0 || status=$?
+output=$(go test -count=1 -v -run '^TestReal' ./tracer/probes ./tracer/nvml 2>&1) && status=0 || status=$?
 if [ $status = 0 ]; then # the tests log the table
   sed -nE 's/^ +real_[a-z_]*test\.go:[0-9]+: //p' <<<"$output"
 else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package probes
 
 import (
 	"cmp"
@@ -20,7 +20,6 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/libraries"
-	"github.com/vramprof/vramprof/tracer/probes"
 )
 
 // These tests look at NVIDIA's own libraries, which scripts/check-real-libs.sh
@@ -49,7 +48,7 @@ type realLibrary struct {
 	path, name string
 	layer      functions.Layer
 	version    []int // of "libcuda.so.550.163.01"
-	rows       probes.Rows
+	rows       Rows
 	exports    map[string]elf.Symbol
 }
 
@@ -115,7 +114,7 @@ func (l *realLibrary) open(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if l.rows, err = probes.Resolve(f, l.layer); err != nil {
+	if l.rows, err = Resolve(f, l.layer); err != nil {
 		t.Fatalf("%s: %v", l.name, err)
 	}
 	file, err := elf.NewFile(f)

@@ -75,7 +75,7 @@ func (l *Ledger) unmapped(process uint32, x *mapping, time uint64) {
 	if !ok {
 		return
 	}
-	if site := &l.sites[l.blocks.at(b).site]; site.mayBeSegment() {
+	if site := &l.sites[l.entries.at(b).site]; site.mayBeSegment() {
 		l.sleep(&l.procs[process], sleeper{start: x.Start, end: x.End, time: time, device: site.device})
 	}
 }
@@ -224,9 +224,9 @@ func (l *Ledger) placeSampled(p *process) {
 		if site.kind != Tensor {
 			continue
 		}
-		for b := site.first; b != 0; b = l.blocks.at(b).next {
+		for b := site.first; b != 0; b = l.entries.at(b).next {
 			l.spend(8)
-			if x := l.blocks.at(b); p.asleep.holds(x.address) {
+			if x := l.entries.at(b); p.asleep.holds(x.address) {
 				site.inside += sampled(x.size, x.extra).bytes
 			}
 		}

@@ -30,7 +30,7 @@ func (l *Ledger) alloc(e *Event) {
 	p := l.instance(e.PID, e.Time)
 	key := liveKey{e.Address, p, e.Space}
 	if old, ok := l.live[key]; ok {
-		b := l.blocks.at(old)
+		b := l.entries.at(old)
 		s := &l.sites[b.site]
 		if s.kind == Imported && e.Kind == Imported && s.context == e.Context {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
@@ -81,7 +81,7 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	if pool != 0 {
 		l.pools[pool].add(size)
 	}
-	b := l.addBlock(key, p, block{address: key.address, size: size, time: e.Time, site: n, extra: pool})
+	b := l.addEntry(key, p, entry{address: key.address, size: size, time: e.Time, site: n, extra: pool})
 	l.link(b, s.last)
 	if device == UnknownDevice {
 		l.addStray(key, e)
@@ -98,18 +98,18 @@ func (l *Ledger) evict(s *site) {
 	s.evicted++
 }
 
-// addBlock makes an allocation live.
-func (l *Ledger) addBlock(key liveKey, p *process, b block) uint32 {
-	n := l.blocks.take(b)
+// addEntry makes an allocation live.
+func (l *Ledger) addEntry(key liveKey, p *process, b entry) uint32 {
+	n := l.entries.take(b)
 	l.live[key] = n
 	l.hold(tableLive, p)
 	return n
 }
 
-// dropBlock ends a live allocation that is in no list any more.
-func (l *Ledger) dropBlock(key liveKey, n uint32) {
+// dropEntry ends a live allocation that is in no list any more.
+func (l *Ledger) dropEntry(key liveKey, n uint32) {
 	delete(l.live, key)
-	l.blocks.release(n)
+	l.entries.release(n)
 	l.give(tableLive, &l.procs[key.process])
 }
 
@@ -142,7 +142,7 @@ func (l *Ledger) view(e *Event) {
 		l.reuseHandle(p, e.Address, e.Time)
 	}
 	if old, ok := l.live[key]; ok {
-		b := l.blocks.at(old)
+		b := l.entries.at(old)
 		s := &l.sites[b.site]
 		if s.kind == viewed {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
@@ -157,7 +157,7 @@ func (l *Ledger) view(e *Event) {
 	}
 	device, _ := l.place(p, &Event{Device: e.Device, Context: e.Context})
 	n := l.site(siteKey{context: e.Context, process: p, device: device, kind: viewed, space: e.Space})
-	b := l.addBlock(key, &l.procs[p], block{address: e.Address, time: e.Time, site: n})
+	b := l.addEntry(key, &l.procs[p], entry{address: e.Address, time: e.Time, site: n})
 	l.link(b, l.sites[n].last)
 }
 
@@ -223,7 +223,7 @@ func (t *Total) peak(time uint64) {
 
 // grow gives a live block of unknown size, or of one that was too small, its size.
 func (l *Ledger) grow(n uint32, size, time uint64) {
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	s := &l.sites[b.site]
 	p := &l.procs[s.process]
 	if size <= b.size || size > maxSize || size-b.size > maxSum-p.totals[s.sum].AllocBytes {

@@ -91,8 +91,8 @@ func TestEndedProcessesGiveTheirBlocksBack(t *testing.T) {
 		}
 		l.Apply(&Event{Op: Exit, PID: pid, Time: at + 1})
 	}
-	if len(l.live) > 2000 || l.blocks.used > 2000 {
-		t.Errorf("%d live, %d blocks after 100 processes of 1000, want no more than 2000", len(l.live), l.blocks.used)
+	if len(l.live) > 2000 || l.entries.used > 2000 {
+		t.Errorf("%d live, %d blocks after 100 processes of 1000, want no more than 2000", len(l.live), l.entries.used)
 	}
 	s := l.Snapshot(1e12, time.Time{})
 	if s.Sites[0].LiveBytes != 8000 || s.Sites[0].Oldest != 0 && s.Processes[s.Sites[0].Process].End == 0 {

@@ -230,7 +230,7 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 		}
 		s.early = count{}
 		for s.first != 0 {
-			b := l.blocks.at(s.first)
+			b := l.entries.at(s.first)
 			if b.time > time {
 				break
 			}

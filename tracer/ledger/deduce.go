@@ -21,13 +21,13 @@ func (l *Ledger) deduce(p *process, time uint64) {
 		since = max(since, r.firstAt)
 	}
 	grows := func(x *stray) bool {
-		b, ok := l.strayBlock(x)
+		b, ok := l.strayEntry(x)
 		return ok && b.time > since && l.sites[b.site].kind.Owned()
 	}
 	var strays count
 	for i := range p.strays {
 		if x := &p.strays[i]; grows(x) {
-			b, _ := l.strayBlock(x)
+			b, _ := l.strayEntry(x)
 			strays.objects++
 			strays.bytes += b.size
 		}

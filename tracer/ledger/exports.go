@@ -40,7 +40,7 @@ func (l *Ledger) export(e *Event) {
 	if !ok || e.Handle == 0 {
 		return
 	}
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	if b.size == 0 {
 		return
 	}

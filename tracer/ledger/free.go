@@ -16,11 +16,11 @@ func (l *Ledger) free(e *Event) {
 	if e.Space == Physical && l.release(p, e) {
 		return
 	}
-	last := lastFree{block: block{address: e.Address}, process: p, endings: l.endings, space: e.Space}
+	last := lastFree{entry: entry{address: e.Address}, process: p, endings: l.endings, space: e.Space}
 	key := liveKey{e.Address, p, e.Space}
 	if n, ok := l.live[key]; ok {
-		b := l.blocks.at(n)
-		last.block, last.outcome = *b, freed
+		b := l.entries.at(n)
+		last.entry, last.outcome = *b, freed
 		if b.extra != 0 && l.sites[b.site].kind != Async {
 			b.extra--
 		} else {
@@ -44,14 +44,14 @@ func (l *Ledger) unmatched(process uint32, space Space, e *Event) {
 
 // drop ends an allocation.
 func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	site, size, extra, birth := b.site, b.size, b.extra, b.time
 	s := &l.sites[site]
 	if l.observer != nil && s.kind != viewed {
 		l.observer.Freed(l.allocation(n), time)
 	}
 	l.unlink(n)
-	l.dropBlock(key, n)
+	l.dropEntry(key, n)
 	if s.kind == viewed {
 		return
 	}
@@ -126,7 +126,7 @@ func (l *Ledger) forgetFrees(of func(process uint32) bool) {
 // freeFailed undoes the last free of the thread.
 func (l *Ledger) freeFailed(e *Event) {
 	last, ok := l.lastFree[e.TID]
-	if !ok || e.Address != 0 && e.Address != last.block.address {
+	if !ok || e.Address != 0 && e.Address != last.entry.address {
 		return
 	}
 	p := &l.procs[last.process]
@@ -139,8 +139,8 @@ func (l *Ledger) freeFailed(e *Event) {
 	switch {
 	case last.outcome == unmatched:
 		l.stats.UnmatchedFrees--
-		if last.block.size != 0 { // of an unmapping that failed
-			start, end := span(last.block.address, last.block.size)
+		if last.entry.size != 0 { // of an unmapping that failed
+			start, end := span(last.entry.address, last.entry.size)
 			l.forgetAddresses(last.process, start, end)
 		}
 	case e.Result == resultDeinitialized:
@@ -154,28 +154,28 @@ func (l *Ledger) freeFailed(e *Event) {
 
 // restore gives a freed block, or a reference of it, back.
 func (l *Ledger) restore(last *lastFree, time uint64) {
-	s := &l.sites[last.block.site]
+	s := &l.sites[last.entry.site]
 	if int32(s.ended-last.endings) > 0 {
 		return // its context ended in the meantime
 	}
-	key := liveKey{last.block.address, last.process, last.space}
+	key := liveKey{last.entry.address, last.process, last.space}
 	shared := s.kind == Imported || s.kind == viewed
 	if n, taken := l.live[key]; taken {
 		// An address that was handed out again had been freed, whatever the call said; but
 		// one that is counted has the same memory.
-		if b := l.blocks.at(n); shared && l.sites[b.site].kind == s.kind {
+		if b := l.entries.at(n); shared && l.sites[b.site].kind == s.kind {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 		}
 		return
 	}
 	if shared {
-		last.block.extra = 0 // other threads have freed all of them
+		last.entry.extra = 0 // other threads have freed all of them
 	}
-	l.revive(key, last.block, time)
+	l.revive(key, last.entry, time)
 }
 
 // revive brings an ended block back to life, and says whether it has room.
-func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
+func (l *Ledger) revive(key liveKey, b entry, time uint64) bool {
 	s := &l.sites[b.site]
 	if !l.room(tableLive, &l.procs[key.process]) {
 		l.evict(s)
@@ -197,7 +197,7 @@ func (l *Ledger) revive(key liveKey, b block, time uint64) bool {
 		}
 	}
 	near := b.prev
-	n := l.addBlock(key, &l.procs[key.process], b)
+	n := l.addEntry(key, &l.procs[key.process], b)
 	l.link(n, near)
 	if l.observer != nil && s.kind != viewed {
 		l.observer.Allocated(l.allocation(n), time)

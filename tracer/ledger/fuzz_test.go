@@ -248,8 +248,8 @@ func checkLedger(t *testing.T, l *Ledger) {
 				{c[1].objects + x.allocObjects, c[1].bytes + x.allocBytes},
 			}
 		}
-		for n := x.first; n != 0; n = l.blocks.at(n).next {
-			b := l.blocks.at(n)
+		for n := x.first; n != 0; n = l.entries.at(n).next {
+			b := l.entries.at(n)
 			if b.size == 0 && x.kind != viewed {
 				unknown++
 			}
@@ -301,11 +301,11 @@ func checkLedger(t *testing.T, l *Ledger) {
 		}
 	}
 	blocks := uint64(len(l.live))
-	for n := l.blocks.free; n != 0; n = l.blocks.at(n).next {
+	for n := l.entries.free; n != 0; n = l.entries.at(n).next {
 		blocks++
 	}
-	if blocks != uint64(l.blocks.used) {
-		t.Errorf("%d blocks in use or free, %d handed out", blocks, l.blocks.used)
+	if blocks != uint64(l.entries.used) {
+		t.Errorf("%d blocks in use or free, %d handed out", blocks, l.entries.used)
 	}
 	kept := 0
 	for _, r := range l.released {
@@ -350,7 +350,7 @@ func checkPhysical(t *testing.T, l *Ledger, process uint32, v *physical) {
 	}
 	for id, m := range v.memories {
 		c := count[id]
-		if b, ok := l.live[liveKey{id, process, memories}]; !ok || l.blocks.at(b).address != id || c.handles != m.handles || c.mappings != m.mappings {
+		if b, ok := l.live[liveKey{id, process, memories}]; !ok || l.entries.at(b).address != id || c.handles != m.handles || c.mappings != m.mappings {
 			t.Errorf("memory %d %+v is held by %+v, or not live", id, m, c)
 		}
 	}
@@ -361,8 +361,8 @@ func checkList(t *testing.T, l *Ledger, x *site) {
 	t.Helper()
 	var objects, bytes, squares uint64
 	var before uint32
-	for n := x.first; n != 0; before, n = n, l.blocks.at(n).next {
-		b := l.blocks.at(n)
+	for n := x.first; n != 0; before, n = n, l.entries.at(n).next {
+		b := l.entries.at(n)
 		w := count{1, b.size}
 		if x.kind == Tensor {
 			w = count{1 << b.extra, b.size << b.extra}

@@ -66,7 +66,7 @@ type Ledger struct {
 	segments    map[uint64]bool         // stacks of archived sites that may be segments, and whether they are: see MarkSegments
 	recent      [1 << recentBits]uint32 // sites that were asked for lately, since siteOf takes long
 	live        map[liveKey]uint32      // number of the block
-	blocks      blocks
+	entries     entries
 	lastFree    map[uint32]lastFree // by thread id
 	released    map[uint32]released // of physical memory: what lastFree has no room for
 	endings     uint32              // contexts that ended
@@ -150,7 +150,7 @@ type site struct {
 
 // lastFree is what a thread's latest free did.
 type lastFree struct {
-	block   block // prev is its neighbour at that time
+	entry   entry // prev is its neighbour at that time
 	process uint32
 	endings uint32 // Ledger.endings at that time
 	space   Space

@@ -60,7 +60,7 @@ func (l *Ledger) Observe(o Observer) { l.observer = o }
 
 // allocation returns live block n as an Observer sees it.
 func (l *Ledger) allocation(n uint32) Allocation {
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	s := &l.sites[b.site]
 	space := s.space
 	if space == memories {

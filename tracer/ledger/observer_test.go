@@ -89,7 +89,7 @@ func (w *witness) compare(l *Ledger) {
 	w.t.Helper()
 	live := maps.Clone(w.live)
 	for key, n := range l.live {
-		if l.sites[l.blocks.at(n).site].kind == viewed {
+		if l.sites[l.entries.at(n).site].kind == viewed {
 			continue
 		}
 		a := l.allocation(n)

@@ -61,7 +61,7 @@ func (l *Ledger) allocPhysical(e *Event) {
 	v.last++
 	if b := l.book(liveKey{v.last, n, memories}, e); b != 0 {
 		v.handles[e.Address] = handle{v.last, 1}
-		v.memories[v.last] = memory{handles: 1, learns: l.blocks.at(b).size == 0}
+		v.memories[v.last] = memory{handles: 1, learns: l.entries.at(b).size == 0}
 	}
 }
 
@@ -192,7 +192,7 @@ func (l *Ledger) unmap(e *Event) {
 	if len(list) == 0 {
 		l.unmatched(p, Addresses, e)
 		l.unmappedOlder(p, e)
-		l.remember(e.TID, lastFree{block: block{address: e.Address, size: e.Size}, process: p})
+		l.remember(e.TID, lastFree{entry: entry{address: e.Address, size: e.Size}, process: p})
 		return
 	}
 	ended := make([]endedMapping, len(list))

@@ -211,12 +211,12 @@ type runningTotal struct {
 
 func (l *Ledger) purgeSite(s *site) {
 	if s.first != 0 {
-		s.oldest = l.blocks.at(s.first).time
+		s.oldest = l.entries.at(s.first).time
 	}
 	for n := s.first; n != 0; {
-		b := l.blocks.at(n)
+		b := l.entries.at(n)
 		next := b.next
-		l.dropBlock(liveKey{b.address, s.process, s.space}, n)
+		l.dropEntry(liveKey{b.address, s.process, s.space}, n)
 		n = next
 	}
 	s.first, s.last = 0, 0

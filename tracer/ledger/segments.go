@@ -108,7 +108,7 @@ func (l *Ledger) move(key liveKey, device int32) {
 	if !ok {
 		return
 	}
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	to := l.sites[b.site].siteKey
 	to.device = device
 	target := l.site(to)
@@ -155,8 +155,8 @@ func (l *Ledger) extents(process uint32) []extent {
 		if !s.mayBeSegment() || s.space == memories {
 			continue
 		}
-		for b := s.first; b != 0; b = l.blocks.at(b).next {
-			start, end := span(l.blocks.at(b).address, l.blocks.at(b).size)
+		for b := s.first; b != 0; b = l.entries.at(b).next {
+			start, end := span(l.entries.at(b).address, l.entries.at(b).size)
 			list = append(list, extent{start: start, end: end, site: n})
 		}
 	}
@@ -166,7 +166,7 @@ func (l *Ledger) extents(process uint32) []extent {
 			if !ok {
 				continue
 			}
-			if n := l.blocks.at(b).site; l.sites[n].mayBeSegment() {
+			if n := l.entries.at(b).site; l.sites[n].mayBeSegment() {
 				list = append(list, extent{x.Start, x.End, n, true})
 			}
 		}

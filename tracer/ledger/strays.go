@@ -46,7 +46,7 @@ func (l *Ledger) dropStrays(p *process) {
 	l.spend(64*len(p.strays) + 1)
 	rest := p.strays[:0]
 	for _, x := range p.strays {
-		if _, ok := l.strayBlock(&x); ok {
+		if _, ok := l.strayEntry(&x); ok {
 			rest = append(rest, x)
 		}
 	}
@@ -59,13 +59,13 @@ func (l *Ledger) setStrays(p *process, rest []stray) {
 	p.strays = rest
 }
 
-// strayBlock finds the block of a stray that still lives on an unknown device.
-func (l *Ledger) strayBlock(x *stray) (*block, bool) {
+// strayEntry finds the block of a stray that still lives on an unknown device.
+func (l *Ledger) strayEntry(x *stray) (*entry, bool) {
 	n, ok := l.live[x.key]
 	if !ok {
 		return nil, false
 	}
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	return b, b.time == x.time && l.sites[b.site].device == UnknownDevice
 }
 
@@ -74,7 +74,7 @@ func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (
 	l.spend(64 * len(p.strays))
 	rest := p.strays[:0]
 	for _, x := range p.strays {
-		b, ok := l.strayBlock(&x)
+		b, ok := l.strayEntry(&x)
 		switch {
 		case !ok:
 		case !match(&x):
@@ -93,7 +93,7 @@ func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (
 }
 
 // movePool takes a block out of the pool that an unknown device has from the beginning into that of the device.
-func (l *Ledger) movePool(process uint32, b *block, device int32) {
+func (l *Ledger) movePool(process uint32, b *entry, device int32) {
 	switch x := &l.pools[b.extra]; {
 	case x.device != UnknownDevice:
 		return

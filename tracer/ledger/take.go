@@ -170,7 +170,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 			History: steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen],
 		}
 		if s.first != 0 {
-			out.Oldest = l.blocks.at(s.first).time
+			out.Oldest = l.entries.at(s.first).time
 		}
 		v.addOwners(&out, s.siteKey)
 		s.history.fill(out.History, session)

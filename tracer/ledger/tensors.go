@@ -57,7 +57,7 @@ type siteLive struct {
 }
 
 // moved notes that an allocation which was there by then belongs to another site.
-func (f *firstReport) moved(from, to uint32, b *block) {
+func (f *firstReport) moved(from, to uint32, b *entry) {
 	if b.time > f.time {
 		return
 	}
@@ -142,7 +142,7 @@ func (l *Ledger) allocTensor(e *Event) {
 	s.history.record(l.options.Begin, e.Time, s.liveBytes)
 	s.aged(l.options.Begin, e.Time, w.bytes)
 	t.sampleChanged(s.class, e.Time, &w, false)
-	b := l.addBlock(key, &l.procs[p], block{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
+	b := l.addEntry(key, &l.procs[p], entry{address: e.Address, size: e.Size, time: e.Time, site: n, extra: uint32(halvings)})
 	l.link(b, s.last)
 	if l.observer != nil {
 		l.observer.Allocated(l.allocation(b), e.Time)
@@ -164,10 +164,10 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	if l.observer != nil {
 		l.observer.Freed(l.allocation(n), time)
 	}
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	w, birth, s := sampled(b.size, b.extra), b.time, &l.sites[b.site]
 	l.unlink(n)
-	l.dropBlock(key, n)
+	l.dropEntry(key, n)
 	t := &l.procs[key.process].tensors[s.total]
 	t.sampled--
 	t.live.objects -= w.objects

@@ -12,7 +12,7 @@ type released struct {
 // memoryOf is a memory as it was.
 type memoryOf struct {
 	number uint64
-	block  block
+	entry  entry
 	learns bool
 }
 
@@ -30,7 +30,7 @@ func (l *Ledger) memoryOf(process uint32, number uint64) memoryOf {
 	if !ok {
 		return memoryOf{} // a view
 	}
-	return memoryOf{number, *l.blocks.at(l.live[liveKey{number, process, memories}]), m.learns}
+	return memoryOf{number, *l.entries.at(l.live[liveKey{number, process, memories}]), m.learns}
 }
 
 func (l *Ledger) rememberPhysical(e *Event, process uint32, r released) {
@@ -43,7 +43,7 @@ func (l *Ledger) rememberPhysical(e *Event, process uint32, r released) {
 			return
 		}
 	}
-	l.remember(e.TID, lastFree{block: block{address: e.Address}, process: process, outcome: lessPhysical})
+	l.remember(e.TID, lastFree{entry: entry{address: e.Address}, process: process, outcome: lessPhysical})
 	if _, kept := l.lastFree[e.TID]; kept {
 		l.released[e.TID] = r
 		l.giveAll(tableUnmapped, p, -len(r.ended))
@@ -97,7 +97,7 @@ func (l *Ledger) reviveMemory(process uint32, was *memoryOf, time uint64) bool {
 	if _, ok := v.memories[was.number]; ok || was.number == 0 {
 		return true
 	}
-	if !l.revive(liveKey{was.number, process, memories}, was.block, time) {
+	if !l.revive(liveKey{was.number, process, memories}, was.entry, time) {
 		return false
 	}
 	v.memories[was.number] = memory{learns: was.learns}

@@ -118,7 +118,7 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 }
 
 // moved notes that an allocation which was there at a reading lies on another device than was known then.
-func (r *reading) moved(from *site, device int32, b *block) {
+func (r *reading) moved(from *site, device int32, b *entry) {
 	if b.time <= r.firstAt {
 		r.firstLive = moveLive(r.firstLive, from, device, b.size)
 	}

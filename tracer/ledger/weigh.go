@@ -308,7 +308,7 @@ func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 	out := part.site(v.index[s.process], s.device, s.api)
 	out.Stack, out.Oldest, out.Evicted, out.Crowded = s.stack, s.oldest, s.evicted, s.crowded
 	if s.first != 0 {
-		out.Oldest = v.l.blocks.at(s.first).time
+		out.Oldest = v.l.entries.at(s.first).time
 	}
 	p := v.l.inclusion(int(s.class))
 	session := v.s.End - v.s.Begin

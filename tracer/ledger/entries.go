@@ -13,24 +13,24 @@ const (
 	noSite = none // site of a free block
 )
 
-// block is one live allocation, or a free place. Number 0 means none.
-type block struct {
+// entry is one live allocation, or a free place. Number 0 means none.
+type entry struct {
 	address, size, time uint64
 	site                uint32
 	prev, next          uint32 // in the list of the site, oldest first
 	extra               uint32 // Async: its pool; imported and viewed: references beyond the first; Tensor: its halvings
 }
 
-// blocks stores blocks in chunks that never move, so that growing copies nothing.
-type blocks struct {
-	chunks [][]block
+// entries stores entries in chunks that never move, so that growing copies nothing.
+type entries struct {
+	chunks [][]entry
 	used   uint32 // places ever handed out
 	free   uint32 // list of free places through next
 }
 
-func (s *blocks) at(n uint32) *block { return &s.chunks[n>>chunkBits][n&(chunkLen-1)] }
+func (s *entries) at(n uint32) *entry { return &s.chunks[n>>chunkBits][n&(chunkLen-1)] }
 
-func (s *blocks) take(b block) uint32 {
+func (s *entries) take(b entry) uint32 {
 	n := s.free
 	if n != 0 {
 		s.free = s.at(n).next
@@ -38,38 +38,38 @@ func (s *blocks) take(b block) uint32 {
 		s.used++
 		n = s.used
 		if int(n>>chunkBits) >= len(s.chunks) {
-			s.chunks = append(s.chunks, make([]block, chunkLen))
+			s.chunks = append(s.chunks, make([]entry, chunkLen))
 		}
 	}
 	*s.at(n) = b
 	return n
 }
 
-func (s *blocks) release(n uint32) {
-	*s.at(n) = block{site: noSite, next: s.free}
+func (s *entries) release(n uint32) {
+	*s.at(n) = entry{site: noSite, next: s.free}
 	s.free = n
 }
 
 // link puts block n into its site's list by time. near is a block next to which
 // it probably belongs, live or not.
 func (l *Ledger) link(n, near uint32) {
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	s := &l.sites[b.site]
 	after := near
-	if near == 0 || l.blocks.at(near).site != b.site {
+	if near == 0 || l.entries.at(near).site != b.site {
 		after = s.last
 	}
 	if after == n {
 		after = s.last // near was freed, and its place is now ours
 	}
 	steps := 0
-	for ; after != 0 && l.blocks.at(after).time > b.time && steps < maxSteps; steps++ {
-		after = l.blocks.at(after).prev
+	for ; after != 0 && l.entries.at(after).time > b.time && steps < maxSteps; steps++ {
+		after = l.entries.at(after).prev
 	}
 	l.spend(steps)
 	for steps = 0; after != 0 && steps < maxSteps; steps++ {
-		next := l.blocks.at(after).next
-		if next == 0 || l.blocks.at(next).time >= b.time {
+		next := l.entries.at(after).next
+		if next == 0 || l.entries.at(next).time >= b.time {
 			break
 		}
 		after = next
@@ -77,28 +77,28 @@ func (l *Ledger) link(n, near uint32) {
 	l.spend(steps)
 	b.prev, b.next = after, s.first
 	if after != 0 {
-		b.next = l.blocks.at(after).next
-		l.blocks.at(after).next = n
+		b.next = l.entries.at(after).next
+		l.entries.at(after).next = n
 	} else {
 		s.first = n
 	}
 	if b.next != 0 {
-		l.blocks.at(b.next).prev = n
+		l.entries.at(b.next).prev = n
 	} else {
 		s.last = n
 	}
 }
 
 func (l *Ledger) unlink(n uint32) {
-	b := l.blocks.at(n)
+	b := l.entries.at(n)
 	s := &l.sites[b.site]
 	if b.prev != 0 {
-		l.blocks.at(b.prev).next = b.next
+		l.entries.at(b.prev).next = b.next
 	} else {
 		s.first = b.next
 	}
 	if b.next != 0 {
-		l.blocks.at(b.next).prev = b.prev
+		l.entries.at(b.next).prev = b.prev
 	} else {
 		s.last = b.prev
 	}

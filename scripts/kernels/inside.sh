@@ -27,10 +27,10 @@ step() {
       ;;
     how) test_of tracer.test TestHowTheKernelIsUsed ;;
     verifier) test_of tracer.test TestKernelTakesAllPrograms ;;
-    running) test_of e2e.test TestRunningCAndPythonAreTracedTogetherAndLetGoClean ;;
+    running) test_of e2e.test TestRunningCAndPythonAreTracedTogether ;;
     command) test_of e2e.test TestRecordedCommandOfCAndPythonIsTracedFromItsFirstCall ;;
-    later) test_of e2e.test TestProgramThatStartsLaterIsPickedUpAndWholeAfterASecond ;;
-    threads) test_of e2e.test TestThreadsThatPreemptOneAnotherGetTheirOwnStacks ;;
+    later) test_of e2e.test TestLaterProgramIsTracedAfterASecond ;;
+    threads) test_of e2e.test TestPreemptedThreadsGetTheirOwnStacks ;;
     memory) test_of tracer.test TestKernelSaysThatMapsTakeWhatIsComputed ;;
     warnings) ! dmesg | grep -A 25 -E 'WARNING: |BUG: |Oops' ;;
     *) echo "no step $1"; false ;;

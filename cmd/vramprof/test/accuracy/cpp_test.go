@@ -117,7 +117,7 @@ func isWalk(f *callstack.Frame) bool {
 	return generated.MatchString(f.Function)
 }
 
-func TestStacksOfRandomCppProgramsAreThoseThatTheProgramsNoted(t *testing.T) {
+func TestStacksOfRandomCppProgramsAreRight(t *testing.T) {
 	needRoot(t)
 	fake := fakecuda.Build(t)
 	var all score

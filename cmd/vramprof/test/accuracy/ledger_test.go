@@ -211,8 +211,8 @@ func (d *deviation) add(s *simulation) {
 	}
 }
 
-// TestBytesOfTheBooksAreWrongOnlyWhereALossWasCounted: what a lost event was about may be wrong, nothing else.
-func TestBytesOfTheBooksAreWrongOnlyWhereALossWasCounted(t *testing.T) {
+// TestBooksAreWrongOnlyAfterCountedLosses: what a lost event was about may be wrong, nothing else.
+func TestBooksAreWrongOnlyAfterCountedLosses(t *testing.T) {
 	for _, rate := range []float64{0, 1e-5, 1e-4, 1e-3, 1e-2} {
 		var d deviation
 		for run := range longer(2, 40) {

@@ -51,9 +51,9 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// TestBytesOfRandomCallsAreThoseOfTheMachine: eight threads make random calls of all kinds on four GPUs; whenever they
+// TestBooksOfRandomCallsEqualTheMachines: eight threads make random calls of all kinds on four GPUs; whenever they
 // stop, the books are compared with what the simulated driver itself has handed out.
-func TestBytesOfRandomCallsAreThoseOfTheMachine(t *testing.T) {
+func TestBooksOfRandomCallsEqualTheMachines(t *testing.T) {
 	needRoot(t)
 	fake := fakecuda.Build(t)
 	const stops, threads = 8, 8

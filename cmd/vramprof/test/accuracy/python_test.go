@@ -101,7 +101,7 @@ func readPythonTruth(t *testing.T, path string) (stacks map[uint64][]place, allo
 
 func isPython(f *callstack.Frame) bool { return f.Python }
 
-func TestStacksOfRandomPythonProgramsAreThoseThatTheProgramsNoted(t *testing.T) {
+func TestStacksOfRandomPythonProgramsAreRight(t *testing.T) {
 	needRoot(t)
 	fake := fakecuda.Build(t)
 	list := interpreters(t)

@@ -29,10 +29,10 @@ func compileC(t *testing.T, to, source string, args ...string) {
 	}
 }
 
-// TestStacksThroughLibrariesThatReplaceEachOtherAreNeverOfTheOther: a command that vramprof has started stands still while its libraries
+// TestStacksThroughReplacedLibrariesAreRight: a command that vramprof has started stands still while its libraries
 // are taken in, so none of its stacks may be taken for one through the library that was there before. A process that was
 // there already does not: what is called at once can be wrong. That is measured only.
-func TestStacksThroughLibrariesThatReplaceEachOtherAreNeverOfTheOther(t *testing.T) {
+func TestStacksThroughReplacedLibrariesAreRight(t *testing.T) {
 	needRoot(t)
 	fake := fakecuda.Build(t)
 	dir := t.TempDir()

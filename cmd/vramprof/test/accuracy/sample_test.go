@@ -63,7 +63,7 @@ func (e *estimates) add(t *testing.T, truth *state, p *played) {
 }
 
 // A site of 16 MiB has 16 blocks in the sample, if they are small: a standard error of a quarter, and less if they are not.
-func TestSampledSitesAreEstimatedAsTheReportSays(t *testing.T) {
+func TestSampledEstimatesHaveTheReportedError(t *testing.T) {
 	needRoot(t)
 	if !*long {
 		t.Skip("the tests of tracer have the estimates; this gives the figures (-accuracy.long)")

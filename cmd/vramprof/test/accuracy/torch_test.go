@@ -118,7 +118,7 @@ func (b *liveBooks) Apply(e *ledger.Event) {
 	b.Ledger.Apply(e)
 }
 
-func TestStacksOfEveryPyTorchBlockAreThoseThatPyTorchRecorded(t *testing.T) {
+func TestStacksOfPyTorchBlocksEqualPyTorchsRecord(t *testing.T) {
 	needRoot(t)
 	states, s := runBlocks(t, 1, longer(2, 6), longer(120, 500), 20, "--sample", "0")
 	p := s.played()

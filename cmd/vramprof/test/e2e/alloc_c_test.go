@@ -62,7 +62,7 @@ func everyOperationBooks(device string) books {
 	}
 }
 
-func TestProfileOfACProgramEqualsItsListOfAllocations(t *testing.T) {
+func TestProfileOfCProgramEqualsItsAllocations(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	p := record(t, env, dir.Program("alloc_c"), writeFile(t, "script", everyOperation))
@@ -96,7 +96,7 @@ func checkLabels(t *testing.T, p *profile.Profile) {
 	}
 }
 
-func TestReportOfACProgramEqualsItsListOfAllocations(t *testing.T) {
+func TestReportOfCProgramEqualsItsAllocations(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	r := leaks(t, env, dir.Program("alloc_c"), writeFile(t, "script", everyOperation))
@@ -132,7 +132,7 @@ func TestReportOfACProgramEqualsItsListOfAllocations(t *testing.T) {
 	}
 }
 
-func TestRuntimeWithItsOwnWayToTheDriverIsBookedFromItsCalls(t *testing.T) {
+func TestRuntimeThatBypassesDriverExportsIsBooked(t *testing.T) {
 	dir := setup(t)
 	env := append(dir.Env(t, 1, 8<<30), "FAKECUDA_PRIVATE=1")
 	p := record(t, env, dir.Program("alloc_c"), writeFile(t, "script", everyOperation))
@@ -173,7 +173,7 @@ func TestStaticRuntimeWithSymbolsIsBookedOnce(t *testing.T) {
 	booksOf(t, p).compare(t, everyOperationBooks("cuda:0"))
 }
 
-func TestStrippedStaticRuntimeIsSeenThroughTheDriver(t *testing.T) {
+func TestStrippedStaticRuntimeIsTracedThroughTheDriver(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	p := record(t, env, dir.Program("alloc_static"), writeFile(t, "script", "malloc a 1000\nmalloc b 5\nfree b\ndriver_malloc c 300\nmanaged m 7\n"))

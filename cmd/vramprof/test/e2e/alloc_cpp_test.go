@@ -22,7 +22,7 @@ type allocated struct {
 	Inlined           []int
 }
 
-func TestProfileOfTemplatesAndInlinedFunctionsEqualsTheProgramsOwnList(t *testing.T) {
+func TestProfileOfTemplatesAndInlinedFunctionsIsRight(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := startTarget(t, env, dir.Program("alloc_cpp"), "--wait")

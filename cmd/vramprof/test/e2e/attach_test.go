@@ -28,7 +28,7 @@ func balance(t *testing.T, r *json.LeaksReport) json.BalanceReport {
 	return b
 }
 
-func TestAttachedInTheMiddleBaselineAndTracedExplainTheUsage(t *testing.T) {
+func TestBaselineAndTracedMemoryExplainUsage(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	script := "malloc a 3000000\nmalloc b 100\nready\nwait\n" +
@@ -58,7 +58,7 @@ func TestAttachedInTheMiddleBaselineAndTracedExplainTheUsage(t *testing.T) {
 	}
 }
 
-func TestFreesOfMemoryFromBeforeTheAttachAreUnmatchedAndCounted(t *testing.T) {
+func TestFreesOfMemoryBeforeTheAttachAreCounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	script := "malloc a 4194304\nmalloc b 4194304\npinned p 100\ndriver_malloc q 4194304\nready\nwait\n" +
@@ -101,7 +101,7 @@ assert cudart.cudaFreeHost(q) == 0
 assert cudart.cudaFree(p) == 1
 `
 
-func TestFailedFreeOfALiveAllocationIsUndone(t *testing.T) {
+func TestFailedFreeKeepsTheAllocation(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	r := leaks(t, env, "/usr/bin/python3", writeFile(t, "free.py", failedFree))

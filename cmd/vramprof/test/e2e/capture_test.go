@@ -55,8 +55,8 @@ func replay(t *testing.T, r *capture.Recording) *ledger.Snapshot {
 	return s
 }
 
-// TestACaptureGivesTheReportsOfTheLiveRun byte for byte, each time.
-func TestACaptureGivesTheReportsOfTheLiveRun(t *testing.T) {
+// TestCaptureReproducesTheReportsOfTheLiveRun byte for byte, each time.
+func TestCaptureReproducesTheReportsOfTheLiveRun(t *testing.T) {
 	dir := setup(t)
 	tensors := "alloc a 1M\nalloc b 8M\nlive 1000 512\nfree a\nalloc c 30M\n"
 	for name, script := range map[string]string{"alloc_c": everyOperation, "tensors_c": tensors} {
@@ -168,8 +168,8 @@ func checkUpTo(t *testing.T, r *capture.Recording, moment uint64) {
 	}
 }
 
-// TestKilledAtAnyMomentAllButTheLastSecondIsThere is the reason why a capture is written while it is recorded.
-func TestKilledAtAnyMomentAllButTheLastSecondIsThere(t *testing.T) {
+// TestKilledSessionLosesAtMostOneSecond is the reason why a capture is written while it is recorded.
+func TestKilledSessionLosesAtMostOneSecond(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := busy(t, dir, env, 2000)
@@ -196,8 +196,8 @@ func TestKilledAtAnyMomentAllButTheLastSecondIsThere(t *testing.T) {
 	}
 }
 
-// TestAFullDiskLeavesAValidCapture and tracing goes on; the end says it, with its reason.
-func TestAFullDiskLeavesAValidCapture(t *testing.T) {
+// TestFullDiskLeavesAValidCapture and tracing goes on; the end says it, with its reason.
+func TestFullDiskLeavesAValidCapture(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := busy(t, dir, env, 50_000)

@@ -9,7 +9,7 @@ import (
 
 const tooDeep = "the stack is deeper than the unwinder can walk"
 
-func TestStackDeeperThanTheUnwinderWalksIsCountedAndMarked(t *testing.T) {
+func TestTooDeepStacksAreMarkedAndCounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	p := record(t, env, dir.Program("bench_c"), "cudart", "600", "50")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestProfileOfAKilledProgramIsCompleteAndSymbolized(t *testing.T) {
+func TestProfileOfKilledProgramIsComplete(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	script := "ready\nwait\nmalloc a 1000\nmalloc b 2000\nfree a\nrepeat 1000\nmalloc c 10\nend\nkill\n"
@@ -35,7 +35,7 @@ func TestProfileOfAKilledProgramIsCompleteAndSymbolized(t *testing.T) {
 	})
 }
 
-func TestProfileOfAKilledPythonProgramIsCompleteAndNamed(t *testing.T) {
+func TestProfileOfKilledPythonProgramIsComplete(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	folder := t.TempDir()
@@ -52,7 +52,7 @@ func TestProfileOfAKilledPythonProgramIsCompleteAndNamed(t *testing.T) {
 	checkPythonStacks(t, p)
 }
 
-func TestProfileOfAProgramThatExitedIsComplete(t *testing.T) {
+func TestProfileOfExitedProgramIsComplete(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", "free0\nready\nwait\n"+everyOperation))
@@ -98,7 +98,7 @@ func probed(t *testing.T, pid int, names ...string) (changed int) {
 	return changed
 }
 
-func TestKilledTracerLeavesNoProbeBehindAndTheTargetRunsOn(t *testing.T) {
+func TestKilledTracerLeavesNoProbes(t *testing.T) {
 	dir := setup(t)
 	libraries := []string{"libcuda.so.1", "libcudart.so.12"}
 	for _, end := range []unix.Signal{unix.SIGKILL, unix.SIGTERM} {
@@ -143,9 +143,9 @@ func killedWhileHeld(t *testing.T, shell string) {
 	})
 }
 
-func TestKilledTracerLetsItsCommandGoOn(t *testing.T) { killedWhileHeld(t, `exec "$@"`) }
+func TestKilledTracerReleasesItsCommand(t *testing.T) { killedWhileHeld(t, `exec "$@"`) }
 
-func TestKilledTracerLetsChildrenOfItsCommandGoOn(t *testing.T) { killedWhileHeld(t, `"$@"; true`) }
+func TestKilledTracerReleasesChildrenOfItsCommand(t *testing.T) { killedWhileHeld(t, `"$@"; true`) }
 
 // freezeUntilHeld stops vramprof at a moment when a descendant of it named
 // alloc_c stands still.

@@ -55,9 +55,9 @@ func startIn(t *testing.T, group string, env []string, args ...string) *session 
 	return s
 }
 
-// TestOutOfMemoryEndsWithEverythingWritten has targets of many users allocate until vramprof has no memory for them: those of one
+// TestOutOfMemoryWritesAllResults has targets of many users allocate until vramprof has no memory for them: those of one
 // would lose detail instead.
-func TestOutOfMemoryEndsWithEverythingWritten(t *testing.T) {
+func TestOutOfMemoryWritesAllResults(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
 	path := filepath.Join(t.TempDir(), "run.pb.gz")
@@ -82,8 +82,8 @@ func TestOutOfMemoryEndsWithEverythingWritten(t *testing.T) {
 	}
 }
 
-// TestASmallCgroupIsNotFilled has the same beside a limit of the cgroup that is far below --max-memory: nobody is killed.
-func TestASmallCgroupIsNotFilled(t *testing.T) {
+// TestSmallCgroupLimitIsNotReached has the same beside a limit of the cgroup that is far below --max-memory: nobody is killed.
+func TestSmallCgroupLimitIsNotReached(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
 	path := filepath.Join(t.TempDir(), "run.pb.gz")

@@ -43,8 +43,8 @@ func startBoth(t *testing.T, env []string, args ...string) *session {
 	return startRecord(t, env, append([]string{"-f", "pprof", "-f", "capture"}, args...)...)
 }
 
-// TestAStoppedTracerCountsWhatItMissed stops vramprof while its target fills the ring, as suspend or a debugger would.
-func TestAStoppedTracerCountsWhatItMissed(t *testing.T) {
+// TestStoppedTracerCountsLostEvents stops vramprof while its target fills the ring, as suspend or a debugger would.
+func TestStoppedTracerCountsLostEvents(t *testing.T) {
 	const pairs = 300_000 // two events each; the ring has room for 260,000
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -100,8 +100,8 @@ func faulty(t *testing.T, dir fakecuda.Dir) (env []string, set func(words string
 	}
 }
 
-// TestNVMLHasNoPowerOverTracing lets it fail in the middle of a run, in each way, and come back or not.
-func TestNVMLHasNoPowerOverTracing(t *testing.T) {
+// TestNVMLFaultsDoNotAffectTracing lets it fail in the middle of a run, in each way, and come back or not.
+func TestNVMLFaultsDoNotAffectTracing(t *testing.T) {
 	dir := setup(t)
 	for _, c := range []struct{ name, first, middle, end, want string }{
 		{"hangs at first", "hang-init", "hang-init", "hang-init", ""},
@@ -151,8 +151,8 @@ func TestNVMLHasNoPowerOverTracing(t *testing.T) {
 	}
 }
 
-// TestAReaderThatGoesAwayIsNoPanic closes what vramprof writes to, as head does.
-func TestAReaderThatGoesAwayIsNoPanic(t *testing.T) {
+// TestClosedOutputIsNoPanic closes what vramprof writes to, as head does.
+func TestClosedOutputIsNoPanic(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	run := filepath.Join(t.TempDir(), "run.vram")
@@ -187,8 +187,8 @@ func TestAReaderThatGoesAwayIsNoPanic(t *testing.T) {
 	}
 }
 
-// TestFullDisksSpoilNoExport lets each file that is made of a capture meet a disk without room.
-func TestFullDisksSpoilNoExport(t *testing.T) {
+// TestFullDiskDuringExport lets each file that is made of a capture meet a disk without room.
+func TestFullDiskDuringExport(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	run := filepath.Join(t.TempDir(), "run.vram")
@@ -214,8 +214,8 @@ func TestFullDisksSpoilNoExport(t *testing.T) {
 	}
 }
 
-// TestATimeNamespaceChangesNoTime runs vramprof where the clocks are days ahead of the kernel's.
-func TestATimeNamespaceChangesNoTime(t *testing.T) {
+// TestTimeNamespaceDoesNotShiftTimes runs vramprof where the clocks are days ahead of the kernel's.
+func TestTimeNamespaceDoesNotShiftTimes(t *testing.T) {
 	dir := setup(t)
 	unshare := []string{"unshare", "--time", "--fork", "--monotonic", "500000", "--boottime", "900000"}
 	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {

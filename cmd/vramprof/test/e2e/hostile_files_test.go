@@ -36,7 +36,7 @@ print("mapped", flush=True)
 sys.stdin.readline()
 `
 
-func TestHostileLibrariesCostNobodyElseAnything(t *testing.T) {
+func TestHostileLibrariesDoNotAffectOthers(t *testing.T) {
 	dir := setup(t)
 	files := t.TempDir()
 	at := func(names ...string) string {
@@ -96,7 +96,7 @@ func TestHostileLibrariesCostNobodyElseAnything(t *testing.T) {
 	}
 }
 
-func TestHostilePerfMapsAreNotReadOut(t *testing.T) {
+func TestHostilePerfMapsRevealNoFiles(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("jit_c writes x86-64 code")
 	}
@@ -147,7 +147,7 @@ func TestHostilePerfMapsAreNotReadOut(t *testing.T) {
 }
 
 // In a mount namespace of its own a process can put anything where debug files are looked for.
-func TestHostileDebugFilesKeepNobodyWaiting(t *testing.T) {
+func TestHostileDebugFilesDoNotBlock(t *testing.T) {
 	dir := setup(t)
 	folder := t.TempDir()
 	debug := filepath.Join(folder, "alloc_c.debug")

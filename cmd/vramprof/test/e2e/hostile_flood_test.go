@@ -56,9 +56,9 @@ func peakOf(pid int) (peak func() uint64) {
 	return func() uint64 { <-done; return most.Load() }
 }
 
-// TestAFloodEndsNoSessionAndLeavesAJobExact has processes of one user make far more sites and live allocations than there is memory
+// TestFloodLeavesAnotherUsersJobExact has processes of one user make far more sites and live allocations than there is memory
 // for, beside a job of another user.
-func TestAFloodEndsNoSessionAndLeavesAJobExact(t *testing.T) {
+func TestFloodLeavesAnotherUsersJobExact(t *testing.T) {
 	dir := setup(t)
 	const limit, stacks, live = 160 << 20, 30_000, 300_000
 	good := startWellBehaved(t, dir)

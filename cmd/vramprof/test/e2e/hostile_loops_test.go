@@ -42,7 +42,7 @@ os.kill(pid, 9)
 os.waitpid(pid, 0)
 `
 
-func TestAProcessThatForksAndLoadsLibrariesInALoopCostsNobodyElseAnything(t *testing.T) {
+func TestLoopOfForksAndLibrariesDoesNotAffectOthers(t *testing.T) {
 	dir := setup(t)
 	good := startWellBehaved(t, dir)
 	env := dir.Env(t, 1, 8<<30)

@@ -68,8 +68,8 @@ func sparseLibrary(t *testing.T, from string) string {
 	return path
 }
 
-// TestProcessesThatFillTheTreeOfMappingsTakeNoStacksFromOthers: five of an unprivileged user, and a process that starts after them.
-func TestProcessesThatFillTheTreeOfMappingsTakeNoStacksFromOthers(t *testing.T) {
+// TestFloodOfMappingsCostsOthersNoStacks: five of an unprivileged user, and a process that starts after them.
+func TestFloodOfMappingsCostsOthersNoStacks(t *testing.T) {
 	const flooders = 5
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

@@ -12,7 +12,7 @@ func jitBooks() books {
 	return books{"cudaMalloc device cuda:0 main call jitted_outer inner cudaMalloc": {5, 5 * 4096, 5, 5 * 4096}}
 }
 
-func TestStacksThroughJITCodeAreWholeAndNamed(t *testing.T) {
+func TestStacksThroughJITCodeAreWhole(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("jit_c writes x86-64 code")
 	}
@@ -28,7 +28,7 @@ func TestStacksThroughJITCodeAreWholeAndNamed(t *testing.T) {
 	booksOf(t, p).compare(t, jitBooks())
 }
 
-func TestStacksThroughCodeCompiledAfterTheAttachAreWholeAndNamed(t *testing.T) {
+func TestStacksThroughCodeCompiledAfterTheAttachAreWhole(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("jit_c writes x86-64 code")
 	}

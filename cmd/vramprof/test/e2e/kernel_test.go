@@ -42,7 +42,7 @@ func checkNothingLost(t *testing.T, p *profile.Profile) {
 	}
 }
 
-func TestRunningCAndPythonAreTracedTogetherAndLetGoClean(t *testing.T) {
+func TestRunningCAndPythonAreTracedTogether(t *testing.T) {
 	dir := setupAlone(t) // another test's tracer of all processes would probe these too
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
 	c := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", "free0\nready\nwait\n"+everyOperation+"print done\nwait\n"))
@@ -84,7 +84,7 @@ func TestRecordedCommandOfCAndPythonIsTracedFromItsFirstCall(t *testing.T) {
 // Threads that share a processor preempt one another inside the probes' programs, where the kernel
 // lets them: every allocation is booked, and at its own stack unless the loss is counted. Each path is
 // taken by the same number of calls, so that a stack which went to another thread's call shows.
-func TestThreadsThatPreemptOneAnotherGetTheirOwnStacks(t *testing.T) {
+func TestPreemptedThreadsGetTheirOwnStacks(t *testing.T) {
 	const threads, paths, perThread = 4, 40, 20000 // whole chunks of 1000, of which each takes every path
 	dir := setup(t)
 	p := record(t, dir.Env(t, 1, 8<<30), dir.Program("bench_c"), "cuda", "12", fmt.Sprint(perThread),

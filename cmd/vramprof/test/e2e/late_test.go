@@ -20,7 +20,7 @@ const (
 
 // Programs of other tests can keep the kernel busy with probes of their own:
 // one of three attempts must keep the promise.
-func TestProgramThatStartsLaterIsPickedUpAndWholeAfterASecond(t *testing.T) {
+func TestLaterProgramIsTracedAfterASecond(t *testing.T) {
 	dir := setupAlone(t)
 	for attempt := 1; ; attempt++ {
 		faults := traceLate(t, dir, attempt)

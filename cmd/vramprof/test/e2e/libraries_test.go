@@ -132,7 +132,7 @@ func fill(t *testing.T, dir fakecuda.Dir, folder string) {
 	}
 }
 
-func TestProgramInAContainerIsTraced(t *testing.T) {
+func TestProgramInContainerIsTraced(t *testing.T) {
 	dir := setup(t)
 	folder := t.TempDir()
 	fill(t, dir, folder)
@@ -185,7 +185,7 @@ func startInOverlay(t *testing.T, env []string, folder string) *target {
 	return program
 }
 
-func TestProgramsOfTwoOverlaysOverOneFolderAreCountedOnceEach(t *testing.T) {
+func TestProgramsOfTwoOverlaysAreEachCountedOnce(t *testing.T) {
 	dir := setup(t)
 	folder := t.TempDir()
 	fill(t, dir, filepath.Join(folder, "lower"))

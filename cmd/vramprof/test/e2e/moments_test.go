@@ -84,9 +84,9 @@ func noNVML(t *testing.T, env []string) string {
 	return dir
 }
 
-// TestEveryMomentIsTheJobsOwn: at each moment that the real PyTorch wrote down, the report as of that time has what PyTorch had, and at
+// TestEveryMomentEqualsTheJobs: at each moment that the real PyTorch wrote down, the report as of that time has what PyTorch had, and at
 // the peak what it had then, however it was recorded.
-func TestEveryMomentIsTheJobsOwn(t *testing.T) {
+func TestEveryMomentEqualsTheJobs(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)
 	for _, when := range []string{"early", "late", "command"} {
@@ -286,9 +286,9 @@ func (r *momentsRun) checkCommand(t *testing.T, rec *capture.Recording, m moment
 	}
 }
 
-// TestReadingsOfNVMLGoOnUnderLoad: a process that allocates 1,000 times a second has figures of each second, and nothing unexplained
+// TestReadingsOfNVMLContinueUnderLoad: a process that allocates 1,000 times a second has figures of each second, and nothing unexplained
 // beyond the last page of the driver. So it has if it does while the probes are set.
-func TestReadingsOfNVMLGoOnUnderLoad(t *testing.T) {
+func TestReadingsOfNVMLContinueUnderLoad(t *testing.T) {
 	dir := setup(t)
 	args := []string{"cudart", "3", "0", "--rate", "1000", "--size", "65536", "--keep", "--seconds"}
 	t.Run("from its start", func(t *testing.T) {

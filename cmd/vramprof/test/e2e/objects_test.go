@@ -56,7 +56,7 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestObjectsThatGrowWithWhatIsUnexplainedAreNamed(t *testing.T) {
+func TestObjectsThatGrowWithUnexplainedMemoryAreNamed(t *testing.T) {
 	dir := setup(t)
 	env := append(dir.Env(t, 1, 8<<30), "FAKECUDA_OBJECT=16M")
 	target := startTarget(t, env, dir.Program("calls_c"), writeFile(t, "script", "cudaMalloc a 1000\nready\nwait\n"+
@@ -101,7 +101,7 @@ func hasFrame(stack []reportjson.FrameReport, name string) bool {
 	return false
 }
 
-func TestProcessesThatOnlyHaveAContextAreListedWithItsStack(t *testing.T) {
+func TestProcessesWithOnlyAContextAreListed(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := copyFile(t, dir.Program("calls_c"), t.TempDir()+"/contexts_only")
@@ -149,7 +149,7 @@ func TestProcessesThatOnlyHaveAContextAreListedWithItsStack(t *testing.T) {
 }
 
 // A stream can join the capture of another one by an event, which nothing of the calls that are traced tells.
-func TestAllocationBesideACaptureIsADoubt(t *testing.T) {
+func TestAllocationDuringStreamCaptureIsADoubt(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	for stream, doubts := range map[int]int{4096: 0, 5000: 1} {
@@ -167,7 +167,7 @@ func TestAllocationBesideACaptureIsADoubt(t *testing.T) {
 	}
 }
 
-func TestObjectsOfACaptureAreThoseOfTheLiveRun(t *testing.T) {
+func TestObjectsOfACaptureEqualTheLiveRun(t *testing.T) {
 	dir := setup(t)
 	env := append(dir.Env(t, 1, 8<<30), "FAKECUDA_OBJECT=16M")
 	path := writeFile(t, "unused", "") + ".vram"

@@ -16,7 +16,7 @@ import (
 // The tracer remembers walks. Here many calls have the same innermost frames
 // at the same place of the stack, and must not be taken for one another.
 
-func TestAThousandSitesOf200LiveAllocationsEachAreExact(t *testing.T) {
+func TestThousandSitesAreExact(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	const live, sites = 200000, 1000
@@ -41,7 +41,7 @@ func TestAThousandSitesOf200LiveAllocationsEachAreExact(t *testing.T) {
 	}
 }
 
-func TestPathsThatDifferOnlyNearMainAreToldApart(t *testing.T) {
+func TestPathsThatDifferOnlyNearMainAreDistinct(t *testing.T) {
 	dir := setup(t)
 	for _, depth := range []int{2, 15, 50, 90} {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) {
@@ -87,7 +87,7 @@ func pathOf(s *profile.Sample) string {
 	return strings.Join(append(words, fmt.Sprintf("deep×%d", deep)), " ")
 }
 
-func TestPythonPathsThatDifferInLinesOnlyAreToldApart(t *testing.T) {
+func TestPythonPathsThatDifferOnlyInLinesAreDistinct(t *testing.T) {
 	dir := setup(t)
 	pythons := pythons()
 	pythons["system"] = "/usr/bin/python3"

@@ -54,7 +54,7 @@ func checkTop(t *testing.T, text string, want map[string]string) {
 	}
 }
 
-func TestPprofReadsProfilesWithNoBinariesAtHand(t *testing.T) {
+func TestPprofReadsProfilesWithoutBinaries(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("no go command")
 	}

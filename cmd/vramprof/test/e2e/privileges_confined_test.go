@@ -79,7 +79,7 @@ func checkConfined(t *testing.T, pid int, capabilities ...int) {
 // What tracing goes on needing.
 var tracing = []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK}
 
-func TestEveryThreadIsConfinedAndLaterProcessesAreTraced(t *testing.T) {
+func TestConfinedTracerTracesLaterProcesses(t *testing.T) {
 	dir := setup(t)
 	needMulti(t)
 	// A program and libraries that nothing has probed yet.
@@ -106,7 +106,7 @@ func TestEveryThreadIsConfinedAndLaterProcessesAreTraced(t *testing.T) {
 // commandScript tells what a command may do, waits, and changes user and session, as sudo does.
 const commandScript = `cat /proc/self/status >"$0.status"; cat "$0.wait"; exec setsid -w setpriv --reuid=1000 --regid=1000 --clear-groups "$@"`
 
-func TestTheCommandIsNotConfinedAndMayChangeItsUser(t *testing.T) {
+func TestCommandIsNotConfined(t *testing.T) {
 	dir := setup(t)
 	needMulti(t)
 	env := dir.Env(t, 1, 8<<30)

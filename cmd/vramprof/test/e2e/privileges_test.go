@@ -97,7 +97,7 @@ func asOrdinary(t *testing.T, folder string, env []string, capabilities []capabi
 	return s
 }
 
-func TestOrdinaryUserWithTheDocumentedCapabilitiesTracesACommand(t *testing.T) {
+func TestOrdinaryUserWithCapabilitiesTracesACommand(t *testing.T) {
 	dir := setup(t)
 	folder, env := ordinaryUser(t, dir)
 	s := asOrdinary(t, folder, env, documented, "record", "-o", "p.pb.gz", "--", dir.Program("alloc_c"), writeFile(t, "script", everyOperation)).wait()
@@ -105,7 +105,7 @@ func TestOrdinaryUserWithTheDocumentedCapabilitiesTracesACommand(t *testing.T) {
 	booksOf(t, s.profile()).compare(t, everyOperationBooks("cuda:0"))
 }
 
-func TestOrdinaryUserWithTheDocumentedCapabilitiesAttachesToRootsProcess(t *testing.T) {
+func TestOrdinaryUserWithCapabilitiesAttachesToRootsProcess(t *testing.T) {
 	dir := setup(t)
 	folder, env := ordinaryUser(t, dir)
 	program := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", containerScript))
@@ -121,7 +121,7 @@ func TestOrdinaryUserWithTheDocumentedCapabilitiesAttachesToRootsProcess(t *test
 	}
 }
 
-func TestEachCapabilityThatIsTakenAwayIsNamed(t *testing.T) {
+func TestEachMissingCapabilityIsNamed(t *testing.T) {
 	dir := setup(t)
 	folder, env := ordinaryUser(t, dir)
 	for i, c := range documented {
@@ -163,7 +163,7 @@ shift 4
 exec setpriv --bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap,+bpf,+perfmon,+checkpoint_restore,+sys_ptrace,+dac_read_search "$@"
 `
 
-func TestRootInAContainerWithTheHostsProcessesTraces(t *testing.T) {
+func TestRootInContainerWithHostsProcessesTraces(t *testing.T) {
 	dir := setup(t)
 	needMulti(t)
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
@@ -221,7 +221,7 @@ func becomeDenied(number string, args []string) error {
 	return errors.Join(setFilter(program), syscall.Exec(args[0], args, os.Environ()))
 }
 
-func TestASeccompFilterThatForbidsACallIsNamed(t *testing.T) {
+func TestSeccompFilterThatForbidsACallIsNamed(t *testing.T) {
 	setup(t)
 	self, err := os.Executable()
 	if err != nil {

@@ -126,7 +126,7 @@ func tracePython(t *testing.T, env []string, program *target) {
 	checkNoLosses(t, r)
 }
 
-func TestAttachedToPythonTheProfileEqualsItsOwnList(t *testing.T) {
+func TestProfileOfRunningPythonEqualsItsAllocations(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	tracePython(t, env, startTarget(t, env, "/usr/bin/python3", dir.Program("leak.py"), "--stdin", "--threads", "8"))

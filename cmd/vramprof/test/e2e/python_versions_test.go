@@ -38,7 +38,7 @@ func pythons() map[string]string {
 	return found
 }
 
-func TestStacksOfEachPythonVersionAreWholeWhileTheGILIsReleased(t *testing.T) {
+func TestStacksOfEachPythonVersionAreWhole(t *testing.T) {
 	dir := setup(t)
 	installed := pythons()
 	for minor := oldestPython; minor <= newestPython; minor++ {
@@ -56,7 +56,7 @@ func TestStacksOfEachPythonVersionAreWholeWhileTheGILIsReleased(t *testing.T) {
 }
 
 // Debian builds Python in its own way. These run with a libc of their own too.
-func TestStacksOfDebiansPythonsAreWholeWhileTheGILIsReleased(t *testing.T) {
+func TestStacksOfDebiansPythonsAreWhole(t *testing.T) {
 	dir := setup(t)
 	for version, suite := range map[string]string{"3.13": "trixie", "3.14": "sid"} {
 		t.Run(version, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestStacksOfDebiansPythonsAreWholeWhileTheGILIsReleased(t *testing.T) {
 
 // Users have Pythons that Debian does not build. VRAMPROF_BUILD_PYTHON lists those to test, or is "all":
 // scripts/build-python.sh takes minutes for each that is not in the cache yet.
-func TestStacksOfBuiltPythonsAreWholeWhileTheGILIsReleased(t *testing.T) {
+func TestStacksOfBuiltPythonsAreWhole(t *testing.T) {
 	dir := setup(t)
 	for _, build := range []string{"3.13-gcc", "3.13-clang", "3.14-gcc", "3.14-clang"} {
 		t.Run(build, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestStacksOfBuiltPythonsAreWholeWhileTheGILIsReleased(t *testing.T) {
 }
 
 // The unwinder does not know the objects of the free-threaded build: the report must say so.
-func TestFreeThreadedPythonIsSaidToHaveNoPythonFrames(t *testing.T) {
+func TestFreeThreadedPythonIsReportedAsUnknown(t *testing.T) {
 	dir := setup(t)
 	for _, build := range []string{"3.13t", "3.14t"} {
 		t.Run(build, func(t *testing.T) {

@@ -81,7 +81,7 @@ func code(t *testing.T, pid int, library string) (own, different int) {
 	return own, different
 }
 
-func TestOfItsProbesATargetKeepsTheKernelsMappingAlone(t *testing.T) {
+func TestDetachLeavesOnlyTheKernelsMapping(t *testing.T) {
 	dir := setupAlone(t) // another test's tracer of all processes would probe these too
 	private := privateLibraries(t, dir)
 	library := filepath.Join(private, "libcuda.so.1")

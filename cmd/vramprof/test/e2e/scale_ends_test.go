@@ -14,7 +14,7 @@ import (
 
 // Four threads are in calls all the time when the process is killed, exits, or executes a program. What was in the
 // books until then adds up, and what comes after, with the same pid, begins anew.
-func TestScaleEndsWithinCallsLeaveTheBooksRight(t *testing.T) {
+func TestScaleExitsDuringCallsKeepTheBooksExact(t *testing.T) {
 	for _, how := range []string{"kill", "exit", "exec"} {
 		t.Run(how, func(t *testing.T) {
 			dir := setup(t)
@@ -59,7 +59,7 @@ func TestScaleEndsWithinCallsLeaveTheBooksRight(t *testing.T) {
 }
 
 // A container ends: all its processes are killed, and its mounts and files are gone with them.
-func TestScaleContainerThatVanishesIsNamedAndLetsItsMountsGo(t *testing.T) {
+func TestScaleVanishedContainerIsNamedAndUnmounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	folder := t.TempDir()

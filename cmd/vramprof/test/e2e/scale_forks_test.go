@@ -14,7 +14,7 @@ import (
 
 // Processes that allocate at once and are gone milliseconds later. With fork alone each is booked, since a child is
 // traced as its parent is; one that executes a program may be gone before its name is read, and is counted then.
-func TestScaleStormsOfProcessesAreBookedOrCounted(t *testing.T) {
+func TestScaleShortProcessesAreBookedOrCounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
 	name := fmt.Sprintf("storm%x", time.Now().UnixNano()&0xffffffff) // with a letter at most 15 characters

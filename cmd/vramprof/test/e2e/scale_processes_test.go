@@ -14,7 +14,7 @@ import (
 )
 
 // Fifty processes that use CUDA among five thousand that do not.
-func TestScaleFiveThousandProcessesAreLookedThrough(t *testing.T) {
+func TestScaleFiveThousandProcesses(t *testing.T) {
 	const sleepers, users = 5000, 50
 	dir := setup(t)
 	need(t, "/proc/sys/kernel/pid_max", 3*sleepers)

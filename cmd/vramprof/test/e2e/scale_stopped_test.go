@@ -12,7 +12,7 @@ import (
 
 // What a stopped tracer does not read waits in the kernel, up to 260,000 events; a stopped program has no
 // events. Neither loses anything, nor keeps the other waiting.
-func TestScaleStoppedTracerAndStoppedProgramLoseNothing(t *testing.T) {
+func TestScaleStoppedTracerAndProgramLoseNothing(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script",

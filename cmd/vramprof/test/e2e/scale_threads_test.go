@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestScaleTenThousandThreadsAreBookedEachWithItsStack(t *testing.T) {
+func TestScaleTenThousandThreadsHaveTheirStacks(t *testing.T) {
 	const threads = 10_000
 	dir := setup(t)
 	need(t, "/proc/sys/kernel/pid_max", 3*threads)
@@ -39,7 +39,7 @@ func TestScaleTenThousandThreadsAreBookedEachWithItsStack(t *testing.T) {
 	}
 }
 
-func TestScaleThreadsThatComeAndGoLeaveNothingBehind(t *testing.T) {
+func TestScaleShortThreadsLeaveNothing(t *testing.T) {
 	const threads = 40_000 // more than the kernel half has room for at a time
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-func TestTracersAtTheSameTimeAreAllRight(t *testing.T) {
+func TestConcurrentTracersAreExact(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	const half = "repeat 1000\nmalloc a 10\nfree a\nmalloc b 1\nend\n"
@@ -37,7 +37,7 @@ func TestTracersAtTheSameTimeAreAllRight(t *testing.T) {
 	}
 }
 
-func TestProcessThatCallsExecBeginsAnew(t *testing.T) {
+func TestExecStartsANewProcess(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	second := writeFile(t, "second", "free0\nready\nwait\nmanaged b 500\nprint done\nwait\n")
@@ -98,7 +98,7 @@ func ofComm(p *profile.Profile, comm string) (sum values) {
 	return sum
 }
 
-func TestChildrenOfATargetAreTracedWithACommandOnly(t *testing.T) {
+func TestOnlyChildrenOfACommandAreTraced(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	script := writeFile(t, "forks.py", forks)
@@ -126,7 +126,7 @@ func TestChildrenOfATargetAreTracedWithACommandOnly(t *testing.T) {
 }
 
 // The kernel's table holds 32,768 threads.
-func TestFortyThousandShortThreadsLoseNothing(t *testing.T) {
+func TestShortThreadsLoseNothing(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	r := leaks(t, env, dir.Program("alloc_c"), writeFile(t, "script", "repeat 5000\nthreads 8\nmalloc a 10\nfree a\nend\nend\nmalloc b 7\n"))

@@ -45,7 +45,7 @@ func (s *session) startUpgraded(env []string, program, script string, n int) *ta
 // The libraries and the program are replaced while a process uses them: it goes on with the old ones, and the next
 // one has the new ones. Both are traced, with names of the file that each runs, although the old program's
 // path leads to another one now.
-func TestUpgradeOfProbedLibrariesKeepsOldAndNewProcessesTraced(t *testing.T) {
+func TestLibraryUpgradeKeepsProcessesTraced(t *testing.T) {
 	dir := setup(t)
 	libraries := privateLibraries(t, dir)
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+libraries)
@@ -128,7 +128,7 @@ func (s *session) untilProbedTimes(library string, n int) {
 
 // Each upgrade leaves a file that nobody maps once the last process with it has ended. Its probes must go then: they
 // would keep the file, and the mount that it lies on.
-func TestUpgradesLeaveNoProbesInFilesThatNobodyMaps(t *testing.T) {
+func TestUpgradesLeaveNoProbesInUnmappedFiles(t *testing.T) {
 	const upgrades = 4
 	dir := setup(t)
 	libraries := privateLibraries(t, dir)

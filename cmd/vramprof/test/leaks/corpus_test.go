@@ -113,8 +113,8 @@ func readProgram(name string) (*program, error) {
 	return p, nil
 }
 
-// TestTheCorpusIsBalanced: the figures say something only if there is enough of both kinds.
-func TestTheCorpusIsBalanced(t *testing.T) {
+// TestCorpusIsBalanced: the figures say something only if there is enough of both kinds.
+func TestCorpusIsBalanced(t *testing.T) {
 	list := corpus(t)
 	leaking, inC := 0, 0
 	for _, p := range list {

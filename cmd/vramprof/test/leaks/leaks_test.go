@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	update = flag.Bool("update", false, "store what this run sees, for TestVerdictsOnWhatARunSaw")
+	update = flag.Bool("update", false, "store what this run sees, for TestVerdictsOnStoredRun")
 	stored = flag.String("seen", "", "absolute path of where that is, instead of testdata/leaks/seen.json.gz")
 	only   = flag.String("only", "", "run these programs, with commas between")
 )
@@ -79,8 +79,8 @@ func TestVerdictsOnTheCorpus(t *testing.T) {
 	judge(t, seen)
 }
 
-// TestVerdictsOnWhatARunSaw needs neither root nor PyTorch.
-func TestVerdictsOnWhatARunSaw(t *testing.T) {
+// TestVerdictsOnStoredRun needs neither root nor PyTorch.
+func TestVerdictsOnStoredRun(t *testing.T) {
 	path, ours := seenFile()
 	seen, err := load(path)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestAnOutcomeIsJudgedByTheFirstLine: only the leaking line, before all others of its process, is a find.
-func TestAnOutcomeIsJudgedByTheFirstLine(t *testing.T) {
+// TestOutcomeRequiresTheLeakFirst: only the leaking line, before all others of its process, is a find.
+func TestOutcomeRequiresTheLeakFirst(t *testing.T) {
 	o := &observation{Snapshot: &ledger.Snapshot{
 		Processes: []ledger.Process{{PID: 7}, {PID: 8}},
 		Sites:     []ledger.Site{{Stack: 1}, {Stack: 2}},

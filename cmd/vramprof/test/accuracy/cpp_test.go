@@ -17,10 +17,10 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// fixed names the functions of testdata/accuracy/walk.cc by their numbers.
+// fixed lists the functions of testdata/accuracy/walk.cc by their numbers.
 var fixed = []string{"take", "in_library", "coroutine", "handler", "in_signal_handler", "thread_begins", "walk_often", "worker", "main", "library_entry"}
 
-// build compiles a random program and its library.
+// build is a random program with its library, compiled with one set of flags.
 type build struct {
 	name  string
 	flags []string
@@ -64,7 +64,7 @@ func (b *build) compile(t *testing.T, fake fakecuda.Dir, seed uint64, functions 
 	return program, library
 }
 
-// readTruth reads what a program wrote of itself.
+// readTruth reads a program's own record.
 func readTruth(t *testing.T, path string) (stacks map[uint64][]place, allocs []allocation) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -106,7 +106,8 @@ func placesOf(numbers []uint64) (list []place) {
 	return list
 }
 
-// generated matches functions by name: the compiler may give their code for exceptions the line of a header that they include.
+// generated matches functions by name: the compiler may assign their code for exceptions to a line
+// of an included header.
 var generated = regexp.MustCompile(`^(walk|inl|thr|cmp)_\d+(\(|$)|^(V|Guard)_\d+::|^~Guard_\d+`)
 
 func isWalk(f *callstack.Frame) bool {
@@ -150,7 +151,7 @@ func walkCpp(t *testing.T, fake fakecuda.Dir, program, library string, seed uint
 	s := &score{}
 	both, missed, invented := join(truth, p.allocs)
 	if p.snapshot.Stats.Lost > 0 || len(missed) > 0 || len(invented) > 0 {
-		t.Errorf("%d events lost, %d allocations missed, %d invented", p.snapshot.Stats.Lost, len(missed), len(invented))
+		t.Errorf("%d events lost, %d allocations missing, %d without a call", p.snapshot.Stats.Lost, len(missed), len(invented))
 	}
 	for _, j := range both {
 		if j.truth.size != j.got.size || j.truth.api != j.got.api {
@@ -160,7 +161,7 @@ func walkCpp(t *testing.T, fake fakecuda.Dir, program, library string, seed uint
 		s.add(compare(stacks[j.truth.stack], stack, isWalk), stacks[j.truth.stack], stack)
 	}
 	if n := p.snapshot.Stats.NoStack; uint64(s.counts[none]) > n {
-		t.Errorf("%d stacks are missing, of which %d are counted", s.counts[none], n)
+		t.Errorf("%d stacks are missing, %d of them counted", s.counts[none], n)
 	}
 	return s, len(stacks)
 }

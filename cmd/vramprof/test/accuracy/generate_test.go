@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// A generator writes the functions of a random C++ program; testdata/accuracy/walk.h says how they note where they are.
-// Each has one line per call, so that a line says which function it is of.
+// A generator writes the functions of a random C++ program; testdata/accuracy/walk.h describes how
+// they note their position. Each function has one line per call, so a line identifies its function.
 type generator struct {
 	rng      *rand.Rand
 	text     strings.Builder
 	line     int
-	numbers  *int // of functions, in all files of the program
+	numbers  *int // the number of functions in all files of the program
 	library  bool
 	inlines  []int // so far
 	throwers []int
-	plain    []int // all, declared first
+	plain    []int // declared first
 	virtuals []int
 }
 
-const firstFunction = 100 // the numbers below are those of walk.cc
+const firstFunction = 100 // walk.cc uses the numbers below
 
-// generateProgram gives the sources of a program and of the library that it loads.
+// generateProgram returns the sources of a program and of the library that it loads.
 func generateProgram(seed uint64, functions int) (program, library string) {
 	numbers := firstFunction
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 1)), numbers: &numbers}
@@ -106,7 +106,8 @@ func (g *generator) signature(n int) string {
 	return fmt.Sprintf("int walk_%d(Walk &w)", n)
 }
 
-// function writes one; its places call others at random. What places need beside it stands before it.
+// function writes one function, whose places call others at random. Helpers of its places come
+// first.
 func (g *generator) function(n int, sort string) {
 	var places []string
 	for range 2 + g.rng.IntN(3) {
@@ -124,7 +125,7 @@ func (g *generator) function(n int, sort string) {
 	}
 	g.printf("\tenum { ID = %d, KIND = %s };\n\t(void)KIND;\n", n, kind)
 	switch {
-	case sort == "inl": // alloca would grow its caller
+	case sort == "inl": // alloca would grow the caller's frame
 	case g.rng.IntN(6) == 0:
 		g.printf("\tchar *room = (char *)alloca(64 + w.next() %% 512);\n\tasm volatile(\"\" : : \"r\"(room) : \"memory\");\n")
 	case g.rng.IntN(6) == 0:
@@ -146,7 +147,7 @@ func (g *generator) function(n int, sort string) {
 
 func pick(rng *rand.Rand, list []int) int { return list[rng.IntN(len(list))] }
 
-// callee names a function that returns normally.
+// callee returns the name of a function that returns normally.
 func (g *generator) callee() string {
 	switch g.rng.IntN(8) {
 	case 0, 1:
@@ -164,7 +165,7 @@ func (g *generator) callee() string {
 	return fmt.Sprintf("walk_%d(w)", pick(g.rng, g.plain))
 }
 
-// place writes what function n does at one place.
+// place returns the code of function n at one place.
 func (g *generator) place(n int) string {
 	walk := pick(g.rng, g.plain)
 	switch x := g.rng.IntN(100); {
@@ -192,7 +193,7 @@ func (g *generator) place(n int) string {
 	return fmt.Sprintf("\t\treturn CALL(%s);\n", g.callee())
 }
 
-// sorted calls back out of qsort, which asks once about two elements.
+// sorted returns a callback from qsort, which compares two elements once.
 func (g *generator) sorted() string {
 	compare := g.number()
 	g.printf("static int cmp_%d(const void *, const void *)\n{\n\tenum { ID = %d, KIND = 0 };\n\tWalk &w = walk_of_thread;\n", compare, compare)
@@ -200,7 +201,8 @@ func (g *generator) sorted() string {
 	return fmt.Sprintf("\t\tint two[] = {2, 1};\n\t\treturn CALL_THROUGH((qsort(two, 2, sizeof two[0], cmp_%d), 1));\n", compare)
 }
 
-// caught calls what throws: with a destructor that allocates while the stack is unwound, and an allocation where it is caught.
+// caught returns a call of a function that throws, with a destructor that allocates during
+// unwinding, and an allocation in the handler.
 func (g *generator) caught(n int) string {
 	guard := g.number()
 	g.printf("struct Guard_%d {\n\tWalk &w;\n\tint depth;\n\tuint64_t kind;\n\t~Guard_%d();\n};\n", guard, guard)

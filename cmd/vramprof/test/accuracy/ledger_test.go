@@ -11,7 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// block is an allocation of a simulated program. Its stack is its number, so that the books say what they have of it.
+// block is an allocation of a simulated program. Its number is also its stack, so the books
+// identify it.
 type block struct {
 	kind       ledger.Kind
 	space      ledger.Space
@@ -20,30 +21,32 @@ type block struct {
 	context    uint64
 	thread     uint32
 	stack      uint64
-	handle     bool   // of VMM: not released yet
-	mapped     uint64 // of VMM: where, 0: nowhere
+	handle     bool   // for VMM: not released yet
+	mapped     uint64 // for VMM: the mapping's address, 0: not mapped
 	index      int    // in simulation.live
-	live, lost bool   // lost: an event that says what becomes of it did not arrive
+	live, lost bool   // lost: an event about it was dropped
 }
 
-// simulation is a program that calls CUDA at random, as a driver would answer, and the books that are told of it.
+// simulation is a program that makes random CUDA calls, with a simulated driver, and the books that
+// get its events.
 type simulation struct {
 	rng    *rand.Rand
 	books  *ledger.Ledger
-	rate   float64 // of events that are dropped
+	rate   float64 // of dropped events
 	time   uint64
 	drops  uint64
 	events uint64
 	all    []*block // by stack - 1
 	live   []*block
-	free   map[ledger.Space][]uint64 // addresses that were given back: handed out again, the latest first
+	free   map[ledger.Space][]uint64 // freed addresses, reused latest first
 	next   uint64
 	stacks []uint64 // contexts
 }
 
 const simulatedPID = 4242
 
-// send tells the books of an event, or drops it. Of what it was about it then says so.
+// send sends an event to the books or drops it. If it drops the event, it marks the blocks of
+// about.
 func (s *simulation) send(e ledger.Event, about ...*block) {
 	s.time += 1 + s.rng.Uint64N(2000)
 	s.events++
@@ -95,7 +98,7 @@ func (s *simulation) allocate() {
 	s.send(ledger.Event{Op: ledger.Alloc, Kind: b.kind, Space: b.space, TID: b.thread, Address: b.address, Size: b.size, Stack: b.stack, Context: b.context, API: "a"}, b)
 }
 
-// end takes a block out, whose memory is given back.
+// end removes a block whose memory is freed.
 func (s *simulation) end(b *block) {
 	b.live = false
 	last := s.live[len(s.live)-1]
@@ -119,9 +122,9 @@ func (s *simulation) release(b *block) {
 	s.end(b)
 }
 
-// virtual does one of the things that can be done with physical memory.
+// virtual performs a random operation on physical memory.
 func (s *simulation) virtual(b *block) {
-	const mappings = ledger.Blocks + 1 // no space of the books: ours, of addresses to map at
+	const mappings = ledger.Blocks + 1 // no space of the books: addresses for mappings
 	switch {
 	case b.mapped == 0 && b.handle && s.rng.IntN(3) > 0:
 		b.mapped = s.address(mappings)
@@ -140,7 +143,7 @@ func (s *simulation) virtual(b *block) {
 	}
 }
 
-// destroy ends a context and all that was allocated in it.
+// destroy destroys a context with all its allocations.
 func (s *simulation) destroy() {
 	i := s.rng.IntN(len(s.stacks))
 	var gone []*block
@@ -172,13 +175,13 @@ func (s *simulation) step() {
 	}
 }
 
-// deviation is how far books are from the truth.
+// deviation is the difference between books and truth.
 type deviation struct {
-	bytes, wrong     uint64 // live, by the truth; booked too much or missing
-	blocks, astray   uint64 // live, by the truth; wrong in the books
+	bytes, wrong     uint64 // live in truth; booked too much or missing
+	blocks, astray   uint64 // live in truth; wrong in the books
 	events, dropped  uint64
-	uncounted, stray uint64 // bytes and blocks that are wrong, although all that was to be said of them arrived
-	silent           uint64 // moments at which something was wrong and no loss was counted
+	uncounted, stray uint64 // wrong although all of their events arrived
+	silent           uint64 // moments with an error and without a counted loss
 }
 
 func (d *deviation) add(s *simulation) {
@@ -211,7 +214,8 @@ func (d *deviation) add(s *simulation) {
 	}
 }
 
-// TestBooksAreWrongOnlyAfterCountedLosses: what a lost event was about may be wrong, nothing else.
+// TestBooksAreWrongOnlyAfterCountedLosses checks that only allocations with a lost event may be
+// wrong.
 func TestBooksAreWrongOnlyAfterCountedLosses(t *testing.T) {
 	for _, rate := range []float64{0, 1e-5, 1e-4, 1e-3, 1e-2} {
 		var d deviation
@@ -231,9 +235,9 @@ func TestBooksAreWrongOnlyAfterCountedLosses(t *testing.T) {
 			d.dropped += s.drops
 		}
 		results.add(t, fmt.Sprintf("bytes of the books, %g of events dropped", rate), fmt.Sprintf("%s events, %s dropped, %s bytes in %s blocks", thousands(d.events), thousands(d.dropped), thousands(d.bytes), thousands(d.blocks)),
-			fmt.Sprintf("%.2g of bytes wrong, %s blocks; of those that lost no event %d bytes", float64(d.wrong)/float64(d.bytes), thousands(d.astray), d.uncounted))
+			fmt.Sprintf("%.2g of bytes wrong, %s blocks; %d bytes wrong without a lost event", float64(d.wrong)/float64(d.bytes), thousands(d.astray), d.uncounted))
 		if d.uncounted > 0 || d.stray > 0 || d.silent > 0 || rate == 0 && d.wrong > 0 {
-			t.Errorf("%+v: want nothing wrong of which no event was lost", d)
+			t.Errorf("%+v: want no errors without a lost event", d)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// account has what a process holds by device (-1: the host) and kind.
+// account is what a process holds by device (-1: the host) and kind.
 type account map[[2]int]fakecuda.Count
 
 func accountOf(p *fakecuda.Process) account {
@@ -30,7 +30,7 @@ func accountOf(p *fakecuda.Process) account {
 	return a
 }
 
-// bookedOf is what the books have of the only process.
+// bookedOf returns what the books contain for the only process.
 func bookedOf(s *ledger.Snapshot) account {
 	a := account{}
 	for _, p := range s.Processes {
@@ -51,8 +51,9 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// TestBooksOfRandomCallsEqualTheMachines: eight threads make random calls of all kinds on four GPUs; whenever they
-// stop, the books are compared with what the simulated driver itself has handed out.
+// TestBooksOfRandomCallsEqualTheMachines: eight threads make random calls of all kinds on four
+// GPUs. Whenever they stop, the test compares the books with what the simulated driver has
+// allocated.
 func TestBooksOfRandomCallsEqualTheMachines(t *testing.T) {
 	needRoot(t)
 	fake := fakecuda.Build(t)
@@ -78,7 +79,7 @@ func TestBooksOfRandomCallsEqualTheMachines(t *testing.T) {
 			if err != nil || len(processes) != 1 {
 				t.Fatalf("%d processes, %v", len(processes), err)
 			}
-			if stop == stops { // the end of its input does not end it
+			if stop == stops { // the end of its input does not end the program
 				t.Cleanup(func() { _ = unix.Kill(int(processes[0].PID), unix.SIGKILL) })
 			}
 			times, accounts = append(times, monotonic()), append(accounts, accountOf(&processes[0]))
@@ -89,7 +90,7 @@ func TestBooksOfRandomCallsEqualTheMachines(t *testing.T) {
 			got, want := bookedOf(books.Snapshot(times[i], time.Time{})), accounts[i]
 			for key, c := range got {
 				if _, known := want[key]; !known && c.Objects > 0 {
-					t.Errorf("stop %d: device %d, kind %d: %+v, which the machine does not have", i+1, key[0], key[1], c)
+					t.Errorf("stop %d: device %d, kind %d: %+v, missing on the machine", i+1, key[0], key[1], c)
 					wrong += c.Bytes
 				}
 			}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var long = flag.Bool("accuracy.long", os.Getenv("VRAMPROF_LONG") != "", "the figures to be quoted: more programs, more calls, all interpreters; some minutes")
+var long = flag.Bool("accuracy.long", os.Getenv("VRAMPROF_LONG") != "", "measure the quoted figures: more programs, more calls, all interpreters; some minutes")
 
 var (
 	root      string // of the repository
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// longer chooses between the form that CI runs and the one of the quoted figures.
+// longer returns the value for CI or the one for the quoted figures.
 func longer[T any](short, quoted T) T {
 	if *long {
 		return quoted
@@ -48,7 +48,7 @@ func longer[T any](short, quoted T) T {
 	return short
 }
 
-// table collects the measured rows; they are printed as Markdown when all tests have ended.
+// table collects the results and prints them as Markdown when all tests have ended.
 type table struct {
 	mu   sync.Mutex
 	rows []string
@@ -56,7 +56,7 @@ type table struct {
 
 var results table
 
-// add takes a row: what was measured, of how many, and what was found.
+// add adds a row: what was measured, on how much, and the result.
 func (x *table) add(t *testing.T, what, of, found string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -70,7 +70,7 @@ func (x *table) print() {
 	}
 }
 
-// thousands writes 1234567 as "1,234,567".
+// thousands formats 1234567 as "1,234,567".
 func thousands[T int | int64 | uint64](n T) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -79,7 +79,7 @@ func thousands[T int | int64 | uint64](n T) string {
 	return text
 }
 
-// buildOnce builds the command, unless the environment variable VRAMPROF names one that is built already.
+// buildOnce builds the command, unless the environment variable VRAMPROF names an existing binary.
 var buildOnce = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("VRAMPROF"); path != "" {
 		return path, nil
@@ -101,7 +101,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// session is a running "vramprof record", which writes a capture.
+// session is a running "vramprof record" that writes a capture.
 type session struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -109,7 +109,7 @@ type session struct {
 	output string // a file, since a command may outlive vramprof
 	input  io.WriteCloser
 	done   chan struct{}
-	result error // of the command, when done is closed
+	result error // of the command, valid once done is closed
 }
 
 func (s *session) text() string {
@@ -117,7 +117,8 @@ func (s *session) text() string {
 	return string(text)
 }
 
-// record starts a session; args say of what. A command that is started gets an input that ends with the session.
+// record starts a session with these arguments. A command that it starts gets an input that ends
+// with the session.
 func record(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
 	path, err := buildOnce()
@@ -154,13 +155,13 @@ func record(t *testing.T, env []string, args ...string) *session {
 	return s
 }
 
-// ready waits until the probes are in place.
+// ready waits until the probes are attached.
 func (s *session) ready() *session {
 	s.t.Helper()
 	return s.until("vramprof: tracing ")
 }
 
-// until waits until vramprof, or the command that it started, has said something.
+// until waits until vramprof, or the command that it started, has printed words.
 func (s *session) until(words string) *session {
 	s.t.Helper()
 	for end := time.Now().Add(patience); !strings.Contains(s.text(), words); {
@@ -178,7 +179,7 @@ func (s *session) until(words string) *session {
 
 const patience = 3 * time.Minute
 
-// stop ends the session as Ctrl-C does.
+// stop ends the session with SIGINT.
 func (s *session) stop() *session {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(unix.SIGINT); err != nil {
@@ -187,7 +188,7 @@ func (s *session) stop() *session {
 	return s.wait()
 }
 
-// wait waits for the end of a session.
+// wait waits until the session ends.
 func (s *session) wait() *session {
 	s.t.Helper()
 	select {

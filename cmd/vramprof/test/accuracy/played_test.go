@@ -11,19 +11,19 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// allocation is one that happened: as the program itself noted it, or as a capture has it.
+// allocation is one allocation, as noted by the program itself or as read from a capture.
 type allocation struct {
 	thread        uint32
-	before, after uint64 // of the call; the capture's are the time at which it returned
+	before, after uint64 // of the call; in a capture, both are the time of its return
 	address, size uint64
-	stack         uint64 // a capture's id, or the truth's number
+	stack         uint64 // a capture's id, or the number in the truth
 	api           string
 	tensor        bool
 }
 
-// played is all that a capture says.
+// played is the content of a capture.
 type played struct {
-	*ledger.Ledger // takes everything
+	*ledger.Ledger // receives everything
 	rec            *capture.Recording
 	allocs         []allocation // by time
 	allocEvents    uint64
@@ -61,9 +61,9 @@ func (s *session) played() *played {
 	return p
 }
 
-// pausing calls at for each of the times, when it has taken all events up to then. A recording as of a moment goes by the order in which
-// things came, in which a reading of NVML's may be ahead of events that wait in the ring; a program that stood still at that moment tells
-// by the events' own times.
+// pausing calls at for each of the times, once it has received all events up to then. A view of a
+// capture follows the order in which inputs arrived, where NVML's readings may be ahead of events
+// that wait in the ring. A program that paused at that moment knows the events' own times.
 type pausing struct {
 	ledger.Books
 	times []uint64
@@ -82,7 +82,7 @@ func (p *pausing) pass(time uint64) {
 	}
 }
 
-// playMoments plays a whole recording into books.
+// playMoments plays a whole capture into books.
 func playMoments(t *testing.T, rec *capture.Recording, books ledger.Books, times []uint64, at func(int)) {
 	t.Helper()
 	p := &pausing{Books: books, times: times, at: at}
@@ -92,11 +92,11 @@ func playMoments(t *testing.T, rec *capture.Recording, books ledger.Books, times
 	p.pass(math.MaxUint64)
 }
 
-// joined is an allocation of the program and what vramprof has of it.
+// joined is an allocation of the program with vramprof's record of it.
 type joined struct{ truth, got allocation }
 
-// join finds for each allocation of the program the one of the capture: of the same thread, at the same address, while the call
-// was under way. It returns what only one side has.
+// join matches each allocation of the program with that of the capture: same thread, same address,
+// during the call. It also returns what only one side has.
 func join(truth, got []allocation) (both []joined, missed, invented []allocation) {
 	type key struct {
 		thread  uint32

@@ -18,13 +18,14 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// oldestPython and newestPython bound what is promised.
+// oldestPython and newestPython are the minor versions of the oldest and newest supported CPython.
 const oldestPython, newestPython = 8, 14
 
-// interpreter is a CPython of this machine, or one that can be had.
+// interpreter is an installed or available CPython.
 type interpreter struct{ version, path string }
 
-// interpreters lists the system's, those of pyenv, and those of other Debian suites that scripts/fetch-python.sh gets.
+// interpreters lists the system's, those of pyenv, and those of other Debian suites that
+// scripts/fetch-python.sh downloads.
 func interpreters(t *testing.T) (list []interpreter) {
 	home, _ := os.UserHomeDir()
 	for minor := oldestPython; minor <= newestPython; minor++ {
@@ -58,7 +59,7 @@ func fetchPython(version, suite string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// readPythonTruth reads what walk.py wrote of itself.
+// readPythonTruth reads walk.py's own record.
 func readPythonTruth(t *testing.T, path string) (stacks map[uint64][]place, allocs []allocation) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -77,7 +78,7 @@ func readPythonTruth(t *testing.T, path string) (stacks map[uint64][]place, allo
 			t.Fatalf("%s: %q", path, lines.Text())
 		}
 		for i := range x {
-			_ = json.Unmarshal(x[i], &numbers[i]) // texts stay 0
+			_ = json.Unmarshal(x[i], &numbers[i]) // strings stay 0
 		}
 		if sort == "a" {
 			a := allocation{thread: uint32(numbers[1]), before: numbers[2], after: numbers[3], address: numbers[4], size: numbers[5], stack: numbers[6]}
@@ -142,7 +143,7 @@ func walkPython(t *testing.T, fake fakecuda.Dir, python string, walks, threads, 
 	s := &score{}
 	both, missed, invented := join(truth, p.allocs)
 	if p.snapshot.Stats.Lost > 0 || len(missed) > 0 || len(invented) > 0 {
-		t.Errorf("%d events lost, %d allocations missed, %d invented", p.snapshot.Stats.Lost, len(missed), len(invented))
+		t.Errorf("%d events lost, %d allocations missing, %d without a call", p.snapshot.Stats.Lost, len(missed), len(invented))
 	}
 	for _, j := range both {
 		if j.truth.size != j.got.size || j.truth.api != j.got.api {
@@ -152,7 +153,7 @@ func walkPython(t *testing.T, fake fakecuda.Dir, python string, walks, threads, 
 		s.add(compare(stacks[j.truth.stack], stack, isPython), stacks[j.truth.stack], stack)
 	}
 	if n := p.snapshot.Stats.NoStack; uint64(s.counts[none]) > n {
-		t.Errorf("%d stacks are missing, of which %d are counted", s.counts[none], n)
+		t.Errorf("%d stacks are missing, %d of them counted", s.counts[none], n)
 	}
 	return s, len(stacks)
 }

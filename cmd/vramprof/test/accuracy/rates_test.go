@@ -17,7 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// program is a running one; next passes its waits.
+// program is a running program; next continues it at a wait.
 type program struct {
 	*exec.Cmd
 	t     *testing.T
@@ -44,7 +44,7 @@ func start(t *testing.T, env []string, path string, args ...string) *program {
 	return p
 }
 
-// until reads lines up to one that begins so.
+// until reads lines up to the first that begins with begin.
 func (p *program) until(begin string) string {
 	p.t.Helper()
 	for {
@@ -60,14 +60,14 @@ func (p *program) until(begin string) string {
 
 func (p *program) next() { fmt.Fprintln(p.input) }
 
-// load is one measurement of events; perSecond 0 is as fast as it goes.
+// load is one measurement of events; perSecond 0 means as fast as possible.
 type load struct {
 	threads, perSecond int
 	tensors            bool
 }
 
 func (l load) String() string {
-	what, rate := "driver calls", "as fast as it goes"
+	what, rate := "driver calls", "as fast as possible"
 	if l.tensors {
 		what = "tensors, every one"
 	}
@@ -88,7 +88,8 @@ func loads() (list []load) {
 	return list
 }
 
-// run makes the events, and returns how many there were by the program's own count, and in how many seconds.
+// run generates the events. It returns their number, as counted by the program, and how many
+// seconds they took.
 func (l load) run(t *testing.T, fake fakecuda.Dir, seconds int) (made uint64, took float64, p *played) {
 	t.Helper()
 	env := fake.Env(t, 1, 64<<30)
@@ -143,12 +144,12 @@ func TestEveryEventIsBookedOrCountedAsLost(t *testing.T) {
 	}
 }
 
-// checkTotals wants the kernel's own totals to be right whatever the ring lost.
+// checkTotals checks that the kernel's own totals are right even if the ring lost events.
 func (l load) checkTotals(t *testing.T, p *played, made uint64) {
 	t.Helper()
 	at := slices.IndexFunc(p.snapshot.Tensors, func(x ledger.Tensors) bool { return x.Device >= 0 })
 	if at < 0 {
-		t.Fatalf("%v: nothing is known of tensors", l)
+		t.Fatalf("%v: no totals of tensors", l)
 	}
 	if got := p.snapshot.Tensors[at]; got.AllocObjects != made/2 || got.LiveObjects != 0 {
 		t.Errorf("%v: the totals are %+v, want %d tensors, none live", l, got, made/2)

@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// A library whose code differs in nothing but its name and, by PAD, where it has its frames.
+// Two libraries whose code differs only in its name and, through PAD, in the size of its frames.
 const reloaded = `#include <stddef.h>
 typedef int take_function(void **, size_t);
 __attribute__((noinline)) static int in_NAME(take_function *take, void **p) { PAD int r = take(p, 100); __asm__ volatile("nop"); return r; }
@@ -29,9 +29,10 @@ func compileC(t *testing.T, to, source string, args ...string) {
 	}
 }
 
-// TestStacksThroughReplacedLibrariesAreRight: a command that vramprof has started stands still while its libraries
-// are taken in, so none of its stacks may be taken for one through the library that was there before. A process that was
-// there already does not: what is called at once can be wrong. That is measured only.
+// TestStacksThroughReplacedLibrariesAreRight: a command started by vramprof is held while vramprof
+// reads its libraries, so none of its stacks may be attributed to the library that was mapped
+// before. A process that was already running is not held: calls right after loading can be wrong.
+// The test only measures those.
 func TestStacksThroughReplacedLibrariesAreRight(t *testing.T) {
 	needRoot(t)
 	fake := fakecuda.Build(t)
@@ -92,7 +93,7 @@ func judgeReloads(t *testing.T, file string, p *played) *score {
 	}
 	both, missed, invented := join(truth, p.allocs)
 	if len(missed) > 0 || len(invented) > 0 || len(both) == 0 {
-		t.Errorf("of %d allocations %d were missed, %d invented", len(truth), len(missed), len(invented))
+		t.Errorf("of %d allocations, %d are missing and %d have no call", len(truth), len(missed), len(invented))
 	}
 	own := func(f *callstack.Frame) bool {
 		return strings.HasPrefix(f.Function, "in_") || f.Function == "take" || f.Function == "entry" || f.Function == "load" || f.Function == "main"

@@ -15,10 +15,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// sized sums relative errors of sites that truly hold at least so many MiB, and less than the next.
+// sized lists size classes in MiB; each sums the relative errors of sites that truly hold at least
+// that much, and less than the next.
 var sized = []int{4, 16, 64}
 
-// estimates collects how far a sample's figures are from PyTorch's own.
+// estimates collects the differences between a sample's figures and PyTorch's own.
 type estimates struct {
 	errors         [][]float64 // relative, by size
 	moments, sites int
@@ -51,7 +52,7 @@ func (e *estimates) add(t *testing.T, truth *state, p *played) {
 	}
 	at := slices.IndexFunc(snapshot.Tensors, func(x ledger.Tensors) bool { return x.Device >= 0 })
 	if at < 0 {
-		t.Fatal("nothing is known of tensors")
+		t.Fatal("no totals of tensors")
 	}
 	x := &snapshot.Tensors[at]
 	if x.LiveBytes != truth.allocated || x.Allocated != truth.allocated || x.Reserved != truth.reserved {
@@ -62,11 +63,12 @@ func (e *estimates) add(t *testing.T, truth *state, p *played) {
 	e.sites += len(want)
 }
 
-// A site of 16 MiB has 16 blocks in the sample, if they are small: a standard error of a quarter, and less if they are not.
+// A site of 16 MiB has 16 blocks in the sample if they are small: a standard error of a quarter.
+// With larger blocks, it is smaller.
 func TestSampledEstimatesHaveTheReportedError(t *testing.T) {
 	needRoot(t)
 	if !*long {
-		t.Skip("the tests of tracer have the estimates; this gives the figures (-accuracy.long)")
+		t.Skip("only with -accuracy.long: tests of package tracer check the estimates, this one measures them")
 	}
 	e := &estimates{errors: make([][]float64, len(sized))}
 	for seed := range 4 {
@@ -87,7 +89,7 @@ func TestSampledEstimatesHaveTheReportedError(t *testing.T) {
 		if i+1 < len(sized) {
 			what = fmt.Sprintf("estimates of a default sample, sites of %d to %d MiB", sized[i], sized[i+1])
 		}
-		results.add(t, what, fmt.Sprintf("%d sites", n), fmt.Sprintf("off by %.1f %% in the median, 90 %% by less than %.1f %%, all by less than %.1f %%", 100*list[n/2], 100*list[n*9/10], 100*list[n-1]))
+		results.add(t, what, fmt.Sprintf("%d sites", n), fmt.Sprintf("median error %.1f %%, 90 %% below %.1f %%, all below %.1f %%", 100*list[n/2], 100*list[n*9/10], 100*list[n-1]))
 		if most := math.Sqrt(1 / float64(sized[i])); list[n/2] > most {
 			t.Errorf("%s: the median is off by %.2f, want at most a standard error, %.2f", what, list[n/2], most)
 		}

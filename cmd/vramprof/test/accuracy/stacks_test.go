@@ -11,41 +11,41 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// place is a frame as the program itself noted it.
+// place is a frame as noted by the program itself.
 type place struct {
-	function string // what the name must hold: "walk_12", "Trainer.step"
+	function string // what the name must contain: "walk_12", "Trainer.step"
 	file     string // base name
 	line     int    // 0: any
 	maybe    bool   // may be missing: a call in tail position
-	inlined  bool   // may be compiled into its caller
-	foreign  bool   // no frame, but frames of others may stand here
-	root     bool   // the stack begins here
-	python   bool   // the name is whole, and other frames may stand anywhere between
+	inlined  bool   // may be inlined into its caller
+	foreign  bool   // no frame, but other code's frames may be here
+	root     bool   // the outermost frame
+	python   bool   // function is the whole name, and other frames may be anywhere in between
 }
 
-// verdict says how one stack of vramprof compares with the truth.
+// verdict is the result of comparing one of vramprof's stacks with the truth.
 type verdict int
 
 const (
 	right     verdict = iota
-	cut               // right as far as it goes, and it says that it goes no further
-	unnamed           // right, but for frames that it says it could not read
-	noLine            // right, but a line is not known
-	twice             // right, but for a function that stands twice: a part that the compiler made a function of and called from it, by its own debug information
-	cutUnsaid         // right as far as it goes, but it looks whole
-	wrongLine         // the right functions
-	noInline          // a frame is missing that was compiled into its caller
-	wrong             // a frame that was not there, or one is missing
+	cut               // right, and marked as truncated
+	unnamed           // right, except for frames marked as unreadable
+	noLine            // right, but a line is unknown
+	twice             // right, but a function appears twice: the compiler split off a part and the debug information calls both the same
+	cutUnsaid         // right, but truncated without a mark
+	wrongLine         // the functions are right
+	noInline          // an inlined frame is missing
+	wrong             // a frame too many, or one is missing
 	none              // no stack at all
 	verdicts
 )
 
-var verdictWords = [verdicts]string{"right", "truncated, said so", "with an unreadable frame, said so", "line not known", "function twice after the compiler split it", "truncated, not said", "wrong line", "inlined frame missing", "wrong frame", "no stack"}
+var verdictWords = [verdicts]string{"right", "truncated, marked", "with an unreadable frame, marked", "line not known", "function twice after the compiler split it", "truncated, not marked", "wrong line", "inlined frame missing", "wrong frame", "no stack"}
 
 // score counts stacks by verdict.
 type score struct {
 	counts   [verdicts]int
-	examples []string // of what is not right
+	examples []string // of stacks that are not right
 }
 
 func (s *score) total() (n int) {
@@ -55,7 +55,7 @@ func (s *score) total() (n int) {
 	return n
 }
 
-// bad counts what is wrong and does not say so; a missing stack is counted by vramprof itself.
+// bad counts wrong stacks without a mark; vramprof itself counts missing stacks.
 func (s *score) bad() (n int) {
 	for v := cutUnsaid; v < none; v++ {
 		n += s.counts[v]
@@ -109,12 +109,13 @@ func sideBySide(truth []place, stack []callstack.Frame) string {
 	return b.String()
 }
 
-// compare judges a stack, leaf first. own says which frames are the program's own: all of them must be in the truth, in its order.
+// compare judges a stack, leaf first. own reports whether a frame is the program's own: all of
+// these must be in the truth, in its order.
 func compare(truth []place, stack []callstack.Frame, own func(*callstack.Frame) bool) verdict {
 	if len(stack) == 0 {
 		return none
 	}
-	// What is native code only hides no frame of Python's.
+	// An unreadable native frame hides no Python frame.
 	python := len(truth) > 0 && truth[0].python
 	remark := func(f callstack.Frame) bool {
 		const unknown = "[code in no file]"
@@ -170,7 +171,7 @@ func compare(truth []place, stack []callstack.Frame, own func(*callstack.Frame) 
 		left = left[at+1:]
 	}
 	left = slices.DeleteFunc(slices.Clone(left), func(p place) bool { return p.maybe || p.foreign })
-	if unread == 0 { // the remarks stand inside
+	if unread == 0 { // marks are inside the stack
 		said = false
 	}
 	switch {
@@ -191,13 +192,14 @@ func (p *place) isFunction(f *callstack.Frame) bool {
 	return !p.foreign && (hasWord(f.Function, p.function) || strings.Contains(f.Function, "operator()")) && (p.file == "" || filepath.Base(f.File) == p.file || f.File == "")
 }
 
-// nameOf gives the name without parameters.
+// nameOf returns the name without parameters.
 func nameOf(f *callstack.Frame) string {
 	name, _, _ := strings.Cut(f.Function, "(")
 	return name
 }
 
-// hasWord says whether a name holds another one whole: "V_12" is in "V_12::go(Walk&)", not in "V_121::go(Walk&)".
+// hasWord reports whether a name contains word as a whole word: "V_12" is in "V_12::go(Walk&)", not
+// in "V_121::go(Walk&)".
 func hasWord(name, word string) bool {
 	at := strings.Index(name, word)
 	if at < 0 {

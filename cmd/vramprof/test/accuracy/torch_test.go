@@ -16,7 +16,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// state is what PyTorch says of itself at one moment.
+// state is PyTorch's own record of one moment.
 type state struct {
 	time                uint64
 	blocks, segments    map[uint64]allocation // by address
@@ -24,7 +24,7 @@ type state struct {
 	allocated, reserved uint64
 }
 
-// readStates reads what blocks.py wrote.
+// readStates reads the file of blocks.py.
 func readStates(t *testing.T, file string) (list []*state) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -49,7 +49,7 @@ func readStates(t *testing.T, file string) (list []*state) {
 			if i == 0 {
 				_ = json.Unmarshal(x[0], &sort)
 			} else if i < len(n) {
-				_ = json.Unmarshal(x[i], &n[i]) // of stacks the numbers only
+				_ = json.Unmarshal(x[i], &n[i]) // only the numbers of stacks
 			}
 		}
 		switch sort {
@@ -80,7 +80,8 @@ func readStates(t *testing.T, file string) (list []*state) {
 	return list
 }
 
-// runBlocks traces blocks.py from its first context on, and returns PyTorch's states and the capture.
+// runBlocks traces blocks.py from its first context on. It returns PyTorch's states and the
+// capture.
 func runBlocks(t *testing.T, seed, points, walks, depth int, more ...string) ([]*state, *session) {
 	t.Helper()
 	torch := realtorch.Prepare(t)
@@ -98,7 +99,7 @@ func runBlocks(t *testing.T, seed, points, walks, depth int, more ...string) ([]
 	return readStates(t, file), s
 }
 
-// liveBooks follows which blocks and driver allocations live.
+// liveBooks tracks which blocks and driver allocations are live.
 type liveBooks struct {
 	*ledger.Ledger
 	blocks, driver map[uint64]allocation
@@ -149,7 +150,7 @@ func TestStacksOfPyTorchBlocksEqualPyTorchsRecord(t *testing.T) {
 		for address, block := range books.blocks {
 			if _, ok := truth.blocks[address]; !ok {
 				bytesWrong += block.size
-				t.Errorf("block %+v is booked, PyTorch does not have it", block)
+				t.Errorf("block %+v is booked but unknown to PyTorch", block)
 			}
 		}
 		for address, segment := range truth.segments {
@@ -171,7 +172,7 @@ func TestStacksOfPyTorchBlocksEqualPyTorchsRecord(t *testing.T) {
 	}
 }
 
-// comparePyTorch compares as compare does; PyTorch's names have no class.
+// comparePyTorch compares like compare; PyTorch's names have no class.
 func comparePyTorch(truth []place, stack []callstack.Frame) verdict {
 	var own []callstack.Frame
 	for _, f := range stack {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// everyOperation uses each operation of alloc_c, and frees part of what it allocates.
+// everyOperation uses each operation of alloc_c and frees part of the memory.
 const everyOperation = `
 free0
 malloc0
@@ -70,7 +70,7 @@ func TestProfileOfCProgramEqualsItsAllocations(t *testing.T) {
 	checkLabels(t, p)
 }
 
-// checkLabels checks what the books do not hold: pid, UUID, bytes, plane, comm.
+// checkLabels checks what the books do not contain: pid, UUID, bytes, plane, comm.
 func checkLabels(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	for _, s := range p.Sample {
@@ -102,7 +102,7 @@ func TestReportOfCProgramEqualsItsAllocations(t *testing.T) {
 	r := leaks(t, env, dir.Program("alloc_c"), writeFile(t, "script", everyOperation))
 	checkNoLosses(t, r)
 	if len(r.Processes) != 1 || !r.Processes[0].Ended || r.Processes[0].Comm != "alloc_c" {
-		t.Fatalf("processes %+v, want alloc_c alone, ended", r.Processes)
+		t.Fatalf("processes %+v, want only alloc_c, ended", r.Processes)
 	}
 	want := map[string]string{
 		"cuda:0 device":  "live 4 10001300 allocated 7 15001360",
@@ -142,7 +142,7 @@ func TestRuntimeThatBypassesDriverExportsIsBooked(t *testing.T) {
 func TestEightThreadsAreBookedExactly(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
-	// Per thread: 2000 pairs, 50 blocks that stay, and driver and runtime calls in turn.
+	// Per thread: 2000 pairs, 50 live allocations, and driver and runtime calls in turn.
 	script := `
 threads 8
 repeat 2000

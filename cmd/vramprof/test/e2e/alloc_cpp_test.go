@@ -13,7 +13,7 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// allocated is a line of what alloc_cpp prints of itself.
+// allocated is one line of alloc_cpp's own record.
 type allocated struct {
 	API, Kind         string
 	Size, Count, Live int64
@@ -34,7 +34,7 @@ func TestProfileOfTemplatesAndInlinedFunctionsIsRight(t *testing.T) {
 	program.end()
 
 	p := s.wait().profile()
-	if len(p.Sample) != len(want)-1 { // all but the failure
+	if len(p.Sample) != len(want)-1 { // all except the failure
 		t.Errorf("%d samples, want %d", len(p.Sample), len(want)-1)
 	}
 	r := l.wait().leaks()
@@ -74,8 +74,8 @@ func parseAllocated(t *testing.T, lines []string) []allocated {
 	return list
 }
 
-// sameFrames compares names from main on, and which frames share a location
-// with the one they are inlined into.
+// sameFrames compares names from main on, and which frames share a location with the frame into
+// which they are inlined.
 func sameFrames(s *profile.Sample, w allocated) bool {
 	var names []string
 	var inlined []int
@@ -96,7 +96,8 @@ func sameFrames(s *profile.Sample, w allocated) bool {
 		return false
 	}
 	for i, name := range names {
-		// The compiler gives no linkage name, hence no parameters, to static functions that are inlined everywhere.
+		// The compiler writes no linkage name, hence no parameters, for static functions that are
+		// inlined everywhere.
 		bare := name == w.Stack[i] && slices.Contains(w.Inlined, i)
 		if name != w.Signatures[i] && !bare {
 			return false

@@ -12,10 +12,10 @@ import (
 
 const (
 	mib  = 1 << 20
-	page = 2 * mib // granularity of what NVML reports
+	page = 2 * mib // granularity of NVML's figures
 )
 
-// balance gives the one balance of a report, after checking that it adds up.
+// balance returns the only balance of a report and checks that it adds up.
 func balance(t *testing.T, r *json.LeaksReport) json.BalanceReport {
 	t.Helper()
 	if len(r.Balances) != 1 {
@@ -43,7 +43,7 @@ func TestBaselineAndTracedMemoryExplainUsage(t *testing.T) {
 
 	checkNoLosses(t, r)
 	b := balance(t, r)
-	const contextAndEarlier = 300*mib + 2*page + page // context, the large block a, the page of the small b
+	const contextAndEarlier = 300*mib + 2*page + page // context, the large block a, the page of the small block b
 	if b.BaselineBytes != contextAndEarlier {
 		t.Errorf("baseline %d, want %d", b.BaselineBytes, contextAndEarlier)
 	}
@@ -51,7 +51,7 @@ func TestBaselineAndTracedMemoryExplainUsage(t *testing.T) {
 		t.Errorf("traced %d live, want %d without managed memory", b.LiveBytes, want)
 	}
 	if limit := int64(21 * page); b.GapBytes > limit || b.GapBytes < -limit || b.GapBytes == 0 {
-		t.Errorf("gap %d, want at most %d for 21 allocations (and 5000000 is no multiple of a page)", b.GapBytes, limit)
+		t.Errorf("gap %d, want at most %d for 21 allocations (5000000 is not a multiple of a page)", b.GapBytes, limit)
 	}
 	if b.Device != "cuda:0" || b.GPUUUID != r.GPUs[0].UUID {
 		t.Errorf("%+v on GPUs %+v", b, r.GPUs)
@@ -73,7 +73,7 @@ func TestFreesOfMemoryBeforeTheAttachAreCounted(t *testing.T) {
 
 	checkWhole(t, r)
 	if r.Losses.UnmatchedFrees != 3 {
-		t.Errorf("%d unmatched frees, want 3 (the failed free is none)", r.Losses.UnmatchedFrees)
+		t.Errorf("%d unmatched frees, want 3 (the failed free does not count)", r.Losses.UnmatchedFrees)
 	}
 	if r.LiveBytes != 2097152 || r.LiveCount != 1 {
 		t.Errorf("live %d bytes in %d, want the block c", r.LiveBytes, r.LiveCount)
@@ -82,11 +82,11 @@ func TestFreesOfMemoryBeforeTheAttachAreCounted(t *testing.T) {
 		t.Errorf("gap %d, want the size of the blocks a and b, negative", b.GapBytes)
 	}
 	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "3 frees were of memory allocated before tracing began") {
-		t.Errorf("notes %q do not name the unmatched frees", notes)
+		t.Errorf("notes %q do not mention the unmatched frees", notes)
 	}
 }
 
-// failedFree frees a live pinned block as device memory, which fails.
+// failedFree frees a live pinned allocation as device memory, which fails.
 const failedFree = `
 import ctypes, sys
 cudart = ctypes.CDLL("libcudart.so.12")
@@ -107,7 +107,7 @@ func TestFailedFreeKeepsTheAllocation(t *testing.T) {
 	r := leaks(t, env, "/usr/bin/python3", writeFile(t, "free.py", failedFree))
 	checkNoLosses(t, r)
 	if r.LiveCount != 1 || r.LiveBytes != 4096 || r.Processes[0].Totals[0].AllocatedCount != 2 {
-		t.Errorf("live %d bytes in %d, want the block that could not be freed", r.LiveBytes, r.LiveCount)
+		t.Errorf("live %d bytes in %d, want the allocation whose free failed", r.LiveBytes, r.LiveCount)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/report/json"
 )
 
-// values are those of a sample: allocated objects and bytes, live objects and bytes.
+// values are a sample's values: allocated objects and bytes, live objects and bytes.
 type values [4]int64
 
 // books sums samples by API, kind, device and stack.
@@ -50,12 +50,12 @@ func (b books) compare(t *testing.T, want books) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(b)) {
 		if _, ok := want[key]; !ok {
-			t.Errorf("not asked for: %s %v", key, b[key])
+			t.Errorf("unexpected: %s %v", key, b[key])
 		}
 	}
 }
 
-// booksOf gives the books of a profile with whole stacks.
+// booksOf returns the books of a profile with whole stacks.
 func booksOf(t *testing.T, p *profile.Profile) books {
 	t.Helper()
 	b := books{}
@@ -70,7 +70,7 @@ func booksOf(t *testing.T, p *profile.Profile) books {
 
 func label(s *profile.Sample, name string) string { return strings.Join(s.Label[name], ",") }
 
-// rootFirst names the frames of a sample: "name", or "name file.py:12" for Python.
+// rootFirst returns the frames of a sample: "name", or "name file.py:12" for Python.
 func rootFirst(s *profile.Sample) []string {
 	var names []string
 	for i := len(s.Location) - 1; i >= 0; i-- {
@@ -95,7 +95,7 @@ func isC(file string) bool {
 	return strings.HasPrefix(base, "libc.so.") || strings.HasPrefix(base, "libpthread")
 }
 
-// checkRoot makes sure that a stack begins where a thread begins.
+// checkRoot checks that a stack begins where a thread begins.
 func checkRoot(t *testing.T, stack []string) {
 	t.Helper()
 	for _, name := range stack {
@@ -109,7 +109,7 @@ func checkRoot(t *testing.T, stack []string) {
 	}
 }
 
-// trim drops what runs before main or before a thread's function.
+// trim removes the frames before main or before a thread's function.
 func trim(stack []string) []string {
 	for len(stack) > 0 && (stack[0] == "libc" || stack[0] == "_start") {
 		stack = stack[1:]
@@ -117,7 +117,8 @@ func trim(stack []string) []string {
 	return stack
 }
 
-// key names a row of the books of alloc_c: the operation's stack in a thread that begins with first.
+// key returns the row's name for an operation of alloc_c, in a thread whose stack begins with
+// first.
 func key(api, kind, device, first, op string) string {
 	return strings.Join([]string{api, kind, device, first, "run_script", "op_" + op, "level3", "level2", "level1", api}, " ")
 }

@@ -55,7 +55,7 @@ func replay(t *testing.T, r *capture.Recording) *ledger.Snapshot {
 	return s
 }
 
-// TestCaptureReproducesTheReportsOfTheLiveRun byte for byte, each time.
+// TestCaptureReproducesTheReportsOfTheLiveRun checks that the reports are equal byte for byte.
 func TestCaptureReproducesTheReportsOfTheLiveRun(t *testing.T) {
 	dir := setup(t)
 	tensors := "alloc a 1M\nalloc b 8M\nlive 1000 512\nfree a\nalloc c 30M\n"
@@ -97,7 +97,7 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(again.Bytes(), written) {
-			t.Errorf("the profile of the capture is another one than that of the run (%d and %d bytes)", again.Len(), len(written))
+			t.Errorf("the profile of the capture differs from that of the run (%d and %d bytes)", again.Len(), len(written))
 		}
 		if !r.Ended() || len(r.Warnings()) != 0 {
 			t.Errorf("ended %v, warnings %q", r.Ended(), r.Warnings())
@@ -105,10 +105,10 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 	}
 }
 
-// Something random is tried so often, so many of them at once.
+// Random tests make this many tries, this many at once.
 const tries, together = 20, 5
 
-// batches is how often tries are made together.
+// batches returns how often tries run together.
 func batches() int {
 	if testing.Short() {
 		return 1
@@ -116,7 +116,7 @@ func batches() int {
 	return tries / together
 }
 
-// busy starts a program that allocates and frees all the time.
+// busy starts a program that allocates and frees continuously.
 func busy(t *testing.T, dir fakecuda.Dir, env []string, rate int) *target {
 	t.Helper()
 	p := startTarget(t, env, dir.Program("bench_c"), "cudart", "20", "0", "--wait", "--seconds", "600", "--rate", fmt.Sprint(rate), "--live", "100", "--sites", "10")
@@ -125,10 +125,10 @@ func busy(t *testing.T, dir fakecuda.Dir, env []string, rate int) *target {
 	return p
 }
 
-// late is how much later than promised a busy machine may write.
+// late is how much later than guaranteed a busy machine may write.
 const late = time.Second
 
-// lastEvent is the time of the last event of a recording.
+// lastEvent records the time of the last event of a capture.
 type lastEvent struct {
 	*ledger.Ledger
 	time  uint64
@@ -141,7 +141,8 @@ func (l *lastEvent) Apply(e *ledger.Event) {
 	l.Ledger.Apply(e)
 }
 
-// checkUpTo checks that a capture that broke off has all until a second before some moment.
+// checkUpTo checks that an interrupted capture contains everything up to one second before a
+// moment.
 func checkUpTo(t *testing.T, r *capture.Recording, moment uint64) {
 	t.Helper()
 	books := &lastEvent{Ledger: r.Books()}
@@ -149,9 +150,9 @@ func checkUpTo(t *testing.T, r *capture.Recording, moment uint64) {
 		t.Fatal(err)
 	}
 	missing := time.Duration(moment) - time.Duration(books.time)
-	t.Logf("%d events, the last one %v before", books.count, missing.Round(time.Millisecond))
+	t.Logf("%d events, the last one %v earlier", books.count, missing.Round(time.Millisecond))
 	if missing > time.Second+late || time.Duration(moment)-time.Duration(r.End()) > time.Second+late {
-		t.Errorf("of the last %v there is nothing (the capture ends %v before)", missing, time.Duration(moment)-time.Duration(r.End()))
+		t.Errorf("the last %v are missing (the capture ends %v earlier)", missing, time.Duration(moment)-time.Duration(r.End()))
 	}
 	if w := r.Warnings(); r.Ended() || len(w) != 1 || !strings.HasPrefix(w[0], "the capture was not ended in order: it goes to ") {
 		t.Errorf("warnings %q", w)
@@ -168,7 +169,7 @@ func checkUpTo(t *testing.T, r *capture.Recording, moment uint64) {
 	}
 }
 
-// TestKilledSessionLosesAtMostOneSecond is the reason why a capture is written while it is recorded.
+// TestKilledSessionLosesAtMostOneSecond checks the reason for writing a capture during the session.
 func TestKilledSessionLosesAtMostOneSecond(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -196,7 +197,7 @@ func TestKilledSessionLosesAtMostOneSecond(t *testing.T) {
 	}
 }
 
-// TestFullDiskLeavesAValidCapture and tracing goes on; the end says it, with its reason.
+// TestFullDiskLeavesAValidCapture checks that tracing continues and that the end states the reason.
 func TestFullDiskLeavesAValidCapture(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -206,7 +207,7 @@ func TestFullDiskLeavesAValidCapture(t *testing.T) {
 		var paths []string
 		for range together {
 			disk := t.TempDir()
-			size := 1100<<10 + rand.Int64N(500<<10) // record refuses to begin with less than 1 MiB
+			size := 1100<<10 + rand.Int64N(500<<10) // record does not start with less than 1 MiB
 			if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
 				t.Skipf("mount a small disk: %v", err)
 			}
@@ -231,7 +232,7 @@ func TestFullDiskLeavesAValidCapture(t *testing.T) {
 	}
 }
 
-// checkFull ends a session whose disk was full at some moment, and looks at what it left.
+// checkFull ends a session whose disk was full at some moment, and checks what it left.
 func checkFull(t *testing.T, s *session, path string, full uint64) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(unix.SIGINT); err != nil {

@@ -22,10 +22,10 @@ func TestTooDeepStacksAreMarkedAndCounted(t *testing.T) {
 		}
 	}
 	if all < 50 || marked != all {
-		t.Errorf("%d of %d allocations have a deep stack that says it is truncated, want all", marked, all)
+		t.Errorf("%d of %d allocations have a deep stack marked as truncated, want all", marked, all)
 	}
 	r := leaks(t, env, dir.Program("bench_c"), "cudart", "600", "50")
 	if r.Losses.Truncated[tooDeep] < 50 || len(r.Losses.Truncated) != 1 {
-		t.Errorf("truncated stacks: %v, want at least 50 that are too deep, and no others", r.Losses.Truncated)
+		t.Errorf("truncated stacks: %v, want at least 50 that are too deep and no others", r.Losses.Truncated)
 	}
 }

@@ -21,7 +21,7 @@ func TestProfileOfKilledProgramIsComplete(t *testing.T) {
 	target := startTarget(t, env, program, writeFile(t, "script", script))
 	target.expectReady()
 	s := startRecord(t, env, "-p", fmt.Sprint(target.pid())).ready()
-	if err := os.RemoveAll(folder); err != nil { // its names cannot be looked up by path either
+	if err := os.RemoveAll(folder); err != nil { // so names cannot be looked up by path either
 		t.Fatal(err)
 	}
 	target.next()
@@ -68,8 +68,8 @@ func TestProfileOfExitedProgramIsComplete(t *testing.T) {
 	}
 }
 
-// probed compares the code of a process's libraries with their files: a uprobe
-// is a breakpoint instruction in the process's own copy of a page.
+// probed compares the code of a process's libraries with their files: a uprobe is a breakpoint
+// instruction in the process's own copy of a page.
 func probed(t *testing.T, pid int, names ...string) (changed int) {
 	t.Helper()
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
@@ -126,8 +126,8 @@ func TestKilledTracerLeavesNoProbes(t *testing.T) {
 	}
 }
 
-// What is started by vramprof stands still for a moment whenever it has loaded
-// libraries. The tracer is frozen until that happens, and then killed.
+// A process started by vramprof is held whenever it has loaded libraries. The test freezes vramprof
+// until that happens, and then kills it.
 func killedWhileHeld(t *testing.T, shell string) {
 	t.Helper()
 	dir := setup(t)
@@ -137,7 +137,7 @@ func killedWhileHeld(t *testing.T, shell string) {
 	s := startRecord(t, env, "--", "sh", "-c", `cat; exec >"$0"; `+shell, out, dir.Program("alloc_c"), script)
 	s.freezeUntilHeld()
 	s.cmd.Process.Kill()
-	eventually(t, 10*time.Second, "the command ends by itself", func() bool {
+	eventually(t, 10*time.Second, "the command ends on its own", func() bool {
 		text, _ := os.ReadFile(out)
 		return string(text) == "done\n"
 	})
@@ -147,13 +147,12 @@ func TestKilledTracerReleasesItsCommand(t *testing.T) { killedWhileHeld(t, `exec
 
 func TestKilledTracerReleasesChildrenOfItsCommand(t *testing.T) { killedWhileHeld(t, `"$@"; true`) }
 
-// freezeUntilHeld stops vramprof at a moment when a descendant of it named
-// alloc_c stands still.
+// freezeUntilHeld stops vramprof while it holds a descendant named alloc_c.
 func (s *session) freezeUntilHeld() {
 	s.t.Helper()
 	s.ready()
 	pid := s.cmd.Process.Pid
-	eventually(s.t, 20*time.Second, "the command stands still", func() bool {
+	eventually(s.t, 20*time.Second, "the command is held", func() bool {
 		_ = unix.Kill(pid, unix.SIGSTOP)
 		time.Sleep(50 * time.Millisecond)
 		for _, child := range descendants(pid) {

@@ -18,7 +18,7 @@ import (
 	"github.com/vramprof/vramprof/report/json"
 )
 
-// memoryCgroup makes a cgroup with a limit of memory.
+// memoryCgroup creates a cgroup with a memory limit.
 func memoryCgroup(t *testing.T, limit int) string {
 	t.Helper()
 	name := fmt.Sprintf("vramprof-test-%d", os.Getpid())
@@ -37,7 +37,7 @@ func memoryCgroup(t *testing.T, limit int) string {
 			return dir
 		}
 	}
-	t.Skip("no cgroup with a limit of memory can be made here")
+	t.Skip("cannot create a cgroup with a memory limit")
 	return ""
 }
 
@@ -55,8 +55,8 @@ func startIn(t *testing.T, group string, env []string, args ...string) *session 
 	return s
 }
 
-// TestOutOfMemoryWritesAllResults has targets of many users allocate until vramprof has no memory for them: those of one
-// would lose detail instead.
+// TestOutOfMemoryWritesAllResults: targets of many users allocate until vramprof runs out of memory
+// for them. With targets of one user, it would drop details instead.
 func TestOutOfMemoryWritesAllResults(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
@@ -76,13 +76,14 @@ func TestOutOfMemoryWritesAllResults(t *testing.T) {
 		t.Errorf("vramprof ended with %v", s.cmd.ProcessState)
 	}
 	checkOutOfMemory(t, s, "vramprof uses ")
-	for _, p := range targets { // they are not held up
+	for _, p := range targets { // they are not held
 		p.expect("done")
 		p.next()
 	}
 }
 
-// TestSmallCgroupLimitIsNotReached has the same beside a limit of the cgroup that is far below --max-memory: nobody is killed.
+// TestSmallCgroupLimitIsNotReached: the same with a cgroup limit far below --max-memory: nothing is
+// killed.
 func TestSmallCgroupLimitIsNotReached(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
@@ -98,7 +99,7 @@ func TestSmallCgroupLimitIsNotReached(t *testing.T) {
 		p.next()
 	}
 	select {
-	case <-s.done: // all have ended, or there was no memory left
+	case <-s.done: // all have ended, or vramprof ran out of memory
 	case <-time.After(time.Minute):
 		t.Fatal("vramprof does not end")
 	}
@@ -107,7 +108,7 @@ func TestSmallCgroupLimitIsNotReached(t *testing.T) {
 	}
 }
 
-// startFloods starts flood_c as many users, and returns the arguments with which they are traced.
+// startFloods starts flood_c as many users, and returns the arguments to trace them.
 func startFloods(t *testing.T, dir fakecuda.Dir, env []string) (targets []*target, args []string) {
 	t.Helper()
 	for user := range uint32(32) {
@@ -118,12 +119,12 @@ func startFloods(t *testing.T, dir fakecuda.Dir, env []string) (targets []*targe
 	return targets, args
 }
 
-// checkOutOfMemory wants all outputs to be whole, and to say why they end early.
+// checkOutOfMemory checks that all outputs are complete and state why they end early.
 func checkOutOfMemory(t *testing.T, s *session, why string) {
 	t.Helper()
 	said := "tracing ended early: " + why
 	if !strings.Contains(s.stderr.String(), "vramprof: out of memory: "+why) {
-		t.Errorf("it said on stderr:\n%s", s.stderr.String())
+		t.Errorf("stderr:\n%s", s.stderr.String())
 	}
 	if text := strings.Join(strings.Fields(s.stdout.String()), " "); !strings.Contains(text, said) || !strings.Contains(text, "raise --max-memory") {
 		t.Errorf("the summary:\n%s", s.stdout.String())

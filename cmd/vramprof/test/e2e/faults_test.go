@@ -20,32 +20,33 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
-// said wants the sentence in the summary, in the profile and in the capture of a run that has ended.
+// said checks that the summary, the profile and the capture of a finished run contain a sentence.
 func (s *session) said(want string) {
 	s.t.Helper()
 	if text := strings.Join(strings.Fields(s.stdout.String()), " "); !strings.Contains(text, want) {
-		s.t.Errorf("the summary does not say %q:\n%s", want, s.stdout.String())
+		s.t.Errorf("the summary lacks %q:\n%s", want, s.stdout.String())
 	}
 	if comments := strings.Join(s.profile().Comments, "\n"); !strings.Contains(comments, want) {
-		s.t.Errorf("the profile does not say %q:\n%s", want, comments)
+		s.t.Errorf("the profile lacks %q:\n%s", want, comments)
 	}
 	out, err := exec.Command(binary(s.t), "leaks", "--json", s.capture()).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), want) {
-		s.t.Errorf("the JSON of the capture does not say %q: %v\n%s", want, err, out)
+		s.t.Errorf("the JSON of the capture lacks %q: %v\n%s", want, err, out)
 	}
 }
 
 func (s *session) capture() string { return strings.TrimSuffix(s.path, ".pb.gz") + ".vram" }
 
-// startBoth records a profile and a capture.
+// startBoth starts a session that writes a profile and a capture.
 func startBoth(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
 	return startRecord(t, env, append([]string{"-f", "pprof", "-f", "capture"}, args...)...)
 }
 
-// TestStoppedTracerCountsLostEvents stops vramprof while its target fills the ring, as suspend or a debugger would.
+// TestStoppedTracerCountsLostEvents stops vramprof while its target fills the ring, as suspend or a
+// debugger would.
 func TestStoppedTracerCountsLostEvents(t *testing.T) {
-	const pairs = 300_000 // two events each; the ring has room for 260,000
+	const pairs = 300_000 // two events each; the ring has space for 260,000
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
 	target := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script",
@@ -56,11 +57,11 @@ func TestStoppedTracerCountsLostEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	target.next()
-	target.expect("done") // it waits for nobody
+	target.expect("done") // it never waits for the tracer
 	if err := s.cmd.Process.Signal(unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "it reads on, which makes room in the ring", func() bool {
+	eventually(t, time.Minute, "it reads the ring again", func() bool {
 		return replay(t, openCapture(t, s.capture())).Stats.Events > 0
 	})
 	target.next()
@@ -76,19 +77,19 @@ func TestStoppedTracerCountsLostEvents(t *testing.T) {
 	if sum := uint64(missed) + events; err != nil || sum < 2*pairs || sum > 2*pairs+10 {
 		t.Errorf("%d lost and %d booked, of %d", missed, events, 2*pairs+1)
 	}
-	var last int64 // the books go on with what comes after
+	var last int64 // the books continue with later events
 	for _, x := range s.profile().Sample {
-		if x.Value[3] == 5000 { // from another stack than those in the loop
+		if x.Value[3] == 5000 { // from a stack outside the loop
 			last += x.Value[2]
 		}
 	}
 	if last != 1 {
-		t.Errorf("of what was allocated after the pause %d allocations are booked, want 1", last)
+		t.Errorf("%d allocations after the pause are booked, want 1", last)
 	}
 	target.end()
 }
 
-// faulty is an environment whose NVML does what set says.
+// faulty returns an environment whose NVML has the faults that set sets.
 func faulty(t *testing.T, dir fakecuda.Dir) (env []string, set func(words string)) {
 	t.Helper()
 	path := writeFile(t, "faults", "")
@@ -100,12 +101,13 @@ func faulty(t *testing.T, dir fakecuda.Dir) (env []string, set func(words string
 	}
 }
 
-// TestNVMLFaultsDoNotAffectTracing lets it fail in the middle of a run, in each way, and come back or not.
+// TestNVMLFaultsDoNotAffectTracing makes NVML fail in the middle of a run, in each way, and recover
+// or not.
 func TestNVMLFaultsDoNotAffectTracing(t *testing.T) {
 	dir := setup(t)
 	for _, c := range []struct{ name, first, middle, end, want string }{
 		{"hangs at first", "hang-init", "hang-init", "hang-init", ""},
-		{"hangs in the middle", "", "hang", "", ""}, // not for long
+		{"hangs in the middle", "", "hang", "", ""}, // for a short time
 		{"hangs from then on", "", "hang", "hang", "NVML has been silent since "},
 		{"hangs at the end", "", "", "hang hang-end", ""},
 		{"its driver is loaded again", "", "unloaded", "", "NVML was silent from "},
@@ -126,7 +128,7 @@ func TestNVMLFaultsDoNotAffectTracing(t *testing.T) {
 			s := startBoth(t, env, "-p", fmt.Sprint(target.pid())).ready()
 			for _, step := range [][2]string{{c.first, "one"}, {c.middle, "two"}, {c.end, "three"}} {
 				set(step[0])
-				time.Sleep(1200 * time.Millisecond) // a reading a second
+				time.Sleep(1200 * time.Millisecond) // one reading per second
 				target.next()
 				target.expect(step[1])
 			}
@@ -137,7 +139,7 @@ func TestNVMLFaultsDoNotAffectTracing(t *testing.T) {
 				s.said(c.want)
 			}
 			if said := s.stdout.String() + s.stderr.String(); strings.Contains(said, "\x1b") || !utf8.ValidString(said) {
-				t.Error("control characters in what it says")
+				t.Error("control characters in its output")
 			}
 			var bytes int64
 			for _, x := range s.profile().Sample {
@@ -151,7 +153,7 @@ func TestNVMLFaultsDoNotAffectTracing(t *testing.T) {
 	}
 }
 
-// TestClosedOutputIsNoPanic closes what vramprof writes to, as head does.
+// TestClosedOutputIsNoPanic closes the reader of vramprof's output, as head does.
 func TestClosedOutputIsNoPanic(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -177,7 +179,7 @@ func TestClosedOutputIsNoPanic(t *testing.T) {
 			t.Errorf("%v: %v\n%s", args, err, text)
 		}
 		if err == nil {
-			t.Errorf("%v: nobody read what it wrote, and it ended with 0", args)
+			t.Errorf("%v: nothing read its output, and it ended with 0", args)
 		}
 		if path := args[min(2, len(args)-1)]; args[0] == "record" {
 			if _, err := os.Stat(path); err != nil {
@@ -187,7 +189,7 @@ func TestClosedOutputIsNoPanic(t *testing.T) {
 	}
 }
 
-// TestFullDiskDuringExport lets each file that is made of a capture meet a disk without room.
+// TestFullDiskDuringExport writes each file made from a capture to a full disk.
 func TestFullDiskDuringExport(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// mapsAnything maps all that it is told to as code, under the name of a CUDA library, and what can be
-// loaded it loads; then it does to the files what their names say.
+// mapsAnything maps all of its arguments as code, under the name of a CUDA library, and loads those
+// that can be loaded; then it modifies the files according to their names.
 const mapsAnything = `
 import ctypes, mmap, os, sys
 print("ready", os.getpid(), flush=True)
@@ -63,7 +63,7 @@ func TestHostileLibrariesDoNotAffectOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := 64; i < len(text); i += 7 { // headers that say anything
+	for i := 64; i < len(text); i += 7 { // damaged headers
 		text[i] = byte(i * i)
 	}
 	if err := os.WriteFile(at("damaged", driver), text, 0o755); err != nil {
@@ -72,7 +72,8 @@ func TestHostileLibrariesDoNotAffectOthers(t *testing.T) {
 
 	good := startWellBehaved(t, dir)
 	env := dir.Env(t, 1, 8<<30)
-	// Where vramprof looks for the driver's library of a process that has not loaded it yet.
+	// vramprof looks in these folders for the driver's library of a process that has not loaded it
+	// yet.
 	search := strings.Join([]string{at("fifo"), at("loop"), at("zero"), at("sparse"), at("damaged")}, ":")
 	p := startTarget(t, append(slices.Clone(env), "LD_LIBRARY_PATH="+search), "/usr/bin/python3", writeFile(t, "maps.py", mapsAnything), dir.Lib("libcudart.so.12"),
 		at("sparse", driver), at("small", driver), at("truncated", driver), at("deleted", driver), at("damaged", driver))
@@ -81,7 +82,7 @@ func TestHostileLibrariesDoNotAffectOthers(t *testing.T) {
 	good.half()
 	p.next()
 	p.expect("mapped")
-	eventually(t, 60*time.Second, "the libraries were looked at", func() bool {
+	eventually(t, 60*time.Second, "vramprof opened the libraries", func() bool {
 		return strings.Contains(l.stderr.String(), "of libcudart.so.12") && stateOf(p.pid()) == 'S'
 	})
 	afterASecond()
@@ -146,7 +147,7 @@ func TestHostilePerfMapsRevealNoFiles(t *testing.T) {
 	}
 }
 
-// In a mount namespace of its own a process can put anything where debug files are looked for.
+// In its own mount namespace, a process can put anything where vramprof looks for debug files.
 func TestHostileDebugFilesDoNotBlock(t *testing.T) {
 	dir := setup(t)
 	folder := t.TempDir()

@@ -32,7 +32,7 @@ func startFlood(t *testing.T, program string, env []string, user uint32, stacks,
 	return p
 }
 
-// peakOf reads the highest resident memory of a process until it ends.
+// peakOf tracks the peak resident memory of a process until it exits.
 func peakOf(pid int) (peak func() uint64) {
 	var most atomic.Uint64
 	done := make(chan struct{})
@@ -56,8 +56,8 @@ func peakOf(pid int) (peak func() uint64) {
 	return func() uint64 { <-done; return most.Load() }
 }
 
-// TestFloodLeavesAnotherUsersJobExact has processes of one user make far more sites and live allocations than there is memory
-// for, beside a job of another user.
+// TestFloodLeavesAnotherUsersJobExact: processes of one user create far more sites and live
+// allocations than fit into memory, beside a job of another user.
 func TestFloodLeavesAnotherUsersJobExact(t *testing.T) {
 	dir := setup(t)
 	const limit, stacks, live = 160 << 20, 30_000, 300_000
@@ -81,12 +81,12 @@ func TestFloodLeavesAnotherUsersJobExact(t *testing.T) {
 	good.done()
 	s.stop()
 	if most := peak(); most > limit/10*11 {
-		t.Errorf("vramprof took up to %d MiB, allowed are %d MiB", most>>20, limit>>20)
+		t.Errorf("vramprof used up to %d MiB, want at most %d MiB", most>>20, limit>>20)
 	} else {
-		t.Logf("vramprof took up to %d MiB of %d", most>>20, limit>>20)
+		t.Logf("vramprof used up to %d MiB of %d", most>>20, limit>>20)
 	}
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 || strings.Contains(s.stdout.String()+s.stderr.String(), "tracing ended early") {
-		t.Errorf("the session did not live until it was stopped: exit code %d", code)
+		t.Errorf("the session ended before it was stopped: exit code %d", code)
 	}
 
 	snapshot := replay(t, openCapture(t, s.capture()))
@@ -111,9 +111,9 @@ func TestFloodLeavesAnotherUsersJobExact(t *testing.T) {
 		t.Errorf("the honest job has %+v", honest)
 	}
 	if marked == 0 || evicted == 0 {
-		t.Errorf("of %d allocations of the flood %d are marked as of several sites, %d as missing", flooded.AllocObjects, marked, evicted)
+		t.Errorf("of the flood's %d allocations, %d are marked as merged sites, %d as missing", flooded.AllocObjects, marked, evicted)
 	}
-	var counts [2][3]uint64 // of the profile, by process; the flood's, the honest job's
+	var counts [2][3]uint64 // of the profile, by process: the flood, the honest job
 	complete := true
 	for _, x := range s.profile().Sample {
 		if len(x.NumLabel["pid"]) == 0 {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// loops forks, executes and loads copies of the driver's library as fast as it can.
+// loops forks, executes, and loads copies of the driver's library as fast as possible.
 const loops = `
 import _ctypes, ctypes, os, shutil, sys
 libraries, folder = sys.argv[1], sys.argv[2]

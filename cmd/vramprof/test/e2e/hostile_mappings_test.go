@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// mappings maps parts of 4 GiB of one sparse library as code, as often as a process of CUDA may have mappings that are looked at:
-// none begins at a multiple of its size, so each takes dozens of entries in the kernel's tree.
+// mappings maps parts of one sparse 4 GiB library as code, as often as vramprof examines mappings
+// of a CUDA process. No part begins at a multiple of its size, so each takes dozens of entries in
+// the kernel's tree.
 const mappings = `
 import ctypes, mmap, os, struct, sys
 libraries, sparse, name = sys.argv[1], sys.argv[2], sys.argv[3]
@@ -53,7 +54,7 @@ func sparseLibrary(t *testing.T, from string) string {
 	data[at+flags] = 5
 	put(at+fileSize, 4<<30)
 	put(at+memorySize, 4<<30)
-	folder, err := os.MkdirTemp("", "vramprof-sparse") // others may look into it
+	folder, err := os.MkdirTemp("", "vramprof-sparse") // other users must be able to read it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,8 @@ func sparseLibrary(t *testing.T, from string) string {
 	return path
 }
 
-// TestFloodOfMappingsCostsOthersNoStacks: five of an unprivileged user, and a process that starts after them.
+// TestFloodOfMappingsCostsOthersNoStacks runs five processes of an unprivileged user, and one that
+// starts after them.
 func TestFloodOfMappingsCostsOthersNoStacks(t *testing.T) {
 	const flooders = 5
 	dir := setup(t)
@@ -98,7 +100,7 @@ func TestFloodOfMappingsCostsOthersNoStacks(t *testing.T) {
 	good.end()
 	checkWhole(t, r)
 	var live uint64
-	for _, x := range r.Sites { // programs of other tests may have that name, too
+	for _, x := range r.Sites { // programs of other tests may have the same name
 		if int(x.PID) == good.pid() {
 			live += x.LiveCount
 		}
@@ -109,7 +111,7 @@ func TestFloodOfMappingsCostsOthersNoStacks(t *testing.T) {
 	warnings := strings.Join(r.Warnings, "\n")
 	for _, p := range flood {
 		if !strings.Contains(warnings, fmt.Sprintf("stacks of process %d are cut: its mappings need more than the 65536 entries that one process may have", p.pid())) {
-			t.Errorf("nothing is said of process %d:\n%s", p.pid(), warnings)
+			t.Errorf("no warning about process %d:\n%s", p.pid(), warnings)
 		}
 	}
 }

@@ -18,10 +18,11 @@ import (
 	"github.com/vramprof/vramprof/report/json"
 )
 
-// wellBehaved is a program beside a hostile one: its books must be exactly right.
+// wellBehaved is a program beside a hostile one: its books must be exact.
 type wellBehaved struct{ *target }
 
-// startWellBehaved starts it on a machine of its own, with libraries that nothing else probes.
+// startWellBehaved starts the program on a separate machine, with libraries that nothing else
+// probes.
 func startWellBehaved(t *testing.T, dir fakecuda.Dir) wellBehaved {
 	t.Helper()
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
@@ -35,7 +36,8 @@ func startWellBehaved(t *testing.T, dir fakecuda.Dir) wellBehaved {
 func (p wellBehaved) half() { p.t.Helper(); p.next(); p.expect("half") }
 func (p wellBehaved) done() { p.t.Helper(); p.next(); p.expect("done") }
 
-// check compares its part of a report with what it has done, and wants its stacks whole.
+// check compares the program's part of a report with its operations, and checks that its stacks are
+// whole.
 func (p wellBehaved) check(r *json.LeaksReport) {
 	p.t.Helper()
 	var count, size uint64
@@ -69,7 +71,7 @@ func (p wellBehaved) check(r *json.LeaksReport) {
 	p.t.Errorf("process %d is not in the books", p.pid())
 }
 
-// printable fails for what must not reach a terminal.
+// printable fails on characters that must not reach a terminal.
 func printable(t *testing.T, what, text string) {
 	t.Helper()
 	bad := func(r rune) bool {
@@ -80,10 +82,10 @@ func printable(t *testing.T, what, text string) {
 	}
 }
 
-// hostileName has what takes over a terminal, a line of its own, and text that runs backwards.
+// hostileName contains escape sequences, a line break, and a bidirectional override.
 const hostileName = "\x1b]0;owned\a\x1b[31m\n\u202eevil"
 
-// renamed copies a program into a file with a name of the test's, with symbols renamed.
+// renamed copies a program to a file with the given name, with renamed symbols.
 func renamed(t *testing.T, program, name string, symbols map[string]string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), name)
@@ -104,7 +106,7 @@ func TestHostileNamesAndArgumentsAreHarmless(t *testing.T) {
 	})
 	env := dir.Env(t, 1, 8<<30)
 	big := append([]string{}, env...)
-	for i := range 11 { // with the arguments as much as Linux takes
+	for i := range 11 { // as many arguments as Linux accepts
 		big = append(big, fmt.Sprintf("HOSTILE_%d=%s", i, strings.Repeat("\x1b[31m", 25_000)))
 	}
 	big = append(big, "SLURM_JOB_NAME="+hostileName, "POD_NAME="+hostileName, "KUBERNETES_SERVICE_HOST=1", "RANK=1\x1b")
@@ -158,7 +160,7 @@ func TestHostileNamesAndArgumentsAreHarmless(t *testing.T) {
 	}
 }
 
-// runCommand runs vramprof to its end and gives what it printed.
+// runCommand runs vramprof to its end and returns its output.
 func runCommand(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(binary(t), args...)

@@ -12,10 +12,10 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// What scripts/test-kernels.sh runs on each kernel. Loading the programs takes seconds in a
-// simulated processor, so one session does what other tests do in several.
+// scripts/test-kernels.sh runs these tests on each kernel. Loading the programs takes seconds in a
+// simulated processor, so one session covers what other tests do in several.
 
-// partOf gives the part of a profile that is of one program.
+// partOf returns a program's part of a profile.
 func partOf(p *profile.Profile, comm string) *profile.Profile {
 	part := p.Copy()
 	part.Sample = nil
@@ -27,7 +27,7 @@ func partOf(p *profile.Profile, comm string) *profile.Profile {
 	return part
 }
 
-// checkNothingLost reads the comments of a profile: those that begin thus are of losses.
+// checkNothingLost checks the comments of a profile for losses.
 func checkNothingLost(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	for _, c := range p.Comments {
@@ -50,7 +50,7 @@ func TestRunningCAndPythonAreTracedTogether(t *testing.T) {
 	c.expectReady()
 	python.expectReady()
 	s := startRecord(t, env, "-p", fmt.Sprint(c.pid()), "-p", fmt.Sprint(python.pid())).ready()
-	c.next() // one after the other: where threads preempt one another some stacks are torn, and counted
+	c.next() // one after the other: where threads preempt each other, some stacks are torn, and counted
 	c.expect("done")
 	python.next()
 	want := parseCalls(t, python.until("done"))
@@ -81,11 +81,11 @@ func TestRecordedCommandOfCAndPythonIsTracedFromItsFirstCall(t *testing.T) {
 	checkNothingLost(t, p)
 }
 
-// Threads that share a processor preempt one another inside the probes' programs, where the kernel
-// lets them: every allocation is booked, and at its own stack unless the loss is counted. Each path is
-// taken by the same number of calls, so that a stack which went to another thread's call shows.
+// Threads that share a processor preempt each other inside the BPF programs, if the kernel allows
+// it. Every allocation must be booked, and with its own stack unless the loss is counted. Each path
+// has the same number of calls, so a stack that was attributed to another thread's call shows.
 func TestPreemptedThreadsGetTheirOwnStacks(t *testing.T) {
-	const threads, paths, perThread = 4, 40, 20000 // whole chunks of 1000, of which each takes every path
+	const threads, paths, perThread = 4, 40, 20000 // whole chunks of 1000, each of which takes every path
 	dir := setup(t)
 	p := record(t, dir.Env(t, 1, 8<<30), dir.Program("bench_c"), "cuda", "12", fmt.Sprint(perThread),
 		"--threads", fmt.Sprint(threads), "--paths", fmt.Sprint(paths))
@@ -95,7 +95,7 @@ func TestPreemptedThreadsGetTheirOwnStacks(t *testing.T) {
 		stack := strings.Join(rootFirst(s), " ")
 		all += s.Value[0]
 		live += s.Value[2]
-		if strings.Contains(stack, "[") { // what is missing is named in brackets
+		if strings.Contains(stack, "[") { // marks are in brackets
 			doubted += s.Value[0]
 		} else {
 			got[stack] += s.Value[0]
@@ -116,7 +116,7 @@ func TestPreemptedThreadsGetTheirOwnStacks(t *testing.T) {
 		missing += want - n
 	}
 	if len(got) != 2*paths || missing != doubted {
-		t.Errorf("%d stacks, want %d; %d calls are missing, %d have no whole stack", len(got), 2*paths, missing, doubted)
+		t.Errorf("%d stacks, want %d; %d calls missing, %d without a whole stack", len(got), 2*paths, missing, doubted)
 	}
 	t.Logf("%d of %d calls without a whole stack", doubted, all)
 }

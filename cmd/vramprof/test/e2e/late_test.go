@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// lateScript allocates at once, and again when its first second is over.
+	// lateScript allocates at once, and again after its first second.
 	lateScript = "malloc a 1000\nmalloc b 1000\nmalloc c 1000\nready\nsleep 1000\nrepeat 50\nmalloc d 2000\nend\nmalloc e 3000\nprint done\nwait\n"
 	lateEarly  = 3
 	lateLater  = 50 + 1
 )
 
-// Programs of other tests can keep the kernel busy with probes of their own:
-// one of three attempts must keep the promise.
+// Programs of other tests may keep the kernel busy with their probes: one of three attempts must
+// succeed.
 func TestLaterProgramIsTracedAfterASecond(t *testing.T) {
 	dir := setupAlone(t)
 	for attempt := 1; ; attempt++ {
@@ -34,11 +34,11 @@ func TestLaterProgramIsTracedAfterASecond(t *testing.T) {
 	}
 }
 
-// traceLate starts two programs after the tracer; the second one finds the
-// libraries probed. It returns what was wrong.
+// traceLate starts two programs after the tracer; the second finds the libraries already probed. It
+// returns the errors.
 func traceLate(t *testing.T, dir fakecuda.Dir, attempt int) (faults []string) {
 	t.Helper()
-	// Libraries and a program that nothing has probed yet.
+	// Use libraries and a program that nothing has probed yet.
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
 	name := fmt.Sprintf("late%d-%x", attempt, time.Now().UnixNano()&0xffffff)
 	program := copyFile(t, dir.Program("alloc_c"), t.TempDir()+"/"+name)
@@ -78,7 +78,7 @@ func traceLate(t *testing.T, dir fakecuda.Dir, attempt int) (faults []string) {
 		fault("of %d allocations %d have whole stacks, %d have none", booked, whole, without)
 	}
 	if without != r.Losses.WithoutStack+cut {
-		fault("%d allocations have no whole stack, the report says %d and %d cut", without, r.Losses.WithoutStack, cut)
+		fault("%d allocations have no whole stack, the report counts %d missing and %d truncated", without, r.Losses.WithoutStack, cut)
 	}
 	t.Logf("of %d allocations in first seconds %d are booked, %d with a whole stack", 2*lateEarly, booked-2*lateLater, whole-2*lateLater)
 	return faults

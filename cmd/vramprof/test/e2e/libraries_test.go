@@ -42,7 +42,7 @@ func TestLibrariesDeletedBeforeTheAttachAreTraced(t *testing.T) {
 	tracePython(t, env, program)
 }
 
-// loadLater loads the runtime when told to, and allocates when told again.
+// loadLater loads the runtime at the first line, and allocates at the second.
 const loadLater = `
 import ctypes, os, sys
 print("ready", os.getpid(), flush=True)
@@ -62,7 +62,7 @@ sys.stdin.readline()
 
 func TestLibrariesLoadedAfterTheAttachAreTraced(t *testing.T) {
 	dir := setup(t)
-	// Libraries that nothing has probed yet.
+	// Use libraries that nothing has probed yet.
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
 	name := fmt.Sprintf("later-%x.py", time.Now().UnixNano()&0xffffffff)
 	program := startTarget(t, env, "/usr/bin/python3", writeFile(t, name, loadLater))
@@ -89,10 +89,11 @@ func TestLibrariesLoadedAfterTheAttachAreTraced(t *testing.T) {
 	pythonBooks(p, name).compare(t, books{"cudaMalloc device <module>:13 allocate:11": {10, 1000, 10, 1000}})
 }
 
-// untilUnwound waits until the session can walk the stacks of a process: probes do not wait long for that.
+// untilUnwound waits until the session can unwind the stacks of a process: vramprof attaches probes
+// before that if it takes long.
 func (s *session) untilUnwound(pid int) {
 	s.t.Helper()
-	eventually(s.t, 30*time.Second, "the unwind tables are read", func() bool {
+	eventually(s.t, 30*time.Second, "the unwind tables are loaded", func() bool {
 		return strings.Contains(s.stderr.String(), fmt.Sprintf("read the unwind tables of process %d\n", pid))
 	})
 }
@@ -105,15 +106,15 @@ func (s *session) untilProbed(library string) {
 	})
 }
 
-// containerScript allocates in a process that was attached to.
+// containerScript allocates in a process that vramprof attached to.
 const containerScript = "free0\nready\nwait\nmalloc a 1000\nmalloc b 2000\nfree a\nprint done\nwait\n"
 
 func containerBooks() books {
 	return books{key("cudaMalloc", "device", "cuda:0", "main", "malloc"): {2, 3000, 1, 2000}}
 }
 
-// fill copies a program, its script and all libraries into a folder that can
-// be the root of its file system.
+// fill copies a program, its script and all libraries into a folder that can be its root file
+// system.
 func fill(t *testing.T, dir fakecuda.Dir, folder string) {
 	t.Helper()
 	copyFile(t, dir.Program("alloc_c"), filepath.Join(folder, "bin", "alloc_c"))
@@ -158,15 +159,15 @@ func TestProgramInContainerIsTraced(t *testing.T) {
 	}
 }
 
-// inOverlay mounts an overlay of the folder "lower" below $1 that only this
-// process sees, and becomes the program in it.
+// inOverlay mounts an overlay of the folder "lower" below $1, visible only to this process, and
+// executes the program in it.
 const inOverlay = `
 cd "$1" && mount -t tmpfs none own && mkdir own/upper own/work own/merged &&
 mount -t overlay overlay -o lowerdir="$1/lower",upperdir="$1/own/upper",workdir="$1/own/work" own/merged || exit 77
 LD_LIBRARY_PATH=$1/own/merged/cuda exec own/merged/bin/alloc_c own/merged/script
 `
 
-// startInOverlay skips the test where no overlay can be mounted.
+// startInOverlay skips the test if no overlay can be mounted.
 func startInOverlay(t *testing.T, env []string, folder string) *target {
 	t.Helper()
 	cmd := exec.Command("unshare", "-m", "sh", "-c", inOverlay, "sh", folder)
@@ -175,7 +176,7 @@ func startInOverlay(t *testing.T, env []string, folder string) *target {
 	line, err := program.out.ReadString('\n')
 	if err != nil {
 		if program.Wait(); program.ProcessState.ExitCode() == 77 {
-			t.Skip("an overlay cannot be mounted here")
+			t.Skip("cannot mount an overlay")
 		}
 		t.Fatalf("the program in the overlay: %v", program.ProcessState)
 	}

@@ -22,7 +22,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// The tests mostly wait: for the kernel to attach, or for a second to pass.
+	// The tests mostly wait, for the kernel to attach or for time to pass.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
 		_ = flag.Set("test.parallel", "6")
 	}
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildOnce builds the command that all tests drive, unless the environment
-// variable VRAMPROF names one that is built already.
+// buildOnce builds the command that all tests run, unless the environment variable VRAMPROF names
+// an existing binary.
 var buildOnce = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("VRAMPROF"); path != "" {
 		return path, nil
@@ -54,7 +54,7 @@ var buildOnce = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// setup begins a test that traces: root, the command, the fake CUDA.
+// setup prepares a test that traces: it checks for root and builds the command and the fake CUDA.
 func setup(t *testing.T) fakecuda.Dir {
 	t.Helper()
 	dir := setupAlone(t)
@@ -62,8 +62,8 @@ func setup(t *testing.T) fakecuda.Dir {
 	return dir
 }
 
-// setupAlone is setup for a test that runs beside no other. While one tracer
-// attaches or detaches, the kernel keeps all others waiting for it.
+// setupAlone is setup for a test that runs alone. While one tracer attaches or detaches, the kernel
+// blocks all others.
 func setupAlone(t *testing.T) fakecuda.Dir {
 	t.Helper()
 	if os.Geteuid() != 0 {

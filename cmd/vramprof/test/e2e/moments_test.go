@@ -20,27 +20,27 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// moment is what testdata/realtorch/moments.py wrote down.
+// moment is one line written by testdata/realtorch/moments.py.
 type moment struct {
 	Time, Allocated, Reserved, Max uint64
 }
 
 const (
 	momentsMemory = 16 << 30
-	momentsSlack  = 4 << 20 // of what is allocated, where tensors are sampled: at most this, or one in momentsShare
+	momentsSlack  = 4 << 20 // bytes: allowed error of what is allocated if tensors are sampled, or one in momentsShare
 	momentsShare  = 100
 )
 
-// momentsRun is one recording of the job.
+// momentsRun is one session of the job.
 type momentsRun struct {
 	name    string
-	every   bool // every tensor is taken
+	every   bool // every tensor is recorded
 	nvml    bool
 	session *session
 	path    string
 }
 
-// momentsRuns are all ways to record: what differs between them must not be seen in the figures.
+// momentsRuns returns all variants of the session; figures must not depend on the variant.
 func momentsRuns(t *testing.T) (list []*momentsRun) {
 	for _, every := range []bool{true, false} {
 		for _, nvml := range []bool{true, false} {
@@ -63,7 +63,7 @@ func (r *momentsRun) start(t *testing.T, env []string, args ...string) {
 	r.session = start(t, env, append(flags, args...)...)
 }
 
-// noNVML makes a folder with all libraries of an environment's LD_LIBRARY_PATH but NVML's.
+// noNVML creates a folder with all libraries of an environment's LD_LIBRARY_PATH except NVML.
 func noNVML(t *testing.T, env []string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,15 +77,15 @@ func noNVML(t *testing.T, env []string) string {
 		entries, _ := os.ReadDir(from)
 		for _, e := range entries {
 			if !strings.HasPrefix(e.Name(), "libnvidia-ml") {
-				_ = os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())) // the first of a name counts
+				_ = os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())) // the first of a name wins
 			}
 		}
 	}
 	return dir
 }
 
-// TestEveryMomentEqualsTheJobs: at each moment that the real PyTorch wrote down, the report as of that time has what PyTorch had, and at
-// the peak what it had then, however it was recorded.
+// TestEveryMomentEqualsTheJobs: at each moment that the real PyTorch recorded, the report as of that
+// time has PyTorch's figures, and at the peak its peak, in every variant.
 func TestEveryMomentEqualsTheJobs(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)
@@ -158,7 +158,7 @@ func readMoments(t *testing.T, path string) (list []moment) {
 	return list
 }
 
-// check compares a recording with what the job wrote.
+// check compares a capture with the job's record.
 func (r *momentsRun) check(t *testing.T, moments []moment) {
 	t.Helper()
 	rec := openCapture(t, r.path)
@@ -175,20 +175,20 @@ func (r *momentsRun) check(t *testing.T, moments []moment) {
 		}
 	}
 	if bad > 0 {
-		t.Errorf("%d of %d moments are not the job's", bad, len(moments))
+		t.Errorf("%d of %d moments differ from the job's", bad, len(moments))
 	}
 	r.checkPeak(t, rec, moments[len(moments)-1].Max)
 	r.checkCommand(t, rec, moments[len(moments)/2])
 }
 
-// compare says what a snapshot has otherwise than the job, so many ns after its first moment.
+// compare returns how a snapshot differs from the job, after ns after its first moment, or "".
 func (r *momentsRun) compare(s *ledger.Snapshot, m moment, after uint64) string {
 	at := slices.IndexFunc(s.Tensors, func(x ledger.Tensors) bool { return x.Device == 0 })
 	if at < 0 {
 		if m.Allocated == 0 {
 			return ""
 		}
-		return fmt.Sprintf("nothing is known of tensors, the job had %+v", m)
+		return fmt.Sprintf("no totals of tensors, the job had %+v", m)
 	}
 	x := s.Tensors[at]
 	var sites uint64
@@ -209,12 +209,12 @@ func (r *momentsRun) compare(s *ledger.Snapshot, m moment, after uint64) string 
 		}
 	}
 	if r.nvml != (len(s.Balances) == 1) && (after > 2e9 || !r.nvml) {
-		return fmt.Sprintf("%d processes are on GPUs by NVML", len(s.Balances))
+		return fmt.Sprintf("NVML reports %d processes on GPUs", len(s.Balances))
 	}
 	return ""
 }
 
-// near compares what changes with each tensor.
+// near compares values that change with each tensor.
 func (r *momentsRun) near(got, want uint64) bool {
 	if r.every {
 		return got == want
@@ -222,13 +222,14 @@ func (r *momentsRun) near(got, want uint64) bool {
 	return max(got, want)-min(got, want) <= max(momentsSlack, want/momentsShare)
 }
 
-// checkPeak wants the highest value to be PyTorch's to the byte, and the books of its moment to have it.
+// checkPeak checks that the maximum equals PyTorch's to the byte, and that the books at that moment
+// contain it.
 func (r *momentsRun) checkPeak(t *testing.T, rec *capture.Recording, want uint64) {
 	t.Helper()
 	end := replay(t, rec)
 	x := end.Tensors[0]
 	if x.Peak != want {
-		t.Errorf("a peak of %d bytes, PyTorch says %d", x.Peak, want)
+		t.Errorf("a peak of %d bytes, PyTorch reports %d", x.Peak, want)
 	}
 	s, err := rec.Snapshot(x.PeakTime)
 	if err != nil {
@@ -244,11 +245,11 @@ func (r *momentsRun) checkPeak(t *testing.T, rec *capture.Recording, want uint64
 		r.checkTimeline(t, want)
 	}
 	if got := s.Tensors[0]; got.Allocated != want || sites+got.Older != want {
-		t.Errorf("at the peak: %d allocated, sites of %d bytes and %d older, PyTorch says %d", got.Allocated, sites, got.Older, want)
+		t.Errorf("at the peak: %d allocated, sites of %d bytes and %d older, PyTorch reports %d", got.Allocated, sites, got.Older, want)
 	}
 }
 
-// checkTimeline wants the timeline to show the peak, although it may have been one of 50 ms.
+// checkTimeline checks that the timeline shows the peak, even if it lasted only 50 ms.
 func (r *momentsRun) checkTimeline(t *testing.T, want uint64) {
 	t.Helper()
 	out, err := exec.Command(binary(t), "report", r.path, "--json", "--view", "timeline").Output()
@@ -260,11 +261,11 @@ func (r *momentsRun) checkTimeline(t *testing.T, want uint64) {
 		t.Fatal(err)
 	}
 	if len(v.Timeline.Rows) != 1 || slices.Max(v.Timeline.Rows[0].Tensor) != want {
-		t.Errorf("the timeline has %d rows, and at most %d bytes of tensors, PyTorch says %d", len(v.Timeline.Rows), slices.Max(v.Timeline.Rows[0].Tensor), want)
+		t.Errorf("the timeline has %d rows, and at most %d bytes of tensors, PyTorch reports %d", len(v.Timeline.Rows), slices.Max(v.Timeline.Rows[0].Tensor), want)
 	}
 }
 
-// checkCommand wants "vramprof report --at" to print the moment, and "--at peak" the peak.
+// checkCommand checks that "vramprof report --at" prints the moment, and "--at peak" the peak.
 func (r *momentsRun) checkCommand(t *testing.T, rec *capture.Recording, m moment) {
 	t.Helper()
 	for _, at := range []string{fmt.Sprintf("%dns", m.Time-rec.Begin()), "peak"} {
@@ -281,13 +282,14 @@ func (r *momentsRun) checkCommand(t *testing.T, rec *capture.Recording, m moment
 			want = replay(t, rec).Tensors[0].Peak
 		}
 		if x := v.Summary.Tensors; len(x) != 1 || !r.near(x[0].AllocatorBytes, want) {
-			t.Errorf("report --at %s says %+v, want %d bytes allocated", at, x, want)
+			t.Errorf("report --at %s prints %+v, want %d bytes allocated", at, x, want)
 		}
 	}
 }
 
-// TestReadingsOfNVMLContinueUnderLoad: a process that allocates 1,000 times a second has figures of each second, and nothing unexplained
-// beyond the last page of the driver. So it has if it does while the probes are set.
+// TestReadingsOfNVMLContinueUnderLoad: a process that allocates 1,000 times per second has readings
+// of each second, and nothing unexplained beyond the driver's last page. This also holds if it
+// allocates while probes are attached.
 func TestReadingsOfNVMLContinueUnderLoad(t *testing.T) {
 	dir := setup(t)
 	args := []string{"cudart", "3", "0", "--rate", "1000", "--size", "65536", "--keep", "--seconds"}
@@ -297,7 +299,7 @@ func TestReadingsOfNVMLContinueUnderLoad(t *testing.T) {
 		rec := openCapture(t, path)
 		checkReadings(t, rec, 40)
 		if s := replay(t, rec); s.Sites[0].LiveBytes < 300<<20 {
-			t.Errorf("the program allocated %d bytes only", s.Sites[0].LiveBytes)
+			t.Errorf("the program allocated only %d bytes", s.Sites[0].LiveBytes)
 		}
 	})
 	t.Run("attached meanwhile", func(t *testing.T) {
@@ -314,7 +316,7 @@ func TestReadingsOfNVMLContinueUnderLoad(t *testing.T) {
 	})
 }
 
-// checkReadings looks at what is unexplained at many moments, and how old NVML's readings are then.
+// checkReadings checks what is unexplained at many moments, and the age of NVML's readings.
 func checkReadings(t *testing.T, rec *capture.Recording, least int) {
 	t.Helper()
 	books, player := rec.Books(), rec.Player()

@@ -16,7 +16,8 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// A generic node's arguments differ between the runtimes of CUDA 12 and 13, which have one name for it.
+// The arguments of a generic node differ between the runtimes of CUDA 12 and 13, although its
+// function has one name.
 func TestRuntimeOfCUDA13IsTraced(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -67,7 +68,7 @@ func TestObjectsThatGrowWithUnexplainedMemoryAreNamed(t *testing.T) {
 	afterASecond()
 	target.next()
 	target.expect("done")
-	time.Sleep(2500 * time.Millisecond) // for a reading of the driver
+	time.Sleep(2500 * time.Millisecond) // wait for a reading of the driver
 	r := s.stop().leaks()
 	out := text.stop().stdout.String()
 	target.end()
@@ -126,7 +127,7 @@ func TestProcessesWithOnlyAContextAreListed(t *testing.T) {
 		p.next()
 		p.expectReady()
 	}
-	time.Sleep(2500 * time.Millisecond) // for a reading of the driver
+	time.Sleep(2500 * time.Millisecond) // wait for a reading of the driver
 	r := s.stop().leaks()
 	out := text.stop().stdout.String()
 	for _, p := range append(younger, older) {
@@ -148,7 +149,7 @@ func TestProcessesWithOnlyAContextAreListed(t *testing.T) {
 	}
 }
 
-// A stream can join the capture of another one by an event, which nothing of the calls that are traced tells.
+// A stream can join another stream's capture through an event, which the traced calls do not show.
 func TestAllocationDuringStreamCaptureIsADoubt(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

@@ -13,8 +13,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// The tracer remembers walks. Here many calls have the same innermost frames
-// at the same place of the stack, and must not be taken for one another.
+// The tracer caches walks. Here, many calls have the same innermost frames at the same stack
+// addresses, and must not be confused.
 
 func TestThousandSitesAreExact(t *testing.T) {
 	dir := setup(t)
@@ -68,7 +68,7 @@ func TestPathsThatDifferOnlyNearMainAreDistinct(t *testing.T) {
 	}
 }
 
-// pathOf writes a stack of paths_c as "run:LINE root_N deep×DEPTH".
+// pathOf formats a stack of paths_c as "run:LINE root_N deep×DEPTH".
 func pathOf(s *profile.Sample) string {
 	var words []string
 	deep := 0
@@ -120,7 +120,7 @@ func TestPythonPathsThatDifferOnlyInLinesAreDistinct(t *testing.T) {
 	}
 }
 
-// pythonPathOf writes the frames of paths.py on which a path depends.
+// pythonPathOf formats the frames of paths.py that distinguish paths.
 func pythonPathOf(s *profile.Sample) string {
 	var words []string
 	for i := len(s.Location) - 1; i >= 0; i-- {

@@ -25,7 +25,7 @@ func pprof(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// top reads the table of pprof -top: flat and cumulated value of each function.
+// top reads the table of pprof -top: flat and cumulative value of each function.
 func top(t *testing.T, text string) map[string]string {
 	t.Helper()
 	table := map[string]string{}
@@ -46,7 +46,7 @@ func checkTop(t *testing.T, text string, want map[string]string) {
 	got := top(t, text)
 	for name, value := range want {
 		if got[name] != value {
-			t.Errorf("%s: %q, want %q (flat and cumulated)", name, got[name], value)
+			t.Errorf("%s: %q, want %q (flat and cumulative)", name, got[name], value)
 		}
 	}
 	if t.Failed() {
@@ -72,7 +72,7 @@ func TestPprofReadsProfilesWithoutBinaries(t *testing.T) {
 	before := run(page)
 	after := run(page + "malloc c 4096\nmallochost h 2048\n")
 
-	const all = "-nodefraction=0" // small as they are beside a context
+	const all = "-nodefraction=0" // small compared with a context
 	checkTop(t, pprof(t, "-top", all, before), map[string]string{
 		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "cudaHostAlloc": "",
 		"op_malloc": "0 4kB", "op_pinned": "", "level1": "0 4kB", "main": "0 4kB", "run_script": "0 4kB",

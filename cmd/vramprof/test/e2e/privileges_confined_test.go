@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setFilter gives this thread a seccomp filter.
+// setFilter installs a seccomp filter on this thread.
 func setFilter(program []unix.SockFilter) error {
-	runtime.LockOSThread() // which becomes the new program
+	runtime.LockOSThread() // this thread becomes the new program
 	f := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0)
 }
 
-// status is what /proc/PID/task/TID/status says of what a thread may do.
+// status holds a thread's privileges from /proc/PID/task/TID/status.
 type status struct{ inheritable, permitted, effective, bounding, ambient, noNewPrivs, seccomp uint64 }
 
 func parseStatus(t *testing.T, text string) (s status) {
@@ -48,7 +48,7 @@ func parseStatus(t *testing.T, text string) (s status) {
 	return s
 }
 
-// checkConfined looks at every thread of a process.
+// checkConfined checks every thread of a process.
 func checkConfined(t *testing.T, pid int, capabilities ...int) {
 	t.Helper()
 	want := status{noNewPrivs: 1, seccomp: 2}
@@ -56,7 +56,7 @@ func checkConfined(t *testing.T, pid int, capabilities ...int) {
 		want.permitted |= 1 << c
 	}
 	want.effective = want.permitted
-	// On a machine that is very busy a thread may come to it late.
+	// On a very busy machine, a thread may be confined late.
 	eventually(t, 20*time.Second, fmt.Sprintf("every thread of %d has %+x", pid, want), func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 		if err != nil || len(threads) < 2 {
@@ -65,7 +65,7 @@ func checkConfined(t *testing.T, pid int, capabilities ...int) {
 		for _, path := range threads {
 			text, err := os.ReadFile(path)
 			if err != nil {
-				continue // it has ended
+				continue // it has exited
 			}
 			if got := parseStatus(t, string(text)); got != want {
 				t.Logf("%s: %+x", path, got)
@@ -76,13 +76,13 @@ func checkConfined(t *testing.T, pid int, capabilities ...int) {
 	})
 }
 
-// What tracing goes on needing.
+// The capabilities that tracing still needs.
 var tracing = []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK}
 
 func TestConfinedTracerTracesLaterProcesses(t *testing.T) {
 	dir := setup(t)
 	needMulti(t)
-	// A program and libraries that nothing has probed yet.
+	// Use a program and libraries that nothing has probed yet.
 	env := append(dir.Env(t, 1, 8<<30), "LD_LIBRARY_PATH="+privateLibraries(t, dir))
 	name := fmt.Sprintf("later-%x.py", time.Now().UnixNano()&0xffffffff)
 	s := startRecord(t, env, "-f", "pprof", "-f", "capture", "--name", name).ready()
@@ -103,7 +103,8 @@ func TestConfinedTracerTracesLaterProcesses(t *testing.T) {
 	pythonBooks(p, name).compare(t, books{"cudaMalloc device <module>:13 allocate:11": {10, 1000, 10, 1000}})
 }
 
-// commandScript tells what a command may do, waits, and changes user and session, as sudo does.
+// commandScript stores the privileges of a command, waits, and changes user and session, as sudo
+// does.
 const commandScript = `cat /proc/self/status >"$0.status"; cat "$0.wait"; exec setsid -w setpriv --reuid=1000 --regid=1000 --clear-groups "$@"`
 
 func TestCommandIsNotConfined(t *testing.T) {
@@ -113,7 +114,8 @@ func TestCommandIsNotConfined(t *testing.T) {
 	if err := os.Chmod(machineOf(env), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	// A folder of somebody else, into which root writes at the end; the files above it are for all.
+	// A folder of another user, to which root writes at the end; its parent folders are accessible
+	// to all.
 	folder, err := os.MkdirTemp("", "vramprof-foreign-")
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +139,7 @@ func TestCommandIsNotConfined(t *testing.T) {
 	s.path = filepath.Join(folder, "p.pb.gz")
 	checkConfined(t, s.cmd.Process.Pid, append(tracing[:len(tracing):len(tracing)], unix.CAP_KILL, unix.CAP_DAC_OVERRIDE)...)
 	checkConfined(t, guardianOf(t, s.cmd.Process.Pid), unix.CAP_BPF, unix.CAP_KILL)
-	if err := os.WriteFile(said+".wait", nil, 0); err != nil { // lets it go on
+	if err := os.WriteFile(said+".wait", nil, 0); err != nil { // continues the command
 		t.Fatal(err)
 	}
 	booksOf(t, s.wait().profile()).compare(t, everyOperationBooks("cuda:0"))
@@ -155,10 +157,10 @@ func TestCommandIsNotConfined(t *testing.T) {
 	}
 }
 
-// guardianOf waits until the second process of a vramprof has come to its work.
+// guardianOf waits until vramprof's second process is ready.
 func guardianOf(t *testing.T, parent int) (pid int) {
 	t.Helper()
-	eventually(t, 20*time.Second, "the guardian watches", func() bool {
+	eventually(t, 20*time.Second, "the guardian is ready", func() bool {
 		for _, pid = range descendants(parent) {
 			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -19,26 +19,28 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
-// capability by number and name.
+// capability is a capability's number and name.
 type capability struct {
 	number uintptr
 	name   string
 }
 
-// documented are the capabilities with which README says that an ordinary user can trace on Linux 6.6 and newer.
+// documented lists the capabilities with which, according to the README, an ordinary user can trace
+// on Linux 6.6 and newer.
 var documented = []capability{
 	{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}, {unix.CAP_CHECKPOINT_RESTORE, "CAP_CHECKPOINT_RESTORE"},
 	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, {unix.CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"}, {unix.CAP_KILL, "CAP_KILL"},
 }
 
-// ordinary is a user whom no file of the tests belongs to.
+// ordinary is a user who owns no file of the tests.
 const ordinary = 65534
 
-// ordinaryUser prepares a folder with the program in it that an ordinary user can write, and a machine that he can use.
+// ordinaryUser prepares a folder with the program that an ordinary user can write to, and a machine
+// that the user can access.
 func ordinaryUser(t *testing.T, dir fakecuda.Dir) (folder string, env []string) {
 	t.Helper()
 	needMulti(t)
-	folder, err := os.MkdirTemp("", "vramprof-ordinary-") // the folders above that of t.TempDir are closed
+	folder, err := os.MkdirTemp("", "vramprof-ordinary-") // the parents of t.TempDir are not accessible
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func machineOf(env []string) (path string) {
 	return path
 }
 
-// needMulti skips tests of what an ordinary user can do on Linux 6.6 and newer.
+// needMulti skips tests of an ordinary user on kernels before Linux 6.6.
 func needMulti(t *testing.T) {
 	t.Helper()
 	var name unix.Utsname
@@ -71,11 +73,11 @@ func needMulti(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 6 {
-		t.Skip("without uprobe_multi CAP_SYS_ADMIN is needed")
+		t.Skip("without uprobe_multi, CAP_SYS_ADMIN is needed")
 	}
 }
 
-// asOrdinary starts a vramprof of an ordinary user with these capabilities and no others.
+// asOrdinary starts vramprof as an ordinary user with only these capabilities.
 func asOrdinary(t *testing.T, folder string, env []string, capabilities []capability, args ...string) *session {
 	t.Helper()
 	s := &session{t: t, cmd: exec.Command(filepath.Join(folder, "vramprof"), append([]string{args[0], "-v"}, args[1:]...)...), done: make(chan error, 1)}
@@ -126,7 +128,7 @@ func TestEachMissingCapabilityIsNamed(t *testing.T) {
 	folder, env := ordinaryUser(t, dir)
 	for i, c := range documented {
 		rest := slices.Delete(slices.Clone(documented), i, i+1)
-		if c.number == unix.CAP_KILL { // tracing works in part
+		if c.number == unix.CAP_KILL { // tracing partly works
 			s := asOrdinary(t, folder, env, rest, "leaks", "--json", "--", dir.Program("alloc_c"), writeFile(t, "script", "sleep 1\n")).wait()
 			if r := s.leaks(); !strings.Contains(strings.Join(append(r.Warnings, r.Notes...), "\n"), c.name) {
 				t.Errorf("without %s: warnings %q", c.name, r.Warnings)
@@ -144,7 +146,8 @@ func TestEachMissingCapabilityIsNamed(t *testing.T) {
 	}
 }
 
-// The rights of a Docker container, with those that README adds, but without CAP_SYS_RESOURCE and CAP_SYS_ADMIN.
+// The capabilities of a Docker container plus those that the README adds, without CAP_SYS_RESOURCE
+// and CAP_SYS_ADMIN.
 const inContainer = `
 set -e
 mount --make-rprivate /
@@ -187,7 +190,7 @@ func TestRootInContainerWithHostsProcessesTraces(t *testing.T) {
 	})
 	s.ready()
 	if root, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", cmd.Process.Pid)); err != nil || slices.ContainsFunc(root, func(e os.DirEntry) bool { return e.Name() == "root" }) {
-		t.Errorf("it is not in a root of its own: %v %v", root, err)
+		t.Errorf("the process has no separate root: %v %v", root, err)
 	}
 	program.next()
 	program.expect("done")
@@ -196,8 +199,8 @@ func TestRootInContainerWithHostsProcessesTraces(t *testing.T) {
 	booksOf(t, p).compare(t, containerBooks())
 }
 
-// denyCall is the first argument with which the test program denies itself a
-// system call, and becomes another program.
+// denyCall is the first argument with which the test program denies itself a system call and
+// executes another program.
 const denyCall = "deny-system-call" // NUMBER PROGRAM ARGUMENTS
 
 func init() {

@@ -14,8 +14,8 @@ import (
 
 type mapping struct{ start, end, offset uint64 }
 
-// executableMappings lists where a process maps code of the named libraries,
-// and fails the test if it maps one of them nowhere.
+// executableMappings lists where a process maps code of the named libraries. It fails the test if
+// one of them is not mapped.
 func executableMappings(t *testing.T, pid int, names ...string) []mapping {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -42,7 +42,7 @@ func executableMappings(t *testing.T, pid int, names ...string) []mapping {
 	return list
 }
 
-// descendants lists the children of a process, and theirs.
+// descendants lists the children of a process and their descendants.
 func descendants(pid int) []int {
 	var list []int
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -15,7 +15,7 @@ import (
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
 
-// call is a line of what leak.py prints of itself.
+// call is one line of leak.py's own record.
 type call struct {
 	API, Kind string
 	Size      int64
@@ -23,7 +23,7 @@ type call struct {
 	Stack     [][2]any // function and line, root first
 }
 
-// pythonFrame writes a frame as report and profile are compared with.
+// pythonFrame formats a frame for comparisons of reports and profiles.
 func pythonFrame(function string, line any) string { return fmt.Sprintf("%s:%v", function, line) }
 
 func parseCalls(t *testing.T, lines []string) books {
@@ -50,7 +50,7 @@ func parseCalls(t *testing.T, lines []string) books {
 	return b
 }
 
-// pythonBooks gives the books of a profile by the frames of one script.
+// pythonBooks returns the books of a profile by the frames of one script.
 func pythonBooks(p *profile.Profile, script string) books {
 	b := books{}
 	for _, s := range p.Sample {
@@ -68,8 +68,8 @@ func pythonBooks(p *profile.Profile, script string) books {
 	return b
 }
 
-// checkPythonStacks makes sure that stacks reach from the root of a thread to
-// the CUDA call, without frames of the interpreter's own code.
+// checkPythonStacks checks that stacks reach from a thread's root to the CUDA call, without frames
+// of the interpreter's own code.
 func checkPythonStacks(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	for _, s := range p.Sample {
@@ -93,8 +93,8 @@ func checkPythonStacks(t *testing.T, p *profile.Profile) {
 	}
 }
 
-// checkHeadlines makes sure that each site is named by the line of leak.py
-// that called, not by the interpreter or ctypes.
+// checkHeadlines checks that each site is named after the calling line of leak.py, not after the
+// interpreter or ctypes.
 func checkHeadlines(t *testing.T, r *reportjson.LeaksReport, script string) {
 	t.Helper()
 	if len(r.Sites) == 0 {
@@ -109,7 +109,7 @@ func checkHeadlines(t *testing.T, r *reportjson.LeaksReport, script string) {
 	}
 }
 
-// tracePython attaches to leak.py while it runs, and compares with what it did.
+// tracePython attaches to leak.py while it runs, and compares with its own record.
 func tracePython(t *testing.T, env []string, program *target) {
 	t.Helper()
 	program.expectReady()
@@ -148,7 +148,7 @@ func TestRecordedPythonCommandLosesNoStack(t *testing.T) {
 	checkHeadlines(t, r, "leak.py")
 }
 
-// callLines reads what leak.py wrote to a file, between "ready" and "done".
+// callLines reads what leak.py wrote to a file between "ready" and "done".
 func callLines(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -15,11 +15,11 @@ import (
 	"github.com/vramprof/vramprof/report/json"
 )
 
-// oldestPython and newestPython bound what is promised: 3.8 to what the unwinder knows.
+// oldestPython and newestPython are the minor versions of the oldest and newest supported Python:
+// 3.8 to the newest that the unwinder knows.
 const oldestPython, newestPython = 8, 14
 
-// pythons lists interpreters of this machine by version: the system's, and
-// those of pyenv.
+// pythons lists installed interpreters by version: the system's, and those of pyenv.
 func pythons() map[string]string {
 	home, _ := os.UserHomeDir()
 	found := map[string]string{}
@@ -55,7 +55,7 @@ func TestStacksOfEachPythonVersionAreWhole(t *testing.T) {
 	}
 }
 
-// Debian builds Python in its own way. These run with a libc of their own too.
+// Debian builds Python differently. These interpreters also run with their own libc.
 func TestStacksOfDebiansPythonsAreWhole(t *testing.T) {
 	dir := setup(t)
 	for version, suite := range map[string]string{"3.13": "trixie", "3.14": "sid"} {
@@ -68,8 +68,8 @@ func TestStacksOfDebiansPythonsAreWhole(t *testing.T) {
 	}
 }
 
-// Users have Pythons that Debian does not build. VRAMPROF_BUILD_PYTHON lists those to test, or is "all":
-// scripts/build-python.sh takes minutes for each that is not in the cache yet.
+// Users have Pythons that Debian does not build. VRAMPROF_BUILD_PYTHON lists those to test, or is
+// "all": scripts/build-python.sh takes minutes for each that is not cached.
 func TestStacksOfBuiltPythonsAreWhole(t *testing.T) {
 	dir := setup(t)
 	for _, build := range []string{"3.13-gcc", "3.13-clang", "3.14-gcc", "3.14-clang"} {
@@ -81,7 +81,7 @@ func TestStacksOfBuiltPythonsAreWhole(t *testing.T) {
 	}
 }
 
-// The unwinder does not know the objects of the free-threaded build: the report must say so.
+// The unwinder does not know the objects of the free-threaded build: the report must state it.
 func TestFreeThreadedPythonIsReportedAsUnknown(t *testing.T) {
 	dir := setup(t)
 	for _, build := range []string{"3.13t", "3.14t"} {
@@ -117,18 +117,18 @@ func TestFreeThreadedPythonIsReportedAsUnknown(t *testing.T) {
 	}
 }
 
-// builtPython builds a Python, and skips the test where it is not asked for or cannot be built.
+// builtPython builds a Python. It skips the test if that Python is not selected or cannot be built.
 func builtPython(t *testing.T, build string) string {
 	t.Helper()
 	asked := strings.Fields(os.Getenv("VRAMPROF_BUILD_PYTHON"))
 	if !slices.Contains(asked, build) && !slices.Contains(asked, "all") {
-		t.Skip("VRAMPROF_BUILD_PYTHON does not ask for it")
+		t.Skip("VRAMPROF_BUILD_PYTHON does not select it")
 	}
 	return pythonOf(t, "build-python.sh", build)
 }
 
-// fetchPython gets a Python of another Debian suite, and skips the test where
-// it cannot be had.
+// fetchPython downloads a Python of another Debian suite. It skips the test if that is not
+// possible.
 func fetchPython(t *testing.T, version, suite string) string {
 	t.Helper()
 	return pythonOf(t, "fetch-python.sh", version, suite)

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// region is one range of a process's address space, as /proc/PID/smaps has it.
+// region is one range of a process's address space, from /proc/PID/smaps.
 type region struct {
 	start, end, offset uint64
 	rights, name       string
-	anonymous          int // KiB, of memory that is no file's
+	anonymous          int // KiB of memory without a file
 }
 
 func regions(t *testing.T, pid int) (list []region) {
@@ -49,7 +49,8 @@ func named(list []region, name string) (found []region) {
 	return found
 }
 
-// code is a library's machine code in a process: how much of it is the process's own copy, and how many bytes differ from the file.
+// code returns, for a library's machine code in a process, the size of the process's own copy and
+// the number of bytes that differ from the file.
 func code(t *testing.T, pid int, library string) (own, different int) {
 	t.Helper()
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
@@ -70,7 +71,7 @@ func code(t *testing.T, pid int, library string) (own, different int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, _ := f.ReadAt(file, int64(r.offset)) // the last page goes beyond the file's end
+		n, _ := f.ReadAt(file, int64(r.offset)) // the last page extends beyond the file's end
 		f.Close()
 		for i := range n {
 			if now[i] != file[i] {
@@ -111,7 +112,7 @@ func TestDetachLeavesOnlyTheKernelsMapping(t *testing.T) {
 	session.stop()
 
 	for p, areas := range map[*target]int{called: 1, idle: 0} {
-		eventually(t, 20*time.Second, "the code is the file's again", func() bool {
+		eventually(t, 20*time.Second, "the code equals the file again", func() bool {
 			own, different := code(t, p.pid(), library)
 			return own == 0 && different == 0
 		})
@@ -127,7 +128,7 @@ func TestDetachLeavesOnlyTheKernelsMapping(t *testing.T) {
 			t.Errorf("after the end there is %+v, which was not there before the attach", r)
 		}
 	}
-	called.next() // it goes on, and executes
+	called.next() // continues and executes
 	called.expect("again")
 	called.expect("executed")
 	if area := named(regions(t, called.pid()), "[uprobes]"); len(area) != 0 {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Four threads are in calls all the time when the process is killed, exits, or executes a program. What was in the
-// books until then adds up, and what comes after, with the same pid, begins anew.
+// Four threads are always in calls when the process is killed, exits, or executes a program. The
+// books up to then must add up, and a new process with the same pid starts with empty books.
 func TestScaleExitsDuringCallsKeepTheBooksExact(t *testing.T) {
 	for _, how := range []string{"kill", "exit", "exec"} {
 		t.Run(how, func(t *testing.T) {
@@ -33,7 +33,8 @@ func TestScaleExitsDuringCallsKeepTheBooksExact(t *testing.T) {
 			}
 			r := l.wait().leaks()
 			l.checkCalm()
-			// At the attach each thread may be in a call that has only half of its probes: such stacks end there.
+			// At the attach, each thread may be in a call with only half of its probes attached:
+			// such stacks end there.
 			cut := r.Losses.Truncated["unwind tables were not loaded yet, or the code is in no file"]
 			if x := r.Losses; x.LostEvents != 0 || x.WithoutStack != 0 || x.Torn != 0 || cut > 4*4 || len(x.Truncated) > 1 {
 				t.Error(told(r))
@@ -43,7 +44,7 @@ func TestScaleExitsDuringCallsKeepTheBooksExact(t *testing.T) {
 			}
 			first := r.Processes[0]
 			if x := first.Totals[0]; !first.Ended || x.AllocatedBytes != 100*x.AllocatedCount || x.LiveCount > 4 || x.AllocatedCount == 0 {
-				t.Errorf("%+v, want allocations of 100 bytes, of which each thread has one at most", first)
+				t.Errorf("%+v, want allocations of 100 bytes, at most one per thread", first)
 			}
 			if how != "exec" {
 				return
@@ -58,7 +59,7 @@ func TestScaleExitsDuringCallsKeepTheBooksExact(t *testing.T) {
 	}
 }
 
-// A container ends: all its processes are killed, and its mounts and files are gone with them.
+// A container ends: all its processes are killed, and its mounts and files disappear.
 func TestScaleVanishedContainerIsNamedAndUnmounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// Processes that allocate at once and are gone milliseconds later. With fork alone each is booked, since a child is
-// traced as its parent is; one that executes a program may be gone before its name is read, and is counted then.
+// Processes that allocate at once and exit milliseconds later. With fork alone, each is booked,
+// since children of a traced process are traced. A process that executes a program may exit before
+// its name is read; then it is counted.
 func TestScaleShortProcessesAreBookedOrCounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
-	name := fmt.Sprintf("storm%x", time.Now().UnixNano()&0xffffffff) // with a letter at most 15 characters
+	name := fmt.Sprintf("storm%x", time.Now().UnixNano()&0xffffffff) // at most 15 characters with the letter
 	type storm struct {
 		what     string
 		children uint64
@@ -30,7 +31,7 @@ func TestScaleShortProcessesAreBookedOrCounted(t *testing.T) {
 		program := copyFile(t, dir.Program("storm_c"), folder+"/"+name+s.what[:1])
 		own := env
 		if s.what == "vforks" {
-			own = append(env[:len(env):len(env)], "FAKECUDA_LATENCY_US=1000") // for the threads that allocate meanwhile
+			own = append(env[:len(env):len(env)], "FAKECUDA_LATENCY_US=1000") // for the threads that allocate in the meantime
 		}
 		s.target = startTarget(t, own, program, s.what, fmt.Sprint(s.children), "16")
 		s.target.expectReady()
@@ -83,7 +84,7 @@ func TestScaleShortProcessesAreBookedOrCounted(t *testing.T) {
 
 var namelessText = regexp.MustCompile(`^processes that ended before their names could be read, and are left out: (\d+), with (\d+) allocations and frees$`)
 
-// namelessOf is also of other tests' processes, which come and go beside.
+// namelessOf includes other tests' processes, which run at the same time.
 func namelessOf(warnings []string) (processes, calls uint64) {
 	for _, w := range warnings {
 		if m := namelessText.FindStringSubmatch(strings.TrimSpace(w)); m != nil {

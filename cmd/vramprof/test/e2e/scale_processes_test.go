@@ -20,7 +20,7 @@ func TestScaleFiveThousandProcesses(t *testing.T) {
 	need(t, "/proc/sys/kernel/pid_max", 3*sleepers)
 	need(t, "/proc/sys/kernel/threads-max", 3*sleepers)
 	env := dir.Env(t, 1, 64<<30)
-	// Each waits for a writer of the FIFO.
+	// Each process waits for a writer of the FIFO.
 	crowd := startCommand(t, withGroup(exec.Command("sh", "-c",
 		fmt.Sprintf(`mkfifo "$0" && i=0 && while [ $i -lt %d ]; do (: <"$0") & i=$((i+1)); done; echo crowd; wait`, sleepers), t.TempDir()+"/fifo")))
 	t.Cleanup(func() { _ = unix.Kill(-crowd.pid(), unix.SIGKILL) })

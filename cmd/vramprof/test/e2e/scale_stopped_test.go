@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a stopped tracer does not read waits in the kernel, up to 260,000 events; a stopped program has no
-// events. Neither loses anything, nor keeps the other waiting.
+// Events that a stopped tracer does not read wait in the kernel, up to 260,000; a stopped program
+// has no events. Neither loses anything or blocks the other.
 func TestScaleStoppedTracerAndProgramLoseNothing(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
@@ -23,7 +23,7 @@ func TestScaleStoppedTracerAndProgramLoseNothing(t *testing.T) {
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 10*time.Second, "it stands still", func() bool { return stateOf(pid) == 'T' })
+		eventually(t, 10*time.Second, "vramprof is stopped", func() bool { return stateOf(pid) == 'T' })
 	}
 	stop(l.cmd.Process.Pid)
 	target.next()

@@ -40,7 +40,7 @@ func TestScaleTenThousandThreadsHaveTheirStacks(t *testing.T) {
 }
 
 func TestScaleShortThreadsLeaveNothing(t *testing.T) {
-	const threads = 40_000 // more than the kernel half has room for at a time
+	const threads = 40_000 // more than fit into the kernel half at once
 	dir := setup(t)
 	env := dir.Env(t, 1, 64<<30)
 	target := startTarget(t, env, dir.Program("storm_c"), "churn", fmt.Sprint(threads), "50")

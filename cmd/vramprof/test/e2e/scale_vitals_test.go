@@ -14,15 +14,15 @@ import (
 	"github.com/vramprof/vramprof/report/json"
 )
 
-// vitals are what a process holds of the machine.
+// vitals are the resources of a process.
 type vitals struct {
 	rss               int64 // bytes
 	files, threads    int
-	maps, progs, link int   // of BPF: the file descriptors of each sort
-	kernel            int64 // bytes of the maps
+	maps, progs, link int   // file descriptors of each kind of BPF object
+	kernel            int64 // bytes of its maps
 }
 
-// vitalsOf reads /proc; zero for a process that is gone.
+// vitalsOf reads /proc. It returns zero for an exited process.
 func vitalsOf(pid int) (v vitals) {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	field := func(name string) int64 {
@@ -51,7 +51,8 @@ func vitalsOf(pid int) (v vitals) {
 	return v
 }
 
-// mapBytes is what the kernel says a BPF map takes ("memlock:\t8192"): what grows by its entries is in it.
+// mapBytes returns the size of a BPF map, as reported by the kernel ("memlock:\t8192"), including
+// what its entries add.
 func mapBytes(pid int, fd string) int64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
 	_, rest, _ := strings.Cut(string(text), "\nmemlock:\t")
@@ -65,8 +66,8 @@ func (v vitals) String() string {
 		v.rss>>20, v.files, v.threads, v.maps, v.progs, v.link, v.kernel>>20)
 }
 
-// Bounds of any session, however many processes and threads there are: far above what they need, far
-// below what one that keeps something for each would have.
+// Bounds of any session, however many processes and threads there are: far above what it needs, far
+// below what it would use if it kept something for each.
 const (
 	mostMemory = 1 << 30
 	mostFiles  = 1000
@@ -82,7 +83,7 @@ func (s *session) checkVitals(when string) vitals {
 	return v
 }
 
-// sums adds up the totals of all processes, and counts the processes that ended.
+// sums returns the totals of all processes, and the number of processes that ended.
 func sums(r *json.LeaksReport) (allocated, bytes, live, ended uint64) {
 	for _, p := range r.Processes {
 		for _, x := range p.Totals {
@@ -97,7 +98,7 @@ func sums(r *json.LeaksReport) (allocated, bytes, live, ended uint64) {
 	return allocated, bytes, live, ended
 }
 
-// told says what a report admits not to know.
+// told returns what a report states as lost or unknown.
 func told(r *json.LeaksReport) string {
 	l := r.Losses
 	return fmt.Sprintf("lost %d, without stack %d, truncated %v, torn %d, evicted %d, unmatched frees %d, reused %d of %d events and %d stacks; warnings %q",
@@ -106,7 +107,7 @@ func told(r *json.LeaksReport) string {
 
 var panicText = regexp.MustCompile(`(?m)^(panic:|fatal error:|goroutine \d+ \[)`)
 
-// checkCalm fails if the session printed what only a broken program prints.
+// checkCalm fails if the session printed a panic or a similar failure.
 func (s *session) checkCalm() {
 	s.t.Helper()
 	if text := []byte(s.stderr.String()); panicText.Match(text) || bytes.Contains(text, []byte("DATA RACE")) {
@@ -114,7 +115,7 @@ func (s *session) checkCalm() {
 	}
 }
 
-// need skips a test where the machine has not enough of something.
+// need skips a test if the machine has too little of something.
 func need(t *testing.T, path string, least int64) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -27,7 +27,7 @@ type session struct {
 	cmd    *exec.Cmd
 	stdout bytes.Buffer
 	stderr output
-	path   string // of the profile, of record
+	path   string // of the profile, with record
 	done   chan error
 }
 
@@ -71,7 +71,7 @@ func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
 	s := &session{t: t, cmd: exec.Command(binary(t), append([]string{args[0], "-v"}, args[1:]...)...), done: make(chan error, 1)}
 	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = env, &s.stdout, &s.stderr
-	// What the command leaves running must not keep us waiting for the end of its output.
+	// Processes that the command leaves running must not delay the end of its output.
 	s.cmd.WaitDelay = 2 * time.Second
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -80,13 +80,13 @@ func start(t *testing.T, env []string, args ...string) *session {
 	t.Cleanup(func() {
 		s.cmd.Process.Kill()
 		if t.Failed() {
-			t.Logf("vramprof said, by seconds:\n%s", s.stderr.timed)
+			t.Logf("output of vramprof, with seconds:\n%s", s.stderr.timed)
 		}
 	})
 	return s
 }
 
-// ready waits until the probes are in place.
+// ready waits until the probes are attached.
 func (s *session) ready() *session {
 	s.t.Helper()
 	eventually(s.t, 60*time.Second, "vramprof traces", func() bool {
@@ -99,7 +99,7 @@ func (s *session) ready() *session {
 	return s
 }
 
-// stop ends the session as Ctrl-C does.
+// stop ends the session with SIGINT.
 func (s *session) stop() *session {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(unix.SIGINT); err != nil {
@@ -108,7 +108,7 @@ func (s *session) stop() *session {
 	return s.wait()
 }
 
-// wait waits for the end of a session that ends by itself.
+// wait waits for the end of a session that ends on its own.
 func (s *session) wait() *session {
 	s.t.Helper()
 	select {
@@ -140,8 +140,9 @@ func (s *session) profile() *profile.Profile {
 	return p
 }
 
-// sampleTypes checks the types of a profile, and leaves of it what calls of the program have allocated: live memory
-// of the host, which is apart from the GPU's, is put beside it, and what NVML says of the time before or beyond is left out.
+// sampleTypes checks the types of a profile and reduces it to what calls of the program allocated:
+// it appends live host memory, which has separate types, and drops NVML's figures from before the
+// attach or beyond the traced memory.
 func (s *session) sampleTypes(p *profile.Profile) {
 	s.t.Helper()
 	var types []string
@@ -173,7 +174,8 @@ func (s *session) leaks() *reportjson.LeaksReport {
 	return r
 }
 
-// checkSums tests that the planes of GPU memory have no more than NVML says, where it has a figure of each process.
+// checkSums checks that the planes of GPU memory do not exceed NVML's figures, if NVML has one for
+// each process.
 func checkSums(t *testing.T, r *reportjson.LeaksReport) {
 	t.Helper()
 	var shown, usage int64
@@ -190,20 +192,18 @@ func checkSums(t *testing.T, r *reportjson.LeaksReport) {
 	}
 }
 
-// record traces a command from its start to its end.
+// record traces a command from start to end.
 func record(t *testing.T, env []string, command ...string) *profile.Profile {
 	t.Helper()
 	return startRecord(t, env, append([]string{"--"}, command...)...).wait().profile()
 }
 
-// leaks traces a command from its start to its end. The command's own output
-// must go elsewhere than to stdout.
+// leaks traces a command from start to end. The command must not print to stdout.
 func leaks(t *testing.T, env []string, command ...string) *reportjson.LeaksReport {
 	t.Helper()
 	quiet := append([]string{"sh", "-c", `exec "$@" >&2`, "sh"}, command...)
 	return startLeaks(t, env, append([]string{"--"}, quiet...)...).wait().leaks()
 }
 
-// afterASecond gives a tracer the time that is promised to be enough to notice
-// what a program has mapped.
+// afterASecond waits for the guaranteed time in which a tracer notices what a program has mapped.
 func afterASecond() { time.Sleep(time.Second * slowness) }

@@ -42,7 +42,7 @@ func TestImportedMemoryNamesItsOwner(t *testing.T) {
 		t.Errorf("sites %+v, want imported memory with its owner", r.Sites)
 	}
 	if want := fmt.Sprintf("owned by calls_c [%d], allocated at ", owner.pid()); !strings.Contains(text, want) {
-		t.Errorf("the summary does not say %q:\n%s", want, text)
+		t.Errorf("the summary lacks %q:\n%s", want, text)
 	}
 	named = false
 	for _, x := range p.Sample {

@@ -23,7 +23,7 @@ import (
 type soakLoad struct {
 	t      *testing.T
 	env    []string
-	prefix string // of the names of all targets
+	prefix string // prefix of the names of all targets
 	kinds  []soakKind
 
 	mu     sync.Mutex
@@ -32,12 +32,13 @@ type soakLoad struct {
 	faults []string
 }
 
-// soakKind is a sort of targets: begin makes the next one; a target may end by SIGKILL only if it says so.
+// soakKind is a kind of target: begin creates the next one. A target may end with SIGKILL only if
+// the kind says so.
 type soakKind struct {
 	name   string
 	pause  time.Duration // between two
 	killed bool
-	forks  int // processes beside it
+	forks  int // additional processes
 	begin  func(ctx context.Context) *exec.Cmd
 }
 
@@ -53,7 +54,7 @@ func newSoakLoad(t *testing.T, dir fakecuda.Dir, long bool) *soakLoad {
 	folder := t.TempDir()
 	named := func(from, name string) string { return copyFile(t, from, filepath.Join(folder, l.prefix+name)) }
 	script := func(text string) string { return writeFile(t, "script", text) }
-	// command is a target with more in its environment.
+	// command returns a target with more variables in its environment.
 	command := func(env []string, program string, args ...string) func(context.Context) *exec.Cmd {
 		return func(ctx context.Context) *exec.Cmd {
 			cmd := exec.CommandContext(ctx, program, args...)
@@ -69,7 +70,7 @@ func newSoakLoad(t *testing.T, dir fakecuda.Dir, long bool) *soakLoad {
 		{name: "C++", begin: command(nil, named(dir.Program("alloc_cpp"), "p"))},
 		{name: "Python", begin: command(nil, "/usr/bin/python3", named(dir.Program("leak.py"), "l.py"), "--stdin", "--threads", "2")},
 		{name: "Python that trains", begin: command(nil, "/usr/bin/python3", named(dir.Program("train.py"), "t.py"), "--steps", "60", "--step-ms", "20")},
-		{name: "toy PyTorch", begin: command([]string{dir.Torch("2.6")}, named(dir.Program("tensors_c"), "x"), script(soakTensors))},
+		{name: "fake PyTorch", begin: command([]string{dir.Torch("2.6")}, named(dir.Program("tensors_c"), "x"), script(soakTensors))},
 		{name: "forks", pause: 5 * time.Second, forks: 40, begin: command(nil, storm, "forks", "40", "8")},
 		{name: "execs", pause: 5 * time.Second, forks: 20, begin: command(nil, storm, "execs", "20", "4")},
 		{name: "threads", pause: time.Second, begin: command(nil, storm, "churn", "2000", "20")},
@@ -81,13 +82,13 @@ func newSoakLoad(t *testing.T, dir fakecuda.Dir, long bool) *soakLoad {
 	if long {
 		l.addPyTorch()
 		for i := range l.kinds {
-			l.kinds[i].pause += 2 * time.Second // what hours of work would start, rather than as many as the machine can
+			l.kinds[i].pause += 2 * time.Second // as many as hours of work would start, rather than as many as the machine can
 		}
 	}
 	return l
 }
 
-// replaced is a program whose CUDA libraries are replaced before each start, as an upgrade does.
+// replaced returns a program whose CUDA libraries are replaced before each start, as by an upgrade.
 func (l *soakLoad) replaced(dir fakecuda.Dir, program, script string, command func([]string, string, ...string) func(context.Context) *exec.Cmd) soakKind {
 	libraries := privateLibraries(l.t, dir)
 	begin := command([]string{"LD_LIBRARY_PATH=" + libraries}, program, script)
@@ -108,7 +109,7 @@ func (l *soakLoad) replaced(dir fakecuda.Dir, program, script string, command fu
 	}}
 }
 
-// addPyTorch adds the real one where it was prepared.
+// addPyTorch adds the real PyTorch if it was prepared.
 func (l *soakLoad) addPyTorch() {
 	l.t.Run("real PyTorch", func(t *testing.T) {
 		root := realtorch.Prepare(t)
@@ -137,7 +138,7 @@ func (l *soakLoad) fault(format string, args ...any) {
 	}
 }
 
-// run keeps one target of each kind running for so long, and waits for the last ones.
+// run keeps one target of each kind running for length, and waits for the last ones.
 func (l *soakLoad) run(length time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), length)
 	defer cancel()
@@ -158,7 +159,7 @@ func (l *soakLoad) run(length time.Duration) {
 	wait.Wait()
 }
 
-// one runs a target to its end, which must be its own.
+// one runs a target until it ends on its own.
 func (l *soakLoad) one(kind *soakKind) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
@@ -194,7 +195,7 @@ func (l *soakLoad) counts() map[string]int {
 	return l.ran
 }
 
-// ended counts the processes that have ended, children included.
+// ended counts the processes that have ended, including children.
 func (l *soakLoad) ended() (sum int) {
 	for i := range l.kinds {
 		sum += l.counts()[l.kinds[i].name] * (1 + l.kinds[i].forks)

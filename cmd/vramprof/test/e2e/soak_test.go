@@ -16,23 +16,24 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// soakVariable is how long the load lasts ("30m"), see scripts/soak.sh. Without it the test is a short one.
+// soakVariable names the variable with the duration of the load ("30m"), see scripts/soak.sh.
+// Without it the test is short.
 const soakVariable = "VRAMPROF_SOAK"
 
-// soakSample is what the tracer holds at a moment; targets are those that ran.
+// soakSample is what the tracer holds at one moment. targets are the running ones.
 type soakSample struct {
 	vitals
 	targets int
 }
 
-// settle is how long the tracer has to let go of processes that ended: five seconds until it forgets
-// them, twice if the last ones ended meanwhile, and more on a busy machine.
+// settle is the time in which the tracer frees processes that ended: it forgets them after five
+// seconds, twice that if the last ones ended in the meantime, and more on a busy machine.
 const settle = 11 * time.Second
 
-// TestSoak loads a session with targets of all sorts that come and go, lets all of them end, and does so
-// again for longer: what the tracer holds after the second time must be what it held after the first,
-// when its caches were warm. Each target must end as it would without a tracer, and what was recorded
-// must be readable and have what they did.
+// TestSoak loads a session with targets of all kinds that start and exit, lets all of them end, and
+// repeats that for longer. After the second time, the tracer must hold what it held after the
+// first, when its caches were warm. Each target must end as it would without a tracer, and the
+// results must be readable and match the targets' operations.
 func TestSoak(t *testing.T) {
 	length, every := 6*time.Second, time.Second
 	long := os.Getenv(soakVariable) != ""
@@ -77,7 +78,7 @@ func TestSoak(t *testing.T) {
 	checkSoakRecords(t, s, folder)
 }
 
-// checkSoakRecords reads what was recorded, and shows what it says of itself.
+// checkSoakRecords reads the results of the session and prints their own counts.
 func checkSoakRecords(t *testing.T, s *session, folder string) {
 	t.Helper()
 	p := s.profile()
@@ -109,12 +110,12 @@ func checkSoakRecords(t *testing.T, s *session, folder string) {
 	}
 	text := s.stdout.String()
 	if stats.Lost > 0 && !strings.Contains(text, fmt.Sprint(stats.Lost)) && !strings.Contains(text, "lost") {
-		t.Errorf("%d events were lost, and the summary does not say so:\n%s", stats.Lost, text)
+		t.Errorf("%d events were lost, and the summary does not mention it:\n%s", stats.Lost, text)
 	}
 	checkNamed(t, p)
 }
 
-// checkNamed wants the programs' own functions in the profile.
+// checkNamed checks that the profile contains the programs' own functions.
 func checkNamed(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	found := map[string]bool{}
@@ -136,8 +137,8 @@ func sizeOf(path string) string {
 	return fmt.Sprintf("%.1f MiB", float64(info.Size())/mib)
 }
 
-// soakColumns are what is watched, and how much more of each may be there at the end than before. A file that is
-// read at the moment, or a thread that Go keeps, is no leak; the libraries that were put in place last, three links each, stay
+// soakColumns lists what is watched, and how much each may grow. A file that is open at the moment,
+// or a thread that Go keeps, is not a leak; the libraries installed last, three links each, stay
 // probed for the next process.
 var soakColumns = []struct {
 	name  string
@@ -168,19 +169,20 @@ func soakTable(samples []soakSample) string {
 	return b.String()
 }
 
-// The books keep a row and the stacks of each process that ended, since a recording shows them: 2 KB. That is
-// perEnded bytes at most with the garbage, and what Go's collector leaves lying otherwise a part of the whole.
+// The books keep a row and the stacks of each process that ended, since a capture shows them: 2 KB.
+// With garbage, that is at most perEnded bytes, plus a share of the total that Go's collector
+// leaves.
 const (
 	perEnded    = 6 << 10
 	mostOfEnded = 128 << 20
 	rssSlack    = 48 << 20
 )
 
-// soakVerdict compares what the tracer held when no target was left, before the load and after it.
+// soakVerdict compares what the tracer held without targets, before the load and after it.
 func soakVerdict(before, after soakSample, ended int, length time.Duration) (reasons []string) {
 	for _, c := range soakColumns[1:] {
 		if b, a := c.of(before), c.of(after); a > b+c.slack {
-			reasons = append(reasons, fmt.Sprintf("%s: %d before, %d after, %.1f a minute", c.name, b, a, float64(a-b)/math.Max(length.Minutes(), 0.1)))
+			reasons = append(reasons, fmt.Sprintf("%s: %d before, %d after, %.1f per minute", c.name, b, a, float64(a-b)/math.Max(length.Minutes(), 0.1)))
 		}
 	}
 	allowed := before.rss + before.rss/4 + rssSlack + min(int64(ended)*perEnded, mostOfEnded)
@@ -220,7 +222,8 @@ func startSoakWatch(t *testing.T, s *session, load *soakLoad, every time.Duratio
 	return w
 }
 
-// mark takes what is least within a few seconds: a collection or a reading of NVML may be under way.
+// mark returns the minimum within a few seconds: a garbage collection or a reading of NVML may be
+// running.
 func (w *soakWatch) mark() soakSample {
 	least := w.take()
 	for range 20 {

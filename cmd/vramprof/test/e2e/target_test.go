@@ -17,7 +17,7 @@ import (
 	"github.com/vramprof/vramprof/internal/fakecuda"
 )
 
-// target is a program under test; its lines are read one by one, its "wait"s passed with next.
+// target is a program under test. Its lines are read one by one; next continues it at a "wait".
 type target struct {
 	*exec.Cmd
 	t     *testing.T
@@ -71,7 +71,7 @@ func (p *target) expect(line string) {
 
 func (p *target) expectReady() { p.t.Helper(); p.expect(fmt.Sprint("ready ", p.pid())) }
 
-// until gives the lines before the one that is asked for.
+// until returns the lines before the given one.
 func (p *target) until(last string) []string {
 	p.t.Helper()
 	var lines []string
@@ -86,7 +86,7 @@ func (p *target) until(last string) []string {
 
 func (p *target) next() { fmt.Fprintln(p.stdin) }
 
-// end lets the program pass its last wait, and checks that it ends well.
+// end continues the program at its last wait, and checks that it ends without an error.
 func (p *target) end() {
 	p.t.Helper()
 	p.next()
@@ -95,7 +95,7 @@ func (p *target) end() {
 	}
 }
 
-// writeFile puts a file into a folder of the test.
+// writeFile writes a file into a folder of the test.
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -105,7 +105,7 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// copyFile makes a copy with an inode of its own.
+// copyFile makes a copy with a new inode.
 func copyFile(t *testing.T, from, to string) string {
 	t.Helper()
 	text, err := os.ReadFile(from)
@@ -121,7 +121,8 @@ func copyFile(t *testing.T, from, to string) string {
 	return to
 }
 
-// slowness is how many times longer than on a real processor all may take: VRAMPROF_TEST_SLOWNESS, else 1.
+// slowness is the factor by which everything may be slower than on a real processor:
+// VRAMPROF_TEST_SLOWNESS, by default 1.
 var slowness = func() time.Duration {
 	n, _ := strconv.Atoi(os.Getenv("VRAMPROF_TEST_SLOWNESS"))
 	return time.Duration(max(n, 1))
@@ -139,7 +140,7 @@ func eventually(t *testing.T, limit time.Duration, what string, holds func() boo
 	}
 }
 
-// stateOf is the letter that /proc/PID/stat gives a process, 0 when it is gone.
+// stateOf returns the state letter in /proc/PID/stat, or 0 for an exited process.
 func stateOf(pid int) byte {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -149,8 +150,8 @@ func stateOf(pid int) byte {
 	return after[0]
 }
 
-// privateLibraries copies the libraries into a folder of the test, so that no
-// other test's probes are in them.
+// privateLibraries copies the libraries into a folder of the test, so that no other test's probes
+// are in them.
 func privateLibraries(t *testing.T, from fakecuda.Dir) string {
 	t.Helper()
 	dir := t.TempDir()

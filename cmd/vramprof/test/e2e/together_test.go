@@ -33,7 +33,7 @@ func TestConcurrentTracersAreExact(t *testing.T) {
 	booksOf(t, q).compare(t, want)
 	checkNoLosses(t, r)
 	if x := r.Processes[0].Totals[0]; x.AllocatedCount != 4000 || x.LiveCount != 2000 || x.LiveBytes != 2000 {
-		t.Errorf("totals %+v of the tracer that was there all the time, want 4000 allocations, 2000 live", x)
+		t.Errorf("totals %+v of the tracer that ran all the time, want 4000 allocations, 2000 live", x)
 	}
 }
 
@@ -86,7 +86,7 @@ print("done", flush=True)
 sys.stdin.readline()
 `
 
-// ofComm gives the sums of the samples of one program.
+// ofComm returns the sums of one program's samples.
 func ofComm(p *profile.Profile, comm string) (sum values) {
 	for _, s := range p.Sample {
 		if label(s, "comm") == comm {
@@ -125,7 +125,7 @@ func TestOnlyChildrenOfACommandAreTraced(t *testing.T) {
 	}
 }
 
-// The kernel's table holds 32,768 threads.
+// The kernel's table has space for 32,768 threads.
 func TestShortThreadsLoseNothing(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	oomMemory  = 1324 << 20 // of a GPU: about 1 GiB beside the context
+	oomMemory  = 1324 << 20 // of a GPU: about 1 GiB more than the context
 	oomFlood   = 100
-	oomRecords = 3 // of a process at most, in a minute
+	oomRecords = 3 // at most, per process and minute
 )
 
-// oomJob is testdata/realtorch/oom.py in one way, on a GPU of its own.
+// oomJob is testdata/realtorch/oom.py in one way, on a separate GPU.
 type oomJob struct {
 	*realtorch.Job
 	t      *testing.T
@@ -32,7 +32,7 @@ type oomJob struct {
 	before realtorch.Point
 }
 
-// until lets the job run from point to point.
+// until continues the job from point to point.
 func (j *oomJob) until(points ...string) {
 	j.t.Helper()
 	for _, name := range points {
@@ -43,8 +43,9 @@ func (j *oomJob) until(points ...string) {
 	}
 }
 
-// TestOutOfMemoryInPyTorchIsRecorded: memory that PyTorch got after all leaves no record, memory that it did
-// not get leaves one that names who holds how much, and a flood leaves only so many.
+// TestOutOfMemoryInPyTorchIsRecorded checks that memory that PyTorch got after a retry leaves no
+// record, that a failed request leaves a record naming who holds how much, and that a flood leaves
+// a limited number.
 func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)
@@ -90,7 +91,7 @@ func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	}
 	want := fmt.Sprintf("%d further out-of-memory errors were not recorded", oomFlood-oomRecords)
 	if !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.Contains(c, want) }) || !strings.Contains(s.stderr.String(), want) {
-		t.Errorf("neither the profile nor vramprof says: %s\n%q\n%s", want, p.Comments, s.stderr.String())
+		t.Errorf("neither the profile nor vramprof prints: %s\n%q\n%s", want, p.Comments, s.stderr.String())
 	}
 }
 
@@ -104,7 +105,8 @@ func (j *oomJob) records(kind string) []string {
 
 var firstHolder = regexp.MustCompile(`(?m)^1\. +(\S+ \S+) +\S*/(\S+) hold\n +8 live tensors`)
 
-// one wants one record of the job: of who asked, and of the tensors that hold the memory, before all others.
+// one checks for one record of the job: it names who asked, and first among the holders the tensors
+// that hold the memory.
 func (j *oomJob) one(asker, by string) {
 	j.t.Helper()
 	eventually(j.t, 30*time.Second, "the error is recorded", func() bool { return len(j.records(".pb.gz")) == 1 })
@@ -118,17 +120,17 @@ func (j *oomJob) one(asker, by string) {
 	holder := realtorch.Site(j.t, "oom.py", "holder")
 	held := j.before.At(holder)
 	if m := firstHolder.FindStringSubmatch(text); !wanted.MatchString(text) || m == nil || m[2] != holder || m[1] != fmt.Sprintf("%d MiB", held.Bytes>>20) {
-		j.t.Errorf("%s: want who asked, %s, and first of the holders 8 tensors of %d bytes of %s:\n%s", j.way, asker, held.Bytes, holder, text)
+		j.t.Errorf("%s: want the requester %s, and as first holder 8 tensors of %d bytes of %s:\n%s", j.way, asker, held.Bytes, holder, text)
 	}
 	if !regexp.MustCompile(`(?m)^GPU \d: Fake GPU, .* of 1\.29 GiB free$`).MatchString(text) {
-		j.t.Errorf("%s: nothing is said of NVML:\n%s", j.way, text)
+		j.t.Errorf("%s: no line about NVML:\n%s", j.way, text)
 	}
 	if got := j.profiled(holder); got != held.Bytes || held.Blocks != 8 {
 		j.t.Errorf("%s: %d live bytes of %s are in the profile, the job says %+v", j.way, got, holder, held)
 	}
 }
 
-// profiled sums the live tensors of this job, by the record's profile, below a line of it.
+// profiled sums the live tensors of this job in the record's profile, below a line of the job.
 func (j *oomJob) profiled(site string) (bytes uint64) {
 	j.t.Helper()
 	f, err := os.Open(j.records(".pb.gz")[0])
@@ -157,7 +159,8 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 			}
 		}
 	}
-	// At the error nothing is left in the cache: PyTorch gave it back before it gave up. A library's request is none of PyTorch's.
+	// At the error the cache is empty: PyTorch freed it before it gave up. Requests of other
+	// libraries are not PyTorch's.
 	d := j.before.Devices[0]
 	if want := int64(d.Allocated); planes["tensor"] != want || planes["unexplained"] != 0 || j.way == "fatal" && planes["cache"] != 0 {
 		j.t.Errorf("%s: planes %v, want %d bytes of tensors and nothing unexplained", j.way, planes, want)

@@ -15,8 +15,8 @@ import (
 
 const upgradeScript = "free0\nready\nwait\nrepeat 100\nmalloc a 1000\nend\nprint half\nwait\nrepeat 50\nmalloc b 10\nend\nprint done\nwait\n"
 
-// upgrade puts another version of a file in its place, as package managers do: written beside it, and renamed.
-// The new version has the same code and some bytes more.
+// upgrade replaces a file with another version, as package managers do: it writes the new one
+// beside it and renames it. The new version has the same code and a few more bytes.
 func upgrade(t *testing.T, from, path string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
@@ -31,7 +31,8 @@ func upgrade(t *testing.T, from, path string) {
 	}
 }
 
-// startUpgraded starts the program and waits for its libraries to be probed, the n-th of that name.
+// startUpgraded starts the program and waits for its libraries, the n-th of that name, to be
+// probed.
 func (s *session) startUpgraded(env []string, program, script string, n int) *target {
 	s.t.Helper()
 	p := startTarget(s.t, env, program, script)
@@ -42,9 +43,9 @@ func (s *session) startUpgraded(env []string, program, script string, n int) *ta
 	return p
 }
 
-// The libraries and the program are replaced while a process uses them: it goes on with the old ones, and the next
-// one has the new ones. Both are traced, with names of the file that each runs, although the old program's
-// path leads to another one now.
+// The libraries and the program are replaced while a process uses them: it continues with the old
+// ones, and the next process uses the new ones. Both are traced, with names from the file that each
+// runs, although the path of the old program now leads to another file.
 func TestLibraryUpgradeKeepsProcessesTraced(t *testing.T) {
 	dir := setup(t)
 	libraries := privateLibraries(t, dir)
@@ -66,9 +67,9 @@ func TestLibraryUpgradeKeepsProcessesTraced(t *testing.T) {
 	l.untilProbedTimes("libcuda.so.1", 2)
 	s.untilUnwound(next.pid())
 	l.untilUnwound(next.pid())
-	afterASecond() // its tables may have been read before it had mapped all
+	afterASecond() // vramprof may have read its tables before it had mapped everything
 	next.check(t, true)
-	upgrade(t, dir.Program("storm_c"), program) // another program than the one that runs
+	upgrade(t, dir.Program("storm_c"), program) // a program different from the running one
 	old.check(t, false)
 	p, r := s.stop().profile(), l.stop().leaks()
 	old.end()
@@ -91,7 +92,7 @@ func TestLibraryUpgradeKeepsProcessesTraced(t *testing.T) {
 	if got, want := b.total(), (values{300, 201_000, 300, 201_000}); got != want {
 		t.Errorf("the profile has %v, want %v", got, want)
 	}
-	for at := range b { // on a busy machine the new process may have ended before its GPU was known
+	for at := range b { // on a busy machine, the new process may have ended before its GPU was known
 		if !strings.HasSuffix(at, " main run_script run_script op_malloc level3 level2 level1 cudaMalloc") {
 			t.Errorf("the profile has the stack %q", at)
 		}
@@ -105,7 +106,8 @@ func upgradeLibraries(t *testing.T, dir fakecuda.Dir, folder string) {
 	}
 }
 
-// check lets the program do the rest of its work, all of it if it is at the begin; and ends it then.
+// check continues the program through the rest of its work, or through all of it if whole is set,
+// and ends it.
 func (p *target) check(t *testing.T, whole bool) {
 	t.Helper()
 	if whole {
@@ -126,8 +128,8 @@ func (s *session) untilProbedTimes(library string, n int) {
 	})
 }
 
-// Each upgrade leaves a file that nobody maps once the last process with it has ended. Its probes must go then: they
-// would keep the file, and the mount that it lies on.
+// Each upgrade leaves a file that nothing maps once its last process has ended. Its probes must
+// then be removed: they would pin the file and its mount.
 func TestUpgradesLeaveNoProbesInUnmappedFiles(t *testing.T) {
 	const upgrades = 4
 	dir := setup(t)

@@ -15,16 +15,16 @@ import (
 	"testing"
 )
 
-// program is one of the corpus, with what its author expects of the verdict.
+// program is a program of the corpus, with its author's expectations.
 type program struct {
 	Name      string // "loss_list.py"
 	Leaking   bool
-	Lines     []int  // where leaked memory is allocated, in its own file
-	Frames    string // likewise, where the stack has no line of it: a regular expression for functions
+	Lines     []int  // lines in its own file that allocate leaked memory
+	Frames    string // the same for stacks without a line of the program: a regular expression for functions
 	Library   string // C source of a library that it loads
-	Processes int    // each of which says "ready" and "done"
+	Processes int    // each prints "ready" and "done"
 	Devices   int
-	Early     bool // to be attached to from its beginning: what is to be seen is there
+	Early     bool // attach to it before it starts: what matters happens early
 }
 
 func (p *program) isC() bool { return strings.HasSuffix(p.Name, ".c") }
@@ -37,7 +37,7 @@ var root = func() string {
 
 func corpusFile(name string) string { return filepath.Join(root, "testdata", "leaks", name) }
 
-// corpus reads the headers of all programs: those that have a verdict.
+// corpus reads the headers of all programs that have a verdict.
 func corpus(t *testing.T) (list []*program) {
 	t.Helper()
 	files, err := os.ReadDir(corpusFile(""))
@@ -58,10 +58,10 @@ func corpus(t *testing.T) (list []*program) {
 	return list
 }
 
-// header is a line "# KEY: VALUE" of Python, "// KEY: VALUE" of C.
+// header matches a line "# KEY: VALUE" in Python, "// KEY: VALUE" in C.
 var header = regexp.MustCompile(`^(?:#|//) (verdict|attach|frames|library|processes|devices): (.+)$`)
 
-// readProgram returns nil for a file that is none of the programs.
+// readProgram returns nil for a file that is not one of the programs.
 func readProgram(name string) (*program, error) {
 	f, err := os.Open(corpusFile(name))
 	if err != nil {
@@ -108,12 +108,12 @@ func readProgram(name string) (*program, error) {
 	case verdict != "leaking" && verdict != "none":
 		return nil, fmt.Errorf("verdict %q, want leaking or none", verdict)
 	case p.Leaking != (len(p.Lines) > 0 || p.Frames != ""):
-		return nil, fmt.Errorf("verdict %q, but %d lines and frames %q that leak", verdict, len(p.Lines), p.Frames)
+		return nil, fmt.Errorf("verdict %q, but %d leaking lines and frames %q", verdict, len(p.Lines), p.Frames)
 	}
 	return p, nil
 }
 
-// TestCorpusIsBalanced: the figures say something only if there is enough of both kinds.
+// TestCorpusIsBalanced checks that there is enough of both kinds for meaningful figures.
 func TestCorpusIsBalanced(t *testing.T) {
 	list := corpus(t)
 	leaking, inC := 0, 0

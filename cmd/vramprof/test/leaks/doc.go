@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leaks holds the test of the leak verdict: the programs of
-// testdata/leaks under the tracer. It needs root; what a run of it saw can be judged again without.
+// Package leaks tests the leak verdict: it runs the programs of testdata/leaks under the tracer.
+// That needs root; a stored run can be judged again without it.
 package leaks

@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-const enough = 0.95 // of precision and of recall
+const enough = 0.95 // precision and recall
 
 // where names a group: "loss_list.py:15", or the function.
 func where(g *verdict.Group) string {
@@ -29,7 +29,7 @@ func where(g *verdict.Group) string {
 	return text
 }
 
-// isLeak says whether a group is where the author of the program says that it leaks.
+// isLeak reports whether a group is where, according to its author, the program leaks.
 func (p *observed) isLeak(o *observation, g *verdict.Group) bool {
 	if filepath.Base(g.Line.File) == p.Name {
 		return slices.Contains(p.Lines, g.Line.Line)
@@ -43,13 +43,13 @@ func (p *observed) isLeak(o *observation, g *verdict.Group) bool {
 	})
 }
 
-// outcome is how the verdict on one program went.
+// outcome is the result of the verdict on one program.
 type outcome struct {
 	*observed
-	first  *verdict.Group   // where the program leaks, before all others that are called leaking
-	alarms []*verdict.Group // called leaking, and are not
-	missed *verdict.Group   // what it says of the leak instead: nil if it is nowhere
-	behind *verdict.Group   // or what it has before it
+	first  *verdict.Group   // the leak, listed before all other leaking groups
+	alarms []*verdict.Group // groups wrongly called leaking
+	missed *verdict.Group   // the verdict's text about the leak, or nil if it is not listed
+	behind *verdict.Group   // or the group listed before it
 }
 
 func (p *observed) outcome(o *observation, groups []verdict.Group) outcome {
@@ -94,7 +94,7 @@ func (o *outcome) expected() string {
 	return "leaking, line " + strings.Join(at, " or ")
 }
 
-// got is what the verdict says, and its evidence.
+// got describes the verdict with its evidence.
 func (o *outcome) got() string {
 	var list []string
 	say := func(what string, g *verdict.Group) { list = append(list, what+where(g)+", "+g.Evidence) }
@@ -102,7 +102,7 @@ func (o *outcome) got() string {
 	case o.first != nil:
 		say("found: ", o.first)
 	case o.Leaking && o.missed == nil:
-		list = append(list, "MISSED, and not seen at all")
+		list = append(list, "MISSED, not listed")
 	case o.Leaking && o.behind != nil:
 		say("BEHIND "+where(o.behind)+": ", o.missed)
 	case o.Leaking:
@@ -116,7 +116,8 @@ func (o *outcome) got() string {
 	return strings.Join(list, "\n    ")
 }
 
-// judge prints for each program what was expected and what the verdict says, and fails if too much is wrong.
+// judge prints the expected and the actual verdict of each program, and fails if too many are
+// wrong.
 func judge(t *testing.T, seen []*observation) {
 	t.Helper()
 	var rows, wrong []string
@@ -149,11 +150,11 @@ func judge(t *testing.T, seen []*observation) {
 	t.Logf("\n%s\n\n%d programs, %d of them leaking: %d found, %d false alarms: precision %.3f, recall %.3f",
 		strings.Join(rows, "\n"), len(rows), leaking, found, alarms, precision, recall)
 	if precision < enough || recall < enough {
-		t.Errorf("precision %.3f, recall %.3f, want %.2f of each. Wrong are:\n%s", precision, recall, enough, strings.Join(wrong, "\n"))
+		t.Errorf("precision %.3f, recall %.3f, want %.2f of each. Wrong:\n%s", precision, recall, enough, strings.Join(wrong, "\n"))
 	}
 }
 
-// share of a part; of nothing it is whole.
+// share returns part/all, or 1 if all is 0.
 func share(part, all int) float64 {
 	if all == 0 {
 		return 1

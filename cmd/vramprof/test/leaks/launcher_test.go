@@ -40,7 +40,7 @@ func (m *machine) startLauncher(t *testing.T) {
 	})
 }
 
-// launch has a program started.
+// launch asks the launcher to start a program.
 func (m *machine) launch(t *testing.T, argv []string, env map[string]string, stdin, stdout *os.File) {
 	t.Helper()
 	request, err := json.Marshal(map[string]any{"argv": argv, "env": env})

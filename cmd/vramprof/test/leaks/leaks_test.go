@@ -12,14 +12,14 @@ import (
 )
 
 var (
-	update = flag.Bool("update", false, "store what this run sees, for TestVerdictsOnStoredRun")
-	stored = flag.String("seen", "", "absolute path of where that is, instead of testdata/leaks/seen.json.gz")
-	only   = flag.String("only", "", "run these programs, with commas between")
+	update = flag.Bool("update", false, "store the observations of this run, for TestVerdictsOnStoredRun")
+	stored = flag.String("seen", "", "absolute path of the stored observations, instead of testdata/leaks/seen.json.gz")
+	only   = flag.String("only", "", "run these programs, comma-separated")
 )
 
 const inBatch = 9 // programs that run at once
 
-// batch is what runs at once: some programs before the tracer, some after it.
+// batch is a set of programs that run at once: some started before the tracer, some after it.
 type batch struct {
 	late, early []*program
 }
@@ -49,7 +49,7 @@ func batches(list []*program) []batch {
 	return all
 }
 
-// seenFile is the repository's own unless another one is named.
+// seenFile returns the repository's file unless another one is named.
 func seenFile() (path string, ours bool) {
 	if *stored != "" {
 		return *stored, false
@@ -57,7 +57,7 @@ func seenFile() (path string, ours bool) {
 	return corpusFile("seen.json.gz"), true
 }
 
-// TestVerdictsOnTheCorpus runs all programs under the tracer, and asks for the verdict on each.
+// TestVerdictsOnTheCorpus runs all programs under the tracer and checks the verdict on each.
 func TestVerdictsOnTheCorpus(t *testing.T) {
 	m := newMachine(t)
 	list := corpus(t)
@@ -96,7 +96,7 @@ func TestVerdictsOnStoredRun(t *testing.T) {
 		}
 	}
 	if ours && !reflect.DeepEqual(now, then) {
-		t.Errorf("%s is not of these programs [go test ./cmd/vramprof/test/leaks -run Corpus -update makes it anew]", path)
+		t.Errorf("%s stores other programs [go test ./cmd/vramprof/test/leaks -run Corpus -update replaces it]", path)
 	}
 	judge(t, seen)
 }

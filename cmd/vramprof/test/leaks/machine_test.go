@@ -27,24 +27,24 @@ import (
 
 const (
 	gpus   = 16
-	memory = 64 << 30 // of each
+	memory = 64 << 30 // per GPU
 
-	sample   = 1 << 20 // of tensors, as the command has it
+	sample   = 1 << 20 // of tensors, the command's default
 	lateness = 2 * time.Second
 	patience = 2 * time.Minute
 )
 
-// machine is a simulated one, on which all programs run, one batch after the other.
+// machine is a simulated machine that runs all programs, batch after batch.
 type machine struct {
 	torch    realtorch.Root
 	fake     fakecuda.Dir
 	env      []string
 	torchEnv []string      // with PyTorch's libraries
-	folder   string        // of what is compiled here
-	name     string        // begins those of all programs, and of no others
-	launcher *net.UnixConn // of programs with PyTorch; nil: each starts by itself
+	folder   string        // of compiled programs
+	name     string        // prefix of the names of all programs, and of no others
+	launcher *net.UnixConn // starts programs with PyTorch; nil: each starts on its own
 	nvml     *nvml.Driver
-	seconds  int // that a program runs, before it is judged
+	seconds  int // that a program runs before it is judged
 }
 
 func newMachine(t *testing.T) *machine {
@@ -53,13 +53,13 @@ func newMachine(t *testing.T) *machine {
 		t.Skip("tracing needs root")
 	}
 	m := &machine{torch: realtorch.Prepare(t), fake: fakecuda.Build(t), folder: t.TempDir(), seconds: 6}
-	m.name = fmt.Sprintf("leaks%d_", os.Getpid()) // a process's name has 15 bytes
+	m.name = fmt.Sprintf("leaks%d_", os.Getpid()) // a process's name has at most 15 bytes
 	m.env = m.fake.Env(t, gpus, memory)
-	// PyTorch's own is that of another machine, which nobody uses.
+	// PyTorch's own environment is that of another machine, which nothing uses.
 	m.torchEnv = append(m.torch.Env(t, 1, memory), "PYTHON_COMM="+m.name)
 	for _, v := range m.env {
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "FAKECUDA_") {
-			t.Setenv(name, value) // for our own NVML
+			t.Setenv(name, value) // for this process's NVML
 			m.torchEnv = append(m.torchEnv, v)
 		}
 	}
@@ -86,12 +86,12 @@ func (m *machine) compile(t *testing.T, source, to string, flags ...string) {
 	}
 }
 
-// running is a program that was started; it is killed when its batch ends.
+// running is a started program; it is killed when its batch ends.
 type running struct {
 	*program
 	words chan word // of all its processes; closed when they have ended
-	PIDs  []uint32  // of which we know
-	late  bool      // the tracer came after it
+	PIDs  []uint32  // known so far
+	late  bool      // the tracer started after it
 }
 
 // word is a line "ready PID" or "done PID".
@@ -100,7 +100,7 @@ type word struct {
 	pid  uint32
 }
 
-// start runs a program on GPUs of its own.
+// start runs a program on separate GPUs.
 func (m *machine) start(t *testing.T, p *program, gpu int) *running {
 	t.Helper()
 	var visible []string
@@ -133,7 +133,7 @@ func (m *machine) start(t *testing.T, p *program, gpu int) *running {
 	go r.read(output)
 	t.Cleanup(func() {
 		for _, pid := range r.PIDs {
-			_ = unix.Kill(int(pid), unix.SIGKILL) // a torch with many tensors takes its time to end
+			_ = unix.Kill(int(pid), unix.SIGKILL) // a process with many tensors takes long to exit
 		}
 		input.Close()
 		for range r.words {
@@ -163,7 +163,7 @@ func (m *machine) run(t *testing.T, cmd *exec.Cmd, env []string, more map[string
 	t.Cleanup(func() { _ = cmd.Wait() })
 }
 
-// read passes on what its processes say of themselves.
+// read forwards the lines of its processes.
 func (r *running) read(output *os.File) {
 	defer close(r.words)
 	defer output.Close()
@@ -175,7 +175,7 @@ func (r *running) read(output *os.File) {
 	}
 }
 
-// await waits until each process of the program has said so.
+// await waits until each process of the program has printed text.
 func (r *running) await(t *testing.T, text string, limit time.Duration) {
 	t.Helper()
 	timeout := time.After(limit)
@@ -197,7 +197,7 @@ func (r *running) await(t *testing.T, text string, limit time.Duration) {
 	}
 }
 
-// trace begins to trace the processes of a batch; stop ends it.
+// trace starts to trace the processes of a batch; stop ends it.
 func (m *machine) trace(t *testing.T) (tr *tracer.Tracer) {
 	t.Helper()
 	began := make(chan struct{})
@@ -226,8 +226,8 @@ func (m *machine) trace(t *testing.T) (tr *tracer.Tracer) {
 	return tr
 }
 
-// observe runs a batch of programs, some of which begin before the tracer. It returns the books of the time when all have run
-// for long enough, and still do.
+// observe runs a batch of programs, some of which start before the tracer. It returns the books of
+// the moment when all have run long enough and still run.
 func (m *machine) observe(t *testing.T, b batch) *observation {
 	t.Helper()
 	var all []*running

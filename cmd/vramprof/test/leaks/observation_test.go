@@ -14,22 +14,22 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// observation is what the verdict is asked about: the books of one batch, and its stacks.
+// observation is the input of the verdict: the books of one batch, and its stacks.
 type observation struct {
 	Programs []observed
 	Snapshot *ledger.Snapshot
 	Frames   []frame
-	Stacks   map[uint64][]int // of Frames, leaf first
+	Stacks   map[uint64][]int // indices of Frames, leaf first
 }
 
-// observed is one program of it.
+// observed is one program of an observation.
 type observed struct {
 	program
 	PIDs []uint32
-	Late bool // the tracer came after it
+	Late bool // the tracer started after it
 }
 
-// frame is a callstack.Frame with what names it; addresses are of one run only.
+// frame is a callstack.Frame without addresses, which differ between runs.
 type frame struct {
 	Function        string
 	SystemName      string `json:",omitempty"`
@@ -74,7 +74,7 @@ func observationOf(tr *tracer.Tracer, list []*running) *observation {
 	return o
 }
 
-// withoutRoot keeps paths of this machine out of what is stored.
+// withoutRoot removes this machine's paths from what is stored.
 func withoutRoot(path string) string {
 	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
 		return "/src/" + rest
@@ -82,7 +82,7 @@ func withoutRoot(path string) string {
 	return path
 }
 
-// Stack gives the frames of a stack, leaf first.
+// Stack returns the frames of a stack, leaf first.
 func (o *observation) Stack(id uint64) (list []callstack.Frame) {
 	for _, n := range o.Stacks[id] {
 		f := &o.Frames[n]

@@ -10,7 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestOutcomeRequiresTheLeakFirst: only the leaking line, before all others of its process, is a find.
+// TestOutcomeRequiresTheLeakFirst checks that only the leaking line, listed before all others of
+// its process, counts as found.
 func TestOutcomeRequiresTheLeakFirst(t *testing.T) {
 	o := &observation{Snapshot: &ledger.Snapshot{
 		Processes: []ledger.Process{{PID: 7}, {PID: 8}},

@@ -78,7 +78,7 @@ func contextOnlyTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 			what += ", made at " + g.line
 		}
 		if g.older {
-			what = "no GPU memory allocated since tracing began; its context and older memory"
+			what = "no GPU memory allocated since the attach; its context and older memory"
 		}
 		sum, text := holdText(members[g])
 		list = append(list, objectText{sum, fmt.Sprintf("%s: %s: %s", contextHolders(s, members[g]), what, text)})

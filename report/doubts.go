@@ -77,8 +77,8 @@ func Losses(s *ledger.Snapshot) []Doubt {
 		"1 stack was overwritten while it was taken, and is left out",
 		"stacks were overwritten while they were taken, and are left out")
 	add(AtBalance, st.UnmatchedFrees,
-		"1 free was of memory allocated before tracing began: unexplained may be too low by its unknown size",
-		"frees were of memory allocated before tracing began: unexplained may be too low by their unknown size")
+		"1 free was of memory allocated before the attach: unexplained may be too low by its unknown size",
+		"frees were of memory allocated before the attach: unexplained may be too low by their unknown size")
 	list = append(list, shareDoubts(s)...)
 	list = append(list, placeDoubts(s)...)
 	for _, w := range s.Warnings {

@@ -39,7 +39,7 @@ func TestLittleThatIsUnexplainedNeedsNoObjects(t *testing.T) {
 func TestProcessesWithOnlyAContextShareASentence(t *testing.T) {
 	wantLines(t, contextOnlyTexts(reporttest.ObjectsSnapshot(), reporttest.Stacks()), []string{
 		"3 processes loader [301, 302, 303]: no GPU memory but a context, made at /home/ada/llm/train.py:42 Trainer.step: 500 MiB to 512 MiB each, 1.48 GiB in all",
-		"loader [300]: no GPU memory allocated since tracing began; its context and older memory: 700 MiB",
+		"loader [300]: no GPU memory allocated since the attach; its context and older memory: 700 MiB",
 	})
 }
 

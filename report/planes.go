@@ -11,7 +11,7 @@ const (
 	PlaneTensor      = "tensor"      // given out by PyTorch's allocator
 	PlaneCache       = "cache"       // held by PyTorch's allocator for later tensors
 	PlaneDriver      = "driver"      // all other memory taken from CUDA
-	PlaneBefore      = "before"      // there when tracing began
+	PlaneBefore      = "before"      // held at the attach
 	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
 
 	// These are in the sum of no GPU.

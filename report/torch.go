@@ -13,14 +13,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TorchTexts is, of each process and device, "python3 [42] on cuda:0: at most 50.1 GiB of tensors (after 1m20s);
-// a request of 1.20 GiB finds room without growing".
+// TorchTexts returns a sentence on each process and device: "python3 [42] on cuda:0: peak 50.1 GiB of
+// tensors at 1m20s; largest free run: 1.20 GiB".
 func TorchTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
-		text := words.Process(&s.Processes[t.Process]) + " on " + words.Device(t.Device, ledger.Tensor) + ": at most " +
-			words.Bytes(t.Peak) + " of tensors (after " + words.Span(Minus(t.PeakTime, s.Begin)) + ")"
+		text := words.Process(&s.Processes[t.Process]) + " on " + words.Device(t.Device, ledger.Tensor) + ": peak " +
+			words.Bytes(t.Peak) + " of tensors at " + words.Span(Minus(t.PeakTime, s.Begin))
 		if n := t.Asleep + t.OlderAsleep; n > 0 {
 			text += "; " + words.Bytes(n) + " of tensors are asleep now"
 			if cache := Minus(Minus(t.Reserved, t.Allocated), t.Cached+t.OlderCached); cache > 0 {
@@ -28,10 +28,10 @@ func TorchTexts(s *ledger.Snapshot) []string {
 			}
 		}
 		if t.LargestFree > 0 {
-			text += "; a request of " + words.Bytes(t.LargestFree) + " finds room without growing"
+			text += "; largest free run: " + words.Bytes(t.LargestFree)
 		}
 		if t.OlderCached > 0 { // where in it is free is not known
-			text += "; " + words.Bytes(t.OlderCached) + " of the cache are older than tracing, and may have room for a larger one"
+			text += "; " + words.Bytes(t.OlderCached) + " of the cache existed before the attach and may have a larger one"
 		}
 		list = append(list, text)
 	}

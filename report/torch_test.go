@@ -26,8 +26,8 @@ func TestSitesThatAddUpLeaveNoRest(t *testing.T) {
 func TestTorchSaysHowMuchRoomThereIs(t *testing.T) {
 	got := strings.Join(TorchTexts(reporttest.TorchSnapshot()), "\n")
 	for _, want := range []string{
-		"python3 [4242] on cuda:0: at most 33.0 GiB of tensors (after 1m10s); a request of 1.20 GiB finds room without growing; 3.27 GiB of the cache are older than tracing, and may have room for a larger one",
-		"python3 [4242] on cpu: at most 210 MiB of tensors (after 1m20s)\n",
+		"python3 [4242] on cuda:0: peak 33.0 GiB of tensors at 1m10s; largest free run: 1.20 GiB; 3.27 GiB of the cache existed before the attach and may have a larger one",
+		"python3 [4242] on cpu: peak 210 MiB of tensors at 1m20s\n",
 	} {
 		if !strings.Contains(got+"\n", want) {
 			t.Errorf("no %q in\n%s", want, got)

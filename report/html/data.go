@@ -15,7 +15,7 @@ import (
 )
 
 // payload is the data part of a page. What there is much of stands in columns: the i-th values of all of them belong
-// together. Bytes are numbers, which are exact up to 2^53; times are ns since tracing began. -1 is "none".
+// together. Bytes are numbers, which are exact up to 2^53; times are ns since the session began. -1 is "none".
 type payload struct {
 	Version   int           `json:"v"`
 	Title     string        `json:"title"`

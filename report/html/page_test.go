@@ -322,7 +322,7 @@ func says(p *tab, in Input) {
 		"#findings": "1 line leaks10.5 GiBLogger.keep",
 		"#warnings": "libbroken.so.1 is not ELF",
 		"#doubts":   "12 events were lost",
-		"#remarks":  "finds room without growing",
+		"#remarks":  "largest free run: ",
 		"#events":   "Out of memory",
 	} {
 		if text := p.text(selector); !strings.Contains(text, want) {

@@ -76,7 +76,7 @@ type SiteReport struct {
 	LiveBytes      uint64        `json:"live_bytes"`
 	AsleepBytes    uint64        `json:"asleep_bytes"` // of these: of tensors without memory, which live_bytes of the report leaves out
 	LiveCount      uint64        `json:"live_count"`
-	AllocatedBytes uint64        `json:"allocated_bytes"` // since tracing began
+	AllocatedBytes uint64        `json:"allocated_bytes"` // since the attach
 	AllocatedCount uint64        `json:"allocated_count"`
 	OldestNS       uint64        `json:"oldest_ns"`               // age of the oldest live allocation; 0 where it is unknown
 	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session
@@ -156,7 +156,7 @@ type TotalReport struct {
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	AllocatedCount uint64 `json:"allocated_count"`
 	PeakBytes      uint64 `json:"peak_bytes"`
-	PeakAfterNS    uint64 `json:"peak_after_ns"` // since tracing began
+	PeakAfterNS    uint64 `json:"peak_after_ns"` // since the attach
 }
 
 // BalanceReport compares NVML and the books for one process and GPU.

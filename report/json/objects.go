@@ -47,7 +47,7 @@ type ObjectReport struct {
 	Kind        string        `json:"kind"` // context, green context, module, library, graph executable
 	API         string        `json:"api"`
 	Live        uint64        `json:"live"`
-	Made        uint64        `json:"made"`                  // since tracing began
+	Made        uint64        `json:"made"`                  // since the attach
 	Before      uint64        `json:"in_baseline"`           // live when the process's baseline was taken
 	NamedBytes  uint64        `json:"named_bytes"`           // sizes of code that the callers handed over, of what is live
 	Unexplained bool          `json:"grew_with_unexplained"` // what is unexplained grew, and so did these

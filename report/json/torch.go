@@ -45,7 +45,7 @@ type TensorsReport struct {
 	AllocatorBytes  uint64 `json:"allocator_bytes"` // in tensors, as the allocator says itself
 	ReservedBytes   uint64 `json:"reserved_bytes"`  // in segments, likewise
 	PeakBytes       uint64 `json:"peak_bytes"`      // highest allocator_bytes
-	PeakAfterNS     uint64 `json:"peak_after_ns"`   // since tracing began
+	PeakAfterNS     uint64 `json:"peak_after_ns"`   // since the attach
 	LiveBytes       uint64 `json:"live_bytes"`      // allocated since the attach
 	LiveCount       uint64 `json:"live_count"`
 	AllocatedBytes  uint64 `json:"allocated_bytes"` // likewise, freed or not

@@ -28,7 +28,7 @@ type ViewReport struct {
 	Host       string          `json:"host,omitempty"`
 	Time       time.Time       `json:"time"` // of the moment that is shown, UTC
 	DurationNS uint64          `json:"duration_ns"`
-	FromNS     uint64          `json:"from_ns,omitempty"` // stats and timeline of an interval: its begin, since tracing began; its end is duration_ns
+	FromNS     uint64          `json:"from_ns,omitempty"` // stats and timeline of an interval: its begin, since the session began; its end is duration_ns
 	Summary    *LeaksReport    `json:"summary,omitempty"`
 	Tree       *BranchReport   `json:"tree,omitempty"` // the root, which is no frame
 	Rows       []RowReport     `json:"rows,omitempty"` // largest first
@@ -98,7 +98,7 @@ type ChurnReport struct {
 
 // TimelineReport is how memory went; all lists of a row have a value for each of TimesNS.
 type TimelineReport struct {
-	TimesNS []uint64         `json:"times_ns"` // since tracing began
+	TimesNS []uint64         `json:"times_ns"` // since the attach
 	Rows    []SeriesReport   `json:"rows"`
 	Marks   []TimeMarkReport `json:"marks"`
 }
@@ -122,7 +122,7 @@ type SeriesReport struct {
 
 // TimeMarkReport is something that happened.
 type TimeMarkReport struct {
-	TimeNS   uint64        `json:"time_ns"` // since tracing began
+	TimeNS   uint64        `json:"time_ns"` // since the attach
 	Kind     string        `json:"kind"`    // out_of_memory, large, began, ended
 	PID      uint32        `json:"pid"`
 	Bytes    uint64        `json:"bytes,omitempty"`

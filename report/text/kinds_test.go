@@ -65,7 +65,7 @@ func TestAnImporterAloneHasNoLiveMemory(t *testing.T) {
 	if err := errors.Join(WriteLeaks(&b, s, reporttest.Stacks(), report.Options{}, Screen{}), WriteSummary(io.Discard, s, reporttest.Stacks(), report.Options{}, Screen{})); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"No live GPU memory", "1.  2.00 GiB", "    1 allocation, oldest 57s\n", "imported memory of cuda:0"} {
+	for _, want := range []string{"No GPU memory allocated since the attach is live", "1.  2.00 GiB", "    1 allocation, oldest 57s\n", "imported memory of cuda:0"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

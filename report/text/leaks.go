@@ -45,7 +45,11 @@ func leakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 	}
 	p.line(plain, 0, "")
 	if sum.Own.Sites == 0 {
-		p.text(bold, 0, words.Join("No live GPU memory"+older, n.mark(report.AtTotals), n.mark(report.AtStacks)))
+		none := "No GPU memory allocated since the attach is live"
+		if older != "" {
+			none = "No live GPU memory" + older
+		}
+		p.text(bold, 0, words.Join(none, n.mark(report.AtTotals), n.mark(report.AtStacks)))
 	} else {
 		leakHead(p, "Live GPU memory"+older, &sum, n)
 	}

@@ -116,7 +116,7 @@ func (v *oomView) allocatorPart(p *page) {
 		row("largest free run in the cache", t.LargestFree)
 		row("highest allocated, "+words.Span(report.Minus(v.o.Time, t.PeakTime))+" before", max(t.Peak, v.o.Allocated))
 		if t.Older > 0 {
-			row("tensors older than tracing", t.Older)
+			row("tensors before the attach", t.Older)
 		}
 	}
 	p.table(rows)

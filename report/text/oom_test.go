@@ -81,7 +81,7 @@ func TestOOMSaysWhyTheRequestDidNotFit(t *testing.T) {
 		want   string
 	}{
 		"pieces": {func(*ledger.Snapshot, *report.OOM) {},
-			"21.0 GiB are cached, but the largest free run is 1.86 GiB in segments allocated since tracing began: fragmentation."},
+			"21.0 GiB are cached, but the largest free run is 1.86 GiB in segments allocated since the attach: fragmentation."},
 		"pieces from the beginning": {func(s *ledger.Snapshot, _ *report.OOM) { s.Tensors[0].OlderCached = 0 },
 			"21.0 GiB are cached, but the largest free run is 1.86 GiB: fragmentation."},
 		"pieces that are not known": {func(s *ledger.Snapshot, _ *report.OOM) { s.Tensors = nil },

@@ -44,7 +44,7 @@ func (v *oomView) fragmentation() string {
 	case t.LargestFree >= v.o.Size:
 		return fmt.Sprintf("%s, with a free run of %s by now that the request could not take: another stream or pool has it, or it was freed since.", cached, words.Bytes(t.LargestFree))
 	case t.OlderCached > 0:
-		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since tracing began: fragmentation.", cached, words.Bytes(t.LargestFree))
+		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since the attach: fragmentation.", cached, words.Bytes(t.LargestFree))
 	}
 	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, words.Bytes(v.tensors.LargestFree))
 }

@@ -62,7 +62,7 @@ func TestNothingTraced(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"No live GPU memory", "No allocation was seen", `"sites": []`} {
+	for _, want := range []string{"No GPU memory allocated since the attach is live", "No allocation was seen", `"sites": []`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing", want)
 		}

@@ -57,7 +57,7 @@ func TestTheCacheIsNoLeak(t *testing.T) {
 	if err := WriteLeaks(&b, s, reporttest.TorchStacks(), report.Options{}, Screen{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"No live GPU memory ²\nnot counted, as PyTorch keeps it for later tensors: 19.0 GiB of cache\n", "PyTorch cache, under what made it grow: 19.0 GiB, kept for later tensors\n"} {
+	for _, want := range []string{"No GPU memory allocated since the attach is live ²\nnot counted, as PyTorch keeps it for later tensors: 19.0 GiB of cache\n", "PyTorch cache, under what made it grow: 19.0 GiB, kept for later tensors\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -35,12 +35,12 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 	if len(rows) == 1 {
 		none := "No allocation was seen"
 		if len(s.Tensors) > 0 { // a warm cache needs none
-			none = "Nothing was taken from CUDA since tracing began"
+			none = "Nothing was allocated from CUDA since the attach"
 		}
 		p.text(bold, 0, words.Join(none, mark))
 		return
 	}
-	p.text(bold, 0, words.Join("Allocated since tracing began", mark))
+	p.text(bold, 0, words.Join("Allocated since the attach", mark))
 	p.line(plain, 0, "")
 	p.table(rows)
 	sum := report.Sum(s, s.Sites)
@@ -58,7 +58,7 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 // totalRows are a header and the memory that each process took from CUDA, by place. Several kinds in one
 // place have rows of their own below their sum, whose peak is not known.
 func totalRows(p *page, s *ledger.Snapshot) [][]string {
-	rows := [][]string{{"process", "memory", "live", "count", "peak", "after"}}
+	rows := [][]string{{"process", "memory", "live", "count", "peak", "at"}}
 	row := func(name, memory string, list []ledger.Total) {
 		var sum ledger.Total
 		for i := range list {

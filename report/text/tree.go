@@ -23,7 +23,7 @@ func viewTitle(p *page, s *ledger.Snapshot, n *notes, o report.Options) {
 		if o.Since.End > s.Begin {
 			from = words.Span(o.Since.End - s.Begin)
 		}
-		p.text(plain, 0, fmt.Sprintf("From %s to %s of the recording", from, words.Span(s.End-s.Begin)))
+		p.text(plain, 0, fmt.Sprintf("From %s to %s of the session", from, words.Span(s.End-s.Begin)))
 	}
 }
 

@@ -20,7 +20,7 @@ const metrics = [
   ["use", "In use", "live at the moment chosen above"],
   ["peak", "Peak", "live when most was"],
   ["growth", "Growth", "live at the end of the range and not at its start"],
-  ["alloc", "Allocated", "allocated since tracing began, freed or not"],
+  ["alloc", "Allocated", "allocated since the attach, freed or not"],
   ["leak", "Leaked", "allocated while traced and never freed"],
 ];
 

@@ -81,7 +81,7 @@ func TestFreesOfMemoryBeforeTheAttachAreCounted(t *testing.T) {
 	if b := balance(t, r); b.GapBytes != -2*4194304 {
 		t.Errorf("gap %d, want the size of the blocks a and b, negative", b.GapBytes)
 	}
-	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "3 frees were of memory allocated before tracing began") {
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "3 frees were of memory allocated before the attach") {
 		t.Errorf("notes %q do not mention the unmatched frees", notes)
 	}
 }

@@ -31,7 +31,7 @@ func partOf(p *profile.Profile, comm string) *profile.Profile {
 func checkNothingLost(t *testing.T, p *profile.Profile) {
 	t.Helper()
 	for _, c := range p.Comments {
-		for _, word := range []string{"lost", "without stack", "truncated", "torn", "unmatched", "before tracing began"} {
+		for _, word := range []string{"lost", "without stack", "truncated", "torn", "unmatched", "before the attach"} {
 			if strings.Contains(c, word) {
 				t.Errorf("comment %q", c)
 			}

@@ -144,7 +144,7 @@ func TestProcessesWithOnlyAContextAreListed(t *testing.T) {
 	}
 	plain := strings.Join(strings.Fields(out), " ")
 	if !regexp.MustCompile(`2 processes contexts_only \[\d+, \d+\]: no GPU memory but a context, made at .*: 300 MiB each, 600 MiB in all`).MatchString(plain) ||
-		!strings.Contains(plain, fmt.Sprintf("contexts_only [%d]: no GPU memory allocated since tracing began; its context and older memory: 300 MiB", older.pid())) {
+		!strings.Contains(plain, fmt.Sprintf("contexts_only [%d]: no GPU memory allocated since the attach; its context and older memory: 300 MiB", older.pid())) {
 		t.Errorf("the summary does not list them:\n%s", out)
 	}
 }

@@ -16,30 +16,32 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// Where the driver's library lies: in distributions, in containers with the
-// NVIDIA runtime, with the GPU operator, under WSL.
+// driverFolders are the folders of the driver's library in distributions, in containers with the
+// NVIDIA runtime, with the GPU operator and under WSL.
 var driverFolders = []string{
 	"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
 	"/usr/local/nvidia/lib64", "/run/nvidia/driver/usr/lib/x86_64-linux-gnu", "/usr/lib/wsl/lib",
 }
 
-// maxTried bounds what is remembered of containers, many of which are long gone.
+// maxTried limits the folders that are remembered: many of their containers ended long ago.
 const maxTried = 1 << 14
 
-// Ahead maps driver libraries into our own process before anybody else uses
-// them, so that the scan finds the very file, below overlayfs, and it is probed by the time that a
-// process loads it. cudart loads the driver in its first call; a probe set only after that misses calls.
+// Ahead maps driver libraries into this process before other processes load them. A scan then finds
+// the same inode below overlayfs, so the library is probed before a process loads it. cudart loads
+// the driver in its first call, and probes that are attached later miss calls.
+//
+// Ahead has no lock: only the goroutine that scans may call its methods.
 type Ahead struct {
-	tried map[string]bool // mount namespace and folder
+	tried map[string]bool // by mount namespace and folder
 	maps  [][]byte
 }
 
-// NewAhead returns an Ahead that has looked into no folder yet.
+// NewAhead returns an Ahead that has not searched any folder yet.
 func NewAhead() *Ahead { return &Ahead{tried: map[string]bool{}} }
 
-// Prepare maps what the process would load as libcuda.so.1. The names come
-// from its environment and its root: they are opened inside that root, and what they lead to
-// is only ever mapped, never run.
+// Prepare maps the file that a process would load as libcuda.so.1. The process controls the paths,
+// through its environment and its root: they are resolved inside that root, and the file is mapped
+// but never executed. Prepare searches each folder of a mount namespace once.
 func (a *Ahead) Prepare(pid uint32, environ []string) {
 	var folders []string
 	for _, variable := range environ {
@@ -76,8 +78,8 @@ func (a *Ahead) Prepare(pid uint32, environ []string) {
 	}
 }
 
-// WithoutDriver returns the processes in found, other than this one, that map libraries of CUDA but
-// not the driver's, in ascending order.
+// WithoutDriver returns the pids in found, except this process, that do not map the driver's
+// library, in ascending order.
 func WithoutDriver(found []Mapped) []uint32 {
 	have := map[uint32]bool{ownPID: true}
 	for _, l := range found {
@@ -87,7 +89,7 @@ func WithoutDriver(found []Mapped) []uint32 {
 	return slices.Sorted(maps.Keys(have))
 }
 
-// Any reports whether files are mapped.
+// Any reports whether any file is mapped.
 func (a *Ahead) Any() bool { return len(a.maps) > 0 }
 
 // Close unmaps the files.

@@ -14,7 +14,7 @@ import (
 func TestProcessesWithoutTheDriverAreThoseThatWillLoadIt(t *testing.T) {
 	found := []Mapped{
 		{PID: 5, Layer: functions.Runtime}, {PID: 3, Layer: functions.Runtime},
-		{PID: 3, Program: true, Layer: functions.Driver}, // no library
+		{PID: 3, Program: true, Layer: functions.Driver}, // not a library
 		{PID: 4, Layer: functions.Runtime}, {PID: 4, Layer: functions.Driver},
 		{PID: ownPID, Layer: functions.Runtime},
 	}
@@ -30,10 +30,10 @@ func TestTheDriverIsMappedFromWhereAProcessWouldLoadIt(t *testing.T) {
 	}
 	a := NewAhead()
 	defer a.Close()
-	a.Prepare(ownPID, nil) // whatever this machine has
+	a.Prepare(ownPID, nil) // the files of this machine
 	before := len(a.maps)
 	environ := []string{"HOME=/", "LD_LIBRARY_PATH=relative:" + folder + ":/nowhere"}
-	for range 2 { // the second time it has been there
+	for range 2 { // the second call skips the folder
 		a.Prepare(ownPID, environ)
 	}
 	if len(a.maps) != before+1 || !a.Any() {

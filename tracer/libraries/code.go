@@ -15,8 +15,9 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// Code lists what a process has mapped as code, and its layout; nothing where the kernel has no
-// iterator over the mappings of one process (before Linux 6.1), or the process is gone.
+// Code returns the executable mappings of a process and its layout, see ScanLayouts. The list is
+// empty if the process has ended, or if the kernel cannot iterate over the mappings of one process
+// (before Linux 6.1).
 func (s *Scanner) Code(pid uint32) (list []bpf.MappedCode, layout uint64) {
 	if s.code == nil {
 		return nil, 0
@@ -31,8 +32,9 @@ func (s *Scanner) Code(pid uint32) (list []bpf.MappedCode, layout uint64) {
 	return list, layout
 }
 
-// iterateProcess runs an iterator over the tasks of one process, and returns what it wrote. The library that we load programs with
-// has no iterators of one process (bpf_iter_link_info.task, Linux 6.1, commit f0d74c4da1f0).
+// iterateProcess runs an iterator over the tasks of one process and returns its output. It makes
+// the system calls itself because cilium/ebpf has no iterators over one process
+// (bpf_iter_link_info.task, Linux 6.1, commit f0d74c4da1f0).
 func iterateProcess(program *ebpf.Program, pid uint32) ([]byte, error) {
 	info := struct{ tid, pid, pidfd, unused uint32 }{pid: pid}
 	create := struct {

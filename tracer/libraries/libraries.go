@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package libraries finds CUDA's and PyTorch's libraries as processes map them: a Scanner lists
-// what is mapped now, MappingEvents reports new mappings, and Ahead maps the driver's library
-// before any process has loaded it. Nothing is probed here.
+// Package libraries finds CUDA's and PyTorch's libraries in the address spaces of processes. A
+// Scanner lists the mappings that exist now, MappingEvents reports new ones, and Ahead maps the
+// driver's library before any process loads it. The package attaches nothing.
 package libraries
 
 import (
@@ -24,16 +24,18 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// FileKey names a file by its real inode, below overlayfs, as the kernel's
-// probes do: containers of one image share it. Snapshots of btrfs have inodes of their own with one number.
+// FileKey identifies a file by its inode below overlayfs, as uprobes do: containers of one image
+// share it. Btrfs snapshots have different inodes with the same number, so Subvolume tells them
+// apart.
 type FileKey struct {
 	Device    uint32
 	Inode     uint64
 	Subvolume uint64
 }
 
-// keyOf makes the key of a file from the numbers that the kernel's own lists have; open leads to it. File systems with subvolumes
-// have no device, so of others nothing is asked.
+// keyOf returns the key of a file from the numbers in the kernel's lists of mappings; open is a
+// path to the file. It looks up a subvolume only on file systems without a block device, as btrfs
+// has none.
 func keyOf(device uint32, inode uint64, open string) FileKey {
 	key := FileKey{Device: device, Inode: inode}
 	if device>>20 == 0 {
@@ -44,28 +46,30 @@ func keyOf(device uint32, inode uint64, open string) FileKey {
 	return key
 }
 
-// Mapped is a CUDA library in one process.
+// Mapped is a library of CUDA or PyTorch that a process maps, or the program that it executes.
 type Mapped struct {
 	PID     uint32
 	File    FileKey
 	Layer   functions.Layer
-	Program bool   // not a library but what the process executes: it may hold cudart
-	Name    string // as the traced process named it, untrusted
-	Path    string // path under /proc that leads to the file whatever its name has become
+	Program bool   // the program that the process executes, which may contain cudart
+	Name    string // the base name of the file: untrusted, but without control characters
+	Path    string // a path under /proc that leads to the file even if it was renamed or deleted
 }
 
 var ownPID = uint32(os.Getpid())
 
-// IsOwn reports whether this process maps the library, see Ahead.
+// IsOwn reports whether this process maps the library, because of Ahead.
 func (l Mapped) IsOwn() bool { return l.PID == ownPID }
 
-// Wheels rename what they bundle: libcudart-80664282.so.10.2.
+// Python wheels rename the libraries that they bundle: libcudart-80664282.so.10.2.
 var (
 	runtimeName = regexp.MustCompile(`^libcudart[.-].*so|^libcudart\.so`)
 	torchName   = regexp.MustCompile(`^libc10\.so`)
 	driverName  = regexp.MustCompile(`^libcuda[.-].*so|^libcuda\.so`)
 )
 
+// LayerOf returns the layer of a library with this base name, and false if it is neither CUDA's nor
+// PyTorch's.
 func LayerOf(name string) (functions.Layer, bool) {
 	switch {
 	case runtimeName.MatchString(name):
@@ -78,15 +82,18 @@ func LayerOf(name string) (functions.Layer, bool) {
 	return 0, false
 }
 
-// scanner asks the kernel which processes map which CUDA library.
+// Scanner asks the kernel which libraries processes map. It is constant after construction, so any
+// goroutine may call its methods, but a scan takes milliseconds for each thousand mappings.
 type Scanner struct {
-	iterator *link.Iter       // nil: the kernel has none
-	files    *ebpf.Program    // mapped_files; nil likewise
-	code     *ebpf.Program    // process_code; nil likewise
-	own      *ebpf.Collection // nil: the programs are a tracer's
+	iterator *link.Iter       // over all processes; nil if the kernel has no such iterators
+	files    *ebpf.Program    // mapped_files, or nil
+	code     *ebpf.Program    // process_code, or nil
+	own      *ebpf.Collection // the programs, if Close must unload them
 }
 
-// NewScanner takes the programs mapped_files and process_code, which some kernels cannot have.
+// NewScanner returns a Scanner that uses mapped_files and process_code from programs. If they are
+// missing, as on kernels before 5.12, it reads /proc/PID/maps instead. The caller keeps the
+// programs and closes them after the Scanner.
 func NewScanner(programs map[string]*ebpf.Program) (*Scanner, error) {
 	all := programs["mapped_files"]
 	if all == nil {
@@ -99,7 +106,8 @@ func NewScanner(programs map[string]*ebpf.Program) (*Scanner, error) {
 	return &Scanner{iterator: iterator, files: all, code: programs["process_code"]}, nil
 }
 
-// OpenScanner is for those who do not trace.
+// OpenScanner loads the programs and returns a Scanner that owns them, for callers without a
+// tracer.
 func OpenScanner() (*Scanner, error) {
 	types := btf.NewCache()
 	kernel, err := bpf.KernelTypes(types)
@@ -126,6 +134,7 @@ func OpenScanner() (*Scanner, error) {
 	return s, nil
 }
 
+// Close closes the iterator, and unloads the programs of OpenScanner.
 func (s *Scanner) Close() {
 	if s.iterator != nil {
 		s.iterator.Close()
@@ -135,15 +144,16 @@ func (s *Scanner) Close() {
 	}
 }
 
-// scan lists the CUDA libraries of all processes, and the programs of those
-// processes, in the order of their pids.
+// Scan lists the libraries of all CUDA processes, and the programs that these processes execute,
+// ordered by pid.
 func (s *Scanner) Scan() ([]Mapped, error) {
 	list, _, err := s.ScanLayouts(0)
 	return list, err
 }
 
-// ScanLayouts looks at one process, or with pid 0 at all. It gives the layouts of processes as well: those with the same one have the
-// same code at the same places, as a process has that has forked, and its children. None where the kernel has no iterator.
+// ScanLayouts scans one process, or all with pid 0. It also returns the layout of each process:
+// processes with equal layouts map the same code at the same addresses, as forked children do.
+// There are no layouts if the kernel has no iterators over mappings.
 func (s *Scanner) ScanLayouts(pid uint32) (list []Mapped, layouts map[uint32]uint64, err error) {
 	if s.iterator == nil {
 		list, err := readAllMaps()
@@ -205,8 +215,8 @@ func decodeScan(raw []byte) (list []Mapped, layouts map[uint32]uint64, err error
 	return list, layouts, nil
 }
 
-// ofCUDA leaves out the processes without a CUDA library: a program that holds cudart
-// itself loads the driver's library, at the latest in cuInit, and PyTorch may run on the CPU alone.
+// ofCUDA removes the processes that map no CUDA library. A program that contains cudart loads the
+// driver's library in cuInit at the latest, and PyTorch alone may run on the CPU.
 func ofCUDA(list []Mapped) []Mapped {
 	uses := map[uint32]bool{}
 	for _, l := range list {
@@ -215,14 +225,13 @@ func ofCUDA(list []Mapped) []Mapped {
 	return slices.DeleteFunc(list, func(l Mapped) bool { return !uses[l.PID] })
 }
 
-// openLibrary opens the mapped file itself. The link under map_files never
-// leads to a FIFO or a device: only regular files are mapped executable, and
-// OpenRegular makes sure.
+// OpenFile opens the mapped file. Links in map_files lead to regular files only, which OpenRegular
+// checks.
 func (l Mapped) OpenFile() (*os.File, error) {
 	f, err := untrusted.OpenRegular(l.Path)
 	var path *os.PathError
 	if errors.As(err, &path) {
-		err = path.Err // the path says nothing to a person
+		err = path.Err // users do not know paths in map_files
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s of process %d: %w", l.Name, l.PID, err)

@@ -8,13 +8,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// Process is a process that maps a CUDA library now.
+// Process is a process that maps a CUDA library.
 type Process struct {
 	PID       uint32
-	Libraries []string // file names, untrusted but free of control characters
+	Libraries []string // base names of files: untrusted, but without control characters
 }
 
-// List finds the CUDA processes without tracing anything.
+// List returns the processes that map a CUDA library now, ordered by pid. It attaches nothing.
 func List() ([]Process, error) {
 	s, err := OpenScanner()
 	if err != nil {

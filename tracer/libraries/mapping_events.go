@@ -17,31 +17,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MappingEvents tells when a process anywhere maps executable code
-// (PERF_RECORD_MMAP2, one ring per CPU that is online).
+// MappingEvents reports when any process maps executable code (PERF_RECORD_MMAP2, one ring for each
+// online CPU).
+//
+// One goroutine calls Hotplug and Poll, which never wait, so it may read other rings too. Another
+// one may wait in Tell meanwhile: it uses only the two file descriptors, which are constant. Hence
+// there is no lock. Close must follow the end of both.
 type MappingEvents struct {
 	attr   *perf.Attr
-	rings  map[int]*perf.Event // by cpu
-	ready  int                 // epoll of the rings, and of end
-	end    int                 // an eventfd: nobody shall wait any more
-	online string              // the list of cpus for which they were opened
-	looked time.Time
+	rings  map[int]*perf.Event // by CPU
+	ready  int                 // an epoll of the rings and of end
+	end    int                 // an eventfd that ends Tell
+	online string              // the contents of onlineCPUs for which the rings were opened
+	looked time.Time           // the last look at onlineCPUs
 }
 
-// onlineCPUs is where the kernel lists them, as "0-3,6".
+// onlineCPUs is the kernel's list of the online CPUs, such as "0-3,6".
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
-// RingPages is how many pages a ring has, besides the one of its positions.
+// RingPages is the size of a ring in pages, without the page of its positions.
 const RingPages = 64
 
-// hotplugInterval is how often the list is looked at.
+// hotplugInterval is the time between two looks at onlineCPUs.
 const hotplugInterval = time.Second
 
+// WatchMappings opens a ring for each online CPU.
 func WatchMappings() (*MappingEvents, error) {
 	attr := &perf.Attr{Type: perf.SoftwareEvent, Config: uint64(perf.Dummy)}
 	attr.Options.Mmap = true
 	attr.Options.Mmap2 = true
-	attr.SetWakeupWatermark(1) // byte: each record wakes who waits
+	attr.SetWakeupWatermark(1) // byte: each record ends the wait
 	m := &MappingEvents{attr: attr, rings: map[int]*perf.Event{}, ready: -1, end: -1, looked: time.Now()}
 	if err := m.open(); err != nil {
 		m.Close()
@@ -62,7 +67,7 @@ func (m *MappingEvents) open() (err error) {
 	}
 	list, err := os.ReadFile(onlineCPUs)
 	if err != nil {
-		return fmt.Errorf("list the cpus: %w", err)
+		return fmt.Errorf("list the CPUs: %w", err)
 	}
 	return m.follow(string(list))
 }
@@ -82,7 +87,7 @@ func (m *MappingEvents) wakesWith(ring *perf.Event) error {
 	return m.waitFor(fd)
 }
 
-// Tell calls come after mappings, but not again before pause is over, until ctx ends.
+// Tell calls come when code was mapped, at most once per pause, until ctx ends.
 func (m *MappingEvents) Tell(ctx context.Context, pause time.Duration, come func()) {
 	written := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -91,16 +96,16 @@ func (m *MappingEvents) Tell(ctx context.Context, pause time.Duration, come func
 	})
 	defer func() {
 		if !stop() {
-			<-written // not into a file that gets its number
+			<-written // not into another file that gets the same descriptor
 		}
 	}()
-	var some [16]unix.EpollEvent // the rest comes the next time
+	var some [16]unix.EpollEvent // the next call returns the others
 	for ctx.Err() == nil {
 		if _, err := unix.EpollWait(m.ready, some[:], -1); err != nil {
 			if errors.Is(err, unix.EINTR) {
 				continue
 			}
-			return // what comes is still seen, later
+			return // Poll still reads the records, but later
 		}
 		come()
 		select {
@@ -110,8 +115,8 @@ func (m *MappingEvents) Tell(ctx context.Context, pause time.Duration, come func
 	}
 }
 
-// follow has rings for the cpus of a list, and no others. The kernel takes the event of a cpu that goes offline
-// away for good: one that comes back needs a new one.
+// follow opens rings for the CPUs of a list and closes all others. The kernel removes the event of
+// a CPU that goes offline: if the CPU comes back, it needs a new one.
 func (m *MappingEvents) follow(list string) error {
 	now, err := cpusOf(list)
 	if err != nil {
@@ -129,7 +134,7 @@ func (m *MappingEvents) follow(list string) error {
 		}
 		ring, err := perf.Open(m.attr, perf.AllThreads, cpu, nil)
 		if errors.Is(err, unix.ENODEV) {
-			continue // it has gone offline meanwhile
+			continue // it went offline meanwhile
 		}
 		if err == nil {
 			m.rings[cpu] = ring
@@ -139,14 +144,14 @@ func (m *MappingEvents) follow(list string) error {
 			err = m.wakesWith(ring)
 		}
 		if err != nil {
-			return fmt.Errorf("watch mapping events on cpu %d: %w", cpu, err)
+			return fmt.Errorf("watch mapping events on CPU %d: %w", cpu, err)
 		}
 	}
 	m.online = list
 	return nil
 }
 
-// OnlineCPUs counts the CPUs that are online.
+// OnlineCPUs returns the number of online CPUs.
 func OnlineCPUs() (int, error) {
 	list, err := os.ReadFile(onlineCPUs)
 	if err != nil {
@@ -156,7 +161,7 @@ func OnlineCPUs() (int, error) {
 	return len(cpus), err
 }
 
-// cpusOf reads a list such as "0-3,6".
+// cpusOf parses a list such as "0-3,6".
 func cpusOf(list string) (cpus []int, err error) {
 	const most = 1 << 13 // the kernel's NR_CPUS
 	for part := range strings.SplitSeq(strings.TrimSpace(list), ",") {
@@ -167,7 +172,7 @@ func cpusOf(list string) (cpus []int, err error) {
 		first, err := strconv.ParseUint(from, 10, 32)
 		last, err2 := strconv.ParseUint(to, 10, 32)
 		if err = errors.Join(err, err2); err != nil || first > last || last >= most {
-			return nil, fmt.Errorf("list of cpus %q: not understood", list)
+			return nil, fmt.Errorf("list of CPUs %q: not understood", list)
 		}
 		for cpu := first; cpu <= last; cpu++ {
 			cpus = append(cpus, int(cpu))
@@ -176,8 +181,8 @@ func cpusOf(list string) (cpus []int, err error) {
 	return cpus, nil
 }
 
-// Hotplug follows the cpus that come and go. It returns true when some did: the caller must scan, since
-// mappings that were made meanwhile were not told.
+// Hotplug opens and closes rings as CPUs go online and offline, at most once per second. It reports
+// whether the list changed: then the caller must scan, because mappings made meanwhile were missed.
 func (m *MappingEvents) Hotplug() (changed bool, err error) {
 	if time.Since(m.looked) < hotplugInterval {
 		return false, nil
@@ -190,8 +195,9 @@ func (m *MappingEvents) Hotplug() (changed bool, err error) {
 	return true, m.follow(string(list))
 }
 
-// Poll reads what has come. It calls mapped for each executable mapping, and
-// reports lost records, after which the caller must scan.
+// Poll reads the records in the rings and calls mapped for each executable mapping; cuda is true if
+// the file's name is that of a library of CUDA or PyTorch. Poll reports whether records were lost:
+// then the caller must scan.
 func (m *MappingEvents) Poll(mapped func(pid uint32, cuda bool)) (lost bool) {
 	for _, ring := range m.rings {
 		for ring.HasRecord() {
@@ -212,7 +218,7 @@ func (m *MappingEvents) Poll(mapped func(pid uint32, cuda bool)) (lost bool) {
 	return lost
 }
 
-// Mute has mappings wake nobody any more; Poll still reads them.
+// Mute ends the calls of Tell's come by new mappings. Poll still reads them.
 func (m *MappingEvents) Mute() error {
 	for _, ring := range m.rings {
 		fd, err := ring.FD()
@@ -226,7 +232,7 @@ func (m *MappingEvents) Mute() error {
 	return nil
 }
 
-// Close closes the rings.
+// Close closes the rings and the file descriptors.
 func (m *MappingEvents) Close() {
 	for _, ring := range m.rings {
 		ring.Close()

@@ -29,7 +29,7 @@ func TestListsOfCPUs(t *testing.T) {
 	}
 }
 
-// setOnline writes whether a cpu is online; for virtual machines of the tests' own only.
+// setOnline sets a CPU online or offline, in virtual machines that run nothing but the test.
 func setOnline(t *testing.T, cpu int, value string) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", cpu), []byte(value), 0); err != nil {
@@ -37,7 +37,7 @@ func setOnline(t *testing.T, cpu int, value string) {
 	}
 }
 
-// mapsOn says whether mappings are told of a program that runs on a cpu.
+// mapsOn reports whether Poll reports the mappings of a program that runs on a CPU.
 func mapsOn(t *testing.T, m *MappingEvents, cpu int) (told bool) {
 	t.Helper()
 	runtime.LockOSThread() // the child inherits where it runs
@@ -69,7 +69,7 @@ func mappingsWatched(t *testing.T) *MappingEvents {
 	return m
 }
 
-func TestMappingsWakeWhoWaits(t *testing.T) {
+func TestMappingsEndTheWait(t *testing.T) {
 	m := mappingsWatched(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	come, ended := make(chan struct{}, 1000), make(chan struct{})
@@ -87,18 +87,18 @@ func TestMappingsWakeWhoWaits(t *testing.T) {
 		select {
 		case <-come:
 		case <-time.After(time.Minute):
-			t.Fatal("nothing was told of a program that began")
+			t.Fatal("the start of a program was not reported")
 		}
 	}
 	cancel()
 	select {
 	case <-ended:
 	case <-time.After(time.Minute):
-		t.Fatal("it waits although nobody wants to know any more")
+		t.Fatal("Tell still waits after the end of its context")
 	}
 }
 
-// Once the waiting is over nothing is written any more: the number may be that of another file by then.
+// Tell writes nothing after its return: the descriptor may belong to another file by then.
 func TestNothingIsWrittenAfterTheWait(t *testing.T) {
 	m := mappingsWatched(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,25 +106,25 @@ func TestNothingIsWrittenAfterTheWait(t *testing.T) {
 	for range 1000 {
 		m.Tell(ctx, time.Millisecond, func() {})
 		if _, err := unix.Read(m.end, make([]byte, 8)); err != nil {
-			t.Fatalf("what ends the wait is still to be written: %v", err)
+			t.Fatalf("Tell returned before it wrote to the eventfd: %v", err)
 		}
 	}
 }
 
-// The last cpu goes and comes back. With VRAMPROF_HOTPLUG=1 it really does, which only a virtual machine of
-// one's own should be asked for; else the list alone says so.
-func TestMappingsOnACPUThatComesBackAreTold(t *testing.T) {
+// The last CPU goes offline and comes back. With VRAMPROF_HOTPLUG=1 it really does, for virtual
+// machines only; by default only the list changes.
+func TestMappingsOnACPUThatComesBackAreReported(t *testing.T) {
 	m := mappingsWatched(t)
 	all, err := cpusOf(m.online)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(all) < 2 {
-		t.Skip("there is one cpu only")
+		t.Skip("there is only one CPU")
 	}
 	last := all[len(all)-1]
 	if !mapsOn(t, m, last) {
-		t.Fatalf("mappings on cpu %d are not told", last)
+		t.Fatalf("mappings on CPU %d are not reported", last)
 	}
 	without := ""
 	for _, cpu := range all[:len(all)-1] {
@@ -139,14 +139,14 @@ func TestMappingsOnACPUThatComesBackAreTold(t *testing.T) {
 		}
 		setOnline(t, last, "1")
 		if mapsOn(t, m, last) {
-			t.Errorf("mappings on cpu %d are told without a new event", last)
+			t.Errorf("mappings on CPU %d are reported without a new event", last)
 		}
 	} else {
 		if err := m.follow(without[1:]); err != nil {
 			t.Fatal(err)
 		}
 		if mapsOn(t, m, last) {
-			t.Errorf("mappings on cpu %d are told, which was said to be offline", last)
+			t.Errorf("mappings on CPU %d, which is offline, are reported", last)
 		}
 	}
 	m.looked = time.Time{}
@@ -154,6 +154,6 @@ func TestMappingsOnACPUThatComesBackAreTold(t *testing.T) {
 		t.Fatalf("online again: %v, %v", changed, err)
 	}
 	if !mapsOn(t, m, last) {
-		t.Errorf("mappings on cpu %d, which came back, are not told", last)
+		t.Errorf("mappings on CPU %d, which came back, are not reported", last)
 	}
 }

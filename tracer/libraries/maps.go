@@ -18,11 +18,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// maxMaps bounds what is read of one /proc/PID/maps; PyTorch's have some 300 KiB.
+// maxMaps limits how much of one /proc/PID/maps is read, in bytes. With PyTorch it has about 300
+// KiB.
 const maxMaps = 16 << 20
 
-// readAllMaps does the scanner's work where the kernel has no iterator over
-// mappings (before Linux 5.12). There the files name the real inode, below overlayfs.
+// readAllMaps lists the mappings of all processes from /proc/PID/maps, for kernels without
+// iterators over mappings (before Linux 5.12). There maps shows the inode below overlayfs.
 func readAllMaps() ([]Mapped, error) {
 	folder, err := os.Open("/proc")
 	if err != nil {
@@ -44,7 +45,7 @@ func readAllMaps() ([]Mapped, error) {
 	for _, pid := range pids {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 		if err != nil {
-			continue // gone
+			continue // the process has ended
 		}
 		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 		list = append(list, readMaps(f, pid, exe)...)
@@ -53,10 +54,10 @@ func readAllMaps() ([]Mapped, error) {
 	return list, nil
 }
 
-// readMaps lists what is of interest in a /proc/PID/maps: CUDA libraries, and the program itself.
+// readMaps lists the libraries in a /proc/PID/maps, and the program itself, which is exe.
 func readMaps(r io.Reader, pid uint32, exe string) (list []Mapped) {
 	lines := bufio.NewScanner(io.LimitReader(r, maxMaps))
-	lines.Buffer(nil, 64<<10) // a path has at most 4 KiB, four times that with its line feeds as \012
+	lines.Buffer(nil, 64<<10) // a path has at most 4 KiB, or 16 KiB if each byte is escaped as \012
 	for lines.Scan() {
 		if l, ok := parseMapping(lines.Text(), pid, exe); ok {
 			list = append(list, l)
@@ -65,7 +66,8 @@ func readMaps(r io.Reader, pid uint32, exe string) (list []Mapped) {
 	return list
 }
 
-// parseMapping reads a line: "7f0c8a000000-7f0c8a021000 r-xp 00001000 fd:01 1234   /usr/lib/libcuda.so.1 (deleted)".
+// parseMapping parses a line such as
+// "7f0c8a000000-7f0c8a021000 r-xp 00001000 fd:01 1234   /usr/lib/libcuda.so.1 (deleted)".
 func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 	var fields [5]string
 	rest := line
@@ -99,8 +101,8 @@ func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 	}, true
 }
 
-// MayMap reports whether a name in /proc/PID/maps may be that of a CUDA library: a quick look, after
-// which a scan decides.
+// MayMap reports whether /proc/PID/maps has a name like that of a CUDA library. It is quick; a scan
+// decides.
 func MayMap(pid uint32) bool {
 	maps := procfs.Read(pid, "maps", maxMaps)
 	return bytes.Contains(maps, []byte("/libcud")) || bytes.Contains(maps, []byte("/libc10.so"))

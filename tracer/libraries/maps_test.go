@@ -20,7 +20,7 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 	const exe = "/opt/a program (deleted)"
 	for _, c := range []struct {
 		line string
-		want Mapped // pid and open are the same for all
+		want Mapped // PID and Path are the same for all
 		ok   bool
 	}{
 		{"7f00-8f00 r-xp 00001000 fd:01 1234                 /usr/lib/libcuda.so.550.1",
@@ -104,7 +104,7 @@ func startUser(t *testing.T, fake fakecuda.Dir) uint32 {
 	return uint32(cmd.Process.Pid)
 }
 
-// FuzzParseMapping parses lines of /proc/PID/maps, in which a process chooses the paths.
+// FuzzParseMapping parses lines of /proc/PID/maps, whose paths the process controls.
 func FuzzParseMapping(f *testing.F) {
 	f.Add("7f00-8f00 r-xp 00001000 fd:01 1234 /usr/lib/libcuda.so.550.1 (deleted)", "/usr/bin/python3")
 	f.Add("7f00-8f00 r-xp 00000000 00:00 0", "")

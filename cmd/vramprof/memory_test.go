@@ -41,7 +41,7 @@ func TestCeilingFollowsTheMachine(t *testing.T) {
 	}
 }
 
-// groupTree makes the files of cgroups.
+// groupTree creates the files of cgroups.
 func groupTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -75,7 +75,7 @@ func TestTheTightestGroupCounts(t *testing.T) {
 		{"0::/a/b\n", 1000, 600, true},
 		{"0::/a\n", 1000, 600, true},
 		{"0::/nowhere\n", math.MaxInt64, 0, false},
-		{"5:cpu:/x\n4:memory:/x\n0::/\n", 500, 0, true}, // all of it can be dropped
+		{"5:cpu:/x\n4:memory:/x\n0::/\n", 500, 0, true}, // all of it is reclaimable
 		{"4:cpu,memory:/x/deeper\n", 500, 0, true},
 		{"4:memory:/y\n", math.MaxInt64 - 4095, 0, false},
 		{"0::/../../etc\n", math.MaxInt64, 0, false},
@@ -133,9 +133,9 @@ func TestMemoryOfABurstGoesBack(t *testing.T) {
 		burst[i] = 1
 	}
 	before := unused()
-	giveBack() // not unused yet, or little is
+	giveBack() // not unused yet, or too little
 	burst = nil
-	for range 3 { // the first may only find that the burst is garbage
+	for range 3 { // the first call may only find that the burst is garbage
 		runtime.GC()
 		giveBack()
 	}

@@ -72,7 +72,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 	})
 }
 
-// TestAFloodOfOOMsLeavesTheRecordOfAnother has one process fail ten times a second beside one that fails once.
+// TestAFloodOfOOMsLeavesTheRecordOfAnother: one process runs out of memory ten times per second, another one once.
 func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr stream
@@ -204,7 +204,7 @@ func (f fakeNVML) Usage(ctx context.Context) ([]ledger.Usage, error) {
 func (fakeNVML) OfMinors([]uint32, []ledger.GPU) ([]ledger.GPU, bool) { return nil, true }
 func (f fakeNVML) Ordinals([]string, []ledger.GPU) []string           { return nil }
 
-// lateStacks has the stack only when it is asked for the third time.
+// lateStacks returns the stack only from the third call on.
 type lateStacks struct{ asked int }
 
 func (s *lateStacks) Stack(uint64) []callstack.Frame {

@@ -17,7 +17,7 @@ func writing(s string) func(io.Writer) error {
 	return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
 }
 
-// named is an output on a file system that has no files without names.
+// named is an output on a file system without unnamed files.
 func named(t *testing.T, path string, force bool) *output {
 	t.Helper()
 	o := &output{path: path, name: filepath.Base(path), dir: opened(t, filepath.Dir(path)), force: force}
@@ -89,8 +89,8 @@ func TestOutputKeepsWhatAppearedMeanwhileUnlessForced(t *testing.T) {
 	}
 }
 
-// TestOutputAppearsInTheFolderThatWasThereWhenItWasCreated whatever the path leads to when it is complete.
-func TestOutputAppearsInTheFolderThatWasThereWhenItWasCreated(t *testing.T) {
+// TestOutputAppearsInTheFolderThatExistedWhenItWasCreated, wherever its path leads when it is complete.
+func TestOutputAppearsInTheFolderThatExistedWhenItWasCreated(t *testing.T) {
 	for how, swap := range swaps {
 		for name, create := range map[string]func(*testing.T, string, bool) *output{"named": named, "unnamed": unnamed} {
 			for _, force := range []bool{false, true} {
@@ -110,7 +110,7 @@ func TestOutputAppearsInTheFolderThatWasThereWhenItWasCreated(t *testing.T) {
 	}
 }
 
-// TestRecordsOfOutOfMemoryErrorsStayInTheirFolder: it is opened once, when the run begins.
+// TestRecordsOfOutOfMemoryErrorsStayInTheirFolder, which is opened once, when the session begins.
 func TestRecordsOfOutOfMemoryErrorsStayInTheirFolder(t *testing.T) {
 	for how, swap := range swaps {
 		t.Run(how, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestRecordsOfOutOfMemoryErrorsStayInTheirFolder(t *testing.T) {
 	}
 }
 
-// TestACaptureIsNamedAndRemovedInItsFolder also if the path leads to another one meanwhile.
+// TestACaptureIsNamedAndRemovedInItsFolder, even if its path leads to another folder meanwhile.
 func TestACaptureIsNamedAndRemovedInItsFolder(t *testing.T) {
 	for how, swap := range swaps {
 		t.Run(how, func(t *testing.T) {
@@ -154,7 +154,7 @@ type discarded struct{}
 func (*discarded) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }
 func (*discarded) Truncate(int64) error                   { return nil }
 
-// swaps have a path lead to their folder in place of ours, which stays where ours says.
+// swaps make a path lead to another folder instead of ours, which stays at the path "ours".
 var swaps = map[string]func(t *testing.T, path, ours, theirs string){
 	"a link": func(t *testing.T, path, ours, theirs string) {
 		if err := errors.Join(os.Remove(path), os.Symlink(theirs, path)); err != nil {
@@ -168,7 +168,7 @@ var swaps = map[string]func(t *testing.T, path, ours, theirs string){
 	},
 }
 
-// swapped makes two folders, and a path that is a link to the first one.
+// swapped creates two folders, and a path that is a link to the first one.
 func swapped(t *testing.T) (path, ours, theirs string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestReadingSaysHowFarItIsOnlyWhenItTakesLong, and leaves nothing on the terminal.
-func TestReadingSaysHowFarItIsOnlyWhenItTakesLong(t *testing.T) {
+// TestReadingShowsProgressOnlyWhenItTakesLong, and clears the line at the end.
+func TestReadingShowsProgressOnlyWhenItTakesLong(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
 	progress, end := readingTo(&out, "a\x1b[31m.vram", func() time.Time { return now })

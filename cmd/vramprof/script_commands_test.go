@@ -37,7 +37,7 @@ func alone(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		return len(list) == 0
 	}
-	wrong := 0 // a process may have been there only in between
+	wrong := 0 // a process may have existed only in between
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if !quiet() {
 			continue
@@ -172,7 +172,7 @@ func fill(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// fifo PATH: makes a FIFO that nobody writes into; it is removed at the end.
+// fifo PATH: creates a FIFO without a writer; it is removed at the end.
 func fifo(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: fifo PATH")
@@ -182,7 +182,7 @@ func fifo(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(func() { os.Remove(path) })
 }
 
-// device PATH: makes a device like /dev/zero.
+// device PATH: creates a device like /dev/zero.
 func device(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: device PATH")
@@ -190,7 +190,7 @@ func device(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(unix.Mknod(ts.MkAbs(args[0]), unix.S_IFCHR|0o644, zeroDevice))
 }
 
-// pause DURATION: lets time pass, where what matters is when something happens.
+// pause DURATION: sleeps, where a script depends on time.
 func pause(ts *testscript.TestScript, neg bool, args []string) {
 	d, err := time.ParseDuration(strings.Join(args, ""))
 	ts.Check(err)
@@ -198,7 +198,7 @@ func pause(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // mapLibrary is the program "maplibrary FILE…": it maps files as a dynamic
-// loader would, whatever is in them, and stays.
+// loader would, whatever they contain, and stays.
 func mapLibrary() {
 	for _, path := range os.Args[1:] {
 		f, err := os.Open(path)

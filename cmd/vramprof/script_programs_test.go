@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a script waits for what must come.
+// patience is how long a script waits for an expected event.
 const patience = 40 * time.Second
 
 type programsKey struct{}
 
-// programs are those that a script has started and that run beside it.
+// programs are the programs that a script started in the background.
 type programs struct {
 	t       testscript.T
 	names   []string // of environment variables
@@ -32,7 +32,7 @@ type programs struct {
 type program struct {
 	cmd            *exec.Cmd
 	stdout, stderr stream
-	both           stream // what await looks at
+	both           stream // the text that await searches
 	seen           int    // bytes of both that an await has passed
 	ended          chan struct{}
 }
@@ -75,7 +75,7 @@ func programOf(ts *testscript.TestScript, name string) *program {
 	return x
 }
 
-// start NAME PROGRAM [ARGUMENTS]: starts a program beside the script; $NAME is its pid.
+// start NAME PROGRAM [ARGUMENTS]: starts a program in the background; $NAME is its pid.
 func start(ts *testscript.TestScript, neg bool, args []string) {
 	x := &program{ended: make(chan struct{})}
 	x.stdout.also, x.stderr.also = &x.both, &x.both
@@ -108,7 +108,7 @@ func launch(ts *testscript.TestScript, neg bool, args []string, x *program, stdo
 	x.cmd = exec.Command(path, args[2:]...)
 	x.cmd.Dir = ts.MkAbs(".")
 	x.cmd.Stdout, x.cmd.Stderr = stdout, &x.stderr
-	x.cmd.WaitDelay = 2 * time.Second // for what it leaves running
+	x.cmd.WaitDelay = 2 * time.Second // for its children
 	for _, name := range p.names {
 		if value := ts.Getenv(name); value != "" {
 			x.cmd.Env = append(x.cmd.Env, name+"="+value)
@@ -120,7 +120,7 @@ func launch(ts *testscript.TestScript, neg bool, args []string, x *program, stdo
 	ts.Setenv(args[0], strconv.Itoa(x.cmd.Process.Pid))
 }
 
-// lookPath looks into the script's PATH, not into ours.
+// lookPath searches the script's PATH, not ours.
 func lookPath(ts *testscript.TestScript, name string) (string, error) {
 	for _, dir := range regexp.MustCompile(":").Split(ts.Getenv("PATH"), -1) {
 		path := dir + "/" + name
@@ -131,7 +131,7 @@ func lookPath(ts *testscript.TestScript, name string) (string, error) {
 	return exec.LookPath(ts.MkAbs(name))
 }
 
-// await NAME REGEX: waits until a program says something that it had not said
+// await NAME REGEX: waits until a program prints a match that it had not printed
 // at the last await.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){"vramprof": main, "maplibrary": mapLibrary})
 }
 
-// tests runs more scripts at once than there are processors: they mostly wait.
+// tests runs more scripts in parallel than there are processors, because they mostly wait.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
@@ -37,7 +37,7 @@ func (t tests) Run() int {
 	return t.M.Run()
 }
 
-// TestScripts runs testdata/script: what a person types, and what comes of it.
+// TestScripts runs testdata/script: command lines and their results.
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script") }
 
 // TestScriptsAlone runs the scripts that need a machine without any CUDA process.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bpf is the kernel half of vramprof: its objects for amd64 and arm64,
-// and the wire format in which they report. The C sources and the objects are
-// GPL-2.0-only, since they include the unwinder's headers.
+// Package bpf is the kernel half of vramprof: its objects for amd64 and arm64, and their wire
+// format. The C sources and the objects are GPL-2.0-only, since they include the unwinder's
+// headers.
 package bpf
 
 import (
@@ -21,29 +21,29 @@ type (
 	ContextKey = probeContextKey
 	StreamKey  = probeStreamKey
 	TensorKey  = probeTensorKey
-	// TensorDevice is what the allocator of a process has on one device.
+	// TensorDevice is the allocator of one process on one device.
 	TensorDevice = probeTensorDevice
-	// NearBlocks are live blocks of one allocator on a GPU.
+	// NearBlocks is a table of live blocks of one GPU allocator.
 	NearBlocks  = probeNearBlocks
 	SampleClass = probeSampleClass
-	// Share is what a process has of what all share.
+	// Share is what one process has of the tables and rings that all processes share.
 	Share      = probeShare
 	Function   = probeFunction
 	Process    = probeProcess
 	MappedFile = processMappedFile
-	// MappedCode is a record of process_code.
+	// MappedCode is a record of the iterator process_code.
 	MappedCode = processMappedCode
-	// Code is a part of a file that is mapped as code, CodeKey where: see bpf/find_code.h.
+	// Code describes a part of a file that is mapped as code, and CodeKey identifies it; see
+	// find_code.h.
 	Code    = findCode
 	CodeKey = findCodeKey
 )
 
-// ErrShort says that a record is too short to be what it should be.
+// ErrShort means that a record is too short for its type.
 var ErrShort = errors.New("record too short")
 
-// DecodeEvent reads one record of the events ring. The result points into raw
-// and is valid as long as raw is. raw must be aligned to 8 bytes, as the ring's
-// records are.
+// DecodeEvent decodes one record of the ring of events. The result points into raw, which must be
+// aligned to 8 bytes, as the ring's records are.
 func DecodeEvent(raw []byte) (*Event, error) {
 	if uintptr(len(raw)) < unsafe.Sizeof(Event{}) {
 		return nil, fmt.Errorf("event of %d bytes: %w", len(raw), ErrShort)
@@ -51,11 +51,11 @@ func DecodeEvent(raw []byte) (*Event, error) {
 	return (*Event)(unsafe.Pointer(unsafe.SliceData(raw))), nil
 }
 
-// Halvings says, of KindBlock, how often the probability of blocks like it to be sampled was halved.
+// Halvings returns how often the sampling probability of a KindBlock event was halved.
 func (e *probeEvent) Halvings() uint8 { return e.Function }
 
-// DecodeDetails gives what follows the event in a record of the events ring,
-// nil if nothing does. It is valid as long as raw is.
+// DecodeDetails returns the details that follow the event in a record of the ring of events, or nil
+// if the record has none. The result points into raw.
 func DecodeDetails(raw []byte) *Details {
 	size := unsafe.Sizeof(Event{})
 	if uintptr(len(raw)) < size+unsafe.Sizeof(Details{}) {
@@ -64,8 +64,8 @@ func DecodeDetails(raw []byte) *Details {
 	return (*Details)(unsafe.Pointer(&raw[size]))
 }
 
-// DecodeMappedFile reads the next record of the mapped_files iterator and
-// returns the bytes behind it.
+// DecodeMappedFile decodes the next record of the iterator mapped_files and returns the remaining
+// bytes.
 func DecodeMappedFile(raw []byte) (*MappedFile, []byte, error) {
 	size := int(unsafe.Sizeof(MappedFile{}))
 	if len(raw) < size {
@@ -75,7 +75,8 @@ func DecodeMappedFile(raw []byte) (*MappedFile, []byte, error) {
 	return &record, raw[size:], nil
 }
 
-// DecodeMappedCode reads the records of the process_code iterator, and the layout behind them; 0 without one.
+// DecodeMappedCode decodes the records of the iterator process_code and the layout that follows
+// them; 0 means that there is none.
 func DecodeMappedCode(raw []byte) (list []MappedCode, layout uint64, err error) {
 	size := int(unsafe.Sizeof(MappedCode{}))
 	for ; len(raw) >= size; raw = raw[size:] {
@@ -91,7 +92,8 @@ func DecodeMappedCode(raw []byte) (list []MappedCode, layout uint64, err error) 
 	return list, 0, nil
 }
 
-// SplitBlockKey returns the allocator's number and the block's address from a key of the map "blocks".
+// SplitBlockKey returns the allocator's number and the block's address from a key of the map
+// "blocks".
 func SplitBlockKey(key uint64) (allocator uint32, address uint64) {
 	const bits = probeBlockKeyBitsALLOCATOR_BITS
 	return uint32(key & (1<<bits - 1)), key >> bits << probeBlockKeyBitsALIGNMENT_BITS

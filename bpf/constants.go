@@ -60,7 +60,8 @@ const (
 	DeviceCPU  = int(probeDeviceTypeDEVICE_CPU)
 	DeviceCUDA = int(probeDeviceTypeDEVICE_CUDA)
 
-	// MaxGPUAllocators is how many numbers allocators on GPUs have. Allocators on the host have the next ones.
+	// MaxGPUAllocators is how many numbers allocators on GPUs have. Allocators on the host have the
+	// next ones.
 	MaxGPUAllocators = uint32(probeAllocatorNumberMAX_GPU_ALLOCATORS)
 	// NoNumber is the number of an allocator whose entry was just created.
 	NoNumber = uint32(probeAllocatorNumberNO_NUMBER)

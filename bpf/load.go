@@ -11,33 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CanGuard says whether the kernel lets programs disable preemption
-// (bpf_preempt_disable, Linux 6.10). Without it, on Linux 6.13 and later with
-// preemption, programs can lose data; older kernels do not need it.
+// CanGuard reports whether programs can disable preemption (bpf_preempt_disable, Linux 6.10). From
+// Linux 6.13 on, preempted programs lose data without it; older kernels do not need it.
 func CanGuard(kernel *btf.Spec) bool {
 	var f *btf.Func
 	return kernel.TypeByName("bpf_preempt_disable", &f) == nil
 }
 
-// Cookies says whether the kernel's probes can bear a number of ours
-// (bpf_get_attach_cookie, Linux 5.15).
+// Cookies reports whether the kernel's probes support attach cookies (bpf_get_attach_cookie, Linux
+// 5.15).
 func Cookies(kernel *btf.Spec) bool {
 	var helpers *btf.Enum
 	return kernel.TypeByName("bpf_func_id", &helpers) == nil && slices.ContainsFunc(helpers.Values,
 		func(v btf.EnumValue) bool { return v.Name == "BPF_FUNC_get_attach_cookie" })
 }
 
-// GrowingMaps says whether a hash map that a uprobe program changes may take its memory
-// as it fills (Linux 6.1). To load a program with such a map makes older kernels warn.
+// GrowingMaps reports whether a hash map that a uprobe program changes may allocate memory as it
+// fills (Linux 6.1). Older kernels log a warning when a program with such a map is loaded.
 func GrowingMaps(kernel *btf.Spec) bool {
 	var s *btf.Struct
 	return kernel.TypeByName("bpf_mem_alloc", &s) == nil
 }
 
-// entriesOnOlder is how much room growing maps have where GrowingMaps is not: 47 MiB.
+// entriesOnOlder is the number of entries of growing maps on kernels without GrowingMaps: 47 MiB.
 var entriesOnOlder = map[string]uint32{"blocks": 1 << 19, "tensor_devices": 256, "host_tensor_devices": 1024, "shares": 8192}
 
-// reserve lets the growing maps of spec take their memory from the beginning if the kernel needs that.
+// reserve makes the growing maps of spec preallocate their memory on kernels without GrowingMaps.
 func reserve(spec *ebpf.CollectionSpec, kernel *btf.Spec) {
 	if GrowingMaps(kernel) {
 		return
@@ -50,8 +49,8 @@ func reserve(spec *ebpf.CollectionSpec, kernel *btf.Spec) {
 	}
 }
 
-// LoadProbes returns the programs of the traced functions that suit the kernel: where it
-// can guard them against preemption they are, and where it has no Cookies they look into the map "cookie" for them.
+// LoadProbes returns the programs of the probes for a kernel: guarded against preemption if it
+// CanGuard them, and without Cookies, reading the map "cookie" instead.
 func LoadProbes(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	load := loadProbe
 	switch {
@@ -68,21 +67,22 @@ func LoadProbes(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// LoadWalk returns the unwinder's steps that suit the kernel, to be bound to the unwinder's maps.
+// LoadWalk returns the unwinder's steps for a kernel. The caller binds them to the unwinder's maps.
 func LoadWalk(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
-	if CanGuard(kernel) { // as the programs of LoadProbes
+	if CanGuard(kernel) { // as LoadProbes
 		return loadFind()
 	}
 	return loadWalk()
 }
 
+// mappingIterator reports whether the kernel has an iterator over the mappings of all processes.
 func mappingIterator(kernel *btf.Spec) bool {
 	var context *btf.Struct
 	return kernel.TypeByName("bpf_iter__task_vma", &context) == nil
 }
 
-// LoadProcess returns the programs that watch processes, without mapped_files and process_code where the
-// kernel has no iterator over mappings (before Linux 5.12).
+// LoadProcess returns the programs that watch processes. It omits mapped_files and process_code on
+// kernels without an iterator over mappings (before Linux 5.12).
 func LoadProcess(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	spec, err := loadProcess()
 	if err != nil {
@@ -96,10 +96,11 @@ func LoadProcess(kernel *btf.Spec) (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// LiftMemlock lets this process, and its later children, lock any amount of memory where maps and programs
-// count against that limit: before Linux 5.11. It returns the limit as it was, nil where it stays.
+// LiftMemlock removes the limit of locked memory of this process and its later children on kernels
+// before Linux 5.11, which count maps and programs against it. It returns the former limit, or nil
+// if it changed nothing.
 func LiftMemlock(kernel *btf.Spec) (*unix.Rlimit, error) {
-	if mappingIterator(kernel) { // 5.12; no type tells of 5.11
+	if mappingIterator(kernel) { // Linux 5.12; no type identifies 5.11
 		return nil, nil
 	}
 	var before unix.Rlimit
@@ -107,7 +108,7 @@ func LiftMemlock(kernel *btf.Spec) (*unix.Rlimit, error) {
 		return nil, fmt.Errorf("read the limit of locked memory: %w", err)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}); err != nil {
-		return nil, fmt.Errorf("lift the limit of locked memory, which this old kernel counts maps against (CAP_SYS_RESOURCE is needed): %w", err)
+		return nil, fmt.Errorf("lift the limit of locked memory, against which this kernel counts maps: %w (add CAP_SYS_RESOURCE)", err)
 	}
 	return &before, nil
 }

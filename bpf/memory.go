@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeTarget is how many free entries of an LRU map a CPU takes for itself at a time: LOCAL_FREE_TARGET
-// of kernel/bpf/bpf_lru_list.c.
+// freeTarget is how many free entries of an LRU map a CPU takes at a time: LOCAL_FREE_TARGET of
+// kernel/bpf/bpf_lru_list.c.
 const freeTarget = 128
 
-// adjustsFreeTarget says whether the kernel leaves at least half of an LRU map's entries to what is in
-// it, however many CPUs there are: commit d4adf1c9ee77 of Linux 6.16, which the stable series have too.
+// adjustsFreeTarget reports whether the kernel reserves at most half of an LRU map's entries for
+// its CPUs: commit d4adf1c9ee77 of Linux 6.16, which is also in the stable series.
 func adjustsFreeTarget(kernel *btf.Spec) bool {
 	var lru *btf.Struct
 	return kernel.TypeByName("bpf_lru", &lru) == nil &&
 		slices.ContainsFunc(lru.Members, func(m btf.Member) bool { return m.Name == "target_free" })
 }
 
-// lruEntries is how many entries an LRU map needs without that commit so that half of the entries that were meant
-// remain when each possible CPU has taken its free ones. With 64 CPUs and 8,192 entries nothing would: what one CPU enters is
-// thrown out by the next.
+// lruEntries returns how many entries an LRU map needs without that commit, so that half of the
+// wanted entries remain after each possible CPU has taken its free ones. With 64 CPUs and 8,192
+// entries none would remain: each CPU evicts what the others insert.
 func lruEntries(entries uint32, cpus int) uint32 {
 	return max(entries, entries/2+freeTarget*uint32(cpus))
 }
 
-// FitCPUs gives the LRU maps of spec as many entries as they need on a machine with so many possible CPUs.
+// FitCPUs sets the number of entries of the LRU maps in spec for a machine with cpus possible CPUs.
 func FitCPUs(spec *ebpf.CollectionSpec, kernel *btf.Spec, cpus int) {
 	if adjustsFreeTarget(kernel) {
 		return
@@ -43,21 +43,22 @@ func FitCPUs(spec *ebpf.CollectionSpec, kernel *btf.Spec, cpus int) {
 	}
 }
 
-// Memory is what a map takes in the kernel, in bytes.
+// Memory is the kernel memory of a map, in bytes.
 type Memory struct {
-	Reserved uint64 // from the beginning; what the kernel says of an empty map in /proc/PID/fdinfo (Linux 6.4 and newer)
-	Caches   uint64 // free entries that each possible CPU keeps at hand, likewise, but not said there
-	Growth   uint64 // what a full map takes more
+	Reserved uint64 // at creation; the kernel reports it in /proc/PID/fdinfo (Linux 6.4 and newer)
+	Caches   uint64 // at creation, for free entries of each possible CPU; not reported
+	Growth   uint64 // additional memory of a full map
 }
 
-// Add adds what other maps take.
+// Add adds the memory of other maps.
 func (m *Memory) Add(x Memory) {
 	m.Reserved += x.Reserved
 	m.Caches += x.Caches
 	m.Growth += x.Growth
 }
 
-// MemoryOf computes what a map takes on a machine with so many possible CPUs, as the kernel's functions named …_map_mem_usage do.
+// MemoryOf computes the memory of a map on a machine with cpus possible CPUs, as the kernel's
+// functions named …_map_mem_usage do.
 func MemoryOf(m *ebpf.MapSpec, cpus int) Memory {
 	const (
 		page, header, bucket, pointer = 4096, 320, 16, 8
@@ -69,7 +70,8 @@ func MemoryOf(m *ebpf.MapSpec, cpus int) Memory {
 	key, value := roundUp(uint64(m.KeySize), 8), roundUp(uint64(m.ValueSize), 8)
 	switch m.Type {
 	case ebpf.Array:
-		if m.Flags&unix.BPF_F_MMAPABLE != 0 || strings.HasPrefix(m.Name, ".") { // variables are
+		// Variables are mmapable too.
+		if m.Flags&unix.BPF_F_MMAPABLE != 0 || strings.HasPrefix(m.Name, ".") {
 			return Memory{Reserved: page + roundUp(n*value, page)}
 		}
 		return Memory{Reserved: header + n*value}
@@ -79,11 +81,11 @@ func MemoryOf(m *ebpf.MapSpec, cpus int) Memory {
 		return Memory{Reserved: header + n*pointer}
 	case ebpf.PerfEventArray: // an entry for each CPU
 		return Memory{Reserved: header + c*pointer}
-	case ebpf.RingBuf: // a page of its own, and one for each position
+	case ebpf.RingBuf: // a page for its header, and one for each position
 		return Memory{Reserved: header + n + 3*page}
 	case ebpf.Stack, ebpf.Queue:
 		return Memory{Reserved: header + (n+1)*uint64(m.ValueSize)}
-	case ebpf.LPMTrie: // up to a node between for each entry
+	case ebpf.LPMTrie: // up to one intermediate node per entry
 		return Memory{Reserved: header, Growth: 2 * n * slab(trieNode+uint64(m.KeySize)-4+uint64(m.ValueSize))}
 	case ebpf.LRUHash, ebpf.LRUCPUHash, ebpf.Hash, ebpf.HashOfMaps:
 		r := Memory{Reserved: 2*header + bucket*nextPower(n)}
@@ -113,7 +115,7 @@ func roundUp(n, to uint64) uint64 { return (n + to - 1) / to * to }
 
 func nextPower(n uint64) uint64 { return 1 << bits.Len64(max(n, 1)-1) }
 
-// slab is how many bytes the kernel's allocator gives out for so many.
+// slab returns how many bytes the kernel's allocator uses for an object of n bytes.
 func slab(n uint64) uint64 {
 	for _, size := range [...]uint64{96, 192} {
 		if n <= size && n > size*2/3 {

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// withLRU is a kernel whose struct bpf_lru has those members.
+// withLRU returns the BTF of a kernel whose struct bpf_lru has these members.
 func withLRU(t *testing.T, members ...string) *btf.Spec {
 	t.Helper()
 	lru := &btf.Struct{Name: "bpf_lru", Size: 4}
@@ -52,7 +52,7 @@ func TestLRUMapsKeepHalfOfTheirEntriesOnAnyNumberOfCPUs(t *testing.T) {
 						t.Errorf("%d CPUs: %s has %d entries, before %d", cpus, name, m.MaxEntries, before[name])
 					}
 				case left < int(before[name])/2:
-					t.Errorf("%d CPUs: of the entries of %s %d are left, of %d", cpus, name, left, before[name])
+					t.Errorf("%d CPUs: %s has %d entries left of %d", cpus, name, left, before[name])
 				}
 			}
 		}

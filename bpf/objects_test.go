@@ -20,13 +20,13 @@ import (
 
 const remedy = "run go generate ./bpf"
 
-// TestObjectsFresh compares with what gen.sh noted in objects.sum:
+// TestObjectsFresh compares the sources with objects.sum, which gen.sh writes:
 //
 //	go.opentelemetry.io/ebpf-profiler v0.0.202633
 //	clang 14.0.6
 //	eb8a6de5b2cb…  probe.bpf.c
 func TestObjectsFresh(t *testing.T) {
-	noted := map[string]string{} // file or module: hash or version
+	noted := map[string]string{} // by file or module: hash or version
 	for line := range strings.Lines(string(read(t, "objects.sum"))) {
 		fields := strings.Fields(line)
 		if len(fields) != 2 {
@@ -53,7 +53,7 @@ func TestObjectsFresh(t *testing.T) {
 	}
 	for name := range now {
 		if now[name] != noted[name] {
-			t.Errorf("%s is not what the objects were built from: %s", name, remedy)
+			t.Errorf("the objects were not built from this %s: %s", name, remedy)
 		}
 	}
 	for name := range noted {
@@ -99,7 +99,7 @@ func compareLayout(t *testing.T, object string, spec *ebpf.CollectionSpec, mapNa
 		t.Errorf("%s: struct %s has %d bytes, in Go %d: %s", object, c.Name, c.Size, goType.Size(), remedy)
 	}
 	for _, member := range c.Members {
-		if u, ok := member.Type.(*btf.Union); ok && member.Name == "" { // Go has its first member
+		if u, ok := member.Type.(*btf.Union); ok && member.Name == "" { // Go has the union's first member
 			member.Name, member.Type = u.Members[0].Name, u.Members[0].Type
 		}
 		name := strings.ToUpper(member.Name[:1]) + member.Name[1:]

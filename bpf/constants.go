@@ -4,6 +4,7 @@ package bpf
 
 // Constants shared with the C half, copied from its BTF.
 const (
+	// Kinds of events.
 	KindAlloc       = Kind(probeEventKindEVENT_ALLOC)
 	KindAllocFailed = Kind(probeEventKindEVENT_ALLOC_FAILED)
 	KindFree        = Kind(probeEventKindEVENT_FREE)
@@ -21,19 +22,21 @@ const (
 	KindExec        = Kind(probeEventKindEVENT_EXEC)
 	KindExit        = Kind(probeEventKindEVENT_EXIT)
 
-	FlagNoTables  = uint8(probeEventFlagFLAG_NO_TABLES)
-	FlagNoDetails = uint8(probeEventFlagFLAG_NO_DETAILS)
-	FlagTotals    = uint8(probeEventFlagFLAG_TOTALS)
-
+	// Flags of events.
+	FlagNoTables      = uint8(probeEventFlagFLAG_NO_TABLES)
+	FlagNoDetails     = uint8(probeEventFlagFLAG_NO_DETAILS)
+	FlagTotals        = uint8(probeEventFlagFLAG_TOTALS)
 	FlagCaptured      = uint8(probeEventFlagFLAG_CAPTURED)
 	FlagBesideCapture = uint8(probeEventFlagFLAG_BESIDE_CAPTURE)
 
+	// Roles of traced functions: when they report.
 	RoleAlloc = uint8(probeRoleROLE_ALLOC)
 	RoleFree  = uint8(probeRoleROLE_FREE)
 	RoleCall  = uint8(probeRoleROLE_CALL)
 	RoleQuiet = uint8(probeRoleROLE_QUIET)
 	RoleInit  = uint8(probeRoleROLE_INIT)
 
+	// Effects of calls on the thread's current context and device.
 	EffectSetContext     = uint8(probeEffectEFFECT_SET_CONTEXT)
 	EffectPushContext    = uint8(probeEffectEFFECT_PUSH_CONTEXT)
 	EffectPopContext     = uint8(probeEffectEFFECT_POP_CONTEXT)
@@ -47,6 +50,7 @@ const (
 	EffectBeginCapture   = uint8(probeEffectEFFECT_BEGIN_CAPTURE)
 	EffectEndCapture     = uint8(probeEffectEFFECT_END_CAPTURE)
 
+	// Layers of traced functions.
 	LayerRuntime = uint8(probeLayerLAYER_RUNTIME)
 	LayerDriver  = uint8(probeLayerLAYER_DRIVER)
 
@@ -83,6 +87,7 @@ const (
 	// TableBlocks is the index in the map "tables" of the map of all blocks.
 	TableBlocks = uint32(probeTableTABLE_BLOCKS)
 
+	// Indexes of the map "counters".
 	CounterEventLost   = uint32(probeCounterCOUNTER_EVENT_LOST)
 	CounterStackLost   = uint32(probeCounterCOUNTER_STACK_LOST)
 	CounterThreadsFull = uint32(probeCounterCOUNTER_THREADS_FULL)

@@ -14,12 +14,12 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// codes are the mappings of code that the tables of any process know. By them the kernel half walks the stacks of processes that nobody has
-// looked at yet, and Decode finds the files of such stacks.
+// codes holds the mappings of code of all loaded processes. With them the kernel half walks stacks
+// of processes that are not loaded yet, and Decode finds the files of such stacks.
 type codes struct {
-	kernel *ebpf.Map // nil where the kernel half does not look into processes
+	kernel *ebpf.Map // nil if the kernel half does not support this
 
-	mu    sync.Mutex // guards what follows, never for long
+	mu    sync.Mutex // guards files; held briefly
 	files map[host.FileID]*knownFile
 }
 
@@ -29,16 +29,16 @@ type knownFile struct {
 	path     string
 	buildID  string
 	keys     []bpf.CodeKey
-	segments []*File // that were mapped as code
+	segments []*File // mapped as code
 }
 
-// maxSegments of one file are remembered: libraries have one or two.
+// maxSegments limits the segments of one file; libraries have one or two.
 const maxSegments = 16
 
-// SetCodes hands over the kernel half's map of them. It may be nil. It has to be called before Load.
+// SetCodes sets the kernel half's map "codes", which may be nil. It must be called before Load.
 func (u *Unwinder) SetCodes(kernel *ebpf.Map) { u.codes.kernel = kernel }
 
-// noteFile remembers a file that has just got its tables.
+// noteFile adds a file whose tables were just loaded.
 func (c *codes) noteFile(id libpf.FileID, path, buildID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +48,7 @@ func (c *codes) noteFile(id libpf.FileID, path, buildID string) {
 	c.files[host.FileIDFromLibpf(id)] = &knownFile{id: id, path: path, buildID: buildID}
 }
 
-// note takes over the mappings of a draft, of files that the kernel has identified.
+// note adds the mappings of a draft whose files the kernel has identified.
 func (c *codes) note(d *draft, files map[uint64]CodeFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,8 @@ func (c *codes) note(d *draft, files map[uint64]CodeFile) {
 	}
 }
 
-// drop forgets where a file was mapped whose tables are gone. They may come again, and the profiler does not report a file twice.
+// drop removes the mappings of a file whose tables were removed. It keeps the file: its tables may
+// be loaded again, and the profiler reports a file only once.
 func (c *codes) drop(id host.FileID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,14 +90,15 @@ func (c *codes) drop(id host.FileID) {
 	}
 	for _, key := range known.keys {
 		var code bpf.Code
-		if c.kernel != nil && c.kernel.Lookup(key, &code) == nil && code.File == uint64(id) { // else of a later version of the file
+		// Else it is a later version of the file.
+		if c.kernel != nil && c.kernel.Lookup(key, &code) == nil && code.File == uint64(id) {
 			_ = c.kernel.Delete(key)
 		}
 	}
 	known.keys, known.segments = nil, nil
 }
 
-// file returns the file that an address of it lies in; nil if it is not known.
+// file returns the segment of a file that contains an ELF address; nil if it is unknown.
 func (c *codes) file(id host.FileID, address uint64) *File {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,7 +25,7 @@ func TestFilesOfOneProcessAreKnownInOthers(t *testing.T) {
 	}
 	var c codes
 	c.noteFile(id, "/lib/x.so", "abc")
-	c.note(d, nil) // the kernel does not say which file it is
+	c.note(d, nil) // the kernel has not identified the file
 	if f := c.file(host.FileID(file), start); f != nil {
 		t.Errorf("a file that nobody has identified is %+v", f)
 	}
@@ -44,10 +44,10 @@ func TestFilesOfOneProcessAreKnownInOthers(t *testing.T) {
 	}
 	c.drop(host.FileID(file))
 	if c.file(host.FileID(file), start) != nil {
-		t.Error("a file whose tables are gone is known")
+		t.Error("a file is known after its tables were removed")
 	}
-	c.note(d, map[uint64]CodeFile{at: {Inode: 5, Address: 77}}) // its tables are loaded again: it is not reported anew
+	c.note(d, map[uint64]CodeFile{at: {Inode: 5, Address: 77}}) // its tables are loaded again; the profiler does not report it again
 	if c.file(host.FileID(file), start) == nil {
-		t.Error("a file whose tables came again is not known")
+		t.Error("a file is unknown after its tables were loaded again")
 	}
 }

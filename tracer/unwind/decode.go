@@ -12,27 +12,27 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
 )
 
-// ReportTraceEvent is the process manager's answer to HandleTrace.
+// ReportTraceEvent implements the process manager's callback with the result of HandleTrace.
 func (u *Unwinder) ReportTraceEvent(trace *libpf.Trace, _ *samples.TraceEventMeta) error {
 	u.trace = trace
 	return nil
 }
 
-// Stack is what the kernel sends once per distinct stack.
+// Stack is a stack trace. The kernel half sends each distinct stack once.
 type Stack struct {
 	ID       uint64
 	PID, TID uint32
 	Frames   []Frame // leaf first
 }
 
-// ErrBusy says that a stack cannot be decoded now, since tables are being loaded.
+// ErrBusy means that a stack cannot be decoded now because tables are being loaded.
 var ErrBusy = errors.New("unwind tables are being loaded")
 
-// Decode turns a record of the stacks ring into frames. Python frames are
-// named now, from the process's memory: a process that is gone by then leaves
-// frames with an Error. With ErrBusy, it is to be called again.
+// Decode decodes a record of the ring of stacks. It reads the names of Python frames from the
+// process's memory; if the process has ended, these frames have an Error. On ErrBusy the caller
+// must call Decode again.
 func (u *Unwinder) Decode(raw []byte) (Stack, error) {
-	// The kernel sends what is filled of a Trace: up to its last frame.
+	// The kernel half sends a Trace up to its last frame.
 	t := &u.record
 	n := copy(unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t)), raw)
 	head := int(unsafe.Offsetof(t.Frame_data))
@@ -71,8 +71,8 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	return s, nil
 }
 
-// know makes the profiler know a process that has the layout of another one, by the number that its stack came with. It does not
-// wait: false means that it has to be tried again.
+// know registers the process of a stack with the profiler, by the number of its layout. It does not
+// block: false means that the caller must try again.
 func (u *Unwinder) know(pid, number uint32) bool {
 	at, known := u.layouts.layoutOf(pid)
 	if known {
@@ -83,7 +83,7 @@ func (u *Unwinder) know(pid, number uint32) bool {
 		at, _ = u.layouts.layoutOf(pid)
 	}
 	if at == nil {
-		return true // its frames have no files
+		return true // without a layout its frames have no files
 	}
 	if !u.mu.TryLock() {
 		return false
@@ -93,23 +93,23 @@ func (u *Unwinder) know(pid, number uint32) bool {
 	return true
 }
 
-// handle lets the process manager make frames of u.raw.
+// handle has the process manager turn u.raw into u.trace.
 func (u *Unwinder) handle() (err error) {
 	if u.trace = nil; u.isBroken() {
 		return errBroken
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			u.problem(fmt.Sprintf("a stack of process %d could not be read: panic: %v", u.raw.PID, r))
-			err = errors.New("the stack could not be read")
+			u.problem(fmt.Sprintf("decode a stack of process %d: panic: %v", u.raw.PID, r))
+			err = errors.New("the stack could not be decoded")
 		}
 	}()
 	u.manager.HandleTrace(&u.raw, nil)
 	return nil
 }
 
-// wellFormed checks the walk over variable-length frames that the process
-// manager makes without looking at bounds.
+// wellFormed reports whether the variable-length frames end within words. The process manager does
+// not check bounds.
 func wellFormed(words []uint64) bool {
 	for frames := libpf.EbpfFrame(words); len(frames) > 0; {
 		n := int(frames.Length())

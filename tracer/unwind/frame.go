@@ -15,10 +15,10 @@ import (
 // NewFile is an executable file seen in a process for the first time.
 type NewFile struct {
 	ID         string // hash of its content
-	Path       string // as the process sees it, untrusted
+	Path       string // in the process's mount namespace, untrusted
 	BuildID    string // GNU build id, hex
 	PID        uint32 // a process that maps it
-	Start, End uint64 // where it is mapped there, for /proc/PID/map_files
+	Start, End uint64 // of the mapping there, for /proc/PID/map_files
 }
 
 // File is the executable mapping that a native frame lies in.
@@ -27,19 +27,20 @@ type File struct {
 	Start, Limit, Offset uint64 // ELF addresses of the segment; its file offset
 }
 
-// Frame is one frame of a stack: native (File is set), Python (Function is
-// set), or a remark why the walk ended (Error is set).
+// Frame is one frame of a stack: native (File is set), Python (Function is set), or the reason why
+// the walk ended (Error is set).
 type Frame struct {
-	File      *File  // nobody may change it; frames in one mapping have the same
+	File      *File  // read-only; frames in one mapping share it
 	Address   uint64 // ELF address inside the call
 	Function  string // Python's qualified name
 	Source    string
 	Line      int
 	FirstLine int
 	Error     string
-	JIT       bool // Address is the process's own: code that lies in no file
+	JIT       bool // the code is in no file; Address is in the process's address space
 }
 
+// frame converts a frame of the profiler.
 func (u *Unwinder) frame(f libpf.Frame) Frame {
 	switch {
 	case f.Type.IsError():
@@ -65,7 +66,8 @@ func (u *Unwinder) frame(f libpf.Frame) Frame {
 	return frame
 }
 
-// rawFrames are what the kernel has sent of the stack; the profiler makes one frame of each.
+// rawFrames returns the frames as the kernel half sent them. The profiler converts each to one
+// frame.
 func (u *Unwinder) rawFrames() (list []libpf.EbpfFrame) {
 	for rest := libpf.EbpfFrame(u.raw.FrameData); len(rest) > 0; rest = rest[rest.Length():] {
 		list = append(list, rest[:rest.Length()])
@@ -73,7 +75,8 @@ func (u *Unwinder) rawFrames() (list []libpf.EbpfFrame) {
 	return list
 }
 
-// findFiles names the files of native frames in a process that the profiler does not know: they are those of others.
+// findFiles sets the files of native frames in a process that the profiler does not know. Such
+// files are known from other processes.
 func (u *Unwinder) findFiles(s *Stack) {
 	if !slices.ContainsFunc(s.Frames, func(f Frame) bool { return f.JIT }) {
 		return
@@ -93,9 +96,10 @@ func (u *Unwinder) findFiles(s *Stack) {
 	}
 }
 
-// maxKnownMappings bounds those that are remembered; they are of files, not of processes.
+// maxKnownMappings limits the number of cached files of mappings.
 const maxKnownMappings = 1 << 16
 
+// fileOf returns the file of a mapping, the same pointer for the same mapping while it is cached.
 func (u *Unwinder) fileOf(mapping libpf.FrameMapping) *File {
 	if known := u.mappings[mapping]; known != nil {
 		return known
@@ -113,6 +117,7 @@ func (u *Unwinder) fileOf(mapping libpf.FrameMapping) *File {
 	return f
 }
 
+// path returns the path of a file as reported by ReportExecutable.
 func (u *Unwinder) path(file libpf.FrameMappingFileData) string {
 	u.fileMu.RLock()
 	defer u.fileMu.RUnlock()
@@ -122,7 +127,7 @@ func (u *Unwinder) path(file libpf.FrameMappingFileData) string {
 	return file.FileName.String()
 }
 
-// Reason says in words why a walk ended early; code is one of the unwinder's error codes.
+// Reason describes why a walk ended early; code is one of the unwinder's error codes.
 func Reason(code uint32) string {
 	switch code {
 	case bpf.WalkStackLengthExceeded, bpf.WalkMaxTailCalls:

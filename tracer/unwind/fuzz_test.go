@@ -25,7 +25,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/util"
 )
 
-// handler takes what an interpreter tells the kernel.
+// handler accepts an interpreter's updates of the kernel's maps.
 type handler struct{ interpreter.EbpfHandler }
 
 func (handler) UpdateInterpreterOffsets(uint16, host.FileID, []util.Range) error { return nil }
@@ -35,7 +35,7 @@ func (handler) UpdateProcData(libpf.InterpreterType, libpf.PID, unsafe.Pointer) 
 
 var pythonLoader = python.GetLoader(python.Config{})
 
-// reference opens a file of a process as guarded does.
+// reference opens a file as guarded opens a process's file.
 func reference(t testing.TB, path string) *pfelf.Reference {
 	return pfelf.NewReferenceWithOpenFunc(path, guarded{}, func() (*pfelf.File, error) {
 		f, err := os.Open(path)
@@ -50,7 +50,7 @@ func reference(t testing.TB, path string) *pfelf.Reference {
 	})
 }
 
-// allocated is how many bytes f allocates.
+// allocated returns how many bytes f allocates.
 func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -59,13 +59,13 @@ func allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// inMemory is a file without a file.
+// inMemory is a file in memory.
 type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// FuzzTables makes unwind tables of damaged libraries, as a library of any program and as Python's. No panic
-// gets out, the rows are in proportion to the file, and so is the memory.
+// FuzzTables reads the unwind tables of damaged libraries, as a library of any program and as
+// Python's. No panic escapes, and rows and memory are in proportion to the file.
 func FuzzTables(f *testing.F) {
 	seeds, err := filepath.Glob("../../symbolize/testdata/elf/*.so")
 	if err != nil || len(seeds) == 0 {
@@ -101,7 +101,7 @@ func FuzzTables(f *testing.F) {
 		if rows > 64+4*len(data) {
 			t.Errorf("%d rows of a file of %d bytes", rows, len(data))
 		}
-		// A panic here ends the loading of one process: survive.
+		// A panic here ends the loading of one process, see survive.
 		func() {
 			defer func() { _ = recover() }()
 			_, _ = pythonLoader(handler{}, interpreter.NewLoaderInfo(1, ref, intervals))
@@ -109,7 +109,7 @@ func FuzzTables(f *testing.F) {
 	})
 }
 
-// image is a memory in which every address leads somewhere: a process that chose all that is read of it.
+// image is the memory of a process that controls all that is read from it: every address is valid.
 type image []byte
 
 func (m image) ReadAt(p []byte, off int64) (int, error) {
@@ -123,7 +123,7 @@ func (m image) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// interpreters lists the Python programs of this machine that the profiler knows, with their libraries.
+// interpreters lists this machine's Python programs that the profiler supports, with their libraries.
 func interpreters(t testing.TB) (list []interpreter.Data) {
 	var paths []string
 	for _, pattern := range []string{"/usr/bin/python3.*[0-9]", "/usr/lib/*/libpython3.*.so.1.0"} {
@@ -148,8 +148,8 @@ func interpreters(t testing.TB) (list []interpreter.Data) {
 	return list
 }
 
-// FuzzPython names Python frames out of a memory that the fuzzer chose: code objects, their names and line
-// tables, in each version of Python that this machine has.
+// FuzzPython decodes Python frames from a memory that the fuzzer controls: code objects, their names
+// and line tables, for each version of Python on this machine.
 func FuzzPython(f *testing.F) {
 	pythons := interpreters(f)
 	if len(pythons) == 0 {
@@ -157,7 +157,7 @@ func FuzzPython(f *testing.F) {
 	}
 	for which := range pythons {
 		f.Add(byte(which), make([]byte, 4096), uint64(0x1000), uint64(3)<<32)
-		text := make([]byte, 4096) // pointers everywhere, and behind each a name
+		text := make([]byte, 4096) // pointers everywhere, each to a name
 		for i := 0; i < len(text); i += 16 {
 			copy(text[i:], "\x40\x00\x00\x00\x00\x00\x00\x00train.py")
 		}
@@ -192,7 +192,7 @@ func FuzzPython(f *testing.F) {
 	})
 }
 
-// FuzzWellFormed lets the check pass only what the process manager then walks over without looking.
+// FuzzWellFormed walks over frames that pass the check as the process manager does, without checks.
 func FuzzWellFormed(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0x20, 0x10, 1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0xf0, 0x10})
@@ -213,19 +213,19 @@ func FuzzWellFormed(f *testing.F) {
 	})
 }
 
-// FuzzDecode decodes records as the kernel would send them, had its memory been damaged.
+// FuzzDecode decodes damaged records of the kernel half.
 func FuzzDecode(f *testing.F) {
 	head := make([]byte, unsafe.Offsetof(support.Trace{}.Frame_data))
 	f.Add(head)
 	f.Add(append(head, 0, 0, 0, 0, 0, 0, 0x20, 0x10, 1, 2, 3, 4, 5, 6, 7, 8))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		u := Unwinder{broken: true} // no process manager: what comes after the checks is not ours
+		u := Unwinder{broken: true} // no process manager: only the checks run
 		s, err := u.Decode(raw)
 		if err == nil && (len(s.Frames) != 1 || s.Frames[0].Error == "") {
 			t.Errorf("got %+v", s)
 		}
 		if err == nil && len(raw) < len(head) {
-			t.Errorf("a record of %d bytes was taken", len(raw))
+			t.Errorf("a record of %d bytes was accepted", len(raw))
 		}
 	})
 }

@@ -27,42 +27,45 @@ import (
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
-// Limits of what the profiler reads of one process.
+// Limits of what the profiler reads from one process.
 const (
-	maxMappings    = 8192      // executable ones; PyTorch's processes have some 300
-	maxBytesOfFile = 256 << 20 // read of one file; of the largest library of Debian's PyTorch it is 16 MiB, others have more code
+	maxMappings = 8192 // executable mappings; PyTorch's processes have some 300
+	// Read from one file; 16 MiB for the largest library of Debian's PyTorch.
+	maxBytesOfFile = 256 << 20
 	readPatience   = 500 * time.Millisecond
 )
 
 var (
-	errBudget  = errors.New("more to read than any library has")
+	errBudget  = errors.New("the file has more to read than any library")
 	errNoDebug = errors.New("separate debug files are not read for unwind tables")
 	errRegular = errors.New("not a regular file")
 )
 
-// guarded is a process as the profiler sees it, with bounds on what it takes in.
+// guarded is a process as the profiler sees it. It limits what the profiler reads.
 type guarded struct {
 	process.Process
 	memory *memory
 	u      *Unwinder
-	code   Code    // its files as the kernel knows them; empty if that cannot be had
-	like   *layout // what it has mapped is known already; nil: it is read
+	code   Code    // its files as the kernel lists them; empty if unknown
+	like   *layout // its known mappings; nil: read them from the process
 }
 
-// identified marks, as a device, that Inode stands for a version of a file, and not for an inode.
+// identified is set in a mapping's Device if its Inode is the hash of a version of a file.
 const identified = 1 << 63
 
-// GetExe and GetProcessMeta would read files for what nobody asks for.
+// GetExe returns nothing: nobody needs the path, which the profiler would read from a file.
 func (g guarded) GetExe() (libpf.String, error) { return libpf.NullString, nil }
 
+// GetProcessMeta returns nothing, for the same reason.
 func (g guarded) GetProcessMeta(process.MetaConfig) process.ProcessMeta { return process.ProcessMeta{} }
 
 func (g guarded) GetRemoteMemory() remotememory.RemoteMemory {
 	return remotememory.RemoteMemory{ReaderAt: g.memory}
 }
 
-// IterateMappings leaves out executable mappings beyond the limit: all processes share
-// the kernel's table of them. Files have the identity that the kernel tells: the number of an inode alone is not one.
+// IterateMappings omits executable mappings beyond the limit, since all processes share the
+// kernel's table of mappings. It replaces device and inode by the kernel's identity of the file:
+// the number of an inode alone does not identify a file.
 func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32, error) {
 	if g.like != nil {
 		for _, m := range g.like.mappings {
@@ -88,14 +91,13 @@ func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32
 		return callback(m)
 	})
 	if n > maxMappings {
-		g.u.problem(fmt.Sprintf("stacks of process %d are cut: it has %d executable mappings, of which %d are known", g.PID(), n, maxMappings))
+		g.u.problem(fmt.Sprintf("stacks of process %d are truncated: it has %d executable mappings, of which %d are loaded", g.PID(), n, maxMappings))
 	}
 	return failed, err
 }
 
-// OpenMappingFile opens what is mapped as a file that the profiler does not
-// recognize as one: it would map it, and when the process's user then cuts it short, the
-// access ends us with SIGBUS.
+// OpenMappingFile opens a mapped file as a type that the profiler does not map into memory. If it
+// mapped the file and the process's user then truncated it, the access would raise SIGBUS.
 func (g guarded) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, error) {
 	f, err := g.open(m)
 	if err != nil {
@@ -140,7 +142,8 @@ func (g guarded) open(m *process.RawMapping) (*boundedFile, error) {
 	return b, nil
 }
 
-// GetMappingFileLastModified is 0 for what cannot be opened, and where the identity tells versions of a file apart.
+// GetMappingFileLastModified returns 0 if the file cannot be opened, or if its identity already
+// differs between versions of the file.
 func (g guarded) GetMappingFileLastModified(m *process.RawMapping) int64 {
 	if m.Device&identified != 0 {
 		return 0
@@ -153,8 +156,8 @@ func (g guarded) GetMappingFileLastModified(m *process.RawMapping) int64 {
 	return f.modified
 }
 
-// CalculateMappingFileID hashes begin and end of the file, as long as it is now: one that grows
-// while it is read would have no end.
+// CalculateMappingFileID hashes the beginning and the end of the file, by its size at opening: the
+// file may grow while it is read.
 func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, error) {
 	if m.IsVDSO() {
 		return g.Process.CalculateMappingFileID(m)
@@ -168,13 +171,14 @@ func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	if err != nil || f.owner == 0 {
 		return id, err
 	}
-	// Begin, end and length are all that is hashed: who may write a file could make one with the id of a
-	// library of others, and they would get its tables and names. Of files that are not root's, each is its own.
-	// In containers of one image the file is the same one, below overlays that have devices of their own.
+	// The hash covers only beginning, end and length: a user could forge a file with the id of
+	// another user's library, which would then get the forged file's tables and names. So files of
+	// other users than root have distinct ids. Containers of one image share the real file below
+	// overlayfs, whose mounts have devices of their own.
 	file := f.id
 	if real, ok := g.code.Files[m.Vaddr]; ok {
 		file.Device, file.Inode = uint64(real.Device), real.Inode
-	} else { // before Linux 6.7 /proc/PID/maps has the real ones (08582d678fcf)
+	} else { // before Linux 6.7, /proc/PID/maps has those of the real file (08582d678fcf)
 		file.Device, file.Inode = m.Device, m.Inode
 	}
 	h := sha256.New()
@@ -182,17 +186,17 @@ func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	return libpf.FileIDFromBytes(h.Sum(nil)[:16])
 }
 
-// OpenELF is asked for separate debug files. What they have beyond .eh_frame is not worth
-// their checksums of gigabytes, at names that the process chooses.
+// OpenELF fails: the profiler calls it for separate debug files. What these have beyond .eh_frame is
+// not worth checksums over gigabytes of files that the process names.
 func (g guarded) OpenELF(string) (*pfelf.File, error) { return nil, errNoDebug }
 
-// boundedFile is a file of which only so much is read.
+// boundedFile is a file from which at most maxBytesOfFile bytes are read.
 type boundedFile struct {
 	f        process.ReadAtCloser
 	size     int64
 	modified int64
 	owner    uint32
-	id       fileid.ID // of a file that is not root's
+	id       fileid.ID // if the owner is not root
 	left     atomic.Int64
 }
 
@@ -211,8 +215,8 @@ func (b *boundedFile) ReadAt(p []byte, off int64) (int, error) {
 
 func (b *boundedFile) Close() error { return b.f.Close() }
 
-// memory is the memory of a process. Once a reading had to be given up, all others fail at once: the
-// profiler makes dozens, and holds the tables of all processes meanwhile.
+// memory is the memory of a process. After one read has timed out, all later reads fail at once:
+// the profiler makes dozens of reads while it holds a lock on the tables of all processes.
 type memory struct {
 	pid   uint32
 	stuck atomic.Bool
@@ -224,7 +228,7 @@ func (m *memory) ReadAt(p []byte, off int64) (int, error) {
 	}
 	size := len(p)
 	b, err := patience.Call(readPatience, func() ([]byte, error) {
-		b := make([]byte, size) // p is the caller's again when we give up
+		b := make([]byte, size) // the caller may reuse p after a timeout
 		return b, readMemory(m.pid, uint64(off), b)
 	})
 	if errors.Is(err, patience.ErrStuck) {
@@ -236,7 +240,7 @@ func (m *memory) ReadAt(p []byte, off int64) (int, error) {
 	return copy(p, b), nil
 }
 
-// fencedTables turns a panic over a damaged file into an error of that file.
+// fencedTables turns a panic over a damaged file into an error.
 type fencedTables struct {
 	nativeunwind.StackDeltaProvider
 }
@@ -252,15 +256,15 @@ func (f fencedTables) GetIntervalDataForFile(ref *pfelf.Reference) (data *stackd
 
 var errBroken = errors.New("the unwinder has stopped")
 
-// survive ends a Load that has panicked: the process is left alone from then on. A panic may have left the
-// process manager locked; then it is not used any more.
+// survive recovers from a panic in Load: the process is never loaded again. If the panic has left
+// the process manager locked, the unwinder stops using it.
 func (u *Unwinder) survive(pid uint32) {
 	r := recover()
 	if r == nil {
 		return
 	}
 	u.refused[pid] = true
-	u.problem(fmt.Sprintf("stacks of process %d are cut: reading its files has failed: panic: %v", pid, r))
+	u.problem(fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
 	_, err := patience.Call(time.Second, func() (bool, error) {
 		u.manager.CleanupPIDs()
 		u.manager.ProcessedUntil(0)
@@ -270,7 +274,7 @@ func (u *Unwinder) survive(pid uint32) {
 		u.guardMu.Lock()
 		u.broken = true
 		u.guardMu.Unlock()
-		u.problem("the unwinder has stopped after a failure: stacks from then on are missing")
+		u.problem("the unwinder has stopped after an internal error: later stacks are missing")
 	}
 }
 
@@ -280,7 +284,7 @@ func (u *Unwinder) isBroken() bool {
 	return u.broken
 }
 
-// memoryOf gives the memory of a process, the same one until the process is forgotten.
+// memoryOf returns the memory of a process, the same one until the process is forgotten.
 func (u *Unwinder) memoryOf(pid uint32) *memory {
 	u.guardMu.Lock()
 	defer u.guardMu.Unlock()
@@ -292,7 +296,7 @@ func (u *Unwinder) memoryOf(pid uint32) *memory {
 	return m
 }
 
-// forgetGuards drops what was noted of processes that do not exist any more; u.mu is held.
+// forgetGuards removes the state of processes that have ended; u.mu is held.
 func (u *Unwinder) forgetGuards() {
 	u.guardMu.Lock()
 	defer u.guardMu.Unlock()
@@ -305,8 +309,8 @@ func (u *Unwinder) forgetGuards() {
 	}
 }
 
-// userOf is the real user of a process, by /proc/PID/status: the owner of the folder is root's where a process has made itself
-// unreadable. Root's for one that is gone.
+// userOf returns the real user of a process from /proc/PID/status, or 0 if the process has ended.
+// The owner of /proc/PID is root if the process is not dumpable.
 func userOf(pid uint32) uint32 {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -320,9 +324,10 @@ func userOf(pid uint32) uint32 {
 	return uint32(user)
 }
 
-// maxProblems bounds the list of what went wrong.
+// maxProblems limits the list of problems.
 const maxProblems = 16
 
+// problem adds a text to Problems.
 func (u *Unwinder) problem(text string) {
 	u.guardMu.Lock()
 	defer u.guardMu.Unlock()
@@ -331,15 +336,15 @@ func (u *Unwinder) problem(text string) {
 	}
 }
 
-// Problems lists which processes' stacks are cut since their files or memory could not be
-// read, and why; at most 16. The texts are not cleaned of what processes put in names.
+// Problems returns at most 16 texts, each with a process whose stacks are truncated or missing, and
+// the reason. The texts contain untrusted names.
 func (u *Unwinder) Problems() []string {
 	u.guardMu.Lock()
 	defer u.guardMu.Unlock()
 	list := slices.Clone(u.problems)
 	for _, m := range u.memories {
 		if m.stuck.Load() && len(list) < maxProblems {
-			list = append(list, fmt.Sprintf("stacks of process %d are cut: it does not let its memory be read", m.pid))
+			list = append(list, fmt.Sprintf("stacks of process %d are truncated: reads of its memory time out", m.pid))
 		}
 	}
 	list = append(list, u.layouts.refused(maxProblems-len(list))...)

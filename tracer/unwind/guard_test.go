@@ -19,7 +19,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/patience"
 )
 
-// mapped maps a file as code into our own process, and gives the process and the mapping as the profiler sees them.
+// mapped maps a file as code into our own process. It returns the process and the mapping as the
+// profiler sees them.
 func mapped(t *testing.T, path string, owner int) (guarded, *process.RawMapping) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -56,7 +57,7 @@ func fileOf(t *testing.T, text []byte) string {
 func TestFilesOfUsersAreNotTakenForThoseOfOthers(t *testing.T) {
 	text := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	forged := bytes.Clone(text)
-	copy(forged[len(forged)/2:], "forged") // where no hash looks
+	copy(forged[len(forged)/2:], "forged") // outside of what is hashed
 	id := func(text []byte, owner int) libpf.FileID {
 		g, m := mapped(t, fileOf(t, text), owner)
 		id, err := g.CalculateMappingFileID(m)
@@ -89,7 +90,7 @@ func TestAFileThatIsCutShortIsAnError(t *testing.T) {
 	if err := os.Truncate(path, 100); err != nil {
 		t.Fatal(err)
 	}
-	// Mapped, this would be SIGBUS.
+	// If the file were mapped, this would raise SIGBUS.
 	if _, err := file.ReadAt(make([]byte, 64), 0x300); err == nil {
 		t.Error("read behind the end")
 	}
@@ -115,7 +116,7 @@ func TestMemoryThatWasStuckOnceIsNotReadAgain(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	u := &Unwinder{memories: map[uint32]*memory{m.pid: m}}
-	if list := u.Problems(); len(list) != 1 || !strings.Contains(list[0], "does not let its memory be read") {
+	if list := u.Problems(); len(list) != 1 || !strings.Contains(list[0], "reads of its memory time out") {
 		t.Errorf("problems %q", list)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-// keysOf gives the tree's keys of a layout: number and address with their most significant bytes first.
+// keysOf returns the tree's entries of a layout. Keys have number and address in big-endian order.
 func keysOf(at *layout) (keys []support.PIDPage, values []support.PIDPageMappingInfo) {
 	keys, values = make([]support.PIDPage, 0, len(at.spans)), make([]support.PIDPageMappingInfo, 0, len(at.spans))
 	for p, s := range at.spans {
@@ -24,25 +24,27 @@ func keysOf(at *layout) (keys []support.PIDPage, values []support.PIDPageMapping
 	return keys, values
 }
 
-// write brings a layout into the kernel. Nobody has its number yet, so the order does not matter.
+// write inserts a layout into the kernel's maps. No process has its number yet, so the order does
+// not matter.
 func (l *layouts) write(at *layout) error {
 	if at.python != nil {
 		if err := l.pythons.Put(at.number, at.python); err != nil {
-			return fmt.Errorf("note Python: %w", err)
+			return fmt.Errorf("store the Python of a layout: %w", err)
 		}
 	}
 	keys, values := keysOf(at)
 	if _, err := l.prefixes.BatchUpdate(keys, values, nil); err == nil {
 		return nil
 	}
-	for i := range keys { // Linux before 5.13 has no batches for trees
+	for i := range keys { // Linux before 5.13 has no batch updates of tries
 		if err := l.prefixes.Put(&keys[i], &values[i]); err != nil {
-			return fmt.Errorf("note mappings: %w", err)
+			return fmt.Errorf("store the mappings of a layout: %w", err)
 		}
 	}
 	return nil
 }
 
+// erase deletes a layout from the kernel's maps.
 func (l *layouts) erase(at *layout) {
 	if at.python != nil {
 		_ = l.pythons.Delete(at.number)
@@ -55,14 +57,12 @@ func (l *layouts) erase(at *layout) {
 	}
 }
 
-// The profiler's calls, as it makes them while it looks at a process.
-
-// UpdatePidPageMappingInfo notes one prefix of the process that is being loaded.
+// UpdatePidPageMappingInfo adds one prefix to the draft of the process being loaded.
 func (t *tables) UpdatePidPageMappingInfo(_ libpf.PID, prefix lpm.Prefix, file, bias uint64) error {
 	return t.u.layouts.put(prefix, span{file, bias})
 }
 
-// DeletePidPageMappingInfo takes prefixes back.
+// DeletePidPageMappingInfo removes prefixes from the draft.
 func (t *tables) DeletePidPageMappingInfo(_ libpf.PID, prefixes []lpm.Prefix) (uint64, error) {
 	return t.u.layouts.drop(prefixes), nil
 }

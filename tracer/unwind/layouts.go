@@ -15,31 +15,34 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// The kernel finds out by a tree of address prefixes which file's table is for an address. All processes share that tree. What is
-// in it for one process is a layout: processes with equal ones, as those that were forked have, share it, and a child has its
-// parent's from the fork on. A layout never changes: a process whose mappings change gets another.
+// The kernel half finds the table for an address in a tree of address prefixes, which all processes
+// share. The entries of one process form its layout. Processes with equal layouts, such as forked
+// ones, share one, and a child has its parent's layout from the fork on. A layout is immutable: a
+// process whose mappings change gets another one.
 
-// span is what the tree has for one prefix of addresses.
+// span is the tree's value for one prefix of addresses.
 type span struct{ file, bias uint64 }
 
-// marker is the prefix under which the profiler notes that a process is known, and how to look at its mappings.
+// marker is the prefix under which the profiler stores that a process is known.
 var marker = lpm.Prefix{Key: 0, Length: 64}
 
-// layout is where a process has mapped which file as code, and where its Python is. Nobody changes one.
+// layout describes a process's mappings of code, and its Python. It is immutable but for number,
+// hash, members, and spans of a layout that was refused.
 type layout struct {
-	number uint32 // in the kernel's maps; 0: it is not there
-	hash   uint64 // by which the kernel tells it; 0: unknown
-	sum    uint64 // of what it has
+	number uint32 // in the kernel's maps; 0: not loaded
+	hash   uint64 // the kernel's hash of the mappings; 0: unknown
+	sum    uint64 // checksum of spans and python
 	spans  map[lpm.Prefix]span
 	python []byte // a support.PyProcInfo; nil without Python
 	user   uint32
-	cut    bool // a part of the process's mappings is not in it
+	cut    bool // some of the process's mappings are missing
 
-	mappings []process.RawMapping // of the first process, as the profiler was told of them
-	members  map[uint32]bool      // pids; true: the profiler knows the process
+	mappings []process.RawMapping // of the first process, as passed to the profiler
+	members  map[uint32]bool      // by pid; true: the profiler knows the process
 }
 
-// layouts are those that the kernel has. Its methods are called while Unwinder.mu is held, but for those that say so.
+// layouts holds all layouts. Unwinder.mu is held while its methods run, except where they state
+// otherwise.
 type layouts struct {
 	prefixes, pythons *ebpf.Map
 	seed              maphash.Seed
@@ -47,24 +50,24 @@ type layouts struct {
 	next              uint32
 	bySum             map[uint64][]*layout
 	byHash            map[uint64]*layout
-	waiting           map[*layout]bool // for room in the kernel
-	settled           []uint32         // pids of layouts that have waited, and that nobody has been told of
+	waiting           map[*layout]bool // for space in the kernel
+	settled           []uint32         // pids whose layouts no longer wait, for the next Forget
 	waitingSpans      int
-	draft             *draft // of the process that is being loaded
+	draft             *draft // of the process being loaded
 
-	mu       sync.Mutex // guards what follows, never for long
+	mu       sync.Mutex // guards the fields below, and layout.members; held briefly
 	byNumber map[uint32]*layout
 	of       map[uint32]*layout // by pid
-	refusals map[*layout]string // why they are not in the kernel
+	refusals map[*layout]string // why layouts are not in the kernel
 }
 
-// draft is a layout while the profiler tells what has changed.
+// draft is a layout under construction, while the profiler reports changes.
 type draft struct {
 	spans    map[lpm.Prefix]span
 	python   []byte
 	changed  bool
 	mappings []process.RawMapping
-	over     int // prefixes beyond what one process may have
+	over     int // prefixes beyond the limit of one process
 }
 
 func newLayouts(maps map[string]*ebpf.Map) layouts {
@@ -75,7 +78,8 @@ func newLayouts(maps map[string]*ebpf.Map) layouts {
 	}
 }
 
-// layoutOf returns what a process has, and whether the profiler knows it. It takes no other lock than its own.
+// layoutOf returns a process's layout, and whether the profiler knows the process. It takes only
+// l.mu.
 func (l *layouts) layoutOf(pid uint32) (at *layout, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +87,7 @@ func (l *layouts) layoutOf(pid uint32) (at *layout, known bool) {
 	return at, at != nil && at.members[pid]
 }
 
-// join gives a process a layout.
+// join assigns a process a layout.
 func (l *layouts) join(pid uint32, to *layout, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +98,7 @@ func (l *layouts) join(pid uint32, to *layout, known bool) {
 	to.members[pid] = to.members[pid] || known
 }
 
-// begin starts to note what the profiler tells of a process.
+// begin starts the draft of a process.
 func (l *layouts) begin(pid uint32) {
 	l.draft = &draft{spans: map[lpm.Prefix]span{}}
 	if at, known := l.layoutOf(pid); known {
@@ -104,7 +108,7 @@ func (l *layouts) begin(pid uint32) {
 
 var errFull = errors.New("the process has too many mappings")
 
-// put notes one prefix; outside of begin and commit, as when processes have ended, nothing.
+// put adds one prefix to the draft. It does nothing without a draft, as when processes have ended.
 func (l *layouts) put(prefix lpm.Prefix, s span) error {
 	d := l.draft
 	if d == nil {
@@ -122,6 +126,7 @@ func (l *layouts) put(prefix lpm.Prefix, s span) error {
 	return nil
 }
 
+// drop removes prefixes from the draft, and returns how many it had.
 func (l *layouts) drop(prefixes []lpm.Prefix) (n uint64) {
 	if l.draft == nil {
 		return 0
@@ -142,8 +147,9 @@ func (l *layouts) setPython(data []byte) {
 	}
 }
 
-// commit ends what begin has started, and gives the process the layout that it has now. One whose mappings cannot be read, as it is
-// gone or its first thread has ended, keeps what it had; nil if that is nothing.
+// commit ends the draft and assigns the process its layout, which it returns. A process whose
+// mappings cannot be read, because it or its first thread has ended, keeps its layout, which may be
+// nil.
 func (l *layouts) commit(pid, user uint32, hash uint64) *layout {
 	d := l.draft
 	l.draft = nil
@@ -170,10 +176,10 @@ func (l *layouts) commit(pid, user uint32, hash uint64) *layout {
 	return next
 }
 
-// maxWaitingSpans bounds what is kept of processes for whose mappings there is no room.
+// maxWaitingSpans limits the total size of layouts that wait for space.
 const maxWaitingSpans = maxPrefixes
 
-// bring writes a layout into the kernel, or has it wait for room.
+// bring writes a layout into the kernel, or lets it wait for space.
 func (l *layouts) bring(at *layout) {
 	err := l.room.take(at.user, len(at.spans))
 	if err == nil {
@@ -197,12 +203,13 @@ func (l *layouts) bring(at *layout) {
 		l.waiting[at] = true
 		l.waitingSpans += len(at.spans)
 		l.refusals[at] = err.Error()
-	case !l.waiting[at]: // its processes have no stacks to their end
+	case !l.waiting[at]: // its processes never get stacks
 		at.spans = map[lpm.Prefix]span{}
 		l.refusals[at] = err.Error()
 	}
 }
 
+// leaveQueue removes a layout from those that wait.
 func (l *layouts) leaveQueue(at *layout) {
 	if l.waiting[at] {
 		delete(l.waiting, at)
@@ -213,7 +220,7 @@ func (l *layouts) leaveQueue(at *layout) {
 	delete(l.refusals, at)
 }
 
-// settle brings layouts that wait for room into the kernel, the smallest first.
+// settle writes layouts that wait for space into the kernel, the smallest first.
 func (l *layouts) settle() {
 	for _, at := range slices.SortedFunc(maps.Keys(l.waiting), func(a, b *layout) int { return len(a.spans) - len(b.spans) }) {
 		if l.bring(at); at.number == 0 {
@@ -223,7 +230,7 @@ func (l *layouts) settle() {
 	}
 }
 
-// setHash lets a layout be found by what the kernel says of a process.
+// setHash makes a layout known under the kernel's hash of the mappings.
 func (l *layouts) setHash(at *layout, hash uint64) {
 	if hash == 0 || at.cut {
 		return
@@ -235,7 +242,7 @@ func (l *layouts) setHash(at *layout, hash uint64) {
 	l.byHash[hash] = at
 }
 
-// sumOf is the same for the same contents in any order.
+// sumOf returns a checksum of a draft that does not depend on the order of prefixes.
 func (l *layouts) sumOf(d *draft) (sum uint64) {
 	type entry struct {
 		prefix lpm.Prefix
@@ -247,7 +254,7 @@ func (l *layouts) sumOf(d *draft) (sum uint64) {
 	return sum + maphash.Bytes(l.seed, d.python)
 }
 
-// forget ends the membership of processes that are gone.
+// forget removes processes that have ended.
 func (l *layouts) forget(gone func(pid uint32) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,8 +266,8 @@ func (l *layouts) forget(gone func(pid uint32) bool) {
 	}
 }
 
-// sweep erases the layouts that nobody has. inKernel gives by pid the numbers that the kernel half has: a parent's of children
-// that nobody has asked for, and the former one of a process that has another since a moment.
+// sweep removes unused layouts. inKernel has the numbers in the kernel half's processes by pid:
+// these include children that inherited a layout, and processes that are about to get another one.
 func (l *layouts) sweep(inKernel map[uint32]uint32) {
 	used := map[uint32]bool{}
 	for pid, number := range inKernel {
@@ -294,7 +301,8 @@ func (l *layouts) sweep(inKernel map[uint32]uint32) {
 	}
 }
 
-// adopt notes that a process has a layout, by its number; false if there is none of that number. It takes no other lock than its own.
+// adopt notes that a process has the layout with a number; false if no layout has it. It takes only
+// l.mu.
 func (l *layouts) adopt(pid, number uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -309,8 +317,8 @@ func (l *layouts) adopt(pid, number uint32) bool {
 	return true
 }
 
-// heirs lists the layouts of which the profiler will know no process when those that are gone are forgotten, with one
-// process of each that is not: it keeps the tables of files for as long as it knows who maps them.
+// heirs returns one living process for each layout whose processes that the profiler knows have all
+// ended. The profiler keeps the tables of a file only while it knows a process that maps the file.
 func (l *layouts) heirs(gone func(pid uint32) bool) map[uint32]*layout {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -333,8 +341,8 @@ func (l *layouts) heirs(gone func(pid uint32) bool) map[uint32]*layout {
 	return list
 }
 
-// refused says of at most so many layouts why they are not in the kernel, and of which processes they are. It takes no other lock than
-// its own.
+// refused describes at most most layouts that are not in the kernel: their processes, and the
+// reason. It takes only l.mu.
 func (l *layouts) refused(most int) (list []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newTree makes layouts on a tree in the kernel with so many entries.
+// newTree creates layouts with a tree in the kernel.
 func newTree(t *testing.T, entries int) *layouts {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -33,7 +33,7 @@ func newTree(t *testing.T, entries int) *layouts {
 	return &l
 }
 
-// load gives a process n prefixes of a file, and no others.
+// load gives a process n prefixes of a file, and no other prefixes.
 func (l *layouts) load(pid, user uint32, file uint64, n int) *layout {
 	l.begin(pid)
 	clear(l.draft.spans)
@@ -43,7 +43,7 @@ func (l *layouts) load(pid, user uint32, file uint64, n int) *layout {
 	return l.commit(pid, user, 0)
 }
 
-// fileAt says which file the kernel finds at an address.
+// fileAt returns the file that the kernel finds at an address.
 func (l *layouts) fileAt(t *testing.T, number uint32, address uint64) uint64 {
 	t.Helper()
 	key := support.PIDPage{PrefixLen: support.BitWidthPID + 64, Pid: bits.ReverseBytes32(number), Page: bits.ReverseBytes64(address)}
@@ -65,7 +65,7 @@ func (l *layouts) entries(t *testing.T) (n int) {
 	return n
 }
 
-// end forgets the processes that are gone, of which the kernel half has nothing any more.
+// end removes ended processes that the kernel half no longer has.
 func (l *layouts) end(gone func(uint32) bool) {
 	l.forget(gone)
 	l.sweep(nil)
@@ -95,7 +95,8 @@ func TestProcessesWithEqualMappingsShareThem(t *testing.T) {
 	}
 }
 
-// A child may have the layout that its parent had before it loaded another library: nothing may change in it.
+// A child may have the layout that its parent had before it loaded another library, so that layout
+// must not change.
 func TestAProcessThatLoadsALibraryGetsAnotherLayout(t *testing.T) {
 	l := newTree(t, 1024)
 	before := l.load(1, 0, 7, 20)
@@ -118,7 +119,8 @@ func TestAProcessThatLoadsALibraryGetsAnotherLayout(t *testing.T) {
 	}
 }
 
-// A process that loads libraries for a while leaves a layout behind with each: they go when there is no room, unless the kernel half has one.
+// A process that loads libraries leaves an old layout behind with each. Old layouts are removed when
+// the tree is full, unless the kernel half uses them.
 func TestLayoutsThatNobodyHasGiveRoom(t *testing.T) {
 	l := newTree(t, 1024)
 	l.room.ofUser, l.room.reserved = 1024, 0
@@ -128,7 +130,7 @@ func TestLayoutsThatNobodyHasGiveRoom(t *testing.T) {
 	if third.number != 0 {
 		t.Fatal("there is room for three")
 	}
-	l.sweep(map[uint32]uint32{1: second.number, 7: first.number}) // of 7 nobody has heard
+	l.sweep(map[uint32]uint32{1: second.number, 7: first.number}) // process 7 is unknown
 	if l.settle(); third.number != 0 || l.entries(t) != 800 {
 		t.Errorf("a layout that the kernel half has is gone: %d entries", l.entries(t))
 	}
@@ -139,7 +141,7 @@ func TestLayoutsThatNobodyHasGiveRoom(t *testing.T) {
 	}
 }
 
-// TestAFloodOfMappingsLeavesRoomForOthers: one user's processes get half of the tree at most, and of the last part what is small.
+// One user's processes get at most half of the tree, and the last part is for small layouts only.
 func TestAFloodOfMappingsLeavesRoomForOthers(t *testing.T) {
 	l := newTree(t, 1024)
 	for pid := range uint32(20) {
@@ -149,12 +151,12 @@ func TestAFloodOfMappingsLeavesRoomForOthers(t *testing.T) {
 		t.Errorf("the flood has %d entries of 1,024", n)
 	}
 	list := l.refused(16)
-	if len(list) != 12 || !strings.Contains(list[0], "are missing: mappings of processes of user 1000 take 480 entries of the 512 that one user may have, and its own would take 60") {
+	if len(list) != 12 || !strings.Contains(list[0], "are missing: the mappings of user 1000's processes need 480 of the 512 entries that one user may have, and its mappings need 60 more") {
 		t.Errorf("refused is %q", list)
 	}
-	l.load(1, 0, 1, 280) // to what only newcomers may have
+	l.load(1, 0, 1, 280) // up to the part for small layouts
 	if big := l.load(2, 0, 2, 65); big.number != 0 {
-		t.Error("a large layout takes from what is for small ones")
+		t.Error("a large layout takes entries reserved for small ones")
 	}
 	honest := l.load(3, 0, 3, 60)
 	if honest.number == 0 || l.fileAt(t, honest.number, 3<<32+59<<12) != 3 {
@@ -167,7 +169,7 @@ func TestWhoWasRefusedGetsRoomWhenOthersEnd(t *testing.T) {
 	l.load(1, 1, 1, 350)
 	l.load(2, 2, 2, 350)
 	late := l.load(3, 3, 3, 300)
-	l.join(4, late, false) // forked since
+	l.join(4, late, false) // forked later
 	if late.number != 0 || len(l.refused(16)) != 1 || !strings.HasPrefix(l.refused(16)[0], "stacks of process 3 and of 1 that were forked with it are missing") {
 		t.Fatalf("number %d, refused %q", late.number, l.refused(16))
 	}
@@ -181,7 +183,7 @@ func TestWhoWasRefusedGetsRoomWhenOthersEnd(t *testing.T) {
 	}
 }
 
-// The kernel may have no memory for an entry although there is room by the count.
+// The kernel may have no memory for an entry although the count permits it.
 func TestATreeThatIsFullRefuses(t *testing.T) {
 	l := newTree(t, 1024)
 	l.room.most, l.room.ofUser, l.room.reserved = 4096, 4096, 0
@@ -206,11 +208,11 @@ func TestAProcessWithTooManyMappingsHasAsManyAsItMay(t *testing.T) {
 	}
 }
 
-// Of a process whose first thread has ended /proc/PID/maps is empty, and the others go on allocating.
+// /proc/PID/maps is empty if the first thread has ended, while other threads still allocate.
 func TestAProcessWhoseMappingsCannotBeReadKeepsItsLayout(t *testing.T) {
 	l := newTree(t, 1024)
 	at := l.load(1, 0, 7, 20)
-	l.join(2, at, false) // forked, and not looked at since
+	l.join(2, at, false) // forked, and not loaded
 	l.begin(2)
 	_ = l.put(marker, span{})
 	if got := l.commit(2, 0, 0); got != at || l.entries(t) != 20 {
@@ -223,7 +225,8 @@ func TestAProcessWhoseMappingsCannotBeReadKeepsItsLayout(t *testing.T) {
 	}
 }
 
-// An heir keeps the tables of files when the process that they were loaded for ends before its children.
+// An heir keeps the tables of files when the process for which they were loaded ends before its
+// children.
 func TestChildrenInheritWhatTheProfilerKnows(t *testing.T) {
 	l := newTree(t, 1024)
 	at := l.load(1, 0, 7, 20)

@@ -11,26 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CodeFile is a file that is mapped as code, as the kernel knows it, below overlays.
+// CodeFile identifies a file that is mapped as code. It is the real file below overlayfs.
 type CodeFile struct {
 	Device  uint32 // the kernel's dev_t
 	Inode   uint64
 	Address uint64 // of the inode in the kernel's memory
-	Size    uint64
-	Changed uint64 // ns, of its content or its owner
+	Size    uint64 // bytes
+	Changed uint64 // ns, time of the last change of content or owner
 }
 
-// Code is what a process has mapped as code.
+// Code lists a process's mappings of code.
 type Code struct {
-	Files  map[uint64]CodeFile // by where the mapping begins
-	Layout uint64              // by which the kernel's scan tells that processes have the same; 0: unknown
+	Files map[uint64]CodeFile // by start of the mapping
+	// Hash of the mappings, equal for processes with equal mappings; 0: unknown.
+	Layout uint64
 }
 
-// Load brings the kernel's tables for one process up to date and returns when
-// they are in place, with the number of the process's layout: what the kernel half has to have in its struct process; 0 where its
-// stacks cannot be walked. It is cheap when no executable mapping changed. Processes
-// that are gone are not an error, nor are files and memory that cannot be read, nor is it that there is no room: the
-// stacks are cut or missing then, and Problems says why. layout is what a scan has just said of the process, 0 if unknown.
+// Load updates the kernel's tables for one process. When it returns, the tables are in the kernel.
+// It returns the number of the process's layout, for the kernel half's struct process; 0 means that
+// its stacks cannot be walked. layout is the hash of a scan that has just seen the process; 0 if
+// unknown. Load is cheap if no executable mapping has changed. Ended processes, unreadable files or
+// memory, and full tables are not errors: stacks are then truncated or missing, and Problems tells
+// why.
 func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -54,18 +56,19 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	u.codes.note(u.layouts.draft, p.code.Files)
 	at := u.layouts.commit(pid, userOf(pid), layout)
 	if over > 0 {
-		u.problem(fmt.Sprintf("stacks of process %d are cut: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
+		u.problem(fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
 	}
 	if at == nil {
 		return 0
 	}
-	if at.number == 0 { // the layouts of before, which nobody has any more, may take the room
+	if at.number == 0 { // unused layouts may occupy the space
 		u.layouts.sweep(u.inKernel())
 		u.layouts.settle()
 	}
 	return at.number
 }
 
+// inKernel returns InKernel's numbers of layouts by pid, or nil.
 func (u *Unwinder) inKernel() map[uint32]uint32 {
 	if u.InKernel == nil {
 		return nil
@@ -73,7 +76,8 @@ func (u *Unwinder) inKernel() map[uint32]uint32 {
 	return u.InKernel()
 }
 
-// Share gives a process the layout that a scan has found it to have, if another process has the same one and its tables are loaded.
+// Share assigns a process the layout with a hash that a scan has computed, if that layout is loaded
+// for another process. It returns the layout's number.
 func (u *Unwinder) Share(pid uint32, layout uint64) (number uint32, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -85,10 +89,12 @@ func (u *Unwinder) Share(pid uint32, layout uint64) (number uint32, ok bool) {
 	return at.number, true
 }
 
-// Adopt notes that the kernel half has given a process the layout of that number, its parent's; false if that is not loaded any more.
+// Adopt notes that the kernel half has assigned a process its parent's layout, by number. It
+// returns false if that layout is no longer loaded.
 func (u *Unwinder) Adopt(pid, number uint32) bool { return u.layouts.adopt(pid, number) }
 
-// learn makes the profiler know a process as one with a layout that is loaded: nothing of it is read for that. u.mu is held.
+// learn registers a process that has a loaded layout with the profiler, without reading from the
+// process. u.mu is held.
 func (u *Unwinder) learn(pid uint32, at *layout) {
 	if u.isBroken() || u.refused[pid] {
 		return
@@ -103,8 +109,9 @@ func (u *Unwinder) learn(pid uint32, at *layout) {
 	u.layouts.join(pid, at, true)
 }
 
-// Forget releases the tables of processes that have ended. Frames of their
-// stacks cannot be asked for afterwards. It returns the pids of processes for whose tables there is room only now.
+// Forget releases the tables of processes that have ended. Their stacks cannot be decoded
+// afterwards. It returns the pids of processes whose layouts had to wait for space and are loaded
+// now.
 func (u *Unwinder) Forget() (settled []uint32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// Slots of the chain's program array that are in use.
+// Programs of the chain that walks a stack.
 const (
 	nativeProgram = "kprobe_unwind_native"
 	pythonProgram = "kprobe_unwind_python"
 )
 
-// loadMaps describes the maps on a machine with so many possible CPUs.
+// loadMaps returns the specs of the unwinder's maps for a machine with cpus possible CPUs.
 func loadMaps(kernel *btf.Spec, interpreters *interpreterconfig.Config, cpus int) (*ebpf.CollectionSpec, error) {
 	spec, err := support.LoadCollectionSpec()
 	if err != nil {
@@ -32,8 +32,8 @@ func loadMaps(kernel *btf.Spec, interpreters *interpreterconfig.Config, cpus int
 	return spec, nil
 }
 
-// Memory computes what the maps take in the kernel on a machine with so many possible CPUs, by name. Tables of files are
-// in the growth of one of those that hold them.
+// Memory computes the kernel memory of the maps, by name, on a machine with cpus possible CPUs. The
+// tables of all files are in the growth of the map exe_id_to_8_stack_deltas.
 func Memory(kernel *btf.Spec, cpus int) (map[string]bpf.Memory, error) {
 	interpreters := interpreterconfig.NoInterpreters()
 	interpreters.Python.Disabled = false
@@ -44,7 +44,7 @@ func Memory(kernel *btf.Spec, cpus int) (map[string]bpf.Memory, error) {
 	list := map[string]bpf.Memory{}
 	for name, m := range spec.Maps {
 		x := bpf.MemoryOf(m, cpus)
-		if name == "exe_id_to_8_stack_deltas" { // the limit is one for all sizes
+		if name == "exe_id_to_8_stack_deltas" { // all sizes share one limit
 			x.Growth += maxRows * uint64(m.InnerMap.ValueSize)
 		}
 		list[name] = x
@@ -52,7 +52,8 @@ func Memory(kernel *btf.Spec, cpus int) (map[string]bpf.Memory, error) {
 	return list, nil
 }
 
-// reduce leaves only the maps that native and Python stacks need.
+// reduce removes the maps that native and Python stacks do not need, and sets the sizes of the
+// others.
 func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 	clear(spec.Programs)
 	for name, m := range spec.Maps {
@@ -75,8 +76,8 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 	}
 }
 
-// setVariables tells the programs where the running kernel keeps a thread's
-// TLS base (task_struct.thread), and how pointers are signed.
+// setVariables sets the offset of a thread's TLS base in the running kernel's task_struct, and the
+// mask of signed pointers.
 func setVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	offset, err := tlsBaseOffset(kernel)
 	if err != nil {
@@ -94,8 +95,8 @@ func setVariables(spec *ebpf.CollectionSpec, kernel *btf.Spec) error {
 	return nil
 }
 
-// Bind lets the maps and variables of spec that have the unwinder's names be
-// the unwinder's own. It returns the replacements for ebpf.CollectionOptions.
+// Bind replaces the maps and variables of spec that have names of the unwinder's by the unwinder's
+// own. It returns the replacements for ebpf.CollectionOptions.
 func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	replacements := map[string]*ebpf.Map{}
 	for name := range spec.Maps {
@@ -112,11 +113,12 @@ func (u *Unwinder) Bind(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
 	return replacements
 }
 
-// Maps are the unwinder's, by name.
+// Maps returns the unwinder's maps by name.
 func (u *Unwinder) Maps() map[string]*ebpf.Map { return u.maps }
 
-// LoadSteps puts those steps of a walk into the chain that are not the probes' own. They note what they read in
-// the map recording of the probes' maps. With multi all are of the attach type of uprobe_multi links, as those of probes must be.
+// LoadSteps loads the programs of walk.bpf.c into the chain. They record their reads in the map
+// "recording" of probes. With multi, the programs have the attach type of uprobe_multi links: all
+// programs of a chain must have one attach type.
 func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, types *btf.Cache) error {
 	spec, err := bpf.LoadWalk(kernel)
 	if err != nil {
@@ -133,7 +135,7 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 		}
 	}
 	replacements := u.Bind(spec)
-	// Each takes the verifier some 80,000 steps of its million.
+	// The verifier needs some 80,000 of its one million steps per frame.
 	if err := spec.Variables["python_frames_per_program"].Set(uint32(6)); err != nil {
 		return fmt.Errorf("set python_frames_per_program: %w", err)
 	}
@@ -154,7 +156,7 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 	return u.link(support.ProgUnwindPython, steps.Programs[pythonProgram])
 }
 
-// LinkStop puts the last step of a walk into the chain, a program of the probes.
+// LinkStop adds the last step of a walk, a program of the probes, to the chain.
 func (u *Unwinder) LinkStop(stop *ebpf.Program) error { return u.link(support.ProgUnwindStop, stop) }
 
 func (u *Unwinder) link(slot uint32, program *ebpf.Program) error {

@@ -22,7 +22,8 @@ const (
 	python314 = 0x030e
 )
 
-// UpdateProcData notes how to walk the Python stacks of the process that is being loaded, and corrects what the profiler does not know.
+// UpdateProcData stores how to walk the Python stacks of the process being loaded, with
+// corrections.
 func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data unsafe.Pointer) error {
 	if kind == libpf.Python {
 		info := *(*support.PyProcInfo)(data)
@@ -32,7 +33,7 @@ func (t *tables) UpdateProcData(kind libpf.InterpreterType, _ libpf.PID, data un
 	return nil
 }
 
-// DeleteProcData takes that back.
+// DeleteProcData removes that.
 func (t *tables) DeleteProcData(kind libpf.InterpreterType, _ libpf.PID) error {
 	if kind == libpf.Python {
 		t.u.layouts.setPython(nil)
@@ -40,45 +41,46 @@ func (t *tables) DeleteProcData(kind libpf.InterpreterType, _ libpf.PID) error {
 	return nil
 }
 
+// correctOffsets corrects fields that the profiler does not set, or sets wrong.
 func correctOffsets(info *support.PyProcInfo) {
 	switch info.Version {
 	case python310:
-		// f_lasti is no longer among the members that the type describes; its
-		// place is that of Include/cpython/frameobject.h.
+		// The type no longer describes the member f_lasti. Its offset follows from
+		// Include/cpython/frameobject.h.
 		if info.PyFrameObject_f_lasti == 0 {
 			info.PyFrameObject_f_lasti = 96
 		}
 	case python314:
-		// The frame below the first one of a C call names None as its code: a tagged
-		// reference (Include/internal/pycore_stackref.h).
+		// The frame below the first frame of a C call has None as its code, as a tagged reference
+		// (Include/internal/pycore_stackref.h).
 		if info.NoneStructAddr != 0 {
 			info.NoneStructAddr |= 1
 		}
 	}
 }
 
-// UpdateInterpreterOffsets notes which files hold an interpreter that the profiler knows.
+// UpdateInterpreterOffsets notes a file with an interpreter that the profiler supports.
 func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, ranges []util.Range) error {
 	if len(t.u.known) >= maxFiles {
-		clear(t.u.known) // new files only are asked for
+		clear(t.u.known) // judgePythons looks up new files only
 	}
 	t.u.known[file] = true
 	return t.EbpfHandler.UpdateInterpreterOffsets(program, file, ranges)
 }
 
-// namedPython reports whether a file is named as those that may hold CPython.
+// namedPython reports whether a file's name is one that CPython has.
 func namedPython(file string) bool {
 	name := path.Base(file)
 	return strings.HasPrefix(name, "python") || strings.HasPrefix(name, "libpython")
 }
 
-// pythonFile is a new file that is named as CPython's are.
+// pythonFile is a new file with a name of CPython's.
 type pythonFile struct {
 	id      host.FileID
 	mapping process.RawMapping
 }
 
-// notePython remembers a new file of the process being loaded if it may hold CPython.
+// notePython adds a new file of the process being loaded to u.pythons if it may contain CPython.
 func (u *Unwinder) notePython(id libpf.FileID, m process.RawMapping) {
 	if namedPython(m.Path) {
 		m.Path = strings.Clone(m.Path)
@@ -86,18 +88,19 @@ func (u *Unwinder) notePython(id libpf.FileID, m process.RawMapping) {
 	}
 }
 
-// judgePythons says of which new files the profiler takes no Python frames though they hold CPython: it knows
-// up to 3.14, and of each version the default build alone.
+// judgePythons reports new files with a CPython that the profiler does not support. It supports the
+// default build of versions up to 3.14.
 func (u *Unwinder) judgePythons(p guarded) {
 	for _, f := range u.pythons {
 		if !u.known[f.id] && p.holdsPython(&f.mapping) {
-			u.problem(fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not know this build, such as a free-threaded one or a version after 3.14 (the stacks have the interpreter's own functions instead)", f.mapping.Path))
+			u.problem(fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not support this build, such as a free-threaded one or a version after 3.14 (stacks show the interpreter's C functions)", f.mapping.Path))
 		}
 	}
 	u.pythons = nil
 }
 
-// holdsPython reports whether a file exports CPython's state; a program that is linked with libpython does not.
+// holdsPython reports whether a file exports CPython's state. A program linked with libpython does
+// not.
 func (g guarded) holdsPython(m *process.RawMapping) bool {
 	f, err := g.open(m)
 	if err != nil {
@@ -105,13 +108,13 @@ func (g guarded) holdsPython(m *process.RawMapping) bool {
 	}
 	file, err := pfelf.NewFileOwned(f)
 	if err != nil {
-		return false // it is closed
+		return false // NewFileOwned has closed f
 	}
 	defer file.Close()
 	_, err = file.LookupSymbolAddress("_PyRuntime")
 	return err == nil
 }
 
-// isShim recognizes the frame that CPython 3.12 puts under each call from C into the interpreter: no
-// function of the program's, and in no traceback.
+// isShim reports whether a frame is the one that CPython 3.12 inserts below each call from C into
+// the interpreter. It is no function of the program, and no traceback shows it.
 func isShim(f Frame) bool { return f.Function == "<interpreter trampoline>" && f.Source == "<shim>" }

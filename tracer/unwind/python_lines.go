@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The profiler gives wrong lines from Python 3.10 on. In 3.10 it takes the index of a frame's instruction for an
-// offset, and reads half of the line table; later it takes the line before code of no line for -1, so that what follows
-// in the function (all of it, in closures) is too low. Here they are computed again.
+// The profiler computes wrong lines from Python 3.10 on, so this file computes them again. In 3.10
+// the profiler takes the index of a frame's instruction for an offset, and reads half of the line
+// table. In later versions it counts code without a line as line -1, so that all later lines of the
+// function are too low; in closures, all lines.
 
-// codeLayout says where a code object has its fields, on 64-bit machines (Include/cpython/code.h).
+// codeLayout has the offsets of a code object's fields on 64-bit machines (Include/cpython/code.h).
 type codeLayout struct{ argCount, kwOnlyCount, flags, firstLine, lineTable uint64 }
 
 var (
@@ -28,8 +29,9 @@ var (
 	layout312 = codeLayout{argCount: 52, kwOnlyCount: 60, flags: 48, firstLine: 68, lineTable: 136}
 )
 
-// layoutOf gives the layout of a process's code objects; false where the profiler's lines stay: they are right before 3.10, and
-// objects of another layout, as of builds without a GIL, are not known here.
+// layoutOf returns the layout of a process's code objects. It returns false if the profiler's lines
+// stay: they are right before 3.10, and code objects of other builds, such as free-threaded ones,
+// are unknown.
 func layoutOf(info *support.PyProcInfo) (codeLayout, bool) {
 	switch {
 	case info.Version < python310:
@@ -43,36 +45,36 @@ func layoutOf(info *support.PyProcInfo) (codeLayout, bool) {
 }
 
 const (
-	codeHead         = 144 // bytes that hold the fields above
+	codeHead         = 144 // bytes of a code object that contain the fields above
 	bytesSize        = 16
 	bytesData        = 32
 	instructionBytes = 2
 	maxLineTable     = 1 << 20
 )
 
-// maxTables bounds the bytes of line tables that are remembered.
+// maxTables limits the bytes of cached line tables.
 const maxTables = 16 << 20
 
-// codeKey names a code object of a process.
+// codeKey identifies a code object of a process.
 type codeKey struct {
 	pid     uint32
-	sum     uint32 // its checksum, by the kernel half
+	sum     uint32 // its checksum, computed by the unwinder's Python program
 	address uint64
 }
 
-// codeLines is what its lines follow from.
+// codeLines has the first line and the line table of a code object.
 type codeLines struct {
 	first int32
-	at    uint64 // address of the table's object
+	at    uint64 // address of the table's bytes object
 	table []byte
-	read  time.Time // or found to be as before
+	read  time.Time // of the last read
 }
 
-// trusted is how long a code object is not looked at again.
+// trusted is how long a cached code object is used without reading it again.
 const trusted = time.Second
 
-// correctLines replaces the lines of s, whose frames were made from u.raw, if
-// they are of Python 3.10 or later. A line that cannot be read is 0.
+// correctLines replaces the lines of Python frames in s, which was decoded from u.raw, for Python
+// 3.10 and later. A line that cannot be read is 0.
 func (u *Unwinder) correctLines(s *Stack) {
 	at, _ := u.layouts.layoutOf(s.PID)
 	if !hasPython(s.Frames) || at == nil || at.python == nil {
@@ -94,9 +96,9 @@ func (u *Unwinder) correctLines(s *Stack) {
 			continue
 		}
 		f.Line = 0
-		// The profiler makes one frame of each that the kernel sends.
+		// The profiler converts each frame that the kernel half sends to one frame.
 		if len(raw) == len(s.Frames) && raw[i].Type().IsInterpType(libpf.Python) && len(raw[i]) == 3 {
-			at := raw[i].Variable(1) // checksum of the code object, index of the instruction << 32
+			at := raw[i].Variable(1) // checksum of the code object | index of the instruction << 32
 			if c := u.linesOf(codeKey{s.PID, uint32(at), raw[i].Variable(0)}, &layout); c != nil {
 				f.Line = lineOf(c.table, c.first, int32(at>>32))
 			}
@@ -113,7 +115,8 @@ func hasPython(frames []Frame) bool {
 	return false
 }
 
-// linesOf reads a code object from the process, or remembers it when it is gone; nil if it was never read.
+// linesOf reads a code object from the process. It returns the cached one if the read fails; nil if
+// there is none.
 func (u *Unwinder) linesOf(key codeKey, layout *codeLayout) *codeLines {
 	known := u.lines[key]
 	if known != nil && time.Since(known.read) < trusted {
@@ -133,8 +136,8 @@ func (u *Unwinder) linesOf(key codeKey, layout *codeLayout) *codeLines {
 	return read
 }
 
-// readCode reads first line and line table of a code object; it returns known if that is still right. A checksum
-// of 0 says that the kernel half could not compute one.
+// readCode reads first line and line table of a code object. It returns known if that is still
+// valid. A checksum of 0 means that the kernel half could not compute it.
 func readCode(m io.ReaderAt, key codeKey, layout *codeLayout, known *codeLines) (*codeLines, error) {
 	var head [codeHead]byte
 	if err := readAt(m, head[:layout.lineTable+8], key.address); err != nil {
@@ -143,7 +146,7 @@ func readCode(m io.ReaderAt, key codeKey, layout *codeLayout, known *codeLines) 
 	word := func(at uint64) uint32 { return binary.LittleEndian.Uint32(head[at:]) }
 	sum := word(layout.argCount)<<25 + word(layout.kwOnlyCount)<<18 + word(layout.flags)<<10 + word(layout.firstLine)
 	if key.sum != 0 && sum != key.sum {
-		return nil, errors.New("another code object lies there now")
+		return nil, errors.New("the address has another code object now")
 	}
 	c := &codeLines{first: int32(word(layout.firstLine)), at: binary.LittleEndian.Uint64(head[layout.lineTable:])}
 	if known != nil && known.first == c.first && known.at == c.at {
@@ -161,11 +164,11 @@ func readCode(m io.ReaderAt, key codeKey, layout *codeLayout, known *codeLines) 
 	return c, readAt(m, c.table, c.at+bytesData)
 }
 
-// lineOf310 finds the line of an instruction in a table of PEP 626 as Python
-// 3.10 writes it: pairs of (unsigned) bytes of code and the (signed) difference
-// of their line to the line before, -128 for code of no line. 0: no line.
+// lineOf310 returns the line of an instruction from a table of PEP 626, as in Python 3.10: pairs of
+// a number of code bytes (unsigned) and the difference to the previous line (signed); -128 marks
+// code without a line. It returns 0 for no line.
 func lineOf310(table []byte, first, instruction int32) int {
-	if instruction < 0 { // not begun yet
+	if instruction < 0 { // the function has not started yet
 		return int(max(0, first))
 	}
 	at := int64(instruction) * instructionBytes
@@ -186,17 +189,19 @@ func lineOf310(table []byte, first, instruction int32) int {
 	return 0
 }
 
-// The kinds of entries in a line table of Python 3.11 and later (Objects/locations.md of CPython): the first byte of an entry is 128 +
-// kind << 3 + instructions - 1. Kinds below oneLine have no difference of lines, a byte of columns, and these have two.
+// Kinds of entries in a line table of Python 3.11 and later (CPython's Objects/locations.md). The
+// first byte of an entry is 128 + kind<<3 + instructions - 1. Kinds below oneLine do not change the
+// line and have one byte of columns; kinds from oneLine to noColumns - 1 have two.
 const (
-	oneLine   = 10 // and 11, 12: 0, 1 or 2 lines further
+	oneLine   = 10 // 10, 11 and 12 advance by 0, 1 and 2 lines
 	noColumns = 13
 	longEntry = 14
 	noLine    = 15
 )
 
-// lineOf311 finds the line of an instruction (a unit of two bytes, caches too) in a table of Python 3.11 or later. Code of
-// no line leaves the line from which the next entry counts as it was. 0: no line.
+// lineOf311 returns the line of an instruction from a table of Python 3.11 or later. An
+// instruction, or a cache entry, is a unit of two bytes. Code without a line does not change the
+// line from which the next entry counts. It returns 0 for no line.
 func lineOf311(table []byte, first, instruction int32) int {
 	line, end := int64(first), int64(0)
 	for len(table) > 0 {
@@ -235,7 +240,8 @@ func lineOf311(table []byte, first, instruction int32) int {
 	return 0
 }
 
-// varint takes a number of six bits a byte, lowest first, and returns what is behind it. What is too long is cut off.
+// varint decodes a number of six bits per byte, lowest first, and returns the remaining bytes. It
+// ignores bits beyond 32.
 func varint(b []byte) (n uint32, rest []byte) {
 	for i, x := range b {
 		if i < 6 {
@@ -248,12 +254,13 @@ func varint(b []byte) (n uint32, rest []byte) {
 	return n, nil
 }
 
+// readAt reads len(b) bytes of m at an address.
 func readAt(m io.ReaderAt, b []byte, address uint64) error {
 	_, err := m.ReadAt(b, int64(address))
 	return err
 }
 
-// readMemory fills b from the memory of a process.
+// readMemory reads len(b) bytes at an address of a process.
 func readMemory(pid uint32, address uint64, b []byte) error {
 	if len(b) == 0 {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-// run is a line (0: none) and how many instructions in a row have it.
+// run is a line (0: none) and its number of consecutive instructions.
 type run struct{ line, instructions int }
 
-// The tables are what CPython 3.10.13 compiled, the runs what its co_lines says of them.
+// CPython 3.10.13 compiled the tables, and its co_lines returned the runs.
 var lineTables = []struct {
 	name  string
 	first int32
@@ -57,10 +57,10 @@ func TestLinesEqualThoseOfPython310(t *testing.T) {
 	}
 }
 
-// onHeap keeps what is read by address off the stack, which moves.
+// onHeap keeps memory that is read by address off the stack, which can move.
 var onHeap [][]uint64
 
-// codeObject lays out a code object and its line table in our own memory.
+// codeObject builds a code object and its line table in our own memory.
 func codeObject(first uint32, table []byte) (code, bytes []uint64) {
 	bytes = make([]uint64, (bytesData+len(table))/8+1)
 	bytes[bytesSize/8] = uint64(len(table))
@@ -83,7 +83,7 @@ func TestCodeObjectsAreReadFromTheProcess(t *testing.T) {
 		t.Errorf("got %v, %v, want 7, %v", c, err, want)
 	}
 	if _, err := read(8, address); err == nil {
-		t.Error("a code object with another checksum was taken")
+		t.Error("a code object with another checksum was accepted")
 	}
 	for _, size := range []uint64{1 << 40, maxLineTable + 1, ^uint64(0)} {
 		bytes[bytesSize/8] = size
@@ -108,7 +108,7 @@ func TestLinesOfACodeObjectThatIsGoneAreRemembered(t *testing.T) {
 		t.Fatalf("lines %v, want 9 for instruction 2", c)
 	}
 	u.lines[key].read = time.Time{}
-	code[layout310.firstLine/8] = 8 // no longer what the checksum says
+	code[layout310.firstLine/8] = 8 // no longer matches the checksum
 	if c := u.linesOf(key, &layout310); c == nil || lineOf310(c.table, c.first, 0) != 8 {
 		t.Errorf("lines %v of what is gone, want 8 for instruction 0", c)
 	}
@@ -154,7 +154,7 @@ func FuzzLineOf310(f *testing.F) {
 	})
 }
 
-// What CPython 3.11 and 3.14 compiled, and what its co_lines says of them.
+// CPython 3.11 and 3.14 compiled the tables, and their co_lines returned the runs.
 var tables311 = []struct {
 	name  string
 	first int32

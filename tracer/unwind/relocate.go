@@ -14,11 +14,11 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// maxRelocations is how many pointers of one file are filled in; CPython has some 30,000.
+// maxRelocations limits the relocated pointers of one file; CPython has some 30,000.
 const maxRelocations = 1 << 19
 
-// relocated is a file with its pointers filled in, as far as they are relative to where it is loaded. GNU ld writes them into the
-// data as well as into the relocations; lld leaves zeros in the data, and there the profiler reads CPython's tables of members.
+// relocated is a file whose relative relocations are applied. GNU ld writes the pointers into the
+// data as well; lld leaves zeros there, where the profiler reads CPython's tables of members.
 type relocated struct {
 	process.ReadAtCloser
 	pointers []pointer // by offset in the file
@@ -26,7 +26,7 @@ type relocated struct {
 
 type pointer struct{ offset, value uint64 }
 
-// relocate gives the file itself where nothing is to be filled in.
+// relocate applies the relative relocations of a file. It returns f itself if there are none.
 func relocate(f process.ReadAtCloser) process.ReadAtCloser {
 	file, err := elf.NewFile(f)
 	if err != nil || file.Class != elf.ELFCLASS64 || file.ByteOrder != binary.LittleEndian {
@@ -56,7 +56,7 @@ func relocate(f process.ReadAtCloser) process.ReadAtCloser {
 	return relocated{f, list}
 }
 
-// offsetOf says where in the file an address is.
+// offsetOf returns the offset of an address in the file.
 func offsetOf(file *elf.File, address uint64) (uint64, bool) {
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_LOAD && address >= p.Vaddr && address-p.Vaddr < min(p.Filesz, math.MaxInt32) && p.Off < math.MaxInt32 {
@@ -72,7 +72,8 @@ func (f relocated) ReadAt(p []byte, off int64) (int, error) {
 		return n, err
 	}
 	begin, end := uint64(off), uint64(off)+uint64(n)
-	first, _ := slices.BinarySearchFunc(f.pointers, begin, func(r pointer, at uint64) int { return cmp.Compare(r.offset+7, at) }) // one may reach into it
+	// The pointer before may overlap the range.
+	first, _ := slices.BinarySearchFunc(f.pointers, begin, func(r pointer, at uint64) int { return cmp.Compare(r.offset+7, at) })
 	for _, r := range f.pointers[first:] {
 		if r.offset >= end {
 			break

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// GNU ld fills in the pointers that lld leaves zero: without them the file must read the same.
+// GNU ld writes the pointers that lld leaves zero. Without them, the file must read the same.
 func TestPointersThatALinkerLeftOutAreFilledIn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "libpython3.so")
 	source := "const char *texts[] = {\"one\", \"two\", \"three\"}; static int n; int *numbers[] = {&n, 0, &n};"
@@ -35,7 +35,7 @@ func TestPointersThatALinkerLeftOutAreFilledIn(t *testing.T) {
 		t.Fatal("the linker has left them out itself")
 	}
 	file := relocate(inMemory{bytes.NewReader(zeroed)})
-	for _, size := range []int{3, 8, 64, len(want)} { // pointers begin and end anywhere in what is read
+	for _, size := range []int{3, 8, 64, len(want)} { // pointers overlap reads in all ways
 		for off := 0; off < len(want); off += size {
 			got := make([]byte, min(size, len(want)-off))
 			if _, err := file.ReadAt(got, int64(off)); err != nil {

@@ -4,40 +4,41 @@ package unwind
 
 import "fmt"
 
-// maxPythons is how many layouts may have a Python.
+// maxPythons limits the layouts with a Python.
 const maxPythons = 4096
 
-// Limits of the tree. A process of PyTorch with all of NVIDIA's libraries has 310 mappings and some 2,000 prefixes.
+// Limits of the tree. A process of PyTorch with all of NVIDIA's libraries has 310 mappings and some
+// 2,000 prefixes.
 const (
 	maxPrefixes          = 1 << 20
 	maxPrefixesOfProcess = maxPrefixes / 16
 	maxPrefixesOfUser    = maxPrefixes / 2
-	// Of the last part small layouts only may have some: newcomers'.
+	// The last part is reserved for small layouts, so that new processes find space.
 	reservedPrefixes    = maxPrefixes / 4
 	smallLayoutPrefixes = 4096
 )
 
 // room counts the prefixes in the tree.
 type room struct {
-	most, ofUser, reserved, small int // see maxPrefixes, and what follows it
+	most, ofUser, reserved, small int // the limits above
 
 	total int
-	by    map[uint32]int // user
+	by    map[uint32]int // by user
 }
 
 func newRoom() room {
 	return room{most: maxPrefixes, ofUser: maxPrefixesOfUser, reserved: reservedPrefixes, small: smallLayoutPrefixes, by: map[uint32]int{}}
 }
 
-// take says whether a user's process may have n prefixes more.
+// take counts n prefixes of a user's process, or returns the limit that they would exceed.
 func (r *room) take(user uint32, n int) error {
 	switch {
 	case r.total+n > r.most:
-		return fmt.Errorf("mappings of all processes take %d entries of %d, and its own would take %d", r.total, r.most, n)
+		return fmt.Errorf("the mappings of all processes need %d of %d entries, and its mappings need %d more", r.total, r.most, n)
 	case r.by[user]+n > r.ofUser:
-		return fmt.Errorf("mappings of processes of user %d take %d entries of the %d that one user may have, and its own would take %d", user, r.by[user], r.ofUser, n)
+		return fmt.Errorf("the mappings of user %d's processes need %d of the %d entries that one user may have, and its mappings need %d more", user, r.by[user], r.ofUser, n)
 	case n > r.small && r.total+n > r.most-r.reserved:
-		return fmt.Errorf("its mappings would take %d entries, and the last %d are for processes that take at most %d", n, r.most-r.total, r.small)
+		return fmt.Errorf("its mappings need %d entries, and the last %d are reserved for processes that need at most %d", n, r.most-r.total, r.small)
 	}
 	r.total += n
 	r.by[user] += n

@@ -14,18 +14,18 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-// Limits of what the kernel holds. The tables of PyTorch with CUDA have some 6 million rows of 8 bytes.
+// Limits of tables in the kernel. The tables of PyTorch with CUDA have some 6 million rows of 8
+// bytes.
 const (
 	maxFiles         = 16384
 	maxRows          = 64 << 20 // of all files
-	maxRowsOfProcess = 16 << 20 // of the files that were first seen in one process
+	maxRowsOfProcess = 16 << 20 // of the files first seen in one process
 )
 
-// tables replaces the profiler's way to put a file's table into the kernel.
-// Updates of a map of maps wait for an RCU grace period each, so they run side by side, and
-// wait returns when all are done. Besides it leaves RLIMIT_MEMLOCK alone, which the
-// profiler raises at each step and which root without CAP_SYS_RESOURCE may not (from Linux 5.11
-// on BPF memory does not count against it).
+// tables replaces the profiler's functions that load a file's table into the kernel. Each update of
+// a map of maps waits for an RCU grace period, so updates run in parallel, and wait returns when
+// all are done. It does not change RLIMIT_MEMLOCK, which the profiler raises at each step: root
+// without CAP_SYS_RESOURCE may not, and from Linux 5.11 on BPF memory does not count against it.
 type tables struct {
 	ebpfapi.EbpfHandler
 	outer   map[uint16]*ebpf.Map
@@ -33,7 +33,7 @@ type tables struct {
 	pending sync.WaitGroup
 	slots   chan struct{}
 
-	u    *Unwinder // whose loading says for whom; mu is held
+	u    *Unwinder // u.loading is the process; u.mu is held
 	rows rowCount
 }
 
@@ -41,10 +41,10 @@ type tables struct {
 type rowCount struct {
 	mu    sync.Mutex
 	total int
-	by    map[uint32]int // processes, of the files that were first seen in them
+	by    map[uint32]int // by the process in which a file was first seen
 }
 
-// take says whether a process may have n rows more.
+// take reports whether a process may have n more rows, and counts them.
 func (r *rowCount) take(pid uint32, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *rowCount) take(pid uint32, n int) bool {
 	return true
 }
 
-// free gives n rows back; whose they were does not matter any more.
+// free releases n rows of any process.
 func (r *rowCount) free(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,17 +80,17 @@ func newTables(handler ebpfapi.EbpfHandler, maps map[string]*ebpf.Map, inner *eb
 	return t
 }
 
-// UpdateExeIDToStackDeltas stores the table of one file: a map of 2^n entries
-// in the outer map of that size. It returns n.
+// UpdateExeIDToStackDeltas loads the table of one file: a map of 2^n entries in the outer map of
+// that size. It returns n.
 func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.StackDeltaEBPF) (uint16, error) {
 	size := uint16(max(bits.Len32(uint32(len(deltas))), support.StackDeltaBucketSmallest))
 	outer := t.outer[size]
 	if outer == nil {
-		return 0, fmt.Errorf("a table of %d rows is larger than the unwinder takes", len(deltas))
+		return 0, fmt.Errorf("a table of %d rows is too large for the unwinder", len(deltas))
 	}
 	if !t.rows.take(t.u.loading, 1<<size) {
-		t.u.problem(fmt.Sprintf("stacks of process %d are cut: its files have larger unwind tables than one process, or all, may", t.u.loading))
-		return 0, fmt.Errorf("a table of %d rows is beyond what is left", len(deltas))
+		t.u.problem(fmt.Sprintf("stacks of process %d are truncated: the unwind tables of its files exceed the limit of one process, or of all", t.u.loading))
+		return 0, fmt.Errorf("a table of %d rows exceeds the limit", len(deltas))
 	}
 	spec := t.inner.Copy()
 	spec.Name = "unwind_table"
@@ -115,13 +115,13 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	}
 	t.start(func() {
 		defer table.Close()
-		// A failure shows as truncated stacks, which are counted by reason.
+		// A failure leads to truncated stacks, which are counted by reason.
 		_ = outer.Put(uint64(file), uint32(table.FD()))
 	})
 	return size, nil
 }
 
-// DeleteExeIDToStackDeltas drops the table of one file.
+// DeleteExeIDToStackDeltas removes the table of one file.
 func (t *tables) DeleteExeIDToStackDeltas(file host.FileID, size uint16) error {
 	outer := t.outer[size]
 	if outer == nil {
@@ -132,6 +132,7 @@ func (t *tables) DeleteExeIDToStackDeltas(file host.FileID, size uint16) error {
 	return outer.Delete(uint64(file))
 }
 
+// start runs an update on a goroutine, at most cap(t.slots) at a time.
 func (t *tables) start(update func()) {
 	t.slots <- struct{}{}
 	t.pending.Go(func() {
@@ -140,11 +141,11 @@ func (t *tables) start(update func()) {
 	})
 }
 
-// wait returns when every update begun so far is in the kernel.
+// wait returns when all started updates are done.
 func (t *tables) wait() { t.pending.Wait() }
 
-// tlsBaseOffset finds where task_struct keeps the thread pointer: the field
-// thread.fsbase on x86-64, thread.uw.tp_value on arm64.
+// tlsBaseOffset returns the offset of the thread pointer in task_struct: thread.fsbase on x86-64,
+// thread.uw.tp_value on arm64.
 func tlsBaseOffset(kernel *btf.Spec) (uint64, error) {
 	var task *btf.Struct
 	if err := kernel.TypeByName("task_struct", &task); err != nil {
@@ -155,7 +156,7 @@ func tlsBaseOffset(kernel *btf.Spec) (uint64, error) {
 			return uint64(offset), nil
 		}
 	}
-	return 0, fmt.Errorf("neither thread.fsbase nor thread.uw.tp_value is there")
+	return 0, fmt.Errorf("neither thread.fsbase nor thread.uw.tp_value exists")
 }
 
 func fieldOffset(t btf.Type, path []string) (uint32, bool) {

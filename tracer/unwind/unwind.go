@@ -2,9 +2,9 @@
 
 // Package unwind walks native and Python stacks in the kernel and names the Python frames.
 //
-// The work is done by the OpenTelemetry eBPF profiler, of which only this package knows. It takes
-// the profiler's unwinding programs and its process manager, but not its tracer: loading tables is then
-// a call that returns when they are in place, so that probes are enabled only after it.
+// The OpenTelemetry eBPF profiler does the work, and only this package imports it. It uses the
+// profiler's unwinding programs and its process manager, but not its tracer: so loading tables is a
+// call that returns when they are in the kernel, and probes are enabled after it.
 package unwind
 
 import (
@@ -30,9 +30,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// Unwinder loads unwind tables of processes and turns what the kernel sends
-// into frames. Load and Decode may be called at the same time, each from one
-// goroutine.
+// Unwinder loads unwind tables of processes and decodes the stacks that the kernel sends. Load and
+// Decode may run at the same time, each on one goroutine.
 type Unwinder struct {
 	manager *processmanager.ProcessManager
 	maps    map[string]*ebpf.Map
@@ -42,26 +41,27 @@ type Unwinder struct {
 	spec    *ebpf.CollectionSpec
 	cancel  context.CancelFunc
 
-	// CodeOf says what a process has mapped as code, as the kernel has it; false if that cannot be had. InKernel gives the numbers of layouts
-	// that the kernel half has now, by pid. Both may be nil.
+	// CodeOf returns a process's mappings of code as the kernel lists them; false if they are
+	// unknown. InKernel returns the numbers of layouts in the kernel half's processes, by pid. Both
+	// may be nil.
 	CodeOf   func(pid uint32) (Code, bool)
 	InKernel func() map[uint32]uint32
 
-	mu      sync.Mutex // serialises Load and Forget
+	mu      sync.Mutex // serializes Load and Forget
 	onFile  func(NewFile)
 	loading uint32               // pid
-	refused map[uint32]bool      // processes over whose files the profiler has panicked
-	known   map[host.FileID]bool // files with an interpreter that the profiler knows
-	pythons []pythonFile         // new ones of the process being loaded
+	refused map[uint32]bool      // processes whose files made the profiler panic
+	known   map[host.FileID]bool // files with an interpreter that the profiler supports
+	pythons []pythonFile         // new files of the process being loaded
 	fileMu  sync.RWMutex
 	files   map[libpf.FileID]string
 
-	guardMu  sync.Mutex // never for long
-	broken   bool       // the process manager does not answer any more
+	guardMu  sync.Mutex // held briefly
+	broken   bool       // the process manager no longer answers
 	memories map[uint32]*memory
 	problems []string
 
-	// Decode's.
+	// Used by Decode only.
 	record    support.Trace
 	raw       libpf.EbpfTrace
 	trace     *libpf.Trace // set by ReportTraceEvent
@@ -72,9 +72,8 @@ type Unwinder struct {
 
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
 
-// New loads the unwinder's maps and programs into the kernel. onFile is called
-// from Load for each executable file that was not seen before; kernel is the
-// running kernel's BTF.
+// New loads the unwinder's maps and programs into the kernel. Load calls onFile for each new
+// executable file. kernel is the running kernel's BTF.
 func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	startMetrics()
 	cpus, err := ebpf.PossibleCPU()
@@ -107,7 +106,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	u.tables = newTables(handler, coll.Maps, inner, u)
 	u.manager, err = processmanager.New(ctx, processmanager.Config{
 		InterpretersConfig:    interpreters,
-		MonitorInterval:       time.Hour, // its metrics go nowhere
+		MonitorInterval:       time.Hour, // nobody reads its metrics
 		ExecutableUnloadDelay: time.Minute,
 		EbpfHandler:           u.tables,
 		TraceReporter:         u,
@@ -122,7 +121,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	return u, nil
 }
 
-// Close unloads everything.
+// Close removes the maps and programs.
 func (u *Unwinder) Close() {
 	u.cancel()
 	for _, m := range u.maps {
@@ -130,8 +129,7 @@ func (u *Unwinder) Close() {
 	}
 }
 
-// ReportExecutable is the process manager's call for each new file; it
-// happens inside Load.
+// ReportExecutable implements the process manager's callback for each new file, inside Load.
 func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
 	file, path := meta.MappingFile.Value(), strings.Clone(meta.Mapping.Path)
 	u.fileMu.Lock()
@@ -152,6 +150,6 @@ func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
 	})
 }
 
-// The profiler's log is for its own developers; what our users must know is
-// counted.
+// Discard the profiler's log, which is for its developers: this package counts and reports
+// problems.
 func init() { log.SetLogger(*slog.New(slog.DiscardHandler)) }

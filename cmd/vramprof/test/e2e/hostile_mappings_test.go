@@ -110,7 +110,7 @@ func TestFloodOfMappingsCostsOthersNoStacks(t *testing.T) {
 	}
 	warnings := strings.Join(r.Warnings, "\n")
 	for _, p := range flood {
-		if !strings.Contains(warnings, fmt.Sprintf("stacks of process %d are cut: its mappings need more than the 65536 entries that one process may have", p.pid())) {
+		if !strings.Contains(warnings, fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the 65536 entries that one process may have", p.pid())) {
 			t.Errorf("no warning about process %d:\n%s", p.pid(), warnings)
 		}
 	}

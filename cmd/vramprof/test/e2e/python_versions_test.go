@@ -109,7 +109,7 @@ func TestFreeThreadedPythonIsReportedAsUnknown(t *testing.T) {
 			if live != count {
 				t.Errorf("%d allocations are live, want %d", live, count)
 			}
-			said := fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not know this build", program)
+			said := fmt.Sprintf("no Python frames of processes that run %s: the unwinder does not support this build", program)
 			if !slices.ContainsFunc(r.Warnings, func(text string) bool { return strings.HasPrefix(text, said) }) {
 				t.Errorf("warnings %q, want %q", r.Warnings, said)
 			}

@@ -54,7 +54,7 @@ func fileOf(t *testing.T, text []byte) string {
 	return path
 }
 
-func TestFilesOfUsersAreNotTakenForThoseOfOthers(t *testing.T) {
+func TestFilesOfUsersHaveTheirOwnIDs(t *testing.T) {
 	text := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	forged := bytes.Clone(text)
 	copy(forged[len(forged)/2:], "forged") // outside of what is hashed
@@ -75,7 +75,7 @@ func TestFilesOfUsersAreNotTakenForThoseOfOthers(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsCutShortIsAnError(t *testing.T) {
+func TestATruncatedFileIsAnError(t *testing.T) {
 	text, err := os.ReadFile("../../symbolize/testdata/elf/dwarf5.so")
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAFileThatIsCutShortIsAnError(t *testing.T) {
 	}
 }
 
-func TestOfAFileOnlySoMuchIsRead(t *testing.T) {
+func TestReadsOfAFileAreLimited(t *testing.T) {
 	b := newBoundedFile(inMemory{bytes.NewReader(make([]byte, 1<<20))}, 1<<20, 0)
 	buf := make([]byte, 1<<20)
 	for range maxBytesOfFile >> 20 {

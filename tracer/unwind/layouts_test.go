@@ -121,7 +121,7 @@ func TestAProcessThatLoadsALibraryGetsAnotherLayout(t *testing.T) {
 
 // A process that loads libraries leaves an old layout behind with each. Old layouts are removed when
 // the tree is full, unless the kernel half uses them.
-func TestLayoutsThatNobodyHasGiveRoom(t *testing.T) {
+func TestUnusedLayoutsGiveUpTheirSpace(t *testing.T) {
 	l := newTree(t, 1024)
 	l.room.ofUser, l.room.reserved = 1024, 0
 	first := l.load(1, 0, 1, 400)
@@ -142,7 +142,7 @@ func TestLayoutsThatNobodyHasGiveRoom(t *testing.T) {
 }
 
 // One user's processes get at most half of the tree, and the last part is for small layouts only.
-func TestAFloodOfMappingsLeavesRoomForOthers(t *testing.T) {
+func TestAFloodOfMappingsLeavesSpaceForOthers(t *testing.T) {
 	l := newTree(t, 1024)
 	for pid := range uint32(20) {
 		l.load(100+pid, 1000, uint64(100+pid), 60)
@@ -164,7 +164,7 @@ func TestAFloodOfMappingsLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-func TestWhoWasRefusedGetsRoomWhenOthersEnd(t *testing.T) {
+func TestRefusedLayoutsAreLoadedWhenOthersEnd(t *testing.T) {
 	l := newTree(t, 1024)
 	l.load(1, 1, 1, 350)
 	l.load(2, 2, 2, 350)
@@ -194,7 +194,7 @@ func TestATreeThatIsFullRefuses(t *testing.T) {
 	}
 }
 
-func TestAProcessWithTooManyMappingsHasAsManyAsItMay(t *testing.T) {
+func TestMappingsOfAProcessAreLimited(t *testing.T) {
 	l := newTree(t, 1<<20)
 	l.room = newRoom()
 	l.begin(1)

@@ -100,7 +100,7 @@ func TestCodeObjectsAreReadFromTheProcess(t *testing.T) {
 	}
 }
 
-func TestLinesOfACodeObjectThatIsGoneAreRemembered(t *testing.T) {
+func TestLinesOfAFreedCodeObjectAreCached(t *testing.T) {
 	code, _ := codeObject(7, []byte{4, 1, 4, 1})
 	key := codeKey{uint32(os.Getpid()), 7, uint64(uintptr(unsafe.Pointer(&code[0])))}
 	u := Unwinder{memories: map[uint32]*memory{}}
@@ -118,7 +118,7 @@ func TestLinesOfACodeObjectThatIsGoneAreRemembered(t *testing.T) {
 	}
 }
 
-func TestLinesOfACodeObjectInThePlaceOfAnotherAreItsOwn(t *testing.T) {
+func TestANewCodeObjectAtTheSameAddressHasItsOwnLines(t *testing.T) {
 	code, _ := codeObject(7, []byte{4, 1, 4, 1})
 	key := codeKey{uint32(os.Getpid()), 7, uint64(uintptr(unsafe.Pointer(&code[0])))}
 	u := Unwinder{memories: map[uint32]*memory{}}
@@ -130,7 +130,7 @@ func TestLinesOfACodeObjectInThePlaceOfAnotherAreItsOwn(t *testing.T) {
 	}
 }
 
-func TestRememberedLineTablesAreBounded(t *testing.T) {
+func TestCachedLineTablesAreLimited(t *testing.T) {
 	u := Unwinder{memories: map[uint32]*memory{}}
 	code, _ := codeObject(7, make([]byte, maxLineTable))
 	for i := range 64 {

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-func TestLayoutsAreCorrectedOfTheVersionsThatNeedItOnly(t *testing.T) {
+func TestOffsetsAreCorrectedOnlyForVersionsThatNeedIt(t *testing.T) {
 	for version := uint16(0x0306); version <= 0x030f; version++ {
 		info := support.PyProcInfo{Version: version, NoneStructAddr: 0x1000, PyFrameObject_f_lasti: 56}
 		want := info
@@ -24,7 +24,7 @@ func TestLayoutsAreCorrectedOfTheVersionsThatNeedItOnly(t *testing.T) {
 	}
 }
 
-func TestFramesOfTheInterpreterItselfAreToldFromThoseOfPrograms(t *testing.T) {
+func TestShimsAreRecognized(t *testing.T) {
 	for _, c := range []struct {
 		frame Frame
 		shim  bool

@@ -11,7 +11,7 @@ import (
 )
 
 // GNU ld writes the pointers that lld leaves zero. Without them, the file must read the same.
-func TestPointersThatALinkerLeftOutAreFilledIn(t *testing.T) {
+func TestRelativeRelocationsAreApplied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "libpython3.so")
 	source := "const char *texts[] = {\"one\", \"two\", \"three\"}; static int n; int *numbers[] = {&n, 0, &n};"
 	gcc := exec.Command("gcc", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-x", "c", "-o", path, "-")

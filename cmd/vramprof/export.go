@@ -83,7 +83,7 @@ func exportSession(c *cli.Context) error {
 }
 
 // exporter does everything that can fail before anything is written, and returns the function that writes.
-func exporter(c *cli.Context, r *capture.Recording, format string, at moment, between *[2]moment) (func(io.Writer) error, error) {
+func exporter(c *cli.Context, r *capture.Reader, format string, at moment, between *[2]moment) (func(io.Writer) error, error) {
 	if between != nil {
 		from, to, err := interval(r, *between)
 		if err != nil {
@@ -113,7 +113,7 @@ func exporter(c *cli.Context, r *capture.Recording, format string, at moment, be
 	return func(w io.Writer) error { return profile.Write(w, s, r) }, nil
 }
 
-func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Writer) error, error) {
+func torchExporter(c *cli.Context, r *capture.Reader, at uint64) (func(io.Writer) error, error) {
 	var o export.CollectorOptions
 	if pids := c.StringSlice("pid"); len(pids) > 0 {
 		pid, err := strconv.ParseUint(pids[0], 10, 31)
@@ -122,7 +122,7 @@ func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Wri
 		}
 		o.PID = uint32(pid)
 	}
-	l := r.Books()
+	l := r.NewLedger()
 	collector := export.NewCollector(l, o)
 	to := at
 	if at >= r.End() {
@@ -131,6 +131,6 @@ func torchExporter(c *cli.Context, r *capture.Recording, at uint64) (func(io.Wri
 	if err := r.Play(to, collector); err != nil {
 		return nil, err
 	}
-	s := r.Take(l, at)
+	s := r.SnapshotOf(l, at)
 	return func(w io.Writer) error { return export.Torch(w, collector, s, r) }, nil
 }

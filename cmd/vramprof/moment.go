@@ -63,7 +63,7 @@ func reversed(text string, from, to moment) error {
 }
 
 // interval returns the times of two moments; the first must be earlier.
-func interval(r *capture.Recording, between [2]moment) (from, to uint64, err error) {
+func interval(r *capture.Reader, between [2]moment) (from, to uint64, err error) {
 	if from, err = between[0].in(r); err == nil {
 		to, err = between[1].in(r)
 	}
@@ -74,7 +74,7 @@ func interval(r *capture.Recording, between [2]moment) (from, to uint64, err err
 }
 
 // in returns the time of a moment in ns of the session's clock.
-func (m moment) in(r *capture.Recording) (uint64, error) {
+func (m moment) in(r *capture.Reader) (uint64, error) {
 	begin, end := r.Begin(), r.End()
 	switch {
 	case m.end:

@@ -110,7 +110,7 @@ func momentsOf(c *cli.Context) (at moment, between *[2]moment, err error) {
 }
 
 // snapshotAt replays the session up to a moment.
-func snapshotAt(r *capture.Recording, m moment) (*ledger.Snapshot, error) {
+func snapshotAt(r *capture.Reader, m moment) (*ledger.Snapshot, error) {
 	at, err := m.in(r)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func viewOptions(c *cli.Context) report.Options {
 // screen is the terminal that stdout is, or what stands for one.
 func screen() text.Screen { return text.Screen{Width: width(), Color: colors()} }
 
-func writeView(c *cli.Context, r *capture.Recording, at moment) error {
+func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 	end, err := at.in(r)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func writeView(c *cli.Context, r *capture.Recording, at moment) error {
 	return printView(c, r, view, viewOptions(c))
 }
 
-func printView(c *cli.Context, r *capture.Recording, view json.View, o report.Options) error {
+func printView(c *cli.Context, r *capture.Reader, view json.View, o report.Options) error {
 	if c.Bool("json") {
 		return json.WriteView(c.App.Writer, view, o)
 	}
@@ -161,24 +161,24 @@ func printView(c *cli.Context, r *capture.Recording, view json.View, o report.Op
 }
 
 // timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return for the later one.
-func timelineOf(r *capture.Recording, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
-	l, player, end := r.Books(), r.Player(), min(max(at, r.Begin()), r.End())
+func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
+	l, player, end := r.NewLedger(), r.Player(), min(max(at, r.Begin()), r.End())
 	times, err := timeline.Moments(r.Player(), from, end, chartSteps)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	t, sizes, err := timeline.Build(player, times, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+	t, sizes, err := timeline.Build(player, times, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
 	if err == nil && at >= r.End() { // some of the last readings are later
 		err = player.To(math.MaxUint64, l)
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return r.Take(l, at), t, sizes, nil
+	return r.SnapshotOf(l, at), t, sizes, nil
 }
 
 // writeBetween writes a view of an interval. The summary is the lines that changed most.
-func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error {
+func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	from, to, err := interval(r, between)
 	if err != nil {
 		return err
@@ -210,11 +210,11 @@ func writeBetween(c *cli.Context, r *capture.Recording, between [2]moment) error
 }
 
 // sizesBetween returns the snapshot of the end of an interval, and counts by size what was allocated in it.
-func sizesBetween(r *capture.Recording, from, to uint64) (s *ledger.Snapshot, sizes *timeline.Sizes, err error) {
+func sizesBetween(r *capture.Reader, from, to uint64) (s *ledger.Snapshot, sizes *timeline.Sizes, err error) {
 	var counted [2]*timeline.Sizes
 	for i, at := range []uint64{from, to} {
-		l := r.Books()
-		take := func(at uint64) *ledger.Snapshot { return r.Take(l, at) }
+		l := r.NewLedger()
+		take := func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) }
 		if _, counted[i], err = timeline.Build(r.Player(), []uint64{at}, l, take); err != nil {
 			return nil, nil, err
 		}
@@ -223,7 +223,7 @@ func sizesBetween(r *capture.Recording, from, to uint64) (s *ledger.Snapshot, si
 	return s, counted[1].Since(counted[0]), err
 }
 
-func profilesOf(r *capture.Recording, from, to uint64) (profiles [2]profile.Profile, err error) {
+func profilesOf(r *capture.Reader, from, to uint64) (profiles [2]profile.Profile, err error) {
 	for i, at := range []uint64{from, to} {
 		s, err := r.Snapshot(at)
 		if err != nil {
@@ -234,7 +234,7 @@ func profilesOf(r *capture.Recording, from, to uint64) (profiles [2]profile.Prof
 	return profiles, nil
 }
 
-func writePage(c *cli.Context, r *capture.Recording, page destination) error {
+func writePage(c *cli.Context, r *capture.Reader, page destination) error {
 	s, t, _, err := timelineOf(r, r.Begin(), r.End())
 	if err != nil {
 		return err

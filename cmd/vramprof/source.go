@@ -21,7 +21,7 @@ func readFlags() []cli.Flag {
 }
 
 // openSource opens the capture that the command line names, or traces now into a file without a name.
-func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
+func openSource(c *cli.Context) (r *capture.Reader, done func(), err error) {
 	if !c.Args().Present() {
 		return recordNow(c)
 	}
@@ -37,7 +37,7 @@ func openSource(c *cli.Context) (r *capture.Recording, done func(), err error) {
 }
 
 // readCapture opens a capture and prints its warnings to stderr.
-func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error) {
+func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
 	progress, end := showReading(c.App.ErrWriter, path)
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
 	if err != nil {
@@ -51,7 +51,7 @@ func readCapture(c *cli.Context, path string) (*capture.Recording, func(), error
 }
 
 // recordNow traces like record, into a file without a name.
-func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
+func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
 	s, err := newSession(c)
 	if err != nil {
 		return nil, nil, err
@@ -72,7 +72,7 @@ func recordNow(c *cli.Context) (r *capture.Recording, done func(), err error) {
 	return r, done, nil
 }
 
-func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Recording, error) {
+func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Reader, error) {
 	host, _ := os.Hostname()
 	w, err := capture.New(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now})
 	if err != nil {
@@ -94,5 +94,5 @@ func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Recording, e
 	if err != nil {
 		return nil, err
 	}
-	return capture.ReadWith(file, info.Size(), capture.ReadOptions{Unlimited: true}) // we wrote it
+	return capture.NewReaderWith(file, info.Size(), capture.ReadOptions{Unlimited: true}) // we wrote it
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // replayed writes what is told into a capture, and reads it back.
-func replayed(t *testing.T, list []told) *capture.Recording {
+func replayed(t *testing.T, list []told) *capture.Reader {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "run.vram"))
 	if err != nil {
@@ -55,15 +55,15 @@ func replayed(t *testing.T, list []told) *capture.Recording {
 }
 
 // written plays a capture up to a time and writes the snapshot of that moment.
-func written(t *testing.T, r *capture.Recording, at uint64) []byte {
+func written(t *testing.T, r *capture.Reader, at uint64) []byte {
 	t.Helper()
-	l := r.Books()
+	l := r.NewLedger()
 	c := NewCollector(l, CollectorOptions{})
 	if err := r.Play(at, c); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	if err := Torch(&b, c, r.Take(l, at), r); err != nil {
+	if err := Torch(&b, c, r.SnapshotOf(l, at), r); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -127,7 +127,7 @@ func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 	}
 	defer r.Close()
 	// At some moment it says what PyTorch says of itself at one of its points; NCCL is gone before the end.
-	l := r.Books()
+	l := r.NewLedger()
 	c := NewCollector(l, CollectorOptions{})
 	p := r.Player()
 	agreed := 0
@@ -137,7 +137,7 @@ func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := Torch(&b, c, r.Take(l, at), r); err != nil {
+		if err := Torch(&b, c, r.SnapshotOf(l, at), r); err != nil {
 			continue // nothing yet
 		}
 		v := view(t, b.Bytes())

@@ -31,30 +31,30 @@ import (
 )
 
 // uses are what commands do with a capture.
-var uses = map[string]func(r *Recording) error{
-	"snapshot": func(r *Recording) error { _, err := r.Snapshot(math.MaxUint64); return err },
-	"summary": func(r *Recording) error {
+var uses = map[string]func(r *Reader) error{
+	"snapshot": func(r *Reader) error { _, err := r.Snapshot(math.MaxUint64); return err },
+	"summary": func(r *Reader) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
 		return text.WriteSummary(io.Discard, s, r, report.Options{Top: 5}, text.Screen{Width: 100})
 	},
-	"tree": func(r *Recording) error {
+	"tree": func(r *Reader) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
 		return text.WriteTree(io.Discard, s, r, report.Options{Top: 10}, text.Screen{Width: 100})
 	},
-	"table": func(r *Recording) error {
+	"table": func(r *Reader) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
 		return text.WriteTable(io.Discard, s, r, report.Options{Top: 10}, text.Screen{Width: 100})
 	},
-	"timeline": func(r *Recording) error {
+	"timeline": func(r *Reader) error {
 		s, t, sizes, err := timelineOf(r)
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ var uses = map[string]func(r *Recording) error{
 		return errors.Join(text.WriteStats(io.Discard, s, sizes, r, o, screen), text.WriteTimeline(io.Discard, s, t, r, o, screen),
 			json.WriteView(io.Discard, json.View{Name: "timeline", Stacks: r, Snapshot: s, Timeline: t, Sizes: sizes}, o))
 	},
-	"page": func(r *Recording) error {
+	"page": func(r *Reader) error {
 		s, t, _, err := timelineOf(r)
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ var uses = map[string]func(r *Recording) error{
 			Snapshot: s, Stacks: r, Timeline: t, Verdicts: found.Sites(), Advice: found.Advice,
 		})
 	},
-	"leaks": func(r *Recording) error {
+	"leaks": func(r *Reader) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
@@ -81,14 +81,14 @@ var uses = map[string]func(r *Recording) error{
 		report.Judge(s, r).Leaking()
 		return errors.Join(text.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}, text.Screen{Width: 100}), json.WriteLeaks(io.Discard, s, r, report.Options{Top: 10}))
 	},
-	"profile": func(r *Recording) error {
+	"profile": func(r *Reader) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
 		return profile.Write(io.Discard, s, r)
 	},
-	"difference": func(r *Recording) error {
+	"difference": func(r *Reader) error {
 		a, err := r.Snapshot(r.Begin() + (r.End()-r.Begin())/2)
 		if err != nil {
 			return err
@@ -99,42 +99,42 @@ var uses = map[string]func(r *Recording) error{
 		}
 		return text.WriteDiff(io.Discard, profile.Diff(profile.New(a, r), profile.New(b, r)), [2]string{}, report.Options{Top: 10}, text.Screen{Width: 100})
 	},
-	"chrome": func(r *Recording) error {
+	"chrome": func(r *Reader) error {
 		_, t, _, err := timelineOf(r)
 		if err != nil {
 			return err
 		}
 		return export.Chrome(io.Discard, t, r)
 	},
-	"folded": func(r *Recording) error {
+	"folded": func(r *Reader) error {
 		s, err := r.Snapshot(math.MaxUint64)
 		if err != nil {
 			return err
 		}
 		return export.Folded(io.Discard, s, r, export.FoldedOptions{})
 	},
-	"torch": func(r *Recording) error {
-		l := r.Books()
+	"torch": func(r *Reader) error {
+		l := r.NewLedger()
 		c := export.NewCollector(l, export.CollectorOptions{PID: 7})
 		if err := r.Play(math.MaxUint64, c); err != nil {
 			return err
 		}
-		_ = export.Torch(io.Discard, c, r.Take(l, r.End()), r) // there may be no such process
+		_ = export.Torch(io.Discard, c, r.SnapshotOf(l, r.End()), r) // there may be no such process
 		return nil
 	},
 }
 
-func timelineOf(r *Recording) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
-	l := r.Books()
+func timelineOf(r *Reader) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
+	l := r.NewLedger()
 	times, err := timeline.Moments(r.Player(), r.Begin(), r.End(), 200)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	t, sizes, err := timeline.Build(r.Player(), times, l, func(at uint64) *ledger.Snapshot { return r.Take(l, at) })
+	t, sizes, err := timeline.Build(r.Player(), times, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return r.Take(l, r.End()), t, sizes, nil
+	return r.SnapshotOf(l, r.End()), t, sizes, nil
 }
 
 // cost is what some work took.
@@ -194,7 +194,7 @@ func (c cost) check(t *testing.T, most cost, what string) {
 
 // use opens a capture and does something with it.
 func use(b []byte, what string) error {
-	r, err := Read(bytes.NewReader(b), int64(len(b)))
+	r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func TestALimitIsAnErrorThatSaysWhichAndUnlimitedLiftsIt(t *testing.T) {
 		if x.want == "steps of work" || x.want == "events" {
 			continue // it would take long
 		}
-		r, err := ReadWith(bytes.NewReader(b), int64(len(b)), ReadOptions{Unlimited: true})
+		r, err := NewReaderWith(bytes.NewReader(b), int64(len(b)), ReadOptions{Unlimited: true})
 		if err == nil {
 			_, err = r.Snapshot(math.MaxUint64)
 		}
@@ -288,7 +288,7 @@ func TestALimitIsAnErrorThatSaysWhichAndUnlimitedLiftsIt(t *testing.T) {
 func TestProgressGoesThroughTheFile(t *testing.T) {
 	file := written(t, generate(200_000))
 	var last, calls int64
-	r, err := ReadWith(bytes.NewReader(file.b), int64(len(file.b)), ReadOptions{Progress: func(done, size int64) {
+	r, err := NewReaderWith(bytes.NewReader(file.b), int64(len(file.b)), ReadOptions{Progress: func(done, size int64) {
 		if size != int64(len(file.b)) || done < 0 || done > size {
 			t.Errorf("%d of %d bytes of a file of %d", done, size, len(file.b))
 		}

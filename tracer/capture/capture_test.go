@@ -57,10 +57,10 @@ func (m *memory) bytes() []byte {
 	return bytes.Clone(m.b)
 }
 
-func (m *memory) read(t testing.TB) *Recording {
+func (m *memory) read(t testing.TB) *Reader {
 	t.Helper()
 	b := m.bytes()
-	r, err := Read(bytes.NewReader(b), int64(len(b)))
+	r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)
 	}

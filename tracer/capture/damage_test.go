@@ -31,7 +31,7 @@ func (l *log) add(what string, values ...any) {
 func (l *log) Apply(e *ledger.Event) { l.add("event", *e) }
 func (l *log) Tell(in ledger.Input)  { l.add(fmt.Sprintf("%T", in), in) }
 
-func logOf(t testing.TB, r *Recording) []string {
+func logOf(t testing.TB, r *Reader) []string {
 	t.Helper()
 	var l log
 	if err := r.Play(math.MaxUint64, &l); err != nil {
@@ -59,13 +59,13 @@ func recorded(t testing.TB) ([]byte, []string) {
 func TestCutOffAnywhereAllWholeFramesAreThere(t *testing.T) {
 	whole, all := recorded(t)
 	rng := rand.New(rand.NewPCG(7, 7))
-	full, err := Read(bytes.NewReader(whole), int64(len(whole)))
+	full, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 60 {
 		cut := int(full.frames[0].offset) + rng.IntN(len(whole)-int(full.frames[0].offset))
-		r, err := Read(bytes.NewReader(whole), int64(cut))
+		r, err := NewReader(bytes.NewReader(whole), int64(cut))
 		if err != nil {
 			t.Fatalf("cut at %d of %d: %v", cut, len(whole), err)
 		}
@@ -178,7 +178,7 @@ func TestADiskThatHangsKeepsNobodyWaiting(t *testing.T) {
 // TestDamageInTheMiddleLosesOneFrame: and says which time is missing.
 func TestDamageInTheMiddleLosesOneFrame(t *testing.T) {
 	whole, all := recorded(t)
-	full, err := Read(bytes.NewReader(whole), int64(len(whole)))
+	full, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestDamageInTheMiddleLosesOneFrame(t *testing.T) {
 			}
 			b := bytes.Clone(whole)
 			b[at] ^= 0x10
-			r, err := Read(bytes.NewReader(b), int64(len(b)))
+			r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 			if err != nil {
 				t.Fatalf("frame %d, %s: %v", i, name, err)
 			}
@@ -211,7 +211,7 @@ func TestDamageInTheMiddleLosesOneFrame(t *testing.T) {
 // TestPlayerGoesOnFromWhereItWas: in steps all comes once, and in order of time.
 func TestPlayerGoesOnFromWhereItWas(t *testing.T) {
 	whole, all := recorded(t)
-	r, err := Read(bytes.NewReader(whole), int64(len(whole)))
+	r, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestOtherFilesAndVersionsAreRefusedWithWords(t *testing.T) {
 		if err == nil || err.Error() != "read "+path+": "+x.want {
 			t.Errorf("%s: %v, want %q", name, err, x.want)
 		}
-		if errors.Is(err, ErrForeign) != strings.HasPrefix(x.want, "it is not a capture") {
+		if errors.Is(err, ErrNotCapture) != strings.HasPrefix(x.want, "it is not a capture") {
 			t.Errorf("%s: foreign or not: %v", name, err)
 		}
 	}

@@ -98,8 +98,8 @@ func head(h *wire.Head) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, checksum(b)), nil
 }
 
-// ErrForeign says that a file is something else than a capture.
-var ErrForeign = errors.New("it is not a capture of vramprof")
+// ErrNotCapture says that a file is something else than a capture.
+var ErrNotCapture = errors.New("it is not a capture of vramprof")
 
 var errHead = errors.New("its beginning is damaged: nothing of it can be read")
 
@@ -107,7 +107,7 @@ var errHead = errors.New("its beginning is damaged: nothing of it can be read")
 // returns where the frames begin.
 func parseHead(b []byte) (*wire.Head, int, error) {
 	if n := min(len(b), len(magic)); string(b[:n]) != magic[:n] || n == 0 {
-		return nil, 0, ErrForeign
+		return nil, 0, ErrNotCapture
 	}
 	if len(b) < fixedHead {
 		return nil, 0, errors.New("it ends in its beginning: nothing was recorded")

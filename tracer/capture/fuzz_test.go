@@ -57,7 +57,7 @@ func eventsOf(kind byte, message []byte) uint32 {
 
 // messagesOf takes a capture apart into what rebuild makes one of.
 func messagesOf(tb testing.TB, b []byte) (messages []byte) {
-	r, err := ReadWith(bytes.NewReader(b), int64(len(b)), ReadOptions{Unlimited: true})
+	r, err := NewReaderWith(bytes.NewReader(b), int64(len(b)), ReadOptions{Unlimited: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func messagesOf(tb testing.TB, b []byte) (messages []byte) {
 
 // exhaust does all that can be done with a capture.
 func exhaust(t *testing.T, b []byte) {
-	r, err := Read(bytes.NewReader(b), int64(len(b)))
+	r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		return
 	}
@@ -95,13 +95,13 @@ func exhaust(t *testing.T, b []byte) {
 			}
 		}
 	}
-	p, l := r.Player(), r.Books()
+	p, l := r.Player(), r.NewLedger()
 	for i := range uint64(4) {
 		at := r.Begin() + (r.End()-r.Begin())/4*i
 		if err := p.To(at, l); err != nil {
 			t.Fatal(err)
 		}
-		r.Take(l, at)
+		r.SnapshotOf(l, at)
 	}
 	r.Stack(1)
 	r.Wall(r.End())

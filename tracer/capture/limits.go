@@ -52,7 +52,7 @@ func (l limit) exceeded(size int64) error {
 }
 
 // books makes the ledger's limits from those of the file.
-func (r *Recording) limits() ledger.ReadLimits {
+func (r *Reader) limits() ledger.ReadLimits {
 	if r.options.Unlimited {
 		return ledger.ReadLimits{}
 	}
@@ -68,14 +68,14 @@ func (r *Recording) limits() ledger.ReadLimits {
 }
 
 // reached is the error of the limit that was reached, if any.
-func (r *Recording) reached() error {
+func (r *Reader) reached() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stopped
 }
 
 // stop has all further playing fail.
-func (r *Recording) stop(err error) {
+func (r *Reader) stop(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped = cmp.Or(r.stopped, err)

@@ -14,7 +14,7 @@ import (
 
 // Player tells books what a recording has, step by step. It must be used from one goroutine at a time.
 type Player struct {
-	rec     *Recording
+	rec     *Reader
 	next    int // frame
 	active  bool
 	inputs  wire.Inputs // of the current frame
@@ -28,7 +28,7 @@ type Player struct {
 }
 
 // Player returns one that stands at the beginning.
-func (r *Recording) Player() *Player { return &Player{rec: r} }
+func (r *Reader) Player() *Player { return &Player{rec: r} }
 
 // eventLag is how much older an event may be than an input before it, in ns: events lie in the kernel's ring for a while.
 const eventLag = uint64(time.Second)

@@ -34,8 +34,8 @@ type indexed struct {
 	offset int64
 }
 
-// Recording is a capture to be read. Its methods may be called from several goroutines.
-type Recording struct {
+// Reader is a capture to be read. Its methods may be called from several goroutines.
+type Reader struct {
 	file    io.ReaderAt
 	closer  io.Closer
 	host    string
@@ -73,10 +73,10 @@ type ReadOptions struct {
 }
 
 // Open opens a capture, also one that is still written. The error is ErrForeign for another sort of file.
-func Open(path string) (*Recording, error) { return OpenWith(path, ReadOptions{}) }
+func Open(path string) (*Reader, error) { return OpenWith(path, ReadOptions{}) }
 
 // OpenWith is Open with options.
-func OpenWith(path string, o ReadOptions) (*Recording, error) {
+func OpenWith(path string, o ReadOptions) (*Reader, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not keep us waiting
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func OpenWith(path string, o ReadOptions) (*Recording, error) {
 	return r, nil
 }
 
-func openFile(f *os.File, o ReadOptions) (*Recording, error) {
+func openFile(f *os.File, o ReadOptions) (*Reader, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -98,16 +98,16 @@ func openFile(f *os.File, o ReadOptions) (*Recording, error) {
 	if !info.Mode().IsRegular() {
 		return nil, errors.New("it is not a regular file")
 	}
-	return ReadWith(f, info.Size(), o)
+	return NewReaderWith(f, info.Size(), o)
 }
 
-// Read opens a capture of that many bytes, which stays the caller's.
-func Read(file io.ReaderAt, size int64) (*Recording, error) {
-	return ReadWith(file, size, ReadOptions{})
+// NewReader opens a capture of that many bytes, which stays the caller's.
+func NewReader(file io.ReaderAt, size int64) (*Reader, error) {
+	return NewReaderWith(file, size, ReadOptions{})
 }
 
-// ReadWith is Read with options.
-func ReadWith(file io.ReaderAt, size int64, o ReadOptions) (*Recording, error) {
+// NewReaderWith is Read with options.
+func NewReaderWith(file io.ReaderAt, size int64, o ReadOptions) (*Reader, error) {
 	b := make([]byte, min(size, int64(fixedHead+maxHead+4)))
 	if _, err := file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -121,7 +121,7 @@ func ReadWith(file io.ReaderAt, size int64, o ReadOptions) (*Recording, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Recording{
+	r := &Reader{
 		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
 		zstd: decoder, options: o, size: size, frameOf: map[uint64][]callstack.Frame{}, segment: map[uint64]bool{},
 	}
@@ -139,7 +139,7 @@ func ReadWith(file io.ReaderAt, size int64, o ReadOptions) (*Recording, error) {
 }
 
 // Close frees what reading needs, and closes the file that Open opened.
-func (r *Recording) Close() error {
+func (r *Reader) Close() error {
 	r.zstd.Close()
 	if r.closer == nil {
 		return nil
@@ -148,7 +148,7 @@ func (r *Recording) Close() error {
 }
 
 // findBegin is when the books begin: that comes before all events.
-func (r *Recording) findBegin() uint64 {
+func (r *Reader) findBegin() uint64 {
 	begin := r.time
 	var m wire.Inputs
 	for i := range r.frames {
@@ -170,7 +170,7 @@ func (r *Recording) findBegin() uint64 {
 	return begin
 }
 
-func (r *Recording) readEnd() {
+func (r *Reader) readEnd() {
 	for i := range r.frames {
 		if f := &r.frames[i]; f.kind == endFrame {
 			var m wire.End
@@ -186,16 +186,16 @@ func (r *Recording) readEnd() {
 }
 
 // Host is the name of the machine.
-func (r *Recording) Host() string { return r.host }
+func (r *Reader) Host() string { return r.host }
 
 // Tool is what wrote the capture.
-func (r *Recording) Tool() string { return r.tool }
+func (r *Reader) Tool() string { return r.tool }
 
 // Begin is when the books begin, in ns of CLOCK_MONOTONIC of the machine that was traced.
-func (r *Recording) Begin() uint64 { return r.begin }
+func (r *Reader) Begin() uint64 { return r.begin }
 
 // End is when they end: the last snapshot's time, or what was written last.
-func (r *Recording) End() uint64 {
+func (r *Reader) End() uint64 {
 	if r.end != nil {
 		return max(r.end.Time, r.begin)
 	}
@@ -203,10 +203,10 @@ func (r *Recording) End() uint64 {
 }
 
 // Ended says whether the capture was ended in order.
-func (r *Recording) Ended() bool { return r.end != nil }
+func (r *Reader) Ended() bool { return r.end != nil }
 
 // Events is how many events there are.
-func (r *Recording) Events() (n uint64) {
+func (r *Reader) Events() (n uint64) {
 	for i := range r.frames {
 		if r.frames[i].kind == inputsFrame {
 			n += uint64(r.frames[i].events)
@@ -216,25 +216,25 @@ func (r *Recording) Events() (n uint64) {
 }
 
 // Wall is the time of day of a moment.
-func (r *Recording) Wall(at uint64) time.Time {
+func (r *Reader) Wall(at uint64) time.Time {
 	if r.end != nil && at == r.end.Time {
 		return time.Unix(0, r.end.Wall).UTC()
 	}
 	return r.wall.Add(time.Duration(at - r.time))
 }
 
-// Books returns empty books as they were when the recording began, for a Player to fill.
-func (r *Recording) Books() *ledger.Ledger {
+// NewLedger returns empty books as they were when the recording began, for a Player to fill.
+func (r *Reader) NewLedger() *ledger.Ledger {
 	return ledger.New(ledger.Options{Begin: r.begin, Host: r.host, Limits: r.limits()})
 }
 
 // Play tells books all that came up to a moment.
-func (r *Recording) Play(to uint64, books ledger.Books) error { return r.Player().To(to, books) }
+func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().To(to, books) }
 
 // Snapshot replays up to a moment and takes the books then. From End on they are those that
 // the recording ended with, warnings included.
-func (r *Recording) Snapshot(at uint64) (*ledger.Snapshot, error) {
-	l := r.Books()
+func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
+	l := r.NewLedger()
 	to := at
 	if at >= r.End() {
 		to = math.MaxUint64
@@ -242,11 +242,11 @@ func (r *Recording) Snapshot(at uint64) (*ledger.Snapshot, error) {
 	if err := r.Play(to, l); err != nil {
 		return nil, err
 	}
-	return r.Take(l, at), nil
+	return r.SnapshotOf(l, at), nil
 }
 
-// Take takes a copy of books that a Player has filled up to a moment, with the recording's warnings.
-func (r *Recording) Take(l *ledger.Ledger, at uint64) *ledger.Snapshot {
+// SnapshotOf takes a copy of books that a Player has filled up to a moment, with the recording's warnings.
+func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 	at = min(max(at, r.begin), r.End())
 	l.MarkSegments(r.isSegment) // the recording says so now and then only
 	s := l.Snapshot(at, r.Wall(at))
@@ -268,7 +268,7 @@ func (r *Recording) Take(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 
 // buffers are used again from frame to frame.
 // isSegment says whether PyTorch's allocator took what was allocated with this stack.
-func (r *Recording) isSegment(stack uint64) bool {
+func (r *Reader) isSegment(stack uint64) bool {
 	r.mu.Lock()
 	is, known := r.segment[stack]
 	r.mu.Unlock()
@@ -289,7 +289,7 @@ type buffers struct{ file, payload []byte }
 var errFrame = errors.New("a frame cannot be read")
 
 // load reads the message of a frame into m, whose slices it uses again.
-func (r *Recording) load(f *indexed, m proto.Message, b *buffers) error {
+func (r *Reader) load(f *indexed, m proto.Message, b *buffers) error {
 	b.file = slices.Grow(b.file[:0], int(f.length))[:f.length]
 	if _, err := r.file.ReadAt(b.file, f.offset); err != nil && !(errors.Is(err, io.EOF) && f.length == 0) {
 		if errors.Is(err, io.EOF) {

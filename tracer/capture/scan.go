@@ -12,7 +12,7 @@ import (
 
 // scan finds the whole frames of a file.
 type scan struct {
-	r        *Recording
+	r        *Reader
 	size     int64
 	offset   int64
 	sequence uint32 // that the next frame should have
@@ -146,7 +146,7 @@ const (
 )
 
 // miss notes that something is missing.
-func (r *Recording) miss(m missing) {
+func (r *Reader) miss(m missing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.missing {
@@ -164,7 +164,7 @@ func (r *Recording) miss(m missing) {
 }
 
 // Warnings says what of the capture is missing, as far as it was read.
-func (r *Recording) Warnings() []string {
+func (r *Reader) Warnings() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var list []string

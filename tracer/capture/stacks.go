@@ -56,7 +56,7 @@ type stackTables struct {
 var lost = callstack.Frame{Function: "[damaged: the name is lost]", Mark: true}
 
 // Stack gives the frames of a stack, leaf first; none for an unknown id.
-func (r *Recording) Stack(id uint64) []callstack.Frame {
+func (r *Reader) Stack(id uint64) []callstack.Frame {
 	r.loadStacks.Do(r.readStacks)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (t *stackTables) text(index uint32) string {
 }
 
 // readStacks reads all frames with stacks.
-func (r *Recording) readStacks() {
+func (r *Reader) readStacks() {
 	r.stacks.stacks = map[uint64][]uint32{}
 	bytes := 0
 	var paths []mappingTexts

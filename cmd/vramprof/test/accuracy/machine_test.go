@@ -85,7 +85,7 @@ func TestBooksOfRandomCallsEqualTheMachines(t *testing.T) {
 			times, accounts = append(times, monotonic()), append(accounts, accountOf(&processes[0]))
 		}
 		played := s.stop().played()
-		books := played.rec.Books()
+		books := played.rec.NewLedger()
 		playMoments(t, played.rec, books, times, func(i int) {
 			got, want := bookedOf(books.Snapshot(times[i], time.Time{})), accounts[i]
 			for key, c := range got {

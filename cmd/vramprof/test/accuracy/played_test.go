@@ -24,7 +24,7 @@ type allocation struct {
 // played is the content of a capture.
 type played struct {
 	*ledger.Ledger // receives everything
-	rec            *capture.Recording
+	rec            *capture.Reader
 	allocs         []allocation // by time
 	allocEvents    uint64
 	freeEvents     uint64
@@ -50,14 +50,14 @@ func (s *session) played() *played {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { rec.Close() })
-	p := &played{rec: rec, Ledger: rec.Books()}
+	p := &played{rec: rec, Ledger: rec.NewLedger()}
 	if err := rec.Play(math.MaxUint64, p); err != nil {
 		s.t.Fatal(err)
 	}
 	for _, w := range rec.Warnings() {
 		s.t.Errorf("the capture: %s", w)
 	}
-	p.snapshot = rec.Take(p.Ledger, math.MaxUint64)
+	p.snapshot = rec.SnapshotOf(p.Ledger, math.MaxUint64)
 	return p
 }
 
@@ -83,7 +83,7 @@ func (p *pausing) pass(time uint64) {
 }
 
 // playMoments plays a whole capture into books.
-func playMoments(t *testing.T, rec *capture.Recording, books ledger.Books, times []uint64, at func(int)) {
+func playMoments(t *testing.T, rec *capture.Reader, books ledger.Books, times []uint64, at func(int)) {
 	t.Helper()
 	p := &pausing{Books: books, times: times, at: at}
 	if err := rec.Play(math.MaxUint64, p); err != nil {

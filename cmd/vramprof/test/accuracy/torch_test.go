@@ -123,7 +123,7 @@ func TestStacksOfPyTorchBlocksEqualPyTorchsRecord(t *testing.T) {
 	needRoot(t)
 	states, s := runBlocks(t, 1, longer(2, 6), longer(120, 500), 20, "--sample", "0")
 	p := s.played()
-	books := &liveBooks{Ledger: p.rec.Books(), blocks: map[uint64]allocation{}, driver: map[uint64]allocation{}}
+	books := &liveBooks{Ledger: p.rec.NewLedger(), blocks: map[uint64]allocation{}, driver: map[uint64]allocation{}}
 	var times []uint64
 	for _, truth := range states {
 		times = append(times, truth.time)

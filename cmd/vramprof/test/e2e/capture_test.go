@@ -32,7 +32,7 @@ func monotonic(t *testing.T) uint64 {
 	return uint64(ts.Nano())
 }
 
-func openCapture(t *testing.T, path string) *capture.Recording {
+func openCapture(t *testing.T, path string) *capture.Reader {
 	t.Helper()
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != 0o600 {
@@ -46,7 +46,7 @@ func openCapture(t *testing.T, path string) *capture.Recording {
 	return r
 }
 
-func replay(t *testing.T, r *capture.Recording) *ledger.Snapshot {
+func replay(t *testing.T, r *capture.Reader) *ledger.Snapshot {
 	t.Helper()
 	s, err := r.Snapshot(math.MaxUint64)
 	if err != nil {
@@ -143,9 +143,9 @@ func (l *lastEvent) Apply(e *ledger.Event) {
 
 // checkUpTo checks that an interrupted capture contains everything up to one second before a
 // moment.
-func checkUpTo(t *testing.T, r *capture.Recording, moment uint64) {
+func checkUpTo(t *testing.T, r *capture.Reader, moment uint64) {
 	t.Helper()
-	books := &lastEvent{Ledger: r.Books()}
+	books := &lastEvent{Ledger: r.NewLedger()}
 	if err := r.Play(math.MaxUint64, books); err != nil {
 		t.Fatal(err)
 	}

@@ -162,13 +162,13 @@ func readMoments(t *testing.T, path string) (list []moment) {
 func (r *momentsRun) check(t *testing.T, moments []moment) {
 	t.Helper()
 	rec := openCapture(t, r.path)
-	books, player := rec.Books(), rec.Player()
+	books, player := rec.NewLedger(), rec.Player()
 	bad := 0
 	for i, m := range moments {
 		if err := player.To(m.Time, books); err != nil {
 			t.Fatal(err)
 		}
-		if text := r.compare(rec.Take(books, m.Time), m, m.Time-moments[0].Time); text != "" {
+		if text := r.compare(rec.SnapshotOf(books, m.Time), m, m.Time-moments[0].Time); text != "" {
 			if bad++; bad <= 5 {
 				t.Errorf("moment %d of %d, at %.3fs: %s", i, len(moments), float64(m.Time-rec.Begin())/1e9, text)
 			}
@@ -224,7 +224,7 @@ func (r *momentsRun) near(got, want uint64) bool {
 
 // checkPeak checks that the maximum equals PyTorch's to the byte, and that the books at that moment
 // contain it.
-func (r *momentsRun) checkPeak(t *testing.T, rec *capture.Recording, want uint64) {
+func (r *momentsRun) checkPeak(t *testing.T, rec *capture.Reader, want uint64) {
 	t.Helper()
 	end := replay(t, rec)
 	x := end.Tensors[0]
@@ -266,7 +266,7 @@ func (r *momentsRun) checkTimeline(t *testing.T, want uint64) {
 }
 
 // checkCommand checks that "vramprof report --at" prints the moment, and "--at peak" the peak.
-func (r *momentsRun) checkCommand(t *testing.T, rec *capture.Recording, m moment) {
+func (r *momentsRun) checkCommand(t *testing.T, rec *capture.Reader, m moment) {
 	t.Helper()
 	for _, at := range []string{fmt.Sprintf("%dns", m.Time-rec.Begin()), "peak"} {
 		out, err := exec.Command(binary(t), "report", r.path, "--json", "--at", at).Output()
@@ -317,16 +317,16 @@ func TestReadingsOfNVMLContinueUnderLoad(t *testing.T) {
 }
 
 // checkReadings checks what is unexplained at many moments, and the age of NVML's readings.
-func checkReadings(t *testing.T, rec *capture.Recording, least int) {
+func checkReadings(t *testing.T, rec *capture.Reader, least int) {
 	t.Helper()
-	books, player := rec.Books(), rec.Player()
+	books, player := rec.NewLedger(), rec.Player()
 	const page, step = 2 << 20, 100_000_000
 	checked, worst, oldest := 0, int64(0), uint64(0)
 	for at := rec.Begin(); at < rec.End(); at += step {
 		if err := player.To(at, books); err != nil {
 			t.Fatal(err)
 		}
-		s := rec.Take(books, at)
+		s := rec.SnapshotOf(books, at)
 		for i, p := range s.Parts() {
 			if s.Processes[p.Process].End != 0 {
 				continue

@@ -169,7 +169,7 @@ func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline
 	}
 	t, sizes, err := timeline.Build(player, times, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
 	if err == nil && at >= r.End() { // some of the last readings are later
-		err = player.To(math.MaxUint64, l)
+		err = player.PlayTo(math.MaxUint64, l)
 	}
 	if err != nil {
 		return nil, nil, nil, err

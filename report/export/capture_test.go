@@ -133,7 +133,7 @@ func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 	agreed := 0
 	var tallies [][3]int64
 	for at := r.Begin(); at <= r.End(); at += second / 4 {
-		if err := p.To(at, c); err != nil {
+		if err := p.PlayTo(at, c); err != nil {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer

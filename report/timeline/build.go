@@ -13,7 +13,7 @@ import (
 
 // Player plays a recording from where it stands up to a moment into books.
 type Player interface {
-	To(time uint64, into ledger.Books) error
+	PlayTo(time uint64, into ledger.Books) error
 }
 
 const (
@@ -30,7 +30,7 @@ func Build(p Player, times []uint64, books ledger.Books, take func(at uint64) *l
 	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
 	o := &observer{Books: books, sizes: b.sizes}
 	for i, at := range times {
-		if err := p.To(at, o); err != nil {
+		if err := p.PlayTo(at, o); err != nil {
 			return nil, nil, fmt.Errorf("play to %s: %w", time.Duration(at-times[0]), err)
 		}
 		b.look(i, len(times), at, take(at))

@@ -22,7 +22,7 @@ func Moments(p Player, begin, end uint64, steps int) ([]uint64, error) {
 		begin: begin, step: max((end-begin)/uint64(max(steps-2, 1)), 1), highest: make([]high, max(steps-2, 1)),
 		rows: map[useKey]*use{}, of: map[uint32][]*use{}, live: map[uint32]map[liveKey]held{},
 	}
-	if err := p.To(end, u); err != nil {
+	if err := p.PlayTo(end, u); err != nil {
 		return nil, fmt.Errorf("look for peaks: %w", err)
 	}
 	times := []uint64{begin, end}

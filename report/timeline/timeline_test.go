@@ -23,7 +23,7 @@ type script struct {
 	next int
 }
 
-func (s *script) To(time uint64, into ledger.Books) error {
+func (s *script) PlayTo(time uint64, into ledger.Books) error {
 	for ; s.next < len(s.list) && s.list[s.next].time <= time; s.next++ {
 		s.list[s.next].give(into)
 	}

@@ -218,7 +218,7 @@ func TestPlayerGoesOnFromWhereItWas(t *testing.T) {
 	var l log
 	p := r.Player()
 	for at := r.Begin() - 1e9; at < r.End(); at += 777_777_777 {
-		if err := p.To(at, &l); err != nil {
+		if err := p.PlayTo(at, &l); err != nil {
 			t.Fatal(err)
 		}
 		var other log
@@ -232,7 +232,7 @@ func TestPlayerGoesOnFromWhereItWas(t *testing.T) {
 			}
 		}
 	}
-	if err := p.To(math.MaxUint64, &l); err != nil || len(l.lines) != len(all) {
+	if err := p.PlayTo(math.MaxUint64, &l); err != nil || len(l.lines) != len(all) {
 		t.Errorf("%d inputs in steps, %d at once: %v", len(l.lines), len(all), err)
 	}
 }
@@ -273,7 +273,7 @@ func TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment(t *testing.T) {
 		to             uint64
 		events, others int
 	}{{11e9, 1, 1}, {12e9, 2, 1}, {12e9 + 6e6, 2, 2}, {13e9, 3, 2}} {
-		if err := p.To(step.to, &l); err != nil {
+		if err := p.PlayTo(step.to, &l); err != nil {
 			t.Fatal(err)
 		}
 		if events, others := len(l.some(true)), len(l.some(false)); events != step.events || others != step.others {

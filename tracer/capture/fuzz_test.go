@@ -98,7 +98,7 @@ func exhaust(t *testing.T, b []byte) {
 	p, l := r.Player(), r.NewLedger()
 	for i := range uint64(4) {
 		at := r.Begin() + (r.End()-r.Begin())/4*i
-		if err := p.To(at, l); err != nil {
+		if err := p.PlayTo(at, l); err != nil {
 			t.Fatal(err)
 		}
 		r.SnapshotOf(l, at)

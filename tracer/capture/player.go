@@ -33,10 +33,10 @@ func (r *Reader) Player() *Player { return &Player{rec: r} }
 // eventLag is how much older an event may be than an input before it, in ns: events lie in the kernel's ring for a while.
 const eventLag = uint64(time.Second)
 
-// To goes on from where the last call stopped, to the first event that came after time, and tells what came by then in its order. An
+// PlayTo goes on from where the last call stopped, to the first event that came after time, and tells what came by then in its order. An
 // event that was on its way while younger ones of other threads came counts as of the youngest of them.
 // Damaged frames are left out; see Recording.Warnings. An error is one of reading the file.
-func (p *Player) To(time uint64, books ledger.Books) error {
+func (p *Player) PlayTo(time uint64, books ledger.Books) error {
 	if p.rec.options.Progress != nil {
 		defer p.rec.options.Progress(p.rec.size, p.rec.size)
 	}

@@ -229,7 +229,7 @@ func (r *Reader) NewLedger() *ledger.Ledger {
 }
 
 // Play tells books all that came up to a moment.
-func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().To(to, books) }
+func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().PlayTo(to, books) }
 
 // Snapshot replays up to a moment and takes the books then. From End on they are those that
 // the recording ended with, warnings included.

@@ -165,7 +165,7 @@ func (r *momentsRun) check(t *testing.T, moments []moment) {
 	books, player := rec.NewLedger(), rec.Player()
 	bad := 0
 	for i, m := range moments {
-		if err := player.To(m.Time, books); err != nil {
+		if err := player.PlayTo(m.Time, books); err != nil {
 			t.Fatal(err)
 		}
 		if text := r.compare(rec.SnapshotOf(books, m.Time), m, m.Time-moments[0].Time); text != "" {
@@ -323,7 +323,7 @@ func checkReadings(t *testing.T, rec *capture.Reader, least int) {
 	const page, step = 2 << 20, 100_000_000
 	checked, worst, oldest := 0, int64(0), uint64(0)
 	for at := rec.Begin(); at < rec.End(); at += step {
-		if err := player.To(at, books); err != nil {
+		if err := player.PlayTo(at, books); err != nil {
 			t.Fatal(err)
 		}
 		s := rec.SnapshotOf(books, at)

@@ -83,7 +83,7 @@ func (m *torchMachine) check(t *testing.T, p realtorch.Point) *torchCheck {
 	s := m.snapshot()
 	_, process := processOf(t, s, uint32(p.PID))
 	// So it was, before it made its contexts: until then its libraries were not probed.
-	s.Warnings = slices.DeleteFunc(s.Warnings, func(w string) bool { return strings.Contains(w, " unseen in at most ") })
+	s.Warnings = slices.DeleteFunc(s.Warnings, func(w string) bool { return strings.Contains(w, " before being probed") })
 	if m.late {
 		s.Stats.UnmatchedFrees = 0
 	}

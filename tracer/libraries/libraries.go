@@ -83,7 +83,8 @@ func LayerOf(name string) (functions.Layer, bool) {
 }
 
 // Scanner asks the kernel which libraries processes map. It is constant after construction, so any
-// goroutine may call its methods, but a scan takes milliseconds for each thousand mappings.
+// goroutine may call its methods. A scan takes long: the goroutine that reads the rings must not
+// call one.
 type Scanner struct {
 	iterator *link.Iter       // over all processes; nil if the kernel has no such iterators
 	files    *ebpf.Program    // mapped_files, or nil

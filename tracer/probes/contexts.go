@@ -8,8 +8,9 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// ForgetContexts removes the contexts and captured streams of processes that are not known from the
-// kernel half's maps. It may be called from any goroutine.
+// ForgetContexts deletes from the kernel half's maps the contexts and captured streams of processes
+// for which known is false. Any goroutine but the one that reads the rings may call it: it iterates
+// over both maps.
 func ForgetContexts(contexts, captures *ebpf.Map, known func(pid uint32) bool) {
 	forget[bpf.StreamKey, uint64](captures, func(key *bpf.StreamKey) bool { return known(uint32(key.Pid)) })
 	forget[bpf.ContextKey, uint32](contexts, func(key *bpf.ContextKey) bool { return known(uint32(key.Pid)) })

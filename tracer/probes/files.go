@@ -18,52 +18,52 @@ import (
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
-// Options say which libraries are probed, and who is told of it. The functions are called without a
-// lock, from the goroutine that calls the method of Files.
+// Options connect Files to the tracer. Files calls the functions in the goroutine that calls its
+// methods, and holds no lock meanwhile.
 type Options struct {
-	NoTensors bool                               // leave PyTorch's libraries alone
-	Traced    func(pid uint32) bool              // whether a process is traced
-	Owner     func(pid uint32) uint32            // the user of a process, as ledger.Process.User
-	Warn      func(pid uint32, text string)      // pid 0: it is about no process
-	Probed    func(l libraries.Mapped, rows int) // a file has just been probed: so many functions of it
+	NoTensors bool                               // do not probe PyTorch's libraries
+	Traced    func(pid uint32) bool              // reports whether a process is traced
+	Owner     func(pid uint32) uint32            // returns the user of a process, as ledger.Process.User
+	Warn      func(pid uint32, text string)      // takes a warning about a process, or about none with pid 0
+	Probed    func(l libraries.Mapped, rows int) // is called after that many functions of a file were probed
 }
 
-// Files are the files that are probed, or could not be. The goroutine that looks for libraries is
-// the only one that may call its methods, since they take long: attaching takes up to 0.1 s for each
-// function. So there is no lock. Any goroutine may call HaveTensors.
+// Files are the files that are probed, and those that could not be probed. Files has no lock: only
+// the goroutine that looks for libraries may call its methods, because attaching takes up to 0.1 s
+// for each function. Any goroutine may call HaveTensors.
 type Files struct {
 	prober  attacher
 	options Options
 	known   map[libraries.FileKey]*file
-	places  ledger.Holders // in known, by process and user
-	tried   map[uint32]int // files that were first seen in a process
+	places  ledger.Holders // shares of known, by process and user
+	tried   map[uint32]int // by pid: number of files that were first seen in this process
 	loaders map[libraries.FileKey]*Set
 	tensors atomic.Bool
 }
 
-// attacher is what a Prober does to one file.
+// attacher is a Prober, or an imitation of one in tests.
 type attacher interface {
 	Attach(f *os.File, l libraries.Mapped) (*Set, error)
 	AttachBrief(f *os.File, layer functions.Layer) (*Set, error)
 	AttachLoader(f *os.File) (*Set, error)
 }
 
-// file is a file in which somebody maps CUDA's functions.
+// file is a file with functions of CUDA or PyTorch that a process maps.
 type file struct {
-	probes *Set      // nil: it could not be probed
-	failed fileid.ID // what it was then
-	origin origin    // of one that is probed
-	holder uint32    // process in which it was first seen
+	probes *Set      // nil if it could not be probed
+	failed fileid.ID // its version when it could not be probed
+	origin origin    // only if it is probed
+	holder uint32    // pid of the process in which it was first seen
 }
 
-// Limits of the files that are probed. A process has about four; one that loads new copies of a
-// library in a loop would take the worker's time, and the kernel's memory.
+// Limits of the number of probed files. A process has about four. One that loads new copies of a
+// library in a loop would otherwise exhaust the goroutine's time and the kernel's memory.
 const (
 	maxFilesOfProcess = 32
 	maxFiles          = 4096
 )
 
-// NewFiles returns Files without probes, which attaches by prober.
+// NewFiles returns Files that attaches with prober.
 func NewFiles(prober *Prober, options Options) *Files { return newFiles(prober, options) }
 
 func newFiles(prober attacher, options Options) *Files {
@@ -73,10 +73,10 @@ func newFiles(prober attacher, options Options) *Files {
 	}
 }
 
-// Probe probes the files of traced processes, and of our own, that are not probed yet. It sorts
-// found. PyTorch's tensors come first: one that was not seen in a segment that was would count as
-// PyTorch's cache. Then the runtime: its return probes cut the stacks of driver calls for as long as
-// its entry probes are not there.
+// Probe probes the files in found that are not probed yet and that traced processes, or this
+// process, map. It sorts found. PyTorch's libraries come first: a tensor that is missed in a
+// segment that is seen would count as PyTorch's cache. The runtime comes before the driver: its
+// return probes truncate the stacks of driver calls until its entry probes are attached.
 func (s *Files) Probe(found []libraries.Mapped) {
 	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
 	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })
@@ -92,19 +92,19 @@ func (s *Files) Probe(found []libraries.Mapped) {
 	}
 }
 
-// isProbed reports whether a file is probed, or was tried and has not changed since: it may be
-// overwritten, and when it is gone its number is another one's.
+// isProbed reports whether a file is probed, or could not be probed and has not changed since. A
+// file may be overwritten, and after its deletion another file may get its inode number.
 func (s *Files) isProbed(l libraries.Mapped) bool {
 	known, tried := s.known[l.File]
-	if !tried || known.probes != nil { // a probe keeps its file
+	if !tried || known.probes != nil { // a probe keeps the inode in use
 		return tried
 	}
 	id, err := fileid.At(l.Path)
 	return err != nil || id == known.failed
 }
 
-// probe attaches to one file. A file that cannot be probed is a warning, and is not tried again until
-// it has changed.
+// probe attaches to one file. If that fails, it warns, and the file is tried again only after a
+// change.
 func (s *Files) probe(l libraries.Mapped) {
 	if !s.mayProbe(l) {
 		return
@@ -114,7 +114,7 @@ func (s *Files) probe(l libraries.Mapped) {
 		if !l.IsOwn() {
 			s.places.Give(l.PID)
 		}
-		return // unmapped since the scan, or its process is gone
+		return // it was unmapped since the scan, or its process has ended
 	}
 	x := &file{holder: l.PID, failed: identify(l, f)}
 	s.known[l.File] = x
@@ -129,7 +129,7 @@ func (s *Files) probe(l libraries.Mapped) {
 	}
 	set, err := s.prober.Attach(f, l)
 	if err != nil {
-		if !l.Program { // most programs have no cudart in them
+		if !l.Program { // most programs do not contain cudart
 			s.options.Warn(l.PID, fmt.Sprintf("probe %s of process %d: %v", l.Name, l.PID, err))
 		}
 		return
@@ -141,7 +141,7 @@ func (s *Files) probe(l libraries.Mapped) {
 	s.options.Probed(l, len(set.functions))
 }
 
-// identify tells the file from what it may become; f is nil where it could not be opened.
+// identify returns the version of a file; f is nil if it could not be opened.
 func identify(l libraries.Mapped, f *os.File) (id fileid.ID) {
 	if f != nil {
 		id, _ = fileid.Of(int(f.Fd()))
@@ -151,7 +151,7 @@ func identify(l libraries.Mapped, f *os.File) (id fileid.ID) {
 	return id
 }
 
-// mayProbe reports whether one more file of a process is probed, and counts it.
+// mayProbe reports whether one more file of a process may be probed, and counts it.
 func (s *Files) mayProbe(l libraries.Mapped) bool {
 	if l.IsOwn() || s.tried[l.PID] < maxFilesOfProcess && s.places.Take(l.PID, s.options.Owner(l.PID)) {
 		return true
@@ -165,11 +165,11 @@ func (s *Files) has(key libraries.FileKey) bool {
 	return s.known[key] != nil && s.known[key].probes != nil
 }
 
-// HaveTensors reports whether a PyTorch was probed that reports its tensors.
+// HaveTensors reports whether any PyTorch that reports its tensors was probed.
 func (s *Files) HaveTensors() bool { return s.tensors.Load() }
 
-// ProbeLoader probes a dynamic loader, unless it is probed already, so that held processes stop when
-// it has loaded libraries.
+// ProbeLoader probes the dynamic loader f, unless it is probed already: held processes stop each
+// time it has loaded libraries.
 func (s *Files) ProbeLoader(f *os.File) error {
 	var key libraries.FileKey
 	var st unix.Stat_t
@@ -186,10 +186,10 @@ func (s *Files) ProbeLoader(f *os.File) error {
 	return err
 }
 
-// HaveLoaders reports whether a dynamic loader is probed.
+// HaveLoaders reports whether any dynamic loader is probed.
 func (s *Files) HaveLoaders() bool { return len(s.loaders) > 0 }
 
-// Functions lists the functions that are probed, of each file.
+// Functions returns the names of the probed functions of each file, in no order.
 func (s *Files) Functions() (list [][]string) {
 	for _, x := range s.known {
 		if x.probes == nil {
@@ -204,7 +204,7 @@ func (s *Files) Functions() (list [][]string) {
 	return list
 }
 
-// Close takes all probes away. On kernels before 6.6 it takes up to 0.1 s for each probe.
+// Close detaches all probes. Before Linux 6.6 it takes up to 0.1 s for each probe.
 func (s *Files) Close() {
 	for key, x := range s.known {
 		x.close()

@@ -18,7 +18,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
-// attaches stands for a Prober: it attaches nothing, and fails for empty files.
+// attaches imitates a Prober: it attaches nothing, and fails for empty files.
 type attaches struct{ done []string }
 
 func (a *attaches) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
@@ -36,13 +36,13 @@ func (a *attaches) AttachBrief(_ *os.File, layer functions.Layer) (*Set, error) 
 
 func (a *attaches) AttachLoader(*os.File) (*Set, error) { return &Set{}, nil }
 
-// told is what Files told their wiring.
+// told collects what Files report.
 type told struct {
 	attaches
 	warnings, probed []string
 }
 
-// files returns Files that are told of processes that are all traced but 9.
+// files returns Files for which all processes but 9 are traced.
 func (x *told) files(noTensors bool) *Files {
 	return newFiles(&x.attaches, Options{
 		NoTensors: noTensors,
@@ -53,7 +53,7 @@ func (x *told) files(noTensors bool) *Files {
 	})
 }
 
-// mapped makes a file, and says that a process maps it.
+// mapped creates a file and returns it as a mapping of a process.
 func mapped(t *testing.T, pid uint32, layer functions.Layer, name, content string) libraries.Mapped {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -146,7 +146,7 @@ func TestFilesThatAreGoneAreNotCounted(t *testing.T) {
 func TestProbesLeaveFilesThatNobodyCanMapAgain(t *testing.T) {
 	var x told
 	s := x.files(false)
-	pid := uint32(os.Getppid()) // whoever it is has our mount namespace, or another one with processes
+	pid := uint32(os.Getppid()) // any process with a mount namespace
 	stays := mapped(t, pid, functions.Runtime, "libcudart.so.12", "x")
 	deleted, still := mapped(t, pid, functions.Driver, "libcuda.so.1", "x"), mapped(t, pid, functions.Driver, "libcuda.so.2", "x")
 	failed := mapped(t, pid, functions.Driver, "libcuda.so.3", "")
@@ -179,7 +179,7 @@ func TestALoaderIsProbedOnce(t *testing.T) {
 	}
 	defer f.Close()
 	if s.HaveLoaders() {
-		t.Error("there is one before any was probed")
+		t.Error("a loader is probed before ProbeLoader")
 	}
 	if err := errors.Join(s.ProbeLoader(f), s.ProbeLoader(f)); err != nil || !s.HaveLoaders() || len(s.loaders) != 1 {
 		t.Errorf("%d loaders, %v", len(s.loaders), err)

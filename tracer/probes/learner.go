@@ -12,10 +12,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
-// A thread that chose its device before the attach may not do so again. For LearnFor, functions are
-// probed that programs call often and that tell what is current; again for as long as allocations
-// come without a device: after learnPause, and up to maxLearnPause where nothing is told, but sooner
-// for a thread that was not waited for yet.
+// A thread that chose its device before the attach may never choose it again. So functions that
+// programs call often and that report the current device are probed for LearnFor. This is repeated
+// while allocations without a device arrive: after learnPause at first, after up to maxLearnPause
+// if the probes report nothing, but after newLearnPause for a thread that is not in waited.
 const (
 	LearnFor      = time.Second
 	learnPause    = 5 * time.Second
@@ -24,28 +24,28 @@ const (
 	maxWaitedFor  = 1 << 12
 )
 
-// Learner decides when the brief probes are set, and has them while they are. The goroutine that
-// reads events calls Want, which never waits; the one that owns Files calls all other methods.
+// Learner decides when brief probes are attached, and owns them. The goroutine that reads events
+// calls Want, which does not wait. The goroutine that owns Files calls all other methods.
 type Learner struct {
-	sets []*Set // the latter's
+	sets []*Set // the second goroutine's
 
-	mu     sync.Mutex // guards what follows, never for long
-	wantAt uint64     // ns of CLOCK_MONOTONIC; not before then is it asked for again
-	newAt  uint64     // likewise, for a thread that is not in waited
+	mu     sync.Mutex // guards the fields below, and is not held while probes are attached
+	wantAt uint64     // earliest time of the next request, in ns of CLOCK_MONOTONIC
+	newAt  uint64     // the same for a thread that is not in waited
 	pause  time.Duration
-	waited map[uint32]bool // threads that had no device when, or just before, the probes were set
-	active bool
+	waited map[uint32]bool // threads whose allocations had no device when brief probes were requested
+	active bool            // requested or attached
 }
 
-// Want takes an event, and reports whether the brief probes are to be set: an allocation came
-// without its device although its process has several GPUs.
+// Want takes an event, and reports whether it requests brief probes: it is an allocation without a
+// device, although its process does not use a single GPU.
 func (l *Learner) Want(e *ledger.Event, single bool) bool {
 	if e.Op != ledger.Learn && (e.Op != ledger.Alloc || e.Device != ledger.UnknownDevice || e.Kind.OnHost() || e.Space == ledger.Physical || single) {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e.Op == ledger.Learn { // it is worth it
+	if e.Op == ledger.Learn { // the probes report devices
 		delete(l.waited, e.TID)
 		l.pause = 0
 		l.wantAt = min(l.wantAt, e.Time+uint64(LearnFor+learnPause))
@@ -72,9 +72,9 @@ func (l *Learner) Want(e *ledger.Event, single bool) bool {
 	return true
 }
 
-// Begin sets the brief probes in all files that are probed, unless they are set, or there is a
-// single GPU. Once they are asked for, end is called after a second, from a goroutine of its own,
-// also after an error: what is set does not stay, and the next one may ask again. It has End called.
+// Begin attaches brief probes to all probed files, unless they are attached or the machine has a
+// single GPU. After LearnFor, and also after an error, it calls end in a goroutine of its own: end
+// must have the owner of Files call End, which detaches the probes and allows the next request.
 func (l *Learner) Begin(single bool, files *Files, scan func() ([]libraries.Mapped, error), end func()) error {
 	l.setActive(!single)
 	if single || len(l.sets) > 0 {
@@ -92,7 +92,7 @@ func (l *Learner) Begin(single bool, files *Files, scan func() ([]libraries.Mapp
 		}
 		f, err := x.OpenFile()
 		if err != nil {
-			continue // gone since
+			continue // it was unmapped since the scan
 		}
 		set, err := files.prober.AttachBrief(f, x.Layer)
 		f.Close()
@@ -105,7 +105,7 @@ func (l *Learner) Begin(single bool, files *Files, scan func() ([]libraries.Mapp
 	return nil
 }
 
-// End takes the brief probes away.
+// End detaches the brief probes.
 func (l *Learner) End() {
 	for _, set := range l.sets {
 		set.Close()

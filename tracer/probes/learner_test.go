@@ -26,7 +26,7 @@ func TestBriefProbesAreAskedForLessAndLessOften(t *testing.T) {
 		}
 	}
 	want(1, time.Minute, true)
-	want(1, time.Minute, false) // they are on their way
+	want(1, time.Minute, false) // already requested
 	l.setActive(false)
 	want(1, time.Minute+LearnFor+learnPause-1, false)
 	want(2, time.Minute+LearnFor+newLearnPause, true) // another thread waits less
@@ -36,7 +36,7 @@ func TestBriefProbesAreAskedForLessAndLessOften(t *testing.T) {
 	want(1, again+2*learnPause, true)
 	l.setActive(false)
 	told := again + 2*learnPause + LearnFor
-	l.Want(&ledger.Event{Op: ledger.Learn, TID: 1, Time: uint64(told)}, false) // the pause begins anew
+	l.Want(&ledger.Event{Op: ledger.Learn, TID: 1, Time: uint64(told)}, false) // resets the pause
 	want(2, told+LearnFor+learnPause, true)
 }
 
@@ -63,7 +63,7 @@ func TestBriefProbesAreSetInProbedFilesUntilTheEnd(t *testing.T) {
 	other := mapped(t, 1, functions.Runtime, "libcudart.so.12", "x") // not probed
 	scan := func() ([]libraries.Mapped, error) { return []libraries.Mapped{driver, torch, other, driver}, nil }
 	var l Learner
-	for range 2 { // the second does nothing
+	for range 2 { // the second call does nothing
 		if err := l.Begin(false, s, scan, func() {}); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestBriefProbesAreSetInProbedFilesUntilTheEnd(t *testing.T) {
 		t.Errorf("%q, want %q", x.done, want)
 	}
 	if l.End(); len(l.sets) != 0 || l.active {
-		t.Error("they are still there after the end")
+		t.Error("brief probes are attached after End")
 	}
 	if err := l.Begin(true, s, scan, func() {}); err != nil || len(l.sets) != 0 {
 		t.Errorf("with a single GPU %d files have brief probes, %v", len(l.sets), err)

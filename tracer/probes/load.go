@@ -11,28 +11,28 @@ import (
 	"github.com/cilium/ebpf/features"
 )
 
-// StopProgram is the last step of a walk, the only one of the unwinder's programs that is among the
-// probes.
+// StopProgram is the program that ends a stack walk. It is the only program of the unwinder among
+// the probes.
 const StopProgram = "kprobe_unwind_stop"
 
-// Prepare chooses how the programs in spec attach: by uprobe_multi links where the kernel has them
-// (6.6), which multi reports.
+// Prepare sets the attach type of the programs in spec: uprobe_multi if the kernel has it (Linux
+// 6.6). It reports whether it does.
 func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
 	if features.HaveBPFLinkUprobeMulti() != nil {
 		return false
 	}
-	// The unwinder's steps too: programs of one chain of tail calls must be of one attach type. The loader's
-	// for another reason: a perf event would be the only thing that asks for CAP_SYS_ADMIN.
+	// StopProgram must have the same attach type as the programs that tail-call it. library_loaded
+	// must not be a perf event, because nothing else needs CAP_SYS_ADMIN.
 	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", StopProgram} {
 		spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
 	}
 	return true
 }
 
-// Load begins to bring the programs of spec into the kernel, and returns at once: their verification
-// takes about as long as the unwind tables of a large process, and goes on beside them. Maps are those
-// that the programs use. When the programs are in the kernel, loaded is called with them; steps are
-// done beside. All of them run in goroutines of their own, which Wait waits for.
+// Load starts to load the programs of spec, which use maps, and returns at once: the kernel
+// verifies them while the caller reads the unwind tables of processes, which takes about as long.
+// Load calls loaded with the loaded programs, and each of steps at once. These calls run in
+// goroutines of their own; Wait waits for them.
 func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, multi bool,
 	loaded func(map[string]*ebpf.Program) error, steps ...func() error) *Prober {
 	p := &Prober{multi: multi, errs: make([]error, 1+len(steps))}
@@ -61,17 +61,16 @@ func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, type
 	return err
 }
 
-// Wait returns when all programs are in the kernel, or are not going to be: of several reasons the
-// first.
+// Wait returns when all programs are loaded, or the first error.
 func (p *Prober) Wait() error {
 	p.loading.Wait()
 	return cmp.Or(p.errs...)
 }
 
-// Programs returns the programs by name, after Wait.
+// Programs returns the programs by name. It must follow a Wait without an error.
 func (p *Prober) Programs() map[string]*ebpf.Program { return p.programs.Programs }
 
-// Close waits, and removes the programs that no probe uses.
+// Close waits like Wait, and unloads the programs. Attached probes keep theirs.
 func (p *Prober) Close() {
 	p.loading.Wait()
 	p.stubs.close()

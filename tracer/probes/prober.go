@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probes sets probes into the files in which processes map CUDA's and PyTorch's functions,
-// and takes them out again. A Prober has the kernel half's programs and attaches them to one file.
+// Package probes attaches probes to the files that contain CUDA's and PyTorch's functions, and
+// detaches them. A Prober loads the kernel half's programs and attaches them to one file. Files
+// decides which files are probed and for how long, a Learner attaches brief probes that report
+// devices, and Unseen counts the files that were in use before they were probed. Resolve and
+// Libraries look up functions without attaching anything.
 package probes
 
 import (
@@ -18,32 +21,32 @@ import (
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
-// Prober attaches the kernel half's programs to functions of a file. Its methods may be called from
-// any goroutine, but those that attach only after Wait has returned nil.
+// Prober attaches the kernel half's programs to the functions in a file. Goroutines of its own load
+// the programs. After Wait it is constant, and any goroutine may attach.
 type Prober struct {
 	loading  sync.WaitGroup
-	errs     []error          // by step; valid after Wait, as is what follows
-	programs *ebpf.Collection // nil if the kernel refused one
-	stubs    *stubs           // nil where probes bear attach cookies
+	errs     []error          // by step; this and the fields below are valid after Wait
+	programs *ebpf.Collection // nil if the kernel rejected a program
+	stubs    *stubs           // nil if the kernel supports attach cookies
 
 	allocEnter, callEnter, callReturn, libraryLoaded *ebpf.Program
 	blockReported, blockFailed                       *ebpf.Program
 
-	multi bool // the kernel has uprobe_multi links (6.6)
+	multi bool // the kernel has uprobe_multi links (Linux 6.6)
 }
 
-// Set is the probes of one file. A link that Go no longer references is closed by the garbage
-// collector, so they are kept.
+// Set is the probes in one file. It keeps the links because the garbage collector closes those that
+// nothing references. It belongs to the goroutine that attached it.
 type Set struct {
 	links     []link.Link
 	functions []place.Function
 }
 
-// Functions returns the functions that are probed, which the caller must not change.
+// Functions returns the probed functions. The caller must not change them.
 func (s *Set) Functions() []place.Function { return s.functions }
 
-// Attach probes a library, which f is. The file stays open only during the call. Probes of one file
-// are complete or absent.
+// Attach probes the functions of l in its file f, which may be closed afterwards. It attaches all
+// probes or none.
 func (p *Prober) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
 	if l.Layer != functions.Torch {
 		return p.attach(f, l.Layer)
@@ -67,7 +70,7 @@ func (p *Prober) attach(f *os.File, layer functions.Layer) (*Set, error) {
 	if len(found) == 0 {
 		return nil, errors.New("it has none of the traced functions")
 	}
-	// The magic link leads to the opened file even when its name is gone.
+	// This link leads to the opened file even if the file was deleted.
 	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil {
 		return nil, err
@@ -85,7 +88,7 @@ func (p *Prober) attach(f *os.File, layer functions.Layer) (*Set, error) {
 			others.add(at.Probe, uint64(id))
 		}
 	}
-	// Returns first: an entry without its return would leave a call open.
+	// Return probes come first: an entry without its return would leave a call open.
 	for _, step := range []struct {
 		program *ebpf.Program
 		targets targets
@@ -135,7 +138,7 @@ func (p *Prober) attachAll(s *Set, x *link.Executable, program *ebpf.Program, t 
 	return nil
 }
 
-// attachOne attaches a program, or where probes bear no cookies a stub of it.
+// attachOne attaches a program, or a stub of it if the kernel has no attach cookies.
 func (p *Prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error), program *ebpf.Program, address, cookie uint64) (link.Link, error) {
 	if p.stubs == nil {
 		return attach("probe", program, &link.UprobeOptions{Address: address, Cookie: cookie})
@@ -144,11 +147,12 @@ func (p *Prober) attachOne(attach func(string, *ebpf.Program, *link.UprobeOption
 	if err != nil {
 		return nil, err
 	}
-	defer stub.Close() // the probe holds it
+	defer stub.Close() // the probe keeps it loaded
 	return attach("probe", stub, &link.UprobeOptions{Address: address})
 }
 
-// AttachBrief probes the functions of the layer that only tell what is current.
+// AttachBrief probes the functions of a layer that report the current context or device. Programs
+// call them often, so these probes are attached only for a moment.
 func (p *Prober) AttachBrief(f *os.File, layer functions.Layer) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
@@ -175,8 +179,7 @@ func (p *Prober) AttachBrief(f *os.File, layer functions.Layer) (*Set, error) {
 	return set, nil
 }
 
-// AttachLoader lets held processes stop when the dynamic loader f has loaded
-// libraries.
+// AttachLoader probes the dynamic loader f: held processes stop each time it has loaded libraries.
 func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
@@ -199,7 +202,7 @@ func (p *Prober) AttachLoader(f *os.File) (*Set, error) {
 	return set, nil
 }
 
-// Close detaches side by side: without uprobe_multi each probe takes about 0.1 s.
+// Close detaches the probes, all at the same time: without uprobe_multi each takes about 0.1 s.
 func (s *Set) Close() {
 	var wait sync.WaitGroup
 	for _, l := range s.links {

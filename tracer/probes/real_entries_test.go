@@ -16,8 +16,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// entryAsker asks a driver for each name in all versions of CUDA and stream modes, as runtimes do, by both functions.
-// Neither needs cuInit or a GPU. A line is "NAME FUNCTION VERSION FLAGS OFFSET", the offset from the library's first mapping.
+// entryAsker asks a driver for each name in all versions of CUDA and stream modes, as runtimes do,
+// by both functions. Neither needs cuInit or a GPU. A line is "NAME FUNCTION VERSION FLAGS OFFSET",
+// the offset from the library's first mapping.
 const entryAsker = `
 #define _GNU_SOURCE
 #include <dlfcn.h>

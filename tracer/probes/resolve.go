@@ -11,16 +11,16 @@ import (
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
-// ownPID is the process that maps what Ahead has found.
+// ownPID maps the files that libraries.Ahead has found.
 var ownPID = uint32(os.Getpid())
 
-// Rows says which rows of the probe table a file has, in the table's order.
+// Rows lists the rows of the probe table that a file has and lacks, in the table's order.
 type Rows struct {
 	Found   []place.Function
 	Missing []string
 }
 
-// Resolve looks up all rows of a layer in an open file, and probes nothing.
+// Resolve looks up all rows of a layer in an open file. It attaches nothing.
 func Resolve(f *os.File, layer functions.Layer) (Rows, error) {
 	library, err := place.Open(f)
 	if err != nil {
@@ -45,23 +45,23 @@ func Resolve(f *os.File, layer functions.Layer) (Rows, error) {
 	return rows, nil
 }
 
-// Library is a file that tracing every process would probe.
+// Library is a file that would be probed if all processes were traced.
 type Library struct {
-	Name    string // as a process named it: untrusted, but free of control characters
+	Name    string // base name in a process: untrusted, but without control characters
 	Layer   functions.Layer
-	Program bool     // an executable that holds the runtime itself
-	PIDs    []uint32 // who maps it; none: it lies where the driver is looked for
+	Program bool     // an executable that contains the runtime
+	PIDs    []uint32 // processes that map it; none if it was found in the driver's folders
 	Rows    Rows
-	Err     error // why it cannot be probed
+	Err     error // the reason if it cannot be probed
 }
 
-// maxListed bounds how many files Libraries looks into: a process may map
-// thousands that are named like CUDA's.
+// maxListed limits the files that Libraries opens: a process may map thousands with names like
+// those of CUDA's libraries.
 const maxListed = 256
 
-// Libraries looks up the probe table in each CUDA library that processes map
-// now, and in the driver's library of this host if nobody has loaded it yet.
-// Nothing is probed. more is how many files were left out.
+// Libraries looks up the probe table in each library that CUDA processes map now, and in this
+// host's driver library if no process has loaded it. It attaches nothing. more is the number of
+// files beyond the limit.
 func Libraries() (list []Library, more int, err error) {
 	s, err := libraries.OpenScanner()
 	if err != nil {
@@ -79,8 +79,8 @@ func Libraries() (list []Library, more int, err error) {
 	return list, more, nil
 }
 
-// resolveAll looks into each file once, libraries of the driver first.
-// Programs that hold none of the functions are left out.
+// resolveAll opens each file once and returns the driver's libraries first. It omits programs
+// without any of the functions.
 func resolveAll(found []libraries.Mapped) (list []Library, more int) {
 	at, left := map[libraries.FileKey]int{}, map[libraries.FileKey]bool{}
 	for _, l := range found {

@@ -14,9 +14,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// origin is where a probed file was found, to know when nobody can use it any more.
+// origin is the place where a probed file was found: it shows when no process can map the file
+// again.
 type origin struct {
-	file      *os.File // opened without access; nil for one that could not be probed
+	file      *os.File // opened with O_PATH; nil if the file is not probed
 	namespace string   // mount namespace of the process that mapped it, "" if unknown
 }
 
@@ -35,16 +36,17 @@ func (o origin) close() {
 	}
 }
 
-// unlinked reports whether the file has no name any more: a package was upgraded, or a container removed.
+// unlinked reports whether the file was deleted, as by the upgrade of a package or the removal of a
+// container.
 func (o origin) unlinked() bool {
 	var st unix.Stat_t
 	return o.file != nil && unix.Fstat(int(o.file.Fd()), &st) == nil && st.Nlink == 0
 }
 
-// Retire takes the probes out of files that nobody maps and nobody can map again: they have no name,
-// or the mounts of their container are gone. A probe keeps its file, with its disk space, and the
-// mount that it lies on. Files that could not be probed are forgotten as soon as nobody maps them.
-// found is what all processes map now.
+// Retire detaches the probes from files that no process maps or can map again, because the file was
+// deleted or the mount namespace of its container has ended: a probe keeps the file's disk space
+// and its mount in use. Retire forgets files that could not be probed as soon as no process maps
+// them. found lists what all processes map now.
 func (s *Files) Retire(found []libraries.Mapped) {
 	mapped := map[libraries.FileKey]bool{}
 	for _, l := range found {
@@ -63,7 +65,7 @@ func (s *Files) Retire(found []libraries.Mapped) {
 				namespaces = mountNamespaces()
 			}
 			if namespaces[x.origin.namespace] {
-				continue // another process may load it: it is probed already then
+				continue // another process may load it, and needs the probes at once
 			}
 		}
 		x.close()
@@ -74,12 +76,12 @@ func (s *Files) Retire(found []libraries.Mapped) {
 	}
 }
 
-// ForgetProcesses forgets how many files were first seen in processes that are gone.
+// ForgetProcesses forgets the counts of files of processes that have ended.
 func (s *Files) ForgetProcesses() {
 	maps.DeleteFunc(s.tried, func(pid uint32, _ int) bool { return !procfs.Exists(pid) })
 }
 
-// mountNamespaces lists those that have processes ("mnt:[4026531841]").
+// mountNamespaces returns the mount namespaces of all processes, as "mnt:[4026531841]".
 func mountNamespaces() map[string]bool {
 	list := map[string]bool{}
 	proc, err := os.Open("/proc")

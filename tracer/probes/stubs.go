@@ -9,12 +9,12 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// stubs are the small programs that stand before ours where probes bear no attach cookies (before Linux
-// 5.15): each leaves its probe's cookie in a per-CPU map, and calls on to the program that
-// all probes of its kind share. Nothing comes between, since such kernels do not preempt uprobe programs.
+// stubs creates small programs that replace attach cookies (before Linux 5.15). Each stub writes
+// the cookie of its probe to a per-CPU map, and tail-calls the program that all probes of its kind
+// share. No other program runs in between, as these kernels do not preempt uprobe programs.
 type stubs struct {
 	cookie *ebpf.Map // the programs', see bpf/attach_cookie.h
-	next   *ebpf.Map // the programs; the kernel empties it when it is closed
+	next   *ebpf.Map // the shared programs; the kernel clears the map when it is closed
 	slots  map[*ebpf.Program]int32
 }
 
@@ -34,11 +34,11 @@ func newStubs(cookie *ebpf.Map, programs ...*ebpf.Program) (*stubs, error) {
 	return s, nil
 }
 
-// of makes a stub, which the caller closes.
+// of loads a stub, which the caller must close.
 func (s *stubs) of(program *ebpf.Program, cookie uint64) (*ebpf.Program, error) {
 	slot, ok := s.slots[program]
 	if !ok {
-		return nil, fmt.Errorf("program %v is not a shared one", program)
+		return nil, fmt.Errorf("program %v is not one of the shared programs", program)
 	}
 	const context = asm.R6
 	stub, err := ebpf.NewProgram(&ebpf.ProgramSpec{

@@ -19,9 +19,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/place"
 )
 
-// The functions of libc10 by which PyTorch's caching allocator tells a profiler what it
-// does, whether or not one is on; C++ names of all versions so far (facts of PyTorch 1.6 to 2.14). They never
-// throw, and have entry probes only: a return probe on a function that throws kills the program.
+// The functions of libc10 that PyTorch's caching allocator calls to report to a profiler, even if
+// none is active; mangled C++ names of PyTorch 1.6 to 2.14. They have entry probes only: a return
+// probe on a function that throws would kill the program.
 var (
 	reportFunctions = map[string]uint64{ // attach cookie
 		"_ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE":   bpf.BlockWithoutTotals, // 1.6 to 1.9
@@ -35,8 +35,8 @@ var (
 	}
 )
 
-// torchVersion reads the version of the PyTorch that a mapped libc10 belongs to, from
-// version.py beside its folder; "" if there is none.
+// torchVersion returns the version of the PyTorch with this libc10 from the file ../version.py
+// beside it, or "" if there is none.
 func torchVersion(library libraries.Mapped) string {
 	file, err := os.Readlink(library.Path)
 	if err != nil {
@@ -58,7 +58,7 @@ var versionLine = regexp.MustCompile(`(?m)^__version__\b[^'"\n]*['"]([0-9A-Za-z.
 
 var errNoReports = errors.New("it has no function that reports tensors as PyTorch 1.6 to 2.14 do: its tensors are not traced")
 
-// attachTorch probes libc10.
+// attachTorch probes libc10. It returns errNoReports if the file has none of reportFunctions.
 func (p *Prober) attachTorch(f *os.File) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {

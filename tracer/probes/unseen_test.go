@@ -17,7 +17,7 @@ func TestManyUnseenFilesTakeOneWarning(t *testing.T) {
 			told++
 		}
 	}
-	want := "likewise, 5 further files were called unseen in at most the first 12ms of processes"
+	want := "5 more libraries were in use for up to 12ms before being probed"
 	if got := u.Text(); told != maxUnseenTold || got != want {
 		t.Errorf("%d told, then %q, want %q", told, got, want)
 	}

@@ -84,7 +84,7 @@ func TestLibraryUpgradeKeepsProcessesTraced(t *testing.T) {
 		t.Errorf("%d allocations of %d bytes, %d live, want 300 of %d; %s", got, bytes, live, 2*(100_000+500), told(r))
 	}
 	for _, w := range r.Warnings {
-		if !strings.Contains(w, " unseen in at most ") && !namelessText.MatchString(w) {
+		if !strings.Contains(w, " before being probed") && !namelessText.MatchString(w) {
 			t.Errorf("warning %q", w)
 		}
 	}

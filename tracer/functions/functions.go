@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package functions is the probe table: the functions of CUDA's libraries that are probed, a row
-// each, with what a call of them means to the ledger. It adds nothing of its own to a call: the
-// kernel half reads the row's operands, and Translate turns what it read into a ledger.Event.
+// Package functions contains the probe table: one row for each traced function of CUDA's libraries,
+// with its effect on the ledger. The kernel half reads the operands that a row names, and Translate
+// turns its event into a ledger.Event.
 //
-// Everything here is a table or a pure function, which any goroutine may use at any time.
+// The package consists of tables and pure functions. Any goroutine may use them.
 package functions
 
 import (
@@ -12,28 +12,28 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Layer says which library a traced function belongs to.
+// Layer is the library of a traced function.
 type Layer uint8
 
 const (
-	Runtime = Layer(bpf.LayerRuntime) // libcudart, or an executable that holds it
+	Runtime = Layer(bpf.LayerRuntime) // libcudart, or an executable that contains it
 	Driver  = Layer(bpf.LayerDriver)  // libcuda
-	Torch   = Driver + 1              // libc10, PyTorch's: the probe table has no row of it
+	Torch   = Driver + 1              // PyTorch's libc10, which has no rows in the probe table
 )
 
-// Role says when a traced function reports.
+// Role is the moment at which a traced function reports.
 type Role uint8
 
 const (
-	Allocates   = Role(bpf.RoleAlloc) // on return, with the stack of its entry; failures too
-	Frees       = Role(bpf.RoleFree)  // on entry, before others can get what it frees; failures too
-	Reports     = Role(bpf.RoleCall)  // on return with success; with the stack of its entry where the row has Stack
-	Switches    = Role(bpf.RoleQuiet) // never: the kernel half follows which context is current
-	Initialises = Role(bpf.RoleInit)  // on entry, to have its process looked at
+	Allocates   = Role(bpf.RoleAlloc) // on return, with the stack of the entry; also on failure
+	Frees       = Role(bpf.RoleFree)  // on entry, before another call can reuse the address; also on failure
+	Reports     = Role(bpf.RoleCall)  // on success, with the stack of the entry if the row has Stack
+	Switches    = Role(bpf.RoleQuiet) // never: the kernel half tracks the current context
+	Initialises = Role(bpf.RoleInit)  // on entry, so that its process is scanned
 )
 
-// Effect is what a successful call does to the context and device that are
-// current in its thread; the kernel half follows them.
+// Effect is the effect of a successful call on the current context and device of its thread, which
+// the kernel half tracks.
 type Effect uint8
 
 const (
@@ -51,37 +51,37 @@ const (
 	endsCapture     = Effect(bpf.EffectEndCapture)
 )
 
-// Function is one row of the probe table. Arguments are named by their C
-// positions from 1, without a structure that is passed by value; 0 means that there is none.
+// Function is one row of the probe table. Arguments have their positions in C, from 1, without
+// structures passed by value; 0 means that there is none.
 type Function struct {
 	Name    string
 	Layer   Layer
 	Role    Role
-	Op      ledger.Op    // for the books; 0: Alloc or Free
-	Kind    ledger.Kind  // of what it allocates
+	Op      ledger.Op    // for the ledger; 0: Alloc or Free
+	Kind    ledger.Kind  // of the allocation
 	Space   ledger.Space // of the address
 	Address operand
 	Size    uint8
 	Narrow  bool  // arguments have 32 bits
 	Handle  uint8 // pool, physical memory or green context
-	Device  uint8 // ordinal; of Handle and Device a row has one
+	Device  uint8 // CUDA ordinal; a row has a Handle or a Device, not both
 	Effect  Effect
-	Stack   bool  // of Reports: the stack of its entry is taken, too
-	Stream  uint8 // in whose order it allocates
+	Stack   bool  // with Reports: take the stack of the entry too
+	Stream  uint8 // the stream of a stream-ordered allocation
 
-	// For what stands in structures:
+	// Values in structures:
 	ByValue  byValue
 	Behind   behind
 	Measure  func(d *bpf.Details, failed bool) (bytes uint64) // instead of Size
-	Location inside                                           // where in Behind a CUmemLocation is: type, then ordinal
-	Refine   func(e *ledger.Event, d *bpf.Details)            // what else they say; d is nil where they could not be read
-	Shares   bool                                             // ByValue or Behind is a handle that processes share
+	Location inside                                           // offset in Behind of a CUmemLocation: type, then ordinal
+	Refine   func(e *ledger.Event, d *bpf.Details)            // reads other values; d is nil if the structures could not be read
+	Shares   bool                                             // ByValue or Behind is a handle that several processes use
 
-	Brief bool // probed for a moment only, to learn what is current: called too often to stay
+	Brief bool // probed only for a moment, to learn the current device, because it is called often
 }
 
-// operand says where an address is: in argument Position itself or, with Width 4
-// or 8, in as many bytes that it points to, Offset bytes on.
+// operand locates an address: argument Position or, with Width 4 or 8, that many bytes at the
+// pointer in this argument plus Offset.
 type operand struct{ Position, Width, Offset uint8 }
 
 func in(position uint8) operand            { return operand{Position: position} }
@@ -89,21 +89,21 @@ func out(position uint8) operand           { return operand{Position: position, 
 func out32(position uint8) operand         { return operand{Position: position, Width: 4} }
 func field(position, offset uint8) operand { return operand{position, 8, offset} }
 
-// byValue is a structure of more than 16 bytes passed by value: on the stack on
-// x86-64, behind a pointer at Position on arm64.
+// byValue is a structure of more than 16 bytes passed by value: on the stack on x86-64, through a
+// pointer at Position on arm64.
 type byValue struct{ Position, Size uint8 }
 
-// behind is what argument Position points to: Size bytes, Offset bytes on.
+// behind is Size bytes at the pointer in argument Position plus Offset.
 type behind struct{ Position, Offset, Size uint8 }
 
-// inside is 1 + an offset in Behind; 0: nowhere.
+// inside is 1 plus an offset in Behind; 0: none.
 type inside uint8
 
 func at(offset uint8) inside { return inside(offset + 1) }
 
 func (i inside) of(d *bpf.Details) []byte { return d.Behind[i-1:] }
 
-// KernelRow gives what the kernel half must know.
+// KernelRow returns the row in the format of the kernel half.
 func (f *Function) KernelRow() bpf.Function {
 	r := bpf.Function{
 		Role: uint8(f.Role), Layer: uint8(f.Layer), Effect: uint8(f.Effect), Size: f.Size,
@@ -116,7 +116,7 @@ func (f *Function) KernelRow() bpf.Function {
 	}
 	switch f.Op {
 	case ledger.ContextDestroy, ledger.ContextRelease, ledger.ContextReset, ledger.PoolDestroy, ledger.ObjectEnd, ledger.GreenDestroy:
-		r.AtEntry = 1 // what it ends may be handed out again before it returns
+		r.AtEntry = 1 // before the return, another call may reuse the handle
 	}
 	if f.WantsDetails() {
 		r.Details = 1
@@ -124,12 +124,12 @@ func (f *Function) KernelRow() bpf.Function {
 	return r
 }
 
-// WantsDetails says whether structures or further arguments follow the event.
+// WantsDetails reports whether structures or further arguments follow the event.
 func (f *Function) WantsDetails() bool {
 	return f.ByValue.Size|f.Behind.Size != 0 || f.Measure != nil
 }
 
-// IsObject says whether it makes a driver object, and no memory.
+// IsObject reports whether the function creates a driver object and no memory.
 func (f *Function) IsObject() bool { return f.Kind.IsObject() || f.Op == ledger.ContextRetain }
 
 func boolean(b bool) uint8 {
@@ -139,10 +139,10 @@ func boolean(b bool) uint8 {
 	return 0
 }
 
-// TakesStack says whether the function is entered by the program that takes stacks.
+// TakesStack reports whether the entry probe of the function takes the stack.
 func (f *Function) TakesStack() bool { return f.Role == Allocates || f.Stack }
 
-// Names lists the functions of a layer that are probed for good, or briefly.
+// Names lists the functions of a layer that are probed permanently or, with brief, for a moment.
 func Names(layer Layer, brief bool) []string {
 	var list []string
 	for i := range Table {
@@ -153,7 +153,7 @@ func Names(layer Layer, brief bool) []string {
 	return list
 }
 
-// ByID looks up an id that came from the kernel.
+// ByID returns the row with an id that the kernel half sent, or nil.
 func ByID(id uint8) *Function {
 	if int(id) >= len(Table) {
 		return nil
@@ -161,7 +161,7 @@ func ByID(id uint8) *Function {
 	return &Table[id]
 }
 
-// Named returns the id and the row of a function of the table; it panics where there is none.
+// Named returns the id and the row of a function. It panics if there is none.
 func Named(name string, layer Layer) (int, *Function) {
 	for id := range Table {
 		if f := &Table[id]; f.Name == name && f.Layer == layer {

@@ -12,13 +12,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// CUmemLocationType: 1 is a device, 2 to 4 are sorts of host memory, 5 (CUDA 13) is nothing yet.
+// Values of CUmemLocationType: 1 is a device, 2 to 4 are kinds of host memory, 5 (CUDA 13) is none.
 const (
 	locationDevice = 1
 	locationHosts  = 4
 )
 
-// location reads a CUmemLocation: the ordinal, or that it is on the host.
+// location reads a CUmemLocation. It returns the CUDA ordinal, or host for memory of the host.
 func location(b []byte) (device int32, host bool) {
 	kind, id := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	switch {
@@ -32,7 +32,7 @@ func location(b []byte) (device int32, host bool) {
 
 const maxOrdinal = 1 << 10
 
-// digest names a handle that processes share.
+// digest returns a number that identifies a handle that several processes use; never 0.
 func digest(b []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(b)
@@ -46,7 +46,7 @@ func word(d *bpf.Details, _ bool) uint64 { return u64(d.Behind[:], 0) }
 func u64(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 func u32(b []byte, at int) uint64 { return uint64(binary.LittleEndian.Uint32(b[at:])) }
 
-// product multiplies; what does not fit is no size that a driver could have given.
+// product multiplies. On overflow it returns ledger.UnknownSize, as no driver allocates such sizes.
 func product(factors ...uint64) uint64 {
 	p := uint64(1)
 	for _, f := range factors {
@@ -59,8 +59,8 @@ func product(factors ...uint64) uint64 {
 	return p
 }
 
-// pitched is the pitch that the driver chose times the height; of a failed call the width
-// that was asked for, the argument before the height.
+// pitched returns a Measure of the pitch that the driver chose times the height. For failed calls
+// it is the requested width, in the argument before the height, times the height.
 func pitched(width int) func(*bpf.Details, bool) uint64 {
 	return func(d *bpf.Details, failed bool) uint64 {
 		if failed {
@@ -80,7 +80,7 @@ func pitched32(width int) func(*bpf.Details, bool) uint64 {
 	}
 }
 
-// pitched3D: pitch of the cudaPitchedPtr, height and depth of the cudaExtent.
+// pitched3D measures with the pitch in a cudaPitchedPtr, and height and depth in a cudaExtent.
 func pitched3D(d *bpf.Details, failed bool) uint64 {
 	e := d.ByValue[:]
 	wide := u64(d.Behind[:], 0)
@@ -90,20 +90,21 @@ func pitched3D(d *bpf.Details, failed bool) uint64 {
 	return product(wide, u64(e, 8), u64(e, 16))
 }
 
-// nodeSize is CUDA_MEM_ALLOC_NODE_PARAMS.bytesize.
+// nodeSize reads CUDA_MEM_ALLOC_NODE_PARAMS.bytesize.
 func nodeSize(d *bpf.Details, _ bool) uint64 { return u64(d.Behind[:], 104) }
 
 // thresholdAttribute is CU_MEMPOOL_ATTR_RELEASE_THRESHOLD.
 const thresholdAttribute = 4
 
-// array is what the array descriptors of all versions say.
+// array is the contents of an array descriptor of any version.
 type array struct {
 	width, height, depth    uint64
-	element                 uint64 // bytes; 0: a format that is not known
+	element                 uint64 // bytes; 0 if the format is unknown
 	layered, withoutBacking bool
 }
 
-// CUDA_ARRAY3D_LAYERED, _SPARSE and _DEFERRED_MAPPING; cudaArrayLayered and so on have the same values.
+// CUDA_ARRAY3D_LAYERED, _SPARSE and _DEFERRED_MAPPING; cudaArrayLayered and so on have the same
+// values.
 const (
 	flagLayered  = 0x01
 	flagSparse   = 0x40
@@ -116,11 +117,11 @@ func (a array) flagged(flags uint64) array {
 	return a
 }
 
-// bytes sums the levels; each has half the extent of the one before, at least 1. The driver's
-// alignment is not in it.
+// bytes returns the size of all levels, without the driver's alignment. Each level has half the
+// extent of the one before, at least 1.
 func (a array) bytes(levels uint64) uint64 {
 	if a.withoutBacking {
-		return 0 // its memory is mapped into it later, and booked as what it is
+		return 0 // the program maps memory into it later, which is counted as its own kind
 	}
 	if a.element == 0 {
 		return ledger.UnknownSize
@@ -141,8 +142,8 @@ func (a array) bytes(levels uint64) uint64 {
 	return sum
 }
 
-// formatBytes is the size of a channel by CUarray_format, 0 for formats that are not one
-// number per channel (YUV and block-compressed ones).
+// formatBytes returns the size of a channel of a CUarray_format; 0 for formats without one number
+// per channel (YUV and block-compressed).
 func formatBytes(format uint64) uint64 {
 	switch format {
 	case 0x01, 0x08, 0xc0, 0xc1: // unsigned and signed 8 bits, normalized too
@@ -155,7 +156,7 @@ func formatBytes(format uint64) uint64 {
 	return 0
 }
 
-// CUDA_ARRAY_DESCRIPTOR: Width, Height, Format, NumChannels.
+// array2D reads a CUDA_ARRAY_DESCRIPTOR: Width, Height, Format, NumChannels.
 func array2D(d *bpf.Details, _ bool) uint64 {
 	b := d.Behind[:]
 	return array{width: u64(b, 0), height: u64(b, 8), element: formatBytes(u32(b, 16)) * u32(b, 20)}.bytes(1)
@@ -166,7 +167,7 @@ func array2D32(d *bpf.Details, _ bool) uint64 {
 	return array{width: u32(b, 0), height: u32(b, 4), element: formatBytes(u32(b, 8)) * u32(b, 12)}.bytes(1)
 }
 
-// CUDA_ARRAY3D_DESCRIPTOR: Width, Height, Depth, Format, NumChannels, Flags.
+// descriptor3D reads a CUDA_ARRAY3D_DESCRIPTOR: Width, Height, Depth, Format, NumChannels, Flags.
 func descriptor3D(d *bpf.Details) array {
 	b := d.Behind[:]
 	return array{width: u64(b, 0), height: u64(b, 8), depth: u64(b, 16), element: formatBytes(u32(b, 24)) * u32(b, 28)}.flagged(u32(b, 32))
@@ -183,7 +184,7 @@ func mipmap(d *bpf.Details, _ bool) uint64 {
 	return descriptor3D(d).bytes(uint64(uint32(d.Argument[2])))
 }
 
-// channels is the element size of a cudaChannelFormatDesc: bits of x, y, z, w, then the kind.
+// channels returns the element size in a cudaChannelFormatDesc: bits of x, y, z, w, then the kind.
 func channels(b []byte) uint64 {
 	var sum uint64
 	for i := range 4 {
@@ -198,8 +199,8 @@ func runtimeArray(d *bpf.Details, _ bool) uint64 {
 	return array{width: d.Argument[2], height: d.Argument[3], element: channels(d.Behind[:])}.flagged(d.Argument[4]).bytes(1)
 }
 
-// after finds an argument behind a structure passed by value: on arm64 that is
-// a pointer and has a position of its own.
+// after returns an argument after a structure passed by value: on arm64 the structure is a pointer
+// with a position of its own.
 func after(d *bpf.Details, position int) uint64 {
 	if runtime.GOARCH == "arm64" {
 		position++

@@ -10,11 +10,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// managedType is CU_MEM_ALLOCATION_TYPE_MANAGED, which pools can have since CUDA 13.
+// managedType is CU_MEM_ALLOCATION_TYPE_MANAGED, allowed for pools since CUDA 13.
 const managedType = 2
 
-// ofPool says in an event about a pool what its memory is where that is not memory of one GPU. Such a pool is
-// no device's own and no device's current one: the event becomes the news that there is the pool.
+// ofPool sets the kind in an event about a pool whose memory does not belong to one GPU. Such a
+// pool is not the default or current pool of a device: the event becomes the creation of a pool.
 func ofPool(e *ledger.Event, allocationType uint32) {
 	if allocationType == managedType {
 		e.Kind = ledger.Managed
@@ -31,24 +31,24 @@ func createdPool(e *ledger.Event, d *bpf.Details) {
 	}
 }
 
-// poolOf reads the CUmemAllocationType that is an argument.
+// poolOf returns a Refine that reads the CUmemAllocationType in an argument.
 func poolOf(position int) func(*ledger.Event, *bpf.Details) {
 	return func(e *ledger.Event, d *bpf.Details) {
 		if d == nil {
-			e.Op = 0 // nothing tells whose pool it is
+			e.Op = 0 // the device of the pool is unknown
 			return
 		}
 		ofPool(e, uint32(d.Argument[position-1]))
 	}
 }
 
-// CUgraphNodeParams: the type, and at 16 what nodes of that type have.
+// Types in CUgraphNodeParams, whose offset 16 has the parameters of this type.
 const (
 	nodeAllocates = 10 // CU_GRAPH_NODE_TYPE_MEM_ALLOC: at 16 CUmemPoolProps, at 120 bytes, at 128 the address
 	nodeFrees     = 11 // CU_GRAPH_NODE_TYPE_MEM_FREE: at 16 the address
 )
 
-// addedNode makes an allocation or a free of the graph's node, or nothing.
+// addedNode turns the event into the allocation or the free of a graph node, or drops it.
 func addedNode(e *ledger.Event, d *bpf.Details) {
 	if d == nil {
 		e.Op = 0
@@ -71,11 +71,11 @@ func addedNode(e *ledger.Event, d *bpf.Details) {
 const (
 	elfMagic    = 0x464c457f
 	fatbinMagic = 0xba55ed50
-	maxImage    = 1 << 36 // no image is larger: a higher size was misread
+	maxImage    = 1 << 36 // larger sizes were read from something that is not an image
 )
 
-// image is the size of the code that a program hands over, as its header says: an ELF file, whose section headers
-// stand at its end, or a fat binary. Of PTX, which is text, nothing tells it.
+// image returns the size of a loaded image according to its header: an ELF file, which ends with
+// its section headers, or a fat binary. PTX is text without a header: its size is unknown.
 func image(d *bpf.Details, _ bool) uint64 {
 	b := d.Behind[:]
 	var size, rest uint64
@@ -93,11 +93,11 @@ func image(d *bpf.Details, _ bool) uint64 {
 	return size + rest
 }
 
-// Doubt says what nothing tells of an allocation: whether its stream, which nothing captures that we saw, has joined
-// the capture of another one.
+// Doubt returns a warning if it is unknown whether the stream of an allocation had joined the
+// capture of another stream, or "".
 func Doubt(e *bpf.Event, event *ledger.Event) string {
 	if e.Flags&bpf.FlagBesideCapture == 0 || event.Op != ledger.Alloc {
 		return ""
 	}
-	return fmt.Sprintf("process %d allocated stream-ordered memory on one stream while it captured another: if the first had joined the capture, that memory is the graph's and comes at its launch", e.Pid)
+	return fmt.Sprintf("process %d allocated stream-ordered memory on one stream while it captured another: if the first stream had joined the capture, the launch of the graph allocates this memory", e.Pid)
 }

@@ -4,9 +4,10 @@ package functions
 
 import "github.com/vramprof/vramprof/tracer/ledger"
 
-// Table is the probe table. To trace one more CUDA function, add a row.
-// Signatures and structures: cuda.h and cuda_runtime_api.h of CUDA 12.4; cuCtxCreate_v4 and MemGetDefaultMemPool to
-// MemSetMemPool those of 13.0. There cudaGraphAddNode has cudaGraphAddNode_v2's arguments: its driver call tells the node.
+// Table is the probe table. To trace another CUDA function, add a row. Signatures and structures
+// are those in cuda.h and cuda_runtime_api.h of CUDA 12.4; cuCtxCreate_v4 and MemGetDefaultMemPool
+// to MemSetMemPool are those of 13.0, in which cudaGraphAddNode has the arguments of
+// cudaGraphAddNode_v2: its driver call reports the node.
 var Table = []Function{
 	{Name: "cudaMalloc", Layer: Runtime, Role: Allocates, Kind: ledger.Device, Address: out(1), Size: 2},
 	{Name: "cudaMallocManaged", Layer: Runtime, Role: Allocates, Kind: ledger.Managed, Address: out(1), Size: 2},

@@ -7,8 +7,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Translate gives an event of the kernel the words of the books; an Op of 0 is
-// nothing to book. It returns false for an event that makes no sense.
+// Translate returns the ledger's event for an event of the kernel half; with an Op of 0 the ledger
+// needs no event. It returns false if the event is invalid.
 func Translate(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
 	api, row := ByID(e.Api), ByID(e.Function)
 	if api == nil || row == nil {
@@ -20,7 +20,7 @@ func Translate(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
 	}
 	if row.Narrow {
 		event.Size = uint64(uint32(e.Size))
-		if row.Address.Width == 0 { // what it points to was read as wide as it is
+		if row.Address.Width == 0 { // an address read through a pointer has its width already
 			event.Address = uint64(uint32(e.Address))
 		}
 	}
@@ -52,13 +52,13 @@ func Translate(e *bpf.Event, details *bpf.Details) (ledger.Event, bool) {
 	}
 	takeArguments(&event, e, row)
 	takeDetails(&event, e, details, row)
-	if event.Kind == ledger.Async && e.Flags&bpf.FlagCaptured != 0 { // its memory comes when the graph is launched
+	if event.Kind == ledger.Async && e.Flags&bpf.FlagCaptured != 0 { // the launch of the graph allocates the memory
 		event.Kind, event.Handle = ledger.Graph, 0
 	}
 	return event, true
 }
 
-// takeArguments puts address and extra argument where the operation wants them.
+// takeArguments moves the address and the extra argument to the fields that the operation uses.
 func takeArguments(event *ledger.Event, e *bpf.Event, row *Function) {
 	switch event.Op {
 	case ledger.Retain:
@@ -76,8 +76,8 @@ func takeArguments(event *ledger.Event, e *bpf.Event, row *Function) {
 	}
 }
 
-// takeDetails reads size, device and origin out of structures. What could not
-// be read is unknown.
+// takeDetails reads size, device and shared handle from structures. Values that could not be read
+// become unknown.
 func takeDetails(event *ledger.Event, e *bpf.Event, details *bpf.Details, row *Function) {
 	if !row.WantsDetails() {
 		return

@@ -114,7 +114,9 @@ func TestSchemasAreStrict(t *testing.T) {
 
 // validate checks a JSON output against docs/schema/NAME.
 func validate(name string, text []byte) error {
-	schema, err := jsonschema.NewCompiler().Compile(filepath.Join(schemaFolder, name))
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	schema, err := c.Compile(filepath.Join(schemaFolder, name))
 	if err != nil {
 		return err
 	}
@@ -137,8 +139,8 @@ func (w *schemaWriter) object(typ reflect.Type) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	w.fields(typ, properties, &required)
 	schema := map[string]any{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
-	if text := w.comment(typ, ""); text != "" {
-		schema["description"] = text
+	if text := strings.TrimPrefix(strings.TrimPrefix(w.comment(typ, ""), typ.Name()+" "), "is "); text != "" {
+		schema["description"] = strings.ToUpper(text[:1]) + text[1:]
 	}
 	return schema
 }

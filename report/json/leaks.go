@@ -20,45 +20,45 @@ import (
 // version; it rises when one changes its meaning or goes away.
 const LeaksVersion = 1
 
-// LeaksReport is the JSON that WriteLeaksJSON writes. Sizes are bytes, names
-// ending in _ns are nanoseconds, and what is not known is left out.
+// LeaksReport is the JSON that WriteLeaks writes. Sizes are bytes, names
+// ending in _ns are nanoseconds, and unknown values are left out.
 type LeaksReport struct {
 	Version       int             `json:"version"`
 	Host          string          `json:"host,omitempty"`
 	Time          time.Time       `json:"time"`        // when the snapshot was taken, UTC
-	DurationNS    uint64          `json:"duration_ns"` // how long was traced
+	DurationNS    uint64          `json:"duration_ns"` // length of the session up to this moment
 	LiveBytes     uint64          `json:"live_bytes"`  // of all selected sites, shown or not, except imported memory and tensors asleep
 	LiveCount     uint64          `json:"live_count"`
-	HostBytes     uint64          `json:"host_bytes"` // of these: on the host, pinned or as CPU tensors
+	HostBytes     uint64          `json:"host_bytes"` // part of live_bytes on the host: pinned memory and CPU tensors
 	HostCount     uint64          `json:"host_count"`
-	ManagedBytes  uint64          `json:"managed_bytes"` // of these: managed memory, which NVML counts for no process
+	ManagedBytes  uint64          `json:"managed_bytes"` // part of live_bytes: managed memory, which NVML counts for no process
 	ManagedCount  uint64          `json:"managed_count"`
-	EndedBytes    uint64          `json:"ended_bytes"` // of these: freed by the end of their process
+	EndedBytes    uint64          `json:"ended_bytes"` // part of live_bytes that was freed when its process ended
 	EndedCount    uint64          `json:"ended_count"`
 	ImportedBytes uint64          `json:"imported_bytes"` // memory of other processes, not in live_bytes
 	ImportedCount uint64          `json:"imported_count"`
-	AsleepBytes   uint64          `json:"asleep_bytes"` // of tensors without memory, not in live_bytes
-	CacheBytes    uint64          `json:"cache_bytes"`  // kept by PyTorch for later tensors, not in live_bytes
-	SiteCount     int             `json:"site_count"`   // selected sites; the first of them are in Sites
-	Sites         []SiteReport    `json:"sites"`        // of GPUs, largest first; then of imported, managed and host memory, likewise
-	Asleep        []SiteReport    `json:"asleep"`       // sites of tensors without memory, those with most first
+	AsleepBytes   uint64          `json:"asleep_bytes"` // of tensors without physical memory; not in live_bytes
+	CacheBytes    uint64          `json:"cache_bytes"`  // unused memory that PyTorch keeps for later tensors; not in live_bytes
+	SiteCount     int             `json:"site_count"`   // selected sites; the largest are in sites
+	Sites         []SiteReport    `json:"sites"`        // largest first: first of GPUs, then of imported memory, managed memory, and the host
+	Asleep        []SiteReport    `json:"asleep"`       // sites of tensors without physical memory, largest first
 	Verdicts      []VerdictReport `json:"verdicts"`     // of each line of code that allocates, the worst first
-	Advice        []string        `json:"advice"`       // what to do about it, with the evidence
-	Cache         []CacheReport   `json:"cache"`        // who made PyTorch's cache grow, largest first
+	Advice        []string        `json:"advice"`       // remedies, with the evidence
+	Cache         []CacheReport   `json:"cache"`        // sites that made PyTorch's cache grow, largest first
 	Planes        []PlaneReport   `json:"planes"`       // all memory, each byte in one
 	Failures      []FailureReport `json:"failures"`
 	Processes     []ProcessReport `json:"processes"`
-	Releases      []ReleaseReport `json:"releases"` // what was freed without a free of its own
+	Releases      []ReleaseReport `json:"releases"` // allocations that were freed together, without a free of their own
 	Pools         []PoolReport    `json:"pools"`
-	Tensors       []TensorsReport `json:"tensors"`  // of each process and device whose PyTorch reports them
-	Parts         []PartReport    `json:"parts"`    // of NVML's figure for each process and GPU
+	Tensors       []TensorsReport `json:"tensors"`  // for each process and device whose PyTorch reports tensors
+	Parts         []PartReport    `json:"parts"`    // parts of NVML's figure for each process and GPU
 	Balances      []BalanceReport `json:"balances"` // usage = baseline + live + gap
 	GPUs          []GPUReport     `json:"gpus"`
 	Losses        LossesReport    `json:"losses"`
 	Notes         []string        `json:"notes"`    // losses in words
-	Warnings      []string        `json:"warnings"` // everything else that readers should know
+	Warnings      []string        `json:"warnings"` // other warnings
 
-	Objects     []ObjectReport      `json:"objects,omitempty"`      // of the driver, by process and kind; their memory is in no other figure but usage
+	Objects     []ObjectReport      `json:"objects,omitempty"`      // driver objects by process and kind; only usage_bytes includes their memory
 	ContextOnly []ContextOnlyReport `json:"context_only,omitempty"` // processes that allocated no GPU memory while traced, but hold some
 }
 
@@ -67,28 +67,28 @@ type SiteReport struct {
 	Process        int           `json:"process"` // index into processes
 	PID            uint32        `json:"pid"`
 	Comm           string        `json:"comm,omitempty"`
-	Ended          bool          `json:"ended"`              // the process has: figures are those of its end
+	Ended          bool          `json:"ended"`              // the process has ended; figures are of its end
 	Device         string        `json:"device"`             // "cuda:0", "host" (kinds pinned and registered), "cpu" (kind tensor), "unknown"
 	GPUUUID        string        `json:"gpu_uuid,omitempty"` //
 	Plane          string        `json:"plane"`              // tensor, driver, managed, host
 	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph, tensor
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`
-	AsleepBytes    uint64        `json:"asleep_bytes"` // of these: of tensors without memory, which live_bytes of the report leaves out
+	AsleepBytes    uint64        `json:"asleep_bytes"` // part of live_bytes: tensors without memory, which the report's live_bytes excludes
 	LiveCount      uint64        `json:"live_count"`
 	AllocatedBytes uint64        `json:"allocated_bytes"` // since the attach
 	AllocatedCount uint64        `json:"allocated_count"`
 	OldestNS       uint64        `json:"oldest_ns"`               // age of the oldest live allocation; 0 where it is unknown
 	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session
-	GrowthRate     int64         `json:"growth_bytes_per_minute"` // likewise
+	GrowthRate     int64         `json:"growth_bytes_per_minute"` // in the second half of the session
 	History        []uint64      `json:"history"`                 // live bytes at even steps of the session
 	Headline       int           `json:"headline"`                // index into stack: the user's own code
-	Stack          []FrameReport `json:"stack"`                   // the CUDA call first
-	Owners         []OwnerReport `json:"owners,omitempty"`        // of imported memory: who allocated it, as far as that is traced
-	MoreOwners     bool          `json:"more_owners,omitempty"`   // there are more than Owners has
-	Incomplete     []string      `json:"incomplete,omitempty"`    // what the figures or the stack lack, as the process used up its share
-	MissingCount   uint64        `json:"missing_count,omitempty"` // of allocated_count: too many to follow, in no live figure
-	CrowdedCount   uint64        `json:"crowded_count,omitempty"` // allocations of other sites here, for which the process had no site left
+	Stack          []FrameReport `json:"stack"`                   // innermost frame, the CUDA call, first
+	Owners         []OwnerReport `json:"owners,omitempty"`        // of imported memory: who allocated it, if traced
+	MoreOwners     bool          `json:"more_owners,omitempty"`   // there are more owners than listed
+	Incomplete     []string      `json:"incomplete,omitempty"`    // what the figures or the stack lack because the process used up its share
+	MissingCount   uint64        `json:"missing_count,omitempty"` // part of allocated_count that vramprof could not track; in no live figure
+	CrowdedCount   uint64        `json:"crowded_count,omitempty"` // allocations of other sites counted here, because the process used up its share of sites
 }
 
 // FrameReport is one line of a stack.
@@ -100,7 +100,7 @@ type FrameReport struct {
 	BuildID  string `json:"build_id,omitempty"`
 	Address  uint64 `json:"address,omitempty"` // ELF virtual address
 	Language string `json:"language"`          // "python", "native", or "mark": a remark such as [truncated: …]
-	Inlined  bool   `json:"inlined,omitempty"` // into the next frame
+	Inlined  bool   `json:"inlined,omitempty"` // inlined into the next frame
 }
 
 // FailureReport sums the failed allocations of one site with one result.
@@ -114,13 +114,13 @@ type FailureReport struct {
 	Result    int32         `json:"result"` // CUresult or cudaError_t
 	Error     string        `json:"error"`
 	Count     uint64        `json:"count"`
-	Bytes     uint64        `json:"bytes"` // sum of the sizes asked for
+	Bytes     uint64        `json:"bytes"` // sum of the requested sizes
 	LastBytes uint64        `json:"last_bytes"`
 	LastAgoNS uint64        `json:"last_ago_ns"`
 	Headline  int           `json:"headline"`
 	Stack     []FrameReport `json:"stack"`
 
-	Incomplete []string `json:"incomplete,omitempty"` // as of a site
+	Incomplete []string `json:"incomplete,omitempty"` // what the figures or the stack lack, as in a site
 }
 
 // ProcessReport is one process: a pid between two execs or exits.
@@ -129,19 +129,19 @@ type ProcessReport struct {
 	Comm     string          `json:"comm,omitempty"`
 	Exe      string          `json:"exe,omitempty"`
 	Ended    bool            `json:"ended"`
-	Replaced bool            `json:"replaced,omitempty"` // it ended by an exec: another one with this pid is what it became
+	Replaced bool            `json:"replaced,omitempty"` // it ended with an exec; another entry with this pid is the new program
 	Devices  []string        `json:"devices,omitempty"`  // UUID of each CUDA ordinal, "" for one that is unknown
 	Workload *WorkloadReport `json:"workload,omitempty"`
 	Totals   []TotalReport   `json:"totals"`
 
-	DeducedBytes uint64 `json:"deduced_bytes,omitempty"` // of allocations whose GPU follows from the growth of NVML's figures only
-	SegmentsOnly string `json:"segments_only,omitempty"` // why no tensors of its PyTorch are known
+	DeducedBytes uint64 `json:"deduced_bytes,omitempty"` // allocations whose GPU was deduced only from the growth of NVML's figures
+	SegmentsOnly string `json:"segments_only,omitempty"` // why its PyTorch reports no tensors
 
-	LostEvents uint64         `json:"lost_events,omitempty"` // of this process, for want of room
-	Beyond     []BeyondReport `json:"beyond,omitempty"`      // tables of which it used up its share
+	LostEvents uint64         `json:"lost_events,omitempty"` // events of this process lost to full tables or rings
+	Beyond     []BeyondReport `json:"beyond,omitempty"`      // shared tables in which it used up its share
 }
 
-// BeyondReport says how often a process had no room in a table that all processes share.
+// BeyondReport counts how often a process had used up its share of a shared table.
 type BeyondReport struct {
 	Table string `json:"table"`
 	Count uint64 `json:"count"`
@@ -170,10 +170,10 @@ type BalanceReport struct {
 	BaselineBytes uint64 `json:"baseline_bytes"`
 	LiveBytes     uint64 `json:"live_bytes"`
 	GapBytes      int64  `json:"gap_bytes"`
-	IdleBytes     uint64 `json:"idle_bytes"`     // at most so much of the gap is held unused by pools
-	ReadingAgeNS  uint64 `json:"reading_age_ns"` // usage_bytes and live_bytes are so old
-	SinceBytes    int64  `json:"since_bytes"`    // booked since then
-	DoubtBytes    uint64 `json:"doubt_bytes"`    // so much of live_bytes came or went while NVML was read
+	IdleBytes     uint64 `json:"idle_bytes"`     // at most this much of gap_bytes is unused memory of pools
+	ReadingAgeNS  uint64 `json:"reading_age_ns"` // age of usage_bytes and live_bytes
+	SinceBytes    int64  `json:"since_bytes"`    // change since the reading
+	DoubtBytes    uint64 `json:"doubt_bytes"`    // part of live_bytes that was allocated or freed while NVML was read
 }
 
 // ReleaseReport sums the allocations of a process that were freed by one cause.
@@ -194,23 +194,23 @@ type PoolReport struct {
 	Device         string `json:"device"`
 	GPUUUID        string `json:"gpu_uuid,omitempty"`
 	Count          uint64 `json:"count"`           // live allocations
-	UsedBytes      uint64 `json:"used_bytes"`      // by these
-	ReserveBytes   uint64 `json:"reserve_bytes"`   // what it holds at most: the highest used_bytes since the last trim
-	ThresholdBytes uint64 `json:"threshold_bytes"` // what it may keep unused where the program synchronizes
-	Destroyed      bool   `json:"destroyed"`       // and has allocations left
+	UsedBytes      uint64 `json:"used_bytes"`      // in live allocations
+	ReserveBytes   uint64 `json:"reserve_bytes"`   // maximum that it holds: the highest used_bytes since the last trim
+	ThresholdBytes uint64 `json:"threshold_bytes"` // unused memory that it may keep when the program synchronizes
+	Destroyed      bool   `json:"destroyed"`       // destroyed, but has live allocations
 }
 
 // GPUReport is one device as NVML lists it.
 type GPUReport struct {
 	Index      int    `json:"index"`
 	UUID       string `json:"gpu_uuid"`
-	ParentUUID string `json:"parent_uuid,omitempty"` // of the GPU that a MIG instance is part of, with its bytes and its index
+	ParentUUID string `json:"parent_uuid,omitempty"` // UUID of the GPU that a MIG instance belongs to; bytes and index are that GPU's
 	Name       string `json:"name"`
 	TotalBytes uint64 `json:"total_bytes"`
 	UsedBytes  uint64 `json:"used_bytes"`
 }
 
-// LossesReport counts what the books could not take in; see ledger.Stats.
+// LossesReport counts events and stacks that the ledger lacks; see ledger.Stats.
 type LossesReport struct {
 	Events          uint64            `json:"events"`
 	LostEvents      uint64            `json:"lost_events"`
@@ -220,7 +220,7 @@ type LossesReport struct {
 	UnknownSizes    uint64            `json:"unknown_sizes"` // live allocations counted with 0 bytes
 	Stacks          uint64            `json:"stacks"`
 	WithoutStack    uint64            `json:"without_stack"`
-	Missing         map[string]uint64 `json:"missing,omitempty"` // of without_stack, by reason
+	Missing         map[string]uint64 `json:"missing,omitempty"` // part of without_stack, by reason
 	Truncated       map[string]uint64 `json:"truncated"`
 	Torn            uint64            `json:"torn"`
 }
@@ -313,7 +313,7 @@ func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, x *le
 	}
 }
 
-// OwnerReport is who allocated imported memory.
+// OwnerReport is a site that allocated imported memory.
 type OwnerReport struct {
 	Process  int           `json:"process"` // index into processes
 	PID      uint32        `json:"pid"`

@@ -18,8 +18,8 @@ type ContextOnlyReport struct {
 	Comm     string        `json:"comm,omitempty"`
 	GPUUUID  string        `json:"gpu_uuid"`
 	Usage    uint64        `json:"usage_bytes"`
-	Older    bool          `json:"older"`              // than the tracing: it may have allocated before
-	API      string        `json:"api,omitempty"`      // that made the context, where that was seen
+	Older    bool          `json:"older"`              // the process is older than the session and may have allocated before
+	API      string        `json:"api,omitempty"`      // function that created the context, if vramprof saw it
 	Headline int           `json:"headline,omitempty"` //
 	Stack    []FrameReport `json:"stack,omitempty"`
 }
@@ -39,7 +39,7 @@ func contextOnlyReports(s *ledger.Snapshot, st callstack.Stacks, o report.Option
 	return list
 }
 
-// ObjectReport sums the driver objects that one process made from one stack.
+// ObjectReport sums the driver objects that one process created from one stack.
 type ObjectReport struct {
 	Process     int           `json:"process"` // index into processes
 	PID         uint32        `json:"pid"`
@@ -49,11 +49,11 @@ type ObjectReport struct {
 	Live        uint64        `json:"live"`
 	Made        uint64        `json:"made"`                  // since the attach
 	Before      uint64        `json:"in_baseline"`           // live when the process's baseline was taken
-	NamedBytes  uint64        `json:"named_bytes"`           // sizes of code that the callers handed over, of what is live
-	Unexplained bool          `json:"grew_with_unexplained"` // what is unexplained grew, and so did these
+	NamedBytes  uint64        `json:"named_bytes"`           // sizes of code that the callers passed, of live objects
+	Unexplained bool          `json:"grew_with_unexplained"` // number and unexplained memory grew together
 	Headline    int           `json:"headline"`
 	Stack       []FrameReport `json:"stack"`
-	Incomplete  []string      `json:"incomplete,omitempty"` // as of a site
+	Incomplete  []string      `json:"incomplete,omitempty"` // what the figures or the stack lack, as in a site
 }
 
 func objectReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options) (list []ObjectReport) {

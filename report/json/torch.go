@@ -11,12 +11,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// PlaneReport sums what one layer has in all processes.
+// PlaneReport sums one plane over all processes.
 type PlaneReport struct {
 	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, asleep
-	Bytes      int64  `json:"bytes"`       // of GPUs; negative only where figures do not fit together
-	ApartBytes int64  `json:"apart_bytes"` // of neither: managed memory, tensors asleep
-	HostBytes  int64  `json:"host_bytes"`  // of the host
+	Bytes      int64  `json:"bytes"`       // on GPUs; negative only where figures disagree
+	ApartBytes int64  `json:"apart_bytes"` // managed memory and tensors asleep, in no GPU's sum
+	HostBytes  int64  `json:"host_bytes"`  // on the host
 }
 
 // PartReport is what makes up NVML's figure for one process and GPU: usage_bytes is the sum of the others, and usage_bytes plus since_bytes of the balance.
@@ -27,13 +27,13 @@ type PartReport struct {
 	GPUUUID          string `json:"gpu_uuid"`
 	UsageBytes       uint64 `json:"usage_bytes"`
 	TensorBytes      uint64 `json:"tensor_bytes"`
-	CacheBytes       uint64 `json:"cache_bytes"`  // of segments of PyTorch's allocator, not given out
+	CacheBytes       uint64 `json:"cache_bytes"`  // unused in segments of PyTorch's allocator
 	DriverBytes      uint64 `json:"driver_bytes"` // other memory taken from CUDA
 	OlderTensorBytes uint64 `json:"older_tensor_bytes"`
-	OlderCacheBytes  uint64 `json:"older_cache_bytes"` // likewise from before the attach
-	OlderOtherBytes  uint64 `json:"older_other_bytes"` // likewise: context, modules, other allocations
+	OlderCacheBytes  uint64 `json:"older_cache_bytes"` // PyTorch's cache from before the attach
+	OlderOtherBytes  uint64 `json:"older_other_bytes"` // CUDA context, modules and other allocations from before the attach
 	UnexplainedBytes int64  `json:"unexplained_bytes"`
-	UnplacedBytes    uint64 `json:"unplaced_bytes,omitempty"` // a share of what the process allocated on GPUs that are not known
+	UnplacedBytes    uint64 `json:"unplaced_bytes,omitempty"` // share of the process's allocations on unknown GPUs
 }
 
 // TensorsReport is what PyTorch's allocator of one process has on one device.
@@ -42,25 +42,25 @@ type TensorsReport struct {
 	PID             uint32 `json:"pid"`
 	Device          string `json:"device"` // "cuda:0", "cpu"
 	GPUUUID         string `json:"gpu_uuid,omitempty"`
-	AllocatorBytes  uint64 `json:"allocator_bytes"` // in tensors, as the allocator says itself
-	ReservedBytes   uint64 `json:"reserved_bytes"`  // in segments, likewise
+	AllocatorBytes  uint64 `json:"allocator_bytes"` // in tensors, from the allocator's own totals
+	ReservedBytes   uint64 `json:"reserved_bytes"`  // in segments, from the allocator's own totals
 	PeakBytes       uint64 `json:"peak_bytes"`      // highest allocator_bytes
 	PeakAfterNS     uint64 `json:"peak_after_ns"`   // since the attach
 	LiveBytes       uint64 `json:"live_bytes"`      // allocated since the attach
 	LiveCount       uint64 `json:"live_count"`
-	AllocatedBytes  uint64 `json:"allocated_bytes"` // likewise, freed or not
+	AllocatedBytes  uint64 `json:"allocated_bytes"` // since the attach, freed or not
 	AllocatedCount  uint64 `json:"allocated_count"`
-	SampledCount    uint64 `json:"sampled_count"`      // of live_count: those from which sites are estimated
-	SampleBytes     uint64 `json:"sample_bytes"`       // one in so many bytes, 0: each
-	SampleFewer     uint64 `json:"sample_fewer"`       // but at most so many times fewer, where too many stacks a second were needed; 1: never
+	SampledCount    uint64 `json:"sampled_count"`      // part of live_count from which sites are estimated
+	SampleBytes     uint64 `json:"sample_bytes"`       // one tensor in this many bytes is sampled on average; 0: every tensor
+	SampleFewer     uint64 `json:"sample_fewer"`       // factor by which the sample was reduced at most, because of too many stacks per second; 1: never
 	ErrorBytes      uint64 `json:"error_bytes"`        // standard error of the largest site
-	OlderBytes      uint64 `json:"older_bytes"`        // of allocator_bytes: older than the attach
-	OlderCacheBytes uint64 `json:"older_cache_bytes"`  // unused in segments older than the attach
-	AsleepBytes     uint64 `json:"asleep_bytes"`       // of live_bytes: without memory, which was unmapped
-	OlderAsleep     uint64 `json:"older_asleep_bytes"` // of older_bytes, likewise
+	OlderBytes      uint64 `json:"older_bytes"`        // part of allocator_bytes from before the attach
+	OlderCacheBytes uint64 `json:"older_cache_bytes"`  // unused in segments from before the attach
+	AsleepBytes     uint64 `json:"asleep_bytes"`       // part of live_bytes whose memory was unmapped
+	OlderAsleep     uint64 `json:"older_asleep_bytes"` // part of older_bytes whose memory was unmapped
 	SegmentBytes    uint64 `json:"segment_bytes"`      // of segments allocated since the attach
-	CacheBytes      uint64 `json:"cache_bytes"`        // unused in those
-	FreeRunBytes    uint64 `json:"free_run_bytes"`     // the longest in those: what a request finds without growing
+	CacheBytes      uint64 `json:"cache_bytes"`        // unused in segments since the attach
+	FreeRunBytes    uint64 `json:"free_run_bytes"`     // largest free run in segments since the attach
 }
 
 // CacheReport is a site of segments of PyTorch's allocator.
@@ -72,7 +72,7 @@ type CacheReport struct {
 	GPUUUID      string        `json:"gpu_uuid,omitempty"`
 	Kind         string        `json:"kind"`
 	API          string        `json:"api"`
-	CacheBytes   uint64        `json:"cache_bytes"` // held for later tensors
+	CacheBytes   uint64        `json:"cache_bytes"` // unused in the segments of this site
 	SegmentBytes uint64        `json:"segment_bytes"`
 	SegmentCount uint64        `json:"segment_count"`
 	Headline     int           `json:"headline"`

@@ -10,10 +10,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// VerdictReport is what is to be said of a line of code.
+// VerdictReport is the verdict on a line of code.
 type VerdictReport struct {
 	Class       string      `json:"class"` // leaking, growing, cache, steady, one-off
-	Score       float64     `json:"score"` // 0 to 1: chance that the next window of time leaves survivors too
+	Score       float64     `json:"score"` // 0 to 1: probability that the next time window leaves survivors too
 	Rate        float64     `json:"bytes_per_second"`
 	RateLow     float64     `json:"bytes_per_second_low"` // 95 % interval
 	RateHigh    float64     `json:"bytes_per_second_high"`

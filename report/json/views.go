@@ -21,12 +21,12 @@ import (
 const ViewVersion = 1
 
 // ViewReport is the JSON of a view: of its parts the view has one or more. Sizes are bytes, names ending in _ns are
-// nanoseconds, what is not known is left out.
+// nanoseconds, unknown values are left out.
 type ViewReport struct {
 	Version    int             `json:"version"`
 	View       string          `json:"view"` // summary, tree, table, stats, timeline
 	Host       string          `json:"host,omitempty"`
-	Time       time.Time       `json:"time"` // of the moment that is shown, UTC
+	Time       time.Time       `json:"time"` // time of the moment shown, UTC
 	DurationNS uint64          `json:"duration_ns"`
 	FromNS     uint64          `json:"from_ns,omitempty"` // stats and timeline of an interval: its begin, since the session began; its end is duration_ns
 	Summary    *LeaksReport    `json:"summary,omitempty"`
@@ -43,7 +43,7 @@ type BranchReport struct {
 	Line     int            `json:"line,omitempty"`
 	Library  string         `json:"library,omitempty"`
 	Language string         `json:"language,omitempty"`
-	Bytes    int64          `json:"bytes"` // live, of all stacks through it
+	Bytes    int64          `json:"bytes"` // live bytes of all stacks through it
 	Children []BranchReport `json:"children,omitempty"`
 }
 
@@ -58,15 +58,15 @@ type RowReport struct {
 	LiveCount      uint64 `json:"live_count"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	AllocatedCount uint64 `json:"allocated_count"`
-	Incomplete     bool   `json:"incomplete,omitempty"` // the summary's sites say why
+	Incomplete     bool   `json:"incomplete,omitempty"` // the summary's sites have the reason
 }
 
-// StatsReport is what was allocated over all.
+// StatsReport describes all allocations, freed or not.
 type StatsReport struct {
 	Calls   []CallReport   `json:"calls"`            // by bytes
 	Driver  []BucketReport `json:"driver,omitempty"` // driver allocations by size
 	Tensors []BucketReport `json:"tensors,omitempty"`
-	Churn   []ChurnReport  `json:"churn"` // sites that allocate and free over and over
+	Churn   []ChurnReport  `json:"churn"` // sites that allocate and free repeatedly
 }
 
 // CallReport sums the allocations of one function.
@@ -96,31 +96,31 @@ type ChurnReport struct {
 	Stack    []FrameReport `json:"stack"`
 }
 
-// TimelineReport is how memory went; all lists of a row have a value for each of TimesNS.
+// TimelineReport is memory over time; all lists of a row have a value for each of TimesNS.
 type TimelineReport struct {
 	TimesNS []uint64         `json:"times_ns"` // since the attach
 	Rows    []SeriesReport   `json:"rows"`
 	Marks   []TimeMarkReport `json:"marks"`
 }
 
-// SeriesReport is what one process had on one GPU.
+// SeriesReport is the memory of one process on one GPU.
 type SeriesReport struct {
 	PID         uint32   `json:"pid"`
 	Comm        string   `json:"comm,omitempty"`
 	Device      string   `json:"device"`
 	GPUUUID     string   `json:"gpu_uuid,omitempty"`
-	Usage       []uint64 `json:"usage"` // what NVML said last, and what was booked since
+	Usage       []uint64 `json:"usage"` // NVML's last reading plus the change since then
 	Tensor      []uint64 `json:"tensor"`
 	Cache       []uint64 `json:"cache"`
 	Driver      []uint64 `json:"driver"`
 	Before      []uint64 `json:"before"`
 	Unexplained []int64  `json:"unexplained"`
-	Host        []uint64 `json:"host"`              // apart from the others
-	Managed     []uint64 `json:"managed,omitempty"` // likewise; absent if always 0
-	Asleep      []uint64 `json:"asleep,omitempty"`  // likewise; absent if always 0
+	Host        []uint64 `json:"host"`              // on the host, in no GPU's sum
+	Managed     []uint64 `json:"managed,omitempty"` // in no GPU's sum; absent if always 0
+	Asleep      []uint64 `json:"asleep,omitempty"`  // in no GPU's sum; absent if always 0
 }
 
-// TimeMarkReport is something that happened.
+// TimeMarkReport is an event on the timeline.
 type TimeMarkReport struct {
 	TimeNS   uint64        `json:"time_ns"` // since the attach
 	Kind     string        `json:"kind"`    // out_of_memory, large, began, ended

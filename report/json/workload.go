@@ -8,13 +8,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WorkloadReport says on whose behalf a process runs.
+// WorkloadReport is the container, job and rank that a process runs for.
 type WorkloadReport struct {
 	Container string `json:"container,omitempty"` // id; of LXC, systemd-nspawn and Apptainer the name
-	Pod       string `json:"pod,omitempty"`       // its uid where nothing tells the name
+	Pod       string `json:"pod,omitempty"`       // its name, or its uid if the name is unknown
 	Namespace string `json:"namespace,omitempty"` // of the pod
-	Job       string `json:"job,omitempty"`       // "name (number)", or what is known of it
-	Rank      string `json:"rank,omitempty"`      // digits, as the two that follow
+	Job       string `json:"job,omitempty"`       // "name (number)", or the known part
+	Rank      string `json:"rank,omitempty"`      // number as a string, like local_rank and world_size
 	LocalRank string `json:"local_rank,omitempty"`
 	WorldSize string `json:"world_size,omitempty"`
 }

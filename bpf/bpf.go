@@ -3,6 +3,18 @@
 // Package bpf is the kernel half of vramprof: its objects for amd64 and arm64, and their wire
 // format. The C sources and the objects are GPL-2.0-only, since they include the unwinder's
 // headers.
+//
+// The C half consists of three sources: probe.bpf.c has the probes, walk.bpf.c the steps of a walk
+// between its first and its last, and process.bpf.c watches processes. Their headers, from the
+// bottom up:
+//
+//   - unwinder_defs, kernel_fields, helpers, map_macros, hash, change_time: declarations
+//   - event, counters, processes, threads, shares: data that probes and process.bpf.c share
+//   - losses, rings, filter, functions, registers, attach_cookie, thread_entries, preempt: tools of
+//     probes
+//   - contexts, captures, effects, call_events: calls of CUDA
+//   - size_classes, allocators, allocator_totals, block*: PyTorch's allocators
+//   - unwinder_maps, unwinder_functions, walk_*, find_code, unwind: walks
 package bpf
 
 import (

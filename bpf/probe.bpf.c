@@ -6,7 +6,7 @@
 // the attach cookie is the function's id in the probe table. Linux 5.10 or newer; before 5.15,
 // which has no attach cookies, with -DNO_COOKIES.
 #include "attach_cookie.h"
-#include "blocks.h"
+#include "block_reports.h"
 #include "call_events.h"
 #include "effects.h"
 #include "filter.h"
@@ -15,6 +15,7 @@
 #include "processes.h"
 #include "registers.h"
 #include "rings.h"
+#include "thread_entries.h"
 #include "threads.h"
 #include "unwind.h"
 
@@ -42,10 +43,6 @@ const struct exported *exported __attribute__((unused));
 
 char _license[] SEC("license") = "GPL";
 
-/* Entries of the map threads. User space sets it. */
-volatile const u64 max_threads = MAX_THREADS;
-MAP(blank_thread, BPF_MAP_TYPE_ARRAY, u32, struct thread, 1);
-
 // Saves a structure passed by value on entry: the callee may overwrite it.
 static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct thread *thread, struct call *call, struct function *function)
 {
@@ -59,27 +56,6 @@ static EBPF_INLINE void save_by_value(struct pt_regs *ctx, struct thread *thread
 		size = BY_VALUE_SIZE;
 	__builtin_memset(thread->by_value, 0, BY_VALUE_SIZE);
 	thread->by_value_valid = !bpf_probe_read_user(thread->by_value, size, from);
-}
-
-// Finds or creates the entry of the current thread.
-static EBPF_INLINE struct thread *this_thread(u64 id)
-{
-	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
-	if (thread)
-		return thread;
-	int zero = 0;
-	struct thread *blank = bpf_map_lookup_elem(&blank_thread, &zero);
-	if (!blank)
-		return NULL;
-	u64 *used = find_table(TABLE_THREADS);
-	struct share *share = share_of(id);
-	if (!used || !share || (s64)share->threads > (s64)(max_threads - *used) || bpf_map_update_elem(&threads, &id, blank, BPF_NOEXIST)) {
-		lose(COUNTER_THREADS_FULL, id);
-		return NULL;
-	}
-	__sync_fetch_and_add(used, 1);
-	__sync_fetch_and_add(&share->threads, 1);
-	return bpf_map_lookup_elem(&threads, &id);
 }
 
 // Saves where the outermost call returns to. If a call inside it wants a stack, the return address
@@ -303,67 +279,6 @@ int call_return(struct pt_regs *ctx)
 	leave(ctx, bpf_get_current_pid_tgid());
 	guard_end();
 	return 0;
-}
-
-// Prepares the thread for a walk under an allocator's report. Calls that are still open have lost
-// their return: an allocator reports outside of traced calls.
-static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum event_kind kind, u64 id)
-{
-	struct thread *thread = this_thread(id);
-	if (!thread)
-		return NULL;
-	thread->report = *r;
-	thread->report.kind = kind;
-	thread->depth = 0;
-	thread->stack = 0;
-	thread->flags = 0;
-	thread->caller = 0;
-	thread->tag = bpf_ktime_get_ns();
-	count(COUNTER_STACKS);
-	return thread;
-}
-
-// Books a block. Returns the thread if the block is sampled, so that its stack is wanted.
-static EBPF_INLINE struct thread *note_block(struct pt_regs *ctx, u64 id)
-{
-	struct block_report r = {.address = ARGUMENT(1), .size = ARGUMENT(2)};
-	bool has_totals = attach_cookie(ctx) == BLOCK_WITH_TOTALS;
-	if (has_totals) {
-		r.allocated = ARGUMENT(3);
-		r.reserved = ARGUMENT(4);
-		r.device = ARGUMENT(5);
-	} else {
-		r.device = ARGUMENT(3);
-	}
-	struct tensor_key key = {.pid = id >> 32, .device = r.device};
-	struct tensor_device *d = find_allocator(&key);
-	u64 now = bpf_ktime_get_ns();
-	if (!d)
-		d = new_tensor_device(&key, &r, now, id);
-	if (!d || !r.address || !r.size)
-		return NULL;
-	if (d->number == NO_NUMBER) { // another thread is creating it
-		__sync_fetch_and_add(&d->unbooked, 1);
-		return NULL;
-	}
-	r.time = now;
-	d->begun++;
-	send_peak(d, &r, now, id);
-	bool sampled = r.size < 0 ? unbook_block(d, &r, id) : book_block(d, &r, now, id);
-	take_totals(d, &r, now, has_totals);
-	d->ended = d->begun;
-	if (!sampled) {
-		if (totals_drifted(d, &r))
-			send_totals(d, r.device, now, id);
-		return NULL;
-	}
-	if (r.size < 0) {
-		totals_sent(d, EVENT_BLOCK_FREE);
-		send_block(EVENT_BLOCK_FREE, &r, 0, 0, id);
-		return NULL;
-	}
-	totals_sent(d, EVENT_BLOCK);
-	return begin_report(&r, EVENT_BLOCK, id);
 }
 
 // Entry of c10::reportMemoryUsageToProfiler.

@@ -11,13 +11,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// workload makes events as a training does: blocks of some sizes that are used again and
-// again by a few hundred sites, in two threads, and a new segment now and then.
+// workload generates events like those of a training: blocks of some sizes, reused again and again
+// by a few hundred sites in two threads, and occasionally a new segment.
 type workload struct {
 	rng  *rand.Rand
 	now  uint64
 	live []ledger.Event
-	free [64][]uint64 // addresses to use again, by size
+	free [64][]uint64 // addresses to reuse, by size
 	next uint64
 }
 
@@ -64,7 +64,7 @@ func generate(n int) []ledger.Event {
 	return events
 }
 
-// written records n events, and returns the file.
+// written writes n events and returns the file.
 func written(tb testing.TB, events []ledger.Event) *memory {
 	tb.Helper()
 	file := &memory{}
@@ -75,7 +75,7 @@ func written(tb testing.TB, events []ledger.Event) *memory {
 	w.Tell(ledger.Begin{Time: sessionBegin})
 	for i := range events {
 		w.Apply(&events[i])
-		for i%batchEvents == 0 && len(w.queue) > maxQueue/2 { // nobody is that fast
+		for i%batchEvents == 0 && len(w.queue) > maxQueue/2 { // no program is that fast
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -97,7 +97,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64(len(file.b))/float64(len(events)), "bytes/event")
 }
 
-// nothing takes all inputs and does nothing.
+// nothing accepts all inputs and ignores them.
 type nothing struct {
 	ledger.Books
 	events int

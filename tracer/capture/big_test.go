@@ -13,11 +13,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-var big = flag.String("big", "", "write a capture of 10 million events and 10,000 sites into this file, for scripts/bench.sh")
+var big = flag.String("big", "", "write a capture of 10 million events and 10,000 sites to this file, for scripts/bench.sh")
 
 const bigEvents, bigSites = 10_000_000, 10_000
 
-// bigStacks has stacks of 40 frames, of which most are shared.
+// bigStacks returns stacks of 40 frames, most of which are shared.
 type bigStacks struct{ torch *callstack.Mapping }
 
 func (b bigStacks) Stack(id uint64) []callstack.Frame {
@@ -54,7 +54,7 @@ func TestWriteBigCapture(t *testing.T) {
 	var e ledger.Event
 	for i := range bigEvents {
 		jobs.event(&e)
-		if e.Op == ledger.Alloc { // of 10,000 sites, each with a size, not of some hundred
+		if e.Op == ledger.Alloc { // from 10,000 sites, each with its size, instead of some hundred
 			e.Stack = (1 + e.Size>>9*bigSites/250 + uint64(i)%(bigSites/250)) * 0x9e3779b97f4a7c15
 		}
 		w.Apply(&e)

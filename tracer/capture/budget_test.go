@@ -30,7 +30,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// uses are what commands do with a capture.
+// uses are the ways in which commands use a capture.
 var uses = map[string]func(r *Reader) error{
 	"snapshot": func(r *Reader) error { _, err := r.Snapshot(math.MaxUint64); return err },
 	"summary": func(r *Reader) error {
@@ -137,13 +137,13 @@ func timelineOf(r *Reader) (*ledger.Snapshot, *timeline.Timeline, *timeline.Size
 	return r.SnapshotOf(l, r.End()), t, sizes, nil
 }
 
-// cost is what some work took.
+// cost is the CPU time and memory of some work.
 type cost struct {
-	time   time.Duration // of processors
-	memory uint64        // highest, above what was there before
+	time   time.Duration // CPU time
+	memory uint64        // peak, minus the memory before
 }
 
-// measure runs do. The highest use of memory is looked at every 2 ms, garbage included.
+// measure runs do. It samples memory every 2 ms, garbage included.
 func measure(do func()) cost {
 	defer debug.SetGCPercent(debug.SetGCPercent(20))
 	runtime.GC()
@@ -180,7 +180,8 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// budget is what using a capture may take: SECURITY.md says so. A processor of today needs half of the time.
+// budget returns the most that using a capture of size bytes may cost, as documented in
+// SECURITY.md. A current CPU needs half of the time.
 func budget(size int) cost {
 	return cost{10*time.Second + time.Duration(size)*10*time.Microsecond, 512<<20 + 512*uint64(size)}
 }
@@ -192,7 +193,7 @@ func (c cost) check(t *testing.T, most cost, what string) {
 	}
 }
 
-// use opens a capture and does something with it.
+// use opens a capture and uses it.
 func use(b []byte, what string) error {
 	r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -202,9 +203,10 @@ func use(b []byte, what string) error {
 	return uses[what](r)
 }
 
-var forged = flag.Int("forged", 0, "also make captures with so many of each, and use them in all ways")
+var forged = flag.Int("forged", 0, "also create captures with this many of each, and use them in all ways")
 
-// TestUsingAForgedCaptureTakesBoundedMemoryAndTime: its checksums are right, and a limit ends what would take more.
+// TestForgedCapturesTakeBoundedMemoryAndTime uses captures with valid checksums: a limit stops what
+// would take more.
 func TestUsingAForgedCaptureTakesBoundedMemoryAndTime(t *testing.T) {
 	sizes := map[int][]string{6_000: {"page", "torch"}, 60_000: {"leaks"}}
 	if *forged > 0 {
@@ -229,7 +231,8 @@ func TestUsingAForgedCaptureTakesBoundedMemoryAndTime(t *testing.T) {
 	}
 }
 
-// FuzzBudget holds what a small capture takes to a factor of what is in it; its frames come as often as repeat says.
+// FuzzBudget bounds the cost of a small capture by its content; its frames are repeated as often as
+// repeat says.
 func FuzzBudget(f *testing.F) {
 	for _, name := range slices.Sorted(maps.Keys(forgeries)) {
 		x := newForger(f)
@@ -251,19 +254,19 @@ func FuzzBudget(f *testing.F) {
 	})
 }
 
-// TestALimitIsAnErrorThatSaysWhichAndUnlimitedLiftsIt, wherever it is reached.
+// TestLimitsAreNamedAndLiftedByUnlimited reaches each limit.
 func TestALimitIsAnErrorThatSaysWhichAndUnlimitedLiftsIt(t *testing.T) {
 	for name, x := range map[string]struct {
 		n    int
 		want string
 	}{
-		"nothing, compressed":        {1 << 16, "bytes when its frames are decompressed"},
+		"nothing, compressed":        {1 << 16, "bytes of decompressed frames"},
 		"live allocations":           {3 << 20, "events"},
 		"sites of all sorts":         {25_000, "sites of allocations"},
 		"lives of one pid":           {15_000, "processes"},
 		"allocators":                 {8_000, "PyTorch allocators"},
 		"strays":                     {60_000, "steps of work"},
-		"GPUs and processes on them": {5_000, "more than any machine has"},
+		"GPUs and processes on them": {5_000, "exceeds any real machine"},
 	} {
 		f := newForger(t)
 		forgeries[name](f, x.n)
@@ -301,6 +304,6 @@ func TestProgressGoesThroughTheFile(t *testing.T) {
 	}
 	defer r.Close()
 	if calls = 0; r.Play(math.MaxUint64, &log{}) != nil || calls < 5 || last < int64(len(file.b))/2 {
-		t.Errorf("told %d times, up to %d of %d", calls, last, len(file.b))
+		t.Errorf("called %d times, up to %d of %d", calls, last, len(file.b))
 	}
 }

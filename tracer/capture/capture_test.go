@@ -21,11 +21,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// memory is a File of bounded size.
+// memory is a File in memory with a maximum size.
 type memory struct {
 	mu    sync.Mutex
 	b     []byte
-	limit int // 0: none
+	limit int // 0: unlimited
 }
 
 var errFull = errors.New("no space left on device")
@@ -67,7 +67,7 @@ func (m *memory) read(t testing.TB) *Reader {
 	return r
 }
 
-// both feeds a ledger and a recording, as the tracer does.
+// both feeds a ledger and a Writer, as the tracer does.
 type both struct {
 	*ledger.Ledger
 	w *Writer
@@ -76,7 +76,7 @@ type both struct {
 func (b both) Apply(e *ledger.Event) { b.w.Apply(e); b.Ledger.Apply(e) }
 func (b both) Tell(in ledger.Input)  { b.w.Tell(in); b.Ledger.Tell(in) }
 
-// clock is CLOCK_MONOTONIC for tests.
+// clock simulates CLOCK_MONOTONIC.
 type clock struct {
 	mu  sync.Mutex
 	now uint64
@@ -94,13 +94,13 @@ func (c *clock) set(now uint64) {
 	c.now = now
 }
 
-// session feeds random inputs of all sorts, as a hostile machine would send them.
+// session generates random inputs of all kinds, as a hostile machine would.
 type session struct {
 	rng    *rand.Rand
 	clock  *clock
 	books  ledger.Books
 	stacks fakeStacks
-	totals *rand.Rand // of those that events have; nil: none, as before there were any
+	totals *rand.Rand // for the totals of events; nil: events without totals, as in old captures
 }
 
 const sessionBegin = 100e9
@@ -116,7 +116,7 @@ func (s *session) run(steps int) {
 	}
 }
 
-// ifTotals leaves out what captures did not have when events had no totals.
+// ifTotals clears what captures lacked when events had no totals.
 func (s *session) ifTotals(n uint32) uint32 {
 	if s.totals == nil {
 		return 0
@@ -207,7 +207,7 @@ func (s *session) event(now uint64, pid uint32) {
 	s.books.Apply(&e)
 }
 
-// fakeStacks knows small ids, from the middle of a session on.
+// fakeStacks returns small ids from the middle of a session on.
 type fakeStacks struct{ known *atomic.Bool }
 
 func (f fakeStacks) Stack(id uint64) []callstack.Frame {
@@ -230,7 +230,7 @@ func framesOf(id uint64) []callstack.Frame {
 	return frames[:1+id%5]
 }
 
-// record runs a random session, and returns its file and its last snapshot.
+// record runs a random session and returns its file and its last snapshot.
 func record(t testing.TB, seed uint64, steps int, file *memory) (*ledger.Snapshot, error) {
 	t.Helper()
 	return recordSession(t, seed, steps, file, rand.New(rand.NewPCG(seed, 2)))
@@ -285,10 +285,10 @@ func TestReplayGivesTheSameBooks(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write testdata/v1.vram anew")
+var update = flag.Bool("update", false, "write testdata/v1.vram")
 
-// TestCapturesOfThisVersionStayReadable: a file that an earlier build wrote. Whoever has to update it
-// has changed the format, and must change its version.
+// TestCapturesOfThisVersionStayReadable reads a file that an earlier build wrote. If you need
+// -update, you have changed the format and must change its version.
 func TestCapturesOfThisVersionStayReadable(t *testing.T) {
 	const path = "testdata/v1.vram"
 	var file memory
@@ -307,10 +307,10 @@ func TestCapturesOfThisVersionStayReadable(t *testing.T) {
 	}
 	defer r.Close()
 	if got, err := r.Snapshot(math.MaxUint64); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("the old capture has %+v, want %+v (%v)", got, want, err)
+		t.Errorf("the old capture contains %+v, want %+v (%v)", got, want, err)
 	}
 	if got, want := logOf(t, r), logOf(t, file.read(t)); !slices.Equal(got, want) {
-		t.Errorf("the old capture has %d inputs, or others than the %d of now", len(got), len(want))
+		t.Errorf("the old capture has %d inputs, or others than the current %d", len(got), len(want))
 	}
 	if !reflect.DeepEqual(r.Stack(2), framesOf(2)) {
 		t.Errorf("stack 2: %+v", r.Stack(2))

@@ -22,7 +22,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// log writes down what it is told.
+// log records the inputs that it is told.
 type log struct{ lines []string }
 
 func (l *log) add(what string, values ...any) {
@@ -40,12 +40,12 @@ func logOf(t testing.TB, r *Reader) []string {
 	return l.lines
 }
 
-// isPrefix says whether one log begins another.
+// isPrefix reports whether one log is a prefix of another.
 func isPrefix(some, all []string) bool {
 	return len(some) <= len(all) && slices.Equal(some, all[:len(some)])
 }
 
-// recorded is a random session, whole.
+// recorded returns the file and the inputs of a random session.
 func recorded(t testing.TB) ([]byte, []string) {
 	t.Helper()
 	var file memory
@@ -55,7 +55,7 @@ func recorded(t testing.TB) ([]byte, []string) {
 	return file.bytes(), logOf(t, file.read(t))
 }
 
-// TestCutOffAnywhereAllWholeFramesAreThere: the file ends as after SIGKILL in the middle of a write.
+// TestTruncatedCaptureKeepsAllWholeFrames truncates the file as SIGKILL during a write would.
 func TestCutOffAnywhereAllWholeFramesAreThere(t *testing.T) {
 	whole, all := recorded(t)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -83,7 +83,7 @@ func TestCutOffAnywhereAllWholeFramesAreThere(t *testing.T) {
 		if last > 0 && r.End() != last {
 			t.Errorf("cut at %d: the end is at %d, want %d", cut, r.End(), last)
 		}
-		if w := r.Warnings(); r.Ended() || len(w) != 1 || !strings.HasPrefix(w[0], "the capture was not ended in order: it goes to ") {
+		if w := r.Warnings(); r.Ended() || len(w) != 1 || !strings.HasPrefix(w[0], "the capture is incomplete (still being written, or vramprof was killed): it ends at ") {
 			t.Errorf("cut at %d: warnings %q", cut, w)
 		}
 		if s, err := r.Snapshot(math.MaxUint64); err != nil || s.End != r.End() || !slices.Contains(s.Warnings, r.Warnings()[0]) {
@@ -92,7 +92,8 @@ func TestCutOffAnywhereAllWholeFramesAreThere(t *testing.T) {
 	}
 }
 
-// TestAFullDiskEndsTheCaptureInOrder: what was written stays valid, and its end is said.
+// TestFullDiskEndsTheCapture checks that what was written stays valid, and that the end names the
+// reason.
 func TestAFullDiskEndsTheCaptureInOrder(t *testing.T) {
 	whole, all := recorded(t)
 	rng := rand.New(rand.NewPCG(8, 8))
@@ -128,14 +129,14 @@ func TestAFullDiskIsToldAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("nobody was told")
+		t.Fatal("Failed was not called")
 	}
 	if err := w.End(nil); !errors.Is(err, errFull) || len(told) != 0 {
-		t.Errorf("%v, told %d times more", err, len(told))
+		t.Errorf("%v, Failed called %d more times", err, len(told))
 	}
 }
 
-// slow is a disk that hangs until it is released.
+// slow is a disk that hangs until released.
 type slow struct {
 	memory
 	release chan struct{}
@@ -148,7 +149,7 @@ func (s *slow) WriteAt(b []byte, offset int64) (int, error) {
 	return s.memory.WriteAt(b, offset)
 }
 
-// TestADiskThatHangsKeepsNobodyWaiting: memory is bounded, and what had no room is told.
+// TestStalledDiskDoesNotBlock checks that memory is bounded and that dropped events are counted.
 func TestADiskThatHangsKeepsNobodyWaiting(t *testing.T) {
 	file := &slow{release: make(chan struct{})}
 	w, err := New(file, Options{Interval: time.Hour})
@@ -170,12 +171,12 @@ func TestADiskThatHangsKeepsNobodyWaiting(t *testing.T) {
 	if lost < batchEvents*10 || err == nil || err.Error() != fmt.Sprintf("the capture lacks %d events (the disk was too slow)", lost) {
 		t.Errorf("%d events lost, %v", lost, err)
 	}
-	if w := r.Warnings(); len(w) != 2 || !strings.Contains(w[0], fmt.Sprintf("%d events among it: the disk was too slow", lost)) {
+	if w := r.Warnings(); len(w) != 2 || !strings.Contains(w[0], fmt.Sprintf("%d events: the disk was too slow", lost)) {
 		t.Errorf("warnings %q", w)
 	}
 }
 
-// TestDamageInTheMiddleLosesOneFrame: and says which time is missing.
+// TestDamageInTheMiddleLosesOneFrame checks that the warning names the missing time.
 func TestDamageInTheMiddleLosesOneFrame(t *testing.T) {
 	whole, all := recorded(t)
 	full, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
@@ -201,14 +202,15 @@ func TestDamageInTheMiddleLosesOneFrame(t *testing.T) {
 				r.Stack(id)
 			}
 			w := strings.Join(r.Warnings(), "\n")
-			if f.kind == endFrame && name != "payload" && !strings.Contains(w, "not ended in order") || f.kind != endFrame && !strings.Contains(w, "the capture is damaged: ") {
+			if f.kind == endFrame && name != "payload" && !strings.Contains(w, "is incomplete") || f.kind != endFrame && !strings.Contains(w, "the capture is damaged: ") {
 				t.Errorf("frame %d of kind %d, %s: warnings %q", i, f.kind, name, w)
 			}
 		}
 	}
 }
 
-// TestPlayerGoesOnFromWhereItWas: in steps all comes once, and in order of time.
+// TestPlayerContinuesWhereItStopped checks that playing in steps delivers everything once, in order
+// of time.
 func TestPlayerGoesOnFromWhereItWas(t *testing.T) {
 	whole, all := recorded(t)
 	r, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
@@ -237,7 +239,8 @@ func TestPlayerGoesOnFromWhereItWas(t *testing.T) {
 	}
 }
 
-// some returns the events, or all that is none: an event may be older than an input before it, and is told first where a step ends between.
+// some returns the events, or everything else: an event may be older than an input before it, and
+// is told first if a step ends in between.
 func (l *log) some(events bool) (list []string) {
 	for _, line := range l.lines {
 		if strings.HasPrefix(line, "event ") == events {
@@ -247,7 +250,8 @@ func (l *log) some(events bool) (list []string) {
 	return list
 }
 
-// TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment: events lie in the ring while NVML's readings and warnings are written.
+// TestEventOlderThanAnInputBeforeItCountsAtItsOwnTime: events wait in the ring while NVML's
+// readings and warnings are written.
 func TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment(t *testing.T) {
 	var file memory
 	c := &clock{now: 10e9}
@@ -300,11 +304,11 @@ func TestOtherFilesAndVersionsAreRefusedWithWords(t *testing.T) {
 		"empty":     {nil, "it is not a capture of vramprof"},
 		"text":      {[]byte("hello, world\n"), "it is not a capture of vramprof"},
 		"pprof":     {[]byte("\x1f\x8b\x08\x00"), "it is not a capture of vramprof"},
-		"cut":       {headOf(version)[:12], "it ends in its beginning: nothing was recorded"},
-		"damaged":   {damaged, "its beginning is damaged: nothing of it can be read"},
-		"newer":     {headOf(version + 1), "it is of version 2 of the format, made by a later vramprof (vramprof 9.9[31m): this one reads version 1"},
-		"older":     {headOf(0), "it is of version 0 of the format, made by an earlier vramprof (vramprof 9.9[31m): this one reads version 1"},
-		"nonsense":  {headOf(1 << 30), "it is of version 1073741824 of the format, and damaged or made by a later vramprof (this one reads version 1)"},
+		"cut":       {headOf(version)[:12], "it ends within its header: nothing was captured"},
+		"damaged":   {damaged, "its header is damaged: nothing can be read"},
+		"newer":     {headOf(version + 1), "it has format version 2, from a later vramprof (vramprof 9.9[31m): this one reads version 1"},
+		"older":     {headOf(0), "it has format version 0, from an earlier vramprof (vramprof 9.9[31m): this one reads version 1"},
+		"nonsense":  {headOf(1 << 30), "it has format version 1073741824, so it is damaged or from a later vramprof (this one reads version 1)"},
 		"converted": {[]byte(strings.ReplaceAll(string(headOf(version)), "\r\n", "\n")), "it is not a capture of vramprof"},
 	} {
 		path := filepath.Join(t.TempDir(), "x.vram")
@@ -316,7 +320,7 @@ func TestOtherFilesAndVersionsAreRefusedWithWords(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, x.want)
 		}
 		if errors.Is(err, ErrNotCapture) != strings.HasPrefix(x.want, "it is not a capture") {
-			t.Errorf("%s: foreign or not: %v", name, err)
+			t.Errorf("%s: ErrNotCapture or not: %v", name, err)
 		}
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -328,7 +332,7 @@ func TestOtherFilesAndVersionsAreRefusedWithWords(t *testing.T) {
 	}
 }
 
-// TestWhatIsOlderThanASecondIsInTheFile, however idle the machine is.
+// TestFileContainsWhatIsOlderThanASecond, however idle the machine is.
 func TestWhatIsOlderThanASecondIsInTheFile(t *testing.T) {
 	file := &memory{}
 	w, err := New(file, Options{})
@@ -348,7 +352,7 @@ func TestWhatIsOlderThanASecondIsInTheFile(t *testing.T) {
 	took := time.Duration(monotonic() - begin)
 	time.Sleep(2 * time.Second)
 	if behind := monotonic() - file.read(t).End(); took > time.Second || behind > 1e9 {
-		t.Logf("the event was written after %v, the end is %v behind", took, time.Duration(behind))
+		t.Logf("the event was written after %v, the end is %v late", took, time.Duration(behind))
 		if took > 3*time.Second || behind > 3e9 { // a busy machine
 			t.Fail()
 		}

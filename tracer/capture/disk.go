@@ -17,7 +17,7 @@ import (
 // disk writes frames.
 type disk struct {
 	file     File
-	offset   int64 // behind the last whole frame
+	offset   int64 // end of the last whole frame
 	sequence uint32
 	last     uint64 // of the last whole frame
 	zstd     *zstd.Encoder
@@ -39,14 +39,14 @@ func newDisk(file File, h *wire.Head) (*disk, error) {
 	return d, d.append(text)
 }
 
-// append writes at the end. What could not be written whole is cut off again, and where that
-// fails too, a reader finds half a frame and leaves it out.
+// append writes at the end. If the write is incomplete, append truncates the file; if that fails
+// too, readers skip the partial frame.
 func (d *disk) append(b []byte) error {
 	if _, err := d.file.WriteAt(b, d.offset); err != nil {
 		_ = d.file.Truncate(d.offset)
 		var path *os.PathError
 		if errors.As(err, &path) {
-			err = path.Err // the name of the file is its owner's to say
+			err = path.Err // the caller knows the name of the file
 		}
 		return err
 	}
@@ -80,7 +80,7 @@ func (d *disk) write(f frame, m proto.Message) (err error) {
 	return nil
 }
 
-// batch writes events and other inputs, and asks for the names of new stacks.
+// batch writes events and other inputs, and requests the names of new stacks.
 func (d *disk) batch(b *batch, n *names) error {
 	f := frame{kind: inputsFrame, events: b.inputs.Events, first: b.first, last: b.last}
 	if b.gap {
@@ -103,7 +103,7 @@ func (d *disk) end(m *wire.End) error {
 	return d.write(frame{kind: endFrame, first: at, last: at}, m)
 }
 
-// duration writes ns as people do: "12m30s".
+// duration formats ns: "12m30s".
 func duration(ns uint64) string {
 	d := time.Duration(min(ns, 1<<62))
 	if d < 10*time.Second {

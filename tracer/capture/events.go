@@ -10,7 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// call is what events have in common.
+// call is what repeated events have in common.
 type call struct {
 	op       ledger.Op
 	kind     ledger.Kind
@@ -18,22 +18,23 @@ type call struct {
 	pid, tid uint32
 	device   int32
 	result   int32
-	api      uint32 // index into the names of the frame
+	api      uint32 // index into the frame's API names
 	halvings uint8
 	told     ledger.Told
 	context  uint64
 }
 
-// allocator names the process and device whose totals events have.
+// allocator identifies the process and device whose totals an event carries.
 type allocator struct {
 	pid    uint32
 	device int32
 }
 
-// totals are those that the latest event of an allocator had.
+// totals are an allocator's totals in its latest event.
 type totals struct{ allocated, reserved, live uint64 }
 
-// after moves on to those of an event; allocated is what they are expected to be. It says by how much they differ.
+// after updates t to the totals of an event. It returns the differences to the previous totals, for
+// allocated to the expected value.
 func (t *totals) after(e *ledger.Event) (d [3]int64) {
 	change := e.Allocated - t.allocated
 	d[0], d[1] = int64(e.Allocated-t.expected(e)), int64(e.Reserved-t.reserved)
@@ -46,7 +47,7 @@ func (t *totals) after(e *ledger.Event) (d [3]int64) {
 	return d
 }
 
-// expected is what is allocated after an event, if no other block came or went.
+// expected returns the bytes allocated after an event if no other block was allocated or freed.
 func (t *totals) expected(e *ledger.Event) uint64 {
 	if e.Op == ledger.Alloc {
 		return t.allocated + e.Size
@@ -54,7 +55,7 @@ func (t *totals) expected(e *ledger.Event) uint64 {
 	return t.allocated
 }
 
-// into gives an event the totals that differ by so much.
+// into sets the totals of an event from their differences.
 func (t *totals) into(e *ledger.Event, allocated, reserved, live uint64) {
 	e.Allocated, e.Reserved = t.expected(e)+allocated, t.reserved+reserved
 	if e.Told&ledger.ToldLive != 0 {
@@ -63,7 +64,7 @@ func (t *totals) into(e *ledger.Event, allocated, reserved, live uint64) {
 	t.after(e)
 }
 
-// slots is how many addresses are remembered: allocators hand the same ones out again and again.
+// slots is how many addresses are remembered: allocators reuse addresses often.
 const slots = 1 << 12
 
 type slotTable [slots]uint64
@@ -72,10 +73,10 @@ func slotOf(address uint64) uint32 {
 	return uint32(address * 0x9e3779b97f4a7c15 >> (64 - 12))
 }
 
-// recent is a small cache before a map.
+// recent is the size of a small cache in front of a map.
 const recent = 64
 
-// eventCoder turns events into the columns of a frame. Each frame stands for itself.
+// eventCoder encodes events as the columns of a frame. Each frame can be decoded alone.
 type eventCoder struct {
 	calls         map[call]uint32
 	stacks        map[uint64]uint32
@@ -84,9 +85,9 @@ type eventCoder struct {
 	slots         slotTable
 	time, address uint64
 	totals        map[allocator]*totals
-	totalsOf      []*totals // by call; nil: it has none
+	totalsOf      []*totals // by call; nil: no totals
 
-	lastCalls [recent]struct { // those seen last, to spare the maps
+	lastCalls [recent]struct { // the latest calls, to avoid map lookups
 		call  call
 		index uint32
 		valid bool
@@ -102,7 +103,7 @@ func newEventCoder() *eventCoder {
 	return &eventCoder{calls: map[call]uint32{}, stacks: map[uint64]uint32{}, apis: map[string]uint32{}, totals: map[allocator]*totals{}}
 }
 
-// reset begins the next frame.
+// reset starts the next frame.
 func (c *eventCoder) reset() {
 	clear(c.calls)
 	clear(c.stacks)
@@ -159,7 +160,7 @@ func (c *eventCoder) add(m *wire.Inputs, e *ledger.Event) {
 	m.Events++
 }
 
-// totalsFor returns what the latest event of e's allocator had.
+// totalsFor returns the totals in the latest event of e's allocator.
 func (c *eventCoder) totalsFor(e *ledger.Event) *totals {
 	key := allocator{e.PID, e.Device}
 	t := c.totals[key]
@@ -207,7 +208,7 @@ func (c *eventCoder) call(m *wire.Inputs, e *ledger.Event) uint32 {
 }
 
 func (c *eventCoder) name(m *wire.Inputs, api string) uint32 {
-	for i := range min(len(c.names), 8) { // mostly the same string, which is known by its address
+	for i := range min(len(c.names), 8) { // mostly the same string, which has the same address
 		if c.names[i] == api {
 			return uint32(i)
 		}
@@ -236,7 +237,7 @@ func (c *eventCoder) stack(m *wire.Inputs, id uint64) uint32 {
 	return n
 }
 
-// eventDecoder gives the events of a frame, one after the other.
+// eventDecoder decodes the events of a frame in order.
 type eventDecoder struct {
 	m             *wire.Inputs
 	calls         []ledger.Event
@@ -247,7 +248,7 @@ type eventDecoder struct {
 	totals        map[allocator]*totals
 }
 
-// column is what is left of one; bad if it had less than was asked for, or no number.
+// column is the rest of a column. bad means that it was too short or malformed.
 type column struct {
 	b   []byte
 	bad bool
@@ -286,7 +287,7 @@ const (
 
 var errColumns = errors.New("columns of different length, or an index beyond its table")
 
-// begin checks the tables of a message and begins with its first event.
+// begin checks the tables of a message and prepares to read its first event.
 func (d *eventDecoder) begin(m *wire.Inputs) error {
 	d.m, d.left, d.time, d.address = m, m.GetEvents(), 0, 0
 	for i, b := range [...][]byte{m.Call, m.Time, m.Known, m.Address, m.Size, m.Stack, m.Handle, m.Totals} {
@@ -333,7 +334,7 @@ func (d *eventDecoder) readCalls() error {
 	return nil
 }
 
-// read gives the next event; there must be one left.
+// read decodes the next event. There must be one left.
 func (d *eventDecoder) read(e *ledger.Event) error {
 	d.left--
 	c := &d.columns

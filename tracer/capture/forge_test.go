@@ -13,13 +13,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// forger writes captures whose checksums are right and whose contents nobody recorded.
+// forger writes captures with valid checksums and forged contents.
 type forger struct {
 	file  *memory
 	disk  *disk
 	coder *eventCoder
 	m     wire.Inputs
-	size  int // of the inputs of m
+	size  int // of the inputs in m
 	now   uint64
 }
 
@@ -32,7 +32,7 @@ func newForger(tb testing.TB) *forger {
 	return f
 }
 
-// event adds one that came a nanosecond after the one before, unless it has a time.
+// event adds an event one nanosecond after the previous one, unless it has a time.
 func (f *forger) event(e ledger.Event) {
 	f.now++
 	if e.Time == 0 {
@@ -78,7 +78,7 @@ func (f *forger) bytes() []byte {
 
 func (f *forger) usage(m *wire.Usages) { f.input(&wire.Input{What: &wire.Input_Usages{Usages: m}}) }
 
-// names gives stacks of some depth names, all of the same line.
+// names names stacks of the given depth, all with the same line.
 func (f *forger) names(from, n, depth int) {
 	m := &wire.Stacks{
 		Text: [][]byte{{}, []byte(strings.Repeat("f", 200)), []byte("/x.py")}, Function: []uint32{1}, SystemName: []uint32{0}, File: []uint32{2}, Number: []int32{3}, Start: []int32{0},
@@ -98,7 +98,7 @@ func (f *forger) alloc(pid uint32, device int32, stack uint64) {
 	f.event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: pid, TID: 1, Device: device, Address: f.now << 9, Size: 512, Stack: stack})
 }
 
-// tensor tells totals where some is not 0.
+// tensor adds an event with totals if some are not 0.
 func (f *forger) tensor(op ledger.Op, pid uint32, device int32, stack, total uint64) {
 	e := ledger.Event{Op: op, Kind: ledger.Tensor, Space: ledger.Blocks, PID: pid, TID: 1, Device: device, Address: f.now << 9, Size: 512, Stack: stack}
 	if total != 0 {
@@ -109,7 +109,7 @@ func (f *forger) tensor(op ledger.Op, pid uint32, device int32, stack, total uin
 
 func uuidOf(i int) []byte { return fmt.Appendf(nil, "GPU-%d", i) }
 
-// forgeries are what costs a reader most for its bytes, by what it does n times.
+// forgeries write what costs a reader most per byte, each n times.
 var forgeries = map[string]func(f *forger, n int){
 	"deep stacks of one line": func(f *forger, n int) {
 		f.names(1, n/64, 4096)

@@ -14,17 +14,17 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
 
-// The file begins with magic, the version, the length of a wire.Head, the Head, and the
-// checksum of all that. Frames follow to its end, each a frame header and a payload: a message of
-// internal/wire, compressed by zstd. All numbers are little-endian.
+// The file starts with magic, the version, the length of a wire.Head, the Head, and the checksum of
+// all that. Frames follow to the end: a frame header and a payload, which is a message of
+// internal/wire compressed by zstd. All numbers are little-endian.
 const (
-	// magic is spoilt by whatever changes line ends or takes text for 7 bits.
+	// Any conversion of line ends, or to 7 bits, corrupts magic.
 	magic   = "\x89VRAM\r\n\x1a"
 	version = 1
 
 	fixedHead   = len(magic) + 8
 	maxHead     = 64 << 10
-	marker      = "\xf7vrm" // of each frame, to find the next one behind damage
+	marker      = "\xf7vrm" // starts each frame, to find the next one after damage
 	frameHeader = 48
 
 	maxPayload = 8 << 20 // bytes of a frame's message
@@ -36,17 +36,17 @@ const (
 	inputsFrame frameKind = iota + 1
 	stacksFrame
 	endFrame
-	gapFrame // no payload: what should be here could not be kept
+	gapFrame // no payload: the writer dropped what belongs here
 )
 
-// frame is the header of one.
+// frame is a frame's header.
 type frame struct {
 	kind        frameKind
 	sequence    uint32 // counts the frames of the file
-	length      uint32 // bytes of the payload as it is in the file
-	size        uint32 // bytes of it, decompressed
+	length      uint32 // bytes of the payload in the file
+	size        uint32 // bytes of the payload, decompressed
 	events      uint32
-	first, last uint64 // ns of CLOCK_MONOTONIC: what is in it came from then on, and what came by then is in it or before it
+	first, last uint64 // ns of CLOCK_MONOTONIC: all inputs of the frame came at first or later; all inputs up to last are in the frame or before it
 	sum         uint32 // CRC-32C of the payload
 }
 
@@ -54,7 +54,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// put writes the header into the first bytes of b.
+// put writes the header to the first bytes of b.
 func (f *frame) put(b []byte) {
 	copy(b, marker)
 	le := binary.LittleEndian
@@ -69,7 +69,7 @@ func (f *frame) put(b []byte) {
 	le.PutUint32(b[44:], checksum(b[:44]))
 }
 
-// parseFrame reads a header; false for bytes that are none.
+// parseFrame parses a header. It returns false if b is not a header.
 func parseFrame(b []byte) (frame, bool) {
 	le := binary.LittleEndian
 	if string(b[:len(marker)]) != marker || le.Uint32(b[44:]) != checksum(b[:44]) || le.Uint32(b[4:]) > 255 {
@@ -82,7 +82,7 @@ func parseFrame(b []byte) (frame, bool) {
 	return f, f.size <= maxPayload && f.length <= 2*maxPayload && f.first <= f.last
 }
 
-// head makes the beginning of a file.
+// head returns the beginning of a file.
 func head(h *wire.Head) ([]byte, error) {
 	text, err := proto.Marshal(h)
 	if err != nil {
@@ -98,19 +98,18 @@ func head(h *wire.Head) ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(b, checksum(b)), nil
 }
 
-// ErrNotCapture says that a file is something else than a capture.
+// ErrNotCapture means that a file is not a capture.
 var ErrNotCapture = errors.New("it is not a capture of vramprof")
 
-var errHead = errors.New("its beginning is damaged: nothing of it can be read")
+var errHead = errors.New("its header is damaged: nothing can be read")
 
-// parseHead reads the beginning of a file, of which b has all, or as much as it may take. It
-// returns where the frames begin.
+// parseHead parses the beginning of a file in b. It returns the offset of the first frame.
 func parseHead(b []byte) (*wire.Head, int, error) {
 	if n := min(len(b), len(magic)); string(b[:n]) != magic[:n] || n == 0 {
 		return nil, 0, ErrNotCapture
 	}
 	if len(b) < fixedHead {
-		return nil, 0, errors.New("it ends in its beginning: nothing was recorded")
+		return nil, 0, errors.New("it ends within its header: nothing was captured")
 	}
 	le := binary.LittleEndian
 	written, length := le.Uint32(b[len(magic):]), le.Uint32(b[len(magic)+4:])
@@ -121,7 +120,7 @@ func parseHead(b []byte) (*wire.Head, int, error) {
 	case written != version && whole && written < 1<<16:
 		return nil, 0, otherVersion(written, h)
 	case written != version:
-		return nil, 0, fmt.Errorf("it is of version %d of the format, and damaged or made by a later vramprof (this one reads version %d)", written, version)
+		return nil, 0, fmt.Errorf("it has format version %d, so it is damaged or from a later vramprof (this one reads version %d)", written, version)
 	case !whole:
 		return nil, 0, errHead
 	}
@@ -137,8 +136,8 @@ func otherVersion(written uint32, h *wire.Head) error {
 	if tool := clean(h.GetTool()); tool != "" {
 		by = " (" + tool + ")"
 	}
-	return fmt.Errorf("it is of version %d of the format, made by %s vramprof%s: this one reads version %d", written, age, by, version)
+	return fmt.Errorf("it has format version %d, from %s vramprof%s: this one reads version %d", written, age, by, version)
 }
 
-// nextMarker finds where a frame could begin in b; -1 if nowhere.
+// nextMarker finds where a frame may start in b, or returns -1.
 func nextMarker(b []byte) int { return bytes.Index(b, []byte(marker)) }

@@ -20,8 +20,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// rebuild makes a file of frames that pass their checksums out of what a fuzzer gives: otherwise hardly anything would get
-// behind them. Each frame is a byte for its kind, two for its length and the message.
+// rebuild turns a fuzzer's data into a file whose frames have valid checksums: otherwise hardly any
+// data would pass them. Each frame is a byte for its kind, two for its length and the message.
 func rebuild(data []byte) []byte {
 	file := &memory{}
 	d, err := newDisk(file, &wire.Head{Time: 1e9, Host: []byte("h")})
@@ -36,7 +36,7 @@ func rebuild(data []byte) []byte {
 		b := make([]byte, frameHeader, frameHeader+len(payload))
 		f.length, f.sum = uint32(len(payload)), checksum(payload)
 		if data[0]&0x80 != 0 {
-			f.size = uint32(data[0]) << 15 // not what it is
+			f.size = uint32(data[0]) << 15 // a wrong size
 		}
 		f.put(b)
 		_ = d.append(append(b, payload...))
@@ -46,7 +46,7 @@ func rebuild(data []byte) []byte {
 	return file.b
 }
 
-// eventsOf is how many events a message has, so that it is not left out for another number in its header.
+// eventsOf returns the number of events of a message, so that its header matches.
 func eventsOf(kind byte, message []byte) uint32 {
 	var m wire.Inputs
 	if frameKind(kind%6) != inputsFrame || proto.Unmarshal(message, &m) != nil {
@@ -55,7 +55,7 @@ func eventsOf(kind byte, message []byte) uint32 {
 	return m.Events
 }
 
-// messagesOf takes a capture apart into what rebuild makes one of.
+// messagesOf splits a capture into the input of rebuild.
 func messagesOf(tb testing.TB, b []byte) (messages []byte) {
 	r, err := NewReaderWith(bytes.NewReader(b), int64(len(b)), ReadOptions{Unlimited: true})
 	if err != nil {
@@ -75,7 +75,7 @@ func messagesOf(tb testing.TB, b []byte) (messages []byte) {
 	return messages
 }
 
-// exhaust does all that can be done with a capture.
+// exhaust uses a capture in every way.
 func exhaust(t *testing.T, b []byte) {
 	r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -108,7 +108,7 @@ func exhaust(t *testing.T, b []byte) {
 	r.Warnings()
 }
 
-// FuzzRead gives the reader files, whole ones with changes and ones of frames that pass their checksums.
+// FuzzRead reads modified captures, and files whose frames have valid checksums.
 func FuzzRead(f *testing.F) {
 	for seed := range uint64(3) {
 		var file memory
@@ -126,9 +126,9 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestHostileFilesTakeBoundedMemory: what expands, counts that lie, tables that begin far out.
+// TestHostileFilesTakeBoundedMemory: compression bombs, false counts, tables at huge offsets.
 func TestHostileFilesTakeBoundedMemory(t *testing.T) {
-	const most = 600 << 20 // of all that is allocated, most of it garbage at once
+	const most = 600 << 20 // allocated in total, most of it garbage at once
 	many := func(n int) []*wire.Input {
 		list := make([]*wire.Input, n)
 		for i := range list {
@@ -143,10 +143,10 @@ func TestHostileFilesTakeBoundedMemory(t *testing.T) {
 		"two million empty inputs": {inputsFrame, &wire.Inputs{Input: many(2 << 20)}},
 		"four million empty texts": {stacksFrame, &wire.Stacks{Text: make([][]byte, 4<<20)}},
 		"a million empty calls":    {inputsFrame, &wire.Inputs{Events: math.MaxUint32, Call: make([]byte, 1<<20), Time: make([]byte, 1<<20)}},
-		"a table far out":          {stacksFrame, &wire.Stacks{FirstText: math.MaxUint32, FirstLine: math.MaxUint32, Text: [][]byte{{'a'}}}},
+		"a table at a huge offset": {stacksFrame, &wire.Stacks{FirstText: math.MaxUint32, FirstLine: math.MaxUint32, Text: [][]byte{{'a'}}}},
 		"a deep stack":             {stacksFrame, &wire.Stacks{Id: []uint64{1}, Depth: []uint32{math.MaxUint32}, Line: []uint32{1}}},
 		"blocks without end":       {inputsFrame, &wire.Inputs{Input: []*wire.Input{blocksInput(1, 0, make([]ledger.Block, 1<<20), false)}}},
-		"classes without number":   {inputsFrame, &wire.Inputs{Input: []*wire.Input{{What: &wire.Input_Tensors{Tensors: &wire.Tensors{Totals: []*wire.TensorTotals{{Classes: math.MaxUint32}}}}}}}},
+		"countless classes":        {inputsFrame, &wire.Inputs{Input: []*wire.Input{{What: &wire.Input_Tensors{Tensors: &wire.Tensors{Totals: []*wire.TensorTotals{{Classes: math.MaxUint32}}}}}}}},
 	} {
 		file := &memory{}
 		d, err := newDisk(file, &wire.Head{})
@@ -173,7 +173,7 @@ func TestHostileFilesTakeBoundedMemory(t *testing.T) {
 	}
 }
 
-// TestAFrameThatExpandsBeyondItsSizeIsDamaged: zstd can make gigabytes of some bytes.
+// TestFrameThatExpandsBeyondItsSizeIsDamaged: zstd can expand a few bytes to gigabytes.
 func TestAFrameThatExpandsBeyondItsSizeIsDamaged(t *testing.T) {
 	file := &memory{}
 	d, err := newDisk(file, &wire.Head{})
@@ -196,14 +196,14 @@ func TestAFrameThatExpandsBeyondItsSizeIsDamaged(t *testing.T) {
 	exhaust(t, file.b)
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > 200<<20 {
-		t.Errorf("it took %d MB", took>>20)
+		t.Errorf("reading took %d MB", took>>20)
 	}
 	if r := file.read(t); r.Play(math.MaxUint64, &log{}) != nil || len(r.Warnings()) != 2 {
 		t.Errorf("warnings %q", r.Warnings())
 	}
 }
 
-// TestGeneratedCodeIsThatOfTheSources runs the generator again, where protoc is.
+// TestGeneratedCodeIsCurrent runs the generator again, if protoc is installed.
 func TestGeneratedCodeIsThatOfTheSources(t *testing.T) {
 	out := t.TempDir()
 	if err := generateWire(out); err != nil {
@@ -218,13 +218,13 @@ func TestGeneratedCodeIsThatOfTheSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("capture.pb.go is not what capture.proto gives: run go generate ./tracer/capture/internal/wire")
+		t.Error("capture.pb.go is stale: run go generate ./tracer/capture/internal/wire")
 	}
 }
 
 func generateWire(out string) error {
 	if _, err := exec.LookPath("protoc"); err != nil {
-		return errors.New("no protoc (Debian's protobuf-compiler)")
+		return errors.New("protoc is not installed (Debian: protobuf-compiler)")
 	}
 	cmd := exec.Command("sh", "internal/wire/gen.sh")
 	cmd.Env = append(os.Environ(), "OUT="+out)

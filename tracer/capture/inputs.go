@@ -13,11 +13,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// clean makes text of a file fit to be shown; what vramprof wrote passes unchanged
-// where the tracer cleaned it too.
+// clean makes a file's text safe to print. It does not change text that vramprof wrote, if the
+// tracer cleaned it too.
 func clean(b []byte) string { return untrusted.Clean(string(b[:min(len(b), maxText)])) }
 
-// inputOf turns what a ledger is told into a message; applier.apply is the reverse.
+// inputOf turns an input of the ledger into a message; applier.apply is the inverse.
 func inputOf(in ledger.Input) *wire.Input {
 	switch in := in.(type) {
 	case ledger.Begin:
@@ -112,7 +112,7 @@ func tensorsInput(time uint64, totals []ledger.TensorTotals) *wire.Input {
 	return &wire.Input{What: &wire.Input_Tensors{Tensors: m}}
 }
 
-// blocksInput makes one part of a list.
+// blocksInput returns one part of a list.
 func blocksInput(pid uint32, part uint32, list []ledger.Block, last bool) *wire.Input {
 	m := &wire.Blocks{
 		Pid: pid, Part: part, Last: last,
@@ -136,7 +136,7 @@ func statsInput(s *ledger.Stats) *wire.Input {
 	return &wire.Input{What: &wire.Input_Stats{Stats: m}}
 }
 
-// byReason makes two columns of counts by reason.
+// byReason returns two columns: reasons and counts.
 func byReason(counts map[string]uint64) (reasons [][]byte, of []uint64) {
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
 		reasons, of = append(reasons, []byte(reason)), append(of, counts[reason])
@@ -144,7 +144,7 @@ func byReason(counts map[string]uint64) (reasons [][]byte, of []uint64) {
 	return reasons, of
 }
 
-// columnsOf makes two columns of counts by pid.
+// columnsOf returns two columns: pids and counts.
 func columnsOf(counts map[uint32]uint64) (pids []uint32, of []uint64) {
 	for _, pid := range slices.Sorted(maps.Keys(counts)) {
 		pids, of = append(pids, pid), append(of, counts[pid])
@@ -152,7 +152,7 @@ func columnsOf(counts map[uint32]uint64) (pids []uint32, of []uint64) {
 	return pids, of
 }
 
-// reasonsOf is the reverse of byReason; nil without any.
+// reasonsOf is the inverse of byReason. It returns nil for empty columns.
 func reasonsOf(reasons [][]byte, of []uint64) map[string]uint64 {
 	if len(reasons) == 0 {
 		return nil
@@ -164,7 +164,7 @@ func reasonsOf(reasons [][]byte, of []uint64) map[string]uint64 {
 	return counts
 }
 
-// countsOf is the reverse of columnsOf; nil without any.
+// countsOf is the inverse of columnsOf. It returns nil for empty columns.
 func countsOf(pids []uint32, of []uint64) map[uint32]uint64 {
 	if len(pids) == 0 {
 		return nil
@@ -176,7 +176,7 @@ func countsOf(pids []uint32, of []uint64) map[uint32]uint64 {
 	return counts
 }
 
-// size is about what an input takes in a frame, at most.
+// size returns an upper estimate of an input's bytes in a frame.
 func size(in *wire.Input) int {
 	if what, ok := in.What.(*wire.Input_Blocks); ok {
 		return 24 * len(what.Blocks.Address)
@@ -184,14 +184,14 @@ func size(in *wire.Input) int {
 	return proto.Size(in) + 16
 }
 
-// applier hands inputs to books.
+// applier gives inputs to books.
 type applier struct {
 	blocks []ledger.Block // of the parts so far
 	pid    uint32
 	parts  uint32
 }
 
-// maxBlocks bounds a list; the kernel half has room for less.
+// maxBlocks bounds a list; the kernel half has space for fewer.
 const maxBlocks = 16 << 20
 
 func (a *applier) apply(in *wire.Input, books ledger.Books) error {
@@ -234,7 +234,7 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 	case *wire.Input_Warning:
 		books.Tell(ledger.Warning{Text: clean(what.Warning)})
 	}
-	return nil // also what a later vramprof has added
+	return nil // or an input from a later vramprof
 }
 
 func processOf(m *wire.Process) ledger.Process {
@@ -302,7 +302,7 @@ func totalsOf(m *wire.Tensors) (list []ledger.TensorTotals, err error) {
 	return list, nil
 }
 
-// takeBlocks collects the parts of a list. A list of which a part is missing is left out.
+// takeBlocks collects the parts of a list. It drops a list with a missing part.
 func (a *applier) takeBlocks(m *wire.Blocks, books ledger.Books) error {
 	if m.GetPart() == 0 {
 		a.blocks, a.pid, a.parts = a.blocks[:0], m.GetPid(), 0

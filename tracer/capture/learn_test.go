@@ -12,7 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// What says later on which GPU memory is reaches the books of a replay as it reached those of the session.
+// Inputs that later reveal the GPU of memory must have the same effect in a replay as in the
+// session.
 func TestReplayPlacesWhatWasPlacedLater(t *testing.T) {
 	var file memory
 	c := &clock{now: sessionBegin}
@@ -43,7 +44,7 @@ func TestReplayPlacesWhatWasPlacedLater(t *testing.T) {
 	alloc(0x1000, 5<<20)
 	apply(ledger.Event{Op: ledger.Learn, Device: 1, Address: since})
 	alloc(0x2000, 70<<20)
-	usage(370<<20, 305<<20) // the first GPU has grown by that
+	usage(370<<20, 305<<20) // the growth of the first GPU
 	want := l.Snapshot(c.now, time.Unix(1700000099, 0).UTC())
 	if err := w.End(want); err != nil {
 		t.Fatal(err)

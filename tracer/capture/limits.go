@@ -9,16 +9,16 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Limits of what reading takes: a base that every capture may have, and so much more for each byte of the file. A
-// recorded one stays far below: an event takes 8 bytes there, and its frames are compressed to a third or less. What a
-// base of each allows together is some 512 MiB and a minute of a processor.
+// Limits of reading: a base for every capture plus an amount per byte of the file. Real captures
+// stay far below: an event takes 8 bytes, and compression reduces frames to a third or less. The
+// bases of all limits together allow about 512 MiB and a minute of CPU time.
 type limit struct {
 	base, perByte float64
 	what          string
 }
 
 var (
-	unpackedLimit = limit{32 << 20, 64, "bytes when its frames are decompressed"}
+	unpackedLimit = limit{32 << 20, 64, "bytes of decompressed frames"}
 	eventLimit    = limit{2 << 20, 2, "events"}
 	liveLimit     = limit{1 << 20, 2, "live allocations"}
 	siteLimit     = limit{8 << 10, 1. / 8, "sites of allocations"}
@@ -27,31 +27,31 @@ var (
 	stepLimit     = limit{1 << 30, 1 << 10, "steps of work"}
 )
 
-// of is the limit for a file of some size.
+// of returns the limit for a file of size bytes.
 func (l limit) of(size int64) uint64 { return uint64(l.base + l.perByte*float64(size)) }
 
-// Limits of one input; one of a real machine has far less.
+// Limits of one input, far above those of real machines.
 const (
 	maxGPUs     = 4096
 	maxTotals   = 1 << 14
-	maxOrdinals = 256     // of a process
+	maxOrdinals = 256     // per process
 	maxText     = 4 << 10 // bytes of a name or a warning
-	maxEndings  = 1 << 10 // warnings of the last snapshot; the books have at most 257
+	maxEndings  = 1 << 10 // warnings of the last snapshot; the ledger has at most 257
 )
 
-var errTooMany = &LimitError{"one of its inputs has more than any machine has, so it is damaged or forged"}
+var errTooMany = &LimitError{"one of its inputs exceeds any real machine, so it is damaged or forged"}
 
-// LimitError says that reading stopped at a limit.
+// LimitError means that reading stopped at a limit.
 type LimitError struct{ text string }
 
 func (e *LimitError) Error() string { return e.text }
 
-// exceeded is the error of a capture that has more than a limit.
+// exceeded returns the error for a capture that exceeds a limit.
 func (l limit) exceeded(size int64) error {
-	return &LimitError{fmt.Sprintf("it has more than %d %s: no recorded capture of %d bytes has, so it is damaged or forged", l.of(size), l.what, size)}
+	return &LimitError{fmt.Sprintf("it has more than %d %s: no real capture of %d bytes has that many, so it is damaged or forged", l.of(size), l.what, size)}
 }
 
-// books makes the ledger's limits from those of the file.
+// limits returns the ledger's limits for this file.
 func (r *Reader) limits() ledger.ReadLimits {
 	if r.options.Unlimited {
 		return ledger.ReadLimits{}
@@ -67,14 +67,14 @@ func (r *Reader) limits() ledger.ReadLimits {
 	}
 }
 
-// reached is the error of the limit that was reached, if any.
+// reached returns the error of the limit that was reached, or nil.
 func (r *Reader) reached() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stopped
 }
 
-// stop has all further playing fail.
+// stop makes all further playing fail.
 func (r *Reader) stop(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 const (
 	maxStacks  = 1 << 20 // with names
 	askAgain   = 200 * time.Millisecond
-	maxAsked   = 50 // then only at the end
+	maxAsked   = 50 // lookups per stack before the end of the session
 	tableBytes = 1 << 20
 )
 
-// names finds the names of stacks, in a goroutine of its own: the first one of a
-// large library can take seconds.
+// names finds the names of stacks in a separate goroutine: the first stack of a large library can
+// take seconds.
 type names struct {
-	ready chan struct{} // there is something to write
+	ready chan struct{} // signals that there is something to write
 	wake  chan struct{}
 	stop  chan struct{}
 	done  chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	source  callstack.Stacks
 	known   map[uint64]bool
 	pending []pending
@@ -33,7 +33,7 @@ type names struct {
 	named   []namedStack
 	started bool
 
-	coder stackCoder // of the goroutine that writes
+	coder stackCoder // used by the writing goroutine
 }
 
 type pending struct {
@@ -70,7 +70,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// want asks for stacks that are new.
+// want requests the names of new stacks.
 func (n *names) want(ids []uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,7 +102,7 @@ func (n *names) run() {
 	}
 }
 
-// ask looks once for each stack, and says whether some are still missing.
+// ask looks up each stack once and reports whether some are still missing.
 func (n *names) ask() bool {
 	n.mu.Lock()
 	list := n.pending
@@ -140,7 +140,7 @@ func (n *names) put(missing, late []pending) {
 	n.late = append(n.late, late...)
 }
 
-// close ends the goroutine; finish writes the rest.
+// close ends the goroutine. finish writes the rest.
 func (n *names) close() {
 	n.mu.Lock()
 	started := n.started
@@ -151,7 +151,7 @@ func (n *names) close() {
 	}
 }
 
-// finish looks a last time for what was not there, and writes all.
+// finish looks up missing stacks a last time and writes everything.
 func (n *names) finish(d *disk) error {
 	if n.source != nil {
 		for _, p := range append(n.pending, n.late...) {
@@ -163,7 +163,7 @@ func (n *names) finish(d *disk) error {
 	return n.write(d)
 }
 
-// write writes what has been named.
+// write writes the stacks that have names.
 func (n *names) write(d *disk) error {
 	n.mu.Lock()
 	list := n.named
@@ -182,13 +182,13 @@ func (n *names) write(d *disk) error {
 	return nil
 }
 
-// stackCoder has the tables that all frames with stacks share.
+// stackCoder holds the tables shared by all frames with stacks.
 type stackCoder struct {
 	texts    map[string]uint32
 	mappings map[callstack.Mapping]uint32
 	lines    map[line]uint32
-	m        *wire.Stacks // of the frame in the making
-	size     int          // of m, about
+	m        *wire.Stacks // the frame being built
+	size     int          // approximate size of m in bytes
 	address  uint64
 }
 

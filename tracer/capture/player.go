@@ -12,30 +12,32 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Player tells books what a recording has, step by step. It must be used from one goroutine at a time.
+// Player gives the inputs of a capture to books, step by step. It is not safe for concurrent use.
 type Player struct {
 	rec     *Reader
 	next    int // frame
 	active  bool
 	inputs  wire.Inputs // of the current frame
-	input   int         // the next of inputs.Input
+	input   int         // index of the next one in inputs.Input
 	events  eventDecoder
-	event   ledger.Event  // that was read last
-	ahead   bool          // and not told yet
-	early   []*wire.Input // that came before events which are older than they are, and are still to be told
+	event   ledger.Event  // read last
+	ahead   bool          // event has not been told yet
+	early   []*wire.Input // inputs read before older events and not told yet
 	applier applier
 	buffers buffers
 }
 
-// Player returns one that stands at the beginning.
+// Player returns a Player at the beginning of the capture.
 func (r *Reader) Player() *Player { return &Player{rec: r} }
 
-// eventLag is how much older an event may be than an input before it, in ns: events lie in the kernel's ring for a while.
+// eventLag is how much older than a preceding input an event may be, in ns: events wait in the
+// kernel's ring.
 const eventLag = uint64(time.Second)
 
-// PlayTo goes on from where the last call stopped, to the first event that came after time, and tells what came by then in its order. An
-// event that was on its way while younger ones of other threads came counts as of the youngest of them.
-// Damaged frames are left out; see Recording.Warnings. An error is one of reading the file.
+// PlayTo continues where the last call stopped and gives books all inputs up to time, in order. It
+// stops at the first event after time. An event that waited while other threads' younger events
+// arrived counts at the time of the youngest of them. Damaged frames are skipped; see
+// Reader.Warnings. An error means that the file could not be read.
 func (p *Player) PlayTo(time uint64, books ledger.Books) error {
 	if p.rec.options.Progress != nil {
 		defer p.rec.options.Progress(p.rec.size, p.rec.size)
@@ -58,7 +60,7 @@ func (p *Player) PlayTo(time uint64, books ledger.Books) error {
 	}
 }
 
-// tellEarly tells the inputs that the last call passed over.
+// tellEarly gives books the inputs that the last call skipped.
 func (p *Player) tellEarly(time uint64, books ledger.Books) {
 	for len(p.early) > 0 && p.early[0].GetTime() <= time {
 		p.apply(p.early[0], books)
@@ -66,7 +68,8 @@ func (p *Player) tellEarly(time uint64, books ledger.Books) {
 	}
 }
 
-// load goes to the next frame with inputs; false behind the last, or if it begins after time.
+// load moves to the next frame with inputs. It returns false at the end, or if the frame begins
+// after time.
 func (p *Player) load(time uint64) (bool, error) {
 	for ; p.next < len(p.rec.frames); p.next++ {
 		f := &p.rec.frames[p.next]
@@ -99,10 +102,10 @@ func (p *Player) load(time uint64) (bool, error) {
 	return false, nil
 }
 
-// play goes through the current frame; false if it has something left that came after time.
+// play plays the current frame. It returns false if the frame has inputs after time left.
 func (p *Player) play(time uint64, books ledger.Books) bool {
 	for {
-		stop := uint32(0) // events that are left when the next input comes
+		stop := uint32(0) // events left when the next input comes
 		if p.input < len(p.inputs.Input) {
 			stop = p.inputs.Events - min(p.inputs.Events, p.inputs.Input[p.input].GetPosition())
 		}
@@ -124,7 +127,7 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 			if at-time > eventLag {
 				return false
 			}
-			p.early = append(p.early, proto.CloneOf(in)) // the frame's memory is used again
+			p.early = append(p.early, proto.CloneOf(in)) // the frame's memory is reused
 			p.input++
 			continue
 		}
@@ -133,7 +136,7 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 	}
 }
 
-// apply tells books one input.
+// apply gives books one input.
 func (p *Player) apply(in *wire.Input, books ledger.Books) {
 	switch err := p.applier.apply(in, books); {
 	case errors.Is(err, errTooMany) && !p.rec.options.Unlimited:
@@ -143,7 +146,7 @@ func (p *Player) apply(in *wire.Input, books ledger.Books) {
 	}
 }
 
-// damaged notes that the current frame has something that cannot be.
+// damaged records that the current frame is malformed.
 func (p *Player) damaged() {
 	f := &p.rec.frames[p.next-1]
 	p.rec.miss(missing{first: f.first, last: f.last, damaged: true})

@@ -24,29 +24,29 @@ import (
 
 const (
 	maxFrames = 4 << 20
-	maxParts  = 400_000 // messages and texts in a frame
+	maxParts  = 400_000 // messages and strings per frame
 	maxCached = 1 << 19 // frames of stacks, 70 MB
 )
 
-// indexed is a frame and where its payload is.
+// indexed is a frame with the offset of its payload.
 type indexed struct {
 	frame
 	offset int64
 }
 
-// Reader is a capture to be read. Its methods may be called from several goroutines.
+// Reader reads a capture. It is safe for concurrent use.
 type Reader struct {
 	file    io.ReaderAt
 	closer  io.Closer
 	host    string
 	tool    string
-	time    uint64 // when it was begun
+	time    uint64 // when the file was created
 	wall    time.Time
 	begin   uint64
 	last    uint64
 	frames  []indexed
-	end     *wire.End // nil: it was not ended in order
-	endings []string  // the warnings of the end
+	end     *wire.End // nil: the capture is not complete
+	endings []string  // the warnings of the last snapshot
 	zstd    *zstd.Decoder
 
 	options ReadOptions
@@ -55,29 +55,30 @@ type Reader struct {
 	loadStacks sync.Once
 	stacks     stackTables
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	missing []missing
 	frameOf map[uint64][]callstack.Frame
 	segment map[uint64]bool
 	cached  int   // frames in frameOf
-	stopped error // a limit was reached
+	stopped error // the limit that was reached
 }
 
-// ReadOptions say how a capture is read.
+// ReadOptions control how a capture is read.
 type ReadOptions struct {
-	Unlimited bool // memory and time without limits, for a capture that nobody can have forged
+	Unlimited bool // no limits on memory and time: only for captures that cannot be forged
 
-	// Progress is told now and then how many bytes of the file have been gone through: when it is opened, and by each Player. All
-	// of them at the end of a pass. It may be nil.
+	// Progress reports how many bytes of the file have been processed: while it is opened, and by
+	// each Player. It is called with done equal to size at the end. It may be nil.
 	Progress func(done, size int64)
 }
 
-// Open opens a capture, also one that is still written. The error is ErrForeign for another sort of file.
+// Open opens a capture, which may still be written to. If the file is not a capture, the error is
+// ErrNotCapture.
 func Open(path string) (*Reader, error) { return OpenWith(path, ReadOptions{}) }
 
 // OpenWith is Open with options.
 func OpenWith(path string, o ReadOptions) (*Reader, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not keep us waiting
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not block
 	if err != nil {
 		return nil, err
 	}
@@ -101,12 +102,12 @@ func openFile(f *os.File, o ReadOptions) (*Reader, error) {
 	return NewReaderWith(f, info.Size(), o)
 }
 
-// NewReader opens a capture of that many bytes, which stays the caller's.
+// NewReader reads a capture of size bytes. The caller keeps ownership of file.
 func NewReader(file io.ReaderAt, size int64) (*Reader, error) {
 	return NewReaderWith(file, size, ReadOptions{})
 }
 
-// NewReaderWith is Read with options.
+// NewReaderWith is NewReader with options.
 func NewReaderWith(file io.ReaderAt, size int64, o ReadOptions) (*Reader, error) {
 	b := make([]byte, min(size, int64(fixedHead+maxHead+4)))
 	if _, err := file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -138,7 +139,7 @@ func NewReaderWith(file io.ReaderAt, size int64, o ReadOptions) (*Reader, error)
 	return r, nil
 }
 
-// Close frees what reading needs, and closes the file that Open opened.
+// Close frees all resources and closes the file if Open opened it.
 func (r *Reader) Close() error {
 	r.zstd.Close()
 	if r.closer == nil {
@@ -147,7 +148,7 @@ func (r *Reader) Close() error {
 	return r.closer.Close()
 }
 
-// findBegin is when the books begin: that comes before all events.
+// findBegin returns the time at which the ledger began, before all events.
 func (r *Reader) findBegin() uint64 {
 	begin := r.time
 	var m wire.Inputs
@@ -185,16 +186,16 @@ func (r *Reader) readEnd() {
 	}
 }
 
-// Host is the name of the machine.
+// Host returns the name of the traced machine.
 func (r *Reader) Host() string { return r.host }
 
-// Tool is what wrote the capture.
+// Tool returns the version that wrote the capture.
 func (r *Reader) Tool() string { return r.tool }
 
-// Begin is when the books begin, in ns of CLOCK_MONOTONIC of the machine that was traced.
+// Begin returns when the ledger began, in ns of CLOCK_MONOTONIC on the traced machine.
 func (r *Reader) Begin() uint64 { return r.begin }
 
-// End is when they end: the last snapshot's time, or what was written last.
+// End returns the time of the last snapshot or, if there is none, of the last input.
 func (r *Reader) End() uint64 {
 	if r.end != nil {
 		return max(r.end.Time, r.begin)
@@ -202,10 +203,11 @@ func (r *Reader) End() uint64 {
 	return max(r.last, r.begin)
 }
 
-// Ended says whether the capture was ended in order.
+// Ended reports whether the capture is complete. Otherwise it is still being written, or vramprof
+// was killed.
 func (r *Reader) Ended() bool { return r.end != nil }
 
-// Events is how many events there are.
+// Events returns the number of events.
 func (r *Reader) Events() (n uint64) {
 	for i := range r.frames {
 		if r.frames[i].kind == inputsFrame {
@@ -215,7 +217,7 @@ func (r *Reader) Events() (n uint64) {
 	return n
 }
 
-// Wall is the time of day of a moment.
+// Wall returns the time of day at a moment.
 func (r *Reader) Wall(at uint64) time.Time {
 	if r.end != nil && at == r.end.Time {
 		return time.Unix(0, r.end.Wall).UTC()
@@ -223,16 +225,16 @@ func (r *Reader) Wall(at uint64) time.Time {
 	return r.wall.Add(time.Duration(at - r.time))
 }
 
-// NewLedger returns empty books as they were when the recording began, for a Player to fill.
+// NewLedger returns an empty ledger in its state at the begin of the session, for a Player to fill.
 func (r *Reader) NewLedger() *ledger.Ledger {
 	return ledger.New(ledger.Options{Begin: r.begin, Host: r.host, Limits: r.limits()})
 }
 
-// Play tells books all that came up to a moment.
+// Play gives books all inputs up to a moment.
 func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().PlayTo(to, books) }
 
-// Snapshot replays up to a moment and takes the books then. From End on they are those that
-// the recording ended with, warnings included.
+// Snapshot plays the capture up to a moment and returns a snapshot. From End on, it has the final
+// state, including warnings.
 func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
 	l := r.NewLedger()
 	to := at
@@ -245,10 +247,11 @@ func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
 	return r.SnapshotOf(l, at), nil
 }
 
-// SnapshotOf takes a copy of books that a Player has filled up to a moment, with the recording's warnings.
+// SnapshotOf returns a snapshot of a ledger that a Player has filled up to a moment, with the
+// capture's warnings.
 func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 	at = min(max(at, r.begin), r.End())
-	l.MarkSegments(r.isSegment) // the recording says so now and then only
+	l.MarkSegments(r.isSegment) // captures contain the marks only at intervals
 	s := l.Snapshot(at, r.Wall(at))
 	if r.end != nil {
 		known := make(map[string]bool, len(s.Warnings)+len(r.endings))
@@ -266,8 +269,7 @@ func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 	return s
 }
 
-// buffers are used again from frame to frame.
-// isSegment says whether PyTorch's allocator took what was allocated with this stack.
+// isSegment reports whether PyTorch's allocator took the memory that this stack allocated.
 func (r *Reader) isSegment(stack uint64) bool {
 	r.mu.Lock()
 	is, known := r.segment[stack]
@@ -288,12 +290,12 @@ type buffers struct{ file, payload []byte }
 
 var errFrame = errors.New("a frame cannot be read")
 
-// load reads the message of a frame into m, whose slices it uses again.
+// load reads the message of a frame into m and reuses the slices of m.
 func (r *Reader) load(f *indexed, m proto.Message, b *buffers) error {
 	b.file = slices.Grow(b.file[:0], int(f.length))[:f.length]
 	if _, err := r.file.ReadAt(b.file, f.offset); err != nil && !(errors.Is(err, io.EOF) && f.length == 0) {
 		if errors.Is(err, io.EOF) {
-			return errFrame // it has become shorter
+			return errFrame // the file was truncated in the meantime
 		}
 		return err
 	}

@@ -15,12 +15,12 @@ type scan struct {
 	r        *Reader
 	size     int64
 	offset   int64
-	sequence uint32 // that the next frame should have
-	last     uint64 // up to when there was nothing missing
-	lost     bool   // something is, since then
+	sequence uint32 // expected in the next frame
+	last     uint64 // up to here nothing is missing
+	lost     bool   // something after last is missing
 	buffer   []byte
 
-	unpacked, events uint64 // of the frames so far
+	unpacked, events uint64 // totals of the frames so far
 }
 
 func (s *scan) all() error {
@@ -52,7 +52,7 @@ func (s *scan) all() error {
 	return nil
 }
 
-// take notes a frame whose header is whole.
+// take records a frame whose header is intact.
 func (s *scan) take(f frame) error {
 	payload := s.offset + frameHeader
 	s.buffer = slices.Grow(s.buffer[:0], int(f.length))[:f.length]
@@ -79,7 +79,7 @@ func (s *scan) take(f frame) error {
 	return nil
 }
 
-// bounded stops at what no recorded capture has.
+// bounded returns an error for more than a real capture contains.
 func (s *scan) bounded() error {
 	o := &s.r.options
 	if o.Progress != nil && len(s.r.frames)%64 == 0 {
@@ -104,10 +104,10 @@ func (s *scan) read(b []byte, at int64) error {
 	return nil
 }
 
-// search goes to the next place where a frame begins.
+// search moves to the next possible frame.
 func (s *scan) search() (found bool, err error) {
 	chunk := make([]byte, 64<<10)
-	var b []byte // of the chunk, from at on
+	var b []byte // of the chunk, starting at at
 	for at := s.offset + 1; at+frameHeader <= s.size; {
 		if len(b) < frameHeader {
 			b = chunk[:min(int64(len(chunk)), s.size-at)]
@@ -131,21 +131,21 @@ func (s *scan) search() (found bool, err error) {
 	return false, nil
 }
 
-// missing is what a capture lacks.
+// missing is a part that the capture lacks.
 type missing struct {
 	first, last uint64
-	events      uint64 // that had no room
+	events      uint64 // dropped events
 	damaged     bool
-	stacks      bool // names only
+	stacks      bool // only names
 }
 
-// maxMissing bounds what is remembered of it, maxTold what is told.
+// maxMissing bounds the recorded parts, maxListed the listed ones.
 const (
 	maxMissing = 1 << 12
-	maxTold    = 8
+	maxListed  = 8
 )
 
-// miss notes that something is missing.
+// miss records that a part is missing.
 func (r *Reader) miss(m missing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *Reader) miss(m missing) {
 	}
 }
 
-// Warnings says what of the capture is missing, as far as it was read.
+// Warnings lists what is missing in the part of the capture that has been read.
 func (r *Reader) Warnings() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,8 +173,8 @@ func (r *Reader) Warnings() []string {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last), cmp.Compare(a.events, b.events))
 	})
 	for i, m := range sorted {
-		if i == maxTold {
-			list = append(list, fmt.Sprintf("further places where the capture lacks something: %d", len(sorted)-i))
+		if i == maxListed {
+			list = append(list, fmt.Sprintf("more places where the capture is incomplete: %d", len(sorted)-i))
 			break
 		}
 		span := fmt.Sprintf("from %s to %s", since(r.begin, m.first), since(r.begin, m.last))
@@ -182,13 +182,13 @@ func (r *Reader) Warnings() []string {
 		case m.stacks:
 			list = append(list, "the capture is damaged: names of stacks written at "+since(r.begin, m.last)+" are missing")
 		case m.damaged:
-			list = append(list, "the capture is damaged: what came "+span+" is missing")
+			list = append(list, "the capture is damaged: inputs "+span+" are missing")
 		default:
-			list = append(list, fmt.Sprintf("the capture lacks what came %s, %d events among it: the disk was too slow", span, m.events))
+			list = append(list, fmt.Sprintf("the capture lacks inputs %s, including %d events: the disk was too slow", span, m.events))
 		}
 	}
 	if r.end == nil {
-		list = append(list, "the capture was not ended in order: it goes to "+since(r.begin, max(r.last, r.begin)))
+		list = append(list, "the capture is incomplete (still being written, or vramprof was killed): it ends at "+since(r.begin, max(r.last, r.begin)))
 	}
 	return list
 }

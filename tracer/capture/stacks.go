@@ -11,13 +11,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
 )
 
-// Bounds of what is kept of all stacks of a file.
+// Bounds of the stored stacks of a file.
 const (
 	maxStackBytes = 512 << 20 // of their frames, as messages
-	maxStackDepth = 1 << 10   // the outer ones are left out
+	maxStackDepth = 1 << 10   // outer frames are dropped
 )
 
-// table is what frames have added to a table, by the index of the first entry: some may be lost.
+// table holds the entries that frames have added, by the index of their first entry: some may be
+// lost.
 type table[T any] struct{ parts []part[T] }
 
 type part[T any] struct {
@@ -31,7 +32,7 @@ func (t *table[T]) add(first uint32, list []T) {
 	}
 }
 
-// sort must come before at.
+// sort must be called before at.
 func (t *table[T]) sort() {
 	slices.SortStableFunc(t.parts, func(a, b part[T]) int { return cmp.Compare(a.first, b.first) })
 }
@@ -44,7 +45,7 @@ func (t *table[T]) at(index uint32) (value T, ok bool) {
 	return t.parts[i].list[index-t.parts[i].first], true
 }
 
-// stackTables are all stacks of a file, by indexes.
+// stackTables holds all stacks of a file, as indexes.
 type stackTables struct {
 	texts    table[string]
 	mappings table[*callstack.Mapping]
@@ -52,10 +53,10 @@ type stackTables struct {
 	stacks   map[uint64][]uint32 // indexes into lines
 }
 
-// lost stands for a frame whose line was in a damaged part of the file.
+// lost replaces a frame whose line was in a damaged part of the file.
 var lost = callstack.Frame{Function: "[damaged: the name is lost]", Mark: true}
 
-// Stack gives the frames of a stack, leaf first; none for an unknown id.
+// Stack returns the frames of a stack, leaf first. It returns none for an unknown id.
 func (r *Reader) Stack(id uint64) []callstack.Frame {
 	r.loadStacks.Do(r.readStacks)
 	r.mu.Lock()
@@ -71,7 +72,7 @@ func (r *Reader) Stack(id uint64) []callstack.Frame {
 	for i, index := range list {
 		frames[i] = r.stacks.frame(index)
 	}
-	if r.cached += len(frames); r.cached > maxCached { // not all at once: a line is an index here, and a frame has a hundred bytes
+	if r.cached += len(frames); r.cached > maxCached { // not all at once: a line is an index here, while a frame takes a hundred bytes
 		clear(r.frameOf)
 		r.cached = len(frames)
 	}
@@ -99,7 +100,7 @@ func (t *stackTables) frame(index uint32) callstack.Frame {
 	return f
 }
 
-// text is "" for index 0 and for what is lost.
+// text returns "" for index 0 and for lost texts.
 func (t *stackTables) text(index uint32) string {
 	s, _ := t.texts.at(index)
 	return s
@@ -124,18 +125,18 @@ func (r *Reader) readStacks() {
 	r.stacks.texts.sort()
 	r.stacks.mappings.sort()
 	r.stacks.lines.sort()
-	for _, p := range paths { // when all texts are there
+	for _, p := range paths { // after all texts have been read
 		p.mapping.Path, p.mapping.BuildID = r.stacks.text(p.path), r.stacks.text(p.build)
 	}
 }
 
-// mappingTexts are the texts of a mapping.
+// mappingTexts holds the text indexes of a mapping.
 type mappingTexts struct {
 	mapping     *callstack.Mapping
 	path, build uint32
 }
 
-// add takes in one frame; false if its columns do not fit together.
+// add reads one frame. It returns false if its columns do not match.
 func (t *stackTables) add(m *wire.Stacks, paths *[]mappingTexts) bool {
 	n := len(m.MappingPath)
 	if len(m.MappingBuild) != n || len(m.MappingStart) != n || len(m.MappingLimit) != n || len(m.MappingOffset) != n {

@@ -15,37 +15,37 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// File is where a capture is written: an *os.File.
+// File is the destination of a capture: an *os.File.
 type File interface {
 	WriteAt(b []byte, offset int64) (int, error)
 	Truncate(size int64) error
 }
 
-// Options of a Writer.
+// Options configures a Writer.
 type Options struct {
 	Host     string        // name of the machine
-	Tool     string        // what writes it, "vramprof 1.2.3"
-	Interval time.Duration // after which what came is written; 0: 750 ms
+	Tool     string        // writing program, "vramprof 1.2.3"
+	Interval time.Duration // longest time until inputs are written; 0: 750 ms
 	Clock    func() uint64 // ns of CLOCK_MONOTONIC; nil: the system's
-	Wall     time.Time     // now; the zero value: the system's
-	Failed   func(error)   // told at once, from a goroutine of the Writer, when nothing more can be written; may be nil
+	Wall     time.Time     // current time; the zero value: the system's
+	Failed   func(error)   // called once, from a goroutine of the Writer, when no more can be written; may be nil
 
-	batch int // events of a frame; for tests
+	batch int // events per frame; for tests
 }
 
 const (
 	defaultInterval = 750 * time.Millisecond
 	batchEvents     = 16 << 10
-	batchBytes      = 1 << 20 // of other inputs
-	maxQueue        = 64      // batches that wait for the disk, mostly 200 KB each
+	batchBytes      = 1 << 20 // of inputs other than events
+	maxQueue        = 64      // batches that wait for the disk, typically 200 KB each
 	blocksPart      = 32 << 10
 )
 
-// batch is what one frame will have.
+// batch is the content of one frame.
 type batch struct {
 	inputs      wire.Inputs
-	size        int  // of the inputs that are no events
-	gap         bool // it stands for what had no room
+	size        int  // of inputs other than events
+	gap         bool // replaces dropped inputs
 	lost        int  // events in a gap
 	first, last uint64
 }
@@ -57,32 +57,32 @@ func (b *batch) clear() {
 	b.size, b.first, b.last = 0, 0, 0
 }
 
-// Writer appends to a capture. Its methods may be called from several goroutines; they
-// never wait for the disk. What it cannot keep is named in the file, and in what End returns.
+// Writer appends to a capture. It is safe for concurrent use; only End waits for the disk. The
+// file, and the error of End, name what the Writer dropped.
 type Writer struct {
-	clock func() uint64
-	told  func(error) // Options.Failed
-	queue chan *batch
-	end   chan struct{}
-	done  chan struct{}
-	disk  *disk // of the goroutine that writes, and of End after it
-	names *names
-	most  int // events of a batch
+	clock  func() uint64
+	failed func(error) // Options.Failed
+	queue  chan *batch
+	end    chan struct{}
+	done   chan struct{}
+	disk   *disk // used by the writing goroutine, and by End after it
+	names  *names
+	most   int // events per batch
 
-	mu     sync.Mutex  // guards what follows
-	coder  *eventCoder // of the batch
-	now    uint64      // highest time of an input so far
-	begin  uint64      // of the books
+	mu     sync.Mutex  // guards the fields below
+	coder  *eventCoder // of the current batch
+	now    uint64      // latest time of an input
+	begin  uint64      // of the ledger
 	batch  *batch
 	spare  []*batch
-	gap    *batch // what had no room since the last batch that had
+	gap    *batch // inputs dropped since the last queued batch
 	lost   int    // events in all gaps
 	closed bool
-	err    error // nothing more can be written
+	err    error // no more can be written
 	upTo   uint64
 }
 
-// New writes the beginning of a capture to an empty file, which stays the caller's to close after End.
+// New writes the beginning of a capture to an empty file. The caller must close the file after End.
 func New(file File, o Options) (*Writer, error) {
 	if o.Clock == nil {
 		o.Clock = monotonic
@@ -99,7 +99,7 @@ func New(file File, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		clock: o.Clock, told: o.Failed, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{}, coder: newEventCoder(),
+		clock: o.Clock, failed: o.Failed, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{}, coder: newEventCoder(),
 		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.run(o.Interval)
@@ -114,10 +114,10 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// SetStacks says where the frames of stacks come from. Until then none are written.
+// SetStacks sets the source of stack frames. Before it is called, no frames are written.
 func (w *Writer) SetStacks(s callstack.Stacks) { w.names.begin(s) }
 
-// run writes what is handed over, and at least once in an interval what there is.
+// run writes queued batches and, at least once per interval, the current one.
 func (w *Writer) run(interval time.Duration) {
 	defer close(w.done)
 	tick := time.NewTicker(interval)
@@ -156,7 +156,7 @@ func (w *Writer) dead() bool {
 	return w.err != nil
 }
 
-// check takes the first error of the disk as the end of the capture.
+// check stores the first error of the disk, which ends the capture.
 func (w *Writer) check(err error) {
 	if err == nil || w.dead() {
 		return
@@ -164,12 +164,12 @@ func (w *Writer) check(err error) {
 	w.mu.Lock()
 	w.err, w.upTo = err, w.disk.last
 	w.mu.Unlock()
-	if w.told != nil {
-		w.told(w.failure())
+	if w.failed != nil {
+		w.failed(w.failure())
 	}
 }
 
-// failure says what the capture lacks; nil if nothing.
+// failure returns an error that names what the capture lacks, or nil.
 func (w *Writer) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,7 +182,7 @@ func (w *Writer) failure() error {
 	return nil
 }
 
-// since writes a time as people count it in a recording: "12m30s".
+// since formats a time relative to begin: "12m30s".
 func since(begin, time uint64) string {
 	if time < begin {
 		return "0s"
@@ -190,8 +190,8 @@ func since(begin, time uint64) string {
 	return duration(time - begin)
 }
 
-// pass hands the current batch to the goroutine that writes, also an empty one: it tells until when
-// there was nothing. Without room it becomes a gap. w.mu is held.
+// pass queues the current batch for the writing goroutine. An empty batch is queued too: it records
+// that nothing happened. If the queue is full, the batch becomes a gap. The caller holds w.mu.
 func (w *Writer) pass() {
 	b := w.batch
 	now := w.clock()
@@ -202,7 +202,7 @@ func (w *Writer) pass() {
 	if !b.empty() {
 		w.coder.reset()
 	}
-	if w.gap != nil && len(w.queue) <= cap(w.queue)-2 { // only we send
+	if w.gap != nil && len(w.queue) <= cap(w.queue)-2 { // only this method sends
 		w.queue <- w.gap
 		w.gap = nil
 	}
@@ -226,21 +226,21 @@ func (w *Writer) pass() {
 	b.clear()
 }
 
-// reuse keeps a batch for another use; w.mu is held.
+// reuse keeps a batch for reuse. The caller holds w.mu.
 func (w *Writer) reuse(b *batch) {
 	if b.clear(); len(w.spare) < 2 && !b.gap {
 		w.spare = append(w.spare, b)
 	}
 }
 
-// begins notes the time of what is about to be added to the batch; w.mu is held.
+// begins records the time of an input to be added to the batch. The caller holds w.mu.
 func (w *Writer) begins(time uint64) {
 	if w.batch.empty() || time < w.batch.first {
 		w.batch.first = time
 	}
 }
 
-// Apply keeps an event.
+// Apply adds an event.
 func (w *Writer) Apply(e *ledger.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -255,10 +255,11 @@ func (w *Writer) Apply(e *ledger.Event) {
 	}
 }
 
-// add keeps another input, which came now.
+// add adds another input, which came now.
 func (w *Writer) add(in *wire.Input) { w.addAt(w.clock(), in) }
 
-// addAt keeps a reading that was made at some time: the books have all events before then, and may have later ones.
+// addAt adds a reading made at some time: the ledger has all events up to then, and may have later
+// ones.
 func (w *Writer) addAt(time uint64, in *wire.Input) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -276,7 +277,7 @@ func (w *Writer) addAt(time uint64, in *wire.Input) {
 	}
 }
 
-// Tell keeps an input. It copies what it keeps.
+// Tell adds an input. It copies what it keeps.
 func (w *Writer) Tell(in ledger.Input) {
 	switch in := in.(type) {
 	case ledger.Begin:
@@ -297,7 +298,7 @@ func (w *Writer) Tell(in ledger.Input) {
 	}
 }
 
-// addBlocks splits a list into parts, each of which fits a frame.
+// addBlocks splits a list into parts that fit a frame.
 func (w *Writer) addBlocks(in ledger.BlockList) {
 	list := in.Blocks
 	for part := uint32(0); ; part++ {
@@ -309,9 +310,8 @@ func (w *Writer) addBlocks(in ledger.BlockList) {
 	}
 }
 
-// End writes what is left, and the end: s is the last snapshot of the books that were fed beside, with
-// all its warnings, or nil if there is none. The error says what the capture lacks. Further calls
-// change nothing.
+// End writes the remaining inputs and ends the capture. s is the last snapshot of the ledger with
+// all its warnings, or nil. The error names what the capture lacks. Later calls have no effect.
 func (w *Writer) End(s *ledger.Snapshot) error {
 	w.mu.Lock()
 	ended := w.closed
@@ -328,7 +328,7 @@ func (w *Writer) End(s *ledger.Snapshot) error {
 	return w.failure()
 }
 
-// finish writes the end, when nobody else does anything any more.
+// finish writes the end, once nothing else uses the Writer.
 func (w *Writer) finish(s *ledger.Snapshot) error {
 	if w.gap != nil {
 		if err := w.disk.batch(w.gap, w.names); err != nil {

@@ -7,11 +7,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// maxDepth is more than the messages here are nested.
+// maxDepth exceeds the nesting of the messages here.
 const maxDepth = 8
 
-// Bounded says whether a serialised message has at most limit messages and texts in it: a
-// few bytes of the file make a hundred bytes of memory of each.
+// Bounded reports whether a serialized message contains at most limit messages and strings: a few
+// bytes of the file take a hundred bytes of memory for each.
 func Bounded(b []byte, m protoreflect.MessageDescriptor, limit int) bool {
 	return count(b, m, &limit, maxDepth)
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Called by go generate: makes capture.pb.go from capture.proto with Debian's protoc
-# (package protobuf-compiler) and the plugin of the library's release in go.mod. The version of protoc is left out of
-# what it writes, so that any release gives the same file. OUT=FOLDER: write it there.
+# Called by go generate: generates capture.pb.go from capture.proto with Debian's protoc (package
+# protobuf-compiler) and the plugin of the library's release in go.mod. It omits protoc's version
+# from the output, so every release generates the same file. OUT=FOLDER: write to that folder.
 set -eu
 cd "$(dirname "$0")"
 out=${OUT:-.}

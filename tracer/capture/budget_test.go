@@ -207,7 +207,7 @@ var forged = flag.Int("forged", 0, "also create captures with this many of each,
 
 // TestForgedCapturesTakeBoundedMemoryAndTime uses captures with valid checksums: a limit stops what
 // would take more.
-func TestUsingAForgedCaptureTakesBoundedMemoryAndTime(t *testing.T) {
+func TestForgedCapturesTakeBoundedMemoryAndTime(t *testing.T) {
 	sizes := map[int][]string{6_000: {"page", "torch"}, 60_000: {"leaks"}}
 	if *forged > 0 {
 		sizes = map[int][]string{*forged: slices.Sorted(maps.Keys(uses))}
@@ -255,7 +255,7 @@ func FuzzBudget(f *testing.F) {
 }
 
 // TestLimitsAreNamedAndLiftedByUnlimited reaches each limit.
-func TestALimitIsAnErrorThatSaysWhichAndUnlimitedLiftsIt(t *testing.T) {
+func TestLimitsAreNamedAndLiftedByUnlimited(t *testing.T) {
 	for name, x := range map[string]struct {
 		n    int
 		want string
@@ -288,7 +288,7 @@ func TestALimitIsAnErrorThatSaysWhichAndUnlimitedLiftsIt(t *testing.T) {
 	}
 }
 
-func TestProgressGoesThroughTheFile(t *testing.T) {
+func TestProgressCoversTheFile(t *testing.T) {
 	file := written(t, generate(200_000))
 	var last, calls int64
 	r, err := NewReaderWith(bytes.NewReader(file.b), int64(len(file.b)), ReadOptions{Progress: func(done, size int64) {

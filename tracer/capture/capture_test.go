@@ -253,7 +253,7 @@ func recordSession(t testing.TB, seed uint64, steps int, file *memory, totals *r
 	return snapshot, w.End(snapshot)
 }
 
-func TestReplayGivesTheSameBooks(t *testing.T) {
+func TestReplayReproducesTheLedger(t *testing.T) {
 	for seed := range uint64(6) {
 		var file memory
 		want, err := record(t, seed, 20000, &file)

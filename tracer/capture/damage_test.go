@@ -56,7 +56,7 @@ func recorded(t testing.TB) ([]byte, []string) {
 }
 
 // TestTruncatedCaptureKeepsAllWholeFrames truncates the file as SIGKILL during a write would.
-func TestCutOffAnywhereAllWholeFramesAreThere(t *testing.T) {
+func TestTruncatedCaptureKeepsAllWholeFrames(t *testing.T) {
 	whole, all := recorded(t)
 	rng := rand.New(rand.NewPCG(7, 7))
 	full, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
@@ -94,7 +94,7 @@ func TestCutOffAnywhereAllWholeFramesAreThere(t *testing.T) {
 
 // TestFullDiskEndsTheCapture checks that what was written stays valid, and that the end names the
 // reason.
-func TestAFullDiskEndsTheCaptureInOrder(t *testing.T) {
+func TestFullDiskEndsTheCapture(t *testing.T) {
 	whole, all := recorded(t)
 	rng := rand.New(rand.NewPCG(8, 8))
 	for range 20 {
@@ -114,7 +114,7 @@ func TestAFullDiskEndsTheCaptureInOrder(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsToldAtOnce(t *testing.T) {
+func TestFullDiskIsReportedAtOnce(t *testing.T) {
 	told := make(chan error, 9)
 	w, err := New(&memory{limit: 200}, Options{Interval: time.Millisecond, Failed: func(err error) { told <- err }})
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *slow) WriteAt(b []byte, offset int64) (int, error) {
 }
 
 // TestStalledDiskDoesNotBlock checks that memory is bounded and that dropped events are counted.
-func TestADiskThatHangsKeepsNobodyWaiting(t *testing.T) {
+func TestStalledDiskDoesNotBlock(t *testing.T) {
 	file := &slow{release: make(chan struct{})}
 	w, err := New(file, Options{Interval: time.Hour})
 	if err != nil {
@@ -211,7 +211,7 @@ func TestDamageInTheMiddleLosesOneFrame(t *testing.T) {
 
 // TestPlayerContinuesWhereItStopped checks that playing in steps delivers everything once, in order
 // of time.
-func TestPlayerGoesOnFromWhereItWas(t *testing.T) {
+func TestPlayerContinuesWhereItStopped(t *testing.T) {
 	whole, all := recorded(t)
 	r, err := NewReader(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
@@ -252,7 +252,7 @@ func (l *log) some(events bool) (list []string) {
 
 // TestEventOlderThanAnInputBeforeItCountsAtItsOwnTime: events wait in the ring while NVML's
 // readings and warnings are written.
-func TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment(t *testing.T) {
+func TestEventOlderThanAnInputBeforeItCountsAtItsOwnTime(t *testing.T) {
 	var file memory
 	c := &clock{now: 10e9}
 	w, err := New(&file, Options{Host: "host", Tool: "vramprof test", Clock: c.read})
@@ -286,7 +286,7 @@ func TestAnEventThatIsOlderThanTheInputBeforeItIsOfItsOwnMoment(t *testing.T) {
 	}
 }
 
-func TestOtherFilesAndVersionsAreRefusedWithWords(t *testing.T) {
+func TestOtherFilesAndVersionsAreRejected(t *testing.T) {
 	headOf := func(written uint32) []byte {
 		b, err := head(&wire.Head{Tool: []byte("vramprof 9.9\x1b[31m")})
 		if err != nil {
@@ -333,7 +333,7 @@ func TestOtherFilesAndVersionsAreRefusedWithWords(t *testing.T) {
 }
 
 // TestFileContainsWhatIsOlderThanASecond, however idle the machine is.
-func TestWhatIsOlderThanASecondIsInTheFile(t *testing.T) {
+func TestFileContainsWhatIsOlderThanASecond(t *testing.T) {
 	file := &memory{}
 	w, err := New(file, Options{})
 	if err != nil {

@@ -174,7 +174,7 @@ func TestHostileFilesTakeBoundedMemory(t *testing.T) {
 }
 
 // TestFrameThatExpandsBeyondItsSizeIsDamaged: zstd can expand a few bytes to gigabytes.
-func TestAFrameThatExpandsBeyondItsSizeIsDamaged(t *testing.T) {
+func TestFrameThatExpandsBeyondItsSizeIsDamaged(t *testing.T) {
 	file := &memory{}
 	d, err := newDisk(file, &wire.Head{})
 	if err != nil {
@@ -204,7 +204,7 @@ func TestAFrameThatExpandsBeyondItsSizeIsDamaged(t *testing.T) {
 }
 
 // TestGeneratedCodeIsCurrent runs the generator again, if protoc is installed.
-func TestGeneratedCodeIsThatOfTheSources(t *testing.T) {
+func TestGeneratedCodeIsCurrent(t *testing.T) {
 	out := t.TempDir()
 	if err := generateWire(out); err != nil {
 		t.Skip(err)

@@ -14,7 +14,7 @@ import (
 
 // Inputs that later reveal the GPU of memory must have the same effect in a replay as in the
 // session.
-func TestReplayPlacesWhatWasPlacedLater(t *testing.T) {
+func TestReplayPlacesMemoryPlacedLater(t *testing.T) {
 	var file memory
 	c := &clock{now: sessionBegin}
 	w, err := New(&file, Options{Host: "host", Clock: c.read, Wall: time.Unix(1700000000, 0)})

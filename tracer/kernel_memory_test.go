@@ -11,10 +11,11 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/kernelmemory"
 )
 
-// TestKernelSaysThatMapsTakeWhatIsComputed compares with what the kernel itself says of each map when nothing is in it.
-// scripts/test-memory.sh runs it on a machine with many CPUs.
+// TestKernelSaysThatMapsTakeWhatIsComputed compares the computed memory of each empty map with the
+// kernel's figure. scripts/test-memory.sh runs it on a machine with many CPUs.
 func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -31,11 +32,11 @@ func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	possible, online, err := CPUs()
+	possible, online, err := kernelmemory.CPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	computed, err := mapMemory(kernel, possible)
+	computed, err := kernelmemory.ByMap(kernel, possible)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +46,9 @@ func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, _ := info.Memlock() // of an empty prefix map 0
+		n, _ := info.Memlock() // 0 for an empty prefix map
 		if name == "unwind_info_array" && n == uint64(m.MaxEntries()*m.ValueSize()) {
-			t.Skip("the kernel is older than 6.4: it says what is in a map, not what it takes")
+			t.Skip("the kernel is older than 6.4: it reports the contents of a map, not its memory")
 		}
 		x, ok := computed[name]
 		if !ok {
@@ -75,80 +76,18 @@ func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 	}
 	for name := range computed {
 		if !strings.Contains(name, ".") {
-			t.Errorf("no map %s was made", name)
+			t.Errorf("map %s was not created", name)
 		}
 	}
-	whole, err := KernelMemoryFor(possible, online)
+	whole, err := kernelmemory.Compute(possible, online)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("memory: %d possible CPUs, %d online: the kernel says %.1f MiB of the maps, computed %.1f; with rings at least %.1f, at most %.1f",
 		possible, online, mebi(said), mebi(sum), mebi(whole.Least), mebi(whole.Most))
 	if whole.Least < said || whole.Most < whole.Least {
-		t.Errorf("it is %+v in all", whole)
+		t.Errorf("the sum is %+v", whole)
 	}
 }
 
 func mebi(n uint64) float64 { return float64(n) / (1 << 20) }
-
-// TestGrowingMapTakesWhatIsComputed fills one, and asks the kernel.
-func TestGrowingMapTakesWhatIsComputed(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
-	kernel, err := bpf.KernelTypes(btf.NewCache())
-	if err != nil {
-		t.Fatal(err)
-	}
-	probes, err := bpf.LoadProbes(kernel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bpf.GrowingMaps(kernel) {
-		t.Skip("no map grows on this kernel")
-	}
-	spec := probes.Maps["blocks"]
-	spec.MaxEntries = 10_000
-	m, err := ebpf.NewMap(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	memlock := func() uint64 {
-		info, err := m.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, _ := info.Memlock()
-		return n
-	}
-	before := memlock()
-	for i := range uint64(spec.MaxEntries) {
-		if err := m.Put(i, i); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The kernel counts what it asks for, and its allocator gives out some more.
-	grown, want := memlock()-before, bpf.MemoryOf(spec, 1).Growth
-	if before == memlock() {
-		t.Skip("the kernel is older than 6.4: it says what is in a map, not what it takes")
-	}
-	if grown > want || grown < want/2 {
-		t.Errorf("a full map takes %d bytes more, computed %d", grown, want)
-	}
-}
-
-func TestMoreCPUsTakeMoreKernelMemory(t *testing.T) {
-	var before KernelMemory
-	for _, cpus := range []int{2, 64, 224} {
-		x, err := KernelMemoryFor(cpus, cpus)
-		if err != nil {
-			t.Skip(err)
-		}
-		t.Logf("%d CPUs: at least %.1f MiB, at most %.1f", cpus, mebi(x.Least), mebi(x.Most))
-		if x.Least <= before.Least || x.Most <= before.Most {
-			t.Errorf("%d CPUs take %+v, fewer %+v", cpus, x, before)
-		}
-		before = x
-	}
-}

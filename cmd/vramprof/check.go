@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
-	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/kernelmemory"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/preflight"
@@ -97,10 +97,10 @@ func driverVersion(ctx context.Context) (string, error) {
 // checkKernelMemory reports how much kernel memory tracing takes.
 func checkKernelMemory() preflight.Result {
 	r := preflight.Result{Name: "kernel memory", Status: preflight.OK}
-	possible, online, err := tracer.CPUs()
-	var need tracer.KernelMemory
+	possible, online, err := kernelmemory.CPUs()
+	var need kernelmemory.Need
 	if err == nil {
-		need, err = tracer.KernelMemoryFor(possible, online)
+		need, err = kernelmemory.Compute(possible, online)
 	}
 	if err != nil {
 		r.Status, r.Detail = preflight.Warn, err.Error()

@@ -10,7 +10,7 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/kernelmemory"
 )
 
 func main() {
@@ -20,7 +20,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, "usage: kernelmemory CPUS…")
 			os.Exit(2)
 		}
-		x, err := tracer.KernelMemoryFor(int(cpus), int(cpus))
+		x, err := kernelmemory.Compute(int(cpus), int(cpus))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "kernelmemory:", err)
 			os.Exit(1)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+// Package kernelmemory computes how much memory of the kernel tracing needs, without loading anything:
+// BPF maps, and rings of perf events. Its functions may be called from any goroutine.
+package kernelmemory
 
 import (
 	"fmt"
@@ -14,13 +16,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// KernelMemory is how much memory of the kernel tracing takes, in bytes: maps of BPF, and rings of events.
-type KernelMemory struct {
-	Least uint64 // from the beginning
+// Need is the kernel memory that tracing needs, in bytes.
+type Need struct {
+	Least uint64 // at the start
 	Most  uint64 // when every map is full
 }
 
-// CPUs counts the CPUs of this machine: those that it may ever have, and those that it has.
+// CPUs returns how many CPUs this machine can have, and how many of them are online.
 func CPUs() (possible, online int, err error) {
 	if possible, err = ebpf.PossibleCPU(); err != nil {
 		return 0, 0, fmt.Errorf("count the CPUs: %w", err)
@@ -31,26 +33,27 @@ func CPUs() (possible, online int, err error) {
 	return possible, online, nil
 }
 
-// KernelMemoryFor computes what tracing takes on a machine with the running kernel and so many CPUs.
-func KernelMemoryFor(possible, online int) (KernelMemory, error) {
+// Compute returns the need of the running kernel on a machine with these numbers of CPUs.
+func Compute(possible, online int) (Need, error) {
 	kernel, err := bpf.KernelTypes(btf.NewCache())
 	if err != nil {
-		return KernelMemory{}, err
+		return Need{}, err
 	}
-	maps, err := mapMemory(kernel, possible)
+	maps, err := ByMap(kernel, possible)
 	if err != nil {
-		return KernelMemory{}, err
+		return Need{}, err
 	}
 	var sum bpf.Memory
 	for _, x := range maps {
 		sum.Add(x)
 	}
 	least := sum.Reserved + sum.Caches + uint64(online)*(libraries.RingPages+1)*uint64(os.Getpagesize())
-	return KernelMemory{least, least + sum.Growth}, nil
+	return Need{least, least + sum.Growth}, nil
 }
 
-// mapMemory computes what each map takes, by name.
-func mapMemory(kernel *btf.Spec, possible int) (map[string]bpf.Memory, error) {
+// ByMap returns the memory of each map, by name. The names of an object's constants begin with "probes"
+// or "watch".
+func ByMap(kernel *btf.Spec, possible int) (map[string]bpf.Memory, error) {
 	maps, err := unwind.Memory(kernel, possible)
 	if err != nil {
 		return nil, err
@@ -66,7 +69,7 @@ func mapMemory(kernel *btf.Spec, possible int) (map[string]bpf.Memory, error) {
 	}
 	add := func(of string, spec *ebpf.CollectionSpec) {
 		for name, m := range spec.Maps {
-			if name[0] == '.' { // constants, of each
+			if name[0] == '.' { // constants, which each object has
 				name = of + name
 			}
 			if _, shared := maps[name]; !shared {

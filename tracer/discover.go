@@ -15,10 +15,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// discover finds every CUDA process, or looks at one, loads the unwind tables of those that are
-// traced, and probes the libraries that were not probed yet. At first the tables come before the probes,
-// so that the first event of a process that is running already has a whole stack. A process that begins
-// later does not wait long for them: PyTorch's take seconds, and a missed call is worse than a missing stack.
+// discover scans one process, or all with pid 0. It loads the unwind tables of the CUDA processes
+// that are traced, and probes their libraries. The first time it loads the tables before it
+// attaches probes, so that the first event of a running process has a whole stack. Later it waits
+// for them only briefly: PyTorch's tables take seconds, and a missed call is worse than a missing
+// stack.
+//
+// Run calls it before it starts the worker, and then only the worker does: scanning, loading and
+// attaching may take seconds.
 func (t *Tracer) discover(pid uint32) error {
 	found, layouts, err := t.scanner.ScanLayouts(pid)
 	if err != nil {
@@ -72,11 +76,11 @@ func (t *Tracer) discover(pid uint32) error {
 	return nil
 }
 
-// loadPatience is how long the probes of a process that has just begun wait for its unwind tables.
+// loadPatience limits how long the probes of a new process wait for its unwind tables.
 const loadPatience = 300 * time.Millisecond
 
 // lookAhead maps the driver's library for processes that have not loaded it yet. It reports whether
-// there are new files to be found.
+// this process has new mappings to scan.
 func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
 	if t.everyone() {
 		t.ahead.Prepare(ownPid, nil)
@@ -89,7 +93,7 @@ func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
 	return t.ahead.Any()
 }
 
-// newFiles returns the files that are probed, and their wiring.
+// newFiles returns the probed files, connected to the tracer.
 func (t *Tracer) newFiles() *probes.Files {
 	return probes.NewFiles(t.prober, probes.Options{
 		NoTensors: t.config.NoTensors,
@@ -100,17 +104,17 @@ func (t *Tracer) newFiles() *probes.Files {
 	})
 }
 
-// probed is told of a file that has just been probed.
+// probed is called after a file was probed.
 func (t *Tracer) probed(l libraries.Mapped, rows int) {
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", rows, l.Name))
 	t.noteLate(l)
 	if !l.IsOwn() && l.Layer != functions.Torch && !t.isHeld(l.PID) {
-		t.jobs.add(job{kind: jobLearn}) // its threads have chosen their devices already
+		t.jobs.add(job{kind: jobLearn}) // its threads may have chosen their devices before
 	}
 }
 
-// noteLate warns of how long a process ran with a library that was not probed yet, if it began after
-// the session: it had no other moment in which its calls could be missed.
+// noteLate warns if a process that started during the session used a library before it was probed.
+// Processes that started earlier miss all calls before the attach anyway.
 func (t *Tracer) noteLate(l libraries.Mapped) {
 	began, noticed := procfs.StartTime(l.PID), t.running.Load()
 	if l.IsOwn() || l.Program || noticed == 0 || began < noticed {
@@ -122,19 +126,19 @@ func (t *Tracer) noteLate(l libraries.Mapped) {
 	}
 }
 
-// wantDevice asks for the brief probes when an event shows that they are needed; in a turn.
+// wantDevice requests brief probes if an event shows that they are needed; in a turn.
 func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
 	if t.learner.Want(e, e.Device == ledger.UnknownDevice && t.usage.OnOneGPU(p.pid)) {
 		t.jobs.add(job{kind: jobLearn})
 	}
 }
 
-// learn sets the brief probes.
+// learn attaches the brief probes.
 func (t *Tracer) learn() error {
 	return t.learner.Begin(t.usage.OneGPU(), t.files, t.scanner.Scan, func() { t.jobs.add(job{kind: jobLearned}) })
 }
 
-// retire takes away the probes that nobody can need any more.
+// retire detaches the probes from files that no process can map again.
 func (t *Tracer) retire() error {
 	defer t.files.ForgetProcesses()
 	found, err := t.scanner.Scan()
@@ -144,7 +148,7 @@ func (t *Tracer) retire() error {
 	return err
 }
 
-// isKnown reports whether there is a process with this pid.
+// isKnown reports whether the table of processes has a pid.
 func (t *Tracer) isKnown(pid uint32) bool {
 	t.desk.Take()
 	defer t.turn.Done()

@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
+// load loads the kernel half, and starts the verification of the programs that probe functions.
 func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if t.memlock, err = bpf.LiftMemlock(kernel); err != nil {
 		return err
@@ -46,7 +47,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	return nil
 }
 
-// loadProbes makes the maps, and has the programs verified meanwhile.
+// loadProbes creates the maps, and starts to load the programs that probe functions.
 func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	spec, err := bpf.LoadProbes(kernel)
 	if err != nil {
@@ -55,7 +56,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
 		return fmt.Errorf("set the filter: %w", err)
 	}
-	if t.config.Sample > 0 { // else each change is told
+	if t.config.Sample > 0 { // else the kernel half reports each change
 		if err := spec.Variables["totals_step"].Set(uint64(totalsStep)); err != nil {
 			return fmt.Errorf("set the step of totals: %w", err)
 		}
@@ -77,7 +78,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	maps := &ebpf.CollectionSpec{Maps: spec.Maps, Variables: spec.Variables, Types: spec.Types, ByteOrder: spec.ByteOrder}
 	t.coll, err = ebpf.NewCollectionWithOptions(maps, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
 	if err != nil {
-		return fmt.Errorf("make the probes' maps: %w", err)
+		return fmt.Errorf("create the probes' maps: %w", err)
 	}
 	for id := range functions.Table {
 		if err := t.coll.Maps["functions"].Put(uint32(id), functions.Table[id].KernelRow()); err != nil {
@@ -101,6 +102,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	return nil
 }
 
+// loadWatch loads and attaches the programs that watch processes, and creates the scanner.
 func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	spec, err := bpf.LoadProcess(kernel)
 	if err != nil {
@@ -133,7 +135,8 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	return nil
 }
 
-// codeOf lists what a process has mapped as code, for the unwinder; false where that is unknown.
+// codeOf returns the executable mappings of a process for the unwinder, and false if they are
+// unknown.
 func (t *Tracer) codeOf(pid uint32) (unwind.Code, bool) {
 	list, layout := t.scanner.Code(pid)
 	if len(list) == 0 {
@@ -146,10 +149,10 @@ func (t *Tracer) codeOf(pid uint32) (unwind.Code, bool) {
 	return code, true
 }
 
-// processWatch is the programs that report when processes begin, call execve and end. Its methods are
-// for the goroutine that owns the tracer.
+// processWatch owns the programs that report when processes fork, call execve and exit. It has no
+// lock: only New, Detach and Close use it.
 type processWatch struct {
-	programs *ebpf.Collection // the scanner's too
+	programs *ebpf.Collection // also those of the scanner
 	links    []link.Link
 }
 
@@ -180,7 +183,7 @@ func (w *processWatch) close() {
 	}
 }
 
-// resize applies Config.entries.
+// resize sets the sizes of maps from Config.entries.
 func (t *Tracer) resize(spec *ebpf.CollectionSpec) {
 	for name, m := range spec.Maps {
 		if n, ok := t.config.entries[name]; ok {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernelmemory computes how much memory of the kernel tracing needs, without loading anything:
-// BPF maps, and rings of perf events. Its functions may be called from any goroutine.
+// Package kernelmemory computes how much memory of the kernel tracing needs, without loading
+// anything: BPF maps, and rings of perf events. Its functions may be called from any goroutine.
 package kernelmemory
 
 import (
@@ -51,8 +51,8 @@ func Compute(possible, online int) (Need, error) {
 	return Need{least, least + sum.Growth}, nil
 }
 
-// ByMap returns the memory of each map, by name. The names of an object's constants begin with "probes"
-// or "watch".
+// ByMap returns the memory of each map, by name. The names of an object's constants begin with
+// "probes" or "watch".
 func ByMap(kernel *btf.Spec, possible int) (map[string]bpf.Memory, error) {
 	maps, err := unwind.Memory(kernel, possible)
 	if err != nil {

@@ -187,7 +187,7 @@ func (c *Collector) chosen() (uint32, *space, error) {
 		if len(pids) > maxNamed {
 			names = append(names, fmt.Sprintf("%d more", len(pids)-maxNamed))
 		}
-		return 0, nil, fmt.Errorf("a snapshot has the addresses of one process, and there are %d [choose one by its pid: %s]", len(pids), strings.Join(names, ", "))
+		return 0, nil, fmt.Errorf("a snapshot has the addresses of one process, and there are %d (choose one by its pid: %s)", len(pids), strings.Join(names, ", "))
 	}
 	return pids[0], c.spaces[pids[0]], nil
 }

@@ -66,7 +66,7 @@ func open(path string) (library, string, error) {
 	// This handle is never closed: bound functions would point to unmapped memory.
 	handle := dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL)
 	if err := handle.Open(); err != nil {
-		return nil, "", fmt.Errorf("%w: %w [install the NVIDIA driver to reconcile results with its figures]", ErrUnavailable, err)
+		return nil, "", fmt.Errorf("%w: %w (install the NVIDIA driver to reconcile results with its figures)", ErrUnavailable, err)
 	}
 	l := &realLibrary{api: gonvml.New(gonvml.WithLibraryPath(path)), has: map[string]bool{}}
 	for name, suffixes := range versions {

@@ -287,7 +287,7 @@ func checkDriver(ctx context.Context, env Env) Result {
 		reason = strings.TrimSuffix(reason, " ("+remedy+")")
 		return Result{Name: name, Status: Warn, Detail: "results are not reconciled with the driver's figures: " + reason, Remedy: remedy}
 	}
-	reason, _, _ = strings.Cut(reason, " [") // it has its own remedy
+	reason, _, _ = strings.Cut(reason, " (install ") // the hint of package nvml: the remedy is shown instead
 	detail := "not found, so results are not reconciled with the driver's figures: " + reason
 	if _, statErr := fs.Stat(env.Root, "proc/driver/nvidia/version"); statErr == nil {
 		detail = "loaded but unusable: " + reason

@@ -213,7 +213,7 @@ func run(ctx context.Context, path string) error {
 	status := exit.Sys().(syscall.WaitStatus)
 	switch {
 	case status.Signaled():
-		return fmt.Errorf("%w (signal: %v) [update the kernel: fixed in 6.12.14, 6.13.3 and 6.14]", ErrReturnProbeKills, status.Signal())
+		return fmt.Errorf("%w, signal: %v (update the kernel: fixed in 6.12.14, 6.13.3 and 6.14)", ErrReturnProbeKills, status.Signal())
 	case status.ExitStatus() == exitNoFilter:
 		return fmt.Errorf("%w: the kernel has no seccomp filters", ErrNotApplicable)
 	case status.ExitStatus() == exitWrongValue:

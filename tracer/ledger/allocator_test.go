@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// fakeAllocator does what PyTorch's allocator does on one device, half of it before the attach, and knows
-// by long ways round what the books must say.
+// fakeAllocator does what PyTorch's allocator does on one device, half of it before the attach, and
+// knows by long ways round what the books must say.
 type fakeAllocator struct {
 	rng                               *rand.Rand
 	device                            int32
@@ -58,7 +58,8 @@ func (f *fakeAllocator) event(e Event) {
 	}
 }
 
-// areas are ranges of addresses in which a block has room: segments, and mappings that are side by side.
+// areas are ranges of addresses in which a block has room: segments, and mappings that are side by
+// side.
 func (f *fakeAllocator) areas(of func(*fakeSegment) bool) (list [][2]uint64) {
 	mapped := false
 	for _, s := range f.segments {
@@ -156,7 +157,8 @@ func (f *fakeAllocator) first() {
 	}
 }
 
-// tell is the end of a report: what the allocator gives back to the driver later, the kernel half does not know.
+// tell is the end of a report: what the allocator gives back to the driver later, the kernel half
+// does not know.
 func (f *fakeAllocator) tell() {
 	if f.attached {
 		f.latest = TensorTotals{PID: 7, Device: f.device, Reported: f.now(), Allocated: f.allocated, Reserved: f.reserved}
@@ -218,7 +220,7 @@ func (f *fakeAllocator) step() {
 		f.malloc()
 	case n < 98:
 		f.free(f.rng.IntN(len(f.blocks)))
-	case f.reported || !f.attached: // else what goes away is taken for another library's: nothing tells its size
+	case f.reported || !f.attached: // else of unknown size, so taken for another library's
 		f.emptyCache()
 	}
 }

@@ -4,17 +4,18 @@ package ledger
 
 import "encoding/binary"
 
-// archive packs the sites of a process that ended and has lost its blocks: nothing of them changes any more, a recording has
-// to show them, and a day of short processes leaves very many. So one takes some 150 bytes (20 allocations).
+// archive packs the sites of a process that ended and has lost its entries. They do not change any
+// more, but a capture shows them at its end, and a day of short processes makes very many. An
+// archived site takes some 150 bytes (of 20 allocations).
 //
 // Their history keeps two values for each step that a snapshot shows now.
 func (l *Ledger) archive(process uint32) {
 	p := &l.procs[process]
 	w := packer{apis: l.apis, groups: map[*cohorts]uint64{}}
-	place := make(map[uint32]uint32, len(p.sites)) // in the archive, by number
+	place := make(map[uint32]uint32, len(p.sites)) // index in the archive by number
 	for _, n := range p.sites {
 		s := &l.sites[n]
-		l.stats.Reused += s.early.objects // its context will not be reported as ended
+		l.stats.Reused += s.early.objects // the end of its context will not be reported any more
 		if s.kind != viewed {
 			place[n] = uint32(len(place))
 			if !s.segment && s.stack != 0 && s.mayBeSegment() && !l.segments[s.stack] {
@@ -30,7 +31,7 @@ func (l *Ledger) archive(process uint32) {
 	p.renumber(func(n uint32) uint32 { return place[n] })
 }
 
-// freeSite gives a number, and the room for windows that goes with it, to the next new site.
+// freeSite makes a number, and the windows that go with it, available to the next new site.
 func (l *Ledger) freeSite(n uint32) {
 	s := &l.sites[n]
 	if p := &l.procs[s.process]; !s.free {
@@ -53,7 +54,7 @@ func (l *Ledger) freeSite(n uint32) {
 	l.freeSites = append(l.freeSites, n)
 }
 
-// renumber changes the numbers of sites that the process remembers.
+// renumber changes the numbers of sites that the process keeps.
 func (p *process) renumber(to func(uint32) uint32) {
 	for i := range p.tensors {
 		t := &p.tensors[i]
@@ -69,7 +70,7 @@ func (p *process) renumber(to func(uint32) uint32) {
 	}
 }
 
-// withSites calls do with the numbers of a process's sites, which are valid until it returns.
+// withSites calls do with the numbers of a process's sites. They are valid until it returns.
 func (l *Ledger) withSites(process uint32, do func(sites []uint32)) {
 	p := &l.procs[process]
 	if len(p.archived) == 0 {
@@ -77,7 +78,7 @@ func (l *Ledger) withSites(process uint32, do func(sites []uint32)) {
 		return
 	}
 	base := uint32(len(l.sites))
-	list := append([]uint32(nil), p.sites...) // of events that came later
+	list := append([]uint32(nil), p.sites...) // sites of later events
 	u := unpacker{in: p.archived, apis: l.apis.names, groups: map[uint64]*cohorts{}}
 	for len(u.in) > 0 {
 		s := u.site(process)
@@ -95,7 +96,7 @@ func (l *Ledger) withSites(process uint32, do func(sites []uint32)) {
 	l.sites = l.sites[:base]
 }
 
-// shorten makes the step as long as a history that began with the session would have it.
+// shorten makes the step as long as that of a history that began with the session.
 func (h *history) shorten(session uint64) {
 	for session>>h.shift >= maxChanges {
 		h.shift++
@@ -103,7 +104,7 @@ func (h *history) shorten(session uint64) {
 	h.join()
 }
 
-// names numbers the different names of calls.
+// names numbers the names of calls.
 type names struct {
 	names  []string
 	number map[string]uint64
@@ -119,11 +120,11 @@ func (x *names) of(name string) uint64 {
 	return n
 }
 
-// packer writes sites. Numbers are as in encoding/binary's Uvarint, unless they are hashes.
+// packer writes sites. Numbers are Uvarints of encoding/binary, except hashes.
 type packer struct {
 	out    []byte
 	apis   *names
-	groups map[*cohorts]uint64 // of sites that share them, from 1 on
+	groups map[*cohorts]uint64 // numbers of shared cohorts, from 1 on
 }
 
 func (w *packer) numbers(list ...uint64) {
@@ -154,7 +155,8 @@ func (w *packer) history(h *history) {
 	}
 }
 
-// cohorts writes a site's windows after what they have in common, which one of those that share it has.
+// cohorts writes a site's windows, after the cohorts that it shares with others if it is the first
+// of them.
 func (w *packer) cohorts(s *site) {
 	c, group, written := s.cohorts(), uint64(0), false
 	if s.shared != nil {

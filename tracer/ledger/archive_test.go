@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestArchivedSitesAreShownAsBefore ends all processes of random books and lets them be archived. Pools go with the blocks, and of a
-// history what is between two of its steps.
+// TestArchivedSitesAreShownAsBefore ends all processes of random books and lets them be archived.
+// Pools go with the blocks, and of a history what is between two of its steps.
 func TestArchivedSitesAreShownAsBefore(t *testing.T) {
 	archived := 0
 	for _, data := range randomSequences() {
@@ -51,7 +51,8 @@ func TestArchivedSitesAreShownAsBefore(t *testing.T) {
 	}
 }
 
-// TestHistoryOfAnArchivedSiteIsKept for a process that lived as long as the session: each step is right.
+// TestHistoryOfAnArchivedSiteIsKept for a process that lived as long as the session: each step is
+// right.
 func TestHistoryOfAnArchivedSiteIsKept(t *testing.T) {
 	l := New(Options{Begin: 1})
 	for i := range uint64(600) {
@@ -63,7 +64,8 @@ func TestHistoryOfAnArchivedSiteIsKept(t *testing.T) {
 	l.purge(700e9)
 	after := l.Snapshot(600e9, time.Time{})
 	for i, want := range before.Sites[0].History {
-		if got := after.Sites[0].History[i]; max(got, want)-min(got, want) > 10_000 { // half of a step
+		// half of a step
+		if got := after.Sites[0].History[i]; max(got, want)-min(got, want) > 10_000 {
 			t.Errorf("step %d: %d bytes, before %d", i, got, want)
 		}
 	}

@@ -9,39 +9,41 @@ import (
 	"sort"
 )
 
-// Sleep modes (vLLM's, torch_memory_saver) unmap and release the physical memory of PyTorch's segments and keep their
-// addresses, so that the allocator goes on counting segments and tensors that have none. Ranges whose mapped memory
-// ended are remembered, and the live blocks in them are asleep, until memory is mapped there again.
+// Sleep modes (of vLLM, torch_memory_saver) unmap and release the physical memory of PyTorch's
+// segments and keep their addresses, so that the allocator still counts segments and tensors
+// without memory. The ledger remembers ranges whose mapped memory ended; the live blocks in them
+// are asleep until memory is mapped there again.
 //
-// PyTorch itself unmaps ranges, too, but none with a live block, and its totals say so.
+// PyTorch itself unmaps ranges, too, but none with a live block, and its totals show it.
 
-// sleeper is a range of addresses [start, end) of which the physical memory has ended.
+// sleeper is a range of addresses [start, end) whose physical memory has ended.
 type sleeper struct {
 	start, end uint64
 	time       uint64
 	device     int32
-	older      bool   // it was mapped before the attach, so its size was in no book
+	older      bool   // it was mapped before the attach, so it was not booked
 	placed     bool   // setBlocks has looked for blocks in it
-	inside     uint64 // bytes of blocks that it found
+	inside     uint64 // bytes of blocks in it
 }
 
-// woken is a range that got memory again: the allocator counts it as reserved all the time, and the
-// books as a segment that is new.
+// woken is a range that was mapped again. The allocator counts it as reserved all the time, but the
+// books count it as a new segment.
 type woken struct {
 	asleep, time uint64
 	device       int32
 	bytes        uint64
 }
 
-// asleep is what a process has in ranges without memory.
+// asleep has the ranges of a process without memory.
 type asleep struct {
 	ranges []sleeper // by address, without overlaps
 	woken  []woken
 	lost   []deviceLive // memory from before the attach that was unmapped, by device
-	seen   bool         // some range was: the allocator's totals may have more than there is memory for
+	seen   bool         // there was a range ever, so the allocator's totals may exceed its memory
 }
 
-// maxSleepers is how many ranges are remembered for a process; of further ones the tensors count as awake.
+// maxSleepers is how many ranges of a process are remembered; tensors in further ones count as
+// awake.
 const maxSleepers = 1 << 14
 
 // sleep remembers a range.
@@ -69,7 +71,7 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 	s.ranges = slices.Insert(s.ranges, at, x)
 }
 
-// unmapped remembers a mapping that ended, if it could be of a segment.
+// unmapped remembers a mapping that ended, if it could be part of a segment.
 func (l *Ledger) unmapped(process uint32, x *mapping, time uint64) {
 	b, ok := l.live[liveKey{x.Value.memory, process, memories}]
 	if !ok {
@@ -80,8 +82,8 @@ func (l *Ledger) unmapped(process uint32, x *mapping, time uint64) {
 	}
 }
 
-// unmappedOlder remembers addresses that were mapped before the attach. Their device is that of the blocks in them or of the whole
-// process: unmapping takes any device as current.
+// unmappedOlder remembers addresses that were mapped before the attach. Their device is that of the
+// blocks in them or of the whole process: the current device means nothing to an unmapping.
 func (l *Ledger) unmappedOlder(process uint32, e *Event) {
 	p := &l.procs[process]
 	if p.purged {
@@ -92,7 +94,7 @@ func (l *Ledger) unmappedOlder(process uint32, e *Event) {
 	l.sleep(p, sleeper{start: start, end: end, time: e.Time, device: UnknownDevice, older: true})
 }
 
-// mapped wakes what lies in a range. The thread's last unmapping may also have failed.
+// mapped wakes the blocks in a range. It may also be that the thread's last unmapping failed.
 func (l *Ledger) mapped(process uint32, start, end, time uint64) {
 	p := &l.procs[process]
 	if p.purged {
@@ -106,7 +108,7 @@ func (l *Ledger) mapped(process uint32, start, end, time uint64) {
 	}
 }
 
-// addressFree forgets ranges whose addresses are given back: nothing sleeps there.
+// addressFree forgets ranges whose addresses are given back: nothing is asleep there.
 func (l *Ledger) addressFree(e *Event) {
 	start, end := span(e.Address, e.Size)
 	l.forgetAddresses(l.instance(e.PID, e.Time), start, end)
@@ -147,13 +149,14 @@ func (s *asleep) seek(address uint64) int {
 	return sort.Search(len(s.ranges), func(i int) bool { return s.ranges[i].end > address })
 }
 
-// holds says whether an address is in a range.
+// holds reports whether an address is in a range.
 func (s *asleep) holds(address uint64) bool {
 	at := s.seek(address)
 	return at < len(s.ranges) && s.ranges[at].start <= address
 }
 
-// cut takes [start, end) out of all ranges and returns what it took, with its share of the blocks.
+// cut removes [start, end) from all ranges and returns the removed parts, with their share of the
+// blocks.
 func (s *asleep) cut(start, end uint64) (taken []sleeper) {
 	from := s.seek(start)
 	to := from
@@ -177,13 +180,14 @@ func (s *asleep) cut(start, end uint64) (taken []sleeper) {
 
 func (x sleeper) part(start, end uint64) sleeper {
 	high, low := bits.Mul64(x.inside, end-start)
-	x.inside, _ = bits.Div64(high, low, x.end-x.start) // no more than the range has room for
+	x.inside, _ = bits.Div64(high, low, x.end-x.start) // at most the size of the part
 	x.start, x.end = start, end
 	return x
 }
 
-// placeAsleep finds the blocks that lie in ranges without memory, by the list of all, and takes them from those outside of
-// all segments. A range without any is forgotten: PyTorch has given it back, or nobody will miss it.
+// placeAsleep finds the blocks that lie in ranges without memory, using the list of all, and
+// subtracts them from those outside of all segments. It forgets ranges without blocks: PyTorch has
+// given them back, or they do not matter.
 func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, outside map[int32]uint64) {
 	p := &l.procs[process]
 	s := &p.asleep
@@ -192,7 +196,7 @@ func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, out
 	if len(s.ranges) == 0 {
 		return
 	}
-	for i := range extents { // addresses that were handed out again
+	for i := range extents { // addresses that were allocated again
 		s.cut(extents[i].start, extents[i].end)
 	}
 	c := cursor{blocks: list}
@@ -216,7 +220,7 @@ func (l *Ledger) placeAsleep(process uint32, extents []extent, list []Block, out
 	}
 }
 
-// placeSampled sums for each site its blocks of the sample that are asleep.
+// placeSampled sums the blocks of the sample that are asleep by site.
 func (l *Ledger) placeSampled(p *process) {
 	l.spend(len(p.sites))
 	for _, n := range p.sites {
@@ -233,14 +237,14 @@ func (l *Ledger) placeSampled(p *process) {
 	}
 }
 
-// forgetWoken drops what the allocators' latest reports know.
+// forgetWoken drops ranges that the allocators' latest reports include.
 func (s *asleep) forgetWoken(p *process) {
 	s.woken = slices.DeleteFunc(s.woken, func(x woken) bool {
 		return slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.device == x.device && !t.mayNotKnow(x.time) })
 	})
 }
 
-// compact keeps of a process that lost its blocks the sums: its addresses are of no use any more.
+// compact keeps the sums of a process that lost its entries: its addresses mean nothing any more.
 func (s *asleep) compact(p *process) {
 	kept := s.ranges[:0]
 	for _, x := range s.ranges {
@@ -259,13 +263,14 @@ func (s *asleep) compact(p *process) {
 	s.ranges = slices.Clip(kept)
 }
 
-// asleepSum is what one device has in ranges without memory.
+// asleepSum sums the ranges of one device.
 type asleepSum struct {
-	inside   uint64 // bytes of blocks that were placed there
-	fresh    uint64 // bytes of ranges that were not looked at yet
-	older    uint64 // of ranges that were mapped before the attach
-	lost     uint64 // of those, and of such that got other memory
-	reserved int64  // what the books know less of the allocator's segments than it counts, since its latest report
+	inside uint64 // bytes of blocks in them
+	fresh  uint64 // bytes of ranges before the next BlockList
+	older  uint64 // bytes of ranges mapped before the attach
+	lost   uint64 // bytes of those, and of such that were mapped again
+	// Segments that the allocator counts less those that the books have, since its latest report.
+	reserved int64
 }
 
 func (s *asleep) on(t *tensors, here func(device int32) bool) (sum asleepSum) {
@@ -296,8 +301,9 @@ func (s *asleep) on(t *tensors, here func(device int32) bool) (sum asleepSum) {
 	return sum
 }
 
-// asleepOn takes what is asleep out of the parts of one device, before what is older than the attach is told from it. Of ranges
-// that nobody looked into yet, what the segments have no room for is asleep.
+// asleepOn takes sleeping tensors out of the parts of one device, before memory from before the
+// attach is derived from them. In ranges before the next BlockList, the tensors that do not fit the
+// segments are asleep.
 func (v *view) asleepOn(p *process, t *tensors, out *Tensors, segment *segmentSum, here func(device int32) bool) {
 	if !p.asleep.seen || t.now.reserved == 0 {
 		return
@@ -309,7 +315,7 @@ func (v *view) asleepOn(p *process, t *tensors, out *Tensors, segment *segmentSu
 	out.Asleep += min(minus(out.LiveBytes, out.Asleep+t.outside+segment.bytes), sum.fresh)
 }
 
-// olderReserved is what is left of segments that are older than the attach, as far as they have memory.
+// olderReserved returns what is left of segments from before the attach that have memory.
 func (v *view) olderReserved(p *process, t *tensors, out *Tensors, outside uint64, here func(device int32) bool) uint64 {
 	reserved := minus(out.Reserved, out.Segments)
 	if !p.asleep.seen || !t.first.seen {
@@ -325,7 +331,7 @@ func (v *view) olderReserved(p *process, t *tensors, out *Tensors, outside uint6
 	return reserved
 }
 
-// asleep divides what is asleep among the sites whose tensors of the sample are.
+// asleep divides the sleeping bytes among the sites whose sampled tensors sleep.
 func (v *view) asleep(sites *siteList) {
 	type weight struct{ asleep, live float64 }
 	weights := map[int]weight{}

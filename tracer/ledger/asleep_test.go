@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// awake: 1000 of context, a segment of 4096 with tensors of 1536 and 1024, one of 8192 with a tensor of 6144,
-// all of physical memory. slept: the large one is unmapped and released.
+// awake: 1000 of context, a segment of 4096 with tensors of 1536 and 1024, one of 8192 with a
+// tensor of 6144, all of physical memory. slept: the large one is unmapped and released.
 const awake = `
 devices GPU-a
 usage t=1 GPU-a=1000

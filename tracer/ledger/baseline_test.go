@@ -20,7 +20,8 @@ func TestBaselineOfALaterProcessWaitsForItsFirstAllocation(t *testing.T) {
 	l.Tell(UsageReading{Time: 10, Usages: nil})
 	l.Tell(Process{PID: 7, Begin: 20})
 	l.Tell(Devices{PID: 7, UUIDs: []string{"GPU-a"}})
-	l.Tell(UsageReading{Time: 30, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 100 << 20}}}) // half of its context
+	// half of its context
+	l.Tell(UsageReading{Time: 30, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 100 << 20}}})
 	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, TID: 7, Device: UnknownDevice, Time: 40, Address: 1, Size: 8 << 20, API: "cudaMalloc"})
 	l.Tell(UsageReading{Time: 50, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 308 << 20}}})
 	if b := balanceOf(l, 55); b.Baseline != 300<<20 || b.Live != 8<<20 || b.Gap != 0 {

@@ -4,18 +4,19 @@ package ledger
 
 import "slices"
 
-// beyond is what NVML counts on a GPU beyond the live bytes of the books: the least and the most that it can be. A process that allocates
-// while NVML is read leaves it open at which moment that was, and so what was live then; but what is beyond hardly ever changes, so
-// few readings together tell it well.
+// beyond bounds what NVML counts on a GPU in addition to the live bytes of the books. If a process
+// allocates during a reading of NVML, the moment of the reading is unknown, and so are the live
+// bytes then. But the difference hardly ever changes, so a few readings together bound it well.
 type beyond struct {
 	low, high int64
-	live      uint64 // of the latest reading, as the ordinals were known then
+	live      uint64 // live bytes at the latest reading, by the ordinals known then
 	known     bool
 }
 
 func (x *beyond) width() uint64 { return uint64(x.high - x.low) }
 
-// narrow takes in what one reading says; where that contradicts the others, something else has changed.
+// narrow tightens the bounds by one reading. If the reading contradicts the others, something else
+// has changed.
 func (x *beyond) narrow(low, high int64) {
 	if both := max(x.low, low) <= min(x.high, high); x.known && both {
 		x.low, x.high = max(x.low, low), min(x.high, high)
@@ -24,7 +25,7 @@ func (x *beyond) narrow(low, high int64) {
 	x.low, x.high, x.known = low, high, true
 }
 
-// fit returns what was live when NVML said a usage.
+// fit returns the live bytes at a reading of NVML.
 func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 	live := l.deviceLive(p, nil)
 	least, most := slices.Clone(live), slices.Clone(live)
@@ -37,14 +38,15 @@ func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 		bytes, _ := sumOn(r.uuid, list, uuids, only)
 		return int64(bytes)
 	}
-	if r.taken != 0 && uint64(on(r.lastLive)) != r.beyond.live { // other ordinals are known to be this GPU now
+	// other ordinals are known to mean this GPU now
+	if r.taken != 0 && uint64(on(r.lastLive)) != r.beyond.live {
 		r.beyond = beyond{}
 	}
 	low, high, usage := on(least), on(most), int64(u.Bytes)
 	x := &r.beyond
 	x.narrow(usage-high, usage-low)
 	guess := (x.low + x.high) / 2
-	if r.settled { // as little as can be is unexplained
+	if r.settled { // the least possible is unexplained
 		guess = min(max(int64(r.first)-on(r.firstLive), x.low), x.high)
 	}
 	if want := min(max(usage-guess, low), high); high > low {
@@ -57,7 +59,7 @@ func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 	return live
 }
 
-// extremes puts the least and the most that was live since UsageOpened into copies of deviceLive.
+// extremes copies the least and the most live bytes since UsageOpened into two lists of deviceLive.
 func (p *process) extremes(least, most []deviceLive) {
 	for i := range p.totals {
 		t := &p.totals[i]

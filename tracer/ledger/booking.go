@@ -19,7 +19,7 @@ func (l *Ledger) alloc(e *Event) {
 	}
 	if e.Size == 0 {
 		if e.Space != Addresses {
-			l.view(e) // a multicast handle, a sparse array: it has no memory of its own
+			l.view(e) // a multicast handle or a sparse array, which has no memory of its own
 		}
 		return
 	}
@@ -44,11 +44,11 @@ func (l *Ledger) alloc(e *Event) {
 	l.book(key, e)
 }
 
-// book adds an allocation and returns the number of its block; 0 if it has none.
+// book adds an allocation and returns the number of its entry; 0 if it has none.
 func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	device, pool := l.place(key.process, e)
 	kind := e.Kind
-	if k := l.pools[pool].kind; k != 0 { // not of a GPU: nothing that pools hold is on one
+	if k := l.pools[pool].kind; k != 0 { // not memory of a GPU: such pools have no figures
 		kind, pool = k, 0
 	}
 	n := l.site(siteKey{stack: e.Stack, context: e.Context, process: key.process, device: device, kind: kind, space: key.space, api: e.API})
@@ -76,7 +76,7 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	s.aged(l.options.Begin, e.Time, size)
 	l.segmentChanged(n, size, e.Time, false)
 	if p.purged {
-		return 0 // a straggler: too late to be freed, so it needs no block
+		return 0 // a late event of a process that lost its entries
 	}
 	if pool != 0 {
 		l.pools[pool].add(size)
@@ -92,7 +92,7 @@ func (l *Ledger) book(key liveKey, e *Event) uint32 {
 	return b
 }
 
-// evict counts an allocation of a site that no live figure has, as its process has no room for it.
+// evict counts an allocation that the process has no room for. No live figure includes it.
 func (l *Ledger) evict(s *site) {
 	l.stats.Evicted++
 	s.evicted++
@@ -128,7 +128,7 @@ func (l *Ledger) place(process uint32, e *Event) (device int32, pool uint32) {
 	return device, 0
 }
 
-// view remembers an address that is no allocation.
+// view remembers an address that is not an allocation.
 func (l *Ledger) view(e *Event) {
 	if e.Address == 0 || e.Space == Blocks {
 		return
@@ -221,7 +221,7 @@ func (t *Total) peak(time uint64) {
 	}
 }
 
-// grow gives a live block of unknown size, or of one that was too small, its size.
+// grow makes a live entry of unknown or too small a size larger.
 func (l *Ledger) grow(n uint32, size, time uint64) {
 	b := l.entries.at(n)
 	s := &l.sites[b.site]

@@ -2,9 +2,9 @@
 
 package ledger
 
-// Books takes all that a Ledger learns: the same calls in the same order make the same books. A Ledger is
-// one; the writer of a capture is another. Callers must not change what they hand over, and a Books keeps
-// no reference to it, except for BlockList.Blocks, which belongs to the Ledger afterwards.
+// Books takes everything that a Ledger learns: the same calls in the same order make the same
+// books. A Ledger is one; the writer of a capture is another. A Books keeps no reference to its
+// arguments, except to BlockList.Blocks, which belongs to the Ledger afterwards.
 type Books interface {
 	Apply(e *Event)
 	Tell(in Input)
@@ -12,19 +12,19 @@ type Books interface {
 
 var _ Books = (*Ledger)(nil)
 
-// Input is anything but an event that a Ledger learns. The types are those in this file,
-// Process, SampleRate, Stats and Limits.
+// Input is anything that a Ledger learns except events. Its types are those in this file, Process,
+// SampleRate, Stats and Limits.
 type Input interface{ tell(l *Ledger) }
 
 // Tell books an input.
 func (l *Ledger) Tell(in Input) { in.tell(l) }
 
-// Begin sets the time from which the session counts, when it is later than Options.Begin.
-// It must come before the first event.
+// Begin sets the begin of the session in place of Options.Begin. It must come before the first
+// event.
 type Begin struct{ Time uint64 }
 
-// Devices has the UUID of each CUDA ordinal of a known process. If one GPU alone carries the
-// process, snapshots show its allocations with UnknownDevice there.
+// Devices has the UUID of each CUDA ordinal of a known process. If the process uses one GPU only,
+// snapshots show its allocations with UnknownDevice on that GPU.
 type Devices struct {
 	PID   uint32
 	UUIDs []string
@@ -33,35 +33,36 @@ type Devices struct {
 // GPUs replaces the list of GPUs.
 type GPUs []GPU
 
-// UsageOpened marks the beginning of a reading of NVML, whose end is a UsageReading.
+// UsageOpened marks the begin of a reading of NVML. The next UsageReading ends it.
 type UsageOpened struct{ Time uint64 }
 
-// UsageReading is what NVML reports of processes, as of a time.
+// UsageReading has what NVML reports about processes at a time.
 type UsageReading struct {
 	Time   uint64
 	Usages []Usage
 }
 
-// TensorReading has the totals of PyTorch's allocators, as of a time.
+// TensorReading has the totals of PyTorch's allocators at a time.
 type TensorReading struct {
 	Time   uint64
 	Totals []TensorTotals
 }
 
-// BlockList has all live blocks of PyTorch that a process has on its GPUs, sampled or not.
+// BlockList has all live blocks of a process on its GPUs, in the sample or not.
 type BlockList struct {
 	PID    uint32
 	Blocks []Block
 }
 
-// Segments lists the stacks for which MarkSegments would be told that they are those of segments.
+// Segments lists stacks of calls that allocated segments of PyTorch: see MarkSegments.
 type Segments []uint64
 
-// Sampling is the probability with which a block of each size class is in the sample.
-// Classes that the list does not have are sampled whole.
+// Sampling has the probability of each size class with which its blocks are in the sample. All
+// blocks of further classes are.
 type Sampling []float64
 
-// Warning is a sentence for all later snapshots. With a PID it takes from the share of that process.
+// Warning is a sentence for all later snapshots. With a PID it counts against the warnings of that
+// process: see Shares.
 type Warning struct {
 	PID  uint32 // 0: of the session
 	Text string

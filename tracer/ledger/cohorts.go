@@ -8,41 +8,45 @@ import (
 )
 
 const (
-	// CohortLen is the most windows that Site.Cohorts has.
+	// CohortLen is the most windows of Site.Cohorts.
 	CohortLen = 16
 
 	firstWindow = 20 // finest window: 2^20 ns, 1 ms
 )
 
-// Cohort is what a site allocated in one window of time and how much of that still lives: of the same age, a
-// leak leaves survivors for ever, a cache frees them some day.
+// Cohort sums what a site allocated in one window of time, and how much of that still lives. At the
+// same age, a leak leaves survivors without end, while a cache frees them some day.
 type Cohort struct {
-	AllocObjects, AllocBytes uint64 // objects: at most 2^32-1 in one size class
-	LiveObjects, LiveBytes   uint64 // of those, now
-	Seen                     uint64 // of LiveObjects those that were seen: all but where tensors are sampled
-	Floor                    uint64 // fewest live bytes that the whole site had during the window
-	High                     uint64 // Site.Peak if the site's live bytes reached a new maximum in the window; of what is shown as one site, the sum over the parts that did
+	AllocObjects, AllocBytes uint64 // AllocObjects: at most 2^32-1 in one size class
+	LiveObjects, LiveBytes   uint64 // those of them that live now
+	// Those of LiveObjects that are in the sample; all if there is no sampling.
+	Seen  uint64
+	Floor uint64 // least live bytes of the whole site during the window
+	// Site.Peak if the site's live bytes reached a new maximum in the window; of several sites
+	// shown as one, the sum over those that did.
+	High uint64
 }
 
-// cohorts are those of one site; of tensors, those of all sites that differ by size class only, since
-// a list that is copied into a longer one each time goes from class to class, and its floor is what counts. Windows begin
-// at even steps since Begin; the step doubles when there are too many, and two windows become one.
+// cohorts are the cohorts of one site, or of all sites of tensors that differ by size class only: a
+// list that is copied into a longer one each time goes from class to class, and its floor counts.
+// Windows begin at multiples of the step since Begin; when there are too many, the step doubles,
+// and two windows become one.
 type cohorts struct {
 	base   uint64 // number of the first window, since Begin; noBase before the first allocation
 	live   uint64 // bytes
 	peak   uint64 // of live bytes
-	floor  uint64 // of the newest window
+	floor  uint64 // floor of the newest window
 	parts  *windows
-	floors *[CohortLen]uint64 // of the windows before the newest
+	floors *[CohortLen]uint64 // floors of the windows before the newest
 	highs  uint16             // bit i: a new peak in window i
 	last   uint8              // index of the newest window
 	shift  uint8              // a window is 2^shift ns
 }
 
-// windows are what one site has in them: a block's time says in which one it is.
+// windows has the counts of one site by window. The time of an entry determines its window.
 type windows struct {
 	list [CohortLen]window
-	next *windows // of another size class
+	next *windows // those of another size class
 }
 
 type window struct {
@@ -55,8 +59,9 @@ const (
 	windowsPiece = 64
 )
 
-// addCohorts gives a new site of this number its own, or makes it share those of another size class. Windows lie apart, as they are
-// large and sites move; a number that was used before has room for them.
+// addCohorts gives the new site n its own cohorts, or makes it share those of another size class.
+// Windows are stored apart from sites, since they are large and sites move; a reused number has
+// windows already.
 func (l *Ledger) addCohorts(s *site, n uint32) {
 	s.own.base, s.own.shift = noBase, firstWindow
 	if s.own.parts == nil {
@@ -78,7 +83,7 @@ func (l *Ledger) addCohorts(s *site, n uint32) {
 			s.own.parts.next, s.shared.parts = s.shared.parts, s.own.parts
 			return
 		}
-		if !known { // else another one has the hash, and its place
+		if !known { // otherwise another one has the hash, and its place
 			l.classes[hash] = n
 		}
 	}
@@ -109,10 +114,11 @@ func (s *site) cohorts() *cohorts {
 	return &s.own
 }
 
-// number is that of the window of a time, counted from the first one; huge if the time is before that.
+// number returns the number of the window of a time, counted from the first one; huge if the time
+// is before that.
 func (c *cohorts) number(begin, time uint64) uint64 { return minus(time, begin)>>(c.shift%64) - c.base }
 
-// index is that of the window of a block.
+// index returns the index of the window of an entry.
 func (c *cohorts) index(begin, birth uint64) uint64 {
 	i := c.number(begin, birth)
 	if i > uint64(c.last) {
@@ -176,7 +182,7 @@ func (w *window) add(x *window) {
 	w.allocObjects += min(x.allocObjects, math.MaxUint32-w.allocObjects)
 }
 
-// aged books a block in the site's cohorts.
+// aged adds a new entry to the site's cohorts.
 func (s *site) aged(begin, time, size uint64) {
 	c := s.cohorts()
 	i := c.number(begin, time)
@@ -202,7 +208,7 @@ func (c *cohorts) rise(size uint64) {
 	}
 }
 
-// died ends a block that was allocated at birth.
+// died removes an entry that was allocated at birth.
 func (s *site) died(begin, birth, time, size uint64) {
 	c := s.cohorts()
 	if c.number(begin, time) != uint64(c.last) {
@@ -217,7 +223,7 @@ func (s *site) died(begin, birth, time, size uint64) {
 	}
 }
 
-// revived undoes the free of a block.
+// revived undoes the free of an entry.
 func (s *site) revived(begin, birth, size uint64) {
 	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
 	w.live += size
@@ -225,7 +231,7 @@ func (s *site) revived(begin, birth, size uint64) {
 	s.cohorts().rise(size)
 }
 
-// grown gives a live block more bytes.
+// grown adds bytes to a live entry.
 func (s *site) grown(begin, birth, more uint64) {
 	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
 	w.alloc += more
@@ -233,7 +239,7 @@ func (s *site) grown(begin, birth, more uint64) {
 	s.cohorts().rise(more)
 }
 
-// moved gives a block to another site.
+// moved moves an entry to another site.
 func (s *site) moved(to *site, begin, birth, size uint64) {
 	w := &s.own.parts.list[s.cohorts().index(begin, birth)]
 	w.alloc -= size
@@ -246,7 +252,7 @@ func (s *site) moved(to *site, begin, birth, size uint64) {
 	to.aged(begin, birth, size)
 }
 
-// fillCohorts sets the cohorts of a site that is shown; list has room for CohortLen.
+// fillCohorts sets the cohorts of a site in a snapshot; list has room for CohortLen.
 func (s *site) fillCohorts(out *Site, list []Cohort) {
 	c := s.cohorts()
 	if c.base == noBase {
@@ -267,8 +273,9 @@ func (s *site) fillCohorts(out *Site, list []Cohort) {
 	out.Cohorts[c.last].Floor = c.floor
 }
 
-// fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part; of floors and peak it
-// gets the share that it has in what lives of all classes, or, where nothing does, in what was freed.
+// fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part. Its
+// share of floors and peak is its share of the live bytes of all classes or, if there are none, of
+// the freed ones.
 func (s *site) fillTensors(out *Site, part *share) {
 	s.fillCohorts(out, make([]Cohort, CohortLen))
 	to, from := part.live.bytes, s.cohorts().live
@@ -281,7 +288,7 @@ func (s *site) fillTensors(out *Site, part *share) {
 		}
 	}
 	out.Peak = scale(out.Peak, to, from)
-	var live, freed uint64 // blocks of the sample, which have not all the same weight
+	var live, freed uint64 // blocks of the sample, whose weights differ
 	for i := range out.Cohorts {
 		w := &out.Cohorts[i]
 		live += w.LiveObjects
@@ -298,7 +305,7 @@ func (s *site) fillTensors(out *Site, part *share) {
 	}
 }
 
-// scale returns x * to / from, at most what a device can have.
+// scale returns x * to / from, up to what a device can have.
 func scale(x, to, from uint64) uint64 {
 	if from == 0 {
 		return 0
@@ -311,7 +318,8 @@ func scale(x, to, from uint64) uint64 {
 	return min(n, maxTensors)
 }
 
-// AddCohorts adds those of another site to a site's, and Peak; the windows become as long as needed. No list is changed.
+// AddCohorts adds the cohorts and the peak of another site to a site; windows become longer if
+// necessary. It changes no list in place.
 func (s *Site) AddCohorts(part *Site) {
 	s.Peak += part.Peak
 	switch {
@@ -335,8 +343,8 @@ func (s *Site) AddCohorts(part *Site) {
 	s.Window, s.FirstWindow, s.Cohorts = window, first, sum
 }
 
-// addTo adds the cohorts to windows that are as long or longer. Before its first one a site had nothing, after its
-// last one it had what it has.
+// addTo adds the cohorts to windows of the same or a greater length. Before its first window a site
+// has nothing, after its last one it keeps what it has.
 func (s *Site) addTo(sum []Cohort, first, window uint64) {
 	floors := make([]uint64, len(sum))
 	highs := make([]uint64, len(sum))

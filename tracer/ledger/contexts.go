@@ -9,11 +9,11 @@ type primary struct {
 	context    uint64 // 0: unknown
 	device     int32
 	references uint64
-	whole      bool // all references were seen
-	orphaned   bool // released, perhaps for the last time: not whole
+	whole      bool // all its references were seen
+	orphaned   bool // it is not whole, and was released, perhaps for the last time
 }
 
-// primaryOf returns the primary context of a device, nil without one.
+// primaryOf returns the primary context of a device, nil if there is none.
 func (p *process) primaryOf(device int32) *primary {
 	for i := range p.primaries {
 		if p.primaries[i].device == device {
@@ -38,8 +38,8 @@ func (p *process) deviceOf(context uint64) int32 {
 	return p.objects.derivedFrom(context)
 }
 
-// usedDevice returns the one device that the calls of the process are known to have
-// allocated on; UnknownDevice without one, and several if there are more.
+// usedDevice returns the one device that the process is known to have allocated on. It returns
+// UnknownDevice if there is none, and several if there are more.
 func (p *process) usedDevice() (device int32, several bool) {
 	device = UnknownDevice
 	for i := range p.totals {
@@ -61,8 +61,8 @@ func (p *process) usedDevice() (device int32, several bool) {
 	return device, false
 }
 
-// contextDevice returns the device that an event of a primary context means. If it
-// does not tell, that is the only one that the process has to do with.
+// contextDevice returns the device of an event of a primary context. If the event does not name it,
+// that is the only device of the process.
 func (p *process) contextDevice(e *Event) int32 {
 	if uint32(e.Device) < maxDevices {
 		return e.Device
@@ -152,12 +152,13 @@ func (l *Ledger) contextReset(e *Event) {
 	l.endPrimary(n, c, ContextWasReset, e.Time)
 }
 
-// endPrimary ends what was allocated in a primary context, and what was
-// allocated on its device in a context that nothing tells.
+// endPrimary ends the allocations of a primary context, and those on its device whose context is
+// unknown.
 func (l *Ledger) endPrimary(process uint32, c *primary, cause Cause, time uint64) {
 	p := &l.procs[process]
 	only, _ := p.onlyGPU(p.uuids())
-	// Without a handle it was made before the attach, as were all contexts that were never retained since.
+	// Without a handle, it is older than the attach, as are all contexts that were never retained
+	// since.
 	nameless := c.context == 0 && !(p.Begin > l.options.Begin)
 	l.endSites(process, cause, time, func(s *site) bool {
 		if d := p.objects.derivedFrom(s.context); d != UnknownDevice {
@@ -171,7 +172,7 @@ func (l *Ledger) endPrimary(process uint32, c *primary, cause Cause, time uint64
 	})
 	l.spend(32 * len(p.objects.live))
 	p.objects.endIn(c.context, c.device, time)
-	c.references, c.whole, c.orphaned = 0, true, false // the next retain begins it anew
+	c.references, c.whole, c.orphaned = 0, true, false // the next retain makes a new one
 }
 
 func (l *Ledger) contextDestroy(e *Event) {
@@ -187,9 +188,9 @@ func (l *Ledger) contextDestroy(e *Event) {
 // count is a number of allocations and their bytes.
 type count struct{ objects, bytes uint64 }
 
-// reuse notes that the address of a live allocation is handed out again. Its
-// context may be about to be reported as ended: the driver gives addresses, and the context's own
-// handle, to others before the call that ends it returns.
+// reuse notes that the address of a live allocation is given out again. The end of its context may
+// be about to be reported: the driver reuses addresses, and the context's own handle, before the
+// call that ends the context returns.
 func (l *Ledger) reuse(s *site, size uint64) {
 	if s.context == 0 {
 		l.stats.Reused++
@@ -199,7 +200,7 @@ func (l *Ledger) reuse(s *site, size uint64) {
 	s.early.bytes += size
 }
 
-// reused counts what was handed out again for no known reason.
+// reused returns how many live addresses were given out again without an explanation.
 func (l *Ledger) reused() uint64 {
 	n := l.stats.Reused
 	for i := range l.sites {
@@ -208,9 +209,9 @@ func (l *Ledger) reused() uint64 {
 	return n
 }
 
-// endSites ends all allocations of the sites that match, except physical
-// memory and views of it, which no context owns, and tensors, whose end is the allocator's to report. Those younger than time, when the call
-// that ends them began, belong to another context with the same handle.
+// endSites ends all allocations of the sites that match, except physical memory and views of it,
+// which no context owns, and blocks, whose end the allocator reports. Allocations younger than
+// time, when the ending call began, belong to another context with the same handle.
 func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*site) bool) {
 	p := &l.procs[process]
 	r := &p.releases[cause]
@@ -222,7 +223,7 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 			continue
 		}
 		s.ended = l.endings
-		counted := s.kind != viewed && s.kind != Imported // what is another's was not freed
+		counted := s.kind != viewed && s.kind != Imported // imported memory was not freed
 		if counted && s.early.objects > 0 {
 			r.Time = max(r.Time, time)
 			r.Objects += s.early.objects
@@ -244,8 +245,8 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 	}
 }
 
-// endOrphans ends what was allocated in primary contexts whose last release was perhaps
-// seen, when the driver's figures say that the process is on no GPU any more.
+// endOrphans ends the allocations of primary contexts whose last release may have been seen, once
+// NVML does not list the process on any GPU any more.
 func (l *Ledger) endOrphans(process uint32, time uint64) {
 	p := &l.procs[process]
 	for i := range p.readings {

@@ -2,11 +2,12 @@
 
 package ledger
 
-// driverPage is what the driver takes from a GPU at a time.
+// driverPage is the granularity in which the driver takes memory of a GPU.
 const driverPage = 2 << 20
 
-// deduce gives strays to the only GPU that has grown as they have since the baselines were taken: by at least their bytes, and by no
-// more than a page for each. The readings of all GPUs must be good ones of this moment.
+// deduce moves strays to the only GPU whose growth since the baselines fits them: it grew by at
+// least their bytes, and by at most a page more for each. It needs good readings of all GPUs of
+// this moment.
 func (l *Ledger) deduce(p *process, time uint64) {
 	gpus := p.listed()
 	if len(p.strays) == 0 || len(gpus) < 2 {
@@ -38,7 +39,7 @@ func (l *Ledger) deduce(p *process, time uint64) {
 		switch grown := r.grown(uuids); {
 		case grown < int64(max(strays.bytes, driverPage)):
 		case grown > int64(strays.bytes+strays.objects*driverPage) || device != UnknownDevice:
-			return // it may hold them, or another one
+			return // several GPUs could have them
 		default:
 			if device = ordinalOf(uuids, r.uuid); device < 0 {
 				return
@@ -50,7 +51,7 @@ func (l *Ledger) deduce(p *process, time uint64) {
 	}
 }
 
-// grown is how much more of the GPU is used than the baseline and the books explain.
+// grown returns how much more of the GPU is used than the baseline and the books explain.
 func (r *reading) grown(uuids []string) int64 {
 	live, _ := sumOn(r.uuid, r.lastLive, uuids, "")
 	first, _ := sumOn(r.uuid, r.firstLive, uuids, "")

@@ -6,19 +6,20 @@ const (
 	chunkBits = 13
 	chunkLen  = 1 << chunkBits
 
-	// How far a block is carried to its place by time. Events come nearly in
-	// order; beyond this, the age of a site's oldest allocation may be off.
+	// Most steps that an entry is moved to its place by time. Events come nearly in order; beyond
+	// this, the age of a site's oldest allocation may be wrong.
 	maxSteps = 1024
 
-	noSite = none // site of a free block
+	noSite = none // site of a free place
 )
 
-// entry is one live allocation, or a free place. Number 0 means none.
+// entry is a live allocation or block, or a free place. Number 0 means none.
 type entry struct {
 	address, size, time uint64
 	site                uint32
 	prev, next          uint32 // in the list of the site, oldest first
-	extra               uint32 // Async: its pool; imported and viewed: references beyond the first; Tensor: its halvings
+	// Async: its pool; imported and viewed: references beyond the first; Tensor: its halvings.
+	extra uint32
 }
 
 // entries stores entries in chunks that never move, so that growing copies nothing.
@@ -50,8 +51,8 @@ func (s *entries) release(n uint32) {
 	s.free = n
 }
 
-// link puts block n into its site's list by time. near is a block next to which
-// it probably belongs, live or not.
+// link puts entry n into its site's list by time. near is an entry, live or not, next to which it
+// probably belongs.
 func (l *Ledger) link(n, near uint32) {
 	b := l.entries.at(n)
 	s := &l.sites[b.site]
@@ -60,7 +61,7 @@ func (l *Ledger) link(n, near uint32) {
 		after = s.last
 	}
 	if after == n {
-		after = s.last // near was freed, and its place is now ours
+		after = s.last // near was freed, and n has its place now
 	}
 	steps := 0
 	for ; after != 0 && l.entries.at(after).time > b.time && steps < maxSteps; steps++ {

@@ -4,54 +4,69 @@ package ledger
 
 import "math"
 
-// Op says what an Event reports.
+// Op is what an Event reports.
 type Op uint8
 
-// Unless said otherwise an event is sent when its call has returned success.
+// Unless noted otherwise, an event is sent when its call has returned success.
 const (
-	Alloc       Op = iota + 1 // Address has Size bytes, or one reference more, if it is Imported or Physical and known
-	AllocFailed               // an allocation returned an error; books nothing
-	Free                      // entered: what Space and Address name loses one reference
-	FreeFailed                // the thread's last Free or Unmap returned an error: undo it
-	Exec                      // the process called execve: its CUDA memory is gone
-	Exit                      // the last thread of the process ended
+	// Address has Size bytes; an Imported or Physical one that is live gets a reference more.
+	Alloc       Op = iota + 1
+	AllocFailed    // an allocation returned an error; books nothing
+	// On entry: the allocation Address in Space ends, or loses a reference.
+	Free
+	FreeFailed // the thread's last Free or Unmap returned an error and is undone
+	Exec       // the process called execve, which frees its CUDA memory
+	Exit       // the last thread of the process ended
 
-	View   // Address leads to memory that is booked elsewhere: nothing to book, its Free is no surprise
+	View   // Address leads to memory that is booked elsewhere, so its Free is not unmatched
 	Map    // the Size bytes from Address on map the physical memory Handle
-	Unmap  // entered: all mappings in the Size bytes from Address on end
-	Retain // Handle is one more reference of the physical memory mapped at Address
+	Unmap  // on entry: all mappings in the Size bytes from Address on end
+	Retain // the physical memory mapped at Address gets a reference more, under Handle
 	Export // another process that imports Handle gets the allocation at Address
 
-	ContextRetain  // Context, the primary one of Device, has one reference more
-	ContextRelease // and one less: with the last one, all that was allocated in it is gone
-	ContextReset   // all that was allocated in the primary context of Device is gone
-	ContextDestroy // all that was allocated in Context is gone, and Context too
+	ContextRetain  // Context, the primary context of Device, gets a reference more
+	ContextRelease // Context loses a reference, and with the last one its allocations
+	ContextReset   // the allocations of the primary context of Device end
+	ContextDestroy // Context ends with its allocations
 
-	// Handle 0 is the pool that Device has from the beginning, as in Alloc. Of a pool of other memory than one GPU's, Kind says which.
+	// Handle 0 is the default pool of Device, also in Alloc. For a pool of memory that is not one
+	// GPU's, Kind is Pinned or Managed.
 	PoolCreate    // Handle is a pool of Device; also sent for pools that exist already
-	PoolDestroy   // Handle gives back what it holds unused; its allocations stay
-	PoolTrim      // Handle gives back what it holds unused above Size bytes
-	PoolThreshold // Handle keeps up to Size bytes unused where the program synchronizes
-	PoolOwn       // Handle is the pool that Device has from the beginning, the one that 0 stands for
-	Allocator     // the first report of PyTorch's allocator of Device: Size bytes were allocated and Handle bytes reserved before it
-	PoolSelect    // from now on Alloc of Device without a pool takes from Handle
+	PoolDestroy   // Handle ends and gives back unused memory; its allocations stay
+	PoolTrim      // Handle gives back unused memory beyond Size bytes
+	PoolThreshold // Handle keeps up to Size unused bytes when the program synchronizes
+	PoolOwn       // Handle is the default pool of Device, also known as 0
+	// First report of PyTorch's allocator of Device, which had Size bytes allocated and Handle
+	// bytes reserved.
+	Allocator
+	PoolSelect // later allocations on Device that name no pool take from Handle
 
-	OutOfMemory // Size bytes were not to be had, after all that was tried; of a Tensor, Context bytes were allocated and Handle reserved. Books nothing: for recordings
-	Totals      // the totals of PyTorch's allocator of Device changed, see Told
-	AddressFree // the Size bytes of addresses from Address on are given back: no memory is mapped there
+	// An allocation of Size bytes failed for good; of a Tensor, Context bytes were allocated and
+	// Handle bytes reserved. Books nothing: for captures.
+	OutOfMemory
+	Totals      // the totals of PyTorch's allocator of Device changed: see Told
+	AddressFree // Size bytes of reserved addresses from Address on are given back
 
-	PoolCurrent // Handle is the pool that allocations of Device without one take from
+	PoolCurrent // allocations on Device that name no pool take from Handle
 
-	ObjectCreate  // Address is a new driver object of Kind; Size: bytes that the caller named, UnknownSize or 0 without
-	ObjectEnd     // entered: the driver object Address of Kind ends
-	GreenCreate   // as ObjectCreate of a GreenContext of Device, which is one reference more of the device's primary context
-	GreenDestroy  // entered: the green context Address ends
-	ContextDerive // Context is a name of the green context Handle: what is allocated in it is the primary context's
+	// Address is a new driver object of Kind; Size is what the caller named, UnknownSize or 0 if
+	// nothing.
+	ObjectCreate
+	ObjectEnd // on entry: the driver object Address of Kind ends
+	// As ObjectCreate of a GreenContext of Device, whose primary context gets a reference more.
+	GreenCreate
+	GreenDestroy // on entry: the green context Address ends
+	// Context is a CUcontext of the green context Handle: its allocations belong to the primary
+	// context.
+	ContextDerive
 
-	Learn // Device was current in the thread TID since the time Address, and Context as far as it was known; Size contexts were pushed then. What was allocated without a device moves there
+	// Device, and Context if known, were current in the thread TID since the time Address; Size
+	// contexts were pushed then. Allocations of the thread since then whose device is unknown move
+	// there.
+	Learn
 )
 
-// Told says which totals of its allocator the Event of a Tensor has, as they were after it.
+// Told is the set of totals that an Event of a Tensor has. They are as of after the event.
 type Told uint8
 
 const (
@@ -59,22 +74,22 @@ const (
 	ToldLive                       // Live
 )
 
-// Kind is what sort of memory an allocation is.
+// Kind is how memory was allocated.
 type Kind uint8
 
 const (
-	Device     Kind = iota + 1 // memory of one GPU, out of its context
-	Managed                    // migrates between host and GPU, so that the driver counts it on neither
+	Device     Kind = iota + 1 // memory of one GPU
+	Managed                    // migrates between host and GPU; the driver counts it on neither
 	Pinned                     // page-locked host memory
-	Registered                 // host memory of the program, page-locked where it lies
-	Async                      // out of a stream-ordered pool
+	Registered                 // host memory of the program that was page-locked later
+	Async                      // from a stream-ordered pool
 	VMM                        // physical memory of the virtual memory API
 	Array                      // arrays and mipmaps
-	Imported                   // memory of another process or API; its owner's in all sums
-	Graph                      // out of an alloc node of a graph
-	Tensor                     // a block that PyTorch's allocator gave out of its segments; events are a sample of them
+	Imported                   // memory of another process or API, which sums count for its owner
+	Graph                      // from an alloc node of a graph
+	Tensor                     // a block of PyTorch's allocator; events are a sample of them
 
-	// Driver objects, which take memory that no call names: counted, never part of a sum.
+	// Driver objects, which take memory that no call reports: counted, never part of a sum.
 	DriverContext // CUcontext
 	GreenContext  // CUgreenCtx
 	Module        // CUmodule
@@ -84,18 +99,19 @@ const (
 	lastKind = GraphExec
 )
 
-// OnHost says whether the memory is on the host, whatever device was current.
+// OnHost reports whether the memory is on the host, whatever device was current.
 func (k Kind) OnHost() bool { return k == Pinned || k == Registered }
 
-// IsObject says whether it is a driver object, and no memory.
+// IsObject reports whether it is a driver object, not memory.
 func (k Kind) IsObject() bool { return k >= DriverContext && k <= lastKind }
 
-// Owned says whether the driver counts the memory as the process's usage of a GPU.
+// Owned reports whether the driver counts the memory as the process's usage of a GPU.
 func (k Kind) Owned() bool {
 	return !k.OnHost() && k != Managed && k != Imported && k < Tensor
 }
 
-// Space is what an Event's Address is: a number means different things in each.
+// Space is the meaning of an Event's Address: the same number means different things in different
+// spaces.
 type Space uint8
 
 const (
@@ -104,22 +120,23 @@ const (
 	Arrays                 // CUarray
 	Mipmaps                // CUmipmappedArray
 	Externals              // CUexternalMemory
-	Physical               // CUmemGenericAllocationHandle: lives until it has no references and no mappings
-	Blocks                 // blocks of PyTorch's allocator, by their address
+	// CUmemGenericAllocationHandle: lives until it has no references and no mappings.
+	Physical
+	Blocks // blocks of PyTorch's allocator, by their address
 )
 
-// UnknownDevice stands for a device ordinal that nothing has told us yet.
+// UnknownDevice is the device of an allocation whose device is unknown.
 const UnknownDevice = -1
 
-// CPUDevice stands for the host where tensors can be on it.
+// CPUDevice is the device of blocks on the host.
 const CPUDevice = -2
 
-// UnknownSize stands for a size that the call does not tell or that could not be read: the
-// allocation is counted, with 0 bytes.
+// UnknownSize is a size that the call does not name or that could not be read. The allocation is
+// counted with 0 bytes.
 const UnknownSize = math.MaxUint64
 
-// Event is one finished call, or the end of a process. Events of one process
-// must be applied in the order in which the kernel reported them.
+// Event is one finished call, or the end of a process. Events of one process must be applied in the
+// order in which the kernel reported them.
 type Event struct {
 	Op       Op
 	Kind     Kind
@@ -127,17 +144,22 @@ type Event struct {
 	PID, TID uint32 // host pid (the kernel's tgid) and thread id
 	Device   int32  // CUDA ordinal in the process, or UnknownDevice
 	Result   int32  // CUresult or cudaError_t; 0 is success
-	Time     uint64 // ns of CLOCK_MONOTONIC: return of the call; entry of what frees or ends something
-	Address  uint64 // or a handle, as Space says
-	Size     uint64 // bytes; 0 for frees
-	Stack    uint64 // id of the stack of the outermost call; 0: none was taken
-	Context  uint64 // CUcontext in which the call was made; 0: unknown
-	Handle   uint64 // Async: the pool, 0 for the device's current one; Imported: what Export named, 0 if nothing can; ContextDerive: the green context
-	Halvings uint8  // Alloc of a Tensor: how often the probability of its size class to be in the sample was halved
+	// Time in ns of CLOCK_MONOTONIC: when the call returned; when it was entered if it frees or ends
+	// something.
+	Time    uint64
+	Address uint64 // or a handle: see Space
+	Size    uint64 // bytes; 0 for frees
+	Stack   uint64 // id of the stack of the outermost call; 0: none
+	Context uint64 // CUcontext in which the call was made; 0: unknown
+	// Async: the pool, 0 for the device's current one; Imported: the Handle of the Export, 0 if
+	// none; ContextDerive: the green context.
+	Handle uint64
+	// Alloc of a Tensor: how often the sampling probability of its size class was halved.
+	Halvings uint8
 	API      string // name of the outermost call, "cudaMalloc"
 
 	Told      Told
-	Allocated uint64 // bytes, as the allocator says itself; where it says nothing: Live
-	Reserved  uint64 // likewise; where it says nothing: 0
+	Allocated uint64 // bytes by the allocator's own count; Live if it has none
+	Reserved  uint64 // likewise; 0 if it has none
 	Live      uint64 // bytes of the blocks that were allocated since the attach
 }

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// exported says how large an allocation is that other processes may import. Ledger.exports has the recent ones by the digest
-// of their handle.
+// exported is the size and owner of an allocation that other processes may import. Ledger.exports
+// has the recent ones by the digest of their handle.
 type exported struct {
 	size  uint64
 	owner owner
 }
 
-// owner is the site whose memory another process imported.
+// owner is a site whose memory another process imported.
 type owner struct {
 	process uint32
 	stack   uint64
@@ -61,7 +61,7 @@ func (l *Ledger) export(e *Event) {
 	l.exports[e.Handle] = exported{b.size, owner{p, s.stack, s.api}}
 }
 
-// sizeOf returns the size of an allocation that does not tell it, 0 if nothing does.
+// sizeOf returns the size of an imported allocation by its export, 0 if it is unknown.
 func (l *Ledger) sizeOf(e *Event) uint64 {
 	if e.Kind != Imported || e.Handle == 0 {
 		return 0
@@ -69,7 +69,7 @@ func (l *Ledger) sizeOf(e *Event) uint64 {
 	return l.exports[e.Handle].size
 }
 
-// noteOwner remembers for an importing site whose memory it maps, as far as the owner is traced.
+// noteOwner remembers whose memory an importing site maps, if the owner is traced.
 func (l *Ledger) noteOwner(site siteKey, e *Event) {
 	if e.Kind != Imported || e.Handle == 0 {
 		return
@@ -86,10 +86,10 @@ func (l *Ledger) noteOwner(site siteKey, e *Event) {
 		}
 		l.hold(tableImporters, p)
 	}
-	l.owners[site] = append(list, x.owner) // one more than are shown says that there are more
+	l.owners[site] = append(list, x.owner) // one more than shown means that there are more
 }
 
-// addOwners gives a site that is shown the owners of what it imported.
+// addOwners sets the owners of a site in a snapshot.
 func (v *view) addOwners(out *Site, site siteKey) {
 	for i, o := range v.l.owners[site] {
 		switch {
@@ -102,7 +102,7 @@ func (v *view) addOwners(out *Site, site siteKey) {
 	}
 }
 
-// mergeOwners adds the owners of a part of what is shown as one site.
+// mergeOwners adds the owners of one of several sites that are shown as one.
 func (s *Site) mergeOwners(part *Site) {
 	for _, o := range part.Owners {
 		if !slices.Contains(s.Owners, o) {

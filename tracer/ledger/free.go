@@ -74,7 +74,7 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	}
 }
 
-// remember keeps what the latest free of a thread did.
+// remember keeps the effect of a thread's latest free.
 func (l *Ledger) remember(tid uint32, last lastFree) {
 	if before, ok := l.lastFree[tid]; ok {
 		if before.process == last.process && before.outcome != lessPhysical {
@@ -99,7 +99,7 @@ func (l *Ledger) remember(tid uint32, last lastFree) {
 	l.lastFree[tid] = last
 }
 
-// forgetFree drops what a thread's last free did.
+// forgetFree drops the effect of a thread's latest free.
 func (l *Ledger) forgetFree(tid uint32) {
 	last, ok := l.lastFree[tid]
 	if !ok {
@@ -114,7 +114,8 @@ func (l *Ledger) forgetFree(tid uint32) {
 	}
 }
 
-// forgetFrees makes room: most are of threads long gone, and at worst some failed frees of these processes are not undone.
+// forgetFrees drops the latest frees of processes that match. Most of their threads have ended; at
+// worst, some failed frees are not undone.
 func (l *Ledger) forgetFrees(of func(process uint32) bool) {
 	for tid, last := range l.lastFree {
 		if of(last.process) {
@@ -139,7 +140,7 @@ func (l *Ledger) freeFailed(e *Event) {
 	switch {
 	case last.outcome == unmatched:
 		l.stats.UnmatchedFrees--
-		if last.entry.size != 0 { // of an unmapping that failed
+		if last.entry.size != 0 { // an unmapping failed
 			start, end := span(last.entry.address, last.entry.size)
 			l.forgetAddresses(last.process, start, end)
 		}
@@ -152,29 +153,29 @@ func (l *Ledger) freeFailed(e *Event) {
 	}
 }
 
-// restore gives a freed block, or a reference of it, back.
+// restore revives a freed entry, or gives it a reference back.
 func (l *Ledger) restore(last *lastFree, time uint64) {
 	s := &l.sites[last.entry.site]
 	if int32(s.ended-last.endings) > 0 {
-		return // its context ended in the meantime
+		return // its context ended meanwhile
 	}
 	key := liveKey{last.entry.address, last.process, last.space}
 	shared := s.kind == Imported || s.kind == viewed
 	if n, taken := l.live[key]; taken {
-		// An address that was handed out again had been freed, whatever the call said; but
-		// one that is counted has the same memory.
+		// An address that was given out again had been freed, whatever the call returned, but a
+		// counted one means the same memory.
 		if b := l.entries.at(n); shared && l.sites[b.site].kind == s.kind {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 		}
 		return
 	}
 	if shared {
-		last.entry.extra = 0 // other threads have freed all of them
+		last.entry.extra = 0 // other threads have freed the others
 	}
 	l.revive(key, last.entry, time)
 }
 
-// revive brings an ended block back to life, and says whether it has room.
+// revive makes an ended entry live again, and reports whether there was room.
 func (l *Ledger) revive(key liveKey, b entry, time uint64) bool {
 	s := &l.sites[b.site]
 	if !l.room(tableLive, &l.procs[key.process]) {
@@ -193,7 +194,7 @@ func (l *Ledger) revive(key liveKey, b entry, time uint64) bool {
 		if p := &l.pools[b.extra]; p.inUse && p.process == key.process {
 			p.add(b.size)
 		} else {
-			b.extra = 0 // the pool was destroyed, and this was its last
+			b.extra = 0 // the pool was destroyed, and this was its last allocation
 		}
 	}
 	near := b.prev

@@ -43,7 +43,8 @@ func randomSequences() (list [][]byte) {
 	return list
 }
 
-// applyHostile makes books of events with 16 bytes for each, which o observes, and returns the time of the latest.
+// applyHostile makes books of events with 16 bytes for each, which o observes, and returns the time
+// of the latest.
 func applyHostile(t *testing.T, data []byte, o Observer) (l *Ledger, last uint64) {
 	t.Helper()
 	l = New(Options{Begin: 100e9, MaxLive: 64})

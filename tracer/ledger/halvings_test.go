@@ -98,10 +98,12 @@ func (j *halvedJob) sample(t *testing.T, rng *rand.Rand, p []float64, limit uint
 	return l.Snapshot(uint64(len(j.blocks))*1e9, time.Time{}), b
 }
 
-// TestChangingRatesLeaveNoBias: over many samples of many programs, with rates that follow what was sampled before, the
-// estimates of sites are right on average, as far off as is said, and add up to the exact totals.
+// TestChangingRatesLeaveNoBias: over many samples of many programs, with rates that follow what was
+// sampled before, the estimates of sites are right on average, as far off as is said, and add up to
+// the exact totals.
 func TestChangingRatesLeaveNoBias(t *testing.T) {
-	for limit, most := range map[uint64]float64{12: 0.01, 5: 0.05} { // with few samples, the weights that add up have a bias
+	// with few samples, the weights that add up have a bias
+	for limit, most := range map[uint64]float64{12: 0.01, 5: 0.05} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) { testChangingRates(t, limit, most) })
 	}
 }
@@ -114,7 +116,8 @@ func testChangingRates(t *testing.T, limit uint64, most float64) {
 	}
 	const samples = 1000
 	var sum, squares float64
-	var off [5][3]float64 // by stack: sums of estimate - truth of live bytes, allocated bytes, growth
+	// by stack: sums of estimate - truth of live bytes, allocated bytes, growth
+	var off [5][3]float64
 	var truth [5]float64
 	var seen [maxHalvings + 1]int
 	for range samples {

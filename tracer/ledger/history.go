@@ -2,7 +2,7 @@
 
 package ledger
 
-// HistoryLen is the most values a Site.History has.
+// HistoryLen is the most values of Site.History.
 const HistoryLen = 32
 
 const (
@@ -10,15 +10,15 @@ const (
 	firstShift = 24 // finest step: 2^24 ns, 17 ms
 )
 
-// history remembers how the live bytes of one site went. It keeps one value for each
-// step in which they changed, and doubles the step when it is full: so a quiet
-// site costs little, and none costs more than 1 KiB.
+// history keeps the live bytes of one site over time: one value for each step in which they
+// changed. It doubles the step when it is full, so a quiet site takes little memory, and none takes
+// more than 1 KiB.
 type history struct {
 	changes []change
 	shift   uint8 // step is 2^shift ns
 }
 
-// change says that since time (ns after Begin) the site had live bytes.
+// change is the live bytes of the site from time on, which is ns after Begin.
 type change struct{ time, live uint64 }
 
 func (h *history) record(begin, now, live uint64) {
@@ -65,7 +65,7 @@ func (h *history) join() {
 	h.changes = kept
 }
 
-// fill sets out to the live bytes at even steps of the session, the last one at its end.
+// fill sets out to the live bytes at even steps of the session, the last of which is its end.
 func (h *history) fill(out []uint64, session uint64) {
 	step := session / uint64(len(out))
 	i, live := 0, uint64(0)

@@ -6,93 +6,97 @@ import "math"
 
 const (
 	defaultMaxLive = 8 << 20
-	// Tables that all processes share: see Shares. Beyond its share of these, new sites and failures of a process are booked
-	// without their stack, beyond its share of as many more without what else tells them apart and has no limit of its own.
+	// Tables that all processes share: see Shares. Beyond its share, new sites and failures of a
+	// process are booked without their stack. Beyond the same share again, they are also booked
+	// without everything else that has no limit of its own.
 	maxSites    = 1 << 18
 	maxFailures = 1 << 14
-	// Of one process, beyond its share.
+	// For one process, beyond its share.
 	maxBareFailures = maxFailures / processPart
-	// Sites, those of ended processes included.
+	// Sites, including those of ended processes.
 	maxSitesEver = 1 << 23
-	// Further processes, ended ones included, are not booked at all.
+	// Processes, including ended ones. Further ones are not booked.
 	defaultMaxProcesses = 1 << 17
-	// Threads whose last free is remembered, for its undoing.
+	// Threads whose last free is remembered, so that it can be undone.
 	maxLastFrees = 1 << 16
 
 	maxWarnings = 256
 	recentBits  = 15
 
-	// CUDA ordinals end here; a higher one was misread.
+	// CUDA ordinals are lower; a higher one was misread.
 	maxDevices = 256
 
 	// No allocation is larger, as no address space is: a higher size was misread. And no process
-	// allocates more of one kind in its life, so that sums of all kinds have room in 64 bits.
+	// allocates more of one kind in its life, so that sums of all kinds fit 64 bits.
 	maxSize = 1 << 48
 	maxSum  = 1 << 60
 
-	// A free that fails with this code came while the process shut its driver
-	// down: the memory is gone all the same.
+	// A free that fails with this code came while the process shut its driver down: the memory is
+	// freed nevertheless.
 	resultDeinitialized = 4
 
 	resultUnknown = 999
 )
 
-// Options of a Ledger; only Begin matters to every user.
+// Options are options of a Ledger. Most callers set Begin only.
 type Options struct {
-	Begin   uint64     // ns of CLOCK_MONOTONIC when tracing began
-	Host    string     // name of the machine, copied into snapshots
-	MaxLive int        // limit of live allocations of all processes, 0: 8 Mi (about 90 bytes each); each has a share: see Shares
-	Limits  ReadLimits // of books that are filled from a file
+	Begin uint64 // begin of the session, ns of CLOCK_MONOTONIC
+	Host  string // name of the machine, copied into snapshots
+	// Limit of live allocations of all processes (see Shares); 0: 8 Mi, about 90 bytes each.
+	MaxLive int
+	Limits  ReadLimits // limits of books that a file fills
 
 	maxProcesses int // for tests
 }
 
 // Ledger holds the books. It must be used from one goroutine at a time.
 //
-// Processes and sites are kept until the ledger is dropped, also after the
-// process ended, when they take less room: a recording has to show them at its end.
+// The ledger keeps processes and sites to its end, since a capture shows them at its end. Those of
+// ended processes take less memory.
 type Ledger struct {
-	options     Options
-	procs       []process           // by process number
-	byPID       map[uint32]uint32   // number of the newest process of a pid
-	alive       []uint32            // processes that had not ended when they were last gone through
-	sites       []site              // by site number
-	windows     []windows           // for further sites
-	floors      [][CohortLen]uint64 // likewise
-	classes     map[uint64]uint32   // of tensors, by a hash of their key without its size class: the first site
-	siteOf      map[siteKey]uint32
-	freeSites   []uint32                // site numbers that name none
-	apis        *names                  // of archived sites
-	segments    map[uint64]bool         // stacks of archived sites that may be segments, and whether they are: see MarkSegments
-	recent      [1 << recentBits]uint32 // sites that were asked for lately, since siteOf takes long
-	live        map[liveKey]uint32      // number of the block
+	options Options
+	procs   []process           // by process number
+	byPID   map[uint32]uint32   // number of the newest process of a pid
+	alive   []uint32            // processes that had not ended at the last eachAlive
+	sites   []site              // by site number
+	windows []windows           // for further sites
+	floors  [][CohortLen]uint64 // likewise
+	// First site of kind Tensor by a hash of its key without the size class.
+	classes   map[uint64]uint32
+	siteOf    map[siteKey]uint32
+	freeSites []uint32 // unused site numbers
+	apis      *names   // API names of archived sites
+	// Whether the stacks of archived sites are of segments: see MarkSegments.
+	segments    map[uint64]bool
+	recent      [1 << recentBits]uint32 // cache of siteOf
+	live        map[liveKey]uint32      // number of the entry
 	entries     entries
 	lastFree    map[uint32]lastFree // by thread id
-	released    map[uint32]released // of physical memory: what lastFree has no room for
+	released    map[uint32]released // more about frees of physical memory in lastFree
 	endings     uint32              // contexts that ended
 	pools       []pool              // by pool number; 0 is none
-	noPools     []uint32            // pool numbers that name none
+	noPools     []uint32            // unused pool numbers
 	exports     map[uint64]exported // by digest of the handle
 	owners      map[siteKey][]owner // of what sites imported
 	shares      [tables]Shares
-	users       map[uint32]*[tables]int32 // what the processes of a user hold
+	users       map[uint32]*[tables]int32 // places that the processes of a user hold
 	processesOf map[uint32]int            // by user; 0: not known
-	lostBy      map[uint32]uint64         // Stats.LostBy, as told last
+	lostBy      map[uint32]uint64         // Stats.LostBy, at the last reading
 	stacksBy    map[uint32]uint64         // likewise
 	failures    map[failureKey]*Failure
 	gpus        []GPU
 	sampling    []float64 // by size class
 	rate        SampleRate
 	stats       Stats
-	homeless    uint64 // events of processes that are not booked
+	homeless    uint64 // events of processes beyond the limit
 	warnings    []string
 	warned      map[string]bool
 	limiter     limiter
 	observer    Observer // or nil
 
-	ended      []uint32 // processes that ended and still have their blocks
-	purgeAt    uint64   // when the first of them may lose them
-	opened     bool     // NVML is being read: see UsageOpened
+	ended      []uint32 // processes that ended and still have their entries
+	purgeAt    uint64   // when the first of them loses them
+	opened     bool     // after UsageOpened, until UsageReading
 	firstUsage uint64   // time of the first NVML reading
 }
 
@@ -113,11 +117,11 @@ type siteKey struct {
 	api     string
 }
 
-// memories is the space of the numbers that physical memory has in the books:
-// its handles may be several, and the driver hands them out again while it still lives.
+// memories is the space of the numbers that the books give to physical memory: a memory can have
+// several handles, and the driver reuses a handle while its memory still lives.
 const memories = Blocks + 1
 
-// viewed is the kind of a block that is only known, not booked: see View.
+// viewed is the kind of an entry that is known and not booked: see View.
 const viewed = lastKind + 1
 
 type failureKey struct {
@@ -128,29 +132,34 @@ type failureKey struct {
 type site struct {
 	siteKey
 	liveObjects, liveBytes   uint64 // of kind Tensor: weighted, see sampled
-	allocObjects, allocBytes uint64 // of kind Tensor: those that were freed, likewise
+	allocObjects, allocBytes uint64 // of kind Tensor: freed ones, weighted
 	liveSquares              uint64 // of kind Tensor: sum of the squared weights of live blocks
-	first, last              uint32 // list of live blocks by time
-	total, sum               uint32 // in process.totals: of the device, of all devices; not of viewed; of kind Tensor: in process.tensors
-	history                  history
-	own                      cohorts
-	shared                   *cohorts // in place of own
+	first, last              uint32 // list of live entries by time
+	// Indexes of process.totals: of the device, of all devices; of kind Tensor: of process.tensors;
+	// unused for viewed.
+	total, sum uint32
+	history    history
+	own        cohorts
+	shared     *cohorts // used instead of own
 
-	// What follows is not looked at for each event.
-	inside  uint64 // bytes of PyTorch's live blocks in its allocations, when they were last placed; of kind Tensor: of the sample, those asleep
-	oldest  uint64 // of a process whose blocks were purged
-	early   count  // dropped before their context was reported as ended
+	// The fields below are not used for each event.
+
+	// Bytes of live blocks in its allocations at the last BlockList; of kind Tensor: of sampled
+	// blocks that are asleep.
+	inside  uint64
+	oldest  uint64 // time of the oldest entry, of a process whose entries were purged
+	early   count  // ended before the end of their context was reported
 	ended   uint32 // Ledger.endings when its context ended last
 	segment bool
-	bare    bool   // it takes a place of tableBare
-	free    bool   // it takes none
+	bare    bool   // it takes a place of tableBare instead of tableSites
+	free    bool   // it takes no place
 	evicted uint64 // Site.Evicted
 	crowded uint64 // Site.Crowded
 }
 
-// lastFree is what a thread's latest free did.
+// lastFree is the effect of a thread's latest free.
 type lastFree struct {
-	entry   entry // prev is its neighbour at that time
+	entry   entry // prev was its neighbor then
 	process uint32
 	endings uint32 // Ledger.endings at that time
 	space   Space
@@ -160,9 +169,9 @@ type lastFree struct {
 type outcome uint8
 
 const (
-	unmatched    outcome = iota // nothing was there
-	freed                       // the block ended, or lost a reference
-	lessPhysical                // the rest is in Ledger.released
+	unmatched    outcome = iota // no allocation had the address
+	freed                       // the entry ended, or lost a reference
+	lessPhysical                // see Ledger.released
 )
 
 // New returns empty books.
@@ -207,9 +216,8 @@ func New(o Options) *Ledger {
 	return l
 }
 
-// Apply books one event; it keeps no reference to e. It does not allocate
-// unless the event brings something new: a process, a site, a higher number of
-// live allocations.
+// Apply books one event; it keeps no reference to e. It allocates memory only for new processes and
+// sites, and for more live allocations than ever before.
 func (l *Ledger) Apply(e *Event) {
 	if l.limiter.on && l.full() {
 		return
@@ -279,16 +287,16 @@ func (l *Ledger) applyRare(e *Event) {
 	case AddressFree:
 		l.addressFree(e)
 	case OutOfMemory:
-		l.stats.Events-- // it is told beside the event of the call
+		l.stats.Events-- // it comes in addition to the event of the call
 	case Learn:
 		l.stats.Events-- // likewise
 		l.learn(e)
 	}
 }
 
-// setStats takes over the counters that come from the kernel side, as totals
-// since the start: Lost, to which it adds its own, LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. The others are
-// the ledger's own and are ignored.
+// setStats replaces the counters that the kernel half keeps since the attach: Lost (plus the
+// ledger's own), LostBy, Stacks, NoStack, Missing, StacksBy, Torn and Truncated. It ignores the
+// others.
 func (l *Ledger) setStats(s Stats) {
 	l.stats.Lost, l.stats.Stacks, l.stats.NoStack, l.stats.Torn = s.Lost+l.homeless, s.Stacks, s.NoStack, s.Torn
 	l.stats.Missing, l.stats.Truncated = copyCounts(s.Missing), copyCounts(s.Truncated)
@@ -296,7 +304,7 @@ func (l *Ledger) setStats(s Stats) {
 	l.countBy(l.stacksBy, s.StacksBy, func(p *process, n uint64) { p.stacksLost += n })
 }
 
-// countBy adds what totals by pid have grown since they were told last to the processes that had the pid since.
+// countBy adds the growth of totals by pid to the processes that had the pid meanwhile.
 func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n uint64)) {
 	for pid, total := range now {
 		n, known := l.byPID[pid]
@@ -305,7 +313,7 @@ func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n u
 		}
 		more := total - before[pid]
 		if total < before[pid] {
-			more = total // counted from 0 again, for another process with the pid
+			more = total // another process with the pid counts from 0
 		}
 		before[pid] = total
 		for more > 0 && n != none {
@@ -313,14 +321,14 @@ func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n u
 			if p.purged {
 				break
 			}
-			add(p, more) // to each of them, as nothing tells which it was
+			add(p, more) // to each of them, since it could be any
 			n = p.older
 		}
 	}
 }
 
-// warn adds a sentence to the warnings of all later snapshots, once. Beyond 256
-// different ones, further ones are left out, and the last one says so.
+// warn adds a sentence to the warnings of all later snapshots, once. After 256 different ones, a
+// last one reports that there were more.
 func (l *Ledger) warn(text string) {
 	if l.warned[text] {
 		return
@@ -333,7 +341,7 @@ func (l *Ledger) warn(text string) {
 	l.addWarning(text)
 }
 
-// warnOf is Warn for a sentence about a process, which has a share of the warnings.
+// warnOf is warn for a sentence about a process, which has a share of the warnings.
 func (l *Ledger) warnOf(pid uint32, text string) {
 	n, ok := l.byPID[pid]
 	switch {

@@ -2,17 +2,19 @@
 
 package ledger
 
-// ReadLimits bound what books take in that are filled from a file, which may be forged. 0 is no limit. A live
-// session needs none: there the kernel half has room for so much only.
+// ReadLimits bound the size of books that a file fills, since the file may be forged. 0 is no
+// limit. A live session needs none: the kernel half bounds what it reports.
 type ReadLimits struct {
-	Live, Sites, Processes, Tensors uint64 // that may be live, or be made; Tensors: allocators, one of each process and device
-	Steps                           uint64 // of work beyond what each event takes: through sites, blocks or processes, a few ns each
+	// Most live allocations; most sites, processes and PyTorch allocators ever.
+	Live, Sites, Processes, Tensors uint64
+	// Work beyond a fixed amount per event, in steps of a few ns.
+	Steps uint64
 
-	// Reached is told, once. From then on the books stay as they are.
+	// Reached is called once, when a limit is exceeded. From then on the books do not change.
 	Reached func(Limit)
 }
 
-// Limit is one of ReadLimits.
+// Limit names one of the ReadLimits.
 type Limit uint8
 
 const (
@@ -23,17 +25,17 @@ const (
 	LimitSteps
 )
 
-// limiter counts what ReadLimits are about.
+// limiter counts against ReadLimits.
 type limiter struct {
 	ReadLimits
-	on      bool // there are any
+	on      bool // there are limits
 	reached bool
-	sites   uint64 // that were made
+	sites   uint64 // made so far
 	tensors uint64
 	steps   uint64
 }
 
-// full says whether the books take in nothing more.
+// full reports whether the books do not change any more.
 func (l *Ledger) full() bool {
 	x := &l.limiter
 	if !x.on || x.reached {

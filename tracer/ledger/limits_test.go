@@ -47,7 +47,8 @@ func TestAllocationsBeyondTheLimitAreCountedAsEvicted(t *testing.T) {
 	for i := range uint64(25) { // frees of those without room are of unknown addresses
 		l.Apply(&Event{Op: Free, PID: 1, Time: 30, Address: i + 1})
 	}
-	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Time: 31, Address: 1, Size: 10}) // there is room again
+	// there is room again
+	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Time: 31, Address: 1, Size: 10})
 	s := l.Snapshot(40, time.Time{})
 	if x := s.Sites[0]; s.Stats.Evicted != 15 || s.Stats.UnmatchedFrees != 15 || x.AllocObjects != 26 || x.LiveObjects != 1 {
 		t.Errorf("evicted %d, unmatched frees %d, site %+v", s.Stats.Evicted, s.Stats.UnmatchedFrees, x)

@@ -7,16 +7,18 @@ import (
 	"math"
 )
 
-// toldTotals is what an allocator had after its newest report that told it, by an event or by a reading.
+// toldTotals has the totals of an allocator as of its newest report of them, by an event or a
+// reading.
 type toldTotals struct {
 	time                      uint64
 	allocated, reserved, live uint64
-	known                     bool // a reading, or an event
-	begun                     bool // live is right, as nothing was reported since the attach; events may tell none in older recordings
-	liveKnown                 bool // else live follows from the classes
+	known                     bool // there was a reading or an event
+	// First report since the attach: live is right even without liveKnown.
+	begun     bool
+	liveKnown bool // otherwise live follows from the classes
 }
 
-// highest is the highest value there was.
+// highest is a maximum and its time.
 type highest struct{ bytes, time uint64 }
 
 func (h *highest) reach(bytes, time uint64) {
@@ -25,7 +27,7 @@ func (h *highest) reach(bytes, time uint64) {
 	}
 }
 
-// tellTotals takes the totals that an event of an allocator has.
+// tellTotals books the totals in an event of an allocator.
 func (l *Ledger) tellTotals(e *Event) {
 	device := tensorDevice(e.Device)
 	if e.Told == 0 || e.Space != Blocks || device < 0 {
@@ -37,8 +39,8 @@ func (l *Ledger) tellTotals(e *Event) {
 	}
 }
 
-// tell takes the totals of an event. One that does not say what is live leaves what is older than the attach as it was:
-// the kernel half sends Totals when that has changed.
+// tell books the totals of an event. If the event does not have the live bytes, the bytes from
+// before the attach stay as they were: the kernel half sends Totals when they change.
 func (l *Ledger) tell(t *tensors, e *Event) {
 	if e.Told&ToldAllocated == 0 || t.device < 0 || e.Time < t.now.time {
 		return
@@ -72,7 +74,8 @@ func (l *Ledger) tell(t *tensors, e *Event) {
 	}
 }
 
-// learnSegments takes a driver allocation as the allocator's by whose bytes it has more reserved than before: its stack may be on its way.
+// learnSegments takes a driver allocation for a segment if the allocator has as many more bytes
+// reserved than before: the allocation's stack may not be known yet.
 func (l *Ledger) learnSegments(t *tensors, reserved, time uint64) {
 	grown := int64(reserved - t.now.reserved)
 	var unknown []segmentChange
@@ -90,7 +93,7 @@ func (l *Ledger) learnSegments(t *tensors, reserved, time uint64) {
 			sum += bytes
 		}
 	}
-	fitting := 0 // alone
+	fitting := 0 // allocations that fit by themselves
 	for _, c := range unknown {
 		if grown == int64(c.bytes) {
 			fitting++
@@ -103,24 +106,26 @@ func (l *Ledger) learnSegments(t *tensors, reserved, time uint64) {
 	}
 }
 
-// readTotals takes those of a reading, unless an event has told newer ones.
+// readTotals books the totals of a reading, unless an event had newer ones.
 func (t *tensors) readTotals(x *TensorTotals, time uint64) {
 	r := &t.reading
 	if cmp.Or(x.Reported, time) < t.now.time {
 		return
 	}
-	t.now = toldTotals{time: x.Reported, allocated: r.allocated, reserved: r.reserved, live: r.live.bytes, known: true, liveKnown: x.Live != 0 || x.PeakTime != 0} // PeakTime: each report was looked at
+	// PeakTime: each report was looked at
+	t.now = toldTotals{time: x.Reported, allocated: r.allocated, reserved: r.reserved, live: r.live.bytes, known: true, liveKnown: x.Live != 0 || x.PeakTime != 0}
 	t.forgetChanges()
 }
 
-// sampleSince is what the sample did since the last reading, by size class.
+// sampleSince has the changes of the sample since the last reading, by size class.
 type sampleSince struct {
 	classes *[SizeClasses]struct{ live, freed signedCount }
 }
 
 type signedCount struct{ objects, bytes int64 }
 
-// sampleChanged notes a block of the sample that was allocated or freed, if the reading does not know of it.
+// sampleChanged notes that a block of the sample was allocated or freed, if the reading does not
+// include it.
 func (t *tensors) sampleChanged(class uint8, time uint64, w *count, freed bool) {
 	if t.reading.taken && time <= t.reading.reported || int(class) >= SizeClasses {
 		return
@@ -140,13 +145,13 @@ func (t *tensors) sampleChanged(class uint8, time uint64, w *count, freed bool) 
 	c.freed.bytes += int64(w.bytes)
 }
 
-// moment is what an allocator has as of the newest event. Allocated, reserved and the live bytes are exact where events tell
-// them, and as of the last reading where they do not; what else changed since then follows from the sample, and so is exact where
-// all blocks are in it.
+// moment is the state of an allocator as of the newest event. Allocated, reserved and live bytes
+// are exact if events report them, and as of the last reading if not. Other changes since then are
+// those of the sample, and so are exact if all blocks are in it.
 type moment struct {
 	allocated, reserved uint64
 	live, freed         count         // sums over classes
-	classes             []tensorClass // by SizeClass; nil: nothing but the sample is known
+	classes             []tensorClass // by SizeClass; nil: only the sample is known
 }
 
 func (l *Ledger) moment(t *tensors) moment {
@@ -173,7 +178,7 @@ func (l *Ledger) moment(t *tensors) moment {
 	return m
 }
 
-// changed adds what the sample of a class of probability p did.
+// changed adds the changes of the sample of a class of probability p.
 func (c count) changed(by *signedCount, p float64) count {
 	add := func(n uint64, d int64) uint64 {
 		if p != 1 {
@@ -187,8 +192,9 @@ func (c count) changed(by *signedCount, p float64) count {
 	return count{add(c.objects, by.objects), add(c.bytes, by.bytes)}
 }
 
-// fitLive makes the live bytes of the classes add up to a total. What the sample says of a class is most in doubt where it has
-// few of its blocks, so those are changed before the ones that it has all blocks of.
+// fitLive makes the live bytes of the classes add up to a total. The sample is least certain about
+// classes of which it has few blocks, so fitLive changes those before classes whose blocks are all
+// in the sample.
 func (l *Ledger) fitLive(classes []tensorClass, total uint64) {
 	weights := make([]uint64, len(classes))
 	for _, all := range [...]bool{false, true} {
@@ -219,14 +225,14 @@ func (l *Ledger) fitLive(classes []tensorClass, total uint64) {
 	for class := range classes {
 		sum += classes[class].live.bytes
 	}
-	if sum < total { // of blocks of which none is in the sample
+	if sum < total { // classes without a block in the sample
 		c := &classes[0].live
 		c.bytes += total - sum
 		c.objects = max(c.objects, 1)
 	}
 }
 
-// scaled gives a class other bytes, and as many more or fewer objects.
+// scaled returns a class with other bytes, and as many more or fewer objects.
 func (c count) scaled(bytes uint64) count {
 	if bytes == 0 || c.bytes == 0 {
 		return count{min(bytes, 1), bytes}

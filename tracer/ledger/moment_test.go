@@ -81,7 +81,8 @@ alloc t=4 addr=2000 size=512 stack=1` + torchBlock,
 	}
 }
 
-// TestWhatTheSampleLacksIsSharedOut: the exact total is divided among sites by what the sample says since the last reading.
+// TestWhatTheSampleLacksIsSharedOut: the exact total is divided among sites by what the sample says
+// since the last reading.
 func TestWhatTheSampleLacksIsSharedOut(t *testing.T) {
 	s, x := tensorsAt(t, `
 sampling 0.25
@@ -152,7 +153,8 @@ told t=3 told=2000/9000/1000`+torchBlock)
 	}
 }
 
-// TestPartsAreOfOneMoment: what is booked after NVML's reading is in the parts and in what they add up to, so nothing of it is unexplained.
+// TestPartsAreOfOneMoment: what is booked after NVML's reading is in the parts and in what they add
+// up to, so nothing of it is unexplained.
 func TestPartsAreOfOneMoment(t *testing.T) {
 	l := play(t, `
 devices GPU-a
@@ -173,7 +175,8 @@ free t=7 addr=a000 dev=0`)
 	}
 }
 
-// TestAnAllocationIsASegmentByWhatTheAllocatorSays, before its stack is known: else it would be in two parts.
+// TestAnAllocationIsASegmentByWhatTheAllocatorSays, before its stack is known: else it would be in
+// two parts.
 func TestAnAllocationIsASegmentByWhatTheAllocatorSays(t *testing.T) {
 	l := play(t, `
 devices GPU-a
@@ -190,7 +193,8 @@ alloc t=5 addr=20000 size=512 stack=2 told=1024/12288`+torchBlock)
 	}
 }
 
-// TestSegmentsAndTotalsAreOfOneMoment: a segment counts as cache from its own event on, until the allocator's next report tells what it is for.
+// TestSegmentsAndTotalsAreOfOneMoment: a segment counts as cache from its own event on, until the
+// allocator's next report tells what it is for.
 func TestSegmentsAndTotalsAreOfOneMoment(t *testing.T) {
 	_, x := tensorsAt(t, `
 devices GPU-a
@@ -218,7 +222,8 @@ free t=3 addr=1000 told=1000/9000/0`+torchBlock)
 	}
 }
 
-// TestOfTwoAllocationsThatFitNoneIsTakenForASegment: NCCL may take as much as PyTorch at the same time; the stacks tell.
+// TestOfTwoAllocationsThatFitNoneIsTakenForASegment: NCCL may take as much as PyTorch at the same
+// time; the stacks tell.
 func TestOfTwoAllocationsThatFitNoneIsTakenForASegment(t *testing.T) {
 	l := play(t, `
 allocator t=1 dev=0 size=0 handle=0

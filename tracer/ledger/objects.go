@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// Beyond its share of these, live objects of a process are not followed, and new stacks are booked without their stack; a process
-	// has at most maxObjectSites of the latter.
+	// Beyond its share, live objects of a process are not followed, and new stacks are booked
+	// without their stack. A process has at most maxObjectSites of the latter.
 	maxObjectSites    = 1 << 12
 	maxAllObjects     = 1 << 18
 	maxAllObjectSites = 1 << 17
@@ -21,9 +21,9 @@ const (
 // objects are the driver objects of a process.
 type objects struct {
 	live  map[objectKey]driverObject
-	sites []objectSite // sums, few: programs make contexts, modules and graphs from few places
+	sites []objectSite // few: programs make contexts, modules and graphs from few stacks
 
-	// By CUcontext or CUgreenCtx: the device whose primary context a green context's names stand for.
+	// By CUcontext or CUgreenCtx: the device whose primary context a green context stands for.
 	greens, derived map[uint64]int32
 }
 
@@ -34,7 +34,7 @@ type objectKey struct {
 
 type driverObject struct {
 	time, bytes uint64
-	context     uint64 // in which it was made
+	context     uint64 // context of its creation
 	site        uint32 // in objects.sites
 }
 
@@ -47,7 +47,7 @@ type objectSite struct {
 	kind                      Kind
 }
 
-// applyObject books what happens to a driver object.
+// applyObject books an event of a driver object.
 func (l *Ledger) applyObject(e *Event) {
 	switch e.Op {
 	case ObjectCreate, ObjectEnd, GreenCreate, GreenDestroy:
@@ -71,7 +71,7 @@ func (l *Ledger) applyObject(e *Event) {
 	}
 }
 
-// createObject books a driver object with the stack of the event that tells of it.
+// createObject books a new driver object with the stack of its event.
 func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device int32, e *Event) {
 	if handle == 0 || l.procs[process].purged {
 		return
@@ -81,7 +81,8 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 	}
 	x := &l.procs[process].objects
 	key := objectKey{handle, kind}
-	x.end(key, math.MaxUint64) // its end was not seen, or is reported later than its handle was handed out again
+	// its end was not seen, or is reported after its handle was given out again
+	x.end(key, math.MaxUint64)
 	if kind == DriverContext {
 		delete(x.derived, handle)
 	}
@@ -115,12 +116,13 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 	s.bytes += o.bytes
 }
 
-// countObjects counts the live objects that a process has now.
+// countObjects updates the count of live objects that a process holds.
 func (l *Ledger) countObjects(p *process) {
 	l.giveAll(tableObjects, p, int(p.held[tableObjects])-len(p.objects.live))
 }
 
-// site returns the index of the sum that an object belongs to, and whether it lost its stack for want of room.
+// site returns the index of the sum of an object, and whether the object lost its stack for lack of
+// room.
 func (x *objects) site(key objectSite, room bool) (n uint32, stackless bool) {
 	same := func(s objectSite) bool {
 		return s.stack == key.stack && s.kind == key.kind && s.device == key.device && s.api == key.api
@@ -138,7 +140,8 @@ func (x *objects) site(key objectSite, room bool) (n uint32, stackless bool) {
 	return uint32(i), stackless
 }
 
-// end ends an object, unless one with its handle was made after time, when the call that ends it began.
+// end ends an object, unless it was made after time, when the call that ends it began: then it is
+// another one with the same handle.
 func (x *objects) end(key objectKey, time uint64) {
 	if o, ok := x.live[key]; ok && o.time <= time {
 		delete(x.live, key)
@@ -148,8 +151,8 @@ func (x *objects) end(key objectKey, time uint64) {
 	}
 }
 
-// endIn ends what goes with a context: itself, the green contexts of its device if it is primary, and what was made in it. Libraries
-// are the process's.
+// endIn ends what a context owns: itself, the green contexts of its device if it is primary, and
+// what was made in it. Libraries belong to the process.
 func (x *objects) endIn(context uint64, device int32, time uint64) {
 	for key, o := range x.live {
 		on := x.sites[o.site].device
@@ -168,7 +171,7 @@ func (x *objects) endIn(context uint64, device int32, time uint64) {
 	}
 }
 
-// settle takes what is live as part of the baseline on a device; UnknownDevice: on all.
+// settle makes live objects on a device part of the baseline; UnknownDevice means all devices.
 func (x *objects) settle(device int32) {
 	for i := range x.sites {
 		if s := &x.sites[i]; s.device == device || s.device == UnknownDevice || device == UnknownDevice {
@@ -177,10 +180,11 @@ func (x *objects) settle(device int32) {
 	}
 }
 
-// forget drops what is only needed while events come.
+// forget drops what only events need.
 func (x *objects) forget() { x.live, x.greens, x.derived = nil, nil, nil }
 
-// derivedFrom returns the device of the primary context that a green context's CUcontext stands for.
+// derivedFrom returns the device of the primary context that a green context's CUcontext stands
+// for.
 func (x *objects) derivedFrom(context uint64) int32 {
 	if device, ok := x.derived[context]; ok {
 		return device
@@ -208,13 +212,13 @@ func (l *Ledger) greenDestroy(process uint32, e *Event) {
 	x.end(objectKey{e.Address, GreenContext}, e.Time)
 	device, ok := x.greens[e.Address]
 	if !ok {
-		return // older than the tracing, as its reference is
+		return // older than the attach, as its reference is
 	}
 	delete(x.greens, e.Address)
 	l.contextRelease(&Event{PID: e.PID, Time: e.Time, Device: device})
 }
 
-// contextDerive notes a green context's CUcontext.
+// contextDerive notes the CUcontext of a green context.
 func (l *Ledger) contextDerive(e *Event) {
 	n := l.instance(e.PID, e.Time)
 	x := &l.procs[n].objects
@@ -230,7 +234,7 @@ func (l *Ledger) contextDerive(e *Event) {
 	}
 }
 
-// objects lists the driver objects of all processes that are shown.
+// objects adds the driver objects of all processes in the snapshot.
 func (v *view) objects() {
 	for n := range v.l.procs {
 		if v.leavesOut(uint32(n)) {

@@ -2,8 +2,8 @@
 
 package ledger
 
-// Observer is told when memory begins and ends, in the order in which a Ledger books it. Its methods
-// run inside Apply and Tell, and must not call the Ledger.
+// Observer is told when memory begins and ends, in the order in which a Ledger books it. Its
+// methods run inside Apply and Tell, and must not call the Ledger.
 //
 // The ledger does not report the memory that a process still has when it ends as freed.
 type Observer interface {
@@ -55,7 +55,8 @@ type Mapping struct {
 	Time       uint64 // of the mapping, ns
 }
 
-// Observe makes o the observer of the ledger; nil is none. It must be called before the first event.
+// Observe makes o the observer of the ledger; nil is none. It must be called before the first
+// event.
 func (l *Ledger) Observe(o Observer) { l.observer = o }
 
 // allocation returns live block n as an Observer sees it.
@@ -72,7 +73,8 @@ func (l *Ledger) allocation(n uint32) Allocation {
 	}
 }
 
-// tellMapped reports a mapping. A view of physical memory is not booked, and neither is its mapping.
+// tellMapped reports a mapping. A view of physical memory is not booked, and neither is its
+// mapping.
 func (l *Ledger) tellMapped(process uint32, x *mapping, time uint64) {
 	if m, ok := l.observedMapping(process, x); ok {
 		l.observer.Mapped(m, time)

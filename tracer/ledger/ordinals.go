@@ -7,18 +7,20 @@ import (
 	"slices"
 )
 
-// Ordinals says how it is known which GPUs the ordinals of a process mean.
+// Ordinals is the evidence for the GPUs that the ordinals of a process mean.
 type Ordinals uint8
 
 const (
-	OrdinalsTold   Ordinals = iota // by the process itself, or by its only GPU; where Devices has none, by nothing
-	OrdinalsPaired                 // NVML lists it on as many GPUs as it uses: they are taken in NVML's order
-	OrdinalsDenied                 // NVML lists it on other GPUs than those it tells, so they are not known
+	OrdinalsTold Ordinals = iota // the process itself, or its only GPU; none if Devices is empty
+	// NVML lists it on as many GPUs as it uses, which are taken in NVML's order.
+	OrdinalsPaired
+	// NVML lists it on other GPUs than those that it reports, so they are unknown.
+	OrdinalsDenied
 )
 
-// uuids returns the UUID of each CUDA ordinal. Where NVML lists the process on one GPU
-// and the process has used one ordinal, that is what the ordinal means, whatever
-// the environment said: a program can change it before it starts CUDA.
+// uuids returns the UUID of each CUDA ordinal. If NVML lists the process on one GPU and the process
+// has used one ordinal, the ordinal means that GPU, whatever the environment says: a program can
+// change it before it starts CUDA.
 func (p *process) uuids() []string {
 	list, _ := p.ordinals()
 	return list
@@ -53,7 +55,7 @@ func (p *process) ordinals() ([]string, Ordinals) {
 	return list, OrdinalsTold
 }
 
-// listed returns the readings of the GPUs that NVML lists the process on, in NVML's order.
+// listed returns the readings of the GPUs on which NVML lists the process, in NVML's order.
 func (p *process) listed() (list []*reading) {
 	for i := range p.readings {
 		if p.readings[i].present {
@@ -64,7 +66,7 @@ func (p *process) listed() (list []*reading) {
 	return list
 }
 
-// usedDevices lists the ordinals that the process is known to have allocated on, in order.
+// usedDevices returns the ordinals that the process is known to have allocated on, in order.
 func (p *process) usedDevices() (list []int32) {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device >= 0 && !t.Kind.OnHost() {
@@ -80,8 +82,9 @@ func (p *process) usedDevices() (list []int32) {
 	return slices.Compact(list)
 }
 
-// paired gives the GPUs that NVML lists to the ordinals that are used, if they are as many. CUDA's order
-// is NVML's where they are of one model, and each must have room for what is on its ordinal.
+// paired assigns the GPUs that NVML lists to the used ordinals, if their numbers are equal. CUDA's
+// order is NVML's if the GPUs are of one model, and each must have room for the allocations of its
+// ordinal.
 func (p *process) paired() []string {
 	gpus, used := p.listed(), p.usedDevices()
 	if len(gpus) == 0 || len(gpus) != len(used) || used[len(used)-1] >= maxDevices {
@@ -103,8 +106,9 @@ func (p *process) paired() []string {
 	return list
 }
 
-// doubtOrdinals compares what the process tells of its ordinals with where NVML lists it, at the moment of a reading: an ordinal with
-// memory means a listed GPU. A GPU in MIG mode may be listed in place of its instance.
+// doubtOrdinals compares the ordinals that the process reports with the GPUs on which NVML lists
+// it, at the moment of a reading: an ordinal with memory means a listed GPU. NVML may list a GPU in
+// MIG mode instead of its instance.
 func (l *Ledger) doubtOrdinals(p *process) {
 	gpus := p.listed()
 	if p.misnamed || len(p.devices) == 0 || len(gpus) < 2 || len(gpus) < len(p.usedDevices()) ||

@@ -16,22 +16,26 @@ type Part struct {
 	UUID    string
 	Device  int32
 
-	Tensors        uint64 // allocated since the attach, in whatever segments they lie; those asleep have no memory
-	Cached         uint64 // in segments allocated since the attach, and not given out
+	Tensors        uint64 // allocated since the attach, in any segment; those asleep have no memory
+	Cached         uint64 // free memory of segments allocated since the attach
 	Driver         uint64 // other driver allocations
-	OlderAllocated uint64 // tensors that were allocated before the attach
-	OlderCached    uint64 // the rest of the segments that are older than the attach
-	Foreign        uint64 // what was there at the attach besides: context, modules, other libraries
-	Unplaced       uint64 // its share of what the process has on GPUs that are not known, taken off Unexplained and Foreign
-	Unexplained    int64
+	OlderAllocated uint64 // tensors allocated before the attach
+	OlderCached    uint64 // rest of the segments that are older than the attach
+	Foreign        uint64 // other memory from before the attach: context, modules, other libraries
+	// Its share of the process's memory on unknown GPUs, taken off Unexplained and Foreign.
+	Unplaced    uint64
+	Unexplained int64
 
-	Usage uint64 // as of NVML's last reading
-	Since int64  // booked since that reading; so the parts add up to what NVML would say at the snapshot's moment
+	Usage uint64 // at NVML's last reading
+	// Booked since that reading, so that the parts add up to what NVML would report at the
+	// snapshot's moment.
+	Since int64
 }
 
-// Parts returns one Part for each of Balances, in their order. All parts are those of the snapshot's moment but for Unexplained,
-// which is as of NVML's last reading. With what the process has on GPUs that are not known in place of Unplaced, those of one process
-// add up to what it uses, and never to more.
+// Parts returns one Part for each of Balances, in their order. They are as of the snapshot's
+// moment, except Unexplained, which is as of NVML's last reading. If the process's memory on
+// unknown GPUs stands in for Unplaced, the parts of a process add up to what it uses, and never to
+// more.
 func (s *Snapshot) Parts() []Part {
 	parts := make([]Part, len(s.Balances))
 	for i := range s.Balances {
@@ -73,12 +77,12 @@ func (s *Snapshot) Parts() []Part {
 	return parts
 }
 
-// BalanceOf returns the index in Balances of the GPU that a device of a process is, or -1.
+// BalanceOf returns the index in Balances of the GPU that a device of a process means, or -1.
 func (s *Snapshot) BalanceOf(process int, device int32) int {
 	return s.balanceOn(process, device, s.onlyGPU(process))
 }
 
-// balanceOn is BalanceOf where only is the one GPU that carries the process, "" if there are several.
+// balanceOn is BalanceOf; only is the GPU that alone carries the process, "" if there are several.
 func (s *Snapshot) balanceOn(process int, device int32, only string) int {
 	if device < UnknownDevice {
 		return -1
@@ -96,7 +100,7 @@ func (s *Snapshot) balanceOn(process int, device int32, only string) int {
 	return -1
 }
 
-// balancesOf returns where the balances of a process are: they are in the order of processes.
+// balancesOf returns the range of a process in Balances, which are sorted by process.
 func (s *Snapshot) balancesOf(process int) (from, to int) {
 	from = sort.Search(len(s.Balances), func(i int) bool { return s.Balances[i].Process >= process })
 	for to = from; to < len(s.Balances) && s.Balances[to].Process == process; to++ {
@@ -104,7 +108,7 @@ func (s *Snapshot) balancesOf(process int) (from, to int) {
 	return from, to
 }
 
-// TensorsOn returns what PyTorch's allocator of a process has on a device, nil without one.
+// TensorsOn returns the totals of a process's PyTorch allocator on a device, nil without one.
 func (s *Snapshot) TensorsOn(process int, device int32) *Tensors {
 	at, ok := slices.BinarySearchFunc(s.Tensors, place{process, device}, func(t Tensors, p place) int {
 		return cmp.Or(cmp.Compare(t.Process, p.process), cmp.Compare(t.Device, p.device))
@@ -115,7 +119,8 @@ func (s *Snapshot) TensorsOn(process int, device int32) *Tensors {
 	return &s.Tensors[at]
 }
 
-// onlyGPU returns the one GPU that carries a process, "" if there are several: as process.onlyGPU does.
+// onlyGPU returns the GPU that alone carries a process, "" if there are several, as process.onlyGPU
+// does.
 func (s *Snapshot) onlyGPU(process int) string {
 	p := &s.Processes[process]
 	ordinal, uuid := int32(UnknownDevice), ""

@@ -4,24 +4,24 @@ package ledger
 
 import "github.com/vramprof/vramprof/tracer/ledger/intervals"
 
-// physical is the memory of the virtual memory API that a process holds.
+// physical has the books of a process's virtual memory API.
 type physical struct {
 	handles  map[uint64]handle // by CUmemGenericAllocationHandle
 	memories map[uint64]memory // by number
-	last     uint64            // number given to a memory; they are not used again
+	last     uint64            // latest number of a memory; numbers are not reused
 	mappings intervals.Set[target]
 }
 
-// handle is a name of physical memory, for as long as it has references.
+// handle is a name of physical memory while it has references.
 type handle struct {
 	memory     uint64
 	references uint64
 }
 
-// memory is live while it has handles or mappings. Its block is in Ledger.live under its number.
+// memory lives while it has handles or mappings. Its entry is in Ledger.live under its number.
 type memory struct {
 	handles, mappings uint32
-	learns            bool // its size is that of its largest mapping
+	learns            bool // its size is unknown, and taken to be that of its largest mapping
 }
 
 // mayMap reports whether a process has room for one more handle or mapping.
@@ -35,7 +35,7 @@ func (l *Ledger) mayMap(process uint32) bool {
 	return false
 }
 
-// countMappings counts the handles and mappings that a process holds now.
+// countMappings updates the count of handles and mappings that a process holds.
 func (l *Ledger) countMappings(p *process) {
 	n := 0
 	if v := p.physical; v != nil {
@@ -44,7 +44,8 @@ func (l *Ledger) countMappings(p *process) {
 	l.giveAll(tableMappings, p, int(p.held[tableMappings])-n)
 }
 
-// allocPhysical books memory with one reference, or one more of what the process imports again.
+// allocPhysical books memory with one reference, or one more reference if the process imports it
+// again.
 func (l *Ledger) allocPhysical(e *Event) {
 	n := l.instance(e.PID, e.Time)
 	p := &l.procs[n]
@@ -65,7 +66,8 @@ func (l *Ledger) allocPhysical(e *Event) {
 	}
 }
 
-// importAgain counts one reference more of what the process has under the same handle.
+// importAgain adds a reference to memory that the process has under the same handle, and reports
+// whether there is any.
 func (l *Ledger) importAgain(process uint32, e *Event) bool {
 	if v := l.procs[process].physical; v != nil {
 		if h, ok := v.handles[e.Address]; ok {
@@ -88,7 +90,7 @@ func (p *process) withPhysical() *physical {
 	return p.physical
 }
 
-// endView forgets a view of physical memory, a multicast object.
+// endView ends a view of physical memory, for example a multicast object.
 func (l *Ledger) endView(process uint32, number, time uint64) {
 	key := liveKey{number, process, Physical}
 	if n, ok := l.live[key]; ok {
@@ -96,8 +98,7 @@ func (l *Ledger) endView(process uint32, number, time uint64) {
 	}
 }
 
-// reuseHandle forgets a handle whose number the driver hands out again: its
-// last release was not seen.
+// reuseHandle ends a handle whose number the driver gives out again: its last release was not seen.
 func (l *Ledger) reuseHandle(process uint32, number, time uint64) {
 	v := l.procs[process].physical
 	if v == nil {
@@ -119,7 +120,7 @@ func (l *Ledger) endHandle(process uint32, number, time uint64) {
 	l.settle(process, id, time)
 }
 
-// settle ends memory that nothing holds any longer.
+// settle ends memory without handles and mappings.
 func (l *Ledger) settle(process uint32, id, time uint64) {
 	v := l.procs[process].physical
 	if m, ok := v.memories[id]; ok && m.handles == 0 && m.mappings == 0 {
@@ -204,7 +205,7 @@ func (l *Ledger) unmap(e *Event) {
 	l.rememberPhysical(e, p, released{ended: ended})
 }
 
-// retain notes one more reference of what is mapped at an address.
+// retain adds a reference to the memory that is mapped at an address.
 func (l *Ledger) retain(e *Event) {
 	p := l.instance(e.PID, e.Time)
 	v := l.procs[p].physical
@@ -240,7 +241,7 @@ func (l *Ledger) addHandle(process uint32, number, id uint64) {
 	v.memories[id] = m
 }
 
-// release takes one reference of a handle away, and says whether there was such a handle.
+// release removes one reference of a handle, and reports whether the handle is known.
 func (l *Ledger) release(process uint32, e *Event) bool {
 	v := l.procs[process].physical
 	if v == nil {

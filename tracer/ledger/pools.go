@@ -14,8 +14,8 @@ type pool struct {
 	handle    uint64
 	process   uint32
 	device    int32 // or UnknownDevice
-	kind      Kind  // Pinned or Managed where its memory is not one GPU's: then no figures
-	latest    int32 // device of the latest allocation, for lack of a better one
+	kind      Kind  // Pinned or Managed if its memory is not one GPU's; such a pool has no figures
+	latest    int32 // device of the latest allocation, used if device is unknown
 	objects   uint64
 	used      uint64
 	reserve   uint64
@@ -25,7 +25,7 @@ type pool struct {
 	inUse     bool
 }
 
-// ownPool turns the handle of a pool that a device has from the beginning into 0 and that device.
+// ownPool returns the key of a pool: handle 0 and its device if it is the default pool of a device.
 func (p *process) ownPool(handle uint64, device int32) (uint64, int32) {
 	if d, ok := p.own[handle]; ok {
 		return 0, d
@@ -33,8 +33,7 @@ func (p *process) ownPool(handle uint64, device int32) (uint64, int32) {
 	return handle, device
 }
 
-// poolKey names a pool of a process: by its handle, or, with handle 0, the one
-// that a device has from the beginning.
+// poolKey names a pool of a process by its handle, or, with handle 0, the default pool of a device.
 type poolKey struct {
 	handle uint64
 	device int32
@@ -72,7 +71,7 @@ func (l *Ledger) releasePool(n uint32) {
 	l.noPools = append(l.noPools, n)
 }
 
-// poolFor returns the pool of an allocation with that handle, and the device that the pool is on.
+// poolFor returns the pool of an allocation with that handle, and the device of the pool.
 func (l *Ledger) poolFor(process uint32, handle uint64, device int32) (int32, uint32) {
 	p := &l.procs[process]
 	if handle == 0 {
@@ -91,7 +90,7 @@ func (l *Ledger) poolFor(process uint32, handle uint64, device int32) (int32, ui
 	return device, n
 }
 
-// withPool returns the number of a pool, which is made if need be; 0 if there is no room.
+// withPool returns the number of a pool, which it adds if necessary; 0 if there is no room.
 func (l *Ledger) withPool(process uint32, handle uint64, device int32) uint32 {
 	p := &l.procs[process]
 	key := keyOfPool(handle, device)
@@ -121,7 +120,7 @@ func (l *Ledger) withPool(process uint32, handle uint64, device int32) uint32 {
 	return n
 }
 
-// poolKind says what the memory of a pool is where it is not that of one GPU, else 0.
+// poolKind returns the kind of a pool's memory if it is not one GPU's, otherwise 0.
 func poolKind(e *Event) Kind {
 	if e.Kind == Pinned || e.Kind == Managed {
 		return e.Kind
@@ -129,7 +128,7 @@ func poolKind(e *Event) Kind {
 	return 0
 }
 
-// pool books what happens to a pool itself.
+// pool books an event of a pool.
 func (l *Ledger) pool(e *Event) {
 	process := l.instance(e.PID, e.Time)
 	p := &l.procs[process]
@@ -156,9 +155,9 @@ func (l *Ledger) pool(e *Event) {
 	case e.Op == PoolCreate || e.Op == PoolThreshold:
 		if e.Op == PoolCreate && known && handle != 0 {
 			if k := l.pools[n].kind; k != 0 && k == poolKind(e) {
-				return // told again
+				return // reported again
 			}
-			l.destroyPool(p, n) // the report of its end, by another thread, is on its way
+			l.destroyPool(p, n) // another thread's report of its end is still to come
 		}
 		if n = l.withPool(process, handle, device); n == 0 {
 			return
@@ -176,14 +175,14 @@ func (l *Ledger) pool(e *Event) {
 		x := &l.pools[n]
 		x.reserve = max(x.used, min(x.reserve, e.Size))
 	case e.Op == PoolDestroy && handle != 0:
-		if l.pools[n].created <= e.Time { // else the handle names another pool by now
+		if l.pools[n].created <= e.Time { // otherwise the handle names another pool by now
 			l.destroyPool(p, n)
 		}
 	}
 }
 
-// selectPool notes which pool the allocations of a device take from. Of a process that was seen from its beginning
-// and never chose one, the current pool is the one that the device has from the beginning.
+// selectPool notes which pool the allocations of a device take from. In a process that was seen
+// from its begin and never selected one, the current pool is the default pool.
 func (l *Ledger) selectPool(p *process, e *Event, device int32) {
 	if p.selected == nil {
 		p.selected = make(map[int32]uint64)
@@ -201,8 +200,8 @@ func (l *Ledger) selectPool(p *process, e *Event, device int32) {
 	}
 }
 
-// destroyPool leaves a pool to the allocations that it still has. Its number may
-// name another one soon, and its device goes back to its own pool.
+// destroyPool ends a pool, except for its live allocations. Its number may soon name another one,
+// and its device uses its default pool again.
 func (l *Ledger) destroyPool(p *process, n uint32) {
 	x := &l.pools[n]
 	delete(p.pools, keyOfPool(x.handle, x.device))
@@ -218,12 +217,12 @@ func (l *Ledger) destroyPool(p *process, n uint32) {
 	}
 }
 
-// forgetPools drops the pools of a process that has lost its blocks.
+// forgetPools drops the pools of a process that has lost its entries.
 func (l *Ledger) forgetPools(process uint32) {
 	p := &l.procs[process]
 	p.selected, p.own = nil, nil
 	if p.pools == nil {
-		return // it never had any
+		return // it had no pools
 	}
 	l.spend(len(l.pools))
 	for n := range l.pools {
@@ -234,7 +233,7 @@ func (l *Ledger) forgetPools(process uint32) {
 	p.pools = nil
 }
 
-// poolsIdle appends what the pools of a process hold at most unused, by device.
+// poolsIdle appends the most that the pools of a process can hold unused, by device.
 func (l *Ledger) poolsIdle(p *process, dst []deviceLive) []deviceLive {
 	l.spend(len(p.pools))
 	first := len(dst)
@@ -253,7 +252,7 @@ func (l *Ledger) poolsIdle(p *process, dst []deviceLive) []deviceLive {
 	return dst
 }
 
-// on returns the device of a pool, as far as anything tells it.
+// on returns the device of a pool, as far as it is known.
 func (x *pool) on() int32 {
 	if x.device == UnknownDevice {
 		return x.latest

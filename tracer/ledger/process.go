@@ -15,22 +15,22 @@ const (
 	// allDevices is the device of a total over all devices of a process.
 	allDevices = math.MinInt32
 
-	// Events of an ended process can still be on their way for this long, ns.
+	// Events of an ended process may be delayed by this, ns.
 	grace = 5e9
 
-	// Purges are no closer to each other than this, ns.
+	// Shortest time between two purges, ns.
 	purgeStep = 1e9
 )
 
 type process struct {
 	holder
-	Process                   // Totals and Devices are made for the snapshot only
+	Process                   // Totals and Devices are only set in snapshots
 	older      uint32         // the process that had the pid before, or none
 	totals     []runningTotal // per device and kind, and per kind over allDevices
 	sites      []uint32
-	archived   []byte   // further sites, of a process that was purged: see Ledger.archive
+	archived   []byte   // sites of a process that was purged: see Ledger.archive
 	devices    []string // UUID by CUDA ordinal
-	misnamed   bool     // NVML denies what is in devices
+	misnamed   bool     // NVML contradicts devices
 	readings   []reading
 	olderFreed uint64 // time of the latest free of memory that is not booked
 	purged     bool
@@ -43,19 +43,19 @@ type process struct {
 	tensors   []tensors          // by device
 	freeRuns  []freeRun          // by device, in segments
 	strays    []stray            // allocations on unknown devices, oldest first
-	crowded   bool               // and no room for more
-	exported  []uint64           // digests of what it has in Ledger.exports, oldest first
+	crowded   bool               // strays has no room for more
+	exported  []uint64           // its keys in Ledger.exports, oldest first
 	asleep    asleep
 
 	bareFailures int              // sites of failures beyond its share
 	stacksLost   uint64           // Stats.StacksBy
-	selected     map[int32]uint64 // by device: handle of the pool that its allocations take from
-	own          map[uint64]int32 // device of which a handle is the pool that it has from the beginning
+	selected     map[int32]uint64 // by device: handle of the current pool
+	own          map[uint64]int32 // by handle: device whose default pool it is
 }
 
-// setProcess names a process. It may come before or after its first events,
-// and again when the name changes: what is empty in p stays as it was. A zero Begin means
-// the newest process of that pid; a Begin after its end starts the next one.
+// setProcess names a process. It may come before or after the process's first events, and again
+// when the name changes; empty fields of p change nothing. A zero Begin means the newest process of
+// the pid; a Begin after its end starts the next one.
 func (l *Ledger) setProcess(p Process) {
 	if l.full() || l.manyProcesses() && !l.hasRoom(p.PID, p.Begin, p.User) {
 		return
@@ -75,7 +75,8 @@ func (l *Ledger) setProcess(p Process) {
 	}
 }
 
-// hasRoom says whether what a pid does at a time is of a process that is in the books, where there is no room for another one.
+// hasRoom reports whether an event or name of a pid can be booked: it belongs to a process in the
+// books, or there is room for another one.
 func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 	n, ok := l.byPID[pid]
 	if ok && (l.procs[n].End == 0 || time <= l.procs[n].End) {
@@ -88,20 +89,19 @@ func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 	return false
 }
 
-// manyProcesses reports whether a user may have so many processes that further ones have no room.
+// manyProcesses reports whether one user can have so many processes that there is no room for
+// another one of it.
 func (l *Ledger) manyProcesses() bool { return len(l.procs) >= l.shares[tableProcesses].size/userPart }
 
-// setDevices gives the UUID of each CUDA ordinal of a known process. If one GPU alone
-// carries the process, snapshots show its allocations with UnknownDevice there.
+// setDevices sets the UUID of each CUDA ordinal of a known process.
 func (l *Ledger) setDevices(pid uint32, ordinals []string) {
 	if n, ok := l.byPID[pid]; ok {
 		l.procs[n].devices, l.procs[n].misnamed = append([]string(nil), ordinals...), false
 	}
 }
 
-// instance returns the number of the process that had the pid at that time: an
-// event as old as the end of a process still belongs to it, a younger one
-// begins the next.
+// instance returns the number of the process that had the pid at that time. An event as old as the
+// end of a process still belongs to it; a younger one begins the next.
 func (l *Ledger) instance(pid uint32, time uint64) uint32 {
 	n, ok := l.byPID[pid]
 	if !ok {
@@ -146,7 +146,7 @@ func (l *Ledger) eachAlive(do func(n uint32)) {
 	l.alive = alive
 }
 
-// end closes the books of a process and leaves its live set as it is.
+// end ends a process, and leaves its live allocations as they are.
 func (l *Ledger) end(e *Event) {
 	n, ok := l.byPID[e.PID]
 	if !ok {
@@ -168,7 +168,7 @@ func purgeTime(p *process) uint64 {
 	return p.End + grace
 }
 
-// purge gives back the blocks of processes that ended a while ago, of many at once where many end.
+// purge drops the entries of processes that ended a while ago.
 func (l *Ledger) purge(now uint64) {
 	l.spend(16 * len(l.ended))
 	l.purgeAt = math.MaxUint64
@@ -233,8 +233,8 @@ func (p *process) total(device int32, kind Kind) uint32 {
 	return uint32(len(p.totals) - 1)
 }
 
-// onlyGPU returns the one GPU that carries the process, or UnknownDevice and ""
-// if there are several or nothing says which. The ordinal alone can be unknown.
+// onlyGPU returns the GPU that alone carries the process, or UnknownDevice and "" if there are
+// several or none is known. The ordinal alone can be unknown.
 func (p *process) onlyGPU(uuids []string) (ordinal int32, uuid string) {
 	switch {
 	case len(uuids) == 1:
@@ -248,7 +248,7 @@ func (p *process) onlyGPU(uuids []string) (ordinal int32, uuid string) {
 	for i := range p.totals {
 		t := &p.totals[i]
 		if t.Device >= 0 && t.Device != ordinal && !t.Kind.OnHost() && ordinal != UnknownDevice {
-			return UnknownDevice, "" // its own calls name another device
+			return UnknownDevice, "" // its calls use another device
 		}
 	}
 	for i := range p.tensors {

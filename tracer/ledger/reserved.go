@@ -2,8 +2,8 @@
 
 package ledger
 
-// An allocator that gives segments back to the driver (torch.cuda.empty_cache) does not
-// report: what it has reserved since its latest report follows from the driver's calls.
+// An allocator that gives segments back to the driver (torch.cuda.empty_cache) does not report it:
+// what it has reserved since its latest report follows from calls of the driver.
 
 // segmentChange is a driver allocation, or the end of one, that may be a segment.
 type segmentChange struct {
@@ -13,11 +13,10 @@ type segmentChange struct {
 	freed bool
 }
 
-// maxSegmentChanges bounds the changes since an allocator's latest report; a busy
-// one reports at once.
+// maxSegmentChanges bounds the changes since an allocator's latest report; a busy one reports soon.
 const maxSegmentChanges = 1 << 16
 
-// segmentChanged notes a change that the latest report may not know of.
+// segmentChanged notes a change that the latest report may not include.
 func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
 	s := &l.sites[n]
 	p := &l.procs[s.process]
@@ -32,12 +31,12 @@ func (l *Ledger) segmentChanged(n uint32, bytes, time uint64, freed bool) {
 	}
 }
 
-// mayNotKnow says whether the latest report is older than time, as far as that is known.
+// mayNotKnow reports whether the latest report may be older than time.
 func (t *tensors) mayNotKnow(time uint64) bool {
 	return !t.now.known || t.now.time != 0 && time > t.now.time
 }
 
-// forgetChanges drops what the latest report knows.
+// forgetChanges drops changes that the latest report includes.
 func (t *tensors) forgetChanges() {
 	rest := t.changes[:0]
 	for _, c := range t.changes {
@@ -48,7 +47,8 @@ func (t *tensors) forgetChanges() {
 	t.changes = rest
 }
 
-// reserved is what the allocator has reserved now; here says whether a site's device is the allocator's.
+// reserved returns what the allocator has reserved now; here reports whether a site's device is the
+// allocator's.
 func (l *Ledger) reserved(t *tensors, here func(device int32) bool) uint64 {
 	sum := t.now.reserved
 	if sum == 0 {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestRunningIsTheSnapshotWithoutWhatHasEnded: processes that ended with and without memory, with failures, pools and tensors.
+// TestRunningIsTheSnapshotWithoutWhatHasEnded: processes that ended with and without memory, with
+// failures, pools and tensors.
 func TestRunningIsTheSnapshotWithoutWhatHasEnded(t *testing.T) {
 	l := New(Options{Begin: 1})
 	for pid := uint32(1); pid <= 6; pid++ {

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// Block is a live block of an allocator.
+// Block is a live block of PyTorch's allocator.
 type Block struct {
 	Address, Size uint64
 	Device        int32 // CUDA ordinal
 }
 
-// mayBeSegment says whether PyTorch's allocator could have taken the site's allocations from the driver.
+// mayBeSegment reports whether PyTorch's allocator could have made the site's allocations.
 func (s *site) mayBeSegment() bool {
 	return s.kind == Device && s.space == Addresses || s.kind == VMM && s.space == memories
 }
 
-// MarkSegments asks which driver allocations are segments by their stack, once for each site
-// that is not known as one yet. It should come before BlockList.
+// MarkSegments asks is for the stack of each site that is not known as one of segments yet. Call it
+// before BlockList.
 func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
 	l.spend(4*len(l.sites) + 16*len(l.segments))
 	for i := range l.sites {
@@ -38,15 +38,15 @@ func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
 type extent struct {
 	start, end uint64
 	site       uint32
-	mapped     bool // by the virtual memory API
+	mapped     bool // it is mapped by the virtual memory API
 }
 
-// setBlocks takes over all live blocks that a process has on its GPUs, of the sample or not, and places them into its
-// driver allocations. What it finds stays until the next call, also after the end of the process. The
-// list belongs to the ledger from then on.
+// setBlocks books all live blocks that a process has on its GPUs, and finds the allocations that
+// they lie in. The result stays until the next call, also after the end of the process. The list
+// belongs to the ledger from then on.
 //
-// A driver allocation with a block inside makes its site a segment for good. Blocks in no booked
-// allocation lie in segments that are older than the attach.
+// An allocation with a block inside marks its site as one of segments for good. Blocks in no booked
+// allocation lie in segments from before the attach.
 func (l *Ledger) setBlocks(pid uint32, list []Block) {
 	n, ok := l.byPID[pid]
 	if !ok || l.procs[n].purged || l.full() {
@@ -85,8 +85,8 @@ func (l *Ledger) setBlocks(pid uint32, list []Block) {
 	l.procs[n].freeRuns = l.freeRuns(extents, list)
 }
 
-// learnDevices gives driver allocations on an unknown device that of the blocks in them: a
-// thread that chose its device before the attach tells it in its tensors only.
+// learnDevices moves allocations on an unknown device to the device of the blocks in them: if a
+// thread chose its device before the attach, only its tensors show the device.
 func (l *Ledger) learnDevices(process uint32, extents []extent, list []Block) (learned bool) {
 	c := cursor{blocks: list}
 	for i := range extents {
@@ -102,7 +102,7 @@ func (l *Ledger) learnDevices(process uint32, extents []extent, list []Block) (l
 	return learned
 }
 
-// move takes a live allocation to the site that has the same stack and this device.
+// move moves a live allocation to the site with the same stack and this device.
 func (l *Ledger) move(key liveKey, device int32) {
 	n, ok := l.live[key]
 	if !ok {
@@ -145,7 +145,7 @@ func (l *Ledger) move(key liveKey, device int32) {
 	}
 }
 
-// extents lists the addresses of what could be segments of a process, in order and without overlaps.
+// extents returns the ranges of a process's possible segments, in order and without overlaps.
 func (l *Ledger) extents(process uint32) []extent {
 	p := &l.procs[process]
 	var list []extent
@@ -188,10 +188,10 @@ func (l *Ledger) extents(process uint32) []extent {
 type cursor struct {
 	blocks []Block
 	i      int
-	at     uint64 // what is below was returned
+	at     uint64 // next has returned everything below
 }
 
-// next returns the next piece of a block that lies in x; the extents must come in order.
+// next returns the next piece of a block that lies in x. The extents must come in order.
 func (c *cursor) next(x *extent) (from, to uint64, ok bool) {
 	for ; c.i < len(c.blocks); c.i++ {
 		start, end := span(c.blocks[c.i].Address, c.blocks[c.i].Size)
@@ -227,7 +227,7 @@ func (l *Ledger) freeRuns(extents []extent, list []Block) (runs []freeRun) {
 		runs[i].bytes = max(runs[i].bytes, bytes)
 	}
 	c := cursor{blocks: list}
-	var before extent // the segment before
+	var before extent // previous segment
 	var device int32
 	start := uint64(0) // of the run of free bytes
 	for i := range extents {

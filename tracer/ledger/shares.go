@@ -4,15 +4,17 @@ package ledger
 
 import "math"
 
-// Shares rations the places of a table that all processes use, so that one process, or all processes of one user, cannot fill it:
+// Shares rations the places of a table that all processes use, so that one process, or all
+// processes of one user, cannot fill it:
 //
 //   - one process has at most a quarter of the places, the processes of one user at most half;
-//   - the last quarter is a reserve for newcomers: processes with less than a 64th whose user has less than a 16th.
+//   - the last quarter is a reserve for newcomers: processes with less than a 64th, of users
+//     with less than a 16th.
 //
-// The zero value has no room. What a process and its user hold is counted by the caller.
+// The zero value has no places. The caller counts what a process and its user hold.
 type Shares struct {
 	size  int // places
-	limit int // places that shares are parts of: size, or fewer where memory is scarce
+	limit int // places that shares are fractions of: size, or fewer if memory is scarce
 	used  int
 }
 
@@ -23,14 +25,15 @@ const (
 	newProcess  = 64
 	newUser     = 16
 
-	// Shares do not shrink below what a newcomer may have.
+	// Shares do not shrink below the share of a newcomer.
 	leastLimit = newProcess / processPart
 )
 
 // NewShares returns the shares of a table with so many places.
 func NewShares(size int) Shares { return Shares{size: size, limit: size} }
 
-// Room reports whether a process that holds so many places, and whose user holds so many, may take one more.
+// Room reports whether a process that holds process places, and whose user holds user places, may
+// take one more.
 func (s *Shares) Room(process, user int) bool {
 	if process < s.limit/processPart && user < s.limit/userPart && s.used < s.size-s.size/reservePart {
 		return true
@@ -47,16 +50,18 @@ func (s *Shares) Give() { s.used-- }
 // Used returns how many places are taken.
 func (s *Shares) Used() int { return s.used }
 
-// OfProcess returns how many places one process has at most.
+// OfProcess returns the most places that one process may hold.
 func (s *Shares) OfProcess() int { return s.limit / processPart }
 
-// Shrink lowers the shares, but not the reserve, as if the table had so many places. What is held is kept.
+// Shrink lowers the shares, but not the reserve, as if the table had so many places. Held places
+// stay held.
 func (s *Shares) Shrink(limit int) { s.limit = max(min(limit, s.limit), s.size/leastLimit) }
 
-// Resize makes a table that nothing has been taken of smaller.
+// Resize makes a table smaller that has no places taken.
 func (s *Shares) Resize(size int) { s.size, s.limit = min(size, s.size), min(size, s.size) }
 
-// Holders counts who holds the places of a table, where the caller has nowhere to do so. It is not safe for concurrent use.
+// Holders is a Shares that counts what each process holds, for callers that keep no such counts. It
+// must not be used concurrently.
 type Holders struct {
 	Shares
 	processes map[uint32]int // by pid
@@ -64,13 +69,13 @@ type Holders struct {
 	userOf    map[uint32]uint32 // by pid
 }
 
-// NewHolders returns the shares of a table with so many places.
+// NewHolders returns Holders of a table with so many places.
 func NewHolders(size int) Holders {
 	return Holders{Shares: NewShares(size), processes: map[uint32]int{}, users: map[uint32]int{}, userOf: map[uint32]uint32{}}
 }
 
-// Take takes a place for a process, and reports whether there was room. User is as in Process; all processes of which it is not
-// known are one user's.
+// Take takes a place for a process, and reports whether there was room. User is as in Process;
+// processes of unknown users count as one user's.
 func (h *Holders) Take(pid, user uint32) bool {
 	if before, ok := h.userOf[pid]; ok {
 		user = before // a process does not escape its share by changing its user
@@ -98,7 +103,7 @@ func (h *Holders) Give(pid uint32) {
 	}
 }
 
-// Held returns how many places a process has.
+// Held returns how many places a process holds.
 func (h *Holders) Held(pid uint32) int { return h.processes[pid] }
 
 // table is a table of the ledger that all processes share.
@@ -106,8 +111,8 @@ type table uint8
 
 const (
 	tableSites     table = iota // with their stacks
-	tableBare                   // sites without room for a stack
-	tableEver                   // sites, those of ended processes included
+	tableBare                   // sites beyond the share of tableSites, without their stacks
+	tableEver                   // sites, including those of ended processes
 	tableLive                   // live allocations
 	tableMappings               // handles and mappings of physical memory
 	tableFailures               // sites of failed allocations
@@ -132,17 +137,18 @@ var tableNames = [tables]string{
 	tableFrees: "failed frees", tableUnmapped: "failed unmappings", tableWarnings: "warnings", tableProcesses: "processes",
 }
 
-// NoUser is the user of processes that ended before theirs was known: they share what one user has.
+// NoUser is the user of processes that ended before their user was known. Together they have the
+// share of one user.
 const NoUser = math.MaxUint32
 
-// holder is what a process holds of each table.
+// holder counts what a process holds of each table.
 type holder struct {
 	held   [tables]int32
 	user   *[tables]int32 // what all processes of its user hold
 	beyond [tables]uint64 // how often there was no room
 }
 
-// room reports whether a process may take a place of a table, and counts where it may not.
+// room reports whether a process may take a place of a table, and counts if not.
 func (l *Ledger) room(t table, p *process) bool {
 	if l.shares[t].Room(int(p.held[t]), int(p.user[t])) {
 		return true
@@ -165,7 +171,7 @@ func (l *Ledger) giveAll(t table, p *process, n int) {
 	p.user[t] -= int32(n)
 }
 
-// setUser counts what a process holds as its user's.
+// setUser sets the user of a process, and counts what the process holds as the user's.
 func (l *Ledger) setUser(p *process, user uint32) {
 	if user == 0 || p.User != 0 {
 		return
@@ -184,15 +190,16 @@ func (l *Ledger) setUser(p *process, user uint32) {
 	p.user = all
 }
 
-// Limits are the places of the ledger's largest tables, of which processes have shares: see Shares.
+// Limits are the sizes of the ledger's largest tables: see Shares.
 type Limits struct {
 	Sites uint64
 	Live  uint64 // allocations
 }
 
-// setLimits makes the tables smaller. Before the first event, that is the tables themselves. Later, as where memory becomes scarce,
-// it is the shares of processes and users: what they have stays, and newcomers have room as before. Values of 0, and those that
-// are higher than before, change nothing.
+// setLimits makes the tables smaller. Before the first event, it resizes the tables themselves.
+// Later, when memory becomes scarce, it shrinks the shares of processes and users: they keep what
+// they have, and newcomers have as much room as before. Values of 0, and higher ones than before,
+// change nothing.
 func (l *Ledger) setLimits(x Limits) {
 	shrink := func(t table, n uint64) {
 		switch s := &l.shares[t]; {
@@ -215,19 +222,21 @@ func (l *Ledger) setLimits(x Limits) {
 	}
 }
 
-// everPart is how many sites of ended processes, in 150 bytes each, are kept for each that may live, in 2 KB.
+// everPart is how many sites of ended processes, of 150 bytes each, are kept per possible live
+// site, of 2 KB.
 const everPart = maxSitesEver / maxSites
 
-// Beyond says how often a process had no room in a table, as its share or the table was used up.
+// Beyond counts how often a process had no room in a table, since its share or the table was used
+// up.
 type Beyond struct {
 	Table string
 	Count uint64
 }
 
-// BeyondStacks is the table of the frames of stacks, which is not the ledger's.
+// BeyondStacks names the table of stacks' frames, which is not the ledger's.
 const BeyondStacks = "stacks"
 
-// beyondList lists the tables of which a process has used up its share.
+// beyondList returns the tables whose share a process has used up.
 func (p *process) beyondList() (list []Beyond) {
 	for t, n := range p.beyond {
 		if n != 0 {

@@ -177,7 +177,8 @@ func honest(t *testing.T, l *Ledger, then uint64) {
 	}
 }
 
-// TestAFloodIsMarkedAndLeavesOthersExact fills each table by one process, and by many of one user, beside a job of another user.
+// TestAFloodIsMarkedAndLeavesOthersExact fills each table by one process, and by many of one user,
+// beside a job of another user.
 func TestAFloodIsMarkedAndLeavesOthersExact(t *testing.T) {
 	for x := range floods {
 		for _, processes := range []uint32{1, flooders} {
@@ -321,7 +322,8 @@ func TestSitesOfEndedProcessesAreBoundedForEachUser(t *testing.T) {
 	}
 }
 
-// TestFreesOfAFloodLeaveOthersToBeUndone has many threads free, so that none is remembered for long.
+// TestFreesOfAFloodLeaveOthersToBeUndone has many threads free, so that none is remembered for
+// long.
 func TestFreesOfAFloodLeaveOthersToBeUndone(t *testing.T) {
 	l := New(Options{})
 	apply := func(op Op, pid, tid uint32) {

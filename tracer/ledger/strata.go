@@ -7,26 +7,28 @@ import (
 	"math/bits"
 )
 
-// stratum is a run of size classes whose exact totals are divided together among the sites that the sample has there. It is
-// one class, unless the rate was lowered: then the sample can have too little of a class to say whose it is.
+// stratum is a run of size classes whose exact totals are divided together among the sites that the
+// sample has there. It is one class, unless the rate was lowered: then the sample of a class can be
+// too small to divide it.
 type stratum struct {
 	from, to int // classes
 	exact    count
-	sample   count   // weighted; of one class
-	expanded float64 // bytes of the sample, each over the probability of its class
+	sample   count   // weighted; of a single class
+	expanded float64 // bytes of the sample, each divided by the probability of its class
 }
 
 const (
-	enoughBlocks = 16 // of the sample, in a stratum of several classes
+	enoughBlocks = 16 // blocks of the sample in a stratum of several classes
 	maxStratum   = 12 // classes: sizes are at most 8 times apart
 )
 
-// half says which half of the books is divided: what is live, or what was freed.
+// half selects the half of the books that is divided: live bytes or freed ones.
 type half struct {
 	sample func(*site) count
 	exact  func(*tensorClass) count
 	part   func(*share) *count
-	blocks func(s *classSample, halvings uint8) float64 // how many unweighted ones would say as much
+	// How many unweighted blocks are as good a sample.
+	blocks func(s *classSample, halvings uint8) float64
 }
 
 var (
@@ -51,7 +53,7 @@ var (
 // classSample is what the sample has of one class, weighted.
 type classSample struct {
 	tensorClass
-	squares uint64 // of the weights of live blocks
+	squares uint64 // sum of the squared weights of live blocks
 }
 
 // sampleOf sums the sample of one class.
@@ -97,7 +99,7 @@ func (v *view) strata(t *tensors, m *moment, byClass *members, h *half) (list []
 	return list
 }
 
-// divide gives each site its share of a stratum; what none of them has anything of goes to rest.
+// divide gives each site its share of a stratum. Without any site, all of it goes to rest.
 func (v *view) divide(x *stratum, h *half, byClass *members, shares *[SizeClasses][]share, rest *share) {
 	for _, field := range [...]func(*count) *uint64{
 		func(c *count) *uint64 { return &c.objects },
@@ -114,7 +116,7 @@ func (v *view) divide(x *stratum, h *half, byClass *members, shares *[SizeClasse
 				sum += float64(*field(&c)) / v.l.inclusion(class)
 			}
 		}
-		if x.to-x.from > 1 && sum > 0 { // classes of different probabilities
+		if x.to-x.from > 1 && sum > 0 { // classes may have different probabilities
 			i := 0
 			for class := x.from; class < x.to; class++ {
 				for range byClass[class] {
@@ -135,10 +137,10 @@ func (v *view) divide(x *stratum, h *half, byClass *members, shares *[SizeClasse
 	}
 }
 
-// weighted is what live bytes of the sample, in a class of probability p, stand for.
+// weighted returns what live bytes of the sample stand for, in a class of probability p.
 func (x *stratum) weighted(live uint64, p float64) uint64 {
 	switch {
-	case x.expanded == 0: // none is live now
+	case x.expanded == 0: // no block is live now
 		return uint64(min(float64(live)/p, maxTensors))
 	case x.to-x.from > 1:
 		return uint64(min(float64(live)/p*(float64(x.exact.bytes)/x.expanded), maxTensors))
@@ -151,20 +153,21 @@ func (x *stratum) weighted(live uint64, p float64) uint64 {
 	return min(live, maxTensors)
 }
 
-// spread is the variance of the sites' live bytes in one stratum. Under Poisson sampling, a block of which was taken with
-// probability p/w, a total's variance is estimated by the sum of size^2 (1-p/w)/(p/w)^2 over its sample (Särndal, Swensson,
-// Wretman: Model Assisted Survey Sampling, 3.5). Since the stratum's total is known (poststratification, 7.6 there), a site's part
-// is a share r of it: an error of the site itself counts as 1-r of it, and one of all others as r.
+// spread is the variance of the sites' live bytes in one stratum. Under Poisson sampling, in which
+// a block was sampled with probability p/w, the estimate of a total's variance is the sum of size^2
+// (1-p/w)/(p/w)^2 over its sample (Särndal, Swensson, Wretman: Model Assisted Survey Sampling,
+// 3.5). Since the stratum's total is known (poststratification, 7.6 there), a site's part is a
+// share r of it: an error of the site itself counts as 1-r of it, and one of all others as r.
 type spread struct {
-	all   float64 // variance of the total, were it not known
+	all   float64 // variance of the total if it were unknown
 	bytes float64
 	sites map[int]siteSpread
 }
 
 type siteSpread struct{ variance, bytes float64 }
 
-// add takes in what a site has in a class of probability p. Sizes in a class differ by a quarter at most, so all are taken as
-// their mean: the sum is size^2 times that of w^2/p^2 - w/p.
+// add adds the sample of a site in a class of probability p. Sizes in a class differ by a quarter
+// at most, so all are taken as their mean: the sum is size^2 times that of w^2/p^2 - w/p.
 func (x *spread) add(at int, s *site, p float64) {
 	if s.liveObjects == 0 {
 		return
@@ -181,8 +184,8 @@ func (x *spread) add(at int, s *site, p float64) {
 	x.sites[at] = siteSpread{sum.variance + variance, sum.bytes + bytes}
 }
 
-// sum adds the variances to those of other strata. A sample of few blocks is often far from the exact total, and so are the
-// sites' parts before they are made to add up to it.
+// sum adds the variances to those of other strata. A sample of few blocks is often far from the
+// exact total, and so are the sites' parts before they are scaled to add up to it.
 func (x *spread) sum(variance map[int]float64, of *stratum) {
 	g := 1.0
 	if of.to-of.from > 1 {

@@ -2,7 +2,7 @@
 
 package ledger
 
-// stray is an allocation on a device that nothing told.
+// stray is an allocation on an unknown device.
 type stray struct {
 	key     liveKey
 	time    uint64
@@ -10,14 +10,14 @@ type stray struct {
 	tid     uint32
 }
 
-// A process keeps at most so many, and its share of those of all. When half of them still live there is no room for more, and further
-// ones stay where they are.
+// Most strays of a process, and of all processes. If half of a process's strays still live, there
+// is no room for more, and further ones stay on the unknown device.
 const (
 	maxStrays    = 1 << 14
 	maxAllStrays = 1 << 18
 )
 
-// addStray remembers an allocation whose device may be told later.
+// addStray remembers an allocation whose device may become known later.
 func (l *Ledger) addStray(key liveKey, e *Event) {
 	p := &l.procs[key.process]
 	if !e.Kind.Owned() && e.Kind != Managed || key.space == memories || !l.roomForStray(p) {
@@ -41,7 +41,7 @@ func (l *Ledger) roomForStray(p *process) bool {
 	return !p.crowded
 }
 
-// dropStrays forgets those that have ended.
+// dropStrays forgets strays that have ended.
 func (l *Ledger) dropStrays(p *process) {
 	l.spend(64*len(p.strays) + 1)
 	rest := p.strays[:0]
@@ -59,7 +59,7 @@ func (l *Ledger) setStrays(p *process, rest []stray) {
 	p.strays = rest
 }
 
-// strayEntry finds the block of a stray that still lives on an unknown device.
+// strayEntry returns the entry of a stray, and whether it still lives on an unknown device.
 func (l *Ledger) strayEntry(x *stray) (*entry, bool) {
 	n, ok := l.live[x.key]
 	if !ok {
@@ -69,7 +69,7 @@ func (l *Ledger) strayEntry(x *stray) (*entry, bool) {
 	return b, b.time == x.time && l.sites[b.site].device == UnknownDevice
 }
 
-// moveStrays gives those that match to a device, and returns their bytes.
+// moveStrays moves strays that match to a device, and returns their bytes.
 func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (bytes uint64) {
 	l.spend(64 * len(p.strays))
 	rest := p.strays[:0]
@@ -92,7 +92,7 @@ func (l *Ledger) moveStrays(p *process, device int32, match func(*stray) bool) (
 	return bytes
 }
 
-// movePool takes a block out of the pool that an unknown device has from the beginning into that of the device.
+// movePool moves an allocation from the default pool of the unknown device to that of the device.
 func (l *Ledger) movePool(process uint32, b *entry, device int32) {
 	switch x := &l.pools[b.extra]; {
 	case x.device != UnknownDevice:
@@ -113,8 +113,9 @@ func (l *Ledger) movePool(process uint32, b *entry, device int32) {
 	b.extra = n
 }
 
-// learn books which device was current in a thread since a time: what it allocated since then without a device
-// was there. Within contexts that it has pushed, what was below may have been another one.
+// learn books which device was current in a thread since a time: the thread's allocations since
+// then without a device were there. If it had pushed contexts, only those of the known context
+// were.
 func (l *Ledger) learn(e *Event) {
 	p := &l.procs[l.instance(e.PID, e.Time)]
 	if uint32(e.Device) >= maxDevices || p.purged {
@@ -122,13 +123,13 @@ func (l *Ledger) learn(e *Event) {
 	}
 	l.moveStrays(p, e.Device, func(x *stray) bool {
 		if x.context != 0 && x.context == e.Context {
-			return true // in whatever thread
+			return true // in any thread
 		}
 		return x.tid == e.TID && x.time >= e.Address && x.time <= e.Time && x.context == 0 && (e.Context == 0 || e.Size == 0)
 	})
 }
 
-// learnContext gives what was allocated in a context to its device.
+// learnContext moves the allocations of a context to its device.
 func (l *Ledger) learnContext(p *process, context uint64, device int32) {
 	if context != 0 && len(p.strays) > 0 && !p.purged {
 		l.moveStrays(p, device, func(x *stray) bool { return x.context == context })

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// onDevices lists the live bytes of a snapshot's only process by device, those of an unknown one as "?".
+// onDevices lists the live bytes of a snapshot's only process by device, those of an unknown one as
+// "?".
 func onDevices(s *Snapshot) (list []string) {
 	sums := map[int32]uint64{}
 	for _, t := range s.Processes[0].Totals {

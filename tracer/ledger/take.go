@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Snapshot copies the books as of now (ns of CLOCK_MONOTONIC; wall is the same
-// moment on the clock on the wall). The time it takes grows with the sites, not with
-// the live allocations. The ledger keeps no reference to the copy.
+// Snapshot returns a copy of the books as of now, in ns of CLOCK_MONOTONIC; wall is the same moment
+// on the wall clock. Its duration grows with the sites, not with the live allocations. The ledger
+// keeps no reference to the copy.
 func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, false) }
 
-// Running is like Snapshot, without the processes that have ended: after a day of short ones they
+// Running is like Snapshot, without processes that have ended: after a day of short processes, they
 // are nearly all of it, and hold no memory.
 func (l *Ledger) Running(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, true) }
 
@@ -39,19 +39,19 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	return s
 }
 
-// sitesSpan is a part of the sites that are shown.
+// sitesSpan is a range of the sites that are shown.
 type sitesSpan struct{ from, to int }
 
-// view is a snapshot in the making.
+// view is a snapshot under construction.
 type view struct {
 	l       *Ledger
 	s       *Snapshot
-	running bool        // processes that have ended are left out
-	device  []int32     // by process number: what UnknownDevice stands for
-	only    []string    // by process number: UUID of the GPU that alone carries it
+	running bool        // it leaves out processes that have ended
+	device  []int32     // by process number: the device that UnknownDevice means
+	only    []string    // by process number: UUID of the GPU that alone carries the process
 	index   []int       // by process number: index in Snapshot.Processes
 	moments [][]moment  // by process number, then as in process.tensors
-	spans   []sitesSpan // by process number: where its sites that are not of kind Tensor are
+	spans   []sitesSpan // by process number: its sites that are not of kind Tensor
 }
 
 func (v *view) leavesOut(process uint32) bool { return v.running && v.l.procs[process].End != 0 }
@@ -89,8 +89,8 @@ func (v *view) processes() {
 	}
 }
 
-// totals lists the totals of a process. With one GPU alone, known and unknown devices
-// are one, and the sum over all devices has the peak that belongs to both together.
+// totals returns the totals of a process. If it uses one GPU only, known and unknown device are
+// one, and the sum over all devices has the peak of both together.
 func (v *view) totals(p *process, only int32, moments []moment) []Total {
 	var list []Total
 	for _, t := range p.totals {
@@ -121,8 +121,8 @@ func (v *view) totals(p *process, only int32, moments []moment) []Total {
 	return list
 }
 
-// place returns the key by which a site is shown: contexts and spaces are the
-// ledger's own affair, and UnknownDevice is replaced where one GPU carries the process.
+// place returns the key by which a site is shown, without contexts and spaces, and with the device
+// that UnknownDevice means if the process uses one GPU only.
 func (v *view) place(k siteKey) siteKey {
 	k.context, k.space, k.class = 0, 0, 0
 	if k.device == UnknownDevice && !k.kind.OnHost() && k.kind != Tensor {
@@ -146,13 +146,14 @@ func (v *view) sites() {
 	v.s.Sites = list.list
 }
 
-// sitesOf adds the sites of one process, but for those of kind Tensor.
+// sitesOf adds the sites of one process that are not of kind Tensor.
 func (v *view) sitesOf(sites []uint32, list *siteList) {
 	l, session := v.l, v.s.End-v.s.Begin
 	shown := make([]uint32, 0, len(sites))
 	for _, n := range sites {
 		s := &l.sites[n]
-		if s.kind != viewed && s.kind != Tensor && s.allocObjects != 0 { // else all moved to where they belong
+		// otherwise all its allocations moved to another device's site
+		if s.kind != viewed && s.kind != Tensor && s.allocObjects != 0 {
 			shown = append(shown, n)
 		}
 	}
@@ -179,7 +180,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 	}
 }
 
-// pools lists the pools; what one GPU alone carries is one, known and unknown device together.
+// pools adds the pools; if a process uses one GPU only, known and unknown device are one.
 func (v *view) pools() {
 	for n := range v.l.pools {
 		x := &v.l.pools[n]

@@ -7,7 +7,8 @@ import "math/bits"
 // SizeClasses is the number of size classes of blocks.
 const SizeClasses = 128
 
-// SizeClass returns the size class of a block: four to a doubling, from 512 bytes on, as the kernel half has them.
+// SizeClass returns the size class of a block, as the kernel half computes it: four classes per
+// doubling, from 512 bytes on.
 func SizeClass(size uint64) int {
 	if size < 512 {
 		return 0
@@ -16,47 +17,47 @@ func SizeClass(size uint64) int {
 	return min(1+4*log+int(size>>(log+7)&3), SizeClasses-1)
 }
 
-// Live blocks of one device, and freed ones, have no more bytes than this: so sums of all have room.
+// Most bytes of live and of freed blocks of one device, so that sums of all fit 64 bits.
 const maxTensors = maxSum / 2
 
-// tensors is what PyTorch's allocator of one process has on one device.
+// tensors has the books of one process's PyTorch allocator on one device.
 type tensors struct {
 	device      int32
 	live, freed count  // of the sample, weighted
-	sampled     uint64 // live blocks of the sample
-	halvings    uint8  // the most of a block
+	sampled     uint64 // live blocks in the sample
+	halvings    uint8  // most halvings of a block
 	reading     tensorReading
-	since       sampleSince // what the sample did since the reading
+	since       sampleSince // changes of the sample since the reading
 	now         toldTotals
-	olderFreed  history // bytes of older blocks, by readings
+	olderFreed  history // freed bytes of blocks from before the attach, by readings
 	first       firstReport
 	changes     []segmentChange // of driver allocations, since the allocator's latest report
 
-	peak     highest     // of what the allocator says
+	peak     highest     // by the allocator's own count
 	livePeak highest     // of live bytes
-	atUsage  firstReport // what the allocator had at NVML's latest reading
+	atUsage  firstReport // state of the allocator at NVML's latest reading
 
-	outside uint64 // bytes of live blocks in no booked segment, when they were last placed
+	outside uint64 // bytes of live blocks in no booked segment, at the last BlockList
 
-	contradicted, unbooked bool // there is a warning
+	contradicted, unbooked bool // the warning has been given
 }
 
-// firstReport is what the allocator had before all that was reported since the attach.
+// firstReport is the state of an allocator before its first report since the attach.
 type firstReport struct {
 	time                uint64
 	allocated, reserved uint64
-	driver              []siteLive // driver allocations booked by then, segments among them
+	driver              []siteLive // driver allocations booked by then, including segments
 	seen                bool
-	final               bool // by its own event
+	final               bool // it comes from an Allocator event and will not be corrected
 }
 
-// siteLive is what a site had at some moment.
+// siteLive is the live bytes of a site at some moment.
 type siteLive struct {
 	site  uint32
 	bytes uint64
 }
 
-// moved notes that an allocation which was there by then belongs to another site.
+// moved notes that an allocation which existed at that time belongs to another site.
 func (f *firstReport) moved(from, to uint32, b *entry) {
 	if b.time > f.time {
 		return
@@ -70,19 +71,21 @@ func (f *firstReport) moved(from, to uint32, b *entry) {
 	}
 }
 
-// A firstReport keeps no more sites than this: a program has few before its first tensor.
+// Most sites of a firstReport: a program has few before its first tensor.
 const maxSiteLive = 1 << 12
 
-// maxHalvings is how often the kernel half halves a probability at most. Weights are at most 2 to it.
+// maxHalvings is how often the kernel half halves a probability at most. Weights are at most
+// 2^maxHalvings.
 const maxHalvings = 12
 
-// sampled is what a block of the sample stands for among those of its size class: where the probability to be
-// sampled was p/2^halvings, it counts as 2^halvings blocks. The class's p is left to its exact totals.
+// sampled returns what a block of the sample stands for among those of its size class: if the
+// probability was p/2^halvings, it counts as 2^halvings blocks. The exact totals of the class
+// account for p.
 func sampled(size uint64, halvings uint32) count {
 	return count{1 << halvings, size << halvings}
 }
 
-// tensorDevice is the device of a block: a GPU, the host, or UnknownDevice.
+// tensorDevice returns the device of a block: a GPU, the host, or UnknownDevice.
 func tensorDevice(device int32) int32 {
 	if uint32(device) >= maxDevices && device != CPUDevice {
 		return UnknownDevice
@@ -90,7 +93,7 @@ func tensorDevice(device int32) int32 {
 	return device
 }
 
-// tensorsOn returns the index in p.tensors of a device. A process has few.
+// tensorsOn returns the index in p.tensors of a device. A process uses few.
 func (l *Ledger) tensorsOn(p *process, device int32) uint32 {
 	l.spend(len(p.tensors))
 	for i := range p.tensors {
@@ -103,8 +106,8 @@ func (l *Ledger) tensorsOn(p *process, device int32) uint32 {
 	return uint32(len(p.tensors) - 1)
 }
 
-// allocTensor books a block of the sample. Where another one is live its free was
-// not reported, as when PyTorch restores the private pool of a CUDA graph.
+// allocTensor books a block of the sample. The free of a live block at the same address was not
+// reported, as when PyTorch restores the private pool of a CUDA graph.
 func (l *Ledger) allocTensor(e *Event) {
 	if e.Kind != Tensor || e.Space != Blocks || e.Address == 0 || e.Size == 0 || e.Size > maxSize {
 		return
@@ -149,8 +152,8 @@ func (l *Ledger) allocTensor(e *Event) {
 	}
 }
 
-// freeTensor ends a block of the sample. One that is not known is no surprise: its
-// allocation was lost, or had no room. Frees of older blocks are in TensorTotals.
+// freeTensor ends a block of the sample. It may be unknown: its allocation was lost, or there was
+// no room for it. TensorTotals count frees of blocks from before the attach.
 func (l *Ledger) freeTensor(e *Event) {
 	p := l.instance(e.PID, e.Time)
 	key := liveKey{e.Address, p, Blocks}
@@ -198,7 +201,7 @@ func (l *Ledger) allocator(e *Event) {
 	}
 }
 
-// driverLive lists what the process has from the driver on a device, as far as segments could be among it.
+// driverLive returns the live bytes on a device of the sites that may be segments.
 func (l *Ledger) driverLive(p *process, device int32) (list []siteLive) {
 	l.spend(len(p.sites))
 	for _, n := range p.sites {

@@ -7,37 +7,46 @@ import "fmt"
 // ClassTotals counts the blocks of one size class that were allocated since the attach.
 type ClassTotals struct{ Allocs, AllocBytes, Frees, FreeBytes uint64 }
 
-// TensorTotals is what the kernel half has counted of one allocator: of every block, not of the sample only.
+// TensorTotals is what the kernel half has counted of one allocator: every block, not only those of
+// the sample.
 type TensorTotals struct {
-	PID                    uint32
-	Device                 int32         // CUDA ordinal, or CPUDevice
-	Reported               uint64        // time of the allocator's latest report; 0: unknown
-	Allocated, Reserved    uint64        // the allocator's own totals after its latest report, 0 where it tells none; of CPUDevice not used
-	Live                   uint64        // bytes of Classes that are live, after the same report; 0 where nobody counted them
-	Peak, PeakTime         uint64        // highest Allocated since the attach and a time when it was that, 0 where nobody looked at each report; without totals: highest Live
-	OlderFrees, OlderBytes uint64        // freed blocks that were allocated before the attach
-	Unbooked               uint64        // blocks that had no room, and are in no class
-	Classes                []ClassTotals // by SizeClass
+	PID      uint32
+	Device   int32  // CUDA ordinal, or CPUDevice
+	Reported uint64 // time of the allocator's latest report; 0: unknown
+	// The allocator's own totals as of its latest report, 0 if it reports none; unused for
+	// CPUDevice.
+	Allocated, Reserved uint64
+	// Live bytes of Classes, as of the same report; 0 if they were not counted.
+	Live uint64
+	// Highest Allocated since the attach (without totals: highest Live) and when that was; 0 if not
+	// every report was read.
+	Peak, PeakTime         uint64
+	OlderFrees, OlderBytes uint64 // freed blocks that were allocated before the attach
+	// Blocks beyond the room of the kernel half's tables, which are in no class.
+	Unbooked uint64
+	Classes  []ClassTotals // by SizeClass
 }
 
-// tensorReading is a TensorTotals as the books use it.
+// tensorReading is a TensorTotals within the bounds of the books.
 type tensorReading struct {
 	taken               bool
-	reported            uint64 // what was reported by then is in it
+	reported            uint64 // time of the latest report in it
 	allocated, reserved uint64
 	olderFreed          uint64
 	live, freed         count // sums over classes
 	classes             []tensorClass
 }
 
-// tensorClass is what one size class exactly has.
+// tensorClass has the exact totals of one size class.
 type tensorClass struct{ live, freed count }
 
-// setTensors takes over a reading of the allocators' totals, made at time. What is not listed stays as it was
-// read last, also after the end of its process. A pid means its newest process; those that were never traced are left out.
+// setTensors books a reading of the allocators' totals, made at time. Allocators that are not
+// listed keep their last reading, also after the end of their process. A pid means its newest
+// process; pids that were never traced are ignored.
 //
-// There is a warning where more is live than the allocator says it has given out. What a busy process allocated
-// and freed since the reading before may be half in a reading, so that much is let pass until the process pauses or ends.
+// It warns if more is live than the allocator reports as allocated. A reading may have half of what
+// a busy process allocated and freed since the one before, so it tolerates that much until the
+// process pauses or ends.
 func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
 	for i := range totals {
 		if l.full() {
@@ -70,7 +79,7 @@ func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
 			t.livePeak.reach(min(x.Peak, maxTensors), x.PeakTime)
 		}
 		t.peak.reach(r.allocated, time)
-		if !t.first.seen && r.reserved != 0 { // its event was lost, or is on its way
+		if !t.first.seen && r.reserved != 0 { // its event was lost, or is still to come
 			t.first = firstReport{time: time, reserved: r.reserved, driver: l.driverLive(p, t.device), seen: true}
 		}
 		l.doubtTotals(p, t, &before)
@@ -85,7 +94,7 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 	r := &t.reading
 	excess := minus(r.live.bytes, r.allocated)
 	if t.first.final {
-		// What is older than the attach can only become less.
+		// Memory from before the attach can only shrink.
 		older := minus(t.first.allocated, r.olderFreed)
 		excess = max(excess, minus(r.allocated, r.live.bytes+older))
 	}
@@ -94,7 +103,8 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 	}
 	freed := minus(r.freed.bytes, last.freed.bytes)
 	churn := 2*freed + minus(r.live.bytes, last.live.bytes)
-	if p.End != 0 || last.taken && excess > churn { // not just a report between two looks
+	// more than the reports between two readings explain
+	if p.End != 0 || last.taken && excess > churn {
 		t.contradicted = true
 		before := ""
 		if older := minus(t.first.allocated, r.olderFreed); older > 0 {
@@ -105,7 +115,7 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 	}
 }
 
-// newReading bounds what was read; reuse has room for classes.
+// newReading returns a reading within bounds; reuse has room for classes.
 func newReading(x *TensorTotals, reuse []tensorClass) tensorReading {
 	r := tensorReading{taken: true, reported: x.Reported, allocated: min(x.Allocated, maxTensors), reserved: min(x.Reserved, maxTensors), olderFreed: x.OlderBytes, classes: reuse[:0]}
 	for _, c := range x.Classes[:min(len(x.Classes), SizeClasses)] {
@@ -118,7 +128,7 @@ func newReading(x *TensorTotals, reuse []tensorClass) tensorReading {
 	return r
 }
 
-// take adds a part to a sum, cut so that the sum stays within bounds.
+// take adds a part to a sum, up to the bounds of the sum.
 func (sum *count) take(part *count) {
 	part.objects = min(part.objects, maxTensors-sum.objects)
 	part.bytes = min(part.bytes, maxTensors-sum.bytes)
@@ -126,7 +136,7 @@ func (sum *count) take(part *count) {
 	sum.bytes += part.bytes
 }
 
-// class returns what a size class exactly has.
+// class returns the exact totals of a size class.
 func (r *tensorReading) class(n int) tensorClass {
 	if n < len(r.classes) {
 		return r.classes[n]
@@ -134,8 +144,8 @@ func (r *tensorReading) class(n int) tensorClass {
 	return tensorClass{}
 }
 
-// setSampling says how likely a block of each size class is in the sample. Classes that p
-// does not have are sampled completely, as all are at first.
+// setSampling sets the probability of each size class with which its blocks are in the sample. All
+// blocks of classes that p does not have are in the sample, as are all without setSampling.
 func (l *Ledger) setSampling(p []float64) {
 	l.sampling = append(l.sampling[:0], p[:min(len(p), SizeClasses)]...)
 	for i, x := range l.sampling {
@@ -145,7 +155,7 @@ func (l *Ledger) setSampling(p []float64) {
 	}
 }
 
-// setSampleRate says how tensors are sampled, for snapshots.
+// setSampleRate sets how tensors are sampled, for snapshots.
 func (l *Ledger) setSampleRate(r SampleRate) { l.rate = r }
 
 func (l *Ledger) inclusion(class int) float64 {

@@ -2,14 +2,14 @@
 
 package ledger
 
-// released is what the latest cuMemRelease or cuMemUnmap of a thread took away.
+// released is what the latest cuMemRelease or cuMemUnmap of a thread ended.
 type released struct {
-	handle uint64 // 0: mappings were
+	handle uint64 // 0: mappings ended
 	held   memoryOf
 	ended  []endedMapping
 }
 
-// memoryOf is a memory as it was.
+// memoryOf is a memory as it was before.
 type memoryOf struct {
 	number uint64
 	entry  entry
@@ -21,10 +21,10 @@ type endedMapping struct {
 	of memoryOf
 }
 
-// maxKept is how many ended mappings are kept for the case that their unmapping failed.
+// maxKept is how many ended mappings are kept in case their unmapping failed.
 const maxKept = 1 << 18
 
-// memoryOf copies what bringing a memory back to life needs.
+// memoryOf returns what is needed to revive a memory.
 func (l *Ledger) memoryOf(process uint32, number uint64) memoryOf {
 	m, ok := l.procs[process].physical.memories[number]
 	if !ok {
@@ -50,8 +50,8 @@ func (l *Ledger) rememberPhysical(e *Event, process uint32, r released) {
 	}
 }
 
-// undoPhysical gives back what the thread's last free took away, unless its
-// handle or addresses were handed out again: then it had been freed, whatever the call said.
+// undoPhysical undoes the thread's last free, unless its handle or addresses were given out again:
+// then the memory had been freed, whatever the call returned.
 func (l *Ledger) undoPhysical(process uint32, e *Event) {
 	r := l.released[e.TID]
 	l.forgetFree(e.TID)
@@ -91,7 +91,7 @@ func (l *Ledger) undoRelease(process uint32, r *released, time uint64) {
 	}
 }
 
-// reviveMemory brings a memory back to life if it has ended, and says whether it lives.
+// reviveMemory revives a memory if it has ended, and reports whether it lives.
 func (l *Ledger) reviveMemory(process uint32, was *memoryOf, time uint64) bool {
 	v := l.procs[process].physical
 	if _, ok := v.memories[was.number]; ok || was.number == 0 {

@@ -2,12 +2,13 @@
 
 package ledger
 
-// unplaced is what a process has on no GPU that NVML lists.
+// unplaced has the bytes of a process on no GPU that NVML lists.
 type unplaced struct{ older, newer uint64 }
 
-// takeUnplaced takes what is on no known GPU off the parts of its process: NVML counts those bytes on one of
-// its GPUs. They come off what is unexplained there, then off what was there before the attach, and what is older the
-// other way round; what goes beyond both is of a later moment than NVML's reading, as a negative remainder of a known GPU is.
+// takeUnplaced takes memory on no known GPU off the parts of its process: NVML counts those bytes
+// on one of its GPUs. Newer bytes come off Unexplained first and then off Foreign, older ones the
+// other way round. The rest is newer than NVML's reading, as a negative remainder of a known GPU
+// is.
 func (s *Snapshot) takeUnplaced(parts []Part, list []unplaced) {
 	for from := 0; from < len(parts); {
 		to := from + 1
@@ -25,7 +26,7 @@ func (s *Snapshot) takeUnplaced(parts []Part, list []unplaced) {
 	}
 }
 
-// field is one of a part's terms: what it has, and how to take something off.
+// field is one term of a part, with functions to get it and to subtract from it.
 type field struct {
 	has  func(*Part) uint64
 	take func(*Part, uint64)
@@ -36,7 +37,8 @@ var (
 	ofForeign     = field{func(x *Part) uint64 { return x.Foreign }, func(x *Part, n uint64) { x.Foreign -= n }}
 )
 
-// takeShares takes as much of a sum as there is, from each part by what it has, and returns it.
+// takeShares subtracts up to sum from the parts, in proportion to what they have, and returns what
+// it subtracted.
 func takeShares(parts []Part, sum uint64, of field) uint64 {
 	weights := make([]uint64, len(parts))
 	var all uint64
@@ -53,8 +55,9 @@ func takeShares(parts []Part, sum uint64, of field) uint64 {
 	return sum
 }
 
-// unplaced sums, by process, what is shown of sites and tensors on no GPU that NVML lists; only is the GPU that carries
-// each process alone. Segments are shown without the tensors in them where there is an allocator that reports.
+// unplaced returns, by process, the bytes of sites and tensors that are shown on no GPU that NVML
+// lists; only is the GPU that alone carries each process. Segments count without the tensors in
+// them if their allocator reports.
 func (s *Snapshot) unplaced(only []string) []unplaced {
 	sums := make([]unplaced, len(s.Processes))
 	reports, reported := make([]bool, len(s.Processes)), map[place]bool{}

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// checkSums tests that what is shown of each process on GPUs is never more than NVML's figure, wherever it is.
+// checkSums tests that what is shown of each process on GPUs is never more than NVML's figure,
+// wherever it is.
 func checkSums(t *testing.T, s *Snapshot) {
 	t.Helper()
 	shown, usage := make([]uint64, len(s.Processes)), make([]uint64, len(s.Processes))

@@ -8,50 +8,51 @@ import (
 	"strings"
 )
 
-// reading is what NVML said about a process on one GPU, with the books of that
-// moment. Which device an ordinal means may be learnt later, so those are kept
-// per ordinal.
+// reading is what NVML reported about a process on one GPU, with the books of that moment. The
+// device of an ordinal may become known later, so the books are kept per ordinal.
 type reading struct {
 	uuid        string
-	order       int    // of its GPU in NVML's list
-	model       string // likewise
+	order       int    // position of its GPU in NVML's list
+	model       string // of its GPU
 	first, last uint64 // usage
 	peak        uint64
 	firstLive   []deviceLive
 	lastLive    []deviceLive
 	present     bool // in the latest reading
-	settled     bool // first and firstLive stay
+	settled     bool // first and firstLive are final
 	began       uint64
 	settledAt   uint64
-	firstAt     uint64 // when first and firstLive were
-	taken       uint64 // when last and lastLive were
+	firstAt     uint64 // time of first and firstLive
+	taken       uint64 // time of last and lastLive
 	beyond      beyond
 }
 
-// A rough reading fixes no baseline for so long after the first one, ns.
+// A rough reading sets no baseline for this long after the first one, ns.
 const roughAfter = 5e9
 
-// settleFor is how long a lower baseline replaces that of a process which is younger than the tracing, ns.
+// settleFor is how long a lower baseline may replace that of a process younger than the session,
+// ns.
 const settleFor = 5e9
 
-// deviceLive is a part of what the books have on one device.
+// deviceLive is a part of the books of one device.
 type deviceLive struct {
 	device int32
-	kind   Kind // of those that are booked
+	kind   Kind // of the allocations
 	bytes  uint64
-	idle   uint64 // unused in a pool, at most
+	idle   uint64 // most that can be unused in pools
 }
 
-// setUsage takes over one NVML reading of all processes, made at time. Pids that
-// were never traced are left out.
+// setUsage books one NVML reading of all processes, made at time. It ignores pids that were never
+// traced.
 //
-// The first reading of a process on a GPU fixes its Baseline: usage minus the
-// live bytes booked by then, at least 0. For a process that was running at the
-// attach that is its context and all earlier allocations. For one that was first seen later it is the first
-// reading after its first allocation, since until then its context (some 300 MiB) is under construction.
-// What comes later without being booked is Gap: modules loaded lazily, memory of functions that are not traced.
-// Frees of memory older than the attach cannot be sized; Baseline stays, and Gap becomes negative by that much.
-// A reading during which the process allocated is of some moment since UsageOpened: see beyond.
+// The first reading of a process on a GPU sets its Baseline: usage minus the live bytes booked by
+// then, at least 0. For a process that was running at the attach, that is its context and all
+// earlier allocations. For one that was first seen later, it is the first reading after its first
+// allocation, since until then its context (some 300 MiB) is under construction. Later memory that
+// is not booked is Gap: modules loaded lazily, memory of functions that are not traced. The sizes
+// of freed memory from before the attach are unknown; Baseline stays, and Gap becomes negative by
+// that much. A reading during which the process allocated is of some moment since UsageOpened: see
+// beyond.
 func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	if l.full() {
 		return
@@ -67,7 +68,7 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	for _, u := range usages {
 		n, ok := l.byPID[u.PID]
 		if !ok || l.procs[n].End != 0 {
-			continue // unknown, or a reading that lags behind the exit
+			continue // unknown, or NVML has not noticed the exit yet
 		}
 		p := &l.procs[n]
 		if l.full() {
@@ -117,7 +118,8 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	l.eachAlive(func(n uint32) { l.endOrphans(n, time) })
 }
 
-// moved notes that an allocation which was there at a reading lies on another device than was known then.
+// moved notes that an allocation which existed at a reading is on another device than was known
+// then.
 func (r *reading) moved(from *site, device int32, b *entry) {
 	if b.time <= r.firstAt {
 		r.firstLive = moveLive(r.firstLive, from, device, b.size)
@@ -133,7 +135,7 @@ func moveLive(list []deviceLive, from *site, device int32, size uint64) []device
 	}
 	n := on(from.device)
 	if n < 0 || list[n].bytes < size {
-		return list // it was freed and booked again since
+		return list // it was freed and booked again meanwhile
 	}
 	list[n].bytes -= size
 	if n = on(device); n >= 0 {
@@ -143,7 +145,7 @@ func moveLive(list []deviceLive, from *site, device int32, size uint64) []device
 	return append(list, deviceLive{device: device, kind: from.kind, bytes: size})
 }
 
-// openUsage says that NVML is about to be read: the next UsageReading is of a moment since then.
+// openUsage begins a reading of NVML: the next UsageReading is of a moment since then.
 func (l *Ledger) openUsage() {
 	if l.full() {
 		return
@@ -158,7 +160,7 @@ func (l *Ledger) openUsage() {
 	})
 }
 
-// tensorsAtUsage keeps what PyTorch's allocators have at a reading.
+// tensorsAtUsage keeps the state of PyTorch's allocators at a reading.
 func (l *Ledger) tensorsAtUsage(p *process, time uint64) {
 	for i := range p.tensors {
 		if t := &p.tensors[i]; t.device >= 0 && t.now.reserved != 0 {
@@ -170,12 +172,13 @@ func (l *Ledger) tensorsAtUsage(p *process, time uint64) {
 	}
 }
 
-// settleLower takes a reading as the first one if it leaves less for the baseline: the one before had
-// memory of a call that returned later. Nothing of the process is older than the tracing but its context.
+// settleLower makes a reading the first one if it has a lower baseline: the one before included
+// memory of a call that returned later. Nothing of the process but its context is older than the
+// session.
 func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Kind == Graph && t.LiveBytes != 0 {
-			return // an alloc node has no memory before its graph is launched
+			return // an alloc node has no memory before the launch of its graph
 		}
 	}
 	uuids := p.uuids()
@@ -190,8 +193,8 @@ func (l *Ledger) settleLower(p *process, r *reading, usage, time uint64) {
 	}
 }
 
-// firstTensors takes what PyTorch's allocator has at the moment of the baseline: what is
-// older must be told from it as of the same moment.
+// firstTensors keeps the state of PyTorch's allocator at the moment of the baseline, from which
+// memory of the allocator must be subtracted as of the same moment.
 func (l *Ledger) firstTensors(p *process, r *reading, time uint64) {
 	device := ordinalOf(p.uuids(), r.uuid)
 	for i := range p.tensors {
@@ -213,7 +216,7 @@ func (p *process) reading(uuid string) *reading {
 	return nil
 }
 
-// deviceLive appends what the driver counts as the process's own, by device.
+// deviceLive appends the live bytes that the driver counts as the process's own, by device.
 func (l *Ledger) deviceLive(p *process, dst []deviceLive) []deviceLive {
 	for i := range p.totals {
 		if t := &p.totals[i]; t.Device != allDevices && t.Kind.Owned() {
@@ -223,7 +226,7 @@ func (l *Ledger) deviceLive(p *process, dst []deviceLive) []deviceLive {
 	return l.poolsIdle(p, dst)
 }
 
-// sumOn sums what is on a GPU; only is the one that carries all, if there is one.
+// sumOn returns the sum of what is on a GPU; only is the GPU that alone carries the process, or "".
 func sumOn(uuid string, live []deviceLive, uuids []string, only string) (bytes, idle uint64) {
 	for _, d := range live {
 		at := only
@@ -254,7 +257,8 @@ func (l *Ledger) balances(p *process, number int) []Balance {
 		b.Live, b.Idle = on(r.uuid, r.lastLive)
 		b.Since = int64(live - b.Live)
 		if p.End == 0 && !r.present {
-			b.Usage, b.Live, b.Idle, b.Since, b.Doubt = 0, live, idle, 0, 0 // its context is gone, the process is not
+			// its context has ended, but not the process
+			b.Usage, b.Live, b.Idle, b.Since, b.Doubt = 0, live, idle, 0, 0
 		}
 		if live, _ := on(r.uuid, r.firstLive); r.first > live {
 			b.Baseline = r.first - live

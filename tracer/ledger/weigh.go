@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// siteList is Snapshot.Sites in the making: what is shown by the same key is one.
+// siteList is Snapshot.Sites under construction: sites that are shown by the same key are one.
 type siteList struct {
 	list []Site
 	at   map[siteKey]int
@@ -31,7 +31,8 @@ func (x *siteList) add(key siteKey, s *Site) int {
 // members are the sites of one device by size class.
 type members [SizeClasses][]uint32
 
-// tensors adds the sites of kind Tensor, which is a sample, and what they add up to. See Tensors for the formulas.
+// tensors adds the sites of kind Tensor, which is a sample, and Snapshot.Tensors. See Tensors for
+// the formulas.
 func (v *view) tensors(sites *siteList) {
 	v.placeNameless(sites.list)
 	segments := v.segments(sites.list)
@@ -64,8 +65,9 @@ func (v *view) tensorsOf(process uint32, numbers []uint32, segments map[place]se
 	}
 }
 
-// placeNameless says how much of each segment is given out where the blocks do not tell their addresses, as with
-// PyTorch before 1.10, which names them by structures of its own: the same share of each, in all exact.
+// placeNameless sets Site.Tensors of each segment if blocks have no addresses, as with PyTorch
+// before 1.10, which reports the addresses of its own structures: the same share of each segment,
+// which all add up to the exact total.
 func (v *view) placeNameless(all []Site) {
 	for n := range v.l.procs {
 		if v.leavesOut(uint32(n)) {
@@ -94,7 +96,8 @@ func (v *view) placeNameless(all []Site) {
 					last = s
 				}
 			}
-			for k := 0; rest > 0 && last != nil && k < len(sites); k++ { // what was rounded off
+			// the remainder of the rounding
+			for k := 0; rest > 0 && last != nil && k < len(sites); k++ {
 				if s := &sites[k]; s.Segment && s.Device == t.device && s.Tensors < s.LiveBytes {
 					more := min(rest, s.LiveBytes-s.Tensors)
 					s.Tensors += more
@@ -105,13 +108,13 @@ func (v *view) placeNameless(all []Site) {
 	}
 }
 
-// place names a device of a process, by its index in the snapshot.
+// place is a device of a process, by its index in the snapshot.
 type place struct {
 	process int
 	device  int32
 }
 
-// segmentSum is what the segments on a device have, and the bytes of blocks in them.
+// segmentSum sums the segments on a device, and the bytes of blocks in them.
 type segmentSum struct{ bytes, inside uint64 }
 
 func (v *view) segments(sites []Site) map[place]segmentSum {
@@ -126,7 +129,7 @@ func (v *view) segments(sites []Site) map[place]segmentSum {
 	return sums
 }
 
-// tensorsOn sums up one device.
+// tensorsOn returns the totals of one device.
 func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[place]segmentSum) Tensors {
 	p, index := &v.l.procs[process], v.index[process]
 	here := func(device int32) bool {
@@ -144,8 +147,9 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[pla
 		return out
 	}
 	segment := segments[place{index, t.device}]
-	if t.now.reserved != 0 { // without a reading of the blocks they are taken to lie inside
-		room := minus(minus(out.Reserved, segment.bytes), minus(out.Allocated, out.LiveBytes)) // in older segments
+	if t.now.reserved != 0 { // without a BlockList, all blocks are taken to lie in the segments
+		// in segments from before the attach
+		room := minus(minus(out.Reserved, segment.bytes), minus(out.Allocated, out.LiveBytes))
 		segment.inside = min(minus(out.LiveBytes, min(t.outside, room)), segment.bytes)
 	}
 	v.asleepOn(p, t, &out, &segment, here)
@@ -156,14 +160,15 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[pla
 	older := v.olderReserved(p, t, &out, outside, here)
 	out.OlderCached = minus(minus(older, out.Older), outside)
 	for _, r := range p.freeRuns {
-		if here(r.device) && t.now.reserved != 0 { // else the blocks are not where they say
+		if here(r.device) && t.now.reserved != 0 { // otherwise blocks have no addresses
 			out.LargestFree = max(out.LargestFree, r.bytes)
 		}
 	}
 	if b := v.s.balanceOn(index, t.device, v.only[process]); b >= 0 {
 		balance := &v.s.Balances[b]
 		out.Foreign = minus(balance.Baseline, v.l.older(&t.first, here))
-		// What the allocator says later of older segments may have been so at the reading, unless one was given back since.
+		// What the allocator reports later about segments from before the attach may already have
+		// been so at the reading, unless it gave one back meanwhile.
 		if t.atUsage.seen && balance.Usage != 0 && p.olderFreed > balance.Time {
 			balance.Since += int64(older - v.l.older(&t.atUsage, here))
 		}
@@ -171,7 +176,7 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[pla
 	return out
 }
 
-// older is what an allocator had reserved in segments that are older than the attach.
+// older returns what an allocator had reserved in segments from before the attach.
 func (l *Ledger) older(r *firstReport, here func(device int32) bool) uint64 {
 	bytes := r.reserved
 	for _, x := range r.driver {
@@ -182,8 +187,8 @@ func (l *Ledger) older(r *firstReport, here func(device int32) bool) uint64 {
 	return bytes
 }
 
-// spreadCache makes the shares of the cache that a process's segments have add up to it: the blocks were placed at another
-// moment than the totals were read.
+// spreadCache scales the cached bytes of a process's segments so that they add up to the cache: the
+// blocks were listed at another moment than the totals were read.
 func (v *view) spreadCache(sites []Site, t *Tensors) {
 	var list []int
 	var cached, inside []uint64
@@ -195,7 +200,7 @@ func (v *view) spreadCache(sites []Site, t *Tensors) {
 			sum += s.LiveBytes - s.Tensors
 		}
 	}
-	if t.Cached <= sum { // no share becomes larger than what it is a share of
+	if t.Cached <= sum { // no part exceeds its segment
 		cached, _ = apportion(t.Cached, cached)
 		for k := range cached {
 			sites[list[k]].Tensors = sites[list[k]].LiveBytes - cached[k]
@@ -208,14 +213,14 @@ func (v *view) spreadCache(sites []Site, t *Tensors) {
 	}
 }
 
-// weigh adds the sites of one device, by weights that make each stratum add up to what it exactly has,
-// and returns the standard error of the largest one's live bytes.
+// weigh adds the sites of one device, weighted so that each stratum adds up to its exact totals,
+// and returns the standard error of the largest site's live bytes.
 func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, sites *siteList) uint64 {
 	var shares [SizeClasses][]share
 	for class, list := range byClass {
 		shares[class] = make([]share, len(list))
 	}
-	var rest share // of strata that the sample has nothing of
+	var rest share // parts of strata without a sample
 	live, freed := v.strata(t, m, byClass, ofLive), v.strata(t, m, byClass, ofFreed)
 	for i := range live {
 		v.divide(&live[i], ofLive, byClass, &shares, &rest)
@@ -259,10 +264,10 @@ func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, si
 	return uint64(min(math.Sqrt(variance[largest]), maxTensors))
 }
 
-// share is the part of a site in what its class exactly has.
+// share is the part of a site in the exact totals of its class.
 type share struct{ live, freed count }
 
-// site is a Site with that part.
+// site returns a Site with that part.
 func (x *share) site(process int, device int32, api string) *Site {
 	return &Site{
 		Process: process, Device: device, Kind: Tensor, API: api,
@@ -272,9 +277,9 @@ func (x *share) site(process int, device int32, api string) *Site {
 	}
 }
 
-// apportion divides a total by weights into whole numbers that add up to it: each share is rounded down, and
-// those with the largest remainders get what is left, the first of equal ones. It is false where no weight is above 0.
-// Weights and total must not add up to more than 64 bits hold.
+// apportion divides a total by weights into whole numbers that add up to it: it rounds each share
+// down and gives the rest to those with the largest remainders, the first of equal ones. It returns
+// false if no weight is above 0. The sums of weights and of total must fit 64 bits.
 func apportion(total uint64, weights []uint64) ([]uint64, bool) {
 	var sum uint64
 	for _, w := range weights {
@@ -287,7 +292,7 @@ func apportion(total uint64, weights []uint64) ([]uint64, bool) {
 	remainders, order := make([]uint64, len(weights)), make([]int, len(weights))
 	for i, w := range weights {
 		hi, lo := bits.Mul64(total, w)
-		shares[i], remainders[i] = bits.Div64(hi, lo, sum) // w <= sum, so the share has room
+		shares[i], remainders[i] = bits.Div64(hi, lo, sum) // w <= sum, so the share fits
 		left -= shares[i]
 		order[i] = i
 	}
@@ -302,8 +307,8 @@ func apportion(total uint64, weights []uint64) ([]uint64, bool) {
 	return shares, true
 }
 
-// tensorSite shows the part of one site. What it had before is its sample's, times the weight that its stratum has now:
-// exactly live bytes over those of the sample.
+// tensorSite returns the shown part of one site. Its past is that of its sample, times the weight
+// of its stratum now: exact live bytes divided by those of the sample.
 func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 	out := part.site(v.index[s.process], s.device, s.api)
 	out.Stack, out.Oldest, out.Evicted, out.Crowded = s.stack, s.oldest, s.evicted, s.crowded

@@ -64,7 +64,7 @@ func (l *Ledger) sleep(p *process, x sleeper) {
 	}
 	if len(s.ranges) >= maxSleepers {
 		if len(p.tensors) > 0 {
-			l.warnOf(p.PID, fmt.Sprintf("process %d has too many ranges of unmapped memory: tensors in further ones are shown as if they had memory", p.PID))
+			l.warnOf(p.PID, fmt.Sprintf("process %d has too many ranges of unmapped memory: tensors in the rest are shown as if they had memory", p.PID))
 		}
 		return
 	}

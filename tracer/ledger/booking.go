@@ -179,7 +179,7 @@ func (l *Ledger) allocFailed(e *Event) {
 	if f == nil && l.room(tableFailures, q) {
 		l.hold(tableFailures, q)
 	} else if f == nil {
-		l.warnOf(e.PID, fmt.Sprintf("process %d has too many different sites of failed allocations: further ones are shown without their stacks", e.PID))
+		l.warnOf(e.PID, fmt.Sprintf("process %d has too many sites of failed allocations: the rest are shown without stacks", e.PID))
 		key.stack, crowded = 0, 1
 		if f = l.failures[key]; f == nil && q.bareFailures >= maxBareFailures {
 			key.result = resultUnknown

@@ -116,7 +116,7 @@ func (l *Ledger) contextRelease(e *Event) {
 	l.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
-		l.warnOf(e.PID, fmt.Sprintf("process %d released the primary context of a GPU that is not known, so what was allocated in it is still shown as live", e.PID))
+		l.warnOf(e.PID, fmt.Sprintf("process %d released the primary context of an unknown GPU: its allocations are still shown as live", e.PID))
 		return
 	}
 	c := p.primaryOf(device)
@@ -132,7 +132,7 @@ func (l *Ledger) contextRelease(e *Event) {
 		l.endPrimary(n, c, ContextReleased, e.Time)
 	default:
 		c.orphaned = true
-		l.warnOf(e.PID, fmt.Sprintf("process %d released a primary context that is older than the tracing, so its allocations are shown as live until the driver's figures say otherwise", e.PID))
+		l.warnOf(e.PID, fmt.Sprintf("process %d released a primary context from before the attach: its allocations are shown as live until NVML lists the process on no GPU", e.PID))
 	}
 }
 
@@ -142,7 +142,7 @@ func (l *Ledger) contextReset(e *Event) {
 	l.spend(len(p.totals) + len(p.readings) + len(p.devices))
 	device := p.contextDevice(e)
 	if device == UnknownDevice {
-		l.warnOf(e.PID, fmt.Sprintf("process %d reset a GPU that is not known, so what was allocated on it is still shown as live", e.PID))
+		l.warnOf(e.PID, fmt.Sprintf("process %d reset an unknown GPU: its allocations are still shown as live", e.PID))
 		return
 	}
 	c := p.primaryOf(device)

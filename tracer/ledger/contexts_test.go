@@ -62,7 +62,7 @@ total cuda:0 device live 0/0 alloc 1/1 peak 1@2
 site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
 `
 
-const olderThanTracing = "warning process 7 released a primary context that is older than the tracing, so its allocations are shown as live until the driver's figures say otherwise"
+const beforeTheAttach = "warning process 7 released a primary context from before the attach: its allocations are shown as live until NVML lists the process on no GPU"
 
 var contextRules = []rule{
 	{"what was allocated in a context ends when it is destroyed", inContext + "ctxdestroy t=3 ctx=c0", outOfContext + "release destroyed 6/95@3"},
@@ -123,12 +123,12 @@ ctxretain t=1 dev=0 ctx=c0
 ` + inOne + `
 ctxrelease t=3 dev=0`, oneReleased + "release released 1/1@3"},
 
-	{"of a context that is older than the tracing no release is known to be the last", `
+	{"of a context from before the attach no release is known to be the last", `
 begin t=1
 name t=1
 ctxretain t=1 dev=0 ctx=c0
 ` + inOne + `
-ctxrelease t=3 dev=0`, oneLive + olderThanTracing},
+ctxrelease t=3 dev=0`, oneLive + beforeTheAttach},
 
 	{"nor of one that was never retained since", `
 begin t=1
@@ -136,7 +136,7 @@ name t=1
 ` + inOne + `
 ctxrelease t=3 dev=0
 ctxretain t=4 dev=0 ctx=c0
-ctxrelease t=5 dev=0`, oneLive + olderThanTracing},
+ctxrelease t=5 dev=0`, oneLive + beforeTheAttach},
 
 	{"but when the driver lists the process no longer, it was", `
 begin t=1
@@ -149,14 +149,14 @@ usage t=3 GPU-a=10
 usage t=4`, oneReleased + `
 balance GPU-a cuda:0 usage 0 peak 10 baseline 9 live 0 gap -9
 release released 1/1@4
-` + olderThanTracing},
+` + beforeTheAttach},
 
 	{"a driver that never listed the process does not say so", `
 begin t=1
 name t=1
 ` + inOne + `
 ctxrelease t=3 dev=0
-usage t=4`, oneLive + olderThanTracing},
+usage t=4`, oneLive + beforeTheAttach},
 
 	{"a context that was retained again is in use, whatever the driver lists", `
 begin t=1
@@ -168,7 +168,7 @@ ctxrelease t=3 dev=0
 ctxretain t=3 dev=0 ctx=c0
 usage t=4`, oneLive + `
 balance GPU-a cuda:0 usage 0 peak 10 baseline 9 live 1 gap -10
-` + olderThanTracing},
+` + beforeTheAttach},
 
 	{"after a reset all references are known, also of an older context", `
 begin t=1
@@ -235,8 +235,8 @@ ctxretain t=1 dev=1 ctx=c1
 ` + inOne + `
 ctxrelease t=3
 ctxreset t=4`, oneLive + `
-warning process 7 released the primary context of a GPU that is not known, so what was allocated in it is still shown as live
-warning process 7 reset a GPU that is not known, so what was allocated on it is still shown as live`},
+warning process 7 released the primary context of an unknown GPU: its allocations are still shown as live
+warning process 7 reset an unknown GPU: its allocations are still shown as live`},
 
 	{"a context tells the device of its allocations", `
 ctxretain t=1 dev=0 ctx=c0

@@ -81,7 +81,7 @@ func (l *Ledger) noteOwner(site siteKey, e *Event) {
 	}
 	if p := &l.procs[site.process]; !known {
 		if !l.room(tableImporters, p) {
-			l.warnOf(p.PID, fmt.Sprintf("process %d has too many sites that import memory: the owner of what further ones import is not shown", p.PID))
+			l.warnOf(p.PID, fmt.Sprintf("process %d has too many sites that import memory: the owners of the memory are not shown for the rest", p.PID))
 			return
 		}
 		l.hold(tableImporters, p)

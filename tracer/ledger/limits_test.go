@@ -34,7 +34,7 @@ func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
 	if live != 3 {
 		t.Errorf("%d live objects, want 3", live)
 	}
-	if want := "too many processes, of which one user has at most 3: what further ones do is counted as lost"; !slices.Contains(s.Warnings, want) {
+	if want := "too many processes (at most 3 per user): events of the rest are counted as lost"; !slices.Contains(s.Warnings, want) {
 		t.Errorf("warnings %q", s.Warnings)
 	}
 }

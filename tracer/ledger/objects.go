@@ -96,11 +96,11 @@ func (l *Ledger) createObject(process uint32, kind Kind, handle uint64, device i
 	if stackless {
 		s.crowded++
 		p.beyond[tableObjectSites]++
-		l.warnOf(p.PID, fmt.Sprintf("process %d has too many different stacks of driver objects: further ones are counted without their stacks", p.PID))
+		l.warnOf(p.PID, fmt.Sprintf("process %d has driver objects from too many stacks: the rest are counted without stacks", p.PID))
 	}
 	if l.countObjects(p); !l.room(tableObjects, p) {
 		s.evicted++
-		l.warnOf(p.PID, fmt.Sprintf("process %d has too many driver objects: further ones are counted as made, but not as live", p.PID))
+		l.warnOf(p.PID, fmt.Sprintf("process %d has too many driver objects: the rest are counted as made, but not as live", p.PID))
 		return
 	}
 	l.hold(tableObjects, p)

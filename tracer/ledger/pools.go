@@ -103,7 +103,7 @@ func (l *Ledger) withPool(process uint32, handle uint64, device int32) uint32 {
 	n := uint32(len(l.pools))
 	switch {
 	case !l.room(tablePools, p):
-		l.warnOf(p.PID, fmt.Sprintf("process %d has too many memory pools: allocations from further ones are shown without them", p.PID))
+		l.warnOf(p.PID, fmt.Sprintf("process %d has too many memory pools: allocations from the rest are shown without a pool", p.PID))
 		return 0
 	case len(l.noPools) > 0:
 		n = l.noPools[len(l.noPools)-1]

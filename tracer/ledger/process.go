@@ -85,7 +85,7 @@ func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 	if l.shares[tableProcesses].Room(0, l.processesOf[user]) {
 		return true
 	}
-	l.warn(fmt.Sprintf("too many processes, of which one user has at most %d: what further ones do is counted as lost", l.shares[tableProcesses].size/userPart))
+	l.warn(fmt.Sprintf("too many processes (at most %d per user): events of the rest are counted as lost", l.shares[tableProcesses].size/userPart))
 	return false
 }
 

@@ -336,5 +336,5 @@ process 9
 total ? device live 1/1 alloc 1/1 peak 1@20
 site 1 ? device live 1/1 alloc 1/1 oldest 20
 tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 allocated 511 reserved 4096 peak 511 at 2 segments 4096 cached 3584 run 3584
-warning process 7: PyTorch's allocator says that 511 bytes are allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed`},
+warning process 7: PyTorch's allocator reports 511 bytes allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed`},
 }

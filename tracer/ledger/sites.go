@@ -30,7 +30,7 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 	s := site{siteKey: key}
 	if !l.room(tableSites, p) || !l.room(tableEver, p) {
 		if key.stack != 0 {
-			l.warnOf(p.PID, fmt.Sprintf("process %d has too many different stacks: allocations from further ones are shown without their stacks", p.PID))
+			l.warnOf(p.PID, fmt.Sprintf("process %d has too many stacks: allocations from the rest are shown without a stack", p.PID))
 			key.stack, s.crowded = 0, 1
 		}
 		s.bare = true

@@ -187,7 +187,7 @@ process 7
 total cuda:0 tensor live 2/1024 alloc 2/1024 peak 1024@3
 site 2 cuda:0 tensor live 2/1024 alloc 2/1024 oldest 1 torch
 tensors 7 cuda:0 live 2/1024 alloc 2/1024 sampled 1 allocated 511 reserved 4096 peak 612 at 3 oldercached 3072
-warning process 7: PyTorch's allocator says that 612 bytes are allocated on cuda:0, but tensors of 1024 bytes were allocated since the attach and not freed`},
+warning process 7: PyTorch's allocator reports 612 bytes allocated on cuda:0, but tensors of 1024 bytes were allocated since the attach and not freed`},
 
 	{"more than was there and came is a contradiction too", `
 allocator t=2 dev=0 size=100 handle=1000
@@ -197,7 +197,7 @@ process 7
 total cuda:0 tensor live 1/512 alloc 1/512 peak 512@3
 site 0 cuda:0 tensor live 1/512 alloc 1/512 oldest 0 torch
 tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 0 allocated 5000 reserved 4096 peak 5000 at 4 older 4488
-warning process 7: PyTorch's allocator says that 5000 bytes are allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed, and 100 bytes before it`},
+warning process 7: PyTorch's allocator reports 5000 bytes allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed, and 100 bytes before it`},
 
 	{"what is older is told from the baseline as of one moment", `
 devices GPU-a

@@ -110,7 +110,7 @@ func (l *Ledger) doubtTotals(p *process, t *tensors, last *tensorReading) {
 		if older := minus(t.first.allocated, r.olderFreed); older > 0 {
 			before = fmt.Sprintf(", and %d bytes before it", older)
 		}
-		l.warnOf(p.PID, fmt.Sprintf("process %d: PyTorch's allocator says that %d bytes are allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
+		l.warnOf(p.PID, fmt.Sprintf("process %d: PyTorch's allocator reports %d bytes allocated on cuda:%d, but tensors of %d bytes were allocated since the attach and not freed%s",
 			p.PID, r.allocated, t.device, r.live.bytes, before))
 	}
 }

@@ -66,7 +66,7 @@ func TestSeparateDebugFiles(t *testing.T) {
 		if err := os.RemoveAll(root); err != nil { // the process has exited and its files are gone
 			t.Fatal(err)
 		}
-		f := s.Frames(nil, lib, m, address)[0]
+		f := s.AppendFrames(nil, lib, m, address)[0]
 		if f.Function != "local_helper" || filepath.Base(f.File) != "plain.c" || f.Line == 0 || f.StartLine != 5 {
 			t.Errorf("%s: got %+v", tt.name, f)
 		}
@@ -80,7 +80,7 @@ func TestForeignDebugFileIsRefused(t *testing.T) {
 		_, _, foreign, _ := split(t, flag, "-DOTHER", "-O1")
 		move(t, foreign, filepath.Join(root, "opt", "libplain.debug"))
 		s, m := added(t, lib, Options{}, root)
-		if f := s.Frames(nil, lib, m, address)[0]; f.File != "" || f.Function == "local_helper" {
+		if f := s.AppendFrames(nil, lib, m, address)[0]; f.File != "" || f.Function == "local_helper" {
 			t.Errorf("%s: frames from another build's debug file: %+v", flag, f)
 		}
 	}
@@ -101,7 +101,7 @@ func TestDebugFileLinksStayInRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, m := added(t, lib, Options{}, root)
-	if f := s.Frames(nil, lib, m, address)[0]; f.Line != 0 {
+	if f := s.AppendFrames(nil, lib, m, address)[0]; f.Line != 0 {
 		t.Errorf("a symbolic link escaped the root: %+v", f)
 	}
 }

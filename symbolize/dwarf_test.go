@@ -74,7 +74,7 @@ func compare(t *testing.T, lib, reference string) {
 	addresses := codeAddresses(t, reference)
 	lines, inlined := 0, 0
 	for i, want := range addr2line(t, reference, addresses) {
-		frames := s.Frames(nil, lib, m, addresses[i])
+		frames := s.AppendFrames(nil, lib, m, addresses[i])
 		if got, want := normal(describe(frames)), normal(want); got != want {
 			t.Fatalf("at %#x got\n%swant\n%s", addresses[i], got, want)
 		}
@@ -98,7 +98,7 @@ func TestInlinedFrames(t *testing.T) {
 	s, m := added(t, lib, Options{}, "")
 	found := false
 	for _, address := range codeAddresses(t, lib) {
-		frames := s.Frames(nil, lib, m, address)
+		frames := s.AppendFrames(nil, lib, m, address)
 		if len(frames) != 3 || frames[0].Function != "tensor::Buffer<float>::grow(unsigned long)" {
 			continue
 		}

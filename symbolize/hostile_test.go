@@ -29,7 +29,7 @@ func TestTruncatedLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, m := added(t, cut, Options{}, "")
-		frames := s.Frames(nil, cut, m, address)
+		frames := s.AppendFrames(nil, cut, m, address)
 		if name := frames[len(frames)-1].Function; name != "train" && name != unnamed(m, address) {
 			t.Errorf("cut after %d bytes: got %s", n, name)
 		}
@@ -44,17 +44,17 @@ func TestLibraryTruncatedAfterwards(t *testing.T) {
 	lib := compile(t, "inline.cc", "-O2", "-g")
 	address := symbolAddress(t, lib, "train") + 1
 	s, m := added(t, lib, Options{}, "")
-	first := s.Frames(nil, lib, m, address)
+	first := s.AppendFrames(nil, lib, m, address)
 	if first[len(first)-1].Function != "train" {
 		t.Fatalf("got %+v", first)
 	}
 	if err := os.Truncate(lib, 100); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Frames(nil, lib, m, address); describe(got) != describe(first) {
+	if got := s.AppendFrames(nil, lib, m, address); describe(got) != describe(first) {
 		t.Errorf("an address in use lost its names: %+v", got)
 	}
-	if got := s.Frames(nil, lib, m, address+1)[0].Function; got != unnamed(m, address+1) {
+	if got := s.AppendFrames(nil, lib, m, address+1)[0].Function; got != unnamed(m, address+1) {
 		t.Errorf("got %s", got)
 	}
 }
@@ -91,7 +91,7 @@ func TestNotELF(t *testing.T) {
 	}
 	s, m := added(t, path, Options{}, "")
 	m.Path += " (deleted)"
-	if got := s.Frames(nil, path, m, 0x1234)[0].Function; got != "libtext[2J.so+0x1234" {
+	if got := s.AppendFrames(nil, path, m, 0x1234)[0].Function; got != "libtext[2J.so+0x1234" {
 		t.Errorf("got %q", got)
 	}
 	if w := s.Warnings(); len(w) != 1 || strings.Contains(w[0], "\x1b") || s.Stats().Rejected != 1 {
@@ -104,11 +104,11 @@ func TestUnknownFileIsNamedByItsPath(t *testing.T) {
 	for path, want := range map[string]string{
 		"/usr/lib/libfoo.so": "libfoo.so+0x10", "": "[unknown]+0x10", "[vdso]": "[vdso]+0x10", "/": "/+0x10",
 	} {
-		if got := s.Frames(nil, "k", &callstack.Mapping{Path: path}, 0x10)[0].Function; got != want {
+		if got := s.AppendFrames(nil, "k", &callstack.Mapping{Path: path}, 0x10)[0].Function; got != want {
 			t.Errorf("%q: got %s, want %s", path, got, want)
 		}
 	}
-	if got := s.Frames(nil, "k", nil, 0x10)[0].Function; got != "[unknown]+0x10" {
+	if got := s.AppendFrames(nil, "k", nil, 0x10)[0].Function; got != "[unknown]+0x10" {
 		t.Errorf("no mapping: got %s", got)
 	}
 }
@@ -134,7 +134,7 @@ func FuzzELF(f *testing.F) {
 		}
 		s, m := added(t, path, Options{DebugRoots: []string{}, MaxTime: time.Second}, "")
 		for _, a := range []uint64{address, address + 0x20} {
-			for _, frame := range s.Frames(nil, path, m, a) {
+			for _, frame := range s.AppendFrames(nil, path, m, a) {
 				if frame.Function == "" || frame.Function != untrusted.Clean(frame.Function) {
 					t.Errorf("frame named %q", frame.Function)
 				}

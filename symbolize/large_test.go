@@ -101,7 +101,7 @@ func TestLargeLibraryIsCheap(t *testing.T) {
 	start := time.Now()
 	s, m := added(t, path, Options{}, "")
 	opened := time.Since(start)
-	got := s.Frames(nil, path, m, textStart+123456*functionSize+5)[0]
+	got := s.AppendFrames(nil, path, m, textStart+123456*functionSize+5)[0]
 	first := time.Since(start)
 	runtime.ReadMemStats(&m2)
 	kept, allocated := heap()-before, int64(m2.TotalAlloc-m1.TotalAlloc)
@@ -131,7 +131,7 @@ func TestLargeDebugInfoIsCheap(t *testing.T) {
 	before := heap()
 	start := time.Now()
 	s, m := added(t, lib, Options{}, "")
-	f := s.Frames(nil, lib, m, address)[0]
+	f := s.AppendFrames(nil, lib, m, address)[0]
 	first, kept := time.Since(start), heap()-before
 	t.Logf("%d MB: first name in %v, %d KB of heap kept", st.Size()>>20, first, kept>>10)
 	if f.Function != "u77_f1111" || f.Line == 0 {

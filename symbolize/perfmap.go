@@ -108,9 +108,9 @@ func parseJIT(line string) (c jitCode, ok bool) {
 	return jitCode{start: start, size: size, name: name}, name != ""
 }
 
-// JIT returns the frame of an address in code that was compiled at run time. The frame has no
+// JITFrame returns the frame of an address in code that was compiled at run time. The frame has no
 // mapping.
-func (s *Symbolizer) JIT(pid uint32, address uint64) (callstack.Frame, bool) {
+func (s *Symbolizer) JITFrame(pid uint32, address uint64) (callstack.Frame, bool) {
 	s.mu.Lock()
 	p := s.jit[pid]
 	s.mu.Unlock()

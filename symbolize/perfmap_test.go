@@ -73,7 +73,7 @@ func TestPerfMap(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f, ok := s.JIT(42, address)
+			f, ok := s.JITFrame(42, address)
 			if !ok {
 				f.Function = "-"
 			} else if f.Address != address || f.Mapping != nil {
@@ -94,10 +94,10 @@ func TestPerfMapReplacesEarlierOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f, _ := s.JIT(1, 0x10); f.Function != "second" {
+	if f, _ := s.JITFrame(1, 0x10); f.Function != "second" {
 		t.Errorf("got %s", f.Function)
 	}
-	if _, ok := s.JIT(2, 0x10); ok {
+	if _, ok := s.JITFrame(2, 0x10); ok {
 		t.Error("the map of one process named another's code")
 	}
 }
@@ -109,7 +109,7 @@ func TestPerfMapKeepsWhatItRead(t *testing.T) {
 	if !errors.Is(err, broken) {
 		t.Errorf("got error %v", err)
 	}
-	if f, _ := s.JIT(1, 0x10); f.Function != "first" {
+	if f, _ := s.JITFrame(1, 0x10); f.Function != "first" {
 		t.Errorf("got %s", f.Function)
 	}
 }
@@ -129,10 +129,10 @@ func TestPerfMapsAreBounded(t *testing.T) {
 	if n := s.jitSize(); n > maxPerfTotal {
 		t.Errorf("%d bytes are kept", n)
 	}
-	if _, ok := s.JIT(processes-1, 8); !ok {
+	if _, ok := s.JITFrame(processes-1, 8); !ok {
 		t.Error("the newest map was dropped")
 	}
-	if _, ok := s.JIT(0, 8); ok {
+	if _, ok := s.JITFrame(0, 8); ok {
 		t.Error("the oldest map was kept")
 	}
 }
@@ -147,7 +147,7 @@ func FuzzPerfMap(f *testing.F) {
 		if err := s.AddPerfMap(1, strings.NewReader(in)); err != nil && len(in) < maxPerfLine {
 			t.Error(err)
 		}
-		if frame, ok := s.JIT(1, address); ok && (frame.Function == "" || frame.Function != untrusted.Clean(frame.Function)) {
+		if frame, ok := s.JITFrame(1, address); ok && (frame.Function == "" || frame.Function != untrusted.Clean(frame.Function)) {
 			t.Errorf("frame named %q", frame.Function)
 		}
 	})

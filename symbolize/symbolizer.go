@@ -159,10 +159,10 @@ func (s *Symbolizer) byAge() []string {
 	})
 }
 
-// Frames appends the frames of one address to dst, leaf first: inlined calls, then the function
-// that contains them. address is an ELF virtual address inside the call. Frames appends at least
-// one frame, and each has a name, at worst "libfoo.so+0x1234".
-func (s *Symbolizer) Frames(dst []callstack.Frame, key string, m *callstack.Mapping, address uint64) []callstack.Frame {
+// AppendFrames appends the frames of one address to dst, leaf first: inlined calls, then the
+// function that contains them. address is an ELF virtual address inside the call. AppendFrames
+// appends at least one frame, and each has a name, at worst "libfoo.so+0x1234".
+func (s *Symbolizer) AppendFrames(dst []callstack.Frame, key string, m *callstack.Mapping, address uint64) []callstack.Frame {
 	s.mu.Lock()
 	options := s.options
 	ob := s.objects[identity(key, m)]

@@ -61,7 +61,7 @@ func TestSharedFileKeepsMappingsApart(t *testing.T) {
 	s.AddFile("a", a, open(t, lib), "")
 	address := symbolAddress(t, lib, "exported") + 1
 	for _, m := range []*callstack.Mapping{a, b} {
-		for _, f := range s.Frames(nil, "a", m, address) {
+		for _, f := range s.AppendFrames(nil, "a", m, address) {
 			if f.Mapping != m || f.Line == 0 {
 				t.Errorf("asked for %s, got %+v", m.Path, f)
 			}
@@ -71,7 +71,7 @@ func TestSharedFileKeepsMappingsApart(t *testing.T) {
 
 func TestFramesAppends(t *testing.T) {
 	s := New(Options{})
-	dst := s.Frames([]callstack.Frame{{Function: "before"}}, "k", &callstack.Mapping{Path: "/lib"}, 1)
+	dst := s.AppendFrames([]callstack.Frame{{Function: "before"}}, "k", &callstack.Mapping{Path: "/lib"}, 1)
 	if len(dst) != 2 || dst[0].Function != "before" {
 		t.Errorf("got %+v", dst)
 	}
@@ -86,12 +86,12 @@ func TestFilesAreEvictedByAge(t *testing.T) {
 	one := open(t, lib)
 	s.AddFile("1", m, one, "")
 	s.AddFile("2", m, open(t, lib), "")
-	s.Frames(nil, "1", m, address)
+	s.AppendFrames(nil, "1", m, address)
 	s.AddFile("3", m, open(t, lib), "")
 	if isClosed(one) || s.Stats().Files != 2 || s.Stats().Evicted != 1 {
 		t.Errorf("stats %+v", s.Stats())
 	}
-	if got := s.Frames(nil, "2", m, address)[0].Function; got != unnamed(m, address) {
+	if got := s.AppendFrames(nil, "2", m, address)[0].Function; got != unnamed(m, address) {
 		t.Errorf("the evicted file still returns %s", got)
 	}
 }
@@ -109,7 +109,7 @@ func TestTablesAreUnloaded(t *testing.T) {
 	}
 	for range 3 {
 		for _, key := range []string{"a", "b"} {
-			if f := s.Frames(nil, key, m, address); f[len(f)-1].Function != "exported" || f[0].Line == 0 {
+			if f := s.AppendFrames(nil, key, m, address); f[len(f)-1].Function != "exported" || f[0].Line == 0 {
 				t.Errorf("got %+v", f)
 			}
 			if used := s.objects[identity(key, m)].size; s.Stats().Memory != used {
@@ -124,7 +124,7 @@ func TestTablesAreUnloaded(t *testing.T) {
 func TestTimeLimit(t *testing.T) {
 	lib := manyUnits(t, 1, 2000)
 	s, m := added(t, lib, Options{MaxTime: time.Nanosecond}, "")
-	f := s.Frames(nil, lib, m, symbolAddress(t, lib, "u0_f1")+1)[0]
+	f := s.AppendFrames(nil, lib, m, symbolAddress(t, lib, "u0_f1")+1)[0]
 	if f.Function != "u0_f1" || f.Line != 0 {
 		t.Errorf("got %+v", f)
 	}
@@ -146,7 +146,7 @@ func TestConcurrentUse(t *testing.T) {
 				if i%10 == 0 {
 					s.AddFile(key, m, open(t, lib), "")
 				}
-				if len(s.Frames(nil, key, m, start+uint64(i%20))) == 0 {
+				if len(s.AppendFrames(nil, key, m, start+uint64(i%20))) == 0 {
 					t.Error("no frames")
 				}
 			}
@@ -175,14 +175,14 @@ func BenchmarkFrames(b *testing.B) {
 				addresses = codeAddresses(b, lib)
 			}
 			s, m := added(b, lib, Options{}, "")
-			s.Frames(nil, lib, m, addresses[0]) // loads the tables
+			s.AppendFrames(nil, lib, m, addresses[0]) // loads the tables
 			ob := s.objects[identity(lib, m)]
 			var dst []callstack.Frame
 			i := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(ob.cache)
-				dst = s.Frames(dst[:0], lib, m, addresses[i%len(addresses)])
+				dst = s.AppendFrames(dst[:0], lib, m, addresses[i%len(addresses)])
 				i++
 			}
 		})

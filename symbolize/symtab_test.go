@@ -37,7 +37,7 @@ func TestNamesWithoutDebugInfo(t *testing.T) {
 		var got []string
 		for _, name := range []string{"exported", "local_helper", "unsized_label", "unsized_function"} {
 			address := symbolAddress(t, original, name) + 1
-			frames := s.Frames(nil, lib, m, address)
+			frames := s.AppendFrames(nil, lib, m, address)
 			if len(frames) != 1 || frames[0].Mapping != m || frames[0].Address != address {
 				t.Fatalf("%s: frames %+v", name, frames)
 			}

@@ -11,11 +11,11 @@ import (
 // introduce tells the books on whose behalf a process runs and which GPUs it sees. Only the worker may
 // call it: reading an environment can take a second.
 func (t *Tracer) introduce(pid uint32) {
-	variables, err := environ.Of(pid)
+	variables, err := environ.Read(pid)
 	if variables == nil && err != nil {
 		return // gone
 	}
-	workload := t.host.Of(pid, variables)
+	workload := t.host.Read(pid, variables)
 	view := usage.Look(pid, variables, workload.Container != "")
 	turn := t.desk.Take()
 	defer turn.Done()

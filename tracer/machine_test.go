@@ -187,7 +187,7 @@ func (m *machine) workDone() {
 // usage is the machine's own account of a process; the newest of a pid.
 func (m *machine) usage(pid uint32) fakecuda.Process {
 	m.t.Helper()
-	all, err := fakecuda.Usage(m.env)
+	all, err := fakecuda.ReadUsage(m.env)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -88,11 +88,11 @@ func TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother(t *testing.T) {
 		"another file with its number": func(t *testing.T, path string, p *program) {
 			p.next()
 			p.expect("unmapped")
-			before, err := fileid.At(path)
+			before, err := fileid.StatPath(path)
 			if err := errors.Join(err, os.Remove(path), os.WriteFile(path, nil, 0o755)); err != nil {
 				t.Fatal(err)
 			}
-			if after, err := fileid.At(path); err != nil || after.Inode != before.Inode {
+			if after, err := fileid.StatPath(path); err != nil || after.Inode != before.Inode {
 				t.Skipf("the number %d was not given again: %v", before.Inode, err)
 			}
 		},

@@ -87,7 +87,7 @@ func createCapture(c *cli.Context, path string) (*captureFile, error) {
 		return nil, err
 	}
 	host, _ := os.Hostname()
-	w, err := capture.New(o, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now, Failed: func(err error) {
+	w, err := capture.NewWriter(o, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now, OnError: func(err error) {
 		fmt.Fprintf(c.App.ErrWriter, "vramprof: write %s: %s; tracing goes on\n", path, untrusted.Clean(err.Error()))
 	}})
 	if err != nil {

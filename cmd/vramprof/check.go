@@ -39,7 +39,7 @@ func check(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	env, err := preflight.Host()
+	env, err := preflight.ReadHost()
 	if err != nil {
 		return err
 	}

@@ -19,16 +19,16 @@ import (
 // tracing is what a session needs until its end, because it also probes processes that start later. CAP_IPC_LOCK is for
 // the rings of CPUs that come online later, besides those of other programs of this user.
 var (
-	tracing = confine.Of(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
+	tracing = confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
 
-	admin    = confine.Of(unix.CAP_SYS_ADMIN)
-	override = confine.Of(unix.CAP_DAC_OVERRIDE)
+	admin    = confine.NewSet(unix.CAP_SYS_ADMIN)
+	override = confine.NewSet(unix.CAP_DAC_OVERRIDE)
 )
 
 // confine drops privileges that are no longer needed once the probes are set, the command runs and NVML is
 // open. If that fails, tracing goes on.
 func (s *session) confine(c *cli.Context) {
-	held, err := confine.Held()
+	held, err := confine.Effective()
 	needs := confine.Needs{Capabilities: s.keep(held, folders(c), c.Bool("force")), Programs: features.HaveBPFLinkUprobeMulti() != nil}
 	if err == nil {
 		err = confine.Process(needs)
@@ -42,14 +42,14 @@ func (s *session) confine(c *cli.Context) {
 func (s *session) keep(held confine.Set, writes []string, force bool) confine.Set {
 	keep := tracing
 	if len(s.config.Command) > 0 {
-		keep |= confine.Of(unix.CAP_KILL) // its children may change their user
+		keep |= confine.NewSet(unix.CAP_KILL) // its children may change their user
 	}
 	// CAP_SYS_ADMIN replaces missing ones. Perf events need it, and NVIDIA's driver for processes on a divided GPU (MIG).
-	if !held.Has(confine.Of(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
+	if !held.Has(confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
 		features.HaveBPFLinkUprobeMulti() != nil || s.dividedGPUs() {
 		keep |= admin
 	}
-	if !held.Has(confine.Of(unix.CAP_DAC_READ_SEARCH)) {
+	if !held.Has(confine.NewSet(unix.CAP_DAC_READ_SEARCH)) {
 		keep |= override
 	}
 	for _, path := range writes {
@@ -57,7 +57,7 @@ func (s *session) keep(held confine.Set, writes []string, force bool) confine.Se
 			keep |= override
 		}
 		if force && isOthers(path) {
-			keep |= confine.Of(unix.CAP_FOWNER)
+			keep |= confine.NewSet(unix.CAP_FOWNER)
 		}
 	}
 	return keep & held
@@ -106,12 +106,12 @@ func (s *session) dividedGPUs() bool {
 
 // confineGuardian drops all privileges of the guardian process that it does not need to resume stopped processes.
 func confineGuardian() {
-	held, err := confine.Held()
+	held, err := confine.Effective()
 	if err != nil {
 		return
 	}
-	keep := confine.Of(unix.CAP_BPF, unix.CAP_KILL)
-	if !held.Has(confine.Of(unix.CAP_BPF)) {
+	keep := confine.NewSet(unix.CAP_BPF, unix.CAP_KILL)
+	if !held.Has(confine.NewSet(unix.CAP_BPF)) {
 		keep |= admin
 	}
 	_ = confine.Process(confine.Needs{Capabilities: keep & held}) // the guardian also works unconfined

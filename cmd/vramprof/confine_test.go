@@ -19,7 +19,7 @@ func TestOnlyWhatTracingNeedsIsKept(t *testing.T) {
 		t.Skip("needs root and Linux 6.6")
 	}
 	const all = confine.Set(1<<41 - 1)
-	without := func(capabilities ...int) confine.Set { return all &^ confine.Of(capabilities...) }
+	without := func(capabilities ...int) confine.Set { return all &^ confine.NewSet(capabilities...) }
 	own, sticky, foreign := t.TempDir(), t.TempDir(), t.TempDir()
 	files := map[string]string{"own": filepath.Join(own, "f"), "sticky": filepath.Join(sticky, "f"), "foreign": filepath.Join(foreign, "f")}
 	for _, err := range []error{
@@ -40,15 +40,15 @@ func TestOnlyWhatTracingNeedsIsKept(t *testing.T) {
 		want   confine.Set
 	}{
 		{"root", all, tracer.Config{}, "own", false, tracing},
-		{"command", all, command, "own", false, tracing | confine.Of(unix.CAP_KILL)},
+		{"command", all, command, "own", false, tracing | confine.NewSet(unix.CAP_KILL)},
 		{"folder of another", all, tracer.Config{}, "foreign", false, tracing | override},
 		{"file of another in a folder like /tmp", all, tracer.Config{}, "sticky", false, tracing},
-		{"to be replaced", all, tracer.Config{}, "sticky", true, tracing | confine.Of(unix.CAP_FOWNER)},
+		{"to be replaced", all, tracer.Config{}, "sticky", true, tracing | confine.NewSet(unix.CAP_FOWNER)},
 		{"older root", without(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE), tracer.Config{}, "own", false,
-			tracing&^confine.Of(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE) | admin},
+			tracing&^confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE) | admin},
 		{"stand-in for reading", without(unix.CAP_DAC_READ_SEARCH), tracer.Config{}, "own", false,
-			tracing&^confine.Of(unix.CAP_DAC_READ_SEARCH) | override},
-		{"nothing that was not there", tracing &^ confine.Of(unix.CAP_IPC_LOCK), command, "own", false, tracing &^ confine.Of(unix.CAP_IPC_LOCK)},
+			tracing&^confine.NewSet(unix.CAP_DAC_READ_SEARCH) | override},
+		{"nothing that was not there", tracing &^ confine.NewSet(unix.CAP_IPC_LOCK), command, "own", false, tracing &^ confine.NewSet(unix.CAP_IPC_LOCK)},
 	} {
 		s := &session{config: c.config}
 		if got := s.keep(c.held, []string{files[c.writes]}, c.force); got != c.want {

@@ -201,8 +201,8 @@ func (f fakeNVML) Usage(ctx context.Context) ([]ledger.Usage, error) {
 	return []ledger.Usage{{PID: 42, UUID: "GPU-a", Bytes: 60 << 30}, {PID: uint32(os.Getpid()), UUID: "GPU-a", Bytes: 19 << 30}}, nil
 }
 
-func (fakeNVML) OfMinors([]uint32, []ledger.GPU) ([]ledger.GPU, bool) { return nil, true }
-func (f fakeNVML) Ordinals([]string, []ledger.GPU) []string           { return nil }
+func (fakeNVML) GPUsByMinor([]uint32, []ledger.GPU) ([]ledger.GPU, bool) { return nil, true }
+func (f fakeNVML) ResolveOrdinals([]string, []ledger.GPU) []string       { return nil }
 
 // lateStacks returns the stack only from the third call on.
 type lateStacks struct{ asked int }

@@ -131,7 +131,7 @@ func TestACaptureIsNamedAndRemovedInItsFolder(t *testing.T) {
 	for how, swap := range swaps {
 		t.Run(how, func(t *testing.T) {
 			path, ours, theirs := swapped(t)
-			w, err := capture.New(&discarded{}, capture.Options{})
+			w, err := capture.NewWriter(&discarded{}, capture.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -62,7 +62,7 @@ func ps(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
 	}
-	env, err := preflight.Host()
+	env, err := preflight.ReadHost()
 	if err != nil {
 		return err
 	}
@@ -193,8 +193,8 @@ func describe(list []listed) {
 		l := &list[i]
 		w, ok := workloads[l.PID]
 		if !ok {
-			variables, _ := environ.Of(l.PID) // the container is known without them
-			w = host.Of(l.PID, variables)
+			variables, _ := environ.Read(l.PID) // the container is known without them
+			w = host.Read(l.PID, variables)
 			workloads[l.PID] = w
 		}
 		l.Command = untrusted.Clean(procfs.CommandLine(l.PID))

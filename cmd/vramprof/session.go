@@ -51,7 +51,7 @@ func newSession(c *cli.Context) (*session, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	env, err := preflight.Host()
+	env, err := preflight.ReadHost()
 	if err != nil {
 		return nil, err
 	}

@@ -74,7 +74,7 @@ func recordNow(c *cli.Context) (r *capture.Reader, done func(), err error) {
 
 func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Reader, error) {
 	host, _ := os.Hostname()
-	w, err := capture.New(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now})
+	w, err := capture.NewWriter(file, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now})
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func runScript(t *testing.T, env []string, program, script string) (string, erro
 
 func usage(t *testing.T, env []string) []Process {
 	t.Helper()
-	p, err := Usage(env)
+	p, err := ReadUsage(env)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,10 +56,10 @@ type Process struct {
 	GPUs        []GPU  // by physical index
 }
 
-// Usage reads the books of the simulated machine in env (from Dir.Env). It returns every process
-// that called cuInit, in that order, including exited ones. A machine without such a process has
-// none.
-func Usage(env []string) ([]Process, error) {
+// ReadUsage reads the books of the simulated machine in env (from Dir.Env). It returns every
+// process that called cuInit, in that order, including exited ones. A machine without such a
+// process has none.
+func ReadUsage(env []string) ([]Process, error) {
 	path := ""
 	for _, v := range env {
 		if after, ok := strings.CutPrefix(v, shmVariable+"="); ok {

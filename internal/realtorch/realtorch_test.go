@@ -23,7 +23,7 @@ var small = []string{"--steps=3", "--layers=2", "--width=64"}
 // held returns the books of the process that reported a point.
 func held(t *testing.T, env []string, p Point) fakecuda.Process {
 	t.Helper()
-	processes, err := fakecuda.Usage(env)
+	processes, err := fakecuda.ReadUsage(env)
 	if err != nil {
 		t.Fatal(err)
 	}

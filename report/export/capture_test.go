@@ -27,7 +27,7 @@ func replayed(t *testing.T, list []told) *capture.Reader {
 	}
 	var now atomic.Uint64
 	now.Store(begin)
-	w, err := capture.New(file, capture.Options{Host: "gpu-box-1", Clock: now.Load, Wall: wall})
+	w, err := capture.NewWriter(file, capture.Options{Host: "gpu-box-1", Clock: now.Load, Wall: wall})
 	if err != nil {
 		t.Fatal(err)
 	}

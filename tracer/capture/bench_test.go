@@ -68,7 +68,7 @@ func generate(n int) []ledger.Event {
 func written(tb testing.TB, events []ledger.Event) *memory {
 	tb.Helper()
 	file := &memory{}
-	w, err := New(file, Options{Interval: time.Hour})
+	w, err := NewWriter(file, Options{Interval: time.Hour})
 	if err != nil {
 		tb.Fatal(err)
 	}

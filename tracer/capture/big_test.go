@@ -42,7 +42,7 @@ func TestWriteBigCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w, err := New(f, Options{Host: "bench", Interval: time.Hour})
+	w, err := NewWriter(f, Options{Host: "bench", Interval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

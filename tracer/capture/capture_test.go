@@ -239,7 +239,7 @@ func record(t testing.TB, seed uint64, steps int, file *memory) (*ledger.Snapsho
 func recordSession(t testing.TB, seed uint64, steps int, file *memory, totals *rand.Rand) (*ledger.Snapshot, error) {
 	t.Helper()
 	c := &clock{now: sessionBegin - 5e9}
-	w, err := New(file, Options{Host: "host", Tool: "vramprof test", Clock: c.read, batch: 500, Wall: time.Unix(1700000000, 5)})
+	w, err := NewWriter(file, Options{Host: "host", Tool: "vramprof test", Clock: c.read, batch: 500, Wall: time.Unix(1700000000, 5)})
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func TestFullDiskEndsTheCapture(t *testing.T) {
 
 func TestFullDiskIsReportedAtOnce(t *testing.T) {
 	told := make(chan error, 9)
-	w, err := New(&memory{limit: 200}, Options{Interval: time.Millisecond, Failed: func(err error) { told <- err }})
+	w, err := NewWriter(&memory{limit: 200}, Options{Interval: time.Millisecond, OnError: func(err error) { told <- err }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func (s *slow) WriteAt(b []byte, offset int64) (int, error) {
 // TestStalledDiskDoesNotBlock checks that memory is bounded and that dropped events are counted.
 func TestStalledDiskDoesNotBlock(t *testing.T) {
 	file := &slow{release: make(chan struct{})}
-	w, err := New(file, Options{Interval: time.Hour})
+	w, err := NewWriter(file, Options{Interval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func (l *log) some(events bool) (list []string) {
 func TestEventOlderThanAnInputBeforeItCountsAtItsOwnTime(t *testing.T) {
 	var file memory
 	c := &clock{now: 10e9}
-	w, err := New(&file, Options{Host: "host", Tool: "vramprof test", Clock: c.read})
+	w, err := NewWriter(&file, Options{Host: "host", Tool: "vramprof test", Clock: c.read})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestOtherFilesAndVersionsAreRejected(t *testing.T) {
 // TestFileContainsWhatIsOlderThanASecond, however idle the machine is.
 func TestFileContainsWhatIsOlderThanASecond(t *testing.T) {
 	file := &memory{}
-	w, err := New(file, Options{})
+	w, err := NewWriter(file, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

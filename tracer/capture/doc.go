@@ -6,7 +6,7 @@
 // A tracer feeds a Writer the same inputs as its ledger. The Writer writes a frame at least once
 // per second, so older data is readable even if the process is killed.
 //
-//	w, err := capture.New(file, capture.Options{Host: host})
+//	w, err := capture.NewWriter(file, capture.Options{Host: host})
 //	t, err := tracer.New(tracer.Config{Journal: w})
 //	w.SetStacks(t)
 //	…

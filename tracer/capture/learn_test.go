@@ -17,7 +17,7 @@ import (
 func TestReplayPlacesMemoryPlacedLater(t *testing.T) {
 	var file memory
 	c := &clock{now: sessionBegin}
-	w, err := New(&file, Options{Host: "host", Clock: c.read, Wall: time.Unix(1700000000, 0)})
+	w, err := NewWriter(&file, Options{Host: "host", Clock: c.read, Wall: time.Unix(1700000000, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}

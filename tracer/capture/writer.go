@@ -28,7 +28,7 @@ type Options struct {
 	Interval time.Duration // longest time until inputs are written; 0: 750 ms
 	Clock    func() uint64 // ns of CLOCK_MONOTONIC; nil: the system's
 	Wall     time.Time     // current time; the zero value: the system's
-	Failed   func(error)   // called once, from a goroutine of the Writer, when no more can be written; may be nil
+	OnError  func(error)   // called once, from a goroutine of the Writer, when no more can be written; may be nil
 
 	batch int // events per frame; for tests
 }
@@ -82,8 +82,9 @@ type Writer struct {
 	upTo   uint64
 }
 
-// New writes the beginning of a capture to an empty file. The caller must close the file after End.
-func New(file File, o Options) (*Writer, error) {
+// NewWriter writes the beginning of a capture to an empty file. The caller must close the file
+// after End.
+func NewWriter(file File, o Options) (*Writer, error) {
 	if o.Clock == nil {
 		o.Clock = monotonic
 	}
@@ -99,7 +100,7 @@ func New(file File, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		clock: o.Clock, failed: o.Failed, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{}, coder: newEventCoder(),
+		clock: o.Clock, failed: o.OnError, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{}, coder: newEventCoder(),
 		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.run(o.Interval)

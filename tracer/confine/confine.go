@@ -21,8 +21,8 @@ import (
 // Set is a set of capabilities: bit n is the capability with number n.
 type Set uint64
 
-// Of returns the Set of unix.CAP_… numbers.
-func Of(capabilities ...int) (s Set) {
+// NewSet returns the Set of unix.CAP_… numbers.
+func NewSet(capabilities ...int) (s Set) {
 	for _, c := range capabilities {
 		s |= 1 << c
 	}
@@ -32,8 +32,8 @@ func Of(capabilities ...int) (s Set) {
 // Has reports whether s contains all of other.
 func (s Set) Has(other Set) bool { return s&other == other }
 
-// Held returns the effective capabilities of the calling thread.
-func Held() (Set, error) {
+// Effective returns the effective capabilities of the calling thread.
+func Effective() (Set, error) {
 	_, data, err := capabilities()
 	if err != nil {
 		return 0, err

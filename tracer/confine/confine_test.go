@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 // kept by confineYourself.
-var kept = Of(unix.CAP_BPF, unix.CAP_KILL)
+var kept = NewSet(unix.CAP_BPF, unix.CAP_KILL)
 
 // printThreads prints the capabilities and restrictions of each thread.
 func printThreads() {
@@ -142,11 +142,11 @@ func TestCanWriteIgnoresTheCapability(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	before, err := Held()
+	before, err := Effective()
 	if err != nil {
 		t.Fatal(err)
 	}
-	without := Of(unix.CAP_DAC_OVERRIDE)
+	without := NewSet(unix.CAP_DAC_OVERRIDE)
 	own, foreign := t.TempDir(), t.TempDir()
 	if err := os.Chown(foreign, 1000, 1000); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestCanWriteIgnoresTheCapability(t *testing.T) {
 	if !CanWrite(foreign, 0) {
 		t.Error("with all capabilities, another user's folder is not writable")
 	}
-	if after, err := Held(); err != nil || after != before {
+	if after, err := Effective(); err != nil || after != before {
 		t.Errorf("capabilities %x, before %x, %v", uint64(after), uint64(before), err)
 	}
 }

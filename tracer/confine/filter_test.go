@@ -123,8 +123,8 @@ func TestArgumentsDecide(t *testing.T) {
 }
 
 func TestSetsAreBits(t *testing.T) {
-	s := Of(unix.CAP_BPF, unix.CAP_KILL)
-	if fmt.Sprintf("%x", uint64(s)) != "8000000020" || !s.Has(Of(unix.CAP_BPF)) || s.Has(Of(unix.CAP_BPF, unix.CAP_SYSLOG)) {
+	s := NewSet(unix.CAP_BPF, unix.CAP_KILL)
+	if fmt.Sprintf("%x", uint64(s)) != "8000000020" || !s.Has(NewSet(unix.CAP_BPF)) || s.Has(NewSet(unix.CAP_BPF, unix.CAP_SYSLOG)) {
 		t.Errorf("%x", uint64(s))
 	}
 }

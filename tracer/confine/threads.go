@@ -97,6 +97,6 @@ func setsOf(tid int) (map[string]Set, error) {
 // mayEmptyBoundingSet reports whether the process has the capability to drop capabilities from the
 // bounding set.
 func mayEmptyBoundingSet() bool {
-	held, err := Held()
-	return err == nil && held.Has(Of(unix.CAP_SETPCAP))
+	held, err := Effective()
+	return err == nil && held.Has(NewSet(unix.CAP_SETPCAP))
 }

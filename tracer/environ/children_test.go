@@ -100,7 +100,7 @@ func check(t *testing.T, variables []string, name, want string) {
 
 func TestVariablesSetByPythonAreRead(t *testing.T) {
 	for name := range interpreters(t) {
-		variables, err := Of(start(t, name, "-c", script))
+		variables, err := Read(start(t, name, "-c", script))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -118,7 +118,7 @@ func TestVariablesSetByAProgramAreRead(t *testing.T) {
 	} {
 		program := build(t, flags...)
 		for _, mode := range []string{"set", "replace"} {
-			variables, err := Of(start(t, program, mode))
+			variables, err := Read(start(t, program, mode))
 			if err != nil {
 				t.Errorf("%q %s: %v", flags, mode, err)
 			}
@@ -142,7 +142,7 @@ func TestUnreadableProgramsHaveTheirInitialEnvironment(t *testing.T) {
 		t.Run(c.about, func(t *testing.T) {
 			pid := start(t, c.program, c.mode)
 			begin := time.Now()
-			variables, err := Of(pid)
+			variables, err := Read(pid)
 			if !errors.Is(err, c.want) {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
@@ -155,7 +155,7 @@ func TestUnreadableProgramsHaveTheirInitialEnvironment(t *testing.T) {
 }
 
 func Test32BitProgramsHaveTheirInitialEnvironment(t *testing.T) {
-	variables, err := Of(start(t, build(t, "-m32"), "set"))
+	variables, err := Read(start(t, build(t, "-m32"), "set"))
 	if err == nil {
 		t.Error("no error")
 	}
@@ -166,7 +166,7 @@ func TestChangingEnvironmentIsReadConsistently(t *testing.T) {
 	pid := start(t, build(t), "restless")
 	live := 0
 	for range 300 {
-		variables, err := Of(pid)
+		variables, err := Read(pid)
 		if err == nil {
 			live++
 			check(t, variables, "CUDA_VISIBLE_DEVICES", "7")
@@ -188,7 +188,7 @@ func TestExitedProcessHasNoEnvironment(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Skip(err)
 	}
-	if variables, err := Of(uint32(cmd.Process.Pid)); variables != nil || err == nil {
+	if variables, err := Read(uint32(cmd.Process.Pid)); variables != nil || err == nil {
 		t.Errorf("got %q, %v", variables, err)
 	}
 }
@@ -198,7 +198,7 @@ func BenchmarkPython(b *testing.B) {
 		pid := start(b, name, "-c", script)
 		b.Run(filepath.Base(filepath.Dir(filepath.Dir(name))), func(b *testing.B) {
 			for b.Loop() {
-				if _, err := Of(pid); err != nil {
+				if _, err := Read(pid); err != nil {
 					b.Fatal(err)
 				}
 			}

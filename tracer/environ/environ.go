@@ -29,11 +29,11 @@ const (
 	timeout = 500 * time.Millisecond
 )
 
-// Of returns the environment of a process as "KEY=value" strings. A non-nil error explains why the
-// result is only the initial environment, or nil if the process has exited.
+// Read returns the environment of a process as "KEY=value" strings. A non-nil error explains why
+// the result is only the initial environment, or nil if the process has exited.
 //
-// Of takes at most one second: a process can block reads of its memory.
-func Of(pid uint32) ([]string, error) {
+// Read takes at most one second: a process can block reads of its memory.
+func Read(pid uint32) ([]string, error) {
 	live, err := patience.Call(timeout, func() ([]string, error) { return ofMemory(int(pid)) })
 	if err == nil {
 		return live, nil

@@ -24,11 +24,11 @@ type ID struct {
 	Born      int64 // ns; 0 if the file system does not store it
 }
 
-// Of returns the ID of an open file. A descriptor opened with O_PATH is enough.
-func Of(fd int) (ID, error) { return id(fd, "", unix.AT_EMPTY_PATH) }
+// Stat returns the ID of an open file. A descriptor opened with O_PATH is enough.
+func Stat(fd int) (ID, error) { return id(fd, "", unix.AT_EMPTY_PATH) }
 
-// At returns the ID of the file at path. It follows symbolic links.
-func At(path string) (ID, error) { return id(unix.AT_FDCWD, path, 0) }
+// StatPath returns the ID of the file at path. It follows symbolic links.
+func StatPath(path string) (ID, error) { return id(unix.AT_FDCWD, path, 0) }
 
 // id uses the kernel's cached attributes, if any, instead of waiting for a file server (NFS, FUSE).
 func id(fd int, path string, flags int) (ID, error) {

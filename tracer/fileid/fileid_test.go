@@ -26,7 +26,7 @@ func TestAFileKeepsItsIDUnderAllItsNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	opened, err := Of(int(f.Fd()))
+	opened, err := Stat(int(f.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,17 +128,17 @@ func TestOverlaysShareAnIDExceptDeviceAndInode(t *testing.T) {
 }
 
 func TestAMissingFileIsAnError(t *testing.T) {
-	if id, err := At(filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) || id != (ID{}) {
+	if id, err := StatPath(filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) || id != (ID{}) {
 		t.Errorf("%+v, %v", id, err)
 	}
-	if id, err := Of(-1); err == nil {
+	if id, err := Stat(-1); err == nil {
 		t.Errorf("%+v", id)
 	}
 }
 
 func at(t *testing.T, path string) ID {
 	t.Helper()
-	id, err := At(path)
+	id, err := StatPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}

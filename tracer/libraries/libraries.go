@@ -39,7 +39,7 @@ type FileKey struct {
 func keyOf(device uint32, inode uint64, open string) FileKey {
 	key := FileKey{Device: device, Inode: inode}
 	if device>>20 == 0 {
-		if id, err := fileid.At(open); err == nil {
+		if id, err := fileid.StatPath(open); err == nil {
 			key.Subvolume = id.Subvolume
 		}
 	}

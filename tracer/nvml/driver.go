@@ -88,8 +88,8 @@ func (d *Driver) GPUs(ctx context.Context) ([]ledger.GPU, error) {
 	})
 }
 
-// Ordinals calls the package's Ordinals with the MIG data from the last call of GPUs.
-func (d *Driver) Ordinals(environ []string, gpus []ledger.GPU) []string {
+// ResolveOrdinals calls the package's ResolveOrdinals with the MIG data from the last call of GPUs.
+func (d *Driver) ResolveOrdinals(environ []string, gpus []ledger.GPU) []string {
 	var partitions map[string]partition
 	if p := d.partitions.Load(); p != nil {
 		partitions = *p

@@ -8,9 +8,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// OfMinors returns the GPUs with these device node numbers, and their instances, as of the last
+// GPUsByMinor returns the GPUs with these device node numbers, and their instances, as of the last
 // call of GPUs. It returns false if a number belongs to no listed GPU.
-func (d *Driver) OfMinors(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool) {
+func (d *Driver) GPUsByMinor(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool) {
 	var partitions map[string]partition
 	if p := d.partitions.Load(); p != nil {
 		partitions = *p

@@ -64,7 +64,7 @@ func look(path string) seen {
 	s.Usage, err = d.Usage(ctx)
 	s.UsageError = text(err)
 	s.Unavailable = d.Unavailable()
-	s.Ordinals = d.Ordinals([]string{"CUDA_VISIBLE_DEVICES=MIG-GPU-0/3/0"}, s.GPUs)
+	s.Ordinals = d.ResolveOrdinals([]string{"CUDA_VISIBLE_DEVICES=MIG-GPU-0/3/0"}, s.GPUs)
 	if err := d.Close(ctx); err != nil && s.UsageError == "" {
 		s.UsageError = "close: " + err.Error()
 	}
@@ -246,7 +246,7 @@ func TestFakeCUDAHasGPUs(t *testing.T) {
 }
 
 // TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal checks that memory allocated on ordinal 0 appears
-// in NVML on the device that Ordinals returns.
+// in NVML on the device that ResolveOrdinals returns.
 func TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal(t *testing.T) {
 	const size, context = 64 << 20, 300 << 20
 	cuda := fakecuda.Build(t)
@@ -278,7 +278,7 @@ func TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal(t *testing.T) {
 		}
 		cmd.Wait()
 		want := []int{1, 4, 5, 2}[i]
-		ordinals := Ordinals([]string{visible}, got.GPUs)
+		ordinals := ResolveOrdinals([]string{visible}, got.GPUs)
 		if len(ordinals) != 1 || ordinals[0] != got.GPUs[want].UUID {
 			t.Errorf("%s: ordinals %q, want %q", visible, ordinals, got.GPUs[want].UUID)
 		}

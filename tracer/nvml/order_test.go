@@ -50,12 +50,12 @@ func TestOrderOfDifferentModelsComesFromCUDA(t *testing.T) {
 		for _, i := range want {
 			uuids = append(uuids, gpus[i].UUID)
 		}
-		if got := d.Ordinals([]string{visible}, gpus); !slices.Equal(got, uuids) {
+		if got := d.ResolveOrdinals([]string{visible}, gpus); !slices.Equal(got, uuids) {
 			t.Errorf("%s: ordinals %q, want %q", visible, got, uuids)
 		}
 	}
 	some := []ledger.GPU{{Index: 0, UUID: gpus[1].UUID, Name: "b"}, {Index: 1, UUID: gpus[3].UUID, Name: "d"}} // as in a container
-	if got := d.Ordinals(nil, some); !slices.Equal(got, []string{gpus[3].UUID, gpus[1].UUID}) {
+	if got := d.ResolveOrdinals(nil, some); !slices.Equal(got, []string{gpus[3].UUID, gpus[1].UUID}) {
 		t.Errorf("with some of the GPUs: ordinals %q", got)
 	}
 }
@@ -72,7 +72,7 @@ func TestFailedOrderCommandLeavesOnlyTheOrderUnknown(t *testing.T) {
 	if waited := time.Since(began); waited > 3*orderPatience {
 		t.Errorf("waited for %v", waited)
 	}
-	if got := d.Ordinals(nil, gpus); !slices.Equal(got, []string{"", ""}) {
+	if got := d.ResolveOrdinals(nil, gpus); !slices.Equal(got, []string{"", ""}) {
 		t.Errorf("ordinals %q, want unknown ones", got)
 	}
 	same := []ledger.GPU{{UUID: "GPU-a", Name: "A"}, {UUID: "GPU-b", Name: "A", Index: 1}}

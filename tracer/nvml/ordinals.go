@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// partition is what Ordinals and OfMinors need beyond ledger.GPU.
+// partition is what ResolveOrdinals and GPUsByMinor need beyond ledger.GPU.
 type partition struct {
 	divided  bool     // of a GPU: it is in MIG mode, with or without instances
 	minor    int      // of a GPU: number of its device node, -1 if unknown
@@ -21,7 +21,7 @@ type partition struct {
 // instance identifies a MIG instance within its GPU, as in "MIG-GPU-<uuid>/1/0".
 type instance struct{ gpu, compute uint32 }
 
-// Ordinals returns the UUID of each CUDA ordinal of a process. environ is its environment
+// ResolveOrdinals returns the UUID of each CUDA ordinal of a process. environ is its environment
 // ("KEY=value") when CUDA was initialized. gpus lists its GPUs, as Driver.GPUs does; for a
 // container, only the container's. An ordinal whose GPU is unknown has UUID "". The list is empty
 // if the process sees no GPU.
@@ -36,7 +36,9 @@ type instance struct{ gpu, compute uint32 }
 // mode means its first instance.
 //
 // Sources: CUDA programming guide, environment variables; MIG user guide, CUDA device enumeration.
-func Ordinals(environ []string, gpus []ledger.GPU) []string { return ordinals(environ, gpus, nil, nil) }
+func ResolveOrdinals(environ []string, gpus []ledger.GPU) []string {
+	return ordinals(environ, gpus, nil, nil)
+}
 
 // maxVisible is the most GPUs that a process can name, more than any machine has.
 const maxVisible = 256

@@ -79,7 +79,7 @@ func TestOrdinalsFollowCUDAVisibleDevices(t *testing.T) {
 		{"instance without MIG", "0,MIG-c0,1", "GPU-aa00"},
 		{"instance by numbers without MIG", "0,MIG-GPU-aa00/1/0,1", "GPU-aa00"},
 	})
-	if got := Ordinals([]string{"CUDA_VISIBLE_DEVICES=0"}, nil); got != nil {
+	if got := ResolveOrdinals([]string{"CUDA_VISIBLE_DEVICES=0"}, nil); got != nil {
 		t.Errorf("no GPUs: got %q", got)
 	}
 }

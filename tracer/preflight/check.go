@@ -70,8 +70,8 @@ type Feature struct {
 	Without string // the consequence of not having it, unless Needed
 }
 
-// Host returns the Env of this machine, except for NVML.
-func Host() (Env, error) {
+// ReadHost returns the Env of this machine, except for NVML.
+func ReadHost() (Env, error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return Env{}, fmt.Errorf("uname: %w", err)

@@ -236,7 +236,7 @@ func TestPrivilegedChecksAreSkippedWithoutPrivileges(t *testing.T) {
 
 func TestHostCanTrace(t *testing.T) {
 	needTracing(t)
-	env, err := Host()
+	env, err := ReadHost()
 	if err != nil {
 		t.Fatal(err)
 	}

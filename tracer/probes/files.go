@@ -99,7 +99,7 @@ func (s *Files) isProbed(l libraries.Mapped) bool {
 	if !tried || known.probes != nil { // a probe keeps the inode in use
 		return tried
 	}
-	id, err := fileid.At(l.Path)
+	id, err := fileid.StatPath(l.Path)
 	return err != nil || id == known.failed
 }
 
@@ -144,9 +144,9 @@ func (s *Files) probe(l libraries.Mapped) {
 // identify returns the version of a file; f is nil if it could not be opened.
 func identify(l libraries.Mapped, f *os.File) (id fileid.ID) {
 	if f != nil {
-		id, _ = fileid.Of(int(f.Fd()))
+		id, _ = fileid.Stat(int(f.Fd()))
 	} else {
-		id, _ = fileid.At(l.Path)
+		id, _ = fileid.StatPath(l.Path)
 	}
 	return id
 }

@@ -307,7 +307,7 @@ func namesOf(t *testing.T, path string) func(uint64) string {
 		for _, w := range s.Warnings() {
 			t.Logf("%s: %s", filepath.Base(path), w)
 		}
-		return s.Frames(nil, path, m, address)[0].Function
+		return s.AppendFrames(nil, path, m, address)[0].Function
 	}
 }
 

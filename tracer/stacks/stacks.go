@@ -207,7 +207,7 @@ func (s *Store) name(frames []callstack.Frame, f unwind.Frame) []callstack.Frame
 		}
 		s.mappings[*f.File] = m
 	}
-	return s.symbols.Frames(frames, f.File.ID, m, f.Address)
+	return s.symbols.AppendFrames(frames, f.File.ID, m, f.Address)
 }
 
 // perfMapInterval is the least time between two readings of one perf map.
@@ -216,7 +216,7 @@ const perfMapInterval = time.Second
 // jitName names code in no file. It reads the process's perf map again when that does not have the
 // address.
 func (s *Store) jitName(pid uint32, address uint64) string {
-	if f, ok := s.symbols.JIT(pid, address); ok {
+	if f, ok := s.symbols.JITFrame(pid, address); ok {
 		return f.Function
 	}
 	if time.Since(s.perfMapRead[pid]) < perfMapInterval {
@@ -232,7 +232,7 @@ func (s *Store) jitName(pid uint32, address uint64) string {
 	if err := s.symbols.AddPerfMap(pid, file); err != nil {
 		return ""
 	}
-	f, _ := s.symbols.JIT(pid, address)
+	f, _ := s.symbols.JITFrame(pid, address)
 	return f.Function
 }
 

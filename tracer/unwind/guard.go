@@ -135,7 +135,7 @@ func (g guarded) open(m *process.RawMapping) (*boundedFile, error) {
 	if b.owner == 0 {
 		return b, nil
 	}
-	if b.id, err = fileid.Of(fd); err != nil {
+	if b.id, err = fileid.Stat(fd); err != nil {
 		b.Close()
 		return nil, err
 	}

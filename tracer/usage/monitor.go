@@ -23,9 +23,9 @@ type NVML interface {
 	GPUs(ctx context.Context) ([]ledger.GPU, error)
 	Usage(ctx context.Context) ([]ledger.Usage, error)
 	// Ordinals returns the UUID of each CUDA ordinal of a process with this environment.
-	Ordinals(environ []string, gpus []ledger.GPU) []string
-	// OfMinors returns the GPUs with these device nodes, and false if some are not among gpus.
-	OfMinors(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)
+	ResolveOrdinals(environ []string, gpus []ledger.GPU) []string
+	// GPUsByMinor returns the GPUs with these device nodes, and false if some are not among gpus.
+	GPUsByMinor(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)
 }
 
 // Options is what a Monitor needs. It calls the functions in a turn, without a lock of its own: they

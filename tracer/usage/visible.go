@@ -43,13 +43,13 @@ func Look(pid uint32, variables []string, contained bool) View {
 // at least what it picked: of the lists that it could have chosen from, the first that agrees with
 // that is taken.
 func (v *View) ordinals(gpus []ledger.GPU, driver NVML) []string {
-	opened, known := driver.OfMinors(v.open, gpus)
+	opened, known := driver.GPUsByMinor(v.open, gpus)
 	if !known {
 		return nil // it uses GPUs that NVML does not list, among which ours have other numbers
 	}
 	var best []string
 	for _, base := range v.bases(gpus, opened, driver) {
-		uuids := driver.Ordinals(v.environ, base)
+		uuids := driver.ResolveOrdinals(v.environ, base)
 		if len(opened) == 0 || v.picksAll(uuids) && among(uuids, opened) {
 			return uuids
 		}
@@ -75,7 +75,7 @@ func (v *View) bases(gpus, opened []ledger.GPU, driver NVML) (list [][]ledger.GP
 	if !v.contained {
 		return append(list, gpus)
 	}
-	if nodes, known := driver.OfMinors(v.nodes, gpus); known {
+	if nodes, known := driver.GPUsByMinor(v.nodes, gpus); known {
 		add(nodes)
 	}
 	add(given(v.environ, gpus))

@@ -23,11 +23,11 @@ func eightGPUs() (gpus []ledger.GPU) {
 	return gpus
 }
 
-func (eight) Ordinals(environ []string, gpus []ledger.GPU) []string {
-	return nvml.Ordinals(environ, gpus)
+func (eight) ResolveOrdinals(environ []string, gpus []ledger.GPU) []string {
+	return nvml.ResolveOrdinals(environ, gpus)
 }
 
-func (eight) OfMinors(minors []uint32, gpus []ledger.GPU) (list []ledger.GPU, all bool) {
+func (eight) GPUsByMinor(minors []uint32, gpus []ledger.GPU) (list []ledger.GPU, all bool) {
 	for _, g := range gpus {
 		if slices.Contains(minors, uint32(7-g.Index)) {
 			list = append(list, g)

@@ -109,7 +109,7 @@ func FuzzCgroup(f *testing.F) {
 		if g.job != "" && number(g.job) == "" || g.unranked && g.job == "" {
 			t.Errorf("job %q, unranked %v", g.job, g.unranked)
 		}
-		checkClean(t, Of(text, nil, "", func(string) (string, string) { return string(text), string(text) }))
+		checkClean(t, Parse(text, nil, "", func(string) (string, string) { return string(text), string(text) }))
 		if again := parseCgroup([]byte(strings.TrimRight(string(text), "\n"))); again != g {
 			t.Errorf("got %+v, without the last line's end %+v", g, again)
 		}

@@ -24,7 +24,7 @@ func FuzzWorkload(f *testing.F) {
 			}
 			return name.namespace, name.pod
 		}
-		w := Of([]byte(cgroup), strings.Split(environ, "\x00"), "host", pods)
+		w := Parse([]byte(cgroup), strings.Split(environ, "\x00"), "host", pods)
 		for _, s := range []string{w.Container, w.Pod, w.Namespace, w.Job, w.Rank, w.LocalRank, w.WorldSize} {
 			if len(s) > maxValue || untrusted.Clean(s) != s {
 				t.Errorf("value %.300q", s)

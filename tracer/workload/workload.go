@@ -37,18 +37,18 @@ func NewHost() *Host {
 	return &Host{name: name, pods: podLogs{dirs: []string{"/var/log/pods", "/proc/1/root/var/log/pods"}}}
 }
 
-// Of returns the workload of a running process with this environment ("KEY=value" strings). Unknown
-// fields are empty; an exited process has no container.
-func (h *Host) Of(pid uint32, environ []string) ledger.Workload {
-	return Of(cgroupOf(pid), environ, h.name, h.pods.find)
+// Read returns the workload of a running process with this environment ("KEY=value" strings).
+// Unknown fields are empty; an exited process has no container.
+func (h *Host) Read(pid uint32, environ []string) ledger.Workload {
+	return Parse(cgroupOf(pid), environ, h.name, h.pods.find)
 }
 
-// Of returns the workload that /proc/PID/cgroup (cgroup) and an environment describe. host is this
-// machine's name. pods returns the namespace and name of a pod by its uid, or "".
+// Parse returns the workload that /proc/PID/cgroup (cgroup) and an environment describe. host is
+// this machine's name. pods returns the namespace and name of a pod by its uid, or "".
 //
 // Job is "name (number)", or the part that is known. The control group has priority over the
 // environment, which processes inherit.
-func Of(cgroup []byte, environ []string, host string, pods func(uid string) (namespace, pod string)) ledger.Workload {
+func Parse(cgroup []byte, environ []string, host string, pods func(uid string) (namespace, pod string)) ledger.Workload {
 	p := parseCgroup(cgroup)
 	v := pick(environ)
 	w := ledger.Workload{Container: clean(p.container), Job: v.job(p.job)}

@@ -46,7 +46,7 @@ func TestContainersAndPods(t *testing.T) {
 		{"Singularity", "0::/user.slice\n", unknown, "APPTAINER_NAME= SINGULARITY_NAME=jax.sif", ledger.Workload{Container: "jax.sif"}},
 		{"Apptainer in Docker", "0::/docker/" + id, unknown, "APPTAINER_NAME=pytorch.sif", ledger.Workload{Container: id}},
 	} {
-		if got := Of([]byte(c.cgroup), strings.Fields(c.environ), "node-7", c.pods); got != c.want {
+		if got := Parse([]byte(c.cgroup), strings.Fields(c.environ), "node-7", c.pods); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestJobs(t *testing.T) {
 		{"the first of a name wins", "", "JOB_NAME=a JOB_NAME=b", "a"},
 		{"no value", "", "SLURM_JOB_ID= SLURM_JOB_NAME JOB_NAME=x", "x"},
 	} {
-		if got := Of([]byte(c.cgroup), strings.Fields(c.environ), "", unknown).Job; got != c.want {
+		if got := Parse([]byte(c.cgroup), strings.Fields(c.environ), "", unknown).Job; got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -98,7 +98,7 @@ func TestRanks(t *testing.T) {
 		{"too large", "", "RANK=4294967296", "//"},
 		{"other digits", "", "RANK=٣", "//"},
 	} {
-		w := Of([]byte(c.cgroup), strings.Fields(c.environ), "", unknown)
+		w := Parse([]byte(c.cgroup), strings.Fields(c.environ), "", unknown)
 		if got := w.Rank + "/" + w.LocalRank + "/" + w.WorldSize; got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
@@ -126,14 +126,14 @@ func TestHostileValuesAreTruncatedAndCleaned(t *testing.T) {
 		}
 		host := "0::/lxc.payload." + value + "\n"
 		for _, cgroup := range []string{"", host, "0::" + slices} {
-			checkClean(t, Of([]byte(cgroup), environ, "", func(string) (string, string) { return value, value }))
+			checkClean(t, Parse([]byte(cgroup), environ, "", func(string) (string, string) { return value, value }))
 		}
 	}
-	w := Of([]byte("0::/lxc.payload."+strings.Repeat("很", 100)), nil, "", unknown)
+	w := Parse([]byte("0::/lxc.payload."+strings.Repeat("很", 100)), nil, "", unknown)
 	if want := strings.Repeat("很", 83) + "…"; w.Container != want {
 		t.Errorf("got %q, want %q", w.Container, want)
 	}
-	if w := Of(nil, []string{"SLURM_JOB_ID=123", "SLURM_JOB_NAME=" + strings.Repeat("n", 1000)}, "", unknown); !strings.HasSuffix(w.Job, "n… (123)") || len(w.Job) != maxValue {
+	if w := Parse(nil, []string{"SLURM_JOB_ID=123", "SLURM_JOB_NAME=" + strings.Repeat("n", 1000)}, "", unknown); !strings.HasSuffix(w.Job, "n… (123)") || len(w.Job) != maxValue {
 		t.Errorf("a long name hides the number: %q", w.Job)
 	}
 }
@@ -199,11 +199,11 @@ func TestHostReadsARunningProcess(t *testing.T) {
 	}
 	environ := []string{"RANK=3", "WORLD_SIZE=8", "JOB_NAME=test"}
 	h := NewHost()
-	got, want := h.Of(uint32(os.Getpid()), environ), Of(text, environ, h.name, h.pods.find)
+	got, want := h.Read(uint32(os.Getpid()), environ), Parse(text, environ, h.name, h.pods.find)
 	if got != want || got.Rank != "3" || got.WorldSize != "8" || got.Job == "" {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if w := h.Of(1<<31, nil); w != (ledger.Workload{}) {
+	if w := h.Read(1<<31, nil); w != (ledger.Workload{}) {
 		t.Errorf("no such process: got %+v", w)
 	}
 }
@@ -213,7 +213,7 @@ func TestHostReadsARealControlGroup(t *testing.T) {
 	pid := startIn(t, "kubepods/burstable/pod"+uid+"/"+id)
 	h := NewHost()
 	h.pods.dirs = []string{logFolder(t, "ml_llama-0_"+uid)}
-	w := h.Of(uint32(pid), []string{"RANK=0"})
+	w := h.Read(uint32(pid), []string{"RANK=0"})
 	if w.Container != id || w.Pod != "llama-0" || w.Namespace != "ml" || w.Rank != "0" {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 		t.Errorf("got %+v of\n%s", w, text)
@@ -237,7 +237,7 @@ func BenchmarkOf(b *testing.B) {
 		h := &Host{pods: podLogs{dirs: []string{dir}}}
 		for b.Loop() {
 			_ = cgroupOf(uint32(os.Getpid()))
-			Of(text, environ, "", h.pods.find) // the uid is unknown: the worst case
+			Parse(text, environ, "", h.pods.find) // the uid is unknown: the worst case
 		}
 	})
 	b.Run("hostile", func(b *testing.B) {
@@ -247,7 +247,7 @@ func BenchmarkOf(b *testing.B) {
 			environ[i] = "="
 		}
 		for b.Loop() {
-			Of(text, environ, "", unknown)
+			Parse(text, environ, "", unknown)
 		}
 	})
 }

@@ -75,7 +75,7 @@ func TestBooksOfRandomCallsEqualTheMachines(t *testing.T) {
 			} else {
 				s.until(fmt.Sprintf("random %d ", seed+1))
 			}
-			processes, err := fakecuda.Usage(env)
+			processes, err := fakecuda.ReadUsage(env)
 			if err != nil || len(processes) != 1 {
 				t.Fatalf("%d processes, %v", len(processes), err)
 			}

@@ -105,10 +105,10 @@ def allocations():
 def serve(trainers):
     """Executes lines of stdin and answers each with a line "served …" on stdout.
 
-    run SECONDS SLEEP    trains for SECONDS with SLEEP seconds more per step; answers "STEPS
-    SECONDS ALLOCATIONS", as counted by the allocator history STACKS       makes PyTorch
-    record its allocations with stacks "python" or "all", or "off" snapshot FILE        writes
-    its recording; answers "BYTES SECONDS ENTRIES", where ENTRIES are the allocations
+    run SECONDS SLEEP  trains for SECONDS, SLEEP seconds more per step; answers "STEPS SECONDS ALLOCATIONS"
+    history STACKS     makes PyTorch record its allocations with stacks "python" or "all", or "off"
+    snapshot FILE      writes that history; answers "BYTES SECONDS ENTRIES"
+    STEPS and ALLOCATIONS are as the allocator counts them; ENTRIES are the recorded allocations.
     """
     step = 0
     for line in sys.stdin:

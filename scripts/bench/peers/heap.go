@@ -66,7 +66,7 @@ func (b *bench) timeUnder(tool string, argv func(file string) []string, name str
 	if tool == "memray" {
 		command = command[1:] // the tool is an interpreter itself
 	}
-	command = append(argv(filepath.Join(dir, "recording")), command...)
+	command = append(argv(filepath.Join(dir, "events")), command...)
 	p, err := start(nil, command[0], command[1:]...)
 	if err != nil {
 		return err

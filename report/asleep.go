@@ -10,10 +10,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Awake is what a site's live bytes have memory for.
+// Awake returns how many of a site's live bytes have memory.
 func Awake(x *ledger.Site) uint64 { return Minus(x.LiveBytes, x.Asleep) }
 
-// AwakeObjects is how many of a site's live objects may have memory. How many of them sleep is not known, unless all do.
+// AwakeObjects returns how many of a site's live objects may have memory. How many of them are
+// asleep is unknown unless all of them are.
 func AwakeObjects(x *ledger.Site) uint64 {
 	if x.Asleep > 0 && Awake(x) == 0 {
 		return 0
@@ -21,7 +22,8 @@ func AwakeObjects(x *ledger.Site) uint64 {
 	return x.LiveObjects
 }
 
-// AsleepBytes is what is asleep in all processes, older than the attach or not.
+// AsleepBytes returns how many bytes of tensors are asleep in all processes, allocated before or
+// after the attach.
 func AsleepBytes(s *ledger.Snapshot) (sum uint64) {
 	for i := range s.Tensors {
 		sum += s.Tensors[i].Asleep + s.Tensors[i].OlderAsleep
@@ -29,7 +31,7 @@ func AsleepBytes(s *ledger.Snapshot) (sum uint64) {
 	return sum
 }
 
-// asleepHoldings are the shares of sites that are asleep.
+// asleepHoldings returns the bytes of each site that are asleep.
 func asleepHoldings(s *ledger.Snapshot) (list []Holding) {
 	for i := range s.Sites {
 		if x := &s.Sites[i]; x.Asleep > 0 {
@@ -42,7 +44,7 @@ func asleepHoldings(s *ledger.Snapshot) (list []Holding) {
 	return list
 }
 
-// olderAsleep are those of what is older than the attach.
+// olderAsleep returns the bytes that are asleep and were allocated before the attach.
 func olderAsleep(s *ledger.Snapshot) (list []Holding) {
 	for i := range s.Tensors {
 		if t := &s.Tensors[i]; t.OlderAsleep > 0 {
@@ -55,8 +57,8 @@ func olderAsleep(s *ledger.Snapshot) (list []Holding) {
 	return list
 }
 
-// AsleepText is "58.1 GiB of tensors are asleep: PyTorch counts them, but their memory was unmapped", "" without any. Of what is
-// older than the attach it is the least that can be.
+// AsleepText returns "58.1 GiB of tensors are asleep: PyTorch counts them, but their memory was
+// unmapped", or "" if none are. For tensors older than the attach the figure is a lower bound.
 func AsleepText(s *ledger.Snapshot) string {
 	sum := AsleepBytes(s)
 	if sum == 0 {
@@ -69,7 +71,7 @@ func AsleepText(s *ledger.Snapshot) string {
 	return least + words.Bytes(sum) + " of tensors are asleep: PyTorch counts them, but their memory was unmapped"
 }
 
-// AsleepSites gives the sites that have tensors asleep, those with most first.
+// AsleepSites returns the sites with tensors asleep, those with most bytes first.
 func AsleepSites(s *ledger.Snapshot) (list []*ledger.Site) {
 	for i := range s.Sites {
 		if x := &s.Sites[i]; x.Asleep > 0 {

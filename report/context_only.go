@@ -13,7 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ContextOnly is a process on one GPU that allocated no memory there, and what made its context, nil if that was not seen.
+// ContextOnly is a process on one GPU where it allocated no memory. Context is what made its CUDA
+// context, nil if the session did not see that.
 type ContextOnly struct {
 	Part    ledger.Part
 	Usage   uint64
@@ -21,6 +22,8 @@ type ContextOnly struct {
 	Context *ledger.Object
 }
 
+// ContextsOnly lists the running processes that use GPU memory, but allocated none during the
+// session.
 func ContextsOnly(s *ledger.Snapshot) (list []ContextOnly) {
 	parts := s.Parts()
 	for i := range parts {
@@ -35,7 +38,7 @@ func ContextsOnly(s *ledger.Snapshot) (list []ContextOnly) {
 	return list
 }
 
-// took says whether a process ever got memory of a GPU while it was traced.
+// took reports whether a process got GPU memory during the session.
 func took(s *ledger.Snapshot, process int) bool {
 	return slices.ContainsFunc(s.Processes[process].Totals, func(t ledger.Total) bool { return t.Kind.Owned() || t.Kind == ledger.Tensor }) ||
 		slices.ContainsFunc(s.Tensors, func(t ledger.Tensors) bool { return t.Process == process && t.Device >= 0 })
@@ -52,8 +55,9 @@ func contextOn(s *ledger.Snapshot, x *ledger.Part, only bool) *ledger.Object {
 
 const maxPIDs = 8 // that a sentence names
 
-// contextOnlyTexts is "24 processes python3 [101, 102, …]: only a context, made at loader.py:33 worker: 500 MiB each,
-// 11.7 GiB in all"; processes with one name whose contexts were made in one place share a sentence.
+// contextOnlyTexts returns sentences such as "24 processes python3 [101, 102, …]: only a context,
+// made at loader.py:33 worker: 500 MiB each, 11.7 GiB in all". Processes of one name whose contexts
+// were made at the same line share a sentence.
 func contextOnlyTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	var list []objectText
 	type group struct {
@@ -86,7 +90,7 @@ func contextOnlyTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	return mostTexts(list, "more context-only group")
 }
 
-// contextHolders is "python3 [42]", "24 processes python3 [101, 102, …]".
+// contextHolders returns "python3 [42]" or "24 processes python3 [101, 102, …]".
 func contextHolders(s *ledger.Snapshot, list []ContextOnly) string {
 	var pids []string
 	seen := map[int]bool{}
@@ -107,7 +111,7 @@ func contextHolders(s *ledger.Snapshot, list []ContextOnly) string {
 	return words.Join(n, comm, "["+strings.Join(pids, ", ")+"]")
 }
 
-// holdText is the sum, and "500 MiB", "446 MiB to 510 MiB each, 11.7 GiB in all".
+// holdText returns the sum, and "500 MiB" or "446 MiB to 510 MiB each, 11.7 GiB in all".
 func holdText(list []ContextOnly) (sum uint64, text string) {
 	least, most := list[0].Usage, list[0].Usage
 	for _, c := range list {

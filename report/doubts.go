@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Figure is the figure that a doubt touches.
+// Figure names the figure of a report that a doubt is about.
 type Figure int
 
 const (
@@ -25,13 +25,13 @@ const (
 	AtTitle
 )
 
-// Doubt is one sentence about what the books could not take in.
+// Doubt is one sentence about what the ledger could not account for.
 type Doubt struct {
 	At   Figure
 	Text string
 }
 
-// Doubts says all losses and warnings of a snapshot in words, and how NVML's figures are of its moment.
+// Doubts returns all losses and warnings of a snapshot, and how old NVML's readings are.
 func Doubts(s *ledger.Snapshot) []Doubt {
 	list := Losses(s)
 	for _, text := range readingTexts(s) {
@@ -40,7 +40,7 @@ func Doubts(s *ledger.Snapshot) []Doubt {
 	return list
 }
 
-// Losses says all losses and warnings.
+// Losses returns all losses and warnings of a snapshot.
 func Losses(s *ledger.Snapshot) []Doubt {
 	st := &s.Stats
 	var list []Doubt
@@ -64,7 +64,7 @@ func Losses(s *ledger.Snapshot) []Doubt {
 	add(AtTotals, st.UnknownSizes,
 		"1 allocation of unknown size is counted with 0 bytes",
 		"allocations of unknown size are counted with 0 bytes")
-	if text := SampleText(s); text != "" {
+	if text := sampleText(s); text != "" {
 		list = append(list, Doubt{AtStacks, text})
 	}
 	if text := missingText(st); text != "" {
@@ -87,7 +87,8 @@ func Losses(s *ledger.Snapshot) []Doubt {
 	return list
 }
 
-// readingTexts say what is booked beside NVML's last readings of running processes, if anything.
+// readingTexts describes how NVML's last readings of running processes differ from the books of
+// this moment.
 func readingTexts(s *ledger.Snapshot) (list []string) {
 	var since, age, unsure uint64
 	for i := range s.Balances {
@@ -108,9 +109,10 @@ func readingTexts(s *ledger.Snapshot) (list []string) {
 	return list
 }
 
-// SampleText is "tensor sites are estimated from 1,234 of 98,765 live tensors, one in 1.00 MiB (standard error of the
-// largest: 12.0 MiB); their sum is exact", "" where every tensor is in the books.
-func SampleText(s *ledger.Snapshot) string {
+// sampleText returns "tensor sites are estimated from 1,234 of 98,765 live tensors, one in 1.00 MiB
+// (standard error of the largest: 12.0 MiB); their sum is exact", or "" if every tensor was
+// recorded.
+func sampleText(s *ledger.Snapshot) string {
 	var sampled, live, err uint64
 	var halvings uint8
 	for i := range s.Tensors {
@@ -131,7 +133,8 @@ func SampleText(s *ledger.Snapshot) string {
 	return text + "; their sum is exact"
 }
 
-// rateText is ", one in 1.00 MiB, and up to 8 times fewer where more than 4,000 stacks a second were needed".
+// rateText returns ", one in 1.00 MiB, and up to 8 times fewer where more than 4,000 stacks a
+// second were needed".
 func rateText(r ledger.SampleRate, halvings uint8) (text string) {
 	if r.Mean > 0 {
 		text = ", one in " + words.Bytes(r.Mean)
@@ -143,7 +146,7 @@ func rateText(r ledger.SampleRate, halvings uint8) (text string) {
 	return text
 }
 
-// truncations is "5 stacks are truncated: 3 too deep, 2 no unwind table".
+// truncations returns "5 stacks are truncated: 3 too deep, 2 no unwind table".
 func truncations(byReason map[string]uint64) string {
 	sum, parts := reasons(byReason)
 	if sum == 0 {
@@ -156,7 +159,7 @@ func truncations(byReason map[string]uint64) string {
 	return fmt.Sprintf("%s %s truncated: %s", words.Count(sum, "stack"), verb, strings.Join(parts, ", "))
 }
 
-// missingText says how many events have no stack, and why.
+// missingText returns the number of events without a stack, with the reasons.
 func missingText(st *ledger.Stats) string {
 	if st.NoStack == 0 {
 		return ""
@@ -165,7 +168,7 @@ func missingText(st *ledger.Stats) string {
 	if st.NoStack == 1 {
 		verb = "has"
 	}
-	why := ", as unwind tables were not loaded yet, or there was no room" // of captures before there were reasons
+	why := ", as unwind tables were not loaded yet, or there was no room" // captures of older versions have no reasons
 	switch _, parts := reasons(st.Missing); len(parts) {
 	case 0:
 	case 1:
@@ -178,7 +181,7 @@ func missingText(st *ledger.Stats) string {
 	return fmt.Sprintf("%s of %s %s no stack%s", humanize.Comma(int64(st.NoStack)), words.Count(st.Stacks, "event"), verb, why)
 }
 
-// reasons lists counts by reason, and adds them up.
+// reasons lists counts by reason, and returns their sum.
 func reasons(byReason map[string]uint64) (sum uint64, parts []string) {
 	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
 		if n := byReason[reason]; n != 0 {

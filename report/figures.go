@@ -2,6 +2,7 @@
 
 package report
 
+// Magnitude returns the absolute value of n.
 func Magnitude(n int64) uint64 {
 	if n < 0 {
 		return -uint64(n)
@@ -9,6 +10,7 @@ func Magnitude(n int64) uint64 {
 	return uint64(n)
 }
 
+// Minus returns a - b, or 0 if b is larger.
 func Minus(a, b uint64) uint64 {
 	if a < b {
 		return 0

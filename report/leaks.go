@@ -10,11 +10,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Leaks returns the sites that hold live memory whose oldest allocation is at
-// least o.Older old (one of unknown age is not), largest first: of GPU memory, then those of imported memory, of managed memory, and of host memory. Memory that
-// an ended process never freed counts, with its age at that end. Segments out of which PyTorch's allocator
-// gives tensors are no leaks, nor is what they hold beyond them: that is kept for later tensors, and a leak shows in
-// those. Tensors asleep hold no memory, and sites with no others are left out. The sites are shared with the snapshot.
+// Leaks returns the sites that hold live memory, largest first: of GPU memory, then of imported,
+// managed and host memory. With o.Older, the oldest allocation of a site must be known to be at
+// least that old. Memory that a process did not free before it ended counts, with its age at the
+// end. Segments of PyTorch's allocator do not count: a leak shows in the tensors that are allocated
+// in them. Sites whose tensors are all asleep hold no memory and do not count. The sites are shared
+// with the snapshot.
 func Leaks(s *ledger.Snapshot, o Options) []ledger.Site {
 	var list, imported, managed, host []ledger.Site
 	reports := ReportTensors(s)
@@ -43,8 +44,8 @@ func holds(x *ledger.Site, reports []bool) bool {
 	return x.LiveObjects > 0 && (x.Asleep == 0 || Awake(x) > 0) && planeOf(x, reports) != PlaneCache
 }
 
-// Age returns the age of the oldest live allocation in ns, at the end of its process or of the session. It is not known where
-// the sample has none of those that live.
+// Age returns the age of the oldest live allocation in ns, at the end of its process or of the
+// session. It is unknown if no live allocation of the site was sampled.
 func Age(s *ledger.Snapshot, x *ledger.Site) (ns uint64, known bool) {
 	if x.Oldest == 0 {
 		return 0, false
@@ -57,7 +58,7 @@ func isOlder(s *ledger.Snapshot, x *ledger.Site, older time.Duration) bool {
 	return older <= 0 || known && ns >= uint64(older)
 }
 
-// Ageless sums the GPU memory that a choice by age leaves out because its age is unknown.
+// Ageless returns the GPU memory that o.Older excludes because its age is unknown.
 func Ageless(s *ledger.Snapshot, o Options) (sum Amount) {
 	reports := ReportTensors(s)
 	for i := range s.Sites {
@@ -69,6 +70,7 @@ func Ageless(s *ledger.Snapshot, o Options) (sum Amount) {
 	return sum
 }
 
+// PerMinute scales a growth in ns nanoseconds to one minute, 0 if ns is 0.
 func PerMinute(growth int64, ns uint64) int64 {
 	if ns == 0 {
 		return 0

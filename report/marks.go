@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Marks says what a site's figures lack, as its process used up its share of something; none where they are complete.
+// Marks returns why a site's figures or its stack are incomplete, none if they are complete.
 func Marks(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) []string {
 	p := &s.Processes[x.Process]
 	list := lostMarks(p)
@@ -28,7 +28,7 @@ func lostMarks(p *ledger.Process) []string {
 	return []string{words.Count(p.Lost, "event") + " of the process lost: figures can be too high or too low"}
 }
 
-// stackMarks says why the stack of a row is missing.
+// stackMarks returns why the stack of a row is missing.
 func stackMarks(st callstack.Stacks, p *ledger.Process, stack, crowded uint64) []string {
 	switch {
 	case crowded > 0:
@@ -39,7 +39,7 @@ func stackMarks(st callstack.Stacks, p *ledger.Process, stack, crowded uint64) [
 	return nil
 }
 
-// MarkWords is Marks in words that are the same at any moment, to sort samples by.
+// MarkWords returns Marks in words that are the same at any moment, for labels of samples.
 func MarkWords(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
 	p := &s.Processes[x.Process]
 	for _, w := range []struct {
@@ -67,13 +67,13 @@ func beyondStacks(p *ledger.Process) bool {
 	return false
 }
 
-// FailureMarks is Marks of a failed allocation.
+// FailureMarks returns why the figures or the stack of a failed allocation are incomplete.
 func FailureMarks(s *ledger.Snapshot, st callstack.Stacks, f *ledger.Failure) []string {
 	p := &s.Processes[f.Process]
 	return append(lostMarks(p), stackMarks(st, p, f.Stack, f.Crowded)...)
 }
 
-// ObjectMarks is Marks of driver objects.
+// ObjectMarks returns why the figures or the stack of driver objects are incomplete.
 func ObjectMarks(s *ledger.Snapshot, st callstack.Stacks, o *ledger.Object) []string {
 	p := &s.Processes[o.Process]
 	list := lostMarks(p)
@@ -83,7 +83,7 @@ func ObjectMarks(s *ledger.Snapshot, st callstack.Stacks, o *ledger.Object) []st
 	return append(list, stackMarks(st, p, o.Stack, o.Crowded)...)
 }
 
-// shareDoubts names each process that used up its share of a table, and each of which events were lost.
+// shareDoubts names each process that exceeded its share of a table, and each that lost events.
 func shareDoubts(s *ledger.Snapshot) (list []Doubt) {
 	const most = 16 // the JSON has all
 	more := 0

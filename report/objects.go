@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	// The driver hands out memory in pages of 2 MiB: less says nothing.
+	// The driver allocates pages of 2 MiB: a smaller growth means nothing.
 	littleUnexplained = 2 << 20
-	maxGrownSites     = 3 // of one process and GPU that are named
+	maxGrownSites     = 3 // most sites that a sentence names
 )
 
-// GrewWith lists the objects of a process and GPU that came while what is unexplained grew, most first.
+// GrewWith lists the driver objects of a process and GPU that were made while unexplained memory
+// grew, most first. With only, the process is on no other GPU.
 func GrewWith(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledger.Object) {
 	if x.Unexplained <= littleUnexplained || s.Processes[x.Process].End != 0 {
 		return nil
@@ -33,7 +34,8 @@ func GrewWith(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledger.Obj
 	return list
 }
 
-// isOn says whether an object is on the GPU of a part; only: the process is on no other.
+// isOn reports whether an object is on the GPU of a part. With only, the process is on no other
+// GPU.
 func isOn(s *ledger.Snapshot, o *ledger.Object, x *ledger.Part, only bool) bool {
 	if o.Process != x.Process {
 		return false
@@ -42,7 +44,7 @@ func isOn(s *ledger.Snapshot, o *ledger.Object, x *ledger.Part, only bool) bool 
 	return b >= 0 && s.Balances[b].UUID == x.UUID || b < 0 && only
 }
 
-// IsOnlyPart says whether a process has no other part.
+// IsOnlyPart reports whether a process has no other part.
 func IsOnlyPart(list []ledger.Part, x *ledger.Part) bool {
 	n := 0
 	for i := range list {
@@ -53,14 +55,15 @@ func IsOnlyPart(list []ledger.Part, x *ledger.Part) bool {
 	return n == 1
 }
 
-// objectText is a sentence about a process and GPU, and the bytes that it is about.
+// objectText is a sentence on a process and GPU, with the bytes that it explains.
 type objectText struct {
 	bytes uint64
 	text  string
 }
 
-// objectTexts is "python3 [42] on cuda:0: while what is unexplained grew to 120 MiB it made 12 graph executables at
-// train.py:55 capture", and the same of the context part, of which the context alone is no news.
+// objectTexts returns "python3 [42] on cuda:0: while what is unexplained grew to 120 MiB it made 12
+// graph executables at train.py:55 capture", and likewise for the context part. A context alone is
+// not reported.
 func objectTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 	parts := s.Parts()
 	var unexplained, context []objectText
@@ -85,9 +88,9 @@ func objectTexts(s *ledger.Snapshot, st callstack.Stacks) []string {
 		mostTexts(context, "more context part")...)
 }
 
-const maxObjectTexts = 6 // of each part: the JSON has all
+const maxObjectTexts = 6 // for each part; the JSON has all
 
-// mostTexts keeps the sentences about most bytes, and says how many others there are.
+// mostTexts keeps the sentences on the most bytes, and adds the number of the others.
 func mostTexts(list []objectText, others string) (texts []string) {
 	slices.SortStableFunc(list, func(a, b objectText) int { return cmp.Compare(b.bytes, a.bytes) })
 	for i := range list[:min(len(list), maxObjectTexts)] {
@@ -99,7 +102,8 @@ func mostTexts(list []objectText, others string) (texts []string) {
 	return texts
 }
 
-// inContextPart lists the objects that the context part of a process and GPU has, if there are others than one context.
+// inContextPart lists the objects in the context part of a process and GPU, unless that is one
+// context.
 func inContextPart(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledger.Object) {
 	if x.Foreign == 0 || s.Processes[x.Process].End != 0 {
 		return nil
@@ -124,12 +128,13 @@ func inContextPart(s *ledger.Snapshot, x *ledger.Part, only bool) (list []*ledge
 	return list
 }
 
-// objectList is "12 graph executables at train.py:55 capture, 3 modules (4.00 MiB of code) at kernels.py:9 compile, 5 more".
+// objectList returns "12 graph executables at train.py:55 capture, 3 modules (4.00 MiB of code) at
+// kernels.py:9 compile, 5 more".
 func objectList(st callstack.Stacks, list []*ledger.Object, count func(*ledger.Object) uint64) string {
 	var parts []string
 	for _, o := range list[:min(len(list), maxGrownSites)] {
 		text := words.Count(count(o), words.Kind(o.Kind))
-		if o.Bytes > 0 && count(o) == o.Live { // the sizes are of all that are live
+		if o.Bytes > 0 && count(o) == o.Live { // Bytes is of all live objects
 			text += " (" + words.Bytes(o.Bytes) + " of code)"
 		}
 		parts = append(parts, text+" at "+LineText(st, o.Stack, o.API))

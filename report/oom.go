@@ -10,27 +10,27 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// OOM is an out-of-memory error: an allocation that a process asked for and did
-// not get, and what NVML said right after it.
+// OOM is an out-of-memory error: a failed allocation of a process, and NVML's reading right after
+// it.
 type OOM struct {
 	PID       uint32
 	Comm      string
 	Time      uint64 // ns of CLOCK_MONOTONIC
 	Stack     uint64
-	API       string // "torch": PyTorch's allocator; else the call
+	API       string // "torch" for PyTorch's allocator, else the function
 	Kind      ledger.Kind
 	Device    int32
-	Size      uint64 // bytes wanted, or ledger.UnknownSize
-	Allocated uint64 // by PyTorch's allocator, as it says itself; 0 for other callers
+	Size      uint64 // bytes requested, or ledger.UnknownSize
+	Allocated uint64 // as PyTorch's allocator reports it; 0 for other callers
 	Reserved  uint64
 
-	Read  uint64            // time of the reading that follows; 0: there is none
+	Read  uint64            // time of the reading below; 0: none
 	GPUs  []ledger.GPU      // as NVML lists them
 	Usage []ledger.Usage    // of all processes, traced or not
 	Names map[uint32]string // of processes that are not traced
 }
 
-// Text is "ran out of memory on cuda:0 (wanted 2.00 GiB)".
+// Text returns "ran out of memory on cuda:0 (wanted 2.00 GiB)".
 func (o *OOM) Text() string {
 	return fmt.Sprintf("ran out of %s (wanted %s)", o.memory(), o.SizeText())
 }
@@ -45,6 +45,7 @@ func (o *OOM) memory() string {
 	return "memory on " + words.Device(o.Device, ledger.Device)
 }
 
+// SizeText returns the requested size, "2.00 GiB" or "an unknown size".
 func (o *OOM) SizeText() string {
 	if o.Size == ledger.UnknownSize {
 		return "an unknown size"
@@ -52,8 +53,10 @@ func (o *OOM) SizeText() string {
 	return words.Bytes(o.Size)
 }
 
+// FromTorch reports whether PyTorch's allocator ran out of memory.
 func (o *OOM) FromTorch() bool { return o.API == "torch" }
 
+// Caller returns what asked for the memory: "PyTorch's allocator", "cudaMalloc".
 func (o *OOM) Caller() string {
 	if o.FromTorch() {
 		return "PyTorch's allocator"

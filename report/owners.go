@@ -8,9 +8,9 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-const lineColumns = 60 // of a line of code inside a sentence
+const lineColumns = 60 // most columns of a line of code inside a sentence
 
-// LineText is the line of the user's own code in a stack.
+// LineText returns the line of the user's own code in a stack: "train.py:42 Trainer.step".
 func LineText(st callstack.Stacks, stack uint64, api string) string {
 	list := frames.Visible(st, stack, api)
 	f := &list[frames.Headline(list)]

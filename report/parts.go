@@ -11,12 +11,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// PartUsage is the sum: what NVML reports.
+// PartUsage returns the sum of a part, which is NVML's figure.
 func PartUsage(x *ledger.Part) uint64 {
 	return x.Tensors + x.Cached + x.Driver + x.OlderAllocated + x.OlderCached + x.Foreign + x.Unplaced + uint64(x.Unexplained)
 }
 
-// PartIdle is how much of what is unexplained pools hold at most.
+// PartIdle returns how much of the unexplained memory pools hold at most.
 func PartIdle(s *ledger.Snapshot, x *ledger.Part) uint64 {
 	for i := range s.Balances {
 		if b := &s.Balances[i]; b.Process == x.Process && b.UUID == x.UUID && x.Unexplained > 0 {
@@ -26,12 +26,13 @@ func PartIdle(s *ledger.Snapshot, x *ledger.Part) uint64 {
 	return 0
 }
 
-// PartTerm is a part of usage in words.
+// PartTerm is one term of the sum that makes up NVML's figure.
 type PartTerm struct {
 	name  string
 	Bytes func(*ledger.Part) uint64
 }
 
+// PartTerms are all terms of a part but the unexplained memory.
 var PartTerms = []PartTerm{
 	{"tensors", func(x *ledger.Part) uint64 { return x.Tensors }},
 	{"PyTorch cache", func(x *ledger.Part) uint64 { return x.Cached }},
@@ -42,7 +43,8 @@ var PartTerms = []PartTerm{
 	{"allocations, GPU unknown", func(x *ledger.Part) uint64 { return x.Unplaced }},
 }
 
-// PartName calls driver allocations "other" beside those of PyTorch only.
+// PartName returns the name of a term in a list of parts. Driver allocations are "other" only
+// beside those of PyTorch.
 func PartName(r *PartTerm, list []ledger.Part) string {
 	for i := range list {
 		if x := &list[i]; x.Tensors != 0 || x.Cached != 0 || x.OlderAllocated != 0 || x.OlderCached != 0 {
@@ -52,8 +54,8 @@ func PartName(r *PartTerm, list []ledger.Part) string {
 	return strings.TrimPrefix(r.name, "other ")
 }
 
-// PartText is "python3 [42] on cuda:0 GPU-a: NVML usage 6.0 GiB = tensors 4.1 GiB + PyTorch cache
-// 1.6 GiB + context, other before attach 310 MiB + unexplained 2.0 MiB".
+// PartText returns "python3 [42] on cuda:0 GPU-a: NVML usage 6.0 GiB = tensors 4.1 GiB + PyTorch
+// cache 1.6 GiB + context, other before attach 310 MiB + unexplained 2.0 MiB".
 func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 	at := untrusted.Clean(x.UUID)
 	if x.Device >= 0 {

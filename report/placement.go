@@ -9,7 +9,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// placeDoubts says what is not certain about which GPU the memory of a process is on.
+// placeDoubts describes what is uncertain about the GPUs of each process's memory.
 func placeDoubts(s *ledger.Snapshot) (list []Doubt) {
 	unplaced := make([]uint64, len(s.Processes))
 	for _, x := range s.Parts() {
@@ -35,7 +35,8 @@ func placeDoubts(s *ledger.Snapshot) (list []Doubt) {
 	return list
 }
 
-// unplacedOlder is what PyTorch's allocators had before the attach on GPUs that are not known: no part has it.
+// unplacedOlder returns what PyTorch's allocators held before the attach on unknown GPUs, which no
+// part includes.
 func unplacedOlder(s *ledger.Snapshot) (list []Holding) {
 	listed := make([]bool, len(s.Processes))
 	for i := range s.Balances {

@@ -6,21 +6,22 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Planes: where a byte is shown. Each is in one.
+// Planes of memory. Each byte belongs to one.
 const (
-	PlaneTensor      = "tensor"      // given out by PyTorch's allocator
-	PlaneCache       = "cache"       // held by PyTorch's allocator for later tensors
-	PlaneDriver      = "driver"      // all other memory taken from CUDA
+	PlaneTensor      = "tensor"      // PyTorch's blocks
+	PlaneCache       = "cache"       // PyTorch's segments without their blocks
+	PlaneDriver      = "driver"      // all other memory allocated from CUDA
 	PlaneBefore      = "before"      // held at the attach
 	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
 
-	// These are in the sum of no GPU.
+	// These belong to the sum of no GPU.
 	PlaneHost    = "host"    // page-locked memory of the host, and CPU tensors
 	PlaneManaged = "managed" // migrates between host and GPU
 	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped: in no profile
 )
 
-// Marks are frames that are no code: they name memory that no stack has, or say what a byte of a stack is.
+// Marks are frames that are no code. They stand for memory without a stack, or above a stack for
+// memory that it did not allocate.
 const (
 	MarkCache       = "[pytorch cache]"
 	MarkNoSample    = "[tensors without a sample]"
@@ -32,8 +33,7 @@ const (
 	MarkUnexplained = "[unexplained]"
 )
 
-// Holding is a share of memory as profiles show it: of a site, of what one process
-// has on one GPU, or both.
+// Holding is a share of memory as profiles show it: a site's, or a process's on one GPU.
 type Holding struct {
 	Plane   string
 	Mark    string       // frame on top of the site's stack, or alone
@@ -44,12 +44,12 @@ type Holding struct {
 	Live    int64 // bytes; negative where figures do not fit together
 }
 
-// Apart says whether the share is in the sum of no GPU: of the host, or in a plane of its own.
+// Apart reports whether the share belongs to the sum of no GPU.
 func (h *Holding) Apart() bool {
 	return h.OnHost() || h.Plane == PlaneManaged || h.Plane == PlaneAsleep
 }
 
-// OnHost says whether the share is memory of the host.
+// OnHost reports whether the share is host memory.
 func (h *Holding) OnHost() bool {
 	if h.Site != nil {
 		return IsOnHost(h.Site)
@@ -57,16 +57,16 @@ func (h *Holding) OnHost() bool {
 	return h.Device == ledger.CPUDevice
 }
 
-// IsApart says whether a site is in the sum of no GPU.
+// IsApart reports whether a site belongs to the sum of no GPU.
 func IsApart(x *ledger.Site) bool { return IsOnHost(x) || x.Kind == ledger.Managed }
 
-// IsOnHost says whether a site is memory of the host.
+// IsOnHost reports whether a site is host memory.
 func IsOnHost(x *ledger.Site) bool {
 	return x.Kind.OnHost() || x.Kind == ledger.Tensor && x.Device == ledger.CPUDevice
 }
 
-// ReportTensors says of each process whether PyTorch's allocator reported tensors on a GPU. The segments of one
-// that does not are shown whole, as what tensors and cache have of them is not known.
+// ReportTensors returns of each process whether PyTorch's allocator reported tensors on a GPU. If
+// it did not, segments are shown whole: their tensors and cache are unknown.
 func ReportTensors(s *ledger.Snapshot) []bool {
 	list := make([]bool, len(s.Processes))
 	for i := range s.Tensors {
@@ -77,7 +77,7 @@ func ReportTensors(s *ledger.Snapshot) []bool {
 	return list
 }
 
-// planeOf gives the plane of a site; one of PlaneCache has no bytes beyond cacheOf.
+// planeOf returns the plane of a site. A site of PlaneCache has only CacheBytes bytes.
 func planeOf(x *ledger.Site, reports []bool) string {
 	if x.Segment && reports[x.Process] {
 		return PlaneCache
@@ -85,7 +85,7 @@ func planeOf(x *ledger.Site, reports []bool) string {
 	return WholePlane(x)
 }
 
-// WholePlane is that of a site with all of its bytes.
+// WholePlane returns the plane of a site with all of its bytes.
 func WholePlane(x *ledger.Site) string {
 	switch {
 	case x.Kind == ledger.Tensor:
@@ -98,11 +98,11 @@ func WholePlane(x *ledger.Site) string {
 	return PlaneDriver
 }
 
-// CacheBytes is what the segments of a site hold without having given it out.
+// CacheBytes returns how many bytes of a site's segments are in no block.
 func CacheBytes(x *ledger.Site) uint64 { return Minus(x.LiveBytes, x.Tensors) }
 
-// Holdings are the shares of all memory, those of sites in their order first. What a process has
-// on one GPU adds up to what NVML reported last, as far as it is known on which one it is.
+// Holdings returns the shares of all memory, those of sites first and in their order. The shares of
+// a process on one GPU add up to NVML's last reading, as far as the GPU is known.
 func Holdings(s *ledger.Snapshot) []Holding {
 	reports := ReportTensors(s)
 	list := make([]Holding, 0, len(s.Sites)+2*len(s.Tensors)+4*len(s.Balances))
@@ -140,8 +140,8 @@ func Holdings(s *ledger.Snapshot) []Holding {
 	return append(list, olderAsleep(s)...)
 }
 
-// rests are what sites of tensors and segments leave of the totals, which are exact: tensors of a
-// size of which no sample was taken, for one.
+// rests returns the differences between the totals, which are exact, and the sites of tensors and
+// segments: tensors of sizes that were not sampled, for example.
 func rests(s *ledger.Snapshot, list []Holding) []Holding {
 	type place struct {
 		process int
@@ -170,10 +170,10 @@ func rests(s *ledger.Snapshot, list []Holding) []Holding {
 	return out
 }
 
-// InSums says whether memory is in sums: what is imported is in those of its owner.
+// InSums reports whether memory of a kind is added up. Imported memory is in the sums of its owner.
 func InSums(k ledger.Kind) bool { return k != ledger.Imported }
 
-// GPUUUID returns the GPU behind a CUDA ordinal of a process, "" if unknown.
+// GPUUUID returns the UUID of the GPU behind a CUDA ordinal of a process, "" if it is unknown.
 func GPUUUID(s *ledger.Snapshot, process int, device int32, kind ledger.Kind) string {
 	if kind.OnHost() {
 		return ""

@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
+// FailuresText returns the number of failed allocations.
 func FailuresText(s *ledger.Snapshot) string {
 	var count uint64
 	for i := range s.Failures {
@@ -18,8 +19,8 @@ func FailuresText(s *ledger.Snapshot) string {
 	return words.Count(count, "failed allocation") + " (vramprof leaks shows them with their stacks)"
 }
 
-// Remarks are sentences on what figures leave open: what pools hold, what was freed without
-// a free, what is not there any more, and where tensors are not known.
+// Remarks returns sentences on what figures leave open: memory held by pools, memory freed without
+// a free, processes that ended, and unknown tensors.
 func Remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
 	list := append(objectTexts(s, st), contextOnlyTexts(s, st)...)
 	list = append(list, poolTexts(s)...)
@@ -52,8 +53,8 @@ func Remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
 	return list
 }
 
-// poolTexts is "python3 [42] on cuda:0: 2 async pools: 1.2 GiB used, may hold up to
-// 3.0 GiB" for each process and device whose pools may hold more than is used.
+// poolTexts returns "python3 [42] on cuda:0: 2 async pools: 1.2 GiB used, may hold up to 3.0 GiB"
+// for each process and device whose pools may hold more than is used.
 func poolTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := 0; i < len(s.Pools); {

@@ -12,14 +12,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Change is a line of the user's own code, and how many bytes of GPU memory it held before and after.
+// Change is a line of the user's own code, with the GPU memory that it held before and after.
 type Change struct {
 	Frame         callstack.Frame
 	Where         string // "python3 tensor cuda:0"
 	Before, After int64
 }
 
-// line of the user's own code, and what is held through it.
+// Row sums what is held through one line of the user's own code.
 type Row struct {
 	Frame                       callstack.Frame
 	Process                     int
@@ -30,7 +30,7 @@ type Row struct {
 	Incomplete                  bool // incomplete: see Marks
 }
 
-// Rows sums shares of memory by the line of the user's own code, process, device and plane.
+// Rows sums shares of memory by line of the user's own code, process, device and plane.
 func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 	type key struct {
 		LineKey
@@ -70,7 +70,7 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 	return slices.DeleteFunc(rows, func(r Row) bool { return r.Bytes == 0 && r.AllocBytes == 0 })
 }
 
-// RowChange is a line of the user's own code, and what was held through it before and after.
+// RowChange is a Row, and what it held before.
 type RowChange struct {
 	Row
 	Before int64

@@ -11,13 +11,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// CallCount sums what one function allocated.
+// CallCount sums the allocations of one function.
 type CallCount struct {
 	API, Kind            string
 	Allocs, Bytes, Freed uint64
 }
 
-// CallCounts is the mix of calls, by bytes; of those after before, if that is not nil.
+// CallCounts returns the mix of calls, most bytes first. If before is not nil, only calls after it
+// count.
 func CallCounts(s, before *ledger.Snapshot) []CallCount {
 	at := map[[2]string]int{}
 	var list []CallCount
@@ -54,18 +55,18 @@ func CallCounts(s, before *ledger.Snapshot) []CallCount {
 	return list
 }
 
-// Churn is a site that allocates and frees over and over.
+// Churn is a site that keeps allocating and freeing.
 type Churn struct {
 	Site                      *ledger.Site
 	Freed                     uint64 // objects
-	Allocs, Bytes, FreedBytes uint64 // allocated, the bytes of these, and bytes that were freed
+	Allocs, Bytes, FreedBytes uint64 // allocations, their bytes, and the bytes freed
 }
 
 func churnOf(x *ledger.Site) Churn {
 	return Churn{x, Minus(x.AllocObjects, x.LiveObjects), x.AllocObjects, x.AllocBytes, Minus(x.AllocBytes, x.LiveBytes)}
 }
 
-// churnKey is a site of one process in several snapshots of a recording.
+// churnKey identifies a site across the snapshots of a session.
 type churnKey struct {
 	pid    uint32
 	begin  uint64
@@ -80,11 +81,12 @@ func churnKeyOf(s *ledger.Snapshot, x *ledger.Site) churnKey {
 	return churnKey{p.PID, p.Begin, x.Stack, x.API, x.Kind, x.Device}
 }
 
-// leastChurn is how often memory must have been given back before it is news.
+// leastChurn is the least number of frees that makes a site worth a line.
 const leastChurn = 16
 
-// Churning lists sites by the bytes that they allocated and freed again. Tensors are left out: PyTorch's
-// allocator is there for that. What was before is left out, if that is not nil.
+// Churning lists the sites that keep allocating and freeing, most freed bytes first. Tensors do not
+// count: reusing their memory is what PyTorch's allocator is for. If before is not nil, only calls
+// after it count.
 func Churning(s, before *ledger.Snapshot) []Churn {
 	earlier := map[churnKey]Churn{}
 	if before != nil {

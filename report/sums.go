@@ -7,7 +7,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Amount of live memory.
+// Amount is an amount of live memory.
 type Amount struct{ Bytes, Objects, Sites uint64 }
 
 func (a *Amount) add(x *ledger.Site) {
@@ -16,13 +16,15 @@ func (a *Amount) add(x *ledger.Site) {
 	a.Sites++
 }
 
+// Text returns "12 allocations, 3.00 GiB".
 func (a *Amount) Text() string {
 	return words.Count(a.Objects, "allocation") + ", " + words.Bytes(a.Bytes)
 }
 
-// Sums of sites: own has host, managed and ended in it, but neither imported nor cache.
+// Sums are amounts of sites. Own includes Host, Managed and Ended, but neither Imported nor Cache.
 type Sums struct{ Own, Host, Managed, Ended, Imported, Cache Amount }
 
+// Sum adds up sites.
 func Sum(s *ledger.Snapshot, list []ledger.Site) Sums {
 	reports := ReportTensors(s)
 	var sum Sums
@@ -51,8 +53,8 @@ func Sum(s *ledger.Snapshot, list []ledger.Site) Sums {
 	return sum
 }
 
-// DivideLeaks divides sites as Leaks orders them: those of GPUs with those of imported memory behind them, those of managed
-// memory, those of the host.
+// DivideLeaks divides the result of Leaks into sites of GPU and imported memory, of managed memory,
+// and of host memory.
 func DivideLeaks(list []ledger.Site) (gpu, managed, host []ledger.Site) {
 	n := len(list)
 	for n > 0 && IsOnHost(&list[n-1]) {

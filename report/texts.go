@@ -8,14 +8,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Texts are the sentences that stand beside the figures of a snapshot, without a full stop.
+// Texts are the sentences beside the figures of a snapshot, without a full stop.
 type Texts struct {
-	Remarks  []string // what figures leave open: what pools hold, what the end of a process gave back
-	Doubts   []string // what the books could not take in
+	Remarks  []string // see Remarks
+	Doubts   []string // what the ledger could not account for
 	Warnings []string // the snapshot's own
 }
 
-// NewTexts gives the texts of a snapshot, clean of control characters.
+// NewTexts returns the texts of a snapshot, clean of control characters.
 func NewTexts(s *ledger.Snapshot, st callstack.Stacks) Texts {
 	t := Texts{Remarks: append(TorchTexts(s), Remarks(s, st)...)}
 	for i := range t.Remarks {
@@ -34,13 +34,14 @@ func NewTexts(s *ledger.Snapshot, st callstack.Stacks) Texts {
 	return t
 }
 
-// PartLine is one term of the sum that makes up NVML's figure.
+// PartLine is a term of one part, with its bytes.
 type PartLine struct {
 	Name  string
 	Bytes int64 // negative only where figures do not fit together
 }
 
-// PartLines are the terms of a part, the same ones for all parts, "unexplained" last: they add up to usage.
+// PartLines returns the terms of a part, which add up to usage. They are the same for all parts,
+// with "unexplained" last.
 func PartLines(x *ledger.Part) (lines []PartLine, usage uint64) {
 	for i := range PartTerms {
 		lines = append(lines, PartLine{PartTerms[i].name, int64(PartTerms[i].Bytes(x))})

@@ -30,7 +30,7 @@ func TorchTexts(s *ledger.Snapshot) []string {
 		if t.LargestFree > 0 {
 			text += "; largest free run: " + words.Bytes(t.LargestFree)
 		}
-		if t.OlderCached > 0 { // where in it is free is not known
+		if t.OlderCached > 0 { // its free runs are unknown
 			text += "; " + words.Bytes(t.OlderCached) + " of the cache existed before the attach and may have a larger one"
 		}
 		list = append(list, text)
@@ -38,7 +38,8 @@ func TorchTexts(s *ledger.Snapshot) []string {
 	return list
 }
 
-// CacheSites gives the sites whose segments hold something beyond tensors, largest share first, and the sum.
+// CacheSites returns the sites whose segments hold more than their blocks, largest cache first, and
+// the sum.
 func CacheSites(s *ledger.Snapshot) (list []*ledger.Site, sum uint64) {
 	reports := ReportTensors(s)
 	for i := range s.Sites {
@@ -51,11 +52,11 @@ func CacheSites(s *ledger.Snapshot) (list []*ledger.Site, sum uint64) {
 	return list, sum
 }
 
-// maxTorchSites bounds how many sites of a process are looked at for PyTorch's allocator.
+// maxTorchSites is how many sites of a process are searched for PyTorch's allocator.
 const maxTorchSites = 20
 
-// SegmentsOnly says why nothing is known of the tensors of a process although PyTorch's allocator has live
-// memory, "" if it has none or reports. The largest sites have it, if it has any.
+// SegmentsOnly returns why the tensors of a process are unknown although PyTorch's allocator has
+// live memory, "" if they are known or it has none.
 func SegmentsOnly(s *ledger.Snapshot, st callstack.Stacks, process int) string {
 	if ReportTensors(s)[process] {
 		return ""

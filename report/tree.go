@@ -11,24 +11,24 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Branch is a frame of the call tree, and what the stacks through it hold.
+// Branch is a frame of the call tree, with the bytes of the stacks through it.
 type Branch struct {
 	Frame    callstack.Frame
 	Bytes    int64
-	Changed  uint64 // how much its own bytes and those of the branches on it changed, each by its amount
+	Changed  uint64 // sum of the absolute changes of its own bytes and of its branches
 	User     bool   // the headline of a stack
 	Children []*Branch
 	at       map[LineKey]*Branch
 }
 
-// LineKey: frames of Python are one per line, native ones one per function.
+// LineKey identifies a branch: Python frames by line, native frames by function.
 type LineKey struct {
 	name, file string
 	line       int
 	python     bool
 }
 
-// LineKeyOf tells lines of code apart.
+// LineKeyOf returns the key of a line of code.
 func LineKeyOf(f *callstack.Frame) LineKey {
 	return LineKey{frames.Name(f), f.File, f.Line, f.Python}
 }
@@ -45,7 +45,7 @@ func (b *Branch) child(f *callstack.Frame) *Branch {
 	}
 	c := &Branch{Frame: *f, at: map[LineKey]*Branch{}}
 	if !f.Python {
-		c.Frame.Line = 0 // several lines of the function are one here
+		c.Frame.Line = 0 // all lines of the function share the branch
 		c.Frame.File = ""
 	}
 	b.at[key] = c
@@ -53,8 +53,8 @@ func (b *Branch) child(f *callstack.Frame) *Branch {
 	return c
 }
 
-// ownFrames leaves of a stack the user's own code, the library function that it called last, and the call that is
-// the leaf, of a driver allocation. At least one frame is left.
+// ownFrames keeps the user's own frames of a stack, the last library function that they called, and
+// the leaf of a driver allocation. It keeps at least one frame.
 func ownFrames(list []callstack.Frame, tensor bool) []callstack.Frame {
 	own := frames.Headline(list)
 	called := -1
@@ -72,7 +72,7 @@ func ownFrames(list []callstack.Frame, tensor bool) []callstack.Frame {
 	return kept
 }
 
-// CallTree sums what GPUs hold, from main on, or how that changed.
+// CallTree sums the memory on GPUs from main on, or its changes since o.Since.
 func CallTree(s *ledger.Snapshot, st callstack.Stacks, o Options) *Branch {
 	root := &Branch{at: map[LineKey]*Branch{}}
 	root.grow(s, st, o, 1)
@@ -84,7 +84,7 @@ func CallTree(s *ledger.Snapshot, st callstack.Stacks, o Options) *Branch {
 	return root
 }
 
-// grow adds what a snapshot's GPUs hold, times a sign.
+// grow adds what a snapshot has on GPUs, times sign.
 func (root *Branch) grow(s *ledger.Snapshot, st callstack.Stacks, o Options, sign int64) {
 	for _, h := range Holdings(s) {
 		if h.Apart() || h.Live == 0 {
@@ -113,7 +113,7 @@ func (root *Branch) grow(s *ledger.Snapshot, st callstack.Stacks, o Options, sig
 	}
 }
 
-// weigh drops branches on which nothing changed.
+// weigh computes Changed, and drops branches without changes.
 func (b *Branch) weigh() {
 	own := b.Bytes
 	for _, c := range b.Children {

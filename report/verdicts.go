@@ -14,7 +14,7 @@ import (
 // Judgement is what package verdict finds in a snapshot, in words.
 type Judgement struct {
 	Groups []verdict.Group // lines of code, the worst first
-	Advice []string        // what to do about what grows, a sentence each, with the evidence; clean of control characters
+	Advice []string        // sentences on what to do, with the evidence; clean of control characters
 
 	sites int // of the snapshot
 }
@@ -39,7 +39,7 @@ func (j *Judgement) Leaking() (n int) {
 	return n
 }
 
-// SiteVerdict is the verdict on the line of code of one site. The zero value is of a site without a line.
+// SiteVerdict is the verdict on the line of code of one site. It is empty if the site has none.
 type SiteVerdict struct {
 	Class string // leaking, growing, cache, steady, one-off
 	Text  string // the evidence, and the time until the GPU is full; one line, clean of control characters
@@ -64,7 +64,7 @@ func (j *Judgement) Sites() []SiteVerdict {
 	return list
 }
 
-// adviceText is "train.py:73 Job.step: keep loss.item() … (evidence)".
+// adviceText returns "train.py:73 Job.step: keep loss.item() … (evidence)".
 func adviceText(a *verdict.Advice) string {
 	text := a.Text
 	if a.Line.Function != "" {

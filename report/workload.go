@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WorkloadText is a workload in a few words: "rank 3 of 8", "pod ml/llama-0". A
-// container is named where there is no pod, and a job likewise.
+// WorkloadText describes a workload in a few words: "rank 3 of 8", "pod ml/llama-0". A container or
+// job is named only without a pod.
 func WorkloadText(w ledger.Workload) []string {
 	var list []string
 	add := func(noun, name string) {
@@ -39,10 +39,10 @@ func WorkloadText(w ledger.Workload) []string {
 	return list
 }
 
-const MaxName = 40 // columns of a name among others
+// MaxName is how many columns a name takes at most beside others.
+const MaxName = 40 // most columns of a name among others
 
-// shortID is the first 12 digits of a long id, which is what Docker's users know;
-// a name stays as it is.
+// shortID returns the first 12 digits of a long id, as Docker shows it. A name stays whole.
 func shortID(id string) string {
 	const short = 12
 	id = untrusted.Clean(id)

@@ -11,7 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Join joins what is not empty.
+// Join joins the parts that are not empty with blanks.
 func Join(parts ...string) string {
 	var kept []string
 	for _, s := range parts {
@@ -22,7 +22,7 @@ func Join(parts ...string) string {
 	return strings.Join(kept, " ")
 }
 
-// SignedBytes is "3 GiB" or "-3 GiB".
+// SignedBytes returns "3.00 GiB" or "-3.00 GiB".
 func SignedBytes(bytes int64) string {
 	if bytes < 0 {
 		return "-" + Bytes(-uint64(bytes))
@@ -30,9 +30,10 @@ func SignedBytes(bytes int64) string {
 	return Bytes(uint64(bytes))
 }
 
+// Bytes returns a size in IEC units with three digits: "1.95 GiB".
 func Bytes(n uint64) string { return humanize.IBytesN(n, 3) }
 
-// Difference always shows the sign, except for 0.
+// Difference returns "+3.00 GiB", "-3.00 GiB" or "0 B".
 func Difference(n int64) string {
 	switch {
 	case n > 0:
@@ -43,7 +44,7 @@ func Difference(n int64) string {
 	return Bytes(0)
 }
 
-// Count is "1 allocation", "4,312 allocations", "2 processes", "3 branches", "4 libraries".
+// Count returns "1 allocation", "4,312 allocations", "2 processes", "3 branches", "4 libraries".
 func Count(n uint64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -57,7 +58,8 @@ func Count(n uint64, noun string) string {
 	return humanize.Comma(int64(n)) + " " + noun + "s"
 }
 
-// Span is a duration in its two largest units: 2d4h, 3h05m, 2m12s, 8.5s, 350ms.
+// Span returns a duration of ns nanoseconds in its two largest units: 2d4h, 3h05m, 2m12s, 8.5s,
+// 350ms.
 func Span(ns uint64) string {
 	d := time.Duration(min(ns, 1<<62))
 	day := 24 * time.Hour
@@ -76,7 +78,7 @@ func Span(ns uint64) string {
 	return fmt.Sprintf("%dms", d/time.Millisecond)
 }
 
-// Digits gives "" for what is no number.
+// Digits returns s if it is a decimal number, else "".
 func Digits(s string) string {
 	if _, err := strconv.ParseUint(s, 10, 63); err != nil {
 		return ""

@@ -10,6 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
+// Noun returns what one allocation of a kind is called: "tensor" or "allocation".
 func Noun(k ledger.Kind) string {
 	if k == ledger.Tensor {
 		return "tensor"
@@ -42,6 +43,7 @@ var causeNames = map[ledger.Cause]string{
 	ledger.ContextWasReset:  "device reset",
 }
 
+// Cause returns the name of what freed allocations without a call for each: "device reset".
 func Cause(c ledger.Cause) string {
 	if name := causeNames[c]; name != "" {
 		return name
@@ -49,6 +51,7 @@ func Cause(c ledger.Cause) string {
 	return fmt.Sprintf("cause %d", c)
 }
 
+// Kind returns the name of a kind: "device", "pinned", "graph executable".
 func Kind(k ledger.Kind) string {
 	if name := kindNames[k]; name != "" {
 		return name
@@ -56,8 +59,8 @@ func Kind(k ledger.Kind) string {
 	return fmt.Sprintf("kind %d", k)
 }
 
-// Device is PyTorch's spelling. Host memory is on no device, whatever
-// device was current when it was allocated.
+// Device returns a device in PyTorch's spelling: "cuda:0", "cpu", "host", "unknown". Host memory is
+// on no device, whichever was current when it was allocated.
 func Device(device int32, kind ledger.Kind) string {
 	switch {
 	case kind.OnHost():
@@ -70,7 +73,8 @@ func Device(device int32, kind ledger.Kind) string {
 	return fmt.Sprintf("cuda:%d", device)
 }
 
-// resultNames are CUresult and cudaError_t: one numbering where both have a code (cuda.h, driver_types.h).
+// resultNames are names of CUresult and cudaError_t, which share a numbering where both have a code
+// (cuda.h, driver_types.h).
 var resultNames = map[int32]string{
 	1:   "invalid value",
 	2:   "out of memory",
@@ -98,6 +102,7 @@ var resultNames = map[int32]string{
 	999: "unknown error",
 }
 
+// Result returns the name of a CUresult or cudaError_t: "out of memory".
 func Result(result int32) string {
 	if name := resultNames[result]; name != "" {
 		return name
@@ -105,8 +110,8 @@ func Result(result int32) string {
 	return fmt.Sprintf("error %d", result)
 }
 
-// ShortUUID is the first group of a UUID: enough to tell those of one machine apart. Of
-// "MIG-GPU-1a2b3c4d-…/1/0", as old drivers have it, the numbers at the end are needed too.
+// ShortUUID returns the first group of a UUID, which is unique on one machine.
+// "MIG-GPU-1a2b3c4d-…/1/0", the form of old drivers, keeps its last numbers too.
 func ShortUUID(uuid string) string {
 	uuid, instance, isInstance := strings.Cut(untrusted.Clean(uuid), "/")
 	short, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(uuid, "MIG-"), "GPU-"), "-")
@@ -116,6 +121,7 @@ func ShortUUID(uuid string) string {
 	return short
 }
 
+// Process returns "python3 [42]".
 func Process(p *ledger.Process) string {
 	comm := untrusted.Clean(p.Comm)
 	if comm == "" {

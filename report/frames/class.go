@@ -4,7 +4,7 @@ package frames
 
 import "github.com/vramprof/vramprof/symbolize/callstack"
 
-// Class says whose code a frame is.
+// Class is whose code a frame is.
 type Class uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	Remark                     // no code: [truncated: …], [no stack]
 )
 
-// ClassOf judges a frame by its file, as Headline does.
+// ClassOf returns the class of a frame by its file, as Headline does.
 func ClassOf(f *callstack.Frame) Class {
 	switch {
 	case f.Mark:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package frames shows stacks as people read them: which frames, which of them says best where a stack comes
-// from, and under which names.
+// Package frames decides how stacks are shown: which frames, which of them is the headline, and
+// under which names.
 package frames
 
 import (
@@ -19,17 +19,17 @@ var (
 	standardLibrary = regexp.MustCompile(`(^|/)(lib|lib64)/python[0-9.]+[a-z]?/|(^|/)python[0-9]+\.zip/`)
 	installed       = regexp.MustCompile(`(^|/)(site|dist)-packages/`)
 
-	// Libraries that allocate on behalf of somebody else.
+	// Libraries that allocate on behalf of others.
 	knownLibrary = regexp.MustCompile(`^(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libc\+\+|libgomp|libffi|ld-linux[-\w]*|ld-musl[-\w]*)[-.]` +
 		`|^(libcu|libnv|libnccl|libtensorflow|libpython|libcaffe|linux-vdso|\[vdso\])` +
 		`|^_ctypes\b|^xla_extension\b|^xla_cuda_plugin\b`)
 
-	// A step of PyTorch's backward pass: in its threads there is no Python.
+	// A step of PyTorch's backward pass, whose threads have no Python frames.
 	backward = regexp.MustCompile(`Backward\d*::apply\(`)
 )
 
-// Visible returns a stack as reports show it: never empty, and without the
-// interpreter's own frames where Python frames stand for them.
+// Visible returns a stack as reports show it, leaf first and never empty. In a stack with Python
+// frames, the interpreter's own frames are left out.
 func Visible(st callstack.Stacks, id uint64, api string) []callstack.Frame {
 	var list []callstack.Frame
 	if id != 0 {
@@ -59,16 +59,16 @@ func hasPython(list []callstack.Frame) bool {
 	return false
 }
 
-// isInterpreter: _PyEval_EvalFrameDefault, method_vectorcall, pymain_run_file and
-// whatever else is native in libpython or in the python program.
+// isInterpreter reports whether a frame belongs to the interpreter: _PyEval_EvalFrameDefault,
+// method_vectorcall and all other native code in libpython or the python program.
 func isInterpreter(f *callstack.Frame) bool {
 	return !f.Python && f.Mapping != nil && interpreterFile.MatchString(path.Base(f.Mapping.Path))
 }
 
-// Headline returns the index of the frame that says best where in the user's own
-// code the stack comes from: the first Python frame outside site-packages and the
-// standard library, else the first native frame outside well-known libraries, else what
-// tells the line whose gradient is computed: "AddmmBackward0::apply".
+// Headline returns the index of the frame that best shows where in the user's own code a stack
+// comes from: the first Python frame outside of site-packages and the standard library; else the
+// first native frame outside of well-known libraries; else a frame of the backward pass,
+// "AddmmBackward0::apply".
 func Headline(list []callstack.Frame) int {
 	for i := range list {
 		if f := &list[i]; f.Python && IsUserFile(f.File) {
@@ -90,11 +90,12 @@ func Headline(list []callstack.Frame) int {
 	return 0
 }
 
+// IsUserFile reports whether a Python file is neither in site-packages nor in the standard library.
 func IsUserFile(file string) bool {
 	return !strings.HasPrefix(file, "<frozen ") && !installed.MatchString(file) && !standardLibrary.MatchString(file)
 }
 
-// IsUser says whether a frame is the user's own code, in whatever language.
+// IsUser reports whether a frame is the user's own code, in Python or native.
 func IsUser(f *callstack.Frame) bool {
 	if f.Python {
 		return IsUserFile(f.File)
@@ -113,12 +114,12 @@ func isUserNative(f *callstack.Frame) bool {
 	return !callstack.IsTorch(base) && !knownLibrary.MatchString(base) && !interpreterFile.MatchString(base) && !installed.MatchString(f.Mapping.Path)
 }
 
-// hasName is false for "lib.so+0x1234" and for what runs before main.
+// hasName reports false for "lib.so+0x1234" and for _start.
 func hasName(f *callstack.Frame) bool {
 	return f.Function != "_start" && !(f.File == "" && strings.Contains(f.Function, "+0x"))
 }
 
-// Name never is empty.
+// Name returns the function of a frame, or "libx.so+0x1234"; it is never empty.
 func Name(f *callstack.Frame) string {
 	if name := untrusted.Clean(f.Function); name != "" {
 		return name
@@ -129,7 +130,7 @@ func Name(f *callstack.Frame) string {
 	return "[unknown]"
 }
 
-// ShortFile drops what stands before site-packages/ or the standard library.
+// ShortFile returns a path without what precedes site-packages/ or the standard library.
 func ShortFile(file string) string {
 	file = untrusted.Clean(file)
 	if at := installed.FindAllStringIndex(file, -1); at != nil {
@@ -141,8 +142,8 @@ func ShortFile(file string) string {
 	return file
 }
 
-// Parts returns the two halves of a frame's line: "train.py:42", "step" for
-// Python, "step<float>", "train.cc:42" or "step", "[libx.so]" for native code.
+// Parts returns the two halves of a frame's line: "train.py:42" and "step" for Python,
+// "step<float>" and "train.cc:42" or "step" and "[libx.so]" for native code.
 func Parts(f *callstack.Frame) (front, back string) {
 	file := ShortFile(f.File)
 	if f.Line != 0 && file != "" {

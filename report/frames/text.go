@@ -7,7 +7,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// Text fits a frame into width columns: paths lose their beginning, names their end.
+// Text returns a frame's line in at most width columns. Paths lose their beginning, names their
+// end.
 func Text(f *callstack.Frame, width int) string {
 	front, back := Parts(f)
 	if back == "" {

@@ -8,11 +8,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// pprof prints comments above every report, those that begin with # only when
-// asked to: beyond so many processes, details go there.
+// pprof prints comments above every report, but those that begin with # only on request. After this
+// many details, the rest begin with #.
 const maxLoudComments = 12
 
-// comments says for people what samples cannot: reconciliation, remarks, doubts.
+// comments returns what samples cannot show: reconciliation, remarks and doubts.
 func comments(s *ledger.Snapshot, st callstack.Stacks) []string {
 	var details []string
 	list := s.Parts()

@@ -20,19 +20,19 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Profile is what WriteProfile writes, before it is written.
+// Profile is a pprof profile in memory.
 type Profile struct{ p *profile.Profile }
 
-// New makes the profile of a snapshot.
+// New returns the profile of a snapshot.
 func New(s *ledger.Snapshot, st callstack.Stacks) Profile {
 	return Profile{newProfile(s, st)}
 }
 
-// maxProfile is how many bytes a profile may have when it is unpacked; one of 10,000 sites has 6 MiB.
+// maxProfile is the most bytes of an uncompressed profile; one of 10,000 sites has 6 MiB.
 const maxProfile = 512 << 20
 
-// Read reads a pprof profile of ours, which is compressed. Lines and mappings that it
-// names but does not have are an error.
+// Read reads a gzip-compressed pprof profile that vramprof wrote. Profiles without inuse_space,
+// larger than 512 MiB, or with missing locations or mappings are errors.
 func Read(r io.Reader) (Profile, error) {
 	unpacked, err := gzip.NewReader(r)
 	if err != nil {
@@ -55,8 +55,8 @@ func Read(r io.Reader) (Profile, error) {
 	return Profile{p}, nil
 }
 
-// parseProfile parses what is not compressed (ParseData would unpack once more, without a limit), and
-// makes an error of a panic of the parser.
+// parseProfile parses uncompressed data: ParseData would unpack once more, without a limit. A panic
+// of the parser becomes an error.
 func parseProfile(text []byte) (p *profile.Profile, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -73,8 +73,9 @@ func valueOf(p *profile.Profile, name string) int {
 	return slices.IndexFunc(p.SampleType, func(t *profile.ValueType) bool { return t.Type == name })
 }
 
-// Diff sums the GPU memory of two profiles by line of the user's own code, plane, device and program, largest change first. Lines
-// that hold as much in both are among them. Pids are left out: those of two runs differ.
+// Diff sums the GPU memory of two profiles by line of the user's own code, plane, device and
+// program, largest change first. Unchanged lines are included. Pids are ignored: those of two runs
+// differ.
 func Diff(a, b Profile) []report.Change {
 	type key struct {
 		report.LineKey
@@ -119,7 +120,7 @@ func label(x *profile.Sample, key string) string {
 	return ""
 }
 
-// profileFrames gives a sample's stack as symbolize does, leaf first; never empty.
+// profileFrames returns a sample's stack, leaf first and never empty.
 func profileFrames(x *profile.Sample) []callstack.Frame {
 	var list []callstack.Frame
 	for _, l := range x.Location {
@@ -148,7 +149,7 @@ func profileFrames(x *profile.Sample) []callstack.Frame {
 	return list
 }
 
-// WriteDifference writes b minus a as a pprof profile, with negative values where there is less in b.
+// WriteDifference writes b minus a as a pprof profile. Values are negative where b has less.
 func WriteDifference(w io.Writer, a, b Profile) error {
 	base := a.p.Copy()
 	base.Scale(-1)

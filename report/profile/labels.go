@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ownerLabels labels a sample of imported memory with its owners.
+// ownerLabels adds the owners of imported memory to a sample's labels.
 func ownerLabels(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, label map[string][]string, number map[string][]int64) {
 	if x == nil {
 		return
@@ -26,9 +26,9 @@ func ownerLabels(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, label 
 	}
 }
 
-// workloadLabels adds what is known to the labels of a sample. Ranks are numbers,
-// since pprof takes -tagfocus=rank=3 for a range and finds no text by it; they have a unit,
-// since it does not keep a 0 without one.
+// workloadLabels adds a workload to a sample's labels. Ranks are numbers, because pprof reads
+// -tagfocus=rank=3 as a range and finds no text by it. They have a unit, because pprof drops a 0
+// without one.
 func workloadLabels(w *ledger.Workload, label map[string][]string, number map[string][]int64, unit map[string][]string) {
 	for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
 		if text = untrusted.Clean(text); text != "" {

@@ -19,19 +19,19 @@ import (
 
 const docURL = "https://github.com/vramprof/vramprof"
 
-// Write writes a gzip-compressed pprof profile: one sample for each site, and one for each share of
-// NVML's figures that no site has. Its first sample types are those of Go's heap profile.
+// Write writes a gzip-compressed pprof profile, with one sample for each site and one for each
+// share of NVML's figures without a site. The first sample types are those of Go's heap profile.
 //
-// inuse_space is of GPUs alone, each byte in one sample, so that the total which pprof prints without any
-// option is what nvidia-smi prints for the same processes. Pinned memory and CPU tensors can be many times a GPU's
-// size; a user who has to leave them out by -tagignore first has a wrong total before him until he knows that. So their
-// live bytes are in types of their own, host_objects and host_space. So are those of managed memory, which NVML counts
-// for no process: their plane is "managed". What was ever allocated, alloc_*, is compared with no such figure, and has all.
+// inuse_space is GPU memory alone, each byte in one sample: the total that pprof prints by default
+// is what nvidia-smi prints for the same processes. Pinned memory and CPU tensors, which can be
+// many times a GPU's size, have sample types of their own, host_objects and host_space. So does
+// managed memory, which NVML counts for no process; its plane is "managed". alloc_objects and
+// alloc_space include all of them.
 //
-// Memory of ended processes is in use as it was at their end. Samples of imported memory have objects, but no
-// bytes: the bytes are in the samples of their owner, and totals would have them twice where that one is
-// traced too. What they have is in the label "bytes" and, in sum, in a comment. Nor have segments of PyTorch's allocator
-// bytes but for its cache, since their tensors have them. Tensors asleep have no bytes in use, as they have no memory.
+// Memory of ended processes is in use as it was at their end. Samples of imported memory have
+// objects but no bytes, because the samples of their owner have the bytes; the label "bytes" and a
+// comment have the sizes. Samples of PyTorch's segments have the bytes of the cache only, because
+// their blocks have the rest. Tensors asleep have no bytes in use.
 func Write(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
 	p := newProfile(s, st)
 	if err := p.CheckValid(); err != nil {
@@ -146,7 +146,8 @@ func newSample(s *ledger.Snapshot, st callstack.Stacks, h *report.Holding, locat
 	}
 }
 
-// mainProcess is the process with most live bytes, then most allocated ones; nil without processes.
+// mainProcess returns the process with the most live bytes, then the most allocated bytes; nil
+// without processes.
 func mainProcess(s *ledger.Snapshot) *ledger.Process {
 	var best *ledger.Process
 	var bestLive, bestAlloc uint64
@@ -184,8 +185,8 @@ type builder struct {
 	key       []byte
 }
 
-// addMain makes the program of a process the first mapping: pprof shows it as
-// the file of the profile, whether or not a frame lies in it.
+// addMain makes a process's program the first mapping, which pprof shows as the file of the
+// profile.
 func (b *builder) addMain(p *ledger.Process) {
 	if p == nil {
 		return
@@ -222,7 +223,7 @@ func (b *builder) mapping(f *callstack.Frame) *profile.Mapping {
 	}
 	m.Start, m.Limit, m.Offset = key.start, key.limit, key.offset
 	m.File, m.BuildID = untrusted.Clean(key.path), untrusted.Clean(key.buildID)
-	// Every frame has a name: pprof need not look for the file, nor find it.
+	// Every frame has a name, so pprof need not search for the file.
 	m.HasFunctions = true
 	b.mappings[key] = m
 	return m

@@ -8,8 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// AsleepSnapshot: an inference server with 60 GiB of weights asleep, of the line of stack 1, and 2 GiB of a line of stack 3 that
-// stayed on the GPU, in a segment of 3 GiB.
+// AsleepSnapshot is an inference server with 60 GiB of weights asleep, allocated by stack 1, and 2
+// GiB allocated by stack 3 that stayed on the GPU, in a segment of 3 GiB.
 func AsleepSnapshot() *ledger.Snapshot {
 	const gpu, gib = "GPU-1a2b3c4d-0000-0000-0000-000000000000", uint64(1 << 30)
 	l := ledger.New(ledger.Options{Begin: Second})

@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/report/words"
 )
 
-// Printable says whether text may go to a terminal: no control characters but the ends of lines.
+// Printable reports whether text has no control characters but newlines.
 func Printable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return r != '\n' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
@@ -24,6 +24,7 @@ func Printable(text string) bool {
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+// Golden compares got with testdata/NAME, or writes the file with -update.
 func Golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -51,7 +52,7 @@ func Golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// CheckText: nothing that a terminal would obey, no line too wide.
+// CheckText tests that text has no control characters and no line wider than width.
 func CheckText(t *testing.T, text string, width int) {
 	t.Helper()
 	for i, line := range strings.Split(text, "\n") {

@@ -7,7 +7,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Flooded is a process that used up its shares, beside one that did not.
+// Flooded is a process that exceeded its shares, beside one that did not.
 func Flooded() (*ledger.Snapshot, StackMap) {
 	site := func(process int, stack, live uint64) ledger.Site {
 		return ledger.Site{

@@ -8,8 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// KindsSnapshot: a server with memory of every kind, a worker on a MIG instance that maps
-// what the server exported, and a job that has ended.
+// KindsSnapshot is a server with memory of every kind, a worker on a MIG instance that maps what
+// the server exported, and a job that has ended.
 func KindsSnapshot() *ledger.Snapshot {
 	const gpu, split, part = "GPU-1a2b3c4d-0000-0000-0000-000000000000", "GPU-5e6f7a8b-0000-0000-0000-000000000000", "MIG-9c0d1e2f-0000-0000-0000-000000000000"
 	begin := 1000 * Second

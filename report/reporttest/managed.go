@@ -8,7 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ManagedSnapshot: a process with 2 GiB on a GPU and 60 GiB of managed memory, of which NVML has none in its figure.
+// ManagedSnapshot is a process with 2 GiB on a GPU and 60 GiB of managed memory, which NVML does
+// not count.
 func ManagedSnapshot() *ledger.Snapshot {
 	const gpu = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
 	l := ledger.New(ledger.Options{Begin: Second})

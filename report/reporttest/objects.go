@@ -8,7 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ObjectsSnapshot: a process whose graphs grow, one with several modules in its baseline, and four that only have contexts.
+// ObjectsSnapshot is a process whose graphs grow, one with several modules in its baseline, and
+// four that only have contexts.
 func ObjectsSnapshot() *ledger.Snapshot {
 	const gpu = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
 	begin := 1000 * Second

@@ -34,8 +34,8 @@ func Flat(value uint64) []uint64 {
 	return list
 }
 
-// OOMSnapshot: a training of 62 GiB whose cache is in pieces, a traced server on the same
-// GPU, one on another GPU, and one that ended long ago.
+// OOMSnapshot is a training job of 62 GiB with a fragmented cache, a traced server on the same GPU,
+// one on another GPU, and one that ended long ago.
 func OOMSnapshot() *ledger.Snapshot {
 	begin := 1000 * Second
 	site := func(process int, kind ledger.Kind, stack uint64, bytes, objects uint64, history []uint64) ledger.Site {

@@ -14,7 +14,8 @@ const (
 	Second = uint64(time.Second)
 )
 
-// Snapshot: a training process that leaks, a server that exited, a hostile one.
+// Snapshot is a training process that leaks, a server that exited, and a process with hostile
+// names.
 func Snapshot() *ledger.Snapshot {
 	begin := 1000 * Second
 	l := ledger.New(ledger.Options{Begin: begin, Host: "gpu-box-1"})

@@ -40,7 +40,8 @@ func cpp(name, system, file string, line int, address uint64, inlined bool) call
 	return callstack.Frame{Function: name, SystemName: system, File: file, Line: line, Mapping: Infer, Address: address, Inlined: inlined}
 }
 
-// Stacks: 1 a training step, 2 a C++ server with inlines, 3 hostile names, 4 only library code, truncated.
+// Stacks are the stacks of Snapshot: 1 a training step, 2 a C++ server with inlined calls, 3
+// hostile names, 4 only library code, truncated.
 func Stacks() StackMap {
 	return StackMap{
 		1: {

@@ -11,9 +11,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TorchStacks: 1 an activation, 2 a gradient of the backward threads, 3 the optimizer's state, 4 a segment under
-// the activation, 5 one under the backward pass, 6 NCCL, 7 pinned memory, 8 CPU tensors, 9 a segment of a server, 10 a
-// pluggable allocator.
+// TorchStacks are the stacks of TorchSnapshot: 1 an activation, 2 a gradient of the backward
+// threads, 3 the optimizer's state, 4 a segment under the activation, 5 one under the backward
+// pass, 6 NCCL, 7 pinned memory, 8 CPU tensors, 9 a segment of a server, 10 a pluggable allocator.
 func TorchStacks() StackMap {
 	tensor := func(op string, rest ...callstack.Frame) []callstack.Frame {
 		return append([]callstack.Frame{
@@ -67,8 +67,9 @@ func TorchStacks() StackMap {
 	}
 }
 
-// TorchSnapshot: two ranks of a training job, the first attached in the middle of it, with a list that keeps
-// each step's graph; a server whose backend reports no tensors. Of every GPU all bytes are explained but a few.
+// TorchSnapshot is two ranks of a training job, the first attached in the middle of it and with a
+// list that keeps each step's graph, and a server whose backend reports no tensors. Almost all
+// bytes of each GPU are explained.
 func TorchSnapshot() *ledger.Snapshot {
 	const gpu0, gpu1 = "GPU-1a2b3c4d-0000-0000-0000-000000000000", "GPU-5e6f7a8b-0000-0000-0000-000000000000"
 	const gib = 1024 * MiB
@@ -140,7 +141,8 @@ func TorchSnapshot() *ledger.Snapshot {
 	}
 }
 
-// Earlier is the same recording at half of its time: each site had half of what it has, but for the last, which has been freed in part.
+// Earlier is the same session at half of its time: each site had half of its memory, except the
+// last, which has been freed in part.
 func Earlier(s *ledger.Snapshot) *ledger.Snapshot {
 	e := *s
 	e.End = s.Begin + (s.End-s.Begin)/2
@@ -153,7 +155,8 @@ func Earlier(s *ledger.Snapshot) *ledger.Snapshot {
 	return &e
 }
 
-// TorchTimeline is how the memory of torchSnapshot's first process went, with an error near the end.
+// TorchTimeline is the memory of TorchSnapshot's first process over time, with an error near the
+// end.
 func TorchTimeline(s *ledger.Snapshot) *timeline.Timeline {
 	const steps = 24
 	row := timeline.Row{Process: 0, UUID: s.Balances[0].UUID, Device: 0, Unexplained: make([]int64, steps)}

@@ -35,7 +35,7 @@ func chartSeries(r *timeline.Row) []series {
 	return kept
 }
 
-// peakOf is the highest value and where it first was.
+// peakOf returns the highest value and its first index.
 func peakOf(values []uint64) (peak uint64, at int) {
 	for i, v := range values {
 		if v > peak {
@@ -45,11 +45,12 @@ func peakOf(values []uint64) (peak uint64, at int) {
 	return peak, at
 }
 
-const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names, figures, and of a chart beside them
+const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names and of figures; least columns of a chart beside them
 
-const leastName = 10 // columns of a name beside its figures
+const leastName = 10 // least columns of a name beside its figures
 
-// WriteTimeline writes how the memory of each process and GPU went, a line for each plane, all of a GPU to one scale, and what happened.
+// WriteTimeline writes the memory of each process and GPU over time, one line per plane, all of a
+// GPU to one scale, and then events such as out-of-memory errors.
 func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
@@ -66,7 +67,7 @@ func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st cal
 	return p.writeTo(w)
 }
 
-// since is how long after the begin of the recording something was.
+// since returns the time between the begin of the session and another moment.
 func since(s *ledger.Snapshot, time uint64) string { return words.Span(report.Minus(time, s.Begin)) }
 
 func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row, first bool) {
@@ -118,7 +119,8 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row
 	p.line(dim, 0, words.Pad("", names)+words.Pad(from, room/2)+words.Pad(since(s, t.Times[len(t.Times)-1]), -(room-room/2)))
 }
 
-// bars draws the highest value of each column's time, or the last one before it; what is not 0 is seen.
+// bars draws the highest value in each column's time, or else the last one before it. Values above
+// 0 are always visible.
 func bars(times, values []uint64, columns int, scale uint64) string {
 	steps := []rune(" ▁▂▃▄▅▆▇█")
 	out := make([]rune, columns)
@@ -128,7 +130,7 @@ func bars(times, values []uint64, columns int, scale uint64) string {
 		for at < len(times) && int(float64(times[at]-times[0])/length*float64(columns)) <= c {
 			at++
 		}
-		if from == at { // nothing is known of it but what was before
+		if from == at { // no moment falls into this column
 			from = max(at, 1) - 1
 		}
 		high, _ := peakOf(values[from:max(at, 1)])

@@ -12,8 +12,8 @@ import (
 	"github.com/vramprof/vramprof/report/words"
 )
 
-// WriteDiff writes which lines of the user's own code hold more GPU memory after than before, and which less: the changes that
-// Diff gave. The names are what the two are called: their files, or moments.
+// WriteDiff writes which lines of the user's own code hold more or less GPU memory after than
+// before, from the result of profile.Diff. The names are those of the two files or moments.
 func WriteDiff(w io.Writer, changes []report.Change, names [2]string, o report.Options, screen Screen) error {
 	var before, after int64
 	for i := range changes {

@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WriteLeaks writes the sites of Leaks with their stacks, failed allocations, the
-// reconciliation with NVML, and doubts as footnotes, in lines of at most o.Width columns.
+// WriteLeaks writes the sites of report.Leaks with their stacks, failed allocations, the
+// reconciliation with NVML, and doubts as footnotes.
 func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
@@ -121,7 +121,7 @@ func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 
 const sparkColumns = 24
 
-// siteOwner is who holds the memory, where, and by which call.
+// siteOwner returns who holds the memory, where, and by which call.
 func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	process := &s.Processes[x.Process]
 	owner := []string{words.Process(process)}
@@ -140,7 +140,7 @@ func siteOwner(s *ledger.Snapshot, x *ledger.Site) []string {
 	return append(owner, untrusted.Clean(x.API))
 }
 
-// whereText is "cuda:0", "tensors on cuda:0", "async memory of cuda:0", "pinned host memory".
+// whereText returns "cuda:0", "tensors on cuda:0", "async memory of cuda:0", "pinned host memory".
 func whereText(device int32, kind ledger.Kind) string {
 	at := words.Device(device, kind)
 	if at == "unknown" || kind.OnHost() && device < 0 {
@@ -157,7 +157,8 @@ func whereText(device int32, kind ledger.Kind) string {
 	return words.Kind(kind) + " memory of " + at
 }
 
-// growthText is "+128 MiB in the last 30s (256 MiB/min)": Growth is that of the second half.
+// growthText returns "+128 MiB in the last 30s (256 MiB/min)", the growth in the second half of the
+// session.
 func growthText(s *ledger.Snapshot, x *ledger.Site) string {
 	half := (s.End - s.Begin) / 2
 	if x.Growth == 0 || half == 0 {
@@ -193,7 +194,7 @@ func failures(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	}
 }
 
-// markText is "incomplete: 12 events of the process lost, …", "" without marks.
+// markText returns "incomplete: 12 events of the process lost, …", or "" without marks.
 func markText(marks []string) string {
 	if len(marks) == 0 {
 		return ""
@@ -208,7 +209,8 @@ func (p *page) marked(marks []string) {
 	}
 }
 
-// importedTexts is "owned by server [700]", "allocated at serve.py:12 load", for each known owner.
+// importedTexts returns "owned by server [700]", "allocated at serve.py:12 load" for each known
+// owner.
 func importedTexts(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site) (list []string) {
 	for i := range x.Owners {
 		w := &x.Owners[i]

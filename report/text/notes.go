@@ -10,13 +10,13 @@ import (
 	"github.com/vramprof/vramprof/report"
 )
 
-// notes numbers footnotes in the order in which they are first referred to.
+// notes numbers footnotes in the order of their first reference.
 type notes struct {
 	doubts []report.Doubt
 	texts  []string
 }
 
-// mark returns the signs of all doubts about a place: "¹ ²".
+// mark returns the signs of all doubts about a figure: "¹ ²".
 func (n *notes) mark(at report.Figure) string {
 	var signs []string
 	for _, d := range n.doubts {
@@ -46,7 +46,7 @@ func superscript(n int) string {
 }
 
 func footnotes(p *page, n *notes) {
-	for _, d := range n.doubts { // those whose figure is not in this report
+	for _, d := range n.doubts { // also those whose figure this report does not have
 		n.number(d.Text)
 	}
 	if len(n.texts) > 0 {

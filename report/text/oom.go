@@ -13,13 +13,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WriteOOM writes the page on one out-of-memory error: who asked, why it did not
-// fit, who is on the GPU, the largest holders with their growth, and doubts as footnotes. s
-// has the books of the error, or later ones.
+// WriteOOM writes the page on one out-of-memory error: which line asked for memory, why the request
+// failed, the processes on the GPU, the largest holders with their growth, and doubts as footnotes.
+// The snapshot is of the error or later.
 func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM, options report.Options, screen Screen) error {
 	v := newOOMView(s, &o)
 	p := newPage(screen)
-	n := &notes{doubts: report.Losses(s)} // NVML is read anew after the error
+	n := &notes{doubts: report.Losses(s)} // without readingTexts: NVML is read again after the error
 	v.head(p, n)
 	p.line(plain, 0, "")
 	p.paragraph("", v.why())
@@ -32,18 +32,18 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	return p.writeTo(w)
 }
 
-// oomView is an error with what the books and NVML say about its GPU.
+// oomView is an error with what the books and NVML report about its GPU.
 type oomView struct {
 	s       *ledger.Snapshot
 	o       *report.OOM
 	process int         // index into s.Processes; -1: not traced
-	uuid    string      // "": nothing tells which GPU it is
+	uuid    string      // "": unknown
 	only    bool        // the process is on no other GPU
 	gpu     *ledger.GPU // nil without NVML
 	tensors *ledger.Tensors
 	users   []oomUser // of the GPU, without the process itself; largest first
-	own     uint64    // what the process used on the GPU
-	left    bool      // it had left the GPU when NVML was read; own is what it had used before
+	own     uint64    // usage of the process on the GPU
+	left    bool      // it had left the GPU when NVML was read; own is its last usage before
 	used    uint64    // of the GPU, with own
 }
 
@@ -56,7 +56,7 @@ type oomUser struct {
 
 func newOOMView(s *ledger.Snapshot, o *report.OOM) *oomView {
 	v := &oomView{s: s, o: o, process: -1}
-	for i := range s.Processes { // by begin: the last one that fits
+	for i := range s.Processes { // ordered by begin: take the last that fits
 		if p := &s.Processes[i]; p.PID == o.PID && (v.process < 0 || p.Begin <= o.Time) {
 			v.process = i
 		}
@@ -64,7 +64,7 @@ func newOOMView(s *ledger.Snapshot, o *report.OOM) *oomView {
 	if v.process < 0 {
 		return v
 	}
-	if o.Comm == "" { // it may have ended before somebody looked
+	if o.Comm == "" { // it may have ended before its name was read
 		o.Comm = s.Processes[v.process].Comm
 	}
 	if o.Kind.OnHost() {
@@ -100,7 +100,7 @@ func (v *oomView) findGPU() {
 	}
 }
 
-// processGPUs are those on which NVML has seen the process.
+// processGPUs returns the GPUs on which NVML has seen the process.
 func (v *oomView) processGPUs() []string {
 	var on []string
 	for i := range v.s.Balances {
@@ -117,7 +117,7 @@ func (v *oomView) processGPUs() []string {
 	return slices.Compact(on)
 }
 
-// findUsers takes what NVML said after the error, or else what it had said last.
+// findUsers takes NVML's reading after the error, or else its last one before.
 func (v *oomView) findUsers() {
 	usage := v.o.Usage
 	if v.o.Read == 0 {
@@ -143,7 +143,7 @@ func (v *oomView) findUsers() {
 	}
 }
 
-// processOf finds the latest process of a pid, -1 if none was traced.
+// processOf returns the index of the latest process of a pid, -1 if none was traced.
 func (v *oomView) processOf(pid uint32) int {
 	if v.process >= 0 && pid == v.o.PID {
 		return v.process
@@ -156,7 +156,7 @@ func (v *oomView) processOf(pid uint32) int {
 	return -1
 }
 
-// lastUsage is what NVML said last before the error of traced processes.
+// lastUsage returns NVML's last readings of traced processes before the error.
 func (v *oomView) lastUsage() []ledger.Usage {
 	var list []ledger.Usage
 	for i := range v.s.Balances {
@@ -168,13 +168,13 @@ func (v *oomView) lastUsage() []ledger.Usage {
 	return list
 }
 
-// lived says whether a process held its memory at the error.
+// lived reports whether a process existed at the error.
 func (v *oomView) lived(process int) bool {
 	end := v.s.Processes[process].End
 	return end == 0 || end > v.o.Time
 }
 
-// balance of a process on the GPU; zero without one.
+// balance returns that of a process on the GPU, zero without one.
 func (v *oomView) balance(process int) (none ledger.Balance) {
 	for _, b := range v.s.Balances {
 		if b.Process == process && b.UUID == v.uuid {
@@ -186,7 +186,7 @@ func (v *oomView) balance(process int) (none ledger.Balance) {
 
 func (v *oomView) free() uint64 { return report.Minus(v.gpu.Total, v.used) }
 
-// others is what all other processes use of the GPU.
+// others returns the usage of all other processes on the GPU.
 func (v *oomView) others() (sum uint64) {
 	for _, u := range v.users {
 		sum += u.bytes
@@ -194,5 +194,5 @@ func (v *oomView) others() (sum uint64) {
 	return sum
 }
 
-// cached is what PyTorch's allocator held without giving it out.
+// cached returns what PyTorch's allocator held in no block.
 func (v *oomView) cached() uint64 { return report.Minus(v.o.Reserved, v.o.Allocated) }

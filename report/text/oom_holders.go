@@ -15,7 +15,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// here says whether memory was on the GPU at the error, or on the host if that is what was wanted.
+// here reports whether memory was on the GPU at the error, or on the host if the request was for
+// host memory.
 func (v *oomView) here(process int, device int32, uuid string, host bool) bool {
 	switch {
 	case host != v.o.Kind.OnHost() || !v.lived(process):
@@ -30,7 +31,7 @@ func (v *oomView) here(process int, device int32, uuid string, host bool) bool {
 	return process == v.process && device == v.o.Device
 }
 
-// holders of the GPU's memory, each byte once, largest first.
+// holders returns the holders of the GPU's memory, each byte once, largest first.
 func (v *oomView) holders() []report.Holding {
 	var list []report.Holding
 	for _, h := range report.Holdings(v.s) {
@@ -86,8 +87,8 @@ func (v *oomView) holder(p *page, st callstack.Stacks, o report.Options, rank in
 	p.list(plain, siteIndent, ", ", parts...)
 }
 
-// holderText says how many there are, of what kind, and how they grew; of a cache how its
-// segments did.
+// holderText returns the number of allocations, their kind, and their growth; for a cache, those of
+// its segments.
 func (v *oomView) holderText(h *report.Holding) []string {
 	x := h.Site
 	switch h.Plane {
@@ -103,7 +104,7 @@ func (v *oomView) holderText(h *report.Holding) []string {
 	return []string{words.Count(x.LiveObjects, "allocation"), v.recentText(x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
 }
 
-// sampled says whether a tensor site stands for more tensors than were looked at.
+// sampled reports whether the tensors of a site were sampled.
 func (v *oomView) sampled(x *ledger.Site) bool {
 	for i := range v.s.Tensors {
 		if t := &v.s.Tensors[i]; t.Process == x.Process && t.Device == x.Device {

@@ -29,7 +29,7 @@ func (v *oomView) head(p *page, n *notes) {
 	p.list(plain, 0, ", ", parts...)
 }
 
-// asker writes who asked: the line of the user's code, and the whole stack.
+// asker writes which line of the user's code asked for memory, and the whole stack.
 func (v *oomView) asker(p *page, st callstack.Stacks, o report.Options) {
 	stack := frames.Visible(st, v.o.Stack, v.o.Caller())
 	own := frames.Headline(stack)
@@ -39,7 +39,7 @@ func (v *oomView) asker(p *page, st callstack.Stacks, o report.Options) {
 	p.stack(stack, own)
 }
 
-// gpuPart writes what NVML said: how full the GPU is, and by whom.
+// gpuPart writes NVML's reading: how full the GPU is, and which processes use it.
 func (v *oomView) gpuPart(p *page, n *notes, top int) {
 	if v.o.Kind.OnHost() {
 		return
@@ -80,7 +80,7 @@ func (v *oomView) gpuPart(p *page, n *notes, top int) {
 	p.table(rows)
 }
 
-// readText says how old the figures are.
+// readText returns the age of the figures.
 func (v *oomView) readText() string {
 	switch {
 	case v.o.Read == 0:
@@ -98,8 +98,8 @@ func (v *oomView) userName(u *oomUser, room int) string {
 	return ownerName(v.s, u.process, room)
 }
 
-// allocatorPart writes what PyTorch's allocator had at the error, and its free runs
-// a moment later.
+// allocatorPart writes the state of PyTorch's allocator at the error, and its free runs a moment
+// later.
 func (v *oomView) allocatorPart(p *page) {
 	if !v.o.FromTorch() {
 		return
@@ -122,7 +122,7 @@ func (v *oomView) allocatorPart(p *page) {
 	p.table(rows)
 }
 
-// growthPart writes how the memory of the process went in the last minutes.
+// growthPart writes the growth of the process in the last minutes.
 func (v *oomView) growthPart(p *page) {
 	if v.process < 0 {
 		return
@@ -165,10 +165,11 @@ func addHistory(sum, history []uint64) []uint64 {
 	return sum
 }
 
-// recentMinutes is the growth that is looked at; of a short session it is the second half.
+// recentMinutes is the time over which growth is shown; in a short session it is the second half.
 const recentMinutes = 5 * time.Minute
 
-// recentText is "+1.20 GiB in the last 4m41s (+262 MiB/min)", "steady", or "" where nothing tells.
+// recentText returns "+1.20 GiB in the last 4m41s (+262 MiB/min)", "steady", or "" if it is
+// unknown.
 func (v *oomView) recentText(history []uint64) string {
 	n := len(history)
 	session := report.Minus(v.s.End, v.s.Begin)

@@ -10,8 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// why says in one sentence what kept the request from being met, as far as the
-// figures tell it.
+// why returns one sentence on why the request failed, as far as the figures show it.
 func (v *oomView) why() string {
 	o := v.o
 	known := o.Size != ledger.UnknownSize
@@ -34,8 +33,9 @@ func (v *oomView) why() string {
 	return v.full()
 }
 
-// fragmentation: the cache had enough, but not in one piece. The books may be a moment
-// younger than the error, and know no runs in segments older than the attach.
+// fragmentation returns the sentence for a cache that was large enough, but not in one piece. The
+// books may be slightly younger than the error, and do not know free runs in segments allocated
+// before the attach.
 func (v *oomView) fragmentation() string {
 	cached := words.Bytes(v.cached()) + " are cached"
 	switch t := v.tensors; {

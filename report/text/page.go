@@ -14,11 +14,11 @@ import (
 
 const (
 	defaultWidth = 80
-	minWidth     = 20 // columns, of what is asked for
-	narrowFrame  = 24 // a frame with less room beside its figure has a line of its own
+	minWidth     = 20 // columns of the narrowest screen
+	narrowFrame  = 24 // least columns of a frame beside its figure; else it has a line of its own
 )
 
-// style is an SGR sequence for terminals that want colour.
+// style is an SGR sequence for terminals with color.
 type style string
 
 const (
@@ -57,7 +57,7 @@ func (p *page) writeTo(w io.Writer) error {
 	return nil
 }
 
-// line writes one line, cut at the right if it is too long.
+// line writes one line, cut at the right to the width of the page.
 func (p *page) line(s style, indent int, text string) {
 	text = words.Cut(text, p.width-indent)
 	if text == "" {
@@ -71,19 +71,19 @@ func (p *page) line(s style, indent int, text string) {
 	p.WriteString(text + "\n")
 }
 
-// text writes a sentence or a heading, and breaks lines between words.
+// text writes a sentence or heading, broken between words.
 func (p *page) text(s style, indent int, text string) {
 	p.list(s, indent, " ", strings.Fields(text)...)
 }
 
-// list writes parts with separators between them and breaks lines between parts, and parts between words.
+// list writes parts with separators, broken between parts, and long parts between words.
 func (p *page) list(s style, indent int, sep string, parts ...string) {
 	for _, line := range broken(p.width-indent, sep, parts) {
 		p.line(s, indent, line)
 	}
 }
 
-// paragraph breaks text between words; all lines are indented by the width of sign.
+// paragraph writes text broken between words; all lines are indented by the width of sign.
 func (p *page) paragraph(sign, text string) {
 	for i, line := range broken(p.width-words.Width(sign), " ", strings.Fields(text)) {
 		if i == 0 {
@@ -94,14 +94,14 @@ func (p *page) paragraph(sign, text string) {
 	}
 }
 
-// broken joins the parts that are not empty into lines of at most width columns; a part that is longer is broken
-// between its words, of which a single one can be longer.
+// broken joins the nonempty parts into lines of at most width columns. A longer part is broken
+// between its words; a single word can be longer.
 func broken(width int, sep string, parts []string) []string {
 	var lines []string
 	line, end := "", strings.TrimRight(sep, " ")
 	for i, part := range parts {
 		room := width
-		if i+1 < len(parts) { // what follows may begin a line
+		if i+1 < len(parts) { // the next part may begin a line
 			room -= words.Width(end)
 		}
 		if part == "" {
@@ -139,7 +139,7 @@ func (p *page) stack(list []callstack.Frame, own int) {
 	}
 }
 
-// sparkline draws values as bars, the last column being the last value.
+// sparkline draws values as bars; the last column is the last value.
 func sparkline(values []uint64, columns int) string {
 	var peak uint64
 	for _, v := range values {

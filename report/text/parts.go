@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	partColumns  = 16 // of the figures of one process and GPU
+	partColumns  = 16 // columns of the figures of one process and GPU
 	partsNameGap = 29 // columns of the names of parts
 )
 
-// usageParts writes what NVML's figure for each process and GPU is made of, as many side by side as fit.
+// usageParts writes what NVML's figure for each process and GPU is made of, as many side by side as
+// fit.
 func usageParts(p *page, s *ledger.Snapshot, n *notes) {
 	p.line(plain, 0, "")
 	mark := n.mark(report.AtBalance)
@@ -35,7 +36,7 @@ func usageParts(p *page, s *ledger.Snapshot, n *notes) {
 	}
 }
 
-// partBlock writes parts side by side; a row of zeros is left out.
+// partBlock writes parts side by side, without rows of zeros.
 func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row := func(style style, name string, always bool, cell func(x *ledger.Part) string) {
 		var line strings.Builder
@@ -69,7 +70,7 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row(bold, "usage", true, func(x *ledger.Part) string { return words.Bytes(report.PartUsage(x)) })
 }
 
-// pair writes a name, and at the right a figure, below the name where there is no room beside it.
+// pair writes a name and, at the right or on the next line, a figure.
 func (p *page) pair(s style, name, figure string) {
 	if words.Width(name)+1+words.Width(figure) > p.width {
 		p.text(s, 0, name)
@@ -78,7 +79,7 @@ func (p *page) pair(s style, name, figure string) {
 	p.line(s, 0, name+words.Pad(words.Cut(figure, p.width), words.Width(name)-p.width))
 }
 
-// narrowName fits a process into so many columns, its pid whole.
+// narrowName returns a process in at most room columns, with its whole pid.
 func narrowName(p *ledger.Process, room int) string {
 	pid := fmt.Sprintf(" [%d]", p.PID)
 	comm := untrusted.Clean(p.Comm)
@@ -106,7 +107,7 @@ func partGPU(x *ledger.Part) string {
 		return words.CutFront(short, partColumns-1)
 	}
 	at := words.Device(x.Device, ledger.Device)
-	if words.Width(at)+1+words.Width(short) >= partColumns { // of a MIG instance the end tells more
+	if words.Width(at)+1+words.Width(short) >= partColumns { // the end of a MIG instance's name identifies it
 		return words.CutFront(short, partColumns-1)
 	}
 	return at + " " + short

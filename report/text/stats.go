@@ -18,7 +18,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WriteStats writes what was allocated over all: by call, by size, and who allocates and frees over and over.
+// WriteStats writes all allocations by call and by size, and the sites that keep allocating and
+// freeing.
 func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st callstack.Stacks, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
@@ -50,7 +51,7 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st calls
 	return p.writeTo(w)
 }
 
-// seconds is how long what is shown took.
+// seconds returns the length of the session or interval.
 func seconds(s *ledger.Snapshot, o report.Options) float64 {
 	from := s.Begin
 	if o.Since != nil {
@@ -59,7 +60,8 @@ func seconds(s *ledger.Snapshot, o report.Options) float64 {
 	return float64(max(report.Minus(s.End, from), 1)) / 1e9
 }
 
-// Columns of the figures of a call and of a size, and what must be left beside them for the call and for the bar.
+// Columns of the figures of a call and of a size, and the least columns beside them for the call
+// and for the bar.
 const (
 	callFigures, leastCall = 13 + 9 + 10 + 13 + 2, 12
 	sizeFigures, leastBar  = 10 + 13 + 10 + 2, 1

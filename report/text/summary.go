@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WriteSummary writes what ends a recording: live and peak memory by process and
-// device, the largest sites, what NVML's figures are made of, doubts as footnotes.
+// WriteSummary writes the end of a session: live and peak memory by process and device, the largest
+// sites, what NVML's figures are made of, and doubts as footnotes.
 func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	if o.Top <= 0 {
 		o.Top = 5
@@ -58,7 +58,7 @@ func gpus(p *page, s *ledger.Snapshot) {
 	}
 }
 
-const maxSummaryCache = 3 // sites: that there is a cache is no news
+const maxSummaryCache = 3 // sites; a cache is normal
 
 func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, title string, list []ledger.Site) {
 	if len(list) == 0 {

@@ -14,10 +14,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// incomplete stands before the line of a row that has Marks.
+// incomplete precedes the line of a row that has marks.
 const incomplete = "(incomplete) "
 
-// WriteTable writes a row for each line of the user's own code that holds memory or allocated some.
+// WriteTable writes one row for each line of the user's own code that holds or allocated memory.
 func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
@@ -58,7 +58,8 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	return p.writeTo(w)
 }
 
-// changeTable writes a row for each line of the user's own code that holds more or less than before.
+// changeTable writes one row for each line of the user's own code that holds more or less than
+// before.
 func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, n *notes) {
 	list := report.ChangedRows(s, st, o)
 	p.line(plain, 0, "")
@@ -89,10 +90,10 @@ func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Opti
 	}
 }
 
-// leastLine is how many columns a line of code has at least beside its figures.
+// leastLine is the least columns of a line of code beside its figures.
 const leastLine = 12
 
-// planeShort fits a plane into a column.
+// planeShort returns the name of a plane in a narrow column.
 func planeShort(plane string) string {
 	if plane == report.PlaneUnexplained {
 		return "?"

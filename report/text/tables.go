@@ -16,7 +16,7 @@ import (
 
 func title(p *page, s *ledger.Snapshot, n *notes) {
 	var ended, replaced uint64
-	last := map[uint32]int{} // a process has several programs, one after the other
+	last := map[uint32]int{} // one pid has several programs, one after the other
 	for i := range s.Processes {
 		last[s.Processes[i].PID] = i
 	}
@@ -45,7 +45,8 @@ func title(p *page, s *ledger.Snapshot, n *notes) {
 	p.list(plain, 0, " ", who+",", "traced "+words.Span(s.End-s.Begin), words.Join("until", s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), n.mark(report.AtTitle)))
 }
 
-// headLine writes a figure and the line of code that it belongs to, below it where there is no room beside it.
+// headLine writes a figure and its line of code, on a second line if there is no room beside the
+// figure.
 func (p *page) headLine(s style, figure string, f callstack.Frame) {
 	if room := p.width - words.Width(figure) - 2; room >= narrowFrame {
 		p.line(s, 0, figure+"  "+frames.Text(&f, room))
@@ -72,8 +73,9 @@ const (
 	deviceColumns = 16
 )
 
-// table writes rows whose first cell takes what the others leave; the second is text, the
-// rest figures. A row of one cell belongs to the last figure of the row before. Without room for the columns, a row is a list.
+// table writes rows. The first cell takes the remaining width, the second is text, the rest are
+// figures. A row of one cell belongs to the last figure of the row before. If columns do not fit,
+// each row becomes a list.
 func (p *page) table(rows [][]string) {
 	if p.room(len(rows[0])-2) < leastFirst {
 		p.rowLists(rows)
@@ -97,7 +99,8 @@ func (p *page) table(rows [][]string) {
 	}
 }
 
-// rowLists writes "python3 [42] cuda:0" and below it "live 3.00 GiB, count 12, peak 4.00 GiB, after 9.0s".
+// rowLists writes "python3 [42] cuda:0" and below it "live 3.00 GiB, count 12, peak 4.00 GiB, at
+// 9.0s".
 func (p *page) rowLists(rows [][]string) {
 	for _, row := range rows[1:] {
 		if len(row) == 1 {
@@ -123,10 +126,10 @@ const leastFirst = 8 // columns
 
 func (p *page) room(figures int) int { return p.width - deviceColumns - figures*figureColumns - 1 }
 
-// firstColumn is the width of the first cell of rows with so many figures.
+// firstColumn returns the width of the first cell of rows with this many figures.
 func (p *page) firstColumn(figures int) int { return max(p.room(figures), leastFirst) }
 
-// ownerName fits a process into so many columns, with its rank if there is room for all of it.
+// ownerName returns a process in at most room columns, with its rank if all of it fits.
 func ownerName(s *ledger.Snapshot, process, room int) string {
 	p := &s.Processes[process]
 	name := words.Process(p)

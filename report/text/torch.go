@@ -10,7 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// asleepSites writes which lines have tensors asleep.
+// asleepSites writes the lines that have tensors asleep.
 func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	text := report.AsleepText(s)
 	if text == "" {
@@ -32,7 +32,7 @@ func asleepSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	}
 }
 
-// torchTable writes what PyTorch's allocator of each process has on each device.
+// torchTable writes the state of PyTorch's allocator of each process and device.
 func torchTable(p *page, s *ledger.Snapshot) {
 	if len(s.Tensors) == 0 {
 		return
@@ -57,7 +57,7 @@ func torchTable(p *page, s *ledger.Snapshot) {
 	}
 }
 
-// cacheSites writes what segments hold beyond their tensors, by the code that needed them.
+// cacheSites writes PyTorch's cache by the code that made it grow.
 func cacheSites(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	list, sum := report.CacheSites(s)
 	if len(list) == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// moreText is "2 more sites with 3.0 MiB, 1 more site of imported memory".
+// moreText returns "2 more sites with 3.0 MiB, 1 more site of imported memory".
 func moreText(s *ledger.Snapshot, list []ledger.Site) string {
 	sum := report.Sum(s, list)
 	var parts []string
@@ -55,8 +55,8 @@ func totals(p *page, s *ledger.Snapshot, n *notes) {
 	}
 }
 
-// totalRows are a header and the memory that each process took from CUDA, by place. Several kinds in one
-// place have rows of their own below their sum, whose peak is not known.
+// totalRows returns a header and the memory that each process allocated from CUDA, by device.
+// Several kinds on one device have rows of their own below their sum, whose peak is unknown.
 func totalRows(p *page, s *ledger.Snapshot) [][]string {
 	rows := [][]string{{"process", "memory", "live", "count", "peak", "at"}}
 	row := func(name, memory string, list []ledger.Total) {
@@ -100,7 +100,8 @@ func totalRows(p *page, s *ledger.Snapshot) [][]string {
 	return rows
 }
 
-// order is by place: GPUs, an unknown one, managed memory, the host, and what is imported, which is in no sum.
+// order sorts by device: GPUs, an unknown one, managed memory, the host, and imported memory, which
+// is in no sum.
 func order(t *ledger.Total) [2]int32 {
 	switch {
 	case !report.InSums(t.Kind):
@@ -115,7 +116,7 @@ func order(t *ledger.Total) [2]int32 {
 	return [2]int32{0, t.Device}
 }
 
-// run is the beginning of a list that has one key.
+// run returns the beginning of a list with equal keys.
 func run[K comparable](list []ledger.Total, key func(*ledger.Total) K) []ledger.Total {
 	n := 1
 	for n < len(list) && key(&list[n]) == key(&list[0]) {

@@ -15,7 +15,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// viewTitle writes what is shown: of an interval, which one.
+// viewTitle writes the title of a view, and its interval.
 func viewTitle(p *page, s *ledger.Snapshot, n *notes, o report.Options) {
 	title(p, s, n)
 	if o.Since != nil {
@@ -27,11 +27,11 @@ func viewTitle(p *page, s *ledger.Snapshot, n *notes, o report.Options) {
 	}
 }
 
-// leastShare is what a branch must have of the whole to be shown.
+// leastShare is the least share of the whole with which a branch is shown.
 const leastShare = 0.01
 
-// WriteTree writes who holds the GPU memory as a tree of calls, from main on: the largest branches, and of each row of
-// calls without a branch its beginning, the user's own line and its end.
+// WriteTree writes GPU memory as a tree of calls from main on: the largest branches, and of each
+// chain of calls its beginning, the user's own line and its end.
 func WriteTree(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
@@ -55,7 +55,7 @@ type treePage struct {
 	*page
 	total  int64
 	top    int
-	change bool // not what is held, but how that changed
+	change bool // figures are changes
 }
 
 func (t *treePage) share(bytes int64) float64 { return float64(bytes) / math.Max(float64(t.total), 1) }
@@ -71,7 +71,7 @@ func (t *treePage) small(b *report.Branch) bool {
 func (t *treePage) children(b *report.Branch, depth int) {
 	shown, rest, restBytes := 0, 0, int64(0)
 	least := 1
-	if depth == 0 { // a small program beside a large context
+	if depth == 0 { // show a small program beside a large context
 		least = min(5, t.top)
 	}
 	for _, c := range b.Children {
@@ -88,8 +88,8 @@ func (t *treePage) children(b *report.Branch, depth int) {
 	}
 }
 
-// chain writes a branch and what follows it up to the next parting of ways. Between the user's own lines only the
-// first and the last are shown.
+// chain writes a branch and its only descendants up to the next fork. Between the user's own lines
+// only the first and the last frame are shown.
 func (t *treePage) chain(b *report.Branch, depth int) {
 	t.row(plain, b.Bytes, depth, b.Frame)
 	skipped := 0
@@ -115,7 +115,7 @@ func (t *treePage) chain(b *report.Branch, depth int) {
 
 const treeFigures = 10 + 7 // columns: bytes, share
 
-// beside reports whether frames have room beside the figures.
+// beside reports whether frames fit beside the figures.
 func (t *treePage) beside() bool { return t.width >= treeFigures+narrowFrame }
 
 func (t *treePage) indented(figures string, depth int) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// verdictPart writes the lines that grow, the worst first, with what shows it, and advice.
+// verdictPart writes the lines that grow, the worst first, with the evidence, and advice.
 func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 	var growing []verdict.Group
 	others := map[verdict.Class]uint64{}
@@ -65,7 +65,7 @@ func countClass(list []verdict.Group, class verdict.Class) (n int) {
 	return n
 }
 
-// classCounts is "12 steady, 2 cache, 1 one-off".
+// classCounts returns "12 steady, 2 cache, 1 one-off".
 func classCounts(counts map[verdict.Class]uint64) string {
 	var parts []string
 	for _, class := range []verdict.Class{verdict.Steady, verdict.Cache, verdict.OneOff} {
@@ -76,7 +76,7 @@ func classCounts(counts map[verdict.Class]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// fullTexts says of each GPU when it is full at the rate of all that leaks there.
+// fullTexts returns of each GPU when it will be full at the rate of all leaks there.
 func fullTexts(s *ledger.Snapshot, list []verdict.Group) (texts []string) {
 	type place struct {
 		process int

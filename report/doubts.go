@@ -53,14 +53,14 @@ func Losses(s *ledger.Snapshot) []Doubt {
 		}
 	}
 	add(AtTotals, st.Lost,
-		"1 event was lost for want of room: counts and bytes can be too high or too low",
-		"events were lost for want of room: counts and bytes can be too high or too low")
+		"1 event was lost because a buffer was full: counts and bytes can be too high or too low",
+		"events were lost because buffers were full: counts and bytes can be too high or too low")
 	add(AtTotals, st.Evicted,
 		"1 allocation beyond the limit of live allocations is counted as allocated, but in no live figure",
 		"allocations beyond the limit of live allocations are counted as allocated, but in no live figure")
 	add(AtTotals, st.Reused,
-		"1 address was handed out again without a free that was seen: its older allocation counts as freed",
-		"addresses were handed out again without a free that was seen: their older allocations count as freed")
+		"1 address was allocated again without a recorded free: its older allocation counts as freed",
+		"addresses were allocated again without a recorded free: their older allocations count as freed")
 	add(AtTotals, st.UnknownSizes,
 		"1 allocation of unknown size is counted with 0 bytes",
 		"allocations of unknown size are counted with 0 bytes")
@@ -74,8 +74,8 @@ func Losses(s *ledger.Snapshot) []Doubt {
 		list = append(list, Doubt{AtStacks, text})
 	}
 	add(AtStacks, st.Torn,
-		"1 stack was overwritten while it was taken, and is left out",
-		"stacks were overwritten while they were taken, and are left out")
+		"1 stack was overwritten while it was copied, and is missing",
+		"stacks were overwritten while they were copied, and are missing")
 	add(AtBalance, st.UnmatchedFrees,
 		"1 free was of memory allocated before the attach: unexplained may be too low by its unknown size",
 		"frees were of memory allocated before the attach: unexplained may be too low by their unknown size")

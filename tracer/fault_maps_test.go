@@ -89,7 +89,7 @@ func testFullEvents(t *testing.T, m *machine) {
 	if lost == 0 || lost+booked < 2*n || lost+booked > 2*n+10 {
 		t.Errorf("%d events are lost and %d booked, of %d", lost, booked, 2*n)
 	}
-	if l := m.said(s, "events were lost for want of room"); l.LostEvents != s.Stats.Lost {
+	if l := m.said(s, "events were lost because buffers were full"); l.LostEvents != s.Stats.Lost {
 		t.Errorf("the JSON has %d lost events, the books %d", l.LostEvents, s.Stats.Lost)
 	}
 }
@@ -162,7 +162,7 @@ func testFullThreads(t *testing.T, m *machine) {
 	if s.Stats.Lost < 41-booked || s.Stats.Lost == 0 {
 		t.Errorf("%d events are lost, %d of 41 allocations booked", s.Stats.Lost, booked)
 	}
-	m.said(s, "events were lost for want of room")
+	m.said(s, "events were lost because buffers were full")
 	m.said(s, "is not followed: ")
 	p.end()
 	for _, o := range others {
@@ -185,6 +185,6 @@ func testFullTensors(t *testing.T, m *machine) {
 		}
 	}
 	m.said(s, "has more live tensors on cuda:0 than can be followed")
-	m.said(s, "lost for want of room")
+	m.said(s, "lost because")
 	p.end()
 }

@@ -51,7 +51,7 @@ func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o report.O
 	}
 	p.line(plain, 0, "")
 	if len(list) == 0 {
-		p.text(bold, 0, words.Join("Nothing that was seen holds memory of "+where, n.mark(report.AtTotals)))
+		p.text(bold, 0, words.Join("No traced memory is on "+where, n.mark(report.AtTotals)))
 		return
 	}
 	when := "at the error"

@@ -46,7 +46,7 @@ func (v *oomView) gpuPart(p *page, n *notes, top int) {
 	}
 	p.line(plain, 0, "")
 	if v.gpu == nil {
-		p.paragraph("", words.Join("No figures of the GPU: NVML gave no reading of it, or nothing tells which one it is", n.mark(report.AtBalance)))
+		p.paragraph("", words.Join("No figures of the GPU: NVML gave no reading of it, or the GPU is unknown", n.mark(report.AtBalance)))
 		return
 	}
 	kind := "GPU"
@@ -75,7 +75,7 @@ func (v *oomView) gpuPart(p *page, n *notes, top int) {
 		row(words.Count(uint64(len(v.users)-top), "more process"), "", sum)
 	}
 	if rest := report.Minus(v.used, v.own+v.others()); rest > 0 {
-		row("the driver, and whom NVML does not name", "", rest)
+		row("the driver, and processes that NVML omits", "", rest)
 	}
 	p.table(rows)
 }

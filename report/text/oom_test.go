@@ -117,7 +117,7 @@ func TestOOMSaysWhyTheRequestDidNotFit(t *testing.T) {
 			o.Usage = []ledger.Usage{{PID: 4242, UUID: reporttest.OOMGPU, Bytes: 10 * reporttest.GiB}}
 			o.API = "cuMemAlloc_v2"
 			o.Size = 4 * reporttest.GiB
-		}, "The GPU is full: 76.0 GiB of 79.6 GiB are used, most of it by processes that NVML does not name."},
+		}, "The GPU is full: 76.0 GiB of 79.6 GiB are used, most of it by processes that NVML omits."},
 		"a limit": {func(s *ledger.Snapshot, o *report.OOM) {
 			s.GPUs[0].Used, o.API = 30*reporttest.GiB, "cudaMalloc"
 		}, "49.6 GiB are free now: memory was given back since the error, or a limit of the process is below the GPU's (PyTorch's memory fraction, MPS)."},
@@ -128,11 +128,11 @@ func TestOOMSaysWhyTheRequestDidNotFit(t *testing.T) {
 			s.GPUs[0].Used, o.Usage, o.API, o.Size = 4*reporttest.GiB, o.Usage[1:], "cudaMalloc", 6*reporttest.GiB
 		}, "13.3 GiB should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since."},
 		"host": {func(s *ledger.Snapshot, o *report.OOM) { o.Kind, o.API = ledger.Pinned, "cudaHostAlloc" },
-			"The driver could not pin 2.00 GiB more on the host: neither GPU memory nor PyTorch's cache has to do with it."},
+			"The driver could not pin 2.00 GiB more on the host: neither GPU memory nor PyTorch's cache is involved."},
 		"no driver": {func(s *ledger.Snapshot, o *report.OOM) { s.GPUs, o.GPUs, o.Usage, o.API = nil, nil, nil, "cudaMalloc" },
-			"Nothing tells how full the GPU was: NVML gave no reading of it."},
+			"It is unknown how full the GPU was: NVML gave no reading of it."},
 		"not traced": {func(s *ledger.Snapshot, o *report.OOM) { o.PID, o.API = 1, "cudaMalloc" },
-			"Nothing tells how full the GPU was: NVML gave no reading of it."},
+			"It is unknown how full the GPU was: NVML gave no reading of it."},
 		"unknown size": {func(s *ledger.Snapshot, o *report.OOM) { o.Size, o.API = ledger.UnknownSize, "cudaMalloc" },
 			"The GPU is full: this process holds 62.4 GiB of 79.6 GiB."},
 		"totals that make no sense": {func(s *ledger.Snapshot, o *report.OOM) { o.Allocated, o.Size = math.MaxUint64, 4*reporttest.GiB },
@@ -153,10 +153,10 @@ func TestOOMSaysWhyTheRequestDidNotFit(t *testing.T) {
 
 func TestOOMPageSaysHowOldItsFiguresAre(t *testing.T) {
 	for want, change := range map[string]func(*report.OOM){
-		"\nNVML was read 100ms after the error.\n":                                             func(*report.OOM) {},
-		"\nNVML was read 100ms after the error, when the process had left the GPU: what it\n":  func(o *report.OOM) { o.Usage = o.Usage[1:] },
-		"\nNVML gave no reading after the error: these are its last figures, and only of\n":    func(o *report.OOM) { o.Read, o.Usage, o.GPUs = 0, nil, nil },
-		"\nNo figures of the GPU: NVML gave no reading of it, or nothing tells which one it\n": func(o *report.OOM) { o.PID = 1 },
+		"\nNVML was read 100ms after the error.\n":                                            func(*report.OOM) {},
+		"\nNVML was read 100ms after the error, when the process had left the GPU: what it\n": func(o *report.OOM) { o.Usage = o.Usage[1:] },
+		"\nNVML gave no reading after the error: these are its last figures, and only of\n":   func(o *report.OOM) { o.Read, o.Usage, o.GPUs = 0, nil, nil },
+		"\nNo figures of the GPU: NVML gave no reading of it, or the GPU is unknown\n":        func(o *report.OOM) { o.PID = 1 },
 	} {
 		s := reporttest.OOMSnapshot()
 		o := oomOf(s)

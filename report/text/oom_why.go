@@ -16,13 +16,13 @@ func (v *oomView) why() string {
 	known := o.Size != ledger.UnknownSize
 	switch {
 	case o.Kind.OnHost():
-		return fmt.Sprintf("The driver could not pin %s more on the host: neither GPU memory nor PyTorch's cache has to do with it.", o.SizeText())
+		return fmt.Sprintf("The driver could not pin %s more on the host: neither GPU memory nor PyTorch's cache is involved.", o.SizeText())
 	case v.gpu != nil && known && o.Size > v.gpu.Total:
 		return fmt.Sprintf("The request is larger than the whole GPU, which has %s.", words.Bytes(v.gpu.Total))
 	case o.FromTorch() && known && v.cached() >= o.Size:
 		return v.fragmentation()
 	case v.gpu == nil:
-		return "Nothing tells how full the GPU was: NVML gave no reading of it."
+		return "It is unknown how full the GPU was: NVML gave no reading of it."
 	case known && v.free() >= o.Size && v.left:
 		return fmt.Sprintf("%s should have been free: a limit of the process (PyTorch's memory fraction, MPS), or memory that was given back since.", words.Bytes(v.free()))
 	case known && v.free() >= o.Size:
@@ -66,7 +66,7 @@ func (v *oomView) full() string {
 	}
 	switch live := min(v.o.Allocated, v.own); {
 	case v.own+v.others() < v.used/2:
-		return fmt.Sprintf("%s%s of %s are used, most of it by processes that NVML does not name.", room, words.Bytes(v.used), total)
+		return fmt.Sprintf("%s%s of %s are used, most of it by processes that NVML omits.", room, words.Bytes(v.used), total)
 	case v.own < v.others():
 		return fmt.Sprintf("%sthis process holds %s of %s, the others hold %s.", room, words.Bytes(v.own), total, words.Bytes(v.others()))
 	case v.o.FromTorch() && live >= v.own/2:

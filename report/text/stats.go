@@ -111,7 +111,7 @@ func churnList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Option
 		return
 	}
 	p.line(plain, 0, "")
-	p.text(bold, 0, "Allocated and freed over and over")
+	p.text(bold, 0, "Repeatedly allocated and freed")
 	for i, c := range list[:min(len(list), o.Limit())] {
 		x := c.Site
 		stack := frames.Visible(st, x.Stack, x.API)

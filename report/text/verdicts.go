@@ -44,7 +44,7 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 		verdictLine(p, s, i+1, &growing[i])
 	}
 	if more := len(growing) - top; more > 0 {
-		p.text(plain, siteIndent, words.Count(uint64(more), "line")+" more (-T shows them)")
+		p.text(plain, siteIndent, words.Count(uint64(more), "more line")+" (-T shows more)")
 	}
 	if len(others) > 0 {
 		p.line(plain, 0, "")

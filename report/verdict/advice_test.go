@@ -123,7 +123,7 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 	}{
 		{"fragments", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
-		}, "fragmentation: 10.0 GiB are reserved and 4.00 GiB allocated, never more than 5.00 GiB seen at once, the longest free piece has 1.00 GiB"},
+		}, "fragmentation: 10.0 GiB are reserved and 4.00 GiB allocated, never more than 5.00 GiB seen at once, largest free run: 1.00 GiB"},
 		{"cache of a peak", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 9 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
 		}, ""},
@@ -137,7 +137,7 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 		{"fragments out of memory", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 70 * gib, Peak: 78 * gib, Reserved: 79 * gib, Segments: 79 * gib, Cached: 9 * gib, LargestFree: gib}
 			s.Failures = []ledger.Failure{{Result: outOfMemory, LastBytes: 2 * gib}}
-		}, "fragmentation: 79.0 GiB are reserved and 70.0 GiB allocated, never more than 78.0 GiB seen at once, the longest free piece has 1.00 GiB, and 2.00 GiB were not to be had"},
+		}, "fragmentation: 79.0 GiB are reserved and 70.0 GiB allocated, never more than 78.0 GiB seen at once, largest free run: 1.00 GiB, and 2.00 GiB were not available"},
 		{"activations fill the GPU", activations, func(s *ledger.Snapshot) {
 			machine(s, 70*gib)
 			tensors(s).Peak = 65 * gib

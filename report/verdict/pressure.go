@@ -42,7 +42,7 @@ func (a *adviser) fragmentation(p int, device int32) {
 	seen = max(seen+t.Older, t.Peak, t.Allocated)
 	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s seen at once", words.Bytes(t.Reserved), words.Bytes(t.Allocated), words.Bytes(seen))
 	if t.LargestFree > 0 {
-		evidence += ", the longest free piece has " + words.Bytes(t.LargestFree)
+		evidence += ", largest free run: " + words.Bytes(t.LargestFree)
 	} else {
 		seen = max(seen, most+t.Older) // without the pieces, only what cannot have been in use counts
 	}
@@ -50,7 +50,7 @@ func (a *adviser) fragmentation(p int, device int32) {
 	never := t.Reserved - min(t.Reserved, seen)
 	switch {
 	case oom && t.LargestFree > 0 && t.LargestFree < size && size <= t.Cached:
-		evidence += fmt.Sprintf(", and %s were not to be had", words.Bytes(size))
+		evidence += fmt.Sprintf(", and %s were not available", words.Bytes(size))
 	case never >= t.Reserved/4 && never >= minWaste:
 	default:
 		return

@@ -17,7 +17,7 @@ func TestAnswersAreReadAsTheToolsMeanThem(t *testing.T) {
 		whole, python float64
 	}{
 		{name: "pprof", read: func(text string) answer { return parsePprof(text, "driver") }, allocs: 751, live: 4096, lost: 1200, stacks: 2, whole: 0.5, python: 0.5,
-			text: `Comment: doubt: 1,200 events were lost for want of room: counts and bytes can be too high or too low
+			text: `Comment: doubt: 1,200 events were lost because buffers were full: counts and bytes can be too high or too low
 Samples:
 alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes[dflt] host_objects/count host_space/bytes
         750    3072000          0          0          0          0: 1 2 3 

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel looks at an instruction when a process maps it and a probe is set:
-// one that it cannot step it refuses.
+// The kernel checks an instruction when it has a probe and a process maps it: it rejects instructions
+// that it cannot single-step.
 func TestRealProbesAreTakenByTheKernel(t *testing.T) {
 	realFolder(t)
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
 	if err := features.HaveBPFLinkUprobeMulti(); err != nil {
-		t.Skip(err) // one probe at a time would take minutes
+		t.Skip(err) // attaching one probe at a time would take minutes
 	}
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL",
@@ -41,8 +41,7 @@ func TestRealProbesAreTakenByTheKernel(t *testing.T) {
 	})
 }
 
-// probeAll maps the library, probes all its rows, and looks for the
-// breakpoints in its own memory.
+// probeAll maps the library, probes all its rows, and looks for the breakpoints in its memory.
 func (l *realLibrary) probeAll(t *testing.T, program *ebpf.Program) {
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -90,7 +89,8 @@ func (l *realLibrary) probeAll(t *testing.T, program *ebpf.Program) {
 	t.Logf("%-24s %3d probes taken", l.name, set)
 }
 
-// checkBoundary decodes from the start of a function on.
+// checkBoundary checks that a probe is at the start of an instruction, by decoding the function from
+// its beginning.
 func checkBoundary(t *testing.T, what string, code []byte, probe int) {
 	for at := 0; ; {
 		if at == probe {

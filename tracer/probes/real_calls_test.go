@@ -18,8 +18,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// caller calls each function that it is told to once. Without a driver in the
-// kernel, and before cuInit, they only return an error.
+// caller calls each function in its arguments once. Without a driver in the kernel, and before cuInit,
+// they only return an error.
 const caller = `
 #include <dlfcn.h>
 #include <stdio.h>
@@ -42,8 +42,8 @@ int main(int n, char **argument)
 }
 `
 
-// A probe behind the first instructions of a stub that leaves by a jump must see
-// the call and its return. So it is in NVIDIA's own code, which needs no GPU to fail.
+// A probe after the first instructions of a stub that ends with a jump must see the call and its
+// return. This runs NVIDIA's code, whose functions fail without a GPU.
 func TestRealCallsAreSeen(t *testing.T) {
 	realFolder(t)
 	if os.Geteuid() != 0 {
@@ -53,7 +53,7 @@ func TestRealCallsAreSeen(t *testing.T) {
 		t.Skip(err)
 	}
 	if _, err := os.Stat("/proc/driver/nvidia"); err == nil {
-		t.Skip("there is a driver: the calls would not only fail")
+		t.Skip("this machine has a driver: the calls might succeed")
 	}
 	program := filepath.Join(t.TempDir(), "caller")
 	if err := os.WriteFile(program+".c", []byte(caller), 0o600); err != nil {
@@ -79,8 +79,8 @@ func TestRealCallsAreSeen(t *testing.T) {
 	})
 }
 
-// call runs the program on all rows, and counts what the probes see of each.
-// The error says why the library cannot be loaded: old ones need others.
+// call runs the program on all rows, and counts the calls and returns that the probes see. It returns
+// an error if the library cannot be loaded: old ones need other libraries.
 func (l *realLibrary) call(t *testing.T, program string) (calls, returns []uint64, err error) {
 	t.Helper()
 	arguments := []string{l.path}
@@ -132,7 +132,7 @@ func (l *realLibrary) call(t *testing.T, program string) (calls, returns []uint6
 	return read[false](), read[true](), nil
 }
 
-// newCounter is a program that counts how often it runs for each cookie.
+// newCounter loads a program that counts its runs for each cookie.
 func newCounter(t *testing.T, n int) (*ebpf.Program, func() []uint64) {
 	t.Helper()
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(n)})

@@ -16,9 +16,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// entryAsker asks a driver for each name in all versions of CUDA and stream modes, as runtimes do,
-// by both functions. Neither needs cuInit or a GPU. A line is "NAME FUNCTION VERSION FLAGS OFFSET",
-// the offset from the library's first mapping.
+// entryAsker looks up each name in a driver for all versions of CUDA and stream modes, as runtimes do,
+// with both functions. Neither needs cuInit or a GPU. It prints "NAME FUNCTION VERSION FLAGS OFFSET"
+// lines, with the offset from the library's first mapping.
 const entryAsker = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,11 +53,11 @@ int main(int n, char **argument)
 // entryFlags are the stream modes of cuGetProcAddress.
 var entryFlags = []string{"default", "legacy stream", "stream of the thread"}
 
-// entrySuffix is what exported names have and names in cuda.h have not.
+// entrySuffix is the suffix of exported names that names in cuda.h lack.
 var entrySuffix = regexp.MustCompile(`(_v[0-9]+)?(_ptsz|_ptds)?$`)
 
-// A runtime calls what cuGetProcAddress answers. That is seen only where it is an
-// exported function with a probe on it, whatever version and stream mode the runtime was built for.
+// A runtime calls the functions that cuGetProcAddress returns. For every version and stream mode for
+// which the runtime may be built, they must be exported functions with a probe.
 func TestRealEntryPointsAreTheFunctionsProbed(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "asker")
 	if err := os.WriteFile(program+".c", []byte(entryAsker), 0o600); err != nil {
@@ -117,17 +117,17 @@ func (l *realLibrary) checkEntries(t *testing.T, program string) {
 			given[got] = true
 			continue
 		}
-		what := "what is not exported"
+		what := "a function that is not exported"
 		if exported[offset] != "" {
 			what = exported[offset] + ", which has no row"
 		}
 		wrong[fmt.Sprintf("%s (%s): %s", name, entryFlags[flags], what)]++
 	}
 	for text, n := range wrong {
-		t.Errorf("%s: cuGetProcAddress answers %d times for %s", l.name, n, text)
+		t.Errorf("%s: cuGetProcAddress returns %d times for %s", l.name, n, text)
 	}
 	if answers == 0 {
-		t.Errorf("%s: cuGetProcAddress answers for no row", l.name)
+		t.Errorf("%s: cuGetProcAddress returns no function of the table", l.name)
 	}
 	var never []string
 	for _, at := range l.rows.Found {

@@ -22,11 +22,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
-// These tests look at NVIDIA's own libraries, which scripts/check-real-libs.sh
-// fetches. They say what a new version changes for us.
+// These tests read NVIDIA's libraries, which scripts/check-real-libs.sh fetches. They show what a new
+// version of CUDA changes for the probe table.
 
-// came says of the newest rows in which major version they came. They may be
-// absent where all libraries are older; every other row must be in one of them.
+// came maps the newest functions to the major version of CUDA that added them. They may be missing if
+// all libraries are older; at least one library must have every other row.
 var came = map[string]int{
 	"cuMulticastCreate": 535, // 530, of which there was no package
 	"cuCtxCreate_v4":    555,
@@ -43,7 +43,7 @@ var came = map[string]int{
 // stubsSince is the first driver whose exported functions are stubs.
 const stubsSince = 470
 
-// realLibrary is one file of NVIDIA's.
+// realLibrary is one of NVIDIA's libraries.
 type realLibrary struct {
 	path, name string
 	layer      functions.Layer
@@ -54,7 +54,7 @@ type realLibrary struct {
 
 var versionOf = regexp.MustCompile(`\.so\.([0-9]+(?:\.[0-9]+)+)$`)
 
-// realFolder names the folder with the libraries, or skips the test.
+// realFolder returns the folder with the libraries, or skips the test.
 func realFolder(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("VRAMPROF_REAL_LIBS")
@@ -67,7 +67,7 @@ func realFolder(t *testing.T) string {
 	return dir
 }
 
-// realFiles lists the regular files below the folder whose names match.
+// realFiles lists the regular files below this folder whose names match.
 func realFiles(t *testing.T, match func(name string) bool) (paths []string) {
 	t.Helper()
 	err := filepath.WalkDir(realFolder(t), func(path string, d fs.DirEntry, err error) error {
@@ -82,7 +82,7 @@ func realFiles(t *testing.T, match func(name string) bool) (paths []string) {
 	return paths
 }
 
-// realLibraries opens the libraries of a layer, from the oldest version on.
+// realLibraries opens the libraries of a layer, the oldest version first.
 func realLibraries(t *testing.T, layer functions.Layer) (list []*realLibrary) {
 	t.Helper()
 	paths := realFiles(t, func(name string) bool {
@@ -162,7 +162,7 @@ func TestRealLibrariesHaveEveryRow(t *testing.T) {
 			case came[row.Name] > list[len(list)-1].version[0]:
 				t.Logf("%s came in %d only", row.Name, came[row.Name])
 			default:
-				t.Errorf("%s is in none of the libraries", row.Name)
+				t.Errorf("no library has %s", row.Name)
 			}
 		}
 		for _, l := range list[1:] {
@@ -171,7 +171,7 @@ func TestRealLibrariesHaveEveryRow(t *testing.T) {
 			}
 			for _, name := range l.rows.Missing {
 				if s := since[name]; s != nil && slices.Compare(s.version, l.version) < 0 {
-					t.Errorf("%s had %s, %s has not", s.name, name, l.name)
+					t.Errorf("%s has %s, but %s lacks it", s.name, name, l.name)
 				}
 			}
 		}
@@ -187,7 +187,7 @@ func (l *realLibrary) emulated() (n int) {
 	return n
 }
 
-// shapes counts where probes sit: "98 × cmpl+je at +10".
+// shapes counts the places of the probes: "98 × cmpl+je at +10".
 func (l *realLibrary) shapes() string {
 	count := map[string]int{}
 	for _, at := range l.rows.Found {
@@ -201,8 +201,8 @@ func (l *realLibrary) shapes() string {
 	return strings.Join(list, ", ")
 }
 
-// A function that works on the thread's own stream has a second name in the
-// library, and so must have a second row.
+// A function with a variant for the stream of the thread has a second name in the library, so it needs
+// a second row.
 func TestRealTwinsHaveRows(t *testing.T) {
 	rows := map[string]bool{}
 	for _, row := range functions.Table {
@@ -213,7 +213,7 @@ func TestRealTwinsHaveRows(t *testing.T) {
 			for _, at := range l.rows.Found {
 				for _, suffix := range []string{"_ptsz", "_ptds"} {
 					if twin := at.Name + suffix; l.exports[twin].Name != "" && !rows[twin] {
-						t.Errorf("%s exports %s, for which there is no row", l.name, twin)
+						t.Errorf("%s exports %s, which has no row", l.name, twin)
 					}
 				}
 				asynchronous := strings.HasSuffix(at.Name, "Async")
@@ -225,14 +225,14 @@ func TestRealTwinsHaveRows(t *testing.T) {
 	})
 }
 
-// One probe must not serve two rows: which of them was called?
+// Two rows must not have the same probe: its event could not show which function was called.
 func TestRealRowsShareNoAddress(t *testing.T) {
 	eachLayer(t, func(t *testing.T, list []*realLibrary) {
 		for _, l := range list {
 			at := map[uint64]string{}
 			for _, f := range l.rows.Found {
 				if other := at[f.Probe]; other != "" {
-					t.Errorf("%s: %s and %s are one function", l.name, other, f.Name)
+					t.Errorf("%s: %s and %s have the same address", l.name, other, f.Name)
 				}
 				at[f.Probe] = f.Name
 			}
@@ -323,7 +323,7 @@ func TestRealTorchFunctionsAreDemangled(t *testing.T) {
 		t.Run(c.library, func(t *testing.T) {
 			paths := realFiles(t, func(name string) bool { return strings.HasPrefix(name, c.library) })
 			if len(paths) == 0 {
-				t.Skip("no " + c.library + " is there")
+				t.Skip("there is no " + c.library)
 			}
 			for _, path := range paths {
 				n := checkDemangled(t, path, c.prefix, c.want)
@@ -336,8 +336,8 @@ func TestRealTorchFunctionsAreDemangled(t *testing.T) {
 	}
 }
 
-// checkDemangled asks for an address inside each exported function whose name
-// begins with prefix; it returns how many there are.
+// checkDemangled looks up an address inside each exported function whose name begins with prefix. It
+// returns the number of these functions.
 func checkDemangled(t *testing.T, path, prefix, want string) (seen int) {
 	file, err := elf.Open(path)
 	if err != nil {

@@ -19,10 +19,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// gpusPID is the process under which the sums of all processes are shown; no program on a GPU is the kernel's idle task.
+// gpusPID is the process that shows the sums of all processes. In the kernel it is the idle task,
+// so no program on a GPU has it.
 const gpusPID = 0
 
-// traceEvent is an event of the trace event format. Times are microseconds since the timeline's begin.
+// traceEvent is an event of the trace event format. Times are microseconds since the begin of the
+// timeline.
 type traceEvent struct {
 	Name     string         `json:"name"`
 	Category string         `json:"cat,omitempty"`
@@ -34,24 +36,27 @@ type traceEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// chrome writes a timeline as a stream: no event is held longer than it takes to write it.
+// chrome writes a timeline as a stream: it keeps no event.
 type chrome struct {
 	w       *bufio.Writer
 	t       *timeline.Timeline
 	st      callstack.Stacks
 	begin   uint64
-	program []int // of each process: how many before it had its pid
+	program []int // by process: how many processes had its pid before
 	some    bool
 	err     error
 }
 
-// Chrome writes a timeline as JSON in the trace event format, which Perfetto's UI and chrome://tracing show: of each process and GPU
-// one counter with the bytes of each plane, one with what NVML says, and those of page-locked and managed memory and of tensors asleep; the same of
-// each GPU as the sum of its processes, under the name "GPUs"; an instant with its line of code for each
-// allocation that ran out of memory and each large one. A counter is written where it changes.
+// Chrome writes a timeline as JSON in the trace event format, which Perfetto's UI and
+// chrome://tracing show. Each process and GPU has a counter with the bytes of each plane, one with
+// the usage that NVML reports, and counters of page-locked memory, managed memory and tensors
+// asleep. The process "GPUs" has the same counters for each GPU, with the sums over its processes.
+// Each allocation that ran out of memory, and each large one, is an instant with its line of code.
+// A counter is written when it changes.
 //
-// What is unexplained can be below 0, which stacked charts cannot show, so it has a counter of its own; with it, the planes add up to the
-// usage at each time. JSON can hold these numbers as they are, but viewers read them as 64-bit floats: exact to 8 PiB.
+// Unexplained bytes can be negative, which stacked charts cannot show, so they have a counter of
+// their own; with it, the planes add up to the usage at each time. JSON can hold these numbers
+// exactly, but viewers read them as 64-bit floats, which are exact to 8 PiB.
 func Chrome(w io.Writer, t *timeline.Timeline, st callstack.Stacks) error {
 	c := &chrome{w: bufio.NewWriterSize(w, 1<<16), t: t, st: st}
 	if len(t.Times) > 0 {
@@ -100,7 +105,7 @@ func (c *chrome) event(e *traceEvent) {
 	c.w.Write(text)
 }
 
-// at is a time in microseconds: "1500.250". Times before the begin are not in a timeline.
+// at returns a time in microseconds: "1500.250". Times before the begin are not in a timeline.
 func (c *chrome) at(time uint64) json.Number {
 	ns := time - min(c.begin, time)
 	return json.Number(fmt.Sprintf("%d.%03d", ns/1000, ns%1000))
@@ -116,7 +121,7 @@ func (c *chrome) names() {
 	for i := range c.t.Processes {
 		p := &c.t.Processes[i]
 		if c.program[i] > 0 {
-			continue // the first program has named it
+			continue // the first process with the pid has named it
 		}
 		meta("process_name", p.PID, map[string]any{"name": untrusted.Clean(p.Comm)})
 		meta("process_sort_index", p.PID, map[string]any{"sort_index": i})
@@ -127,11 +132,11 @@ func (c *chrome) names() {
 	}
 }
 
-// plane is one argument of a counter: what it has at each time.
+// plane is one argument of a counter: its value at each time.
 type plane struct {
 	name string
-	sums [][]uint64 // added up
-	sign []int64    // instead of sums, of what can be below 0
+	sums [][]uint64 // the value is their sum
+	sign []int64    // instead of sums, for values that can be negative
 }
 
 func (p *plane) at(i int) int64 {
@@ -145,12 +150,12 @@ func (p *plane) at(i int) int64 {
 	return n
 }
 
-// counter is one track, or one stack of them.
+// counter is one track, or several tracks that are shown stacked.
 type counter struct {
 	name   string
 	pid    uint32
 	planes []plane
-	last   []int64 // as written last, nil before
+	last   []int64 // values written last; nil before the first
 }
 
 // step writes the counter at a time if it has changed.
@@ -170,7 +175,8 @@ func (k *counter) step(c *chrome, i int) {
 	c.event(&traceEvent{Name: k.name, Category: "memory", Phase: "C", Time: c.at(c.t.Times[i]), PID: k.pid, TID: k.pid, Args: args})
 }
 
-// planesOf gives the counters of some rows as one: "GPU memory", "NVML usage", "unexplained".
+// planesOf returns the counters of some rows together: "memory of …", "NVML usage of …",
+// "unexplained on …".
 func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []counter {
 	of := func(name string, get func(*timeline.Row) []uint64) plane {
 		p := plane{name: name}
@@ -221,14 +227,15 @@ func (c *chrome) rowCounters() (list []counter) {
 			where = untrusted.Clean(r.UUID)
 		}
 		if n := c.program[r.Process]; n > 0 {
-			where += fmt.Sprintf(", program %d", n+1) // of this pid, after an exec: else two counters would have one name
+			// after an exec, so that no two counters have the same name
+			where += fmt.Sprintf(", program %d", n+1)
 		}
 		list = append(list, c.planesOf(c.t.Processes[r.Process].PID, where, []*timeline.Row{r})...)
 	}
 	return list
 }
 
-// gpuCounters sum the rows of each GPU.
+// gpuCounters returns the sums of the rows of each GPU.
 func (c *chrome) gpuCounters() (list []counter) {
 	rows := make(map[string][]*timeline.Row)
 	var order []string
@@ -238,7 +245,7 @@ func (c *chrome) gpuCounters() (list []counter) {
 	for i := range c.t.Rows {
 		r := &c.t.Rows[i]
 		if r.UUID == "" {
-			continue // an ordinal means another GPU in each process
+			continue // an ordinal can mean another GPU in each process
 		}
 		if !slices.Contains(order, r.UUID) {
 			order = append(order, r.UUID)
@@ -253,7 +260,7 @@ func (c *chrome) gpuCounters() (list []counter) {
 	return list
 }
 
-// gpuName is "GPU 0 GPU-1a2b3c4d-…", as nvidia-smi numbers it.
+// gpuName returns "GPU 0 GPU-1a2b3c4d-…", with the number that nvidia-smi shows.
 func (c *chrome) gpuName(uuid string) string {
 	for i := range c.t.GPUs {
 		if g := &c.t.GPUs[i]; g.UUID == uuid {
@@ -263,7 +270,8 @@ func (c *chrome) gpuName(uuid string) string {
 	return untrusted.Clean(uuid)
 }
 
-// mark writes an instant on the track of its process. Arguments that PyTorch's profiler has, too, have its names.
+// mark writes an instant on the track of its process. Arguments that PyTorch's profiler also writes
+// have its names.
 func (c *chrome) mark(m *timeline.Mark) {
 	pid := c.t.Processes[m.Process].PID
 	e := &traceEvent{Category: "memory", Phase: "i", Scope: "p", Time: c.at(m.Time), PID: pid, TID: pid}

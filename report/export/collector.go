@@ -13,18 +13,18 @@ import (
 
 // CollectorOptions are options of a Collector.
 type CollectorOptions struct {
-	PID    uint32 // the process; 0: the only one that has memory on GPUs
+	PID    uint32 // process; 0: the only one with memory on GPUs
 	Events int    // size of the trace, which keeps the newest events; 0: 100,000 (64 bytes each)
 }
 
-// Collector is a ledger that also keeps what only a snapshot for PyTorch's viewers needs: where each
-// allocation and block of one process lies, and in which order they came and went. Play a capture
-// into it as into a ledger; Torch writes the snapshot as of then. It must be used from one goroutine
-// at a time.
+// Collector is a ledger that also keeps what only a snapshot for PyTorch's viewers needs: where
+// each allocation and block of one process lies, and in which order they came and went. Play a
+// capture into it as into a ledger; Torch writes the snapshot as of then. It must be used from one
+// goroutine at a time.
 type Collector struct {
 	*ledger.Ledger
 	options CollectorOptions
-	spaces  map[uint32]*space // by pid; dropped where there are several processes to choose from
+	spaces  map[uint32]*space // by pid; nil if there are several processes to choose from
 	using   map[uint32]bool   // pids that took memory on GPUs
 	devices map[uint32][]string
 	gpus    []ledger.GPU
@@ -79,7 +79,7 @@ func (c *Collector) Tell(in ledger.Input) {
 	c.Ledger.Tell(in)
 }
 
-// free returns the bytes that a GPU had free when it was last read before an event; 0 if unknown.
+// free returns the bytes that a GPU had free at its last reading before an event; 0 if unknown.
 func (c *Collector) free(e *ledger.Event) uint64 {
 	uuid := ""
 	if list := c.devices[e.PID]; e.Device >= 0 && int(e.Device) < len(list) {
@@ -93,10 +93,11 @@ func (c *Collector) free(e *ledger.Event) uint64 {
 	return 0
 }
 
-// observer hands what the ledger tells to the space of the process.
+// observer hands what the ledger reports to the space of the process.
 type observer struct{ c *Collector }
 
-// Began begins the space of a process. What was drawn of the one that had the pid before is forgotten.
+// Began begins the space of a process. What was drawn of the one that had the pid before is
+// forgotten.
 func (o observer) Began(process, pid uint32) {
 	c := o.c
 	before := c.spaces[pid]
@@ -176,9 +177,9 @@ func (c *Collector) chosen() (uint32, *space, error) {
 		if s := c.spaces[c.options.PID]; s != nil {
 			return c.options.PID, s, nil
 		}
-		return 0, nil, fmt.Errorf("nothing was recorded of process %d", c.options.PID)
+		return 0, nil, fmt.Errorf("the session has nothing of process %d", c.options.PID)
 	case len(pids) == 0:
-		return 0, nil, fmt.Errorf("no process took memory on a GPU while it was recorded")
+		return 0, nil, fmt.Errorf("no process of the session allocated memory on a GPU")
 	case len(pids) > 1:
 		names := make([]string, 0, maxNamed)
 		for _, pid := range pids[:min(len(pids), maxNamed)] {
@@ -187,10 +188,10 @@ func (c *Collector) chosen() (uint32, *space, error) {
 		if len(pids) > maxNamed {
 			names = append(names, fmt.Sprintf("%d more", len(pids)-maxNamed))
 		}
-		return 0, nil, fmt.Errorf("a snapshot has the addresses of one process, and there are %d (choose one by its pid: %s)", len(pids), strings.Join(names, ", "))
+		return 0, nil, fmt.Errorf("a snapshot shows one process, and %d allocated memory on GPUs (choose one by its pid: %s)", len(pids), strings.Join(names, ", "))
 	}
 	return pids[0], c.spaces[pids[0]], nil
 }
 
-// maxNamed is how many pids an error names.
+// maxNamed is the most pids that an error names.
 const maxNamed = 20

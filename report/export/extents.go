@@ -11,8 +11,9 @@ const (
 	tensor class = iota // a block of PyTorch's allocator
 	whole               // an allocation, which one call made and one call frees
 	mapped              // mapped physical memory; mappings side by side may be one segment
-	older               // memory before the attach that tensors lie in, from the begin of the trace on
-	found               // likewise, where something else was before: from some moment on
+	// Memory before the attach that tensors lie in, from the begin of the trace on.
+	older
+	found // likewise, where something else was before: from some moment on
 )
 
 // extent is a range of addresses of one process.

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// The opcodes of Python's pickle, protocol 4, that this writer uses: a subset of what the viewer's own decoder knows.
+// Opcodes of Python's pickle, protocol 4, that this writer uses. The viewer's own decoder knows
+// only a few.
 const (
 	opProto           = 0x80
 	opStop            = '.'
@@ -28,19 +29,19 @@ const (
 	opShortBinUnicode = 0x8c
 	opBinUnicode      = 'X'
 	opMemoize         = 0x94
-	opGet1            = 'h' // from the memo, its number a byte
+	opGet1            = 'h' // get from the memo, by a number of one byte
 	opGet4            = 'j'
 
 	pickleProtocol = 4
-	// The viewer appends a batch by one JavaScript call, whose arguments lie on its stack.
+	// The viewer appends a batch by one JavaScript call, with the arguments on its stack.
 	batchItems = 1000
 )
 
-// pickler writes values one after the other; none is held. Errors stay in w until it is flushed.
+// pickler writes values one after the other and keeps none. Errors stay in w until it is flushed.
 type pickler struct {
 	w       *bufio.Writer
 	strings map[string]uint32 // memo numbers
-	last    uint32            // numbers given
+	last    uint32            // numbers given so far
 	scratch [9]byte
 }
 
@@ -53,7 +54,7 @@ func newPickler(w *bufio.Writer) *pickler {
 
 func (p *pickler) op(b byte) { _ = p.w.WriteByte(b) }
 
-// memoize gives the value written last a number, for get.
+// memoize gives the latest value a number, for get.
 func (p *pickler) memoize() uint32 {
 	p.op(opMemoize)
 	p.last++
@@ -75,7 +76,7 @@ func (p *pickler) little(n uint64, bytes int) {
 	_, _ = p.w.Write(p.scratch[:bytes])
 }
 
-// string writes each different string once.
+// string writes a string, or refers to the same one that was written before.
 func (p *pickler) string(s string) {
 	if n, ok := p.strings[s]; ok {
 		p.get(n)
@@ -106,7 +107,7 @@ func (p *pickler) uint(n uint64) {
 		p.op(opInt4)
 		p.little(n, 4)
 	default:
-		bytes := 1 // so many that the sign bit of the last is 0
+		bytes := 1 // as many as it takes for the sign bit of the last to be 0
 		for n>>(8*bytes-1) != 0 {
 			bytes++
 		}
@@ -124,7 +125,7 @@ func (p *pickler) bool(b bool) {
 	}
 }
 
-// dict begins a dictionary; keys and values by turns, then endDict.
+// dict begins a dictionary. Keys and values follow in turn, then endDict.
 func (p *pickler) dict() {
 	p.op(opEmptyDict)
 	p.op(opMark)
@@ -142,7 +143,7 @@ func (p *pickler) stringItem(key, s string) {
 	p.string(s)
 }
 
-// list is one that is being written; each item comes after a call of item.
+// list is a list under construction; each item follows a call of item.
 type list struct {
 	p *pickler
 	n int
@@ -161,7 +162,7 @@ func (l *list) item() {
 	l.n++
 }
 
-// end ends the batch, and with the last one the list.
+// end ends the batch and the list.
 func (l *list) end() {
 	if l.n > 0 {
 		l.p.op(opAppends)

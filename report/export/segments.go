@@ -189,8 +189,8 @@ func (s *space) cover(start, end uint64, device int32, time uint64) {
 	}
 }
 
-// freeOlder ends a segment from before the attach that is freed by its address. Its size is unknown:
-// it ends at the next tensor, or where no more is known of memory before the attach.
+// freeOlder ends a segment from before the attach that is freed by its address. Its size is
+// unknown: it ends at the next tensor, or where no more is known of memory before the attach.
 func (s *space) freeOlder(address, time uint64) {
 	end := address
 	for g := range s.segments.From(address) {
@@ -207,7 +207,8 @@ func (s *space) freeOlder(address, time uint64) {
 		return
 	}
 	for _, x := range s.segments.Cut(address, end) {
-		if x.Value.class == found && (x.Start < address || x.End > end) { // it ends whole or not at all
+		// it ends whole or not at all
+		if x.Value.class == found && (x.Start < address || x.End > end) {
 			s.segments.Insert(x)
 			continue
 		}

@@ -32,9 +32,10 @@ type space struct {
 	trace            trace
 	last             uint32           // id of a segment
 	learned          map[uint32]int32 // device of segments whose call did not tell it, by id
-	hosts            map[siteKey]bool // calls that took segments for PyTorch: tensors were seen in one
-	gone             extents          // ranges of segments that have ended, joined
-	goneAll          bool             // they were too many
+	// Calls that took segments for PyTorch: tensors were seen in one.
+	hosts   map[siteKey]bool
+	gone    extents // ranges of segments that have ended, joined
+	goneAll bool    // they were too many
 
 	memories map[uint64]*physical // by number
 	arrays   map[arrayKey]uint64  // invented address of memory that has only a handle
@@ -70,7 +71,7 @@ func newSpace(process uint32, events int) *space {
 	}
 }
 
-// allocated adds memory. It is live again where its free failed: then it has been there since a.Time.
+// allocated adds memory. If time is later than a.Time, it is live again, since its free failed.
 func (s *space) allocated(a *ledger.Allocation, time uint64) {
 	x := extent{Start: a.Address, End: a.Address + a.Size, Value: contentsOf(a)}
 	switch {
@@ -177,7 +178,8 @@ func (s *space) freed(a *ledger.Allocation, time uint64) {
 	}
 }
 
-// mapped adds a segment for physical memory that has none yet: memory that is mapped twice exists once.
+// mapped adds a segment for physical memory that has none yet: memory that is mapped twice exists
+// once.
 func (s *space) mapped(m *ledger.Mapping, time uint64) {
 	p := s.memories[m.Memory.Address]
 	if p == nil {

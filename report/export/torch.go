@@ -13,30 +13,32 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Marks: frames of what has no stack, or less than it seems.
+// Marks are frames in place of a stack that is unknown or cut off.
 const (
 	markNotSampled = "[not sampled]"
 	markSegment    = "[before attach: pytorch segment]"
 )
 
-// Values of "stream". The viewer joins what is mapped side by side on one stream, and must not join it with other memory. On which
-// stream of CUDA's memory is used we do not see.
+// Values of "stream". The viewer joins adjacent mappings on one stream, and must not join them with
+// other memory. vramprof does not see on which CUDA stream memory is used.
 const (
 	streamWhole  = 0
 	streamMapped = 1
 )
 
-// Torch writes the memory of one process as torch.cuda.memory._dump_snapshot does: a pickle for pytorch.org/memory_viz and
-// torch/cuda/_memory_viz.py. The snapshot must be that of the collector's ledger, as of now.
+// Torch writes the memory of one process as torch.cuda.memory._dump_snapshot does: a pickle for
+// pytorch.org/memory_viz and torch/cuda/_memory_viz.py. The snapshot must be of the collector's
+// ledger, as of now.
 //
-// PyTorch's own segments and tensors are shown as PyTorch would; so are, each as a segment with one block, all other driver
-// allocations, which its own snapshot does not have: NCCL's buffers, those of libraries and extensions. What is older than the attach has
-// no addresses: it is one block for each sort, at an invented address from 2^52 on, as are CUDA arrays. With them the segments of
-// a GPU add up to what NVML reports, but for what is unexplained and below zero. Blocks that were not in the sample of tensors have the frame
-// "[not sampled]". Page-locked host memory and imported memory, which is its owner's, are left out.
+// PyTorch's segments and tensors appear as in its own snapshots. So do all other driver
+// allocations, each as a segment with one block: NCCL's buffers, those of libraries and extensions.
+// Memory from before the attach whose address is unknown is one block per plane at an invented
+// address, from 2^52 on, and so is each CUDA array. Together the segments of a GPU add up to what
+// NVML reports, except for negative unexplained bytes. Blocks outside the sample have the frame
+// "[not sampled]". Page-locked host memory, and imported memory, which its owner has, are left out.
 //
-// The trace has the newest events; "time_us" is on the clock on the wall. "frames" of a free are those of its allocation, as
-// PyTorch has it.
+// The trace has the newest events. "time_us" is wall-clock time. As in PyTorch's snapshots,
+// "frames" of a free are those of its allocation.
 func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) error {
 	pid, space, err := c.chosen()
 	if err != nil {
@@ -48,7 +50,7 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 	}
 	for i := range s.Processes {
 		if s.Processes[i].PID == pid {
-			t.process = i // of several, the newest
+			t.process = i // of several with the pid, the newest
 		}
 	}
 	t.prepare()
@@ -61,16 +63,16 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 	return nil
 }
 
-// torch is a snapshot that is being written.
+// torch is a snapshot that is written.
 type torch struct {
 	p        *pickler
 	s        *space
 	snapshot *ledger.Snapshot
-	process  int // index, -1 if the books do not have it
+	process  int // index in Snapshot.Processes, or -1
 	st       callstack.Stacks
 
-	reports bool  // PyTorch's allocator is traced, so that what is free in segments is known
-	unknown int32 // number of a device for what is on one that nothing tells
+	reports bool  // PyTorch's allocator is traced, so that free space in segments is known
+	unknown int32 // number that stands for the unknown device
 	entries []int // number of entries of the trace, by device
 	listed  []listedBlock
 
@@ -83,10 +85,10 @@ type frameKey struct {
 	line       int
 }
 
-// prepare decides which driver memory is PyTorch's, and on which device the rest is.
+// prepare decides which driver memory is PyTorch's, and on which device unknown memory is.
 func (t *torch) prepare() {
 	s := t.s
-	for i := range s.listed { // what lies outside of all segments is older than the attach
+	for i := range s.listed { // blocks outside of all segments are older than the attach
 		b := &s.listed[i]
 		if b.Size == 0 || b.Size > maxSize || b.Address >= addressEnd || b.Size > addressEnd-b.Address || s.segments.Len() >= maxExtents {
 			continue
@@ -128,7 +130,7 @@ func (t *torch) prepare() {
 		}
 	}
 	if t.unknown == 1 || t.unknown > 0 && !slices.Contains(known[:t.unknown-1], true) {
-		t.unknown-- // there is only one that it can be
+		t.unknown-- // it can only be this one
 	}
 	t.entries = make([]int, maxDevices+1)
 	t.placeListed()
@@ -152,7 +154,7 @@ func (t *torch) learned(id uint32, device int32) int32 {
 	return device
 }
 
-// device is the one of a segment or entry as it is shown.
+// device returns the device that a segment or entry is shown on.
 func (t *torch) device(id uint32, device int32) int32 {
 	if d := t.learned(id, device); d >= 0 {
 		return d
@@ -160,7 +162,7 @@ func (t *torch) device(id uint32, device int32) int32 {
 	return t.unknown
 }
 
-// hosts says whether a segment is PyTorch's, so that its blocks are tensors.
+// hosts reports whether a segment is PyTorch's, so that its blocks are tensors.
 func (t *torch) hosts(c class, stack uint64, api string) bool {
 	return c == older || c == found || t.reports && t.s.hosts[siteKey{stack, api}]
 }
@@ -189,7 +191,7 @@ func (t *torch) write() {
 	p.op(opStop)
 }
 
-// about says for people what the format has no place for; viewers pass it over.
+// about writes what the format has no fields for, for people; viewers ignore it.
 func (t *torch) about() {
 	p := t.p
 	p.dict()
@@ -212,7 +214,7 @@ func (t *torch) about() {
 	p.endDict()
 }
 
-// evicted returns how many allocations of the process the ledger had no room for.
+// evicted returns the number of the process's allocations that the ledger had no room for.
 func (t *torch) evicted() (n uint64) {
 	for i := range t.snapshot.Sites {
 		if x := &t.snapshot.Sites[i]; x.Process == t.process {

@@ -10,15 +10,16 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// listedBlock is a live block that was not in the sample: when it was allocated is not known.
+// listedBlock is a live block outside the sample: the time of its allocation is unknown.
 type listedBlock struct {
 	start, size uint64
 	device      int32
-	after       int // index in the trace: right after it the block can have been allocated; -1: before all of them
+	// Index of the trace entry after which it is shown as allocated; -1: before all of them.
+	after int
 }
 
-// placeListed gives each listed block that is shown a place in the trace, the earliest there can be: after all that was in its
-// range before. Without it the viewer would have the block in a segment that is not there yet.
+// placeListed puts each listed block at the earliest possible place in the trace: after all entries
+// in its range. Otherwise the viewer would draw the block in a segment that does not exist yet.
 func (t *torch) placeListed() {
 	c := tiles{sampled: &t.s.blocks, listed: t.s.listed}
 	for run := range t.runs() {
@@ -34,7 +35,7 @@ func (t *torch) placeListed() {
 			at += b.size
 		})
 	}
-	next := make([]int, len(t.listed)+1) // of each block the next one without a place, or itself
+	next := make([]int, len(t.listed)+1) // by block: the next one without a place, or itself
 	for i := range next {
 		next[i] = i
 	}
@@ -59,14 +60,15 @@ func (t *torch) placeListed() {
 	slices.SortStableFunc(t.listed, func(a, b listedBlock) int { return cmp.Compare(a.after, b.after) })
 }
 
-// tiles goes through the blocks by address, those of the sample and those that are only listed.
+// tiles iterates over the blocks by address, both those of the sample and those that are only
+// listed.
 type tiles struct {
 	sampled *extents
 	listed  []ledger.Block // sorted
 	i       int
 }
 
-// in gives blocks and free space that tile a run of segments.
+// in yields blocks and free space that tile a run of segments.
 func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 	at, end := run[0].Start, run[len(run)-1].End
 	put := func(from, to uint64, b block) {
@@ -77,19 +79,19 @@ func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 		yield(b)
 		at = to
 	}
-	// listedTo shows blocks that are only listed, as far as there is room between two of the sample.
+	// listedTo yields listed blocks up to limit that fit between two of the sample.
 	listedTo := func(limit uint64) {
 		for ; c.i < len(c.listed) && c.listed[c.i].Address < limit; c.i++ {
 			b := &c.listed[c.i]
 			if b.Address < at || b.Size == 0 || b.Size > limit-b.Address || young(run, b.Address, listedAt) {
-				continue // known, or gone since
+				continue // known, or freed since
 			}
 			put(b.Address, b.Address+b.Size, block{mark: markNotSampled})
 		}
 	}
 	for b := range c.sampled.Overlap(at, end) {
 		if b.Start < at {
-			continue // it began in another segment: the books contradict themselves
+			continue // it begins in another segment, which cannot be
 		}
 		listedTo(b.Start)
 		put(b.Start, min(b.End, end), block{stack: b.Value.stack, api: b.Value.api})
@@ -100,7 +102,7 @@ func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 	}
 }
 
-// young says whether what is at an address came after the list of blocks.
+// young reports whether the segment at an address is younger than the list of blocks.
 func young(run []extent, address, listedAt uint64) bool {
 	i, _ := slices.BinarySearchFunc(run, address, func(x extent, a uint64) int {
 		if x.End <= a {

@@ -18,7 +18,7 @@ type block struct {
 	free  bool
 }
 
-// segments writes the list of segments, by address, and returns the number of devices that it needs.
+// segments writes the list of segments, by address, and returns how many devices it has.
 func (t *torch) segments() (devices int) {
 	l := t.p.list()
 	put := func(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
@@ -61,7 +61,7 @@ func (t *torch) segments() (devices int) {
 	return devices
 }
 
-// runs gives the segments; what is mapped side by side for PyTorch is one.
+// runs yields the segments; adjacent mappings of PyTorch are one.
 func (t *torch) runs() func(yield func([]extent) bool) {
 	return func(yield func([]extent) bool) {
 		var run []extent
@@ -99,7 +99,8 @@ type invention struct {
 	blocks []block
 }
 
-// inventions are physical memory that is not mapped, and what was there before the attach.
+// inventions returns physical memory that is not mapped, and memory from before the attach without
+// an address.
 func (t *torch) inventions() (list []invention) {
 	for _, number := range slices.Sorted(maps.Keys(t.s.memories)) {
 		if p := t.s.memories[number]; !p.drawn && p.memory.Size > 0 {
@@ -133,7 +134,8 @@ func (t *torch) inventions() (list []invention) {
 	return list
 }
 
-// olderFree is what is free in segments from before the attach that have an address, by device.
+// olderFree returns the free bytes of segments from before the attach that have an address, by
+// device.
 func (t *torch) olderFree() map[int32]uint64 {
 	free := make(map[int32]uint64)
 	for g := range t.s.segments.From(0) {
@@ -154,7 +156,7 @@ func (t *torch) olderFree() map[int32]uint64 {
 	return free
 }
 
-// segment writes one. Sizes come after the blocks, which are counted while they are written.
+// segment writes a segment. Its sizes follow its blocks, since it sums them while it writes them.
 func (t *torch) segment(device int32, address uint64, c class, frames func(), blocks func(yield func(block))) {
 	p := t.p
 	p.dict()

@@ -82,7 +82,7 @@ func TestTorchWritesOneProcess(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "4242, 5151") {
 		t.Errorf("the error is %v, and does not name the processes", err)
 	}
-	for pid, want := range map[uint32]string{4242: "", 5151: "", 99: "nothing was recorded of process 99"} {
+	for pid, want := range map[uint32]string{4242: "", 5151: "", 99: "the session has nothing of process 99"} {
 		c := play(training(true), begin+10*second, CollectorOptions{PID: pid})
 		var b bytes.Buffer
 		err := Torch(&b, c, snapshot(c, begin+10*second), testStacks())

@@ -10,7 +10,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// trace writes the entries of one device. Driver memory that is not PyTorch's is a segment and its only block at once.
+// trace writes the entries of one device. Driver memory that is not PyTorch's is a segment and its
+// only block.
 func (t *torch) trace(device int32) {
 	l := t.p.list()
 	if t.entries[device] == 0 {
@@ -34,7 +35,7 @@ func (t *torch) trace(device int32) {
 	l.end()
 }
 
-// actions writes what an entry says.
+// actions writes the actions of an entry.
 func (t *torch) actions(l *list, e *entry) {
 	put := func(actions ...string) {
 		for _, a := range actions {
@@ -50,7 +51,7 @@ func (t *torch) actions(l *list, e *entry) {
 	case tensorAlloc:
 		put("alloc")
 	case tensorFree:
-		put("free_requested", "free_completed") // side by side, so that the viewer makes one of them
+		put("free_requested", "free_completed") // next to each other, so that the viewer joins them
 	case segmentAlloc:
 		put("segment_alloc")
 	case segmentFree:
@@ -95,13 +96,14 @@ func (t *torch) entry(e *entry, action string) {
 	p.endDict()
 }
 
-// wall is a time in microseconds since 1970.
+// wall returns a time in microseconds since 1970.
 func (t *torch) wall(time uint64) uint64 {
 	ns := t.snapshot.Wall.UnixNano() - int64(t.snapshot.End-time)
 	return uint64(max(ns, 0)) / 1000
 }
 
-// stack writes the frames of a stack, leaf first; each only once.
+// stack writes the frames of a stack, leaf first, or refers to the same one that was written
+// before.
 func (t *torch) stack(id uint64, api string) {
 	key := siteKey{stack: id}
 	if id == 0 {
@@ -110,7 +112,7 @@ func (t *torch) stack(id uint64, api string) {
 	t.list(key, func() []callstack.Frame { return frames.Visible(t.st, id, untrusted.Clean(api)) })
 }
 
-// mark writes a list of one frame that is a remark.
+// mark writes a list of one frame, which is a remark.
 func (t *torch) mark(text string) {
 	t.list(siteKey{api: "\x00" + text}, func() []callstack.Frame { return []callstack.Frame{{Function: text, Mark: true}} })
 }

@@ -4,8 +4,8 @@ package export
 
 import "iter"
 
-// action is what an entry of the trace says. Each changes what is where exactly as it says, which the viewer relies on: it
-// begins with what is there at the end, and undoes entry after entry.
+// action is what an entry of the trace does. It must describe the change exactly: the viewer begins
+// with the memory at the end, and undoes entry after entry.
 type action uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	segmentFree
 	segmentMap
 	segmentUnmap
-	outOfMemory // address has the bytes that the GPU had free
+	outOfMemory // address is the number of bytes that the GPU had free
 )
 
 type entry struct {
@@ -24,13 +24,13 @@ type entry struct {
 	id                         uint32 // of the segment
 	device                     int32
 	action                     action
-	older                      bool // of a segment that PyTorch had before the attach
+	older                      bool // it is of a segment from before the attach
 }
 
 // trace keeps the newest entries.
 type trace struct {
 	entries []entry
-	oldest  int // index, once it is full
+	oldest  int // index of the oldest entry, once entries is full
 	max     int
 	dropped uint64
 }
@@ -49,10 +49,10 @@ func (t *trace) push(a action, x *extent, time uint64) {
 	t.dropped++
 }
 
-// at returns an entry; 0 is the oldest.
+// at returns entry i; 0 is the oldest.
 func (t *trace) at(i int) *entry { return &t.entries[(t.oldest+i)%len(t.entries)] }
 
-// all gives the entries, oldest first.
+// all yields the entries, oldest first.
 func (t *trace) all() iter.Seq2[int, *entry] {
 	return func(yield func(int, *entry) bool) {
 		for i := range t.entries {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// lines lists all that the model and a snapshot have to agree on.
+// lines returns everything that the model and a snapshot must agree on.
 func (m *model) lines() (list []string) {
 	for key, t := range m.totals {
-		if t[2] != 0 { // else all moved to where they belong
+		if t[2] != 0 { // otherwise all moved to another device's site
 			list = append(list, fmt.Sprint("total ", key, " ", *t))
 		}
 	}
@@ -54,7 +54,7 @@ func linesOf(s *Snapshot) (list []string) {
 	return list
 }
 
-// randomEvent makes an event of a kind that a driver sends, of few numbers.
+// randomEvent returns an event as a driver could send it, with few different numbers.
 func randomEvent(rng *rand.Rand) Event {
 	ops := []Op{Alloc, Alloc, Alloc, Free, Free, View, Map, Map, Unmap, Retain, Export, ContextRetain, ContextRelease, ContextReset, ContextDestroy, PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolSelect}
 	pick := func(n uint64) uint64 { return rng.Uint64N(n) }
@@ -113,7 +113,7 @@ func TestTheBooksAgreeWithASlowModel(t *testing.T) {
 			now++
 			e.Time = now
 			l.Apply(&e)
-			// A pool that vanished with a free does not come back when the free fails.
+			// A pool that ended with a free does not come back when the free fails.
 			if o := m.at(e.PID, e.Space, e.Address); (e.Op == Free || e.Op == Unmap) && rng.Uint64N(3) == 0 && (o == nil || o.pool == nil || !o.pool.destroyed) {
 				l.Apply(&Event{Op: FreeFailed, PID: e.PID, TID: e.TID, Result: 1, Time: now, Address: e.Address})
 			} else {

@@ -9,7 +9,7 @@ import (
 )
 
 // fakeAllocator does what PyTorch's allocator does on one device, half of it before the attach, and
-// knows by long ways round what the books must say.
+// computes what the books must have in a slow and simple way.
 type fakeAllocator struct {
 	rng                               *rand.Rand
 	device                            int32
@@ -149,7 +149,7 @@ func (f *fakeAllocator) malloc() {
 	}
 }
 
-// first reports what there was before the first report.
+// first reports the state before the first report.
 func (f *fakeAllocator) first() {
 	if f.attached && !f.reported {
 		f.reported = true
@@ -157,8 +157,8 @@ func (f *fakeAllocator) first() {
 	}
 }
 
-// tell is the end of a report: what the allocator gives back to the driver later, the kernel half
-// does not know.
+// tell ends a report: the kernel half does not know what the allocator gives back to the driver
+// later.
 func (f *fakeAllocator) tell() {
 	if f.attached {
 		f.latest = TensorTotals{PID: 7, Device: f.device, Reported: f.now(), Allocated: f.allocated, Reserved: f.reserved}
@@ -200,7 +200,7 @@ func (f *fakeAllocator) emptyCache() {
 		return true
 	})
 	if older {
-		f.malloc() // nothing but the next report tells that they are gone
+		f.malloc() // only the next report shows that they are gone
 	}
 }
 
@@ -242,7 +242,7 @@ func (f *fakeAllocator) liveBlocks() (list []Block) {
 	return list
 }
 
-// want is what the books must say of the device; context is what else there was at the attach.
+// want returns what the books must have of the device; context is the other memory at the attach.
 func (f *fakeAllocator) want(process int, context uint64) Tensors {
 	younger := func(s *fakeSegment) bool { return !s.older }
 	t := Tensors{Process: process, Device: f.device, Allocated: f.allocated, Reserved: f.reserved, Halvings: f.mostHalvings, Foreign: context}

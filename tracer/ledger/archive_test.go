@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestArchivedSitesAreShownAsBefore ends all processes of random books and lets them be archived.
-// Pools go with the blocks, and of a history what is between two of its steps.
+// TestArchivedSitesAreShownAsBefore ends all processes of random books and waits until they are
+// archived. Only pools and the values between two steps of a history are lost.
 func TestArchivedSitesAreShownAsBefore(t *testing.T) {
 	archived := 0
 	for _, data := range randomSequences() {

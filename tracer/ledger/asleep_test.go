@@ -51,7 +51,7 @@ blocks 100000+1536 100800+1024 200000+6144`, sleepers},
 totals t=7 dev=0 reported=6 allocated=8704 reserved=12288 1536:1/1536-0/0 1024:1/1024-0/0 6144:1/6144-0/0
 blocks 100000+1536 100800+1024 200000+6144`, sleepers},
 
-	{"of ranges that nobody looked into yet, what the segments have no room for is asleep", slept, `
+	{"before a list of blocks, the tensors that do not fit the segments are asleep", slept, `
 process 7
 total cuda:0 vmm live 1/4096 alloc 2/12288 peak 12288@2
 total cuda:0 tensor live 3/8704 alloc 3/8704 peak 8704@4
@@ -108,7 +108,7 @@ balance GPU-a cuda:0 usage 5096 peak 13288 baseline 1000 live 4096 gap 0
 tensors 7 cuda:0 live 2/2560 alloc 3/8704 sampled 2 allocated 2560 reserved 12288 peak 8704 at 4 segments 4096 cached 1536 run 1024 foreign 1000
 part GPU-a of 5096: tensors 2560 cached 1536 foreign 1000`},
 
-	{"what was mapped before the attach sleeps, too", `
+	{"memory that was mapped before the attach sleeps, too", `
 devices GPU-a
 usage t=1 GPU-a=13288
 allocator t=3 dev=0 size=8704 handle=3000
@@ -135,7 +135,7 @@ tensors 7 cuda:0 live 0/0 alloc 0/0 sampled 0 allocated 8704 reserved 12288 peak
 part GPU-a of 5096: older 4096 foreign 1000
 stats unmatched 1`},
 
-	{"and is driver memory when it wakes, as nothing tells which tensors lie in it", `
+	{"and is driver memory when it wakes, since its tensors are unknown", `
 devices GPU-a
 usage t=1 GPU-a=13288
 allocator t=3 dev=0 size=8704 handle=3000
@@ -208,7 +208,7 @@ func checkAsleep(t *testing.T, l *Ledger, s *Snapshot) {
 		var end uint64
 		for _, x := range p.asleep.ranges {
 			if p.purged {
-				continue // it keeps sums
+				continue // it only keeps sums
 			}
 			if x.start >= x.end || x.start < end || x.inside > x.end-x.start && !x.older && x.placed {
 				t.Errorf("range %+v after one that ends at %x", x, end)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// model is what cohorts promise, kept without any cleverness: every event is remembered.
+// model computes cohorts in the simplest way: it keeps every event.
 type cohortModel struct {
 	births, deaths, sizes []uint64 // by block; deaths 0: lives
 	times, levels         []uint64 // live bytes after each event

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// what a context owns, in context c0 of device 0, and beside it
+// allocations in context c0 of device 0, and in other contexts
 const inContext = `
 alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0
 alloc t=2 addr=a1 size=2 stack=1 dev=0 ctx=c0 kind=managed
@@ -65,11 +65,11 @@ site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
 const beforeTheAttach = "warning process 7 released a primary context from before the attach: its allocations are shown as live until NVML lists the process on no GPU"
 
 var contextRules = []rule{
-	{"what was allocated in a context ends when it is destroyed", inContext + "ctxdestroy t=3 ctx=c0", outOfContext + "release destroyed 6/95@3"},
+	{"the allocations of a context end when it is destroyed", inContext + "ctxdestroy t=3 ctx=c0", outOfContext + "release destroyed 6/95@3"},
 
-	{"what was allocated in a primary context ends with its last reference", "ctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxrelease t=3 dev=0", outOfContext + "release released 6/95@3"},
+	{"the allocations of a primary context end with its last reference", "ctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxrelease t=3 dev=0", outOfContext + "release released 6/95@3"},
 
-	{"what was allocated in a primary context ends when it is reset", "ctxretain t=1 dev=0 ctx=c0\nctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxreset t=3 dev=0", outOfContext + "release reset 6/95@3"},
+	{"the allocations of a primary context end when it is reset", "ctxretain t=1 dev=0 ctx=c0\nctxretain t=1 dev=0 ctx=c0\n" + inContext + "ctxreset t=3 dev=0", outOfContext + "release reset 6/95@3"},
 
 	{"a late report of a context's end spares a younger context with its handle", `
 alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0
@@ -82,7 +82,7 @@ site 2 cuda:0 device live 2/6 alloc 2/6 oldest 4
 site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
 release destroyed 1/1@3`},
 
-	{"what another context gets before the end of its own is reported ended with it", `
+	{"an address that is given out again before its context's end is reported ended with it", `
 alloc t=2 addr=a0 size=1 stack=1 dev=0 ctx=c0
 alloc t=2 addr=a1 size=8 stack=1 dev=0 ctx=c0
 alloc t=4 addr=a0 size=2 stack=2 dev=0 ctx=c1
@@ -178,7 +178,7 @@ ctxretain t=1 dev=0 ctx=c0
 ` + inOne + `
 ctxrelease t=3 dev=0`, oneReleased + "release released 1/1@3"},
 
-	{"a reset ends what was allocated on its device in an unknown context", `
+	{"a reset ends the allocations on its device in unknown contexts", `
 ctxretain t=1 dev=0 ctx=c0
 alloc t=2 addr=a0 size=1 stack=1 dev=0
 alloc t=2 addr=b0 size=2 stack=1 dev=1
@@ -193,7 +193,7 @@ site 1 cuda:1 device live 1/2 alloc 1/2 oldest 2
 site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
 release reset 1/1@3`},
 
-	{"with one GPU a reset ends what has no device", `
+	{"with one GPU a reset ends allocations without a device", `
 devices GPU-a
 alloc t=2 addr=a0 size=1 stack=1
 ctxreset t=3 dev=0`, `
@@ -238,7 +238,7 @@ ctxreset t=4`, oneLive + `
 warning process 7 released the primary context of an unknown GPU: its allocations are still shown as live
 warning process 7 reset an unknown GPU: its allocations are still shown as live`},
 
-	{"a context tells the device of its allocations", `
+	{"a context determines the device of its allocations", `
 ctxretain t=1 dev=0 ctx=c0
 alloc t=2 addr=a0 size=1 stack=1 ctx=c0`, oneLive},
 
@@ -247,7 +247,7 @@ free t=3 addr=a0
 ctxdestroy t=4 ctx=c0
 freefailed t=5 result=709`, oneReleased},
 
-	{"one line shows what a stack allocated in several contexts", inOne + `
+	{"one line shows the allocations of a stack in several contexts", inOne + `
 alloc t=3 addr=b0 size=2 stack=1 dev=0 ctx=c1`, `
 process 7
 total cuda:0 device live 2/3 alloc 2/3 peak 3@3
@@ -262,7 +262,7 @@ ctxdestroy t=4 ctx=c0 pid=8
 ctxreset t=5 dev=0 pid=8`, oneLive + "process 8"},
 }
 
-// What other contexts hold must not be looked at when one ends.
+// The end of a context must not take time for the allocations of others.
 func BenchmarkContextDestroy(b *testing.B) {
 	const n = 300_000
 	l := New(Options{})

@@ -25,7 +25,8 @@ func FuzzLedger(f *testing.F) {
 		checkParts(t, l, s)
 		checkAsleep(t, l, s)
 		checkObjects(t, l)
-		l.Apply(&Event{Op: Exit, PID: 99, Time: 1 << 62}) // after all others have lost their blocks
+		// after all others have lost their entries
+		l.Apply(&Event{Op: Exit, PID: 99, Time: 1 << 62})
 		checkLedger(t, l)
 	})
 }
@@ -43,8 +44,8 @@ func randomSequences() (list [][]byte) {
 	return list
 }
 
-// applyHostile makes books of events with 16 bytes for each, which o observes, and returns the time
-// of the latest.
+// applyHostile returns books of random events, of 16 bytes each, and the time of the latest event;
+// o observes the books.
 func applyHostile(t *testing.T, data []byte, o Observer) (l *Ledger, last uint64) {
 	t.Helper()
 	l = New(Options{Begin: 100e9, MaxLive: 64})
@@ -92,7 +93,7 @@ func hostileTotals(e *Event, w uint64) TensorTotals {
 	return x
 }
 
-// hostile makes an event whose numbers collide or are absurd.
+// hostile returns an event whose numbers collide or are absurd.
 func hostile(v, w uint64) Event {
 	e := Event{
 		Op: Op(v % 34), Kind: Kind(v >> 8 % 18), Space: Space(v >> 12 % 8), PID: uint32(v >> 16 % 4), TID: uint32(v >> 18 % 8),
@@ -132,7 +133,7 @@ func hostile(v, w uint64) Event {
 	return e
 }
 
-// checkBooks tests what must hold whatever was applied.
+// checkBooks tests what must hold after any events.
 func checkBooks(t *testing.T, s *Snapshot) {
 	t.Helper()
 	type sum struct{ liveObjects, liveBytes, allocObjects, allocBytes uint64 }
@@ -233,7 +234,7 @@ func checkParts(t *testing.T, l *Ledger, s *Snapshot) {
 	}
 }
 
-// checkLedger tests that all parts of the books say the same.
+// checkLedger tests that all parts of the books agree.
 func checkLedger(t *testing.T, l *Ledger) {
 	t.Helper()
 	var unknown uint64

@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// budget halves and doubles the rate of a sample as the kernel half does, with blocks for a clock.
+// budget halves and doubles the rate of a sample as the kernel half does, but counts blocks instead
+// of time.
 type budget struct {
 	window, sampled, limit uint64
 	halvings               uint8
 	seen                   [maxHalvings + 1]int
 }
 
-// take decides on one block.
+// take reports whether a block is in the sample.
 func (b *budget) take(rng *rand.Rand, p float64) (halvings uint8, sampled bool) {
 	if b.window++; b.window == 50 {
 		if b.sampled < b.limit/3 && b.halvings > 0 {
@@ -98,9 +99,9 @@ func (j *halvedJob) sample(t *testing.T, rng *rand.Rand, p []float64, limit uint
 	return l.Snapshot(uint64(len(j.blocks))*1e9, time.Time{}), b
 }
 
-// TestChangingRatesLeaveNoBias: over many samples of many programs, with rates that follow what was
-// sampled before, the estimates of sites are right on average, as far off as is said, and add up to
-// the exact totals.
+// TestChangingRatesLeaveNoBias: over many samples of many programs, with rates that follow earlier
+// samples, the estimates of sites are right on average, have the stated errors, and add up to the
+// exact totals.
 func TestChangingRatesLeaveNoBias(t *testing.T) {
 	// with few samples, the weights that add up have a bias
 	for limit, most := range map[uint64]float64{12: 0.01, 5: 0.05} {

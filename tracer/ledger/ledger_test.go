@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Each rule: events and calls, then the books they must give. Times are seconds,
-// addresses hex; what is left out is pid 7, tid = pid, unknown device, kind device.
+// A rule has events and calls, and the books that they must result in. Times are seconds, addresses
+// hexadecimal; defaults are pid 7, tid = pid, unknown device, kind device.
 type rule struct{ name, in, want string }
 
 var rules = []rule{
@@ -22,7 +22,7 @@ process 7
 total ? device live 1/50 alloc 2/150 peak 150@2
 site 1 ? device live 1/50 alloc 2/150 oldest 2`},
 
-	{"sites are told apart by process, stack, API, kind and device", `
+	{"sites differ by process, stack, API, kind and device", `
 alloc t=1 addr=1 size=1 stack=1 dev=0
 alloc t=1 addr=2 size=2 stack=2 dev=0
 alloc t=1 addr=3 size=4 stack=1 dev=1
@@ -187,14 +187,14 @@ process 7
 failure 1 ? result 2 count 2 bytes 400 last 300@2
 failure 1 ? result 900 count 1 bytes 9 last 9@3`},
 
-	{"what failed with an absurd size does not wrap the sum", `
+	{"an absurd size that failed does not wrap the sum", `
 allocfailed t=1 size=-2 stack=1 result=2
 allocfailed t=2 size=9 stack=1 result=2
 allocfailed t=3 size=unknown stack=1 result=2`, `
 process 7
 failure 1 ? result 2 count 3 bytes 18446744073709551615 last 0@3`},
 
-	{"one GPU takes what has no device, with the peak of both together", `
+	{"one GPU has the allocations without a device, with the peak of both together", `
 devices GPU-a
 alloc t=1 addr=a0 size=100 stack=1
 free t=2 addr=a0
@@ -212,7 +212,7 @@ site 2 cuda:0 device live 1/5 alloc 1/5 oldest 5
 site 3 ? pinned live 1/3 alloc 1/3 oldest 6
 failure 1 cuda:0 result 2 count 2 bytes 16 last 7@8`},
 
-	{"of several GPUs the one that NVML names takes what has no device", `
+	{"of several GPUs the one that NVML lists has the allocations without a device", `
 devices GPU-a GPU-b
 alloc t=1 addr=a0 size=100 stack=1
 usage t=2 GPU-b=500`, `
@@ -221,7 +221,7 @@ total cuda:1 device live 1/100 alloc 1/100 peak 100@1
 site 1 cuda:1 device live 1/100 alloc 1/100 oldest 1
 balance GPU-b cuda:1 usage 500 peak 500 baseline 400 live 100 gap 0`},
 
-	{"of several GPUs in use none takes what has no device", `
+	{"of several GPUs in use none has the allocations without a device", `
 devices GPU-a GPU-b
 alloc t=1 addr=a0 size=100 stack=1
 alloc t=1 addr=b0 size=10 stack=1 dev=1
@@ -234,7 +234,7 @@ site 1 cuda:1 device live 1/10 alloc 1/10 oldest 1
 balance GPU-a cuda:0 usage 300 peak 300 baseline 300 live 0 gap 0
 balance GPU-b cuda:1 usage 500 peak 500 baseline 490 live 10 gap 0`},
 
-	{"baseline is what was there before the first reading", `
+	{"the baseline is the usage at the first reading", `
 name t=1 comm=train
 usage t=1 GPU-a=1000
 alloc t=2 addr=a0 size=100 stack=1

@@ -13,7 +13,7 @@ func TestProcessesBeyondTheLimitAreCountedAsLost(t *testing.T) {
 	apply := func(op Op, pid uint32, time, address uint64) {
 		l.Apply(&Event{Op: op, Kind: Device, PID: pid, Time: time, Address: address, Size: 10})
 	}
-	for pid := range uint32(5) { // the last two have no room
+	for pid := range uint32(5) { // there is no room for the last two
 		l.Tell(Process{PID: pid + 1, Comm: "p", Begin: 1})
 		apply(Alloc, pid+1, 10, 1)
 	}
@@ -44,7 +44,7 @@ func TestAllocationsBeyondTheLimitAreCountedAsEvicted(t *testing.T) {
 	for i := range uint64(25) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1, Time: i, Address: i + 1, Size: 10})
 	}
-	for i := range uint64(25) { // frees of those without room are of unknown addresses
+	for i := range uint64(25) { // frees of those that had no room are unmatched
 		l.Apply(&Event{Op: Free, PID: 1, Time: 30, Address: i + 1})
 	}
 	// there is room again

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// tensorsAt plays a script and returns what the books have of the allocator of process 7.
+// tensorsAt plays a script and returns Snapshot.Tensors of process 7.
 func tensorsAt(t *testing.T, script string) (*Snapshot, Tensors) {
 	t.Helper()
 	l := play(t, script)
@@ -56,11 +56,11 @@ allocator t=1 dev=0 size=0 handle=0
 totals t=9 dev=0 reported=8 allocated=1024 reserved=4096 512:2/1024-0/0
 alloc t=7 addr=1000 size=512 stack=1 told=512/2048` + torchBlock,
 			1024, 4096, 1024, 0, 1024, 1024},
-		{"without totals of its own it tells what is live", `
+		{"without totals of its own it reports live bytes", `
 alloc t=2 addr=1000 size=512 stack=1 told=512/0` + torchBlock + `
 told t=3 told=1536/0/1536` + torchBlock,
 			0, 0, 1536, 0, 0, 1536},
-		{"a recording whose events tell nothing has the last reading", `
+		{"a capture whose events have no totals has the last reading", `
 allocator t=1 dev=0 size=1000 handle=1000
 alloc t=2 addr=1000 size=512 stack=1` + torchBlock + `
 totals t=3 dev=0 reported=2 allocated=1512 reserved=4096 512:1/512-0/0
@@ -81,8 +81,8 @@ alloc t=4 addr=2000 size=512 stack=1` + torchBlock,
 	}
 }
 
-// TestWhatTheSampleLacksIsSharedOut: the exact total is divided among sites by what the sample says
-// since the last reading.
+// TestWhatTheSampleLacksIsSharedOut: the exact total is divided among sites by the changes of the
+// sample since the last reading.
 func TestWhatTheSampleLacksIsSharedOut(t *testing.T) {
 	s, x := tensorsAt(t, `
 sampling 0.25
@@ -135,7 +135,7 @@ func TestFitLiveAddsUp(t *testing.T) {
 	}
 }
 
-// TestAPeakIsTheHighestThatWasToldOrRead and its time is the first at which it was that.
+// TestAPeakIsTheHighestThatWasToldOrRead, and its time is the first at which it was reached.
 func TestAPeakIsTheHighestThatWasToldOrRead(t *testing.T) {
 	l := play(t, `
 allocator t=1 dev=0 size=1000 handle=1000
@@ -153,8 +153,8 @@ told t=3 told=2000/9000/1000`+torchBlock)
 	}
 }
 
-// TestPartsAreOfOneMoment: what is booked after NVML's reading is in the parts and in what they add
-// up to, so nothing of it is unexplained.
+// TestPartsAreOfOneMoment: allocations after NVML's reading are in the parts and in their sum, so
+// they are not unexplained.
 func TestPartsAreOfOneMoment(t *testing.T) {
 	l := play(t, `
 devices GPU-a
@@ -175,8 +175,8 @@ free t=7 addr=a000 dev=0`)
 	}
 }
 
-// TestAnAllocationIsASegmentByWhatTheAllocatorSays, before its stack is known: else it would be in
-// two parts.
+// TestAnAllocationIsASegmentByWhatTheAllocatorSays, before its stack is known: otherwise two parts
+// would have it.
 func TestAnAllocationIsASegmentByWhatTheAllocatorSays(t *testing.T) {
 	l := play(t, `
 devices GPU-a
@@ -194,7 +194,7 @@ alloc t=5 addr=20000 size=512 stack=2 told=1024/12288`+torchBlock)
 }
 
 // TestSegmentsAndTotalsAreOfOneMoment: a segment counts as cache from its own event on, until the
-// allocator's next report tells what it is for.
+// allocator's next report has its tensors.
 func TestSegmentsAndTotalsAreOfOneMoment(t *testing.T) {
 	_, x := tensorsAt(t, `
 devices GPU-a
@@ -209,7 +209,7 @@ segments 1`)
 	}
 }
 
-// TestAReadingWithoutLiveTensorsIsAReading: what is allocated after it is younger than the attach.
+// TestAReadingWithoutLiveTensorsIsAReading: later allocations are younger than the attach.
 func TestAReadingWithoutLiveTensorsIsAReading(t *testing.T) {
 	l := play(t, `
 allocator t=1 dev=0 size=1000 handle=1000
@@ -222,8 +222,8 @@ free t=3 addr=1000 told=1000/9000/0`+torchBlock)
 	}
 }
 
-// TestOfTwoAllocationsThatFitNoneIsTakenForASegment: NCCL may take as much as PyTorch at the same
-// time; the stacks tell.
+// TestOfTwoAllocationsThatFitNoneIsTakenForASegment: NCCL may allocate as much as PyTorch at the
+// same time; their stacks differ.
 func TestOfTwoAllocationsThatFitNoneIsTakenForASegment(t *testing.T) {
 	l := play(t, `
 allocator t=1 dev=0 size=0 handle=0

@@ -21,7 +21,7 @@ func eventsAt(l *Ledger, events ...Event) {
 	}
 }
 
-// describeObjects gives a line for each of Snapshot.Objects.
+// describeObjects returns a line for each of Snapshot.Objects.
 func describeObjects(l *Ledger) string {
 	var b strings.Builder
 	for _, o := range l.Snapshot(100e9, time.Time{}).Objects {
@@ -218,7 +218,7 @@ func TestImportedMemoryNamesItsOwners(t *testing.T) {
 	}
 	open(7, 0x1, 0x500, 1)
 	open(7, 0x2, 0x500, 1)
-	open(7, 0x3, 0x999, 1) // of nobody who is traced
+	open(7, 0x3, 0x999, 1) // of no traced process
 	for i := range uint64(maxOwners + 2) {
 		open(7, 0x10+i, 0x500+i, 2)
 	}

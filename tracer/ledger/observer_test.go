@@ -84,7 +84,7 @@ func (w *witness) Unmatched(a Allocation, time uint64) {
 	w.note("unmatched %x at %d", a.Address, time)
 }
 
-// compare tests that the witness knows what lives in processes that still have their blocks.
+// compare tests that the witness knows what lives in processes that still have their entries.
 func (w *witness) compare(l *Ledger) {
 	w.t.Helper()
 	live := maps.Clone(w.live)

@@ -88,7 +88,7 @@ map t=2 addr=1020 size=16 handle=1
 free t=3 addr=1 space=physical
 unmap t=4 addr=f00 size=4096`, gone},
 
-	{"what is unknown is unmatched when it is released or unmapped, and ignored when it is mapped or retained", `
+	{"unknown memory is unmatched when it is released or unmapped, and ignored when it is mapped or retained", `
 map t=1 addr=1000 size=100 handle=1
 retain t=1 addr=1000 handle=2
 free t=2 addr=1 space=physical

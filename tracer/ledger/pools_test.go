@@ -8,7 +8,7 @@ import (
 )
 
 var poolRules = []rule{
-	{"a pool keeps what it had at most until it is trimmed", `
+	{"a pool keeps its maximum until it is trimmed", `
 poolcreate t=1 handle=b dev=0
 poolthreshold t=1 handle=b size=60
 alloc t=2 addr=a0 size=100 stack=1 kind=async handle=b
@@ -19,7 +19,7 @@ total cuda:0 async live 1/50 alloc 2/150 peak 150@2
 site 1 cuda:0 async live 1/50 alloc 2/150 oldest 2
 pool b cuda:0 used 1/50 reserve 150 threshold 60`},
 
-	{"a trim leaves what is used and what it says", `
+	{"a trim leaves used memory and the bytes that it names", `
 poolcreate t=1 handle=b dev=0
 poolcreate t=1 handle=c dev=0
 poolcreate t=1 handle=d dev=0
@@ -150,7 +150,7 @@ site 1 cuda:0 async live 0/0 alloc 1/5 oldest 0
 release destroyed 1/5@3
 pool b cuda:0 used 0/0 reserve 5`},
 
-	{"what pools hold unused is part of the gap of their device", `
+	{"unused memory of pools is part of the gap of their device", `
 devices GPU-a GPU-b
 usage t=1 GPU-a=100 GPU-b=100
 alloc t=2 addr=a0 size=50 stack=1 kind=async dev=0

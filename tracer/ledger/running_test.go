@@ -29,7 +29,7 @@ func TestRunningIsTheSnapshotWithoutWhatHasEnded(t *testing.T) {
 	if len(got.Processes) != 3 || len(want.Processes) != 6 || len(got.Sites) == 0 || len(got.Failures) != 3 || len(got.Tensors) != 3 {
 		t.Fatalf("%d processes, %d sites, %d failures, %d tensors", len(got.Processes), len(got.Sites), len(got.Failures), len(got.Tensors))
 	}
-	// want, with the others taken out and the indexes moved.
+	// want without the others, and with the indexes of what is left.
 	index, kept := make([]int, len(want.Processes)), want.Processes[:0:0]
 	for i, p := range want.Processes {
 		index[i] = -1

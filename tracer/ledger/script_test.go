@@ -151,7 +151,7 @@ var (
 	causeNames = []string{"none", "destroyed", "released", "reset"}
 )
 
-// describeTensors leaves out what is 0, and the parts where there are no tensors.
+// describeTensors leaves out values of 0, and the parts if there are no tensors.
 func describeTensors(b *strings.Builder, s *Snapshot) {
 	figures := func(list ...any) {
 		for i := 0; i < len(list); i += 2 {

@@ -2,9 +2,9 @@
 
 package ledger
 
-// segmentRules: the driver allocations that tensors lie in, and the parts of what NVML says.
+// segmentRules: the allocations that tensors lie in, and the parts of NVML's figure.
 var segmentRules = []rule{
-	{"tensors and the rest of their segments add up to what NVML says", `
+	{"tensors and the rest of their segments add up to NVML's figure", `
 devices GPU-a
 usage t=1 GPU-a=300
 alloc t=2 addr=1000 size=4096 stack=1 dev=0
@@ -46,7 +46,7 @@ site 2 cuda:0 device live 1/4096 alloc 1/4096 oldest 2 segment with 683
 site 3 cuda:0 tensor live 1/1024 alloc 1/1024 oldest 3 torch
 tensors 7 cuda:0 live 1/1024 alloc 1/1024 sampled 1 allocated 1024 reserved 8192 peak 1024 at 7 segments 8192 cached 7168 run 3072`},
 
-	{"what is older than the attach is known by the allocator's own totals", `
+	{"tensors from before the attach are known by the allocator's own totals", `
 devices GPU-a
 usage t=1 GPU-a=10300
 alloc t=2 addr=100000 size=1000 stack=1 dev=0
@@ -281,7 +281,7 @@ site 0 cuda:0 tensor live 1/8192 alloc 1/8192 oldest 0 torch
 site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 1 segment with 4096
 tensors 7 cuda:0 live 1/8192 alloc 1/8192 sampled 0 allocated 9192 reserved 12288 peak 9192 at 3 older 1000 oldercached 3096 segments 4096`},
 
-	{"a tensor says which device the process uses", `
+	{"a tensor shows which device the process uses", `
 devices GPU-a GPU-b
 usage t=1 GPU-b=300
 alloc t=1 addr=1000 size=4096 stack=1 dev=-1

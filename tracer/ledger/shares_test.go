@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// checkShares tests that all that processes hold is what there is.
+// checkShares tests that processes hold as many places as are taken.
 func checkShares(t *testing.T, l *Ledger, have map[table]int) {
 	t.Helper()
 	have[tableLive], have[tableFrees], have[tableExports], have[tableImporters] = len(l.live), len(l.lastFree), len(l.exports), len(l.owners)
@@ -56,7 +56,7 @@ const (
 	honestPID   = 9000
 )
 
-// floods are events that fill a table, for the i-th place that a process takes.
+// floods returns the events that fill a table, for the i-th place that a process takes.
 var floods = map[table]func(pid uint32, i uint64) []Event{
 	tableSites: func(pid uint32, i uint64) []Event {
 		return []Event{{Op: Alloc, Kind: Device, Address: i + 1, Size: 1, Stack: i + 1}, {Op: Free, Address: i + 1}}
@@ -100,7 +100,7 @@ var floods = map[table]func(pid uint32, i uint64) []Event{
 	},
 }
 
-// flood has a user fill a table by many processes, or by one.
+// flood fills a table by many processes of a user, or by one.
 func flood(l *Ledger, t table, processes uint32) {
 	for pid := range processes {
 		l.Tell(Process{PID: 1 + pid, User: floodUser, Begin: 1})
@@ -116,7 +116,7 @@ func flood(l *Ledger, t table, processes uint32) {
 	}
 }
 
-// honest has a job of another user do a bit of everything, and says what its figures are.
+// honest runs a job of another user that does a bit of everything, and returns its figures.
 func honest(t *testing.T, l *Ledger, then uint64) {
 	t.Helper()
 	l.Tell(Process{PID: honestPID, User: floodUser + 1, Begin: 1})
@@ -322,7 +322,7 @@ func TestSitesOfEndedProcessesAreBoundedForEachUser(t *testing.T) {
 	}
 }
 
-// TestFreesOfAFloodLeaveOthersToBeUndone has many threads free, so that none is remembered for
+// TestFreesOfAFloodLeaveOthersToBeUndone: many threads free, so that the books remember none for
 // long.
 func TestFreesOfAFloodLeaveOthersToBeUndone(t *testing.T) {
 	l := New(Options{})
@@ -365,7 +365,7 @@ func TestShares(t *testing.T) {
 		{6, 3, 4},
 		{7, 3, 4},
 		{8, 3, 4},
-		{9, 3, 0}, // its user is none any more
+		{9, 3, 0}, // its user has none any more
 		{10, 4, 4},
 	} {
 		if got := take(c.pid, c.user, 1000); got != c.want {

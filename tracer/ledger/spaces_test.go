@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// spaceRules: what a number names, what has no size or no memory of its own, what is imported.
+// spaceRules: spaces of addresses, unknown sizes, views, and imported memory.
 var spaceRules = []rule{
 	{"the same number in two spaces is two allocations", `
 alloc t=1 addr=a0 size=100 stack=1 kind=pinned
@@ -25,7 +25,7 @@ site 1 ? array live 1/7 alloc 1/7 oldest 3
 site 1 ? registered live 0/0 alloc 1/50 oldest 0
 stats unmatched 1`},
 
-	{"what is on the host has no device, what is imported is not the process's own", `
+	{"host memory has no device, imported memory is not the process's own", `
 devices GPU-a
 alloc t=1 addr=a0 size=100 stack=1 kind=registered space=registers
 alloc t=1 addr=b0 size=10 stack=1 kind=imported
@@ -88,7 +88,7 @@ total ? device live 0/0 alloc 1/5 peak 5@2
 site 1 ? device live 0/0 alloc 1/5 oldest 0
 stats reused 1`},
 
-	{"what is imported twice is freed twice", `
+	{"memory that is imported twice is freed twice", `
 alloc t=1 addr=a0 size=100 stack=1 kind=imported
 alloc t=2 addr=a0 size=100 stack=2 kind=imported
 free t=3 addr=a0
@@ -141,7 +141,7 @@ site 1 ? imported live 1/10 alloc 1/10 oldest 2
 site 1 ? device live 0/0 alloc 1/100 oldest 0
 stats reused 1`},
 
-	{"an import has the size of what was exported", `
+	{"an import has the size of the exported memory", `
 alloc t=1 addr=a0 size=100 stack=1 pid=6
 export t=1 addr=a0 handle=d1 pid=6
 export t=1 addr=a1 handle=d2 pid=6
@@ -159,7 +159,7 @@ site 1 ? imported live 3/107 alloc 3/107 oldest 2
 site 1 ? device live 1/0 alloc 1/0 oldest 2
 stats unknown 2`},
 
-	{"what is exported is forgotten a while after its process ended", `
+	{"an export is forgotten a while after its process ended", `
 alloc t=1 addr=a0 size=100 stack=1 pid=6
 export t=1 addr=a0 handle=d1 pid=6
 exit t=2 pid=6
@@ -174,7 +174,7 @@ site 1 ? imported live 1/100 alloc 1/100 oldest 3
 site 2 ? imported live 1/0 alloc 1/0 oldest 60
 stats unknown 1`},
 
-	{"what NVML says of one ordinal goes before the environment", `
+	{"NVML goes before the environment for one ordinal", `
 devices GPU-a GPU-b
 alloc t=1 addr=a0 size=100 stack=1 dev=0
 alloc t=1 addr=b0 size=10 stack=2

@@ -4,7 +4,7 @@ package ledger
 
 import "testing"
 
-// tensorRules: what PyTorch's allocator gives out, and says of itself.
+// tensorRules: blocks and totals of PyTorch's allocator.
 var tensorRules = []rule{
 	{"each size class adds up to its exact total, the largest remainder is rounded up", `
 sampling 0.5
@@ -97,7 +97,7 @@ site 1 cuda:0 device live 1/4096 alloc 1/4096 oldest 1
 site 2 cpu tensor live 1/512 alloc 1/512 oldest 1 torch
 tensors 7 cpu live 1/512 alloc 1/512 sampled 1 peak 512 at 3`},
 
-	{"a tensor says which GPU the one ordinal means that is used", `
+	{"a tensor shows which GPU the only used ordinal means", `
 devices GPU-a GPU-b
 usage t=1 GPU-b=300
 alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch`, `
@@ -108,7 +108,7 @@ balance GPU-b cuda:0 usage 300 peak 300 baseline 300 live 0 gap 0
 tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 1 foreign 300
 part GPU-b of 300: tensors 512 foreign 300 unexplained -512`},
 
-	{"a tensor of another device says that one GPU does not carry all", `
+	{"a tensor of another device shows that one GPU does not carry all", `
 devices GPU-a
 alloc t=1 addr=1000 size=4096 stack=1 dev=-1
 alloc t=1 addr=1000 size=512 stack=2 dev=1 kind=tensor space=blocks api=torch
@@ -122,7 +122,7 @@ balance GPU-a cuda:0 usage 4096 peak 4096 baseline 4096 live 0 gap 0
 tensors 7 cuda:1 live 1/512 alloc 1/512 sampled 1
 part GPU-a of 4096: unplaced 4608 unexplained -512`},
 
-	{"what two ordinals of one GPU have reserved is not foreign", `
+	{"the reserved memory of two ordinals of one GPU is not foreign", `
 usage t=1 GPU-a=1000
 allocator t=2 dev=0 handle=64
 allocator t=2 dev=1 handle=c8`, `
@@ -141,7 +141,7 @@ total ? tensor live 2/1024 alloc 2/1024 peak 1024@0
 site 2 ? tensor live 2/1024 alloc 2/1024 oldest 1 torch
 tensors 7 cuda:-1 live 2/1024 alloc 2/1024 sampled 2`},
 
-	{"tensors are in the limit of live allocations, and no export tells their size", `
+	{"tensors count against the limit of live allocations, and no export has their size", `
 maxlive 2
 alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor space=blocks api=torch
 export t=2 addr=1000 space=blocks handle=5
@@ -199,7 +199,7 @@ site 0 cuda:0 tensor live 1/512 alloc 1/512 oldest 0 torch
 tensors 7 cuda:0 live 1/512 alloc 1/512 sampled 0 allocated 5000 reserved 4096 peak 5000 at 4 older 4488
 warning process 7: PyTorch's allocator reports 5000 bytes allocated on cuda:0, but tensors of 512 bytes were allocated since the attach and not freed, and 100 bytes before it`},
 
-	{"what is older is told from the baseline as of one moment", `
+	{"older tensors are subtracted from the baseline as of one moment", `
 devices GPU-a
 usage t=1 GPU-a=~10300
 allocator t=2 dev=0 size=6000 handle=2710

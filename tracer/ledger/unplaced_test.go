@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// checkSums tests that what is shown of each process on GPUs is never more than NVML's figure,
-// wherever it is.
+// checkSums tests that what is shown of each process on GPUs never exceeds NVML's figure.
 func checkSums(t *testing.T, s *Snapshot) {
 	t.Helper()
 	shown, usage := make([]uint64, len(s.Processes)), make([]uint64, len(s.Processes))
@@ -23,7 +22,7 @@ func checkSums(t *testing.T, s *Snapshot) {
 		if x.Device != CPUDevice {
 			reports[x.Process], reported[at{x.Process, x.Device}] = true, true
 			shown[x.Process] += x.LiveBytes - x.Asleep + x.Cached
-			if s.BalanceOf(x.Process, x.Device) < 0 { // else it is in the parts
+			if s.BalanceOf(x.Process, x.Device) < 0 { // otherwise it is in the parts
 				shown[x.Process] += x.Older - x.OlderAsleep - x.OlderMoved + x.OlderCached
 			}
 		}
@@ -73,7 +72,7 @@ func TestWhatIsOnNoKnownGPUComesOffItsProcess(t *testing.T) {
 			usage t=1 GPU-a=300 GPU-b=300
 			alloc t=2 addr=a size=100
 			usage t=3 GPU-a=300 GPU-b=420`, [][4]int64{{0, 300, 0, 0}, {0, 300, 100, 20}}},
-		"then what was there before, by its size": {`
+		"then memory from before the attach, by its size": {`
 			usage t=1 GPU-a=300 GPU-b=100
 			alloc t=2 addr=a size=100
 			usage t=3 GPU-a=300 GPU-b=120`, [][4]int64{{0, 240, 60, 0}, {0, 80, 40, 0}}},
@@ -179,7 +178,7 @@ func TestOrdinalsThatNothingTellsArePairedWithNVMLsGPUs(t *testing.T) {
 
 func TestAProcessThatSeesOneGPUHasNoUnknownDevice(t *testing.T) {
 	l := play(t, "alloc t=1 addr=a size=10\nalloc t=1 addr=b size=20 dev=0")
-	l.Tell(Devices{PID: 7, UUIDs: []string{""}}) // nothing names it
+	l.Tell(Devices{PID: 7, UUIDs: []string{""}}) // its device is unknown
 	if got := onDevices(l.Snapshot(2e9, time.Time{})); !slices.Equal(got, []string{"0:30"}) {
 		t.Errorf("bytes by device %v, want all on the first", got)
 	}

@@ -73,7 +73,7 @@ func (j *fakeJob) step() {
 	}
 }
 
-// read gives the ledger what is read before a snapshot. NVML is right to the byte.
+// read feeds the ledger the readings before a snapshot. NVML is right to the byte.
 func (j *fakeJob) read() {
 	var blocks []Block
 	var usage []Usage
@@ -121,7 +121,7 @@ func (j *fakeJob) check(t *testing.T, everything bool) {
 	}
 }
 
-// checkSites: segments know the blocks in them, and without sampling each stack has its own blocks.
+// checkSites: segments have the blocks in them, and without sampling each stack has its own blocks.
 func (j *fakeJob) checkSites(t *testing.T, s *Snapshot, f *fakeAllocator, everything bool) {
 	t.Helper()
 	younger := func(b *fakeBlock) bool { return !b.older }
@@ -209,7 +209,7 @@ func TestSharesAddUpAndNoneIsOffByOne(t *testing.T) {
 	}
 }
 
-// The error is compared with what many samples of the same blocks really are apart.
+// The error is compared with the differences between many samples of the same blocks.
 func TestErrorIsHowFarSamplesAreApart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	const mean = 8192 // a sample per so many bytes

@@ -18,7 +18,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// replayed writes what is told into a capture, and reads it back.
+// replayed writes a session into a capture and opens it.
 func replayed(t *testing.T, list []told) *capture.Reader {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "run.vram"))
@@ -78,7 +78,7 @@ func TestACaptureGivesTheSameSnapshotAsTheEventsItHas(t *testing.T) {
 		if err := got.replay(); err != nil {
 			t.Error(err)
 		}
-		// Times on the wall are those of the recording.
+		// Wall-clock times are those of the capture.
 		strip := func(v *viewed) string {
 			for _, trace := range v.traces {
 				for _, e := range trace {
@@ -96,7 +96,8 @@ func TestACaptureGivesTheSameSnapshotAsTheEventsItHas(t *testing.T) {
 	}
 }
 
-// A real PyTorch trains with what stands for NCCL, under vramprof record; the snapshot has both.
+// A real PyTorch trains with a stand-in for NCCL, under vramprof record; the snapshot has the
+// memory of both.
 func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: tracing needs root")
@@ -126,7 +127,8 @@ func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	// At some moment it says what PyTorch says of itself at one of its points; NCCL is gone before the end.
+	// At some moment the snapshot has what PyTorch reports at one of its points; NCCL ends before
+	// the end.
 	l := r.NewLedger()
 	c := NewCollector(l, CollectorOptions{})
 	p := r.Player()
@@ -160,7 +162,7 @@ func TestARecordedTrainingHasWhatPyTorchCannotSee(t *testing.T) {
 func tally(v *viewed) (segments, nccl, blocks int64) {
 	for _, s := range v.segments {
 		switch {
-		case s.stream == streamMapped: // it alone uses the virtual memory API; its stack is whole only if its tables were loaded in time
+		case s.stream == streamMapped: // only NCCL uses the virtual memory API; its stack is complete only if its tables were loaded in time
 			nccl += s.size
 		case s.address < addressEnd:
 			segments += s.size
@@ -174,7 +176,7 @@ func tally(v *viewed) (segments, nccl, blocks int64) {
 	return segments, nccl, blocks
 }
 
-// reservedPoints reads what a job says of its allocator: the bytes reserved at each point.
+// reservedPoints returns the bytes reserved at each point of a job's output.
 func reservedPoints(out string) (list []int64) {
 	for line := range strings.Lines(out) {
 		var p realtorch.Point

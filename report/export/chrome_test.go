@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// rows fills a timeline with what the books have at each second, and returns the snapshots.
+// rows fills a timeline with the books of each second, and returns the snapshots.
 func rows(t *testing.T, list []told, seconds uint64) (*timeline.Timeline, []*ledger.Snapshot) {
 	t.Helper()
 	line := &timeline.Timeline{}
@@ -59,7 +59,8 @@ func rows(t *testing.T, list []told, seconds uint64) (*timeline.Timeline, []*led
 	return line, snapshots
 }
 
-// checkedEvent is an event as strictly as the trace event format has it, for the phases that are written.
+// checkedEvent is an event of the phases that are written, with all fields that the trace event
+// format requires.
 type checkedEvent struct {
 	Name  *string                    `json:"name"`
 	Cat   *string                    `json:"cat"`
@@ -71,7 +72,7 @@ type checkedEvent struct {
 	Args  map[string]json.RawMessage `json:"args"`
 }
 
-// checkChrome reads a trace, and returns its events after a check of each.
+// checkChrome reads a trace, checks its events and returns them.
 func checkChrome(t *testing.T, text []byte) (list []checkedEvent) {
 	t.Helper()
 	var file struct {
@@ -145,7 +146,7 @@ func checkEvent(e *checkedEvent, names map[string]string, last map[string]float6
 	return nil
 }
 
-// at returns what a counter shows at a time: its last values by then, 0 before the first.
+// at returns the values of a counter at a time: its last ones by then, 0 before the first.
 func at(list []checkedEvent, pid uint32, name string, us float64) map[string]int64 {
 	values := map[string]int64{}
 	for _, e := range list {

@@ -70,14 +70,14 @@ const (
 
 var wall = time.Date(2026, 11, 21, 12, 31, 36, 0, time.UTC)
 
-// told is what books are told at some time.
+// told is one input of the books and its time.
 type told struct {
 	time uint64
 	tell func(books ledger.Books)
 }
 
-// training is a process 4242 on two GPUs: segments with tensors, NCCL's buffers, memory from before the attach; and another one
-// that shares its first GPU, if wanted.
+// training returns a session of process 4242 on two GPUs: segments with tensors, NCCL's buffers,
+// memory from before the attach. With others, another process shares its first GPU.
 func training(others bool) (list []told) {
 	event := func(at, pid uint64, op ledger.Op, kind ledger.Kind, space ledger.Space, device int32, address, size, stack uint64, api string) {
 		e := ledger.Event{Op: op, Kind: kind, Space: space, PID: uint32(pid), TID: uint32(pid), Device: device, Time: begin + at*second, Address: address, Size: size, Stack: stack, API: api}
@@ -97,7 +97,8 @@ func training(others bool) (list []told) {
 	event(1, 4242, ledger.Alloc, ledger.Device, ledger.Addresses, 0, 0x7f_0000_0000, 20*mib, segmentStack, "cudaMalloc")
 	event(1, 4242, ledger.Alloc, ledger.Tensor, ledger.Blocks, 0, 0x7f_0000_0000, 4*mib, trainStack, "tensor")
 	event(2, 4242, ledger.Alloc, ledger.Tensor, ledger.Blocks, 0, 0x7f_0080_0000, 8*mib, trainStack, "tensor")
-	event(3, 4242, ledger.Alloc, ledger.Tensor, ledger.Blocks, 0, 0x7e_0000_1000, 3*mib, trainStack, "tensor") // in an older segment
+	// in an older segment
+	event(3, 4242, ledger.Alloc, ledger.Tensor, ledger.Blocks, 0, 0x7e_0000_1000, 3*mib, trainStack, "tensor")
 	event(3, 4242, ledger.Alloc, ledger.VMM, ledger.Physical, 1, 77, 64*mib, ncclStack, "cuMemCreate")
 	list = append(list, told{begin + 3*second, func(c ledger.Books) {
 		c.Apply(&ledger.Event{Op: ledger.Map, PID: 4242, TID: 4242, Time: begin + 3*second, Address: 0x30_0000_0000, Size: 64 * mib, Handle: 77, Stack: ncclStack, API: "cuMemMap"})
@@ -118,7 +119,8 @@ func training(others bool) (list []told) {
 		event(8, 5151, ledger.Alloc, ledger.Device, ledger.Addresses, 0, 0x7f_0000_0000, 50*mib, hostileStack, "cudaMalloc")
 	}
 	note(9, func(c ledger.Books) {
-		class := func(live, freed uint64) []ledger.ClassTotals { // of 4, 8 and 3 MiB, and one of 1 MiB that is not in the sample
+		// of 4, 8 and 3 MiB, and one of 1 MiB that is not in the sample
+		class := func(live, freed uint64) []ledger.ClassTotals {
 			list := make([]ledger.ClassTotals, ledger.SizeClasses)
 			for _, size := range []uint64{4 * mib, 8 * mib, 3 * mib, mib} {
 				list[ledger.SizeClass(size)] = ledger.ClassTotals{Allocs: 1, AllocBytes: size}
@@ -140,7 +142,7 @@ func training(others bool) (list []told) {
 	return list
 }
 
-// play tells a collector what comes up to a time.
+// play feeds a collector the session up to a time.
 func play(list []told, until uint64, o CollectorOptions) *Collector {
 	c := NewCollector(ledger.New(ledger.Options{Begin: begin, Host: "gpu-box-1"}), o)
 	for _, x := range list {
@@ -148,7 +150,7 @@ func play(list []told, until uint64, o CollectorOptions) *Collector {
 			x.tell(c)
 		}
 	}
-	c.Tell(ledger.Segments{segmentStack}) // as who has the stacks says
+	c.Tell(ledger.Segments{segmentStack}) // as the caller determines by the stacks
 	return c
 }
 

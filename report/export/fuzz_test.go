@@ -12,8 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// FuzzNames writes a process of which every name is what the fuzzer chose in other tools' formats: their readers, which
-// are strict, get the same numbers of it as of plain names.
+// FuzzNames writes a process with fuzzed names in other tools' formats. Their strict readers get
+// the same numbers as with plain names.
 func FuzzNames(f *testing.F) {
 	f.Add("step", "/home/ada/train.py", "python3", "cudaMalloc")
 	f.Add("a;b 7\n\x1b[31m", "/tmp/\n;\u202ex.py", "\"},{", "]\\\x00")

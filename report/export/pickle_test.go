@@ -13,8 +13,9 @@ import (
 	"unicode/utf8"
 )
 
-// decoder reads what the viewer's own decoder reads, and no more: its opcodes, batches that fit into one call of
-// JavaScript, numbers that it has exactly. Lists are *[]any, so that the memo and the stack mean the same one.
+// decoder reads what the viewer's own decoder reads, and no more: its opcodes, batches that fit one
+// call of JavaScript, numbers that it has exactly. Lists are *[]any, so that the memo and the stack
+// refer to the same one.
 type decoder struct {
 	text  []byte
 	stack []any
@@ -143,7 +144,7 @@ func long(b []byte) int64 {
 func TestPicklesAreReadBack(t *testing.T) {
 	numbers := []uint64{0, 1, 127, 128, 255, 256, 65535, 65536, 1<<31 - 1, 1 << 31, 1<<39 - 1, 1 << 39, 1 << 47, 1<<53 - 1, 1 << 62, math.MaxInt64}
 	texts := []string{"", "a", strings.Repeat("x", 255), strings.Repeat("y", 256), "naïve 很", "bad\xff", "a"}
-	for i := range 300 { // more than a byte numbers
+	for i := range 300 { // more than a number of one byte can refer to
 		texts = append(texts, fmt.Sprint("t", i))
 	}
 	var b bytes.Buffer

@@ -10,7 +10,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Whatever a process tells of its GPUs, no export has more memory of them than NVML says.
+// Whatever a process reports about its GPUs, no export has more memory of them than NVML.
 func TestExportsAddUpToNoMoreThanNVMLSays(t *testing.T) {
 	const usage = (735 + 365) * int64(mib)
 	for told, devices := range map[string][]string{

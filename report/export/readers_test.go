@@ -17,7 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// samples writes snapshots into files: the training, what chaos makes, and one with more entries than one batch has.
+// samples writes snapshots into files: the training, random ones, and one with more entries than a
+// batch has.
 func samples(t *testing.T) (files []string, views []*viewed) {
 	t.Helper()
 	dir := t.TempDir()

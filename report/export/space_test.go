@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Which memory lives, and where, is the ledger's to decide; each case has what it has in the end.
+// The ledger decides which memory lives, and where. Each case has the segments at its end.
 func TestTorchDrawsWhatTheLedgerHas(t *testing.T) {
 	const a, b = 0x7f_0000_0000, 0x7e_0000_0000
 	alloc := func(time, address, context uint64, device int32) ledger.Event {
@@ -83,7 +83,7 @@ func TestTorchDrawsWhatTheLedgerHas(t *testing.T) {
 	}
 }
 
-// What the ledger has no room for is not drawn either, and counted.
+// Allocations that the ledger has no room for are not drawn, but counted.
 func TestTorchCountsWhatTheLedgerHasNoRoomFor(t *testing.T) {
 	c := NewCollector(ledger.New(ledger.Options{Begin: begin, MaxLive: 64}), CollectorOptions{})
 	for i := range uint64(100) {

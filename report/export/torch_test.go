@@ -23,7 +23,7 @@ func torchFile(t testing.TB, c *Collector, at uint64) []byte {
 	return b.Bytes()
 }
 
-// text writes a snapshot as people can compare it.
+// text returns a snapshot in a form for golden files.
 func (v *viewed) text() string {
 	var b strings.Builder
 	for _, s := range v.segments {
@@ -61,7 +61,7 @@ func TestTorchSnapshot(t *testing.T) {
 			t.Error(err)
 		}
 		golden(t, name, []byte(v.text()))
-		// With what is older, the segments of each GPU are what NVML reports.
+		// With memory from before the attach, the segments of each GPU add up to what NVML reports.
 		for _, p := range snapshot(c, begin+10*second).Parts() {
 			var sum int64
 			for _, s := range v.segments {
@@ -102,7 +102,8 @@ func TestTorchWritesOneProcess(t *testing.T) {
 	}
 }
 
-// chaos makes events as a program and a tracer that loses some of them would, in few addresses, so that all meet.
+// chaos makes events as of a program and of a tracer that loses some of them. It uses few
+// addresses, so that many collide.
 type chaos struct {
 	*rand.Rand
 }
@@ -153,7 +154,8 @@ func (c *chaos) event(time uint64) ledger.Event {
 	return e
 }
 
-// Whatever comes, the state view can go through each action: no block without a segment, no segment that is not there.
+// Whatever the events are, the state view can apply each action: no block is outside of a segment,
+// and each ended segment exists.
 func TestTorchSnapshotsCanBeGoneThroughWhateverCame(t *testing.T) {
 	for seed := range uint64(500) {
 		random := &chaos{Rand: rand.New(rand.NewPCG(seed, 1))}
@@ -180,7 +182,7 @@ func TestTorchSnapshotsCanBeGoneThroughWhateverCame(t *testing.T) {
 	}
 }
 
-// Driver memory is what the ledger has, whichever way it came and went.
+// Driver memory is that of the ledger, however it was allocated and freed.
 func TestTorchSegmentsAddUpToTheLedger(t *testing.T) {
 	var compared int
 	for seed := range uint64(200) {
@@ -218,7 +220,7 @@ func TestTorchSegmentsAddUpToTheLedger(t *testing.T) {
 		var want, got int64
 		s := snapshot(c, time)
 		for i := range s.Sites {
-			if s.Sites[i].Kind != ledger.Managed { // in the figure of no GPU
+			if s.Sites[i].Kind != ledger.Managed { // it counts for no GPU
 				want += int64(s.Sites[i].LiveBytes)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// viewed is a snapshot as the viewer has it after it has read a file.
+// viewed is a snapshot as the viewer reads it.
 type viewed struct {
 	segments []viewedSegment
 	traces   [][]map[string]any
@@ -38,7 +38,7 @@ func names(frames any) (list []string) {
 	return list
 }
 
-// view decodes a file and checks what the format wants of segments and blocks.
+// view decodes a file and checks what the format requires of segments and blocks.
 func view(t testing.TB, text []byte) *viewed {
 	t.Helper()
 	v, err := unpickle(text)
@@ -81,7 +81,7 @@ func view(t testing.TB, text []byte) *viewed {
 	return out
 }
 
-// state undoes a device's trace entry by entry, as the viewer's state view does from the end on.
+// state undoes a device's trace entry by entry, as the viewer's state view does from the end.
 type state struct {
 	segments []viewedSegment
 	blocks   map[int64]int64 // sizes by address
@@ -91,7 +91,7 @@ func (s *state) sort() {
 	slices.SortFunc(s.segments, func(a, b viewedSegment) int { return cmp.Compare(a.address, b.address) })
 }
 
-// check says whether all blocks lie in segments, and nothing overlaps: what the viewer cannot draw is an exception.
+// check reports whether all blocks lie in segments, and none overlap; the viewer fails otherwise.
 func (s *state) check() error {
 	s.sort()
 	for i := 1; i < len(s.segments); i++ {
@@ -117,7 +117,8 @@ func (s *state) undo(e map[string]any) error {
 	address, stream := e["addr"].(int64), e["stream"].(int64)
 	switch e["action"] {
 	case "alloc":
-		// Parts of a segment may turn out to be on different devices, if the calls did not say: then a block is cut off.
+		// Parts of a segment may turn out to be on different devices, if the calls did not name
+		// them: then a block is cut off.
 		if had := s.blocks[address]; had == 0 || had > size {
 			return fmt.Errorf("alloc of %d bytes at %x, where %d are", size, address, s.blocks[address])
 		}
@@ -147,7 +148,7 @@ func (s *state) undo(e map[string]any) error {
 	return nil
 }
 
-// undoMap takes a range out of a segment, as what lies side by side on one stream is one for the viewer.
+// undoMap removes a range from a segment, since the viewer joins adjacent mappings on one stream.
 func (s *state) undoMap(address, size int64) error {
 	s.sort()
 	for i := 1; i < len(s.segments); i++ {
@@ -171,7 +172,8 @@ func (s *state) undoMap(address, size int64) error {
 	return fmt.Errorf("nothing is mapped at %x", address)
 }
 
-// replay undoes the whole traces and checks the state after each action, as if a user went through all of them.
+// replay undoes the whole traces and checks the state after each action, as if a user stepped
+// through all of them.
 func (v *viewed) replay() error {
 	for device, trace := range v.traces {
 		s := &state{blocks: map[int64]int64{}}

@@ -22,7 +22,7 @@ import (
 type NVML interface {
 	GPUs(ctx context.Context) ([]ledger.GPU, error)
 	Usage(ctx context.Context) ([]ledger.Usage, error)
-	// Ordinals returns the UUID of each CUDA ordinal of a process with this environment.
+	// ResolveOrdinals returns the UUID of each CUDA ordinal of a process with this environment.
 	ResolveOrdinals(environ []string, gpus []ledger.GPU) []string
 	// GPUsByMinor returns the GPUs with these device nodes, and false if some are not among gpus.
 	GPUsByMinor(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)

@@ -74,7 +74,7 @@ func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
 		t.Errorf("%d objects are booked and %d events lost, want 7 and 3", objects, s.Stats.Lost)
 	}
 	for _, what := range []string{"an event 3 times", "a reading of NVML 1 times", "a look at processes 1 times"} {
-		m.said(s, fmt.Sprintf("a defect of vramprof cost %s, please report it: runtime error: index out of range", what))
+		m.said(s, fmt.Sprintf("an internal error lost %s, please report it: runtime error: index out of range", what))
 	}
 	if text := strings.Join(s.Warnings, "\n"); !strings.Contains(text, " at fault_defects_test.go:") {
 		t.Errorf("no place is named:\n%s", text)

@@ -68,13 +68,13 @@ func Panicked() string {
 	}
 }
 
-// Warnings returns a sentence for each thing that panics cost, with the place of the first panic.
+// Warnings returns a sentence for each kind of item that panics lost, with the place of the first panic.
 func (d *List) Warnings() (list []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, what := range slices.Sorted(maps.Keys(d.seen)) {
 		x := d.seen[what]
-		list = append(list, fmt.Sprintf("a defect of vramprof cost %s %d times, please report it: %s", what, x.count, x.first))
+		list = append(list, fmt.Sprintf("an internal error lost %s %d times, please report it: %s", what, x.count, x.first))
 	}
 	return list
 }

@@ -19,7 +19,7 @@ func TestPanicsAreCountedByWhatTheyCost(t *testing.T) {
 	fail("a stack")
 	func() { defer list.Recovered("nothing") }()
 	got := list.Warnings()
-	if len(got) != 2 || !strings.Contains(got[0], "cost a stack 1 times") || !strings.Contains(got[1], "cost an event 2 times") {
+	if len(got) != 2 || !strings.Contains(got[0], "lost a stack 1 times") || !strings.Contains(got[1], "lost an event 2 times") {
 		t.Errorf("got %q", got)
 	}
 	if !strings.Contains(got[0], "index out of range") || !strings.HasSuffix(got[0], "at defects_test.go:15") {

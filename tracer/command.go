@@ -82,11 +82,9 @@ func (t *Tracer) startCommand() error {
 		_ = cmd.Wait()
 		return err
 	}
-	p := &process{pid: uint32(cmd.Process.Pid), traced: true, held: true}
-	t.desk.Take()
-	t.processes[p.pid] = p
-	t.tellKernel(p)
-	t.turn.Done()
+	turn := t.desk.Take()
+	t.table.Start(turn, uint32(cmd.Process.Pid))
+	turn.Done()
 	t.command = &command{cmd: cmd, guard: guard}
 	go func() {
 		t.command.err = cmd.Wait()

@@ -44,7 +44,7 @@ func (t *Tracer) discover(pid uint32) error {
 		}
 		looked[library.PID] = true
 	}
-	load, later := t.urgent(load, layouts)
+	load, later := urgent(load, layouts)
 	loaded := make(chan struct{})
 	t.loads.Go(func() {
 		defer close(loaded)
@@ -66,12 +66,7 @@ func (t *Tracer) discover(pid uint32) error {
 	if err := t.prober.Wait(); err != nil {
 		return err
 	}
-	t.beginOnce.Do(func() {
-		t.desk.Take()
-		defer t.turn.Done()
-		t.begin.Store(clock.Now())
-		t.turn.Tell(ledger.Begin{Time: t.begin.Load()})
-	})
+	t.beginOnce.Do(t.beginBooks)
 	t.files.Probe(found)
 	return nil
 }
@@ -79,10 +74,33 @@ func (t *Tracer) discover(pid uint32) error {
 // loadPatience limits how long the probes of a new process wait for its unwind tables.
 const loadPatience = 300 * time.Millisecond
 
+// beginBooks has the session count from now on: the first probe is about to be set.
+func (t *Tracer) beginBooks() {
+	turn := t.desk.Take()
+	defer turn.Done()
+	t.begin.Store(clock.Now())
+	turn.Tell(ledger.Begin{Time: t.begin.Load()})
+}
+
+// found notes that a process maps a CUDA library, and reports whether its unwind tables are still to
+// be loaded.
+func (t *Tracer) found(pid uint32) (load bool) {
+	turn := t.desk.Take()
+	defer turn.Done()
+	return t.table.Found(turn, pid)
+}
+
+// wanted reports whether a process is traced, and decides it if need be.
+func (t *Tracer) wanted(pid uint32) bool {
+	turn := t.desk.Take()
+	defer turn.Done()
+	return t.table.Wants(turn, pid)
+}
+
 // lookAhead maps the driver's library for processes that have not loaded it yet. It reports whether
 // this process has new mappings to scan.
 func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
-	if t.everyone() {
+	if t.table.Everyone() {
 		t.ahead.Prepare(ownPid, nil)
 	}
 	for _, pid := range libraries.WithoutDriver(found) {
@@ -97,8 +115,8 @@ func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
 func (t *Tracer) newFiles() *probes.Files {
 	return probes.NewFiles(t.prober, probes.Options{
 		NoTensors: t.config.NoTensors,
-		Traced:    t.isTraced,
-		Owner:     t.ownerOf,
+		Traced:    t.table.IsTraced,
+		Owner:     t.table.UserOf,
 		Warn:      t.warnOf,
 		Probed:    t.probed,
 	})
@@ -108,7 +126,7 @@ func (t *Tracer) newFiles() *probes.Files {
 func (t *Tracer) probed(l libraries.Mapped, rows int) {
 	t.config.Note(fmt.Sprintf("probing %d functions of %s", rows, l.Name))
 	t.noteLate(l)
-	if !l.IsOwn() && l.Layer != functions.Torch && !t.isHeld(l.PID) {
+	if !l.IsOwn() && l.Layer != functions.Torch && !t.table.IsHeld(l.PID) {
 		t.jobs.add(job{kind: jobLearn}) // its threads may have chosen their devices before
 	}
 }
@@ -126,9 +144,9 @@ func (t *Tracer) noteLate(l libraries.Mapped) {
 	}
 }
 
-// wantDevice requests brief probes if an event shows that they are needed; in a turn.
-func (t *Tracer) wantDevice(p *process, e *ledger.Event) {
-	if t.learner.Want(e, e.Device == ledger.UnknownDevice && t.usage.OnOneGPU(p.pid)) {
+// wantDevice requests brief probes if an event shows that they are needed.
+func (t *Tracer) wantDevice(e *ledger.Event) {
+	if t.learner.Want(e, e.Device == ledger.UnknownDevice && t.usage.OnOneGPU(e.PID)) {
 		t.jobs.add(job{kind: jobLearn})
 	}
 }
@@ -146,11 +164,4 @@ func (t *Tracer) retire() error {
 		t.files.Retire(found)
 	}
 	return err
-}
-
-// isKnown reports whether the table of processes has a pid.
-func (t *Tracer) isKnown(pid uint32) bool {
-	t.desk.Take()
-	defer t.turn.Done()
-	return t.processes[pid] != nil
 }

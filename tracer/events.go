@@ -5,13 +5,16 @@ package tracer
 import (
 	"context"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
@@ -70,7 +73,7 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 		err := t.events.ReadInto(record)
 		if bpf.IsRingEmpty(err) {
 			t.desk.RingWasEmpty()
-			t.emptied.Add(1)
+			t.table.RingWasEmpty()
 			return n
 		}
 		if t.asleep {
@@ -87,102 +90,133 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 			}
 		}
 		if err != nil {
-			t.desk.Take()
-			t.lost++
-			t.turn.Done()
+			t.counts.lost.Add(1)
 		}
 	}
 	return n
 }
 
-// take books an event. One that nobody foresaw costs no more than itself.
+// take books an event. A panic costs no more than the event.
 func (t *Tracer) take(e *bpf.Event, details *bpf.Details) {
-	t.desk.Take()
-	defer t.turn.Done()
+	turn := t.desk.Take()
+	defer turn.Done()
 	defer func() {
 		if r := recover(); r != nil {
-			t.lost++
+			t.counts.lost.Add(1)
 			t.defects.Note("an event", r)
 		}
 	}()
-	t.turn.Passed(e.Time)
-	t.handle(e, details)
+	turn.Passed(e.Time)
+	t.handle(turn, e, details)
 }
 
-// handle takes one event; in a turn.
-func (t *Tracer) handle(e *bpf.Event, details *bpf.Details) {
+// handle books one event.
+func (t *Tracer) handle(turn *booking.Turn, e *bpf.Event, details *bpf.Details) {
 	switch e.Kind {
 	case bpf.KindHeld:
 		t.jobs.add(job{kind: jobHeld, pid: e.Pid})
 		return
 	case bpf.KindTables:
-		if t.process(e.Pid) != nil {
+		if t.table.Find(turn, e.Pid) != nil {
 			t.jobs.add(job{kind: jobLoad, pid: e.Pid})
 		}
 		return
 	case bpf.KindExit:
-		t.exited(e)
+		t.exited(turn, e)
 		return
 	case bpf.KindExec:
-		t.executed(e)
+		t.executed(turn, e)
 		return
 	}
-	p := t.process(e.Pid)
+	p := t.table.Find(turn, e.Pid)
 	if p == nil {
-		if e.Kind == bpf.KindAllocator {
-			t.dropAllocator(allocatorOf(e), false)
-		}
 		t.ignore(e)
 		return
 	}
-	if e.Flags&bpf.FlagNoTables != 0 && p.loaded && p.layout == 0 {
-		t.noRoomForTables++
+	if e.Flags&bpf.FlagNoTables != 0 && p.HasNoTables() {
+		t.counts.noRoomForTables.Add(1)
 	}
 	switch e.Kind {
 	case bpf.KindAllocator, bpf.KindBlock, bpf.KindBlockFree, bpf.KindBlockFailed, bpf.KindTotals:
-		t.handleBlock(e, p)
-		return
-	}
-	if e.Kind == bpf.KindInit {
+		t.handleBlock(turn, p, e)
+	case bpf.KindInit:
 		t.jobs.add(job{kind: jobScan, pid: e.Pid})
-		return
+	default:
+		t.handleCall(turn, p, e, details)
 	}
-	p.changed = e.Time
+}
+
+// handleBlock books an event of PyTorch's allocator.
+func (t *Tracer) handleBlock(turn *booking.Turn, p *processes.Process, e *bpf.Event) {
+	device, ok := t.tensors.Handle(turn, e)
+	if ok && e.Kind == bpf.KindBlockFailed {
+		t.outOfMemory(turn, p, OOM{
+			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
+		})
+	}
+}
+
+// handleCall books a call of CUDA.
+func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Event, details *bpf.Details) {
+	p.Changes(e.Time)
 	event := &t.event
 	var ok bool
 	if *event, ok = functions.Translate(e, details); !ok {
-		t.lost++
+		t.counts.lost.Add(1)
 		return
 	}
 	if event.Op == 0 {
 		return
 	}
 	if e.Kind == bpf.KindAlloc {
-		t.disinherit(p)
+		t.tensors.Disinherit(turn, e.Pid)
 	}
-	if !p.besideCapture {
-		if doubt := functions.Doubt(e, event); doubt != "" {
-			p.besideCapture = true
-			t.turn.Tell(ledger.Warning{PID: p.pid, Text: doubt})
-		}
+	if doubt := functions.Doubt(e, event); doubt != "" && p.Doubt() {
+		turn.Tell(ledger.Warning{PID: e.Pid, Text: doubt})
 	}
-	t.turn.Apply(event)
-	t.wantDevice(p, event)
+	turn.Apply(event)
+	t.wantDevice(event)
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
-		t.outOfMemory(p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
+		t.outOfMemory(turn, p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
 	}
-	if event.Op == ledger.Alloc && !p.user {
-		p.user = true
-		t.jobs.add(job{jobIntroduce, p.pid})
+	if event.Op == ledger.Alloc && p.Allocates() {
+		t.jobs.add(job{jobIntroduce, e.Pid})
 		t.usage.Soon()
 	}
 }
 
-// ignore takes an event of a process that is not traced out of the kernel's
-// counts of stacks: with --name it sends some until somebody has looked at its name.
+// exited books the end of a process: what each type knows of it first.
+func (t *Tracer) exited(turn *booking.Turn, e *bpf.Event) {
+	t.table.Release(e.Pid)
+	t.shares.Leave(e.Pid)
+	if t.tensors.Leave(turn, e.Pid) {
+		t.jobs.add(job{kind: jobBlocks})
+	}
+	t.usage.Forget(e.Pid)
+	t.table.Exit(turn, e)
+	t.jobs.add(job{kind: jobForget, pid: e.Pid})
+}
+
+// executed books that a process runs another program now.
+func (t *Tracer) executed(turn *booking.Turn, e *bpf.Event) {
+	if t.table.IsKnown(e.Pid) {
+		if t.tensors.Leave(turn, e.Pid) {
+			t.jobs.add(job{kind: jobBlocks})
+		}
+		t.usage.Forget(e.Pid)
+		t.shares.Leave(e.Pid)
+	}
+	t.table.Exec(turn, e)
+}
+
+// ignore takes an event of a process that is not traced out of the kernel's counts of stacks: with
+// --name the kernel half sends some until the name of the process was looked at.
 func (t *Tracer) ignore(e *bpf.Event) {
-	if p := t.processes[e.Pid]; p != nil && p.nameless && (e.Kind == bpf.KindAlloc || e.Kind == bpf.KindFree) {
-		t.namelessCalls++
+	switch e.Kind {
+	case bpf.KindAllocator:
+		t.tensors.Drop(e)
+	case bpf.KindAlloc, bpf.KindFree:
+		t.table.CountNameless(e.Pid)
 	}
 	switch e.Kind {
 	case bpf.KindAlloc, bpf.KindAllocFailed, bpf.KindBlock, bpf.KindBlockFailed:
@@ -193,21 +227,29 @@ func (t *Tracer) ignore(e *bpf.Event) {
 	default:
 		return
 	}
-	t.ignoredStacks++
+	t.counts.ignoredStacks.Add(1)
 	if e.Flags&bpf.FlagNoTables != 0 {
-		t.ignoredNoStack++
+		t.counts.ignoredNoStack.Add(1)
 	}
 }
 
-// stats reads what the kernel half could not do; in a turn.
+// counts is what the tracer itself could not book. The goroutine that reads the events ring counts.
+type counts struct {
+	lost            atomic.Uint64 // events that could not be decoded or booked
+	ignoredStacks   atomic.Uint64 // stacks of processes that are not traced
+	ignoredNoStack  atomic.Uint64 // their events without a stack
+	noRoomForTables atomic.Uint64 // events without a stack of processes whose unwind tables found no room
+}
+
+// stats reads what the kernel half could not do.
 func (t *Tracer) stats() ledger.Stats {
 	var counters [bpf.CounterCount]uint64
 	for i := range counters {
 		_ = t.coll.Maps["counters"].Lookup(uint32(i), &counters[i])
 	}
 	s := ledger.Stats{
-		Lost:      t.lost + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
-		Stacks:    counters[bpf.CounterStacks] - min(t.ignoredStacks, counters[bpf.CounterStacks]),
+		Lost:      t.counts.lost.Load() + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
+		Stacks:    counters[bpf.CounterStacks] - min(t.counts.ignoredStacks.Load(), counters[bpf.CounterStacks]),
 		StacksBy:  t.stacks.Lost(),
 		Torn:      counters[bpf.CounterTorn],
 		Truncated: map[string]uint64{},
@@ -216,7 +258,7 @@ func (t *Tracer) stats() ledger.Stats {
 	for _, n := range s.Missing {
 		s.NoStack += n
 	}
-	s.LostBy, _ = t.lostBy()
+	s.LostBy, _ = t.shares.Lost()
 	var code uint32
 	var count uint64
 	for i := t.coll.Maps["truncated_stacks"].Iterate(); i.Next(&code, &count); {
@@ -227,10 +269,10 @@ func (t *Tracer) stats() ledger.Stats {
 	return s
 }
 
-// missing says why events have no stack; in a turn.
+// missing counts the events without a stack by reason.
 func (t *Tracer) missing(counters *[bpf.CounterCount]uint64) map[string]uint64 {
-	noTables := counters[bpf.CounterNoTables] - min(t.ignoredNoStack, counters[bpf.CounterNoTables])
-	noRoom := min(t.noRoomForTables, noTables)
+	noTables := counters[bpf.CounterNoTables] - min(t.counts.ignoredNoStack.Load(), counters[bpf.CounterNoTables])
+	noRoom := min(t.counts.noRoomForTables.Load(), noTables)
 	list := map[string]uint64{
 		"as unwind tables were not loaded yet":        noTables - noRoom,
 		"as there was no room for unwind tables":      noRoom,

@@ -50,14 +50,14 @@ func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
 	journal := &mine{Books: ledger.New(ledger.Options{})}
 	m.trace(func(c *Config) { c.Journal = journal })
 	m.snapshot()
-	m.desk.Take()
+	turn := m.desk.Take()
 	journal.events, journal.readings, journal.processes = 3, 1, 1
-	m.turn.Done()
+	turn.Done()
 	p := m.script("alloc_c", nil, "repeat 10", "malloc a 1000", "end", "print done", "wait")
 	p.expect("done")
 	m.eventually("each of them was met", func() bool {
-		m.desk.Take()
-		defer m.turn.Done()
+		turn := m.desk.Take()
+		defer turn.Done()
 		return journal.events+journal.readings+journal.processes == 0
 	})
 	m.reader.Take([]byte("no stack"))

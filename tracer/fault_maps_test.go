@@ -98,9 +98,7 @@ func testFullEvents(t *testing.T, m *machine) {
 func (m *machine) ended(p *program) {
 	m.t.Helper()
 	m.eventually("the end of the process is noticed", func() bool {
-		m.desk.Take()
-		defer m.turn.Done()
-		return m.processes[p.pid()] == nil
+		return !m.table.IsKnown(p.pid())
 	})
 }
 

@@ -22,7 +22,7 @@ func (t *Tracer) faults() (list []string) {
 			list = append(list, fmt.Sprintf(x.text, n))
 		}
 	}
-	for _, text := range []string{t.unseen.Text(), t.usage.Silence(t.begin.Load()), t.lossText()} {
+	for _, text := range []string{t.unseen.Text(), t.usage.Silence(t.begin.Load()), t.shares.Text()} {
 		if text != "" {
 			list = append(list, text)
 		}

@@ -19,17 +19,9 @@ func (t *Tracer) introduce(pid uint32) {
 	view := usage.Look(pid, variables, workload.Container != "")
 	turn := t.desk.Take()
 	defer turn.Done()
-	if p, ok := t.processes[pid]; !ok || !p.booked {
+	if !t.table.IsBooked(pid) {
 		return
 	}
 	turn.Tell(ledger.Process{PID: pid, Workload: workload})
 	t.usage.Introduce(turn, pid, view)
-}
-
-// changed returns the time of a process's latest event; in a turn.
-func (t *Tracer) changed(pid uint32) (at uint64, known bool) {
-	if p := t.processes[pid]; p != nil {
-		return p.changed, true
-	}
-	return 0, false
 }

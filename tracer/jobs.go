@@ -116,7 +116,7 @@ func (t *Tracer) do(n job) {
 	case jobLearned:
 		t.learner.End()
 	case jobBlocks:
-		t.placeLeftBlocks()
+		t.tensors.PlaceLeft()
 	}
 }
 
@@ -124,9 +124,9 @@ func (t *Tracer) do(n job) {
 func (t *Tracer) forget() {
 	defer t.defects.Recovered("a look at processes")
 	t.forgetTables()
-	probes.ForgetContexts(t.coll.Maps["contexts"], t.coll.Maps["captures"], t.isKnown)
-	t.forgetBlocks()
-	t.forgetShares()
+	probes.ForgetContexts(t.coll.Maps["contexts"], t.coll.Maps["captures"], t.table.IsKnown)
+	t.tensors.Forget()
+	t.shares.Forget(t.table.IsKnown)
 	if err := t.retire(); err != nil {
 		t.warn(err.Error())
 	}

@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/booking"
 )
 
-// markSegments tells the books which driver allocations PyTorch's allocator made; in a turn.
-func (t *Tracer) markSegments() {
-	t.turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
+// markSegments tells the books which driver allocations PyTorch's allocator made.
+func (t *Tracer) markSegments(turn *booking.Turn) {
+	turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
 }
 
 // A journal is told every few seconds what otherwise only a snapshot asks for, so that it can show

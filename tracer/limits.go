@@ -41,15 +41,15 @@ func nameMemoryOf(memory uint64) int64 {
 // Tighten has processes and users get shares of half as much from now on: those that have most are followed in less detail. It
 // reports whether there was anything left to halve.
 func (t *Tracer) Tighten() bool {
-	t.desk.Take()
-	defer t.turn.Done()
+	turn := t.desk.Take()
+	defer turn.Done()
 	least := limitsOf(t.config.Memory)
 	least.Sites, least.Live = least.Sites/tightest, least.Live/tightest
 	if t.limits.Sites <= least.Sites {
 		return false
 	}
 	t.limits.Sites, t.limits.Live = t.limits.Sites/2, t.limits.Live/2
-	t.turn.Tell(t.limits)
+	turn.Tell(t.limits)
 	t.stacks.Shrink(int(t.limits.Sites))
 	return true
 }

@@ -15,8 +15,12 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/probes"
+	"github.com/vramprof/vramprof/tracer/processes"
+	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
+	"github.com/vramprof/vramprof/tracer/tensors"
 	"github.com/vramprof/vramprof/tracer/unwind"
+	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 // load loads the kernel half, and starts the verification of the programs that probe functions.
@@ -43,7 +47,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the stacks ring: %w", err)
 	}
-	t.reader = stacks.Reader{Ring: stackEvents, Decode: t.unwind.Decode, UserOf: t.ownerOf, Store: t.stacks, Defects: &t.defects}
+	t.reader = stacks.Reader{Ring: stackEvents, Decode: t.unwind.Decode, UserOf: t.table.UserOf, Store: t.stacks, Defects: &t.defects}
 	return nil
 }
 
@@ -53,16 +57,11 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err != nil {
 		return fmt.Errorf("read the probes' objects: %w", err)
 	}
-	if err := spec.Variables["trace_all"].Set(t.everyone()); err != nil {
+	if err := spec.Variables["trace_all"].Set(t.config.everyone()); err != nil {
 		return fmt.Errorf("set the filter: %w", err)
 	}
-	if t.config.Sample > 0 { // else the kernel half reports each change
-		if err := spec.Variables["totals_step"].Set(uint64(totalsStep)); err != nil {
-			return fmt.Errorf("set the step of totals: %w", err)
-		}
-	}
-	if err := spec.Variables["window_samples"].Set(windowSamples(t.config.SampleLimit)); err != nil {
-		return fmt.Errorf("set the limit of samples: %w", err)
+	if err := tensors.Limit(spec, t.config.Sample, t.config.SampleLimit); err != nil {
+		return err
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -70,7 +69,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	}
 	bpf.FitCPUs(spec, kernel, cpus)
 	t.resize(spec)
-	if err := limitTables(spec); err != nil {
+	if err := shares.Limit(spec); err != nil {
 		return err
 	}
 	replacements := t.unwind.Bind(spec)
@@ -85,13 +84,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 			return fmt.Errorf("write the probe table: %w", err)
 		}
 	}
-	if err := t.shares.open(t.coll.Maps["tables"]); err != nil {
-		return err
-	}
-	if err := t.beginAllocators(); err != nil {
-		return err
-	}
-	if err := t.setSampling(); err != nil {
+	if err := t.openTypes(); err != nil {
 		return err
 	}
 	t.unwind.SetCodes(t.coll.Maps["codes"])
@@ -100,6 +93,35 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types) })
 	t.files = t.newFiles()
 	return nil
+}
+
+// openTypes makes what owns the kernel half's maps of processes and of PyTorch's allocators.
+func (t *Tracer) openTypes() (err error) {
+	t.table = processes.NewTable(processes.Options{
+		PIDs: t.config.PIDs, Name: t.config.Name, Command: len(t.config.Command) > 0, Kernel: t.coll.Maps["processes"], Adopt: t.unwind.Adopt,
+		Scan:      func(pid uint32) { t.jobs.add(job{jobScan, pid}) },
+		Introduce: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
+	})
+	t.usage = usage.NewMonitor(usage.Options{
+		NVML: t.config.NVML, Desk: t.desk, Defects: &t.defects, Changed: t.table.Changed,
+		LookAgain: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
+		Before:    t.markSegments,
+	})
+	if t.shares, err = shares.Open(t.coll.Maps["tables"], t.coll.Maps["shares"], &t.defects); err != nil {
+		return err
+	}
+	t.tensors, err = tensors.New(tensors.Options{
+		Maps: t.coll.Maps, Desk: t.desk, Processes: t.table, Begin: t.begin.Load, LeaveRoom: t.shares.LeaveRoom,
+		UsesCUDA: func(pid uint32) (uses, sure bool) {
+			return t.table.HasAllocated(pid) || t.usage.Lists(pid), t.usage.HasGPUs()
+		},
+	})
+	if err != nil {
+		return err
+	}
+	turn := t.desk.Take()
+	defer turn.Done()
+	return t.tensors.SetSampling(turn, t.config.Sample, t.config.SampleLimit)
 }
 
 // loadWatch loads and attaches the programs that watch processes, and creates the scanner.
@@ -111,7 +133,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	if err := spec.Variables["trace_children"].Set(t.config.Name != nil); err != nil {
 		return fmt.Errorf("set whether children are traced: %w", err)
 	}
-	if err := spec.Variables["inherit"].Set(t.everyone() && t.config.Name == nil); err != nil {
+	if err := spec.Variables["inherit"].Set(t.config.everyone() && t.config.Name == nil); err != nil {
 		return fmt.Errorf("set whether children have their parent's tables: %w", err)
 	}
 	if err := spec.Variables["layout_secret"].Set(rand.Uint64()); err != nil {
@@ -131,7 +153,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	if t.scanner, err = libraries.NewScanner(t.watch.programs.Programs); err != nil {
 		return err
 	}
-	t.unwind.CodeOf, t.unwind.InKernel = t.codeOf, t.layoutsInKernel
+	t.unwind.CodeOf, t.unwind.InKernel = t.codeOf, func() map[uint32]uint32 { return layoutsIn(t.coll.Maps["processes"]) }
 	return nil
 }
 

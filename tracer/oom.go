@@ -34,7 +34,7 @@ func (t *Tracer) LostOOMs() uint64 { return t.ooms.dropped.Load() }
 
 // LostOOMsBy is LostOOMs by pid, as far as there is room for it.
 func (t *Tracer) LostOOMsBy() map[uint32]uint64 {
-	t.desk.Take()
-	defer t.turn.Done()
+	turn := t.desk.Take()
+	defer turn.Done()
 	return maps.Clone(t.ooms.droppedBy)
 }

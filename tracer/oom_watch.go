@@ -10,8 +10,10 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -41,21 +43,21 @@ const (
 	largeBooksIn = uint64(10 * time.Second)
 )
 
-// outOfMemory never blocks; in a turn.
-func (t *Tracer) outOfMemory(p *process, o OOM) {
+// outOfMemory takes an error of a process. It never blocks.
+func (t *Tracer) outOfMemory(turn *booking.Turn, p *processes.Process, o OOM) {
 	if t.config.OOM == nil && t.config.Journal == nil {
 		return
 	}
-	o.torch, o.User = p.torch, t.userOf(p)
+	o.torch, o.User = t.tensors.Report(o.PID), p.User()
 	if !t.ooms.waiting.Take(o.PID, o.User) {
 		t.dropOOM(o.PID)
 		return
 	}
-	o.Comm = untrusted.Clean(procfs.Comm(p.pid))
+	o.Comm = untrusted.Clean(procfs.Comm(o.PID))
 	// A process that gives up is about to free what it holds. What PyTorch's allocator gets from CUDA is mostly
 	// not the end: it flushes its cache and tries again.
-	if t.config.OOM != nil && (o.API == "torch" || !p.torch) {
-		o.Books = t.booksOf(&o)
+	if t.config.OOM != nil && (o.API == "torch" || !o.torch) {
+		o.Books = t.booksOf(turn, &o)
 	}
 	select {
 	case t.ooms.queue <- o:
@@ -65,7 +67,7 @@ func (t *Tracer) outOfMemory(p *process, o OOM) {
 	}
 }
 
-// dropOOM counts one that Config.OOM is not told of; in a turn.
+// dropOOM counts one that Config.OOM is not told of.
 func (t *Tracer) dropOOM(pid uint32) {
 	t.ooms.dropped.Add(1)
 	if _, known := t.ooms.droppedBy[pid]; known || len(t.ooms.droppedBy) < maxDroppedBy {
@@ -73,8 +75,8 @@ func (t *Tracer) dropOOM(pid uint32) {
 	}
 }
 
-// booksOf takes the books of what runs now, a few times a minute; in a turn.
-func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
+// booksOf takes the books of what runs now, a few times a minute.
+func (t *Tracer) booksOf(turn *booking.Turn, o *OOM) *ledger.Snapshot {
 	at := o.Time
 	if t.ooms.sites > largeBooks && at-t.ooms.latest < largeBooksIn {
 		return nil
@@ -83,11 +85,11 @@ func (t *Tracer) booksOf(o *OOM) *ledger.Snapshot {
 		return nil
 	}
 	var blocks map[uint32][]ledger.Block
-	if t.liveBlocks() <= booksBlocks {
-		blocks = t.blocksOf(t.blockOwners())
+	if t.tensors.Count() <= booksBlocks {
+		blocks = t.tensors.Blocks(t.tensors.Owners())
 	}
-	t.bringUpToDate(blocks) // the totals of that moment came with the event
-	books := t.turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
+	t.bringUpToDate(turn, blocks) // the totals of that moment came with the event
+	books := turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
 	t.ooms.latest, t.ooms.sites = at, len(books.Sites)
 	return books
 }
@@ -111,9 +113,9 @@ func (t *Tracer) reportOOMs(ctx context.Context) {
 				return
 			}
 		}
-		t.desk.Take()
+		turn := t.desk.Take()
 		t.ooms.waiting.Give(o.PID)
-		t.turn.Done()
+		turn.Done()
 		if wait := stackDelay - time.Duration(clock.Now()-o.Time); wait > 0 && wait <= stackDelay {
 			time.Sleep(wait)
 		}
@@ -131,9 +133,9 @@ func (t *Tracer) tellOOM(o OOM) {
 	if t.config.Journal == nil {
 		return
 	}
-	t.desk.Take()
-	defer t.turn.Done()
-	t.turn.Apply(&ledger.Event{
+	turn := t.desk.Take()
+	defer turn.Done()
+	turn.Apply(&ledger.Event{
 		Op: ledger.OutOfMemory, Kind: o.Kind, PID: o.PID, Device: o.Device, Result: bpf.OutOfMemory, Time: o.Time,
 		Size: o.Size, Stack: o.Stack, Context: o.Allocated, Handle: o.Reserved, API: o.API,
 	})

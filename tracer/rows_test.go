@@ -331,7 +331,7 @@ func (r *rowRunner) run(b *block, more []string) (pids [2]uint32) {
 // seen waits until the tracer has noticed the process: one that ends before leaves nothing.
 func (r *rowRunner) seen(p *rowProcess) {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !slices.Contains(r.tracer.traced(), p.pid()); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !slices.Contains(r.tracer.table.Traced(), p.pid()); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatalf("process %d is not traced after 10 s", p.pid())
 		}

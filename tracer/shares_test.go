@@ -38,10 +38,8 @@ func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 // losesAlone wants one of two processes to have lost something, and the other nothing.
 func (m *machine) losesAlone(flooder, honest *program) {
 	m.t.Helper()
-	m.desk.Take()
 	sum := m.stats().Lost // first: the flood goes on
-	by, _ := m.lostBy()
-	m.turn.Done()
+	by, _ := m.shares.Lost()
 	if by[flooder.pid()] == 0 || by[honest.pid()] != 0 {
 		m.t.Errorf("the flooder lost %d, the other one %d", by[flooder.pid()], by[honest.pid()])
 	}
@@ -97,9 +95,7 @@ func testFloodOfThreads(t *testing.T, m *machine) {
 	}
 	flooder.next()
 	m.eventually("the flooder has what it may have", func() bool {
-		m.desk.Take()
-		defer m.turn.Done()
-		by, _ := m.lostBy()
+		by, _ := m.shares.Lost()
 		return by[flooder.pid()] > 100
 	})
 	honest.next()
@@ -112,7 +108,7 @@ func testFloodOfThreads(t *testing.T, m *machine) {
 	flooder.end()
 	honest.end()
 	m.ended(flooder)
-	m.eventually("the threads' room is free", func() bool { return *m.shares.used(0) <= 8 })
+	m.eventually("the threads' room is free", func() bool { return m.shares.Used(0) <= 8 })
 }
 
 // testFloodOfStacks: a new stack wakes the reader, which is faster than one process on most machines.
@@ -135,9 +131,7 @@ func testFloodOfStacks(t *testing.T, m *machine) {
 			t.Errorf("a stack of the honest process is lost")
 		}
 	}
-	m.desk.Take()
-	defer m.turn.Done()
-	_, stacks := m.lostBy()
+	_, stacks := m.shares.Lost()
 	if stacks[honest.pid()] != 0 {
 		t.Errorf("the honest process lost %d stacks", stacks[honest.pid()])
 	}
@@ -181,5 +175,5 @@ func testFloodOfBlocks(t *testing.T, m *machine) {
 	for _, p := range []*program{flooder, honest} {
 		p.end()
 	}
-	m.eventually("the blocks' room is free", func() bool { return *m.shares.used(1) == 0 })
+	m.eventually("the blocks' room is free", func() bool { return m.shares.Used(1) == 0 })
 }

@@ -29,43 +29,43 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 // takeBooks copies the books when they have all that came before a moment. Readings that were made since wait on.
 func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
 	t.desk.Settle(moment, func() { _ = t.events.Flush() })
-	t.desk.Take()
-	defer t.turn.Done()
-	t.turn.TakeBefore(moment + 1)
-	return t.turn.Snapshot(clock.Now(), time.Now())
+	turn := t.desk.Take()
+	defer turn.Done()
+	turn.TakeBefore(moment + 1)
+	return turn.Snapshot(clock.Now(), time.Now())
 }
 
 // readBooks has the books take what is not told by events, as of the time that it returns: live blocks only if there
 // are at most so many, since to walk them takes long.
 func (t *Tracer) readBooks(most uint64) uint64 {
 	defer t.defects.Recovered(readingBooks)
-	t.desk.Take()
-	owners := t.blockOwners()
-	few := most == ^uint64(0) || t.liveBlocks() <= most
-	t.turn.Done()
+	turn := t.desk.Take()
+	owners := t.tensors.Owners()
+	few := most == ^uint64(0) || t.tensors.Count() <= most
+	turn.Done()
 	var blocks map[uint32][]ledger.Block
 	if few {
-		blocks = t.blocksOf(owners)
+		blocks = t.tensors.Blocks(owners)
 	}
-	t.desk.Take()
-	defer t.turn.Done()
-	t.readTensors()
+	turn = t.desk.Take()
+	defer turn.Done()
+	t.tensors.Read(turn)
 	time := clock.Now()
-	t.turn.Read(readingBooks, time, func(*booking.Turn) { t.bringUpToDate(blocks) })
+	turn.Read(readingBooks, time, func(turn *booking.Turn) { t.bringUpToDate(turn, blocks) })
 	return time
 }
 
-// bringUpToDate tells the books what is not told by events, but for the totals of allocators; in a turn.
-func (t *Tracer) bringUpToDate(blocks map[uint32][]ledger.Block) {
-	t.turn.Tell(t.stats())
+// bringUpToDate tells the books what is not told by events, except for the totals of allocators.
+func (t *Tracer) bringUpToDate(turn *booking.Turn, blocks map[uint32][]ledger.Block) {
+	turn.Tell(t.stats())
 	for pid, list := range blocks {
-		t.turn.Tell(ledger.BlockList{PID: pid, Blocks: list})
+		turn.Tell(ledger.BlockList{PID: pid, Blocks: list})
 	}
-	t.markSegments()
-	if t.blocksUnread.Load() {
-		t.turn.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
+	t.markSegments(turn)
+	if t.tensors.Unplaced() {
+		turn.Tell(ledger.Warning{Text: "not all live tensors could be placed in their segments: PyTorch's cache may be too high"})
 	}
 	if t.config.WantTensors && !t.files.HaveTensors() {
-		t.turn.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
+		turn.Tell(ledger.Warning{Text: "no traced process has a PyTorch whose allocator reports tensors"})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/fakecuda"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/tensors"
 )
 
 // These share a tracer.
@@ -162,11 +163,25 @@ func testContradictions(t *testing.T, m *machine) {
 	}
 }
 
+// eachAllocator visits what the kernel half has of allocators.
+func (m *machine) eachAllocator(visit func(pid uint32, value *bpf.TensorDevice)) {
+	m.t.Helper()
+	for _, name := range []string{"tensor_devices", "host_tensor_devices"} {
+		var key bpf.TensorKey
+		var value bpf.TensorDevice
+		for i := m.coll.Maps[name].Iterate(); i.Next(&key, &value); {
+			if value.Number != bpf.NoNumber {
+				visit(key.Pid, &value)
+			}
+		}
+	}
+}
+
 // allocators lists the numbers of those that the kernel half has of a process.
 func (m *machine) allocators(pid uint32) (numbers []uint32) {
 	m.t.Helper()
-	m.eachAllocator(func(key bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
-		if key.Pid == pid {
+	m.eachAllocator(func(of uint32, value *bpf.TensorDevice) {
+		if of == pid {
 			numbers = append(numbers, value.Number)
 		}
 	})
@@ -176,19 +191,38 @@ func (m *machine) allocators(pid uint32) (numbers []uint32) {
 // inKernel counts the blocks that the kernel half has of some allocators.
 func (m *machine) inKernel(numbers []uint32) (blocks int) {
 	m.t.Helper()
-	m.eachBlock(func(number uint32, _, _ uint64) {
-		if slices.Contains(numbers, number) {
+	var key, size uint64
+	for i := m.coll.Maps["blocks"].Iterate(); i.Next(&key, &size); {
+		if number, _ := bpf.SplitBlockKey(key); slices.Contains(numbers, number) {
 			blocks++
 		}
-	})
-	m.desk.Take()
-	defer m.turn.Done()
-	m.eachAllocator(func(_ bpf.TensorKey, value *bpf.TensorDevice, _ int32) {
-		if slices.Contains(numbers, value.Number) {
-			blocks += len(m.ownerOfBlocks(0, 0, value).near)
+	}
+	m.eachAllocator(func(_ uint32, value *bpf.TensorDevice) {
+		var near bpf.NearBlocks
+		if !slices.Contains(numbers, value.Number) || m.coll.Maps["near_blocks"].Lookup(value.Number, &near) != nil {
+			return
+		}
+		for _, b := range near.Block {
+			if b.Address != 0 && b.Value != 0 {
+				blocks++
+			}
 		}
 	})
 	return blocks
+}
+
+// nobody is a table of processes that knows none.
+type nobody struct{}
+
+func (nobody) IsKnown(uint32) bool  { return false }
+func (nobody) IsTraced(uint32) bool { return false }
+func (nobody) IsBooked(uint32) bool { return false }
+
+// know has the allocators ask a table of processes.
+func (m *machine) know(table tensors.Processes) {
+	turn := m.desk.Take()
+	defer turn.Done()
+	m.Tracer.tensors.Processes = table
 }
 
 // testTensorsOfTheUnknown: the first events of a process are still on their way when the kernel half is to forget others.
@@ -196,14 +230,9 @@ func testTensorsOfTheUnknown(t *testing.T, m *machine) {
 	p := m.follow("2.6", nil, "alloc a 100M", "totals", "wait", "alloc b 1000", "totals", "wait")
 	p.totals()
 	before := m.allocators(p.pid())
-	m.desk.Take()
-	known := m.processes[p.pid()]
-	delete(m.processes, p.pid())
-	m.turn.Done()
-	m.forgetBlocks()
-	m.desk.Take()
-	m.processes[p.pid()] = known
-	m.turn.Done()
+	m.know(nobody{})
+	m.Tracer.tensors.Forget()
+	m.know(m.table)
 	if after := m.allocators(p.pid()); len(before) == 0 || !slices.Equal(before, after) {
 		t.Errorf("allocators %v, before %v", after, before)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -43,10 +42,8 @@ func (m *machine) loaded(pid uint32) {
 		m.jobs.mu.Lock()
 		waits := m.jobs.busy || m.jobs.todo[jobLoad][pid] || m.jobs.todo[jobLoadLater][pid] || m.jobs.todo[jobScan][pid] || m.jobs.todo[jobScan][0]
 		m.jobs.mu.Unlock()
-		m.desk.Take()
-		defer m.turn.Done()
-		x := m.processes[pid]
-		if quiet++; waits || x == nil || !x.loaded || time.Now().Before(x.nextLoad) {
+		pause, traced := m.table.NextLoad(pid)
+		if quiet++; waits || !traced || m.table.IsUnloaded(pid) || pause > 0 {
 			quiet = 0
 		}
 		return quiet > 20

@@ -33,7 +33,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/probes"
+	"github.com/vramprof/vramprof/tracer/processes"
+	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
+	"github.com/vramprof/vramprof/tracer/tensors"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/usage"
 	"github.com/vramprof/vramprof/tracer/workload"
@@ -81,36 +84,28 @@ type Tracer struct {
 	reader  stacks.Reader
 	events  *ringbuf.Reader
 
-	usage                         *usage.Monitor
-	desk                          *booking.Desk
-	turn                          *booking.Turn // of whoever has it
-	event                         ledger.Event  // the latest: one for each would be garbage
-	processes                     map[uint32]*process
-	tombs                         map[uint32]uint64 // start of ended processes
-	emptied                       atomic.Uint64     // how often the events ring was read to its end
-	lost                          uint64            // events that could not be decoded
-	ignoredStacks, ignoredNoStack uint64            // of processes that are not traced
-	noRoomForTables               uint64            // events without a stack of processes whose tables found no room
-	nameless, namelessCalls       uint64            // processes that were gone when their names were to be read; allocations and frees of theirs
-	limits                        ledger.Limits     // as the books were told last
-	begin                         atomic.Uint64     // of the books, when the first probe is set
+	usage  *usage.Monitor
+	desk   *booking.Desk
+	event  ledger.Event // the latest: one for each would be garbage
+	counts counts
+	limits ledger.Limits // as the books were told last
+	begin  atomic.Uint64 // of the books, when the first probe is set
 
-	leftBlocks   map[uint32]owner // guarded by mu: allocators of processes that ended, whose blocks are still to be placed
-	shares       shares
-	near         bpf.NearBlocks // likewise: the table that was read last
-	ooms         ooms
-	blocksUnread atomic.Bool // the kernel half's blocks could not be read to the end
-	host         *workload.Host
-	memlock      *unix.Rlimit  // of this process as it was, if it was lifted
-	running      atomic.Uint64 // since when processes that begin are noticed; 0 before
-	jobs         jobs
-	loads        sync.WaitGroup // of unwind tables, of processes that discover has found
-	command      *command
-	defects      defects.List
-	idle         time.Duration    // idleInterval, longer in a test
-	asleep       bool             // readEvents': it waits for what wakes it
-	beginOnce    sync.Once        // the books begin when the first probe is set
-	tap          func(raw []byte) // sees every event; for recording test data
+	shares    *shares.Shares
+	table     *processes.Table
+	tensors   *tensors.Allocators
+	ooms      ooms
+	host      *workload.Host
+	memlock   *unix.Rlimit  // of this process as it was, if it was lifted
+	running   atomic.Uint64 // since when processes that begin are noticed; 0 before
+	jobs      jobs
+	loads     sync.WaitGroup // of unwind tables, of processes that discover has found
+	command   *command
+	defects   defects.List
+	idle      time.Duration    // idleInterval, longer in a test
+	asleep    bool             // readEvents': it waits for what wakes it
+	beginOnce sync.Once        // the books begin when the first probe is set
+	tap       func(raw []byte) // sees every event; for recording test data
 }
 
 // New brings programs into the kernel, some of which are still being verified when it returns: Run says
@@ -129,25 +124,16 @@ func New(config Config) (*Tracer, error) {
 	}
 	host, _ := os.Hostname()
 	t := &Tracer{
-		config:     config,
-		processes:  map[uint32]*process{},
-		tombs:      map[uint32]uint64{},
-		leftBlocks: map[uint32]owner{},
-		ahead:      libraries.NewAhead(),
-		jobs:       newJobs(),
-		host:       workload.NewHost(),
-		ooms:       ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
-		idle:       idleInterval,
+		config: config,
+		ahead:  libraries.NewAhead(),
+		jobs:   newJobs(),
+		host:   workload.NewHost(),
+		ooms:   ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
+		idle:   idleInterval,
 	}
 	t.desk = booking.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Journal, &t.defects)
-	t.turn = (*booking.Turn)(t.desk)
-	t.usage = usage.NewMonitor(usage.Options{
-		NVML: config.NVML, Desk: t.desk, Defects: &t.defects, Changed: t.changed,
-		LookAgain: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
-		Before:    func(*booking.Turn) { t.markSegments() },
-	})
 	t.limits = limitsOf(config.Memory)
-	t.turn.Tell(t.limits)
+	t.desk.Tell(t.limits)
 	t.stacks = stacks.New(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
 	if err := t.load(kernel, types); err != nil {
 		t.Close()
@@ -156,8 +142,13 @@ func New(config Config) (*Tracer, error) {
 	return t, nil
 }
 
-// everyone says whether processes that nobody has looked at yet are traced.
-func (t *Tracer) everyone() bool { return len(t.config.PIDs) == 0 && len(t.config.Command) == 0 }
+// everyone reports whether processes are traced that nobody has looked at yet.
+func (c *Config) everyone() bool { return len(c.PIDs) == 0 && len(c.Command) == 0 }
+
+// finished reports whether all that was asked for by pid or command has ended.
+func (t *Tracer) finished() bool {
+	return !t.table.Everyone() && (t.command == nil || t.command.ended()) && !t.table.AnyTraced()
+}
 
 // Run traces until ctx ends, for Config.Duration, or until every process that was asked for by pid
 // or command has ended. It returns ErrNoProcess when there is nothing to trace.
@@ -167,14 +158,16 @@ func (t *Tracer) Run(ctx context.Context) error {
 	defer func() {
 		cancel()
 		wait.Wait()
-		t.desk.Take()
-		defer t.turn.Done()
+		turn := t.desk.Take()
+		defer turn.Done()
 		defer t.defects.Recovered("a reading of NVML")
-		t.turn.TakeAll()
-		t.warnOfNameless()
+		turn.TakeAll()
+		t.table.WarnOfNameless(turn)
 	}()
 	wait.Go(func() { t.reader.Run(ctx) })
-	t.expect()
+	turn := t.desk.Take()
+	t.table.Expect(turn)
+	turn.Done()
 	if err := t.discover(0); err != nil {
 		return err
 	}
@@ -186,7 +179,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 		if err := t.startCommand(); err != nil {
 			return err
 		}
-	} else if !t.config.Wait && len(t.traced()) == 0 {
+	} else if !t.config.Wait && len(t.table.Traced()) == 0 {
 		return t.noProcess()
 	}
 	wait.Go(func() { t.work(ctx) })
@@ -197,7 +190,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.keepJournal(ctx) })
 	wait.Go(func() { t.mapping.Tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
 	t.running.Store(clock.Now())
-	t.config.Ready(t.traced())
+	t.config.Ready(t.table.Traced())
 	if t.config.Duration > 0 {
 		timed, stop := context.WithTimeout(ctx, t.config.Duration)
 		defer stop()
@@ -259,7 +252,7 @@ func (t *Tracer) Close() {
 	if t.prober != nil {
 		t.prober.Close()
 	}
-	t.shares.close()
+	t.shares.Close()
 	if t.coll != nil {
 		t.coll.Close()
 	}

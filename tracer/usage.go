@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/vramprof/vramprof/tracer/tensors"
 )
 
 // What a defect costs, in words.
 const (
-	readingTensors = "a reading of tensors"
-	readingBooks   = "a look at the books"
+	readingBooks = "a look at the books"
 )
 
 // bookFirstEvents books what is in the ring before anybody is told that processes are traced: those that
@@ -21,9 +22,9 @@ func (t *Tracer) bookFirstEvents() {
 	var record ringbuf.Record
 	t.events.SetDeadline(time.Now())
 	t.drain(&record)
-	t.desk.Take()
-	defer t.turn.Done()
-	t.turn.TakeAll()
+	turn := t.desk.Take()
+	defer turn.Done()
+	turn.TakeAll()
 }
 
 // watchTensors reads the totals of PyTorch's allocators once a second, whatever NVML does.
@@ -41,8 +42,8 @@ func (t *Tracer) watchTensors(ctx context.Context) {
 }
 
 func (t *Tracer) lookAtTensors() {
-	defer t.defects.Recovered(readingTensors)
-	t.desk.Take()
-	defer t.turn.Done()
-	t.readTensors()
+	defer t.defects.Recovered(tensors.Reading)
+	turn := t.desk.Take()
+	defer turn.Done()
+	t.tensors.Read(turn)
 }

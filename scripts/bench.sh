@@ -5,11 +5,11 @@
 # CUDA.
 #
 #   --quick       fewer and shorter rounds, 6 minutes
-#   --only ROWS   comma-separated: calls, rate, live, attach, forks, torch, tensors, exits, capture, report,
-#                 accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
+#   --only ROWS   comma-separated: calls, rate, live, attach, forks, torch, tensors, exits, capture,
+#                 report, accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
 #   --markdown    also write BENCHMARKS.md: the results of this run and, for rows that it
 #                 skips, those of the last run with them (in .cache/bench/results)
-#   --profile     only print the cost of each BPF program (kernel.bpf_stats_enabled, restored afterwards)
+#   --profile     only print the cost of each BPF program (sets and restores kernel.bpf_stats_enabled)
 #
 # BENCH_LONG=1: run the 100,000 events/s for 60 s. VRAMPROF=FILE: use that binary instead of a new
 # one. ROUNDS, PAIRS: rounds of each variant (at least 5 for figures to quote), call pairs of a

@@ -10,7 +10,7 @@
 #   command    traces a command of each from its first call
 #   later      notices a program that starts later by its mappings
 #   threads    four threads that preempt each other have their own stacks
-#   memory     maps use as much kernel memory as "vramprof check" computes; for scripts/test-memory.sh
+#   memory     maps use as much kernel memory as "vramprof check" computes; for test-memory.sh
 #   warnings   the kernel has logged no warning
 export FAKECUDA_DIR=/fake VRAMPROF=/t/vramprof PYTHONDONTWRITEBYTECODE=1 VRAMPROF_TEST_SLOWNESS=4
 cd /t || exit 1

@@ -6,19 +6,19 @@
 //   site N                     site_N makes the following allocations, 0 to 7; initially 0
 //   oom SIZE [DEVICE]          an allocation that must fail
 //   flood SIZE COUNT           the same COUNT times
-//   cpu NAME SIZE | cpu_free NAME | mapped NAME SIZE | mapped_free NAME      on the host, as reported to a profiler
-//   foreign NAME SIZE | foreign_free NAME | foreign_oom SIZE                 by a library that is not PyTorch's
+//   cpu NAME SIZE | cpu_free NAME | mapped NAME SIZE | mapped_free NAME   on the host
+//   foreign NAME SIZE | foreign_free NAME | foreign_oom SIZE   by a library that is not PyTorch's
 //   lie ALLOCATED RESERVED     adds to the totals that are reported from now on
 //   random SEED CALLS [DEVICES]   random allocations and frees; what is live at the end stays live
 //   free_random N              frees one in N of those; N = 1 frees all
 //   live COUNT [SIZE]          allocates COUNT tensors at once
-//   rate THREADS SECONDS [EVENTS_PER_SECOND [SIZE]]   pairs of alloc and free; prints "rate EVENTS NANOSECONDS"
+//   rate THREADS SECONDS [EVENTS_PER_SECOND [SIZE]]   alloc/free pairs; prints "rate EVENTS NS"
 //   totals                     a line for each device that was used (print_totals), and "end"
 //   mark                       the last numbers of those lines count from here
-//   sites                      "site_N DEVICE LIVE BYTES ALLOCS BYTES" for each that was used, and "end"
+//   sites                      "site_N DEVICE LIVE BYTES ALLOCS BYTES" for each used site, and "end"
 //   sleep MS | print TEXT | ready ("ready PID") | kill (SIGKILL to itself) | exit (immediately)
-//   fork NAME                  a child frees the tensor that it inherited, and stays; prints "forked PID"
-//   workers N SIZE             like a data loader's: N children, each with a tensor on the host; prints "workers N"
+//   fork NAME                  a child frees its inherited tensor and stays; prints "forked PID"
+//   workers N SIZE             like a data loader's: N children with a host tensor each; prints "workers N"
 //   workers_end                all of them end at once; prints "workers 0"
 //   asleep | awake             torch_sleep
 //   exec FILE                  execve of itself with another script

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // alloc_c [FILE]: executes a script (FILE or stdin), one operation per line:
 //
-//   malloc NAME SIZE | managed NAME SIZE | free NAME            cudaMalloc, cudaMallocManaged, cudaFree
-//   pinned NAME SIZE | mallochost NAME SIZE | freehost NAME     cudaHostAlloc, cudaMallocHost, cudaFreeHost
-//   driver_malloc NAME SIZE | driver_free NAME                  cuMemAlloc_v2, cuMemFree_v2, through dlsym
-//   driver_managed NAME SIZE | driver_pinned NAME SIZE          cuMemAllocManaged, cuMemHostAlloc
-//   driver_mallochost NAME SIZE | driver_freehost NAME          cuMemAllocHost_v2, cuMemFreeHost
+//   malloc NAME SIZE | managed NAME SIZE | free NAME        cudaMalloc, cudaMallocManaged, cudaFree
+//   pinned NAME SIZE | mallochost NAME SIZE | freehost NAME cudaHostAlloc, cudaMallocHost, cudaFreeHost
+//   driver_malloc NAME SIZE | driver_free NAME              cuMemAlloc_v2, cuMemFree_v2 (dlsym)
+//   driver_managed NAME SIZE | driver_pinned NAME SIZE      cuMemAllocManaged, cuMemHostAlloc
+//   driver_mallochost NAME SIZE | driver_freehost NAME      cuMemAllocHost_v2, cuMemFreeHost
 //   fail SIZE          cudaMalloc that must return 2
 //   badfree            cudaFree of an unknown address, must return 1
 //   free0 | malloc0    cudaFree(0), cudaMalloc(0)

@@ -4,7 +4,6 @@ package tracer
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/vramprof/vramprof/tracer/clock"
@@ -24,17 +23,10 @@ import (
 // Run calls it before it starts the worker, and then only the worker does: scanning, loading and
 // attaching may take seconds.
 func (t *Tracer) discover(pid uint32) error {
-	found, layouts, err := t.scanner.ScanLayouts(pid)
+	defer t.ahead.Close()
+	found, layouts, err := t.ahead.Scan(t.scanner, pid, t.table.Everyone(), t.wanted)
 	if err != nil {
 		return err
-	}
-	if t.lookAhead(found) {
-		defer t.ahead.Close()
-		own, _, err := t.scanner.ScanLayouts(ownPid)
-		if err != nil {
-			return err
-		}
-		found = append(slices.DeleteFunc(found, func(l libraries.Mapped) bool { return l.PID == ownPid }), own...)
 	}
 	var load []uint32
 	looked := map[uint32]bool{ownPid: true}
@@ -95,20 +87,6 @@ func (t *Tracer) wanted(pid uint32) bool {
 	turn := t.desk.Take()
 	defer turn.Done()
 	return t.table.Wants(turn, pid)
-}
-
-// lookAhead maps the driver's library for processes that have not loaded it yet. It reports whether
-// this process has new mappings to scan.
-func (t *Tracer) lookAhead(found []libraries.Mapped) bool {
-	if t.table.Everyone() {
-		t.ahead.Prepare(ownPid, nil)
-	}
-	for _, pid := range libraries.WithoutDriver(found) {
-		if t.wanted(pid) {
-			t.ahead.Prepare(pid, procfs.Environ(pid))
-		}
-	}
-	return t.ahead.Any()
 }
 
 // newFiles returns the probed files, connected to the tracer.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 // driverFolders are the folders of the driver's library in distributions, in containers with the
@@ -78,9 +79,9 @@ func (a *Ahead) Prepare(pid uint32, environ []string) {
 	}
 }
 
-// WithoutDriver returns the pids in found, except this process, that do not map the driver's
+// withoutDriver returns the pids in found, except this process, that do not map the driver's
 // library, in ascending order.
-func WithoutDriver(found []Mapped) []uint32 {
+func withoutDriver(found []Mapped) []uint32 {
 	have := map[uint32]bool{ownPID: true}
 	for _, l := range found {
 		have[l.PID] = have[l.PID] || l.Layer == functions.Driver && !l.Program
@@ -89,8 +90,38 @@ func WithoutDriver(found []Mapped) []uint32 {
 	return slices.Sorted(maps.Keys(have))
 }
 
-// Any reports whether any file is mapped.
-func (a *Ahead) Any() bool { return len(a.maps) > 0 }
+// layouts is a Scanner, or an imitation of one in tests.
+type layouts interface {
+	ScanLayouts(pid uint32) ([]Mapped, map[uint32]uint64, error)
+}
+
+// Scan scans one process, or all with pid 0, like Scanner.ScanLayouts. For processes in the result
+// that have not loaded the driver yet and that are wanted, it maps the driver's library, and adds
+// the new mappings of this process to the result. With everyone, it also maps this host's library.
+// The mappings stay until Close, which must follow once the files are probed.
+func (a *Ahead) Scan(scanner layouts, pid uint32, everyone bool, wanted func(pid uint32) bool) ([]Mapped, map[uint32]uint64, error) {
+	found, list, err := scanner.ScanLayouts(pid)
+	if err != nil {
+		return nil, nil, err
+	}
+	if everyone {
+		a.Prepare(ownPID, nil)
+	}
+	for _, pid := range withoutDriver(found) {
+		if wanted(pid) {
+			a.Prepare(pid, procfs.Environ(pid))
+		}
+	}
+	if len(a.maps) == 0 {
+		return found, list, nil
+	}
+	own, _, err := scanner.ScanLayouts(ownPID)
+	if err != nil {
+		return nil, nil, err
+	}
+	found = slices.DeleteFunc(found, func(l Mapped) bool { return l.IsOwn() })
+	return append(found, own...), list, nil
+}
 
 // Close unmaps the files.
 func (a *Ahead) Close() {

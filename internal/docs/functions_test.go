@@ -80,7 +80,7 @@ var effects = map[uint8]string{
 
 // ops describes events that are neither an allocation nor a free.
 var ops = map[ledger.Op]string{
-	ledger.View: "gives an address of memory that is already counted", ledger.Map: "maps physical memory", ledger.Unmap: "unmaps physical memory",
+	ledger.Alias: "gives an address of memory that is already counted", ledger.Map: "maps physical memory", ledger.Unmap: "unmaps physical memory",
 	ledger.Retain: "retains physical memory", ledger.Export: "exports memory to other processes", ledger.AddressFree: "frees addresses",
 	ledger.ContextRetain: "retains a primary context", ledger.ContextRelease: "releases a primary context", ledger.ContextReset: "resets a device", ledger.ContextDestroy: "destroys a context",
 	ledger.PoolCreate: "creates a pool", ledger.PoolDestroy: "destroys a pool", ledger.PoolTrim: "trims a pool", ledger.PoolThreshold: "sets what a pool keeps",

@@ -27,7 +27,7 @@ func (m *model) lines() (list []string) {
 	}
 	unknown := 0
 	for _, o := range m.objects {
-		if o.Size == 0 && !o.view {
+		if o.Size == 0 && !o.alias {
 			unknown++
 		}
 	}
@@ -56,14 +56,14 @@ func linesOf(s *Snapshot) (list []string) {
 
 // randomEvent returns an event as a driver could send it, with few different numbers.
 func randomEvent(rng *rand.Rand) Event {
-	ops := []Op{Alloc, Alloc, Alloc, Free, Free, View, Map, Map, Unmap, Retain, Export, ContextRetain, ContextRelease, ContextReset, ContextDestroy, PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolSelect}
+	ops := []Op{Alloc, Alloc, Alloc, Free, Free, Alias, Map, Map, Unmap, Retain, Export, ContextRetain, ContextRelease, ContextReset, ContextDestroy, PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolSelect}
 	pick := func(n uint64) uint64 { return rng.Uint64N(n) }
 	e := Event{
 		Op: ops[pick(uint64(len(ops)))], PID: uint32(1 + pick(3)), TID: uint32(pick(5)), Device: int32(pick(3)) - 1,
 		Stack: pick(3), Address: 1 + pick(12), Size: 1 + pick(9), Context: pick(4), Handle: pick(5), API: "a",
 	}
 	switch e.Op {
-	case Alloc, View, Free:
+	case Alloc, Alias, Free:
 		kind := []struct {
 			Kind
 			Space

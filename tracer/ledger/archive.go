@@ -16,7 +16,7 @@ func (l *Ledger) archive(process uint32) {
 	for _, n := range p.sites {
 		s := &l.sites[n]
 		l.stats.Reused += s.early.objects // the end of its context will not be reported any more
-		if s.kind != viewed {
+		if s.kind != aliased {
 			place[n] = uint32(len(place))
 			if !s.segment && s.stack != 0 && s.mayBeSegment() && !l.segments[s.stack] {
 				l.segments[s.stack] = false

@@ -342,7 +342,7 @@ func (v *view) asleep(sites *siteList) {
 		v.l.withSites(uint32(n), func(numbers []uint32) {
 			for _, number := range numbers {
 				s := &v.l.sites[number]
-				if at, ok := sites.at[v.place(s.siteKey)]; ok && s.kind == Tensor {
+				if at, ok := sites.at[v.shownKey(s.siteKey)]; ok && s.kind == Tensor {
 					p, w := v.l.inclusion(int(s.class)), weights[at]
 					weights[at] = weight{w.asleep + float64(min(s.inside, s.liveBytes))/p, w.live + float64(s.liveBytes)/p}
 				}
@@ -352,10 +352,10 @@ func (v *view) asleep(sites *siteList) {
 	if len(weights) == 0 {
 		return
 	}
-	on := map[place][]int{}
+	on := map[processDevice][]int{}
 	for at := range sites.list {
 		if x := &sites.list[at]; x.Kind == Tensor && weights[at].asleep > 0 {
-			on[place{x.Process, x.Device}] = append(on[place{x.Process, x.Device}], at)
+			on[processDevice{x.Process, x.Device}] = append(on[processDevice{x.Process, x.Device}], at)
 		}
 	}
 	for i := range v.s.Tensors {
@@ -365,7 +365,7 @@ func (v *view) asleep(sites *siteList) {
 		}
 		var list []*Site
 		var parts []uint64
-		for _, at := range on[place{t.Process, t.Device}] {
+		for _, at := range on[processDevice{t.Process, t.Device}] {
 			x := &sites.list[at]
 			if w := weights[at]; w.asleep > 0 {
 				list = append(list, x)

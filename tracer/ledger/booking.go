@@ -19,7 +19,7 @@ func (l *Ledger) alloc(e *Event) {
 	}
 	if e.Size == 0 {
 		if e.Space != Addresses {
-			l.view(e) // a multicast handle or a sparse array, which has no memory of its own
+			l.alias(e) // a multicast handle or a sparse array, which has no memory of its own
 		}
 		return
 	}
@@ -36,7 +36,7 @@ func (l *Ledger) alloc(e *Event) {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 			return
 		}
-		if s.kind != viewed {
+		if s.kind != aliased {
 			l.reuse(s, b.size)
 		}
 		l.drop(key, old, e.Time)
@@ -46,7 +46,7 @@ func (l *Ledger) alloc(e *Event) {
 
 // book adds an allocation and returns the number of its entry; 0 if it has none.
 func (l *Ledger) book(key liveKey, e *Event) uint32 {
-	device, pool := l.place(key.process, e)
+	device, pool := l.deviceAndPool(key.process, e)
 	kind := e.Kind
 	if k := l.pools[pool].kind; k != 0 { // not memory of a GPU: such pools have no figures
 		kind, pool = k, 0
@@ -113,8 +113,8 @@ func (l *Ledger) dropEntry(key liveKey, n uint32) {
 	l.give(tableLive, &l.procs[key.process])
 }
 
-// place returns the device and the pool of an allocation.
-func (l *Ledger) place(process uint32, e *Event) (device int32, pool uint32) {
+// deviceAndPool returns the device and the pool of an allocation.
+func (l *Ledger) deviceAndPool(process uint32, e *Event) (device int32, pool uint32) {
 	device = e.Device
 	if uint32(device) >= maxDevices {
 		device = UnknownDevice
@@ -128,8 +128,8 @@ func (l *Ledger) place(process uint32, e *Event) (device int32, pool uint32) {
 	return device, 0
 }
 
-// view remembers an address that is not an allocation.
-func (l *Ledger) view(e *Event) {
+// alias remembers an address that is not an allocation.
+func (l *Ledger) alias(e *Event) {
 	if e.Address == 0 || e.Space == Blocks {
 		return
 	}
@@ -144,7 +144,7 @@ func (l *Ledger) view(e *Event) {
 	if old, ok := l.live[key]; ok {
 		b := l.entries.at(old)
 		s := &l.sites[b.site]
-		if s.kind == viewed {
+		if s.kind == aliased {
 			b.extra = min(b.extra, math.MaxUint32-1) + 1
 			return
 		}
@@ -155,8 +155,8 @@ func (l *Ledger) view(e *Event) {
 		l.stats.Evicted++
 		return
 	}
-	device, _ := l.place(p, &Event{Device: e.Device, Context: e.Context})
-	n := l.site(siteKey{context: e.Context, process: p, device: device, kind: viewed, space: e.Space})
+	device, _ := l.deviceAndPool(p, &Event{Device: e.Device, Context: e.Context})
+	n := l.site(siteKey{context: e.Context, process: p, device: device, kind: aliased, space: e.Space})
 	b := l.addEntry(key, &l.procs[p], entry{address: e.Address, time: e.Time, site: n})
 	l.link(b, l.sites[n].last)
 }

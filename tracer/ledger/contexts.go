@@ -209,7 +209,7 @@ func (l *Ledger) reused() uint64 {
 	return n
 }
 
-// endSites ends all allocations of the sites that match, except physical memory and views of it,
+// endSites ends all allocations of the sites that match, except physical memory and aliases of it,
 // which no context owns, and blocks, whose end the allocator reports. Allocations younger than
 // time, when the ending call began, belong to another context with the same handle.
 func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*site) bool) {
@@ -223,7 +223,7 @@ func (l *Ledger) endSites(process uint32, cause Cause, time uint64, match func(*
 			continue
 		}
 		s.ended = l.endings
-		counted := s.kind != viewed && s.kind != Imported // imported memory was not freed
+		counted := s.kind != aliased && s.kind != Imported // imported memory was not freed
 		if counted && s.early.objects > 0 {
 			r.Time = max(r.Time, time)
 			r.Objects += s.early.objects

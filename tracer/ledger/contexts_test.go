@@ -16,7 +16,7 @@ alloc t=2 addr=a3 size=8 stack=1 dev=0 ctx=c0 kind=registered space=registers
 alloc t=2 addr=a4 size=16 stack=1 dev=0 ctx=c0 kind=array space=arrays
 alloc t=2 addr=a5 size=32 stack=1 dev=0 ctx=c0 kind=imported
 alloc t=2 addr=a6 size=64 stack=1 dev=0 ctx=c0 kind=graph
-view t=2 addr=a7 ctx=c0
+alias t=2 addr=a7 ctx=c0
 alloc t=2 addr=1 size=128 stack=2 dev=0 ctx=c0 kind=vmm space=physical
 alloc t=2 addr=2 size=256 stack=2 dev=0 ctx=c0 kind=imported space=physical
 alloc t=2 addr=b0 size=512 stack=3 dev=0 ctx=c1
@@ -102,8 +102,8 @@ site 2 cuda:0 device live 1/2 alloc 1/2 oldest 4
 site 1 cuda:0 device live 0/0 alloc 1/1 oldest 0
 stats reused 1`},
 
-	{"a view ends with its context", `
-view t=2 addr=a0 ctx=c0
+	{"an alias ends with its context", `
+alias t=2 addr=a0 ctx=c0
 ctxdestroy t=3 ctx=c0
 free t=4 addr=a0`, `
 process 7

@@ -18,7 +18,7 @@ type entry struct {
 	address, size, time uint64
 	site                uint32
 	prev, next          uint32 // in the list of the site, oldest first
-	// Async: its pool; imported and viewed: references beyond the first; Tensor: its halvings.
+	// Async: its pool; imported and aliased: references beyond the first; Tensor: its halvings.
 	extra uint32
 }
 

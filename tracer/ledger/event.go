@@ -18,7 +18,7 @@ const (
 	Exec       // the process called execve, which frees its CUDA memory
 	Exit       // the last thread of the process ended
 
-	View   // Address leads to memory that is booked elsewhere, so its Free is not unmatched
+	Alias  // Address leads to memory that is booked elsewhere, so its Free is not unmatched
 	Map    // the Size bytes from Address on map the physical memory Handle
 	Unmap  // on entry: all mappings in the Size bytes from Address on end
 	Retain // the physical memory mapped at Address gets a reference more, under Handle

@@ -47,12 +47,12 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	b := l.entries.at(n)
 	site, size, extra, birth := b.site, b.size, b.extra, b.time
 	s := &l.sites[site]
-	if l.observer != nil && s.kind != viewed {
+	if l.observer != nil && s.kind != aliased {
 		l.observer.Freed(l.allocation(n), time)
 	}
 	l.unlink(n)
 	l.dropEntry(key, n)
-	if s.kind == viewed {
+	if s.kind == aliased {
 		return
 	}
 	if extra != 0 && s.kind == Async {
@@ -160,7 +160,7 @@ func (l *Ledger) restore(last *lastFree, time uint64) {
 		return // its context ended meanwhile
 	}
 	key := liveKey{last.entry.address, last.process, last.space}
-	shared := s.kind == Imported || s.kind == viewed
+	shared := s.kind == Imported || s.kind == aliased
 	if n, taken := l.live[key]; taken {
 		// An address that was given out again had been freed, whatever the call returned, but a
 		// counted one means the same memory.
@@ -182,7 +182,7 @@ func (l *Ledger) revive(key liveKey, b entry, time uint64) bool {
 		l.evict(s)
 		return false
 	}
-	if s.kind != viewed {
+	if s.kind != aliased {
 		l.addLive(s, b.size, time)
 		s.revived(l.options.Begin, b.time, b.size)
 		l.segmentChanged(b.site, b.size, time, false)
@@ -200,7 +200,7 @@ func (l *Ledger) revive(key liveKey, b entry, time uint64) bool {
 	near := b.prev
 	n := l.addEntry(key, &l.procs[key.process], b)
 	l.link(n, near)
-	if l.observer != nil && s.kind != viewed {
+	if l.observer != nil && s.kind != aliased {
 		l.observer.Allocated(l.allocation(n), time)
 	}
 	return true

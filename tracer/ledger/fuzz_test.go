@@ -252,7 +252,7 @@ func checkLedger(t *testing.T, l *Ledger) {
 		}
 		for n := x.first; n != 0; n = l.entries.at(n).next {
 			b := l.entries.at(n)
-			if b.size == 0 && x.kind != viewed {
+			if b.size == 0 && x.kind != aliased {
 				unknown++
 			}
 			if x.kind == Async {
@@ -376,7 +376,7 @@ func checkList(t *testing.T, l *Ledger, x *site) {
 			t.Fatalf("block %d of site %+v is linked wrongly or not live", n, x.siteKey)
 		}
 	}
-	if x.kind == viewed {
+	if x.kind == aliased {
 		return
 	}
 	if x.last != before || !l.procs[x.process].purged && (objects != x.liveObjects || bytes != x.liveBytes || squares != x.liveSquares) {

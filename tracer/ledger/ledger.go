@@ -121,8 +121,8 @@ type siteKey struct {
 // several handles, and the driver reuses a handle while its memory still lives.
 const memories = Blocks + 1
 
-// viewed is the kind of an entry that is known and not booked: see View.
-const viewed = lastKind + 1
+// aliased is the kind of an entry that is known and not booked: see Alias.
+const aliased = lastKind + 1
 
 type failureKey struct {
 	siteKey
@@ -136,7 +136,7 @@ type site struct {
 	liveSquares              uint64 // of kind Tensor: sum of the squared weights of live blocks
 	first, last              uint32 // list of live entries by time
 	// Indexes of process.totals: of the device, of all devices; of kind Tensor: of process.tensors;
-	// unused for viewed.
+	// unused for aliased.
 	total, sum uint32
 	history    history
 	own        cohorts
@@ -258,8 +258,8 @@ func (l *Ledger) Apply(e *Event) {
 
 func (l *Ledger) applyRare(e *Event) {
 	switch e.Op {
-	case View:
-		l.view(e)
+	case Alias:
+		l.alias(e)
 	case Map:
 		l.mapMemory(e)
 	case Unmap:
@@ -279,9 +279,9 @@ func (l *Ledger) applyRare(e *Event) {
 	case ContextDestroy:
 		l.contextDestroy(e)
 	case PoolCreate, PoolDestroy, PoolTrim, PoolThreshold, PoolOwn, PoolSelect, PoolCurrent:
-		l.pool(e)
+		l.bookPool(e)
 	case Allocator:
-		l.allocator(e)
+		l.bookAllocator(e)
 	case Totals:
 		l.tellTotals(e)
 	case AddressFree:

@@ -13,7 +13,7 @@ type mapping = intervals.Interval[target]
 
 // target is what a mapping leads to.
 type target struct {
-	memory uint64 // its number; 0 for a view, which is not booked
+	memory uint64 // its number; 0 for an alias, which is not booked
 	time   uint64 // of the mapping
 }
 

@@ -10,7 +10,7 @@ import (
 // place moves what was allocated in a context on an unknown device.
 func (m *model) place(pid uint32, context uint64, device int32) {
 	for _, o := range m.objects {
-		if o.PID != pid || o.Context != context || o.device != UnknownDevice || o.memory || o.view || o.Kind.OnHost() || o.Kind == Imported {
+		if o.PID != pid || o.Context != context || o.device != UnknownDevice || o.memory || o.alias || o.Kind.OnHost() || o.Kind == Imported {
 			continue
 		}
 		add := func(sign uint64) {

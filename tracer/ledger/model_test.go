@@ -28,7 +28,7 @@ type object struct {
 	device     int32
 	references int
 	memory     bool // physical, named by handles and mappings
-	view       bool
+	alias      bool
 	learns     bool
 	pool       *modelPool
 }
@@ -43,7 +43,7 @@ type modelHandle struct {
 type modelMap struct {
 	pid        uint32
 	start, end uint64
-	of         *object // nil: a view
+	of         *object // nil: an alias
 }
 
 type modelPrimary struct {
@@ -100,7 +100,7 @@ func (m *model) total(o *object) *[4]uint64 {
 
 func (m *model) end(o *object) {
 	m.objects = remove(m.objects, o)
-	if o.view {
+	if o.alias {
 		return
 	}
 	t := m.total(o)
@@ -136,7 +136,7 @@ func (m *model) clear(e *Event) {
 	}
 	if o := m.at(e.PID, e.Space, e.Address); o != nil {
 		switch {
-		case o.view:
+		case o.alias:
 		case o.Context != 0:
 			m.early = append(m.early, o)
 		default:
@@ -153,24 +153,24 @@ func (m *model) apply(e Event) {
 			if e.Space == Addresses {
 				return
 			}
-			e.Op = View
+			e.Op = Alias
 			m.apply(e)
 			return
 		}
 		m.alloc(e)
-	case View:
-		if o := m.at(e.PID, e.Space, e.Address); o != nil && o.view {
+	case Alias:
+		if o := m.at(e.PID, e.Space, e.Address); o != nil && o.alias {
 			o.references++
 			return
 		}
 		m.clear(&e)
-		m.objects = append(m.objects, &object{Event: e, device: m.device(&e), references: 1, view: true})
+		m.objects = append(m.objects, &object{Event: e, device: m.device(&e), references: 1, alias: true})
 	case Free:
 		m.free(e)
 	case Map, Unmap, Retain:
 		m.mapped(e)
 	case Export:
-		if o := m.at(e.PID, Addresses, e.Address); o != nil && o.Size != 0 && !o.view {
+		if o := m.at(e.PID, Addresses, e.Address); o != nil && o.Size != 0 && !o.alias {
 			m.exports[e.Handle] = o.Size
 		}
 	case ContextRetain, ContextRelease, ContextReset:
@@ -196,7 +196,7 @@ func (m *model) alloc(e Event) {
 			return
 		}
 	}
-	if o := m.at(e.PID, e.Space, e.Address); o != nil && e.Kind == Imported && (o.Kind == Imported && !o.view && o.Context == e.Context || o.view && e.Space == Physical) {
+	if o := m.at(e.PID, e.Space, e.Address); o != nil && e.Kind == Imported && (o.Kind == Imported && !o.alias && o.Context == e.Context || o.alias && e.Space == Physical) {
 		o.references++
 		return
 	}
@@ -272,7 +272,7 @@ func (m *model) mapped(e Event) {
 		}
 	case Retain:
 		x := find(m.maps, func(x *modelMap) bool { return x.pid == e.PID && x.start <= e.Address && e.Address < x.end })
-		number := Event{Op: View, PID: e.PID, Space: Physical, Address: e.Handle, Device: UnknownDevice}
+		number := Event{Op: Alias, PID: e.PID, Space: Physical, Address: e.Handle, Device: UnknownDevice}
 		switch {
 		case x == nil:
 		case x.of == nil:
@@ -353,7 +353,7 @@ func (m *model) endContext(pid uint32, cause Cause, match func(*object) bool) {
 	mine := func(o *object) bool { return o.PID == pid && o.Space != Physical && match(o) }
 	for _, o := range slices.Clone(m.objects) {
 		if mine(o) {
-			if !o.view {
+			if !o.alias {
 				release(o)
 			}
 			m.end(o)

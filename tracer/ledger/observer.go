@@ -73,7 +73,7 @@ func (l *Ledger) allocation(n uint32) Allocation {
 	}
 }
 
-// tellMapped reports a mapping. A view of physical memory is not booked, and neither is its
+// tellMapped reports a mapping. An alias of physical memory is not booked, and neither is its
 // mapping.
 func (l *Ledger) tellMapped(process uint32, x *mapping, time uint64) {
 	if m, ok := l.observedMapping(process, x); ok {

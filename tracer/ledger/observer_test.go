@@ -89,7 +89,7 @@ func (w *witness) compare(l *Ledger) {
 	w.t.Helper()
 	live := maps.Clone(w.live)
 	for key, n := range l.live {
-		if l.sites[l.entries.at(n).site].kind == viewed {
+		if l.sites[l.entries.at(n).site].kind == aliased {
 			continue
 		}
 		a := l.allocation(n)
@@ -172,8 +172,8 @@ func TestAnObserverIsTold(t *testing.T) {
 			{Op: Exec, Time: 2},
 			{Op: Alloc, Kind: Device, Time: 3, Address: 0xa, Size: 6},
 		}, []string{"began 7", "allocated a +5 at 1 of 1", "began 7", "allocated a +6 at 3 of 3"}},
-		{"a view is no allocation", []Event{
-			{Op: View, Time: 1, Address: 0xa},
+		{"an alias is no allocation", []Event{
+			{Op: Alias, Time: 1, Address: 0xa},
 			{Op: Free, Time: 2, Address: 0xa},
 		}, []string{"began 7"}},
 	} {

@@ -110,7 +110,7 @@ func (s *Snapshot) balancesOf(process int) (from, to int) {
 
 // TensorsOn returns the totals of a process's PyTorch allocator on a device, nil without one.
 func (s *Snapshot) TensorsOn(process int, device int32) *Tensors {
-	at, ok := slices.BinarySearchFunc(s.Tensors, place{process, device}, func(t Tensors, p place) int {
+	at, ok := slices.BinarySearchFunc(s.Tensors, processDevice{process, device}, func(t Tensors, p processDevice) int {
 		return cmp.Or(cmp.Compare(t.Process, p.process), cmp.Compare(t.Device, p.device))
 	})
 	if !ok {

@@ -53,7 +53,7 @@ func (l *Ledger) allocPhysical(e *Event) {
 		return
 	}
 	l.reuseHandle(n, e.Address, e.Time)
-	l.endView(n, e.Address, e.Time)
+	l.endAlias(n, e.Address, e.Time)
 	if p.purged {
 		l.book(liveKey{process: n, space: memories}, e)
 		return
@@ -77,7 +77,7 @@ func (l *Ledger) importAgain(process uint32, e *Event) bool {
 		}
 	}
 	if _, ok := l.live[liveKey{e.Address, process, Physical}]; ok {
-		l.view(e)
+		l.alias(e)
 		return true
 	}
 	return false
@@ -90,8 +90,8 @@ func (p *process) withPhysical() *physical {
 	return p.physical
 }
 
-// endView ends a view of physical memory, for example a multicast object.
-func (l *Ledger) endView(process uint32, number, time uint64) {
+// endAlias ends an alias of physical memory, for example a multicast object.
+func (l *Ledger) endAlias(process uint32, number, time uint64) {
 	key := liveKey{number, process, Physical}
 	if n, ok := l.live[key]; ok {
 		l.drop(key, n, time)
@@ -218,7 +218,7 @@ func (l *Ledger) retain(e *Event) {
 	}
 	id := x.Value.memory
 	if id == 0 {
-		l.view(&Event{PID: e.PID, Time: e.Time, Space: Physical, Address: e.Handle, Device: UnknownDevice})
+		l.alias(&Event{PID: e.PID, Time: e.Time, Space: Physical, Address: e.Handle, Device: UnknownDevice})
 		return
 	}
 	if h, ok := v.handles[e.Handle]; ok && h.memory == id {
@@ -227,7 +227,7 @@ func (l *Ledger) retain(e *Event) {
 		return
 	}
 	l.reuseHandle(p, e.Handle, e.Time)
-	l.endView(p, e.Handle, e.Time)
+	l.endAlias(p, e.Handle, e.Time)
 	if l.mayMap(p) {
 		l.addHandle(p, e.Handle, id)
 	}

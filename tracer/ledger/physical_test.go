@@ -141,7 +141,7 @@ process 7
 total cuda:0 vmm live 0/0 alloc 2/110 peak 100@1
 site 1 cuda:0 vmm live 0/0 alloc 2/110 oldest 0`},
 
-	{"nor does it come back in place of a view", create + `
+	{"nor does it come back in place of an alias", create + `
 free t=2 addr=1 tid=8 space=physical
 alloc t=3 addr=1 size=0 space=physical
 freefailed t=4 tid=8 result=1

@@ -128,8 +128,8 @@ func poolKind(e *Event) Kind {
 	return 0
 }
 
-// pool books an event of a pool.
-func (l *Ledger) pool(e *Event) {
+// bookPool books an event of a bookPool.
+func (l *Ledger) bookPool(e *Event) {
 	process := l.instance(e.PID, e.Time)
 	p := &l.procs[process]
 	device := e.Device
@@ -192,7 +192,7 @@ func (l *Ledger) selectPool(p *process, e *Event, device int32) {
 	case ok || device == UnknownDevice:
 		return
 	case p.Begin > l.options.Begin:
-		l.pool(&Event{Op: PoolOwn, PID: e.PID, Time: e.Time, Device: device, Handle: e.Handle})
+		l.bookPool(&Event{Op: PoolOwn, PID: e.PID, Time: e.Time, Device: device, Handle: e.Handle})
 		return
 	}
 	if _, known := p.selected[device]; known || len(p.selected) < maxDevices+1 {

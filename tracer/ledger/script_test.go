@@ -16,7 +16,7 @@ func play(t *testing.T, script string) *Ledger {
 	l := New(Options{})
 	ops := map[string]Op{
 		"alloc": Alloc, "allocfailed": AllocFailed, "free": Free, "freefailed": FreeFailed, "exec": Exec, "exit": Exit,
-		"view": View, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
+		"alias": Alias, "map": Map, "unmap": Unmap, "retain": Retain, "export": Export,
 		"ctxretain": ContextRetain, "ctxrelease": ContextRelease, "ctxreset": ContextReset, "ctxdestroy": ContextDestroy,
 		"poolcreate": PoolCreate, "pooldestroy": PoolDestroy, "pooltrim": PoolTrim, "poolthreshold": PoolThreshold, "poolselect": PoolSelect, "poolown": PoolOwn, "allocator": Allocator, "told": Totals, "addressfree": AddressFree, "learn": Learn,
 	}

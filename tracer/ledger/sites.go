@@ -63,7 +63,7 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 		l.sites = append(l.sites, site{})
 	}
 	switch key.kind {
-	case viewed:
+	case aliased:
 	case Tensor:
 		s.total = l.tensorsOn(p, key.device)
 	default:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// spaceRules: spaces of addresses, unknown sizes, views, and imported memory.
+// spaceRules: spaces of addresses, unknown sizes, aliases, and imported memory.
 var spaceRules = []rule{
 	{"the same number in two spaces is two allocations", `
 alloc t=1 addr=a0 size=100 stack=1 kind=pinned
@@ -59,9 +59,9 @@ total ? device live 2/0 alloc 2/0 peak 0@0
 site 1 ? device live 2/0 alloc 2/0 oldest 1
 stats unknown 2`},
 
-	{"a view is neither booked nor missed", `
-view t=1 addr=a0
-view t=1 addr=a0 space=externals
+	{"an alias is neither booked nor missed", `
+alias t=1 addr=a0
+alias t=1 addr=a0 space=externals
 alloc t=1 addr=c0 size=0 stack=1 kind=array space=arrays
 free t=2 addr=a0
 free t=2 addr=c0 space=arrays
@@ -71,17 +71,17 @@ free t=4 addr=a0 space=externals`, `
 process 7
 stats unmatched 2`},
 
-	{"a failed free brings a view back", `
-view t=1 addr=a0
+	{"a failed free brings an alias back", `
+alias t=1 addr=a0
 free t=2 addr=a0
 freefailed t=3 result=1
 free t=4 addr=a0`, `
 process 7`},
 
-	{"an allocation where a view was is an allocation", `
-view t=1 addr=a0
+	{"an allocation where an alias was is an allocation", `
+alias t=1 addr=a0
 alloc t=2 addr=a0 size=5 stack=1
-view t=3 addr=a0
+alias t=3 addr=a0
 free t=4 addr=a0`, `
 process 7
 total ? device live 0/0 alloc 1/5 peak 5@2

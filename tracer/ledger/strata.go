@@ -70,7 +70,7 @@ func (v *view) sampleOf(list []uint32) (sum classSample) {
 }
 
 // strata divides the size classes of a device into strata, from the largest sizes down.
-func (v *view) strata(t *tensors, m *moment, byClass *members, h *half) (list []stratum) {
+func (v *view) strata(t *tensors, m *tensorState, byClass *members, h *half) (list []stratum) {
 	enough := true
 	var blocks float64
 	for class := SizeClasses - 1; class >= 0; class-- {

@@ -30,7 +30,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	}
 	s.Stats.Reused = l.reused()
 	s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
-	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), moments: make([][]moment, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
+	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), moments: make([][]tensorState, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
 	v.processes()
 	v.sites()
 	v.failures()
@@ -46,12 +46,12 @@ type sitesSpan struct{ from, to int }
 type view struct {
 	l       *Ledger
 	s       *Snapshot
-	running bool        // it leaves out processes that have ended
-	device  []int32     // by process number: the device that UnknownDevice means
-	only    []string    // by process number: UUID of the GPU that alone carries the process
-	index   []int       // by process number: index in Snapshot.Processes
-	moments [][]moment  // by process number, then as in process.tensors
-	spans   []sitesSpan // by process number: its sites that are not of kind Tensor
+	running bool            // it leaves out processes that have ended
+	device  []int32         // by process number: the device that UnknownDevice means
+	only    []string        // by process number: UUID of the GPU that alone carries the process
+	index   []int           // by process number: index in Snapshot.Processes
+	moments [][]tensorState // by process number, then as in process.tensors
+	spans   []sitesSpan     // by process number: its sites that are not of kind Tensor
 }
 
 func (v *view) leavesOut(process uint32) bool { return v.running && v.l.procs[process].End != 0 }
@@ -73,7 +73,7 @@ func (v *view) processes() {
 		uuids, how := p.ordinals()
 		v.device[n], v.only[n] = p.onlyGPU(uuids)
 		for i := range p.tensors {
-			v.moments[n] = append(v.moments[n], v.l.moment(&p.tensors[i]))
+			v.moments[n] = append(v.moments[n], v.l.stateOf(&p.tensors[i]))
 		}
 		c := p.Process
 		c.Ordinals, c.Beyond = how, p.beyondList()
@@ -91,7 +91,7 @@ func (v *view) processes() {
 
 // totals returns the totals of a process. If it uses one GPU only, known and unknown device are
 // one, and the sum over all devices has the peak of both together.
-func (v *view) totals(p *process, only int32, moments []moment) []Total {
+func (v *view) totals(p *process, only int32, moments []tensorState) []Total {
 	var list []Total
 	for _, t := range p.totals {
 		sums := only != UnknownDevice && !t.Kind.OnHost()
@@ -121,9 +121,9 @@ func (v *view) totals(p *process, only int32, moments []moment) []Total {
 	return list
 }
 
-// place returns the key by which a site is shown, without contexts and spaces, and with the device
+// shownKey returns the key by which a site is shown, without contexts and spaces, and with the device
 // that UnknownDevice means if the process uses one GPU only.
-func (v *view) place(k siteKey) siteKey {
+func (v *view) shownKey(k siteKey) siteKey {
 	k.context, k.space, k.class = 0, 0, 0
 	if k.device == UnknownDevice && !k.kind.OnHost() && k.kind != Tensor {
 		k.device = v.device[k.process]
@@ -153,14 +153,14 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 	for _, n := range sites {
 		s := &l.sites[n]
 		// otherwise all its allocations moved to another device's site
-		if s.kind != viewed && s.kind != Tensor && s.allocObjects != 0 {
+		if s.kind != aliased && s.kind != Tensor && s.allocObjects != 0 {
 			shown = append(shown, n)
 		}
 	}
 	steps, cohorts := make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
 	for n, number := range shown {
 		s := &l.sites[number]
-		key := v.place(s.siteKey)
+		key := v.shownKey(s.siteKey)
 		out := Site{
 			Process: v.index[s.process], Stack: s.stack, API: s.api, Kind: s.kind, Device: key.device,
 			LiveObjects: s.liveObjects, LiveBytes: s.liveBytes,
@@ -269,7 +269,7 @@ func (v *view) failures() {
 		if v.leavesOut(k.process) {
 			continue
 		}
-		k.siteKey = v.place(k.siteKey)
+		k.siteKey = v.shownKey(k.siteKey)
 		i, ok := byKey[k]
 		if !ok {
 			i = len(v.s.Failures)

@@ -186,8 +186,8 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	s.allocBytes += w.bytes
 }
 
-// allocator books what an allocator had reserved before its first report since the attach.
-func (l *Ledger) allocator(e *Event) {
+// bookAllocator books what an bookAllocator had reserved before its first report since the attach.
+func (l *Ledger) bookAllocator(e *Event) {
 	n := l.instance(e.PID, e.Time)
 	device := tensorDevice(e.Device)
 	if device < 0 || l.procs[n].purged {

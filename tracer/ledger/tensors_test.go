@@ -160,7 +160,7 @@ alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=tensor
 alloc t=1 addr=1000 size=512 stack=2 dev=0 kind=device space=blocks
 alloc t=1 addr=1000 size=0 stack=2 dev=0 kind=tensor space=blocks
 alloc t=1 addr=1000 size=unknown stack=2 dev=0 kind=tensor space=blocks
-view t=1 addr=1000 space=blocks
+alias t=1 addr=1000 space=blocks
 free t=2 addr=1000 space=blocks`, `
 process 7`},
 

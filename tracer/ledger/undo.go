@@ -28,7 +28,7 @@ const maxKept = 1 << 18
 func (l *Ledger) memoryOf(process uint32, number uint64) memoryOf {
 	m, ok := l.procs[process].physical.memories[number]
 	if !ok {
-		return memoryOf{} // a view
+		return memoryOf{} // an alias
 	}
 	return memoryOf{number, *l.entries.at(l.live[liveKey{number, process, memories}]), m.learns}
 }
@@ -80,9 +80,9 @@ func (l *Ledger) undoPhysical(process uint32, e *Event) {
 func (l *Ledger) undoRelease(process uint32, r *released, time uint64) {
 	v := l.procs[process].physical
 	h, taken := v.handles[r.handle]
-	_, view := l.live[liveKey{r.handle, process, Physical}]
+	_, aliased := l.live[liveKey{r.handle, process, Physical}]
 	switch {
-	case view || taken && h.memory != r.held.number:
+	case aliased || taken && h.memory != r.held.number:
 	case taken:
 		h.references++
 		v.handles[r.handle] = h

@@ -60,13 +60,13 @@ func takeShares(parts []Part, sum uint64, of field) uint64 {
 // them if their allocator reports.
 func (s *Snapshot) unplaced(only []string) []unplaced {
 	sums := make([]unplaced, len(s.Processes))
-	reports, reported := make([]bool, len(s.Processes)), map[place]bool{}
+	reports, reported := make([]bool, len(s.Processes)), map[processDevice]bool{}
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
 		if t.Device == CPUDevice {
 			continue
 		}
-		reports[t.Process], reported[place{t.Process, t.Device}] = true, true
+		reports[t.Process], reported[processDevice{t.Process, t.Device}] = true, true
 		if s.balanceOn(t.Process, t.Device, only[t.Process]) < 0 {
 			sums[t.Process].newer += t.LiveBytes - t.Asleep + t.Cached
 			sums[t.Process].older += t.Older - t.OlderAsleep - t.OlderMoved + t.OlderCached
@@ -78,7 +78,7 @@ func (s *Snapshot) unplaced(only []string) []unplaced {
 		case !x.Kind.Owned() || s.balanceOn(x.Process, x.Device, only[x.Process]) >= 0:
 		case !x.Segment || !reports[x.Process]:
 			sums[x.Process].newer += x.LiveBytes
-		case !reported[place{x.Process, x.Device}]:
+		case !reported[processDevice{x.Process, x.Device}]:
 			sums[x.Process].newer += minus(x.LiveBytes, x.Tensors)
 		}
 	}

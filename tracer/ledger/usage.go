@@ -24,7 +24,7 @@ type reading struct {
 	settledAt   uint64
 	firstAt     uint64 // time of first and firstLive
 	taken       uint64 // time of last and lastLive
-	beyond      beyond
+	excess      excess
 }
 
 // A rough reading sets no baseline for this long after the first one, ns.
@@ -52,7 +52,7 @@ type deviceLive struct {
 // is not booked is Gap: modules loaded lazily, memory of functions that are not traced. The sizes
 // of freed memory from before the attach are unknown; Baseline stays, and Gap becomes negative by
 // that much. A reading during which the process allocated is of some moment since UsageOpened: see
-// beyond.
+// excess.
 func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	if l.full() {
 		return
@@ -249,7 +249,7 @@ func (l *Ledger) balances(p *process, number int) []Balance {
 	var list []Balance
 	for i := range p.readings {
 		r := &p.readings[i]
-		b := Balance{Process: number, UUID: r.uuid, Device: ordinalOf(uuids, r.uuid), Usage: r.last, Peak: r.peak, Time: r.taken, Doubt: r.beyond.width()}
+		b := Balance{Process: number, UUID: r.uuid, Device: ordinalOf(uuids, r.uuid), Usage: r.last, Peak: r.peak, Time: r.taken, Doubt: r.excess.width()}
 		if r.uuid == onlyUUID {
 			b.Device = only
 		}

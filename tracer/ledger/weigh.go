@@ -47,7 +47,7 @@ func (v *view) tensors(sites *siteList) {
 }
 
 // tensorsOf adds those of one process, whose sites have these numbers.
-func (v *view) tensorsOf(process uint32, numbers []uint32, segments map[place]segmentSum, sites *siteList) {
+func (v *view) tensorsOf(process uint32, numbers []uint32, segments map[processDevice]segmentSum, sites *siteList) {
 	p := &v.l.procs[process]
 	byDevice := make([]members, len(p.tensors))
 	for _, n := range numbers {
@@ -108,8 +108,8 @@ func (v *view) placeNameless(all []Site) {
 	}
 }
 
-// place is a device of a process, by its index in the snapshot.
-type place struct {
+// processDevice is a device of a process, by its index in the snapshot.
+type processDevice struct {
 	process int
 	device  int32
 }
@@ -117,11 +117,11 @@ type place struct {
 // segmentSum sums the segments on a device, and the bytes of blocks in them.
 type segmentSum struct{ bytes, inside uint64 }
 
-func (v *view) segments(sites []Site) map[place]segmentSum {
-	sums := map[place]segmentSum{}
+func (v *view) segments(sites []Site) map[processDevice]segmentSum {
+	sums := map[processDevice]segmentSum{}
 	for i := range sites {
 		if s := &sites[i]; s.Segment {
-			at := place{s.Process, s.Device}
+			at := processDevice{s.Process, s.Device}
 			sum := sums[at]
 			sums[at] = segmentSum{sum.bytes + s.LiveBytes, sum.inside + s.Tensors}
 		}
@@ -130,7 +130,7 @@ func (v *view) segments(sites []Site) map[place]segmentSum {
 }
 
 // tensorsOn returns the totals of one device.
-func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[place]segmentSum) Tensors {
+func (v *view) tensorsOn(process uint32, t *tensors, m *tensorState, segments map[processDevice]segmentSum) Tensors {
 	p, index := &v.l.procs[process], v.index[process]
 	here := func(device int32) bool {
 		return device == t.device || device == UnknownDevice && v.device[process] == t.device
@@ -146,7 +146,7 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *moment, segments map[pla
 	if t.device < 0 {
 		return out
 	}
-	segment := segments[place{index, t.device}]
+	segment := segments[processDevice{index, t.device}]
 	if t.now.reserved != 0 { // without a BlockList, all blocks are taken to lie in the segments
 		// in segments from before the attach
 		room := minus(minus(out.Reserved, segment.bytes), minus(out.Allocated, out.LiveBytes))
@@ -215,7 +215,7 @@ func (v *view) spreadCache(sites []Site, t *Tensors) {
 
 // weigh adds the sites of one device, weighted so that each stratum adds up to its exact totals,
 // and returns the standard error of the largest site's live bytes.
-func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, sites *siteList) uint64 {
+func (v *view) weigh(process uint32, t *tensors, m *tensorState, byClass *members, sites *siteList) uint64 {
 	var shares [SizeClasses][]share
 	for class, list := range byClass {
 		shares[class] = make([]share, len(list))
@@ -235,7 +235,7 @@ func (v *view) weigh(process uint32, t *tensors, m *moment, byClass *members, si
 		for class := live[i].from; class < live[i].to; class++ {
 			for k, n := range byClass[class] {
 				if s := &v.l.sites[n]; shares[class][k] != (share{}) {
-					at := sites.add(v.place(s.siteKey), v.tensorSite(s, &shares[class][k], &live[i]))
+					at := sites.add(v.shownKey(s.siteKey), v.tensorSite(s, &shares[class][k], &live[i]))
 					errors.add(at, s, v.l.inclusion(class))
 				} else {
 					evicted, crowded = evicted+s.evicted, crowded+s.crowded

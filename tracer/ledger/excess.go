@@ -4,20 +4,20 @@ package ledger
 
 import "slices"
 
-// beyond bounds what NVML counts on a GPU in addition to the live bytes of the books. If a process
+// excess bounds what NVML counts on a GPU in addition to the live bytes of the books. If a process
 // allocates during a reading of NVML, the moment of the reading is unknown, and so are the live
 // bytes then. But the difference hardly ever changes, so a few readings together bound it well.
-type beyond struct {
+type excess struct {
 	low, high int64
 	live      uint64 // live bytes at the latest reading, by the ordinals known then
 	known     bool
 }
 
-func (x *beyond) width() uint64 { return uint64(x.high - x.low) }
+func (x *excess) width() uint64 { return uint64(x.high - x.low) }
 
 // narrow tightens the bounds by one reading. If the reading contradicts the others, something else
 // has changed.
-func (x *beyond) narrow(low, high int64) {
+func (x *excess) narrow(low, high int64) {
 	if both := max(x.low, low) <= min(x.high, high); x.known && both {
 		x.low, x.high = max(x.low, low), min(x.high, high)
 		return
@@ -39,11 +39,11 @@ func (l *Ledger) fit(p *process, r *reading, u *Usage) []deviceLive {
 		return int64(bytes)
 	}
 	// other ordinals are known to mean this GPU now
-	if r.taken != 0 && uint64(on(r.lastLive)) != r.beyond.live {
-		r.beyond = beyond{}
+	if r.taken != 0 && uint64(on(r.lastLive)) != r.excess.live {
+		r.excess = excess{}
 	}
 	low, high, usage := on(least), on(most), int64(u.Bytes)
-	x := &r.beyond
+	x := &r.excess
 	x.narrow(usage-high, usage-low)
 	guess := (x.low + x.high) / 2
 	if r.settled { // the least possible is unexplained

@@ -145,20 +145,20 @@ func (t *tensors) sampleChanged(class uint8, time uint64, w *count, freed bool) 
 	c.freed.bytes += int64(w.bytes)
 }
 
-// moment is the state of an allocator as of the newest event. Allocated, reserved and live bytes
+// tensorState is the state of an allocator as of the newest event. Allocated, reserved and live bytes
 // are exact if events report them, and as of the last reading if not. Other changes since then are
 // those of the sample, and so are exact if all blocks are in it.
-type moment struct {
+type tensorState struct {
 	allocated, reserved uint64
 	live, freed         count         // sums over classes
 	classes             []tensorClass // by SizeClass; nil: only the sample is known
 }
 
-func (l *Ledger) moment(t *tensors) moment {
+func (l *Ledger) stateOf(t *tensors) tensorState {
 	if !t.reading.taken && !t.now.liveKnown {
-		return moment{allocated: t.now.allocated, reserved: t.now.reserved, live: t.live, freed: t.freed}
+		return tensorState{allocated: t.now.allocated, reserved: t.now.reserved, live: t.live, freed: t.freed}
 	}
-	m := moment{allocated: t.now.allocated, reserved: t.now.reserved, classes: make([]tensorClass, SizeClasses)}
+	m := tensorState{allocated: t.now.allocated, reserved: t.now.reserved, classes: make([]tensorClass, SizeClasses)}
 	for class := range m.classes {
 		c := &m.classes[class]
 		*c = t.reading.class(class)

@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// mine is a journal that panics where it is told to, in the place of a defect of the books.
+// mine is a capture that panics where it is told to, in the place of a defect of the books.
 type mine struct {
 	ledger.Books
 	events, readings, processes int // so many panic
@@ -47,18 +47,18 @@ func (m *mine) Tell(in ledger.Input) {
 // TestADefectCostsWhatItIsInAndIsSaid lets each goroutine of the tracer panic, and feeds it what no kernel sends.
 func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
 	m := newMachine(t, 1)
-	journal := &mine{Books: ledger.New(ledger.Options{})}
-	m.trace(func(c *Config) { c.Journal = journal })
+	capture := &mine{Books: ledger.New(ledger.Options{})}
+	m.trace(func(c *Config) { c.Capture = capture })
 	m.snapshot()
 	turn := m.desk.Take()
-	journal.events, journal.readings, journal.processes = 3, 1, 1
+	capture.events, capture.readings, capture.processes = 3, 1, 1
 	turn.Done()
 	p := m.script("alloc_c", nil, "repeat 10", "malloc a 1000", "end", "print done", "wait")
 	p.expect("done")
 	m.eventually("each of them was met", func() bool {
 		turn := m.desk.Take()
 		defer turn.Done()
-		return journal.events+journal.readings+journal.processes == 0
+		return capture.events+capture.readings+capture.processes == 0
 	})
 	m.reader.Take([]byte("no stack"))
 	m.reader.Take(make([]byte, 1<<16))

@@ -45,7 +45,7 @@ const (
 
 // outOfMemory takes an error of a process. It never blocks.
 func (t *Tracer) outOfMemory(turn *booking.Turn, p *processes.Process, o OOM) {
-	if t.config.OOM == nil && t.config.Journal == nil {
+	if t.config.OOM == nil && t.config.Capture == nil {
 		return
 	}
 	o.torch, o.User = t.tensors.Report(o.PID), p.User()
@@ -130,7 +130,7 @@ func (t *Tracer) tellOOM(o OOM) {
 	if t.config.OOM != nil {
 		t.config.OOM(o)
 	}
-	if t.config.Journal == nil {
+	if t.config.Capture == nil {
 		return
 	}
 	turn := t.desk.Take()

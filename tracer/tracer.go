@@ -60,7 +60,7 @@ type Config struct {
 	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
 	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
 	Memory      uint64              // bytes that we may take, by which tables are sized; 0: no limit but their own
-	Journal     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
+	Capture     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 
@@ -131,7 +131,7 @@ func New(config Config) (*Tracer, error) {
 		ooms:   ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
 		idle:   idleInterval,
 	}
-	t.desk = booking.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Journal, &t.defects)
+	t.desk = booking.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Capture, &t.defects)
 	t.limits = limitsOf(config.Memory)
 	t.desk.Tell(t.limits)
 	t.stacks = stacks.New(int(t.limits.Sites), symbolize.Options{MaxMemory: nameMemoryOf(config.Memory)})
@@ -187,7 +187,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
 	wait.Go(func() { t.reportOOMs(ctx) })
-	wait.Go(func() { t.keepJournal(ctx) })
+	wait.Go(func() { t.feedCapture(ctx) })
 	wait.Go(func() { t.mapping.Tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
 	t.running.Store(clock.Now())
 	t.config.Ready(t.table.Traced())

@@ -64,7 +64,7 @@ func record(c *cli.Context) error {
 			return err
 		}
 		defer file.discard()
-		s.config.Journal = file.writer
+		s.config.Capture = file.writer
 	}
 	if isStdout(path, capturePath) {
 		s.config.Stdout = os.Stderr // the command's

@@ -78,7 +78,7 @@ func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Reader, erro
 	if err != nil {
 		return nil, err
 	}
-	s.config.Journal = w
+	s.config.Capture = w
 	if err := s.open(c); err != nil {
 		return nil, errors.Join(err, w.End(nil))
 	}

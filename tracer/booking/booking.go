@@ -24,15 +24,15 @@ type Desk struct {
 
 	mu      sync.Mutex // guards what follows
 	ledger  *ledger.Ledger
-	journal ledger.Books // nil: none
+	capture ledger.Books // nil: none
 	waiting []reading    // by time
 	upTo    uint64       // all events before then are booked
 }
 
-// New returns a Desk for a ledger and, unless it is nil, a journal that is told the same in the same
+// New returns a Desk for a ledger and, unless it is nil, a capture that is told the same in the same
 // order.
-func New(books *ledger.Ledger, journal ledger.Books, panics *defects.List) *Desk {
-	return &Desk{ledger: books, journal: journal, defects: panics}
+func New(books *ledger.Ledger, capture ledger.Books, panics *defects.List) *Desk {
+	return &Desk{ledger: books, capture: capture, defects: panics}
 }
 
 // Turn is the right to book. Its methods are for the goroutine that took it, until Done: everything
@@ -57,22 +57,22 @@ func (d *Desk) Tell(in ledger.Input) {
 
 // Apply books an event.
 func (t *Turn) Apply(e *ledger.Event) {
-	if t.journal != nil {
-		t.journal.Apply(e)
+	if t.capture != nil {
+		t.capture.Apply(e)
 	}
 	t.ledger.Apply(e)
 }
 
 // Tell tells the books anything else.
 func (t *Turn) Tell(in ledger.Input) {
-	if t.journal != nil {
-		t.journal.Tell(in) // first: the list of a BlockList is the ledger's from then on
+	if t.capture != nil {
+		t.capture.Tell(in) // first: the list of a BlockList is the ledger's from then on
 	}
 	t.ledger.Tell(in)
 }
 
 // MarkSegments tells the books which driver allocations PyTorch's allocator made: those at the stacks
-// for which is returns true. The journal is told the answers: a stack that comes too late for one
+// for which is returns true. The capture is told the answers: a stack that comes too late for one
 // question must be so in a replay too.
 func (t *Turn) MarkSegments(is func(stack uint64) bool) {
 	answers := map[uint64]bool{}
@@ -88,8 +88,8 @@ func (t *Turn) MarkSegments(is func(stack uint64) bool) {
 		}
 		return yes
 	})
-	if t.journal != nil && len(segments) > 0 {
-		t.journal.Tell(ledger.Segments(segments))
+	if t.capture != nil && len(segments) > 0 {
+		t.capture.Tell(ledger.Segments(segments))
 	}
 }
 

@@ -14,14 +14,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// told is a journal that keeps what it is told.
+// told is a capture that keeps what it is told.
 type told struct{ list []string }
 
 func (j *told) Apply(e *ledger.Event) { j.list = append(j.list, fmt.Sprint("event ", e.Address)) }
 func (j *told) Tell(in ledger.Input)  { j.list = append(j.list, fmt.Sprintf("%T", in)) }
 
-func newDesk(journal ledger.Books) *Desk {
-	return New(ledger.New(ledger.Options{Begin: 1}), journal, &defects.List{})
+func newDesk(capture ledger.Books) *Desk {
+	return New(ledger.New(ledger.Options{Begin: 1}), capture, &defects.List{})
 }
 
 // TestReadingsAreTakenBetweenTheEventsBeforeAndAfterThem, in the order of their times, whoever made them first.
@@ -75,9 +75,9 @@ func TestSettleReturnsWhenTheRingWasEmpty(t *testing.T) {
 	}
 }
 
-func TestAJournalIsToldAllInTheOrderOfTheBooks(t *testing.T) {
-	journal := &told{}
-	d := newDesk(journal)
+func TestCaptureIsToldAllInTheOrderOfTheBooks(t *testing.T) {
+	capture := &told{}
+	d := newDesk(capture)
 	d.Tell(ledger.Process{PID: 7, Comm: "p", Begin: 1})
 	turn := d.Take()
 	for i := range uint64(4) {
@@ -87,7 +87,7 @@ func TestAJournalIsToldAllInTheOrderOfTheBooks(t *testing.T) {
 	turn.MarkSegments(func(stack uint64) bool { asked++; return stack == 1 })
 	turn.Done()
 	want := []string{"ledger.Process", "event 1", "event 2", "event 3", "event 4", "ledger.Segments"}
-	if !slices.Equal(journal.list, want) || asked != 2 {
-		t.Errorf("the journal was told %q, asked %d times", journal.list, asked)
+	if !slices.Equal(capture.list, want) || asked != 2 {
+		t.Errorf("the capture was told %q, asked %d times", capture.list, asked)
 	}
 }

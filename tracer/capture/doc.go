@@ -7,7 +7,7 @@
 // per second, so older data is readable even if the process is killed.
 //
 //	w, err := capture.NewWriter(file, capture.Options{Host: host})
-//	t, err := tracer.New(tracer.Config{Journal: w})
+//	t, err := tracer.New(tracer.Config{Capture: w})
 //	w.SetStacks(t)
 //	…
 //	err = w.End(t.Snapshot())

@@ -15,26 +15,26 @@ func (t *Tracer) markSegments(turn *booking.Turn) {
 	turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
 }
 
-// A journal is told every few seconds what otherwise only a snapshot asks for, so that it can show
+// A capture is told every few seconds what otherwise only a snapshot asks for, so that it can show
 // any moment. Of so many tensors the blocks are left out: to walk them takes long.
 const (
-	journalInterval = 10 * time.Second
-	maxJournaled    = 200_000
+	captureInterval = 10 * time.Second
+	maxCaptured     = 200_000
 )
 
-// keepJournal does so until ctx ends.
-func (t *Tracer) keepJournal(ctx context.Context) {
-	if t.config.Journal == nil {
+// feedCapture does so until ctx ends.
+func (t *Tracer) feedCapture(ctx context.Context) {
+	if t.config.Capture == nil {
 		return
 	}
-	tick := time.NewTicker(journalInterval)
+	tick := time.NewTicker(captureInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			t.readBooks(maxJournaled)
+			t.readBooks(maxCaptured)
 		}
 	}
 }

@@ -15,14 +15,14 @@ func (t *Tracer) markSegments(turn *booking.Turn) {
 	turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
 }
 
-// A capture is told every few seconds what otherwise only a snapshot asks for, so that it can show
-// any moment. Of so many tensors the blocks are left out: to walk them takes long.
+// A capture gets the state that otherwise only a snapshot reads every captureInterval, so that it can show
+// any moment. With more than maxCaptured tensors their blocks are left out, because walking them takes long.
 const (
 	captureInterval = 10 * time.Second
 	maxCaptured     = 200_000
 )
 
-// feedCapture does so until ctx ends.
+// feedCapture reads the state for the capture until ctx ends.
 func (t *Tracer) feedCapture(ctx context.Context) {
 	if t.config.Capture == nil {
 		return

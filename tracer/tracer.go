@@ -60,7 +60,7 @@ type Config struct {
 	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
 	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
 	Memory      uint64              // bytes that we may take, by which tables are sized; 0: no limit but their own
-	Capture     ledger.Books        // is told all that the books are told, from several goroutines, but one at a time; may be nil
+	Capture     ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 

@@ -48,13 +48,13 @@ func unplacedOlder(s *ledger.Snapshot) (list []Holding) {
 			continue
 		}
 		uuid := GPUUUID(s, t.Process, t.Device, ledger.Tensor)
-		of := func(mark string, live uint64) {
+		add := func(mark string, live uint64) {
 			if live != 0 {
 				list = append(list, Holding{Plane: PlaneBefore, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: int64(live)})
 			}
 		}
-		of(MarkOlder, t.Older-t.OlderAsleep-t.OlderMoved)
-		of(MarkOlderCached, t.OlderCached)
+		add(MarkOlder, t.Older-t.OlderAsleep-t.OlderMoved)
+		add(MarkOlderCached, t.OlderCached)
 	}
 	return list
 }

@@ -127,15 +127,15 @@ func Holdings(s *ledger.Snapshot) []Holding {
 	list = append(list, rests(s, list)...)
 	list = append(list, unplacedOlder(s)...)
 	for _, x := range s.Parts() {
-		of := func(plane, mark string, live int64) {
+		add := func(plane, mark string, live int64) {
 			if live != 0 {
 				list = append(list, Holding{Plane: plane, Mark: mark, Process: x.Process, Device: x.Device, UUID: x.UUID, Live: live})
 			}
 		}
-		of(PlaneBefore, MarkOlder, int64(x.OlderAllocated))
-		of(PlaneBefore, MarkOlderCached, int64(x.OlderCached))
-		of(PlaneBefore, MarkForeign, int64(x.Foreign))
-		of(PlaneUnexplained, MarkUnexplained, x.Unexplained)
+		add(PlaneBefore, MarkOlder, int64(x.OlderAllocated))
+		add(PlaneBefore, MarkOlderCached, int64(x.OlderCached))
+		add(PlaneBefore, MarkForeign, int64(x.Foreign))
+		add(PlaneUnexplained, MarkUnexplained, x.Unexplained)
 	}
 	return append(list, olderAsleep(s)...)
 }
@@ -143,21 +143,21 @@ func Holdings(s *ledger.Snapshot) []Holding {
 // rests returns the differences between the totals, which are exact, and the sites of tensors and
 // segments: tensors of sizes that were not sampled, for example.
 func rests(s *ledger.Snapshot, list []Holding) []Holding {
-	type place struct {
+	type onGPU struct {
 		process int
 		device  int32
 		plane   string
 	}
-	sum := map[place]int64{}
+	sum := map[onGPU]int64{}
 	for _, h := range list {
-		sum[place{h.Process, h.Device, h.Plane}] += h.Live
+		sum[onGPU{h.Process, h.Device, h.Plane}] += h.Live
 	}
 	var out []Holding
 	for i := range s.Tensors {
 		t := &s.Tensors[i]
 		uuid := GPUUUID(s, t.Process, t.Device, ledger.Tensor)
 		rest := func(plane, mark string, all uint64) {
-			if live := int64(all) - sum[place{t.Process, t.Device, plane}]; live != 0 {
+			if live := int64(all) - sum[onGPU{t.Process, t.Device, plane}]; live != 0 {
 				out = append(out, Holding{Plane: plane, Mark: mark, Process: t.Process, Device: t.Device, UUID: uuid, Live: live})
 			}
 		}

@@ -86,7 +86,7 @@ func ChangedRows(s *ledger.Snapshot, st callstack.Stacks, o Options) []RowChange
 	}
 	at := map[key]int{}
 	var list []RowChange
-	of := func(s *ledger.Snapshot, r Row) *RowChange {
+	changeOf := func(s *ledger.Snapshot, r Row) *RowChange {
 		p := &s.Processes[r.Process]
 		k := key{LineKeyOf(&r.Frame), p.PID, p.Begin, r.Device, r.Plane}
 		i, ok := at[k]
@@ -99,10 +99,10 @@ func ChangedRows(s *ledger.Snapshot, st callstack.Stacks, o Options) []RowChange
 		return &list[i]
 	}
 	for _, r := range Rows(s, st) {
-		of(s, r).Bytes = r.Bytes
+		changeOf(s, r).Bytes = r.Bytes
 	}
 	for _, r := range Rows(o.Since, st) {
-		of(o.Since, r).Before = r.Bytes
+		changeOf(o.Since, r).Before = r.Bytes
 	}
 	list = slices.DeleteFunc(list, func(c RowChange) bool { return c.Bytes == c.Before })
 	slices.SortStableFunc(list, func(a, b RowChange) int { return cmp.Compare(Magnitude(b.Bytes-b.Before), Magnitude(a.Bytes-a.Before)) })

@@ -22,7 +22,7 @@ type CallCount struct {
 func CallCounts(s, before *ledger.Snapshot) []CallCount {
 	at := map[[2]string]int{}
 	var list []CallCount
-	of := func(x *ledger.Site) *CallCount {
+	sum := func(x *ledger.Site) *CallCount {
 		key := [2]string{untrusted.Clean(x.API), words.Kind(x.Kind)}
 		k, ok := at[key]
 		if !ok {
@@ -34,7 +34,7 @@ func CallCounts(s, before *ledger.Snapshot) []CallCount {
 	}
 	for i := range s.Sites {
 		x := &s.Sites[i]
-		c := of(x)
+		c := sum(x)
 		c.Allocs += x.AllocObjects
 		c.Bytes += x.AllocBytes
 		c.Freed += Minus(x.AllocObjects, x.LiveObjects)
@@ -42,7 +42,7 @@ func CallCounts(s, before *ledger.Snapshot) []CallCount {
 	if before != nil {
 		for i := range before.Sites {
 			x := &before.Sites[i]
-			c := of(x)
+			c := sum(x)
 			c.Allocs = Minus(c.Allocs, x.AllocObjects)
 			c.Bytes = Minus(c.Bytes, x.AllocBytes)
 			c.Freed = Minus(c.Freed, Minus(x.AllocObjects, x.LiveObjects))

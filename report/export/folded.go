@@ -17,7 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Sample says which bytes of a snapshot are weighed; each is a sample type of the pprof profile.
+// Sample selects which bytes of a snapshot are weighed; each value is a sample type of the pprof
+// profile.
 type Sample uint8
 
 const (
@@ -26,7 +27,7 @@ const (
 	Host                    // host_space: live page-locked memory, CPU tensors and managed memory
 )
 
-// FoldedOptions of Folded.
+// FoldedOptions are options of Folded.
 type FoldedOptions struct {
 	Sample Sample
 	Roots  bool // two frames at the root of each stack: "python3 [4242]", "cuda:0"
@@ -59,7 +60,7 @@ func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOption
 			} else if x.device == ledger.CPUDevice {
 				kind = ledger.Tensor
 			}
-			text = foldedName(processText(&s.Processes[x.process])) + ";" + words.Device(x.device, kind) + ";" + text
+			text = foldedName(words.Process(&s.Processes[x.process])) + ";" + words.Device(x.device, kind) + ";" + text
 		}
 		sum[text] += uint64(x.bytes)
 	}
@@ -73,7 +74,7 @@ func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOption
 	return nil
 }
 
-// foldedStack is root first; list is leaf first.
+// foldedStack returns the stack root first; list is leaf first.
 func foldedStack(list []callstack.Frame) string {
 	var b strings.Builder
 	for i := len(list) - 1; i >= 0; i-- {

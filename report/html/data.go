@@ -258,7 +258,8 @@ func (b *builder) addParts() {
 	}
 }
 
-// age of the oldest live allocation, as of the end of its process or of the recording; -1 without one.
+// age returns the age of the oldest live allocation at the end of its process or of the session; -1
+// without one.
 func (b *builder) age(x *ledger.Site) int64 {
 	if x.Oldest == 0 || x.LiveObjects == 0 {
 		return -1

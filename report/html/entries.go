@@ -40,7 +40,7 @@ const (
 	markNoSite = "[of no known site]"
 )
 
-// addHoldings takes over what report says of every byte.
+// addHoldings adds all holdings.
 func (b *builder) addHoldings() {
 	holdings := report.Holdings(b.s)
 	small := map[[3]int]*entry{}
@@ -98,7 +98,8 @@ func (e *entry) add(h *report.Holding) {
 	e.allocObjects += objects
 }
 
-// allocated leaves out what others have: segments' tensors, owners of imported memory.
+// allocated returns what was allocated, without memory that belongs to others: to segments'
+// tensors, or to the owner of imported memory.
 func allocated(h *report.Holding) (bytes, objects uint64) {
 	if h.Plane == report.PlaneCache || h.Plane == report.PlaneAsleep || h.Site.Kind == ledger.Imported {
 		return 0, 0
@@ -126,7 +127,8 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 	b.entries = append(b.entries, e)
 }
 
-// addMark adds what has no site. A timeline knows it only in sum, under the same first frame: overTime.addRests.
+// addMark adds memory without a site. A timeline knows it only in sum, under the same first frame:
+// see overTime.addRests.
 func (b *builder) addMark(h *report.Holding, e entry) {
 	e.head = b.mark(h.Mark)
 	path := []int{e.head}
@@ -137,7 +139,7 @@ func (b *builder) addMark(h *report.Holding, e entry) {
 	b.entries = append(b.entries, e)
 }
 
-// columns writes the entries; place says where the nodes of the tree are.
+// columns writes the entries; place maps nodes of the tree to their columns.
 func (b *builder) columns(place []int32) {
 	n := len(b.entries)
 	ints := func() []int { return make([]int, 0, n) }

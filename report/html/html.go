@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package html writes a recording as one page that needs nothing beside it: no network, no server, no fonts. It
-// shows memory over time, a flame graph of the moment or range that is chosen there, all sites, and what NVML's
-// figures are made of.
+// Package html writes a session as one page that needs no network, server or fonts. It shows memory
+// over time, a flame graph of the chosen moment or range, all sites, and what NVML's figures are
+// made of.
 //
-// The page is a fixed frame, its style, its script, and data. Whatever comes from a traced process is in the data
-// alone, as JSON; the script puts it into the page as text, never as markup, and the page's policy lets no other
-// script run and nothing be loaded.
+// The page is a fixed frame with its style, its script and data. All text of traced processes is in
+// the data, as JSON. The script adds it to the page as text, never as markup, and the page's policy
+// allows no other script and loads nothing.
 package html
 
 import (
@@ -27,28 +27,28 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Input is what a page shows. It is not changed.
+// Input is what a page shows. Write does not change it.
 type Input struct {
 	Snapshot *ledger.Snapshot // at the end of what is shown
 	Stacks   callstack.Stacks
 
-	// Timeline ends where Snapshot was taken, and its sites are those of Snapshot; nil: there is no chart, and
-	// neither peak nor growth.
+	// Timeline ends where Snapshot was taken, and its sites are those of Snapshot. If it is nil,
+	// the page has no chart, no peak and no growth.
 	Timeline *timeline.Timeline
 
 	Verdicts []report.SiteVerdict // of each of Snapshot.Sites, or nil
 	Advice   []string             // sentences on what to do, shown with what leaks
 
-	Title string // "" for one made of the host's name
+	Title string // "": a title with the host's name
 }
 
 //go:embed page.html page.css js/*.js
 var files embed.FS
 
-// Scripts in the order in which they need each other.
+// Scripts in the order of their dependence.
 var scripts = []string{"words", "data", "state", "tree", "chart", "range", "flame", "flamekeys", "table", "panels", "main"}
 
-// smallData is how many bytes of JSON stay readable in the page; more are compressed.
+// smallData is the most bytes of JSON that stay readable in the page; more are compressed.
 const smallData = 32 << 10
 
 // Write writes a page. The same input gives the same bytes.
@@ -69,7 +69,7 @@ func Write(w io.Writer, in Input) error {
 	return nil
 }
 
-// check: a timeline can come from a damaged file.
+// check tests a timeline, which can come from a damaged file.
 func (in *Input) check() error {
 	tl := in.Timeline
 	if tl == nil {
@@ -143,7 +143,7 @@ func assemble(p *payload) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// joined makes one script of several, whose names nobody else sees.
+// joined returns one script made of several, in a scope of its own.
 func joined(names []string) (string, error) {
 	var b strings.Builder
 	b.WriteString("(() => {\n\"use strict\";\n")
@@ -158,13 +158,13 @@ func joined(names []string) (string, error) {
 	return b.String(), nil
 }
 
-// digest is how a content security policy names an inline script or style.
+// digest returns the name of an inline script or style in a content security policy.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// encode gives the data as JSON without <, > and &, or compressed and in letters and digits only.
+// encode returns the data as JSON without <, > and &, or compressed in base64.
 func encode(p *payload) (kind string, data []byte, err error) {
 	plain, err := json.Marshal(p)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // failed, the processes on the GPU, the largest holders with their growth, and doubts as footnotes.
 // The snapshot is of the error or later.
 func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM, options report.Options, screen Screen) error {
-	v := newOOMView(s, &o)
+	v := newOOMCase(s, &o)
 	p := newPage(screen)
 	n := &notes{doubts: report.Losses(s)} // without readingTexts: NVML is read again after the error
 	v.head(p, n)
@@ -32,8 +32,8 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	return p.writeTo(w)
 }
 
-// oomView is an error with what the books and NVML report about its GPU.
-type oomView struct {
+// oomCase is an error with what the books and NVML report about its GPU.
+type oomCase struct {
 	s       *ledger.Snapshot
 	o       *report.OOM
 	process int         // index into s.Processes; -1: not traced
@@ -54,8 +54,8 @@ type oomUser struct {
 	bytes   uint64
 }
 
-func newOOMView(s *ledger.Snapshot, o *report.OOM) *oomView {
-	v := &oomView{s: s, o: o, process: -1}
+func newOOMCase(s *ledger.Snapshot, o *report.OOM) *oomCase {
+	v := &oomCase{s: s, o: o, process: -1}
 	for i := range s.Processes { // ordered by begin: take the last that fits
 		if p := &s.Processes[i]; p.PID == o.PID && (v.process < 0 || p.Begin <= o.Time) {
 			v.process = i
@@ -80,7 +80,7 @@ func newOOMView(s *ledger.Snapshot, o *report.OOM) *oomView {
 	return v
 }
 
-func (v *oomView) findGPU() {
+func (v *oomCase) findGPU() {
 	v.uuid = report.GPUUUID(v.s, v.process, v.o.Device, ledger.Device)
 	on := v.processGPUs()
 	v.only = len(on) == 1
@@ -101,7 +101,7 @@ func (v *oomView) findGPU() {
 }
 
 // processGPUs returns the GPUs on which NVML has seen the process.
-func (v *oomView) processGPUs() []string {
+func (v *oomCase) processGPUs() []string {
 	var on []string
 	for i := range v.s.Balances {
 		if b := &v.s.Balances[i]; b.Process == v.process {
@@ -118,7 +118,7 @@ func (v *oomView) processGPUs() []string {
 }
 
 // findUsers takes NVML's reading after the error, or else its last one before.
-func (v *oomView) findUsers() {
+func (v *oomCase) findUsers() {
 	usage := v.o.Usage
 	if v.o.Read == 0 {
 		usage = v.lastUsage()
@@ -144,7 +144,7 @@ func (v *oomView) findUsers() {
 }
 
 // processOf returns the index of the latest process of a pid, -1 if none was traced.
-func (v *oomView) processOf(pid uint32) int {
+func (v *oomCase) processOf(pid uint32) int {
 	if v.process >= 0 && pid == v.o.PID {
 		return v.process
 	}
@@ -157,7 +157,7 @@ func (v *oomView) processOf(pid uint32) int {
 }
 
 // lastUsage returns NVML's last readings of traced processes before the error.
-func (v *oomView) lastUsage() []ledger.Usage {
+func (v *oomCase) lastUsage() []ledger.Usage {
 	var list []ledger.Usage
 	for i := range v.s.Balances {
 		b := &v.s.Balances[i]
@@ -169,13 +169,13 @@ func (v *oomView) lastUsage() []ledger.Usage {
 }
 
 // lived reports whether a process existed at the error.
-func (v *oomView) lived(process int) bool {
+func (v *oomCase) lived(process int) bool {
 	end := v.s.Processes[process].End
 	return end == 0 || end > v.o.Time
 }
 
 // balance returns that of a process on the GPU, zero without one.
-func (v *oomView) balance(process int) (none ledger.Balance) {
+func (v *oomCase) balance(process int) (none ledger.Balance) {
 	for _, b := range v.s.Balances {
 		if b.Process == process && b.UUID == v.uuid {
 			return b
@@ -184,10 +184,10 @@ func (v *oomView) balance(process int) (none ledger.Balance) {
 	return none
 }
 
-func (v *oomView) free() uint64 { return report.Minus(v.gpu.Total, v.used) }
+func (v *oomCase) free() uint64 { return report.Minus(v.gpu.Total, v.used) }
 
 // others returns the usage of all other processes on the GPU.
-func (v *oomView) others() (sum uint64) {
+func (v *oomCase) others() (sum uint64) {
 	for _, u := range v.users {
 		sum += u.bytes
 	}
@@ -195,4 +195,4 @@ func (v *oomView) others() (sum uint64) {
 }
 
 // cached returns what PyTorch's allocator held in no block.
-func (v *oomView) cached() uint64 { return report.Minus(v.o.Reserved, v.o.Allocated) }
+func (v *oomCase) cached() uint64 { return report.Minus(v.o.Reserved, v.o.Allocated) }

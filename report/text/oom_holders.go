@@ -17,7 +17,7 @@ import (
 
 // here reports whether memory was on the GPU at the error, or on the host if the request was for
 // host memory.
-func (v *oomView) here(process int, device int32, uuid string, host bool) bool {
+func (v *oomCase) here(process int, device int32, uuid string, host bool) bool {
 	switch {
 	case host != v.o.Kind.OnHost() || !v.lived(process):
 		return false
@@ -32,7 +32,7 @@ func (v *oomView) here(process int, device int32, uuid string, host bool) bool {
 }
 
 // holders returns the holders of the GPU's memory, each byte once, largest first.
-func (v *oomView) holders() []report.Holding {
+func (v *oomCase) holders() []report.Holding {
 	var list []report.Holding
 	for _, h := range report.Holdings(v.s) {
 		if h.Live > 0 && v.here(h.Process, h.Device, h.UUID, h.OnHost()) && (h.OnHost() || !h.Apart()) {
@@ -43,7 +43,7 @@ func (v *oomView) holders() []report.Holding {
 	return list
 }
 
-func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o report.Options) {
+func (v *oomCase) holdersPart(p *page, st callstack.Stacks, n *notes, o report.Options) {
 	list := v.holders()
 	where := "this GPU"
 	if v.o.Kind.OnHost() {
@@ -72,7 +72,7 @@ func (v *oomView) holdersPart(p *page, st callstack.Stacks, n *notes, o report.O
 	}
 }
 
-func (v *oomView) holder(p *page, st callstack.Stacks, o report.Options, rank int, h *report.Holding) {
+func (v *oomCase) holder(p *page, st callstack.Stacks, o report.Options, rank int, h *report.Holding) {
 	f := callstack.Frame{Function: h.Mark, Mark: true}
 	var parts []string
 	if h.Site != nil {
@@ -89,7 +89,7 @@ func (v *oomView) holder(p *page, st callstack.Stacks, o report.Options, rank in
 
 // holderText returns the number of allocations, their kind, and their growth; for a cache, those of
 // its segments.
-func (v *oomView) holderText(h *report.Holding) []string {
+func (v *oomCase) holderText(h *report.Holding) []string {
 	x := h.Site
 	switch h.Plane {
 	case report.PlaneTensor:
@@ -105,7 +105,7 @@ func (v *oomView) holderText(h *report.Holding) []string {
 }
 
 // sampled reports whether the tensors of a site were sampled.
-func (v *oomView) sampled(x *ledger.Site) bool {
+func (v *oomCase) sampled(x *ledger.Site) bool {
 	for i := range v.s.Tensors {
 		if t := &v.s.Tensors[i]; t.Process == x.Process && t.Device == x.Device {
 			return t.Sampled < t.LiveObjects

@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-func (v *oomView) head(p *page, n *notes) {
+func (v *oomCase) head(p *page, n *notes) {
 	name := words.Process(&ledger.Process{PID: v.o.PID, Comm: v.o.Comm})
 	p.list(bold, 0, " ", name, v.o.Text())
 	wall := v.s.Wall.Add(-time.Duration(report.Minus(v.s.End, v.o.Time)))
@@ -30,7 +30,7 @@ func (v *oomView) head(p *page, n *notes) {
 }
 
 // asker writes which line of the user's code asked for memory, and the whole stack.
-func (v *oomView) asker(p *page, st callstack.Stacks, o report.Options) {
+func (v *oomCase) asker(p *page, st callstack.Stacks, o report.Options) {
 	stack := frames.Visible(st, v.o.Stack, v.o.Caller())
 	own := frames.Headline(stack)
 	p.line(plain, 0, "")
@@ -40,7 +40,7 @@ func (v *oomView) asker(p *page, st callstack.Stacks, o report.Options) {
 }
 
 // gpuPart writes NVML's reading: how full the GPU is, and which processes use it.
-func (v *oomView) gpuPart(p *page, n *notes, top int) {
+func (v *oomCase) gpuPart(p *page, n *notes, top int) {
 	if v.o.Kind.OnHost() {
 		return
 	}
@@ -81,7 +81,7 @@ func (v *oomView) gpuPart(p *page, n *notes, top int) {
 }
 
 // readText returns the age of the figures.
-func (v *oomView) readText() string {
+func (v *oomCase) readText() string {
 	switch {
 	case v.o.Read == 0:
 		return "NVML gave no reading after the error: these are its last figures, and only of traced processes."
@@ -91,7 +91,7 @@ func (v *oomView) readText() string {
 	return fmt.Sprintf("NVML was read %s after the error.", words.Span(report.Minus(v.o.Read, v.o.Time)))
 }
 
-func (v *oomView) userName(u *oomUser, room int) string {
+func (v *oomCase) userName(u *oomUser, room int) string {
 	if u.process < 0 {
 		return u.name
 	}
@@ -100,7 +100,7 @@ func (v *oomView) userName(u *oomUser, room int) string {
 
 // allocatorPart writes the state of PyTorch's allocator at the error, and its free runs a moment
 // later.
-func (v *oomView) allocatorPart(p *page) {
+func (v *oomCase) allocatorPart(p *page) {
 	if !v.o.FromTorch() {
 		return
 	}
@@ -123,7 +123,7 @@ func (v *oomView) allocatorPart(p *page) {
 }
 
 // growthPart writes the growth of the process in the last minutes.
-func (v *oomView) growthPart(p *page) {
+func (v *oomCase) growthPart(p *page) {
 	if v.process < 0 {
 		return
 	}
@@ -170,7 +170,7 @@ const recentMinutes = 5 * time.Minute
 
 // recentText returns "+1.20 GiB in the last 4m41s (+262 MiB/min)", "steady", or "" if it is
 // unknown.
-func (v *oomView) recentText(history []uint64) string {
+func (v *oomCase) recentText(history []uint64) string {
 	n := len(history)
 	session := report.Minus(v.s.End, v.s.Begin)
 	if n < 2 || session < uint64(n) {

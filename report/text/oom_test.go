@@ -63,7 +63,7 @@ func TestOOMPageFitsWhateverNamesSay(t *testing.T) {
 func TestOOMHoldersAddUpToWhatTheDriverReports(t *testing.T) {
 	s := reporttest.OOMSnapshot()
 	o := oomOf(s)
-	v := newOOMView(s, &o)
+	v := newOOMCase(s, &o)
 	var sum [2]uint64
 	for _, h := range v.holders() {
 		sum[h.Process] += uint64(h.Live)
@@ -143,7 +143,7 @@ func TestOOMSaysWhyTheRequestDidNotFit(t *testing.T) {
 			o := oomOf(s)
 			c.change(s, &o)
 			o.GPUs = s.GPUs
-			if got := newOOMView(s, &o).why(); got != c.want {
+			if got := newOOMCase(s, &o).why(); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 			oomPage(t, s, o, report.Options{}, Screen{})
@@ -224,7 +224,7 @@ func TestOOMListsAreCut(t *testing.T) {
 
 func TestRecentGrowthIsThatOfMinutes(t *testing.T) {
 	s := &ledger.Snapshot{Begin: 5, End: 5 + 3200*reporttest.Second}
-	v := &oomView{s: s}
+	v := &oomCase{s: s}
 	grown := reporttest.Flat(reporttest.GiB)
 	grown[len(grown)-1] = 2 * reporttest.GiB
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // why returns one sentence on why the request failed, as far as the figures show it.
-func (v *oomView) why() string {
+func (v *oomCase) why() string {
 	o := v.o
 	known := o.Size != ledger.UnknownSize
 	switch {
@@ -36,7 +36,7 @@ func (v *oomView) why() string {
 // fragmentation returns the sentence for a cache that was large enough, but not in one piece. The
 // books may be slightly younger than the error, and do not know free runs in segments allocated
 // before the attach.
-func (v *oomView) fragmentation() string {
+func (v *oomCase) fragmentation() string {
 	cached := words.Bytes(v.cached()) + " are cached"
 	switch t := v.tensors; {
 	case t == nil:
@@ -49,7 +49,7 @@ func (v *oomView) fragmentation() string {
 	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, words.Bytes(v.tensors.LargestFree))
 }
 
-func (v *oomView) blameOthers() string {
+func (v *oomCase) blameOthers() string {
 	if len(v.users) == 1 {
 		return fmt.Sprintf("Another process on this GPU, %s, holds %s of %s: without it the request would fit.",
 			v.userName(&v.users[0], report.MaxName), words.Bytes(v.others()), words.Bytes(v.gpu.Total))
@@ -58,7 +58,7 @@ func (v *oomView) blameOthers() string {
 		len(v.users), words.Bytes(v.others()), words.Bytes(v.gpu.Total))
 }
 
-func (v *oomView) full() string {
+func (v *oomCase) full() string {
 	total := words.Bytes(v.gpu.Total)
 	room := "The GPU is full: "
 	if v.free() > v.gpu.Total/20 {

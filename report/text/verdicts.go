@@ -78,18 +78,18 @@ func classCounts(counts map[verdict.Class]uint64) string {
 
 // fullTexts returns of each GPU when it will be full at the rate of all leaks there.
 func fullTexts(s *ledger.Snapshot, list []verdict.Group) (texts []string) {
-	type place struct {
+	type onGPU struct {
 		process int
 		device  int32
 	}
-	rate, room := map[place]float64{}, map[place]float64{}
-	var order []place
+	rate, room := map[onGPU]float64{}, map[onGPU]float64{}
+	var order []onGPU
 	for i := range list {
 		g := &list[i]
 		if g.UntilFull <= 0 {
 			continue
 		}
-		at := place{g.Process, g.Device}
+		at := onGPU{g.Process, g.Device}
 		if rate[at] == 0 {
 			order = append(order, at)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Player plays a recording from where it stands up to a moment into books.
+// Player plays a session's inputs from its current position up to a moment.
 type Player interface {
 	PlayTo(time uint64, into ledger.Books) error
 }
@@ -21,11 +21,11 @@ const (
 	maxMarks = 1000
 	maxLarge = 20 // of the driver allocations
 
-	largeShare = 50 // of the highest memory use: a smaller one is not large
+	largeShare = 50 // of the highest memory use: the least share of a large allocation
 )
 
-// Build plays a recording into empty books and looks at them at these times, which rise, by snapshots that take makes. What happened
-// before the first of them has no mark; it counts in the sizes.
+// Build plays a session into an empty ledger, books, and takes snapshots at the given times, which
+// rise. What happened before the first time has no mark, but counts in the sizes.
 func Build(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
 	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
 	o := &observer{Books: books, sizes: b.sizes}
@@ -64,7 +64,7 @@ type siteKey struct {
 	device  int32
 }
 
-// builder collects the snapshots of a recording. A process has the index that it first got.
+// builder collects the snapshots of a session. A process keeps its first index.
 type builder struct {
 	t         *Timeline
 	sizes     *Sizes
@@ -108,7 +108,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 	b.hostAndSites(i, steps, at, s, index)
 }
 
-// withoutNVML fills rows with what the books alone know, of processes that NVML has not listed by then.
+// withoutNVML fills rows from the books alone, for processes that NVML has not listed yet.
 func (b *builder) withoutNVML(i, steps int, s *ledger.Snapshot, index []int, placed []bool) {
 	for k := range s.Tensors {
 		x := &s.Tensors[k]
@@ -184,7 +184,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 	}
 }
 
-// asleep fills rows with the tensors that have no memory.
+// asleep fills rows with the tensors asleep.
 func (b *builder) asleep(i, steps int, s *ledger.Snapshot, index []int) {
 	for k := range s.Tensors {
 		x := &s.Tensors[k]
@@ -195,7 +195,7 @@ func (b *builder) asleep(i, steps int, s *ledger.Snapshot, index []int) {
 	}
 }
 
-// rowOf is that of a process of a snapshot and the GPU that a device is.
+// rowOf returns the row of a process of a snapshot and the GPU of a device.
 func (b *builder) rowOf(s *ledger.Snapshot, process int, device int32, steps int, index []int) *Row {
 	if n := s.BalanceOf(process, device); n >= 0 {
 		r := b.row(rowKey{process: index[process], uuid: s.Balances[n].UUID}, steps)
@@ -205,7 +205,7 @@ func (b *builder) rowOf(s *ledger.Snapshot, process int, device int32, steps int
 	return b.row(rowKey{index[process], "", device}, steps)
 }
 
-// withStep adds to a value of a list that is nil as long as all are 0.
+// withStep adds to one value of a list, which is nil while all its values are 0.
 func withStep(list []uint64, steps, i int, bytes uint64) []uint64 {
 	if list == nil {
 		list = make([]uint64, steps)
@@ -214,7 +214,7 @@ func withStep(list []uint64, steps, i int, bytes uint64) []uint64 {
 	return list
 }
 
-// firstRow is that of a process's first GPU, or one of no GPU.
+// firstRow returns the row of a process's first GPU, or one of no GPU.
 func (b *builder) firstRow(process, steps int) *Row {
 	if n, ok := b.first[process]; ok {
 		return &b.t.Rows[n]
@@ -222,7 +222,7 @@ func (b *builder) firstRow(process, steps int) *Row {
 	return b.row(rowKey{process, "", ledger.UnknownDevice}, steps)
 }
 
-// joinRows makes one row of what a GPU has while NVML's name of it is not known yet, and after that.
+// joinRows merges the rows of a GPU from before and after its UUID was known.
 func (b *builder) joinRows() {
 	t := b.t
 	withUUID := map[int][]int{} // rows by process
@@ -244,13 +244,13 @@ func (b *builder) joinRows() {
 	t.Rows = kept
 }
 
-// join adds a row without a UUID to the one of those that it belongs to; false if there is none.
+// join merges a row without a UUID into the one that it belongs to, or reports false.
 func (b *builder) join(r *Row, withUUID []int) bool {
 	t := b.t
 	if r.UUID != "" || r.Device == ledger.CPUDevice {
 		return false
 	}
-	named := -1 // the process's only GPU, if its ordinals are not known
+	named := -1 // the process's only GPU, if its ordinals are unknown
 	for _, n := range withUUID {
 		if d := t.Processes[r.Process].Devices; r.Device >= 0 && int(r.Device) < len(d) && d[r.Device] != "" {
 			if d[r.Device] == t.Rows[n].UUID {
@@ -311,7 +311,7 @@ func (b *builder) finish(o *observer) {
 	})
 }
 
-// worthMarking leaves out what is small beside all that was ever used.
+// worthMarking drops marks of allocations that are small beside the highest memory use.
 func (t *Timeline) worthMarking(list []mark) []mark {
 	var peak uint64
 	for i := range t.Times {
@@ -324,7 +324,7 @@ func (t *Timeline) worthMarking(list []mark) []mark {
 	return slices.DeleteFunc(list, func(m mark) bool { return m.Size < peak/largeShare })
 }
 
-// processOf finds the process that had a pid at some time.
+// processOf returns the process that had a pid at a time.
 func (t *Timeline) processOf(pid uint32, time uint64) int {
 	for n := range t.Processes {
 		if p := &t.Processes[n]; p.PID == pid && (p.End == 0 || time <= p.End) {
@@ -334,13 +334,13 @@ func (t *Timeline) processOf(pid uint32, time uint64) int {
 	return -1
 }
 
-// mark is a Mark of which only the pid is known.
+// mark is a Mark before its process is known.
 type mark struct {
 	Mark
 	pid uint32
 }
 
-// observer sees what goes into the books.
+// observer sees the inputs of the ledger.
 type observer struct {
 	ledger.Books
 	sizes *Sizes

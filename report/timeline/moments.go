@@ -11,12 +11,13 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// maxRowPeaks bounds the processes and devices whose own highest moments are among Moments.
+// maxRowPeaks is the most processes and devices whose own peaks are among Moments.
 const maxRowPeaks = 32
 
-// Moments plays a recording once, and says which of its moments a timeline of so many steps should show: begin and end, of each step
-// between them the moment at which most was in use, and that of each process and device. So no peak is between two steps,
-// however short it was. In use is what was taken from the driver, of PyTorch's segments what tensors have.
+// Moments plays a session once and returns the moments that a timeline of about this many steps
+// should show: begin, end, the peak of each step between them, and the peak of each process and
+// device. So no peak is missed, however short. Memory in use is what was allocated from the driver;
+// of PyTorch's segments, only their blocks.
 func Moments(p Player, begin, end uint64, steps int) ([]uint64, error) {
 	u := &inUse{
 		begin: begin, step: max((end-begin)/uint64(max(steps-2, 1)), 1), highest: make([]high, max(steps-2, 1)),
@@ -72,13 +73,14 @@ type held struct {
 	device int32
 }
 
-// use is what one process has on one device: driver counts its segments too, cached is what PyTorch keeps of them. A
-// segment that is older than the attach is in cached alone, so the sum can be below 0: only its changes matter.
+// use is what one process has on one device. driver includes its segments; cached is what PyTorch
+// keeps of them. A segment from before the attach is in cached alone, so the sum can be negative:
+// only its changes matter.
 type use struct {
 	driver, cached int64
 	peak           high
 	tells          bool   // PyTorch's allocator reports
-	open           uint64 // when it took something from the driver, and it has not told yet what for; 0: it has
+	open           uint64 // time of a driver allocation whose purpose is not reported yet; 0: none
 }
 
 func (x *use) bytes() int64 { return x.driver - x.cached }
@@ -131,7 +133,7 @@ func (u *inUse) Apply(e *ledger.Event) {
 	}
 }
 
-// free takes an allocation back.
+// free removes an allocation.
 func (u *inUse) free(e *ledger.Event) {
 	key := liveKey{e.Space, e.Address}
 	if x, ok := u.live[e.PID][key]; ok {
@@ -153,8 +155,8 @@ func (u *inUse) told(pid uint32, device int32, allocated, reserved uint64) {
 	u.change(x, 0, cached-x.cached)
 }
 
-// change books what changed now. What PyTorch takes from the driver is in use when its next report says so, unless others come first: it
-// may have been another library's.
+// change books a change. Driver memory of PyTorch counts as in use from its next report on, unless
+// other events come first: it may have been another library's.
 func (u *inUse) change(x *use, driver, cached int64) {
 	if x.open != 0 {
 		u.look(x, x.open)

@@ -8,21 +8,22 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// SizeBuckets is how many buckets of sizes there are, one per power of two.
+// SizeBuckets is the number of size buckets, one per power of two.
 const SizeBuckets = 64
 
 // Bucket counts allocations of at least 2^n and less than 2^(n+1) bytes.
 type Bucket struct{ Count, Bytes uint64 }
 
-// Sizes counts all allocations of a recording by their size.
+// Sizes counts all allocations of a session by size.
 type Sizes struct {
 	Driver  [SizeBuckets]Bucket
-	Tensors [SizeBuckets]Bucket // given out by PyTorch's allocators, sampled or not
+	Tensors [SizeBuckets]Bucket // PyTorch's blocks, sampled or not
 
 	latest map[allocator][]ledger.ClassTotals
 }
 
-// Since returns what was allocated after before, an earlier reading of the same recording.
+// Since returns what was allocated after before, which are the Sizes of an earlier moment of the
+// same session.
 func (s *Sizes) Since(before *Sizes) *Sizes {
 	out := &Sizes{}
 	for i := range SizeBuckets {
@@ -74,10 +75,10 @@ func (s *Sizes) tensors(t *ledger.TensorTotals) {
 	s.latest[key] = t.Classes
 }
 
-// bucketOf is the n of a size; of 0 it is 0.
+// bucketOf returns the bucket of a size; 0 for size 0.
 func bucketOf(size uint64) int { return max(bits.Len64(size)-1, 0) }
 
-// classSize is the least size in a size class of tensors.
+// classSize returns the least size in a size class of tensors.
 func classSize(class int) uint64 {
 	if class == 0 {
 		return 256

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timeline says how memory went over a recording: what each process had on each GPU, by plane, and what each
-// site held, at rising times: see Moments.
+// Package timeline shows memory over the time of a session: what each process had on each GPU, by
+// plane, and what each site held, at the times that Moments chooses.
 package timeline
 
 import "github.com/vramprof/vramprof/tracer/ledger"
 
-// Timeline is a value: nothing in it changes once it is made. Times are ns of CLOCK_MONOTONIC, sizes bytes.
+// Timeline is immutable. Times are ns of CLOCK_MONOTONIC, sizes are bytes.
 type Timeline struct {
-	Times     []uint64 // rising, not evenly: see Moments; the last is the end of what is shown
+	Times     []uint64 // rising, at uneven steps: see Moments; the last is the end
 	Processes []ledger.Process
 	GPUs      []ledger.GPU
 	Rows      []Row  // by process, then device
@@ -16,30 +16,31 @@ type Timeline struct {
 	Marks     []Mark // by time
 }
 
-// Row is what one process had on one GPU. All slices have the length of Times, but those of planes that the row never had; before a process is seen they are 0.
+// Row is the memory of one process on one GPU. All slices have the length of Times, except planes
+// that the row never had; values are 0 before the process was first seen.
 type Row struct {
 	Process int    // index into Processes
 	UUID    string // of the GPU, "" without NVML
 	Device  int32  // CUDA ordinal, or ledger.UnknownDevice
 
-	Usage       []uint64 // what NVML said last and what was booked since; 0 without NVML
+	Usage       []uint64 // NVML's last reading, corrected by the events since; 0 without NVML
 	Tensors     []uint64 // these add up to Usage, as ledger.Part has them
 	Cached      []uint64
 	Driver      []uint64
-	Before      []uint64 // all that is older than the attach
+	Before      []uint64 // all memory from before the attach
 	Unexplained []int64
-	Host        []uint64 // page-locked memory, on the row of the process's first GPU; in no sum of the others
-	Managed     []uint64 // in no sum either; nil without any
-	Asleep      []uint64 // tensors whose memory was unmapped, likewise
+	Host        []uint64 // page-locked memory, on the row of the process's first GPU; not part of Usage
+	Managed     []uint64 // not part of Usage; nil without any
+	Asleep      []uint64 // tensors asleep, likewise
 }
 
-// Site is where memory is summed, as ledger.Site is: it has its fields as they are at the end, and what it held.
+// Site is a ledger.Site as of the end, with its live bytes over time.
 type Site struct {
 	ledger.Site
-	Live []uint64 // at Times; of a segment what PyTorch's cache holds, of tensors those that are not asleep
+	Live []uint64 // at Times; of segments the cache, of tensors those not asleep
 }
 
-// Mark is something that happened.
+// Mark is an event worth showing.
 type Mark struct {
 	Time    uint64
 	Kind    MarkKind
@@ -50,12 +51,12 @@ type Mark struct {
 	API     string
 }
 
-// MarkKind says what a Mark marks.
+// MarkKind is the kind of a Mark.
 type MarkKind uint8
 
 const (
 	OutOfMemory MarkKind = iota + 1 // an allocation failed with that error
 	Large                           // one of the largest driver allocations
-	Began                           // of a process: when it was first seen
+	Began                           // the first time that a process was seen
 	Ended                           // of a process
 )

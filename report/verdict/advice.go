@@ -15,39 +15,39 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Pattern names what PyTorch's guides warn of.
+// Pattern is a problem that PyTorch's guides describe.
 type Pattern string
 
 const (
 	GraphKept     Pattern = "graph-kept"    // a loss or an output is kept with the graph behind it
 	NoGrad        Pattern = "no-grad"       // likewise, where nothing computes gradients
-	BackwardKept  Pattern = "retain-graph"  // what a backward pass made is kept
-	ZeroGrad      Pattern = "zero-grad"     // gradients live from step to step
+	BackwardKept  Pattern = "retain-graph"  // results of a backward pass are kept
+	ZeroGrad      Pattern = "zero-grad"     // gradients live across steps
 	Fragmentation Pattern = "fragmentation" // reserved, but in pieces
 	PinnedGrowth  Pattern = "pinned-growth"
 	Checkpointing Pattern = "checkpointing" // activations fill the GPU
-	EmptyCache    Pattern = "empty-cache"   // a cache takes what a neighbour needs
+	EmptyCache    Pattern = "empty-cache"   // a cache keeps what another process needs
 )
 
-// Advice is what can be done about one pattern in one process. Text and Evidence are one line each, without control
-// characters.
+// Advice is what to do about one pattern in one process. Text and Evidence are one line each,
+// without control characters.
 type Advice struct {
 	Pattern  Pattern
 	Process  int // index into Snapshot.Processes
 	Device   int32
 	Text     string
 	Evidence string
-	Line     callstack.Frame // where to look; without a Function there is no one line
-	Sites    []int           // indices into Snapshot.Sites, if the evidence is some of them
+	Line     callstack.Frame // where to look; without a Function no single line is known
+	Sites    []int           // indices into Snapshot.Sites of the sites that are the evidence, if any
 }
 
-// Advise looks for patterns, from the verdicts that Judge gave of the same snapshot. The order is that of processes, then
-// that of the constants above.
+// Advise searches for patterns in a snapshot and its verdicts, which Judge returned. Advice is
+// ordered by process, then as the constants above.
 func Advise(s *ledger.Snapshot, st callstack.Stacks, verdicts []Verdict) []Advice {
-	a := adviser{judge: newJudge(s, st), verdicts: verdicts, of: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}}
+	a := adviser{judge: newJudge(s, st), verdicts: verdicts, byProcess: make([][]int, len(s.Processes)), largest: map[int]uint64{}, users: map[string][]int{}}
 	for i := range s.Sites {
 		p := s.Sites[i].Process
-		a.of[p] = append(a.of[p], i)
+		a.byProcess[p] = append(a.byProcess[p], i)
 	}
 	for i := range s.Failures {
 		if f := &s.Failures[i]; f.Result == outOfMemory {
@@ -68,9 +68,9 @@ type adviser struct {
 	verdicts []Verdict
 	list     []Advice
 
-	of      [][]int          // sites by process
-	largest map[int]uint64   // allocation of each process that found no memory
-	users   map[string][]int // balances by GPU
+	byProcess [][]int          // sites by process
+	largest   map[int]uint64   // largest failed allocation of each process
+	users     map[string][]int // balances by GPU
 }
 
 func (a *adviser) say(p Pattern, process int, device int32, sites []int, text, evidence string) *Advice {
@@ -81,7 +81,7 @@ func (a *adviser) say(p Pattern, process int, device int32, sites []int, text, e
 func (a *adviser) process(p int) {
 	var devices []int32
 	backward := false
-	for _, i := range a.of[p] {
+	for _, i := range a.byProcess[p] {
 		x := &a.s.Sites[i]
 		if !slices.Contains(devices, x.Device) {
 			devices = append(devices, x.Device)
@@ -103,9 +103,9 @@ func (a *adviser) process(p int) {
 
 func isBackward(object string) bool { return object == objectBackward || object == objectGradient }
 
-// sites returns those of a device for which keep is true.
+// sites returns the sites of a device for which keep returns true.
 func (a *adviser) sites(p int, device int32, keep func(x *ledger.Site, v *Verdict) bool) (list []int) {
-	for _, i := range a.of[p] {
+	for _, i := range a.byProcess[p] {
 		if x := &a.s.Sites[i]; x.Device == device && keep(x, &a.verdicts[i]) {
 			list = append(list, i)
 		}
@@ -113,8 +113,8 @@ func (a *adviser) sites(p int, device int32, keep func(x *ledger.Site, v *Verdic
 	return list
 }
 
-// graphs: of a graph that is kept, all that its forward pass has saved grows, not one tensor only, which may be kept for
-// itself.
+// graphs detects a kept graph: everything that its forward pass saved grows. A single growing
+// tensor may be kept for its own sake.
 func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 	leaks := func(backward bool) []int {
 		proved := false
@@ -125,7 +125,7 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 			proved = proved || v.Class == Leaking
 			return true
 		})
-		if !proved { // of some, samples may be too few
+		if !proved { // some may have too few samples
 			return nil
 		}
 		return list
@@ -152,7 +152,7 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 	}
 }
 
-// at is "train.py:42 step" after a word, nothing if there is no line.
+// at returns word and "train.py:42 step", or nothing without a line.
 func at(word string, line callstack.Frame) string {
 	if line.Function == "" {
 		return ""
@@ -161,8 +161,8 @@ func at(word string, line callstack.Frame) string {
 	return strings.TrimRight(word+front+" "+back, " ")
 }
 
-// common is the innermost line of the user's that at least two thirds of what some sites grow by come through, and
-// the one that calls it.
+// common returns the innermost line of the user's code through which at least two thirds of the
+// growth of some sites come, and its caller.
 func (a *adviser) common(sites []int) (line, caller callstack.Frame) {
 	paths, weights, total := make([][]callstack.Frame, len(sites)), make([]float64, len(sites)), 0.0
 	for k, i := range sites {
@@ -197,7 +197,7 @@ func (a *adviser) common(sites []int) (line, caller callstack.Frame) {
 	}
 }
 
-// zeroGrad: after a step, gradients are freed, unless zero_grad() is not called or is told to keep them.
+// zeroGrad detects gradients that survive steps: zero_grad() is not called, or keeps them.
 func (a *adviser) zeroGrad(p int, device int32) {
 	kept := uint64(0)
 	list := a.sites(p, device, func(x *ledger.Site, v *Verdict) bool {
@@ -222,10 +222,10 @@ func (a *adviser) zeroGrad(p int, device int32) {
 	}
 }
 
-// pinned: page-locked memory of the host that grows.
+// pinned detects growth of page-locked host memory.
 func (a *adviser) pinned(p int) {
 	var list []int
-	for _, i := range a.of[p] {
+	for _, i := range a.byProcess[p] {
 		if x := &a.s.Sites[i]; x.Kind.OnHost() && a.verdicts[i].Class >= Growing {
 			list = append(list, i)
 		}

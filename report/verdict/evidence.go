@@ -15,7 +15,7 @@ import (
 
 const mib = 1 << 20
 
-// evidence is what the verdict rests on, as one line.
+// evidence returns in one line what the verdict is based on.
 func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string {
 	var list []string
 	if r.why != "" {
@@ -59,7 +59,7 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 	return strings.Join(list, ", ")
 }
 
-// rateText is "+12.3 MiB/min (11.9 to 12.7)".
+// rateText returns "+12.3 MiB/min (11.9 to 12.7)".
 func rateText(r Rate) string {
 	perMinute := func(x float64) float64 { return x * 60 / mib }
 	text := "+" + digits(perMinute(r.Value)) + " MiB/min"
@@ -69,7 +69,7 @@ func rateText(r Rate) string {
 	return text + " (" + digits(perMinute(r.Low)) + " to " + digits(perMinute(r.High)) + ")"
 }
 
-// digits shows three of them.
+// digits returns three significant digits.
 func digits(x float64) string {
 	size := math.Abs(x)
 	switch {

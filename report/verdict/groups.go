@@ -10,14 +10,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Group is all that one line of a process allocates of one kind on one device: a line of a model has a stack for
-// each tensor that its forward pass makes, and it is the line that leaks.
+// Group sums what one line of a process allocates of one kind on one device. A line of a model has
+// a stack for each tensor of its forward pass; the line is what leaks.
 type Group struct {
 	Verdict
 	Process int // index into Snapshot.Processes
 	Device  int32
 	Kind    ledger.Kind
-	Segment bool  // PyTorch gives tensors out of these
+	Segment bool  // these are segments of PyTorch's allocator
 	Sites   []int // indices into Snapshot.Sites, those that leak first, then by live bytes
 
 	LiveObjects, LiveBytes   uint64
@@ -93,7 +93,7 @@ func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
 	segments := g.Segment && j.reports[g.Process]
 	g.Verdict = j.judge(j.sum(g.Sites), segments)
 	if g.Class < first.Class && first.Class >= Growing {
-		// The others hide it: they come and go, and have more.
+		// The other sites hide it: they come and go, and hold more.
 		n := slices.IndexFunc(g.Sites, func(i int) bool { return verdicts[i].Class < first.Class })
 		if n < 0 {
 			n = len(g.Sites)
@@ -113,7 +113,7 @@ func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
 	}
 }
 
-// sum is all of some sites as one.
+// sum returns the sum of some sites.
 func (j *judge) sum(sites []int) *ledger.Site {
 	out := j.s.Sites[sites[0]]
 	for _, i := range sites[1:] {
@@ -130,7 +130,7 @@ func (j *judge) sum(sites []int) *ledger.Site {
 	return &out
 }
 
-// mainObject is what most of the memory is that gives the group its verdict.
+// mainObject returns the kind of object that has most of the memory behind the group's verdict.
 func (j *judge) mainObject(g *Group, verdicts []Verdict) string {
 	bytes := map[string]uint64{}
 	for _, i := range g.Sites {
@@ -139,7 +139,7 @@ func (j *judge) mainObject(g *Group, verdicts []Verdict) string {
 		}
 	}
 	best := ""
-	for _, i := range g.Sites { // in their order, not that of the map
+	for _, i := range g.Sites { // in a stable order
 		if o := verdicts[i].Object; bytes[o] > bytes[best] {
 			best = o
 		}
@@ -147,7 +147,7 @@ func (j *judge) mainObject(g *Group, verdicts []Verdict) string {
 	return best
 }
 
-// lineless is how much faster something without a line must grow to come before what has one.
+// lineless is how many times faster a group without a line must grow to precede one with a line.
 const lineless = 100
 
 func (g *Group) weight() float64 {

@@ -11,7 +11,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// run is a stretch of windows in which live memory grew.
+// run is a range of windows in which live memory grew.
 type run struct {
 	from, to int
 	rate     Rate // bytes per second
@@ -20,7 +20,8 @@ type run struct {
 	why      string
 }
 
-// judge gives the verdict on one site, or the sum of several; segments says that PyTorch gives tensors out of it.
+// judge returns the verdict on one site, or on a sum of sites; segments: they are segments of
+// PyTorch's allocator.
 func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	l := j.lives[x.Process]
 	v := newSeries(x, l)
@@ -65,7 +66,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	return out
 }
 
-// classify tries what proves growth without end, then what says why there is none.
+// classify first tries all proofs of growth without end, then all reasons against it.
 func (v *series) classify() (run, Class) {
 	slows := false
 	if !v.torn {
@@ -84,7 +85,7 @@ func (v *series) classify() (run, Class) {
 	return run{}, v.harmless()
 }
 
-// longEnough: what grows for a short time only may stop, as an evaluation that just began does.
+// longEnough returns Growing for a short growth, which may stop: an evaluation may have just begun.
 func (v *series) longEnough(r *run) Class {
 	if !v.highest(r.from) {
 		return v.harmless()
@@ -96,14 +97,14 @@ func (v *series) longEnough(r *run) Class {
 	return Growing
 }
 
-// highest says whether there was a new maximum since a window: what grows to where it was before grows again and again, as an
-// evaluation does.
+// highest reports whether a new maximum was reached since a window. Growth up to an earlier level
+// repeats itself, as evaluations do.
 func (v *series) highest(from int) bool {
 	return slices.ContainsFunc(v.w[from:], func(w ledger.Cohort) bool { return w.High > 0 })
 }
 
-// bySurvivors finds windows up to now each of which left survivors, at a rate that does not fall, so that live
-// memory grew as much. Else it says whether they become fewer.
+// bySurvivors finds windows up to now that all left survivors, at a rate that does not fall, while
+// live memory grew by as much. Otherwise it reports whether survivors become fewer.
 func (v *series) bySurvivors() (r run, ok, slows bool) {
 	to := v.old()
 	for from := 0; from < to; from++ {
@@ -129,20 +130,20 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 	return run{}, false, slows
 }
 
-// ended says whether no window has survivors since a time in which some would be by chance.
+// ended reports whether no window since a time has survivors, which chance does not explain.
 func (v *series) ended(from, to int, p *part) bool {
 	quiet := v.width(p.last+1, to) / v.width(from, to)
 	return math.Pow(1-quiet, p.seen) < chance
 }
 
-// slowsDown says whether the second half has fewer survivors than the first, by more than chance.
+// slowsDown reports whether the second half has significantly fewer survivors than the first.
 func (v *series) slowsDown(from, to int) bool {
 	first, second, share := v.halves(from, to)
 	return second*(1-share) < slower*first*share && atMost(second, first+second, share) < chance
 }
 
-// speedsUp says whether the first half has fewer: then the old ones were freed by and by. A leak that began in the first window is
-// no such case.
+// speedsUp reports whether the first half has significantly fewer: its survivors were freed over
+// time. A leak that began in the first window does not count.
 func (v *series) speedsUp(from, to int) bool {
 	if to-from > fewWindows {
 		from++
@@ -151,15 +152,15 @@ func (v *series) speedsUp(from, to int) bool {
 	return first*share < slower*second*(1-share) && atMost(first, first+second, 1-share) < chance
 }
 
-// halves counts the survivors of two halves, and says which share of the time is the second one's.
+// halves counts the survivors of two halves, and returns the share of the time of the second.
 func (v *series) halves(from, to int) (first, second, share float64) {
 	middle := (from + to) / 2
 	return v.sum(from, middle).seen, v.sum(middle, to).seen, v.width(middle, to) / v.width(from, to)
 }
 
-// grew says whether the floor rose by what survived, over the whole run and over what is left of it later. It does not
-// in a cache that frees old things for new ones, however it was filled. Where the noise of the floor hides the difference,
-// survivors must be many, and in both halves alike: an old one is a fact, but a cache has some, too.
+// grew reports whether the floor rose by what survived, over the whole run and over its later part.
+// In a cache that replaces old entries it does not. Where noise of the floor hides the difference,
+// survivors must be many and equal in both halves, because a cache has some old entries too.
 func (v *series) grew(from, to int, p *part) bool {
 	noise, hidden := v.noise(), false
 	for _, part := range [...]int{0, 1, 2} {
@@ -177,8 +178,8 @@ func (v *series) grew(from, to int, p *part) bool {
 	return !hidden || p.seen >= 2*manySurvived && p.windows >= 2*fewWindows && first >= slower*second && second >= slower*first
 }
 
-// survivorRate is the mean of what survived of each window that is over; where a few large blocks make that
-// uncertain, the median.
+// survivorRate returns the mean of what survived of each finished window, or the median if a few
+// large blocks make the mean uncertain.
 func (v *series) survivorRate(from, to int) Rate {
 	if to == len(v.w) && to-from > minWindows && v.passed < 1 {
 		to--
@@ -196,8 +197,9 @@ func (v *series) survivorRate(from, to int) Rate {
 	return middle(list)
 }
 
-// byFloor finds windows up to now over which the floor rises by a trend that neither slows down nor comes of a few
-// steps: as where a list of all results is copied into a longer one each time, so that nothing survives for long.
+// byFloor finds windows up to now in which the floor rises by a trend that neither slows down nor
+// consists of a few steps: for example, a list of results that is copied into a longer one each
+// time, so that no block survives for long.
 func (v *series) byFloor() (run, bool) {
 	n := len(v.w)
 	slows := false
@@ -237,7 +239,7 @@ func (v *series) byFloor() (run, bool) {
 	return run{}, false
 }
 
-// maybe finds growth that proves nothing yet.
+// maybe finds growth that is no proof yet.
 func (v *series) maybe() (run, bool) {
 	n, to := len(v.w), v.old()
 	from := n / 2
@@ -266,7 +268,7 @@ func (v *series) maybe() (run, bool) {
 	return r, true
 }
 
-// harmless tells apart what does not grow.
+// harmless returns the class of a site that does not grow.
 func (v *series) harmless() Class {
 	n := len(v.w)
 	all := v.sum(0, n)
@@ -286,10 +288,10 @@ func (v *series) harmless() Class {
 	return Steady
 }
 
-// replaces says how tensors that are older than the attach went while new ones came, where they went as fast: then
-// these take their place.
+// replaces returns how tensors from before the attach were freed as fast as new ones came, which
+// then replace them.
 func (j *judge) replaces(x *ledger.Site, v *series, r *run) string {
-	freed := j.replaced[place{x.Process, x.Device}]
+	freed := j.replaced[processDevice{x.Process, x.Device}]
 	session := j.s.End - j.s.Begin
 	if x.Kind != ledger.Tensor || len(freed) == 0 || session == 0 {
 		return ""

@@ -41,7 +41,8 @@ var (
 	inSaved      = regexp.MustCompile(`(^|/)torch/serialization\.py$`)
 )
 
-// objects says what kind of object a stack allocates. What single frames prove is remembered: most are in many stacks.
+// objects finds the kind of object that a stack allocates. It caches the proofs of single frames,
+// which recur in many stacks.
 type objects map[frameKey]proof
 
 // frameKey is all of a frame that a proof depends on.
@@ -51,16 +52,16 @@ type frameKey struct {
 	python         bool
 }
 
-// proof is what one frame says.
+// proof is what one frame proves.
 type proof struct {
 	object  string // "" if it proves none
 	settles bool   // whatever the others prove
 	call    bool   // of a module's forward pass
 }
 
-// of says what kind of object a stack allocates, "" where it does not prove one. The innermost frame that tells wins,
-// but for what a library does in the middle of it: NCCL and workspaces.
-func (o objects) of(stack []callstack.Frame, kind ledger.Kind) string {
+// find returns the kind of object that a stack allocates, or "". The innermost proof wins, except
+// for what a library allocates in the middle of it: NCCL and workspaces.
+func (o objects) find(stack []callstack.Frame, kind ledger.Kind) string {
 	found, module := "", false
 	for i := range stack {
 		p := o.proofOf(&stack[i])
@@ -85,7 +86,7 @@ func (o objects) of(stack []callstack.Frame, kind ledger.Kind) string {
 	return found
 }
 
-// maxProofs bounds what is remembered.
+// maxProofs is the most frames in the cache.
 const maxProofs = 1 << 16
 
 func (o objects) proofOf(f *callstack.Frame) proof {
@@ -116,7 +117,8 @@ func proofOf(f *callstack.Frame) proof {
 	return proof{}
 }
 
-// base cuts the parameters of a C++ function, and its namespaces: "at::cuda::getNewWorkspace()" gives "getNewWorkspace".
+// base returns a C++ function without its parameters and namespaces: "at::cuda::getNewWorkspace()"
+// gives "getNewWorkspace".
 func base(function string) string {
 	name, _, _ := strings.Cut(strings.ReplaceAll(function, "(anonymous namespace)::", ""), "(")
 	if i := strings.LastIndex(name, "::"); i >= 0 {
@@ -131,15 +133,16 @@ func isNCCL(f *callstack.Frame) bool {
 		strings.HasPrefix(name, "nccl") && len(name) > 4 && name[4] >= 'A' && name[4] <= 'Z'
 }
 
-// isCall says whether a frame calls the forward pass of a module.
+// isCall reports whether a frame calls the forward pass of a module.
 func isCall(f *callstack.Frame) bool {
 	return inModuleBase.MatchString(f.File) && (method(f) == "_call_impl" || method(f) == "inner")
 }
 
-// method is the function of a Python frame: "Adam._init_group", or without its class before Python 3.11.
+// method returns the function of a Python frame: "Adam._init_group", or without its class before
+// Python 3.11.
 func method(f *callstack.Frame) string { return f.Function[strings.LastIndexByte(f.Function, '.')+1:] }
 
-// pythonObject is what one Python frame proves.
+// pythonObject returns what one Python frame proves.
 func pythonObject(f *callstack.Frame) string {
 	name := method(f)
 	switch file := f.File; {
@@ -165,7 +168,8 @@ func pythonObject(f *callstack.Frame) string {
 	return ""
 }
 
-// allocatedByTorch says whether a library of PyTorch asked for the memory: its cache of pinned buffers does.
+// allocatedByTorch reports whether a library of PyTorch asked for the memory, as its cache of
+// pinned buffers does.
 func allocatedByTorch(stack []callstack.Frame) bool {
 	for i := range stack[:min(len(stack), 4)] {
 		if m := stack[i].Mapping; m != nil && callstack.IsTorch(m.Path) {
@@ -175,7 +179,7 @@ func allocatedByTorch(stack []callstack.Frame) bool {
 	return false
 }
 
-// isUser says whether the headline of a stack is in the user's own code.
+// isUser reports whether the headline of a stack is in the user's own code.
 func isUser(stack []callstack.Frame, at int) bool {
 	f := &stack[at]
 	if f.Python {

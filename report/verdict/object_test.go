@@ -48,7 +48,7 @@ var stacks = map[string][]callstack.Frame{
 
 func TestObjectsAreWhatTheStackProves(t *testing.T) {
 	for want, stack := range stacks {
-		if got := (objects{}).of(stack, ledger.Tensor); got != want {
+		if got := (objects{}).find(stack, ledger.Tensor); got != want {
 			t.Errorf("%q, want %q: %v", got, want, stack)
 		}
 	}
@@ -66,7 +66,7 @@ func TestObjectsAreWhatTheStackProves(t *testing.T) {
 		{"a user's file of that name", "", ledger.Tensor, stackOf("x [libtorch_cpu.so]", "step /home/u/optim/adam.py:1")},
 		{"handle of a library", objectWorkspace, ledger.Device, stackOf("cudaMalloc [libcudart.so.12]", "cublasCreate_v2 [libcublas.so.12]", train)},
 	} {
-		if got := (objects{}).of(c.stack, c.kind); got != c.want {
+		if got := (objects{}).find(c.stack, c.kind); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

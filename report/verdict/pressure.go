@@ -12,7 +12,7 @@ import (
 
 const outOfMemory = 2 // result of CUDA calls
 
-// minWaste is from how many bytes on a cache is worth advice.
+// minWaste is the least size of a cache that is worth advice.
 const minWaste = 64 << 20
 
 func (a *adviser) tensors(p int, device int32) *ledger.Tensors {
@@ -22,13 +22,14 @@ func (a *adviser) tensors(p int, device int32) *ledger.Tensors {
 	return a.s.TensorsOn(p, device)
 }
 
-// failed is the largest allocation of a process that found no memory.
+// failed returns the largest failed allocation of a process.
 func (a *adviser) failed(p int) (largest uint64, any bool) {
 	largest, any = a.largest[p]
 	return largest, any
 }
 
-// fragmentation: much is reserved that was never in use at once, or could not be used, and what is free lies in pieces.
+// fragmentation detects memory that is reserved, but was never in use at once or is in pieces too
+// small to use.
 func (a *adviser) fragmentation(p int, device int32) {
 	t := a.tensors(p, device)
 	if t == nil || t.Reserved == 0 {
@@ -58,8 +59,8 @@ func (a *adviser) fragmentation(p int, device int32) {
 	a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", evidence)
 }
 
-// peaks are the most that tensors on a device were seen to have together, and the sum of what each line had at its
-// own highest, which they never exceeded.
+// peaks returns the most that tensors on a device were seen to hold together, and the sum of each
+// line's own peak, an upper bound of it.
 func (a *adviser) peaks(p int, device int32) (seen, most uint64) {
 	var history [ledger.HistoryLen]uint64
 	for _, i := range a.sites(p, device, func(x *ledger.Site, _ *Verdict) bool { return x.Kind == ledger.Tensor }) {
@@ -72,7 +73,7 @@ func (a *adviser) peaks(p int, device int32) (seen, most uint64) {
 	return slices.Max(history[:]), most
 }
 
-// checkpointing: activations make the peak, and it nearly fills the GPU.
+// checkpointing detects a peak that consists of activations and nearly fills the GPU.
 func (a *adviser) checkpointing(p int, device int32) {
 	t, g := a.tensors(p, device), a.gpu(p, device)
 	if t == nil || t.Peak == 0 {
@@ -97,7 +98,8 @@ func (a *adviser) checkpointing(p int, device int32) {
 		fmt.Sprintf("up to %s of activations, of a peak of %s", words.Bytes(min(sum, t.Peak)), words.Bytes(t.Peak)))
 }
 
-// emptyCache: a neighbour on the same GPU finds no memory, or hardly any, while this process keeps some unused.
+// emptyCache detects a process on the same GPU that finds little or no memory while this one keeps
+// some unused.
 func (a *adviser) emptyCache(p int, device int32) {
 	t, g := a.tensors(p, device), a.gpu(p, device)
 	if t == nil || g == nil || a.s.Processes[p].End != 0 {

@@ -4,8 +4,8 @@ package verdict
 
 import "github.com/vramprof/vramprof/tracer/ledger"
 
-// room returns how many bytes a site can still get on its GPU: what NVML calls free and, for tensors, what PyTorch's
-// cache holds. It is not known without NVML, and for memory of the host and managed memory, which the host has room for.
+// room returns how many bytes a site can still get on its GPU: what NVML reports as free and, for
+// tensors, PyTorch's cache. It is unknown without NVML, for host memory and for managed memory.
 func (j *judge) room(x *ledger.Site) (float64, bool) {
 	if x.Kind.OnHost() || x.Kind == ledger.Managed || x.Device == ledger.CPUDevice {
 		return 0, false
@@ -23,7 +23,7 @@ func (j *judge) room(x *ledger.Site) (float64, bool) {
 	return float64(free), true
 }
 
-// gpu returns the GPU that a device of a process is, nil if that is not known.
+// gpu returns the GPU of a device of a process, nil if it is unknown.
 func (j *judge) gpu(process int, device int32) *ledger.GPU {
 	uuid := ""
 	if b := j.s.BalanceOf(process, device); b >= 0 {

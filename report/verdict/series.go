@@ -9,8 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// What the tests below ask for. They are shares and numbers, no times: so a verdict does not depend on how fast a
-// program runs.
+// Thresholds of the tests below. They are shares and counts, not times: a verdict does not depend
+// on the speed of a program.
 const (
 	minSurvivors = 6    // seen, in
 	minWindows   = 4    // windows of their own; or
@@ -22,18 +22,19 @@ const (
 	lumps        = 0.25 // share of windows at the beginning that may be warm-up before a leak
 )
 
-// series is what a site did in each window of its life.
+// series is the behavior of a site in each window of its life.
 type series struct {
 	w      []ledger.Cohort
 	window float64 // seconds
 	passed float64 // share of the last window that has passed
 	share  float64 // of the windows in the life of the process
-	torn   bool    // all was freed when the process ended
+	torn   bool    // everything was freed when the process ended
 	life   life
 	start  uint64 // of the first window, ns after Begin
 }
 
-// newSeries leaves out what came after a process's last allocation: a program that waits for its user proves nothing.
+// newSeries excludes the time after a process's last allocation: a program that waits for its user
+// proves nothing.
 func newSeries(x *ledger.Site, l life) series {
 	v := series{passed: 1, life: l}
 	if len(x.Cohorts) == 0 || l.end <= x.FirstWindow {
@@ -56,7 +57,7 @@ func newSeries(x *ledger.Site, l life) series {
 	return v
 }
 
-// tear leaves out the end of a process that freed all: Python does at its exit, and so do tidy programs.
+// tear excludes the end of a process that freed everything, as Python does at its exit.
 func (v *series) tear() {
 	n := len(v.w)
 	live, most := uint64(0), uint64(0)
@@ -74,8 +75,8 @@ func (v *series) tear() {
 	}
 }
 
-// old returns how many windows are so old that what survived of them is not just in use: all but the newest, and
-// one more where that kept an unusual share; all where nothing is ever freed.
+// old returns how many windows are so old that their survivors are not just in use: all but the
+// newest, and one less if that kept an unusual share; all if nothing is ever freed.
 func (v *series) old() int {
 	n := len(v.w)
 	recent := v.w[n-min(n, max(n/3, 2)):]
@@ -105,7 +106,7 @@ func survival(w *ledger.Cohort) float64 {
 	return float64(w.LiveBytes) / float64(w.AllocBytes)
 }
 
-// part sums some windows.
+// part is the sum of some windows.
 type part struct {
 	seen, bytes, windows float64 // survivors; windows that have some
 	first, last          int     // windows with survivors
@@ -129,7 +130,7 @@ func (v *series) sum(from, to int) part {
 	return p
 }
 
-// width of some windows, the last of which may not be over.
+// width returns the length of some windows; the last one may not be over.
 func (v *series) width(from, to int) float64 {
 	width := float64(to - from)
 	if to == len(v.w) && to > from {
@@ -138,8 +139,9 @@ func (v *series) width(from, to int) float64 {
 	return width
 }
 
-// sampling is by how much something live may seem to grow when its objects are replaced by others that are alike, only
-// as the sample has more of them: three standard errors of the difference. It is 0 where nothing is freed.
+// sampling returns by how much live memory may seem to grow when objects are replaced by equal ones
+// and the sample has more of the new ones: three standard errors of the difference. It is 0 if
+// nothing is freed.
 func (v *series) sampling(live float64) float64 {
 	seen, objects, bytes, freed := 0.0, 0.0, 0.0, false
 	for i := range v.w {
@@ -163,7 +165,7 @@ func (v *series) floors(from, to int) []float64 {
 	return list
 }
 
-// noise is how much the floor goes up and down from window to window.
+// noise returns how much the floor varies from window to window.
 func (v *series) noise() float64 {
 	f := v.floors(0, len(v.w))
 	var steps []float64
@@ -177,7 +179,7 @@ func (v *series) noise() float64 {
 	return 2 * median(steps)
 }
 
-// lastAlloc is the index of the last window in which something was allocated.
+// lastAlloc returns the index of the last window with an allocation.
 func (v *series) lastAlloc() int {
 	for i := len(v.w) - 1; i > 0; i-- {
 		if w := &v.w[i]; w.AllocBytes > 0 || w.AllocObjects > 0 {
@@ -187,7 +189,7 @@ func (v *series) lastAlloc() int {
 	return 0
 }
 
-// ns is how long some windows are.
+// ns returns the length of some windows in ns.
 func (v *series) ns(windows float64) uint64 {
 	return uint64(max(windows, 0) * v.window * float64(time.Second))
 }

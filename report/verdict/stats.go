@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// mannKendall returns the normal score of the test for a trend: above 1.96 the values rise, but for a chance of
-// 2.5 %. Equal values are accounted for. Fewer than 4 values prove nothing.
+// mannKendall returns the normal score of the test for a trend: above 1.96 the values rise, with an
+// error probability of 2.5 %. Ties are accounted for. Fewer than 4 values prove nothing.
 func mannKendall(y []float64) float64 {
 	n := len(y)
 	if n < 4 {
@@ -61,7 +61,7 @@ func theilSen(y []float64) Rate {
 	return Rate{medianOf(slopes), slopes[low], slopes[high]}
 }
 
-// medianOf a sorted list; 0 if it is empty.
+// medianOf returns the median of a sorted list; 0 if it is empty.
 func medianOf(sorted []float64) float64 {
 	n := len(sorted)
 	if n == 0 {
@@ -113,7 +113,7 @@ func mean(y []float64) Rate {
 	return Rate{m, m - half, m + half}
 }
 
-// atMost returns the chance of at most k of n, each with probability p.
+// atMost returns the probability of at most k of n events, each with probability p.
 func atMost(k, n, p float64) float64 {
 	switch {
 	case p <= 0 || k >= n:

@@ -10,14 +10,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Class is what a site does over time, from harmless to worst.
+// Class is the behavior of a site over time, from harmless to worst.
 type Class uint8
 
 const (
-	OneOff  Class = iota + 1 // allocated early, and not since
+	OneOff  Class = iota + 1 // allocated early and not since
 	Steady                   // comes and goes
-	Cache                    // keeps what it allocates for long, but does not grow
-	Growing                  // grows; may be warming up, or was not seen for long enough
+	Cache                    // keeps memory for long, but does not grow
+	Growing                  // grows; may be warming up, or was not observed for long enough
 	Leaking                  // grows without end
 )
 
@@ -30,23 +30,24 @@ func (c Class) String() string {
 	return classNames[c]
 }
 
-// Rate is how fast live memory grows, bytes per second, with an interval that has the true rate in 95 of 100 cases. All
-// three are 0 where nothing grows.
+// Rate is the growth of live memory in bytes per second, with its 95 % interval. All three are 0
+// without growth.
 type Rate struct{ Value, Low, High float64 }
 
-// Verdict is what is to be said of one site, or of several together.
+// Verdict is the judgement on one site, or on the sum of several.
 type Verdict struct {
 	Class     Class
-	Score     float64       // 0 to 1: chance that the next window of time adds to the growth too, by the rule of succession; 0 of segments
+	Score     float64       // 0 to 1: probability that the next window of time grows too, by the rule of succession; 0 for segments
 	Rate      Rate          // of Growing and Leaking
-	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: not known
-	Evidence  string        // one line, without a full stop; no text of the traced process in it
+	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: unknown
+	Evidence  string        // one line without a full stop, and without text of the traced process
 	Object    string        // "gradient", "optimizer state": only where the stack proves it, else ""
 	Line      callstack.Frame
 	User      bool // Line is in the user's own code, not in a library's
 }
 
-// Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil) Line is the called function alone.
+// Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil), Line is the
+// called function alone.
 func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
 	j := newJudge(s, st)
 	list, proven := make([]Verdict, len(s.Sites)), objects{}
@@ -54,30 +55,30 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
 		x := &s.Sites[i]
 		v := j.judge(x, x.Segment && j.reports[x.Process])
 		stack := j.stack(x)
-		v.Object = proven.of(stack, x.Kind)
+		v.Object = proven.find(stack, x.Kind)
 		v.Line, v.User = headline(stack)
 		list[i] = v
 	}
 	return list
 }
 
-// judge knows what all verdicts of one snapshot need.
+// judge holds what all verdicts of one snapshot need.
 type judge struct {
 	s        *ledger.Snapshot
 	st       callstack.Stacks
 	reports  []bool // by process: PyTorch's allocator reports its tensors
 	lives    []life // by process
-	rooms    map[place]float64
-	replaced map[place][]uint64 // Tensors.OlderFreed
+	rooms    map[processDevice]float64
+	replaced map[processDevice][]uint64 // Tensors.OlderFreed
 }
 
-// place is a device of a process.
-type place struct {
+// processDevice is a device of a process.
+type processDevice struct {
 	process int
 	device  int32
 }
 
-// life is when a process was seen to allocate, ns after Begin.
+// life is the time in which a process was seen to allocate, in ns after Begin.
 type life struct {
 	begin, end uint64
 	ended      bool // the process has ended
@@ -86,12 +87,12 @@ type life struct {
 func newJudge(s *ledger.Snapshot, st callstack.Stacks) *judge {
 	j := &judge{
 		s: s, st: st, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
-		rooms: map[place]float64{}, replaced: map[place][]uint64{},
+		rooms: map[processDevice]float64{}, replaced: map[processDevice][]uint64{},
 	}
 	for i := range s.Tensors {
 		if t := &s.Tensors[i]; t.Device >= 0 {
 			j.reports[t.Process] = true
-			j.replaced[place{t.Process, t.Device}] = t.OlderFreed[:]
+			j.replaced[processDevice{t.Process, t.Device}] = t.OlderFreed[:]
 		}
 	}
 	for i := range j.lives {
@@ -127,7 +128,7 @@ func (j *judge) stack(x *ledger.Site) []callstack.Frame {
 	return frames.Visible(j.st, id, x.API)
 }
 
-// headline is the line to show first, and whether it is the user's.
+// headline returns the line to show first, and whether it is the user's.
 func headline(stack []callstack.Frame) (callstack.Frame, bool) {
 	at := frames.Headline(stack)
 	return stack[at], isUser(stack, at)

@@ -104,7 +104,7 @@ const planeNames = {
   tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", asleep: "Asleep",
 };
 
-// isApart says whether a plane is in the sum of no GPU.
+// isApart reports whether a plane is in the sum of no GPU.
 const isApart = (plane) => data.apart.includes(data.planes[plane]);
 
 // apartWord names what an entry belongs to if it is in the sum of no GPU, as CPU tensors are not.

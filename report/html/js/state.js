@@ -33,7 +33,7 @@ function resetState() {
   });
 }
 
-// chosen says whether an entry passes the filters.
+// chosen reports whether an entry passes the filters.
 function chosen(e) {
   const d = data.entries;
   return (state.process < 0 || d.process[e] === state.process) && state.planes.has(d.plane[e]) &&

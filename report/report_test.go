@@ -12,7 +12,8 @@ import (
 func TestLeaksSelectsByAge(t *testing.T) {
 	s := reporttest.Snapshot()
 	count := func(older time.Duration) int { return len(Leaks(s, Options{Older: older})) }
-	// Oldest at 0 s (training), 1.5 s, 4 s and 4.1 s (hostile); 3 s before the exit at 60 s (server).
+	// Oldest at 0 s (training), 1.5 s, 4 s and 4.1 s (hostile); 3 s before the exit at 60 s
+	// (server).
 	for _, c := range []struct {
 		older time.Duration
 		want  int

@@ -12,7 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// What processes tell of their GPUs may be missing or wrong: no profile has more than NVML says, and all parts of a text add up.
+// What processes report about their GPUs may be missing or wrong. Still, no profile has more than
+// NVML reports, and all parts of a text add up.
 func TestNoReportAddsUpToMoreThanNVMLSays(t *testing.T) {
 	for name, make := range map[string]func() *ledger.Snapshot{"plain": reporttest.Snapshot, "kinds": reporttest.KindsSnapshot, "PyTorch": reporttest.TorchSnapshot, "out of memory": reporttest.OOMSnapshot} {
 		for told, change := range map[string]func([]string) []string{

@@ -13,8 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TorchTexts returns a sentence on each process and device: "python3 [42] on cuda:0: peak 50.1 GiB of
-// tensors at 1m20s; largest free run: 1.20 GiB".
+// TorchTexts returns a sentence on each process and device: "python3 [42] on cuda:0: peak 50.1 GiB
+// of tensors at 1m20s; largest free run: 1.20 GiB".
 func TorchTexts(s *ledger.Snapshot) []string {
 	var list []string
 	for i := range s.Tensors {

@@ -17,7 +17,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// frameText is a frame in one line: "step (train.py:42)", "main (server.cc:300)", "cudaMalloc".
+// frameText returns a frame in one line: "step (train.py:42)", "main (server.cc:300)",
+// "cudaMalloc".
 func frameText(f *callstack.Frame) string {
 	name := frames.Name(f)
 	file := frames.ShortFile(f.File)

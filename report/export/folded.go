@@ -33,15 +33,18 @@ type FoldedOptions struct {
 	Roots  bool // two frames at the root of each stack: "python3 [4242]", "cuda:0"
 }
 
-// Folded writes one line for each stack, root first, sorted: "main;train (train.py:42);cudaMalloc 1048576". The
-// weights are bytes. What no stack has is a line of its mark: "[before attach: pytorch cached] 4096".
+// Folded writes one line for each stack, root first, sorted: "main;train (train.py:42);cudaMalloc
+// 1048576". The weights are bytes. What no stack has is a line of its mark: "[before attach:
+// pytorch cached] 4096".
 //
-// The shares are those of the pprof profile, each byte in one line, with one difference: flame graph tools take no weight below 0, and drop such a
-// line. But [unexplained] is below 0 whenever a process has freed memory that is older than the attach, because the
-// driver's figure falls and the sizes of these blocks are not known: the books still have them as "before attach". So what is below 0 is taken
-// from the shares before the attach of the same process and GPU, which then say so in their name, "[… , less 12 MiB unexplained]", and
-// the lines add up to the profile's total. What there is nothing to take from (of tensors of a sample, a rounding) is
-// named by a line of weight 0, "[12 MiB below zero, not shown] 0", which tools accept and draw nothing for.
+// The shares are those of the pprof profile, each byte in one line, with one difference: flame
+// graph tools take no weight below 0, and drop such a line. But [unexplained] is below 0 whenever a
+// process has freed memory that is older than the attach, because the driver's figure falls and the
+// sizes of these blocks are not known: the books still have them as "before attach". So what is
+// below 0 is taken from the shares before the attach of the same process and GPU, which then say so
+// in their name, "[… , less 12 MiB unexplained]", and the lines add up to the profile's total. What
+// there is nothing to take from (of tensors of a sample, a rounding) is named by a line of weight
+// 0, "[12 MiB below zero, not shown] 0", which tools accept and draw nothing for.
 func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOptions) error {
 	sum := make(map[string]uint64)
 	for _, x := range shares(s, o.Sample) {
@@ -118,7 +121,8 @@ func shares(s *ledger.Snapshot, sample Sample) []share {
 	return settle(list)
 }
 
-// allocated is what a site ever allocated; segments have their tensors instead, and imported memory has its owner.
+// allocated is what a site ever allocated; segments have their tensors instead, and imported memory
+// has its owner.
 func allocated(h *report.Holding) int64 {
 	if h.Site == nil || h.Plane == report.PlaneCache || h.Plane == report.PlaneAsleep || h.Site.Kind == ledger.Imported {
 		return 0
@@ -126,8 +130,8 @@ func allocated(h *report.Holding) int64 {
 	return int64(min(h.Site.AllocBytes, 1<<62))
 }
 
-// settle takes what is below 0 from the shares before the attach of the same process and GPU, the least known of
-// them first, and leaves no share below 0.
+// settle takes what is below 0 from the shares before the attach of the same process and GPU, the
+// least known of them first, and leaves no share below 0.
 func settle(list []share) []share {
 	taken := make(map[int]int64) // by index: what was taken from it
 	for i := range list {

@@ -106,13 +106,13 @@ func TestFoldedStacksTakeWhatIsBelowZeroFromBeforeTheAttach(t *testing.T) {
 		t.Errorf("the lines add up to %d, the profile to %d, NVML has %d:\n%s", sum, want, 699*mib, text)
 	}
 	if !strings.Contains(text, "less 4") || strings.Contains(text, "[unexplained]") {
-		t.Errorf("no line says what was taken from it:\n%s", text)
+		t.Errorf("no line mentions what was taken from it:\n%s", text)
 	}
 	// And nothing to take it from.
 	c = play(training(false), begin+10*second, CollectorOptions{})
 	c.Tell(ledger.UsageReading{Time: begin + 10*second, Usages: []ledger.Usage{{PID: 4242, UUID: gpu0, Bytes: 1 * mib}, {PID: 4242, UUID: gpu1, Bytes: 365 * mib}}})
 	if text = folded(t, snapshot(c, begin+11*second), FoldedOptions{}); !regexp.MustCompile(`(?m)^\[.* below zero, not shown\] 0$`).MatchString(text) {
-		t.Errorf("no line says what is not shown:\n%s", text)
+		t.Errorf("no line mentions what is not shown:\n%s", text)
 	}
 	readFolded(t, text)
 }

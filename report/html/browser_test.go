@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// browser is a headless Chromium that is told what to do in the DevTools protocol, over a pair of pipes.
+// browser is a headless Chromium that is told what to do in the DevTools protocol, over a pair of
+// pipes.
 type browser struct {
 	out     *os.File
 	mu      sync.Mutex
@@ -164,7 +165,8 @@ type tab struct {
 
 type object map[string]any
 
-// open shows a page of so many pixels in a new tab, in the theme "light" or "dark", and waits until it is drawn.
+// open shows a page of so many pixels in a new tab, in the theme "light" or "dark", and waits until
+// it is drawn.
 func (b *browser) open(t *testing.T, page []byte, width, height int, theme string) *tab {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.html")
@@ -300,7 +302,8 @@ func (p *tab) press(keys ...string) {
 	}
 }
 
-// mouse presses, moves or releases ("mousePressed", "mouseMoved", "mouseReleased") at a place of an element, in shares of its size.
+// mouse presses, moves or releases ("mousePressed", "mouseMoved", "mouseReleased") at a place of an
+// element, in shares of its size.
 func (p *tab) mouse(kind, selector string, x, y float64) {
 	p.Helper()
 	var place struct{ X, Y, Width, Height float64 }

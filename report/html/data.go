@@ -14,8 +14,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// payload is the data part of a page. What there is much of stands in columns: the i-th values of all of them belong
-// together. Bytes are numbers, which are exact up to 2^53; times are ns since the session began. -1 is "none".
+// payload is the data part of a page. What there is much of stands in columns: the i-th values of
+// all of them belong together. Bytes are numbers, which are exact up to 2^53; times are ns since
+// the session began. -1 is "none".
 type payload struct {
 	Version   int           `json:"v"`
 	Title     string        `json:"title"`
@@ -56,7 +57,8 @@ type gpuData struct {
 	Total uint64 `json:"total,omitempty"`
 }
 
-// frameColumns are distinct frames; names and files are indices into Strings. Frame 0 is the root of all stacks.
+// frameColumns are distinct frames; names and files are indices into Strings. Frame 0 is the root
+// of all stacks.
 type frameColumns struct {
 	Name  []int `json:"name"`
 	File  []int `json:"file"`
@@ -64,8 +66,8 @@ type frameColumns struct {
 	Class []int `json:"class"` // frames.Class
 }
 
-// treeColumns is the tree of all stacks from the outermost call inwards, in the order of a walk that visits a node
-// before what is below it; node 0 is the root.
+// treeColumns is the tree of all stacks from the outermost call inwards, in the order of a walk
+// that visits a node before what is below it; node 0 is the root.
 type treeColumns struct {
 	Depth []int32 `json:"depth"`
 	Frame []int32 `json:"frame"`

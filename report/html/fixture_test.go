@@ -143,7 +143,8 @@ var plans = []plan{
 
 const cacheSlack = 1300 * mib // what segments hold at least beyond their tensors
 
-// fixture is a training job of two ranks, one of which leaks until it runs out of memory, beside a server.
+// fixture is a training job of two ranks, one of which leaks until it runs out of memory, beside a
+// server.
 func fixture() Input {
 	end := begin + (moments-1)*second
 	tl := &timeline.Timeline{GPUs: []ledger.GPU{
@@ -258,7 +259,8 @@ func hostile() Input {
 // tenThousand is what pages are measured by.
 var tenThousand = sync.OnceValue(func() Input { return large(10_000, 40) })
 
-// large has so many sites with stacks of so many frames, hardly two of them alike, over 600 moments.
+// large has so many sites with stacks of so many frames, hardly two of them alike, over 600
+// moments.
 func large(sites, depth int) Input {
 	const moments, files = 600, 400
 	st := stackMap{}

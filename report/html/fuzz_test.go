@@ -24,8 +24,8 @@ func namesPage(t *testing.T, function, file, comm, api string) string {
 	return string(written(t, Input{Snapshot: s, Stacks: st, Title: file, Advice: []string{api}, Verdicts: []report.SiteVerdict{{Class: function, Text: function}}}))
 }
 
-// FuzzPage writes a page of names that the fuzzer chose. All of the page but its data is the same for all
-// names, and in the data there is nothing that could end it.
+// FuzzPage writes a page of names that the fuzzer chose. All of the page but its data is the same
+// for all names, and in the data there is nothing that could end it.
 func FuzzPage(f *testing.F) {
 	f.Add("step", "/home/ada/train.py", "python3", "cudaMalloc")
 	f.Add("</script><script>alert(1)</script>", "<!--<script>", "]]>\u2028\x00", "\"'`${x}\\")

@@ -63,7 +63,8 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 	}
 }
 
-// At each moment, entries add up to what the rows of the timeline have; at the end to what the ledger has.
+// At each moment, entries add up to what the rows of the timeline have; at the end to what the
+// ledger has.
 func TestEntriesAddUp(t *testing.T) {
 	for name, in := range map[string]Input{"fixture": fixture(), "large": large(300, 10)} {
 		p := newPayload(&in)

@@ -57,7 +57,8 @@ func plainPage(t *testing.T, b *browser) {
 	p.clean()
 }
 
-// quick measures a page of 10,000 sites. What it prints is what counts; limits are wide, as tests share their machine.
+// quick measures a page of 10,000 sites. What it prints is what counts; limits are wide, as tests
+// share their machine.
 func quick(t *testing.T, b *browser) {
 	p := b.open(t, written(t, tenThousand()), 1400, 1000, "light")
 	var m struct{ Paint, Ready, Range, Worst, Search, Hide, Zoom, Sort, Boxes float64 }
@@ -88,7 +89,8 @@ func quick(t *testing.T, b *browser) {
 	p.clean()
 }
 
-// looks makes the screenshots, and checks of them what can be checked: that the page is light or dark, and fits.
+// looks makes the screenshots, and checks of them what can be checked: that the page is light or
+// dark, and fits.
 func looks(t *testing.T, b *browser, page []byte) {
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int{1400, 500} {

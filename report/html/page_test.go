@@ -15,7 +15,7 @@ import (
 // near compares bytes, which are whole numbers in the page as long as they are below 2^53.
 func near(a, b float64) bool { return math.Abs(a-b) < 1 }
 
-// sum adds up what report says of GPU memory, of all or of one plane.
+// sum adds up the holdings of GPU memory, of all planes or of one.
 func sum(in Input, plane string) float64 {
 	n := int64(0)
 	for _, h := range report.Holdings(in.Snapshot) {

@@ -10,7 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Limits of what a page has of a timeline. Beyond them moments are left out, but never peaks, errors or the end.
+// Limits of the timeline in a page. Beyond them moments are dropped, but never peaks, errors or the
+// end.
 const (
 	maxChanges = 600_000 // of all sites together: some 2 bytes each in the file, 6 where nothing repeats
 	maxPoints  = 100_000 // of all rows together
@@ -97,7 +98,7 @@ func newOverTime(b *builder, tl *timeline.Timeline) *overTime {
 	return o
 }
 
-// pickMoments thins the moments out until the page stays small.
+// pickMoments drops moments until the page is small.
 func (o *overTime) pickMoments() {
 	n := len(o.tl.Times)
 	all := make([]int, n)
@@ -114,7 +115,7 @@ func (o *overTime) pickMoments() {
 	}
 }
 
-// thinned keeps one of so many moments, the first, the last, and those of keep.
+// thinned keeps one of every step moments, the first, the last, and those of keep.
 func thinned(list []int, step int, keep map[int]bool) []int {
 	var out []int
 	for i, at := range list {
@@ -125,7 +126,8 @@ func thinned(list []int, step int, keep map[int]bool) []int {
 	return out
 }
 
-// moments are those that people look for: peaks of all memory, of each process, GPU and row, and out-of-memory errors.
+// moments returns the interesting ones: peaks of all memory, of each process, GPU and row, and
+// out-of-memory errors.
 func (o *overTime) moments() map[int]bool {
 	keep := map[int]bool{}
 	peak := func(of func(row int) bool) {
@@ -163,12 +165,12 @@ func (o *overTime) moments() map[int]bool {
 	return keep
 }
 
-// total is all memory of a row at a moment.
+// total returns all memory of a row at a moment.
 func total(r *timeline.Row, t int) int64 {
 	return r.Unexplained[t] + int64(r.Tensors[t]+r.Cached[t]+r.Driver[t]+r.Before[t])
 }
 
-// changes counts what all sites need for a grid.
+// changes counts the changes of all sites on a grid.
 func (o *overTime) changes(grid []int) int {
 	n := 0
 	for i := range o.tl.Sites {
@@ -183,7 +185,7 @@ func (o *overTime) changes(grid []int) int {
 	return n
 }
 
-// series writes down what changes from moment to moment: steps since the last change, by how much.
+// series encodes changes from moment to moment: steps since the last change, and by how much.
 func (o *overTime) series(at func(k int) int64) []int64 {
 	out := []int64{}
 	last, before := 0, int64(0)
@@ -196,8 +198,8 @@ func (o *overTime) series(at func(k int) int64) []int64 {
 	return out
 }
 
-// site is the series of a site, which ends with what the ledger says; nil if the timeline does not have it. e has its process,
-// GPU and plane.
+// site returns the series of a site, which ends with the ledger's figure; nil if the timeline does
+// not have it. e has its process, GPU and plane.
 func (o *overTime) site(h *report.Holding, e *entry) []int64 {
 	x := h.Site
 	known := o.sites[siteKey{e.process, x.Stack, x.API, x.Kind, x.Device}]
@@ -228,7 +230,7 @@ func (o *overTime) sumOf(row, plane int) []int64 {
 	return *at
 }
 
-// column is what a row has in a plane at a moment.
+// column returns what a row has in a plane at a moment.
 func column(r *timeline.Row, plane string) func(t int) int64 {
 	unsigned := func(list []uint64) func(int) int64 {
 		return func(t int) int64 {
@@ -262,8 +264,9 @@ var restMarks = map[string]string{
 	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneAsleep: report.MarkAsleep,
 }
 
-// addRests adds what rows have beyond their sites, so that the series of all entries add up to the rows at every moment. At
-// the end Holdings says it in more detail; there, live bytes add up, of which rests have none.
+// addRests adds what rows have beyond their sites, so that the series of all entries add up to the
+// rows at every moment. At the end, Holdings has it in more detail; live bytes add up without the
+// rests.
 func (o *overTime) addRests() {
 	b := o.b
 	for i := range o.tl.Rows {

@@ -30,7 +30,7 @@ type stackKey struct {
 	api string
 }
 
-// stack is a list of frames, outermost first, and the one that says best where it comes from.
+// stack is a list of frames, outermost first, and its headline.
 type stack struct {
 	frames []int
 	head   int
@@ -50,7 +50,7 @@ func (b *builder) frame(k frameKey) int {
 	return i
 }
 
-// mark is a frame that is no code: "[pytorch cache]".
+// mark returns a frame that is no code: "[pytorch cache]".
 func (b *builder) mark(text string) int {
 	return b.frame(frameKey{name: text, class: int(frames.Remark)})
 }
@@ -80,7 +80,7 @@ func (b *builder) stack(id uint64, api string) stack {
 	return s
 }
 
-// frameOf looks at each frame once, since that takes several regular expressions.
+// frameOf caches frames, since their class takes several regular expressions.
 func (b *builder) frameOf(f *callstack.Frame) int {
 	key := *f
 	if f.Function != "" && f.Mapping != nil {
@@ -94,7 +94,8 @@ func (b *builder) frameOf(f *callstack.Frame) int {
 	return i
 }
 
-// keyOf gives native code without a line the name of its library: "[libc.so.6]".
+// keyOf returns the key of a frame. Native code without a line has the name of its library:
+// "[libc.so.6]".
 func keyOf(f *callstack.Frame) frameKey {
 	k := frameKey{name: shorten(frames.Name(f)), class: int(frames.ClassOf(f))}
 	switch {
@@ -118,7 +119,7 @@ func shorten(s string) string {
 	return string(r[:maxName*2/3]) + "…" + string(r[len(r)-maxName/3:])
 }
 
-// tree holds stacks that begin alike once. A node's parent has the lower number.
+// tree merges stacks with the same beginning. A node's parent has the lower number.
 type tree struct {
 	parent, frame []int32
 	children      map[[2]int32]int32 // node and frame below it
@@ -145,8 +146,8 @@ func (t *tree) leaf(path []int) int32 {
 	return at
 }
 
-// columns writes the tree, of siblings the one with the most live bytes first, then allocated bytes. It returns the
-// place of each node in the columns.
+// columns writes the tree, of siblings the one with the most live bytes first, then allocated
+// bytes. It returns the place of each node in the columns.
 func (t *tree) columns(entries []entry, c *treeColumns) []int32 {
 	t.leaf(nil)
 	n := len(t.parent)

@@ -11,7 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// ContextOnlyReport is a process that holds memory of a GPU and allocated none there while it was traced. It may have managed, host or imported memory.
+// ContextOnlyReport is a process that holds memory of a GPU and allocated none there while it was
+// traced. It may have managed, host or imported memory.
 type ContextOnlyReport struct {
 	Process  int           `json:"process"` // index into processes
 	PID      uint32        `json:"pid"`

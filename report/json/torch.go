@@ -19,7 +19,8 @@ type PlaneReport struct {
 	HostBytes  int64  `json:"host_bytes"`  // on the host
 }
 
-// PartReport is what makes up NVML's figure for one process and GPU: usage_bytes is the sum of the others, and usage_bytes plus since_bytes of the balance.
+// PartReport is what makes up NVML's figure for one process and GPU: usage_bytes is the sum of the
+// others, and usage_bytes plus since_bytes of the balance.
 type PartReport struct {
 	Process          int    `json:"process"`
 	PID              uint32 `json:"pid"`

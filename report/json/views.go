@@ -20,8 +20,8 @@ import (
 // ViewVersion is the "version" of ViewReport, with the rule of LeaksVersion.
 const ViewVersion = 1
 
-// ViewReport is the JSON of a view: of its parts the view has one or more. Sizes are bytes, names ending in _ns are
-// nanoseconds, unknown values are left out.
+// ViewReport is the JSON of a view: of its parts the view has one or more. Sizes are bytes, names
+// ending in _ns are nanoseconds, unknown values are left out.
 type ViewReport struct {
 	Version    int             `json:"version"`
 	View       string          `json:"view"` // summary, tree, table, stats, timeline

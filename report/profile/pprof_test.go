@@ -104,8 +104,8 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-// TestPprofOfPlanes runs the commands that users run to see planes, and those that could stumble over frames
-// without a mapping and negative values.
+// TestPprofOfPlanes runs the commands that users run to see planes, and those that could stumble
+// over frames without a mapping and negative values.
 func TestPprofOfPlanes(t *testing.T) {
 	pprof, write := pprofOf(t, reporttest.TorchStacks())
 	s := reporttest.TorchSnapshot()

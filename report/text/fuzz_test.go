@@ -15,8 +15,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// FuzzNames writes every report of a process whose every name is what the fuzzer chose: nothing gets to the terminal
-// that is not a character of the text, JSON and profiles have it clean too, and a long name does not fill the page.
+// FuzzNames writes every report of a process whose every name is what the fuzzer chose: nothing
+// gets to the terminal that is not a character of the text, JSON and profiles have it clean too,
+// and a long name does not fill the page.
 func FuzzNames(f *testing.F) {
 	f.Add("step", "/home/ada/train.py", "python3", "cudaMalloc")
 	f.Add("\x1b]0;owned\a", "/tmp/\n\u202ex.py", "</script>", "\u009b31m")

@@ -69,8 +69,8 @@ func TestNothingTraced(t *testing.T) {
 	}
 }
 
-// TestMemoryOfUnknownAgeIsNotOlderThanAnything: a site has no oldest allocation where the sample has none that lives, and a
-// clock that begins with the machine must not stand in for it.
+// TestMemoryOfUnknownAgeIsNotOlderThanAnything: a site has no oldest allocation where the sample
+// has none that lives, and a clock that begins with the machine must not stand in for it.
 func TestMemoryOfUnknownAgeIsNotOlderThanAnything(t *testing.T) {
 	s := reporttest.TorchSnapshot()
 	n := slices.IndexFunc(s.Sites, func(x ledger.Site) bool { return x.Kind == ledger.Tensor && x.Device == 0 })

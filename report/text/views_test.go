@@ -80,7 +80,8 @@ func everyView(t *testing.T, s *ledger.Snapshot, st callstack.Stacks, width int)
 
 var byteFigure = regexp.MustCompile(`[-+]?[0-9][0-9.,]* (B|[KMGT]iB)\b`)
 
-// TestEveryViewFitsEveryScreen: no line is wider than the terminal from 20 columns on, and no amount is cut that a wide one shows.
+// TestEveryViewFitsEveryScreen: no line is wider than the terminal from 20 columns on, and no
+// amount is cut that a wide one shows.
 func TestEveryViewFitsEveryScreen(t *testing.T) {
 	for name, s := range map[string]*ledger.Snapshot{"torch": reporttest.TorchSnapshot(), "CUDA": reporttest.Snapshot()} {
 		st := reporttest.TorchStacks()

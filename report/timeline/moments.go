@@ -87,8 +87,8 @@ func (x *use) bytes() int64 { return x.driver - x.cached }
 
 // inUse sums how much is in use, and nothing else. It observes no ledger: a ledger takes three to
 // five times as long, and a long capture is played a second time anyway. Its rules are simpler than
-// the ledger's (it knows no contexts, mappings or failed frees), so it only chooses the moments: all
-// figures of a timeline come from the ledger that Build plays the capture into.
+// the ledger's (it knows no contexts, mappings or failed frees), so it only chooses the moments:
+// all figures of a timeline come from the ledger that Build plays the capture into.
 type inUse struct {
 	begin, step uint64
 	clock       uint64

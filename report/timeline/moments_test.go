@@ -19,7 +19,8 @@ func begins(time uint64, pid uint32) input {
 	return event(ledger.Event{Op: ledger.Allocator, Kind: ledger.Tensor, Space: ledger.Blocks, PID: pid, Time: time})
 }
 
-// TestATimelineShowsEachPeakHoweverShort: bursts out of PyTorch's cache, of which even steps would show nothing.
+// TestATimelineShowsEachPeakHoweverShort: bursts out of PyTorch's cache, of which even steps would
+// show nothing.
 func TestATimelineShowsEachPeakHoweverShort(t *testing.T) {
 	list := []input{
 		begins(1, 7), told(2, 7, 0, 5000), begins(1, 8), told(2, 8, 0, 100),
@@ -71,7 +72,8 @@ func TestASegmentIsNoPeakBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// TestOneGPUIsOneRow however its name was learned: first by nothing, then by an ordinal, then by NVML.
+// TestOneGPUIsOneRow however its name was learned: first by nothing, then by an ordinal, then by
+// NVML.
 func TestOneGPUIsOneRow(t *testing.T) {
 	alloc := func(time, address uint64, device int32) input {
 		return event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Device: device, Time: time, Address: address, Size: 100, Stack: 1, API: "cudaMalloc"})
@@ -94,7 +96,8 @@ func TestOneGPUIsOneRow(t *testing.T) {
 	}
 }
 
-// TestUsageIsNeverBelowNothing: an alloc node that ends before its graph was launched gives back more than there was.
+// TestUsageIsNeverBelowNothing: an alloc node that ends before its graph was launched gives back
+// more than there was.
 func TestUsageIsNeverBelowNothing(t *testing.T) {
 	l := ledger.New(ledger.Options{})
 	list := []input{

@@ -17,7 +17,7 @@ type input struct {
 	give func(ledger.Books)
 }
 
-// script plays inputs; it is one recording.
+// script plays inputs; it is one session.
 type script struct {
 	list []input
 	next int

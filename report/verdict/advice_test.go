@@ -28,7 +28,8 @@ var trainStacks = named{
 	lineBuffer:   stackOf("cudaHostAlloc [libcudart.so.12]", "x [libtorch_cuda.so]", "main /home/u/train.py:31"),
 }
 
-// advised runs a program of tensors, changes its snapshot, and says what is advised: "graph-kept: evidence".
+// advised runs a program of tensors, changes its snapshot, and returns the advice: "graph-kept:
+// evidence".
 func advised(run func(p *program), change func(s *ledger.Snapshot)) (list []Advice, text []string) {
 	p := newProgram(1e6, 1)
 	p.kind = ledger.Tensor

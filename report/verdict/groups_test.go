@@ -133,7 +133,7 @@ func TestSegmentsAreACacheWhereTensorsAreReported(t *testing.T) {
 		if want := map[bool]Class{true: Cache, false: Leaking}[reported]; v.Class != want {
 			t.Errorf("reported %v: %v, want %v", reported, v.Class, want)
 		}
-		if reported && !strings.HasPrefix(v.Evidence, "PyTorch's cache grows, the tensors in it say why: 0 B of 2.34 GiB given out, ") {
+		if reported && !strings.HasPrefix(v.Evidence, "PyTorch's cache grows, its tensors show why: 0 B of 2.34 GiB given out, ") {
 			t.Error(v.Evidence)
 		}
 	}

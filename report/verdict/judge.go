@@ -37,7 +37,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	}
 	if segments {
 		if class == Leaking || class == Growing {
-			r.why = "PyTorch's cache grows, the tensors in it say why"
+			r.why = "PyTorch's cache grows, its tensors show why"
 		} else {
 			r.why = "PyTorch's cache"
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// stackOf reads "function file:line" for Python, "function [library]" for native frames; leaf first.
+// stackOf reads "function file:line" for Python, "function [library]" for native frames; leaf
+// first.
 func stackOf(lines ...string) (list []callstack.Frame) {
 	for _, l := range lines {
 		i := strings.LastIndexByte(l, ' ')

@@ -8,7 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// floors makes a series in which a site never had less than this in each window, and reached a new maximum.
+// floors makes a series in which a site never had less than this in each window, and reached a new
+// maximum.
 func floors(list ...uint64) *series {
 	v := &series{window: 1, passed: 1, share: 0.1}
 	for _, f := range list {

@@ -41,7 +41,8 @@ func mannKendall(y []float64) float64 {
 	return float64(s+1) / math.Sqrt(variance)
 }
 
-// theilSen returns the median of the slopes between any two values, and its 95 % interval by their ranks.
+// theilSen returns the median of the slopes between any two values, and its 95 % interval by their
+// ranks.
 func theilSen(y []float64) Rate {
 	n := len(y)
 	if n < 2 {

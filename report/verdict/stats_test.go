@@ -9,7 +9,8 @@ import (
 
 func near(got, want, error float64) bool { return math.Abs(got-want) <= error }
 
-// The values are those of R: Kendall::MannKendall, trend::sens.slope and pbinom have the formulas, t.test the intervals.
+// The values are those of R: Kendall::MannKendall, trend::sens.slope and pbinom have the formulas,
+// t.test the intervals.
 func TestMannKendallTellsATrendFromNone(t *testing.T) {
 	for _, c := range []struct {
 		y    []float64

@@ -341,7 +341,8 @@ func TestVerdictsDoNotDependOnSpeed(t *testing.T) {
 	}
 }
 
-// tooSmall: what leaks there is too small for a sample of one in a MiB, or what is there moment by moment is.
+// tooSmall: what leaks there is too small for a sample of one in a MiB, or what is there moment by
+// moment is.
 var tooSmall = map[string]bool{"slow leak in noise": true, "results copied into a longer list": true}
 
 func TestVerdictsHoldForTensorsAndTheirSamples(t *testing.T) {

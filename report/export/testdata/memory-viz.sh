@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # memory-viz.sh [--offline]: takes MemoryViz.js, the viewer behind pytorch.org/memory_viz, out of the sources of Debian's
 # PyTorch 2.6 into .cache/memory-viz (or $VRAMPROF_MEMORYVIZ), and prints its path. 38 MB to fetch, nothing is installed.
-# --offline takes what an earlier run has fetched. Where it cannot be had, it says "skipped: why" and ends with 0.
+# --offline takes what an earlier run has fetched. If it is not available, the script prints "skipped: why" and exits with 0.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../../.."
 cache=${VRAMPROF_MEMORYVIZ:-$PWD/.cache/memory-viz}
 suite=trixie
-skip() { echo "skipped: MemoryViz.js cannot be had here: $*"; exit; }
+skip() { echo "skipped: MemoryViz.js is not available here: $*"; exit; }
 
 [ ! -s "$cache/MemoryViz.js" ] || { echo "$cache/MemoryViz.js"; exit; }
 [ "${1:-}" != --offline ] || skip "it is not prepared: run report/export/testdata/memory-viz.sh"

@@ -4,7 +4,7 @@
 const chart = { left: 68, right: 14, top: 20, bottom: 24, height: 230, width: 0, sums: null, key: "" };
 const markKinds = { oom: 1, large: 2, began: 3, ended: 4 };
 
-// chartSums adds up the rows that are chosen; planes that are not are left out.
+// chartSums adds up the chosen rows in the chosen planes.
 function chartSums() {
   const key = [state.process, state.gpu, ...[...state.planes].sort()].join();
   if (chart.key === key) return chart.sums;
@@ -60,7 +60,7 @@ function drawChart() {
 // byteStep is a power of two that divides the axis into four to eight.
 const byteStep = (top) => 2 ** Math.max(0, Math.ceil(Math.log2(Math.max(top, 8) / 6)));
 
-// timeStep divides so many ns into at most n.
+// timeStep returns a step that divides so many ns into at most n.
 function timeStep(span, n) {
   const steps = [0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800];
   return 1e9 * (steps.find((s) => span / 1e9 / s <= n) || span / 1e9);
@@ -93,7 +93,7 @@ function drawGrid(pen, step, top, y) {
   }
 }
 
-// steps goes along a list of values, each of which holds until the next.
+// steps draws a list of values, each of which holds until the next.
 function steps(line, list, y, begin) {
   const times = data.chart.times;
   for (let t = 0; t < times.length; t++) {
@@ -104,7 +104,8 @@ function steps(line, list, y, begin) {
   }
 }
 
-// drawArea draws what a plane has above the ones before it, and adds it to base. What is negative has no height.
+// drawArea draws a plane above the ones before it, and adds it to base. Negative values have no
+// height.
 function drawArea(pen, list, base, y, fill, hatched) {
   const upper = base.map((v, t) => v + Math.max(list[t], 0));
   const times = data.chart.times;
@@ -184,7 +185,7 @@ function drawMarks(pen, floor) {
   }
 }
 
-// chartTip fills the box beside the pointer with the figures of a moment of the chart.
+// chartTip fills the box beside the pointer with the figures of a moment.
 function chartTip(time) {
   const sums = chartSums(), times = data.chart.times;
   let t = times.findLastIndex((v) => v <= time);

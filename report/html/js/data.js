@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// data.js: what the page shows, out of the JSON that it carries.
+// data.js: the data of the page, from the JSON in it.
 
 let data; // payload of data.go
 let book; // the same, ready for use
@@ -24,7 +24,8 @@ function summed(list) {
   return list;
 }
 
-// openBook unfolds the columns: names of frames, the tree of stacks, what each entry held at each moment.
+// openBook unfolds the columns: names of frames, the tree of stacks, and each entry's bytes at each
+// moment.
 function openBook() {
   const f = data.frames, count = f.name.length;
   book = {
@@ -54,7 +55,8 @@ function openBook() {
   book.full = fullTree();
 }
 
-// openSeries lays all entries' changes end to end: those of entry i are from start[i] to start[i+1].
+// openSeries lays all entries' changes end to end: those of entry i are from start[i] to
+// start[i+1].
 function openSeries() {
   const series = data.entries.series;
   let n = 0;
@@ -76,7 +78,7 @@ function openSeries() {
   data.entries.series = null;
 }
 
-// levelAt is what an entry held at a moment: the last change at or before it.
+// levelAt returns an entry's bytes at a moment: its last change at or before it.
 function levelAt(entry, moment) {
   let low = book.start[entry], high = book.start[entry + 1];
   const first = low;
@@ -88,7 +90,7 @@ function levelAt(entry, moment) {
   return low > first ? book.level[low - 1] : 0;
 }
 
-// nearest is the moment whose time is nearest to a time.
+// nearest returns the moment nearest to a time.
 function nearest(time) {
   const times = book.times;
   let low = 0, high = times.length - 1;
@@ -104,10 +106,11 @@ const planeNames = {
   tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", asleep: "Asleep",
 };
 
-// isApart reports whether a plane is in the sum of no GPU.
+// isApart reports whether a plane belongs to the sum of no GPU.
 const isApart = (plane) => data.apart.includes(data.planes[plane]);
 
-// apartWord names what an entry belongs to if it is in the sum of no GPU, as CPU tensors are not.
+// apartWord returns what an entry belongs to if it is in the sum of no GPU; CPU tensors are on the
+// host.
 const apartWord = (e) => (data.entries.gpu[e] < 0 ? "host" : isApart(data.entries.plane[e]) ? data.planes[data.entries.plane[e]] : "");
 
 const gpuText = (i) => {

@@ -1,12 +1,13 @@
-// SPDX-License-Identifier: Apache-2.0
-// flame.js: the flame graph, root on top. Only boxes of at least a pixel are drawn, so the time that it takes
-// goes with the width of the window and not with the number of sites.
+// SPDX-License-Identifier: Apache-2.0 flame.js: the flame graph, root on top. Only boxes of at
+// least a pixel are drawn, so the time that it takes goes with the width of the window and not with
+// the number of sites.
 
 const flame = { row: 21, width: 0, rows: [], boxes: [], hover: -1 };
 const boxClasses = ["user-python", "library-python", "user-native", "library-native", "remark", "root"];
 
-// layOut finds the boxes: of the zoomed node's ancestors, of itself over the whole width, and of all that is below it.
-// Siblings too narrow for a box of their own share one, whose node is -1.
+// layOut computes the boxes of the zoomed node's ancestors, of the node itself over the whole
+// width, and of all nodes below it. Siblings too narrow for a box of their own share one, whose
+// node is -1.
 function layOut() {
   const t = view.tree, zoom = state.zoom;
   flame.boxes = [];
@@ -90,7 +91,7 @@ function drawBox(pen, b, marked) {
   pen.globalAlpha = 1;
 }
 
-// boxText writes the name and, where there is room, the file behind it.
+// boxText writes the name and, if there is room, the file.
 function boxText(pen, b, frame, y) {
   const name = frame === 0 ? "all" : book.names[frame], room = b.width - 9;
   const text = fitted(pen, name, room);
@@ -105,7 +106,7 @@ function boxText(pen, b, frame, y) {
   }
 }
 
-// fitted cuts a text at the right. It measures a few times only, however long the text is.
+// fitted cuts a text at the right. It measures only a few times, however long the text is.
 function fitted(pen, text, room) {
   text = text.slice(0, Math.ceil(room / 3) + 1);
   const width = pen.measureText(text).width;
@@ -117,7 +118,7 @@ function fitted(pen, text, room) {
 
 const boxOf = (node) => (node < 0 ? null : (flame.rows[view.tree.depth[node]] || []).find((b) => b.node === node) || null);
 
-// boxAt is the box under a point of the graph.
+// boxAt returns the box at a point of the graph.
 function boxAt(x, y) {
   const row = flame.rows[Math.floor(y / flame.row)];
   if (!row) return null;
@@ -130,10 +131,10 @@ function boxAt(x, y) {
   return row[low].x <= x && x < row[low].x + row[low].width ? row[low] : null;
 }
 
-// frameWords names a frame in one line.
+// frameWords returns a frame in one line.
 const frameWords = (frame) => (frame === 0 ? "all" : book.names[frame] + (book.places[frame] ? ", " + book.places[frame] : ""));
 
-// nodeWords says what a node comes to.
+// nodeWords describes a node in one line.
 function nodeWords(node) {
   const t = view.tree, parent = t.parent[node];
   let text = `${bytesText(t.sum[node])}, ${shareText(t.sum[node], t.sum[0])} of all`;
@@ -147,7 +148,7 @@ function zoomTo(node) {
   say(node, "Zoomed into ");
 }
 
-// say tells screen readers where the selection is.
+// say announces the selected node to screen readers.
 function say(node, before = "") {
   if (node < 0) return;
   const t = view.tree;

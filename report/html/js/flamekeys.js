@@ -73,14 +73,14 @@ function flameKey(event) {
   keepInSight(to);
 }
 
-// widestBelow is the child with the most bytes.
+// widestBelow returns the child with the most bytes.
 function widestBelow(t, node) {
   let best = -1;
   for (let c = t.first[node]; c >= 0; c = t.next[c]) if (t.sum[c] > 0 && (best < 0 || t.sum[c] > t.sum[best])) best = c;
   return best;
 }
 
-// beside is the next box of the same row.
+// beside returns the next box of the same row.
 function beside(node, step) {
   const row = (flame.rows[view.tree.depth[node]] || []).filter((b) => b.node >= 0);
   const i = row.findIndex((b) => b.node === node);
@@ -94,7 +94,7 @@ function keepInSight(node) {
   else if (y + 2 * flame.row > box.scrollTop + box.clientHeight) box.scrollTop = y + 2 * flame.row - box.clientHeight;
 }
 
-// showBoxes lists the boxes that are drawn, for those who cannot see them; only while the list is open.
+// showBoxes lists the drawn boxes for screen readers, while the list is open.
 function showBoxes() {
   if (!byId("boxes").open) return;
   const t = view.tree;
@@ -107,7 +107,8 @@ function showBoxes() {
     element("td", { class: "number" }, shareText(t.sum[node], t.sum[0])))));
 }
 
-// select shows a site: its path is marked in the graph, which zooms in as far as is needed to see it.
+// select shows a site: it marks the site's path in the graph, and zooms in until the path is
+// visible.
 function select(entry) {
   const part = { entry };
   if (entry >= 0) {

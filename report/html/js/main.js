@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// main.js: the page begins here.
+// main.js: starts the page.
 
-// show brings the page in line with the choice.
+// show updates the page to the choice.
 function show() {
   showFilters();
   drawChart();
@@ -39,8 +39,8 @@ function reset() {
   byId("spoken").textContent = "Everything is shown again";
 }
 
-// The theme follows the system until the reader chooses one; only the page's own storage could keep it, which file
-// pages share, so it is not kept.
+// The theme follows the system until the reader chooses one. The choice is not stored, because all
+// pages opened from files share one storage.
 const themes = { auto: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
 function watchTheme() {
   let theme = "auto";
@@ -62,7 +62,7 @@ function watchTheme() {
   set("auto");
 }
 
-// repaint draws the canvases anew: colours or widths are others.
+// repaint draws the canvases again with new colors or widths.
 function repaint() {
   colors.clear();
   if (!view.tree) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// panels.js: what stands around the graph: heading, filters, reconciliation, notes.
+// panels.js: heading, filters, reconciliation and notes around the graph.
 
 function fillHead() {
   document.title = data.title;
@@ -21,7 +21,7 @@ function fillHead() {
   fillList(box.querySelector("ul"), data.warnings);
 }
 
-// fillFindings puts the lines that are found leaking first, largest first, and what to do.
+// fillFindings shows the leaking lines, largest first, and the advice.
 const maxFindings = 5;
 function fillFindings() {
   const d = data.entries, lines = new Map();
@@ -85,7 +85,7 @@ function showFilters() {
   matched.dataset.bytes = view.matched;
 }
 
-// showSum says what the graph's bytes are, and what of them it cannot draw.
+// showSum shows the sum of the graph's bytes, and the bytes that it cannot draw.
 function showSum() {
   const about = metrics.find(([key]) => key === state.metric)[2];
   const parts = [element("b", {}, state.metric === "growth" ? signedText(view.total) : bytesText(view.total)), " "];
@@ -109,7 +109,7 @@ function fillLegend() {
     ? element("li", {}, element("i", { class: "swatch bg-box-" + boxClasses[i] }), name) : null)).filter(Boolean));
 }
 
-// fillParts makes the reconciliation: in each row, what NVML reports is the sum of what stands before it.
+// fillParts shows the reconciliation: in each row, NVML's figure is the sum of the parts before it.
 function fillParts() {
   const { names, rows } = data.parts;
   byId("no-parts").hidden = rows.length > 0;

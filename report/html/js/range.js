@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // range.js: the moment or range of the chart, by pointer and keyboard.
 
-// placeRange puts the handles and the shade between them where the choice is.
+// placeRange moves the handles, and the shade between them, to the chosen range.
 function placeRange() {
   const whole = state.metric === "alloc";
   const x = [state.from, state.to].map((m) => xOfTime(book.times[m]));
@@ -26,13 +26,13 @@ function rangeText() {
   switch (state.metric) {
     case "growth": return `growth from ${spanText(book.times[state.from])} to ${to}`;
     case "peak": return `the peak, after ${to}`;
-    case "alloc": return "allocated in the whole recording";
+    case "alloc": return "allocated in the whole session";
     case "leak": return `at the end, after ${to}`;
   }
   return state.to === book.moments - 1 ? `at the end, after ${to}` : `after ${to}`;
 }
 
-// xIn is where a pointer is in the chart.
+// xIn returns the position of a pointer in the chart.
 const xIn = (event) => event.clientX - byId("chart").getBoundingClientRect().left;
 const momentIn = (event) => nearest(timeOfX(xIn(event)));
 
@@ -74,7 +74,7 @@ function moveHandle(id, event) {
   else setRange(state.from, Math.max(at, state.from));
 }
 
-// showTip puts a box beside the pointer, inside the window.
+// showTip shows a box beside the pointer, inside the window.
 function showTip(tip, event, children) {
   tip.replaceChildren(...children);
   tip.hidden = false;

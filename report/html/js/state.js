@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// state.js: what the reader has chosen, and the bytes that follow from it.
+// state.js: the reader's choice, and the bytes that follow from it.
 
 const state = {
   metric: "use", // use, peak, growth, alloc, leak
@@ -13,7 +13,7 @@ const state = {
   sort: "bytes", down: true, page: 0,
 };
 
-// What the bytes come to, made by update.
+// Results of update.
 const view = { bytes: null, objects: null, total: 0, less: 0, matched: 0, tree: null, badQuery: false };
 
 const metrics = [
@@ -21,7 +21,7 @@ const metrics = [
   ["peak", "Peak", "live when most was"],
   ["growth", "Growth", "live at the end of the range and not at its start"],
   ["alloc", "Allocated", "allocated since the attach, freed or not"],
-  ["leak", "Leaked", "allocated while traced and never freed"],
+  ["leak", "Leaked", "allocated since the attach and never freed"],
 ];
 
 const needsChart = (metric) => metric === "peak" || metric === "growth";
@@ -42,7 +42,8 @@ function chosen(e) {
 
 const rowChosen = (row) => (state.process < 0 || row.process === state.process) && (state.gpu < 0 || row.gpu === state.gpu);
 
-// isLeak: with verdicts, those that say so; without, what was allocated while traced and is live at the end.
+// isLeak reports whether an entry leaks: by its verdict, or without verdicts if it was allocated in
+// the session and is live at the end.
 function isLeak(e) {
   const d = data.entries, plane = data.planes[d.plane[e]];
   if (data.verdicts) return verdictClass(e) === "leaking";
@@ -62,7 +63,7 @@ function bytesOf(e) {
   return state.to === book.moments - 1 ? d.live[e] : levelAt(e, state.to); // the end is known in more detail
 }
 
-// objectsOf is null where a count is not known: between the beginning and the end.
+// objectsOf returns null where a count is unknown: between the begin and the end.
 function objectsOf(e) {
   const d = data.entries;
   if (state.metric === "alloc") return d.allocObjects[e];
@@ -70,7 +71,8 @@ function objectsOf(e) {
   return null;
 }
 
-// peakMoment is when the chosen memory was most. "Unexplained" can be negative, and counts.
+// peakMoment returns the moment at which the chosen memory was highest. "Unexplained" can be
+// negative, and counts.
 function peakMoment() {
   const sums = new Float64Array(book.moments);
   for (let e = 0; e < book.entries; e++) {
@@ -90,7 +92,7 @@ function peakMoment() {
   return best;
 }
 
-// update works out everything that depends on the choice.
+// update computes everything that depends on the choice.
 function update() {
   if (state.metric === "peak") state.from = state.to = peakMoment();
   const n = book.entries;
@@ -119,7 +121,7 @@ function update() {
   if (state.focus >= view.tree.size || state.focus >= 0 && !(view.tree.sum[state.focus] > 0)) state.focus = -1;
 }
 
-// change alters the choice; the page follows before the next frame is painted.
+// change applies a part of the choice; the page follows before the next frame is painted.
 let waiting = false;
 function change(part) {
   Object.assign(state, part);

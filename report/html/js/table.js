@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// table.js: the sites, a page at a time, and the one that is selected.
+// table.js: the table of sites, and the selected site.
 
 const pageRows = 25;
 
@@ -18,7 +18,7 @@ const siteColumns = [
 
 const shownColumns = () => siteColumns.filter(([key]) => (key !== "verdict" || data.verdicts) && (key !== "history" || data.chart));
 
-// sitesShown are the entries with bytes, in order; while something is searched for, those that match.
+// sitesShown returns the entries with bytes, in order; during a search, the matching ones.
 function sitesShown() {
   const t = view.tree, list = [];
   for (let e = 0; e < book.entries; e++) {
@@ -87,7 +87,7 @@ function siteButton(e) {
   } }, incompleteSign(e), element("span", { class: "name" }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame]));
 }
 
-// incompleteSign stands before a site whose figures or stack lack something.
+// incompleteSign precedes a site whose figures or stack are incomplete.
 function incompleteSign(e) {
   const text = data.strings[data.entries.incomplete[e]];
   return text ? element("span", { class: "incomplete", title: "incomplete: " + text }, "incomplete ") : "";
@@ -102,7 +102,7 @@ function verdictChip(e) {
   return element("span", { class: "verdict v-" + name, title: text }, text);
 }
 
-// sparkline draws what a site held over the recording.
+// sparkline draws what a site held over the session.
 function sparkline(e) {
   const width = 84, height = 20;
   let top = 0;
@@ -117,7 +117,8 @@ function sparkline(e) {
     drawing("path", { class: "fill", d: path + `V${height}H0Z` }), drawing("path", { class: "stroke", d: path }));
 }
 
-// showSelected shows the selected site's whole stack and what is known of it, and brings it into sight when it is new.
+// showSelected shows the selected site's whole stack and its figures, and scrolls to it if it is
+// new.
 let shownEntry = -1;
 function showSelected() {
   const e = state.entry, box = byId("selected"), isNew = e !== shownEntry;

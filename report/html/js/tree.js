@@ -1,8 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// tree.js: trees of stacks, and what the chosen bytes come to in each node.
+// SPDX-License-Identifier: Apache-2.0 tree.js: trees of stacks, and what the chosen bytes come to
+// in each node.
 //
-// A tree is a set of columns: parent, first child and next sibling of each node, its frame and its depth; at[e] is the
-// node of entry e. A parent's number is lower than its children's, so one loop from the end adds everything up.
+// A tree is a set of columns: parent, first child and next sibling of each node, its frame and its
+// depth; at[e] is the node of entry e. A parent's number is lower than its children's, so one loop
+// from the end adds everything up.
 
 const classes = { userPython: 0, libraryPython: 1, userNative: 2, libraryNative: 3, remark: 4, root: 5 };
 const isLibrary = (cls) => cls === classes.libraryPython || cls === classes.libraryNative;
@@ -41,8 +42,8 @@ function fullTree() {
   return t;
 }
 
-// ownTree leaves library frames out; what is below them moves up, and nodes of one name become one. An entry of which
-// nothing would be left keeps the frame that says best where it comes from.
+// ownTree omits library frames: nodes below them move up, and nodes of one name are merged. An
+// entry without any frame left keeps its headline.
 function ownTree() {
   const full = book.full;
   const t = newTree(full.size + book.entries + 1, book.entries);
@@ -71,7 +72,8 @@ function currentTree() {
   return book.own || (book.own = ownTree());
 }
 
-// addUp puts the entries' bytes into the tree. What is negative has no width, and is in the totals only.
+// addUp adds the entries' bytes to the tree. Negative values have no width, and are in the totals
+// only.
 function addUp(t, bytes) {
   t.sum.fill(0);
   t.own.fill(0);
@@ -84,7 +86,8 @@ function addUp(t, bytes) {
   for (let i = t.size - 1; i > 0; i--) t.sum[t.parent[i]] += t.sum[i];
 }
 
-// search marks the nodes whose frame matches with 2 and those below them with 1, and returns the matching frames.
+// search marks the nodes whose frame matches with 2 and those below them with 1, and returns the
+// matching frames.
 function search(t, matcher) {
   t.hit.fill(0);
   if (!matcher) return 0;
@@ -98,7 +101,7 @@ function search(t, matcher) {
   return count;
 }
 
-// newMatcher gives null for an empty search and throws for a bad expression.
+// newMatcher returns null for an empty search and throws for a bad expression.
 function newMatcher(query, regex) {
   if (!query) return null;
   if (regex) {

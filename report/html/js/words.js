@@ -3,7 +3,7 @@
 
 const byId = (id) => document.getElementById(id);
 
-// bytesText has three digits and IEC units, as the reports in the terminal: "1.95 GiB".
+// bytesText returns three digits and IEC units, as the reports in the terminal: "1.95 GiB".
 function bytesText(n) {
   if (n < 0) return "−" + bytesText(-n);
   if (n < 1024) return Math.round(n) + " B";
@@ -15,7 +15,7 @@ function bytesText(n) {
 
 const signedText = (n) => (n > 0 ? "+" : "") + bytesText(n);
 
-// spanText is a time since the beginning in ns: "850ms", "8.5s", "2m12s", "3h05m".
+// spanText returns a time in ns since the begin: "850ms", "8.5s", "2m12s", "3h05m".
 function spanText(ns) {
   const s = ns / 1e9;
   const two = (n) => String(Math.floor(n)).padStart(2, "0");
@@ -55,7 +55,7 @@ function drawing(tag, attributes, ...children) {
   return node;
 }
 
-// sharp fits a canvas to its place and the screen's pixels.
+// sharp fits a canvas to its size and the screen's pixels.
 function sharp(canvas, width, height) {
   const scale = window.devicePixelRatio || 1;
   const w = Math.max(1, Math.round(width * scale)), h = Math.max(1, Math.round(height * scale));
@@ -70,7 +70,7 @@ function sharp(canvas, width, height) {
   return pen;
 }
 
-// color resolves a colour of page.css for a canvas, which knows no variables.
+// color returns a color of page.css for a canvas, which cannot use CSS variables.
 const colors = new Map();
 function color(name) {
   let value = colors.get(name);

@@ -47,7 +47,7 @@ libcudart() {
   ar rcs "$out/libcudart_static.a" "$objects"/static_*.o
 }
 libnvml() {
-  for f in books nvml; do $CC "${cflags[@]}" -c $f.c -o "$objects/nvml_$f.o"; done
+  for f in books nvml nvml_memory; do $CC "${cflags[@]}" -c $f.c -o "$objects/nvml_$f.o"; done
   $CC "${link[@]}" -Wl,-soname,libnvidia-ml.so.1 -o "$out/libnvidia-ml.so.1" "$objects"/nvml_*.o -lpthread
 }
 c_programs() { # after libcudart
@@ -57,12 +57,12 @@ c_programs() { # after libcudart
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
     $CC -o "$out/$p" "$objects/$p.o" "$out/libcudart.so.12" -ldl -lpthread
   done
-  for p in calls_c calls_call calls_random calls_kinds calls_share; do
+  for p in calls_c calls_arguments calls_call calls_random calls_kinds calls_share; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
   done
   $CC -o "$out/calls_c" "$objects"/calls_*.o "$out/libcudart.so.12" -ldl -lpthread
   $CC -std=gnu11 "${pflags[@]}" -DCUDART_13 -c "$programs/calls_call.c" -o "$objects/call13.o"
-  $CC -o "$out/calls_13" "$objects"/calls_{c,random,kinds,share}.o "$objects/call13.o" "$out/libcudart.so.13" -ldl -lpthread
+  $CC -o "$out/calls_13" "$objects"/calls_{c,arguments,random,kinds,share}.o "$objects/call13.o" "$out/libcudart.so.13" -ldl -lpthread
   $CC -s -o "$out/calls_static" "$objects"/calls_*.o "$out/libcudart_static.a" -ldl -lpthread
   $CC -o "$out/alloc_static_sym" "$objects/alloc_c.o" "$out/libcudart_static.a" -ldl -lpthread
   strip -o "$out/alloc_static" "$out/alloc_static_sym"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake libnvidia-ml.so.1: reports the books of the simulated machine.
 #define _GNU_SOURCE
-#include "books.h"
+#include "nvml.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,47 +10,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define API __attribute__((visibility("default")))
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18, UNKNOWN = 999 };
-
-#define MEMORY_INFO_V2 (40 | 2 << 24)
-#define NO_INSTANCE 0xffffffffu
-
-typedef struct handle *nvmlDevice;
-// A handle is one GPU of the books or, with MIG, all instances of a GPU.
-static struct handle {
-	int index, first, count;
-} handles[MAX_GPUS], instances[MAX_GPUS];
-static struct books *books;
-static int fd;
+static struct handle handles[MAX_GPUS], instances[MAX_GPUS];
+struct books *nvml_books;
+int nvml_fd;
 static int references;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-struct process_info {
-	uint32_t pid;
-	uint64_t bytes;
-	uint32_t gpu_instance, compute_instance;
-};
-struct process_info_v1 {
-	uint32_t pid;
-	uint64_t bytes;
-};
-struct memory_info {
-	uint64_t total, free, used;
-};
-struct memory_info_v2 {
-	uint32_t version;
-	uint64_t total, reserved, free, used;
-};
-struct pci_info {
-	char legacy[16];
-	uint32_t domain, bus, device, device_id, subsystem_id;
-	char bus_id[32];
-};
-
-// fault reports whether the file named by FAKECUDA_NVML_FAULTS contains a word now.
-static bool fault(const char *word)
+// nvml_fault reports whether the file named by FAKECUDA_NVML_FAULTS contains a word now.
+bool nvml_fault(const char *word)
 {
 	const char *path = getenv("FAKECUDA_NVML_FAULTS");
 	char text[256] = " ";
@@ -68,22 +35,22 @@ static bool fault(const char *word)
 
 static void hang(const char *word)
 {
-	while (fault(word))
+	while (nvml_fault(word))
 		usleep(10000);
 }
 
-static unsigned gpus(void) { return (unsigned)books->gpus / (books->mig ? MIG_INSTANCES : 1); }
+static unsigned gpus(void) { return (unsigned)nvml_books->gpus / (nvml_books->mig ? MIG_INSTANCES : 1); }
 
-static bool is_instance(nvmlDevice d) { return books->mig && d >= instances && d < instances + books->gpus; }
+static bool is_instance(nvmlDevice d) { return nvml_books->mig && d >= instances && d < instances + nvml_books->gpus; }
 
-static int check(nvmlDevice d)
+int nvml_check(nvmlDevice d)
 {
 	hang("hang");
-	if (fault("unloaded"))
+	if (nvml_fault("unloaded"))
 		references = 0;
 	if (!references)
 		return UNINITIALIZED;
-	if (fault("lost"))
+	if (nvml_fault("lost"))
 		return GPU_IS_LOST;
 	return is_instance(d) || (d >= handles && d < handles + gpus()) ? SUCCESS : INVALID_ARGUMENT;
 }
@@ -93,7 +60,7 @@ static int copy(char *out, unsigned length, const char *text)
 	if (strlen(text) >= length)
 		return INSUFFICIENT_SIZE;
 	strcpy(out, text);
-	if (fault("strings")) { // unterminated strings that would affect a terminal
+	if (nvml_fault("strings")) { // unterminated strings that would affect a terminal
 		memset(out, 'x', length);
 		memcpy(out, "\033[31m\377", 6);
 	}
@@ -106,26 +73,26 @@ static void bus_id(int index, char *text, size_t length) { snprintf(text, length
 API int nvmlInit_v2(void)
 {
 	hang("hang-init");
-	if (fault("unloaded"))
+	if (nvml_fault("unloaded"))
 		return DRIVER_NOT_LOADED;
-	if (fault("mismatch"))
+	if (nvml_fault("mismatch"))
 		return LIB_RM_VERSION_MISMATCH;
-	if (fault("forbidden"))
+	if (nvml_fault("forbidden"))
 		return NO_PERMISSION;
-	if (fault("no-gpu"))
+	if (nvml_fault("no-gpu"))
 		return NOT_FOUND;
 	pthread_mutex_lock(&lock);
-	if (!books)
-		books = books_open(&fd);
-	if (books)
+	if (!nvml_books)
+		nvml_books = books_open(&nvml_fd);
+	if (nvml_books)
 		references++;
-	for (int i = 0; books && i < MAX_GPUS; i++) {
-		int each = books->mig ? MIG_INSTANCES : 1;
+	for (int i = 0; nvml_books && i < MAX_GPUS; i++) {
+		int each = nvml_books->mig ? MIG_INSTANCES : 1;
 		handles[i] = (struct handle){i, i * each, each};
 		instances[i] = (struct handle){i, i, 1};
 	}
 	pthread_mutex_unlock(&lock);
-	return books ? SUCCESS : UNKNOWN;
+	return nvml_books ? SUCCESS : UNKNOWN;
 }
 
 API int nvmlInit(void) { return nvmlInit_v2(); }
@@ -162,11 +129,11 @@ API int nvmlSystemGetDriverVersion(char *version, unsigned length)
 API int nvmlDeviceGetCount_v2(unsigned *count)
 {
 	hang("hang");
-	if (fault("unloaded"))
+	if (nvml_fault("unloaded"))
 		references = 0;
 	if (!references)
 		return UNINITIALIZED;
-	*count = fault("one") ? 1 : fault("many") ? 0xfffffff0 : gpus();
+	*count = nvml_fault("one") ? 1 : nvml_fault("many") ? 0xfffffff0 : gpus();
 	return SUCCESS;
 }
 
@@ -190,7 +157,7 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice *d)
 			return SUCCESS;
 		}
 	}
-	for (unsigned i = 0; references && books->mig && i < books->gpus; i++) {
+	for (unsigned i = 0; references && nvml_books->mig && i < nvml_books->gpus; i++) {
 		mig_uuid_text((int)i, own);
 		if (strcmp(uuid, own) == 0) {
 			*d = &instances[i];
@@ -216,7 +183,7 @@ API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice *d)
 API int nvmlDeviceGetUUID(nvmlDevice d, char *uuid, unsigned length)
 {
 	char own[41];
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result != SUCCESS)
 		return result;
 	(is_instance(d) ? mig_uuid_text : gpu_uuid_text)(d->index, own);
@@ -225,7 +192,7 @@ API int nvmlDeviceGetUUID(nvmlDevice d, char *uuid, unsigned length)
 
 API int nvmlDeviceGetName(nvmlDevice d, char *name, unsigned length)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	char own[32] = "Fake GPU";
 	if (getenv("FAKECUDA_ORDER")) // of different models
 		snprintf(own, sizeof own, "Fake GPU %c", 'A' + (is_instance(d) ? d->index / MIG_INSTANCES : d->index));
@@ -234,7 +201,7 @@ API int nvmlDeviceGetName(nvmlDevice d, char *name, unsigned length)
 
 API int nvmlDeviceGetMinorNumber(nvmlDevice d, unsigned *minor)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result == SUCCESS && is_instance(d))
 		return NOT_SUPPORTED;
 	if (result == SUCCESS)
@@ -244,7 +211,7 @@ API int nvmlDeviceGetMinorNumber(nvmlDevice d, unsigned *minor)
 
 API int nvmlDeviceGetIndex(nvmlDevice d, unsigned *index)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result == SUCCESS)
 		*index = (unsigned)d->index;
 	return result;
@@ -253,7 +220,7 @@ API int nvmlDeviceGetIndex(nvmlDevice d, unsigned *index)
 
 API int nvmlDeviceGetPciInfo_v3(nvmlDevice d, struct pci_info *info)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result != SUCCESS)
 		return result;
 	*info = (struct pci_info){.bus = (uint32_t)d->index + 1, .device_id = 0x20b010de, .subsystem_id = 0x145f10de};
@@ -265,26 +232,26 @@ API int nvmlDeviceGetPciInfo_v3(nvmlDevice d, struct pci_info *info)
 API int nvmlDeviceGetMigMode(nvmlDevice d, unsigned *current, unsigned *pending)
 {
 	*current = *pending = 0;
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result != SUCCESS)
 		return result;
-	*current = *pending = books->mig != 0;
-	return books->mig && !is_instance(d) ? SUCCESS : NOT_SUPPORTED;
+	*current = *pending = nvml_books->mig != 0;
+	return nvml_books->mig && !is_instance(d) ? SUCCESS : NOT_SUPPORTED;
 }
 
 API int nvmlDeviceGetMaxMigDeviceCount(nvmlDevice d, unsigned *count)
 {
-	int result = check(d);
-	*count = result == SUCCESS && books->mig && !is_instance(d) ? MIG_INSTANCES : 0;
+	int result = nvml_check(d);
+	*count = result == SUCCESS && nvml_books->mig && !is_instance(d) ? MIG_INSTANCES : 0;
 	return result;
 }
 
 API int nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice d, unsigned index, nvmlDevice *instance)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result != SUCCESS)
 		return result;
-	if (!books->mig || is_instance(d))
+	if (!nvml_books->mig || is_instance(d))
 		return NOT_SUPPORTED;
 	if (index >= MIG_INSTANCES)
 		return NOT_FOUND;
@@ -294,14 +261,14 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice d, unsigned index, nvmlDe
 
 API int nvmlDeviceIsMigDeviceHandle(nvmlDevice d, unsigned *is)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	*is = result == SUCCESS && is_instance(d);
 	return result;
 }
 
 API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice d, nvmlDevice *gpu)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result == SUCCESS && !is_instance(d))
 		return INVALID_ARGUMENT;
 	if (result == SUCCESS)
@@ -309,15 +276,15 @@ API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice d, nvmlDevice *g
 	return result;
 }
 
-static uint32_t instance_id(int of_books) { return books->mig ? (uint32_t)(of_books % MIG_INSTANCES + 1) : NO_INSTANCE; }
+uint32_t nvml_instance_id(int of_books) { return nvml_books->mig ? (uint32_t)(of_books % MIG_INSTANCES + 1) : NO_INSTANCE; }
 
 API int nvmlDeviceGetGpuInstanceId(nvmlDevice d, unsigned *id)
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	if (result == SUCCESS && !is_instance(d))
 		return NOT_SUPPORTED;
 	if (result == SUCCESS)
-		*id = instance_id(d->first);
+		*id = nvml_instance_id(d->first);
 	return result;
 }
 
@@ -329,107 +296,14 @@ API int nvmlDeviceGetComputeInstanceId(nvmlDevice d, unsigned *id)
 	return result;
 }
 
-static uint64_t used_by(int slot, int gpu)
-{
-	struct gpu_books *g = &books->process[slot].gpu[gpu];
-	uint64_t bytes = g->context + g->reserved;
-	return bytes && books_owner(books, fd, slot) ? bytes : 0;
-}
-
-static void memory(nvmlDevice d, struct memory_info *info)
-{
-	uint64_t used = 0;
-	for (unsigned i = 0; i < books->high; i++)
-		for (int g = d->first; g < d->first + d->count; g++)
-			used += used_by((int)i, g);
-	uint64_t total = books->capacity * (uint64_t)d->count;
-	*info = (struct memory_info){total, used < total ? total - used : 0, used};
-}
-
-API int nvmlDeviceGetMemoryInfo(nvmlDevice d, struct memory_info *info)
-{
-	int result = check(d);
-	if (result == SUCCESS)
-		memory(d, info);
-	if (result == SUCCESS && fault("sizes"))
-		*info = (struct memory_info){~0ull, ~0ull, ~0ull};
-	return result;
-}
-
-API int nvmlDeviceGetMemoryInfo_v2(nvmlDevice d, struct memory_info_v2 *info)
-{
-	int result = check(d);
-	if (result != SUCCESS)
-		return result;
-	if (info->version != MEMORY_INFO_V2)
-		return INVALID_ARGUMENT;
-	struct memory_info m;
-	memory(d, &m);
-	info->total = m.total;
-	info->reserved = 0;
-	info->free = m.free;
-	info->used = m.used;
-	return SUCCESS;
-}
-
-API int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice d, unsigned *count, struct process_info *list)
-{
-	int result = check(d);
-	if (result != SUCCESS)
-		return result;
-	unsigned room = list ? *count : 0, n = 0;
-	for (unsigned i = 0; i < books->high; i++)
-		for (int g = d->first; g < d->first + d->count; g++) {
-			uint64_t bytes = used_by((int)i, g);
-			pid_t pid = bytes ? books_owner(books, fd, (int)i) : 0;
-			if (!pid)
-				continue;
-			if (n < room)
-				list[n] = (struct process_info){(uint32_t)pid, bytes, instance_id(g), books->mig ? 0 : NO_INSTANCE};
-			n++;
-		}
-	*count = n;
-	if (fault("counts") || fault("insatiable")) // more entries than fit, with a result of success or not
-		*count = 0xfffffff0;
-	if (fault("insatiable"))
-		return INSUFFICIENT_SIZE;
-	for (unsigned i = 0; i < n && i < room; i++) {
-		if (fault("pids"))
-			list[i].pid = 0;
-		if (fault("sizes"))
-			list[i].bytes = ~0ull - 1;
-	}
-	return n > room ? INSUFFICIENT_SIZE : SUCCESS;
-}
-
-// Without a version, the function fills the first layout of the structure.
-API int nvmlDeviceGetComputeRunningProcesses(nvmlDevice d, unsigned *count, struct process_info_v1 *list)
-{
-	struct process_info all[MAX_PROCESSES];
-	unsigned room = list ? *count : 0, n = MAX_PROCESSES;
-	int result = nvmlDeviceGetComputeRunningProcesses_v3(d, &n, all);
-	if (result != SUCCESS)
-		return result;
-	for (unsigned i = 0; i < n && i < room; i++)
-		list[i] = (struct process_info_v1){all[i].pid, all[i].bytes};
-	*count = n;
-	return n > room ? INSUFFICIENT_SIZE : SUCCESS;
-}
-
 API int nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice d, unsigned link __attribute__((unused)), int *type __attribute__((unused)))
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	return result == SUCCESS ? NOT_SUPPORTED : result;
 }
 
 API int nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice d, unsigned link __attribute__((unused)), struct pci_info *info __attribute__((unused)))
 {
-	int result = check(d);
+	int result = nvml_check(d);
 	return result == SUCCESS ? NOT_SUPPORTED : result;
-}
-
-API int nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice d, unsigned *count, struct process_info *list __attribute__((unused)))
-{
-	*count = 0;
-	return check(d);
 }

@@ -23,3 +23,21 @@ void write_file(const char *path, const char *line, const void *from, size_t siz
 int open_shared(const char *path, const char *line); // what the path in the file names
 // run_random returns whether to wait at the end.
 bool run_random(int argc, char **argv);
+
+// Data of an argument during the call.
+struct slot {
+	const char *word;
+	union {
+		uint64_t word64;
+		uint32_t word32;
+		unsigned char bytes[256];
+		struct pitched { void *pointer; size_t pitch, width, height; } pitched;
+	} u;
+};
+
+// calls_arguments.c
+uint64_t number(const char *word, const char *line);
+void put32(struct slot *s, size_t at, uint64_t value);
+void put64(struct slot *s, size_t at, uint64_t value);
+void structure(struct slot *s, char letter, const char *line);
+void code(struct slot *slot, uint64_t size);

@@ -96,15 +96,15 @@ func (t *Tracer) startCommand() error {
 	return nil
 }
 
-// mayContinue says whether we may send SIGCONT to whatever the command becomes: a child that has changed its user,
-// and its session as sudo does, would stand still for ever.
+// mayContinue reports whether vramprof may send SIGCONT to whatever the command becomes: a child that changed its user
+// and session, as sudo does, would stay stopped forever.
 func mayContinue() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_KILL) != 0
 }
 
-// CommandError says how the command ended; nil while it runs and after success.
+// CommandError returns how the command failed; nil while it runs and after success.
 func (t *Tracer) CommandError() error {
 	if t.command == nil || !t.command.ended() {
 		return nil

@@ -275,7 +275,7 @@ say("asked")
 	p.next()
 	p.expect("allocated")
 	want := account{"GPU 0 device": {Objects: 2, Bytes: 2 << 20}, "GPU 1 device": {Objects: 72, Bytes: 72 << 20}}
-	// A reading of NVML between the two threads' allocations tells which is whose.
+	// A reading of NVML between the two threads' allocations shows which is whose.
 	if got, unknown := booked(t, m.snapshot(), p.pid()), (account{"unknown device": {Objects: 74, Bytes: 74 << 20}}); !maps.Equal(got, unknown) && !maps.Equal(got, want) {
 		t.Errorf("before it asks the books have %v, want %v or %v", got, unknown, want)
 	}

@@ -15,7 +15,7 @@ func (t *Tracer) faults() (list []string) {
 		text    string
 	}{
 		{bpf.CounterNotFollowed, "children of traced processes were not followed, since there were too many: %d"},
-		{bpf.CounterNotHeld, "libraries that the command loaded while nobody could be told, so that their first calls may be missed: %d"},
+		{bpf.CounterNotHeld, "libraries that the command loaded without being paused, so that their first calls may be missed: %d"},
 	} {
 		var n uint64
 		if err := t.coll.Maps["counters"].Lookup(x.counter, &n); err == nil && n > 0 {

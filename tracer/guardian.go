@@ -43,7 +43,7 @@ func RunHidden(args []string) {
 	os.Exit(0)
 }
 
-// IsGuardian says whether RunHidden will watch over held processes, which
+// IsGuardian reports whether RunHidden will watch over held processes, which
 // takes CAP_BPF and CAP_KILL alone, and starts nothing.
 func IsGuardian(args []string) bool { return len(args) == 2 && args[1] == guardianCommand }
 

@@ -94,7 +94,7 @@ func (t *Tracer) booksOf(turn *booking.Turn, o *OOM) *ledger.Snapshot {
 	return books
 }
 
-// isRetried says whether PyTorch's allocator got the error from CUDA: it flushes its cache
+// isRetried reports whether PyTorch's allocator got the error from CUDA: it flushes its cache
 // and tries again. With a stack that ends early it is most likely the one who asked.
 func (t *Tracer) isRetried(o OOM) bool {
 	return o.API != "torch" && (t.stacks.Passes(o.Stack, callstack.IsTorchAllocator) || o.torch && !t.stacks.Whole(o.Stack))

@@ -121,7 +121,7 @@ func compareAccounts(t *testing.T, what string, got, want account) {
 
 const page = 2 << 20
 
-// checkGap compares what NVML says of a process with what the books explain. The
+// checkGap compares what NVML reports for a process with what the books explain. The
 // rest must be what allocations are rounded up by, what pools keep, and what graphs
 // hold or do not hold yet.
 func checkGap(t *testing.T, what string, s *ledger.Snapshot, pid uint32, machine *fakecuda.Process, threads int) {

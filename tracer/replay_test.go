@@ -34,8 +34,8 @@ var (
 
 const replayFolder = "testdata/replay"
 
-// recording is what a replay needs besides the events.
-type recording struct {
+// replayed is what a replay needs besides the events.
+type replayed struct {
 	Begin, End uint64
 	Processes  []ledger.Process
 	Stacks     recordedStacks
@@ -85,7 +85,7 @@ func TestRecordReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := tr.Snapshot()
-	rec := recording{Begin: s.Begin, End: s.End, Processes: s.Processes, Stacks: recordedStacks{}}
+	rec := replayed{Begin: s.Begin, End: s.End, Processes: s.Processes, Stacks: recordedStacks{}}
 	for i := range rec.Processes {
 		rec.Processes[i].Totals, rec.Processes[i].Exe = nil, "/usr/bin/alloc_c"
 	}
@@ -112,7 +112,7 @@ func TestRecordReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(replayFolder, "events.bin"), events.Bytes())
-	write(t, filepath.Join(replayFolder, "recording.json"), text)
+	write(t, filepath.Join(replayFolder, "session.json"), text)
 }
 
 // replay runs recorded events through decoding and the books.
@@ -122,11 +122,11 @@ func replay(t *testing.T) (*ledger.Snapshot, recordedStacks) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(replayFolder, "recording.json"))
+	text, err := os.ReadFile(filepath.Join(replayFolder, "session.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rec recording
+	var rec replayed
 	if err := json.Unmarshal(text, &rec); err != nil {
 		t.Fatal(err)
 	}

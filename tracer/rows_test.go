@@ -29,7 +29,7 @@ const rowsFile = "testdata/rows.txt"
 //	cudaMalloc cudaFree             the rows of the probe table that it proves
 //	> cudaMalloc a 1000             a line for calls_c, in a process of its own
 //	>> cudaIpcOpenMemHandle b file  a line for a second process, which runs while the first one waits at its end
-//	cuda:0 device cudaMalloc …      what the books say of the first process
+//	cuda:0 device cudaMalloc …      the books of the first process
 //	| cuda:0 imported …             and of the second
 type block struct {
 	rows    []string
@@ -212,7 +212,7 @@ func deviceWord(device int32, kind ledger.Kind) string {
 	return fmt.Sprintf("cuda:%d", device)
 }
 
-// describeProcess gives what a snapshot says of a process, in lines that begin with mark.
+// describeProcess describes a process in a snapshot, in lines that begin with mark.
 func describeProcess(s *ledger.Snapshot, pid uint32, mark string) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, mark+fmt.Sprintf(format, args...)) }

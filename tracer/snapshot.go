@@ -12,7 +12,7 @@ import (
 )
 
 // Snapshot takes a copy of the books, after Run or during it. It names the
-// stacks of all sites, so that the warnings say which files have no or incomplete names.
+// stacks of all sites, so that the warnings name files with missing or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
 	s := t.takeBooks(t.readBooks(^uint64(0)))
 	for i := range s.Sites {

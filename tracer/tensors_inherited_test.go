@@ -21,7 +21,7 @@ func (p *program) forked() (pid uint32) {
 	return pid
 }
 
-// allocatorsOf says what a snapshot has of PyTorch's allocator in a process, running or not.
+// allocatorsOf describes PyTorch's allocator of a process in a snapshot, running or not.
 func allocatorsOf(s *ledger.Snapshot, pid uint32) (list []ledger.Tensors) {
 	for _, x := range s.Tensors {
 		if s.Processes[x.Process].PID == pid {

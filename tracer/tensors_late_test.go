@@ -26,7 +26,7 @@ var lateSteps = map[string][]string{
 	"after a failure":         {"alloc j 1", "oom 900G; alloc k 14G", "free k", "alloc l 15G", "oom 900G; alloc m 1000", "free l"},
 }
 
-// TestAttachedInTheMiddleOlderTensorsAreRightToTheByte: what was there before has lines of its own, which shrink.
+// TestAttachedInTheMiddleOlderTensorsAreRightToTheByte: older memory has lines of its own, which shrink.
 func TestAttachedInTheMiddleOlderTensorsAreRightToTheByte(t *testing.T) {
 	m := newMachine(t, 2, fmt.Sprintf("FAKECUDA_MEMORY=%d", 256<<30+(machines+1)*(2<<20)))
 	programs := map[string]*program{}
@@ -99,7 +99,7 @@ func checkLateParts(t *testing.T, what string, s *ledger.Snapshot, pid uint32, t
 	}
 }
 
-// Before PyTorch 1.10 the allocator tells no totals: what was there before is not known, and not guessed.
+// Before PyTorch 1.10 the allocator reports no totals: older memory is unknown, and not guessed.
 func TestAttachedInTheMiddleOfOldPyTorchNothingOlderIsInvented(t *testing.T) {
 	m := newMachine(t, 1)
 	frees := m.tensors("1.6", nil, "alloc a 8M", "alloc b 600K", "mark", "ready", "wait", "free a", "totals", "wait", "alloc c 30M", "totals", "wait")

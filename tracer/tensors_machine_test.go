@@ -12,7 +12,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// torchTotals is what the toy allocator says of one device; Since the latest mark of its script.
+// torchTotals is what the toy allocator reports for one device; Since the latest mark of its script.
 type torchTotals struct {
 	Allocated, Reserved, Live, Largest, Peak, Retries, Failures uint64
 	Since                                                       struct{ Allocated, Live, Segments, Cached, Largest uint64 }

@@ -67,7 +67,7 @@ func (m *torchMachine) attach(sample uint64, pids ...int) *torchMachine {
 	return &torchMachine{&single, m.root, true}
 }
 
-// torchCheck compares a snapshot with what a job says of itself at a point, and with the machine's own account.
+// torchCheck compares a snapshot with what a job reports about itself at a point, and with the machine's own account.
 type torchCheck struct {
 	t       *testing.T
 	m       *torchMachine
@@ -258,7 +258,7 @@ func (c *torchCheck) stacks() (backward int) {
 	return backward
 }
 
-// notWhole says why a stack does not lead from the start of its thread to an allocation.
+// notWhole returns why a stack does not lead from the start of its thread to an allocation.
 func notWhole(stack []callstack.Frame, engine bool) string {
 	for _, f := range stack {
 		if f.Mark {

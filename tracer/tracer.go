@@ -45,7 +45,7 @@ import (
 // ErrNoProcess says that no process uses CUDA, and waiting was not asked for.
 var ErrNoProcess = errors.New("no process uses CUDA")
 
-// Config says what to trace. Without PIDs, Name and Command: every process.
+// Config selects what to trace, and how. Without PIDs, Name and Command: every process.
 type Config struct {
 	PIDs        []uint32
 	Name        *regexp.Regexp      // matched against comm, and the base names of the first two arguments
@@ -105,7 +105,7 @@ type Tracer struct {
 	idle      time.Duration    // idleInterval, longer in a test
 	asleep    bool             // readEvents': it waits for what wakes it
 	beginOnce sync.Once        // the books begin when the first probe is set
-	tap       func(raw []byte) // sees every event; for recording test data
+	tap       func(raw []byte) // sees every event; to write test data
 }
 
 // New brings programs into the kernel, some of which are still being verified when it returns: Run says

@@ -50,7 +50,7 @@ func (m *machine) unusable(path string) *program {
 	return p
 }
 
-// allocates runs a program with the driver from a folder, and says what the books have of it.
+// allocates runs a program with the driver from a folder, and returns what the books have of it.
 func (m *machine) allocates(folder string) []string {
 	m.t.Helper()
 	p := m.script("calls_c", []string{"LD_LIBRARY_PATH=" + folder + ":" + string(m.fake)}, "ready", "wait", "cuMemAlloc_v2 c 500", "ready", "wait")

@@ -41,7 +41,7 @@ type Options struct {
 	Processes Processes
 
 	// UsesCUDA reports whether a process has allocated from the driver or NVML lists it, and whether
-	// that is sure: without NVML nothing is known of a process that was there before the attach.
+	// that is sure: without NVML nothing is known of a process from before the attach.
 	UsesCUDA func(pid uint32) (uses, sure bool)
 	// Begin returns when the first probe was set, in ns of CLOCK_MONOTONIC.
 	Begin func() uint64

@@ -9,7 +9,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Introduce takes what a process says of its GPUs, and tells the books which it sees once NVML has
+// Introduce takes what a process reports about its GPUs, and tells the books which it sees once NVML has
 // listed them. It is for when the process is first seen, and again at its first allocation, since
 // programs choose their GPUs by changing their environment before they start CUDA. b is the caller's
 // turn.
@@ -51,7 +51,7 @@ func (m *Monitor) devices(pid uint32) []ledger.Input {
 		switch uuids := p.view.ordinals(m.gpus, m.NVML); {
 		case uuids == nil:
 		case slices.Equal(uuids, p.denied):
-			return []ledger.Input{ledger.Warning{PID: pid, Text: fmt.Sprintf("process %d uses GPUs that its environment does not name: what it tells of them is left aside", pid)}}
+			return []ledger.Input{ledger.Warning{PID: pid, Text: fmt.Sprintf("process %d uses GPUs that its environment does not name: what it reports about them is ignored", pid)}}
 		default:
 			p.uuids = uuids
 			return []ledger.Input{ledger.Devices{PID: pid, UUIDs: uuids}}

@@ -97,7 +97,7 @@ func TestOrdinalsThatNVMLDeniesAreDroppedAndLookedAtAgain(t *testing.T) {
 	if got := m.after(read); got != "devices 7 []; usage 7 GPU-5 true" || !slices.Equal(m.again, []uint32{7}) {
 		t.Errorf("another GPU: %q, looked at again: %v", got, m.again)
 	}
-	want := "process 7 uses GPUs that its environment does not name: what it tells of them is left aside"
+	want := "process 7 uses GPUs that its environment does not name: what it reports about them is ignored"
 	if got := m.after(func() { m.introduce(7, view) }); got != want {
 		t.Errorf("the same again: %q", got)
 	}

@@ -64,7 +64,7 @@ func (v *View) ordinals(gpus []ledger.GPU, driver NVML) []string {
 func (v *View) bases(gpus, opened []ledger.GPU, driver NVML) (list [][]ledger.GPU) {
 	instances := slices.ContainsFunc(gpus, func(g ledger.GPU) bool { return g.Parent != "" })
 	add := func(base []ledger.GPU) {
-		if v.contained && instances { // the node of a GPU does not tell which of its instances were given
+		if v.contained && instances { // the node of a GPU does not show which of its instances were given
 			base = both(base, given(v.environ, gpus))
 		}
 		if len(base) > 0 {

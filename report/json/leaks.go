@@ -236,6 +236,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	return nil
 }
 
+// NewLeaks returns what WriteLeaks writes.
 func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksReport {
 	list := report.Leaks(s, o)
 	gpu, managed, host := report.DivideLeaks(list)

@@ -130,7 +130,7 @@ type TimeMarkReport struct {
 	Stack    []FrameReport `json:"stack,omitempty"`
 }
 
-// View is what WriteViewJSON shows. Sizes and Timeline are for stats and timeline alone.
+// View is what WriteView writes. Only stats uses Sizes, and only timeline uses Timeline.
 type View struct {
 	Name     string
 	Snapshot *ledger.Snapshot

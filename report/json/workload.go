@@ -19,7 +19,7 @@ type WorkloadReport struct {
 	WorldSize string `json:"world_size,omitempty"`
 }
 
-// NewWorkload gives nil if nothing is known.
+// NewWorkload returns nil for an unknown workload.
 func NewWorkload(w ledger.Workload) *WorkloadReport {
 	if w == (ledger.Workload{}) {
 		return nil

@@ -80,7 +80,7 @@ func TestEveryRowOfTheProbeTableHasItsProof(t *testing.T) {
 		t.Errorf("%d rows, but ids have a byte", len(functions.Table))
 	}
 	for i := range functions.Table {
-		if f := &functions.Table[i]; !proved[f.Name] && !f.Brief && f.Role != functions.Initialises {
+		if f := &functions.Table[i]; !proved[f.Name] && !f.Brief && f.Role != functions.Initializes {
 			t.Errorf("%s has no block in %s", f.Name, rowsFile)
 		}
 	}

@@ -100,7 +100,7 @@ func does(t *testing.T, f *functions.Function) string {
 		text = "allocates memory: " + words.Kind(f.Kind)
 	case f.Role == functions.Frees:
 		text = "frees memory"
-	case f.Role == functions.Initialises:
+	case f.Role == functions.Initializes:
 		text = "starts CUDA"
 	default:
 		text, known = effects[uint8(f.Effect)]

@@ -29,7 +29,7 @@ const (
 	Frees       = Role(bpf.RoleFree)  // on entry, before another call can reuse the address; also on failure
 	Reports     = Role(bpf.RoleCall)  // on success, with the stack of the entry if the row has Stack
 	Switches    = Role(bpf.RoleQuiet) // never: the kernel half tracks the current context
-	Initialises = Role(bpf.RoleInit)  // on entry, so that its process is scanned
+	Initializes = Role(bpf.RoleInit)  // on entry, so that its process is scanned
 )
 
 // Effect is the effect of a successful call on the current context and device of its thread, which

@@ -68,7 +68,7 @@ var Table = []Function{
 	{Name: "cudaThreadExit", Layer: Runtime, Role: Reports, Op: ledger.ContextReset},
 	{Name: "cudaGetDevice", Layer: Runtime, Role: Switches, Address: out32(1), Effect: learnsDevice, Brief: true},
 
-	{Name: "cuInit", Layer: Driver, Role: Initialises},
+	{Name: "cuInit", Layer: Driver, Role: Initializes},
 	{Name: "cuMemAlloc_v2", Layer: Driver, Role: Allocates, Kind: ledger.Device, Address: out(1), Size: 2},
 	{Name: "cuMemAlloc", Layer: Driver, Role: Allocates, Kind: ledger.Device, Address: out32(1), Size: 2, Narrow: true},
 	{Name: "cuMemAllocManaged", Layer: Driver, Role: Allocates, Kind: ledger.Managed, Address: out(1), Size: 2},

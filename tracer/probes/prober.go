@@ -79,7 +79,7 @@ func (p *Prober) attach(f *os.File, layer functions.Layer) (*Set, error) {
 	var allocations, others, returns targets
 	for _, at := range found {
 		id, row := functions.Named(at.Name, layer)
-		if row.Role != functions.Initialises {
+		if row.Role != functions.Initializes {
 			returns.add(at.Probe, uint64(id))
 		}
 		if row.TakesStack() {

@@ -14,6 +14,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/booking"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
@@ -150,8 +151,8 @@ func (t *Tracer) handle(turn *booking.Turn, e *bpf.Event, details *bpf.Details) 
 func (t *Tracer) handleBlock(turn *booking.Turn, p *processes.Process, e *bpf.Event) {
 	device, ok := t.tensors.Handle(turn, e)
 	if ok && e.Kind == bpf.KindBlockFailed {
-		t.outOfMemory(turn, p, OOM{
-			PID: e.Pid, Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
+		t.ooms.Add(turn, oom.Error{
+			PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: "torch", Kind: ledger.Tensor, Device: device, Size: e.Size, Allocated: e.Context, Reserved: e.Extra,
 		})
 	}
 }
@@ -177,7 +178,7 @@ func (t *Tracer) handleCall(turn *booking.Turn, p *processes.Process, e *bpf.Eve
 	turn.Apply(event)
 	t.wantDevice(event)
 	if event.Op == ledger.AllocFailed && event.Result == bpf.OutOfMemory {
-		t.outOfMemory(turn, p, OOM{PID: e.Pid, Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
+		t.ooms.Add(turn, oom.Error{PID: e.Pid, User: p.User(), Time: e.Time, Stack: e.Stack, API: event.API, Kind: event.Kind, Device: event.Device, Size: event.Size})
 	}
 	if event.Op == ledger.Alloc && p.Allocates() {
 		t.jobs.add(job{jobIntroduce, e.Pid})

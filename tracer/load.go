@@ -14,6 +14,7 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/shares"
@@ -106,6 +107,10 @@ func (t *Tracer) openTypes() (err error) {
 		NVML: t.config.NVML, Desk: t.desk, Defects: &t.defects, Changed: t.table.Changed,
 		LookAgain: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 		Before:    t.markSegments,
+	})
+	t.ooms = oom.NewQueue(oom.Options{
+		Tell: t.config.OOM, Capture: t.config.Capture != nil, Desk: t.desk, Defects: &t.defects, Stacks: t.stacks,
+		HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Books: t.runningBooks,
 	})
 	if t.shares, err = shares.Open(t.coll.Maps["tables"], t.coll.Maps["shares"], &t.defects); err != nil {
 		return err

@@ -32,6 +32,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/shares"
@@ -58,7 +59,7 @@ type Config struct {
 	NoTensors   bool                // do not trace what PyTorch's allocator gives out
 	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
 	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
-	OOM         func(OOM)           // called when a process runs out of GPU memory, from a goroutine of its own; may be nil
+	OOM         func(oom.Error)     // called when a process runs out of GPU memory, from one goroutine; may be nil
 	Memory      uint64              // bytes that we may take, by which tables are sized; 0: no limit but their own
 	Capture     ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
@@ -94,7 +95,7 @@ type Tracer struct {
 	shares    *shares.Shares
 	table     *processes.Table
 	tensors   *tensors.Allocators
-	ooms      ooms
+	ooms      *oom.Queue
 	host      *workload.Host
 	memlock   *unix.Rlimit  // of this process as it was, if it was lifted
 	running   atomic.Uint64 // since when processes that begin are noticed; 0 before
@@ -128,7 +129,6 @@ func New(config Config) (*Tracer, error) {
 		ahead:  libraries.NewAhead(),
 		jobs:   newJobs(),
 		host:   workload.NewHost(),
-		ooms:   ooms{queue: make(chan OOM, maxOOMs), waiting: ledger.NewHolders(maxOOMs), droppedBy: map[uint32]uint64{}},
 		idle:   idleInterval,
 	}
 	t.desk = booking.New(ledger.New(ledger.Options{Begin: clock.Now(), Host: host}), config.Capture, &t.defects)
@@ -186,7 +186,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	wait.Go(func() { t.loadTablesOnDemand(ctx) })
 	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
-	wait.Go(func() { t.reportOOMs(ctx) })
+	wait.Go(func() { t.ooms.Run(ctx) })
 	wait.Go(func() { t.feedCapture(ctx) })
 	wait.Go(func() { t.mapping.Tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
 	t.running.Store(clock.Now())

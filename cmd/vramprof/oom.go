@@ -25,36 +25,36 @@ import (
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/usage"
 )
 
 const (
-	maxOOMQueue  = 10
-	maxOOMNames  = 100_000     // names to try until one is free
-	maxOOMPIDs   = 4096        // processes whose errors are counted by process
-	maxOOMTold   = 32          // processes named in the summary: those with the most errors that were not recorded
-	maxOOMUsers  = 1000        // processes of a reading that get names
-	oomStackWait = time.Second // for a stack that arrives after its event
-	oomNVMLWait  = 5 * time.Second
+	maxOOMPending = 10          // records that are written, or wait for it
+	maxOOMNames   = 100_000     // names to try until one is free
+	maxOOMPIDs    = 4096        // processes whose errors are counted by process
+	maxOOMTold    = 32          // processes named in the summary: those with the most errors that were not recorded
+	maxOOMUsers   = 1000        // processes of a reading that get names
+	oomStackWait  = time.Second // for a stack that arrives after its event
+	oomNVMLWait   = 5 * time.Second
 )
 
 // oomRecorder writes a record of each out-of-memory error, one at a time, and counts
 // errors beyond the rate limit.
 type oomRecorder struct {
 	stderr io.Writer
-	write  func(tracer.OOM) (path string, err error)
+	write  func(oom.Error) (path string, err error)
 	lost   func() (all uint64, by map[uint32]uint64) // at most how many errors did not reach take; may be nil
-	queue  chan tracer.OOM
 	wait   sync.WaitGroup
 
-	mu     sync.Mutex
-	recent tracer.Ration
-	ended  bool
-	missed uint64
-	by     map[uint32]*oomCount
+	mu      sync.Mutex // guards what follows
+	pending int
+	latest  chan struct{} // closed when the latest record is written; nil: there is none
+	ended   bool
+	missed  uint64
+	by      map[uint32]*oomCount
 }
 
 // oomCount counts how often a process ran out of memory.
@@ -64,25 +64,19 @@ type oomCount struct {
 	recorded, missed uint64
 }
 
-func newOOMRecorder(stderr io.Writer, write func(tracer.OOM) (string, error)) *oomRecorder {
-	r := &oomRecorder{stderr: stderr, write: write, queue: make(chan tracer.OOM, maxOOMQueue), by: map[uint32]*oomCount{}}
-	r.wait.Go(func() {
-		for o := range r.queue {
-			r.record(o)
-		}
-	})
-	return r
+func newOOMRecorder(stderr io.Writer, write func(oom.Error) (string, error)) *oomRecorder {
+	return &oomRecorder{stderr: stderr, write: write, by: map[uint32]*oomCount{}}
 }
 
-// take queues an error. It never waits for a record to be written.
-func (r *oomRecorder) take(o tracer.OOM) {
-	if r.enqueue(o) == 1 {
+// take has an error recorded, or counts it. It never waits for a record to be written.
+func (r *oomRecorder) take(o oom.Error) {
+	if r.begin(o) == 1 {
 		r.say("too many out-of-memory errors: at most 3 per minute and process, 10 in total, are recorded; further ones are counted")
 	}
 }
 
-// enqueue queues an error, or counts it and returns how many were missed so far.
-func (r *oomRecorder) enqueue(o tracer.OOM) (missed uint64) {
+// begin begins to record an error, or counts it and returns how many were missed so far.
+func (r *oomRecorder) begin(o oom.Error) (missed uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.by[o.PID]
@@ -92,17 +86,29 @@ func (r *oomRecorder) enqueue(o tracer.OOM) (missed uint64) {
 	} else if of == nil {
 		of = &oomCount{}
 	}
-	if !r.ended && len(r.queue) < cap(r.queue) && r.recent.Allow(time.Now(), o.PID, o.User) {
-		r.queue <- o
-		of.recorded++
-		return 0
+	if r.ended || !o.Record || r.pending >= maxOOMPending {
+		r.missed++
+		of.missed++
+		return r.missed
 	}
-	r.missed++
-	of.missed++
-	return r.missed
+	of.recorded++
+	r.pending++
+	before, done := r.latest, make(chan struct{})
+	r.latest = done
+	r.wait.Go(func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		r.record(o)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pending--
+	})
+	return 0
 }
 
-func (r *oomRecorder) record(o tracer.OOM) {
+func (r *oomRecorder) record(o oom.Error) {
 	x := oomReport(o)
 	what := fmt.Sprintf("process %d %s", o.PID, x.Text())
 	path, err := r.write(o)
@@ -134,7 +140,6 @@ func (r *oomRecorder) end() (warnings []string) {
 	first := !r.ended
 	if first {
 		r.ended = true
-		close(r.queue)
 	}
 	r.mu.Unlock()
 	r.wait.Wait()
@@ -251,7 +256,7 @@ type oomSource struct {
 
 // content returns the text and the profile of a record. It reads NVML while it takes the snapshot, because the
 // process may end soon.
-func (s *oomSource) content(o tracer.OOM) (page, samples []byte, err error) {
+func (s *oomSource) content(o oom.Error) (page, samples []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a record must not end the session
 			err = fmt.Errorf("record an out-of-memory error: internal error: %v", r)
@@ -275,7 +280,7 @@ func (s *oomSource) content(o tracer.OOM) (page, samples []byte, err error) {
 	return t.Bytes(), p.Bytes(), nil
 }
 
-func oomReport(o tracer.OOM) report.OOM {
+func oomReport(o oom.Error) report.OOM {
 	return report.OOM{
 		PID: o.PID, Comm: o.Comm, Time: o.Time, Stack: o.Stack, API: o.API, Kind: o.Kind, Device: o.Device,
 		Size: o.Size, Allocated: o.Allocated, Reserved: o.Reserved,
@@ -340,7 +345,7 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 		return codedError{fmt.Errorf("write to %s: %w", dir, err), exitError}
 	}
 	files := oomFiles{dir: open}
-	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o tracer.OOM) (string, error) {
+	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o oom.Error) (string, error) {
 		source := oomSource{nvml: s.config.NVML, snapshot: s.oomBooks, stacks: s.tracer}
 		text, profile, err := source.content(o)
 		if err != nil {
@@ -352,7 +357,7 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 		if s.tracer == nil {
 			return 0, nil // opening it failed
 		}
-		return s.tracer.LostOOMs(), s.tracer.LostOOMsBy()
+		return s.tracer.LostOOMs()
 	}
 	s.config.OOM = s.ooms.take
 	return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/oom"
 )
 
 func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
@@ -26,7 +26,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 		var stderr stream
 		var written []uint32
 		busy := false
-		r := newOOMRecorder(&stderr, func(o tracer.OOM) (string, error) {
+		r := newOOMRecorder(&stderr, func(o oom.Error) (string, error) {
 			if busy {
 				t.Error("two at a time")
 			}
@@ -37,16 +37,20 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 			return fmt.Sprintf("dir/%d.txt", o.PID), nil
 		})
 		begin := time.Now()
+		var limit oom.Limiter
+		take := func(pid uint32, size uint64) {
+			r.take(oom.Error{PID: pid, User: pid, Size: size, Record: limit.Allow(time.Now(), pid, pid)})
+		}
 		for i := range uint32(25) {
-			r.take(tracer.OOM{PID: i, User: i})
+			take(i, 0)
 		}
 		if time.Since(begin) != 0 {
 			t.Error("the caller had to wait")
 		}
 		time.Sleep(59 * time.Second)
-		r.take(tracer.OOM{PID: 100, User: 100})
+		take(100, 0)
 		time.Sleep(time.Second)
-		r.take(tracer.OOM{PID: 200, User: 200, Size: 2 << 30})
+		take(200, 2<<30)
 		warnings := r.end()
 		if want := []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 200}; !slices.Equal(written, want) {
 			t.Errorf("written: %v, want %v", written, want)
@@ -55,7 +59,7 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 			!slices.Contains(warnings, "process 0 ran out of memory once: 1 recorded") || !slices.Contains(warnings, "process 100 ran out of memory once: 0 recorded") {
 			t.Errorf("warnings %q", warnings)
 		}
-		r.take(tracer.OOM{PID: 300}) // too late, and harmless
+		r.take(oom.Error{PID: 300, Record: true}) // too late, and harmless
 		if again := r.end(); again != nil {
 			t.Errorf("said twice: %q", again)
 		}
@@ -77,14 +81,15 @@ func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr stream
 		written := map[uint32]int{}
-		r := newOOMRecorder(&stderr, func(o tracer.OOM) (string, error) {
+		r := newOOMRecorder(&stderr, func(o oom.Error) (string, error) {
 			written[o.PID]++
 			return "x.txt", nil
 		})
+		var limit oom.Limiter
 		for i := range 300 {
-			r.take(tracer.OOM{PID: 7, User: 1001, Comm: "flood"})
+			r.take(oom.Error{PID: 7, User: 1001, Comm: "flood", Record: limit.Allow(time.Now(), 7, 1001)})
 			if i == 250 {
-				r.take(tracer.OOM{PID: 8, User: 1002, Comm: "honest"})
+				r.take(oom.Error{PID: 8, User: 1002, Comm: "honest", Record: limit.Allow(time.Now(), 8, 1002)})
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -122,13 +127,13 @@ func TestWithoutOOMsNothingIsSaid(t *testing.T) {
 }
 
 func TestAnOOMThatCannotBeRecordedIsALineAndNoMore(t *testing.T) {
-	for want, write := range map[string]func(tracer.OOM) (string, error){
-		"vramprof: process 1 ran out of memory on cuda:0 (wanted 0 B): disk full\n":                   func(tracer.OOM) (string, error) { return "", errors.New("disk full") },
-		"vramprof: process 1 ran out of memory on cuda:0 (wanted 0 B): wrote a.txt, but: disk full\n": func(tracer.OOM) (string, error) { return "a.txt", errors.New("disk full") },
+	for want, write := range map[string]func(oom.Error) (string, error){
+		"vramprof: process 1 ran out of memory on cuda:0 (wanted 0 B): disk full\n":                   func(oom.Error) (string, error) { return "", errors.New("disk full") },
+		"vramprof: process 1 ran out of memory on cuda:0 (wanted 0 B): wrote a.txt, but: disk full\n": func(oom.Error) (string, error) { return "a.txt", errors.New("disk full") },
 	} {
 		var stderr stream
 		r := newOOMRecorder(&stderr, write)
-		r.take(tracer.OOM{PID: 1})
+		r.take(oom.Error{PID: 1, Record: true})
 		r.end()
 		if stderr.String() != want {
 			t.Errorf("got %q, want %q", stderr.String(), want)
@@ -223,7 +228,7 @@ func oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
 
 func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
 	source := oomSource{nvml: fakeNVML{}, snapshot: oomBooks, stacks: &lateStacks{}}
-	text, content, err := source.content(tracer.OOM{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+	text, content, err := source.content(oom.Error{PID: 42, Comm: "python3", Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +251,7 @@ func TestRecordOfAnOOMHasNVMLNamesAndTheStack(t *testing.T) {
 
 func TestRecordOfAnOOMIsOfItsOwnBooks(t *testing.T) {
 	source := oomSource{snapshot: oomBooks, stacks: &lateStacks{}}
-	text, _, err := source.content(tracer.OOM{PID: 42, API: "cudaMalloc", Books: &ledger.Snapshot{Host: "then"}})
+	text, _, err := source.content(oom.Error{PID: 42, API: "cudaMalloc", Books: &ledger.Snapshot{Host: "then"}})
 	if err != nil || !strings.Contains(string(text), " on then, ") {
 		t.Errorf("%v in\n%s", err, text)
 	}
@@ -256,7 +261,7 @@ func TestRecordOfAnOOMDoesNotWaitForADriverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		source := oomSource{nvml: fakeNVML{hangs: true}, snapshot: oomBooks, stacks: &lateStacks{asked: -1000}}
-		text, _, err := source.content(tracer.OOM{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
+		text, _, err := source.content(oom.Error{PID: 42, Time: 5e8, Stack: 7, API: "cudaMalloc", Size: 4 << 30})
 		if err != nil || !strings.Contains(string(text), "NVML gave no reading") || !strings.Contains(string(text), "[no stack]") {
 			t.Errorf("%v in\n%s", err, text)
 		}
@@ -268,7 +273,7 @@ func TestRecordOfAnOOMDoesNotWaitForADriverThatHangs(t *testing.T) {
 
 func TestAPanicInARecordIsAnError(t *testing.T) {
 	source := oomSource{snapshot: func(*ledger.Snapshot) *ledger.Snapshot { panic("no books") }}
-	if _, _, err := source.content(tracer.OOM{}); err == nil || !strings.Contains(err.Error(), "no books") {
+	if _, _, err := source.content(oom.Error{}); err == nil || !strings.Contains(err.Error(), "no books") {
 		t.Errorf("got %v", err)
 	}
 }

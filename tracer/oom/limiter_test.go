@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tracer
+package oom
 
 import (
 	"testing"
 	"time"
 )
 
-func TestARationIsDividedBetweenProcesses(t *testing.T) {
-	var r Ration
+func TestALimitIsDividedBetweenProcesses(t *testing.T) {
+	var r Limiter
 	begin := time.Unix(1e9, 0)
 	granted := map[uint32]int{}
 	for at := time.Duration(0); at < 2*time.Minute; at += 100 * time.Millisecond {
@@ -30,8 +30,8 @@ func TestARationIsDividedBetweenProcesses(t *testing.T) {
 	}
 }
 
-func TestTheLastOfARationIsForAFirst(t *testing.T) {
-	var r Ration
+func TestTheLastOfAMinuteIsForAFirst(t *testing.T) {
+	var r Limiter
 	now := time.Unix(1e9, 0)
 	n := 0
 	for range 5 {
@@ -41,10 +41,24 @@ func TestTheLastOfARationIsForAFirst(t *testing.T) {
 			}
 		}
 	}
-	if n != rationPerMinute-1 {
-		t.Errorf("%d for four processes, want %d", n, rationPerMinute-1)
+	if n != perMinute-1 {
+		t.Errorf("%d for four processes, want %d", n, perMinute-1)
 	}
 	if !r.Allow(now, 9, 9) || r.Allow(now, 10, 10) {
 		t.Error("the last one is for a process that has had none, and there is no more than one")
+	}
+}
+
+func TestWhatIsReturnedIsForOthers(t *testing.T) {
+	var r Limiter
+	at := time.Unix(1e9, 0)
+	for range perProcess {
+		r.Allow(at, 7, 7)
+	}
+	if r.Return(at, 8); r.Allow(at, 7, 7) {
+		t.Error("another process returned it")
+	}
+	if r.Return(at, 7); !r.Allow(at, 7, 7) {
+		t.Error("what was returned is not allowed")
 	}
 }

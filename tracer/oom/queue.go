@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package oom finds the out-of-memory errors that end programs among those that CUDA and PyTorch's
+// allocator report, and limits how many are recorded.
+package oom
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/vramprof/vramprof/bpf"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/booking"
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
+)
+
+// Error is an allocation that failed for lack of memory. What PyTorch's allocator gets after it has
+// emptied its cache is none.
+type Error struct {
+	PID       uint32
+	User      uint32 // as in ledger.Process
+	Comm      string // at most 15 bytes, untrusted
+	Time      uint64 // ns of CLOCK_MONOTONIC
+	Stack     uint64 // id of the stack that asked; 0: none was taken
+	API       string // "torch": PyTorch's allocator; else the call, "cudaMalloc"
+	Kind      ledger.Kind
+	Device    int32  // CUDA ordinal or UnknownDevice
+	Size      uint64 // bytes that were wanted, or ledger.UnknownSize
+	Allocated uint64 // by PyTorch's allocator on that device, as it reports; 0 for other callers
+	Reserved  uint64 // likewise
+
+	Record bool             // it is within the limit of records
+	Books  *ledger.Snapshot // as of this error, for its receiver to keep; nil: take a snapshot, which is younger
+
+	torch bool // an event came from PyTorch's allocator in the process
+}
+
+// isFinal reports whether nothing is known to be tried after the error. What PyTorch's allocator gets
+// from CUDA is mostly not the end: it flushes its cache and tries again.
+func (e *Error) isFinal() bool { return e.API == "torch" || !e.torch }
+
+func (e *Error) at() time.Time { return time.Unix(0, int64(e.Time)) }
+
+// Stacks is what is known of stacks, as in stacks.Store.
+type Stacks interface {
+	Passes(id uint64, is func(file string) bool) bool
+	Whole(id uint64) bool
+}
+
+// Options is what a Queue needs.
+type Options struct {
+	Tell    func(Error) // is told of each error, by Run; nil: nobody is
+	Capture bool        // the books are told of each error too
+	Desk    *booking.Desk
+	Defects *defects.List
+	Stacks  Stacks
+
+	HasTorch func(pid uint32) bool // an event came from PyTorch's allocator in the process; must not block
+	// Books returns the books of processes that run, as of a time a moment ago. It is called in a turn,
+	// and may take 0.1 s.
+	Books func(turn *booking.Turn, at uint64) *ledger.Snapshot
+}
+
+// Queue hands errors from the goroutine that reads the events ring, which calls Add and never waits, to
+// the one that calls Run. Any goroutine may call Lost.
+type Queue struct {
+	Options
+	queue chan Error
+
+	mu      sync.Mutex        // guards what follows, never while something is called
+	waiting ledger.Holders    // places in queue, by process and user
+	limiter Limiter           // of records
+	latest  uint64            // when books were taken last, and how many sites they had
+	sites   int               //
+	lost    uint64            // errors without room
+	lostBy  map[uint32]uint64 // likewise, by pid
+}
+
+const (
+	maxWaiting = 4096    // of which a process has a share; an error that PyTorch retries is three
+	maxLostBy  = 1 << 12 // processes
+
+	// Books with more sites, 2 KB each, are not taken again so soon: ten of them may wait at a time.
+	largeBooks   = 4096
+	largeBooksIn = uint64(10 * time.Second)
+)
+
+// NewQueue returns an empty Queue.
+func NewQueue(o Options) *Queue {
+	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: ledger.NewHolders(maxWaiting), lostBy: map[uint32]uint64{}}
+}
+
+// Add takes an error of a process; turn is the caller's. The first errors of a process have the books of
+// that moment with them, since a process that gives up is about to free what it holds.
+func (q *Queue) Add(turn *booking.Turn, e Error) {
+	if q.Tell == nil && !q.Capture {
+		return
+	}
+	e.torch = q.HasTorch(e.PID)
+	if !q.take(e.PID, e.User) {
+		return
+	}
+	e.Comm = untrusted.Clean(procfs.Comm(e.PID))
+	if q.Tell != nil && e.isFinal() && q.allow(&e) {
+		e.Books = q.Books(turn, e.Time)
+		q.mu.Lock()
+		q.latest, q.sites = e.Time, len(e.Books.Sites)
+		q.mu.Unlock()
+	}
+	q.queue <- e // it has its place
+}
+
+// take takes a place, or counts an error without one.
+func (q *Queue) take(pid, user uint32) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting.Take(pid, user) {
+		return true
+	}
+	q.lost++
+	if _, known := q.lostBy[pid]; known || len(q.lostBy) < maxLostBy {
+		q.lostBy[pid]++
+	}
+	return false
+}
+
+// allow decides whether an error is recorded, and reports whether books are to be taken for it.
+func (q *Queue) allow(e *Error) (books bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.Record = q.limiter.Allow(e.at(), e.PID, e.User)
+	return e.Record && (q.sites <= largeBooks || e.Time-q.latest >= largeBooksIn)
+}
+
+// Lost returns how many errors Tell was not told of, since there were too many at once, in all and, as
+// far as there is room, by pid. Some of them may have been retried.
+func (q *Queue) Lost() (all uint64, by map[uint32]uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lost, maps.Clone(q.lostBy)
+}
+
+// stackDelay is how long the stack of an event may be on its way.
+const stackDelay = 100 * time.Millisecond
+
+// Run tells of errors until ctx ends, and then of those that are still in the queue.
+func (q *Queue) Run(ctx context.Context) {
+	for {
+		var e Error
+		select {
+		case e = <-q.queue:
+		default:
+			select {
+			case e = <-q.queue:
+			case <-ctx.Done():
+				return
+			}
+		}
+		q.mu.Lock()
+		q.waiting.Give(e.PID)
+		q.mu.Unlock()
+		if wait := stackDelay - time.Duration(clock.Now()-e.Time); wait > 0 && wait <= stackDelay {
+			time.Sleep(wait)
+		}
+		q.finish(&e)
+	}
+}
+
+// finish tells of an error, unless it was retried.
+func (q *Queue) finish(e *Error) {
+	retried := q.isRetried(e)
+	q.mu.Lock()
+	switch {
+	case retried && e.Record:
+		q.limiter.Return(e.at(), e.PID)
+	case !retried && !e.isFinal():
+		e.Record = q.limiter.Allow(e.at(), e.PID, e.User)
+	}
+	q.mu.Unlock()
+	if !retried {
+		q.tell(e)
+	}
+}
+
+// isRetried reports whether PyTorch's allocator got the error from CUDA: it flushes its cache and tries
+// again. With a stack that ends early it most likely was the caller.
+func (q *Queue) isRetried(e *Error) bool {
+	return e.API != "torch" && (q.Stacks.Passes(e.Stack, callstack.IsTorchAllocator) || e.torch && !q.Stacks.Whole(e.Stack))
+}
+
+func (q *Queue) tell(e *Error) {
+	defer q.Defects.Recovered("a record of an out-of-memory error")
+	if q.Tell != nil {
+		q.Tell(*e)
+	}
+	if !q.Capture {
+		return
+	}
+	turn := q.Desk.Take()
+	defer turn.Done()
+	turn.Apply(&ledger.Event{
+		Op: ledger.OutOfMemory, Kind: e.Kind, PID: e.PID, Device: e.Device, Result: bpf.OutOfMemory, Time: e.Time,
+		Size: e.Size, Stack: e.Stack, Context: e.Allocated, Handle: e.Reserved, API: e.API,
+	})
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oom
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/vramprof/vramprof/tracer/booking"
+	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// fakeStacks are those of PyTorch's allocator below 100, and those that end early from 200 on.
+type fakeStacks struct{}
+
+func (fakeStacks) Passes(id uint64, _ func(string) bool) bool { return id < 100 }
+func (fakeStacks) Whole(id uint64) bool                       { return id < 200 }
+
+const (
+	throughTorch = 1 + iota*100
+	ofAnother
+	truncated
+)
+
+// told counts the errors that a capture is told.
+type told struct{ errors int }
+
+func (j *told) Tell(ledger.Input) {}
+func (j *told) Apply(e *ledger.Event) {
+	if e.Op == ledger.OutOfMemory {
+		j.errors++
+	}
+}
+
+// run adds errors to a queue, and returns what it tells.
+func run(capture ledger.Books, sites int, list ...Error) (got []string, q *Queue) {
+	panics := &defects.List{}
+	q = NewQueue(Options{
+		Tell: func(e Error) {
+			got = append(got, fmt.Sprint(e.PID, " ", e.Size, " recorded ", e.Record, " books ", e.Books != nil))
+		},
+		Capture: capture != nil, Desk: booking.New(ledger.New(ledger.Options{Begin: 1}), capture, panics), Defects: panics, Stacks: fakeStacks{},
+		HasTorch: func(pid uint32) bool { return pid < 10 },
+		Books: func(*booking.Turn, uint64) *ledger.Snapshot {
+			return &ledger.Snapshot{Sites: make([]ledger.Site, sites)}
+		},
+	})
+	turn := q.Desk.Take()
+	for i, e := range list {
+		e.Time, e.Size = 1000+uint64(i), uint64(i)
+		q.Add(turn, e)
+	}
+	turn.Done()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	q.Run(ctx)
+	return got, q
+}
+
+func TestErrorsThatPyTorchRetriesAreNotTold(t *testing.T) {
+	capture := &told{}
+	got, _ := run(capture, 1,
+		Error{PID: 7, API: "cudaMalloc", Stack: throughTorch}, Error{PID: 7, API: "cudaMalloc", Stack: truncated},
+		Error{PID: 7, API: "torch", Stack: throughTorch}, Error{PID: 7, API: "cudaMalloc", Stack: ofAnother},
+		Error{PID: 70, API: "cudaMalloc", Stack: truncated}, Error{PID: 70, API: "cudaMalloc", Stack: throughTorch})
+	want := []string{"7 2 recorded true books true", "7 3 recorded true books false", "70 4 recorded true books true"}
+	if !slices.Equal(got, want) || capture.errors != len(want) {
+		t.Errorf("told %q, and %d in the capture, want %q", got, capture.errors, want)
+	}
+}
+
+func TestARetriedErrorTakesNoRecordOfOthers(t *testing.T) {
+	var list []Error
+	for range perProcess {
+		list = append(list, Error{PID: 70, API: "cudaMalloc", Stack: throughTorch})
+	}
+	_, q := run(nil, 1, list...)
+	if len(q.limiter.granted) != 0 {
+		t.Errorf("%d records are taken", len(q.limiter.granted))
+	}
+}
+
+func TestLargeBooksAreNotTakenAgainSoSoon(t *testing.T) {
+	failed := Error{PID: 70, API: "cudaMalloc", Stack: ofAnother}
+	got, _ := run(nil, largeBooks+1, failed, failed, failed, failed)
+	want := []string{"70 0 recorded true books true", "70 1 recorded true books false", "70 2 recorded true books false", "70 3 recorded false books false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("told %q, want %q", got, want)
+	}
+}
+
+func TestAFloodTakesNoPlacesOfOthers(t *testing.T) {
+	var list []Error
+	for range 2 * maxWaiting {
+		list = append(list, Error{PID: 70, User: 1, API: "cudaMalloc", Stack: ofAnother})
+	}
+	got, q := run(nil, 1, append(list, Error{PID: 80, User: 2, API: "cudaMalloc", Stack: ofAnother})...)
+	all, by := q.Lost()
+	if last := got[len(got)-1]; last != fmt.Sprint("80 ", 2*maxWaiting, " recorded true books true") {
+		t.Errorf("the error of another process is told as %q", last)
+	}
+	if all != by[70] || int(all)+len(got) != 2*maxWaiting+1 || by[80] != 0 {
+		t.Errorf("%d told, %d lost, by process %v", len(got), all, by)
+	}
+}

@@ -85,6 +85,6 @@ func (t *Tracer) runningBooks(turn *booking.Turn, at uint64) *ledger.Snapshot {
 	return turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
 }
 
-// LostOOMs returns how many errors Config.OOM was not told of, since there were too many at once, in all
+// LostOOMs returns how many errors did not reach Config.OOM, since there were too many at once, in all
 // and, as far as there is room, by pid. Some of them may have been retried.
 func (t *Tracer) LostOOMs() (all uint64, by map[uint32]uint64) { return t.ooms.Lost() }

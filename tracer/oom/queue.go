@@ -55,8 +55,8 @@ type Stacks interface {
 
 // Options is what a Queue needs.
 type Options struct {
-	Tell    func(Error) // is told of each error, by Run; nil: nobody is
-	Capture bool        // the books are told of each error too
+	Tell    func(Error) // gets each error, from Run; may be nil
+	Capture bool        // the books get each error too, for the capture
 	Desk    *booking.Desk
 	Defects *defects.List
 	Stacks  Stacks
@@ -138,7 +138,7 @@ func (q *Queue) allow(e *Error) (books bool) {
 	return e.Record && (q.sites <= largeBooks || e.Time-q.latest >= largeBooksIn)
 }
 
-// Lost returns how many errors Tell was not told of, since there were too many at once, in all and, as
+// Lost returns how many errors did not reach Tell, since there were too many at once, in all and, as
 // far as there is room, by pid. Some of them may have been retried.
 func (q *Queue) Lost() (all uint64, by map[uint32]uint64) {
 	q.mu.Lock()
@@ -149,7 +149,7 @@ func (q *Queue) Lost() (all uint64, by map[uint32]uint64) {
 // stackDelay is how long the stack of an event may be on its way.
 const stackDelay = 100 * time.Millisecond
 
-// Run tells of errors until ctx ends, and then of those that are still in the queue.
+// Run hands errors to Tell until ctx ends, and then those that are still in the queue.
 func (q *Queue) Run(ctx context.Context) {
 	for {
 		var e Error
@@ -172,7 +172,7 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-// finish tells of an error, unless it was retried.
+// finish hands an error to Tell, unless it was retried.
 func (q *Queue) finish(e *Error) {
 	retried := q.isRetried(e)
 	q.mu.Lock()

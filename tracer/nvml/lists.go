@@ -11,7 +11,7 @@ package nvml
 
 typedef int (*list_function)(void *device, unsigned *count, void *list);
 
-// The library was loaded for everybody: its functions are found without its handle.
+// find_function needs no handle, because the library was loaded with RTLD_GLOBAL.
 static void *find_function(const char *name) { return dlsym(RTLD_DEFAULT, name); }
 
 static int call_list(void *function, void *device, unsigned *count, void *list)

@@ -27,8 +27,7 @@ type command struct {
 
 func (c *command) ended() bool { return c.exited.Load() }
 
-// becomeCommand waits for a byte on file descriptor 3 and executes args. It
-// returns only on errors.
+// becomeCommand waits for a byte on file descriptor 3 and executes args. It returns only errors.
 func becomeCommand(args []string) error {
 	gate := os.NewFile(3, "gate")
 	if n, err := gate.Read(make([]byte, 1)); n != 1 {
@@ -42,8 +41,8 @@ func becomeCommand(args []string) error {
 	return fmt.Errorf("start %s: %w", args[0], syscall.Exec(path, args, os.Environ()))
 }
 
-// startCommand starts the command so that it stops whenever its dynamic loader
-// has loaded libraries; the worker looks at it and lets it go on.
+// startCommand starts the command so that it stops whenever its dynamic loader has loaded
+// libraries; the worker looks at it and lets it go on.
 func (t *Tracer) startCommand() error {
 	path, err := exec.LookPath(t.config.Command[0])
 	if err != nil {
@@ -96,8 +95,8 @@ func (t *Tracer) startCommand() error {
 	return nil
 }
 
-// mayContinue reports whether vramprof may send SIGCONT to whatever the command becomes: a child that changed its user
-// and session, as sudo does, would stay stopped forever.
+// mayContinue reports whether we may send SIGCONT to whatever the command becomes: a child that has
+// changed its user, and its session as sudo does, would stay stopped without end.
 func mayContinue() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -112,8 +111,8 @@ func (t *Tracer) CommandError() error {
 	return t.command.err
 }
 
-// attachLoaders probes the dynamic loaders that the command may use: the one
-// it names, and the system's, which its children most likely name.
+// attachLoaders probes the dynamic loaders that the command may use: its own, and the system's,
+// which its children most likely use.
 func (t *Tracer) attachLoaders(path string) {
 	var last error
 	for _, loader := range append(loadersOf(path), "/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1") {
@@ -132,8 +131,7 @@ func (t *Tracer) attachLoaders(path string) {
 	}
 }
 
-// loadersOf reads the interpreter that a program names, through at most four
-// "#!" lines.
+// loadersOf returns the interpreter that a program names, through at most four "#!" lines.
 func loadersOf(path string) []string {
 	for range 4 {
 		f, err := untrusted.OpenRegular(path)

@@ -19,18 +19,18 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// pollInterval is how long events lie in the ring before they are read. They wake nobody: a wake-up costs
-// the traced thread more than the unwinding. The ring of 16 MiB holds 260,000 events. Only after
-// idleAfter without any we sleep longer, and the next event wakes us.
+// pollInterval is how long events lie in the ring before they are read. They wake nobody: a wake-up
+// costs the traced thread more than unwinding. The ring of 16 MiB holds 260,000 events. Only after
+// idleAfter without any event does the reader sleep longer, and the next event wakes it.
 const (
 	pollInterval = 10 * time.Millisecond
 	idleInterval = time.Second
 	idleAfter    = time.Second
-	mappingPause = 5 * time.Millisecond // where programs begin all the time, they wake us no more often
+	mappingPause = 5 * time.Millisecond // new programs wake the reader at most so often
 )
 
-// readEvents applies events until ctx ends or nothing is left to trace. What
-// is in the ring by then is still applied.
+// readEvents books events until ctx ends or nothing is left to trace, and then those still in the
+// ring.
 func (t *Tracer) readEvents(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = t.events.Flush() })()
 	var record ringbuf.Record
@@ -62,13 +62,12 @@ func (t *Tracer) readEvents(ctx context.Context) {
 	}
 }
 
-// sleep has the next event wake us.
+// sleep has the next event wake the reader.
 func (t *Tracer) sleep() error {
 	return t.coll.Maps["reader_sleeps"].Put(uint32(0), uint32(1))
 }
 
-// drain applies events until the ring is empty, but not so many that other
-// duties would wait.
+// drain books events until the ring is empty, but at most 65,536, so that other duties do not wait.
 func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
@@ -242,7 +241,7 @@ type counts struct {
 	noRoomForTables atomic.Uint64 // events without a stack of processes whose unwind tables found no room
 }
 
-// stats reads what the kernel half could not do.
+// stats returns what the kernel half and the tracer could not do.
 func (t *Tracer) stats() ledger.Stats {
 	var counters [bpf.CounterCount]uint64
 	for i := range counters {

@@ -15,8 +15,9 @@ func (t *Tracer) markSegments(turn *booking.Turn) {
 	turn.MarkSegments(func(stack uint64) bool { return t.stacks.Passes(stack, callstack.IsTorchAllocator) })
 }
 
-// A capture gets the state that otherwise only a snapshot reads every captureInterval, so that it can show
-// any moment. With more than maxCaptured tensors their blocks are left out, because walking them takes long.
+// A capture gets the state that otherwise only a snapshot reads every captureInterval, so that it
+// can show any moment. With more than maxCaptured tensors their blocks are left out, because
+// walking them takes long.
 const (
 	captureInterval = 10 * time.Second
 	maxCaptured     = 200_000

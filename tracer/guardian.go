@@ -21,8 +21,8 @@ const (
 	guardianCommand = "release-when-orphaned"
 )
 
-// RunHidden does what our own program was started for by a Tracer, if that is
-// why it runs, and then does not return. A program that uses Config.Command calls it first in main.
+// RunHidden does not return if a Tracer started this process: then it becomes the command, or the
+// guardian. A program that uses Config.Command calls it first in main.
 func RunHidden(args []string) {
 	if len(args) < 2 {
 		return
@@ -47,8 +47,8 @@ func RunHidden(args []string) {
 // takes CAP_BPF and CAP_KILL alone, and starts nothing.
 func IsGuardian(args []string) bool { return len(args) == 2 && args[1] == guardianCommand }
 
-// guardian is a process that lets held processes go on when the tracer dies
-// while they stand still. It knows them from the kernel's list.
+// guardian is a process that continues the stopped processes of the command if the tracer dies. It
+// knows them from the kernel's list.
 type guardian struct {
 	cmd  *exec.Cmd
 	pipe *os.File
@@ -80,15 +80,15 @@ func startGuardian(processes *ebpf.Map) (*guardian, error) {
 	return &guardian{cmd, write}, nil
 }
 
-// dismiss ends the guardian; what was held has been released.
+// dismiss ends the guardian; stopped processes were continued before.
 func (g *guardian) dismiss() {
 	_, _ = g.pipe.Write([]byte{1})
 	g.pipe.Close()
 	_ = g.cmd.Wait()
 }
 
-// guard waits on file descriptor 3. A byte says that all is well; the end of
-// the pipe, that the tracer is dead: then the processes of the list in file descriptor 4 are released.
+// guard waits on file descriptor 3. A byte means that all is well; the end of the pipe, that the
+// tracer is dead: then it continues the processes of the list in file descriptor 4.
 func guard() error {
 	if n, _ := os.NewFile(3, "tracer").Read(make([]byte, 1)); n == 1 {
 		return nil
@@ -108,8 +108,8 @@ func guard() error {
 	return nil
 }
 
-// releaseAll lets every held process go on. Those that load libraries from
-// now on are not in the list, and are not stopped.
+// releaseAll continues every stopped process of the command. Processes that load libraries from now
+// on are not in the list, and are not stopped.
 func releaseAll(list *ebpf.Map) (held []uint32) {
 	var pid uint32
 	var entry bpf.Process

@@ -8,8 +8,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/usage"
 )
 
-// introduce tells the books on whose behalf a process runs and which GPUs it sees. Only the worker may
-// call it: reading an environment can take a second.
+// introduce tells the books on whose behalf a process runs and which GPUs it sees. Only the worker
+// may call it: reading an environment can take a second.
 func (t *Tracer) introduce(pid uint32) {
 	variables, err := environ.Read(pid)
 	if variables == nil && err != nil {

@@ -10,9 +10,9 @@ import (
 
 type jobKind uint8
 
-// In the order in which they are done: those from jobLoad on by the loader, the others by the worker.
+// Kinds of jobs in order of urgency. The loader does those from jobLoad on, the worker the others.
 const (
-	jobHeld      jobKind = iota // a process stands still until we have looked at it
+	jobHeld      jobKind = iota // a process is stopped until we have looked at it
 	jobScan                     // a process has mapped a CUDA library, or with pid 0 any may have
 	jobIntroduce                // a process is new, or has begun to use CUDA
 	jobLearn                    // the devices of threads are to be learned
@@ -29,7 +29,8 @@ type job struct {
 	pid  uint32
 }
 
-// jobs is what the worker and the loader have to do. Equal jobs are done once.
+// jobs is what the worker and the loader have to do. Equal jobs are done once. Any goroutine may
+// add.
 type jobs struct {
 	mu   *sync.Mutex
 	todo [jobKinds]map[uint32]bool
@@ -93,7 +94,7 @@ func (j *jobs) takeOf(from, to jobKind) (job, bool) {
 	return job{}, false
 }
 
-// do does a job of another kind than jobForget.
+// do does a job of any kind but jobForget.
 func (t *Tracer) do(n job) {
 	defer t.defects.Recovered("a look at processes")
 	switch n.kind {
@@ -120,7 +121,7 @@ func (t *Tracer) do(n job) {
 	}
 }
 
-// forget drops what was kept for the last events of processes that have ended.
+// forget drops what was kept for the last events of processes that have ended. It is the worker's.
 func (t *Tracer) forget() {
 	defer t.defects.Recovered("a look at processes")
 	t.forgetTables()

@@ -10,8 +10,8 @@ import (
 const (
 	maxLive = 8 << 20
 
-	// What one of each takes at most until all results are written: a site with its stack, its copy in a snapshot and its sample in
-	// a profile; a live allocation.
+	// At most so many bytes until all results are written: a site with its stack, its copy in a
+	// snapshot and its sample in a profile; a live allocation.
 	bytesOfSite = 16 << 10
 	bytesOfLive = 128
 
@@ -21,7 +21,8 @@ const (
 	namesPart = 4
 )
 
-// limitsOf sizes the tables that processes fill by the memory that we may take.
+// limitsOf returns the sizes of the tables that processes fill, by the memory that vramprof may
+// take.
 func limitsOf(memory uint64) ledger.Limits {
 	if memory == 0 {
 		return ledger.Limits{Sites: stacks.Max, Live: maxLive}
@@ -29,7 +30,7 @@ func limitsOf(memory uint64) ledger.Limits {
 	return ledger.Limits{Sites: min(max(memory/bytesOfSite, leastSites), stacks.Max), Live: min(memory/bytesOfLive, maxLive)}
 }
 
-// nameMemoryOf is as much for names; 0: what symbolize takes by default.
+// nameMemoryOf returns how much memory names may take; 0: the default of symbolize.
 func nameMemoryOf(memory uint64) int64 {
 	const most = 256 << 20
 	if memory/namesPart >= most {
@@ -38,8 +39,8 @@ func nameMemoryOf(memory uint64) int64 {
 	return int64(memory / namesPart)
 }
 
-// Tighten has processes and users get shares of half as much from now on: those that have most are followed in less detail. It
-// reports whether there was anything left to halve.
+// Tighten halves the shares of processes and users: those that have most are followed in less
+// detail from now on. It reports whether there was anything left to halve.
 func (t *Tracer) Tighten() bool {
 	turn := t.desk.Take()
 	defer turn.Done()
@@ -54,5 +55,5 @@ func (t *Tracer) Tighten() bool {
 	return true
 }
 
-// tightest is the part of the tables that shares are of in the end.
+// tightest is by how much Tighten divides the shares at most.
 const tightest = 16

@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Snapshot takes a copy of the books, after Run or during it. It names the
-// stacks of all sites, so that the warnings name files with missing or incomplete names.
+// Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites, so
+// that the warnings name files with missing or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
 	s := t.takeBooks(t.readBooks(^uint64(0)))
 	for i := range s.Sites {
@@ -26,7 +26,8 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 	return s
 }
 
-// takeBooks copies the books when they have all that came before a moment. Readings that were made since wait on.
+// takeBooks copies the books when they have every event before a moment. Readings made since then
+// wait.
 func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
 	t.desk.Settle(moment, func() { _ = t.events.Flush() })
 	turn := t.desk.Take()
@@ -35,8 +36,8 @@ func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
 	return turn.Snapshot(clock.Now(), time.Now())
 }
 
-// readBooks has the books take what is not told by events, as of the time that it returns: live blocks only if there
-// are at most so many, since to walk them takes long.
+// readBooks has the books take what no event tells, as of the time that it returns: live blocks
+// only if there are at most so many, since reading them takes long.
 func (t *Tracer) readBooks(most uint64) uint64 {
 	defer t.defects.Recovered(readingBooks)
 	turn := t.desk.Take()
@@ -70,12 +71,12 @@ func (t *Tracer) bringUpToDate(turn *booking.Turn, blocks map[uint32][]ledger.Bl
 	}
 }
 
-// runningBlocks is for how many live tensors runningBooks reads blocks, in 0.1 s; with more the cache by
-// site is as it was placed last.
+// runningBlocks is for how many live tensors runningBooks reads blocks, in 0.1 s; with more the
+// cache by site is as it was placed last.
 const runningBlocks = 200_000
 
-// runningBooks returns the books of what runs, as of a time a moment ago. The totals of allocators of
-// that moment came with the event.
+// runningBooks returns the books of what runs, as of a time a moment ago. The totals of allocators
+// of that moment came with the event.
 func (t *Tracer) runningBooks(turn *booking.Turn, at uint64) *ledger.Snapshot {
 	var blocks map[uint32][]ledger.Block
 	if t.tensors.Count() <= runningBlocks {
@@ -85,6 +86,6 @@ func (t *Tracer) runningBooks(turn *booking.Turn, at uint64) *ledger.Snapshot {
 	return turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
 }
 
-// LostOOMs returns how many errors did not reach Config.OOM, since there were too many at once, in all
-// and, as far as there is room, by pid. Some of them may have been retried.
+// LostOOMs returns how many errors did not reach Config.OOM, since there were too many at once, in
+// all and, as far as there is room, by pid. Some of them may have been retried.
 func (t *Tracer) LostOOMs() (all uint64, by map[uint32]uint64) { return t.ooms.Lost() }

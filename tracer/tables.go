@@ -14,8 +14,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/usage"
 )
 
-// loadTablesOnDemand loads unwind tables until ctx ends, in a goroutine of its own: processes that have
-// just begun do not wait until the libraries of others are probed.
+// loadTablesOnDemand loads unwind tables until ctx ends, in a goroutine of its own: processes that
+// have just begun do not wait until the libraries of others are probed.
 func (t *Tracer) loadTablesOnDemand(ctx context.Context) {
 	for {
 		select {
@@ -33,13 +33,13 @@ func (t *Tracer) loadTablesOnDemand(ctx context.Context) {
 	}
 }
 
-// fewLayouts is for how many different layouts tables are loaded before the probes are set, whichever
-// processes have them.
+// fewLayouts is for how many different layouts tables are loaded before the probes are set,
+// whichever processes have them.
 const fewLayouts = 16
 
 // urgent divides processes into those whose tables are needed before the probes are set, and those
-// that can wait. Of many processes only those with a GPU open are urgent: workers of data loaders map
-// CUDA's libraries and never call them.
+// that can wait. Of many processes only those with a GPU open are urgent: workers of data loaders
+// map CUDA's libraries and never call them.
 func urgent(pids []uint32, layouts map[uint32]uint64) (now, later []uint32) {
 	different := map[uint64]bool{}
 	for _, pid := range pids {
@@ -83,9 +83,9 @@ func (t *Tracer) loadLater(pid uint32) {
 	}
 }
 
-// loadTables brings the unwind tables of a traced process up to date. layout is what a scan has just
-// found of it, 0 if it is not known: a process with the layout of another one needs no tables of its
-// own.
+// loadTables brings the unwind tables of a traced process up to date. layout is what a scan has
+// just found of it, 0 if it is not known: a process with the layout of another one needs no tables
+// of its own.
 func (t *Tracer) loadTables(pid uint32, layout uint64) {
 	if !t.table.IsTraced(pid) {
 		return
@@ -112,8 +112,8 @@ func (t *Tracer) forgetTables() {
 	}
 }
 
-// layoutsIn lists the layouts that processes have in the kernel's list, also those that they have from
-// their parents and of which no event came yet.
+// layoutsIn lists the layouts that processes have in the kernel's list, also those that they have
+// from their parents and of which no event came yet.
 func layoutsIn(list *ebpf.Map) map[uint32]uint32 {
 	layouts := map[uint32]uint32{}
 	var pid uint32

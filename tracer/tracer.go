@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracer finds processes that use CUDA, probes their allocation
-// functions, and keeps the books of what they hold.
+// Package tracer finds processes that use CUDA, probes their allocation functions, and keeps the
+// books of what they hold.
 //
-// The kernel reports, user space keeps the books: events and new stacks come
-// through two rings, each read by one goroutine; everything that can take long
-// (scanning, loading unwind tables, attaching) is done by a third, so that the
-// rings never wait for it.
+// The kernel reports, user space keeps the books: events and new stacks come through two rings,
+// each read by one goroutine. Others do everything that can take long (scanning, loading unwind
+// tables, attaching, NVML), so that the rings never wait for it.
 package tracer
 
 import (
@@ -43,7 +42,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
-// ErrNoProcess says that no process uses CUDA, and waiting was not asked for.
+// ErrNoProcess means that no process uses CUDA, and waiting was not asked for.
 var ErrNoProcess = errors.New("no process uses CUDA")
 
 // Config selects what to trace, and how. Without PIDs, Name and Command: every process.
@@ -56,23 +55,48 @@ type Config struct {
 	Wait        bool                // do not end with ErrNoProcess when nothing uses CUDA yet
 	NVML        usage.NVML          // nil without a driver
 	WantTensors bool                // warn if no PyTorch is found whose tensors can be traced
-	NoTensors   bool                // do not trace what PyTorch's allocator gives out
-	Sample      uint64              // of tensors: one in so many bytes is sampled, on average; 0: all are
-	SampleLimit uint32              // so many tensors a second and allocator, at least 10: where there would be more, Sample is doubled; 0: no limit
-	OOM         func(oom.Error)     // called when a process runs out of GPU memory, from one goroutine; may be nil
-	Memory      uint64              // bytes that we may take, by which tables are sized; 0: no limit but their own
+	NoTensors   bool                // do not trace tensors
+	Sample      uint64              // tensors: one in so many bytes on average; 0: all
+	SampleLimit uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
+	OOM         func(oom.Error)     // gets each out-of-memory error that is not retried, from one goroutine; may be nil
+	Memory      uint64              // bytes that vramprof may take, which sizes its tables; 0: only their own limits
 	Capture     ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 
-	entries map[string]uint32 // of the kernel half's maps, in place of their own, so that a test can fill them; rings have as many bytes
+	entries map[string]uint32 // sizes of the kernel half's maps in tests: entries, bytes of rings
 }
 
-// Tracer traces from New to Close.
+// Tracer traces from New to Close. It is the wiring between types that own what they know, each
+// with a lock of its own:
+//
+//   - desk: the ledger and the capture, and the turn to book
+//   - table, usage, tensors, shares, ooms: processes, NVML's readings, PyTorch's allocators, losses and
+//     out-of-memory errors
+//   - files, learner, scanner, mapping, ahead: libraries and their probes
+//   - unwind, stacks, reader: unwind tables and stacks
+//
+// One event is booked in one turn of the desk. A turn comes before every other lock, and no type
+// calls another one with its own lock held. The goroutine of Run reads the events ring, and reader
+// has one for the stacks ring: these two never wait for what can take long. The worker does (jobs
+// up to jobForget), the loader of unwind tables (the others), and the goroutines of usage, ooms,
+// the totals of tensors and the capture.
 type Tracer struct {
 	config  Config
 	coll    *ebpf.Collection // maps of the programs that probe functions
 	watch   processWatch
+	memlock *unix.Rlimit // of this process as it was, if it was lifted
+	host    *workload.Host
+	defects defects.List
+
+	desk    *booking.Desk
+	table   *processes.Table
+	usage   *usage.Monitor
+	tensors *tensors.Allocators
+	shares  *shares.Shares
+	ooms    *oom.Queue
+	limits  ledger.Limits // as the books were told last; read and written in a turn
+
 	prober  *probes.Prober // the programs that probe functions
 	files   *probes.Files
 	learner probes.Learner
@@ -83,34 +107,25 @@ type Tracer struct {
 	unwind  *unwind.Unwinder
 	stacks  *stacks.Store
 	reader  stacks.Reader
-	events  *ringbuf.Reader
 
-	usage  *usage.Monitor
-	desk   *booking.Desk
-	event  ledger.Event // the latest: one for each would be garbage
-	counts counts
-	limits ledger.Limits // as the books were told last
-	begin  atomic.Uint64 // of the books, when the first probe is set
-
-	shares    *shares.Shares
-	table     *processes.Table
-	tensors   *tensors.Allocators
-	ooms      *oom.Queue
-	host      *workload.Host
-	memlock   *unix.Rlimit  // of this process as it was, if it was lifted
-	running   atomic.Uint64 // since when processes that begin are noticed; 0 before
 	jobs      jobs
 	loads     sync.WaitGroup // of unwind tables, of processes that discover has found
 	command   *command
-	defects   defects.List
-	idle      time.Duration    // idleInterval, longer in a test
-	asleep    bool             // readEvents': it waits for what wakes it
-	beginOnce sync.Once        // the books begin when the first probe is set
-	tap       func(raw []byte) // sees every event; to write test data
+	beginOnce sync.Once     // the books begin when the first probe is set
+	begin     atomic.Uint64 // when they did, in ns of CLOCK_MONOTONIC
+	running   atomic.Uint64 // since when new processes are noticed; 0: not yet
+
+	// The goroutine that reads the events ring has what follows.
+	events *ringbuf.Reader
+	event  ledger.Event // the latest: one for each would be garbage
+	counts counts
+	asleep bool             // the next event wakes the reader
+	idle   time.Duration    // idleInterval, longer in a test
+	tap    func(raw []byte) // sees every event; for test data
 }
 
-// New brings programs into the kernel, some of which are still being verified when it returns: Run says
-// if the kernel refuses one. Nothing is probed yet.
+// New loads programs into the kernel, which still verifies some when New returns: Run returns an
+// error if the kernel rejects one. Nothing is probed yet.
 func New(config Config) (*Tracer, error) {
 	if config.Note == nil {
 		config.Note = func(string) {}
@@ -212,12 +227,10 @@ func (t *Tracer) noProcess() error {
 	return fmt.Errorf("%w (to wait for one, use -a or --name)", ErrNoProcess)
 }
 
-// Stack gives the frames of a stack id, leaf first; native frames are named
-// on the first call.
+// Stack returns the frames of a stack id, leaf first. It names native frames on the first call.
 func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) }
 
-// Detach takes all probes away; the books stay. On kernels before 6.6 it
-// takes up to 0.1 s for each probe.
+// Detach removes all probes; the books stay. On kernels before 6.6 it takes up to 0.1 s per probe.
 func (t *Tracer) Detach() {
 	t.learner.End()
 	if t.files != nil {
@@ -226,7 +239,7 @@ func (t *Tracer) Detach() {
 	t.watch.detach()
 }
 
-// Close ends everything and frees what the kernel holds for us.
+// Close detaches, and frees the resources of the kernel half.
 func (t *Tracer) Close() {
 	if t.prober != nil {
 		_ = t.prober.Wait()

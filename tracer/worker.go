@@ -15,11 +15,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
-// forgetAfter is how long the tables of an ended process stay, for stacks that
-// are still on their way.
+// forgetAfter is how long the tables of an ended process stay, for stacks that are on their way.
 const forgetAfter = 5 * time.Second
 
-// work does jobs until ctx ends.
+// work does the worker's jobs until ctx ends.
 func (t *Tracer) work(ctx context.Context) {
 	forget := time.NewTimer(time.Hour)
 	defer forget.Stop()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package booking has the ledger, and the capture beside it, told everything in one order: events by
-// the goroutine that reads their ring, readings and sentences by others.
+// Package booking has the ledger, and the capture beside it, told everything in one order: events
+// by the goroutine that reads their ring, readings and sentences by others.
 package booking
 
 import (
@@ -29,8 +29,8 @@ type Desk struct {
 	upTo    uint64       // all events before then are booked
 }
 
-// New returns a Desk for a ledger and, unless it is nil, a capture that is told the same in the same
-// order.
+// New returns a Desk for a ledger and, unless it is nil, a capture that is told the same in the
+// same order.
 func New(books *ledger.Ledger, capture ledger.Books, panics *defects.List) *Desk {
 	return &Desk{ledger: books, capture: capture, defects: panics}
 }
@@ -71,9 +71,9 @@ func (t *Turn) Tell(in ledger.Input) {
 	t.ledger.Tell(in)
 }
 
-// MarkSegments tells the books which driver allocations PyTorch's allocator made: those at the stacks
-// for which is returns true. The capture is told the answers: a stack that comes too late for one
-// question must be so in a replay too.
+// MarkSegments tells the books which driver allocations PyTorch's allocator made: those at the
+// stacks for which is returns true. The capture is told the answers: a stack that comes too late
+// for one question must be so in a replay too.
 func (t *Turn) MarkSegments(is func(stack uint64) bool) {
 	answers := map[uint64]bool{}
 	var segments []uint64
@@ -120,8 +120,9 @@ func (d *Desk) RingWasEmpty() {
 // settleWithin is how long Settle waits; events are mostly read within 10 ms.
 const settleWithin = 200 * time.Millisecond
 
-// Settle waits, at most 0.2 s, until the events before a moment are booked, and the readings too. It
-// calls flush to wake the goroutine that reads the ring, which sleeps when there is nothing to read.
+// Settle waits, at most 0.2 s, until the events before a moment are booked, and the readings too.
+// It calls flush to wake the goroutine that reads the ring, which sleeps when there is nothing to
+// read.
 func (d *Desk) Settle(moment uint64, flush func()) {
 	for end := time.Now().Add(settleWithin); d.running.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		turn := d.Take()

@@ -24,7 +24,8 @@ func newDesk(capture ledger.Books) *Desk {
 	return New(ledger.New(ledger.Options{Begin: 1}), capture, &defects.List{})
 }
 
-// TestReadingsAreTakenBetweenTheEventsBeforeAndAfterThem, in the order of their times, whoever made them first.
+// TestReadingsAreTakenBetweenTheEventsBeforeAndAfterThem, in the order of their times, whoever made
+// them first.
 func TestReadingsAreTakenBetweenTheEventsBeforeAndAfterThem(t *testing.T) {
 	d := newDesk(nil)
 	d.BeginEvents()

@@ -8,8 +8,8 @@ import (
 )
 
 // reading is something read at some time, from NVML or from the kernel half's maps. It is booked
-// between the events that are older and those that are younger, however many are in the ring: so the
-// books have one moment.
+// between the events that are older and those that are younger, however many are in the ring: so
+// the books have one moment.
 type reading struct {
 	time uint64
 	take func(turn *Turn)
@@ -19,8 +19,8 @@ type reading struct {
 const inFlight = uint64(time.Millisecond)
 
 // Read has take book a reading of what, made at time, when the events before time are booked. take
-// runs in the turn that books the last of these events, which may be this one. A panic of take costs
-// no more than what.
+// runs in the turn that books the last of these events, which may be this one. A panic of take
+// costs no more than what.
 func (t *Turn) Read(what string, time uint64, take func(turn *Turn)) {
 	t.add(time, func(turn *Turn) {
 		defer t.defects.Recovered(what)
@@ -41,9 +41,9 @@ func (t *Turn) add(time uint64, take func(turn *Turn)) {
 	t.waiting = slices.Insert(t.waiting, at, reading{time, take})
 }
 
-// Passed takes the readings before time, as the event that comes next is of time. Events from before
-// then may still come from calls that are reported on return with the time of their entry, as the
-// destruction of a context.
+// Passed takes the readings before time, as the event that comes next is of time. Events from
+// before then may still come from calls that are reported on return with the time of their entry,
+// as the destruction of a context.
 func (t *Turn) Passed(time uint64) {
 	t.upTo = max(t.upTo, time)
 	t.TakeBefore(time)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package defects counts panics of vramprof: a panic must neither end the program, with all that was
-// traced, nor go unseen.
+// Package defects counts panics of vramprof: a panic must neither end the program, with all that
+// was traced, nor go unseen.
 package defects
 
 import (
@@ -27,8 +27,8 @@ type defect struct {
 	first string // what the first one said, and where
 }
 
-// Recovered recovers from a panic of the function that defers it, and counts it. A panic there costs
-// no more than what: "an event".
+// Recovered recovers from a panic of the function that defers it, and counts it. A panic there
+// costs no more than what: "an event".
 func (d *List) Recovered(what string) {
 	if r := recover(); r != nil {
 		d.Note(what, r)
@@ -49,8 +49,8 @@ func (d *List) Note(what string, value any) {
 	d.seen[what].count++
 }
 
-// Panicked returns where a panic began, "booking.go:87". Only the deferred function that has recovered
-// from the panic may call it.
+// Panicked returns where a panic began, "booking.go:87". Only the deferred function that has
+// recovered from the panic may call it.
 func Panicked() string {
 	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
@@ -68,7 +68,8 @@ func Panicked() string {
 	}
 }
 
-// Warnings returns a sentence for each kind of item that panics lost, with the place of the first panic.
+// Warnings returns a sentence for each kind of item that panics lost, with the place of the first
+// panic.
 func (d *List) Warnings() (list []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Limiter divides records between processes: at most ten in any minute, three of them of one process and
-// eight of one user, and the last one is kept for a process that has had none. It has no lock.
+// Limiter divides records between processes: at most ten in any minute, three of them of one
+// process and eight of one user, and the last one is kept for a process that has had none. It has
+// no lock.
 type Limiter struct {
 	granted []grant // of the last minute
 }
@@ -24,7 +25,8 @@ const (
 	perUser    = 8
 )
 
-// Allow reports whether a process may have one more now, and counts it. User is as in ledger.Process.
+// Allow reports whether a process may have one more now, and counts it. User is as in
+// ledger.Process.
 func (r *Limiter) Allow(now time.Time, pid, user uint32) bool {
 	kept := r.granted[:0]
 	var ofProcess, ofUser int

@@ -41,8 +41,8 @@ type Error struct {
 	torch bool // an event came from PyTorch's allocator in the process
 }
 
-// isFinal reports whether nothing is known to be tried after the error. What PyTorch's allocator gets
-// from CUDA is mostly not the end: it flushes its cache and tries again.
+// isFinal reports whether nothing is known to be tried after the error. What PyTorch's allocator
+// gets from CUDA is mostly not the end: it flushes its cache and tries again.
 func (e *Error) isFinal() bool { return e.API == "torch" || !e.torch }
 
 func (e *Error) at() time.Time { return time.Unix(0, int64(e.Time)) }
@@ -62,13 +62,13 @@ type Options struct {
 	Stacks  Stacks
 
 	HasTorch func(pid uint32) bool // an event came from PyTorch's allocator in the process; must not block
-	// Books returns the books of processes that run, as of a time a moment ago. It is called in a turn,
-	// and may take 0.1 s.
+	// Books returns the books of processes that run, as of a time a moment ago. It is called in a
+	// turn, and may take 0.1 s.
 	Books func(turn *booking.Turn, at uint64) *ledger.Snapshot
 }
 
-// Queue hands errors from the goroutine that reads the events ring, which calls Add and never waits, to
-// the one that calls Run. Any goroutine may call Lost.
+// Queue hands errors from the goroutine that reads the events ring, which calls Add and never
+// waits, to the one that calls Run. Any goroutine may call Lost.
 type Queue struct {
 	Options
 	queue chan Error
@@ -86,7 +86,8 @@ const (
 	maxWaiting = 4096    // of which a process has a share; an error that PyTorch retries is three
 	maxLostBy  = 1 << 12 // processes
 
-	// Books with more sites, 2 KB each, are not taken again so soon: ten of them may wait at a time.
+	// Books with more sites, 2 KB each, are not taken again so soon: ten of them may wait at a
+	// time.
 	largeBooks   = 4096
 	largeBooksIn = uint64(10 * time.Second)
 )
@@ -96,8 +97,8 @@ func NewQueue(o Options) *Queue {
 	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: ledger.NewHolders(maxWaiting), lostBy: map[uint32]uint64{}}
 }
 
-// Add takes an error of a process; turn is the caller's. The first errors of a process have the books of
-// that moment with them, since a process that gives up is about to free what it holds.
+// Add takes an error of a process; turn is the caller's. The first errors of a process have the
+// books of that moment with them, since a process that gives up is about to free what it holds.
 func (q *Queue) Add(turn *booking.Turn, e Error) {
 	if q.Tell == nil && !q.Capture {
 		return
@@ -138,8 +139,8 @@ func (q *Queue) allow(e *Error) (books bool) {
 	return e.Record && (q.sites <= largeBooks || e.Time-q.latest >= largeBooksIn)
 }
 
-// Lost returns how many errors did not reach Tell, since there were too many at once, in all and, as
-// far as there is room, by pid. Some of them may have been retried.
+// Lost returns how many errors did not reach Tell, since there were too many at once, in all and,
+// as far as there is room, by pid. Some of them may have been retried.
 func (q *Queue) Lost() (all uint64, by map[uint32]uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -188,8 +189,8 @@ func (q *Queue) finish(e *Error) {
 	}
 }
 
-// isRetried reports whether PyTorch's allocator got the error from CUDA: it flushes its cache and tries
-// again. With a stack that ends early it most likely was the caller.
+// isRetried reports whether PyTorch's allocator got the error from CUDA: it flushes its cache and
+// tries again. With a stack that ends early it most likely was the caller.
 func (q *Queue) isRetried(e *Error) bool {
 	return e.API != "torch" && (q.Stacks.Passes(e.Stack, callstack.IsTorchAllocator) || e.torch && !q.Stacks.Whole(e.Stack))
 }

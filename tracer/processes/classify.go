@@ -167,8 +167,8 @@ func (t *Table) enter(p *Process) {
 	t.processes[p.pid] = p
 }
 
-// tellKernel enters a process into the kernel's list, so that its end is reported and its stacks are
-// told from those of an earlier process with this pid.
+// tellKernel enters a process into the kernel's list, so that its end is reported and its stacks
+// are told from those of an earlier process with this pid.
 func (t *Table) tellKernel(b ledger.Books, p *Process) {
 	t.mu.Lock()
 	err := t.put(p)

@@ -20,8 +20,8 @@ func (t *Table) Release(pid uint32) {
 	_ = t.Kernel.Delete(pid)
 }
 
-// Exit ends a process, and books its end. It remembers the process: a scan made before may still list
-// it.
+// Exit ends a process, and books its end. It remembers the process: a scan made before may still
+// list it.
 func (t *Table) Exit(b ledger.Books, e *bpf.Event) {
 	t.mu.Lock()
 	p := t.processes[e.Pid]
@@ -71,7 +71,8 @@ func (t *Table) Exec(b ledger.Books, e *bpf.Event) {
 	t.tellKernel(b, p)
 }
 
-// CountNameless counts an allocation or a free if its process was gone before its name could be read.
+// CountNameless counts an allocation or a free if its process was gone before its name could be
+// read.
 func (t *Table) CountNameless(pid uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// A process that maps code in a loop keeps nobody else waiting: its unwind tables wait for their next
-// load at most loadInterval, and in the long run at least loadShare times as long as the last load
-// took. After the first loads they wait for less, from firstInterval on: a program's loader maps its
-// libraries one after the other, and the next call needs the tables of all.
+// A process that maps code in a loop keeps nobody else waiting: its unwind tables wait for their
+// next load at most loadInterval, and in the long run at least loadShare times as long as the last
+// load took. After the first loads they wait for less, from firstInterval on: a program's loader
+// maps its libraries one after the other, and the next call needs the tables of all.
 const (
 	loadInterval  = 100 * time.Millisecond
 	loadShare     = 10
@@ -42,8 +42,8 @@ func (t *Table) IsUnloaded(pid uint32) bool {
 }
 
 // TablesLoaded notes that the unwind tables of a process were loaded, which took so long, and tells
-// the kernel half. It reports whether that was the first time. layout is the number that the unwinder
-// gave it, 0 if its stacks cannot be walked.
+// the kernel half. It reports whether that was the first time. layout is the number that the
+// unwinder gave it, 0 if its stacks cannot be walked.
 func (t *Table) TablesLoaded(b ledger.Books, pid, layout uint32, jit bool, took time.Duration) (first bool) {
 	t.mu.Lock()
 	p := t.processes[pid]

@@ -89,8 +89,8 @@ func (p *Process) HasNoTables() bool {
 	return p.loaded && p.layout == 0
 }
 
-// isReborn reports whether another process has the pid of a process that was gone when its name was to
-// be read: the kernel may not report the end of such a process.
+// isReborn reports whether another process has the pid of a process that was gone when its name was
+// to be read: the kernel may not report the end of such a process.
 func (p *Process) isReborn() bool {
 	p.table.mu.Lock()
 	nameless, before := p.nameless, p.start

@@ -13,16 +13,16 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// Kernel is the kernel half's list of processes, from pid to bpf.Process: an *ebpf.Map, or a fake in
-// a test.
+// Kernel is the kernel half's list of processes, from pid to bpf.Process: an *ebpf.Map, or a fake
+// in a test.
 type Kernel interface {
 	Lookup(key, value any) error
 	Put(key, value any) error
 	Delete(key any) error
 }
 
-// Options is what a Table needs. Without PIDs, Name and Command it traces every process. It calls the
-// functions in a turn, without a lock of its own: they must not block.
+// Options is what a Table needs. Without PIDs, Name and Command it traces every process. It calls
+// the functions in a turn, without a lock of its own: they must not block.
 type Options struct {
 	PIDs    []uint32
 	Name    *regexp.Regexp // matched against procfs.Names
@@ -35,10 +35,10 @@ type Options struct {
 }
 
 // Table keeps the processes that are traced, and those that were found not to be. Methods with an
-// argument b are for the goroutine that has the turn to book, and b is that turn: so what they decide
-// and what they tell the books is one step. The goroutine that reads the events ring calls them for
-// each event; they read /proc/PID only of a process that is new. Any goroutine may call the other
-// methods, in a turn or not.
+// argument b are for the goroutine that has the turn to book, and b is that turn: so what they
+// decide and what they tell the books is one step. The goroutine that reads the events ring calls
+// them for each event; they read /proc/PID only of a process that is new. Any goroutine may call
+// the other methods, in a turn or not.
 type Table struct {
 	Options
 	emptied atomic.Uint64 // how often the events ring was read to its end
@@ -65,8 +65,8 @@ func (t *Table) get(pid uint32) *Process {
 	return t.processes[pid]
 }
 
-// is reports whether a process is known, and a condition holds for it; the condition is asked with mu
-// held.
+// is reports whether a process is known, and a condition holds for it; the condition is asked with
+// mu held.
 func (t *Table) is(pid uint32, condition func(*Process) bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,9 +149,9 @@ func (t *Table) RingWasEmpty() { t.emptied.Add(1) }
 func (t *Table) Emptied() uint64 { return t.emptied.Load() }
 
 // Gone returns the processes that do not exist any more and whose events have all been read, as the
-// kernel may not report the end of each: they were gone before it knew of them, or the ring was full.
-// The ring must have been read to its end after they were found missing. That counts twice, since the
-// first time may have been over already. The worker calls it once per second.
+// kernel may not report the end of each: they were gone before it knew of them, or the ring was
+// full. The ring must have been read to its end after they were found missing. That counts twice,
+// since the first time may have been over already. The worker calls it once per second.
 func (t *Table) Gone() (gone []uint32) {
 	t.mu.Lock()
 	pids := slices.Collect(maps.Keys(t.processes))

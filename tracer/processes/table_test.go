@@ -58,7 +58,8 @@ func (j *told) Tell(in ledger.Input) {
 	}
 }
 
-// newTable returns a Table, what the kernel half has, what the books are told, and what was asked of the worker.
+// newTable returns a Table, what the kernel half has, what the books are told, and what was asked
+// of the worker.
 func newTable(o Options) (*Table, kernel, *told, *told) {
 	list, books, asked := kernel{}, &told{}, &told{}
 	o.Kernel = list
@@ -80,7 +81,8 @@ func dead(t *testing.T) uint32 {
 
 var own = uint32(os.Getpid())
 
-// A process that is gone when its name is to be read leaves nothing that would hide the next one with its pid.
+// A process that is gone when its name is to be read leaves nothing that would hide the next one
+// with its pid.
 func TestThePIDOfANamelessProcessIsFreeForTheNext(t *testing.T) {
 	table, list, books, _ := newTable(Options{Name: regexp.MustCompile("no program has this name")})
 	pid := dead(t)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// FuzzProc parses /proc/PID/stat, status and cmdline, in which a process has its own name and arguments.
+// FuzzProc parses /proc/PID/stat, status and cmdline, in which a process has its own name and
+// arguments.
 func FuzzProc(f *testing.F) {
 	stat, _ := os.ReadFile("/proc/self/stat")
 	status, _ := os.ReadFile("/proc/self/status")

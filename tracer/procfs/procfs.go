@@ -99,8 +99,8 @@ func joinNames(comm, cmdline string) string {
 // User returns the user of a process as ledger.Process has it.
 func User(pid uint32) uint32 { return parseUser(string(Read(pid, "status", 4096))) }
 
-// parseUser finds the real user in "Uid:	1000	1000	1000	1000" of /proc/PID/status: the effective
-// one may be that of the program.
+// parseUser finds the real user in "Uid:  1000    1000    1000    1000" of /proc/PID/status: the
+// effective one may be that of the program.
 func parseUser(status string) uint32 {
 	for line := range strings.Lines(status) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {

@@ -16,8 +16,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// Reader takes new stacks from the kernel half's ring into a Store. One goroutine calls Run; any may
-// call Lost.
+// Reader takes new stacks from the kernel half's ring into a Store. One goroutine calls Run; any
+// may call Lost.
 type Reader struct {
 	Ring    *ringbuf.Reader
 	Decode  func(raw []byte) (unwind.Stack, error) // names Python's frames
@@ -29,8 +29,8 @@ type Reader struct {
 }
 
 const (
-	// againInterval is how long parked stacks wait before they are tried again, and idleInterval how
-	// long the reader sleeps otherwise: a new stack wakes it.
+	// againInterval is how long parked stacks wait before they are tried again, and idleInterval
+	// how long the reader sleeps otherwise: a new stack wakes it.
 	againInterval = 10 * time.Millisecond
 	idleInterval  = time.Second
 )
@@ -73,8 +73,8 @@ func (r *Reader) Run(ctx context.Context) {
 	}
 }
 
-// Take keeps a stack as it came from the ring. It returns false if the unwinder cannot decode it yet:
-// then the caller tries again later. A stack that cannot be decoded at all counts as lost.
+// Take keeps a stack as it came from the ring. It returns false if the unwinder cannot decode it
+// yet: then the caller tries again later. A stack that cannot be decoded at all counts as lost.
 func (r *Reader) Take(raw []byte) (taken bool) {
 	lost := uint64(1)
 	defer func() {
@@ -99,8 +99,8 @@ func (r *Reader) Take(raw []byte) (taken bool) {
 // Lost returns how many stacks could not be decoded, or found no room while they waited.
 func (r *Reader) Lost() uint64 { return r.lost.Load() }
 
-// parkedStacks are those of forked processes of which nothing else is known, and that cannot be asked
-// since tables are being loaded.
+// parkedStacks are those of forked processes of which nothing else is known, and that cannot be
+// asked since tables are being loaded.
 type parkedStacks struct {
 	list  [][]byte
 	bytes int

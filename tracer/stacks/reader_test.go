@@ -42,7 +42,7 @@ func TestAStackIsKeptLostOrTriedAgain(t *testing.T) {
 	if n := parked.finish(r.Take); n != 0 || len(r.Store.Stack('a')) != 1 || len(r.Store.Stack('b')) != 1 {
 		t.Errorf("%d parked stacks are lost, want all kept", n)
 	}
-	if got := strings.Join(r.Defects.Warnings(), "\n"); r.Lost() != 2 || !strings.Contains(got, "cost a stack 1 times") {
+	if got := strings.Join(r.Defects.Warnings(), "\n"); r.Lost() != 2 || !strings.Contains(got, "a stack 1 times") {
 		t.Errorf("lost %d stacks, want 2; warnings %q", r.Lost(), got)
 	}
 	parked = parkedStacks{bytes: maxParked}

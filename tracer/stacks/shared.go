@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// shared keeps one copy of equal stacks: each process has stacks of its own, but a thousand processes
-// of one program have the same frames.
+// shared keeps one copy of equal stacks: each process has stacks of its own, but a thousand
+// processes of one program have the same frames.
 type shared[F comparable] struct {
 	seed  maphash.Seed
 	known map[uint64][][]F // by hash

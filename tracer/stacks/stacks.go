@@ -20,8 +20,8 @@ import (
 )
 
 // Store keeps the frames of every stack that the kernel has sent. Add and AddFile are the stack
-// reader's and the loader's; any goroutine may call the other methods. Stack and Files may wait while
-// another caller has a large file's names read; the others never wait for long.
+// reader's and the loader's; any goroutine may call the other methods. Stack and Files may wait
+// while another caller has a large file's names read; the others never wait for long.
 type Store struct {
 	symbols     *symbolize.Symbolizer
 	perfMapRead map[uint32]time.Time // by pid; Add's alone
@@ -40,8 +40,8 @@ type Store struct {
 }
 
 const (
-	// Max is how many stacks a Store keeps at most: as many as the ledger has sites, 5 KB for one of 30
-	// frames. A process has a share of them, as the stacks of a hostile one never repeat.
+	// Max is how many stacks a Store keeps at most: as many as the ledger has sites, 5 KB for one
+	// of 30 frames. A process has a share of them, as the stacks of a hostile one never repeat.
 	Max     = 1 << 18
 	maxOver = 1 << 12 // processes
 )
@@ -71,8 +71,8 @@ func (s *Store) AddFile(file unwind.NewFile) {
 	s.symbols.AddFile(file.ID, m, f, fmt.Sprintf("/proc/%d/root", file.PID))
 }
 
-// Add keeps a new stack of a process of that user, as ledger.Process has it. It looks up names of code
-// in no file at once, while the process is there.
+// Add keeps a new stack of a process of that user, as ledger.Process has it. It looks up names of
+// code in no file at once, while the process is there.
 func (s *Store) Add(stack unwind.Stack, user uint32) {
 	for i := range stack.Frames {
 		if f := &stack.Frames[i]; f.JIT {
@@ -111,16 +111,16 @@ func (s *Store) Shrink(limit int) {
 	s.kept.Shrink(limit)
 }
 
-// Lost returns how many stacks have no frames here, as they were beyond the share of their process, by
-// pid.
+// Lost returns how many stacks have no frames here, as they were beyond the share of their process,
+// by pid.
 func (s *Store) Lost() map[uint32]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.over)
 }
 
-// Stack returns the frames of a stack, leaf first, and none for an unknown id. It names native frames
-// on the first call, which takes long for a large file.
+// Stack returns the frames of a stack, leaf first, and none for an unknown id. It names native
+// frames on the first call, which takes long for a large file.
 func (s *Store) Stack(id uint64) []callstack.Frame {
 	if frames, _ := s.get(id); frames != nil {
 		return frames
@@ -239,7 +239,8 @@ func (s *Store) jitName(pid uint32, address uint64) string {
 // maxNameWarnings is of how many files, and of how many processes, there are warnings.
 const maxNameWarnings = 8
 
-// Warnings returns which files have no or incomplete names, and which processes had too many stacks.
+// Warnings returns which files have no or incomplete names, and which processes had too many
+// stacks.
 func (s *Store) Warnings() []string {
 	list := s.symbols.Warnings()
 	if more := len(list) - maxNameWarnings; more > 0 {

@@ -17,10 +17,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Where the kernel half has allocators: those on GPUs, and those on the host, of which each worker of
-// a data loader has one. They are apart so that hundreds of workers never take the room of a GPU's.
-// Allocators of processes without CUDA are kept too: a process that loads a model to the host and uses
-// CUDA afterwards would free blocks whose allocation nobody saw.
+// Where the kernel half has allocators: those on GPUs, and those on the host, of which each worker
+// of a data loader has one. They are apart so that hundreds of workers never take the room of a
+// GPU's. Allocators of processes without CUDA are kept too: a process that loads a model to the
+// host and uses CUDA afterwards would free blocks whose allocation nobody saw.
 const (
 	gpuAllocators  = "tensor_devices"
 	hostAllocators = "host_tensor_devices"
@@ -40,8 +40,8 @@ type Options struct {
 	Desk      *booking.Desk
 	Processes Processes
 
-	// UsesCUDA reports whether a process has allocated from the driver or NVML lists it, and whether
-	// that is sure: without NVML nothing is known of a process from before the attach.
+	// UsesCUDA reports whether a process has allocated from the driver or NVML lists it, and
+	// whether that is sure: without NVML nothing is known of a process from before the attach.
 	UsesCUDA func(pid uint32) (uses, sure bool)
 	// Begin returns when the first probe was set, in ns of CLOCK_MONOTONIC.
 	Begin func() uint64
@@ -49,11 +49,12 @@ type Options struct {
 	LeaveRoom func(room uint64)
 }
 
-// Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a turn, or with
-// an argument b that is one, are for the goroutine that has the turn to book: the one that reads the
-// events ring calls Handle, Disinherit, Leave and Drop for events, and others call Read once per
-// second. PlaceLeft and Forget are the worker's: they may take 0.5 s for a million blocks, and take a
-// turn only to book them. Blocks takes as long, and must not be called in a turn where there are many.
+// Allocators keeps what is known of PyTorch's allocators beside the books. Methods with a turn, or
+// with an argument b that is one, are for the goroutine that has the turn to book: the one that
+// reads the events ring calls Handle, Disinherit, Leave and Drop for events, and others call Read
+// once per second. PlaceLeft and Forget are the worker's: they may take 0.5 s for a million blocks,
+// and take a turn only to book them. Blocks takes as long, and must not be called in a turn where
+// there are many.
 type Allocators struct {
 	Options
 	event    ledger.Event // Handle's: one for each event would be garbage

@@ -73,8 +73,8 @@ func (a *Allocators) Blocks(owners Owners) map[uint32][]ledger.Block {
 // Unplaced reports whether the kernel half's blocks could not be read to the end at any time.
 func (a *Allocators) Unplaced() bool { return a.unplaced.Load() }
 
-// collect collects the live blocks of some allocators: those on GPUs by process, and the keys of all in
-// the map of all blocks.
+// collect collects the live blocks of some allocators: those on GPUs by process, and the keys of
+// all in the map of all blocks.
 func (a *Allocators) collect(owners Owners) (list map[uint32][]ledger.Block, keys []uint64) {
 	list = map[uint32][]ledger.Block{}
 	far := false
@@ -101,8 +101,8 @@ func (a *Allocators) collect(owners Owners) (list map[uint32][]ledger.Block, key
 	return list, keys
 }
 
-// eachFar visits all blocks that the kernel half does not keep with their allocator, while it changes
-// them. It takes about 0.5 s for a million.
+// eachFar visits all blocks that the kernel half does not keep with their allocator, while it
+// changes them. It takes about 0.5 s for a million.
 func (a *Allocators) eachFar(visit func(number uint32, key, value uint64)) {
 	var cursor ebpf.MapBatchCursor
 	keys, values := make([]uint64, 8192), make([]uint64, 8192)

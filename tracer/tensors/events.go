@@ -45,8 +45,8 @@ func (a *Allocators) Handle(b ledger.Books, e *bpf.Event) (device int32, ok bool
 	return device, true
 }
 
-// noteReport notes the allocator that sent an event, and returns how many first reports of its process
-// wait.
+// noteReport notes the allocator that sent an event, and returns how many first reports of its
+// process wait.
 func (a *Allocators) noteReport(e *bpf.Event) (waiting int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,16 +57,16 @@ func (a *Allocators) noteReport(e *bpf.Event) (waiting int) {
 }
 
 // A child that only forks shares what PyTorch's allocator of its parent had, and gives it back when
-// its interpreter ends: a worker of a data loader reports frees, with all of its parent's totals. Such
-// a child has no CUDA of its own, and so no allocator on a GPU. It has one from its first allocation
-// on, if it ever makes one.
+// its interpreter ends: a worker of a data loader reports frees, with all of its parent's totals.
+// Such a child has no CUDA of its own, and so no allocator on a GPU. It has one from its first
+// allocation on, if it ever makes one.
 
 // maxInherited bounds the first reports that wait: a process has few GPUs.
 const maxInherited = 16
 
-// inherits reports whether an event of an allocator is of the allocator of the parent: it is as long as
-// the process has no CUDA of its own, and has allocated nothing. A first report is kept until more is
-// known.
+// inherits reports whether an event of an allocator is of the allocator of the parent: it is as
+// long as the process has no CUDA of its own, and has allocated nothing. A first report is kept
+// until more is known.
 func (a *Allocators) inherits(b ledger.Books, e *ledger.Event, waiting int) bool {
 	switch {
 	case e.Device < 0 || waiting == 0 && e.Op != ledger.Allocator:
@@ -117,7 +117,8 @@ func (a *Allocators) hasCUDA(pid uint32) bool {
 	return older
 }
 
-// isInherited reports whether an allocator is that of the parent, by what the kernel half has of it.
+// isInherited reports whether an allocator is that of the parent, by what the kernel half has of
+// it.
 func (a *Allocators) isInherited(b ledger.Books, pid uint32, device int32, value *bpf.TensorDevice) bool {
 	if device < 0 {
 		return false

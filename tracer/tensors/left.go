@@ -10,8 +10,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// Leave has the books take the last totals of a process that has ended, or runs another program now,
-// and leaves its blocks to PlaceLeft. It reports whether there may be any.
+// Leave has the books take the last totals of a process that has ended, or runs another program
+// now, and leaves its blocks to PlaceLeft. It reports whether there may be any.
 func (a *Allocators) Leave(b ledger.Books, pid uint32) bool {
 	a.mu.Lock()
 	p := a.processes[pid]
@@ -51,9 +51,9 @@ func (a *Allocators) drop(key bpf.TensorKey, ended bool) {
 	a.left[value.Number] = o
 }
 
-// PlaceLeft has the books take the last blocks of processes that have ended, removes them, and gives
-// back the numbers of their allocators. A process that has begun since with the same pid has blocks of
-// its own.
+// PlaceLeft has the books take the last blocks of processes that have ended, removes them, and
+// gives back the numbers of their allocators. A process that has begun since with the same pid has
+// blocks of its own.
 func (a *Allocators) PlaceLeft() {
 	a.mu.Lock()
 	left := maps.Clone(a.left)

@@ -46,16 +46,16 @@ func sampling(mean uint64) []sampleClass {
 	return list
 }
 
-// windowSamples converts a limit of samples per second to one of the kernel half's windows, which saves
-// several of them: no larger one has room.
+// windowSamples converts a limit of samples per second to one of the kernel half's windows, which
+// saves several of them: no larger one has room.
 func windowSamples(perSecond uint32) uint32 {
 	const most = 1 << 24
 	const _ = uint32(most * bpf.SavedWindows) // the kernel half's sum of saved windows
 	return uint32(min(uint64(perSecond)*bpf.SampleWindow/uint64(time.Second), most))
 }
 
-// totalsStep is by how many bytes an allocator's totals may change before an event tells them, where
-// tensors are sampled. Of more than 256 MiB allocated it is one in 128: see totals_drifted of
+// totalsStep is by how many bytes an allocator's totals may change before an event tells them,
+// where tensors are sampled. Of more than 256 MiB allocated it is one in 128: see totals_drifted of
 // bpf/allocator_totals.h.
 const totalsStep = 2 << 20
 
@@ -73,8 +73,8 @@ func Limit(spec *ebpf.CollectionSpec, sample uint64, limit uint32) error {
 	return nil
 }
 
-// SetSampling tells the kernel half and the books how each size class is sampled. It comes before the
-// first event, with what Limit was told.
+// SetSampling tells the kernel half and the books how each size class is sampled. It comes before
+// the first event, with what Limit was told.
 func (a *Allocators) SetSampling(b ledger.Books, sample uint64, limit uint32) error {
 	var p []float64
 	for class, c := range sampling(sample) {

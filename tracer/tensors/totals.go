@@ -58,8 +58,8 @@ func (a *Allocators) appendTotals(b ledger.Books, list []ledger.TensorTotals, ke
 // readAgain is how often an allocator's totals are read again that changed while they were copied.
 const readAgain = 8
 
-// readWhole reads an allocator again until no report was under way meanwhile. One that reports without
-// a pause stays as it is: some of its classes may lack the latest blocks.
+// readWhole reads an allocator again until no report was under way meanwhile. One that reports
+// without a pause stays as it is: some of its classes may lack the latest blocks.
 func (a *Allocators) readWhole(key *bpf.TensorKey, value *bpf.TensorDevice) {
 	again := *value
 	for range readAgain {

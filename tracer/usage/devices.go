@@ -9,10 +9,10 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Introduce takes what a process reports about its GPUs, and tells the books which it sees once NVML has
-// listed them. It is for when the process is first seen, and again at its first allocation, since
-// programs choose their GPUs by changing their environment before they start CUDA. b is the caller's
-// turn.
+// Introduce takes what a process reports about its GPUs, and tells the books which it sees once
+// NVML has listed them. It is for when the process is first seen, and again at its first
+// allocation, since programs choose their GPUs by changing their environment before they start
+// CUDA. b is the caller's turn.
 func (m *Monitor) Introduce(b ledger.Books, pid uint32, view View) {
 	m.mu.Lock()
 	p := m.processes[pid]
@@ -64,8 +64,8 @@ func (m *Monitor) devices(pid uint32) []ledger.Input {
 }
 
 // doubt drops the ordinals of processes that NVML lists on a GPU which they do not name: then they
-// are wrong. It returns these processes: they are to be looked at once more, as CUDA may have started
-// after the last time.
+// are wrong. It returns these processes: they are to be looked at once more, as CUDA may have
+// started after the last time.
 func (m *Monitor) doubt(listed map[uint32]int, usage []ledger.Usage) (pids []uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

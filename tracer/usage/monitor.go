@@ -17,8 +17,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// NVML is what the driver reports about GPUs and processes. Calls with a context may take as long as
-// it lasts; the others return at once.
+// NVML is what the driver reports about GPUs and processes. Calls with a context may take as long
+// as it lasts; the others return at once.
 type NVML interface {
 	GPUs(ctx context.Context) ([]ledger.GPU, error)
 	Usage(ctx context.Context) ([]ledger.Usage, error)
@@ -28,14 +28,15 @@ type NVML interface {
 	GPUsByMinor(minors []uint32, gpus []ledger.GPU) ([]ledger.GPU, bool)
 }
 
-// Options is what a Monitor needs. It calls the functions in a turn, without a lock of its own: they
-// must not block.
+// Options is what a Monitor needs. It calls the functions in a turn, without a lock of its own:
+// they must not block.
 type Options struct {
 	NVML    NVML // nil without a driver
 	Desk    *booking.Desk
 	Defects *defects.List
 
-	// Changed returns the time of the latest event of a process, and false for one that is not known.
+	// Changed returns the time of the latest event of a process, and false for one that is not
+	// known.
 	Changed func(pid uint32) (at uint64, known bool)
 	// LookAgain asks for another Introduce of a process.
 	LookAgain func(pid uint32)
@@ -43,9 +44,9 @@ type Options struct {
 	Before func(turn *booking.Turn)
 }
 
-// Monitor reads NVML once per second, and knows the GPUs that each process sees. One goroutine calls
-// Run, the worker calls Introduce, and any may call the other methods. Read waits for NVML: what
-// reads the rings must not call it.
+// Monitor reads NVML once per second, and knows the GPUs that each process sees. One goroutine
+// calls Run, the worker calls Introduce, and any may call the other methods. Read waits for NVML:
+// what reads the rings must not call it.
 type Monitor struct {
 	Options
 	soon chan struct{}
@@ -71,8 +72,8 @@ func NewMonitor(o Options) *Monitor {
 	return &Monitor{Options: o, soon: make(chan struct{}, 1), listed: map[uint32]int{}, processes: map[uint32]*process{}}
 }
 
-// timeout bounds one reading: a driver that hangs must not hang us. lastWait is how long the end of a
-// run waits for the reading that is under way, and for the last one.
+// timeout bounds one reading: a driver that hangs must not hang us. lastWait is how long the end of
+// a run waits for the reading that is under way, and for the last one.
 const (
 	timeout  = 5 * time.Second
 	lastWait = time.Second
@@ -98,8 +99,8 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// Soon asks for a reading: a new process has made its first allocation, and may be gone in a second.
-// It never blocks.
+// Soon asks for a reading: a new process has made its first allocation, and may be gone in a
+// second. It never blocks.
 func (m *Monitor) Soon() {
 	select {
 	case m.soon <- struct{}{}:
@@ -107,8 +108,8 @@ func (m *Monitor) Soon() {
 	}
 }
 
-// Read has the books take one reading of NVML. The end of run does not cut it short at once: a driver
-// that was left in the middle of a call would refuse the last reading.
+// Read has the books take one reading of NVML. The end of run does not cut it short at once: a
+// driver that was left in the middle of a call would refuse the last reading.
 func (m *Monitor) Read(run context.Context) {
 	if m.NVML == nil {
 		return

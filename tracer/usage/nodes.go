@@ -28,8 +28,8 @@ const (
 	nodePatience = 500 * time.Millisecond
 )
 
-// OpenGPUs returns the minor numbers of the GPUs whose device nodes a process has open, in order: CUDA
-// opens those of all GPUs that it may use when it starts. It takes at most 0.5 s.
+// OpenGPUs returns the minor numbers of the GPUs whose device nodes a process has open, in order:
+// CUDA opens those of all GPUs that it may use when it starts. It takes at most 0.5 s.
 func OpenGPUs(pid uint32) []uint32 {
 	return minorsIn(func() (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/fd", pid)) }, func(dir *os.File, entry string) (unix.Stat_t, bool) {
 		var st unix.Stat_t
@@ -39,8 +39,8 @@ func OpenGPUs(pid uint32) []uint32 {
 	})
 }
 
-// nodesBelow returns the minor numbers of the GPUs that have device nodes in the /dev that a process
-// sees.
+// nodesBelow returns the minor numbers of the GPUs that have device nodes in the /dev that a
+// process sees.
 func nodesBelow(pid uint32) []uint32 {
 	open := func() (*os.File, error) { return untrusted.OpenFolderIn(fmt.Sprintf("/proc/%d/root", pid), "dev") }
 	return minorsIn(open, func(dir *os.File, entry string) (unix.Stat_t, bool) {
@@ -49,8 +49,8 @@ func nodesBelow(pid uint32) []uint32 {
 	})
 }
 
-// minorsIn returns the minor numbers of the entries of a folder that are nodes of GPUs, in order; look
-// returns false for an entry that cannot be one.
+// minorsIn returns the minor numbers of the entries of a folder that are nodes of GPUs, in order;
+// look returns false for an entry that cannot be one.
 func minorsIn(open func() (*os.File, error), look func(dir *os.File, entry string) (unix.Stat_t, bool)) []uint32 {
 	list, _ := patience.Call(nodePatience, func() (list []uint32, _ error) {
 		dir, err := open()

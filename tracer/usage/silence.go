@@ -38,8 +38,8 @@ func (s *silence) read(time uint64, ok bool) {
 	s.heard = time
 }
 
-// text returns "NVML has been silent since 12s after the begin (30 readings are missing): …", "" if no
-// reading is missing.
+// text returns "NVML has been silent since 12s after the begin (30 readings are missing): …", "" if
+// no reading is missing.
 func (s *silence) text(begin uint64) string {
 	missing := "1 reading is missing"
 	if s.missed > 1 {

@@ -12,8 +12,8 @@ import (
 )
 
 // givenGPUs is the variable by which a container gets its GPUs (NVIDIA Container Toolkit). An image
-// may have kept it from where it was built, and CDI, Kubernetes' plugins and Slurm give GPUs without
-// it.
+// may have kept it from where it was built, and CDI, Kubernetes' plugins and Slurm give GPUs
+// without it.
 const givenGPUs = "NVIDIA_VISIBLE_DEVICES"
 
 // visibleGPUs picks among the GPUs that CUDA numbers.
@@ -39,9 +39,9 @@ func Look(pid uint32, variables []string, contained bool) View {
 }
 
 // ordinals returns the UUID of each CUDA ordinal of the process, nil if nothing tells them. CUDA
-// numbers the GPUs that it can open, and CUDA_VISIBLE_DEVICES picks among them. The process has open
-// at least what it picked: of the lists that it could have chosen from, the first that agrees with
-// that is taken.
+// numbers the GPUs that it can open, and CUDA_VISIBLE_DEVICES picks among them. The process has
+// open at least what it picked: of the lists that it could have chosen from, the first that agrees
+// with that is taken.
 func (v *View) ordinals(gpus []ledger.GPU, driver NVML) []string {
 	opened, known := driver.GPUsByMinor(v.open, gpus)
 	if !known {

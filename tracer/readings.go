@@ -11,13 +11,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/tensors"
 )
 
-// What a defect costs, in words.
-const (
-	readingBooks = "a look at the books"
-)
+// readingBooks is what a panic costs, in words.
+const readingBooks = "a look at the books"
 
-// bookFirstEvents books what is in the ring before anybody is told that processes are traced: those that
-// stand still have their baselines then.
+// bookFirstEvents books the events in the ring before Ready is called, so that idle processes have
+// their baselines by then.
 func (t *Tracer) bookFirstEvents() {
 	var record ringbuf.Record
 	t.events.SetDeadline(time.Now())
@@ -27,7 +25,7 @@ func (t *Tracer) bookFirstEvents() {
 	turn.TakeAll()
 }
 
-// watchTensors reads the totals of PyTorch's allocators once a second, whatever NVML does.
+// watchTensors reads the totals of PyTorch's allocators once per second, whatever NVML does.
 func (t *Tracer) watchTensors(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -52,7 +52,7 @@ type Monitor struct {
 	soon chan struct{}
 	one  sync.Mutex // held while NVML is read: the books can watch one reading at a time
 
-	mu        sync.Mutex          // guards what follows, never while something is called
+	mu        sync.Mutex          // guards what follows; with it held, only NVML's methods that return at once are called
 	gpus      []ledger.GPU        // NVML's latest list
 	listed    map[uint32]int      // on how many GPUs NVML listed a known process in the latest reading
 	processes map[uint32]*process // that were introduced

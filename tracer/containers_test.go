@@ -13,7 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// containerGroup makes a control group that is named as a container's; "" where that cannot be done.
+// containerGroup makes a control group that is named as a container's; "" where that cannot be
+// done.
 func containerGroup(t *testing.T) string {
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"} {
 		at := filepath.Join(root, fmt.Sprintf("docker-%064x.scope", os.Getpid()))
@@ -30,8 +31,9 @@ func containerGroup(t *testing.T) string {
 	return ""
 }
 
-// Environments say nothing of the GPUs of a container, or something wrong: what a process has open says it, and without
-// that, nothing adds up to more than NVML's figures, which every snapshot of these tests is tested for.
+// Environments say nothing of the GPUs of a container, or something wrong: what a process has open
+// says it, and without that, nothing adds up to more than NVML's figures, which every snapshot of
+// these tests is tested for.
 func TestGPUsOfContainersAreThoseThatAreOpen(t *testing.T) {
 	m := newMachine(t, 8, "FAKECUDA_MINORS=1")
 	group := containerGroup(t)

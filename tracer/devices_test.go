@@ -176,8 +176,9 @@ say("ready")
 	}
 }
 
-// lateProgram has a thread for each device that it is given, which chooses it and allocates 1000 bytes, and
-// then 2000, 3000 and 4000 without choosing again; before the size in ASK it asks which device it has.
+// lateProgram has a thread for each device that it is given, which chooses it and allocates 1000
+// bytes, and then 2000, 3000 and 4000 without choosing again; before the size in ASK it asks which
+// device it has.
 const lateProgram = `
 load()
 meet = threading.Barrier(len(sys.argv))
@@ -244,7 +245,8 @@ func TestLateAttachLearnsDevices(t *testing.T) {
 	step(alone, 2000, "GPU 3", "GPU 3")  // NVML lists it on one GPU only
 }
 
-// TestASleeperIsToldItsDeviceLater: a thread that sleeps during the attach, and allocates before it asks for its device.
+// TestASleeperIsToldItsDeviceLater: a thread that sleeps during the attach, and allocates before it
+// asks for its device.
 func TestASleeperIsToldItsDeviceLater(t *testing.T) {
 	m := newMachine(t, 2)
 	p := m.python(nil, `

@@ -74,8 +74,8 @@ func (t *Tracer) beginBooks() {
 	turn.Tell(ledger.Begin{Time: t.begin.Load()})
 }
 
-// found notes that a process maps a CUDA library, and reports whether its unwind tables are still to
-// be loaded.
+// found notes that a process maps a CUDA library, and reports whether its unwind tables are still
+// to be loaded.
 func (t *Tracer) found(pid uint32) (load bool) {
 	turn := t.desk.Take()
 	defer turn.Done()

@@ -22,7 +22,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/stacks"
 )
 
-// TestAWallClockThatJumpsChangesNothingButTheDate lets the clock be set between the begin and the end of a run, as far as it can be.
+// TestAWallClockThatJumpsChangesNothingButTheDate lets the clock be set between the begin and the
+// end of a run, as far as it can be.
 func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 	const second = uint64(1e9)
 	outputs := func(wall time.Time) (texts [3]string) {
@@ -66,7 +67,8 @@ func TestAWallClockThatJumpsChangesNothingButTheDate(t *testing.T) {
 	}
 }
 
-// TestTheWallClockIsReadForDatesOnly looks for other readings in the sources of what keeps and shows the books.
+// TestTheWallClockIsReadForDatesOnly looks for other readings in the sources of what keeps and
+// shows the books.
 func TestTheWallClockIsReadForDatesOnly(t *testing.T) {
 	dates := map[string]bool{"snapshot.go": true, "writer.go": true} // when a snapshot was taken, when a capture began
 	forbidden := regexp.MustCompile(`CLOCK_REALTIME|Gettimeofday|time\.Now\(\)\.(Unix|Format|UTC|Round)`)

@@ -44,7 +44,8 @@ func (m *mine) Tell(in ledger.Input) {
 	m.Books.Tell(in)
 }
 
-// TestADefectCostsWhatItIsInAndIsSaid lets each goroutine of the tracer panic, and feeds it what no kernel sends.
+// TestADefectCostsWhatItIsInAndIsSaid lets each goroutine of the tracer panic, and feeds it what no
+// kernel sends.
 func TestADefectCostsWhatItIsInAndIsSaid(t *testing.T) {
 	m := newMachine(t, 1)
 	capture := &mine{Books: ledger.New(ledger.Options{})}

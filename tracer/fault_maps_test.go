@@ -19,7 +19,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// said wants every output that a person may look at to say something, and returns the losses of the JSON.
+// said wants every output that a person may look at to say something, and returns the losses of the
+// JSON.
 func (m *machine) said(s *ledger.Snapshot, want string) reportjson.LossesReport {
 	m.t.Helper()
 	var text, sites, page, heap bytes.Buffer
@@ -52,7 +53,8 @@ func (m *machine) said(s *ledger.Snapshot, want string) reportjson.LossesReport 
 	return r.Losses
 }
 
-// TestFullMaps makes each map of the kernel half small, and then too small. The targets check their own results.
+// TestFullMaps makes each map of the kernel half small, and then too small. The targets check their
+// own results.
 func TestFullMaps(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -87,7 +87,8 @@ func (m *machine) startTogether(n int, pid uint32, arguments []string, random *r
 	return list
 }
 
-// TestProcessesKilledInTheMiddleOfCallsLeaveTheBooksBalanced kills processes of eight threads at random moments.
+// TestProcessesKilledInTheMiddleOfCallsLeaveTheBooksBalanced kills processes of eight threads at
+// random moments.
 func TestProcessesKilledInTheMiddleOfCallsLeaveTheBooksBalanced(t *testing.T) {
 	const rounds, together = 12, 5
 	m := newMachine(t, 2)

@@ -13,7 +13,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// stacksOf counts the allocations of a process and its children, but not of the process, whose stacks are whole, end early, and are missing.
+// stacksOf counts the allocations of a process and its children, but not of the process, whose
+// stacks are whole, end early, and are missing.
 func (m *machine) stacksOf(s *ledger.Snapshot, pids map[uint32]bool) (whole, truncated, missing uint64) {
 	for _, x := range s.Sites {
 		if !pids[s.Processes[x.Process].PID] {
@@ -32,8 +33,9 @@ func (m *machine) stacksOf(s *ledger.Snapshot, pids map[uint32]bool) (whole, tru
 	return whole, truncated, missing
 }
 
-// TestForkedProcessesHaveTheirParentsTablesAtOnce: children that allocate as soon as they are forked and are gone a millisecond later
-// have whole stacks, whether all processes are traced or some by name.
+// TestForkedProcessesHaveTheirParentsTablesAtOnce: children that allocate as soon as they are
+// forked and are gone a millisecond later have whole stacks, whether all processes are traced or
+// some by name.
 func TestForkedProcessesHaveTheirParentsTablesAtOnce(t *testing.T) {
 	for _, everyone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("everyone=%v", everyone), func(t *testing.T) {
@@ -66,7 +68,8 @@ func TestForkedProcessesHaveTheirParentsTablesAtOnce(t *testing.T) {
 	}
 }
 
-// TestProgramsThatHaveJustBegunHaveWholeStacks: they allocate before anybody can have looked at them, but their libraries are known.
+// TestProgramsThatHaveJustBegunHaveWholeStacks: they allocate before anybody can have looked at
+// them, but their libraries are known.
 func TestProgramsThatHaveJustBegunHaveWholeStacks(t *testing.T) {
 	m := newMachine(t, 1)
 	kernel, err := bpf.KernelTypes(btf.NewCache())

@@ -141,7 +141,8 @@ func (m *machine) snapshot() *ledger.Snapshot {
 	return s
 }
 
-// stacksRead waits for the stacks of all sites, which come by a ring of their own; a lost one is for others to complain of.
+// stacksRead waits for the stacks of all sites, which come by a ring of their own; a lost one is
+// for others to complain of.
 func (m *machine) stacksRead(s *ledger.Snapshot) {
 	missing := func(x ledger.Site) bool { return x.Stack != 0 && len(m.Stack(x.Stack)) == 0 }
 	for end := time.Now().Add(5 * time.Second); slices.ContainsFunc(s.Sites, missing) && time.Now().Before(end); {
@@ -167,7 +168,8 @@ func (m *machine) eventsRead() {
 	})
 }
 
-// workDone waits until the worker takes its least urgent job, which does nothing here, and the loader has nothing to do.
+// workDone waits until the worker takes its least urgent job, which does nothing here, and the
+// loader has nothing to do.
 func (m *machine) workDone() {
 	m.t.Helper()
 	m.jobs.add(job{kind: jobForget})

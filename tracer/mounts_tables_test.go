@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestContainersOfOneImageShareUnwindTables: the files of an image that are not root's are the same ones below each container's overlay,
-// which has a device of its own.
+// TestContainersOfOneImageShareUnwindTables: the files of an image that are not root's are the same
+// ones below each container's overlay, which has a device of its own.
 func TestContainersOfOneImageShareUnwindTables(t *testing.T) {
 	const containers = 3
 	m := newMachine(t, 1)
@@ -61,7 +61,8 @@ func TestContainersOfOneImageShareUnwindTables(t *testing.T) {
 	}
 }
 
-// TestSnapshotsOfBtrfsHaveUnwindTablesOfTheirOwn: a file and its snapshot have one device and inode in /proc/PID/maps, and may have one time.
+// TestSnapshotsOfBtrfsHaveUnwindTablesOfTheirOwn: a file and its snapshot have one device and inode
+// in /proc/PID/maps, and may have one time.
 func TestSnapshotsOfBtrfsHaveUnwindTablesOfTheirOwn(t *testing.T) {
 	m := newMachine(t, 1)
 	mount, image := filepath.Join(m.folder, "btrfs"), filepath.Join(m.folder, "image")

@@ -11,7 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
-// An entry of the kernel half's that outlived its process does not hide the child of a traced one that has its pid next.
+// An entry of the kernel half's that outlived its process does not hide the child of a traced one
+// that has its pid next.
 func TestAChildIsTracedWhateverHadItsPIDBefore(t *testing.T) {
 	const children = 5
 	m := newMachine(t, 1)

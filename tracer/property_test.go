@@ -61,7 +61,8 @@ func physical(s *ledger.Snapshot, p *ledger.Process, device int32, kind ledger.K
 	return fmt.Sprintf("cuda:%d %q", device, p.Devices[device])
 }
 
-// devicesOf lists what the machine has accounts of: its GPUs or, if they are divided, their instances.
+// devicesOf lists what the machine has accounts of: its GPUs or, if they are divided, their
+// instances.
 func devicesOf(s *ledger.Snapshot) (uuids []string) {
 	divided := slices.ContainsFunc(s.GPUs, func(g ledger.GPU) bool { return g.Parent != "" })
 	for _, g := range s.GPUs {
@@ -171,8 +172,9 @@ func checkLosses(t *testing.T, s *ledger.Snapshot) {
 	}
 }
 
-// TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine: three processes of eight threads each, and one of
-// one, share memory and make random calls. Whenever they stop, the books are those of the machine itself, byte for byte.
+// TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine: three processes of eight threads each, and
+// one of one, share memory and make random calls. Whenever they stop, the books are those of the
+// machine itself, byte for byte.
 func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 	const stops = 8
 	calls, seed := 50_000, 1
@@ -243,8 +245,8 @@ func checkAllocated(t *testing.T, what string, s *ledger.Snapshot, pid uint32, m
 	compareAccounts(t, what, got, want)
 }
 
-// checkEveryKind makes sure that the random calls leave no kind out. At any one stop there may be none of a rare
-// kind: how the threads take turns is chance.
+// checkEveryKind makes sure that the random calls leave no kind out. At any one stop there may be
+// none of a rare kind: how the threads take turns is chance.
 func checkEveryKind(t *testing.T, what string, got account) {
 	t.Helper()
 	for kind, word := range kindWords {

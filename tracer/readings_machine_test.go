@@ -23,7 +23,8 @@ func (n *eventfulNVML) GPUs(ctx context.Context) ([]ledger.GPU, error) {
 	return n.NVML.GPUs(ctx)
 }
 
-// TestTheFirstReadingIsBookedAfterTheEventsBeforeIt: what is allocated between the probes and that reading is not older than the attach.
+// TestTheFirstReadingIsBookedAfterTheEventsBeforeIt: what is allocated between the probes and that
+// reading is not older than the attach.
 func TestTheFirstReadingIsBookedAfterTheEventsBeforeIt(t *testing.T) {
 	m := newMachine(t, 1)
 	p := m.script("calls_c", nil, "cudaMalloc a 4096", "ready", "wait", "cudaMalloc b 100000000", "print taken", "wait")

@@ -10,8 +10,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// TestFloodOfOneProcessLeavesRoomForOthers: each table and ring of the kernel half is made small, one process wants more of it than there is,
-// and the figures of one beside it are exact. What the former lacks is counted as its own.
+// TestFloodOfOneProcessLeavesRoomForOthers: each table and ring of the kernel half is made small,
+// one process wants more of it than there is, and the figures of one beside it are exact. What the
+// former lacks is counted as its own.
 func TestFloodOfOneProcessLeavesRoomForOthers(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -111,7 +112,8 @@ func testFloodOfThreads(t *testing.T, m *machine) {
 	m.eventually("the threads' room is free", func() bool { return m.shares.Used(0) <= 8 })
 }
 
-// testFloodOfStacks: a new stack wakes the reader, which is faster than one process on most machines.
+// testFloodOfStacks: a new stack wakes the reader, which is faster than one process on most
+// machines.
 func testFloodOfStacks(t *testing.T, m *machine) {
 	honest := m.paths(20, "FAKECUDA_LATENCY_US=1000") // as slow as CUDA: at full speed it would be a third flooder
 	flooders := []*program{m.paths(1000), m.paths(1000)}

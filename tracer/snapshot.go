@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites, so
-// that the warnings name files with missing or incomplete names.
+// Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites,
+// so that the warnings name files with missing or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
 	s := t.takeBooks(t.readBooks(^uint64(0)))
 	for i := range s.Sites {

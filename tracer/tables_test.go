@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTablesOfProcessesWithAGPUOpenComeFirst: of many processes with mappings of their own, those that only map CUDA's libraries wait.
+// TestTablesOfProcessesWithAGPUOpenComeFirst: of many processes with mappings of their own, those
+// that only map CUDA's libraries wait.
 func TestTablesOfProcessesWithAGPUOpenComeFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "nvidia0")
 	if err := unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(195, 0))); err != nil {

@@ -99,7 +99,8 @@ func checkNoWarning(t *testing.T, what string, s *ledger.Snapshot, pid uint32) {
 	}
 }
 
-// testUnreportedTensors: a libc10 that reports under another name, or not at all. Segments are booked all the same.
+// testUnreportedTensors: a libc10 that reports under another name, or not at all. Segments are
+// booked all the same.
 func testUnreportedTensors(t *testing.T, m *machine) {
 	for _, version := range []string{"2.99", "none"} {
 		for _, segments := range []string{plain, expandable} {
@@ -130,7 +131,8 @@ func testUnreportedTensors(t *testing.T, m *machine) {
 	}
 }
 
-// testContradictions: an allocator that says something else than what it gives out. The warning tells both, as they were when it was noticed.
+// testContradictions: an allocator that says something else than what it gives out. The warning
+// tells both, as they were when it was noticed.
 func testContradictions(t *testing.T, m *machine) {
 	const live = 100<<20 + 1024
 	for lie, said := range map[string]string{
@@ -225,7 +227,8 @@ func (m *machine) know(table tensors.Processes) {
 	m.Tracer.tensors.Processes = table
 }
 
-// testTensorsOfTheUnknown: the first events of a process are still on their way when the kernel half is to forget others.
+// testTensorsOfTheUnknown: the first events of a process are still on their way when the kernel
+// half is to forget others.
 func testTensorsOfTheUnknown(t *testing.T, m *machine) {
 	p := m.follow("2.6", nil, "alloc a 100M", "totals", "wait", "alloc b 1000", "totals", "wait")
 	p.totals()
@@ -246,7 +249,8 @@ func testTensorsOfTheUnknown(t *testing.T, m *machine) {
 	p.end()
 }
 
-// testTensorsOfTheDead: however a process ends, its books stay as they were, and the kernel half forgets it.
+// testTensorsOfTheDead: however a process ends, its books stay as they were, and the kernel half
+// forgets it.
 func testTensorsOfTheDead(t *testing.T, m *machine) {
 	again := m.file("foreign z 1\nforeign_free z\nready\nwait\nalloc b 1000\ntotals\nwait\n")
 	alloc := []string{"alloc a 100M", "random 3 3000 2", "cpu b 1000", "totals", "wait"}

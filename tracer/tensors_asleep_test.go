@@ -9,7 +9,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// asleepScript: 70 MiB in large segments, that sleep, 600 KiB in a small one, that stays; then it wakes.
+// asleepScript: 70 MiB in large segments, that sleep, 600 KiB in a small one, that stays; then it
+// wakes.
 var asleepScript = []string{
 	"site 1", "alloc a 30M", "site 2", "alloc b 40M", "alloc s 600K", "foreign f 10M", "totals", "wait",
 	"asleep", "totals", "wait",
@@ -18,8 +19,8 @@ var asleepScript = []string{
 	"free a", "empty_cache", "alloc u 1000", "totals", "wait",
 }
 
-// TestTensorsAsleepAreInNoPart: their memory is unmapped under them, the allocator goes on counting them, and all of NVML's
-// figure is explained at every step.
+// TestTensorsAsleepAreInNoPart: their memory is unmapped under them, the allocator goes on counting
+// them, and all of NVML's figure is explained at every step.
 func TestTensorsAsleepAreInNoPart(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")
@@ -50,8 +51,9 @@ func TestTensorsAsleepAreInNoPart(t *testing.T) {
 	p.Wait()
 }
 
-// TestTensorsOlderThanTheAttachSleep: it is not known which they are, but how much memory was unmapped under them. What is free
-// in all older segments is taken to sleep first: so the books may have too few tensors asleep by what is cached.
+// TestTensorsOlderThanTheAttachSleep: it is not known which they are, but how much memory was
+// unmapped under them. What is free in all older segments is taken to sleep first: so the books may
+// have too few tensors asleep by what is cached.
 func TestTensorsOlderThanTheAttachSleep(t *testing.T) {
 	m := newMachine(t, 1)
 	p := m.tensors("2.6", []string{expandable}, "alloc a 30M", "alloc b 40M", "alloc s 600K", "foreign f 10M", "mark", "ready", "wait",

@@ -31,7 +31,8 @@ func allocatorsOf(s *ledger.Snapshot, pid uint32) (list []ledger.Tensors) {
 	return list
 }
 
-// TestAChildThatFreesWhatItInheritedHasNoTensors: its allocator reports the parent's totals, and has no memory.
+// TestAChildThatFreesWhatItInheritedHasNoTensors: its allocator reports the parent's totals, and
+// has no memory.
 func TestAChildThatFreesWhatItInheritedHasNoTensors(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")
@@ -62,7 +63,8 @@ func TestAChildThatFreesWhatItInheritedHasNoTensors(t *testing.T) {
 	p.end()
 }
 
-// TestAProcessThatFreesFirstHasItsTensors: one that NVML lists, attached in the middle, has an allocator of its own.
+// TestAProcessThatFreesFirstHasItsTensors: one that NVML lists, attached in the middle, has an
+// allocator of its own.
 func TestAProcessThatFreesFirstHasItsTensors(t *testing.T) {
 	m := newMachine(t, 1)
 	p := m.tensors("2.6", nil, "alloc a 30M", "alloc b 40M", "mark", "ready", "wait", "free a", "totals", "wait")

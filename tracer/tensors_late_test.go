@@ -14,8 +14,8 @@ import (
 
 const fakeContext = 300 << 20 // bytes of a context on the fake GPU
 
-// lateSteps are what processes do after the attach, one step after the other. Older segments that are
-// given back are seen at the next report, which therefore follows.
+// lateSteps are what processes do after the attach, one step after the other. Older segments that
+// are given back are seen at the next report, which therefore follows.
 var lateSteps = map[string][]string{
 	"out of the cache first":  {"alloc k 25M", "alloc l 50M", "free a", "free l", "alloc n 1000", "free b"},
 	"a segment first":         {"alloc k 50M", "free k", "alloc k 20M", "free a", "empty_cache; alloc n 1000; alloc o 1000 1", "free k"},
@@ -26,7 +26,8 @@ var lateSteps = map[string][]string{
 	"after a failure":         {"alloc j 1", "oom 900G; alloc k 14G", "free k", "alloc l 15G", "oom 900G; alloc m 1000", "free l"},
 }
 
-// TestAttachedInTheMiddleOlderTensorsAreRightToTheByte: older memory has lines of its own, which shrink.
+// TestAttachedInTheMiddleOlderTensorsAreRightToTheByte: older memory has lines of its own, which
+// shrink.
 func TestAttachedInTheMiddleOlderTensorsAreRightToTheByte(t *testing.T) {
 	m := newMachine(t, 2, fmt.Sprintf("FAKECUDA_MEMORY=%d", 256<<30+(machines+1)*(2<<20)))
 	programs := map[string]*program{}
@@ -78,7 +79,8 @@ func TestAttachedInTheMiddleOlderTensorsAreRightToTheByte(t *testing.T) {
 	}
 }
 
-// checkLateParts wants all that NVML reports explained, and what is not PyTorch's as it was at the attach.
+// checkLateParts wants all that NVML reports explained, and what is not PyTorch's as it was at the
+// attach.
 func checkLateParts(t *testing.T, what string, s *ledger.Snapshot, pid uint32, totals map[int32]torchTotals) {
 	t.Helper()
 	_, index := processOf(t, s, pid)

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestSamplesStayWithinTheLimit: a program that gives out 100,000 tensors a second of a size that is always sampled gets the
-// stacks of few of them, and its totals stay exact; one that gives out fewer than the limit gets the stacks of all.
+// TestSamplesStayWithinTheLimit: a program that gives out 100,000 tensors a second of a size that
+// is always sampled gets the stacks of few of them, and its totals stay exact; one that gives out
+// fewer than the limit gets the stacks of all.
 func TestSamplesStayWithinTheLimit(t *testing.T) {
 	const limit, perSecond, mib, windowsSaved = 4000, 200_000, 1 << 20, 1100 * time.Millisecond
 	seconds := 3

@@ -12,7 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// torchTotals is what the toy allocator reports for one device; Since the latest mark of its script.
+// torchTotals is what the toy allocator reports for one device; Since the latest mark of its
+// script.
 type torchTotals struct {
 	Allocated, Reserved, Live, Largest, Peak, Retries, Failures uint64
 	Since                                                       struct{ Allocated, Live, Segments, Cached, Largest uint64 }
@@ -34,7 +35,8 @@ func (m *machine) follow(version string, more []string, lines ...string) *progra
 	return p
 }
 
-// loaded waits until the unwind tables of all that a process has mapped so far are there: it stands still.
+// loaded waits until the unwind tables of all that a process has mapped so far are there: it stands
+// still.
 func (m *machine) loaded(pid uint32) {
 	m.t.Helper()
 	quiet := 0
@@ -50,7 +52,8 @@ func (m *machine) loaded(pid uint32) {
 	})
 }
 
-// keepTorch lets processes hold the libraries of those versions, so that they are probed from the beginning.
+// keepTorch lets processes hold the libraries of those versions, so that they are probed from the
+// beginning.
 func (m *machine) keepTorch(versions ...string) {
 	m.t.Helper()
 	for _, version := range versions {
@@ -121,7 +124,8 @@ func tensorsOf(t *testing.T, s *ledger.Snapshot, pid uint32) map[int32]ledger.Te
 	return list
 }
 
-// tensorSites sums a process's sites of kind Tensor as sites does; "none": without a stack, "other": from elsewhere.
+// tensorSites sums a process's sites of kind Tensor as sites does; "none": without a stack,
+// "other": from elsewhere.
 func (m *machine) tensorSites(s *ledger.Snapshot, pid uint32) map[string]siteCount {
 	m.t.Helper()
 	_, index := processOf(m.t, s, pid)

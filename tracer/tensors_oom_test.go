@@ -50,7 +50,8 @@ func TestOutOfMemory(t *testing.T) {
 	t.Run("in a flood never holds the program up", func(t *testing.T) { testFloodOfOOMs(t, m.in(t), log) })
 }
 
-// wantOOM is one call of Config.OOM; with API "torch" its totals must be those of the allocator then.
+// wantOOM is one call of Config.OOM; with API "torch" its totals must be those of the allocator
+// then.
 type wantOOM struct {
 	api    string
 	device int32

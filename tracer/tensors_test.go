@@ -23,7 +23,8 @@ var busy = []string{
 	"totals", "sites", "wait",
 }
 
-// TestEveryTensorIsBookedExactly: each version, segments of both sorts, from the beginning and with nothing left out.
+// TestEveryTensorIsBookedExactly: each version, segments of both sorts, from the beginning and with
+// nothing left out.
 func TestEveryTensorIsBookedExactly(t *testing.T) {
 	m := newMachine(t, 2)
 	m.keepTorch(reporting...)
@@ -102,7 +103,8 @@ func testSampledTensors(t *testing.T, limit uint32) {
 		squares, sum = squares+z*z, sum+z
 		p.end()
 	}
-	// Chance leaves these bounds once in 10,000 times. What is in no site makes the others a little low.
+	// Chance leaves these bounds once in 10,000 times. What is in no site makes the others a little
+	// low.
 	if mean := sum / runs; math.Abs(mean) > 0.5+4/math.Sqrt(runs) {
 		t.Errorf("estimates are off by %.2f standard errors on average", mean)
 	}

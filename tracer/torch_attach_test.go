@@ -59,7 +59,8 @@ func (c *torchCheck) gpuOf(uuid string) int {
 	return 0
 }
 
-// older wants what is older than the attach, and what has come since, to be what the job itself finds in its segments.
+// older wants what is older than the attach, and what has come since, to be what the job itself
+// finds in its segments.
 func (c *torchCheck) older(t *testing.T) {
 	t.Helper()
 	for _, d := range c.p.Devices {

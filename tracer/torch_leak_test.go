@@ -21,9 +21,10 @@ const (
 	defaultSample = 1 << 20
 )
 
-// TestPyTorchsLeakIsFoundAndEveryByteHasItsPlace: a training keeps losses with their graphs. Beside that it
-// has a cache that is full, batches of several sizes, and a library with memory of its own. One tracer is there from the
-// start, one comes while the training waits and looks at every tensor, one comes while it runs.
+// TestPyTorchsLeakIsFoundAndEveryByteHasItsPlace: a training keeps losses with their graphs. Beside
+// that it has a cache that is full, batches of several sizes, and a library with memory of its own.
+// One tracer is there from the start, one comes while the training waits and looks at every tensor,
+// one comes while it runs.
 func TestPyTorchsLeakIsFoundAndEveryByteHasItsPlace(t *testing.T) {
 	m := newTorchMachine(t, 1)
 	m.trace(func(c *Config) { c.Sample = defaultSample })

@@ -67,7 +67,8 @@ func (m *torchMachine) attach(sample uint64, pids ...int) *torchMachine {
 	return &torchMachine{&single, m.root, true}
 }
 
-// torchCheck compares a snapshot with what a job reports about itself at a point, and with the machine's own account.
+// torchCheck compares a snapshot with what a job reports about itself at a point, and with the
+// machine's own account.
 type torchCheck struct {
 	t       *testing.T
 	m       *torchMachine
@@ -152,9 +153,9 @@ func (c *torchCheck) whole() {
 	}
 }
 
-// parts wants NVML's figure of each GPU to be explained to the byte, but for what the
-// driver rounds single allocations up by: PyTorch's four parts are what it reserved, foreign is what was there besides
-// at the attach, and the rest other allocations.
+// parts wants NVML's figure of each GPU to be explained to the byte, but for what the driver rounds
+// single allocations up by: PyTorch's four parts are what it reserved, foreign is what was there
+// besides at the attach, and the rest other allocations.
 func (c *torchCheck) parts(foreign, rounded uint64) {
 	c.t.Helper()
 	parts := c.s.Parts()

@@ -142,7 +142,8 @@ func (c *torchCheck) segmentsAre(kind ledger.Kind) {
 	}
 }
 
-// pinned wants the pinned memory to be that of the machine's account, on the host, and apart from what GPUs hold.
+// pinned wants the pinned memory to be that of the machine's account, on the host, and apart from
+// what GPUs hold.
 func (c *torchCheck) pinned() {
 	c.t.Helper()
 	var got uint64

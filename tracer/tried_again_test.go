@@ -16,7 +16,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/fileid"
 )
 
-// mapper maps a file of a CUDA library's name as code, unmaps it after a line and ends after another one.
+// mapper maps a file of a CUDA library's name as code, unmaps it after a line and ends after
+// another one.
 const mapper = `
 import mmap, sys
 f = open(sys.argv[1], "rb")
@@ -77,8 +78,8 @@ func (m *machine) driverIn(path string) {
 	}
 }
 
-// TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother: it is overwritten, or its inode number has become another file's, while the
-// process that mapped it still runs.
+// TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother: it is overwritten, or its inode number
+// has become another file's, while the process that mapped it still runs.
 func TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother(t *testing.T) {
 	m := newMachine(t, 1)
 	ext4 := fileSystem(t, "ext4")
@@ -115,7 +116,8 @@ func TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother(t *testing.T) {
 	m.lastly()
 }
 
-// TestALibraryInASnapshotOfBtrfsIsProbed beside the one that it is a snapshot of: the kernel lists both with one device and inode number.
+// TestALibraryInASnapshotOfBtrfsIsProbed beside the one that it is a snapshot of: the kernel lists
+// both with one device and inode number.
 func TestALibraryInASnapshotOfBtrfsIsProbed(t *testing.T) {
 	m := newMachine(t, 1)
 	mount := fileSystem(t, "btrfs")

@@ -11,7 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// loaders is how many allocators a job of 8 ranks has whose data loaders have 62 workers each: one on the host for each, two for each rank.
+// loaders is how many allocators a job of 8 ranks has whose data loaders have 62 workers each: one
+// on the host for each, two for each rank.
 const loaders = 8 * (62 + 2)
 
 // withWorkers starts a process whose workers wait to end.
@@ -31,8 +32,9 @@ func (m *machine) withWorkers() *program {
 	return p
 }
 
-// TestGPUHasTensorsBesideHundredsOfWorkers: their allocators on the host take no room from one on a GPU, and where
-// all end together the reader goes on, and loses nothing of a job with 50,000 events a second.
+// TestGPUHasTensorsBesideHundredsOfWorkers: their allocators on the host take no room from one on a
+// GPU, and where all end together the reader goes on, and loses nothing of a job with 50,000 events
+// a second.
 func TestGPUHasTensorsBesideHundredsOfWorkers(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")
@@ -92,8 +94,9 @@ func TestGPUHasTensorsBesideHundredsOfWorkers(t *testing.T) {
 	workers.end()
 }
 
-// TestAllocatorsNumbersAreGivenBack: blocks are known by the number of their allocator, which no two have at a time, however many CPUs
-// there are. With six numbers twenty allocators that come one after the other have one each.
+// TestAllocatorsNumbersAreGivenBack: blocks are known by the number of their allocator, which no
+// two have at a time, however many CPUs there are. With six numbers twenty allocators that come one
+// after the other have one each.
 func TestAllocatorsNumbersAreGivenBack(t *testing.T) {
 	m := newMachine(t, 1)
 	m.keepTorch("2.6")

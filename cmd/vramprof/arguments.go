@@ -110,7 +110,8 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 	return config, nil
 }
 
-// --sample=auto: this many stacks per second cost a program about 2 % of a core, and few programs need more.
+// --sample=auto: this many stacks per second cost a program about 2 % of a core, and few programs
+// need more.
 const (
 	autoSample      = 1 << 20
 	autoSampleLimit = 4000

@@ -30,8 +30,8 @@ const (
 	captureEnding = ".vram"
 )
 
-// recordPaths returns the paths of the files that record writes, "" for none. With one format, its file has the
-// name that was given. With two, the other file has that name with its own ending.
+// recordPaths returns the paths of the files that record writes, "" for none. With one format, its
+// file has the name that was given. With two, the other file has that name with its own ending.
 func recordPaths(output string, formats []string, name string) (profile, capture string, err error) {
 	for _, format := range formats {
 		if format != formatProfile && format != formatCapture {
@@ -97,7 +97,8 @@ func createCapture(c *cli.Context, path string) (*captureFile, error) {
 	return &captureFile{output: o, writer: w, stream: to}, nil
 }
 
-// captureOutput creates the file of a capture. Its parts are not written in order, so for a stream it creates an unnamed file first.
+// captureOutput creates the file of a capture. Its parts are not written in order, so for a stream
+// it creates an unnamed file first.
 func captureOutput(path string, force bool) (o *output, to destination, err error) {
 	if !isStream(path) {
 		o, err = createOutput(path, force)

@@ -12,7 +12,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/probes"
 )
 
-// writeLibraries lists, for each CUDA library of this machine, which rows of the probe table it has.
+// writeLibraries lists, for each CUDA library of this machine, which rows of the probe table it
+// has.
 func writeLibraries(w io.Writer, columns int) error {
 	list, more, err := probes.Libraries()
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/confine"
 )
 
-// tracing is what a session needs until its end, because it also probes processes that start later. CAP_IPC_LOCK is for
-// the rings of CPUs that come online later, besides those of other programs of this user.
+// tracing is what a session needs until its end, because it also probes processes that start later.
+// CAP_IPC_LOCK is for the rings of CPUs that come online later, besides those of other programs of
+// this user.
 var (
 	tracing = confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_IPC_LOCK)
 
@@ -25,8 +26,8 @@ var (
 	override = confine.NewSet(unix.CAP_DAC_OVERRIDE)
 )
 
-// confine drops privileges that are no longer needed once the probes are set, the command runs and NVML is
-// open. If that fails, tracing goes on.
+// confine drops privileges that are no longer needed once the probes are set, the command runs and
+// NVML is open. If that fails, tracing goes on.
 func (s *session) confine(c *cli.Context) {
 	held, err := confine.Effective()
 	needs := confine.Needs{Capabilities: s.keep(held, folders(c), c.Bool("force")), Programs: features.HaveBPFLinkUprobeMulti() != nil}
@@ -44,7 +45,8 @@ func (s *session) keep(held confine.Set, writes []string, force bool) confine.Se
 	if len(s.config.Command) > 0 {
 		keep |= confine.NewSet(unix.CAP_KILL) // its children may change their user
 	}
-	// CAP_SYS_ADMIN replaces missing ones. Perf events need it, and NVIDIA's driver for processes on a divided GPU (MIG).
+	// CAP_SYS_ADMIN replaces missing ones. Perf events need it, and NVIDIA's driver for processes
+	// on a divided GPU (MIG).
 	if !held.Has(confine.NewSet(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_CHECKPOINT_RESTORE)) ||
 		features.HaveBPFLinkUprobeMulti() != nil || s.dividedGPUs() {
 		keep |= admin
@@ -82,7 +84,8 @@ func folders(c *cli.Context) (paths []string) {
 	return paths
 }
 
-// isOthers reports whether a file belongs to another user and its folder lets only the owner replace it, like /tmp.
+// isOthers reports whether a file belongs to another user and its folder lets only the owner
+// replace it, like /tmp.
 func isOthers(path string) bool {
 	var file, dir unix.Stat_t
 	return unix.Lstat(path, &file) == nil && unix.Stat(filepath.Dir(path), &dir) == nil &&
@@ -104,7 +107,8 @@ func (s *session) dividedGPUs() bool {
 	return err != nil // unknown: assume so
 }
 
-// confineGuardian drops all privileges of the guardian process that it does not need to resume stopped processes.
+// confineGuardian drops all privileges of the guardian process that it does not need to resume
+// stopped processes.
 func confineGuardian() {
 	held, err := confine.Effective()
 	if err != nil {

@@ -82,7 +82,8 @@ func exportSession(c *cli.Context) error {
 	return nil
 }
 
-// exporter does everything that can fail before anything is written, and returns the function that writes.
+// exporter does everything that can fail before anything is written, and returns the function that
+// writes.
 func exporter(c *cli.Context, r *capture.Reader, format string, at moment, between *[2]moment) (func(io.Writer) error, error) {
 	if between != nil {
 		from, to, err := interval(r, *between)

@@ -14,7 +14,8 @@ import (
 // helpColumns returns the width of help: that of the terminal, at most usualColumns.
 func helpColumns() int { return min(width(), usualColumns) }
 
-// Columns where the text on a flag begins; narrowColumn is for terminals without room beside the flags.
+// Columns where the text on a flag begins; narrowColumn is for terminals without room beside the
+// flags.
 const flagColumn, narrowColumn = 24, 8
 
 const appHelp = `{{fold (printf "%s - %s" .Name .Usage) 0}}
@@ -35,8 +36,8 @@ usage: {{fold .UsageText 7}}
 {{range .VisibleFlags}}{{.}}
 {{end}}`
 
-// init sets the layout of help, which also fits narrow terminals. The library has one layout for the
-// whole program.
+// init sets the layout of help, which also fits narrow terminals. The library has one layout for
+// the whole program.
 func init() {
 	cli.AppHelpTemplate, cli.CommandHelpTemplate, cli.SubcommandHelpTemplate = appHelp, commandHelp, commandHelp
 	cli.FlagStringer = flagHelp
@@ -67,8 +68,8 @@ func helpCommand() *cli.Command {
 	}
 }
 
-// flagHelp formats a flag as "-d, --duration TIME   stop after TIME …". The text and its continuation
-// lines begin in one column.
+// flagHelp formats a flag as "-d, --duration TIME   stop after TIME …". The text and its
+// continuation lines begin in one column.
 func flagHelp(f cli.Flag) string {
 	short, long := "      ", ""
 	for _, name := range f.Names() {

@@ -72,7 +72,8 @@ func leaks(c *cli.Context) error {
 	return nil
 }
 
-// leaksSource traces now, or reads the capture that the command line names. done releases what stacks need.
+// leaksSource traces now, or reads the capture that the command line names. done releases what
+// stacks need.
 func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
 	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && isFile(path) {
 		at, err := parseMoment(c.String("at"))
@@ -116,9 +117,10 @@ func isFile(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// leakCount counts what --fail-on-leak looks for: lines that leak, and with --older all sites with memory of that age. Memory that
-// a process holds when it ends is not a leak by itself, just as reachable memory is none for LeakSanitizer and Valgrind: most programs
-// leave their weights and caches to the driver. --unfreed counts it, like the leak check of compute-sanitizer.
+// leakCount counts what --fail-on-leak looks for: lines that leak, and with --older all sites with
+// memory of that age. Memory that a process holds when it ends is not a leak by itself, just as
+// reachable memory is none for LeakSanitizer and Valgrind: most programs leave their weights and
+// caches to the driver. --unfreed counts it, like the leak check of compute-sanitizer.
 func leakCount(s *ledger.Snapshot, stacks callstack.Stacks, o report.Options, unfreed bool) int {
 	left := 0
 	for _, x := range report.Leaks(s, o) {

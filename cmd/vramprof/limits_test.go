@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestACaptureBeyondALimitIsAnErrorWithARemedy reads forged.vram, which package capture's forger wrote: 5,000 processes in 300 bytes.
+// TestACaptureBeyondALimitIsAnErrorWithARemedy reads forged.vram, which package capture's forger
+// wrote: 5,000 processes in 300 bytes.
 func TestACaptureBeyondALimitIsAnErrorWithARemedy(t *testing.T) {
 	const path = "testdata/forged.vram"
 	for _, command := range [][]string{{"report"}, {"report", "--view", "timeline"}, {"leaks"}, {"export", "-f", "folded", "-o", t.TempDir() + "/out"}, {"diff", path}} {

@@ -82,7 +82,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 // failedKey is the metadata in which a command leaves an error and still writes its results.
 const failedKey = "failed"
 
-// runApp runs the command and turns a panic into an error of one line: a Go stack trace does not help a user.
+// runApp runs the command and turns a panic into an error of one line: a Go stack trace does not
+// help a user.
 func runApp(ctx context.Context, app *cli.App, args []string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -142,7 +143,8 @@ func noCommand(c *cli.Context, name string) error {
 	return usageError{fmt.Errorf("unknown command %q (commands: %s)", name, strings.Join(names, ", "))}
 }
 
-// flagErrors rewrite errors of package flag, and of the library above it, that name flags with one dash or none.
+// flagErrors rewrite errors of package flag, and of the library above it, that name flags with one
+// dash or none.
 var flagErrors = []struct {
 	text *regexp.Regexp
 	say  func(m []string) string

@@ -32,10 +32,12 @@ const (
 	near       = 512 << 20
 )
 
-// endsAt returns the memory use at which tracing ends: three quarters of the ceiling, because writing the results takes memory too.
+// endsAt returns the memory use at which tracing ends: three quarters of the ceiling, because
+// writing the results takes memory too.
 func endsAt(ceiling uint64) uint64 { return ceiling / 4 * 3 }
 
-// tightensAt returns the memory use, of end, above which the processes that take the most are traced in less detail.
+// tightensAt returns the memory use, of end, above which the processes that take the most are
+// traced in less detail.
 func tightensAt(end uint64) uint64 { return end / 5 * 4 }
 
 // ceilingOf reads --max-memory and returns bytes.
@@ -74,7 +76,8 @@ const usual = 75 << 20
 // roomIn returns what mapped files and rings leave of the ceiling, at least half.
 func roomIn(ceiling, mapped uint64) uint64 { return ceiling - min(mapped, ceiling/2) }
 
-// ownMemory returns the anonymous memory of this process, and the resident size of its files and rings.
+// ownMemory returns the anonymous memory of this process, and the resident size of its files and
+// rings.
 func ownMemory() (own, mapped uint64) {
 	text, err := os.ReadFile("/proc/self/statm") // pages: size resident shared …
 	fields := strings.Fields(string(text))
@@ -98,11 +101,12 @@ type memoryWatch struct {
 	reached atomic.Pointer[string]
 }
 
-// garbagePercent is GOGC: garbage may be half of live memory. Most of that is tables without pointers, which the
-// collector skips.
+// garbagePercent is GOGC: garbage may be half of live memory. Most of that is tables without
+// pointers, which the collector skips.
 const garbagePercent = 50
 
-// newMemoryWatch reads --max-memory. It also makes Go collect garbage earlier than by default, and earlier still near the ceiling.
+// newMemoryWatch reads --max-memory. It also makes Go collect garbage earlier than by default, and
+// earlier still near the ceiling.
 func newMemoryWatch(flag string) (*memoryWatch, error) {
 	group := ownMemoryGroup()
 	ceiling, err := ceilingOf(flag, memoryOf(group))
@@ -114,7 +118,8 @@ func newMemoryWatch(flag string) (*memoryWatch, error) {
 	return &memoryWatch{ceiling: ceiling, group: group, own: ownMemory}, nil
 }
 
-// look returns why tracing must end now ("" if it need not), whether memory is scarce, and when to look again.
+// look returns why tracing must end now ("" if it need not), whether memory is scarce, and when to
+// look again.
 func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 	own, mapped := m.own()
 	end := endsAt(roomIn(m.ceiling, mapped))
@@ -125,7 +130,8 @@ func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 	scarce = own >= tightensAt(end)
 	if used, ok := m.group.used(); ok {
 		end := m.group.limit / 8 * 7
-		// If others take the most, ending would not help them, and the kernel would not kill vramprof first.
+		// If others take the most, ending would not help them, and the kernel would not kill
+		// vramprof first.
 		if used >= end && own >= used/8 {
 			return fmt.Sprintf("vramprof's cgroup uses %s of at most %s, %s of it vramprof's", words.Bytes(used), words.Bytes(m.group.limit), words.Bytes(own)), true, 0
 		}
@@ -138,8 +144,9 @@ func (m *memoryWatch) look() (why string, scarce bool, again time.Duration) {
 	return "", scarce, memoryTick
 }
 
-// Memory that a burst of work used goes back to the kernel some seconds later: reading the unwind tables of
-// large libraries takes much. Go itself returns it over minutes, longer on a busy machine.
+// Memory that a burst of work used goes back to the kernel some seconds later: reading the unwind
+// tables of large libraries takes much. Go itself returns it over minutes, longer on a busy
+// machine.
 const (
 	giveBackAfter = 10 * time.Second
 	giveBackFrom  = 32 << 20
@@ -153,8 +160,9 @@ func giveBack() {
 	}
 }
 
-// run watches memory until ctx ends, and calls end when the ceiling is reached. While memory is scarce, it calls tighten each time
-// that it looks: the processes that take the most lose detail first.
+// run watches memory until ctx ends, and calls end when the ceiling is reached. While memory is
+// scarce, it calls tighten each time that it looks: the processes that take the most lose detail
+// first.
 func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, tighten func() bool, end func()) {
 	tick := time.NewTimer(nearTick)
 	defer tick.Stop()
@@ -189,10 +197,12 @@ func (m *memoryWatch) run(ctx context.Context, stderr io.Writer, tighten func() 
 	}
 }
 
-// tables returns the memory, in bytes, for the tables of sites and live allocations: at most a quarter of the cgroup's limit.
+// tables returns the memory, in bytes, for the tables of sites and live allocations: at most a
+// quarter of the cgroup's limit.
 func (m *memoryWatch) tables() uint64 { return roomIn(min(m.ceiling, m.group.limit/4), usual) }
 
-// finish bounds the memory that writing the results takes: Go collects garbage before it exceeds the ceiling.
+// finish bounds the memory that writing the results takes: Go collects garbage before it exceeds
+// the ceiling.
 func (m *memoryWatch) finish() {
 	debug.SetGCPercent(garbagePercent / 2)
 	_, mapped := m.own()

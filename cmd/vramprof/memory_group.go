@@ -69,7 +69,8 @@ func readNumber(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// used returns the bytes that the group's processes use, including kernel memory, without reclaimable pages.
+// used returns the bytes that the group's processes use, including kernel memory, without
+// reclaimable pages.
 func (g *memoryGroup) used() (bytes uint64, ok bool) {
 	if g.folder == "" {
 		return 0, false

@@ -51,7 +51,8 @@ func parseInterval(text string) (from, to moment, err error) {
 	return from, to, err
 }
 
-// ordered reports whether a moment is a time since the session began, which can be compared without a capture.
+// ordered reports whether a moment is a time since the session began, which can be compared without
+// a capture.
 func (m moment) ordered() bool { return !m.peak && !m.end }
 
 func reversed(text string, from, to moment) error {
@@ -93,8 +94,8 @@ func (m moment) in(r *capture.Reader) (uint64, error) {
 	return at, nil
 }
 
-// peakTime returns the time at which one process had the most memory on one GPU: its tensors, where its PyTorch
-// reports them, because segments follow late or never shrink.
+// peakTime returns the time at which one process had the most memory on one GPU: its tensors, where
+// its PyTorch reports them, because segments follow late or never shrink.
 func peakTime(s *ledger.Snapshot) (at uint64, err error) {
 	var most uint64
 	note := func(bytes, time uint64) {

@@ -130,8 +130,8 @@ func (r *oomRecorder) say(text string) {
 	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
 }
 
-// end waits until all records are written and returns warnings about errors without one. It may be called
-// several times, and on nil.
+// end waits until all records are written and returns warnings about errors without one. It may be
+// called several times, and on nil.
 func (r *oomRecorder) end() (warnings []string) {
 	if r == nil {
 		return nil
@@ -168,7 +168,8 @@ func (r *oomRecorder) end() (warnings []string) {
 	return list
 }
 
-// oomTexts names each process that ran out of memory: "process 42 (train) ran out of memory 590 times: 3 recorded".
+// oomTexts names each process that ran out of memory: "process 42 (train) ran out of memory 590
+// times: 3 recorded".
 func oomTexts(by map[uint32]*oomCount) (texts []string) {
 	list := slices.SortedFunc(maps.Values(by), func(a, b *oomCount) int {
 		return cmp.Or(cmp.Compare(min(b.recorded, 1), min(a.recorded, 1)), cmp.Compare(b.missed, a.missed), cmp.Compare(a.pid, b.pid))
@@ -211,8 +212,8 @@ type oomFiles struct {
 	number int    // of the last record of this session
 }
 
-// write creates vramprof-oom-PID-N.txt and .pb.gz with the next unused N. It returns the path of the text
-// if that was written, even if writing the profile failed.
+// write creates vramprof-oom-PID-N.txt and .pb.gz with the next unused N. It returns the path of
+// the text if that was written, even if writing the profile failed.
 func (f *oomFiles) write(pid uint32, text, profile []byte) (path string, err error) {
 	for number := f.number + 1; number <= f.number+maxOOMNames; number++ {
 		base := fmt.Sprintf("vramprof-oom-%d-%d", pid, number)
@@ -254,8 +255,8 @@ type oomSource struct {
 	stacks   callstack.Stacks
 }
 
-// content returns the text and the profile of a record. It reads NVML while it takes the snapshot, because the
-// process may end soon.
+// content returns the text and the profile of a record. It reads NVML while it takes the snapshot,
+// because the process may end soon.
 func (s *oomSource) content(o oom.Error) (page, samples []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil { // a record must not end the session
@@ -332,7 +333,8 @@ func (s *session) oomBooks(books *ledger.Snapshot) *ledger.Snapshot {
 	return s.warned(books)
 }
 
-// recordOOMs makes the session write a record of each out-of-memory error into dir, unless dir is "".
+// recordOOMs makes the session write a record of each out-of-memory error into dir, unless dir is
+// "".
 func (s *session) recordOOMs(c *cli.Context, dir string) error {
 	if dir == "" {
 		return nil

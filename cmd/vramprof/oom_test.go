@@ -76,7 +76,8 @@ func TestAFloodOfOOMsWritesTenRecordsAMinuteOneAtATime(t *testing.T) {
 	})
 }
 
-// TestAFloodOfOOMsLeavesTheRecordOfAnother: one process runs out of memory ten times per second, another one once.
+// TestAFloodOfOOMsLeavesTheRecordOfAnother: one process runs out of memory ten times per second,
+// another one once.
 func TestAFloodOfOOMsLeavesTheRecordOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr stream

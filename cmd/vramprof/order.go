@@ -11,7 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/nvml"
 )
 
-// orderCommand is a hidden first argument: vramprof runs itself with it to start CUDA and print CUDA's order of the GPUs.
+// orderCommand is a hidden first argument: vramprof runs itself with it to start CUDA and print
+// CUDA's order of the GPUs.
 const orderCommand = "print-cuda-order"
 
 // runOrder prints CUDA's order of the GPUs and exits if args ask for it.
@@ -26,7 +27,8 @@ func runOrder(args []string) {
 	os.Exit(0)
 }
 
-// learnOrder asks CUDA for its order of the GPUs where it may differ from NVML's. It starts CUDA, so it runs before anything is probed.
+// learnOrder asks CUDA for its order of the GPUs where it may differ from NVML's. It starts CUDA,
+// so it runs before anything is probed.
 func (s *session) learnOrder(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minFree is the free space, in bytes, that must exist before tracing starts. Profiles with less than
-// many thousands of sites are smaller.
+// minFree is the free space, in bytes, that must exist before tracing starts. Profiles with less
+// than many thousands of sites are smaller.
 const minFree = 1 << 20
 
 var (
@@ -23,8 +23,8 @@ var (
 )
 
 // output is a file of mode 0600 that gets its name only when it is complete. Until then it has no
-// name, so nothing is left of it however vramprof ends. On file systems without unnamed files it has a
-// name that begins with ".vramprof-".
+// name, so nothing is left of it however vramprof ends. On file systems without unnamed files it
+// has a name that begins with ".vramprof-".
 type output struct {
 	*os.File
 	path      string
@@ -170,8 +170,8 @@ func (o *output) discard() {
 	o.closeFolder()
 }
 
-// save writes and commits the file. If that fails, it saves the result under the default name in the
-// folder for temporary files, and the error says so.
+// save writes and commits the file. If that fails, it saves the result under the default name in
+// the folder for temporary files, and the error says so.
 func (o *output) save(write func(io.Writer) error, name string) error {
 	err := write(o)
 	if err != nil {
@@ -186,7 +186,8 @@ func (o *output) save(write func(io.Writer) error, name string) error {
 	return saveElsewhere(err, write, name)
 }
 
-// saveElsewhere writes a result into the folder for temporary files after err, and adds the path to err.
+// saveElsewhere writes a result into the folder for temporary files after err, and adds the path to
+// err.
 func saveElsewhere(err error, write func(io.Writer) error, name string) error {
 	other, otherErr := createOutput(filepath.Join(os.TempDir(), name), false)
 	if otherErr != nil {

@@ -89,7 +89,8 @@ func TestOutputKeepsWhatAppearedMeanwhileUnlessForced(t *testing.T) {
 	}
 }
 
-// TestOutputAppearsInTheFolderThatExistedWhenItWasCreated, wherever its path leads when it is complete.
+// TestOutputAppearsInTheFolderThatExistedWhenItWasCreated, wherever its path leads when it is
+// complete.
 func TestOutputAppearsInTheFolderThatExistedWhenItWasCreated(t *testing.T) {
 	for how, swap := range swaps {
 		for name, create := range map[string]func(*testing.T, string, bool) *output{"named": named, "unnamed": unnamed} {

@@ -9,8 +9,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// optionsFirst moves the options of commands that take files before the files, as the library requires: users type
-// "vramprof report run.vram --view tree". Words after "--" stay in place.
+// optionsFirst moves the options of commands that take files before the files, as the library
+// requires: users type "vramprof report run.vram --view tree". Words after "--" stay in place.
 func optionsFirst(app *cli.App, args []string) []string {
 	if len(args) < 3 {
 		return args

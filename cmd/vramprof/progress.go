@@ -28,7 +28,8 @@ const (
 	readingPause = 100 * time.Millisecond
 )
 
-// showReading shows on a terminal how much of a capture has been read. The line is cleared when reading is complete, and by end.
+// showReading shows on a terminal how much of a capture has been read. The line is cleared when
+// reading is complete, and by end.
 func showReading(w io.Writer, path string) (progress func(done, size int64), end func()) {
 	if !isTerminal(w) {
 		return nil, func() {}

@@ -94,8 +94,8 @@ func ps(c *cli.Context) error {
 	return writeList(c.App.Writer, list, width())
 }
 
-// writeList writes a table of the given width. The column WORKLOAD appears only if a workload is known. On
-// narrow terminals, each command gets a line of its own.
+// writeList writes a table of the given width. The column WORKLOAD appears only if a workload is
+// known. On narrow terminals, each command gets a line of its own.
 func writeList(out io.Writer, list []listed, columns int) error {
 	const figures, least = 30, 16 // columns of PID, GPU and USED; of a command
 	if columns < figures+least {

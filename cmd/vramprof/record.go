@@ -82,8 +82,8 @@ func record(c *cli.Context) error {
 	return s.writeRecord(c, snapshot, out, file, name+profileEnding)
 }
 
-// writeRecord writes the profile, the capture and the summary, and goes on after errors; out and file
-// may be nil. name is the profile's name in the folder for temporary files if out fails.
+// writeRecord writes the profile, the capture and the summary, and goes on after errors; out and
+// file may be nil. name is the profile's name in the folder for temporary files if out fails.
 func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out destination, file *captureFile, name string) error {
 	var errs []error
 	saved := func(d destination, err error) {

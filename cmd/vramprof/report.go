@@ -160,7 +160,8 @@ func printView(c *cli.Context, r *capture.Reader, view json.View, o report.Optio
 	return text.WriteSummary(c.App.Writer, s, r, report.Options{Top: min(c.Int("top"), 5)}, screen())
 }
 
-// timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return for the later one.
+// timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return
+// for the later one.
 func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l, player, end := r.NewLedger(), r.Player(), min(max(at, r.Begin()), r.End())
 	times, err := timeline.Moments(r.Player(), from, end, chartSteps)
@@ -209,7 +210,8 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, o, screen())
 }
 
-// sizesBetween returns the snapshot of the end of an interval, and counts by size what was allocated in it.
+// sizesBetween returns the snapshot of the end of an interval, and counts by size what was
+// allocated in it.
 func sizesBetween(r *capture.Reader, from, to uint64) (s *ledger.Snapshot, sizes *timeline.Sizes, err error) {
 	var counted [2]*timeline.Sizes
 	for i, at := range []uint64{from, to} {

@@ -81,7 +81,8 @@ func TestSchema(t *testing.T) {
 
 var usedValues = map[string]bool{}
 
-// TestSchemasFitTheGoldenFiles validates the golden files that have all fields: other tests leave some out for brevity.
+// TestSchemasFitTheGoldenFiles validates the golden files that have all fields: other tests leave
+// some out for brevity.
 func TestSchemasFitTheGoldenFiles(t *testing.T) {
 	for file, name := range map[string]string{
 		"leaks.json": "leaks.json", "view-stats.json": "report.json", "view-table.json": "report.json",

@@ -161,7 +161,8 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	return snapshot, nil
 }
 
-// commandStatus returns an error with the exit status of a command that failed by itself: its own, or 128 plus the signal.
+// commandStatus returns an error with the exit status of a command that failed by itself: its own,
+// or 128 plus the signal.
 func (s *session) commandStatus(ctx context.Context) error {
 	var ended *exec.ExitError
 	if ctx.Err() != nil || !errors.As(s.tracer.CommandError(), &ended) {
@@ -197,8 +198,8 @@ func (s *session) close() {
 	}
 }
 
-// requireHost returns an error that names what is missing if tracing cannot work on this machine, and
-// warnings for what may not work.
+// requireHost returns an error that names what is missing if tracing cannot work on this machine,
+// and warnings for what may not work.
 func requireHost(ctx context.Context, env preflight.Env) (warnings []string, err error) {
 	for _, r := range preflight.Check(ctx, env) {
 		switch r.Status {
@@ -218,7 +219,8 @@ func openNVML(ctx context.Context) (*nvml.Driver, error) {
 	return nvml.Open(ctx, "")
 }
 
-// Columns of text output: width is at least leastColumns, at most mostColumns, and usualColumns without a terminal.
+// Columns of text output: width is at least leastColumns, at most mostColumns, and usualColumns
+// without a terminal.
 const leastColumns, mostColumns, usualColumns = 20, 1000, 80
 
 // width returns the number of columns to fill: COLUMNS, the width of the

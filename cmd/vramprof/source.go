@@ -20,7 +20,8 @@ func readFlags() []cli.Flag {
 	return []cli.Flag{&cli.BoolFlag{Name: noLimits, Usage: "read a capture without limits on memory and time (only if you trust it)"}}
 }
 
-// openSource opens the capture that the command line names, or traces now into a file without a name.
+// openSource opens the capture that the command line names, or traces now into a file without a
+// name.
 func openSource(c *cli.Context) (r *capture.Reader, done func(), err error) {
 	if !c.Args().Present() {
 		return recordNow(c)

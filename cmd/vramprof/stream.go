@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// destination is the file or stream that a user names for a result. A file appears when it is complete.
+// destination is the file or stream that a user names for a result. A file appears when it is
+// complete.
 type destination interface {
 	save(write func(io.Writer) error, name string) error
 	discard()
@@ -40,8 +41,8 @@ func openDestination(path string, force, binary bool) (destination, error) {
 	return openStream(path, binary)
 }
 
-// isStream reports whether a path is stdout, an open descriptor, a FIFO or a device, which are written into and not replaced.
-// It does not follow links, because others may have made them.
+// isStream reports whether a path is stdout, an open descriptor, a FIFO or a device, which are
+// written into and not replaced. It does not follow links, because others may have made them.
 func isStream(path string) bool {
 	if _, ours := descriptorOf(path); ours {
 		return true
@@ -50,7 +51,8 @@ func isStream(path string) bool {
 	return err == nil && st.Mode()&(os.ModeNamedPipe|os.ModeCharDevice) != 0
 }
 
-// descriptorOf returns the descriptor that a path names: "-", /dev/stdout, /dev/fd/63 of a shell's ">(command)".
+// descriptorOf returns the descriptor that a path names: "-", /dev/stdout, /dev/fd/63 of a shell's
+// ">(command)".
 func descriptorOf(path string) (fd int, ok bool) {
 	switch path {
 	case "-", "/dev/stdout":
@@ -96,7 +98,8 @@ func (s *streamOutput) failed(err error) error {
 	return codedError{fmt.Errorf("write %s: %w", s.path, cause(err)), exitError}
 }
 
-// take uses a descriptor that vramprof inherited. For stdout it uses os.Stdout itself, so that SIGPIPE ends vramprof as usual.
+// take uses a descriptor that vramprof inherited. For stdout it uses os.Stdout itself, so that
+// SIGPIPE ends vramprof as usual.
 func (s *streamOutput) take(fd int) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
@@ -146,7 +149,8 @@ func (s *streamOutput) open() error {
 	return nil
 }
 
-// mayWriteInto refuses devices other than terminals and /dev/null, zero and full, and FIFOs of other users in folders like /tmp.
+// mayWriteInto refuses devices other than terminals and /dev/null, zero and full, and FIFOs of
+// other users in folders like /tmp.
 func mayWriteInto(path string, st *unix.Stat_t) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFIFO {
 		var dir unix.Stat_t
@@ -167,7 +171,8 @@ func mayWriteInto(path string, st *unix.Stat_t) error {
 	return nil
 }
 
-// save writes the result. If that fails, it saves the result in the folder for temporary files, unless the reader is gone.
+// save writes the result. If that fails, it saves the result in the folder for temporary files,
+// unless the reader is gone.
 func (s *streamOutput) save(write func(io.Writer) error, name string) error {
 	err := write(s)
 	if err != nil {
@@ -205,7 +210,8 @@ func isStdout(paths ...string) bool {
 	return false
 }
 
-// besideResult returns the writer for a report printed besides a result, which may be nil: stdout has only one of them.
+// besideResult returns the writer for a report printed besides a result, which may be nil: stdout
+// has only one of them.
 func besideResult(c *cli.Context, d destination) io.Writer {
 	if d != nil && d.isStdout() {
 		return c.App.ErrWriter

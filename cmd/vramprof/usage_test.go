@@ -15,7 +15,8 @@ import (
 
 const usageDocument = "../../docs/usage.md"
 
-// TestUsage compares docs/usage.md with the help of each command and the comments of the exit codes; -update writes it.
+// TestUsage compares docs/usage.md with the help of each command and the comments of the exit
+// codes; -update writes it.
 func TestUsage(t *testing.T) {
 	t.Setenv("COLUMNS", "100")
 	old, err := os.ReadFile(usageDocument)

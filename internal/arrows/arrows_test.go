@@ -115,7 +115,8 @@ func table(t *testing.T) (rows []row) {
 // within reports whether a package belongs to a module, of any major version.
 func within(pkg, module string) bool { return pkg == module || strings.HasPrefix(pkg, module+"/") }
 
-// sources lists the Go files of the repository except tests, for every operating system and build tag.
+// sources lists the Go files of the repository except tests, for every operating system and build
+// tag.
 func sources(t *testing.T) []string {
 	t.Helper()
 	root := os.DirFS("../..")

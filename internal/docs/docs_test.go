@@ -32,7 +32,8 @@ var (
 	fence   = regexp.MustCompile("(?ms)^```.*?^```$")
 )
 
-// TestLinksLeadToFilesAndHeadings checks every relative link of the documents: "../SECURITY.md#limits".
+// TestLinksLeadToFilesAndHeadings checks every relative link of the documents:
+// "../SECURITY.md#limits".
 func TestLinksLeadToFilesAndHeadings(t *testing.T) {
 	for _, name := range tracked(t, "*.md") {
 		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, name), ""), -1) {
@@ -71,7 +72,8 @@ func TestEveryPageIsLinked(t *testing.T) {
 	}
 }
 
-// anchors returns the anchors that GitHub makes of the headings of a page: "Kernel memory" becomes "kernel-memory".
+// anchors returns the anchors that GitHub makes of the headings of a page: "Kernel memory" becomes
+// "kernel-memory".
 func anchors(text string) map[string]bool {
 	list := map[string]bool{}
 	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -98,7 +100,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// tracked lists the files of the repository that match a pattern of git, whether they are committed or not.
+// tracked lists the files of the repository that match a pattern of git, whether they are committed
+// or not.
 func tracked(t *testing.T, pattern string) []string {
 	t.Helper()
 	command := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", pattern)

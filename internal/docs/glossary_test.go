@@ -69,7 +69,8 @@ func expression(t *testing.T, cell string) *regexp.Regexp {
 	return e
 }
 
-// isText reports whether people wrote a file: licenses, checksums, binary and generated files are left out.
+// isText reports whether people wrote a file: licenses, checksums, binary and generated files are
+// left out.
 func isText(name, text string) bool {
 	switch base := path.Base(name); {
 	case base == "LICENSE", strings.HasSuffix(base, ".sum"), strings.HasSuffix(base, ".mod"), strings.Contains(name, "/fuzz/"):

@@ -23,7 +23,8 @@ var (
 	quoted = regexp.MustCompile("`([^`]+)`")
 )
 
-// TestLimits compares the table of limits in SECURITY.md with the constants that it names: each value must stand in its row.
+// TestLimits compares the table of limits in SECURITY.md with the constants that it names: each
+// value must stand in its row.
 func TestLimits(t *testing.T) {
 	_, text, _ := strings.Cut(read(t, "SECURITY.md"), "## Limits")
 	text, _, _ = strings.Cut(text, "## Shared tables")
@@ -58,7 +59,8 @@ func TestLimits(t *testing.T) {
 	t.Logf("%d constants", compared)
 }
 
-// TestSecurityNamesTestsThatExist finds tests in SECURITY.md that were renamed or deleted; "TestX…" is any that begins so.
+// TestSecurityNamesTestsThatExist finds tests in SECURITY.md that were renamed or deleted; "TestX…"
+// is any that begins so.
 func TestSecurityNamesTestsThatExist(t *testing.T) {
 	var all strings.Builder
 	for _, name := range tracked(t, "*_test.go") {
@@ -104,7 +106,8 @@ func comma(n int64) string {
 	return text
 }
 
-// constants evaluates the constants of a package that need no other package but time, and in C the macros that are numbers.
+// constants evaluates the constants of a package that need no other package but time, and in C the
+// macros that are numbers.
 func constants(t *testing.T, folder string) map[string]constant.Value {
 	t.Helper()
 	list := map[string]constant.Value{}
@@ -151,8 +154,9 @@ func constants(t *testing.T, folder string) map[string]constant.Value {
 	return list
 }
 
-// fieldValues finds limits that are no constants, by the name that SECURITY.md has for them: of "o.MaxFiles = cmp.Or(o.MaxFiles, 1024)"
-// Options.MaxFiles, of "Limits{Units: 1 << 18}" Limits.Units, of "var eventLimit = limit{2 << 20, 2}" eventLimit.
+// fieldValues finds limits that are no constants, by the name that SECURITY.md has for them: of
+// "o.MaxFiles = cmp.Or(o.MaxFiles, 1024)" Options.MaxFiles, of "Limits{Units: 1 << 18}"
+// Limits.Units, of "var eventLimit = limit{2 << 20, 2}" eventLimit.
 func fieldValues(n ast.Node) map[string]ast.Expr {
 	list := map[string]ast.Expr{}
 	switch x := n.(type) {

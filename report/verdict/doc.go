@@ -11,9 +11,9 @@
 // # Who survives
 //
 // Rising live memory is no proof: caches fill, programs warm up, evaluations come and go. A leak
-// shows in the age of the survivors. The ledger divides the life of each site into at most 16 windows
-// of equal length. For each window it knows what was allocated in it, and how much of that is still
-// live (ledger.Cohort). Then
+// shows in the age of the survivors. The ledger divides the life of each site into at most 16
+// windows of equal length. For each window it knows what was allocated in it, and how much of that
+// is still live (ledger.Cohort). Then
 //
 //   - a leak has survivors in every window, about equally many, up to now;
 //   - warm-up and weights have survivors in the first windows, and none later;
@@ -21,52 +21,52 @@
 //   - a full cache has survivors in many windows, fewer the older they are, and live memory does not
 //     rise by as much as survives.
 //
-// This counts surviving generations, as the NetBeans profiler does to find leaks in Java (J. Sedlacek:
-// Uncovering Memory Leaks Using NetBeans Profiler). A generation there is the time between two
-// collections; here it is a window. Exact numbers replace the count, so that statistical tests are
-// possible: would the newest windows have no survivors by chance? Would one half have so few?
-// Staleness (M. Hauswirth, T. Chilimbi: Low-overhead Memory Leak Detection Using Adaptive Statistical
-// Profiling, ASPLOS 2004) needs accesses, which nobody sees on a GPU. Growth by type (M. Jump,
-// K. McKinley: Cork, POPL 2007) finds the type, not the line.
+// This counts surviving generations, as the NetBeans profiler does to find leaks in Java (J.
+// Sedlacek: Uncovering Memory Leaks Using NetBeans Profiler). A generation there is the time
+// between two collections; here it is a window. Exact numbers replace the count, so that
+// statistical tests are possible: would the newest windows have no survivors by chance? Would one
+// half have so few? Staleness (M. Hauswirth, T. Chilimbi: Low-overhead Memory Leak Detection Using
+// Adaptive Statistical Profiling, ASPLOS 2004) needs accesses, which nobody sees on a GPU. Growth
+// by type (M. Jump, K. McKinley: Cork, POPL 2007) finds the type, not the line.
 //
 // Two more methods complete it. The trend of a site's floor, the least that it held in each window,
 // must agree: its slope by Theil and Sen (P. Sen: Estimates of the Regression Coefficient Based on
 // Kendall's Tau, JASA 63, 1968) must be as large as what survives. The floor ignores what comes and
 // goes within a window, such as evaluations and checkpoints. Where memory grows although no block
-// survives for long, as when results are copied into a longer list each time, the floor decides alone:
-// by the test of Mann and Kendall, and by more rules. It must rise in many steps, without slowing down
-// or pausing at the end, to new maxima, and by more than its noise and that of the sample. The test
-// alone sees trends where there are none (F. Machida et al.: On the Effectiveness of Mann-Kendall Test
-// for Detection of Software Aging, ISSREW 2013).
+// survives for long, as when results are copied into a longer list each time, the floor decides
+// alone: by the test of Mann and Kendall, and by more rules. It must rise in many steps, without
+// slowing down or pausing at the end, to new maxima, and by more than its noise and that of the
+// sample. The test alone sees trends where there are none (F. Machida et al.: On the Effectiveness
+// of Mann-Kendall Test for Detection of Software Aging, ISSREW 2013).
 //
 // The score is the rule of succession, which Scalene applies to allocations at new maxima of the
-// footprint (E. Berger, S. Stern, J. Altmayer Pizzorno: Triangulating Python Performance Issues with
-// Scalene, OSDI 2023). Here it applies to windows: if k of n windows added to the growth, the next one
-// does with probability (k+1)/(n+2). High-water marks in the evidence are windows in which the site's
-// live bytes reached a new maximum.
+// footprint (E. Berger, S. Stern, J. Altmayer Pizzorno: Triangulating Python Performance Issues
+// with Scalene, OSDI 2023). Here it applies to windows: if k of n windows added to the growth, the
+// next one does with probability (k+1)/(n+2). High-water marks in the evidence are windows in which
+// the site's live bytes reached a new maximum.
 //
 // # How much evidence
 //
-// A verdict of Leaking needs growth over at least a quarter of the time in which the process was seen
-// to allocate, with six survivors in four windows or twelve in three, and four times as many if the
-// floor is too noisy to agree. Before that the verdict is Growing, "too early". Growth up to an earlier
-// level does not count: each evaluation does that. All of these are shares and counts, not times, so a
-// faster program gets the same verdict. For sampled tensors, the counts are those of the sample. Time
-// after a process's last allocation does not count.
+// A verdict of Leaking needs growth over at least a quarter of the time in which the process was
+// seen to allocate, with six survivors in four windows or twelve in three, and four times as many
+// if the floor is too noisy to agree. Before that the verdict is Growing, "too early". Growth up to
+// an earlier level does not count: each evaluation does that. All of these are shares and counts,
+// not times, so a faster program gets the same verdict. For sampled tensors, the counts are those
+// of the sample. Time after a process's last allocation does not count.
 //
 // Three cases are handled first. A process that frees everything when it ends, as Python does, is
-// judged by what it held before. A site whose tensors replace tensors from before the attach, which the
-// ledger saw freed but not allocated, is Growing. Segments of PyTorch's allocator are Cache if their
-// tensors are reported: a leak shows in the tensors.
+// judged by what it held before. A site whose tensors replace tensors from before the attach, which
+// the ledger saw freed but not allocated, is Growing. Segments of PyTorch's allocator are Cache if
+// their tensors are reported: a leak shows in the tensors.
 //
-// Two cases cannot be decided. A cache that is not full by the end of the session looks like a leak.
-// After an attach to a running process, so do driver allocations that replace older ones: their frees
-// are seen, but not their sizes.
+// Two cases cannot be decided. A cache that is not full by the end of the session looks like a
+// leak. After an attach to a running process, so do driver allocations that replace older ones:
+// their frees are seen, but not their sizes.
 //
 // # Which line
 //
-// A profiler sees which line allocates, not which line keeps. JudgeLines sums the stacks of one line of
-// the user's code, so that a line with a hundred stacks, each growing too slowly to be sure, is one
-// leak. If a graph is kept, all lines of its forward pass leak. Advise then names the line that they
-// have in common and its caller, which often is the one that keeps the graph.
+// A profiler sees which line allocates, not which line keeps. JudgeLines sums the stacks of one
+// line of the user's code, so that a line with a hundred stacks, each growing too slowly to be
+// sure, is one leak. If a graph is kept, all lines of its forward pass leak. Advise then names the
+// line that they have in common and its caller, which often is the one that keeps the graph.
 package verdict

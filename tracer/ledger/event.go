@@ -144,8 +144,8 @@ type Event struct {
 	PID, TID uint32 // host pid (the kernel's tgid) and thread id
 	Device   int32  // CUDA ordinal in the process, or UnknownDevice
 	Result   int32  // CUresult or cudaError_t; 0 is success
-	// Time in ns of CLOCK_MONOTONIC: when the call returned; when it was entered if it frees or ends
-	// something.
+	// Time in ns of CLOCK_MONOTONIC: when the call returned; when it was entered if it frees or
+	// ends something.
 	Time    uint64
 	Address uint64 // or a handle: see Space
 	Size    uint64 // bytes; 0 for frees

@@ -218,7 +218,8 @@ type Tensors struct {
 	Asleep uint64
 	// Lower bound of the same for Older: free memory of older segments is taken to sleep first.
 	OlderAsleep uint64
-	// Part of Older in memory that was mapped there since, and is shown as other driver allocations.
+	// Part of Older in memory that was mapped there since, and is shown as other driver
+	// allocations.
 	OlderMoved uint64
 	// Bytes of Baseline that are not the allocator's: context, modules, other libraries.
 	Foreign uint64

@@ -121,8 +121,8 @@ func (v *view) totals(p *process, only int32, moments []tensorState) []Total {
 	return list
 }
 
-// shownKey returns the key by which a site is shown, without contexts and spaces, and with the device
-// that UnknownDevice means if the process uses one GPU only.
+// shownKey returns the key by which a site is shown, without contexts and spaces, and with the
+// device that UnknownDevice means if the process uses one GPU only.
 func (v *view) shownKey(k siteKey) siteKey {
 	k.context, k.space, k.class = 0, 0, 0
 	if k.device == UnknownDevice && !k.kind.OnHost() && k.kind != Tensor {

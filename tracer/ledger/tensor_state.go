@@ -145,9 +145,9 @@ func (t *tensors) sampleChanged(class uint8, time uint64, w *count, freed bool) 
 	c.freed.bytes += int64(w.bytes)
 }
 
-// tensorState is the state of an allocator as of the newest event. Allocated, reserved and live bytes
-// are exact if events report them, and as of the last reading if not. Other changes since then are
-// those of the sample, and so are exact if all blocks are in it.
+// tensorState is the state of an allocator as of the newest event. Allocated, reserved and live
+// bytes are exact if events report them, and as of the last reading if not. Other changes since
+// then are those of the sample, and so are exact if all blocks are in it.
 type tensorState struct {
 	allocated, reserved uint64
 	live, freed         count         // sums over classes

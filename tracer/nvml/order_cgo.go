@@ -9,7 +9,8 @@ package nvml
 #include <dlfcn.h>
 #include <stdlib.h>
 
-// cuda_order fills in the UUIDs of all GPUs in CUDA's order; -1 where CUDA cannot be asked. Nothing is closed: the process ends.
+// cuda_order fills in the UUIDs of all GPUs in CUDA's order; -1 where CUDA cannot be asked. Nothing
+// is closed: the process ends.
 static int cuda_order(const char *library, unsigned char uuids[][16], int room)
 {
 	void *cuda = dlopen(library, RTLD_NOW);

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel checks an instruction when it has a probe and a process maps it: it rejects instructions
-// that it cannot single-step.
+// The kernel checks an instruction when it has a probe and a process maps it: it rejects
+// instructions that it cannot single-step.
 func TestRealProbesAreTakenByTheKernel(t *testing.T) {
 	realFolder(t)
 	if os.Geteuid() != 0 {
@@ -89,8 +89,8 @@ func (l *realLibrary) probeAll(t *testing.T, program *ebpf.Program) {
 	t.Logf("%-24s %3d probes taken", l.name, set)
 }
 
-// checkBoundary checks that a probe is at the start of an instruction, by decoding the function from
-// its beginning.
+// checkBoundary checks that a probe is at the start of an instruction, by decoding the function
+// from its beginning.
 func checkBoundary(t *testing.T, what string, code []byte, probe int) {
 	for at := 0; ; {
 		if at == probe {

@@ -18,8 +18,8 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// caller calls each function in its arguments once. Without a driver in the kernel, and before cuInit,
-// they only return an error.
+// caller calls each function in its arguments once. Without a driver in the kernel, and before
+// cuInit, they only return an error.
 const caller = `
 #include <dlfcn.h>
 #include <stdio.h>
@@ -79,8 +79,8 @@ func TestRealCallsAreSeen(t *testing.T) {
 	})
 }
 
-// call runs the program on all rows, and counts the calls and returns that the probes see. It returns
-// an error if the library cannot be loaded: old ones need other libraries.
+// call runs the program on all rows, and counts the calls and returns that the probes see. It
+// returns an error if the library cannot be loaded: old ones need other libraries.
 func (l *realLibrary) call(t *testing.T, program string) (calls, returns []uint64, err error) {
 	t.Helper()
 	arguments := []string{l.path}

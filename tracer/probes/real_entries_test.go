@@ -16,9 +16,9 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// entryAsker looks up each name in a driver for all versions of CUDA and stream modes, as runtimes do,
-// with both functions. Neither needs cuInit or a GPU. It prints "NAME FUNCTION VERSION FLAGS OFFSET"
-// lines, with the offset from the library's first mapping.
+// entryAsker looks up each name in a driver for all versions of CUDA and stream modes, as runtimes
+// do, with both functions. Neither needs cuInit or a GPU. It prints "NAME FUNCTION VERSION FLAGS
+// OFFSET" lines, with the offset from the library's first mapping.
 const entryAsker = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,8 +56,8 @@ var entryFlags = []string{"default", "legacy stream", "stream of the thread"}
 // entrySuffix is the suffix of exported names that names in cuda.h lack.
 var entrySuffix = regexp.MustCompile(`(_v[0-9]+)?(_ptsz|_ptds)?$`)
 
-// A runtime calls the functions that cuGetProcAddress returns. For every version and stream mode for
-// which the runtime may be built, they must be exported functions with a probe.
+// A runtime calls the functions that cuGetProcAddress returns. For every version and stream mode
+// for which the runtime may be built, they must be exported functions with a probe.
 func TestRealEntryPointsAreTheFunctionsProbed(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "asker")
 	if err := os.WriteFile(program+".c", []byte(entryAsker), 0o600); err != nil {

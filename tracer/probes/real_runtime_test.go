@@ -15,8 +15,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/functions"
 )
 
-// listener is a libcuda.so.1 in front of NVIDIA's: it forwards the runtime's lookups, and prints each
-// with the driver's result, as an offset from the driver's first mapping.
+// listener is a libcuda.so.1 in front of NVIDIA's: it forwards the runtime's lookups, and prints
+// each with the driver's result, as an offset from the driver's first mapping.
 const listener = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -58,7 +58,8 @@ int cuInit(unsigned flags) { return ((int (*)(unsigned))dlsym(driver(), "cuInit"
 int cuDriverGetVersion(int *version) { return ((int (*)(int *))dlsym(driver(), "cuDriverGetVersion"))(version); }
 `
 
-// starter makes a runtime start its driver. Without a GPU it fails, after the lookup of all functions.
+// starter makes a runtime start its driver. Without a GPU it fails, after the lookup of all
+// functions.
 const starter = `
 #include <dlfcn.h>
 #include <stdio.h>
@@ -73,8 +74,8 @@ int main(int n, char **argument)
 }
 `
 
-// Calls of NVIDIA's runtime to NVIDIA's driver must be seen: each function that the runtime looks up is
-// exported, and has a probe if the table has its name.
+// Calls of NVIDIA's runtime to NVIDIA's driver must be seen: each function that the runtime looks
+// up is exported, and has a probe if the table has its name.
 func TestRealRuntimesLookUpFunctionsThatAreProbed(t *testing.T) {
 	dir := t.TempDir()
 	for name, build := range map[string]struct {
@@ -101,8 +102,8 @@ func TestRealRuntimesLookUpFunctionsThatAreProbed(t *testing.T) {
 	}
 }
 
-// noDevice is cudaErrorNoDevice: the runtime has looked up all functions, and the driver has not found
-// a GPU.
+// noDevice is cudaErrorNoDevice: the runtime has looked up all functions, and the driver has not
+// found a GPU.
 const noDevice = 100
 
 func (l *realLibrary) checkLookups(t *testing.T, dir string, runtime *realLibrary) {

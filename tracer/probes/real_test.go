@@ -22,11 +22,11 @@ import (
 	"github.com/vramprof/vramprof/tracer/libraries"
 )
 
-// These tests read NVIDIA's libraries, which scripts/check-real-libs.sh fetches. They show what a new
-// version of CUDA changes for the probe table.
+// These tests read NVIDIA's libraries, which scripts/check-real-libs.sh fetches. They show what a
+// new version of CUDA changes for the probe table.
 
-// came maps the newest functions to the major version of CUDA that added them. They may be missing if
-// all libraries are older; at least one library must have every other row.
+// came maps the newest functions to the major version of CUDA that added them. They may be missing
+// if all libraries are older; at least one library must have every other row.
 var came = map[string]int{
 	"cuMulticastCreate": 535, // 530, of which there was no package
 	"cuCtxCreate_v4":    555,
@@ -201,8 +201,8 @@ func (l *realLibrary) shapes() string {
 	return strings.Join(list, ", ")
 }
 
-// A function with a variant for the stream of the thread has a second name in the library, so it needs
-// a second row.
+// A function with a variant for the stream of the thread has a second name in the library, so it
+// needs a second row.
 func TestRealTwinsHaveRows(t *testing.T) {
 	rows := map[string]bool{}
 	for _, row := range functions.Table {
@@ -336,8 +336,8 @@ func TestRealTorchFunctionsAreDemangled(t *testing.T) {
 	}
 }
 
-// checkDemangled looks up an address inside each exported function whose name begins with prefix. It
-// returns the number of these functions.
+// checkDemangled looks up an address inside each exported function whose name begins with prefix.
+// It returns the number of these functions.
 func checkDemangled(t *testing.T, path, prefix, want string) (seen int) {
 	file, err := elf.Open(path)
 	if err != nil {

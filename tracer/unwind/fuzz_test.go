@@ -123,7 +123,8 @@ func (m image) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// interpreters lists this machine's Python programs that the profiler supports, with their libraries.
+// interpreters lists this machine's Python programs that the profiler supports, with their
+// libraries.
 func interpreters(t testing.TB) (list []interpreter.Data) {
 	var paths []string
 	for _, pattern := range []string{"/usr/bin/python3.*[0-9]", "/usr/lib/*/libpython3.*.so.1.0"} {
@@ -148,8 +149,8 @@ func interpreters(t testing.TB) (list []interpreter.Data) {
 	return list
 }
 
-// FuzzPython decodes Python frames from a memory that the fuzzer controls: code objects, their names
-// and line tables, for each version of Python on this machine.
+// FuzzPython decodes Python frames from a memory that the fuzzer controls: code objects, their
+// names and line tables, for each version of Python on this machine.
 func FuzzPython(f *testing.F) {
 	pythons := interpreters(f)
 	if len(pythons) == 0 {

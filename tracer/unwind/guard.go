@@ -186,8 +186,8 @@ func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	return libpf.FileIDFromBytes(h.Sum(nil)[:16])
 }
 
-// OpenELF fails: the profiler calls it for separate debug files. What these have beyond .eh_frame is
-// not worth checksums over gigabytes of files that the process names.
+// OpenELF fails: the profiler calls it for separate debug files. What these have beyond .eh_frame
+// is not worth checksums over gigabytes of files that the process names.
 func (g guarded) OpenELF(string) (*pfelf.File, error) { return nil, errNoDebug }
 
 // boundedFile is a file from which at most maxBytesOfFile bytes are read.

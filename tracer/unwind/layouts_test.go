@@ -119,8 +119,8 @@ func TestAProcessThatLoadsALibraryGetsAnotherLayout(t *testing.T) {
 	}
 }
 
-// A process that loads libraries leaves an old layout behind with each. Old layouts are removed when
-// the tree is full, unless the kernel half uses them.
+// A process that loads libraries leaves an old layout behind with each. Old layouts are removed
+// when the tree is full, unless the kernel half uses them.
 func TestUnusedLayoutsGiveUpTheirSpace(t *testing.T) {
 	l := newTree(t, 1024)
 	l.room.ofUser, l.room.reserved = 1024, 0

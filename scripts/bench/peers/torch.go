@@ -168,7 +168,8 @@ func train(job *process, seconds, sleep float64) (steps, took, allocations float
 	return steps, took, allocations, nil
 }
 
-// snapshot stops PyTorch's own recorder and has it write its events. The job pauses meanwhile, so it bears the cost.
+// snapshot stops PyTorch's own recorder and has it write its events. The job pauses meanwhile, so
+// it bears the cost.
 func (b *bench) snapshot(job *process, t tool, dir string) error {
 	words, err := job.ask(5*time.Minute, "snapshot "+filepath.Join(dir, "snapshot.pickle"))
 	if err == nil && len(words) != 3 {

@@ -84,8 +84,8 @@ func noNVML(t *testing.T, env []string) string {
 	return dir
 }
 
-// TestEveryMomentEqualsTheJobs: at each moment that the real PyTorch recorded, the report as of that
-// time has PyTorch's figures, and at the peak its peak, in every variant.
+// TestEveryMomentEqualsTheJobs: at each moment that the real PyTorch recorded, the report as of
+// that time has PyTorch's figures, and at the peak its peak, in every variant.
 func TestEveryMomentEqualsTheJobs(t *testing.T) {
 	setup(t)
 	root := realtorch.Prepare(t)

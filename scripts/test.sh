@@ -65,7 +65,7 @@ chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &
 kernels=$!
 # go test cannot cache these results, because it does not know the traced programs as inputs.
 # Packages run one by one: some tests fail when others slow them down.
-pure='/tracer/(ledger|capture)(/|$)'
+pure='/tracer/(booking|capture|clock|defects|fileid|functions|ledger|oom|patience|procfs|shares|stacks|tensors)(/|$)'
 # shellcheck disable=SC2046 # folders of Go packages have no spaces
 tests -count=1 -p 1 $(go list ./tracer/... ./cmd/... | grep -vE "$pure|/test/leaks$")
 # shellcheck disable=SC2046

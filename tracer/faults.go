@@ -8,8 +8,8 @@ import (
 	"github.com/vramprof/vramprof/bpf"
 )
 
-// faults says in words what the tracer and its kernel half counted, and what no figure of the books
-// stands for.
+// faults returns sentences on what the tracer and its kernel half counted and no figure of the ledger
+// shows.
 func (t *Tracer) faults() (list []string) {
 	for _, x := range []struct {
 		counter uint32

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now returns CLOCK_MONOTONIC in ns as the kernel half reads it: nobody can set it, and it stands
-// still while the machine sleeps. In a time namespace our own clock differs.
+// Now returns CLOCK_MONOTONIC in ns as the kernel half reads it: it cannot be set, and it does not
+// advance while the machine sleeps. In a time namespace our own clock differs.
 func Now() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

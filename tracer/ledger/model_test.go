@@ -62,7 +62,7 @@ type modelPool struct {
 	objects, used, reserve, threshold uint64
 }
 
-// old is the pid of a process that was running when tracing began.
+// old is the pid of a process that is older than the attach.
 const old = 1
 
 func newModel() *model {

@@ -8,7 +8,7 @@ import "time"
 // is time.Time; all sizes are bytes.
 type Snapshot struct {
 	Host      string
-	Begin     uint64    // when tracing began
+	Begin     uint64    // when the session began
 	End       uint64    // when the snapshot was taken
 	Wall      time.Time // wall clock time of End
 	Processes []Process // by PID, then Begin

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/functions"
+	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
 func TestProcessesWithoutTheDriverAreThoseThatWillLoadIt(t *testing.T) {
@@ -62,6 +64,9 @@ func TestAScanHasTheDriverThatAProcessWillLoad(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = user.Process.Kill(); _ = user.Wait() })
 	pid := uint32(user.Process.Pid)
+	for len(procfs.Environ(pid)) == 0 || procfs.Environ(pid)[0] == "" { // exec sets it last
+		time.Sleep(time.Millisecond)
+	}
 	runtime, driver := Mapped{PID: pid, Layer: functions.Runtime}, Mapped{PID: ownPID, Layer: functions.Driver}
 	s := scans{0: {runtime, {PID: ownPID, Name: "of before"}}, ownPID: {driver}}
 	for _, wanted := range []bool{false, true} {

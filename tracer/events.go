@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/booking"
+	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/oom"
@@ -71,8 +73,15 @@ func (t *Tracer) sleep() error {
 func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
+		if errors.Is(err, ringbuf.ErrClosed) {
+			return n
+		}
 		if bpf.IsRingEmpty(err) {
-			t.desk.RingWasEmpty()
+			empty := clock.Now()
+			if t.events.AvailableBytes() > 0 { // events that came before the time was taken
+				continue
+			}
+			t.desk.RingWasEmpty(empty)
 			t.table.RingWasEmpty()
 			return n
 		}

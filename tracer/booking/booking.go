@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -110,11 +109,13 @@ func (d *Desk) BeginEvents() { d.running.Store(true) }
 // EndEvents has readings be taken at once, from now on.
 func (d *Desk) EndEvents() { d.running.Store(false) }
 
-// RingWasEmpty notes that all events up to a moment ago are booked.
-func (d *Desk) RingWasEmpty() {
+// RingWasEmpty notes that all events that were in the ring at a time are booked. The time must be
+// taken before the ring is found empty: events that come while the caller waits for its turn are
+// not booked yet.
+func (d *Desk) RingWasEmpty(at uint64) {
 	turn := d.Take()
 	defer turn.Done()
-	turn.Passed(clock.Now() - inFlight)
+	turn.Passed(at - inFlight)
 }
 
 // settleWithin is how long Settle waits; events are mostly read within 10 ms.

@@ -60,6 +60,27 @@ func TestReadingsDoNotWaitWhereNobodyReadsEvents(t *testing.T) {
 	}
 }
 
+// TestReadingsWaitForEventsThatComeBeforeTheReadersTurn: the ring was empty, but while its reader
+// waits for a turn, an event comes and then a reading is made.
+func TestReadingsWaitForEventsThatComeBeforeTheReadersTurn(t *testing.T) {
+	d := newDesk(nil)
+	d.BeginEvents()
+	turn := d.Take()
+	empty, noted := clock.Now(), make(chan struct{})
+	go func() {
+		defer close(noted)
+		d.RingWasEmpty(empty)
+	}()
+	taken := 0
+	turn.Read("a reading", clock.Now(), func(*Turn) { taken++ })
+	time.Sleep(5 * time.Millisecond) // longer than an event takes to the ring
+	turn.Done()
+	<-noted
+	if taken != 0 {
+		t.Error("the reading was booked before the event")
+	}
+}
+
 func TestSettleReturnsWhenTheRingWasEmpty(t *testing.T) {
 	d := newDesk(nil)
 	d.BeginEvents()
@@ -68,7 +89,7 @@ func TestSettleReturnsWhenTheRingWasEmpty(t *testing.T) {
 	d.Settle(moment, func() {
 		read.Do(func() {
 			time.Sleep(2 * time.Millisecond) // longer than an event takes to the ring
-			d.RingWasEmpty()
+			d.RingWasEmpty(clock.Now())
 		})
 	})
 	if took := time.Since(began); took >= settleWithin {

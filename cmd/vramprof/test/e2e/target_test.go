@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,6 +116,10 @@ func copyFile(t *testing.T, from, to string) string {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// A child of another test that has not called execve yet would hold the file open for writing,
+	// and running it would fail.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(to, text, 0o755); err != nil {
 		t.Fatal(err)
 	}

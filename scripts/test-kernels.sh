@@ -104,7 +104,7 @@ of() { sed -nE "s/.*\b$2=([^ ;]+).*/\1/p" "$work/log/$1" | head -n 1; }
 step_of() { sed -nE "s/^RESULT $2 (\S+) .*/\1/p" "$work/log/$1" 2>/dev/null | head -n 1 | sed 's/failed/**no**/;s/^ok$/yes/'; }
 
 write_table() {
-  echo '| Linux | instead of Ubuntu's | probes | cookies | mappings from | verifier | running C and Python | new command | later program | preempted threads |'
+  echo '| Linux | instead of the Ubuntu kernel | probes | cookies | mappings from | verifier | running C and Python | new command | later program | preempted threads |'
   echo '|---|---|---|---|---|---|---|---|---|---|'
   local series suite target
   while read -r series suite target; do

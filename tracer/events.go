@@ -78,11 +78,10 @@ func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 		}
 		if bpf.IsRingEmpty(err) {
 			empty := clock.Now()
-			if t.events.AvailableBytes() > 0 { // events that came before the time was taken
-				continue
+			if t.events.AvailableBytes() == 0 { // no event came before the time was taken
+				t.desk.RingWasEmpty(empty)
+				t.table.RingWasEmpty()
 			}
-			t.desk.RingWasEmpty(empty)
-			t.table.RingWasEmpty()
 			return n
 		}
 		if t.asleep {

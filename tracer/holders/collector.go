@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+const (
+	gcHead     = 16 // in front of an object: the next and the previous one, with flags in the lowest bits
+	maxGCHeads = 16
+)
+
+// collected returns the objects that the garbage collector tracks, at most limit, and how many of
+// its lists could only be read in part. The heads of the lists are found by themselves: their
+// neighbours point back to them.
+func (py *python) collected(limit int) (objects []uint64, broken int) {
+	for _, interp := range py.interps {
+		for _, head := range py.gcHeads(interp) {
+			var whole bool
+			objects, whole = py.follow(objects, head, limit)
+			if !whole {
+				broken++
+			}
+		}
+	}
+	return objects, broken
+}
+
+// gcHeads searches the state of an interpreter. In 3.8 the collector belongs to the runtime. Some
+// builds have the heads at addresses that are a multiple of 4 only.
+func (py *python) gcHeads(interp uint64) (heads []uint64) {
+	from, bytes := interp, uint64(8*interpreterMax)
+	if py.l.gcState != 0 {
+		from, bytes = interp+py.l.gcState, 512
+	} else if py.l.minor == 8 {
+		from, bytes = py.runtime, 4096
+	}
+	for head := from; head < from+bytes && len(heads) < maxGCHeads; head += 4 {
+		if py.isHead(head) {
+			heads = append(heads, head)
+		}
+	}
+	if len(heads) == 0 && py.l.minor == 9 && py.version == "3.8 or 3.9" {
+		py.l.minor = 8
+		heads = py.gcHeads(interp)
+	}
+	return heads
+}
+
+func (py *python) isHead(head uint64) bool {
+	next, previous := py.u64(head)&^3, py.u64(head+8)&^3
+	if !near(next) || !near(previous) || next == head&^3 || previous == head&^3 {
+		return false
+	}
+	if py.u64(next+8)&^3 != head&^3 || py.u64(previous)&^3 != head&^3 {
+		return false
+	}
+	return py.typeOf(next+gcHead) != nil && py.typeOf(previous+gcHead) != nil
+}
+
+func near(a uint64) bool { return a > 1<<16 && a < addressEnd && a&7 == 0 }
+
+// follow appends the objects of a list. Where it breaks, the rest is read from its end.
+func (py *python) follow(objects []uint64, head uint64, limit int) ([]uint64, bool) {
+	begin := len(objects)
+	objects, whole := py.followTo(objects, head, 0, limit, nil)
+	if whole || len(objects) >= limit {
+		return objects, whole
+	}
+	seen := make(map[uint64]struct{}, len(objects)-begin)
+	for _, a := range objects[begin:] {
+		seen[a] = struct{}{}
+	}
+	objects, _ = py.followTo(objects, head, 8, limit, seen)
+	return objects, false
+}
+
+// followTo goes in one direction until the list ends, an object is no object, or one was seen.
+func (py *python) followTo(objects []uint64, head, direction uint64, limit int, seen map[uint64]struct{}) ([]uint64, bool) {
+	begin := len(objects)
+	mark, power := uint64(0), 1 // Brent: a list that runs in circles
+	for p := py.u64(head+direction) &^ 3; p != head&^3; p = py.u64(p+direction) &^ 3 {
+		if !near(p) || len(objects) >= limit || p == mark || py.typeOf(p+gcHead) == nil {
+			return objects, false
+		}
+		if _, again := seen[p+gcHead]; again {
+			return objects, false
+		}
+		objects = append(objects, p+gcHead)
+		if n := len(objects) - begin; n == power {
+			mark, power = p, 2*power
+		}
+	}
+	return objects, true
+}

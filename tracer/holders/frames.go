@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"path"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+const (
+	maxThreads   = 4096
+	maxFrames    = 4096 // of one thread
+	maxVariables = 8192 // of one frame
+	frameTries   = 12
+	ownedByC     = 3 // of a frame that only marks where C called Python, since 3.12
+)
+
+// variable is a local variable of a frame.
+type variable struct {
+	name  uint64 // a string object; 0 for a value on the frame's stack
+	value uint64
+}
+
+// frame is a function that has been entered, or a generator that waits.
+type frame struct {
+	function, file string
+	line           uint32 // where the function begins
+	library        bool   // of Python itself or of an installed package
+	variables      []variable
+	globals        uint64
+	names          uint64 // the dictionary of locals(), of a class's body
+	code           uint64
+}
+
+// frameAt reads a frame. It is nil where there is none.
+func (py *python) frameAt(f uint64) *frame {
+	code := py.u64(f+py.l.frCode) &^ 3
+	if t := py.typeOf(code); t == nil || t.name != "code" {
+		return nil
+	}
+	r := &frame{
+		function: py.str(py.u64(code + py.l.coName)), file: py.str(py.u64(code + py.l.coFile)), line: py.u32(code + py.l.coFirstLine),
+		globals: py.u64(f + py.l.frGlobals), names: py.u64(f + py.l.frNames), code: code,
+	}
+	r.library = isLibrary(r.file)
+	names, ok := py.variableNames(code)
+	if !ok {
+		return nil
+	}
+	at := f + py.l.frLocals
+	for i, name := range names {
+		if v := py.u64(at+8*uint64(i)) &^ 3; v != 0 {
+			r.variables = append(r.variables, variable{name, v})
+		}
+	}
+	py.temporaries(r, f, uint64(len(names)))
+	return r
+}
+
+// isLibrary reports whether a file is Python's own or an installed package's.
+func isLibrary(file string) bool {
+	return strings.Contains(file, "/lib/python") || strings.Contains(file, "/site-packages/") ||
+		strings.Contains(file, "/dist-packages/") || strings.HasPrefix(file, "<frozen")
+}
+
+// variableNames returns the names of a code's variables, in the order of a frame's slots.
+func (py *python) variableNames(code uint64) ([]uint64, bool) {
+	fields := []uint64{py.l.coNames}
+	if py.l.frameObjects() {
+		fields = []uint64{py.l.coNames, py.l.coCells, py.l.coFree}
+	}
+	var names []uint64
+	for _, field := range fields {
+		tuple := py.u64(code + field)
+		if t := py.typeOf(tuple); t == nil || t.kind != kindTuple {
+			return nil, false
+		}
+		n := py.u64(tuple + obSize)
+		if n > maxVariables {
+			return nil, false
+		}
+		for i := range n {
+			names = append(names, py.u64(tuple+tupleItems+8*i))
+		}
+	}
+	return names, true
+}
+
+// temporaries adds what a frame has on its stack, such as the list that a loop goes through.
+func (py *python) temporaries(r *frame, f, variables uint64) {
+	at, n := f+py.l.frLocals+8*variables, uint64(0)
+	switch top := py.u64(f + py.l.frStackTop); {
+	case py.l.frameObjects():
+		n = 16 // more than the stack of most functions; what is no object is left out
+		if at != py.u64(f+64) {
+			return
+		}
+	case py.l.minor >= 14:
+		if top > at && top-at < 8*maxVariables {
+			n = (top - at) / 8
+		}
+	default:
+		if top = uint64(uint32(top)); top > variables && top < maxVariables {
+			n = top - variables
+		}
+	}
+	for i := range n {
+		v := py.u64(at+8*i) &^ 3
+		if v == 0 && py.l.frameObjects() {
+			break
+		}
+		if py.typeOf(v) != nil {
+			r.variables = append(r.variables, variable{0, v})
+		}
+	}
+}
+
+// threads returns the states of an interpreter's threads.
+func (py *python) threads(interp uint64) (threads []uint64) {
+	if !py.isThread(py.u64(interp+py.l.threadsHead), interp) {
+		py.l.threadsHead = 0
+		for i := uint64(0); i < 2048; i++ {
+			if t := py.u64(interp + 8*i); py.isThread(t, interp) && py.u64(t) == 0 {
+				py.l.threadsHead = 8 * i
+				break
+			}
+		}
+	}
+	for t := py.u64(interp + py.l.threadsHead); py.isThread(t, interp) && len(threads) < maxThreads; t = py.u64(t + 8) {
+		threads = append(threads, t)
+	}
+	return threads
+}
+
+func (py *python) isThread(t, interp uint64) bool { return pointer(t) && py.u64(t+16) == interp }
+
+// chain reads the frames of a thread, innermost first, and reports whether it got to their end.
+func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
+	f := py.u64(thread + py.l.tsFrame)
+	if py.l.hasCframe && f != 0 {
+		f = py.u64(f + py.l.cframe)
+	}
+	for range maxFrames {
+		if f == 0 {
+			return frames, true
+		}
+		if !pointer(f) {
+			return frames, false
+		}
+		if r := py.frameAt(f); r != nil {
+			frames = append(frames, r)
+		} else if py.l.minor < 12 || py.u8(f+py.l.frOwner) < ownedByC {
+			return frames, false
+		}
+		f = py.u64(f + py.l.frPrevious)
+	}
+	return frames, false
+}
+
+// chains returns the frames of all threads of an interpreter, outermost first: those of the copy,
+// and those of the process now, tried again until each thread could be read to its end.
+func (py *python) chains(interp uint64, live Memory) (chains [][]*frame, broken int) {
+	whole := map[uint64]bool{}
+	best := map[uint64][]*frame{}
+	add := func(threads []uint64, from *python) {
+		for _, t := range threads {
+			if whole[t] {
+				continue
+			}
+			c, ok := from.chain(t)
+			whole[t] = ok
+			if ok || len(c) > len(best[t]) {
+				best[t] = c
+			}
+		}
+	}
+	threads := py.threads(interp)
+	add(threads, py)
+	for _, t := range threads {
+		chains = append(chains, outermostFirst(best[t]))
+	}
+	if live == nil {
+		return chains, count(threads, whole)
+	}
+	clear(whole)
+	clear(best)
+	for range frameTries {
+		now := py.fresh(live)
+		threads = now.threads(interp)
+		add(threads, now)
+		now.Close()
+		if broken = count(threads, whole); broken == 0 && len(threads) > 0 {
+			break
+		}
+	}
+	for _, t := range threads {
+		chains = append(chains, outermostFirst(best[t]))
+	}
+	return chains, broken
+}
+
+// count returns how many threads could not be read to their end.
+func count(threads []uint64, whole map[uint64]bool) (broken int) {
+	for _, t := range threads {
+		if !whole[t] {
+			broken++
+		}
+	}
+	return broken
+}
+
+func outermostFirst(frames []*frame) []*frame {
+	r := make([]*frame, 0, len(frames))
+	for i := len(frames) - 1; i >= 0; i-- {
+		r = append(r, frames[i])
+	}
+	return r
+}
+
+// fresh returns a reader of the same Python that has nothing cached but types.
+func (py *python) fresh(live Memory) *python {
+	now := *py
+	now.Copy = NewCopy(live, 64<<20)
+	return &now
+}
+
+// place returns "train.py" and a function's name as a person may read them.
+func (f *frame) place() (function, file string) {
+	return cut60(untrusted.Clean(f.function)), cut60(untrusted.Clean(path.Base(f.file)))
+}

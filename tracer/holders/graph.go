@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+const (
+	edgeWords  = 3       // of an edge of the graph: the node, its counts, a number
+	maxVector  = 1 << 20 // bytes
+	maxHookLen = 96
+)
+
+// expandCPP enters what a C++ object holds.
+func (s *search) expandCPP(i int32, a uint64, cost int) {
+	c := s.cpp.classOf(a)
+	switch {
+	case c.is(roleTensor):
+		s.expandImpl(i, a, cost)
+		if o := s.torch.object; o != 0 {
+			if v := s.py.u64(a+o) &^ 1; s.isTensor(v) {
+				s.pushPython(v, i, stepThrough, 0, cost+costThrough)
+			}
+		}
+	case c.is(roleStorage):
+		s.claim(a, 0, i)
+	case c.is(roleNode):
+		s.expandNode(i, a, c, cost)
+	}
+	s.work++
+}
+
+func (s *search) isTensor(a uint64) bool {
+	t := s.py.typeOf(a)
+	return t != nil && t.tensor
+}
+
+// expandNode enters what a node of the autograd graph saves, and the nodes it leads to. Weak
+// pointers to nodes lie directly in it, strong ones in its vector of edges.
+func (s *search) expandNode(i int32, a uint64, c *class, cost int) {
+	size := s.extent(a)
+	s.expandSaved(i, a+16, size-16, cost)
+	if !c.is(rolePythonNode) {
+		return
+	}
+	for o := uint64(16); o+8 <= size; o += 8 {
+		v := s.py.u64(a + o)
+		if t := s.py.typeOf(v); t != nil && t.kind == kindOther && !t.tensor {
+			s.pushPython(v, i, StepContext, 0, cost+costSaved)
+		}
+	}
+}
+
+// expandSaved looks at the words of a node or of the context of a custom function.
+func (s *search) expandSaved(i int32, a, size uint64, cost int) {
+	if size > maxChunk || !s.spend(size/8) {
+		return
+	}
+	for o := uint64(0); o+8 <= size; o += 8 {
+		v := s.py.u64(a + o)
+		if !pointer(v) {
+			continue
+		}
+		switch c := s.cpp.classOf(v); {
+		case c.is(roleTensor):
+			s.pushLive(i, v, stepNext, cost+costSaved)
+		case c.is(roleHook):
+			s.expandHook(i, v, cost)
+		case c == nil && o+24 <= size:
+			s.expandVector(i, v, s.py.u64(a+o+8), s.py.u64(a+o+16), cost)
+		}
+	}
+}
+
+// pushLive enters a TensorImpl that has references.
+func (s *search) pushLive(i int32, v uint64, step StepKind, cost int) {
+	if s.py.u32(v+8) != 0 {
+		s.pushCPP(v, i, step, 0, cost)
+	}
+}
+
+// expandHook enters the Python objects of a hook: a function, a dictionary of them, what it packed.
+func (s *search) expandHook(i int32, a uint64, cost int) {
+	size := min(max(s.chunk(a), 24), maxHookLen)
+	for o := uint64(8); o+8 <= size; o += 8 {
+		if v := s.py.u64(a + o); s.py.typeOf(v) != nil {
+			s.pushPython(v, i, StepHook, 0, cost+costSaved)
+		}
+	}
+}
+
+// expandVector looks at what can be a std::vector: begin, end, end of its memory. Nodes are taken
+// from vectors of edges only.
+func (s *search) expandVector(i int32, begin, end, room uint64, cost int) {
+	if begin&15 != 0 || end <= begin || room < end || room-begin > maxVector || (end|room)&7 != 0 {
+		return
+	}
+	if n := s.chunk(begin); n < room-begin || !s.spend((end-begin)/8) {
+		return
+	}
+	words := (end - begin) / 8
+	for k := range words {
+		v := s.py.u64(begin + 8*k)
+		if !pointer(v) {
+			continue
+		}
+		switch c := s.cpp.classOf(v); {
+		case c.is(roleTensor):
+			s.pushLive(i, v, stepNext, cost+costSaved)
+		case c.is(roleNode) && k%edgeWords == 0 && words%edgeWords == 0:
+			s.pushCPP(v, i, stepNext, 0, cost+costNext)
+		case c.is(roleHook):
+			s.expandHook(i, v, cost)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+const maxName = 60 // characters of one name
+
+// RootKind is where a path begins.
+type RootKind uint8
+
+const (
+	RootNone      RootKind = iota // nothing in Python holds it, or it was not found
+	RootModule                    // a module's variables
+	RootLocal                     // a local variable of a function that runs
+	RootTemporary                 // a value that a function that runs is working with
+	RootGlobals                   // the globals of a function whose module is not in sys.modules
+	RootCycle                     // objects that only hold each other
+	RootNative                    // C++ only
+)
+
+// Root is where a path begins.
+type Root struct {
+	Kind     RootKind
+	Name     string // of the module or the variable
+	Function string // of RootLocal, RootTemporary and RootGlobals
+	File     string // without its folder
+	Line     int    // where the function begins
+	Classes  string // of RootCycle: "Cyc, list"; of RootNative: what holds it
+}
+
+// Step is one link of a path.
+type Step struct {
+	Kind  StepKind
+	Name  string // of an attribute, a key, a variable; "" if it has none or names are not wanted
+	Index int    // of StepItem
+	Class string // of the object that the step leads to
+	Size  int    // its entries, if it is a container, or -1
+}
+
+// Relation is how a storage belongs to what its path names.
+type Relation uint8
+
+const (
+	Direct Relation = iota // a tensor or storage of the path itself
+	Grad                   // .grad of it
+	Graph                  // the autograd graph of it
+	Base                   // what it is a view of
+)
+
+// Container is the innermost container on a path.
+type Container struct {
+	Address uint64 // in the process; it identifies the container between two walks
+	Class   string // "list", "OrderedDict"
+	Entries int
+}
+
+// Holder is a path from a root to storages. Storages that are held in the same way share one.
+type Holder struct {
+	root     *Root
+	parent   *Holder
+	step     Step
+	depth    int
+	relation Relation
+	named    bool
+}
+
+// Root returns where the path begins.
+func (h *Holder) Root() Root { return *h.root }
+
+// Relation returns how storages belong to the path.
+func (h *Holder) Relation() Relation { return h.relation }
+
+// Steps returns the links of the path, from its root on.
+func (h *Holder) Steps() []Step {
+	steps := make([]Step, h.depth)
+	for p := h; p.parent != nil; p = p.parent {
+		steps[p.depth-1] = p.step
+	}
+	return steps
+}
+
+// String returns the path as people write it: "model.layers.3.fc1.weight",
+// "optimizer.state[*]['exp_avg']", `local "outs"[*] of evaluate() (eval.py:41)`.
+func (h *Holder) String() string { return h.text(false) }
+
+// Pattern returns the path with a star for each number: "model.layers.*.fc1.weight". Holders with
+// the same pattern are one line of a report.
+func (h *Holder) Pattern() string { return h.text(true) }
+
+func (h *Holder) text(stars bool) string {
+	var b strings.Builder
+	h.root.begin(&b, h.named)
+	graph := false
+	for _, s := range h.Steps() {
+		if s.Kind == StepGraph {
+			graph = true
+			continue
+		}
+		s.write(&b, stars, h.named)
+	}
+	out := strings.TrimPrefix(b.String(), ".")
+	if out == "" {
+		out = "?"
+	}
+	if graph {
+		out += " (autograd graph)"
+	}
+	return out + h.root.end()
+}
+
+// begin writes what stands in front of the steps.
+func (r *Root) begin(b *strings.Builder, named bool) {
+	switch r.Kind {
+	case RootModule:
+		if r.Name != "__main__" {
+			b.WriteString(r.Name)
+		}
+	case RootLocal:
+		b.WriteString("local")
+		if named {
+			fmt.Fprintf(b, " %q", r.Name)
+		}
+	case RootTemporary:
+		b.WriteString("temporary")
+	case RootGlobals:
+		b.WriteString("globals")
+	case RootCycle:
+		fmt.Fprintf(b, "cycle of %s", r.Classes)
+	case RootNative:
+		b.WriteString(r.Classes)
+	case RootNone:
+		b.WriteString("no holder found")
+	}
+}
+
+// end writes what stands behind the steps.
+func (r *Root) end() string {
+	switch r.Kind {
+	case RootLocal, RootTemporary, RootGlobals:
+		if r.Function == "" {
+			return " of a function"
+		}
+		function := r.Function
+		if !strings.HasSuffix(function, ">") || strings.Contains(function, "<locals>") {
+			function += "()"
+		}
+		return fmt.Sprintf(" of %s (%s:%d)", function, r.File, r.Line)
+	}
+	return ""
+}
+
+// write appends a step.
+func (s Step) write(b *strings.Builder, stars, named bool) {
+	switch s.Kind {
+	case StepAttr, StepChild, StepField:
+		s.writeName(b, stars, named)
+	case StepKey:
+		if s.Name == "" {
+			b.WriteString("[*]")
+		} else {
+			fmt.Fprintf(b, "['%s']", s.Name)
+		}
+	case StepEntry:
+		b.WriteString(".keys()")
+	case StepIndex:
+		b.WriteString("[*]")
+	case StepItem:
+		if stars || s.Index >= 8 {
+			b.WriteString("[*]")
+		} else {
+			fmt.Fprintf(b, "[%d]", s.Index)
+		}
+	case StepCell:
+		fmt.Fprintf(b, ".<closure %s>", s.Name)
+	case StepLocal:
+		fmt.Fprintf(b, ".<local %s>", s.Name)
+	case StepGrad:
+		b.WriteString(".grad")
+	case StepContext:
+		b.WriteString(".<ctx>")
+	case StepHook:
+		b.WriteString(".<hook>")
+	case StepBase:
+		b.WriteString("._base")
+	}
+}
+
+func (s Step) writeName(b *strings.Builder, stars, named bool) {
+	switch {
+	case s.Kind == StepField && s.Name == "":
+		b.WriteString(".<" + s.Class + ">")
+	case !named:
+		b.WriteString(".<" + s.Class + ">")
+	case stars && s.Kind == StepChild && isNumber(s.Name):
+		b.WriteString(".*")
+	default:
+		b.WriteString("." + s.Name)
+	}
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 64)
+	return err == nil
+}
+
+// cut60 cuts a name off at 60 characters.
+func cut60(s string) string {
+	if utf8.RuneCountInString(s) <= maxName {
+		return s
+	}
+	return string([]rune(s)[:maxName-1]) + "…"
+}
+
+// readable makes a name of the process fit to be read, or leaves it out.
+func (s *search) readable(name string) string {
+	if s.hideNames {
+		return ""
+	}
+	return cut60(untrusted.Clean(name))
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+const maxDepth = 128 // steps of a path that are named
+
+// namer turns nodes into holders. Equal paths become the same holder.
+type namer struct {
+	*search
+	known map[link]*Holder
+	paths map[int32]*Holder // of nodes
+	roots map[Root]*Root
+}
+
+// link identifies a holder by the one before it.
+type link struct {
+	root   *Root
+	parent *Holder
+	step   Step
+}
+
+func newNamer(s *search) *namer {
+	return &namer{search: s, known: map[link]*Holder{}, paths: map[int32]*Holder{}, roots: map[Root]*Root{}}
+}
+
+// holder returns the path of a node.
+func (n *namer) holder(i int32) *Holder {
+	var chain []int32
+	h := (*Holder)(nil)
+	for {
+		if h = n.paths[i]; h != nil {
+			break
+		}
+		chain = append(chain, i)
+		from := n.nodes[i].from
+		if from < 0 {
+			h = n.begin(n.search.roots[-1-from])
+			break
+		}
+		if len(chain) >= maxDepth { // the begin of a list of lists of lists
+			h = n.begin(Root{Kind: RootNone, Classes: "…"})
+			break
+		}
+		i = from
+	}
+	for k := len(chain) - 1; k >= 0; k-- {
+		h = n.append(h, n.nodes[chain[k]])
+		n.paths[chain[k]] = h
+	}
+	return h
+}
+
+// along returns the path of a further way to a node.
+func (n *namer) along(i int32, e edge) *Holder {
+	if e.from < 0 {
+		return n.begin(n.search.roots[-1-e.from])
+	}
+	to := n.nodes[i]
+	to.from, to.step, to.aux = e.from, e.step, e.aux
+	return n.append(n.holder(e.from), to)
+}
+
+func (n *namer) begin(r Root) *Holder {
+	root := n.roots[r]
+	if root == nil {
+		root = &r
+		n.roots[r] = root
+	}
+	return n.intern(link{root: root}, nil)
+}
+
+func (n *namer) intern(l link, parent *Holder) *Holder {
+	h := n.known[l]
+	if h != nil {
+		return h
+	}
+	h = &Holder{root: l.root, parent: parent, step: l.step, named: !n.hideNames}
+	if parent != nil {
+		h.root, h.depth, h.relation = parent.root, parent.depth+1, parent.relation
+	}
+	switch l.step.Kind {
+	case StepGraph:
+		h.relation = Graph
+	case StepGrad:
+		h.relation = max(h.relation, Grad)
+		if h.relation == Base {
+			h.relation = Grad
+		}
+	case StepBase:
+		if h.relation != Graph {
+			h.relation = Base
+		}
+	}
+	n.known[l] = h
+	return h
+}
+
+// append adds the step to a node, unless it is one that people do not write.
+func (n *namer) append(h *Holder, to node) *Holder {
+	step, ok := n.stepTo(to)
+	if !ok || h.relation == Graph && (step.Kind == StepGraph || step.Kind == StepBase) {
+		return h
+	}
+	return n.intern(link{parent: h, step: step}, h)
+}
+
+func (n *namer) stepTo(to node) (Step, bool) {
+	s := Step{Kind: to.step, Size: -1}
+	switch to.step {
+	case stepRoot, stepThrough, stepDict, stepModules, stepNext:
+		return s, false
+	case StepKey, StepChild:
+		s.Name = n.readable(n.py.str(to.aux))
+	case StepAttr, StepField, StepCell, StepLocal:
+		s.Name = n.readable(n.auxName(to.aux))
+	case StepItem:
+		s.Index = int(min(to.aux, 8))
+	}
+	if to.flags&nodeCPP == 0 {
+		if t := n.py.typeOf(to.address); t != nil {
+			s.Class = n.classOf(t)
+			s.Size = n.entries(to.address, t)
+		}
+	}
+	return s, true
+}
+
+func (n *namer) classOf(t *pyType) string { return t.class() }
+
+func (n *namer) auxName(aux uint64) string {
+	if aux&1 == 1 {
+		if i := aux >> 1; i < uint64(len(n.names)) {
+			return n.names[i]
+		}
+		return ""
+	}
+	return n.py.str(aux)
+}
+
+// entries returns how many entries a container has, or -1.
+func (n *namer) entries(a uint64, t *pyType) int {
+	size := uint64(0)
+	switch t.kind {
+	case kindList, kindTuple, kindDeque:
+		size = n.py.u64(a + obSize)
+	case kindDict:
+		size = n.py.u64(a + 16)
+	case kindSet:
+		size = n.py.u64(a + 24)
+	default:
+		return -1
+	}
+	if size > maxEntries {
+		return -1
+	}
+	return int(size)
+}
+
+// container returns the innermost container on the way to a node.
+func (n *namer) container(i int32) Container {
+	for range maxDepth {
+		to := n.nodes[i]
+		if to.from < 0 {
+			break
+		}
+		i = to.from
+		from := n.nodes[i]
+		if from.flags&nodeCPP != 0 || to.step != StepKey && to.step != StepIndex && to.step != StepItem {
+			continue
+		}
+		if t := n.py.typeOf(from.address); t != nil {
+			return Container{Address: from.address, Class: n.classOf(t), Entries: n.entries(from.address, t)}
+		}
+	}
+	return Container{}
+}

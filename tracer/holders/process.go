@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+const (
+	maxRegions = 1 << 18  // of one process
+	maxPages   = 32 << 20 // that are looked up in pagemap: 128 GiB of address space
+	maxBatch   = 512      // ranges in one system call
+)
+
+// Process reads a running process. It neither stops nor changes it: it copies only pages that are
+// resident, never touches memory of devices, and notices when the pid belongs to another process.
+type Process struct {
+	pid     int
+	pidfd   int
+	pagemap *os.File
+	regions []Region
+	files   map[string]*os.File // nil where a file could not be opened
+	symbols map[string]uint64
+	swapped uint64 // pages that were left out since reading them would bring them back
+	skipped uint64 // bytes of address space beyond maxPages
+}
+
+// Open opens a process by its pid in the caller's pid namespace. Close it after use. The caller
+// needs the right to trace the process: the same user, or CAP_SYS_PTRACE.
+func Open(pid int) (*Process, error) {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	p := &Process{pid: pid, pidfd: pidfd, files: map[string]*os.File{}}
+	if p.regions, err = readMaps(pid); err == nil {
+		p.pagemap, err = os.Open(p.proc("pagemap"))
+	}
+	if err == nil {
+		err = p.alive()
+	}
+	if err != nil {
+		p.Close()
+		return nil, fmt.Errorf("read the memory map of process %d: %w", pid, err)
+	}
+	return p, nil
+}
+
+// Close releases what Open took.
+func (p *Process) Close() {
+	unix.Close(p.pidfd)
+	if p.pagemap != nil {
+		p.pagemap.Close()
+	}
+	for _, f := range p.files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// Regions returns what was mapped when the process was opened.
+func (p *Process) Regions() []Region { return p.regions }
+
+func (p *Process) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", p.pid, name) }
+
+// alive returns an error if the process has ended. Afterwards the pid may be another's.
+func (p *Process) alive() error {
+	if err := unix.PidfdSendSignal(p.pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d has ended", p.pid)
+	}
+	return nil
+}
+
+// ReadAt reads resident pages. Pages of a file that are not resident are read from the file.
+func (p *Process) ReadAt(b []byte, address uint64) (int, error) {
+	done := 0
+	for done < len(b) {
+		at := address + uint64(done)
+		n := min(len(b)-done, int(pageSize-at%pageSize))
+		if err := p.readPage(b[done:done+n], at); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, p.alive()
+}
+
+// readPage reads a part of one page.
+func (p *Process) readPage(b []byte, address uint64) error {
+	r, ok := regionAt(p.regions, address)
+	if !ok || r.forbidden() {
+		return fmt.Errorf("read %#x of process %d: %w", address, p.pid, errAbsent)
+	}
+	if p.resident(address) {
+		n, err := readv(p.pid, b, []span{{address, address + uint64(len(b))}})
+		if err == nil && n == len(b) {
+			return nil
+		}
+	}
+	if r.file() && !r.Writable {
+		return p.readFile(b, r, address)
+	}
+	return fmt.Errorf("read %#x of process %d: %w", address, p.pid, errAbsent)
+}
+
+// resident reports whether a page can be read without bringing it in.
+func (p *Process) resident(address uint64) bool {
+	var entry [8]byte
+	if _, err := p.pagemap.ReadAt(entry[:], int64(address>>pageShift*8)); err != nil {
+		return false
+	}
+	return binary.LittleEndian.Uint64(entry[:])>>63 == 1
+}
+
+// readFile reads a page that the process has mapped from a file and not touched.
+func (p *Process) readFile(b []byte, r Region, address uint64) error {
+	f, known := p.files[r.Path]
+	if !known && len(p.files) < 256 {
+		f, _ = untrusted.OpenIn(p.proc("root"), r.Path)
+		p.files[r.Path] = f
+	}
+	if f == nil {
+		return fmt.Errorf("read %#x from %s: %w", address, untrusted.Clean(r.Path), errAbsent)
+	}
+	clear(b)
+	if n, err := f.ReadAt(b, int64(address-r.Start+r.Offset)); err != nil && (!errors.Is(err, io.EOF) || n == 0) {
+		return fmt.Errorf("read %#x from %s: %w", address, untrusted.Clean(r.Path), err)
+	}
+	return nil
+}
+
+// span is a range of addresses.
+type span struct{ start, end uint64 }
+
+func (s span) bytes() uint64 { return s.end - s.start }
+
+// readv copies ranges, one after the other, into b. It ends early where one cannot be read.
+func readv(pid int, b []byte, spans []span) (int, error) {
+	remote := make([]unix.RemoteIovec, len(spans))
+	for i, s := range spans {
+		remote[i] = unix.RemoteIovec{Base: uintptr(s.start), Len: int(s.bytes())}
+	}
+	local := []unix.Iovec{{Base: &b[0]}}
+	local[0].SetLen(len(b))
+	return unix.ProcessVMReadv(pid, local, remote, 0)
+}
+
+// residentSpans returns the resident pages of the process's own memory.
+func (p *Process) residentSpans() (spans []span, bytes uint64) {
+	var left uint64 = maxPages
+	buf := make([]byte, 1<<17)
+	for _, r := range bySize(p.regions) {
+		if !r.own() {
+			continue
+		}
+		pages := (r.End - r.Start) >> pageShift
+		if pages > left {
+			p.skipped += r.End - r.Start
+			continue
+		}
+		left -= pages
+		spans = p.appendResident(spans, r, buf)
+	}
+	slices.SortFunc(spans, func(a, b span) int { return compare(a.start, b.start) })
+	for _, s := range spans {
+		bytes += s.bytes()
+	}
+	return spans, bytes
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// bySize returns regions, the smallest first: reservations of terabytes come last.
+func bySize(regions []Region) []Region {
+	sorted := slices.Clone(regions)
+	slices.SortStableFunc(sorted, func(a, b Region) int { return compare(a.End-a.Start, b.End-b.Start) })
+	return sorted
+}
+
+func (p *Process) appendResident(spans []span, r Region, buf []byte) []span {
+	for at := r.Start; at < r.End; {
+		n := min(uint64(len(buf))/8, (r.End-at)>>pageShift)
+		if n == 0 {
+			break
+		}
+		if _, err := p.pagemap.ReadAt(buf[:8*n], int64(at>>pageShift*8)); err != nil {
+			p.skipped += r.End - at
+			break
+		}
+		for i := range n {
+			entry := binary.LittleEndian.Uint64(buf[8*i:])
+			page := at + i<<pageShift
+			switch {
+			case entry>>63 == 0:
+				p.swapped += entry >> 62
+			case len(spans) > 0 && spans[len(spans)-1].end == page:
+				spans[len(spans)-1].end += pageSize
+			default:
+				spans = append(spans, span{page, page + pageSize})
+			}
+		}
+		at += n << pageShift
+	}
+	return spans
+}
+
+// readMaps reads /proc/PID/maps.
+func readMaps(pid int) ([]Region, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var regions []Region
+	lines := bufio.NewScanner(f)
+	lines.Buffer(make([]byte, 64<<10), 64<<10)
+	for lines.Scan() && len(regions) < maxRegions {
+		if r, ok := parseRegion(lines.Text()); ok && (len(regions) == 0 || regions[len(regions)-1].End <= r.Start) {
+			regions = append(regions, r)
+		}
+	}
+	return regions, lines.Err()
+}
+
+// parseRegion reads a line such as
+// "7f0c8a000000-7f0c8a021000 rw-p 00001000 08:01 1234   /usr/lib/libtorch.so".
+func parseRegion(line string) (Region, bool) {
+	fields := strings.SplitN(line, " ", 6)
+	if len(fields) < 5 || len(fields[1]) != 4 {
+		return Region{}, false
+	}
+	from, to, ok := strings.Cut(fields[0], "-")
+	start, err1 := strconv.ParseUint(from, 16, 64)
+	end, err2 := strconv.ParseUint(to, 16, 64)
+	offset, err3 := strconv.ParseUint(fields[2], 16, 64)
+	if !ok || err1 != nil || err2 != nil || err3 != nil || start >= end || end > addressEnd {
+		return Region{}, false
+	}
+	r := Region{Start: start, End: end, Offset: offset, Readable: fields[1][0] == 'r', Writable: fields[1][1] == 'w', Private: fields[1][3] == 'p'}
+	if len(fields) == 6 {
+		r.Path = strings.TrimLeft(fields[5], " ")
+	}
+	return r, true
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import "strings"
+
+const (
+	costMain    = 0   // variables of __main__
+	costProgram = 40  // of other modules of the program
+	costLibrary = 400 // of installed modules
+	costTorch   = 600
+	costLocal   = 60 // variables of functions
+	costInner   = 10 // frames cost 1 more for so many that called them
+	costOther   = 300
+	costNames   = 200
+)
+
+// enterRoots enters the modules and the variables of all frames.
+func (s *search) enterRoots(live Memory) (threads, broken int) {
+	for _, interp := range s.py.interps {
+		s.enterModules(s.py.u64(interp + s.py.l.modulesField))
+		chains, b := s.py.chains(interp, live)
+		broken += b
+		threads += len(chains)
+		for _, chain := range chains {
+			for depth, f := range chain {
+				s.enterFrame(f, depth)
+			}
+		}
+	}
+	return threads, broken
+}
+
+// enterModules enters sys.modules, the program's own first.
+func (s *search) enterModules(modules uint64) {
+	type module struct {
+		name string
+		dict uint64
+		cost int
+	}
+	var found []module
+	s.py.eachItem(modules, func(key, value uint64) {
+		t := s.py.typeOf(value)
+		if t == nil || t.kind != kindModule || len(found) > 1<<17 {
+			return
+		}
+		name, dict := s.py.str(key), s.py.u64(value+moduleDict)
+		s.modules[value], s.modules[dict] = true, true
+		found = append(found, module{name, dict, s.costOfModule(name, dict)})
+	})
+	for _, m := range found {
+		s.root(m.dict, Root{Kind: RootModule, Name: s.readable(m.name)}, stepRoot, 0, m.cost)
+	}
+}
+
+// costOfModule makes a program's own modules cheap, and libraries dear.
+func (s *search) costOfModule(name string, dict uint64) int {
+	switch {
+	case name == "__main__":
+		return costMain
+	case name == "torch" || strings.HasPrefix(name, "torch."):
+		return costTorch
+	}
+	cost := costLibrary
+	s.py.eachItem(dict, func(key, value uint64) {
+		if cost == costLibrary && s.py.str(key) == "__file__" && !isLibrary(s.py.str(value)) {
+			cost = costProgram
+		}
+	})
+	return cost
+}
+
+// enterFrame enters the variables of a function that runs.
+func (s *search) enterFrame(f *frame, depth int) {
+	function, file := f.place()
+	r := Root{Kind: RootLocal, Function: s.readable(function), File: s.readable(file), Line: int(f.line)}
+	cost := costLocal
+	if f.library {
+		cost = costOther
+	}
+	cost += min(depth/costInner, costOther)
+	for _, v := range f.variables {
+		at, far := r, cost+s.direct(v.value)
+		if v.name == 0 {
+			at.Kind, far = RootTemporary, far+costDirect
+		} else {
+			at.Name = s.readable(s.py.str(v.name))
+		}
+		s.root(v.value, at, stepRoot, 0, far)
+	}
+	if !s.modules[f.globals] {
+		at := r
+		at.Kind = RootGlobals
+		s.root(f.globals, at, stepDict, 0, costOther)
+	}
+	if f.names != 0 && f.names != f.globals {
+		s.root(f.names, r, stepDict, 0, costNames)
+	}
+}

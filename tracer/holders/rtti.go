@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+// What the walk knows of PyTorch's C++ classes, by mangled name.
+const (
+	tensorImpl   = "N3c1010TensorImplE"
+	storageImpl  = "N3c1011StorageImplE"
+	graphNode    = "N5torch8autograd4NodeE"
+	autogradMeta = "N5torch8autograd12AutogradMetaE"
+	pythonNode   = "N5torch8autograd6PyNodeE"
+)
+
+// role is what an object of a C++ class means for the walk.
+type role uint8
+
+const (
+	roleTensor role = 1 << iota
+	roleStorage
+	roleNode
+	roleMeta
+	roleHook
+	rolePythonNode
+	roleShared // std::make_shared: counts in front of the object
+)
+
+// class is a polymorphic C++ class, read from its type information.
+type class struct {
+	name  string // mangled
+	roles role
+}
+
+// is reports whether a class is or derives what has a role. A nil class has none.
+func (c *class) is(r role) bool { return c != nil && c.roles&r != 0 }
+
+// readable returns "torch::autograd::AddBackward0".
+func (c *class) readable() string {
+	s, err := demangle.ToString("_ZTS"+c.name, demangle.NoParams, demangle.MaxLength(8))
+	if err != nil {
+		return cut60(untrusted.Clean(c.name))
+	}
+	return cut60(untrusted.Clean(strings.TrimPrefix(s, "typeinfo name for ")))
+}
+
+// rtti recognizes polymorphic C++ objects: the word in front of a vtable leads to the type's
+// information, which has its mangled name and its bases. No symbols are needed.
+type rtti struct {
+	*Copy
+	files  []span            // where libraries are mapped
+	tables map[uint64]*class // by address of the vtable; nil for what is none
+	infos  map[uint64]*class
+}
+
+func newRTTI(c *Copy) *rtti {
+	r := &rtti{Copy: c, tables: map[uint64]*class{}, infos: map[uint64]*class{}}
+	for _, m := range c.regions {
+		if !m.file() || m.forbidden() {
+			continue
+		}
+		if n := len(r.files); n > 0 && r.files[n-1].end == m.Start {
+			r.files[n-1].end = m.End
+		} else {
+			r.files = append(r.files, span{m.Start, m.End})
+		}
+	}
+	return r
+}
+
+// inFile reports whether an address is in a mapped library.
+func (r *rtti) inFile(a uint64) bool {
+	if len(r.files) == 0 || a < r.files[0].start || a >= r.files[len(r.files)-1].end {
+		return false
+	}
+	_, found := slices.BinarySearchFunc(r.files, a, func(s span, a uint64) int {
+		switch {
+		case s.end <= a:
+			return -1
+		case s.start > a:
+			return 1
+		}
+		return 0
+	})
+	return found
+}
+
+// classOf returns the class of the object at an address, or nil.
+func (r *rtti) classOf(a uint64) *class {
+	if !pointer(a) {
+		return nil
+	}
+	p := r.page(a)
+	if p == nil {
+		return nil
+	}
+	return r.classOfTable(r.u64(a))
+}
+
+func (r *rtti) classOfTable(vtable uint64) *class {
+	if !pointer(vtable) || !r.inFile(vtable) {
+		return nil
+	}
+	c, known := r.tables[vtable]
+	if !known {
+		// The offset to the object's begin is 0, or negative in the table of a second base.
+		if top := int64(r.u64(vtable - 16)); top <= 0 && top > -1<<24 {
+			c = r.classOfInfo(r.u64(vtable-8), 0)
+		}
+		if len(r.tables) < 1<<20 {
+			r.tables[vtable] = c
+		}
+	}
+	return c
+}
+
+// classOfInfo reads a type_info: a vtable of its own, the name, and depending on its kind the base
+// or a list of bases.
+func (r *rtti) classOfInfo(info uint64, depth int) *class {
+	if c, known := r.infos[info]; known {
+		return c
+	}
+	if !pointer(info) || !r.inFile(info) || !r.inFile(r.u64(info)) {
+		return nil
+	}
+	name, ok := r.text(r.u64(info+8) & (addressEnd - 1))
+	name = strings.TrimPrefix(name, "*")
+	if !ok || !mangled(name) {
+		return nil
+	}
+	c := &class{name: name, roles: roleOf(name)}
+	r.infos[info] = c
+	if depth > 12 {
+		return c
+	}
+	base := r.u64(info + 16)
+	if b := r.classOfInfo(base, depth+1); b != nil {
+		c.roles |= b.roles
+		return c
+	}
+	if n := base >> 32; base&0xffffffff < 4 && n < 16 { // flags and number
+		for i := range n {
+			if b := r.classOfInfo(r.u64(info+24+16*i), depth+1); b != nil {
+				c.roles |= b.roles
+			}
+		}
+	}
+	return c
+}
+
+// mangled reports whether a string can be the name of a type: "N3c1010TensorImplE", "7MyClass".
+func mangled(s string) bool {
+	if s == "" || len(s) > 500 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s[0] >= '0' && s[0] <= '9' || s[0] >= 'A' && s[0] <= 'Z'
+}
+
+func roleOf(name string) (r role) {
+	switch name {
+	case tensorImpl:
+		r = roleTensor
+	case storageImpl:
+		r = roleStorage
+	case graphNode:
+		r = roleNode
+	case autogradMeta:
+		r = roleMeta
+	case pythonNode:
+		r = rolePythonNode
+	}
+	if strings.HasPrefix(name, "N5torch8autograd") && strings.Contains(name, "Hook") {
+		r |= roleHook
+	}
+	if strings.HasPrefix(name, "St23_Sp_counted_ptr_inplace") {
+		r |= roleShared
+	}
+	return r
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"context"
+	"fmt"
+)
+
+// StepKind is one way in which an object holds another.
+type StepKind uint8
+
+const (
+	stepRoot    StepKind = iota
+	StepKey              // a value in a dictionary: ['name'] or [*]
+	StepEntry            // a key of a dictionary
+	StepIndex            // an element of a list, a deque or a set: [*]
+	StepItem             // an element of a tuple: [1]
+	StepAttr             // an attribute, a slot or a variable of a module
+	StepChild            // a parameter, buffer or submodule of a torch.nn.Module
+	StepField            // a field of a C structure that has no name
+	StepCell             // a variable of an enclosing function
+	StepLocal            // a local variable of a generator, a coroutine or a kept frame
+	StepGrad             // .grad
+	StepGraph            // the autograd graph of a tensor
+	StepContext          // the context of a custom autograd function
+	StepHook             // what a hook of the graph keeps
+	StepBase             // the tensor that a view looks at
+	stepThrough          // nothing that people write: a cell's value, the Python object of a tensor
+	stepDict             // the dictionary of an instance, a class or a module
+	stepModules          // _parameters, _modules, _buffers
+	stepNext             // within a graph
+)
+
+// Costs of steps, in tenths. The cheapest path names a storage.
+const (
+	costThrough = 1
+	costModules = 1
+	costChild   = 2
+	costAttr    = 20
+	costKey     = 20
+	costItem    = 30
+	costBound   = 30
+	costField   = 80
+	costEntry   = 200
+	costDirect  = 40 // a tensor that is itself a variable: often left over from a loop
+	costGlobals = 300
+	costGrad    = 20
+	costGraph   = 150
+	costNext    = 1
+	costSaved   = 10
+	maxCost     = 1 << 14
+	costCycle   = 1 << 13
+)
+
+const (
+	nodeDone   = 1 << iota // its cheapest path is known
+	nodeCPP                // a C++ object
+	nodeTensor             // a Python tensor
+)
+
+// node is an object that was found. Its aux is what the step needs for its name: the address of a
+// string object or an index into names, or a number.
+type node struct {
+	address uint64
+	aux     uint64
+	from    int32 // the node that holds it, or -1-i for root i
+	cost    uint16
+	step    StepKind
+	flags   uint8
+}
+
+// edge is a further way to a tensor.
+type edge struct {
+	aux  uint64
+	from int32
+	step StepKind
+}
+
+const (
+	maxAlso  = 4
+	workUnit = 64 // references per object, at most, in all
+)
+
+// search finds the cheapest path from a root to each object.
+type search struct {
+	py      *python
+	cpp     *rtti
+	ctx     context.Context
+	nodes   []node
+	index   table
+	queue   [maxCost + 1][]int32
+	low     int // no queue below has nodes
+	roots   []Root
+	also    map[int32][]edge
+	names   []string // of members and variables that are no string objects
+	nameIDs map[string]uint64
+	modules map[uint64]bool // dictionaries and module objects that are roots
+	nn      map[uint64]bool // string objects: whether they read _parameters, _modules or _buffers
+
+	torch     torch
+	storages  map[uint64]*storage
+	maxNodes  int
+	work      uint64
+	stopped   string // why the search ended early
+	hideNames bool
+	visit     func(v uint64) // instead of push, while references are only listed
+}
+
+func newSearch(ctx context.Context, py *python, maxObjects int) *search {
+	return &search{
+		py: py, cpp: newRTTI(py.Copy), ctx: ctx, also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
+		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects,
+	}
+}
+
+// table maps addresses to nodes: open addressing, at most half full.
+type table struct {
+	keys   []uint64
+	values []int32
+	count  int
+}
+
+func (t *table) slot(key uint64) int {
+	mask := len(t.keys) - 1
+	i := int(key*0x9e3779b97f4a7c15>>20) & mask
+	for t.keys[i] != 0 && t.keys[i] != key {
+		i = (i + 1) & mask
+	}
+	return i
+}
+
+func (t *table) get(key uint64) (int32, bool) {
+	if t.count == 0 {
+		return 0, false
+	}
+	i := t.slot(key)
+	return t.values[i], t.keys[i] != 0
+}
+
+func (t *table) put(key uint64, value int32) {
+	if 2*t.count >= len(t.keys) {
+		old := *t
+		t.keys, t.values = make([]uint64, max(1<<12, 2*len(old.keys))), make([]int32, max(1<<12, 2*len(old.keys)))
+		for i, k := range old.keys {
+			if k != 0 {
+				j := t.slot(k)
+				t.keys[j], t.values[j] = k, old.values[i]
+			}
+		}
+	}
+	i := t.slot(key)
+	if t.keys[i] == 0 {
+		t.count++
+	}
+	t.keys[i], t.values[i] = key, value
+}
+
+// name returns an aux for a name that is no string object. It is odd, as addresses never are.
+func (s *search) name(text string) uint64 {
+	id, known := s.nameIDs[text]
+	if !known {
+		if len(s.names) > 1<<20 {
+			return 1
+		}
+		id = uint64(len(s.names))<<1 | 1
+		s.names, s.nameIDs[text] = append(s.names, text), id
+	}
+	return id
+}
+
+// pushPython enters a Python object that node from holds.
+func (s *search) pushPython(a uint64, from int32, step StepKind, aux uint64, cost int) {
+	if !pointer(a) {
+		return
+	}
+	if s.visit != nil {
+		s.visit(a)
+		return
+	}
+	if i, known := s.index.get(a); known {
+		s.again(i, from, step, aux, cost)
+		return
+	}
+	t := s.py.typeOf(a)
+	if t == nil || t.kind == kindAtom || t.kind == kindStr {
+		return
+	}
+	if t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && s.py.u64(a-gcHead) == 0 {
+		return // the collector does not track it: it holds nothing that is tracked
+	}
+	var flags uint8
+	if t.tensor {
+		flags = nodeTensor
+	}
+	s.add(node{address: a, aux: aux, from: from, step: step, flags: flags}, cost)
+}
+
+// pushCPP enters a C++ object.
+func (s *search) pushCPP(a uint64, from int32, step StepKind, aux uint64, cost int) {
+	if s.visit != nil {
+		s.visit(a)
+		return
+	}
+	if i, known := s.index.get(a); known {
+		s.again(i, from, step, aux, cost)
+		return
+	}
+	s.add(node{address: a, aux: aux, from: from, step: step, flags: nodeCPP}, cost)
+}
+
+func (s *search) add(n node, cost int) {
+	if len(s.nodes) >= s.maxNodes {
+		s.stop(fmt.Sprintf("stopped after %d objects", s.maxNodes))
+		return
+	}
+	n.cost = uint16(min(cost, maxCost))
+	i := int32(len(s.nodes))
+	s.nodes = append(s.nodes, n)
+	s.index.put(n.address, i)
+	s.enqueue(i, int(n.cost))
+}
+
+func (s *search) enqueue(i int32, cost int) {
+	s.queue[cost] = append(s.queue[cost], i)
+	s.low = min(s.low, cost)
+}
+
+// again is told a further way to a node that is known.
+func (s *search) again(i, from int32, step StepKind, aux uint64, cost int) {
+	n := &s.nodes[i]
+	if n.from == from && n.step == step || from == i {
+		return
+	}
+	other := edge{aux, from, step}
+	if cost < int(n.cost) && n.flags&nodeDone == 0 {
+		other = edge{n.aux, n.from, n.step}
+		n.from, n.step, n.aux, n.cost = from, step, aux, uint16(cost)
+		s.enqueue(i, cost)
+	}
+	if n.flags&nodeTensor != 0 && len(s.also[i]) < maxAlso {
+		s.also[i] = append(s.also[i], other)
+	}
+}
+
+func (s *search) stop(why string) {
+	if s.stopped == "" {
+		s.stopped = why
+	}
+}
+
+// run expands all nodes in the order of their cost.
+func (s *search) run() {
+	for s.low = 0; s.low <= maxCost; {
+		q := s.queue[s.low]
+		if len(q) == 0 {
+			s.queue[s.low] = nil
+			s.low++
+			continue
+		}
+		i := q[0]
+		s.queue[s.low] = q[1:]
+		n := &s.nodes[i]
+		if n.flags&nodeDone != 0 || int(n.cost) != s.low && s.low < maxCost {
+			continue
+		}
+		n.flags |= nodeDone
+		s.expand(i)
+		if i%1024 == 0 && s.ctx.Err() != nil {
+			s.stop("stopped after the time limit")
+		}
+		if s.stopped != "" {
+			return
+		}
+	}
+}
+
+// root enters an object that nothing needs to hold.
+func (s *search) root(a uint64, r Root, step StepKind, aux uint64, cost int) {
+	if len(s.roots) >= 1<<24 {
+		return
+	}
+	s.roots = append(s.roots, r)
+	s.pushPython(a, -int32(len(s.roots)), step, aux, cost)
+}
+
+// spend counts references that are about to be read, and reports whether that is within bounds.
+func (s *search) spend(n uint64) bool {
+	if n > maxEntries {
+		return false
+	}
+	if s.work += n; s.work > workUnit*uint64(s.maxNodes) {
+		s.stop("stopped after too many references")
+		return false
+	}
+	return true
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+const maxCandidates = 16 // files that can be the interpreter
+
+// Symbols finds the interpreter among the mapped files and returns the addresses of its symbols.
+func (p *Process) Symbols(names ...string) (map[string]uint64, error) {
+	if p.symbols != nil {
+		return p.symbols, nil
+	}
+	last := ErrNoPython
+	for _, name := range p.interpreters() {
+		symbols, err := p.symbolsOf(name, names)
+		switch {
+		case err != nil:
+			last = err
+		case symbols[runtimeSymbol] != 0:
+			p.symbols = symbols
+			return symbols, nil
+		}
+	}
+	return nil, last
+}
+
+// interpreters returns the mapped files that can be a Python, the likeliest first:
+// "/usr/lib/libpython3.11.so.1.0", "/usr/bin/python3.13", and the program itself.
+func (p *Process) interpreters() []string {
+	program, _ := os.Readlink(p.proc("exe"))
+	var found, others []string
+	for _, r := range p.regions {
+		if !r.file() || slices.Contains(found, r.Path) || slices.Contains(others, r.Path) {
+			continue
+		}
+		base := path.Base(r.Path)
+		switch {
+		case strings.HasPrefix(base, "libpython"), strings.HasPrefix(base, "python"):
+			found = append(found, r.Path)
+		case r.Path == program:
+			others = append(others, r.Path)
+		}
+	}
+	found = append(found, others...)
+	return found[:min(len(found), maxCandidates)]
+}
+
+// open opens a mapped file. That of the program can be opened even when it has been replaced.
+func (p *Process) open(name string) (*os.File, error) {
+	if program, err := os.Readlink(p.proc("exe")); err == nil && program == name {
+		return untrusted.OpenRegular(p.proc("exe"))
+	}
+	return untrusted.OpenIn(p.proc("root"), strings.TrimSuffix(name, " (deleted)"))
+}
+
+func (p *Process) symbolsOf(name string, names []string) (found map[string]uint64, err error) {
+	defer func() {
+		if r := recover(); r != nil { // a damaged file
+			err = fmt.Errorf("read the symbols of %s: %v", untrusted.Clean(name), r)
+		}
+	}()
+	f, err := p.open(name)
+	if err != nil {
+		return nil, fmt.Errorf("find Python: %w", err)
+	}
+	defer f.Close()
+	object, err := elf.NewFile(f)
+	if err != nil {
+		return nil, fmt.Errorf("read the symbols of %s: %w", untrusted.Clean(name), err)
+	}
+	bias, ok := p.bias(object, name)
+	if !ok {
+		return nil, fmt.Errorf("find %s in the memory map: no segment of it", untrusted.Clean(name))
+	}
+	found = map[string]uint64{}
+	for _, table := range []func() ([]elf.Symbol, error){object.DynamicSymbols, object.Symbols} {
+		symbols, _ := table()
+		for _, s := range symbols {
+			if s.Section != elf.SHN_UNDEF && slices.Contains(names, s.Name) {
+				found[s.Name] = bias + s.Value
+			}
+		}
+		if len(found) == len(names) {
+			break
+		}
+	}
+	return found, nil
+}
+
+// bias returns what to add to addresses of the file. It is 0 for a program at fixed addresses.
+func (p *Process) bias(object *elf.File, name string) (uint64, bool) {
+	if object.Type == elf.ET_EXEC {
+		return 0, true
+	}
+	for _, r := range p.regions {
+		if r.Path != name {
+			continue
+		}
+		for _, s := range object.Progs {
+			if s.Type == elf.PT_LOAD && r.Offset == s.Off&^(pageSize-1) {
+				return r.Start - s.Vaddr&^(pageSize-1), true
+			}
+		}
+	}
+	return 0, false
+}

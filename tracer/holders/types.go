@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+// kind is how an object is expanded.
+type kind uint8
+
+const (
+	kindOther kind = iota // attributes, and each word of the structure
+	kindAtom              // holds nothing: numbers, strings of bytes, code
+	kindStr
+	kindDict
+	kindList
+	kindTuple
+	kindSet
+	kindDeque
+	kindFunction
+	kindMethod
+	kindCell
+	kindModule
+	kindType
+	kindGenerator
+	kindFrame
+	kindWeak // a weak reference
+)
+
+// builtins are types that the interpreter itself defines, by tp_name.
+var builtins = map[string]kind{
+	"set": kindSet, "frozenset": kindSet, "function": kindFunction, "method": kindMethod, "cell": kindCell, "module": kindModule,
+	"generator": kindGenerator, "coroutine": kindGenerator, "async_generator": kindGenerator, "frame": kindFrame,
+	"code": kindAtom, "float": kindAtom, "complex": kindAtom, "NoneType": kindAtom, "ellipsis": kindAtom, "NotImplementedType": kindAtom,
+	"bytearray": kindAtom, "range": kindAtom, "getset_descriptor": kindAtom, "wrapper_descriptor": kindAtom,
+	"method_descriptor": kindAtom, "member_descriptor": kindAtom, "classmethod_descriptor": kindAtom, "method-wrapper": kindAtom,
+	"weakref": kindWeak, "weakref.ReferenceType": kindWeak, "weakproxy": kindWeak, "weakref.ProxyType": kindWeak, "weakcallableproxy": kindWeak, "weakref.CallableProxyType": kindWeak,
+	"PyCapsule": kindAtom,
+}
+
+// member is a field of a C structure or a slot that holds an object.
+type member struct {
+	name   string
+	offset uint64
+}
+
+// pyType is what the walk needs of one type.
+type pyType struct {
+	address       uint64
+	name          string // tp_name: "Trainer", "collections.deque"
+	flags         uint64
+	basic, item   uint64
+	dictOffset    int64
+	weakOffset    uint64
+	kind          kind
+	tensor        bool // derives torch's tensor
+	pybind        bool // made by pybind11
+	context       bool // derives torch's context of a custom function
+	exact         bool // the builtin itself, not derived from it
+	members       []member
+	attributeBase bool // instances can have attributes
+}
+
+func (t *pyType) gc() bool   { return t.flags&flagGC != 0 }
+func (t *pyType) heap() bool { return t.flags&flagHeap != 0 }
+
+// class returns the name that people know: "deque" of "collections.deque".
+func (t *pyType) class() string {
+	name := t.name[strings.LastIndexByte(t.name, '.')+1:]
+	return cut60(untrusted.Clean(name))
+}
+
+// typeOf returns the type of the object at an address, or nil.
+func (py *python) typeOf(a uint64) *pyType {
+	if !pointer(a) {
+		return nil
+	}
+	at := py.u64(a + obType)
+	slot := &py.typeCache[at>>4%uint64(len(py.typeCache))]
+	if t := *slot; t != nil && t.address == at {
+		return t
+	}
+	t, known := py.types[at]
+	if !known {
+		t = py.readType(at)
+		if t != nil || len(py.types) < 1<<20 {
+			py.types[at] = t
+		}
+	}
+	if t != nil {
+		*slot = t
+	}
+	return t
+}
+
+// readType reads a type object, or returns nil for what is none.
+func (py *python) readType(at uint64) *pyType {
+	if !pointer(at) {
+		return nil
+	}
+	if meta := py.u64(at + obType); meta != py.typeType && (!pointer(meta) || py.u64(meta+tpFlags)&flagType == 0 || py.u64(meta+obType) == 0) {
+		return nil
+	}
+	t := &pyType{
+		address: at, flags: py.u64(at + tpFlags), basic: py.u64(at + tpBasicSize), item: py.u64(at + tpItemSize),
+		dictOffset: int64(py.u64(at + tpDictOff)), weakOffset: py.u64(at + tpWeakList),
+	}
+	if t.flags&flagReady == 0 || t.basic < 16 || t.basic > 1<<20 || t.item > 4096 {
+		return nil
+	}
+	var ok bool
+	if t.name, ok = py.text(py.u64(at + tpName)); !ok || t.name == "" {
+		return nil
+	}
+	mro := py.u64(at + tpMRO)
+	n := py.u64(mro + obSize)
+	if !pointer(mro) || n == 0 || n > 256 {
+		return nil
+	}
+	t.kind = kindOfFlags(t.flags)
+	for i := range n {
+		py.readBase(t, py.u64(mro+tupleItems+8*i), i == 0)
+	}
+	switch {
+	case t.kind != kindOther:
+	case t.flags&(flagHeap|flagGC) == 0 && t.basic < 24:
+		t.kind = kindAtom
+	}
+	return t
+}
+
+func kindOfFlags(flags uint64) kind {
+	switch {
+	case flags&flagDict != 0:
+		return kindDict
+	case flags&flagList != 0:
+		return kindList
+	case flags&flagTuple != 0:
+		return kindTuple
+	case flags&flagType != 0:
+		return kindType
+	case flags&flagStr != 0:
+		return kindStr
+	case flags&(flagInt|flagBytes) != 0:
+		return kindAtom
+	}
+	return kindOther
+}
+
+// readBase adds what a type has from one of its bases, itself included.
+func (py *python) readBase(t *pyType, base uint64, self bool) {
+	name, ok := py.text(py.u64(base + tpName))
+	if !ok {
+		return
+	}
+	heap := py.u64(base+tpFlags)&flagHeap != 0
+	if !heap && t.kind == kindOther {
+		if k, known := builtins[name]; known {
+			t.kind = k
+		}
+	}
+	switch name {
+	case "collections.deque":
+		t.kind = kindDeque
+	case "torch._C.TensorBase", "torch._C._TensorBase":
+		t.tensor = true
+	case "pybind11_object", "pybind11_builtins.pybind11_object":
+		t.pybind = true
+	case "torch._C._FunctionBase":
+		t.context = true
+	}
+	if self {
+		t.exact = !heap
+	}
+	if heap || !t.exact || t.kind == kindOther {
+		py.readMembers(t, base, heap)
+	}
+}
+
+// readMembers reads the slots of a class, and the documented fields of a C structure.
+func (py *python) readMembers(t *pyType, base uint64, heap bool) {
+	const size, object, objectOrError = 40, 6, 16 // T_OBJECT, T_OBJECT_EX
+	at := py.u64(base + tpMembers)
+	if !pointer(at) {
+		return
+	}
+	for range 128 {
+		name := py.u64(at)
+		if name == 0 || len(t.members) >= 256 {
+			return
+		}
+		kind, offset := py.u32(at+8), py.u64(at+16)
+		if (kind == object || kind == objectOrError) && offset >= 16 && offset < 1<<16 && offset%8 == 0 {
+			if text, ok := py.text(name); ok {
+				t.members = append(t.members, member{text, offset})
+			}
+		}
+		at += size
+	}
+}
+
+// memberAt returns the name of the field at an offset, or "".
+func (t *pyType) memberAt(offset uint64) string {
+	for _, m := range t.members {
+		if m.offset == offset {
+			return m.name
+		}
+	}
+	return ""
+}
+
+// attributes returns where an instance has its attributes: a dictionary, or a table of values whose
+// keys its type has.
+func (py *python) attributes(a uint64, t *pyType) (dict, keys, values uint64) {
+	if t.flags&flagManaged == 0 || py.l.minor < 11 {
+		return py.plainDict(a, t), 0, 0
+	}
+	word := py.u64(a - 24)
+	switch {
+	case py.l.minor == 11:
+		if values = py.u64(a - 32); word == 0 && pointer(values) {
+			return 0, py.u64(t.address + py.l.cachedKeys), values
+		}
+	case py.l.minor == 12:
+		if word&1 == 1 {
+			return 0, py.u64(t.address + py.l.cachedKeys), word + 1
+		}
+	default:
+		word &^= 7
+		if word == 0 && t.flags&flagInline != 0 && py.u8(a+t.basic+3) != 0 { // capacity, size, embedded, valid
+			return 0, py.u64(t.address + py.l.cachedKeys), a + t.basic + py.l.dictValues
+		}
+	}
+	return word, 0, 0
+}
+
+// plainDict returns the dictionary at tp_dictoffset, which counts from the end when it is negative.
+func (py *python) plainDict(a uint64, t *pyType) uint64 {
+	at := t.dictOffset
+	if at < 0 {
+		n := int64(py.u64(a + obSize))
+		n = max(n, -n)
+		if n < 0 || n > maxEntries {
+			return 0
+		}
+		at += int64((t.basic + uint64(n)*t.item + 7) &^ 7)
+	}
+	if at < 16 || at > 1<<40 {
+		return 0
+	}
+	return py.u64(a + uint64(at))
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package holders finds out who keeps the GPU memory of a running PyTorch: for each storage the
+// Python path that keeps it alive, such as "model.layers.3.fc1.weight" or "Trainer.history[*]". It
+// only reads memory: the process is not stopped, and no code runs in it. It copies what is resident,
+// finds CPython's objects and PyTorch's in the copy, and searches the cheapest path from modules
+// and frames to each storage.
+//
+// Everything that is read is hostile. Counts, bytes, depths and times are bounded; a process that
+// changes its memory on purpose only spoils the answer about itself.
+package holders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// DefaultMemory is the most that a walk copies by default: 1 GiB.
+	DefaultMemory = 1 << 30
+	// DefaultObjects is the most objects that a walk looks at by default.
+	DefaultObjects = 20 << 20
+	// DefaultTime is the longest that a walk takes by default.
+	DefaultTime = 30 * time.Second
+
+	deviceCPU = 0
+
+	inUse = "in use by the running step"
+)
+
+// ErrNoTensors reports a Python that has no tensor of PyTorch.
+var ErrNoTensors = errors.New("no PyTorch tensor in the process")
+
+// Options are the limits of a walk. A zero means the default.
+type Options struct {
+	MaxMemory  uint64        // bytes that are copied; where more is resident, pages are read when needed
+	MaxObjects int           // Python and C++ objects
+	MaxTime    time.Duration // of the search
+	HideNames  bool          // return classes only, no names of variables, attributes or keys
+	Host       bool          // also storages in host memory
+}
+
+// Storage is the memory of one or more tensors.
+type Storage struct {
+	Address    uint64 // of its first byte: the block's address for PyTorch's allocator
+	Bytes      uint64
+	DeviceType int // PyTorch's number: 0 CPU, 1 CUDA
+	Device     int
+	Holder     *Holder
+	Also       []*Holder // further holders, at most 4
+	Container  Container // the innermost container on the holder's path
+	InMotion   bool      // it or its holder changed while the walk read them
+}
+
+// Result is what one walk found.
+type Result struct {
+	Python   string // "3.13.5"
+	Storages []Storage
+	Objects  int // that were reached from a root
+	Tracked  int // by the collector
+	Loose    int // tracked, but reached from no root
+	Threads  int
+	Problems []string // what could not be read, as sentences
+	Bad      uint64   // reads of addresses that nothing backs
+	Copied   uint64   // bytes
+	At       time.Time
+	Times    Times
+}
+
+// Times are how long the parts of a walk took.
+type Times struct {
+	Copy, Lists, Search, Loose, Rest, Total time.Duration
+}
+
+// Held returns the bytes with a holder in Python, and all bytes of storages.
+func (r *Result) Held() (held, all uint64) {
+	for _, s := range r.Storages {
+		all += s.Bytes
+		if s.Holder != nil && s.Holder.root.Kind != RootNone && s.Holder.root.Kind != RootNative {
+			held += s.Bytes
+		}
+	}
+	return held, all
+}
+
+// Walk finds who holds each storage of a process.
+func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
+	if o.MaxMemory == 0 {
+		o.MaxMemory = DefaultMemory
+	}
+	if o.MaxObjects <= 0 {
+		o.MaxObjects = DefaultObjects
+	}
+	o.MaxObjects = min(o.MaxObjects, 1<<30)
+	if o.MaxTime <= 0 {
+		o.MaxTime = DefaultTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.MaxTime)
+	defer cancel()
+	w := &walk{Options: o, mem: mem, begin: time.Now(), result: &Result{At: time.Now()}}
+	if c, is := mem.(*Copy); is {
+		w.copy, w.mem = c, c.mem
+	} else {
+		w.copy = NewCopy(mem, o.MaxMemory)
+		defer w.copy.Close()
+		if err := w.copy.Take(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.run(ctx); err != nil {
+		return nil, fmt.Errorf("find holders: %w", err)
+	}
+	return w.result, nil
+}
+
+// walk is one walk.
+type walk struct {
+	Options
+	mem    Memory // the process
+	copy   *Copy
+	search *search
+	begin  time.Time
+	result *Result
+	live   bool
+}
+
+// lap returns the time since the begin, less what the parts so far took.
+func (w *walk) lap() time.Duration {
+	t := &w.result.Times
+	return time.Since(w.begin) - t.Copy - t.Lists - t.Search - t.Loose - t.Rest
+}
+
+func (w *walk) run(ctx context.Context) error {
+	r := w.result
+	r.Times.Copy = w.lap()
+	py, err := newPython(w.copy)
+	if err != nil {
+		return err
+	}
+	r.Python = py.version
+	w.search = newSearch(ctx, py, w.MaxObjects)
+	w.search.hideNames = w.HideNames
+	tracked, broken := py.collected(w.MaxObjects)
+	r.Tracked = len(tracked)
+	w.problem(broken, "lists of the garbage collector changed while they were read")
+	tensors := slices.DeleteFunc(slices.Clone(tracked), func(a uint64) bool { return !w.search.isTensor(a) })
+	w.search.calibrate(tensors)
+	r.Times.Lists = w.lap()
+	if !w.search.torch.found {
+		return fmt.Errorf("%w (%d objects of Python %s)", ErrNoTensors, len(tracked), py.version)
+	}
+	live := Memory(nil)
+	if p, is := w.mem.(*Process); is {
+		live = p
+	}
+	w.walkRoots(live)
+	r.Times.Search = w.lap()
+	r.Loose = w.search.enterLoose(tracked)
+	w.search.scanStorages()
+	r.Times.Loose = w.lap()
+	w.name()
+	if live != nil {
+		w.verify(live)
+		if p := live.(*Process); p.swapped > 0 {
+			w.problem(int(p.swapped), "pages are swapped out and were not read")
+		}
+	}
+	w.finish()
+	return nil
+}
+
+func (w *walk) walkRoots(live Memory) {
+	s := w.search
+	threads, broken := s.enterRoots(live)
+	w.result.Threads = threads
+	w.problem(broken, "threads whose frames changed while they were read")
+	s.run()
+	w.result.Objects = len(s.nodes)
+}
+
+// problem counts something that could not be read.
+func (w *walk) problem(n int, sentence string) {
+	if n > 0 {
+		w.result.Problems = append(w.result.Problems, fmt.Sprintf("%d %s", n, sentence))
+	}
+}
+
+// name gives each storage its holders.
+func (w *walk) name() {
+	s, n := w.search, newNamer(w.search)
+	for _, st := range s.storages {
+		if st.deviceType == deviceCPU && !w.Host || st.bytes == 0 {
+			continue
+		}
+		r := Storage{Address: st.data, Bytes: st.bytes, DeviceType: int(st.deviceType), Device: int(st.device), Holder: n.begin(Root{})}
+		if st.holder >= 0 {
+			r.Holder, r.Container = n.holder(st.holder), n.container(st.holder)
+			r.Also = n.further(st, r.Holder)
+		} else {
+			r.Holder = n.begin(Root{Kind: RootNative, Classes: inUse})
+		}
+		st.result = len(w.result.Storages)
+		w.result.Storages = append(w.result.Storages, r)
+	}
+}
+
+// further returns the other holders of a storage.
+func (n *namer) further(st *storage, first *Holder) (also []*Holder) {
+	add := func(h *Holder) {
+		if h != first && h.relation != Graph && len(also) < maxAlso && !slices.Contains(also, h) && h.root.Kind != RootCycle && h.root.Kind != RootNative {
+			also = append(also, h)
+		}
+	}
+	for _, e := range n.also[st.holder] {
+		add(n.along(st.holder, e))
+	}
+	for _, i := range st.others {
+		add(n.holder(i))
+	}
+	return also
+}
+
+// verify reads each storage and the tensor that has it again. What changed is in motion.
+func (w *walk) verify(live Memory) {
+	now := NewCopy(live, 256<<20)
+	defer now.Close()
+	at := w.search.torch.storage
+	for _, st := range w.search.storages {
+		if st.result < 0 {
+			continue
+		}
+		same := now.u64(st.address) == w.copy.u64(st.address) && now.u32(st.address+8) != 0 &&
+			now.u64(st.address+at) == st.data && now.u64(st.address+at+32) == st.bytes &&
+			(st.tensor == 0 || now.u64(st.tensor+at) == st.address)
+		if same && st.holder >= 0 {
+			n := w.search.nodes[st.holder]
+			same = n.flags&nodeTensor == 0 || now.u64(n.address+obType) == w.copy.u64(n.address+obType)
+		}
+		w.result.Storages[st.result].InMotion = !same
+	}
+}
+
+func (w *walk) finish() {
+	r, s := w.result, w.search
+	if s.stopped != "" {
+		r.Problems = append(r.Problems, s.stopped)
+	}
+	if w.copy.err != nil {
+		r.Problems = append(r.Problems, w.copy.err.Error())
+	}
+	r.Bad, r.Copied = w.copy.bad, uint64(w.copy.count)<<pageShift
+	slices.SortFunc(r.Storages, func(a, b Storage) int { return compare(a.Address, b.Address) })
+	r.Times.Rest = w.lap()
+	r.Times.Total = time.Since(w.begin)
+}

@@ -52,7 +52,8 @@ func (py *python) isHead(head uint64) bool {
 	if py.u64(next+8)&^3 != head&^3 || py.u64(previous)&^3 != head&^3 {
 		return false
 	}
-	return py.typeOf(next+gcHead) != nil && py.typeOf(previous+gcHead) != nil
+	// An object in a list has neighbours, too: the head is none.
+	return py.typeOf(head+gcHead) == nil && py.typeOf(next+gcHead) != nil && py.typeOf(previous+gcHead) != nil
 }
 
 func near(a uint64) bool { return a > 1<<16 && a < addressEnd && a&7 == 0 }

@@ -24,21 +24,30 @@ type loose struct {
 // enterLoose enters what no root reaches: first what nothing in Python holds, such as tensors that
 // C++ works with, then cycles. It returns how many objects there are.
 func (s *search) enterLoose(objects []uint64) int {
+	l := s.looseOf(objects)
+	if s.holdStorage(l.objects) {
+		s.enterAll(&l)
+	}
+	return len(l.objects)
+}
+
+func (s *search) looseOf(objects []uint64) loose {
 	l := loose{known: map[uint64]bool{}, holds: map[uint64][]uint64{}}
 	for _, a := range objects {
 		if _, reached := s.index.get(a); !reached && len(l.objects) < maxLoose {
-			if t := s.py.typeOf(a); t != nil && t.kind != kindType && t.kind != kindModule {
+			if t := s.py.typeOf(a); t != nil && t.kind != kindType && t.kind != kindModule && t.kind != kindAtom && t.kind != kindWeak {
 				l.objects = append(l.objects, a)
 				l.known[a] = false
 			}
 		}
 	}
-	if len(l.objects) == 0 {
-		return 0
-	}
-	s.listEdges(&l)
+	return l
+}
+
+func (s *search) enterAll(l *loose) {
+	s.listEdges(l)
 	for _, a := range l.objects {
-		if !l.known[a] {
+		if !l.known[a] && !s.py.typeOf(a).storage {
 			s.root(a, Root{Kind: RootNative, Classes: inUse}, stepRoot, 0, costCycle)
 		}
 	}
@@ -48,12 +57,30 @@ func (s *search) enterLoose(objects []uint64) int {
 		if _, reached := s.index.get(a); reached || s.stopped != "" {
 			continue
 		}
-		if classes := s.cycle(&l, a); classes != "" {
+		if classes := s.cycle(l, a); classes != "" {
 			s.root(a, Root{Kind: RootCycle, Classes: classes}, stepRoot, 0, costCycle)
 			s.run()
 		}
 	}
-	return len(l.objects)
+}
+
+// holdStorage reports whether one of these objects is a tensor or a storage that no root leads to.
+func (s *search) holdStorage(objects []uint64) bool {
+	for _, a := range objects {
+		t := s.py.typeOf(a)
+		if t.tensor {
+			st := s.py.u64(s.py.u64(a+s.torch.impl) + s.torch.storage)
+			if s.storages[st] == nil && s.cpp.classOf(st).is(roleStorage) {
+				return true
+			}
+		}
+		for o := uint64(16); t.storage && o < 40; o += 8 {
+			if st := s.py.u64(a + o); s.storages[st] == nil && s.cpp.classOf(st).is(roleStorage) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // rank puts instances of classes first: a cycle is named after them.

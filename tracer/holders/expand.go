@@ -65,6 +65,10 @@ func (s *search) expandPython(i int32, a uint64, t *pyType, cost int) {
 	case kindFrame:
 		s.expandFrame(i, a, cost)
 		return
+	case kindTraceback:
+		s.pushPython(py.u64(a+tbNext), i, stepThrough, 0, cost+costThrough)
+		s.pushPython(py.u64(a+tbFrame), i, stepThrough, 0, cost+costThrough)
+		return
 	case kindWeak:
 		s.pushPython(py.u64(a+24), i, StepAttr, s.name("__callback__"), cost+costField)
 		return
@@ -106,6 +110,10 @@ func (s *search) expandStructure(i int32, a uint64, t *pyType, cost int) {
 			size += min(t.item*n, maxStructure)
 		}
 	}
+	if t.name == "_thread._local" {
+		s.expandThreadLocal(i, a, size, cost)
+		return
+	}
 	if t.context {
 		s.expandSaved(i, a+obSize, (t.basic-16)&^7, cost)
 	}
@@ -115,6 +123,22 @@ func (s *search) expandStructure(i int32, a uint64, t *pyType, cost int) {
 			continue
 		}
 		s.expandWord(i, v, t, o, cost)
+	}
+}
+
+// expandThreadLocal enters the attributes that a threading.local has in each thread: one of its
+// fields is a dictionary of dictionaries.
+func (s *search) expandThreadLocal(i int32, a, size uint64, cost int) {
+	for o := uint64(16); o+8 <= size; o += 8 {
+		d := s.py.u64(a + o)
+		if t := s.py.typeOf(d); t == nil || t.kind != kindDict {
+			continue
+		}
+		s.py.eachItem(d, func(_, attributes uint64) {
+			if t := s.py.typeOf(attributes); t != nil && t.kind == kindDict {
+				s.pushPython(attributes, i, stepDict, 0, cost+costField)
+			}
+		})
 	}
 }
 
@@ -298,12 +322,13 @@ func (s *search) expandGenerator(i int32, a uint64, cost int) {
 
 // expandFrame enters the local variables of a frame that an exception or a program keeps.
 func (s *search) expandFrame(i int32, a uint64, cost int) {
-	f := a
+	f, back := a, s.py.u64(a+s.py.l.frPrevious)
 	if !s.py.l.frameObjects() {
-		if f = s.py.u64(a + frameData); !pointer(f) {
+		if f, back = s.py.u64(a+frameData), s.py.u64(a+frameBack); !pointer(f) {
 			return
 		}
 	}
+	s.pushPython(back, i, stepThrough, 0, cost+costField)
 	s.expandLocals(i, s.py.frameAt(f), cost+costField)
 }
 
@@ -316,6 +341,8 @@ func (s *search) expandLocals(i int32, f *frame, cost int) {
 		if aux == 0 {
 			aux = s.name("")
 		}
-		s.pushPython(v.value, i, StepLocal, aux, cost)
+		if !v.doubtful {
+			s.pushPython(v.value, i, StepLocal, aux, cost)
+		}
 	}
 }

@@ -13,14 +13,16 @@ const (
 	maxThreads   = 4096
 	maxFrames    = 4096 // of one thread
 	maxVariables = 8192 // of one frame
+	maxStack     = 64   // values of a stack whose end is not known
 	frameTries   = 12
 	ownedByC     = 3 // of a frame that only marks where C called Python, since 3.12
 )
 
 // variable is a local variable of a frame.
 type variable struct {
-	name  uint64 // a string object; 0 for a value on the frame's stack
-	value uint64
+	name     uint64 // a string object; 0 for a value on the frame's stack
+	value    uint64
+	doubtful bool // on a part of the stack that can be out of use
 }
 
 // frame is a function that has been entered, or a generator that waits.
@@ -52,11 +54,21 @@ func (py *python) frameAt(f uint64) *frame {
 	at := f + py.l.frLocals
 	for i, name := range names {
 		if v := py.u64(at+8*uint64(i)) &^ 3; v != 0 {
-			r.variables = append(r.variables, variable{name, v})
+			r.variables = append(r.variables, variable{name: name, value: py.inCell(v)})
 		}
 	}
 	py.temporaries(r, f, uint64(len(names)))
 	return r
+}
+
+// inCell returns what a variable is that an inner function also uses.
+func (py *python) inCell(v uint64) uint64 {
+	if t := py.typeOf(v); t != nil && t.kind == kindCell {
+		if value := py.u64(v + cellValue); value != 0 {
+			return value
+		}
+	}
+	return v
 }
 
 // isLibrary reports whether a file is Python's own or an installed package's.
@@ -90,13 +102,10 @@ func (py *python) variableNames(code uint64) ([]uint64, bool) {
 
 // temporaries adds what a frame has on its stack, such as the list that a loop goes through.
 func (py *python) temporaries(r *frame, f, variables uint64) {
-	at, n := f+py.l.frLocals+8*variables, uint64(0)
+	at, doubtful := f+py.l.frLocals+8*variables, false
+	n := uint64(0)
 	switch top := py.u64(f + py.l.frStackTop); {
 	case py.l.frameObjects():
-		n = 16 // more than the stack of most functions; what is no object is left out
-		if at != py.u64(f+64) {
-			return
-		}
 	case py.l.minor >= 14:
 		if top > at && top-at < 8*maxVariables {
 			n = (top - at) / 8
@@ -106,13 +115,13 @@ func (py *python) temporaries(r *frame, f, variables uint64) {
 			n = top - variables
 		}
 	}
+	if n == 0 { // a function that runs keeps the end of its stack to itself
+		n, doubtful = min(uint64(py.u32(r.code+py.l.coStackSize)), maxStack), true
+	}
 	for i := range n {
 		v := py.u64(at+8*i) &^ 3
-		if v == 0 && py.l.frameObjects() {
-			break
-		}
-		if py.typeOf(v) != nil {
-			r.variables = append(r.variables, variable{0, v})
+		if py.typeOf(v) != nil && py.u32(v) != 0 {
+			r.variables = append(r.variables, variable{value: v, doubtful: doubtful})
 		}
 	}
 }

@@ -38,11 +38,12 @@ type Root struct {
 
 // Step is one link of a path.
 type Step struct {
-	Kind  StepKind
-	Name  string // of an attribute, a key, a variable; "" if it has none or names are not wanted
-	Index int    // of StepItem
-	Class string // of the object that the step leads to
-	Size  int    // its entries, if it is a container, or -1
+	Kind     StepKind
+	Name     string // of an attribute, a key, a variable; "" if it has none or names are not wanted
+	Function string // of StepLocal
+	Index    int    // of StepItem
+	Class    string // of the object that the step leads to
+	Size     int    // its entries, if it is a container, or -1
 }
 
 // Relation is how a storage belongs to what its path names.
@@ -181,7 +182,7 @@ func (s Step) write(b *strings.Builder, stars, named bool) {
 	case StepCell:
 		fmt.Fprintf(b, ".<closure %s>", s.Name)
 	case StepLocal:
-		fmt.Fprintf(b, ".<local %s>", s.Name)
+		fmt.Fprintf(b, ".<local %s of %s()>", s.Name, s.Function)
 	case StepGrad:
 		b.WriteString(".grad")
 	case StepContext:
@@ -195,9 +196,8 @@ func (s Step) write(b *strings.Builder, stars, named bool) {
 
 func (s Step) writeName(b *strings.Builder, stars, named bool) {
 	switch {
-	case s.Kind == StepField && s.Name == "":
-		b.WriteString(".<" + s.Class + ">")
-	case !named:
+	case s.Class == "" && (s.Name == "" || !named): // a C++ object
+	case !named, s.Name == "":
 		b.WriteString(".<" + s.Class + ">")
 	case stars && s.Kind == StepChild && isNumber(s.Name):
 		b.WriteString(".*")

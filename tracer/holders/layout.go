@@ -18,8 +18,8 @@ type layout struct {
 	fnCode, fnGlobals, fnDefaults, fnKwdefaults, fnClosure, fnDict uint64
 
 	// Code. Until 3.10 the names of variables are in three tuples.
-	coFile, coName, coFirstLine, coNames uint64
-	coCells, coFree                      uint64
+	coFile, coName, coFirstLine, coNames, coStackSize uint64
+	coCells, coFree                                   uint64
 
 	// Frames: objects until 3.10, structures on a stack of the thread since 3.11.
 	tsFrame                                                    uint64 // in a thread's state
@@ -39,7 +39,7 @@ type layout struct {
 func layoutOf(minor int) (layout, bool) {
 	l := layout{
 		minor: minor, fnCode: 48, fnGlobals: 16, fnDefaults: 56, fnKwdefaults: 64, fnClosure: 72, fnDict: 88,
-		coFile: 112, coName: 128, coFirstLine: 68, coNames: 96,
+		coFile: 112, coName: 128, coFirstLine: 68, coNames: 96, coStackSize: 64,
 		frPrevious: 8, frCode: 0, frGlobals: 24, frNames: 40, frOwner: 70, frStackTop: 64, frLocals: 72,
 		genFrame: 72, genState: 67, dictValues: 8, cachedKeys: 880, asciiSize: 40, compactSize: 56,
 		tsFrame: 72,
@@ -52,6 +52,7 @@ func layoutOf(minor int) (layout, bool) {
 		l.dictValues, l.tsFrame, l.cframe, l.hasCframe = 0, 56, 0, true
 	case 11:
 		l.dictValues, l.tsFrame, l.cframe, l.hasCframe = 0, 56, 8, true
+		l.coStackSize = 68
 		l.coFirstLine, l.cachedKeys, l.asciiSize, l.compactSize = 72, 872, 48, 72
 		l.frPrevious, l.frCode, l.frGlobals, l.frNames, l.frOwner = 48, 32, 8, 24, 69
 		l.genFrame, l.genState = 80, 75
@@ -60,7 +61,7 @@ func layoutOf(minor int) (layout, bool) {
 		l.cachedKeys, l.asciiSize, l.compactSize = 0, 48, 72
 		l.coFile, l.coName, l.coFirstLine, l.coNames, l.coFree, l.coCells = 104, 112, 40, 72, 80, 88
 		l.frPrevious, l.frCode, l.frGlobals, l.frNames, l.frLocals = 24, 32, 48, 56, 360
-		l.genFrame = 16
+		l.genFrame, l.coStackSize = 16, 32
 		if minor == 10 {
 			l.frLocals = 352
 		} else {
@@ -74,6 +75,15 @@ func layoutOf(minor int) (layout, bool) {
 
 // frameObjects reports whether frames are Python objects.
 func (l layout) frameObjects() bool { return l.minor <= 10 }
+
+// exceptionFields returns the fields of BaseException, which have no documented offsets.
+func (l layout) exceptionFields() []member {
+	at := uint64(40) // behind __notes__
+	if l.minor <= 10 {
+		at = 32
+	}
+	return []member{{"args", 24}, {"__traceback__", at}, {"__context__", at + 8}, {"__cause__", at + 16}}
+}
 
 // Offsets that all of 3.8 to 3.14 share.
 const (
@@ -101,6 +111,9 @@ const (
 	strLength   = 16
 	strState    = 32
 	frameData   = 24 // of a frame object, since 3.11
+	frameBack   = 16 // of a frame object, since 3.11
+	tbNext      = 16
+	tbFrame     = 24
 )
 
 // Flags of a type.

@@ -116,6 +116,9 @@ func (n *namer) stepTo(to node) (Step, bool) {
 	case StepItem:
 		s.Index = int(min(to.aux, 8))
 	}
+	if to.step == StepLocal && to.from >= 0 {
+		s.Function = n.functionOf(n.nodes[to.from].address)
+	}
 	if to.flags&nodeCPP == 0 {
 		if t := n.py.typeOf(to.address); t != nil {
 			s.Class = n.classOf(t)
@@ -123,6 +126,26 @@ func (n *namer) stepTo(to node) (Step, bool) {
 		}
 	}
 	return s, true
+}
+
+// functionOf returns the function of a generator or of a frame object.
+func (n *namer) functionOf(a uint64) string {
+	t, f := n.py.typeOf(a), a
+	switch {
+	case t == nil || t.kind != kindGenerator && t.kind != kindFrame:
+		return ""
+	case n.py.l.frameObjects() && t.kind == kindGenerator:
+		f = n.py.u64(a + n.py.l.genFrame)
+	case n.py.l.frameObjects():
+	case t.kind == kindGenerator:
+		f = a + n.py.l.genFrame
+	default:
+		f = n.py.u64(a + frameData)
+	}
+	if frame := n.py.frameAt(f); frame != nil {
+		return n.readable(frame.function)
+	}
+	return ""
 }
 
 func (n *namer) classOf(t *pyType) string { return t.class() }

@@ -5,14 +5,15 @@ package holders
 import "strings"
 
 const (
-	costMain    = 0   // variables of __main__
-	costProgram = 40  // of other modules of the program
-	costLibrary = 400 // of installed modules
-	costTorch   = 600
-	costLocal   = 60 // variables of functions
-	costInner   = 10 // frames cost 1 more for so many that called them
-	costOther   = 300
-	costNames   = 200
+	costMain     = 0   // variables of __main__
+	costProgram  = 40  // of other modules of the program
+	costLibrary  = 400 // of installed modules
+	costTorch    = 600
+	costLocal    = 60 // variables of functions
+	costInner    = 10 // frames cost 1 more for so many that called them
+	costOther    = 300
+	costNames    = 200
+	costDoubtful = 4000 // of what a stack may have left over
 )
 
 // enterRoots enters the modules and the variables of all frames.
@@ -83,6 +84,9 @@ func (s *search) enterFrame(f *frame, depth int) {
 		at, far := r, cost+s.direct(v.value)
 		if v.name == 0 {
 			at.Kind, far = RootTemporary, far+costDirect
+			if v.doubtful {
+				far = costDoubtful
+			}
 		} else {
 			at.Name = s.readable(s.py.str(v.name))
 		}

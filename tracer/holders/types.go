@@ -27,7 +27,9 @@ const (
 	kindType
 	kindGenerator
 	kindFrame
-	kindWeak // a weak reference
+	kindWeak      // a weak reference
+	kindTraceback // of an exception
+	kindPlain     // attributes only: a class that derives a number
 )
 
 // builtins are types that the interpreter itself defines, by tp_name.
@@ -38,7 +40,7 @@ var builtins = map[string]kind{
 	"bytearray": kindAtom, "range": kindAtom, "getset_descriptor": kindAtom, "wrapper_descriptor": kindAtom,
 	"method_descriptor": kindAtom, "member_descriptor": kindAtom, "classmethod_descriptor": kindAtom, "method-wrapper": kindAtom,
 	"weakref": kindWeak, "weakref.ReferenceType": kindWeak, "weakproxy": kindWeak, "weakref.ProxyType": kindWeak, "weakcallableproxy": kindWeak, "weakref.CallableProxyType": kindWeak,
-	"PyCapsule": kindAtom,
+	"PyCapsule": kindAtom, "traceback": kindTraceback,
 }
 
 // member is a field of a C structure or a slot that holds an object.
@@ -49,19 +51,19 @@ type member struct {
 
 // pyType is what the walk needs of one type.
 type pyType struct {
-	address       uint64
-	name          string // tp_name: "Trainer", "collections.deque"
-	flags         uint64
-	basic, item   uint64
-	dictOffset    int64
-	weakOffset    uint64
-	kind          kind
-	tensor        bool // derives torch's tensor
-	pybind        bool // made by pybind11
-	context       bool // derives torch's context of a custom function
-	exact         bool // the builtin itself, not derived from it
-	members       []member
-	attributeBase bool // instances can have attributes
+	address     uint64
+	name        string // tp_name: "Trainer", "collections.deque"
+	flags       uint64
+	basic, item uint64
+	dictOffset  int64
+	weakOffset  uint64
+	kind        kind
+	tensor      bool // derives torch's tensor
+	pybind      bool // made by pybind11
+	context     bool // derives torch's context of a custom function
+	storage     bool // derives torch's storage: C++ can keep it alive
+	exact       bool // the builtin itself, not derived from it
+	members     []member
 }
 
 func (t *pyType) gc() bool   { return t.flags&flagGC != 0 }
@@ -129,6 +131,12 @@ func (py *python) readType(at uint64) *pyType {
 	case t.flags&(flagHeap|flagGC) == 0 && t.basic < 24:
 		t.kind = kindAtom
 	}
+	if t.kind == kindAtom && t.heap() && t.flags&(flagInt|flagBytes) != 0 {
+		t.kind = kindPlain
+	}
+	if t.flags&flagError != 0 {
+		t.members = append(t.members, py.l.exceptionFields()...)
+	}
 	return t
 }
 
@@ -169,6 +177,8 @@ func (py *python) readBase(t *pyType, base uint64, self bool) {
 		t.tensor = true
 	case "pybind11_object", "pybind11_builtins.pybind11_object":
 		t.pybind = true
+	case "torch._C.StorageBase":
+		t.storage = true
 	case "torch._C._FunctionBase":
 		t.context = true
 	}

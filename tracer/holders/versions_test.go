@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"bufio"
+	"context"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pythons returns the programs to test, of all versions that the machine has: those in PATH, pyenv's
+// and those that scripts/fetch-python.sh has unpacked.
+func pythons(t *testing.T) (programs []string) {
+	t.Helper()
+	home, _ := filepath.EvalSymlinks("../..")
+	for _, pattern := range []string{
+		"/usr/bin/python3.[0-9]*", "/root/.pyenv/versions/3.*/bin/python3.[0-9]*", home + "/.cache/python-3.1*/python3.1?",
+	} {
+		found, _ := filepath.Glob(pattern)
+		for _, f := range found {
+			if m := versionName.FindStringSubmatch(filepath.Base(f)); m != nil && slices.Contains(supported, m[1]) {
+				programs = append(programs, f)
+			}
+		}
+	}
+	return programs
+}
+
+var (
+	versionName = regexp.MustCompile(`^python3\.(\d+)$`)
+	supported   = []string{"8", "9", "10", "11", "12", "13", "14"}
+	lineNumber  = regexp.MustCompile(`py:\d+\)`)
+)
+
+// start runs a job that prints "ready" and waits for its input to end.
+func start(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if !strings.HasPrefix(line, "ready") {
+		t.Fatalf("the job printed %q\n%s", line, complaints.String())
+	}
+	p, err := Open(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func TestEachVersionNamesWhatItHolds(t *testing.T) {
+	programs := pythons(t)
+	if len(programs) == 0 {
+		t.Skip("no Python")
+	}
+	for _, program := range programs {
+		t.Run(strings.TrimPrefix(program, "/root/.pyenv/versions/"), func(t *testing.T) {
+			p := start(t, exec.Command(program, "../../testdata/holders/needles.py"))
+			c := NewCopy(p, DefaultMemory)
+			defer c.Close()
+			if err := c.Take(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			checkNeedles(t, c, p)
+		})
+	}
+}
+
+// checkNeedles compares the paths that were found with those that the objects carry.
+func checkNeedles(t *testing.T, c *Copy, live Memory) {
+	t.Helper()
+	py, err := newPython(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSearch(context.Background(), py, DefaultObjects)
+	tracked, broken := py.collected(DefaultObjects)
+	if broken > 0 {
+		t.Errorf("%d lists of the collector are broken", broken)
+	}
+	threads, broken := s.enterRoots(live)
+	if threads < 2 || broken > 0 {
+		t.Errorf("%d threads, %d broken", threads, broken)
+	}
+	s.run()
+	reached := len(s.nodes)
+	loose := s.looseOf(tracked)
+	s.enterAll(&loose)
+	n := newNamer(s)
+	right, wrong := 0, 0
+	for _, a := range tracked {
+		if typ := py.typeOf(a); typ.name != "Needle" {
+			continue
+		}
+		want := needlePath(py, a)
+		if py.l.minor <= 10 { // code has no qualified name yet
+			want = strings.Replace(want, "outer.<locals>.inner()", "inner()", 1)
+		}
+		got := "not found"
+		if i, known := s.index.get(a); known {
+			got = lineNumber.ReplaceAllString(n.holder(i).String(), "py:LINE)")
+		}
+		if got == want {
+			right++
+		} else {
+			wrong++
+			if wrong < 30 {
+				t.Errorf("%s: found as %s", want, got)
+			}
+		}
+	}
+	t.Logf("Python %s: %d right, %d wrong; %d objects tracked, %d reached, %d bad reads", py.version, right, wrong, len(tracked), reached, c.bad)
+}
+
+// needlePath reads the attribute that says how a Needle is held.
+func needlePath(py *python, a uint64) (path string) {
+	dict, keys, values := py.attributes(a, py.typeOf(a))
+	visit := func(key, value uint64) {
+		if py.str(key) == "path" {
+			path = py.str(value)
+		}
+	}
+	if dict != 0 {
+		py.eachItem(dict, visit)
+	} else {
+		py.eachKey(keys, values, visit)
+	}
+	return path
+}

@@ -39,7 +39,7 @@ func (s *search) expandPython(i int32, a uint64, t *pyType, cost int) {
 	case kindList:
 		s.expandArray(i, py.u64(a+listItems), py.u64(a+obSize), StepIndex, cost)
 	case kindTuple:
-		s.expandArray(i, a+tupleItems, py.u64(a+obSize), StepItem, cost)
+		s.expandArray(i, a+py.l.tupleItems, py.u64(a+obSize), StepItem, cost)
 	case kindSet:
 		s.expandSet(i, a, cost)
 	case kindDeque:
@@ -303,7 +303,7 @@ func (s *search) expandClosure(i int32, a uint64, cost int) {
 		if at := len(names) - int(n) + int(k); at >= 0 && at < len(names) {
 			aux = names[at]
 		}
-		s.pushPython(py.u64(closure+tupleItems+8*k), i, StepCell, aux, cost+costBound)
+		s.pushPython(py.u64(closure+py.l.tupleItems+8*k), i, StepCell, aux, cost+costBound)
 	}
 }
 

@@ -94,7 +94,7 @@ func (py *python) variableNames(code uint64) ([]uint64, bool) {
 			return nil, false
 		}
 		for i := range n {
-			names = append(names, py.u64(tuple+tupleItems+8*i))
+			names = append(names, py.u64(tuple+py.l.tupleItems+8*i))
 		}
 	}
 	return names, true

@@ -30,6 +30,7 @@ type layout struct {
 	genFrame, genState                                         uint64
 	dictValues                                                 uint64 // the first value in a table of split values
 	cachedKeys                                                 uint64 // in a heap type
+	tupleItems                                                 uint64 // behind the hash, since 3.14
 	asciiSize, compactSize                                     uint64 // where the characters begin
 	threadsHead, interpNext, interpHead, gcState, modulesField uint64 // by debug offsets, or 0
 	sysDict                                                    uint64
@@ -42,11 +43,11 @@ func layoutOf(minor int) (layout, bool) {
 		coFile: 112, coName: 128, coFirstLine: 68, coNames: 96, coStackSize: 64,
 		frPrevious: 8, frCode: 0, frGlobals: 24, frNames: 40, frOwner: 70, frStackTop: 64, frLocals: 72,
 		genFrame: 72, genState: 67, dictValues: 8, cachedKeys: 880, asciiSize: 40, compactSize: 56,
-		tsFrame: 72,
+		tsFrame: 72, tupleItems: 24,
 	}
 	switch minor {
 	case 14:
-		l.frOwner, l.frLocals = 74, 80
+		l.frOwner, l.frLocals, l.tupleItems = 74, 80, 32
 	case 13:
 	case 12:
 		l.dictValues, l.tsFrame, l.cframe, l.hasCframe = 0, 56, 0, true
@@ -101,7 +102,6 @@ const (
 	dictKeys    = 32
 	dictVals    = 40
 	listItems   = 24
-	tupleItems  = 24
 	setMask     = 32
 	setTable    = 40
 	moduleDict  = 16

@@ -124,7 +124,7 @@ func (py *python) readType(at uint64) *pyType {
 	}
 	t.kind = kindOfFlags(t.flags)
 	for i := range n {
-		py.readBase(t, py.u64(mro+tupleItems+8*i), i == 0)
+		py.readBase(t, py.u64(mro+py.l.tupleItems+8*i), i == 0)
 	}
 	switch {
 	case t.kind != kindOther:

@@ -119,7 +119,7 @@ with_attribute.note = Needle("with_attribute.note")
 
 @functools.lru_cache(maxsize=None)
 def cached(n):
-    return Needle("cached.<dict>[*]")
+    return Needle("cached.cache[*]")
 
 
 cached(1)

@@ -110,8 +110,12 @@ func (s *search) expandStructure(i int32, a uint64, t *pyType, cost int) {
 			size += min(t.item*n, maxStructure)
 		}
 	}
-	if t.name == "_thread._local" {
+	switch t.name {
+	case "_thread._local":
 		s.expandThreadLocal(i, a, size, cost)
+		return
+	case "_queue.SimpleQueue":
+		s.expandQueue(i, a, size, cost)
 		return
 	}
 	if t.context {
@@ -142,6 +146,19 @@ func (s *search) expandThreadLocal(i int32, a, size uint64, cost int) {
 	}
 }
 
+// expandQueue enters the elements of a queue.SimpleQueue: a list until 3.12, then a ring: its
+// memory, how many fit, how many there are.
+func (s *search) expandQueue(i int32, a, size uint64, cost int) {
+	for o := uint64(16); o+24 <= size; o += 8 {
+		v, fit, n := s.py.u64(a+o), s.py.u64(a+o+8), s.py.u64(a+o+16)
+		if t := s.py.typeOf(v); t != nil && t.kind == kindList {
+			s.pushPython(v, i, stepThrough, 0, cost+costItem)
+		} else if t == nil && pointer(v) && fit >= 8 && fit <= 1<<20 && fit&(fit-1) == 0 && n <= fit {
+			s.expandArray(i, v, fit, StepIndex, cost)
+		}
+	}
+}
+
 // expandWord enters what a word of a C structure points to, if that is a Python object or a tensor.
 func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost int) {
 	if c := s.cpp.classOf(v); c != nil {
@@ -158,7 +175,18 @@ func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost in
 	if held == nil || held.kind == kindType || held.kind == kindModule {
 		return
 	}
-	if name := t.memberAt(offset); name != "" {
+	name := t.memberAt(offset)
+	switch {
+	case t.name == "functools._lru_cache_wrapper" && held.kind == kindDict && int64(offset) != t.dictOffset:
+		name = "cache"
+	case t.name == "functools._lru_cache_wrapper" && held.name == "functools._lru_list_elem": // also in the dictionary
+		s.pushPython(v, i, stepThrough, 0, cost+costEntry)
+		return
+	case t.name == "functools._lru_list_elem":
+		s.pushPython(v, i, stepThrough, 0, cost+costField)
+		return
+	}
+	if name != "" {
 		s.pushPython(v, i, StepAttr, s.name(name), cost+costAttr)
 	} else {
 		s.pushPython(v, i, StepField, 0, cost+costField)

@@ -116,6 +116,9 @@ func (n *namer) stepTo(to node) (Step, bool) {
 	case StepItem:
 		s.Index = int(min(to.aux, 8))
 	}
+	if to.step == StepField && to.flags&nodeCPP != 0 && n.cpp.classOf(to.address).is(roleNode) {
+		return Step{Kind: StepGraph, Size: -1}, true
+	}
 	if to.step == StepLocal && to.from >= 0 {
 		s.Function = n.functionOf(n.nodes[to.from].address)
 	}

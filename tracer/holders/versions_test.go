@@ -35,6 +35,7 @@ var (
 	versionName = regexp.MustCompile(`^python3\.(\d+)$`)
 	supported   = []string{"8", "9", "10", "11", "12", "13", "14"}
 	lineNumber  = regexp.MustCompile(`py:\d+\)`)
+	numbers     = regexp.MustCompile(`[0-9]+`)
 )
 
 // start runs a job that prints "ready" and waits for its input to end.

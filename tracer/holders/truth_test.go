@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/internal/realtorch"
+)
+
+// truth is what a job says of itself (testdata/holders/kinds.py).
+type truth struct {
+	Device, Torch string
+	Truth         [][3]any    // address, bytes, path
+	Collector     [][2]uint64 // address, bytes of each storage that Python's collector leads to
+	Blocks        [][2]uint64 // of PyTorch's allocator
+	Objects       int
+}
+
+func readTruth(t testing.TB, name string) (tr truth) {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &tr); err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// score compares a walk with a job's truth.
+type score struct {
+	Kinds                            int
+	Right, Wrong, Missed             int
+	RightBytes, WrongBytes, AllBytes uint64
+	SeenBytes, FoundBytes            uint64 // by the collector; of these with a holder
+	Wrongs                           []string
+}
+
+func (tr truth) score(r *Result) (s score) {
+	found := map[uint64]Storage{}
+	for _, st := range r.Storages {
+		found[st.Address] = st
+	}
+	kinds := map[string]bool{}
+	for _, row := range tr.Truth {
+		address, bytes, want := uint64(row[0].(float64)), uint64(row[1].(float64)), row[2].(string)
+		s.AllBytes += bytes
+		kinds[numbers.ReplaceAllString(want, "*")] = true
+		st, is := found[address]
+		got := "nothing"
+		if is {
+			got = lineNumber.ReplaceAllString(st.Holder.String(), "py:LINE)")
+		}
+		switch {
+		case is && got == want:
+			s.Right++
+			s.RightBytes += bytes
+			continue
+		case !is:
+			s.Missed++
+		default:
+			s.Wrong++
+		}
+		s.WrongBytes += bytes
+		s.Wrongs = append(s.Wrongs, fmt.Sprintf("%s: found as %s", want, got))
+	}
+	for _, row := range tr.Collector {
+		s.SeenBytes += row[1]
+		if st, is := found[row[0]]; is && st.Holder.Root().Kind != RootNative && st.Holder.Root().Kind != RootNone {
+			s.FoundBytes += row[1]
+		}
+	}
+	s.Kinds = len(kinds)
+	return s
+}
+
+// torches returns how to run the PyTorchs that this machine has. VRAMPROF_PYTORCH names further
+// programs, separated by colons.
+func torches(t *testing.T) map[string]func(script string, args ...string) *exec.Cmd {
+	root := realtorch.Prepare(t)
+	env := root.Env(t, 1, 8<<30)
+	all := map[string]func(string, ...string) *exec.Cmd{
+		"2.6 cuda": func(script string, args ...string) *exec.Cmd { return root.Command(env, script, args...) },
+	}
+	for _, program := range filepath.SplitList(os.Getenv("VRAMPROF_PYTORCH")) {
+		all[program] = func(script string, args ...string) *exec.Cmd {
+			return exec.Command(program, append([]string{script}, args...)...)
+		}
+	}
+	return all
+}
+
+func TestKindsOfHolders(t *testing.T) {
+	script, err := filepath.Abs("../../testdata/holders/kinds.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range torches(t) {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "truth.json")
+			p := start(t, command(script, file))
+			r, err := Walk(context.Background(), p, Options{Host: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr := readTruth(t, file)
+			s := tr.score(r)
+			t.Logf("PyTorch %s (%s), Python %s: %d kinds, %d right, %d wrong, %d missed; bytes right %.4f; of the collector's %d bytes %.4f have a holder",
+				tr.Torch, tr.Device, r.Python, s.Kinds, s.Right, s.Wrong, s.Missed, share(s.RightBytes, s.AllBytes), s.SeenBytes, share(s.FoundBytes, s.SeenBytes))
+			t.Logf("%d objects reached, %d tracked, %d loose, %d bad reads, %d MiB copied, %+v, %q", r.Objects, r.Tracked, r.Loose, r.Bad, r.Copied>>20, r.Times, r.Problems)
+			t.Logf("blocks: %s", strings.Join(tr.unexplained(r), ", "))
+			sort.Strings(s.Wrongs)
+			if share(s.RightBytes, s.AllBytes) < 0.99 || share(s.FoundBytes, s.SeenBytes) < 0.99 || s.Kinds < 45 {
+				t.Errorf("%s", strings.Join(s.Wrongs, "\n"))
+			} else {
+				t.Logf("%s", strings.Join(s.Wrongs, "\n"))
+			}
+		})
+	}
+}
+
+// unexplained lists the allocator's blocks that no storage was found in.
+func (tr truth) unexplained(r *Result) (lines []string) {
+	known := map[uint64]bool{}
+	for _, st := range r.Storages {
+		known[st.Address] = true
+	}
+	var all, rest uint64
+	for _, b := range tr.Blocks {
+		all += b[1]
+		if !known[b[0]] {
+			rest += b[1]
+			lines = append(lines, fmt.Sprintf("%#x+%d", b[0], b[1]))
+		}
+	}
+	return append(lines, fmt.Sprintf("%d of %d bytes without a storage", rest, all))
+}
+
+func share(part, all uint64) float64 {
+	if all == 0 {
+		return 1
+	}
+	return float64(part) / float64(all)
+}

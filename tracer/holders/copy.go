@@ -66,6 +66,10 @@ func (c *Copy) Take(ctx context.Context) error {
 	if !ok {
 		return nil // of a file nothing moves
 	}
+	if err := p.refresh(); err != nil {
+		return err
+	}
+	c.regions = p.regions
 	spans, bytes := p.residentSpans()
 	if bytes>>pageShift > uint64(c.limit) {
 		return nil

@@ -178,7 +178,9 @@ func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost in
 	name := t.memberAt(offset)
 	switch {
 	case t.name == "functools._lru_cache_wrapper" && held.kind == kindDict && int64(offset) != t.dictOffset:
-		name = "cache"
+		name = "cache" // of links that the collector does not track
+		s.untracked = true
+		defer func() { s.untracked = false }()
 	case t.name == "functools._lru_cache_wrapper" && held.name == "functools._lru_list_elem": // also in the dictionary
 		s.pushPython(v, i, stepThrough, 0, cost+costEntry)
 		return

@@ -58,6 +58,19 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
+// refresh reads the memory map again: heaps grow.
+func (p *Process) refresh() error {
+	regions, err := readMaps(p.pid)
+	if err == nil {
+		err = p.alive()
+	}
+	if err != nil {
+		return fmt.Errorf("read the memory map of process %d: %w", p.pid, err)
+	}
+	p.regions, p.swapped, p.skipped = regions, 0, 0
+	return nil
+}
+
 // Close releases what Open took.
 func (p *Process) Close() {
 	unix.Close(p.pidfd)
@@ -71,7 +84,7 @@ func (p *Process) Close() {
 	}
 }
 
-// Regions returns what was mapped when the process was opened.
+// Regions returns what was mapped when the process was opened, or last copied.
 func (p *Process) Regions() []Region { return p.regions }
 
 func (p *Process) proc(name string) string { return fmt.Sprintf("/proc/%d/%s", p.pid, name) }

@@ -10,7 +10,7 @@ const (
 	costLibrary  = 400 // of installed modules
 	costTorch    = 600
 	costLocal    = 60 // variables of functions
-	costInner    = 10 // frames cost 1 more for so many that called them
+	costInner    = 25 // more for each function that called it: the outermost names what it has passed on
 	costOther    = 300
 	costNames    = 200
 	costDoubtful = 4000 // of what a stack may have left over
@@ -79,7 +79,7 @@ func (s *search) enterFrame(f *frame, depth int) {
 	if f.library {
 		cost = costOther
 	}
-	cost += min(depth/costInner, costOther)
+	cost += min(depth*costInner, 4*costOther)
 	for _, v := range f.variables {
 		at, far := r, cost+s.direct(v.value)
 		if v.name == 0 {

@@ -104,6 +104,7 @@ type search struct {
 	work      uint64
 	stopped   string // why the search ended early
 	hideNames bool
+	untracked bool           // enter dictionaries and tuples that the collector does not track
 	visit     func(v uint64) // instead of push, while references are only listed
 }
 
@@ -186,7 +187,7 @@ func (s *search) pushPython(a uint64, from int32, step StepKind, aux uint64, cos
 	if t == nil || t.kind == kindAtom || t.kind == kindStr {
 		return
 	}
-	if t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && s.py.u64(a-gcHead) == 0 {
+	if !s.untracked && t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && s.py.u64(a-gcHead) == 0 {
 		return // the collector does not track it: it holds nothing that is tracked
 	}
 	var flags uint8

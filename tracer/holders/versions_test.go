@@ -5,12 +5,14 @@ package holders
 import (
 	"bufio"
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // pythons returns the programs to test, of all versions that the machine has: those in PATH, pyenv's
@@ -63,6 +65,7 @@ func start(t testing.TB, cmd *exec.Cmd) *Process {
 	if !strings.HasPrefix(line, "ready") {
 		t.Fatalf("the job printed %q\n%s", line, complaints.String())
 	}
+	time.Sleep(100 * time.Millisecond) // it goes from printing to waiting
 	p, err := Open(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -149,4 +152,42 @@ func needlePath(py *python, a uint64) (path string) {
 		py.eachKey(keys, values, visit)
 	}
 	return path
+}
+
+// TestRecordedImage reads the memory of Python 3.13 as it was recorded by
+// VRAMPROF_RECORD=PROGRAM go test -run TestRecordedImage.
+func TestRecordedImage(t *testing.T) {
+	const file = "testdata/needles-3.13.image"
+	if program := os.Getenv("VRAMPROF_RECORD"); program != "" {
+		record(t, program, file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	image, err := ReadImage(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewCopy(image, DefaultMemory)
+	defer c.Close()
+	checkNeedles(t, c, nil)
+}
+
+// record writes the pages that the test reads, and no others.
+func record(t *testing.T, program, file string) {
+	t.Helper()
+	p := start(t, exec.Command(program, "-I", "-S", "../../testdata/holders/needles.py"))
+	c := NewCopy(p, DefaultMemory)
+	defer c.Close()
+	checkNeedles(t, c, nil)
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := c.Record(f); err != nil {
+		t.Fatal(err)
+	}
 }

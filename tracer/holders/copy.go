@@ -43,7 +43,8 @@ type Copy struct {
 	bad   uint64   // reads of addresses that nothing backs
 	whole bool     // Take has copied everything that is resident
 	taken time.Duration
-	err   error // of the arena
+	err   error                      // of the arena
+	trace func(address uint64) *page // of tests: is asked for each page, which is not kept
 }
 
 // NewCopy returns an empty copy that keeps at most limit bytes. Close it after use.
@@ -199,6 +200,9 @@ func (c *Copy) page(address uint64) *page {
 func (c *Copy) load(address uint64) *page {
 	if address >= addressEnd || c.err != nil {
 		return nil
+	}
+	if c.trace != nil {
+		return c.trace(address)
 	}
 	r, ok := regionAt(c.regions, address)
 	if !ok {

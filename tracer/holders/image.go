@@ -9,7 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"slices"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 const (
@@ -118,6 +121,9 @@ func (w *imageWriter) region(r Region) {
 	w.number(r.End)
 	w.number(r.Offset)
 	w.number(flags)
+	if r.Path = cut60(untrusted.Clean(r.Path)); r.file() {
+		r.Path = "/" + path.Base(r.Path)
+	}
 	w.text(r.Path)
 }
 

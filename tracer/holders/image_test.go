@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+func walkImage(t testing.TB, m Memory, o Options) *Result {
+	t.Helper()
+	r, err := Walk(context.Background(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// render writes a result in lines.
+func render(r *Result) string {
+	var b strings.Builder
+	held, all := r.Held()
+	fmt.Fprintf(&b, "Python %s: %d storages, %d of %d bytes held, %d objects, %d tracked, %d loose, %q\n", r.Python, len(r.Storages), held, all, r.Objects, r.Tracked, r.Loose, r.Problems)
+	for _, s := range r.Storages {
+		fmt.Fprintf(&b, "%#x %d %d:%d %s", s.Address, s.Bytes, s.DeviceType, s.Device, s.Holder)
+		if s.Container.Class != "" {
+			fmt.Fprintf(&b, " (%s of %d)", s.Container.Class, s.Container.Entries)
+		}
+		for _, h := range s.Also {
+			fmt.Fprintf(&b, ", also %s", h.Pattern())
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := "testdata/" + name + ".golden"
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs:\n%s", file, got)
+	}
+}
+
+func TestRecordAndReadAgain(t *testing.T) {
+	c := NewCopy(syntheticJob(), DefaultMemory)
+	defer c.Close()
+	want := render(walkImage(t, c, Options{}))
+	var b bytes.Buffer
+	if err := c.Record(&b); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ReadImage(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := render(walkImage(t, m, Options{})); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestWhatCannotBeRead(t *testing.T) {
+	none := syntheticJob()
+	none.symbols = nil
+	free := syntheticJob()
+	damage(free, free.symbols[runtimeSymbol]+16, 1)
+	other := syntheticJob()
+	damage(other, other.symbols[versionSymbol], 0x030f00f0)
+	two := syntheticJob()
+	damage(two, two.symbols[versionSymbol], 0x020700f0)
+	empty := newSynthetic().finish()
+	for name, c := range map[string]struct {
+		Memory
+		want error
+		text string
+	}{
+		"no Python":     {none, ErrNoPython, "find holders: no Python interpreter in the process"},
+		"free-threaded": {free, ErrPython, "find holders: cannot read this Python 3.13.5: it is a free-threaded build"},
+		"3.15":          {other, ErrPython, "find holders: cannot read this Python 3.15.0: this version is not known"},
+		"2.7":           {two, ErrPython, "find holders: cannot read this Python: version 2.7.0"},
+		"no tensors":    {empty, ErrNoTensors, "find holders: no PyTorch tensor in the process (7 objects of Python 3.13.5)"},
+	} {
+		if _, err := Walk(context.Background(), c.Memory, Options{}); !errors.Is(err, c.want) || err.Error() != c.text {
+			t.Errorf("%s: %v, want %s", name, err, c.text)
+		}
+	}
+}
+
+func damage(m *Image, address, value uint64) {
+	if p := m.pages[address>>pageShift]; p != nil {
+		binary.LittleEndian.PutUint64(p[address%pageSize&^7:], value)
+	}
+}
+
+func TestLimitsEndTheWalk(t *testing.T) {
+	m := largeJob(20000)
+	r := walkImage(t, m, Options{MaxObjects: 1000})
+	if len(r.Problems) == 0 || r.Objects > 1000 {
+		t.Errorf("%d objects, %q", r.Objects, r.Problems)
+	}
+	few := walkImage(t, m, Options{MaxMemory: 1 << 20}) // 256 pages: they are forgotten and read again
+	all := walkImage(t, m, Options{})
+	if len(few.Storages) != len(all.Storages) || few.Copied > 1<<20 || all.Copied < 2<<20 {
+		t.Errorf("%d storages by %d bytes, %d by %d", len(few.Storages), few.Copied, len(all.Storages), all.Copied)
+	}
+}
+
+// FuzzDamagedImage changes words of a process's memory: each 12 bytes are a place and a value, which
+// can be the address of another place.
+func FuzzDamagedImage(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte("\x10\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f"))
+	f.Add(bytes.Repeat([]byte("\x00\x01\x00\x80\x00\x02\x00\x00\x00\x00\x00\x00"), 8))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := syntheticJob()
+		c := NewCopy(m, DefaultMemory)
+		walkCopy(c)
+		var places []uint64 // that a walk reads
+		c.eachPage(func(number uint64, p *page) {
+			for o := uint64(0); o < pageSize; o += 8 {
+				if binary.LittleEndian.Uint64(p[o:]) != 0 {
+					places = append(places, number<<pageShift+o)
+				}
+			}
+		})
+		c.Close()
+		for ; len(data) >= 12; data = data[12:] {
+			at, value := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint64(data[4:])
+			if at>>31 == 1 {
+				value = places[value%uint64(len(places))]
+			}
+			damage(m, places[uint64(at&^(1<<31))%uint64(len(places))], value)
+		}
+		c = NewCopy(m, 16<<20)
+		defer c.Close()
+		begin := time.Now()
+		walkCopy(c)
+		if d := time.Since(begin); d > 10*time.Second {
+			t.Errorf("the walk took %v", d)
+		}
+	})
+}
+
+func walkCopy(c *Copy) {
+	r, err := Walk(context.Background(), c, Options{MaxObjects: 10000, MaxTime: time.Second, Host: true})
+	if err != nil {
+		return
+	}
+	for _, s := range r.Storages {
+		if s.Holder == nil || len(s.Holder.String()) > 64<<10 || strings.ContainsAny(s.Holder.String(), "\x1b\n") {
+			panic("a holder that cannot be shown")
+		}
+		for _, h := range s.Also {
+			_ = h.Pattern()
+		}
+	}
+}
+
+// FuzzReadImage reads invented files.
+func FuzzReadImage(f *testing.F) {
+	var b bytes.Buffer
+	c := NewCopy(syntheticJob(), DefaultMemory)
+	walkCopy(c)
+	if err := c.Record(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte("x"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if m, err := ReadImage(bytes.NewReader(data)); err == nil {
+			c := NewCopy(m, 1<<20)
+			walkCopy(c)
+			c.Close()
+		}
+	})
+}
+
+func BenchmarkWalk(b *testing.B) {
+	m := largeJob(250_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		r := walkImage(b, m, Options{})
+		b.ReportMetric(float64(r.Copied)/(1<<20), "MiB-copied")
+		b.ReportMetric(float64(r.Tracked), "objects")
+	}
+}

@@ -119,7 +119,7 @@ func (s *search) expandStructure(i int32, a uint64, t *pyType, cost int) {
 		return
 	}
 	if t.context {
-		s.expandSaved(i, a+obSize, (t.basic-16)&^7, cost)
+		s.expandSaved(i, a+obSize, (t.basic-16)&^7, 0, cost)
 	}
 	for o := uint64(16); o+8 <= size; o += 8 {
 		v := s.py.u64(a + o)
@@ -228,6 +228,9 @@ func (s *search) expandDict(i int32, d uint64, cost int) {
 // expandKeys enters the values of a table of keys, and the keys that are no strings.
 func (s *search) expandKeys(i int32, keys, values uint64, step StepKind, cost, price int) {
 	_, n, general, ok := s.py.keysOf(keys)
+	if !ok {
+		s.doubt(i)
+	}
 	if !ok || !s.spend(n) {
 		return
 	}
@@ -269,10 +272,15 @@ func (s *search) expandArray(i int32, at, n uint64, step StepKind, cost int) {
 	for k := uint64(0); k < n; {
 		p := s.py.page(at + 8*k)
 		if p == nil {
+			s.doubt(i)
 			return
 		}
 		for o := (at + 8*k) % pageSize; o < pageSize && k < n; o += 8 {
-			s.pushPython(binary.LittleEndian.Uint64(p[o:]), i, step, k, cost+costItem)
+			v := binary.LittleEndian.Uint64(p[o:])
+			if v != 0 && s.py.typeOf(v) == nil {
+				s.doubt(i)
+			}
+			s.pushPython(v, i, step, k, cost+costItem)
 			k++
 		}
 	}

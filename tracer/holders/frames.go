@@ -4,6 +4,7 @@ package holders
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -15,6 +16,7 @@ const (
 	maxVariables = 8192 // of one frame
 	maxStack     = 64   // values of a stack whose end is not known
 	frameTries   = 12
+	wholeChains  = 3 // that are read of each thread
 	ownedByC     = 3 // of a frame that only marks where C called Python, since 3.12
 )
 
@@ -169,55 +171,44 @@ func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
 }
 
 // chains returns the frames of all threads of an interpreter, outermost first: those of the copy,
-// and those of the process now, tried again until each thread could be read to its end.
+// and those of the process now. Frames come and go while they are read, and a chain can seem to end
+// early: each thread is read until some chains came to an end, and all of these count.
 func (py *python) chains(interp uint64, live Memory) (chains [][]*frame, broken int) {
-	whole := map[uint64]bool{}
-	best := map[uint64][]*frame{}
-	add := func(threads []uint64, from *python) {
-		for _, t := range threads {
-			if whole[t] {
-				continue
-			}
-			c, ok := from.chain(t)
-			whole[t] = ok
-			if ok || len(c) > len(best[t]) {
-				best[t] = c
-			}
-		}
-	}
-	threads := py.threads(interp)
-	add(threads, py)
-	for _, t := range threads {
-		chains = append(chains, outermostFirst(best[t]))
-	}
-	if live == nil {
-		return chains, count(threads, whole)
-	}
-	clear(whole)
-	clear(best)
-	for range frameTries {
-		now := py.fresh(live)
-		threads = now.threads(interp)
-		add(threads, now)
-		now.Close()
-		if broken = count(threads, whole); broken == 0 && len(threads) > 0 {
-			break
-		}
-	}
-	for _, t := range threads {
-		chains = append(chains, outermostFirst(best[t]))
-	}
-	return chains, broken
-}
-
-// count returns how many threads could not be read to their end.
-func count(threads []uint64, whole map[uint64]bool) (broken int) {
-	for _, t := range threads {
-		if !whole[t] {
+	for _, t := range py.threads(interp) {
+		c, whole := py.chain(t)
+		chains = append(chains, outermostFirst(c))
+		if !whole {
 			broken++
 		}
 	}
-	return broken
+	if live == nil {
+		return chains, broken
+	}
+	whole := map[uint64]int{}
+	for range frameTries {
+		now := py.fresh(live)
+		threads := now.threads(interp)
+		broken = 0
+		for _, t := range threads {
+			if whole[t] >= wholeChains {
+				continue
+			}
+			c, ok := now.chain(t)
+			if ok {
+				whole[t]++
+			}
+			if whole[t] < wholeChains {
+				broken++
+			}
+			chains = append(chains, outermostFirst(c))
+		}
+		now.Close()
+		if broken == 0 && len(threads) > 0 {
+			break
+		}
+	}
+	slices.SortStableFunc(chains, func(a, b []*frame) int { return len(b) - len(a) })
+	return chains, broken
 }
 
 func outermostFirst(frames []*frame) []*frame {

@@ -3,7 +3,8 @@
 package holders
 
 const (
-	edgeWords  = 3       // of an edge of the graph: the node, its counts, a number
+	sharedEdge = 3       // words of an edge of the graph: the node, its counts, a number
+	ownEdge    = 2       // since 2.14, whose nodes count their references themselves
 	maxVector  = 1 << 20 // bytes
 	maxHookLen = 96
 )
@@ -36,7 +37,11 @@ func (s *search) isTensor(a uint64) bool {
 // pointers to nodes lie directly in it, strong ones in its vector of edges.
 func (s *search) expandNode(i int32, a uint64, c *class, cost int) {
 	size := s.extent(a)
-	s.expandSaved(i, a+16, size-16, cost)
+	words := uint64(sharedEdge)
+	if !pointer(s.py.u64(a + 8)) {
+		words = ownEdge
+	}
+	s.expandSaved(i, a+16, size-16, words, cost)
 	if !c.is(rolePythonNode) {
 		return
 	}
@@ -48,8 +53,9 @@ func (s *search) expandNode(i int32, a uint64, c *class, cost int) {
 	}
 }
 
-// expandSaved looks at the words of a node or of the context of a custom function.
-func (s *search) expandSaved(i int32, a, size uint64, cost int) {
+// expandSaved looks at the words of a node or of the context of a custom function. Edge is the
+// number of words of an edge, or 0 where there are none.
+func (s *search) expandSaved(i int32, a, size, edge uint64, cost int) {
 	if size > maxChunk || !s.spend(size/8) {
 		return
 	}
@@ -64,7 +70,7 @@ func (s *search) expandSaved(i int32, a, size uint64, cost int) {
 		case c.is(roleHook):
 			s.expandHook(i, v, cost)
 		case c == nil && o+24 <= size:
-			s.expandVector(i, v, s.py.u64(a+o+8), s.py.u64(a+o+16), cost)
+			s.expandVector(i, v, s.py.u64(a+o+8), s.py.u64(a+o+16), edge, cost)
 		}
 	}
 }
@@ -88,7 +94,7 @@ func (s *search) expandHook(i int32, a uint64, cost int) {
 
 // expandVector looks at what can be a std::vector: begin, end, end of its memory. Nodes are taken
 // from vectors of edges only.
-func (s *search) expandVector(i int32, begin, end, room uint64, cost int) {
+func (s *search) expandVector(i int32, begin, end, room, edge uint64, cost int) {
 	if begin&15 != 0 || end <= begin || room < end || room-begin > maxVector || (end|room)&7 != 0 {
 		return
 	}
@@ -104,7 +110,7 @@ func (s *search) expandVector(i int32, begin, end, room uint64, cost int) {
 		switch c := s.cpp.classOf(v); {
 		case c.is(roleTensor):
 			s.pushLive(i, v, stepNext, cost+costSaved)
-		case c.is(roleNode) && k%edgeWords == 0 && words%edgeWords == 0:
+		case c.is(roleNode) && edge != 0 && k%edge == 0 && words%edge == 0:
 			s.pushCPP(v, i, stepNext, 0, cost+costNext)
 		case c.is(roleHook):
 			s.expandHook(i, v, cost)

@@ -78,8 +78,9 @@ type edge struct {
 }
 
 const (
-	maxAlso  = 4
-	workUnit = 64 // references per object, at most, in all
+	maxDoubtful = 1 << 14
+	maxAlso     = 4
+	workUnit    = 64 // references per object, at most, in all
 )
 
 // search finds the cheapest path from a root to each object.
@@ -104,6 +105,7 @@ type search struct {
 	work      uint64
 	stopped   string // why the search ended early
 	hideNames bool
+	doubtful  []int32        // nodes that changed while they were copied
 	untracked bool           // enter dictionaries and tuples that the collector does not track
 	visit     func(v uint64) // instead of push, while references are only listed
 }
@@ -283,6 +285,39 @@ func (s *search) root(a uint64, r Root, step StepKind, aux uint64, cost int) {
 	}
 	s.roots = append(s.roots, r)
 	s.pushPython(a, -int32(len(s.roots)), step, aux, cost)
+}
+
+// doubt notes a container whose content makes no sense.
+func (s *search) doubt(i int32) {
+	if n := len(s.doubtful); s.visit == nil && n < maxDoubtful && (n == 0 || s.doubtful[n-1] != i) {
+		s.doubtful = append(s.doubtful, i)
+	}
+}
+
+// expandAgain expands what changed while it was copied, as it is in the process now.
+func (s *search) expandAgain(live Memory) {
+	const tries = 3
+	copied := s.py.Copy
+	defer func() { s.py.Copy = copied }()
+	for range tries {
+		again := s.doubtful
+		if len(again) == 0 || s.stopped != "" {
+			return
+		}
+		s.doubtful = nil
+		if p, is := live.(*Process); is && p.refresh() == nil {
+			copied.regions = p.regions
+		}
+		s.py.Copy = NewCopy(live, 64<<20)
+		for _, i := range again {
+			s.expand(i)
+		}
+		s.py.Close()
+		s.py.Copy = copied
+		kept := s.doubtful
+		s.run()
+		s.doubtful = append(kept, s.doubtful...)
+	}
 }
 
 // spend counts references that are about to be read, and reports whether that is within bounds.

@@ -178,6 +178,10 @@ func (w *walk) walkRoots(live Memory) {
 	w.result.Threads = threads
 	w.problem(broken, "threads whose frames changed while they were read")
 	s.run()
+	if live != nil {
+		s.expandAgain(live)
+		w.problem(len(s.doubtful), "containers changed while they were read")
+	}
 	w.result.Objects = len(s.nodes)
 }
 

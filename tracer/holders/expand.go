@@ -165,13 +165,16 @@ func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost in
 		if c.is(roleTensor|roleStorage) || c.is(roleNode) && !t.context {
 			far := costField
 			if t.pybind {
-				far = 1500
+				far = costWrapped
 			}
 			s.pushCPP(v, i, StepField, s.name(t.memberAt(offset)), cost+far)
 		}
 		return
 	}
 	held := s.py.typeOf(v)
+	if held == nil && t.pybind && offset == obSize && s.chunk(v) > 0 { // the C++ object that it wraps
+		s.pushCPP(v, i, StepField, s.name(""), cost+costWrapped)
+	}
 	if held == nil || held.kind == kindType || held.kind == kindModule {
 		return
 	}

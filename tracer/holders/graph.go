@@ -7,6 +7,7 @@ const (
 	ownEdge    = 2       // since 2.14, whose nodes count their references themselves
 	maxVector  = 1 << 20 // bytes
 	maxHookLen = 96
+	maxWrapped = 8 << 10
 )
 
 // expandCPP enters what a C++ object holds.
@@ -24,6 +25,8 @@ func (s *search) expandCPP(i int32, a uint64, cost int) {
 		s.claim(a, 0, i)
 	case c.is(roleNode):
 		s.expandNode(i, a, c, cost)
+	default: // wrapped by pybind11: of any class, with the allocator's size
+		s.expandSaved(i, a, min(s.chunk(a), maxWrapped), 0, cost)
 	}
 	s.work++
 }

@@ -49,6 +49,7 @@ const (
 	costGraph   = 150
 	costNext    = 1
 	costSaved   = 10
+	costWrapped = 1500 // what pybind11 wraps
 	maxCost     = 1 << 14
 	costCycle   = 1 << 13
 )

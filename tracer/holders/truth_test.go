@@ -119,6 +119,15 @@ func TestKindsOfHolders(t *testing.T) {
 				tr.Torch, tr.Device, r.Python, s.Kinds, s.Right, s.Wrong, s.Missed, share(s.RightBytes, s.AllBytes), s.SeenBytes, share(s.FoundBytes, s.SeenBytes))
 			t.Logf("%d objects reached, %d tracked, %d loose, %d bad reads, %d MiB copied, %+v, %q", r.Objects, r.Tracked, r.Loose, r.Bad, r.Copied>>20, r.Times, r.Problems)
 			t.Logf("blocks: %s", strings.Join(tr.unexplained(r), ", "))
+			lean, err := Walk(context.Background(), p, Options{Host: true, MaxMemory: 64 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := tr.score(lean)
+			t.Logf("without a copy: %d right, %d wrong, %d missed, %d MiB, %+v", l.Right, l.Wrong, l.Missed, lean.Copied>>20, lean.Times)
+			if share(l.RightBytes, l.AllBytes) < 0.99 || lean.Copied > 64<<20 {
+				t.Errorf("without a copy: %s", strings.Join(l.Wrongs, "\n"))
+			}
 			sort.Strings(s.Wrongs)
 			if share(s.RightBytes, s.AllBytes) < 0.99 || share(s.FoundBytes, s.SeenBytes) < 0.99 || s.Kinds < 45 {
 				t.Errorf("%s", strings.Join(s.Wrongs, "\n"))

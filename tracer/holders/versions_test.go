@@ -61,7 +61,11 @@ func start(t testing.TB, cmd *exec.Cmd) *Process {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	line, _ := bufio.NewReader(out).ReadString('\n')
+	lines := bufio.NewReader(out)
+	line, _ := lines.ReadString('\n')
+	for i := 0; i < 20 && strings.HasPrefix(line, "["); i++ { // messages of gloo
+		line, _ = lines.ReadString('\n')
+	}
 	if !strings.HasPrefix(line, "ready") {
 		t.Fatalf("the job printed %q\n%s", line, complaints.String())
 	}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+)
+
+func TestBucketsOfDistributedTraining(t *testing.T) {
+	script, err := filepath.Abs("../../testdata/holders/ddp.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range torches(t) {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, command(script))
+			r, err := Walk(context.Background(), p, Options{Host: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums := map[string]uint64{}
+			for _, s := range r.Storages {
+				sums[s.Holder.Pattern()] += s.Bytes
+			}
+			const weights, biases = 2 * 4 * 256 * 256, 2 * 4 * 256
+			for path, want := range map[string]uint64{
+				"model.*.weight": weights, "model.*.weight.grad": weights, "model.*.bias": biases, "ddp.reducer": weights + biases,
+			} {
+				if sums[path] != want {
+					t.Errorf("%s holds %d bytes, want %d; all: %v", path, sums[path], want, sums)
+				}
+			}
+		})
+	}
+}

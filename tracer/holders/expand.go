@@ -172,7 +172,7 @@ func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost in
 		return
 	}
 	held := s.py.typeOf(v)
-	if held == nil && t.pybind && offset == obSize && s.chunk(v) > 0 { // the C++ object that it wraps
+	if held == nil && t.pybind && offset == obSize && s.owns(s.nodes[i].address) && s.wholeChunk(v) {
 		s.pushCPP(v, i, StepField, s.name(""), cost+costWrapped)
 	}
 	if held == nil || held.kind == kindType || held.kind == kindModule {
@@ -196,6 +196,13 @@ func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost in
 	} else {
 		s.pushPython(v, i, StepField, 0, cost+costField)
 	}
+}
+
+// owns reports whether an object of pybind11 owns what it wraps: a pointer, two words of its holder,
+// weak references, flags.
+func (s *search) owns(a uint64) bool {
+	const owned, simple = 1, 2
+	return s.py.u8(a+48)&(owned|simple) == owned|simple
 }
 
 // expandVariables enters the variables of a module.

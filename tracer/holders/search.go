@@ -112,52 +112,64 @@ type search struct {
 }
 
 func newSearch(ctx context.Context, py *python, maxObjects int) *search {
-	return &search{
+	s := &search{
 		py: py, cpp: newRTTI(py.Copy), ctx: ctx, also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
 		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects,
 	}
+	s.index.nodes = &s.nodes
+	return s
 }
 
-// table maps addresses to nodes: open addressing, at most half full.
+// table maps addresses to nodes: open addressing, at most half full. It keeps the nodes' numbers
+// from 1 on; their addresses are in the nodes.
 type table struct {
-	keys   []uint64
-	values []int32
-	count  int
+	slots []int32
+	nodes *[]node
 }
 
-func (t *table) slot(key uint64) int {
-	mask := len(t.keys) - 1
-	i := int(key*0x9e3779b97f4a7c15>>20) & mask
-	for t.keys[i] != 0 && t.keys[i] != key {
+// slot returns where an address is, or where it can be put.
+func (t *table) slot(address uint64) int {
+	mask := len(t.slots) - 1
+	i := int(address*0x9e3779b97f4a7c15>>20) & mask
+	for n := t.slots[i]; n != 0 && (*t.nodes)[n-1].address != address; n = t.slots[i] {
 		i = (i + 1) & mask
 	}
 	return i
 }
 
-func (t *table) get(key uint64) (int32, bool) {
-	if t.count == 0 {
+func (t *table) get(address uint64) (int32, bool) {
+	if len(t.slots) == 0 {
 		return 0, false
 	}
-	i := t.slot(key)
-	return t.values[i], t.keys[i] != 0
+	n := t.slots[t.slot(address)]
+	return n - 1, n != 0
 }
 
-func (t *table) put(key uint64, value int32) {
-	if 2*t.count >= len(t.keys) {
-		old := *t
-		t.keys, t.values = make([]uint64, max(1<<12, 2*len(old.keys))), make([]int32, max(1<<12, 2*len(old.keys)))
-		for i, k := range old.keys {
-			if k != 0 {
-				j := t.slot(k)
-				t.keys[j], t.values[j] = k, old.values[i]
-			}
-		}
+// put enters a node that the table does not have.
+func (t *table) put(i int32) {
+	if 2*int(i) >= len(t.slots) {
+		t.resize(max(1<<12, 2*len(t.slots)), i)
 	}
-	i := t.slot(key)
-	if t.keys[i] == 0 {
-		t.count++
+	t.slots[t.slot((*t.nodes)[i].address)] = i + 1
+}
+
+// resize makes the table larger and enters the nodes before one.
+func (t *table) resize(size int, before int32) {
+	t.slots = make([]int32, size)
+	for i := range before {
+		t.slots[t.slot((*t.nodes)[i].address)] = i + 1
 	}
-	t.keys[i], t.values[i] = key, value
+}
+
+// reserve makes room for about as many objects as the collector tracks.
+func (s *search) reserve(objects int) {
+	n := min(objects+objects/16, s.maxNodes, 1<<24)
+	s.nodes = make([]node, 0, n)
+	size := 1 << 12
+	for size < 2*n {
+		size *= 2
+	}
+	s.index.resize(size, 0)
 }
 
 // name returns an aux for a name that is no string object. It is odd, as addresses never are.
@@ -221,7 +233,7 @@ func (s *search) add(n node, cost int) {
 	n.cost = uint16(min(cost, maxCost))
 	i := int32(len(s.nodes))
 	s.nodes = append(s.nodes, n)
-	s.index.put(n.address, i)
+	s.index.put(i)
 	s.enqueue(i, int(n.cost))
 }
 

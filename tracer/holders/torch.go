@@ -213,6 +213,13 @@ func (s *search) chunk(a uint64) uint64 {
 	return n - 8
 }
 
+// wholeChunk reports whether a chunk begins at an address: the next one says that this is in use.
+func (s *search) wholeChunk(a uint64) bool {
+	n := s.chunk(a)
+	next := s.py.u64(a + n)
+	return n > 0 && next&1 == 1 && next&^7 >= 32 && next&^7 < 1<<40
+}
+
 // extent returns how much of a C++ object can be looked at.
 func (s *search) extent(a uint64) uint64 {
 	if s.cpp.classOf(a - 16).is(roleShared) {

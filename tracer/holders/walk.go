@@ -145,8 +145,14 @@ func (w *walk) run(ctx context.Context) error {
 	w.search.hideNames = w.HideNames
 	tracked, broken := py.collected(w.MaxObjects)
 	r.Tracked = len(tracked)
+	w.search.reserve(len(tracked))
 	w.problem(broken, "lists of the garbage collector changed while they were read")
-	tensors := slices.DeleteFunc(slices.Clone(tracked), func(a uint64) bool { return !w.search.isTensor(a) })
+	var tensors []uint64
+	for _, a := range tracked {
+		if w.search.isTensor(a) {
+			tensors = append(tensors, a)
+		}
+	}
 	w.search.calibrate(tensors)
 	r.Times.Lists = w.lap()
 	if !w.search.torch.found {

@@ -33,6 +33,7 @@ type Root struct {
 	Function string // of RootLocal, RootTemporary and RootGlobals
 	File     string // without its folder
 	Line     int    // where the function begins
+	Class    string // of the object in the variable, of RootLocal and RootTemporary
 	Classes  string // of RootCycle: "Cyc, list"; of RootNative: what holds it
 }
 
@@ -95,6 +96,34 @@ func (h *Holder) String() string { return h.text(false) }
 // Pattern returns the path with a star for each number: "model.layers.*.fc1.weight". Holders with
 // the same pattern are one line of a report.
 func (h *Holder) Pattern() string { return h.text(true) }
+
+// ByClass returns the end of the path from the innermost attribute on, with the class that has it:
+// "Trainer.history[*]" of "local "t".trainer.history[*]". It is the same for all instances of a
+// class. It is "" where no object on the path has an attribute.
+func (h *Holder) ByClass() string {
+	steps := h.Steps()
+	for k := len(steps) - 1; k >= 0; k-- {
+		class := h.root.Class
+		if k > 0 {
+			class = steps[k-1].Class
+		}
+		if steps[k].Kind != StepAttr || class == "" || class == "module" || class == "type" {
+			continue
+		}
+		var b strings.Builder
+		b.WriteString(class)
+		for _, s := range steps[k:] {
+			if s.Kind != StepGraph {
+				s.write(&b, true, h.named)
+			}
+		}
+		if h.relation == Graph {
+			b.WriteString(" (autograd graph)")
+		}
+		return b.String()
+	}
+	return ""
+}
 
 func (h *Holder) text(stars bool) string {
 	var b strings.Builder

@@ -39,6 +39,9 @@ func render(r *Result) string {
 		for _, h := range s.Also {
 			fmt.Fprintf(&b, ", also %s", h.Pattern())
 		}
+		if class := s.Holder.ByClass(); class != "" {
+			fmt.Fprintf(&b, ", %s", class)
+		}
 		b.WriteString("\n")
 	}
 	return b.String()

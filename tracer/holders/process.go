@@ -129,6 +129,23 @@ func (p *Process) readPage(b []byte, address uint64) error {
 	return fmt.Errorf("read %#x of process %d: %w", address, p.pid, errAbsent)
 }
 
+// swappedPages returns how many pages were left out since they are swapped out. Guard pages look
+// the same in pagemap: the process's own count bounds them.
+func (p *Process) swappedPages() uint64 {
+	f, err := os.Open(p.proc("status"))
+	if err != nil {
+		return p.swapped
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var kib uint64
+		if n, _ := fmt.Sscanf(lines.Text(), "VmSwap: %d kB", &kib); n == 1 {
+			return min(p.swapped, kib<<10>>pageShift)
+		}
+	}
+	return p.swapped
+}
+
 // resident reports whether a page can be read without bringing it in.
 func (p *Process) resident(address uint64) bool {
 	var entry [8]byte

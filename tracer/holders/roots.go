@@ -82,6 +82,9 @@ func (s *search) enterFrame(f *frame, depth int) {
 	cost += min(depth*costInner, 4*costOther)
 	for _, v := range f.variables {
 		at, far := r, cost+s.direct(v.value)
+		if t := s.py.typeOf(v.value); t != nil {
+			at.Class = t.class()
+		}
 		if v.name == 0 {
 			at.Kind, far = RootTemporary, far+costDirect
 			if v.doubtful {

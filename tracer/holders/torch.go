@@ -184,7 +184,8 @@ func (s *search) claim(st, impl uint64, i int32) {
 		s.storages[st] = r
 		return
 	}
-	if r.holder != i && len(r.others) < maxAlso {
+	// What pybind11 wraps can have words that are out of use: it never is a further holder.
+	if r.holder != i && len(r.others) < maxAlso && s.nodes[i].cost < costWrapped {
 		r.others = append(r.others, i)
 	}
 }

@@ -170,8 +170,9 @@ func (w *walk) run(ctx context.Context) error {
 	w.name()
 	if live != nil {
 		w.verify(live)
-		if p := live.(*Process); p.swapped > 0 {
-			w.problem(int(p.swapped), "pages are swapped out and were not read")
+		w.problem(int(live.(*Process).swappedPages()), "pages are swapped out and were not read")
+		if p := live.(*Process); p.skipped > 0 {
+			w.problem(int(p.skipped>>20), "MiB of address space were not looked at: the process has reserved too much")
 		}
 	}
 	w.finish()

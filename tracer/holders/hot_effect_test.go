@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestEffectOnTraining compares the steps of a training while it is walked without a pause with
+// those while it is not. It runs with VRAMPROF_EFFECT only: it needs a machine for itself.
+func TestEffectOnTraining(t *testing.T) {
+	if os.Getenv("VRAMPROF_EFFECT") == "" {
+		t.Skip("set VRAMPROF_EFFECT")
+	}
+	script, err := filepath.Abs("../../testdata/holders/hot.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range torches(t) {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "log")
+			p := start(t, command(script, file))
+			var alone, walked []float64
+			for range 5 {
+				alone = append(alone, steps(t, file, func() { time.Sleep(2 * time.Second) }))
+				walked = append(walked, steps(t, file, func() {
+					for begin := time.Now(); time.Since(begin) < 2*time.Second; {
+						if _, err := Walk(context.Background(), p, Options{Host: true}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}))
+			}
+			slices.Sort(alone)
+			slices.Sort(walked)
+			t.Logf("steps a second alone %.0f, walked in a loop %.0f: %.3f (medians of %.0f and %.0f)", alone[2], walked[2], walked[2]/alone[2], alone, walked)
+		})
+	}
+}
+
+// steps returns how many things a job has kept a second: one in each step.
+func steps(t *testing.T, file string, during func()) float64 {
+	size := func() int64 {
+		st, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Size()
+	}
+	before, begin := size(), time.Now()
+	during()
+	return float64(size()-before) / 160 / time.Since(begin).Seconds() // about the bytes of a step
+}

@@ -24,6 +24,9 @@ func TestBucketsOfDistributedTraining(t *testing.T) {
 			for _, s := range r.Storages {
 				sums[s.Holder.Pattern()] += s.Bytes
 			}
+			if r.Automatic != AutomaticOn {
+				t.Errorf("the collector is %d, want on", r.Automatic)
+			}
 			const weights, biases = 2 * 4 * 256 * 256, 2 * 4 * 256
 			for path, want := range map[string]uint64{
 				"model.*.weight": weights, "model.*.weight.grad": weights, "model.*.bias": biases, "ddp.reducer": weights + biases,

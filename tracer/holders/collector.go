@@ -44,6 +44,33 @@ func (py *python) gcHeads(interp uint64) (heads []uint64) {
 	return heads
 }
 
+// automatic reads whether the collector is enabled. The number is in front of the first generation,
+// whose threshold is in the hundreds: enabled, debug, and 4 bytes of padding where they are needed.
+func (py *python) automatic() Automatic {
+	const generation, threshold = 24, 16
+	if len(py.interps) == 0 {
+		return AutomaticUnknown
+	}
+	for _, head := range py.gcHeads(py.interps[0]) {
+		for k := range uint64(3) {
+			first, enabled := head-k*generation, uint64(12)
+			if head%8 != 0 {
+				enabled = 8
+			}
+			if n := py.u32(first + threshold); n < 100 || n > 1<<20 || py.u32(first+generation+threshold) > 1000 {
+				continue
+			}
+			switch py.u32(first - enabled) {
+			case 0:
+				return AutomaticOff
+			case 1:
+				return AutomaticOn
+			}
+		}
+	}
+	return AutomaticUnknown
+}
+
 func (py *python) isHead(head uint64) bool {
 	next, previous := py.u64(head)&^3, py.u64(head+8)&^3
 	if !near(next) || !near(previous) || next == head&^3 || previous == head&^3 {

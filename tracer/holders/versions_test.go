@@ -108,6 +108,9 @@ func checkNeedles(t *testing.T, c *Copy, live Memory) {
 	if broken > 0 {
 		t.Errorf("%d lists of the collector are broken", broken)
 	}
+	if on := py.automatic(); on != AutomaticOff {
+		t.Errorf("the collector is %d, the job has switched it off", on)
+	}
 	threads, broken := s.enterRoots(live)
 	if threads < 2 || broken > 0 {
 		t.Errorf("%d threads, %d broken", threads, broken)

@@ -57,18 +57,28 @@ type Storage struct {
 
 // Result is what one walk found.
 type Result struct {
-	Python   string // "3.13.5"
-	Storages []Storage
-	Objects  int // that were reached from a root
-	Tracked  int // by the collector
-	Loose    int // tracked, but reached from no root
-	Threads  int
-	Problems []string // what could not be read, as sentences
-	Bad      uint64   // reads of addresses that nothing backs
-	Copied   uint64   // bytes
-	At       time.Time
-	Times    Times
+	Python    string // "3.13.5"
+	Storages  []Storage
+	Objects   int       // that were reached from a root
+	Tracked   int       // by the collector
+	Loose     int       // tracked, but reached from no root
+	Automatic Automatic // whether the collector runs by itself
+	Threads   int
+	Problems  []string // what could not be read, as sentences
+	Bad       uint64   // reads of addresses that nothing backs
+	Copied    uint64   // bytes
+	At        time.Time
+	Times     Times
 }
+
+// Automatic is whether Python's garbage collector runs by itself: cycles stay where it does not.
+type Automatic uint8
+
+const (
+	AutomaticUnknown Automatic = iota
+	AutomaticOn
+	AutomaticOff
+)
 
 // Times are how long the parts of a walk took.
 type Times struct {
@@ -124,7 +134,6 @@ type walk struct {
 	search *search
 	begin  time.Time
 	result *Result
-	live   bool
 }
 
 // lap returns the time since the begin, less what the parts so far took.
@@ -145,6 +154,7 @@ func (w *walk) run(ctx context.Context) error {
 	w.search.hideNames = w.HideNames
 	tracked, broken := py.collected(w.MaxObjects)
 	r.Tracked = len(tracked)
+	r.Automatic = py.automatic()
 	w.search.reserve(len(tracked))
 	w.problem(broken, "lists of the garbage collector changed while they were read")
 	var tensors []uint64

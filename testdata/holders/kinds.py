@@ -2,7 +2,7 @@
 """Keeps tensors in many ways, one storage and one size each. Writes to the file that argv[1] names, as JSON: for
 each storage its address, bytes and the path that keeps it ("LINE" stands for line numbers); what the collector sees;
 the blocks of the allocator. Prints "ready PID" and waits for its input to end. Without CUDA it uses the CPU."""
-import collections, concurrent.futures, contextvars, copy, dataclasses, enum, functools, gc, heapq, itertools, json, os, queue
+import collections, concurrent.futures, contextvars, copy, dataclasses, enum, functools, gc, heapq, io, itertools, json, os, queue
 import sys, threading, traceback, types, weakref
 import torch
 import torch.nn as nn
@@ -95,6 +95,16 @@ def keep_graphs():
         mark(hidden, "losses[*] (autograd graph)")
         losses.append(mark(model.layers[1](hidden).square().sum(), "losses[*]"))
     handle.remove()
+
+
+def script():
+    global scripted
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(nn.Linear(72, 72)), file)
+    file.seek(0)
+    scripted = torch.jit.load(file, map_location=DEVICE)
+    for p in scripted.parameters():
+        mark(p, "scripted._c")
 
 
 class Double(torch.autograd.Function):
@@ -374,6 +384,7 @@ def report():
 
 train()
 keep_graphs()
+script()
 graphs()
 closure, generator, coroutine = enclosing("closure"), generate(), suspend()
 next(generator)

@@ -168,6 +168,8 @@ func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost in
 				far = costWrapped
 			}
 			s.pushCPP(v, i, StepField, s.name(t.memberAt(offset)), cost+far)
+		} else if t.pybind && offset == obSize && s.owns(s.nodes[i].address) && s.wholeChunk(v) {
+			s.pushCPP(v, i, StepField, s.name(""), cost+costScript)
 		}
 		return
 	}

@@ -25,6 +25,8 @@ func (s *search) expandCPP(i int32, a uint64, cost int) {
 		s.claim(a, 0, i)
 	case c.is(roleNode):
 		s.expandNode(i, a, c, cost)
+	case c.is(roleScript):
+		s.expandSaved(i, a+16, min(max(s.chunk(a), 32), maxWrapped)-16, 0, cost)
 	default: // wrapped by pybind11: of any class, with the allocator's size
 		s.expandSaved(i, a, min(s.chunk(a), maxWrapped), 0, cost)
 	}
@@ -72,6 +74,8 @@ func (s *search) expandSaved(i int32, a, size, edge uint64, cost int) {
 			s.pushLive(i, v, stepNext, cost+costSaved)
 		case c.is(roleHook):
 			s.expandHook(i, v, cost)
+		case c.is(roleScript):
+			s.pushLive(i, v, stepThrough, cost+costSaved)
 		case c == nil && o+24 <= size:
 			s.expandVector(i, v, s.py.u64(a+o+8), s.py.u64(a+o+16), edge, cost)
 		}
@@ -113,6 +117,8 @@ func (s *search) expandVector(i int32, begin, end, room, edge uint64, cost int) 
 		switch c := s.cpp.classOf(v); {
 		case c.is(roleTensor):
 			s.pushLive(i, v, stepNext, cost+costSaved)
+		case c.is(roleScript):
+			s.pushLive(i, v, stepThrough, cost+costSaved)
 		case c.is(roleNode) && edge != 0 && k%edge == 0 && words%edge == 0:
 			s.pushCPP(v, i, stepNext, 0, cost+costNext)
 		case c.is(roleHook):

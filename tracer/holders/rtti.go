@@ -31,6 +31,7 @@ const (
 	roleHook
 	rolePythonNode
 	roleShared // std::make_shared: counts in front of the object
+	roleScript // an object, list or tuple of TorchScript
 )
 
 // class is a polymorphic C++ class, read from its type information.
@@ -183,6 +184,9 @@ func roleOf(name string) (r role) {
 	}
 	if strings.HasPrefix(name, "N5torch8autograd") && strings.Contains(name, "Hook") {
 		r |= roleHook
+	}
+	if strings.HasPrefix(name, "N3c106ivalue") || strings.HasPrefix(name, "N3c106detail8ListImpl") {
+		r |= roleScript
 	}
 	if strings.HasPrefix(name, "St23_Sp_counted_ptr_inplace") {
 		r |= roleShared

@@ -50,6 +50,7 @@ const (
 	costNext    = 1
 	costSaved   = 10
 	costWrapped = 1500 // what pybind11 wraps
+	costScript  = 100  // the same, of a known class
 	maxCost     = 1 << 14
 	costCycle   = 1 << 13
 )

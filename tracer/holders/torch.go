@@ -161,8 +161,10 @@ func (s *search) expandImpl(i int32, impl uint64, cost int) {
 	}
 	if mc.name != autogradMeta { // a view knows its base
 		for o := s.torch.grad + 16; o < min(s.chunk(meta), 512); o += 8 {
-			if v := py.u64(meta + o); v != impl && s.cpp.classOf(v).is(roleTensor) {
+			// What has no forward gradient has words that are out of use there: a base has the same storage.
+			if v := py.u64(meta + o); v != impl && s.cpp.classOf(v).is(roleTensor) && py.u64(v+at) == py.u64(impl+at) {
 				s.pushCPP(v, i, StepBase, 0, cost+costGraph)
+				break
 			}
 		}
 	}

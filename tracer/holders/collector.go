@@ -108,6 +108,9 @@ func (py *python) followTo(objects []uint64, head, direction uint64, limit int, 
 		if !near(p) || len(objects) >= limit || p == mark || py.typeOf(p+gcHead) == nil {
 			return objects, false
 		}
+		if len(objects)%1024 == 0 && py.late() {
+			return objects, false
+		}
 		if _, again := seen[p+gcHead]; again {
 			return objects, false
 		}

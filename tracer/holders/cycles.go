@@ -54,7 +54,7 @@ func (s *search) enterAll(l *loose) {
 	s.run()
 	slices.SortStableFunc(l.objects, func(a, b uint64) int { return s.rank(a) - s.rank(b) })
 	for _, a := range l.objects {
-		if _, reached := s.index.get(a); reached || s.stopped != "" {
+		if _, reached := s.index.get(a); reached || s.stopped != "" || s.py.late() {
 			continue
 		}
 		if classes := s.cycle(l, a); classes != "" {
@@ -112,7 +112,7 @@ func (s *search) listEdges(l *loose) {
 	last := int32(len(s.nodes) - 1)
 	for _, a := range l.objects {
 		t := s.py.typeOf(a)
-		if t == nil || s.stopped != "" {
+		if t == nil || s.stopped != "" || s.py.late() {
 			continue
 		}
 		from = a

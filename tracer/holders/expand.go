@@ -283,7 +283,7 @@ func (s *search) expandArray(i int32, at, n uint64, step StepKind, cost int) {
 	}
 	for k := uint64(0); k < n; {
 		p := s.py.page(at + 8*k)
-		if p == nil {
+		if p == nil || s.py.late() {
 			s.doubt(i)
 			return
 		}
@@ -304,7 +304,7 @@ func (s *search) expandSet(i int32, a uint64, cost int) {
 		return
 	}
 	for k := range mask + 1 {
-		if k%256 == 0 && s.py.page(at+16*k) == nil {
+		if k%256 == 0 && (s.py.page(at+16*k) == nil || s.py.late()) {
 			return
 		}
 		s.pushPython(s.py.u64(at+16*k), i, StepIndex, k, cost+costItem)
@@ -318,7 +318,7 @@ func (s *search) expandDeque(i int32, a uint64, cost int) {
 		return
 	}
 	for k := range n {
-		if !pointer(block) {
+		if !pointer(block) || k%dequeBlock == 0 && s.py.late() {
 			return
 		}
 		s.pushPython(s.py.u64(block+8+8*at), i, StepIndex, k, cost+costItem)

@@ -157,7 +157,7 @@ func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
 		if f == 0 {
 			return frames, true
 		}
-		if !pointer(f) {
+		if !pointer(f) || py.late() {
 			return frames, false
 		}
 		if r := py.frameAt(f); r != nil {

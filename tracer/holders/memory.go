@@ -11,8 +11,8 @@ import (
 const (
 	pageSize  = 4096
 	pageShift = 12
-	// addressEnd is the end of user space on x86_64 and arm64 (47 bits with the default page tables).
-	addressEnd = 1 << 47
+	// addressEnd is the end of user space: of arm64; x86_64 has half of it.
+	addressEnd = 1 << 48
 )
 
 // Memory reads one process. Addresses are the process's own. Implementations need not be safe for

@@ -4,6 +4,7 @@ package holders
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -96,15 +97,26 @@ func TestWalkEndsInTime(t *testing.T) {
 	m := largeJob(50000)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	r, err := Walk(ctx, m, Options{})
+	if _, err := Walk(ctx, m, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a walk that was canceled: %v", err)
+	}
+	if _, err := Walk(context.Background(), m, Options{MaxTime: time.Nanosecond}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a walk without time: %v", err)
+	}
+	// A search that runs out of time keeps what it has found.
+	c := NewCopy(m, DefaultMemory)
+	defer c.Close()
+	ctx, cancel = context.WithCancel(context.Background())
+	py, err := newPython(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Objects > 10000 || len(r.Problems) == 0 {
-		t.Errorf("%d objects were reached: %q", r.Objects, r.Problems)
-	}
-	if _, err := Walk(context.Background(), m, Options{MaxTime: time.Nanosecond}); err != nil {
-		t.Fatal(err)
+	s := newSearch(py, DefaultObjects)
+	s.enterRoots(nil)
+	cancel()
+	s.run()
+	if s.stopped == "" || len(s.nodes) < 10 || len(s.nodes) > 20000 {
+		t.Errorf("%d objects were reached: %q", len(s.nodes), s.stopped)
 	}
 }
 

@@ -3,6 +3,7 @@
 package holders
 
 import (
+	"context"
 	"fmt"
 	"unicode/utf16"
 )
@@ -27,18 +28,35 @@ type python struct {
 	stateShift uint               // of the bits that tell how a string is stored
 	modules    uint64             // sys.modules of the first interpreter
 	interps    []uint64
+	clock      *clock
+}
+
+// clock ends loops over what a process claims to have.
+type clock struct {
+	ctx   context.Context
+	calls uint
+	over  bool
+}
+
+// late reports whether the time is over. It looks at the time once in 256 calls.
+func (py *python) late() bool {
+	c := py.clock
+	if c.calls++; c.calls%256 == 1 && c.ctx.Err() != nil {
+		c.over = true
+	}
+	return c.over
 }
 
 func pointer(v uint64) bool { return v&7 == 0 && v > 1<<16 && v < addressEnd }
 
 // newPython finds the interpreter and proves that its objects can be read: sys.modules must hold
 // modules named "sys" and "builtins".
-func newPython(c *Copy) (*python, error) {
+func newPython(ctx context.Context, c *Copy) (*python, error) {
 	symbols, err := c.Symbols(runtimeSymbol, versionSymbol, typeSymbol)
 	if err != nil {
 		return nil, err
 	}
-	py := &python{Copy: c, runtime: symbols[runtimeSymbol], typeType: symbols[typeSymbol], types: map[uint64]*pyType{}}
+	py := &python{Copy: c, runtime: symbols[runtimeSymbol], typeType: symbols[typeSymbol], types: map[uint64]*pyType{}, clock: &clock{ctx: ctx}}
 	if py.runtime == 0 || py.typeType == 0 {
 		return nil, ErrNoPython
 	}
@@ -278,7 +296,7 @@ func (py *python) eachKey(keys, values uint64, visit func(key, value uint64)) bo
 	}
 	for i := range n {
 		e := entries + i*size
-		if i%128 == 0 && py.page(e) == nil {
+		if i%128 == 0 && (py.page(e) == nil || py.late()) {
 			return false
 		}
 		key, value := py.u64(e+size-16), uint64(0)

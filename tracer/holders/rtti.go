@@ -5,10 +5,6 @@ package holders
 import (
 	"slices"
 	"strings"
-
-	"github.com/ianlancetaylor/demangle"
-
-	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // What the walk knows of PyTorch's C++ classes, by mangled name.
@@ -42,15 +38,6 @@ type class struct {
 
 // is reports whether a class is or derives what has a role. A nil class has none.
 func (c *class) is(r role) bool { return c != nil && c.roles&r != 0 }
-
-// readable returns "torch::autograd::AddBackward0".
-func (c *class) readable() string {
-	s, err := demangle.ToString("_ZTS"+c.name, demangle.NoParams, demangle.MaxLength(8))
-	if err != nil {
-		return cut60(untrusted.Clean(c.name))
-	}
-	return cut60(untrusted.Clean(strings.TrimPrefix(s, "typeinfo name for ")))
-}
 
 // rtti recognizes polymorphic C++ objects: the word in front of a vtable leads to the type's
 // information, which has its mangled name and its bases. No symbols are needed.

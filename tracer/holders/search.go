@@ -2,10 +2,7 @@
 
 package holders
 
-import (
-	"context"
-	"fmt"
-)
+import "fmt"
 
 // StepKind is one way in which an object holds another.
 type StepKind uint8
@@ -89,7 +86,6 @@ const (
 type search struct {
 	py      *python
 	cpp     *rtti
-	ctx     context.Context
 	nodes   []node
 	index   table
 	queue   [maxCost + 1][]int32
@@ -112,9 +108,9 @@ type search struct {
 	visit     func(v uint64) // instead of push, while references are only listed
 }
 
-func newSearch(ctx context.Context, py *python, maxObjects int) *search {
+func newSearch(py *python, maxObjects int) *search {
 	s := &search{
-		py: py, cpp: newRTTI(py.Copy), ctx: ctx, also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
+		py: py, cpp: newRTTI(py.Copy), also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
 		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects,
 	}
 	s.index.nodes = &s.nodes
@@ -255,7 +251,8 @@ func (s *search) again(i, from int32, step StepKind, aux uint64, cost int) {
 		n.from, n.step, n.aux, n.cost = from, step, aux, uint16(cost)
 		s.enqueue(i, cost)
 	}
-	if n.flags&nodeTensor != 0 && len(s.also[i]) < maxAlso {
+	// That an optimizer has its state by parameter is no news: keys are no further holders.
+	if n.flags&nodeTensor != 0 && other.step != StepEntry && len(s.also[i]) < maxAlso {
 		s.also[i] = append(s.also[i], other)
 	}
 }
@@ -283,7 +280,7 @@ func (s *search) run() {
 		}
 		n.flags |= nodeDone
 		s.expand(i)
-		if i%1024 == 0 && s.ctx.Err() != nil {
+		if s.py.late() {
 			s.stop("stopped after the time limit")
 		}
 		if s.stopped != "" {

@@ -99,11 +99,11 @@ func TestEachVersionNamesWhatItHolds(t *testing.T) {
 // checkNeedles compares the paths that were found with those that the objects carry.
 func checkNeedles(t *testing.T, c *Copy, live Memory) {
 	t.Helper()
-	py, err := newPython(c)
+	py, err := newPython(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSearch(context.Background(), py, DefaultObjects)
+	s := newSearch(py, DefaultObjects)
 	tracked, broken := py.collected(DefaultObjects)
 	if broken > 0 {
 		t.Errorf("%d lists of the collector are broken", broken)

@@ -145,12 +145,15 @@ func (w *walk) lap() time.Duration {
 func (w *walk) run(ctx context.Context) error {
 	r := w.result
 	r.Times.Copy = w.lap()
-	py, err := newPython(w.copy)
+	py, err := newPython(ctx, w.copy)
+	if ctx.Err() != nil {
+		return fmt.Errorf("read Python: %w", ctx.Err())
+	}
 	if err != nil {
 		return err
 	}
 	r.Python = py.version
-	w.search = newSearch(ctx, py, w.MaxObjects)
+	w.search = newSearch(py, w.MaxObjects)
 	w.search.hideNames = w.HideNames
 	tracked, broken := py.collected(w.MaxObjects)
 	r.Tracked = len(tracked)

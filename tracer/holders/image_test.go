@@ -10,9 +10,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var update = flag.Bool("update", false, "write golden files")
@@ -197,12 +200,43 @@ func FuzzReadImage(f *testing.F) {
 	})
 }
 
+// cpuTime returns what the test has used of processors so far.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 func BenchmarkWalk(b *testing.B) {
 	m := largeJob(250_000)
 	b.ReportAllocs()
+	before, n := cpuTime(), 0
 	for b.Loop() {
+		n++
 		r := walkImage(b, m, Options{})
 		b.ReportMetric(float64(r.Copied)/(1<<20), "MiB-copied")
 		b.ReportMetric(float64(r.Tracked), "objects")
 	}
+	b.ReportMetric(float64((cpuTime()-before).Milliseconds())/float64(n), "cpu-ms/op") // steadier than the time on a busy machine
+}
+
+// BenchmarkWalkTorch walks the process that VRAMPROF_PID names.
+func BenchmarkWalkTorch(b *testing.B) {
+	pid, err := strconv.Atoi(os.Getenv("VRAMPROF_PID"))
+	if err != nil {
+		b.Skip("set VRAMPROF_PID")
+	}
+	before, n := cpuTime(), 0
+	for b.Loop() {
+		n++
+		p, err := Open(pid)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r := walkImage(b, p, Options{Host: true})
+		p.Close()
+		b.ReportMetric(float64(r.Copied)/(1<<20), "MiB-copied")
+		b.ReportMetric(float64(r.Tracked), "objects")
+	}
+	b.ReportMetric(float64((cpuTime()-before).Milliseconds())/float64(n), "cpu-ms/op")
 }

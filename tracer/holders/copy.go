@@ -157,7 +157,6 @@ func (c *Copy) room(n int) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reserve memory for the copy: %w", err)
 		}
-		_ = unix.Madvise(piece, unix.MADV_HUGEPAGE) // fewer faults and misses; it works without
 		c.arena = append(c.arena, piece)
 	}
 	return c.arena[c.piece][c.used : c.used+n], nil

@@ -43,7 +43,7 @@ const (
 	costDirect  = 40 // a tensor that is itself a variable: often left over from a loop
 	costGlobals = 300
 	costGrad    = 20
-	costGraph   = 150
+	costGraph   = 350 // dearer than a program's variables, cheaper than what libraries keep
 	costNext    = 1
 	costSaved   = 10
 	costWrapped = 1500 // what pybind11 wraps

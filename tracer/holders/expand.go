@@ -154,7 +154,7 @@ func (s *search) expandQueue(i int32, a, size uint64, cost int) {
 		if t := s.py.typeOf(v); t != nil && t.kind == kindList {
 			s.pushPython(v, i, stepThrough, 0, cost+costItem)
 		} else if t == nil && pointer(v) && fit >= 8 && fit <= 1<<20 && fit&(fit-1) == 0 && n <= fit {
-			s.expandArray(i, v, fit, StepIndex, cost)
+			s.expandArray(i, v, fit, StepElement, cost)
 		}
 	}
 }
@@ -289,7 +289,7 @@ func (s *search) expandArray(i int32, at, n uint64, step StepKind, cost int) {
 		}
 		for o := (at + 8*k) % pageSize; o < pageSize && k < n; o += 8 {
 			v := binary.LittleEndian.Uint64(p[o:])
-			if v != 0 && s.py.typeOf(v) == nil {
+			if v == 0 && step == StepIndex || v != 0 && s.py.typeOf(v) == nil {
 				s.doubt(i)
 			}
 			s.pushPython(v, i, step, k, cost+costItem)

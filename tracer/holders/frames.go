@@ -36,6 +36,35 @@ type frame struct {
 	globals        uint64
 	names          uint64 // the dictionary of locals(), of a class's body
 	code           uint64
+	cut            bool // the functions that called this one are not known
+}
+
+// proper reports whether a chain begins where a thread does: at a module's code (of a program, or
+// of what runs it), or where package threading begins.
+func proper(frames []*frame) bool {
+	if len(frames) == 0 {
+		return false
+	}
+	switch frames[len(frames)-1].function {
+	case "<module>", "_run_module_as_main", "Thread._bootstrap", "_bootstrap":
+		return true
+	}
+	return false
+}
+
+// markCut marks the frames of chains that were cut off while they were read, where the thread has
+// others that were not.
+func markCut(chains [][]*frame) {
+	if !slices.ContainsFunc(chains, proper) {
+		return
+	}
+	for _, c := range chains {
+		if !proper(c) {
+			for _, f := range c {
+				f.cut = true
+			}
+		}
+	}
 }
 
 // frameAt reads a frame. It is nil where there is none.
@@ -174,41 +203,54 @@ func (py *python) chain(thread uint64) (frames []*frame, whole bool) {
 // and those of the process now. Frames come and go while they are read, and a chain can seem to end
 // early: each thread is read until some chains came to an end, and all of these count.
 func (py *python) chains(interp uint64, live Memory) (chains [][]*frame, broken int) {
+	all := map[uint64][][]*frame{} // by thread, innermost frames first
 	for _, t := range py.threads(interp) {
 		c, whole := py.chain(t)
-		chains = append(chains, outermostFirst(c))
+		all[t] = append(all[t], c)
 		if !whole {
 			broken++
 		}
 	}
-	if live == nil {
-		return chains, broken
+	if live != nil {
+		broken = py.readAgain(all, interp, live)
 	}
-	whole := map[uint64]int{}
-	for range frameTries {
-		now := py.fresh(live)
-		threads := now.threads(interp)
-		broken = 0
-		for _, t := range threads {
-			if whole[t] >= wholeChains {
-				continue
-			}
-			c, ok := now.chain(t)
-			if ok {
-				whole[t]++
-			}
-			if whole[t] < wholeChains {
-				broken++
-			}
+	for _, of := range all {
+		markCut(of)
+		for _, c := range of {
 			chains = append(chains, outermostFirst(c))
-		}
-		now.Close()
-		if broken == 0 && len(threads) > 0 {
-			break
 		}
 	}
 	slices.SortStableFunc(chains, func(a, b []*frame) int { return len(b) - len(a) })
 	return chains, broken
+}
+
+// readAgain adds chains of the process as it is now. It returns how many threads never came to an end.
+func (py *python) readAgain(all map[uint64][][]*frame, interp uint64, live Memory) (broken int) {
+	whole, ended := map[uint64]int{}, map[uint64]bool{}
+	for range frameTries {
+		now := py.fresh(live)
+		threads := now.threads(interp)
+		again := len(threads) == 0
+		broken = 0
+		for _, t := range threads {
+			if whole[t] < wholeChains {
+				c, ok := now.chain(t)
+				all[t] = append(all[t], c)
+				if ended[t] = ended[t] || ok; ok && (proper(c) || len(c) == 0) {
+					whole[t]++
+				}
+				again = true
+			}
+			if !ended[t] {
+				broken++
+			}
+		}
+		now.Close()
+		if !again || py.late() {
+			break
+		}
+	}
+	return broken
 }
 
 func outermostFirst(frames []*frame) []*frame {

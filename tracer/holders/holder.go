@@ -200,7 +200,7 @@ func (s Step) write(b *strings.Builder, stars, named bool) {
 		}
 	case StepEntry:
 		b.WriteString(".keys()")
-	case StepIndex:
+	case StepIndex, StepElement:
 		b.WriteString("[*]")
 	case StepItem:
 		if stars || s.Index >= 8 {

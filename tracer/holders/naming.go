@@ -191,7 +191,7 @@ func (n *namer) container(i int32) Container {
 		}
 		i = to.from
 		from := n.nodes[i]
-		if from.flags&nodeCPP != 0 || to.step != StepKey && to.step != StepIndex && to.step != StepItem {
+		if from.flags&nodeCPP != 0 || to.step != StepKey && to.step != StepIndex && to.step != StepElement && to.step != StepItem {
 			continue
 		}
 		if t := n.py.typeOf(from.address); t != nil {

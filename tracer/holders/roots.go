@@ -13,6 +13,7 @@ const (
 	costInner    = 25 // more for each function that called it: the outermost names what it has passed on
 	costOther    = 300
 	costNames    = 200
+	cutDepth     = 16   // of functions whose callers are not known
 	costDoubtful = 4000 // of what a stack may have left over
 )
 
@@ -22,14 +23,30 @@ func (s *search) enterRoots(live Memory) (threads, broken int) {
 		s.enterModules(s.py.u64(interp + s.py.l.modulesField))
 		chains, b := s.py.chains(interp, live)
 		broken += b
-		threads += len(chains)
+		threads += len(s.py.threads(interp))
+		depths := depthsOf(chains)
 		for _, chain := range chains {
-			for depth, f := range chain {
-				s.enterFrame(f, depth)
+			for _, f := range chain {
+				s.enterFrame(f, depths[f.code])
 			}
 		}
 	}
 	return threads, broken
+}
+
+// depthsOf returns how many functions have called each one. A chain that was cut off while it was
+// read seems to begin with an inner function: the longest one counts.
+func depthsOf(chains [][]*frame) map[uint64]int {
+	depths := map[uint64]int{}
+	for _, chain := range chains {
+		for depth, f := range chain {
+			if f.cut {
+				depth += cutDepth
+			}
+			depths[f.code] = max(depths[f.code], depth)
+		}
+	}
+	return depths
 }
 
 // enterModules enters sys.modules, the program's own first.

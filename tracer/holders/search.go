@@ -12,6 +12,7 @@ const (
 	StepKey              // a value in a dictionary: ['name'] or [*]
 	StepEntry            // a key of a dictionary
 	StepIndex            // an element of a list, a deque or a set: [*]
+	StepElement          // an element of a queue, whose memory has free places: [*]
 	StepItem             // an element of a tuple: [1]
 	StepAttr             // an attribute, a slot or a variable of a module
 	StepChild            // a parameter, buffer or submodule of a torch.nn.Module

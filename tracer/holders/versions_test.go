@@ -19,9 +19,10 @@ import (
 // and those that scripts/fetch-python.sh has unpacked.
 func pythons(t *testing.T) (programs []string) {
 	t.Helper()
-	home, _ := filepath.EvalSymlinks("../..")
+	repository, _ := filepath.EvalSymlinks("../..")
+	home, _ := os.UserHomeDir()
 	for _, pattern := range []string{
-		"/usr/bin/python3.[0-9]*", "/root/.pyenv/versions/3.*/bin/python3.[0-9]*", home + "/.cache/python-3.1*/python3.1?",
+		"/usr/bin/python3.[0-9]*", home + "/.pyenv/versions/3.*/bin/python3.[0-9]*", repository + "/.cache/python-3.1*/python3.1?",
 	} {
 		found, _ := filepath.Glob(pattern)
 		for _, f := range found {
@@ -84,7 +85,7 @@ func TestEachVersionNamesWhatItHolds(t *testing.T) {
 		t.Skip("no Python")
 	}
 	for _, program := range programs {
-		t.Run(strings.TrimPrefix(program, "/root/.pyenv/versions/"), func(t *testing.T) {
+		t.Run(filepath.Base(program), func(t *testing.T) {
 			p := start(t, exec.Command(program, "../../testdata/holders/needles.py"))
 			c := NewCopy(p, DefaultMemory)
 			defer c.Close()

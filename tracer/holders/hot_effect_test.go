@@ -12,7 +12,7 @@ import (
 )
 
 // TestEffectOnTraining compares the steps of a training while it is walked without a pause with
-// those while it is not. It runs with VRAMPROF_EFFECT only: it needs a machine for itself.
+// those while it is not, and while a loop that reads nothing takes as much of a processor. It runs with VRAMPROF_EFFECT only: it needs a machine for itself.
 func TestEffectOnTraining(t *testing.T) {
 	if os.Getenv("VRAMPROF_EFFECT") == "" {
 		t.Skip("set VRAMPROF_EFFECT")
@@ -25,9 +25,13 @@ func TestEffectOnTraining(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "log")
 			p := start(t, command(script, file))
-			var alone, walked []float64
+			var alone, busy, walked []float64
 			for range 5 {
 				alone = append(alone, steps(t, file, func() { time.Sleep(2 * time.Second) }))
+				busy = append(busy, steps(t, file, func() {
+					for begin := time.Now(); time.Since(begin) < 2*time.Second; {
+					}
+				}))
 				walked = append(walked, steps(t, file, func() {
 					for begin := time.Now(); time.Since(begin) < 2*time.Second; {
 						if _, err := Walk(context.Background(), p, Options{Host: true}); err != nil {
@@ -37,8 +41,10 @@ func TestEffectOnTraining(t *testing.T) {
 				}))
 			}
 			slices.Sort(alone)
+			slices.Sort(busy)
 			slices.Sort(walked)
-			t.Logf("steps a second alone %.0f, walked in a loop %.0f: %.3f (medians of %.0f and %.0f)", alone[2], walked[2], walked[2]/alone[2], alone, walked)
+			t.Logf("steps a second alone %.0f, beside a loop %.0f, walked in a loop %.0f: %.3f of alone, %.3f of the loop (medians of %.0f, %.0f and %.0f)",
+				alone[2], busy[2], walked[2], walked[2]/alone[2], walked[2]/busy[2], alone, busy, walked)
 		})
 	}
 }

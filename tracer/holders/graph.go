@@ -89,7 +89,7 @@ func (s *search) pushLive(i int32, v uint64, step StepKind, cost int) {
 	}
 }
 
-// expandHook enters the Python objects of a hook: a function, a dictionary of them, what it packed.
+// expandHook enters the Python objects of a PyTorch hook: a function, a dictionary of them, what it packed.
 func (s *search) expandHook(i int32, a uint64, cost int) {
 	size := min(max(s.chunk(a), 24), maxHookLen)
 	for o := uint64(8); o+8 <= size; o += 8 {

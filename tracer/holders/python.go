@@ -25,7 +25,7 @@ type python struct {
 	typeType   uint64
 	typeCache  [1024]*pyType
 	types      map[uint64]*pyType // nil for an address that is no type
-	stateShift uint               // of the bits that tell how a string is stored
+	stateShift uint               // of the bits for the storage of a string
 	modules    uint64             // sys.modules of the first interpreter
 	interps    []uint64
 	clock      *clock

@@ -3,8 +3,11 @@
 package holders
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"testing"
 )
 
@@ -201,7 +204,10 @@ func (m *synthetic) finish(main ...uint64) *Image {
 }
 
 // syntheticJob holds storages in a list, a dictionary, an attribute, a gradient and a graph.
-func syntheticJob() *Image {
+func syntheticJob() *Image { return growingJob(0) }
+
+// growingJob is the same after a list got some more storages.
+func growingJob(more int) *Image {
 	m := newSynthetic()
 	data := uint64(0x7d0000000000)
 	tensor := func() uint64 { data += 1 << 21; return m.newTensor(data, 1<<20) }
@@ -216,11 +222,16 @@ func syntheticJob() *Image {
 	inner := m.newDict(m.newStr("weight"), weight)
 	layer := m.newObject(m.newDict(m.newStr("_parameters"), inner))
 	model := m.newObject(m.newDict(m.newStr("_modules"), m.newDict(m.newStr("0"), layer)))
-	trainer := m.newObject(m.newDict(m.newStr("history"), m.newList(tensor(), tensor(), tensor())))
+	history := []uint64{tensor(), tensor(), tensor()}
 	a := m.newObject(0)
 	m.put(a-24, m.newDict(m.newStr("me"), a, m.newStr("held"), tensor()))
+	cached := tensor()
+	for range more {
+		history = append(history, tensor())
+	}
+	trainer := m.newObject(m.newDict(m.newStr("history"), m.newList(history...)))
 	return m.finish(m.newStr("model"), model, m.newStr("trainer"), trainer, m.newStr("losses"), m.newList(loss),
-		m.newStr("cache"), m.newDict(m.newStr("k"), m.newDict(m.newStr("v\x1b[31m"), tensor())))
+		m.newStr("cache"), m.newDict(m.newStr("k"), m.newDict(m.newStr("v\x1b[31m"), cached)))
 }
 
 // largeJob has about n objects that the collector tracks, a tensor for every 25.
@@ -246,4 +257,45 @@ func TestSynthetic(t *testing.T) {
 	golden(t, "synthetic", render(r))
 	r = walkImage(t, syntheticJob(), Options{HideNames: true})
 	golden(t, "synthetic-hidden", render(r))
+}
+
+// writeImage writes the pages that a walk of the job reads.
+func writeImage(t *testing.T, job Memory, file string) {
+	t.Helper()
+	c := NewCopy(job, DefaultMemory)
+	defer c.Close()
+	if err := c.Take(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	walkImage(t, c, Options{})
+	var b bytes.Buffer
+	if err := c.Record(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStoredImagesAreThoseOfTheJob: tests of reports read the images of the synthetic job, early
+// and later.
+func TestStoredImagesAreThoseOfTheJob(t *testing.T) {
+	for name, more := range map[string]int{"early": 0, "later": 2} {
+		job, file := growingJob(more), "testdata/synthetic-"+name+".image"
+		if *update {
+			writeImage(t, job, file)
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := ReadImage(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := render(walkImage(t, image, Options{})), render(walkImage(t, job, Options{})); got != want {
+			t.Errorf("%s has\n%swant\n%s", file, got, want)
+		}
+	}
 }

@@ -127,7 +127,7 @@ func (s *search) expandTensor(i int32, a uint64, cost int) {
 		return
 	}
 	s.expandImpl(i, impl, cost)
-	for _, o := range []uint64{8, 16} { // hooks
+	for _, o := range []uint64{8, 16} { // PyTorch hooks
 		if v := s.py.u64(a + s.torch.impl + o); s.py.typeOf(v) != nil {
 			s.pushPython(v, i, StepAttr, s.name("_backward_hooks"), cost+50)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/vramprof/vramprof/internal/realtorch"
 )
 
-// truth is what a job says of itself (testdata/holders/kinds.py).
+// truth is a job's own report (testdata/holders/kinds.py).
 type truth struct {
 	Device, Torch string
 	Truth         [][3]any    // address, bytes, path

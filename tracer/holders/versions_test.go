@@ -146,7 +146,7 @@ func checkNeedles(t *testing.T, c *Copy, live Memory) {
 	t.Logf("Python %s: %d right, %d wrong; %d objects tracked, %d reached, %d bad reads", py.version, right, wrong, len(tracked), reached, c.bad)
 }
 
-// needlePath reads the attribute that says how a Needle is held.
+// needlePath reads the attribute of a Needle that has its path.
 func needlePath(py *python, a uint64) (path string) {
 	dict, keys, values := py.attributes(a, py.typeOf(a))
 	visit := func(key, value uint64) {

@@ -26,7 +26,8 @@ const (
 	// DefaultTime is the longest that a walk takes by default.
 	DefaultTime = 30 * time.Second
 
-	deviceCPU = 0
+	deviceCPU  = 0 // c10::DeviceType
+	deviceCUDA = 1
 
 	inUse = "in use by the running step"
 )
@@ -183,9 +184,9 @@ func (w *walk) run(ctx context.Context) error {
 	w.name()
 	if live != nil {
 		w.verify(live)
-		w.problem(int(live.(*Process).swappedPages()), "pages are swapped out and were not read")
+		w.problem(int(live.(*Process).swappedPages()), "pages that are swapped out and were not read")
 		if p := live.(*Process); p.skipped > 0 {
-			w.problem(int(p.skipped>>20), "MiB of address space were not looked at: the process has reserved too much")
+			w.problem(int(p.skipped>>20), "address space beyond the limit of a walk, which was not read, in MiB")
 		}
 	}
 	w.finish()
@@ -208,7 +209,7 @@ func (w *walk) walkRoots(live Memory) {
 // problem counts something that could not be read.
 func (w *walk) problem(n int, sentence string) {
 	if n > 0 {
-		w.result.Problems = append(w.result.Problems, fmt.Sprintf("%d %s", n, sentence))
+		w.result.Problems = append(w.result.Problems, fmt.Sprintf("%s: %d", sentence, n))
 	}
 }
 

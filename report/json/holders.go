@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package json
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/holders"
+)
+
+// HoldersVersion is the version of HoldersReport.
+const HoldersVersion = 1
+
+// HoldersReport is the JSON of holders: who keeps the tensors of a process. Fields are only added
+// within a version.
+type HoldersReport struct {
+	PID      uint32         `json:"pid"`
+	Comm     string         `json:"comm"`   // name of the process
+	Python   string         `json:"python"` // its version
+	Time     string         `json:"time"`   // when the walk began, RFC 3339
+	TookNS   int64          `json:"took_ns"`
+	Bytes    uint64         `json:"bytes"` // of all storages
+	Storages uint64         `json:"storages"`
+	Held     uint64         `json:"held"`    // bytes that a path in Python holds
+	Objects  int            `json:"objects"` // that the walk reached
+	Holders  []HolderReport `json:"holders"` // the largest first
+	Grown    []GrownReport  `json:"grown,omitempty"`
+	Problems []string       `json:"problems"` // what could not be read, and doubts
+	Version  int            `json:"version"`
+}
+
+// HolderReport is what holders of one pattern keep on one device.
+type HolderReport struct {
+	Holder     string   `json:"holder"`          // the path, with a star for each number
+	Class      string   `json:"class,omitempty"` // the same path from its innermost class on
+	Device     string   `json:"device"`          // as PyTorch names it: cuda:0, cpu
+	Found      bool     `json:"found"`           // the path leads from Python to the storages
+	Bytes      uint64   `json:"bytes"`
+	Storages   uint64   `json:"storages"`
+	InMotion   uint64   `json:"in_motion,omitempty"`  // storages that changed while they were read
+	Container  string   `json:"container,omitempty"`  // class of the innermost container
+	Containers int      `json:"containers,omitempty"` // how many different ones
+	Entries    *int     `json:"entries,omitempty"`    // of all of them
+	Also       []string `json:"also,omitempty"`       // further holders of the same storages
+}
+
+// GrownReport is a holder that has more in the later of two walks.
+type GrownReport struct {
+	Holder         string `json:"holder"`
+	Class          string `json:"class,omitempty"`
+	Device         string `json:"device"`
+	Bytes          int64  `json:"bytes"` // more than in the earlier walk
+	BytesPerMinute int64  `json:"bytes_per_minute"`
+	Storages       int64  `json:"storages"`
+	Entries        int64  `json:"entries,omitempty"` // of its containers
+}
+
+// WriteHolders writes a HoldersReport.
+func WriteHolders(w io.Writer, h *report.Holders) error {
+	lines := h.Lines()
+	sum := report.SumHolders(lines)
+	r := HoldersReport{
+		PID: h.PID, Comm: untrusted.Clean(h.Comm), Python: untrusted.Clean(h.Result.Python), Time: h.Result.At.UTC().Format(time.RFC3339),
+		TookNS: int64(h.Result.Times.Total), Bytes: sum.Bytes, Storages: sum.Storages, Held: sum.Found, Objects: h.Result.Objects,
+		Holders: make([]HolderReport, 0, len(lines)), Problems: append([]string{}, h.HolderProblems()...), Version: HoldersVersion,
+	}
+	for i := range lines {
+		r.Holders = append(r.Holders, holderReport(&lines[i]))
+	}
+	for _, g := range h.Grown() {
+		r.Grown = append(r.Grown, GrownReport{
+			Holder: g.Holder, Class: g.Class, Device: g.Device, Bytes: g.Bytes, BytesPerMinute: g.PerMinute(), Storages: g.Storages, Entries: g.Entries,
+		})
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false) // paths have <closure x> in them
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+func holderReport(l *holders.Line) HolderReport {
+	r := HolderReport{
+		Holder: l.Holder, Class: l.Class, Device: l.Device, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
+		Container: l.Container, Containers: l.Containers, Also: l.Also,
+	}
+	if l.Containers > 0 && l.Entries >= 0 {
+		r.Entries = &l.Entries
+	}
+	return r
+}

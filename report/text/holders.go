@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/holders"
+)
+
+// leastHolder is the least columns of a holder beside its figures; else it has a line of its own.
+const leastHolder = 40
+
+// WriteHolders writes who keeps the tensors of a process: a line for each holder, and what grew
+// between two walks.
+func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Screen) error {
+	p := newPage(screen)
+	lines := h.Lines()
+	sum := report.SumHolders(lines)
+	r := h.Result
+	p.text(plain, 0, fmt.Sprintf("%s [%d]: Python %s, %s, %s, read in %s", untrusted.Clean(h.Comm), h.PID, untrusted.Clean(r.Python),
+		words.Count(uint64(r.Threads), "thread"), words.Count(uint64(r.Objects), "object"), r.Times.Total.Round(time.Millisecond)))
+	p.text(plain, 0, heldText(sum, h.Device))
+	p.line(plain, 0, "")
+	if h.Before != nil {
+		p.grown(h, o)
+	}
+	p.text(bold, 0, "Who keeps it")
+	p.line(plain, 0, "")
+	for i := range lines[:min(len(lines), o.Limit())] {
+		l := &lines[i]
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), humanize.Comma(int64(l.Storages)), l.Device), l, report.ContainerText(l))
+	}
+	if rest := lines[min(len(lines), o.Limit()):]; len(rest) > 0 {
+		more := report.SumHolders(rest)
+		p.line(plain, 0, "")
+		p.text(plain, 0, fmt.Sprintf("%s with %s", words.Count(uint64(len(rest)), "more holder"), words.Bytes(more.Bytes)))
+	}
+	if problems := h.HolderProblems(); len(problems) > 0 {
+		p.line(plain, 0, "")
+		for _, text := range problems {
+			p.paragraph("! ", untrusted.Clean(text))
+		}
+	}
+	return p.writeTo(w)
+}
+
+// heldText is "103 MiB of tensors in 812 storages, 97.2% held by Python".
+func heldText(sum report.HoldersSum, device string) string {
+	if sum.Storages == 0 {
+		return "No tensors on " + cmp.Or(device, "a GPU (see --device cpu)")
+	}
+	return fmt.Sprintf("%s of tensors in %s, %.1f%% held by Python", words.Bytes(sum.Bytes), words.Count(sum.Storages, "storage"),
+		100*float64(sum.Found)/float64(max(sum.Bytes, 1)))
+}
+
+// grown writes what has more bytes in the later walk.
+func (p *page) grown(h *report.Holders, o report.Options) {
+	list := h.Grown()
+	between := h.Result.At.Sub(h.Before.At).Round(100 * time.Millisecond)
+	if len(list) == 0 {
+		p.text(bold, 0, fmt.Sprintf("Nothing grew in %s", between))
+		p.line(plain, 0, "")
+		return
+	}
+	p.text(bold, 0, fmt.Sprintf("Grew in %s", between))
+	p.line(plain, 0, "")
+	for i := range list[:min(len(list), o.Limit())] {
+		g := &list[i]
+		var more []string
+		if g.Entries > 0 {
+			more = append(more, fmt.Sprintf("%+d entries", g.Entries))
+		}
+		if text := report.ContainerText(&g.Line); text != "" {
+			more = append(more, text)
+		}
+		rate := words.SignedBytes(g.PerMinute()) + "/min"
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(rate, 12), fmt.Sprintf("%+d", g.Storages), g.Device), &g.Line, strings.Join(more, ", "))
+	}
+	p.line(plain, 0, "")
+}
+
+// holder writes figures and a holder beside them, or below them where there is no room, and then
+// what is known of it.
+func (p *page) holder(figures string, l *holders.Line, more string) {
+	indent := words.Width(figures) + 2
+	if p.width-indent < leastHolder {
+		indent = siteIndent
+		p.line(plain, 0, figures)
+		for _, piece := range pieces(l.Holder, p.width-indent) {
+			p.line(plain, indent, strings.TrimLeft(piece, " "))
+		}
+	} else {
+		for i, piece := range pieces(l.Holder, p.width-indent) {
+			if i == 0 {
+				p.line(plain, 0, figures+"  "+piece)
+			} else {
+				p.line(plain, indent, strings.TrimLeft(piece, " "))
+			}
+		}
+	}
+	if more != "" {
+		p.text(dim, indent, more)
+	}
+	for _, also := range l.Also {
+		for _, piece := range pieces("also: "+also, p.width-indent) {
+			p.line(dim, indent, strings.TrimLeft(piece, " "))
+		}
+	}
+}
+
+// pieces breaks a path into parts of at most width columns: a path is never cut, since its end
+// names the tensor.
+func pieces(path string, width int) []string {
+	var list []string
+	for words.Width(path) > width && width > 0 {
+		cut := 0
+		for i := range path {
+			if words.Width(path[:i]) > width {
+				break
+			}
+			cut = i
+		}
+		if at := strings.LastIndexAny(path[:cut], ".[ "); at > cut/2 {
+			cut = at
+		}
+		if cut == 0 {
+			break
+		}
+		list, path = append(list, path[:cut]), path[cut:]
+	}
+	return append(list, path)
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/tracer/holders"
+)
+
+func TestHoldersText(t *testing.T) {
+	begin := time.Unix(1_800_000_000, 0)
+	early := reporttest.Walk(t, "synthetic-early.image", begin)
+	later := reporttest.Walk(t, "synthetic-later.image", begin.Add(30*time.Second))
+	for _, width := range []int{44, 80, 120} {
+		for name, h := range map[string]report.Holders{
+			"holders": {PID: 4242, Comm: "python3\x1b[31m", Result: early},
+			"grown":   {PID: 4242, Comm: "python3", Before: early, Result: later},
+		} {
+			var b bytes.Buffer
+			if err := WriteHolders(&b, &h, report.Options{Top: 5}, Screen{Width: width}); err != nil {
+				t.Fatal(err)
+			}
+			reporttest.CheckText(t, b.String(), width)
+			reporttest.Golden(t, fmt.Sprintf("%s%d.txt", name, width), b.Bytes())
+		}
+	}
+}
+
+func TestHoldersOfOneDevice(t *testing.T) {
+	var b bytes.Buffer
+	h := report.Holders{Result: &holders.Result{}, Device: "cuda:7"}
+	if err := WriteHolders(&b, &h, report.Options{}, Screen{}); err != nil || !strings.Contains(b.String(), "No tensors on cuda:7") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
+
+// TestAPathIsBrokenButNeverCut: its end names the tensor.
+func TestAPathIsBrokenButNeverCut(t *testing.T) {
+	for _, path := range []string{
+		strings.Repeat("model.layers.31.", 12) + "weight", strings.Repeat("x", 100), "", "a", "größe.大小.weight", `local "outs"[*] of evaluate() (eval.py:41)`,
+	} {
+		for _, width := range []int{1, 2, 8, 18, 40, 200} {
+			if got := strings.Join(pieces(path, width), ""); got != path {
+				t.Errorf("%q in %d columns became %q", path, width, got)
+			}
+		}
+	}
+}

@@ -29,9 +29,10 @@ var schemas = map[string]struct {
 	version int
 	value   any
 }{
-	"leaks.json":  {"vramprof leaks --json", reportjson.LeaksVersion, reportjson.LeaksReport{}},
-	"report.json": {"vramprof report --json", reportjson.ViewVersion, reportjson.ViewReport{}},
-	"ps.json":     {"vramprof ps --json", psVersion, psReport{}},
+	"leaks.json":   {"vramprof leaks --json", reportjson.LeaksVersion, reportjson.LeaksReport{}},
+	"report.json":  {"vramprof report --json", reportjson.ViewVersion, reportjson.ViewReport{}},
+	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
+	"ps.json":      {"vramprof ps --json", psVersion, psReport{}},
 }
 
 // values lists what fields can hold, by the name of the definition and the JSON field.
@@ -86,7 +87,7 @@ var usedValues = map[string]bool{}
 func TestSchemasFitTheGoldenFiles(t *testing.T) {
 	for file, name := range map[string]string{
 		"leaks.json": "leaks.json", "view-stats.json": "report.json", "view-table.json": "report.json",
-		"view-timeline.json": "report.json", "view-tree.json": "report.json",
+		"view-timeline.json": "report.json", "view-tree.json": "report.json", "holders.json": "holders.json",
 	} {
 		text, err := os.ReadFile(filepath.Join("../../report/json/testdata", file))
 		if err != nil {

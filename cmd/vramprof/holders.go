@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/patience"
 	"github.com/vramprof/vramprof/tracer/procfs"
 )
 
@@ -97,14 +98,20 @@ func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.O
 	return pid, wait, o, nil
 }
 
+// walkPatience limits a walk with the opening of the process's files, which can lie on a file
+// system of its own.
+const walkPatience = holders.DefaultTime + 10*time.Second
+
 // walk reads a process once.
 func walk(ctx context.Context, pid uint32, o holders.Options) (*holders.Result, error) {
-	process, err := holders.Open(int(pid))
-	if err != nil {
-		return nil, holdersError(pid, err)
-	}
-	defer process.Close()
-	result, err := holders.Walk(ctx, process, o)
+	result, err := patience.Call(walkPatience, func() (*holders.Result, error) {
+		process, err := holders.Open(int(pid))
+		if err != nil {
+			return nil, err
+		}
+		defer process.Close()
+		return holders.Walk(ctx, process, o)
+	})
 	if err != nil {
 		return nil, holdersError(pid, err)
 	}

@@ -38,7 +38,7 @@ func alone(ts *testscript.TestScript, neg bool, args []string) {
 		return len(list) == 0
 	}
 	wrong := 0 // a process may have existed only in between
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(scriptPatience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if !quiet() {
 			continue
 		}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long a script waits for an expected event.
-const patience = 40 * time.Second
+// scriptPatience is how long a script waits for an expected event.
+const scriptPatience = 40 * time.Second
 
 type programsKey struct{}
 
@@ -140,7 +140,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	x := programOf(ts, args[0])
 	want, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(scriptPatience); ; time.Sleep(5 * time.Millisecond) {
 		over := false
 		select {
 		case <-x.ended:
@@ -179,7 +179,7 @@ func ends(ts *testscript.TestScript, neg bool, args []string) {
 	x := programOf(ts, args[0])
 	select {
 	case <-x.ended:
-	case <-time.After(patience):
+	case <-time.After(scriptPatience):
 		ts.Fatalf("%s did not end; it said:\n%s", args[0], x.both.String())
 	}
 	fmt.Fprint(ts.Stdout(), x.stdout.String())

@@ -73,12 +73,10 @@ func (t *Tracer) sleep() error {
 func (t *Tracer) drain(record *ringbuf.Record) (n int) {
 	for ; n < 1<<16; n++ {
 		err := t.events.ReadInto(record)
-		if errors.Is(err, ringbuf.ErrClosed) {
-			return n
-		}
 		if bpf.IsRingEmpty(err) {
 			empty := clock.Now()
-			if t.events.AvailableBytes() == 0 { // no event came before the time was taken
+			// A closed ring has no bytes to ask for; else no event came before the time was taken.
+			if !errors.Is(err, ringbuf.ErrClosed) && t.events.AvailableBytes() == 0 {
 				t.desk.RingWasEmpty(empty)
 				t.table.RingWasEmpty()
 			}

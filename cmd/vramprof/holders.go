@@ -56,6 +56,7 @@ func showHolders(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	started := procfs.StartTicks(pid)
 	h := report.Holders{PID: pid, Comm: procfs.Comm(pid), Device: c.String("device")}
 	if h.Result, err = walk(c.Context, pid, options); err != nil {
 		return err
@@ -65,15 +66,23 @@ func showHolders(c *cli.Context) error {
 		case <-c.Context.Done(): // Ctrl-C: compare with what there is now
 		case <-time.After(wait):
 		}
-		h.Before = h.Result
-		if h.Result, err = walk(context.WithoutCancel(c.Context), pid, options); err != nil {
-			return err
+		later, err := walk(context.WithoutCancel(c.Context), pid, options)
+		if err == nil && procfs.StartTicks(pid) != started { // the pid may belong to another process
+			err = fmt.Errorf("process %d ended before it was read again", pid)
 		}
+		if err != nil { // the first walk is still worth its wait
+			return errors.Join(writeHolders(c, &h), err)
+		}
+		h.Before, h.Result = h.Result, later
 	}
+	return writeHolders(c, &h)
+}
+
+func writeHolders(c *cli.Context, h *report.Holders) error {
 	if c.Bool("json") {
-		return reportjson.WriteHolders(c.App.Writer, &h)
+		return reportjson.WriteHolders(c.App.Writer, h)
 	}
-	return text.WriteHolders(c.App.Writer, &h, report.Options{Top: c.Int("top")}, screen())
+	return text.WriteHolders(c.App.Writer, h, report.Options{Top: c.Int("top")}, screen())
 }
 
 func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.Options, err error) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/internal/realtorch"
 	reportjson "github.com/vramprof/vramprof/report/json"
@@ -56,6 +57,24 @@ func TestHoldersNameWhatAnUntracedTrainingKeeps(t *testing.T) {
 		if !strings.Contains(strings.ReplaceAll(string(out), `\"`, `"`), part) {
 			t.Errorf("no holder has %q: %s", part, out)
 		}
+	}
+}
+
+// TestHoldersOfAProcessThatEndsShowTheFirstWalk: it ends while the command waits for the second.
+func TestHoldersOfAProcessThatEndsShowTheFirstWalk(t *testing.T) {
+	setup(t)
+	root := realtorch.Prepare(t)
+	script, err := filepath.Abs("../../../../testdata/holders/hot.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startCommand(t, root.Command(root.Env(t, 1, 8<<30), script, filepath.Join(t.TempDir(), "log")))
+	p.line()
+	time.AfterFunc(3*time.Second, func() { _ = p.Process.Kill(); _ = p.Wait() })
+	cmd := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", "6")
+	out, err := cmd.CombinedOutput()
+	if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "Who keeps it") || !strings.Contains(string(out), "trainer") {
+		t.Errorf("exit code %d: %s", cmd.ProcessState.ExitCode(), out)
 	}
 }
 

@@ -41,7 +41,7 @@ func (r *Result) Lines() []Line {
 	var list []Line
 	for i := range r.Storages {
 		s := &r.Storages[i]
-		k := key{s.Holder.Pattern(), s.device()}
+		k := key{s.Holder.Pattern(), s.DeviceName()}
 		n, known := at[k]
 		if !known {
 			n = len(list)
@@ -100,8 +100,8 @@ func (l *Line) finish(also map[string]uint64) {
 	l.Also = l.Also[:min(len(l.Also), maxAlsoLines)]
 }
 
-// device names the device as PyTorch does. Numbers are PyTorch's c10::DeviceType.
-func (s *Storage) device() string {
+// DeviceName returns the device as PyTorch writes it: "cuda:0", "cpu".
+func (s *Storage) DeviceName() string {
 	switch s.DeviceType {
 	case deviceCPU:
 		return "cpu"

@@ -74,22 +74,10 @@ func (n *namer) intern(l link, parent *Holder) *Holder {
 	if h != nil {
 		return h
 	}
-	h = &Holder{root: l.root, parent: parent, step: l.step, named: !n.hideNames}
-	if parent != nil {
-		h.root, h.depth, h.relation = parent.root, parent.depth+1, parent.relation
-	}
-	switch l.step.Kind {
-	case StepGraph:
-		h.relation = Graph
-	case StepGrad:
-		h.relation = max(h.relation, Grad)
-		if h.relation == Base {
-			h.relation = Grad
-		}
-	case StepBase:
-		if h.relation != Graph {
-			h.relation = Base
-		}
+	if parent == nil {
+		h = &Holder{root: l.root, named: !n.hideNames}
+	} else {
+		h = parent.then(l.step)
 	}
 	n.known[l] = h
 	return h

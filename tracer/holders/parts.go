@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import "strings"
+
+// NewHolder returns a path from a root along steps.
+func NewHolder(root Root, steps ...Step) *Holder {
+	h := &Holder{root: &root, named: true}
+	for _, s := range steps {
+		h = h.then(s)
+	}
+	return h
+}
+
+// then returns the path with one more step.
+func (h *Holder) then(s Step) *Holder {
+	next := &Holder{root: h.root, parent: h, step: s, depth: h.depth + 1, relation: h.relation, named: h.named}
+	switch s.Kind {
+	case StepGraph:
+		next.relation = Graph
+	case StepGrad:
+		if h.relation != Graph {
+			next.relation = Grad
+		}
+	case StepBase:
+		if h.relation != Graph {
+			next.relation = Base
+		}
+	}
+	return next
+}
+
+// Parts returns the pattern in pieces, for a tree: "optimizer", ".state", "[*]", "['exp_avg']". The
+// first is the root's variable. Written one after the other, and then the root's Place, they read
+// as the Pattern does; the graph stands where it is on the path: " (autograd graph)".
+func (h *Holder) Parts() []string {
+	var begin strings.Builder
+	h.root.begin(&begin, h.named)
+	parts := make([]string, 0, h.depth+1)
+	if begin.Len() > 0 {
+		parts = append(parts, begin.String())
+	}
+	for _, s := range h.Steps() {
+		text := " (autograd graph)"
+		if s.Kind != StepGraph {
+			var b strings.Builder
+			s.write(&b, true, h.named)
+			text = b.String()
+		}
+		if len(parts) == 0 {
+			text = strings.TrimPrefix(text, ".")
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return []string{"?"}
+	}
+	return parts
+}
+
+// Place returns where the root is, as it stands behind a path: " of main() (train.py:7)"; "" for
+// a module, a cycle and what Python does not hold.
+func (r Root) Place() string { return r.end() }

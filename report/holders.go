@@ -3,7 +3,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -43,6 +46,39 @@ func (h *Holders) Grown() []holders.Growth {
 		}
 	}
 	return list
+}
+
+// Trees returns the holders on each of the chosen devices as a tree, the device with the most bytes
+// first.
+func (h *Holders) Trees() []*HolderNode {
+	sums := map[string]uint64{}
+	for _, l := range h.Lines() {
+		sums[l.Device] += l.Bytes
+	}
+	trees := make([]*HolderNode, 0, len(sums))
+	for device := range sums {
+		trees = append(trees, HolderTree(h.Result, h.Before, device))
+	}
+	slices.SortFunc(trees, func(a, b *HolderNode) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	return trees
+}
+
+// Between returns the time between the walks, in tenths of a second; 0 if there was only one.
+func (h *Holders) Between() time.Duration {
+	if h.Before == nil {
+		return 0
+	}
+	return h.Result.At.Sub(h.Before.At).Round(100 * time.Millisecond)
+}
+
+// Minutes returns the minutes between the walks; 0 if there was only one.
+func (h *Holders) Minutes() float64 {
+	if h.Before == nil {
+		return 0
+	}
+	return h.Result.At.Sub(h.Before.At).Minutes()
 }
 
 // HoldersSum adds up lines.

@@ -21,6 +21,7 @@ type HolderNode struct {
 	Grown    Growth // likewise, since an earlier walk; 0 without one
 	Own      uint64 // bytes that this very path keeps
 	OwnCount uint64 // storages, likewise
+	OwnGrown Growth // likewise
 	Found    bool   // a path of Python; false for what C++ holds and where no holder was found
 	Children []*HolderNode
 
@@ -61,16 +62,30 @@ func HolderTree(r, before *holders.Result, device string) *HolderNode {
 		}
 	})
 	if before != nil {
-		each(r, func(n *HolderNode, s *holders.Storage, _ bool) { n.Grown.add(int64(s.Bytes), 1) })
-		each(before, func(n *HolderNode, s *holders.Storage, _ bool) { n.Grown.add(-int64(s.Bytes), -1) })
+		each(r, func(n *HolderNode, s *holders.Storage, own bool) { n.grow(int64(s.Bytes), 1, own) })
+		each(before, func(n *HolderNode, s *holders.Storage, own bool) { n.grow(-int64(s.Bytes), -1, own) })
 	}
 	root.sort()
 	return root
 }
 
-func (g *Growth) add(bytes, storages int64) {
-	g.Bytes += bytes
-	g.Storages += storages
+func (n *HolderNode) grow(bytes, storages int64, own bool) {
+	n.Grown.Bytes += bytes
+	n.Grown.Storages += storages
+	if own {
+		n.OwnGrown.Bytes += bytes
+		n.OwnGrown.Storages += storages
+	}
+}
+
+// Live returns the children that keep something now.
+func (n *HolderNode) Live() []*HolderNode {
+	for i, c := range n.Children {
+		if c.Storages == 0 {
+			return n.Children[:i]
+		}
+	}
+	return n.Children
 }
 
 // path returns the nodes of a holder, the root first, and makes those that are missing.
@@ -103,7 +118,7 @@ func (n *HolderNode) child(name, place string, found bool) *HolderNode {
 
 func (n *HolderNode) sort() {
 	slices.SortFunc(n.Children, func(a, b *HolderNode) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Grown.Bytes, a.Grown.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Place, b.Place))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Storages, a.Storages), cmp.Compare(b.Grown.Bytes, a.Grown.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Place, b.Place))
 	})
 	n.index = nil
 	for _, c := range n.Children {

@@ -27,7 +27,7 @@ func holdersCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "holders",
 		Usage:     "show which Python variables keep the tensors of a process",
-		UsageText: "vramprof holders -p PID [-d TIME] [--json]",
+		UsageText: "vramprof holders -p PID [-d TIME] [--tree | --json]",
 		Description: "Reads the memory of a running PyTorch process, which is neither stopped nor changed, and names the path that keeps each tensor " +
 			"alive, also tensors from before the attach. It sets no probes. The owner of the process may run it. With -d it reads twice and shows what grew in between.",
 		Flags: []cli.Flag{
@@ -36,7 +36,8 @@ func holdersCommand() *cli.Command {
 			&cli.StringFlag{Name: "device", Usage: "only show tensors on `DEVICE`: cuda:0, cpu (default: all GPUs)"},
 			&cli.BoolFlag{Name: "no-names", Usage: "show classes, not names of variables, attributes and keys"},
 			&cli.StringFlag{Name: "holders-memory", Value: "1GiB", Usage: "copy at most `BYTES` of the process; beyond that, pages are read when needed"},
-			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` holders (default: 10)"},
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` holders, or branches of each fork (default: 10)"},
+			&cli.BoolFlag{Name: "tree", Usage: "write a tree of the paths' steps"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 		},
 		Action: showHolders,
@@ -82,7 +83,11 @@ func writeHolders(c *cli.Context, h *report.Holders) error {
 	if c.Bool("json") {
 		return reportjson.WriteHolders(c.App.Writer, h)
 	}
-	return text.WriteHolders(c.App.Writer, h, report.Options{Top: c.Int("top")}, screen())
+	write := text.WriteHolders
+	if c.Bool("tree") {
+		write = text.WriteHolderTree
+	}
+	return write(c.App.Writer, h, report.Options{Top: c.Int("top")}, screen())
 }
 
 func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.Options, err error) {
@@ -98,6 +103,9 @@ func holdersOptions(c *cli.Context) (pid uint32, wait time.Duration, o holders.O
 	}
 	if o.MaxMemory, err = humanize.ParseBytes(c.String("holders-memory")); err != nil || o.MaxMemory < leastCopy {
 		return 0, 0, o, usageError{fmt.Errorf("--holders-memory: %q is not a number of bytes from %s on (256MiB, 4GiB)", c.String("holders-memory"), words.Bytes(leastCopy))}
+	}
+	if c.Bool("tree") && c.Bool("json") {
+		return 0, 0, o, usageError{errors.New("--tree and --json exclude each other (the JSON has the steps of each path)")}
 	}
 	device := c.String("device")
 	if device != "" && !deviceName.MatchString(device) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -38,6 +39,8 @@ type HoldersReport struct {
 type HolderReport struct {
 	Holder     string   `json:"holder"`          // the path, with a star for each number
 	Class      string   `json:"class,omitempty"` // the same path from its innermost class on
+	Path       []string `json:"path"`            // the steps of the path, for a tree: "model", ".layers", ".*", ".weight"
+	Place      string   `json:"place,omitempty"` // where the path begins, of a function's variable: "main() (train.py:7)"
 	Device     string   `json:"device"`          // as PyTorch names it: cuda:0, cpu
 	Found      bool     `json:"found"`           // the path leads from Python to the storages
 	Bytes      uint64   `json:"bytes"`
@@ -51,13 +54,15 @@ type HolderReport struct {
 
 // GrownReport is a holder that has more in the later of two walks.
 type GrownReport struct {
-	Holder         string `json:"holder"`
-	Class          string `json:"class,omitempty"`
-	Device         string `json:"device"`
-	Bytes          int64  `json:"bytes"` // more than in the earlier walk
-	BytesPerMinute int64  `json:"bytes_per_minute"`
-	Storages       int64  `json:"storages"`
-	Entries        int64  `json:"entries,omitempty"` // of its containers
+	Holder         string   `json:"holder"`
+	Class          string   `json:"class,omitempty"`
+	Path           []string `json:"path"`
+	Place          string   `json:"place,omitempty"`
+	Device         string   `json:"device"`
+	Bytes          int64    `json:"bytes"` // more than in the earlier walk
+	BytesPerMinute int64    `json:"bytes_per_minute"`
+	Storages       int64    `json:"storages"`
+	Entries        int64    `json:"entries,omitempty"` // of its containers
 }
 
 // WriteHolders writes a HoldersReport.
@@ -74,7 +79,7 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 	}
 	for _, g := range h.Grown() {
 		r.Grown = append(r.Grown, GrownReport{
-			Holder: g.Holder, Class: g.Class, Device: g.Device, Bytes: g.Bytes, BytesPerMinute: g.PerMinute(), Storages: g.Storages, Entries: g.Entries,
+			Holder: g.Holder, Class: g.Class, Path: g.Path, Place: place(&g.Line), Device: g.Device, Bytes: g.Bytes, BytesPerMinute: g.PerMinute(), Storages: g.Storages, Entries: g.Entries,
 		})
 	}
 	e := json.NewEncoder(w)
@@ -88,7 +93,7 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 
 func holderReport(l *holders.Line) HolderReport {
 	r := HolderReport{
-		Holder: l.Holder, Class: l.Class, Device: l.Device, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
+		Holder: l.Holder, Class: l.Class, Path: l.Path, Place: place(l), Device: l.Device, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		Container: l.Container, Containers: l.Containers, Also: l.Also,
 	}
 	if l.Containers > 0 && l.Entries >= 0 {
@@ -96,3 +101,6 @@ func holderReport(l *holders.Line) HolderReport {
 	}
 	return r
 }
+
+// place returns "main() (train.py:7)" of a path that begins there.
+func place(l *holders.Line) string { return strings.TrimPrefix(l.Place, " of ") }

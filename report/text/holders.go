@@ -25,11 +25,7 @@ const leastHolder = 40
 func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	lines := h.Lines()
-	sum := report.SumHolders(lines)
-	r := h.Result
-	p.text(plain, 0, fmt.Sprintf("%s [%d]: Python %s, %s, %s, read in %s", untrusted.Clean(h.Comm), h.PID, untrusted.Clean(r.Python),
-		words.Count(uint64(r.Threads), "thread"), words.Count(uint64(r.Objects), "object"), r.Times.Total.Round(time.Millisecond)))
-	p.text(plain, 0, heldText(sum, h.Device))
+	p.holdersHead(h, lines)
 	p.line(plain, 0, "")
 	if h.Before != nil {
 		p.grown(h, o)
@@ -45,13 +41,26 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 		p.line(plain, 0, "")
 		p.text(plain, 0, fmt.Sprintf("%s with %s", words.Count(uint64(len(rest)), "more holder"), words.Bytes(more.Bytes)))
 	}
+	p.holdersFoot(h)
+	return p.writeTo(w)
+}
+
+// holdersHead writes what was read, and the sum of the lines.
+func (p *page) holdersHead(h *report.Holders, lines []holders.Line) {
+	r := h.Result
+	p.text(plain, 0, fmt.Sprintf("%s [%d]: Python %s, %s, %s, read in %s", untrusted.Clean(h.Comm), h.PID, untrusted.Clean(r.Python),
+		words.Count(uint64(r.Threads), "thread"), words.Count(uint64(r.Objects), "object"), r.Times.Total.Round(time.Millisecond)))
+	p.text(plain, 0, heldText(report.SumHolders(lines), h.Device))
+}
+
+// holdersFoot writes what could not be read.
+func (p *page) holdersFoot(h *report.Holders) {
 	if problems := h.HolderProblems(); len(problems) > 0 {
 		p.line(plain, 0, "")
 		for _, text := range problems {
 			p.paragraph("! ", untrusted.Clean(text))
 		}
 	}
-	return p.writeTo(w)
 }
 
 // heldText is "103 MiB of tensors in 812 storages, 97.2% held by Python".
@@ -66,7 +75,7 @@ func heldText(sum report.HoldersSum, device string) string {
 // grown writes what has more bytes in the later walk.
 func (p *page) grown(h *report.Holders, o report.Options) {
 	list := h.Grown()
-	between := h.Result.At.Sub(h.Before.At).Round(100 * time.Millisecond)
+	between := h.Between()
 	if len(list) == 0 {
 		p.text(bold, 0, fmt.Sprintf("Nothing grew in %s", between))
 		p.line(plain, 0, "")

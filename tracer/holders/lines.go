@@ -14,10 +14,12 @@ const maxAlsoLines = 3
 
 // Line sums the storages that holders of one pattern keep on one device.
 type Line struct {
-	Holder     string // the path, with a star for each number: "model.layers.*.weight"
-	Class      string // the same path from its innermost class on: "Trainer.history[*]"; "" if none
-	Device     string // "cuda:0", "cpu"
-	Found      bool   // the path leads from Python to the storages
+	Holder     string   // the path, with a star for each number: "model.layers.*.weight"
+	Class      string   // the same path from its innermost class on: "Trainer.history[*]"; "" if none
+	Path       []string // the same path in pieces, as Parts returns them
+	Place      string   // where it begins, of a function's variable: " of main() (train.py:7)"
+	Device     string   // "cuda:0", "cpu"
+	Found      bool     // the path leads from Python to the storages
 	Bytes      uint64
 	Storages   uint64
 	Container  string // class of the innermost container: "list"; "" without one
@@ -48,7 +50,7 @@ func (r *Result) Lines() []Line {
 			at[k] = n
 			kind := s.Holder.root.Kind
 			list = append(list, Line{
-				Holder: k.pattern, Class: s.Holder.ByClass(), Device: k.device, lengths: map[uint64]int{},
+				Holder: k.pattern, Class: s.Holder.ByClass(), Path: s.Holder.Parts(), Place: s.Holder.root.Place(), Device: k.device, lengths: map[uint64]int{},
 				Found: kind != RootNone && kind != RootNative,
 			})
 			also = append(also, map[string]uint64{})
@@ -121,11 +123,14 @@ type Growth struct {
 }
 
 // PerMinute returns the bytes that the line grows by in a minute.
-func (g *Growth) PerMinute() int64 {
-	if g.Minutes <= 0 {
+func (g *Growth) PerMinute() int64 { return PerMinute(g.Bytes, g.Minutes) }
+
+// PerMinute returns how many bytes came in a minute, of those that came in some.
+func PerMinute(bytes int64, minutes float64) int64 {
+	if minutes <= 0 {
 		return 0
 	}
-	return int64(float64(g.Bytes) / g.Minutes)
+	return int64(float64(bytes) / minutes)
 }
 
 // Grown compares two walks of one process and returns the lines that have more bytes in the later

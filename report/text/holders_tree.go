@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/holders"
+)
+
+// WriteHolderTree writes who keeps the tensors of a process as a tree of the steps of paths. Steps
+// without a fork are one line.
+func WriteHolderTree(w io.Writer, h *report.Holders, o report.Options, screen Screen) error {
+	p := newPage(screen)
+	p.holdersHead(h, h.Lines())
+	for _, tree := range h.Trees() {
+		t := holderTree{page: p, top: o.Limit(), minutes: h.Minutes()}
+		title := fmt.Sprintf("Who keeps %s on %s", words.Bytes(tree.Bytes), tree.Name)
+		if h.Before != nil {
+			title += ", and what grew in " + h.Between().String()
+		}
+		p.line(plain, 0, "")
+		p.text(bold, 0, title)
+		p.line(plain, 0, "")
+		t.children(tree, 0, nil)
+	}
+	p.holdersFoot(h)
+	return p.writeTo(w)
+}
+
+type holderTree struct {
+	*page
+	top     int
+	minutes float64 // between two walks; 0: one walk
+}
+
+// children writes the largest nodes below one, and what it keeps itself: lines of one depth add up
+// to the line above.
+func (t *holderTree) children(n *report.HolderNode, depth int, above *report.HolderNode) {
+	list := n.Live()
+	if above != nil && n.Own > 0 && len(list) > 0 {
+		t.row(plain, depth, "itself", &report.HolderNode{Bytes: n.Own, Storages: n.OwnCount, Grown: n.OwnGrown})
+	}
+	for _, c := range list[:min(len(list), t.top)] {
+		t.chain(c, depth)
+	}
+	if rest := list[min(len(list), t.top):]; len(rest) > 0 {
+		var sum report.HolderNode
+		for _, c := range rest {
+			sum.Bytes += c.Bytes
+			sum.Storages += c.Storages
+			sum.Grown.Bytes += c.Grown.Bytes
+		}
+		t.row(dim, depth, humanize.Comma(int64(len(rest)))+" more", &sum)
+	}
+}
+
+// chain writes a node and its only descendants up to the next fork as one path.
+func (t *holderTree) chain(n *report.HolderNode, depth int) {
+	name, place, first := n.Name, n.Place, n
+	for list := n.Live(); len(list) == 1 && n.Own == 0; list = n.Live() {
+		n = list[0]
+		name += n.Name
+	}
+	t.row(plain, depth, strings.TrimLeft(name, " ")+place, first)
+	t.children(n, depth+1, first)
+}
+
+// rate is "+560 MiB/min"; "" for what did not grow.
+func (t *holderTree) rate(n *report.HolderNode) string {
+	if t.minutes <= 0 || n.Grown.Bytes == 0 {
+		return ""
+	}
+	return words.Difference(holders.PerMinute(n.Grown.Bytes, t.minutes)) + "/min"
+}
+
+// row writes figures and a path beside them, or below them where there is no room. A path is
+// broken, never cut.
+func (t *holderTree) row(s style, depth int, path string, n *report.HolderNode) {
+	figures := words.Pad(words.Bytes(n.Bytes), -8) + "  " + words.Pad(humanize.Comma(int64(n.Storages)), -7) + "  "
+	if t.minutes > 0 {
+		figures += words.Pad(t.rate(n), -13) + "  "
+	}
+	if room := t.width - words.Width(figures); room >= leastHolder {
+		depth = min(depth, (room-narrowFrame)/2)
+		for _, piece := range pieces(path, room-2*depth) {
+			t.line(s, 0, figures+strings.Repeat("  ", depth)+strings.TrimLeft(piece, " "))
+			figures = words.Pad("", words.Width(figures))
+		}
+		return
+	}
+	depth = min(depth, max(t.width-narrowFrame, 0)/2)
+	for _, piece := range pieces(path, t.width-2*depth) {
+		t.line(s, 2*depth, strings.TrimLeft(piece, " "))
+	}
+	t.list(dim, min(2*depth+siteIndent, t.width-minWidth), ", ", words.Bytes(n.Bytes)+" in "+words.Count(n.Storages, "storage"), t.rate(n))
+}

@@ -25,9 +25,10 @@ type loose struct {
 // C++ works with, then cycles. It returns how many objects there are.
 func (s *search) enterLoose(objects []uint64) int {
 	l := s.looseOf(objects)
-	if s.holdStorage(l.objects) {
+	if s.untracked = s.misses(); s.untracked || s.holdStorage(l.objects) {
 		s.enterAll(&l)
 	}
+	s.untracked = false
 	return len(l.objects)
 }
 

@@ -184,8 +184,8 @@ func (s *search) expandWord(i int32, v uint64, t *pyType, offset uint64, cost in
 	switch {
 	case t.name == "functools._lru_cache_wrapper" && held.kind == kindDict && int64(offset) != t.dictOffset:
 		name = "cache" // of links that the collector does not track
+		defer func(before bool) { s.untracked = before }(s.untracked)
 		s.untracked = true
-		defer func() { s.untracked = false }()
 	case t.name == "functools._lru_cache_wrapper" && held.name == "functools._lru_list_elem": // also in the dictionary
 		s.pushPython(v, i, stepThrough, 0, cost+costEntry)
 		return

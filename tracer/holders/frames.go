@@ -104,8 +104,11 @@ func (py *python) inCell(v uint64) uint64 {
 
 // isLibrary reports whether a file is Python's own or an installed package's.
 func isLibrary(file string) bool {
-	return strings.Contains(file, "/lib/python") || strings.Contains(file, "/site-packages/") ||
-		strings.Contains(file, "/dist-packages/") || strings.HasPrefix(file, "<frozen")
+	return strings.Contains(file, "/lib/python") || isInstalled(file) || strings.HasPrefix(file, "<frozen")
+}
+
+func isInstalled(file string) bool {
+	return strings.Contains(file, "/site-packages/") || strings.Contains(file, "/dist-packages/")
 }
 
 // variableNames returns the names of a code's variables, in the order of a frame's slots.

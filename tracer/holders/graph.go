@@ -13,6 +13,9 @@ const (
 // expandCPP enters what a C++ object holds.
 func (s *search) expandCPP(i int32, a uint64, cost int) {
 	c := s.cpp.classOf(a)
+	if !s.torch.found {
+		return
+	}
 	switch {
 	case c.is(roleTensor):
 		s.expandImpl(i, a, cost)

@@ -71,6 +71,7 @@ type Holder struct {
 	step     Step
 	depth    int
 	relation Relation
+	object   string // class of the object that holds an allocation: "numba DeviceNDArray"
 	named    bool
 }
 
@@ -142,6 +143,9 @@ func (h *Holder) text(stars bool) string {
 	}
 	if graph {
 		out += " (autograd graph)"
+	}
+	if h.object != "" {
+		out += " (" + h.object + ")"
 	}
 	return out + h.root.end()
 }

@@ -17,6 +17,7 @@ type link struct {
 	root   *Root
 	parent *Holder
 	step   Step
+	object string // of a path with its object
 }
 
 func newNamer(s *search) *namer {

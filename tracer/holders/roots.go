@@ -52,9 +52,10 @@ func depthsOf(chains [][]*frame) map[uint64]int {
 // enterModules enters sys.modules, the program's own first.
 func (s *search) enterModules(modules uint64) {
 	type module struct {
-		name string
-		dict uint64
-		cost int
+		name      string
+		dict      uint64
+		cost      int
+		installed bool
 	}
 	var found []module
 	s.py.eachItem(modules, func(key, value uint64) {
@@ -64,28 +65,36 @@ func (s *search) enterModules(modules uint64) {
 		}
 		name, dict := s.py.str(key), s.py.u64(value+moduleDict)
 		s.modules[value], s.modules[dict] = true, true
-		found = append(found, module{name, dict, s.costOfModule(name, dict)})
+		m := module{name: name, dict: dict}
+		m.cost, m.installed = s.costOfModule(name, dict)
+		found = append(found, m)
+		s.libraries[name] = m.installed
 	})
 	for _, m := range found {
 		s.root(m.dict, Root{Kind: RootModule, Name: s.readable(m.name)}, stepRoot, 0, m.cost)
 	}
 }
 
-// costOfModule makes a program's own modules cheap, and libraries dear.
-func (s *search) costOfModule(name string, dict uint64) int {
+// costOfModule makes a program's own modules cheap, and libraries dear. Packages are installed beside
+// Python's own.
+func (s *search) costOfModule(name string, dict uint64) (cost int, installed bool) {
 	switch {
 	case name == "__main__":
-		return costMain
+		return costMain, false
 	case name == "torch" || strings.HasPrefix(name, "torch."):
-		return costTorch
+		return costTorch, true
 	}
-	cost := costLibrary
+	cost = costLibrary
 	s.py.eachItem(dict, func(key, value uint64) {
-		if cost == costLibrary && s.py.str(key) == "__file__" && !isLibrary(s.py.str(value)) {
-			cost = costProgram
+		if cost == costLibrary && s.py.str(key) == "__file__" {
+			file := s.py.str(value)
+			installed = isInstalled(file)
+			if !isLibrary(file) {
+				cost = costProgram
+			}
 		}
 	})
-	return cost
+	return cost, installed
 }
 
 // enterFrame enters the variables of a function that runs.

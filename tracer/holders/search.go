@@ -104,15 +104,20 @@ type search struct {
 	work      uint64
 	stopped   string // why the search ended early
 	hideNames bool
-	doubtful  []int32        // nodes that changed while they were copied
-	untracked bool           // enter dictionaries and tuples that the collector does not track
-	visit     func(v uint64) // instead of push, while references are only listed
+	doubtful  []int32         // nodes that changed while they were copied
+	untracked bool            // enter dictionaries and tuples that the collector does not track
+	missing   map[uint64]bool // objects that are entered though they hold nothing
+	onlyNew   int32           // nodes before it get no further ways; 0: all do
+	atoms     bool            // keep variables that hold nothing in atomRoots
+	atomRoots []atomRoot
+	libraries map[string]bool // packages that are installed or Python's own
+	visit     func(v uint64)  // instead of push, while references are only listed
 }
 
 func newSearch(py *python, maxObjects int) *search {
 	s := &search{
 		py: py, cpp: newRTTI(py.Copy), also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
-		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects,
+		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{},
 	}
 	s.index.nodes = &s.nodes
 	return s
@@ -193,11 +198,13 @@ func (s *search) pushPython(a uint64, from int32, step StepKind, aux uint64, cos
 		return
 	}
 	if i, known := s.index.get(a); known {
-		s.again(i, from, step, aux, cost)
+		if i >= s.onlyNew {
+			s.again(i, from, step, aux, cost)
+		}
 		return
 	}
 	t := s.py.typeOf(a)
-	if t == nil || t.kind == kindAtom || t.kind == kindStr {
+	if t == nil || (t.kind == kindAtom || t.kind == kindStr) && !s.missing[a] {
 		return
 	}
 	if !s.untracked && t.exact && (t.kind == kindDict || t.kind == kindTuple) && from >= 0 && s.py.u64(a-gcHead) == 0 {
@@ -294,6 +301,11 @@ func (s *search) run() {
 func (s *search) root(a uint64, r Root, step StepKind, aux uint64, cost int) {
 	if len(s.roots) >= 1<<24 {
 		return
+	}
+	if s.atoms && len(s.atomRoots) < maxAtomRoots {
+		if t := s.py.typeOf(a); t != nil && t.kind == kindAtom {
+			s.atomRoots = append(s.atomRoots, atomRoot{a, r, step, cost})
+		}
 	}
 	s.roots = append(s.roots, r)
 	s.pushPython(a, -int32(len(s.roots)), step, aux, cost)

@@ -177,6 +177,9 @@ func (s *search) claim(st, impl uint64, i int32) {
 		s.visit(st)
 		return
 	}
+	if s.onlyNew > 0 && i < s.onlyNew {
+		return
+	}
 	r := s.storages[st]
 	if r == nil {
 		if r = s.readStorage(st); r == nil {

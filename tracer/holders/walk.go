@@ -32,7 +32,7 @@ const (
 	inUse = "in use by the running step"
 )
 
-// ErrNoTensors reports a Python that has no tensor of PyTorch.
+// ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no allocations.
 var ErrNoTensors = errors.New("no PyTorch tensor in the process")
 
 // Options are the limits of a walk. A zero means the default.
@@ -42,9 +42,15 @@ type Options struct {
 	MaxTime    time.Duration // of the search
 	HideNames  bool          // return classes only, no names of variables, attributes or keys
 	Host       bool          // also storages in host memory
+	// Addresses are live allocations of the driver, or live blocks of an allocator, each address once,
+	// at most 2^20 of them. The walk searches memory for those in which no storage of PyTorch lies: an
+	// object of any type that has the address is a holder. They are among Result.Storages, marked as
+	// allocations. So are storages in host memory that one of them contains. The walk keeps no
+	// reference to the slice.
+	Addresses []Range
 }
 
-// Storage is the memory of one or more tensors.
+// Storage is the memory of one or more tensors, or an allocation that Options.Addresses names.
 type Storage struct {
 	Address    uint64 // of its first byte: the block's address for PyTorch's allocator
 	Bytes      uint64
@@ -54,6 +60,8 @@ type Storage struct {
 	Also       []*Holder // further holders, at most 4
 	Container  Container // the innermost container on the holder's path
 	InMotion   bool      // it or its holder changed while the walk read them
+	Allocation bool      // one of Options.Addresses, without a storage of PyTorch; Bytes and Device are the caller's
+	Inside     bool      // of an allocation: its holder does not have its address, only one inside: weaker evidence
 }
 
 // Result is what one walk found.
@@ -111,7 +119,7 @@ func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.MaxTime)
 	defer cancel()
-	w := &walk{Options: o, mem: mem, begin: time.Now(), result: &Result{At: time.Now()}}
+	w := &walk{Options: o, ctx: ctx, mem: mem, begin: time.Now(), result: &Result{At: time.Now()}}
 	if c, is := mem.(*Copy); is {
 		w.copy, w.mem = c, c.mem
 	} else {
@@ -130,11 +138,14 @@ func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 // walk is one walk.
 type walk struct {
 	Options
-	mem    Memory // the process
-	copy   *Copy
-	search *search
-	begin  time.Time
-	result *Result
+	ctx         context.Context
+	mem         Memory // the process
+	copy        *Copy
+	search      *search
+	begin       time.Time
+	result      *Result
+	ranges      []Range // Addresses, sorted
+	allocations []allocation
 }
 
 // lap returns the time since the begin, less what the parts so far took.
@@ -169,7 +180,11 @@ func (w *walk) run(ctx context.Context) error {
 	}
 	w.search.calibrate(tensors)
 	r.Times.Lists = w.lap()
-	if !w.search.torch.found {
+	var left int
+	w.ranges, left = sortedRanges(w.Addresses)
+	w.problem(left, "allocations that were not searched: empty, listed twice or too many")
+	w.search.atoms = len(w.ranges) > 0
+	if !w.search.torch.found && len(w.ranges) == 0 {
 		return fmt.Errorf("%w (%d objects of Python %s)", ErrNoTensors, len(tracked), py.version)
 	}
 	live := Memory(nil)
@@ -178,6 +193,9 @@ func (w *walk) run(ctx context.Context) error {
 	}
 	w.walkRoots(live)
 	r.Times.Search = w.lap()
+	if err := w.findAllocations(); err != nil {
+		return err
+	}
 	r.Loose = w.search.enterLoose(tracked)
 	w.search.scanStorages()
 	r.Times.Loose = w.lap()
@@ -217,7 +235,7 @@ func (w *walk) problem(n int, sentence string) {
 func (w *walk) name() {
 	s, n := w.search, newNamer(w.search)
 	for _, st := range s.storages {
-		if st.deviceType == deviceCPU && !w.Host || st.bytes == 0 {
+		if st.deviceType == deviceCPU && !w.Host && !overlaps(w.ranges, st.data, st.bytes) || st.bytes == 0 {
 			continue
 		}
 		r := Storage{Address: st.data, Bytes: st.bytes, DeviceType: int(st.deviceType), Device: int(st.device), Holder: n.begin(Root{})}
@@ -230,6 +248,7 @@ func (w *walk) name() {
 		st.result = len(w.result.Storages)
 		w.result.Storages = append(w.result.Storages, r)
 	}
+	w.nameAllocations(n)
 }
 
 // further returns the other holders of a storage.
@@ -266,6 +285,7 @@ func (w *walk) verify(live Memory) {
 		}
 		w.result.Storages[st.result].InMotion = !same
 	}
+	w.verifyAllocations(now)
 }
 
 func (w *walk) finish() {

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+const (
+	granuleShift = 21      // addresses of GPUs are told apart in units of 2 MiB first
+	maxGranules  = 1 << 22 // that all ranges together have
+	maxHits      = 1 << 21
+	maxPlaces    = 24 // at which one address is noted
+	sweepPiece   = 1 << 20
+)
+
+// form is how a word of memory tells an address.
+type form uint8
+
+const (
+	formPointer form = iota // the address
+	formInt                 // a Python integer of that value
+	formInside              // an address within
+)
+
+// hit is a place where a wanted address was found.
+type hit struct {
+	at   uint64 // of the word
+	item int32  // index of what is wanted
+	form form
+}
+
+// wanted are words to look for in all memory of a process. The filters let nearly all others pass
+// after two loads.
+type wanted struct {
+	keys    []uint64 // open addressing, at most half full
+	items   []int32  // 2*index, and 1 for a Python integer; -1: free
+	filter  []uint64 // bits by hash
+	shift   uint     // of a hash, for a bit of the filter
+	inside  []Range  // sorted; words that point into them are hits
+	granule []uint64 // bits by hash of the unit of 2 MiB
+	from    uint64
+	span    uint64
+	places  []uint8 // hits of each item so far
+	hits    []hit
+	left    int // hits that had no room
+}
+
+const golden64 = 0x9e3779b97f4a7c15
+
+// newWanted returns a set for n items.
+func newWanted(n int) *wanted {
+	bits := uint(12)
+	for 1<<bits < 4*n && bits < 30 {
+		bits++
+	}
+	w := &wanted{
+		keys: make([]uint64, 1<<bits), items: make([]int32, 1<<bits), shift: 64 - (bits + 3),
+		filter: make([]uint64, 1<<(bits+3)/64), places: make([]uint8, n),
+	}
+	for i := range w.items {
+		w.items[i] = -1
+	}
+	return w
+}
+
+// add enters an address.
+func (w *wanted) add(address uint64, item int32) { w.put(address, 2*item) }
+
+// addInt enters an address as CPython writes it into an integer of two digits of 30 bits.
+func (w *wanted) addInt(address uint64, item int32) {
+	const digit = 30
+	if address>>digit != 0 && address>>(2*digit) == 0 {
+		w.put(address&(1<<digit-1)|address>>digit<<32, 2*item+1)
+	}
+}
+
+func (w *wanted) put(key uint64, item int32) {
+	h := key * golden64
+	w.filter[h>>w.shift/64] |= 1 << (h >> w.shift % 64)
+	mask := uint64(len(w.keys) - 1)
+	i := h >> (w.shift + 3)
+	for ; w.items[i] >= 0; i = (i + 1) & mask {
+		if w.keys[i] == key && w.items[i] == item {
+			return
+		}
+	}
+	w.keys[i], w.items[i] = key, item
+}
+
+// addInside enters ranges, sorted by address, whose indices are the items.
+func (w *wanted) addInside(ranges []Range) {
+	if len(ranges) == 0 {
+		return
+	}
+	w.inside, w.granule = ranges, make([]uint64, 1<<22/64)
+	end, marked := uint64(0), 0
+	for _, r := range ranges {
+		end = max(end, r.end())
+		for g := r.Address >> granuleShift; g<<granuleShift < r.end() && marked < maxGranules; g++ {
+			h := g * golden64 >> 42
+			w.granule[h/64] |= 1 << (h % 64)
+			marked++
+		}
+	}
+	w.from, w.span = ranges[0].Address, end-ranges[0].Address
+}
+
+// look notes the hits in a part of the memory, whose address is a multiple of 8.
+func (w *wanted) look(base uint64, p []byte) {
+	for o := 0; o+8 <= len(p); o += 8 {
+		v := binary.LittleEndian.Uint64(p[o:])
+		if v < 1<<16 {
+			continue
+		}
+		h := v * golden64
+		if w.filter[h>>w.shift/64]>>(h>>w.shift%64)&1 != 0 {
+			w.match(base+uint64(o), v, h)
+		}
+		if v-w.from < w.span {
+			w.matchInside(base+uint64(o), v)
+		}
+	}
+}
+
+func (w *wanted) match(at, v, h uint64) {
+	mask := uint64(len(w.keys) - 1)
+	for i := h >> (w.shift + 3); w.items[i] >= 0; i = (i + 1) & mask {
+		if w.keys[i] == v {
+			w.note(hit{at, w.items[i] / 2, form(w.items[i] & 1)})
+		}
+	}
+}
+
+func (w *wanted) matchInside(at, v uint64) {
+	if h := v >> granuleShift * golden64 >> 42; w.granule[h/64]>>(h%64)&1 == 0 {
+		return
+	}
+	i, exact := slices.BinarySearchFunc(w.inside, v, func(r Range, v uint64) int { return compare(r.Address, v) })
+	if !exact && i > 0 && v < w.inside[i-1].end() {
+		w.note(hit{at, int32(i - 1), formInside})
+	}
+}
+
+// note keeps a hit. Pointers inside use at most half of an item's places.
+func (w *wanted) note(h hit) {
+	limit := uint8(maxPlaces)
+	if h.form == formInside {
+		limit /= 2
+	}
+	if w.places[h.item] >= limit || len(w.hits) >= maxHits {
+		w.left++
+		return
+	}
+	w.places[h.item]++
+	w.hits = append(w.hits, h)
+}
+
+// sweep looks at all resident memory that is the process's own, copied or not.
+func (w *walk) sweep(look func(base uint64, p []byte)) error {
+	if p, is := w.mem.(*Process); is && !w.copy.whole {
+		return w.sweepProcess(p, look)
+	}
+	if m, is := w.mem.(*Image); is {
+		for _, number := range slices.Sorted(maps.Keys(m.pages)) {
+			look(number<<pageShift, m.pages[number][:])
+		}
+		return nil
+	}
+	w.copy.eachPage(func(number uint64, p *page) {
+		if number%chunkPages != 0 || !w.search.py.late() {
+			look(number<<pageShift, p[:])
+		}
+	})
+	return nil
+}
+
+// sweepProcess reads what was not copied, since it is more than the limit.
+func (w *walk) sweepProcess(p *Process, look func(base uint64, p []byte)) error {
+	spans, _ := p.residentSpans()
+	piece := make([]byte, sweepPiece)
+	for _, s := range spans {
+		for at := s.start; at < s.end; at += sweepPiece {
+			if w.ctx.Err() != nil {
+				return fmt.Errorf("search the memory of process %d: %w", p.pid, w.ctx.Err())
+			}
+			to := piece[:min(sweepPiece, s.end-at)]
+			n, _ := readv(p.pid, to, []span{{at, at + uint64(len(to))}})
+			look(at, to[:max(n, 0)&^7])
+		}
+	}
+	return p.alive()
+}

@@ -68,8 +68,12 @@ func showHolders(c *cli.Context) error {
 		case <-time.After(wait):
 		}
 		later, err := walk(context.WithoutCancel(c.Context), pid, options)
-		if err == nil && procfs.StartTicks(pid) != started { // the pid may belong to another process
+		switch {
+		case err != nil:
+		case procfs.StartTicks(pid) != started: // the pid may belong to another process
 			err = fmt.Errorf("process %d ended before it was read again", pid)
+		case !later.SameProgram(h.Result):
+			err = fmt.Errorf("process %d executed another program before it was read again", pid)
 		}
 		if err != nil { // the first walk is still worth its wait
 			return errors.Join(writeHolders(c, &h), err)

@@ -35,6 +35,9 @@ const (
 // ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no allocations.
 var ErrNoTensors = errors.New("no PyTorch tensor in the process")
 
+// ErrExec reports a process that has executed another program while it was read.
+var ErrExec = errors.New("it executed another program while it was read")
+
 // Options are the limits of a walk. A zero means the default.
 type Options struct {
 	MaxMemory  uint64        // bytes that are copied; where more is resident, pages are read when needed
@@ -73,9 +76,10 @@ type Result struct {
 	Loose     int       // tracked, but reached from no root
 	Automatic Automatic // whether the collector runs by itself
 	Threads   int
-	Problems  []string // what could not be read, as sentences
-	Bad       uint64   // reads of addresses that nothing backs
-	Copied    uint64   // bytes
+	Execution Execution // of the process that was read
+	Problems  []string  // what could not be read, as sentences
+	Bad       uint64    // reads of addresses that nothing backs
+	Copied    uint64    // bytes
 	At        time.Time
 	Times     Times
 }
@@ -120,6 +124,10 @@ func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.MaxTime)
 	defer cancel()
 	w := &walk{Options: o, ctx: ctx, mem: mem, begin: time.Now(), result: &Result{At: time.Now()}}
+	p, running := mem.(*Process)
+	if running {
+		w.result.Execution = p.execution()
+	}
 	if c, is := mem.(*Copy); is {
 		w.copy, w.mem = c, c.mem
 	} else {
@@ -131,6 +139,9 @@ func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 	}
 	if err := w.run(ctx); err != nil {
 		return nil, fmt.Errorf("find holders: %w", err)
+	}
+	if running && w.result.Execution.differs(p.execution()) {
+		return nil, ErrExec
 	}
 	return w.result, nil
 }

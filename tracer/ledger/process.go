@@ -23,7 +23,7 @@ const (
 )
 
 type process struct {
-	holder
+	places
 	Process                   // Totals and Devices are only set in snapshots
 	older      uint32         // the process that had the pid before, or none
 	totals     []runningTotal // per device and kind, and per kind over allDevices
@@ -122,7 +122,7 @@ func (l *Ledger) instance(pid uint32, time uint64) uint32 {
 
 func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
 	n := uint32(len(l.procs))
-	l.procs = append(l.procs, process{holder: holder{user: new([tables]int32)}, Process: Process{PID: pid, Begin: time}, older: older})
+	l.procs = append(l.procs, process{places: places{user: new([tables]int32)}, Process: Process{PID: pid, Begin: time}, older: older})
 	l.byPID[pid] = n
 	l.alive = append(l.alive, n)
 	l.shares[tableProcesses].Take()

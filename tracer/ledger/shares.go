@@ -60,51 +60,51 @@ func (s *Shares) Shrink(limit int) { s.limit = max(min(limit, s.limit), s.size/l
 // Resize makes a table smaller that has no places taken.
 func (s *Shares) Resize(size int) { s.size, s.limit = min(size, s.size), min(size, s.size) }
 
-// Holders is a Shares that counts what each process holds, for callers that keep no such counts. It
+// Places is a Shares that counts what each process holds, for callers that keep no such counts. It
 // must not be used concurrently.
-type Holders struct {
+type Places struct {
 	Shares
 	processes map[uint32]int // by pid
 	users     map[uint32]int
 	userOf    map[uint32]uint32 // by pid
 }
 
-// NewHolders returns Holders of a table with so many places.
-func NewHolders(size int) Holders {
-	return Holders{Shares: NewShares(size), processes: map[uint32]int{}, users: map[uint32]int{}, userOf: map[uint32]uint32{}}
+// NewPlaces returns Places of a table with so many places.
+func NewPlaces(size int) Places {
+	return Places{Shares: NewShares(size), processes: map[uint32]int{}, users: map[uint32]int{}, userOf: map[uint32]uint32{}}
 }
 
 // Take takes a place for a process, and reports whether there was room. User is as in Process;
 // processes of unknown users count as one user's.
-func (h *Holders) Take(pid, user uint32) bool {
-	if before, ok := h.userOf[pid]; ok {
+func (p *Places) Take(pid, user uint32) bool {
+	if before, ok := p.userOf[pid]; ok {
 		user = before // a process does not escape its share by changing its user
 	}
-	if !h.Room(h.processes[pid], h.users[user]) {
+	if !p.Room(p.processes[pid], p.users[user]) {
 		return false
 	}
-	h.Shares.Take()
-	h.processes[pid]++
-	h.userOf[pid] = user
-	h.users[user]++
+	p.Shares.Take()
+	p.processes[pid]++
+	p.userOf[pid] = user
+	p.users[user]++
 	return true
 }
 
 // Give gives a place of a process back.
-func (h *Holders) Give(pid uint32) {
-	h.Shares.Give()
-	user := h.userOf[pid]
-	if h.users[user]--; h.users[user] == 0 {
-		delete(h.users, user)
+func (p *Places) Give(pid uint32) {
+	p.Shares.Give()
+	user := p.userOf[pid]
+	if p.users[user]--; p.users[user] == 0 {
+		delete(p.users, user)
 	}
-	if h.processes[pid]--; h.processes[pid] == 0 {
-		delete(h.processes, pid)
-		delete(h.userOf, pid)
+	if p.processes[pid]--; p.processes[pid] == 0 {
+		delete(p.processes, pid)
+		delete(p.userOf, pid)
 	}
 }
 
 // Held returns how many places a process holds.
-func (h *Holders) Held(pid uint32) int { return h.processes[pid] }
+func (p *Places) Held(pid uint32) int { return p.processes[pid] }
 
 // table is a table of the ledger that all processes share.
 type table uint8
@@ -141,8 +141,8 @@ var tableNames = [tables]string{
 // share of one user.
 const NoUser = math.MaxUint32
 
-// holder counts what a process holds of each table.
-type holder struct {
+// places counts what a process holds of each table.
+type places struct {
 	held   [tables]int32
 	user   *[tables]int32 // what all processes of its user hold
 	beyond [tables]uint64 // how often there was no room

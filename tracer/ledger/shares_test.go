@@ -344,7 +344,7 @@ func TestFreesOfAFloodLeaveOthersToBeUndone(t *testing.T) {
 }
 
 func TestShares(t *testing.T) {
-	h := NewHolders(256)
+	h := NewPlaces(256)
 	take := func(pid, user uint32, n int) (got int) {
 		for range n {
 			if h.Take(pid, user) {

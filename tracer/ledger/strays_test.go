@@ -108,7 +108,7 @@ func TestStraysOfManyProcessesAreBounded(t *testing.T) {
 		l.Apply(&Event{Op: Alloc, Kind: Device, PID: 1 + i/1000, TID: 7, Device: UnknownDevice, Time: uint64(i + 1), Address: uint64(i + 1), Size: 1, API: "a"})
 	}
 	if n := l.shares[tableStrays].used; n != maxAllStrays || !l.procs[len(l.procs)-1].crowded {
-		t.Errorf("%d strays, the last process %+v", n, l.procs[len(l.procs)-1].holder)
+		t.Errorf("%d strays, the last process %+v", n, l.procs[len(l.procs)-1].places)
 	}
 	for pid := range uint32(600) {
 		l.Apply(&Event{Op: Exit, PID: 1 + pid, Time: 1e7})

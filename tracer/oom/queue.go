@@ -74,7 +74,7 @@ type Queue struct {
 	queue chan Error
 
 	mu      sync.Mutex        // guards what follows, never while something is called
-	waiting ledger.Holders    // places in queue, by process and user
+	waiting ledger.Places     // places in queue, by process and user
 	limiter Limiter           // of records
 	latest  uint64            // when books were taken last, and how many sites they had
 	sites   int               //
@@ -94,7 +94,7 @@ const (
 
 // NewQueue returns an empty Queue.
 func NewQueue(o Options) *Queue {
-	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: ledger.NewHolders(maxWaiting), lostBy: map[uint32]uint64{}}
+	return &Queue{Options: o, queue: make(chan Error, maxWaiting), waiting: ledger.NewPlaces(maxWaiting), lostBy: map[uint32]uint64{}}
 }
 
 // Add takes an error of a process; turn is the caller's. The first errors of a process have the

@@ -35,7 +35,7 @@ type Files struct {
 	prober  attacher
 	options Options
 	known   map[libraries.FileKey]*file
-	places  ledger.Holders // shares of known, by process and user
+	places  ledger.Places  // shares of known, by process and user
 	tried   map[uint32]int // by pid: number of files that were first seen in this process
 	loaders map[libraries.FileKey]*Set
 	tensors atomic.Bool
@@ -68,7 +68,7 @@ func NewFiles(prober *Prober, options Options) *Files { return newFiles(prober, 
 
 func newFiles(prober attacher, options Options) *Files {
 	return &Files{
-		prober: prober, options: options, known: map[libraries.FileKey]*file{}, places: ledger.NewHolders(maxFiles),
+		prober: prober, options: options, known: map[libraries.FileKey]*file{}, places: ledger.NewPlaces(maxFiles),
 		tried: map[uint32]int{}, loaders: map[libraries.FileKey]*Set{},
 	}
 }

@@ -34,7 +34,7 @@ type Store struct {
 	named       map[uint64][]callstack.Frame
 	sharedRaw   shared[unwind.Frame]
 	sharedNamed shared[callstack.Frame]
-	kept        ledger.Holders    // places in raw and named, by process and user
+	kept        ledger.Places     // places in raw and named, by process and user
 	over        map[uint32]uint64 // stacks beyond the share of their process, by pid
 	full        uint64            // such stacks of processes that found no room in over
 }
@@ -53,7 +53,7 @@ func New(most int, names symbolize.Options) *Store {
 		perfMapRead: map[uint32]time.Time{},
 		raw:         map[uint64][]unwind.Frame{},
 		named:       map[uint64][]callstack.Frame{},
-		kept:        ledger.NewHolders(most),
+		kept:        ledger.NewPlaces(most),
 		over:        map[uint32]uint64{},
 		mappings:    map[unwind.File]*callstack.Mapping{},
 		sharedRaw:   newShared[unwind.Frame](),

@@ -5,7 +5,6 @@ package report
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/holders"
@@ -124,35 +123,4 @@ func (n *HolderNode) sort() {
 	for _, c := range n.Children {
 		c.sort()
 	}
-}
-
-// HolderFrames returns a path as the frames of a stack, the root first: "__main__", "model",
-// "layers.*", "weight"; "main() (train.py:7)", "outs[*]". Numbers are stars and stand with the
-// container that they are in; keys of dictionaries are frames.
-func HolderFrames(h *holders.Holder) []string {
-	root, parts := h.Root(), h.Parts()
-	var frames []string
-	switch root.Kind {
-	case holders.RootModule:
-		frames = append(frames, cmp.Or(root.Name, "a module"))
-		if root.Name != "__main__" && len(parts) > 0 && parts[0] == root.Name {
-			parts = parts[1:]
-		}
-	case holders.RootLocal, holders.RootTemporary, holders.RootGlobals:
-		frames = append(frames, strings.TrimPrefix(root.Place(), " of "))
-		if root.Kind == holders.RootLocal && root.Name != "" {
-			parts[0] = root.Name
-		}
-	}
-	for i, part := range parts {
-		if last := len(frames) - 1; i > 0 && (part == "[*]" || part == ".*" || part == " (autograd graph)") {
-			frames[last] += part
-			continue
-		}
-		frames = append(frames, strings.TrimPrefix(part, "."))
-	}
-	for i := range frames {
-		frames[i] = untrusted.Clean(frames[i])
-	}
-	return frames
 }

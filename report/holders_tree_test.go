@@ -56,7 +56,7 @@ var holderCases = []struct {
 // TestHolderFramesOfEachRootAndStep: others draw flame graphs and profiles of them.
 func TestHolderFramesOfEachRootAndStep(t *testing.T) {
 	for _, c := range holderCases {
-		if got := strings.Join(HolderFrames(c.holder), "|"); got != c.frames {
+		if got := strings.Join(c.holder.Frames(), "|"); got != c.frames {
 			t.Errorf("frames of %s are %q, want %q", c.holder, got, c.frames)
 		}
 		n := new(HolderNode)
@@ -84,7 +84,7 @@ func TestFramesOfHoldersHaveNoControlCharacters(t *testing.T) {
 	bad := "a\x1b]0;x\a\nb\u202e"
 	for _, kind := range []holders.RootKind{holders.RootModule, holders.RootLocal, holders.RootTemporary, holders.RootGlobals, holders.RootCycle, holders.RootNative} {
 		h := holders.NewHolder(holders.Root{Kind: kind, Name: bad, Function: bad, File: bad, Class: bad, Classes: bad}, attr(bad), key(bad))
-		for _, f := range HolderFrames(h) {
+		for _, f := range h.Frames() {
 			if strings.ContainsFunc(f, unicode.IsControl) {
 				t.Errorf("frame %q", f)
 			}

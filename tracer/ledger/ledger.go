@@ -209,7 +209,7 @@ func New(o Options) *Ledger {
 		tableSites: maxSites, tableBare: maxSites, tableEver: maxSitesEver, tableLive: o.MaxLive, tableMappings: o.MaxLive,
 		tableFailures: maxFailures, tablePools: maxPools, tableStrays: maxAllStrays, tableExports: maxExports, tableImporters: maxOwnersSites,
 		tableObjects: maxAllObjects, tableObjectSites: maxAllObjectSites, tableFrees: maxLastFrees, tableUnmapped: maxKept,
-		tableWarnings: maxWarnings, tableProcesses: o.maxProcesses,
+		tableWarnings: maxWarnings, tableProcesses: o.maxProcesses, tableHeld: maxHeld,
 	} {
 		l.shares[t] = NewShares(size)
 	}

@@ -51,6 +51,7 @@ type process struct {
 	stacksLost   uint64           // Stats.StacksBy
 	selected     map[int32]uint64 // by device: handle of the current pool
 	own          map[uint64]int32 // by handle: device whose default pool it is
+	walks        *walks           // nil without one
 }
 
 // setProcess names a process. It may come before or after the process's first events, and again

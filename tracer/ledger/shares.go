@@ -126,6 +126,7 @@ const (
 	tableUnmapped
 	tableWarnings
 	tableProcesses
+	tableHeld // holders
 
 	tables
 )
@@ -134,7 +135,7 @@ var tableNames = [tables]string{
 	tableSites: "sites", tableBare: "sites without stacks", tableEver: "sites since the start", tableLive: "live allocations",
 	tableMappings: "mappings", tableFailures: "failed allocations", tablePools: "memory pools", tableStrays: "allocations without a device",
 	tableExports: "exported memory", tableImporters: "importing sites", tableObjects: "driver objects", tableObjectSites: "driver objects' stacks",
-	tableFrees: "failed frees", tableUnmapped: "failed unmappings", tableWarnings: "warnings", tableProcesses: "processes",
+	tableFrees: "failed frees", tableUnmapped: "failed unmappings", tableWarnings: "warnings", tableProcesses: "processes", tableHeld: "holders",
 }
 
 // NoUser is the user of processes that ended before their user was known. Together they have the

@@ -18,6 +18,7 @@ type Snapshot struct {
 	Pools     []Pool    // by process, then device and handle
 	Tensors   []Tensors // by process, then device
 	Objects   []Object  // by process, then kind, largest count first
+	Walks     []Walked  // by process, then time
 	Sampling  SampleRate
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU that NVML lists
@@ -77,16 +78,18 @@ type Site struct {
 	AllocBytes   uint64
 	Segment      bool // these allocations are segments of PyTorch's allocator
 	// Of a Segment: bytes of live tensors in it that were allocated since the attach.
-	Tensors     uint64
-	Asleep      uint64   // of kind Tensor: part of LiveBytes without physical memory; see Tensors
-	Oldest      uint64   // time of the oldest live allocation; 0 without one
-	Growth      int64    // live bytes now minus those at half of the session
-	History     []uint64 // live bytes at even steps from Begin to End, at most HistoryLen
-	Peak        uint64   // most live bytes; of several sites shown as one, the sum of their peaks
-	Owners      []Owner  // of Kind Imported: the first few traced sites whose memory it is
-	MoreOwners  bool     // there are more than Owners has
-	Window      uint64   // length of each of Cohorts, ns
-	FirstWindow uint64   // begin of the first of Cohorts, ns after Begin
+	Tensors    uint64
+	Asleep     uint64   // of kind Tensor: part of LiveBytes without physical memory; see Tensors
+	Oldest     uint64   // time of the oldest live allocation; 0 without one
+	Growth     int64    // live bytes now minus those at half of the session
+	History    []uint64 // live bytes at even steps from Begin to End, at most HistoryLen
+	Peak       uint64   // most live bytes; of several sites shown as one, the sum of their peaks
+	Owners     []Owner  // of Kind Imported: the first few traced sites whose memory it is
+	MoreOwners bool     // there are more than Owners has
+	// Who kept it at the latest walk of the process, as far as that is known.
+	Holders     []SiteHolder
+	Window      uint64 // length of each of Cohorts, ns
+	FirstWindow uint64 // begin of the first of Cohorts, ns after Begin
 	// Allocations beyond the process's share of live allocations: no live figure has them.
 	Evicted uint64
 	Crowded uint64 // how often it stood in for sites beyond a limit, whose stacks are lost

@@ -36,6 +36,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	v.failures()
 	v.pools()
 	v.objects()
+	v.walks()
 	return s
 }
 
@@ -174,6 +175,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 			out.Oldest = l.entries.at(s.first).time
 		}
 		v.addOwners(&out, s.siteKey)
+		v.addHolders(&out, s.siteKey)
 		s.history.fill(out.History, session)
 		s.fillCohorts(&out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
 		list.add(key, &out)
@@ -246,6 +248,7 @@ func (s *Site) merge(part *Site) {
 	s.Evicted += part.Evicted
 	s.Crowded += part.Crowded
 	s.mergeOwners(part)
+	s.mergeHolders(part)
 	s.AddCohorts(part)
 	for i, b := range part.History {
 		s.History[i] += b

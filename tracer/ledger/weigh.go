@@ -323,6 +323,7 @@ func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
 	s.fillTensors(out, part)
+	v.addHolders(out, s.siteKey)
 	out.Growth = int64(out.LiveBytes) - int64(x.weighted(s.history.at(session/2), p))
 	return out
 }

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Walk is what one walk of a process's memory found: which objects keep its memory. See package
+// holders.
+type Walk struct {
+	PID      uint32
+	Begin    uint64 // when it began, ns of CLOCK_MONOTONIC
+	Time     uint64 // when its copy of the memory was complete, likewise
+	Failure  string // why it found nothing: "cannot read this Python"; "" if it did
+	Problems []string
+	Holders  []Holder
+	Storages []Storage
+}
+
+// Holder is a path that keeps memory alive. Its text is untrusted, but cleaned.
+type Holder struct {
+	Device     int32
+	Path       string   // with a star for each number: "model.layers.*.weight"
+	Frames     []string // the same as frames of a stack, the root first
+	Class      string   // the path from its innermost class on: "Trainer.history[*]"; "" if none
+	Also       []string // further paths to the same storages
+	Container  string   // class of the innermost container: "list"; "" without one
+	Containers int      // how many different containers
+	Entries    int      // of all of them; -1: unknown
+	Found      bool     // the path leads from Python to the storages
+}
+
+// Storage is memory that a holder keeps.
+type Storage struct {
+	Address uint64
+	Bytes   uint64 // of the storage
+	// Size of its block, if the block was allocated since the attach; 0: it is older. Of an
+	// Allocation without meaning.
+	Block      uint64
+	Holder     uint32 // index into Walk.Holders
+	InMotion   bool   // it or its holder changed while they were read
+	Allocation bool   // memory that the driver gave out, not PyTorch's allocator
+}
+
+// Walked is a Walk in the books: what each holder keeps, as of Time. Of memory of PyTorch's
+// allocator, the bytes are those of blocks, so that Held and what no storage explains add up to the
+// allocator's total.
+type Walked struct {
+	Process     int
+	Begin, Time uint64 // as in Walk
+	Failure     string
+	Problems    []string
+	Held        []Held       // by bytes, largest first
+	Allocators  []WalkTotals // by device
+}
+
+// Held is what one holder keeps.
+type Held struct {
+	Holder
+	Bytes, Storages uint64
+	Older           uint64 // part of Bytes that was allocated before the attach
+	InMotion        uint64 // storages that changed while they were read
+	Driver          uint64 // part of Bytes that the driver gave out, not PyTorch's allocator
+}
+
+// WalkTotals is what one of PyTorch's allocators had given out at the time of a walk. What Held
+// explains of it is at most as much.
+type WalkTotals struct {
+	Device              int32
+	Allocated, Held     uint64 // bytes of all blocks, and of those of a storage that the walk found
+	Older, HeldOlder    uint64 // those of them that were allocated before the attach
+	Excess, ExcessOlder uint64 // bytes of storages beyond the allocator's total, which Held leaves out: they were freed meanwhile
+}
+
+// SiteHolder is the part of a site's live bytes that one holder keeps.
+type SiteHolder struct {
+	Holder int // index into Held of the process's latest Walked
+	Bytes  uint64
+}
+
+const (
+	// Walks that are kept of a process: the first, the latest, and some in between.
+	maxWalks = 16
+	// Holders of all processes' kept walks, which all processes share.
+	maxHeld = 1 << 16
+	// Storages of one walk.
+	maxStorages = 1 << 20
+	// A block of PyTorch's allocator is a multiple of this.
+	blockStep = 512
+)
+
+// walks has the walks of one process.
+type walks struct {
+	list  []Walked
+	sites map[siteKey]*heldSite // of the latest
+}
+
+// heldSite is what was live of a site at a walk, and how much of that each holder kept.
+type heldSite struct {
+	live, held uint64            // held: sum of parts
+	parts      map[uint32]uint64 // by index in Held
+}
+
+// addWalk books a walk.
+func (l *Ledger) addWalk(in *Walk) {
+	n, ok := l.byPID[in.PID]
+	if !ok || l.full() || l.procs[n].purged || in.Time < l.procs[n].Begin || len(in.Storages) > maxStorages {
+		return
+	}
+	p := &l.procs[n]
+	l.spend(64*len(in.Storages) + 256*len(in.Holders))
+	if p.walks == nil {
+		p.walks = &walks{}
+	}
+	if in.Failure != "" && len(p.walks.list) > 0 { // what an earlier walk found is worth more
+		return
+	}
+	j := l.join(n, in)
+	p.walks.sites = j.sites
+	l.keepWalk(p, j.walked)
+}
+
+// keepWalk adds a walk to those of a process. Beyond maxWalks, or without room, it drops the walk
+// nearest to its neighbors in time, except the first and the latest.
+func (l *Ledger) keepWalk(p *process, w Walked) {
+	drop := func(i int) {
+		l.giveAll(tableHeld, p, len(p.walks.list[i].Held))
+		p.walks.list = slices.Delete(p.walks.list, i, i+1)
+	}
+	for len(p.walks.list) >= maxWalks {
+		drop(p.walks.crowded())
+	}
+	taken := 0
+	for taken < len(w.Held) {
+		if l.room(tableHeld, p) {
+			l.hold(tableHeld, p)
+			taken++
+		} else if len(p.walks.list) > 1 {
+			drop(len(p.walks.list) - 1)
+		} else {
+			break
+		}
+	}
+	w.cut(taken)
+	p.walks.list = append(p.walks.list, w)
+}
+
+// crowded returns the walk whose neighbors are nearest to each other, but not the first or the
+// latest.
+func (w *walks) crowded() int {
+	at, least := 1, uint64(math.MaxUint64)
+	for i := 1; i < len(w.list)-1; i++ {
+		if gap := w.list[i+1].Time - w.list[i-1].Time; gap < least {
+			at, least = i, gap
+		}
+	}
+	return at
+}
+
+// cut keeps the largest holders. What the others have counts as not found.
+func (w *Walked) cut(n int) {
+	for i := range w.Held[n:] {
+		h := &w.Held[n+i]
+		for k := range w.Allocators {
+			if t := &w.Allocators[k]; t.Device == h.Device {
+				t.Held, t.HeldOlder = minus(t.Held, h.Bytes-h.Driver), minus(t.HeldOlder, h.Older)
+			}
+		}
+	}
+	w.Held = w.Held[:n]
+}
+
+// joined is a walk under construction.
+type joined struct {
+	l       *Ledger
+	process uint32
+	in      *Walk
+	walked  Walked
+	newer   []uint64 // by holder: bytes of blocks since the attach
+	sites   map[siteKey]*heldSite
+}
+
+// join finds the sites of a walk's storages by address, and fits their bytes to the allocators'
+// totals.
+func (l *Ledger) join(process uint32, in *Walk) joined {
+	j := joined{l: l, process: process, in: in, sites: map[siteKey]*heldSite{}, newer: make([]uint64, len(in.Holders))}
+	j.walked = Walked{Begin: min(in.Begin, in.Time), Time: in.Time, Failure: in.Failure, Problems: slices.Clone(in.Problems)}
+	for i := range in.Holders {
+		h := in.Holders[i]
+		h.Device = tensorDevice(h.Device)
+		j.walked.Held = append(j.walked.Held, Held{Holder: h})
+	}
+	for i := range in.Storages {
+		if s := &in.Storages[i]; int(s.Holder) < len(in.Holders) && s.Bytes <= maxSize && s.Block <= maxSize {
+			j.add(s)
+		}
+	}
+	p := &l.procs[process]
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device >= 0 {
+			j.fit(t)
+		}
+	}
+	for i := range j.walked.Held {
+		j.walked.Held[i].Bytes += j.walked.Held[i].Driver
+	}
+	j.sort()
+	return j
+}
+
+// add sums one storage, and notes its site if the books have the block.
+func (j *joined) add(s *Storage) {
+	h := &j.walked.Held[s.Holder]
+	bytes, space := s.Block, Blocks
+	switch {
+	case s.Allocation:
+		bytes, space = s.Bytes, Addresses
+		h.Driver += min(bytes, maxTensors-min(h.Driver, maxTensors))
+	case s.Block == 0:
+		bytes = (max(s.Bytes, 1) + blockStep - 1) &^ (blockStep - 1)
+		h.Older += min(bytes, maxTensors-min(h.Older, maxTensors))
+	default:
+		j.newer[s.Holder] += min(bytes, maxTensors-min(j.newer[s.Holder], maxTensors))
+	}
+	h.Storages++
+	if s.InMotion {
+		h.InMotion++
+	}
+	n, ok := j.l.live[liveKey{s.Address, j.process, space}]
+	if !ok {
+		return
+	}
+	b := j.l.entries.at(n)
+	site := &j.l.sites[b.site]
+	if site.kind == aliased {
+		return
+	}
+	weight := b.size
+	if site.kind == Tensor {
+		weight = sampled(b.size, b.extra).bytes
+	}
+	held := j.sites[site.siteKey]
+	if held == nil {
+		held = &heldSite{live: site.liveBytes, parts: map[uint32]uint64{}}
+		j.sites[site.siteKey] = held
+	}
+	weight = min(weight, held.live-held.held)
+	held.held += weight
+	held.parts[s.Holder] += weight
+}
+
+// fit makes the storages of an allocator at most as many bytes as it has given out. Storages beyond
+// that were freed while the walk read them.
+func (j *joined) fit(t *tensors) {
+	state := j.l.stateOf(t)
+	totals := WalkTotals{Device: t.device, Allocated: max(state.allocated, state.live.bytes)}
+	newest := min(state.live.bytes, totals.Allocated)
+	totals.Older = totals.Allocated - newest
+	var at []int
+	var older, newer []uint64
+	for i := range j.walked.Held {
+		if h := &j.walked.Held[i]; h.Device == t.device {
+			at = append(at, i)
+			older, newer = append(older, h.Older), append(newer, j.newer[i])
+		}
+	}
+	older, totals.HeldOlder, totals.ExcessOlder = fitTo(older, totals.Older)
+	var heldNewer, excess uint64
+	newer, heldNewer, excess = fitTo(newer, newest)
+	totals.Held, totals.Excess = totals.HeldOlder+heldNewer, excess+totals.ExcessOlder
+	for k, i := range at {
+		h := &j.walked.Held[i]
+		h.Older = older[k]
+		h.Bytes = older[k] + newer[k]
+	}
+	j.walked.Allocators = append(j.walked.Allocators, totals)
+}
+
+// fitTo scales parts down so that they add up to at most a total, and returns their sum and by how
+// much they exceeded it.
+func fitTo(parts []uint64, total uint64) (fitted []uint64, sum, excess uint64) {
+	for i, n := range parts {
+		parts[i] = min(n, maxTensors-sum)
+		sum += parts[i]
+	}
+	if sum <= total {
+		return parts, sum, 0
+	}
+	fitted, _ = apportion(total, parts)
+	return fitted, total, sum - total
+}
+
+// sort sorts holders by bytes, and removes those that keep nothing.
+func (j *joined) sort() {
+	order := make([]int, 0, len(j.walked.Held))
+	for i := range j.walked.Held {
+		if j.walked.Held[i].Storages > 0 {
+			order = append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := &j.walked.Held[a], &j.walked.Held[b]
+		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.Device, y.Device), cmp.Compare(x.Path, y.Path), cmp.Compare(a, b))
+	})
+	to := make(map[uint32]uint32, len(order))
+	held := make([]Held, len(order))
+	for k, i := range order {
+		held[k], to[uint32(i)] = j.walked.Held[i], uint32(k)
+	}
+	j.walked.Held = held
+	for _, s := range j.sites {
+		parts := make(map[uint32]uint64, len(s.parts))
+		for holder, bytes := range s.parts {
+			parts[to[holder]] += bytes
+		}
+		s.parts = parts
+	}
+}
+
+// walks adds the walks to a snapshot.
+func (v *view) walks() {
+	for n := range v.l.procs {
+		p := &v.l.procs[n]
+		if p.walks == nil || v.leavesOut(uint32(n)) {
+			continue
+		}
+		for i := range p.walks.list {
+			w := p.walks.list[i] // its lists do not change any more
+			w.Process = v.index[n]
+			v.s.Walks = append(v.s.Walks, w)
+		}
+	}
+	slices.SortStableFunc(v.s.Walks, func(a, b Walked) int { return cmp.Compare(a.Process, b.Process) })
+}
+
+// addHolders divides what lives of a site by holder, as it was divided at the latest walk.
+func (v *view) addHolders(out *Site, key siteKey) {
+	p := &v.l.procs[key.process]
+	if p.walks == nil || out.LiveBytes == 0 {
+		return
+	}
+	held := p.walks.sites[key]
+	if held == nil {
+		return
+	}
+	known := len(p.walks.list[len(p.walks.list)-1].Held)
+	weights, at := []uint64{held.live - held.held}, []int{-1}
+	for _, holder := range slices.Sorted(maps.Keys(held.parts)) {
+		if int(holder) < known {
+			weights, at = append(weights, held.parts[holder]), append(at, int(holder))
+		}
+	}
+	shares, ok := apportion(out.LiveBytes, weights)
+	if !ok {
+		return
+	}
+	for i, bytes := range shares {
+		if at[i] >= 0 && bytes > 0 {
+			out.Holders = append(out.Holders, SiteHolder{at[i], bytes})
+		}
+	}
+}
+
+// mergeHolders adds the holders of another part of a site.
+func (s *Site) mergeHolders(part *Site) {
+	for _, h := range part.Holders {
+		if i := slices.IndexFunc(s.Holders, func(x SiteHolder) bool { return x.Holder == h.Holder }); i >= 0 {
+			s.Holders[i].Bytes += h.Bytes
+		} else {
+			s.Holders = append(s.Holders, h)
+		}
+	}
+}
+
+// LatestWalk returns the latest walk of a process that found holders, or else the latest, and nil
+// without one.
+func (s *Snapshot) LatestWalk(process int) (latest *Walked) {
+	for i := range s.Walks {
+		if w := &s.Walks[i]; w.Process == process && (latest == nil || w.Failure == "" || latest.Failure != "") {
+			latest = w
+		}
+	}
+	return latest
+}
+
+// FirstWalk returns the first walk of a process that found holders, or nil.
+func (s *Snapshot) FirstWalk(process int) *Walked {
+	for i := range s.Walks {
+		if w := &s.Walks[i]; w.Process == process && w.Failure == "" {
+			return w
+		}
+	}
+	return nil
+}

@@ -20,7 +20,7 @@ func WriteHolderTree(w io.Writer, h *report.Holders, o report.Options, screen Sc
 	p := newPage(screen)
 	p.holdersHead(h, h.Lines())
 	for _, tree := range h.Trees() {
-		t := holderTree{page: p, top: o.Limit(), minutes: h.Minutes()}
+		t := holderTree{page: p, top: o.Limit(), total: tree.Bytes, minutes: h.Minutes()}
 		title := fmt.Sprintf("Who keeps %s on %s", words.Bytes(tree.Bytes), tree.Name)
 		if h.Before != nil {
 			title += ", and what grew in " + h.Between().String()
@@ -37,6 +37,7 @@ func WriteHolderTree(w io.Writer, h *report.Holders, o report.Options, screen Sc
 type holderTree struct {
 	*page
 	top     int
+	total   uint64  // bytes of the tree
 	minutes float64 // between two walks; 0: one walk
 }
 
@@ -47,18 +48,28 @@ func (t *holderTree) children(n *report.HolderNode, depth int, above *report.Hol
 	if above != nil && n.Own > 0 && len(list) > 0 {
 		t.row(plain, depth, "itself", &report.HolderNode{Bytes: n.Own, Storages: n.OwnCount, Grown: n.OwnGrown})
 	}
-	for _, c := range list[:min(len(list), t.top)] {
+	rest, shown := new(report.HolderNode), 0
+	for _, c := range list {
+		if shown == t.top || t.small(c) && (above != nil || shown >= leastBranches) {
+			rest.Bytes += c.Bytes
+			rest.Storages += c.Storages
+			rest.Grown.Bytes += c.Grown.Bytes
+			continue
+		}
+		shown++
 		t.chain(c, depth)
 	}
-	if rest := list[min(len(list), t.top):]; len(rest) > 0 {
-		var sum report.HolderNode
-		for _, c := range rest {
-			sum.Bytes += c.Bytes
-			sum.Storages += c.Storages
-			sum.Grown.Bytes += c.Grown.Bytes
-		}
-		t.row(dim, depth, humanize.Comma(int64(len(rest)))+" more", &sum)
+	if shown < len(list) {
+		t.row(dim, depth, humanize.Comma(int64(len(list)-shown))+" more", rest)
 	}
+}
+
+// leastBranches are shown of a tree however small they are.
+const leastBranches = 5
+
+// small reports whether a branch has too little to be shown, and does not grow.
+func (t *holderTree) small(n *report.HolderNode) bool {
+	return float64(n.Bytes) < leastShare*float64(t.total) && n.Grown.Bytes <= 0
 }
 
 // chain writes a node and its only descendants up to the next fork as one path.

@@ -15,7 +15,7 @@ import (
 // What processes report about their GPUs may be missing or wrong. Still, no profile has more than
 // NVML reports, and all parts of a text add up.
 func TestNoReportAddsUpToMoreThanNVMLSays(t *testing.T) {
-	for name, make := range map[string]func() *ledger.Snapshot{"plain": reporttest.Snapshot, "kinds": reporttest.KindsSnapshot, "PyTorch": reporttest.TorchSnapshot, "out of memory": reporttest.OOMSnapshot} {
+	for name, make := range map[string]func() *ledger.Snapshot{"plain": reporttest.Snapshot, "kinds": reporttest.KindsSnapshot, "PyTorch": reporttest.TorchSnapshot, "out of memory": reporttest.OOMSnapshot, "held": reporttest.Held} {
 		for told, change := range map[string]func([]string) []string{
 			"right":   func(d []string) []string { return d },
 			"nothing": func([]string) []string { return nil },

@@ -305,7 +305,7 @@ func named(p *tab, _ Input) {
 	for _, n := range tree.Nodes {
 		seen[fmt.Sprint(n.Role.Value, ": ", n.Name.Value)] = true
 	}
-	for _, want := range []string{"heading: llama-7 on gpu-box-3", "application: Who holds it", "slider: Start of the range", "searchbox: Search functions and files",
+	for _, want := range []string{"heading: llama-7 on gpu-box-3", "application: Who allocated it", "slider: Start of the range", "searchbox: Search functions and files",
 		"button: Peak", "columnheader: Bytes", "combobox: Process", "status: "} {
 		if !seen[want] {
 			p.Errorf("screen readers do not find %q", want)

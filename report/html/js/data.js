@@ -52,7 +52,7 @@ function openBook() {
     book.times = data.chart.grid.map((i) => data.chart.times[i]);
     openSeries();
   }
-  book.full = fullTree();
+  book.full = fullTree(data.tree, data.entries.node);
 }
 
 // openSeries lays all entries' changes end to end: those of entry i are from start[i] to

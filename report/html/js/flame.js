@@ -1,25 +1,38 @@
-// SPDX-License-Identifier: Apache-2.0 flame.js: the flame graph, root on top. Only boxes of at
-// least a pixel are drawn, so the time that it takes goes with the width of the window and not with
-// the number of sites.
+// SPDX-License-Identifier: Apache-2.0
+// flame.js: flame graphs, root on top. Only boxes of at least a pixel are drawn, so the time that it
+// takes goes with the width of the window and not with the number of sites.
 
-const flame = { row: 21, width: 0, rows: [], boxes: [], hover: -1 };
+// newGraph returns a flame graph, the reader's choice in it, and what was drawn last. Its elements
+// have ids with a prefix: "kept-flame", "kept-search".
+function newGraph(prefix, words) {
+  return {
+    prefix, tree: null, words, // words.above: what the node above is; words.more(node): lines of the tip
+    zoom: 0, focus: -1, query: "", regex: false, // chosen
+    total: 0, matched: 0, searching: false, badQuery: false, // results of update
+    width: 0, rows: [], boxes: [], hover: -1, marked: new Set(), // drawn
+  };
+}
+
+const flameRow = 21;
+const part = (g, id) => byId(g.prefix + id);
 const boxClasses = ["user-python", "library-python", "user-native", "library-native", "remark", "root"];
 
 // layOut computes the boxes of the zoomed node's ancestors, of the node itself over the whole
 // width, and of all nodes below it. Siblings too narrow for a box of their own share one, whose
 // node is -1.
-function layOut() {
-  const t = view.tree, zoom = state.zoom;
-  flame.boxes = [];
+function layOut(g) {
+  const t = g.tree, zoom = g.zoom;
+  g.boxes = [];
   const path = pathTo(t, zoom);
-  for (const node of path) flame.boxes.push({ node, x: 0, width: flame.width, depth: t.depth[node] });
+  for (const node of path) g.boxes.push({ node, x: 0, width: g.width, depth: t.depth[node] });
   const whole = t.sum[zoom];
-  if (whole > 0) layOutBelow(t, zoom, 0, flame.width / whole);
-  flame.rows = [];
-  for (const box of flame.boxes) (flame.rows[box.depth] || (flame.rows[box.depth] = [])).push(box);
+  if (whole > 0) layOutBelow(g, zoom, 0, g.width / whole);
+  g.rows = [];
+  for (const box of g.boxes) (g.rows[box.depth] || (g.rows[box.depth] = [])).push(box);
 }
 
-function layOutBelow(t, parent, x, scale) {
+function layOutBelow(g, parent, x, scale) {
+  const t = g.tree;
   const depth = t.depth[parent] + 1;
   let rest = null;
   for (let node = t.first[parent]; node >= 0; node = t.next[node]) {
@@ -27,66 +40,65 @@ function layOutBelow(t, parent, x, scale) {
     if (width <= 0) continue;
     if (width >= 1) {
       rest = null;
-      flame.boxes.push({ node, x, width, depth });
-      layOutBelow(t, node, x, scale);
+      g.boxes.push({ node, x, width, depth });
+      layOutBelow(g, node, x, scale);
     } else if (rest) {
       rest.width += width;
     } else {
       rest = { node: -1, x, width, depth };
-      flame.boxes.push(rest);
+      g.boxes.push(rest);
     }
     x += width;
   }
 }
 
-function drawFlame() {
-  const box = byId("flame");
-  flame.width = box.clientWidth;
-  layOut();
-  const height = Math.max(flame.rows.length, 1) * flame.row + 1;
-  const pen = sharp(byId("flame-canvas"), flame.width, height);
-  pen.clearRect(0, 0, flame.width, height);
+function drawFlame(g) {
+  const box = part(g, "flame");
+  g.width = box.clientWidth;
+  layOut(g);
+  const height = Math.max(g.rows.length, 1) * flameRow + 1;
+  const pen = sharp(part(g, "flame-canvas"), g.width, height);
+  pen.clearRect(0, 0, g.width, height);
   pen.textBaseline = "middle";
   pen.font = "12px system-ui, sans-serif";
-  const marked = new Set(state.entry >= 0 ? pathTo(view.tree, view.tree.at[state.entry]) : []);
-  for (const b of flame.boxes) drawBox(pen, b, marked);
+  for (const b of g.boxes) drawBox(g, pen, b);
   const outline = (b, name, thick) => {
     if (!b) return;
     pen.strokeStyle = color(name);
     pen.lineWidth = thick;
-    pen.strokeRect(b.x + thick / 2, b.depth * flame.row + thick / 2, Math.max(b.width - thick, 1), flame.row - thick);
+    pen.strokeRect(b.x + thick / 2, b.depth * flameRow + thick / 2, Math.max(b.width - thick, 1), flameRow - thick);
   };
-  outline(boxOf(flame.hover), "text", 1);
-  outline(boxOf(state.focus), "focus", 2.5);
-  box.dataset.total = view.total;
-  box.dataset.drawn = view.tree.sum[0];
-  box.dataset.boxes = flame.boxes.length;
+  outline(boxOf(g, g.hover), "text", 1);
+  outline(boxOf(g, g.focus), "focus", 2.5);
+  box.dataset.total = g.total;
+  box.dataset.drawn = g.tree.sum[0];
+  box.dataset.boxes = g.boxes.length;
 }
 
-function drawBox(pen, b, marked) {
-  const y = b.depth * flame.row, t = view.tree;
+function drawBox(g, pen, b) {
+  const y = b.depth * flameRow, t = g.tree;
   const width = Math.max(b.width - (b.width > 3 ? 1 : 0), 0.5);
   if (b.node < 0) {
     pen.fillStyle = color("box-rest");
-    pen.fillRect(b.x, y, width, flame.row - 1);
+    pen.fillRect(b.x, y, width, flameRow - 1);
     return;
   }
   const frame = t.frame[b.node], name = boxClasses[book.classes[frame]];
-  const hit = view.searching && t.hit[b.node] === 2;
-  pen.globalAlpha = view.searching && !t.hit[b.node] ? 0.3 : t.depth[b.node] < t.depth[state.zoom] ? 0.6 : 1;
+  const hit = g.searching && t.hit[b.node] === 2;
+  pen.globalAlpha = g.searching && !t.hit[b.node] ? 0.3 : t.depth[b.node] < t.depth[g.zoom] ? 0.6 : 1;
   pen.fillStyle = color(hit ? "box-hit" : "box-" + name);
-  pen.fillRect(b.x, y, width, flame.row - 1);
+  pen.fillRect(b.x, y, width, flameRow - 1);
   if (!hit && (frame & 1) === 1 && name !== "root") { // neighbours stay apart where their kind is the same
     pen.fillStyle = color("box-shade");
-    pen.fillRect(b.x, y, width, flame.row - 1);
+    pen.fillRect(b.x, y, width, flameRow - 1);
   }
-  if (marked.has(b.node)) {
+  if (g.marked.has(b.node)) {
     pen.fillStyle = color("focus");
-    pen.fillRect(b.x, y + flame.row - 4, width, 3);
+    pen.fillRect(b.x, y + flameRow - 4, width, 3);
   }
   if (b.width > 28) {
     pen.fillStyle = color(hit ? "box-hit-text" : "box-" + name + "-text");
-    boxText(pen, b, frame, y + flame.row / 2);
+    boxText(pen, b, frame, y + flameRow / 2);
   }
   pen.globalAlpha = 1;
 }
@@ -116,11 +128,11 @@ function fitted(pen, text, room) {
   return text.slice(0, n) + "…";
 }
 
-const boxOf = (node) => (node < 0 ? null : (flame.rows[view.tree.depth[node]] || []).find((b) => b.node === node) || null);
+const boxOf = (g, node) => (node < 0 ? null : (g.rows[g.tree.depth[node]] || []).find((b) => b.node === node) || null);
 
 // boxAt returns the box at a point of the graph.
-function boxAt(x, y) {
-  const row = flame.rows[Math.floor(y / flame.row)];
+function boxAt(g, x, y) {
+  const row = g.rows[Math.floor(y / flameRow)];
   if (!row) return null;
   let low = 0, high = row.length - 1;
   while (low < high) {
@@ -135,28 +147,28 @@ function boxAt(x, y) {
 const frameWords = (frame) => (frame === 0 ? "all" : book.names[frame] + (book.places[frame] ? ", " + book.places[frame] : ""));
 
 // nodeWords describes a node in one line.
-function nodeWords(node) {
-  const t = view.tree, parent = t.parent[node];
+function nodeWords(g, node) {
+  const t = g.tree, parent = t.parent[node];
   let text = `${bytesText(t.sum[node])}, ${shareText(t.sum[node], t.sum[0])} of all`;
-  if (parent > 0) text += `, ${shareText(t.sum[node], t.sum[parent])} of its caller`;
+  if (parent > 0) text += `, ${shareText(t.sum[node], t.sum[parent])} of ${g.words.above}`;
   if (t.own[node] > 0 && t.own[node] < t.sum[node]) text += `, ${bytesText(t.own[node])} in itself`;
   return text;
 }
 
-function zoomTo(node) {
-  change({ zoom: node, focus: node });
-  say(node, "Zoomed into ");
+function zoomTo(g, node) {
+  look(g, { zoom: node, focus: node });
+  say(g, node, "Zoomed into ");
 }
 
 // say announces the selected node to screen readers.
-function say(node, before = "") {
+function say(g, node, before = "") {
   if (node < 0) return;
-  const t = view.tree;
-  byId("spoken").textContent = `${before}${frameWords(t.frame[node])}: ${nodeWords(node)}, level ${t.depth[node]}`;
+  const t = g.tree;
+  byId("spoken").textContent = `${before}${frameWords(t.frame[node])}: ${nodeWords(g, node)}, level ${t.depth[node]}`;
 }
 
-function showCrumbs() {
-  const t = view.tree, path = pathTo(t, state.zoom);
+function showCrumbs(g) {
+  const t = g.tree, path = pathTo(t, g.zoom);
   const crumbs = [];
   path.forEach((node, i) => {
     if (path.length > 7 && i > 1 && i < path.length - 4) {
@@ -164,8 +176,8 @@ function showCrumbs() {
       return;
     }
     const name = t.frame[node] === 0 ? "all" : book.names[t.frame[node]];
-    crumbs.push(element("button", { type: "button", title: name, "aria-current": i === path.length - 1 ? "location" : null, onclick: () => zoomTo(node) }, name));
+    crumbs.push(element("button", { type: "button", title: name, "aria-current": i === path.length - 1 ? "location" : null, onclick: () => zoomTo(g, node) }, name));
   });
-  byId("crumbs").replaceChildren(...crumbs);
-  byId("crumbs").hidden = path.length < 2;
+  part(g, "crumbs").replaceChildren(...crumbs);
+  part(g, "crumbs").hidden = path.length < 2;
 }

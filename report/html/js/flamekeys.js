@@ -1,76 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// flamekeys.js: the flame graph by pointer and keyboard, and as a table.
+// flamekeys.js: a flame graph by pointer and keyboard, and as a table.
 
 const maxBoxRows = 200;
 
-function watchFlame() {
-  const box = byId("flame"), canvas = byId("flame-canvas"), tip = byId("flame-tip");
+function watchFlame(g) {
+  const box = part(g, "flame"), canvas = part(g, "flame-canvas"), tip = part(g, "flame-tip");
   const under = (event) => {
     const place = canvas.getBoundingClientRect();
-    const b = boxAt(event.clientX - place.left, event.clientY - place.top);
-    return b;
+    return boxAt(g, event.clientX - place.left, event.clientY - place.top);
   };
   box.addEventListener("pointermove", (event) => {
     const b = under(event), node = b ? b.node : -1;
-    if (node !== flame.hover) {
-      flame.hover = node;
-      drawFlame();
+    if (node !== g.hover) {
+      g.hover = node;
+      drawFlame(g);
     }
     canvas.classList.toggle("over", node >= 0);
     if (!b) tip.hidden = true;
-    else showTip(tip, event, flameTip(b));
+    else showTip(tip, event, flameTip(g, b));
   });
   box.addEventListener("pointerleave", () => {
-    flame.hover = -1;
+    g.hover = -1;
     tip.hidden = true;
-    drawFlame();
+    drawFlame(g);
   });
   box.addEventListener("click", (event) => {
     const b = under(event);
-    if (b && b.node >= 0) zoomTo(b.node === state.zoom && b.node > 0 ? view.tree.parent[b.node] : b.node);
+    if (b && b.node >= 0) zoomTo(g, b.node === g.zoom && b.node > 0 ? g.tree.parent[b.node] : b.node);
   });
-  box.addEventListener("keydown", flameKey);
+  box.addEventListener("keydown", (event) => flameKey(g, event));
   box.addEventListener("focus", () => {
-    if (state.focus < 0) change({ focus: state.zoom });
-    say(state.focus < 0 ? state.zoom : state.focus);
+    if (g.focus < 0) look(g, { focus: g.zoom });
+    say(g, g.focus);
   });
-  byId("boxes").addEventListener("toggle", showBoxes);
+  part(g, "boxes").addEventListener("toggle", () => showBoxes(g));
+  part(g, "search").addEventListener("input", (event) => look(g, { query: event.target.value }));
+  part(g, "regex").addEventListener("click", () => look(g, { regex: !g.regex }));
 }
 
-function flameTip(b) {
-  if (b.node < 0) return [element("strong", {}, "Frames too narrow to draw"), element("span", {}, bytesText(b.width * view.tree.sum[state.zoom] / flame.width)), element("span", { class: "soft" }, "Zoom in to see them")];
-  const frame = view.tree.frame[b.node];
-  return [element("strong", {}, frame === 0 ? "all" : book.names[frame]), element("span", { class: "soft" }, book.places[frame]), element("span", {}, nodeWords(b.node))];
+function flameTip(g, b) {
+  if (b.node < 0) return [element("strong", {}, "Frames too narrow to draw"), element("span", {}, bytesText(b.width * g.tree.sum[g.zoom] / g.width)), element("span", { class: "soft" }, "Zoom in to see them")];
+  const frame = g.tree.frame[b.node];
+  return [element("strong", {}, frame === 0 ? "all" : book.names[frame]), element("span", { class: "soft" }, book.places[frame]), element("span", {}, nodeWords(g, b.node)), ...g.words.more(b.node)];
 }
 
-function flameKey(event) {
+function flameKey(g, event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const t = view.tree, at = state.focus < 0 ? state.zoom : state.focus;
+  const t = g.tree, at = g.focus < 0 ? g.zoom : g.focus;
   let to = -1;
   switch (event.key) {
     case "ArrowUp": to = t.parent[at]; break;
     case "ArrowDown": to = widestBelow(t, at); break;
-    case "ArrowLeft": to = beside(at, -1); break;
-    case "ArrowRight": to = beside(at, 1); break;
+    case "ArrowLeft": to = beside(g, at, -1); break;
+    case "ArrowRight": to = beside(g, at, 1); break;
     case "Home": to = 0; break;
     case "Enter":
     case " ":
       event.preventDefault();
-      zoomTo(at);
+      zoomTo(g, at);
       return;
     case "Backspace":
       event.preventDefault();
-      if (state.zoom > 0) zoomTo(t.parent[state.zoom]);
+      if (g.zoom > 0) zoomTo(g, t.parent[g.zoom]);
       return;
     default: return;
   }
   event.preventDefault();
   if (to < 0) return;
-  const part = { focus: to };
-  if (t.depth[to] < t.depth[state.zoom]) part.zoom = to; // above the zoomed one: follow
-  change(part);
-  say(to);
-  keepInSight(to);
+  look(g, t.depth[to] < t.depth[g.zoom] ? { focus: to, zoom: to } : { focus: to }); // above the zoomed one: follow
+  say(g, to);
+  keepInSight(g, to);
 }
 
 // widestBelow returns the child with the most bytes.
@@ -81,41 +80,60 @@ function widestBelow(t, node) {
 }
 
 // beside returns the next box of the same row.
-function beside(node, step) {
-  const row = (flame.rows[view.tree.depth[node]] || []).filter((b) => b.node >= 0);
+function beside(g, node, step) {
+  const row = (g.rows[g.tree.depth[node]] || []).filter((b) => b.node >= 0);
   const i = row.findIndex((b) => b.node === node);
   const b = i < 0 ? null : row[i + step];
   return b ? b.node : -1;
 }
 
-function keepInSight(node) {
-  const box = byId("flame"), y = view.tree.depth[node] * flame.row;
+function keepInSight(g, node) {
+  const box = part(g, "flame"), y = g.tree.depth[node] * flameRow;
   if (y < box.scrollTop) box.scrollTop = y;
-  else if (y + 2 * flame.row > box.scrollTop + box.clientHeight) box.scrollTop = y + 2 * flame.row - box.clientHeight;
+  else if (y + 2 * flameRow > box.scrollTop + box.clientHeight) box.scrollTop = y + 2 * flameRow - box.clientHeight;
 }
 
 // showBoxes lists the drawn boxes for screen readers, while the list is open.
-function showBoxes() {
-  if (!byId("boxes").open) return;
-  const t = view.tree;
-  const nodes = flame.boxes.filter((b) => b.node >= 0).map((b) => b.node).sort((a, b) => t.sum[b] - t.sum[a]).slice(0, maxBoxRows).sort((a, b) => a - b);
-  byId("boxes").querySelector("tbody").replaceChildren(...nodes.map((node) => element("tr", {},
+function showBoxes(g) {
+  if (!part(g, "boxes").open) return;
+  const t = g.tree;
+  const nodes = g.boxes.filter((b) => b.node >= 0).map((b) => b.node).sort((a, b) => t.sum[b] - t.sum[a]).slice(0, maxBoxRows).sort((a, b) => a - b);
+  part(g, "boxes").querySelector("tbody").replaceChildren(...nodes.map((node) => element("tr", {},
     element("td", { class: "number" }, String(t.depth[node])),
-    element("td", {}, element("button", { type: "button", class: "link", onclick: () => zoomTo(node) }, t.frame[node] === 0 ? "all" : book.names[t.frame[node]])),
+    element("td", {}, element("button", { type: "button", class: "link", onclick: () => zoomTo(g, node) }, t.frame[node] === 0 ? "all" : book.names[t.frame[node]])),
     element("td", {}, book.places[t.frame[node]]),
     element("td", { class: "number" }, bytesText(t.sum[node])),
     element("td", { class: "number" }, shareText(t.sum[node], t.sum[0])))));
 }
 
-// select shows a site: it marks the site's path in the graph, and zooms in until the path is
-// visible.
+// showLeaf moves a graph to an entry of its tree: it zooms out until the entry's box is wide enough.
+function showLeaf(g, entry) {
+  const t = g.tree, leaf = t.at[entry], path = pathTo(t, leaf);
+  g.focus = leaf;
+  g.zoom = path.find((node) => t.sum[node] > 0 && t.sum[leaf] / t.sum[node] * g.width >= 60) || 0;
+}
+
+// select shows a site, and marks its path in the graph.
 function select(entry) {
-  const part = { entry };
-  if (entry >= 0) {
-    const t = view.tree, leaf = t.at[entry], path = pathTo(t, leaf);
-    part.focus = leaf;
-    part.zoom = path.find((node) => t.sum[node] > 0 && t.sum[leaf] / t.sum[node] * flame.width >= 60) || 0;
-  }
-  change(part);
-  if (entry >= 0) say(part.focus, "Selected ");
+  if (entry >= 0) showLeaf(sites, entry);
+  change({ entry });
+  if (entry >= 0) say(sites, sites.focus, "Selected ");
+}
+
+// showSearch shows what the search of a graph found.
+function showSearch(g) {
+  part(g, "regex").setAttribute("aria-pressed", g.regex);
+  const box = part(g, "search"), matched = part(g, "matched");
+  if (box.value !== g.query) box.value = g.query;
+  box.setAttribute("aria-invalid", g.badQuery);
+  matched.textContent = g.badQuery ? "not a regular expression" : g.searching ? `${bytesText(g.matched)} matched, ${shareText(g.matched, g.tree.sum[0])}` : "";
+  matched.dataset.bytes = g.matched;
+}
+
+// showGraph shows a graph and what belongs to it.
+function showGraph(g) {
+  showSearch(g);
+  showCrumbs(g);
+  drawFlame(g);
+  showBoxes(g);
 }

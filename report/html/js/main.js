@@ -6,22 +6,21 @@ function show() {
   showFilters();
   drawChart();
   showSum();
-  showCrumbs();
-  drawFlame();
-  showBoxes();
+  graphs.forEach(showGraph);
   showSites();
   showSelected();
 }
 
 function watchFilters() {
-  byId("process").addEventListener("change", (event) => change({ process: Number(event.target.value), page: 0 }));
-  byId("gpu").addEventListener("change", (event) => change({ gpu: Number(event.target.value), page: 0 }));
-  byId("search").addEventListener("input", (event) => change({ query: event.target.value, page: 0 }));
-  byId("regex").addEventListener("click", () => change({ regex: !state.regex, page: 0 }));
-  byId("hide").addEventListener("change", (event) => change({ hide: event.target.checked, zoom: 0, focus: -1, page: 0 }));
+  byId("process").addEventListener("change", (event) => filter({ process: Number(event.target.value) }));
+  byId("gpu").addEventListener("change", (event) => filter({ gpu: Number(event.target.value) }));
+  byId("hide").addEventListener("change", (event) => {
+    Object.assign(sites, { zoom: 0, focus: -1, page: 0 });
+    change({ hide: event.target.checked });
+  });
   byId("reset").addEventListener("click", reset);
-  byId("previous").addEventListener("click", () => change({ page: state.page - 1 }));
-  byId("next").addEventListener("click", () => change({ page: state.page + 1 }));
+  byId("previous").addEventListener("click", () => look(sites, { page: sites.page - 1 }));
+  byId("next").addEventListener("click", () => look(sites, { page: sites.page + 1 }));
   byId("unselect").addEventListener("click", () => change({ entry: -1 }));
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
@@ -65,9 +64,9 @@ function watchTheme() {
 // repaint draws the canvases again with new colors or widths.
 function repaint() {
   colors.clear();
-  if (!view.tree) return;
+  if (!sites.tree) return;
   drawChart();
-  drawFlame();
+  graphs.forEach(drawFlame);
 }
 
 async function main() {
@@ -82,7 +81,7 @@ async function main() {
   fillParts();
   fillNotes();
   watchFilters();
-  watchFlame();
+  graphs.forEach(watchFlame);
   if (data.chart) {
     byId("chart-section").hidden = false;
     fillEvents();
@@ -91,7 +90,7 @@ async function main() {
   update();
   show();
   new ResizeObserver(() => {
-    if (byId("flame").clientWidth !== flame.width) repaint();
+    if (byId("flame").clientWidth !== sites.width) repaint();
   }).observe(byId("flame"));
   document.documentElement.dataset.ready = Math.round(performance.now());
 }

@@ -65,7 +65,7 @@ function fillFilters() {
 function togglePlane(i) {
   const planes = new Set(state.planes);
   if (!planes.delete(i)) planes.add(i);
-  change({ planes, page: 0 });
+  filter({ planes });
 }
 
 function showFilters() {
@@ -77,27 +77,21 @@ function showFilters() {
   byId("at-end").setAttribute("aria-pressed", state.metric === "use" && state.to === book.moments - 1);
   byId("at-all").setAttribute("aria-pressed", state.metric === "growth" && state.from === 0 && state.to === book.moments - 1);
   byId("hide").checked = state.hide;
-  byId("regex").setAttribute("aria-pressed", state.regex);
-  if (byId("search").value !== state.query) byId("search").value = state.query;
-  byId("search").setAttribute("aria-invalid", view.badQuery);
-  const matched = byId("matched");
-  matched.textContent = view.badQuery ? "not a regular expression" : view.searching ? `${bytesText(view.matched)} matched, ${shareText(view.matched, view.tree.sum[0])}` : "";
-  matched.dataset.bytes = view.matched;
 }
 
 // showSum shows the sum of the graph's bytes, and the bytes that it cannot draw.
 function showSum() {
   const about = metrics.find(([key]) => key === state.metric)[2];
-  const parts = [element("b", {}, state.metric === "growth" ? signedText(view.total) : bytesText(view.total)), " "];
+  const parts = [element("b", {}, state.metric === "growth" ? signedText(sites.total) : bytesText(sites.total)), " "];
   if (state.metric === "growth") {
-    parts.push(`from ${spanText(book.times[state.from])} to ${spanText(book.times[state.to])}: ${bytesText(view.tree.sum[0])} more, ${bytesText(view.less)} less. The graph shows what grew.`);
+    parts.push(`from ${spanText(book.times[state.from])} to ${spanText(book.times[state.to])}: ${bytesText(sites.tree.sum[0])} more, ${bytesText(sites.less)} less. The graph shows what grew.`);
   } else {
     const word = state.gpu === -1 ? "in no GPU's sum" : "in use";
     parts.push(state.metric === "use" && (!data.chart || state.to === book.moments - 1) ? word + " at the end" :
       state.metric === "use" ? word + " after " + spanText(book.times[state.to]) :
       state.metric === "peak" ? word + " at the peak, after " + spanText(book.times[state.to]) :
       state.metric === "leak" && data.verdicts ? "live at the end of sites that are found leaking" : about);
-    if (view.less > 0) parts.push(`; ${bytesText(-view.less)} of that cannot be drawn`);
+    if (sites.less > 0) parts.push(`; ${bytesText(-sites.less)} of that cannot be drawn`);
   }
   byId("sum").replaceChildren(...parts);
 }

@@ -7,14 +7,13 @@ const state = {
   process: -1, // -1: all
   gpu: -2, // -2: all GPUs, -1: what is in the sum of no GPU
   planes: new Set(),
-  query: "", regex: false, hide: false,
-  zoom: 0, focus: -1, // nodes of the current tree
+  hide: false,
   entry: -1, // the selected one
-  sort: "bytes", down: true, page: 0,
 };
 
-// Results of update.
-const view = { bytes: null, objects: null, total: 0, less: 0, matched: 0, tree: null, badQuery: false };
+// sites is the graph of who allocated memory; graphs are all that the page has.
+const sites = newGraph("", { above: "its caller", more: () => [] });
+const graphs = [sites];
 
 const metrics = [
   ["use", "In use", "live at the moment chosen above"],
@@ -29,8 +28,9 @@ const needsChart = (metric) => metric === "peak" || metric === "growth";
 function resetState() {
   Object.assign(state, {
     metric: "use", from: book.moments - 1, to: book.moments - 1, process: -1, gpu: -2, planes: new Set(data.planes.keys()),
-    query: "", regex: false, hide: false, zoom: 0, focus: -1, entry: -1, sort: "bytes", down: true, page: 0,
+    hide: false, entry: -1,
   });
+  for (const g of graphs) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
 }
 
 // chosen reports whether an entry passes the filters.
@@ -95,30 +95,36 @@ function peakMoment() {
 // update computes everything that depends on the choice.
 function update() {
   if (state.metric === "peak") state.from = state.to = peakMoment();
-  const n = book.entries;
-  view.bytes = view.bytes || new Float64Array(n);
-  view.total = view.less = view.matched = 0;
-  view.tree = currentTree();
+  updateGraph(sites, currentTree(), (e) => (chosen(e) ? bytesOf(e) : 0));
+  sites.marked = new Set(state.entry >= 0 ? pathTo(sites.tree, sites.tree.at[state.entry]) : []);
+}
+
+// updateGraph adds the bytes of a graph's entries up.
+function updateGraph(g, tree, of) {
+  const n = tree.at.length;
+  g.tree = tree;
+  g.bytes = g.bytes || new Float64Array(n);
+  g.total = g.less = g.matched = 0;
   for (let e = 0; e < n; e++) {
-    const bytes = view.bytes[e] = chosen(e) ? bytesOf(e) : 0;
-    view.total += bytes;
-    if (bytes < 0) view.less -= bytes;
+    const bytes = g.bytes[e] = of(e);
+    g.total += bytes;
+    if (bytes < 0) g.less -= bytes;
   }
-  addUp(view.tree, view.bytes);
+  addUp(tree, g.bytes);
   let matcher = null;
-  view.badQuery = false;
+  g.badQuery = false;
   try {
-    matcher = newMatcher(state.query, state.regex);
+    matcher = newMatcher(g.query, g.regex);
   } catch {
-    view.badQuery = true;
+    g.badQuery = true;
   }
-  search(view.tree, matcher);
-  view.searching = matcher !== null;
+  search(tree, matcher);
+  g.searching = matcher !== null;
   if (matcher) {
-    for (let e = 0; e < n; e++) if (view.bytes[e] > 0 && view.tree.hit[view.tree.at[e]]) view.matched += view.bytes[e];
+    for (let e = 0; e < n; e++) if (g.bytes[e] > 0 && tree.hit[tree.at[e]]) g.matched += g.bytes[e];
   }
-  if (state.zoom >= view.tree.size || state.zoom > 0 && !(view.tree.sum[state.zoom] > 0)) state.zoom = 0;
-  if (state.focus >= view.tree.size || state.focus >= 0 && !(view.tree.sum[state.focus] > 0)) state.focus = -1;
+  if (g.zoom >= tree.size || g.zoom > 0 && !(tree.sum[g.zoom] > 0)) g.zoom = 0;
+  if (g.focus >= tree.size || g.focus >= 0 && !(tree.sum[g.focus] > 0)) g.focus = -1;
 }
 
 // change applies a part of the choice; the page follows before the next frame is painted.
@@ -134,6 +140,19 @@ function change(part) {
   });
 }
 
+// look changes the choice in one graph.
+function look(g, part) {
+  Object.assign(g, part);
+  if ("query" in part || "regex" in part) g.page = 0;
+  change({});
+}
+
+// filter changes what is shown everywhere.
+function filter(part) {
+  for (const g of graphs) g.page = 0;
+  change(part);
+}
+
 // setRange chooses a moment, or the growth between two.
 function setRange(from, to) {
   const top = book.moments - 1;
@@ -144,9 +163,9 @@ function setRange(from, to) {
 }
 
 function setMetric(metric) {
-  const part = { metric, page: 0 };
+  const part = { metric };
   if (metric === "growth" && state.from === state.to) Object.assign(part, { from: 0, to: book.moments - 1 });
   if (metric === "use") part.from = state.to;
   if (metric === "alloc" || metric === "leak") part.from = part.to = book.moments - 1;
-  change(part);
+  filter(part);
 }

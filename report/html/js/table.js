@@ -5,8 +5,8 @@ const pageRows = 25;
 
 // Columns of the table: key, heading, value to sort by, whether it is a number.
 const siteColumns = [
-  ["bytes", "Bytes", (e) => view.bytes[e], true],
-  ["share", "Share", (e) => view.bytes[e], true],
+  ["bytes", "Bytes", (e) => sites.bytes[e], true],
+  ["share", "Share", (e) => sites.bytes[e], true],
   ["objects", "Objects", (e) => objectsOf(e) ?? -1, true],
   ["head", "Site", (e) => book.names[data.entries.head[e]], false],
   ["history", "Over time", (e) => (book.start ? levelAt(e, book.moments - 1) - levelAt(e, 0) : 0), true],
@@ -20,11 +20,11 @@ const shownColumns = () => siteColumns.filter(([key]) => (key !== "verdict" || d
 
 // sitesShown returns the entries with bytes, in order; during a search, the matching ones.
 function sitesShown() {
-  const t = view.tree, list = [];
+  const t = sites.tree, list = [];
   for (let e = 0; e < book.entries; e++) {
-    if (view.bytes[e] !== 0 && (!view.searching || t.hit[t.at[e]])) list.push(e);
+    if (sites.bytes[e] !== 0 && (!sites.searching || t.hit[t.at[e]])) list.push(e);
   }
-  const [, , of, number] = siteColumns.find(([key]) => key === state.sort), sign = state.down ? -1 : 1;
+  const [, , of, number] = siteColumns.find(([key]) => key === sites.sort), sign = sites.down ? -1 : 1;
   if (number) {
     const value = new Float64Array(book.entries);
     for (const e of list) value[e] = of(e);
@@ -33,28 +33,28 @@ function sitesShown() {
   const value = new Map(list.map((e) => [e, of(e)]));
   return list.sort((a, b) => {
     const x = value.get(a), y = value.get(b);
-    return sign * (x < y ? -1 : x > y ? 1 : 0) || view.bytes[b] - view.bytes[a] || a - b;
+    return sign * (x < y ? -1 : x > y ? 1 : 0) || sites.bytes[b] - sites.bytes[a] || a - b;
   });
 }
 
 function showSites() {
   const list = sitesShown();
   const pages = Math.max(1, Math.ceil(list.length / pageRows));
-  state.page = Math.min(state.page, pages - 1);
-  const first = state.page * pageRows, rows = list.slice(first, first + pageRows);
+  sites.page = Math.min(sites.page, pages - 1);
+  const first = sites.page * pageRows, rows = list.slice(first, first + pageRows);
   byId("sites-count").textContent = list.length === 0 ? "none" : `${countText(first + 1)}–${countText(first + rows.length)} of ${countText(list.length)}`;
   byId("pages").hidden = pages < 2;
-  byId("previous").disabled = state.page === 0;
-  byId("next").disabled = state.page === pages - 1;
+  byId("previous").disabled = sites.page === 0;
+  byId("next").disabled = sites.page === pages - 1;
   const columns = shownColumns();
   byId("sites").querySelector("thead tr").replaceChildren(...columns.map(([key, name, , number]) => element("th", {
-    scope: "col", class: (number ? "number " : "") + "c-" + key, "aria-sort": state.sort === key ? (state.down ? "descending" : "ascending") : null,
+    scope: "col", class: (number ? "number " : "") + "c-" + key, "aria-sort": sites.sort === key ? (sites.down ? "descending" : "ascending") : null,
   }, element("button", { type: "button", onclick: () => sortBy(key, number) }, name))));
   byId("sites").querySelector("tbody").replaceChildren(...rows.map((e) => siteRow(e, columns)));
 }
 
 function sortBy(key, number) {
-  change({ sort: key, down: state.sort === key ? !state.down : number, page: 0 });
+  look(sites, { sort: key, down: sites.sort === key ? !sites.down : number, page: 0 });
   requestAnimationFrame(() => { // the head was made anew: the keyboard stays where it was
     const i = shownColumns().findIndex(([k]) => k === key);
     byId("sites").querySelectorAll("thead button")[i]?.focus();
@@ -63,8 +63,8 @@ function sortBy(key, number) {
 
 function siteRow(e, columns) {
   const cells = {
-    bytes: () => bytesText(view.bytes[e]),
-    share: () => shareText(view.bytes[e], view.tree.sum[0]),
+    bytes: () => bytesText(sites.bytes[e]),
+    share: () => shareText(sites.bytes[e], sites.tree.sum[0]),
     objects: () => { const n = objectsOf(e); return n === null || n === 0 && !data.entries.kind[e] ? "–" : countText(n); },
     head: () => siteButton(e),
     history: () => sparkline(e),
@@ -128,7 +128,7 @@ function showSelected() {
   const d = data.entries, head = d.head[e];
   byId("selected-head").textContent = book.names[head];
   const facts = [
-    ["Bytes", bytesText(view.bytes[e]) + (view.bytes[e] > 0 ? ", " + shareText(view.bytes[e], view.tree.sum[0]) : "")],
+    ["Bytes", bytesText(sites.bytes[e]) + (sites.bytes[e] > 0 ? ", " + shareText(sites.bytes[e], sites.tree.sum[0]) : "")],
     ["At the end", bytesText(d.live[e]) + (d.objects[e] ? " in " + plural(d.objects[e], data.planes[d.plane[e]] === "tensor" ? "tensor" : "allocation") : "")],
     ["Allocated", d.alloc[e] ? bytesText(d.alloc[e]) + " in " + countText(d.allocObjects[e]) + " calls" : null],
     ["Oldest", d.age[e] >= 0 ? spanText(d.age[e]) + " old" : null],

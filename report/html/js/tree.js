@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 tree.js: trees of stacks, and what the chosen bytes come to
+// SPDX-License-Identifier: Apache-2.0
+// tree.js: trees of stacks, and what the chosen bytes come to
 // in each node.
 //
 // A tree is a set of columns: parent, first child and next sibling of each node, its frame and its
@@ -30,15 +31,14 @@ function addNode(t, parent, frame) {
   return node;
 }
 
-// fullTree has every frame.
-function fullTree() {
-  const { depth, frame } = data.tree;
-  const t = newTree(depth.length, book.entries);
+// fullTree has every frame of a tree of the data; nodes are those of its entries.
+function fullTree({ depth, frame }, nodes) {
+  const t = newTree(depth.length, nodes.length);
   const path = [];
   for (let i = 0; i < depth.length; i++) {
     path[depth[i]] = addNode(t, depth[i] > 0 ? path[depth[i] - 1] : -1, frame[i]);
   }
-  t.at.set(data.entries.node);
+  t.at.set(nodes);
   return t;
 }
 
@@ -77,7 +77,7 @@ function currentTree() {
 function addUp(t, bytes) {
   t.sum.fill(0);
   t.own.fill(0);
-  for (let e = 0; e < book.entries; e++) {
+  for (let e = 0; e < bytes.length; e++) {
     if (bytes[e] > 0) {
       t.sum[t.at[e]] += bytes[e];
       t.own[t.at[e]] += bytes[e];

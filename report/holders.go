@@ -6,12 +6,15 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // Holders is what one or two walks of a process found: who keeps its tensors.
@@ -23,27 +26,70 @@ type Holders struct {
 	Device string // "cuda:0": only this device; "": all
 }
 
+// HolderLine is what one holder keeps on one device.
+type HolderLine struct {
+	ledger.Held
+	On    string   // the device as PyTorch names it: "cuda:0", "cpu"
+	Steps []string // of the path, of a walk beside a session: see holders.Line
+	Place string   // likewise
+}
+
+// GrownLine is a holder that keeps more than at an earlier walk.
+type GrownLine struct {
+	HolderLine // as of the later walk
+	By         ledger.HeldGrowth
+	PerMinute  int64 // bytes
+}
+
 // Lines returns the holders on the chosen devices, the largest first.
-func (h *Holders) Lines() []holders.Line {
-	var list []holders.Line
-	for _, l := range h.Result.Lines() {
+func (h *Holders) Lines() []HolderLine { return h.linesOf(h.Result) }
+
+func (h *Holders) linesOf(r *holders.Result) (list []HolderLine) {
+	for _, l := range r.Lines() {
 		if h.Device == "" || l.Device == h.Device {
-			list = append(list, l)
+			list = append(list, holderLine(&l))
 		}
 	}
 	return list
 }
 
+func holderLine(l *holders.Line) HolderLine {
+	device := int32(ledger.UnknownDevice)
+	if n, err := strconv.ParseInt(strings.TrimPrefix(l.Device, "cuda:"), 10, 32); err == nil {
+		device = int32(n)
+	} else if l.Device == "cpu" {
+		device = ledger.CPUDevice
+	}
+	return HolderLine{
+		Held: ledger.Held{
+			Holder: ledger.Holder{
+				Device: device, Path: l.Holder, Class: l.Class, Also: l.Also, Container: l.Container, Containers: l.Containers, Entries: l.Entries, Found: l.Found,
+			},
+			Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
+		},
+		On: l.Device, Steps: l.Path, Place: l.Place,
+	}
+}
+
 // Grown returns the lines that grew between the walks, the fastest first.
-func (h *Holders) Grown() []holders.Growth {
+func (h *Holders) Grown() []GrownLine {
 	if h.Before == nil {
 		return nil
 	}
-	var list []holders.Growth
-	for _, g := range holders.Grown(h.Before, h.Result) {
-		if h.Device == "" || g.Device == h.Device {
-			list = append(list, g)
+	return grownLines(h.linesOf(h.Before), h.Lines(), h.Between())
+}
+
+// grownLines returns what grew between two walks that are some time apart.
+func grownLines(before, after []HolderLine, between time.Duration) []GrownLine {
+	held := func(lines []HolderLine) (list []ledger.Held) {
+		for i := range lines {
+			list = append(list, lines[i].Held)
 		}
+		return list
+	}
+	var list []GrownLine
+	for _, g := range ledger.Grown(held(before), held(after)) {
+		list = append(list, GrownLine{after[g.Index], g, PerMinute(g.Bytes, uint64(between))})
 	}
 	return list
 }
@@ -53,7 +99,7 @@ func (h *Holders) Grown() []holders.Growth {
 func (h *Holders) Trees() []*HolderNode {
 	sums := map[string]uint64{}
 	for _, l := range h.Lines() {
-		sums[l.Device] += l.Bytes
+		sums[l.On] += l.Bytes
 	}
 	trees := make([]*HolderNode, 0, len(sums))
 	for device := range sums {
@@ -65,27 +111,19 @@ func (h *Holders) Trees() []*HolderNode {
 	return trees
 }
 
-// Between returns the time between the walks, in tenths of a second; 0 if there was only one.
+// Between returns the time between the walks; 0 if there was only one.
 func (h *Holders) Between() time.Duration {
 	if h.Before == nil {
 		return 0
 	}
-	return h.Result.At.Sub(h.Before.At).Round(100 * time.Millisecond)
-}
-
-// Minutes returns the minutes between the walks; 0 if there was only one.
-func (h *Holders) Minutes() float64 {
-	if h.Before == nil {
-		return 0
-	}
-	return h.Result.At.Sub(h.Before.At).Minutes()
+	return max(h.Result.At.Sub(h.Before.At), 0)
 }
 
 // HoldersSum adds up lines.
 type HoldersSum struct{ Bytes, Storages, Found, InMotion uint64 }
 
 // SumHolders adds up lines; Found are the bytes that a path in Python holds.
-func SumHolders(list []holders.Line) (sum HoldersSum) {
+func SumHolders(list []HolderLine) (sum HoldersSum) {
 	for i := range list {
 		sum.Bytes += list[i].Bytes
 		sum.Storages += list[i].Storages
@@ -99,7 +137,7 @@ func SumHolders(list []holders.Line) (sum HoldersSum) {
 
 // ContainerText describes the innermost containers of a line: "list of 1,204", "4 dicts with 12
 // entries"; "" without one.
-func ContainerText(l *holders.Line) string {
+func ContainerText(l *HolderLine) string {
 	switch {
 	case l.Containers == 0:
 		return ""

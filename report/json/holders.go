@@ -11,7 +11,6 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/tracer/holders"
 )
 
 // HoldersVersion is the version of HoldersReport.
@@ -79,7 +78,8 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 	}
 	for _, g := range h.Grown() {
 		r.Grown = append(r.Grown, GrownReport{
-			Holder: g.Holder, Class: g.Class, Path: g.Path, Place: place(&g.Line), Device: g.Device, Bytes: g.Bytes, BytesPerMinute: g.PerMinute(), Storages: g.Storages, Entries: g.Entries,
+			Holder: g.Path, Class: g.Class, Path: g.Steps, Place: place(&g.HolderLine), Device: g.On,
+			Bytes: g.By.Bytes, BytesPerMinute: g.PerMinute, Storages: g.By.Storages, Entries: g.By.Entries,
 		})
 	}
 	e := json.NewEncoder(w)
@@ -91,9 +91,9 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 	return nil
 }
 
-func holderReport(l *holders.Line) HolderReport {
+func holderReport(l *report.HolderLine) HolderReport {
 	r := HolderReport{
-		Holder: l.Holder, Class: l.Class, Path: l.Path, Place: place(l), Device: l.Device, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
+		Holder: l.Path, Class: l.Class, Path: l.Steps, Place: place(l), Device: l.On, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		Container: l.Container, Containers: l.Containers, Also: l.Also,
 	}
 	if l.Containers > 0 && l.Entries >= 0 {
@@ -103,4 +103,4 @@ func holderReport(l *holders.Line) HolderReport {
 }
 
 // place returns "main() (train.py:7)" of a path that begins there.
-func place(l *holders.Line) string { return strings.TrimPrefix(l.Place, " of ") }
+func place(l *report.HolderLine) string { return strings.TrimPrefix(l.Place, " of ") }

@@ -14,7 +14,6 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
-	"github.com/vramprof/vramprof/tracer/holders"
 )
 
 // leastHolder is the least columns of a holder beside its figures; else it has a line of its own.
@@ -34,7 +33,7 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 	p.line(plain, 0, "")
 	for i := range lines[:min(len(lines), o.Limit())] {
 		l := &lines[i]
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), humanize.Comma(int64(l.Storages)), l.Device), l, report.ContainerText(l))
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), humanize.Comma(int64(l.Storages)), l.On), l, report.ContainerText(l))
 	}
 	if rest := lines[min(len(lines), o.Limit()):]; len(rest) > 0 {
 		more := report.SumHolders(rest)
@@ -46,7 +45,7 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 }
 
 // holdersHead writes what was read, and the sum of the lines.
-func (p *page) holdersHead(h *report.Holders, lines []holders.Line) {
+func (p *page) holdersHead(h *report.Holders, lines []report.HolderLine) {
 	r := h.Result
 	p.text(plain, 0, fmt.Sprintf("%s [%d]: Python %s, %s, %s, read in %s", untrusted.Clean(h.Comm), h.PID, untrusted.Clean(r.Python),
 		words.Count(uint64(r.Threads), "thread"), words.Count(uint64(r.Objects), "object"), r.Times.Total.Round(time.Millisecond)))
@@ -75,7 +74,7 @@ func heldText(sum report.HoldersSum, device string) string {
 // grown writes what has more bytes in the later walk.
 func (p *page) grown(h *report.Holders, o report.Options) {
 	list := h.Grown()
-	between := h.Between()
+	between := h.Between().Round(100 * time.Millisecond)
 	if len(list) == 0 {
 		p.text(bold, 0, fmt.Sprintf("Nothing grew in %s", between))
 		p.line(plain, 0, "")
@@ -86,30 +85,30 @@ func (p *page) grown(h *report.Holders, o report.Options) {
 	for i := range list[:min(len(list), o.Limit())] {
 		g := &list[i]
 		var more []string
-		if g.Entries > 0 {
-			more = append(more, fmt.Sprintf("%+d entries", g.Entries))
+		if g.By.Entries > 0 {
+			more = append(more, fmt.Sprintf("%+d entries", g.By.Entries))
 		}
-		if text := report.ContainerText(&g.Line); text != "" {
+		if text := report.ContainerText(&g.HolderLine); text != "" {
 			more = append(more, text)
 		}
-		rate := words.SignedBytes(g.PerMinute()) + "/min"
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(rate, 12), fmt.Sprintf("%+d", g.Storages), g.Device), &g.Line, strings.Join(more, ", "))
+		rate := words.SignedBytes(g.PerMinute) + "/min"
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "))
 	}
 	p.line(plain, 0, "")
 }
 
 // holder writes figures and a holder beside them, or below them where there is no room, and then
 // what is known of it.
-func (p *page) holder(figures string, l *holders.Line, more string) {
+func (p *page) holder(figures string, l *report.HolderLine, more string) {
 	indent := words.Width(figures) + 2
 	if p.width-indent < leastHolder {
 		indent = siteIndent
 		p.line(plain, 0, figures)
-		for _, piece := range pieces(l.Holder, p.width-indent) {
+		for _, piece := range pieces(l.Path, p.width-indent) {
 			p.line(plain, indent, strings.TrimLeft(piece, " "))
 		}
 	} else {
-		for i, piece := range pieces(l.Holder, p.width-indent) {
+		for i, piece := range pieces(l.Path, p.width-indent) {
 			if i == 0 {
 				p.line(plain, 0, figures+"  "+piece)
 			} else {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
-	"github.com/vramprof/vramprof/tracer/holders"
 )
 
 // WriteHolderTree writes who keeps the tensors of a process as a tree of the steps of paths. Steps
@@ -20,10 +20,10 @@ func WriteHolderTree(w io.Writer, h *report.Holders, o report.Options, screen Sc
 	p := newPage(screen)
 	p.holdersHead(h, h.Lines())
 	for _, tree := range h.Trees() {
-		t := holderTree{page: p, top: o.Limit(), total: tree.Bytes, minutes: h.Minutes()}
+		t := holderTree{page: p, top: o.Limit(), total: tree.Bytes, between: h.Between()}
 		title := fmt.Sprintf("Who keeps %s on %s", words.Bytes(tree.Bytes), tree.Name)
 		if h.Before != nil {
-			title += ", and what grew in " + h.Between().String()
+			title += ", and what grew in " + t.between.Round(100*time.Millisecond).String()
 		}
 		p.line(plain, 0, "")
 		p.text(bold, 0, title)
@@ -37,8 +37,8 @@ func WriteHolderTree(w io.Writer, h *report.Holders, o report.Options, screen Sc
 type holderTree struct {
 	*page
 	top     int
-	total   uint64  // bytes of the tree
-	minutes float64 // between two walks; 0: one walk
+	total   uint64        // bytes of the tree
+	between time.Duration // of two walks; 0: one walk
 }
 
 // children writes the largest nodes below one, and what it keeps itself: lines of one depth add up
@@ -85,17 +85,17 @@ func (t *holderTree) chain(n *report.HolderNode, depth int) {
 
 // rate is "+560 MiB/min"; "" for what did not grow.
 func (t *holderTree) rate(n *report.HolderNode) string {
-	if t.minutes <= 0 || n.Grown.Bytes == 0 {
+	if t.between <= 0 || n.Grown.Bytes == 0 {
 		return ""
 	}
-	return words.Difference(holders.PerMinute(n.Grown.Bytes, t.minutes)) + "/min"
+	return words.Difference(report.PerMinute(n.Grown.Bytes, uint64(t.between))) + "/min"
 }
 
 // row writes figures and a path beside them, or below them where there is no room. A path is
 // broken, never cut.
 func (t *holderTree) row(s style, depth int, path string, n *report.HolderNode) {
 	figures := words.Pad(words.Bytes(n.Bytes), -8) + "  " + words.Pad(humanize.Comma(int64(n.Storages)), -7) + "  "
-	if t.minutes > 0 {
+	if t.between > 0 {
 		figures += words.Pad(t.rate(n), -13) + "  "
 	}
 	if room := t.width - words.Width(figures); room >= leastHolder {

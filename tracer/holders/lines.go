@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // maxAlsoLines bounds the further holders that a line names.
@@ -111,50 +110,4 @@ func (s *Storage) DeviceName() string {
 		return fmt.Sprintf("cuda:%d", max(s.Device, 0))
 	}
 	return fmt.Sprintf("device %d:%d", s.DeviceType, s.Device)
-}
-
-// Growth is how much a line grew from one walk to a later one.
-type Growth struct {
-	Line             // as of the later walk
-	Bytes    int64   // that it has more
-	Storages int64   // likewise
-	Entries  int64   // that containers of both walks, and new ones, have more
-	Minutes  float64 // between the walks
-}
-
-// PerMinute returns the bytes that the line grows by in a minute.
-func (g *Growth) PerMinute() int64 { return PerMinute(g.Bytes, g.Minutes) }
-
-// PerMinute returns how many bytes came in a minute, of those that came in some.
-func PerMinute(bytes int64, minutes float64) int64 {
-	if minutes <= 0 {
-		return 0
-	}
-	return int64(float64(bytes) / minutes)
-}
-
-// Grown compares two walks of one process and returns the lines that have more bytes in the later
-// one, the fastest first. Lines that Python does not hold are among them.
-func Grown(before, after *Result) []Growth {
-	type key struct{ holder, device string }
-	old := map[key]Line{}
-	for _, l := range before.Lines() {
-		old[key{l.Holder, l.Device}] = l
-	}
-	var list []Growth
-	for _, l := range after.Lines() {
-		was := old[key{l.Holder, l.Device}]
-		g := Growth{
-			Line: l, Bytes: int64(l.Bytes) - int64(was.Bytes), Storages: int64(l.Storages) - int64(was.Storages),
-			Minutes: float64(after.At.Sub(before.At)) / float64(time.Minute),
-		}
-		for address, n := range l.lengths {
-			g.Entries += int64(max(n, 0)) - int64(max(was.lengths[address], 0))
-		}
-		if g.Bytes > 0 {
-			list = append(list, g)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b Growth) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return list
 }

@@ -66,6 +66,7 @@ type allocation struct {
 	inside bool     // it only has a pointer into the range
 	place  hit      // where the address was found
 	atoms  []uint64 // Python objects that hold the address and that no path leads to so far
+	native string   // what holds it where no path leads to it, or ""
 	result int      // index of its Storage
 }
 
@@ -87,7 +88,7 @@ func (w *walk) findAllocations() error {
 		return err
 	}
 	w.problem(set.left, "places that hold the address of an allocation and that were not looked at")
-	s.missing = map[uint64]bool{}
+	s.missing, w.hits = map[uint64]bool{}, set.hits
 	for _, h := range set.hits {
 		if s.py.late() {
 			s.stop("stopped after the time limit")
@@ -140,7 +141,7 @@ func (s *search) objectAt(h hit) uint64 {
 	for o := uint64(16); o < maxBack && o < h.at; o += 8 {
 		a := h.at - o
 		t := py.typeOf(a)
-		if t == nil || py.u32(a) == 0 || !t.plain() {
+		if t == nil || !py.isLive(a) || !t.plain() {
 			continue
 		}
 		if o < t.basic {
@@ -151,6 +152,13 @@ func (s *search) objectAt(h hit) uint64 {
 		}
 	}
 	return 0
+}
+
+// isLive reports whether an object's count of references can be one. In a free block of Python's
+// allocator a pointer to the next one is in its place.
+func (py *python) isLive(a uint64) bool {
+	n := py.u64(a)
+	return uint32(n) != 0 && n>>32&0xffff == 0
 }
 
 // plain reports whether objects of a type can hold an address as it is. Containers do not: a word of
@@ -234,7 +242,7 @@ func (w *walk) nameAllocations(n *namer) {
 		}
 		r := Storage{
 			Address: al.Address, Bytes: al.Bytes, DeviceType: deviceCUDA, Device: al.Device, Allocation: true, Inside: al.inside,
-			Holder: n.begin(Root{}),
+			Holder: n.native(al.native),
 		}
 		if al.node >= 0 {
 			r.Holder, r.Container = n.objectHolder(al.node, al.inside), n.container(al.node)

@@ -37,14 +37,15 @@ type Copy struct {
 		key uint64
 		*chunk
 	}
-	arena [][]byte // mapped, outside of Go's heap: it is gone when it is unmapped
-	piece int      // of arena, that is being filled
-	used  int      // bytes of it
-	bad   uint64   // reads of addresses that nothing backs
-	whole bool     // Take has copied everything that is resident
-	taken time.Duration
-	err   error                      // of the arena
-	trace func(address uint64) *page // of tests: is asked for each page, which is not kept
+	arena    [][]byte // mapped, outside of Go's heap: it is gone when it is unmapped
+	piece    int      // of arena, that is being filled
+	used     int      // bytes of it
+	bad      uint64   // reads of addresses that nothing backs
+	whole    bool     // Take has copied everything that is resident
+	taken    time.Duration
+	pointers []uint64                   // into the stacks of threads that waited when the copy was taken
+	err      error                      // of the arena
+	trace    func(address uint64) *page // of tests: is asked for each page, which is not kept
 }
 
 // NewCopy returns an empty copy that keeps at most limit bytes. Close it after use.
@@ -70,7 +71,7 @@ func (c *Copy) Take(ctx context.Context) error {
 	if err := p.refresh(); err != nil {
 		return err
 	}
-	c.regions = p.regions
+	c.regions, c.pointers = p.regions, p.stackPointers()
 	spans, bytes := p.residentSpans()
 	if bytes>>pageShift > uint64(c.limit) {
 		return nil

@@ -32,6 +32,15 @@ func (s *search) enterLoose(objects []uint64) int {
 	return len(l.objects)
 }
 
+// rootLoose enters an object that only C or C++ holds. Who that is turns out later.
+func (s *search) rootLoose(a uint64) {
+	s.root(a, Root{}, stepRoot, 0, costCycle)
+	if i, known := s.index.get(a); known && s.nodes[i].from == -int32(len(s.roots)) {
+		s.loose = append(s.loose, len(s.roots)-1)
+		s.looseNodes[len(s.roots)-1] = i
+	}
+}
+
 func (s *search) looseOf(objects []uint64) loose {
 	l := loose{known: map[uint64]bool{}, holds: map[uint64][]uint64{}}
 	for _, a := range objects {
@@ -49,7 +58,7 @@ func (s *search) enterAll(l *loose) {
 	s.listEdges(l)
 	for _, a := range l.objects {
 		if !l.known[a] && !s.py.typeOf(a).storage {
-			s.root(a, Root{Kind: RootNative, Classes: inUse}, stepRoot, 0, costCycle)
+			s.rootLoose(a)
 		}
 	}
 	s.run()

@@ -70,6 +70,14 @@ func (n *namer) begin(r Root) *Holder {
 	return n.intern(link{root: root}, nil)
 }
 
+// native returns a holder that is no path of Python.
+func (n *namer) native(text string) *Holder {
+	if text == "" {
+		return n.begin(Root{})
+	}
+	return n.begin(Root{Kind: RootNative, Classes: text})
+}
+
 func (n *namer) intern(l link, parent *Holder) *Holder {
 	h := n.known[l]
 	if h != nil {

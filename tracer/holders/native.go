@@ -7,7 +7,7 @@ import "encoding/binary"
 // scanStorages searches the copied memory for storages that no Python object leads to, by their
 // vtable. It does so only where everything was copied.
 func (s *search) scanStorages() {
-	table := s.torch.tableOfStorage
+	table, tensor := s.torch.tableOfStorage, s.torch.tableOfTensor
 	if table == 0 || !s.py.whole {
 		return
 	}
@@ -18,8 +18,11 @@ func (s *search) scanStorages() {
 			}
 			base := key<<chunkShift + uint64(k)<<pageShift
 			for o := 0; o < pageSize; o += 8 {
-				if binary.LittleEndian.Uint64(p[o:]) == table {
+				switch binary.LittleEndian.Uint64(p[o:]) {
+				case table:
 					s.found(base + uint64(o))
+				case tensor:
+					s.impls = append(s.impls, base+uint64(o))
 				}
 			}
 		}

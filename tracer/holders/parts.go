@@ -54,7 +54,10 @@ func (h *Holder) Parts() []string {
 		parts = append(parts, text)
 	}
 	if len(parts) == 0 {
-		return []string{"?"}
+		parts = append(parts, "?")
+	}
+	if h.object != "" {
+		parts = append(parts, " ("+h.object+")")
 	}
 	return parts
 }

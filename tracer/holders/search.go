@@ -98,26 +98,31 @@ type search struct {
 	modules map[uint64]bool // dictionaries and module objects that are roots
 	nn      map[uint64]bool // string objects: whether they read _parameters, _modules or _buffers
 
-	torch     torch
-	storages  map[uint64]*storage
-	maxNodes  int
-	work      uint64
-	stopped   string // why the search ended early
-	hideNames bool
-	doubtful  []int32         // nodes that changed while they were copied
-	untracked bool            // enter dictionaries and tuples that the collector does not track
-	missing   map[uint64]bool // objects that are entered though they hold nothing
-	onlyNew   int32           // nodes before it get no further ways; 0: all do
-	atoms     bool            // keep variables that hold nothing in atomRoots
-	atomRoots []atomRoot
-	libraries map[string]bool // packages that are installed or Python's own
-	visit     func(v uint64)  // instead of push, while references are only listed
+	torch      torch
+	storages   map[uint64]*storage
+	maxNodes   int
+	work       uint64
+	stopped    string // why the search ended early
+	hideNames  bool
+	doubtful   []int32         // nodes that changed while they were copied
+	untracked  bool            // enter dictionaries and tuples that the collector does not track
+	missing    map[uint64]bool // objects that are entered though they hold nothing
+	onlyNew    int32           // nodes before it get no further ways; 0: all do
+	atoms      bool            // keep variables that hold nothing in atomRoots
+	atomRoots  []atomRoot
+	impls      []uint64 // TensorImpls of all memory, where there are storages without a path
+	loose      []int    // roots of objects that only C or C++ holds
+	looseNodes map[int]int32
+	stacks     []span
+	onStack    map[uint64]bool // C and C++ objects, and Python's, that the stacks of threads lead to
+	libraries  map[string]bool // packages that are installed or Python's own
+	visit      func(v uint64)  // instead of push, while references are only listed
 }
 
 func newSearch(py *python, maxObjects int) *search {
 	s := &search{
 		py: py, cpp: newRTTI(py.Copy), also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
-		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{},
+		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{}, looseNodes: map[int]int32{},
 	}
 	s.index.nodes = &s.nodes
 	return s

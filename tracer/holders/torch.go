@@ -19,6 +19,7 @@ type torch struct {
 	votes          int    // tensors that agree
 	tried          int
 	tableOfStorage uint64 // StorageImpl's vtable
+	tableOfTensor  uint64 // TensorImpl's vtable
 }
 
 // storage is a StorageImpl and who holds it.
@@ -31,7 +32,8 @@ type storage struct {
 	tensor     uint64 // a TensorImpl that has it, or 0
 	holder     int32  // the node with the cheapest path
 	others     []int32
-	result     int // index of its Storage, or -1
+	native     string // what holds it where no path leads to it, or ""
+	result     int    // index of its Storage, or -1
 }
 
 // layoutVote is one way in which a tensor can be read.
@@ -63,8 +65,12 @@ func (s *search) calibrate(tensors []uint64) {
 		s.torch.grad = 16
 	}
 	for table, n := range tables {
-		if n > tables[s.torch.tableOfStorage] {
-			s.torch.tableOfStorage = table
+		if s.cpp.classOfTable(table).is(roleStorage) {
+			if n > tables[s.torch.tableOfStorage] {
+				s.torch.tableOfStorage = table
+			}
+		} else if n > tables[s.torch.tableOfTensor] {
+			s.torch.tableOfTensor = table
 		}
 	}
 }
@@ -91,6 +97,7 @@ func (s *search) vote(a uint64, votes map[layoutVote]int, grads, tables map[uint
 			}
 			votes[layoutVote{at, so, object}]++
 			tables[py.u64(st)]++
+			tables[py.u64(impl)]++
 			if meta := py.u64(impl + so + 8); s.cpp.classOf(meta).is(roleMeta) {
 				for _, g := range []uint64{16, 40} {
 					grads[g] += s.fitsGrad(py.u64(meta+g), py.u64(meta+g+8))

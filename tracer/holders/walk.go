@@ -29,7 +29,8 @@ const (
 	deviceCPU  = 0 // c10::DeviceType
 	deviceCUDA = 1
 
-	inUse = "in use by the running step"
+	inUse    = "in use by the running step"
+	onThread = "stack of a thread"
 )
 
 // ErrNoTensors reports a Python that has no tensor of PyTorch, where the caller named no allocations.
@@ -157,6 +158,9 @@ type walk struct {
 	result      *Result
 	ranges      []Range // Addresses, sorted
 	allocations []allocation
+	hits        []hit // of the addresses of allocations
+	orphans     []orphan
+	level       int // of the search upward from orphans
 }
 
 // lap returns the time since the begin, less what the parts so far took.
@@ -209,6 +213,9 @@ func (w *walk) run(ctx context.Context) error {
 	}
 	r.Loose = w.search.enterLoose(tracked)
 	w.search.scanStorages()
+	if err := w.findOrphans(live); err != nil {
+		return err
+	}
 	r.Times.Loose = w.lap()
 	w.name()
 	if live != nil {
@@ -246,15 +253,15 @@ func (w *walk) problem(n int, sentence string) {
 func (w *walk) name() {
 	s, n := w.search, newNamer(w.search)
 	for _, st := range s.storages {
-		if st.deviceType == deviceCPU && !w.Host && !overlaps(w.ranges, st.data, st.bytes) || st.bytes == 0 {
+		if !w.wants(st) {
 			continue
 		}
-		r := Storage{Address: st.data, Bytes: st.bytes, DeviceType: int(st.deviceType), Device: int(st.device), Holder: n.begin(Root{})}
+		r := Storage{Address: st.data, Bytes: st.bytes, DeviceType: int(st.deviceType), Device: int(st.device)}
 		if st.holder >= 0 {
 			r.Holder, r.Container = n.holder(st.holder), n.container(st.holder)
 			r.Also = n.further(st, r.Holder)
 		} else {
-			r.Holder = n.begin(Root{Kind: RootNative, Classes: inUse})
+			r.Holder = n.native(st.native)
 		}
 		st.result = len(w.result.Storages)
 		w.result.Storages = append(w.result.Storages, r)

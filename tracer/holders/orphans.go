@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+const (
+	maxLevels  = 3       // up from what has no path
+	maxLeads   = 1 << 14 // addresses of one level
+	maxOrphans = 1 << 18
+	maxShared  = 64 // orphans of one lead
+)
+
+// clue is what is known of the holder of an orphan. The better ones are smaller.
+type clue uint8
+
+const (
+	clueNode   clue = iota + 1 // an object of Python with a path
+	clueStep                   // a thread's stack leads to it
+	clueClass                  // a C++ object of a known class
+	clueStatic                 // a variable of a library
+	clueNone
+)
+
+// orphan is memory that no path leads to: a storage, an allocation, or an object of Python that only
+// C or C++ holds.
+type orphan struct {
+	storage    *storage
+	allocation int // index, or -1
+	loose      int // index of its root, or -1
+	clue       clue
+	node       int32  // of clueNode
+	text       string // of the others: who holds it
+	at         uint64 // the word that has its address
+}
+
+// lead is an address on the way up from orphans: who has it holds them.
+type lead struct {
+	address uint64
+	orphans []int32
+}
+
+// leads are those of one level.
+type leads struct {
+	list  []lead
+	known map[uint64]int
+}
+
+func (l *leads) add(address uint64, o int32) {
+	k, is := l.known[address]
+	if !is {
+		if len(l.list) >= maxLeads {
+			return
+		}
+		k = len(l.list)
+		l.known[address] = k
+		l.list = append(l.list, lead{address: address})
+	}
+	if of := l.list[k].orphans; len(of) < maxShared && (len(of) == 0 || of[len(of)-1] != o) {
+		l.list[k].orphans = append(of, o)
+	}
+}
+
+// findOrphans looks for who holds what no path leads to: from the stacks of threads downward, then
+// from the orphans upward.
+func (w *walk) findOrphans(live Memory) error {
+	s := w.search
+	w.listOrphans(live)
+	if len(w.orphans) == 0 {
+		return nil
+	}
+	s.walkStacks()
+	next := w.firstLeads()
+	for ; ; w.level++ {
+		w.fromStacks(next.list)
+		if len(next.list) == 0 || w.level == maxLevels || s.py.late() || !w.anyOpen() {
+			break
+		}
+		set := newWanted(len(next.list))
+		for i, l := range next.list {
+			if w.open(l.orphans) {
+				set.add(l.address, int32(i))
+			}
+		}
+		if err := w.sweep(set.look); err != nil {
+			return err
+		}
+		next = w.climb(next, set.hits)
+	}
+	w.adopt()
+	return nil
+}
+
+// listOrphans lists what has no path, less what has changed since it was copied: nothing is true of it.
+func (w *walk) listOrphans(live Memory) {
+	s := w.search
+	now := s.py.Copy
+	if live != nil {
+		now = NewCopy(live, 64<<20)
+		defer now.Close()
+	}
+	enter := func(o orphan) {
+		if len(w.orphans) < maxOrphans {
+			o.clue = clueNone
+			w.orphans = append(w.orphans, o)
+		}
+	}
+	for _, st := range s.storages {
+		at := st.address
+		if st.holder < 0 && w.wants(st) && now.u64(at) == s.py.u64(at) && now.u32(at+8) != 0 && now.u64(at+s.torch.storage) == st.data {
+			enter(orphan{storage: st, allocation: -1, loose: -1})
+		}
+	}
+	for _, k := range s.loose {
+		if a := s.nodes[s.looseNodes[k]].address; now.u64(a+obType) == s.py.u64(a+obType) && now.u32(a) != 0 {
+			enter(orphan{allocation: -1, loose: k})
+		}
+	}
+	for k := range w.allocations {
+		if w.allocations[k].node < 0 {
+			enter(orphan{allocation: k, loose: -1})
+		}
+	}
+}
+
+// firstLeads returns where the search upward begins: storages, their tensors, objects, and what has
+// the addresses of allocations.
+func (w *walk) firstLeads() *leads {
+	s, first := w.search, &leads{known: map[uint64]int{}}
+	storages, allocations := map[uint64]int32{}, map[int32]int32{}
+	for k := range w.orphans {
+		switch o := &w.orphans[k]; {
+		case o.storage != nil:
+			storages[o.storage.address] = int32(k)
+			first.add(o.storage.address, int32(k))
+		case o.loose >= 0:
+			first.add(s.nodes[s.looseNodes[o.loose]].address, int32(k))
+		default:
+			allocations[int32(o.allocation)] = int32(k)
+		}
+	}
+	for _, impl := range s.impls {
+		if o, is := storages[s.py.u64(impl+s.torch.storage)]; is {
+			first.add(impl, o)
+		}
+	}
+	for _, h := range w.hits {
+		if o, is := allocations[h.item]; is && h.form == formPointer && !s.py.late() {
+			w.follow(h.at, []int32{o}, func(address uint64) { first.add(address, o) })
+		}
+	}
+	return first
+}
+
+// wants reports whether a storage is a part of the result.
+func (w *walk) wants(st *storage) bool {
+	return st.bytes != 0 && (st.deviceType != deviceCPU || w.Host || overlaps(w.ranges, st.data, st.bytes))
+}
+
+// fromStacks takes it as evidence that a stack leads to a lead.
+func (w *walk) fromStacks(list []lead) {
+	for _, l := range list {
+		if w.search.onStack[l.address] {
+			w.note(l.orphans, clueStep, 0, inUse, l.address)
+		}
+	}
+}
+
+// climb goes from the places where leads were found to what these belong to.
+func (w *walk) climb(from *leads, hits []hit) *leads {
+	next := &leads{known: map[uint64]int{}}
+	for _, h := range hits {
+		if w.search.py.late() {
+			break
+		}
+		l := from.list[h.item]
+		if !w.open(l.orphans) {
+			continue
+		}
+		w.follow(h.at, l.orphans, func(address uint64) {
+			if _, again := from.known[address]; again {
+				return
+			}
+			for _, o := range l.orphans {
+				if w.orphans[o].clue > clueStep {
+					next.add(address, o)
+				}
+			}
+		})
+	}
+	return next
+}
+
+// open reports whether one of these orphans still needs a better clue.
+func (w *walk) open(orphans []int32) bool {
+	for _, o := range orphans {
+		if w.orphans[o].clue > clueStep {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *walk) anyOpen() bool {
+	for k := range w.orphans {
+		if w.orphans[k].clue > clueStep {
+			return true
+		}
+	}
+	return false
+}
+
+// follow looks at a place that has the address of orphans, or of what holds them: it is a clue, or
+// a part of an object whose holder is to be looked for.
+func (w *walk) follow(at uint64, orphans []int32, up func(address uint64)) {
+	s := w.search
+	switch p := s.placeOf(at); {
+	case p.stack:
+		w.note(orphans, clueStep, 0, inUse, at)
+	case p.object != 0:
+		if i, known := s.index.get(p.object); known {
+			w.note(orphans, clueNode, i, "", at)
+		} else {
+			up(p.object)
+		}
+	case isDriver(p.file):
+	case p.file != "":
+		w.note(orphans, clueStatic, 0, "variable of "+p.file, at)
+	case p.start != 0:
+		if text, step := p.class.holds(); step {
+			w.note(orphans, clueStep, 0, inUse, at)
+		} else if text != "" {
+			w.note(orphans, clueClass, 0, text, at)
+		}
+		up(p.start)
+	}
+}
+
+// note gives orphans a clue unless they have a better one.
+func (w *walk) note(orphans []int32, c clue, node int32, text string, at uint64) {
+	s := w.search
+	for _, k := range orphans {
+		o := &w.orphans[k]
+		better := c < o.clue || c == clueNode && o.clue == clueNode && s.nodes[node].cost < s.nodes[o.node].cost
+		switch {
+		case !better || c == clueNode && o.loose >= 0 && s.below(node, o.loose):
+		case c == clueNode && o.allocation >= 0 && w.level > 0: // such as the driver's context, which has all of them
+		case c == clueStep && o.allocation >= 0:
+			o.clue, o.text, o.at = c, onThread, at
+		default:
+			o.clue, o.node, o.text, o.at = c, node, text, at
+		}
+	}
+}
+
+// adopt enters what was found: paths, and other holders as the begin of a path.
+func (w *walk) adopt() {
+	s := w.search
+	for k := range w.orphans {
+		o := &w.orphans[k]
+		switch {
+		case o.clue == clueNone || o.clue == clueNode && o.loose >= 0 && s.below(o.node, o.loose):
+		case o.loose >= 0 && o.clue == clueNode:
+			n := &s.nodes[s.looseNodes[o.loose]]
+			n.from, n.step, n.aux = o.node, StepField, 0
+		case o.loose >= 0:
+			s.roots[o.loose] = Root{Kind: RootNative, Classes: o.text}
+		case o.storage != nil && o.clue == clueNode:
+			o.storage.holder = o.node
+		case o.storage != nil:
+			o.storage.native = o.text
+		case o.clue == clueNode:
+			w.hold(&w.allocations[o.allocation], o.node, hit{at: o.at})
+		default:
+			al := &w.allocations[o.allocation]
+			al.native, al.place = o.text, hit{at: o.at}
+		}
+	}
+}
+
+// below reports whether a node's path begins at a root, or nowhere.
+func (s *search) below(i int32, root int) bool {
+	for range maxCost {
+		if i < 0 {
+			return int(-1-i) == root
+		}
+		i = s.nodes[i].from
+	}
+	return true
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"path"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+)
+
+const (
+	maxBlock = 4 << 10  // bytes from the begin of a chunk to a word of it
+	maxBSS   = 64 << 10 // bytes of anonymous memory behind a library that are taken for its variables
+)
+
+// place is what a word of the process's memory is a part of. Only one of its fields is set, and class
+// with start.
+type place struct {
+	stack  bool
+	object uint64 // of Python
+	file   string // whose variable it is: "libcupy.so"
+	start  uint64 // of an object of C or C++
+	class  *class // of start, or nil
+}
+
+// placeOf finds what a word is a part of.
+func (s *search) placeOf(at uint64) (p place) {
+	r, ok := regionAt(s.py.regions, at)
+	if !ok || !r.own() {
+		return p
+	}
+	for _, stack := range s.stacks {
+		if at >= stack.start && at < stack.end {
+			return place{stack: true}
+		}
+	}
+	if r.Path == "[stack]" {
+		return p // not in use
+	}
+	if r.file() {
+		return place{file: libraryName(r)}
+	}
+	if p.object = s.objectAt(hit{at: at}); p.object != 0 {
+		return p
+	}
+	if p.start = s.blockAt(at); p.start != 0 {
+		p.class = s.cpp.classOf(p.start)
+		return p
+	}
+	before, _ := regionAt(s.py.regions, r.Start-1)
+	if r.Path == "" && r.End-r.Start <= maxBSS && before.file() && before.Writable {
+		p.file = libraryName(before)
+	}
+	return p
+}
+
+func libraryName(r Region) string { return cut60(untrusted.Clean(path.Base(r.Path))) }
+
+// isDriver reports whether a library is CUDA's own: it knows all addresses and keeps nothing.
+func isDriver(library string) bool {
+	return strings.HasPrefix(library, "libcuda.") || strings.HasPrefix(library, "libcudart") || strings.HasPrefix(library, "libnvidia")
+}
+
+// blockAt returns where the block begins that Python's allocator or malloc has given out and that
+// a word is in, or 0.
+func (s *search) blockAt(at uint64) uint64 {
+	if a := s.poolBlock(at); a != 0 {
+		return a
+	}
+	for a := at &^ 15; a+maxBlock > at && a > 1<<16; a -= 16 {
+		if n := s.chunk(a); n != 0 && n > at-a && s.wholeChunk(a) {
+			if n == tcache && s.cpp.classOf(a) == nil {
+				return 0
+			}
+			return a
+		}
+	}
+	return 0
+}
+
+// poolBlock returns the block of a pool of CPython's allocator. The pool's header proves itself: how
+// far the last block is from its begin.
+func (s *search) poolBlock(at uint64) uint64 {
+	const header = 48
+	for _, size := range []uint64{4 << 10, 16 << 10} {
+		pool := at &^ (size - 1)
+		class, last := s.py.u32(pool+36), s.py.u32(pool+44)
+		block := 16 * (uint64(class) + 1)
+		if class < 64 && uint64(last) == size-block && s.py.u32(pool) <= uint32(size/block) && at >= pool+header {
+			return at - (at-pool-header)%block
+		}
+	}
+	return 0
+}
+
+// holds returns who holds what an object of a C++ class has: "C++ object of class c10d::Reducer",
+// or "" where the class says nothing, and whether it belongs to a step that runs.
+func (c *class) holds() (text string, step bool) {
+	if c == nil || c.is(roleTensor|roleStorage|roleMeta) {
+		return "", false
+	}
+	name := demangle(c.name)
+	switch {
+	case c.is(roleNode):
+		return "autograd graph that Python does not hold", false
+	case strings.HasSuffix(name, "autograd::GraphTask"):
+		return inUse, true
+	case name == "":
+		return "", false
+	}
+	return "C++ object of class " + cut60(untrusted.Clean(name)), false
+}
+
+// demangle returns the name of a class: "c10d::Reducer" of "N4c10d7ReducerE", and of what
+// std::make_shared wraps around it. Arguments of templates are left out.
+func demangle(name string) string {
+	for _, wrapper := range []string{"St23_Sp_counted_ptr_inplaceI", "St15_Sp_counted_ptrIP", "St19_Sp_counted_deleterIP"} {
+		name = strings.TrimPrefix(name, wrapper)
+	}
+	nested := strings.HasPrefix(name, "N")
+	name = strings.TrimPrefix(name, "N")
+	var parts []string
+	if rest, is := strings.CutPrefix(name, "St"); is {
+		name, parts = rest, append(parts, "std")
+	}
+	for {
+		if rest, is := strings.CutPrefix(name, "12_GLOBAL__N_1"); is {
+			name = rest
+		}
+		n := 0
+		for name != "" && name[0] >= '0' && name[0] <= '9' && n < 1000 {
+			n, name = 10*n+int(name[0]-'0'), name[1:]
+		}
+		if n == 0 || n > len(name) {
+			break
+		}
+		parts, name = append(parts, name[:n]), name[n:]
+		if !nested {
+			break
+		}
+	}
+	return strings.Join(parts, "::")
+}

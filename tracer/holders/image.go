@@ -133,7 +133,12 @@ func ReadImage(from io.Reader) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read a memory image: %w", err)
 	}
-	r := &imageReader{Reader: bufio.NewReader(z)}
+	return parseImage(z)
+}
+
+// parseImage reads an image that is not compressed.
+func parseImage(from io.Reader) (*Image, error) {
+	r := &imageReader{Reader: bufio.NewReader(from)}
 	if magic := r.text(); magic != imageMagic {
 		return nil, fmt.Errorf("read a memory image: it does not begin with %q", imageMagic)
 	}

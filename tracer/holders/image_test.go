@@ -4,11 +4,13 @@ package holders
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -137,7 +139,10 @@ func FuzzDamagedImage(f *testing.F) {
 	f.Add([]byte("\x10\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f"))
 	f.Add(bytes.Repeat([]byte("\x00\x01\x00\x80\x00\x02\x00\x00\x00\x00\x00\x00"), 8))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m := syntheticJob()
+		m, _ := nativeJob()
+		if len(data)%2 == 0 {
+			m = syntheticJob()
+		}
 		c := NewCopy(m, DefaultMemory)
 		walkCopy(c)
 		var places []uint64 // that a walk reads
@@ -167,7 +172,8 @@ func FuzzDamagedImage(f *testing.F) {
 }
 
 func walkCopy(c *Copy) {
-	r, err := Walk(context.Background(), c, Options{MaxObjects: 10000, MaxTime: time.Second, Host: true})
+	_, ranges := nativeJob()
+	r, err := Walk(context.Background(), c, Options{MaxObjects: 10000, MaxTime: time.Second, Host: true, Addresses: ranges})
 	if err != nil {
 		return
 	}
@@ -181,23 +187,43 @@ func walkCopy(c *Copy) {
 	}
 }
 
-// FuzzReadImage reads invented files.
+// FuzzReadImage reads invented files: those that the other tests write, changed, without their compression.
 func FuzzReadImage(f *testing.F) {
-	var b bytes.Buffer
-	c := NewCopy(syntheticJob(), DefaultMemory)
-	walkCopy(c)
-	if err := c.Record(&b); err != nil {
-		f.Fatal(err)
+	native, _ := nativeJob()
+	for _, job := range []*Image{growingJob(0), growingJob(2), largeJob(100), newSynthetic().finish(), native} {
+		f.Add(uncompressed(f, job))
 	}
-	f.Add(b.Bytes())
 	f.Add([]byte("x"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if m, err := ReadImage(bytes.NewReader(data)); err == nil {
+		if m, err := parseImage(bytes.NewReader(data)); err == nil {
 			c := NewCopy(m, 1<<20)
 			walkCopy(c)
 			c.Close()
 		}
 	})
+}
+
+// uncompressed returns what Record writes of the pages that a walk reads, and proves that it can be read.
+func uncompressed(f *testing.F, job *Image) []byte {
+	c := NewCopy(job, DefaultMemory)
+	defer c.Close()
+	walkCopy(c)
+	var b bytes.Buffer
+	if err := c.Record(&b); err != nil {
+		f.Fatal(err)
+	}
+	z, err := gzip.NewReader(&b)
+	if err != nil {
+		f.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if _, err := parseImage(bytes.NewReader(text)); err != nil {
+		f.Fatal(err)
+	}
+	return text
 }
 
 // cpuTime returns what the test has used of processors so far.

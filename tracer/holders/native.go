@@ -4,29 +4,26 @@ package holders
 
 import "encoding/binary"
 
-// scanStorages searches the copied memory for storages that no Python object leads to, by their
-// vtable. It does so only where everything was copied.
-func (s *search) scanStorages() {
+// scanStorages searches the memory for storages that no Python object leads to, by their vtable. It
+// does so only where everything was copied.
+func (w *walk) scanStorages() error {
+	s := w.search
 	table, tensor := s.torch.tableOfStorage, s.torch.tableOfTensor
-	if table == 0 || !s.py.whole {
-		return
+	if _, image := w.mem.(*Image); table == 0 || !s.py.whole && !image {
+		return nil
 	}
-	for key, ch := range s.py.chunks {
-		for k, p := range ch {
-			if p == nil || p == unreadable {
-				continue
-			}
-			base := key<<chunkShift + uint64(k)<<pageShift
-			for o := 0; o < pageSize; o += 8 {
-				switch binary.LittleEndian.Uint64(p[o:]) {
-				case table:
-					s.found(base + uint64(o))
-				case tensor:
-					s.impls = append(s.impls, base+uint64(o))
+	return w.sweep(func(base uint64, p []byte) {
+		for ; len(p) >= 8; base, p = base+8, p[8:] {
+			switch binary.LittleEndian.Uint64(p) {
+			case table:
+				s.found(base)
+			case tensor:
+				if len(s.impls) < s.maxNodes {
+					s.impls = append(s.impls, base)
 				}
 			}
 		}
-	}
+	})
 }
 
 // found enters a storage that nothing in Python was found to hold.

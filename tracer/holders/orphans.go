@@ -3,7 +3,7 @@
 package holders
 
 const (
-	maxLevels  = 3       // up from what has no path
+	maxLevels  = 2       // up from what has no path
 	maxLeads   = 1 << 14 // addresses of one level
 	maxOrphans = 1 << 18
 	maxShared  = 64 // orphans of one lead

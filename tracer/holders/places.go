@@ -41,10 +41,11 @@ func (s *search) placeOf(at uint64) (p place) {
 	if r.file() {
 		return place{file: libraryName(r)}
 	}
-	if p.object = s.objectAt(hit{at: at}); p.object != 0 {
-		return p
+	p.start = s.blockAt(at)
+	if p.object = s.objectIn(p.start, at); p.object != 0 {
+		return place{object: p.object}
 	}
-	if p.start = s.blockAt(at); p.start != 0 {
+	if p.start != 0 {
 		p.class = s.cpp.classOf(p.start)
 		return p
 	}

@@ -107,7 +107,7 @@ func (s *search) walkStacks() {
 			if s.py.late() || len(s.onStack) > maxReach {
 				return
 			}
-			next = s.reach(next, a, min(max(s.chunk(a), 64)/8, maxWords))
+			next = s.reach(next, a, min(s.chunk(a)/8, maxWords))
 		}
 		level = next
 	}

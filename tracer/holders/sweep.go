@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -36,17 +37,18 @@ type hit struct {
 // wanted are words to look for in all memory of a process. The filters let nearly all others pass
 // after two loads.
 type wanted struct {
-	keys    []uint64 // open addressing, at most half full
-	items   []int32  // 2*index, and 1 for a Python integer; -1: free
-	filter  []uint64 // bits by hash
-	shift   uint     // of a hash, for a bit of the filter
-	inside  []Range  // sorted; words that point into them are hits
-	granule []uint64 // bits by hash of the unit of 2 MiB
-	from    uint64
-	span    uint64
-	places  []uint8 // hits of each item so far
-	hits    []hit
-	left    int // hits that had no room
+	keys      []uint64 // open addressing, at most half full
+	items     []int32  // 2*index, and 1 for a Python integer; -1: free
+	low, high uint64   // the smallest and the largest key
+	filter    []uint64 // bits by hash
+	shift     uint     // of a hash, for a bit of the filter
+	inside    []Range  // sorted; words that point into them are hits
+	granule   []uint64 // bits by hash of the unit of 2 MiB
+	from      uint64
+	span      uint64
+	places    []uint8 // hits of each item so far
+	hits      []hit
+	left      int // hits that had no room
 }
 
 const golden64 = 0x9e3779b97f4a7c15
@@ -59,7 +61,7 @@ func newWanted(n int) *wanted {
 	}
 	w := &wanted{
 		keys: make([]uint64, 1<<bits), items: make([]int32, 1<<bits), shift: 64 - (bits + 3),
-		filter: make([]uint64, 1<<(bits+3)/64), places: make([]uint8, n),
+		low: math.MaxUint64, filter: make([]uint64, 1<<(bits+3)/64), places: make([]uint8, n),
 	}
 	for i := range w.items {
 		w.items[i] = -1
@@ -79,6 +81,7 @@ func (w *wanted) addInt(address uint64, item int32) {
 }
 
 func (w *wanted) put(key uint64, item int32) {
+	w.low, w.high = min(w.low, key), max(w.high, key)
 	h := key * golden64
 	w.filter[h>>w.shift/64] |= 1 << (h >> w.shift % 64)
 	mask := uint64(len(w.keys) - 1)
@@ -111,16 +114,15 @@ func (w *wanted) addInside(ranges []Range) {
 
 // look notes the hits in a part of the memory, whose address is a multiple of 8.
 func (w *wanted) look(base uint64, p []byte) {
-	for o := 0; o+8 <= len(p); o += 8 {
-		v := binary.LittleEndian.Uint64(p[o:])
-		if v < 1<<16 {
-			continue
+	low, room, filter, shift, from, span := w.low, w.high-w.low, w.filter, w.shift, w.from, w.span
+	for o := 0; len(p) >= 8; o, p = o+8, p[8:] {
+		v := binary.LittleEndian.Uint64(p)
+		if v-low <= room {
+			if h := v * golden64; filter[h>>shift/64]>>(h>>shift%64)&1 != 0 {
+				w.match(base+uint64(o), v, h)
+			}
 		}
-		h := v * golden64
-		if w.filter[h>>w.shift/64]>>(h>>w.shift%64)&1 != 0 {
-			w.match(base+uint64(o), v, h)
-		}
-		if v-w.from < w.span {
+		if v-from < span {
 			w.matchInside(base+uint64(o), v)
 		}
 	}

@@ -212,7 +212,9 @@ func (w *walk) run(ctx context.Context) error {
 		return err
 	}
 	r.Loose = w.search.enterLoose(tracked)
-	w.search.scanStorages()
+	if err := w.scanStorages(); err != nil {
+		return err
+	}
 	if err := w.findOrphans(live); err != nil {
 		return err
 	}

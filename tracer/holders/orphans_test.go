@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	syntheticStack = 0x7ffe00000000
+	syntheticGPU   = 0x7d0000000000
+)
+
+// newStorage makes a storage of some pages that no object of Python has, and its TensorImpl.
+func (m *synthetic) newStorage(pages uint64) (st, impl uint64) {
+	st = m.puts(m.alloc(80), m.storageImpl, 1, syntheticGPU+pages<<21, 0, 0, 1, pages<<12)
+	impl = m.puts(m.alloc(160), m.tensorImpl, 1, st)
+	return st, impl
+}
+
+// nativeJob has storages of 1 to 8 pages that only C and C++ hold, and allocations of 11 to 18.
+func nativeJob() (*Image, []Range) {
+	m := newSynthetic()
+	m.regions = append(m.regions, Region{Start: syntheticStack, End: syntheticStack + 1<<16, Path: "[stack]", Readable: true, Writable: true, Private: true})
+	m.regions[0].Path = "/usr/lib/libtorch_cuda.so"
+	m.regions = append(m.regions[:1], append([]Region{
+		{Start: syntheticLib + 1<<24, End: syntheticLib + 1<<24 + 4096, Path: "/usr/lib/libtorch_cuda.so", Readable: true, Writable: true, Private: true},
+	}, m.regions[1:]...)...)
+	impls := make([]uint64, 9)
+	for k := range uint64(8) {
+		_, impls[k+1] = m.newStorage(k + 1)
+	}
+	stack, static := uint64(syntheticStack+1<<16-64), uint64(syntheticLib+1<<24)
+	vector := func(impl uint64) uint64 { return m.puts(m.alloc(32), impl, 0) }
+	m.put(stack, impls[1])
+	m.put(stack+8, vector(impls[2]))
+	m.puts(m.alloc(64), m.vtable("N4c10d7ReducerE"), impls[3])
+	m.puts(m.alloc(64), m.vtable("St23_Sp_counted_ptr_inplaceIN4aoti5ModelESaIvELN9__gnu_cxx12_Lock_policyE2EE"), 1, vector(impls[4]))
+	m.puts(m.alloc(200), m.node, 1, 0, impls[5])
+	m.put(static, impls[6])
+	field := m.newType("cupy.cuda.memory.Memory", flagGC, 48)
+	held := m.collect(field, 48)
+	m.put(held+24, vector(impls[7])) // of 8 nothing is known
+
+	ranges := make([]Range, 0, 8)
+	address := func(k uint64) uint64 { return syntheticGPU + (10+k)<<21 + 512 }
+	for k := range uint64(8) {
+		ranges = append(ranges, Range{Address: address(k + 1), Bytes: (11 + k) << 12, Device: 1})
+	}
+	integer := m.newType("int", flagInt, 24)
+	number := m.puts(m.alloc(32), 1, integer, 2<<3, address(1)&(1<<30-1)|address(1)>>30<<32)
+	memory, view, buffer, lost := m.collect(field, 48), m.collect(field, 48), m.collect(field, 48), m.collect(field, 48)
+	m.put(memory+32, address(2))
+	m.put(view+32, address(3)+1024)
+	m.put(buffer+32, vector(address(4)))
+	m.put(lost+32, address(5))
+	m.put(stack+16, address(6))
+	m.puts(m.alloc(64), m.vtable("N3rmm2mr8pool_memE"), 0, address(7))
+	m.alloc(64)
+	main := []uint64{m.newStr("held"), held, m.newStr("count"), number, m.newStr("memory"), memory, m.newStr("view"), view, m.newStr("buffer"), buffer}
+	main = append(main, m.newStr("tensor"), m.newTensor(syntheticGPU, 4096))
+	return m.finish(main...), ranges
+}
+
+func TestHoldersThatAreNoPath(t *testing.T) {
+	m, ranges := nativeJob()
+	r := walkImage(t, m, Options{Addresses: ranges})
+	golden(t, "native", render(r))
+}
+
+// TestStorageWithoutEvidenceHasNoHolder: a step is not said to use what no stack leads to.
+func TestStorageWithoutEvidenceHasNoHolder(t *testing.T) {
+	m, ranges := nativeJob()
+	for a := uint64(syntheticStack); a < syntheticStack+1<<16; a += pageSize {
+		delete(m.pages, a>>pageShift)
+	}
+	for _, s := range walkImage(t, m, Options{Addresses: ranges}).Storages {
+		if strings.Contains(s.Holder.String(), inUse) || strings.Contains(s.Holder.String(), onThread) {
+			t.Errorf("%#x: %s", s.Address, s.Holder)
+		}
+	}
+}
+
+func TestDemangle(t *testing.T) {
+	for name, want := range map[string]string{
+		"N4c10d7ReducerE": "c10d::Reducer", "7MyClass": "MyClass", "St6thread": "std::thread", "NSt6thread6_StateE": "std::thread::_State",
+		"St23_Sp_counted_ptr_inplaceIN5torch8autograd9GraphTaskESaIvELN9__gnu_cxx12_Lock_policyE2EE": "torch::autograd::GraphTask",
+		"N12_GLOBAL__N_15CacheE": "Cache", "N2at6vectorIiEE": "at::vector", "": "", "N": "", "9999x": "", "3ab": "",
+	} {
+		if got := demangle(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestStackPointer(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"0 0x3 0x7f10 0x400 0x0 0x0 0x0 0x7ffd00001010 0x7f20\n": 0x7ffd00001010, "-1 0x7ffd00001010 0x7f20": 0x7ffd00001010,
+		"running\n": 0, "": 0, "a b c": 0,
+	} {
+		if got, ok := parseSyscall(text); got != want && ok || ok != (want != 0) {
+			t.Errorf("%q: %#x, %v", text, got, ok)
+		}
+	}
+}
+
+// TestBackwardThatRuns: the gradient that waits for its turn belongs to no object of Python.
+func TestBackwardThatRuns(t *testing.T) {
+	script, err := filepath.Abs("../../testdata/holders/backward.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range torches(t) {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, command(script))
+			r, err := Walk(context.Background(), p, Options{Host: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiting := 0
+			for _, s := range r.Storages {
+				switch kind := s.Holder.Root().Kind; {
+				case kind == RootNone:
+					t.Errorf("%d bytes: %s", s.Bytes, s.Holder)
+				case kind == RootNative && s.Bytes == 28000 && s.Holder.String() == inUse:
+					waiting++
+				case kind == RootNative:
+					t.Logf("%d bytes: %s", s.Bytes, s.Holder)
+				}
+			}
+			if waiting != 1 {
+				t.Errorf("%d gradients wait, want 1", waiting)
+			}
+		})
+	}
+}

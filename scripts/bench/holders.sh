@@ -78,11 +78,13 @@ measure_walk_effect() {
   done
   exec {steps_in}>&-
   end "$p" TERM
-  local alone walked slow slow_walked
+  local alone walked used used_walked slow slow_walked
   alone=$(of holders-none 0 steps) walked=$(of holders-walked 0 steps)
+  used=$(of holders-none 0 processor) used_walked=$(of holders-walked 0 processor)
   slow=$(of holders-none 0 slowest) slow_walked=$(of holders-walked 0 slowest)
   section "training that is walked in a loop: $count walks, $walk_rounds windows of $walk_seconds s in turn, walks on CPUs of their own: $([ "$walk_cpus" = "$target_cpu" ] && echo no || echo yes)"
   row "steps/s, to those without walks" "≥ 0.99" "$walked" "$(ratio3 "$walked" "$alone")" "$walked >= 0.99 * $alone"
+  row "  processor ms of a step" "" "$used_walked" "$(ratio3 "$used_walked" "$used")" -
   row "slowest step of a second, µs" "≤ 1.05" "$slow_walked" "$(ratio3 "$slow_walked" "$slow")" "$slow_walked <= 1.05 * $slow"
 }
 
@@ -91,15 +93,16 @@ ratio3() { awk -v a="$1" -v b="$2" 'BEGIN {if (b > 0) printf "%.3f", a / b}'; }
 # window PID VARIANT KEY: lets a training run for $walk_seconds and adds its steps/s, and the
 # slowest step of a second, to the samples.
 window() {
-  local steps time slowest
+  local steps time slowest used
   sleep 0.3
   echo begin >&"$steps_in"
   expect "$1" "begin *" 30
   sleep "$walk_seconds"
   echo end >&"$steps_in"
   expect "$1" "end *" 30
-  read -r _ steps time slowest <<< "$line"
-  awk -v v="holders-$2 $3" -v n="$steps" -v t="$time" -v s="$slowest" 'BEGIN {printf "%s steps %.1f\n%s slowest %d\n", v, n / t, v, s}' >> "$samples"
+  read -r _ steps time slowest used <<< "$line"
+  awk -v v="holders-$2 $3" -v n="$steps" -v t="$time" -v s="$slowest" -v u="$used" \
+    'BEGIN {printf "%s steps %.1f\n%s slowest %d\n%s processor %.3f\n", v, n / t, v, s, v, 1000 * u / n}' >> "$samples"
 }
 
 # walk_loop PID: walks while $work/walking exists, and writes a line for each walk.

@@ -174,6 +174,13 @@ class Trainer:
         return default
 
 
+class Crowded:
+    def __init__(self):
+        for i in range(40):
+            setattr(self, "field%d" % i, i)
+        self.held = new("crowded.held")
+
+
 class Meta(type):
     def __init__(cls, name, bases, body):
         super().__init__(name, bases, body)
@@ -230,6 +237,10 @@ for _ in range(6):
 trainer.best["loss"] = new("trainer.best['loss']")
 names = Names(a=new("names['a']"))
 names.extra = new("names.extra")
+nested = {"cfg": [{"w": (new("nested['cfg'][*]['w'][0]"), 3)}]}
+crowded = Crowded()
+shared_by_views = mark(new(n=8), "shared_by_views")
+shared_by_views.parts = [shared_by_views[i * 100:(i + 1) * 100] for i in range(5)]
 heap = []
 for i in range(3):
     heapq.heappush(heap, (i, new("heap[*][1]")))
@@ -333,6 +344,15 @@ def garbage():
     c.held = new("cycle of Cyclic, Partner.held")
 
 
+class Lonely:
+    pass
+
+
+def lonely_garbage():
+    c = Lonely()
+    c.me, c.held = c, new("cycle of Lonely.held")
+
+
 def fails():
     lost = new("error.__traceback__.<local lost of fails()>")
     raise Failure(new("error.args[0]"))
@@ -418,4 +438,5 @@ _ = None
 gc.collect()
 gc.disable()
 garbage()
+lonely_garbage()
 evaluate()

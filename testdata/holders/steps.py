@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains without a pause and measures its steps, for scripts/bench.sh. argv[1]: Python objects that it keeps besides.
-Prints "ready PID", then for each line "TEXT" of its input: "TEXT STEPS SECONDS SLOWEST", of the time since the line
-before. SLOWEST is the median, over whole seconds, of the slowest step of a second, in microseconds."""
+Prints "ready PID", then for each line "TEXT" of its input: "TEXT STEPS SECONDS SLOWEST PROCESSOR", of the time since the
+line before. SLOWEST is the median, over whole seconds, of the slowest step of a second, in microseconds; PROCESSOR are the
+seconds of processor time of this thread."""
 import os, statistics, sys, threading, time
 import torch
 import torch.nn as nn
@@ -50,11 +51,11 @@ while True:
         text = asked.pop(0)
         if text is None:
             break
-        print(text, "%d %.3f %.0f" % window(times), flush=True)
-        times = [time.monotonic_ns()]
+        print(text, "%d %.3f %.0f" % window(times), "%.3f" % (time.thread_time() - used), flush=True)
+        times, used = [time.monotonic_ns()], time.thread_time()
     model(batch).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
     if not ready and time.monotonic() - begin > 1.5:
-        ready, times = True, []
+        ready, times, used = True, [], time.thread_time()
         print("ready", os.getpid(), flush=True)

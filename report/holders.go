@@ -153,7 +153,7 @@ func ContainerText(l *HolderLine) string {
 func (h *Holders) HolderProblems() []string {
 	list := append([]string(nil), h.Result.Problems...)
 	if n := SumHolders(h.Lines()).InMotion; n > 0 {
-		list = append(list, words.Count(n, "storage")+" or their holders changed while they were read: their lines may be wrong")
+		list = append(list, inMotionText(n))
 	}
 	if h.Result.Automatic == holders.AutomaticOff && h.Result.Loose > 0 {
 		list = append(list, "Python's garbage collector does not run by itself: objects in cycles stay until gc.collect()")

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func TestHoldersAddUpToTheAllocator(t *testing.T) {
+	s := reporttest.Held()
+	k := KeptBy(s)[0]
+	var sum, older uint64
+	for _, l := range k.Lines {
+		sum += l.Bytes - l.Driver
+		older += l.Older
+	}
+	if a := s.LatestWalk(0).Allocators[0]; sum != a.Allocated || older != a.Older || older != 58*reporttest.GiB {
+		t.Errorf("the lines have %d bytes, %d of them older; the allocator %+v", sum, older, a)
+	}
+	if last := k.Lines[len(k.Lines)-1]; last.Path != NoHolder || last.Bytes != 512*reporttest.MiB || k.At != 58*reporttest.Second {
+		t.Errorf("at %d the last line is %+v", k.At, last)
+	}
+	g := k.Grown[0]
+	if len(k.Grown) != 2 || !strings.Contains(g.Path, "history[*]") || g.By.Storages != 560 || g.By.Entries != 560 || g.By.Bytes != int64(560*8*reporttest.MiB) {
+		t.Errorf("grown are %+v", k.Grown)
+	}
+	if want := "2.00 GiB from before the attach were freed"; !slices.ContainsFunc(k.Problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
+		t.Errorf("problems are %q", k.Problems)
+	}
+}
+
+// TestOlderMemoryIsDividedByHolder: 2 GiB of it were freed since the walk.
+func TestOlderMemoryIsDividedByHolder(t *testing.T) {
+	s := reporttest.Held()
+	kept := KeptBy(s)
+	for _, h := range Holdings(s) {
+		list := kept[h.Process].Divide(s, &h)
+		if list == nil {
+			if h.Plane == PlaneTensor || h.Mark == MarkOlder {
+				t.Errorf("%+v is not divided", h)
+			}
+			continue
+		}
+		var sum uint64
+		for _, x := range list {
+			sum += x.Bytes
+			if x.Line != nil && h.Mark == MarkOlder && x.Bytes > x.Line.Older {
+				t.Errorf("%s has %d of its %d bytes from before the attach", x.Name(), x.Bytes, x.Line.Older)
+			}
+		}
+		if sum != uint64(h.Live) {
+			t.Errorf("parts of %+v add up to %d", h, sum)
+		}
+		if h.Mark == MarkOlder && (len(list) != 6 || list[5].Line != nil) {
+			t.Errorf("older memory is divided into %d parts: %+v", len(list), list)
+		}
+	}
+}
+
+func TestHoldersOfAHostileWalkAreCleanAndBounded(t *testing.T) {
+	const evil = "\x1b]0;x\a\nb\u202e"
+	l := ledger.New(ledger.Options{Begin: 1})
+	l.Tell(ledger.Process{PID: 7, Comm: evil, Begin: 1})
+	l.Apply(&ledger.Event{Op: ledger.Allocator, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 7, Time: 2, Size: 4096, Handle: 8192})
+	h := ledger.Holder{Path: evil, Class: evil, Container: evil, Containers: 1, Entries: 2, Also: []string{evil}, Frames: []string{evil}, Found: true}
+	// more than the allocator has, and an index beyond the list
+	storages := []ledger.Storage{{Address: 1, Bytes: 1 << 40}, {Address: 2, Bytes: 512, Holder: 9}}
+	l.Tell(ledger.Walk{PID: 7, Time: 3, Problems: []string{evil}, Holders: []ledger.Holder{h}, Storages: storages})
+	s := l.Snapshot(4, reporttest.Held().Wall)
+	k := KeptBy(s)[0]
+	texts := append(slices.Concat(k.Problems, k.Lines[0].Also, k.Lines[0].Frames), k.Lines[0].Path, k.Lines[0].Class, ContainerText(&k.Lines[0]))
+	for _, text := range texts {
+		if strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }) {
+			t.Errorf("%q has control characters", text)
+		}
+	}
+	if len(k.Lines) != 1 || k.Lines[0].Bytes != 4096 {
+		t.Errorf("lines are %+v", k.Lines)
+	}
+}
+
+func TestProcessesWithoutHoldersAreNamedByReason(t *testing.T) {
+	s := reporttest.Held()
+	found, failed := MostKept(s)
+	if got := FailedTexts(s, failed); len(found) != 1 || len(got) != 1 || got[0] != "no holders of infer [4300]: no Python interpreter in the process" {
+		t.Errorf("%d found, %q", len(found), got)
+	}
+	if got := FailedTexts(s, append(failed, failed...)); len(got) != 1 || !strings.Contains(got[0], "2 processes") {
+		t.Errorf("two of one reason are %q", got)
+	}
+	if kept := KeptBy(reporttest.TorchSnapshot()); slices.ContainsFunc(kept, func(k *Kept) bool { return k != nil }) {
+		t.Error("a session without walks has holders")
+	}
+}

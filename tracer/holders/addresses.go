@@ -251,6 +251,7 @@ func (s *search) misses() bool {
 // nameAllocations adds the allocations to the result. Those that a storage explains after all are left out.
 func (w *walk) nameAllocations(n *namer) {
 	w.takeMissing()
+	w.throughProxies()
 	left := w.unexplained()
 	for k := range w.allocations {
 		al := &w.allocations[k]

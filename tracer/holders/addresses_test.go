@@ -76,3 +76,20 @@ func checkAllocations(t *testing.T, p *Process, file string, o Options) {
 	}
 	t.Logf("Python %s: %d allocations, %d objects, %d MiB, %+v, %q", r.Python, len(ranges), r.Objects, r.Copied>>20, r.Times, r.Problems)
 }
+
+// TestArraysOfNumba needs Debian's python3-numba, which runs on the fake driver.
+func TestArraysOfNumba(t *testing.T) {
+	fake := fakecuda.Build(t)
+	script, err := filepath.Abs("../../testdata/holders/numba_arrays.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := "/usr/bin/python3"
+	if found, _ := filepath.Glob("/usr/lib/python3/dist-packages/numba/__init__.py"); found == nil {
+		t.Skip("no numba (scripts/install.sh test installs it)")
+	}
+	file := filepath.Join(t.TempDir(), "truth.json")
+	cmd := exec.Command(program, script, file)
+	cmd.Env = fake.Env(t, 1, 1<<30)
+	checkAllocations(t, start(t, cmd), file, Options{})
+}

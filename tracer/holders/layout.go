@@ -112,6 +112,7 @@ const (
 	strState    = 32
 	frameData   = 24 // of a frame object, since 3.11
 	frameBack   = 16 // of a frame object, since 3.11
+	weakObject  = 16
 	tbNext      = 16
 	tbFrame     = 24
 )

@@ -118,6 +118,9 @@ func (s *search) expandStructure(i int32, a uint64, t *pyType, cost int) {
 		s.expandQueue(i, a, size, cost)
 		return
 	}
+	if t.array {
+		s.expandObjects(i, a, cost)
+	}
 	if t.context {
 		s.expandSaved(i, a+obSize, (t.basic-16)&^7, 0, cost)
 	}

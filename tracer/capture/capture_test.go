@@ -96,6 +96,7 @@ func (c *clock) set(now uint64) {
 
 // session generates random inputs of all kinds, as a hostile machine would.
 type session struct {
+	walk   uint64 // when the latest walk began
 	rng    *rand.Rand
 	clock  *clock
 	books  ledger.Books
@@ -176,6 +177,35 @@ func (s *session) step(i uint64) {
 	default:
 		s.event(now, pid)
 	}
+	if s.totals != nil && i%100 == 0 {
+		s.walk = now
+		s.books.Tell(ledger.WalkOpened{PID: pid, Time: now})
+	} else if s.totals != nil && i%100 < 4 {
+		s.books.Tell(s.randomWalk(pid, i))
+	}
+}
+
+// randomWalk has more holders and storages than one part has room for, now and then.
+func (s *session) randomWalk(pid uint32, i uint64) ledger.Walk {
+	r := s.rng
+	walk := ledger.Walk{PID: pid, Time: s.walk, Took: i, Problems: []string{"a problem"}}
+	if i%5 == 0 {
+		walk.Problems, walk.Failure = nil, "cannot read this Python"
+		return walk
+	}
+	for n := range 1 + i%7*50 {
+		walk.Holders = append(walk.Holders, ledger.Holder{
+			Device: int32(n%3) - 1, Path: fmt.Sprint("model.layers.*.w", n), Frames: []string{"__main__", "model", fmt.Sprint("w", n)}, Class: "Model",
+			Also: []string{"x", "y"}[:1+n%2], Container: "list", Containers: int(n), Entries: int(n) - 1, Found: n%2 == 0,
+		})
+	}
+	for range i % 64 {
+		walk.Storages = append(walk.Storages, ledger.Storage{
+			Address: r.Uint64N(64) << 9, Bytes: r.Uint64N(1 << 20), Block: r.Uint64N(2) << 20, Holder: uint32(r.Uint64N(uint64(len(walk.Holders)))),
+			InMotion: r.Uint64N(2) == 0, Allocation: r.Uint64N(4) == 0,
+		})
+	}
+	return walk
 }
 
 func (s *session) event(now uint64, pid uint32) {

@@ -42,6 +42,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return &wire.Input{What: &wire.Input_Sampling{Sampling: &wire.Sampling{Probability: slices.Clone(in)}}}
 	case ledger.Stats:
 		return statsInput(&in)
+	case ledger.WalkOpened:
+		return &wire.Input{What: &wire.Input_OpenWalk{OpenWalk: &wire.OpenWalk{Pid: in.PID, Time: in.Time}}}
 	case ledger.Limits:
 		return &wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: in.Sites, Live: in.Live}}}
 	case ledger.Warning:
@@ -189,6 +191,7 @@ type applier struct {
 	blocks []ledger.Block // of the parts so far
 	pid    uint32
 	parts  uint32
+	walk   walkParts
 }
 
 // maxBlocks bounds a list; the kernel half has space for fewer.
@@ -219,6 +222,10 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.TensorReading{Time: what.Tensors.GetTime(), Totals: totals})
 	case *wire.Input_Blocks:
 		return a.takeBlocks(what.Blocks, books)
+	case *wire.Input_OpenWalk:
+		books.Tell(ledger.WalkOpened{PID: what.OpenWalk.GetPid(), Time: what.OpenWalk.GetTime()})
+	case *wire.Input_Walk:
+		return a.walk.take(what.Walk, books)
 	case *wire.Input_Segments:
 		books.Tell(ledger.Segments(what.Segments.GetStack()))
 	case *wire.Input_SampleRate:

@@ -294,6 +294,10 @@ func (w *Writer) Tell(in ledger.Input) {
 		w.addAt(in.Time, inputOf(in))
 	case ledger.BlockList:
 		w.addBlocks(in)
+	case ledger.Walk:
+		for _, part := range walkInputs(&in) {
+			w.add(part)
+		}
 	default:
 		w.add(inputOf(in))
 	}

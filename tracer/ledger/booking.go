@@ -108,6 +108,9 @@ func (l *Ledger) addEntry(key liveKey, p *process, b entry) uint32 {
 
 // dropEntry ends a live allocation that is in no list any more.
 func (l *Ledger) dropEntry(key liveKey, n uint32) {
+	if l.openWalks > 0 {
+		l.noteFreed(key, n)
+	}
 	delete(l.live, key)
 	l.entries.release(n)
 	l.give(tableLive, &l.procs[key.process])

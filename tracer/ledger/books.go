@@ -13,7 +13,7 @@ type Books interface {
 var _ Books = (*Ledger)(nil)
 
 // Input is anything that a Ledger learns except events. Its types are those in this file, Process,
-// SampleRate, Stats, Limits and Walk.
+// SampleRate, Stats, Limits, WalkOpened and Walk.
 type Input interface{ tell(l *Ledger) }
 
 // Tell books an input.
@@ -80,6 +80,7 @@ func (in Segments) tell(l *Ledger)      { l.setSegments(in) }
 func (in Sampling) tell(l *Ledger)      { l.setSampling(in) }
 func (in SampleRate) tell(l *Ledger)    { l.setSampleRate(in) }
 func (in Stats) tell(l *Ledger)         { l.setStats(in) }
+func (in WalkOpened) tell(l *Ledger)    { l.beginWalk(in) }
 func (in Walk) tell(l *Ledger)          { l.addWalk(&in) }
 func (in Limits) tell(l *Ledger)        { l.setLimits(in) }
 

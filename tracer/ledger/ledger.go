@@ -96,6 +96,7 @@ type Ledger struct {
 
 	ended      []uint32 // processes that ended and still have their entries
 	purgeAt    uint64   // when the first of them loses them
+	openWalks  int      // processes whose memory is being walked
 	opened     bool     // after UsageOpened, until UsageReading
 	firstUsage uint64   // time of the first NVML reading
 }

@@ -9,12 +9,19 @@ import (
 	"slices"
 )
 
+// WalkOpened marks the begin of a walk of a process's memory, whose figures are as of then. The next
+// Walk of the process ends it.
+type WalkOpened struct {
+	PID  uint32
+	Time uint64 // ns of CLOCK_MONOTONIC
+}
+
 // Walk is what one walk of a process's memory found: which objects keep its memory. See package
 // holders.
 type Walk struct {
 	PID      uint32
-	Begin    uint64 // when it began, ns of CLOCK_MONOTONIC
-	Time     uint64 // when its copy of the memory was complete, likewise
+	Time     uint64 // as in WalkOpened
+	Took     uint64 // ns until the copy of the process's memory was complete
 	Failure  string // why it found nothing: "cannot read this Python"; "" if it did
 	Problems []string
 	Holders  []Holder
@@ -50,12 +57,12 @@ type Storage struct {
 // allocator, the bytes are those of blocks, so that Held and what no storage explains add up to the
 // allocator's total.
 type Walked struct {
-	Process     int
-	Begin, Time uint64 // as in Walk
-	Failure     string
-	Problems    []string
-	Held        []Held       // by bytes, largest first
-	Allocators  []WalkTotals // by device
+	Process    int
+	Time, Took uint64 // as in Walk
+	Failure    string
+	Problems   []string
+	Held       []Held       // by bytes, largest first
+	Allocators []WalkTotals // by device
 }
 
 // Held is what one holder keeps.
@@ -97,7 +104,23 @@ const (
 type walks struct {
 	list  []Walked
 	sites map[siteKey]*heldSite // of the latest
+	open  *openWalk
 }
+
+// openWalk is the state of a process's memory when a walk began.
+type openWalk struct {
+	time       uint64
+	allocators []WalkTotals
+	freed      map[liveKey]freedEntry // since then
+}
+
+type freedEntry struct {
+	site   siteKey
+	weight uint64
+}
+
+// maxFreed bounds openWalk.freed. Entries beyond count as blocks whose site is unknown.
+const maxFreed = 1 << 16
 
 // heldSite is what was live of a site at a walk, and how much of that each holder kept.
 type heldSite struct {
@@ -105,21 +128,92 @@ type heldSite struct {
 	parts      map[uint32]uint64 // by index in Held
 }
 
-// addWalk books a walk.
-func (l *Ledger) addWalk(in *Walk) {
-	n, ok := l.byPID[in.PID]
-	if !ok || l.full() || l.procs[n].purged || in.Time < l.procs[n].Begin || len(in.Storages) > maxStorages {
-		return
+// walkOf returns the number of the process that a walk is of.
+func (l *Ledger) walkOf(pid uint32, time uint64) (n uint32, ok bool) {
+	if n, ok = l.byPID[pid]; !ok || l.full() {
+		return 0, false
+	}
+	for l.procs[n].Begin > time && l.procs[n].older != none {
+		n = l.procs[n].older
+		l.spend(1)
 	}
 	p := &l.procs[n]
-	l.spend(64*len(in.Storages) + 256*len(in.Holders))
+	return n, !p.purged && (p.End == 0 || time <= p.End)
+}
+
+// beginWalk books the begin of a walk.
+func (l *Ledger) beginWalk(in WalkOpened) {
+	if n, ok := l.walkOf(in.PID, in.Time); ok {
+		l.openWalk(n, in.Time)
+	}
+}
+
+// openWalk notes what a process has now.
+func (l *Ledger) openWalk(n uint32, time uint64) {
+	p := &l.procs[n]
 	if p.walks == nil {
 		p.walks = &walks{}
 	}
+	if p.walks.open == nil {
+		l.openWalks++
+	}
+	o := &openWalk{time: time, freed: map[liveKey]freedEntry{}}
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device >= 0 {
+			state := l.stateOf(t)
+			totals := WalkTotals{Device: t.device, Allocated: max(state.allocated, state.live.bytes)}
+			totals.Older = totals.Allocated - state.live.bytes
+			o.allocators = append(o.allocators, totals)
+		}
+	}
+	p.walks.open = o
+}
+
+// noteFreed keeps what a walk under way may have seen.
+func (l *Ledger) noteFreed(key liveKey, n uint32) {
+	w := l.procs[key.process].walks
+	if w == nil || w.open == nil || len(w.open.freed) >= maxFreed {
+		return
+	}
+	b := l.entries.at(n)
+	if s := &l.sites[b.site]; s.kind != aliased && b.time <= w.open.time {
+		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b)}
+	}
+}
+
+// weightOf returns what an entry counts in its site's live bytes.
+func weightOf(s *site, b *entry) uint64 {
+	if s.kind == Tensor {
+		return sampled(b.size, b.extra).bytes
+	}
+	return b.size
+}
+
+// closeWalk ends what openWalk began. A walk that was not opened is as of now.
+func (l *Ledger) closeWalk(n uint32, time uint64) openWalk {
+	if w := l.procs[n].walks; w == nil || w.open == nil || w.open.time != time {
+		l.openWalk(n, time)
+	}
+	w := l.procs[n].walks
+	o := *w.open
+	w.open = nil
+	l.openWalks--
+	return o
+}
+
+// addWalk books a walk.
+func (l *Ledger) addWalk(in *Walk) {
+	n, ok := l.walkOf(in.PID, in.Time)
+	if !ok || len(in.Storages) > maxStorages {
+		return
+	}
+	p := &l.procs[n]
+	opened := l.closeWalk(n, in.Time)
+	l.spend(64*len(in.Storages) + 256*len(in.Holders) + 64*len(opened.freed))
 	if in.Failure != "" && len(p.walks.list) > 0 { // what an earlier walk found is worth more
 		return
 	}
-	j := l.join(n, in)
+	j := l.join(n, in, &opened)
 	p.walks.sites = j.sites
 	l.keepWalk(p, j.walked)
 }
@@ -130,6 +224,9 @@ func (l *Ledger) keepWalk(p *process, w Walked) {
 	drop := func(i int) {
 		l.giveAll(tableHeld, p, len(p.walks.list[i].Held))
 		p.walks.list = slices.Delete(p.walks.list, i, i+1)
+	}
+	if len(p.walks.list) == 1 && p.walks.list[0].Failure != "" {
+		drop(0)
 	}
 	for len(p.walks.list) >= maxWalks {
 		drop(p.walks.crowded())
@@ -179,16 +276,21 @@ type joined struct {
 	l       *Ledger
 	process uint32
 	in      *Walk
+	opened  *openWalk
 	walked  Walked
 	newer   []uint64 // by holder: bytes of blocks since the attach
 	sites   map[siteKey]*heldSite
+	freed   map[siteKey]uint64 // weights of what was freed since the walk began
 }
 
 // join finds the sites of a walk's storages by address, and fits their bytes to the allocators'
 // totals.
-func (l *Ledger) join(process uint32, in *Walk) joined {
-	j := joined{l: l, process: process, in: in, sites: map[siteKey]*heldSite{}, newer: make([]uint64, len(in.Holders))}
-	j.walked = Walked{Begin: min(in.Begin, in.Time), Time: in.Time, Failure: in.Failure, Problems: slices.Clone(in.Problems)}
+func (l *Ledger) join(process uint32, in *Walk, opened *openWalk) joined {
+	j := joined{l: l, process: process, in: in, opened: opened, sites: map[siteKey]*heldSite{}, freed: map[siteKey]uint64{}, newer: make([]uint64, len(in.Holders))}
+	j.walked = Walked{Time: in.Time, Took: in.Took, Failure: in.Failure, Problems: slices.Clone(in.Problems)}
+	for _, f := range opened.freed {
+		j.freed[f.site] += min(f.weight, maxTensors-min(j.freed[f.site], maxTensors))
+	}
 	for i := range in.Holders {
 		h := in.Holders[i]
 		h.Device = tensorDevice(h.Device)
@@ -199,11 +301,8 @@ func (l *Ledger) join(process uint32, in *Walk) joined {
 			j.add(s)
 		}
 	}
-	p := &l.procs[process]
-	for i := range p.tensors {
-		if t := &p.tensors[i]; t.device >= 0 {
-			j.fit(t)
-		}
+	for _, totals := range opened.allocators {
+		j.fit(totals)
 	}
 	for i := range j.walked.Held {
 		j.walked.Held[i].Bytes += j.walked.Held[i].Driver
@@ -230,40 +329,46 @@ func (j *joined) add(s *Storage) {
 	if s.InMotion {
 		h.InMotion++
 	}
-	n, ok := j.l.live[liveKey{s.Address, j.process, space}]
+	key, weight, ok := j.find(liveKey{s.Address, j.process, space})
 	if !ok {
 		return
 	}
-	b := j.l.entries.at(n)
-	site := &j.l.sites[b.site]
-	if site.kind == aliased {
-		return
-	}
-	weight := b.size
-	if site.kind == Tensor {
-		weight = sampled(b.size, b.extra).bytes
-	}
-	held := j.sites[site.siteKey]
+	held := j.sites[key]
 	if held == nil {
-		held = &heldSite{live: site.liveBytes, parts: map[uint32]uint64{}}
-		j.sites[site.siteKey] = held
+		held = &heldSite{live: j.freed[key], parts: map[uint32]uint64{}}
+		if n, ok := j.l.siteOf[key]; ok {
+			held.live += min(j.l.sites[n].liveBytes, maxTensors)
+		}
+		j.sites[key] = held
 	}
-	weight = min(weight, held.live-held.held)
+	weight = min(weight, maxTensors-held.held)
 	held.held += weight
 	held.parts[s.Holder] += weight
 }
 
+// find returns the site of an allocation that lived when the walk began, or lives now, and its
+// weight there.
+func (j *joined) find(key liveKey) (siteKey, uint64, bool) {
+	if f, ok := j.opened.freed[key]; ok {
+		return f.site, f.weight, true
+	}
+	n, ok := j.l.live[key]
+	if !ok {
+		return siteKey{}, 0, false
+	}
+	b := j.l.entries.at(n)
+	s := &j.l.sites[b.site]
+	return s.siteKey, weightOf(s, b), s.kind != aliased
+}
+
 // fit makes the storages of an allocator at most as many bytes as it has given out. Storages beyond
 // that were freed while the walk read them.
-func (j *joined) fit(t *tensors) {
-	state := j.l.stateOf(t)
-	totals := WalkTotals{Device: t.device, Allocated: max(state.allocated, state.live.bytes)}
-	newest := min(state.live.bytes, totals.Allocated)
-	totals.Older = totals.Allocated - newest
+func (j *joined) fit(totals WalkTotals) {
+	newest := totals.Allocated - totals.Older
 	var at []int
 	var older, newer []uint64
 	for i := range j.walked.Held {
-		if h := &j.walked.Held[i]; h.Device == t.device {
+		if h := &j.walked.Held[i]; h.Device == totals.Device {
 			at = append(at, i)
 			older, newer = append(older, h.Older), append(newer, j.newer[i])
 		}
@@ -348,7 +453,7 @@ func (v *view) addHolders(out *Site, key siteKey) {
 		return
 	}
 	known := len(p.walks.list[len(p.walks.list)-1].Held)
-	weights, at := []uint64{held.live - held.held}, []int{-1}
+	weights, at := []uint64{minus(held.live, held.held)}, []int{-1}
 	for _, holder := range slices.Sorted(maps.Keys(held.parts)) {
 		if int(holder) < known {
 			weights, at = append(weights, held.parts[holder]), append(at, int(holder))

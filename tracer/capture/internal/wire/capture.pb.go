@@ -341,6 +341,8 @@ type Input struct {
 	//	*Input_OpenUsage
 	//	*Input_ProcessWarning
 	//	*Input_Limits
+	//	*Input_Walk
+	//	*Input_OpenWalk
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -532,6 +534,24 @@ func (x *Input) GetLimits() *Limits {
 	return nil
 }
 
+func (x *Input) GetWalk() *Walk {
+	if x != nil {
+		if x, ok := x.What.(*Input_Walk); ok {
+			return x.Walk
+		}
+	}
+	return nil
+}
+
+func (x *Input) GetOpenWalk() *OpenWalk {
+	if x != nil {
+		if x, ok := x.What.(*Input_OpenWalk); ok {
+			return x.OpenWalk
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -596,6 +616,14 @@ type Input_Limits struct {
 	Limits *Limits `protobuf:"bytes,17,opt,name=limits,proto3,oneof"`
 }
 
+type Input_Walk struct {
+	Walk *Walk `protobuf:"bytes,18,opt,name=walk,proto3,oneof"`
+}
+
+type Input_OpenWalk struct {
+	OpenWalk *OpenWalk `protobuf:"bytes,19,opt,name=open_walk,json=openWalk,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -625,6 +653,10 @@ func (*Input_OpenUsage) isInput_What() {}
 func (*Input_ProcessWarning) isInput_What() {}
 
 func (*Input_Limits) isInput_What() {}
+
+func (*Input_Walk) isInput_What() {}
+
+func (*Input_OpenWalk) isInput_What() {}
 
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1375,6 +1407,307 @@ func (x *Blocks) GetDevice() []int32 {
 	return nil
 }
 
+type OpenWalk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Time          uint64                 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenWalk) Reset() {
+	*x = OpenWalk{}
+	mi := &file_capture_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenWalk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenWalk) ProtoMessage() {}
+
+func (x *OpenWalk) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenWalk.ProtoReflect.Descriptor instead.
+func (*OpenWalk) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *OpenWalk) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *OpenWalk) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+// Walk is a part of a walk: it may be larger than a frame. Its holders come before its storages.
+type Walk struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Part          uint32                 `protobuf:"varint,2,opt,name=part,proto3" json:"part,omitempty"` // counted from 0
+	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Time          uint64                 `protobuf:"varint,4,opt,name=time,proto3" json:"time,omitempty"` // this and what follows: of part 0
+	Took          uint64                 `protobuf:"varint,5,opt,name=took,proto3" json:"took,omitempty"`
+	Failure       []byte                 `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
+	Problem       [][]byte               `protobuf:"bytes,7,rep,name=problem,proto3" json:"problem,omitempty"`
+	Holder        []*Holder              `protobuf:"bytes,8,rep,name=holder,proto3" json:"holder,omitempty"`
+	Address       []int64                `protobuf:"zigzag64,9,rep,packed,name=address,proto3" json:"address,omitempty"` // of storages: difference to the one before
+	Size          []uint64               `protobuf:"varint,10,rep,packed,name=size,proto3" json:"size,omitempty"`
+	Block         []uint64               `protobuf:"varint,11,rep,packed,name=block,proto3" json:"block,omitempty"`
+	Held          []uint32               `protobuf:"varint,12,rep,packed,name=held,proto3" json:"held,omitempty"` // index of the holder
+	Flags         []byte                 `protobuf:"bytes,13,opt,name=flags,proto3" json:"flags,omitempty"`       // 1: in motion, 2: an allocation of the driver
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Walk) Reset() {
+	*x = Walk{}
+	mi := &file_capture_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Walk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Walk) ProtoMessage() {}
+
+func (x *Walk) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Walk.ProtoReflect.Descriptor instead.
+func (*Walk) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Walk) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Walk) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Walk) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *Walk) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *Walk) GetTook() uint64 {
+	if x != nil {
+		return x.Took
+	}
+	return 0
+}
+
+func (x *Walk) GetFailure() []byte {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *Walk) GetProblem() [][]byte {
+	if x != nil {
+		return x.Problem
+	}
+	return nil
+}
+
+func (x *Walk) GetHolder() []*Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *Walk) GetAddress() []int64 {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *Walk) GetSize() []uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+func (x *Walk) GetBlock() []uint64 {
+	if x != nil {
+		return x.Block
+	}
+	return nil
+}
+
+func (x *Walk) GetHeld() []uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *Walk) GetFlags() []byte {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+type Holder struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Device        int32                  `protobuf:"zigzag32,1,opt,name=device,proto3" json:"device,omitempty"`
+	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Frame         [][]byte               `protobuf:"bytes,3,rep,name=frame,proto3" json:"frame,omitempty"`
+	Class         []byte                 `protobuf:"bytes,4,opt,name=class,proto3" json:"class,omitempty"`
+	Also          [][]byte               `protobuf:"bytes,5,rep,name=also,proto3" json:"also,omitempty"`
+	Container     []byte                 `protobuf:"bytes,6,opt,name=container,proto3" json:"container,omitempty"`
+	Containers    uint32                 `protobuf:"varint,7,opt,name=containers,proto3" json:"containers,omitempty"`
+	Entries       int64                  `protobuf:"zigzag64,8,opt,name=entries,proto3" json:"entries,omitempty"`
+	Found         bool                   `protobuf:"varint,9,opt,name=found,proto3" json:"found,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Holder) Reset() {
+	*x = Holder{}
+	mi := &file_capture_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Holder) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Holder) ProtoMessage() {}
+
+func (x *Holder) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Holder.ProtoReflect.Descriptor instead.
+func (*Holder) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Holder) GetDevice() int32 {
+	if x != nil {
+		return x.Device
+	}
+	return 0
+}
+
+func (x *Holder) GetPath() []byte {
+	if x != nil {
+		return x.Path
+	}
+	return nil
+}
+
+func (x *Holder) GetFrame() [][]byte {
+	if x != nil {
+		return x.Frame
+	}
+	return nil
+}
+
+func (x *Holder) GetClass() []byte {
+	if x != nil {
+		return x.Class
+	}
+	return nil
+}
+
+func (x *Holder) GetAlso() [][]byte {
+	if x != nil {
+		return x.Also
+	}
+	return nil
+}
+
+func (x *Holder) GetContainer() []byte {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+func (x *Holder) GetContainers() uint32 {
+	if x != nil {
+		return x.Containers
+	}
+	return 0
+}
+
+func (x *Holder) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *Holder) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
 type Segments struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stack         []uint64               `protobuf:"fixed64,1,rep,packed,name=stack,proto3" json:"stack,omitempty"`
@@ -1384,7 +1717,7 @@ type Segments struct {
 
 func (x *Segments) Reset() {
 	*x = Segments{}
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1729,7 @@ func (x *Segments) String() string {
 func (*Segments) ProtoMessage() {}
 
 func (x *Segments) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1742,7 @@ func (x *Segments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segments.ProtoReflect.Descriptor instead.
 func (*Segments) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{12}
+	return file_capture_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Segments) GetStack() []uint64 {
@@ -1429,7 +1762,7 @@ type SampleRate struct {
 
 func (x *SampleRate) Reset() {
 	*x = SampleRate{}
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1774,7 @@ func (x *SampleRate) String() string {
 func (*SampleRate) ProtoMessage() {}
 
 func (x *SampleRate) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1787,7 @@ func (x *SampleRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
 func (*SampleRate) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{13}
+	return file_capture_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SampleRate) GetMean() uint64 {
@@ -1480,7 +1813,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1825,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1838,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{14}
+	return file_capture_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -1535,7 +1868,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1880,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1893,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{15}
+	return file_capture_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -1658,7 +1991,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +2003,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +2016,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -1711,7 +2044,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +2056,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +2069,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{17}
+	return file_capture_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -1784,7 +2117,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +2129,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +2142,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{18}
+	return file_capture_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -1964,7 +2297,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2309,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2322,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{19}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2050,7 +2383,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xda\x06\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xc9\a\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2071,7 +2404,9 @@ const file_capture_proto_rawDesc = "" +
 	"\n" +
 	"open_usage\x18\x0f \x01(\x04H\x00R\topenUsage\x12N\n" +
 	"\x0fprocess_warning\x18\x10 \x01(\v2#.vramprof.capture.v1.ProcessWarningH\x00R\x0eprocessWarning\x125\n" +
-	"\x06limits\x18\x11 \x01(\v2\x1b.vramprof.capture.v1.LimitsH\x00R\x06limitsB\x06\n" +
+	"\x06limits\x18\x11 \x01(\v2\x1b.vramprof.capture.v1.LimitsH\x00R\x06limits\x12/\n" +
+	"\x04walk\x18\x12 \x01(\v2\x19.vramprof.capture.v1.WalkH\x00R\x04walk\x12<\n" +
+	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalkB\x06\n" +
 	"\x04what\"\xd5\x02\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
@@ -2142,7 +2477,37 @@ const file_capture_proto_rawDesc = "" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x12\x18\n" +
 	"\aaddress\x18\x04 \x03(\x12R\aaddress\x12\x12\n" +
 	"\x04size\x18\x05 \x03(\x04R\x04size\x12\x16\n" +
-	"\x06device\x18\x06 \x03(\x11R\x06device\" \n" +
+	"\x06device\x18\x06 \x03(\x11R\x06device\"0\n" +
+	"\bOpenWalk\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04time\x18\x02 \x01(\x04R\x04time\"\xbf\x02\n" +
+	"\x04Walk\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12\x12\n" +
+	"\x04time\x18\x04 \x01(\x04R\x04time\x12\x12\n" +
+	"\x04took\x18\x05 \x01(\x04R\x04took\x12\x18\n" +
+	"\afailure\x18\x06 \x01(\fR\afailure\x12\x18\n" +
+	"\aproblem\x18\a \x03(\fR\aproblem\x123\n" +
+	"\x06holder\x18\b \x03(\v2\x1b.vramprof.capture.v1.HolderR\x06holder\x12\x18\n" +
+	"\aaddress\x18\t \x03(\x12R\aaddress\x12\x12\n" +
+	"\x04size\x18\n" +
+	" \x03(\x04R\x04size\x12\x14\n" +
+	"\x05block\x18\v \x03(\x04R\x05block\x12\x12\n" +
+	"\x04held\x18\f \x03(\rR\x04held\x12\x14\n" +
+	"\x05flags\x18\r \x01(\fR\x05flags\"\xe2\x01\n" +
+	"\x06Holder\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\x11R\x06device\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x14\n" +
+	"\x05frame\x18\x03 \x03(\fR\x05frame\x12\x14\n" +
+	"\x05class\x18\x04 \x01(\fR\x05class\x12\x12\n" +
+	"\x04also\x18\x05 \x03(\fR\x04also\x12\x1c\n" +
+	"\tcontainer\x18\x06 \x01(\fR\tcontainer\x12\x1e\n" +
+	"\n" +
+	"containers\x18\a \x01(\rR\n" +
+	"containers\x12\x18\n" +
+	"\aentries\x18\b \x01(\x12R\aentries\x12\x14\n" +
+	"\x05found\x18\t \x01(\bR\x05found\" \n" +
 	"\bSegments\x12\x14\n" +
 	"\x05stack\x18\x01 \x03(\x06R\x05stack\"6\n" +
 	"\n" +
@@ -2214,7 +2579,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -2228,14 +2593,17 @@ var file_capture_proto_goTypes = []any{
 	(*Tensors)(nil),        // 9: vramprof.capture.v1.Tensors
 	(*TensorTotals)(nil),   // 10: vramprof.capture.v1.TensorTotals
 	(*Blocks)(nil),         // 11: vramprof.capture.v1.Blocks
-	(*Segments)(nil),       // 12: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),     // 13: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),       // 14: vramprof.capture.v1.Sampling
-	(*Stats)(nil),          // 15: vramprof.capture.v1.Stats
-	(*ProcessWarning)(nil), // 16: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 17: vramprof.capture.v1.Limits
-	(*Stacks)(nil),         // 18: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 19: vramprof.capture.v1.End
+	(*OpenWalk)(nil),       // 12: vramprof.capture.v1.OpenWalk
+	(*Walk)(nil),           // 13: vramprof.capture.v1.Walk
+	(*Holder)(nil),         // 14: vramprof.capture.v1.Holder
+	(*Segments)(nil),       // 15: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 16: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 17: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 18: vramprof.capture.v1.Stats
+	(*ProcessWarning)(nil), // 19: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 20: vramprof.capture.v1.Limits
+	(*Stacks)(nil),         // 21: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 22: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -2245,21 +2613,24 @@ var file_capture_proto_depIdxs = []int32{
 	7,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
 	9,  // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
 	11, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
-	12, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	14, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	15, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	13, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	16, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	17, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
-	4,  // 13: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	6,  // 14: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	8,  // 15: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	10, // 16: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	15, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
+	17, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	18, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	16, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	19, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	20, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	13, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
+	12, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
+	4,  // 15: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	6,  // 16: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	8,  // 17: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	10, // 18: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	14, // 19: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -2283,6 +2654,8 @@ func file_capture_proto_init() {
 		(*Input_OpenUsage)(nil),
 		(*Input_ProcessWarning)(nil),
 		(*Input_Limits)(nil),
+		(*Input_Walk)(nil),
+		(*Input_OpenWalk)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2290,7 +2663,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

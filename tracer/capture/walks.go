@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	// Holders and storages in one part of a walk, so that a part fits a frame.
+	holdersPart  = 256
+	storagesPart = 16 << 10
+
+	// Limits of one walk, as those of the ledger.
+	maxHolders   = 1 << 16
+	maxStorages  = 1 << 20
+	maxHolderIDs = 64 // frames, further paths and problems
+
+	inMotion   = 1
+	allocation = 2
+)
+
+// walkInputs returns a walk as messages; walkParts is the inverse.
+func walkInputs(in *ledger.Walk) (list []*wire.Input) {
+	holders, storages := in.Holders[:min(len(in.Holders), maxHolders)], in.Storages[:min(len(in.Storages), maxStorages)]
+	var address uint64
+	for {
+		m := &wire.Walk{Pid: in.PID, Part: uint32(len(list))}
+		if m.Part == 0 {
+			m.Time, m.Took, m.Failure, m.Problem = in.Time, in.Took, []byte(in.Failure), textsOf(in.Problems)
+		}
+		n := min(len(holders), holdersPart)
+		for i := range holders[:n] {
+			m.Holder = append(m.Holder, holderMessage(&holders[i]))
+		}
+		if holders = holders[n:]; len(holders) == 0 {
+			n := min(len(storages), storagesPart)
+			address = addStorages(m, storages[:n], address)
+			storages = storages[n:]
+		}
+		m.Last = len(holders) == 0 && len(storages) == 0
+		list = append(list, &wire.Input{What: &wire.Input_Walk{Walk: m}})
+		if m.Last {
+			return list
+		}
+	}
+}
+
+func addStorages(m *wire.Walk, list []ledger.Storage, before uint64) uint64 {
+	for i := range list {
+		s := &list[i]
+		var flags byte
+		if s.InMotion {
+			flags |= inMotion
+		}
+		if s.Allocation {
+			flags |= allocation
+		}
+		m.Address, before = append(m.Address, int64(s.Address-before)), s.Address
+		m.Size, m.Block, m.Held = append(m.Size, s.Bytes), append(m.Block, s.Block), append(m.Held, s.Holder)
+		m.Flags = append(m.Flags, flags)
+	}
+	return before
+}
+
+func holderMessage(h *ledger.Holder) *wire.Holder {
+	return &wire.Holder{
+		Device: h.Device, Path: []byte(h.Path), Frame: textsOf(h.Frames), Class: []byte(h.Class), Also: textsOf(h.Also),
+		Container: []byte(h.Container), Containers: uint32(h.Containers), Entries: int64(h.Entries), Found: h.Found,
+	}
+}
+
+func textsOf(list []string) (texts [][]byte) {
+	for _, s := range list {
+		texts = append(texts, []byte(s))
+	}
+	return texts
+}
+
+// walkParts collects the parts of a walk.
+type walkParts struct {
+	walk    ledger.Walk
+	parts   uint32
+	address uint64
+}
+
+// take adds a part, and tells the books when the walk is complete. It drops a walk with a missing
+// part.
+func (w *walkParts) take(m *wire.Walk, books ledger.Books) error {
+	if m.GetPart() == 0 {
+		*w = walkParts{walk: ledger.Walk{
+			PID: m.GetPid(), Time: m.GetTime(), Took: m.GetTook(), Failure: clean(m.GetFailure()), Problems: cleaned(m.GetProblem()),
+		}}
+	}
+	if m.GetPart() != w.parts || m.GetPid() != w.walk.PID {
+		*w = walkParts{}
+		return nil
+	}
+	n := len(m.GetAddress())
+	if len(m.GetSize()) != n || len(m.GetBlock()) != n || len(m.GetHeld()) != n || len(m.GetFlags()) != n {
+		return errColumns
+	}
+	if len(w.walk.Storages)+n > maxStorages || len(w.walk.Holders)+len(m.GetHolder()) > maxHolders {
+		return errTooMany
+	}
+	w.parts++
+	for _, h := range m.GetHolder() {
+		w.walk.Holders = append(w.walk.Holders, holderOf(h))
+	}
+	w.walk.Storages = slices.Grow(w.walk.Storages, n)
+	for i := range n {
+		w.address += uint64(m.Address[i])
+		w.walk.Storages = append(w.walk.Storages, ledger.Storage{
+			Address: w.address, Bytes: m.Size[i], Block: m.Block[i], Holder: m.Held[i],
+			InMotion: m.Flags[i]&inMotion != 0, Allocation: m.Flags[i]&allocation != 0,
+		})
+	}
+	if m.GetLast() {
+		books.Tell(w.walk)
+		*w = walkParts{}
+	}
+	return nil
+}
+
+func holderOf(h *wire.Holder) ledger.Holder {
+	return ledger.Holder{
+		Device: h.GetDevice(), Path: clean(h.GetPath()), Frames: cleaned(h.GetFrame()), Class: clean(h.GetClass()), Also: cleaned(h.GetAlso()),
+		Container: clean(h.GetContainer()), Containers: int(h.GetContainers()), Entries: int(h.GetEntries()), Found: h.GetFound(),
+	}
+}
+
+func cleaned(texts [][]byte) (list []string) {
+	for _, b := range texts[:min(len(texts), maxHolderIDs)] {
+		list = append(list, clean(b))
+	}
+	return list
+}

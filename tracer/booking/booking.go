@@ -102,6 +102,14 @@ func (t *Turn) Running(now uint64, wall time.Time) *ledger.Snapshot {
 	return t.ledger.Running(now, wall)
 }
 
+// DriverMemory returns live allocations of a process: see ledger.Ledger.DriverMemory.
+func (t *Turn) DriverMemory(pid uint32, most int) []ledger.Block {
+	return t.ledger.DriverMemory(pid, most)
+}
+
+// AddWalk adds the walks of a process to a snapshot that is older: see ledger.Ledger.AddWalk.
+func (t *Turn) AddWalk(s *ledger.Snapshot, pid uint32) { t.ledger.AddWalk(s, pid) }
+
 // BeginEvents has readings wait for the events before them, from now on. Whoever calls it reads the
 // ring, and calls RingWasEmpty when there is nothing more in it, until EndEvents.
 func (d *Desk) BeginEvents() { d.running.Store(true) }

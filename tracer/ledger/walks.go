@@ -62,7 +62,7 @@ type Walked struct {
 	Failure    string
 	Problems   []string
 	Held       []Held       // by bytes, largest first
-	Allocators []WalkTotals // by device
+	Allocators []WalkTotals // by device; none where PyTorch's allocator has not reported its totals
 }
 
 // Held is what one holder keeps.
@@ -159,7 +159,7 @@ func (l *Ledger) openWalk(n uint32, time uint64) {
 	}
 	o := &openWalk{time: time, freed: map[liveKey]freedEntry{}}
 	for i := range p.tensors {
-		if t := &p.tensors[i]; t.device >= 0 {
+		if t := &p.tensors[i]; t.device >= 0 && t.now.reserved != 0 {
 			state := l.stateOf(t)
 			totals := WalkTotals{Device: t.device, Allocated: max(state.allocated, state.live.bytes)}
 			totals.Older = totals.Allocated - state.live.bytes
@@ -179,6 +179,26 @@ func (l *Ledger) noteFreed(key liveKey, n uint32) {
 	if s := &l.sites[b.site]; s.kind != aliased && b.time <= w.open.time {
 		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b)}
 	}
+}
+
+// DriverMemory returns live allocations of a process that the driver gave out and PyTorch's
+// allocator did not take, at most so many: memory whose holders only its address tells.
+func (l *Ledger) DriverMemory(pid uint32, most int) (list []Block) {
+	n, ok := l.byPID[pid]
+	if !ok {
+		return nil
+	}
+	for _, number := range l.procs[n].sites {
+		s := &l.sites[number]
+		if s.segment || s.space != Addresses || s.kind != Device && s.kind != Async && s.kind != Managed {
+			continue
+		}
+		for i := s.first; i != 0 && len(list) < most; i = l.entries.at(i).next {
+			b := l.entries.at(i)
+			list = append(list, Block{Address: b.address, Size: b.size, Device: s.device})
+		}
+	}
+	return list
 }
 
 // weightOf returns what an entry counts in its site's live bytes.
@@ -299,6 +319,12 @@ func (l *Ledger) join(process uint32, in *Walk, opened *openWalk) joined {
 	for i := range in.Storages {
 		if s := &in.Storages[i]; int(s.Holder) < len(in.Holders) && s.Bytes <= maxSize && s.Block <= maxSize {
 			j.add(s)
+		}
+	}
+	for i := range j.walked.Held { // without an allocator's totals, nothing shows what is older
+		h := &j.walked.Held[i]
+		if h.Bytes = h.Older + j.newer[i]; !slices.ContainsFunc(opened.allocators, func(t WalkTotals) bool { return t.Device == h.Device }) {
+			h.Older = 0
 		}
 	}
 	for _, totals := range opened.allocators {
@@ -452,7 +478,12 @@ func (v *view) addHolders(out *Site, key siteKey) {
 	if held == nil {
 		return
 	}
-	known := len(p.walks.list[len(p.walks.list)-1].Held)
+	p.walks.divide(out, held)
+}
+
+// divide gives a site the parts that its holders had.
+func (w *walks) divide(out *Site, held *heldSite) {
+	known := len(w.list[len(w.list)-1].Held)
 	weights, at := []uint64{minus(held.live, held.held)}, []int{-1}
 	for _, holder := range slices.Sorted(maps.Keys(held.parts)) {
 		if int(holder) < known {
@@ -478,6 +509,56 @@ func (s *Site) mergeHolders(part *Site) {
 		} else {
 			s.Holders = append(s.Holders, h)
 		}
+	}
+}
+
+// AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that ended
+// after the snapshot was taken and is as of its moment.
+func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
+	n, ok := l.walkOf(pid, s.End)
+	if !ok || l.procs[n].walks == nil {
+		return
+	}
+	index := slices.IndexFunc(s.Processes, func(p Process) bool { return p.PID == pid && p.Begin == l.procs[n].Begin })
+	if index < 0 {
+		return
+	}
+	w := l.procs[n].walks
+	s.Walks = slices.DeleteFunc(s.Walks, func(x Walked) bool { return x.Process == index })
+	for _, x := range w.list {
+		x.Process = index
+		s.Walks = append(s.Walks, x)
+	}
+	slices.SortStableFunc(s.Walks, func(a, b Walked) int { return cmp.Compare(a.Process, b.Process) })
+	shown := map[siteKey]*heldSite{}
+	for key, held := range w.sites {
+		key.context, key.space, key.class = 0, 0, 0
+		sum := shown[key]
+		if sum == nil {
+			sum = &heldSite{parts: map[uint32]uint64{}}
+			shown[key] = sum
+		}
+		sum.add(held)
+	}
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		if x.Process != index {
+			continue
+		}
+		x.Holders = nil
+		if held := shown[siteKey{stack: x.Stack, process: n, device: x.Device, kind: x.Kind, api: x.API}]; held != nil {
+			w.divide(x, held)
+		}
+	}
+}
+
+// add sums the holders of sites that are shown as one.
+func (h *heldSite) add(part *heldSite) {
+	h.live += min(part.live, maxTensors-min(h.live, maxTensors))
+	for holder, bytes := range part.parts {
+		bytes = min(bytes, maxTensors-h.held)
+		h.parts[holder] += bytes
+		h.held += bytes
 	}
 }
 

@@ -24,7 +24,9 @@ func walkedBooks(t *testing.T) *Ledger {
 	return l
 }
 
-func held(path string, found bool) Holder { return Holder{Path: path, Frames: []string{path}, Found: found} }
+func held(path string, found bool) Holder {
+	return Holder{Path: path, Frames: []string{path}, Found: found}
+}
 
 var twoHolders = []Holder{held("model", true), held("history[*]", true)}
 

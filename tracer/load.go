@@ -22,6 +22,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/tensors"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/usage"
+	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 // load loads the kernel half, and starts the verification of the programs that probe functions.
@@ -108,6 +109,12 @@ func (t *Tracer) openTypes() (err error) {
 		LookAgain: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
 		Before:    t.markSegments,
 	})
+	if o := t.config.Walks; o != nil {
+		t.walker = walks.New(walks.Options{
+			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames,
+			Desk: t.desk, Defects: &t.defects, Traced: t.table.Traced, Blocks: t.blocksOf, Mark: t.markSegments,
+		})
+	}
 	t.ooms = oom.NewQueue(oom.Options{
 		Tell: t.config.OOM, Capture: t.config.Capture != nil, Desk: t.desk, Defects: &t.defects, Stacks: t.stacks,
 		HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Books: t.runningBooks,

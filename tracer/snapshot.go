@@ -76,14 +76,26 @@ func (t *Tracer) bringUpToDate(turn *booking.Turn, blocks map[uint32][]ledger.Bl
 const runningBlocks = 200_000
 
 // runningBooks returns the books of what runs, as of a time a moment ago. The totals of allocators
-// of that moment came with the event.
-func (t *Tracer) runningBooks(turn *booking.Turn, at uint64) *ledger.Snapshot {
+// of that moment came with the event. It begins to look for the holders in the process with the pid,
+// and returns a function that waits for them, or nil.
+func (t *Tracer) runningBooks(turn *booking.Turn, pid uint32, at uint64) (s *ledger.Snapshot, walked func()) {
 	var blocks map[uint32][]ledger.Block
 	if t.tensors.Count() <= runningBlocks {
 		blocks = t.tensors.Blocks(t.tensors.Owners())
 	}
+	if t.walker != nil {
+		walked = t.walker.Now(turn, pid, at, blocks[pid])
+	}
 	t.bringUpToDate(turn, blocks)
-	return turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
+	return turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at))), walked
+}
+
+// blocksOf returns the live blocks that PyTorch's allocator gave a process since the attach.
+func (t *Tracer) blocksOf(pid uint32) []ledger.Block {
+	turn := t.desk.Take()
+	owners := t.tensors.Owners().Of(pid)
+	turn.Done()
+	return t.tensors.Blocks(owners)[pid]
 }
 
 // LostOOMs returns how many errors did not reach Config.OOM, since there were too many at once, in

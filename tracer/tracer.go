@@ -39,6 +39,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/tensors"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/usage"
+	"github.com/vramprof/vramprof/tracer/walks"
 	"github.com/vramprof/vramprof/tracer/workload"
 )
 
@@ -60,6 +61,7 @@ type Config struct {
 	SampleLimit uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
 	OOM         func(oom.Error)     // gets each out-of-memory error that is not retried, from one goroutine; may be nil
 	Memory      uint64              // bytes that vramprof may take, which sizes its tables; 0: only their own limits
+	Walks       *walks.Options      // how holders are looked for: Every, MaxMemory and HideNames; nil: not at all
 	Capture     ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
@@ -95,6 +97,7 @@ type Tracer struct {
 	tensors *tensors.Allocators
 	shares  *shares.Shares
 	ooms    *oom.Queue
+	walker  *walks.Walker // nil: no walks
 	limits  ledger.Limits // as the books were told last; read and written in a turn
 
 	prober  *probes.Prober // the programs that probe functions
@@ -165,10 +168,10 @@ func (t *Tracer) finished() bool {
 	return !t.table.Everyone() && (t.command == nil || t.command.ended()) && !t.table.AnyTraced()
 }
 
-// Run traces until ctx ends, for Config.Duration, or until every process that was asked for by pid
+// Run traces until a context ends, for Config.Duration, or until every process that was asked for by pid
 // or command has ended. It returns ErrNoProcess when there is nothing to trace.
-func (t *Tracer) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+func (t *Tracer) Run(until context.Context) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // ends after the last walks
 	var wait sync.WaitGroup
 	defer func() {
 		cancel()
@@ -188,7 +191,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 	t.desk.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.desk.EndEvents()
-	t.usage.Read(ctx)
+	t.usage.Read(until)
 	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
@@ -207,13 +210,31 @@ func (t *Tracer) Run(ctx context.Context) error {
 	t.running.Store(clock.Now())
 	t.config.Ready(t.table.Traced())
 	if t.config.Duration > 0 {
-		timed, stop := context.WithTimeout(ctx, t.config.Duration)
+		timed, stop := context.WithTimeout(until, t.config.Duration)
 		defer stop()
-		t.readEvents(timed)
-		return nil
+		until = timed
 	}
+	wait.Go(func() { t.walk(ctx, until, cancel) })
 	t.readEvents(ctx)
 	return nil
+}
+
+// walk looks for holders until a context ends, then once more, and ends the session.
+func (t *Tracer) walk(ctx, until context.Context, end func()) {
+	defer end()
+	if t.walker == nil {
+		select {
+		case <-ctx.Done():
+		case <-until.Done():
+		}
+		return
+	}
+	during, stop := context.WithCancel(ctx)
+	defer context.AfterFunc(until, stop)()
+	t.walker.Run(during)
+	if ctx.Err() == nil {
+		t.walker.Last(ctx)
+	}
 }
 
 func (t *Tracer) noProcess() error {

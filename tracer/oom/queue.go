@@ -38,7 +38,8 @@ type Error struct {
 	Record bool             // it is within the limit of records
 	Books  *ledger.Snapshot // as of this error, for its receiver to keep; nil: take a snapshot, which is younger
 
-	torch bool // an event came from PyTorch's allocator in the process
+	walked func() // waits for the walk; may be nil
+	torch  bool   // an event came from PyTorch's allocator in the process
 }
 
 // isFinal reports whether nothing is known to be tried after the error. What PyTorch's allocator
@@ -63,8 +64,9 @@ type Options struct {
 
 	HasTorch func(pid uint32) bool // an event came from PyTorch's allocator in the process; must not block
 	// Books returns the books of processes that run, as of a time a moment ago. It is called in a
-	// turn, and may take 0.1 s.
-	Books func(turn *booking.Turn, at uint64) *ledger.Snapshot
+	// turn, and may take 0.1 s. Walked waits, at most 5 s, for a walk of the process that is as of the
+	// same time; nil: there is none.
+	Books func(turn *booking.Turn, pid uint32, at uint64) (s *ledger.Snapshot, walked func())
 }
 
 // Queue hands errors from the goroutine that reads the events ring, which calls Add and never
@@ -109,7 +111,7 @@ func (q *Queue) Add(turn *booking.Turn, e Error) {
 	}
 	e.Comm = untrusted.Clean(procfs.Comm(e.PID))
 	if q.Tell != nil && e.isFinal() && q.allow(&e) {
-		e.Books = q.Books(turn, e.Time)
+		e.Books, e.walked = q.Books(turn, e.PID, e.Time)
 		q.mu.Lock()
 		q.latest, q.sites = e.Time, len(e.Books.Sites)
 		q.mu.Unlock()
@@ -195,9 +197,21 @@ func (q *Queue) isRetried(e *Error) bool {
 	return e.API != "torch" && (q.Stacks.Passes(e.Stack, callstack.IsTorchAllocator) || e.torch && !q.Stacks.Whole(e.Stack))
 }
 
+// addHolders adds to the books of an error who kept the memory then.
+func (q *Queue) addHolders(e *Error) {
+	if e.walked == nil {
+		return
+	}
+	e.walked()
+	turn := q.Desk.Take()
+	defer turn.Done()
+	turn.AddWalk(e.Books, e.PID)
+}
+
 func (q *Queue) tell(e *Error) {
 	defer q.Defects.Recovered("a record of an out-of-memory error")
 	if q.Tell != nil {
+		q.addHolders(e)
 		q.Tell(*e)
 	}
 	if !q.Capture {

@@ -44,8 +44,8 @@ func run(capture ledger.Books, sites int, list ...Error) (got []string, q *Queue
 		},
 		Capture: capture != nil, Desk: booking.New(ledger.New(ledger.Options{Begin: 1}), capture, panics), Defects: panics, Stacks: fakeStacks{},
 		HasTorch: func(pid uint32) bool { return pid < 10 },
-		Books: func(*booking.Turn, uint64) *ledger.Snapshot {
-			return &ledger.Snapshot{Sites: make([]ledger.Site, sites)}
+		Books: func(*booking.Turn, uint32, uint64) (*ledger.Snapshot, func()) {
+			return &ledger.Snapshot{Sites: make([]ledger.Site, sites)}, nil
 		},
 	})
 	turn := q.Desk.Take()

@@ -54,6 +54,17 @@ func (a *Allocators) owner(pid uint32, device int32, value *bpf.TensorDevice) ow
 	return o
 }
 
+// Of returns the owners that belong to a process.
+func (o Owners) Of(pid uint32) Owners {
+	of := Owners{}
+	for number, x := range o {
+		if x.pid == pid {
+			of[number] = x
+		}
+	}
+	return of
+}
+
 // Count returns how many blocks the kernel half knows, as its totals say.
 func (a *Allocators) Count() (sum uint64) {
 	a.each(func(_ bpf.TensorKey, value *bpf.TensorDevice, _ int32) {

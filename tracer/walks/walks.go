@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package walks reads the memory of traced processes for who keeps their GPU memory, and books what
+// it finds: when a process is first traced, at the end, and in between if that is asked for.
+package walks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/booking"
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/defects"
+	"github.com/vramprof/vramprof/tracer/holders"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/patience"
+)
+
+// Options is what a Walker needs.
+type Options struct {
+	Every     time.Duration // between walks of a process; 0: only at its begin and at the end
+	MaxMemory uint64        // bytes to copy of a process: see holders.Options; 0: DefaultMemory
+	HideNames bool          // likewise
+
+	Desk    *booking.Desk
+	Defects *defects.List
+	Traced  func() []uint32                 // processes, in any order
+	Blocks  func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
+	Mark    func(turn *booking.Turn)        // marks which allocations are segments of PyTorch
+}
+
+// Walker walks processes. Any goroutine may call its methods.
+type Walker struct {
+	Options
+	one sync.Mutex // held while a process is read, so that their copies do not add up
+
+	mu     sync.Mutex // guards what follows
+	known  map[uint32]*target
+	urgent int // walks by Now under way
+}
+
+// target is a process that is walked.
+type target struct {
+	tried int       // walks in a row that found nothing
+	next  time.Time // when to walk it again
+	never bool      // it has no Python that can be read
+}
+
+const (
+	// A walk of a process without tensors is tried again after firstPause, then after twice as long,
+	// up to lastPause.
+	firstPause = 2 * time.Second
+	lastPause  = time.Minute
+
+	// walkTime is the longest that one walk takes, lastTime what those at the end take together.
+	walkTime = 10 * time.Second
+	lastTime = 10 * time.Second
+
+	// DefaultMemory is the most that a walk of a session copies by default.
+	DefaultMemory = 256 << 20
+
+	// Walks of processes that run out of memory at the same time, and how long each is waited for.
+	mostUrgent = 4
+	urgentTime = 5 * time.Second
+
+	// What a walk keeps of an object is less than this.
+	bytesPerObject = 64
+
+	mostHolders     = 4096 // of one walk
+	mostStorages    = 1 << 20
+	mostAllocations = 1 << 16
+
+	// nice is how much less urgent than the traced processes a walk is.
+	nice = 10
+)
+
+// New returns a Walker.
+func New(o Options) *Walker {
+	if o.MaxMemory == 0 {
+		o.MaxMemory = DefaultMemory
+	}
+	return &Walker{Options: o, known: map[uint32]*target{}}
+}
+
+// Run walks each process soon after it is traced, and again as Options.Every says, until ctx ends.
+func (w *Walker) Run(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		for _, pid := range w.due(time.Now()) {
+			if ctx.Err() != nil {
+				return
+			}
+			w.walk(ctx, pid)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// due returns the processes to walk now, and forgets those that are not traced any more.
+func (w *Walker) due(now time.Time) (pids []uint32) {
+	traced := w.Traced()
+	slices.Sort(traced)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for pid := range w.known {
+		if _, is := slices.BinarySearch(traced, pid); !is {
+			delete(w.known, pid)
+		}
+	}
+	for _, pid := range traced {
+		t := w.known[pid]
+		if t == nil {
+			t = &target{}
+			w.known[pid] = t
+		}
+		if !t.never && !now.Before(t.next) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// Last walks all processes once more, as many as there is time for.
+func (w *Walker) Last(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lastTime)
+	defer cancel()
+	left := 0
+	for _, pid := range w.Traced() {
+		w.mu.Lock()
+		t := w.known[pid]
+		skip := t != nil && t.never
+		w.mu.Unlock()
+		if skip {
+			continue
+		}
+		if ctx.Err() != nil {
+			left++
+			continue
+		}
+		w.walk(ctx, pid)
+	}
+	if left > 0 {
+		w.Desk.Tell(ledger.Warning{Text: fmt.Sprintf("there was no time to look again for holders in %d processes: theirs are of an earlier time", left)})
+	}
+}
+
+// Now begins to walk a process that has run out of memory and may be about to free what it has. It
+// is called in the turn in which the error is booked; blocks are the process's at that time. The
+// returned function waits for the end of the walk, at most 5 s; nil: it cannot be walked.
+func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.Block) (wait func()) {
+	w.mu.Lock()
+	t := w.known[pid]
+	busy := t != nil && t.never || w.urgent >= mostUrgent
+	if !busy {
+		w.urgent++
+	}
+	w.mu.Unlock()
+	if busy {
+		return nil
+	}
+	turn.Tell(ledger.WalkOpened{PID: pid, Time: at})
+	driver := turn.DriverMemory(pid, mostAllocations)
+	blocks = slices.Clone(blocks) // the ledger gets the list
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer w.Defects.Recovered(looking)
+		ctx, cancel := context.WithTimeout(context.Background(), walkTime)
+		defer cancel()
+		w.Desk.Tell(w.read(ctx, pid, at, driver, blocks))
+		w.mu.Lock()
+		w.urgent--
+		w.mu.Unlock()
+	}()
+	return func() {
+		select {
+		case <-done:
+		case <-time.After(urgentTime):
+		}
+	}
+}
+
+// walk reads one process, and books what it finds.
+func (w *Walker) walk(ctx context.Context, pid uint32) {
+	defer w.Defects.Recovered(looking)
+	w.one.Lock()
+	defer w.one.Unlock()
+	blocks := w.Blocks(pid)
+	turn := w.Desk.Take()
+	w.Mark(turn)
+	driver := turn.DriverMemory(pid, mostAllocations)
+	opened := clock.Now()
+	turn.Read(looking, opened, func(turn *booking.Turn) { turn.Tell(ledger.WalkOpened{PID: pid, Time: opened}) })
+	turn.Done()
+	walk := w.read(ctx, pid, opened, driver, blocks)
+	turn = w.Desk.Take()
+	defer turn.Done()
+	turn.Read(looking, clock.Now(), func(turn *booking.Turn) { turn.Tell(walk) })
+}
+
+// looking is what a panic costs.
+const looking = "a look for holders"
+
+// read reads a process. Blocks are those before; opened is when the walk began.
+func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, blocks []ledger.Block) ledger.Walk {
+	result, err := w.look(ctx, pid, driver)
+	walk := bookable(result, append(blocks, w.Blocks(pid)...)) // also those that came meanwhile
+	walk.PID, walk.Time = pid, opened
+	if result != nil {
+		walk.Took = uint64(result.Times.Copy)
+	} else {
+		walk.Failure = failureOf(err)
+	}
+	w.note(pid, err)
+	return walk
+}
+
+// look walks a process on a thread of its own, which is less urgent than others and ends with it.
+func (w *Walker) look(ctx context.Context, pid uint32, driver []ledger.Block) (*holders.Result, error) {
+	o := holders.Options{MaxMemory: w.MaxMemory, MaxObjects: int(w.MaxMemory / bytesPerObject), MaxTime: walkTime, HideNames: w.HideNames}
+	for _, b := range driver {
+		o.Addresses = append(o.Addresses, holders.Range{Address: b.Address, Bytes: b.Size, Device: int(max(b.Device, 0))})
+	}
+	return patience.Call(walkTime+time.Second, func() (*holders.Result, error) {
+		runtime.LockOSThread() // never unlocked: the thread keeps its priority
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice)
+		process, err := holders.Open(int(pid))
+		if err != nil {
+			return nil, err
+		}
+		defer process.Close()
+		return holders.Walk(ctx, process, o)
+	})
+}
+
+// note decides when a process is walked again.
+func (w *Walker) note(pid uint32, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.known[pid]
+	if t == nil {
+		return
+	}
+	switch {
+	case err == nil && w.Every > 0:
+		t.tried, t.next = 0, time.Now().Add(w.Every)
+	case err == nil:
+		t.next = time.Now().Add(24 * 365 * time.Hour)
+	case errors.Is(err, holders.ErrNoPython), errors.Is(err, holders.ErrPython), errors.Is(err, unix.EPERM):
+		t.never = true
+	default: // no tensors yet, or it changed too fast
+		t.next = time.Now().Add(min(firstPause<<min(t.tried, 10), lastPause))
+		t.tried++
+	}
+}
+
+// failureOf returns an error as a report shows it: "no PyTorch tensor in the process".
+func failureOf(err error) string {
+	for _, known := range []error{holders.ErrNoPython, holders.ErrPython, holders.ErrNoTensors} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		return "the session ended before its memory was read"
+	}
+	return untrusted.Clean(err.Error())
+}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer"
+	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 // traceFlags returns the flags of every command that traces.
@@ -28,6 +29,8 @@ func traceFlags() []cli.Flag {
 		&cli.StringFlag{Name: "duration", Aliases: []string{"d"}, Usage: "stop after `TIME`: 30s, 10m, or plain seconds"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
+		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach and at the end) or also every 30s, 10m, …"},
+		&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report what is probed"},
 	}
@@ -98,6 +101,9 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 	if err := tensorFlags(c, &config); err != nil {
 		return config, err
 	}
+	if config.Walks, err = walksOf(c); err != nil {
+		return config, err
+	}
 	chosen := 0
 	for _, yes := range []bool{len(config.PIDs) > 0, c.Bool("all"), c.IsSet("name"), len(command) > 0} {
 		if yes {
@@ -108,6 +114,26 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		return config, usageError{errors.New("use only one of --pid, --all, --name and a command")}
 	}
 	return config, nil
+}
+
+// leastEvery is the least time between walks of a process: one takes 0.1 to 1 s of a processor.
+const leastEvery = time.Second
+
+// walksOf reads --holders and --no-names. It returns nil for off.
+func walksOf(c *cli.Context) (*walks.Options, error) {
+	o := &walks.Options{HideNames: c.Bool("no-names")}
+	switch when := c.String("holders"); when {
+	case "off":
+		return nil, nil
+	case "end":
+	default:
+		every, err := parseDuration(when)
+		if err != nil || every < leastEvery {
+			return nil, usageError{fmt.Errorf("--holders is off, end or a time from 1s on, not %q", when)}
+		}
+		o.Every = every
+	}
+	return o, nil
 }
 
 // --sample=auto: this many stacks per second cost a program about 2 % of a core, and few programs

@@ -22,6 +22,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
 	"github.com/vramprof/vramprof/tracer/preflight"
+	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 // session is one run of the tracer.
@@ -97,6 +98,9 @@ func (s *session) open(c *cli.Context) (err error) {
 		}
 		s.confine(c)
 		s.announce(c, pids)
+	}
+	if o := s.config.Walks; o != nil && s.config.Memory > 0 {
+		o.MaxMemory = min(s.config.Memory/8, walks.DefaultMemory)
 	}
 	s.tracer, err = tracer.New(s.config)
 	return withRemedy(err)

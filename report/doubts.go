@@ -23,7 +23,6 @@ const (
 	AtStacks
 	AtBalance
 	AtTitle
-	AtHolders
 )
 
 // Doubt is one sentence about what the ledger could not account for.
@@ -32,14 +31,13 @@ type Doubt struct {
 	Text string
 }
 
-// Doubts returns all losses and warnings of a snapshot, how old NVML's readings are, and what walks
-// of memory leave open.
+// Doubts returns all losses and warnings of a snapshot, and how old NVML's readings are.
 func Doubts(s *ledger.Snapshot) []Doubt {
 	list := Losses(s)
 	for _, text := range readingTexts(s) {
 		list = append(list, Doubt{AtBalance, text})
 	}
-	return append(list, heldDoubts(s)...)
+	return list
 }
 
 // Losses returns all losses and warnings of a snapshot.

@@ -34,6 +34,7 @@ type payload struct {
 	Entries   entryColumns  `json:"entries"`
 	Chart     *chartData    `json:"chart"` // null without a timeline
 	Verdicts  bool          `json:"verdicts"`
+	Kept      *keptData     `json:"kept"` // null without a walk
 	Advice    []string      `json:"advice"`
 	Parts     partsData     `json:"parts"`
 	Remarks   []string      `json:"remarks"`
@@ -127,6 +128,7 @@ type builder struct {
 	tree    tree
 	entries []entry
 	over    *overTime // nil without a timeline
+	kept    *kept     // nil without a walk
 }
 
 func newPayload(in *Input) *payload {
@@ -159,11 +161,13 @@ func newPayload(in *Input) *payload {
 	if in.Timeline != nil && len(in.Timeline.Times) > 0 {
 		b.over = newOverTime(b, in.Timeline)
 	}
+	b.kept = newKept(b)
 	b.addHoldings()
 	if b.over != nil {
 		b.over.addRests()
 		b.p.Chart = b.over.chart()
 	}
+	b.kept.write()
 	b.addParts()
 	order := b.tree.columns(b.entries, &b.p.Tree)
 	b.columns(order)

@@ -124,6 +124,7 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 		v := &b.in.Verdicts[index]
 		e.class, e.verdict = b.text(untrusted.Clean(v.Class)), b.text(shorten(untrusted.Clean(v.Text)))
 	}
+	b.kept.link(len(b.entries), h)
 	b.entries = append(b.entries, e)
 }
 
@@ -136,6 +137,7 @@ func (b *builder) addMark(h *report.Holding, e entry) {
 		path = []int{b.mark(markBefore), e.head}
 	}
 	e.node = b.tree.leaf(path)
+	b.kept.link(len(b.entries), h)
 	b.entries = append(b.entries, e)
 }
 

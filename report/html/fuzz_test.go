@@ -21,6 +21,8 @@ func namesPage(t *testing.T, function, file, comm, api string) string {
 		Processes: []ledger.Process{{PID: 666, Comm: comm, Exe: file, Begin: begin, Workload: ledger.Workload{Job: api, Pod: function, Rank: "1"}}},
 		GPUs:      []ledger.GPU{{UUID: comm, Name: function, Total: gib}},
 		Sites:     []ledger.Site{{Stack: 1, API: api, Kind: ledger.Device, LiveBytes: mib, LiveObjects: 1, AllocBytes: mib, AllocObjects: 1}}}
+	s.Walks = walksOf(function, file, comm)
+	s.Processes = append(s.Processes, ledger.Process{PID: 667, Begin: begin})
 	return string(written(t, Input{Snapshot: s, Stacks: st, Title: file, Advice: []string{api}, Verdicts: []report.SiteVerdict{{Class: function, Text: function}}}))
 }
 

@@ -5,9 +5,6 @@ package html
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,10 +14,9 @@ import (
 
 	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/timeline"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func written(t testing.TB, in Input) []byte {
 	t.Helper()
@@ -32,25 +28,14 @@ func written(t testing.TB, in Input) []byte {
 }
 
 func TestDataOfAPageIsGolden(t *testing.T) {
-	in := fixture()
-	sums.Check(t, in.Snapshot)
-	got, err := json.MarshalIndent(newPayload(&in), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got = append(regexp.MustCompile(`,\n\s+(-?\d)`).ReplaceAll(got, []byte(", $1")), '\n')
-	golden := filepath.Join("testdata", "fixture.json")
-	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
+	for name, in := range map[string]Input{"fixture": fixture(), "held": heldAtTheEnd()} {
+		sums.Check(t, in.Snapshot)
+		got, err := json.MarshalIndent(newPayload(&in), "", " ")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("data differs from %s; -update writes it anew", golden)
+		got = append(regexp.MustCompile(`,\n\s+(-?\d)`).ReplaceAll(got, []byte(", $1")), '\n')
+		reporttest.Golden(t, name+".json", got)
 	}
 }
 
@@ -197,7 +182,10 @@ func TestHostileNamesStayData(t *testing.T) {
 	if err := json.Unmarshal([]byte(data), &p); err != nil {
 		t.Fatal(err)
 	}
-	for _, list := range [][]string{p.Strings, p.Warnings, p.Remarks, {p.Title, p.Host, p.Processes[0].Name, p.Processes[0].About, p.GPUs[0].Model, p.GPUs[0].Short}} {
+	if p.Kept == nil || len(p.Kept.Keepers.Bytes) != 2 || len(p.Kept.Links.Entry) == 0 {
+		t.Fatalf("no holders: %+v", p.Kept)
+	}
+	for _, list := range [][]string{p.Strings, p.Warnings, p.Kept.Walks[0].Notes, {p.Kept.Walks[1].Failure}, p.Remarks, {p.Title, p.Host, p.Processes[0].Name, p.Processes[0].About, p.GPUs[0].Model, p.GPUs[0].Short}} {
 		for _, s := range list {
 			if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || r == '\u202e' || r == '\u2028' }) {
 				t.Errorf("not clean: %.60q", s)

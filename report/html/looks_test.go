@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"image"
 	"image/png"
+	"strings"
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
@@ -16,12 +17,16 @@ import (
 func hostilePage(t *testing.T, b *browser) {
 	p := b.open(t, written(t, hostile()), 1200, 900, "light")
 	p.click("#sites tbody tr:first-child button")
+	p.click("#holders tbody tr:first-child button")
+	if text := p.text("#keeper-facts"); !strings.Contains(text, "__proto__ of 7") {
+		t.Errorf("the holder's facts: %.300q", text)
+	}
 	var bad int
 	p.eval(`document.querySelectorAll("img, b b, i i, body script ~ script ~ script, iframe").length`, &bad)
 	if title := p.text("title"); bad != 0 || title == "owned" {
 		t.Errorf("%d foreign elements, title %.60q", bad, title)
 	}
-	if got := p.number("#flame", "total"); !near(got, float64(mib)) {
+	if got := p.number("#flame", "total"); !near(got, float64(2*mib)) {
 		t.Errorf("%.0f bytes", got)
 	}
 	var wide bool
@@ -87,6 +92,109 @@ func quick(t *testing.T, b *browser) {
 	}
 	p.screenshot("large")
 	p.clean()
+}
+
+// heldPage: who keeps memory, as of the walk.
+func heldPage(t *testing.T, b *browser) {
+	in := held()
+	w := in.Snapshot.LatestWalk(0)
+	total := float64(w.Allocators[0].Allocated + gib) // a GiB of the driver
+	p := b.open(t, written(t, in), 1400, 1000, "light")
+	if got := p.number("#kept-flame", "drawn"); !near(got, total) {
+		t.Errorf("the graph has %.0f bytes, want %.0f", got, total)
+	}
+	p.says(map[string]string{
+		"#kept-head":  "Who keeps it, as of 58s",
+		"#kept-when":  "Not of the moment chosen above (1m00s): memory was walked 2.0s before it. Choose 58s",
+		"#kept-notes": "No holders of infer [4300]: no Python interpreter in the process",
+		"#kept-sum":   "63.8 GiB of GPU memory 4.78 GiB since the attach 58.0 GiB before the attach 1.00 GiB beside PyTorch's allocator Growth is since the walk at 1.0s.",
+	})
+	p.click("#kept-when button")
+	if text, range_ := p.text("#kept-when"), p.text("#range-text"); text != "That is the moment chosen above." || range_ != "after 58s" {
+		t.Errorf("at the walk: %q, range %q", text, range_)
+	}
+	p.click("#at-all")
+	p.says(map[string]string{"#kept-head": "Who keeps it, as of 58s", "#kept-when": "holders are of all memory in use at that time"})
+	p.press("Escape")
+
+	p.eval(`document.getElementById("kept-flame").focus()`, nil)
+	p.press("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown")
+	if text := p.text("#spoken"); !strings.HasPrefix(text, "weight: 28.0 GiB, 43.9 % of all, 100 % of the step above, 14.0 GiB in itself, 112 storages, 28.0 GiB from before the attach") {
+		t.Errorf("arrow keys lead to %q", text)
+	}
+	p.press("Enter")
+	if text := p.text("#kept-crumbs [aria-current]"); text != "weight" || p.text("#crumbs [aria-current]") != "all" {
+		t.Errorf("Enter zooms into %q", text)
+	}
+	p.press("ArrowDown", "Enter") // the end of a path
+	p.says(map[string]string{"#keeper-head": "model.layers.*.weight.grad", "#keeper-sites": report.MarkOlder})
+	p.press("/", "h", "i", "s", "t")
+	if got, want := p.number("#kept-matched", "bytes"), float64(192*8*mib+(580-20)*8*mib); !near(got, want) {
+		t.Errorf("the search found %.0f bytes, want %.0f", got, want)
+	}
+	if text := p.text("#holders-count") + p.text("#matched"); text != "1–1 of 1" {
+		t.Errorf("after a search of holders: %q", text)
+	}
+	p.click("#holders tbody tr:first-child button")
+	p.says(map[string]string{
+		"#keeper-head": historyPath, "#keeper-facts": "+4.38 GiB since 1.0s, +560 entries", "#keeper-sites": "Block.forward",
+		"#holders tbody .place": "list of 752", "#holders tbody .c-grown": "+4.61 GiB/min",
+	})
+	p.screenshot("held")
+	p.click("#keeper-sites li:last-child button")
+	p.says(map[string]string{"#selected-keepers": historyPath, "#selected-keepers h3": "Kept by, as of 58s"})
+	p.press("Escape")
+
+	p.click("#planes [data-plane='3']") // what is older
+	if got := p.number("#kept-flame", "drawn"); !near(got, total-float64(58*gib)) {
+		t.Errorf("without older memory: %.0f bytes, want %.0f", got, total-float64(58*gib))
+	}
+	p.eval(`{ const s = document.getElementById("process"); s.value = "1"; s.dispatchEvent(new Event("change")); }`, nil)
+	if got := p.number("#kept-flame", "drawn"); got != 0 {
+		t.Errorf("the server keeps %.0f bytes", got)
+	}
+	p.says(map[string]string{"#kept-head": "Who keeps it", "#kept-notes": "no Python interpreter"})
+	p.clean()
+	for _, width := range []int{360, 1700} {
+		p := b.open(t, written(t, in), width, 900, "light")
+		p.click("#holders tbody tr:first-child button")
+		p.click("#sites tbody tr:first-child button")
+		var wide, beside bool
+		p.eval(`document.documentElement.scrollWidth > innerWidth`, &wide)
+		p.eval(`document.getElementById("flame").getBoundingClientRect().right < document.getElementById("kept-flame").getBoundingClientRect().left`, &beside)
+		if wide || beside != (width > 1000) {
+			t.Errorf("in a window of %d pixels: wider than it %v, graphs beside each other %v", width, wide, beside)
+		}
+		p.screenshot(fmt.Sprintf("held-%d", width))
+		p.clean()
+	}
+}
+
+// A page of failed walks shows the reason, and no graph.
+func failedWalks(t *testing.T, b *browser) {
+	in := held()
+	s := *in.Snapshot
+	s.Walks = s.Walks[len(s.Walks)-1:]
+	in.Snapshot, in.Timeline = &s, nil
+	p := b.open(t, written(t, in), 1200, 900, "light")
+	p.says(map[string]string{"#kept-head": "Who keeps it", "#kept-notes": "No holders of infer [4300]: no Python interpreter in the process"})
+	var hidden bool
+	p.eval(`document.getElementById("kept-graph").hidden && document.getElementById("holders-section").hidden`, &hidden)
+	if !hidden {
+		t.Error("there is a graph of nothing")
+	}
+	p.clean()
+}
+
+// says tests that elements contain texts.
+func (p *tab) says(texts map[string]string) {
+	p.Helper()
+	p.settle()
+	for selector, want := range texts {
+		if text := p.text(selector); !strings.Contains(text, want) {
+			p.Errorf("%s lacks %q: %.300q", selector, want, text)
+		}
+	}
 }
 
 // looks makes the screenshots, and checks of them what can be checked: that the page is light or

@@ -62,12 +62,10 @@ func (n *namer) along(i int32, e edge) *Holder {
 }
 
 func (n *namer) begin(r Root) *Holder {
-	same := r
-	same.Now = 0 // a function is read some times, while it goes on
-	root := n.roots[same]
+	root := n.roots[r]
 	if root == nil {
 		root = &r
-		n.roots[same] = root
+		n.roots[r] = root
 	}
 	return n.intern(link{root: root}, nil)
 }

@@ -6,7 +6,7 @@
 // have ids with a prefix: "kept-flame", "kept-search".
 function newGraph(prefix, words) {
   return {
-    prefix, tree: null, words, // words.above: what the node above is; words.more(node): lines of the tip
+    prefix, tree: null, words, // words.above: what the node above is; words.more(node): more texts about a node
     zoom: 0, focus: -1, query: "", regex: false, // chosen
     total: 0, matched: 0, searching: false, badQuery: false, // results of update
     width: 0, rows: [], boxes: [], hover: -1, marked: new Set(), // drawn
@@ -158,13 +158,14 @@ function nodeWords(g, node) {
 function zoomTo(g, node) {
   look(g, { zoom: node, focus: node });
   say(g, node, "Zoomed into ");
+  g.words.zoomed?.(node);
 }
 
 // say announces the selected node to screen readers.
 function say(g, node, before = "") {
   if (node < 0) return;
   const t = g.tree;
-  byId("spoken").textContent = `${before}${frameWords(t.frame[node])}: ${nodeWords(g, node)}, level ${t.depth[node]}`;
+  byId("spoken").textContent = `${before}${frameWords(t.frame[node])}: ${[nodeWords(g, node), ...g.words.more(node)].join(", ")}, level ${t.depth[node]}`;
 }
 
 function showCrumbs(g) {

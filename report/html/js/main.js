@@ -6,8 +6,10 @@ function show() {
   showFilters();
   drawChart();
   showSum();
+  showKept();
   graphs.forEach(showGraph);
-  showSites();
+  graphs.forEach(showTable);
+  showKeeper();
   showSelected();
 }
 
@@ -19,15 +21,15 @@ function watchFilters() {
     change({ hide: event.target.checked });
   });
   byId("reset").addEventListener("click", reset);
-  byId("previous").addEventListener("click", () => look(sites, { page: sites.page - 1 }));
-  byId("next").addEventListener("click", () => look(sites, { page: sites.page + 1 }));
+  graphs.forEach(watchTable);
   byId("unselect").addEventListener("click", () => change({ entry: -1 }));
+  byId("unselect-keeper").addEventListener("click", () => change({ keeper: -1 }));
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
       reset();
     } else if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
       event.preventDefault();
-      byId("search").focus();
+      (document.activeElement.closest("#kept-section") ? byId("kept-search") : byId("search")).focus();
     }
   });
 }
@@ -73,11 +75,13 @@ async function main() {
   watchTheme();
   data = await readData();
   openBook();
+  openKept();
   resetState();
   fillHead();
   fillFindings();
   fillFilters();
-  fillLegend();
+  fillLegend(sites, data.tree, ["Python, yours", "Python, libraries", "native, yours", "native, libraries", "no code"]);
+  fillKept();
   fillParts();
   fillNotes();
   watchFilters();
@@ -89,9 +93,10 @@ async function main() {
   }
   update();
   show();
-  new ResizeObserver(() => {
-    if (byId("flame").clientWidth !== sites.width) repaint();
-  }).observe(byId("flame"));
+  const resized = new ResizeObserver(() => {
+    if (graphs.some((g) => part(g, "flame").clientWidth !== g.width)) repaint();
+  });
+  for (const g of graphs) resized.observe(part(g, "flame"));
   document.documentElement.dataset.ready = Math.round(performance.now());
 }
 

@@ -96,10 +96,10 @@ function showSum() {
   byId("sum").replaceChildren(...parts);
 }
 
-function fillLegend() {
-  const names = ["Python, yours", "Python, libraries", "native, yours", "native, libraries", "no code"];
-  const used = new Set(book.classes);
-  byId("legend").replaceChildren(...names.map((name, i) => (used.has(i)
+// fillLegend names the colors of a graph's frames.
+function fillLegend(g, tree, names) {
+  const used = new Set(tree.frame.map((frame) => book.classes[frame]));
+  part(g, "legend").replaceChildren(...names.map((name, i) => (used.has(i)
     ? element("li", {}, element("i", { class: "swatch bg-box-" + boxClasses[i] }), name) : null)).filter(Boolean));
 }
 

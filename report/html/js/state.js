@@ -8,11 +8,11 @@ const state = {
   gpu: -2, // -2: all GPUs, -1: what is in the sum of no GPU
   planes: new Set(),
   hide: false,
-  entry: -1, // the selected one
+  entry: -1, keeper: -1, // the selected ones
 };
 
 // sites is the graph of who allocated memory; graphs are all that the page has.
-const sites = newGraph("", { above: "its caller", more: () => [] });
+const sites = newGraph("", { above: "its caller", more: () => [] }); // its table: sites.js
 const graphs = [sites];
 
 const metrics = [
@@ -28,7 +28,7 @@ const needsChart = (metric) => metric === "peak" || metric === "growth";
 function resetState() {
   Object.assign(state, {
     metric: "use", from: book.moments - 1, to: book.moments - 1, process: -1, gpu: -2, planes: new Set(data.planes.keys()),
-    hide: false, entry: -1,
+    hide: false, entry: -1, keeper: -1,
   });
   for (const g of graphs) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
 }
@@ -97,6 +97,7 @@ function update() {
   if (state.metric === "peak") state.from = state.to = peakMoment();
   updateGraph(sites, currentTree(), (e) => (chosen(e) ? bytesOf(e) : 0));
   sites.marked = new Set(state.entry >= 0 ? pathTo(sites.tree, sites.tree.at[state.entry]) : []);
+  updateKept();
 }
 
 // updateGraph adds the bytes of a graph's entries up.

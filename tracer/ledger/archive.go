@@ -45,10 +45,10 @@ func (l *Ledger) freeSite(n uint32) {
 	if hash := s.hashButForClass(); s.kind == Tensor && l.classes[hash] == n {
 		delete(l.classes, hash)
 	}
-	own := cohorts{parts: s.own.parts, floors: s.own.floors}
+	own := cohorts{parts: s.own.parts, levels: s.own.levels}
 	*own.parts = windows{}
-	if own.floors != nil {
-		*own.floors = [CohortLen]uint64{}
+	if own.levels != nil {
+		*own.levels = [CohortLen]level{}
 	}
 	*s = site{siteKey: siteKey{process: none}, own: own}
 	l.freeSites = append(l.freeSites, n)
@@ -167,8 +167,10 @@ func (w *packer) cohorts(s *site) {
 	}
 	w.numbers(group)
 	if !written {
-		w.numbers(c.base, c.live, c.peak, c.floor, uint64(c.highs), uint64(c.last), uint64(c.shift))
-		w.numbers(c.floors[:c.last]...)
+		w.numbers(c.base, c.live, c.peak, c.at, uint64(c.highs), uint64(c.last), uint64(c.shift))
+		for _, x := range append([]level{c.now}, c.levels[:c.last]...) {
+			w.numbers(x.floor, uint64(x.area/float64(uint64(1)<<c.shift)))
+		}
 	}
 	for i := range s.own.parts.list[:c.last+1] {
 		x := &s.own.parts.list[i]
@@ -232,11 +234,16 @@ func (r *unpacker) cohorts(s *site) {
 		s.own.parts.next, c.parts = c.parts, s.own.parts
 	}
 	if !read {
-		c.floors = new([CohortLen]uint64)
-		r.numbers(&c.base, &c.live, &c.peak, &c.floor)
+		c.levels = new([CohortLen]level)
+		r.numbers(&c.base, &c.live, &c.peak, &c.at)
 		c.highs, c.last, c.shift = uint16(r.number()), uint8(r.number()), uint8(r.number())
-		for i := range c.floors[:c.last] {
-			c.floors[i] = r.number()
+		read := func(x *level) {
+			r.numbers(&x.floor)
+			x.area = float64(r.number()) * float64(uint64(1)<<c.shift)
+		}
+		read(&c.now)
+		for i := range c.levels[:c.last] {
+			read(&c.levels[i])
 		}
 	}
 	for i := range s.own.parts.list[:c.last+1] {

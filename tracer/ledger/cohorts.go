@@ -22,6 +22,7 @@ type Cohort struct {
 	// Those of LiveObjects that are in the sample; all if there is no sampling.
 	Seen  uint64
 	Floor uint64 // least live bytes of the whole site during the window
+	Mean  uint64 // mean of them by time, up to now; 0 before the site's first allocation
 	// Site.Peak if the site's live bytes reached a new maximum in the window; of several sites
 	// shown as one, the sum over those that did.
 	High uint64
@@ -35,12 +36,23 @@ type cohorts struct {
 	base   uint64 // number of the first window, since Begin; noBase before the first allocation
 	live   uint64 // bytes
 	peak   uint64 // of live bytes
-	floor  uint64 // floor of the newest window
+	now    level  // of the newest window
+	at     uint64 // time up to which its area is known
 	parts  *windows
-	floors *[CohortLen]uint64 // floors of the windows before the newest
-	highs  uint16             // bit i: a new peak in window i
-	last   uint8              // index of the newest window
-	shift  uint8              // a window is 2^shift ns
+	levels *[CohortLen]level // of the windows before the newest
+	highs  uint16            // bit i: a new peak in window i
+	last   uint8             // index of the newest window
+	shift  uint8             // a window is 2^shift ns
+}
+
+// level is what the live bytes were during one window.
+type level struct {
+	floor uint64
+	area  float64 // bytes times ns
+}
+
+func (x *level) add(y *level) {
+	x.floor, x.area = min(x.floor, y.floor), x.area+y.area
 }
 
 // windows has the counts of one site by window. The time of an entry determines its window.
@@ -87,14 +99,14 @@ func (l *Ledger) addCohorts(s *site, n uint32) {
 			l.classes[hash] = n
 		}
 	}
-	if s.own.floors != nil {
+	if s.own.levels != nil {
 		return
 	}
-	if len(l.floors) == 0 {
-		l.floors = make([][CohortLen]uint64, windowsPiece)
+	if len(l.levels) == 0 {
+		l.levels = make([][CohortLen]level, windowsPiece)
 	}
-	s.own.floors = &l.floors[0]
-	l.floors = l.floors[1:]
+	s.own.levels = &l.levels[0]
+	l.levels = l.levels[1:]
 }
 
 func (k *siteKey) hashButForClass() uint64 {
@@ -141,25 +153,38 @@ func (c *cohorts) reach(begin, time uint64) {
 		n = minus(time, begin) >> c.shift
 	}
 	for uint64(c.last) < n-c.base {
-		c.floors[c.last] = c.floor
+		c.pass(c.end(begin))
+		c.levels[c.last] = c.now
 		c.last++
-		c.floor = c.live
+		c.now = level{floor: c.live}
+	}
+}
+
+// end returns the time at which the newest window ends.
+func (c *cohorts) end(begin uint64) uint64 { return begin + (c.base+uint64(c.last)+1)<<c.shift }
+
+// pass adds the time until now to the area of the newest window.
+func (c *cohorts) pass(time uint64) {
+	if time > c.at {
+		c.now.area += float64(c.live) * float64(time-c.at)
+		c.at = time
 	}
 }
 
 // coarsen doubles the step.
 func (c *cohorts) coarsen() {
-	old := c.floors
-	old[c.last] = c.floor
+	old := c.levels
+	old[c.last] = c.now
 	odd, n := int(c.base&1), int(c.last)
-	var floors [CohortLen]uint64
+	var levels [CohortLen]level
 	highs := uint16(0)
 	for i := 0; i <= n; i++ {
 		k := (i + odd) / 2
 		if i == 0 || (i+odd)%2 == 0 {
-			floors[k] = old[i]
+			levels[k] = old[i]
+		} else {
+			levels[k].add(&old[i])
 		}
-		floors[k] = min(floors[k], old[i])
 		highs |= c.highs >> i & 1 << k
 	}
 	for p := c.parts; p != nil; p = p.next {
@@ -169,8 +194,8 @@ func (c *cohorts) coarsen() {
 		}
 		p.list = to
 	}
-	*old, c.highs, c.last = floors, highs, uint8((n+odd)/2)
-	c.floor = floors[c.last]
+	*old, c.highs, c.last = levels, highs, uint8((n+odd)/2)
+	c.now = levels[c.last]
 	c.base /= 2
 	c.shift++
 }
@@ -190,6 +215,7 @@ func (s *site) aged(begin, time, size uint64) {
 		c.reach(begin, time)
 		i = c.index(begin, time)
 	}
+	c.pass(time)
 	w := &s.own.parts.list[i%CohortLen]
 	w.alloc += size
 	w.live += size
@@ -214,13 +240,12 @@ func (s *site) died(begin, birth, time, size uint64) {
 	if c.number(begin, time) != uint64(c.last) {
 		c.reach(begin, time)
 	}
+	c.pass(time)
 	w := &s.own.parts.list[c.index(begin, birth)]
 	w.live -= size
 	w.liveObjects--
 	c.live -= size
-	if c.live < c.floor {
-		c.floor = c.live
-	}
+	c.now.floor = min(c.now.floor, c.live)
 }
 
 // revived undoes the free of an entry.
@@ -248,12 +273,12 @@ func (s *site) moved(to *site, begin, birth, size uint64) {
 	w.allocObjects--
 	c := s.cohorts()
 	c.live -= size
-	c.floor = min(c.floor, c.live)
+	c.now.floor = min(c.now.floor, c.live)
 	to.aged(begin, birth, size)
 }
 
-// fillCohorts sets the cohorts of a site in a snapshot; list has room for CohortLen.
-func (s *site) fillCohorts(out *Site, list []Cohort) {
+// fillCohorts sets the cohorts of a site in a snapshot of a time; list has room for CohortLen.
+func (s *site) fillCohorts(begin, time uint64, out *Site, list []Cohort) {
 	c := s.cohorts()
 	if c.base == noBase {
 		return
@@ -261,23 +286,31 @@ func (s *site) fillCohorts(out *Site, list []Cohort) {
 	out.Peak, out.Window, out.FirstWindow = c.peak, 1<<c.shift, c.base<<c.shift
 	out.Cohorts = list[:c.last+1]
 	for i := range out.Cohorts {
-		w := &s.own.parts.list[i]
+		w, x := &s.own.parts.list[i], &c.levels[i]
+		width := float64(uint64(1) << c.shift)
+		if i == int(c.last) {
+			n := c.now
+			end := c.end(begin)
+			until := max(min(time, end), c.at)
+			n.area += float64(c.live) * float64(until-c.at)
+			x, width = &n, max(width-float64(end-min(until, end)), 1)
+		}
 		out.Cohorts[i] = Cohort{
 			AllocObjects: uint64(w.allocObjects), AllocBytes: w.alloc,
-			LiveObjects: uint64(w.liveObjects), LiveBytes: w.live, Seen: uint64(w.liveObjects), Floor: c.floors[i],
+			LiveObjects: uint64(w.liveObjects), LiveBytes: w.live, Seen: uint64(w.liveObjects),
+			Floor: x.floor, Mean: uint64(x.area / width),
 		}
 		if c.highs>>i&1 != 0 {
 			out.Cohorts[i].High = c.peak
 		}
 	}
-	out.Cohorts[c.last].Floor = c.floor
 }
 
 // fillTensors is fillCohorts for one size class of the sample. Its cohorts add up to its part. Its
 // share of floors and peak is its share of the live bytes of all classes or, if there are none, of
 // the freed ones.
-func (s *site) fillTensors(out *Site, part *share) {
-	s.fillCohorts(out, make([]Cohort, CohortLen))
+func (s *site) fillTensors(begin, time uint64, out *Site, part *share) {
+	s.fillCohorts(begin, time, out, make([]Cohort, CohortLen))
 	to, from := part.live.bytes, s.cohorts().live
 	if from == 0 {
 		to = part.freed.bytes
@@ -301,7 +334,7 @@ func (s *site) fillTensors(out *Site, part *share) {
 		w.LiveBytes = scale(w.LiveBytes, part.live.bytes, s.liveBytes)
 		w.AllocObjects = w.LiveObjects + scale(gone.objects, part.freed.objects, freed)
 		w.AllocBytes = w.LiveBytes + scale(gone.bytes, part.freed.bytes, s.allocBytes)
-		w.Floor, w.High = scale(w.Floor, to, from), scale(w.High, to, from)
+		w.Floor, w.High, w.Mean = scale(w.Floor, to, from), scale(w.High, to, from), scale(w.Mean, to, from)
 	}
 }
 
@@ -349,6 +382,7 @@ func (s *Site) addTo(sum []Cohort, first, window uint64) {
 	floors := make([]uint64, len(sum))
 	highs := make([]uint64, len(sum))
 	seen := make([]bool, len(sum))
+	areas := make([]float64, len(sum))
 	live, k := uint64(0), uint64(0)
 	for i := range s.Cohorts {
 		w := &s.Cohorts[i]
@@ -364,12 +398,18 @@ func (s *Site) addTo(sum []Cohort, first, window uint64) {
 			seen[k], floors[k] = true, w.Floor
 		}
 		floors[k], highs[k] = min(floors[k], w.Floor), max(highs[k], w.High)
+		areas[k] += float64(w.Mean) * float64(s.Window)
+	}
+	if n := len(s.Cohorts); n > 0 { // the rest of the last window
+		over := (k+1)*window + first - s.FirstWindow - s.Window*uint64(n)
+		areas[k] += float64(live) * float64(over)
 	}
 	for k++; k < uint64(len(sum)); k++ {
-		floors[k] = live
+		floors[k], areas[k] = live, float64(live)*float64(window)
 	}
 	for k := range sum {
 		sum[k].Floor += floors[k]
 		sum[k].High += highs[k]
+		sum[k].Mean += uint64(areas[k] / float64(window))
 	}
 }

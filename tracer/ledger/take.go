@@ -177,7 +177,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 		v.addOwners(&out, s.siteKey)
 		v.addHolders(&out, s.siteKey)
 		s.history.fill(out.History, session)
-		s.fillCohorts(&out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
+		s.fillCohorts(l.options.Begin, v.s.End, &out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
 		list.add(key, &out)
 	}
 }

@@ -322,7 +322,7 @@ func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 		out.History[i] = x.weighted(out.History[i], p)
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
-	s.fillTensors(out, part)
+	s.fillTensors(v.l.options.Begin, v.s.End, out, part)
 	v.addHolders(out, s.siteKey)
 	out.Growth = int64(out.LiveBytes) - int64(x.weighted(s.history.at(session/2), p))
 	return out

@@ -25,6 +25,6 @@ while True:
         os.close(file)
     os.environ.update(request["env"])
     sys.argv = request["argv"]
-    sys.path[0] = os.path.dirname(sys.argv[0])
+    sys.path[0:1] = [os.path.dirname(sys.argv[0]), os.path.dirname(__file__)]  # the latter has training.py
     break
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef RATE
 #define RATE 250 // steps per second, at most
+#endif
 
 // From the CUDA API.
 int cudaMalloc(void **, size_t);

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop of all programs in this folder: how long it runs, and how fast.
 
-A step takes at least 4 ms and represents one of 50 ms or more: 6 s represent more than a
-minute of training. A program prints "ready PID" when its loop starts, and "done PID" once it
+By default, a step takes at least 4 ms and represents one of 50 ms or more: 6 s represent more than
+a minute of training. A program prints "ready PID" when its loop starts, and "done PID" once it
 has run for --seconds and for two thirds of the steps in that time. With --hold, the loop
 continues until stdin ends."""
 import argparse, os, select, sys, time
 import torch
 
 torch.backends.cudnn.enabled = False  # a stub without a version
-RATE = 250  # steps per second, at most
+RATE = 250  # steps per second, at most, by default
 
 
 def options():
@@ -32,16 +32,16 @@ def rest(until, hold):
     return bool(select.select([sys.stdin], [], [], delay)[0])
 
 
-def steps():
-    """Yields the numbers of the steps: 0, 1, 2, …"""
+def steps(rate=RATE):
+    """Yields the numbers of the steps: 0, 1, 2, … At step n, at least n / rate seconds have passed."""
     o = options()
     torch.cuda.init()
     say(b"ready")
     begin, step, done = time.monotonic(), 0, False
-    while not rest(begin + step / RATE, o.hold):
+    while not rest(begin + step / rate, o.hold):
         yield step
         step += 1
-        if not done and step >= o.seconds * RATE * 2 / 3 and time.monotonic() - begin >= o.seconds:
+        if not done and step >= o.seconds * rate * 2 / 3 and time.monotonic() - begin >= o.seconds:
             done = True
             say(b"done")
             if not o.hold:

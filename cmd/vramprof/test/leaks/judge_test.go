@@ -5,6 +5,7 @@ package leaks
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,9 +14,14 @@ import (
 
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-const enough = 0.95 // precision and recall
+// Least precision and recall, of all programs and of a sample of them, where one error counts more.
+const (
+	enough         = 0.95
+	enoughOfSample = 0.75
+)
 
 // where names a group: "loss_list.py:15", or the function.
 func where(g *verdict.Group) string {
@@ -30,7 +36,7 @@ func where(g *verdict.Group) string {
 }
 
 // isLeak reports whether a group is where, according to its author, the program leaks.
-func (p *observed) isLeak(o *observation, g *verdict.Group) bool {
+func (p *observed) isLeak(o *observation, s *ledger.Snapshot, g *verdict.Group) bool {
 	if filepath.Base(g.Line.File) == p.Name {
 		return slices.Contains(p.Lines, g.Line.Line)
 	}
@@ -39,7 +45,7 @@ func (p *observed) isLeak(o *observation, g *verdict.Group) bool {
 	}
 	frames := regexp.MustCompile(p.Frames)
 	return slices.ContainsFunc(g.Sites, func(i int) bool {
-		return slices.ContainsFunc(o.Stack(o.Snapshot.Sites[i].Stack), func(f callstack.Frame) bool { return frames.MatchString(f.Function) })
+		return slices.ContainsFunc(o.Stack(s.Sites[i].Stack), func(f callstack.Frame) bool { return frames.MatchString(f.Function) })
 	})
 }
 
@@ -52,16 +58,16 @@ type outcome struct {
 	behind *verdict.Group   // or the group listed before it
 }
 
-func (p *observed) outcome(o *observation, groups []verdict.Group) outcome {
+func (p *observed) outcome(o *observation, s *ledger.Snapshot, groups []verdict.Group) outcome {
 	out := outcome{observed: p}
 	for _, pid := range p.PIDs {
 		var before *verdict.Group
 		for i := range groups {
 			g := &groups[i]
-			if o.Snapshot.Processes[g.Process].PID != pid {
+			if s.Processes[g.Process].PID != pid {
 				continue
 			}
-			right, called := p.Leaking && p.isLeak(o, g), g.Class == verdict.Leaking
+			right, called := p.Leaking && p.isLeak(o, s, g), g.Class == verdict.Leaking
 			switch {
 			case right && called && before == nil:
 				out.first = cmp.Or(out.first, g)
@@ -116,42 +122,85 @@ func (o *outcome) got() string {
 	return strings.Join(list, "\n    ")
 }
 
-// judge prints the expected and the actual verdict of each program, and fails if too many are
-// wrong.
-func judge(t *testing.T, seen []*observation) {
+// figures are how often the verdict was right.
+type figures struct{ programs, leaking, found, alarms int }
+
+func (f *figures) add(r *outcome) {
+	f.programs++
+	if r.Leaking {
+		f.leaking++
+	}
+	if r.first != nil {
+		f.found++
+	}
+	f.alarms += len(r.alarms)
+}
+
+func (f *figures) precision() float64 { return share(f.found, f.found+f.alarms) }
+func (f *figures) recall() float64    { return share(f.found, f.leaking) }
+
+// String returns both with their intervals: "precision 0.960 (0.804 to 0.993)".
+func (f *figures) String() string {
+	interval := func(k, n int) string {
+		low, high := wilson(k, n)
+		return fmt.Sprintf("%.3f (%.3f to %.3f)", share(k, n), low, high)
+	}
+	return fmt.Sprintf("%d programs, %d of them leaking: %d found, %d false alarms: precision %s, recall %s",
+		f.programs, f.leaking, f.found, f.alarms, interval(f.found, f.found+f.alarms), interval(f.found, f.leaking))
+}
+
+// judge prints the expected and the actual verdict of each program at each moment, and fails if too
+// many are wrong.
+func judge(t *testing.T, seen []*observation, enough float64) {
+	t.Helper()
+	for n, m := range seen[0].Moments {
+		judgeMoment(t, seen, n, m.Seconds, enough)
+	}
+}
+
+func judgeMoment(t *testing.T, seen []*observation, n, seconds int, enough float64) {
 	t.Helper()
 	var rows, wrong []string
-	leaking, found, alarms := 0, 0, 0
+	var total figures
+	sets := map[string]*figures{older: {}, forWork: {}, forCheck: {}}
 	for _, o := range seen {
-		groups := verdict.JudgeLines(o.Snapshot, verdict.Judge(o.Snapshot, o))
+		s := o.Moments[n].Snapshot
+		groups := verdict.JudgeLines(s, verdict.Judge(s, o))
 		for i := range o.Programs {
-			r := o.Programs[i].outcome(o, groups)
+			r := o.Programs[i].outcome(o, s, groups)
 			attach := "early"
 			if r.Late {
 				attach = "late"
 			}
 			row := fmt.Sprintf("%-24s %-5s %s\n    %s", r.Name, attach, r.expected(), r.got())
 			rows = append(rows, row)
-			if r.Leaking {
-				leaking++
-			}
-			if r.first != nil {
-				found++
-			}
-			alarms += len(r.alarms)
 			if r.Leaking != (r.first != nil) || len(r.alarms) > 0 {
 				wrong = append(wrong, row)
 			}
+			total.add(&r)
+			sets[r.set()].add(&r)
 		}
 	}
 	slices.Sort(rows)
 	slices.Sort(wrong)
-	precision, recall := share(found, found+alarms), share(found, leaking)
-	t.Logf("\n%s\n\n%d programs, %d of them leaking: %d found, %d false alarms: precision %.3f, recall %.3f",
-		strings.Join(rows, "\n"), len(rows), leaking, found, alarms, precision, recall)
-	if precision < enough || recall < enough {
-		t.Errorf("precision %.3f, recall %.3f, want %.2f of each. Wrong:\n%s", precision, recall, enough, strings.Join(wrong, "\n"))
+	t.Logf("after %d s\n%s\n\n%s", seconds, strings.Join(rows, "\n"), &total)
+	for _, set := range []string{older, forWork, forCheck} {
+		t.Logf("%s: %s", set, sets[set])
 	}
+	if total.precision() < enough || total.recall() < enough {
+		t.Errorf("after %d s: %s; want %.2f of each. Wrong:\n%s", seconds, &total, enough, strings.Join(wrong, "\n"))
+	}
+}
+
+// wilson returns the 95 % interval of a share (E. Wilson: Probable Inference, JASA 22, 1927).
+func wilson(k, n int) (low, high float64) {
+	if n == 0 {
+		return 0, 1
+	}
+	const z = 1.96
+	p, m := float64(k)/float64(n), float64(n)
+	middle, half := p+z*z/(2*m), z*math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
+	return max((middle-half)/(1+z*z/m), 0), min((middle+half)/(1+z*z/m), 1)
 }
 
 // share returns part/all, or 1 if all is 0.

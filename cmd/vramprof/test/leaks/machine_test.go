@@ -26,10 +26,11 @@ import (
 )
 
 const (
-	gpus   = 16
+	gpus   = 20
 	memory = 64 << 30 // per GPU
 
 	sample   = 1 << 20 // of tensors, the command's default
+	runs     = 10      // seconds; what programs do for a part of their time, they do in a part of these
 	lateness = 2 * time.Second
 	patience = 2 * time.Minute
 )
@@ -44,15 +45,15 @@ type machine struct {
 	name     string        // prefix of the names of all programs, and of no others
 	launcher *net.UnixConn // starts programs with PyTorch; nil: each starts on its own
 	nvml     *nvml.Driver
-	seconds  int // that a program runs before it is judged
+	moments  []int // seconds after which the programs are judged, ascending
 }
 
-func newMachine(t *testing.T) *machine {
+func newMachine(t *testing.T, moments []int) *machine {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
-	m := &machine{torch: realtorch.Prepare(t), fake: fakecuda.Build(t), folder: t.TempDir(), seconds: 6}
+	m := &machine{torch: realtorch.Prepare(t), fake: fakecuda.Build(t), folder: t.TempDir(), moments: moments}
 	m.name = fmt.Sprintf("leaks%d_", os.Getpid()) // a process's name has at most 15 bytes
 	m.env = m.fake.Env(t, gpus, memory)
 	// PyTorch's own environment is that of another machine, which nothing uses.
@@ -68,11 +69,7 @@ func newMachine(t *testing.T) *machine {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _ = m.nvml.Close(context.Background()) })
-	if os.Getenv("VRAMPROF_LONG") != "" {
-		m.seconds = 60
-	} else {
-		m.startLauncher(t)
-	}
+	m.startLauncher(t)
 	return m
 }
 
@@ -80,7 +77,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) compile(t *testing.T, source, to string, flags ...string) {
 	t.Helper()
 	args := append([]string{"-std=gnu11", "-g", "-O1", "-fno-optimize-sibling-calls", "-Wall", "-Wextra", "-Werror", "-o", to}, flags...)
-	args = append(args, corpusFile(source), m.fake.Lib("libcudart.so.12"), m.fake.Lib("libcuda.so.1"))
+	args = append(args, "-I"+corpusFile(""), source, m.fake.Lib("libcudart.so.12"), m.fake.Lib("libcuda.so.1"))
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", source, err, out)
 	}
@@ -92,6 +89,7 @@ type running struct {
 	words chan word // of all its processes; closed when they have ended
 	PIDs  []uint32  // known so far
 	late  bool      // the tracer started after it
+	done  bool      // it has said so
 }
 
 // word is a line "ready PID" or "done PID".
@@ -108,26 +106,22 @@ func (m *machine) start(t *testing.T, p *program, gpu int) *running {
 		visible = append(visible, strconv.Itoa(gpu+i))
 	}
 	env := map[string]string{"CUDA_VISIBLE_DEVICES": strings.Join(visible, ",")}
-	args := []string{"--hold", "--seconds", strconv.Itoa(m.seconds)}
+	args := []string{"--hold", "--seconds", strconv.Itoa(runs)}
 	stdin, input := pipe(t)
 	output, stdout := pipe(t)
 	defer stdin.Close()
 	defer stdout.Close()
 	if p.isC() {
 		path := filepath.Join(m.folder, m.name+strings.TrimSuffix(p.Name, ".c"))
-		m.compile(t, p.Name, path)
+		m.compile(t, p.file(), path)
 		m.run(t, exec.Command(path, args...), m.env, env, stdin, stdout)
 	} else {
 		if p.Library != "" {
 			env["LEAKS_LIBRARY"] = filepath.Join(m.folder, "lib"+strings.TrimSuffix(p.Library, ".c")+".so")
-			m.compile(t, p.Library, env["LEAKS_LIBRARY"], "-shared", "-fPIC")
+			m.compile(t, corpusFile(p.Library), env["LEAKS_LIBRARY"], "-shared", "-fPIC")
 		}
-		args = append([]string{corpusFile(p.Name)}, args...)
-		if m.launcher != nil {
-			m.launch(t, args, env, stdin, stdout)
-		} else {
-			m.run(t, m.torch.Command(nil, args[0], args[1:]...), m.torchEnv, env, stdin, stdout)
-		}
+		args = append([]string{p.file()}, args...)
+		m.launch(t, args, env, stdin, stdout)
 	}
 	r := &running{program: p, words: make(chan word, 16)}
 	go r.read(output)
@@ -227,7 +221,7 @@ func (m *machine) trace(t *testing.T) (tr *tracer.Tracer) {
 }
 
 // observe runs a batch of programs, some of which start before the tracer. It returns the books of
-// the moment when all have run long enough and still run.
+// the moments when all have run for so long, and still run.
 func (m *machine) observe(t *testing.T, b batch) *observation {
 	t.Helper()
 	var all []*running
@@ -248,8 +242,17 @@ func (m *machine) observe(t *testing.T, b batch) *observation {
 	time.Sleep(lateness)
 	tr := m.trace(t)
 	start(b.early, false)
-	for _, r := range all {
-		r.await(t, "done", patience+time.Duration(2*m.seconds)*time.Second)
+	begin := time.Now()
+	var moments []moment
+	for _, seconds := range m.moments {
+		time.Sleep(time.Until(begin.Add(time.Duration(seconds) * time.Second)))
+		for _, r := range all {
+			if seconds >= runs && !r.done {
+				r.await(t, "done", patience)
+				r.done = true
+			}
+		}
+		moments = append(moments, moment{seconds, tr.Snapshot()})
 	}
-	return observationOf(tr, all)
+	return observationOf(tr, all, moments)
 }

@@ -3,23 +3,31 @@
 package leaks
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// observation is the input of the verdict: the books of one batch, and its stacks.
+// observation is the input of the verdict: the books of one batch at several moments, and its
+// stacks.
 type observation struct {
 	Programs []observed
-	Snapshot *ledger.Snapshot
+	Moments  []moment
 	Frames   []frame
 	Stacks   map[uint64][]int // indices of Frames, leaf first
+}
+
+// moment is the state of the books after all programs have run for some time.
+type moment struct {
+	Seconds  int
+	Snapshot *ledger.Snapshot
 }
 
 // observed is one program of an observation.
@@ -41,37 +49,43 @@ type frame struct {
 	Mark            bool   `json:",omitempty"`
 }
 
-func observationOf(tr *tracer.Tracer, list []*running) *observation {
-	o := &observation{Snapshot: tr.Snapshot(), Stacks: map[uint64][]int{}}
+func observationOf(tr *tracer.Tracer, list []*running, moments []moment) *observation {
+	o := &observation{Moments: moments, Stacks: map[uint64][]int{}}
 	for _, r := range list {
 		o.Programs = append(o.Programs, observed{*r.program, r.PIDs, r.late})
 	}
-	o.Snapshot.Host, o.Snapshot.Wall = "host", time.Time{}
-	for i := range o.Snapshot.Processes {
-		p := &o.Snapshot.Processes[i]
-		p.Exe = withoutRoot(p.Exe)
-	}
 	numbers := map[frame]int{}
-	for i := range o.Snapshot.Sites {
-		id := o.Snapshot.Sites[i].Stack
-		if _, known := o.Stacks[id]; known {
-			continue
+	for _, m := range moments {
+		s := m.Snapshot
+		s.Host, s.Wall = "host", time.Time{}
+		for i := range s.Processes {
+			s.Processes[i].Exe = withoutRoot(s.Processes[i].Exe)
 		}
-		o.Stacks[id] = nil
-		for _, f := range tr.Stack(id) {
-			key := frame{f.Function, f.SystemName, withoutRoot(f.File), f.Line, f.StartLine, "", f.Python, f.Inlined, f.Mark}
-			if f.Mapping != nil {
-				key.Path = withoutRoot(f.Mapping.Path)
-			}
-			n, known := numbers[key]
-			if !known {
-				n = len(o.Frames)
-				numbers[key], o.Frames = n, append(o.Frames, key)
-			}
-			o.Stacks[id] = append(o.Stacks[id], n)
+		for i := range s.Sites {
+			s.Sites[i].History = nil // the verdict does not need it
+			o.addStack(s.Sites[i].Stack, tr, numbers)
 		}
 	}
 	return o
+}
+
+func (o *observation) addStack(id uint64, tr *tracer.Tracer, numbers map[frame]int) {
+	if _, known := o.Stacks[id]; known {
+		return
+	}
+	o.Stacks[id] = nil
+	for _, f := range tr.Stack(id) {
+		key := frame{f.Function, f.SystemName, withoutRoot(f.File), f.Line, f.StartLine, "", f.Python, f.Inlined, f.Mark}
+		if f.Mapping != nil {
+			key.Path = withoutRoot(f.Mapping.Path)
+		}
+		n, known := numbers[key]
+		if !known {
+			n = len(o.Frames)
+			numbers[key], o.Frames = n, append(o.Frames, key)
+		}
+		o.Stacks[id] = append(o.Stacks[id], n)
+	}
 }
 
 // withoutRoot removes this machine's paths from what is stored.
@@ -102,7 +116,7 @@ func store(path string, list []*observation) error {
 		return err
 	}
 	defer f.Close()
-	z, err := gzip.NewWriterLevel(f, gzip.BestCompression)
+	z, err := zstd.NewWriter(f, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(16<<20))
 	if err != nil {
 		return err
 	}
@@ -118,9 +132,10 @@ func load(path string) (list []*observation, err error) {
 		return nil, err
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
+	z, err := zstd.NewReader(f)
 	if err != nil {
 		return nil, err
 	}
+	defer z.Close()
 	return list, json.NewDecoder(z).Decode(&list)
 }

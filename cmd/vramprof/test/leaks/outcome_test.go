@@ -13,10 +13,11 @@ import (
 // TestOutcomeRequiresTheLeakFirst checks that only the leaking line, listed before all others of
 // its process, counts as found.
 func TestOutcomeRequiresTheLeakFirst(t *testing.T) {
-	o := &observation{Snapshot: &ledger.Snapshot{
+	s := &ledger.Snapshot{
 		Processes: []ledger.Process{{PID: 7}, {PID: 8}},
 		Sites:     []ledger.Site{{Stack: 1}, {Stack: 2}},
-	}, Frames: []frame{{Function: "AccumulateGrad::apply"}, {Function: "other"}}, Stacks: map[uint64][]int{1: {0}, 2: {1}}}
+	}
+	o := &observation{Frames: []frame{{Function: "AccumulateGrad::apply"}, {Function: "other"}}, Stacks: map[uint64][]int{1: {0}, 2: {1}}}
 	line := func(process, n int, class verdict.Class) verdict.Group {
 		g := verdict.Group{Process: process, Verdict: verdict.Verdict{Class: class}}
 		g.Line = callstack.Frame{File: "/src/x.py", Line: n}
@@ -47,7 +48,7 @@ func TestOutcomeRequiresTheLeakFirst(t *testing.T) {
 		"harmless":                      {harmless, []verdict.Group{line(0, 3, verdict.Growing)}, false, 0, false},
 		"called leaking":                {harmless, []verdict.Group{line(0, 3, verdict.Leaking)}, false, 1, false},
 	} {
-		out := (&observed{program: c.program, PIDs: []uint32{7, 8}}).outcome(o, c.groups)
+		out := (&observed{program: c.program, PIDs: []uint32{7, 8}}).outcome(o, s, c.groups)
 		if (out.first != nil) != c.found || len(out.alarms) != c.alarms || (out.behind != nil) != c.behind {
 			t.Errorf("%s: found %v, %d alarms, behind another %v; want %v, %d, %v", name, out.first != nil, len(out.alarms), out.behind != nil, c.found, c.alarms, c.behind)
 		}

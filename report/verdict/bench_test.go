@@ -6,7 +6,7 @@ import "testing"
 
 // BenchmarkOf judges 10,000 sites of all sorts, and their lines.
 func BenchmarkOf(b *testing.B) {
-	p := newProgram(1e6, 1)
+	p := newProgram(1e7, 1)
 	queues := make([]fifo, 10000)
 	p.train(100*len(queues), func(i int) {
 		q := &queues[p.rng.IntN(len(queues))]

@@ -36,7 +36,10 @@
 // survives for long, as when results are copied into a longer list each time, the floor decides
 // alone: by the test of Mann and Kendall, and by more rules. It must rise in many steps, without
 // slowing down or pausing at the end, to new maxima, and by more than its noise and that of the
-// sample. The test alone sees trends where there are none (F. Machida et al.: On the Effectiveness
+// sample. Where all tensors are replaced again and again, the sample is drawn anew each time, and the
+// floor is the least of many samples. Then the mean of a window takes its place, in which these
+// samples average out. It also takes its place where memory comes and goes, if it is mostly there and
+// each window reaches a new maximum. The test of Mann and Kendall alone sees trends where there are none (F. Machida et al.: On the Effectiveness
 // of Mann-Kendall Test for Detection of Software Aging, ISSREW 2013).
 //
 // The score is the rule of succession, which Scalene applies to allocations at new maxima of the
@@ -45,13 +48,29 @@
 // next one does with probability (k+1)/(n+2). High-water marks in the evidence are windows in which
 // the site's live bytes reached a new maximum.
 //
+// # What ends
+//
+// Growth that ended is no leak: a buffer that is full, traffic that stays as it is, layers that are
+// all unfrozen, a leak that was repaired. So the last quarter of the windows must go on: neither
+// survivors nor level may fall to less than 0.4 of what they were per time. Tests take survivors to be
+// independent; where they come in bursts, with windows in between that have none, the bursts count.
+//
+// Garbage may be collected in waves. The first wave looks like a leak, so that no leak is proven by
+// less than 5 s of growth: this threshold alone is a time. Where the floor fell by half before, memory
+// must grow to four times the level before the fall.
+//
+// Memory can also move: one bounded cache may have several callers. Therefore a line's sum must grow
+// where one of its stacks does, and the sum of all memory of that kind in the process where one of its
+// lines does. Both may hide the growth in noise.
+//
 // # How much evidence
 //
 // A verdict of Leaking needs growth over at least a quarter of the time in which the process was
 // seen to allocate, with six survivors in four windows or twelve in three, and four times as many
-// if the floor is too noisy to agree. Before that the verdict is Growing, "too early". Growth up to
-// an earlier level does not count: each evaluation does that. All of these are shares and counts,
-// not times, so a faster program gets the same verdict. For sampled tensors, the counts are those
+// if the floor is too noisy to agree. Before that the verdict is Growing, with the time that it needs
+// more: "too early: grows for 3.0s only, needs 2.0s more to decide". Growth up to
+// an earlier level does not count: each evaluation does that. But for the least time, these are shares and
+// counts, so a faster program gets the same verdict. For sampled tensors, the counts are those
 // of the sample. Time after a process's last allocation does not count.
 //
 // Three cases are handled first. A process that frees everything when it ends, as Python does, is

@@ -21,6 +21,9 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 	if r.why != "" {
 		list = append(list, r.why)
 	}
+	if needs := math.Ceil(r.needs); class == Growing && needs > 0 && !v.life.ended {
+		list = append(list, "needs "+words.Span(uint64(needs*1e9))+" more to decide")
+	}
 	if class >= Growing && r.rate.Value > 0 {
 		list = append(list, rateText(r.rate))
 	}

@@ -16,8 +16,9 @@ type run struct {
 	from, to int
 	rate     Rate // bytes per second
 	hits     int  // windows in which it grew
-	floor    bool // as the floor says
+	floor    bool // as the floor or the mean says
 	why      string
+	needs    float64 // seconds until it can be decided, if not yet; 0: unknown
 }
 
 // judge returns the verdict on one site, or on a sum of sites; segments: they are segments of
@@ -31,8 +32,12 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	out := Verdict{}
 	r, class := v.classify()
 	if class == Leaking && !segments {
-		if why := j.replaces(x, &v, &r); why != "" {
-			class, r.why = Growing, why
+		why := j.replaces(x, &v, &r)
+		if why == "" && !j.totalGrows(x, &v, &r) {
+			why = "other lines gave back as much"
+		}
+		if why != "" {
+			class, r.why, r.needs = Growing, why, float64(l.end-l.begin)/1e9
 		}
 	}
 	if segments {
@@ -47,6 +52,9 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	out.Class = class
 	if class >= Growing {
 		out.Rate = r.rate
+		if class == Growing && !l.ended {
+			out.Needs = time.Duration(min(r.needs, 1e9) * float64(time.Second)).Round(time.Second)
+		}
 		out.Score = (float64(r.hits) + 1) / (float64(r.to-r.from) + 2)
 	} else if !segments {
 		hits := 0
@@ -69,15 +77,29 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 // classify first tries all proofs of growth without end, then all reasons against it.
 func (v *series) classify() (run, Class) {
 	slows := false
+	var paused *run
 	if !v.torn {
 		r, ok, less := v.bySurvivors()
-		if ok {
+		switch {
+		case ok && r.why == "":
 			return r, v.longEnough(&r)
+		case ok:
+			paused = &r
 		}
 		slows = less
 	}
-	if r, ok := v.byFloor(); ok && !slows {
+	r, ok := v.byLevel(v.floors(0, len(v.w)), 1)
+	if !ok && v.redrawn() {
+		r, ok = v.byLevel(v.means(0, len(v.w)), v.turnover())
+	}
+	switch {
+	case ok && !slows:
 		return r, v.longEnough(&r)
+	case paused != nil:
+		return *paused, Growing
+	}
+	if r, class := v.onAverage(); class != 0 {
+		return r, class
 	}
 	if r, ok := v.maybe(); ok && v.highest(r.from) {
 		return r, Growing
@@ -85,15 +107,36 @@ func (v *series) classify() (run, Class) {
 	return run{}, v.harmless()
 }
 
-// longEnough returns Growing for a short growth, which may stop: an evaluation may have just begun.
+// longEnough returns Growing for a growth that may stop: an evaluation may have just begun, or the
+// next wave.
 func (v *series) longEnough(r *run) Class {
-	if !v.highest(r.from) {
+	n := len(v.w)
+	since := r.from
+	if r.floor {
+		since += (n - r.from) / 2
+	}
+	if !v.highest(since) {
 		return v.harmless()
 	}
-	if v.width(r.from, len(v.w))*v.share >= minShare {
+	seconds := v.width(r.from, n) * v.window
+	life := seconds
+	if v.share > 0 {
+		life = v.window / v.share
+	}
+	fell, now := v.fell(r.from), float64(v.w[n-1].Floor)
+	switch short := max((minShare*life-seconds)/(1-minShare), minTime.Seconds()-seconds); {
+	case short > 0:
+		r.why, r.needs = "too early: grows for "+words.Span(v.ns(v.width(r.from, n)))+" only", short
+	case now < fell:
+		return v.harmless()
+	case now < waves*fell:
+		r.why, r.needs = "too early: grows since it fell from "+words.Bytes(uint64(fell))+", and may fall again", seconds
+		if r.rate.Value > 0 {
+			r.needs = (waves*fell - now) / r.rate.Value
+		}
+	default:
 		return Leaking
 	}
-	r.why = "too early: grows for " + words.Span(v.ns(v.width(r.from, len(v.w)))) + " only"
 	return Growing
 }
 
@@ -103,8 +146,22 @@ func (v *series) highest(from int) bool {
 	return slices.ContainsFunc(v.w[from:], func(w ledger.Cohort) bool { return w.High > 0 })
 }
 
+// fell returns the floor from which memory fell by half before a window, as where garbage is
+// collected in waves, or 0.
+func (v *series) fell(from int) (level float64) {
+	most := 0.0
+	for _, w := range v.w[:min(from+1, len(v.w))] {
+		f := float64(w.Floor)
+		if most = max(most, f); f < most/2 {
+			level = max(level, most)
+		}
+	}
+	return level
+}
+
 // bySurvivors finds windows up to now that all left survivors, at a rate that does not fall, while
-// live memory grew by as much. Otherwise it reports whether survivors become fewer.
+// live memory grew by as much. Otherwise it reports whether survivors become fewer. A run with a why
+// may be over.
 func (v *series) bySurvivors() (r run, ok, slows bool) {
 	to := v.old()
 	for from := 0; from < to; from++ {
@@ -115,31 +172,49 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 			break
 		}
 		p := v.sum(from, to)
-		if !(p.seen >= minSurvivors && p.windows >= minWindows || p.seen >= manySurvived && p.windows >= fewWindows) {
+		events := p.seen / v.clump(from, to)
+		if !(events >= minSurvivors && p.windows >= minWindows || events >= manySurvived && p.windows >= fewWindows && p.least > 1) {
 			break
 		}
 		if v.slowsDown(from, to) {
 			slows = true
 			continue
 		}
-		if v.speedsUp(from, to) || v.ended(from, to, &p) || !v.grew(from, to, &p) {
+		if v.speedsUp(from, to) || v.ended(from, to, &p) {
 			continue
 		}
-		return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(p.windows)}, true, false
+		switch quarters := v.grew(from, to, &p); {
+		case quarters == 4:
+			return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(p.windows)}, true, false
+		case quarters == 3 && !ok:
+			quarter := v.width(from, to) / 4 * v.window
+			r = run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(p.windows), why: "may have ended", needs: quarter}
+			ok = v.highest(from + (to-from)/2)
+		}
 	}
-	return run{}, false, slows
+	return r, ok, slows
 }
 
 // ended reports whether no window since a time has survivors, which chance does not explain.
 func (v *series) ended(from, to int, p *part) bool {
 	quiet := v.width(p.last+1, to) / v.width(from, to)
-	return math.Pow(1-quiet, p.seen) < chance
+	return math.Pow(1-quiet, p.seen/v.clump(from, to)) < chance
 }
 
-// slowsDown reports whether the second half has significantly fewer survivors than the first.
+// slowsDown reports whether the second half has significantly fewer survivors than the first, or
+// whether growth may have ended in the last quarter.
 func (v *series) slowsDown(from, to int) bool {
-	first, second, share := v.halves(from, to)
-	return second*(1-share) < slower*first*share && atMost(second, first+second, share) < chance
+	clump := v.clump(from, to)
+	for _, x := range [...]struct {
+		quarters int
+		least    float64
+	}{{2, slower}, {3, goesOn}} {
+		early, late, share := v.split(from, to, x.quarters)
+		if late*(1-share) < x.least*early*share && atMost(late/clump, (early+late)/clump, share) < chance {
+			return true
+		}
+	}
+	return false
 }
 
 // speedsUp reports whether the first half has significantly fewer: its survivors were freed over
@@ -148,34 +223,39 @@ func (v *series) speedsUp(from, to int) bool {
 	if to-from > fewWindows {
 		from++
 	}
-	first, second, share := v.halves(from, to)
-	return first*share < slower*second*(1-share) && atMost(first, first+second, 1-share) < chance
+	clump := v.clump(from, to)
+	first, second, share := v.split(from, to, 2)
+	return first*share < slower*second*(1-share) && atMost(first/clump, (first+second)/clump, 1-share) < chance
 }
 
-// halves counts the survivors of two halves, and returns the share of the time of the second.
-func (v *series) halves(from, to int) (first, second, share float64) {
-	middle := (from + to) / 2
-	return v.sum(from, middle).seen, v.sum(middle, to).seen, v.width(middle, to) / v.width(from, to)
+// split counts the survivors before and after so many quarters, and returns the share of the time
+// of the latter.
+func (v *series) split(from, to, quarters int) (early, late, share float64) {
+	at := from + (to-from)*quarters/4
+	return v.sum(from, at).seen, v.sum(at, to).seen, v.width(at, to) / v.width(from, to)
 }
 
-// grew reports whether the floor rose by what survived, over the whole run and over its later part.
-// In a cache that replaces old entries it does not. Where noise of the floor hides the difference,
+// grew returns in how many quarters the floor rose by what survived: 4 if it did so over the whole
+// run and over its later parts, 3 if not in the last. In a cache that replaces old entries it does not. Where noise of the floor hides the difference,
 // survivors must be many and equal in both halves, because a cache has some old entries too.
-func (v *series) grew(from, to int, p *part) bool {
+func (v *series) grew(from, to int, p *part) int {
 	noise, hidden := v.noise(), false
-	for _, part := range [...]int{0, 1, 2} {
+	for _, part := range [...]int{0, 1, 2, 3} {
 		at := from + (to-from)*part/4
 		f := v.floors(at, len(v.w))
 		growth := max(f[len(f)-1]-f[0], theilSen(f).Value*float64(len(f)-1))
 		survived := v.sum(at, to).bytes
 		if growth < survived/2-min(noise, v.sum(to, len(v.w)).bytes) { // noise is of what is young
-			return false
+			return part
 		}
-		hidden = hidden || growth < max(survived/2, noise, v.sampling(f[0]))
+		hidden = hidden || part < 3 && growth < max(survived/2, noise, v.sampling(f[0], 1))
 	}
-	first, second, share := v.halves(from, to)
+	first, second, share := v.split(from, to, 2)
 	first, second = first*share, second*(1-share)
-	return !hidden || p.seen >= 2*manySurvived && p.windows >= 2*fewWindows && first >= slower*second && second >= slower*first
+	if hidden && !(p.seen >= 2*manySurvived && p.windows >= 2*fewWindows && first >= slower*second && second >= slower*first) {
+		return 0
+	}
+	return 4
 }
 
 // survivorRate returns the mean of what survived of each finished window, or the median if a few
@@ -191,52 +271,14 @@ func (v *series) survivorRate(from, to int) Rate {
 	for _, w := range v.w[from:to] {
 		list = append(list, float64(w.LiveBytes)/v.window)
 	}
-	if r := mean(list); r.Low > 0 {
-		return r
+	all := mean(list)
+	if all.Low > 0 {
+		return all
 	}
-	return middle(list)
-}
-
-// byFloor finds windows up to now in which the floor rises by a trend that neither slows down nor
-// consists of a few steps: for example, a list of results that is copied into a longer one each
-// time, so that no block survives for long.
-func (v *series) byFloor() (run, bool) {
-	n := len(v.w)
-	slows := false
-	for from := 0; from+fewWindows+1 < n && !(slows && float64(from) > lumps*float64(n)); from++ {
-		f := v.floors(from, n)
-		growth := f[len(f)-1] - f[0]
-		if growth <= 0 || f[1] <= f[0] || mannKendall(f) < 1.96 {
-			continue
-		}
-		rate := theilSen(f)
-		hits, largest, highs := 0, 0.0, 0
-		for i := 1; i < len(f); i++ {
-			step := f[i] - f[i-1]
-			if step > 0 {
-				hits++
-			}
-			largest = max(largest, step)
-			if w := &v.w[from+i]; w.High > 0 {
-				highs++
-			}
-		}
-		steps := len(f) - 1
-		half, late := f[len(f)-1]-f[steps/2], f[len(f)-1]-f[len(f)-1-max(steps/4, 1)]
-		switch {
-		case hits < minSurvivors && !(v.torn && hits >= minWindows), float64(hits) < 0.6*float64(steps):
-		case largest > 0.4*growth || float64(highs) < 0.5*float64(steps):
-		case half < 0.3*growth:
-			slows = true
-		case growth < f[len(f)-1]/3 && (hits < steps || steps < ledger.CohortLen/2):
-		case growth < v.sampling(f[len(f)-1]):
-		case late <= 0:
-		default:
-			k := 1 / v.window
-			return run{from: from, to: n, rate: Rate{rate.Value * k, rate.Low * k, rate.High * k}, hits: hits, floor: true}, true
-		}
+	if most := middle(list); most.Value > 0 {
+		return most
 	}
-	return run{}, false
+	return Rate{all.Value, 0, all.High} // comes in bursts, and in most windows there is none
 }
 
 // maybe finds growth that is no proof yet.
@@ -257,11 +299,12 @@ func (v *series) maybe() (run, bool) {
 	case n < 3 || v.torn || growth <= v.noise() || growth < 0.02*f[n-1], p.seen >= minSurvivors && v.ended(0, to, &p):
 		return run{}, false
 	case p.seen >= 2 && late.windows >= 2 && v.slowsDown(0, to) && !v.ended(from, to, &late):
-		r.why = "slows down: may be warming up"
+		r.why, r.needs = "slows down: may be warming up", v.width(0, n)*v.window
 	case late.windows >= 2 && v.width(late.last+1, to) <= v.width(from, to)/2:
 		r.why = "too early: " + words.Count(uint64(late.seen), "survivor") + " in the second half"
+		r.needs = v.width(from, n) * v.window * max(minSurvivors/late.seen-1, minWindows/late.windows-1, 0.25)
 	case growth > f[n-1]/4 && slices.IsSorted(f):
-		r.why = "rose in few steps"
+		r.why, r.needs = "rose in few steps", v.width(0, n)*v.window
 	default:
 		return run{}, false
 	}
@@ -300,7 +343,7 @@ func (j *judge) replaces(x *ledger.Site, v *series, r *run) string {
 	at := min(int(float64(middle)/float64(session)*float64(len(freed))), len(freed)-1)
 	older := float64(freed[len(freed)-1] - freed[at])
 	grown := r.rate.Value * float64(session-min(middle, session)) / 1e9
-	if older < grown/2 {
+	if older == 0 || older < grown/2 {
 		return ""
 	}
 	return "as much was freed that is older than the attach: may take its place"

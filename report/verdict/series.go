@@ -20,7 +20,13 @@ const (
 	chance       = 0.02 // of what is too unlikely to be one
 	slower       = 0.6  // the second half of a run has so much less than the first: it slows down
 	lumps        = 0.25 // share of windows at the beginning that may be warm-up before a leak
+	goesOn       = 0.4  // of the growth so far, per time: with less at the end it may have ended
+	waves        = 4    // times the level before a fall: less may be the next wave
 )
+
+// minTime is the one threshold that is a time. Whatever a program does in waves, such as collecting
+// garbage, it often does every few seconds; the first wave looks like a leak.
+const minTime = 5 * time.Second
 
 // series is the behavior of a site in each window of its life.
 type series struct {
@@ -31,12 +37,13 @@ type series struct {
 	torn   bool    // everything was freed when the process ended
 	life   life
 	start  uint64 // of the first window, ns after Begin
+	peak   float64
 }
 
 // newSeries excludes the time after a process's last allocation: a program that waits for its user
 // proves nothing.
 func newSeries(x *ledger.Site, l life) series {
-	v := series{passed: 1, life: l}
+	v := series{passed: 1, life: l, peak: float64(x.Peak)}
 	if len(x.Cohorts) == 0 || l.end <= x.FirstWindow {
 		return v
 	}
@@ -109,6 +116,7 @@ func survival(w *ledger.Cohort) float64 {
 // part is the sum of some windows.
 type part struct {
 	seen, bytes, windows float64 // survivors; windows that have some
+	least                float64 // fewest survivors of a window that has some
 	first, last          int     // windows with survivors
 }
 
@@ -123,8 +131,9 @@ func (v *series) sum(from, to int) part {
 		p.bytes += float64(w.LiveBytes)
 		p.windows++
 		if p.first < 0 {
-			p.first = i
+			p.first, p.least = i, float64(w.Seen)
 		}
+		p.least = min(p.least, float64(w.Seen))
 		p.last = i
 	}
 	return p
@@ -141,8 +150,8 @@ func (v *series) width(from, to int) float64 {
 
 // sampling returns by how much live memory may seem to grow when objects are replaced by equal ones
 // and the sample has more of the new ones: three standard errors of the difference. It is 0 if
-// nothing is freed.
-func (v *series) sampling(live float64) float64 {
+// nothing is freed. Live memory is the mean of so many samples.
+func (v *series) sampling(live, samples float64) float64 {
 	seen, objects, bytes, freed := 0.0, 0.0, 0.0, false
 	for i := range v.w {
 		w := &v.w[i]
@@ -154,7 +163,47 @@ func (v *series) sampling(live float64) float64 {
 	if seen == 0 || objects <= seen || !freed || bytes == 0 {
 		return 0
 	}
-	return 3 * math.Sqrt(2*live*bytes*(1-seen/objects)/seen)
+	return 3 * math.Sqrt(2*live*bytes*(1-seen/objects)/seen/samples)
+}
+
+// turnover returns how often all live memory is replaced within a window, at least 1.
+func (v *series) turnover() float64 {
+	var list []float64
+	for i := range v.w {
+		if w := &v.w[i]; w.Mean > 0 {
+			list = append(list, float64(w.AllocBytes)/float64(w.Mean))
+		}
+	}
+	return max(median(list), 1)
+}
+
+// means returns the mean of live bytes in each window.
+func (v *series) means(from, to int) []float64 {
+	list := make([]float64, 0, to-from)
+	for _, w := range v.w[from:to] {
+		list = append(list, float64(w.Mean))
+	}
+	return list
+}
+
+// clump returns how many survivors come at once: the variance of their number in a window divided
+// by its mean, at least 1. So many are one event to tests that take events to be independent. The
+// variance is that of successive differences (J. von Neumann: Distribution of the Ratio of the Mean
+// Square Successive Difference to the Variance, 1941), so that a trend is no burst. Without an empty
+// window between others there are no bursts.
+func (v *series) clump(from, to int) float64 {
+	sum, squares := 0.0, 0.0
+	for i := from; i < to; i++ {
+		sum += float64(v.w[i].Seen)
+		if i > from {
+			step := float64(v.w[i].Seen) - float64(v.w[i-1].Seen)
+			squares += step * step
+		}
+	}
+	if p := v.sum(from, to); p.last-p.first+1 <= int(p.windows) {
+		return 1
+	}
+	return max(squares/2/float64(to-from-1)/(sum/float64(to-from)), 1)
 }
 
 func (v *series) floors(from, to int) []float64 {

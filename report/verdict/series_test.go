@@ -36,7 +36,7 @@ func TestTheFloorMustRiseByATrend(t *testing.T) {
 		{"falls", floors(70, 60, 50, 40, 30, 20, 10, 0), false},
 		{"too short", floors(0, 10, 20, 30), false},
 	} {
-		if r, ok := c.v.byFloor(); ok != c.want {
+		if r, ok := c.v.byLevel(c.v.floors(0, len(c.v.w)), 1); ok != c.want {
 			t.Errorf("%s: %v %+v", c.name, ok, r)
 		}
 	}

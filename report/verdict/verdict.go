@@ -39,6 +39,7 @@ type Verdict struct {
 	Class     Class
 	Score     float64       // 0 to 1: probability that the next window of time grows too, by the rule of succession; 0 for segments
 	Rate      Rate          // of Growing and Leaking
+	Needs     time.Duration // of Growing: how much longer to trace until it can be decided; 0: unknown
 	UntilFull time.Duration // of Leaking: until its GPU is full at this rate; 0: unknown
 	Evidence  string        // one line without a full stop, and without text of the traced process
 	Object    string        // "gradient", "optimizer state": only where the stack proves it, else ""
@@ -66,9 +67,9 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
 type judge struct {
 	s        *ledger.Snapshot
 	st       callstack.Stacks
-	reports  []bool // by process: PyTorch's allocator reports its tensors
-	lives    []life // by process
-	rooms    map[processDevice]float64
+	reports  []bool                     // by process: PyTorch's allocator reports its tensors
+	lives    []life                     // by process
+	totals   map[totalKey]series        // of what leaks, by need
 	replaced map[processDevice][]uint64 // Tensors.OlderFreed
 }
 
@@ -76,6 +77,12 @@ type judge struct {
 type processDevice struct {
 	process int
 	device  int32
+}
+
+type totalKey struct {
+	process int
+	device  int32
+	kind    ledger.Kind
 }
 
 // life is the time in which a process was seen to allocate, in ns after Begin.
@@ -87,7 +94,7 @@ type life struct {
 func newJudge(s *ledger.Snapshot, st callstack.Stacks) *judge {
 	j := &judge{
 		s: s, st: st, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
-		rooms: map[processDevice]float64{}, replaced: map[processDevice][]uint64{},
+		totals: map[totalKey]series{}, replaced: map[processDevice][]uint64{},
 	}
 	for i := range s.Tensors {
 		if t := &s.Tensors[i]; t.Device >= 0 {

@@ -23,6 +23,7 @@ const (
 	AtStacks
 	AtBalance
 	AtTitle
+	AtHolders
 )
 
 // Doubt is one sentence about what the ledger could not account for.
@@ -31,13 +32,14 @@ type Doubt struct {
 	Text string
 }
 
-// Doubts returns all losses and warnings of a snapshot, and how old NVML's readings are.
+// Doubts returns all losses and warnings of a snapshot, how old NVML's readings are, and what walks
+// of memory leave open.
 func Doubts(s *ledger.Snapshot) []Doubt {
 	list := Losses(s)
 	for _, text := range readingTexts(s) {
 		list = append(list, Doubt{AtBalance, text})
 	}
-	return list
+	return append(list, heldDoubts(s)...)
 }
 
 // Losses returns all losses and warnings of a snapshot.

@@ -32,6 +32,7 @@ type HolderLine struct {
 	On    string   // the device as PyTorch names it: "cuda:0", "cpu"
 	Steps []string // of the path, of a walk beside a session: see holders.Line
 	Place string   // likewise
+	Now   int      // the line that the function of the place executed; 0: unknown
 }
 
 // GrownLine is a holder that keeps more than at an earlier walk.
@@ -67,7 +68,7 @@ func holderLine(l *holders.Line) HolderLine {
 			},
 			Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		},
-		On: l.Device, Steps: l.Path, Place: l.Place,
+		On: l.Device, Steps: l.Path, Place: l.Place, Now: l.Now,
 	}
 }
 
@@ -133,6 +134,16 @@ func SumHolders(list []HolderLine) (sum HoldersSum) {
 		}
 	}
 	return sum
+}
+
+// DetailText describes what is known of a line besides its path: "list of 435, main() is at line 61".
+func DetailText(l *HolderLine) string {
+	text := ContainerText(l)
+	if l.Now > 0 {
+		function, _, _ := strings.Cut(strings.TrimPrefix(l.Place, " of "), " (")
+		text = strings.TrimPrefix(fmt.Sprintf("%s, %s is at line %d", text, function, l.Now), ", ")
+	}
+	return text
 }
 
 // ContainerText describes the innermost containers of a line: "list of 1,204", "4 dicts with 12

@@ -125,3 +125,23 @@ func TestHolderTreeAddsUp(t *testing.T) {
 		t.Errorf("the tree of all devices is %+v", all)
 	}
 }
+
+func TestDetailsOfAHolder(t *testing.T) {
+	h := Holders{Result: storagesOf(holders.NewHolder(local(holders.RootLocal, "outs"), element), holders.NewHolder(mainModule, attr("model")))}
+	h.Result.Storages[0].Container = holders.Container{Address: 1, Class: "list", Entries: 435}
+	outs := h.Lines()[0]
+	if got := DetailText(&outs); got != "list of 435" {
+		t.Errorf("details are %q", got)
+	}
+	for container, want := range map[string]string{"list": "list of 435, main() is at line 61", "": "main() is at line 61"} {
+		at := local(holders.RootLocal, "outs")
+		at.Now = 61
+		h.Result = storagesOf(holders.NewHolder(at, element))
+		if container != "" {
+			h.Result.Storages[0].Container = holders.Container{Address: 1, Class: container, Entries: 435}
+		}
+		if lines := h.Lines(); DetailText(&lines[0]) != want || lines[0].Path != `local "outs"[*] of main() (train.py:7)` {
+			t.Errorf("details of %q are %q, want %q", lines[0].Path, DetailText(&lines[0]), want)
+		}
+	}
+}

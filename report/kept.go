@@ -243,12 +243,31 @@ func (k *Kept) shares(parts []ledger.SiteHolder, live uint64) []HeldShare {
 	return list
 }
 
-// FailedTexts returns "no holders of infer [4300]: no Python interpreter in the process", one for
-// each reason.
-func FailedTexts(s *ledger.Snapshot, failed []*Kept) (list []string) {
+// heldDoubts returns what the walks could not read.
+func heldDoubts(s *ledger.Snapshot) (list []Doubt) {
+	found, failed := MostKept(s)
+	for _, k := range found {
+		for _, text := range k.Problems {
+			list = append(list, Doubt{AtHolders, "holders of " + words.Process(&s.Processes[k.Process]) + ": " + text})
+		}
+	}
+	for _, text := range failedTexts(s, failed, len(found) > 0) {
+		list = append(list, Doubt{AtHolders, text})
+	}
+	return list
+}
+
+// failedTexts returns "no holders of infer [4300]: no Python interpreter in the process", one for
+// each reason. In a session without holders, only processes with tensors count: nobody expects
+// holders of others.
+func failedTexts(s *ledger.Snapshot, failed []*Kept, others bool) (list []string) {
+	reports := ReportTensors(s)
 	byReason := map[string][]*Kept{}
 	var reasons []string
 	for _, k := range failed {
+		if !others && !reports[k.Process] {
+			continue
+		}
 		if byReason[k.Failure] == nil {
 			reasons = append(reasons, k.Failure)
 		}
@@ -262,6 +281,12 @@ func FailedTexts(s *ledger.Snapshot, failed []*Kept) (list []string) {
 		list = append(list, "no holders of "+of+": "+reason)
 	}
 	return list
+}
+
+// AsOfText returns "holders of python3 [4242] are as of 58s: 62.3 GiB of 62.8 GiB".
+func (k *Kept) AsOfText(s *ledger.Snapshot) string {
+	sum := SumHolders(k.Lines)
+	return fmt.Sprintf("holders of %s are as of %s: %s of %s", words.Process(&s.Processes[k.Process]), words.Span(k.At), words.Bytes(sum.Found), words.Bytes(sum.Bytes))
 }
 
 // KeptText returns `kept by local "t".history[*] of main() (train.py:7), list of 1,204`; with the

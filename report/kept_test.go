@@ -88,11 +88,14 @@ func TestHoldersOfAHostileWalkAreCleanAndBounded(t *testing.T) {
 func TestProcessesWithoutHoldersAreNamedByReason(t *testing.T) {
 	s := reporttest.Held()
 	found, failed := MostKept(s)
-	if got := FailedTexts(s, failed); len(found) != 1 || len(got) != 1 || got[0] != "no holders of infer [4300]: no Python interpreter in the process" {
+	if got := failedTexts(s, failed, true); len(found) != 1 || len(got) != 1 || got[0] != "no holders of infer [4300]: no Python interpreter in the process" {
 		t.Errorf("%d found, %q", len(found), got)
 	}
-	if got := FailedTexts(s, append(failed, failed...)); len(got) != 1 || !strings.Contains(got[0], "2 processes") {
+	if got := failedTexts(s, append(failed, failed...), true); len(got) != 1 || !strings.Contains(got[0], "2 processes") {
 		t.Errorf("two of one reason are %q", got)
+	}
+	if got := failedTexts(s, failed, false); got != nil {
+		t.Errorf("a server without tensors is named: %q", got)
 	}
 	if kept := KeptBy(reporttest.TorchSnapshot()); slices.ContainsFunc(kept, func(k *Kept) bool { return k != nil }) {
 		t.Error("a session without walks has holders")

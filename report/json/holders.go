@@ -40,6 +40,7 @@ type HolderReport struct {
 	Class      string   `json:"class,omitempty"` // the same path from its innermost class on
 	Path       []string `json:"path"`            // the steps of the path, for a tree: "model", ".layers", ".*", ".weight"
 	Place      string   `json:"place,omitempty"` // where the path begins, of a function's variable: "main() (train.py:7)"
+	Now        int      `json:"now,omitempty"`   // the line that this function executed when it was read
 	Device     string   `json:"device"`          // as PyTorch names it: cuda:0, cpu
 	Found      bool     `json:"found"`           // the path leads from Python to the storages
 	Bytes      uint64   `json:"bytes"`
@@ -93,7 +94,7 @@ func WriteHolders(w io.Writer, h *report.Holders) error {
 
 func holderReport(l *report.HolderLine) HolderReport {
 	r := HolderReport{
-		Holder: l.Path, Class: l.Class, Path: l.Steps, Place: place(l), Device: l.On, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
+		Holder: l.Path, Class: l.Class, Path: l.Steps, Place: place(l), Now: l.Now, Device: l.On, Found: l.Found, Bytes: l.Bytes, Storages: l.Storages, InMotion: l.InMotion,
 		Container: l.Container, Containers: l.Containers, Also: l.Also,
 	}
 	if l.Containers > 0 && l.Entries >= 0 {

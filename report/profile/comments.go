@@ -21,6 +21,10 @@ func comments(s *ledger.Snapshot, st callstack.Stacks) []string {
 	}
 	details = append(details, report.TorchTexts(s)...)
 	details = append(details, report.Remarks(s, st)...)
+	found, _ := report.MostKept(s)
+	for _, k := range found {
+		details = append(details, k.AsOfText(s)+" (-tagroot=holder)")
+	}
 	for i := range details {
 		if i >= maxLoudComments {
 			details[i] = "# " + details[i]

@@ -91,7 +91,10 @@ func Diff(a, b Profile) []report.Change {
 			}
 			list := profileFrames(x)
 			f := list[frames.Headline(list)]
-			if len(x.Location) > 0 && list[0].Mark {
+			switch root := list[len(list)-1]; {
+			case root.Mark && root.Function == report.MarkOlder: // above it is a holder's path
+				f = root
+			case len(x.Location) > 0 && list[0].Mark:
 				f = list[0]
 			}
 			where := words.Join(label(x, "comm"), label(x, "plane"), label(x, "device"))

@@ -28,6 +28,8 @@ const docURL = "https://github.com/vramprof/vramprof"
 // managed memory, which NVML counts for no process; its plane is "managed". alloc_objects and
 // alloc_space include all of them.
 //
+// If the memory of a process was walked, samples of its tensors are divided by the label "holder".
+//
 // Memory of ended processes is in use as it was at their end. Samples of imported memory have
 // objects but no bytes, because the samples of their owner have the bytes; the label "bytes" and a
 // comment have the sizes. Samples of PyTorch's segments have the bytes of the cache only, because
@@ -71,7 +73,7 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 		id  uint64
 		api string // of a site without stack
 	}
-	stacks := make(map[stackKey][]*profile.Location)
+	stacks, kept := make(map[stackKey][]*profile.Location), report.KeptBy(s)
 	for _, h := range report.Holdings(s) {
 		if h.Plane == report.PlaneAsleep { // there is no memory to show
 			continue
@@ -92,7 +94,7 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 			}
 			locations = append(locations, below...)
 		}
-		b.p.Sample = append(b.p.Sample, newSample(s, st, &h, locations))
+		b.p.Sample = append(b.p.Sample, b.held(s, kept[h.Process], &h, newSample(s, st, &h, locations))...)
 	}
 	return b.p
 }

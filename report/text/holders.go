@@ -33,7 +33,7 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 	p.line(plain, 0, "")
 	for i := range lines[:min(len(lines), o.Limit())] {
 		l := &lines[i]
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), humanize.Comma(int64(l.Storages)), l.On), l, report.ContainerText(l))
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), humanize.Comma(int64(l.Storages)), l.On), l, report.DetailText(l))
 	}
 	if rest := lines[min(len(lines), o.Limit()):]; len(rest) > 0 {
 		more := report.SumHolders(rest)
@@ -88,7 +88,7 @@ func (p *page) grown(h *report.Holders, o report.Options) {
 		if g.By.Entries > 0 {
 			more = append(more, fmt.Sprintf("%+d entries", g.By.Entries))
 		}
-		if text := report.ContainerText(&g.HolderLine); text != "" {
+		if text := report.DetailText(&g.HolderLine); text != "" {
 			more = append(more, text)
 		}
 		rate := words.SignedBytes(g.PerMinute) + "/min"

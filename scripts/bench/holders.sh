@@ -61,16 +61,20 @@ PY
 }
 
 # measure_walk_effect compares the steps of a training alone and while it is walked again and again.
-# Walks have CPUs of their own: what is left are the memory map's lock, caches and bandwidth.
+# Walks have CPUs of their own: what is left are the memory map's lock, caches and bandwidth. A loop
+# that reads nothing, on the same CPUs, shows what any program there would do.
 measure_walk_effect() {
-  local p target_cpu walk_cpus round count=0
+  local p target_cpu walk_cpus round count=0 loop
   cpus
   steps 100000
   for ((round = 1; round <= walk_rounds; round++)); do
     progress "walks in a loop, round $round of $walk_rounds"
     window "$p" none 0
+    taskset -c "$walk_cpus" "$python" -c "while True: pass" & loop=$!
+    window "$p" busy 0
+    kill "$loop" && wait "$loop" 2>/dev/null || true
     : > "$work/walking"
-    walk_loop "$p" & local loop=$!
+    walk_loop "$p" & loop=$!
     window "$p" walked 0
     rm "$work/walking"
     wait "$loop" || true
@@ -78,14 +82,17 @@ measure_walk_effect() {
   done
   exec {steps_in}>&-
   end "$p" TERM
-  local alone walked used used_walked slow slow_walked
+  local alone walked busy used used_walked slow slow_walked slow_busy
   alone=$(of holders-none 0 steps) walked=$(of holders-walked 0 steps)
   used=$(of holders-none 0 processor) used_walked=$(of holders-walked 0 processor)
   slow=$(of holders-none 0 slowest) slow_walked=$(of holders-walked 0 slowest)
+  busy=$(of holders-busy 0 steps) slow_busy=$(of holders-busy 0 slowest)
   section "training that is walked in a loop: $count walks, $walk_rounds windows of $walk_seconds s in turn, walks on CPUs of their own: $([ "$walk_cpus" = "$target_cpu" ] && echo no || echo yes)"
   row "steps/s, to those without walks" "≥ 0.99" "$walked" "$(ratio3 "$walked" "$alone")" "$walked >= 0.99 * $alone"
+  row "  beside a loop that reads nothing" "" "$busy" "$(ratio3 "$busy" "$alone")" -
   row "  processor ms of a step" "" "$used_walked" "$(ratio3 "$used_walked" "$used")" -
   row "slowest step of a second, µs" "≤ 1.05" "$slow_walked" "$(ratio3 "$slow_walked" "$slow")" "$slow_walked <= 1.05 * $slow"
+  row "  beside a loop that reads nothing" "" "$slow_busy" "$(ratio3 "$slow_busy" "$slow")" -
 }
 
 ratio3() { awk -v a="$1" -v b="$2" 'BEGIN {if (b > 0) printf "%.3f", a / b}'; }

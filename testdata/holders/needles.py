@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds objects of class Needle in many ways. Each has the path that leads to it in attribute "path".
 No import of torch: it runs on each version of Python. Prints "ready PID" and waits for its input to end."""
-import collections, functools, gc, os, sys, threading, types
+import array, asyncio, collections, contextvars, ctypes, functools, gc, itertools, os, sys, threading, types, weakref
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
 
 
 class Needle:
@@ -160,6 +165,53 @@ async def suspend():
 
 coroutine = suspend()
 coroutine.send(None)
+boxed = ctypes.py_object(Needle("boxed._objects"))
+
+
+class Struct(ctypes.Structure):
+    _fields_ = [("first", ctypes.c_int), ("held", ctypes.py_object)]
+
+
+struct = Struct(1, Needle("struct._objects['1']"))
+boxes = (ctypes.py_object * 3)(Needle("boxes._objects['0']"))
+
+
+class Watched:
+    pass
+
+
+watched = Watched()
+
+
+def watch():
+    told = Needle("watcher.__callback__.<closure told>")
+    return weakref.ref(watched, lambda r: told)
+
+
+watcher = watch()
+weak_keys = weakref.WeakKeyDictionary()
+weak_keys[watched] = Needle("weak_keys.data[*]")
+finalizer = weakref.finalize(watched, print, Needle("weakref.finalize._registry[*].args[0]"))
+nested_partial = functools.partial(functools.partial(print, Needle("nested_partial.args[0]")), Needle("nested_partial.args[1]"))
+method = functools.partialmethod(print, Needle("method.args[0]"))
+single = functools.singledispatch(print)
+single.register(int, functools.partial(print, Needle("single.<closure dispatch>.<closure registry>[*].args[0]")))
+variable = contextvars.ContextVar("variable")
+variable.set(Needle("variable.<Needle>"))
+others = [contextvars.ContextVar("v%d" % i) for i in range(40)]
+context = contextvars.copy_context()
+for v in others:
+    context.run(v.set, Needle("others[*].<Needle>"))
+del v
+chained_iterator = itertools.chain([Needle("chained_iterator.<tuple_iterator>.<tuple>[0][*]")], [])
+product = itertools.product([Needle("product.<tuple>[0][0]")], repeat=2)
+if numpy:
+    objects = numpy.array([Needle("objects[*]"), None, Needle("objects[*]")], dtype=object)
+    large_objects = numpy.empty(5000, dtype=object)
+    large_objects[:] = [Needle("large_objects[*]") for _ in range(5000)]
+    objects_view = large_objects[10:20]
+    record = numpy.zeros(3, dtype=[("n", "i8"), ("o", object)])
+    record["o"][1] = Needle("record[*]")
 local = threading.local()
 local.a = Needle("local.a")
 

@@ -36,7 +36,6 @@ func (s *search) enterLoose(objects []uint64) int {
 func (s *search) rootLoose(a uint64) {
 	s.root(a, Root{}, stepRoot, 0, costCycle)
 	if i, known := s.index.get(a); known && s.nodes[i].from == -int32(len(s.roots)) {
-		s.loose = append(s.loose, len(s.roots)-1)
 		s.looseNodes[len(s.roots)-1] = i
 	}
 }

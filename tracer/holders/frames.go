@@ -31,6 +31,7 @@ type variable struct {
 type frame struct {
 	function, file string
 	line           uint32 // where the function begins
+	now            int    // the line that it executes; 0: unknown
 	library        bool   // of Python itself or of an installed package
 	variables      []variable
 	globals        uint64
@@ -77,7 +78,7 @@ func (py *python) frameAt(f uint64) *frame {
 		function: py.str(py.u64(code + py.l.coName)), file: py.str(py.u64(code + py.l.coFile)), line: py.u32(code + py.l.coFirstLine),
 		globals: py.u64(f + py.l.frGlobals), names: py.u64(f + py.l.frNames), code: code,
 	}
-	r.library = isLibrary(r.file)
+	r.library, r.now = isLibrary(r.file), py.lineNow(f, code, r.line)
 	names, ok := py.variableNames(code)
 	if !ok {
 		return nil

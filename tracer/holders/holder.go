@@ -32,7 +32,8 @@ type Root struct {
 	Name     string // of the module or the variable
 	Function string // of RootLocal, RootTemporary and RootGlobals
 	File     string // without its folder
-	Line     int    // where the function begins
+	Line     int    // where the function begins: the name of a path stays the same while it runs
+	Now      int    // the line that the function executed when it was read; 0: unknown, as before Python 3.11
 	Class    string // of the object in the variable, of RootLocal and RootTemporary
 	Classes  string // of RootCycle: "Cyc, list"; of RootNative: what holds it
 }

@@ -62,10 +62,12 @@ func (n *namer) along(i int32, e edge) *Holder {
 }
 
 func (n *namer) begin(r Root) *Holder {
-	root := n.roots[r]
+	same := r
+	same.Now = 0 // a function is read some times, while it goes on
+	root := n.roots[same]
 	if root == nil {
 		root = &r
-		n.roots[r] = root
+		n.roots[same] = root
 	}
 	return n.intern(link{root: root}, nil)
 }

@@ -109,7 +109,7 @@ func (w *walk) listOrphans(live Memory) {
 			enter(orphan{storage: st, allocation: -1, loose: -1})
 		}
 	}
-	for _, k := range s.loose {
+	for _, k := range w.neededRoots() {
 		if a := s.nodes[s.looseNodes[k]].address; now.u64(a+obType) == s.py.u64(a+obType) && now.u32(a) != 0 {
 			enter(orphan{allocation: -1, loose: k})
 		}
@@ -119,6 +119,31 @@ func (w *walk) listOrphans(live Memory) {
 			enter(orphan{allocation: k, loose: -1})
 		}
 	}
+}
+
+// neededRoots returns the roots of objects that only C or C++ holds and that lead to a part of the result.
+func (w *walk) neededRoots() (roots []int) {
+	s := w.search
+	seen := map[int]bool{}
+	look := func(i int32) {
+		if k, ok := s.rootOf(i); ok && !seen[k] {
+			seen[k] = true
+			if _, loose := s.looseNodes[k]; loose {
+				roots = append(roots, k)
+			}
+		}
+	}
+	for _, st := range s.storages {
+		if st.holder >= 0 && w.wants(st) {
+			look(st.holder)
+		}
+	}
+	for k := range w.allocations {
+		if i := w.allocations[k].node; i >= 0 {
+			look(i)
+		}
+	}
+	return roots
 }
 
 // firstLeads returns where the search upward begins: storages, their tensors, objects, and what has
@@ -221,7 +246,7 @@ func (w *walk) follow(at uint64, orphans []int32, up func(address uint64)) {
 		} else {
 			up(p.object)
 		}
-	case isDriver(p.file):
+	case isBooks(p.file):
 	case p.file != "":
 		w.note(orphans, clueStatic, 0, "variable of "+p.file, at)
 	case p.start != 0:
@@ -278,11 +303,17 @@ func (w *walk) adopt() {
 
 // below reports whether a node's path begins at a root, or nowhere.
 func (s *search) below(i int32, root int) bool {
+	k, ok := s.rootOf(i)
+	return !ok || k == root
+}
+
+// rootOf returns the index of the root where a node's path begins.
+func (s *search) rootOf(i int32) (root int, ok bool) {
 	for range maxCost {
 		if i < 0 {
-			return int(-1-i) == root
+			return int(-1 - i), true
 		}
 		i = s.nodes[i].from
 	}
-	return true
+	return 0, false
 }

@@ -9,10 +9,7 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const (
-	maxBlock = 4 << 10  // bytes from the begin of a chunk to a word of it
-	maxBSS   = 64 << 10 // bytes of anonymous memory behind a library that are taken for its variables
-)
+const maxBlock = 4 << 10 // bytes from the begin of a chunk to a word of it
 
 // place is what a word of the process's memory is a part of. Only one of its fields is set, and class
 // with start.
@@ -50,7 +47,8 @@ func (s *search) placeOf(at uint64) (p place) {
 		return p
 	}
 	before, _ := regionAt(s.py.regions, r.Start-1)
-	if r.Path == "" && r.End-r.Start <= maxBSS && before.file() && before.Writable {
+	process, live := s.py.mem.(*Process)
+	if live && r.Path == "" && before.file() && before.Writable && at < process.variablesEnd(before.Path) {
 		p.file = libraryName(before)
 	}
 	return p
@@ -58,9 +56,15 @@ func (s *search) placeOf(at uint64) (p place) {
 
 func libraryName(r Region) string { return cut60(untrusted.Clean(path.Base(r.Path))) }
 
-// isDriver reports whether a library is CUDA's own: it knows all addresses and keeps nothing.
-func isDriver(library string) bool {
-	return strings.HasPrefix(library, "libcuda.") || strings.HasPrefix(library, "libcudart") || strings.HasPrefix(library, "libnvidia")
+// isBooks reports whether a library keeps books of all addresses: CUDA's own, and PyTorch's allocator.
+// That says nothing of who keeps the memory.
+func isBooks(library string) bool {
+	for _, name := range []string{"libcuda.", "libcudart", "libnvidia", "libc10_cuda"} {
+		if strings.HasPrefix(library, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // blockAt returns where the block begins that Python's allocator or malloc has given out and that

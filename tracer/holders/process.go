@@ -27,14 +27,15 @@ const (
 // Process reads a running process. It neither stops nor changes it: it copies only pages that are
 // resident, never touches memory of devices, and notices when the pid belongs to another process.
 type Process struct {
-	pid     int
-	pidfd   int
-	pagemap *os.File
-	regions []Region
-	files   map[string]*os.File // nil where a file could not be opened
-	symbols map[string]uint64
-	swapped uint64 // pages that were left out since reading them would bring them back
-	skipped uint64 // bytes of address space beyond maxPages
+	pid       int
+	pidfd     int
+	pagemap   *os.File
+	regions   []Region
+	files     map[string]*os.File // nil where a file could not be opened
+	symbols   map[string]uint64
+	variables map[string]uint64 // where those of a library end
+	swapped   uint64            // pages that were left out since reading them would bring them back
+	skipped   uint64            // bytes of address space beyond maxPages
 }
 
 // Open opens a process by its pid in the caller's pid namespace. Close it after use. The caller
@@ -44,7 +45,7 @@ func Open(pid int) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	p := &Process{pid: pid, pidfd: pidfd, files: map[string]*os.File{}}
+	p := &Process{pid: pid, pidfd: pidfd, files: map[string]*os.File{}, variables: map[string]uint64{}}
 	if p.regions, err = readMaps(pid); err == nil {
 		p.pagemap, err = os.Open(p.proc("pagemap"))
 	}

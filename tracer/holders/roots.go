@@ -100,7 +100,7 @@ func (s *search) costOfModule(name string, dict uint64) (cost int, installed boo
 // enterFrame enters the variables of a function that runs.
 func (s *search) enterFrame(f *frame, depth int) {
 	function, file := f.place()
-	r := Root{Kind: RootLocal, Function: s.readable(function), File: s.readable(file), Line: int(f.line)}
+	r := Root{Kind: RootLocal, Function: s.readable(function), File: s.readable(file), Line: int(f.line), Now: f.now}
 	cost := costLocal
 	if f.library {
 		cost = costOther

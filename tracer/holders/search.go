@@ -110,9 +110,8 @@ type search struct {
 	onlyNew    int32           // nodes before it get no further ways; 0: all do
 	atoms      bool            // keep variables that hold nothing in atomRoots
 	atomRoots  []atomRoot
-	impls      []uint64 // TensorImpls of all memory, where there are storages without a path
-	loose      []int    // roots of objects that only C or C++ holds
-	looseNodes map[int]int32
+	impls      []uint64      // TensorImpls of all memory, where there are storages without a path
+	looseNodes map[int]int32 // of roots: the objects that only C or C++ holds
 	stacks     []span
 	onStack    map[uint64]bool // C and C++ objects, and Python's, that the stacks of threads lead to
 	libraries  map[string]bool // packages that are installed or Python's own

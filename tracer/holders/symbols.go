@@ -13,7 +13,10 @@ import (
 	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
-const maxCandidates = 16 // files that can be the interpreter
+const (
+	maxCandidates = 16 // files that can be the interpreter
+	maxLibraries  = 64 // whose variables are looked for
+)
 
 // Symbols finds the interpreter among the mapped files and returns the addresses of its symbols.
 func (p *Process) Symbols(names ...string) (map[string]uint64, error) {
@@ -113,4 +116,34 @@ func (p *Process) bias(object *elf.File, name string) (uint64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// variablesEnd returns where the variables of a mapped library end that its file does not have, since
+// they are 0 at first; 0 if it cannot be told.
+func (p *Process) variablesEnd(name string) (end uint64) {
+	if end, known := p.variables[name]; known || len(p.variables) >= maxLibraries {
+		return end
+	}
+	defer func() {
+		if recover() != nil { // a damaged file
+			end = 0
+		}
+		p.variables[name] = end
+	}()
+	f, err := p.open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	object, err := elf.NewFile(f)
+	if err != nil {
+		return 0
+	}
+	bias, ok := p.bias(object, name)
+	for _, s := range object.Progs {
+		if ok && s.Type == elf.PT_LOAD && s.Memsz < 1<<40 {
+			end = max(end, bias+s.Vaddr+s.Memsz)
+		}
+	}
+	return end
 }

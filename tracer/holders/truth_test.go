@@ -120,6 +120,7 @@ func TestKindsOfHolders(t *testing.T) {
 				share(s.RightBytes, s.AllBytes), share(s.FoundBytes, s.SeenBytes))
 			t.Logf("%d objects reached, %d tracked, %d loose, %d bad reads, %d MiB copied, %+v, %q", r.Objects, r.Tracked, r.Loose, r.Bad, r.Copied>>20, r.Times, r.Problems)
 			t.Logf("blocks: %s", strings.Join(tr.unexplained(r), ", "))
+			tr.checkBlocks(t, p)
 			lean, err := Walk(context.Background(), p, Options{Host: true, MaxMemory: 64 << 20})
 			if err != nil {
 				t.Fatal(err)
@@ -137,6 +138,32 @@ func TestKindsOfHolders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// checkBlocks wants one storage or allocation in each block of PyTorch's allocator.
+func (tr truth) checkBlocks(t *testing.T, p *Process) {
+	t.Helper()
+	var ranges []Range
+	for _, b := range tr.Blocks {
+		ranges = append(ranges, Range{Address: b[0], Bytes: b[1]})
+	}
+	r, err := Walk(context.Background(), p, Options{Host: true, Addresses: ranges})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[uint64]int{}
+	for _, s := range r.Storages {
+		known[s.Address]++
+		if s.Allocation && !strings.HasPrefix(s.Holder.String(), "variable of libtorch_cuda") { // cuBLAS's workspace
+			t.Errorf("%d bytes without a storage: %s", s.Bytes, s.Holder)
+		}
+	}
+	for _, b := range ranges {
+		if known[b.Address] != 1 {
+			t.Errorf("block %#x has %d storages and allocations, want 1", b.Address, known[b.Address])
+		}
+	}
+	t.Logf("with the addresses of %d blocks: %+v", len(ranges), r.Times)
 }
 
 // unexplained lists the allocator's blocks that no storage was found in.

@@ -62,6 +62,7 @@ type pyType struct {
 	pybind      bool // made by pybind11
 	context     bool // derives torch's context of a custom function
 	storage     bool // derives torch's storage: C++ can keep it alive
+	array       bool // derives NumPy's array
 	exact       bool // the builtin itself, not derived from it
 	members     []member
 }
@@ -179,6 +180,8 @@ func (py *python) readBase(t *pyType, base uint64, self bool) {
 		t.pybind = true
 	case "torch._C.StorageBase":
 		t.storage = true
+	case "numpy.ndarray":
+		t.array = true
 	case "torch._C._FunctionBase":
 		t.context = true
 	}

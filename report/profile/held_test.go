@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// heldSums sums all sample types by everything in a sample but its holder.
+func heldSums(t *testing.T, s *ledger.Snapshot) map[string][6]int64 {
+	sums := map[string][6]int64{}
+	for _, x := range parsed(t, s, reporttest.HeldStacks()).Sample {
+		label, stack := maps.Clone(x.Label), ""
+		delete(label, "holder")
+		for _, l := range x.Location {
+			stack = l.Line[0].Function.Name + ";" + stack
+		}
+		if root, _, ok := strings.Cut(stack, ";"); ok && root == report.MarkOlder {
+			stack = root
+		}
+		key := fmt.Sprint(strings.TrimSuffix(stack, ";"), label, x.NumLabel)
+		sum := sums[key]
+		for i, n := range x.Value {
+			sum[i] += n
+		}
+		sums[key] = sum
+	}
+	return sums
+}
+
+func TestHoldersChangeNoSum(t *testing.T) {
+	s := reporttest.Held()
+	with := heldSums(t, s)
+	s.Walks = nil
+	if without := heldSums(t, s); !maps.Equal(with, without) {
+		t.Errorf("with holders the sums are\n%v\nwithout\n%v", with, without)
+	}
+}
+
+func TestEachByteOfATensorHasAHolder(t *testing.T) {
+	sums := map[string]int64{}
+	for _, x := range parsed(t, reporttest.Held(), reporttest.HeldStacks()).Sample {
+		holder, plane := strings.Join(x.Label["holder"], ","), x.Label["plane"][0]
+		switch {
+		case plane == "tensor" && x.Value[3] != 0 && holder == "", x.Value[0] != 0 && holder != "", plane == "cache" && holder != "":
+			t.Errorf("plane %s, holder %q: %v", plane, holder, x.Value)
+		case x.Value[3] < 0 && holder != "":
+			t.Errorf("%s has %d bytes", holder, x.Value[3])
+		}
+		sums[holder] += x.Value[3]
+		if root := x.Location[len(x.Location)-1].Line[0].Function.Name; root == report.MarkOlder && strings.Contains(holder, "exp_avg'") {
+			var path []string
+			for _, l := range x.Location {
+				path = append(path, l.Line[0].Function.Name)
+			}
+			if got := strings.Join(path, " < "); got != "['exp_avg'] < state[*] < optimizer < __main__ < "+report.MarkOlder {
+				t.Errorf("stack is %s", got)
+			}
+		}
+	}
+	// 14 GiB less its share of the 2 GiB of 58 that were freed
+	if got := sums["model.layers.*.weight"] >> 20; got != 14*1024*56/58 || sums["pool.buffer"] != 1<<30 {
+		t.Errorf("sums are %v", sums)
+	}
+}
+
+func TestPortionsAddUp(t *testing.T) {
+	for _, c := range [][]int64{{10, 1, 1, 1}, {0, 5, 5}, {1, 1 << 62, 1 << 61}, {1 << 62, 1 << 62, 1 << 61, 1}, {7, 0, 3, 0}} {
+		objects, bytes := c[0], int64(0)
+		for _, n := range c[1:] {
+			bytes += n
+		}
+		for _, n := range c[1:] {
+			part := portion(objects, n, bytes)
+			if part < 0 || part > objects {
+				t.Errorf("%v: %d of %d", c, part, objects)
+			}
+			objects, bytes = objects-part, bytes-n
+		}
+		if objects != 0 {
+			t.Errorf("%v: %d are left", c, objects)
+		}
+	}
+}
+
+func TestPprofOfHolders(t *testing.T) {
+	pprof, write := pprofOf(t, reporttest.HeldStacks())
+	b := write("held.pb.gz", reporttest.Held())
+	for _, c := range []pprofCase{
+		{"by holder", []string{"-top", "-nodefraction=0", "-unit=mb", "-tagroot=holder", b},
+			[]string{"13841.66MB 19.32%  model.layers.*.weight\n", "6109.79MB  8.53%  local \"trainer\".history[*] of main() (train.py:7)", "494.34MB  0.69%  no holder found",
+				"accounting for 71632MB, 100% of 71632MB", "27683.31MB 38.65%  state[*]", "holders of python3 [4242] are as of 58s: 63.0 GiB of 63.8 GiB"}, nil},
+		{"tags", []string{"-tags", "-unit=mb", b}, []string{"holder: Total 63416MB of 71632MB", "1024MB ( 1.43%): pool.buffer"}, nil},
+		{"one holder", []string{"-top", "-unit=mb", "-tagfocus=holder=history", b}, []string{"accounting for 6109.79MB", "Trainer.step", "main() (train.py:7)"}, []string{"optimizer"}},
+		{"the path of older memory", []string{"-traces", "-unit=mb", b},
+			[]string{"weight\n             layers.*\n             model\n             __main__\n             " + report.MarkOlder}, nil},
+		{"graph", []string{"-dot", b}, []string{"exp_avg_sq"}, nil},
+	} {
+		c.run(t, pprof)
+	}
+}

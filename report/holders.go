@@ -136,14 +136,22 @@ func SumHolders(list []HolderLine) (sum HoldersSum) {
 	return sum
 }
 
-// DetailText describes what is known of a line besides its path: "list of 435, main() is at line 61".
+// DetailText describes what is known of a line besides its path: "list of 435, 1.50 GiB from before
+// the attach, main() is at line 61".
 func DetailText(l *HolderLine) string {
-	text := ContainerText(l)
+	parts := []string{ContainerText(l)}
+	switch {
+	case l.Older == 0:
+	case l.Older == l.Bytes:
+		parts = append(parts, "from before the attach")
+	default:
+		parts = append(parts, words.Bytes(l.Older)+" from before the attach")
+	}
 	if l.Now > 0 {
 		function, _, _ := strings.Cut(strings.TrimPrefix(l.Place, " of "), " (")
-		text = strings.TrimPrefix(fmt.Sprintf("%s, %s is at line %d", text, function, l.Now), ", ")
+		parts = append(parts, fmt.Sprintf("%s is at line %d", function, l.Now))
 	}
-	return text
+	return strings.TrimPrefix(strings.Join(parts, ", "), ", ")
 }
 
 // ContainerText describes the innermost containers of a line: "list of 1,204", "4 dicts with 12

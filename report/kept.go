@@ -182,13 +182,28 @@ func (k *Kept) Divide(s *ledger.Snapshot, h *Holding) []HeldShare {
 	return nil
 }
 
-// OfSite returns who keeps what lives of a site, the largest first, without what has no known
-// holder.
-func (k *Kept) OfSite(x *ledger.Site) []HeldShare {
+// OfSites returns who keeps what lives of some sites of the process, the largest first, without
+// what has no known holder.
+func (k *Kept) OfSites(sites []*ledger.Site) []HeldShare {
 	if k == nil {
 		return nil
 	}
-	list := k.shares(k.siteParts(x, x.LiveBytes), x.LiveBytes)
+	var all ledger.Site
+	for _, x := range sites {
+		all.LiveBytes += x.LiveBytes
+		all.Holders = append(all.Holders, x.Holders...)
+	}
+	slices.SortStableFunc(all.Holders, func(a, b ledger.SiteHolder) int { return cmp.Compare(a.Holder, b.Holder) })
+	merged := all.Holders[:0]
+	for _, h := range all.Holders {
+		if n := len(merged); n > 0 && merged[n-1].Holder == h.Holder {
+			merged[n-1].Bytes += h.Bytes
+		} else {
+			merged = append(merged, h)
+		}
+	}
+	all.Holders = merged
+	list := k.shares(k.siteParts(&all, all.LiveBytes), all.LiveBytes)
 	return slices.DeleteFunc(list, func(h HeldShare) bool { return h.Line == nil })
 }
 

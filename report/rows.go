@@ -27,7 +27,8 @@ type Row struct {
 	Plane                       string
 	Bytes                       int64
 	Objects, Allocs, AllocBytes uint64
-	Incomplete                  bool // incomplete: see Marks
+	Incomplete                  bool        // incomplete: see Marks
+	Kept                        []HeldShare // of memory from before the attach: who keeps it
 }
 
 // Rows sums shares of memory by line of the user's own code, process, device and plane.
@@ -38,7 +39,7 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 		device  string
 		plane   string
 	}
-	at := map[key]int{}
+	at, kept := map[key]int{}, KeptBy(s)
 	var rows []Row
 	for _, h := range Holdings(s) {
 		f, kind := callstack.Frame{Function: h.Mark, Mark: true}, ledger.Device
@@ -57,6 +58,9 @@ func Rows(s *ledger.Snapshot, st callstack.Stacks) []Row {
 		}
 		r := &rows[i]
 		r.Bytes += h.Live
+		if h.Mark == MarkOlder {
+			r.Kept = append(r.Kept, kept[h.Process].Divide(s, &h)...)
+		}
 		r.Incomplete = r.Incomplete || h.Site != nil && len(Marks(s, st, h.Site)) > 0
 		if h.Site != nil && h.Plane != PlaneAsleep {
 			r.Objects += AwakeObjects(h.Site)

@@ -86,6 +86,7 @@ func CallTree(s *ledger.Snapshot, st callstack.Stacks, o Options) *Branch {
 
 // grow adds what a snapshot has on GPUs, times sign.
 func (root *Branch) grow(s *ledger.Snapshot, st callstack.Stacks, o Options, sign int64) {
+	kept := KeptBy(s)
 	for _, h := range Holdings(s) {
 		if h.Apart() || h.Live == 0 {
 			continue
@@ -109,6 +110,23 @@ func (root *Branch) grow(s *ledger.Snapshot, st callstack.Stacks, o Options, sig
 		if h.Mark != "" {
 			b = b.child(&callstack.Frame{Function: h.Mark, Mark: true})
 			b.Bytes += live
+		}
+		if h.Mark == MarkOlder && o.Since == nil { // a walk in between changes no memory
+			b.addPaths(kept[h.Process].Divide(s, &h))
+		}
+	}
+}
+
+// addPaths adds the paths of holders below memory without a stack.
+func (b *Branch) addPaths(shares []HeldShare) {
+	for _, x := range shares {
+		if x.Line == nil {
+			continue
+		}
+		at := b
+		for _, name := range x.Line.Frames {
+			at = at.child(&callstack.Frame{Function: name, Mark: true})
+			at.Bytes += int64(x.Bytes)
 		}
 	}
 }

@@ -27,19 +27,11 @@ func WriteHolders(w io.Writer, h *report.Holders, o report.Options, screen Scree
 	p.holdersHead(h, lines)
 	p.line(plain, 0, "")
 	if h.Before != nil {
-		p.grown(h, o)
+		p.grown(h.Grown(), h.Between(), o)
 	}
 	p.text(bold, 0, "Who keeps it")
 	p.line(plain, 0, "")
-	for i := range lines[:min(len(lines), o.Limit())] {
-		l := &lines[i]
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), humanize.Comma(int64(l.Storages)), l.On), l, report.DetailText(l))
-	}
-	if rest := lines[min(len(lines), o.Limit()):]; len(rest) > 0 {
-		more := report.SumHolders(rest)
-		p.line(plain, 0, "")
-		p.text(plain, 0, fmt.Sprintf("%s with %s", words.Count(uint64(len(rest)), "more holder"), words.Bytes(more.Bytes)))
-	}
+	p.holderLines(lines, o.Limit())
 	p.holdersFoot(h)
 	return p.writeTo(w)
 }
@@ -71,10 +63,29 @@ func heldText(sum report.HoldersSum, device string) string {
 		100*float64(sum.Found)/float64(max(sum.Bytes, 1)))
 }
 
-// grown writes what has more bytes in the later walk.
-func (p *page) grown(h *report.Holders, o report.Options) {
-	list := h.Grown()
-	between := h.Between().Round(100 * time.Millisecond)
+// holderLines writes the largest lines, and the sum of the others.
+func (p *page) holderLines(lines []report.HolderLine, limit int) {
+	for i := range lines[:min(len(lines), limit)] {
+		l, count := &lines[i], ""
+		if l.Storages > 0 { // memory of PyTorch's allocator can have none
+			count = humanize.Comma(int64(l.Storages))
+		}
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(words.Bytes(l.Bytes), 8), count, l.On), l, report.DetailText(l))
+	}
+	p.moreHolders(lines[min(len(lines), limit):])
+}
+
+// moreHolders writes the sum of lines that are not shown.
+func (p *page) moreHolders(rest []report.HolderLine) {
+	if len(rest) > 0 {
+		p.line(plain, 0, "")
+		p.text(plain, 0, fmt.Sprintf("%s with %s", words.Count(uint64(len(rest)), "more holder"), words.Bytes(report.SumHolders(rest).Bytes)))
+	}
+}
+
+// grown writes what has more bytes in the later of two walks.
+func (p *page) grown(list []report.GrownLine, between time.Duration, o report.Options) {
+	between = between.Round(100 * time.Millisecond)
 	if len(list) == 0 {
 		p.text(bold, 0, fmt.Sprintf("Nothing grew in %s", between))
 		p.line(plain, 0, "")

@@ -25,6 +25,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	title(p, s, n)
 	verdictPart(p, s, report.Judge(s, st), o.Limit())
 	leakSites(p, s, st, o, n)
+	keptParts(p, s, n, o)
 	failures(p, s, st, o)
 	if rows := totalRows(p, s); len(rows) > 2 {
 		totals(p, s, n)
@@ -32,6 +33,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	torchTable(p, s)
 	remarkLines(p, s, st)
 	usageParts(p, s, n)
+	olderPart(p, s, o)
 	footnotes(p, n)
 	return p.writeTo(w)
 }
@@ -87,9 +89,11 @@ func leakHead(p *page, what string, sum *report.Sums, n *notes) {
 }
 
 func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, list []ledger.Site, sum uint64) {
+	kept := report.KeptBy(s)
 	for i := range list[:min(len(list), o.Limit())] {
 		p.line(plain, 0, "")
-		leakSite(p, s, st, o, i+1, &list[i], sum)
+		x := &list[i]
+		leakSite(p, s, st, kept[x.Process].OfSites([]*ledger.Site{x}), i+1, x, sum)
 	}
 	if len(list) > o.Limit() {
 		p.line(plain, 0, "")
@@ -99,7 +103,7 @@ func leakList(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 
 const siteIndent = 4
 
-func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, rank int, x *ledger.Site, sum uint64) {
+func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, kept []report.HeldShare, rank int, x *ledger.Site, sum uint64) {
 	stack := frames.Visible(st, x.Stack, x.API)
 	own := frames.Headline(stack)
 	siteHead(p, rank, x, stack[own])
@@ -115,6 +119,7 @@ func leakSite(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	p.list(plain, siteIndent, ", ", siteOwner(s, x)...)
 	p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
 	p.list(plain, siteIndent, " ", sparkline(x.History, min(sparkColumns, p.width-siteIndent)), growthText(s, x))
+	p.keptLine(kept, x.LiveBytes)
 	p.marked(report.Marks(s, st, x))
 	p.stack(stack, own)
 }

@@ -33,6 +33,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 		title = "Largest sites of what stayed on the GPU"
 	}
 	topSites(p, s, st, o, words.Join(title, n.mark(report.AtStacks)), gpu)
+	keptParts(p, s, n, o)
 	asleepSites(p, s, st, o.Top)
 	cacheSites(p, s, st, min(o.Top, maxSummaryCache))
 	topSites(p, s, st, o, "Largest sites of live managed memory", managed)
@@ -42,6 +43,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 		p.paragraph("", report.FailuresText(s))
 	}
 	usageParts(p, s, n)
+	olderPart(p, s, o)
 	footnotes(p, n)
 	return p.writeTo(w)
 }
@@ -67,6 +69,7 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 	p.line(plain, 0, "")
 	p.text(bold, 0, title)
 	p.line(plain, 0, "")
+	kept := report.KeptBy(s)
 	for i := range list[:min(len(list), o.Top)] {
 		x := &list[i]
 		stack := frames.Visible(st, x.Stack, x.API)
@@ -74,6 +77,7 @@ func topSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options
 		owner := siteOwner(s, x)
 		p.list(plain, siteIndent, ", ", append([]string{words.Count(x.LiveObjects, words.Noun(x.Kind)), growthText(s, x)}, owner...)...)
 		p.list(plain, siteIndent, ", ", importedTexts(s, st, x)...)
+		p.keptLine(kept[x.Process].OfSites([]*ledger.Site{x}), x.LiveBytes)
 		p.marked(report.Marks(s, st, x))
 	}
 	if len(list) > o.Top {

@@ -43,6 +43,7 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 		if narrow {
 			p.headLine(plain, words.SignedBytes(r.Bytes), r.Frame)
 			p.list(dim, siteIndent, ", ", words.Join(humanize.Comma(int64(r.Objects)), objects), words.Bytes(r.AllocBytes)+" allocated", r.Plane, r.Device)
+			p.heldShares(r.Kept, o.Limit())
 			continue
 		}
 		text := figures(words.SignedBytes(r.Bytes), humanize.Comma(int64(r.Objects)), words.Bytes(r.AllocBytes), planeShort(r.Plane), r.Device)
@@ -50,6 +51,7 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 			text += incomplete
 		}
 		p.line(plain, 0, text+frames.Text(&r.Frame, p.width-words.Width(text)))
+		p.heldShares(r.Kept, o.Limit())
 	}
 	if len(list) > o.Limit() {
 		p.text(dim, 0, words.Count(uint64(len(list)-o.Limit()), "more line")+" (-T shows more)")

@@ -40,8 +40,11 @@ func verdictPart(p *page, s *ledger.Snapshot, j *report.Judgement, top int) {
 	for _, text := range fullTexts(s, growing) {
 		p.paragraph("", text)
 	}
+	kept := report.KeptBy(s)
 	for i := range growing[:min(len(growing), top)] {
-		verdictLine(p, s, i+1, &growing[i])
+		g := &growing[i]
+		verdictLine(p, s, i+1, g)
+		p.keptLine(groupHolders(s, kept[g.Process], g), g.LiveBytes)
 	}
 	if more := len(growing) - top; more > 0 {
 		p.text(plain, siteIndent, words.Count(uint64(more), "more line")+" (-T shows more)")

@@ -233,18 +233,26 @@ func (r *Reader) NewLedger() *ledger.Ledger {
 // Play gives books all inputs up to a moment.
 func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().PlayTo(to, books) }
 
-// Snapshot plays the capture up to a moment and returns a snapshot. From End on, it has the final
-// state, including warnings.
+// Snapshot plays the capture up to a moment and returns a snapshot, with the walks of each process
+// that are nearest to the moment, which may be later. From End on, it has the final state, including
+// warnings.
 func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
-	l := r.NewLedger()
+	l, p := r.NewLedger(), r.Player()
 	to := at
 	if at >= r.End() {
 		to = math.MaxUint64
 	}
-	if err := r.Play(to, l); err != nil {
+	if err := p.PlayTo(to, l); err != nil {
 		return nil, err
 	}
-	return r.SnapshotOf(l, at), nil
+	s := r.SnapshotOf(l, at)
+	later := laterWalks{Ledger: l, s: s, told: map[uint32]bool{}}
+	if until := later.until(r.End()); until > at {
+		if err := p.PlayTo(until, &later); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // SnapshotOf returns a snapshot of a ledger that a Player has filled up to a moment, with the

@@ -138,3 +138,37 @@ func cleaned(texts [][]byte) (list []string) {
 	}
 	return list
 }
+
+// laterWalks plays on after a snapshot, and adds to it the first walk of each process that is nearer
+// to its moment than the latest one before.
+type laterWalks struct {
+	*ledger.Ledger
+	s    *ledger.Snapshot
+	told map[uint32]bool // pids whose first walk since then was told
+}
+
+// until returns the time after which no walk can be nearer.
+func (w *laterWalks) until(end uint64) (until uint64) {
+	for i := range w.s.Processes {
+		if last := w.s.LatestWalk(i); last != nil && w.s.Processes[i].End == 0 {
+			until = max(until, w.s.End+(w.s.End-min(last.Time, w.s.End)))
+		}
+	}
+	return min(until, end)
+}
+
+// Tell tells the ledger, and looks for walks.
+func (w *laterWalks) Tell(in ledger.Input) {
+	w.Ledger.Tell(in)
+	walk, ok := in.(ledger.Walk)
+	if !ok || walk.Failure != "" || walk.Time <= w.s.End || w.told[walk.PID] {
+		return
+	}
+	w.told[walk.PID] = true
+	for i := range w.s.Processes {
+		p := &w.s.Processes[i]
+		if last := w.s.LatestWalk(i); p.PID == walk.PID && p.End == 0 && last != nil && walk.Time-w.s.End < w.s.End-min(last.Time, w.s.End) {
+			w.AddWalk(w.s, walk.PID)
+		}
+	}
+}

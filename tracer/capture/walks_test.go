@@ -5,6 +5,7 @@ package capture
 import (
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"testing"
 
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
@@ -69,5 +70,46 @@ func TestAWalkWithAMissingPartIsDropped(t *testing.T) {
 	var a applier
 	if err := a.apply(&wire.Input{What: &wire.Input_Walk{Walk: &wire.Walk{Address: []int64{1}}}}, &toldWalks{}); err == nil {
 		t.Error("columns of different lengths are read")
+	}
+}
+
+func TestASnapshotHasTheNearestWalk(t *testing.T) {
+	const second = uint64(1e9)
+	c := &clock{now: second}
+	var file memory
+	w, err := NewWriter(&file, Options{Host: "host", Clock: c.read})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.SetStacks(fakeStacks{&atomic.Bool{}})
+	w.Tell(ledger.Begin{Time: second})
+	w.Tell(ledger.Process{PID: 7, Comm: "python3", Begin: second})
+	for at := 2 * second; at <= 61*second; at += second {
+		c.set(at)
+		w.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 7, Address: at << 9, Size: 512, Time: at, Stack: 1, API: "torch"})
+		if at == 3*second || at == 60*second {
+			w.Tell(ledger.Walk{PID: 7, Time: at, Holders: []ledger.Holder{{Path: "kept", Found: true}}, Storages: []ledger.Storage{
+				{Address: (at - second) << 9, Bytes: 512, Block: 512},
+			}})
+		}
+	}
+	if err := w.End(nil); err != nil {
+		t.Fatal(err)
+	}
+	r := file.read(t)
+	for at, want := range map[uint64]uint64{2: 0, 10: 3, 31: 3, 33: 60, 59: 60, 61: 60} {
+		s, err := r.Snapshot(at * second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := s.LatestWalk(0)
+		switch {
+		case want == 0 && last != nil, want != 0 && (last == nil || last.Time != want*second):
+			t.Errorf("at %ds the walk is %+v, want that of %ds", at, last, want)
+		case s.End != at*second || s.Sites[0].LiveObjects != at-1:
+			t.Errorf("at %ds there are %d blocks, as of %d", at, s.Sites[0].LiveObjects, s.End)
+		case want != 0 && len(s.Sites[0].Holders) != 1:
+			t.Errorf("at %ds the site has holders %+v", at, s.Sites[0].Holders)
+		}
 	}
 }

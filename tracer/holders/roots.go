@@ -101,6 +101,9 @@ func (s *search) costOfModule(name string, dict uint64) (cost int, installed boo
 func (s *search) enterFrame(f *frame, depth int) {
 	function, file := f.place()
 	r := Root{Kind: RootLocal, Function: s.readable(function), File: s.readable(file), Line: int(f.line), Now: f.now}
+	if s.hideNames {
+		r.Now = 0
+	}
 	cost := costLocal
 	if f.library {
 		cost = costOther

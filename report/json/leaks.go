@@ -60,6 +60,7 @@ type LeaksReport struct {
 
 	Objects     []ObjectReport      `json:"objects,omitempty"`      // driver objects by process and kind; only usage_bytes includes their memory
 	ContextOnly []ContextOnlyReport `json:"context_only,omitempty"` // processes that allocated no GPU memory while traced, but hold some
+	Holders     []KeptReport        `json:"holders,omitempty"`      // who keeps the memory of each process that was walked
 }
 
 // SiteReport is a site that holds live memory.
@@ -89,6 +90,8 @@ type SiteReport struct {
 	Incomplete     []string      `json:"incomplete,omitempty"`    // what the figures or the stack lack because the process used up its share
 	MissingCount   uint64        `json:"missing_count,omitempty"` // part of allocated_count that vramprof could not track; in no live figure
 	CrowdedCount   uint64        `json:"crowded_count,omitempty"` // allocations of other sites counted here, because the process used up its share of sites
+
+	Holders []HeldShareReport `json:"holders,omitempty"` // who keeps live_bytes, largest first, as far as the latest walk found it
 }
 
 // FrameReport is one line of a stack.
@@ -250,18 +253,20 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 		Sites: []SiteReport{}, Asleep: []SiteReport{}, Failures: []FailureReport{}, Processes: []ProcessReport{}, Releases: []ReleaseReport{}, Pools: []PoolReport{},
 		Balances: []BalanceReport{}, GPUs: []GPUReport{}, Notes: []string{}, Warnings: []string{}, Losses: lossesReport(&s.Stats),
 	}
+	kept := report.KeptBy(s)
 	for _, list := range [][]ledger.Site{gpu, managed, host} {
 		for i := range list[:min(len(list), o.Limit())] {
-			r.Sites = append(r.Sites, siteReport(s, st, o, &list[i]))
+			r.Sites = append(r.Sites, siteReport(s, st, o, kept, &list[i]))
 		}
 	}
 	asleep := report.AsleepSites(s)
 	for _, x := range asleep[:min(len(asleep), o.Limit())] {
-		r.Asleep = append(r.Asleep, siteReport(s, st, o, x))
+		r.Asleep = append(r.Asleep, siteReport(s, st, o, kept, x))
 	}
-	addTorch(r, s, st, o)
+	addTorch(r, s, st, o, kept)
+	r.Holders = keptReports(s, kept)
 	r.Objects, r.ContextOnly = objectReports(s, st, o), contextOnlyReports(s, st, o)
-	r.Verdicts, r.Advice = verdictReports(s, report.Judge(s, st))
+	r.Verdicts, r.Advice = verdictReports(s, report.Judge(s, st), kept)
 	for i := range s.Failures[:min(len(s.Failures), o.Limit())] {
 		r.Failures = append(r.Failures, failureReport(s, st, o, &s.Failures[i]))
 	}
@@ -298,12 +303,13 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 	return r
 }
 
-func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, x *ledger.Site) SiteReport {
+func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, kept []*report.Kept, x *ledger.Site) SiteReport {
 	p := &s.Processes[x.Process]
 	stack := frames.Visible(st, x.Stack, x.API)
 	oldest, _ := report.Age(s, x)
 	return SiteReport{
-		Owners: ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,
+		Holders: shareReports(kept[x.Process].OfSites([]*ledger.Site{x})),
+		Owners:  ownerReports(s, st, o, x), MoreOwners: x.MoreOwners,
 		Incomplete: report.Marks(s, st, x), MissingCount: x.Evicted, CrowdedCount: x.Crowded,
 		Process: x.Process, PID: p.PID, Comm: untrusted.Clean(p.Comm), Ended: p.End != 0,
 		Device: words.Device(x.Device, x.Kind), GPUUUID: untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, x.Kind)),

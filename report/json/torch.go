@@ -35,6 +35,8 @@ type PartReport struct {
 	OlderOtherBytes  uint64 `json:"older_other_bytes"` // CUDA context, modules and other allocations from before the attach
 	UnexplainedBytes int64  `json:"unexplained_bytes"`
 	UnplacedBytes    uint64 `json:"unplaced_bytes,omitempty"` // share of the process's allocations on unknown GPUs
+
+	OlderHolders []HeldShareReport `json:"older_tensor_holders,omitempty"` // who keeps older_tensor_bytes; they add up to it
 }
 
 // TensorsReport is what PyTorch's allocator of one process has on one device.
@@ -99,7 +101,7 @@ func planeReports(s *ledger.Snapshot) []PlaneReport {
 }
 
 // addTorch adds what there is of PyTorch's allocator, and the parts of usage.
-func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {
+func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.Options, kept []*report.Kept) {
 	cache, sum := report.CacheSites(s)
 	r.CacheBytes = sum
 	for _, x := range cache[:min(len(cache), o.Limit())] {
@@ -122,6 +124,7 @@ func addTorch(r *LeaksReport, s *ledger.Snapshot, st callstack.Stacks, o report.
 		r.Parts = append(r.Parts, PartReport{
 			x.Process, s.Processes[x.Process].PID, words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID),
 			report.PartUsage(&x), x.Tensors, x.Cached, x.Driver, x.OlderAllocated, x.OlderCached, x.Foreign, x.Unexplained, x.Unplaced,
+			olderHolders(s, kept, &x),
 		})
 	}
 }

@@ -27,9 +27,11 @@ type VerdictReport struct {
 	LiveBytes   uint64      `json:"live_bytes"`
 	LiveCount   uint64      `json:"live_count"`
 	Line        FrameReport `json:"line"`
+
+	Holders []HeldShareReport `json:"holders,omitempty"` // who keeps live_bytes, as in a site
 }
 
-func verdictReports(s *ledger.Snapshot, j *report.Judgement) (list []VerdictReport, advice []string) {
+func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept) (list []VerdictReport, advice []string) {
 	list, advice = []VerdictReport{}, []string{}
 	for i := range j.Groups {
 		g := &j.Groups[i]
@@ -37,7 +39,7 @@ func verdictReports(s *ledger.Snapshot, j *report.Judgement) (list []VerdictRepo
 			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, UntilFullNS: uint64(max(g.UntilFull, 0)),
 			Evidence: untrusted.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
 			Device: words.Device(g.Device, g.Kind), Kind: words.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
-			Line: stackReport([]callstack.Frame{g.Line})[0],
+			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),
 		})
 	}
 	return list, append(advice, j.Advice...)

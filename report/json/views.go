@@ -59,6 +59,8 @@ type RowReport struct {
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	AllocatedCount uint64 `json:"allocated_count"`
 	Incomplete     bool   `json:"incomplete,omitempty"` // the summary's sites have the reason
+
+	Holders []HeldShareReport `json:"holders,omitempty"` // of memory from before the attach: who keeps it; they add up to live_bytes
 }
 
 // StatsReport describes all allocations, freed or not.
@@ -165,6 +167,7 @@ func newViewReport(v View, o report.Options) *ViewReport {
 			r.Rows = append(r.Rows, RowReport{
 				FrameReport: stackReport([]callstack.Frame{x.Frame})[0], Process: x.Process, PID: s.Processes[x.Process].PID, Device: x.Device, Plane: x.Plane,
 				LiveBytes: x.Bytes, LiveCount: x.Objects, AllocatedBytes: x.AllocBytes, AllocatedCount: x.Allocs, Incomplete: x.Incomplete,
+				Holders: shareReports(x.Kept),
 			})
 		}
 	case "stats":

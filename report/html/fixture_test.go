@@ -253,7 +253,7 @@ func hostile() Input {
 		GPUs:      []ledger.GPU{{UUID: "GPU-<i>" + evil, Name: evil, Total: gib}},
 		Sites:     []ledger.Site{{Stack: 1, API: evil, Kind: ledger.Device, LiveBytes: mib, LiveObjects: 1, AllocBytes: mib, AllocObjects: 1}},
 		Warnings:  []string{evil}}
-	s.Walks = walksOf(evil, evil, "__proto__")
+	s.Walks = walksOf(evil, `"><img src=x onerror=alert(2)>`, "__proto__")
 	s.Sites = append(s.Sites, ledger.Site{Stack: 1, API: tensor, Kind: ledger.Tensor, LiveBytes: mib, LiveObjects: 1, Holders: []ledger.SiteHolder{{Holder: 0, Bytes: mib}}})
 	s.Processes = append(s.Processes, ledger.Process{PID: 667, Begin: begin})
 	return Input{Snapshot: s, Stacks: st, Title: evil, Advice: []string{evil}, Verdicts: []report.SiteVerdict{{Class: evil, Text: evil}}}
@@ -262,11 +262,11 @@ func hostile() Input {
 // walksOf are walks with these names: of process 0 with a holder of 1 MiB and as much without one,
 // and of process 1 in vain.
 func walksOf(path, frame, container string) []ledger.Walked {
-	w := ledger.Walked{Time: begin + second, Problems: []string{path}, Held: []ledger.Held{{
+	w := ledger.Walked{Time: begin + second, Problems: []string{frame}, Held: []ledger.Held{{
 		Holder: ledger.Holder{Path: path, Frames: []string{frame, path, container}, Also: []string{path, frame}, Container: container, Containers: 1, Entries: 7, Found: true},
 		Bytes:  mib, Storages: 1, InMotion: 1,
 	}}, Allocators: []ledger.WalkTotals{{Allocated: 2 * mib, Held: mib, Excess: 1}}}
-	return []ledger.Walked{w, {Process: 1, Time: begin + second, Failure: path}}
+	return []ledger.Walked{w, {Process: 1, Time: begin + second, Failure: frame}}
 }
 
 // tenThousand is what pages are measured by.

@@ -86,18 +86,20 @@ type keeperKey struct {
 	path    string
 }
 
-// newKept returns nil without a walk.
+// newKept returns nil without a walk that found holders or was of a process with tensors: nobody
+// expects holders of others.
 func newKept(b *builder) *kept {
-	if len(b.s.Walks) == 0 {
-		return nil
-	}
 	k := &kept{b: b, by: report.KeptBy(b.s), rows: map[keeperKey]int{}}
-	k.data.Walks = []walkData{}
 	k.data.Links = linkColumns{Entry: []int{}, Keeper: []int{}, Bytes: []uint64{}}
-	for _, x := range k.by {
-		if x != nil {
+	found := slices.ContainsFunc(k.by, func(x *report.Kept) bool { return x != nil && x.Failure == "" })
+	tensors := report.ReportTensors(b.s)
+	for i, x := range k.by {
+		if x != nil && (found || tensors[i]) {
 			k.addWalk(x)
 		}
+	}
+	if len(k.data.Walks) == 0 {
+		return nil
 	}
 	k.sum()
 	for i := range k.keepers {

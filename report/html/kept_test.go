@@ -178,6 +178,17 @@ func TestSmallHoldersAreSummed(t *testing.T) {
 	}
 }
 
+// A walk of a program without Python is no part of a page without holders.
+func TestNobodyExpectsHoldersOfOtherPrograms(t *testing.T) {
+	in := heldAtTheEnd()
+	s := *in.Snapshot
+	s.Walks = slices.DeleteFunc(slices.Clone(s.Walks), func(w ledger.Walked) bool { return w.Failure == "" })
+	in.Snapshot = &s
+	if p := newPayload(&in); p.Kept != nil || len(s.Walks) == 0 {
+		t.Errorf("%+v of %d walks", p.Kept, len(s.Walks))
+	}
+}
+
 // A path of any length is shown, without its middle.
 func TestTheMiddleOfALongPathIsLeftOut(t *testing.T) {
 	in := manyHolders(1)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // hostilePage: nothing that a traced process named runs or becomes markup.
@@ -174,10 +175,10 @@ func heldPage(t *testing.T, b *browser) {
 func failedWalks(t *testing.T, b *browser) {
 	in := held()
 	s := *in.Snapshot
-	s.Walks = s.Walks[len(s.Walks)-1:]
+	s.Walks = []ledger.Walked{{Process: 0, Time: s.End, Failure: "cannot read this Python"}}
 	in.Snapshot, in.Timeline = &s, nil
 	p := b.open(t, written(t, in), 1200, 900, "light")
-	p.says(map[string]string{"#kept-head": "Who keeps it", "#kept-notes": "No holders of infer [4300]: no Python interpreter in the process"})
+	p.says(map[string]string{"#kept-head": "Who keeps it", "#kept-notes": "No holders of python3 [4242]: cannot read this Python"})
 	var hidden bool
 	p.eval(`document.getElementById("kept-graph").hidden && document.getElementById("holders-section").hidden`, &hidden)
 	if !hidden {

@@ -74,9 +74,14 @@ func valueOf(p *profile.Profile, name string) int {
 }
 
 // Diff sums the GPU memory of two profiles by line of the user's own code, plane, device and
-// program, largest change first. Unchanged lines are included. Pids are ignored: those of two runs
-// differ.
-func Diff(a, b Profile) []report.Change {
+// program, and by holder. Pids are ignored: those of two runs differ.
+func Diff(a, b Profile) report.Difference {
+	d := report.Difference{Lines: diffLines(a, b)}
+	d.Holders, d.Known = diffHolders(a, b)
+	return d
+}
+
+func diffLines(a, b Profile) []report.Change {
 	type key struct {
 		report.LineKey
 		where string
@@ -114,6 +119,38 @@ func Diff(a, b Profile) []report.Change {
 		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(y.After, x.After))
 	})
 	return rows
+}
+
+// diffHolders sums the GPU memory of two profiles by holder, device and program.
+func diffHolders(a, b Profile) (list []report.HolderChange, known [2]bool) {
+	type key struct{ holder, where string }
+	at := map[key]int{}
+	for k, p := range []*profile.Profile{a.p, b.p} {
+		bytes := valueOf(p, "inuse_space")
+		for _, x := range p.Sample {
+			name := label(x, "holder")
+			if name == "" || x.Value[bytes] == 0 {
+				continue
+			}
+			known[k] = true
+			by := key{name, words.Join(label(x, "comm"), label(x, "device"))}
+			i, ok := at[by]
+			if !ok {
+				i = len(list)
+				at[by] = i
+				list = append(list, report.HolderChange{Holder: name, Where: by.where})
+			}
+			*[]*int64{&list[i].Before, &list[i].After}[k] += x.Value[bytes]
+		}
+	}
+	if !known[0] || !known[1] {
+		return nil, known
+	}
+	list = slices.DeleteFunc(list, func(c report.HolderChange) bool { return c.Before == c.After })
+	slices.SortStableFunc(list, func(x, y report.HolderChange) int {
+		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(x.Holder, y.Holder))
+	})
+	return list, known
 }
 
 func label(x *profile.Sample, key string) string {

@@ -42,7 +42,7 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	for _, c := range profile.Diff(profiles[0], profiles[1]) {
+	for _, c := range profile.Diff(profiles[0], profiles[1]).Lines {
 		fmt.Printf("train.py:%d %s: %s → %s\n", c.Frame.Line, c.Frame.Function, words.SignedBytes(c.Before), words.SignedBytes(c.After))
 	}
 	// Output:

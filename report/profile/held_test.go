@@ -3,13 +3,16 @@
 package profile
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -104,5 +107,36 @@ func TestPprofOfHolders(t *testing.T) {
 		{"graph", []string{"-dot", b}, []string{"exp_avg_sq"}, nil},
 	} {
 		c.run(t, pprof)
+	}
+}
+
+// TestADiffNamesWhoKeepsMore: between the sessions, a list kept 1 GiB more, and a cache was freed.
+func TestADiffNamesWhoKeepsMore(t *testing.T) {
+	st, a, b := reporttest.HeldStacks(), reporttest.Held(), reporttest.Held()
+	x := &b.Sites[slices.IndexFunc(b.Sites, func(x ledger.Site) bool { return x.Kind == ledger.Tensor && len(x.Holders) == 2 })]
+	x.LiveBytes += reporttest.GiB
+	x.Holders = []ledger.SiteHolder{{Holder: x.Holders[0].Holder, Bytes: x.Holders[0].Bytes + reporttest.GiB}}
+	for i := range b.Tensors {
+		b.Tensors[i].LiveBytes += reporttest.GiB
+	}
+	d := Diff(New(a, st), New(b, st))
+	if len(d.Holders) != 3 || d.Holders[0].Holder != `local "trainer".history[*] of main() (train.py:7)` || d.Holders[0].After-d.Holders[0].Before != 1<<30 || d.Holders[1].After != 0 || d.Holders[2].Holder != report.NoHolder {
+		t.Errorf("holders are %+v", d.Holders)
+	}
+	for _, width := range []int{44, 80, 120} {
+		var page bytes.Buffer
+		if err := text.WriteDiff(&page, d, [2]string{"a.vram", "b.vram"}, report.Options{}, text.Screen{Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		reporttest.CheckText(t, page.String(), width)
+		reporttest.Golden(t, fmt.Sprintf("diff-held%d.txt", width), page.Bytes())
+	}
+	if d := Diff(New(a, st), New(a, st)); len(d.Holders) != 0 || !d.Known[0] || !d.Known[1] {
+		t.Errorf("a session differs from itself: %+v", d.Holders)
+	}
+	b.Walks = nil
+	var page bytes.Buffer
+	if err := text.WriteDiff(&page, Diff(New(a, st), New(b, st)), [2]string{"a.vram", "b.vram"}, report.Options{}, text.Screen{}); err != nil || !strings.Contains(page.String(), "Holders are not compared: b.vram has none") {
+		t.Errorf("%v: %s", err, page.String())
 	}
 }

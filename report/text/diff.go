@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
 )
 
-// WriteDiff writes which lines of the user's own code hold more or less GPU memory after than
-// before, from the result of profile.Diff. The names are those of the two files or moments.
-func WriteDiff(w io.Writer, changes []report.Change, names [2]string, o report.Options, screen Screen) error {
+// WriteDiff writes which lines of the user's own code, and which holders, have more or less GPU
+// memory after than before, from the result of profile.Diff. The names are those of the two files or
+// moments.
+func WriteDiff(w io.Writer, d report.Difference, names [2]string, o report.Options, screen Screen) error {
+	changes := d.Lines
 	var before, after int64
 	for i := range changes {
 		before += changes[i].Before
@@ -33,5 +36,38 @@ func WriteDiff(w io.Writer, changes []report.Change, names [2]string, o report.O
 	if len(changes) > o.Limit() {
 		p.text(dim, 0, words.Count(uint64(len(changes)-o.Limit()), "more line")+" (-T shows more)")
 	}
+	holderChanges(p, &d, names, o)
 	return p.writeTo(w)
+}
+
+// holderChanges writes which holders keep more or less.
+func holderChanges(p *page, d *report.Difference, names [2]string, o report.Options) {
+	if !d.Known[0] && !d.Known[1] {
+		return
+	}
+	p.line(plain, 0, "")
+	for i, known := range d.Known {
+		if !known {
+			p.paragraph("", "Holders are not compared: "+untrusted.Clean(names[i])+" has none")
+			return
+		}
+	}
+	if len(d.Holders) == 0 {
+		p.text(bold, 0, "All holders keep the same")
+		return
+	}
+	p.text(bold, 0, "Who keeps more or less")
+	p.line(plain, 0, "")
+	indent := min(12, p.width/6)
+	for _, c := range d.Holders[:min(len(d.Holders), o.Limit())] {
+		figure := words.Pad(words.Difference(c.After-c.Before), -10) + "  "
+		for _, piece := range pieces(c.Holder, p.width-words.Width(figure)) {
+			p.line(plain, 0, figure+strings.TrimLeft(piece, " "))
+			figure = words.Pad("", 12)
+		}
+		p.list(dim, indent, ", ", words.SignedBytes(c.Before)+" → "+words.SignedBytes(c.After), c.Where)
+	}
+	if more := len(d.Holders) - o.Limit(); more > 0 {
+		p.text(dim, 0, words.Count(uint64(more), "more holder")+" (-T shows more)")
+	}
 }

@@ -79,29 +79,31 @@ func classCounts(counts map[verdict.Class]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// fullTexts returns of each GPU when it will be full at the rate of all leaks there.
+// fullTexts returns of each GPU when it will be full at the rate of all growth there.
 func fullTexts(s *ledger.Snapshot, list []verdict.Group) (texts []string) {
 	type onGPU struct {
 		process int
 		device  int32
 	}
-	rate, room := map[onGPU]float64{}, map[onGPU]float64{}
+	soonest := map[onGPU]*verdict.Group{}
 	var order []onGPU
 	for i := range list {
 		g := &list[i]
-		if g.UntilFull <= 0 {
+		if g.UntilFull <= 0 || g.GPURate <= 0 {
 			continue
 		}
 		at := onGPU{g.Process, g.Device}
-		if rate[at] == 0 {
+		if soonest[at] == nil {
 			order = append(order, at)
 		}
-		rate[at] += g.Rate.Value
-		room[at] = g.Rate.Value * g.UntilFull.Seconds()
+		if x := soonest[at]; x == nil || g.UntilFull < x.UntilFull {
+			soonest[at] = g
+		}
 	}
 	for _, at := range order {
+		g := soonest[at]
 		texts = append(texts, fmt.Sprintf("%s of %s is full in %s: it grows by %s/min in all", words.Device(at.device, ledger.Device),
-			words.Process(&s.Processes[at.process]), words.Span(uint64(room[at]/rate[at]*1e9)), words.Bytes(uint64(rate[at]*60))))
+			words.Process(&s.Processes[at.process]), words.Span(uint64(g.UntilFull)), words.Bytes(uint64(g.GPURate*60))))
 	}
 	return texts
 }

@@ -21,6 +21,10 @@ type Group struct {
 	Segment bool  // these are segments of PyTorch's allocator
 	Sites   []int // indices into Snapshot.Sites, those that leak first, then by live bytes
 
+	// Bytes per second by which the GPU fills in all, if this group leaks there: UntilFull is at this
+	// rate. 0: unknown.
+	GPURate float64
+
 	LiveObjects, LiveBytes   uint64
 	AllocObjects, AllocBytes uint64
 }
@@ -74,6 +78,7 @@ func JudgeLines(s *ledger.Snapshot, verdicts []Verdict) []Group {
 	for i := range list {
 		j.judgeGroup(&list[i], verdicts)
 	}
+	j.untilFull(list)
 	slices.SortStableFunc(list, compareGroups)
 	return list
 }

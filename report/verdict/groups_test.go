@@ -121,6 +121,30 @@ func TestTimeUntilTheGPUIsFull(t *testing.T) {
 	}
 }
 
+func TestAllThatGrowsOnAGPUFillsIt(t *testing.T) {
+	s := &ledger.Snapshot{
+		Begin: 1e9, End: 21e9,
+		GPUs:      []ledger.GPU{{UUID: "GPU-a", Total: 80 << 30, Used: 50 << 30, Time: 21e9, EarlierTime: 11e9, EarlierUsed: 50<<30 - 400*mib}},
+		Processes: []ledger.Process{{PID: 7, Devices: []string{"GPU-a"}}, {PID: 8, Devices: []string{"GPU-a"}}},
+		Sites:     []ledger.Site{{Process: 0, Kind: ledger.Device, Growth: 100 * mib}, {Process: 1, Kind: ledger.Device, Growth: 200 * mib}},
+	}
+	j := newJudge(s, nil)
+	list := []Group{
+		{Process: 0, Verdict: Verdict{Class: Leaking, Rate: Rate{Value: 10 * mib}, UntilFull: 3072 * time.Second}},
+		{Process: 1, Verdict: Verdict{Class: Leaking, Rate: Rate{Value: 20 * mib}, UntilFull: 1536 * time.Second}},
+		{Process: 1, Verdict: Verdict{Class: Growing, Rate: Rate{Value: 99 * mib}}},
+	}
+	j.untilFull(list) // 10 and 20 MiB/s, and 10 of a process that is not traced
+	for i := range 2 {
+		if g := &list[i]; g.UntilFull != 768*time.Second || g.GPURate != 40*mib {
+			t.Errorf("%d: full in %v at %.0f bytes per second", i, g.UntilFull, g.GPURate)
+		}
+	}
+	if list[2].UntilFull != 0 {
+		t.Errorf("what does not leak fills the GPU in %v", list[2].UntilFull)
+	}
+}
+
 func TestSegmentsAreACacheWhereTensorsAreReported(t *testing.T) {
 	for _, reported := range []bool{true, false} {
 		p := newProgram(1e7, 1)

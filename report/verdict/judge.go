@@ -67,7 +67,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	}
 	if class == Leaking && out.Rate.Value > 0 {
 		if room, known := j.room(x); known {
-			out.UntilFull = time.Duration(min(room/out.Rate.Value, math.MaxInt64/2e9) * float64(time.Second)).Round(time.Second)
+			out.UntilFull = span(room / out.Rate.Value)
 		}
 	}
 	out.Evidence = j.evidence(x, &v, &r, class)

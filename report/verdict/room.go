@@ -2,7 +2,68 @@
 
 package verdict
 
-import "github.com/vramprof/vramprof/tracer/ledger"
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// untilFull sets of each group that leaks when its GPU is full: at the rate of all that leaks there, in
+// any traced process, and of what processes that are not traced add there.
+func (j *judge) untilFull(list []Group) {
+	if !slices.ContainsFunc(list, func(g Group) bool { return g.Class == Leaking && g.UntilFull > 0 }) {
+		return
+	}
+	rates := j.othersGrow()
+	gpus := make([]string, len(list))
+	for i := range list {
+		g := &list[i]
+		if g.Class != Leaking || g.UntilFull == 0 {
+			continue
+		}
+		if at := j.gpu(g.Process, g.Device); at != nil {
+			gpus[i] = at.UUID
+			rates[at.UUID] += max(g.Rate.Value, 0)
+		}
+	}
+	for i := range list {
+		g := &list[i]
+		if rate := rates[gpus[i]]; gpus[i] != "" && rate > 0 {
+			g.GPURate = rate
+			g.UntilFull = span(g.UntilFull.Seconds() * g.Rate.Value / rate)
+		}
+	}
+}
+
+// othersGrow returns of each GPU by how many bytes per second its use grew in the later half of the
+// session that traced processes do not explain.
+func (j *judge) othersGrow() map[string]float64 {
+	explained, rates := map[string]float64{}, map[string]float64{}
+	for i := range j.s.Sites {
+		x := &j.s.Sites[i]
+		if x.Kind != ledger.Tensor && !x.Kind.OnHost() && x.Growth != 0 {
+			if g := j.gpu(x.Process, x.Device); g != nil {
+				explained[g.UUID] += float64(x.Growth)
+			}
+		}
+	}
+	for i := range j.s.GPUs {
+		g := &j.s.GPUs[i]
+		if g.EarlierTime == 0 || g.Time <= g.EarlierTime || g.Used <= g.EarlierUsed {
+			continue
+		}
+		grown := float64(g.Used-g.EarlierUsed) - explained[g.UUID]
+		rates[g.UUID] = max(grown, 0) / (float64(g.Time-g.EarlierTime) / 1e9)
+	}
+	return rates
+}
+
+// span returns seconds as a duration, at most a century or so.
+func span(seconds float64) time.Duration {
+	return time.Duration(min(seconds, math.MaxInt64/2e9) * float64(time.Second)).Round(time.Second)
+}
 
 // room returns how many bytes a site can still get on its GPU: what NVML reports as free and, for
 // tensors, PyTorch's cache. It is unknown without NVML, for host memory and for managed memory.

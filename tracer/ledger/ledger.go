@@ -99,6 +99,8 @@ type Ledger struct {
 	openWalks  int      // processes whose memory is being walked
 	opened     bool     // after UsageOpened, until UsageReading
 	firstUsage uint64   // time of the first NVML reading
+	lastUsage  uint64
+	used       map[string]*usedMarks // by GPU
 }
 
 type liveKey struct {
@@ -195,6 +197,7 @@ func New(o Options) *Ledger {
 		failures: make(map[failureKey]*Failure),
 		classes:  make(map[uint64]uint32),
 		warned:   make(map[string]bool),
+		used:     make(map[string]*usedMarks),
 		segments: make(map[uint64]bool),
 		apis:     &names{number: make(map[string]uint64)},
 		purgeAt:  math.MaxUint64,

@@ -243,6 +243,8 @@ type GPU struct {
 	Name   string
 	Total  uint64
 	Used   uint64
+	// When Used was read, and what it was about half of the session earlier; 0 with few readings.
+	Time, EarlierTime, EarlierUsed uint64
 }
 
 // Usage is what NVML reports that a process uses on one GPU.

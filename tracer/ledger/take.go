@@ -30,6 +30,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	}
 	s.Stats.Reused = l.reused()
 	s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
+	l.grown(s.GPUs)
 	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), moments: make([][]tensorState, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
 	v.processes()
 	v.sites()

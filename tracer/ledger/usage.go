@@ -60,6 +60,8 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 	if l.firstUsage == 0 {
 		l.firstUsage = time
 	}
+	l.lastUsage = max(l.lastUsage, time)
+	l.markUsed(time)
 	l.eachAlive(func(n uint32) {
 		for k := range l.procs[n].readings {
 			l.procs[n].readings[k].present = false

@@ -4,7 +4,6 @@ package verdict
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -111,45 +110,6 @@ func (a *adviser) sites(p int, device int32, keep func(x *ledger.Site, v *Verdic
 		}
 	}
 	return list
-}
-
-// graphs detects a kept graph: everything that its forward pass saved grows. A single growing
-// tensor may be kept for its own sake.
-func (a *adviser) graphs(p int, device int32, anyBackward bool) {
-	leaks := func(backward bool) []int {
-		proved := false
-		list := a.sites(p, device, func(x *ledger.Site, v *Verdict) bool {
-			if v.Class < Growing || x.Kind != ledger.Tensor || device < 0 || x.Stack == 0 || v.Object == objectOptimizer || isBackward(v.Object) != backward {
-				return false
-			}
-			proved = proved || v.Class == Leaking
-			return true
-		})
-		if !proved { // some may have too few samples
-			return nil
-		}
-		return list
-	}
-	forward, backward := leaks(false), leaks(true)
-	activation := slices.ContainsFunc(forward, func(i int) bool { return a.verdicts[i].Object == objectActivation })
-	if len(forward) > 1 && activation {
-		line, caller := a.common(forward)
-		evidence := fmt.Sprintf("%d stacks of a forward pass leak%s%s", len(forward), at(" below ", line), at(", called from ", caller))
-		advice := a.say(GraphKept, p, device, forward, "what a forward pass made is kept, as by a loss or an output that holds its graph: keep loss.item() or output.detach() instead", evidence)
-		if !anyBackward {
-			advice.Pattern, advice.Text = NoGrad, "outputs are kept with the graph behind them, and nothing computes gradients: wrap the forward pass in torch.no_grad() or torch.inference_mode()"
-			advice.Evidence += ", and no backward pass was seen"
-		}
-		advice.Line = line
-	}
-	switch {
-	case len(backward) > 0 && len(forward) > 0:
-		a.say(BackwardKept, p, device, backward, "what a backward pass made is kept with its graph: leave out create_graph=True and retain_graph=True where not needed, use torch.autograd.grad() for penalties",
-			fmt.Sprintf("%s of the backward pass and %s of the forward pass leak", words.Count(uint64(len(backward)), "stack"), words.Count(uint64(len(forward)), "stack")))
-	case len(backward) > 0:
-		a.say(BackwardKept, p, device, backward, "gradients are kept: copy their figures (grad.norm().item()) instead of the tensors",
-			fmt.Sprintf("%s of the backward pass, and none of the forward pass, leak", words.Count(uint64(len(backward)), "stack")))
-	}
 }
 
 // at returns word and "train.py:42 step", or nothing without a line.

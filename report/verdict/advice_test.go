@@ -17,15 +17,19 @@ const (
 	lineBackward
 	lineMoments
 	lineBuffer
+	lineLinearNoGrad
+	lineTanhNoGrad
 )
 
 var trainStacks = named{
-	lineLinear:   stackOf("addmm [libtorch_cpu.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", "Module._call_impl "+torch+"nn/modules/module.py:1749", "loss_of /home/u/train.py:15", "main /home/u/train.py:25"),
-	lineTanh:     stackOf("tanh [libtorch_cpu.so]", "Tanh.forward "+torch+"nn/modules/activation.py:9", "Module._call_impl "+torch+"nn/modules/module.py:1749", "loss_of /home/u/train.py:15", "main /home/u/train.py:25"),
-	lineInput:    stackOf("randn [libtorch_cpu.so]", "main /home/u/train.py:24"),
-	lineBackward: stackOf("mm [libtorch_cpu.so]", "torch::autograd::generated::AddmmBackward0::apply(x) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(x) [libtorch_cpu.so]"),
-	lineMoments:  stacks[objectOptimizer],
-	lineBuffer:   stackOf("cudaHostAlloc [libcudart.so.12]", "x [libtorch_cuda.so]", "main /home/u/train.py:31"),
+	lineLinear:       stackOf("addmm [libtorch_cpu.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", "Module._call_impl "+torch+"nn/modules/module.py:1749", "loss_of /home/u/train.py:15", "main /home/u/train.py:25"),
+	lineTanh:         stackOf("tanh [libtorch_cpu.so]", "Tanh.forward "+torch+"nn/modules/activation.py:9", "Module._call_impl "+torch+"nn/modules/module.py:1749", "loss_of /home/u/train.py:15", "main /home/u/train.py:25"),
+	lineInput:        stackOf("randn [libtorch_cpu.so]", "main /home/u/train.py:24"),
+	lineBackward:     stackOf("mm [libtorch_cpu.so]", "torch::autograd::generated::AddmmBackward0::apply(x) [libtorch_cpu.so]", "torch::autograd::Engine::thread_main(x) [libtorch_cpu.so]"),
+	lineMoments:      stacks[objectOptimizer],
+	lineLinearNoGrad: stackOf("addmm [libtorch_cpu.so]", "Linear.forward "+torch+"nn/modules/linear.py:125", "Module._call_impl "+torch+"nn/modules/module.py:1749", "features /home/u/train.py:15", "context_decorator.<locals>.decorate_context "+torch+"utils/_contextlib.py:116", "main /home/u/train.py:25"),
+	lineTanhNoGrad:   stackOf("tanh [libtorch_cpu.so]", "Tanh.forward "+torch+"nn/modules/activation.py:9", "Module._call_impl "+torch+"nn/modules/module.py:1749", "features /home/u/train.py:15", "context_decorator.<locals>.decorate_context "+torch+"utils/_contextlib.py:116", "main /home/u/train.py:25"),
+	lineBuffer:       stackOf("cudaHostAlloc [libcudart.so.12]", "x [libtorch_cuda.so]", "main /home/u/train.py:31"),
 }
 
 // advised runs a program of tensors, changes its snapshot, and returns the advice: "graph-kept:
@@ -71,6 +75,15 @@ func TestAdviceOnWhatKeepsGrowing(t *testing.T) {
 			"graph-kept: 2 stacks of a forward pass leak below /home/u/train.py:15 loss_of, called from /home/u/train.py:25 main"},
 		{"loss kept, with the input that the graph saves", training(lineLinear, lineTanh, lineInput),
 			"graph-kept: 3 stacks of a forward pass leak below /home/u/train.py:15 loss_of, called from /home/u/train.py:25 main"},
+		{"loss kept, with the scalar of another", func(p *program) {
+			p.train(steps, func(int) { p.alloc(lineLinear, 1<<20); p.alloc(lineTanh, 512); p.use(lineBackward, 1<<20) })
+		}, ""},
+		{"a whole trainer kept", func(p *program) {
+			p.train(steps, func(int) { p.alloc(lineMoments, 1<<20); p.alloc(lineBackward, 1<<20); step(p, lineLinear, lineTanh) })
+		}, ""},
+		{"features kept where a decorator switches gradients off", func(p *program) {
+			p.train(steps, func(int) { p.alloc(lineLinearNoGrad, 1<<20); p.alloc(lineTanhNoGrad, 1<<20) })
+		}, ""},
 		{"outputs kept in inference", func(p *program) {
 			p.train(steps, func(int) { p.alloc(lineLinear, 1<<20); p.alloc(lineTanh, 1<<20) })
 		}, "no-grad: 2 stacks of a forward pass leak below /home/u/train.py:15 loss_of, called from /home/u/train.py:25 main, and no backward pass was seen"},
@@ -102,6 +115,24 @@ func TestAdviceOnWhatKeepsGrowing(t *testing.T) {
 	}
 }
 
+func TestHoldersProveAGraph(t *testing.T) {
+	kept := func(p *program) { p.train(steps, func(int) { step(p, lineLinear, lineTanh) }) }
+	for path, want := range map[string]string{
+		"losses[*] (autograd graph)": "graph-kept: 2 stacks of a forward pass leak below /home/u/train.py:15 loss_of, called from /home/u/train.py:25 main, kept by losses[*] (autograd graph)",
+		"extractor.features[*]":      "",
+	} {
+		list, got := advised(kept, func(s *ledger.Snapshot) {
+			s.Walks = []ledger.Walked{{Held: []ledger.Held{{Holder: ledger.Holder{Path: path, Found: true}}}}}
+			for i := range s.Sites {
+				s.Sites[i].Holders = []ledger.SiteHolder{{Bytes: s.Sites[i].LiveBytes}}
+			}
+		})
+		if strings.Join(got, "|") != want || len(list) > 0 && strings.Contains(list[0].Text, "perhaps") {
+			t.Errorf("%s: got %q %+v", path, got, list)
+		}
+	}
+}
+
 func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 	const gib = 1 << 30
 	quiet := func(p *program) { p.train(steps, func(int) { step(p) }) }
@@ -124,9 +155,12 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 	}{
 		{"fragments", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
-		}, "fragmentation: 10.0 GiB are reserved and 4.00 GiB allocated, never more than 5.00 GiB seen at once, largest free run: 1.00 GiB"},
+		}, "fragmentation: 10.0 GiB are reserved and 4.00 GiB allocated, never more than 5.00 GiB at once, largest free run: 1.00 GiB"},
 		{"cache of a peak", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 9 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
+		}, ""},
+		{"cache of a peak before the attach", quiet, func(s *ledger.Snapshot) {
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 6 * gib, Cached: 2 * gib, OlderCached: 4 * gib, LargestFree: gib / 4}
 		}, ""},
 		{"cache in one piece", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: 3 * gib}
@@ -138,7 +172,7 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 		{"fragments out of memory", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 70 * gib, Peak: 78 * gib, Reserved: 79 * gib, Segments: 79 * gib, Cached: 9 * gib, LargestFree: gib}
 			s.Failures = []ledger.Failure{{Result: outOfMemory, LastBytes: 2 * gib}}
-		}, "fragmentation: 79.0 GiB are reserved and 70.0 GiB allocated, never more than 78.0 GiB seen at once, largest free run: 1.00 GiB, and 2.00 GiB were not available"},
+		}, "fragmentation: 79.0 GiB are reserved and 70.0 GiB allocated, never more than 78.0 GiB at once, largest free run: 1.00 GiB, and 2.00 GiB were not available"},
 		{"activations fill the GPU", activations, func(s *ledger.Snapshot) {
 			machine(s, 70*gib)
 			tensors(s).Peak = 65 * gib

@@ -88,4 +88,7 @@
 // line of the user's code, so that a line with a hundred stacks, each growing too slowly to be
 // sure, is one leak. If a graph is kept, all lines of its forward pass leak. Advise then names the
 // line that they have in common and its caller, which often is the one that keeps the graph.
+// Stacks do not prove a graph: forward hooks keep the same tensors. Holders do, so that Advise says
+// "perhaps" without them. It says nothing where they keep no graph, where a decorator switches gradients
+// off, or where a model leaks together with its parameters or its optimizer's state.
 package verdict

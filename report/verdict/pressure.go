@@ -4,7 +4,6 @@ package verdict
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -39,16 +38,13 @@ func (a *adviser) fragmentation(p int, device int32) {
 	if len(expandable) > 0 || t.LargestFree > t.Cached/4 {
 		return
 	}
-	seen, most := a.peaks(p, device)
-	seen = max(seen+t.Older, t.Peak, t.Allocated)
-	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s seen at once", words.Bytes(t.Reserved), words.Bytes(t.Allocated), words.Bytes(seen))
+	peak := max(t.Peak, t.Allocated) // the allocator's own count
+	evidence := fmt.Sprintf("%s are reserved and %s allocated, never more than %s at once", words.Bytes(t.Reserved), words.Bytes(t.Allocated), words.Bytes(peak))
 	if t.LargestFree > 0 {
 		evidence += ", largest free run: " + words.Bytes(t.LargestFree)
-	} else {
-		seen = max(seen, most+t.Older) // without the pieces, only what cannot have been in use counts
 	}
 	size, oom := a.failed(p)
-	never := t.Reserved - min(t.Reserved, seen)
+	never := t.Reserved - min(t.Reserved, peak+t.OlderCached) // older segments may have been full before the attach
 	switch {
 	case oom && t.LargestFree > 0 && t.LargestFree < size && size <= t.Cached:
 		evidence += fmt.Sprintf(", and %s were not available", words.Bytes(size))
@@ -57,20 +53,6 @@ func (a *adviser) fragmentation(p int, device int32) {
 		return
 	}
 	a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", evidence)
-}
-
-// peaks returns the most that tensors on a device were seen to hold together, and the sum of each
-// line's own peak, an upper bound of it.
-func (a *adviser) peaks(p int, device int32) (seen, most uint64) {
-	var history [ledger.HistoryLen]uint64
-	for _, i := range a.sites(p, device, func(x *ledger.Site, _ *Verdict) bool { return x.Kind == ledger.Tensor }) {
-		x := &a.s.Sites[i]
-		most += max(x.Peak, x.LiveBytes)
-		for k, live := range x.History[:min(len(x.History), len(history))] {
-			history[k] += live
-		}
-	}
-	return slices.Max(history[:]), most
 }
 
 // checkpointing detects a peak that consists of activations and nearly fills the GPU.

@@ -5,6 +5,7 @@ package text
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/verdict"
@@ -31,7 +32,7 @@ func keptPart(p *page, s *ledger.Snapshot, n *notes, o report.Options, k *report
 	p.text(bold, 0, words.Join("Who keeps it, as of", words.Span(k.At)+":", words.Process(&s.Processes[k.Process]), n.mark(report.AtHolders)))
 	p.text(plain, 0, keptText(k.Lines))
 	p.line(plain, 0, "")
-	if k.Between > 0 {
+	if k.Between >= time.Second {
 		p.grown(k.Grown, k.Between, o)
 	}
 	var named, none []report.HolderLine

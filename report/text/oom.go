@@ -14,7 +14,7 @@ import (
 )
 
 // WriteOOM writes the page on one out-of-memory error: which line asked for memory, why the request
-// failed, the processes on the GPU, the largest holders with their growth, and doubts as footnotes.
+// failed, the processes on the GPU, who keeps the memory, the largest sites with their growth, and doubts as footnotes.
 // The snapshot is of the error or later.
 func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM, options report.Options, screen Screen) error {
 	v := newOOMCase(s, &o)
@@ -26,7 +26,8 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	v.asker(p, st, options)
 	v.gpuPart(p, n, options.Limit())
 	v.allocatorPart(p)
-	v.holdersPart(p, st, n, options)
+	v.keptPart(p, n, options)
+	v.sitesPart(p, st, n, options)
 	v.growthPart(p)
 	footnotes(p, n)
 	return p.writeTo(w)

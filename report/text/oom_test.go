@@ -65,7 +65,7 @@ func TestOOMHoldersAddUpToWhatTheDriverReports(t *testing.T) {
 	o := oomOf(s)
 	v := newOOMCase(s, &o)
 	var sum [2]uint64
-	for _, h := range v.holders() {
+	for _, h := range v.holdings() {
 		sum[h.Process] += uint64(h.Live)
 	}
 	for i, got := range sum {
@@ -200,7 +200,7 @@ func TestOOMOfHostMemoryShowsWhatIsPinned(t *testing.T) {
 	o.Kind, o.API = ledger.Pinned, "cudaHostAlloc"
 	o.Allocated, o.Reserved = 0, 0
 	text := oomPage(t, s, o, report.Options{}, Screen{})
-	if !strings.Contains(text, "Largest holders of pinned host memory, 200ms after the error") || !strings.Contains(text, "1.  4.00 GiB ") || strings.Contains(text, "GPU 3") || strings.Contains(text, "2.  ") {
+	if !strings.Contains(text, "Largest sites of pinned host memory, 200ms after the error") || !strings.Contains(text, "1.  4.00 GiB ") || strings.Contains(text, "GPU 3") || strings.Contains(text, "2.  ") {
 		t.Error(text)
 	}
 }
@@ -212,7 +212,7 @@ func TestOOMListsAreCut(t *testing.T) {
 		o.Usage = append(o.Usage, ledger.Usage{PID: 1000 + i, UUID: reporttest.OOMGPU, Bytes: reporttest.MiB})
 	}
 	text := oomPage(t, s, o, report.Options{Top: 3}, Screen{})
-	for _, want := range []string{"\npid [1000] ", "\n29 more processes ", "29.0 MiB\n", "\n3.  ", "\n    7 more holders with "} {
+	for _, want := range []string{"\npid [1000] ", "\n29 more processes ", "29.0 MiB\n", "\n3.  ", "\n    7 more sites with "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("want %q in\n%s", want, text)
 		}

@@ -31,8 +31,8 @@ func (v *oomCase) here(process int, device int32, uuid string, host bool) bool {
 	return process == v.process && device == v.o.Device
 }
 
-// holders returns the holders of the GPU's memory, each byte once, largest first.
-func (v *oomCase) holders() []report.Holding {
+// holdings returns what holds the GPU's memory: sites and marks, each byte once, largest first.
+func (v *oomCase) holdings() []report.Holding {
 	var list []report.Holding
 	for _, h := range report.Holdings(v.s) {
 		if h.Live > 0 && v.here(h.Process, h.Device, h.UUID, h.OnHost()) && (h.OnHost() || !h.Apart()) {
@@ -43,42 +43,45 @@ func (v *oomCase) holders() []report.Holding {
 	return list
 }
 
-func (v *oomCase) holdersPart(p *page, st callstack.Stacks, n *notes, o report.Options) {
-	list := v.holders()
-	where := "this GPU"
+func (v *oomCase) sitesPart(p *page, st callstack.Stacks, n *notes, o report.Options) {
+	list, kept := v.holdings(), report.KeptBy(v.s)
+	where, none := "on this GPU", "No traced memory is on this GPU"
 	if v.o.Kind.OnHost() {
-		where = "pinned host memory"
+		where, none = "of pinned host memory", "No traced memory is on pinned host memory"
 	}
 	p.line(plain, 0, "")
 	if len(list) == 0 {
-		p.text(bold, 0, words.Join("No traced memory is on "+where, n.mark(report.AtTotals)))
+		p.text(bold, 0, words.Join(none, n.mark(report.AtTotals)))
 		return
 	}
 	when := "at the error"
 	if v.s.End > v.o.Time {
 		when = words.Span(v.s.End-v.o.Time) + " after the error"
 	}
-	p.text(bold, 0, words.Join("Largest holders of "+where+",", when, n.mark(report.AtTotals), n.mark(report.AtStacks)))
+	p.text(bold, 0, words.Join("Largest sites "+where+",", when, n.mark(report.AtTotals), n.mark(report.AtStacks)))
 	p.line(plain, 0, "")
 	for i := range list[:min(len(list), o.Limit())] {
-		v.holder(p, st, o, i+1, &list[i])
+		v.siteLine(p, st, o, i+1, &list[i])
+		if k := kept[list[i].Process]; k != nil {
+			p.keptLine(k.Divide(v.s, &list[i]), uint64(list[i].Live))
+		}
 	}
 	if len(list) > o.Limit() {
 		var sum int64
 		for _, h := range list[o.Limit():] {
 			sum += h.Live
 		}
-		p.text(plain, siteIndent, words.Count(uint64(len(list)-o.Limit()), "more holder")+" with "+words.Bytes(uint64(sum)))
+		p.text(plain, siteIndent, words.Count(uint64(len(list)-o.Limit()), "more site")+" with "+words.Bytes(uint64(sum)))
 	}
 }
 
-func (v *oomCase) holder(p *page, st callstack.Stacks, o report.Options, rank int, h *report.Holding) {
+func (v *oomCase) siteLine(p *page, st callstack.Stacks, o report.Options, rank int, h *report.Holding) {
 	f := callstack.Frame{Function: h.Mark, Mark: true}
 	var parts []string
 	if h.Site != nil {
 		stack := frames.Visible(st, h.Site.Stack, h.Site.API)
 		f = stack[frames.Headline(stack)]
-		parts = v.holderText(h)
+		parts = v.siteText(h)
 	}
 	p.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(words.Bytes(uint64(h.Live)), 8), f)
 	if h.Process != v.process {
@@ -87,9 +90,9 @@ func (v *oomCase) holder(p *page, st callstack.Stacks, o report.Options, rank in
 	p.list(plain, siteIndent, ", ", parts...)
 }
 
-// holderText returns the number of allocations, their kind, and their growth; for a cache, those of
+// siteText returns the number of allocations, their kind, and their growth; for a cache, those of
 // its segments.
-func (v *oomCase) holderText(h *report.Holding) []string {
+func (v *oomCase) siteText(h *report.Holding) []string {
 	x := h.Site
 	switch h.Plane {
 	case report.PlaneTensor:
@@ -112,4 +115,17 @@ func (v *oomCase) sampled(x *ledger.Site) bool {
 		}
 	}
 	return false
+}
+
+// keptPart writes who kept the memory of the process: as of the error, if its memory could be read
+// at once.
+func (v *oomCase) keptPart(p *page, n *notes, o report.Options) {
+	if v.process < 0 {
+		return
+	}
+	k := report.KeptBy(v.s)[v.process]
+	if k == nil || k.Failure != "" || len(k.Lines) == 0 {
+		return
+	}
+	keptPart(p, v.s, n, o, k)
 }

@@ -113,10 +113,15 @@ func (t *Tracer) openTypes() (err error) {
 		t.walker = walks.New(walks.Options{
 			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames,
 			Desk: t.desk, Defects: &t.defects, Traced: t.table.Traced, Blocks: t.blocksOf, Mark: t.markSegments,
+			Flush: func() { _ = t.events.Flush() },
 		})
 	}
+	var walk func(pid uint32)
+	if t.walker != nil {
+		walk = t.walker.Walk
+	}
 	t.ooms = oom.NewQueue(oom.Options{
-		Tell: t.config.OOM, Capture: t.config.Capture != nil, Desk: t.desk, Defects: &t.defects, Stacks: t.stacks,
+		Walk: walk, Tell: t.config.OOM, Capture: t.config.Capture != nil, Desk: t.desk, Defects: &t.defects, Stacks: t.stacks,
 		HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Books: t.runningBooks,
 	})
 	if t.shares, err = shares.Open(t.coll.Maps["tables"], t.coll.Maps["shares"], &t.defects); err != nil {

@@ -270,6 +270,9 @@ func (s *oomSource) content(o oom.Error) (page, samples []byte, err error) {
 	for end := time.Now().Add(oomStackWait); o.Stack != 0 && len(s.stacks.Stack(o.Stack)) == 0 && time.Now().Before(end); {
 		time.Sleep(oomStackWait / 50)
 	}
+	if o.AddHolders != nil {
+		o.AddHolders(snapshot)
+	}
 	wait.Wait()
 	var t, p bytes.Buffer
 	if err := text.WriteOOM(&t, snapshot, s.stacks, x, report.Options{}, text.Screen{}); err != nil {

@@ -35,6 +35,10 @@ type Error struct {
 	Allocated uint64 // by PyTorch's allocator on that device, as it reports; 0 for other callers
 	Reserved  uint64 // likewise
 
+	// AddHolders adds to a snapshot who keeps the memory of the process. It takes as long as a walk, at
+	// most some seconds. It is nil unless Record is set, and where holders are not looked for.
+	AddHolders func(s *ledger.Snapshot)
+
 	Record bool             // it is within the limit of records
 	Books  *ledger.Snapshot // as of this error, for its receiver to keep; nil: take a snapshot, which is younger
 
@@ -67,6 +71,8 @@ type Options struct {
 	// turn, and may take 0.1 s. Walked waits, at most 5 s, for a walk of the process that is as of the
 	// same time; nil: there is none.
 	Books func(turn *booking.Turn, pid uint32, at uint64) (s *ledger.Snapshot, walked func())
+	// Walk looks for the holders of a process and has them booked; nil: holders are not looked for.
+	Walk func(pid uint32)
 }
 
 // Queue hands errors from the goroutine that reads the events ring, which calls Add and never
@@ -197,21 +203,31 @@ func (q *Queue) isRetried(e *Error) bool {
 	return e.API != "torch" && (q.Stacks.Passes(e.Stack, callstack.IsTorchAllocator) || e.torch && !q.Stacks.Whole(e.Stack))
 }
 
-// addHolders adds to the books of an error who kept the memory then.
-func (q *Queue) addHolders(e *Error) {
-	if e.walked == nil {
-		return
+// adder returns a function that adds to a snapshot who keeps the memory: as of the error if a walk
+// began then, else as of when it is called.
+func (q *Queue) adder(e *Error) func(s *ledger.Snapshot) {
+	pid, walked := e.PID, e.walked
+	if walked == nil && q.Walk == nil {
+		return nil
 	}
-	e.walked()
-	turn := q.Desk.Take()
-	defer turn.Done()
-	turn.AddWalk(e.Books, e.PID)
+	return func(s *ledger.Snapshot) {
+		if walked != nil {
+			walked()
+		} else {
+			q.Walk(pid)
+		}
+		turn := q.Desk.Take()
+		defer turn.Done()
+		turn.AddWalk(s, pid)
+	}
 }
 
 func (q *Queue) tell(e *Error) {
 	defer q.Defects.Recovered("a record of an out-of-memory error")
 	if q.Tell != nil {
-		q.addHolders(e)
+		if e.Record {
+			e.AddHolders = q.adder(e)
+		}
 		q.Tell(*e)
 	}
 	if !q.Capture {

@@ -35,6 +35,7 @@ type Options struct {
 	Traced  func() []uint32                 // processes, in any order
 	Blocks  func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
 	Mark    func(turn *booking.Turn)        // marks which allocations are segments of PyTorch
+	Flush   func()                          // has the goroutine that reads events book what is in its ring
 }
 
 // Walker walks processes. Any goroutine may call its methods.
@@ -70,6 +71,9 @@ const (
 	// Walks of processes that run out of memory at the same time, and how long each is waited for.
 	mostUrgent = 4
 	urgentTime = 5 * time.Second
+
+	// How often a process is read that is known to have tensors, if none is found.
+	tries = 3
 
 	// What a walk keeps of an object is less than this.
 	bytesPerObject = 64
@@ -193,6 +197,18 @@ func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.
 	}
 }
 
+// Walk walks a process, at most for 5 s, and books what it finds.
+func (w *Walker) Walk(pid uint32) {
+	ctx, cancel := context.WithTimeout(context.Background(), urgentTime)
+	defer cancel()
+	w.walk(ctx, pid)
+	now := clock.Now()
+	w.Desk.Settle(now, w.Flush)
+	turn := w.Desk.Take()
+	defer turn.Done()
+	turn.TakeBefore(now + 1)
+}
+
 // walk reads one process, and books what it finds.
 func (w *Walker) walk(ctx context.Context, pid uint32) {
 	defer w.Defects.Recovered(looking)
@@ -217,6 +233,9 @@ const looking = "a look for holders"
 // read reads a process. Blocks are those before; opened is when the walk began.
 func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, blocks []ledger.Block) ledger.Walk {
 	result, err := w.look(ctx, pid, driver)
+	for try := 1; try < tries && errors.Is(err, holders.ErrNoTensors) && len(blocks) > 0; try++ {
+		result, err = w.look(ctx, pid, driver) // its lists of objects changed while they were read
+	}
 	walk := bookable(result, append(blocks, w.Blocks(pid)...)) // also those that came meanwhile
 	walk.PID, walk.Time = pid, opened
 	if result != nil {

@@ -125,6 +125,9 @@ func (j *oomJob) one(asker, by string) {
 	if !regexp.MustCompile(`(?m)^GPU \d: Fake GPU, .* of 1\.29 GiB free$`).MatchString(text) {
 		j.t.Errorf("%s: no line about NVML:\n%s", j.way, text)
 	}
+	if want := fmt.Sprintf(`(?m)^%d MiB +8 +cuda:0 +local ".*held.*main\(\)`, held.Bytes>>20); !strings.Contains(text, "Who keeps it") || !regexp.MustCompile(want).MatchString(text) {
+		j.t.Errorf("%s: the record does not name who kept the memory when it ran out:\n%s", j.way, text)
+	}
 	if got := j.profiled(holder); got != held.Bytes || held.Blocks != 8 {
 		j.t.Errorf("%s: %d live bytes of %s are in the profile, the job says %+v", j.way, got, holder, held)
 	}

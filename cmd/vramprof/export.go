@@ -99,8 +99,8 @@ func exporter(c *cli.Context, r *capture.Reader, format string, at moment, betwe
 	}
 	switch format {
 	case "chrome":
-		_, t, _, err := timelineOf(r, r.Begin(), end)
-		return func(w io.Writer) error { return export.Chrome(w, t, r) }, err
+		s, t, _, err := timelineOf(r, r.Begin(), end)
+		return func(w io.Writer) error { return export.Chrome(w, t, s, r) }, err
 	case "torch":
 		return torchExporter(c, r, end)
 	}

@@ -57,7 +57,9 @@ type chrome struct {
 // Unexplained bytes can be negative, which stacked charts cannot show, so they have a counter of
 // their own; with it, the planes add up to the usage at each time. JSON can hold these numbers
 // exactly, but viewers read them as 64-bit floats, which are exact to 8 PiB.
-func Chrome(w io.Writer, t *timeline.Timeline, st callstack.Stacks) error {
+//
+// If the memory of a process of the snapshot was walked, a counter has what its largest holders kept at each walk.
+func Chrome(w io.Writer, t *timeline.Timeline, s *ledger.Snapshot, st callstack.Stacks) error {
 	c := &chrome{w: bufio.NewWriterSize(w, 1<<16), t: t, st: st}
 	if len(t.Times) > 0 {
 		c.begin = t.Times[0]
@@ -87,6 +89,7 @@ func Chrome(w io.Writer, t *timeline.Timeline, st callstack.Stacks) error {
 	for k := range marks {
 		c.mark(&marks[k])
 	}
+	c.holders(s)
 	c.w.WriteString("\n]}\n")
 	if err := cmp.Or(c.err, c.w.Flush()); err != nil {
 		return fmt.Errorf("write trace events: %w", err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -165,16 +166,16 @@ func at(list []checkedEvent, pid uint32, name string, us float64) map[string]int
 func TestChromeCountersAddUpToTheLedgerAtEachTime(t *testing.T) {
 	line, snapshots := rows(t, training(true), 12)
 	var b, again bytes.Buffer
-	if err := Chrome(&b, line, testStacks()); err != nil {
+	if err := Chrome(&b, line, &ledger.Snapshot{}, testStacks()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Chrome(&again, line, testStacks()); err != nil {
+	if err := Chrome(&again, line, &ledger.Snapshot{}, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(b.Bytes(), again.Bytes()) {
 		t.Error("the same timeline gives other bytes")
 	}
-	golden(t, "chrome.json", b.Bytes())
+	reporttest.Golden(t, "chrome.json", b.Bytes())
 	list := checkChrome(t, b.Bytes())
 	checked := 0
 	for i, s := range snapshots {
@@ -222,7 +223,7 @@ func TestChromeCountersAddUpToTheLedgerAtEachTime(t *testing.T) {
 func TestChromeMarksSayWhere(t *testing.T) {
 	line, _ := rows(t, training(false), 12)
 	var b bytes.Buffer
-	if err := Chrome(&b, line, testStacks()); err != nil {
+	if err := Chrome(&b, line, &ledger.Snapshot{}, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]float64{
@@ -244,7 +245,7 @@ func TestChromeMarksSayWhere(t *testing.T) {
 
 func TestChromeTakesAnEmptyTimeline(t *testing.T) {
 	var b bytes.Buffer
-	if err := Chrome(&b, &timeline.Timeline{}, testStacks()); err != nil {
+	if err := Chrome(&b, &timeline.Timeline{}, &ledger.Snapshot{}, testStacks()); err != nil {
 		t.Fatal(err)
 	}
 	checkChrome(t, b.Bytes())

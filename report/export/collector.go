@@ -69,6 +69,10 @@ func (c *Collector) Tell(in ledger.Input) {
 		if s := c.spaces[in.PID]; s != nil {
 			s.setBlocks(slices.Clone(in.Blocks)) // the list belongs to the ledger from then on
 		}
+	case ledger.Walk:
+		if s := c.spaces[in.PID]; s != nil {
+			s.setWalk(&in)
+		}
 	case ledger.Devices:
 		if len(c.devices) < maxPIDs {
 			c.devices[in.PID] = slices.Clone(in.UUIDs)

@@ -35,7 +35,8 @@ type FoldedOptions struct {
 
 // Folded writes one line for each stack, root first, sorted: "main;train (train.py:42);cudaMalloc
 // 1048576". The weights are bytes. What no stack has is a line of its mark: "[before attach:
-// pytorch cached] 4096".
+// pytorch cached] 4096". Below tensors from before the attach are the paths of their holders, as far
+// as a walk found them: "[before attach: pytorch allocated];__main__;model;weight 4096".
 //
 // The shares are those of the pprof profile, each byte in one line, with one difference: flame
 // graph tools take no weight below 0, and drop such a line. But [unexplained] is below 0 whenever a
@@ -47,8 +48,11 @@ type FoldedOptions struct {
 // 0, "[12 MiB below zero, not shown] 0", which tools accept and draw nothing for.
 func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOptions) error {
 	sum := make(map[string]uint64)
-	for _, x := range shares(s, o.Sample) {
+	for _, x := range heldShares(s, shares(s, o.Sample)) {
 		var list []callstack.Frame
+		for _, name := range slices.Backward(x.path) {
+			list = append(list, callstack.Frame{Function: name, Mark: true})
+		}
 		if x.mark != "" {
 			list = append(list, callstack.Frame{Function: x.mark, Mark: true})
 		}
@@ -101,13 +105,38 @@ type share struct {
 	site    *ledger.Site
 	plane   string
 	bytes   int64
+	older   bool     // tensors from before the attach
+	path    []string // of their holder, root first
+}
+
+// heldShares divides tensors from before the attach by holder.
+func heldShares(s *ledger.Snapshot, list []share) []share {
+	kept := report.KeptBy(s)
+	out := make([]share, 0, len(list))
+	for _, x := range list {
+		var parts []report.HeldShare
+		if x.older {
+			parts = kept[x.process].Divide(s, &report.Holding{Mark: report.MarkOlder, Process: x.process, Device: x.device, UUID: x.uuid, Live: x.bytes})
+		}
+		for i := range parts {
+			part := x
+			if part.bytes = int64(parts[i].Bytes); parts[i].Line != nil {
+				part.path = parts[i].Line.Frames
+			}
+			out = append(out, part)
+		}
+		if len(parts) == 0 {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 // shares are those of a sample that are not 0; none is below.
 func shares(s *ledger.Snapshot, sample Sample) []share {
 	var list []share
 	for _, h := range report.Holdings(s) {
-		x := share{process: h.Process, device: h.Device, uuid: h.UUID, mark: h.Mark, site: h.Site, plane: h.Plane, bytes: h.Live}
+		x := share{process: h.Process, device: h.Device, uuid: h.UUID, mark: h.Mark, site: h.Site, plane: h.Plane, bytes: h.Live, older: h.Mark == report.MarkOlder}
 		switch {
 		case sample == Allocated:
 			x.bytes = allocated(&h)

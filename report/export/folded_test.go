@@ -13,6 +13,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	reportprofile "github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -85,13 +86,13 @@ func TestFoldedStacksAddUpToTheProfile(t *testing.T) {
 		if sum, want := readFolded(t, text), profiled(t, s, name); sum != want || want == 0 {
 			t.Errorf("%s: the lines add up to %d, the profile to %d:\n%s", name, sum, want, text)
 		}
-		golden(t, name+".folded", []byte(text))
+		reporttest.Golden(t, name+".folded", []byte(text))
 		roots := folded(t, s, FoldedOptions{Sample: sample, Roots: true})
 		if sum := readFolded(t, roots); sum != readFolded(t, text) {
 			t.Errorf("%s: with roots %d bytes, without %d", name, sum, readFolded(t, text))
 		}
 		if sample == InUse {
-			golden(t, "roots.folded", []byte(roots))
+			reporttest.Golden(t, "roots.folded", []byte(roots))
 		}
 	}
 }

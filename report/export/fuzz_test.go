@@ -43,7 +43,7 @@ func FuzzNames(f *testing.F) {
 			Rows: []timeline.Row{{UUID: gpu0, Tensors: []uint64{0, 0}, Cached: []uint64{0, 0}, Driver: []uint64{0, 5 * mib}, Before: []uint64{0, 0},
 				Unexplained: []int64{0, 0}, Usage: []uint64{0, 5 * mib}, Host: []uint64{0, 0}}},
 		}
-		if err := Chrome(&trace, line, st); err != nil {
+		if err := Chrome(&trace, line, s, st); err != nil {
 			t.Fatal(err)
 		}
 		checkChrome(t, trace.Bytes())

@@ -17,7 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// samples writes snapshots into files: the training, random ones, and one with more entries than a
+// samples writes snapshots into files: the training, one with holders, random ones, and one with more entries than a
 // batch has.
 func samples(t *testing.T) (files []string, views []*viewed) {
 	t.Helper()
@@ -32,6 +32,7 @@ func samples(t *testing.T) (files []string, views []*viewed) {
 	}
 	add(play(training(false), begin+10*second, CollectorOptions{}), begin+10*second)
 	add(play(training(true), begin+10*second, CollectorOptions{PID: 5151}), begin+10*second)
+	add(heldCollector(), 1060*second)
 	for seed := range uint64(20) {
 		random := &chaos{Rand: rand.New(rand.NewPCG(seed, 3))}
 		c := NewCollector(ledger.New(ledger.Options{Begin: begin}), CollectorOptions{Events: 1 + random.IntN(3000)})

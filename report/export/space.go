@@ -43,8 +43,9 @@ type space struct {
 
 	listed   []ledger.Block // the latest list of all blocks
 	listedAt uint64         // time of the last event before it
-	now      uint64         // time of the last event
-	left     uint64         // allocations left out: impossible addresses, no room
+	walked   walked
+	now      uint64 // time of the last event
+	left     uint64 // allocations left out: impossible addresses, no room
 }
 
 // physical is memory of the virtual memory API.

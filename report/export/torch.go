@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -35,7 +36,8 @@ const (
 // Memory from before the attach whose address is unknown is one block per plane at an invented
 // address, from 2^52 on, and so is each CUDA array. Together the segments of a GPU add up to what
 // NVML reports, except for negative unexplained bytes. Blocks outside the sample have the frame
-// "[not sampled]". Page-locked host memory, and imported memory, which its owner has, are left out.
+// "[not sampled]". If the process was walked, blocks have their holder as the leaf of their frames,
+// and memory from before the attach is one block for each holder, whose path is its stack. Page-locked host memory, and imported memory, which its owner has, are left out.
 //
 // The trace has the newest events. "time_us" is wall-clock time. As in PyTorch's snapshots,
 // "frames" of a free are those of its allocation.
@@ -52,6 +54,9 @@ func Torch(w io.Writer, c *Collector, s *ledger.Snapshot, st callstack.Stacks) e
 		if s.Processes[i].PID == pid {
 			t.process = i // of several with the pid, the newest
 		}
+	}
+	if t.process >= 0 {
+		t.kept = report.KeptBy(s)[t.process]
 	}
 	t.prepare()
 	b := bufio.NewWriterSize(w, 1<<16)
@@ -71,9 +76,10 @@ type torch struct {
 	process  int // index in Snapshot.Processes, or -1
 	st       callstack.Stacks
 
-	reports bool  // PyTorch's allocator is traced, so that free space in segments is known
-	unknown int32 // number that stands for the unknown device
-	entries []int // number of entries of the trace, by device
+	reports bool         // PyTorch's allocator is traced, so that free space in segments is known
+	unknown int32        // number that stands for the unknown device
+	kept    *report.Kept // nil without a walk
+	entries []int        // number of entries of the trace, by device
 	listed  []listedBlock
 
 	lists  map[siteKey]uint32 // memo numbers of lists of frames

@@ -65,17 +65,21 @@ func (t *torch) placeListed() {
 type tiles struct {
 	sampled *extents
 	listed  []ledger.Block // sorted
+	walked  *walked        // nil: without holders
 	i       int
 }
 
 // in yields blocks and free space that tile a run of segments.
 func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 	at, end := run[0].Start, run[len(run)-1].End
-	put := func(from, to uint64, b block) {
+	put := func(from, to, allocated uint64, b block) {
 		if from > at {
 			yield(block{size: from - at, free: true})
 		}
 		b.size = to - from
+		if c.walked != nil {
+			b.holder = c.walked.holderOf(from, b.size, allocated)
+		}
 		yield(b)
 		at = to
 	}
@@ -86,7 +90,7 @@ func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 			if b.Address < at || b.Size == 0 || b.Size > limit-b.Address || young(run, b.Address, listedAt) {
 				continue // known, or freed since
 			}
-			put(b.Address, b.Address+b.Size, block{mark: markNotSampled})
+			put(b.Address, b.Address+b.Size, 0, block{mark: markNotSampled})
 		}
 	}
 	for b := range c.sampled.Overlap(at, end) {
@@ -94,7 +98,7 @@ func (c *tiles) in(run []extent, listedAt uint64, yield func(block)) {
 			continue // it begins in another segment, which cannot be
 		}
 		listedTo(b.Start)
-		put(b.Start, min(b.End, end), block{stack: b.Value.stack, api: b.Value.api})
+		put(b.Start, min(b.End, end), b.Value.time, block{stack: b.Value.stack, api: b.Value.api})
 	}
 	listedTo(end)
 	if at < end {

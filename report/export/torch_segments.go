@@ -16,6 +16,9 @@ type block struct {
 	api   string
 	mark  string // instead of a stack
 	free  bool
+
+	holder string   // who keeps it; "" if that is unknown
+	path   []string // of memory from before the attach: the holder's frames, root first
 }
 
 // segments writes the list of segments, by address, and returns how many devices it has.
@@ -26,7 +29,7 @@ func (t *torch) segments() (devices int) {
 		t.segment(device, address, c, frames, blocks)
 		devices = max(devices, int(device)+1)
 	}
-	tiles := tiles{sampled: &t.s.blocks, listed: t.s.listed}
+	tiles := tiles{sampled: &t.s.blocks, listed: t.s.listed, walked: &t.s.walked}
 	for run := range t.runs() {
 		first := &run[0].Value
 		frames := func() { t.stack(first.stack, first.api) }
@@ -38,7 +41,7 @@ func (t *torch) segments() (devices int) {
 				tiles.in(run, t.s.listedAt, yield)
 				return
 			}
-			yield(block{size: run[0].Size(), stack: first.stack, api: first.api})
+			yield(block{size: run[0].Size(), stack: first.stack, api: first.api, holder: t.s.walked.holderOf(run[0].Start, run[0].Size(), first.time)})
 		})
 	}
 	at := t.s.invented
@@ -115,7 +118,7 @@ func (t *torch) inventions() (list []invention) {
 	for i := range t.snapshot.Tensors {
 		if x := &t.snapshot.Tensors[i]; x.Process == t.process && x.Device >= 0 && x.Device < maxDevices {
 			free := x.OlderCached - min(x.OlderCached, known[x.Device])
-			list = append(list, invention{x.Device, []block{{size: x.Older, mark: report.MarkOlder}, {size: free, free: true}}})
+			list = append(list, invention{x.Device, append(t.olderBlocks(x), block{size: free, free: true})})
 		}
 	}
 	for _, p := range t.snapshot.Parts() {
@@ -217,6 +220,9 @@ func (t *torch) block(b *block, address uint64) {
 	}
 	p.string("frames")
 	t.blockFrames(b)
+	if b.holder != "" { // for programs; viewers ignore it
+		p.stringItem("holder", b.holder)
+	}
 	p.endDict()
 }
 
@@ -224,6 +230,10 @@ func (t *torch) blockFrames(b *block) {
 	switch {
 	case b.free:
 		t.p.op(opEmptyList)
+	case len(b.path) > 0:
+		t.pathFrames(b)
+	case b.holder != "":
+		t.heldFrames(b)
 	case b.mark != "":
 		t.mark(b.mark)
 	default:

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -60,7 +61,7 @@ func TestTorchSnapshot(t *testing.T) {
 		if err := v.replay(); err != nil {
 			t.Error(err)
 		}
-		golden(t, name, []byte(v.text()))
+		reporttest.Golden(t, name, []byte(v.text()))
 		// With memory from before the attach, the segments of each GPU add up to what NVML reports.
 		for _, p := range snapshot(c, begin+10*second).Parts() {
 			var sum int64

@@ -100,11 +100,11 @@ var uses = map[string]func(r *Reader) error{
 		return text.WriteDiff(io.Discard, profile.Diff(profile.New(a, r), profile.New(b, r)), [2]string{}, report.Options{Top: 10}, text.Screen{Width: 100})
 	},
 	"chrome": func(r *Reader) error {
-		_, t, _, err := timelineOf(r)
+		s, t, _, err := timelineOf(r)
 		if err != nil {
 			return err
 		}
-		return export.Chrome(io.Discard, t, r)
+		return export.Chrome(io.Discard, t, s, r)
 	},
 	"folded": func(r *Reader) error {
 		s, err := r.Snapshot(math.MaxUint64)

@@ -57,7 +57,7 @@
 //
 // Garbage may be collected in waves. The first wave looks like a leak, so that no leak is proven by
 // less than 5 s of growth: this threshold alone is a time. Where the floor fell by half before, memory
-// must grow to four times the level before the fall.
+// must grow to four times the level before the fall, or for four times as long.
 //
 // Memory can also move: one bounded cache may have several callers. Therefore a line's sum must grow
 // where one of its stacks does, and the sum of all memory of that kind in the process where one of its

@@ -123,19 +123,20 @@ func (v *series) longEnough(r *run) Class {
 	if v.share > 0 {
 		life = v.window / v.share
 	}
-	fell, now := v.fell(r.from), float64(v.w[n-1].Floor)
+	fell, wave := v.fell(r.from)
+	now, longer := float64(v.w[n-1].Floor), waves*wave*v.window-seconds
 	switch short := max((minShare*life-seconds)/(1-minShare), minTime.Seconds()-seconds); {
 	case short > 0:
 		r.why, r.needs = "too early: grows for "+words.Span(v.ns(v.width(r.from, n)))+" only", short
+	case longer <= 0 || now >= waves*fell:
+		return Leaking
 	case now < fell:
 		return v.harmless()
-	case now < waves*fell:
-		r.why, r.needs = "too early: grows since it fell from "+words.Bytes(uint64(fell))+", and may fall again", seconds
-		if r.rate.Value > 0 {
-			r.needs = (waves*fell - now) / r.rate.Value
-		}
 	default:
-		return Leaking
+		r.why, r.needs = "too early: grows since it fell from "+words.Bytes(uint64(fell))+", and may fall again", longer
+		if r.rate.Value > 0 {
+			r.needs = min(longer, (waves*fell-now)/r.rate.Value)
+		}
 	}
 	return Growing
 }
@@ -147,16 +148,17 @@ func (v *series) highest(from int) bool {
 }
 
 // fell returns the floor from which memory fell by half before a window, as where garbage is
-// collected in waves, or 0.
-func (v *series) fell(from int) (level float64) {
-	most := 0.0
-	for _, w := range v.w[:min(from+1, len(v.w))] {
-		f := float64(w.Floor)
+// collected in waves, and the longest time of a wave, in windows. Both are 0 if it never fell.
+func (v *series) fell(from int) (level, wave float64) {
+	most, begin := 0.0, 0
+	for i := range v.w[:min(from+1, len(v.w))] {
+		f := float64(v.w[i].Floor)
 		if most = max(most, f); f < most/2 {
-			level = max(level, most)
+			level, wave = max(level, most), max(wave, float64(i-begin))
+			most, begin = f, i
 		}
 	}
-	return level
+	return level, wave
 }
 
 // bySurvivors finds windows up to now that all left survivors, at a rate that does not fall, while

@@ -21,7 +21,7 @@ const (
 	slower       = 0.6  // the second half of a run has so much less than the first: it slows down
 	lumps        = 0.25 // share of windows at the beginning that may be warm-up before a leak
 	goesOn       = 0.4  // of the growth so far, per time: with less at the end it may have ended
-	waves        = 4    // times the level before a fall: less may be the next wave
+	waves        = 4    // times the level before a fall, or its time: less may be the next wave
 )
 
 // minTime is the one threshold that is a time. Whatever a program does in waves, such as collecting

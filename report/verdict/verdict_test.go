@@ -77,6 +77,19 @@ var programs = []struct {
 			}
 		})
 	}},
+	{"leak where much was freed before", Leaking, func(p *program) {
+		var list []uint64
+		p.train(steps/8, func(int) { list = append(list, p.alloc(1, batch)) })
+		for _, a := range list {
+			p.free(a)
+		}
+		p.train(steps, func(i int) {
+			p.use(2, batch)
+			if i%4 == 0 {
+				p.alloc(1, 1<<20)
+			}
+		})
+	}},
 	{"sawtooth that grows", Leaking, func(p *program) {
 		var list []uint64
 		p.train(steps, func(i int) {

@@ -17,6 +17,7 @@ type VerdictReport struct {
 	Rate        float64     `json:"bytes_per_second"`
 	RateLow     float64     `json:"bytes_per_second_low"` // 95 % interval
 	RateHigh    float64     `json:"bytes_per_second_high"`
+	NeedsNS     uint64      `json:"needs_ns,omitempty"` // of growing: how much longer to trace until it can be decided
 	UntilFullNS uint64      `json:"until_full_ns,omitempty"`
 	Evidence    string      `json:"evidence"`
 	Object      string      `json:"object,omitempty"`
@@ -36,7 +37,7 @@ func verdictReports(s *ledger.Snapshot, j *report.Judgement, kept []*report.Kept
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		list = append(list, VerdictReport{
-			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, UntilFullNS: uint64(max(g.UntilFull, 0)),
+			Class: g.Class.String(), Score: g.Score, Rate: g.Rate.Value, RateLow: g.Rate.Low, RateHigh: g.Rate.High, NeedsNS: uint64(max(g.Needs, 0)), UntilFullNS: uint64(max(g.UntilFull, 0)),
 			Evidence: untrusted.Clean(g.Evidence), Object: g.Object, Process: g.Process, PID: s.Processes[g.Process].PID,
 			Device: words.Device(g.Device, g.Kind), Kind: words.Kind(g.Kind), LiveBytes: g.LiveBytes, LiveCount: g.LiveObjects,
 			Line: stackReport([]callstack.Frame{g.Line})[0], Holders: groupHolders(s, kept[g.Process], g.Sites),

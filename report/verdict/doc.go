@@ -60,8 +60,8 @@
 // must grow to four times the level before the fall, or for four times as long.
 //
 // Memory can also move: one bounded cache may have several callers. Therefore a line's sum must grow
-// where one of its stacks does, and the sum of all memory of that kind in the process where one of its
-// lines does. Both may hide the growth in noise.
+// where one of its stacks does, and the sum of all memory of that kind in the process, also of what is
+// older than the attach, where one of its lines does. Where survivors are the proof, noise may hide it.
 //
 // # How much evidence
 //

@@ -100,6 +100,33 @@ func TestGrowthThatHasEndedIsNoLeak(t *testing.T) {
 	}
 }
 
+// A full buffer whose items are replaced one by one at random: those from before the attach become
+// fewer as newer ones become more.
+func TestWhatReplacesOlderTensorsOneByOneIsNoLeak(t *testing.T) {
+	for seed := range uint64(10) {
+		p := newProgram(1e7, seed)
+		p.kind = ledger.Tensor
+		var freed [ledger.HistoryLen]uint64
+		slots := make([]uint64, 600)
+		older, gone := len(slots), uint64(0)
+		p.train(steps, func(i int) {
+			k := p.rng.IntN(len(slots))
+			if slots[k] != 0 {
+				p.free(slots[k])
+			} else {
+				older, gone = older-1, gone+1<<20
+			}
+			slots[k] = p.alloc(1, 1<<20)
+			freed[i*len(freed)/steps] = gone
+		})
+		s := p.snapshot()
+		s.Tensors[0].OlderFreed = freed
+		if v := of(s, 1); v.Class == Leaking {
+			t.Errorf("seed %d, %d older left: %s", seed, older, v.Evidence)
+		}
+	}
+}
+
 func TestGrowthOfAMomentIsNoLeakYet(t *testing.T) {
 	p := newProgram(1e7, 1)
 	p.train(300, func(int) { p.alloc(1, 1<<20) })

@@ -4,7 +4,6 @@ package verdict
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -99,7 +98,7 @@ func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
 	}
 	segments := g.Segment && j.reports[g.Process]
 	g.Verdict = j.judge(j.sum(g.Sites), segments)
-	if g.Class < first.Class && first.Class >= Growing && j.mayGrow(g, first.Rate.Value) {
+	if g.Class < first.Class && first.Class >= Growing && j.lineGrows(g, first) {
 		// The other sites hide it: they come and go, and hold more.
 		n := slices.IndexFunc(g.Sites, func(i int) bool { return verdicts[i].Class < first.Class })
 		if n < 0 {
@@ -118,55 +117,6 @@ func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
 			break
 		}
 	}
-}
-
-// mayGrow reports whether what a line holds on average may have grown by half of a rate in the later
-// half of its life. Where it did not, other stacks of the line gave up as much: one bounded cache
-// has several callers.
-func (j *judge) mayGrow(g *Group, rate float64) bool {
-	v := newSeries(j.sum(g.Sites), j.lives[g.Process])
-	return v.mayGrow(len(v.w)/2, rate)
-}
-
-// mayGrow compares the means of two halves of the time since a window, at least of the later half of
-// all: they differ by half of what a rate makes, or their noise hides it.
-func (v *series) mayGrow(from int, rate float64) bool {
-	n := len(v.w)
-	m := v.means(max(from, n/2), n)
-	half := len(m) / 2
-	if half == 0 {
-		return true
-	}
-	squares := 0.0
-	for i := 1; i < len(m); i++ {
-		squares += (m[i] - m[i-1]) * (m[i] - m[i-1])
-	}
-	noise := math.Sqrt(squares / float64(len(m)-1) * float64(half)) // of a level that wanders
-	growth := mean(m[len(m)-half:]).Value - mean(m[:half]).Value
-	return growth+noise >= rate*v.window*float64(len(m)-half)/2
-}
-
-// totalGrows reports the same of all memory of a kind that a process has on a device, during a run
-// of one site.
-func (j *judge) totalGrows(x *ledger.Site, of *series, r *run) bool {
-	key := totalKey{x.Process, x.Device, x.Kind}
-	v, known := j.totals[key]
-	if !known {
-		var sites []int
-		for i := range j.s.Sites {
-			if y := &j.s.Sites[i]; y.Process == x.Process && y.Device == x.Device && y.Kind == x.Kind && y.Segment == x.Segment {
-				sites = append(sites, i)
-			}
-		}
-		v = newSeries(j.sum(sites), j.lives[x.Process])
-		j.totals[key] = v
-	}
-	begin := of.start + of.ns(float64(r.from))
-	from := 0
-	for from < len(v.w)/2 && v.start+v.ns(float64(from)) < begin {
-		from++
-	}
-	return v.mayGrow(from, r.rate.Value)
 }
 
 // sum returns the sum of some sites.

@@ -51,7 +51,7 @@ func (j *judge) judge(x *ledger.Site, segments bool) Verdict {
 	}
 	out.Class = class
 	if class >= Growing {
-		out.Rate = r.rate
+		out.Rate, out.byLevel = r.rate, r.floor
 		if class == Growing && !l.ended {
 			out.Needs = time.Duration(min(r.needs, 1e9) * float64(time.Second)).Round(time.Second)
 		}

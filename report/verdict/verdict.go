@@ -45,6 +45,8 @@ type Verdict struct {
 	Object    string        // "gradient", "optimizer state": only where the stack proves it, else ""
 	Line      callstack.Frame
 	User      bool // Line is in the user's own code, not in a library's
+
+	byLevel bool // the floor or the mean proves the rate, not survivors
 }
 
 // Judge judges each site of a snapshot, in the order of s.Sites. Without stacks (nil), Line is the

@@ -32,17 +32,16 @@ type Doubt struct {
 	Text string
 }
 
-// Doubts returns all losses and warnings of a snapshot, how old NVML's readings are, and what walks
-// of memory leave open.
+// Doubts returns all losses and warnings of a snapshot, and how old NVML's readings are.
 func Doubts(s *ledger.Snapshot) []Doubt {
 	list := Losses(s)
 	for _, text := range readingTexts(s) {
 		list = append(list, Doubt{AtBalance, text})
 	}
-	return append(list, heldDoubts(s)...)
+	return list
 }
 
-// Losses returns all losses and warnings of a snapshot.
+// Losses returns all losses and warnings of a snapshot, and what walks of memory leave open.
 func Losses(s *ledger.Snapshot) []Doubt {
 	st := &s.Stats
 	var list []Doubt
@@ -83,6 +82,7 @@ func Losses(s *ledger.Snapshot) []Doubt {
 		"frees were of memory allocated before the attach: unexplained may be too low by their unknown size")
 	list = append(list, shareDoubts(s)...)
 	list = append(list, placeDoubts(s)...)
+	list = append(list, heldDoubts(s)...)
 	for _, w := range s.Warnings {
 		list = append(list, Doubt{AtTitle, untrusted.Clean(w)})
 	}

@@ -12,10 +12,10 @@ cuda.cuCtxCreate_v2(ctypes.byref(context), 0, device)
 truth = []
 
 
-def new(path, offset=0):
+def new(path, offset=0, bytes=0):
     """Returns the address as a Python integer that nothing else has."""
     pointer = ctypes.c_void_p()
-    n = 4096 * (1 + len(truth))
+    n = bytes or 4096 * (1 + len(truth))
     assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(n)) == 0
     truth.append(["%x" % pointer.value, n, path])
     value = pointer.value + offset
@@ -60,6 +60,9 @@ struct = Struct(8, new("struct (Struct)"))
 pointers = (ctypes.c_void_p * 4)(new("pointers (c_void_p_Array_4)"))
 many = (ctypes.c_uint64 * 500)(*[new("many (c_ulong_Array_500)") for _ in range(4)])
 numbers = array.array("Q", [new("numbers (array)") for _ in range(4)])
+table = array.array("Q", [0] * 40000)
+for i in range(0, 40000, 400):
+    table[i] = new("table (array)", bytes=512)
 inside = ctypes.c_void_p(new("inside (c_void_p, pointer inside)", 512))
 partial = functools.partial(print, new("partial.args[0] (int)"))
 local = threading.local()

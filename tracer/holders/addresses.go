@@ -9,6 +9,7 @@ import (
 const (
 	maxRanges    = 1 << 20
 	maxBack      = 1 << 10 // bytes from the begin of a Python object to an address that it holds
+	maxMissing   = 1 << 20 // objects that hold an address and that the search leaves out
 	maxAtomRoots = 1 << 16
 )
 
@@ -96,6 +97,7 @@ func (w *walk) findAllocations() error {
 		}
 		w.consider(h)
 	}
+	w.problem(w.left, "objects that hold the address of an allocation and whose paths were not searched")
 	w.enterMissing()
 	return nil
 }
@@ -109,7 +111,9 @@ func (w *walk) consider(h hit) {
 	}
 	if i, known := s.index.get(a); known {
 		w.hold(al, i, h)
-	} else if h.form != formInside && len(s.missing) < maxAtomRoots {
+	} else if h.form != formInside && len(s.missing) >= maxMissing {
+		w.left++
+	} else if h.form != formInside {
 		s.missing[a] = true
 		al.atoms = append(al.atoms, a)
 		if al.place.at == 0 {

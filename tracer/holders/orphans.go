@@ -6,7 +6,7 @@ const (
 	maxLevels  = 2       // up from what has no path
 	maxLeads   = 1 << 14 // addresses of one level
 	maxOrphans = 1 << 18
-	maxShared  = 64 // orphans of one lead
+	maxOfLeads = 1 << 20 // orphans of the leads of one level, in all
 )
 
 // clue is what is known of the holder of an orphan. The better ones are smaller.
@@ -42,6 +42,7 @@ type lead struct {
 type leads struct {
 	list  []lead
 	known map[uint64]int
+	total int // orphans of all of them
 }
 
 func (l *leads) add(address uint64, o int32) {
@@ -54,8 +55,9 @@ func (l *leads) add(address uint64, o int32) {
 		l.known[address] = k
 		l.list = append(l.list, lead{address: address})
 	}
-	if of := l.list[k].orphans; len(of) < maxShared && (len(of) == 0 || of[len(of)-1] != o) {
+	if of := l.list[k].orphans; l.total < maxOfLeads && (len(of) == 0 || of[len(of)-1] != o) {
 		l.list[k].orphans = append(of, o)
+		l.total++
 	}
 }
 

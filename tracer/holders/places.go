@@ -70,6 +70,9 @@ func isBooks(library string) bool {
 // blockAt returns where the block begins that Python's allocator or malloc has given out and that
 // a word is in, or 0.
 func (s *search) blockAt(at uint64) uint64 {
+	if s.block.start <= at && at < s.block.end {
+		return s.block.start // hits come in the order of their addresses
+	}
 	if a := s.poolBlock(at); a != 0 {
 		return a
 	}
@@ -78,6 +81,7 @@ func (s *search) blockAt(at uint64) uint64 {
 			if n == tcache && s.cpp.classOf(a) == nil {
 				return 0
 			}
+			s.block = span{a, a + n}
 			return a
 		}
 	}

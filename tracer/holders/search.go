@@ -112,6 +112,7 @@ type search struct {
 	atomRoots  []atomRoot
 	impls      []uint64      // TensorImpls of all memory, where there are storages without a path
 	looseNodes map[int]int32 // of roots: the objects that only C or C++ holds
+	block      span          // of malloc, where the last word was found
 	stacks     []span
 	onStack    map[uint64]bool // C and C++ objects, and Python's, that the stacks of threads lead to
 	libraries  map[string]bool // packages that are installed or Python's own

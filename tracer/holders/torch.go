@@ -226,9 +226,14 @@ func (s *search) chunk(a uint64) uint64 {
 	return n - 8
 }
 
-// wholeChunk reports whether a chunk begins at an address: the next one says that this is in use.
+// wholeChunk reports whether a chunk begins at an address: the next one says that this is in use, or it
+// has a mapping of its own.
 func (s *search) wholeChunk(a uint64) bool {
+	const mapped = 2
 	n := s.chunk(a)
+	if s.py.u64(a-8)&mapped != 0 {
+		return n > 0 && (a-16)%pageSize == 0 && (n+24)%pageSize <= 16 // a recent glibc counts 16 bytes less
+	}
 	next := s.py.u64(a + n)
 	return n > 0 && next&1 == 1 && next&^7 >= 32 && next&^7 < 1<<40
 }

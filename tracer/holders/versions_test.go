@@ -5,6 +5,7 @@ package holders
 import (
 	"bufio"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -218,5 +219,20 @@ func record(t *testing.T, program, file string) {
 	defer f.Close()
 	if err := c.Record(f); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFreeThreadedBuildIsRefused runs the builds that scripts/build-python.sh has made.
+func TestFreeThreadedBuildIsRefused(t *testing.T) {
+	programs, _ := filepath.Glob("../../.cache/python-3.1*t/bin/python3.1?t")
+	if len(programs) == 0 {
+		t.Skip("no free-threaded build")
+	}
+	for _, program := range programs {
+		p := start(t, exec.Command(program, "../../testdata/holders/needles.py"))
+		_, err := Walk(context.Background(), p, Options{})
+		if !errors.Is(err, ErrPython) || !strings.Contains(err.Error(), "free-threaded") {
+			t.Errorf("%s: %v", program, err)
+		}
 	}
 }

@@ -159,6 +159,7 @@ type walk struct {
 	ranges      []Range // Addresses, sorted
 	allocations []allocation
 	hits        []hit // of the addresses of allocations
+	left        int   // objects that hold an address and were not searched
 	orphans     []orphan
 	level       int // of the search upward from orphans
 }

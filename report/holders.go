@@ -12,6 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -40,6 +41,14 @@ type GrownLine struct {
 	HolderLine // as of the later walk
 	By         ledger.HeldGrowth
 	PerMinute  int64 // bytes
+}
+
+// Remedy returns what to do about a container that grows, "" if it is none.
+func (g *GrownLine) Remedy() string {
+	if !g.Found || g.By.Entries <= 0 {
+		return ""
+	}
+	return verdict.Remedy(&g.Holder)
 }
 
 // Lines returns the holders on the chosen devices, the largest first.

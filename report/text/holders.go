@@ -103,14 +103,14 @@ func (p *page) grown(list []report.GrownLine, between time.Duration, o report.Op
 			more = append(more, text)
 		}
 		rate := words.SignedBytes(g.PerMinute) + "/min"
-		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "))
+		p.holder(fmt.Sprintf("%s  %7s  %-6s", words.Pad(rate, 12), fmt.Sprintf("%+d", g.By.Storages), g.On), &g.HolderLine, strings.Join(more, ", "), g.Remedy())
 	}
 	p.line(plain, 0, "")
 }
 
 // holder writes figures and a holder beside them, or below them where there is no room, and then
-// what is known of it.
-func (p *page) holder(figures string, l *report.HolderLine, more string) {
+// what is known of it, a paragraph each.
+func (p *page) holder(figures string, l *report.HolderLine, more ...string) {
 	indent := words.Width(figures) + 2
 	if p.width-indent < leastHolder {
 		indent = siteIndent
@@ -127,8 +127,10 @@ func (p *page) holder(figures string, l *report.HolderLine, more string) {
 			}
 		}
 	}
-	if more != "" {
-		p.text(dim, indent, more)
+	for _, text := range more {
+		if text != "" {
+			p.text(dim, indent, text)
+		}
 	}
 	for _, also := range l.Also {
 		for _, piece := range pieces("also: "+also, p.width-indent) {

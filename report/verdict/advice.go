@@ -21,6 +21,7 @@ const (
 	GraphKept     Pattern = "graph-kept"    // a loss or an output is kept with the graph behind it
 	NoGrad        Pattern = "no-grad"       // likewise, where nothing computes gradients
 	BackwardKept  Pattern = "retain-graph"  // results of a backward pass are kept
+	Container     Pattern = "container"     // a list, a dictionary, a cache in Python only grows
 	ZeroGrad      Pattern = "zero-grad"     // gradients live across steps
 	Fragmentation Pattern = "fragmentation" // reserved, but in pieces
 	PinnedGrowth  Pattern = "pinned-growth"
@@ -90,6 +91,7 @@ func (a *adviser) process(p int) {
 	slices.Sort(devices)
 	for _, d := range devices {
 		a.graphs(p, d, backward)
+		a.containers(p, d)
 		a.zeroGrad(p, d)
 		a.fragmentation(p, d)
 	}

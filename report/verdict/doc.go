@@ -91,4 +91,11 @@
 // Stacks do not prove a graph: forward hooks keep the same tensors. Holders do, so that Advise says
 // "perhaps" without them. It says nothing where they keep no graph, where a decorator switches gradients
 // off, or where a model leaks together with its parameters or its optimizer's state.
+//
+// # Who keeps it
+//
+// Two walks of a process show how much what keeps a line's memory has grown. That is part of the
+// evidence, and Advise has a remedy for each kind of container. Growth of a container alone convicts
+// nothing: caches grow, too. But memory whose holders are known and did not grow, in walks that
+// cover most of the process's time, is Growing at most: its survivors took the place of others.
 package verdict

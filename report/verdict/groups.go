@@ -98,6 +98,7 @@ func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
 	}
 	segments := g.Segment && j.reports[g.Process]
 	g.Verdict = j.judge(j.sum(g.Sites), segments)
+	j.hearHolders(g.Process, g.Sites, &g.Verdict)
 	if g.Class < first.Class && first.Class >= Growing && j.lineGrows(g, first) {
 		// The other sites hide it: they come and go, and hold more.
 		n := slices.IndexFunc(g.Sites, func(i int) bool { return verdicts[i].Class < first.Class })
@@ -105,7 +106,8 @@ func (j *judge) judgeGroup(g *Group, verdicts []Verdict) {
 			n = len(g.Sites)
 		}
 		if g.Verdict = *first; n > 1 {
-			if v := j.judge(j.sum(g.Sites[:n]), segments); v.Class == first.Class {
+			v := j.judge(j.sum(g.Sites[:n]), segments)
+			if j.hearHolders(g.Process, g.Sites[:n], &v); v.Class == first.Class {
 				g.Verdict = v
 			}
 		}

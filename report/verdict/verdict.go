@@ -57,6 +57,7 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) []Verdict {
 	for i := range s.Sites {
 		x := &s.Sites[i]
 		v := j.judge(x, x.Segment && j.reports[x.Process])
+		j.hearHolders(x.Process, []int{i}, &v)
 		stack := j.stack(x)
 		v.Object = proven.find(stack, x.Kind)
 		v.Line, v.User = headline(stack)
@@ -73,6 +74,7 @@ type judge struct {
 	lives    []life                     // by process
 	totals   map[totalKey]series        // of what leaks, by need
 	replaced map[processDevice][]uint64 // Tensors.OlderFreed
+	keepers  map[int]*keepers           // by process, by need
 }
 
 // processDevice is a device of a process.
@@ -97,6 +99,7 @@ func newJudge(s *ledger.Snapshot, st callstack.Stacks) *judge {
 	j := &judge{
 		s: s, st: st, reports: make([]bool, len(s.Processes)), lives: make([]life, len(s.Processes)),
 		totals: map[totalKey]series{}, replaced: map[processDevice][]uint64{},
+		keepers: map[int]*keepers{},
 	}
 	for i := range s.Tensors {
 		if t := &s.Tensors[i]; t.Device >= 0 {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verdict
+
+import (
+	"strings"
+	"time"
+
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	// Walks nearer to each other than this tell nothing of growth.
+	leastBetween = uint64(time.Second)
+	// Of the live bytes of sites, so much must have a known holder before holders speak against
+	// growth.
+	mostFound = 0.9
+	// Walks must cover so much of the time in which a process allocates, and end so near to the
+	// snapshot.
+	leastCovered = 0.5
+)
+
+// keepers is what two walks of a process found: the first, and the latest.
+type keepers struct {
+	latest  *ledger.Walked
+	grown   map[int]ledger.HeldGrowth // by index in latest.Held
+	between uint64                    // ns
+	covers  bool                      // most of the process's life
+}
+
+// keepersOf returns nil without two walks that tell something.
+func (j *judge) keepersOf(process int) *keepers {
+	if k, known := j.keepers[process]; known {
+		return k
+	}
+	var k *keepers
+	first, latest := j.s.FirstWalk(process), j.s.LatestWalk(process)
+	if first != nil && latest != nil && latest.Time >= first.Time+leastBetween {
+		k = &keepers{latest: latest, grown: map[int]ledger.HeldGrowth{}, between: latest.Time - first.Time}
+		for _, g := range ledger.Grown(first.Held, latest.Held) {
+			k.grown[g.Index] = g
+		}
+		l := j.lives[process]
+		life := float64(l.end - l.begin)
+		late := float64(j.s.Begin) + float64(l.end) - float64(latest.Time)
+		k.covers = float64(k.between) >= leastCovered*life && late <= (1-leastCovered)/2*life
+	}
+	j.keepers[process] = k
+	return k
+}
+
+// kept is what holders keep of some sites.
+type kept struct {
+	bytes, found, grown uint64 // live bytes of the sites; those with a holder in Python; those whose holder has grown
+	best                int    // index of the holder of most bytes; -1: none
+}
+
+func (j *judge) keptOf(k *keepers, sites []int) kept {
+	sum := kept{best: -1}
+	parts := map[int]uint64{}
+	for _, i := range sites {
+		sum.bytes += j.s.Sites[i].LiveBytes
+		for _, h := range j.s.Sites[i].Holders {
+			if h.Holder < len(k.latest.Held) && k.latest.Held[h.Holder].Found {
+				sum.found += h.Bytes
+				parts[h.Holder] += h.Bytes
+				if k.grown[h.Holder].Bytes > 0 {
+					sum.grown += h.Bytes
+				}
+			}
+		}
+	}
+	for i, n := range parts {
+		if sum.best < 0 || n > parts[sum.best] || n == parts[sum.best] && i < sum.best {
+			sum.best = i
+		}
+	}
+	return sum
+}
+
+// hearHolders adds to a verdict how that grew which keeps the memory. Memory whose holders are known,
+// and did not grow while walks covered most of the time, is not called a leak: its survivors took the
+// place of others. Growth of a holder alone is no proof of a leak: caches grow, too.
+func (j *judge) hearHolders(process int, sites []int, v *Verdict) {
+	k := j.keepersOf(process)
+	if k == nil || v.Class < Growing {
+		return
+	}
+	sum := j.keptOf(k, sites)
+	if sum.best < 0 || sum.bytes == 0 {
+		return
+	}
+	between := words.Span(k.between)
+	switch g := k.grown[sum.best]; {
+	case g.Entries > 0:
+		v.Evidence += ", what keeps most of it grew by " + words.Count(uint64(g.Entries), "entry") + " in " + between
+	case g.Bytes > 0:
+		v.Evidence += ", what keeps most of it grew by " + words.Bytes(uint64(g.Bytes)) + " in " + between
+	case v.Class == Leaking && k.covers && sum.grown == 0 && float64(sum.found) >= mostFound*float64(sum.bytes):
+		v.Class, v.UntilFull = Growing, 0
+		v.Evidence = "nothing that keeps it grew in " + between + ", " + v.Evidence
+	}
+}
+
+// containers gives the advice on what only grows in Python, where memory leaks that it keeps.
+func (a *adviser) containers(p int, device int32) {
+	k := a.keepersOf(p)
+	if k == nil {
+		return
+	}
+	leaking := a.sites(p, device, func(x *ledger.Site, v *Verdict) bool { return v.Class == Leaking && len(x.Holders) > 0 })
+	byHolder := map[int][]int{}
+	for _, i := range leaking {
+		if sum := a.keptOf(k, []int{i}); sum.best >= 0 && 2*sum.grown >= sum.bytes && k.grown[sum.best].Bytes > 0 {
+			byHolder[sum.best] = append(byHolder[sum.best], i)
+		}
+	}
+	for h := range k.latest.Held {
+		sites := byHolder[h]
+		if held := &k.latest.Held[h]; len(sites) > 0 && !strings.Contains(held.Path, inGraph) {
+			g := k.grown[h]
+			evidence := held.Path + " grew by " + words.Bytes(uint64(g.Bytes))
+			if g.Entries > 0 {
+				evidence += " and " + words.Count(uint64(g.Entries), "entry")
+			}
+			evidence += " in " + words.Span(k.between)
+			a.say(Container, p, device, sites, Remedy(&held.Holder), evidence)
+		}
+	}
+}
+
+// remedies are what to do about a holder that grows, by what its path contains or ends in, the first
+// that fits; $ is its end. The class is that of the innermost container.
+var remedies = []struct{ class, path, text string }{
+	{"", inGraph, "the graph of what it holds is kept: keep loss.item() or output.detach() instead"},
+	{"", "sys.last_", "the last exception keeps the variables of its frames: delete sys.last_value, sys.last_exc and sys.last_traceback"},
+	{"", "__traceback__", "a kept exception keeps the variables of its frames: keep its text, or call with_traceback(None)"},
+	{"", ".<local ", "a kept frame, generator or coroutine keeps its variables: end it, or keep only what is needed of it"},
+	{"", "Out[", "IPython keeps each result: end lines with a semicolon, or run %reset -f out"},
+	{"", ".cache[*]", "functools.lru_cache keeps each result: give it a maxsize, or call cache_clear()"},
+	{"", ".state[*]", "the optimizer keeps state of all parameters it ever got: make a new optimizer when parameters are replaced"},
+	{"", ".param_groups[*]", "the optimizer keeps parameters that were replaced: make a new optimizer"},
+	{"deque", "", "the deque only grows: set maxlen if it has none"},
+	{"Queue", "", "more is put into the queue than taken from it: set maxsize"},
+	{"SimpleQueue", "", "more is put into the queue than taken from it: use a queue with maxsize"},
+	{"", ".grad$", "gradients are kept between steps: call zero_grad(set_to_none=True)"},
+}
+
+// Remedy returns what to do about a holder that grows, as one sentence without a full stop.
+func Remedy(h *ledger.Holder) string {
+	for _, r := range remedies {
+		fits := strings.Contains(h.Path, r.path)
+		if end, is := strings.CutSuffix(r.path, "$"); is {
+			fits = strings.HasSuffix(h.Path, end)
+		}
+		if fits && (r.class == "" || r.class == h.Container) {
+			return r.text
+		}
+	}
+	what := "it"
+	if h.Container != "" {
+		what = "the " + h.Container
+	}
+	return what + " only grows: clear " + what + ", bound its size, or keep copies on the host (tensor.cpu()) or figures (tensor.item())"
+}

@@ -109,12 +109,15 @@ func addHeld(rest ledger.Held, h *ledger.Held) ledger.Held {
 func heldLines(list []ledger.Held) []HolderLine {
 	lines := make([]HolderLine, len(list))
 	for i, h := range list {
-		h.Path, h.Class, h.Container = untrusted.Clean(h.Path), untrusted.Clean(h.Class), untrusted.Clean(h.Container)
+		h.Path, h.Class, h.Container = CleanPath(h.Path), untrusted.Clean(h.Class), untrusted.Clean(h.Container)
 		h.Frames, h.Also = cleaned(h.Frames), cleaned(h.Also)
 		lines[i] = HolderLine{Held: h, On: words.Device(h.Device, ledger.Tensor)}
 	}
 	return lines
 }
+
+// CleanPath returns the path of a holder without control characters, never empty.
+func CleanPath(path string) string { return cmp.Or(untrusted.Clean(path), "?") }
 
 func cleaned(list []string) (out []string) {
 	for _, text := range list {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -53,14 +53,14 @@ func (c *chrome) holders(s *ledger.Snapshot) {
 			}
 			args := map[string]any{}
 			for _, path := range shown {
-				args[untrusted.Clean(path)] = uint64(0)
+				args[report.CleanPath(path)] = uint64(0)
 			}
 			var others uint64
 			each(w, func(on onDevice, h *ledger.Held) {
 				switch {
 				case on != at:
 				case slices.Contains(shown, h.Path):
-					args[untrusted.Clean(h.Path)] = h.Bytes
+					args[report.CleanPath(h.Path)] = h.Bytes
 				default:
 					others += h.Bytes
 				}

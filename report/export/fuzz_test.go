@@ -26,6 +26,11 @@ func FuzzNames(f *testing.F) {
 		c.Tell(ledger.Process{PID: 7, Comm: comm, Exe: file, Begin: begin, Workload: ledger.Workload{Rank: "1", Job: api}})
 		c.Tell(ledger.Devices{PID: 7, UUIDs: []string{gpu0}})
 		c.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 7, TID: 7, Time: begin + 1, Address: 0x7000, Size: 5 * mib, Stack: 1, API: api})
+		c.Apply(&ledger.Event{Op: ledger.Allocator, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 7, TID: 7, Time: begin + 2, Size: mib, Handle: 2 * mib})
+		holder := ledger.Holder{Path: function, Frames: []string{file, comm, api}, Found: true}
+		c.Tell(ledger.Walk{PID: 7, Time: begin + 3, Holders: []ledger.Holder{holder}, Storages: []ledger.Storage{
+			{Address: 0x7000, Bytes: 5 * mib, Allocation: true}, {Address: 0x9000, Bytes: mib / 2},
+		}})
 		at := begin + second
 		s := snapshot(c, at)
 

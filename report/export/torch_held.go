@@ -36,7 +36,7 @@ func (s *space) setWalk(in *ledger.Walk) {
 	}
 	w := walked{time: in.Time}
 	for i := range in.Holders {
-		w.paths = append(w.paths, untrusted.Clean(in.Holders[i].Path))
+		w.paths = append(w.paths, report.CleanPath(in.Holders[i].Path))
 	}
 	for _, x := range in.Storages {
 		size := x.Block

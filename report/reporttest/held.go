@@ -176,3 +176,16 @@ func (w *heldWalk) older(holder ledger.Holder, storages int, bytes uint64) uint3
 	}
 	return index
 }
+
+// NamedWalks are walks with these names: of process 0 with a holder of 2 MiB, half of it from before
+// the attach, and an earlier one of it in vain.
+func NamedWalks(path, frame, container string) []ledger.Walked {
+	held := ledger.Held{
+		Holder: ledger.Holder{Path: path, Frames: []string{frame, path, container}, Class: container, Also: []string{frame}, Container: container, Containers: 1, Entries: 7, Found: true},
+		Bytes:  2 * MiB, Older: MiB, Storages: 2, InMotion: 1,
+	}
+	return []ledger.Walked{{Time: Second, Failure: frame}, {
+		Time: 2 * Second, Problems: []string{path}, Held: []ledger.Held{held},
+		Allocators: []ledger.WalkTotals{{Allocated: 5 * MiB, Held: 2 * MiB, Older: 4 * MiB, HeldOlder: MiB, Excess: 1}},
+	}}
+}

@@ -30,7 +30,10 @@ func FuzzNames(f *testing.F) {
 		s.Processes = []ledger.Process{{PID: 666, Comm: comm, Exe: file, Begin: s.Begin, Workload: ledger.Workload{Job: api, Pod: function, Namespace: comm, Container: file, Rank: "1"}}}
 		s.GPUs = []ledger.GPU{{UUID: comm, Name: function, Total: 1 << 30}}
 		s.Sites = []ledger.Site{{Stack: 1, API: api, Kind: ledger.Device, LiveBytes: 1 << 20, LiveObjects: 1, AllocBytes: 1 << 20, AllocObjects: 1}}
-		s.Balances, s.Failures = nil, nil
+		s.Balances, s.Failures = []ledger.Balance{{UUID: comm, Usage: 9 << 20, Baseline: 8 << 20, Live: 1 << 20}}, nil
+		s.Tensors = []ledger.Tensors{{Allocated: 4 << 20, Reserved: 4 << 20, Older: 4 << 20}}
+		s.Walks = reporttest.NamedWalks(function, file, comm)
+		s.Sites[0].Holders = []ledger.SiteHolder{{Holder: 0, Bytes: 1 << 19}}
 		var summary, leaks, tree, stats, table, text, packed bytes.Buffer
 		for what, err := range map[string]error{
 			"summary": WriteSummary(&summary, s, st, report.Options{}, Screen{Width: 100}),

@@ -97,7 +97,7 @@ func (p *page) grown(list []report.GrownLine, between time.Duration, o report.Op
 		g := &list[i]
 		var more []string
 		if g.By.Entries > 0 {
-			more = append(more, fmt.Sprintf("%+d entries", g.By.Entries))
+			more = append(more, "+"+words.Count(uint64(g.By.Entries), "entry"))
 		}
 		if text := report.DetailText(&g.HolderLine); text != "" {
 			more = append(more, text)

@@ -113,7 +113,8 @@ func (t *Tracer) openTypes() (err error) {
 		t.walker = walks.New(walks.Options{
 			Every: o.Every, MaxMemory: o.MaxMemory, HideNames: o.HideNames,
 			Desk: t.desk, Defects: &t.defects, Traced: t.table.Traced, Blocks: t.blocksOf, Mark: t.markSegments,
-			Flush: func() { _ = t.events.Flush() },
+			Flush:    func() { _ = t.events.Flush() },
+			HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) },
 		})
 	}
 	var walk func(pid uint32)

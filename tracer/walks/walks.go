@@ -30,12 +30,13 @@ type Options struct {
 	MaxMemory uint64        // bytes to copy of a process: see holders.Options; 0: DefaultMemory
 	HideNames bool          // likewise
 
-	Desk    *booking.Desk
-	Defects *defects.List
-	Traced  func() []uint32                 // processes, in any order
-	Blocks  func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
-	Mark    func(turn *booking.Turn)        // marks which allocations are segments of PyTorch
-	Flush   func()                          // has the goroutine that reads events book what is in its ring
+	Desk     *booking.Desk
+	Defects  *defects.List
+	Traced   func() []uint32                 // processes, in any order
+	HasTorch func(pid uint32) bool           // an event came from PyTorch's allocator in the process
+	Blocks   func(pid uint32) []ledger.Block // live blocks of PyTorch's allocator since the attach
+	Mark     func(turn *booking.Turn)        // marks which allocations are segments of PyTorch
+	Flush    func()                          // has the goroutine that reads events book what is in its ring
 }
 
 // Walker walks processes. Any goroutine may call its methods.
@@ -72,6 +73,9 @@ const (
 	mostUrgent = 4
 	urgentTime = 5 * time.Second
 
+	// With more processes to walk than this, the walker rests after each as long as it took.
+	manyAtOnce = 8
+
 	// How often a process is read that is known to have tensors, if none is found.
 	tries = 3
 
@@ -99,11 +103,16 @@ func (w *Walker) Run(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		for _, pid := range w.due(time.Now()) {
+		pids := w.due(time.Now())
+		for _, pid := range pids {
 			if ctx.Err() != nil {
 				return
 			}
+			began := time.Now()
 			w.walk(ctx, pid)
+			if len(pids) > manyAtOnce {
+				sleep(ctx, time.Since(began))
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -130,11 +139,25 @@ func (w *Walker) due(now time.Time) (pids []uint32) {
 			t = &target{}
 			w.known[pid] = t
 		}
-		if !t.never && !now.Before(t.next) {
+		if w.worthwhile(pid, t) && !now.Before(t.next) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// worthwhile reports whether a walk may find something: it did before, it was not tried, or PyTorch's
+// allocator was used since. The caller holds w.mu.
+func (w *Walker) worthwhile(pid uint32, t *target) bool {
+	return t == nil || !t.never && (t.tried == 0 || w.HasTorch(pid))
+}
+
+// sleep waits, at most until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // Last walks all processes once more, as many as there is time for.
@@ -144,8 +167,7 @@ func (w *Walker) Last(ctx context.Context) {
 	left := 0
 	for _, pid := range w.Traced() {
 		w.mu.Lock()
-		t := w.known[pid]
-		skip := t != nil && t.never
+		skip := !w.worthwhile(pid, w.known[pid])
 		w.mu.Unlock()
 		if skip {
 			continue

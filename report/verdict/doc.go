@@ -35,8 +35,8 @@
 // goes within a window, such as evaluations and checkpoints. Where memory grows although no block
 // survives for long, as when results are copied into a longer list each time, the floor decides
 // alone: by the test of Mann and Kendall, and by more rules. It must rise in many steps, without
-// slowing down or pausing at the end, to new maxima, and by more than its noise and that of the
-// sample. Where all tensors are replaced again and again, the sample is drawn anew each time, and the
+// slowing down or pausing at the end, to new maxima, by more than its noise and that of the sample,
+// and by steps whose mean is above 0 with its 95 % interval: a level that wanders also has trends. Where all tensors are replaced again and again, the sample is drawn anew each time, and the
 // floor is the least of many samples. Then the mean of a window takes its place, in which these
 // samples average out. It also takes its place where memory comes and goes, if it is mostly there and
 // each window reaches a new maximum. The test of Mann and Kendall alone sees trends where there are none (F. Machida et al.: On the Effectiveness

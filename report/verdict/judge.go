@@ -222,12 +222,27 @@ func (v *series) slowsDown(from, to int) bool {
 // speedsUp reports whether the first half has significantly fewer: its survivors were freed over
 // time. A leak that began in the first window does not count.
 func (v *series) speedsUp(from, to int) bool {
+	begin := from
 	if to-from > fewWindows {
 		from++
 	}
 	clump := v.clump(from, to)
 	first, second, share := v.split(from, to, 2)
-	return first*share < slower*second*(1-share) && atMost(first/clump, (first+second)/clump, 1-share) < chance
+	if first*share >= slower*second*(1-share) {
+		return false
+	}
+	return v.forgets(begin) || atMost(first/clump, (first+second)/clump, 1-share) < chance
+}
+
+// forgets reports whether windows before one allocated, too, but all of it was freed, as by a cache
+// that replaces old entries. Then few survivors in the first half need not be chance.
+func (v *series) forgets(from int) bool {
+	alloc, live := uint64(0), uint64(0)
+	for _, w := range v.w[:from] {
+		alloc += w.AllocBytes
+		live += w.LiveBytes
+	}
+	return alloc > 0 && live == 0
 }
 
 // split counts the survivors before and after so many quarters, and returns the share of the time

@@ -22,12 +22,14 @@ func (v *series) byLevel(level []float64, samples float64) (run, bool) {
 		}
 		rate := theilSen(f)
 		hits, largest, highs := 0, 0.0, 0
+		var list []float64
 		for i := 1; i < len(f); i++ {
 			step := f[i] - f[i-1]
 			if step > 0 {
 				hits++
 			}
 			largest = max(largest, step)
+			list = append(list, step)
 			if w := &v.w[from+i]; w.High > 0 {
 				highs++
 			}
@@ -37,6 +39,7 @@ func (v *series) byLevel(level []float64, samples float64) (run, bool) {
 		half, late := f[steps]-f[steps/2], theilSen(f[steps-max(quarter, min(3, steps)):])
 		switch {
 		case hits < minSurvivors && !(v.torn && hits >= minWindows), float64(hits) < 0.6*float64(steps):
+		case mean(list).Low <= 0: // a level that wanders may have come here
 		case largest > 0.4*growth || float64(highs) < 0.5*float64(steps):
 		case half < goesOn*growth, late.Value < goesOn*growth/float64(steps):
 			slows = true

@@ -35,6 +35,7 @@ type orphan struct {
 // lead is an address on the way up from orphans: who has it holds them.
 type lead struct {
 	address uint64
+	word    uint64 // the first one there that leads to an orphan
 	orphans []int32
 }
 
@@ -45,7 +46,8 @@ type leads struct {
 	total int // orphans of all of them
 }
 
-func (l *leads) add(address uint64, o int32) {
+// add enters an address on the way up from an orphan, and the word there that leads to it, or 0.
+func (l *leads) add(address uint64, o int32, word uint64) {
 	k, is := l.known[address]
 	if !is {
 		if len(l.list) >= maxLeads {
@@ -53,8 +55,9 @@ func (l *leads) add(address uint64, o int32) {
 		}
 		k = len(l.list)
 		l.known[address] = k
-		l.list = append(l.list, lead{address: address})
+		l.list = append(l.list, lead{address: address, word: word})
 	}
+	l.list[k].word = min(l.list[k].word, word)
 	if of := l.list[k].orphans; l.total < maxOfLeads && (len(of) == 0 || of[len(of)-1] != o) {
 		l.list[k].orphans = append(of, o)
 		l.total++
@@ -157,21 +160,23 @@ func (w *walk) firstLeads() *leads {
 		switch o := &w.orphans[k]; {
 		case o.storage != nil:
 			storages[o.storage.address] = int32(k)
-			first.add(o.storage.address, int32(k))
+			first.add(o.storage.address, int32(k), 0)
 		case o.loose >= 0:
-			first.add(s.nodes[s.looseNodes[o.loose]].address, int32(k))
+			first.add(s.nodes[s.looseNodes[o.loose]].address, int32(k), 0)
 		default:
 			allocations[int32(o.allocation)] = int32(k)
 		}
 	}
 	for _, impl := range s.impls {
 		if o, is := storages[s.py.u64(impl+s.torch.storage)]; is {
-			first.add(impl, o)
+			first.add(impl, o, 0)
 		}
 	}
+	w.first = true
+	defer func() { w.first = false }()
 	for _, h := range w.hits {
 		if o, is := allocations[h.item]; is && h.form == formPointer && !s.py.late() {
-			w.follow(h.at, []int32{o}, func(address uint64) { first.add(address, o) })
+			w.follow(h.at, []int32{o}, func(address uint64) { first.add(address, o, h.at) })
 		}
 	}
 	return first
@@ -202,13 +207,14 @@ func (w *walk) climb(from *leads, hits []hit) *leads {
 		if !w.open(l.orphans) {
 			continue
 		}
+		w.word = l.word
 		w.follow(h.at, l.orphans, func(address uint64) {
 			if _, again := from.known[address]; again {
 				return
 			}
 			for _, o := range l.orphans {
 				if w.orphans[o].clue > clueStep {
-					next.add(address, o)
+					next.add(address, o, h.at)
 				}
 			}
 		})
@@ -253,7 +259,7 @@ func (w *walk) follow(at uint64, orphans []int32, up func(address uint64)) {
 		w.note(orphans, clueStatic, 0, "variable of "+p.file, at)
 	case p.start != 0:
 		if text, step := p.class.holds(); step {
-			w.note(orphans, clueStep, 0, inUse, at)
+			w.note(orphans, clueStep, 0, byClass, at)
 		} else if text != "" {
 			w.note(orphans, clueClass, 0, text, at)
 		}
@@ -269,13 +275,22 @@ func (w *walk) note(orphans []int32, c clue, node int32, text string, at uint64)
 		better := c < o.clue || c == clueNode && o.clue == clueNode && s.nodes[node].cost < s.nodes[o.node].cost
 		switch {
 		case !better || c == clueNode && o.loose >= 0 && s.below(node, o.loose):
+		case (c == clueClass || c == clueStep && text == byClass) && !w.near(o) && !s.isVector(at, w.word):
 		case c == clueNode && o.allocation >= 0 && w.level > 0: // such as the driver's context, which has all of them
 		case c == clueStep && o.allocation >= 0:
 			o.clue, o.text, o.at = c, onThread, at
+		case text == byClass:
+			o.clue, o.text, o.at = c, inUse, at
 		default:
 			o.clue, o.node, o.text, o.at = c, node, text, at
 		}
 	}
+}
+
+// near reports whether the level is that of the objects that hold an orphan themselves. Further up, a
+// word of a C++ object can be out of use and point to what has taken the place of something else.
+func (w *walk) near(o *orphan) bool {
+	return w.level == 0 && (o.allocation < 0 || w.first)
 }
 
 // adopt enters what was found: paths, and other holders as the begin of a path.

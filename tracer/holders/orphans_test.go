@@ -35,15 +35,17 @@ func nativeJob() (*Image, []Range) {
 	}
 	stack, static := uint64(syntheticStack+1<<16-64), uint64(syntheticLib+1<<24)
 	vector := func(impl uint64) uint64 { return m.puts(m.alloc(32), impl, 0) }
+	tensors := vector(impls[4])
 	m.put(stack, impls[1])
 	m.put(stack+8, vector(impls[2]))
 	m.puts(m.alloc(64), m.vtable("N4c10d7ReducerE"), impls[3])
-	m.puts(m.alloc(64), m.vtable("St23_Sp_counted_ptr_inplaceIN4aoti5ModelESaIvELN9__gnu_cxx12_Lock_policyE2EE"), 1, vector(impls[4]))
+	m.puts(m.alloc(64), m.vtable("St23_Sp_counted_ptr_inplaceIN4aoti5ModelESaIvELN9__gnu_cxx12_Lock_policyE2EE"), 1, tensors, tensors+8, tensors+16)
+	m.puts(m.alloc(64), m.vtable("N5torch3jit8CompoundE"), 1, vector(impls[8])) // it can be out of use
 	m.puts(m.alloc(200), m.node, 1, 0, impls[5])
 	m.put(static, impls[6])
 	field := m.newType("cupy.cuda.memory.Memory", flagGC, 48)
 	held := m.collect(field, 48)
-	m.put(held+24, vector(impls[7])) // of 8 nothing is known
+	m.put(held+24, vector(impls[7]))
 
 	ranges := make([]Range, 0, 8)
 	address := func(k uint64) uint64 { return syntheticGPU + (10+k)<<21 + 512 }

@@ -38,6 +38,11 @@ func (s *search) placeOf(at uint64) (p place) {
 	if r.file() {
 		return place{file: libraryName(r)}
 	}
+	before, _ := regionAt(s.py.regions, r.Start-1)
+	process, live := s.py.mem.(*Process)
+	if live && r.Path == "" && before.file() && before.Writable && at < process.variablesEnd(before.Path) {
+		return place{file: libraryName(before)}
+	}
 	p.start = s.blockAt(at)
 	if p.object = s.objectIn(p.start, at); p.object != 0 {
 		return place{object: p.object}
@@ -45,11 +50,6 @@ func (s *search) placeOf(at uint64) (p place) {
 	if p.start != 0 {
 		p.class = s.cpp.classOf(p.start)
 		return p
-	}
-	before, _ := regionAt(s.py.regions, r.Start-1)
-	process, live := s.py.mem.(*Process)
-	if live && r.Path == "" && before.file() && before.Writable && at < process.variablesEnd(before.Path) {
-		p.file = libraryName(before)
 	}
 	return p
 }
@@ -70,9 +70,6 @@ func isBooks(library string) bool {
 // blockAt returns where the block begins that Python's allocator or malloc has given out and that
 // a word is in, or 0.
 func (s *search) blockAt(at uint64) uint64 {
-	if s.block.start <= at && at < s.block.end {
-		return s.block.start // hits come in the order of their addresses
-	}
 	if a := s.poolBlock(at); a != 0 {
 		return a
 	}
@@ -84,6 +81,9 @@ func (s *search) blockAt(at uint64) uint64 {
 			s.block = span{a, a + n}
 			return a
 		}
+	}
+	if s.block.start <= at && at < s.block.end {
+		return s.block.start // words come in the order of their addresses
 	}
 	return 0
 }
@@ -101,6 +101,13 @@ func (s *search) poolBlock(at uint64) uint64 {
 		}
 	}
 	return 0
+}
+
+// isVector reports whether a word begins a std::vector that has another word in use: its begin, its
+// end, the end of its memory.
+func (s *search) isVector(at, word uint64) bool {
+	begin, end, room := s.py.u64(at), s.py.u64(at+8), s.py.u64(at+16)
+	return begin <= word && word < end && end <= room && room-begin <= s.chunk(begin)
 }
 
 // holds returns who holds what an object of a C++ class has: "C++ object of class c10d::Reducer",

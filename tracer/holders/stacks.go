@@ -17,7 +17,7 @@ const (
 	guardRoom  = 1 << 20
 	arenaStart = 64 << 20 // malloc's arenas begin at a multiple of it
 	maxReach   = 1 << 14  // C and C++ objects that stacks lead to
-	maxDeep    = 4        // from a stack
+	maxDeep    = 2        // from a stack
 	maxWords   = 512      // of one of these objects
 	tcache     = 0x288    // bytes of the list of free chunks that each thread has
 )

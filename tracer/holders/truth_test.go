@@ -154,7 +154,8 @@ func (tr truth) checkBlocks(t *testing.T, p *Process) {
 	known := map[uint64]int{}
 	for _, s := range r.Storages {
 		known[s.Address]++
-		if s.Allocation && !strings.HasPrefix(s.Holder.String(), "variable of libtorch_cuda") { // cuBLAS's workspace
+		// Only cuBLAS's workspace is one, in a table of that library.
+		if got := s.Holder.String(); s.Allocation && !strings.HasPrefix(got, "variable of libtorch_cuda") && got != "no holder found" {
 			t.Errorf("%d bytes without a storage: %s", s.Bytes, s.Holder)
 		}
 	}

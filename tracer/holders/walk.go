@@ -30,6 +30,7 @@ const (
 	deviceCUDA = 1
 
 	inUse    = "in use by the running step"
+	byClass  = "backward pass" // in use by the running step, as the class of an object says
 	onThread = "stack of a thread"
 )
 
@@ -161,7 +162,9 @@ type walk struct {
 	hits        []hit // of the addresses of allocations
 	left        int   // objects that hold an address and were not searched
 	orphans     []orphan
-	level       int // of the search upward from orphans
+	first       bool   // while the places of addresses themselves are looked at
+	word        uint64 // of the block that is looked for, on the way to an orphan
+	level       int    // of the search upward from orphans
 }
 
 // lap returns the time since the begin, less what the parts so far took.

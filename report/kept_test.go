@@ -101,3 +101,21 @@ func TestProcessesWithoutHoldersAreNamedByReason(t *testing.T) {
 		t.Error("a session without walks has holders")
 	}
 }
+
+// TestAWalkChangesNoMemory: a tree of changes does not show what a walk in between has found.
+func TestAWalkChangesNoMemory(t *testing.T) {
+	s, before := reporttest.Held(), reporttest.Held()
+	before.Walks = nil
+	if tree := CallTree(s, reporttest.HeldStacks(), Options{Since: before}); tree.Changed != 0 || len(tree.Children) != 0 {
+		t.Errorf("%d bytes changed: %+v", tree.Changed, tree.Children)
+	}
+	tree := CallTree(s, reporttest.HeldStacks(), Options{})
+	i := slices.IndexFunc(tree.Children, func(b *Branch) bool { return b.Frame.Function == MarkOlder })
+	var sum int64
+	for _, b := range tree.Children[i].Children {
+		sum += b.Bytes
+	}
+	if older := tree.Children[i]; sum >= older.Bytes || sum < older.Bytes*99/100 {
+		t.Errorf("paths have %d of %d bytes", sum, older.Bytes)
+	}
+}

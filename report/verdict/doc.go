@@ -53,7 +53,8 @@
 // Growth that ended is no leak: a buffer that is full, traffic that stays as it is, layers that are
 // all unfrozen, a leak that was repaired. So the last quarter of the windows must go on: neither
 // survivors nor level may fall to less than 0.4 of what they were per time. Tests take survivors to be
-// independent; where they come in bursts, with windows in between that have none, the bursts count.
+// independent; where they come in bursts, with windows in between that have none, the bursts count. A
+// pause that is longer than all before may be the end, too.
 //
 // Garbage may be collected in waves. The first wave looks like a leak, so that no leak is proven by
 // less than 5 s of growth: this threshold alone is a time. Where the floor fell by half before, memory

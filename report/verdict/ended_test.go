@@ -56,6 +56,14 @@ var ended = []struct {
 			}
 		})
 	}},
+	{"a few blocks until three quarters", func(p *program) {
+		p.train(500, func(i int) {
+			p.use(2, batch)
+			if i < 375 && i%25 == 0 {
+				p.alloc(1, 300<<10+p.rng.Uint64N(3<<20))
+			}
+		})
+	}},
 	{"garbage that is collected every 300 steps", func(p *program) {
 		var garbage []uint64
 		p.train(steps-60, func(i int) {

@@ -186,9 +186,9 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 			continue
 		}
 		switch quarters := v.grew(from, to, &p); {
-		case quarters == 4:
+		case quarters == 4 && !v.pauses(to, &p):
 			return run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(p.windows)}, true, false
-		case quarters == 3 && !ok:
+		case quarters >= 3 && !ok:
 			quarter := v.width(from, to) / 4 * v.window
 			r = run{from: from, to: to, rate: v.survivorRate(from, to), hits: int(p.windows), why: "may have ended", needs: quarter}
 			ok = v.highest(from + (to-from)/2)
@@ -201,6 +201,18 @@ func (v *series) bySurvivors() (r run, ok, slows bool) {
 func (v *series) ended(from, to int, p *part) bool {
 	quiet := v.width(p.last+1, to) / v.width(from, to)
 	return math.Pow(1-quiet, p.seen/v.clump(from, to)) < chance
+}
+
+// pauses reports whether there was no survivor for longer than ever since the first one, by more than
+// a window.
+func (v *series) pauses(to int, p *part) bool {
+	longest, at := 0, p.first
+	for i := p.first + 1; i <= p.last; i++ {
+		if v.w[i].Seen > 0 {
+			longest, at = max(longest, i-at-1), i
+		}
+	}
+	return v.width(p.last+1, to) > float64(longest+1)
 }
 
 // slowsDown reports whether the second half has significantly fewer survivors than the first, or

@@ -14,7 +14,7 @@ import (
 // Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites,
 // so that the warnings name files with missing or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
-	s := t.takeBooks(t.readBooks(^uint64(0)))
+	s := t.lastBooks()
 	for i := range s.Sites {
 		t.stacks.Stack(s.Sites[i].Stack)
 	}
@@ -24,6 +24,17 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 	}
 	s.Warnings = append(s.Warnings, t.faults()...)
 	return s
+}
+
+// lastBooks returns the books as of now, or as of the end of the session.
+func (t *Tracer) lastBooks() *ledger.Snapshot {
+	if t.ended == 0 {
+		return t.takeBooks(t.readBooks(^uint64(0)))
+	}
+	turn := t.desk.Take()
+	defer turn.Done()
+	turn.TakeAll()
+	return turn.Snapshot(t.ended, time.Now().Add(-time.Duration(clock.Now()-t.ended)))
 }
 
 // takeBooks copies the books when they have every event before a moment. Readings made since then

@@ -98,6 +98,7 @@ type Tracer struct {
 	shares  *shares.Shares
 	ooms    *oom.Queue
 	walker  *walks.Walker // nil: no walks
+	ended   uint64        // moment of the books before the last walks; 0: there were none, or they are to come
 	limits  ledger.Limits // as the books were told last; read and written in a turn
 
 	prober  *probes.Prober // the programs that probe functions
@@ -168,10 +169,18 @@ func (t *Tracer) finished() bool {
 	return !t.table.Everyone() && (t.command == nil || t.command.ended()) && !t.table.AnyTraced()
 }
 
-// Run traces until a context ends, for Config.Duration, or until every process that was asked for by pid
+// Run traces until ctx ends, for Config.Duration, or until every process that was asked for by pid
 // or command has ended. It returns ErrNoProcess when there is nothing to trace.
-func (t *Tracer) Run(until context.Context) error {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(until)) // ends after the last walks
+func (t *Tracer) Run(ctx context.Context) error {
+	err := t.run(ctx)
+	if err == nil {
+		t.walkLast(ctx)
+	}
+	return err
+}
+
+func (t *Tracer) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	var wait sync.WaitGroup
 	defer func() {
 		cancel()
@@ -191,7 +200,7 @@ func (t *Tracer) Run(until context.Context) error {
 	}
 	t.desk.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.desk.EndEvents()
-	t.usage.Read(until)
+	t.usage.Read(ctx)
 	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {
 		if err := t.startCommand(); err != nil {
@@ -210,31 +219,25 @@ func (t *Tracer) Run(until context.Context) error {
 	t.running.Store(clock.Now())
 	t.config.Ready(t.table.Traced())
 	if t.config.Duration > 0 {
-		timed, stop := context.WithTimeout(until, t.config.Duration)
+		timed, stop := context.WithTimeout(ctx, t.config.Duration)
 		defer stop()
-		until = timed
+		ctx = timed
 	}
-	wait.Go(func() { t.walk(ctx, until, cancel) })
+	if t.walker != nil {
+		wait.Go(func() { t.walker.Run(ctx) })
+	}
 	t.readEvents(ctx)
 	return nil
 }
 
-// walk looks for holders until a context ends, then once more, and ends the session.
-func (t *Tracer) walk(ctx, until context.Context, end func()) {
-	defer end()
+// walkLast takes the books as of the end, and then looks for holders once more: that may take
+// seconds, in which events are not booked any more.
+func (t *Tracer) walkLast(ctx context.Context) {
 	if t.walker == nil {
-		select {
-		case <-ctx.Done():
-		case <-until.Done():
-		}
 		return
 	}
-	during, stop := context.WithCancel(ctx)
-	defer context.AfterFunc(until, stop)()
-	t.walker.Run(during)
-	if ctx.Err() == nil {
-		t.walker.Last(ctx)
-	}
+	t.ended = t.readBooks(^uint64(0))
+	t.walker.Last(context.WithoutCancel(ctx))
 }
 
 func (t *Tracer) noProcess() error {

@@ -161,14 +161,16 @@ func (w *laterWalks) until(end uint64) (until uint64) {
 func (w *laterWalks) Tell(in ledger.Input) {
 	w.Ledger.Tell(in)
 	walk, ok := in.(ledger.Walk)
-	if !ok || walk.Failure != "" || walk.Time <= w.s.End || w.told[walk.PID] {
+	if !ok || walk.Failure != "" || w.told[walk.PID] {
 		return
 	}
 	w.told[walk.PID] = true
 	for i := range w.s.Processes {
 		p := &w.s.Processes[i]
-		if last := w.s.LatestWalk(i); p.PID == walk.PID && p.End == 0 && last != nil && walk.Time-w.s.End < w.s.End-min(last.Time, w.s.End) {
+		if last := w.s.LatestWalk(i); p.PID == walk.PID && p.End == 0 && last != nil && distance(walk.Time, w.s.End) < distance(last.Time, w.s.End) {
 			w.AddWalk(w.s, walk.PID)
 		}
 	}
 }
+
+func distance(a, b uint64) uint64 { return max(a, b) - min(a, b) }

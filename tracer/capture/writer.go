@@ -296,7 +296,7 @@ func (w *Writer) Tell(in ledger.Input) {
 		w.addBlocks(in)
 	case ledger.Walk:
 		for _, part := range walkInputs(&in) {
-			w.add(part)
+			w.addAt(in.Time, part)
 		}
 	default:
 		w.add(inputOf(in))

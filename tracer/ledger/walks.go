@@ -115,8 +115,8 @@ type openWalk struct {
 }
 
 type freedEntry struct {
-	site   siteKey
-	weight uint64
+	site         siteKey
+	weight, size uint64
 }
 
 // maxFreed bounds openWalk.freed. Entries beyond count as blocks whose site is unknown.
@@ -177,7 +177,7 @@ func (l *Ledger) noteFreed(key liveKey, n uint32) {
 	}
 	b := l.entries.at(n)
 	if s := &l.sites[b.site]; s.kind != aliased && b.time <= w.open.time {
-		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b)}
+		w.open.freed[key] = freedEntry{s.siteKey, weightOf(s, b), b.size}
 	}
 }
 
@@ -355,8 +355,8 @@ func (j *joined) add(s *Storage) {
 	if s.InMotion {
 		h.InMotion++
 	}
-	key, weight, ok := j.find(liveKey{s.Address, j.process, space})
-	if !ok {
+	key, weight, size, ok := j.find(liveKey{s.Address, j.process, space})
+	if !ok || size != bytes { // another block took the address meanwhile
 		return
 	}
 	held := j.sites[key]
@@ -372,19 +372,19 @@ func (j *joined) add(s *Storage) {
 	held.parts[s.Holder] += weight
 }
 
-// find returns the site of an allocation that lived when the walk began, or lives now, and its
-// weight there.
-func (j *joined) find(key liveKey) (siteKey, uint64, bool) {
+// find returns the site of an allocation that lived when the walk began, or lives now, its weight
+// there, and its size.
+func (j *joined) find(key liveKey) (of siteKey, weight, size uint64, ok bool) {
 	if f, ok := j.opened.freed[key]; ok {
-		return f.site, f.weight, true
+		return f.site, f.weight, f.size, true
 	}
 	n, ok := j.l.live[key]
 	if !ok {
-		return siteKey{}, 0, false
+		return siteKey{}, 0, 0, false
 	}
 	b := j.l.entries.at(n)
 	s := &j.l.sites[b.site]
-	return s.siteKey, weightOf(s, b), s.kind != aliased
+	return s.siteKey, weightOf(s, b), b.size, s.kind != aliased
 }
 
 // fit makes the storages of an allocator at most as many bytes as it has given out. Storages beyond

@@ -36,20 +36,20 @@ func (a *adviser) byGraph(p int, sites []int) (graphProof, string) {
 	paths := map[string]uint64{}
 	for _, i := range sites {
 		for _, h := range a.s.Sites[i].Holders {
-			if h.Holder >= len(walk.Held) || !walk.Held[h.Holder].Found {
+			if h.Holder < 0 || h.Holder >= len(walk.Held) || !walk.Held[h.Holder].Found {
 				continue
 			}
 			all += h.Bytes
-			if path := walk.Held[h.Holder].Path; strings.Contains(path, inGraph) {
+			if keeper := walk.Held[h.Holder].Path; strings.Contains(keeper, inGraph) {
 				graph += h.Bytes
-				paths[path] += h.Bytes
+				paths[keeper] += h.Bytes
 			}
 		}
 	}
 	best := ""
-	for path, n := range paths {
-		if best == "" || n > paths[best] || n == paths[best] && path < best {
-			best = path
+	for keeper, n := range paths {
+		if best == "" || n > paths[best] || n == paths[best] && keeper < best {
+			best = keeper
 		}
 	}
 	switch {
@@ -87,10 +87,10 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 	}
 	forward := a.growing(p, device, func(v *Verdict) bool { return !isBackward(v.Object) })
 	backward := a.growing(p, device, func(v *Verdict) bool { return isBackward(v.Object) })
-	switch proof, path := a.byGraph(p, forward); {
+	switch proof, keeper := a.byGraph(p, forward); {
 	case proof == isNoGraph:
 	case a.layers(forward) > 1 && (proof == isGraph || !a.withoutGradients(forward)):
-		a.keptGraph(p, device, forward, anyBackward, path)
+		a.keptGraph(p, device, forward, anyBackward, keeper)
 	}
 	switch proof, _ := a.byGraph(p, backward); {
 	case len(backward) == 0 || proof == isNoGraph && len(forward) > 0:
@@ -103,14 +103,14 @@ func (a *adviser) graphs(p int, device int32, anyBackward bool) {
 	}
 }
 
-// keptGraph gives the advice on a graph that the path keeps; "" is unproven.
-func (a *adviser) keptGraph(p int, device int32, forward []int, anyBackward bool, path string) {
+// keptGraph gives the advice on a graph that a path keeps; without one, it is not proven.
+func (a *adviser) keptGraph(p int, device int32, forward []int, anyBackward bool, keeper string) {
 	line, caller := a.common(forward)
 	evidence := fmt.Sprintf("%d stacks of a forward pass leak%s%s", len(forward), at(" below ", line), at(", called from ", caller))
 	perhaps, prove := "perhaps ", fmt.Sprintf("; vramprof holders -p %d shows what keeps it", a.s.Processes[p].PID)
-	if path != "" {
+	if keeper != "" {
 		perhaps, prove = "", ""
-		evidence += ", kept by " + path
+		evidence += ", kept by " + keeper
 	}
 	advice := a.say(GraphKept, p, device, forward, "what a forward pass made is kept, "+perhaps+"by a loss or an output that holds its graph: keep loss.item() or output.detach() instead"+prove, evidence)
 	if !anyBackward {

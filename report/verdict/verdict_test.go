@@ -392,34 +392,3 @@ func TestVerdictsHoldForTensorsAndTheirSamples(t *testing.T) {
 		}
 	}
 }
-
-func TestTheSampleOfACacheIsNoLeak(t *testing.T) {
-	for seed := range uint64(40) {
-		p := newProgram(1e7*(1+float64(seed)/53), seed+100)
-		p.kind, p.one = ledger.Tensor, 1<<20
-		cache := newLRU(p, 200)
-		cache.bytes = 64 << 10 << (seed % 2 * 2)
-		p.train(5*steps, func(int) { cache.get(p.rng.IntN(20) * p.rng.IntN(40)) })
-		if v := of(p.snapshot(), 1); v.Class == Leaking {
-			t.Errorf("seed %d: %s", seed, v.Evidence)
-		}
-	}
-}
-
-func TestALevelThatWandersIsNoLeak(t *testing.T) {
-	for seed := range uint64(200) {
-		p := newProgram(1e7*(1+float64(seed)/53), seed+100)
-		slots := make([]uint64, 100)
-		for i := range slots {
-			slots[i] = p.alloc(1, batch)
-		}
-		p.train(2000, func(int) {
-			k := p.rng.IntN(len(slots))
-			p.free(slots[k])
-			slots[k] = p.alloc(1, 1+p.rng.Uint64N(2*batch))
-		})
-		if v := of(p.snapshot(), 1); v.Class == Leaking {
-			t.Errorf("seed %d: %s", seed, v.Evidence)
-		}
-	}
-}

@@ -71,7 +71,7 @@ func (c *Copy) Take(ctx context.Context) error {
 	if err := p.refresh(); err != nil {
 		return err
 	}
-	c.regions, c.pointers = p.regions, p.stackPointers()
+	c.regions = p.regions
 	spans, bytes := p.residentSpans()
 	if bytes>>pageShift > uint64(c.limit) {
 		return nil
@@ -87,6 +87,7 @@ func (c *Copy) Take(ctx context.Context) error {
 			return err
 		}
 	}
+	c.pointers = p.stackPointers() // now, so that the map is fresh while pages are copied
 	c.taken, c.whole = time.Since(begin), true
 	return p.alive()
 }

@@ -236,6 +236,10 @@ func (w *Walker) walk(ctx context.Context, pid uint32) {
 	defer w.Defects.Recovered(looking)
 	w.one.Lock()
 	defer w.one.Unlock()
+	if err := findPython(pid); err != nil {
+		w.note(pid, err) // there is nothing to book
+		return
+	}
 	blocks := w.Blocks(pid)
 	turn := w.Desk.Take()
 	w.Mark(turn)
@@ -249,13 +253,18 @@ func (w *Walker) walk(ctx context.Context, pid uint32) {
 	turn.Read(looking, clock.Now(), func(turn *booking.Turn) { turn.Tell(walk) })
 }
 
+// inMotion reports whether an error may come from lists of objects that changed while they were read.
+func inMotion(err error) bool {
+	return errors.Is(err, holders.ErrNoTensors) || errors.Is(err, holders.ErrPython)
+}
+
 // looking is what a panic costs.
 const looking = "a look for holders"
 
 // read reads a process. Blocks are those before; opened is when the walk began.
 func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, blocks []ledger.Block) ledger.Walk {
 	result, err := w.look(ctx, pid, driver)
-	for try := 1; try < tries && errors.Is(err, holders.ErrNoTensors) && len(blocks) > 0; try++ {
+	for try := 1; try < tries && err != nil && inMotion(err) && len(blocks) > 0; try++ {
 		result, err = w.look(ctx, pid, driver) // its lists of objects changed while they were read
 	}
 	walk := bookable(result, append(blocks, w.Blocks(pid)...)) // also those that came meanwhile
@@ -267,6 +276,20 @@ func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, bl
 	}
 	w.note(pid, err)
 	return walk
+}
+
+// findPython returns an error if a process runs no CPython, or has ended.
+func findPython(pid uint32) error {
+	_, err := patience.Call(walkTime, func() (struct{}, error) {
+		process, err := holders.Open(int(pid))
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer process.Close()
+		_, err = process.Symbols("_PyRuntime")
+		return struct{}{}, err
+	})
+	return err
 }
 
 // look walks a process on a thread of its own, which is less urgent than others and ends with it.
@@ -300,7 +323,7 @@ func (w *Walker) note(pid uint32, err error) {
 		t.tried, t.next = 0, time.Now().Add(w.Every)
 	case err == nil:
 		t.next = time.Now().Add(24 * 365 * time.Hour)
-	case errors.Is(err, holders.ErrNoPython), errors.Is(err, holders.ErrPython), errors.Is(err, unix.EPERM):
+	case errors.Is(err, holders.ErrNoPython), errors.Is(err, unix.EPERM):
 		t.never = true
 	default: // no tensors yet, or it changed too fast
 		t.next = time.Now().Add(min(firstPause<<min(t.tried, 10), lastPause))

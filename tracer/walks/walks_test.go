@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -44,7 +46,7 @@ func TestAProcessIsReadOnceOrAtIntervals(t *testing.T) {
 			t.Errorf("every %v: due %v", every, got)
 		}
 	}
-	for _, err := range []error{holders.ErrNoPython, holders.ErrPython} {
+	for _, err := range []error{holders.ErrNoPython, unix.EPERM} {
 		w := walker(time.Minute, 1)
 		w.due(time.Now())
 		w.note(1, err)

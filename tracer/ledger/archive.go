@@ -48,7 +48,7 @@ func (l *Ledger) freeSite(n uint32) {
 	own := cohorts{parts: s.own.parts, levels: s.own.levels}
 	*own.parts = windows{}
 	if own.levels != nil {
-		*own.levels = [CohortLen]level{}
+		*own.levels = levels{}
 	}
 	*s = site{siteKey: siteKey{process: none}, own: own}
 	l.freeSites = append(l.freeSites, n)
@@ -167,9 +167,11 @@ func (w *packer) cohorts(s *site) {
 	}
 	w.numbers(group)
 	if !written {
-		w.numbers(c.base, c.live, c.peak, c.at, uint64(c.highs), uint64(c.last), uint64(c.shift))
-		for _, x := range append([]level{c.now}, c.levels[:c.last]...) {
-			w.numbers(x.floor, uint64(x.area/float64(uint64(1)<<c.shift)))
+		w.numbers(c.base, c.live, c.peak, c.levels.until, uint64(c.highs), uint64(c.last), uint64(c.shift))
+		write := func(x level) { w.numbers(x.floor, uint64(x.area/float64(uint64(1)<<c.shift))) }
+		write(level{c.floor, c.levels.now})
+		for i := range int(c.last) {
+			write(c.levels.at(i))
 		}
 	}
 	for i := range s.own.parts.list[:c.last+1] {
@@ -234,16 +236,20 @@ func (r *unpacker) cohorts(s *site) {
 		s.own.parts.next, c.parts = c.parts, s.own.parts
 	}
 	if !read {
-		c.levels = new([CohortLen]level)
-		r.numbers(&c.base, &c.live, &c.peak, &c.at)
+		c.levels = new(levels)
+		r.numbers(&c.base, &c.live, &c.peak, &c.levels.until)
 		c.highs, c.last, c.shift = uint16(r.number()), uint8(r.number()), uint8(r.number())
 		read := func(x *level) {
 			r.numbers(&x.floor)
 			x.area = float64(r.number()) * float64(uint64(1)<<c.shift)
 		}
-		read(&c.now)
-		for i := range c.levels[:c.last] {
-			read(&c.levels[i])
+		var now level
+		read(&now)
+		c.floor, c.levels.now = now.floor, now.area
+		for i := range int(c.last) {
+			var x level
+			read(&x)
+			c.levels.set(i, x)
 		}
 	}
 	for i := range s.own.parts.list[:c.last+1] {

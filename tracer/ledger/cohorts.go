@@ -36,13 +36,12 @@ type cohorts struct {
 	base   uint64 // number of the first window, since Begin; noBase before the first allocation
 	live   uint64 // bytes
 	peak   uint64 // of live bytes
-	now    level  // of the newest window
-	at     uint64 // time up to which its area is known
+	floor  uint64 // floor of the newest window
 	parts  *windows
-	levels *[CohortLen]level // of the windows before the newest
-	highs  uint16            // bit i: a new peak in window i
-	last   uint8             // index of the newest window
-	shift  uint8             // a window is 2^shift ns
+	levels *levels // of the windows before the newest
+	highs  uint16  // bit i: a new peak in window i
+	last   uint8   // index of the newest window
+	shift  uint8   // a window is 2^shift ns
 }
 
 // level is what the live bytes were during one window.
@@ -50,6 +49,18 @@ type level struct {
 	floor uint64
 	area  float64 // bytes times ns
 }
+
+// levels has one for each window, in little memory.
+type levels struct {
+	floor [CohortLen]uint64
+	area  [CohortLen]float32
+	now   float64 // area of the newest window
+	until uint64  // time up to which it is known
+}
+
+func (x *levels) at(i int) level { return level{x.floor[i], float64(x.area[i])} }
+
+func (x *levels) set(i int, y level) { x.floor[i], x.area[i] = y.floor, float32(y.area) }
 
 func (x *level) add(y *level) {
 	x.floor, x.area = min(x.floor, y.floor), x.area+y.area
@@ -103,7 +114,7 @@ func (l *Ledger) addCohorts(s *site, n uint32) {
 		return
 	}
 	if len(l.levels) == 0 {
-		l.levels = make([][CohortLen]level, windowsPiece)
+		l.levels = make([]levels, windowsPiece)
 	}
 	s.own.levels = &l.levels[0]
 	l.levels = l.levels[1:]
@@ -154,9 +165,9 @@ func (c *cohorts) reach(begin, time uint64) {
 	}
 	for uint64(c.last) < n-c.base {
 		c.pass(c.end(begin))
-		c.levels[c.last] = c.now
+		c.levels.set(int(c.last), level{c.floor, c.levels.now})
 		c.last++
-		c.now = level{floor: c.live}
+		c.floor, c.levels.now = c.live, 0
 	}
 }
 
@@ -165,25 +176,27 @@ func (c *cohorts) end(begin uint64) uint64 { return begin + (c.base+uint64(c.las
 
 // pass adds the time until now to the area of the newest window.
 func (c *cohorts) pass(time uint64) {
-	if time > c.at {
-		c.now.area += float64(c.live) * float64(time-c.at)
-		c.at = time
+	if x := c.levels; time > x.until {
+		x.now += float64(c.live) * float64(time-x.until)
+		x.until = time
 	}
 }
 
 // coarsen doubles the step.
 func (c *cohorts) coarsen() {
 	old := c.levels
-	old[c.last] = c.now
+	old.set(int(c.last), level{c.floor, old.now})
 	odd, n := int(c.base&1), int(c.last)
-	var levels [CohortLen]level
+	sum := levels{until: old.until}
 	highs := uint16(0)
 	for i := 0; i <= n; i++ {
 		k := (i + odd) / 2
 		if i == 0 || (i+odd)%2 == 0 {
-			levels[k] = old[i]
+			sum.set(k, old.at(i))
 		} else {
-			levels[k].add(&old[i])
+			x, y := sum.at(k), old.at(i)
+			x.add(&y)
+			sum.set(k, x)
 		}
 		highs |= c.highs >> i & 1 << k
 	}
@@ -194,8 +207,9 @@ func (c *cohorts) coarsen() {
 		}
 		p.list = to
 	}
-	*old, c.highs, c.last = levels, highs, uint8((n+odd)/2)
-	c.now = levels[c.last]
+	*old, c.highs, c.last = sum, highs, uint8((n+odd)/2)
+	x := old.at(int(c.last))
+	c.floor, old.now = x.floor, x.area
 	c.base /= 2
 	c.shift++
 }
@@ -245,7 +259,7 @@ func (s *site) died(begin, birth, time, size uint64) {
 	w.live -= size
 	w.liveObjects--
 	c.live -= size
-	c.now.floor = min(c.now.floor, c.live)
+	c.floor = min(c.floor, c.live)
 }
 
 // revived undoes the free of an entry.
@@ -273,7 +287,7 @@ func (s *site) moved(to *site, begin, birth, size uint64) {
 	w.allocObjects--
 	c := s.cohorts()
 	c.live -= size
-	c.now.floor = min(c.now.floor, c.live)
+	c.floor = min(c.floor, c.live)
 	to.aged(begin, birth, size)
 }
 
@@ -286,14 +300,14 @@ func (s *site) fillCohorts(begin, time uint64, out *Site, list []Cohort) {
 	out.Peak, out.Window, out.FirstWindow = c.peak, 1<<c.shift, c.base<<c.shift
 	out.Cohorts = list[:c.last+1]
 	for i := range out.Cohorts {
-		w, x := &s.own.parts.list[i], &c.levels[i]
+		w, x := &s.own.parts.list[i], c.levels.at(i)
 		width := float64(uint64(1) << c.shift)
 		if i == int(c.last) {
-			n := c.now
-			end := c.end(begin)
-			until := max(min(time, end), c.at)
-			n.area += float64(c.live) * float64(until-c.at)
-			x, width = &n, max(width-float64(end-min(until, end)), 1)
+			n := level{c.floor, c.levels.now}
+			end, since := c.end(begin), c.levels.until
+			until := max(min(time, end), since)
+			n.area += float64(c.live) * float64(until-since)
+			x, width = n, max(width-float64(end-min(until, end)), 1)
 		}
 		out.Cohorts[i] = Cohort{
 			AllocObjects: uint64(w.allocObjects), AllocBytes: w.alloc,

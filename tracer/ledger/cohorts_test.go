@@ -56,7 +56,7 @@ func (m *cohortModel) cohorts(first, window uint64, n int, now uint64) []Cohort 
 func nearlyEqual(a, b []Cohort) bool {
 	a, b = slices.Clone(a), slices.Clone(b)
 	for i := range min(len(a), len(b)) {
-		if x, y := a[i].Mean, b[i].Mean; max(x, y)-min(x, y) > 1 {
+		if x, y := a[i].Mean, b[i].Mean; max(x, y)-min(x, y) > 1+y>>20 {
 			return false
 		}
 		a[i].Mean, b[i].Mean = 0, 0

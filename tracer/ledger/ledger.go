@@ -55,12 +55,12 @@ type Options struct {
 // ended processes take less memory.
 type Ledger struct {
 	options Options
-	procs   []process          // by process number
-	byPID   map[uint32]uint32  // number of the newest process of a pid
-	alive   []uint32           // processes that had not ended at the last eachAlive
-	sites   []site             // by site number
-	windows []windows          // for further sites
-	levels  [][CohortLen]level // likewise
+	procs   []process         // by process number
+	byPID   map[uint32]uint32 // number of the newest process of a pid
+	alive   []uint32          // processes that had not ended at the last eachAlive
+	sites   []site            // by site number
+	windows []windows         // for further sites
+	levels  []levels          // likewise
 	// First site of kind Tensor by a hash of its key without the size class.
 	classes   map[uint64]uint32
 	siteOf    map[siteKey]uint32

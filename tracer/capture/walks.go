@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"math"
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
@@ -139,6 +140,9 @@ func cleaned(texts [][]byte) (list []string) {
 	return list
 }
 
+// firstWalk is how long after a moment a process's walk may be booked that began before it.
+const firstWalk = uint64(10e9)
+
 // laterWalks plays on after a snapshot, and adds to it the first walk of each process that is nearer
 // to its moment than the latest one before.
 type laterWalks struct {
@@ -150,11 +154,18 @@ type laterWalks struct {
 // until returns the time after which no walk can be nearer.
 func (w *laterWalks) until(end uint64) (until uint64) {
 	for i := range w.s.Processes {
-		if last := w.s.LatestWalk(i); last != nil && w.s.Processes[i].End == 0 {
-			until = max(until, w.s.End+(w.s.End-min(last.Time, w.s.End)))
+		if w.s.Processes[i].End != 0 {
+			continue
+		}
+		until = max(until, w.s.End+firstWalk)
+		if last := w.s.LatestWalk(i); last != nil {
+			until = max(until, w.s.End+distance(last.Time, w.s.End))
 		}
 	}
-	return min(until, end)
+	if until >= end {
+		return math.MaxUint64 // the last walks come after the end
+	}
+	return until
 }
 
 // Tell tells the ledger, and looks for walks.
@@ -167,7 +178,7 @@ func (w *laterWalks) Tell(in ledger.Input) {
 	w.told[walk.PID] = true
 	for i := range w.s.Processes {
 		p := &w.s.Processes[i]
-		if last := w.s.LatestWalk(i); p.PID == walk.PID && p.End == 0 && last != nil && distance(walk.Time, w.s.End) < distance(last.Time, w.s.End) {
+		if last := w.s.LatestWalk(i); p.PID == walk.PID && p.End == 0 && (last == nil || distance(walk.Time, w.s.End) < distance(last.Time, w.s.End)) {
 			w.AddWalk(w.s, walk.PID)
 		}
 	}

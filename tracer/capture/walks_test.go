@@ -87,28 +87,28 @@ func TestASnapshotHasTheNearestWalk(t *testing.T) {
 	for at := 2 * second; at <= 61*second; at += second {
 		c.set(at)
 		w.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Tensor, Space: ledger.Blocks, PID: 7, Address: at << 9, Size: 512, Time: at, Stack: 1, API: "torch"})
-		if at == 3*second || at == 60*second {
-			w.Tell(ledger.Walk{PID: 7, Time: at, Holders: []ledger.Holder{{Path: "kept", Found: true}}, Storages: []ledger.Storage{
+		if at == 3*second || at == 61*second {
+			w.Tell(ledger.Walk{PID: 7, Time: at + at/(61*second), Holders: []ledger.Holder{{Path: "kept", Found: true}}, Storages: []ledger.Storage{
 				{Address: (at - second) << 9, Bytes: 512, Block: 512},
 			}})
 		}
 	}
-	if err := w.End(nil); err != nil {
+	if err := w.End(&ledger.Snapshot{End: 61 * second}); err != nil {
 		t.Fatal(err)
 	}
 	r := file.read(t)
-	for at, want := range map[uint64]uint64{2: 0, 10: 3, 31: 3, 33: 60, 59: 60, 61: 60} {
+	for at, want := range map[uint64]uint64{2: 3, 10: 3, 31: 3, 33: 61, 59: 61, 61: 61} {
 		s, err := r.Snapshot(at * second)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last := s.LatestWalk(0)
 		switch {
-		case want == 0 && last != nil, want != 0 && (last == nil || last.Time != want*second):
+		case last == nil || last.Time/second != want:
 			t.Errorf("at %ds the walk is %+v, want that of %ds", at, last, want)
 		case s.End != at*second || s.Sites[0].LiveObjects != at-1:
 			t.Errorf("at %ds there are %d blocks, as of %d", at, s.Sites[0].LiveObjects, s.End)
-		case want != 0 && len(s.Sites[0].Holders) != 1:
+		case len(s.Sites[0].Holders) != 1:
 			t.Errorf("at %ds the site has holders %+v", at, s.Sites[0].Holders)
 		}
 	}

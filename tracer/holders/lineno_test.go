@@ -13,8 +13,8 @@ import (
 
 func TestLineOfAnInstruction(t *testing.T) {
 	table := []byte{
-		0x80 | 15<<3,      // unit 0: none
-		0x80<<3 | 1, 0x12, // units 1 and 2: short, the same line
+		0x80 | 15<<3,   // unit 0: none
+		0x80 | 1, 0x12, // units 1 and 2: short, the same line
 		0x80 | 11<<3, 1, 2, // unit 3: one line on
 		0x80 | 13<<3 | 7, 0x40 | 2, 1, // units 4 to 11: (2 + 64) / 2 = 33 lines on
 		0x80 | 14<<3, 5, 0, 3, 4, // unit 12: 2 lines back

@@ -36,8 +36,11 @@ type batch struct {
 }
 
 // batches deals the programs like cards, so that each batch has some of each language and verdict.
-func batches(list []*program) []batch {
-	all, dealt, late := make([]batch, (len(list)+inBatch-1)/inBatch), 0, 0
+func batches(list []*program) []batch { return batchesOf(list, inBatch) }
+
+// batchesOf makes batches of at most size programs.
+func batchesOf(list []*program, size int) []batch {
+	all, dealt, late := make([]batch, (len(list)+size-1)/size), 0, 0
 	for _, leaking := range []bool{true, false} {
 		for _, c := range []bool{true, false} {
 			for _, p := range list {

@@ -23,6 +23,7 @@ import (
 	"github.com/vramprof/vramprof/internal/realtorch"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/walks"
 )
 
 const (
@@ -45,7 +46,8 @@ type machine struct {
 	name     string        // prefix of the names of all programs, and of no others
 	launcher *net.UnixConn // starts programs with PyTorch; nil: each starts on its own
 	nvml     *nvml.Driver
-	moments  []int // seconds after which the programs are judged, ascending
+	moments  []int          // seconds after which the programs are judged, ascending
+	walks    *walks.Options // nil: holders are not looked for
 }
 
 func newMachine(t *testing.T, moments []int) *machine {
@@ -196,7 +198,7 @@ func (m *machine) trace(t *testing.T) (tr *tracer.Tracer) {
 	t.Helper()
 	began := make(chan struct{})
 	tr, err := tracer.New(tracer.Config{
-		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: m.nvml, Sample: sample,
+		Name: regexp.MustCompile("(?m)^" + m.name), Wait: true, NVML: m.nvml, Sample: sample, Walks: m.walks,
 		Ready: func([]uint32) { close(began) },
 	})
 	if err != nil {

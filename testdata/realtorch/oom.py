@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs out of memory on purpose, on a GPU with about 1 GiB beside the context. Ways:
     retry    PyTorch frees its cache and the request succeeds
-    fatal    PyTorch gives up; the process ends after holding the exception for a second
+    fatal    PyTorch gives up; the process ends after holding the exception for 3 s
     caught   the same, but the program catches the exception and continues
     flood    the same --count times
     foreign  a library other than PyTorch's requests too much from cudaMalloc
@@ -33,7 +33,7 @@ def refused(mib):
 
 def end_slowly(*exception):
     sys.__excepthook__(*exception)
-    time.sleep(1)  # with the frames that hold the tensors
+    time.sleep(3)  # with the frames that hold the tensors
 
 
 def main():

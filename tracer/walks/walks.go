@@ -206,7 +206,7 @@ func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.
 		defer w.Defects.Recovered(looking)
 		ctx, cancel := context.WithTimeout(context.Background(), walkTime)
 		defer cancel()
-		w.Desk.Tell(w.read(ctx, pid, at, driver, blocks))
+		w.Desk.Tell(w.read(ctx, pid, at, driver, blocks, true))
 		w.mu.Lock()
 		w.urgent--
 		w.mu.Unlock()
@@ -247,7 +247,7 @@ func (w *Walker) walk(ctx context.Context, pid uint32) {
 	opened := clock.Now()
 	turn.Read(looking, opened, func(turn *booking.Turn) { turn.Tell(ledger.WalkOpened{PID: pid, Time: opened}) })
 	turn.Done()
-	walk := w.read(ctx, pid, opened, driver, blocks)
+	walk := w.read(ctx, pid, opened, driver, blocks, false)
 	turn = w.Desk.Take()
 	defer turn.Done()
 	turn.Read(looking, clock.Now(), func(turn *booking.Turn) { turn.Tell(walk) })
@@ -262,10 +262,10 @@ func inMotion(err error) bool {
 const looking = "a look for holders"
 
 // read reads a process. Blocks are those before; opened is when the walk began.
-func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, blocks []ledger.Block) ledger.Walk {
-	result, err := w.look(ctx, pid, driver)
+func (w *Walker) read(ctx context.Context, pid uint32, opened uint64, driver, blocks []ledger.Block, urgent bool) ledger.Walk {
+	result, err := w.look(ctx, pid, driver, urgent)
 	for try := 1; try < tries && err != nil && inMotion(err) && len(blocks) > 0; try++ {
-		result, err = w.look(ctx, pid, driver) // its lists of objects changed while they were read
+		result, err = w.look(ctx, pid, driver, urgent) // its lists of objects changed while they were read
 	}
 	walk := bookable(result, append(blocks, w.Blocks(pid)...)) // also those that came meanwhile
 	walk.PID, walk.Time = pid, opened
@@ -292,15 +292,18 @@ func findPython(pid uint32) error {
 	return err
 }
 
-// look walks a process on a thread of its own, which is less urgent than others and ends with it.
-func (w *Walker) look(ctx context.Context, pid uint32, driver []ledger.Block) (*holders.Result, error) {
+// look walks a process, on a thread that is less urgent than others and ends with it unless the
+// process may end any moment.
+func (w *Walker) look(ctx context.Context, pid uint32, driver []ledger.Block, urgent bool) (*holders.Result, error) {
 	o := holders.Options{MaxMemory: w.MaxMemory, MaxObjects: int(w.MaxMemory / bytesPerObject), MaxTime: walkTime, HideNames: w.HideNames}
 	for _, b := range driver {
 		o.Addresses = append(o.Addresses, holders.Range{Address: b.Address, Bytes: b.Size, Device: int(max(b.Device, 0))})
 	}
 	return patience.Call(walkTime+time.Second, func() (*holders.Result, error) {
-		runtime.LockOSThread() // never unlocked: the thread keeps its priority
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice)
+		if !urgent {
+			runtime.LockOSThread() // never unlocked: the thread keeps its priority
+			_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice)
+		}
 		process, err := holders.Open(int(pid))
 		if err != nil {
 			return nil, err

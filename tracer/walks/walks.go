@@ -86,8 +86,8 @@ const (
 	mostStorages    = 1 << 20
 	mostAllocations = 1 << 16
 
-	// nice is how much less urgent than the traced processes a walk is.
-	nice = 10
+	// nice is how much less urgent than the traced processes the search in a copy is.
+	nice = 5
 )
 
 // New returns a Walker.
@@ -292,24 +292,34 @@ func findPython(pid uint32) error {
 	return err
 }
 
-// look walks a process, on a thread that is less urgent than others and ends with it unless the
-// process may end any moment.
+// look walks a process. It copies the memory at full priority, and then is less urgent than others
+// unless a record of an out-of-memory error waits for it.
 func (w *Walker) look(ctx context.Context, pid uint32, driver []ledger.Block, urgent bool) (*holders.Result, error) {
 	o := holders.Options{MaxMemory: w.MaxMemory, MaxObjects: int(w.MaxMemory / bytesPerObject), MaxTime: walkTime, HideNames: w.HideNames}
 	for _, b := range driver {
 		o.Addresses = append(o.Addresses, holders.Range{Address: b.Address, Bytes: b.Size, Device: int(max(b.Device, 0))})
 	}
 	return patience.Call(walkTime+time.Second, func() (*holders.Result, error) {
-		if !urgent {
-			runtime.LockOSThread() // never unlocked: the thread keeps its priority
-			_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice)
-		}
 		process, err := holders.Open(int(pid))
 		if err != nil {
 			return nil, err
 		}
 		defer process.Close()
-		return holders.Walk(ctx, process, o)
+		began, of := time.Now(), holders.NewCopy(process, o.MaxMemory)
+		defer of.Close()
+		if err := of.Take(ctx); err != nil {
+			return nil, err
+		}
+		took := time.Since(began)
+		if !urgent { // what changes while it is copied is in doubt, so only the rest can wait
+			runtime.LockOSThread() // never unlocked: the thread keeps its priority
+			_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), nice)
+		}
+		result, err := holders.Walk(ctx, of, o)
+		if err == nil {
+			result.Times.Copy = took
+		}
+		return result, err
 	})
 }
 

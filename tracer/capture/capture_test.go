@@ -177,10 +177,10 @@ func (s *session) step(i uint64) {
 	default:
 		s.event(now, pid)
 	}
-	if s.totals != nil && i%100 == 0 {
+	if s.totals != nil && i%500 == 0 {
 		s.walk = now
 		s.books.Tell(ledger.WalkOpened{PID: pid, Time: now})
-	} else if s.totals != nil && i%100 < 4 {
+	} else if s.totals != nil && i%500 < 4 {
 		s.books.Tell(s.randomWalk(pid, i))
 	}
 }

@@ -141,7 +141,7 @@ func cleaned(texts [][]byte) (list []string) {
 }
 
 // firstWalk is how long after a moment a process's walk may be booked that began before it.
-const firstWalk = uint64(10e9)
+const firstWalk = uint64(3e9)
 
 // laterWalks plays on after a snapshot, and adds to it the first walk of each process that is nearer
 // to its moment than the latest one before.

@@ -52,7 +52,7 @@ func TestASessionThatBeginsLateNamesWhoKeepsEveryGigabyte(t *testing.T) {
 		t.Fatalf("the job printed %q", line)
 	}
 	file := filepath.Join(dir, "late.vram")
-	session := start(t, nil, "record", "-p", fmt.Sprint(p.pid()), "-o", file).ready()
+	session := start(t, nil, "record", "--holders=end", "-p", fmt.Sprint(p.pid()), "-o", file).ready()
 	time.Sleep(2 * time.Second) // the walk at the attach
 	p.next()
 	if line := p.line(); !strings.HasPrefix(line, "step ") {

@@ -69,7 +69,11 @@ func startLeaks(t *testing.T, env []string, args ...string) *session {
 
 func start(t *testing.T, env []string, args ...string) *session {
 	t.Helper()
-	s := &session{t: t, cmd: exec.Command(binary(t), append([]string{args[0], "-v"}, args[1:]...)...), done: make(chan error, 1)}
+	before := []string{args[0], "-v"}
+	if !slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--holders") }) {
+		before = append(before, "--holders=off") // a walk takes up to a second, and few tests need one
+	}
+	s := &session{t: t, cmd: exec.Command(binary(t), append(before, args[1:]...)...), done: make(chan error, 1)}
 	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = env, &s.stdout, &s.stderr
 	// Processes that the command leaves running must not delay the end of its output.
 	s.cmd.WaitDelay = 2 * time.Second

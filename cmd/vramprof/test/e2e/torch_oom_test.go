@@ -61,7 +61,7 @@ func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
 	for _, way := range ways {
 		jobs[way].Next("begin")
 	}
-	s := startRecord(t, env, "--name", "^"+name, "--oom-dir", dir).ready()
+	s := startRecord(t, env, "--holders=end", "--name", "^"+name, "--oom-dir", dir).ready()
 	jobs["retry"].until("before", "end")
 	jobs["fatal"].until("before")
 	out, err := jobs["fatal"].Finish()

@@ -76,11 +76,11 @@ func (py *python) isHead(head uint64) bool {
 	if !near(next) || !near(previous) || next == head&^3 || previous == head&^3 {
 		return false
 	}
-	if py.u64(next+8)&^3 != head&^3 || py.u64(previous)&^3 != head&^3 {
-		return false
-	}
+	// One neighbour is enough: the youngest object changes while pages are copied, one after the other.
+	first := py.u64(next+8)&^3 == head&^3 && py.typeOf(next+gcHead) != nil
+	last := py.u64(previous)&^3 == head&^3 && py.typeOf(previous+gcHead) != nil
 	// An object in a list has neighbours, too: the head is none.
-	return py.typeOf(head+gcHead) == nil && py.typeOf(next+gcHead) != nil && py.typeOf(previous+gcHead) != nil
+	return (first || last) && py.typeOf(head+gcHead) == nil
 }
 
 func near(a uint64) bool { return a > 1<<16 && a < addressEnd && a&7 == 0 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// walks adds the walks to a snapshot.
+func (v *view) walks() {
+	for n := range v.l.procs {
+		p := &v.l.procs[n]
+		if p.walks == nil || v.leavesOut(uint32(n)) {
+			continue
+		}
+		for i := range p.walks.list {
+			w := p.walks.list[i] // its lists do not change any more
+			w.Process = v.index[n]
+			v.s.Walks = append(v.s.Walks, w)
+		}
+	}
+	slices.SortStableFunc(v.s.Walks, func(a, b Walked) int { return cmp.Compare(a.Process, b.Process) })
+}
+
+// addHolders divides what lives of a site by holder, as it was divided at the latest walk.
+func (v *view) addHolders(out *Site, key siteKey) {
+	p := &v.l.procs[key.process]
+	if p.walks == nil || out.LiveBytes == 0 {
+		return
+	}
+	held := p.walks.sites[key]
+	if held == nil {
+		return
+	}
+	p.walks.divide(out, held)
+}
+
+// divide gives a site the parts that its holders had.
+func (w *walks) divide(out *Site, held *heldSite) {
+	known := len(w.list[len(w.list)-1].Held)
+	weights, at := []uint64{minus(held.live, held.held)}, []int{-1}
+	for _, holder := range slices.Sorted(maps.Keys(held.parts)) {
+		if int(holder) < known {
+			weights, at = append(weights, held.parts[holder]), append(at, int(holder))
+		}
+	}
+	shares, ok := apportion(out.LiveBytes, weights)
+	if !ok {
+		return
+	}
+	for i, bytes := range shares {
+		if at[i] >= 0 && bytes > 0 {
+			out.Holders = append(out.Holders, SiteHolder{at[i], bytes})
+		}
+	}
+}
+
+// mergeHolders adds the holders of another part of a site.
+func (s *Site) mergeHolders(part *Site) {
+	for _, h := range part.Holders {
+		if i := slices.IndexFunc(s.Holders, func(x SiteHolder) bool { return x.Holder == h.Holder }); i >= 0 {
+			s.Holders[i].Bytes += h.Bytes
+		} else {
+			s.Holders = append(s.Holders, h)
+		}
+	}
+}
+
+// AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that ended
+// after the snapshot was taken and is as of its moment.
+func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
+	n, ok := l.walkOf(pid, s.End)
+	if !ok || l.procs[n].walks == nil {
+		return
+	}
+	index := slices.IndexFunc(s.Processes, func(p Process) bool { return p.PID == pid && p.Begin == l.procs[n].Begin })
+	if index < 0 {
+		return
+	}
+	w := l.procs[n].walks
+	s.Walks = slices.DeleteFunc(s.Walks, func(x Walked) bool { return x.Process == index })
+	for _, x := range w.list {
+		x.Process = index
+		s.Walks = append(s.Walks, x)
+	}
+	slices.SortStableFunc(s.Walks, func(a, b Walked) int { return cmp.Compare(a.Process, b.Process) })
+	shown := map[siteKey]*heldSite{}
+	for key, held := range w.sites {
+		key.context, key.space, key.class = 0, 0, 0
+		sum := shown[key]
+		if sum == nil {
+			sum = &heldSite{parts: map[uint32]uint64{}}
+			shown[key] = sum
+		}
+		sum.add(held)
+	}
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		if x.Process != index {
+			continue
+		}
+		x.Holders = nil
+		if held := shown[siteKey{stack: x.Stack, process: n, device: x.Device, kind: x.Kind, api: x.API}]; held != nil {
+			w.divide(x, held)
+		}
+	}
+}
+
+// add sums the holders of sites that are shown as one.
+func (h *heldSite) add(part *heldSite) {
+	h.live += min(part.live, maxTensors-min(h.live, maxTensors))
+	for holder, bytes := range part.parts {
+		bytes = min(bytes, maxTensors-h.held)
+		h.parts[holder] += bytes
+		h.held += bytes
+	}
+}

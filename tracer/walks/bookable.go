@@ -4,6 +4,7 @@ package walks
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -36,6 +37,7 @@ func bookable(r *holders.Result, blocks []ledger.Block) (walk ledger.Walk) {
 	for _, text := range r.Problems {
 		walk.Problems = append(walk.Problems, untrusted.Clean(text))
 	}
+	left := 0
 	patterns := map[*holders.Holder]string{}
 	for i := range r.Storages {
 		s := &r.Storages[i]
@@ -45,7 +47,11 @@ func bookable(r *holders.Result, blocks []ledger.Block) (walk ledger.Walk) {
 			patterns[s.Holder] = path
 		}
 		n, known := at[key{path, s.DeviceName()}]
-		if !known || s.DeviceType == hostDevice || len(walk.Storages) >= mostStorages {
+		if s.DeviceType == hostDevice {
+			continue
+		}
+		if !known || len(walk.Storages) >= mostStorages {
+			left++
 			continue
 		}
 		h := &walk.Holders[n]
@@ -55,6 +61,9 @@ func bookable(r *holders.Result, blocks []ledger.Block) (walk ledger.Walk) {
 		walk.Storages = append(walk.Storages, ledger.Storage{
 			Address: s.Address, Bytes: s.Bytes, Block: sizes[s.Address], Holder: n, InMotion: s.InMotion, Allocation: s.Allocation,
 		})
+	}
+	if left > 0 {
+		walk.Problems = append(walk.Problems, fmt.Sprintf("storages beyond the limits of a walk, which count as not found: %d", left))
 	}
 	slices.SortFunc(walk.Storages, func(a, b ledger.Storage) int { return cmp.Compare(a.Address, b.Address) })
 	return walk

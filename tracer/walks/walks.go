@@ -172,11 +172,12 @@ func (w *Walker) Last(ctx context.Context) {
 		if skip {
 			continue
 		}
-		if ctx.Err() != nil {
-			left++
-			continue
+		if ctx.Err() == nil {
+			w.walk(ctx, pid)
 		}
-		w.walk(ctx, pid)
+		if ctx.Err() != nil { // the walk did not end in time, or did not begin
+			left++
+		}
 	}
 	if left > 0 {
 		w.Desk.Tell(ledger.Warning{Text: fmt.Sprintf("there was no time to look again for holders in %d processes: theirs are of an earlier time", left)})
@@ -203,13 +204,15 @@ func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer func() {
+			w.mu.Lock()
+			w.urgent--
+			w.mu.Unlock()
+		}()
 		defer w.Defects.Recovered(looking)
 		ctx, cancel := context.WithTimeout(context.Background(), walkTime)
 		defer cancel()
 		w.Desk.Tell(w.read(ctx, pid, at, driver, blocks, true))
-		w.mu.Lock()
-		w.urgent--
-		w.mu.Unlock()
 	}()
 	return func() {
 		select {

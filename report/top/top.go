@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package top shows the books of a running session, or of a capture that is played, on a terminal
+// that is redrawn as they change: GPUs, processes, lines of code and memory over time.
+//
+//	p := tea.NewProgram(top.New(top.Options{}))
+//	go func() {
+//		for snapshot := range every(time.Second) {
+//			p.Send(top.Moment{Snapshot: snapshot, Judged: judged, Stacks: stacks})
+//		}
+//	}()
+//	_, err := p.Run()
+package top
+
+import (
+	"io"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Moment is the books at one instant, as the screen shows them. It is the message that updates a
+// Model.
+type Moment struct {
+	Snapshot *ledger.Snapshot
+	Judged   *report.Judgement // may be of an earlier Snapshot; nil: not judged yet
+	Stacks   callstack.Stacks  // used by Update and View, in the goroutine of the program
+	Speed    float64           // of a capture that is played, relative to real time; 0: a live session
+	Ended    bool              // no further Moment will differ
+	Note     string            // what happened last, such as an error; untrusted; "": nothing new
+}
+
+// Options are what a screen starts with, and what its keys do.
+type Options struct {
+	Sort string // name of the column to sort by, one of Columns; "": by memory
+	Flat bool   // lines as a list instead of a tree
+
+	// Profile writes a profile of a snapshot and returns its path (key w). It is called outside of
+	// Update; nil: not available.
+	Profile func(*ledger.Snapshot) (path string, err error)
+	// Capture starts or ends a capture from here on, and returns its path (key s). It is called
+	// outside of Update; nil: not available, as when a capture is played.
+	Capture func(on bool) (path string, err error)
+}
+
+// Columns are the names that Options.Sort takes.
+func Columns() []string { return []string{"live"} }
+
+// Model is a screen. Its methods are those of tea.Model.
+type Model struct {
+	o Options
+	m Moment
+}
+
+// New returns a screen without data. It shows the Moments that it is sent.
+func New(o Options) *Model { return &Model{o: o} }
+
+// Init implements tea.Model.
+func (m *Model) Init() tea.Cmd { return nil }
+
+// Update implements tea.Model.
+func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case Moment:
+		m.m = msg
+	case tea.KeyPressMsg:
+		if s := msg.String(); s == "q" || s == "ctrl+c" {
+			return m, tea.Quit
+		}
+	}
+	return m, nil
+}
+
+// View implements tea.Model.
+func (m *Model) View() tea.View {
+	v := tea.NewView("vramprof top")
+	v.AltScreen = true
+	return v
+}
+
+// Once writes one screen as text without control sequences, in lines of at most width columns.
+func Once(w io.Writer, m Moment, o Options, width int) error {
+	_, err := io.WriteString(w, "vramprof top\n")
+	return err
+}

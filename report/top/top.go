@@ -6,7 +6,7 @@
 //	p := tea.NewProgram(top.New(top.Options{}))
 //	go func() {
 //		for snapshot := range every(time.Second) {
-//			p.Send(top.Moment{Snapshot: snapshot, Judged: judged, Stacks: stacks})
+//			p.Send(top.Moment{Snapshot: snapshot, Judged: top.Judge(snapshot, stacks), Stacks: stacks})
 //		}
 //	}()
 //	_, err := p.Run()
@@ -26,11 +26,12 @@ import (
 // Model.
 type Moment struct {
 	Snapshot *ledger.Snapshot
-	Judged   *report.Judgement // may be of an earlier Snapshot; nil: not judged yet
-	Stacks   callstack.Stacks  // used by Update and View, in the goroutine of the program
-	Speed    float64           // of a capture that is played, relative to real time; 0: a live session
-	Ended    bool              // no further Moment will differ
-	Note     string            // what happened last, such as an error; untrusted; "": nothing new
+	Judged   *Verdicts        // may be of an earlier Snapshot: judging costs more; nil: not judged yet
+	OOMs     []report.OOM     // out-of-memory errors since the Moment before; Time, PID, Size and Stack are used
+	Stacks   callstack.Stacks // used by Update and View, in the goroutine of the program
+	Speed    float64          // of a capture that is played, relative to real time; 0: a live session
+	Ended    bool             // no further Moment will differ
+	Note     string           // what happened last, such as an error; untrusted; "": nothing new
 }
 
 // Options are what a screen starts with, and what its keys do.
@@ -38,12 +39,24 @@ type Options struct {
 	Sort string // name of the column to sort by, one of Columns; "": by memory
 	Flat bool   // lines as a list instead of a tree
 
+	// User returns the name of a user, "" if it has none; nil: numbers are shown.
+	User func(uid uint32) string
 	// Profile writes a profile of a snapshot and returns its path (key w). It is called outside of
 	// Update; nil: not available.
 	Profile func(*ledger.Snapshot) (path string, err error)
 	// Capture starts or ends a capture from here on, and returns its path (key s). It is called
 	// outside of Update; nil: not available, as when a capture is played.
 	Capture func(on bool) (path string, err error)
+}
+
+// Verdicts are the verdicts on the lines of one snapshot. They fit later snapshots of the session.
+type Verdicts struct {
+	judgement *report.Judgement
+}
+
+// Judge judges each line of code that allocates. It may be called in any goroutine.
+func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
+	return &Verdicts{report.Judge(s, st)}
 }
 
 // Columns are the names that Options.Sort takes.

@@ -49,8 +49,8 @@ const chartNames, chartFigures, chartLeast = 15, 30, 12 // columns of names and 
 
 const leastName = 10 // least columns of a name beside its figures
 
-// WriteTimeline writes the memory of each process and GPU over time, one line per plane, all of a
-// GPU to one scale, and then events such as out-of-memory errors.
+// WriteTimeline writes the memory of each process and GPU over time, one line per plane, each
+// with a scale of its own, and then events such as out-of-memory errors.
 func WriteTimeline(w io.Writer, s *ledger.Snapshot, t *timeline.Timeline, st callstack.Stacks, o report.Options, screen Screen) error {
 	p := newPage(screen)
 	n := &notes{doubts: report.Doubts(s)}
@@ -78,11 +78,6 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row
 	p.line(plain, 0, "")
 	p.list(bold, 0, ", ", words.Process(&t.Processes[r.Process])+" on "+words.Join(at, words.ShortUUID(untrusted.Clean(r.UUID))))
 	list := chartSeries(r)
-	var scale uint64
-	for _, x := range list {
-		peak, _ := peakOf(x.values)
-		scale = max(scale, peak)
-	}
 	names, room := chartNames, p.width-chartNames-chartFigures
 	narrow := room < chartLeast
 	if narrow { // the chart has a line of its own
@@ -97,17 +92,17 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row
 		end := words.Bytes(x.values[len(x.values)-1])
 		if !columned {
 			p.list(plain, 0, ", ", x.name+": peak "+words.Bytes(peak)+" at "+since(s, t.Times[k]), "end "+end)
-			p.line(plain, 0, bars(t.Times, x.values, p.width, scale))
+			p.line(plain, 0, bars(t.Times, x.values, p.width, peak))
 			continue
 		}
 		figures := words.Pad(words.Bytes(peak), -10) + words.Pad(since(s, t.Times[k]), -9) + words.Pad(end, -11)
 		name := words.Pad(words.Cut(x.name, names-1), names)
 		if narrow {
 			p.line(plain, 0, name+figures)
-			p.line(plain, 0, bars(t.Times, x.values, p.width, scale))
+			p.line(plain, 0, bars(t.Times, x.values, p.width, peak))
 			continue
 		}
-		p.line(plain, 0, name+bars(t.Times, x.values, room, scale)+figures)
+		p.line(plain, 0, name+bars(t.Times, x.values, room, peak)+figures)
 	}
 	if narrow {
 		names, room = 0, p.width

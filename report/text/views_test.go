@@ -134,6 +134,22 @@ func TestViewsOfAnIntervalShowWhatChanged(t *testing.T) {
 	}
 }
 
+func TestEachLineOfATimelineHasItsOwnScale(t *testing.T) {
+	s := reporttest.TorchSnapshot()
+	charts := 0
+	for line := range strings.Lines(everyView(t, s, reporttest.TorchStacks(), 80)["timeline"]) {
+		if strings.ContainsAny(line, "▁▂▃▄▅▆▇█") {
+			charts++
+			if !strings.Contains(line, "█") {
+				t.Errorf("the peak does not fill the line: %s", line)
+			}
+		}
+	}
+	if charts < 5 {
+		t.Errorf("%d charts", charts)
+	}
+}
+
 func TestATimelineOnATelephoneIsStable(t *testing.T) {
 	s := reporttest.TorchSnapshot()
 	reporttest.Golden(t, "timeline44.txt", []byte(everyView(t, s, reporttest.TorchStacks(), 44)["timeline"]))

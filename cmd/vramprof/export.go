@@ -27,8 +27,8 @@ func exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "convert a capture, or trace now, for other tools",
-		UsageText: "vramprof export [OPTIONS] [FILE]",
-		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. Without it, processes are traced as by record. Formats: pprof (also for speedscope and Perfetto), " +
+		UsageText: "vramprof export [OPTIONS] FILE | -p PID | --name REGEX | -a",
+		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. With -p, --name or -a instead, processes are traced as by record. Formats: pprof (also for speedscope and Perfetto), " +
 			"folded (flame graph tools), chrome (timeline for Perfetto and chrome://tracing), torch (memory snapshot of one process, for pytorch.org/memory_viz).",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "pprof", Usage: "`FORMAT`: pprof, folded, chrome or torch"},
@@ -51,6 +51,9 @@ func exportSession(c *cli.Context) error {
 	}
 	if between != nil && format != "pprof" {
 		return usageError{fmt.Errorf("--between needs --format pprof")}
+	}
+	if err := checkSource(c); err != nil {
+		return err
 	}
 	name := strings.TrimSuffix(filepath.Base(c.Args().First()), ".vram") + suffix
 	if !c.Args().Present() {

@@ -31,8 +31,8 @@ func reportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "report",
 		Usage:     "show a capture, or trace now, in one of several views",
-		UsageText: "vramprof report [OPTIONS] [FILE]",
-		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. Without it, processes are traced as by record, until Ctrl-C or for --duration. " +
+		UsageText: "vramprof report [OPTIONS] FILE | -p PID | --name REGEX | -a",
+		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. With -p, --name or -a instead, processes are traced as by record, until Ctrl-C or for --duration. " +
 			"Moments are times since the session began (12m30s, plain seconds), begin, peak, or end.",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views, ", ")},
@@ -62,6 +62,9 @@ func reportSession(c *cli.Context) error {
 	}
 	at, between, err := momentsOf(c)
 	if err != nil {
+		return err
+	}
+	if err := checkSource(c); err != nil {
 		return err
 	}
 	var page destination

@@ -20,6 +20,15 @@ func readFlags() []cli.Flag {
 	return []cli.Flag{&cli.BoolFlag{Name: noLimits, Usage: "read a capture without limits on memory and time (only if you trust it)"}}
 }
 
+// checkSource returns an error if the command line names neither a capture nor processes: only
+// commands whose name says so trace the whole machine by default.
+func checkSource(c *cli.Context) error {
+	if c.Args().Present() || c.IsSet("pid") || c.IsSet("name") || c.Bool("all") {
+		return nil
+	}
+	return usageError{fmt.Errorf("name a capture, or processes to trace: -p PID, --name REGEX, or -a for all (vramprof %s run.vram)", c.Command.Name)}
+}
+
 // openSource opens the capture that the command line names, or traces now into a file without a
 // name.
 func openSource(c *cli.Context) (r *capture.Reader, done func(), err error) {

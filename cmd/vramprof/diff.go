@@ -82,10 +82,12 @@ func profileOf(c *cli.Context, name string) (profile.Profile, error) {
 				return profile.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
 			}
 			p, err := profile.Read(f)
-			if err != nil {
-				return p, fmt.Errorf("%s: %w", path, err)
+			if text := describeFile(path, "a capture or profile"); err != nil && text != "" && !strings.Contains(text, "a pprof profile") {
+				err = fmt.Errorf("read %s: %s", path, text)
+			} else if err != nil {
+				err = fmt.Errorf("%s: %w", path, err)
 			}
-			return p, nil
+			return p, err
 		}
 	}
 	r, done, err := readCapture(c, path)

@@ -52,6 +52,9 @@ func readCapture(c *cli.Context, path string) (*capture.Reader, func(), error) {
 	r, err := capture.OpenWith(path, capture.ReadOptions{Unlimited: c.Bool(noLimits), Progress: progress})
 	if err != nil {
 		end()
+		if text := describeFile(path, "a capture"); errors.Is(err, capture.ErrNotCapture) && text != "" {
+			err = fmt.Errorf("read %s: %s", path, text)
+		}
 		return nil, nil, codedError{err, exitError} // a file's EACCES is not a missing privilege
 	}
 	for _, text := range r.Warnings() {

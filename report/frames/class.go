@@ -15,16 +15,16 @@ const (
 	Remark                     // no code: [truncated: …], [no stack]
 )
 
-// ClassOf returns the class of a frame by its file, as Headline does.
+// ClassOf returns the class of a frame, by the rules of isUser.
 func ClassOf(f *callstack.Frame) Class {
-	switch {
+	switch user := isUser(f); {
 	case f.Mark:
 		return Remark
-	case f.Python && IsUserFile(f.File):
+	case f.Python && user:
 		return UserPython
 	case f.Python:
 		return LibraryPython
-	case isUserNative(f) && f.Function != "_start":
+	case user:
 		return UserNative
 	}
 	return LibraryNative

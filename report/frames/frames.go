@@ -14,19 +14,8 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-var (
-	interpreterFile = regexp.MustCompile(`^(lib)?python[0-9.]*[a-z]{0,3}(\.so[0-9.]*)?( \(deleted\))?$`)
-	standardLibrary = regexp.MustCompile(`(^|/)(lib|lib64)/python[0-9.]+[a-z]?/|(^|/)python[0-9]+\.zip/`)
-	installed       = regexp.MustCompile(`(^|/)(site|dist)-packages/`)
-
-	// Libraries that allocate on behalf of others.
-	knownLibrary = regexp.MustCompile(`^(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libc\+\+|libgomp|libffi|ld-linux[-\w]*|ld-musl[-\w]*)[-.]` +
-		`|^(libcu|libnv|libnccl|libtensorflow|libpython|libcaffe|linux-vdso|\[vdso\])` +
-		`|^_ctypes\b|^xla_extension\b|^xla_cuda_plugin\b`)
-
-	// A step of PyTorch's backward pass, whose threads have no Python frames.
-	backward = regexp.MustCompile(`Backward\d*::apply\(`)
-)
+// A step of PyTorch's backward pass, whose threads have no Python frames.
+var backward = regexp.MustCompile(`Backward\d*::apply\(`)
 
 // Visible returns a stack as reports show it, leaf first and never empty. In a stack with Python
 // frames, the interpreter's own frames are left out.
@@ -66,20 +55,13 @@ func isInterpreter(f *callstack.Frame) bool {
 }
 
 // Headline returns the index of the frame that best shows where in the user's own code a stack
-// comes from: the first Python frame outside of site-packages and the standard library; else the
-// first native frame outside of well-known libraries; else a frame of the backward pass,
-// "AddmmBackward0::apply".
+// comes from: the first Python frame of it, else the first native one. Without own code it is the
+// first frame that would be own if Mine had marked none; else a Python frame of a library or a frame
+// of the backward pass, "AddmmBackward0::apply"; else a native frame outside of well-known libraries.
 func Headline(list []callstack.Frame) int {
-	for i := range list {
-		if f := &list[i]; f.Python && IsUserFile(f.File) {
-			return i
-		}
-	}
-	for _, named := range []bool{true, false} {
-		for i := 1; i < len(list); i++ {
-			if f := &list[i]; isUserNative(f) && (!named || hasName(f)) {
-				return i
-			}
+	for _, own := range []func(*callstack.Frame) bool{isUser, isUserByPath} {
+		if at := firstOwn(list, own); at >= 0 {
+			return at
 		}
 	}
 	for i := range list {
@@ -87,36 +69,41 @@ func Headline(list []callstack.Frame) int {
 			return i
 		}
 	}
-	return 0
+	return max(firstNative(list, isUnknownLibrary), 0)
 }
 
-// IsUserFile reports whether a Python file is neither in site-packages nor in the standard library.
-func IsUserFile(file string) bool {
-	return !strings.HasPrefix(file, "<frozen ") && !installed.MatchString(file) && !standardLibrary.MatchString(file)
-}
-
-// IsUser reports whether a frame is the user's own code, in Python or native.
-func IsUser(f *callstack.Frame) bool {
-	if f.Python {
-		return IsUserFile(f.File)
+func firstOwn(list []callstack.Frame, own func(*callstack.Frame) bool) int {
+	for i := range list {
+		if f := &list[i]; f.Python && own(f) {
+			return i
+		}
 	}
-	return isUserNative(f) && hasName(f)
+	return firstNative(list, own)
 }
 
-func isUserNative(f *callstack.Frame) bool {
-	if f.Python || f.Mark {
-		return false
+// firstNative returns the first native frame above the traced call for which is returns true: one
+// with a name, else any; -1 if there is none.
+func firstNative(list []callstack.Frame, is func(*callstack.Frame) bool) int {
+	unnamed := -1
+	for i := 1; i < len(list); i++ {
+		switch f := &list[i]; {
+		case f.Python || !is(f):
+		case hasName(f):
+			return i
+		case unnamed < 0:
+			unnamed = i
+		}
 	}
-	if f.Mapping == nil {
-		return f.Address != 0 // code made at run time
-	}
-	base := path.Base(f.Mapping.Path)
-	return !callstack.IsTorch(base) && !knownLibrary.MatchString(base) && !interpreterFile.MatchString(base) && !installed.MatchString(f.Mapping.Path)
+	return unnamed
 }
 
-// hasName reports false for "lib.so+0x1234" and for _start.
+func isUnknownLibrary(f *callstack.Frame) bool {
+	return f.Mapping != nil && !f.Mark && !beforeMain.MatchString(f.Function) && !isKnownLibrary(path.Base(f.Mapping.Path)) && !installed.MatchString(f.Mapping.Path)
+}
+
+// hasName reports false for "lib.so+0x1234".
 func hasName(f *callstack.Frame) bool {
-	return f.Function != "_start" && !(f.File == "" && strings.Contains(f.Function, "+0x"))
+	return f.File != "" || !strings.Contains(f.Function, "+0x")
 }
 
 // Name returns the function of a frame, or "libx.so+0x1234"; it is never empty.

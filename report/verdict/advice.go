@@ -130,7 +130,7 @@ func (a *adviser) common(sites []int) (line, caller callstack.Frame) {
 	for k, i := range sites {
 		stack := a.stack(&a.s.Sites[i])
 		for n := len(stack) - 1; n >= 0; n-- {
-			if f := &stack[n]; f.Python && frames.IsUserFile(f.File) && path.Base(f.File) != "runpy.py" { // outermost first
+			if f := &stack[n]; f.Python && frames.IsUser(f) && path.Base(f.File) != "runpy.py" { // outermost first
 				paths[k] = append(paths[k], callstack.Frame{Function: f.Function, File: f.File, Line: f.Line, Python: true})
 			}
 		}

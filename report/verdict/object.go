@@ -181,9 +181,6 @@ func allocatedByTorch(stack []callstack.Frame) bool {
 
 // isUser reports whether the headline of a stack is in the user's own code.
 func isUser(stack []callstack.Frame, at int) bool {
-	f := &stack[at]
-	if f.Python {
-		return frames.IsUserFile(f.File)
-	}
-	return at > 0 && !f.Mark && !backward.MatchString(f.Function)
+	class := frames.ClassOf(&stack[at])
+	return class == frames.UserPython || class == frames.UserNative && at > 0
 }

@@ -26,7 +26,18 @@ type Frame struct {
 	Python     bool
 	Inlined    bool // was inlined into the next frame
 	Mark       bool // a remark such as [truncated: …], not a function
+	Whose      Whose
 }
+
+// Whose is what the user said about whose code a frame is. Package report/frames decides where he
+// said nothing.
+type Whose uint8
+
+const (
+	Unsaid Whose = iota
+	Mine
+	NotMine
+)
 
 // Stacks finds the frames of a stack by its id, leaf first. It returns none for an unknown id.
 type Stacks interface {

@@ -27,7 +27,7 @@ func diffCommand() *cli.Command {
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` lines (default: 10)"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the difference as a pprof profile to `FILE`; - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
-			readFlags()[0],
+			mineFlag(), readFlags()[0],
 		},
 		Action: diffSessions,
 	}
@@ -59,7 +59,7 @@ func diffSessions(c *cli.Context) error {
 		}
 		sayWrote(c, out)
 	}
-	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0], profiles[1]), names, report.Options{Top: c.Int("top")}, screen())
+	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0].Mine(mineOf(c)), profiles[1].Mine(mineOf(c))), names, report.Options{Top: c.Int("top")}, screen())
 }
 
 // profileOf reads a profile, or makes one from a capture at a moment: "run.vram@peak".

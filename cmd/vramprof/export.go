@@ -34,6 +34,7 @@ func exportCommand() *cli.Command {
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "pprof", Usage: "`FORMAT`: pprof, folded, chrome or torch"},
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture); - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
+			mineFlag(),
 		}, readFlags(), momentFlags(), traceFlags()),
 		Action: exportSession,
 	}
@@ -93,17 +94,18 @@ func exporter(c *cli.Context, r *capture.Reader, format string, at moment, betwe
 		if err != nil {
 			return nil, err
 		}
-		profiles, err := profilesOf(r, from, to)
+		profiles, err := profilesOf(c, r, from, to)
 		return func(w io.Writer) error { return profile.WriteDifference(w, profiles[0], profiles[1]) }, err
 	}
 	end, err := at.in(r)
 	if err != nil {
 		return nil, err
 	}
+	st := mine(c, r)
 	switch format {
 	case "chrome":
 		s, t, _, err := timelineOf(r, r.Begin(), end)
-		return func(w io.Writer) error { return export.Chrome(w, t, s, r) }, err
+		return func(w io.Writer) error { return export.Chrome(w, t, s, st) }, err
 	case "torch":
 		return torchExporter(c, r, end)
 	}
@@ -112,9 +114,9 @@ func exporter(c *cli.Context, r *capture.Reader, format string, at moment, betwe
 		return nil, err
 	}
 	if format == "folded" {
-		return func(w io.Writer) error { return export.Folded(w, s, r, export.FoldedOptions{}) }, nil
+		return func(w io.Writer) error { return export.Folded(w, s, st, export.FoldedOptions{}) }, nil
 	}
-	return func(w io.Writer) error { return profile.Write(w, s, r) }, nil
+	return func(w io.Writer) error { return profile.Write(w, s, st) }, nil
 }
 
 func torchExporter(c *cli.Context, r *capture.Reader, at uint64) (func(io.Writer) error, error) {
@@ -136,5 +138,5 @@ func torchExporter(c *cli.Context, r *capture.Reader, at uint64) (func(io.Writer
 		return nil, err
 	}
 	s := r.SnapshotOf(l, at)
-	return func(w io.Writer) error { return export.Torch(w, collector, s, r) }, nil
+	return func(w io.Writer) error { return export.Torch(w, collector, s, mine(c, r)) }, nil
 }

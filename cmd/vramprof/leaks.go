@@ -23,7 +23,7 @@ func leaksCommand() *cli.Command {
 		Usage:       "find lines of code that leak, and list who holds memory",
 		UsageText:   "vramprof leaks [OPTIONS] [FILE | -- COMMAND [ARGUMENTS]]",
 		Description: "Traces like record, or reads FILE, a capture. Reports which lines grow without end, and lists the sites that hold memory, largest first. With --fail-on-leak, a leak exits with status 3.",
-		Flags: append(append(traceFlags(), momentFlags()[0], readFlags()[0]),
+		Flags: append(append(traceFlags(), mineFlag(), momentFlags()[0], readFlags()[0]),
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` sites (default: 10)"},
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
@@ -89,7 +89,7 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 		if err != nil {
 			done()
 		}
-		return snapshot, r, done, err
+		return snapshot, mine(c, r), done, err
 	}
 	if c.IsSet("at") {
 		return nil, nil, nil, usageError{errors.New("--at needs a capture")}
@@ -110,7 +110,7 @@ func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Sta
 		s.close()
 		return nil, nil, nil, err
 	}
-	return snapshot, s.tracer, s.close, nil
+	return snapshot, mine(c, s.tracer), s.close, nil
 }
 
 func isFile(path string) bool {

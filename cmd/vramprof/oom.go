@@ -351,7 +351,7 @@ func (s *session) recordOOMs(c *cli.Context, dir string) error {
 	}
 	files := oomFiles{dir: open}
 	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o oom.Error) (string, error) {
-		source := oomSource{nvml: s.config.NVML, snapshot: s.oomBooks, stacks: s.tracer}
+		source := oomSource{nvml: s.config.NVML, snapshot: s.oomBooks, stacks: mine(c, s.tracer)}
 		text, profile, err := source.content(o)
 		if err != nil {
 			return "", err

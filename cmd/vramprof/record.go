@@ -25,7 +25,7 @@ func recordCommand() *cli.Command {
 		Description: "By default, every CUDA process is traced. " +
 			"Tracing stops on Ctrl-C, after --duration, or when all processes selected by -p, or the command, have ended. " +
 			"A second Ctrl-C aborts. The result is a profile for go tool pprof, or a capture (FILE.vram), which holds all events of the session. A summary is printed.",
-		Flags: append(traceFlags(),
+		Flags: append(append(traceFlags(), mineFlag()),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: vramprof-HOST-TIME.pb.gz); FILE.vram is a capture, - is stdout"},
 			&cli.StringSliceFlag{Name: "format", Aliases: []string{"f"}, Usage: "`FORMAT` of FILE: pprof or capture; with both, the other file is written beside it"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
@@ -92,17 +92,17 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 		}
 		errs = append(errs, err)
 	}
-	summary := besideResult(c, out)
+	summary, stacks := besideResult(c, out), mine(c, s.tracer)
 	if file != nil {
 		summary = besideResult(c, file)
 		saved(file, file.finish(snapshot))
 	}
 	if out != nil {
 		saved(out, out.save(func(w io.Writer) error {
-			return profile.Write(w, snapshot, s.tracer)
+			return profile.Write(w, snapshot, stacks)
 		}, name))
 	}
-	errs = append(errs, text.WriteSummary(summary, snapshot, s.tracer, report.Options{}, screen()))
+	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{}, screen()))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // the first error is returned, the others are printed

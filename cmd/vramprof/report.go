@@ -41,6 +41,7 @@ func reportCommand() *cli.Command {
 			&cli.StringFlag{Name: "html", Usage: "write a page for the browser into `FILE`; - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` of each (default: 10)"},
+			mineFlag(),
 		}, readFlags(), momentFlags(), traceFlags()),
 		Action: reportSession,
 	}
@@ -133,7 +134,7 @@ func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 	if err != nil {
 		return err
 	}
-	view := json.View{Name: c.String("view"), Stacks: r}
+	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
 	if view.Name == "stats" || view.Name == "timeline" {
 		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, r.Begin(), end)
 	} else {
@@ -142,25 +143,25 @@ func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 	if err != nil {
 		return err
 	}
-	return printView(c, r, view, viewOptions(c))
+	return printView(c, view, viewOptions(c))
 }
 
-func printView(c *cli.Context, r *capture.Reader, view json.View, o report.Options) error {
+func printView(c *cli.Context, view json.View, o report.Options) error {
 	if c.Bool("json") {
 		return json.WriteView(c.App.Writer, view, o)
 	}
-	s := view.Snapshot
+	s, st := view.Snapshot, view.Stacks
 	switch view.Name {
 	case "tree":
-		return text.WriteTree(c.App.Writer, s, r, o, screen())
+		return text.WriteTree(c.App.Writer, s, st, o, screen())
 	case "table":
-		return text.WriteTable(c.App.Writer, s, r, o, screen())
+		return text.WriteTable(c.App.Writer, s, st, o, screen())
 	case "stats":
-		return text.WriteStats(c.App.Writer, s, view.Sizes, r, o, screen())
+		return text.WriteStats(c.App.Writer, s, view.Sizes, st, o, screen())
 	case "timeline":
-		return text.WriteTimeline(c.App.Writer, s, view.Timeline, r, o, screen())
+		return text.WriteTimeline(c.App.Writer, s, view.Timeline, st, o, screen())
 	}
-	return text.WriteSummary(c.App.Writer, s, r, report.Options{Top: min(c.Int("top"), 5)}, screen())
+	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5)}, screen())
 }
 
 // timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return
@@ -187,7 +188,7 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	if err != nil {
 		return err
 	}
-	view, o := json.View{Name: c.String("view"), Stacks: r}, viewOptions(c)
+	view, o := json.View{Name: c.String("view"), Stacks: mine(c, r)}, viewOptions(c)
 	if view.Name != "summary" {
 		if o.Since, err = r.Snapshot(from); err != nil {
 			return err
@@ -203,9 +204,9 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 		if err != nil {
 			return err
 		}
-		return printView(c, r, view, o)
+		return printView(c, view, o)
 	}
-	profiles, err := profilesOf(r, from, to)
+	profiles, err := profilesOf(c, r, from, to)
 	if err != nil {
 		return err
 	}
@@ -228,13 +229,14 @@ func sizesBetween(r *capture.Reader, from, to uint64) (s *ledger.Snapshot, sizes
 	return s, counted[1].Since(counted[0]), err
 }
 
-func profilesOf(r *capture.Reader, from, to uint64) (profiles [2]profile.Profile, err error) {
+func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2]profile.Profile, err error) {
+	st := mine(c, r)
 	for i, at := range []uint64{from, to} {
 		s, err := r.Snapshot(at)
 		if err != nil {
 			return profiles, err
 		}
-		profiles[i] = profile.New(s, r)
+		profiles[i] = profile.New(s, st).Mine(mineOf(c))
 	}
 	return profiles, nil
 }
@@ -244,10 +246,11 @@ func writePage(c *cli.Context, r *capture.Reader, page destination) error {
 	if err != nil {
 		return err
 	}
-	found := report.Judge(s, r)
+	st := mine(c, r)
+	found := report.Judge(s, st)
 	err = page.save(func(w io.Writer) error {
 		return html.Write(w, html.Input{
-			Snapshot: s, Stacks: r, Timeline: t,
+			Snapshot: s, Stacks: st, Timeline: t,
 			Verdicts: found.Sites(), Advice: found.Advice,
 		})
 	}, "vramprof-report.html")

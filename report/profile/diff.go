@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 
 	"github.com/google/pprof/profile"
@@ -21,11 +22,18 @@ import (
 )
 
 // Profile is a pprof profile in memory.
-type Profile struct{ p *profile.Profile }
+type Profile struct {
+	p    *profile.Profile
+	mine *regexp.Regexp // nil: the rules of package frames
+}
+
+// Mine returns the same profile, in which the user's own code is what re matches, as frames.Mine
+// has it. A nil re changes nothing.
+func (p Profile) Mine(re *regexp.Regexp) Profile { return Profile{p.p, re} }
 
 // New returns the profile of a snapshot.
 func New(s *ledger.Snapshot, st callstack.Stacks) Profile {
-	return Profile{newProfile(s, st)}
+	return Profile{p: newProfile(s, st)}
 }
 
 // maxProfile is the most bytes of an uncompressed profile; one of 10,000 sites has 6 MiB.
@@ -52,7 +60,7 @@ func Read(r io.Reader) (Profile, error) {
 	if valueOf(p, "inuse_space") < 0 {
 		return Profile{}, errors.New("read profile: it has no inuse_space: it is no profile of memory")
 	}
-	return Profile{p}, nil
+	return Profile{p: p}, nil
 }
 
 // parseProfile parses uncompressed data: ParseData would unpack once more, without a limit. A panic
@@ -88,13 +96,14 @@ func diffLines(a, b Profile) []report.Change {
 	}
 	at := map[key]int{}
 	var rows []report.Change
-	add := func(p *profile.Profile, value func(*report.Change) *int64) {
-		bytes := valueOf(p, "inuse_space")
-		for _, x := range p.Sample {
+	add := func(from Profile, value func(*report.Change) *int64) {
+		bytes := valueOf(from.p, "inuse_space")
+		for _, x := range from.p.Sample {
 			if x.Value[bytes] == 0 {
 				continue
 			}
 			list := profileFrames(x)
+			frames.MarkMine(list, from.mine)
 			f := list[frames.Headline(list)]
 			switch root := list[len(list)-1]; {
 			case root.Mark && root.Function == report.MarkOlder: // above it is a holder's path
@@ -113,8 +122,8 @@ func diffLines(a, b Profile) []report.Change {
 			*value(&rows[i]) += x.Value[bytes]
 		}
 	}
-	add(a.p, func(c *report.Change) *int64 { return &c.Before })
-	add(b.p, func(c *report.Change) *int64 { return &c.After })
+	add(a, func(c *report.Change) *int64 { return &c.Before })
+	add(b, func(c *report.Change) *int64 { return &c.After })
 	slices.SortStableFunc(rows, func(x, y report.Change) int {
 		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(y.After, x.After))
 	})

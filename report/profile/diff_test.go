@@ -4,6 +4,7 @@ package profile
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,18 @@ func TestADiffSaysWhichLineGrew(t *testing.T) {
 	if err := text.WriteDiff(&page, Diff(a, a), [2]string{}, report.Options{}, text.Screen{}); err != nil || strings.Contains(page.String(), "model.py") {
 		t.Errorf("a profile differs from itself: %v\n%s", err, page.String())
 	}
+}
+
+func TestADiffShowsTheLinesThatAreMine(t *testing.T) {
+	before, after, st := reporttest.Snapshot(), reporttest.Snapshot(), reporttest.Stacks()
+	after.Sites[0].LiveBytes += 1 << 20
+	re := regexp.MustCompile("torch/nn/modules/linear")
+	for _, change := range Diff(New(before, st).Mine(re), New(after, st).Mine(re)).Lines {
+		if change.Frame.Function == "Linear.forward" {
+			return
+		}
+	}
+	t.Error("no line of linear.py, though it is called the user's own")
 }
 
 func total(p Profile) (sum int64) {

@@ -139,7 +139,7 @@ func newPayload(in *Input) *payload {
 		Version: 1, Title: shorten(untrusted.Clean(in.Title)), Host: shorten(untrusted.Clean(s.Host)),
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Traced: words.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
 		Strings: []string{}, Planes: planes, Apart: planesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Advice: []string{},
-		Remarks: list(texts.Remarks), Doubts: list(texts.Doubts), Warnings: list(texts.Warnings),
+		Remarks: list(texts.Remarks), Doubts: []string{}, Warnings: list(texts.Warnings),
 	}
 	for _, text := range in.Advice {
 		b.p.Advice = append(b.p.Advice, untrusted.Clean(text))
@@ -162,6 +162,7 @@ func newPayload(in *Input) *payload {
 		b.over = newOverTime(b, in.Timeline)
 	}
 	b.kept = newKept(b)
+	b.addDoubts()
 	b.addHoldings()
 	if b.over != nil {
 		b.over.addRests()
@@ -172,6 +173,15 @@ func newPayload(in *Input) *payload {
 	order := b.tree.columns(b.entries, &b.p.Tree)
 	b.columns(order)
 	return b.p
+}
+
+// addDoubts adds the doubts, but for those that the page shows beside who keeps memory.
+func (b *builder) addDoubts() {
+	for _, d := range report.Doubts(b.s) {
+		if d.At != report.AtTitle && (d.At != report.AtHolders || b.kept == nil) {
+			b.p.Doubts = append(b.p.Doubts, d.Text)
+		}
+	}
 }
 
 // list is never null in JSON.

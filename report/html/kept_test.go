@@ -189,6 +189,26 @@ func TestNobodyExpectsHoldersOfOtherPrograms(t *testing.T) {
 	}
 }
 
+func TestTheProblemsOfAWalkAreShownOnce(t *testing.T) {
+	in := heldAtTheEnd()
+	p := newPayload(&in)
+	problem, failure := "containers changed while they were read: 36", p.Kept.Walks[1].Failure
+	if !slices.Contains(p.Kept.Walks[0].Notes, problem) || failure == "" {
+		t.Errorf("walks are %+v", p.Kept.Walks)
+	}
+	for _, text := range p.Doubts {
+		if strings.Contains(text, problem) || strings.Contains(text, failure) {
+			t.Errorf("among the doubts again: %s", text)
+		}
+	}
+	s := *in.Snapshot
+	s.Stats.Lost = 3
+	in.Snapshot = &s
+	if more := newPayload(&in).Doubts; len(more) != len(p.Doubts)+1 {
+		t.Errorf("with 3 lost events the doubts are %q", more)
+	}
+}
+
 // A path of any length is shown, without its middle.
 func TestTheMiddleOfALongPathIsLeftOut(t *testing.T) {
 	in := manyHolders(1)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -30,6 +31,7 @@ type payload struct {
 	Processes []processData `json:"processes"`
 	GPUs      []gpuData     `json:"gpus"`
 	Frames    frameColumns  `json:"frames"`
+	Before    int           `json:"before"` // the frame above memory from before the attach; 0: none
 	Tree      treeColumns   `json:"tree"`
 	Entries   entryColumns  `json:"entries"`
 	Chart     *chartData    `json:"chart"` // null without a timeline
@@ -169,6 +171,7 @@ func newPayload(in *Input) *payload {
 		b.p.Chart = b.over.chart()
 	}
 	b.kept.write()
+	b.p.Before = b.frames[frameKey{name: markBefore, class: int(frames.Remark)}]
 	b.addParts()
 	order := b.tree.columns(b.entries, &b.p.Tree)
 	b.columns(order)

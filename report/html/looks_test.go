@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -110,6 +111,7 @@ func heldPage(t *testing.T, b *browser) {
 		"#kept-notes": "No holders of infer [4300]: no Python interpreter in the process",
 		"#kept-sum":   "63.8 GiB of GPU memory 4.78 GiB since the attach 58.0 GiB before the attach 1.00 GiB beside PyTorch's allocator Growth is since the walk at 1.0s.",
 	})
+	foldsOlder(p, in)
 	p.click("#kept-when button")
 	if text, range_ := p.text("#kept-when"), p.text("#range-text"); text != "That is the moment chosen above." || range_ != "after 58s" {
 		t.Errorf("at the walk: %q, range %q", text, range_)
@@ -169,6 +171,23 @@ func heldPage(t *testing.T, b *browser) {
 		p.screenshot(fmt.Sprintf("held-%d", width))
 		p.clean()
 	}
+}
+
+// foldsOlder: memory from before the attach is folded at first, and in the sum.
+func foldsOlder(p *tab, in Input) {
+	older := words.Bytes(uint64(sum(in, report.PlaneBefore)))
+	p.says(map[string]string{"#sum": words.Bytes(uint64(sum(in, ""))) + " in use at the end, " + older + " of that from before the attach", "#sites-count": "1–7 of 7, and " + older + " from before the attach"})
+	if got := p.number("#flame", "total"); !near(got, sum(in, "")) {
+		p.Errorf("folded, the graph has %.0f bytes, want %.0f", got, sum(in, ""))
+	}
+	boxes := p.number("#flame", "boxes")
+	p.mouse("mousePressed", "#flame-canvas", 0.99, 0.2) // the narrow box
+	p.mouse("mouseReleased", "#flame-canvas", 0.99, 0.2)
+	if text := p.text("#sites-count"); text != "1–11 of 11" || p.number("#flame", "boxes") <= boxes {
+		p.Errorf("unfolded, there are sites %q and %.0f boxes, before %.0f", text, p.number("#flame", "boxes"), boxes)
+	}
+	p.click("#fold")
+	p.says(map[string]string{"#sites-count": "1–7 of 7"})
 }
 
 // A page of failed walks shows the reason, and no graph.

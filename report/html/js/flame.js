@@ -8,25 +8,27 @@ function newGraph(prefix, words) {
   return {
     prefix, tree: null, words, // words.above: what the node above is; words.more(node): more texts about a node
     zoom: 0, focus: -1, query: "", regex: false, // chosen
-    total: 0, matched: 0, searching: false, badQuery: false, // results of update
+    folded: -1, total: 0, matched: 0, searching: false, badQuery: false, // results of update
     width: 0, rows: [], boxes: [], hover: -1, marked: new Set(), // drawn
   };
 }
 
-const flameRow = 21;
+const flameRow = 21, foldedWidth = 22;
 const part = (g, id) => byId(g.prefix + id);
 const boxClasses = ["user-python", "library-python", "user-native", "library-native", "remark", "root"];
 
 // layOut computes the boxes of the zoomed node's ancestors, of the node itself over the whole
 // width, and of all nodes below it. Siblings too narrow for a box of their own share one, whose
-// node is -1.
+// node is -1. A folded node has a narrow box at the right.
 function layOut(g) {
   const t = g.tree, zoom = g.zoom;
   g.boxes = [];
   const path = pathTo(t, zoom);
   for (const node of path) g.boxes.push({ node, x: 0, width: g.width, depth: t.depth[node] });
-  const whole = t.sum[zoom];
-  if (whole > 0) layOutBelow(g, zoom, 0, g.width / whole);
+  const folded = g.folded = foldedNode(g), room = g.width - (folded < 0 ? 0 : foldedWidth);
+  const whole = t.sum[zoom] - (folded < 0 ? 0 : t.sum[folded]);
+  if (whole > 0) layOutBelow(g, zoom, 0, room / whole);
+  if (folded >= 0) g.boxes.push({ node: folded, x: room, width: foldedWidth, depth: 1 });
   g.rows = [];
   for (const box of g.boxes) (g.rows[box.depth] || (g.rows[box.depth] = [])).push(box);
 }
@@ -37,15 +39,16 @@ function layOutBelow(g, parent, x, scale) {
   let rest = null;
   for (let node = t.first[parent]; node >= 0; node = t.next[node]) {
     const width = t.sum[node] * scale;
-    if (width <= 0) continue;
+    if (width <= 0 || node === g.folded) continue;
     if (width >= 1) {
       rest = null;
       g.boxes.push({ node, x, width, depth });
       layOutBelow(g, node, x, scale);
     } else if (rest) {
       rest.width += width;
+      rest.bytes += t.sum[node];
     } else {
-      rest = { node: -1, x, width, depth };
+      rest = { node: -1, x, width, depth, bytes: t.sum[node] };
       g.boxes.push(rest);
     }
     x += width;
@@ -96,7 +99,10 @@ function drawBox(g, pen, b) {
     pen.fillStyle = color("focus");
     pen.fillRect(b.x, y + flameRow - 4, width, 3);
   }
-  if (b.width > 28) {
+  if (b.node === g.folded) {
+    pen.fillStyle = color("box-" + name + "-text");
+    pen.fillText("+", b.x + b.width / 2 - 4, y + flameRow / 2);
+  } else if (b.width > 28) {
     pen.fillStyle = color(hit ? "box-hit-text" : "box-" + name + "-text");
     boxText(pen, b, frame, y + flameRow / 2);
   }
@@ -151,11 +157,17 @@ function nodeWords(g, node) {
   const t = g.tree, parent = t.parent[node];
   let text = `${bytesText(t.sum[node])}, ${shareText(t.sum[node], t.sum[0])} of all`;
   if (parent > 0) text += `, ${shareText(t.sum[node], t.sum[parent])} of ${g.words.above}`;
+  if (node === foldedNode(g)) return text + ", folded: click or press Enter to show it";
   if (t.own[node] > 0 && t.own[node] < t.sum[node]) text += `, ${bytesText(t.own[node])} in itself`;
   return text;
 }
 
 function zoomTo(g, node) {
+  if (node === foldedNode(g)) {
+    look(g, { focus: node });
+    change({ fold: false });
+    return;
+  }
   look(g, { zoom: node, focus: node });
   say(g, node, "Zoomed into ");
   g.words.zoomed?.(node);

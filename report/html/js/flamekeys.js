@@ -39,7 +39,7 @@ function watchFlame(g) {
 }
 
 function flameTip(g, b) {
-  if (b.node < 0) return [element("strong", {}, "Frames too narrow to draw"), element("span", {}, bytesText(b.width * g.tree.sum[g.zoom] / g.width)), element("span", { class: "soft" }, "Zoom in to see them")];
+  if (b.node < 0) return [element("strong", {}, "Frames too narrow to draw"), element("span", {}, bytesText(b.bytes)), element("span", { class: "soft" }, "Zoom in to see them")];
   const frame = g.tree.frame[b.node];
   return [element("strong", {}, frame === 0 ? "all" : book.names[frame]), element("span", { class: "soft" }, book.places[frame]), element("span", {}, nodeWords(g, b.node)), ...g.words.more(b.node).map((text) => element("span", {}, text))];
 }
@@ -50,7 +50,7 @@ function flameKey(g, event) {
   let to = -1;
   switch (event.key) {
     case "ArrowUp": to = t.parent[at]; break;
-    case "ArrowDown": to = widestBelow(t, at); break;
+    case "ArrowDown": to = at === foldedNode(g) ? -1 : widestBelow(g, at); break;
     case "ArrowLeft": to = beside(g, at, -1); break;
     case "ArrowRight": to = beside(g, at, 1); break;
     case "Home": to = 0; break;
@@ -72,10 +72,11 @@ function flameKey(g, event) {
   keepInSight(g, to);
 }
 
-// widestBelow returns the child with the most bytes.
-function widestBelow(t, node) {
+// widestBelow returns the child with the widest box.
+function widestBelow(g, node) {
+  const t = g.tree, folded = foldedNode(g);
   let best = -1;
-  for (let c = t.first[node]; c >= 0; c = t.next[c]) if (t.sum[c] > 0 && (best < 0 || t.sum[c] > t.sum[best])) best = c;
+  for (let c = t.first[node]; c >= 0; c = t.next[c]) if (t.sum[c] > 0 && c !== folded && (best < 0 || t.sum[c] > t.sum[best])) best = c;
   return best;
 }
 
@@ -116,7 +117,7 @@ function showLeaf(g, entry) {
 // select shows a site, and marks its path in the graph.
 function select(entry) {
   if (entry >= 0) showLeaf(sites, entry);
-  change({ entry });
+  change({ entry, fold: state.fold && !(entry >= 0 && isBefore(entry)) });
   if (entry >= 0) say(sites, sites.focus, "Selected ");
 }
 

@@ -29,7 +29,7 @@ function fillKept() {
   byId("kept-section").hidden = false;
   byId("kept-graph").hidden = byId("holders-section").hidden = !book.kept;
   document.querySelector("main").classList.toggle("beside", Boolean(book.kept));
-  if (book.kept) fillLegend(keepers, data.kept.tree, ["held by Python", "", "held by C++ only", "", "no holder"]);
+  if (book.kept) fillLegend(Object.assign(keepers, { tree: book.kept }), ["held by Python", "", "held by C++ only", "", "no holder"]);
 }
 
 const keeperName = (k) => data.strings[data.kept.keepers.path[k]];

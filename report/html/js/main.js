@@ -7,6 +7,7 @@ function show() {
   drawChart();
   showSum();
   showKept();
+  fillLegend(sites, ["Python, yours", "Python, libraries", "native, yours", "native, libraries", "no code"]);
   graphs.forEach(showGraph);
   graphs.forEach(showTable);
   showKeeper();
@@ -20,6 +21,7 @@ function watchFilters() {
     Object.assign(sites, { zoom: 0, focus: -1, page: 0 });
     change({ hide: event.target.checked });
   });
+  byId("fold").addEventListener("change", (event) => filter({ fold: event.target.checked }));
   byId("reset").addEventListener("click", reset);
   graphs.forEach(watchTable);
   byId("unselect").addEventListener("click", () => change({ entry: -1 }));
@@ -80,7 +82,6 @@ async function main() {
   fillHead();
   fillFindings();
   fillFilters();
-  fillLegend(sites, data.tree, ["Python, yours", "Python, libraries", "native, yours", "native, libraries", "no code"]);
   fillKept();
   fillParts();
   fillNotes();

@@ -47,6 +47,7 @@ function fillList(list, texts) {
 }
 
 function fillFilters() {
+  byId("fold").parentElement.hidden = data.before === 0;
   byId("process").replaceChildren(element("option", { value: -1 }, "all"), ...data.processes.map((p, i) => element("option", { value: i }, p.name + (p.ended ? ", ended" : ""))));
   const gpus = [element("option", { value: -2 }, "all GPUs"), ...data.gpus.map((g, i) => element("option", { value: i }, gpuText(i)))];
   if (book.apart.length) gpus.push(element("option", { value: -1 }, "apart: " + book.apart.join(", ")));
@@ -77,6 +78,7 @@ function showFilters() {
   byId("at-end").setAttribute("aria-pressed", state.metric === "use" && state.to === book.moments - 1);
   byId("at-all").setAttribute("aria-pressed", state.metric === "growth" && state.from === 0 && state.to === book.moments - 1);
   byId("hide").checked = state.hide;
+  byId("fold").checked = state.fold;
 }
 
 // showSum shows the sum of the graph's bytes, and the bytes that it cannot draw.
@@ -91,14 +93,17 @@ function showSum() {
       state.metric === "use" ? word + " after " + spanText(book.times[state.to]) :
       state.metric === "peak" ? word + " at the peak, after " + spanText(book.times[state.to]) :
       state.metric === "leak" && data.verdicts ? "live at the end of sites that are found leaking" : about);
+    if (folds(sites.tree)) parts.push(`, ${bytesText(sites.tree.sum[sites.tree.before])} of that from before the attach`);
     if (sites.less > 0) parts.push(`; ${bytesText(-sites.less)} of that cannot be drawn`);
   }
   byId("sum").replaceChildren(...parts);
 }
 
 // fillLegend names the colors of a graph's frames.
-function fillLegend(g, tree, names) {
-  const used = new Set(tree.frame.map((frame) => book.classes[frame]));
+function fillLegend(g, names) {
+  if (g.legend === g.tree) return;
+  g.legend = g.tree;
+  const used = new Set(g.tree.frame.subarray(0, g.tree.size).map((frame) => book.classes[frame]));
   part(g, "legend").replaceChildren(...names.map((name, i) => (used.has(i)
     ? element("li", {}, element("i", { class: "swatch bg-box-" + boxClasses[i] }), name) : null)).filter(Boolean));
 }

@@ -18,7 +18,7 @@ const siteColumns = [
 ];
 
 sites.table = {
-  id: "sites", select, selected: () => state.entry,
+  id: "sites", select, selected: () => state.entry, folded: (e) => folds(sites.tree) && isBefore(e),
   columns: () => siteColumns.filter(([key]) => (key !== "verdict" || data.verdicts) && (key !== "history" || data.chart)),
 };
 
@@ -60,6 +60,32 @@ function sparkline(e) {
     drawing("path", { class: "fill", d: path + `V${height}H0Z` }), drawing("path", { class: "stroke", d: path }));
 }
 
+// stackRows lists a stack's frames. While library frames are hidden, a run of them is one row, which
+// a click unfolds.
+const openRuns = new Set(); // by their first frame
+function stackRows(path, own) {
+  const rows = [], hidden = (i) => i < path.length && i !== own && state.hide && isLibrary(book.classes[path[i]]);
+  for (let i = 0; i < path.length;) {
+    let n = 0;
+    while (hidden(i + n)) n++;
+    if (n > 1 && !openRuns.has(i)) {
+      rows.push(runRow(i, n));
+      i += n;
+      continue;
+    }
+    for (const end = i + Math.max(n, 1); i < end; i++) {
+      rows.push(element("li", { value: i + 1, class: (i === own ? "own " : "") + "f-" + boxClasses[book.classes[path[i]]] },
+        element("span", { class: "name" }, book.names[path[i]]), " ", element("span", { class: "soft" }, book.places[path[i]])));
+    }
+  }
+  return rows;
+}
+
+const runRow = (first, n) => element("li", { value: first + 1, class: "run" }, element("button", { type: "button", class: "link", onclick: () => {
+  openRuns.add(first);
+  change({});
+} }, n + " library frames"));
+
 // showSelected shows the selected site's whole stack and its figures, and scrolls to it if it is
 // new.
 let shownEntry = -1;
@@ -88,8 +114,7 @@ function showSelected() {
   verdict.hidden = !verdictClass(e);
   verdict.replaceChildren(verdictChip(e));
   const path = pathTo(book.full, d.node[e]).slice(1).map((node) => book.full.frame[node]);
-  const own = path.lastIndexOf(head);
-  byId("selected-stack").replaceChildren(...path.map((frame, i) => element("li", { class: (i === own ? "own " : "") + "f-" + boxClasses[book.classes[frame]] },
-    element("span", { class: "name" }, book.names[frame]), " ", element("span", { class: "soft" }, book.places[frame]))));
+  if (isNew) openRuns.clear();
+  byId("selected-stack").replaceChildren(...stackRows(path, path.lastIndexOf(head)));
   if (isNew) box.scrollIntoView({ block: "nearest" });
 }

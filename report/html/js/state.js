@@ -7,7 +7,8 @@ const state = {
   process: -1, // -1: all
   gpu: -2, // -2: all GPUs, -1: what is in the sum of no GPU
   planes: new Set(),
-  hide: false,
+  hide: true, // library frames
+  fold: true, // what is from before the attach
   entry: -1, keeper: -1, // the selected ones
 };
 
@@ -28,7 +29,7 @@ const needsChart = (metric) => metric === "peak" || metric === "growth";
 function resetState() {
   Object.assign(state, {
     metric: "use", from: book.moments - 1, to: book.moments - 1, process: -1, gpu: -2, planes: new Set(data.planes.keys()),
-    hide: false, entry: -1, keeper: -1,
+    hide: true, fold: true, entry: -1, keeper: -1,
   });
   for (const g of graphs) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
 }
@@ -92,6 +93,14 @@ function peakMoment() {
   return best;
 }
 
+// folds reports whether memory from before the attach is folded in a tree: never if there is no other.
+const folds = (t) => state.fold && t.before > 0 && t.sum[t.before] > 0 && t.sum[t.before] < t.sum[0];
+
+// foldedNode returns the node that is drawn folded; -1 without one.
+const foldedNode = (g) => (g.zoom === 0 && folds(g.tree) ? g.tree.before : -1);
+
+const isBefore = (e) => data.planes[data.entries.plane[e]] === "before";
+
 // update computes everything that depends on the choice.
 function update() {
   if (state.metric === "peak") state.from = state.to = peakMoment();
@@ -121,12 +130,19 @@ function updateGraph(g, tree, of) {
   }
   search(tree, matcher);
   g.searching = matcher !== null;
-  if (matcher) {
-    for (let e = 0; e < n; e++) if (g.bytes[e] > 0 && tree.hit[tree.at[e]]) g.matched += g.bytes[e];
+  g.full = tree === book.own ? book.full : tree; // hidden frames are found too
+  if (g.full !== tree) search(g.full, matcher);
+  for (let e = 0; matcher && e < n; e++) {
+    if (!found(g, e)) continue;
+    tree.hit[tree.at[e]] ||= 1;
+    g.matched += Math.max(g.bytes[e], 0);
   }
   if (g.zoom >= tree.size || g.zoom > 0 && !(tree.sum[g.zoom] > 0)) g.zoom = 0;
   if (g.focus >= tree.size || g.focus >= 0 && !(tree.sum[g.focus] > 0)) g.focus = -1;
 }
+
+// found reports whether a search found an entry.
+const found = (g, e) => g.full.hit[g.full.at[e]] > 0;
 
 // change applies a part of the choice; the page follows before the next frame is painted.
 let waiting = false;

@@ -3,11 +3,12 @@
 
 const pageRows = 25;
 
-// rowsShown returns the entries with bytes, in order; during a search, the matching ones.
+// rowsShown returns the entries with bytes that are not folded, in order; during a search, the
+// matching ones.
 function rowsShown(g) {
-  const t = g.tree, count = g.bytes.length, list = [];
+  const count = g.bytes.length, list = [];
   for (let e = 0; e < count; e++) {
-    if (g.bytes[e] !== 0 && (!g.searching || t.hit[t.at[e]])) list.push(e);
+    if (g.bytes[e] !== 0 && (g.searching ? found(g, e) : !g.table.folded?.(e))) list.push(e);
   }
   const [, , of, number] = g.table.columns().find(([key]) => key === g.sort) || g.table.columns()[0], sign = g.down ? -1 : 1;
   if (number) {
@@ -33,6 +34,7 @@ function showTable(g) {
   g.page = Math.min(g.page, pages - 1);
   const first = g.page * pageRows, rows = list.slice(first, first + pageRows);
   byId(id + "-count").textContent = list.length === 0 ? "none" : `${countText(first + 1)}–${countText(first + rows.length)} of ${countText(list.length)}`;
+  if (!g.searching && g.table.folded && folds(g.tree)) byId(id + "-count").textContent += `, and ${bytesText(g.tree.sum[g.tree.before])} from before the attach`;
   byId(id + "-pages").hidden = pages < 2;
   byId(id + "-previous").disabled = g.page === 0;
   byId(id + "-next").disabled = g.page === pages - 1;

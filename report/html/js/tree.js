@@ -13,7 +13,7 @@ function newTree(room, entries) {
   return {
     size: 0, parent: new Int32Array(room), first: new Int32Array(room).fill(-1), last: new Int32Array(room).fill(-1),
     next: new Int32Array(room).fill(-1), frame: new Int32Array(room), depth: new Int32Array(room), at: new Int32Array(entries),
-    sum: new Float64Array(room), own: new Float64Array(room), hit: new Uint8Array(room), deepest: 0,
+    sum: new Float64Array(room), own: new Float64Array(room), hit: new Uint8Array(room), deepest: 0, before: -1,
   };
 }
 
@@ -21,6 +21,7 @@ function addNode(t, parent, frame) {
   const node = t.size++;
   t.parent[node] = parent;
   t.frame[node] = frame;
+  if (parent === 0 && frame === data.before) t.before = node;
   if (parent >= 0) {
     t.depth[node] = t.depth[parent] + 1;
     if (t.first[parent] < 0) t.first[parent] = node;

@@ -34,7 +34,9 @@ func (t *Tracer) lastBooks() *ledger.Snapshot {
 	turn := t.desk.Take()
 	defer turn.Done()
 	turn.TakeAll()
-	return turn.Snapshot(t.ended, time.Now().Add(-time.Duration(clock.Now()-t.ended)))
+	s := turn.Snapshot(t.ended, time.Now().Add(-time.Duration(clock.Now()-t.ended)))
+	turn.AddStuck(s)
+	return s
 }
 
 // takeBooks copies the books when they have every event before a moment. Readings made since then
@@ -44,7 +46,9 @@ func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
 	turn := t.desk.Take()
 	defer turn.Done()
 	turn.TakeBefore(moment + 1)
-	return turn.Snapshot(clock.Now(), time.Now())
+	s := turn.Snapshot(clock.Now(), time.Now())
+	turn.AddStuck(s)
+	return s
 }
 
 // readBooks has the books take what no event tells, as of the time that it returns: live blocks
@@ -98,7 +102,9 @@ func (t *Tracer) runningBooks(turn *booking.Turn, pid uint32, at uint64) (s *led
 		walked = t.walker.Now(turn, pid, at, blocks[pid])
 	}
 	t.bringUpToDate(turn, blocks)
-	return turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at))), walked
+	s = turn.Running(at, time.Now().Add(-time.Duration(clock.Now()-at)))
+	turn.AddStuck(s)
+	return s, walked
 }
 
 // blocksOf returns the live blocks that PyTorch's allocator gave a process since the attach.

@@ -179,7 +179,9 @@ func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return r.SnapshotOf(l, at), t, sizes, nil
+	s := r.SnapshotOf(l, at)
+	l.AddStuck(s)
+	return s, t, sizes, nil
 }
 
 // writeBetween writes a view of an interval. The summary is the lines that changed most.

@@ -107,6 +107,10 @@ func (t *Turn) DriverMemory(pid uint32, most int) []ledger.Block {
 	return t.ledger.DriverMemory(pid, most)
 }
 
+// AddStuck adds what keeps PyTorch's caches from the driver to the snapshot that was taken in this
+// turn: see ledger.Ledger.AddStuck.
+func (t *Turn) AddStuck(s *ledger.Snapshot) { t.ledger.AddStuck(s) }
+
 // AddWalk adds the walks of a process to a snapshot that is older: see ledger.Ledger.AddWalk.
 func (t *Turn) AddWalk(s *ledger.Snapshot, pid uint32) { t.ledger.AddWalk(s, pid) }
 

@@ -20,7 +20,9 @@ func FuzzLedger(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, last := applyHostile(t, data[:min(len(data), 32<<10)], nil)
 		s := l.Snapshot(last, time.Time{})
+		l.AddStuck(s)
 		checkBooks(t, s)
+		checkStuck(t, s)
 		checkLedger(t, l)
 		checkParts(t, l, s)
 		checkAsleep(t, l, s)

@@ -97,6 +97,8 @@ type Ledger struct {
 	ended      []uint32 // processes that ended and still have their entries
 	purgeAt    uint64   // when the first of them loses them
 	openWalks  int      // processes whose memory is being walked
+	heldBlocks int      // of all processes: see walks.blocks
+	newest     uint64   // time of the latest event or reading of allocators
 	opened     bool     // after UsageOpened, until UsageReading
 	firstUsage uint64   // time of the first NVML reading
 	lastUsage  uint64
@@ -227,6 +229,7 @@ func (l *Ledger) Apply(e *Event) {
 		return
 	}
 	l.stats.Events++
+	l.newest = max(l.newest, e.Time)
 	if e.Time >= l.purgeAt {
 		l.purge(e.Time)
 	}

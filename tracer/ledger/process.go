@@ -41,10 +41,11 @@ type process struct {
 	releases  [ContextWasReset + 1]Release
 	pools     map[poolKey]uint32 // pool numbers
 	tensors   []tensors          // by device
-	freeRuns  []freeRun          // by device, in segments
-	strays    []stray            // allocations on unknown devices, oldest first
-	crowded   bool               // strays has no room for more
-	exported  []uint64           // its keys in Ledger.exports, oldest first
+	unsampled unsampled
+	freeRuns  []freeRun // by device, in segments
+	strays    []stray   // allocations on unknown devices, oldest first
+	crowded   bool      // strays has no room for more
+	exported  []uint64  // its keys in Ledger.exports, oldest first
 	asleep    asleep
 
 	bareFailures int              // sites of failures beyond its share
@@ -188,7 +189,8 @@ func (l *Ledger) purge(now uint64) {
 		}
 		frees = frees || p.held[tableFrees] != 0
 		l.setStrays(p, nil)
-		p.physical, p.primaries = nil, nil
+		p.physical, p.primaries, p.unsampled = nil, nil, unsampled{}
+		l.dropHeldBlocks(p)
 		l.countMappings(p)
 		p.asleep.compact(p)
 		p.objects.forget()

@@ -37,6 +37,7 @@ func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
 // extent is a range of addresses that leads to memory of a site.
 type extent struct {
 	start, end uint64
+	time       uint64 // of the allocation or mapping
 	site       uint32
 	mapped     bool // it is mapped by the virtual memory API
 }
@@ -83,6 +84,7 @@ func (l *Ledger) setBlocks(pid uint32, list []Block) {
 		t.outside = outside[t.device]
 	}
 	l.procs[n].freeRuns = l.freeRuns(extents, list)
+	l.noteUnsampled(n, list)
 }
 
 // learnDevices moves allocations on an unknown device to the device of the blocks in them: if a
@@ -156,8 +158,9 @@ func (l *Ledger) extents(process uint32) []extent {
 			continue
 		}
 		for b := s.first; b != 0; b = l.entries.at(b).next {
-			start, end := span(l.entries.at(b).address, l.entries.at(b).size)
-			list = append(list, extent{start: start, end: end, site: n})
+			e := l.entries.at(b)
+			start, end := span(e.address, e.size)
+			list = append(list, extent{start: start, end: end, time: e.time, site: n})
 		}
 	}
 	if p.physical != nil {
@@ -167,7 +170,7 @@ func (l *Ledger) extents(process uint32) []extent {
 				continue
 			}
 			if n := l.entries.at(b).site; l.sites[n].mayBeSegment() {
-				list = append(list, extent{x.Start, x.End, n, true})
+				list = append(list, extent{x.Start, x.End, x.Value.time, n, true})
 			}
 		}
 	}

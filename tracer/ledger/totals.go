@@ -48,6 +48,7 @@ type tensorClass struct{ live, freed count }
 // a busy process allocated and freed since the one before, so it tolerates that much until the
 // process pauses or ends.
 func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
+	l.newest = max(l.newest, time)
 	for i := range totals {
 		if l.full() {
 			return

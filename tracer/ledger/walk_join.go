@@ -17,6 +17,7 @@ type joined struct {
 	newer   []uint64 // by holder: bytes of blocks since the attach
 	sites   map[siteKey]*heldSite
 	freed   map[siteKey]uint64 // weights of what was freed since the walk began
+	to      map[uint32]uint32  // by index of a holder in the walk: its index in walked.Held
 }
 
 // join finds the sites of a walk's storages by address, and fits their bytes to the allocators'
@@ -158,7 +159,7 @@ func (j *joined) sort() {
 	for k, i := range order {
 		held[k], to[uint32(i)] = j.walked.Held[i], uint32(k)
 	}
-	j.walked.Held = held
+	j.walked.Held, j.to = held, to
 	for _, s := range j.sites {
 		parts := make(map[uint32]uint64, len(s.parts))
 		for holder, bytes := range s.parts {

@@ -106,6 +106,11 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 			w.divide(x, held)
 		}
 	}
+	for i := range s.Stuck {
+		if s.Stuck[i].Process == index {
+			s.Stuck[i].divide(l, n)
+		}
+	}
 }
 
 // add sums the holders of sites that are shown as one.

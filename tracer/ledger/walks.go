@@ -100,9 +100,10 @@ const (
 
 // walks has the walks of one process.
 type walks struct {
-	list  []Walked
-	sites map[siteKey]*heldSite // of the latest
-	open  *openWalk
+	list   []Walked
+	sites  map[siteKey]*heldSite // of the latest
+	blocks []heldBlock           // likewise, by address
+	open   *openWalk
 }
 
 // openWalk is the state of a process's memory when a walk began.
@@ -233,6 +234,7 @@ func (l *Ledger) addWalk(in *Walk) {
 	}
 	j := l.join(n, in, &opened)
 	p.walks.sites = j.sites
+	l.keepHeldBlocks(p, in, j.to)
 	l.keepWalk(p, j.walked)
 }
 

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Stuck is the part of the cache of one of PyTorch's allocators that it cannot give back to the
+// driver: a segment goes back only when no block of it lives. Of memory of the virtual memory API
+// (expandable segments), each mapping goes back by itself, and counts as a segment here.
+//
+// It is of segments allocated since the attach: Free + Idle = Tensors.Cached, unless the blocks
+// outside of the sample were listed at another moment. Then neither sum exceeds Cached.
+type Stuck struct {
+	Process int
+	Device  int32
+
+	Segments uint64 // with live blocks and free memory
+	Bytes    uint64 // of these segments
+	Free     uint64 // part of Bytes that is in no block
+	Idle     uint64 // bytes of segments without a live block, which the allocator can give back
+	Sets     []StuckSet
+
+	Listed   uint64 // when the blocks outside of the sample were listed; 0: never
+	Unlisted uint64 // bytes of live blocks whose place is not known
+	Outdated uint64 // bytes of blocks that were listed, and freed since
+
+	units  []stuckUnit
+	blocks []stuckBlock // by address
+	stacks stuckStacks
+}
+
+// StuckSet is the segments whose live blocks are of the same stacks and holders. The sets of an
+// allocator add up to its figures.
+type StuckSet struct {
+	Segments, Bytes, Free uint64
+	By                    []StuckBy // by bytes, largest first, at most maxStuckBy
+	More                  uint64    // bytes of blocks of others
+}
+
+// StuckBy is the blocks in the segments of a set that one stack allocated and one holder keeps.
+type StuckBy struct {
+	Sampled       bool // otherwise Stack and API are unknown
+	Stack         uint64
+	API           string
+	Holder        int    // index into Held of the process's latest Walked; -1: unknown
+	Blocks, Bytes uint64 // a block that lies in several mappings counts in the first
+}
+
+// maxStuckBy bounds the stacks and holders of a set. Segments with more are mostly small tensors.
+const maxStuckBy = 64
+
+// stuckUnit is a segment with live blocks and free memory, [first, last) of Stuck.blocks.
+type stuckUnit struct {
+	size, free  uint64
+	first, last uint32
+}
+
+// stuckBlock is the part of a live block that lies in one segment.
+type stuckBlock struct {
+	address, size, time uint64 // of the block; time is 0 outside of the sample
+	bytes               uint64 // inside
+	stack               uint32 // index into stuckStacks
+}
+
+// stuckStacks are the stacks of a process's blocks. The first is that of blocks outside of the
+// sample.
+type stuckStacks []stuckStack
+
+type stuckStack struct {
+	stack uint64
+	api   string
+}
+
+// unsampled are the blocks of a process outside of the sample, as they were listed last.
+type unsampled struct {
+	blocks []Block // by address
+	time   uint64  // of the list; 0: there was none
+}
+
+// noteUnsampled keeps the blocks of a sorted list that are not in the sample.
+func (l *Ledger) noteUnsampled(n uint32, list []Block) {
+	var kept []Block
+	for _, b := range list {
+		if e, ok := l.live[liveKey{b.Address, n, Blocks}]; !ok || l.entries.at(e).size != b.Size {
+			kept = append(kept, b)
+		}
+	}
+	l.procs[n].unsampled = unsampled{slices.Clip(kept), l.newest}
+}
+
+// AddStuck adds Snapshot.Stuck. It must follow the call that took the snapshot: nothing may be
+// booked in between. Its duration grows with the live blocks.
+func (l *Ledger) AddStuck(s *Snapshot) {
+	type key struct {
+		pid   uint32
+		begin uint64
+	}
+	index := make(map[key]int, len(s.Processes))
+	for i := range s.Processes {
+		index[key{s.Processes[i].PID, s.Processes[i].Begin}] = i
+	}
+	s.Stuck = nil
+	for n := range l.procs {
+		p := &l.procs[n]
+		if i, ok := index[key{p.PID, p.Begin}]; ok && !p.purged && len(p.tensors) > 0 {
+			l.addStuck(s, uint32(n), i)
+		}
+	}
+	slices.SortFunc(s.Stuck, func(a, b Stuck) int {
+		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
+	})
+}
+
+// addStuck adds what is stuck of one process's allocators.
+func (l *Ledger) addStuck(s *Snapshot, n uint32, index int) {
+	p := &l.procs[n]
+	uuids, _ := p.ordinals()
+	only, _ := p.onlyGPU(uuids)
+	at := map[int32]*Stuck{}
+	for i := range p.tensors {
+		t := &p.tensors[i]
+		if x := s.TensorsOn(index, t.device); x != nil && t.device >= 0 && t.now.reserved != 0 && x.Cached > 0 { // otherwise blocks have no addresses
+			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.unsampled.time}
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	l.findStuck(n, only, at)
+	for device, x := range at {
+		x.fit(s.TensorsOn(index, device))
+		x.divide(l, n)
+		s.Stuck = append(s.Stuck, *x)
+	}
+}
+
+// findStuck finds the segments of each device, and the blocks in them. A segment on an unknown
+// device is on the only one.
+func (l *Ledger) findStuck(n uint32, only int32, at map[int32]*Stuck) {
+	extents := l.extents(n)
+	blocks, stacks := l.blocksOf(n)
+	for _, x := range at {
+		x.stacks = stacks
+		x.blocks = make([]stuckBlock, 0, len(blocks)/len(at))
+	}
+	pieces := blockPieces{blocks: blocks}
+	for i := range extents {
+		x := &extents[i]
+		site := &l.sites[x.site]
+		device := site.device
+		if device == UnknownDevice {
+			device = only
+		}
+		to := at[device]
+		if to == nil || !site.segment {
+			continue
+		}
+		u := stuckUnit{size: x.end - x.start, first: uint32(len(to.blocks))}
+		u.free = u.size
+		for b := pieces.next(x); b != nil; b = pieces.next(x) {
+			if b.time == 0 && x.time > l.procs[n].unsampled.time { // it was freed, and so was the segment that it was in
+				to.Outdated += b.bytes
+				continue
+			}
+			u.free -= b.bytes
+			to.blocks = append(to.blocks, *b)
+		}
+		to.add(&u)
+	}
+}
+
+// blockPieces walks through blocks in order of their addresses, as cursor does.
+type blockPieces struct {
+	blocks []stuckBlock
+	i      int
+	at     uint64
+}
+
+// next returns the next block that lies in x, with the bytes inside, or nil.
+func (p *blockPieces) next(x *extent) *stuckBlock {
+	for ; p.i < len(p.blocks); p.i++ {
+		b := &p.blocks[p.i]
+		start, end := span(b.address, b.size)
+		from := max(start, x.start, p.at)
+		if from >= x.end {
+			return nil
+		}
+		if end > from {
+			p.at = min(end, x.end)
+			b.bytes = p.at - from
+			return b
+		}
+	}
+	return nil
+}
+
+// add adds a segment whose blocks are the last ones.
+func (x *Stuck) add(u *stuckUnit) {
+	u.last = uint32(len(x.blocks))
+	switch {
+	case u.first == u.last:
+		x.Idle += u.size
+	case u.free == 0:
+		x.blocks = x.blocks[:u.first]
+	default:
+		x.units = append(x.units, *u)
+		x.Segments++
+		x.Bytes += u.size
+		x.Free += u.free
+	}
+}
+
+// blocksOf returns the live blocks of a process on its GPUs by address: those of the sample, and
+// the others as they were listed last.
+func (l *Ledger) blocksOf(n uint32) ([]stuckBlock, stuckStacks) {
+	p := &l.procs[n]
+	stacks, at := stuckStacks{{}}, map[stuckStack]uint32{}
+	most := uint64(0)
+	for i := range p.tensors {
+		most += p.tensors[i].sampled
+	}
+	sampled := make([]stuckBlock, 0, most)
+	for _, number := range p.sites {
+		s := &l.sites[number]
+		if s.kind != Tensor || s.device == CPUDevice {
+			continue
+		}
+		of := stuckStack{s.stack, s.api}
+		stack, ok := at[of]
+		if !ok {
+			stack = uint32(len(stacks))
+			at[of] = stack
+			stacks = append(stacks, of)
+		}
+		for e := s.first; e != 0; {
+			b := l.entries.at(e)
+			sampled = append(sampled, stuckBlock{address: b.address, size: b.size, time: max(b.time, 1), stack: stack})
+			e = b.next
+		}
+	}
+	l.spend(len(p.sites) + 32*len(sampled) + 8*len(p.unsampled.blocks))
+	slices.SortFunc(sampled, func(a, b stuckBlock) int { return cmp.Compare(a.address, b.address) })
+	if len(p.unsampled.blocks) == 0 {
+		return sampled, stacks
+	}
+	list := make([]stuckBlock, 0, len(sampled)+len(p.unsampled.blocks))
+	for _, b := range p.unsampled.blocks {
+		for len(sampled) > 0 && sampled[0].address < b.Address {
+			list, sampled = append(list, sampled[0]), sampled[1:]
+		}
+		if len(sampled) == 0 || sampled[0].address != b.Address { // otherwise another block has its address
+			list = append(list, stuckBlock{address: b.Address, size: b.Size})
+		}
+	}
+	return append(list, sampled...), stacks
+}
+
+// fit compares what was found with the allocator's own totals, and makes it at most as much.
+func (x *Stuck) fit(t *Tensors) {
+	if found := x.Free + x.Idle; found > t.Cached {
+		x.Unlisted = found - t.Cached
+	} else {
+		x.Outdated += t.Cached - found
+	}
+	if x.Free > t.Cached {
+		free := make([]uint64, len(x.units))
+		for i := range x.units {
+			free[i] = x.units[i].free
+		}
+		free, _ = apportion(t.Cached, free)
+		for i := range x.units {
+			x.units[i].free = free[i]
+		}
+		x.Free = t.Cached
+	}
+	x.Idle = min(x.Idle, t.Cached-x.Free)
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+)
+
+// heldBlock is a block since the attach that a walk found a holder for.
+type heldBlock struct {
+	address, size uint64
+	holder        uint32 // index into Held
+}
+
+// maxHeldBlocks is of how many blocks of all processes the holders are kept one by one.
+const maxHeldBlocks = 1 << 21
+
+// keepHeldBlocks keeps which block each holder of the latest walk keeps. Storages are sorted by
+// address, and to has the place of each holder among those that were kept.
+func (l *Ledger) keepHeldBlocks(p *process, in *Walk, to map[uint32]uint32) {
+	l.dropHeldBlocks(p)
+	var list []heldBlock
+	for i := range in.Storages {
+		s := &in.Storages[i]
+		if holder, ok := to[s.Holder]; ok && s.Block != 0 && !s.Allocation && l.heldBlocks+len(list) < maxHeldBlocks {
+			list = append(list, heldBlock{s.Address, s.Block, holder})
+		}
+	}
+	slices.SortFunc(list, func(a, b heldBlock) int { return cmp.Compare(a.address, b.address) })
+	p.walks.blocks = slices.Clip(list)
+	l.heldBlocks += len(list)
+}
+
+func (l *Ledger) dropHeldBlocks(p *process) {
+	if p.walks != nil {
+		l.heldBlocks -= len(p.walks.blocks)
+		p.walks.blocks = nil
+	}
+}
+
+// holderOf returns the holder of a block of a process at its latest walk, -1 if it is unknown. The
+// walk may be later than the block was found. next is where the search begins; blocks must come by
+// address.
+func (l *Ledger) holderOf(n uint32, b *stuckBlock, next *int) int {
+	w := l.procs[n].walks
+	if w == nil || len(w.list) == 0 {
+		return -1
+	}
+	for *next < len(w.blocks) && w.blocks[*next].address < b.address {
+		*next++
+	}
+	latest := &w.list[len(w.list)-1]
+	if *next == len(w.blocks) || b.time > latest.Time {
+		return -1
+	}
+	x := &w.blocks[*next]
+	if x.address != b.address || x.size != b.size || int(x.holder) >= len(latest.Held) {
+		return -1
+	}
+	if e, ok := l.live[liveKey{b.address, n, Blocks}]; b.time != 0 && (!ok || max(l.entries.at(e).time, 1) != b.time) {
+		return -1 // another block may have taken the address before the walk
+	}
+	return int(x.holder)
+}
+
+// divider finds segments with blocks of the same stacks and holders.
+type divider struct {
+	x       *Stuck
+	numbers map[uint64]uint32 // of pairs of a stack and a holder
+	pairs   []StuckBy         // by number, without figures
+	found   []StuckBy         // by number: in the segment with the number in
+	in      []int
+	list    []uint32 // numbers that are found in the current segment
+	sets    map[string]*StuckSet
+	order   []*StuckSet
+}
+
+// divide sets Sets.
+func (x *Stuck) divide(l *Ledger, n uint32) {
+	d := divider{x: x, numbers: map[uint64]uint32{}, sets: map[string]*StuckSet{}}
+	next := 0
+	for i := range x.units {
+		d.find(i, func(b *stuckBlock) int { return l.holderOf(n, b, &next) })
+		d.add(i)
+	}
+	l.spend(16 * len(x.blocks))
+	x.Sets = nil
+	for _, set := range d.order {
+		slices.SortStableFunc(set.By, func(a, b StuckBy) int { return cmp.Compare(b.Bytes, a.Bytes) })
+		x.Sets = append(x.Sets, *set)
+	}
+	slices.SortStableFunc(x.Sets, func(a, b StuckSet) int { return cmp.Compare(b.Free, a.Free) })
+}
+
+// number returns that of a stack and a holder.
+func (d *divider) number(stack uint32, holder int) uint32 {
+	pair := uint64(stack)<<32 | uint64(uint32(holder+1))
+	n, ok := d.numbers[pair]
+	if !ok {
+		n = uint32(len(d.pairs))
+		d.numbers[pair] = n
+		of := d.x.stacks[stack]
+		d.pairs = append(d.pairs, StuckBy{Sampled: stack != 0, Stack: of.stack, API: of.api, Holder: holder})
+		d.found, d.in = append(d.found, StuckBy{}), append(d.in, -1)
+	}
+	return n
+}
+
+// find sums the blocks in a segment by stack and holder.
+func (d *divider) find(unit int, holderOf func(*stuckBlock) int) {
+	u := &d.x.units[unit]
+	d.list = d.list[:0]
+	for i := u.first; i < u.last; i++ {
+		b := &d.x.blocks[i]
+		n := d.number(b.stack, holderOf(b))
+		if d.in[n] != unit {
+			d.in[n] = unit
+			d.found[n] = d.pairs[n]
+			d.list = append(d.list, n)
+		}
+		d.found[n].Bytes += b.bytes
+		if i == 0 || d.x.blocks[i-1].address != b.address { // its first part
+			d.found[n].Blocks++
+		}
+	}
+}
+
+// add adds the segment that was searched last to its set.
+func (d *divider) add(unit int) {
+	u, more := &d.x.units[unit], uint64(0)
+	if len(d.list) > maxStuckBy {
+		slices.SortFunc(d.list, func(a, b uint32) int {
+			return cmp.Or(cmp.Compare(d.found[b].Bytes, d.found[a].Bytes), cmp.Compare(a, b))
+		})
+		for _, n := range d.list[maxStuckBy:] {
+			more += d.found[n].Bytes
+		}
+		d.list = d.list[:maxStuckBy]
+	}
+	slices.Sort(d.list)
+	mark := make([]byte, 0, 4*len(d.list)+1)
+	for _, n := range d.list {
+		mark = binary.LittleEndian.AppendUint32(mark, n)
+	}
+	if more > 0 {
+		mark = append(mark, 1)
+	}
+	set := d.sets[string(mark)]
+	if set == nil {
+		set = &StuckSet{By: make([]StuckBy, len(d.list))}
+		for i, n := range d.list {
+			set.By[i] = d.pairs[n]
+		}
+		d.sets[string(mark)] = set
+		d.order = append(d.order, set)
+	}
+	set.Segments++
+	set.Bytes += u.size
+	set.Free += u.free
+	set.More += more
+	for i, n := range d.list {
+		set.By[i].Blocks += d.found[n].Blocks
+		set.By[i].Bytes += d.found[n].Bytes
+	}
+}

@@ -16,12 +16,12 @@ trap 'rm -f "$results" "$fuzzed" "$booted" "$checked"; [ -z "${fuzz:-}${kernels:
 
 # step NAME COMMAND…: runs a check, and notes the outcome.
 step() {
-  local name=$1 output status
+  local name=$1 output status begin=$SECONDS
   shift
   output=$("$@" 2>&1)
   status=$?
   case $status in
-    0) echo "ok    $name"; echo pass >>"$results" ;;
+    0) printf 'ok    %s\t%ds\n' "$name" $((SECONDS - begin)); echo pass >>"$results" ;;
     77) echo "skip  $name: $output"; echo skip >>"$results" ;;
     *) printf 'FAIL  %s\n%s\n' "$name" "$output"; echo fail >>"$results" ;;
   esac
@@ -98,6 +98,7 @@ step kernels in_kernels
 tests -count=1 ./cmd/vramprof/test/leaks
 
 count() { grep -c "^$1" "$results"; }
+echo "took $((SECONDS / 60))m$((SECONDS % 60))s"
 grep '^skip ' "$results" | sed 's/^skip /skipped: /'
 printf '%d passed, %d failed, %d skipped\n' "$(count pass)" "$(count fail)" "$(count skip)"
 [ "$(count fail)" = 0 ]

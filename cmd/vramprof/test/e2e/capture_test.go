@@ -105,8 +105,8 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 	}
 }
 
-// Random tests make this many tries, this many at once.
-const tries, together = 20, 5
+// Random tests make this many tries, this many at once. Each run of the suite adds other tries.
+const tries, together = 8, 4
 
 // batches returns how often tries run together.
 func batches() int {

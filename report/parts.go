@@ -28,30 +28,19 @@ func PartIdle(s *ledger.Snapshot, x *ledger.Part) uint64 {
 
 // PartTerm is one term of the sum that makes up NVML's figure.
 type PartTerm struct {
-	name  string
+	Name  string
 	Bytes func(*ledger.Part) uint64
 }
 
 // PartTerms are all terms of a part but the unexplained memory.
 var PartTerms = []PartTerm{
-	{"tensors", func(x *ledger.Part) uint64 { return x.Tensors }},
-	{"PyTorch cache", func(x *ledger.Part) uint64 { return x.Cached }},
-	{"other CUDA allocations", func(x *ledger.Part) uint64 { return x.Driver }},
+	{PlaneName(PlaneTensor), func(x *ledger.Part) uint64 { return x.Tensors }},
+	{PlaneName(PlaneCache), func(x *ledger.Part) uint64 { return x.Cached }},
+	{PlaneName(PlaneDriver), func(x *ledger.Part) uint64 { return x.Driver }},
 	{"tensors before attach", func(x *ledger.Part) uint64 { return x.OlderAllocated }},
 	{"PyTorch cache before attach", func(x *ledger.Part) uint64 { return x.OlderCached }},
 	{"context, other before attach", func(x *ledger.Part) uint64 { return x.Foreign }},
 	{"allocations, GPU unknown", func(x *ledger.Part) uint64 { return x.Unplaced }},
-}
-
-// PartName returns the name of a term in a list of parts. Driver allocations are "other" only
-// beside those of PyTorch.
-func PartName(r *PartTerm, list []ledger.Part) string {
-	for i := range list {
-		if x := &list[i]; x.Tensors != 0 || x.Cached != 0 || x.OlderAllocated != 0 || x.OlderCached != 0 {
-			return r.name
-		}
-	}
-	return strings.TrimPrefix(r.name, "other ")
 }
 
 // PartText returns "python3 [42] on cuda:0 GPU-a: NVML usage 6.0 GiB = tensors 4.1 GiB + PyTorch
@@ -67,7 +56,7 @@ func PartText(s *ledger.Snapshot, x *ledger.Part) string {
 	for i := range PartTerms {
 		r := &PartTerms[i]
 		if n := r.Bytes(x); n != 0 {
-			b.WriteString(sign + PartName(r, []ledger.Part{*x}) + " " + words.Bytes(n))
+			b.WriteString(sign + r.Name + " " + words.Bytes(n))
 			sign = " + "
 		}
 	}

@@ -10,7 +10,7 @@ import (
 const (
 	PlaneTensor      = "tensor"      // PyTorch's blocks
 	PlaneCache       = "cache"       // PyTorch's segments without their blocks
-	PlaneDriver      = "driver"      // all other memory allocated from CUDA
+	PlaneDriver      = "driver"      // all other memory allocated from CUDA; reports call it "other CUDA"
 	PlaneBefore      = "before"      // held at the attach
 	PlaneUnexplained = "unexplained" // NVML's figure minus all the others, signed
 
@@ -19,6 +19,22 @@ const (
 	PlaneManaged = "managed" // migrates between host and GPU
 	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped: in no profile
 )
+
+// PlaneName returns how reports call a plane. JSON and the labels of profiles have the plane
+// itself.
+func PlaneName(plane string) string {
+	switch plane {
+	case PlaneTensor:
+		return "tensors"
+	case PlaneCache:
+		return "PyTorch cache"
+	case PlaneDriver:
+		return "other CUDA"
+	case PlaneBefore:
+		return "before attach"
+	}
+	return plane // the others have their own name
+}
 
 // Marks are frames that are no code. They stand for memory without a stack, or above a stack for
 // memory that it did not allocate.

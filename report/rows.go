@@ -15,7 +15,7 @@ import (
 // Change is a line of the user's own code, with the GPU memory that it held before and after.
 type Change struct {
 	Frame         callstack.Frame
-	Where         string // "python3 tensor cuda:0"
+	Where         string // "python3 tensors cuda:0"
 	Before, After int64
 }
 

@@ -44,7 +44,7 @@ type PartLine struct {
 // with "unexplained" last.
 func PartLines(x *ledger.Part) (lines []PartLine, usage uint64) {
 	for i := range PartTerms {
-		lines = append(lines, PartLine{PartTerms[i].name, int64(PartTerms[i].Bytes(x))})
+		lines = append(lines, PartLine{PartTerms[i].Name, int64(PartTerms[i].Bytes(x))})
 	}
 	return append(lines, PartLine{"unexplained", x.Unexplained}), PartUsage(x)
 }

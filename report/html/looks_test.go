@@ -109,7 +109,7 @@ func heldPage(t *testing.T, b *browser) {
 		"#kept-head":  "Who keeps it, as of 58s",
 		"#kept-when":  "Not of the moment chosen above (1m00s): memory was walked 2.0s before it. Choose 58s",
 		"#kept-notes": "No holders of infer [4300]: no Python interpreter in the process",
-		"#kept-sum":   "63.8 GiB of GPU memory 4.78 GiB since the attach 58.0 GiB before the attach 1.00 GiB beside PyTorch's allocator Growth is since the walk at 1.0s.",
+		"#kept-sum":   "63.8 GiB of GPU memory 4.78 GiB since the attach 58.0 GiB before the attach 1.00 GiB other CUDA Growth is since the walk at 1.0s.",
 	})
 	foldsOlder(p, in)
 	p.click("#kept-when button")

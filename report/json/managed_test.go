@@ -20,7 +20,7 @@ func TestManagedMemoryIsReportedBesideTheGPUs(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\nLive GPU memory: 2.00 GiB in 1 allocation from 1 site\n", "\nLive managed memory: 60.0 GiB in 1 allocation from 1 site\n",
-		"\nManaged memory is in no GPU's sum: NVML counts it for no process.\n", "\nCUDA allocations                     2.00 GiB\n",
+		"\nManaged memory is in no GPU's sum: NVML counts it for no process.\n", "\nother CUDA                           2.00 GiB\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

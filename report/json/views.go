@@ -66,7 +66,7 @@ type RowReport struct {
 // StatsReport describes all allocations, freed or not.
 type StatsReport struct {
 	Calls   []CallReport   `json:"calls"`            // by bytes
-	Driver  []BucketReport `json:"driver,omitempty"` // driver allocations by size
+	Driver  []BucketReport `json:"driver,omitempty"` // allocations from CUDA by size
 	Tensors []BucketReport `json:"tensors,omitempty"`
 	Churn   []ChurnReport  `json:"churn"` // sites that allocate and free repeatedly
 }

@@ -111,7 +111,7 @@ func diffLines(a, b Profile) []report.Change {
 			case len(x.Location) > 0 && list[0].Mark:
 				f = list[0]
 			}
-			where := words.Join(label(x, "comm"), label(x, "plane"), label(x, "device"))
+			where := words.Join(label(x, "comm"), report.PlaneName(label(x, "plane")), label(x, "device"))
 			k := key{report.LineKeyOf(&f), where}
 			i, ok := at[k]
 			if !ok {

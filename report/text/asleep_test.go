@@ -35,8 +35,8 @@ func TestReportsSayWhatSleepsAndWhatStayed(t *testing.T) {
 		{"summary", &summary, "\nLargest sites of what stayed on the GPU\n\n1.  2.00 GiB  /home/ada/llm/optim.py:31 Adam.init_state\n"},
 		{"summary", &summary, said},
 		{"summary", &summary, "; 60.0 GiB of tensors are"},
-		{"table", &table, " 2.00 GiB          1  2.00 GiB  tensor  cuda:0  /home/ada/llm/optim.py:31 Adam.init_state\n"},
-		{"table", &table, " 60.0 GiB          0       0 B  asleep  cuda:0  /home/ada/llm/model.py:88 Block.forward\n"},
+		{"table", &table, " 2.00 GiB  2.00 GiB          1  vllm [7]  tensors     cuda:0  …e/ada/llm/optim.py:31 Adam.init_state\n"},
+		{"table", &table, " 60.0 GiB       0 B          0  vllm [7]  asleep      cuda:0  …ome/ada/llm/model.py:88 Block.forward\n"},
 	} {
 		if !strings.Contains(c.text.String(), c.want) {
 			t.Errorf("%s: no %q in\n%s", c.where, c.want, c.text)

@@ -23,8 +23,9 @@ type series struct {
 
 func chartSeries(r *timeline.Row) []series {
 	list := []series{
-		{"usage", r.Usage}, {"tensors", r.Tensors}, {"PyTorch cache", r.Cached}, {"other CUDA", r.Driver},
-		{"before attach", r.Before}, {"host, pinned", r.Host}, {"managed", r.Managed}, {"asleep", r.Asleep},
+		{"usage", r.Usage}, {report.PlaneName(report.PlaneTensor), r.Tensors}, {report.PlaneName(report.PlaneCache), r.Cached},
+		{report.PlaneName(report.PlaneDriver), r.Driver}, {report.PlaneName(report.PlaneBefore), r.Before},
+		{"host, pinned", r.Host}, {"managed", r.Managed}, {"asleep", r.Asleep},
 	}
 	kept := list[:0]
 	for _, x := range list {

@@ -48,8 +48,8 @@ func keptPart(p *page, s *ledger.Snapshot, n *notes, o report.Options, k *report
 	p.moreHolders(named[min(len(named), o.Limit()):])
 }
 
-// keptText is "62.8 GiB of tensors, 58.0 GiB of them from before the attach, and 1.00 GiB from
-// CUDA; 98.8% held by Python".
+// keptText is "62.8 GiB of tensors, 58.0 GiB of them from before the attach, and 1.00 GiB of
+// other CUDA; 98.8% held by Python".
 func keptText(lines []report.HolderLine) string {
 	sum := report.SumHolders(lines)
 	var older, driver uint64
@@ -62,7 +62,7 @@ func keptText(lines []report.HolderLine) string {
 		text += ", " + words.Bytes(older) + " of them from before the attach"
 	}
 	if driver > 0 {
-		text += ", and " + words.Bytes(driver) + " from CUDA"
+		text += ", and " + words.Bytes(driver) + " of other CUDA"
 	}
 	return fmt.Sprintf("%s; %.1f%% held by Python", text, 100*float64(sum.Found)/float64(max(sum.Bytes, 1)))
 }

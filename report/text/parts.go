@@ -63,7 +63,7 @@ func partBlock(p *page, s *ledger.Snapshot, list []ledger.Part) {
 	row(dim, "GPU", true, partGPU)
 	for i := range report.PartTerms {
 		r := &report.PartTerms[i]
-		row(plain, report.PartName(r, list), false, func(x *ledger.Part) string { return words.Bytes(r.Bytes(x)) })
+		row(plain, r.Name, false, func(x *ledger.Part) string { return words.Bytes(r.Bytes(x)) })
 	}
 	row(plain, "unexplained", true, func(x *ledger.Part) string { return words.Difference(x.Unexplained) })
 	row(dim, "  idle in pools, up to", false, func(x *ledger.Part) string { return words.Bytes(report.PartIdle(s, x)) })

@@ -43,7 +43,7 @@ func WriteStats(w io.Writer, s *ledger.Snapshot, sizes *timeline.Sizes, st calls
 			words.Pad(words.Bytes(c.Bytes), -10)+words.Pad(humanize.Comma(int64(c.Freed)), -13)+"  "+c.API+" ("+c.Kind+")")
 	}
 	if sizes != nil {
-		sizeTable(p, "Driver allocations by size", &sizes.Driver)
+		sizeTable(p, "Allocations from CUDA by size", &sizes.Driver)
 		sizeTable(p, "Tensors by size", &sizes.Tensors)
 	}
 	churnList(p, s, st, o)

@@ -29,24 +29,26 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	}
 	list := report.Rows(s, st)
 	p.line(plain, 0, "")
-	figures := func(bytes, objects, allocs, plane, device string) string {
-		return words.Pad(bytes, -9) + words.Pad(objects, -11) + words.Pad(allocs, -10) + "  " + words.Pad(plane, 8) + words.Pad(device, 8)
+	c := p.tableColumns(s, list, 9, 10)
+	live, objects, mark := "live", "objects", n.mark(report.AtStacks)
+	if c.objects || c.narrow {
+		objects = words.Join(objects, mark)
+	} else {
+		live = words.Join(live, mark)
 	}
-	objects := words.Join("objects", n.mark(report.AtStacks))
-	header := figures("live", objects, "allocated", "plane", "device")
-	narrow := p.width-words.Width(header) < leastLine
-	if !narrow {
-		p.line(dim, 0, header+"line")
+	if !c.narrow {
+		p.line(dim, 0, c.text([]string{live, "allocated"}, objects, c.processHead(), "plane", "device")+"line")
 	}
 	for i := range list[:min(len(list), o.Limit())] {
 		r := &list[i]
-		if narrow {
+		process, count := &s.Processes[r.Process], humanize.Comma(int64(r.Objects))
+		if c.narrow {
 			p.headLine(plain, words.SignedBytes(r.Bytes), r.Frame)
-			p.list(dim, siteIndent, ", ", words.Join(humanize.Comma(int64(r.Objects)), objects), words.Bytes(r.AllocBytes)+" allocated", r.Plane, r.Device)
+			p.list(dim, siteIndent, ", ", words.Join(count, objects), words.Bytes(r.AllocBytes)+" allocated", words.Process(process), report.PlaneName(r.Plane), r.Device)
 			p.heldShares(r.Kept, o.Limit())
 			continue
 		}
-		text := figures(words.SignedBytes(r.Bytes), humanize.Comma(int64(r.Objects)), words.Bytes(r.AllocBytes), planeShort(r.Plane), r.Device)
+		text := c.text([]string{words.SignedBytes(r.Bytes), words.Bytes(r.AllocBytes)}, count, c.processCell(process), planeShort(r.Plane), r.Device)
 		if r.Incomplete {
 			text += incomplete
 		}
@@ -69,36 +71,29 @@ func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Opti
 		p.text(bold, 0, "Nothing changed")
 		return
 	}
-	figures := func(change, before, after, plane, device string) string {
-		return words.Pad(change, -10) + words.Pad(before, -10) + words.Pad(after, -10) + "  " + words.Pad(plane, 8) + words.Pad(device, 8)
+	rows := make([]report.Row, len(list))
+	for i := range list {
+		rows[i] = list[i].Row
 	}
-	header := figures("change", "before", words.Join("after", n.mark(report.AtStacks)), "plane", "device")
-	narrow := p.width-words.Width(header) < leastLine
-	if !narrow {
-		p.line(dim, 0, header+"line")
+	c := p.tableColumns(s, rows, 10, 10, 10)
+	c.objects = false
+	after := words.Join("after", n.mark(report.AtStacks))
+	if !c.narrow {
+		p.line(dim, 0, c.text([]string{"change", "before", after}, "", c.processHead(), "plane", "device")+"line")
 	}
 	for i := range list[:min(len(list), o.Limit())] {
 		r := &list[i]
-		if narrow {
+		process := &s.Processes[r.Process]
+		if c.narrow {
 			p.headLine(plain, words.Difference(r.Bytes-r.Before), r.Frame)
-			p.list(dim, siteIndent, ", ", words.SignedBytes(r.Before)+" → "+words.SignedBytes(r.Bytes), r.Plane, r.Device)
+			p.list(dim, siteIndent, ", ", words.SignedBytes(r.Before)+" → "+words.SignedBytes(r.Bytes), words.Process(process), report.PlaneName(r.Plane), r.Device)
 			continue
 		}
-		text := figures(words.Difference(r.Bytes-r.Before), words.SignedBytes(r.Before), words.SignedBytes(r.Bytes), planeShort(r.Plane), r.Device)
+		text := c.text([]string{words.Difference(r.Bytes - r.Before), words.SignedBytes(r.Before), words.SignedBytes(r.Bytes)},
+			"", c.processCell(process), planeShort(r.Plane), r.Device)
 		p.line(plain, 0, text+frames.Text(&r.Frame, p.width-words.Width(text)))
 	}
 	if len(list) > o.Limit() {
 		p.text(dim, 0, words.Count(uint64(len(list)-o.Limit()), "more line")+" (-T shows more)")
 	}
-}
-
-// leastLine is the least columns of a line of code beside its figures.
-const leastLine = 12
-
-// planeShort returns the name of a plane in a narrow column.
-func planeShort(plane string) string {
-	if plane == report.PlaneUnexplained {
-		return "?"
-	}
-	return plane
 }

@@ -103,7 +103,7 @@ function nearest(time) {
 }
 
 const planeNames = {
-  tensor: "Tensors", cache: "PyTorch cache", driver: "Driver", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", asleep: "Asleep",
+  tensor: "Tensors", cache: "PyTorch cache", driver: "Other CUDA", before: "Before attach", unexplained: "Unexplained", host: "Host", managed: "Managed", asleep: "Asleep",
 };
 
 // isApart reports whether a plane belongs to the sum of no GPU.

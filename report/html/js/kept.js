@@ -35,11 +35,11 @@ function fillKept() {
 const keeperName = (k) => data.strings[data.kept.keepers.path[k]];
 
 // The planes of a keeper's bytes: what PyTorch gave out since the attach, what it gave out before,
-// and what the driver gave out.
+// and other CUDA memory.
 const keeperPlanes = [
   ["tensor", "since the attach", (k) => data.kept.keepers.bytes[k] - data.kept.keepers.older[k] - data.kept.keepers.driver[k]],
   ["before", "before the attach", (k) => data.kept.keepers.older[k]],
-  ["driver", "beside PyTorch's allocator", (k) => data.kept.keepers.driver[k]],
+  ["driver", "other CUDA", (k) => data.kept.keepers.driver[k]],
 ];
 
 function keeperBytes(k) {
@@ -188,7 +188,7 @@ function showKeeper() {
     ["Container", data.strings[d.container[k]]],
     ["Also held by", data.strings[d.also[k]]],
     ["Before the attach", d.older[k] ? bytesText(d.older[k]) : null],
-    ["Beside PyTorch's allocator", d.driver[k] ? bytesText(d.driver[k]) : null],
+    ["Other CUDA", d.driver[k] ? bytesText(d.driver[k]) : null],
     ["Growth", walk.first < 0 ? null : `${d.grown[k] === 0 ? "none" : signedText(d.grown[k])} since ${spanText(walk.first)}` + (d.entries[k] ? `, ${d.entries[k] > 0 ? "+" : "−"}${countText(Math.abs(d.entries[k]))} entries` : "")],
     ["Process", data.processes[d.process[k]].name],
     ["GPU", gpuText(d.gpu[k])],

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"strconv"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	leastLine   = 12 // columns of a line of code beside its figures
+	usualLine   = 24 // likewise, before columns are left out or shortened
+	planeColumn = 12
+	deviceCell  = 8
+	objectCell  = 11
+	mostProcess = 24
+)
+
+// tableColumns are the columns of a table of lines of code: figures, a count of objects, process,
+// plane and device.
+type tableColumns struct {
+	figures []int // widths
+	objects bool  // there is room for the count
+	process int   // width
+	pids    bool  // the process is only its pid
+	narrow  bool  // no room for a table: each row takes two lines
+}
+
+// tableColumns chooses the columns for the rows of a table. On a narrow screen first the count of
+// objects goes, then the names of processes.
+func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, figures ...int) tableColumns {
+	c := tableColumns{figures: figures, objects: true}
+	pid := len("pid")
+	for i := range rows {
+		process := &s.Processes[rows[i].Process]
+		c.process = max(c.process, min(words.Width(words.Process(process)), mostProcess), len("process"))
+		pid = max(pid, len(strconv.Itoa(int(process.PID))))
+	}
+	room := p.width - c.width()
+	if room < usualLine {
+		c.objects = false
+		room += objectCell
+	}
+	if room < usualLine {
+		c.pids = true
+		room += c.process - pid
+		c.process = pid
+	}
+	c.narrow = room < leastLine
+	return c
+}
+
+// width returns the columns in front of the line of code, with all that a table can have.
+func (c *tableColumns) width() int {
+	n := objectCell + 2 + c.process + 2 + planeColumn + deviceCell
+	for _, w := range c.figures {
+		n += w
+	}
+	return n
+}
+
+// text returns a row up to its line of code.
+func (c *tableColumns) text(figures []string, objects, process, plane, device string) string {
+	text := ""
+	for i, figure := range figures {
+		text += words.Pad(figure, -c.figures[i])
+	}
+	if c.objects {
+		text += words.Pad(objects, -objectCell)
+	}
+	return text + "  " + words.Pad(process, c.process+2) + words.Pad(plane, planeColumn) + words.Pad(device, deviceCell)
+}
+
+func (c *tableColumns) processHead() string {
+	if c.pids {
+		return "pid"
+	}
+	return "process"
+}
+
+func (c *tableColumns) processCell(p *ledger.Process) string {
+	if c.pids {
+		return strconv.Itoa(int(p.PID))
+	}
+	return narrowName(p, c.process)
+}
+
+// planeShort returns the name of a plane in a narrow column.
+func planeShort(plane string) string {
+	switch plane {
+	case report.PlaneCache, report.PlaneBefore, report.PlaneUnexplained:
+		return plane
+	}
+	return report.PlaneName(plane)
+}

@@ -158,6 +158,7 @@ type tab struct {
 	*testing.T
 	b        *browser
 	session  string
+	url      string // of the page
 	mu       sync.Mutex
 	errors   []string // of the console
 	requests []string // but for the page itself
@@ -176,7 +177,7 @@ func (b *browser) open(t *testing.T, page []byte, width, height int, theme strin
 	var target struct{ TargetID, SessionID string }
 	b.call(t, "", "Target.createTarget", object{"url": "about:blank"}, &target)
 	b.call(t, "", "Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
-	p := &tab{T: t, b: b, session: target.SessionID}
+	p := &tab{T: t, b: b, session: target.SessionID, url: "file://" + file}
 	b.mu.Lock()
 	b.events[p.session] = p.event
 	b.mu.Unlock()
@@ -186,9 +187,16 @@ func (b *browser) open(t *testing.T, page []byte, width, height int, theme strin
 	}
 	p.do("Emulation.setEmulatedMedia", object{"features": []object{{"name": "prefers-color-scheme", "value": theme}}}, nil)
 	p.do("Emulation.setDeviceMetricsOverride", object{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	p.do("Page.navigate", object{"url": "file://" + file}, nil)
-	p.wait(`document.documentElement?.dataset.ready`)
+	p.load("")
 	return p
+}
+
+// load opens the page afresh, with this address in it, and waits until it is drawn.
+func (p *tab) load(address string) {
+	p.Helper()
+	p.do("Page.navigate", object{"url": "about:blank"}, nil)
+	p.do("Page.navigate", object{"url": p.url + address}, nil)
+	p.wait(`document.documentElement?.dataset.ready`)
 }
 
 func (p *tab) event(m message) {
@@ -210,7 +218,7 @@ func (p *tab) event(m message) {
 	case "Log.entryAdded":
 		p.errors = append(p.errors, d.Entry.Level+": "+d.Entry.Text)
 	case "Network.requestWillBeSent":
-		if u := d.Request.URL; !strings.HasSuffix(u, "/page.html") && u != "data:," {
+		if u := d.Request.URL; !strings.HasPrefix(u, p.url) && u != "data:," {
 			p.requests = append(p.requests, u)
 		}
 	case "Page.javascriptDialogOpening":

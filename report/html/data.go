@@ -46,6 +46,7 @@ type payload struct {
 
 type processData struct {
 	Name   string `json:"name"` // "python3 [42]"
+	PID    uint32 `json:"pid"`
 	About  string `json:"about,omitempty"`
 	Ended  bool   `json:"ended,omitempty"`
 	Begin  int64  `json:"begin"`
@@ -210,7 +211,7 @@ func (b *builder) text(s string) int {
 }
 
 func (b *builder) addProcess(p *ledger.Process) int {
-	d := processData{Name: shorten(words.Process(p)), Ended: p.End != 0, Begin: int64(since(p.Begin, b.s.Begin))}
+	d := processData{Name: shorten(words.Process(p)), PID: p.PID, Ended: p.End != 0, Begin: int64(since(p.Begin, b.s.Begin))}
 	for i, word := range report.WorkloadText(p.Workload) {
 		if i > 0 {
 			d.About += ", "

@@ -46,7 +46,7 @@ type Input struct {
 var files embed.FS
 
 // Scripts in the order of their dependence.
-var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "panels", "main"}
+var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "panels", "address", "main"}
 
 // smallData is the most bytes of JSON that stay readable in the page; more are compressed.
 const smallData = 32 << 10

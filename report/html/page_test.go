@@ -49,6 +49,7 @@ func TestPageInChromium(t *testing.T) {
 		"library frames are hidden":       hidesLibraries,
 		"names for screen readers":        named,
 		"reconciliation, events and text": says,
+		"views in the address":            addresses,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := b.open(t, page, 1400, 1000, "light")

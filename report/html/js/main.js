@@ -12,6 +12,7 @@ function show() {
   graphs.forEach(showTable);
   showKeeper();
   showSelected();
+  noteAddress();
 }
 
 function watchFilters() {
@@ -92,8 +93,12 @@ async function main() {
     fillEvents();
     watchChart();
   }
+  watchAddress();
+  readAddress();
   update();
   show();
+  shownAddress = addressOf();
+  if (state.view === "kept") byId("kept-section").scrollIntoView();
   const resized = new ResizeObserver(() => {
     if (graphs.some((g) => part(g, "flame").clientWidth !== g.width)) repaint();
   });

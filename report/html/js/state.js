@@ -10,6 +10,7 @@ const state = {
   hide: true, // library frames
   fold: true, // what is from before the attach
   entry: -1, keeper: -1, // the selected ones
+  view: "allocated", // what was used last: allocated, kept
 };
 
 // sites is the graph of who allocated memory; graphs are all that the page has.
@@ -29,7 +30,7 @@ const needsChart = (metric) => metric === "peak" || metric === "growth";
 function resetState() {
   Object.assign(state, {
     metric: "use", from: book.moments - 1, to: book.moments - 1, process: -1, gpu: -2, planes: new Set(data.planes.keys()),
-    hide: true, fold: true, entry: -1, keeper: -1,
+    hide: true, fold: true, entry: -1, keeper: -1, view: "allocated",
   });
   for (const g of graphs) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
 }

@@ -53,9 +53,9 @@ func (b *Branch) child(f *callstack.Frame) *Branch {
 	return c
 }
 
-// ownFrames keeps the user's own frames of a stack, the last library function that they called, and
+// OwnFrames keeps the user's own frames of a stack, the last library function that they called, and
 // the leaf of a driver allocation. It keeps at least one frame.
-func ownFrames(list []callstack.Frame, tensor bool) []callstack.Frame {
+func OwnFrames(list []callstack.Frame, tensor bool) []callstack.Frame {
 	own := frames.Headline(list)
 	called := -1
 	for i := range own {
@@ -97,7 +97,7 @@ func (root *Branch) grow(s *ledger.Snapshot, st callstack.Stacks, o Options, sig
 		if h.Site != nil {
 			list = frames.Visible(st, h.Site.Stack, h.Site.API)
 			if !o.AllFrames {
-				list = ownFrames(list, h.Site.Kind == ledger.Tensor || h.Mark != "")
+				list = OwnFrames(list, h.Site.Kind == ledger.Tensor || h.Mark != "")
 			}
 			own = frames.Headline(list)
 		}

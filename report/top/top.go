@@ -13,10 +13,6 @@
 package top
 
 import (
-	"io"
-
-	tea "charm.land/bubbletea/v2"
-
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -47,55 +43,4 @@ type Options struct {
 	// Capture starts or ends a capture from here on, and returns its path (key s). It is called
 	// outside of Update; nil: not available, as when a capture is played.
 	Capture func(on bool) (path string, err error)
-}
-
-// Verdicts are the verdicts on the lines of one snapshot. They fit later snapshots of the session.
-type Verdicts struct {
-	judgement *report.Judgement
-}
-
-// Judge judges each line of code that allocates. It may be called in any goroutine.
-func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
-	return &Verdicts{report.Judge(s, st)}
-}
-
-// Columns are the names that Options.Sort takes.
-func Columns() []string { return []string{"live"} }
-
-// Model is a screen. Its methods are those of tea.Model.
-type Model struct {
-	o Options
-	m Moment
-}
-
-// New returns a screen without data. It shows the Moments that it is sent.
-func New(o Options) *Model { return &Model{o: o} }
-
-// Init implements tea.Model.
-func (m *Model) Init() tea.Cmd { return nil }
-
-// Update implements tea.Model.
-func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch msg := msg.(type) {
-	case Moment:
-		m.m = msg
-	case tea.KeyPressMsg:
-		if s := msg.String(); s == "q" || s == "ctrl+c" {
-			return m, tea.Quit
-		}
-	}
-	return m, nil
-}
-
-// View implements tea.Model.
-func (m *Model) View() tea.View {
-	v := tea.NewView("vramprof top")
-	v.AltScreen = true
-	return v
-}
-
-// Once writes one screen as text without control sequences, in lines of at most width columns.
-func Once(w io.Writer, m Moment, o Options, width int) error {
-	_, err := io.WriteString(w, "vramprof top\n")
-	return err
 }

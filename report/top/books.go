@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// books are a Moment, summed up for all views. Only its growth is set later: see series.
+type books struct {
+	Moment
+	gpus      []gpu
+	processes []process
+	lines     []line
+	holdings  []report.Holding
+	next      []int32          // of a holding: the next one of its line; -1: none
+	paths     []*lines         // of a holding; nil: it has no stack
+	marks     map[string]int32 // frames that are no code
+	frames    []callstack.Frame
+	loss      string // the worst of what the books lack; "": nothing
+	doubts    []string
+	half      uint64 // ns: line.growth is of the time since
+	alive     bool   // a process has not ended
+}
+
+// gpu is one GPU, or what processes call one where NVML is missing.
+type gpu struct {
+	key         gpuKey
+	label       string // "0", "1 MIG", "cuda:0"
+	model       string
+	used, total uint64 // total 0: unknown
+	known       bool   // used is NVML's
+	planes      [planeCount]int64
+	untraced    uint64 // used by processes that are not traced
+	largest     int    // index into processes; -1: none
+	running     int    // traced processes on it
+	growth      growth
+}
+
+// gpuKey is a UUID, or a CUDA ordinal where that is all that is known.
+type gpuKey struct {
+	uuid   string
+	device int32
+}
+
+// growth is a change of memory.
+type growth struct {
+	perMinute int64
+	span      uint64 // ns, over which it was measured; 0: not known yet
+}
+
+// process is one traced process on one GPU.
+type process struct {
+	key        rowKey
+	index      int    // into Snapshot.Processes
+	gpu        int    // -1: on none
+	pid        string // digits
+	command    string
+	user, job  string
+	live, peak int64
+	planes     [planeCount]int64
+	siteGrowth int64 // in the later half of the session, of what it allocated from CUDA
+	growth     growth
+	class      verdict.Class
+	ended      uint64 // ns since it ended plus 1; 0: it runs
+	lost       bool   // its figures can be wrong
+	since      uint64 // ns since it was first seen
+}
+
+type rowKey struct {
+	process processKey
+	gpu     gpuKey
+}
+
+// line sums the memory of one plane that comes from one line of code, in one process on one GPU.
+type line struct {
+	process    int // index into Snapshot.Processes
+	gpu        int // index into books.gpus; -1: on none
+	plane      int
+	frame      int32
+	own, total int64 // total: of all stacks through the line
+	count      uint64
+	growth     int64 // in the later half of the session
+	oldest     uint64
+	judged     *judged
+	incomplete bool
+	first      int32 // holding; the others follow by books.next
+	holdings   int
+}
+
+func (l *line) class() verdict.Class {
+	if l.judged == nil {
+		return 0
+	}
+	return l.judged.class
+}
+
+// reader sums up moments, one at a time.
+type reader struct {
+	names *names
+	users map[uint32]string
+	user  func(uint32) string
+}
+
+func newReader(o *Options) *reader {
+	return &reader{names: newNames(), users: map[uint32]string{}, user: o.User}
+}
+
+type lineKey struct {
+	process, gpu, plane int32
+	frame               int32
+}
+
+// reading is one moment in the making.
+type reading struct {
+	*reader
+	*books
+	s     *ledger.Snapshot
+	gpuAt map[gpuKey]int
+	rowAt map[[2]int]int // by process and GPU
+	rows  [][]int        // by process
+}
+
+// read sums up a moment. It names stacks, which can take long when a library is new.
+func (r *reader) read(m Moment) *books {
+	r.names.trim()
+	s := m.Snapshot
+	b := &books{Moment: m, holdings: report.Holdings(s), half: (s.End - s.Begin) / 2}
+	d := &reading{reader: r, books: b, s: s, gpuAt: map[gpuKey]int{}, rowAt: map[[2]int]int{}, rows: make([][]int, len(s.Processes))}
+	for i := range s.Processes {
+		b.alive = b.alive || s.Processes[i].End == 0
+	}
+	d.listGPUs()
+	d.sum()
+	d.finishProcesses()
+	d.finishGPUs()
+	b.frames = r.names.frames
+	d.readDoubts()
+	return b
+}
+
+func (d *reading) listGPUs() {
+	for i := range d.s.GPUs {
+		g := &d.s.GPUs[i]
+		label := strconv.Itoa(g.Index)
+		if g.Parent != "" {
+			label += "/" + cutTo(words.ShortUUID(g.UUID), 4)
+		}
+		d.gpuAt[gpuKey{uuid: g.UUID}] = len(d.gpus)
+		d.gpus = append(d.gpus, gpu{key: gpuKey{uuid: g.UUID}, label: label, model: tidy(g.Name), used: g.Used, total: g.Total, known: true, largest: -1})
+	}
+}
+
+func cutTo(s string, n int) string { return s[:min(len(s), n)] }
+
+// gpuOf returns the index of the GPU of a holding, -1 for what is on none.
+func (d *reading) gpuOf(uuid string, device int32, host bool) int {
+	if host {
+		return -1
+	}
+	key := gpuKey{uuid: uuid}
+	if uuid == "" {
+		key.device = max(device, -1)
+	}
+	n, ok := d.gpuAt[key]
+	if !ok {
+		n = len(d.gpus)
+		d.gpuAt[key] = n
+		label := "?"
+		switch {
+		case uuid != "":
+			label = tidy(cutTo(words.ShortUUID(uuid), 8))
+		case device >= 0:
+			label = words.Device(device, ledger.Device)
+		}
+		d.gpus = append(d.gpus, gpu{key: key, label: label, largest: -1})
+	}
+	return n
+}
+
+// row returns the row of a process on a GPU.
+func (d *reading) row(p, g int) *process {
+	n, ok := d.rowAt[[2]int{p, g}]
+	if !ok {
+		n = len(d.processes)
+		d.rowAt[[2]int{p, g}] = n
+		d.rows[p] = append(d.rows[p], n)
+		x := process{index: p, gpu: g, key: rowKey{process: keyOfProcess(&d.s.Processes[p])}}
+		if g >= 0 {
+			x.key.gpu = d.gpus[g].key
+		}
+		d.processes = append(d.processes, x)
+	}
+	return &d.processes[n]
+}
+
+// sum adds all holdings to their processes and lines.
+func (d *reading) sum() {
+	at := make(map[lineKey]int32, len(d.holdings))
+	d.next, d.paths, d.marks = make([]int32, len(d.holdings)), make([]*lines, len(d.holdings)), map[string]int32{}
+	planeOf, gpuOf := make([]int8, len(d.holdings)), make([]int32, len(d.holdings))
+	for i := range d.holdings {
+		h := &d.holdings[i]
+		p, g := planeNumber(h.Plane), d.gpuOf(h.UUID, h.Device, h.OnHost())
+		planeOf[i], gpuOf[i] = int8(p), int32(g)
+		d.addToProcess(h, p, g)
+		frame := int32(0)
+		if h.Site != nil {
+			d.paths[i] = d.names.of(d.Stacks, h.Site.Stack, h.Site.API)
+			frame = d.paths[i].head
+		}
+		if h.Mark != "" {
+			if _, ok := d.marks[h.Mark]; !ok {
+				d.marks[h.Mark] = d.names.mark(h.Mark)
+			}
+		}
+		if h.Site == nil {
+			frame = d.marks[h.Mark]
+		}
+		d.addToLine(at, lineKey{int32(h.Process), int32(g), int32(p), frame}, i)
+	}
+	for i := range d.holdings { // all lines are known now
+		h := &d.holdings[i]
+		if d.paths[i] == nil {
+			continue
+		}
+		for _, frame := range d.paths[i].own {
+			if n, ok := at[lineKey{int32(h.Process), gpuOf[i], int32(planeOf[i]), frame}]; ok {
+				d.lines[n].total += h.Live
+			}
+		}
+	}
+	d.lines = slices.DeleteFunc(d.lines, func(l line) bool { return l.own == 0 && l.total == 0 && l.count == 0 })
+}
+
+func (d *reading) addToProcess(h *report.Holding, plane, g int) {
+	if d.s.Processes[h.Process].End != 0 { // its memory is gone
+		return
+	}
+	if g < 0 { // host memory stands on the process's first row
+		if list := d.rows[h.Process]; len(list) > 0 {
+			d.processes[list[0]].planes[plane] += h.Live
+			return
+		}
+	}
+	x := d.row(h.Process, g)
+	x.planes[plane] += h.Live
+	if plane < barPlanes {
+		x.live += h.Live
+	}
+	if h.Site != nil && h.Site.Kind.Owned() {
+		x.siteGrowth += h.Site.Growth
+	}
+}
+
+func (d *reading) addToLine(at map[lineKey]int32, key lineKey, i int) {
+	h := &d.holdings[i]
+	n, ok := at[key]
+	if !ok {
+		n = int32(len(d.lines))
+		at[key] = n
+		d.lines = append(d.lines, line{process: h.Process, gpu: int(key.gpu), plane: int(key.plane), frame: key.frame, first: -1})
+	}
+	l := &d.lines[n]
+	l.own += h.Live
+	d.next[i], l.first = l.first, int32(i)
+	l.holdings++
+	x := h.Site
+	if x == nil {
+		l.total += h.Live
+		return
+	}
+	if h.Mark != "" { // the cache, or what is asleep: not what the site allocated
+		return
+	}
+	l.count += report.AwakeObjects(x)
+	l.growth += x.Growth
+	if ns, known := report.Age(d.s, x); known {
+		l.oldest = max(l.oldest, ns)
+	}
+	if j := d.Judged.of(d.s, x); j != nil && (l.judged == nil || j.class > l.judged.class) {
+		l.judged = j
+	}
+	l.incomplete = l.incomplete || x.Evicted > 0 || x.Crowded > 0 || d.s.Processes[x.Process].Lost > 0
+}
+
+// maxEnded is how many processes that have ended are shown, the latest.
+const maxEnded = 20
+
+func (d *reading) finishProcesses() {
+	d.rowsOfIdle()
+	peaks := map[rowKey]uint64{}
+	for i := range d.s.Balances {
+		b := &d.s.Balances[i]
+		key := rowKey{keyOfProcess(&d.s.Processes[b.Process]), gpuKey{uuid: b.UUID}}
+		peaks[key] = max(peaks[key], b.Peak)
+	}
+	classes := make([]verdict.Class, len(d.s.Processes)) // of all GPUs
+	worst := map[[2]int]verdict.Class{}
+	for i := range d.lines {
+		l := &d.lines[i]
+		classes[l.process] = max(classes[l.process], l.class())
+		at := [2]int{l.process, l.gpu}
+		worst[at] = max(worst[at], l.class())
+	}
+	for i := range d.processes {
+		x := &d.processes[i]
+		p := &d.s.Processes[x.index]
+		x.pid, x.command = strconv.FormatUint(uint64(p.PID), 10), tidy(p.Comm)
+		x.user, x.job = d.userName(p.User), jobText(p)
+		x.peak = max(x.live, int64(peaks[x.key]))
+		x.class = worst[[2]int{x.index, x.gpu}]
+		if x.gpu < 0 || x.class == 0 {
+			x.class = max(x.class, hostClass(worst, x))
+		}
+		x.lost = p.Lost > 0 || len(p.Beyond) > 0
+		x.since = report.Minus(d.s.End, p.Begin)
+		if p.End != 0 {
+			x.class, x.ended = classes[x.index], report.Minus(d.s.End, p.End)+1
+		}
+	}
+}
+
+func hostClass(worst map[[2]int]verdict.Class, x *process) verdict.Class {
+	return worst[[2]int{x.index, -1}]
+}
+
+// rowsOfIdle adds processes that hold nothing: those that run, and the latest that ended.
+func (d *reading) rowsOfIdle() {
+	var ended []int
+	for i := range d.s.Processes {
+		switch p := &d.s.Processes[i]; {
+		case p.End != 0:
+			ended = append(ended, i)
+		case len(d.rows[i]) == 0:
+			d.row(i, d.onlyGPU(i))
+		}
+	}
+	slices.SortFunc(ended, func(a, b int) int { return int(int64(d.s.Processes[b].End) - int64(d.s.Processes[a].End)) })
+	for _, i := range ended[:min(len(ended), maxEnded)] {
+		d.row(i, d.onlyGPU(i))
+	}
+}
+
+// onlyGPU returns the GPU of a process by NVML's readings, the first of several, or -1.
+func (d *reading) onlyGPU(p int) int {
+	for i := range d.s.Balances {
+		if b := &d.s.Balances[i]; b.Process == p {
+			return d.gpuOf(b.UUID, b.Device, false)
+		}
+	}
+	return -1
+}
+
+func (d *reading) finishGPUs() {
+	for i := range d.processes {
+		x := &d.processes[i]
+		if x.gpu < 0 || x.ended != 0 {
+			continue
+		}
+		g := &d.gpus[x.gpu]
+		g.running++
+		for k := range x.planes {
+			g.planes[k] += x.planes[k]
+		}
+		if x.live > 0 && (g.largest < 0 || x.live > d.processes[g.largest].live) {
+			g.largest = i
+		}
+	}
+	for i := range d.gpus {
+		g := &d.gpus[i]
+		sum := int64(0)
+		for k := range barPlanes {
+			sum += g.planes[k]
+		}
+		if !g.known {
+			g.used = uint64(max(sum, 0))
+		}
+		g.untraced = uint64(max(int64(g.used)-sum, 0))
+	}
+}
+
+func (r *reader) userName(user uint32) string {
+	if user == 0 || user == ledger.NoUser {
+		return ""
+	}
+	name, ok := r.users[user]
+	if !ok {
+		if r.user != nil {
+			name = tidy(r.user(user - 1))
+		}
+		if name == "" {
+			name = strconv.FormatUint(uint64(user-1), 10)
+		}
+		if len(r.users) >= 1<<12 {
+			clear(r.users)
+		}
+		r.users[user] = name
+	}
+	return name
+}

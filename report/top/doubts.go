@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"strings"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// readDoubts collects what the books lack. What makes totals wrong stands on every screen.
+func (d *reading) readDoubts() {
+	for _, x := range report.Doubts(d.s) {
+		d.doubts = append(d.doubts, tidy(x.Text))
+		if x.At == report.AtTotals && d.loss == "" {
+			d.loss = tidy(x.Text)
+		}
+	}
+}
+
+// remarks returns what else is to be said of a moment. It costs too much for every one.
+func (b *books) remarkTexts() (list []string) {
+	for _, text := range append(report.TorchTexts(b.Snapshot), report.Remarks(b.Snapshot, b.Stacks)...) {
+		list = append(list, tidy(text))
+	}
+	return list
+}
+
+// jobText returns "rank 3 of 8, pod ml/llama-0".
+func jobText(p *ledger.Process) string {
+	return tidy(strings.Join(report.WorkloadText(p.Workload), ", "))
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"charm.land/bubbles/v2/key"
+
+	"github.com/vramprof/vramprof/report/words"
+)
+
+var helpGroups = []struct {
+	title string
+	keys  []key.Binding
+}{
+	{"Views", []key.Binding{
+		bind("1 2 3 4", "GPUs, processes, lines of code, timeline"), bind("Tab Shift-Tab", "the next view, the one before"),
+		bind("Enter", "open: the lines of a process, the stack of a line"), bind("Esc", "back: closes what Enter opened, clears the filter"),
+	}},
+	{"Moving", []key.Binding{
+		bind("↑ ↓ k j", "up and down"), bind("PgUp PgDn", "a page"), bind("Home End g G", "the first and the last row"),
+		bind("← → h l", "fold and unfold a branch of the tree"), bind("n p", "the next stack of a line, the one before"),
+	}},
+	{"Rows", []key.Binding{
+		bind("/", "filter by a regular expression: command, pid, user, file, function"), bind("< >", "sort by another column"), bind("r", "reverse the order"),
+		bind("t", "lines as a tree or as a list"), bind("m", "merge processes: one row for the same line in all"),
+	}},
+	{"Session", []key.Binding{
+		bind("Space", "freeze the display; tracing goes on"), bind("w", "write a profile of the moment that is shown"), bind("s", "start a capture from here on, and end it"),
+		bind("d", "doubts about the figures, remarks, and advice"), bind("q Ctrl-C", "quit"),
+	}},
+}
+
+var helpTexts = []string{
+	"live: memory on the GPU now, as NVML counts it. It is the sum of tensor, cache (kept by PyTorch's allocator), other (allocated from CUDA), before (from before the attach, with the CUDA context) and unexpl. (unexplained). Host, managed and asleep are in no GPU's sum.",
+	"growth/min: of processes and GPUs, in the last minute; of lines, in the later half of the session. full in: at the growth of the last minute.",
+	"own: allocated by the line itself; total: by all stacks through it. ≈: events were lost, or stacks are missing.",
+	"verdict: ! leaking, + growing; one-off, steady and cache are harmless. Enter on a line shows the evidence.",
+}
+
+func (m *Model) helpLines(width int) []string {
+	var list []string
+	for _, g := range helpGroups {
+		list = append(list, m.palette.paint(bold, words.Cut(g.title, width)))
+		for _, k := range g.keys {
+			h := k.Help()
+			list = append(list, wrap("  "+words.Pad(h.Key, 14)+" ", h.Desc, width)...)
+		}
+		list = append(list, "")
+	}
+	list = append(list, m.legend(width), "")
+	for _, text := range helpTexts {
+		list = append(list, wrap("", text, width)...)
+		list = append(list, "")
+	}
+	return list
+}

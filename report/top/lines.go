@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"cmp"
+	"hash/maphash"
+	"strconv"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+)
+
+// lineRow is a row of the view of lines: a line, the sum of one line in several processes, or a
+// branch of the tree.
+type lineRow struct {
+	line
+	id        uint64  // the same in later moments
+	parts     []int32 // indices into books.lines; nil for branches
+	node      int32   // of the tree; -1: none
+	depth     int
+	open      bool
+	branches  bool   // it has branches
+	label     string // of what is no line: "python3 [42]"
+	processes int    // that are summed up
+}
+
+// inScope reports of each process whether its lines are shown: those of one, or else of all that
+// run, or of all that ended if none runs.
+func (m *Model) inScope() []bool {
+	s := m.shown.Snapshot
+	list := make([]bool, len(s.Processes))
+	for i := range list {
+		p := &s.Processes[i]
+		if m.process != (processKey{}) {
+			list[i] = keyOfProcess(p) == m.process
+		} else {
+			list[i] = p.End == 0 || !m.shown.alive
+		}
+	}
+	return list
+}
+
+func (m *Model) listLines() {
+	m.lists.lines = m.lists.lines[:0]
+	if m.tree {
+		m.listTree()
+		return
+	}
+	b, scope := m.shown, m.inScope()
+	at := map[lineKey]int{}
+	for i := range b.lines {
+		l := &b.lines[i]
+		if !scope[l.process] || !m.passesLine(l) {
+			continue
+		}
+		if !m.merged {
+			m.lists.lines = append(m.lists.lines, lineRow{line: *l, id: b.idOf(l), parts: []int32{int32(i)}, node: -1, processes: 1})
+			continue
+		}
+		key := lineKey{-1, -1, int32(l.plane), l.frame}
+		n, ok := at[key]
+		if !ok {
+			at[key] = len(m.lists.lines)
+			x := lineRow{line: *l, id: mergedID(l), parts: []int32{int32(i)}, node: -1, processes: 1}
+			x.process = -1
+			m.lists.lines = append(m.lists.lines, x)
+			continue
+		}
+		m.lists.lines[n].join(b, l, int32(i))
+	}
+	sortRows(m.lists.lines, m.lineColumns(), m.sorts[viewLines], m.reversed[viewLines])
+}
+
+// join adds a line of another process or GPU.
+func (r *lineRow) join(b *books, l *line, i int32) {
+	seen := false
+	for _, k := range r.parts {
+		seen = seen || b.lines[k].process == l.process
+	}
+	if !seen {
+		r.processes++
+	}
+	if r.gpu != l.gpu {
+		r.gpu = -1
+	}
+	r.parts = append(r.parts, i)
+	r.own += l.own
+	r.total += l.total
+	r.addFigures(l)
+}
+
+// addFigures adds what both lines and branches have.
+func (l *line) addFigures(x *line) {
+	l.count += x.count
+	l.growth += x.growth
+	l.oldest = max(l.oldest, x.oldest)
+	l.holdings += x.holdings
+	l.incomplete = l.incomplete || x.incomplete
+	if x.class() > l.class() {
+		l.judged = x.judged
+	}
+}
+
+func (m *Model) passesLine(l *line) bool {
+	if m.filter.re == nil {
+		return true
+	}
+	b := m.shown
+	f, p := &b.frames[l.frame], &b.Snapshot.Processes[l.process]
+	return m.filter.passes(f.File, f.Function, tidy(p.Comm), strconv.FormatUint(uint64(p.PID), 10), l.class().String(), planes[l.plane].short)
+}
+
+var seed = maphash.MakeSeed()
+
+func (b *books) idOf(l *line) uint64 {
+	key := struct {
+		process processKey
+		gpu     gpuKey
+		plane   int
+		frame   int32
+	}{keyOfProcess(&b.Snapshot.Processes[l.process]), b.gpuKey(l.gpu), l.plane, l.frame}
+	return maphash.Comparable(seed, key)
+}
+
+func mergedID(l *line) uint64 {
+	return maphash.Comparable(seed, [2]int32{int32(l.plane), l.frame})
+}
+
+// gpuKey returns the key of a GPU by its index.
+func (b *books) gpuKey(gpu int) gpuKey {
+	if gpu < 0 {
+		return gpuKey{}
+	}
+	return b.gpus[gpu].key
+}
+
+// lineColumns are the columns of the view of lines, for what it shows.
+func (m *Model) lineColumns() []column[lineRow] {
+	b := m.shown
+	list := []column[lineRow]{
+		{name: "own", title: "own", width: 9, text: func(r *lineRow, _ int) string { return ownText(r) }, order: most(func(r *lineRow) int64 { return r.own })},
+		{name: "total", title: "total", width: 9, drop: 5, text: func(r *lineRow, _ int) string { return words.SignedBytes(r.total) }, order: most(func(r *lineRow) int64 { return r.total })},
+		{name: "count", title: "count", width: 8, drop: 6, text: func(r *lineRow, _ int) string { return countText(r.count) }, order: most(func(r *lineRow) uint64 { return r.count })},
+		{name: "growth", title: "growth/min", width: 10, drop: 4, text: func(r *lineRow, _ int) string { return r.growthText(b.half) }, order: most(func(r *lineRow) int64 { return r.growth })},
+		{name: "oldest", title: "oldest", width: 7, drop: 8, text: func(r *lineRow, _ int) string { return ageText(r.oldest) }, order: most(func(r *lineRow) uint64 { return r.oldest })},
+		{name: "verdict", title: "verdict", width: 9, left: true, drop: 3, text: func(r *lineRow, _ int) string { return classMark(r.class()) }, order: byClass, style: func(r *lineRow) style { return classStyle(r.class()) }},
+	}
+	if !m.tree {
+		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 7, left: true, drop: 7, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
+			order: least(func(r *lineRow) int { return r.plane }), style: func(r *lineRow) style { return planes[r.plane].style }})
+		if m.process == (processKey{}) {
+			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 9, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
+		}
+		if len(b.gpus) > 1 {
+			list = append(list, column[lineRow]{name: "gpu", title: "GPU", width: 4, left: true, drop: 10, text: func(r *lineRow, _ int) string { return b.gpuLabel(r.gpu) }, order: least(func(r *lineRow) int { return r.gpu })})
+		}
+	}
+	return append(list, column[lineRow]{name: "line", title: "line", width: max(16, min(m.width*2/5, 48)), flex: true, left: true, text: func(r *lineRow, w int) string { return b.lineText(r, w) },
+		order: func(x, y *lineRow) int { return b.compareFrames(x, y) }, style: func(r *lineRow) style {
+			if r.node >= 0 && r.own == 0 {
+				return dim
+			}
+			return plain
+		}})
+}
+
+func ownText(r *lineRow) string {
+	if r.node >= 0 && r.own == 0 {
+		return "·"
+	}
+	text := words.SignedBytes(r.own)
+	if r.incomplete {
+		text = "≈" + text
+	}
+	return text
+}
+
+func countText(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	if n >= 10_000_000 {
+		return humanize.SIWithDigits(float64(n), 1, "")
+	}
+	return humanize.Comma(int64(n))
+}
+
+func (r *lineRow) growthText(half uint64) string {
+	n := report.PerMinute(r.growth, half)
+	if n == 0 {
+		return ""
+	}
+	return words.Difference(n)
+}
+
+func ageText(ns uint64) string {
+	if ns == 0 {
+		return ""
+	}
+	return words.Span(ns)
+}
+
+func byClass(a, b *lineRow) int {
+	return cmp.Or(cmp.Compare(max(b.class(), verdict.Steady), max(a.class(), verdict.Steady)), cmp.Compare(b.growth, a.growth))
+}
+
+// whose returns "python3 [42]" or "3 processes".
+func (b *books) whose(r *lineRow, width int) string {
+	if r.process < 0 || r.processes > 1 {
+		return words.Count(uint64(r.processes), "process")
+	}
+	return processName(b, r.process, width)
+}
+
+// processName returns "python3 [42]" in a width: the name is cut, not the pid.
+func processName(b *books, i, width int) string {
+	p := &b.Snapshot.Processes[i]
+	pid := " [" + strconv.FormatUint(uint64(p.PID), 10) + "]"
+	name := tidy(p.Comm)
+	if name == "" {
+		name = "pid"
+	}
+	return words.Cut(name, max(width-len(pid), 1)) + pid
+}
+
+func (b *books) gpuLabel(gpu int) string {
+	if gpu < 0 {
+		return ""
+	}
+	return b.gpus[gpu].label
+}
+
+func (b *books) lineText(r *lineRow, width int) string {
+	if r.node < 0 {
+		return frames.Text(&b.frames[r.frame], width)
+	}
+	sign := "  "
+	if r.branches {
+		sign = "▸ "
+		if r.open {
+			sign = "▾ "
+		}
+	}
+	front := indent(min(2*r.depth, width/2)) + sign
+	room := max(width-words.Width(front), 1)
+	if r.label != "" {
+		return front + words.Cut(r.label, room)
+	}
+	return front + frames.Text(&b.frames[r.frame], room)
+}
+
+const spaces = "                                                                                                    "
+
+func indent(n int) string { return spaces[:max(0, min(n, len(spaces)))] }
+
+func (b *books) compareFrames(x, y *lineRow) int {
+	f, g := &b.frames[x.frame], &b.frames[y.frame]
+	return cmp.Or(cmp.Compare(x.label, y.label), cmp.Compare(f.File, g.File), cmp.Compare(f.Line, g.Line), cmp.Compare(f.Function, g.Function))
+}

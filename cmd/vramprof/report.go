@@ -25,7 +25,7 @@ import (
 // chartSteps is the number of moments in a chart of a session.
 const chartSteps = 200
 
-var views = []string{"summary", "tree", "table", "stats", "timeline"}
+var views = []string{"summary", "tree", "table", "stats", "timeline", "cache"}
 
 func reportCommand() *cli.Command {
 	return &cli.Command{
@@ -77,6 +77,9 @@ func reportSession(c *cli.Context) error {
 			return err
 		}
 		defer page.discard()
+	}
+	if between != nil && c.String("view") == "cache" {
+		return usageError{fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval")}
 	}
 	if between != nil && c.Bool("json") && c.String("view") != "stats" && c.String("view") != "timeline" {
 		return usageError{fmt.Errorf("--between has JSON only for the views stats and timeline (vramprof export --between writes a profile of the difference)")}
@@ -158,6 +161,8 @@ func printView(c *cli.Context, view json.View, o report.Options) error {
 		return text.WriteTable(c.App.Writer, s, st, o, screen())
 	case "stats":
 		return text.WriteStats(c.App.Writer, s, view.Sizes, st, o, screen())
+	case "cache":
+		return text.WriteCache(c.App.Writer, s, st, o, screen())
 	case "timeline":
 		return text.WriteTimeline(c.App.Writer, s, view.Timeline, st, o, screen())
 	}

@@ -24,7 +24,7 @@ const ViewVersion = 1
 // ending in _ns are nanoseconds, unknown values are left out.
 type ViewReport struct {
 	Version    int             `json:"version"`
-	View       string          `json:"view"` // summary, tree, table, stats, timeline
+	View       string          `json:"view"` // summary, tree, table, stats, timeline, cache
 	Host       string          `json:"host,omitempty"`
 	Time       time.Time       `json:"time"` // time of the moment shown, UTC
 	DurationNS uint64          `json:"duration_ns"`

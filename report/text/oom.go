@@ -22,10 +22,13 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	n := &notes{doubts: report.Losses(s)} // without readingTexts: NVML is read again after the error
 	v.head(p, n)
 	p.line(plain, 0, "")
-	p.paragraph("", v.why())
+	p.paragraph("", words.Join(v.why(), v.stuckText(st)))
 	v.asker(p, st, options)
 	v.gpuPart(p, n, options.Limit())
 	v.allocatorPart(p)
+	if c := v.stuck(st); c != nil {
+		stuckPart(p, s, c, min(options.Limit(), maxSummaryStuck))
+	}
 	v.keptPart(p, n, options)
 	v.sitesPart(p, st, n, options)
 	v.growthPart(p)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -47,6 +48,32 @@ func (v *oomCase) fragmentation() string {
 		return fmt.Sprintf("%s, but the largest free run is %s in segments allocated since the attach: fragmentation.", cached, words.Bytes(t.LargestFree))
 	}
 	return fmt.Sprintf("%s, but the largest free run is %s: fragmentation.", cached, words.Bytes(v.tensors.LargestFree))
+}
+
+// stuck returns what keeps the cache of the allocator that failed from the driver, nil if little of
+// it is stuck.
+func (v *oomCase) stuck(st callstack.Stacks) *report.StuckCache {
+	if !v.o.FromTorch() || v.process < 0 {
+		return nil
+	}
+	list := report.StuckCaches(v.s, st)
+	for i := range list {
+		if c := &list[i]; c.Process == v.process && c.Device == v.o.Device && c.Matters() {
+			return c
+		}
+	}
+	return nil
+}
+
+// stuckText returns "480 MiB in 240 tensors hold 4.69 GiB in 240 segments: metrics.py:31
+// Metrics.update." of the first lines that hold the cache, "" if little of it is stuck.
+func (v *oomCase) stuckText(st callstack.Stacks) string {
+	c := v.stuck(st)
+	if c == nil || len(c.Rows) == 0 {
+		return ""
+	}
+	first := &c.Rows[0]
+	return fmt.Sprintf("%s of the cache cannot go back to the driver: %s, from %s.", words.Bytes(c.Free), first.HoldText(), first.LinesText())
 }
 
 func (v *oomCase) blameOthers() string {

@@ -35,6 +35,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	topSites(p, s, st, o, words.Join(title, n.mark(report.AtStacks)), gpu)
 	keptParts(p, s, n, o)
 	asleepSites(p, s, st, o.Top)
+	stuckParts(p, s, st, o.Top)
 	cacheSites(p, s, st, min(o.Top, maxSummaryCache))
 	topSites(p, s, st, o, "Largest sites of live managed memory", managed)
 	topSites(p, s, st, o, "Largest sites of live host memory", host)

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/vramprof/vramprof/report/stuck"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// StuckCache is the cache of one of PyTorch's allocators, and which lines of code keep it from the
+// driver.
+type StuckCache struct {
+	stuck.Cache
+	Cached   uint64 // unused in segments since the attach
+	Older    uint64 // unused in segments from before the attach: what holds those is unknown
+	Reserved uint64
+
+	kept *Kept
+}
+
+// StuckCaches returns the allocators whose cache is known, the one with the most stuck first. The
+// snapshot must have Stuck.
+func StuckCaches(s *ledger.Snapshot, st callstack.Stacks) []StuckCache {
+	if len(s.Stuck) == 0 {
+		return nil
+	}
+	kept := KeptBy(s)
+	var list []StuckCache
+	for _, c := range stuck.Caches(s, st) {
+		if t := s.TensorsOn(c.Process, c.Device); t != nil {
+			list = append(list, StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, kept: kept[c.Process]})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b StuckCache) int { return cmp.Compare(b.Free, a.Free) })
+	return list
+}
+
+// leastStuck is the least cache that a summary explains.
+const leastStuck = 64 << 20
+
+// Matters reports whether so much is stuck that a summary shows it: a twentieth of what is
+// reserved.
+func (c *StuckCache) Matters() bool { return c.Free >= leastStuck && c.Free >= c.Reserved/20 }
+
+// KeptBy returns who keeps the blocks of a line, as far as that is known, the largest first.
+func (c *StuckCache) KeptBy(l *stuck.Line) []HeldShare {
+	if c.kept == nil {
+		return nil
+	}
+	return slices.DeleteFunc(c.kept.shares(l.Holders, l.Bytes), func(h HeldShare) bool { return h.Line == nil })
+}
+
+// StuckText returns "5.20 GiB of 6.40 GiB of cache lie in 262 segments with live tensors, and cannot
+// go back to the driver".
+func (c *StuckCache) StuckText() string {
+	if c.Segments == 0 {
+		return fmt.Sprintf("None of %s of cache lies in a segment with live tensors", words.Bytes(c.Cached))
+	}
+	return fmt.Sprintf("%s of %s of cache lie in %s with live tensors, and cannot go back to the driver",
+		words.Bytes(c.Free), words.Bytes(c.Cached), words.Count(c.Segments, "segment"))
+}
+
+// IdleText returns what torch.cuda.empty_cache() gives back.
+func (c *StuckCache) IdleText() string {
+	if c.Idle == 0 {
+		return "torch.cuda.empty_cache() gives nothing back now"
+	}
+	return "torch.cuda.empty_cache() gives back at most " + words.Bytes(c.Idle) + " now"
+}
+
+// Doubts returns what the figures leave open, without a full stop.
+func (c *StuckCache) Doubts(s *ledger.Snapshot) (list []string) {
+	if c.Older > 0 {
+		list = append(list, words.Bytes(c.Older)+" of cache lie in segments from before the attach: what holds those is unknown")
+	}
+	if age := Minus(s.End, c.Listed); c.Unsampled > 0 && age >= uint64(2*time.Second) {
+		list = append(list, fmt.Sprintf("tensors that were not sampled are as of %s before", words.Span(age)))
+	}
+	if n := max(c.Unlisted, c.Outdated); n > max(c.Cached/100, 1<<20) {
+		list = append(list, fmt.Sprintf("%s of tensors were allocated or freed since, or are not listed, so segments can be missing here or free by now", words.Bytes(n)))
+	}
+	return list
+}

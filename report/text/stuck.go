@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"io"
+	"strings"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/stuck"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// WriteCache writes the cache of PyTorch's allocators: which lines of code keep it from the driver,
+// and which made it grow.
+func WriteCache(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
+	p := newPage(screen)
+	n := &notes{doubts: report.Doubts(s)}
+	viewTitle(p, s, n, o)
+	torchTable(p, s)
+	list := report.StuckCaches(s, st)
+	for i := range list {
+		stuckPart(p, s, &list[i], o.Limit())
+	}
+	if len(list) == 0 {
+		p.line(plain, 0, "")
+		p.paragraph("", "No process has a cache of PyTorch that is known: it exists from the first segment that was allocated since the attach.")
+	}
+	cacheSites(p, s, st, o.Limit())
+	footnotes(p, n)
+	return p.writeTo(w)
+}
+
+// maxSummaryStuck is how many allocators, and lines of each, a summary explains.
+const maxSummaryStuck = 3
+
+// stuckParts writes what keeps the caches from the driver that matter.
+func stuckParts(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
+	more, free := 0, uint64(0)
+	shown := 0
+	for _, c := range report.StuckCaches(s, st) {
+		switch {
+		case !c.Matters():
+		case shown < maxSummaryStuck:
+			shown++
+			stuckPart(p, s, &c, min(top, maxSummaryStuck))
+		default:
+			more++
+			free += c.Free
+		}
+	}
+	if more > 0 {
+		p.text(plain, siteIndent, words.Count(uint64(more), "more allocator")+" with "+words.Bytes(free)+" (--view cache)")
+	}
+}
+
+// stuckPart writes what keeps one allocator's cache from the driver.
+func stuckPart(p *page, s *ledger.Snapshot, c *report.StuckCache, top int) {
+	p.line(plain, 0, "")
+	p.list(bold, 0, " ", "What keeps PyTorch's cache from the driver:", ownerName(s, c.Process, report.MaxName), "on "+words.Device(c.Device, ledger.Tensor))
+	p.line(plain, 0, "")
+	p.paragraph("", c.StuckText()+"; "+c.IdleText()+".")
+	if c.Segments > 0 {
+		p.line(plain, 0, "")
+	}
+	stuckRows(p, c, top)
+	for _, text := range c.Doubts(s) {
+		p.paragraph("! ", text)
+	}
+}
+
+func stuckRows(p *page, c *report.StuckCache, top int) {
+	for i := range c.Rows[:min(len(c.Rows), top)] {
+		stuckRow(p, c, &c.Rows[i])
+	}
+	if n := len(c.Rows) - top; n > 0 {
+		var free uint64
+		lines := 0
+		for i := range c.Rows[top:] {
+			free += c.Rows[top+i].Free
+			lines += len(c.Rows[top+i].Lines)
+		}
+		p.text(plain, siteIndent, words.Count(uint64(lines), "more line")+" with "+words.Bytes(free))
+	}
+	if r := &c.Rest; r.Segments > 0 {
+		p.text(plain, siteIndent, words.Bytes(r.Free)+" in "+words.Count(r.Segments, "segment")+" with tensors of many lines each")
+	}
+}
+
+// stuckRow writes the lines of a row, what they hold, and who keeps their tensors.
+func stuckRow(p *page, c *report.StuckCache, r *stuck.Row) {
+	figure := words.Pad("-", siteIndent) + words.Pad(words.Bytes(r.Free), 8)
+	for i := range r.Lines {
+		p.headLine(plain, figure, r.Lines[i].Frame)
+		figure = words.Pad("", siteIndent) + words.Pad("with", 8)
+	}
+	p.paragraph(strings.Repeat(" ", siteIndent), r.HoldText())
+	for i := range r.Lines {
+		text := report.KeptText(c.KeptBy(&r.Lines[i]), r.Lines[i].Bytes)
+		if text != "" && len(r.Lines) > 1 {
+			front, _ := frames.Parts(&r.Lines[i].Frame)
+			text = front + ": " + text
+		}
+		p.paragraph(strings.Repeat(" ", siteIndent), text)
+	}
+}

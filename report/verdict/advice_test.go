@@ -133,6 +133,12 @@ func TestHoldersProveAGraph(t *testing.T) {
 	}
 }
 
+// heldBy is a cache whose segments a line keeps from the driver.
+func heldBy(stack, free uint64) []ledger.Stuck {
+	set := ledger.StuckSet{Segments: free/(20<<20) + 1, Bytes: free + 24<<20, Free: free, By: []ledger.StuckBy{{Sampled: true, Stack: stack, API: "torch", Holder: -1, Blocks: 12, Bytes: 24 << 20}}}
+	return []ledger.Stuck{{Segments: set.Segments, Bytes: set.Bytes, Free: free, Sets: []ledger.StuckSet{set}}}
+}
+
 func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 	const gib = 1 << 30
 	quiet := func(p *program) { p.train(steps, func(int) { step(p) }) }
@@ -156,6 +162,10 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 		{"fragments", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
 		}, "fragmentation: 10.0 GiB are reserved and 4.00 GiB allocated, never more than 5.00 GiB at once, largest free run: 1.00 GiB"},
+		{"fragments that a line holds", quiet, func(s *ledger.Snapshot) {
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 5 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
+			s.Stuck = heldBy(lineBuffer, 5*gib)
+		}, "fragmentation: 10.0 GiB are reserved and 4.00 GiB allocated, never more than 5.00 GiB at once, largest free run: 1.00 GiB; 24.0 MiB in 12 tensors hold 5.02 GiB in 257 segments, from /home/u/train.py:31 main"},
 		{"cache of a peak", quiet, func(s *ledger.Snapshot) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 9 * gib, Reserved: 10 * gib, Segments: 10 * gib, Cached: 6 * gib, LargestFree: gib}
 		}, ""},
@@ -186,6 +196,12 @@ func TestAdviceOnMemoryThatIsShort(t *testing.T) {
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 30 * gib, Reserved: 30 * gib, Segments: 30 * gib, Cached: 26 * gib, LargestFree: 20 * gib}
 			s.Failures = []ledger.Failure{{Process: 1, Result: outOfMemory, LastBytes: 45 * gib}}
 		}, "empty-cache: 26.0 GiB are cached and not in use, and process 8 on the same GPU could not get 45.0 GiB"},
+		{"neighbour out of memory, and a cache that a line holds", quiet, func(s *ledger.Snapshot) {
+			machine(s, 40*gib)
+			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 30 * gib, Reserved: 30 * gib, Segments: 30 * gib, Cached: 26 * gib, LargestFree: 20 * gib}
+			s.Failures = []ledger.Failure{{Process: 1, Result: outOfMemory, LastBytes: 45 * gib}}
+			s.Stuck = heldBy(lineBuffer, 20*gib)
+		}, "empty-cache: 26.0 GiB are cached and not in use, and process 8 on the same GPU could not get 45.0 GiB; 24.0 MiB in 12 tensors hold 20.0 GiB in 1,025 segments, from /home/u/train.py:31 main"},
 		{"neighbour with hardly any", quiet, func(s *ledger.Snapshot) {
 			machine(s, 78*gib)
 			*tensors(s) = ledger.Tensors{Allocated: 4 * gib, Peak: 30 * gib, Reserved: 30 * gib, Segments: 30 * gib, Cached: 26 * gib, LargestFree: 20 * gib}

@@ -5,6 +5,8 @@ package verdict
 import (
 	"fmt"
 
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/stuck"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -52,7 +54,32 @@ func (a *adviser) fragmentation(p int, device int32) {
 	default:
 		return
 	}
-	a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", evidence)
+	advice := a.say(Fragmentation, p, device, nil, "PyTorch's cache is fragmented: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", evidence)
+	if row := a.stuck(p, device); row != nil {
+		advice.holds(row)
+	}
+}
+
+// leastHeld is the least cache that is worth naming the lines that keep it from the driver.
+const leastHeld = 16 << 20
+
+// stuck returns the lines that keep the largest part of a cache from the driver, nil if that is
+// little or unknown.
+func (a *adviser) stuck(p int, device int32) *stuck.Row {
+	for i := range a.caches {
+		if c := &a.caches[i]; c.Process == p && c.Device == device && len(c.Rows) > 0 && c.Rows[0].Free >= max(leastHeld, c.Free/8) {
+			return &c.Rows[0]
+		}
+	}
+	return nil
+}
+
+// holds adds the lines whose tensors keep the cache from the driver.
+func (x *Advice) holds(row *stuck.Row) {
+	x.Evidence += "; " + row.HoldText() + ", from " + row.LinesText()
+	if first := &row.Lines[0]; first.Sampled && frames.IsUser(&first.Frame) {
+		x.Line = first.Frame
+	}
 }
 
 // checkpointing detects a peak that consists of activations and nearly fills the GPU.
@@ -105,7 +132,13 @@ func (a *adviser) emptyCache(p int, device int32) {
 		if oom {
 			evidence = fmt.Sprintf("%s are cached and not in use, and process %d on the same GPU could not get %s", words.Bytes(cached), a.s.Processes[b.Process].PID, words.Bytes(size))
 		}
-		a.say(EmptyCache, p, device, nil, "give the cache back with torch.cuda.empty_cache() after a peak, or limit it with torch.cuda.set_per_process_memory_fraction()", evidence)
+		text := "give the cache back with torch.cuda.empty_cache() after a peak, or limit it with torch.cuda.set_per_process_memory_fraction()"
+		if row := a.stuck(p, device); row != nil && t.OlderCached == 0 && row.Free >= cached/2 {
+			text = "free the tensors that keep the cache from the driver, then give it back with torch.cuda.empty_cache()"
+			a.say(EmptyCache, p, device, nil, text, evidence).holds(row)
+			return
+		}
+		a.say(EmptyCache, p, device, nil, text, evidence)
 		return
 	}
 }

@@ -3,6 +3,7 @@
 package report
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -37,6 +38,23 @@ func WorkloadText(w ledger.Workload) []string {
 		add("job", untrusted.Clean(w.Job))
 	}
 	return list
+}
+
+// WorkloadLabels returns the labels of a workload in profiles: names, and ranks as numbers. What is
+// empty or no number is left out.
+func WorkloadLabels(w *ledger.Workload) (names map[string]string, ranks map[string]int64) {
+	names, ranks = map[string]string{}, map[string]int64{}
+	for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
+		if text = untrusted.Clean(text); text != "" {
+			names[key] = text
+		}
+	}
+	for key, text := range map[string]string{"rank": w.Rank, "local_rank": w.LocalRank, "world_size": w.WorldSize} {
+		if n, err := strconv.ParseUint(text, 10, 63); err == nil {
+			ranks[key] = int64(n)
+		}
+	}
+	return names, ranks
 }
 
 // MaxName is how many columns a name takes at most beside others.

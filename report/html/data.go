@@ -23,6 +23,7 @@ type payload struct {
 	Title     string        `json:"title"`
 	Host      string        `json:"host"`
 	Until     string        `json:"until"` // wall clock at the end
+	Wall      int64         `json:"wall"`  // likewise, ms since 1970
 	Traced    string        `json:"traced"`
 	End       uint64        `json:"end"`
 	Strings   []string      `json:"strings"`
@@ -47,15 +48,20 @@ type payload struct {
 type processData struct {
 	Name   string `json:"name"` // "python3 [42]"
 	PID    uint32 `json:"pid"`
+	Comm   string `json:"comm"`
 	About  string `json:"about,omitempty"`
 	Ended  bool   `json:"ended,omitempty"`
 	Begin  int64  `json:"begin"`
 	Traced string `json:"traced,omitempty"`
+
+	Labels map[string]string `json:"labels,omitempty"` // of profiles
+	Ranks  map[string]int64  `json:"ranks,omitempty"`  // likewise
 }
 
 type gpuData struct {
 	Name  string `json:"name"` // "GPU 0", or the CUDA ordinal where that is all that is known
 	Model string `json:"model,omitempty"`
+	UUID  string `json:"uuid,omitempty"`
 	Short string `json:"short,omitempty"` // of the UUID
 	Used  uint64 `json:"used,omitempty"`
 	Total uint64 `json:"total,omitempty"`
@@ -68,6 +74,9 @@ type frameColumns struct {
 	File  []int `json:"file"`
 	Line  []int `json:"line"`
 	Class []int `json:"class"` // frames.Class
+
+	Dir    []int `json:"dir"`    // what File leaves out at the front of a source file's name
+	Object []int `json:"object"` // the file that native code was mapped from
 }
 
 // treeColumns is the tree of all stacks from the outermost call inwards, in the order of a walk
@@ -86,7 +95,8 @@ type entryColumns struct {
 	GPU          []int     `json:"gpu"` // -1: host memory
 	Kind         []int     `json:"kind"`
 	API          []int     `json:"api"`
-	Live         []int64   `json:"live"` // at the end
+	Device       []int     `json:"device"` // "cuda:0", "host"
+	Live         []int64   `json:"live"`   // at the end
 	Objects      []uint64  `json:"objects"`
 	Alloc        []uint64  `json:"alloc"`
 	AllocObjects []uint64  `json:"allocObjects"`
@@ -140,7 +150,7 @@ func newPayload(in *Input) *payload {
 	texts := report.NewTexts(s, in.Stacks)
 	b.p = &payload{
 		Version: 1, Title: shorten(untrusted.Clean(in.Title)), Host: shorten(untrusted.Clean(s.Host)),
-		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Traced: words.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
+		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Wall: s.Wall.UnixMilli(), Traced: words.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
 		Strings: []string{}, Planes: planes, Apart: planesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: []string{}, Warnings: list(texts.Warnings),
 	}
@@ -211,12 +221,16 @@ func (b *builder) text(s string) int {
 }
 
 func (b *builder) addProcess(p *ledger.Process) int {
-	d := processData{Name: shorten(words.Process(p)), PID: p.PID, Ended: p.End != 0, Begin: int64(since(p.Begin, b.s.Begin))}
+	d := processData{Name: shorten(words.Process(p)), PID: p.PID, Comm: shorten(untrusted.Clean(p.Comm)), Ended: p.End != 0, Begin: int64(since(p.Begin, b.s.Begin))}
 	for i, word := range report.WorkloadText(p.Workload) {
 		if i > 0 {
 			d.About += ", "
 		}
 		d.About += word
+	}
+	d.Labels, d.Ranks = report.WorkloadLabels(&p.Workload)
+	for key, name := range d.Labels {
+		d.Labels[key] = shorten(name)
 	}
 	b.p.Processes = append(b.p.Processes, d)
 	return len(b.p.Processes) - 1
@@ -228,12 +242,12 @@ func (b *builder) addGPU(g *ledger.GPU) {
 	if g.Parent != "" {
 		name += " MIG"
 	}
-	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(untrusted.Clean(g.Name)), Short: shorten(words.ShortUUID(g.UUID)), Used: g.Used, Total: g.Total})
+	b.p.GPUs = append(b.p.GPUs, gpuData{Name: name, Model: shorten(untrusted.Clean(g.Name)), UUID: shorten(untrusted.Clean(g.UUID)), Short: shorten(words.ShortUUID(g.UUID)), Used: g.Used, Total: g.Total})
 }
 
 // gpu returns the index of a GPU by its UUID, or by its CUDA ordinal where no UUID is known.
 func (b *builder) gpu(uuid string, device int32) int {
-	key, d := uuid, gpuData{Name: "GPU", Short: shorten(words.ShortUUID(uuid))}
+	key, d := uuid, gpuData{Name: "GPU", UUID: shorten(untrusted.Clean(uuid)), Short: shorten(words.ShortUUID(uuid))}
 	if uuid == "" {
 		name := words.Device(max(device, ledger.UnknownDevice), ledger.Device)
 		key, d = "\x00"+name, gpuData{Name: name}

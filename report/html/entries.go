@@ -24,7 +24,7 @@ type entry struct {
 	node                int32
 	head                int
 	plane, process, gpu int
-	kind, api           int // strings
+	kind, api, device   int // strings
 	class, verdict      int // likewise
 	incomplete          int // likewise
 	live                int64
@@ -51,6 +51,7 @@ func (b *builder) addHoldings() {
 		if !h.OnHost() {
 			e.gpu = b.gpu(h.UUID, h.Device)
 		}
+		e.device = b.device(h)
 		if h.Site == nil || h.Plane == report.PlaneAsleep && i >= maxSites {
 			b.addMark(h, e)
 			continue
@@ -62,7 +63,7 @@ func (b *builder) addHoldings() {
 		if i >= maxSites {
 			key := [3]int{e.process, e.gpu, e.plane}
 			if small[key] == nil {
-				small[key] = &entry{plane: e.plane, process: e.process, gpu: e.gpu, age: -1}
+				small[key] = &entry{plane: e.plane, process: e.process, gpu: e.gpu, device: e.device, age: -1}
 				keys = append(keys, key)
 			}
 			small[key].add(h)
@@ -86,6 +87,18 @@ func (b *builder) addHoldings() {
 		e.node = b.tree.leaf([]int{e.head})
 		b.entries = append(b.entries, e)
 	}
+}
+
+// device returns the label of a holding's device in profiles.
+func (b *builder) device(h *report.Holding) int {
+	kind := ledger.Device
+	switch {
+	case h.Site != nil:
+		kind = h.Site.Kind
+	case h.Plane == report.PlaneTensor:
+		kind = ledger.Tensor
+	}
+	return b.text(words.Device(h.Device, kind))
 }
 
 func (e *entry) add(h *report.Holding) {
@@ -147,7 +160,7 @@ func (b *builder) columns(place []int32) {
 	ints := func() []int { return make([]int, 0, n) }
 	c := &b.p.Entries
 	*c = entryColumns{
-		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Class: ints(), Verdict: ints(), Incomplete: ints(),
+		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Device: ints(), Class: ints(), Verdict: ints(), Incomplete: ints(),
 		Live: make([]int64, 0, n), Objects: make([]uint64, 0, n), Alloc: make([]uint64, 0, n), AllocObjects: make([]uint64, 0, n), Age: make([]int64, 0, n),
 		Series: make([][]int64, 0, n),
 	}
@@ -160,6 +173,7 @@ func (b *builder) columns(place []int32) {
 		c.GPU = append(c.GPU, e.gpu)
 		c.Kind = append(c.Kind, e.kind)
 		c.API = append(c.API, e.api)
+		c.Device = append(c.Device, e.device)
 		c.Live = append(c.Live, e.live)
 		c.Objects = append(c.Objects, e.objects)
 		c.Alloc = append(c.Alloc, e.alloc)

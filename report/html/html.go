@@ -46,7 +46,7 @@ type Input struct {
 var files embed.FS
 
 // Scripts in the order of their dependence.
-var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "panels", "address", "main"}
+var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "panels", "address", "profile", "main"}
 
 // smallData is the most bytes of JSON that stay readable in the page; more are compressed.
 const smallData = 32 << 10
@@ -143,7 +143,7 @@ func assemble(p *payload) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// joined returns one script made of several, in a scope of its own.
+// joined returns one script made of several, in a scope of its own and without lines of comments.
 func joined(names []string) (string, error) {
 	var b strings.Builder
 	b.WriteString("(() => {\n\"use strict\";\n")
@@ -152,7 +152,11 @@ func joined(names []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		b.Write(text)
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(strings.TrimSpace(line), "//") {
+				b.WriteString(line)
+			}
+		}
 	}
 	b.WriteString("})();\n")
 	return b.String(), nil

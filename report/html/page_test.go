@@ -50,6 +50,7 @@ func TestPageInChromium(t *testing.T) {
 		"names for screen readers":        named,
 		"reconciliation, events and text": says,
 		"views in the address":            addresses,
+		"a profile is downloaded":         downloads,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := b.open(t, page, 1400, 1000, "light")

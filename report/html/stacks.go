@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
@@ -24,6 +25,9 @@ type frameKey struct {
 	line, class int
 }
 
+// frameFiles are where a frame's code is, of the first of several with the same key.
+type frameFiles struct{ dir, object string }
+
 // stackKey names a stack; one of id 0 is made of the call's name.
 type stackKey struct {
 	id  uint64
@@ -36,7 +40,9 @@ type stack struct {
 	head   int
 }
 
-func (b *builder) frame(k frameKey) int {
+func (b *builder) frame(k frameKey) int { return b.frameIn(k, frameFiles{}) }
+
+func (b *builder) frameIn(k frameKey, in frameFiles) int {
 	i, ok := b.frames[k]
 	if !ok {
 		c := &b.p.Frames
@@ -46,6 +52,8 @@ func (b *builder) frame(k frameKey) int {
 		c.File = append(c.File, b.text(k.file))
 		c.Line = append(c.Line, k.line)
 		c.Class = append(c.Class, k.class)
+		c.Dir = append(c.Dir, b.text(in.dir))
+		c.Object = append(c.Object, b.text(in.object))
 	}
 	return i
 }
@@ -88,7 +96,7 @@ func (b *builder) frameOf(f *callstack.Frame) int {
 	}
 	i, ok := b.known[key]
 	if !ok {
-		i = b.frame(keyOf(f))
+		i = b.frameIn(keyOf(f), filesOf(f))
 		b.known[key] = i
 	}
 	return i
@@ -106,6 +114,16 @@ func keyOf(f *callstack.Frame) frameKey {
 		k.file = shorten("[" + untrusted.Clean(path.Base(f.Mapping.Path)) + "]")
 	}
 	return k
+}
+
+func filesOf(f *callstack.Frame) (in frameFiles) {
+	if file := untrusted.Clean(f.File); !f.Mark && len(file) <= maxName {
+		in.dir = strings.TrimSuffix(file, frames.ShortFile(f.File))
+	}
+	if f.Mapping != nil && !f.Python && !f.Mark {
+		in.object = shorten(untrusted.Clean(f.Mapping.Path))
+	}
+	return in
 }
 
 func shorten(s string) string {

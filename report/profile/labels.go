@@ -3,9 +3,6 @@
 package profile
 
 import (
-	"strconv"
-
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -30,14 +27,11 @@ func ownerLabels(s *ledger.Snapshot, st callstack.Stacks, x *ledger.Site, label 
 // -tagfocus=rank=3 as a range and finds no text by it. They have a unit, because pprof drops a 0
 // without one.
 func workloadLabels(w *ledger.Workload, label map[string][]string, number map[string][]int64, unit map[string][]string) {
-	for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
-		if text = untrusted.Clean(text); text != "" {
-			label[key] = []string{text}
-		}
+	names, ranks := report.WorkloadLabels(w)
+	for key, name := range names {
+		label[key] = []string{name}
 	}
-	for key, text := range map[string]string{"rank": w.Rank, "local_rank": w.LocalRank, "world_size": w.WorldSize} {
-		if n, err := strconv.ParseUint(text, 10, 63); err == nil {
-			number[key], unit[key] = []int64{int64(n)}, []string{key}
-		}
+	for key, n := range ranks {
+		number[key], unit[key] = []int64{n}, []string{key}
 	}
 }

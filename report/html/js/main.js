@@ -23,6 +23,7 @@ function watchFilters() {
     change({ hide: event.target.checked });
   });
   byId("fold").addEventListener("change", (event) => filter({ fold: event.target.checked }));
+  byId("download").addEventListener("click", downloadProfile);
   byId("reset").addEventListener("click", reset);
   graphs.forEach(watchTable);
   byId("unselect").addEventListener("click", () => change({ entry: -1 }));

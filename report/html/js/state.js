@@ -36,11 +36,10 @@ function resetState() {
 }
 
 // chosen reports whether an entry passes the filters.
-function chosen(e) {
-  const d = data.entries;
-  return (state.process < 0 || d.process[e] === state.process) && state.planes.has(d.plane[e]) &&
-    (apartWord(e) !== "") === (state.gpu === -1) && (state.gpu < 0 || d.gpu[e] === state.gpu);
-}
+const chosen = (e) => passes(e) && (apartWord(e) !== "") === (state.gpu === -1) && (state.gpu < 0 || data.entries.gpu[e] === state.gpu);
+
+// passes is chosen, whatever the GPU.
+const passes = (e) => (state.process < 0 || data.entries.process[e] === state.process) && state.planes.has(data.entries.plane[e]);
 
 const rowChosen = (row) => (state.process < 0 || row.process === state.process) && (state.gpu < 0 || row.gpu === state.gpu);
 

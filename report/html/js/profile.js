@@ -105,7 +105,7 @@ function addFrames(p, id, used) {
   for (const [object, n] of mappings) message(p, 3, [n, 0, 0, 0, id(object), 0, 1, 1, 1]);
 }
 
-// profileTexts says what a profile is of, and what it lacks.
+// profileTexts names the contents of a profile, and the data that it lacks.
 function profileTexts() {
   const filters = [state.process < 0 ? "" : data.processes[state.process].name, state.gpu < 0 ? "" : gpuText(state.gpu),
     state.planes.size === data.planes.length ? "" : "planes " + [...state.planes].map((i) => data.planes[i]).join(", ")].filter(Boolean).join(", ");

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/tracer/capture"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // moment is a point in a session: "12m30s" after it began, its peak, or its end.
@@ -85,40 +85,15 @@ func (m moment) in(r *capture.Reader) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		return peakTime(last)
+		at, ok := report.PeakTime(last)
+		if !ok {
+			return 0, errors.New("the session has no peak: no process held GPU memory")
+		}
+		return at, nil
 	}
 	at := begin + uint64(m.after)
 	if at > end {
 		return 0, usageError{fmt.Errorf("%s is after the end of the session (it is %s long)", m.text, time.Duration(end-begin).Round(time.Millisecond))}
-	}
-	return at, nil
-}
-
-// peakTime returns the time at which one process had the most memory on one GPU: its tensors, where
-// its PyTorch reports them, because segments follow late or never shrink.
-func peakTime(s *ledger.Snapshot) (at uint64, err error) {
-	var most uint64
-	note := func(bytes, time uint64) {
-		if bytes > most {
-			most, at = bytes, time
-		}
-	}
-	torch := map[int]bool{}
-	for i := range s.Tensors {
-		if x := &s.Tensors[i]; x.Device != ledger.CPUDevice && x.Peak > 0 {
-			torch[x.Process] = true
-			note(x.Peak, x.PeakTime)
-		}
-	}
-	for i := range s.Processes {
-		for _, x := range s.Processes[i].Totals {
-			if !torch[i] && x.Kind.Owned() {
-				note(x.PeakBytes, x.PeakTime)
-			}
-		}
-	}
-	if most == 0 {
-		return 0, errors.New("the session has no peak: no process held GPU memory")
 	}
 	return at, nil
 }

@@ -140,6 +140,25 @@ func (c *torchCheck) totals() {
 		if x.Segments != segments.Bytes || x.Segments > d.Reserved || x.Cached != segments.Bytes-inside.Bytes || x.LargestFree > x.Cached {
 			c.t.Errorf("%s: cuda:%d: segments of %d bytes, %d cached, %d in a run; sites have %d and %d of tensors", c.what, d.Device, x.Segments, x.Cached, x.LargestFree, segments.Bytes, inside.Bytes)
 		}
+		c.stuck(d, x)
+	}
+}
+
+// stuck wants the segments with tensors and free memory to be those that the job itself finds, if it
+// marked the attach.
+func (c *torchCheck) stuck(d realtorch.Device, of *ledger.Tensors) {
+	c.t.Helper()
+	if of.Segments != d.Reserved-d.OlderReserved {
+		return
+	}
+	var x ledger.Stuck
+	for i := range c.s.Stuck {
+		if at := &c.s.Stuck[i]; at.Process == c.process && int(at.Device) == d.Device {
+			x = *at
+		}
+	}
+	if x.Segments != d.Held || x.Free != d.Stuck || x.Idle != d.Idle || x.Free+x.Idle != of.Cached {
+		c.t.Errorf("%s: cuda:%d: %d segments have %d bytes free, %d idle, of %d cached; the job says %d, %d and %d", c.what, d.Device, x.Segments, x.Free, x.Idle, of.Cached, d.Held, d.Stuck, d.Idle)
 	}
 }
 

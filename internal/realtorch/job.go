@@ -35,6 +35,10 @@ type Device struct {
 	// uses.
 	OlderReserved uint64 `json:"older_reserved"`
 	OlderFree     uint64 `json:"older_free"`
+
+	// Of the other segments: how many have both tensors and free memory, this memory, and the bytes of
+	// those without tensors. Each mapping of expandable segments counts as one.
+	Held, Stuck, Idle uint64
 }
 
 // Line is the memory that one call path of the job holds on one device. Frames read "train.py:41

@@ -12,13 +12,16 @@ import (
 
 // chart is the timeline's rows and marks at the page's moments.
 func (o *overTime) chart() *chartData {
-	c := &chartData{Rows: []rowData{}, Marks: []markData{}}
+	c := &chartData{Peak: -1, Rows: []rowData{}, Marks: []markData{}}
 	c.Times = o.differences(func(t int) int64 { return int64(since(o.tl.Times[t], o.b.s.Begin)) })
 	last := 0
 	for _, t := range o.grid {
 		at, _ := slices.BinarySearch(o.points, t)
 		c.Grid = append(c.Grid, at-last)
 		last = at
+	}
+	if o.peak >= 0 {
+		c.Peak = slices.Index(o.grid, o.peak)
 	}
 	for i := range o.tl.Rows {
 		r := &o.tl.Rows[i]

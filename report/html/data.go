@@ -35,7 +35,8 @@ type payload struct {
 	Before    int           `json:"before"` // the frame above memory from before the attach; 0: none
 	Tree      treeColumns   `json:"tree"`
 	Entries   entryColumns  `json:"entries"`
-	Chart     *chartData    `json:"chart"` // null without a timeline
+	Chart     *chartData    `json:"chart"`   // null without a timeline
+	Opening   *openingData  `json:"opening"` // null: at the end
 	Verdicts  bool          `json:"verdicts"`
 	Kept      *keptData     `json:"kept"` // null without a walk
 	Advice    []string      `json:"advice"`
@@ -180,6 +181,7 @@ func newPayload(in *Input) *payload {
 	if b.over != nil {
 		b.over.addRests()
 		b.p.Chart = b.over.chart()
+		b.p.Opening = b.over.opening()
 	}
 	b.kept.write()
 	b.p.Before = b.frames[frameKey{name: markBefore, class: int(frames.Remark)}]

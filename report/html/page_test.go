@@ -62,6 +62,7 @@ func TestPageInChromium(t *testing.T) {
 	t.Run("hostile names", func(t *testing.T) { hostilePage(t, b) })
 	t.Run("without timeline", func(t *testing.T) { plainPage(t, b) })
 	t.Run("ten thousand sites", func(t *testing.T) { quick(t, b) })
+	t.Run("an ended session", func(t *testing.T) { endedPage(t, b) })
 	t.Run("who keeps it", func(t *testing.T) { heldPage(t, b) })
 	t.Run("failed walks", func(t *testing.T) { failedWalks(t, b) })
 	t.Run("looks", func(t *testing.T) { looks(t, b, page) })
@@ -146,13 +147,22 @@ func rangeSelects(p *tab, in Input) {
 		p.Errorf("range says %q", text)
 	}
 	p.click("#at-peak")
+	if got, want := p.number("#flame", "total"), rowsAt(in, 117); !near(got, want) { // as report --at peak
+		p.Errorf("peak of %.0f bytes, want %.0f", got, want)
+	}
+	p.click("#planes [data-plane='3']")
 	peak := 0.0
 	for t := range in.Timeline.Times {
-		peak = max(peak, rowsAt(in, t))
+		before := 0.0
+		for i := range in.Timeline.Rows {
+			before += float64(in.Timeline.Rows[i].Before[t])
+		}
+		peak = max(peak, rowsAt(in, t)-before)
 	}
 	if got := p.number("#flame", "total"); !near(got, peak) {
-		p.Errorf("peak of %.0f bytes, want %.0f", got, peak)
+		p.Errorf("without a plane, peak of %.0f bytes, want %.0f", got, peak)
 	}
+	p.click("#planes [data-plane='3']")
 	p.click("#at-all")
 	if got, want := p.number("#flame", "total"), rowsAt(in, last)-rowsAt(in, 0); !near(got, want) {
 		p.Errorf("growth of all: %.0f bytes, want %.0f", got, want)

@@ -24,6 +24,7 @@ const (
 type chartData struct {
 	Times []int64    `json:"times"`
 	Grid  []int      `json:"grid"` // indices into Times for which all entries are known
+	Peak  int        `json:"peak"` // index into Grid: the moment "peak" of report --at; -1: none
 	Rows  []rowData  `json:"rows"`
 	Marks []markData `json:"marks"`
 }
@@ -58,6 +59,7 @@ type overTime struct {
 	b         *builder
 	tl        *timeline.Timeline
 	processes []int // of the timeline, in the page
+	peak      int   // index into tl.Times; -1: none
 	points    []int // what the page has of tl.Times
 	grid      []int // and of those, where it has all entries
 	sites     map[siteKey]*timeline.Site
@@ -93,6 +95,11 @@ func newOverTime(b *builder, tl *timeline.Timeline) *overTime {
 				o.rows[key] = i
 			}
 		}
+	}
+	o.peak = -1
+	if at, ok := report.PeakTime(b.s); ok {
+		o.peak, _ = slices.BinarySearch(tl.Times, at)
+		o.peak = min(o.peak, len(tl.Times)-1)
 	}
 	o.pickMoments()
 	o.sums = make([][]int64, len(tl.Rows)*len(planes))
@@ -147,6 +154,9 @@ func (o *overTime) moments() map[int]bool {
 		if len(keep) < maxKept {
 			keep[at] = true
 		}
+	}
+	if o.peak >= 0 {
+		keep[o.peak] = true
 	}
 	peak(func(int) bool { return true })
 	if len(o.tl.Rows) > 1 && len(o.tl.Rows) <= maxKept {

@@ -4,6 +4,7 @@
 // show updates the page to the choice.
 function show() {
   showFilters();
+  showOpening();
   drawChart();
   showSum();
   showKept();

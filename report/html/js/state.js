@@ -27,9 +27,11 @@ const metrics = [
 
 const needsChart = (metric) => metric === "peak" || metric === "growth";
 
+const openingMoment = () => (data.opening ? data.opening.moment : book.moments - 1);
+
 function resetState() {
   Object.assign(state, {
-    metric: "use", from: book.moments - 1, to: book.moments - 1, process: -1, gpu: -2, planes: new Set(data.planes.keys()),
+    metric: "use", from: openingMoment(), to: openingMoment(), process: -1, gpu: -2, planes: new Set(data.planes.keys()),
     hide: true, fold: true, entry: -1, keeper: -1, view: "allocated",
   });
   for (const g of graphs) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
@@ -75,6 +77,7 @@ function objectsOf(e) {
 // peakMoment returns the moment at which the chosen memory was highest. "Unexplained" can be
 // negative, and counts.
 function peakMoment() {
+  if (data.chart.peak >= 0 && state.process < 0 && state.gpu === -2 && state.planes.size === data.planes.length) return data.chart.peak; // as in other reports
   const sums = new Float64Array(book.moments);
   for (let e = 0; e < book.entries; e++) {
     if (!chosen(e) || !book.start) continue;

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Held is GPU memory of one line of the user's own code, or of a plane that has no lines: then
+// Frame is a mark.
+type Held struct {
+	Frame callstack.Frame
+	Plane string
+	Bytes int64
+}
+
+// Column is the GPU memory of one process, or of all processes of a file, at one moment.
+type Column struct {
+	File    string         // as the user named it
+	Moment  string         // likewise: "end", "peak", "12m30s"; "" of a profile
+	After   uint64         // the moment, ns since the session began
+	Time    time.Time      // likewise, on the clock of the wall; zero if unknown
+	Host    string         // untrusted
+	Process ledger.Process // the only one with GPU memory; PID is 0 if there are several
+	All     int            // processes with GPU memory
+	Held    []Held
+	Error   uint64   // standard error of the largest line of sampled tensors
+	Doubts  []string // about the figures; see Doubts
+}
+
+// HeldBy returns the GPU memory of one process of a snapshot, or of all for -1. Its bytes add up to
+// NVML's figures, as far as the GPUs are known.
+func HeldBy(s *ledger.Snapshot, st callstack.Stacks, process int) []Held {
+	var list []Held
+	for _, h := range Holdings(s) {
+		if h.Live == 0 || h.Apart() || process >= 0 && h.Process != process {
+			continue
+		}
+		f := callstack.Frame{Function: h.Mark, Mark: true}
+		if h.Mark == "" {
+			stack := frames.Visible(st, h.Site.Stack, h.Site.API)
+			f = stack[frames.Headline(stack)]
+		}
+		list = append(list, Held{f, h.Plane, h.Live})
+	}
+	return list
+}
+
+// Users returns the processes of a snapshot that have GPU memory, or had some since the attach.
+func Users(s *ledger.Snapshot) []int {
+	uses := make([]bool, len(s.Processes))
+	for i := range s.Processes {
+		for _, t := range s.Processes[i].Totals {
+			uses[i] = uses[i] || t.Kind.Owned() && t.PeakBytes > 0
+		}
+	}
+	for i := range s.Tensors {
+		if t := &s.Tensors[i]; t.Device != ledger.CPUDevice && max(t.Peak, t.Allocated) > 0 {
+			uses[t.Process] = true
+		}
+	}
+	for i := range s.Balances {
+		uses[s.Balances[i].Process] = true
+	}
+	var list []int
+	for i, yes := range uses {
+		if yes {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// NewColumn returns the column of one process of a snapshot, or of all for -1. The caller adds the
+// file and the moment.
+func NewColumn(s *ledger.Snapshot, st callstack.Stacks, process int) Column {
+	c := Column{After: Minus(s.End, s.Begin), Time: s.Wall, Host: s.Host, Held: HeldBy(s, st, process), All: 1}
+	if process < 0 {
+		users := Users(s)
+		if c.All = len(users); c.All == 1 {
+			process = users[0]
+		}
+	}
+	if process >= 0 {
+		c.Process = s.Processes[process]
+	}
+	for i := range s.Tensors {
+		if t := &s.Tensors[i]; process < 0 || t.Process == process {
+			c.Error = max(c.Error, t.Error)
+		}
+	}
+	for _, d := range Doubts(s) {
+		if d.At != AtHolders {
+			c.Doubts = append(c.Doubts, d.Text)
+		}
+	}
+	return c
+}
+
+// Comparison is the GPU memory of several columns, side by side.
+type Comparison struct {
+	Columns []Column
+	Names   []string      // of the columns; different, clean of control characters
+	Total   ComparedRow   // all GPU memory
+	Rows    []ComparedRow // the largest difference first; they add up to Total
+	Odd     []Odd         // columns that are unlike the others, the largest difference first
+}
+
+// ComparedRow is a line of code, or a plane without lines, in all columns.
+type ComparedRow struct {
+	Frame  callstack.Frame
+	Planes []string // of its bytes: tensor, driver or both; or the plane without lines
+	Bytes  []int64  // by column
+	Lines  []int    // by column, where the columns disagree on the line; else nil
+	Median int64    // of two columns: the first
+	Min    int64
+	Max    int64
+	// Of the column that is furthest from the median: its bytes less the median.
+	Difference int64
+	Odd        []int // columns that are unlike the others
+}
+
+// Compare puts columns side by side. There must be at least two.
+func Compare(columns []Column) *Comparison {
+	c := &Comparison{Columns: columns, Names: columnNames(columns)}
+	c.Rows = alignRows(columns)
+	c.Total = ComparedRow{Bytes: make([]int64, len(columns))}
+	if len(c.Rows) > 0 {
+		c.Total = SumRows(c.Rows, "")
+	}
+	c.Total.Frame = callstack.Frame{Function: "all GPU memory", Mark: true}
+	for i := range c.Rows {
+		c.Rows[i].measure()
+	}
+	slices.SortStableFunc(c.Rows, func(a, b ComparedRow) int {
+		return cmp.Or(cmp.Compare(Magnitude(b.Difference), Magnitude(a.Difference)), cmp.Compare(b.Max, a.Max))
+	})
+	c.judge()
+	return c
+}
+
+// measure computes what follows from Bytes.
+func (r *ComparedRow) measure() {
+	r.Min, r.Max = slices.Min(r.Bytes), slices.Max(r.Bytes)
+	r.Median = medianOf(r.Bytes)
+	for _, bytes := range r.Bytes {
+		if d := bytes - r.Median; Magnitude(d) > Magnitude(r.Difference) {
+			r.Difference = d
+		}
+	}
+}
+
+// medianOf returns the median; of two values the first, so that the other is compared with it.
+func medianOf(list []int64) int64 {
+	if len(list) == 2 {
+		return list[0]
+	}
+	sorted := slices.Sorted(slices.Values(list))
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	low, high := sorted[n/2-1], sorted[n/2]
+	return low + (high-low)/2
+}
+
+// SumRows returns the sum of rows under a name.
+func SumRows(rows []ComparedRow, name string) ComparedRow {
+	sum := ComparedRow{Frame: callstack.Frame{Function: name, Mark: true}, Bytes: make([]int64, len(rows[0].Bytes))}
+	for i := range rows {
+		for k, bytes := range rows[i].Bytes {
+			sum.Bytes[k] += bytes
+		}
+	}
+	sum.measure()
+	return sum
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A column is odd in a row if it differs from the median of all columns by more than each of:
+// oddBytes, or oddOfAll of the median column where that is less; oddShare of the row's median;
+// oddDeviations times the row's median absolute deviation; and oddErrors times the standard error of
+// sampled tensors.
+const (
+	oddBytes      = 64 << 20
+	oddOfAll      = 0.05
+	oddShare      = 0.10
+	oddDeviations = 3
+	oddErrors     = 3
+)
+
+// Odd is a column that is unlike the others.
+type Odd struct {
+	Column     int
+	InAll      bool  // its sum is odd; else only some rows are
+	Difference int64 // of its sum from the median sum
+	Rows       []int // indexes into Comparison.Rows in which it is odd, the largest difference first
+}
+
+// judge finds the odd columns of each row. Two columns have no median: the second is compared with
+// the first.
+func (c *Comparison) judge() {
+	var sampling uint64
+	for i := range c.Columns {
+		sampling = max(sampling, c.Columns[i].Error)
+	}
+	least := min(oddBytes, oddOfAll*float64(Magnitude(c.Total.Median)))
+	c.Total.Odd = c.Total.oddColumns(least)
+	odd := make([]Odd, len(c.Columns))
+	for k := range odd {
+		odd[k] = Odd{Column: k, InAll: slices.Contains(c.Total.Odd, k), Difference: c.Total.Bytes[k] - c.Total.Median}
+	}
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		limit := least
+		if slices.Contains(r.Planes, PlaneTensor) {
+			limit = max(limit, oddErrors*float64(sampling))
+		}
+		for _, k := range r.oddColumns(limit) {
+			r.Odd = append(r.Odd, k)
+			odd[k].Rows = append(odd[k].Rows, i)
+		}
+	}
+	for k := range odd {
+		o := &odd[k]
+		slices.SortStableFunc(o.Rows, func(a, b int) int { return cmp.Compare(c.apart(b, k), c.apart(a, k)) })
+		if o.InAll || len(o.Rows) > 0 {
+			c.Odd = append(c.Odd, *o)
+		}
+	}
+	slices.SortStableFunc(c.Odd, func(a, b Odd) int { return cmp.Compare(c.weight(&b), c.weight(&a)) })
+}
+
+// apart returns how far a column is from the median of a row.
+func (c *Comparison) apart(row, column int) uint64 {
+	return Magnitude(c.Rows[row].Bytes[column] - c.Rows[row].Median)
+}
+
+// weight is the largest difference of an odd column.
+func (c *Comparison) weight(o *Odd) uint64 {
+	most := uint64(0)
+	if o.InAll {
+		most = Magnitude(o.Difference)
+	}
+	if len(o.Rows) > 0 {
+		most = max(most, c.apart(o.Rows[0], o.Column))
+	}
+	return most
+}
+
+// oddColumns returns the columns whose difference from the median exceeds least and what follows
+// from the row.
+func (r *ComparedRow) oddColumns(least float64) (list []int) {
+	apart := make([]int64, len(r.Bytes))
+	for k, bytes := range r.Bytes {
+		apart[k] = int64(Magnitude(bytes - r.Median))
+	}
+	limit := max(least, oddShare*float64(Magnitude(r.Median)))
+	if len(r.Bytes) > 2 {
+		limit = max(limit, oddDeviations*float64(medianOf(apart)))
+	}
+	for k := range apart {
+		if float64(apart[k]) > limit {
+			list = append(list, k)
+		}
+	}
+	return list
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+)
+
+const (
+	mostOdd       = 5  // odd columns with sentences
+	mostOddRows   = 3  // lines in the sentences on one column
+	mostLegend    = 8  // columns of which each has a line that describes it
+	mostDoubts    = 4  // sentences about the figures
+	leastCell     = 10 // columns of a figure
+	mostCell      = 16 // columns of a figure, with the name above it
+	comparedUsual = 28 // columns of a line of code for which columns are left out
+)
+
+// WriteComparison writes which columns are odd, and a table with a row for each line of the user's
+// own code: all columns if they fit, else the least, the median, the most and the odd ones.
+func WriteComparison(w io.Writer, c *report.Comparison, o report.Options, screen Screen) error {
+	p := comparedPage{newPage(screen), c, o.Limit()}
+	p.head()
+	p.line(plain, 0, "")
+	p.sentences()
+	p.line(plain, 0, "")
+	p.table()
+	p.doubts()
+	return p.writeTo(w)
+}
+
+type comparedPage struct {
+	*page
+	*report.Comparison
+	top int
+}
+
+// head writes what is compared, and as of when.
+func (p *comparedPage) head() {
+	first := &p.Columns[0]
+	sameFile, sameMoment, sameHost := true, true, true
+	for i := range p.Columns {
+		x := &p.Columns[i]
+		sameFile = sameFile && x.File == first.File
+		sameMoment = sameMoment && x.Moment == first.Moment
+		sameHost = sameHost && x.Host == first.Host
+	}
+	text := words.Count(uint64(len(p.Columns)), p.Noun())
+	if sameFile {
+		text += " of " + untrusted.Clean(first.File)
+	}
+	if sameHost && first.Host != "" {
+		text += " on " + untrusted.Clean(first.Host)
+	}
+	parts := []string{text}
+	if sameMoment && first.Moment != "" {
+		parts = append(parts, momentText(first, sameFile))
+	}
+	p.list(bold, 0, ", ", parts...)
+	if len(p.Columns) > mostLegend {
+		return
+	}
+	name := 0
+	for _, x := range p.Names {
+		name = max(name, min(words.Width(x), p.width/3))
+	}
+	for i := range p.Columns {
+		text := p.legend(&p.Columns[i], sameFile, sameHost, sameMoment)
+		if text == "" || text == p.Names[i] {
+			continue
+		}
+		p.line(dim, 2, words.Pad(words.CutFront(p.Names[i], name), name)+"  "+text)
+	}
+}
+
+// momentText returns "each at its peak", "at the end, after 12m30s".
+func momentText(c *report.Column, same bool) string {
+	switch {
+	case c.Moment == "peak":
+		return "each at its peak"
+	case c.Moment == "end" && same:
+		return "at the end, after " + words.Span(c.After)
+	case c.Moment == "end":
+		return "each at its end"
+	}
+	return "after " + untrusted.Clean(c.Moment)
+}
+
+// legend returns what the name of a column does not show: "a.vram, python3 [42], peak at 8.0s".
+func (p *comparedPage) legend(c *report.Column, sameFile, sameHost, sameMoment bool) string {
+	var parts []string
+	if !sameFile {
+		parts = append(parts, untrusted.Clean(c.File))
+	}
+	switch {
+	case c.Process.PID != 0:
+		parts = append(parts, words.Process(&c.Process))
+		if !strings.HasPrefix(p.Names[0], "rank") {
+			parts = append(parts, report.WorkloadText(c.Process.Workload)...)
+		}
+	case c.All > 1:
+		parts = append(parts, words.Count(uint64(c.All), "process"))
+	}
+	if !sameHost && c.Host != "" {
+		parts = append(parts, "on "+untrusted.Clean(c.Host))
+	}
+	switch {
+	case c.Moment == "peak":
+		parts = append(parts, "peak at "+words.Span(c.After))
+	case c.Moment == "end" && !(sameFile && sameMoment):
+		parts = append(parts, "end at "+words.Span(c.After))
+	case c.Moment != "" && !sameMoment:
+		parts = append(parts, "at "+words.Span(c.After))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// sentences writes which columns are odd.
+func (p *comparedPage) sentences() {
+	if len(p.Odd) == 0 {
+		p.text(bold, 0, "None is odd: no line of code differs much, nor does the sum")
+		return
+	}
+	shown := 0
+	for i := range p.Odd {
+		if len(p.Columns) == 2 && p.Odd[i].Column == 0 {
+			continue
+		}
+		if shown == mostOdd {
+			p.text(dim, 0, words.Count(uint64(len(p.Odd)-shown), "more column")+" unlike the others (--json lists them)")
+			return
+		}
+		shown++
+		p.odd(&p.Odd[i])
+	}
+}
+
+// odd writes "rank 3 has 4.10 GiB more than the median: 12.3 GiB, the median is 8.20 GiB", and
+// below it the lines that it has more of.
+func (p *comparedPage) odd(o *report.Odd) {
+	name := p.Names[o.Column]
+	rows := o.Rows
+	if o.InAll {
+		p.text(bold, 0, fmt.Sprintf("%s has %s than %s: %s, %s", name, moreOrLess(o.Difference), p.other(),
+			words.SignedBytes(p.Total.Bytes[o.Column]), p.otherFigure(&p.Total)))
+	} else {
+		p.text(bold, 0, fmt.Sprintf("%s has as much as %s in all, but not of the same lines:", name, p.other()))
+	}
+	for _, i := range rows[:min(len(rows), mostOddRows)] {
+		r := &p.Rows[i]
+		p.hanging(2, 4, fmt.Sprintf("%s in %s: %s, %s", moreOrLess(r.Bytes[o.Column]-r.Median), comparedName(&r.Frame, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r)))
+	}
+	if more := len(rows) - mostOddRows; more > 0 {
+		p.text(dim, 2, words.Count(uint64(more), "more line")+" of this kind")
+	}
+}
+
+// hanging writes text broken between words; lines after the first are indented more.
+func (p *comparedPage) hanging(first, rest int, text string) {
+	for i, line := range broken(p.width-rest, " ", strings.Fields(text)) {
+		if i == 0 {
+			p.line(plain, first, line)
+		} else {
+			p.line(plain, rest, line)
+		}
+	}
+}
+
+func (p *comparedPage) other() string {
+	if len(p.Columns) == 2 {
+		return p.Names[0]
+	}
+	return "the median"
+}
+
+func (p *comparedPage) otherFigure(r *report.ComparedRow) string {
+	if len(p.Columns) == 2 {
+		return p.Names[0] + " has " + words.SignedBytes(r.Median)
+	}
+	return "the median is " + words.SignedBytes(r.Median)
+}
+
+func moreOrLess(n int64) string {
+	if n < 0 {
+		return words.Bytes(report.Magnitude(n)) + " less"
+	}
+	return words.Bytes(uint64(n)) + " more"
+}
+
+// comparedName returns the name of a row inside a sentence: "train.py:42 step", "PyTorch cache".
+func comparedName(f *callstack.Frame, width int) string {
+	return frames.Text(f, max(min(width-8, 60), leastLine))
+}
+
+// comparedColumn is a column of the table.
+type comparedColumn struct {
+	name   string
+	width  int
+	figure func(r *report.ComparedRow) string
+}
+
+// tableColumns returns the columns that fit beside lines of code: all, or the least, the median, the
+// most and the odd ones. It returns nil on a screen that is too narrow.
+func (p *comparedPage) tableColumns() []comparedColumn {
+	cell := func(name string, figure func(r *report.ComparedRow) string) comparedColumn {
+		width := min(max(words.Width(name)+2, leastCell), mostCell)
+		return comparedColumn{words.CutFront(name, width-2), width, figure}
+	}
+	file := func(k int) comparedColumn {
+		return cell(p.Names[k], func(r *report.ComparedRow) string { return words.SignedBytes(r.Bytes[k]) })
+	}
+	difference := cell("difference", func(r *report.ComparedRow) string { return words.Difference(r.Difference) })
+	median := cell("median", func(r *report.ComparedRow) string { return words.SignedBytes(r.Median) })
+	room := func(list []comparedColumn) int {
+		n := p.width - 2
+		for i := range list {
+			n -= list[i].width
+		}
+		return n
+	}
+	all := []comparedColumn{difference}
+	if len(p.Columns) > 2 {
+		all = append(all, median)
+	}
+	for k := range p.Columns {
+		all = append(all, file(k))
+	}
+	if room(all) >= comparedUsual || len(p.Columns) == 2 && room(all) >= leastLine {
+		return all
+	}
+	some := []comparedColumn{difference, cell("least", func(r *report.ComparedRow) string { return words.SignedBytes(r.Min) }), median,
+		cell("most", func(r *report.ComparedRow) string { return words.SignedBytes(r.Max) })}
+	if room(some) < usualLine {
+		return nil
+	}
+	for i := range p.Odd {
+		if next := file(p.Odd[i].Column); room(append(slices.Clone(some), next)) >= usualLine {
+			some = append(some, next)
+		}
+	}
+	return some
+}
+
+func (p *comparedPage) table() {
+	columns := p.tableColumns()
+	row := func(s style, cell func(x *comparedColumn) string, f *callstack.Frame) {
+		line := ""
+		for i := range columns {
+			line += words.Pad(cell(&columns[i]), -columns[i].width)
+		}
+		line += "  "
+		p.line(s, 0, line+frames.Text(f, p.width-words.Width(line)))
+	}
+	write := func(s style, r *report.ComparedRow) {
+		if columns == nil {
+			p.narrowRow(s, r)
+			return
+		}
+		row(s, func(x *comparedColumn) string { return x.figure(r) }, &r.Frame)
+		p.movedLines(r)
+	}
+	if columns != nil {
+		row(dim, func(x *comparedColumn) string { return x.name }, &callstack.Frame{Function: "line", Mark: true})
+	}
+	write(bold, &p.Total)
+	for i := range p.Rows[:min(len(p.Rows), p.top)] {
+		write(plain, &p.Rows[i])
+	}
+	if rest := p.Rows[min(len(p.Rows), p.top):]; len(rest) > 0 {
+		sum := report.SumRows(rest, words.Count(uint64(len(rest)), "more line")+" (-T shows more)")
+		write(dim, &sum)
+	}
+}
+
+// movedLines writes on which lines the columns have a row, if they differ.
+func (p *comparedPage) movedLines(r *report.ComparedRow) {
+	if r.Lines == nil {
+		return
+	}
+	var parts []string
+	for k, line := range r.Lines {
+		if line != 0 {
+			parts = append(parts, fmt.Sprintf("line %d in %s", line, p.Names[k]))
+		}
+	}
+	p.list(dim, siteIndent, ", ", parts[:min(len(parts), mostLegend)]...)
+}
+
+// narrowRow writes a row as "+4.10 GiB  loader.py:88" and below it "rank 3 5.30 GiB, median …".
+func (p *comparedPage) narrowRow(s style, r *report.ComparedRow) {
+	p.headLine(s, words.Difference(r.Difference), r.Frame)
+	var parts []string
+	switch {
+	case len(p.Columns) == 2:
+		parts = []string{words.SignedBytes(r.Bytes[0]) + " → " + words.SignedBytes(r.Bytes[1])}
+	default:
+		parts = []string{words.SignedBytes(r.Min) + " to " + words.SignedBytes(r.Max), "median " + words.SignedBytes(r.Median)}
+		for _, k := range r.Odd[:min(len(r.Odd), mostOdd)] {
+			parts = append(parts, words.Cut(p.Names[k], p.width/2)+" "+words.SignedBytes(r.Bytes[k]))
+		}
+	}
+	p.list(dim, siteIndent, ", ", parts...)
+	p.movedLines(r)
+}
+
+// doubts writes what the columns' ledgers could not account for, equal sentences once.
+func (p *comparedPage) doubts() {
+	var texts []string
+	who := map[string][]string{}
+	for i := range p.Columns {
+		for _, text := range p.Columns[i].Doubts {
+			if who[text] == nil {
+				texts = append(texts, text)
+			}
+			who[text] = append(who[text], p.Names[i])
+		}
+	}
+	if len(texts) > 0 {
+		p.line(plain, 0, "")
+	}
+	for _, text := range texts[:min(len(texts), mostDoubts)] {
+		names := strings.Join(who[text], ", ")
+		if len(who[text]) == len(p.Columns) {
+			names = "all"
+		}
+		p.paragraph("- ", words.Cut(names, report.MaxName)+": "+text)
+	}
+	if more := len(texts) - mostDoubts; more > 0 {
+		p.paragraph("- ", words.Count(uint64(more), "further doubt")+" about the figures (--json lists them)")
+	}
+}

@@ -8,11 +8,12 @@ import (
 )
 
 // A column is odd in a row if it differs from the median of all columns by more than each of:
-// oddBytes, or oddOfAll of the median column where that is less; oddShare of the row's median;
-// oddDeviations times the row's median absolute deviation; and oddErrors times the standard error of
-// sampled tensors.
+// oddBytes, or oddOfAll of the median column where that is less, but oddLeast at least; oddShare of
+// the row's median; oddDeviations times the row's median absolute deviation; and oddErrors times the
+// standard error of sampled tensors.
 const (
 	oddBytes      = 64 << 20
+	oddLeast      = 8 << 20 // a few pages of the driver
 	oddOfAll      = 0.05
 	oddShare      = 0.10
 	oddDeviations = 3
@@ -34,7 +35,7 @@ func (c *Comparison) judge() {
 	for i := range c.Columns {
 		sampling = max(sampling, c.Columns[i].Error)
 	}
-	least := min(oddBytes, oddOfAll*float64(Magnitude(c.Total.Median)))
+	least := max(oddLeast, min(oddBytes, oddOfAll*float64(Magnitude(c.Total.Median))))
 	c.Total.Odd = c.Total.oddColumns(least)
 	odd := make([]Odd, len(c.Columns))
 	for k := range odd {

@@ -62,33 +62,29 @@ func diffSessions(c *cli.Context) error {
 	return text.WriteDiff(besideResult(c, out), profile.Diff(profiles[0].Mine(mineOf(c)), profiles[1].Mine(mineOf(c))), names, report.Options{Top: c.Int("top")}, screen())
 }
 
-// profileOf reads a profile, or makes one from a capture at a moment: "run.vram@peak".
-func profileOf(c *cli.Context, name string) (profile.Profile, error) {
-	path, at := name, ""
+// splitMoment splits "run.vram@peak", unless a file has that name.
+func splitMoment(name string) (path, at string) {
 	if i := strings.LastIndexByte(name, '@'); i > 0 {
 		if _, err := os.Lstat(name); err != nil {
-			path, at = name[:i], name[i+1:]
+			return name[:i], name[i+1:]
 		}
 	}
+	return name, ""
+}
+
+// profileOf reads a profile, or makes one from a capture at a moment: "run.vram@peak".
+func profileOf(c *cli.Context, name string) (profile.Profile, error) {
+	path, at := splitMoment(name)
 	m, err := parseMoment(at)
 	if err != nil {
 		return profile.Profile{}, usageError{err}
 	}
-	if f, err := untrusted.OpenRegular(path); err == nil {
-		defer f.Close()
-		magic := make([]byte, 2)
-		if n, _ := f.ReadAt(magic, 0); n == 2 && magic[0] == 0x1f && magic[1] == 0x8b { // gzip
-			if at != "" {
-				return profile.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
-			}
-			p, err := profile.Read(f)
-			if text := describeFile(path, "a capture or profile"); err != nil && text != "" && !strings.Contains(text, "a pprof profile") {
-				err = fmt.Errorf("read %s: %s", path, text)
-			} else if err != nil {
-				err = fmt.Errorf("%s: %w", path, err)
-			}
-			return p, err
-		}
+	p, isProfile, err := readProfile(path)
+	switch {
+	case isProfile && at != "":
+		return profile.Profile{}, usageError{fmt.Errorf("%s is a profile, which has only one moment (remove @%s)", path, at)}
+	case isProfile || err != nil:
+		return p, err
 	}
 	r, done, err := readCapture(c, path)
 	if err != nil {
@@ -100,4 +96,24 @@ func profileOf(c *cli.Context, name string) (profile.Profile, error) {
 		return profile.Profile{}, err
 	}
 	return profile.New(s, r), nil
+}
+
+// readProfile reads a profile. It reports false if the file is none; then it may be a capture.
+func readProfile(path string) (p profile.Profile, isProfile bool, err error) {
+	f, err := untrusted.OpenRegular(path)
+	if err != nil {
+		return p, false, nil // the error of reading it as a capture is better
+	}
+	defer f.Close()
+	magic := make([]byte, 2)
+	if n, _ := f.ReadAt(magic, 0); n != 2 || magic[0] != 0x1f || magic[1] != 0x8b { // gzip
+		return p, false, nil
+	}
+	p, err = profile.Read(f)
+	if text := describeFile(path, "a capture or profile"); err != nil && text != "" && !strings.Contains(text, "a pprof profile") {
+		err = fmt.Errorf("read %s: %s", path, text)
+	} else if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return p, err == nil, err
 }

@@ -102,7 +102,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), exportCommand(), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
+			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), compareCommand(), exportCommand(), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
 		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
 		Writer: stdout, ErrWriter: stderr,

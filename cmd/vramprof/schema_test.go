@@ -32,6 +32,7 @@ var schemas = map[string]struct {
 	"leaks.json":   {"vramprof leaks --json", reportjson.LeaksVersion, reportjson.LeaksReport{}},
 	"report.json":  {"vramprof report --json", reportjson.ViewVersion, reportjson.ViewReport{}},
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
+	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
 	"ps.json":      {"vramprof ps --json", psVersion, psReport{}},
 }
 
@@ -88,6 +89,7 @@ func TestSchemasFitTheGoldenFiles(t *testing.T) {
 	for file, name := range map[string]string{
 		"leaks.json": "leaks.json", "view-stats.json": "report.json", "view-table.json": "report.json",
 		"view-timeline.json": "report.json", "view-tree.json": "report.json", "holders.json": "holders.json",
+		"compare.json": "compare.json",
 	} {
 		text, err := os.ReadFile(filepath.Join("../../report/json/testdata", file))
 		if err != nil {

@@ -102,15 +102,7 @@ func diffLines(a, b Profile) []report.Change {
 			if x.Value[bytes] == 0 {
 				continue
 			}
-			list := profileFrames(x)
-			frames.MarkMine(list, from.mine)
-			f := list[frames.Headline(list)]
-			switch root := list[len(list)-1]; {
-			case root.Mark && root.Function == report.MarkOlder: // above it is a holder's path
-				f = root
-			case len(x.Location) > 0 && list[0].Mark:
-				f = list[0]
-			}
+			f := from.line(x)
 			where := words.Join(label(x, "comm"), report.PlaneName(label(x, "plane")), label(x, "device"))
 			k := key{report.LineKeyOf(&f), where}
 			i, ok := at[k]
@@ -128,6 +120,20 @@ func diffLines(a, b Profile) []report.Change {
 		return cmp.Or(cmp.Compare(report.Magnitude(y.After-y.Before), report.Magnitude(x.After-x.Before)), cmp.Compare(y.After, x.After))
 	})
 	return rows
+}
+
+// line returns the frame that stands for a sample: the headline of its stack, or the mark of memory
+// that no line allocated.
+func (p Profile) line(x *profile.Sample) callstack.Frame {
+	list := profileFrames(x)
+	frames.MarkMine(list, p.mine)
+	switch root := list[len(list)-1]; {
+	case root.Mark && root.Function == report.MarkOlder: // above it is a holder's path
+		return root
+	case len(x.Location) > 0 && list[0].Mark:
+		return list[0]
+	}
+	return list[frames.Headline(list)]
 }
 
 // diffHolders sums the GPU memory of two profiles by holder, device and program.

@@ -25,6 +25,8 @@ const (
 	comparedUsual = 28 // columns of a line of code for which columns are left out
 )
 
+const noneOdd = "None is odd: neither a line of code nor the sum differs much"
+
 // WriteComparison writes which columns are odd, and a table with a row for each line of the user's
 // own code: all columns if they fit, else the least, the median, the most and the odd ones.
 func WriteComparison(w io.Writer, c *report.Comparison, o report.Options, screen Screen) error {
@@ -127,7 +129,7 @@ func (p *comparedPage) legend(c *report.Column, sameFile, sameHost, sameMoment b
 // sentences writes which columns are odd.
 func (p *comparedPage) sentences() {
 	if len(p.Odd) == 0 {
-		p.text(bold, 0, "None is odd: no line of code differs much, nor does the sum")
+		p.text(bold, 0, noneOdd)
 		return
 	}
 	shown := 0
@@ -153,11 +155,16 @@ func (p *comparedPage) odd(o *report.Odd) {
 		p.text(bold, 0, fmt.Sprintf("%s has %s than %s: %s, %s", name, moreOrLess(o.Difference), p.other(),
 			words.SignedBytes(p.Total.Bytes[o.Column]), p.otherFigure(&p.Total)))
 	} else {
-		p.text(bold, 0, fmt.Sprintf("%s has as much as %s in all, but not of the same lines:", name, p.other()))
+		p.text(bold, 0, fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), words.SignedBytes(p.Total.Bytes[o.Column])))
 	}
 	for _, i := range rows[:min(len(rows), mostOddRows)] {
 		r := &p.Rows[i]
-		p.hanging(2, 4, fmt.Sprintf("%s in %s: %s, %s", moreOrLess(r.Bytes[o.Column]-r.Median), comparedName(&r.Frame, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r)))
+		difference := r.Bytes[o.Column] - r.Median
+		text := fmt.Sprintf("%s in %s: %s, %s", moreOrLess(difference), comparedName(&r.Frame, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r))
+		if o.InAll && (difference > 0) == (o.Difference > 0) {
+			text += fmt.Sprintf(" (%.0f%% of the difference)", 100*float64(difference)/float64(o.Difference))
+		}
+		p.hanging(2, 4, text)
 	}
 	if more := len(rows) - mostOddRows; more > 0 {
 		p.text(dim, 2, words.Count(uint64(more), "more line")+" of this kind")
@@ -318,6 +325,7 @@ func (p *comparedPage) doubts() {
 	who := map[string][]string{}
 	for i := range p.Columns {
 		for _, text := range p.Columns[i].Doubts {
+			text = untrusted.Clean(text)
 			if who[text] == nil {
 				texts = append(texts, text)
 			}

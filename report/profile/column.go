@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Column returns the GPU memory of a profile for a comparison. The caller adds the file.
+func (p Profile) Column() report.Column {
+	var c report.Column
+	if p.p.TimeNanos > 0 {
+		c.Time = time.Unix(0, p.p.TimeNanos)
+	}
+	bytes, users := valueOf(p.p, "inuse_space"), map[int64]bool{}
+	for _, x := range p.p.Sample {
+		if x.Value[bytes] == 0 {
+			continue
+		}
+		c.Held = append(c.Held, report.Held{Frame: p.line(x), Plane: label(x, "plane"), Bytes: x.Value[bytes]})
+		pid := number(x, "pid")
+		if users[pid] = true; len(users) == 1 {
+			c.Process = processOf(x)
+		}
+	}
+	if c.All = len(users); c.All != 1 {
+		c.Process = ledger.Process{}
+	}
+	for _, text := range p.p.Comments {
+		if text, ok := strings.CutPrefix(text, "doubt: "); ok {
+			c.Doubts = append(c.Doubts, untrusted.Clean(text))
+		}
+	}
+	return c
+}
+
+// processOf returns the process of a sample, from its labels.
+func processOf(x *profile.Sample) ledger.Process {
+	rank := func(key string) string {
+		if list := x.NumLabel[key]; len(list) > 0 {
+			return strconv.FormatInt(list[0], 10)
+		}
+		return ""
+	}
+	return ledger.Process{PID: uint32(number(x, "pid")), Comm: label(x, "comm"), Workload: ledger.Workload{
+		Container: label(x, "container"), Pod: label(x, "pod"), Namespace: label(x, "namespace"), Job: label(x, "job"),
+		Rank: rank("rank"), LocalRank: rank("local_rank"), WorldSize: rank("world_size"),
+	}}
+}
+
+func number(x *profile.Sample, key string) int64 {
+	if list := x.NumLabel[key]; len(list) > 0 {
+		return list[0]
+	}
+	return 0
+}

@@ -25,7 +25,7 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 		list = append(list, "needs "+words.Span(uint64(needs*1e9))+" more to decide")
 	}
 	if class >= Growing && r.rate.Value > 0 {
-		list = append(list, rateText(r.rate))
+		list = append(list, rateText(r.rate, v.ns(v.width(r.from, r.to))))
 	}
 	if v.torn {
 		list = append(list, "freed when the process ended")
@@ -62,10 +62,10 @@ func (j *judge) evidence(x *ledger.Site, v *series, r *run, class Class) string 
 	return strings.Join(list, ", ")
 }
 
-// rateText returns "+12.3 MiB/min (11.9 to 12.7)".
-func rateText(r Rate) string {
+// rateText returns "+12.3 MiB/min over 11s (11.9 to 12.7)" for a growth of so many ns.
+func rateText(r Rate, ns uint64) string {
 	perMinute := func(x float64) float64 { return x * 60 / mib }
-	text := "+" + digits(perMinute(r.Value)) + " MiB/min"
+	text := "+" + digits(perMinute(r.Value)) + " MiB/min over " + words.Span(ns)
 	if math.IsInf(r.High, 0) {
 		return text
 	}

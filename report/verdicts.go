@@ -15,6 +15,7 @@ import (
 type Judgement struct {
 	Groups []verdict.Group // lines of code, the worst first
 	Advice []string        // sentences on what to do, with the evidence; clean of control characters
+	Brief  []string        // Advice without the evidence
 
 	sites int // of the snapshot
 }
@@ -25,6 +26,8 @@ func Judge(s *ledger.Snapshot, st callstack.Stacks) *Judgement {
 	j := &Judgement{Groups: verdict.JudgeLines(s, list), sites: len(s.Sites)}
 	for _, a := range verdict.Advise(s, st, list) {
 		j.Advice = append(j.Advice, adviceText(&a))
+		a.Evidence = ""
+		j.Brief = append(j.Brief, adviceText(&a))
 	}
 	return j
 }

@@ -21,7 +21,10 @@ import (
 )
 
 // traceFlags returns the flags of every command that traces.
-func traceFlags() []cli.Flag {
+func traceFlags() []cli.Flag { return traceFlagsWith("report what is probed") }
+
+// traceFlagsWith returns the flags of a command that traces and has a meaning of its own for -v.
+func traceFlagsWith(verbose string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "pid", Aliases: []string{"p"}, Usage: "trace process `PID` (repeatable)"},
 		&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "trace every CUDA process, and wait if there is none yet"},
@@ -32,7 +35,7 @@ func traceFlags() []cli.Flag {
 		&cli.StringFlag{Name: "holders", Value: "end", Usage: "look for who keeps PyTorch's tensors: `WHEN` is off, end (at the attach and at the end) or also every 30s, 10m, …"},
 		&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
-		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "report what is probed"},
+		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: verbose},
 	}
 }
 

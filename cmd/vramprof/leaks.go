@@ -22,9 +22,9 @@ func leaksCommand() *cli.Command {
 		Name:        "leaks",
 		Usage:       "find lines of code that leak, and list who holds memory",
 		UsageText:   "vramprof leaks [OPTIONS] [FILE | -- COMMAND [ARGUMENTS]]",
-		Description: "Traces like record, or reads FILE, a capture. Reports which lines grow without end, and lists the sites that hold memory, largest first. With --fail-on-leak, a leak exits with status 3.",
-		Flags: append(append(traceFlags(), mineFlag(), momentFlags()[0], readFlags()[0]),
-			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` sites (default: 10)"},
+		Description: "Traces like record, or reads FILE, a capture. Reports which lines grow without end, with your own code of their stack traces, and lists the sites that hold most memory. With --fail-on-leak, a leak exits with status 3.",
+		Flags: append(append(traceFlagsWith("show all: library frames, tables, holders and all notes; while tracing, also report what is probed"), mineFlag(), momentFlags()[0], readFlags()[0]),
+			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Usage: "list at most `N` lines that grow and sites (default: as many as fit one screen, with -v 10)"},
 			&cli.StringFlag{Name: "older", Usage: "only list sites with memory older than `AGE`"},
 			&cli.BoolFlag{Name: "json", Usage: "write JSON"},
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR`"},
@@ -40,7 +40,7 @@ func leaks(c *cli.Context) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--older: %w", err)}
 	}
-	if c.Int("top") < 1 {
+	if c.IsSet("top") && c.Int("top") < 1 {
 		return usageError{errors.New("--top must be at least 1")}
 	}
 	if c.Bool("unfreed") && !c.Bool("fail-on-leak") {
@@ -56,10 +56,13 @@ func leaks(c *cli.Context) error {
 	}
 	defer done()
 	options := report.Options{Top: c.Int("top"), Older: older}
-	if c.Bool("json") {
+	switch {
+	case c.Bool("json"):
 		err = json.WriteLeaks(c.App.Writer, snapshot, stacks, options)
-	} else {
+	case c.Bool("verbose"):
 		err = text.WriteLeaks(c.App.Writer, snapshot, stacks, options, screen())
+	default:
+		err = text.WriteLeaksBrief(c.App.Writer, snapshot, stacks, options, screen())
 	}
 	if err != nil {
 		return err

@@ -39,7 +39,9 @@ func openSource(c *cli.Context) (r *capture.Reader, done func(), err error) {
 		return nil, nil, usageError{fmt.Errorf("unexpected argument %q", c.Args().Get(1))}
 	}
 	for _, f := range traceFlags() {
-		if name := f.Names()[0]; c.IsSet(name) && !(name == "pid" && c.Command.Name == "export") {
+		name := f.Names()[0]
+		means := name == "pid" && c.Command.Name == "export" || name == "verbose" && c.Command.Name == "leaks"
+		if c.IsSet(name) && !means {
 			return nil, nil, usageError{fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First())}
 		}
 	}

@@ -34,10 +34,11 @@ func FuzzNames(f *testing.F) {
 		s.Tensors = []ledger.Tensors{{Allocated: 4 << 20, Reserved: 4 << 20, Older: 4 << 20}}
 		s.Walks = reporttest.NamedWalks(function, file, comm)
 		s.Sites[0].Holders = []ledger.SiteHolder{{Holder: 0, Bytes: 1 << 19}}
-		var summary, leaks, tree, stats, table, text, packed bytes.Buffer
+		var summary, leaks, brief, tree, stats, table, text, packed bytes.Buffer
 		for what, err := range map[string]error{
 			"summary": WriteSummary(&summary, s, st, report.Options{}, Screen{Width: 100}),
 			"leaks":   WriteLeaks(&leaks, s, st, report.Options{}, Screen{Width: 100}),
+			"brief":   WriteLeaksBrief(&brief, s, st, report.Options{}, Screen{Width: 80}),
 			"tree":    WriteTree(&tree, s, st, report.Options{}, Screen{Width: 100}),
 			"stats":   WriteStats(&stats, s, nil, st, report.Options{}, Screen{Width: 100}),
 			"table":   WriteTable(&table, s, st, report.Options{}, Screen{Width: 100}),
@@ -48,7 +49,7 @@ func FuzzNames(f *testing.F) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		for what, b := range map[string]*bytes.Buffer{"summary": &summary, "leaks": &leaks, "tree": &tree, "stats": &stats, "table": &table, "JSON": &text} {
+		for what, b := range map[string]*bytes.Buffer{"summary": &summary, "leaks": &leaks, "brief": &brief, "tree": &tree, "stats": &stats, "table": &table, "JSON": &text} {
 			if !reporttest.Printable(b.String()) {
 				t.Errorf("%s: %q", what, b.String())
 			}

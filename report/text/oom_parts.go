@@ -36,7 +36,7 @@ func (v *oomCase) asker(p *page, st callstack.Stacks, o report.Options) {
 	p.line(plain, 0, "")
 	p.headLine(bold, v.o.SizeText()+" wanted by", stack[own])
 	p.list(plain, siteIndent, " ", "from "+v.o.Caller())
-	p.stack(stack, own)
+	p.folded(stack, own) // the profile beside the record has all frames
 }
 
 // gpuPart writes NVML's reading: how full the GPU is, and which processes use it.

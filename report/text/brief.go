@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Limits of the brief form. Options.Top replaces those of verdicts and of sites.
+const (
+	briefRows     = 24 // of a screen: with more, the brief form becomes shorter, see shorten
+	briefVerdicts = 3  // with their evidence and their stack
+	briefOthers   = 3  // further lines that grow, in one line each
+	mostSites     = 10
+	leastSites    = 3
+	briefApart    = 2 // sites of managed and of host memory
+	briefAdvice   = 2
+	briefFailures = 2
+	briefFull     = 2 // GPUs that will be full
+	briefLines    = 2 // lines of an evidence, of a holder
+)
+
+// brief is the page of WriteLeaksBrief.
+type brief struct {
+	*page
+	s     *ledger.Snapshot
+	st    callstack.Stacks
+	o     report.Options
+	notes *notes
+	kept  []*report.Kept
+
+	judged             *report.Judgement
+	gpu, managed, host []ledger.Site
+	classes            map[siteKey]string // verdicts on sites
+	most               int                // sites to list
+	full               int                // lines that grow with their evidence
+	evidence           int                // lines of it
+}
+
+func (p *brief) limit(usual int) int {
+	if p.o.Top > 0 {
+		return p.o.Top
+	}
+	return usual
+}
+
+// WriteLeaksBrief writes what WriteLeaks does, on one screen where it can: the lines that grow, with
+// the user's own frames of their stacks, the largest sites in one line each, and the notes that
+// change these figures.
+func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
+	p := brief{s: s, st: st, o: o, kept: report.KeptBy(s), judged: report.Judge(s, st), classes: map[siteKey]string{}}
+	p.gpu, p.managed, p.host = report.DivideLeaks(report.Leaks(s, o))
+	for i, v := range p.judged.Sites() {
+		p.classes[siteKeyOf(&s.Sites[i])] = v.Class
+	}
+	doubts := report.Doubts(s)
+	p.most, p.full, p.evidence = p.limit(mostSites), p.limit(briefVerdicts), briefLines
+	for {
+		p.page = newPage(screen)
+		p.write(doubts)
+		if strings.Count(p.String(), "\n") <= briefRows || !p.shorten() {
+			return p.writeTo(w)
+		}
+	}
+}
+
+// shorten chooses a shorter form for the next try, and reports whether there is one: fewer sites,
+// fewer lines that grow and may not leak with their evidence, less evidence.
+func (p *brief) shorten() bool {
+	switch {
+	case p.o.Top == 0 && p.most > leastSites:
+		p.most--
+	case p.o.Top == 0 && p.full > max(p.judged.Leaking(), 1):
+		p.full--
+	case p.evidence > 1:
+		p.evidence--
+	default:
+		return false
+	}
+	return true
+}
+
+func (p *brief) write(doubts []report.Doubt) {
+	list, more := briefDoubts(doubts)
+	p.notes = &notes{doubts: list}
+	title(p.page, p.s, p.notes)
+	p.verdicts(p.judged)
+	p.sites()
+	p.failures()
+	footnotes(p.page, p.notes)
+	if more == 0 {
+		return
+	}
+	if len(list) == 0 {
+		p.line(plain, 0, "")
+	}
+	p.text(dim, 0, words.Count(uint64(more), "more note")+" (with -v)")
+}
+
+// Doubts of the brief form: all about totals, and so many others.
+const briefStackDoubts, briefWarnings = 2, 2
+
+// briefDoubts returns the doubts about figures of the brief form, and the number of the others.
+func briefDoubts(all []report.Doubt) (list []report.Doubt, more int) {
+	left := map[report.Figure]int{report.AtTotals: len(all), report.AtStacks: briefStackDoubts, report.AtTitle: briefWarnings}
+	for _, d := range all {
+		if left[d.At] == 0 {
+			more++
+			continue
+		}
+		left[d.At]--
+		list = append(list, d)
+	}
+	return list, more
+}
+
+// verdicts writes the lines that grow, the worst first, and what to do.
+func (p *brief) verdicts(j *report.Judgement) {
+	if len(j.Groups) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	growing, others := divideVerdicts(j)
+	p.verdictTitle(growing, others)
+	full := fullTexts(p.s, growing)
+	for _, text := range full[:min(len(full), briefFull)] {
+		p.paragraph("", text)
+	}
+	shown := min(len(growing), p.full)
+	for i := range growing[:shown] {
+		p.verdict(i+1, &growing[i])
+	}
+	p.otherVerdicts(growing[shown:], shown)
+	for _, a := range j.Brief[:min(len(j.Brief), briefAdvice)] {
+		p.shortened("→ ", strings.Fields(a), briefLines+1)
+	}
+	if more := len(j.Brief) - briefAdvice; more > 0 {
+		p.text(plain, 2, "further advice: "+fmt.Sprint(more)+" (with -v)")
+	}
+}
+
+// otherVerdicts writes further lines that grow, in one line each. With Options.Top they are counted
+// alone.
+func (p *brief) otherVerdicts(list []verdict.Group, before int) {
+	most := briefOthers
+	if p.o.Top > 0 {
+		most = 0
+	}
+	for i := range list[:min(len(list), most)] {
+		g := &list[i]
+		rank := words.Pad(fmt.Sprintf("%d.", before+i+1), siteIndent)
+		p.headLine(plain, rank+words.Pad(g.Class.String(), 8)+"  "+words.Pad(words.Bytes(g.LiveBytes), 8), g.Line)
+	}
+	if more := len(list) - most; more > 0 {
+		p.text(plain, siteIndent, words.Count(uint64(more), "more line")+" (-T shows more)")
+	}
+}
+
+// divideVerdicts returns the lines that grow, and counts the others.
+func divideVerdicts(j *report.Judgement) (growing []verdict.Group, others map[verdict.Class]uint64) {
+	others = map[verdict.Class]uint64{}
+	for _, g := range j.Groups {
+		if g.Class >= verdict.Growing {
+			growing = append(growing, g)
+		} else {
+			others[g.Class]++
+		}
+	}
+	return growing, others
+}
+
+func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]uint64) {
+	style, text := bold, "No line grows"
+	switch leaking := countClass(growing, verdict.Leaking); {
+	case leaking > 0:
+		style, text = red, "Leaking: "+words.Count(uint64(leaking), "line")
+		if more := len(growing) - leaking; more > 0 {
+			text += fmt.Sprintf(", growing: %d", more)
+		}
+	case len(growing) > 0:
+		text = "No line leaks for certain; growing: " + words.Count(uint64(len(growing)), "line")
+	}
+	if rest := classCounts(others); rest != "" && len(growing) > 0 {
+		text += "; others: " + rest
+	} else if rest != "" {
+		text += ": " + rest
+	}
+	p.text(style, 0, text)
+}
+
+func (p *brief) verdict(rank int, g *verdict.Group) {
+	style := plain
+	if g.Class == verdict.Leaking {
+		style = bold
+	}
+	p.headLine(style, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(g.Class.String(), 8), g.Line)
+	sign := strings.Repeat(" ", siteIndent)
+	p.shortened(sign, strings.Fields(untrusted.Clean(g.Evidence)), p.evidence)
+	amount := words.Bytes(g.LiveBytes) + " in " + words.Count(g.LiveObjects, words.Noun(g.Kind))
+	if len(g.Sites) > 1 {
+		amount += " of " + words.Count(uint64(len(g.Sites)), "site")
+	}
+	where := whereText(g.Device, g.Kind)
+	if g.Kind == ledger.Tensor {
+		where = words.Device(g.Device, g.Kind)
+	}
+	p.list(plain, siteIndent, ", ", amount, g.Object, words.Process(&p.s.Processes[g.Process]), where)
+	if text := report.KeptText(groupHolders(p.s, p.kept[g.Process], g), g.LiveBytes); text != "" {
+		p.shortened(sign, strings.Fields(text), briefLines)
+	}
+	x := &p.s.Sites[g.Sites[0]]
+	if stack := frames.Visible(p.st, x.Stack, x.API); ownLines(stack) > 1 {
+		p.folded(stack, frames.Headline(stack))
+	}
+}
+
+// shortened writes words like a paragraph, in at most so many lines, one more on a narrow screen.
+func (p *brief) shortened(sign string, list []string, most int) {
+	if p.width < defaultWidth*3/4 {
+		most++
+	}
+	indent := words.Width(sign)
+	room := p.width - indent
+	lines := broken(room, " ", list)
+	if len(lines) > most {
+		lines = lines[:most]
+		last := strings.Fields(lines[most-1])
+		for len(last) > 1 && words.Width(strings.Join(last, " "))+2 > room {
+			last = last[:len(last)-1]
+		}
+		lines[most-1] = words.Cut(strings.TrimRight(strings.Join(last, " "), ",;"), room-2) + " …"
+	}
+	for i, line := range lines {
+		if i == 0 {
+			p.line(plain, 0, sign+line)
+		} else {
+			p.line(plain, indent, line)
+		}
+	}
+}

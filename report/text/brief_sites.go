@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// sites writes the largest sites, in one line each.
+func (p *brief) sites() {
+	older := ""
+	if p.o.Older > 0 {
+		older = " older than " + p.o.Older.String()
+	}
+	p.line(plain, 0, "")
+	sum := report.Sum(p.s, p.gpu)
+	if sum.Own.Sites == 0 {
+		none := "No GPU memory allocated since the attach is live"
+		if older != "" {
+			none = "No live GPU memory" + older
+		}
+		p.text(bold, 0, words.Join(none, p.notes.mark(report.AtTotals), p.notes.mark(report.AtStacks)))
+	} else {
+		leakHead(p.page, "Live GPU memory"+older, &sum, p.notes)
+	}
+	if list := p.notCounted(&sum); len(list) > 0 {
+		p.text(plain, 0, "not counted: "+strings.Join(list, ", "))
+	}
+	t := p.siteTable()
+	t.write(p.gpu, p.most)
+	for _, x := range []struct {
+		name string
+		list []ledger.Site
+	}{{"Live managed memory", p.managed}, {"Live host memory", p.host}} {
+		if len(x.list) > 0 {
+			sum := report.Sum(p.s, x.list)
+			p.line(plain, 0, "")
+			leakHead(p.page, x.name+older, &sum, p.notes)
+			t.write(x.list, p.limit(briefApart))
+		}
+	}
+}
+
+// notCounted returns what is live and in no sum of sites.
+func (p *brief) notCounted(sum *report.Sums) (list []string) {
+	if sum.Imported.Sites > 0 {
+		list = append(list, sum.Imported.Text()+" of imported memory")
+	}
+	if ageless := report.Ageless(p.s, p.o); ageless.Sites > 0 {
+		list = append(list, ageless.Text()+" of unknown age")
+	}
+	if cache := report.Sum(p.s, p.s.Sites).Cache; cache.Bytes > 0 {
+		list = append(list, words.Bytes(cache.Bytes)+" of PyTorch's cache")
+	}
+	older := uint64(0)
+	for i := range p.s.Tensors {
+		if t := &p.s.Tensors[i]; t.Device >= 0 && p.s.Processes[t.Process].End == 0 {
+			older += report.Minus(t.Older, t.OlderAsleep+t.OlderMoved)
+		}
+	}
+	if older > 0 {
+		list = append(list, words.Bytes(older)+" of tensors before the attach")
+	}
+	if asleep := report.AsleepBytes(p.s); asleep > 0 {
+		list = append(list, words.Bytes(asleep)+" of tensors that are asleep")
+	}
+	return list
+}
+
+// siteTable writes sites in columns: live bytes, count, growth or age, verdict, process and device
+// if they differ, line.
+type siteTable struct {
+	*brief
+	pids    bool // more than one process
+	devices bool // more than one device of a process
+	places  int  // columns for both
+	begun   bool // the header is written
+}
+
+// siteKey identifies a site in a snapshot.
+type siteKey struct {
+	process int
+	stack   uint64
+	api     string
+	kind    ledger.Kind
+	device  int32
+	segment bool
+}
+
+func siteKeyOf(x *ledger.Site) siteKey {
+	return siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device, x.Segment}
+}
+
+// siteTable chooses the columns for the sites that are listed.
+func (p *brief) siteTable() *siteTable {
+	t := &siteTable{brief: p}
+	listed := slices.Concat(p.gpu[:min(len(p.gpu), p.most)], p.managed[:min(len(p.managed), p.limit(briefApart))], p.host[:min(len(p.host), p.limit(briefApart))])
+	process, device := map[int]bool{}, map[[2]int]bool{}
+	for i := range listed {
+		x := &listed[i]
+		process[x.Process] = true
+		if !x.Kind.OnHost() && x.Device >= 0 {
+			device[[2]int{x.Process, int(x.Device)}] = true
+		}
+	}
+	t.pids, t.devices = len(process) > 1, len(device) > len(process)
+	for i := range listed {
+		if n := words.Width(t.place(&listed[i])); n > 0 {
+			t.places = max(t.places, n+2)
+		}
+	}
+	if t.pids {
+		t.places = max(t.places, 5)
+	}
+	return t
+}
+
+// place returns "4242 cuda:1", as far as it is not the same for all.
+func (t *siteTable) place(x *ledger.Site) string {
+	var parts []string
+	if t.pids {
+		parts = append(parts, fmt.Sprint(t.s.Processes[x.Process].PID))
+	}
+	if t.devices {
+		parts = append(parts, words.Device(x.Device, x.Kind))
+	}
+	return strings.Join(parts, " ")
+}
+
+const liveColumns, countColumns, changeColumns, classColumns = 9, 8, 11, 9
+
+func (t *siteTable) row(rank, live, count, change, class, place string) string {
+	return words.Pad(rank, siteIndent) + words.Pad(live, liveColumns) + words.Pad(count, -countColumns) + words.Pad(change, -changeColumns) + "  " +
+		words.Pad(class, classColumns) + words.Pad(place, t.places)
+}
+
+// header names the time in which sites grew, or says that ages follow.
+func (t *siteTable) header() string {
+	place := ""
+	if t.pids {
+		place = "pid"
+	}
+	return t.row("", "live", "count", t.changeName(), "verdict", place)
+}
+
+func (t *siteTable) changeName() string {
+	if t.o.Older > 0 {
+		return "oldest"
+	}
+	return "last " + words.Span((t.s.End-t.s.Begin)/2)
+}
+
+// change returns "+36.8 MiB", the growth in the second half of the session, or the age with
+// Options.Older.
+func (t *siteTable) change(x *ledger.Site) string {
+	if t.o.Older == 0 {
+		if x.Growth == 0 {
+			return "0 B"
+		}
+		return words.Difference(x.Growth)
+	}
+	if ns, known := report.Age(t.s, x); known {
+		return words.Span(ns)
+	}
+	return "unknown"
+}
+
+func (t *siteTable) write(list []ledger.Site, most int) {
+	header := t.header()
+	narrow := t.width-words.Width(header) < narrowFrame
+	if len(list) > 0 && !narrow && !t.begun {
+		t.begun = true
+		t.line(dim, 0, strings.TrimRight(header, " "))
+	}
+	if len(list) == most+1 && t.o.Top == 0 { // a line either way
+		most++
+	}
+	for i := range list[:min(len(list), most)] {
+		x := &list[i]
+		stack := frames.Visible(t.st, x.Stack, x.API)
+		t.site(i+1, x, stack[frames.Headline(stack)], narrow)
+	}
+	if len(list) > most {
+		t.text(plain, siteIndent, moreText(t.s, list[most:])+" (-T shows more)")
+	}
+}
+
+func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow bool) {
+	live := words.Bytes(report.Awake(x))
+	if x.LiveBytes == 0 {
+		live = "unknown"
+	}
+	count, change, class := humanize.Comma(int64(x.LiveObjects)), t.change(x), t.classes[siteKeyOf(x)]
+	if narrow {
+		change += " in the " + t.changeName()
+		if t.o.Older > 0 {
+			change = "oldest " + t.change(x)
+		}
+		t.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(live, liveColumns), f)
+		t.list(dim, siteIndent, ", ", words.Count(x.LiveObjects, words.Noun(x.Kind)), change, class, t.place(x))
+		return
+	}
+	text := t.row(fmt.Sprintf("%d.", rank), live, count, change, class, t.place(x))
+	if !report.InSums(x.Kind) {
+		text += "(" + words.Kind(x.Kind) + ") "
+	}
+	if len(report.Marks(t.s, t.st, x)) > 0 {
+		text += incomplete
+	}
+	t.line(plain, 0, text+frames.Text(&f, max(t.width-words.Width(text), 1)))
+}
+
+// failures writes the allocations that failed, in one line each.
+func (p *brief) failures() {
+	list := p.s.Failures
+	if len(list) == 0 {
+		return
+	}
+	p.line(plain, 0, "")
+	for i := range list[:min(len(list), p.limit(briefFailures))] {
+		f := &list[i]
+		stack := frames.Visible(p.st, f.Stack, f.API)
+		p.headLine(red, fmt.Sprintf("%s× %s (last: %s)", humanize.Comma(int64(f.Count)), words.Result(f.Result), words.Bytes(f.LastBytes)), stack[frames.Headline(stack)])
+	}
+	if more := len(list) - p.limit(briefFailures); more > 0 {
+		p.text(plain, siteIndent, words.Count(uint64(more), "more site")+" of failed allocations (with -v)")
+	}
+}

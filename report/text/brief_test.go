@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+func briefText(t *testing.T, s *ledger.Snapshot, st callstack.Stacks, o report.Options, width int) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := WriteLeaksBrief(&b, s, st, o, Screen{Width: width}); err != nil {
+		t.Fatal(err)
+	}
+	reporttest.CheckText(t, b.String(), width)
+	return b.String()
+}
+
+func TestBriefLeaks(t *testing.T) {
+	for name, x := range map[string]struct {
+		s  *ledger.Snapshot
+		st callstack.Stacks
+	}{
+		"brief":       {reporttest.Snapshot(), reporttest.Stacks()},
+		"brief-torch": {reporttest.TorchSnapshot(), reporttest.TorchStacks()},
+		"brief-held":  {reporttest.Held(), reporttest.HeldStacks()},
+		"brief-deep":  {reporttest.Snapshot(), deepStacks()},
+	} {
+		for _, width := range []int{40, 44, 80, 120} {
+			reporttest.Golden(t, fmt.Sprintf("%s%d.txt", name, width), []byte(briefText(t, x.s, x.st, report.Options{}, width)))
+		}
+		for width := minWidth; width <= 130; width++ {
+			for _, o := range []report.Options{{}, {Top: 1}, {Older: time.Second}} {
+				if briefText(t, x.s, x.st, o, width); t.Failed() {
+					t.Fatalf("%s at width %d with %+v", name, width, o)
+				}
+			}
+		}
+	}
+}
+
+// deepStacks are as those of the real PyTorch: 33 frames of libraries below the line of Python, and
+// a recursion above it.
+func deepStacks() reporttest.StackMap {
+	st := reporttest.Stacks()
+	list := []callstack.Frame{reporttest.Native("c10::reportMemoryUsageToProfiler(void*)", reporttest.C10, 1)}
+	for i := range uint64(30) {
+		list = append(list, reporttest.Native(fmt.Sprintf("libtorch_cpu.so+%#x", 0x45dd9000+i), reporttest.TorchCPU, i))
+	}
+	list = append(list, reporttest.Script("relu", "/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py", 1704),
+		reporttest.Script("Module._call_impl", "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1750))
+	for range 40 {
+		list = append(list, reporttest.Script("walk", "/home/ada/llm/tree.py", 12))
+	}
+	st[1] = append(list, reporttest.Script("<module>", "/home/ada/llm/train.py", 7), reporttest.Native("__libc_start_main", reporttest.Libc, 1))
+	return st
+}
+
+func TestAStackIsFolded(t *testing.T) {
+	lib := func(n int) (list []callstack.Frame) {
+		for range n {
+			list = append(list, reporttest.Native("at::f", reporttest.TorchCPU, 1))
+		}
+		return list
+	}
+	own, main := reporttest.Script("step", "/home/ada/train.py", 1), reporttest.Native("main", reporttest.Infer, 1)
+	thread := reporttest.Script("Thread.run", "/usr/lib/python3.11/threading.py", 975)
+	mark := callstack.Frame{Function: "[truncated: too deep]", Mark: true}
+	for _, c := range []struct {
+		list []callstack.Frame
+		want string
+	}{
+		{slices.Concat(lib(14), []callstack.Frame{own}, lib(3), []callstack.Frame{main}, lib(2)), "…14 step …3 main"},
+		{slices.Concat(lib(2), []callstack.Frame{own, thread}, lib(2)), "…2 step …3"}, // a thread's function is worth a line
+		{slices.Concat(lib(1), []callstack.Frame{own}, lib(1)), "at::f step"},
+		{slices.Concat(lib(3), []callstack.Frame{mark}), "at::f …2 [truncated: too deep]"},
+		{slices.Concat(lib(2), slices.Repeat([]callstack.Frame{own}, 30), []callstack.Frame{main}), "…2 step step step step step …23 step step main"},
+	} {
+		var parts []string
+		for _, l := range foldedLines(c.list, frames.Headline(c.list)) {
+			if l.frame != nil {
+				parts = append(parts, l.frame.Function)
+			} else {
+				parts = append(parts, fmt.Sprintf("…%d", l.skipped))
+			}
+		}
+		if got := strings.Join(parts, " "); got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+}
+
+// A usual training with a leak fits a terminal of 80 columns and 24 lines.
+func TestBriefLeaksFitOneScreen(t *testing.T) {
+	s := reporttest.Held()
+	s.Failures = nil
+	text := briefText(t, s, reporttest.HeldStacks(), report.Options{}, 80)
+	if n := strings.Count(text, "\n"); n > briefRows {
+		t.Errorf("%d lines, want at most %d:\n%s", n, briefRows, text)
+	}
+}
+
+// Every rate per minute of a line that leaks names the time that it is over.
+func TestRatesNameTheirSpan(t *testing.T) {
+	var full, summary bytes.Buffer
+	s, st := reporttest.Held(), reporttest.HeldStacks()
+	if err := WriteLeaks(&full, s, st, report.Options{}, Screen{Width: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteSummary(&summary, s, st, report.Options{}, Screen{Width: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	rates := 0
+	for line := range strings.Lines(full.String() + summary.String() + briefText(t, s, st, report.Options{}, 1000)) {
+		if !strings.HasPrefix(line, "    ") || !strings.Contains(line, "/min") {
+			continue // of a GPU in all, or since the first walk
+		}
+		if rates++; !strings.Contains(line, "/min over ") && !strings.Contains(line, " in the last ") {
+			t.Errorf("a rate without its span: %s", line)
+		}
+	}
+	if rates == 0 {
+		t.Error("no rate")
+	}
+}
+
+func TestFoldedNotesAreCounted(t *testing.T) {
+	s := reporttest.Snapshot()
+	for i := range 9 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("warning %d", i))
+	}
+	text, all := briefText(t, s, reporttest.Stacks(), report.Options{}, 80), report.Doubts(s)
+	shown := 0
+	for _, d := range all {
+		if strings.Contains(strings.Join(strings.Fields(text), " "), strings.Join(strings.Fields(d.Text), " ")) {
+			shown++
+		} else if d.At == report.AtTotals {
+			t.Errorf("a note that changes totals is left out: %s", d.Text)
+		}
+	}
+	if want := words.Count(uint64(len(all)-shown), "more note") + " (with -v)"; !strings.Contains(text, want) {
+		t.Errorf("%q is missing in\n%s", want, text)
+	}
+}

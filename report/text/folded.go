@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"slices"
+
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+)
+
+// Lines of a folded stack: of a longer one, as of a deep recursion, the middle is left out.
+const mostFolded, outermostFolded = 10, 3
+
+// foldedLine is a frame, or so many frames that are not shown.
+type foldedLine struct {
+	frame   *callstack.Frame
+	skipped uint64
+	noun    string // of what is skipped
+}
+
+// folded writes the user's own frames of a stack, its headline and its marks, and the number of
+// library frames between them.
+func (p *page) folded(list []callstack.Frame, own int) {
+	const indent = siteIndent + 2
+	for _, l := range foldedLines(list, own) {
+		switch {
+		case l.frame == nil:
+			p.line(dim, indent, "… "+words.Count(l.skipped, l.noun))
+		case l.frame == &list[own]:
+			p.line(plain, indent, frames.Text(l.frame, p.width-indent))
+		default:
+			p.line(dim, indent, frames.Text(l.frame, p.width-indent))
+		}
+	}
+}
+
+// foldedLines leaves out what called the program's outermost own frame where that is native code
+// alone: the C library's start of programs and of threads.
+func foldedLines(list []callstack.Frame, own int) (lines []foldedLine) {
+	for i := 0; i < len(list); {
+		from := i
+		for i < len(list) && i != own && !list[i].Mark && !frames.IsUser(&list[i]) {
+			i++
+		}
+		switch n := i - from; {
+		case i == len(list) && from > 0 && !hasScript(list[from:]):
+		case n > 1:
+			lines = append(lines, foldedLine{skipped: uint64(n), noun: "library frame"})
+		case n == 1:
+			lines = append(lines, foldedLine{frame: &list[from]})
+		default:
+			lines = append(lines, foldedLine{frame: &list[i]})
+			i++
+		}
+	}
+	if more := len(lines) - mostFolded; more > 0 {
+		from, to := mostFolded-1-outermostFolded, len(lines)-outermostFolded
+		middle := foldedLine{noun: "more frame"}
+		for _, l := range lines[from:to] {
+			middle.skipped += max(l.skipped, 1)
+		}
+		rest := lines[to:]
+		lines = append(append(lines[:from:from], middle), rest...)
+	}
+	return lines
+}
+
+func hasScript(list []callstack.Frame) bool {
+	return slices.ContainsFunc(list, func(f callstack.Frame) bool { return f.Python })
+}
+
+// ownLines counts the frames of a stack that are the user's own.
+func ownLines(list []callstack.Frame) (n int) {
+	for i := range list {
+		if frames.IsUser(&list[i]) {
+			n++
+		}
+	}
+	return n
+}

@@ -87,6 +87,36 @@ func downloads(p *tab, in Input) {
 	p.same(got, in)
 }
 
+// heldDownload: at the end, the profile has the holders of the session's own.
+func (p *tab) heldDownload(in Input) {
+	p.Helper()
+	var file bytes.Buffer
+	if err := ours.Write(&file, in.Snapshot, in.Stacks); err != nil {
+		p.Fatal(err)
+	}
+	want, err := profile.ParseData(file.Bytes())
+	if err != nil {
+		p.Fatal(err)
+	}
+	got, _ := p.downloaded()
+	names := map[string]bool{}
+	for _, x := range slices.Concat(got.Sample, want.Sample) {
+		for _, name := range x.Label["holder"] {
+			names[name] = true
+		}
+	}
+	for name := range names {
+		for _, value := range []string{"inuse_space", "inuse_objects", "alloc_space"} {
+			if g, w := totalOf(got, value, "holder="+name), totalOf(want, value, "holder="+name); !near(g, w) {
+				p.Errorf("%s of %s: %.0f, want %.0f", value, name, g, w)
+			}
+		}
+	}
+	if !near(totalOf(got, "inuse_space", ""), totalOf(want, "inuse_space", "")) || len(names) < 5 {
+		p.Errorf("%.0f bytes of %d holders, want %.0f", totalOf(got, "inuse_space", ""), len(names), totalOf(want, "inuse_space", ""))
+	}
+}
+
 // same compares a profile of the end with the session's own.
 func (p *tab) same(got *profile.Profile, in Input) {
 	p.Helper()

@@ -118,6 +118,7 @@ func heldPage(t *testing.T, b *browser) {
 		"#kept-sum":   "63.8 GiB of GPU memory 4.78 GiB since the attach 58.0 GiB before the attach 1.00 GiB other CUDA Growth is since the walk at 1.0s.",
 	})
 	foldsOlder(p, in)
+	p.heldDownload(in)
 	p.click("#kept-when button")
 	if text, range_ := p.text("#kept-when"), p.text("#range-text"); text != "That is the moment chosen above." || range_ != "after 58s" {
 		t.Errorf("at the walk: %q, range %q", text, range_)

@@ -71,19 +71,51 @@ function labelsOf(e) {
   return [...texts.filter(([, text]) => text), ...numbers];
 }
 
+// holdersOf divides an entry's values by who keeps its memory, which is known of the end: name of a
+// holder, values. What was ever allocated has no holder.
+function holdersOf(e, links, values) {
+  const [allocObjects, alloc, objects, bytes] = values, d = data.entries, walk = book.walks?.get(d.process[e]);
+  const isHeld = ["tensor", "driver", "before"].includes(data.planes[d.plane[e]]) && (links.has(e) || data.planes[d.plane[e]] === "tensor" && d.gpu[e] >= 0);
+  if (!hasCounts() || !walk || walk.failure || !isHeld || !(bytes > 0)) return [["", values]];
+  const list = alloc || allocObjects ? [["", [allocObjects, alloc, 0, 0, 0, 0]]] : [], shares = links.get(e) || [];
+  const rest = shares.reduce((n, [, share]) => n - share, bytes);
+  if (rest > 0) shares.push([shares.length < 16 ? "no holder found" : "[smaller holders]", rest]);
+  let objectsLeft = objects, left = bytes;
+  for (const [name, share] of shares) {
+    const n = Math.round(objectsLeft * share / left);
+    list.push([name, [0, 0, n, share, 0, 0]]);
+    objectsLeft -= n;
+    left -= share;
+  }
+  return list;
+}
+
+// linksOf lists the names and bytes of holders by entry.
+function linksOf() {
+  const links = new Map(), { entry, keeper, bytes } = data.kept ? data.kept.links : { entry: [] };
+  entry.forEach((e, i) => {
+    if (!links.has(e)) links.set(e, []);
+    links.get(e).push([keeperName(keeper[i]), bytes[i]]);
+  });
+  return links;
+}
+
 function addSamples(p, id) {
-  const used = new Set(), full = book.full;
+  const used = new Set(), full = book.full, links = linksOf();
   for (let e = 0; e < book.entries; e++) {
     const values = valuesOf(e);
     if (!values) continue;
-    const sample = [], path = pathTo(full, data.entries.node[e]).slice(1).reverse().map((node) => full.frame[node]);
+    const path = pathTo(full, data.entries.node[e]).slice(1).reverse().map((node) => full.frame[node]);
     path.forEach((frame) => used.add(frame));
-    packed(sample, 1, path);
-    packed(sample, 2, values);
-    for (const [key, value, unit] of labelsOf(e)) {
-      message(sample, 3, typeof value === "string" ? [id(key), id(value)] : [id(key), 0, value, id(unit || "")]);
+    for (const [holder, part] of holdersOf(e, links, values)) {
+      const sample = [];
+      packed(sample, 1, path);
+      packed(sample, 2, part);
+      for (const [key, value, unit] of [...labelsOf(e), ...(holder ? [["holder", holder]] : [])]) {
+        message(sample, 3, typeof value === "string" ? [id(key), id(value)] : [id(key), 0, value, id(unit || "")]);
+      }
+      bytes(p, 2, sample);
     }
-    bytes(p, 2, sample);
   }
   return used;
 }
@@ -109,7 +141,7 @@ function addFrames(p, id, used) {
 function profileTexts() {
   const filters = [state.process < 0 ? "" : data.processes[state.process].name, state.gpu < 0 ? "" : gpuText(state.gpu),
     state.planes.size === data.planes.length ? "" : "planes " + [...state.planes].map((i) => data.planes[i]).join(", ")].filter(Boolean).join(", ");
-  const lacks = (hasCounts() ? "" : "the number of objects, what was ever allocated, ") + "addresses, build IDs, inlined functions and holders";
+  const lacks = (hasCounts() ? "" : "the number of objects, what was ever allocated, holders, ") + "addresses, build IDs and inlined functions";
   return [`${data.title}: ${byId("sum").textContent.split(/; |\. /)[0]}${filters ? ` (only ${filters})` : ""}`, `from a page of vramprof, which lacks ${lacks}: vramprof export has them`,
     ...data.warnings.map((text) => "warning: " + text), ...data.doubts.map((text) => "doubt: " + text), ...data.remarks.map((text) => "# at the end: " + text)];
 }

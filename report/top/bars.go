@@ -26,19 +26,15 @@ func (m *Model) gpuBars(s screen) []string {
 	return list
 }
 
-const (
-	leastBar = 8
-	barNames = 7
-)
+const leastBar = 8 // columns
 
 // gpuBar returns "GPU 0 [████▓▒░∙    ] 38.0 of 79.6 GiB 48% +1.2 GiB/min full in 12m".
 func (m *Model) gpuBar(g *gpu, width int) string {
-	name := "GPU " + g.label
-	if strings.HasPrefix(g.label, "cuda") || g.label == "?" {
-		name = g.label
-	}
-	name = cell(name, max(barNames, words.Width(name)), true)
+	name := cell("GPU "+g.label, 5+max(m.shown.labelWidth(), 2), true)
 	figures := " " + words.Pad(words.Bytes(g.used), -8) + " of " + words.Pad(totalText(g.total), -8) + " " + words.Pad(shareText(g), -4)
+	if g.total == 0 { // there is nothing to compare with
+		return m.palette.paint(plain, words.Cut(name+words.Bytes(g.used)+", its size is unknown", width))
+	}
 	tail, s := "", plain
 	if full := g.fullText(); full != "" {
 		tail, s = "  full in "+words.Pad(full, 6), fullStyle(g)

@@ -160,11 +160,8 @@ func (d *reading) listGPUs() {
 
 func cutTo(s string, n int) string { return s[:min(len(s), n)] }
 
-// gpuOf returns the index of the GPU of a holding, -1 for what is on none.
-func (d *reading) gpuOf(uuid string, device int32, host bool) int {
-	if host {
-		return -1
-	}
+// gpuOf returns the index of a GPU.
+func (d *reading) gpuOf(uuid string, device int32) int {
 	key := gpuKey{uuid: uuid}
 	if uuid == "" {
 		key.device = max(device, -1)
@@ -208,9 +205,11 @@ func (d *reading) sum() {
 	planeOf, gpuOf := make([]int8, len(d.holdings)), make([]int32, len(d.holdings))
 	for i := range d.holdings {
 		h := &d.holdings[i]
-		p, g := planeNumber(h.Plane), d.gpuOf(h.UUID, h.Device, h.OnHost())
+		p, g := d.place(h)
 		planeOf[i], gpuOf[i] = int8(p), int32(g)
-		d.addToProcess(h, p, g)
+		if !h.Apart() {
+			d.addToProcess(h, p, g)
+		}
 		frame := int32(0)
 		if h.Site != nil {
 			d.paths[i] = d.names.of(d.Stacks, h.Site.Stack, h.Site.API)
@@ -226,8 +225,11 @@ func (d *reading) sum() {
 		}
 		d.addToLine(at, lineKey{int32(h.Process), int32(g), int32(p), frame}, i)
 	}
-	for i := range d.holdings { // all lines are known now
+	for i := range d.holdings { // all rows and lines are known now
 		h := &d.holdings[i]
+		if h.Apart() {
+			d.addToProcess(h, int(planeOf[i]), int(gpuOf[i]))
+		}
 		if d.paths[i] == nil {
 			continue
 		}
@@ -238,6 +240,20 @@ func (d *reading) sum() {
 		}
 	}
 	d.lines = slices.DeleteFunc(d.lines, func(l line) bool { return l.own == 0 && l.total == 0 && l.count == 0 })
+}
+
+// place returns the plane and the GPU of a holding. Memory that is in no GPU's sum makes none known.
+func (d *reading) place(h *report.Holding) (plane, gpu int) {
+	switch {
+	case h.OnHost():
+		return hostPlane, -1
+	case h.Apart():
+		if n, ok := d.gpuAt[gpuKey{uuid: h.UUID}]; ok {
+			return planeNumber(h.Plane), n
+		}
+		return planeNumber(h.Plane), -1
+	}
+	return planeNumber(h.Plane), d.gpuOf(h.UUID, h.Device)
 }
 
 func (d *reading) addToProcess(h *report.Holding, plane, g int) {
@@ -353,7 +369,7 @@ func (d *reading) rowsOfIdle() {
 func (d *reading) onlyGPU(p int) int {
 	for i := range d.s.Balances {
 		if b := &d.s.Balances[i]; b.Process == p {
-			return d.gpuOf(b.UUID, b.Device, false)
+			return d.gpuOf(b.UUID, b.Device)
 		}
 	}
 	return -1

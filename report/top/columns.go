@@ -13,13 +13,13 @@ import (
 // processColumns are the columns of the view of processes.
 func processColumns(b *books) []column[process] {
 	list := []column[process]{
-		{name: "gpu", title: "GPU", width: 4, left: true, drop: 5, text: func(x *process, _ int) string { return b.gpuLabel(x.gpu) }, order: least(func(x *process) int { return x.gpu })},
+		{name: "gpu", title: "GPU", width: b.labelWidth(), left: true, drop: 5, text: func(x *process, _ int) string { return b.gpuLabel(x.gpu) }, order: least(func(x *process) int { return x.gpu })},
 		{name: "pid", title: "pid", width: 7, text: func(x *process, _ int) string { return x.pid }, order: func(x, y *process) int { return cmp.Compare(x.key.process.pid, y.key.process.pid) }},
 		{name: "user", title: "user", width: 8, left: true, drop: 12, text: func(x *process, _ int) string { return x.user }, order: least(func(x *process) string { return x.user })},
 		{name: "command", title: "command", width: 8, left: true, flex: true, text: func(x *process, _ int) string { return x.command }, order: least(func(x *process) string { return x.command })},
 		{name: "job", title: "job", width: 12, left: true, flex: true, drop: 11, text: func(x *process, _ int) string { return x.job }, order: least(func(x *process) string { return x.job })},
 		{name: "live", title: "live", width: 9, text: liveText, order: most(func(x *process) int64 { return x.live }), style: processStyle},
-		{name: "peak", title: "peak", width: 9, drop: 4, text: func(x *process, _ int) string { return words.SignedBytes(x.peak) }, order: most(func(x *process) int64 { return x.peak }), style: processStyle},
+		{name: "peak", title: "peak", width: 9, drop: 4, text: func(x *process, _ int) string { return amountText(x.peak) }, order: most(func(x *process) int64 { return x.peak }), style: processStyle},
 		{name: "growth", title: "growth/min", width: 10, drop: 3, text: func(x *process, _ int) string { return x.growth.text() }, order: most(func(x *process) int64 { return x.growth.perMinute })},
 	}
 	for k, drop := range [barPlanes]int{tensorPlane: 6, cachePlane: 7, driverPlane: 8, beforePlane: 10, unexplainedPlane: 13} {
@@ -38,7 +38,7 @@ func processColumns(b *books) []column[process] {
 	list = slices.DeleteFunc(list, func(c column[process]) bool {
 		return c.name == "user" && !b.any(userOf) || c.name == "job" && !b.any(jobOf)
 	})
-	list = append(list, column[process]{name: "verdict", title: "verdict", width: 9, left: true, drop: 2, text: verdictText, order: func(x, y *process) int { return cmp.Compare(y.class, x.class) },
+	list = append(list, column[process]{name: "verdict", title: "verdict", width: 10, left: true, drop: 2, text: verdictText, order: func(x, y *process) int { return cmp.Compare(y.class, x.class) },
 		style: func(x *process) style {
 			if x.ended != 0 {
 				return dim
@@ -46,6 +46,15 @@ func processColumns(b *books) []column[process] {
 			return classStyle(x.class)
 		}})
 	return list
+}
+
+// labelWidth returns how many columns the names of GPUs take.
+func (b *books) labelWidth() int {
+	width := 3
+	for i := range b.gpus {
+		width = max(width, words.Width(b.gpus[i].label))
+	}
+	return min(width, 8)
 }
 
 func userOf(x *process) string { return x.user }
@@ -116,7 +125,7 @@ func (g *growth) text() string {
 // gpuColumns are the columns of the view of GPUs.
 func gpuColumns(b *books) []column[gpu] {
 	list := []column[gpu]{
-		{name: "gpu", title: "GPU", width: 6, left: true, text: func(g *gpu, _ int) string { return g.label }, order: func(x, y *gpu) int { return cmp.Compare(b.gpuIndex(x), b.gpuIndex(y)) }},
+		{name: "gpu", title: "GPU", width: max(b.labelWidth(), 4), left: true, text: func(g *gpu, _ int) string { return g.label }, order: func(x, y *gpu) int { return cmp.Compare(b.gpuIndex(x), b.gpuIndex(y)) }},
 		{name: "model", title: "model", width: 10, left: true, flex: true, drop: 12, text: func(g *gpu, _ int) string { return g.model }, order: least(func(g *gpu) string { return g.model })},
 		{name: "live", title: "used", width: 9, text: func(g *gpu, _ int) string { return words.Bytes(g.used) }, order: most(func(g *gpu) uint64 { return g.used }), style: func(*gpu) style { return bold }},
 		{name: "total", title: "of", width: 9, drop: 5, text: func(g *gpu, _ int) string { return totalText(g.total) }, order: most(func(g *gpu) uint64 { return g.total })},

@@ -142,22 +142,26 @@ func (b *books) gpuKey(gpu int) gpuKey {
 // lineColumns are the columns of the view of lines, for what it shows.
 func (m *Model) lineColumns() []column[lineRow] {
 	b := m.shown
+	dropOwn, dropTotal := 0, 8
+	if m.tree {
+		dropOwn, dropTotal = 6, 0
+	}
 	list := []column[lineRow]{
-		{name: "own", title: "own", width: 9, text: func(r *lineRow, _ int) string { return ownText(r) }, order: most(func(r *lineRow) int64 { return r.own })},
-		{name: "total", title: "total", width: 9, drop: 5, text: func(r *lineRow, _ int) string { return words.SignedBytes(r.total) }, order: most(func(r *lineRow) int64 { return r.total })},
-		{name: "count", title: "count", width: 8, drop: 6, text: func(r *lineRow, _ int) string { return countText(r.count) }, order: most(func(r *lineRow) uint64 { return r.count })},
-		{name: "growth", title: "growth/min", width: 10, drop: 4, text: func(r *lineRow, _ int) string { return r.growthText(b.half) }, order: most(func(r *lineRow) int64 { return r.growth })},
-		{name: "oldest", title: "oldest", width: 7, drop: 8, text: func(r *lineRow, _ int) string { return ageText(r.oldest) }, order: most(func(r *lineRow) uint64 { return r.oldest })},
-		{name: "verdict", title: "verdict", width: 9, left: true, drop: 3, text: func(r *lineRow, _ int) string { return classMark(r.class()) }, order: byClass, style: func(r *lineRow) style { return classStyle(r.class()) }},
+		{name: "own", title: "own", width: 9, drop: dropOwn, text: func(r *lineRow, _ int) string { return ownText(r) }, order: most(func(r *lineRow) int64 { return r.own })},
+		{name: "total", title: "total", width: 9, drop: dropTotal, text: func(r *lineRow, _ int) string { return words.SignedBytes(r.total) }, order: most(func(r *lineRow) int64 { return r.total })},
+		{name: "count", title: "count", width: 8, drop: 7, text: func(r *lineRow, _ int) string { return countText(r.count) }, order: most(func(r *lineRow) uint64 { return r.count })},
+		{name: "growth", title: "growth/min", width: 10, drop: 5, text: func(r *lineRow, _ int) string { return r.growthText(b.half) }, order: most(func(r *lineRow) int64 { return r.growth })},
+		{name: "oldest", title: "oldest", width: 7, drop: 9, text: func(r *lineRow, _ int) string { return ageText(r.oldest) }, order: most(func(r *lineRow) uint64 { return r.oldest })},
+		{name: "verdict", title: "verdict", width: 9, left: true, drop: 2, text: func(r *lineRow, _ int) string { return classMark(r.class()) }, order: byClass, style: func(r *lineRow) style { return classStyle(r.class()) }},
 	}
 	if !m.tree {
-		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 7, left: true, drop: 7, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
+		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 7, left: true, drop: 3, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
 			order: least(func(r *lineRow) int { return r.plane }), style: func(r *lineRow) style { return planes[r.plane].style }})
 		if m.process == (processKey{}) {
-			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 9, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
+			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 4, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
 		}
 		if len(b.gpus) > 1 {
-			list = append(list, column[lineRow]{name: "gpu", title: "GPU", width: 4, left: true, drop: 10, text: func(r *lineRow, _ int) string { return b.gpuLabel(r.gpu) }, order: least(func(r *lineRow) int { return r.gpu })})
+			list = append(list, column[lineRow]{name: "gpu", title: "GPU", width: b.labelWidth(), left: true, drop: 10, text: func(r *lineRow, _ int) string { return b.gpuLabel(r.gpu) }, order: least(func(r *lineRow) int { return r.gpu })})
 		}
 	}
 	return append(list, column[lineRow]{name: "line", title: "line", width: max(16, min(m.width*2/5, 48)), flex: true, left: true, text: func(r *lineRow, w int) string { return b.lineText(r, w) },

@@ -83,6 +83,9 @@ func New(o Options) *Model {
 	m.input = textinput.New()
 	m.input.Prompt, m.input.CharLimit = "/", maxFilter
 	m.input.KeyMap.Paste.SetEnabled(false) // it would run another program
+	still := m.input.Styles()
+	still.Cursor.Blink = false // or it would be drawn again all the time
+	m.input.SetStyles(still)
 	m.text = viewport.New()
 	m.text.SoftWrap = false
 	return m

@@ -18,6 +18,25 @@ import (
 // wide they are: they would shift what follows.
 func tidy(name string) string {
 	name = untrusted.Clean(name)
+	if len(name) > maxName {
+		name = strings.ToValidUTF8(name[:maxName], "") + "…"
+	}
+	return tidied(name)
+}
+
+// tidyPath is tidy for paths, of which the end says more.
+func tidyPath(path string) string {
+	path = untrusted.Clean(path)
+	if len(path) > maxName {
+		path = "…" + strings.ToValidUTF8(path[len(path)-maxName:], "")
+	}
+	return tidied(path)
+}
+
+// maxName is how many bytes of a name are kept: more than a terminal is wide.
+const maxName = 512
+
+func tidied(name string) string {
 	ascii := true
 	for i := 0; ascii && i < len(name); i++ {
 		ascii = name[i] < 0x80
@@ -163,7 +182,10 @@ func (n *names) add(at map[report.LineKey]int32, key report.LineKey, f callstack
 	}
 	k := int32(len(n.frames))
 	at[key] = k
-	f.Function, f.File = tidy(f.Function), tidy(f.File)
+	f.Function, f.File = tidy(f.Function), tidyPath(f.File)
+	if f.Mapping != nil {
+		f.Mapping = &callstack.Mapping{Path: tidyPath(f.Mapping.Path)}
+	}
 	n.frames = append(n.frames, f)
 	return k
 }

@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -64,10 +65,7 @@ func (t *Tracer) startCommand() error {
 	defer write.Close()
 	defer read.Close()
 	cmd := exec.Command(self, append([]string{heldCommand}, t.config.Command...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if t.config.Stdout != nil {
-		cmd.Stdout = t.config.Stdout
-	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = cmp.Or(t.config.Stdin, os.Stdin), cmp.Or(t.config.Stdout, os.Stdout), cmp.Or(t.config.Stderr, os.Stderr)
 	cmd.ExtraFiles = []*os.File{read}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", path, err)
@@ -109,6 +107,14 @@ func (t *Tracer) CommandError() error {
 		return nil
 	}
 	return t.command.err
+}
+
+// Interrupt sends SIGINT to the command, as Ctrl-C on its terminal does. Without a running command
+// it does nothing.
+func (t *Tracer) Interrupt() {
+	if t.command != nil && !t.command.ended() {
+		_ = t.command.cmd.Process.Signal(unix.SIGINT)
+	}
 }
 
 // attachLoaders probes the dynamic loaders that the command may use: its own, and the system's,

@@ -51,7 +51,9 @@ type Config struct {
 	PIDs        []uint32
 	Name        *regexp.Regexp      // matched against comm, and the base names of the first two arguments
 	Command     []string            // started by Run, with all its children
-	Stdout      *os.File            // the command's; nil: ours
+	Stdin       *os.File            // the command's; nil: ours
+	Stdout      *os.File            // likewise
+	Stderr      *os.File            // likewise
 	Duration    time.Duration       // of tracing, from Ready on; 0: no limit
 	Wait        bool                // do not end with ErrNoProcess when nothing uses CUDA yet
 	NVML        usage.NVML          // nil without a driver

@@ -54,6 +54,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		signal.Notify(signals, unix.SIGHUP) // a lost connection must not lose the session
 	}
 	defer signal.Stop(signals)
+	app := newApp(args, stdout, stderr)
 	go func() {
 		<-signals
 		cancel()
@@ -61,10 +62,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		for first := time.Now(); time.Since(first) < time.Second/2; {
 			<-signals
 		}
+		if restore, ok := app.Metadata[restoreKey].(func()); ok {
+			restore()
+		}
 		fmt.Fprintln(stderr, "vramprof: aborted")
 		os.Exit(exitError) // the kernel removes the probes
 	}()
-	app := newApp(args, stdout, stderr)
 	err := runApp(ctx, app, args)
 	if err == nil {
 		return exitDone
@@ -78,6 +81,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	return exitCode(err)
 }
+
+// restoreKey is the metadata with a function that gives the terminal back.
+const restoreKey = "restore"
 
 // failedKey is the metadata in which a command leaves an error and still writes its results.
 const failedKey = "failed"
@@ -102,7 +108,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(), reportCommand(), leaksCommand(), diffCommand(), compareCommand(), exportCommand(), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
+			recordCommand(), topCommand(), reportCommand(), leaksCommand(), diffCommand(), compareCommand(), exportCommand(), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
 		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
 		Writer: stdout, ErrWriter: stderr,

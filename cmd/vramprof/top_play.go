@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/report/top"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/capture"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// topFile shows a capture: played on a terminal, else one moment of it.
+func topFile(c *cli.Context) error {
+	at, err := parseMoment(c.String("at"))
+	if err != nil {
+		return usageError{err}
+	}
+	r, done, err := openSource(c)
+	if err != nil {
+		return err
+	}
+	defer done()
+	stacks := mine(c, r)
+	if c.Bool("once") || !screenPossible() {
+		snapshot, err := snapshotAt(r, at)
+		if err != nil {
+			return err
+		}
+		return writeOnce(c, snapshot, stacks)
+	}
+	from := r.Begin()
+	if c.IsSet("at") {
+		if from, err = at.in(r); err != nil {
+			return err
+		}
+	}
+	here, err := openFolder(".")
+	if err != nil {
+		return codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+	}
+	defer here.Close()
+	ctx, end := context.WithCancel(c.Context)
+	defer end()
+	o := topOptions(c)
+	o.Profile = profileWriter(here, stacks)
+	sc := newScreen(c, o)
+	p := &playing{r: r, ledger: r.NewLedger(), player: r.Player(), stacks: stacks, speed: c.Float64("speed"), at: from}
+	var last *ledger.Snapshot
+	var playErr error
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if last, playErr = p.run(ctx, sc); playErr != nil {
+			end()
+		}
+	}()
+	err = sc.run(ctx)
+	end()
+	<-over
+	if err = errors.Join(playErr, err); err != nil {
+		return err
+	}
+	return text.WriteSummary(c.App.Writer, last, stacks, report.Options{}, screen())
+}
+
+// playing is a capture that goes on with time.
+type playing struct {
+	r      *capture.Reader
+	ledger *ledger.Ledger
+	player *capture.Player
+	stacks callstack.Stacks
+	speed  float64
+	at     uint64       // ns of the session's clock
+	ooms   []report.OOM // since the last moment
+}
+
+// run shows one moment after another until ctx ends, and returns the last one. At the end of the
+// capture it waits.
+func (p *playing) run(ctx context.Context, sc *liveScreen) (*ledger.Snapshot, error) {
+	r := refresh{stacks: p.stacks}
+	for began, from := time.Now(), p.at; ; p.at = min(from+uint64(float64(time.Since(began))*p.speed), p.r.End()) {
+		if err := p.player.PlayTo(p.at, p); err != nil {
+			return nil, err
+		}
+		ended := p.at >= p.r.End()
+		if ended {
+			r.judgePause = 0
+		}
+		snapshot, verdicts := r.next(func() *ledger.Snapshot { return p.snapshot(ended) })
+		sc.program.Send(top.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: p.ooms, Stacks: p.stacks, Speed: p.speed, Ended: ended})
+		p.ooms = nil
+		if ended {
+			<-ctx.Done()
+			return snapshot, nil
+		}
+		if !r.wait(ctx) {
+			return snapshot, nil
+		}
+	}
+}
+
+func (p *playing) snapshot(ended bool) *ledger.Snapshot {
+	s := p.r.SnapshotOf(p.ledger, p.at)
+	if ended {
+		p.ledger.AddStuck(s)
+	}
+	return s
+}
+
+// Apply implements ledger.Books.
+func (p *playing) Apply(e *ledger.Event) {
+	p.ledger.Apply(e)
+	if e.Op == ledger.OutOfMemory && len(p.ooms) < maxScreenOOMs {
+		p.ooms = append(p.ooms, report.OOM{PID: e.PID, Time: e.Time, Stack: e.Stack, API: e.API, Kind: e.Kind, Device: e.Device, Size: e.Size})
+	}
+}
+
+// Tell implements ledger.Books.
+func (p *playing) Tell(in ledger.Input) { p.ledger.Tell(in) }

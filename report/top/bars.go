@@ -85,7 +85,7 @@ func (m *Model) bar(g *gpu, width int) string {
 	return b.String()
 }
 
-// legend returns "█ tensor  ▓ cache  ▒ other  ░ before  ? unexpl.  ∙ not traced".
+// legend returns "█ tensors  ▓ cache  ▒ other CUDA  ░ before  ? unexplained  ∙ not traced".
 func (m *Model) legend(width int) string {
 	var b painted
 	b.p = m.palette

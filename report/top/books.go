@@ -22,6 +22,7 @@ type books struct {
 	holdings  []report.Holding
 	next      []int32          // of a holding: the next one of its line; -1: none
 	paths     []*lines         // of a holding; nil: it has no stack
+	judged    []*judged        // of a holding; nil: no verdict
 	marks     map[string]int32 // frames that are no code
 	frames    []callstack.Frame
 	loss      string // the worst of what the books lack; "": nothing
@@ -36,7 +37,7 @@ type gpu struct {
 	label       string // "0", "1 MIG", "cuda:0"
 	model       string
 	used, total uint64 // total 0: unknown
-	known       bool   // used is NVML's
+	known       bool   // used is NVML's, corrected by what was booked since
 	planes      [planeCount]int64
 	untraced    uint64 // used by processes that are not traced
 	largest     int    // index into processes; -1: none
@@ -202,6 +203,7 @@ func (d *reading) row(p, g int) *process {
 func (d *reading) sum() {
 	at := make(map[lineKey]int32, len(d.holdings))
 	d.next, d.paths, d.marks = make([]int32, len(d.holdings)), make([]*lines, len(d.holdings)), map[string]int32{}
+	d.judged = make([]*judged, len(d.holdings))
 	planeOf, gpuOf := make([]int8, len(d.holdings)), make([]int32, len(d.holdings))
 	for i := range d.holdings {
 		h := &d.holdings[i]
@@ -301,124 +303,10 @@ func (d *reading) addToLine(at map[lineKey]int32, key lineKey, i int) {
 	if ns, known := report.Age(d.s, x); known {
 		l.oldest = max(l.oldest, ns)
 	}
-	if j := d.Judged.of(d.s, x); j != nil && (l.judged == nil || j.class > l.judged.class) {
+	j := d.Judged.of(d.s, x)
+	d.judged[i] = j
+	if j != nil && (l.judged == nil || j.class > l.judged.class) {
 		l.judged = j
 	}
 	l.incomplete = l.incomplete || x.Evicted > 0 || x.Crowded > 0 || d.s.Processes[x.Process].Lost > 0
-}
-
-// maxEnded is how many processes that have ended are shown, the latest.
-const maxEnded = 20
-
-func (d *reading) finishProcesses() {
-	d.rowsOfIdle()
-	peaks := map[rowKey]uint64{}
-	for i := range d.s.Balances {
-		b := &d.s.Balances[i]
-		key := rowKey{keyOfProcess(&d.s.Processes[b.Process]), gpuKey{uuid: b.UUID}}
-		peaks[key] = max(peaks[key], b.Peak)
-	}
-	classes := make([]verdict.Class, len(d.s.Processes)) // of all GPUs
-	worst := map[[2]int]verdict.Class{}
-	for i := range d.lines {
-		l := &d.lines[i]
-		classes[l.process] = max(classes[l.process], l.class())
-		at := [2]int{l.process, l.gpu}
-		worst[at] = max(worst[at], l.class())
-	}
-	for i := range d.processes {
-		x := &d.processes[i]
-		p := &d.s.Processes[x.index]
-		x.pid, x.command = strconv.FormatUint(uint64(p.PID), 10), tidy(p.Comm)
-		x.user, x.job = d.userName(p.User), jobText(p)
-		x.peak = max(x.live, int64(peaks[x.key]))
-		x.class = worst[[2]int{x.index, x.gpu}]
-		if x.gpu < 0 || x.class == 0 {
-			x.class = max(x.class, hostClass(worst, x))
-		}
-		x.lost = p.Lost > 0 || len(p.Beyond) > 0
-		x.since = report.Minus(d.s.End, p.Begin)
-		if p.End != 0 {
-			x.class, x.ended = classes[x.index], report.Minus(d.s.End, p.End)+1
-		}
-	}
-}
-
-func hostClass(worst map[[2]int]verdict.Class, x *process) verdict.Class {
-	return worst[[2]int{x.index, -1}]
-}
-
-// rowsOfIdle adds processes that hold nothing: those that run, and the latest that ended.
-func (d *reading) rowsOfIdle() {
-	var ended []int
-	for i := range d.s.Processes {
-		switch p := &d.s.Processes[i]; {
-		case p.End != 0:
-			ended = append(ended, i)
-		case len(d.rows[i]) == 0:
-			d.row(i, d.onlyGPU(i))
-		}
-	}
-	slices.SortFunc(ended, func(a, b int) int { return int(int64(d.s.Processes[b].End) - int64(d.s.Processes[a].End)) })
-	for _, i := range ended[:min(len(ended), maxEnded)] {
-		d.row(i, d.onlyGPU(i))
-	}
-}
-
-// onlyGPU returns the GPU of a process by NVML's readings, the first of several, or -1.
-func (d *reading) onlyGPU(p int) int {
-	for i := range d.s.Balances {
-		if b := &d.s.Balances[i]; b.Process == p {
-			return d.gpuOf(b.UUID, b.Device)
-		}
-	}
-	return -1
-}
-
-func (d *reading) finishGPUs() {
-	for i := range d.processes {
-		x := &d.processes[i]
-		if x.gpu < 0 || x.ended != 0 {
-			continue
-		}
-		g := &d.gpus[x.gpu]
-		g.running++
-		for k := range x.planes {
-			g.planes[k] += x.planes[k]
-		}
-		if x.live > 0 && (g.largest < 0 || x.live > d.processes[g.largest].live) {
-			g.largest = i
-		}
-	}
-	for i := range d.gpus {
-		g := &d.gpus[i]
-		sum := int64(0)
-		for k := range barPlanes {
-			sum += g.planes[k]
-		}
-		if !g.known {
-			g.used = uint64(max(sum, 0))
-		}
-		g.untraced = uint64(max(int64(g.used)-sum, 0))
-	}
-}
-
-func (r *reader) userName(user uint32) string {
-	if user == 0 || user == ledger.NoUser {
-		return ""
-	}
-	name, ok := r.users[user]
-	if !ok {
-		if r.user != nil {
-			name = tidy(r.user(user - 1))
-		}
-		if name == "" {
-			name = strconv.FormatUint(uint64(user-1), 10)
-		}
-		if len(r.users) >= 1<<12 {
-			clear(r.users)
-		}
-		r.users[user] = name
-	}
-	return name
 }

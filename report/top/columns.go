@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
 )
 
@@ -27,7 +28,7 @@ func processColumns(b *books) []column[process] {
 			continue
 		}
 		list = append(list, column[process]{
-			name: planes[k].short, title: planes[k].short, width: 9, drop: drop, style: func(x *process) style { return planeStyle(x.planes[k], k) },
+			name: planes[k].name, title: planes[k].short, width: max(9, words.Width(planes[k].short)), drop: drop, style: func(x *process) style { return planeStyle(x.planes[k], k) },
 			text: func(x *process, _ int) string { return amountText(x.planes[k]) }, order: most(func(x *process) int64 { return x.planes[k] }),
 		})
 	}
@@ -115,11 +116,16 @@ func amountText(bytes int64) string {
 }
 
 // text returns "+128 MiB", "" while it is not known or where nothing changes.
-func (g *growth) text() string {
-	if g.perMinute == 0 {
+func (g *growth) text() string { return changeText(g.perMinute) }
+
+// leastChange is the least change in a minute that is shown: estimates change by some bytes.
+const leastChange = 1 << 10
+
+func changeText(perMinute int64) string {
+	if report.Magnitude(perMinute) < leastChange {
 		return ""
 	}
-	return words.Difference(g.perMinute)
+	return words.Difference(perMinute)
 }
 
 // gpuColumns are the columns of the view of GPUs.
@@ -137,7 +143,7 @@ func gpuColumns(b *books) []column[gpu] {
 	}
 	for k, drop := range [barPlanes]int{tensorPlane: 8, cachePlane: 9, driverPlane: 10, beforePlane: 11, unexplainedPlane: 13} {
 		list = append(list, column[gpu]{
-			name: planes[k].short, title: planes[k].short, width: 9, drop: drop, style: func(g *gpu) style { return planeStyle(g.planes[k], k) },
+			name: planes[k].name, title: planes[k].short, width: max(9, words.Width(planes[k].short)), drop: drop, style: func(g *gpu) style { return planeStyle(g.planes[k], k) },
 			text: func(g *gpu, _ int) string { return amountText(g.planes[k]) }, order: most(func(g *gpu) int64 { return g.planes[k] }),
 		})
 	}

@@ -3,6 +3,7 @@
 package top
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -115,27 +116,32 @@ func (c *chronicle) outOfMemory(b *books, o *report.OOM) {
 	text := tidy(name) + " " + o.Text()
 	if b.Stacks != nil && o.Stack != 0 {
 		list := frames.Visible(b.Stacks, o.Stack, o.API)
-		front, back := frames.Parts(&list[frames.Headline(list)])
+		f := list[frames.Headline(list)]
+		f.File = shortFile(f.File)
+		front, back := frames.Parts(&f)
 		text += " at " + tidy(words.Join(front, back))
 	}
 	c.add(happening{time: o.Time, clock: clockAt(s, o.Time), text: text, sign: signOOM, process: key, style: alarm})
 }
 
+// maxNewLeaks is how many leaks of one moment are told one by one, the largest.
+const maxNewLeaks = 5
+
 func (c *chronicle) newLeaks(b *books) {
+	var list []*line
 	for i := range b.lines {
-		l := &b.lines[i]
-		if l.class() != verdict.Leaking {
-			continue
+		if l := &b.lines[i]; l.class() == verdict.Leaking && !c.leaks[b.leakKey(l)] {
+			c.leaks[b.leakKey(l)] = true
+			list = append(list, l)
 		}
+	}
+	slices.SortStableFunc(list, func(x, y *line) int { return cmp.Compare(x.own, y.own) })
+	if more := len(list) - maxNewLeaks; more > 0 {
+		c.add(happening{clock: clockAt(b.Snapshot, b.Snapshot.End), text: words.Count(uint64(more), "more line") + " leak", style: alarm})
+		list = list[more:]
+	}
+	for _, l := range list {
 		p := &b.Snapshot.Processes[l.process]
-		key := leakKey{process: keyOfProcess(p), frame: report.LineKeyOf(&b.frames[l.frame])}
-		if l.gpu >= 0 {
-			key.gpu = b.gpus[l.gpu].key
-		}
-		if c.leaks[key] {
-			continue
-		}
-		c.leaks[key] = true
 		front, back := frames.Parts(&b.frames[l.frame])
 		text := tidy(words.Process(p)) + ": " + words.Join(front, back) + " leaks: " + words.SignedBytes(l.own)
 		if n := report.PerMinute(l.growth, b.half); n > 0 {
@@ -143,6 +149,10 @@ func (c *chronicle) newLeaks(b *books) {
 		}
 		c.add(happening{time: b.Snapshot.End, clock: clockAt(b.Snapshot, b.Snapshot.End), text: text, sign: signLeak, process: keyOfProcess(p), style: alarm})
 	}
+}
+
+func (b *books) leakKey(l *line) leakKey {
+	return leakKey{keyOfProcess(&b.Snapshot.Processes[l.process]), b.gpuKey(l.gpu), report.LineKeyOf(&b.frames[l.frame])}
 }
 
 func nanoseconds(ns uint64) time.Duration { return time.Duration(min(ns, 1<<62)) }

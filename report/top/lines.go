@@ -19,8 +19,9 @@ import (
 // branch of the tree.
 type lineRow struct {
 	line
-	id        uint64  // the same in later moments
-	parts     []int32 // indices into books.lines; nil for branches
+	id        uint64  // of a branch: the same in later moments
+	index     int32   // of a line, into books.lines
+	parts     []int32 // of a sum, likewise
 	node      int32   // of the tree; -1: none
 	depth     int
 	open      bool
@@ -52,39 +53,48 @@ func (m *Model) listLines() {
 		return
 	}
 	b, scope := m.shown, m.inScope()
-	at := map[lineKey]int{}
+	at, seen := map[lineKey]int{}, map[[2]int]bool{} // seen: row and process
 	for i := range b.lines {
 		l := &b.lines[i]
 		if !scope[l.process] || !m.passesLine(l) {
 			continue
 		}
+		x := lineRow{line: *l, index: int32(i), node: -1, processes: 1}
 		if !m.merged {
-			m.lists.lines = append(m.lists.lines, lineRow{line: *l, id: b.idOf(l), parts: []int32{int32(i)}, node: -1, processes: 1})
+			m.lists.lines = append(m.lists.lines, x)
 			continue
 		}
 		key := lineKey{-1, -1, int32(l.plane), l.frame}
 		n, ok := at[key]
 		if !ok {
 			at[key] = len(m.lists.lines)
-			x := lineRow{line: *l, id: mergedID(l), parts: []int32{int32(i)}, node: -1, processes: 1}
-			x.process = -1
+			seen[[2]int{len(m.lists.lines), l.process}] = true
+			x.process, x.parts = -1, []int32{int32(i)}
 			m.lists.lines = append(m.lists.lines, x)
 			continue
 		}
-		m.lists.lines[n].join(b, l, int32(i))
+		if at := [2]int{n, l.process}; !seen[at] {
+			seen[at] = true
+			m.lists.lines[n].processes++
+		}
+		m.lists.lines[n].join(l, int32(i))
 	}
-	sortRows(m.lists.lines, m.lineColumns(), m.sorts[viewLines], m.reversed[viewLines])
+	m.lists.lines = sortRows(m.lists.lines, m.lineColumns(), m.sorts[viewLines], m.reversed[viewLines])
+}
+
+// indices returns the lines of a row, none of a branch.
+func (r *lineRow) indices() []int32 {
+	switch {
+	case r.node >= 0:
+		return nil
+	case r.parts == nil:
+		return []int32{r.index}
+	}
+	return r.parts
 }
 
 // join adds a line of another process or GPU.
-func (r *lineRow) join(b *books, l *line, i int32) {
-	seen := false
-	for _, k := range r.parts {
-		seen = seen || b.lines[k].process == l.process
-	}
-	if !seen {
-		r.processes++
-	}
+func (r *lineRow) join(l *line, i int32) {
 	if r.gpu != l.gpu {
 		r.gpu = -1
 	}
@@ -117,18 +127,21 @@ func (m *Model) passesLine(l *line) bool {
 
 var seed = maphash.MakeSeed()
 
-func (b *books) idOf(l *line) uint64 {
-	key := struct {
-		process processKey
-		gpu     gpuKey
-		plane   int
-		frame   int32
-	}{keyOfProcess(&b.Snapshot.Processes[l.process]), b.gpuKey(l.gpu), l.plane, l.frame}
-	return maphash.Comparable(seed, key)
-}
-
-func mergedID(l *line) uint64 {
-	return maphash.Comparable(seed, [2]int32{int32(l.plane), l.frame})
+// idOf returns what identifies a row in later moments.
+func (m *Model) idOf(r *lineRow) uint64 {
+	switch b := m.shown; {
+	case r.node >= 0:
+		return r.id
+	case r.parts != nil:
+		return maphash.Comparable(seed, [2]int32{int32(r.plane), r.frame})
+	default:
+		return maphash.Comparable(seed, struct {
+			process processKey
+			gpu     gpuKey
+			plane   int
+			frame   int32
+		}{keyOfProcess(&b.Snapshot.Processes[r.process]), b.gpuKey(r.gpu), r.plane, r.frame})
+	}
 }
 
 // gpuKey returns the key of a GPU by its index.
@@ -155,7 +168,7 @@ func (m *Model) lineColumns() []column[lineRow] {
 		{name: "verdict", title: "verdict", width: 9, left: true, drop: 2, text: func(r *lineRow, _ int) string { return classMark(r.class()) }, order: byClass, style: func(r *lineRow) style { return classStyle(r.class()) }},
 	}
 	if !m.tree {
-		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 7, left: true, drop: 3, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
+		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 11, left: true, drop: 3, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
 			order: least(func(r *lineRow) int { return r.plane }), style: func(r *lineRow) style { return planes[r.plane].style }})
 		if m.process == (processKey{}) {
 			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 4, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
@@ -196,10 +209,7 @@ func countText(n uint64) string {
 
 func (r *lineRow) growthText(half uint64) string {
 	n := report.PerMinute(r.growth, half)
-	if n == 0 {
-		return ""
-	}
-	return words.Difference(n)
+	return changeText(n)
 }
 
 func ageText(ns uint64) string {

@@ -35,7 +35,7 @@ func (m *Model) keyOf(i int) any {
 	case viewProcesses:
 		return l.processes[i].key
 	case viewLines:
-		return l.lines[i].id
+		return m.idOf(&l.lines[i])
 	}
 	return l.tracks[i].key
 }
@@ -104,7 +104,7 @@ func (m *Model) listGPUs() {
 			m.lists.gpus = append(m.lists.gpus, *g)
 		}
 	}
-	sortRows(m.lists.gpus, gpuColumns(b), m.sorts[viewGPUs], m.reversed[viewGPUs])
+	m.lists.gpus = sortRows(m.lists.gpus, gpuColumns(b), m.sorts[viewGPUs], m.reversed[viewGPUs])
 }
 
 func (m *Model) listProcesses() {
@@ -120,7 +120,8 @@ func (m *Model) listProcesses() {
 		}
 	}
 	list := m.lists.processes
-	sortRows(list, processColumns(b), m.sorts[viewProcesses], m.reversed[viewProcesses])
+	list = sortRows(list, processColumns(b), m.sorts[viewProcesses], m.reversed[viewProcesses])
+	m.lists.processes = list
 	slices.SortStableFunc(list, func(a, b process) int { return btoi(a.ended != 0) - btoi(b.ended != 0) })
 }
 

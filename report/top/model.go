@@ -54,6 +54,7 @@ type Model struct {
 	width, height int
 	palette       *palette
 
+	grove grove  // the tree of lines
 	lists lists  // rows of views, made by need
 	drawn string // the screen as it was drawn last
 	stale bool   // it has changed since

@@ -3,6 +3,7 @@
 package top
 
 import (
+	"path"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -25,12 +26,12 @@ func tidy(name string) string {
 }
 
 // tidyPath is tidy for paths, of which the end says more.
-func tidyPath(path string) string {
-	path = untrusted.Clean(path)
-	if len(path) > maxName {
-		path = "…" + strings.ToValidUTF8(path[len(path)-maxName:], "")
+func tidyPath(file string) string {
+	file = untrusted.Clean(file)
+	if len(file) > maxName {
+		file = "…" + strings.ToValidUTF8(file[len(file)-maxName:], "")
 	}
-	return tidied(path)
+	return tidied(file)
 }
 
 // maxName is how many bytes of a name are kept: more than a terminal is wide.
@@ -182,12 +183,25 @@ func (n *names) add(at map[report.LineKey]int32, key report.LineKey, f callstack
 	}
 	k := int32(len(n.frames))
 	at[key] = k
+	if f.Python && frames.IsUser(&f) {
+		f.File = shortFile(f.File)
+	}
 	f.Function, f.File = tidy(f.Function), tidyPath(f.File)
 	if f.Mapping != nil {
 		f.Mapping = &callstack.Mapping{Path: tidyPath(f.Mapping.Path)}
 	}
 	n.frames = append(n.frames, f)
 	return k
+}
+
+// shortFile returns the name of a file without its folders, which Enter shows: "train.py". A package's
+// own file keeps the name of the package.
+func shortFile(file string) string {
+	folder, base := path.Split(file)
+	if base == "__init__.py" || base == "__main__.py" {
+		return path.Join(path.Base(folder), base)
+	}
+	return base
 }
 
 // mark returns the number of a frame that is no code.

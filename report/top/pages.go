@@ -51,9 +51,9 @@ func (m *Model) openDetail() {
 	b, r := m.shown, &m.lists.lines[min(m.cursors[viewLines].at, len(m.lists.lines)-1)]
 	var shares []int32
 	if r.node >= 0 {
-		shares = m.lists.grove.below(r.node, nil)
+		shares = m.grove.below(r.node, nil)
 	}
-	for _, i := range r.parts {
+	for _, i := range r.indices() {
 		for k := b.lines[i].first; k >= 0; k = b.next[k] {
 			shares = append(shares, k)
 		}
@@ -72,15 +72,6 @@ func (m *Model) openDetail() {
 
 // maxDetail is how many stacks of a row can be looked at.
 const maxDetail = 1000
-
-// below returns the holdings of a branch and of all that is in it.
-func (g *grove) below(n int32, list []int32) []int32 {
-	list = append(list, g.nodes[n].shares...)
-	for _, c := range g.nodes[n].children {
-		list = g.below(c, list)
-	}
-	return list
-}
 
 func (m *Model) toggle(p page) {
 	if m.page == p {

@@ -57,8 +57,11 @@ func (m *Model) sortBy(name string) {
 	if slices.Contains(namesOf(processColumns(b)), name) {
 		m.sorts[viewProcesses] = name
 	}
-	flat := Model{shown: b, tree: m.tree}
-	if slices.Contains(namesOf(flat.lineColumns()), name) {
+	tree, flat := Model{shown: b, tree: true}, Model{shown: b}
+	switch {
+	case slices.Contains(namesOf(tree.lineColumns()), name):
 		m.sorts[viewLines] = name
+	case slices.Contains(namesOf(flat.lineColumns()), name): // a tree does not have it
+		m.sorts[viewLines], m.tree = name, false
 	}
 }

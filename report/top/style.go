@@ -37,18 +37,19 @@ const (
 // planes are in the order of columns and bars; what follows bars is in the sum of no GPU.
 var planes = [...]struct {
 	plane string
-	short string
-	fill  rune // in a bar, so that it needs no colour
+	name  string // for Options.Sort
+	short string // as in report.PlaneName, where that is short
+	fill  rune   // in a bar, so that it needs no colour
 	style style
 }{
-	{report.PlaneTensor, "tensor", '█', styleTensor},
-	{report.PlaneCache, "cache", '▓', styleCache},
-	{report.PlaneDriver, "other", '▒', styleDriver},
-	{report.PlaneBefore, "before", '░', styleBefore},
-	{report.PlaneUnexplained, "unexpl.", '?', styleUnexplained},
-	{report.PlaneHost, "host", ' ', styleHost},
-	{report.PlaneManaged, "managed", ' ', styleManaged},
-	{report.PlaneAsleep, "asleep", ' ', styleAsleep},
+	{report.PlaneTensor, "tensors", "tensors", '█', styleTensor},
+	{report.PlaneCache, "cache", "cache", '▓', styleCache},
+	{report.PlaneDriver, "other", report.PlaneName(report.PlaneDriver), '▒', styleDriver},
+	{report.PlaneBefore, "before", "before", '░', styleBefore},
+	{report.PlaneUnexplained, "unexplained", "unexplained", '?', styleUnexplained},
+	{report.PlaneHost, "host", "host", ' ', styleHost},
+	{report.PlaneManaged, "managed", "managed", ' ', styleManaged},
+	{report.PlaneAsleep, "asleep", "asleep", ' ', styleAsleep},
 }
 
 const (

@@ -109,19 +109,29 @@ func row[R any](list []column[R], p *palette, r *R, at bool, width int) string {
 	return line
 }
 
-// sortRows sorts by a column, and by what comes first of all where it is equal.
-func sortRows[R any](rows []R, list []column[R], by string, reversed bool) {
+// sortRows returns rows sorted by a column. Equal ones keep their order.
+func sortRows[R any](rows []R, list []column[R], by string, reversed bool) []R {
 	i := slices.IndexFunc(list, func(c column[R]) bool { return c.name == by })
 	if i < 0 {
-		return
+		return rows
 	}
 	order := list[i].order
-	slices.SortStableFunc(rows, func(a, b R) int {
+	at := make([]int32, len(rows)) // rows are large: move each once
+	for i := range at {
+		at[i] = int32(i)
+	}
+	slices.SortFunc(at, func(a, b int32) int {
+		x, y := &rows[a], &rows[b]
 		if reversed {
-			return order(&b, &a)
+			x, y = y, x
 		}
-		return order(&a, &b)
+		return cmp.Or(order(x, y), cmp.Compare(a, b))
 	})
+	sorted := make([]R, len(rows))
+	for i, k := range at {
+		sorted[i] = rows[k]
+	}
+	return sorted
 }
 
 // most orders by a figure, the highest first.

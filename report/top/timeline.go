@@ -38,8 +38,7 @@ func (m *Model) listTracks() {
 			}
 		}
 	}
-	rows := slices.Clone(b.processes)
-	sortRows(rows, processColumns(b), "live", false)
+	rows := sortRows(b.processes, processColumns(b), "live", false)
 	for i := range rows {
 		x := &rows[i]
 		t := m.series.rows[x.key]
@@ -67,6 +66,9 @@ func (m *Model) listPlanes(x *process, t *track) {
 	}
 	m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, "all" + on, &t.all, x.live, x.key.process, bold})
 	for k := range planes {
+		if k == hostPlane {
+			on = ""
+		}
 		if v := &t.planes[k]; v.peak > 0 {
 			m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, k}, planes[k].short + on, v, x.planes[k], x.key.process, planes[k].style})
 		}
@@ -194,6 +196,9 @@ func (m *Model) drawTrack(c *chart, x *trackRow, at bool) []string {
 		switch {
 		case i == 0:
 			name, side = x.label, words.SignedBytes(top)
+			if x.values.peak <= 0 {
+				side = ""
+			}
 		case i == 1:
 			name = " " + words.SignedBytes(x.now)
 		}

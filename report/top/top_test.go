@@ -91,6 +91,23 @@ func TestScreens(t *testing.T) {
 	}
 }
 
+func TestPagesAndColoursOfScreens(t *testing.T) {
+	all := moments()
+	m := screenOf(80, 40, Options{Flat: true}, all["session"])
+	reporttest.Golden(t, "colours-80x40.txt", []byte(m.View().Content))
+	press(m, "3", "enter")
+	reporttest.Golden(t, "stack-80x40.txt", []byte(trimmed(shownText(m))))
+	press(m, "esc", "d")
+	reporttest.Golden(t, "doubts-80x40.txt", []byte(trimmed(shownText(m))))
+	press(m, "d", "?")
+	reporttest.Golden(t, "help-80x40.txt", []byte(trimmed(shownText(m))))
+	m = screenOf(80, 24, Options{Flat: true}, over(all["torch"], 90)...)
+	press(m, "enter", "4")
+	reporttest.Golden(t, "timeline-one-80x24.txt", []byte(trimmed(shownText(m))))
+	press(m, "3")
+	reporttest.Golden(t, "list-80x24.txt", []byte(trimmed(shownText(m))))
+}
+
 // over returns the moments before one, a second apart: its memory has grown.
 func over(x Moment, n int) []Moment {
 	list := make([]Moment, n)

@@ -4,26 +4,27 @@ package top
 
 import (
 	"hash/maphash"
-	"slices"
 
 	"github.com/vramprof/vramprof/report"
 )
 
 // grove is the calls of the processes in scope, from main on: what report.CallTree shows, with more
-// figures.
+// figures. Its memory is used again for the next moment.
 type grove struct {
 	b     *books
 	nodes []node
 	at    map[uint64]int32 // by parent and branch
+	next  []int32          // of a holding: the next one of its node; -1: none
 }
 
-// node is a branch. Its own figures are of what stands in it and in no branch of it.
+// node is a branch. Its own bytes are of what stands in it and in no branch of it.
 type node struct {
-	lineRow
-	parent   int32
-	children []int32
-	shares   []int32 // holdings of its own
-	passes   bool    // the filter matches it or a branch of it
+	line          // first is a holding of its own, the others follow by grove.next
+	parent        int32
+	child, beside int32 // its first branch, and the next one of its parent; -1: none
+	processes     int32
+	isProcess     bool
+	passes        bool // the filter matches it or a branch of it
 }
 
 const noFrame = -1
@@ -38,18 +39,11 @@ func (g *grove) child(parent, frame int32, process int) int32 {
 	}
 	n := int32(len(g.nodes))
 	g.at[key] = n
-	x := node{parent: parent, lineRow: lineRow{line: line{process: process, gpu: -1, frame: max(frame, 0), first: -1}, node: n, processes: 1}}
-	id, name := uint64(0), uint64(uint32(frame))
+	x := node{parent: parent, child: -1, beside: -1, processes: 1, isProcess: frame == noFrame, line: line{process: process, gpu: -1, frame: max(frame, 0), first: -1}}
 	if parent >= 0 {
-		id, x.depth = g.nodes[parent].id, g.nodes[parent].depth+1
-		g.nodes[parent].children = append(g.nodes[parent].children, n)
+		p := &g.nodes[parent]
+		x.beside, p.child = p.child, n
 	}
-	if frame == noFrame {
-		k := keyOfProcess(&g.b.Snapshot.Processes[process])
-		name = maphash.Comparable(seed, k)
-		x.label = processName(g.b, process, 40)
-	}
-	x.id = maphash.Comparable(seed, [3]uint64{id, name, uint64(len(x.label))})
 	g.nodes = append(g.nodes, x)
 	return n
 }
@@ -57,8 +51,17 @@ func (g *grove) child(parent, frame int32, process int) int32 {
 // plant adds all holdings in scope.
 func (m *Model) plant() *grove {
 	b, scope := m.shown, m.inScope()
-	g := &grove{b: b, at: map[uint64]int32{}}
-	perProcess := !m.merged && m.process == (processKey{}) && b.several(scope)
+	g := &m.grove
+	if g.at == nil {
+		g.at = map[uint64]int32{}
+	}
+	clear(g.at)
+	g.b, g.nodes = b, g.nodes[:0]
+	if g.next = g.next[:0]; cap(g.next) < len(b.holdings) {
+		g.next = make([]int32, 0, len(b.holdings))
+	}
+	g.next = g.next[:len(b.holdings)]
+	perProcess := !m.merged && m.process == (processKey{}) && several(scope)
 	for i := range b.lines {
 		l := &b.lines[i]
 		if !scope[l.process] || l.plane >= barPlanes {
@@ -71,7 +74,7 @@ func (m *Model) plant() *grove {
 	return g
 }
 
-func (b *books) several(scope []bool) bool {
+func several(scope []bool) bool {
 	n := 0
 	for _, in := range scope {
 		n += btoi(in)
@@ -93,7 +96,7 @@ func (g *grove) add(k int32, l *line, perProcess bool) {
 		for _, f := range stack.path {
 			at = g.child(at, f, l.process)
 		}
-		if stack.leaf >= 0 && planeNumber(h.Plane) == driverPlane && h.Mark == "" {
+		if stack.leaf >= 0 && l.plane == driverPlane && h.Mark == "" {
 			at = g.child(at, stack.leaf, l.process)
 		}
 	}
@@ -103,9 +106,10 @@ func (g *grove) add(k int32, l *line, perProcess bool) {
 	if at < 0 {
 		return
 	}
-	x := g.figures(h, l)
-	g.nodes[at].own += h.Live
-	g.nodes[at].shares = append(g.nodes[at].shares, k)
+	x := g.figures(k, l)
+	own := &g.nodes[at]
+	own.own += h.Live
+	g.next[k], own.first = own.first, k
 	for ; at >= 0; at = g.nodes[at].parent {
 		y := &g.nodes[at]
 		y.total += h.Live
@@ -117,12 +121,12 @@ func (g *grove) add(k int32, l *line, perProcess bool) {
 }
 
 // figures returns what one holding adds to its branches.
-func (g *grove) figures(h *report.Holding, l *line) line {
-	x := line{holdings: 1}
+func (g *grove) figures(k int32, l *line) line {
+	x, h := line{holdings: 1}, &g.b.holdings[k]
 	if h.Site == nil || h.Mark != "" {
 		return x
 	}
-	x.count, x.growth, x.judged, x.incomplete = report.AwakeObjects(h.Site), h.Site.Growth, g.b.Judged.of(g.b.Snapshot, h.Site), l.incomplete
+	x.count, x.growth, x.judged, x.incomplete = report.AwakeObjects(h.Site), h.Site.Growth, g.b.judged[k], l.incomplete
 	if ns, known := report.Age(g.b.Snapshot, h.Site); known {
 		x.oldest = ns
 	}
@@ -134,42 +138,35 @@ const openShare = 20 // a twentieth
 
 func (m *Model) listTree() {
 	g := m.plant()
-	columns := m.lineColumns()
-	at := slices.IndexFunc(columns, func(c column[lineRow]) bool { return c.name == m.sorts[viewLines] })
-	if at < 0 {
-		at = 0
-	}
-	order := func(a, b int32) int {
-		x, y := &g.nodes[a].lineRow, &g.nodes[b].lineRow
-		if m.reversed[viewLines] {
-			x, y = y, x
-		}
-		return columns[at].order(x, y)
-	}
+	m.markPassing(g)
 	var roots []int32
 	sum := int64(0)
 	for i := range g.nodes {
-		x := &g.nodes[i]
-		slices.SortStableFunc(x.children, order)
-		if x.parent < 0 {
+		if x := &g.nodes[i]; x.parent < 0 {
 			roots, sum = append(roots, int32(i)), sum+x.total
 		}
 	}
-	slices.SortStableFunc(roots, order)
-	m.markPassing(g)
-	for _, n := range roots {
-		m.listBranch(g, n, sum)
-	}
-	m.lists.grove = g
+	m.listBranches(roots, lineRow{depth: -1}, sum, m.lineColumns())
 }
 
 // markPassing marks the branches that the filter matches, what they are in, and what is in them.
 func (m *Model) markPassing(g *grove) {
+	if m.filter.re == nil {
+		for i := range g.nodes {
+			g.nodes[i].passes = true
+		}
+		return
+	}
 	for i := range g.nodes { // parents come before their branches
 		x := &g.nodes[i]
-		f := &g.b.frames[x.frame]
-		x.passes = x.label == "" && m.filter.passes(f.Function, f.File) || x.label != "" && m.filter.passes(x.label) ||
-			x.parent >= 0 && m.filter.re != nil && g.nodes[x.parent].passes
+		switch f := &g.b.frames[x.frame]; {
+		case x.parent >= 0 && g.nodes[x.parent].passes:
+			x.passes = true
+		case x.isProcess:
+			x.passes = m.filter.passes(processName(g.b, x.process, maxLabel))
+		default:
+			x.passes = m.filter.passes(f.Function, f.File)
+		}
 	}
 	for i := len(g.nodes) - 1; i >= 0; i-- {
 		if x := &g.nodes[i]; x.passes && x.parent >= 0 {
@@ -178,22 +175,53 @@ func (m *Model) markPassing(g *grove) {
 	}
 }
 
-func (m *Model) listBranch(g *grove, n int32, sum int64) {
-	x := &g.nodes[n]
-	if !x.passes {
-		return
-	}
-	x.branches = len(x.children) > 0
-	x.open = x.total*openShare >= sum || m.filter.re != nil
-	if m.folds[x.id] {
-		x.open = !x.open
-	}
-	m.lists.lines = append(m.lists.lines, x.lineRow)
-	if x.open {
-		for _, c := range x.children {
-			m.listBranch(g, c, sum)
+const maxLabel = 40 // columns of the name of a process
+
+// listBranches lists branches in their order, each with what is in it if it is open.
+func (m *Model) listBranches(list []int32, parent lineRow, sum int64, columns []column[lineRow]) {
+	g := &m.grove
+	rows := make([]lineRow, 0, len(list))
+	for _, n := range list {
+		x := &g.nodes[n]
+		if !x.passes {
+			continue
 		}
+		r := lineRow{line: x.line, node: n, depth: parent.depth + 1, processes: int(x.processes), branches: x.child >= 0}
+		name := uint64(x.frame)
+		if x.isProcess {
+			name = maphash.Comparable(seed, keyOfProcess(&g.b.Snapshot.Processes[x.process]))
+			r.label = processName(g.b, x.process, maxLabel)
+		}
+		r.id = maphash.Comparable(seed, [2]uint64{parent.id, name})
+		r.open = x.total*openShare >= sum || m.filter.re != nil
+		if m.folds[r.id] {
+			r.open = !r.open
+		}
+		rows = append(rows, r)
 	}
+	rows = sortRows(rows, columns, m.sorts[viewLines], m.reversed[viewLines])
+	for _, r := range rows {
+		m.lists.lines = append(m.lists.lines, r)
+		if !r.open {
+			continue
+		}
+		var inside []int32
+		for c := g.nodes[r.node].child; c >= 0; c = g.nodes[c].beside {
+			inside = append(inside, c)
+		}
+		m.listBranches(inside, r, sum, columns)
+	}
+}
+
+// below returns the holdings of a branch and of all that is in it.
+func (g *grove) below(n int32, list []int32) []int32 {
+	for k := g.nodes[n].first; k >= 0; k = g.next[k] {
+		list = append(list, k)
+	}
+	for c := g.nodes[n].child; c >= 0; c = g.nodes[c].beside {
+		list = g.below(c, list)
+	}
+	return list
 }
 
 // maxFolds is how many branches the user can fold.

@@ -63,8 +63,11 @@ func (c *StuckCache) StuckText() string {
 	if c.Segments == 0 {
 		return fmt.Sprintf("None of %s of cache lies in a segment with live tensors", words.Bytes(c.Cached))
 	}
-	return fmt.Sprintf("%s of %s of cache lie in %s with live tensors, and cannot go back to the driver",
-		words.Bytes(c.Free), words.Bytes(c.Cached), words.Count(c.Segments, "segment"))
+	part := words.Bytes(c.Free) + " of " + words.Bytes(c.Cached) + " of cache lie"
+	if c.Free == c.Cached {
+		part = "All " + words.Bytes(c.Cached) + " of cache lie"
+	}
+	return part + " in " + words.Count(c.Segments, "segment") + " with live tensors, and cannot go back to the driver"
 }
 
 // IdleText returns what torch.cuda.empty_cache() gives back.

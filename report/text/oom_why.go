@@ -65,15 +65,20 @@ func (v *oomCase) stuck(st callstack.Stacks) *report.StuckCache {
 	return nil
 }
 
-// stuckText returns "480 MiB in 240 tensors hold 4.69 GiB in 240 segments: metrics.py:31
-// Metrics.update." of the first lines that hold the cache, "" if little of it is stuck.
+// stuckText returns "5.21 GiB of the cache cannot go back to the driver: 480 MiB in 240 tensors hold
+// 4.69 GiB in 240 segments, from metrics.py:31 Metrics.update." of the first lines that hold it, ""
+// if little of it is stuck.
 func (v *oomCase) stuckText(st callstack.Stacks) string {
 	c := v.stuck(st)
 	if c == nil || len(c.Rows) == 0 {
 		return ""
 	}
 	first := &c.Rows[0]
-	return fmt.Sprintf("%s of the cache cannot go back to the driver: %s, from %s.", words.Bytes(c.Free), first.HoldText(), first.LinesText())
+	text := fmt.Sprintf("%s of the cache cannot go back to the driver: %s, from %s.", words.Bytes(c.Free), first.HoldText(), first.LinesText())
+	if v.gpu != nil && v.free() < v.o.Size && v.o.Size-v.free() <= first.Bytes {
+		text += " Without them the request would fit."
+	}
+	return text
 }
 
 func (v *oomCase) blameOthers() string {

@@ -59,6 +59,7 @@ func TestOOMPageNamesTheLinesThatHoldTheCache(t *testing.T) {
 		PID: 4242, Comm: "python3", Time: s.End - reporttest.Second/5, Stack: 1, API: "torch", Kind: ledger.Tensor, Size: 2 * reporttest.GiB,
 		Allocated: s.Tensors[0].Allocated, Reserved: s.Tensors[0].Reserved, GPUs: s.GPUs,
 	}
+	o.GPUs[0].Total, o.GPUs[0].Used = 20*reporttest.GiB, 19*reporttest.GiB
 	for _, width := range []int{40, 80, 120} {
 		var b bytes.Buffer
 		if err := WriteOOM(&b, s, st, o, report.Options{Top: 2}, Screen{Width: width}); err != nil {

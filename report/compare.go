@@ -34,56 +34,89 @@ type Column struct {
 	Doubts  []string // about the figures; see Doubts
 }
 
-// HeldBy returns the GPU memory of one process of a snapshot, or of all for -1. Its bytes add up to
-// NVML's figures, as far as the GPUs are known.
-func HeldBy(s *ledger.Snapshot, st callstack.Stacks, process int) []Held {
-	var list []Held
+// heldBy returns the GPU memory of each process of a snapshot, or of all as if they were process -1.
+// Its bytes add up to NVML's figures, as far as the GPUs are known.
+func heldBy(s *ledger.Snapshot, st callstack.Stacks, all bool) map[int][]Held {
+	list := map[int][]Held{}
 	for _, h := range Holdings(s) {
-		if h.Live == 0 || h.Apart() || process >= 0 && h.Process != process {
+		if h.Live == 0 || h.Apart() {
 			continue
+		}
+		process := h.Process
+		if all {
+			process = -1
 		}
 		f := callstack.Frame{Function: h.Mark, Mark: true}
 		if h.Mark == "" {
 			stack := frames.Visible(st, h.Site.Stack, h.Site.API)
 			f = stack[frames.Headline(stack)]
 		}
-		list = append(list, Held{f, h.Plane, h.Live})
+		list[process] = append(list[process], Held{f, h.Plane, h.Live})
 	}
 	return list
 }
 
-// Users returns the processes of a snapshot that have GPU memory, or had some since the attach.
-func Users(s *ledger.Snapshot) []int {
-	uses := make([]bool, len(s.Processes))
+// maxColumns is the most processes of a capture that are compared.
+const maxColumns = 256
+
+// Users returns the processes of a snapshot that have GPU memory, or had some since the attach: the
+// 256 with the most, and how many others there are.
+func Users(s *ledger.Snapshot) (list []int, others int) {
+	most := make([]uint64, len(s.Processes))
 	for i := range s.Processes {
 		for _, t := range s.Processes[i].Totals {
-			uses[i] = uses[i] || t.Kind.Owned() && t.PeakBytes > 0
+			if t.Kind.Owned() {
+				most[i] = max(most[i], t.PeakBytes)
+			}
 		}
 	}
 	for i := range s.Tensors {
-		if t := &s.Tensors[i]; t.Device != ledger.CPUDevice && max(t.Peak, t.Allocated) > 0 {
-			uses[t.Process] = true
+		if t := &s.Tensors[i]; t.Device != ledger.CPUDevice {
+			most[t.Process] = max(most[t.Process], t.Peak, t.Allocated)
 		}
 	}
 	for i := range s.Balances {
-		uses[s.Balances[i].Process] = true
+		b := &s.Balances[i]
+		most[b.Process] = max(most[b.Process], b.Peak, b.Usage, 1)
 	}
-	var list []int
-	for i, yes := range uses {
-		if yes {
+	for i, bytes := range most {
+		if bytes > 0 {
 			list = append(list, i)
 		}
+	}
+	if others = len(list) - maxColumns; others <= 0 {
+		return list, 0
+	}
+	slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(most[b], most[a]) })
+	list = list[:maxColumns]
+	slices.Sort(list)
+	return list, others
+}
+
+// NewColumns returns a column for each of some processes of a snapshot. The caller adds the file and
+// the moment.
+func NewColumns(s *ledger.Snapshot, st callstack.Stacks, processes []int) []Column {
+	held, list := heldBy(s, st, false), make([]Column, len(processes))
+	for i, process := range processes {
+		list[i] = newColumn(s, process)
+		list[i].Held = held[process]
 	}
 	return list
 }
 
-// NewColumn returns the column of one process of a snapshot, or of all for -1. The caller adds the
-// file and the moment.
-func NewColumn(s *ledger.Snapshot, st callstack.Stacks, process int) Column {
-	c := Column{After: Minus(s.End, s.Begin), Time: s.Wall, Host: s.Host, Held: HeldBy(s, st, process), All: 1}
+// NewColumn returns one column of all processes of a snapshot. The caller adds the file and the
+// moment.
+func NewColumn(s *ledger.Snapshot, st callstack.Stacks) Column {
+	c := newColumn(s, -1)
+	c.Held = heldBy(s, st, true)[-1]
+	return c
+}
+
+func newColumn(s *ledger.Snapshot, process int) Column {
+	c := Column{After: Minus(s.End, s.Begin), Time: s.Wall, Host: s.Host, All: 1}
 	if process < 0 {
-		users := Users(s)
-		if c.All = len(users); c.All == 1 {
+		users, others := Users(s)
+		if c.All = len(users) + others; c.All == 1 {
 			process = users[0]
 		}
 	}

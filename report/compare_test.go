@@ -20,8 +20,9 @@ const gib = int64(1) << 30
 func rankColumns(n int) []report.Column {
 	s := reporttest.RanksSnapshot(n)
 	var list []report.Column
-	for _, i := range report.Users(s) {
-		c := report.NewColumn(s, reporttest.TorchStacks(), i)
+	users, _ := report.Users(s)
+	for _, i := range users {
+		c := report.NewColumns(s, reporttest.TorchStacks(), []int{i})[0]
 		c.File, c.Moment = "run.vram", "end"
 		list = append(list, c)
 	}
@@ -84,7 +85,7 @@ func TestColumnsAddUpToWhatNVMLReports(t *testing.T) {
 			want[x.Process] += int64(report.PartUsage(&x))
 		}
 		for i := range s.Processes {
-			columns = append(columns, report.NewColumn(s, st, i))
+			columns = append(columns, report.NewColumns(s, st, []int{i})[0])
 		}
 		c := report.Compare(columns)
 		for i := range columns {
@@ -185,5 +186,24 @@ func TestColumnsAreNamedByWhatDiffers(t *testing.T) {
 		if !reporttest.Printable(strings.Join(got, "")) || got[0] == got[1] {
 			t.Errorf("%q", got)
 		}
+	}
+}
+
+func TestOnlyTheLargestOfManyProcessesAreCompared(t *testing.T) {
+	s := reporttest.RanksSnapshot(300)
+	list, others := report.Users(s)
+	if len(list) != 256 || others != 44 || list[0] != 3 || !slices.IsSorted(list) || list[255] != 299 {
+		t.Errorf("%d processes and %d others, from %d to %d", len(list), others, list[0], list[len(list)-1])
+	}
+	if c := report.NewColumn(s, reporttest.TorchStacks()); c.All != 300 {
+		t.Errorf("%d processes in one column", c.All)
+	}
+}
+
+func BenchmarkCompare(b *testing.B) {
+	s := reporttest.RanksSnapshot(256)
+	list, _ := report.Users(s)
+	for b.Loop() {
+		report.Compare(report.NewColumns(s, reporttest.TorchStacks(), list))
 	}
 }

@@ -9,9 +9,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -73,8 +76,8 @@ func compareFiles(c *cli.Context) error {
 		return err
 	}
 	if len(columns) < 2 {
-		return usageError{fmt.Errorf("%s has GPU memory of %d process: name another capture, or two moments of it (%s@5m %s@end)",
-			list[0].path, len(columns), list[0].path, list[0].path)}
+		return usageError{fmt.Errorf("%s has GPU memory of %s: name another capture, or two moments of it (%s@5m %s@end)",
+			list[0].path, words.Count(uint64(len(columns)), "process"), list[0].path, list[0].path)}
 	}
 	comparison := report.Compare(columns)
 	if c.Bool("json") {
@@ -134,7 +137,8 @@ func (f *comparedFile) ended(by string) bool {
 	if f.last == nil {
 		return false
 	}
-	n, users := 0, report.Users(f.last)
+	n := 0
+	users, _ := report.Users(f.last)
 	for _, i := range users {
 		if f.last.Processes[i].End != 0 {
 			n++
@@ -171,7 +175,10 @@ func columnsOf(c *cli.Context, list []*comparedFile, by string) (columns []repor
 func (f *comparedFile) columns(c *cli.Context, by string) ([]report.Column, error) {
 	of := []int{-1}
 	if by == byProcess {
-		of = report.Users(f.last)
+		var others int
+		if of, others = report.Users(f.last); others > 0 {
+			fmt.Fprintf(c.App.ErrWriter, "vramprof: %s: %d processes with less GPU memory than the first %d are not compared\n", untrusted.Clean(f.path), others, len(of))
+		}
 	}
 	times := make([]uint64, len(of))
 	for i, process := range of {
@@ -192,20 +199,30 @@ func (f *comparedFile) columns(c *cli.Context, by string) ([]report.Column, erro
 	if err != nil {
 		return nil, err
 	}
-	st := mine(c, f.reader)
-	var columns []report.Column
-	for i, process := range of {
-		s := snapshots[times[i]]
-		if process >= 0 {
-			if process = sameProcess(s, &f.last.Processes[process]); process < 0 {
-				continue // it began later
-			}
-		}
-		column := report.NewColumn(s, st, process)
-		column.File, column.Moment = f.path, f.at.text
-		columns = append(columns, column)
+	columns := f.columnsAt(snapshots, of, times, mine(c, f.reader))
+	for i := range columns {
+		columns[i].File, columns[i].Moment = f.path, f.at.text
 	}
 	return columns, nil
+}
+
+// columnsAt returns the columns of processes at times, without those that began later. Process -1
+// means all.
+func (f *comparedFile) columnsAt(snapshots map[uint64]*ledger.Snapshot, of []int, times []uint64, st callstack.Stacks) (columns []report.Column) {
+	if len(of) == 1 && of[0] < 0 {
+		return []report.Column{report.NewColumn(snapshots[times[0]], st)}
+	}
+	for i := 0; i < len(of); { // processes at one time together
+		s, at := snapshots[times[i]], times[i]
+		var these []int
+		for ; i < len(of) && times[i] == at; i++ {
+			if process := sameProcess(s, &f.last.Processes[of[i]]); process >= 0 {
+				these = append(these, process)
+			}
+		}
+		columns = append(columns, report.NewColumns(s, st, these)...)
+	}
+	return columns
 }
 
 // snapshotsAt returns snapshots of several times, by time, and plays the capture at most once.

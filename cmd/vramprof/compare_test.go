@@ -109,6 +109,7 @@ func TestCompare(t *testing.T) {
 		rankMemory{rank: "2", line1: 100, line2: 50}, rankMemory{rank: "3", line1: 300, line2: 50})
 	writeRanks(t, "one.vram", rankMemory{line1: 100, line2: 50, freesLast: true})
 	writeRanks(t, "ended.vram", rankMemory{line1: 100, line2: 90, freesLast: true, ends: true})
+	writeRanks(t, "empty.vram")
 	writeProfile(t, "one.vram", "one.pb.gz")
 	for _, x := range []struct {
 		args []string
@@ -127,6 +128,7 @@ func TestCompare(t *testing.T) {
 		{[]string{"one.vram", "ended.vram"}, []string{"2 files on gpu-box-1, each at its peak\n", "ended has 40.0 MiB more than one: 190 MiB, one has 150 MiB"}},
 		{[]string{"one.vram@end", "ended.vram@end"}, []string{"each at its end"}},
 		{[]string{"one.pb.gz", "run.vram"}, []string{"\nrun has 700 MiB more than one: 800 MiB, one has 100 MiB\n"}},
+		{[]string{"empty.vram", "empty.vram@end"}, []string{"2 columns of empty.vram", "\nNone is odd"}},
 		{[]string{"one.vram", "one.pb.gz"}, []string{"\nNone is odd"}},
 		{[]string{"run.vram", "--mine", "main.py"}, []string{"200 MiB more in /job/main.py:5 main: 350 MiB, "}},
 	} {
@@ -141,6 +143,7 @@ func TestCompare(t *testing.T) {
 		"one.vram has GPU memory of 1 process: name another capture, or two moments of it (one.vram@5m one.vram@end)": {"one.vram"},
 		"one.pb.gz is a profile, which has only one moment (remove peak)":                                             {"one.pb.gz@peak", "run.vram"},
 		"one.pb.gz is a profile, which is compared by file (name a second file)":                                      {"one.pb.gz"},
+		"empty.vram has GPU memory of 0 processes: name another capture":                                              {"empty.vram"},
 		"1h is after the end of the session":                                                                          {"run.vram", "--at", "1h"},
 	} {
 		if _, stderr := compared(t, exitUsage, args...); !strings.Contains(stderr, want) {

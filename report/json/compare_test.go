@@ -15,7 +15,7 @@ func TestAComparisonInJSON(t *testing.T) {
 	s := reporttest.RanksSnapshot(5)
 	var columns []report.Column
 	for i := range s.Processes {
-		c := report.NewColumn(s, reporttest.TorchStacks(), i)
+		c := report.NewColumns(s, reporttest.TorchStacks(), []int{i})[0]
 		c.File, c.Moment, c.Process.Pod = "run.vram", "end", "llama-0"
 		columns = append(columns, c)
 	}

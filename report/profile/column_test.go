@@ -14,7 +14,7 @@ import (
 func TestAProfileIsTheSameColumnAsItsCapture(t *testing.T) {
 	for name, s := range map[string]*ledger.Snapshot{"ranks": reporttest.RanksSnapshot(1), "torch": reporttest.TorchSnapshot()} {
 		st := reporttest.TorchStacks()
-		column, read := report.NewColumn(s, st, -1), New(s, st).Column()
+		column, read := report.NewColumn(s, st), New(s, st).Column()
 		c := report.Compare([]report.Column{column, read})
 		for i := range c.Rows {
 			if r := &c.Rows[i]; r.Bytes[0] != r.Bytes[1] {

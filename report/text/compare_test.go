@@ -19,7 +19,7 @@ func ranks(n int) *report.Comparison {
 	s := reporttest.RanksSnapshot(n)
 	var columns []report.Column
 	for i := range s.Processes {
-		c := report.NewColumn(s, reporttest.TorchStacks(), i)
+		c := report.NewColumns(s, reporttest.TorchStacks(), []int{i})[0]
 		c.File, c.Moment = "run.vram", "end"
 		columns = append(columns, c)
 	}
@@ -30,7 +30,7 @@ func ranks(n int) *report.Comparison {
 func versions() *report.Comparison {
 	var columns []report.Column
 	for i, s := range []int{0, 3} {
-		c := report.NewColumn(reporttest.RanksSnapshot(4), reporttest.TorchStacks(), s)
+		c := report.NewColumns(reporttest.RanksSnapshot(4), reporttest.TorchStacks(), []int{s})[0]
 		c.File, c.Moment, c.Process.Rank, c.Process.LocalRank = []string{"before.vram", "after.vram"}[i], "peak", "", ""
 		for k := range c.Held {
 			if f := &c.Held[k].Frame; f.Line == 88 && i == 1 {

@@ -60,7 +60,12 @@ func alignRows(columns []Column) []ComparedRow {
 	})
 }
 
+// functionOf returns the function of a frame. PyTorch's cache is one row, whenever it was taken from
+// CUDA: how much is older than the attach depends on the moment of the attach.
 func functionOf(f *callstack.Frame) functionKey {
+	if f.Mark && f.Function == MarkOlderCached {
+		return functionKey{MarkCache, "", true}
+	}
 	file := f.File
 	if file == "" && f.Mapping != nil {
 		file = f.Mapping.Path
@@ -195,6 +200,9 @@ func (f *comparedFunction) row(in func(column, line int) bool) ComparedRow {
 				}
 			}
 		}
+	}
+	if f.key.mark {
+		r.Frame.Function = f.key.name
 	}
 	slices.Sort(r.Planes)
 	return r

@@ -37,9 +37,9 @@ var PartTerms = []PartTerm{
 	{PlaneName(PlaneTensor), func(x *ledger.Part) uint64 { return x.Tensors }},
 	{PlaneName(PlaneCache), func(x *ledger.Part) uint64 { return x.Cached }},
 	{PlaneName(PlaneDriver), func(x *ledger.Part) uint64 { return x.Driver }},
-	{"tensors before attach", func(x *ledger.Part) uint64 { return x.OlderAllocated }},
-	{"PyTorch cache before attach", func(x *ledger.Part) uint64 { return x.OlderCached }},
-	{"context, other before attach", func(x *ledger.Part) uint64 { return x.Foreign }},
+	{MarkName(MarkOlder), func(x *ledger.Part) uint64 { return x.OlderAllocated }},
+	{MarkName(MarkOlderCached), func(x *ledger.Part) uint64 { return x.OlderCached }},
+	{MarkName(MarkForeign), func(x *ledger.Part) uint64 { return x.Foreign }},
 	{"allocations, GPU unknown", func(x *ledger.Part) uint64 { return x.Unplaced }},
 }
 

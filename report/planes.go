@@ -49,6 +49,26 @@ const (
 	MarkUnexplained = "[unexplained]"
 )
 
+// MarkName returns how reports call the memory that a mark stands for: "tensors before attach".
+// Marks without such a name are returned as they are.
+func MarkName(mark string) string {
+	switch mark {
+	case MarkCache:
+		return PlaneName(PlaneCache)
+	case MarkNoSample:
+		return "tensors without a sample"
+	case MarkOlder:
+		return "tensors before attach"
+	case MarkOlderCached:
+		return "PyTorch cache before attach"
+	case MarkForeign:
+		return "context, other before attach"
+	case MarkUnexplained:
+		return PlaneUnexplained
+	}
+	return mark
+}
+
 // Holding is a share of memory as profiles show it: a site's, or a process's on one GPU.
 type Holding struct {
 	Plane   string

@@ -152,28 +152,28 @@ func (p *comparedPage) odd(o *report.Odd) {
 	name := p.Names[o.Column]
 	rows := o.Rows
 	if o.InAll {
-		p.text(bold, 0, fmt.Sprintf("%s has %s than %s: %s, %s", name, moreOrLess(o.Difference), p.other(),
-			words.SignedBytes(p.Total.Bytes[o.Column]), p.otherFigure(&p.Total)))
+		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has %s than %s: %s, %s", name, moreOrLess(o.Difference), p.other(),
+			words.SignedBytes(p.Total.Bytes[o.Column]), p.otherFigure(&p.Total)))...)
 	} else {
-		p.text(bold, 0, fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), words.SignedBytes(p.Total.Bytes[o.Column])))
+		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), words.SignedBytes(p.Total.Bytes[o.Column])))...)
 	}
 	for _, i := range rows[:min(len(rows), mostOddRows)] {
 		r := &p.Rows[i]
 		difference := r.Bytes[o.Column] - r.Median
-		text := fmt.Sprintf("%s in %s: %s, %s", moreOrLess(difference), comparedName(&r.Frame, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r))
+		text := fmt.Sprintf("%s in %s: %s, %s", moreOrLess(difference), comparedName(r, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r))
 		if o.InAll && (difference > 0) == (o.Difference > 0) {
 			text += fmt.Sprintf(" (%.0f%% of the difference)", 100*float64(difference)/float64(o.Difference))
 		}
 		p.hanging(2, 4, text)
 	}
 	if more := len(rows) - mostOddRows; more > 0 {
-		p.text(dim, 2, words.Count(uint64(more), "more line")+" of this kind")
+		p.text(dim, 2, "and "+words.Count(uint64(more), "more line"))
 	}
 }
 
 // hanging writes text broken between words; lines after the first are indented more.
 func (p *comparedPage) hanging(first, rest int, text string) {
-	for i, line := range broken(p.width-rest, " ", strings.Fields(text)) {
+	for i, line := range broken(p.width-rest, " ", whole(text)) {
 		if i == 0 {
 			p.line(plain, first, line)
 		} else {
@@ -203,9 +203,32 @@ func moreOrLess(n int64) string {
 	return words.Bytes(uint64(n)) + " more"
 }
 
+// comparedFrame returns the frame of a row, with the name that reports have for a mark.
+func comparedFrame(r *report.ComparedRow) callstack.Frame {
+	f := r.Frame
+	if f.Mark {
+		f.Function = report.MarkName(f.Function)
+	}
+	return f
+}
+
 // comparedName returns the name of a row inside a sentence: "train.py:42 step", "PyTorch cache".
-func comparedName(f *callstack.Frame, width int) string {
-	return frames.Text(f, max(min(width-8, 60), leastLine))
+func comparedName(r *report.ComparedRow, width int) string {
+	f := comparedFrame(r)
+	return frames.Text(&f, max(min(width-8, 60), leastLine))
+}
+
+// whole splits text into words, with each figure and its unit as one: "1.05 GiB:".
+func whole(text string) (list []string) {
+	for _, word := range strings.Fields(text) {
+		unit := strings.TrimRight(word, ".,:;)")
+		if n := len(list); n > 0 && (unit == "B" || len(unit) == 3 && strings.HasSuffix(unit, "iB")) {
+			list[n-1] += " " + word
+			continue
+		}
+		list = append(list, word)
+	}
+	return list
 }
 
 // comparedColumn is a column of the table.
@@ -272,7 +295,8 @@ func (p *comparedPage) table() {
 			p.narrowRow(s, r)
 			return
 		}
-		row(s, func(x *comparedColumn) string { return x.figure(r) }, &r.Frame)
+		f := comparedFrame(r)
+		row(s, func(x *comparedColumn) string { return x.figure(r) }, &f)
 		p.movedLines(r)
 	}
 	if columns != nil {
@@ -304,7 +328,7 @@ func (p *comparedPage) movedLines(r *report.ComparedRow) {
 
 // narrowRow writes a row as "+4.10 GiB  loader.py:88" and below it "rank 3 5.30 GiB, median …".
 func (p *comparedPage) narrowRow(s style, r *report.ComparedRow) {
-	p.headLine(s, words.Difference(r.Difference), r.Frame)
+	p.headLine(s, words.Difference(r.Difference), comparedFrame(r))
 	var parts []string
 	switch {
 	case len(p.Columns) == 2:

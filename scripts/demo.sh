@@ -80,8 +80,8 @@ say "vramprof ps"
 vramprof ps
 say "vramprof record -p $training -d 6 -o demo.pb.gz"
 vramprof record -p "$training" -d 6 --force -o demo.pb.gz
-say "vramprof leaks -p $training -d 8 --top 1"
-vramprof leaks -p "$training" -d 8 --top 1
+say "vramprof leaks -p $training -d 8"
+vramprof leaks -p "$training" -d 8
 say "go tool pprof -top demo.pb.gz"
 go tool pprof -top demo.pb.gz 2>/dev/null | sed -n '/^Showing/,$p' | head -n 14
 printf '\n%s\n' "To browse it: go tool pprof -http=localhost:8080 demo.pb.gz"

@@ -64,22 +64,26 @@ func WriteLeaksBrief(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o rep
 		p.classes[siteKeyOf(&s.Sites[i])] = v.Class
 	}
 	doubts := report.Doubts(s)
-	p.most, p.full, p.evidence = p.limit(mostSites), p.limit(briefVerdicts), briefLines
+	p.most, p.full, p.evidence = min(p.limit(mostSites), len(p.gpu)), p.limit(briefVerdicts), briefLines
 	for {
 		p.page = newPage(screen)
 		p.write(doubts)
-		if strings.Count(p.String(), "\n") <= briefRows || !p.shorten() {
+		if more := strings.Count(p.String(), "\n") - briefRows; more <= 0 || !p.shorten(more) {
 			return p.writeTo(w)
 		}
 	}
 }
 
-// shorten chooses a shorter form for the next try, and reports whether there is one: fewer sites,
-// fewer lines that grow and may not leak with their evidence, less evidence.
-func (p *brief) shorten() bool {
+// shorten chooses a form for the next try that may be shorter by so many rows, and reports whether
+// there is one: fewer sites, fewer lines that grow and may not leak with their evidence, less
+// evidence.
+func (p *brief) shorten(rows int) bool {
 	switch {
 	case p.o.Top == 0 && p.most > leastSites:
-		p.most--
+		if p.narrow() {
+			rows = (rows + 2) / 3 // a site has three
+		}
+		p.most = max(p.most-rows, leastSites)
 	case p.o.Top == 0 && p.full > max(p.judged.Leaking(), 1):
 		p.full--
 	case p.evidence > 1:

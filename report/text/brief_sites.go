@@ -175,9 +175,14 @@ func (t *siteTable) change(x *ledger.Site) string {
 	return "unknown"
 }
 
+// narrow reports whether sites surely have no line of code beside their figures.
+func (p *brief) narrow() bool {
+	return p.width < siteIndent+liveColumns+countColumns+changeColumns+classColumns+2+narrowFrame
+}
+
 func (t *siteTable) write(list []ledger.Site, most int) {
 	header := t.header()
-	narrow := t.width-words.Width(header) < narrowFrame
+	narrow := t.narrow() || t.width-words.Width(header) < narrowFrame
 	if len(list) > 0 && !narrow && !t.begun {
 		t.begun = true
 		t.line(dim, 0, strings.TrimRight(header, " "))

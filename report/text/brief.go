@@ -7,9 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
-	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/verdict"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -141,8 +139,9 @@ func (p *brief) verdicts(j *report.Judgement) {
 		p.paragraph("", text)
 	}
 	shown := min(len(growing), p.full)
+	var last shownVerdict
 	for i := range growing[:shown] {
-		p.verdict(i+1, &growing[i])
+		last = p.verdict(i+1, &growing[i], last)
 	}
 	p.otherVerdicts(growing[shown:], shown)
 	for _, a := range j.Brief[:min(len(j.Brief), briefAdvice)] {
@@ -200,32 +199,6 @@ func (p *brief) verdictTitle(growing []verdict.Group, others map[verdict.Class]u
 		text += ": " + rest
 	}
 	p.text(style, 0, text)
-}
-
-func (p *brief) verdict(rank int, g *verdict.Group) {
-	style := plain
-	if g.Class == verdict.Leaking {
-		style = bold
-	}
-	p.headLine(style, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(g.Class.String(), 8), g.Line)
-	sign := strings.Repeat(" ", siteIndent)
-	p.shortened(sign, strings.Fields(untrusted.Clean(g.Evidence)), p.evidence)
-	amount := words.Bytes(g.LiveBytes) + " in " + words.Count(g.LiveObjects, words.Noun(g.Kind))
-	if len(g.Sites) > 1 {
-		amount += " of " + words.Count(uint64(len(g.Sites)), "site")
-	}
-	where := whereText(g.Device, g.Kind)
-	if g.Kind == ledger.Tensor {
-		where = words.Device(g.Device, g.Kind)
-	}
-	p.list(plain, siteIndent, ", ", amount, g.Object, words.Process(&p.s.Processes[g.Process]), where)
-	if text := report.KeptText(groupHolders(p.s, p.kept[g.Process], g), g.LiveBytes); text != "" {
-		p.shortened(sign, strings.Fields(text), briefLines)
-	}
-	x := &p.s.Sites[g.Sites[0]]
-	if stack := frames.Visible(p.st, x.Stack, x.API); ownLines(stack) > 1 {
-		p.folded(stack, frames.Headline(stack))
-	}
 }
 
 // shortened writes words like a paragraph, in at most so many lines, one more on a narrow screen.

@@ -14,7 +14,16 @@ import (
 // Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites,
 // so that the warnings name files with missing or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
-	s := t.lastBooks()
+	return t.named(t.lastBooks((*booking.Turn).AddStuck))
+}
+
+// Glance is Snapshot for a screen that is redrawn: without Snapshot.Stuck, which takes time in
+// proportion to the live tensors.
+func (t *Tracer) Glance() *ledger.Snapshot {
+	return t.named(t.lastBooks(func(*booking.Turn, *ledger.Snapshot) {}))
+}
+
+func (t *Tracer) named(s *ledger.Snapshot) *ledger.Snapshot {
 	for i := range s.Sites {
 		t.stacks.Stack(s.Sites[i].Stack)
 	}
@@ -26,28 +35,29 @@ func (t *Tracer) Snapshot() *ledger.Snapshot {
 	return s
 }
 
-// lastBooks returns the books as of now, or as of the end of the session.
-func (t *Tracer) lastBooks() *ledger.Snapshot {
+// lastBooks returns the books as of now, or as of the end of the session. more adds to them in the
+// same turn.
+func (t *Tracer) lastBooks(more func(*booking.Turn, *ledger.Snapshot)) *ledger.Snapshot {
 	if t.ended == 0 {
-		return t.takeBooks(t.readBooks(^uint64(0)))
+		return t.takeBooks(t.readBooks(^uint64(0)), more)
 	}
 	turn := t.desk.Take()
 	defer turn.Done()
 	turn.TakeAll()
 	s := turn.Snapshot(t.ended, time.Now().Add(-time.Duration(clock.Now()-t.ended)))
-	turn.AddStuck(s)
+	more(turn, s)
 	return s
 }
 
 // takeBooks copies the books when they have every event before a moment. Readings made since then
 // wait.
-func (t *Tracer) takeBooks(moment uint64) *ledger.Snapshot {
+func (t *Tracer) takeBooks(moment uint64, more func(*booking.Turn, *ledger.Snapshot)) *ledger.Snapshot {
 	t.desk.Settle(moment, func() { _ = t.events.Flush() })
 	turn := t.desk.Take()
 	defer turn.Done()
 	turn.TakeBefore(moment + 1)
 	s := turn.Snapshot(clock.Now(), time.Now())
-	turn.AddStuck(s)
+	more(turn, s)
 	return s
 }
 

@@ -181,6 +181,9 @@ func (s *session) commandStatus(ctx context.Context) error {
 
 func (s *session) snapshot() *ledger.Snapshot { return s.warned(s.tracer.Snapshot()) }
 
+// glance is snapshot for a screen that is redrawn: see tracer.Glance.
+func (s *session) glance() *ledger.Snapshot { return s.warned(s.tracer.Glance()) }
+
 // warned adds the warnings that the tracer does not know to a snapshot.
 func (s *session) warned(snapshot *ledger.Snapshot) *ledger.Snapshot {
 	snapshot.Warnings = append(snapshot.Warnings, s.warnings...)

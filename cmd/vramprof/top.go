@@ -181,7 +181,7 @@ func (s *session) onScreen(c *cli.Context, sc *liveScreen, log *screenLog, kept 
 	select {
 	case <-done: // there was nothing to trace
 	case <-began:
-		go sc.follow(ctx, s.snapshot, mine(c, s.tracer), log)
+		go sc.follow(ctx, s.glance, mine(c, s.tracer), log)
 		screenErr = sc.run(ctx)
 		end()
 		<-done

@@ -41,7 +41,7 @@ type process struct {
 	releases  [ContextWasReset + 1]Release
 	pools     map[poolKey]uint32 // pool numbers
 	tensors   []tensors          // by device
-	unsampled unsampled
+	blockList blockList
 	freeRuns  []freeRun // by device, in segments
 	strays    []stray   // allocations on unknown devices, oldest first
 	crowded   bool      // strays has no room for more
@@ -189,7 +189,7 @@ func (l *Ledger) purge(now uint64) {
 		}
 		frees = frees || p.held[tableFrees] != 0
 		l.setStrays(p, nil)
-		p.physical, p.primaries, p.unsampled = nil, nil, unsampled{}
+		p.physical, p.primaries, p.blockList = nil, nil, blockList{}
 		l.dropHeldBlocks(p)
 		l.countMappings(p)
 		p.asleep.compact(p)

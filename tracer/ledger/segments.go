@@ -84,7 +84,7 @@ func (l *Ledger) setBlocks(pid uint32, list []Block) {
 		t.outside = outside[t.device]
 	}
 	l.procs[n].freeRuns = l.freeRuns(extents, list)
-	l.noteUnsampled(n, list)
+	l.keepList(&l.procs[n], list)
 }
 
 // learnDevices moves allocations on an unknown device to the device of the blocks in them: if a

@@ -74,21 +74,59 @@ type stuckStack struct {
 	api   string
 }
 
-// unsampled are the blocks of a process outside of the sample, as they were listed last.
-type unsampled struct {
-	blocks []Block // by address
-	time   uint64  // of the list; 0: there was none
+// blockList has the live blocks of a process as they were listed last, and those of the sample that
+// were freed since.
+type blockList struct {
+	blocks []Block // by address; nil if all are in the sample
+	freed  []uint64
+	time   uint64 // of the list; 0: there was none
 }
 
-// noteUnsampled keeps the blocks of a sorted list that are not in the sample.
-func (l *Ledger) noteUnsampled(n uint32, list []Block) {
-	var kept []Block
-	for _, b := range list {
-		if e, ok := l.live[liveKey{b.Address, n, Blocks}]; !ok || l.entries.at(e).size != b.Size {
+// keepList keeps a sorted list of blocks for AddStuck. It belongs to the ledger.
+func (l *Ledger) keepList(p *process, list []Block) {
+	sampled := 0
+	for i := range p.tensors {
+		if p.tensors[i].device != CPUDevice {
+			sampled += int(p.tensors[i].sampled)
+		}
+	}
+	p.blockList = blockList{time: l.newest}
+	if len(list) != sampled {
+		p.blockList.blocks = list
+	}
+}
+
+// noteListedFreed notes that a block of the sample was freed, which the list may have. With too many
+// of them, the list is of no use any more.
+func (p *process) noteListedFreed(address uint64) {
+	switch x := &p.blockList; {
+	case len(x.blocks) == 0:
+	case len(x.freed) >= maxFreed:
+		x.blocks, x.freed = nil, nil
+	default:
+		x.freed = append(x.freed, address)
+	}
+}
+
+// unsampled returns the blocks of the list that were not in the sample, by address. Those that are in
+// it now may be among them. A listed block of a size that is always in the sample was freed while the
+// list was read, unless events of the process are lost.
+func (l *Ledger) unsampled(p *process) []Block {
+	x := &p.blockList
+	freed := slices.Clone(x.freed)
+	slices.Sort(freed)
+	halved := slices.ContainsFunc(p.tensors, func(t tensors) bool { return t.halvings > 0 })
+	kept := make([]Block, 0, len(x.blocks))
+	for _, b := range x.blocks {
+		for len(freed) > 0 && freed[0] < b.Address {
+			freed = freed[1:]
+		}
+		always := p.Lost == 0 && l.inclusion(SizeClass(b.Size)) >= 1 && (!halved || b.Size >= l.rate.Mean)
+		if !always && (len(freed) == 0 || freed[0] != b.Address) {
 			kept = append(kept, b)
 		}
 	}
-	l.procs[n].unsampled = unsampled{slices.Clip(kept), l.newest}
+	return kept
 }
 
 // AddStuck adds Snapshot.Stuck. It must follow the call that took the snapshot: nothing may be
@@ -123,7 +161,7 @@ func (l *Ledger) addStuck(s *Snapshot, n uint32, index int) {
 	for i := range p.tensors {
 		t := &p.tensors[i]
 		if x := s.TensorsOn(index, t.device); x != nil && t.device >= 0 && t.now.reserved != 0 && x.Cached > 0 { // otherwise blocks have no addresses
-			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.unsampled.time}
+			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.blockList.time}
 		}
 	}
 	if len(at) == 0 {
@@ -161,7 +199,7 @@ func (l *Ledger) findStuck(n uint32, only int32, at map[int32]*Stuck) {
 		u := stuckUnit{size: x.end - x.start, first: uint32(len(to.blocks))}
 		u.free = u.size
 		for b := pieces.next(x); b != nil; b = pieces.next(x) {
-			if b.time == 0 && x.time > l.procs[n].unsampled.time { // it was freed, and so was the segment that it was in
+			if b.time == 0 && x.time > l.procs[n].blockList.time { // it was freed, and so was the segment that it was in
 				to.Outdated += b.bytes
 				continue
 			}
@@ -241,13 +279,14 @@ func (l *Ledger) blocksOf(n uint32) ([]stuckBlock, stuckStacks) {
 			e = b.next
 		}
 	}
-	l.spend(len(p.sites) + 32*len(sampled) + 8*len(p.unsampled.blocks))
+	l.spend(len(p.sites) + 32*len(sampled) + 8*len(p.blockList.blocks))
 	slices.SortFunc(sampled, func(a, b stuckBlock) int { return cmp.Compare(a.address, b.address) })
-	if len(p.unsampled.blocks) == 0 {
+	others := l.unsampled(p)
+	if len(others) == 0 {
 		return sampled, stacks
 	}
-	list := make([]stuckBlock, 0, len(sampled)+len(p.unsampled.blocks))
-	for _, b := range p.unsampled.blocks {
+	list := make([]stuckBlock, 0, max(len(sampled), len(others)))
+	for _, b := range others {
 		for len(sampled) > 0 && sampled[0].address < b.Address {
 			list, sampled = append(list, sampled[0]), sampled[1:]
 		}

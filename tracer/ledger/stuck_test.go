@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -135,6 +136,7 @@ func TestSegmentsGoBackWhenTheBlocksThatAloneHoldThemAreFreed(t *testing.T) {
 // one block of 512 bytes is outside of the sample.
 const stuckBooks = `
 devices GPU-a
+sampling 0.5
 alloc t=2 addr=1000 size=4096 stack=1 dev=0
 alloc t=2 addr=9000 size=4096 stack=1 dev=0
 alloc t=2 addr=20000 size=4096 stack=1 dev=0
@@ -196,8 +198,24 @@ func TestAListOfBlocksFromBeforeIsCorrectedByWhatIsKnownSince(t *testing.T) {
 	}
 }
 
+func TestABlockThatWouldBeInTheSampleWasFreedWhileBlocksWereListed(t *testing.T) {
+	for script, free := range map[string]uint64{
+		strings.Replace(stuckBooks, "sampling 0.5", "", 1) + "told t=8 dev=0 space=blocks told=2048/12288/2048": 8192 - 2048,
+		stuckBooks + "free t=8 addr=9400 space=blocks\ntold t=8 dev=0 space=blocks told=2048/12288/2048":        8192 - 2048,
+	} {
+		l := play(t, script)
+		s := l.Snapshot(9e9, time.Time{})
+		l.AddStuck(s)
+		checkStuck(t, s)
+		if x := s.Stuck[0]; x.Free != free || x.Idle != 4096 || x.Unlisted != 0 || x.Outdated != 0 {
+			t.Errorf("%+v\n%s", x, script)
+		}
+	}
+}
+
 func TestMappingsGoBackOneByOne(t *testing.T) {
 	l := play(t, `
+sampling 0.5
 alloc t=1 addr=1 size=4096 stack=1 dev=0 kind=vmm space=physical
 alloc t=1 addr=2 size=4096 stack=1 dev=0 kind=vmm space=physical
 alloc t=1 addr=3 size=4096 stack=1 dev=0 kind=vmm space=physical

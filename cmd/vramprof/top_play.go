@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -23,6 +24,9 @@ func topFile(c *cli.Context) error {
 	at, err := parseMoment(c.String("at"))
 	if err != nil {
 		return usageError{err}
+	}
+	if !c.Bool("once") && screenPossible() { // progress would be written over the screen
+		c.App.ErrWriter = struct{ io.Writer }{c.App.ErrWriter}
 	}
 	r, done, err := openSource(c)
 	if err != nil {

@@ -6,11 +6,20 @@ import (
 	"strings"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
+// oldVerdicts is the age from which verdicts have their age beside them, ns.
+const oldVerdicts = 5e9
+
 // readDoubts collects what the books lack. What makes totals wrong stands on every screen.
 func (d *reading) readDoubts() {
+	if v := d.Judged; v == nil {
+		d.doubts = append(d.doubts, "no line has a verdict yet")
+	} else if age := report.Minus(d.s.End, v.at); age >= oldVerdicts {
+		d.doubts = append(d.doubts, "verdicts are "+words.Span(age)+" old")
+	}
 	for _, x := range report.Doubts(d.s) {
 		d.doubts = append(d.doubts, tidy(x.Text))
 		if x.At == report.AtTotals && d.loss == "" {

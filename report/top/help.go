@@ -25,7 +25,7 @@ var helpGroups = []struct {
 		bind("t", "lines as a tree or as a list"), bind("m", "merge processes: one row for the same line in all"),
 	}},
 	{"Session", []key.Binding{
-		bind("Space", "freeze the display; tracing goes on"), bind("w", "write a profile of the moment that is shown"), bind("s", "start a capture from here on, and end it"),
+		bind("Space", "freeze the display; tracing goes on"), bind("w", "write a profile of the moment that is shown"), bind("s", "keep a capture of the session; again: end it"),
 		bind("d", "doubts about the figures, remarks, and advice"), bind("q Ctrl-C", "quit"),
 	}},
 }

@@ -14,6 +14,7 @@ import (
 // Verdicts are the verdicts on the lines of one snapshot. They fit later snapshots of the session.
 type Verdicts struct {
 	judgement *report.Judgement
+	at        uint64 // end of the snapshot, ns
 	sites     map[siteKey]*judged
 }
 
@@ -50,7 +51,7 @@ func keyOfSite(s *ledger.Snapshot, x *ledger.Site) siteKey {
 
 // Judge judges each line of code that allocates. It may be called in any goroutine.
 func Judge(s *ledger.Snapshot, st callstack.Stacks) *Verdicts {
-	v := &Verdicts{judgement: report.Judge(s, st), sites: make(map[siteKey]*judged, len(s.Sites))}
+	v := &Verdicts{judgement: report.Judge(s, st), at: s.End, sites: make(map[siteKey]*judged, len(s.Sites))}
 	for i := range v.judgement.Groups {
 		g := &v.judgement.Groups[i]
 		j := &judged{class: g.Class, text: evidence(g)}

@@ -47,7 +47,7 @@ var bound = keys{
 	merge:       bind("m", "merge processes", "m"),
 	doubts:      bind("d", "doubts and remarks", "d"),
 	profile:     bind("w", "write a profile", "w"),
-	capture:     bind("s", "start or end a capture", "s"),
+	capture:     bind("s", "keep a capture, or end it", "s"),
 	nextStack:   bind("n", "next stack", "n", "right", "l"),
 	previousOne: bind("p", "previous stack", "p", "left", "h"),
 }

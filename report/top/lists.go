@@ -13,7 +13,6 @@ type lists struct {
 	processes []process
 	lines     []lineRow
 	tracks    []trackRow
-	grove     *grove         // of lines, if they are a tree
 	chosen    [viewCount]any // key of the row of the cursor; nil: the cursor stays at the top
 }
 

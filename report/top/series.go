@@ -36,6 +36,8 @@ type track struct {
 	recent []int64 // total at series.recent
 	gone   uint64  // when its process ended; 0: it runs
 	fresh  int     // the moment that it was in last
+	// Of a GPU: traced processes on it.
+	running int
 }
 
 // values are points. They begin at the series's point number from; the ones before are 0.
@@ -60,7 +62,12 @@ func (s *series) add(b *books) {
 	s.begin(now)
 	for i := range b.gpus {
 		g := &b.gpus[i]
-		trackOf(s.gpus, g.key).take(s, int64(g.used), &g.planes)
+		t := trackOf(s.gpus, g.key)
+		if g.running < t.running { // what a process gave back says nothing of the others
+			t.recent = t.recent[:0]
+		}
+		t.running = g.running
+		t.take(s, int64(g.used), &g.planes)
 	}
 	for i := range b.processes {
 		x := &b.processes[i]
@@ -95,15 +102,13 @@ func (s *series) begin(now uint64) {
 		}
 		s.times = append(s.times, now)
 	}
-	drop := 0
 	if len(s.recent) >= maxRecent {
-		drop = maxRecent / 2
-		s.recent = append(s.recent[:0], s.recent[drop:]...)
+		s.recent = append(s.recent[:0], s.recent[maxRecent/2:]...)
+		for _, t := range s.tracks() { // their last ones are of the same moments
+			t.recent = append(t.recent[:0], t.recent[max(0, len(t.recent)-len(s.recent)):]...)
+		}
 	}
 	s.recent = append(s.recent, now)
-	for _, t := range s.tracks() {
-		t.recent = append(t.recent[:0], t.recent[min(drop, len(t.recent)):]...)
-	}
 }
 
 func (s *series) tracks() []*track {
@@ -234,10 +239,14 @@ func (s *series) setGrowth(b *books) {
 	}
 	for i := range b.gpus {
 		g := &b.gpus[i]
-		if t := s.gpus[g.key]; t != nil && s.recentGrowth(t, &g.growth) {
+		t := s.gpus[g.key]
+		if t != nil && s.recentGrowth(t, &g.growth) {
 			continue
 		}
 		for k := range b.Snapshot.GPUs {
+			if t != nil && len(t.recent) < len(s.recent) {
+				break // a process has ended since
+			}
 			if x := &b.Snapshot.GPUs[k]; x.UUID == g.key.uuid && x.EarlierTime != 0 && x.Time > x.EarlierTime {
 				g.growth = perMinute(int64(x.Used)-int64(x.EarlierUsed), x.Time-x.EarlierTime)
 			}

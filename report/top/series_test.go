@@ -103,3 +103,20 @@ func TestChroniclesAndScreensOfLongSessionsStaySmall(t *testing.T) {
 		t.Errorf("%d rows", n)
 	}
 }
+
+func TestGrowthOfAGPUBeginsAnewWhenAProcessEnds(t *testing.T) {
+	s := newSeries()
+	at := func(i int, used uint64, running int) growth {
+		b := &books{Moment: Moment{Snapshot: &ledger.Snapshot{End: uint64(i+1) * reporttest.Second}}, gpus: []gpu{{key: gpuKey{uuid: "a"}, used: used, total: 80 << 30, running: running}}}
+		s.add(b)
+		return b.gpus[0].growth
+	}
+	for i := range 20 {
+		at(i, uint64(i)<<30, 2)
+	}
+	for i := 20; i < 40; i++ {
+		if g := at(i, 1<<30, 1); g.perMinute != 0 {
+			t.Fatalf("growth %d MiB/min, %d s after a process has ended", g.perMinute>>20, i-20)
+		}
+	}
+}

@@ -59,7 +59,11 @@ func (m *Model) preview(s screen, height int) []string {
 		o: m.o, shown: m.shown, palette: m.palette, view: viewLines, process: x.key.process, width: m.width, height: m.height,
 		sorts: [viewCount]string{viewLines: "own"}, cursors: [viewCount]cursor{viewLines: {at: -1}},
 	}
-	head := m.palette.paint(bold, words.Cut(fmt.Sprintf("Lines of %s (Enter shows all)", processName(m.shown, x.index, 40)), s.width))
+	head := fmt.Sprintf("Lines of %s (Enter shows all)", processName(m.shown, x.index, maxLabel))
+	if x.ended != 0 {
+		head = fmt.Sprintf("Lines of %s when it ended (Enter shows all)", processName(m.shown, x.index, maxLabel))
+	}
+	head = m.palette.paint(bold, words.Cut(head, s.width))
 	if sub.rows() == 0 {
 		return []string{"", head, m.palette.paint(dim, words.Cut("  no memory", s.width))}
 	}

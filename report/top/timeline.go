@@ -105,15 +105,22 @@ func (m *Model) drawTimeline(s screen) []string {
 	}
 	height := s.bodyHeight()
 	c := m.newChart(s.width)
-	news := m.newsLines(s.width, min(len(m.chronicle.list), max(0, (height-2*n-1)/3)))
+	news := m.newsLines(s.width, min(len(m.chronicle.list)-1, (height-2*n-1)/3))
 	room := height - 1 - len(news)
-	c.lines = max(1, min(room/n, mostTrack))
-	visible := max(room/c.lines, 1)
+	empty := 0 // rows that never held anything: one line is enough
+	for i := range m.lists.tracks {
+		empty += btoi(m.lists.tracks[i].values.peak <= 0)
+	}
+	c.lines = max(1, min((room-empty)/max(n-empty, 1), mostTrack))
 	at := &m.cursors[viewTimeline]
+	visible := n
+	if c.lines == 1 {
+		visible = max(room, 1)
+	}
 	at.show(n, visible)
 	var list []string
 	for i := at.from; i < min(n, at.from+visible); i++ {
-		list = append(list, m.drawTrack(&c, &m.lists.tracks[i], i == at.at)...)
+		list = append(list, m.drawTrack(c, &m.lists.tracks[i], i == at.at)...)
 	}
 	list = append(list[:min(len(list), max(room, 0))], m.axis(&c, s.width))
 	return append(list, news...)
@@ -168,7 +175,10 @@ func (c *chart) heights(v *values) []int64 {
 var brailleDots = [2][4]rune{{0x40, 0x04, 0x02, 0x01}, {0x80, 0x20, 0x10, 0x08}} // from the bottom up
 
 // drawTrack draws one row: name, chart and scale. Its top line has the marks.
-func (m *Model) drawTrack(c *chart, x *trackRow, at bool) []string {
+func (m *Model) drawTrack(c chart, x *trackRow, at bool) []string {
+	if x.values.peak <= 0 {
+		c.lines = 1
+	}
 	heights := c.heights(x.values)
 	bottom, top := scaleOf(heights, c.lines)
 	cells := make([][]rune, c.lines)
@@ -189,7 +199,7 @@ func (m *Model) drawTrack(c *chart, x *trackRow, at bool) []string {
 			*cell |= brailleDots[d%2][k%4]
 		}
 	}
-	marks := m.marksOf(c, x)
+	marks := m.marksOf(&c, x)
 	list := make([]string, c.lines)
 	for i := range list {
 		name, side := "", ""
@@ -294,10 +304,11 @@ func centered(text string, width int) string {
 	return indent((width-words.Width(text))/2) + text
 }
 
-// newsLines returns what happened last, the latest at the bottom.
+// newsLines returns what happened before what stands at the bottom of the screen.
 func (m *Model) newsLines(width, n int) []string {
 	var list []string
-	for _, h := range m.chronicle.list[len(m.chronicle.list)-n:] {
+	last := len(m.chronicle.list) - 1
+	for _, h := range m.chronicle.list[max(0, last-max(n, 0)):max(last, 0)] {
 		list = append(list, m.palette.paint(h.style, words.Cut(words.Join(h.clock, h.text), width)))
 	}
 	return list

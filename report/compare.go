@@ -5,9 +5,11 @@ package report
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -15,8 +17,15 @@ import (
 // Held is GPU memory of one line of the user's own code, or of a plane that has no lines: then
 // Frame is a mark.
 type Held struct {
-	Frame callstack.Frame
-	Plane string
+	Frame   callstack.Frame
+	Plane   string
+	Bytes   int64
+	Keepers []Keeper // who keeps it, as far as that is known
+}
+
+// Keeper is a holder with a part of some memory.
+type Keeper struct {
+	Path  string // clean of control characters
 	Bytes int64
 }
 
@@ -32,12 +41,14 @@ type Column struct {
 	Held    []Held
 	Error   uint64   // standard error of the largest line of sampled tensors
 	Doubts  []string // about the figures; see Doubts
+	// About the holders of Process.
+	HolderDoubts []string
 }
 
 // heldBy returns the GPU memory of each process of a snapshot, or of all as if they were process -1.
 // Its bytes add up to NVML's figures, as far as the GPUs are known.
 func heldBy(s *ledger.Snapshot, st callstack.Stacks, all bool) map[int][]Held {
-	list := map[int][]Held{}
+	list, kept := map[int][]Held{}, KeptBy(s)
 	for _, h := range Holdings(s) {
 		if h.Live == 0 || h.Apart() {
 			continue
@@ -51,9 +62,19 @@ func heldBy(s *ledger.Snapshot, st callstack.Stacks, all bool) map[int][]Held {
 			stack := frames.Visible(st, h.Site.Stack, h.Site.API)
 			f = stack[frames.Headline(stack)]
 		}
-		list[process] = append(list[process], Held{f, h.Plane, h.Live})
+		list[process] = append(list[process], Held{f, h.Plane, h.Live, keepers(kept[h.Process].Divide(s, &h))})
 	}
 	return list
+}
+
+// keepers returns the known holders of some memory.
+func keepers(list []HeldShare) (known []Keeper) {
+	for i := range list {
+		if h := &list[i]; h.Line != nil {
+			known = append(known, Keeper{h.Line.Path, int64(h.Bytes)})
+		}
+	}
+	return known
 }
 
 // maxColumns is the most processes of a capture that are compared.
@@ -129,8 +150,11 @@ func newColumn(s *ledger.Snapshot, process int) Column {
 		}
 	}
 	for _, d := range Doubts(s) {
-		if d.At != AtHolders {
+		switch {
+		case d.At != AtHolders:
 			c.Doubts = append(c.Doubts, d.Text)
+		case process >= 0 && strings.HasPrefix(d.Text, "holders of "+words.Process(&c.Process)+":"):
+			c.HolderDoubts = append(c.HolderDoubts, d.Text)
 		}
 	}
 	return c
@@ -157,6 +181,8 @@ type ComparedRow struct {
 	// Of the column that is furthest from the median: its bytes less the median.
 	Difference int64
 	Odd        []int // columns that are unlike the others
+
+	keepers [][]Keeper // by column; nil without any
 }
 
 // Compare puts columns side by side. There must be at least two.

@@ -4,6 +4,7 @@ package report
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -26,6 +27,9 @@ type Odd struct {
 	InAll      bool  // its sum is odd; else only some rows are
 	Difference int64 // of its sum from the median sum
 	Rows       []int // indexes into Comparison.Rows in which it is odd, the largest difference first
+	// For each of Rows where it has more than the median: the holder with the most of what it has
+	// more, and the bytes of the row that the holder keeps. The path is "" if that is unknown.
+	Keepers []Keeper
 }
 
 // judge finds the odd columns of each row. Two columns have no median: the second is compared with
@@ -55,6 +59,9 @@ func (c *Comparison) judge() {
 	for k := range odd {
 		o := &odd[k]
 		slices.SortStableFunc(o.Rows, func(a, b int) int { return cmp.Compare(c.apart(b, k), c.apart(a, k)) })
+		for _, i := range o.Rows {
+			o.Keepers = append(o.Keepers, c.Rows[i].keeper(k))
+		}
 		if o.InAll || len(o.Rows) > 0 {
 			c.Odd = append(c.Odd, *o)
 		}
@@ -96,4 +103,39 @@ func (r *ComparedRow) oddColumns(least float64) (list []int) {
 		}
 	}
 	return list
+}
+
+// keep adds the holders of what a column has.
+func (r *ComparedRow) keep(column int, list []Keeper) {
+	if len(list) == 0 {
+		return
+	}
+	if r.keepers == nil {
+		r.keepers = make([][]Keeper, len(r.Bytes))
+	}
+	r.keepers[column] = append(r.keepers[column], list...)
+}
+
+// keeper returns the holder that has the most more in a column than in the median column.
+func (r *ComparedRow) keeper(column int) (most Keeper) {
+	if r.keepers == nil || r.Bytes[column] <= r.Median {
+		return Keeper{}
+	}
+	bytes := map[string][]int64{}
+	for k, list := range r.keepers {
+		for _, h := range list {
+			if bytes[h.Path] == nil {
+				bytes[h.Path] = make([]int64, len(r.Bytes))
+			}
+			bytes[h.Path][k] += h.Bytes
+		}
+	}
+	excess := int64(0)
+	for _, path := range slices.Sorted(maps.Keys(bytes)) {
+		list := bytes[path]
+		if more := list[column] - medianOf(list); more > excess {
+			excess, most = more, Keeper{path, list[column]}
+		}
+	}
+	return most
 }

@@ -23,6 +23,7 @@ type comparedLine struct {
 	frame  callstack.Frame
 	planes []string
 	bytes  int64
+	kept   []Keeper
 }
 
 // comparedFunction is all lines of one function, by column.
@@ -103,6 +104,7 @@ func (f *comparedFunction) add(column int, h *Held) {
 		f.lines[column][h.Frame.Line] = x
 	}
 	x.bytes += h.Bytes
+	x.kept = append(x.kept, h.Keepers...)
 	if !slices.Contains(x.planes, h.Plane) {
 		x.planes = append(x.planes, h.Plane)
 	}
@@ -191,6 +193,7 @@ func (f *comparedFunction) row(in func(column, line int) bool) ComparedRow {
 				continue
 			}
 			r.Bytes[k] += x.bytes
+			r.keep(k, x.kept)
 			if r.Planes == nil || x.bytes > most {
 				most, r.Frame = x.bytes, x.frame
 			}

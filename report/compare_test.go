@@ -189,6 +189,28 @@ func TestColumnsAreNamedByWhatDiffers(t *testing.T) {
 	}
 }
 
+func TestTheHolderOfWhatIsMoreIsNamed(t *testing.T) {
+	var columns []report.Column
+	for i := range 4 {
+		c := held("run.vram", map[string]int64{"train.py:8 step": 4 * gib})
+		c.Process.Rank = string(rune('0' + i))
+		c.Held[0].Keepers = []report.Keeper{{Path: "model.weight", Bytes: 3 * gib}, {Path: "losses[*]", Bytes: gib / 4}}
+		if i == 2 {
+			c.Held[0].Bytes += 2 * gib
+			c.Held[0].Keepers = []report.Keeper{{Path: "model.weight", Bytes: 3 * gib}, {Path: "losses[*]", Bytes: 2 * gib}}
+		}
+		columns = append(columns, c)
+	}
+	c := report.Compare(columns)
+	if len(c.Odd) != 1 || len(c.Odd[0].Keepers) != 1 || c.Odd[0].Keepers[0] != (report.Keeper{Path: "losses[*]", Bytes: 2 * gib}) {
+		t.Errorf("odd: %+v", c.Odd)
+	}
+	columns[2].Held[0].Bytes = gib // it has less
+	if c = report.Compare(columns); c.Odd[0].Keepers[0].Path != "" {
+		t.Errorf("what it lacks is kept by %+v", c.Odd[0].Keepers)
+	}
+}
+
 func TestOnlyTheLargestOfManyProcessesAreCompared(t *testing.T) {
 	s := reporttest.RanksSnapshot(300)
 	list, others := report.Users(s)

@@ -42,7 +42,7 @@ type ColumnReport struct {
 	Pod        string   `json:"pod,omitempty"`
 	Job        string   `json:"job,omitempty"`
 	ErrorBytes uint64   `json:"error_bytes,omitempty"` // standard error of the largest line of sampled tensors
-	Doubts     []string `json:"doubts,omitempty"`      // what its figures lack
+	Doubts     []string `json:"doubts,omitempty"`      // what its figures and holders lack
 }
 
 // ComparedReport is memory in all columns.
@@ -69,6 +69,14 @@ type OddReport struct {
 	Total           bool  `json:"total"`            // its total is odd; else only rows are
 	DifferenceBytes int64 `json:"difference_bytes"` // of its total from the median
 	Rows            []int `json:"rows"`             // in which it is odd, the largest difference first
+
+	Keepers []KeeperReport `json:"keepers"` // for each of rows: who keeps most of what it has more
+}
+
+// KeeperReport is the holder with the most of what a column has more than the median.
+type KeeperReport struct {
+	Holder string `json:"holder,omitempty"` // absent if unknown, or if the column has less
+	Bytes  int64  `json:"bytes"`            // of the row in this column
 }
 
 // WriteComparison writes a CompareReport.
@@ -82,7 +90,11 @@ func WriteComparison(w io.Writer, c *report.Comparison) error {
 		r.Rows = append(r.Rows, ComparedLine{stackReport([]callstack.Frame{x.Frame})[0], comparedReport(x), cleaned(x.Planes), x.Lines})
 	}
 	for _, o := range c.Odd {
-		r.Odd = append(r.Odd, OddReport{o.Column, o.InAll, o.Difference, append([]int{}, o.Rows...)})
+		odd := OddReport{o.Column, o.InAll, o.Difference, append([]int{}, o.Rows...), []KeeperReport{}}
+		for _, k := range o.Keepers {
+			odd.Keepers = append(odd.Keepers, KeeperReport{k.Path, k.Bytes})
+		}
+		r.Odd = append(r.Odd, odd)
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -100,7 +112,7 @@ func columnReport(c *report.Column, name string) ColumnReport {
 	r := ColumnReport{
 		Name: name, File: untrusted.Clean(c.File), Moment: untrusted.Clean(c.Moment), AfterNS: c.After, Host: untrusted.Clean(c.Host), Processes: c.All,
 		PID: c.Process.PID, Comm: untrusted.Clean(c.Process.Comm), Rank: untrusted.Clean(c.Process.Rank), Pod: untrusted.Clean(c.Process.Pod),
-		Job: untrusted.Clean(c.Process.Job), ErrorBytes: c.Error, Doubts: cleaned(c.Doubts),
+		Job: untrusted.Clean(c.Process.Job), ErrorBytes: c.Error, Doubts: append(cleaned(c.Doubts), cleaned(c.HolderDoubts)...),
 	}
 	if !c.Time.IsZero() {
 		r.Time = c.Time.UTC().Format(time.RFC3339Nano)

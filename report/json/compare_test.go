@@ -20,6 +20,7 @@ func TestAComparisonInJSON(t *testing.T) {
 		columns = append(columns, c)
 	}
 	columns[4].File, columns[4].Error, columns[4].Doubts = "moved.vram", 1, []string{"\x1b[31m12 events were lost"}
+	columns[3].Held[2].Keepers = []report.Keeper{{Path: "model.losses[*]", Bytes: 1 << 30}}
 	for k := range columns[4].Held {
 		if f := &columns[4].Held[k].Frame; f.Line == 88 {
 			f.Line = 91

@@ -25,7 +25,11 @@ func (p Profile) Column() report.Column {
 		if x.Value[bytes] == 0 {
 			continue
 		}
-		c.Held = append(c.Held, report.Held{Frame: p.line(x), Plane: label(x, "plane"), Bytes: x.Value[bytes]})
+		h := report.Held{Frame: p.line(x), Plane: label(x, "plane"), Bytes: x.Value[bytes]}
+		if holder := label(x, "holder"); holder != "" && holder != report.NoHolder {
+			h.Keepers = []report.Keeper{{Path: holder, Bytes: h.Bytes}}
+		}
+		c.Held = append(c.Held, h)
 		pid := number(x, "pid")
 		if users[pid] = true; len(users) == 1 {
 			c.Process = processOf(x)

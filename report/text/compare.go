@@ -157,7 +157,7 @@ func (p *comparedPage) odd(o *report.Odd) {
 	} else {
 		p.list(bold, 0, " ", whole(fmt.Sprintf("%s has about as much as %s in all, %s, but not in each line:", name, p.other(), words.SignedBytes(p.Total.Bytes[o.Column])))...)
 	}
-	for _, i := range rows[:min(len(rows), mostOddRows)] {
+	for at, i := range rows[:min(len(rows), mostOddRows)] {
 		r := &p.Rows[i]
 		difference := r.Bytes[o.Column] - r.Median
 		text := fmt.Sprintf("%s in %s: %s, %s", moreOrLess(difference), comparedName(r, p.width), words.SignedBytes(r.Bytes[o.Column]), p.otherFigure(r))
@@ -165,9 +165,24 @@ func (p *comparedPage) odd(o *report.Odd) {
 			text += fmt.Sprintf(" (%.0f%% of the difference)", 100*float64(difference)/float64(o.Difference))
 		}
 		p.hanging(2, 4, text)
+		p.keeper(&o.Keepers[at], r.Bytes[o.Column])
 	}
 	if more := len(rows) - mostOddRows; more > 0 {
 		p.text(dim, 2, "and "+words.Count(uint64(more), "more line"))
+	}
+}
+
+// keeper writes who keeps what a column has of a row: "1.06 GiB of it is kept by model.losses[*]".
+func (p *comparedPage) keeper(k *report.Keeper, bytes int64) {
+	if k.Path == "" {
+		return
+	}
+	part := "all of it"
+	if k.Bytes < bytes {
+		part = words.SignedBytes(k.Bytes) + " of it"
+	}
+	for i, piece := range pieces(part+" is kept by "+k.Path, p.width-6) {
+		p.line(plain, 4+2*min(i, 1), strings.TrimLeft(piece, " "))
 	}
 }
 
@@ -347,8 +362,16 @@ func (p *comparedPage) narrowRow(s style, r *report.ComparedRow) {
 func (p *comparedPage) doubts() {
 	var texts []string
 	who := map[string][]string{}
+	named := map[int]bool{} // columns with holders in the sentences
+	for i := range p.Odd {
+		named[p.Odd[i].Column] = slices.ContainsFunc(p.Odd[i].Keepers, func(k report.Keeper) bool { return k.Path != "" })
+	}
 	for i := range p.Columns {
-		for _, text := range p.Columns[i].Doubts {
+		list := p.Columns[i].Doubts
+		if named[i] {
+			list = slices.Concat(list, p.Columns[i].HolderDoubts)
+		}
+		for _, text := range list {
 			text = untrusted.Clean(text)
 			if who[text] == nil {
 				texts = append(texts, text)

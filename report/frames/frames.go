@@ -14,8 +14,9 @@ import (
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
 
-// A step of PyTorch's backward pass, whose threads have no Python frames.
-var backward = regexp.MustCompile(`Backward\d*::apply\(`)
+// A step of PyTorch's backward pass, whose threads have no Python frames; without parameters in
+// profiles.
+var backward = regexp.MustCompile(`Backward\d*::apply(\(|$)`)
 
 // Visible returns a stack as reports show it, leaf first and never empty. In a stack with Python
 // frames, the interpreter's own frames are left out.

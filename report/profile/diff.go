@@ -178,6 +178,9 @@ func label(x *profile.Sample, key string) string {
 // profileFrames returns a sample's stack, leaf first and never empty.
 func profileFrames(x *profile.Sample) []callstack.Frame {
 	var list []callstack.Frame
+	if label(x, "callee") != "" { // the traced call was cut off
+		list = append(list, callstack.Frame{Function: label(x, "api")})
+	}
 	for _, l := range x.Location {
 		for i, line := range l.Line {
 			if line.Function == nil {

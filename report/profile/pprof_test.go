@@ -80,9 +80,14 @@ func TestPprof(t *testing.T) {
 	a, b := write("before.pb.gz", before), write("after.pb.gz", after)
 	for _, c := range []pprofCase{
 		{"top", []string{"-top", b},
-			[]string{"File: python3.11", "Type: inuse_space", "Trainer.step", "<module>", "2100MB", "cudaMalloc", "1618MB", "[CUDA context, modules, other before attach]", "doubt: 12 events were lost"},
-			[]string{"[libcudart.so.12]", "[[python]]"}},
-		{"one GPU", []string{"-top", "-tagfocus=device=cuda:0", b}, []string{"Trainer.step", "handle(Request const&)"}, []string{"cudaMallocManaged"}},
+			[]string{"File: python3.11", "Type: inuse_space", "Trainer.step", "<module>", "2000MB 51.02%  Linear.forward\n", "64MB  1.63%  Pool::take (inline)\n", "  Pool::grow<…> (inline)\n",
+				"1618MB", "[CUDA context, modules, other before attach]", "doubt: 12 events were lost", "-tagleaf=callee"},
+			[]string{"[libcudart.so.12]", "[[python]]", "alloc_block", "cuMemAlloc"}},
+		{"what the leaves called", []string{"-top", "-tagleaf=callee", b}, []string{"2000MB 51.02% 51.02%     2000MB 51.02%  c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::alloc_block\n", "0     0%   100%     2000MB 51.02%  Linear.forward\n"}, nil},
+		{"without libraries", []string{"-top", "-hide=site-packages|/lib/python3", b}, []string{"2000MB 51.02% 51.02%     2000MB 51.02%  Trainer.step\n"}, []string{"Linear.forward", "Thread.run"}},
+		{"names in full", []string{"-top", "-symbolize=demangle=full", b}, []string{"Pool::grow<float>(int)", "handle(Request const&)"}, []string{"[[python]]"}},
+		{"peek", []string{"-peek=^Pool::take$", b}, []string{"100% |   Pool::grow<…> (inline)"}, nil},
+		{"one GPU", []string{"-top", "-tagfocus=device=cuda:0", b}, []string{"Trainer.step", "handle\n"}, []string{"cudaMallocManaged"}},
 		{"the other by UUID", []string{"-top", "-tagfocus=gpu_uuid=GPU-5e6f7a8b", b}, []string{"handle"}, []string{"Trainer.step"}},
 		{"one process", []string{"-top", "-tagfocus=pid=5151", b}, []string{"64MB", "handle", "accounting for 500MB"}, []string{"Trainer.step"}},
 		{"growth", []string{"-top", "-diff_base", a, b}, []string{"500MB", "Trainer.step"}, []string{"Pool::grow"}},
@@ -96,7 +101,7 @@ func TestPprof(t *testing.T) {
 		{"one pod", []string{"-top", "-tagfocus=pod=llama-0", b}, []string{"Trainer.step"}, []string{"handle"}},
 		{"one container by its short id", []string{"-top", "-tagfocus=container=9e073649debe", b}, []string{"Trainer.step"}, []string{"handle"}},
 		{"source lines", []string{"-top", "-lines", b}, []string{"train.py:42", "src/pool.h:18 (inline)"}, nil},
-		{"the host's", []string{"-top", "-sample_index=host_space", "-tagfocus=plane=host", b}, []string{"accounting for 4kB", "cudaMallocHost"}, []string{"handle", "MB  100%"}},
+		{"the host's", []string{"-top", "-sample_index=host_space", "-tagfocus=plane=host", b}, []string{"accounting for 4kB", "evil<…>\n"}, []string{"handle", "MB  100%"}},
 		{"managed", []string{"-top", "-sample_index=host_space", "-tagfocus=plane=managed", b}, []string{"3MB total", "cudaMallocManaged"}, []string{"cudaMallocHost"}},
 		{"merged", []string{"-top", a, b}, []string{"7840MB", "File: python3.11"}, nil},
 	} {
@@ -116,8 +121,8 @@ func TestPprofOfPlanes(t *testing.T) {
 	for _, c := range []pprofCase{
 		// The total that pprof prints after "of" adds up amounts without their signs.
 		{"what NVML says", []string{"-top", "-nodefraction=0", "-unit=mb", b},
-			[]string{"accounting for 46838MB, 99.93% of 46870MB", "20480MB 43.70% 43.70%    20480MB 43.70%  " + report.MarkOlder, "3372MB", report.MarkCache + "\n", "1030MB", report.MarkForeign + "\n", "-16MB", report.MarkUnexplained + "\n", "c10::reportMemoryUsageToProfiler"},
-			[]string{"cudaHostAlloc", "Loader.next"}},
+			[]string{"accounting for 46838MB, 99.93% of 46870MB", "20480MB 43.70% 43.70%    20480MB 43.70%  " + report.MarkOlder, "3372MB", report.MarkCache + "\n", "1030MB", report.MarkForeign + "\n", "-16MB", report.MarkUnexplained + "\n", "13396MB 28.58% 72.28%    16468MB 35.14%  Linear.forward\n", "  torch::autograd::generated::AddmmBackward0::apply\n"},
+			[]string{"c10::reportMemoryUsageToProfiler", "at::", "cudaHostAlloc", "Loader.next"}},
 		{"one GPU", []string{"-top", "-nodefraction=0", "-unit=mb", "-tagfocus=gpu_uuid=GPU-1a2b3c4d", b}, []string{"accounting for 37930MB"}, []string{"serve.py"}},
 		{"what is unexplained", []string{"-top", "-unit=mb", "-tagfocus=plane=unexplained", b}, []string{"accounting for -16MB", report.MarkUnexplained}, nil},
 		{"tensors", []string{"-top", "-unit=mb", "-nodefraction=0", "-tagfocus=plane=tensor", b}, []string{"accounting for 16384MB", "Block.forward", "AddmmBackward0"}, []string{report.MarkCache, "cudaMalloc\n", report.MarkOlder}},

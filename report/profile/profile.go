@@ -34,6 +34,10 @@ const docURL = "https://github.com/vramprof/vramprof"
 // objects but no bytes, because the samples of their owner have the bytes; the label "bytes" and a
 // comment have the sizes. Samples of PyTorch's segments have the bytes of the cache only, because
 // their blocks have the rest. Tensors asleep have no bytes in use.
+//
+// Functions have simple names, and their mangled names as system names. The leaf of a stack is the
+// code that people can change, as frames.Leaf finds it; what it called is in the labels "callee" and
+// "api". drop_frames is empty: it drops all callees of a frame too, and none of another caller.
 func Write(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
 	p := newProfile(s, st)
 	if err := p.CheckValid(); err != nil {
@@ -62,7 +66,6 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 			TimeNanos:         s.Wall.UnixNano(),
 			DurationNanos:     int64(s.End - s.Begin),
 			DocURL:            docURL,
-			Comments:          comments(s, st),
 		},
 		mappings:  make(map[mappingKey]*profile.Mapping),
 		functions: make(map[functionKey]*profile.Function),
@@ -73,12 +76,17 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 		id  uint64
 		api string // of a site without stack
 	}
-	stacks, kept := make(map[stackKey][]*profile.Location), report.KeptBy(s)
+	type stack struct {
+		locations []*profile.Location
+		callee    string
+	}
+	stacks, kept := make(map[stackKey]stack), report.KeptBy(s)
 	for _, h := range report.Holdings(s) {
 		if h.Plane == report.PlaneAsleep { // there is no memory to show
 			continue
 		}
 		var locations []*profile.Location
+		callee := ""
 		if h.Mark != "" {
 			locations = b.stack([]callstack.Frame{{Function: h.Mark, Mark: true}})
 		}
@@ -89,13 +97,22 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 			}
 			below, ok := stacks[key]
 			if !ok {
-				below = b.stack(frames.Visible(st, x.Stack, x.API))
+				list := frames.Visible(st, x.Stack, x.API)
+				var n int
+				n, below.callee = frames.Leaf(list)
+				below.locations = b.stack(list[n:])
 				stacks[key] = below
 			}
-			locations = append(locations, below...)
+			locations, callee = append(locations, below.locations...), below.callee
 		}
-		b.p.Sample = append(b.p.Sample, b.held(s, kept[h.Process], &h, newSample(s, st, &h, locations))...)
+		sample := newSample(s, st, &h, locations)
+		if callee != "" {
+			sample.Label["callee"] = []string{callee}
+			b.cut = true
+		}
+		b.p.Sample = append(b.p.Sample, b.held(s, kept[h.Process], &h, sample)...)
 	}
+	b.p.Comments = comments(s, st, b.cut)
 	return b.p
 }
 
@@ -184,6 +201,7 @@ type builder struct {
 	functions map[functionKey]*profile.Function
 	locations map[string]*profile.Location // by mapping, address and lines
 	mainPath  string                       // of Mapping[0], "" once a frame gave its range
+	cut       bool                         // some stack is without frames at the leaf
 	key       []byte
 }
 
@@ -292,7 +310,21 @@ func (b *builder) function(f *callstack.Frame) *profile.Function {
 		ID: uint64(len(b.p.Function)) + 1, Name: frames.Name(f), SystemName: untrusted.Clean(key.systemName),
 		Filename: untrusted.Clean(key.file), StartLine: int64(key.startLine),
 	}
+	if simple := simpleName(f); simple != fn.Name {
+		if fn.SystemName == "" || fn.SystemName == simple { // no mangled name, which is the full one for pprof
+			fn.SystemName = fn.Name
+		}
+		fn.Name = simple
+	}
 	b.functions[key] = fn
 	b.p.Function = append(b.p.Function, fn)
 	return fn
+}
+
+// simpleName returns the name that a graph has room for.
+func simpleName(f *callstack.Frame) string {
+	if f.Python || f.Mark {
+		return frames.Name(f)
+	}
+	return frames.SimpleName(frames.Name(f))
 }

@@ -68,6 +68,11 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 				labels[key] = []string{untrusted.Clean(text)}
 			}
 		}
+		visible := frames.Visible(reporttest.Stacks(), x.Stack, x.API)
+		cut, callee := frames.Leaf(visible)
+		if callee != "" {
+			labels["callee"] = []string{callee}
+		}
 		if fmt.Sprint(got.Label) != fmt.Sprint(labels) {
 			t.Errorf("site %d: labels %v, want %v", i, got.Label, labels)
 		}
@@ -89,9 +94,9 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 			}
 		}
 		var frameLines []string
-		for _, f := range frames.Visible(reporttest.Stacks(), x.Stack, x.API) {
+		for _, f := range visible[cut:] {
 			system := untrusted.Clean(f.SystemName)
-			frameLines = append(frameLines, fmt.Sprint(frames.Name(&f), system, untrusted.Clean(f.File), int64(f.Line), f.Address))
+			frameLines = append(frameLines, fmt.Sprint(simpleName(&f), system, untrusted.Clean(f.File), int64(f.Line), f.Address))
 		}
 		if got, want := strings.Join(lines, "\n"), strings.Join(frameLines, "\n"); got != want {
 			t.Errorf("site %d: stack\n%s\nwant\n%s", i, got, want)
@@ -126,6 +131,9 @@ func TestProfileKeepsThePprofContract(t *testing.T) {
 	for _, f := range p.Function {
 		if f.Name == "" {
 			t.Errorf("function %d without a name", f.ID)
+		}
+		if strings.ContainsAny(f.Name, "(") {
+			t.Errorf("%s is no simple name", f.Name)
 		}
 		if strings.HasSuffix(f.Filename, ".py") && f.SystemName != "" {
 			t.Errorf("%s: system name %q, want none", f.Name, f.SystemName)

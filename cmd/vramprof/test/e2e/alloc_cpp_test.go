@@ -5,10 +5,13 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/pprof/profile"
+	"github.com/ianlancetaylor/demangle"
 
 	reportjson "github.com/vramprof/vramprof/report/json"
 )
@@ -74,10 +77,10 @@ func parseAllocated(t *testing.T, lines []string) []allocated {
 	return list
 }
 
-// sameFrames compares names from main on, and which frames share a location with the frame into
-// which they are inlined.
+// sameFrames compares names from main on, in full and simple, and which frames share a location with
+// the frame into which they are inlined.
 func sameFrames(s *profile.Sample, w allocated) bool {
-	var names []string
+	var names, signatures []string
 	var inlined []int
 	for i := len(s.Location) - 1; i >= 0; i-- {
 		l := s.Location[i]
@@ -90,8 +93,10 @@ func sameFrames(s *profile.Sample, w allocated) bool {
 				inlined = append(inlined, len(names))
 			}
 			names = append(names, f.Name)
+			signatures = append(signatures, demangle.Filter(f.SystemName))
 		}
 	}
+	names, signatures = append(names, label(s, "callee")), append(signatures, label(s, "api"))
 	if len(names) != len(w.Stack) || !slices.Equal(inlined, w.Inlined) {
 		return false
 	}
@@ -99,12 +104,14 @@ func sameFrames(s *profile.Sample, w allocated) bool {
 		// The compiler writes no linkage name, hence no parameters, for static functions that are
 		// inlined everywhere.
 		bare := name == w.Stack[i] && slices.Contains(w.Inlined, i)
-		if name != w.Signatures[i] && !bare {
+		if name != strings.Replace(arguments.ReplaceAllString(w.Stack[i], "<…>"), "lambda(int)", "lambda", 1) || signatures[i] != w.Signatures[i] && !bare {
 			return false
 		}
 	}
 	return true
 }
+
+var arguments = regexp.MustCompile(`<[^>]*>`) // of a template
 
 func checkFailure(t *testing.T, r *reportjson.LeaksReport, w allocated) {
 	t.Helper()

@@ -70,7 +70,8 @@ func booksOf(t *testing.T, p *profile.Profile) books {
 
 func label(s *profile.Sample, name string) string { return strings.Join(s.Label[name], ",") }
 
-// rootFirst returns the frames of a sample: "name", or "name file.py:12" for Python.
+// rootFirst returns the frames of a sample: "name", or "name file.py:12" for Python. The last is
+// the traced call, also of stacks that end at the code above it.
 func rootFirst(s *profile.Sample) []string {
 	var names []string
 	for i := len(s.Location) - 1; i >= 0; i-- {
@@ -86,6 +87,9 @@ func rootFirst(s *profile.Sample) []string {
 			}
 			names = append(names, name)
 		}
+	}
+	if label(s, "callee") != "" {
+		names = append(names, label(s, "api"))
 	}
 	return names
 }

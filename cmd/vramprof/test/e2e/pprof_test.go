@@ -74,23 +74,26 @@ func TestPprofReadsProfilesWithoutBinaries(t *testing.T) {
 
 	const all = "-nodefraction=0" // small compared with a context
 	checkTop(t, pprof(t, "-top", all, before), map[string]string{
-		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "cudaHostAlloc": "",
-		"op_malloc": "0 4kB", "op_pinned": "", "level1": "0 4kB", "main": "0 4kB", "run_script": "0 4kB",
+		"cudaMalloc": "", "cudaMallocManaged": "", "cudaHostAlloc": "", "op_pinned": "",
+		"level1": "4kB 4kB", "level2": "0 4kB", "op_malloc": "0 4kB", "main": "0 4kB", "run_script": "0 4kB",
+	})
+	checkTop(t, pprof(t, "-top", all, "-tagleaf=callee", before), map[string]string{
+		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "cudaHostAlloc": "", "level1": "0 4kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=host_space", before), map[string]string{
-		"cudaMalloc": "", "cudaHostAlloc": "16kB 16kB", "op_pinned": "0 16kB", "cudaMallocManaged": "8kB 8kB", "main": "0 24kB",
+		"level1": "24kB 24kB", "op_pinned": "0 16kB", "op_managed": "0 8kB", "main": "0 24kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=alloc_objects", before), map[string]string{
-		"cudaMalloc": "2 2", "main": "0 4",
+		"level1": "4 4", "op_malloc": "0 2", "main": "0 4",
 	})
 	checkTop(t, pprof(t, "-top", all, "-tagfocus=device=cuda:0", before), map[string]string{
-		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "cudaHostAlloc": "", "main": "0 4kB",
+		"level1": "4kB 4kB", "op_managed": "", "op_pinned": "", "main": "0 4kB",
 	})
 	checkTop(t, pprof(t, "-top", all, "-diff_base", before, after), map[string]string{
-		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "main": "0 4kB",
+		"level1": "4kB 4kB", "op_managed": "", "main": "0 4kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=host_space", "-diff_base", before, after), map[string]string{
-		"cudaMallocHost": "2kB 2kB", "cudaHostAlloc": "", "main": "0 2kB",
+		"level1": "2kB 2kB", "op_mallochost": "0 2kB", "op_pinned": "", "main": "0 2kB",
 	})
-	checkTop(t, pprof(t, "-top", "-diff_base", after, after), map[string]string{"cudaMalloc": "", "main": ""})
+	checkTop(t, pprof(t, "-top", "-diff_base", after, after), map[string]string{"level1": "", "main": ""})
 }

@@ -78,6 +78,7 @@ type frameColumns struct {
 
 	Dir    []int `json:"dir"`    // what File leaves out at the front of a source file's name
 	Object []int `json:"object"` // the file that native code was mapped from
+	Simple []int `json:"simple"` // the name in profiles: of native code without parameters
 }
 
 // treeColumns is the tree of all stacks from the outermost call inwards, in the order of a walk
@@ -105,6 +106,8 @@ type entryColumns struct {
 	Class        []int     `json:"class"`      // what the verdict is: leaking, growing, cache, steady, one-off
 	Verdict      []int     `json:"verdict"`    // its evidence
 	Incomplete   []int     `json:"incomplete"` // what its figures or its stack lack
+	Below        []int     `json:"below"`      // frames at the leaf that profiles leave out
+	Callee       []int     `json:"callee"`     // and what the code above them called
 	Series       [][]int64 `json:"series"`     // what was live at the moments of Chart.Grid: steps to the next change, change; null: not known
 }
 

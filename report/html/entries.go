@@ -26,7 +26,8 @@ type entry struct {
 	plane, process, gpu int
 	kind, api, device   int // strings
 	class, verdict      int // likewise
-	incomplete          int // likewise
+	incomplete, callee  int // likewise
+	below               int
 	live                int64
 	objects             uint64
 	alloc, allocObjects uint64
@@ -128,6 +129,7 @@ func (b *builder) addSite(index int, h *report.Holding, e entry) {
 		path = append(slices.Clip(path), b.mark(h.Mark))
 	}
 	e.node, e.head = b.tree.leaf(path), s.head
+	e.below, e.callee = s.below, s.callee
 	e.kind, e.api = b.text(words.Kind(x.Kind)), b.text(shorten(untrusted.Clean(x.API)))
 	e.age = b.age(x)
 	if marks := report.Marks(b.s, b.in.Stacks, x); len(marks) > 0 {
@@ -160,7 +162,7 @@ func (b *builder) columns(place []int32) {
 	ints := func() []int { return make([]int, 0, n) }
 	c := &b.p.Entries
 	*c = entryColumns{
-		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Device: ints(), Class: ints(), Verdict: ints(), Incomplete: ints(),
+		Node: make([]int32, 0, n), Head: ints(), Plane: ints(), Process: ints(), GPU: ints(), Kind: ints(), API: ints(), Device: ints(), Class: ints(), Verdict: ints(), Incomplete: ints(), Below: ints(), Callee: ints(),
 		Live: make([]int64, 0, n), Objects: make([]uint64, 0, n), Alloc: make([]uint64, 0, n), AllocObjects: make([]uint64, 0, n), Age: make([]int64, 0, n),
 		Series: make([][]int64, 0, n),
 	}
@@ -182,6 +184,8 @@ func (b *builder) columns(place []int32) {
 		c.Class = append(c.Class, e.class)
 		c.Verdict = append(c.Verdict, e.verdict)
 		c.Incomplete = append(c.Incomplete, e.incomplete)
+		c.Below = append(c.Below, e.below)
+		c.Callee = append(c.Callee, e.callee)
 		if b.over != nil {
 			c.Series = append(c.Series, e.series)
 		}

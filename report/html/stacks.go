@@ -25,8 +25,9 @@ type frameKey struct {
 	line, class int
 }
 
-// frameFiles are where a frame's code is, of the first of several with the same key.
-type frameFiles struct{ dir, object string }
+// frameFiles are where a frame's code is, of the first of several with the same key, and the name
+// that it has in profiles.
+type frameFiles struct{ dir, object, simple string }
 
 // stackKey names a stack; one of id 0 is made of the call's name.
 type stackKey struct {
@@ -34,13 +35,16 @@ type stackKey struct {
 	api string
 }
 
-// stack is a list of frames, outermost first, and its headline.
+// stack is a list of frames, outermost first, and its headline. Profiles leave out the last below of
+// them, which code above them called.
 type stack struct {
 	frames []int
 	head   int
+	below  int
+	callee int // a string
 }
 
-func (b *builder) frame(k frameKey) int { return b.frameIn(k, frameFiles{}) }
+func (b *builder) frame(k frameKey) int { return b.frameIn(k, frameFiles{simple: k.name}) }
 
 func (b *builder) frameIn(k frameKey, in frameFiles) int {
 	i, ok := b.frames[k]
@@ -54,6 +58,7 @@ func (b *builder) frameIn(k frameKey, in frameFiles) int {
 		c.Class = append(c.Class, k.class)
 		c.Dir = append(c.Dir, b.text(in.dir))
 		c.Object = append(c.Object, b.text(in.object))
+		c.Simple = append(c.Simple, b.text(in.simple))
 	}
 	return i
 }
@@ -75,6 +80,8 @@ func (b *builder) stack(id uint64, api string) stack {
 	}
 	list := frames.Visible(b.in.Stacks, id, api)
 	s.head = b.frameOf(&list[frames.Headline(list)])
+	below, callee := frames.Leaf(list)
+	s.below, s.callee = min(below, maxDepth/2-1), b.text(shorten(callee))
 	for i := len(list) - 1; i >= 0; i-- {
 		if i == maxDepth/2 && len(list) > maxDepth {
 			s.frames = append(s.frames, b.mark("[frames left out]"))
@@ -123,6 +130,11 @@ func filesOf(f *callstack.Frame) (in frameFiles) {
 	if f.Mapping != nil && !f.Python && !f.Mark {
 		in.object = shorten(untrusted.Clean(f.Mapping.Path))
 	}
+	in.simple = frames.Name(f)
+	if !f.Python && !f.Mark {
+		in.simple = frames.SimpleName(in.simple)
+	}
+	in.simple = shorten(in.simple)
 	return in
 }
 

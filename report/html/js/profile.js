@@ -65,7 +65,7 @@ function labelsOf(e) {
   const d = data.entries, process = data.processes[d.process[e]], plane = data.planes[d.plane[e]];
   const kind = data.strings[d.kind[e]] || (plane === "tensor" ? "tensor" : "");
   const texts = [["device", data.strings[d.device[e]]], ["plane", plane], ["kind", kind], ["api", data.strings[d.api[e]]], ["comm", process.comm],
-    ["gpu_uuid", data.gpus[d.gpu[e]]?.uuid], ["incomplete", data.strings[d.incomplete[e]]], ...Object.entries(process.labels || {})];
+    ["gpu_uuid", data.gpus[d.gpu[e]]?.uuid], ["incomplete", data.strings[d.incomplete[e]]], ["callee", data.strings[d.callee[e]]], ...Object.entries(process.labels || {})];
   const numbers = [["pid", process.pid], ...Object.entries(process.ranks || {}).map(([key, n]) => [key, n, key])];
   if (d.allocObjects[e] > 0) numbers.push(["bytes", Math.floor(d.alloc[e] / d.allocObjects[e]), "bytes"]);
   return [...texts.filter(([, text]) => text), ...numbers];
@@ -106,6 +106,7 @@ function addSamples(p, id) {
     const values = valuesOf(e);
     if (!values) continue;
     const path = pathTo(full, data.entries.node[e]).slice(1).reverse().map((node) => full.frame[node]);
+    path.splice(data.frames.class[path[0]] === classes.remark ? 1 : 0, data.entries.below[e]);
     path.forEach((frame) => used.add(frame));
     for (const [holder, part] of holdersOf(e, links, values)) {
       const sample = [];
@@ -132,7 +133,8 @@ function addFrames(p, id, used) {
     if (object) number(location, 2, mappings.get(object));
     message(location, 4, [frame, f.line[frame]]);
     bytes(p, 4, location);
-    message(p, 5, [frame, id(book.names[frame]), 0, id(file.startsWith("[") ? "" : data.strings[f.dir[frame]] + file)]);
+    const simple = data.strings[f.simple[frame]], name = book.names[frame];
+    message(p, 5, [frame, id(simple), id(simple === name ? "" : name), id(file.startsWith("[") ? "" : data.strings[f.dir[frame]] + file)]);
   }
   for (const [object, n] of mappings) message(p, 3, [n, 0, 0, 0, id(object), 0, 1, 1, 1]);
 }
@@ -143,6 +145,7 @@ function profileTexts() {
     state.planes.size === data.planes.length ? "" : "planes " + [...state.planes].map((i) => data.planes[i]).join(", ")].filter(Boolean).join(", ");
   const lacks = (hasCounts() ? "" : "the number of objects, what was ever allocated, holders, ") + "addresses, build IDs and inlined functions";
   return [`${data.title}: ${byId("sum").textContent.split(/; |\. /)[0]}${filters ? ` (only ${filters})` : ""}`, `from a page of vramprof, which lacks ${lacks}: vramprof export has them`,
+    ...(data.entries.below.some(Boolean) ? ["stacks end at the code that called PyTorch or CUDA; -tagleaf=callee shows what it called"] : []),
     ...data.warnings.map((text) => "warning: " + text), ...data.doubts.map((text) => "doubt: " + text), ...data.remarks.map((text) => "# at the end: " + text)];
 }
 

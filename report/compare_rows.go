@@ -74,7 +74,7 @@ func functionOf(f *callstack.Frame) functionKey {
 	if file != "" {
 		file = path.Base(file)
 	}
-	return functionKey{frames.Name(f), file, f.Mark}
+	return functionKey{frames.ShortName(f), file, f.Mark} // that of a profile too
 }
 
 // ambiguousFiles returns the functions that one column has in two files of one name:

@@ -5,7 +5,17 @@ package frames
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/vramprof/vramprof/symbolize/callstack"
 )
+
+// ShortName returns the name of a frame, of native code the simple one.
+func ShortName(f *callstack.Frame) string {
+	if f.Python || f.Mark {
+		return Name(f)
+	}
+	return SimpleName(Name(f))
+}
 
 // SimpleName returns the name of a native function as people say it: without parameters, return
 // type, ABI tags and clone suffixes, and with "<…>" for template arguments.

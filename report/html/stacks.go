@@ -130,11 +130,7 @@ func filesOf(f *callstack.Frame) (in frameFiles) {
 	if f.Mapping != nil && !f.Python && !f.Mark {
 		in.object = shorten(untrusted.Clean(f.Mapping.Path))
 	}
-	in.simple = frames.Name(f)
-	if !f.Python && !f.Mark {
-		in.simple = frames.SimpleName(in.simple)
-	}
-	in.simple = shorten(in.simple)
+	in.simple = shorten(frames.ShortName(f))
 	return in
 }
 

@@ -178,9 +178,6 @@ func label(x *profile.Sample, key string) string {
 // profileFrames returns a sample's stack, leaf first and never empty.
 func profileFrames(x *profile.Sample) []callstack.Frame {
 	var list []callstack.Frame
-	if label(x, "callee") != "" { // the traced call was cut off
-		list = append(list, callstack.Frame{Function: label(x, "api")})
-	}
 	for _, l := range x.Location {
 		for i, line := range l.Line {
 			if line.Function == nil {
@@ -200,6 +197,10 @@ func profileFrames(x *profile.Sample) []callstack.Frame {
 			}
 			list = append(list, f)
 		}
+	}
+	if label(x, "callee") != "" { // the traced call was cut off
+		at := max(slices.IndexFunc(list, func(f callstack.Frame) bool { return !f.Mark }), 0) // [pytorch cache] is above it
+		list = slices.Insert(list, at, callstack.Frame{Function: label(x, "api")})
 	}
 	if len(list) == 0 {
 		list = append(list, callstack.Frame{Function: "[no stack]", Mark: true})

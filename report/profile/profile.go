@@ -310,7 +310,7 @@ func (b *builder) function(f *callstack.Frame) *profile.Function {
 		ID: uint64(len(b.p.Function)) + 1, Name: frames.Name(f), SystemName: untrusted.Clean(key.systemName),
 		Filename: untrusted.Clean(key.file), StartLine: int64(key.startLine),
 	}
-	if simple := simpleName(f); simple != fn.Name {
+	if simple := frames.ShortName(f); simple != fn.Name {
 		if fn.SystemName == "" || fn.SystemName == simple { // no mangled name, which is the full one for pprof
 			fn.SystemName = fn.Name
 		}
@@ -319,12 +319,4 @@ func (b *builder) function(f *callstack.Frame) *profile.Function {
 	b.functions[key] = fn
 	b.p.Function = append(b.p.Function, fn)
 	return fn
-}
-
-// simpleName returns the name that a graph has room for.
-func simpleName(f *callstack.Frame) string {
-	if f.Python || f.Mark {
-		return frames.Name(f)
-	}
-	return frames.SimpleName(frames.Name(f))
 }

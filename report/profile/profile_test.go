@@ -96,7 +96,7 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 		var frameLines []string
 		for _, f := range visible[cut:] {
 			system := untrusted.Clean(f.SystemName)
-			frameLines = append(frameLines, fmt.Sprint(simpleName(&f), system, untrusted.Clean(f.File), int64(f.Line), f.Address))
+			frameLines = append(frameLines, fmt.Sprint(frames.ShortName(&f), system, untrusted.Clean(f.File), int64(f.Line), f.Address))
 		}
 		if got, want := strings.Join(lines, "\n"), strings.Join(frameLines, "\n"); got != want {
 			t.Errorf("site %d: stack\n%s\nwant\n%s", i, got, want)

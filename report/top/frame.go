@@ -42,7 +42,7 @@ func (m *Model) frame() screen {
 	s.last = take(1, true)
 	s.loss = take(1, m.shown != nil && m.shown.loss != "")
 	s.key = take(1, s.height >= 8)
-	if m.shown != nil && m.view != viewGPUs {
+	if m.shown != nil && m.view != viewGPUs && m.page == pageNone {
 		s.gpus = max(0, min(len(m.shown.gpus), s.height/5, left-2))
 	}
 	return s

@@ -183,7 +183,7 @@ func (m *Model) listBranches(list []int32, parent lineRow, sum int64, columns []
 	rows := make([]lineRow, 0, len(list))
 	for _, n := range list {
 		x := &g.nodes[n]
-		if !x.passes {
+		if !x.passes || x.total == 0 && x.count == 0 {
 			continue
 		}
 		r := lineRow{line: x.line, node: n, depth: parent.depth + 1, processes: int(x.processes), branches: x.child >= 0}

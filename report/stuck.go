@@ -21,6 +21,7 @@ type StuckCache struct {
 	Cached   uint64 // unused in segments since the attach
 	Older    uint64 // unused in segments from before the attach: what holds those is unknown
 	Reserved uint64
+	Ended    bool // the process has ended: figures are of its end
 
 	kept *Kept
 }
@@ -35,7 +36,7 @@ func StuckCaches(s *ledger.Snapshot, st callstack.Stacks) []StuckCache {
 	var list []StuckCache
 	for _, c := range stuck.Caches(s, st) {
 		if t := s.TensorsOn(c.Process, c.Device); t != nil {
-			list = append(list, StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, kept: kept[c.Process]})
+			list = append(list, StuckCache{Cache: c, Cached: t.Cached, Older: t.OlderCached, Reserved: t.Reserved, Ended: s.Processes[c.Process].End != 0, kept: kept[c.Process]})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b StuckCache) int { return cmp.Compare(b.Free, a.Free) })

@@ -43,7 +43,7 @@ func stuckParts(p *page, s *ledger.Snapshot, st callstack.Stacks, top int) {
 	shown := 0
 	for _, c := range report.StuckCaches(s, st) {
 		switch {
-		case !c.Matters():
+		case !c.Matters() || c.Ended:
 		case shown < maxSummaryStuck:
 			shown++
 			stuckPart(p, s, &c, min(top, maxSummaryStuck))

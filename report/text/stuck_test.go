@@ -47,7 +47,14 @@ func TestSummaryShowsWhatHoldsTheCacheOnlyWhereItMatters(t *testing.T) {
 	if text := summary(); !strings.Contains(text, title) {
 		t.Errorf("summary without what holds the cache:\n%s", text)
 	}
-	s.Tensors[0].Reserved = 21 * s.Stuck[0].Free
+	s.Processes[0].End = s.End
+	if text := summary(); strings.Contains(text, title) {
+		t.Errorf("summary of a process that has ended, with its cache:\n%s", text)
+	}
+	if text := cacheView(t, s, report.Options{}, 80); !strings.Contains(text, "from the driver: python3 [4242] ended\n") {
+		t.Errorf("view of a process that has ended:\n%s", text)
+	}
+	s.Processes[0].End, s.Tensors[0].Reserved = 0, 21*s.Stuck[0].Free
 	if text := summary(); strings.Contains(text, title) {
 		t.Errorf("summary with a cache that does not matter:\n%s", text)
 	}

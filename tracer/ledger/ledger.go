@@ -98,6 +98,7 @@ type Ledger struct {
 	purgeAt    uint64   // when the first of them loses them
 	openWalks  int      // processes whose memory is being walked
 	heldBlocks int      // of all processes: see walks.blocks
+	listed     int      // of all processes: see blockList
 	newest     uint64   // time of the latest event or reading of allocators
 	opened     bool     // after UsageOpened, until UsageReading
 	firstUsage uint64   // time of the first NVML reading

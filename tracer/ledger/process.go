@@ -189,7 +189,8 @@ func (l *Ledger) purge(now uint64) {
 		}
 		frees = frees || p.held[tableFrees] != 0
 		l.setStrays(p, nil)
-		p.physical, p.primaries, p.blockList = nil, nil, blockList{}
+		p.physical, p.primaries = nil, nil
+		l.dropList(p)
 		l.dropHeldBlocks(p)
 		l.countMappings(p)
 		p.asleep.compact(p)

@@ -82,6 +82,9 @@ type blockList struct {
 	time   uint64 // of the list; 0: there was none
 }
 
+// maxListed is how many listed blocks of all processes are kept.
+const maxListed = 1 << 22
+
 // keepList keeps a sorted list of blocks for AddStuck. It belongs to the ledger.
 func (l *Ledger) keepList(p *process, list []Block) {
 	sampled := 0
@@ -90,19 +93,26 @@ func (l *Ledger) keepList(p *process, list []Block) {
 			sampled += int(p.tensors[i].sampled)
 		}
 	}
-	p.blockList = blockList{time: l.newest}
-	if len(list) != sampled {
+	l.dropList(p)
+	p.blockList.time = l.newest
+	if len(list) != sampled && l.listed+len(list) <= maxListed {
+		l.listed += len(list)
 		p.blockList.blocks = list
 	}
 }
 
+func (l *Ledger) dropList(p *process) {
+	l.listed -= len(p.blockList.blocks)
+	p.blockList.blocks, p.blockList.freed = nil, nil
+}
+
 // noteListedFreed notes that a block of the sample was freed, which the list may have. With too many
 // of them, the list is of no use any more.
-func (p *process) noteListedFreed(address uint64) {
+func (l *Ledger) noteListedFreed(p *process, address uint64) {
 	switch x := &p.blockList; {
 	case len(x.blocks) == 0:
 	case len(x.freed) >= maxFreed:
-		x.blocks, x.freed = nil, nil
+		l.dropList(p)
 	default:
 		x.freed = append(x.freed, address)
 	}

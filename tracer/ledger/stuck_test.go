@@ -268,6 +268,30 @@ func TestHoldersOfStuckBlocksAreThoseOfTheWalk(t *testing.T) {
 	}
 }
 
+func TestListsOfBlocksAreBounded(t *testing.T) {
+	l := play(t, stuckBooks)
+	list := make([]Block, maxListed+1)
+	for i := range list {
+		list[i] = Block{Address: 1<<40 + 512*uint64(i), Size: 512}
+	}
+	l.Tell(BlockList{PID: 7, Blocks: list})
+	if p := &l.procs[l.byPID[7]]; len(p.blockList.blocks) != 0 || l.listed != 0 {
+		t.Errorf("%d blocks are kept, %d counted", len(p.blockList.blocks), l.listed)
+	}
+	list = list[:2*maxFreed]
+	l.Tell(BlockList{PID: 7, Blocks: list})
+	p := &l.procs[l.byPID[7]]
+	if len(p.blockList.blocks) != len(list) || l.listed != len(list) {
+		t.Errorf("%d blocks are kept, %d counted", len(p.blockList.blocks), l.listed)
+	}
+	for i := range maxFreed + 1 {
+		l.noteListedFreed(p, uint64(i))
+	}
+	if len(p.blockList.blocks) != 0 || len(p.blockList.freed) != 0 || l.listed != 0 {
+		t.Errorf("%d blocks are kept, %d freed, %d counted", len(p.blockList.blocks), len(p.blockList.freed), l.listed)
+	}
+}
+
 func BenchmarkStuckOf100000Blocks(b *testing.B) {
 	l := New(Options{})
 	l.Tell(Process{PID: 7, Begin: 1})

@@ -169,7 +169,7 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	}
 	b := l.entries.at(n)
 	w, birth, s := sampled(b.size, b.extra), b.time, &l.sites[b.site]
-	l.procs[key.process].noteListedFreed(b.address)
+	l.noteListedFreed(&l.procs[key.process], b.address)
 	l.unlink(n)
 	l.dropEntry(key, n)
 	t := &l.procs[key.process].tensors[s.total]

@@ -96,7 +96,7 @@ func (c *Comparison) Noun() string {
 	switch {
 	case len(files) == len(c.Columns):
 		return "file"
-	case len(moments) == len(c.Columns) && len(files) == 1 && len(pids) == 1:
+	case len(moments) == len(c.Columns) && len(files) == 1:
 		return "moment"
 	case len(pids) > 1:
 		return "process"

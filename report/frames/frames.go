@@ -85,10 +85,10 @@ func firstOwn(list []callstack.Frame, own func(*callstack.Frame) bool) int {
 // firstNative returns the first native frame above the traced call for which is returns true: one
 // with a name, else any; -1 if there is none.
 func firstNative(list []callstack.Frame, is func(*callstack.Frame) bool) int {
-	unnamed := -1
+	unnamed, calls := -1, runtimeFrames(list)
 	for i := 1; i < len(list); i++ {
 		switch f := &list[i]; {
-		case f.Python || !is(f):
+		case f.Python || !is(f) || i < calls && f.Whose != callstack.Mine:
 		case hasName(f):
 			return i
 		case unnamed < 0:
@@ -96,6 +96,17 @@ func firstNative(list []callstack.Frame, is func(*callstack.Frame) bool) int {
 		}
 	}
 	return unnamed
+}
+
+// runtimeFrames returns how many frames at the leaf are in CUDA's runtime, also where a program has
+// it in itself: up to cudaMalloc and the like.
+func runtimeFrames(list []callstack.Frame) int {
+	for i := len(list) - 1; i >= 0; i-- {
+		if isRuntimeCall(&list[i]) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 func isUnknownLibrary(f *callstack.Frame) bool {

@@ -56,7 +56,11 @@ var (
 	// libraryName is the mangled name of a function of a library that is compiled into programs:
 	// std::vector<T>::push_back, thrust::copy, c10::Storage::data, operator new.
 	libraryName = regexp.MustCompile(`^_ZN?[VK]*(S[tabsiod]|9__gnu_cxx|10__cxxabiv1|6thrust|3cub|4cuda3std|6cudart|2at|3c10|5torch|3rmm)|^_Z(n[wa]|d[la])` +
-		`|^__cudart\d+$|^cudaMalloc(Async|Managed|Host|Pitch|3D|Array|3DArray|MipmappedArray|FromPoolAsync)?$|^cudaHost(Alloc|Register)$`)
+		`|^__cudart\d+$`)
+
+	// runtimeCall is a function of CUDA's runtime, which programs can have in themselves. What it
+	// calls is CUDA's.
+	runtimeCall = regexp.MustCompile(`^cuda(Malloc(Async|Managed|Host|Pitch|3D|Array|3DArray|MipmappedArray|FromPoolAsync)?|Host(Alloc|Register)|GraphLaunch)(_ptsz|_v\d+)?$`)
 
 	// beforeMain are functions of the C library that programs have in themselves.
 	beforeMain = regexp.MustCompile(`^(_start|__libc_start_main(_impl)?|__libc_start_call_main|generic_start_main|start_thread|(__)?clone3?)$`)
@@ -93,10 +97,14 @@ func isUserNative(f *callstack.Frame) bool {
 		return false
 	case f.Mapping == nil:
 		return f.Address != 0 // code made at run time
-	case libraries.of(f.Mapping.Path) || libraryName.MatchString(f.SystemName) || beforeMain.MatchString(f.Function):
+	case libraries.of(f.Mapping.Path) || libraryName.MatchString(f.SystemName) || isRuntimeCall(f) || beforeMain.MatchString(f.Function):
 		return false
 	}
 	return f.File == "" || !librarySources.of(f.File)
+}
+
+func isRuntimeCall(f *callstack.Frame) bool {
+	return !f.Python && strings.HasPrefix(f.SystemName, "cuda") && runtimeCall.MatchString(f.SystemName)
 }
 
 var libraries, librarySources, ownScripts = remember(isLibrary), remember(isLibrarySource), remember(isUserFile)

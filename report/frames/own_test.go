@@ -142,6 +142,26 @@ func TestGeneratedPythonIsNotOwn(t *testing.T) {
 	}
 }
 
+// A program with the runtime in itself has functions without a source file between the driver and
+// cudaMalloc.
+func TestHeadlineOfAStaticallyLinkedProgram(t *testing.T) {
+	server := &callstack.Mapping{Path: "/srv/infer/bin/server"}
+	list := []callstack.Frame{
+		{Function: "cuMemAlloc_v2", SystemName: "cuMemAlloc_v2", Mapping: &callstack.Mapping{Path: "/usr/lib/libcuda.so.1"}},
+		{Function: "malloc_device", SystemName: "malloc_device", Mapping: server},
+		{Function: "cudaMalloc", SystemName: "cudaMalloc", Mapping: server},
+		{Function: "Pool::take", SystemName: "_ZN4Pool4takeEv", Mapping: server},
+		{Function: "main", SystemName: "main", Mapping: server},
+	}
+	if got := Headline(list); got != 3 {
+		t.Errorf("headline %d %s, want Pool::take", got, list[got].Function)
+	}
+	list[1].Whose = callstack.Mine
+	if got := Headline(list); got != 1 {
+		t.Errorf("headline %d %s, want what Mine marked", got, list[got].Function)
+	}
+}
+
 func TestHeadlineOfAProgramInLibrariesOnly(t *testing.T) {
 	in := func(name, path string) callstack.Frame {
 		return callstack.Frame{Function: name, SystemName: name, Mapping: &callstack.Mapping{Path: path}, Address: 1}

@@ -51,7 +51,7 @@ func TestSummaryShowsWhatHoldsTheCacheOnlyWhereItMatters(t *testing.T) {
 	if text := summary(); strings.Contains(text, title) {
 		t.Errorf("summary of a process that has ended, with its cache:\n%s", text)
 	}
-	if text := cacheView(t, s, report.Options{}, 80); !strings.Contains(text, "from the driver: python3 [4242] ended\n") {
+	if text := cacheView(t, s, report.Options{}, 80); !strings.Contains(text, "from the driver: python3 [4242] ended on cuda:0\n") {
 		t.Errorf("view of a process that has ended:\n%s", text)
 	}
 	s.Processes[0].End, s.Tensors[0].Reserved = 0, 21*s.Stuck[0].Free

@@ -8,9 +8,9 @@ repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
 # The programs of each purpose, as PROGRAM:PACKAGE.
 needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
 needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
-# To rebuild the BPF objects for comparison, to open pages in a browser (about 400 MB), to run the code
+# To rebuild the BPF objects for comparison, to open pages in a browser (about 400 MB), to type into a terminal, to run the code
 # of PyTorch's viewer, and to find who holds arrays of Numba (about 360 MB).
-wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static"
+wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium tmux:tmux node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 needs_bench="$needs_demo bpftrace:bpftrace"
 # The tools that the benchmark compares with vramprof; it prints which are missing.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -25,8 +24,14 @@ func topFile(c *cli.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if !c.Bool("once") && screenPossible() { // progress would be written over the screen
-		c.App.ErrWriter = struct{ io.Writer }{c.App.ErrWriter}
+	onScreen := !c.Bool("once") && screenPossible()
+	if onScreen { // how far reading is must not stand on the screen
+		stderr, log := c.App.ErrWriter, &screenLog{}
+		c.App.ErrWriter = log
+		defer func() {
+			c.App.ErrWriter = stderr
+			log.printTo(stderr)
+		}()
 	}
 	r, done, err := openSource(c)
 	if err != nil {
@@ -34,7 +39,7 @@ func topFile(c *cli.Context) error {
 	}
 	defer done()
 	stacks := mine(c, r)
-	if c.Bool("once") || !screenPossible() {
+	if !onScreen {
 		snapshot, err := snapshotAt(r, at)
 		if err != nil {
 			return err
@@ -76,6 +81,9 @@ func topFile(c *cli.Context) error {
 	return text.WriteSummary(c.App.Writer, last, stacks, report.Options{}, screen())
 }
 
+// playPause is how often a capture that is played is redrawn.
+const playPause = 250 * time.Millisecond
+
 // playing is a capture that goes on with time.
 type playing struct {
 	r      *capture.Reader
@@ -90,7 +98,7 @@ type playing struct {
 // run shows one moment after another until ctx ends, and returns the last one. At the end of the
 // capture it waits.
 func (p *playing) run(ctx context.Context, sc *liveScreen) (*ledger.Snapshot, error) {
-	r := refresh{stacks: p.stacks}
+	r := refresh{stacks: p.stacks, least: playPause}
 	for began, from := time.Now(), p.at; ; p.at = min(from+uint64(float64(time.Since(began))*p.speed), p.r.End()) {
 		if err := p.player.PlayTo(p.at, p); err != nil {
 			return nil, err

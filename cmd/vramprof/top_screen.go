@@ -92,7 +92,7 @@ func (s *liveScreen) run(ctx context.Context) error {
 
 // follow shows the books of now until ctx ends.
 func (s *liveScreen) follow(ctx context.Context, books func() *ledger.Snapshot, stacks callstack.Stacks, log *screenLog) {
-	r := refresh{stacks: stacks}
+	r := refresh{stacks: stacks, least: screenPause}
 	for {
 		snapshot, verdicts := r.next(books)
 		s.program.Send(top.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: s.takeOOMs(), Stacks: stacks, Note: log.note()})
@@ -105,6 +105,7 @@ func (s *liveScreen) follow(ctx context.Context, books func() *ledger.Snapshot, 
 // refresh makes what a screen shows, and keeps what that costs within its shares.
 type refresh struct {
 	stacks   callstack.Stacks
+	least    time.Duration // between books
 	verdicts *top.Verdicts
 
 	begin             time.Time
@@ -120,7 +121,7 @@ func (r *refresh) next(books func() *ledger.Snapshot) (*ledger.Snapshot, *top.Ve
 	s := books()
 	now := time.Now()
 	cost := now.Sub(r.begin)
-	r.books, r.pause = cost, max(screenPause, min(booksShare*min(cost, r.books), longestPause))
+	r.books, r.pause = cost, max(r.least, min(booksShare*min(cost, r.books), longestPause))
 	if now.Sub(r.judged) >= r.judgePause {
 		r.verdicts = top.Judge(s, r.stacks)
 		r.judged = time.Now()
@@ -135,7 +136,7 @@ func (r *refresh) wait(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(max(r.pause-time.Since(r.begin), screenPause/10)):
+	case <-time.After(max(r.pause-time.Since(r.begin), r.least/10)):
 		return true
 	}
 }

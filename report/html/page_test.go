@@ -247,6 +247,9 @@ func siteSelects(p *tab, in Input) {
 	if text := p.text("#selected-verdict"); !strings.HasPrefix(text, "leaking") {
 		p.Errorf("verdict: %q", text)
 	}
+	if text := p.text("#sites"); !strings.Contains(text, "Pool::take") || strings.Contains(text, "Pool::take(") {
+		p.Errorf("the names of sites are not simple: %q", text)
+	}
 	if text := p.text("#spoken"); !strings.HasPrefix(text, "Selected Logger.keep") {
 		p.Errorf("screen readers hear %q", text)
 	}

@@ -29,7 +29,8 @@ function summed(list) {
 function openBook() {
   const f = data.frames, count = f.name.length;
   book = {
-    names: f.name.map((i) => data.strings[i]),
+    names: f.simple.map((i) => data.strings[i]), // there is room for the full ones in few places
+    fullNames: f.name.map((i) => data.strings[i]),
     places: f.file.map((file, i) => {
       const text = data.strings[file];
       return f.line[i] > 0 && text ? text + ":" + f.line[i] : text;

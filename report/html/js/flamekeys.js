@@ -41,7 +41,7 @@ function watchFlame(g) {
 function flameTip(g, b) {
   if (b.node < 0) return [element("strong", {}, "Frames too narrow to draw"), element("span", {}, bytesText(b.bytes)), element("span", { class: "soft" }, "Zoom in to see them")];
   const frame = g.tree.frame[b.node];
-  return [element("strong", {}, frame === 0 ? "all" : book.names[frame]), element("span", { class: "soft" }, book.places[frame]), element("span", {}, nodeWords(g, b.node)), ...g.words.more(b.node).map((text) => element("span", {}, text))];
+  return [element("strong", {}, frame === 0 ? "all" : book.fullNames[frame]), element("span", { class: "soft" }, book.places[frame]), element("span", {}, nodeWords(g, b.node)), ...g.words.more(b.node).map((text) => element("span", {}, text))];
 }
 
 function flameKey(g, event) {

@@ -68,7 +68,7 @@ function showOpening() {
   const opening = data.opening, box = byId("opening"), last = book.moments - 1;
   box.hidden = !opening;
   if (!opening) return;
-  const at = spanText(book.times[opening.moment]), isThat = state.metric === "use" && state.to === opening.moment;
+  const at = spanText(book.times[opening.moment]), isThat = (state.metric === "use" || state.metric === "peak") && state.to === opening.moment;
   const go = (m, text) => element("button", { type: "button", class: "link", onclick: () => setRange(m, m) }, text);
   box.replaceChildren(opening.text + (isThat ? `. Shown is what was held at ${opening.what}, after ${at}. ` : ". "), isThat ? go(last, "Show what was left") : go(opening.moment, `Show what was held at ${opening.what}, after ${at}`));
 }

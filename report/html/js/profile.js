@@ -133,8 +133,8 @@ function addFrames(p, id, used) {
     if (object) number(location, 2, mappings.get(object));
     message(location, 4, [frame, f.line[frame]]);
     bytes(p, 4, location);
-    const simple = data.strings[f.simple[frame]], name = book.names[frame];
-    message(p, 5, [frame, id(simple), id(simple === name ? "" : name), id(file.startsWith("[") ? "" : data.strings[f.dir[frame]] + file)]);
+    const name = book.names[frame], full = book.fullNames[frame];
+    message(p, 5, [frame, id(name), id(full === name ? "" : full), id(file.startsWith("[") ? "" : data.strings[f.dir[frame]] + file)]);
   }
   for (const [object, n] of mappings) message(p, 3, [n, 0, 0, 0, id(object), 0, 1, 1, 1]);
 }

@@ -27,7 +27,7 @@ function siteButton(e) {
   return element("button", { type: "button", class: "link site", "aria-pressed": String(state.entry === e), onclick: (event) => {
     event.stopPropagation();
     select(e);
-  } }, incompleteSign(e), element("span", { class: "name" }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame]));
+  } }, incompleteSign(e), element("span", { class: "name", title: book.fullNames[frame] }, book.names[frame]), element("span", { class: "soft place" }, book.places[frame]));
 }
 
 // incompleteSign precedes a site whose figures or stack are incomplete.
@@ -75,7 +75,7 @@ function stackRows(path, own) {
     }
     for (const end = i + Math.max(n, 1); i < end; i++) {
       rows.push(element("li", { value: i + 1, class: (i === own ? "own " : "") + "f-" + boxClasses[book.classes[path[i]]] },
-        element("span", { class: "name" }, book.names[path[i]]), " ", element("span", { class: "soft" }, book.places[path[i]])));
+        element("span", { class: "name" }, book.fullNames[path[i]]), " ", element("span", { class: "soft" }, book.places[path[i]])));
     }
   }
   return rows;

@@ -95,7 +95,7 @@ function search(t, matcher) {
   const hits = new Uint8Array(book.frames);
   let count = 0;
   for (let i = 1; i < book.frames; i++) {
-    hits[i] = matcher(book.names[i], book.places[i]) ? 1 : 0;
+    hits[i] = matcher(book.names[i], book.fullNames[i], book.places[i]) ? 1 : 0;
     count += hits[i];
   }
   for (let i = 1; i < t.size; i++) t.hit[i] = hits[t.frame[i]] ? 2 : t.hit[t.parent[i]] ? 1 : 0;
@@ -107,10 +107,10 @@ function newMatcher(query, regex) {
   if (!query) return null;
   if (regex) {
     const expression = new RegExp(query, "i");
-    return (name, place) => expression.test(name) || expression.test(place);
+    return (...texts) => texts.some((text) => expression.test(text));
   }
   const wanted = query.toLowerCase();
-  return (name, place) => name.toLowerCase().includes(wanted) || place.toLowerCase().includes(wanted);
+  return (...texts) => texts.some((text) => text.toLowerCase().includes(wanted));
 }
 
 // pathTo lists the nodes from the root to a node.

@@ -85,14 +85,22 @@ func (m *Model) bar(g *gpu, width int) string {
 	return b.String()
 }
 
-// legend returns "█ tensors  ▓ cache  ▒ other CUDA  ░ before  ? unexplained  ∙ not traced".
-func (m *Model) legend(width int) string {
-	var b painted
-	b.p = m.palette
+// legend returns "█ tensors  ▓ cache  ▒ other CUDA  ░ before  ? unexplained  ∙ not traced", in as
+// many lines as it needs; of a GPU with its bytes, without what it has none of.
+func (m *Model) legend(g *gpu, width int) []string {
+	var list []string
+	b := painted{p: m.palette}
 	used := 0
-	write := func(s style, fill rune, name string) {
-		if used+4+words.Width(name) > width {
-			return
+	write := func(s style, fill rune, name string, bytes int64) {
+		if g != nil {
+			if bytes == 0 {
+				return
+			}
+			name += " " + words.SignedBytes(bytes)
+		}
+		if used > 0 && used+4+words.Width(name) > width {
+			list, used = append(list, b.String()), 0
+			b.Reset()
 		}
 		if used > 0 {
 			b.WriteString("  ")
@@ -100,13 +108,16 @@ func (m *Model) legend(width int) string {
 		}
 		b.rune(s, fill)
 		b.end()
-		b.WriteString(" " + name)
+		b.WriteString(" " + words.Cut(name, max(width-2, 1)))
 		used += 2 + words.Width(name)
 	}
-	for k := range barPlanes {
-		write(planes[k].style, planes[k].fill, planes[k].short)
+	one := g
+	if g == nil {
+		one = &gpu{}
 	}
-	write(dim, untracedFill, "not traced")
-	b.end()
-	return b.String()
+	for k := range barPlanes {
+		write(planes[k].style, planes[k].fill, planes[k].short, one.planes[k])
+	}
+	write(dim, untracedFill, "not traced", int64(one.untraced))
+	return append(list, b.String())
 }

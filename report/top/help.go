@@ -47,7 +47,7 @@ func (m *Model) helpLines(width int) []string {
 		}
 		list = append(list, "")
 	}
-	list = append(list, m.legend(width), "")
+	list = append(append(list, m.legend(nil, width)...), "")
 	for _, text := range helpTexts {
 		list = append(list, wrap("", text, width)...)
 		list = append(list, "")

@@ -186,7 +186,7 @@ func (n *names) add(at map[report.LineKey]int32, key report.LineKey, f callstack
 	if f.Python && frames.IsUser(&f) {
 		f.File = shortFile(f.File)
 	}
-	f.Function, f.File = tidy(f.Function), tidyPath(f.File)
+	f.Function, f.File = tidy(frames.ShortName(&f)), tidyPath(f.File)
 	if f.Mapping != nil {
 		f.Mapping = &callstack.Mapping{Path: tidyPath(f.Mapping.Path)}
 	}

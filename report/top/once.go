@@ -21,11 +21,17 @@ func Once(w io.Writer, x Moment, o Options, width int) error {
 	b := m.reader.read(x)
 	m.take(b)
 	list := []string{strings.TrimSpace(m.titleLine(m.width)), ""}
+	bars := false
 	for i := range b.gpus {
-		list = append(list, m.gpuBar(&b.gpus[i], m.width))
+		line := m.gpuBar(&b.gpus[i], m.width)
+		bars = bars || strings.Contains(line, "[")
+		list = append(list, line)
+	}
+	if bars {
+		list = append(list, m.legend(nil, m.width)...)
 	}
 	if len(b.gpus) > 0 {
-		list = append(list, m.legend(m.width), "")
+		list = append(list, "")
 	}
 	list = append(list, m.onceProcesses()...)
 	list = append(list, m.onceLines()...)

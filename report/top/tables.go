@@ -4,6 +4,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -100,9 +101,25 @@ func (m *Model) drawGPUs(s screen) []string {
 		return rowsOf(m, gpuColumns(m.shown), m.lists.gpus, s, height)
 	}
 	table := rowsOf(m, gpuColumns(m.shown), m.lists.gpus, s, n+1)
-	list := table[:1:1]
+	list, full := table[:1:1], table[:1:1] // full: with the bytes of each plane
 	for i, line := range table[1:] {
-		list = append(list, line, m.bar(&m.lists.gpus[i], max(s.width-2, 1)))
+		g := &m.lists.gpus[i]
+		bar := m.gpuModelBar(g, s.width)
+		list = append(list, line, bar)
+		full = append(full, line, bar)
+		full = append(append(full, m.legend(g, s.width)...), "")
 	}
-	return append(list, "", m.legend(s.width))
+	if len(full) <= height+1 {
+		return full[:min(len(full), height)]
+	}
+	return append(append(list, ""), m.legend(nil, s.width)...)
+}
+
+// gpuModelBar draws the bar of a GPU, with its model where no column has it.
+func (m *Model) gpuModelBar(g *gpu, width int) string {
+	model := ""
+	if width >= 60 && g.model != "" && !slices.Contains(m.columnNames(), "model") {
+		model = " " + words.Cut(g.model, width/3)
+	}
+	return m.bar(g, max(width-2-words.Width(model), 1)) + m.palette.paint(dim, model)
 }

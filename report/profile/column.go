@@ -39,8 +39,12 @@ func (p Profile) Column() report.Column {
 		c.Process = ledger.Process{}
 	}
 	for _, text := range p.p.Comments {
-		if text, ok := strings.CutPrefix(text, "doubt: "); ok {
-			c.Doubts = append(c.Doubts, untrusted.Clean(text))
+		text, ok := strings.CutPrefix(untrusted.Clean(text), "doubt: ")
+		switch {
+		case ok && strings.HasPrefix(text, "holders of "):
+			c.HolderDoubts = append(c.HolderDoubts, text)
+		case ok:
+			c.Doubts = append(c.Doubts, text)
 		}
 	}
 	return c

@@ -60,6 +60,14 @@ func FuzzReadProfile(f *testing.F) {
 				t.Errorf("a difference of %d bytes", n)
 			}
 			_ = WriteDifference(io.Discard, pair[0], pair[1])
+			out.Reset()
+			c := report.Compare([]report.Column{pair[0].Column(), pair[1].Column(), good.Column()})
+			if err := text.WriteComparison(&out, c, report.Options{}, text.Screen{Width: 100}); err != nil {
+				t.Fatal(err)
+			}
+			if !reporttest.Printable(out.String()) || out.Len() > 16<<10 {
+				t.Errorf("a comparison of %d bytes: %q", out.Len(), out.String())
+			}
 		}
 	})
 }

@@ -84,7 +84,11 @@ func (c *StuckCache) Doubts(s *ledger.Snapshot) (list []string) {
 	if c.Older > 0 {
 		list = append(list, words.Bytes(c.Older)+" of cache lie in segments from before the attach: what holds those is unknown")
 	}
-	if age := Minus(s.End, c.Listed); c.Unsampled > 0 && age >= uint64(2*time.Second) {
+	switch age := Minus(s.End, c.Listed); {
+	case s.Sampling.Mean == 0: // all are in the sample
+	case c.Listed == 0:
+		list = append(list, "tensors that were not sampled were not listed before this moment: they may hold more")
+	case c.Unsampled+c.Unlisted+c.Outdated > 0 && age >= uint64(2*time.Second):
 		list = append(list, fmt.Sprintf("tensors that were not sampled are as of %s before", words.Span(age)))
 	}
 	if n := max(c.Unlisted, c.Outdated); n > max(c.Cached/100, 1<<20) {

@@ -48,6 +48,8 @@ func PlayStuck(books ledger.Books) {
 	books.Tell(ledger.Process{PID: stuckPID, Comm: "python3", Exe: "/usr/bin/python3.11", Begin: j.now})
 	books.Tell(ledger.Devices{PID: stuckPID, UUIDs: []string{OOMGPU}})
 	books.Tell(ledger.UsageReading{Time: j.now, Usages: []ledger.Usage{{PID: stuckPID, UUID: OOMGPU, Bytes: stuckReserved + 520*MiB}}})
+	books.Tell(ledger.Sampling(slices.Repeat([]float64{0.01}, ledger.SizeClass(4096)+1)))
+	books.Tell(ledger.SampleRate{Mean: MiB, Limit: 4000})
 	j.apply(ledger.Event{Op: ledger.Allocator, Kind: ledger.Tensor, Space: ledger.Blocks, Size: stuckOlder, Handle: stuckReserved})
 	segments := func(n int, size uint64, stacks ...uint64) {
 		for range n {
@@ -130,8 +132,6 @@ func (j *stuckJob) walk() {
 // end tells the totals as of the end of the session.
 func (j *stuckJob) end() {
 	allocated, reserved := stuckOlder+j.live, stuckReserved+j.reserved
-	j.books.Tell(ledger.Sampling(slices.Repeat([]float64{0.01}, ledger.SizeClass(4096)+1)))
-	j.books.Tell(ledger.SampleRate{Mean: MiB, Limit: 4000})
 	j.now = 1060*Second - Second/10
 	j.books.Tell(ledger.TensorReading{Time: j.now, Totals: []ledger.TensorTotals{{
 		PID: stuckPID, Reported: j.now, Allocated: allocated, Reserved: reserved, Live: j.live, Peak: allocated + 4*GiB, PeakTime: 1030 * Second, Classes: j.classes[:],

@@ -146,7 +146,13 @@ function profileTexts() {
   const lacks = (hasCounts() ? "" : "the number of objects, what was ever allocated, holders, ") + "addresses, build IDs and inlined functions";
   return [`${data.title}: ${byId("sum").textContent.split(/; |\. /)[0]}${filters ? ` (only ${filters})` : ""}`, `from a page of vramprof, which lacks ${lacks}: vramprof export has them`,
     ...(data.entries.below.some(Boolean) ? ["stacks end at the code that called PyTorch or CUDA; -tagleaf=callee shows what it called"] : []),
+    ...(hasCounts() && data.kept ? data.kept.walks : []).flatMap(walkTexts),
     ...data.warnings.map((text) => "warning: " + text), ...data.doubts.map((text) => "doubt: " + text), ...data.remarks.map((text) => "# at the end: " + text)];
+}
+
+function walkTexts(w) {
+  const of = "holders of " + data.processes[w.process].name;
+  return w.failure ? [`doubt: no ${of}: ${w.failure}`] : [`${of} are as of ${spanText(w.time)} (-tagroot=holder)`, ...(w.notes || []).map((text) => `doubt: ${of}: ${text}`)];
 }
 
 // encodeProfile returns the profile without compression.

@@ -18,7 +18,7 @@ import (
 const (
 	mostOdd       = 5  // odd columns with sentences
 	mostOddRows   = 3  // lines in the sentences on one column
-	mostLegend    = 8  // columns of which each has a line that describes it
+	mostLegend    = 8  // columns of which each has a line that describes it; of more only odd ones
 	mostDoubts    = 4  // sentences about the figures
 	leastCell     = 10 // columns of a figure
 	mostCell      = 16 // columns of a figure, with the name above it
@@ -68,20 +68,27 @@ func (p *comparedPage) head() {
 		parts = append(parts, momentText(first, sameFile))
 	}
 	p.list(bold, 0, ", ", parts...)
-	if len(p.Columns) > mostLegend {
-		return
-	}
 	name := 0
-	for _, x := range p.Names {
-		name = max(name, min(words.Width(x), p.width/3))
+	for _, i := range p.described() {
+		name = max(name, min(words.Width(p.Names[i]), p.width/3))
 	}
-	for i := range p.Columns {
+	for _, i := range p.described() {
 		text := p.legend(&p.Columns[i], sameFile, sameHost, sameMoment)
 		if text == "" || text == p.Names[i] {
 			continue
 		}
 		p.line(dim, 2, words.Pad(words.CutFront(p.Names[i], name), name)+"  "+text)
 	}
+}
+
+// described returns the columns that have a legend: all if they are few, else the odd ones.
+func (p *comparedPage) described() (list []int) {
+	for i := range p.Columns {
+		if len(p.Columns) <= mostLegend || slices.ContainsFunc(p.Odd[:min(len(p.Odd), mostOdd)], func(o report.Odd) bool { return o.Column == i }) {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // momentText returns "each at its peak", "at the end, after 12m30s".
@@ -244,118 +251,6 @@ func whole(text string) (list []string) {
 		list = append(list, word)
 	}
 	return list
-}
-
-// comparedColumn is a column of the table.
-type comparedColumn struct {
-	name   string
-	width  int
-	figure func(r *report.ComparedRow) string
-}
-
-// tableColumns returns the columns that fit beside lines of code: all, or the least, the median, the
-// most and the odd ones. It returns nil on a screen that is too narrow.
-func (p *comparedPage) tableColumns() []comparedColumn {
-	cell := func(name string, figure func(r *report.ComparedRow) string) comparedColumn {
-		width := min(max(words.Width(name)+2, leastCell), mostCell)
-		return comparedColumn{words.CutFront(name, width-2), width, figure}
-	}
-	file := func(k int) comparedColumn {
-		return cell(p.Names[k], func(r *report.ComparedRow) string { return words.SignedBytes(r.Bytes[k]) })
-	}
-	difference := cell("difference", func(r *report.ComparedRow) string { return words.Difference(r.Difference) })
-	median := cell("median", func(r *report.ComparedRow) string { return words.SignedBytes(r.Median) })
-	room := func(list []comparedColumn) int {
-		n := p.width - 2
-		for i := range list {
-			n -= list[i].width
-		}
-		return n
-	}
-	all := []comparedColumn{difference}
-	if len(p.Columns) > 2 {
-		all = append(all, median)
-	}
-	for k := range p.Columns {
-		all = append(all, file(k))
-	}
-	if room(all) >= comparedUsual || len(p.Columns) == 2 && room(all) >= leastLine {
-		return all
-	}
-	some := []comparedColumn{difference, cell("least", func(r *report.ComparedRow) string { return words.SignedBytes(r.Min) }), median,
-		cell("most", func(r *report.ComparedRow) string { return words.SignedBytes(r.Max) })}
-	if room(some) < usualLine {
-		return nil
-	}
-	for i := range p.Odd {
-		if next := file(p.Odd[i].Column); room(append(slices.Clone(some), next)) >= usualLine {
-			some = append(some, next)
-		}
-	}
-	return some
-}
-
-func (p *comparedPage) table() {
-	columns := p.tableColumns()
-	row := func(s style, cell func(x *comparedColumn) string, f *callstack.Frame) {
-		line := ""
-		for i := range columns {
-			line += words.Pad(cell(&columns[i]), -columns[i].width)
-		}
-		line += "  "
-		p.line(s, 0, line+frames.Text(f, p.width-words.Width(line)))
-	}
-	write := func(s style, r *report.ComparedRow) {
-		if columns == nil {
-			p.narrowRow(s, r)
-			return
-		}
-		f := comparedFrame(r)
-		row(s, func(x *comparedColumn) string { return x.figure(r) }, &f)
-		p.movedLines(r)
-	}
-	if columns != nil {
-		row(dim, func(x *comparedColumn) string { return x.name }, &callstack.Frame{Function: "line", Mark: true})
-	}
-	write(bold, &p.Total)
-	for i := range p.Rows[:min(len(p.Rows), p.top)] {
-		write(plain, &p.Rows[i])
-	}
-	if rest := p.Rows[min(len(p.Rows), p.top):]; len(rest) > 0 {
-		sum := report.SumRows(rest, words.Count(uint64(len(rest)), "more line")+" (-T shows more)")
-		write(dim, &sum)
-	}
-}
-
-// movedLines writes on which lines the columns have a row, if they differ.
-func (p *comparedPage) movedLines(r *report.ComparedRow) {
-	if r.Lines == nil {
-		return
-	}
-	var parts []string
-	for k, line := range r.Lines {
-		if line != 0 {
-			parts = append(parts, fmt.Sprintf("line %d in %s", line, p.Names[k]))
-		}
-	}
-	p.list(dim, siteIndent, ", ", parts[:min(len(parts), mostLegend)]...)
-}
-
-// narrowRow writes a row as "+4.10 GiB  loader.py:88" and below it "rank 3 5.30 GiB, median …".
-func (p *comparedPage) narrowRow(s style, r *report.ComparedRow) {
-	p.headLine(s, words.Difference(r.Difference), comparedFrame(r))
-	var parts []string
-	switch {
-	case len(p.Columns) == 2:
-		parts = []string{words.SignedBytes(r.Bytes[0]) + " → " + words.SignedBytes(r.Bytes[1])}
-	default:
-		parts = []string{words.SignedBytes(r.Min) + " to " + words.SignedBytes(r.Max), "median " + words.SignedBytes(r.Median)}
-		for _, k := range r.Odd[:min(len(r.Odd), mostOdd)] {
-			parts = append(parts, words.Cut(p.Names[k], p.width/2)+" "+words.SignedBytes(r.Bytes[k]))
-		}
-	}
-	p.list(dim, siteIndent, ", ", parts...)
-	p.movedLines(r)
 }
 
 // doubts writes what the columns' ledgers could not account for, equal sentences once.

@@ -54,7 +54,7 @@ func comparisonText(t *testing.T, c *report.Comparison, width int) string {
 }
 
 func TestComparisonsAreStable(t *testing.T) {
-	for name, c := range map[string]*report.Comparison{"ranks4-": ranks(4), "ranks8-": ranks(8), "versions": versions()} {
+	for name, c := range map[string]*report.Comparison{"ranks4-": ranks(4), "ranks8-": ranks(8), "ranks64-": ranks(64), "versions": versions()} {
 		for _, width := range []int{40, 44, 80, 120} {
 			reporttest.Golden(t, fmt.Sprintf("compare-%s%d.txt", name, width), []byte(comparisonText(t, c, width)))
 		}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+)
+
+// comparedColumn is a column of the table.
+type comparedColumn struct {
+	name   string
+	width  int
+	figure func(r *report.ComparedRow) string
+}
+
+// tableColumns returns the columns that fit beside lines of code: all, or the least, the median, the
+// most and the odd ones. It returns nil on a screen that is too narrow.
+func (p *comparedPage) tableColumns() []comparedColumn {
+	cell := func(name string, figure func(r *report.ComparedRow) string) comparedColumn {
+		width := min(max(words.Width(name)+2, leastCell), mostCell)
+		return comparedColumn{words.CutFront(name, width-2), width, figure}
+	}
+	file := func(k int) comparedColumn {
+		return cell(p.Names[k], func(r *report.ComparedRow) string { return words.SignedBytes(r.Bytes[k]) })
+	}
+	difference := cell("difference", func(r *report.ComparedRow) string { return words.Difference(r.Difference) })
+	median := cell("median", func(r *report.ComparedRow) string { return words.SignedBytes(r.Median) })
+	room := func(list []comparedColumn) int {
+		n := p.width - 2
+		for i := range list {
+			n -= list[i].width
+		}
+		return n
+	}
+	all := []comparedColumn{difference}
+	if len(p.Columns) > 2 {
+		all = append(all, median)
+	}
+	for k := range p.Columns {
+		all = append(all, file(k))
+	}
+	if room(all) >= comparedUsual || len(p.Columns) == 2 && room(all) >= leastLine {
+		return all
+	}
+	some := []comparedColumn{difference, cell("least", func(r *report.ComparedRow) string { return words.SignedBytes(r.Min) }), median,
+		cell("most", func(r *report.ComparedRow) string { return words.SignedBytes(r.Max) })}
+	if room(some) < usualLine {
+		return nil
+	}
+	for i := range p.Odd {
+		if next := file(p.Odd[i].Column); room(append(slices.Clone(some), next)) >= usualLine {
+			some = append(some, next)
+		}
+	}
+	return some
+}
+
+func (p *comparedPage) table() {
+	columns := p.tableColumns()
+	row := func(s style, cell func(x *comparedColumn) string, f *callstack.Frame) {
+		line := ""
+		for i := range columns {
+			line += words.Pad(cell(&columns[i]), -columns[i].width)
+		}
+		line += "  "
+		p.line(s, 0, line+frames.Text(f, p.width-words.Width(line)))
+	}
+	write := func(s style, r *report.ComparedRow) {
+		if columns == nil {
+			p.narrowRow(s, r)
+			return
+		}
+		f := comparedFrame(r)
+		row(s, func(x *comparedColumn) string { return x.figure(r) }, &f)
+		p.movedLines(r)
+	}
+	if columns != nil {
+		row(dim, func(x *comparedColumn) string { return x.name }, &callstack.Frame{Function: "line", Mark: true})
+	}
+	write(bold, &p.Total)
+	for i := range p.Rows[:min(len(p.Rows), p.top)] {
+		write(plain, &p.Rows[i])
+	}
+	if rest := p.Rows[min(len(p.Rows), p.top):]; len(rest) > 0 {
+		sum := report.SumRows(rest, words.Count(uint64(len(rest)), "more line")+" (-T shows more)")
+		write(dim, &sum)
+	}
+}
+
+// movedLines writes on which lines the columns have a row, if they differ.
+func (p *comparedPage) movedLines(r *report.ComparedRow) {
+	if r.Lines == nil {
+		return
+	}
+	var parts []string
+	for k, line := range r.Lines {
+		if line != 0 {
+			parts = append(parts, fmt.Sprintf("line %d in %s", line, p.Names[k]))
+		}
+	}
+	p.list(dim, siteIndent, ", ", parts[:min(len(parts), mostLegend)]...)
+}
+
+// narrowRow writes a row as "+4.10 GiB  loader.py:88" and below it "rank 3 5.30 GiB, median …".
+func (p *comparedPage) narrowRow(s style, r *report.ComparedRow) {
+	p.headLine(s, words.Difference(r.Difference), comparedFrame(r))
+	var parts []string
+	switch {
+	case len(p.Columns) == 2:
+		parts = []string{words.SignedBytes(r.Bytes[0]) + " → " + words.SignedBytes(r.Bytes[1])}
+	default:
+		parts = []string{words.SignedBytes(r.Min) + " to " + words.SignedBytes(r.Max), "median " + words.SignedBytes(r.Median)}
+		for _, k := range r.Odd[:min(len(r.Odd), mostOdd)] {
+			parts = append(parts, words.Cut(p.Names[k], p.width/2)+" "+words.SignedBytes(r.Bytes[k]))
+		}
+	}
+	p.list(dim, siteIndent, ", ", parts...)
+	p.movedLines(r)
+}

@@ -150,6 +150,15 @@ func heldPage(t *testing.T, b *browser) {
 		"#keeper-head": historyPath, "#keeper-facts": "+4.38 GiB since 1.0s, +560 entries", "#keeper-sites": "Block.forward",
 		"#holders tbody .place": "list of 752", "#holders tbody .c-grown": "+4.61 GiB/min",
 	})
+	address := p.addressed("holder=")
+	crumbs := p.text("#kept-crumbs")
+	p.load(address)
+	p.says(map[string]string{"#keeper-head": historyPath, "#holders-count": "1–1 of 1", "#kept-matched": "matched", "#kept-crumbs": crumbs})
+	var top float64
+	p.eval(`document.getElementById("kept-section").getBoundingClientRect().top`, &top)
+	if !strings.Contains(address, "view=kept") || !strings.Contains(address, "kept-search=hist") || top > 700 {
+		p.Errorf("opened with %s, the holders are %.0f pixels below the top", address, top)
+	}
 	p.screenshot("held")
 	p.click("#keeper-sites li:last-child button")
 	p.says(map[string]string{"#selected-keepers": historyPath, "#selected-keepers h3": "Kept by, as of 58s"})

@@ -3,6 +3,8 @@
 package report
 
 import (
+	"slices"
+
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -17,7 +19,7 @@ type Texts struct {
 
 // NewTexts returns the texts of a snapshot, clean of control characters.
 func NewTexts(s *ledger.Snapshot, st callstack.Stacks) Texts {
-	t := Texts{Remarks: append(TorchTexts(s), Remarks(s, st)...)}
+	t := Texts{Remarks: slices.Concat(TorchTexts(s), StuckTexts(s, st), Remarks(s, st))}
 	for i := range t.Remarks {
 		t.Remarks[i] = untrusted.Clean(t.Remarks[i])
 	}

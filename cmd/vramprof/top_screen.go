@@ -30,6 +30,10 @@ const (
 	longestPause, longestJudgePause = 10 * time.Second, time.Minute
 )
 
+// screenRate is how often a second the terminal is looked after. Each time costs, even if nothing has
+// changed; a key shows after at most so long.
+const screenRate = 15
+
 // maxScreenOOMs is how many out-of-memory errors wait for the next moment.
 const maxScreenOOMs = 100
 
@@ -62,7 +66,7 @@ type liveScreen struct {
 // newScreen returns a screen that ends with the context of the command.
 func newScreen(c *cli.Context, o top.Options) *liveScreen {
 	s := &liveScreen{}
-	s.program = tea.NewProgram(top.New(o), tea.WithOutput(os.Stdout), tea.WithoutSignalHandler(), tea.WithFilter(s.filter))
+	s.program = tea.NewProgram(top.New(o), tea.WithOutput(os.Stdout), tea.WithoutSignalHandler(), tea.WithFilter(s.filter), tea.WithFPS(screenRate))
 	c.App.Metadata[restoreKey] = func() { _ = s.program.ReleaseTerminal() }
 	return s
 }

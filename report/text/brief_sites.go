@@ -211,6 +211,7 @@ func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow boo
 		if t.o.Older > 0 {
 			change = "oldest " + t.change(x)
 		}
+		f.Function = frames.ShortName(&f)
 		t.headLine(bold, words.Pad(fmt.Sprintf("%d.", rank), siteIndent)+words.Pad(live, liveColumns), f)
 		t.list(dim, siteIndent, ", ", words.Count(x.LiveObjects, words.Noun(x.Kind)), change, class, t.place(x))
 		return
@@ -222,7 +223,7 @@ func (t *siteTable) site(rank int, x *ledger.Site, f callstack.Frame, narrow boo
 	if len(report.Marks(t.s, t.st, x)) > 0 {
 		text += incomplete
 	}
-	t.line(plain, 0, text+frames.Text(&f, max(t.width-words.Width(text), 1)))
+	t.line(plain, 0, text+briefFrame(f, max(t.width-words.Width(text), 1)))
 }
 
 // failures writes the allocations that failed, in one line each.

@@ -5,6 +5,7 @@ package text
 import (
 	"slices"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -21,11 +22,14 @@ type foldedLine struct {
 }
 
 // folded writes the user's own frames of a stack, its headline and its marks, and the number of
-// library frames between them.
+// library frames between them: "… 33 library frames, in at::_ops::relu::call".
 func (p *page) folded(list []callstack.Frame, own int) {
 	const indent = siteIndent + 2
-	for _, l := range foldedLines(list, own) {
+	_, callee := frames.Leaf(list)
+	for i, l := range foldedLines(list, own) {
 		switch {
+		case l.frame == nil && i == 0 && callee != "":
+			p.line(dim, indent, "… "+words.Count(l.skipped, l.noun)+", in "+untrusted.Clean(frames.SimpleName(callee)))
 		case l.frame == nil:
 			p.line(dim, indent, "… "+words.Count(l.skipped, l.noun))
 		case l.frame == &list[own]:
@@ -65,6 +69,20 @@ func foldedLines(list []callstack.Frame, own int) (lines []foldedLine) {
 		lines = append(append(lines[:from:from], middle), rest...)
 	}
 	return lines
+}
+
+// briefFrame returns a frame's line like frames.Text. Native functions have their simple name; one
+// without a source file loses its library, then its begin.
+func briefFrame(f callstack.Frame, width int) string {
+	if f.Python || f.Mark {
+		return frames.Text(&f, width)
+	}
+	f.Function = frames.ShortName(&f)
+	front, back := frames.Parts(&f)
+	if f.File != "" || words.Width(front)+1+words.Width(back) <= width {
+		return frames.Text(&f, width)
+	}
+	return words.CutFront(front, width)
 }
 
 func hasScript(list []callstack.Frame) bool {

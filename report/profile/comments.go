@@ -21,6 +21,7 @@ func comments(s *ledger.Snapshot, st callstack.Stacks, cut bool) []string {
 		details = append(details, report.PartText(s, &list[i]))
 	}
 	details = append(details, report.TorchTexts(s)...)
+	details = append(details, report.StuckTexts(s, st)...)
 	details = append(details, report.Remarks(s, st)...)
 	found, _ := report.MostKept(s)
 	for _, k := range found {

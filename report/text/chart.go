@@ -77,7 +77,8 @@ func chartRow(p *page, s *ledger.Snapshot, t *timeline.Timeline, r *timeline.Row
 		at = "host"
 	}
 	p.line(plain, 0, "")
-	p.list(bold, 0, ", ", words.Process(&t.Processes[r.Process])+" on "+words.Join(at, words.ShortUUID(untrusted.Clean(r.UUID))))
+	process := &t.Processes[r.Process]
+	p.list(bold, 0, ", ", words.Process(process)+rankText(process)+" on "+words.Join(at, words.ShortUUID(untrusted.Clean(r.UUID))))
 	list := chartSeries(r)
 	names, room := chartNames, p.width-chartNames-chartFigures
 	narrow := room < chartLeast

@@ -26,13 +26,14 @@ type tableColumns struct {
 	objects bool  // there is room for the count
 	process int   // width
 	pids    bool  // the process is only its pid
+	ranks   bool  // the process has its rank
 	narrow  bool  // no room for a table: each row takes two lines
 }
 
 // tableColumns chooses the columns for the rows of a table. On a narrow screen first the count of
 // objects goes, then the names of processes.
-func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, figures ...int) tableColumns {
-	c := tableColumns{figures: figures, objects: true}
+func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, objects bool, figures ...int) tableColumns {
+	c := tableColumns{figures: figures, objects: objects}
 	pid := len("pid")
 	for i := range rows {
 		process := &s.Processes[rows[i].Process]
@@ -40,7 +41,12 @@ func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, figures ...in
 		pid = max(pid, len(strconv.Itoa(int(process.PID))))
 	}
 	room := p.width - c.width()
-	if room < usualLine {
+	if most := rankColumns(s, rows); most > 0 && room-most >= usualLine {
+		c.ranks = true
+		c.process += most
+		room -= most
+	}
+	if room < usualLine && c.objects {
 		c.objects = false
 		room += objectCell
 	}
@@ -53,11 +59,30 @@ func (p *page) tableColumns(s *ledger.Snapshot, rows []report.Row, figures ...in
 	return c
 }
 
-// width returns the columns in front of the line of code, with all that a table can have.
+// rankColumns returns the columns that the ranks of processes take, 0 without any.
+func rankColumns(s *ledger.Snapshot, rows []report.Row) (most int) {
+	for i := range rows {
+		most = max(most, words.Width(rankText(&s.Processes[rows[i].Process])))
+	}
+	return min(most, mostProcess)
+}
+
+// rankText returns " rank 3", "" without a rank.
+func rankText(p *ledger.Process) string {
+	if rank := words.Digits(p.Rank); rank != "" {
+		return " rank " + rank
+	}
+	return ""
+}
+
+// width returns the columns in front of the line of code.
 func (c *tableColumns) width() int {
-	n := objectCell + 2 + c.process + 2 + planeColumn + deviceCell
+	n := 2 + c.process + 2 + planeColumn + deviceCell
 	for _, w := range c.figures {
 		n += w
+	}
+	if c.objects {
+		n += objectCell
 	}
 	return n
 }
@@ -84,6 +109,9 @@ func (c *tableColumns) processHead() string {
 func (c *tableColumns) processCell(p *ledger.Process) string {
 	if c.pids {
 		return strconv.Itoa(int(p.PID))
+	}
+	if rank := rankText(p); c.ranks {
+		return words.Cut(narrowName(p, c.process-words.Width(rank))+rank, c.process)
 	}
 	return narrowName(p, c.process)
 }

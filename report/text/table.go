@@ -29,7 +29,7 @@ func WriteTable(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	}
 	list := report.Rows(s, st)
 	p.line(plain, 0, "")
-	c := p.tableColumns(s, list, 9, 10)
+	c := p.tableColumns(s, list, true, 9, 10)
 	live, objects, mark := "live", "objects", n.mark(report.AtStacks)
 	if c.objects || c.narrow {
 		objects = words.Join(objects, mark)
@@ -75,8 +75,7 @@ func changeTable(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Opti
 	for i := range list {
 		rows[i] = list[i].Row
 	}
-	c := p.tableColumns(s, rows, 10, 10, 10)
-	c.objects = false
+	c := p.tableColumns(s, rows, false, 10, 10, 10)
 	after := words.Join("after", n.mark(report.AtStacks))
 	if !c.narrow {
 		p.line(dim, 0, c.text([]string{"change", "before", after}, "", c.processHead(), "plane", "device")+"line")

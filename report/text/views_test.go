@@ -137,7 +137,7 @@ func TestViewsOfAnIntervalShowWhatChanged(t *testing.T) {
 func TestATableNamesTheProcessOfEachRow(t *testing.T) {
 	s, st := reporttest.TorchSnapshot(), reporttest.TorchStacks()
 	for width, want := range map[int]string{
-		120: " 2.00 GiB  6.00 GiB          8  serve [5000]    other CUDA  cuda:0  /srv/serve.py:9 serve\n",
+		120: " 2.00 GiB  6.00 GiB          8  serve [5000]           other CUDA  cuda:0  /srv/serve.py:9 serve\n",
 		90:  " 2.00 GiB  6.00 GiB  serve [5000]    other CUDA  cuda:0  /srv/serve.py:9 serve\n",
 		80:  " 2.00 GiB  6.00 GiB  5000  other CUDA  cuda:0  /srv/serve.py:9 serve\n",
 		44:  "2.00 GiB  /srv/serve.py:9 serve\n    8 objects ², 6.00 GiB allocated,\n    serve [5000], other CUDA, cuda:0\n",

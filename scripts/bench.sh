@@ -6,7 +6,7 @@
 #
 #   --quick       fewer and shorter rounds, 6 minutes
 #   --only ROWS   comma-separated: calls, rate, live, attach, forks, torch, tensors, exits, capture,
-#                 report, holders, accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
+#                 report, holders, top, accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
 #   --markdown    also write BENCHMARKS.md: the results of this run and, for rows that it
 #                 skips, those of the last run with them (in .cache/bench/results)
 #   --profile     only print the cost of each BPF program (sets and restores kernel.bpf_stats_enabled)
@@ -23,13 +23,14 @@ cd "$repository"
 . scripts/bench/torch.sh
 . scripts/bench/capture.sh
 . scripts/bench/holders.sh
+. scripts/bench/top.sh
 . scripts/bench/peers.sh
 . scripts/bench/accuracy.sh
 . scripts/bench/many.sh
 . scripts/bench/table.sh
 
-rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 only="" profile="" markdown=""
-peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors exits capture report holders accuracy peers idle memory"
+rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 only="" profile="" markdown=""
+peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors exits capture report holders top accuracy peers idle memory"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
@@ -113,6 +114,7 @@ measure exits measure_exits
 measure capture measure_capture
 measure report measure_report
 measure holders measure_holders
+measure top measure_top
 measure accuracy measure_accuracy
 measure idle measure_idle
 measure memory measure_memory

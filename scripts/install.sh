@@ -12,7 +12,7 @@ needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 # of PyTorch's viewer, and to find who holds arrays of Numba (about 360 MB).
 wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium tmux:tmux node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
-needs_bench="$needs_demo bpftrace:bpftrace"
+needs_bench="$needs_demo bpftrace:bpftrace tmux:tmux"
 # The tools that the benchmark compares with vramprof; it prints which are missing.
 needs_peers=$needs_demo
 wants_peers="bpftrace:bpftrace memleak-bpfcc:bpfcc-tools heaptrack:heaptrack zstd:zstd"

@@ -4,7 +4,9 @@ package top
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/symbolize/callstack"
@@ -66,5 +68,39 @@ func BenchmarkKey(b *testing.B) {
 	for b.Loop() {
 		press(m, "j")
 		m.View()
+	}
+}
+
+// BenchmarkHour shows an hour of a large session, a moment a second, and reports the heap after a
+// tenth of it and at its end, in MB. scripts/bench.sh --only top runs it.
+func BenchmarkHour(b *testing.B) {
+	s, st := large(200, 5000)
+	judged := Judge(s, st)
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc) / 1e6
+	}
+	for b.Loop() {
+		m := screenOf(120, 40, Options{})
+		begin, early := time.Now(), 0.0
+		for second := range 3600 {
+			x := *s
+			x.End += uint64(second) * reporttest.Second
+			x.Sites = append([]ledger.Site(nil), s.Sites...)
+			for i := range x.Sites {
+				x.Sites[i].LiveBytes += uint64(second) << 10
+			}
+			send(m, Moment{Snapshot: &x, Stacks: st, Judged: judged, Note: fmt.Sprint("message ", second)})
+			m.View()
+			if second == 360 {
+				early = heap()
+			}
+		}
+		b.ReportMetric(early, "early-MB")
+		b.ReportMetric(heap(), "late-MB")
+		b.ReportMetric(time.Since(begin).Seconds(), "s-played")
+		runtime.KeepAlive(m)
 	}
 }

@@ -169,3 +169,15 @@ func TestLinesOfOneGraphReferToTheFirst(t *testing.T) {
 		t.Errorf("want the second line to refer to the first:\n%s", text)
 	}
 }
+
+func TestBriefRowsNameTheirDoubts(t *testing.T) {
+	s, st := reporttest.Flooded()
+	text := briefText(t, s, st, report.Options{}, 80)
+	if strings.Count(text, incomplete) != 2 || !strings.Contains(text, "[7] is incomplete: 12 events lost") && !strings.Contains(text, "flood [7]") {
+		t.Errorf("want two incomplete rows and the reason:\n%s", text)
+	}
+	s.Sites[2].Kind = ledger.Imported
+	if text := briefText(t, s, st, report.Options{}, 80); !strings.Contains(text, "(imported) honest_work") || !strings.Contains(text, "not counted: 1 allocation, 7.00 MiB of imported memory") {
+		t.Errorf("imported memory has no mark:\n%s", text)
+	}
+}

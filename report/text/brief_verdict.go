@@ -41,12 +41,12 @@ func (p *brief) verdict(rank int, g *verdict.Group, before shownVerdict) shownVe
 	own := frames.Headline(stack)
 	now := shownVerdict{rank, g.Process, g.Device, callersOf(stack, own), report.KeptText(groupHolders(p.s, p.kept[g.Process], g), g.LiveBytes)}
 	same := before.rank > 0 && before.process == now.process && before.device == now.device
-	called, kept := same && now.callers != "" && now.callers == before.callers, same && now.holder != "" && now.holder == before.holder
+	called, kept := before.rank > 0 && now.callers != "" && now.callers == before.callers, same && now.holder != "" && now.holder == before.holder
 	amount := p.amount(g)
-	if called || kept {
-		amount = append(amount[:2], asBefore(called, kept, before.rank)) // in one process, on one device
+	if same {
+		amount = amount[:2] // without the process and the device
 	}
-	p.list(plain, siteIndent, ", ", amount...)
+	p.list(plain, siteIndent, ", ", append(amount, asBefore(called, kept, before.rank))...)
 	if now.holder != "" && !kept {
 		p.shortened(sign, strings.Fields(now.holder), p.evidence)
 	}

@@ -62,7 +62,11 @@ func stuckPart(p *page, s *ledger.Snapshot, c *report.StuckCache, top int) {
 	p.line(plain, 0, "")
 	p.list(bold, 0, " ", "What keeps PyTorch's cache from the driver:", ownerName(s, c.Process, report.MaxName), "on "+words.Device(c.Device, ledger.Tensor))
 	p.line(plain, 0, "")
-	p.paragraph("", c.StuckText()+"; "+c.IdleText()+".")
+	if c.Cached > 0 {
+		p.paragraph("", c.StuckText()+"; "+c.IdleText()+".")
+	} else {
+		p.paragraph("", "There is no cache in segments that were allocated since the attach.")
+	}
 	if c.Segments > 0 {
 		p.line(plain, 0, "")
 	}

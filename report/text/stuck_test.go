@@ -33,6 +33,21 @@ func TestCacheViewNamesTheLinesThatHoldSegments(t *testing.T) {
 	}
 }
 
+func TestCacheViewOfALateAttachGivesWhatIsUnknown(t *testing.T) {
+	s := reporttest.Stuck()
+	s.Tensors[0].Cached, s.Tensors[0].Segments = 0, 0
+	s.Stuck = []ledger.Stuck{{}}
+	text := strings.Join(strings.Fields(cacheView(t, s, report.Options{}, 80)), " ")
+	for _, want := range []string{
+		"There is no cache in segments that were allocated since the attach.",
+		"! 4.00 GiB of cache lie in segments from before the attach: what holds those is unknown",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the view lacks %q:\n%s", want, text)
+		}
+	}
+}
+
 func TestSummaryShowsWhatHoldsTheCacheOnlyWhereItMatters(t *testing.T) {
 	s := reporttest.Stuck()
 	summary := func() string {

@@ -170,7 +170,7 @@ func (l *Ledger) addStuck(s *Snapshot, n uint32, index int) {
 	at := map[int32]*Stuck{}
 	for i := range p.tensors {
 		t := &p.tensors[i]
-		if x := s.TensorsOn(index, t.device); x != nil && t.device >= 0 && t.now.reserved != 0 && x.Cached > 0 { // otherwise blocks have no addresses
+		if x := s.TensorsOn(index, t.device); x != nil && t.device >= 0 && t.now.reserved != 0 && x.Cached+x.OlderCached > 0 { // otherwise blocks have no addresses
 			at[t.device] = &Stuck{Process: index, Device: t.device, Listed: p.blockList.time}
 		}
 	}

@@ -36,6 +36,7 @@ const (
 // chronicle has what happened last.
 type chronicle struct {
 	list  []happening // by time
+	told  int         // ever
 	leaks map[leakKey]bool
 	ended map[processKey]bool
 	begun bool
@@ -56,6 +57,7 @@ func (c *chronicle) add(h happening) {
 		c.list = slices.Delete(c.list, 0, maxHappenings/4)
 	}
 	c.list = append(c.list, h)
+	c.told++
 }
 
 // last returns the latest, nil if nothing happened.

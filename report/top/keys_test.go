@@ -397,3 +397,23 @@ func TestOnlyChangesAreDrawn(t *testing.T) {
 		t.Error("a key does not have the screen drawn")
 	}
 }
+
+func TestTheResultOfAKeyGivesWayToNews(t *testing.T) {
+	list := over(moments()["torch"], 15)
+	m := screenOf(120, 40, Options{}, list[0])
+	press(m, "w")
+	wantText(t, m, "w", "no profile can be written here")
+	for _, x := range list[1:] {
+		send(m, x)
+	}
+	if lineAt(m, "no profile") != "" {
+		t.Error("the result of a key stays")
+	}
+	press(m, "w")
+	x := list[14]
+	s := *x.Snapshot
+	s.End++
+	x.Snapshot, x.Note = &s, "NVML is gone"
+	send(m, x)
+	wantText(t, m, "news", "NVML is gone")
+}

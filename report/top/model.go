@@ -34,6 +34,7 @@ type Model struct {
 	series        *series
 	chronicle     *chronicle
 	status        *happening // of the keys w and s; nil: none
+	statusAge     int        // moments since then
 	capturing     bool
 	busy          bool // w or s is at work
 
@@ -162,12 +163,19 @@ func (m *Model) receive(x Moment) tea.Cmd {
 
 func (m *Model) take(b *books) {
 	m.series.add(b)
+	before := m.chronicle.told
 	m.chronicle.take(b)
+	if m.statusAge++; m.chronicle.told > before || m.statusAge > maxStatus {
+		m.status = nil
+	}
 	m.latest = b
 	if !m.frozen || m.shown == nil {
 		m.show(b)
 	}
 }
+
+// maxStatus is for how many moments the result of w or s stays, unless something happens.
+const maxStatus = 10
 
 // show draws the views from a moment.
 func (m *Model) show(b *books) {
@@ -375,12 +383,12 @@ func (m *Model) toggleCapture() tea.Cmd {
 
 func (m *Model) tell(when bool, text string) {
 	if when {
-		m.status = &happening{text: text, style: warning}
+		m.status, m.statusAge = &happening{text: text, style: warning}, 0
 	}
 }
 
 func (m *Model) done(msg doneMsg) {
-	m.busy = false
+	m.busy, m.statusAge = false, 0
 	m.status = &happening{text: tidy(msg.text), style: good}
 	if msg.err != nil {
 		m.status = &happening{text: tidy(msg.err.Error()), style: alarm}

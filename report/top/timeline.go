@@ -17,6 +17,7 @@ type trackRow struct {
 	now     int64
 	process processKey // the zero value: of a GPU
 	style   style
+	note    string // beside the value of now: "rank 3 of 8"
 }
 
 type trackKey struct {
@@ -47,7 +48,7 @@ func (m *Model) listTracks() {
 		}
 		if m.process == (processKey{}) {
 			if m.filter.passes(x.command, x.pid, x.user, x.job) {
-				m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, m.trackLabel(x), &t.all, x.live, x.key.process, plain})
+				m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, m.trackLabel(x), &t.all, x.live, x.key.process, plain, x.job})
 			}
 			continue
 		}
@@ -64,13 +65,13 @@ func (m *Model) listPlanes(x *process, t *track) {
 	if x.gpu >= 0 && len(m.shown.gpus) > 1 {
 		on = " GPU " + m.shown.gpuLabel(x.gpu)
 	}
-	m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, "all" + on, &t.all, x.live, x.key.process, bold})
+	m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, "all" + on, &t.all, x.live, x.key.process, bold, x.job})
 	for k := range planes {
 		if k == hostPlane {
 			on = ""
 		}
 		if v := &t.planes[k]; v.peak > 0 {
-			m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, k}, planes[k].short + on, v, x.planes[k], x.key.process, planes[k].style})
+			m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, k}, planes[k].short + on, v, x.planes[k], x.key.process, planes[k].style, ""})
 		}
 	}
 }
@@ -210,7 +211,7 @@ func (m *Model) drawTrack(c chart, x *trackRow, at bool) []string {
 				side = ""
 			}
 		case i == 1:
-			name = " " + words.SignedBytes(x.now)
+			name = words.Cut(words.Join(" "+words.SignedBytes(x.now), x.note), max(c.names-1, 0))
 		}
 		if i == c.lines-1 && i > 0 {
 			side = words.SignedBytes(bottom)

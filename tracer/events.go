@@ -254,7 +254,7 @@ func (t *Tracer) stats() ledger.Stats {
 		_ = t.coll.Maps["counters"].Lookup(uint32(i), &counters[i])
 	}
 	s := ledger.Stats{
-		Lost:      t.counts.lost.Load() + counters[bpf.CounterEventLost] + counters[bpf.CounterThreadsFull] + counters[bpf.CounterTooDeep] + counters[bpf.CounterUnreadable],
+		Lost:      t.lostEvents(),
 		Stacks:    counters[bpf.CounterStacks] - min(t.counts.ignoredStacks.Load(), counters[bpf.CounterStacks]),
 		StacksBy:  t.stacks.Lost(),
 		Torn:      counters[bpf.CounterTorn],
@@ -273,6 +273,17 @@ func (t *Tracer) stats() ledger.Stats {
 		}
 	}
 	return s
+}
+
+// lostEvents counts the events without room, and those that could not be read.
+func (t *Tracer) lostEvents() uint64 {
+	lost := t.counts.lost.Load()
+	for _, i := range [...]uint32{bpf.CounterEventLost, bpf.CounterThreadsFull, bpf.CounterTooDeep, bpf.CounterUnreadable} {
+		var n uint64
+		_ = t.coll.Maps["counters"].Lookup(i, &n)
+		lost += n
+	}
+	return lost
 }
 
 // missing counts the events without a stack by reason.

@@ -23,6 +23,15 @@ func (t *Tracer) Glance() *ledger.Snapshot {
 	return t.named(t.lastBooks(func(*booking.Turn, *ledger.Snapshot) {}))
 }
 
+// Sums returns what is held now and what was lost, for a line that is redrawn. It takes no snapshot.
+func (t *Tracer) Sums() ledger.Glance {
+	turn := t.desk.Take()
+	sums := turn.Glance()
+	turn.Done()
+	sums.Lost = t.lostEvents()
+	return sums
+}
+
 func (t *Tracer) named(s *ledger.Snapshot) *ledger.Snapshot {
 	for i := range s.Sites {
 		t.stacks.Stack(s.Sites[i].Stack)

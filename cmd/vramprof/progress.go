@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // wipeLine clears the terminal's current line.
@@ -56,9 +57,8 @@ func readingTo(w io.Writer, path string, now func() time.Time) (progress func(do
 	}, end
 }
 
-// showProgress shows on a terminal how long vramprof has traced, in one line that
-// end clears.
-func showProgress(w io.Writer) (end func()) {
+// showProgress shows on a terminal what vramprof has traced, in one line that end clears.
+func showProgress(w io.Writer, now func() ledger.Glance) (end func()) {
 	if !isTerminal(w) {
 		return func() {}
 	}
@@ -68,15 +68,28 @@ func showProgress(w io.Writer) (end func()) {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		begin := time.Now()
+		var line status
 		for {
 			select {
 			case <-done:
 				fmt.Fprint(w, wipeLine)
 				return
-			case now := <-tick.C:
-				fmt.Fprintf(w, "%straced %v", wipeLine, now.Sub(begin).Round(time.Second))
+			case at := <-tick.C:
+				line.take(at.Sub(begin), now())
+				fmt.Fprint(w, wipeLine, line.text(lineWidth(w)))
 			}
 		}
 	})
 	return func() { close(done); wait.Wait() }
+}
+
+// lineWidth returns how many columns of a terminal a line may fill without wrapping.
+func lineWidth(w io.Writer) int {
+	columns := usualColumns
+	if f, ok := w.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			columns = n
+		}
+	}
+	return max(columns-1, 1)
 }

@@ -128,7 +128,7 @@ func (s *session) announce(c *cli.Context, pids []uint32) {
 	}
 	fmt.Fprintf(c.App.ErrWriter, "vramprof: %s (%s)\n", what, end)
 	if !c.Bool("verbose") && len(s.config.Command) == 0 { // a command or -v writes to the terminal itself
-		s.endProgress = showProgress(c.App.ErrWriter)
+		s.endProgress = showProgress(c.App.ErrWriter, s.tracer.Sums)
 	}
 }
 

@@ -102,6 +102,9 @@ func (t *Turn) Running(now uint64, wall time.Time) *ledger.Snapshot {
 	return t.ledger.Running(now, wall)
 }
 
+// Glance returns sums of the books: see ledger.Ledger.Glance.
+func (t *Turn) Glance() ledger.Glance { return t.ledger.Glance() }
+
 // DriverMemory returns live allocations of a process: see ledger.Ledger.DriverMemory.
 func (t *Turn) DriverMemory(pid uint32, most int) []ledger.Block {
 	return t.ledger.DriverMemory(pid, most)

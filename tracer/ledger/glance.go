@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// Glance has the sums of the books at a moment, which take no snapshot.
+type Glance struct {
+	Processes int // that have not ended
+	// GPU memory that they hold: tensors where PyTorch reports them, else allocations since the
+	// attach.
+	Live uint64
+	Lost uint64 // Stats.Lost
+}
+
+// Glance returns sums of the books. Its duration grows with the processes that have not ended.
+func (l *Ledger) Glance() Glance {
+	g := Glance{Lost: l.stats.Lost}
+	l.eachAlive(func(n uint32) {
+		g.Processes++
+		g.Live += l.procs[n].measured()
+	})
+	return g
+}
+
+// measured returns the bytes of a process whose highest value is its peak: its tensors, where
+// PyTorch reports them, because segments follow late or never shrink.
+func (p *process) measured() (bytes uint64) {
+	torch := false
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device != CPUDevice && t.peak.bytes > 0 {
+			torch = true
+			bytes += t.now.allocated
+		}
+	}
+	for i := range p.totals {
+		if t := &p.totals[i]; !torch && t.Device == allDevices && t.Kind.Owned() {
+			bytes += t.LiveBytes
+		}
+	}
+	return bytes
+}

@@ -12,7 +12,7 @@ import (
 // wrote: 5,000 processes in 300 bytes.
 func TestACaptureBeyondALimitIsAnErrorWithARemedy(t *testing.T) {
 	const path = "testdata/forged.vram"
-	for _, command := range [][]string{{"report"}, {"report", "--view", "timeline"}, {"leaks"}, {"export", "-f", "folded", "-o", t.TempDir() + "/out"}, {"diff", path}} {
+	for _, command := range [][]string{{"report"}, {"report", "--view", "timeline"}, {"leaks"}, {"export", "-f", "folded", "-o", t.TempDir() + "/out"}, {"diff", path}, {"compare", path}} {
 		for _, trusted := range []bool{false, true} {
 			args := append([]string{"vramprof"}, append(command, path)...)
 			want := exitError

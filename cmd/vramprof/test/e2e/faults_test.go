@@ -162,7 +162,7 @@ func TestClosedOutputIsNoPanic(t *testing.T) {
 	record.wait()
 	for _, args := range [][]string{
 		{"report", run}, {"report", run, "--json"}, {"report", run, "--view", "tree"}, {"report", run, "--view", "timeline"}, {"leaks", run},
-		{"leaks", run, "--json"}, {"diff", run, run}, {"check"}, {"--help"}, {"version"},
+		{"leaks", run, "--json"}, {"diff", run, run}, {"compare", run, run}, {"check"}, {"--help"}, {"version"},
 		{"leaks", "--", "true"}, {"record", "-o", filepath.Join(t.TempDir(), "p.pb.gz"), "--", "true"},
 	} {
 		cmd := exec.Command(binary(t), args...)

@@ -144,7 +144,7 @@ func TestHostileNamesAndArgumentsAreHarmless(t *testing.T) {
 	if live != 5 {
 		t.Errorf("the hostile process has %d allocations, want 5", live)
 	}
-	texts := map[string]string{"ps": ps, "messages": l.stderr.String(), "messages of record": s.stderr.String(), "summary": s.stdout.String(), "JSON": l.stdout.String()}
+	texts := map[string]string{"ps": ps, "compare": runCommand(t, env, "compare", page, page), "messages": l.stderr.String(), "messages of record": s.stderr.String(), "summary": s.stdout.String(), "JSON": l.stdout.String()}
 	for _, format := range []string{"leaks", "tree", "table", "stats", "summary"} {
 		if format == "leaks" {
 			texts[format] = runCommand(t, env, "leaks", page)

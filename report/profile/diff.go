@@ -170,7 +170,7 @@ func diffHolders(a, b Profile) (list []report.HolderChange, known [2]bool) {
 
 func label(x *profile.Sample, key string) string {
 	if list := x.Label[key]; len(list) > 0 {
-		return untrusted.Clean(list[0])
+		return untrusted.Clean(unquoted.Replace(list[0]))
 	}
 	return ""
 }

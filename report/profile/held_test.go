@@ -98,7 +98,7 @@ func TestPprofOfHolders(t *testing.T) {
 	b := write("held.pb.gz", reporttest.Held())
 	for _, c := range []pprofCase{
 		{"by holder", []string{"-top", "-nodefraction=0", "-unit=mb", "-tagroot=holder", b},
-			[]string{"13841.66MB 19.32%  model.layers.*.weight\n", "6109.79MB  8.53%  local \"trainer\".history[*] of main() (train.py:7)", "494.34MB  0.69%  no holder found",
+			[]string{"13841.66MB 19.32%  model.layers.*.weight\n", "6109.79MB  8.53%  local ”trainer”.history[*] of main() (train.py:7)", "494.34MB  0.69%  no holder found",
 				"accounting for 71632MB, 100% of 71632MB", "27683.31MB 38.65%  state[*]", "holders of python3 [4242] are as of 58s: 63.0 GiB of 63.8 GiB"}, nil},
 		{"tags", []string{"-tags", "-unit=mb", b}, []string{"holder: Total 63416MB of 71632MB", "1024MB ( 1.43%): pool.buffer"}, nil},
 		{"one holder", []string{"-top", "-unit=mb", "-tagfocus=holder=history", b}, []string{"accounting for 6109.79MB", "Trainer.step", "main() (train.py:7)"}, []string{"optimizer"}},

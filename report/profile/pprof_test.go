@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -155,3 +156,21 @@ func TestPprofReadsADifference(t *testing.T) {
 		t.Errorf("pprof says\n%s", out)
 	}
 }
+
+// TestPprofDrawsNamesWithQuotes: pprof does not escape labels in the graph that it gives to Graphviz.
+func TestPprofDrawsNamesWithQuotes(t *testing.T) {
+	pprof, write := pprofOf(t, reporttest.TorchStacks())
+	s := reporttest.TorchSnapshot()
+	s.Processes[0].Comm, s.Processes[0].Exe = `a"b\`, `/srv/"x"`
+	text := pprof(t, "-dot", "-nodefraction=0", write("quotes.pb.gz", s))
+	if !strings.Contains(text, "comm:a”b∖") {
+		t.Fatalf("no label of the process in\n%s", text)
+	}
+	for line := range strings.Lines(text) {
+		if rest := dotText.ReplaceAllString(line, "\x00"); regexp.MustCompile(`\w\x00|\x00\w|"`).MatchString(rest) {
+			t.Errorf("Graphviz does not read %s", line)
+		}
+	}
+}
+
+var dotText = regexp.MustCompile(`"(\\.|[^"\\])*"`)

@@ -113,7 +113,7 @@ function addSamples(p, id) {
       packed(sample, 1, path);
       packed(sample, 2, part);
       for (const [key, value, unit] of [...labelsOf(e), ...(holder ? [["holder", holder]] : [])]) {
-        message(sample, 3, typeof value === "string" ? [id(key), id(value)] : [id(key), 0, value, id(unit || "")]);
+        message(sample, 3, typeof value === "string" ? [id(key), id(value.replaceAll('"', "”").replaceAll("\\", "∖"))] : [id(key), 0, value, id(unit || "")]);
       }
       bytes(p, 2, sample);
     }

@@ -12,9 +12,9 @@ import (
 // many details, the rest begin with #.
 const maxLoudComments = 12
 
-// comments returns what samples cannot show: reconciliation, remarks and doubts, and whether frames
-// were cut off stacks.
-func comments(s *ledger.Snapshot, st callstack.Stacks, cut bool) []string {
+// comments returns what samples cannot show: reconciliation, remarks and doubts, where sources
+// are, and whether frames were cut off stacks.
+func comments(s *ledger.Snapshot, st callstack.Stacks, source string, cut bool) []string {
 	var details []string
 	list := s.Parts()
 	for i := range list {
@@ -34,6 +34,9 @@ func comments(s *ledger.Snapshot, st callstack.Stacks, cut bool) []string {
 	}
 	if cut {
 		details = append(details, "stacks end at the code that called PyTorch or CUDA; -tagleaf=callee shows what it called")
+	}
+	if source != "" {
+		details = append(details, source)
 	}
 	if text := report.AsleepText(s); text != "" {
 		details = append(details, text)

@@ -112,7 +112,7 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 		}
 		b.p.Sample = append(b.p.Sample, b.held(s, kept[h.Process], &h, sample)...)
 	}
-	b.p.Comments = comments(s, st, b.cut)
+	b.p.Comments = comments(s, st, sourceText(s, b.p), b.cut)
 	quote(b.p)
 	return b.p
 }

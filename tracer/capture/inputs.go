@@ -57,7 +57,7 @@ func inputOf(in ledger.Input) *wire.Input {
 
 func processInput(p *ledger.Process) *wire.Input {
 	m := &wire.Process{
-		Pid: p.PID, Comm: []byte(p.Comm), Exe: []byte(p.Exe), Begin: p.Begin, User: p.User,
+		Pid: p.PID, Comm: []byte(p.Comm), Exe: []byte(p.Exe), Begin: p.Begin, User: p.User, OwnRoot: p.OwnRoot,
 		Container: []byte(p.Container), Pod: []byte(p.Pod), Namespace: []byte(p.Namespace), Job: []byte(p.Job),
 		Rank: []byte(p.Rank), LocalRank: []byte(p.LocalRank), WorldSize: []byte(p.WorldSize),
 	}
@@ -246,7 +246,7 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 
 func processOf(m *wire.Process) ledger.Process {
 	p := ledger.Process{
-		PID: m.GetPid(), Comm: clean(m.GetComm()), Exe: clean(m.GetExe()), Begin: m.GetBegin(), User: m.GetUser(),
+		PID: m.GetPid(), Comm: clean(m.GetComm()), Exe: clean(m.GetExe()), Begin: m.GetBegin(), User: m.GetUser(), OwnRoot: m.GetOwnRoot(),
 		Workload: ledger.Workload{
 			Container: clean(m.GetContainer()), Pod: clean(m.GetPod()), Namespace: clean(m.GetNamespace()), Job: clean(m.GetJob()),
 			Rank: clean(m.GetRank()), LocalRank: clean(m.GetLocalRank()), WorldSize: clean(m.GetWorldSize()),

@@ -68,7 +68,7 @@ func (l *Ledger) setProcess(p Process) {
 	}
 	q := &l.procs[n]
 	l.setUser(q, p.User)
-	q.Comm, q.Exe = cmp.Or(p.Comm, q.Comm), cmp.Or(p.Exe, q.Exe)
+	q.Comm, q.Exe, q.OwnRoot = cmp.Or(p.Comm, q.Comm), cmp.Or(p.Exe, q.Exe), p.OwnRoot || q.OwnRoot
 	if p.Workload != (Workload{}) {
 		q.Workload = p.Workload
 	}

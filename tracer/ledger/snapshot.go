@@ -35,6 +35,7 @@ type Process struct {
 	Begin    uint64   // when it was first seen
 	End      uint64   // exit or exec; 0: still running
 	Replaced bool     // it ended by an exec: the pid runs another program
+	OwnRoot  bool     // it has a file system of its own: its paths are below /proc/PID/root for the tracer
 	Devices  []string // UUID of each CUDA ordinal, nil if unknown, "" for one that is unknown
 	Ordinals Ordinals // the evidence for Devices
 	User     uint32   // its user id plus 1; 0: unknown; NoUser: it ended before its user was known

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -96,4 +97,33 @@ func TestPprofReadsProfilesWithoutBinaries(t *testing.T) {
 		"level1": "2kB 2kB", "op_mallochost": "0 2kB", "op_pinned": "", "main": "0 2kB",
 	})
 	checkTop(t, pprof(t, "-top", "-diff_base", after, after), map[string]string{"level1": "", "main": ""})
+}
+
+// TestPprofListsTheSourceOfAContainer: the script is in a mount namespace, at a path that does not
+// exist here, and a comment of the profile has the flags to find it.
+func TestPprofListsTheSourceOfAContainer(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command")
+	}
+	dir := setup(t)
+	env, workspace := dir.Env(t, 1, 8<<30), t.TempDir()
+	script := copyFile(t, dir.Program("leak.py"), filepath.Join(t.TempDir(), "leak.py"))
+	const inContainer = `mount --make-rprivate / && mount --bind "$1" "$2" || exit 77; exec /usr/bin/python3 "$2/leak.py" --stdin --threads 1`
+	program := startTarget(t, env, "unshare", "-m", "sh", "-c", inContainer, "sh", filepath.Dir(script), workspace)
+	program.expectReady()
+	s := startRecord(t, env, "-p", fmt.Sprint(program.pid())).ready()
+	program.next()
+	program.until("done")
+	s.stop()
+	flags := regexp.MustCompile(`source of python3 \[\d+\], in a file system of its own: (-source_path=\S+) (-trim_path=/)\n`).FindStringSubmatch(pprof(t, "-comments", s.path))
+	if len(flags) != 3 || flags[1] != fmt.Sprintf("-source_path=/proc/%d/root", program.pid()) {
+		t.Fatalf("comments name no flags:\n%s", pprof(t, "-comments", s.path))
+	}
+	if text := pprof(t, "-list=^device_malloc$", flags[1], flags[2], s.path); !strings.Contains(text, "def device_malloc(") {
+		t.Errorf("no source of device_malloc in\n%s", text)
+	}
+	if text := pprof(t, "-list=^device_malloc$", s.path); strings.Contains(text, "def device_malloc(") {
+		t.Errorf("the source is here:\n%s", text)
+	}
+	program.end()
 }

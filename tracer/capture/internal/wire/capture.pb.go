@@ -672,7 +672,8 @@ type Process struct {
 	Rank          []byte                 `protobuf:"bytes,10,opt,name=rank,proto3" json:"rank,omitempty"`
 	LocalRank     []byte                 `protobuf:"bytes,11,opt,name=local_rank,json=localRank,proto3" json:"local_rank,omitempty"`
 	WorldSize     []byte                 `protobuf:"bytes,12,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
-	User          uint32                 `protobuf:"varint,13,opt,name=user,proto3" json:"user,omitempty"` // uid + 1; 0: unknown
+	User          uint32                 `protobuf:"varint,13,opt,name=user,proto3" json:"user,omitempty"`                      // uid + 1; 0: unknown
+	OwnRoot       bool                   `protobuf:"varint,14,opt,name=own_root,json=ownRoot,proto3" json:"own_root,omitempty"` // its paths are below /proc/PID/root for the tracer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -796,6 +797,13 @@ func (x *Process) GetUser() uint32 {
 		return x.User
 	}
 	return 0
+}
+
+func (x *Process) GetOwnRoot() bool {
+	if x != nil {
+		return x.OwnRoot
+	}
+	return false
 }
 
 type Devices struct {
@@ -2407,7 +2415,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x06limits\x18\x11 \x01(\v2\x1b.vramprof.capture.v1.LimitsH\x00R\x06limits\x12/\n" +
 	"\x04walk\x18\x12 \x01(\v2\x19.vramprof.capture.v1.WalkH\x00R\x04walk\x12<\n" +
 	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalkB\x06\n" +
-	"\x04what\"\xd5\x02\n" +
+	"\x04what\"\xf0\x02\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04comm\x18\x02 \x01(\fR\x04comm\x12\x10\n" +
@@ -2424,7 +2432,8 @@ const file_capture_proto_rawDesc = "" +
 	"local_rank\x18\v \x01(\fR\tlocalRank\x12\x1d\n" +
 	"\n" +
 	"world_size\x18\f \x01(\fR\tworldSize\x12\x12\n" +
-	"\x04user\x18\r \x01(\rR\x04user\"/\n" +
+	"\x04user\x18\r \x01(\rR\x04user\x12\x19\n" +
+	"\bown_root\x18\x0e \x01(\bR\aownRoot\"/\n" +
 	"\aDevices\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04uuid\x18\x02 \x03(\fR\x04uuid\"2\n" +

@@ -40,7 +40,10 @@ func (o *overTime) opening() *openingData {
 		end = words.Process(p) + " ended at " + words.Span(since(p.End, s.Begin))
 	}
 	if m := o.lastError(); m != nil {
-		return &openingData{o.gridAt(m.Time), o.errorText(m) + end, "the error"}
+		end = o.errorText(m) + end
+		if o.peak < 0 || m.Time >= o.tl.Times[o.peak] { // else the program went on with more than before
+			return &openingData{o.gridAt(m.Time), end, "the error"}
+		}
 	}
 	if o.peak < 0 {
 		return nil

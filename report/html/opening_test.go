@@ -4,6 +4,7 @@ package html
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vramprof/vramprof/report/timeline"
@@ -27,6 +28,10 @@ func TestThePageOfAnEndedSessionOpensAtItsErrorOrPeak(t *testing.T) {
 	in := ended(0, 1, 2)
 	if got, want := newPayload(&in).Opening, (openingData{118, "python3 [4242] ran out of memory at 1m58s (wanted 2.00 GiB); 3 processes have ended", "the error"}); got == nil || *got != want {
 		t.Errorf("with an error: %+v, want %+v", got, want)
+	}
+	in.Timeline.Marks[2].Time -= 60 * second
+	if got := newPayload(&in).Opening; got == nil || got.Moment != 117 || got.What != "the peak" || !strings.HasPrefix(got.Text, "python3 [4242] ran out of memory at 58s") {
+		t.Errorf("with an error that the program survived: %+v", got)
 	}
 	in.Timeline.Marks = slices.DeleteFunc(in.Timeline.Marks, func(m timeline.Mark) bool { return m.Kind == timeline.OutOfMemory })
 	if got, want := newPayload(&in).Opening, (openingData{117, "3 processes have ended", "the peak"}); got == nil || *got != want {

@@ -5,6 +5,7 @@ package text
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -179,5 +180,13 @@ func TestBriefRowsNameTheirDoubts(t *testing.T) {
 	s.Sites[2].Kind = ledger.Imported
 	if text := briefText(t, s, st, report.Options{}, 80); !strings.Contains(text, "(imported) honest_work") || !strings.Contains(text, "not counted: 1 allocation, 7.00 MiB of imported memory") {
 		t.Errorf("imported memory has no mark:\n%s", text)
+	}
+}
+
+func TestVerdictsFollowWhatIsMine(t *testing.T) {
+	st := frames.Mine(reporttest.Stacks(), regexp.MustCompile(`torch/nn/`))
+	text := briefText(t, reporttest.Snapshot(), st, report.Options{}, 80)
+	if !strings.Contains(text, "\n1.  leaking   torch/nn/modules/linear.py:125 Linear.forward\n") || strings.Contains(text, "Trainer.step") {
+		t.Errorf("want linear.py as the user's own code, and train.py as a library:\n%s", text)
 	}
 }

@@ -125,8 +125,7 @@ func (m *Model) titleLine(width int) string {
 			}
 		}
 		flag(m.frozen, "FROZEN")
-		flag(b.Ended && b.Speed > 0, "END")
-		flag(b.Ended && b.Speed == 0 && !b.alive, "ENDED")
+		flag(b.Ended && (b.Speed > 0 || !b.alive), "ENDED") // a single screen of what runs has not
 		flag(m.capturing, "CAPTURE")
 		flag(leaking > 0, words.Count(uint64(leaking), "leak"))
 		flag(b.Snapshot.Stats.Lost > 0, words.Count(b.Snapshot.Stats.Lost, "event")+" lost")

@@ -109,14 +109,6 @@ func (t *Tracer) CommandError() error {
 	return t.command.err
 }
 
-// Interrupt sends SIGINT to the command, as Ctrl-C on its terminal does. Without a running command
-// it does nothing.
-func (t *Tracer) Interrupt() {
-	if t.command != nil && !t.command.ended() {
-		_ = t.command.cmd.Process.Signal(unix.SIGINT)
-	}
-}
-
 // attachLoaders probes the dynamic loaders that the command may use: its own, and the system's,
 // which its children most likely use.
 func (t *Tracer) attachLoaders(path string) {

@@ -30,7 +30,7 @@ var (
 // NVML is open. If that fails, tracing goes on.
 func (s *session) confine(c *cli.Context) {
 	held, err := confine.Effective()
-	needs := confine.Needs{Capabilities: s.keep(held, folders(c), c.Bool("force")), Programs: features.HaveBPFLinkUprobeMulti() != nil}
+	needs := confine.Needs{Capabilities: s.keep(held, folders(c), c.Bool("force")), Programs: features.HaveBPFLinkUprobeMulti() != nil, Terminal: c.Command.Name == "top"}
 	if err == nil {
 		err = confine.Process(needs)
 	}

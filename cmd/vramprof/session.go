@@ -38,6 +38,7 @@ type session struct {
 	failed   func(error) // sets the error to return after all results are written
 
 	begun       func() // called when tracing begins; may be nil
+	showing     bool   // the terminal shows that tracing has begun
 	endProgress func()
 }
 
@@ -97,7 +98,9 @@ func (s *session) open(c *cli.Context) (err error) {
 			s.begun()
 		}
 		s.confine(c)
-		s.announce(c, pids)
+		if !s.showing {
+			s.announce(c, pids)
+		}
 	}
 	if o := s.config.Walks; o != nil && s.config.Memory > 0 {
 		o.MaxMemory = min(s.config.Memory/8, walks.DefaultMemory)

@@ -122,7 +122,7 @@ func (s *session) topLive(c *cli.Context, dir string) error {
 	defer here.Close()
 	fmt.Fprintln(stderr, "vramprof: attaching")
 	log := &screenLog{}
-	c.App.ErrWriter, s.stderr = log, log
+	c.App.ErrWriter, s.stderr, s.showing = log, log, true
 	defer func() {
 		c.App.ErrWriter = stderr
 		log.printTo(stderr)
@@ -168,7 +168,7 @@ func (s *session) onScreen(c *cli.Context, sc *liveScreen, log *screenLog, kept 
 	if kept != nil {
 		kept.writer.SetStacks(s.tracer)
 	}
-	sc.interrupted, sc.noSuspend = s.tracer.Interrupt, len(s.config.Command) > 0
+	sc.command = len(s.config.Command) > 0
 	var snapshot *ledger.Snapshot
 	var traceErr, screenErr error
 	began, done := make(chan struct{}), make(chan struct{})

@@ -11,6 +11,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/vramprof/vramprof/report"
@@ -55,9 +56,8 @@ func screenPossible() bool {
 
 // liveScreen is the terminal while it shows a session.
 type liveScreen struct {
-	program     *tea.Program
-	interrupted func() // called when the user presses Ctrl-C; may be nil
-	noSuspend   bool   // Ctrl-Z would stop the traced command too
+	program *tea.Program
+	command bool // vramprof has started one, in its process group
 
 	mu   sync.Mutex
 	ooms []report.OOM
@@ -75,9 +75,9 @@ func newScreen(c *cli.Context, o top.Options) *liveScreen {
 func (s *liveScreen) filter(_ tea.Model, msg tea.Msg) tea.Msg {
 	if press, ok := msg.(tea.KeyPressMsg); ok {
 		switch {
-		case press.String() == "ctrl+c" && s.interrupted != nil:
-			s.interrupted()
-		case press.String() == "ctrl+z" && !s.noSuspend:
+		case press.String() == "ctrl+c" && s.command:
+			_ = unix.Kill(0, unix.SIGINT)
+		case press.String() == "ctrl+z":
 			return tea.SuspendMsg{}
 		}
 	}

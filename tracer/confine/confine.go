@@ -54,6 +54,7 @@ func capabilities() (unix.CapUserHeader, [2]unix.CapUserData, error) {
 type Needs struct {
 	Capabilities Set  // to keep, if the process has them
 	Programs     bool // loads BPF programs
+	Terminal     bool // sends its process group the signals of Ctrl-C and Ctrl-Z, as a terminal does
 }
 
 // Process confines the calling process permanently. Afterwards, the process cannot start programs,

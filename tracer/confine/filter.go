@@ -125,8 +125,19 @@ func program(needs Needs, pid int) []unix.SockFilter {
 		a.add(result, allow, 0, 0)
 		a.add(result, deny, 0, 0)
 	})
-	a.oneOf(unix.SYS_KILL, 1, 0, uint32(unix.SIGCONT)) // check for existence, and resume held processes
-	a.oneOf(unix.SYS_TGKILL, 0, uint32(pid))           // Go's scheduler and abort
+	a.call(unix.SYS_KILL, func() {
+		a.loadArg(1)
+		a.is(0, allow) // check for existence
+		a.is(uint32(unix.SIGCONT), allow)
+		if needs.Terminal {
+			a.add(equal, uint32(unix.SIGINT), 1, 0)
+			a.add(equal, uint32(unix.SIGTSTP), 0, 3)
+			a.loadArg(0)
+			a.is(0, allow) // its own process group
+		}
+		a.add(result, deny, 0, 0)
+	})
+	a.oneOf(unix.SYS_TGKILL, 0, uint32(pid)) // Go's scheduler and abort
 	a.oneOf(unix.SYS_SOCKET, 0, unix.AF_UNIX, unix.AF_NETLINK)
 	a.oneOf(unix.SYS_SOCKETPAIR, 0, unix.AF_UNIX)
 	a.call(unix.SYS_IOCTL, func() {

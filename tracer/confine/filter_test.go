@@ -117,6 +117,19 @@ func TestArgumentsDecide(t *testing.T) {
 			t.Errorf("loading programs with %+v: %#x, want %#x", needs, got, want)
 		}
 	}
+	for _, c := range []struct {
+		pid    uint64
+		signal unix.Signal
+		want   uint32
+	}{{0, unix.SIGINT, allow}, {0, unix.SIGTSTP, allow}, {7, unix.SIGINT, deny}, {high | 7, unix.SIGTSTP, deny}, {0, unix.SIGKILL, deny}, {7, unix.SIGCONT, allow}, {7, 0, allow}} {
+		args := []uint64{c.pid, uint64(c.signal)}
+		if got := decide(t, program(Needs{Terminal: true}, testPID), auditArch, unix.SYS_KILL, args...); got != c.want {
+			t.Errorf("kill(%d, %v) with a terminal: %#x, want %#x", c.pid, c.signal, got, c.want)
+		}
+		if got := decide(t, program(Needs{}, testPID), auditArch, unix.SYS_KILL, args...); c.pid == 0 && got != deny {
+			t.Errorf("kill(%d, %v) without: %#x", c.pid, c.signal, got)
+		}
+	}
 	if got := decide(t, program(Needs{}, testPID), unix.AUDIT_ARCH_I386, 1); got != unknown {
 		t.Errorf("another architecture: %#x", got)
 	}

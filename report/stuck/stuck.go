@@ -71,8 +71,7 @@ func (r *Row) Blocks() (blocks, bytes uint64) {
 // set is segments with blocks of the same lines.
 type set struct {
 	*ledger.StuckSet
-	lines []int // sorted, without duplicates
-	left  []int // those that no row has yet
+	left  []int // its lines that no row has yet, sorted
 	taken bool
 }
 
@@ -83,6 +82,9 @@ type builder struct {
 	stacks  map[stackKey]int
 	lines   []Line
 	sets    []set
+	setsOf  [][]int // by line: indices of the sets with blocks of it
+
+	candidates candidates
 }
 
 // lineKey identifies a line, or the holder of blocks outside of the sample.
@@ -100,7 +102,7 @@ type stackKey struct {
 }
 
 func newCache(x *ledger.Stuck, st callstack.Stacks) Cache {
-	b := builder{st: st, numbers: map[lineKey]int{}, stacks: map[stackKey]int{}}
+	b := builder{st: st, numbers: map[lineKey]int{}, stacks: map[stackKey]int{}, candidates: candidates{at: map[[maxTogether]int]int{}}}
 	c := Cache{Stuck: x}
 	for i := range x.Sets {
 		of := set{StuckSet: &x.Sets[i]}
@@ -109,16 +111,17 @@ func newCache(x *ledger.Stuck, st callstack.Stacks) Cache {
 			if !by.Sampled {
 				c.Unsampled += by.Bytes
 			}
-			if n := b.number(by); !slices.Contains(of.lines, n) {
-				of.lines = append(of.lines, n)
+			if n := b.number(by); !slices.Contains(of.left, n) {
+				of.left = append(of.left, n)
+				b.setsOf[n] = append(b.setsOf[n], i)
 			}
 		}
-		slices.Sort(of.lines)
-		of.left = of.lines
+		slices.Sort(of.left)
+		b.candidates.change(&of, true)
 		b.sets = append(b.sets, of)
 	}
 	for len(c.Rows) < maxRows {
-		lines := b.next()
+		lines := b.candidates.best()
 		if lines == nil {
 			break
 		}
@@ -160,43 +163,9 @@ func (b *builder) line(k lineKey, f callstack.Frame) int {
 		n = len(b.lines)
 		b.numbers[k] = n
 		b.lines = append(b.lines, Line{Frame: f, Sampled: k.sampled})
+		b.setsOf = append(b.setsOf, nil)
 	}
 	return n
-}
-
-// next returns the lines that hold most per line, of segments that no row has. It returns nil if no
-// lines are few enough for a row.
-func (b *builder) next() (best []int) {
-	type candidate struct {
-		lines []int
-		free  uint64
-	}
-	var list []candidate
-	at := map[[maxTogether]int]int{}
-	for i := range b.sets {
-		of := &b.sets[i]
-		if of.taken || of.More > 0 || len(of.left) > maxTogether {
-			continue
-		}
-		key := [maxTogether]int{}
-		for k, n := range of.left {
-			key[k] = n + 1
-		}
-		n, ok := at[key]
-		if !ok {
-			n = len(list)
-			at[key] = n
-			list = append(list, candidate{lines: of.left})
-		}
-		list[n].free += of.Free
-	}
-	most := uint64(0)
-	for _, c := range list {
-		if share := c.free / uint64(len(c.lines)); best == nil || share > most {
-			best, most = c.lines, share
-		}
-	}
-	return best
 }
 
 // take returns the row of some lines: the segments that have blocks of no other lines than these
@@ -207,16 +176,12 @@ func (b *builder) take(lines []int) (r Row) {
 		at[n] = i
 		r.Lines = append(r.Lines, b.lines[n])
 	}
-	for i := range b.sets {
+	for _, i := range b.setsWith(lines) {
 		of := &b.sets[i]
-		if of.taken {
-			continue
-		}
-		isTaken := func(n int) bool { _, is := at[n]; return is }
-		if slices.ContainsFunc(of.left, isTaken) {
-			of.left = slices.DeleteFunc(slices.Clone(of.left), isTaken)
-		}
+		b.candidates.change(of, false)
+		of.left = slices.DeleteFunc(slices.Clone(of.left), func(n int) bool { _, is := at[n]; return is })
 		if len(of.left) > 0 || of.More > 0 {
+			b.candidates.change(of, true)
 			continue
 		}
 		of.taken = true

@@ -16,13 +16,12 @@ import (
 )
 
 const (
-	mostOdd       = 5  // odd columns with sentences
-	mostOddRows   = 3  // lines in the sentences on one column
-	mostLegend    = 8  // columns of which each has a line that describes it; of more only odd ones
-	mostDoubts    = 4  // sentences about the figures
-	leastCell     = 10 // columns of a figure
-	mostCell      = 16 // columns of a figure, with the name above it
-	comparedUsual = 28 // columns of a line of code for which columns are left out
+	mostOdd     = 5  // odd columns with sentences
+	mostOddRows = 3  // lines in the sentences on one column
+	mostLegend  = 8  // columns of which each has a line that describes it; of more only odd ones
+	mostDoubts  = 4  // sentences about the figures
+	leastCell   = 10 // columns of a figure
+	mostCell    = 16 // columns of a figure, with the name above it
 )
 
 const noneOdd = "None is odd: neither a line of code nor the sum differs much"

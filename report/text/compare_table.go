@@ -19,8 +19,8 @@ type comparedColumn struct {
 	figure func(r *report.ComparedRow) string
 }
 
-// tableColumns returns the columns that fit beside lines of code: all, or the least, the median, the
-// most and the odd ones. It returns nil on a screen that is too narrow.
+// tableColumns returns the columns that fit beside lines of code: the median and all, or all, or the
+// least, the median, the most and the odd ones. It returns nil on a screen that is too narrow.
 func (p *comparedPage) tableColumns() []comparedColumn {
 	cell := func(name string, figure func(r *report.ComparedRow) string) comparedColumn {
 		width := min(max(words.Width(name)+2, leastCell), mostCell)
@@ -39,13 +39,13 @@ func (p *comparedPage) tableColumns() []comparedColumn {
 		return n
 	}
 	all := []comparedColumn{difference}
-	if len(p.Columns) > 2 {
-		all = append(all, median)
-	}
 	for k := range p.Columns {
 		all = append(all, file(k))
 	}
-	if room(all) >= comparedUsual || len(p.Columns) == 2 && room(all) >= leastLine {
+	switch {
+	case len(p.Columns) > 2 && room(all)-leastCell >= usualLine:
+		return slices.Insert(all, 1, median)
+	case room(all) >= usualLine, len(p.Columns) == 2 && room(all) >= leastLine:
 		return all
 	}
 	some := []comparedColumn{difference, cell("least", func(r *report.ComparedRow) string { return words.SignedBytes(r.Min) }), median,
@@ -88,7 +88,7 @@ func (p *comparedPage) table() {
 		write(plain, &p.Rows[i])
 	}
 	if rest := p.Rows[min(len(p.Rows), p.top):]; len(rest) > 0 {
-		sum := report.SumRows(rest, words.Count(uint64(len(rest)), "more line")+" (-T shows more)")
+		sum := report.SumRows(rest, fmt.Sprintf("%d more (-T shows more)", len(rest)))
 		write(dim, &sum)
 	}
 }

@@ -18,9 +18,9 @@ import (
 )
 
 // frameText returns a frame in one line: "step (train.py:42)", "main (server.cc:300)",
-// "cudaMalloc".
+// "cudaMalloc". Native code has its simple name.
 func frameText(f *callstack.Frame) string {
-	name := frames.Name(f)
+	name := frames.ShortName(f)
 	file := frames.ShortFile(f.File)
 	switch {
 	case f.Mark || file == "":

@@ -34,7 +34,9 @@ type FoldedOptions struct {
 }
 
 // Folded writes one line for each stack, root first, sorted: "main;train (train.py:42);cudaMalloc
-// 1048576". The weights are bytes. What no stack has is a line of its mark: "[before attach:
+// 1048576". The weights are bytes. As in the profile, native code has simple names, and stacks have no
+// frames of PyTorch and CUDA below the code that called them, but for the one that the profile's
+// label "callee" has. What no stack has is a line of its mark: "[before attach:
 // pytorch cached] 4096". Below tensors from before the attach are the paths of their holders, as far
 // as a walk found them: "[before attach: pytorch allocated];__main__;model;weight 4096".
 //
@@ -57,7 +59,12 @@ func Folded(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o FoldedOption
 			list = append(list, callstack.Frame{Function: x.mark, Mark: true})
 		}
 		if x.site != nil {
-			list = append(list, frames.Visible(st, x.site.Stack, x.site.API)...)
+			visible := frames.Visible(st, x.site.Stack, x.site.API)
+			below, callee := frames.Leaf(visible)
+			if callee != "" {
+				list = append(list, callstack.Frame{Function: callee})
+			}
+			list = append(list, visible[below:]...)
 		}
 		text := foldedStack(list)
 		if o.Roots {

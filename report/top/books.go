@@ -65,6 +65,7 @@ type process struct {
 	pid        string // digits
 	command    string
 	user, job  string
+	rank       string // "rank 3"; "" without one
 	live, peak int64
 	planes     [planeCount]int64
 	siteGrowth int64 // in the later half of the session, of what it allocated from CUDA

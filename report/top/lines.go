@@ -179,7 +179,10 @@ func (m *Model) lineColumns() []column[lineRow] {
 	}
 	return append(list, column[lineRow]{name: "line", title: "line", width: max(16, min(m.width*2/5, 48)), flex: true, left: true, text: func(r *lineRow, w int) string { return b.lineText(r, w) },
 		order: func(x, y *lineRow) int { return b.compareFrames(x, y) }, style: func(r *lineRow) style {
-			if r.node >= 0 && r.own == 0 {
+			switch f := &b.frames[r.frame]; {
+			case r.label != "":
+				return bold
+			case r.node >= 0 && !f.Mark && !frames.IsUser(f):
 				return dim
 			}
 			return plain

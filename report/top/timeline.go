@@ -17,7 +17,7 @@ type trackRow struct {
 	now     int64
 	process processKey // the zero value: of a GPU
 	style   style
-	note    string // beside the value of now: "rank 3 of 8"
+	note    string // beside the value of now: "rank 3"
 }
 
 type trackKey struct {
@@ -48,7 +48,7 @@ func (m *Model) listTracks() {
 		}
 		if m.process == (processKey{}) {
 			if m.filter.passes(x.command, x.pid, x.user, x.job) {
-				m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, m.trackLabel(x), &t.all, x.live, x.key.process, plain, x.job})
+				m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, m.trackLabel(x), &t.all, x.live, x.key.process, plain, x.rank})
 			}
 			continue
 		}
@@ -65,7 +65,7 @@ func (m *Model) listPlanes(x *process, t *track) {
 	if x.gpu >= 0 && len(m.shown.gpus) > 1 {
 		on = " GPU " + m.shown.gpuLabel(x.gpu)
 	}
-	m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, "all" + on, &t.all, x.live, x.key.process, bold, x.job})
+	m.lists.tracks = append(m.lists.tracks, trackRow{trackKey{x.key, false, planeCount}, "all" + on, &t.all, x.live, x.key.process, bold, x.rank})
 	for k := range planes {
 		if k == hostPlane {
 			on = ""

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // processColumns are the columns of the view of processes.
@@ -232,13 +233,16 @@ func (b *books) largestText(g *gpu, width int) string {
 	return processName(b, x.index, max(width-len(size), 4)) + size
 }
 
-// sample is a process that has something in each column.
-var sample = process{user: "x", job: "x", planes: [planeCount]int64{1, 1, 1, 1, 1, 1, 1, 1}}
+// sample are books that have something in each column.
+func sample() *books {
+	x := process{user: "x", job: "x", planes: [planeCount]int64{1, 1, 1, 1, 1, 1, 1, 1}}
+	return &books{Moment: Moment{Snapshot: &ledger.Snapshot{Processes: make([]ledger.Process, 2)}}, processes: []process{x}, gpus: make([]gpu, 2), alive: true}
+}
 
 // Columns returns the names that Options.Sort takes.
 func Columns() []string {
 	names := map[string]bool{}
-	b := &books{processes: []process{sample}, gpus: make([]gpu, 2)}
+	b := sample()
 	for _, c := range processColumns(b) {
 		names[c.name] = true
 	}

@@ -170,7 +170,7 @@ func (m *Model) lineColumns() []column[lineRow] {
 	if !m.tree {
 		list = append(list, column[lineRow]{name: "plane", title: "plane", width: 11, left: true, drop: 3, text: func(r *lineRow, _ int) string { return planes[r.plane].short },
 			order: least(func(r *lineRow) int { return r.plane }), style: func(r *lineRow) style { return planes[r.plane].style }})
-		if m.process == (processKey{}) {
+		if m.process == (processKey{}) && several(m.inScope()) {
 			list = append(list, column[lineRow]{name: "process", title: "process", width: 15, left: true, drop: 4, text: func(r *lineRow, w int) string { return b.whose(r, w) }, order: least(func(r *lineRow) int { return r.process })})
 		}
 		if len(b.gpus) > 1 {

@@ -50,7 +50,7 @@ func (m *Model) sortBy(name string) {
 	if name == "" {
 		return
 	}
-	b := &books{processes: []process{sample}, gpus: make([]gpu, 2)}
+	b := sample()
 	if slices.Contains(namesOf(gpuColumns(b)), name) {
 		m.sorts[viewGPUs] = name
 	}

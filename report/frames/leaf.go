@@ -5,6 +5,7 @@ package frames
 import (
 	"path"
 	"regexp"
+	"strings"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 )
@@ -29,12 +30,13 @@ func firstChangeable(list []callstack.Frame) int {
 	if len(list) == 0 || list[0].Python || list[0].Mark {
 		return 0
 	}
-	python := hasPython(list)
+	python, calls := hasPython(list), runtimeFrames(list)
 	for i := 1; i < len(list); i++ { // list[0] is the traced call
 		switch f := &list[i]; {
 		case f.Mark:
 			return lastOperator(list[:i])
-		case f.Python || isUser(f) || backward.MatchString(f.Function):
+		case i < calls && f.Whose != callstack.Mine: // CUDA's, also in a program of its own
+		case f.Python || isUser(f) || isBackward(f):
 			return i
 		case python || allocates(f) || isRuntime(f): // PyTorch initializes in pthread_once
 		default:
@@ -42,6 +44,12 @@ func firstChangeable(list []callstack.Frame) int {
 		}
 	}
 	return lastOperator(list)
+}
+
+// isBackward reports whether a frame is a step of the backward pass. Most names are answered without
+// a regular expression.
+func isBackward(f *callstack.Frame) bool {
+	return strings.Contains(f.Function, "Backward") && backward.MatchString(f.Function)
 }
 
 // isRuntime reports whether a frame is of the C or C++ runtime, where threads begin.
@@ -74,7 +82,7 @@ var (
 // people can change; 0 if there is none.
 func lastOperator(list []callstack.Frame) int {
 	for i := len(list) - 1; i > 0; i-- {
-		if operator.MatchString(list[i].Function) {
+		if name := list[i].Function; strings.Contains(name, "at::_ops::") && operator.MatchString(name) {
 			return i
 		}
 	}

@@ -62,6 +62,7 @@ func TestStacksEndAtCodeThatPeopleCanChange(t *testing.T) {
 		{"C++ without symbols", []callstack.Frame{call, server, handle}, server, "cudaMalloc"},
 		{"an inlined function", []callstack.Frame{call, take, handle}, take, "cudaMalloc"},
 		{"C++ with templates of libraries", []callstack.Frame{driver, static, thrust, vector, handle}, handle, "std::vector<…>::push_back"},
+		{"C++ with CUDA's runtime in itself", []callstack.Frame{driver, server, static, handle}, handle, "cudaMalloc"},
 		{"C++ with a library that is not PyTorch", []callstack.Frame{driver, call, onnx, handle}, onnx, "cudaMalloc"},
 		{"C++ with PyTorch", []callstack.Frame{report, unnamed, empty, linear, handle}, handle, "at::_ops::linear::call"},
 		{"what initializes once", []callstack.Frame{call, unnamed, once, unnamed, linear, handle}, handle, "at::_ops::linear::call"},

@@ -156,6 +156,9 @@ func (j *oomJob) profiled(site string) (bytes uint64) {
 		if label(s, "plane") != "tensor" || s.NumLabel["pid"][0] != int64(j.Process.Pid) {
 			continue
 		}
+		if leaf := s.Location[0]; label(s, "callee") != "at::_ops::empty_memory_format::call" || leaf.Mapping == nil || leaf.Mapping.File != "[python]" {
+			j.t.Errorf("%s: a stack ends in %s, which calls %q", j.way, leaf.Line[0].Function.Name, label(s, "callee"))
+		}
 		for _, l := range s.Location {
 			if line := l.Line[0]; fmt.Sprintf("%s:%d", filepath.Base(line.Function.Filename), line.Line) == site {
 				bytes += uint64(s.Value[3])

@@ -14,7 +14,10 @@ import (
 // Snapshot returns a copy of the books, after Run or during it. It names the stacks of all sites,
 // so that the warnings name files with missing or incomplete names.
 func (t *Tracer) Snapshot() *ledger.Snapshot {
-	return t.named(t.lastBooks((*booking.Turn).AddStuck))
+	return t.named(t.lastBooks(func(turn *booking.Turn, s *ledger.Snapshot) {
+		turn.AddStuck(s)
+		turn.AddPeaks(s)
+	}))
 }
 
 // Glance is Snapshot for a screen that is redrawn: without Snapshot.Stuck, which takes time in
@@ -35,6 +38,11 @@ func (t *Tracer) Sums() ledger.Glance {
 func (t *Tracer) named(s *ledger.Snapshot) *ledger.Snapshot {
 	for i := range s.Sites {
 		t.stacks.Stack(s.Sites[i].Stack)
+	}
+	for i := range s.Peaks {
+		for k := range s.Peaks[i].Books.Sites {
+			t.stacks.Stack(s.Peaks[i].Books.Sites[k].Stack)
+		}
 	}
 	s.Warnings = append(s.Warnings, t.stacks.Warnings()...)
 	for _, text := range t.unwind.Problems() {

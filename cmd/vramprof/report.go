@@ -186,6 +186,7 @@ func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline
 	}
 	s := r.SnapshotOf(l, at)
 	l.AddStuck(s)
+	l.AddPeaks(s)
 	return s, t, sizes, nil
 }
 

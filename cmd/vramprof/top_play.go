@@ -124,6 +124,7 @@ func (p *playing) snapshot(ended bool) *ledger.Snapshot {
 	s := p.r.SnapshotOf(p.ledger, p.at)
 	if ended {
 		p.ledger.AddStuck(s)
+		p.ledger.AddPeaks(s)
 	}
 	return s
 }

@@ -16,8 +16,20 @@ const maxLoudComments = 12
 // are, and whether frames were cut off stacks.
 func comments(s *ledger.Snapshot, st callstack.Stacks, source string, cut bool) []string {
 	var details []string
+	for _, x := range report.HighestPeaks(s) {
+		text := report.EndedText(s, x) + ", of which inuse_space is: " + report.HeldText(x)
+		for _, more := range []string{report.SitesAsOfText(s, x), report.RanOutText(s, x)} {
+			if more != "" {
+				text += "; " + more
+			}
+		}
+		details = append(details, text)
+	}
 	list := s.Parts()
 	for i := range list {
+		if s.PeakOf(list[i].Process) != nil {
+			continue // its samples are of another moment
+		}
 		details = append(details, report.PartText(s, &list[i]))
 	}
 	details = append(details, report.TorchTexts(s)...)

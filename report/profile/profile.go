@@ -30,7 +30,7 @@ const docURL = "https://github.com/vramprof/vramprof"
 //
 // If the memory of a process was walked, samples of its tensors are divided by the label "holder".
 //
-// Memory of ended processes is in use as it was at their end. Samples of imported memory have
+// Memory of ended processes is in use as it was at their peak, and a comment has its time. Samples of imported memory have
 // objects but no bytes, because the samples of their owner have the bytes; the label "bytes" and a
 // comment have the sizes. Samples of PyTorch's segments have the bytes of the cache only, because
 // their blocks have the rest. Tensors asleep have no bytes in use.
@@ -81,9 +81,9 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 		callee    string
 	}
 	stacks, kept := make(map[stackKey]stack), report.KeptBy(s)
-	for _, h := range report.Holdings(s) {
+	sample := func(s *ledger.Snapshot, h *report.Holding) *profile.Sample {
 		if h.Plane == report.PlaneAsleep { // there is no memory to show
-			continue
+			return nil
 		}
 		var locations []*profile.Location
 		callee := ""
@@ -105,12 +105,33 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 			}
 			locations, callee = append(locations, below.locations...), below.callee
 		}
-		sample := newSample(s, st, &h, locations)
+		x := newSample(s, st, h, locations)
 		if callee != "" {
-			sample.Label["callee"] = []string{callee}
+			x.Label["callee"] = []string{callee}
 			b.cut = true
 		}
-		b.p.Sample = append(b.p.Sample, b.held(s, kept[h.Process], &h, sample)...)
+		return x
+	}
+	now, peaks := report.WithPeaks(s)
+	for i := range now {
+		h := &now[i]
+		x := sample(s, h)
+		switch {
+		case x == nil:
+		case s.PeakOf(h.Process) != nil:
+			b.p.Sample = append(b.p.Sample, x)
+		default:
+			b.p.Sample = append(b.p.Sample, b.held(s, kept[h.Process], h, x)...)
+		}
+	}
+	for i := range peaks {
+		for k := range peaks[i] {
+			h := &peaks[i][k]
+			if x := sample(s.Peaks[i].Books, h); x != nil && h.Live != 0 {
+				x.Value[0], x.Value[1] = 0, 0 // the session's are in another sample
+				b.p.Sample = append(b.p.Sample, x)
+			}
+		}
 	}
 	b.p.Comments = comments(s, st, sourceText(s, b.p), b.cut)
 	quote(b.p)

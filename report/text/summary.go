@@ -14,7 +14,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WriteSummary writes the end of a session: live and peak memory by process and device, the largest
+// WriteSummary writes the end of a session: what processes that have ended held at their peak, live and peak memory by process and device, the largest
 // sites, what NVML's figures are made of, and doubts as footnotes.
 func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.Options, screen Screen) error {
 	if o.Top <= 0 {
@@ -24,6 +24,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	n := &notes{doubts: report.Doubts(s)}
 	title(p, s, n)
 	gpus(p, s)
+	endedParts(p, s, st, o)
 	totals(p, s, n)
 	torchTable(p, s)
 	remarkLines(p, s, st)
@@ -31,6 +32,9 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 	title := "Largest sites of live GPU memory"
 	if report.AsleepBytes(s) > 0 {
 		title = "Largest sites of what stayed on the GPU"
+	}
+	if report.AllEnded(s) {
+		title = "Largest sites of what was left at the end"
 	}
 	topSites(p, s, st, o, words.Join(title, n.mark(report.AtStacks)), gpu)
 	keptParts(p, s, n, o)

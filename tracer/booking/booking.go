@@ -114,6 +114,10 @@ func (t *Turn) DriverMemory(pid uint32, most int) []ledger.Block {
 // turn: see ledger.Ledger.AddStuck.
 func (t *Turn) AddStuck(s *ledger.Snapshot) { t.ledger.AddStuck(s) }
 
+// AddPeaks adds what processes that have ended held at their peak to the snapshot that was taken in
+// this turn: see ledger.Ledger.AddPeaks.
+func (t *Turn) AddPeaks(s *ledger.Snapshot) { t.ledger.AddPeaks(s) }
+
 // AddWalk adds the walks of a process to a snapshot that is older: see ledger.Ledger.AddWalk.
 func (t *Turn) AddWalk(s *ledger.Snapshot, pid uint32) { t.ledger.AddWalk(s, pid) }
 

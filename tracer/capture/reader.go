@@ -247,6 +247,7 @@ func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
 	}
 	s := r.SnapshotOf(l, at)
 	l.AddStuck(s)
+	l.AddPeaks(s)
 	later := laterWalks{Ledger: l, s: s, told: map[uint32]bool{}}
 	if until := later.until(r.End()); until > at {
 		if err := p.PlayTo(until, &later); err != nil {

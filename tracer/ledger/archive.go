@@ -142,6 +142,7 @@ func (w *packer) site(s *site) {
 	w.out = binary.LittleEndian.AppendUint64(w.out, s.stack)
 	w.numbers(s.context, uint64(uint32(s.device)), w.apis.of(s.api),
 		s.liveObjects, s.liveBytes, s.allocObjects, s.allocBytes, s.liveSquares, s.inside, s.oldest, s.evicted, s.crowded)
+	w.numbers(uint64(s.peak.number), s.peak.objects, s.peak.bytes)
 	w.history(&s.history)
 	w.cohorts(s)
 }
@@ -205,6 +206,8 @@ func (r *unpacker) site(process uint32) (s site) {
 	r.in = r.in[11:]
 	s.context, s.device, s.api = r.number(), int32(uint32(r.number())), r.apis[r.number()]
 	r.numbers(&s.liveObjects, &s.liveBytes, &s.allocObjects, &s.allocBytes, &s.liveSquares, &s.inside, &s.oldest, &s.evicted, &s.crowded)
+	s.peak.number = uint32(r.number())
+	r.numbers(&s.peak.objects, &s.peak.bytes)
 	s.history = r.history()
 	r.cohorts(&s)
 	return s

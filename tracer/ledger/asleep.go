@@ -339,7 +339,7 @@ func (v *view) asleep(sites *siteList) {
 		if p := &v.l.procs[n]; v.leavesOut(uint32(n)) || len(p.asleep.ranges) == 0 {
 			continue
 		}
-		v.l.withSites(uint32(n), func(numbers []uint32) {
+		v.withSites(uint32(n), func(numbers []uint32) {
 			for _, number := range numbers {
 				s := &v.l.sites[number]
 				if at, ok := sites.at[v.shownKey(s.siteKey)]; ok && s.kind == Tensor {

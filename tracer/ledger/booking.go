@@ -206,16 +206,19 @@ func (l *Ledger) addLive(s *site, size, time uint64) {
 	if size == 0 {
 		l.stats.UnknownSizes++
 	}
+	p := &l.procs[s.process]
+	p.keep(s)
 	s.liveObjects++
 	s.liveBytes += size
 	s.history.record(l.options.Begin, time, s.liveBytes)
 	for _, t := range [...]uint32{s.total, s.sum} {
-		t := &l.procs[s.process].totals[t]
+		t := &p.totals[t]
 		t.LiveObjects++
 		t.LiveBytes += size
 		t.high = max(t.high, t.LiveBytes)
 		t.peak(time)
 	}
+	p.reachedOn(&p.totals[s.total].Total, &p.totals[s.sum].Total, time)
 }
 
 func (t *Total) peak(time uint64) {
@@ -237,6 +240,7 @@ func (l *Ledger) grow(n uint32, size, time uint64) {
 	}
 	more := size - b.size
 	b.size = size
+	p.keep(s)
 	s.allocBytes += more
 	s.liveBytes += more
 	s.history.record(l.options.Begin, time, s.liveBytes)
@@ -248,4 +252,5 @@ func (l *Ledger) grow(n uint32, size, time uint64) {
 		t.high = max(t.high, t.LiveBytes)
 		t.peak(time)
 	}
+	p.reachedOn(&p.totals[s.total].Total, &p.totals[s.sum].Total, time)
 }

@@ -42,7 +42,7 @@ const (
 	PoolSelect // later allocations on Device that name no pool take from Handle
 
 	// An allocation of Size bytes failed for good; of a Tensor, Context bytes were allocated and
-	// Handle bytes reserved. Books nothing: for captures.
+	// Handle bytes reserved. It changes no figure: see Peak.OOM.
 	OutOfMemory
 	Totals      // the totals of PyTorch's allocator of Device changed: see Told
 	AddressFree // Size bytes of reserved addresses from Address on are given back

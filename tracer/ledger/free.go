@@ -62,6 +62,7 @@ func (l *Ledger) drop(key liveKey, n uint32, time uint64) {
 	if size == 0 {
 		l.stats.UnknownSizes--
 	}
+	l.procs[key.process].keep(s)
 	s.liveObjects--
 	s.liveBytes -= size
 	s.history.record(l.options.Begin, time, s.liveBytes)

@@ -153,6 +153,7 @@ type site struct {
 	// Bytes of live blocks in its allocations at the last BlockList; of kind Tensor: of sampled
 	// blocks that are asleep.
 	inside  uint64
+	peak    sitePeak
 	oldest  uint64 // time of the oldest entry, of a process whose entries were purged
 	early   count  // ended before the end of their context was reported
 	ended   uint32 // Ledger.endings when its context ended last
@@ -296,6 +297,7 @@ func (l *Ledger) applyRare(e *Event) {
 		l.addressFree(e)
 	case OutOfMemory:
 		l.stats.Events-- // it comes in addition to the event of the call
+		l.outOfMemory(e)
 	case Learn:
 		l.stats.Events-- // likewise
 		l.learn(e)

@@ -53,6 +53,8 @@ type process struct {
 	selected     map[int32]uint64 // by device: handle of the current pool
 	own          map[uint64]int32 // by handle: device whose default pool it is
 	walks        *walks           // nil without one
+	peak         peakMark
+	oom          *OOM
 }
 
 // setProcess names a process. It may come before or after the process's first events, and again

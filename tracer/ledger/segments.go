@@ -126,6 +126,7 @@ func (l *Ledger) move(key liveKey, device int32) {
 	from := &l.sites[b.site]
 	for _, sign := range [...]int64{-1, 1} {
 		s := &l.sites[b.site]
+		l.procs[key.process].keepMoved(s, sign, b)
 		s.liveObjects += uint64(sign)
 		s.allocObjects += uint64(sign)
 		s.liveBytes += uint64(sign) * b.size

@@ -19,6 +19,7 @@ type Snapshot struct {
 	Tensors   []Tensors // by process, then device
 	Objects   []Object  // by process, then kind, largest count first
 	Walks     []Walked  // by process, then time
+	Peaks     []Peak    // by process, of those that have ended; nil without AddPeaks
 	Stuck     []Stuck   // by process, then device; nil without AddStuck
 	Sampling  SampleRate
 	GPUs      []GPU     // as NVML lists them; empty without a driver

@@ -31,7 +31,8 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	s.Stats.Reused = l.reused()
 	s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
 	l.grown(s.GPUs)
-	v := view{l: l, s: s, running: running, device: make([]int32, len(l.procs)), only: make([]string, len(l.procs)), index: make([]int, len(l.procs)), moments: make([][]tensorState, len(l.procs)), spans: make([]sitesSpan, len(l.procs))}
+	v := newView(l, s)
+	v.running = running
 	v.processes()
 	v.sites()
 	v.failures()
@@ -39,6 +40,14 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	v.objects()
 	v.walks()
 	return s
+}
+
+func newView(l *Ledger, s *Snapshot) *view {
+	n := len(l.procs)
+	return &view{
+		l: l, s: s, device: make([]int32, n), only: make([]string, n), index: make([]int, n),
+		moments: make([][]tensorState, n), spans: make([]sitesSpan, n),
+	}
 }
 
 // sitesSpan is a range of the sites that are shown.
@@ -49,6 +58,9 @@ type view struct {
 	l       *Ledger
 	s       *Snapshot
 	running bool            // it leaves out processes that have ended
+	alone   bool            // it has one process only, at its peak
+	number  uint32          // number of that process
+	atPeak  []tensorState   // of that process, as in process.tensors
 	device  []int32         // by process number: the device that UnknownDevice means
 	only    []string        // by process number: UUID of the GPU that alone carries the process
 	index   []int           // by process number: index in Snapshot.Processes
@@ -56,7 +68,9 @@ type view struct {
 	spans   []sitesSpan     // by process number: its sites that are not of kind Tensor
 }
 
-func (v *view) leavesOut(process uint32) bool { return v.running && v.l.procs[process].End != 0 }
+func (v *view) leavesOut(process uint32) bool {
+	return v.running && v.l.procs[process].End != 0 || v.alone && process != v.number
+}
 
 func (v *view) processes() {
 	order := make([]int, 0, len(v.l.procs))
@@ -75,7 +89,11 @@ func (v *view) processes() {
 		uuids, how := p.ordinals()
 		v.device[n], v.only[n] = p.onlyGPU(uuids)
 		for i := range p.tensors {
-			v.moments[n] = append(v.moments[n], v.l.stateOf(&p.tensors[i]))
+			if v.alone {
+				v.moments[n] = append(v.moments[n], v.atPeak[i])
+			} else {
+				v.moments[n] = append(v.moments[n], v.l.stateOf(&p.tensors[i]))
+			}
 		}
 		c := p.Process
 		c.Ordinals, c.Beyond = how, p.beyondList()
@@ -138,7 +156,7 @@ func (v *view) sites() {
 	for n := range v.l.procs {
 		if !v.leavesOut(uint32(n)) {
 			v.spans[n].from = len(list.list)
-			v.l.withSites(uint32(n), func(sites []uint32) { v.sitesOf(sites, &list) })
+			v.withSites(uint32(n), func(sites []uint32) { v.sitesOf(sites, &list) })
 			v.spans[n].to = len(list.list)
 		}
 	}

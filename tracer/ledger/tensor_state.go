@@ -35,13 +35,13 @@ func (l *Ledger) tellTotals(e *Event) {
 	}
 	if n := l.instance(e.PID, e.Time); !l.procs[n].purged {
 		p := &l.procs[n]
-		l.tell(&p.tensors[l.tensorsOn(p, device)], e)
+		l.tell(p, &p.tensors[l.tensorsOn(p, device)], e)
 	}
 }
 
 // tell books the totals of an event. If the event does not have the live bytes, the bytes from
 // before the attach stay as they were: the kernel half sends Totals when they change.
-func (l *Ledger) tell(t *tensors, e *Event) {
+func (l *Ledger) tell(p *process, t *tensors, e *Event) {
 	if e.Told&ToldAllocated == 0 || t.device < 0 || e.Time < t.now.time {
 		return
 	}
@@ -64,8 +64,10 @@ func (l *Ledger) tell(t *tensors, e *Event) {
 	if len(t.changes) > 0 && t.now.known {
 		l.learnSegments(t, now.reserved, e.Time)
 	}
+	p.keepTold(t)
 	t.now = now
 	t.peak.reach(now.allocated, e.Time)
+	p.reachedTensors(now.allocated, e.Time)
 	if now.liveKnown {
 		t.livePeak.reach(now.live, e.Time)
 	}

@@ -33,8 +33,9 @@ type tensors struct {
 	first       firstReport
 	changes     []segmentChange // of driver allocations, since the allocator's latest report
 
-	peak     highest     // by the allocator's own count
-	livePeak highest     // of live bytes
+	peak     highest // by the allocator's own count
+	livePeak highest // of live bytes
+	atPeak   tellPeak
 	atUsage  firstReport // state of the allocator at NVML's latest reading
 
 	outside uint64 // bytes of live blocks in no booked segment, at the last BlockList
@@ -139,6 +140,7 @@ func (l *Ledger) allocTensor(e *Event) {
 	t.halvings = max(t.halvings, halvings)
 	t.live.objects += w.objects
 	t.live.bytes += w.bytes
+	l.procs[p].keep(s)
 	s.liveObjects += w.objects
 	s.liveBytes += w.bytes
 	s.liveSquares += w.objects * w.objects
@@ -176,6 +178,7 @@ func (l *Ledger) dropTensor(key liveKey, n uint32, time uint64) {
 	t.sampled--
 	t.live.objects -= w.objects
 	t.live.bytes -= w.bytes
+	l.procs[key.process].keep(s)
 	s.liveObjects -= w.objects
 	s.liveBytes -= w.bytes
 	s.liveSquares -= w.objects * w.objects
@@ -197,7 +200,7 @@ func (l *Ledger) bookAllocator(e *Event) {
 	p := &l.procs[n]
 	if t := &p.tensors[l.tensorsOn(p, device)]; !t.first.final {
 		t.first = firstReport{time: e.Time, allocated: e.Size, reserved: e.Handle, driver: l.driverLive(p, device), seen: true, final: true}
-		l.tell(t, &Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
+		l.tell(p, t, &Event{Time: e.Time, Told: ToldAllocated | ToldLive, Allocated: e.Size, Reserved: e.Handle})
 		t.now.begun, t.now.liveKnown = true, false
 	}
 }

@@ -2,7 +2,10 @@
 
 package ledger
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // ClassTotals counts the blocks of one size class that were allocated since the attach.
 type ClassTotals struct{ Allocs, AllocBytes, Frees, FreeBytes uint64 }
@@ -73,7 +76,9 @@ func (l *Ledger) setTensors(time uint64, totals []TensorTotals) {
 			t.peak = t.livePeak
 			continue
 		}
+		p.keepTold(t)
 		t.readTotals(x, time)
+		p.reachedTensors(t.now.allocated, cmp.Or(t.now.time, time))
 		if x.PeakTime != 0 && r.reserved != 0 {
 			t.peak.reach(min(x.Peak, maxTensors), x.PeakTime)
 		} else if x.PeakTime != 0 {

@@ -24,6 +24,7 @@ type reading struct {
 	settledAt   uint64
 	firstAt     uint64 // time of first and firstLive
 	taken       uint64 // time of last and lastLive
+	atPeak      usagePeak
 	excess      excess
 }
 
@@ -102,6 +103,7 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 		} else if p.Begin > l.firstUsage && time-r.settledAt < settleFor && !u.Rough {
 			l.settleLower(p, r, u.Bytes, time)
 		}
+		p.keepUsage(r)
 		r.last, r.lastLive, r.taken = u.Bytes, live, time
 		l.tensorsAtUsage(p, time)
 	}
@@ -128,6 +130,9 @@ func (r *reading) moved(from *site, device int32, b *entry) {
 	}
 	if b.time <= r.taken {
 		r.lastLive = moveLive(r.lastLive, from, device, b.size)
+	}
+	if b.time <= r.atPeak.taken && r.atPeak.taken != r.taken {
+		r.atPeak.lastLive = moveLive(r.atPeak.lastLive, from, device, b.size)
 	}
 }
 

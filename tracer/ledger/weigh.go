@@ -38,7 +38,7 @@ func (v *view) tensors(sites *siteList) {
 	segments := v.segments(sites.list)
 	for n := range v.l.procs {
 		if !v.leavesOut(uint32(n)) && len(v.l.procs[n].tensors) > 0 {
-			v.l.withSites(uint32(n), func(numbers []uint32) { v.tensorsOf(uint32(n), numbers, segments, sites) })
+			v.withSites(uint32(n), func(numbers []uint32) { v.tensorsOf(uint32(n), numbers, segments, sites) })
 		}
 	}
 	slices.SortFunc(v.s.Tensors, func(a, b Tensors) int {

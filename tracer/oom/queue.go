@@ -61,7 +61,7 @@ type Stacks interface {
 // Options is what a Queue needs.
 type Options struct {
 	Tell    func(Error) // gets each error, from Run; may be nil
-	Capture bool        // the books get each error too, for the capture
+	Capture bool        // there is a capture: the books get each error also without Tell
 	Desk    *booking.Desk
 	Defects *defects.List
 	Stacks  Stacks
@@ -229,9 +229,6 @@ func (q *Queue) tell(e *Error) {
 			e.AddHolders = q.adder(e)
 		}
 		q.Tell(*e)
-	}
-	if !q.Capture {
-		return
 	}
 	turn := q.Desk.Take()
 	defer turn.Done()

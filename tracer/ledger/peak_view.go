@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+// booksAtPeak returns the books of one process as they were at its peak. It puts the figures of
+// that moment in place of those of now, has them copied, and restores them.
+func (l *Ledger) booksAtPeak(now *Snapshot, n uint32, at highest) *Snapshot {
+	p := &l.procs[n]
+	was := *p
+	defer func() { l.procs[n] = was }()
+	p.End, p.Replaced, p.walks, p.asleep, p.freeRuns = 0, false, nil, asleep{}, nil
+	p.setReadings()
+	p.tensors = slices.Clone(p.tensors)
+	for i := range p.tensors {
+		p.tensors[i].setPeak(p, at)
+	}
+	p.totals = slices.Clone(p.totals)
+	for i := range p.totals {
+		p.totals[i].LiveObjects, p.totals[i].LiveBytes = 0, 0
+	}
+	s := &Snapshot{
+		Host: now.Host, Begin: now.Begin, End: now.End, Wall: now.Wall.Add(-time.Duration(minus(now.End, at.time))),
+		GPUs: now.GPUs, Stats: now.Stats, Sampling: now.Sampling,
+	}
+	v := newView(l, s)
+	v.alone, v.number = true, n
+	samples := make([][SizeClasses]classSample, len(p.tensors))
+	v.withSites(n, func(sites []uint32) { l.sumSites(p, sites, samples) })
+	for i := range p.tensors {
+		v.atPeak = append(v.atPeak, l.stateAtPeak(&p.tensors[i], &samples[i]))
+	}
+	v.processes()
+	v.sites()
+	for i := range s.Sites {
+		x := &s.Sites[i]
+		x.Oldest, x.Growth, x.History, x.Cohorts, x.Asleep = 0, 0, nil, nil, 0
+	}
+	s.End = at.time
+	return s
+}
+
+// setReadings sets NVML's readings to the latest before the peak.
+func (p *process) setReadings() {
+	list := slices.Clone(p.readings)
+	for i := range list {
+		r := &list[i]
+		if r.atPeak.number == p.peak.number {
+			r.last, r.taken, r.lastLive = r.atPeak.last, r.atPeak.taken, r.atPeak.lastLive
+		}
+		r.present = true
+	}
+	p.readings = slices.DeleteFunc(list, func(r reading) bool { return r.taken == 0 })
+}
+
+// setPeak sets an allocator to its state at the peak. What it had more than the event that the books
+// are as of is in blocks that are not in the sample.
+func (t *tensors) setPeak(p *process, at highest) {
+	if t.atPeak.number == p.peak.number {
+		t.now = t.atPeak.now
+	}
+	if p.peak.torch && t.peak == at && at.bytes > t.now.allocated {
+		more := at.bytes - t.now.allocated
+		t.now.allocated += more
+		t.now.live += more
+		t.now.reserved = max(t.now.reserved, t.now.allocated)
+	}
+	t.reading, t.since = tensorReading{taken: true}, sampleSince{}
+	t.changes, t.outside, t.atUsage, t.olderFreed = nil, 0, firstReport{}, history{}
+}
+
+// sumSites sums the sites of a process into its totals, and its sample by device and class.
+func (l *Ledger) sumSites(p *process, sites []uint32, samples [][SizeClasses]classSample) {
+	for _, n := range sites {
+		s := &l.sites[n]
+		switch {
+		case s.kind == aliased:
+		case s.kind == Tensor:
+			c := &samples[s.total][s.class]
+			c.live.objects += s.liveObjects
+			c.live.bytes += s.liveBytes
+		default:
+			for _, i := range [...]uint32{p.total(s.device, s.kind), p.total(allDevices, s.kind)} {
+				p.totals[i].LiveObjects += s.liveObjects
+				p.totals[i].LiveBytes += s.liveBytes
+			}
+		}
+	}
+}
+
+// stateAtPeak returns an allocator's state: its totals are exact, and its classes follow the sample.
+func (l *Ledger) stateAtPeak(t *tensors, sample *[SizeClasses]classSample) tensorState {
+	m := tensorState{allocated: t.now.allocated, reserved: t.now.reserved, classes: make([]tensorClass, SizeClasses)}
+	for class := range m.classes {
+		x := &sample[class].live
+		m.classes[class].live = count{}.changed(&signedCount{int64(x.objects), int64(x.bytes)}, l.inclusion(class))
+	}
+	if t.now.liveKnown {
+		l.fitLive(m.classes, t.now.live)
+	}
+	for class := range m.classes {
+		m.live.take(&m.classes[class].live)
+	}
+	return m
+}
+
+// withSites is Ledger.withSites, at the peak of the process that the view is of.
+func (v *view) withSites(process uint32, do func(sites []uint32)) {
+	l := v.l
+	if !v.alone {
+		l.withSites(process, do)
+		return
+	}
+	number := l.procs[process].peak.number
+	l.withSites(process, func(sites []uint32) {
+		type figures struct{ objects, bytes, squares, inside uint64 }
+		was := make([]figures, len(sites))
+		for i, n := range sites {
+			s := &l.sites[n]
+			was[i] = figures{s.liveObjects, s.liveBytes, s.liveSquares, s.inside}
+			if s.peak.number == number {
+				s.liveObjects, s.liveBytes, s.liveSquares = s.peak.objects, s.peak.bytes, s.peak.objects
+			}
+			s.inside = s.liveBytes
+		}
+		do(sites)
+		for i, n := range sites {
+			x, s := &was[i], &l.sites[n]
+			s.liveObjects, s.liveBytes, s.liveSquares, s.inside = x.objects, x.bytes, x.squares, x.inside
+		}
+	})
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Peak is the books of one process at its peak, since what is left at its end says little about
+// what it needed.
+type Peak struct {
+	Process int    // index into Snapshot.Processes
+	Bytes   uint64 // most that it had on one GPU: tensors where PyTorch reports them, else allocations
+	Time    uint64 // when that was
+	// The event that the sites are as of. It differs from Time if PyTorch's allocator reached the
+	// peak with a block that is not in the sample; the totals are those of the peak even so.
+	SitesTime  uint64
+	SitesBytes uint64 // Bytes as of then
+	// Its only process is this one, still running. It has live figures only: no History, Growth,
+	// Cohorts, Oldest, Holders, Pools or Objects, and nothing asleep. The cache is spread evenly
+	// over the segments.
+	Books *Snapshot
+	OOM   *OOM // the latest allocation that failed for good because of memory, or nil
+}
+
+// OOM is an allocation that failed for good because there was not enough memory.
+type OOM struct {
+	Time   uint64
+	Bytes  uint64 // requested, or UnknownSize
+	Stack  uint64
+	API    string // "torch" for PyTorch's allocator, else the function
+	Kind   Kind
+	Device int32
+	Count  uint64 // of the process
+}
+
+// outOfMemory notes an allocation that failed for good.
+func (l *Ledger) outOfMemory(e *Event) {
+	p := &l.procs[l.instance(e.PID, e.Time)]
+	count := uint64(1)
+	if p.oom != nil {
+		count += p.oom.Count
+	}
+	p.oom = &OOM{Time: e.Time, Bytes: e.Size, Stack: e.Stack, API: e.API, Kind: e.Kind, Device: e.Device, Count: count}
+}
+
+// maxPeaks is how many processes of a snapshot get a Peak, those with the highest ones.
+const maxPeaks = 64
+
+// peakMark is a process's highest bytes at an event. Sites, allocators and readings keep what they
+// had then once they change, which takes the same time for each event, however large the books are.
+type peakMark struct {
+	highest
+	number uint32 // of the maximum: it grows with each
+	torch  bool   // its tensors count, and not its allocations
+	device int32  // GPU of the latest allocation
+	more   bool   // it has allocated on several GPUs
+}
+
+// sitePeak is what a site had at the maximum with that number, if it has changed since.
+type sitePeak struct {
+	objects, bytes uint64
+	number         uint32
+}
+
+// tellPeak is that of an allocator.
+type tellPeak struct {
+	now    toldTotals
+	number uint32
+}
+
+// usagePeak is that of an NVML reading.
+type usagePeak struct {
+	last, taken uint64
+	lastLive    []deviceLive
+	number      uint32
+}
+
+// reached notes a value of the process after an event.
+func (p *process) reached(bytes, time uint64) {
+	if bytes > p.peak.bytes && !p.purged {
+		p.peak.bytes, p.peak.time = bytes, time
+		p.peak.number++
+	}
+}
+
+// reachedOn notes the new value of totals that have grown.
+func (p *process) reachedOn(device, all *Total, time uint64) {
+	x := &p.peak
+	if x.torch || !device.Kind.Owned() {
+		return
+	}
+	if device.Device >= 0 && device.Device != x.device {
+		x.more = x.number != 0 && x.device >= 0
+		x.device = device.Device
+	}
+	if x.more {
+		all = device
+	}
+	p.reached(all.LiveBytes, time)
+}
+
+// reachedTensors notes what an allocator on a GPU has.
+func (p *process) reachedTensors(bytes, time uint64) {
+	if bytes == 0 {
+		return
+	}
+	if !p.peak.torch {
+		p.peak.torch, p.peak.bytes = true, 0
+	}
+	p.reached(bytes, time)
+}
+
+// keep keeps what a site had at the peak. It must come before each change of its live figures.
+func (p *process) keep(s *site) {
+	if s.peak.number != p.peak.number {
+		s.peak = sitePeak{s.liveObjects, s.liveBytes, p.peak.number}
+	}
+}
+
+// keepMoved is keep before an allocation moves to another site: one that was live at the peak moves
+// there too.
+func (p *process) keepMoved(s *site, sign int64, b *entry) {
+	switch {
+	case b.time > p.peak.time:
+		p.keep(s)
+	case s.peak.number == p.peak.number:
+		s.peak.objects += uint64(sign)
+		s.peak.bytes += uint64(sign) * b.size
+	}
+}
+
+func (p *process) keepTold(t *tensors) {
+	if t.atPeak.number != p.peak.number {
+		t.atPeak = tellPeak{t.now, p.peak.number}
+	}
+}
+
+func (p *process) keepUsage(r *reading) {
+	if r.atPeak.number != p.peak.number {
+		r.atPeak = usagePeak{r.last, r.taken, r.lastLive, p.peak.number}
+	}
+}
+
+// highestOf returns a process's peak: the kernel half sees every block, the books a sample.
+func (p *process) highestOf() highest {
+	most := p.peak.highest
+	for i := range p.tensors {
+		if t := &p.tensors[i]; t.device != CPUDevice && p.peak.torch {
+			most.reach(t.peak.bytes, t.peak.time)
+		}
+	}
+	return most
+}
+
+// AddPeaks adds Snapshot.Peaks. It must follow the call that took the snapshot: nothing may be
+// booked in between. Its duration grows with the sites of the processes that have ended.
+func (l *Ledger) AddPeaks(s *Snapshot) {
+	type key struct {
+		pid   uint32
+		begin uint64
+	}
+	index := make(map[key]int, len(s.Processes))
+	for i := range s.Processes {
+		index[key{s.Processes[i].PID, s.Processes[i].Begin}] = i
+	}
+	type ended struct {
+		n     uint32
+		index int
+		highest
+	}
+	var list []ended
+	for n := range l.procs {
+		p := &l.procs[n]
+		if i, ok := index[key{p.PID, p.Begin}]; ok && p.End != 0 && p.peak.bytes != 0 {
+			list = append(list, ended{uint32(n), i, p.highestOf()})
+		}
+	}
+	slices.SortFunc(list, func(a, b ended) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.index, b.index))
+	})
+	list = list[:min(len(list), maxPeaks)]
+	slices.SortFunc(list, func(a, b ended) int { return cmp.Compare(a.index, b.index) })
+	s.Peaks = nil
+	for _, x := range list {
+		at := &l.procs[x.n].peak
+		s.Peaks = append(s.Peaks, Peak{
+			Process: x.index, Bytes: x.bytes, Time: x.time, SitesTime: at.time, SitesBytes: at.bytes,
+			Books: l.booksAtPeak(s, x.n, x.highest), OOM: l.procs[x.n].oom,
+		})
+	}
+}
+
+// PeakOf returns the peak of a process that has ended, or nil.
+func (s *Snapshot) PeakOf(process int) *Peak {
+	for i := range s.Peaks {
+		if s.Peaks[i].Process == process {
+			return &s.Peaks[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// peakScript makes up the events of one process, in order and with times of their own, that may use
+// PyTorch, and ends.
+func peakScript(r *rand.Rand) (events []Event) {
+	type block struct{ address, size, stack, device uint64 }
+	var live []block
+	var tensors, reserved [2]uint64
+	torch, devices := r.IntN(2) == 0, 1+r.Uint64N(2)
+	kinds := []Kind{Device, Async, Pinned, Managed}
+	var list []block // tensors
+	for at := uint64(1); at < 300; at++ {
+		e := Event{PID: 7, TID: 7, Time: at, API: "f", Address: at << 24, Stack: 1 + r.Uint64N(5), Device: int32(r.Uint64N(devices)), Size: 512 << r.Uint64N(8)}
+		grows := r.Uint64N(300) > at
+		switch {
+		case torch && r.IntN(2) == 0 && grows:
+			e.Op, e.Kind, e.Space, e.Stack = Alloc, Tensor, Blocks, e.Stack+10
+			list = append(list, block{e.Address, e.Size, e.Stack, uint64(e.Device)})
+			tensors[e.Device] += e.Size
+		case torch && len(list) > 0 && r.IntN(2) == 0:
+			i := r.IntN(len(list))
+			b := list[i]
+			list = append(list[:i], list[i+1:]...)
+			e.Op, e.Kind, e.Space, e.Address, e.Device = Free, Tensor, Blocks, b.address, int32(b.device)
+			tensors[e.Device] -= b.size
+		case grows:
+			e.Op, e.Kind = Alloc, kinds[r.IntN(len(kinds))]
+			if torch {
+				e.Kind = Device
+			}
+			if torch && e.Stack < 3 {
+				reserved[e.Device] += e.Size
+			}
+			live = append(live, block{e.Address, e.Size, e.Stack, uint64(e.Device)})
+		case len(live) > 0:
+			i := r.IntN(len(live))
+			b := live[i]
+			live = append(live[:i], live[i+1:]...)
+			e.Op, e.Address = Free, b.address
+			if torch && b.stack < 3 {
+				reserved[b.device] -= b.size
+			}
+		default:
+			continue
+		}
+		if e.Kind == Tensor {
+			e.Told, e.Allocated, e.Reserved, e.Live = ToldAllocated|ToldLive, tensors[e.Device], 1<<40+reserved[e.Device], tensors[e.Device]
+		}
+		events = append(events, e)
+	}
+	return append(events, Event{Op: Exit, PID: 7, Time: 400})
+}
+
+// liveOf returns what the sites and totals of a snapshot have live.
+func liveOf(s *Snapshot) map[string]uint64 {
+	m := map[string]uint64{}
+	for _, x := range s.Sites {
+		at := fmt.Sprint("site ", x.Stack, " ", x.Kind, " ", x.Device)
+		m[at] += x.LiveBytes
+		m[at+" objects"] += x.LiveObjects
+	}
+	for _, x := range s.Processes[0].Totals {
+		m[fmt.Sprint("total ", x.Kind, " ", x.Device)] = x.LiveBytes
+	}
+	for _, x := range s.Tensors {
+		m[fmt.Sprint("tensors ", x.Device)] = x.Allocated
+		m[fmt.Sprint("live ", x.Device)] = x.LiveBytes
+		m[fmt.Sprint("segments ", x.Device)] = x.Segments
+		m[fmt.Sprint("cache ", x.Device)] = x.Cached
+	}
+	maps.DeleteFunc(m, func(_ string, n uint64) bool { return n == 0 })
+	return m
+}
+
+// TestThePeakIsThatOfAReplay: what sites and allocators keep lazily is what a replay finds that stops
+// at the peak, also when the process's sites have been archived.
+func TestThePeakIsThatOfAReplay(t *testing.T) {
+	for seed := range uint64(300) {
+		events := peakScript(rand.New(rand.NewPCG(seed, 1)))
+		l := New(Options{})
+		for i := range events {
+			l.Apply(&events[i])
+			if i%50 == 0 {
+				l.Tell(UsageReading{Time: events[i].Time, Usages: []Usage{{PID: 7, UUID: "GPU-a", Bytes: 1 << 40}}})
+			}
+			l.Tell(Segments{1, 2})
+		}
+		if seed%2 == 0 {
+			l.purge(20e9)
+		}
+		s := l.Snapshot(400, time.Time{})
+		before := liveOf(s)
+		if l.AddPeaks(s); len(s.Peaks) == 0 {
+			continue // it had no memory of a GPU
+		}
+		peak := &s.Peaks[0]
+		again := New(Options{})
+		for i := range events {
+			if events[i].Time <= peak.Time {
+				again.Apply(&events[i])
+				again.Tell(Segments{1, 2})
+			}
+		}
+		want := liveOf(again.Snapshot(peak.Time, time.Time{}))
+		if got := liveOf(peak.Books); !maps.Equal(got, want) {
+			t.Fatalf("seed %d: at %d it held\n%v, a replay\n%v", seed, peak.Time, got, want)
+		}
+		if after := liveOf(l.Snapshot(400, time.Time{})); !maps.Equal(before, after) {
+			t.Fatalf("seed %d: the books of now are\n%v, before the peak was looked at\n%v", seed, after, before)
+		}
+	}
+}

@@ -58,14 +58,14 @@ func SitesAsOfText(s *ledger.Snapshot, x *ledger.Peak) string {
 	return "sites as of " + words.Span(Minus(x.SitesTime, s.Begin)) + ", when it had " + percent + " of the peak"
 }
 
-// RanOutText returns "it ran out of memory on cuda:0 at 5.9s (wanted 16.0 MiB), asked for by
-// PyTorch's allocator", or "".
+// RanOutText returns "It ran out of memory on cuda:0 at 5.9s: PyTorch's allocator wanted 16.0 MiB", or
+// "".
 func RanOutText(s *ledger.Snapshot, x *ledger.Peak) string {
 	if x.OOM == nil {
 		return ""
 	}
 	o := OOM{API: x.OOM.API, Kind: x.OOM.Kind, Device: x.OOM.Device, Size: x.OOM.Bytes}
-	text := "it ran out of " + o.memory() + " at " + words.Span(Minus(x.OOM.Time, s.Begin))
+	text := "It ran out of " + o.memory() + " at " + words.Span(Minus(x.OOM.Time, s.Begin))
 	if x.OOM.Count > 1 {
 		text += " for the last of " + words.Count(x.OOM.Count, "time")
 	}

@@ -10,10 +10,12 @@ import (
 
 // Options select what a report shows. Each report uses those that apply to it.
 type Options struct {
-	Top       int              // most entries of each list; 0: 10, in the summary 5
-	Older     time.Duration    // leaks: only sites whose oldest live allocation is known to be at least this old
-	AllFrames bool             // tree: libraries' frames too, not the user's own code alone
-	Since     *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
+	Top       int           // most entries of each list; 0: 10, in the summary 5
+	Older     time.Duration // leaks: only sites whose oldest live allocation is known to be at least this old
+	AllFrames bool          // tree: libraries' frames too, not the user's own code alone
+	// Summary: paths of records of out-of-memory errors, by pid.
+	Records map[uint32]string
+	Since   *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
 }
 
 // Limit returns how many entries a list shows.

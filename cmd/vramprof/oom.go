@@ -55,6 +55,7 @@ type oomRecorder struct {
 	ended   bool
 	missed  uint64
 	by      map[uint32]*oomCount
+	paths   map[uint32]string // of the latest record, by pid
 }
 
 // oomCount counts how often a process ran out of memory.
@@ -64,8 +65,18 @@ type oomCount struct {
 	recorded, missed uint64
 }
 
+// records returns the path of the latest record of each process. It may be called on nil.
+func (r *oomRecorder) records() map[uint32]string {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.paths)
+}
+
 func newOOMRecorder(stderr io.Writer, write func(oom.Error) (string, error)) *oomRecorder {
-	return &oomRecorder{stderr: stderr, write: write, by: map[uint32]*oomCount{}}
+	return &oomRecorder{stderr: stderr, write: write, by: map[uint32]*oomCount{}, paths: map[uint32]string{}}
 }
 
 // take has an error recorded, or counts it. It never waits for a record to be written.
@@ -112,6 +123,11 @@ func (r *oomRecorder) record(o oom.Error) {
 	x := oomReport(o)
 	what := fmt.Sprintf("process %d %s", o.PID, x.Text())
 	path, err := r.write(o)
+	if path != "" {
+		r.mu.Lock()
+		r.paths[o.PID] = path
+		r.mu.Unlock()
+	}
 	switch {
 	case err == nil:
 		r.say(what + ": wrote " + path + " and .pb.gz")

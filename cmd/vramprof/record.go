@@ -102,7 +102,7 @@ func (s *session) writeRecord(c *cli.Context, snapshot *ledger.Snapshot, out des
 			return profile.Write(w, snapshot, stacks)
 		}, name))
 	}
-	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{}, screen()))
+	errs = append(errs, text.WriteSummary(summary, snapshot, stacks, report.Options{Records: s.ooms.records()}, screen()))
 	var first error
 	for _, err := range errs {
 		if first != nil && err != nil { // the first error is returned, the others are printed

@@ -38,6 +38,9 @@ func (o *overTime) opening() *openingData {
 	end := words.Count(uint64(len(ended)), "process") + " have ended"
 	if p := &s.Processes[ended[0]]; len(ended) == 1 {
 		end = words.Process(p) + " ended at " + words.Span(since(p.End, s.Begin))
+		if x := s.PeakOf(ended[0]); x != nil {
+			end = report.EndedText(s, x) + ", when it held " + report.HeldText(x)
+		}
 	}
 	if m := o.lastError(); m != nil {
 		end = o.errorText(m) + end

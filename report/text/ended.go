@@ -3,6 +3,7 @@
 package text
 
 import (
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/report/words"
@@ -24,8 +25,11 @@ func endedParts(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Optio
 			p.text(red, 0, text)
 			stack := frames.Visible(st, x.OOM.Stack, x.OOM.API)
 			p.line(plain, siteIndent, frames.Text(&stack[frames.Headline(stack)], p.width-siteIndent))
+			if path := o.Records[s.Processes[x.Process].PID]; path != "" {
+				p.text(plain, siteIndent, "what all processes held then is in "+untrusted.Clean(path))
+			}
 		}
-		p.text(plain, 0, "it held "+report.HeldText(x))
+		p.text(plain, 0, "It held "+report.HeldText(x))
 		if text := report.SitesAsOfText(s, x); text != "" {
 			p.text(plain, 0, text)
 		}

@@ -280,6 +280,7 @@ func recordSession(t testing.TB, seed uint64, steps int, file *memory, totals *r
 	c.set(c.read() + 1e9)
 	snapshot := l.Snapshot(c.read(), time.Unix(1700000099, 7).UTC())
 	l.AddStuck(snapshot)
+	l.AddPeaks(snapshot)
 	snapshot.Warnings = append(snapshot.Warnings, "a warning of the session")
 	return snapshot, w.End(snapshot)
 }

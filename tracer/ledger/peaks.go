@@ -37,8 +37,11 @@ type OOM struct {
 
 // outOfMemory notes an allocation that failed for good.
 func (l *Ledger) outOfMemory(e *Event) {
-	p := &l.procs[l.instance(e.PID, e.Time)]
-	count := uint64(1)
+	n, ok := l.byPID[e.PID]
+	if !ok || l.procs[n].End != 0 && e.Time > l.procs[n].End {
+		return
+	}
+	p, count := &l.procs[n], uint64(1)
 	if p.oom != nil {
 		count += p.oom.Count
 	}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/reporttest"
+	"github.com/vramprof/vramprof/report/words"
+)
+
+// TestTheProfileHasThePeakOfWhatHasEnded, to the byte what the summary says that it held, and what
+// was allocated once.
+func TestTheProfileHasThePeakOfWhatHasEnded(t *testing.T) {
+	s := reporttest.Ended()
+	p := newProfile(s, reporttest.Stacks())
+	inUse, allocated := map[int64]int64{}, map[int64]int64{}
+	for _, x := range p.Sample {
+		inUse[x.NumLabel["pid"][0]] += x.Value[3]
+		allocated[x.NumLabel["pid"][0]] += x.Value[0]
+	}
+	if len(s.Peaks) != 2 {
+		t.Fatalf("%d peaks", len(s.Peaks))
+	}
+	for i, want := range []struct {
+		bytes, allocs int64
+		held          string
+	}{
+		{(310 + 12*64) << 20, 24, "1.05 GiB = tensors 576 MiB + PyTorch cache 192 MiB + before attach 310 MiB"},
+		{(310 + 12*10) << 20, 12, "430 MiB = other CUDA 120 MiB + before attach 310 MiB"},
+	} {
+		x := &s.Peaks[i]
+		pid := int64(s.Processes[x.Process].PID)
+		if inUse[pid] != want.bytes || allocated[pid] != want.allocs || report.HeldText(x) != want.held {
+			t.Errorf("%d: %d bytes in use, %d allocations, %q, want %+v", pid, inUse[pid], allocated[pid], report.HeldText(x), want)
+		}
+		if got := words.Bytes(uint64(inUse[pid])); !strings.HasPrefix(want.held, got+" ") {
+			t.Errorf("%d: %s in use, the summary has %q", pid, got, want.held)
+		}
+		if text := report.EndedText(s, x); !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.HasPrefix(c, text+", of which inuse_space is: "+want.held) }) {
+			t.Errorf("no comment says %q: %q", text, p.Comments)
+		}
+	}
+}

@@ -82,28 +82,6 @@ func AllEnded(s *ledger.Snapshot) bool {
 	return len(s.Peaks) > 0
 }
 
-// WithPeaks returns the shares of all memory as Holdings does, with those of a process that has
-// ended as of its peak. calls has what all processes allocated, and nothing in use of ended ones.
-func WithPeaks(s *ledger.Snapshot) (calls []Holding, peaks [][]Holding) {
-	ended := make([]bool, len(s.Processes))
-	for i := range s.Peaks {
-		ended[s.Peaks[i].Process] = true
-		peaks = append(peaks, Holdings(s.Peaks[i].Books))
-	}
-	for _, h := range Holdings(s) {
-		if ended[h.Process] {
-			if h.Site == nil {
-				continue
-			}
-			site := *h.Site
-			site.LiveBytes, site.LiveObjects, site.Asleep = 0, 0, 0
-			h.Site, h.Live = &site, 0
-		}
-		calls = append(calls, h)
-	}
-	return calls, peaks
-}
-
 // HighestPeaks returns the peaks of processes that have ended, the highest first.
 func HighestPeaks(s *ledger.Snapshot) []*ledger.Peak {
 	var list []*ledger.Peak

@@ -17,7 +17,7 @@ const maxLoudComments = 12
 func comments(s *ledger.Snapshot, st callstack.Stacks, source string, cut bool) []string {
 	var details []string
 	for _, x := range report.HighestPeaks(s) {
-		text := report.EndedText(s, x) + ", of which inuse_space is: " + report.HeldText(x)
+		text := report.EndedText(s, x) + ", as peak_space shows (-sample_index=peak_space): " + report.HeldText(x)
 		for _, more := range []string{report.SitesAsOfText(s, x), report.RanOutText(s, x)} {
 			if more != "" {
 				text += "; " + more
@@ -27,9 +27,6 @@ func comments(s *ledger.Snapshot, st callstack.Stacks, source string, cut bool) 
 	}
 	list := s.Parts()
 	for i := range list {
-		if s.PeakOf(list[i].Process) != nil {
-			continue // its samples are of another moment
-		}
 		details = append(details, report.PartText(s, &list[i]))
 	}
 	details = append(details, report.TorchTexts(s)...)

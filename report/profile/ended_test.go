@@ -19,7 +19,7 @@ func TestTheProfileHasThePeakOfWhatHasEnded(t *testing.T) {
 	p := newProfile(s, reporttest.Stacks())
 	inUse, allocated := map[int64]int64{}, map[int64]int64{}
 	for _, x := range p.Sample {
-		inUse[x.NumLabel["pid"][0]] += x.Value[3]
+		inUse[x.NumLabel["pid"][0]] += x.Value[7]
 		allocated[x.NumLabel["pid"][0]] += x.Value[0]
 	}
 	if len(s.Peaks) != 2 {
@@ -35,12 +35,14 @@ func TestTheProfileHasThePeakOfWhatHasEnded(t *testing.T) {
 		x := &s.Peaks[i]
 		pid := int64(s.Processes[x.Process].PID)
 		if inUse[pid] != want.bytes || allocated[pid] != want.allocs || report.HeldText(x) != want.held {
-			t.Errorf("%d: %d bytes in use, %d allocations, %q, want %+v", pid, inUse[pid], allocated[pid], report.HeldText(x), want)
+			t.Errorf("%d: %d bytes at the peak, %d allocations, %q, want %+v", pid, inUse[pid], allocated[pid], report.HeldText(x), want)
 		}
 		if got := words.Bytes(uint64(inUse[pid])); !strings.HasPrefix(want.held, got+" ") {
 			t.Errorf("%d: %s in use, the summary has %q", pid, got, want.held)
 		}
-		if text := report.EndedText(s, x); !slices.ContainsFunc(p.Comments, func(c string) bool { return strings.HasPrefix(c, text+", of which inuse_space is: "+want.held) }) {
+		if text := report.EndedText(s, x); !slices.ContainsFunc(p.Comments, func(c string) bool {
+			return strings.HasPrefix(c, text+", as peak_space shows (-sample_index=peak_space): "+want.held)
+		}) {
 			t.Errorf("no comment says %q: %q", text, p.Comments)
 		}
 	}

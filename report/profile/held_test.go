@@ -17,8 +17,8 @@ import (
 )
 
 // heldSums sums all sample types by everything in a sample but its holder.
-func heldSums(t *testing.T, s *ledger.Snapshot) map[string][6]int64 {
-	sums := map[string][6]int64{}
+func heldSums(t *testing.T, s *ledger.Snapshot) map[string][8]int64 {
+	sums := map[string][8]int64{}
 	for _, x := range parsed(t, s, reporttest.HeldStacks()).Sample {
 		label, stack := maps.Clone(x.Label), ""
 		delete(label, "holder")

@@ -30,7 +30,8 @@ const docURL = "https://github.com/vramprof/vramprof"
 //
 // If the memory of a process was walked, samples of its tensors are divided by the label "holder".
 //
-// Memory of ended processes is in use as it was at their peak, and a comment has its time. Samples of imported memory have
+// Memory of ended processes is in use as it was at their end. peak_objects and peak_space have it as it
+// was at their peak, in samples of their own, and what runs as of now. Samples of imported memory have
 // objects but no bytes, because the samples of their owner have the bytes; the label "bytes" and a
 // comment have the sizes. Samples of PyTorch's segments have the bytes of the cache only, because
 // their blocks have the rest. Tensors asleep have no bytes in use.
@@ -59,6 +60,8 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 				{Type: "inuse_space", Unit: "bytes"},
 				{Type: "host_objects", Unit: "count"},
 				{Type: "host_space", Unit: "bytes"},
+				{Type: "peak_objects", Unit: "count"},
+				{Type: "peak_space", Unit: "bytes"},
 			},
 			DefaultSampleType: "inuse_space",
 			PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
@@ -112,23 +115,24 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 		}
 		return x
 	}
-	now, peaks := report.WithPeaks(s)
-	for i := range now {
-		h := &now[i]
-		x := sample(s, h)
-		switch {
-		case x == nil:
-		case s.PeakOf(h.Process) != nil:
-			b.p.Sample = append(b.p.Sample, x)
-		default:
-			b.p.Sample = append(b.p.Sample, b.held(s, kept[h.Process], h, x)...)
+	for _, h := range report.Holdings(s) {
+		x := sample(s, &h)
+		if x == nil {
+			continue
+		}
+		for _, part := range b.held(s, kept[h.Process], &h, x) {
+			objects, bytes := part.Value[2], part.Value[3]
+			if s.PeakOf(h.Process) != nil {
+				objects, bytes = 0, 0 // see below
+			}
+			part.Value = append(part.Value, objects, bytes)
+			b.p.Sample = append(b.p.Sample, part)
 		}
 	}
-	for i := range peaks {
-		for k := range peaks[i] {
-			h := &peaks[i][k]
-			if x := sample(s.Peaks[i].Books, h); x != nil && h.Live != 0 {
-				x.Value[0], x.Value[1] = 0, 0 // the session's are in another sample
+	for i := range s.Peaks {
+		for _, h := range report.Holdings(s.Peaks[i].Books) {
+			if x := sample(s.Peaks[i].Books, &h); x != nil && x.Value[3] != 0 {
+				x.Value = []int64{0, 0, 0, 0, 0, 0, x.Value[2], x.Value[3]}
 				b.p.Sample = append(b.p.Sample, x)
 			}
 		}

@@ -48,10 +48,10 @@ func TestProfileHasExactlyTheSites(t *testing.T) {
 	}
 	for i, x := range s.Sites {
 		got := p.Sample[i]
-		want := []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes), 0, 0}
+		want := []int64{int64(x.AllocObjects), int64(x.AllocBytes), int64(x.LiveObjects), int64(x.LiveBytes), 0, 0, int64(x.LiveObjects), int64(x.LiveBytes)}
 		plane := "driver"
 		if x.Kind == ledger.Pinned || x.Kind == ledger.Managed {
-			want = []int64{want[0], want[1], 0, 0, want[2], want[3]}
+			want = []int64{want[0], want[1], 0, 0, want[2], want[3], 0, 0}
 			plane = map[ledger.Kind]string{ledger.Pinned: "host", ledger.Managed: "managed"}[x.Kind]
 		}
 		if fmt.Sprint(got.Value) != fmt.Sprint(want) {
@@ -111,7 +111,7 @@ func TestProfileKeepsThePprofContract(t *testing.T) {
 	for _, v := range p.SampleType {
 		types = append(types, v.Type+"/"+v.Unit)
 	}
-	if got := strings.Join(types, " "); got != "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes host_objects/count host_space/bytes" || p.DefaultSampleType != "inuse_space" {
+	if got := strings.Join(types, " "); got != "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes host_objects/count host_space/bytes peak_objects/count peak_space/bytes" || p.DefaultSampleType != "inuse_space" {
 		t.Errorf("sample types %s, default %s", got, p.DefaultSampleType)
 	}
 	if p.TimeNanos != s.Wall.UnixNano() || p.DurationNanos != 100*int64(time.Second) || p.DocURL != docURL || p.Period != 1 {

@@ -14,8 +14,17 @@ import (
 // EndedText returns "python3 [42] ended at 12m3s: its peak was 41.2 GiB at 11m58s".
 func EndedText(s *ledger.Snapshot, x *ledger.Peak) string {
 	p := &s.Processes[x.Process]
-	return words.Process(p) + " ended at " + words.Span(Minus(p.End, s.Begin)) +
+	return words.Process(p) + " " + howEnded(p) + " at " + words.Span(Minus(p.End, s.Begin)) +
 		": its peak was " + words.Bytes(x.Bytes) + " at " + words.Span(Minus(x.Time, s.Begin))
+}
+
+// howEnded returns how a process ended that has: the process of a program that calls execve goes on
+// as another.
+func howEnded(p *ledger.Process) string {
+	if p.Replaced {
+		return "executed another program"
+	}
+	return "ended"
 }
 
 // HeldText returns what a process held on GPUs at its peak, by plane: "3.10 GiB = tensors 2.00 GiB +

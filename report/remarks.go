@@ -43,11 +43,7 @@ func Remarks(s *ledger.Snapshot, st callstack.Stacks) []string {
 			}
 		}
 		if p.End != 0 && live > 0 {
-			how := "ended"
-			if p.Replaced {
-				how = "executed another program"
-			}
-			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", words.Process(p), how, words.Span(Minus(s.End, p.End)), words.Bytes(live)))
+			list = append(list, fmt.Sprintf("%s %s %s ago and gave back the %s shown for it", words.Process(p), howEnded(p), words.Span(Minus(s.End, p.End)), words.Bytes(live)))
 		}
 	}
 	return list

@@ -137,6 +137,9 @@ func (p *tab) same(got *profile.Profile, in Input) {
 		}
 	}
 	for i, t := range want.SampleType {
+		if strings.HasPrefix(t.Type, "peak_") { // a page shows the peak as a moment
+			continue
+		}
 		if *got.SampleType[i] != *t {
 			p.Fatalf("type %d is %v, want %v", i, got.SampleType[i], t)
 		}

@@ -25,6 +25,9 @@ func comments(s *ledger.Snapshot, st callstack.Stacks, source string, cut bool) 
 		}
 		details = append(details, text)
 	}
+	if len(s.Peaks) > 1 {
+		details = append(details, "peak_space has peaks of different moments: their sum can exceed what a GPU has")
+	}
 	list := s.Parts()
 	for i := range list {
 		details = append(details, report.PartText(s, &list[i]))

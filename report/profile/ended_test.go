@@ -47,3 +47,27 @@ func TestTheProfileHasThePeakOfWhatHasEnded(t *testing.T) {
 		}
 	}
 }
+
+// TestTheOnlyProcessThatHasEndedIsShownAtItsPeak, as in the summary and on the page; the peaks of
+// several are of different moments, which a comment says.
+func TestTheOnlyProcessThatHasEndedIsShownAtItsPeak(t *testing.T) {
+	moments := "peak_space has peaks of different moments: their sum can exceed what a GPU has"
+	several := newProfile(reporttest.Ended(), reporttest.Stacks())
+	if several.DefaultSampleType != "inuse_space" || !slices.Contains(several.Comments, moments) {
+		t.Errorf("of several: %s, %q", several.DefaultSampleType, several.Comments)
+	}
+	s := reporttest.Ended()
+	s.Peaks = s.Peaks[:1]
+	for i := range s.Processes { // the others had no memory
+		if i != s.Peaks[0].Process {
+			s.Processes[i].Totals = nil
+		}
+	}
+	one := newProfile(s, reporttest.Stacks())
+	if one.DefaultSampleType != "peak_space" || slices.Contains(one.Comments, moments) {
+		t.Errorf("of one: %s, %q", one.DefaultSampleType, one.Comments)
+	}
+	if running := newProfile(reporttest.Snapshot(), reporttest.Stacks()); running.DefaultSampleType != "inuse_space" {
+		t.Errorf("of processes that run: %s", running.DefaultSampleType)
+	}
+}

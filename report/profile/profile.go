@@ -50,6 +50,15 @@ func Write(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
 	return nil
 }
 
+// defaultType returns the sample type that pprof shows by default: of a session whose only process
+// has ended, the peak. The peaks of several are of several moments, and have no sum.
+func defaultType(s *ledger.Snapshot) string {
+	if len(s.Peaks) == 1 && report.AllEnded(s) {
+		return "peak_space"
+	}
+	return "inuse_space"
+}
+
 func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 	b := &builder{
 		p: &profile.Profile{
@@ -63,7 +72,7 @@ func newProfile(s *ledger.Snapshot, st callstack.Stacks) *profile.Profile {
 				{Type: "peak_objects", Unit: "count"},
 				{Type: "peak_space", Unit: "bytes"},
 			},
-			DefaultSampleType: "inuse_space",
+			DefaultSampleType: defaultType(s),
 			PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
 			Period:            1,
 			TimeNanos:         s.Wall.UnixNano(),

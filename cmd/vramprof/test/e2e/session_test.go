@@ -153,7 +153,7 @@ func (s *session) sampleTypes(p *profile.Profile) {
 	for _, x := range p.SampleType {
 		types = append(types, x.Type)
 	}
-	if got := strings.Join(types, " "); got != "alloc_objects alloc_space inuse_objects inuse_space host_objects host_space peak_objects peak_space" || p.DefaultSampleType != "inuse_space" {
+	if got := strings.Join(types, " "); got != "alloc_objects alloc_space inuse_objects inuse_space host_objects host_space peak_objects peak_space" || p.DefaultSampleType != "inuse_space" && p.DefaultSampleType != "peak_space" {
 		s.t.Errorf("sample types %s, default %s", got, p.DefaultSampleType)
 	}
 	p.Sample = slices.DeleteFunc(p.Sample, func(x *profile.Sample) bool {

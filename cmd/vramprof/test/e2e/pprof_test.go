@@ -73,12 +73,13 @@ func TestPprofReadsProfilesWithoutBinaries(t *testing.T) {
 	before := run(page)
 	after := run(page + "malloc c 4096\nmallochost h 2048\n")
 
-	const all = "-nodefraction=0" // small compared with a context
-	checkTop(t, pprof(t, "-top", all, before), map[string]string{
+	const all, inUse = "-nodefraction=0", "-sample_index=inuse_space"                                                         // small compared with a context
+	checkTop(t, pprof(t, "-top", all, before), map[string]string{"level1": "5kB 5kB", "op_malloc": "0 5kB", "op_pinned": ""}) // the peak
+	checkTop(t, pprof(t, "-top", all, inUse, before), map[string]string{
 		"cudaMalloc": "", "cudaMallocManaged": "", "cudaHostAlloc": "", "op_pinned": "",
 		"level1": "4kB 4kB", "level2": "0 4kB", "op_malloc": "0 4kB", "main": "0 4kB", "run_script": "0 4kB",
 	})
-	checkTop(t, pprof(t, "-top", all, "-tagleaf=callee", before), map[string]string{
+	checkTop(t, pprof(t, "-top", all, inUse, "-tagleaf=callee", before), map[string]string{
 		"cudaMalloc": "4kB 4kB", "cudaMallocManaged": "", "cudaHostAlloc": "", "level1": "0 4kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=host_space", before), map[string]string{
@@ -87,10 +88,10 @@ func TestPprofReadsProfilesWithoutBinaries(t *testing.T) {
 	checkTop(t, pprof(t, "-top", "-sample_index=alloc_objects", before), map[string]string{
 		"level1": "4 4", "op_malloc": "0 2", "main": "0 4",
 	})
-	checkTop(t, pprof(t, "-top", all, "-tagfocus=device=cuda:0", before), map[string]string{
+	checkTop(t, pprof(t, "-top", all, inUse, "-tagfocus=device=cuda:0", before), map[string]string{
 		"level1": "4kB 4kB", "op_managed": "", "op_pinned": "", "main": "0 4kB",
 	})
-	checkTop(t, pprof(t, "-top", all, "-diff_base", before, after), map[string]string{
+	checkTop(t, pprof(t, "-top", all, inUse, "-diff_base", before, after), map[string]string{
 		"level1": "4kB 4kB", "op_managed": "", "main": "0 4kB",
 	})
 	checkTop(t, pprof(t, "-top", "-sample_index=host_space", "-diff_base", before, after), map[string]string{

@@ -157,7 +157,8 @@ func (s *session) sampleTypes(p *profile.Profile) {
 		s.t.Errorf("sample types %s, default %s", got, p.DefaultSampleType)
 	}
 	p.Sample = slices.DeleteFunc(p.Sample, func(x *profile.Sample) bool {
-		return label(x, "plane") == "before" || label(x, "plane") == "unexplained"
+		atPeak := !slices.ContainsFunc(x.Value[:6], func(n int64) bool { return n != 0 }) && x.Value[7] != 0 // of a process that has ended
+		return label(x, "plane") == "before" || label(x, "plane") == "unexplained" || atPeak
 	})
 	for _, x := range p.Sample {
 		if host := label(x, "plane") == "host" || label(x, "plane") == "managed"; host && (x.Value[2] != 0 || x.Value[3] != 0) || !host && (x.Value[4] != 0 || x.Value[5] != 0) {

@@ -166,10 +166,7 @@ func (w *Walker) Last(ctx context.Context) {
 	defer cancel()
 	left := 0
 	for _, pid := range w.Traced() {
-		w.mu.Lock()
-		skip := !w.worthwhile(pid, w.known[pid])
-		w.mu.Unlock()
-		if skip {
+		if w.pointless(pid) {
 			continue
 		}
 		if ctx.Err() == nil {
@@ -182,6 +179,21 @@ func (w *Walker) Last(ctx context.Context) {
 	if left > 0 {
 		w.Desk.Tell(ledger.Warning{Text: fmt.Sprintf("there was no time to look again for holders in %d processes: theirs are of an earlier time", left)})
 	}
+}
+
+// pointless reports whether a last walk would find nothing: none did, PyTorch's allocator was not used
+// since, and no memory that CUDA gave out is live.
+func (w *Walker) pointless(pid uint32) bool {
+	w.mu.Lock()
+	t := w.known[pid]
+	never, worthwhile := t != nil && t.never, w.worthwhile(pid, t)
+	w.mu.Unlock()
+	if never || worthwhile {
+		return never
+	}
+	turn := w.Desk.Take()
+	defer turn.Done()
+	return len(turn.DriverMemory(pid, 1)) == 0
 }
 
 // Now begins to walk a process that has run out of memory and may be about to free what it has. It

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/tracer/booking"
+	"github.com/vramprof/vramprof/tracer/defects"
 	"github.com/vramprof/vramprof/tracer/holders"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -34,6 +36,34 @@ func TestAProcessWithoutTensorsIsReadAgainOnlyWhenPyTorchAllocates(t *testing.T)
 	}
 	if got := w.due(now.Add(2 * firstPause)); !slices.Equal(got, []uint32{1}) {
 		t.Errorf("due later: %v", got)
+	}
+}
+
+// A program that calls CUDA itself may have had nothing at the attach; its allocations have holders all
+// the same.
+func TestAProcessWithoutPyTorchIsReadAtTheEndIfItHasAllocated(t *testing.T) {
+	w := walker(0, 2, 3)
+	w.Desk = booking.New(ledger.New(ledger.Options{Begin: 1}), nil, &defects.List{})
+	w.due(time.Now())
+	for _, pid := range []uint32{2, 3} {
+		if w.pointless(pid) {
+			t.Errorf("process %d was never read, and is not read at the end", pid)
+		}
+		w.note(pid, holders.ErrNoTensors)
+		if !w.pointless(pid) {
+			t.Errorf("process %d has nothing, and is read at the end", pid)
+		}
+	}
+	turn := w.Desk.Take()
+	turn.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 2, Time: 2, Address: 0x7000, Size: 4096, API: "cudaMalloc"})
+	turn.TakeAll()
+	turn.Done()
+	if w.pointless(2) || !w.pointless(3) {
+		t.Errorf("after an allocation of process 2: pointless %v and %v", w.pointless(2), w.pointless(3))
+	}
+	w.note(2, holders.ErrNoPython)
+	if !w.pointless(2) {
+		t.Error("a process without Python is read at the end")
 	}
 }
 

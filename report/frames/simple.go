@@ -29,6 +29,9 @@ func ShortName(f *callstack.Frame) string {
 func SimpleName(name string) string {
 	const restarts = 3 // int (*(*f(int))(int))(int)
 	for s, n := name, 0; ; n++ {
+		if s == "" { // " ( "
+			return name
+		}
 		if !strings.ContainsAny(s, "(<[ ") {
 			return s
 		}

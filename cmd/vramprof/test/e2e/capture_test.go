@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,9 @@ func TestCaptureReproducesTheReportsOfTheLiveRun(t *testing.T) {
 	}
 }
 
+// recordPath is where the summary of a run names the record of an error, which a capture does not know.
+var recordPath = regexp.MustCompile(`\n +what all processes held then is in\s+\S+\n`)
+
 func checkSameReports(t *testing.T, env []string, program, script string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.vram")
@@ -83,6 +87,7 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	live := recordPath.ReplaceAllString(s.stdout.String(), "\n")
 	for range 2 {
 		r := openCapture(t, path)
 		snapshot := replay(t, r)
@@ -90,8 +95,8 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 		if err := text.WriteSummary(&summary, snapshot, r, report.Options{}, text.Screen{Width: 80}); err != nil {
 			t.Fatal(err)
 		}
-		if summary.String() != s.stdout.String() {
-			t.Errorf("the summary of the capture:\n%s\nof the run:\n%s", summary.String(), s.stdout.String())
+		if summary.String() != live {
+			t.Errorf("the summary of the capture:\n%s\nof the run:\n%s", summary.String(), live)
 		}
 		if err := profile.Write(&again, snapshot, r); err != nil {
 			t.Fatal(err)

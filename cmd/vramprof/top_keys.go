@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,9 +66,12 @@ type keptCapture struct {
 	dir    folder
 	writer *capture.Writer
 	limit  *limitedFile
-	path   string // once it has a name
 	ended  bool
 	full   func() *ledger.Snapshot // the books of now
+
+	mu     sync.Mutex
+	path   string // once it has a name
+	failed error  // why the file lacks what came later
 }
 
 // limitedFile fails when a file without a name becomes too large, and then frees what it took.
@@ -106,8 +110,8 @@ func (s *session) keepCapture(c *cli.Context, dir folder) *keptCapture {
 	}
 	host, _ := os.Hostname()
 	k.writer, err = capture.NewWriter(k.limit, capture.Options{Host: host, Tool: "vramprof " + version, Clock: clock.Now, OnError: func(err error) {
-		if k.path != "" {
-			fmt.Fprintf(c.App.ErrWriter, "vramprof: write %s: %v; tracing goes on\n", k.path, err)
+		if path := k.fail(err); path != "" {
+			fmt.Fprintf(c.App.ErrWriter, "vramprof: write %s: %v; tracing goes on\n", path, err)
 		}
 	}})
 	if err != nil {
@@ -116,6 +120,14 @@ func (s *session) keepCapture(c *cli.Context, dir folder) *keptCapture {
 	}
 	s.config.Capture = k.writer
 	return k
+}
+
+// fail notes that no more can be written, and returns the name that the file has.
+func (k *keptCapture) fail(err error) (path string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.failed = err
+	return k.path
 }
 
 // toggle is what the key s does: it names the capture, and ends it the second time.
@@ -127,9 +139,13 @@ func (k *keptCapture) toggle(on bool) (path string, err error) {
 }
 
 func (k *keptCapture) name() (string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	switch {
 	case k.limit.beyond.Load():
 		return "", errUnnamedFull
+	case k.failed != nil: // it would lack what came since
+		return "", k.failed
 	case k.path != "":
 		return "", errors.New("this session's capture is written already: " + k.path)
 	}

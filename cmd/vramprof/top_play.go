@@ -99,7 +99,8 @@ type playing struct {
 // capture it waits.
 func (p *playing) run(ctx context.Context, sc *liveScreen) (*ledger.Snapshot, error) {
 	r := refresh{stacks: p.stacks, least: playPause}
-	for began, from := time.Now(), p.at; ; p.at = min(from+uint64(float64(time.Since(began))*p.speed), p.r.End()) {
+	from, left := p.at, float64(p.r.End()-p.at) // a speed may be infinite
+	for began := time.Now(); ; p.at = from + uint64(min(float64(time.Since(began))*p.speed, left)) {
 		if err := p.player.PlayTo(p.at, p); err != nil {
 			return nil, err
 		}

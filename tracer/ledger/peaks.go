@@ -160,14 +160,7 @@ func (p *process) highestOf() highest {
 // AddPeaks adds Snapshot.Peaks. It must follow the call that took the snapshot: nothing may be
 // booked in between. Its duration grows with the sites of the processes that have ended.
 func (l *Ledger) AddPeaks(s *Snapshot) {
-	type key struct {
-		pid   uint32
-		begin uint64
-	}
-	index := make(map[key]int, len(s.Processes))
-	for i := range s.Processes {
-		index[key{s.Processes[i].PID, s.Processes[i].Begin}] = i
-	}
+	index := indexOf(s.Processes)
 	type ended struct {
 		n     uint32
 		index int
@@ -176,7 +169,7 @@ func (l *Ledger) AddPeaks(s *Snapshot) {
 	var list []ended
 	for n := range l.procs {
 		p := &l.procs[n]
-		if i, ok := index[key{p.PID, p.Begin}]; ok && p.End != 0 && p.peak.bytes != 0 {
+		if i, ok := index[processKey{p.PID, p.Begin}]; ok && p.End != 0 && p.peak.bytes != 0 {
 			list = append(list, ended{uint32(n), i, p.highestOf()})
 		}
 	}

@@ -298,3 +298,18 @@ type Stats struct {
 	Truncated map[string]uint64 // stacks not walked to the end, by reason
 	Torn      uint64            // stacks overwritten by a preempting thread
 }
+
+// processKey identifies a process, also among those that had the same pid.
+type processKey struct {
+	pid   uint32
+	begin uint64
+}
+
+// indexOf returns where each process stands in the list of a snapshot.
+func indexOf(list []Process) map[processKey]int {
+	index := make(map[processKey]int, len(list))
+	for i := range list {
+		index[processKey{list[i].PID, list[i].Begin}] = i
+	}
+	return index
+}

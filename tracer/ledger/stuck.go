@@ -142,18 +142,11 @@ func (l *Ledger) unsampled(p *process) []Block {
 // AddStuck adds Snapshot.Stuck. It must follow the call that took the snapshot: nothing may be
 // booked in between. Its duration grows with the live blocks.
 func (l *Ledger) AddStuck(s *Snapshot) {
-	type key struct {
-		pid   uint32
-		begin uint64
-	}
-	index := make(map[key]int, len(s.Processes))
-	for i := range s.Processes {
-		index[key{s.Processes[i].PID, s.Processes[i].Begin}] = i
-	}
+	index := indexOf(s.Processes)
 	s.Stuck = nil
 	for n := range l.procs {
 		p := &l.procs[n]
-		if i, ok := index[key{p.PID, p.Begin}]; ok && !p.purged && len(p.tensors) > 0 {
+		if i, ok := index[processKey{p.PID, p.Begin}]; ok && !p.purged && len(p.tensors) > 0 {
 			l.addStuck(s, uint32(n), i)
 		}
 	}

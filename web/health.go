@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"io"
+	"net/http"
+)
+
+// routeHealth serves the probes of Kubernetes: healthy as soon as there is an answer, ready while
+// the session is traced.
+func (s *Server) routeHealth(mux *http.ServeMux) {
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "vramprof is healthy.\n")
+	})
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if !s.config.Ready() {
+			http.Error(w, "vramprof is not tracing.", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "vramprof is ready.\n")
+	})
+}

@@ -67,6 +67,9 @@ func (s *session) keep(held confine.Set, writes []string, force bool) confine.Se
 
 // folders returns the paths of files that are written at the end, or for a folder a path in it.
 func folders(c *cli.Context) (paths []string) {
+	if c.Command.Name == "serve" {
+		return nil
+	}
 	streamed := false
 	for _, flag := range []string{"output", "html"} {
 		if path := c.String(flag); isStream(path) {

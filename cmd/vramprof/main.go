@@ -50,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer cancel()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	if !signal.Ignored(unix.SIGHUP) { // nohup ignores it
+	if !signal.Ignored(unix.SIGHUP) && !(len(args) > 1 && args[1] == "serve") { // nohup ignores it; serve reloads
 		signal.Notify(signals, unix.SIGHUP) // a lost connection must not lose the session
 	}
 	defer signal.Stop(signals)
@@ -108,7 +108,7 @@ func newApp(args []string, stdout, stderr io.Writer) *cli.App {
 		Usage:     "heap profiler for CUDA memory of running processes",
 		UsageText: "vramprof COMMAND [OPTIONS]",
 		Commands: []*cli.Command{
-			recordCommand(), topCommand(), reportCommand(), leaksCommand(), diffCommand(), compareCommand(), exportCommand(), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
+			recordCommand(), topCommand(), serveCommand(), reportCommand(), leaksCommand(), diffCommand(), compareCommand(), exportCommand(), holdersCommand(), psCommand(), checkCommand(), versionCommand(), helpCommand(),
 		},
 		Flags:  []cli.Flag{cli.HelpFlag}, // the library adds it only where no command has that name
 		Writer: stdout, ErrWriter: stderr,

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	toolkit "github.com/prometheus/exporter-toolkit/web"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/web"
+)
+
+const (
+	socketName = "vramprof.sock"
+
+	headerTime  = 10 * time.Second // to send the header of a request
+	requestTime = 30 * time.Second // to send all of it
+	idleTime    = 2 * time.Minute
+	maxHeader   = 16 << 10        // bytes
+	shutTime    = 2 * time.Second // for requests that run when tracing ends
+)
+
+// listeners are the open sockets of serve. They are opened before privileges are given up:
+// afterwards the process can accept on them, and open none.
+type listeners struct {
+	tcp     []net.Listener
+	unix    net.Listener // nil: none
+	config  string       // path of --web.config.file, or ""
+	servers []*http.Server
+}
+
+// listen opens the sockets and checks the files for TLS.
+func (s *server) listen(c *cli.Context) (_ *listeners, err error) {
+	l := &listeners{config: c.String("web.config.file")}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if err := toolkit.Validate(l.config); err != nil {
+		return nil, usageError{fmt.Errorf("--web.config.file: %w", err)}
+	}
+	for _, address := range c.StringSlice("web.listen-address") {
+		socket, err := net.Listen("tcp", address)
+		if err != nil {
+			return nil, codedError{fmt.Errorf("listen on %s: %w (use another --web.listen-address)", address, cause(err)), exitError}
+		}
+		l.tcp = append(l.tcp, socket)
+	}
+	if dir := c.String("run-dir"); dir != "" {
+		if l.unix, err = listenIn(dir); err != nil {
+			return nil, codedError{err, exitError}
+		}
+	}
+	return l, nil
+}
+
+// listenIn creates the socket of --connect, which only its owner can use. A socket that nobody
+// listens on is left from a server that was killed.
+func listenIn(dir string) (net.Listener, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create %s: %w", dir, cause(err))
+	}
+	path := filepath.Join(dir, socketName)
+	if other, err := net.Dial("unix", path); err == nil {
+		other.Close()
+		return nil, fmt.Errorf("listen on %s: another vramprof serve is running (use another --run-dir)", path)
+	} else if errors.Is(err, unix.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
+	before := unix.Umask(0o177) // nobody else may connect, not even for a moment
+	defer unix.Umask(before)
+	socket, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, cause(err))
+	}
+	return socket, nil
+}
+
+// serve answers requests until shut.
+func (l *listeners) serve(pages *web.Server, log *slog.Logger) {
+	for _, socket := range l.tcp {
+		x := newHTTPServer(pages.Handler(), log)
+		l.servers = append(l.servers, x)
+		go l.answer(log, func() error {
+			return toolkit.Serve(socket, x, &toolkit.FlagConfig{WebConfigFile: &l.config}, log)
+		})
+	}
+}
+
+func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// answer runs a server of one socket. Its end does not end tracing.
+func (l *listeners) answer(log *slog.Logger, run func() error) {
+	if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		log.Error("serve HTTP", "error", err)
+	}
+}
+
+func (l *listeners) addresses() (list []string) {
+	for _, socket := range l.tcp {
+		list = append(list, socket.Addr().String())
+	}
+	if l.unix != nil {
+		list = append(list, l.unix.Addr().String())
+	}
+	return list
+}
+
+// shut ends the servers; requests that run have shutTime to end.
+func (l *listeners) shut() {
+	ctx, cancel := context.WithTimeout(context.Background(), shutTime)
+	defer cancel()
+	for _, x := range l.servers {
+		if x.Shutdown(ctx) != nil {
+			x.Close()
+		}
+	}
+}
+
+func (l *listeners) close() {
+	for _, socket := range l.tcp {
+		socket.Close()
+	}
+	if l.unix != nil {
+		l.unix.Close() // removes its name
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// relief drops detail when memory is scarce, in this order, and counts how often it did.
+type relief struct {
+	steps atomic.Int64
+}
+
+// reliefPause is how long a step has to show its effect.
+const reliefPause = 5 * time.Second
+
+// reliefs are the steps, from what is missed least on. Each reports whether there was anything to
+// drop.
+func (s *server) reliefs() []reliefStep {
+	return []reliefStep{
+		{"stacks of new sites and live allocations of the processes with the most", s.tracer.Tighten},
+	}
+}
+
+type reliefStep struct {
+	what string
+	drop func() bool
+}
+
+// keepWithin keeps vramprof within --max-memory until ctx ends. Unlike record, serve never ends for
+// want of memory.
+func (s *server) keepWithin(ctx context.Context) {
+	tick := time.NewTimer(nearTick)
+	defer tick.Stop()
+	gaveBack, relieved := time.Now(), time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		if now.Sub(gaveBack) >= giveBackAfter {
+			gaveBack = now
+			giveBack()
+		}
+		_, scarce, again := s.memory.look()
+		if scarce && now.Sub(relieved) >= reliefPause { // unless it is garbage
+			debug.FreeOSMemory()
+			_, scarce, again = s.memory.look()
+		}
+		tick.Reset(max(again, nearTick))
+		if scarce && now.Sub(relieved) >= reliefPause {
+			relieved = now
+			s.relieve()
+		}
+	}
+}
+
+// relieve does the first step that has anything to drop.
+func (s *server) relieve() {
+	for _, step := range s.reliefs() {
+		if step.drop() {
+			s.relief.steps.Add(1)
+			own, _ := s.memory.own()
+			s.log.Warn("memory is scarce: dropped detail (raise --max-memory)", "dropped", step.what, "bytes", own, "max", s.memory.ceiling)
+			return
+		}
+	}
+}
+
+// cpuTime returns the processor time of all threads of this process.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -199,6 +199,14 @@ func (m *MappingEvents) Hotplug() (changed bool, err error) {
 // the file's name is that of a library of CUDA or PyTorch. Poll reports whether records were lost:
 // then the caller must scan.
 func (m *MappingEvents) Poll(mapped func(pid uint32, cuda bool)) (lost bool) {
+	return m.read(func(r *perf.Mmap2Record) {
+		_, library := LayerOf(path.Base(r.Filename))
+		mapped(r.Pid, library)
+	})
+}
+
+// read takes all records out of the rings, and reports whether some were lost.
+func (m *MappingEvents) read(mapped func(*perf.Mmap2Record)) (lost bool) {
 	for _, ring := range m.rings {
 		for ring.HasRecord() {
 			record, err := ring.ReadRecord(context.Background())
@@ -208,8 +216,7 @@ func (m *MappingEvents) Poll(mapped func(pid uint32, cuda bool)) (lost bool) {
 			}
 			switch r := record.(type) {
 			case *perf.Mmap2Record:
-				_, library := LayerOf(path.Base(r.Filename))
-				mapped(r.Pid, library)
+				mapped(r)
 			case *perf.LostRecord:
 				lost = true
 			}

@@ -7,15 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"regexp"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/web"
 )
 
@@ -64,7 +69,8 @@ type server struct {
 	log     *slog.Logger
 	keep    atomic.Int64 // ns: --keep
 	relief  relief
-	tracing atomic.Bool
+	ready   atomic.Bool  // clients are answered
+	tracing atomic.Bool  // there are books
 	began   atomic.Int64 // wall clock, ns
 	ooms    atomic.Uint64
 }
@@ -92,12 +98,7 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	defer listeners.close()
-	watchdog := newNotifier()
-	if err := s.open(c); err != nil {
-		return err
-	}
-	s.stacks = mine(c, s.tracer)
-	return s.run(c.Context, listeners, watchdog, config)
+	return s.run(c, listeners, config)
 }
 
 // set reads the options that a reload may change.
@@ -113,33 +114,73 @@ func (s *server) set(c *cli.Context) error {
 	return nil
 }
 
-// run traces and serves until ctx ends.
-func (s *server) run(ctx context.Context, listeners *listeners, systemd *notifier, config *serveConfig) error {
-	ctx, end := context.WithCancel(ctx)
+// run traces and serves until the command's context ends.
+func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
+	ctx, end := context.WithCancel(c.Context)
 	defer end()
-	pages := web.New(web.Config{Session: s, Ready: s.tracing.Load})
-	s.begun = func() {
-		s.began.Store(time.Now().UnixNano())
-		s.tracing.Store(true)
-		listeners.serve(pages, s.log)
-		systemd.ready()
-		s.log.Info("tracing", "addresses", listeners.addresses())
+	systemd := newNotifier()
+	var once sync.Once
+	answer := func() {
+		once.Do(func() {
+			l.serve(web.New(web.Config{Session: s, Ready: s.ready.Load}), s.log)
+			s.ready.Store(true)
+			systemd.ready()
+			go systemd.watch(ctx, s.alive)
+			go config.reload(ctx, s, systemd)
+		})
+	}
+	if err := s.await(ctx, answer); err != nil {
+		return ended(err)
 	}
 	s.showing = true // there is no terminal to tell
+	s.confined = func() {
+		s.began.Store(time.Now().UnixNano())
+		s.tracing.Store(true)
+		s.log.Info("tracing", "addresses", l.addresses())
+		answer()
+	}
+	if err := s.open(c); err != nil {
+		return err
+	}
+	s.stacks = mine(c, s.tracer)
 	go s.keepWithin(ctx)
 	go s.forget(ctx)
-	go systemd.watch(ctx, s.alive)
-	go config.reload(ctx, s, systemd)
 	err := s.tracer.Run(ctx)
-	s.tracing.Store(false)
+	s.ready.Store(false)
 	systemd.stopping()
-	listeners.shut()
+	l.shut()
 	s.memory.finish()
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if err := ended(err); err != nil {
 		return withRemedy(err)
 	}
-	s.log.Info("ended", "traced", time.Duration(clock.Now()-s.Snapshot().Begin).Round(time.Second).String())
+	s.log.Info("ended", "traced", time.Since(time.Unix(0, s.began.Load())).Round(time.Second).String())
 	return nil
+}
+
+// await returns when there may be something to trace: at once on a machine with NVIDIA's driver,
+// elsewhere when a process maps CUDA. Until then there are no BPF programs and rings, and answer
+// has clients served with the privileges that are needed to load them.
+func (s *server) await(ctx context.Context, answer func()) error {
+	if driver, err := openNVML(ctx); err == nil {
+		return driver.Close(ctx)
+	}
+	if held, err := confine.Effective(); err == nil {
+		needs := confine.Needs{Capabilities: held & (tracing | admin | override | confine.NewSet(unix.CAP_SYS_RESOURCE)), BPF: true}
+		if err := confine.Process(needs); err != nil {
+			s.log.Warn("cannot drop privileges", "error", err)
+		}
+	}
+	answer()
+	s.log.Info("no NVIDIA driver: waiting for a process that uses CUDA")
+	return libraries.Await(ctx)
+}
+
+// ended returns nil for the error of a session that was asked to end.
+func ended(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // forget has the books drop processes that ended --keep ago.
@@ -157,6 +198,9 @@ func (s *server) forget(ctx context.Context) {
 
 // alive reports whether events are still booked: the turn to book comes within a second.
 func (s *server) alive() bool {
+	if !s.tracing.Load() {
+		return true
+	}
 	done := make(chan struct{})
 	go func() {
 		s.tracer.Sums()
@@ -170,10 +214,35 @@ func (s *server) alive() bool {
 	}
 }
 
-func (s *server) Stack(id uint64) []callstack.Frame { return s.stacks.Stack(id) }
+// Stack returns the frames of a stack, leaf first.
+func (s *server) Stack(id uint64) []callstack.Frame {
+	if !s.tracing.Load() {
+		return nil
+	}
+	return s.stacks.Stack(id)
+}
 
-func (s *server) Glance() *ledger.Snapshot   { return s.glance() }
-func (s *server) Snapshot() *ledger.Snapshot { return s.snapshot() }
+// Glance returns the books, which are empty before tracing has begun.
+func (s *server) Glance() *ledger.Snapshot {
+	if !s.tracing.Load() {
+		return s.nothing()
+	}
+	return s.glance()
+}
+
+// Snapshot is Glance with the stuck cache and the peaks.
+func (s *server) Snapshot() *ledger.Snapshot {
+	if !s.tracing.Load() {
+		return s.nothing()
+	}
+	return s.snapshot()
+}
+
+func (*server) nothing() *ledger.Snapshot {
+	host, _ := os.Hostname()
+	now := clock.Now()
+	return &ledger.Snapshot{Host: host, Begin: now, End: now, Wall: time.Now()}
+}
 
 // Own returns what vramprof itself uses.
 func (s *server) Own() web.Own {

@@ -107,7 +107,7 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 
 // answer runs a server of one socket. Its end does not end tracing.
 func (l *listeners) answer(log *slog.Logger, run func() error) {
-	if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := run(); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 		log.Error("serve HTTP", "error", err)
 	}
 }

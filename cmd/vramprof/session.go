@@ -38,6 +38,7 @@ type session struct {
 	failed   func(error) // sets the error to return after all results are written
 
 	begun       func() // called when tracing begins; may be nil
+	confined    func() // called when privileges are dropped after that; may be nil
 	showing     bool   // the terminal shows that tracing has begun
 	endProgress func()
 }
@@ -98,6 +99,9 @@ func (s *session) open(c *cli.Context) (err error) {
 			s.begun()
 		}
 		s.confine(c)
+		if s.confined != nil {
+			s.confined()
+		}
 		if !s.showing {
 			s.announce(c, pids)
 		}

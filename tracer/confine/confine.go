@@ -54,10 +54,11 @@ func capabilities() (unix.CapUserHeader, [2]unix.CapUserData, error) {
 type Needs struct {
 	Capabilities Set  // to keep, if the process has them
 	Programs     bool // loads BPF programs
+	BPF          bool // makes any call of bpf(2): tracing has yet to begin
 	Terminal     bool // sends its process group the signals of Ctrl-C and Ctrl-Z, as a terminal does
 }
 
-// Process confines the calling process permanently. Afterwards, the process cannot start programs,
+// Process confines the calling process permanently, and can be called again with fewer needs. Afterwards, the process cannot start programs,
 // and can create only AF_UNIX and AF_NETLINK sockets. Process tries each step even if others fail;
 // the error names the failed steps.
 func Process(needs Needs) error {

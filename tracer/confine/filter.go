@@ -152,7 +152,9 @@ func program(needs Needs, pid int) []unix.SockFilter {
 	if needs.Programs {
 		commands = append(commands[:len(commands):len(commands)], unix.BPF_PROG_LOAD, unix.BPF_BTF_LOAD)
 	}
-	a.oneOf(unix.SYS_BPF, 0, commands...)
+	if !needs.BPF {
+		a.oneOf(unix.SYS_BPF, 0, commands...)
+	}
 	a.add(result, allow, 0, 0)
 	return a
 }

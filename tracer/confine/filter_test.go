@@ -141,3 +141,15 @@ func TestSetsAreBits(t *testing.T) {
 		t.Errorf("%x", uint64(s))
 	}
 }
+
+func TestLoadingNeedsAllOfBPF(t *testing.T) {
+	before, after := program(Needs{BPF: true}, testPID), program(Needs{}, testPID)
+	for _, command := range []uint64{unix.BPF_PROG_LOAD, unix.BPF_RAW_TRACEPOINT_OPEN, unix.BPF_BTF_LOAD} {
+		if got := decide(t, before, auditArch, unix.SYS_BPF, command); got != allow {
+			t.Errorf("command %d before tracing: %#x", command, got)
+		}
+		if got := decide(t, after, auditArch, unix.SYS_BPF, command); got != deny {
+			t.Errorf("command %d afterwards: %#x", command, got)
+		}
+	}
+}

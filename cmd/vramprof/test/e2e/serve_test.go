@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// server is a running vramprof serve.
+type server struct {
+	*session
+	address string // "127.0.0.1:41234"
+	runDir  string
+}
+
+// startServe starts "vramprof serve" on a free port, and waits until it answers.
+func startServe(t *testing.T, env []string, args ...string) *server {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &server{address: free.Addr().String(), runDir: t.TempDir()}
+	free.Close()
+	x.session = &session{t: t, done: make(chan error, 1)}
+	args = append([]string{"serve", "--web.listen-address", x.address, "--run-dir", x.runDir}, args...)
+	x.cmd = exec.Command(binary(t), args...)
+	x.cmd.Env, x.cmd.Stdout, x.cmd.Stderr = env, &x.stdout, &x.stderr
+	if err := x.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { x.done <- x.cmd.Wait() }()
+	t.Cleanup(func() {
+		x.cmd.Process.Kill()
+		if t.Failed() {
+			t.Logf("log of vramprof:\n%s", x.stderr.timed)
+		}
+	})
+	eventually(t, 30*time.Second, "serve answers", func() bool {
+		if len(x.done) > 0 {
+			t.Fatalf("serve ended early: %v\n%s", <-x.done, x.stderr.String())
+		}
+		r, err := http.Get("http://" + x.address + "/-/ready")
+		if err != nil {
+			return false
+		}
+		r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
+	return x
+}
+
+// get returns the body of an answer with status 200.
+func (x *server) get(path string) []byte {
+	x.t.Helper()
+	r, err := http.Get("http://" + x.address + path)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		x.t.Fatalf("GET %s: %s, %v: %.500s", path, r.Status, err, body)
+	}
+	return body
+}
+
+// waitFor waits for a message in the log.
+func (x *server) waitFor(message string) {
+	x.t.Helper()
+	eventually(x.t, 30*time.Second, fmt.Sprintf("the log has %q", message), func() bool {
+		return strings.Contains(x.stderr.String(), message)
+	})
+}
+
+// vitals returns resident bytes and processor time.
+func (x *server) vitals() (resident int, cpu time.Duration) {
+	x.t.Helper()
+	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", x.cmd.Process.Pid))))) {
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &resident); err == nil {
+			break
+		}
+	}
+	fields := strings.Fields(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", x.cmd.Process.Pid)))))
+	var user, system int
+	fmt.Sscan(fields[13], &user)
+	fmt.Sscan(fields[14], &system)
+	return resident << 10, time.Duration(user+system) * 10 * time.Millisecond
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
+	dir := setupAlone(t) // no other test uses CUDA meanwhile
+	path := filepath.Join(t.TempDir(), "serve.yml")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("keep: 5m\n")
+	x := startServe(t, os.Environ(), "--config", path)
+	x.waitFor("waiting for a process that uses CUDA")
+	if resident, cpu := x.vitals(); resident > 60<<20 || cpu > time.Second*slowness {
+		t.Errorf("without CUDA: %d MiB, %v", resident>>20, cpu)
+	}
+	write("keep: 7m\nholders: \"off\"\n")
+	if err := x.cmd.Process.Signal(unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	x.waitFor(`"msg":"reloaded"`)
+	x.waitFor(`"options":["holders"]`)
+	if other, err := exec.Command(binary(t), "serve", "--web.listen-address", "localhost:0", "--run-dir", x.runDir).CombinedOutput(); err == nil || !bytes.Contains(other, []byte("another vramprof serve is running")) {
+		t.Errorf("a second one: %v, %s", err, other)
+	}
+	p := startTarget(t, dir.Env(t, 1, 1<<30), dir.Program("alloc_c"), writeFile(t, "script", "wait\n"))
+	x.waitFor(`"msg":"tracing"`)
+	p.Process.Kill()
+	if err := x.cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	x.wait()
+	for line := range strings.Lines(x.stderr.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("the log has %q, which is not JSON", line)
+		}
+	}
+	if left, _ := os.ReadDir(x.runDir); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+}

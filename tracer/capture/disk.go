@@ -20,6 +20,7 @@ type disk struct {
 	offset   int64 // end of the last whole frame
 	sequence uint32
 	last     uint64 // of the last whole frame
+	events   uint64 // in whole frames
 	zstd     *zstd.Encoder
 	message  []byte
 	frame    []byte
@@ -87,9 +88,14 @@ func (d *disk) batch(b *batch, n *names) error {
 		f.kind, f.events = gapFrame, uint32(b.lost)
 		return d.write(f, nil)
 	}
+	if b.opened {
+		f.kind = openedFrame
+		return d.write(f, nil)
+	}
 	if err := d.write(f, &b.inputs); err != nil {
 		return err
 	}
+	d.events += uint64(b.inputs.Events)
 	n.want(b.inputs.StackId)
 	return nil
 }

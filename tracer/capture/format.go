@@ -36,7 +36,8 @@ const (
 	inputsFrame frameKind = iota + 1
 	stacksFrame
 	endFrame
-	gapFrame // no payload: the writer dropped what belongs here
+	gapFrame    // no payload: the writer dropped what belongs here
+	openedFrame // no payload: the books are as those before it were; see Writer.Open
 )
 
 // frame is a frame's header.

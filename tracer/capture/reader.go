@@ -40,6 +40,10 @@ type Reader struct {
 	closer  io.Closer
 	host    string
 	tool    string
+	boot    string
+	session string
+	part    uint32
+	opened  uint64 // when the opening was complete; 0: never, or there is none
 	time    uint64 // when the file was created
 	wall    time.Time
 	begin   uint64
@@ -123,7 +127,8 @@ func NewReaderWith(file io.ReaderAt, size int64, o ReadOptions) (*Reader, error)
 		return nil, err
 	}
 	r := &Reader{
-		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
+		file: file, host: clean(h.GetHost()), tool: clean(h.GetTool()), boot: clean(h.GetBoot()), session: clean(h.GetSession()), part: h.GetPart(),
+		time: h.GetTime(), last: h.GetTime(), wall: time.Unix(0, h.GetWall()).UTC(),
 		zstd: decoder, options: o, size: size, frameOf: map[uint64][]callstack.Frame{}, segment: map[uint64]bool{},
 	}
 	s := scan{r: r, size: size, offset: int64(at), last: h.GetTime()}
@@ -191,6 +196,23 @@ func (r *Reader) Host() string { return r.host }
 
 // Tool returns the version that wrote the capture.
 func (r *Reader) Tool() string { return r.tool }
+
+// Boot returns the id of the boot that the times count from, "" if unknown.
+func (r *Reader) Boot() string { return r.boot }
+
+// Session returns the session of a capture of an archive, "" for others, and the number of the
+// capture in its session, from 0.
+func (r *Reader) Session() (id string, part uint32) { return r.session, r.part }
+
+// Opened returns from when on the capture has all of its session: for the first capture of a
+// session its begin, for a further one the end of its opening, or 0 if the writer did not get that
+// far.
+func (r *Reader) Opened() uint64 {
+	if r.part == 0 {
+		return r.begin
+	}
+	return r.opened
+}
 
 // Begin returns when the ledger began, in ns of CLOCK_MONOTONIC on the traced machine.
 func (r *Reader) Begin() uint64 { return r.begin }

@@ -71,6 +71,8 @@ func (s *scan) take(f frame) error {
 		s.r.miss(missing{first: f.first, last: f.last, damaged: true, stacks: f.kind == stacksFrame})
 	case f.kind == gapFrame:
 		s.r.miss(missing{first: f.first, last: f.last, events: uint64(f.events)})
+	case f.kind == openedFrame:
+		s.r.opened = f.last
 	default:
 		s.r.frames = append(s.r.frames, indexed{f, payload})
 		s.unpacked += uint64(f.size)

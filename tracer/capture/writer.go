@@ -30,6 +30,11 @@ type Options struct {
 	Wall     time.Time     // current time; the zero value: the system's
 	OnError  func(error)   // called once, from a goroutine of the Writer, when no more can be written; may be nil
 
+	// Of a capture in an archive: the boot that the clock counts from, the session, and the number of
+	// this capture in it, from 0. A further capture has no content before Open.
+	Boot, Session string
+	Part          uint32
+
 	batch int // events per frame; for tests
 }
 
@@ -46,6 +51,7 @@ type batch struct {
 	inputs      wire.Inputs
 	size        int  // of inputs other than events
 	gap         bool // replaces dropped inputs
+	opened      bool // the mark after an opening
 	lost        int  // events in a gap
 	first, last uint64
 }
@@ -75,8 +81,11 @@ type Writer struct {
 	begin  uint64      // of the ledger
 	batch  *batch
 	spare  []*batch
-	gap    *batch // inputs dropped since the last queued batch
-	lost   int    // events in all gaps
+	gap    *batch   // inputs dropped since the last queued batch
+	lost   int      // events in all gaps
+	opens  bool     // Open is being called: the queue has no limit
+	rest   []*batch // queued after those in queue, by Open
+	stored Stored
 	closed bool
 	err    error // no more can be written
 	upTo   uint64
@@ -95,12 +104,15 @@ func NewWriter(file File, o Options) (*Writer, error) {
 		o.Wall = time.Now()
 	}
 	began := o.Clock()
-	d, err := newDisk(file, &wire.Head{Tool: []byte(o.Tool), Host: []byte(o.Host), Time: began, Wall: o.Wall.UnixNano()})
+	d, err := newDisk(file, &wire.Head{
+		Tool: []byte(o.Tool), Host: []byte(o.Host), Time: began, Wall: o.Wall.UnixNano(),
+		Boot: []byte(o.Boot), Session: []byte(o.Session), Part: o.Part,
+	})
 	if err != nil {
 		return nil, err
 	}
 	w := &Writer{
-		clock: o.Clock, failed: o.OnError, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, batch: &batch{}, coder: newEventCoder(),
+		clock: o.Clock, failed: o.OnError, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, stored: Stored{Bytes: d.offset, Time: began}, batch: &batch{}, coder: newEventCoder(),
 		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.run(o.Interval)
@@ -134,7 +146,7 @@ func (w *Writer) run(interval time.Duration) {
 			w.pass()
 			w.mu.Unlock()
 		case <-w.end:
-			for len(w.queue) > 0 {
+			for len(w.queue) > 0 { // write refills it
 				w.write(<-w.queue)
 			}
 			return
@@ -148,7 +160,14 @@ func (w *Writer) write(b *batch) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.err == nil {
+		w.stored = Stored{Bytes: w.disk.offset, Events: w.disk.events, Time: w.disk.last, Opened: w.stored.Opened || b.opened}
+	}
 	w.reuse(b)
+	for len(w.rest) > 0 && len(w.queue) < cap(w.queue) {
+		w.queue <- w.rest[0]
+		w.rest = w.rest[1:]
+	}
 }
 
 func (w *Writer) dead() bool {
@@ -203,12 +222,11 @@ func (w *Writer) pass() {
 	if !b.empty() {
 		w.coder.reset()
 	}
-	if w.gap != nil && len(w.queue) <= cap(w.queue)-2 { // only this method sends
+	if w.gap != nil && len(w.rest) == 0 && len(w.queue) <= cap(w.queue)-2 { // nobody else sends: the caller holds w.mu
 		w.queue <- w.gap
 		w.gap = nil
 	}
-	if w.gap == nil && len(w.queue) < cap(w.queue) {
-		w.queue <- b
+	if w.gap == nil && w.send(b) {
 		w.batch = &batch{}
 		if n := len(w.spare); n > 0 {
 			w.batch, w.spare = w.spare[n-1], w.spare[:n-1]
@@ -227,9 +245,58 @@ func (w *Writer) pass() {
 	b.clear()
 }
 
+// send queues a batch, or reports that there is no room. The caller holds w.mu.
+func (w *Writer) send(b *batch) bool {
+	switch {
+	case len(w.rest) == 0 && len(w.queue) < cap(w.queue):
+		w.queue <- b
+	case w.opens && w.err == nil:
+		w.rest = append(w.rest, b)
+	default:
+		return false
+	}
+	return true
+}
+
+// Open has opening tell the Writer, in its calling goroutine, what makes other books the same as
+// those that all further inputs are for. It must come before any other input. Whatever an opening
+// contains, none of it is dropped because the disk is slow: it waits in memory. Readers that find
+// no mark of its end know that the capture shows less than there was.
+func (w *Writer) Open(opening func(to ledger.Books)) {
+	w.mu.Lock()
+	w.opens = true
+	w.mu.Unlock()
+	opening(w)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.batch.empty() {
+		w.pass()
+	}
+	now := max(w.now, w.clock())
+	if !w.closed && w.err == nil {
+		w.send(&batch{opened: true, first: now, last: now})
+	}
+	w.opens = false
+}
+
+// Stored is how much of a capture is in its file.
+type Stored struct {
+	Bytes  int64
+	Events uint64
+	Time   uint64 // everything up to then is
+	Opened bool   // the whole opening is; see Open
+}
+
+// Stored returns how much is in the file. It never waits for the disk.
+func (w *Writer) Stored() Stored {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stored
+}
+
 // reuse keeps a batch for reuse. The caller holds w.mu.
 func (w *Writer) reuse(b *batch) {
-	if b.clear(); len(w.spare) < 2 && !b.gap {
+	if b.clear(); len(w.spare) < 2 && !b.gap && !b.opened {
 		w.spare = append(w.spare, b)
 	}
 }

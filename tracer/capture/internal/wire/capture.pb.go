@@ -29,11 +29,15 @@ const (
 
 // Head is at the beginning of the file.
 type Head struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tool          []byte                 `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"` // version that wrote it
-	Host          []byte                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
-	Time          uint64                 `protobuf:"varint,3,opt,name=time,proto3" json:"time,omitempty"`  // when the file was created
-	Wall          int64                  `protobuf:"fixed64,4,opt,name=wall,proto3" json:"wall,omitempty"` // the same moment, ns since 1970
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Tool  []byte                 `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"` // version that wrote it
+	Host  []byte                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	Time  uint64                 `protobuf:"varint,3,opt,name=time,proto3" json:"time,omitempty"`  // when the file was created
+	Wall  int64                  `protobuf:"fixed64,4,opt,name=wall,proto3" json:"wall,omitempty"` // the same moment, ns since 1970
+	// Of a capture in an archive.
+	Boot          []byte `protobuf:"bytes,5,opt,name=boot,proto3" json:"boot,omitempty"`       // id of the boot that time counts from
+	Session       []byte `protobuf:"bytes,6,opt,name=session,proto3" json:"session,omitempty"` // the same in all captures of a session
+	Part          uint32 `protobuf:"varint,7,opt,name=part,proto3" json:"part,omitempty"`      // counts the captures of a session, from 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -92,6 +96,27 @@ func (x *Head) GetTime() uint64 {
 func (x *Head) GetWall() int64 {
 	if x != nil {
 		return x.Wall
+	}
+	return 0
+}
+
+func (x *Head) GetBoot() []byte {
+	if x != nil {
+		return x.Boot
+	}
+	return nil
+}
+
+func (x *Head) GetSession() []byte {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *Head) GetPart() uint32 {
+	if x != nil {
+		return x.Part
 	}
 	return 0
 }
@@ -2358,12 +2383,15 @@ var File_capture_proto protoreflect.FileDescriptor
 
 const file_capture_proto_rawDesc = "" +
 	"\n" +
-	"\rcapture.proto\x12\x13vramprof.capture.v1\"V\n" +
+	"\rcapture.proto\x12\x13vramprof.capture.v1\"\x98\x01\n" +
 	"\x04Head\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\fR\x04tool\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\fR\x04host\x12\x12\n" +
 	"\x04time\x18\x03 \x01(\x04R\x04time\x12\x12\n" +
-	"\x04wall\x18\x04 \x01(\x10R\x04wall\"\xfe\x04\n" +
+	"\x04wall\x18\x04 \x01(\x10R\x04wall\x12\x12\n" +
+	"\x04boot\x18\x05 \x01(\fR\x04boot\x12\x18\n" +
+	"\asession\x18\x06 \x01(\fR\asession\x12\x12\n" +
+	"\x04part\x18\a \x01(\rR\x04part\"\xfe\x04\n" +
 	"\x06Inputs\x12\x10\n" +
 	"\x03api\x18\x01 \x03(\fR\x03api\x12\x17\n" +
 	"\acall_op\x18\x02 \x03(\rR\x06callOp\x12\x1b\n" +

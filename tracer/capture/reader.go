@@ -352,3 +352,6 @@ func (r *Reader) load(f *indexed, m proto.Message, b *buffers) error {
 func descriptor(m proto.Message) protoreflect.MessageDescriptor {
 	return m.ProtoReflect().Descriptor()
 }
+
+// Size returns the size of the file when it was opened, in bytes.
+func (r *Reader) Size() int64 { return r.size }

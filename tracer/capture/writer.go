@@ -160,14 +160,19 @@ func (w *Writer) write(b *batch) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
-		w.stored = Stored{Bytes: w.disk.offset, Events: w.disk.events, Time: w.disk.last, Opened: w.stored.Opened || b.opened}
-	}
+	w.note(b)
 	w.reuse(b)
 	for len(w.rest) > 0 && len(w.queue) < cap(w.queue) {
 		w.queue <- w.rest[0]
 		w.rest = w.rest[1:]
 	}
+}
+
+// note keeps what is in the file after b was written, if nothing failed. The writing goroutine calls
+// it, with w.mu held.
+func (w *Writer) note(b *batch) {
+	opened := w.stored.Opened || w.err == nil && b != nil && b.opened
+	w.stored = Stored{Bytes: w.disk.offset, Events: w.disk.events, Time: w.disk.last, Opened: opened}
 }
 
 func (w *Writer) dead() bool {
@@ -396,6 +401,9 @@ func (w *Writer) End(s *ledger.Snapshot) error {
 		if !w.dead() {
 			w.check(w.finish(s))
 		}
+		w.mu.Lock()
+		w.note(nil)
+		w.mu.Unlock()
 	}
 	return w.failure()
 }

@@ -49,9 +49,7 @@ func (x *Index) of(p *part, w *Writer, s capture.Stored, complete bool) {
 	if !complete {
 		x.End = max(s.Time, p.begin)
 	}
-	now, wall := w.o.Clock(), w.o.Wall()
-	x.From = wall.Add(-time.Duration(now - min(x.Begin, now))).UTC()
-	x.To = wall.Add(-time.Duration(now - min(x.End, now))).UTC()
+	x.From, x.To = p.wall(x.Begin).UTC(), p.wall(x.End).UTC()
 	x.Complete, x.Events, x.Lost = complete, p.applied, p.lost()
 }
 
@@ -73,21 +71,29 @@ func (w *Writer) writeIndex(name string, x *Index) int64 {
 	return int64(len(b))
 }
 
-// writeMissingIndex writes the index of one capture that a killed Writer has left without.
+// writeMissingIndex writes the index of one capture that a killed Writer has left without, or
+// removes the capture if nothing is in it.
 func (w *Writer) writeMissingIndex() {
 	for i := len(w.files) - 1; i >= 0; i-- {
 		f := &w.files[i]
 		if f.index != 0 {
 			continue
 		}
-		if x, err := composeIndex(w.pathOf(f.file())); err == nil {
-			f.index = w.writeIndex(f.side(), x)
-		} else {
+		x, err := composeIndex(w.pathOf(f.file()))
+		switch {
+		case err != nil && f.size < leastFile || err == nil && x.Begin == 0:
+			w.remove(i) // it was cut off as it began
+		case err != nil:
 			f.index = w.writeIndex(f.side(), &Index{Version: indexVersion, Size: f.size})
+		default:
+			f.index = w.writeIndex(f.side(), x)
 		}
 		return
 	}
 }
+
+// leastFile is the size below which a capture that cannot be read has nothing.
+const leastFile = 4 << 10
 
 // readIndex reads an index. It returns nil if it does not describe a capture of that size.
 func readIndex(dir *os.Root, name string, size int64) *Index {

@@ -44,7 +44,11 @@ func (w *Writer) endOld() {
 	w.old = nil
 	w.mu.Unlock()
 	for _, p := range list {
-		w.close(p, &ledger.Snapshot{End: p.end, Wall: w.o.Wall().Add(-time.Duration(w.o.Clock() - p.end))})
+		if p.failure() == nil {
+			w.close(p, &ledger.Snapshot{End: p.end, Wall: p.wall(p.end)})
+		} else {
+			w.close(p, nil)
+		}
 	}
 }
 
@@ -79,8 +83,8 @@ func (w *Writer) giveUp() {
 	w.mu.Lock()
 	p, next := w.current, w.next
 	if p != nil && p.failure() != nil {
-		w.current = nil
-		w.since = max(p.writer.Stored().Time, p.begin)
+		p.end, w.since = w.o.Clock(), max(p.writer.Stored().Time, p.begin)
+		p.summary, w.summary, w.current = w.summary, w.summary.next(), nil
 	} else {
 		p = nil
 	}
@@ -95,7 +99,6 @@ func (w *Writer) giveUp() {
 			continue
 		}
 		err := failed.failure()
-		failed.end = w.o.Clock()
 		w.close(failed, nil)
 		w.fails(err)
 	}
@@ -196,7 +199,8 @@ func (w *Writer) begin() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.begin = w.o.Clock()
+	p.at = w.o.Clock()
+	p.begin = p.at
 	p.writer, err = capture.NewWriter(p.handle, capture.Options{
 		Host: w.o.Host, Tool: w.o.Tool, Clock: w.o.Clock, Wall: now, Interval: w.o.interval,
 		Boot: w.boot, Session: w.session, Part: w.serial,
@@ -295,6 +299,9 @@ func (w *Writer) finish(s *ledger.Snapshot) {
 	w.mu.Lock()
 	p, next := w.current, w.next
 	w.current, w.next = nil, nil
+	if p != nil {
+		p.summary = w.summary
+	}
 	w.mu.Unlock()
 	if next != nil {
 		_ = next.writer.End(nil)

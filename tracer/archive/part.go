@@ -18,12 +18,14 @@ type part struct {
 	handle  *os.File
 	writer  *capture.Writer
 	created time.Time // time of day
+	at      uint64    // the same in ns of CLOCK_MONOTONIC
 	synced  time.Time
 	opened  int64                 // bytes that the opening took; 0: it is not complete
 	failed  atomic.Pointer[error] // of the disk
 
+	summary summary // set when the part is not current any more
+
 	// The Writer's lock guards what follows while the part is current or next.
-	summary summary
 	begin   uint64 // when its content begins, ns of CLOCK_MONOTONIC
 	end     uint64 // when that of the next one does
 	applied uint64 // events, without those of the opening
@@ -40,17 +42,11 @@ func (o opener) Apply(e *ledger.Event) {
 }
 
 // Tell implements ledger.Books.
-func (o opener) Tell(in ledger.Input) { o.tell(in) }
+func (o opener) Tell(in ledger.Input) { o.writer.Tell(in) }
 
 func (p *part) apply(e *ledger.Event) {
 	p.applied++
-	p.summary.Apply(e)
 	p.writer.Apply(e)
-}
-
-func (p *part) tell(in ledger.Input) {
-	p.summary.Tell(in)
-	p.writer.Tell(in)
 }
 
 func (p *part) fail(err error) { p.failed.CompareAndSwap(nil, &err) }
@@ -78,8 +74,15 @@ func (p *part) full(o *Options, now uint64, wall time.Time) bool {
 	if now >= p.begin+uint64(o.FileTime) && p.applied > 0 {
 		return true
 	}
-	return now >= p.begin+uint64(time.Minute) && day(p.created) != day(wall)
+	return now >= p.begin+uint64(time.Minute) && day(p.created) != day(wall) || wall.Sub(p.wall(now)).Abs() > clockStep
 }
+
+// clockStep is by how much the clock may have been set, or the machine slept, until a new capture
+// begins: a capture knows one difference between CLOCK_MONOTONIC and the time of day.
+const clockStep = 2 * time.Second
+
+// wall returns the time of day at a moment of the capture, as its Reader does.
+func (p *part) wall(at uint64) time.Time { return p.created.Add(time.Duration(at - p.at)) }
 
 func day(at time.Time) string { return at.UTC().Format(time.DateOnly) }
 

@@ -77,6 +77,7 @@ type summary struct {
 // counted is a process with what its peak is composed of.
 type counted struct {
 	Process
+	workload ledger.Workload
 	usage    uint64 // by NVML, in the reading that is being taken
 	nvml     bool
 	reserved []reserved
@@ -164,6 +165,7 @@ func (s *summary) process(in *ledger.Process) {
 	}
 	p.Comm = cmp.Or(clean(in.Comm), p.Comm)
 	if in.Workload != (ledger.Workload{}) {
+		p.workload = in.Workload
 		p.Container, p.Pod, p.Namespace = clean(in.Container), clean(in.Pod), clean(in.Namespace)
 		p.Job, p.Rank = clean(in.Job), clean(in.Rank)
 	}
@@ -231,6 +233,30 @@ func (s *summary) usage(in *ledger.UsageReading) {
 			p.Peak, p.PeakTime = p.usage, in.Time
 		}
 		p.usage = 0
+	}
+}
+
+// next returns the summary of the capture after this one: of the processes that run on.
+func (s *summary) next() summary {
+	n := summary{byPID: map[uint32]int{}}
+	for i := range s.processes {
+		p := s.processes[i]
+		if p.End != 0 {
+			continue
+		}
+		p.Peak, p.PeakTime, p.OOMs, p.nvml = 0, 0, 0, false
+		n.byPID[p.PID] = len(n.processes)
+		n.processes = append(n.processes, p)
+	}
+	return n
+}
+
+// introduce tells the names of the processes, so that they can be read from a capture without the
+// opening before them.
+func (s *summary) introduce(to ledger.Books) {
+	for i := range s.processes {
+		p := &s.processes[i]
+		to.Tell(ledger.Process{PID: p.PID, Comm: p.Comm, Begin: p.Begin, Workload: p.workload})
 	}
 }
 

@@ -51,6 +51,7 @@ type Writer struct {
 	current *part      // nil: history is being lost
 	next    *part      // ready to become current; nil: none
 	old     []*part    // to be ended
+	summary summary    // of the current capture, or of what is being lost
 	stacks  callstack.Stacks
 	ended   bool
 	since   uint64 // if current is nil: from when on the archive has nothing
@@ -175,6 +176,7 @@ func (w *Writer) Apply(e *ledger.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turn()
+	w.summary.Apply(e)
 	if w.current == nil {
 		w.stats.LostEvents++
 		return
@@ -187,8 +189,9 @@ func (w *Writer) Tell(in ledger.Input) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turn()
+	w.summary.Tell(in)
 	if w.current != nil {
-		w.current.tell(in)
+		w.current.writer.Tell(in)
 	}
 }
 
@@ -203,16 +206,25 @@ func (w *Writer) turn() {
 	w.next, p.begin = nil, now
 	if w.current != nil {
 		w.current.end = now
-		w.old = append(w.old, w.current)
+		w.endCurrent()
 	} else {
 		w.stats.LostTime += time.Duration(now - min(w.since, now))
 		w.stats.Err = nil
 	}
 	w.current = p
 	if p.serial > 0 {
-		p.writer.Open(func(ledger.Books) { w.o.Opening(opener{p}) })
+		p.writer.Open(func(ledger.Books) {
+			w.o.Opening(opener{p})
+			w.summary.introduce(opener{p})
+		})
 	}
 	signal(w.wake)
+}
+
+// endCurrent has the keeper end the current part. The caller holds w.mu.
+func (w *Writer) endCurrent() {
+	w.current.summary, w.summary = w.summary, w.summary.next()
+	w.old, w.current = append(w.old, w.current), nil
 }
 
 func signal(c chan struct{}) {

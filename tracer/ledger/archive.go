@@ -18,8 +18,9 @@ func (l *Ledger) archive(process uint32) {
 		l.stats.Reused += s.early.objects // the end of its context will not be reported any more
 		if s.kind != aliased {
 			place[n] = uint32(len(place))
-			if !s.segment && s.stack != 0 && s.mayBeSegment() && !l.segments[s.stack] {
-				l.segments[s.stack] = false
+			if s.asksForSegment() {
+				x := l.segments[s.stack]
+				l.segments[s.stack] = segmentStack{x.segment, x.sites + 1}
 			}
 			s.history.shorten(minus(p.End, l.options.Begin))
 			w.site(s)
@@ -29,6 +30,35 @@ func (l *Ledger) archive(process uint32) {
 	p.sites = nil
 	p.archived = append(make([]byte, 0, len(w.out)), w.out...)
 	p.renumber(func(n uint32) uint32 { return place[n] })
+}
+
+// segmentStack is a stack of archived sites that may be segments.
+type segmentStack struct {
+	segment bool
+	sites   uint32 // how many
+}
+
+// asksForSegment reports whether Ledger.segments counts the site while it is archived.
+func (s *site) asksForSegment() bool { return !s.segment && s.stack != 0 && s.mayBeSegment() }
+
+// forgetArchived drops the archived sites of a process, and returns how many they are.
+func (l *Ledger) forgetArchived(process uint32) (sites int) {
+	p := &l.procs[process]
+	u := unpacker{in: p.archived, apis: l.apis.names, groups: map[uint64]*cohorts{}}
+	for ; len(u.in) > 0; sites++ {
+		s := u.site(process)
+		l.apis.drop(s.api)
+		if !s.asksForSegment() {
+			continue
+		}
+		if x := l.segments[s.stack]; x.sites > 1 {
+			l.segments[s.stack] = segmentStack{x.segment, x.sites - 1}
+		} else {
+			delete(l.segments, s.stack)
+		}
+	}
+	p.archived = nil
+	return sites
 }
 
 // freeSite makes a number, and the windows that go with it, available to the next new site.
@@ -82,7 +112,7 @@ func (l *Ledger) withSites(process uint32, do func(sites []uint32)) {
 	u := unpacker{in: p.archived, apis: l.apis.names, groups: map[uint64]*cohorts{}}
 	for len(u.in) > 0 {
 		s := u.site(process)
-		s.segment = s.segment || s.mayBeSegment() && l.segments[s.stack]
+		s.segment = s.segment || s.mayBeSegment() && l.segments[s.stack].segment
 		if s.kind == Tensor {
 			s.total = l.tensorsOn(p, s.device)
 		}
@@ -107,17 +137,35 @@ func (h *history) shorten(session uint64) {
 // names numbers the names of calls.
 type names struct {
 	names  []string
+	uses   []int
 	number map[string]uint64
+	unused []uint64
 }
 
+// of returns the number of a name, which gets one more use.
 func (x *names) of(name string) uint64 {
 	n, ok := x.number[name]
-	if !ok {
+	switch last := len(x.unused) - 1; {
+	case ok:
+	case last >= 0:
+		n, x.unused = x.unused[last], x.unused[:last]
+		x.names[n], x.number[name] = name, n
+	default:
 		n = uint64(len(x.names))
-		x.names = append(x.names, name)
+		x.names, x.uses = append(x.names, name), append(x.uses, 0)
 		x.number[name] = n
 	}
+	x.uses[n]++
 	return n
+}
+
+// drop ends one use of a name.
+func (x *names) drop(name string) {
+	n := x.number[name]
+	if x.uses[n]--; x.uses[n] == 0 {
+		delete(x.number, name)
+		x.names[n], x.unused = "", append(x.unused, n)
+	}
 }
 
 // packer writes sites. Numbers are Uvarints of encoding/binary, except hashes.

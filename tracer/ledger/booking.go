@@ -203,10 +203,13 @@ func (l *Ledger) allocFailed(e *Event) {
 }
 
 func (l *Ledger) addLive(s *site, size, time uint64) {
+	p := &l.procs[s.process]
 	if size == 0 {
 		l.stats.UnknownSizes++
+		if p.purged {
+			p.unsized++
+		}
 	}
-	p := &l.procs[s.process]
 	p.keep(s)
 	s.liveObjects++
 	s.liveBytes += size

@@ -68,6 +68,11 @@ type Warning struct {
 	Text string
 }
 
+// Forget has processes that ended before a time leave the books, with everything that is known of
+// them: Snapshot.Forgotten sums them. A process stays at least 5 s, in which late events may come;
+// those that come later count as another process's.
+type Forget struct{ Before uint64 }
+
 func (in Begin) tell(l *Ledger)         { l.options.Begin = in.Time }
 func (in Process) tell(l *Ledger)       { l.setProcess(in) }
 func (in Devices) tell(l *Ledger)       { l.setDevices(in.PID, in.UUIDs) }
@@ -83,6 +88,7 @@ func (in Stats) tell(l *Ledger)         { l.setStats(in) }
 func (in WalkOpened) tell(l *Ledger)    { l.beginWalk(in) }
 func (in Walk) tell(l *Ledger)          { l.addWalk(&in) }
 func (in Limits) tell(l *Ledger)        { l.setLimits(in) }
+func (in Forget) tell(l *Ledger)        { l.forget(in.Before) }
 
 func (in Warning) tell(l *Ledger) {
 	if in.PID != 0 {

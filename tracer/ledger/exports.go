@@ -16,7 +16,7 @@ type exported struct {
 
 // owner is a site whose memory another process imported.
 type owner struct {
-	process uint32
+	process uint32 // or none: it left the books
 	stack   uint64
 	api     string
 }
@@ -91,14 +91,33 @@ func (l *Ledger) noteOwner(site siteKey, e *Event) {
 
 // addOwners sets the owners of a site in a snapshot.
 func (v *view) addOwners(out *Site, site siteKey) {
-	for i, o := range v.l.owners[site] {
+	for _, o := range v.l.owners[site] {
 		switch {
-		case v.leavesOut(o.process):
-		case i == maxOwners:
+		case o.process == none || len(out.Owners) == maxOwners:
 			out.MoreOwners = true
+		case v.leavesOut(o.process):
 		default:
 			out.Owners = append(out.Owners, Owner{v.index[o.process], o.stack, o.api})
 		}
+	}
+}
+
+// forgetOwners drops the sites of processes that leave the books, as sites and as owners.
+func (l *Ledger) forgetOwners(leaves func(process uint32) bool) {
+	l.spend(8 * len(l.owners))
+	for site, list := range l.owners {
+		if leaves(site.process) {
+			delete(l.owners, site)
+			continue
+		}
+		kept := slices.DeleteFunc(list, func(o owner) bool { return o.process != none && leaves(o.process) })
+		if len(kept) == len(list) {
+			continue
+		}
+		if !slices.Contains(kept, owner{process: none}) {
+			kept = append(kept, owner{process: none})
+		}
+		l.owners[site] = kept
 	}
 }
 

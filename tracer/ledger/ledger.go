@@ -51,11 +51,14 @@ type Options struct {
 
 // Ledger holds the books. It must be used from one goroutine at a time.
 //
-// The ledger keeps processes and sites to its end, since a capture shows them at its end. Those of
+// The ledger keeps processes and sites until Forget, since a capture shows them at its end. Those of
 // ended processes take less memory.
 type Ledger struct {
 	options Options
 	procs   []process         // by process number
+	noProcs []uint32          // unused process numbers, the highest first
+	began   bool              // there was a process
+	gone    forgotten         // sums of the processes that left the books
 	byPID   map[uint32]uint32 // number of the newest process of a pid
 	alive   []uint32          // processes that had not ended at the last eachAlive
 	sites   []site            // by site number
@@ -67,7 +70,7 @@ type Ledger struct {
 	freeSites []uint32 // unused site numbers
 	apis      *names   // API names of archived sites
 	// Whether the stacks of archived sites are of segments: see MarkSegments.
-	segments    map[uint64]bool
+	segments    map[uint64]segmentStack
 	recent      [1 << recentBits]uint32 // cache of siteOf
 	live        map[liveKey]uint32      // number of the entry
 	entries     entries
@@ -90,7 +93,7 @@ type Ledger struct {
 	stats       Stats
 	homeless    uint64 // events of processes beyond the limit
 	warnings    []string
-	warned      map[string]bool
+	warned      map[string]uint32 // number of the process that a warning is of, or none
 	limiter     limiter
 	observer    Observer // or nil
 
@@ -200,9 +203,9 @@ func New(o Options) *Ledger {
 		pools:    make([]pool, 1),
 		failures: make(map[failureKey]*Failure),
 		classes:  make(map[uint64]uint32),
-		warned:   make(map[string]bool),
+		warned:   make(map[string]uint32),
 		used:     make(map[string]*usedMarks),
-		segments: make(map[uint64]bool),
+		segments: make(map[uint64]segmentStack),
 		apis:     &names{number: make(map[string]uint64)},
 		purgeAt:  math.MaxUint64,
 		limiter:  limiter{ReadLimits: o.Limits, on: o.Limits.Reached != nil},
@@ -314,18 +317,23 @@ func (l *Ledger) setStats(s Stats) {
 	l.countBy(l.stacksBy, s.StacksBy, func(p *process, n uint64) { p.stacksLost += n })
 }
 
-// countBy adds the growth of totals by pid to the processes that had the pid meanwhile.
+// countBy adds the growth of totals by pid to the processes that had the pid meanwhile. It keeps the
+// totals of pids that are not known any more for as long as they are reported.
 func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n uint64)) {
 	for pid, total := range now {
 		n, known := l.byPID[pid]
-		if !known {
+		last, counted := before[pid]
+		if !known && !counted {
 			continue
 		}
-		more := total - before[pid]
-		if total < before[pid] {
+		more := total - last
+		if total < last {
 			more = total // another process with the pid counts from 0
 		}
 		before[pid] = total
+		if !known {
+			continue
+		}
 		for more > 0 && n != none {
 			p := &l.procs[n]
 			if p.purged {
@@ -335,12 +343,17 @@ func (l *Ledger) countBy(before, now map[uint32]uint64, add func(p *process, n u
 			n = p.older
 		}
 	}
+	for pid := range before {
+		if _, reported := now[pid]; !reported {
+			delete(before, pid)
+		}
+	}
 }
 
 // warn adds a sentence to the warnings of all later snapshots, once. After 256 different ones, a
 // last one reports that there were more.
 func (l *Ledger) warn(text string) {
-	if l.warned[text] {
+	if _, known := l.warned[text]; known {
 		return
 	}
 	if l.shares[tableWarnings].used >= maxWarnings {
@@ -348,29 +361,32 @@ func (l *Ledger) warn(text string) {
 	} else {
 		l.shares[tableWarnings].Take()
 	}
-	l.addWarning(text)
+	l.addWarning(text, none)
 }
 
 // warnOf is warn for a sentence about a process, which has a share of the warnings.
 func (l *Ledger) warnOf(pid uint32, text string) {
 	n, ok := l.byPID[pid]
+	of, known := l.warned[text]
 	switch {
 	case !ok:
 		l.warn(text)
-	case l.warned[text]:
+	case known && of != none:
+		l.warned[text] = n // it stays as long as the newest of its processes
+	case known:
 	case l.room(tableWarnings, &l.procs[n]):
 		l.hold(tableWarnings, &l.procs[n])
-		l.addWarning(text)
+		l.addWarning(text, n)
 	default:
-		l.addWarning(moreWarnings)
+		l.addWarning(moreWarnings, none)
 	}
 }
 
 const moreWarnings = "there were more warnings"
 
-func (l *Ledger) addWarning(text string) {
-	if !l.warned[text] {
-		l.warned[text] = true
+func (l *Ledger) addWarning(text string, of uint32) {
+	if _, known := l.warned[text]; !known {
+		l.warned[text] = of
 		l.warnings = append(l.warnings, text)
 	}
 }

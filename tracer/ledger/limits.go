@@ -5,7 +5,8 @@ package ledger
 // ReadLimits bound the size of books that a file fills, since the file may be forged. 0 is no
 // limit. A live session needs none: the kernel half bounds what it reports.
 type ReadLimits struct {
-	// Most live allocations; most sites, processes and PyTorch allocators ever.
+	// Most live allocations; most sites, processes and PyTorch allocators that have not been
+	// forgotten.
 	Live, Sites, Processes, Tensors uint64
 	// Work beyond a fixed amount per event, in steps of a few ns.
 	Steps uint64
@@ -30,7 +31,7 @@ type limiter struct {
 	ReadLimits
 	on      bool // there are limits
 	reached bool
-	sites   uint64 // made so far
+	sites   uint64 // made so far, less those of processes that left the books
 	tensors uint64
 	steps   uint64
 }
@@ -45,7 +46,7 @@ func (l *Ledger) full() bool {
 		limit Limit
 		n, of uint64
 	}{
-		{LimitLive, uint64(len(l.live)), x.Live}, {LimitSites, x.sites, x.Sites}, {LimitProcesses, uint64(len(l.procs)), x.Processes},
+		{LimitLive, uint64(len(l.live)), x.Live}, {LimitSites, x.sites, x.Sites}, {LimitProcesses, uint64(l.shares[tableProcesses].used), x.Processes},
 		{LimitTensors, x.tensors, x.Tensors}, {LimitSteps, x.steps, x.Steps},
 	} {
 		if c.of != 0 && c.n > c.of {

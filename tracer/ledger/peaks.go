@@ -45,6 +45,7 @@ func (l *Ledger) outOfMemory(e *Event) {
 	if p.oom != nil {
 		count += p.oom.Count
 	}
+	l.stats.OutOfMemory++
 	p.oom = &OOM{Time: e.Time, Bytes: e.Size, Stack: e.Stack, API: e.API, Kind: e.Kind, Device: e.Device, Count: count}
 }
 
@@ -169,7 +170,7 @@ func (l *Ledger) AddPeaks(s *Snapshot) {
 	var list []ended
 	for n := range l.procs {
 		p := &l.procs[n]
-		if i, ok := index[processKey{p.PID, p.Begin}]; ok && p.End != 0 && p.peak.bytes != 0 {
+		if i, ok := index[processKey{p.PID, p.Begin}]; ok && !p.free && p.End != 0 && p.peak.bytes != 0 {
 			list = append(list, ended{uint32(n), i, p.highestOf()})
 		}
 	}

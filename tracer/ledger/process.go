@@ -34,6 +34,8 @@ type process struct {
 	readings   []reading
 	olderFreed uint64 // time of the latest free of memory that is not booked
 	purged     bool
+	free       bool   // the number is unused: its process left the books
+	unsized    uint64 // live allocations of unknown size among those that were purged
 
 	objects   objects
 	physical  *physical
@@ -95,7 +97,10 @@ func (l *Ledger) hasRoom(pid uint32, time uint64, user uint32) bool {
 
 // manyProcesses reports whether one user can have so many processes that there is no room for
 // another one of it.
-func (l *Ledger) manyProcesses() bool { return len(l.procs) >= l.shares[tableProcesses].size/userPart }
+func (l *Ledger) manyProcesses() bool {
+	s := &l.shares[tableProcesses]
+	return s.used >= s.size/userPart
+}
 
 // setDevices sets the UUID of each CUDA ordinal of a known process.
 func (l *Ledger) setDevices(pid uint32, ordinals []string) {
@@ -125,9 +130,10 @@ func (l *Ledger) instance(pid uint32, time uint64) uint32 {
 }
 
 func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
-	n := uint32(len(l.procs))
-	l.procs = append(l.procs, process{places: places{user: new([tables]int32)}, Process: Process{PID: pid, Begin: time}, older: older})
+	n := l.number()
+	l.procs[n] = process{places: places{user: new([tables]int32)}, Process: Process{PID: pid, Begin: time}, older: older}
 	l.byPID[pid] = n
+	l.began = true
 	l.alive = append(l.alive, n)
 	l.shares[tableProcesses].Take()
 	l.processesOf[0]++
@@ -135,6 +141,17 @@ func (l *Ledger) begin(pid uint32, time uint64, older uint32) uint32 {
 		l.observer.Began(n, pid)
 	}
 	return n
+}
+
+// number returns an unused process number, the lowest one.
+func (l *Ledger) number() uint32 {
+	if last := len(l.noProcs) - 1; last >= 0 {
+		n := l.noProcs[last]
+		l.noProcs = l.noProcs[:last]
+		return n
+	}
+	l.procs = append(l.procs, process{})
+	return uint32(len(l.procs) - 1)
 }
 
 // eachAlive calls do for the processes that have not ended, in the order of their numbers.
@@ -187,13 +204,14 @@ func (l *Ledger) purge(now uint64) {
 		}
 		p.purged = true
 		for _, s := range p.sites {
-			l.purgeSite(&l.sites[s])
+			p.unsized += l.purgeSite(&l.sites[s])
 		}
 		frees = frees || p.held[tableFrees] != 0
 		l.setStrays(p, nil)
 		p.physical, p.primaries = nil, nil
 		l.dropList(p)
 		l.dropHeldBlocks(p)
+		l.dropOpenWalk(p)
 		l.countMappings(p)
 		p.asleep.compact(p)
 		p.objects.forget()
@@ -215,17 +233,22 @@ type runningTotal struct {
 	low, high uint64
 }
 
-func (l *Ledger) purgeSite(s *site) {
+// purgeSite drops the entries of a site, and returns how many of them have an unknown size.
+func (l *Ledger) purgeSite(s *site) (unsized uint64) {
 	if s.first != 0 {
 		s.oldest = l.entries.at(s.first).time
 	}
 	for n := s.first; n != 0; {
 		b := l.entries.at(n)
 		next := b.next
+		if b.size == 0 && s.kind != aliased {
+			unsized++
+		}
 		l.dropEntry(liveKey{b.address, s.process, s.space}, n)
 		n = next
 	}
 	s.first, s.last = 0, 0
+	return unsized
 }
 
 // total returns the index of a total in p.totals. A process has few.

@@ -27,9 +27,9 @@ func (l *Ledger) MarkSegments(is func(stack uint64) bool) {
 			s.segment = is(s.stack)
 		}
 	}
-	for stack, known := range l.segments {
-		if !known && is(stack) {
-			l.segments[stack] = true
+	for stack, x := range l.segments {
+		if !x.segment && is(stack) {
+			l.segments[stack] = segmentStack{true, x.sites}
 		}
 	}
 }

@@ -205,7 +205,7 @@ func (l *Ledger) setLimits(x Limits) {
 	shrink := func(t table, n uint64) {
 		switch s := &l.shares[t]; {
 		case n == 0 || n >= uint64(s.limit):
-		case len(l.procs) == 0:
+		case !l.began:
 			s.Resize(int(n))
 		default:
 			s.Shrink(int(n))
@@ -217,7 +217,7 @@ func (l *Ledger) setLimits(x Limits) {
 	for _, t := range [...]table{tableLive, tableMappings, tableStrays, tableExports, tableObjects, tableUnmapped} {
 		shrink(t, x.Live)
 	}
-	if len(l.procs) == 0 && x.Sites != 0 {
+	if !l.began && x.Sites != 0 {
 		shrink(tableEver, min(x.Sites, maxSites)*everPart)
 		shrink(tableProcesses, x.Sites/2)
 	}

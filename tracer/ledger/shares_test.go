@@ -30,6 +30,9 @@ func checkShares(t *testing.T, l *Ledger, have map[table]int) {
 	users := map[*[tables]int32][tables]int32{}
 	for i := range l.procs {
 		p := &l.procs[i]
+		if p.free {
+			continue
+		}
 		sum := users[p.user]
 		for t, n := range p.held {
 			held[t] += int(n)

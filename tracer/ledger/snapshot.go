@@ -25,6 +25,7 @@ type Snapshot struct {
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU that NVML lists
 	Stats     Stats
+	Forgotten Forgotten
 	Warnings  []string // one sentence each, without a full stop
 }
 
@@ -297,6 +298,8 @@ type Stats struct {
 	StacksBy  map[uint32]uint64
 	Truncated map[string]uint64 // stacks not walked to the end, by reason
 	Torn      uint64            // stacks overwritten by a preempting thread
+	// Allocations that failed for good because of memory.
+	OutOfMemory uint64
 }
 
 // processKey identifies a process, also among those that had the same pid.

@@ -29,6 +29,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 		Sampling: l.rate,
 	}
 	s.Stats.Reused = l.reused()
+	s.Forgotten = l.gone.list()
 	s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
 	l.grown(s.GPUs)
 	v := newView(l, s)
@@ -69,7 +70,8 @@ type view struct {
 }
 
 func (v *view) leavesOut(process uint32) bool {
-	return v.running && v.l.procs[process].End != 0 || v.alone && process != v.number
+	p := &v.l.procs[process]
+	return p.free || v.running && p.End != 0 || v.alone && process != v.number
 }
 
 func (v *view) processes() {

@@ -81,7 +81,7 @@ func (l *Ledger) setUsage(time uint64, usages []Usage) {
 		r := p.reading(u.UUID)
 		if r == nil {
 			if len(p.readings) >= maxDevices {
-				l.warn(fmt.Sprintf("process %d is on more than %d GPUs: its usage of the rest is left out", p.PID, maxDevices))
+				l.warnOf(p.PID, fmt.Sprintf("process %d is on more than %d GPUs: its usage of the rest is left out", p.PID, maxDevices))
 				continue
 			}
 			p.readings = append(p.readings, reading{uuid: u.UUID})

@@ -168,6 +168,14 @@ func (l *Ledger) openWalk(n uint32, time uint64) {
 	p.walks.open = o
 }
 
+// dropOpenWalk forgets that a walk is under way.
+func (l *Ledger) dropOpenWalk(p *process) {
+	if p.walks != nil && p.walks.open != nil {
+		p.walks.open = nil
+		l.openWalks--
+	}
+}
+
 // noteFreed keeps what a walk under way may have seen.
 func (l *Ledger) noteFreed(key liveKey, n uint32) {
 	w := l.procs[key.process].walks

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/clock"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Forget has processes that ended longer ago than keep leave the books. A session without an end
+// calls it now and then: see ledger.Forget.
+func (t *Tracer) Forget(keep time.Duration) {
+	if now, age := clock.Now(), uint64(max(keep, 0)); age < now {
+		t.desk.Tell(ledger.Forget{Before: now - age})
+	}
+}

@@ -173,6 +173,7 @@ func (s *session) step(i uint64) {
 		if s.totals != nil {
 			s.books.Tell(ledger.Warning{PID: pid, Text: fmt.Sprintf("process %d: a warning of step %d", pid, i%100)})
 			s.books.Tell(ledger.Limits{Sites: 1 << 12 >> (i % 8), Live: 1 << 14 >> (i % 8)})
+			s.books.Tell(ledger.Forget{Before: now - i%3*1e9})
 		}
 	default:
 		s.event(now, pid)
@@ -286,6 +287,7 @@ func recordSession(t testing.TB, seed uint64, steps int, file *memory, totals *r
 }
 
 func TestReplayReproducesTheLedger(t *testing.T) {
+	forgotten := uint64(0)
 	for seed := range uint64(6) {
 		var file memory
 		want, err := record(t, seed, 20000, &file)
@@ -313,7 +315,11 @@ func TestReplayReproducesTheLedger(t *testing.T) {
 			if r.Begin() != sessionBegin || r.End() != want.End || r.Host() != "host" || !r.Ended() || len(r.Warnings()) != 0 {
 				t.Errorf("begin %d, end %d, host %q, warnings %q", r.Begin(), r.End(), r.Host(), r.Warnings())
 			}
+			forgotten += got.Forgotten.Processes
 		}
+	}
+	if forgotten == 0 {
+		t.Error("no process was forgotten")
 	}
 }
 

@@ -44,6 +44,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return statsInput(&in)
 	case ledger.WalkOpened:
 		return &wire.Input{What: &wire.Input_OpenWalk{OpenWalk: &wire.OpenWalk{Pid: in.PID, Time: in.Time}}}
+	case ledger.Forget:
+		return &wire.Input{What: &wire.Input_Forget{Forget: in.Before}}
 	case ledger.Limits:
 		return &wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: in.Sites, Live: in.Live}}}
 	case ledger.Warning:
@@ -234,6 +236,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.Sampling(what.Sampling.GetProbability()))
 	case *wire.Input_Stats:
 		return setStats(what.Stats, books)
+	case *wire.Input_Forget:
+		books.Tell(ledger.Forget{Before: what.Forget})
 	case *wire.Input_Limits:
 		books.Tell(ledger.Limits{Sites: what.Limits.GetSites(), Live: what.Limits.GetLive()})
 	case *wire.Input_ProcessWarning:

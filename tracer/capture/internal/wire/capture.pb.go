@@ -368,6 +368,7 @@ type Input struct {
 	//	*Input_Limits
 	//	*Input_Walk
 	//	*Input_OpenWalk
+	//	*Input_Forget
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -577,6 +578,15 @@ func (x *Input) GetOpenWalk() *OpenWalk {
 	return nil
 }
 
+func (x *Input) GetForget() uint64 {
+	if x != nil {
+		if x, ok := x.What.(*Input_Forget); ok {
+			return x.Forget
+		}
+	}
+	return 0
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -649,6 +659,10 @@ type Input_OpenWalk struct {
 	OpenWalk *OpenWalk `protobuf:"bytes,19,opt,name=open_walk,json=openWalk,proto3,oneof"`
 }
 
+type Input_Forget struct {
+	Forget uint64 `protobuf:"varint,20,opt,name=forget,proto3,oneof"` // processes that ended before this leave the books
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -682,6 +696,8 @@ func (*Input_Limits) isInput_What() {}
 func (*Input_Walk) isInput_What() {}
 
 func (*Input_OpenWalk) isInput_What() {}
+
+func (*Input_Forget) isInput_What() {}
 
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2419,7 +2435,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xc9\a\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xe3\a\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2442,7 +2458,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x0fprocess_warning\x18\x10 \x01(\v2#.vramprof.capture.v1.ProcessWarningH\x00R\x0eprocessWarning\x125\n" +
 	"\x06limits\x18\x11 \x01(\v2\x1b.vramprof.capture.v1.LimitsH\x00R\x06limits\x12/\n" +
 	"\x04walk\x18\x12 \x01(\v2\x19.vramprof.capture.v1.WalkH\x00R\x04walk\x12<\n" +
-	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalkB\x06\n" +
+	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalk\x12\x18\n" +
+	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forgetB\x06\n" +
 	"\x04what\"\xf0\x02\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
@@ -2693,6 +2710,7 @@ func file_capture_proto_init() {
 		(*Input_Limits)(nil),
 		(*Input_Walk)(nil),
 		(*Input_OpenWalk)(nil),
+		(*Input_Forget)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

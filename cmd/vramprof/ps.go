@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"path"
@@ -37,26 +36,8 @@ func psCommand() *cli.Command {
 	}
 }
 
-const psVersion = 1
-
-// psReport is the JSON of ps. Fields are only added within a version.
-type psReport struct {
-	Processes []listed `json:"processes"`
-	Version   int      `json:"version"`
-}
-
 // listed is a process on one GPU.
-type listed struct {
-	PID       uint32   `json:"pid"`
-	Command   string   `json:"command"` // program and arguments
-	GPU       *int     `json:"gpu"`     // NVML index; null: on no GPU that NVML lists
-	UUID      string   `json:"gpu_uuid,omitempty"`
-	Bytes     uint64   `json:"bytes"`     // of GPU memory, as NVML reports it
-	Libraries []string `json:"libraries"` // CUDA libraries that the process maps; null if only NVML lists it
-
-	Workload *reportjson.WorkloadReport `json:"workload,omitempty"` // the container, job and rank that it runs for
-	onBehalf string                     // Workload in a few words
-}
+type listed = reportjson.ListedReport
 
 func ps(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
@@ -79,9 +60,7 @@ func ps(c *cli.Context) error {
 		return err
 	}
 	if c.Bool("json") {
-		encoder := json.NewEncoder(c.App.Writer)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(psReport{Version: psVersion, Processes: list}); err != nil {
+		if err := reportjson.WriteProcesses(c.App.Writer, &reportjson.ProcessesReport{Version: reportjson.ProcessesVersion, Processes: list}); err != nil {
 			return err
 		}
 	}
@@ -103,7 +82,7 @@ func writeList(out io.Writer, list []listed, columns int) error {
 	}
 	rest, header, behalf := columns-figures, "PID\tGPU\tUSED\tCOMMAND", 0
 	for _, l := range list {
-		behalf = max(behalf, utf8.RuneCountInString(l.onBehalf))
+		behalf = max(behalf, utf8.RuneCountInString(l.OnBehalf))
 	}
 	if behalf > 0 {
 		behalf = min(max(behalf, len("WORKLOAD")), rest*3/5)
@@ -117,7 +96,7 @@ func writeList(out io.Writer, list []listed, columns int) error {
 			gpu, used = fmt.Sprint(*l.GPU), humanize.IBytes(l.Bytes)
 		}
 		if behalf > 0 {
-			command = cmp.Or(shorten(l.onBehalf, behalf), "-") + "\t" + command
+			command = cmp.Or(shorten(l.OnBehalf, behalf), "-") + "\t" + command
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", l.PID, gpu, used, command)
 	}
@@ -132,7 +111,7 @@ func writeNarrow(out io.Writer, list []listed, columns int) error {
 			text += fmt.Sprintf(" GPU %d %s", *l.GPU, humanize.IBytes(l.Bytes))
 		}
 		text = shorten(text, columns) + "\n"
-		for _, more := range []string{l.onBehalf, withoutFolder(l.Command)} {
+		for _, more := range []string{l.OnBehalf, withoutFolder(l.Command)} {
 			if more != "" {
 				text += strings.Repeat(" ", indent) + shorten(more, columns-indent) + "\n"
 			}
@@ -198,7 +177,7 @@ func describe(list []listed) {
 			workloads[l.PID] = w
 		}
 		l.Command = untrusted.Clean(procfs.CommandLine(l.PID))
-		l.Workload, l.onBehalf = reportjson.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
+		l.Workload, l.OnBehalf = reportjson.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
 	}
 }
 

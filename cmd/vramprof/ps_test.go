@@ -12,9 +12,9 @@ func TestListHasAColumnForWorkloadsOnlyIfThereAreAny(t *testing.T) {
 	gpu := 0
 	train := listed{PID: 1234567, GPU: &gpu, Bytes: 80 << 30, Command: "/usr/bin/python3 train.py --config configs/llama-70b.yaml --fsdp"}
 	long := train
-	long.onBehalf = "rank 1023 of 1024, pod research/llama-70b-pretraining-worker-1023"
+	long.OnBehalf = "rank 1023 of 1024, pod research/llama-70b-pretraining-worker-1023"
 	short := train
-	short.onBehalf = "rank 0"
+	short.OnBehalf = "rank 0"
 	idle := listed{PID: 7, Command: "nvidia-persistenced"}
 	for _, c := range []struct {
 		name    string

@@ -33,7 +33,7 @@ var schemas = map[string]struct {
 	"report.json":  {"vramprof report --json", reportjson.ViewVersion, reportjson.ViewReport{}},
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
-	"ps.json":      {"vramprof ps --json", psVersion, psReport{}},
+	"ps.json":      {"vramprof ps --json", reportjson.ProcessesVersion, reportjson.ProcessesReport{}},
 }
 
 // values lists what fields can hold, by the name of the definition and the JSON field.
@@ -157,7 +157,7 @@ func (w *schemaWriter) fields(typ reflect.Type, properties map[string]any, requi
 		case f.Anonymous:
 			w.fields(f.Type, properties, required)
 			continue
-		case !f.IsExported():
+		case !f.IsExported() || tag == "-":
 			continue
 		}
 		optional := options == "omitempty"

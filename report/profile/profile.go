@@ -40,14 +40,7 @@ const docURL = "https://github.com/vramprof/vramprof"
 // code that people can change, as frames.Leaf finds it; what it called is in the labels "callee" and
 // "api". drop_frames is empty: it drops all callees of a frame too, and none of another caller.
 func Write(w io.Writer, s *ledger.Snapshot, st callstack.Stacks) error {
-	p := newProfile(s, st)
-	if err := p.CheckValid(); err != nil {
-		return fmt.Errorf("check profile: %w", err)
-	}
-	if err := p.Write(w); err != nil {
-		return fmt.Errorf("write profile: %w", err)
-	}
-	return nil
+	return New(s, st).Write(w)
 }
 
 // defaultType returns the sample type that pprof shows by default: of a session whose only process

@@ -44,14 +44,29 @@ type Own struct {
 type Config struct {
 	Session Session
 	Ready   func() bool // reports whether tracing has begun and has not ended
+	Archive Archive     // nil: none
+	// Names besides the machine's that clients on loopback addresses may ask for, with or without a
+	// port: those of a reverse proxy.
+	Hosts []string
+	// Returns the command line of a running process, "" if it is unknown; nil: of none.
+	CommandLine func(pid uint32) string
 }
 
 // Server answers the requests of all listeners.
 type Server struct {
-	config Config
+	config      Config
+	names       []string // of this machine
+	connections *connections
+	answers     answers
+
+	composing, writing, waiting, reading gate
 
 	mu     sync.Mutex // held while a moment is taken
 	moment *Moment
+
+	wholeMu sync.Mutex // the same for whole moments
+	entire  *Moment
+	cost    time.Duration // of taking it
 }
 
 // Moment is a copy of the books that all clients share. They must not change it.
@@ -63,15 +78,28 @@ type Moment struct {
 // momentAge is how old a moment may be.
 const momentAge = time.Second
 
+// Whole moments take at most one part in wholeShare of the time, and are at most wholeAge old.
+const (
+	wholeShare = 20
+	wholeAge   = 30 * time.Second
+)
+
 // New returns a Server.
-func New(config Config) *Server { return &Server{config: config} }
+func New(config Config) *Server {
+	return &Server{
+		config: config, names: ownNames(config.Hosts), connections: newConnections(),
+		composing: make(gate, maxComposing), writing: make(gate, maxWriting), waiting: make(gate, maxWaiting), reading: make(gate, 1),
+	}
+}
 
 // Handler returns the handler of the TCP listeners.
-func (s *Server) Handler() http.Handler { return s.routes() }
+func (s *Server) Handler() http.Handler { return s.guard(s.routes()) }
 
 func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.routeHealth(mux)
+	s.routeProfiles(mux)
+	s.routeAPI(mux)
 	return mux
 }
 
@@ -83,4 +111,17 @@ func (s *Server) now() *Moment {
 		s.moment = &Moment{Snapshot: s.config.Session.Glance(), Taken: time.Now()}
 	}
 	return s.moment
+}
+
+// whole returns the books with stuck cache and peaks, taken after since and as lately as their cost
+// allows.
+func (s *Server) whole(since time.Time) *Moment {
+	s.wholeMu.Lock()
+	defer s.wholeMu.Unlock()
+	age := min(max(momentAge, wholeShare*s.cost), wholeAge)
+	if began := time.Now(); s.entire == nil || began.Sub(s.entire.Taken) > age || s.entire.Taken.Before(since) {
+		s.entire = &Moment{Snapshot: s.config.Session.Snapshot(), Taken: began}
+		s.cost = time.Since(began)
+	}
+	return s.entire
 }

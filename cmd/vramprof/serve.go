@@ -21,6 +21,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/libraries"
+	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/web"
 )
 
@@ -50,6 +51,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "name", Usage: "trace only processes whose name, program or script matches the regular expression `REGEX`"},
 		&cli.StringFlag{Name: "keep", Value: defaultKeep, Usage: "forget processes `TIME` after they ended"},
 		&cli.StringSliceFlag{Name: "web.listen-address", Value: cli.NewStringSlice(defaultAddress), Usage: "listen on `ADDRESS` (repeatable)"},
+		&cli.StringSliceFlag{Name: "web.external-host", Usage: "also answer requests for host `NAME` on loopback addresses, as a reverse proxy sends them (repeatable)"},
 		&cli.StringFlag{Name: "web.config.file", Usage: "read TLS and basic authentication from `FILE`, in the format of Prometheus exporters"},
 		&cli.StringFlag{Name: "run-dir", Value: defaultRunDir, Usage: "create the socket for --connect in `DIR`; \"\": none"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
@@ -66,6 +68,7 @@ func serveFlags() []cli.Flag {
 type server struct {
 	*session
 	stacks  callstack.Stacks // with --mine
+	hosts   []string         // --web.external-host
 	log     *slog.Logger
 	keep    atomic.Int64 // ns: --keep
 	relief  relief
@@ -84,7 +87,7 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	log := logTo(c)
-	s := &server{log: log}
+	s := &server{hosts: c.StringSlice("web.external-host"), log: log}
 	if err := s.set(c); err != nil {
 		return err
 	}
@@ -122,7 +125,7 @@ func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
 	var once sync.Once
 	answer := func() {
 		once.Do(func() {
-			l.serve(web.New(web.Config{Session: s, Ready: s.ready.Load}), s.log)
+			l.serve(web.New(web.Config{Session: s, Ready: s.ready.Load, Hosts: s.hosts, CommandLine: procfs.CommandLine}), s.log)
 			s.ready.Store(true)
 			systemd.ready()
 			go systemd.watch(ctx, s.alive)

@@ -22,12 +22,7 @@ import (
 
 const (
 	socketName = "vramprof.sock"
-
-	headerTime  = 10 * time.Second // to send the header of a request
-	requestTime = 30 * time.Second // to send all of it
-	idleTime    = 2 * time.Minute
-	maxHeader   = 16 << 10        // bytes
-	shutTime    = 2 * time.Second // for requests that run when tracing ends
+	shutTime   = 2 * time.Second // for requests that run when tracing ends
 )
 
 // listeners are the open sockets of serve. They are opened before privileges are given up:
@@ -90,18 +85,11 @@ func listenIn(dir string) (net.Listener, error) {
 // serve answers requests until shut.
 func (l *listeners) serve(pages *web.Server, log *slog.Logger) {
 	for _, socket := range l.tcp {
-		x := newHTTPServer(pages.Handler(), log)
+		x := pages.HTTP(pages.Handler(), log)
 		l.servers = append(l.servers, x)
 		go l.answer(log, func() error {
 			return toolkit.Serve(socket, x, &toolkit.FlagConfig{WebConfigFile: &l.config}, log)
 		})
-	}
-}
-
-func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// apiViews are the views of one moment.
+var apiViews = []string{"summary", "tree", "table", "cache"}
+
+// routeAPI serves the JSON of commands: report, leaks, ps.
+func (s *Server) routeAPI(mux *http.ServeMux) {
+	mux.HandleFunc("GET /api/v1/report", s.serveJSON(s.reportOf, "view", "top", "pid", "pod", "at"))
+	mux.HandleFunc("GET /api/v1/leaks", s.serveJSON(s.leaksOf, "older", "top", "pid", "pod", "at"))
+	mux.HandleFunc("GET /api/v1/processes", s.serveJSON(s.processesOf, "pid", "pod", "at"))
+}
+
+type composer func(q *query, snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error)
+
+func (s *Server) serveJSON(compose composer, known ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		fail := func(err error) { writeError(w, err) }
+		q, err := parseQuery(r.URL.RawQuery, known...)
+		if err != nil {
+			fail(err)
+			return
+		}
+		s.expensive(r, func() ([]byte, error) {
+			return s.ofBooks(r, &q, func(snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) { return compose(&q, snapshot, st) })
+		}, func(body []byte) { writeBody(w, "application/json", body) }, fail)
+	}
+}
+
+func (s *Server) reportOf(q *query, snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
+	view := json.View{Name: q.view, Snapshot: snapshot, Stacks: st}
+	if view.Name == "" {
+		view.Name = apiViews[0]
+	}
+	var out bytes.Buffer
+	err := json.WriteView(&out, view, report.Options{Top: q.top})
+	return out.Bytes(), err
+}
+
+func (s *Server) leaksOf(q *query, snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
+	var out bytes.Buffer
+	err := json.WriteLeaks(&out, snapshot, st, report.Options{Top: q.top, Older: q.older})
+	return out.Bytes(), err
+}
+
+func (s *Server) processesOf(q *query, snapshot *ledger.Snapshot, _ callstack.Stacks) ([]byte, error) {
+	command := s.config.CommandLine
+	if !q.at.IsZero() {
+		command = nil // the numbers may be those of other processes by now
+	}
+	var out bytes.Buffer
+	err := json.WriteProcesses(&out, json.ProcessesOf(snapshot, command))
+	return out.Bytes(), err
+}

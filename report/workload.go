@@ -11,8 +11,8 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// WorkloadText describes a workload in a few words: "rank 3 of 8", "pod ml/llama-0". A container or
-// job is named only without a pod.
+// WorkloadText describes a workload in a few words: "rank 3 of 8", "pod ml/llama-0", "Ray Trainer".
+// A container or job is named only without a pod.
 func WorkloadText(w ledger.Workload) []string {
 	var list []string
 	add := func(noun, name string) {
@@ -37,6 +37,7 @@ func WorkloadText(w ledger.Workload) []string {
 		add("container", shortID(w.Container))
 		add("job", untrusted.Clean(w.Job))
 	}
+	add("Ray", untrusted.Clean(w.Actor))
 	return list
 }
 
@@ -44,7 +45,7 @@ func WorkloadText(w ledger.Workload) []string {
 // empty or no number is left out.
 func WorkloadLabels(w *ledger.Workload) (names map[string]string, ranks map[string]int64) {
 	names, ranks = map[string]string{}, map[string]int64{}
-	for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "job": w.Job} {
+	for key, text := range map[string]string{"container": w.Container, "pod": w.Pod, "namespace": w.Namespace, "pod_container": w.PodContainer, "job": w.Job, "actor": w.Actor} {
 		if text = untrusted.Clean(text); text != "" {
 			names[key] = text
 		}

@@ -23,6 +23,8 @@ func TestWorkloadsInAFewWords(t *testing.T) {
 		{ledger.Workload{Rank: "0", Pod: "llama-0", Namespace: "ml", Container: id, Job: "llama"}, "rank 0, pod ml/llama-0"},
 		{ledger.Workload{Pod: "019c1fe8-0d92-4aa0-b61c-4df58bdde71c"}, "pod 019c1fe8-0d9"},
 		{ledger.Workload{Namespace: "ml"}, ""},
+		{ledger.Workload{Rank: "1", Job: "02000000", Actor: "Trainer"}, "rank 1, job 02000000, Ray Trainer"},
+		{ledger.Workload{Pod: "ray-worker-0", Namespace: "ml", PodContainer: "worker", Actor: "Train\x1b[31mer"}, "pod ml/ray-worker-0, Ray Train[31mer"},
 		{ledger.Workload{Container: id, Job: "llama (123)"}, "container 9e073649debe, job llama (123)"},
 		{ledger.Workload{Container: "trainer"}, "container trainer"},
 		{ledger.Workload{Container: "a-container-of-lxc-with-a-name-of-32"}, "container a-container-of-lxc-with-a-name-of-32"},

@@ -5,6 +5,7 @@ package tracer
 import (
 	"github.com/vramprof/vramprof/tracer/environ"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/usage"
 )
 
@@ -15,7 +16,7 @@ func (t *Tracer) introduce(pid uint32) {
 	if variables == nil && err != nil {
 		return // gone
 	}
-	workload := t.host.Read(pid, variables)
+	workload := t.host.Read(pid, variables, procfs.CommandLine(pid))
 	view := usage.Look(pid, variables, workload.Container != "")
 	turn := t.desk.Take()
 	defer turn.Done()

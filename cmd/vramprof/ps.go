@@ -170,13 +170,14 @@ func describe(list []listed) {
 	workloads := map[uint32]ledger.Workload{} // a process has a line per GPU
 	for i := range list {
 		l := &list[i]
+		command := procfs.CommandLine(l.PID)
 		w, ok := workloads[l.PID]
 		if !ok {
 			variables, _ := environ.Read(l.PID) // the container is known without them
-			w = host.Read(l.PID, variables)
+			w = host.Read(l.PID, variables, command)
 			workloads[l.PID] = w
 		}
-		l.Command = untrusted.Clean(procfs.CommandLine(l.PID))
+		l.Command = untrusted.Clean(command)
 		l.Workload, l.OnBehalf = reportjson.NewWorkload(w), strings.Join(report.WorkloadText(w), ", ")
 	}
 }

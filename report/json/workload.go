@@ -10,13 +10,15 @@ import (
 
 // WorkloadReport is the container, job and rank that a process runs for.
 type WorkloadReport struct {
-	Container string `json:"container,omitempty"` // id; of LXC, systemd-nspawn and Apptainer the name
-	Pod       string `json:"pod,omitempty"`       // its name, or its uid if the name is unknown
-	Namespace string `json:"namespace,omitempty"` // of the pod
-	Job       string `json:"job,omitempty"`       // "name (number)", or the known part
-	Rank      string `json:"rank,omitempty"`      // number as a string, like local_rank and world_size
-	LocalRank string `json:"local_rank,omitempty"`
-	WorldSize string `json:"world_size,omitempty"`
+	Container    string `json:"container,omitempty"`     // id; of LXC, systemd-nspawn and Apptainer the name
+	Pod          string `json:"pod,omitempty"`           // its name, or its uid if the name is unknown
+	Namespace    string `json:"namespace,omitempty"`     // of the pod
+	PodContainer string `json:"pod_container,omitempty"` // the container's name in its pod
+	Actor        string `json:"actor,omitempty"`         // Ray: the class of an actor, or the function of a task
+	Job          string `json:"job,omitempty"`           // "name (number)", or the known part
+	Rank         string `json:"rank,omitempty"`          // number as a string, like local_rank and world_size
+	LocalRank    string `json:"local_rank,omitempty"`
+	WorldSize    string `json:"world_size,omitempty"`
 }
 
 // NewWorkload returns nil for an unknown workload.
@@ -26,6 +28,7 @@ func NewWorkload(w ledger.Workload) *WorkloadReport {
 	}
 	return &WorkloadReport{
 		Container: untrusted.Clean(w.Container), Pod: untrusted.Clean(w.Pod), Namespace: untrusted.Clean(w.Namespace), Job: untrusted.Clean(w.Job),
+		PodContainer: untrusted.Clean(w.PodContainer), Actor: untrusted.Clean(w.Actor),
 		Rank: words.Digits(w.Rank), LocalRank: words.Digits(w.LocalRank), WorldSize: words.Digits(w.WorldSize),
 	}
 }

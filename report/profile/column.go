@@ -60,6 +60,7 @@ func processOf(x *profile.Sample) ledger.Process {
 	}
 	return ledger.Process{PID: uint32(number(x, "pid")), Comm: label(x, "comm"), Workload: ledger.Workload{
 		Container: label(x, "container"), Pod: label(x, "pod"), Namespace: label(x, "namespace"), Job: label(x, "job"),
+		PodContainer: label(x, "pod_container"), Actor: label(x, "actor"),
 		Rank: rank("rank"), LocalRank: rank("local_rank"), WorldSize: rank("world_size"),
 	}}
 }

@@ -62,6 +62,7 @@ func processInput(p *ledger.Process) *wire.Input {
 		Pid: p.PID, Comm: []byte(p.Comm), Exe: []byte(p.Exe), Begin: p.Begin, User: p.User, OwnRoot: p.OwnRoot,
 		Container: []byte(p.Container), Pod: []byte(p.Pod), Namespace: []byte(p.Namespace), Job: []byte(p.Job),
 		Rank: []byte(p.Rank), LocalRank: []byte(p.LocalRank), WorldSize: []byte(p.WorldSize),
+		PodContainer: []byte(p.PodContainer), Actor: []byte(p.Actor),
 	}
 	if p.Devices != nil {
 		m.Devices = devicesOf(p.PID, p.Devices)
@@ -254,6 +255,7 @@ func processOf(m *wire.Process) ledger.Process {
 		Workload: ledger.Workload{
 			Container: clean(m.GetContainer()), Pod: clean(m.GetPod()), Namespace: clean(m.GetNamespace()), Job: clean(m.GetJob()),
 			Rank: clean(m.GetRank()), LocalRank: clean(m.GetLocalRank()), WorldSize: clean(m.GetWorldSize()),
+			PodContainer: clean(m.GetPodContainer()), Actor: clean(m.GetActor()),
 		},
 	}
 	if m.GetDevices() != nil {

@@ -53,6 +53,8 @@ type Process struct {
 // fields are untrusted.
 type Workload struct {
 	Container, Pod, Namespace  string // container id, Kubernetes pod and namespace
+	PodContainer               string // the container's name in its pod
+	Actor                      string // Ray: the class of an actor, or the function of a task
 	Job                        string // name or number of a batch job
 	Rank, LocalRank, WorldSize string // of distributed training
 }

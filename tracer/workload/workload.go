@@ -2,9 +2,9 @@
 
 // Package workload identifies the workload of a process: its container and Kubernetes pod from the
 // path of its control group, its batch job and its rank in distributed training from its
-// environment.
+// environment, and what a Ray worker runs from its title.
 //
-// Both come from the traced process or its user: every value is truncated and cleaned of control
+// All come from the traced process or its user: every value is truncated and cleaned of control
 // characters, and none is used as a path.
 package workload
 
@@ -27,20 +27,27 @@ const (
 // Host reads the workloads of this machine's processes. It is not safe for concurrent use.
 type Host struct {
 	name string
-	pods podLogs
+	pods *pods
 }
 
-// NewHost returns a Host that finds the names of pods in the kubelet's log folders.
+// NewHost returns a Host that finds the names of pods and their containers in the kubelet's log
+// folders.
 func NewHost() *Host {
 	name, _ := os.Hostname()
-	// The second path is for a vramprof with the host's processes but a separate file system.
-	return &Host{name: name, pods: podLogs{dirs: []string{"/var/log/pods", "/proc/1/root/var/log/pods"}}}
+	// The second root is for a vramprof with the host's processes but a separate file system.
+	return &Host{name: name, pods: newPods("", "/proc/1/root")}
 }
 
-// Read returns the workload of a running process with this environment ("KEY=value" strings).
-// Unknown fields are empty; an exited process has no container.
-func (h *Host) Read(pid uint32, environ []string) ledger.Workload {
-	return Parse(cgroupOf(pid), environ, h.name, h.pods.find)
+// Read returns the workload of a running process with this environment ("KEY=value" strings) and
+// this command line, which is the title of programs that set one. Unknown fields are empty; an
+// exited process has no container.
+func (h *Host) Read(pid uint32, environ []string, title string) ledger.Workload {
+	w := Parse(cgroupOf(pid), environ, h.name, h.pods.pod)
+	if w.Pod != "" && w.Container != "" {
+		w.PodContainer = clean(h.pods.container(w.Container))
+	}
+	w.Actor = actor(title)
+	return w
 }
 
 // Parse returns the workload that /proc/PID/cgroup (cgroup) and an environment describe. host is

@@ -151,10 +151,11 @@ func logFolder(t *testing.T, names ...string) string {
 
 func TestLogFoldersNamePods(t *testing.T) {
 	dir := logFolder(t, "ml_llama-0_"+uid, "kube-system_etcd-node_"+static, "no-uid", "a_b", "a_b_c_d")
-	p := podLogs{dirs: []string{filepath.Join(dir, "missing"), dir}}
+	p := newPods()
+	p.pods.dirs = []string{filepath.Join(dir, "missing"), dir}
 	find := func(uid, want string) {
 		t.Helper()
-		if namespace, pod := p.find(uid); namespace+"/"+pod != want {
+		if namespace, pod := p.pod(uid); namespace+"/"+pod != want {
 			t.Errorf("%s: got %s/%s, want %s", uid, namespace, pod, want)
 		}
 	}
@@ -172,6 +173,33 @@ func TestLogFoldersNamePods(t *testing.T) {
 	find(uid, "ml/llama-0") // its folder may disappear
 }
 
+func TestLogsNameContainersOfPods(t *testing.T) {
+	long := strings.Repeat("n", 63)
+	p := newPods()
+	p.containers.dirs = []string{logFolder(t, "llama-0_ml_trainer-"+id+".log", "a.b_ml_"+long+"-1-"+outer+".log", "a_b_"+static+".log", "x_y_-"+strings.Repeat("0", 64)+".log",
+		"x_y_"+strings.Repeat("1", 64)+".log", "x_y_z_u-"+strings.Repeat("2", 64)+".log", "-"+strings.Repeat("3", 64))}
+	for id, want := range map[string]string{
+		id: "trainer", outer: long + "-1", static: "", strings.Repeat("0", 64): "", strings.Repeat("1", 64): "", strings.Repeat("2", 64): "", strings.Repeat("3", 64): "",
+	} {
+		if got := p.container(id); got != want {
+			t.Errorf("%s: got %q, want %q", id, got, want)
+		}
+	}
+}
+
+func TestTitlesOfRayWorkersNameActors(t *testing.T) {
+	for title, want := range map[string]string{
+		"ray::Trainer": "Trainer", "ray::Trainer.step": "Trainer", "ray::Trainer.__init__()": "Trainer", "ray::Trainer.step::Exiting": "Trainer",
+		"ray::load": "load", "ray::load()": "load", "ray::main.<locals>.load": "load", "ray::main.<locals>.load()": "load",
+		"ray::IDLE": "", "ray::IDLE_SpillWorker": "", "ray::": "", "ray": "", "python3 ray::Trainer": "", "": "",
+		"ray::\x1b[31mTrainer.step\n": "[31mTrainer", "ray::" + strings.Repeat("很", 5000): strings.Repeat("很", 83) + "…",
+	} {
+		if got := actor(title); got != want {
+			t.Errorf("%.80q: got %q, want %q", title, got, want)
+		}
+	}
+}
+
 func TestFIFOAsLogFolderDoesNotBlock(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "pods")
 	if err := unix.Mkfifo(fifo, 0o644); err != nil {
@@ -179,8 +207,9 @@ func TestFIFOAsLogFolderDoesNotBlock(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() {
-		p := podLogs{dirs: []string{fifo, logFolder(t, "ml_llama-0_"+uid)}}
-		if _, pod := p.find(uid); pod != "llama-0" {
+		p := newPods()
+		p.pods.dirs = []string{fifo, logFolder(t, "ml_llama-0_"+uid)}
+		if _, pod := p.pod(uid); pod != "llama-0" {
 			t.Errorf("got %q from the next folder, want llama-0", pod)
 		}
 		close(done)
@@ -199,11 +228,11 @@ func TestHostReadsARunningProcess(t *testing.T) {
 	}
 	environ := []string{"RANK=3", "WORLD_SIZE=8", "JOB_NAME=test"}
 	h := NewHost()
-	got, want := h.Read(uint32(os.Getpid()), environ), Parse(text, environ, h.name, h.pods.find)
+	got, want := h.Read(uint32(os.Getpid()), environ, ""), Parse(text, environ, h.name, h.pods.pod)
 	if got != want || got.Rank != "3" || got.WorldSize != "8" || got.Job == "" {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if w := h.Read(1<<31, nil); w != (ledger.Workload{}) {
+	if w := h.Read(1<<31, nil, ""); w != (ledger.Workload{}) {
 		t.Errorf("no such process: got %+v", w)
 	}
 }
@@ -212,9 +241,10 @@ func TestHostReadsARunningProcess(t *testing.T) {
 func TestHostReadsARealControlGroup(t *testing.T) {
 	pid := startIn(t, "kubepods/burstable/pod"+uid+"/"+id)
 	h := NewHost()
-	h.pods.dirs = []string{logFolder(t, "ml_llama-0_"+uid)}
-	w := h.Read(uint32(pid), []string{"RANK=0"})
-	if w.Container != id || w.Pod != "llama-0" || w.Namespace != "ml" || w.Rank != "0" {
+	h.pods.pods.dirs = []string{logFolder(t, "ml_llama-0_"+uid)}
+	h.pods.containers.dirs = []string{logFolder(t, "llama-0_ml_trainer-"+id+".log")}
+	w := h.Read(uint32(pid), []string{"RANK=0"}, "ray::Trainer.step")
+	if w.Container != id || w.Pod != "llama-0" || w.Namespace != "ml" || w.PodContainer != "trainer" || w.Rank != "0" || w.Actor != "Trainer" {
 		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 		t.Errorf("got %+v of\n%s", w, text)
 	}
@@ -234,10 +264,11 @@ func BenchmarkOf(b *testing.B) {
 	}
 	text := []byte(strings.Repeat("4:memory:"+slices+"/cri-containerd-"+id+".scope\n", 13))
 	b.Run("pods=250/variables=2000", func(b *testing.B) {
-		h := &Host{pods: podLogs{dirs: []string{dir}}}
+		h := &Host{pods: newPods()}
+		h.pods.pods.dirs = []string{dir}
 		for b.Loop() {
 			_ = cgroupOf(uint32(os.Getpid()))
-			Parse(text, environ, "", h.pods.find) // the uid is unknown: the worst case
+			Parse(text, environ, "", h.pods.pod) // the uid is unknown: the worst case
 		}
 	})
 	b.Run("hostile", func(b *testing.B) {

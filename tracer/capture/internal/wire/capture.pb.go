@@ -715,6 +715,8 @@ type Process struct {
 	WorldSize     []byte                 `protobuf:"bytes,12,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`
 	User          uint32                 `protobuf:"varint,13,opt,name=user,proto3" json:"user,omitempty"`                      // uid + 1; 0: unknown
 	OwnRoot       bool                   `protobuf:"varint,14,opt,name=own_root,json=ownRoot,proto3" json:"own_root,omitempty"` // its paths are below /proc/PID/root for the tracer
+	PodContainer  []byte                 `protobuf:"bytes,15,opt,name=pod_container,json=podContainer,proto3" json:"pod_container,omitempty"`
+	Actor         []byte                 `protobuf:"bytes,16,opt,name=actor,proto3" json:"actor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -845,6 +847,20 @@ func (x *Process) GetOwnRoot() bool {
 		return x.OwnRoot
 	}
 	return false
+}
+
+func (x *Process) GetPodContainer() []byte {
+	if x != nil {
+		return x.PodContainer
+	}
+	return nil
+}
+
+func (x *Process) GetActor() []byte {
+	if x != nil {
+		return x.Actor
+	}
+	return nil
 }
 
 type Devices struct {
@@ -2460,7 +2476,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x04walk\x18\x12 \x01(\v2\x19.vramprof.capture.v1.WalkH\x00R\x04walk\x12<\n" +
 	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalk\x12\x18\n" +
 	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forgetB\x06\n" +
-	"\x04what\"\xf0\x02\n" +
+	"\x04what\"\xab\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04comm\x18\x02 \x01(\fR\x04comm\x12\x10\n" +
@@ -2478,7 +2494,9 @@ const file_capture_proto_rawDesc = "" +
 	"\n" +
 	"world_size\x18\f \x01(\fR\tworldSize\x12\x12\n" +
 	"\x04user\x18\r \x01(\rR\x04user\x12\x19\n" +
-	"\bown_root\x18\x0e \x01(\bR\aownRoot\"/\n" +
+	"\bown_root\x18\x0e \x01(\bR\aownRoot\x12#\n" +
+	"\rpod_container\x18\x0f \x01(\fR\fpodContainer\x12\x14\n" +
+	"\x05actor\x18\x10 \x01(\fR\x05actor\"/\n" +
 	"\aDevices\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04uuid\x18\x02 \x03(\fR\x04uuid\"2\n" +

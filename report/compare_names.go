@@ -29,7 +29,7 @@ func columnNames(columns []Column) []string {
 			return c.Moment
 		},
 		fileName,
-		func(c *Column) string { return shortID(c.Process.Pod) },
+		func(c *Column) string { return ShortID(c.Process.Pod) },
 		func(c *Column) string { return untrusted.Clean(c.Process.Job) },
 		func(c *Column) string { return untrusted.Clean(c.Host) },
 		processName,

@@ -30,11 +30,11 @@ func WorkloadText(w ledger.Workload) []string {
 	}
 	switch {
 	case w.Pod != "" && w.Namespace != "":
-		add("pod", untrusted.Clean(w.Namespace)+"/"+shortID(w.Pod))
+		add("pod", untrusted.Clean(w.Namespace)+"/"+ShortID(w.Pod))
 	case w.Pod != "":
-		add("pod", shortID(w.Pod))
+		add("pod", ShortID(w.Pod))
 	default:
-		add("container", shortID(w.Container))
+		add("container", ShortID(w.Container))
 		add("job", untrusted.Clean(w.Job))
 	}
 	add("Ray", untrusted.Clean(w.Actor))
@@ -61,8 +61,8 @@ func WorkloadLabels(w *ledger.Workload) (names map[string]string, ranks map[stri
 // MaxName is how many columns a name takes at most beside others.
 const MaxName = 40 // most columns of a name among others
 
-// shortID returns the first 12 digits of a long id, as Docker shows it. A name stays whole.
-func shortID(id string) string {
+// ShortID returns the first 12 digits of a long id, as Docker shows it. A name stays whole.
+func ShortID(id string) string {
 	const short = 12
 	id = untrusted.Clean(id)
 	if len(id) < 32 || strings.Trim(id, "0123456789abcdef-") != "" {

@@ -104,10 +104,16 @@ var resultNames = map[int32]string{
 
 // Result returns the name of a CUresult or cudaError_t: "out of memory".
 func Result(result int32) string {
-	if name := resultNames[result]; name != "" {
+	if name, known := KnownResult(result); known {
 		return name
 	}
 	return fmt.Sprintf("error %d", result)
+}
+
+// KnownResult returns the name of a CUresult or cudaError_t if it has one.
+func KnownResult(result int32) (name string, known bool) {
+	name, known = resultNames[result]
+	return name, known
 }
 
 // ShortUUID returns the first group of a UUID, which is unique on one machine.

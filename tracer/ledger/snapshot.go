@@ -45,6 +45,7 @@ type Process struct {
 	Beyond   []Beyond // tables whose share it has used up
 	// Bytes of allocations, freed or not, whose GPU only the growth of NVML's figures shows.
 	Deduced uint64
+	OOM     *OOM // its latest allocation that failed for good because of memory, or nil
 	Workload
 	Totals []Total
 }

@@ -98,7 +98,7 @@ func (v *view) processes() {
 			}
 		}
 		c := p.Process
-		c.Ordinals, c.Beyond = how, p.beyondList()
+		c.Ordinals, c.Beyond, c.OOM = how, p.beyondList(), p.oom
 		c.Totals, c.Devices = v.totals(p, v.device[n], v.moments[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
 		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Options are the options of a Collector.
+type Options struct {
+	Stacks  callstack.Stacks // names the stacks of verdicts; nil: calls stand for lines
+	Version string
+	PID     bool // rows by process, with the labels pid, comm and rank
+}
+
+// Own is what vramprof itself uses and lost. What is 0 or nil and marked so has no metric.
+type Own struct {
+	Memory     uint64    // bytes
+	Limit      uint64    // bytes
+	Kernel     uint64    // bytes; 0: unknown
+	Began      time.Time // zero: unknown
+	Dropped    uint64    // how often detail was dropped
+	Unrecorded uint64    // out-of-memory errors without a record
+	Archive    *Archive  // nil: none
+}
+
+// Archive is the state of the archive.
+type Archive struct {
+	Bytes uint64        // on disk
+	Lost  time.Duration // missing since the start
+}
+
+// Collector is a prometheus.Collector of the snapshot that was set last. Any goroutine may call its
+// methods.
+type Collector struct {
+	options  Options
+	families *[familyCount]Family
+	judge    judge
+
+	mu      sync.Mutex // guards what follows
+	table   *table
+	census  census
+	last    *ledger.Snapshot
+	metrics []prometheus.Metric
+	never   map[string]float64 // counters of the books, which never go down
+}
+
+// New returns a Collector without a snapshot. It has no metrics yet.
+func New(o Options) *Collector {
+	return &Collector{
+		options: o, families: families(o.PID), judge: judge{stacks: o.Stacks, failed: map[string]uint64{}},
+		table: newTable(), census: census{map[processKey]*counted{}, newCounted()}, never: map[string]float64{},
+	}
+}
+
+// Set has the next scrapes show a snapshot. Setting the same one again changes nothing.
+func (c *Collector) Set(s *ledger.Snapshot, own Own) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s == c.last {
+		return
+	}
+	c.last = s
+	c.judge.start(s)
+	d := c.read(s)
+	w := &writer{Collector: c, list: make([]prometheus.Metric, 0, len(c.metrics)+64)}
+	c.table.each(w.row)
+	w.gpus(d)
+	w.books(s)
+	w.verdicts(s)
+	w.own(own)
+	c.metrics = w.list
+}
+
+// Describe sends the descriptors of all metrics.
+func (c *Collector) Describe(to chan<- *prometheus.Desc) {
+	for i := range c.families {
+		to <- c.families[i].desc
+	}
+}
+
+// Collect sends the metrics of the snapshot.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	list := c.metrics
+	c.mu.Unlock()
+	for _, m := range list {
+		to <- m
+	}
+}
+
+// writer makes metrics.
+type writer struct {
+	*Collector
+	list []prometheus.Metric
+}
+
+func (w *writer) add(f id, value float64, values ...string) {
+	x := &w.families[f]
+	m, err := prometheus.NewConstMetric(x.desc, x.Type, value, values...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(x.desc, err)
+	}
+	w.list = append(w.list, m)
+}
+
+// total adds a counter that starts from what the books say. It stays where it was if they have less.
+func (w *writer) total(f id, value uint64, values ...string) {
+	key := w.families[f].Name + "\xff" + strings.Join(values, "\xff")
+	w.never[key] = max(w.never[key], float64(value))
+	w.add(f, w.never[key], values...)
+}
+
+func (w *writer) own(own Own) {
+	w.add(ownMemory, float64(own.Memory))
+	w.add(ownLimit, float64(own.Limit))
+	if own.Kernel > 0 {
+		w.add(kernelMemory, float64(own.Kernel))
+	}
+	if !own.Began.IsZero() {
+		w.add(startTime, float64(own.Began.UnixMilli())/1e3)
+	}
+	w.total(detailDropped, own.Dropped)
+	w.total(unrecorded, own.Unrecorded)
+	if a := own.Archive; a != nil {
+		w.add(archiveBytes, float64(a.Bytes))
+		w.add(archiveLost, a.Lost.Seconds())
+	}
+	w.add(labelSets, float64(len(w.table.rows)))
+	w.add(mergedSets, float64(len(w.table.beyond)))
+	w.add(buildInfo, 1, w.options.Version, revision(), runtime.Version())
+}
+
+// revision returns the commit of this build, "" if it is unknown.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, x := range info.Settings {
+		if x.Key == "vcs.revision" {
+			return x.Value
+		}
+	}
+	return ""
+}

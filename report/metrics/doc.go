@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics turns snapshots into Prometheus metrics.
+//
+//	c := metrics.New(metrics.Options{Stacks: tracer, Version: "1.2.3"})
+//	registry.MustRegister(c)
+//	c.Set(snapshot, metrics.Own{}) // before each scrape
+//
+// A row is one set of the labels gpu, UUID, namespace, pod, container and hpc_job. The planes of a
+// row add up to what NVML reports for its processes on that GPU. Labels come from traced processes:
+// they are cleaned, truncated and bounded in number, and no stack, address or pid is one unless
+// Options.PID is set.
+package metrics

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Family describes one metric. Families lists all of them.
+type Family struct {
+	Name   string
+	Help   string
+	Type   prometheus.ValueType
+	Labels []string // in order; rowLabels first, if the metric has them
+
+	desc *prometheus.Desc
+}
+
+// Labels of a row, as dcgm-exporter spells them. pidLabels follow with Options.PID.
+var (
+	rowLabels = []string{"gpu", "UUID", "namespace", "pod", "container", "hpc_job"}
+	pidLabels = []string{"pid", "comm", "rank"}
+	gpuLabels = rowLabels[:2]
+)
+
+// id is the index of a family in Families.
+type id int
+
+const (
+	memoryBytes id = iota
+	outsideBytes
+	overbookedBytes
+	peakBytes
+	nvmlPeakBytes
+	allocations
+	allocatedBytes
+	frees
+	freedBytes
+	failures
+	outOfMemory
+	verdictLines
+	verdictBytes
+	growth
+	gpuUsed
+	gpuTotal
+	gpuUntraced
+	gpuInfo
+	nvmlAge
+	processes
+	forgotten
+	events
+	lostEvents
+	unmatchedFrees
+	evicted
+	reused
+	unknownSizes
+	missingStacks
+	truncatedStacks
+	unrecorded
+	detailDropped
+	internalErrors
+	verdictAge
+	labelSets
+	mergedSets
+	ownMemory
+	ownLimit
+	kernelMemory
+	archiveBytes
+	archiveLost
+	startTime
+	buildInfo
+	familyCount
+)
+
+const (
+	gauge   = prometheus.GaugeValue
+	counter = prometheus.CounterValue
+)
+
+func rowAnd(more ...string) []string { return slices.Concat(rowLabels, more) }
+
+// Families has all metrics, without the labels of Options.PID.
+var Families = [familyCount]Family{
+	memoryBytes: {Name: "vramprof_memory_bytes", Type: gauge, Labels: rowAnd("plane"),
+		Help: "GPU memory of running processes by plane. The planes add up to what NVML reports for the processes."},
+	outsideBytes: {Name: "vramprof_memory_outside_bytes", Type: gauge, Labels: rowAnd("plane"),
+		Help: "Memory that NVML counts for no process or for another one: host, managed, asleep or imported."},
+	overbookedBytes: {Name: "vramprof_overbooked_bytes", Type: gauge, Labels: rowAnd(),
+		Help: "Bytes by which the books exceed what NVML reports, taken off the planes before, cache, driver and tensor, in this order."},
+	peakBytes: {Name: "vramprof_peak_bytes", Type: gauge, Labels: rowAnd(),
+		Help: "Most memory that one process held at any moment since it was first seen: tensors where PyTorch reports them, else allocations of one kind."},
+	nvmlPeakBytes: {Name: "vramprof_nvml_peak_bytes", Type: gauge, Labels: rowAnd(),
+		Help: "Highest usage of one process that NVML reported in a reading."},
+	allocations: {Name: "vramprof_allocations_total", Type: counter, Labels: rowAnd("kind"),
+		Help: "Allocations since the attach."},
+	allocatedBytes: {Name: "vramprof_allocated_bytes_total", Type: counter, Labels: rowAnd("kind"),
+		Help: "Bytes allocated since the attach."},
+	frees: {Name: "vramprof_frees_total", Type: counter, Labels: rowAnd("kind"),
+		Help: "Allocations since the attach that were freed."},
+	freedBytes: {Name: "vramprof_freed_bytes_total", Type: counter, Labels: rowAnd("kind"),
+		Help: "Bytes allocated since the attach that were freed."},
+	failures: {Name: "vramprof_allocation_failures_total", Type: counter, Labels: rowAnd("error"),
+		Help: "Failed allocations. PyTorch frees its cache and tries again after some of them."},
+	outOfMemory: {Name: "vramprof_out_of_memory_total", Type: counter, Labels: rowAnd(),
+		Help: "Allocations that failed for good because there was not enough memory."},
+	verdictLines: {Name: "vramprof_verdict_lines", Type: gauge, Labels: rowAnd("verdict"),
+		Help: "Lines of code with live memory, by verdict: leaking, growing, cache, steady or one-off."},
+	verdictBytes: {Name: "vramprof_verdict_bytes", Type: gauge, Labels: rowAnd("verdict"),
+		Help: "Live bytes of the lines of code by verdict."},
+	growth: {Name: "vramprof_growth_bytes_per_second", Type: gauge, Labels: rowAnd("verdict"),
+		Help: "Growth of the lines of code that are leaking or growing, in bytes per second."},
+	gpuUsed: {Name: "vramprof_gpu_memory_used_bytes", Type: gauge, Labels: gpuLabels,
+		Help: "Used memory of the GPU as NVML reports it, corrected by what was booked since the reading."},
+	gpuTotal: {Name: "vramprof_gpu_memory_total_bytes", Type: gauge, Labels: gpuLabels,
+		Help: "Memory of the GPU."},
+	gpuUntraced: {Name: "vramprof_gpu_memory_untraced_bytes", Type: gauge, Labels: gpuLabels,
+		Help: "Used memory of the GPU that is in no plane: processes that vramprof does not trace, and the driver."},
+	gpuInfo: {Name: "vramprof_gpu_info", Type: gauge, Labels: append(slices.Clone(gpuLabels), "model_name", "parent_uuid"),
+		Help: "1 for each GPU and MIG instance. parent_uuid is the GPU of an instance."},
+	nvmlAge: {Name: "vramprof_nvml_reading_age_seconds", Type: gauge, Labels: gpuLabels,
+		Help: "Age of the latest NVML reading."},
+	processes: {Name: "vramprof_processes", Type: gauge,
+		Help: "Running processes that vramprof traces."},
+	forgotten: {Name: "vramprof_forgotten_processes_total", Type: counter,
+		Help: "Ended processes that left the books."},
+	events: {Name: "vramprof_events_total", Type: counter,
+		Help: "Booked events."},
+	lostEvents: {Name: "vramprof_lost_events_total", Type: counter,
+		Help: "Events lost because a buffer was full. They make counts and bytes too high or too low."},
+	unmatchedFrees: {Name: "vramprof_unmatched_frees_total", Type: counter,
+		Help: "Frees of memory that was never booked, for example because it is older than the attach."},
+	evicted: {Name: "vramprof_evicted_allocations_total", Type: counter,
+		Help: "Allocations beyond the limit of live allocations, which no live figure has."},
+	reused: {Name: "vramprof_reused_addresses_total", Type: counter,
+		Help: "Live addresses that were allocated again, so that the free in between was not seen."},
+	unknownSizes: {Name: "vramprof_unknown_size_allocations", Type: gauge,
+		Help: "Live allocations of unknown size, counted with 0 bytes."},
+	missingStacks: {Name: "vramprof_missing_stacks_total", Type: counter, Labels: []string{"reason"},
+		Help: "Events without a stack trace, by reason."},
+	truncatedStacks: {Name: "vramprof_truncated_stacks_total", Type: counter, Labels: []string{"reason"},
+		Help: "Stack traces that were not walked to the end, by reason."},
+	unrecorded: {Name: "vramprof_out_of_memory_unrecorded_total", Type: counter,
+		Help: "Out-of-memory errors without a record of their own."},
+	detailDropped: {Name: "vramprof_detail_dropped_total", Type: counter,
+		Help: "How often vramprof dropped detail because of --max-memory."},
+	internalErrors: {Name: "vramprof_internal_errors_total", Type: counter, Labels: []string{"place"},
+		Help: "Internal errors while metrics were composed, by place in the source."},
+	verdictAge: {Name: "vramprof_verdicts_age_seconds", Type: gauge,
+		Help: "Age of the verdicts."},
+	labelSets: {Name: "vramprof_label_sets", Type: gauge,
+		Help: "Sets of the labels gpu, UUID, namespace, pod, container and hpc_job in use, at most 1000."},
+	mergedSets: {Name: "vramprof_label_sets_merged", Type: gauge,
+		Help: "Label sets beyond the limit, summed with namespace, pod, container and hpc_job set to other."},
+	ownMemory: {Name: "vramprof_own_memory_bytes", Type: gauge,
+		Help: "Memory of vramprof itself, as --max-memory bounds it."},
+	ownLimit: {Name: "vramprof_own_memory_limit_bytes", Type: gauge,
+		Help: "The value of --max-memory."},
+	kernelMemory: {Name: "vramprof_kernel_memory_bytes", Type: gauge,
+		Help: "Memory of the BPF maps."},
+	archiveBytes: {Name: "vramprof_archive_bytes", Type: gauge,
+		Help: "Size of the archive on disk."},
+	archiveLost: {Name: "vramprof_archive_lost_seconds_total", Type: counter,
+		Help: "Time that is missing in the archive, for example because the disk was full."},
+	startTime: {Name: "vramprof_tracing_start_time_seconds", Type: gauge,
+		Help: "When tracing began, in seconds since 1970."},
+	buildInfo: {Name: "vramprof_build_info", Type: gauge, Labels: []string{"version", "revision", "goversion"},
+		Help: "1, with the version of vramprof."},
+}
+
+// families returns Families with their descriptors.
+func families(pid bool) *[familyCount]Family {
+	list := Families
+	for i := range list {
+		f := &list[i]
+		if pid && len(f.Labels) >= len(rowLabels) {
+			f.Labels = slices.Concat(rowLabels, pidLabels, f.Labels[len(rowLabels):])
+		}
+		f.desc = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+	}
+	return &list
+}

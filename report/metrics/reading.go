@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// reading brings the rows up to date with one snapshot.
+type reading struct {
+	s       *ledger.Snapshot
+	table   *table
+	counted []*counted      // by process
+	labels  []labels        // by process, without the GPU
+	gpus    map[string]*gpu // by UUID
+	rows    map[onGPU]*row  // of processes
+	pid     bool
+}
+
+type onGPU struct {
+	process int
+	uuid    string
+}
+
+// gpu is one GPU or MIG instance that NVML lists.
+type gpu struct {
+	*ledger.GPU
+	label   string // "0"
+	divided bool   // into instances, which have its memory
+	planes  uint64
+	since   int64  // booked since NVML was read
+	read    uint64 // time of the latest reading; 0: unknown
+}
+
+func (c *Collector) read(s *ledger.Snapshot) *reading {
+	d := &reading{
+		s: s, table: c.table, counted: c.census.of(s.Processes), labels: make([]labels, len(s.Processes)),
+		gpus: map[string]*gpu{}, rows: map[onGPU]*row{}, pid: c.options.PID,
+	}
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		d.gpus[g.UUID] = &gpu{GPU: g, label: strconv.Itoa(g.Index), read: g.Time}
+	}
+	for i := range s.GPUs {
+		if parent := d.gpus[s.GPUs[i].Parent]; parent != nil {
+			parent.divided = true
+		}
+	}
+	for i := range d.labels {
+		d.labels[i] = workloadLabels(&s.Processes[i], d.pid)
+	}
+	c.table.begin()
+	d.sumPlanes()
+	d.sumOutside()
+	d.findPeaks()
+	d.count()
+	d.countGone(c.census.gone)
+	d.judge(c.judge.latest())
+	c.table.end()
+	return d
+}
+
+// row returns the row of a process on a GPU.
+func (d *reading) row(process int, uuid string) *row {
+	at := onGPU{process, uuid}
+	if r := d.rows[at]; r != nil {
+		return r
+	}
+	l := d.labels[process]
+	l.uuid = label(uuid)
+	if g := d.gpus[uuid]; g != nil {
+		l.gpu = g.label
+	}
+	r := d.table.of(l, originOf(&d.s.Processes[process]))
+	d.rows[at] = r
+	return r
+}
+
+// uuidOf returns the GPU of a device of a process, "" on the host or if it is unknown.
+func (d *reading) uuidOf(process int, device int32, kind ledger.Kind) string {
+	if kind.OnHost() || device == ledger.CPUDevice {
+		return ""
+	}
+	if uuid := report.GPUUUID(d.s, process, device, kind); uuid != "" {
+		return uuid
+	}
+	if b := d.s.BalanceOf(process, device); b >= 0 {
+		return d.s.Balances[b].UUID
+	}
+	return ""
+}
+
+func (d *reading) runs(process int) bool { return d.s.Processes[process].End == 0 }
+
+// sumPlanes sums the memory of running processes.
+func (d *reading) sumPlanes() {
+	sums := map[onGPU]*[len(planes)]int64{}
+	of := func(process int, uuid string) *[len(planes)]int64 {
+		at := onGPU{process, uuid}
+		if sums[at] == nil {
+			sums[at] = new([len(planes)]int64)
+		}
+		return sums[at]
+	}
+	for _, h := range report.Holdings(d.s) {
+		if !d.runs(h.Process) || h.Live == 0 {
+			continue
+		}
+		if h.UUID == "" {
+			h.UUID = d.uuidOfHolding(&h)
+		}
+		if h.Apart() {
+			d.addOutside(&h)
+			continue
+		}
+		for i, name := range planes {
+			if name == h.Plane {
+				of(h.Process, h.UUID)[i] += h.Live
+			}
+		}
+	}
+	for i := range d.s.Balances {
+		b := &d.s.Balances[i]
+		if !d.runs(b.Process) {
+			continue
+		}
+		of(b.Process, b.UUID) // it has a row even without memory
+		if g := d.gpus[b.UUID]; g != nil {
+			g.since += b.Since
+			g.read = max(g.read, b.Time)
+		}
+	}
+	for at, sum := range sums {
+		r := d.row(at.process, at.uuid)
+		parts, over := settle(sum)
+		r.running, r.overbooked = true, r.overbooked+over
+		for i, n := range parts {
+			r.planes[i] += n
+			if g := d.gpus[at.uuid]; g != nil {
+				g.planes += n
+			}
+		}
+	}
+}
+
+func (d *reading) uuidOfHolding(h *report.Holding) string {
+	switch {
+	case h.OnHost():
+		return ""
+	case h.Site != nil:
+		return d.uuidOf(h.Process, h.Device, h.Site.Kind)
+	}
+	return d.uuidOf(h.Process, h.Device, ledger.Device)
+}
+
+// settle takes what is below zero off the other planes, so that no plane exceeds what NVML reports
+// and their sum stays. It returns how much that is.
+func settle(sum *[len(planes)]int64) (parts [len(planes)]uint64, over uint64) {
+	for _, n := range sum {
+		if n < 0 {
+			over += uint64(-n)
+		}
+	}
+	rest := over
+	for i := len(sum) - 1; i >= 0; i-- {
+		have := uint64(max(sum[i], 0))
+		take := min(have, rest)
+		parts[i], rest = have-take, rest-take
+	}
+	return parts, over
+}
+
+func (d *reading) addOutside(h *report.Holding) {
+	for i, name := range outside {
+		if plane := h.Plane; name == plane || name == report.PlaneHost && plane == report.PlaneTensor {
+			d.row(h.Process, h.UUID).outside[i] += uint64(max(h.Live, 0))
+		}
+	}
+}
+
+// sumOutside sums memory that was imported from other processes.
+func (d *reading) sumOutside() {
+	for i := range d.s.Sites {
+		if x := &d.s.Sites[i]; x.Kind == ledger.Imported && x.LiveBytes > 0 && d.runs(x.Process) {
+			d.row(x.Process, d.uuidOf(x.Process, x.Device, x.Kind)).outside[len(outside)-1] += x.LiveBytes
+		}
+	}
+}
+
+// findPeaks finds the most that one process of a row held: tensors where PyTorch reports them,
+// because segments follow late or never shrink.
+func (d *reading) findPeaks() {
+	torch := map[onGPU]bool{}
+	for i := range d.s.Tensors {
+		if t := &d.s.Tensors[i]; t.Device != ledger.CPUDevice && t.Peak > 0 {
+			at := onGPU{t.Process, d.uuidOf(t.Process, t.Device, ledger.Tensor)}
+			torch[at] = true
+			r := d.row(at.process, at.uuid)
+			r.peak = max(r.peak, t.Peak)
+		}
+	}
+	for i := range d.s.Processes {
+		for _, t := range d.s.Processes[i].Totals {
+			if at := (onGPU{i, d.uuidOf(i, t.Device, t.Kind)}); t.Kind.Owned() && !torch[at] {
+				r := d.row(i, at.uuid)
+				r.peak = max(r.peak, t.PeakBytes)
+			}
+		}
+	}
+	for i := range d.s.Balances {
+		b := &d.s.Balances[i]
+		r := d.row(b.Process, b.UUID)
+		r.nvml = max(r.nvml, b.Peak)
+	}
+}
+
+// countGone counts what processes did that came and left the books unseen by any scrape.
+func (d *reading) countGone(*counted) {}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/verdict"
+)
+
+// Planes of a GPU's memory, in the order in which what exceeds NVML's figure is taken off them from
+// the end: see settle.
+var planes = [...]string{report.PlaneUnexplained, report.PlaneTensor, report.PlaneDriver, report.PlaneCache, report.PlaneBefore}
+
+// planeImported is memory that is in the sums of another process.
+const planeImported = "imported"
+
+var outside = [...]string{report.PlaneHost, report.PlaneManaged, report.PlaneAsleep, planeImported}
+
+// row has the figures of one set of labels. What is counted stays from one snapshot to the next.
+type row struct {
+	labels
+	origin origin
+	used   bool // a process of the snapshot has it
+
+	running    bool // a running process has GPU memory in it
+	planes     [len(planes)]uint64
+	outside    [len(outside)]uint64
+	overbooked uint64
+	peak, nvml uint64
+	verdicts   [verdict.Leaking + 1]judged
+
+	memory   amounts // by kind
+	failures amounts // by error
+	ooms     uint64
+}
+
+type judged struct {
+	lines, bytes uint64
+	rate         float64
+}
+
+// forget clears what is of one snapshot.
+func (r *row) forget() {
+	*r = row{labels: r.labels, origin: r.origin, memory: r.memory, failures: r.failures, ooms: r.ooms}
+}
+
+// table has the rows, at most maxRows and those that stand in for the rest.
+type table struct {
+	rows   map[labels]*row
+	merged map[labels]*row     // the rest, one for each GPU
+	shares map[origin]int      // rows by who chose their labels
+	beyond map[labels]struct{} // of this snapshot
+}
+
+func newTable() *table {
+	return &table{rows: map[labels]*row{}, merged: map[labels]*row{}, shares: map[origin]int{}}
+}
+
+// begin starts a snapshot.
+func (t *table) begin() {
+	t.beyond = map[labels]struct{}{}
+	t.each((*row).forget)
+}
+
+func (t *table) each(do func(*row)) {
+	for _, r := range t.rows {
+		do(r)
+	}
+	for _, r := range t.merged {
+		do(r)
+	}
+}
+
+// of returns the row of labels, or the one that stands in for those beyond the limits.
+func (t *table) of(l labels, from origin) *row {
+	r := t.rows[l]
+	if r == nil && len(t.rows) < maxRows && t.shares[from] < maxShare {
+		r = newRow(l, from)
+		t.rows[l] = r
+		t.shares[from]++
+	}
+	if r == nil {
+		t.beyond[l] = struct{}{}
+		m := l.merged()
+		if r = t.merged[m]; r == nil {
+			r = newRow(m, origin{})
+			t.merged[m] = r
+		}
+	}
+	r.used = true
+	return r
+}
+
+func newRow(l labels, from origin) *row {
+	return &row{labels: l, origin: from, memory: amounts{}, failures: amounts{}}
+}
+
+// end drops the rows that no process has any more. Those without a workload stay, as there are few
+// GPUs: their counters go on.
+func (t *table) end() {
+	for l, r := range t.rows {
+		if r.used || l == (labels{gpu: l.gpu, uuid: l.uuid}) {
+			continue
+		}
+		delete(t.rows, l)
+		if t.shares[r.origin]--; t.shares[r.origin] == 0 {
+			delete(t.shares, r.origin)
+		}
+	}
+}

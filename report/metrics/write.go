@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// row adds the metrics of one row.
+func (w *writer) row(r *row) {
+	add := func(f id, n uint64, more ...string) { w.add(f, float64(n), r.values(w.options.PID, more...)...) }
+	if r.running {
+		for i, name := range planes {
+			add(memoryBytes, r.planes[i], name)
+		}
+	}
+	for i, name := range outside {
+		if r.outside[i] > 0 {
+			add(outsideBytes, r.outside[i], name)
+		}
+	}
+	if r.overbooked > 0 {
+		add(overbookedBytes, r.overbooked)
+	}
+	if r.peak > 0 {
+		add(peakBytes, r.peak)
+	}
+	if r.nvml > 0 {
+		add(nvmlPeakBytes, r.nvml)
+	}
+	w.verdictsOf(r)
+	for _, at := range r.memory.ordered() {
+		x := r.memory[at]
+		add(allocations, x.allocs, at.what)
+		add(allocatedBytes, x.allocBytes, at.what)
+		add(frees, x.frees, at.what)
+		add(freedBytes, x.freedBytes, at.what)
+	}
+	for _, at := range r.failures.ordered() {
+		add(failures, r.failures[at].allocs, at.what)
+	}
+	if r.running || r.ooms > 0 {
+		add(outOfMemory, r.ooms)
+	}
+}
+
+// verdictsOf adds the verdicts of a row. That nothing leaks is said too.
+func (w *writer) verdictsOf(r *row) {
+	if w.judge.latest().at == 0 {
+		return
+	}
+	for class := verdict.OneOff; class <= verdict.Leaking; class++ {
+		x := &r.verdicts[class]
+		if x.lines == 0 && !(r.running && class == verdict.Leaking) {
+			continue
+		}
+		values := r.values(w.options.PID, class.String())
+		w.add(verdictLines, float64(x.lines), values...)
+		w.add(verdictBytes, float64(x.bytes), values...)
+		if class >= verdict.Growing {
+			w.add(growth, x.rate, values...)
+		}
+	}
+}
+
+// gpus adds what NVML says of GPUs. The memory of a GPU with MIG instances is theirs.
+func (w *writer) gpus(d *reading) {
+	for i := range d.s.GPUs {
+		g := d.gpus[d.s.GPUs[i].UUID]
+		uuid := label(g.UUID)
+		w.add(gpuInfo, 1, g.label, uuid, label(g.Name), label(g.Parent))
+		if g.divided {
+			continue
+		}
+		used := min(uint64(max(int64(g.Used)+g.since, 0)), max(g.Total, g.Used))
+		w.add(gpuUsed, float64(used), g.label, uuid)
+		w.add(gpuTotal, float64(g.Total), g.label, uuid)
+		w.add(gpuUntraced, max(float64(used)-float64(g.planes), 0), g.label, uuid)
+		if g.read > 0 {
+			w.add(nvmlAge, seconds(d.s.End, g.read), g.label, uuid)
+		}
+	}
+}
+
+// seconds returns the time from one moment to another.
+func seconds(now, then uint64) float64 {
+	if now < then {
+		return 0
+	}
+	return time.Duration(now - then).Seconds()
+}
+
+func (w *writer) books(s *ledger.Snapshot) {
+	running := 0
+	for i := range s.Processes {
+		if s.Processes[i].End == 0 {
+			running++
+		}
+	}
+	st := &s.Stats
+	w.add(processes, float64(running))
+	w.total(events, st.Events)
+	w.total(lostEvents, st.Lost)
+	w.total(unmatchedFrees, st.UnmatchedFrees)
+	w.total(evicted, st.Evicted)
+	w.total(reused, st.Reused)
+	w.add(unknownSizes, float64(st.UnknownSizes))
+	w.reasons(missingStacks, st.Missing)
+	if st.Torn > 0 {
+		w.total(missingStacks, st.Torn, "overwritten while it was copied")
+	}
+	w.reasons(truncatedStacks, st.Truncated)
+}
+
+// reasons adds counts by reason. The reasons are vramprof's own words, and few.
+func (w *writer) reasons(f id, by map[string]uint64) {
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		w.total(f, by[reason], label(reason))
+	}
+}
+
+func (w *writer) verdicts(s *ledger.Snapshot) {
+	v := w.judge.latest()
+	if v.at > 0 {
+		w.add(verdictAge, seconds(s.End, v.at))
+	}
+	for _, place := range slices.SortedFunc(maps.Keys(v.failed), cmp.Compare) {
+		w.total(internalErrors, v.failed[place], place)
+	}
+}

@@ -50,6 +50,8 @@ type Config struct {
 	Hosts []string
 	// Returns the command line of a running process, "" if it is unknown; nil: of none.
 	CommandLine func(pid uint32) string
+
+	MetricsPID bool // metrics by process, not only by workload
 }
 
 // Server answers the requests of all listeners.
@@ -100,6 +102,7 @@ func (s *Server) routes() *http.ServeMux {
 	s.routeHealth(mux)
 	s.routeProfiles(mux)
 	s.routeAPI(mux)
+	s.routeMetrics(mux)
 	return mux
 }
 

@@ -53,6 +53,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "web.listen-address", Value: cli.NewStringSlice(defaultAddress), Usage: "listen on `ADDRESS` (repeatable)"},
 		&cli.StringSliceFlag{Name: "web.external-host", Usage: "also answer requests for host `NAME` on loopback addresses, as a reverse proxy sends them (repeatable)"},
 		&cli.StringFlag{Name: "web.config.file", Usage: "read TLS and basic authentication from `FILE`, in the format of Prometheus exporters"},
+		&cli.BoolFlag{Name: "metrics-pid", Usage: "give metrics the labels pid, comm and rank: one set of series per process"},
 		&cli.StringFlag{Name: "run-dir", Value: defaultRunDir, Usage: "create the socket for --connect in `DIR`; \"\": none"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
@@ -125,7 +126,7 @@ func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
 	var once sync.Once
 	answer := func() {
 		once.Do(func() {
-			l.serve(web.New(web.Config{Session: s, Ready: s.ready.Load, Hosts: s.hosts, CommandLine: procfs.CommandLine}), s.log)
+			l.serve(web.New(web.Config{Session: s, Ready: s.ready.Load, Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid")}), s.log)
 			s.ready.Store(true)
 			systemd.ready()
 			go systemd.watch(ctx, s.alive)

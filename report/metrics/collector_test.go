@@ -3,7 +3,6 @@
 package metrics
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -284,6 +283,36 @@ func TestAnAllocationCountsOnceWhenItsGPUBecomesKnown(t *testing.T) {
 	}
 }
 
+func TestProcessesThatCameAndLeftUnseenAreCounted(t *testing.T) {
+	c := New(Options{})
+	c.Set(fleet(1, nil), Own{}) // its process is seen, and leaves with another one
+	s := fleet(0, nil)
+	s.Forgotten = ledger.Forgotten{Processes: 2, Failures: 4, OutOfMemory: 1, Sums: []ledger.ForgottenSum{
+		{UUID: "GPU-a", Kind: ledger.Device, AllocObjects: 10, AllocBytes: 10 << 20, FreeObjects: 9, FreeBytes: 9 << 20},
+		{UUID: "GPU-a", Kind: ledger.Module, AllocObjects: 8},
+	}}
+	for range 2 {
+		x := *s
+		c.Set(&x, Own{})
+	}
+	list := scrape(t, c)
+	for _, x := range []struct {
+		name, label string
+		want        float64
+	}{
+		{"vramprof_allocations_total", "UUID=GPU-a", 7}, {"vramprof_frees_total", "UUID=GPU-a", 7},
+		{"vramprof_allocation_failures_total", "error=other", 4}, {"vramprof_out_of_memory_total", "pod=", 1}, {"vramprof_forgotten_processes_total", "", 2},
+	} {
+		with := []string{x.label}
+		if x.label == "" {
+			with = nil
+		}
+		if got, _ := list.of(x.name, with...); got != x.want {
+			t.Errorf("%s: %v, want %v", x.name, got, x.want)
+		}
+	}
+}
+
 func TestABeginThatMovesBackIsTheSameProcess(t *testing.T) {
 	c := New(Options{})
 	for _, begin := range []uint64{50, 40} {
@@ -359,47 +388,5 @@ func TestAPanicOfVerdictsIsCounted(t *testing.T) {
 	c.Set(&ledger.Snapshot{}, Own{})
 	if got, n := scrape(t, c).of("vramprof_internal_errors_total"); got < 1 || n != 1 {
 		t.Errorf("%v errors in %d series", got, n)
-	}
-}
-
-// Large returns a machine with 8 GPUs: 100 processes in pods, with 100 sites each.
-func large() *ledger.Snapshot {
-	s := &ledger.Snapshot{Begin: 1, End: 100 * reporttest.Second}
-	for i := range 8 {
-		s.GPUs = append(s.GPUs, ledger.GPU{Index: i, UUID: fmt.Sprintf("GPU-%08d", i), Total: 80 << 30, Used: 40 << 30})
-	}
-	for i := range 100 {
-		uuid := s.GPUs[i%8].UUID
-		s.Processes = append(s.Processes, ledger.Process{PID: uint32(i + 1), Begin: 1, Devices: []string{uuid},
-			Workload: ledger.Workload{Namespace: "ml", Pod: fmt.Sprint("train-", i), Container: fmt.Sprint("c", i)},
-			Totals:   []ledger.Total{{Kind: ledger.Device, LiveObjects: 50, LiveBytes: 1 << 30, AllocObjects: 99, AllocBytes: 2 << 30}, {Kind: ledger.Tensor, LiveObjects: 50, LiveBytes: 1 << 29, AllocObjects: 99, AllocBytes: 2 << 30}}})
-		s.Balances = append(s.Balances, ledger.Balance{Process: i, UUID: uuid, Usage: 1 << 30, Baseline: 300 << 20, Live: 700 << 20})
-		s.Tensors = append(s.Tensors, ledger.Tensors{Process: i, Allocated: 1 << 29, Reserved: 1 << 30, Peak: 1 << 29, LiveObjects: 50, LiveBytes: 1 << 29, Segments: 700 << 20, Cached: 188 << 20})
-		for k := range 100 {
-			kind := ledger.Tensor
-			if k < 20 {
-				kind = ledger.Device
-			}
-			s.Sites = append(s.Sites, ledger.Site{Process: i, Stack: uint64(i*100 + k + 1), Kind: kind, Segment: k < 20, LiveObjects: 1, LiveBytes: 5 << 20, AllocObjects: 2, AllocBytes: 9 << 20, Oldest: 5, History: reporttest.Ramp(5 << 20)})
-		}
-	}
-	slices.SortStableFunc(s.Sites, func(a, b ledger.Site) int { return cmp.Compare(b.LiveBytes, a.LiveBytes) })
-	return s
-}
-
-// BenchmarkScrape is what a scrape costs on a machine with 100 processes, without judging.
-func BenchmarkScrape(b *testing.B) {
-	s := large()
-	c := New(Options{})
-	judgeNow(c, s)
-	r := prometheus.NewRegistry()
-	r.MustRegister(c)
-	b.ReportAllocs()
-	for b.Loop() {
-		x := *s
-		c.Set(&x, Own{})
-		if _, err := r.Gather(); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

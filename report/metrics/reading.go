@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -69,14 +70,17 @@ func (d *reading) row(process int, uuid string) *row {
 	if r := d.rows[at]; r != nil {
 		return r
 	}
-	l := d.labels[process]
+	r := d.table.of(d.onGPU(d.labels[process], uuid), originOf(&d.s.Processes[process]))
+	d.rows[at] = r
+	return r
+}
+
+func (d *reading) onGPU(l labels, uuid string) labels {
 	l.uuid = label(uuid)
 	if g := d.gpus[uuid]; g != nil {
 		l.gpu = g.label
 	}
-	r := d.table.of(l, originOf(&d.s.Processes[process]))
-	d.rows[at] = r
-	return r
+	return l
 }
 
 // uuidOf returns the GPU of a device of a process, "" on the host or if it is unknown.
@@ -217,5 +221,35 @@ func (d *reading) findPeaks() {
 	}
 }
 
-// countGone counts what processes did that came and left the books unseen by any scrape.
-func (d *reading) countGone(*counted) {}
+// countGone counts what processes did that came and left the books between two snapshots. Their
+// workload is unknown.
+func (d *reading) countGone(c *counted) {
+	f := &d.s.Forgotten
+	now := amounts{}
+	for i := range f.Sums {
+		if x := &f.Sums[i]; !x.Kind.IsObject() {
+			now.add(place{x.UUID, words.Kind(x.Kind)}, &counts{x.AllocObjects, x.AllocBytes, x.FreeObjects, x.FreeBytes})
+		}
+	}
+	c.memory.advance(now, func(at place, more *counts) {
+		if *more != (counts{}) {
+			d.rowWithoutProcess(at.uuid).memory.add(place{what: at.what}, more)
+		}
+	})
+	var known uint64
+	for _, x := range c.failures {
+		known += x.allocs
+	}
+	if more := report.Minus(f.Failures, known); more > 0 {
+		c.failures.add(place{what: other}, &counts{allocs: more})
+		d.rowWithoutProcess("").failures.add(place{what: other}, &counts{allocs: more})
+	}
+	if more := report.Minus(f.OutOfMemory, c.ooms); more > 0 {
+		c.ooms += more
+		d.rowWithoutProcess("").ooms += more
+	}
+}
+
+func (d *reading) rowWithoutProcess(uuid string) *row {
+	return d.table.of(d.onGPU(labels{}, uuid), origin{})
+}

@@ -69,7 +69,7 @@ func (w *writer) verdictsOf(r *row) {
 	}
 }
 
-// gpus adds what NVML says of GPUs. The memory of a GPU with MIG instances is theirs.
+// gpus adds what NVML reports for GPUs. The memory of a GPU with MIG instances is theirs.
 func (w *writer) gpus(d *reading) {
 	for i := range d.s.GPUs {
 		g := d.gpus[d.s.GPUs[i].UUID]
@@ -105,6 +105,7 @@ func (w *writer) books(s *ledger.Snapshot) {
 	}
 	st := &s.Stats
 	w.add(processes, float64(running))
+	w.total(forgotten, s.Forgotten.Processes)
 	w.total(events, st.Events)
 	w.total(lostEvents, st.Lost)
 	w.total(unmatchedFrees, st.UnmatchedFrees)

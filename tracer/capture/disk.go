@@ -97,6 +97,9 @@ func (d *disk) batch(b *batch, n *names) error {
 	}
 	d.events += uint64(b.inputs.Events)
 	n.want(b.inputs.StackId)
+	for _, in := range b.inputs.Input {
+		n.want(in.GetCarried().GetStack())
+	}
 	return nil
 }
 

@@ -48,6 +48,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return &wire.Input{What: &wire.Input_Forget{Forget: in.Before}}
 	case ledger.Limits:
 		return &wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: in.Sites, Live: in.Live}}}
+	case ledger.Carried:
+		return carriedInput(&in)
 	case ledger.Warning:
 		if in.PID != 0 {
 			return &wire.Input{What: &wire.Input_ProcessWarning{ProcessWarning: &wire.ProcessWarning{Pid: in.PID, Text: []byte(in.Text)}}}
@@ -115,6 +117,22 @@ func tensorsInput(time uint64, totals []ledger.TensorTotals) *wire.Input {
 		m.Totals = append(m.Totals, t)
 	}
 	return &wire.Input{What: &wire.Input_Tensors{Tensors: m}}
+}
+
+func carriedInput(in *ledger.Carried) *wire.Input {
+	m := &wire.Carried{Piece: in.Piece, Stack: slices.Clone(in.Stacks), Data: slices.Clone(in.Data)}
+	for _, text := range in.Texts {
+		m.Text = append(m.Text, []byte(text))
+	}
+	return &wire.Input{What: &wire.Input_Carried{Carried: m}}
+}
+
+func carriedOf(m *wire.Carried) ledger.Carried {
+	in := ledger.Carried{Piece: m.GetPiece(), Stacks: m.GetStack(), Data: m.GetData()}
+	for _, text := range m.GetText() {
+		in.Texts = append(in.Texts, clean(text))
+	}
+	return in
 }
 
 // blocksInput returns one part of a list.
@@ -241,6 +259,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.Forget{Before: what.Forget})
 	case *wire.Input_Limits:
 		books.Tell(ledger.Limits{Sites: what.Limits.GetSites(), Live: what.Limits.GetLive()})
+	case *wire.Input_Carried:
+		books.Tell(carriedOf(what.Carried))
 	case *wire.Input_ProcessWarning:
 		books.Tell(ledger.Warning{PID: what.ProcessWarning.GetPid(), Text: clean(what.ProcessWarning.GetText())})
 	case *wire.Input_Warning:

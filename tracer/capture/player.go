@@ -124,7 +124,7 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 		}
 		in := p.inputs.Input[p.input]
 		if at := in.GetTime(); at > time {
-			if at-time > eventLag {
+			if at-time > eventLag || in.GetCarried() != nil { // nothing goes before an opening
 				return false
 			}
 			p.early = append(p.early, proto.CloneOf(in)) // the frame's memory is reused

@@ -13,7 +13,7 @@ type Books interface {
 var _ Books = (*Ledger)(nil)
 
 // Input is anything that a Ledger learns except events. Its types are those in this file, Process,
-// SampleRate, Stats, Limits, WalkOpened and Walk.
+// SampleRate, Stats, Limits, WalkOpened, Walk and Carried.
 type Input interface{ tell(l *Ledger) }
 
 // Tell books an input.
@@ -89,6 +89,7 @@ func (in WalkOpened) tell(l *Ledger)    { l.beginWalk(in) }
 func (in Walk) tell(l *Ledger)          { l.addWalk(&in) }
 func (in Limits) tell(l *Ledger)        { l.setLimits(in) }
 func (in Forget) tell(l *Ledger)        { l.forget(in.Before) }
+func (in Carried) tell(l *Ledger)       { l.takeCarried(&in) }
 
 func (in Warning) tell(l *Ledger) {
 	if in.PID != 0 {

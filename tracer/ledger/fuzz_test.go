@@ -53,34 +53,40 @@ func applyHostile(t *testing.T, data []byte, o Observer) (l *Ledger, last uint64
 	l = New(Options{Begin: 100e9, MaxLive: 64})
 	l.Observe(o)
 	for ; len(data) >= 16; data = data[16:] {
-		v, w := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
-		e := hostile(v, w)
-		switch v >> 56 % 32 {
-		case 0:
-			l.Tell(Devices{PID: e.PID, UUIDs: []string{"A", "B"}[:v>>48%3]})
-		case 1:
-			l.Tell(UsageReading{Time: e.Time, Usages: []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3]})
-		case 2:
-			l.Tell(Process{PID: e.PID, Begin: e.Time})
-		case 3, 4:
-			l.Tell(TensorReading{Time: e.Time, Totals: []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1]})
-		case 5:
-			l.Tell(BlockList{PID: e.PID, Blocks: []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5]})
-		case 6:
-			l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
-		case 8:
-			l.Tell(UsageOpened{Time: e.Time})
-		case 7:
-			l.Tell(Sampling{math.Float64frombits(v), float64(w%16) / 16})
-		}
 		before := l.stats.UnmatchedFrees
-		l.Apply(&e)
+		e := stepHostile(l, data)
 		if e.Op == FreeFailed && l.stats.UnmatchedFrees > before {
 			t.Fatalf("%+v: a free that was not there was undone", e)
 		}
 		last = max(last, e.Time)
 	}
 	return l, last
+}
+
+// stepHostile books an event of 16 bytes, and some other input before it.
+func stepHostile(l *Ledger, data []byte) Event {
+	v, w := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
+	e := hostile(v, w)
+	switch v >> 56 % 32 {
+	case 0:
+		l.Tell(Devices{PID: e.PID, UUIDs: []string{"A", "B"}[:v>>48%3]})
+	case 1:
+		l.Tell(UsageReading{Time: e.Time, Usages: []Usage{{e.PID, "A", w % 4096, w&8 != 0}, {e.PID + 1, "B", w >> 52, w&16 != 0}}[:w%3]})
+	case 2:
+		l.Tell(Process{PID: e.PID, Begin: e.Time})
+	case 3, 4:
+		l.Tell(TensorReading{Time: e.Time, Totals: []TensorTotals{hostileTotals(&e, w), hostileTotals(&e, v)}[:1+w>>60&1]})
+	case 5:
+		l.Tell(BlockList{PID: e.PID, Blocks: []Block{{e.Address, e.Size, e.Device}, {w >> 8 % 16, w >> 16, 0}, {v, w, int32(v)}, {w % 16, 3, 1}}[:w>>60%5]})
+	case 6:
+		l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
+	case 8:
+		l.Tell(UsageOpened{Time: e.Time})
+	case 7:
+		l.Tell(Sampling{math.Float64frombits(v), float64(w%16) / 16})
+	}
+	l.Apply(&e)
+	return e
 }
 
 func hostileTotals(e *Event, w uint64) TensorTotals {

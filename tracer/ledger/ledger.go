@@ -107,6 +107,8 @@ type Ledger struct {
 	firstUsage uint64   // time of the first NVML reading
 	lastUsage  uint64
 	used       map[string]*usedMarks // by GPU
+	opening    *opening              // nil before the first Carried
+	openedAt   uint64                // Snapshot.Opened
 }
 
 type liveKey struct {

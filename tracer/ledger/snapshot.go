@@ -9,6 +9,7 @@ import "time"
 type Snapshot struct {
 	Host      string
 	Begin     uint64    // when the session began
+	Opened    uint64    // when the capture began, if an earlier one has its session's begin; else 0
 	End       uint64    // when the snapshot was taken
 	Wall      time.Time // wall clock time of End
 	Processes []Process // by PID, then Begin

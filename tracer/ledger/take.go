@@ -21,6 +21,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	s := &Snapshot{
 		Host:     l.options.Host,
 		Begin:    l.options.Begin,
+		Opened:   l.openedAt,
 		End:      max(now, l.options.Begin),
 		Wall:     wall,
 		GPUs:     slices.Clone(l.gpus),

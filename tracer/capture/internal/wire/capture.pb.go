@@ -369,6 +369,7 @@ type Input struct {
 	//	*Input_Walk
 	//	*Input_OpenWalk
 	//	*Input_Forget
+	//	*Input_Carried
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -587,6 +588,15 @@ func (x *Input) GetForget() uint64 {
 	return 0
 }
 
+func (x *Input) GetCarried() *Carried {
+	if x != nil {
+		if x, ok := x.What.(*Input_Carried); ok {
+			return x.Carried
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -663,6 +673,10 @@ type Input_Forget struct {
 	Forget uint64 `protobuf:"varint,20,opt,name=forget,proto3,oneof"` // processes that ended before this leave the books
 }
 
+type Input_Carried struct {
+	Carried *Carried `protobuf:"bytes,22,opt,name=carried,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -698,6 +712,8 @@ func (*Input_Walk) isInput_What() {}
 func (*Input_OpenWalk) isInput_What() {}
 
 func (*Input_Forget) isInput_What() {}
+
+func (*Input_Carried) isInput_What() {}
 
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2151,6 +2167,76 @@ func (x *Limits) GetLive() uint64 {
 	return 0
 }
 
+// Carried is a piece of the books of another ledger: what was before the capture began. The ledger
+// knows what data means.
+type Carried struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Piece         uint32                 `protobuf:"varint,1,opt,name=piece,proto3" json:"piece,omitempty"`         // counted from 0
+	Stack         []uint64               `protobuf:"fixed64,2,rep,packed,name=stack,proto3" json:"stack,omitempty"` // data refers to these by index
+	Text          [][]byte               `protobuf:"bytes,3,rep,name=text,proto3" json:"text,omitempty"`            // likewise
+	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Carried) Reset() {
+	*x = Carried{}
+	mi := &file_capture_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Carried) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Carried) ProtoMessage() {}
+
+func (x *Carried) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Carried.ProtoReflect.Descriptor instead.
+func (*Carried) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Carried) GetPiece() uint32 {
+	if x != nil {
+		return x.Piece
+	}
+	return 0
+}
+
+func (x *Carried) GetStack() []uint64 {
+	if x != nil {
+		return x.Stack
+	}
+	return nil
+}
+
+func (x *Carried) GetText() [][]byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *Carried) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Stacks are new entries of the tables shared by all frames of this kind. Indexes count from the
 // beginning of the file.
 type Stacks struct {
@@ -2182,7 +2268,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2280,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2293,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2362,7 +2448,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2374,7 +2460,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,7 +2473,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2451,7 +2537,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xe3\a\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x9d\b\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2475,7 +2561,8 @@ const file_capture_proto_rawDesc = "" +
 	"\x06limits\x18\x11 \x01(\v2\x1b.vramprof.capture.v1.LimitsH\x00R\x06limits\x12/\n" +
 	"\x04walk\x18\x12 \x01(\v2\x19.vramprof.capture.v1.WalkH\x00R\x04walk\x12<\n" +
 	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalk\x12\x18\n" +
-	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forgetB\x06\n" +
+	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forget\x128\n" +
+	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarriedB\x06\n" +
 	"\x04what\"\xab\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
@@ -2608,7 +2695,12 @@ const file_capture_proto_rawDesc = "" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"2\n" +
 	"\x06Limits\x12\x14\n" +
 	"\x05sites\x18\x01 \x01(\x04R\x05sites\x12\x12\n" +
-	"\x04live\x18\x02 \x01(\x04R\x04live\"\xbb\x04\n" +
+	"\x04live\x18\x02 \x01(\x04R\x04live\"]\n" +
+	"\aCarried\x12\x14\n" +
+	"\x05piece\x18\x01 \x01(\rR\x05piece\x12\x14\n" +
+	"\x05stack\x18\x02 \x03(\x06R\x05stack\x12\x12\n" +
+	"\x04text\x18\x03 \x03(\fR\x04text\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\xbb\x04\n" +
 	"\x06Stacks\x12\x1d\n" +
 	"\n" +
 	"first_text\x18\x01 \x01(\rR\tfirstText\x12#\n" +
@@ -2651,7 +2743,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -2674,8 +2766,9 @@ var file_capture_proto_goTypes = []any{
 	(*Stats)(nil),          // 18: vramprof.capture.v1.Stats
 	(*ProcessWarning)(nil), // 19: vramprof.capture.v1.ProcessWarning
 	(*Limits)(nil),         // 20: vramprof.capture.v1.Limits
-	(*Stacks)(nil),         // 21: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 22: vramprof.capture.v1.End
+	(*Carried)(nil),        // 21: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 22: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 23: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
@@ -2693,16 +2786,17 @@ var file_capture_proto_depIdxs = []int32{
 	20, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
 	13, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
 	12, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
-	4,  // 15: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	6,  // 16: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	8,  // 17: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	10, // 18: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	14, // 19: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	21, // 15: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	4,  // 16: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	6,  // 17: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	8,  // 18: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	10, // 19: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	14, // 20: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -2729,6 +2823,7 @@ func file_capture_proto_init() {
 		(*Input_Walk)(nil),
 		(*Input_OpenWalk)(nil),
 		(*Input_Forget)(nil),
+		(*Input_Carried)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2736,7 +2831,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Opening tells books that know nothing yet what this ledger knows, so that each further event does
+// the same to both. It is how a capture begins whose session began earlier: the snapshots of the
+// books that are made from it, with Snapshot.Opened set, equal those of this ledger without the
+// processes that ended more than 5 s before, which an earlier capture has. It is as if Forget had
+// been told of these: Snapshot.Forgotten sums them.
+//
+// It takes about 0.3 µs per live allocation and 3 µs per site. Nothing may be booked meanwhile.
+func (l *Ledger) Opening(to Books) {
+	to.Tell(Begin{l.options.Begin})
+	to.Tell(slices.Clone(GPUs(l.gpus)))
+	to.Tell(slices.Clone(Sampling(l.sampling)))
+	to.Tell(l.rate)
+	o := opener{l: l, to: to, process: map[uint32]uint32{none: none}, site: make([]uint32, len(l.sites)), pool: map[uint32]uint32{0: 0}, poolsOf: map[uint32][]uint32{}, failuresOf: l.failuresByProcess(), freesOf: l.freesByProcess()}
+	for n := range l.pools {
+		if x := &l.pools[n]; x.inUse {
+			o.poolsOf[x.process] = append(o.poolsOf[x.process], uint32(n))
+		}
+	}
+	for n := range l.procs {
+		if p := &l.procs[n]; !p.free && !p.purged {
+			o.processes = append(o.processes, uint32(n))
+		}
+	}
+	// Of a pid, the older process comes first.
+	slices.SortStableFunc(o.processes, func(a, b uint32) int { return cmp.Compare(l.procs[a].Begin, l.procs[b].Begin) })
+	for k, n := range o.processes {
+		o.process[n] = uint32(k)
+	}
+	o.begin(carriedSession, nil)
+	l.carrySession(&o.carrier)
+	for _, n := range o.processes {
+		o.begin(carriedProcess, func() { num(&o.carrier, &l.procs[n].PID) })
+		l.carryProcess(&o.carrier, n)
+	}
+	for k, n := range o.processes {
+		o.sites(uint32(k), n)
+	}
+	for k, n := range o.processes {
+		o.rest(uint32(k), n)
+	}
+	o.begin(carriedEnd, nil)
+	o.flush()
+}
+
+// Carried is a piece of the books of another ledger, as its Opening tells them, in the same order.
+// Data means nothing to others: it refers to Stacks and Texts by index.
+//
+// A ledger takes pieces only before its first event. It checks them, and ignores all further ones
+// once one is missing or does not fit: then Snapshot.Warnings has a sentence.
+type Carried struct {
+	Piece  uint32 // counts the pieces of an opening from 0
+	Stacks []uint64
+	Texts  []string // untrusted
+	Data   []byte
+}
+
+const (
+	// carriedVersion changes when a ledger cannot read the pieces of an earlier one.
+	carriedVersion = 1
+
+	carriedBytes = 256 << 10 // a piece of Data is little longer
+)
+
+// carriedKind is what a piece is about.
+type carriedKind uint8
+
+const (
+	carriedSession  carriedKind = iota + 1
+	carriedProcess              // a process, without what follows
+	carriedSites                // some sites of a process
+	carriedEntries              // some live allocations of a site
+	carriedPhysical             // handles and mappings of a process
+	carriedRest                 // what else of a process fits one piece
+	carriedTensors              // an allocator
+	carriedFailures
+	carriedExports
+	carriedFrees
+	carriedBlocks // blocks listed outside of the sample
+	carriedWalk
+	carriedHeldSites // holders of sites
+	carriedHeld      // holders of blocks
+	carriedOwners
+	carriedOpenWalk
+	carriedEnd
+)
+
+// opener tells the pieces of an opening.
+type opener struct {
+	carrier
+	l          *Ledger
+	to         Books
+	piece      uint32
+	kind       carriedKind       // of the current piece
+	processes  []uint32          // numbers of the processes that are told
+	process    map[uint32]uint32 // by number: its new number
+	site       []uint32          // by number: its new number
+	sitesSoFar uint32
+	pool       map[uint32]uint32   // by number: its new number
+	poolsOf    map[uint32][]uint32 // by process: numbers
+
+	failuresOf map[uint32][]failureOf // by process
+	freesOf    map[uint32][]uint32    // by process: threads
+}
+
+// begin ends the current piece and begins another one. head writes what each piece of the kind
+// begins with.
+func (o *opener) begin(kind carriedKind, head func()) {
+	o.flush()
+	o.carrier = carrier{to: &Carried{Piece: o.piece}, stackOf: map[uint64]uint64{}, textOf: map[string]uint64{}, renumber: o}
+	o.piece++
+	o.kind = kind
+	num(&o.carrier, &kind)
+	if head != nil {
+		head()
+	}
+}
+
+// full reports whether the current piece is long enough.
+func (o *opener) full() bool { return len(o.carrier.to.Data) >= carriedBytes }
+
+func (o *opener) flush() {
+	if o.carrier.to != nil {
+		o.to.Tell(*o.carrier.to)
+		o.carrier.to = nil
+	}
+}

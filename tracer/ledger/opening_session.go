@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"math"
+	"slices"
+)
+
+// opening is the state of a ledger that takes the pieces of an opening.
+type opening struct {
+	pieces  uint32 // taken so far
+	alive   int    // processes and sites in the books, which only pieces add
+	sites   int
+	figures []uint64 // by process: sum of the figures of its sites that must not overflow
+}
+
+// fresh reports whether the books know of no process yet.
+func (l *Ledger) fresh() bool {
+	return !l.began && len(l.procs) == 0 && len(l.sites) == 0 && len(l.pools) == 1
+}
+
+// takeCarried takes a piece of an opening.
+func (l *Ledger) takeCarried(in *Carried) {
+	if l.full() || l.opening == nil && (in.Piece != 0 || !l.fresh()) {
+		return
+	}
+	if in.Piece == 0 {
+		l.opening = &opening{}
+	}
+	o := l.opening
+	c := carrier{from: in, rest: in.Data}
+	l.spend(len(in.Data) + 16*(len(in.Stacks)+len(in.Texts)))
+	var kind carriedKind
+	num(&c, &kind)
+	c.check(in.Piece == o.pieces && (kind == carriedSession) == (in.Piece == 0) && len(l.procs) == o.alive && len(l.sites) == o.sites)
+	if !c.bad {
+		l.takePiece(&c, kind)
+	}
+	o.pieces, o.alive, o.sites = o.pieces+1, len(l.procs), len(l.sites)
+	switch {
+	case c.bad:
+		l.warn("the beginning of the capture is damaged or from a later vramprof: memory allocated before it is missing")
+		l.endOpening()
+	case kind == carriedEnd:
+		l.endOpening()
+	}
+}
+
+func (l *Ledger) takePiece(c *carrier, kind carriedKind) {
+	switch kind {
+	case carriedSession:
+		l.carrySession(c)
+	case carriedProcess:
+		l.takeProcess(c)
+	case carriedSites:
+		l.takeSites(c)
+	case carriedEntries:
+		l.takeEntries(c)
+	case carriedEnd:
+	default:
+		l.takeRest(c, kind)
+	}
+}
+
+// endOpening makes further pieces ineffective.
+func (l *Ledger) endOpening() {
+	l.opening = &opening{pieces: none}
+}
+
+// carrySession carries what belongs to no process.
+func (l *Ledger) carrySession(c *carrier) {
+	version, opened := uint32(carriedVersion), max(l.newest, l.options.Begin)
+	num(c, &version)
+	if c.check(version == carriedVersion); c.bad {
+		return
+	}
+	nums(c, &opened, &l.newest, &l.purgeAt, &l.firstUsage, &l.lastUsage, &l.homeless)
+	if c.reads() {
+		l.openedAt = opened
+	}
+	nums(c, &l.endings)
+	c.flags(&l.opened)
+	l.carryStats(c)
+	l.carryTables(c)
+	l.carryGone(c)
+	l.carryWarnings(c)
+	carryMap(c, &l.used, maxDevices, func(uuid *string, m **usedMarks) {
+		if c.reads() {
+			*m = &usedMarks{}
+		}
+		c.text(uuid)
+		most(c, &(*m).step, maxSum)
+		carryList(c, &(*m).list, maxMarks, func(x *usedMark) { nums(c, &x.time, &x.used) })
+	})
+}
+
+func (l *Ledger) carryStats(c *carrier) {
+	was := l.stats
+	defer func() {
+		if !c.reads() {
+			l.stats = was
+		}
+	}()
+	s := &l.stats
+	if !c.reads() {
+		l.leaveOutPurged(s)
+	}
+	nums(c, &s.Events, &s.Lost, &s.UnmatchedFrees, &s.Reused, &s.Evicted, &s.UnknownSizes, &s.Stacks, &s.NoStack, &s.Torn, &s.OutOfMemory)
+	for _, m := range [...]*map[string]uint64{&s.Missing, &s.Truncated} {
+		carryMap(c, m, maxDevices, func(reason *string, n *uint64) {
+			c.text(reason)
+			num(c, n)
+		})
+	}
+	for _, m := range [...]*map[uint32]uint64{&l.lostBy, &l.stacksBy} {
+		carryMap(c, m, defaultMaxProcesses, func(pid *uint32, n *uint64) {
+			num(c, pid)
+			num(c, n)
+		})
+	}
+}
+
+// leaveOutPurged changes stats as if the processes that lost their entries had left the books.
+func (l *Ledger) leaveOutPurged(s *Stats) {
+	for n := range l.procs {
+		if p := &l.procs[n]; p.purged {
+			s.UnknownSizes -= p.unsized
+			for _, number := range p.sites { // of late events
+				s.Reused += l.sites[number].early.objects
+			}
+		}
+	}
+}
+
+// carryTables carries the sizes of tables. What processes hold of them follows from what is carried
+// of the processes.
+func (l *Ledger) carryTables(c *carrier) {
+	for t := range l.shares {
+		s := &l.shares[t]
+		size, limit := s.size, s.limit
+		nums(c, &size, &limit)
+		if c.reads() {
+			s.size = max(min(size, s.size), 1)
+			s.limit = max(min(limit, s.size), 1)
+		}
+	}
+}
+
+// carryWarnings carries all warnings, except those of processes that are not told.
+func (l *Ledger) carryWarnings(c *carrier) {
+	used := l.shares[tableWarnings].used
+	texts := slices.Clone(l.warnings)
+	if !c.reads() {
+		for n := range l.procs {
+			if p := &l.procs[n]; p.purged {
+				used -= int(p.held[tableWarnings])
+			}
+		}
+		texts = slices.DeleteFunc(texts, func(text string) bool {
+			_, told := c.renumber.process[l.warned[text]]
+			return !told
+		})
+	}
+	most(c, &used, maxWarnings)
+	carryList(c, &texts, maxWarnings+1, func(text *string) {
+		of := uint32(none)
+		if !c.reads() {
+			of = l.warned[*text]
+		}
+		c.text(text)
+		if c.processRef(&of); c.reads() {
+			l.addWarning(*text, of)
+		}
+	})
+	if c.reads() {
+		l.shares[tableWarnings].used = used
+	}
+}
+
+// carryGone carries the sums of processes that left the books, and of those that are not told.
+func (l *Ledger) carryGone(c *carrier) {
+	x := &l.gone.Forgotten
+	if !c.reads() {
+		gone := l.forgottenHere()
+		x = &gone
+	}
+	nums(c, &x.Before, &x.Processes, &x.Failures, &x.FailedBytes, &x.OutOfMemory, &x.Peaks, &x.HighestPeak)
+	sums := x.Sums
+	carryList(c, &sums, maxDevices*(int(lastKind)+2)*2, func(s *ForgottenSum) {
+		c.text(&s.UUID)
+		most(c, &s.Kind, lastKind)
+		c.flags(&s.Host)
+		nums(c, &s.AllocObjects, &s.FreeObjects, &s.AllocBytes, &s.FreeBytes)
+		if c.reads() {
+			to := l.gone.sum(s.UUID, s.Kind, s.Host)
+			uuid := to.UUID
+			*to = *s
+			to.UUID = uuid
+		}
+	})
+}
+
+// forgottenHere returns what Snapshot.Forgotten would be without the processes that lost their
+// entries.
+func (l *Ledger) forgottenHere() Forgotten {
+	was := l.gone
+	defer func() { l.gone = was }()
+	l.gone = forgotten{Forgotten: was.Forgotten}
+	for _, s := range was.list().Sums {
+		*l.gone.sum(s.UUID, s.Kind, s.Host) = s
+	}
+	leaves := func(n uint32) bool { return l.procs[n].purged }
+	for n := range l.procs {
+		if p := &l.procs[n]; p.purged {
+			l.addGone(uint32(n))
+			l.gone.Before = max(l.gone.Before, p.End+1)
+		}
+	}
+	for key, f := range l.failures {
+		if leaves(key.process) {
+			l.gone.Failures += f.Count
+			l.gone.FailedBytes += min(f.Bytes, math.MaxUint64-l.gone.FailedBytes)
+		}
+	}
+	return l.gone.list()
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// opened returns the books that are made from an opening of l.
+func opened(l *Ledger) *Ledger {
+	n := New(Options{})
+	l.Opening(n)
+	return n
+}
+
+// booksOf returns all that books show at a time, without the processes that an opening leaves out.
+func booksOf(l *Ledger, now uint64) *Snapshot {
+	s := l.Snapshot(now, time.Unix(1, 0))
+	l.AddPeaks(s)
+	l.AddStuck(s)
+	return s
+}
+
+// differs returns where two snapshots differ, "" if they do not. Only Opened may.
+func differs(a, b *Snapshot) string {
+	x, y := *a, *b
+	x.Opened, y.Opened = 0, 0
+	x.Host, y.Host = "", ""
+	var list []string
+	compare("", reflect.ValueOf(x), reflect.ValueOf(y), &list)
+	return strings.Join(list[:min(len(list), 12)], "\n")
+}
+
+func compare(path string, a, b reflect.Value, list *[]string) {
+	switch a.Kind() {
+	case reflect.Struct:
+		if a.Type() == reflect.TypeFor[time.Time]() {
+			return
+		}
+		for i := range a.NumField() {
+			compare(path+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i), list)
+		}
+	case reflect.Pointer:
+		if a.IsNil() || b.IsNil() {
+			if a.IsNil() != b.IsNil() {
+				*list = append(*list, fmt.Sprintf("%s: %v and %v", path, a, b))
+			}
+			return
+		}
+		compare(path, a.Elem(), b.Elem(), list)
+	case reflect.Slice:
+		if a.Len() != b.Len() {
+			*list = append(*list, fmt.Sprintf("%s: %d and %d: %+v and %+v", path, a.Len(), b.Len(), a, b))
+			return
+		}
+		for i := range a.Len() {
+			compare(fmt.Sprintf("%s[%d]", path, i), a.Index(i), b.Index(i), list)
+		}
+	case reflect.Map:
+		if fmt.Sprint(a) != fmt.Sprint(b) {
+			*list = append(*list, fmt.Sprintf("%s: %v and %v", path, a, b))
+		}
+	default:
+		if !a.Equal(b) {
+			*list = append(*list, fmt.Sprintf("%s: %v and %v", path, a, b))
+		}
+	}
+}
+
+// TestBooksFromAnOpeningStayTheSame: at random moments, the further events go into books made from
+// an opening too.
+func TestBooksFromAnOpeningStayTheSame(t *testing.T) {
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		l := New(Options{Begin: 100})
+		var others []*Ledger
+		for i := range 400 {
+			if i%100 == 50 {
+				others = append(others, opened(l))
+			}
+			e := randomEvent(rng)
+			e.Time = uint64(101 + i)
+			l.Apply(&e)
+			for k, o := range others {
+				o.Apply(&e)
+				if i%10 == 0 || i == 399 {
+					if d := differs(booksOf(l, e.Time), booksOf(o, e.Time)); d != "" {
+						t.Fatalf("seed %d, event %d, opening %d: after %+v:\n%s", seed, i, k, e, d)
+					}
+				}
+			}
+		}
+		for _, o := range others {
+			checkLedger(t, o)
+		}
+	}
+}
+
+// TestBooksFromAnOpeningOfHostileSequencesStayTheSame with readings, lists of blocks, marks of
+// segments and processes that have ended. Those that have lost their entries are as if forgotten.
+func TestBooksFromAnOpeningOfHostileSequencesStayTheSame(t *testing.T) {
+	rng, compared := rand.New(rand.NewPCG(5, 9)), 0
+	for k, data := range randomSequences()[:150] {
+		l, o, at := New(Options{Begin: 100e9, MaxLive: 64}), (*Ledger)(nil), rng.IntN(min(len(data)/16, 200))
+		var last uint64
+		for i := 0; len(data) >= 16; i, data = i+1, data[16:] {
+			if i == at {
+				l.purge(l.newest) // as Forget does
+				o = opened(l)
+				checkLedger(t, o)
+				if before := o.gone.Before; before != 0 {
+					l.Tell(Forget{before})
+				}
+			}
+			e := stepHostile(l, data)
+			last = max(last, e.Time)
+			if o == nil {
+				continue
+			}
+			stepHostile(o, data)
+			if i%300 == 0 || i == at || i == at+20 {
+				a, b := booksOf(l, last), booksOf(o, last)
+				compared++
+				if d := differs(a, b); d != "" {
+					t.Fatalf("sequence %d, event %d, opened at %d:\n%s", k, i, at, d)
+				}
+			}
+		}
+	}
+	if compared < 300 {
+		t.Errorf("only %d snapshots were compared", compared)
+	}
+}

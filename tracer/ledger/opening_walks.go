@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"slices"
+)
+
+// blocks tells the blocks that were listed outside of the sample.
+func (o *opener) blocks(p *process, head func()) {
+	x := &p.blockList
+	if len(x.blocks) == 0 {
+		return
+	}
+	list := x.freed
+	o.begin(carriedBlocks, head)
+	carryList(&o.carrier, &list, maxFreed, func(address *uint64) { num(&o.carrier, address) })
+	rest := x.blocks
+	for first := true; len(rest) > 0; first = false {
+		if !first {
+			o.begin(carriedBlocks, head)
+			none := []uint64(nil)
+			carryList(&o.carrier, &none, maxFreed, func(*uint64) {})
+		}
+		var before uint64
+		for ; len(rest) > 0 && !o.full(); rest = rest[1:] {
+			b := rest[0]
+			o.block(&b, &before)
+		}
+	}
+}
+
+func (c *carrier) block(b *Block, before *uint64) {
+	address := b.Address - *before
+	num(c, &address)
+	b.Address = *before + address
+	*before = b.Address
+	num(c, &b.Size)
+	num(c, &b.Device)
+}
+
+func (l *Ledger) takeBlocks(c *carrier, n uint32) {
+	var freed []uint64
+	carryList(c, &freed, maxFreed, func(address *uint64) { num(c, address) })
+	x := &l.procs[n].blockList
+	if x.freed == nil {
+		x.freed = freed
+	}
+	var before uint64
+	for !c.bad && len(c.rest) > 0 {
+		var b Block
+		c.block(&b, &before)
+		if c.check(l.listed < maxListed && (len(x.blocks) == 0 || b.Address >= x.blocks[len(x.blocks)-1].Address)); c.bad {
+			return
+		}
+		x.blocks = append(x.blocks, b)
+		l.listed++
+	}
+}
+
+// walks tells the holders of the memory of a process, and the state of a walk under way.
+func (o *opener) walks(n uint32, head func()) {
+	w, c := o.l.procs[n].walks, &o.carrier
+	if w == nil {
+		return
+	}
+	for i := range w.list {
+		held := w.list[i].Held
+		for part := 0; part == 0 || len(held) > 0; part++ {
+			o.begin(carriedWalk, head)
+			x := w.list[i]
+			c.walked(&part, &x)
+			for ; len(held) > 0 && !o.full() && len(c.to.Texts) < 1<<12; held = held[1:] {
+				h := held[0]
+				c.held(&h)
+			}
+		}
+	}
+	each(o, carriedHeldSites, o.heldSites(w), head, func(x *heldOf) { o.l.carryHeldSite(c, x) })
+	each(o, carriedHeld, w.blocks, head, c.heldBlock)
+	if w.open != nil {
+		o.begin(carriedOpenWalk, head)
+		o.l.carryOpenWalk(c, n, w.open)
+	}
+}
+
+// walked carries what a piece of a walk begins with.
+func (c *carrier) walked(part *int, w *Walked) {
+	num(c, part)
+	if *part != 0 {
+		return
+	}
+	nums(c, &w.Time, &w.Took)
+	c.text(&w.Failure)
+	c.texts(&w.Problems, maxHeld)
+	carryList(c, &w.Allocators, maxDevices, c.walkTotals)
+}
+
+func (c *carrier) walkTotals(t *WalkTotals) {
+	c.device(&t.Device)
+	nums(c, &t.Allocated, &t.Held, &t.Older, &t.HeldOlder, &t.Excess, &t.ExcessOlder)
+}
+
+func (c *carrier) held(h *Held) {
+	c.device(&h.Device)
+	for _, x := range [...]*string{&h.Path, &h.Class, &h.Container} {
+		c.text(x)
+	}
+	c.texts(&h.Frames, maxHeld)
+	c.texts(&h.Also, maxHeld)
+	nums(c, &h.Containers, &h.Entries)
+	c.flags(&h.Found)
+	nums(c, &h.Bytes, &h.Storages, &h.Older, &h.InMotion, &h.Driver)
+}
+
+func (l *Ledger) takeWalk(c *carrier, n uint32) {
+	p := &l.procs[n]
+	if p.walks == nil {
+		p.walks = &walks{}
+	}
+	part, x := 0, Walked{}
+	c.walked(&part, &x)
+	switch {
+	case c.bad:
+		return
+	case part == 0:
+		if len(p.walks.list) >= maxWalks {
+			c.bad = true
+			return
+		}
+		p.walks.list = append(p.walks.list, x)
+	case len(p.walks.list) == 0:
+		c.bad = true
+		return
+	}
+	w := &p.walks.list[len(p.walks.list)-1]
+	for !c.bad && len(c.rest) > 0 {
+		var h Held
+		c.held(&h)
+		s := &l.shares[tableHeld]
+		if c.check(s.used < s.size); c.bad {
+			return
+		}
+		l.hold(tableHeld, p)
+		w.Held = append(w.Held, h)
+	}
+}
+
+// heldOf is a site with its holders.
+type heldOf struct {
+	number uint32
+	*heldSite
+}
+
+// heldSites returns the sites that are still in the books, in their order.
+func (o *opener) heldSites(w *walks) (list []heldOf) {
+	for key, h := range w.sites {
+		if n, ok := o.l.siteOf[key]; ok {
+			list = append(list, heldOf{n, h})
+		}
+	}
+	slices.SortFunc(list, func(a, b heldOf) int { return cmp.Compare(o.site[a.number], o.site[b.number]) })
+	return list
+}
+
+func (l *Ledger) carryHeldSite(c *carrier, x *heldOf) {
+	c.siteRef(l, &x.number)
+	num(c, &x.live)
+	carryMap(c, &x.parts, maxHeld, func(holder *uint32, bytes *uint64) {
+		num(c, holder)
+		num(c, bytes)
+	})
+}
+
+func (l *Ledger) takeHeldSites(c *carrier, n uint32) {
+	w := l.procs[n].walks
+	if c.check(w != nil && len(w.list) > 0); c.bad {
+		return
+	}
+	if w.sites == nil {
+		w.sites = make(map[siteKey]*heldSite)
+	}
+	for !c.bad && len(c.rest) > 0 {
+		x := heldOf{heldSite: &heldSite{parts: map[uint32]uint64{}}}
+		l.carryHeldSite(c, &x)
+		for holder, bytes := range x.parts {
+			bytes = min(bytes, maxTensors-x.held)
+			x.parts[holder] = bytes
+			x.held += bytes
+		}
+		x.live = min(x.live, 2*maxTensors)
+		if c.check(int(x.number) < len(l.sites) && l.sites[x.number].process == n); !c.bad {
+			w.sites[l.sites[x.number].siteKey] = x.heldSite
+		}
+	}
+}
+
+func (c *carrier) heldBlock(b *heldBlock) {
+	nums(c, &b.address, &b.size)
+	num(c, &b.holder)
+}
+
+func (l *Ledger) takeHeld(c *carrier, n uint32) {
+	w := l.procs[n].walks
+	if c.check(w != nil && len(w.list) > 0); c.bad {
+		return
+	}
+	for !c.bad && len(c.rest) > 0 {
+		var b heldBlock
+		c.heldBlock(&b)
+		if c.check(l.heldBlocks < maxHeldBlocks); c.bad {
+			return
+		}
+		w.blocks = append(w.blocks, b)
+		l.heldBlocks++
+	}
+}
+
+// freedOf is an entry of openWalk.freed.
+type freedOf struct {
+	key liveKey
+	freedEntry
+}
+
+// carryOpenWalk carries the state of a walk under way. Sites that are gone count as unknown.
+func (l *Ledger) carryOpenWalk(c *carrier, n uint32, w *openWalk) {
+	num(c, &w.time)
+	carryList(c, &w.allocators, maxDevices, c.walkTotals)
+	var list []freedOf
+	for key, x := range w.freed {
+		if _, ok := l.siteOf[x.site]; ok {
+			list = append(list, freedOf{key, x})
+		}
+	}
+	slices.SortFunc(list, func(a, b freedOf) int {
+		return cmp.Or(cmp.Compare(a.key.address, b.key.address), cmp.Compare(a.key.space, b.key.space))
+	})
+	carryList(c, &list, maxFreed, func(x *freedOf) {
+		number := l.siteOf[x.site]
+		num(c, &x.key.address)
+		most(c, &x.key.space, memories)
+		if c.siteOf(l, n, &number); c.bad {
+			return
+		}
+		most(c, &x.weight, maxTensors)
+		most(c, &x.size, maxSize)
+		if c.reads() {
+			x.key.process, x.site = n, l.sites[number].siteKey
+			w.freed[x.key] = x.freedEntry
+		}
+	})
+}
+
+func (l *Ledger) takeOpenWalk(c *carrier, n uint32) {
+	p := &l.procs[n]
+	if p.walks == nil {
+		p.walks = &walks{}
+	}
+	w := &openWalk{freed: map[liveKey]freedEntry{}}
+	if l.carryOpenWalk(c, n, w); c.bad || p.walks.open != nil {
+		c.bad = true
+		return
+	}
+	p.walks.open = w
+	l.openWalks++
+}

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/capture"
@@ -41,6 +42,7 @@ func main() {
 	}
 	tracer.RunHidden(os.Args)
 	runOrder(os.Args)
+	alert.RunHidden(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 

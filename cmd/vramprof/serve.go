@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +17,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/vramprof/vramprof/alert"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/clock"
 	"github.com/vramprof/vramprof/tracer/confine"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -46,7 +49,7 @@ func serveCommand() *cli.Command {
 }
 
 func serveFlags() []cli.Flag {
-	return []cli.Flag{
+	return slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "config", Usage: "read options from the YAML `FILE`, with the names of these flags; flags take precedence"},
 		&cli.StringFlag{Name: "name", Usage: "trace only processes whose name, program or script matches the regular expression `REGEX`"},
 		&cli.StringFlag{Name: "keep", Value: defaultKeep, Usage: "forget processes `TIME` after they ended"},
@@ -62,21 +65,24 @@ func serveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "drop detail before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also log what is probed"},
 		mineFlag(),
-	}
+	}, archiveFlags(), alertFlags())
 }
 
 // server is a session without an end, and who asks for it.
 type server struct {
 	*session
-	stacks  callstack.Stacks // with --mine
-	hosts   []string         // --web.external-host
-	log     *slog.Logger
-	keep    atomic.Int64 // ns: --keep
-	relief  relief
-	ready   atomic.Bool  // clients are answered
-	tracing atomic.Bool  // there are books
-	began   atomic.Int64 // wall clock, ns
-	ooms    atomic.Uint64
+	host      string
+	hosts     []string         // --web.external-host
+	stacks    callstack.Stacks // with --mine
+	log       *slog.Logger
+	archive   *archive.Writer // nil: none
+	alerts    *alert.Runner   // nil: none
+	keep      atomic.Int64    // ns: --keep
+	relief    relief
+	ready     atomic.Bool  // clients are answered
+	tracing   atomic.Bool  // there are books
+	began     atomic.Int64 // wall clock, ns
+	oomErrors atomic.Uint64
 }
 
 func serve(c *cli.Context) error {
@@ -89,6 +95,7 @@ func serve(c *cli.Context) error {
 	}
 	log := logTo(c)
 	s := &server{hosts: c.StringSlice("web.external-host"), log: log}
+	s.host, _ = os.Hostname()
 	if err := s.set(c); err != nil {
 		return err
 	}
@@ -102,6 +109,15 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	defer listeners.close()
+	if err := s.openArchive(c); err != nil {
+		return err
+	}
+	defer s.endArchive()
+	if err := s.startAlerts(c); err != nil {
+		return err
+	}
+	defer s.endAlerts()
+	s.config.OOM = s.outOfMemory
 	return s.run(c, listeners, config)
 }
 
@@ -147,8 +163,12 @@ func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
 		return err
 	}
 	s.stacks = mine(c, s.tracer)
+	if s.archive != nil {
+		s.archive.SetStacks(s.tracer)
+	}
 	go s.keepWithin(ctx)
 	go s.forget(ctx)
+	go s.watchLeaks(ctx)
 	err := s.tracer.Run(ctx)
 	s.ready.Store(false)
 	systemd.stopping()
@@ -253,6 +273,6 @@ func (s *server) Own() web.Own {
 	own, mapped := ownMemory()
 	return web.Own{
 		Version: version, Began: time.Unix(0, s.began.Load()), Memory: own + mapped, Ceiling: s.memory.ceiling,
-		CPU: cpuTime(), Dropped: int(s.relief.steps.Load()), OOMs: s.ooms.Load(),
+		CPU: cpuTime(), Dropped: int(s.relief.steps.Load()), OOMs: s.oomErrors.Load(),
 	}
 }

@@ -24,6 +24,7 @@ type server struct {
 	*session
 	address string // "127.0.0.1:41234"
 	runDir  string
+	archive string
 }
 
 // startServe starts "vramprof serve" on a free port, and waits until it answers.
@@ -33,10 +34,10 @@ func startServe(t *testing.T, env []string, args ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &server{address: free.Addr().String(), runDir: t.TempDir()}
+	x := &server{address: free.Addr().String(), runDir: t.TempDir(), archive: t.TempDir()}
 	free.Close()
 	x.session = &session{t: t, done: make(chan error, 1)}
-	args = append([]string{"serve", "--web.listen-address", x.address, "--run-dir", x.runDir}, args...)
+	args = append([]string{"serve", "--web.listen-address", x.address, "--run-dir", x.runDir, "--archive", x.archive}, args...)
 	x.cmd = exec.Command(binary(t), args...)
 	x.cmd.Env, x.cmd.Stdout, x.cmd.Stderr = env, &x.stdout, &x.stderr
 	if err := x.cmd.Start(); err != nil {
@@ -117,7 +118,17 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 		}
 	}
 	write("keep: 5m\n")
-	x := startServe(t, os.Environ(), "--config", path)
+	told := filepath.Join(t.TempDir(), "told")
+	if err := os.WriteFile(told, nil, 0o666); err != nil || os.Chmod(told, 0o666) != nil {
+		t.Fatal(err)
+	}
+	for dir := filepath.Dir(told); dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); dir != os.TempDir() && err == nil { // nobody may enter
+			continue
+		}
+		break
+	}
+	x := startServe(t, os.Environ(), "--config", path, "--on-oom", "cat >"+told)
 	x.waitFor("waiting for a process that uses CUDA")
 	if resident, cpu := x.vitals(); resident > 60<<20 || cpu > time.Second*slowness {
 		t.Errorf("without CUDA: %d MiB, %v", resident>>20, cpu)
@@ -128,11 +139,27 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 	}
 	x.waitFor(`"msg":"reloaded"`)
 	x.waitFor(`"options":["holders"]`)
-	if other, err := exec.Command(binary(t), "serve", "--web.listen-address", "localhost:0", "--run-dir", x.runDir).CombinedOutput(); err == nil || !bytes.Contains(other, []byte("another vramprof serve is running")) {
+	if other, err := exec.Command(binary(t), "serve", "--web.listen-address", "localhost:0", "--run-dir", x.runDir, "--archive=").CombinedOutput(); err == nil || !bytes.Contains(other, []byte("another vramprof serve is running")) {
 		t.Errorf("a second one: %v, %s", err, other)
 	}
-	p := startTarget(t, dir.Env(t, 1, 1<<30), dir.Program("alloc_c"), writeFile(t, "script", "wait\n"))
+	p := startTarget(t, dir.Env(t, 1, 1<<30), dir.Program("alloc_c"), writeFile(t, "script", "ready\nwait\nfail 1000000000000\nwait\n"))
 	x.waitFor(`"msg":"tracing"`)
+	p.expectReady()
+	p.next()
+	var alert struct {
+		Event     string
+		PID       int
+		Requested uint64 `json:"requested_bytes"`
+		Stack     []string
+	}
+	eventually(t, 10*time.Second, "the command of --on-oom runs", func() bool {
+		text, _ := os.ReadFile(told)
+		return json.Unmarshal(text, &alert) == nil
+	})
+	if alert.Event != "oom" || alert.PID != p.pid() || alert.Requested != 1e12 || !strings.Contains(strings.Join(alert.Stack, "\n"), "cudaMalloc") {
+		t.Errorf("the command got %+v", alert)
+	}
+	x.waitFor(`"msg":"out of memory","pid":`)
 	p.Process.Kill()
 	if err := x.cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)

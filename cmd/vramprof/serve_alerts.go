@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/alert"
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/frames"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/verdict"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/oom"
+)
+
+const (
+	onOOM  = "oom"
+	onLeak = "leak"
+
+	alertTime    = 30 * time.Second // of one command
+	alertEnd     = 5 * time.Second  // of one that runs when vramprof ends
+	alertColumns = 240              // of one frame
+	alertFrames  = 32               // of a stack in an alert
+
+	// Verdicts are given once a minute, and take at most 1/judgeShare of a processor.
+	judgeEvery = time.Minute
+	judgeShare = 200
+)
+
+func alertFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "on-oom", Usage: "run `COMMAND` with sh -c for each out-of-memory error, which it gets as JSON on its standard input"},
+		&cli.StringFlag{Name: "on-leak", Usage: "run `COMMAND` likewise when a line of code is found to leak"},
+		&cli.StringFlag{Name: "alert-user", Value: "nobody", Usage: "run these commands as `USER`"},
+		&cli.IntFlag{Name: "alert-limit", Value: 6, Usage: "run each of them at most `N` times per minute"},
+	}
+}
+
+// alertReport is what a command gets. Fields are only added.
+type alertReport struct {
+	Event    string               `json:"event"` // "oom" or "leak"
+	Time     time.Time            `json:"time"`
+	Host     string               `json:"host"`
+	PID      uint32               `json:"pid"`
+	Comm     string               `json:"comm,omitempty"`
+	Workload *json.WorkloadReport `json:"workload,omitempty"`
+	Device   string               `json:"device"` // "cuda:0", "host", or "unknown"
+	API      string               `json:"api,omitempty"`
+	Line     string               `json:"line,omitempty"` // of the user's own code
+	Stack    []string             `json:"stack"`          // innermost first, at most 32 frames
+
+	// Of "oom".
+	RequestedBytes uint64 `json:"requested_bytes,omitempty"` // 0: unknown
+	AllocatedBytes uint64 `json:"allocated_bytes,omitempty"` // by PyTorch's allocator on that device
+	ReservedBytes  uint64 `json:"reserved_bytes,omitempty"`
+
+	// Of "leak".
+	BytesPerSecond  float64 `json:"bytes_per_second,omitempty"`
+	LiveBytes       uint64  `json:"live_bytes,omitempty"`
+	LiveAllocations uint64  `json:"live_allocations,omitempty"`
+	FullInSeconds   float64 `json:"full_in_seconds,omitempty"` // until the GPU is full; 0: unknown
+	Evidence        string  `json:"evidence,omitempty"`
+}
+
+// startAlerts starts the process that runs --on-oom and --on-leak.
+func (s *server) startAlerts(c *cli.Context) error {
+	commands := map[string]string{}
+	for _, kind := range []string{onOOM, onLeak} {
+		if command := c.String("on-" + kind); command != "" {
+			commands[kind] = command
+		} else if c.IsSet("on-" + kind) {
+			return usageError{fmt.Errorf("--on-%s is empty", kind)}
+		}
+	}
+	if c.Int("alert-limit") < 1 {
+		return usageError{errors.New("--alert-limit is at least 1")}
+	}
+	if len(commands) == 0 {
+		return nil
+	}
+	o := alert.Options{Commands: commands, Limit: c.Int("alert-limit"), Timeout: alertTime, Self: "/proc/self/exe", Done: s.alerted}
+	var err error
+	if o.UID, o.GID, err = idsOf(c.String("alert-user")); err != nil {
+		return usageError{fmt.Errorf("--alert-user: %w", err)}
+	}
+	if os.Geteuid() != 0 {
+		o.UID, o.GID = 0, 0 // it is unprivileged already, and cannot become another user
+	}
+	if s.alerts, err = alert.Start(o); err != nil {
+		return codedError{err, exitError}
+	}
+	return nil
+}
+
+// endAlerts ends the process; a command that runs may take alertEnd.
+func (s *server) endAlerts() {
+	ctx, cancel := context.WithTimeout(context.Background(), alertEnd)
+	defer cancel()
+	s.alerts.Close(ctx)
+}
+
+func idsOf(name string) (uid, gid int, err error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return 0, 0, fmt.Errorf("there is no user %q", name)
+		}
+	}
+	uid, err = strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(u.Gid)
+	if err = errors.Join(err, err2); err == nil && uid == 0 {
+		err = errors.New("commands do not run as root")
+	}
+	return uid, gid, err
+}
+
+func (s *server) alerted(x alert.Result) {
+	if x.Error != "" {
+		s.log.Warn("the command of --on-"+x.Kind+" failed", "error", x.Error, "output", untrusted.Clean(x.Output))
+	}
+}
+
+// outOfMemory counts an error, logs it, and has --on-oom run.
+func (s *server) outOfMemory(o oom.Error) {
+	s.oomErrors.Add(1)
+	x := alertReport{
+		Event: onOOM, Time: time.Now(), Host: s.host, PID: o.PID, Comm: untrusted.Clean(o.Comm), Device: words.Device(o.Device, o.Kind), API: untrusted.Clean(o.API),
+		AllocatedBytes: o.Allocated, ReservedBytes: o.Reserved,
+	}
+	if o.Size != ledger.UnknownSize {
+		x.RequestedBytes = o.Size
+	}
+	if o.Books != nil {
+		x.Workload = workloadIn(o.Books, o.PID)
+	}
+	s.addStack(&x, o.Stack)
+	s.log.Error("out of memory", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "requested_bytes", x.RequestedBytes, "line", x.Line)
+	s.alerts.Tell(onOOM, x)
+}
+
+// workloadIn returns the workload of the newest process with a pid.
+func workloadIn(s *ledger.Snapshot, pid uint32) (w *json.WorkloadReport) {
+	for i := range s.Processes {
+		if s.Processes[i].PID == pid {
+			w = json.NewWorkload(s.Processes[i].Workload)
+		}
+	}
+	return w
+}
+
+// leakKey identifies a line of a process.
+type leakKey struct {
+	pid      uint32
+	begin    uint64
+	function string
+	file     string
+	line     int
+}
+
+// watchLeaks logs each line of code that begins to leak, and has --on-leak run, until ctx ends.
+func (s *server) watchLeaks(ctx context.Context) {
+	known := map[leakKey]bool{}
+	pause := judgeEvery
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		began := cpuTime()
+		known = s.judge(known)
+		pause = max(judgeEvery, (cpuTime()-began)*judgeShare)
+	}
+}
+
+// judge tells the lines that leak and were not known to. It returns those that are known now.
+func (s *server) judge(known map[leakKey]bool) map[leakKey]bool {
+	snapshot := s.Glance()
+	alive, now := map[leakKey]bool{}, map[leakKey]bool{}
+	for i := range snapshot.Processes {
+		alive[leakKey{pid: snapshot.Processes[i].PID, begin: snapshot.Processes[i].Begin}] = true
+	}
+	for key := range known {
+		if alive[leakKey{pid: key.pid, begin: key.begin}] {
+			now[key] = true
+		}
+	}
+	groups := report.Judge(snapshot, s).Groups
+	for i := range groups {
+		g := &groups[i]
+		p := &snapshot.Processes[g.Process]
+		key := leakKey{p.PID, p.Begin, g.Line.Function, g.Line.File, g.Line.Line}
+		if g.Class == verdict.Leaking && !now[key] && p.End == 0 {
+			now[key] = true
+			s.leaks(snapshot, g)
+		}
+	}
+	return now
+}
+
+func (s *server) leaks(snapshot *ledger.Snapshot, g *verdict.Group) {
+	p := &snapshot.Processes[g.Process]
+	x := alertReport{
+		Event: onLeak, Time: snapshot.Wall, Host: s.host, PID: p.PID, Comm: untrusted.Clean(p.Comm), Workload: json.NewWorkload(p.Workload),
+		Device: words.Device(g.Device, g.Kind), BytesPerSecond: g.Rate.Value, LiveBytes: g.LiveBytes, LiveAllocations: g.LiveObjects,
+		FullInSeconds: g.UntilFull.Seconds(), Evidence: untrusted.Clean(g.Evidence),
+	}
+	if len(g.Sites) > 0 {
+		site := &snapshot.Sites[g.Sites[0]]
+		x.API = untrusted.Clean(site.API)
+		s.addStack(&x, site.Stack)
+	}
+	x.Line = frames.Text(&g.Line, alertColumns)
+	s.log.Warn("a line leaks", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "line", x.Line, "bytes_per_second", x.BytesPerSecond)
+	s.alerts.Tell(onLeak, x)
+}
+
+// addStack adds the frames of a stack and the line of the user's own code.
+func (s *server) addStack(x *alertReport, id uint64) {
+	stack := s.Stack(id)
+	x.Stack = []string{}
+	for i := range stack[:min(len(stack), alertFrames)] {
+		x.Stack = append(x.Stack, frames.Text(&stack[i], alertColumns))
+	}
+	if len(stack) > 0 {
+		x.Line = frames.Text(&stack[frames.Headline(stack)], alertColumns)
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/dustin/go-humanize"
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer/archive"
+)
+
+const defaultArchive = "/var/lib/vramprof"
+
+func archiveFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "archive", Value: defaultArchive, Usage: "keep captures of the past in `DIR`; \"\": none"},
+		&cli.StringFlag{Name: "archive-size", Value: "1GiB", Usage: "keep at most `BYTES` of them, the oldest leave first"},
+		&cli.StringFlag{Name: "archive-age", Value: "720h", Usage: "keep them for at most `TIME`"},
+	}
+}
+
+// openArchive begins to write the archive, if there is one.
+func (s *server) openArchive(c *cli.Context) error {
+	dir := c.String("archive")
+	if dir == "" {
+		return nil
+	}
+	size, err := humanize.ParseBytes(c.String("archive-size"))
+	if err != nil || size < archive.LeastSize || size > math.MaxInt64 {
+		return usageError{fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), words.Bytes(archive.LeastSize))}
+	}
+	age, err := parseDuration(c.String("archive-age"))
+	if err != nil {
+		return usageError{fmt.Errorf("--archive-age: %w", err)}
+	}
+	host, _ := os.Hostname()
+	s.archive, err = archive.NewWriter(dir, archive.Options{
+		Host: host, Tool: "vramprof " + version, Size: int64(size), Age: age,
+		Note: func(text string) { s.log.Warn(text) },
+	})
+	if errors.Is(err, archive.ErrInUse) {
+		err = fmt.Errorf("%w (use another --archive)", err)
+	}
+	if err != nil {
+		return codedError{err, exitError}
+	}
+	s.config.Capture = s.archive
+	return nil
+}
+
+// endArchive writes what is left.
+func (s *server) endArchive() {
+	if s.archive == nil {
+		return
+	}
+	var last error
+	if s.tracing.Load() {
+		last = s.archive.End(s.snapshot())
+	} else {
+		last = s.archive.End(nil)
+	}
+	if last != nil {
+		s.log.Error("end the archive", "error", last)
+	}
+}

@@ -121,7 +121,7 @@ func openCompared(c *cli.Context, name, by string) (*comparedFile, error) {
 		column.File, f.profile = path, &column
 		return f, nil
 	}
-	if f.reader, f.done, err = readCapture(c, path); err != nil {
+	if f.reader, f.done, err = readMoments(c, path, &f.at); err != nil {
 		return nil, err
 	}
 	if f.last, err = f.reader.Snapshot(f.reader.End()); err != nil {

@@ -86,7 +86,7 @@ func profileOf(c *cli.Context, name string) (profile.Profile, error) {
 	case isProfile || err != nil:
 		return p, err
 	}
-	r, done, err := readCapture(c, path)
+	r, done, err := readMoments(c, path, &m)
 	if err != nil {
 		return profile.Profile{}, err
 	}

@@ -70,7 +70,7 @@ func exportSession(c *cli.Context) error {
 		return err
 	}
 	defer out.discard()
-	r, done, err := openSource(c)
+	r, done, err := openSource(c, momentList(&at, between)...)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func exporter(c *cli.Context, r *capture.Reader, format string, at moment, betwe
 	st := mine(c, r)
 	switch format {
 	case "chrome":
-		s, t, _, err := timelineOf(r, r.Begin(), end)
+		s, t, _, err := timelineOf(r, firstMoment(r), end)
 		return func(w io.Writer) error { return export.Chrome(w, t, s, st) }, err
 	case "torch":
 		return torchExporter(c, r, end)

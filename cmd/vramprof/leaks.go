@@ -79,12 +79,12 @@ func leaks(c *cli.Context) error {
 // leaksSource traces now, or reads the capture that the command line names. done releases what
 // stacks need.
 func leaksSource(c *cli.Context, oomDir string) (*ledger.Snapshot, callstack.Stacks, func(), error) {
-	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || strings.HasSuffix(path, captureEnding)) {
+	if path := c.Args().First(); c.Args().Len() == 1 && !afterDashes(c) && (isFile(path) || isArchive(path) || strings.HasSuffix(path, captureEnding)) {
 		at, err := parseMoment(c.String("at"))
 		if err != nil {
 			return nil, nil, nil, usageError{err}
 		}
-		r, done, err := openSource(c)
+		r, done, err := openSource(c, &at)
 		if err != nil {
 			return nil, nil, nil, err
 		}

@@ -12,12 +12,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/capture"
 )
 
-// moment is a point in a session: "12m30s" after it began, its peak, or its end.
+// moment is a point in a session: "12m30s" after it began, a time of day, its peak, or its end.
 type moment struct {
 	text  string
 	after time.Duration
 	peak  bool
 	end   bool
+	wall  *wallTime
+	found *uint64 // ns of the capture's clock: where an archive has it; see openArchived
 }
 
 func parseMoment(text string) (moment, error) {
@@ -31,14 +33,20 @@ func parseMoment(text string) (moment, error) {
 	}
 	d, err := parseDuration(text)
 	if err != nil {
-		return moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end)", text)
+		if w, ok := parseWallTime(text, time.Now()); ok {
+			return moment{text: text, wall: &w}, nil
+		}
+		return moment{}, fmt.Errorf("%q is not a moment (12m30s, plain seconds, begin, peak, end, 03:12, -2h, '2026-11-22 03:12')", text)
 	}
 	return moment{text: text, after: d}, nil
 }
 
-// parseInterval reads "A,B".
+// parseInterval reads "A,B" or "A..B".
 func parseInterval(text string) (from, to moment, err error) {
 	a, b, ok := strings.Cut(text, ",")
+	if !ok {
+		a, b, ok = strings.Cut(text, "..")
+	}
 	if !ok {
 		return from, to, fmt.Errorf("%q is not an interval (--between 5m,12m30s)", text)
 	}
@@ -53,7 +61,7 @@ func parseInterval(text string) (from, to moment, err error) {
 
 // ordered reports whether a moment is a time since the session began, which can be compared without
 // a capture.
-func (m moment) ordered() bool { return !m.peak && !m.end }
+func (m moment) ordered() bool { return !m.peak && !m.end && m.wall == nil }
 
 func reversed(text string, from, to moment) error {
 	why := "is not after"
@@ -78,8 +86,12 @@ func interval(r *capture.Reader, between [2]moment) (from, to uint64, err error)
 func (m moment) in(r *capture.Reader) (uint64, error) {
 	begin, end := r.Begin(), r.End()
 	switch {
+	case m.found != nil:
+		return *m.found, nil
 	case m.end:
 		return end, nil
+	case m.wall != nil:
+		return m.ofDay(r)
 	case m.peak:
 		last, err := r.Snapshot(end)
 		if err != nil {
@@ -95,5 +107,25 @@ func (m moment) in(r *capture.Reader) (uint64, error) {
 	if at > end {
 		return 0, usageError{fmt.Errorf("%s is after the end of the session (it is %s long)", m.text, time.Duration(end-begin).Round(time.Millisecond))}
 	}
+	if at < r.Opened() {
+		if m.after == 0 {
+			return r.Opened(), nil
+		}
+		return 0, usageError{fmt.Errorf("%s is before the capture: it has the session from %s on", m.text, time.Duration(r.Opened()-begin).Round(time.Millisecond))}
+	}
 	return at, nil
 }
+
+// ofDay returns a time of day in ns of the session's clock.
+func (m moment) ofDay(r *capture.Reader) (uint64, error) {
+	begin, end := max(r.Begin(), r.Opened()), r.End()
+	from, to := r.Wall(begin), r.Wall(end)
+	at := m.wall.in(to)
+	if at.Before(from.Truncate(time.Second)) || at.After(to.Add(time.Second)) {
+		return 0, usageError{fmt.Errorf("%s is not in the capture: it begins at %s and ends at %s", showTime(at), showTime(from), showTime(to))}
+	}
+	return min(begin+uint64(max(at.Sub(from), 0)), end), nil
+}
+
+// showTime formats a time of day with its zone.
+func showTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }

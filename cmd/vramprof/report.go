@@ -32,8 +32,8 @@ func reportCommand() *cli.Command {
 		Name:      "report",
 		Usage:     "show a capture, or trace now, in one of several views",
 		UsageText: "vramprof report [OPTIONS] FILE | -p PID | --name REGEX | -a",
-		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. With -p, --name or -a instead, processes are traced as by record, until Ctrl-C or for --duration. " +
-			"Moments are times since the session began (12m30s, plain seconds), begin, peak, or end.",
+		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote, or an archive: the folder that \"vramprof serve\" writes, /var/lib/vramprof. With -p, --name or -a instead, processes are traced as by record, until Ctrl-C or for --duration. " +
+			"Moments are times since the session began (12m30s, plain seconds), begin, peak, end, or times of day ('2026-11-22 03:12', 03:12, 'yesterday 03:12', -2h before the end). Without a moment, an archive is listed.",
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "view", Value: "summary", Usage: "show `VIEW`: " + strings.Join(views, ", ")},
 			&cli.BoolFlag{Name: "all-frames", Usage: "show library frames in trees, not only your own code"},
@@ -42,7 +42,7 @@ func reportCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` of each (default: 10)"},
 			mineFlag(),
-		}, readFlags(), momentFlags(), traceFlags()),
+		}, readFlags(), momentFlags(), findFlags(), traceFlags()),
 		Action: reportSession,
 	}
 }
@@ -83,6 +83,9 @@ func reportSession(c *cli.Context) error {
 	}
 	if between != nil && c.Bool("json") && c.String("view") != "stats" && c.String("view") != "timeline" {
 		return usageError{fmt.Errorf("--between has JSON only for the views stats and timeline (vramprof export --between writes a profile of the difference)")}
+	}
+	if path := c.Args().First(); c.Args().Len() == 1 && isArchive(path) {
+		return reportArchive(c, path, at, between, page)
 	}
 	r, done, err := openSource(c)
 	if err != nil {
@@ -139,7 +142,7 @@ func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 	}
 	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
 	if view.Name == "stats" || view.Name == "timeline" {
-		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, r.Begin(), end)
+		view.Snapshot, view.Timeline, view.Sizes, err = timelineOf(r, firstMoment(r), end)
 	} else {
 		view.Snapshot, err = r.Snapshot(end)
 	}
@@ -168,6 +171,9 @@ func printView(c *cli.Context, view json.View, o report.Options) error {
 	}
 	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5)}, screen())
 }
+
+// firstMoment returns from when on a capture shows its session.
+func firstMoment(r *capture.Reader) uint64 { return max(r.Begin(), r.Opened()) }
 
 // timelineOf returns the timeline between two times, and the snapshot that r.Snapshot would return
 // for the later one.
@@ -250,7 +256,7 @@ func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2
 }
 
 func writePage(c *cli.Context, r *capture.Reader, page destination) error {
-	s, t, _, err := timelineOf(r, r.Begin(), r.End())
+	s, t, _, err := timelineOf(r, firstMoment(r), r.End())
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ var schemas = map[string]struct {
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
 	"ps.json":      {"vramprof ps --json", reportjson.ProcessesVersion, reportjson.ProcessesReport{}},
+	"archive.json": {"vramprof report ARCHIVE --json", reportjson.ArchiveVersion, reportjson.ArchiveReport{}},
 }
 
 // values lists what fields can hold, by the name of the definition and the JSON field.

@@ -30,8 +30,8 @@ func checkSource(c *cli.Context) error {
 }
 
 // openSource opens the capture that the command line names, or traces now into a file without a
-// name.
-func openSource(c *cli.Context) (r *capture.Reader, done func(), err error) {
+// name. In an archive it finds the capture that has all of the moments, and where they are in it.
+func openSource(c *cli.Context, moments ...*moment) (r *capture.Reader, done func(), err error) {
 	if !c.Args().Present() {
 		return recordNow(c)
 	}
@@ -45,7 +45,15 @@ func openSource(c *cli.Context) (r *capture.Reader, done func(), err error) {
 			return nil, nil, usageError{fmt.Errorf("--%s is only for tracing, and %q is a capture", name, c.Args().First())}
 		}
 	}
-	return readCapture(c, c.Args().First())
+	return readMoments(c, c.Args().First(), moments...)
+}
+
+// readMoments opens a capture, or the capture of an archive that has the moments.
+func readMoments(c *cli.Context, path string, moments ...*moment) (*capture.Reader, func(), error) {
+	if isArchive(path) {
+		return readArchive(c, path, moments...)
+	}
+	return readCapture(c, path)
 }
 
 // readCapture opens a capture and prints its warnings to stderr.

@@ -33,7 +33,7 @@ func topFile(c *cli.Context) error {
 			log.printTo(stderr)
 		}()
 	}
-	r, done, err := openSource(c)
+	r, done, err := openSource(c, &at)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func topFile(c *cli.Context) error {
 		}
 		return writeOnce(c, snapshot, stacks)
 	}
-	from := r.Begin()
+	from := firstMoment(r)
 	if c.IsSet("at") {
 		if from, err = at.in(r); err != nil {
 			return err

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/archive"
+	"github.com/vramprof/vramprof/tracer/capture"
+)
+
+// isArchive reports whether a path is a folder, so that it can only be an archive.
+func isArchive(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// openArchive lists an archive.
+func openArchive(c *cli.Context, path string) (*archive.Archive, error) {
+	a, err := archive.Open(path)
+	if err != nil {
+		return nil, codedError{err, exitError}
+	}
+	if len(a.Captures()) == 0 && len(a.Problems()) == 0 {
+		return nil, codedError{fmt.Errorf("read %s: no capture is in the folder", untrusted.Clean(path)), exitError}
+	}
+	return a, nil
+}
+
+// readArchive opens the capture of an archive that has all of the moments, and sets where they are
+// in it.
+func readArchive(c *cli.Context, path string, moments ...*moment) (*capture.Reader, func(), error) {
+	a, err := openArchive(c, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	var in *archive.Capture
+	for _, m := range moments {
+		found, err := m.inArchive(a)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", untrusted.Clean(path), err)
+		}
+		if in != nil && in != found.Capture {
+			return nil, nil, usageError{fmt.Errorf("the moments are in different captures of %s: \"vramprof report --between\" and \"vramprof diff %s@MOMENT %s@MOMENT\" compare them", path, path, path)}
+		}
+		in, m.found = found.Capture, &found.Time
+	}
+	if in == nil {
+		list := a.Captures()
+		if len(list) == 0 {
+			return nil, nil, codedError{fmt.Errorf("%s: no capture is in it", untrusted.Clean(path)), exitError}
+		}
+		in = list[len(list)-1]
+	}
+	return readCapture(c, in.Path)
+}
+
+// inArchive finds a moment.
+func (m moment) inArchive(a *archive.Archive) (archive.Moment, error) {
+	list := a.Captures()
+	from, to, ok := a.Span()
+	switch {
+	case !ok:
+		return archive.Moment{}, codedError{errors.New("no capture is in it"), exitError}
+	case m.end:
+		last := list[len(list)-1]
+		return archive.Moment{Capture: last, Time: last.End, Wall: last.To}, nil
+	case m.text == "begin":
+		return archive.Moment{Capture: list[0], Time: list[0].Begin, Wall: list[0].From}, nil
+	case m.wall == nil:
+		return archive.Moment{}, usageError{fmt.Errorf("%q is not a moment of an archive (03:12, 'yesterday 03:12', '%s', -2h, begin, end)", m.text, from.Local().Format("2006-01-02 15:04"))}
+	}
+	found, err := a.At(m.wall.in(to).Local())
+	if err != nil {
+		return found, codedError{err, exitError}
+	}
+	return found, nil
+}
+
+// momentList returns the moments that a command line names.
+func momentList(at *moment, between *[2]moment) []*moment {
+	if between != nil {
+		return []*moment{&between[0], &between[1]}
+	}
+	return []*moment{at}
+}
+
+// whyGap explains a gap.
+func whyGap(g archive.Gap) string {
+	switch {
+	case g.Reboot:
+		return "the machine was started again"
+	case g.Session:
+		return "vramprof did not run"
+	}
+	return "it could not be written"
+}
+
+// wallOf returns the time of day of a moment for people, as precise as it was asked for.
+func wallOf(m archive.Moment) string { return showTime(m.Wall.Round(time.Second)) }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/tracer/archive"
+)
+
+func findFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "process", Usage: "show only the process `PID|NAME`"},
+		&cli.StringFlag{Name: "pod", Usage: "show only processes of the Kubernetes `POD`: NAME or NAMESPACE/NAME"},
+	}
+}
+
+// reportArchive shows a moment of an archive, what changed between two, or what is in it.
+func reportArchive(c *cli.Context, path string, at moment, between *[2]moment, page destination) error {
+	if between == nil && (c.IsSet("at") || c.IsSet("view") || page != nil) {
+		r, done, err := openSource(c, &at)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if page != nil {
+			return writePage(c, r, page)
+		}
+		return writeView(c, r, at)
+	}
+	a, err := openArchive(c, path)
+	if err != nil {
+		return err
+	}
+	if between != nil {
+		return archiveBetween(c, a, *between)
+	}
+	overview := overviewOf(a, archive.Filter{Process: c.String("process"), Pod: c.String("pod")})
+	if c.Bool("json") {
+		return json.WriteArchive(c.App.Writer, overview)
+	}
+	return text.WriteArchive(c.App.Writer, overview, report.Options{Top: c.Int("top")}, screen())
+}
+
+// archiveBetween writes what changed between two moments, which may be in different captures.
+func archiveBetween(c *cli.Context, a *archive.Archive, between [2]moment) error {
+	var found [2]archive.Moment
+	for i := range between {
+		var err error
+		if found[i], err = between[i].inArchive(a); err != nil {
+			return fmt.Errorf("%s: %w", untrusted.Clean(a.Dir()), err)
+		}
+	}
+	if !found[0].Wall.Before(found[1].Wall) {
+		return usageError{reversed(c.String("between"), between[0], between[1])}
+	}
+	if found[0].Capture == found[1].Capture {
+		r, done, err := readCapture(c, found[0].Capture.Path)
+		if err != nil {
+			return err
+		}
+		defer done()
+		between[0].found, between[1].found = &found[0].Time, &found[1].Time
+		between[0].text, between[1].text = wallOf(found[0]), wallOf(found[1])
+		return writeBetween(c, r, between)
+	}
+	if c.String("view") != "summary" {
+		return usageError{fmt.Errorf("the moments are in different captures of the archive, between which only --view summary shows what changed")}
+	}
+	var profiles [2]profile.Profile
+	for i, m := range found {
+		r, done, err := readCapture(c, m.Capture.Path)
+		if err != nil {
+			return err
+		}
+		s, err := r.Snapshot(m.Time)
+		if err == nil {
+			profiles[i] = profile.New(s, mine(c, r)).Mine(mineOf(c))
+		}
+		done()
+		if err != nil {
+			return err
+		}
+	}
+	names := [2]string{wallOf(found[0]), wallOf(found[1])}
+	return text.WriteDiff(c.App.Writer, profile.Diff(profiles[0], profiles[1]), names, viewOptions(c), screen())
+}
+
+// overviewOf returns what an archive has of the processes that pass a filter.
+func overviewOf(a *archive.Archive, f archive.Filter) *report.Archive {
+	o := &report.Archive{Folder: a.Dir(), Problems: a.Problems(), Only: onlyText(f)}
+	o.From, o.To, _ = a.Span()
+	for i, x := range a.Captures() {
+		o.Captures++
+		o.Bytes += uint64(x.Size)
+		if i == 0 {
+			o.Host = x.Host
+		} else if o.Host != x.Host {
+			o.Host = ""
+		}
+	}
+	for _, g := range a.Gaps() {
+		o.Gaps = append(o.Gaps, report.ArchiveGap{From: g.From, To: g.To, Why: whyGap(g)})
+	}
+	list, more := a.Processes(f)
+	o.More = more
+	for _, x := range list {
+		o.Processes = append(o.Processes, report.ArchiveProcess{
+			PID: x.PID, Comm: x.Comm, Container: x.Container, Pod: x.Pod, Namespace: x.Namespace, Job: x.Job, Rank: x.Rank,
+			From: x.From, To: x.To, Running: x.Running, Peak: x.Peak, PeakAt: x.PeakWall, OOMs: x.OOMs,
+		})
+	}
+	errors, more := a.Errors(f)
+	o.MoreErrors = more
+	for _, e := range errors {
+		o.Errors = append(o.Errors, report.ArchiveError{At: e.Wall, PID: e.PID, Comm: e.Comm, API: e.API, Size: e.Size})
+	}
+	return o
+}
+
+func onlyText(f archive.Filter) string {
+	switch {
+	case f.Process != "" && f.Pod != "":
+		return "process " + f.Process + " of pod " + f.Pod
+	case f.Process != "":
+		return "process " + f.Process
+	case f.Pod != "":
+		return "pod " + f.Pod
+	}
+	return ""
+}

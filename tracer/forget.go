@@ -16,3 +16,11 @@ func (t *Tracer) Forget(keep time.Duration) {
 		t.desk.Tell(ledger.Forget{Before: now - age})
 	}
 }
+
+// Fold has sites with fewer live bytes lose their stack, and reports whether there were any. It gives
+// memory back: see ledger.Fold.
+func (t *Tracer) Fold(below uint64) bool {
+	turn := t.desk.Take()
+	defer turn.Done()
+	return turn.Fold(below)
+}

@@ -105,6 +105,14 @@ func (t *Turn) Running(now uint64, wall time.Time) *ledger.Snapshot {
 // Glance returns sums of the books: see ledger.Ledger.Glance.
 func (t *Turn) Glance() ledger.Glance { return t.ledger.Glance() }
 
+// Fold has sites of all processes with fewer live bytes lose their stack, and reports whether there
+// were any: see ledger.Fold.
+func (t *Turn) Fold(below uint64) bool {
+	before := t.ledger.Folded()
+	t.Tell(ledger.Fold{Below: below})
+	return t.ledger.Folded() != before
+}
+
 // DriverMemory returns live allocations of a process: see ledger.Ledger.DriverMemory.
 func (t *Turn) DriverMemory(pid uint32, most int) []ledger.Block {
 	return t.ledger.DriverMemory(pid, most)

@@ -46,6 +46,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return &wire.Input{What: &wire.Input_OpenWalk{OpenWalk: &wire.OpenWalk{Pid: in.PID, Time: in.Time}}}
 	case ledger.Forget:
 		return &wire.Input{What: &wire.Input_Forget{Forget: in.Before}}
+	case ledger.Fold:
+		return &wire.Input{What: &wire.Input_Fold{Fold: &wire.Fold{Pid: in.PID, Below: in.Below}}}
 	case ledger.Limits:
 		return &wire.Input{What: &wire.Input_Limits{Limits: &wire.Limits{Sites: in.Sites, Live: in.Live}}}
 	case ledger.Carried:
@@ -257,6 +259,8 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		return setStats(what.Stats, books)
 	case *wire.Input_Forget:
 		books.Tell(ledger.Forget{Before: what.Forget})
+	case *wire.Input_Fold:
+		books.Tell(ledger.Fold{PID: what.Fold.GetPid(), Below: what.Fold.GetBelow()})
 	case *wire.Input_Limits:
 		books.Tell(ledger.Limits{Sites: what.Limits.GetSites(), Live: what.Limits.GetLive()})
 	case *wire.Input_Carried:

@@ -73,6 +73,14 @@ type Warning struct {
 // those that come later count as another process's.
 type Forget struct{ Before uint64 }
 
+// Fold has sites with fewer live bytes than Below lose their stack: their figures become part of the
+// site without a stack of the same process, device, kind and API. No sum changes. Imported memory
+// and what may be a segment of PyTorch keep their stacks.
+type Fold struct {
+	PID   uint32 // the newest process with it; 0: all processes that have not ended
+	Below uint64
+}
+
 func (in Begin) tell(l *Ledger)         { l.options.Begin = in.Time }
 func (in Process) tell(l *Ledger)       { l.setProcess(in) }
 func (in Devices) tell(l *Ledger)       { l.setDevices(in.PID, in.UUIDs) }
@@ -89,6 +97,7 @@ func (in WalkOpened) tell(l *Ledger)    { l.beginWalk(in) }
 func (in Walk) tell(l *Ledger)          { l.addWalk(&in) }
 func (in Limits) tell(l *Ledger)        { l.setLimits(in) }
 func (in Forget) tell(l *Ledger)        { l.forget(in.Before) }
+func (in Fold) tell(l *Ledger)          { l.fold(in.PID, in.Below) }
 func (in Carried) tell(l *Ledger)       { l.takeCarried(&in) }
 
 func (in Warning) tell(l *Ledger) {

@@ -92,6 +92,7 @@ func (l *Ledger) forget(before uint64) {
 		}
 	}
 	l.forgetGPUs()
+	l.renewEndings()
 	if len(list) == 0 {
 		return
 	}
@@ -108,6 +109,7 @@ func (l *Ledger) forget(before uint64) {
 		l.forgetProcess(n)
 	}
 	l.giveNumbers(list)
+	l.compactSites()
 }
 
 // addGone sums a process that leaves the books.
@@ -188,6 +190,22 @@ func (l *Ledger) forgetGPUs() {
 	for uuid := range l.used {
 		if !slices.ContainsFunc(l.gpus, func(g GPU) bool { return g.UUID == uuid }) {
 			delete(l.used, uuid)
+		}
+	}
+}
+
+// renewEndings keeps Ledger.endings from passing a site's count of it by half of its range: contexts
+// end without an end in a long session.
+func (l *Ledger) renewEndings() {
+	const far = 1 << 29
+	if l.endings-l.renewed < far {
+		return
+	}
+	l.renewed = l.endings
+	l.spend(len(l.sites))
+	for i := range l.sites {
+		if s := &l.sites[i]; l.endings-s.ended > far {
+			s.ended = l.endings - far
 		}
 	}
 }

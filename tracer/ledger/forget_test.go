@@ -132,7 +132,7 @@ func manyInput(rng *rand.Rand, now uint64) Input {
 // moments, and with the sums of both.
 func TestForgetLeavesEverythingElseUnchanged(t *testing.T) {
 	forgotten := uint64(0)
-	for seed := range uint64(30) {
+	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 11))
 		all, some := New(Options{Begin: 10}), New(Options{Begin: 10})
 		before := uint64(0)
@@ -161,7 +161,7 @@ func TestForgetLeavesEverythingElseUnchanged(t *testing.T) {
 		}
 		forgotten += some.gone.Processes
 	}
-	if forgotten < 1000 {
+	if forgotten < 500 {
 		t.Errorf("only %d processes were forgotten", forgotten)
 	}
 }

@@ -82,6 +82,10 @@ func stepHostile(l *Ledger, data []byte) Event {
 		l.MarkSegments(func(stack uint64) bool { return stack == w%4 })
 	case 8:
 		l.Tell(UsageOpened{Time: e.Time})
+	case 9:
+		l.Tell(Forget{e.Time})
+	case 10:
+		l.Tell(Fold{e.PID, w % 32})
 	case 7:
 		l.Tell(Sampling{math.Float64frombits(v), float64(w%16) / 16})
 	}

@@ -44,6 +44,30 @@ func (h *history) record(begin, now, live uint64) {
 	h.changes = append(h.changes, change{t, live})
 }
 
+// add adds the live bytes of another site.
+func (h *history) add(o *history) {
+	if len(h.changes) == 0 || len(o.changes) == 0 {
+		h.changes, h.shift = append(h.changes, o.changes...), max(h.shift, o.shift)
+		return
+	}
+	sum := make([]change, 0, len(h.changes)+len(o.changes))
+	var live [2]uint64
+	for lists := [2][]change{h.changes, o.changes}; len(lists[0])+len(lists[1]) > 0; {
+		k := 0
+		if len(lists[0]) == 0 || len(lists[1]) > 0 && lists[1][0].time < lists[0][0].time {
+			k = 1
+		}
+		live[k] = lists[k][0].live
+		sum = append(sum, change{lists[k][0].time, live[0] + live[1]})
+		lists[k] = lists[k][1:]
+	}
+	h.changes, h.shift = sum, max(h.shift, o.shift)
+	if h.join(); len(h.changes) > maxChanges {
+		h.coarsen()
+	}
+	h.changes = append(make([]change, 0, len(h.changes)), h.changes...)
+}
+
 // coarsen doubles the step until half of the places are free.
 func (h *history) coarsen() {
 	for len(h.changes) > maxChanges/2 {

@@ -77,6 +77,7 @@ type Ledger struct {
 	lastFree    map[uint32]lastFree // by thread id
 	released    map[uint32]released // more about frees of physical memory in lastFree
 	endings     uint32              // contexts that ended
+	renewed     uint32              // endings at the last renewEndings
 	pools       []pool              // by pool number; 0 is none
 	noPools     []uint32            // unused pool numbers
 	exports     map[uint64]exported // by digest of the handle

@@ -200,7 +200,7 @@ func (l *Ledger) carryOwners(c *carrier, number uint32) {
 	}
 	carryList(c, &list, maxOwners+1, func(x *owner) {
 		c.processRef(&x.process)
-		c.check(int(x.process) < len(l.procs))
+		c.check(x.process == none || int(x.process) < len(l.procs))
 		c.stack(&x.stack)
 		c.text(&x.api)
 	})

@@ -43,7 +43,7 @@ func (l *Ledger) carryProcess(c *carrier, number uint32) {
 	for _, x := range [...]*string{&p.Comm, &p.Exe, &w.Container, &w.Pod, &w.Namespace, &w.Job, &w.Rank, &w.LocalRank, &w.WorldSize} {
 		c.text(x)
 	}
-	nums(c, &p.Lost, &p.olderFreed, &p.stacksLost)
+	nums(c, &p.Lost, &p.olderFreed, &p.stacksLost, &p.Folded)
 	most(c, &p.Deduced, maxSum)
 	most(c, &p.bareFailures, maxFailures)
 	known := p.devices != nil

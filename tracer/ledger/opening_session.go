@@ -106,7 +106,7 @@ func (l *Ledger) carryStats(c *carrier) {
 	if !c.reads() {
 		l.leaveOutPurged(s)
 	}
-	nums(c, &s.Events, &s.Lost, &s.UnmatchedFrees, &s.Reused, &s.Evicted, &s.UnknownSizes, &s.Stacks, &s.NoStack, &s.Torn, &s.OutOfMemory)
+	nums(c, &s.Events, &s.Lost, &s.UnmatchedFrees, &s.Reused, &s.Evicted, &s.UnknownSizes, &s.Stacks, &s.NoStack, &s.Torn, &s.OutOfMemory, &s.Folded)
 	for _, m := range [...]*map[string]uint64{&s.Missing, &s.Truncated} {
 		carryMap(c, m, maxDevices, func(reason *string, n *uint64) {
 			c.text(reason)

@@ -44,6 +44,7 @@ type Process struct {
 	User     uint32   // its user id plus 1; 0: unknown; NoUser: it ended before its user was known
 	Lost     uint64   // lost events: its figures can be too high or too low
 	Beyond   []Beyond // tables whose share it has used up
+	Folded   uint64   // sites that lost their stack because memory was scarce
 	// Bytes of allocations, freed or not, whose GPU only the growth of NVML's figures shows.
 	Deduced uint64
 	OOM     *OOM // its latest allocation that failed for good because of memory, or nil
@@ -304,6 +305,7 @@ type Stats struct {
 	Torn      uint64            // stacks overwritten by a preempting thread
 	// Allocations that failed for good because of memory.
 	OutOfMemory uint64
+	Folded      uint64 // Process.Folded of all processes, also of forgotten ones
 }
 
 // processKey identifies a process, also among those that had the same pid.

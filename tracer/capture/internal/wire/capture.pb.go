@@ -369,6 +369,7 @@ type Input struct {
 	//	*Input_Walk
 	//	*Input_OpenWalk
 	//	*Input_Forget
+	//	*Input_Fold
 	//	*Input_Carried
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
@@ -588,6 +589,15 @@ func (x *Input) GetForget() uint64 {
 	return 0
 }
 
+func (x *Input) GetFold() *Fold {
+	if x != nil {
+		if x, ok := x.What.(*Input_Fold); ok {
+			return x.Fold
+		}
+	}
+	return nil
+}
+
 func (x *Input) GetCarried() *Carried {
 	if x != nil {
 		if x, ok := x.What.(*Input_Carried); ok {
@@ -673,6 +683,10 @@ type Input_Forget struct {
 	Forget uint64 `protobuf:"varint,20,opt,name=forget,proto3,oneof"` // processes that ended before this leave the books
 }
 
+type Input_Fold struct {
+	Fold *Fold `protobuf:"bytes,21,opt,name=fold,proto3,oneof"`
+}
+
 type Input_Carried struct {
 	Carried *Carried `protobuf:"bytes,22,opt,name=carried,proto3,oneof"`
 }
@@ -713,7 +727,62 @@ func (*Input_OpenWalk) isInput_What() {}
 
 func (*Input_Forget) isInput_What() {}
 
+func (*Input_Fold) isInput_What() {}
+
 func (*Input_Carried) isInput_What() {}
+
+// Fold has sites with fewer live bytes lose their stack.
+type Fold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"` // 0: of all processes
+	Below         uint64                 `protobuf:"varint,2,opt,name=below,proto3" json:"below,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fold) Reset() {
+	*x = Fold{}
+	mi := &file_capture_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fold) ProtoMessage() {}
+
+func (x *Fold) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fold.ProtoReflect.Descriptor instead.
+func (*Fold) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Fold) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Fold) GetBelow() uint64 {
+	if x != nil {
+		return x.Below
+	}
+	return 0
+}
 
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -739,7 +808,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_capture_proto_msgTypes[3]
+	mi := &file_capture_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +820,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[3]
+	mi := &file_capture_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +833,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{3}
+	return file_capture_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Process) GetPid() uint32 {
@@ -889,7 +958,7 @@ type Devices struct {
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_capture_proto_msgTypes[4]
+	mi := &file_capture_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +970,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[4]
+	mi := &file_capture_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +983,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{4}
+	return file_capture_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Devices) GetPid() uint32 {
@@ -940,7 +1009,7 @@ type GPUs struct {
 
 func (x *GPUs) Reset() {
 	*x = GPUs{}
-	mi := &file_capture_proto_msgTypes[5]
+	mi := &file_capture_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1021,7 @@ func (x *GPUs) String() string {
 func (*GPUs) ProtoMessage() {}
 
 func (x *GPUs) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[5]
+	mi := &file_capture_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1034,7 @@ func (x *GPUs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUs.ProtoReflect.Descriptor instead.
 func (*GPUs) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{5}
+	return file_capture_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GPUs) GetGpu() []*GPU {
@@ -989,7 +1058,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_capture_proto_msgTypes[6]
+	mi := &file_capture_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1070,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[6]
+	mi := &file_capture_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1083,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{6}
+	return file_capture_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GPU) GetIndex() int32 {
@@ -1069,7 +1138,7 @@ type Usages struct {
 
 func (x *Usages) Reset() {
 	*x = Usages{}
-	mi := &file_capture_proto_msgTypes[7]
+	mi := &file_capture_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1150,7 @@ func (x *Usages) String() string {
 func (*Usages) ProtoMessage() {}
 
 func (x *Usages) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[7]
+	mi := &file_capture_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1163,7 @@ func (x *Usages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usages.ProtoReflect.Descriptor instead.
 func (*Usages) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{7}
+	return file_capture_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Usages) GetTime() uint64 {
@@ -1123,7 +1192,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_capture_proto_msgTypes[8]
+	mi := &file_capture_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1204,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[8]
+	mi := &file_capture_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1217,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{8}
+	return file_capture_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Usage) GetPid() uint32 {
@@ -1189,7 +1258,7 @@ type Tensors struct {
 
 func (x *Tensors) Reset() {
 	*x = Tensors{}
-	mi := &file_capture_proto_msgTypes[9]
+	mi := &file_capture_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1270,7 @@ func (x *Tensors) String() string {
 func (*Tensors) ProtoMessage() {}
 
 func (x *Tensors) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[9]
+	mi := &file_capture_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1283,7 @@ func (x *Tensors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensors.ProtoReflect.Descriptor instead.
 func (*Tensors) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{9}
+	return file_capture_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Tensors) GetTime() uint64 {
@@ -1256,7 +1325,7 @@ type TensorTotals struct {
 
 func (x *TensorTotals) Reset() {
 	*x = TensorTotals{}
-	mi := &file_capture_proto_msgTypes[10]
+	mi := &file_capture_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1337,7 @@ func (x *TensorTotals) String() string {
 func (*TensorTotals) ProtoMessage() {}
 
 func (x *TensorTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[10]
+	mi := &file_capture_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1350,7 @@ func (x *TensorTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorTotals.ProtoReflect.Descriptor instead.
 func (*TensorTotals) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{10}
+	return file_capture_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TensorTotals) GetPid() uint32 {
@@ -1418,7 +1487,7 @@ type Blocks struct {
 
 func (x *Blocks) Reset() {
 	*x = Blocks{}
-	mi := &file_capture_proto_msgTypes[11]
+	mi := &file_capture_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1499,7 @@ func (x *Blocks) String() string {
 func (*Blocks) ProtoMessage() {}
 
 func (x *Blocks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[11]
+	mi := &file_capture_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,7 +1512,7 @@ func (x *Blocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blocks.ProtoReflect.Descriptor instead.
 func (*Blocks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{11}
+	return file_capture_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Blocks) GetPid() uint32 {
@@ -1498,7 +1567,7 @@ type OpenWalk struct {
 
 func (x *OpenWalk) Reset() {
 	*x = OpenWalk{}
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1579,7 @@ func (x *OpenWalk) String() string {
 func (*OpenWalk) ProtoMessage() {}
 
 func (x *OpenWalk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1592,7 @@ func (x *OpenWalk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenWalk.ProtoReflect.Descriptor instead.
 func (*OpenWalk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{12}
+	return file_capture_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OpenWalk) GetPid() uint32 {
@@ -1562,7 +1631,7 @@ type Walk struct {
 
 func (x *Walk) Reset() {
 	*x = Walk{}
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1643,7 @@ func (x *Walk) String() string {
 func (*Walk) ProtoMessage() {}
 
 func (x *Walk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1656,7 @@ func (x *Walk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Walk.ProtoReflect.Descriptor instead.
 func (*Walk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{13}
+	return file_capture_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Walk) GetPid() uint32 {
@@ -1698,7 +1767,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1779,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1792,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{14}
+	return file_capture_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Holder) GetDevice() int32 {
@@ -1798,7 +1867,7 @@ type Segments struct {
 
 func (x *Segments) Reset() {
 	*x = Segments{}
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1879,7 @@ func (x *Segments) String() string {
 func (*Segments) ProtoMessage() {}
 
 func (x *Segments) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1892,7 @@ func (x *Segments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segments.ProtoReflect.Descriptor instead.
 func (*Segments) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{15}
+	return file_capture_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Segments) GetStack() []uint64 {
@@ -1843,7 +1912,7 @@ type SampleRate struct {
 
 func (x *SampleRate) Reset() {
 	*x = SampleRate{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1924,7 @@ func (x *SampleRate) String() string {
 func (*SampleRate) ProtoMessage() {}
 
 func (x *SampleRate) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1937,7 @@ func (x *SampleRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
 func (*SampleRate) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SampleRate) GetMean() uint64 {
@@ -1894,7 +1963,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1906,7 +1975,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1919,7 +1988,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{17}
+	return file_capture_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -1949,7 +2018,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2030,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2043,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{18}
+	return file_capture_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -2072,7 +2141,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2153,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2166,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{19}
+	return file_capture_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2125,7 +2194,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2206,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2219,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{20}
+	return file_capture_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2181,7 +2250,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2262,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2275,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2268,7 +2337,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2349,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2362,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2448,7 +2517,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2529,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2542,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2537,7 +2606,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x9d\b\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xce\b\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2561,9 +2630,13 @@ const file_capture_proto_rawDesc = "" +
 	"\x06limits\x18\x11 \x01(\v2\x1b.vramprof.capture.v1.LimitsH\x00R\x06limits\x12/\n" +
 	"\x04walk\x18\x12 \x01(\v2\x19.vramprof.capture.v1.WalkH\x00R\x04walk\x12<\n" +
 	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalk\x12\x18\n" +
-	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forget\x128\n" +
+	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forget\x12/\n" +
+	"\x04fold\x18\x15 \x01(\v2\x19.vramprof.capture.v1.FoldH\x00R\x04fold\x128\n" +
 	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarriedB\x06\n" +
-	"\x04what\"\xab\x03\n" +
+	"\x04what\".\n" +
+	"\x04Fold\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
+	"\x05below\x18\x02 \x01(\x04R\x05below\"\xab\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04comm\x18\x02 \x01(\fR\x04comm\x12\x10\n" +
@@ -2743,60 +2816,62 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
 	(*Input)(nil),          // 2: vramprof.capture.v1.Input
-	(*Process)(nil),        // 3: vramprof.capture.v1.Process
-	(*Devices)(nil),        // 4: vramprof.capture.v1.Devices
-	(*GPUs)(nil),           // 5: vramprof.capture.v1.GPUs
-	(*GPU)(nil),            // 6: vramprof.capture.v1.GPU
-	(*Usages)(nil),         // 7: vramprof.capture.v1.Usages
-	(*Usage)(nil),          // 8: vramprof.capture.v1.Usage
-	(*Tensors)(nil),        // 9: vramprof.capture.v1.Tensors
-	(*TensorTotals)(nil),   // 10: vramprof.capture.v1.TensorTotals
-	(*Blocks)(nil),         // 11: vramprof.capture.v1.Blocks
-	(*OpenWalk)(nil),       // 12: vramprof.capture.v1.OpenWalk
-	(*Walk)(nil),           // 13: vramprof.capture.v1.Walk
-	(*Holder)(nil),         // 14: vramprof.capture.v1.Holder
-	(*Segments)(nil),       // 15: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),     // 16: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),       // 17: vramprof.capture.v1.Sampling
-	(*Stats)(nil),          // 18: vramprof.capture.v1.Stats
-	(*ProcessWarning)(nil), // 19: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 20: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 21: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 22: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 23: vramprof.capture.v1.End
+	(*Fold)(nil),           // 3: vramprof.capture.v1.Fold
+	(*Process)(nil),        // 4: vramprof.capture.v1.Process
+	(*Devices)(nil),        // 5: vramprof.capture.v1.Devices
+	(*GPUs)(nil),           // 6: vramprof.capture.v1.GPUs
+	(*GPU)(nil),            // 7: vramprof.capture.v1.GPU
+	(*Usages)(nil),         // 8: vramprof.capture.v1.Usages
+	(*Usage)(nil),          // 9: vramprof.capture.v1.Usage
+	(*Tensors)(nil),        // 10: vramprof.capture.v1.Tensors
+	(*TensorTotals)(nil),   // 11: vramprof.capture.v1.TensorTotals
+	(*Blocks)(nil),         // 12: vramprof.capture.v1.Blocks
+	(*OpenWalk)(nil),       // 13: vramprof.capture.v1.OpenWalk
+	(*Walk)(nil),           // 14: vramprof.capture.v1.Walk
+	(*Holder)(nil),         // 15: vramprof.capture.v1.Holder
+	(*Segments)(nil),       // 16: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 17: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 18: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 19: vramprof.capture.v1.Stats
+	(*ProcessWarning)(nil), // 20: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 21: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 22: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 23: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 24: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
-	3,  // 1: vramprof.capture.v1.Input.process:type_name -> vramprof.capture.v1.Process
-	4,  // 2: vramprof.capture.v1.Input.devices:type_name -> vramprof.capture.v1.Devices
-	5,  // 3: vramprof.capture.v1.Input.gpus:type_name -> vramprof.capture.v1.GPUs
-	7,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
-	9,  // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
-	11, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
-	15, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	17, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	18, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	16, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	19, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	20, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
-	13, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
-	12, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
-	21, // 15: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
-	4,  // 16: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	6,  // 17: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	8,  // 18: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	10, // 19: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	14, // 20: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	4,  // 1: vramprof.capture.v1.Input.process:type_name -> vramprof.capture.v1.Process
+	5,  // 2: vramprof.capture.v1.Input.devices:type_name -> vramprof.capture.v1.Devices
+	6,  // 3: vramprof.capture.v1.Input.gpus:type_name -> vramprof.capture.v1.GPUs
+	8,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
+	10, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
+	12, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
+	16, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
+	18, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	19, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	17, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	20, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	21, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	14, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
+	13, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
+	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
+	22, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	5,  // 17: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	7,  // 18: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	9,  // 19: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	11, // 20: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	15, // 21: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -2823,6 +2898,7 @@ func file_capture_proto_init() {
 		(*Input_Walk)(nil),
 		(*Input_OpenWalk)(nil),
 		(*Input_Forget)(nil),
+		(*Input_Fold)(nil),
 		(*Input_Carried)(nil),
 	}
 	type x struct{}
@@ -2831,7 +2907,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -33,8 +33,12 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 }
 
 func metricsOf(o Own) metrics.Own {
-	return metrics.Own{
+	x := metrics.Own{
 		Memory: o.Memory, Limit: o.Ceiling, Kernel: o.Kernel, Began: o.Began,
 		Dropped: uint64(max(o.Dropped, 0)), Unrecorded: o.Unstored,
 	}
+	if o.Archive != nil {
+		x.Archive = &metrics.Archive{Bytes: o.Archive.Bytes, Lost: o.Archive.Lost}
+	}
+	return x
 }

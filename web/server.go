@@ -38,6 +38,13 @@ type Own struct {
 	Dropped  int           // how often detail was dropped for want of memory
 	OOMs     uint64        // out-of-memory errors of traced processes
 	Unstored uint64        // those of them without a record
+	Archive  *ArchiveStats // nil: none
+}
+
+// ArchiveStats is the state of the archive.
+type ArchiveStats struct {
+	Bytes uint64        // on disk
+	Lost  time.Duration // that is in no capture
 }
 
 // Config is what a Server serves.

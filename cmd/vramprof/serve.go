@@ -79,6 +79,7 @@ type server struct {
 	alerts    *alert.Runner   // nil: none
 	keep      atomic.Int64    // ns: --keep
 	relief    relief
+	kernel    kernelMemory
 	ready     atomic.Bool  // clients are answered
 	tracing   atomic.Bool  // there are books
 	began     atomic.Int64 // wall clock, ns
@@ -216,6 +217,7 @@ func (s *server) forget(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			s.tracer.Forget(time.Duration(s.keep.Load()))
 		}
 	}
 }
@@ -266,13 +268,4 @@ func (*server) nothing() *ledger.Snapshot {
 	host, _ := os.Hostname()
 	now := clock.Now()
 	return &ledger.Snapshot{Host: host, Begin: now, End: now, Wall: time.Now()}
-}
-
-// Own returns what vramprof itself uses.
-func (s *server) Own() web.Own {
-	own, mapped := ownMemory()
-	return web.Own{
-		Version: version, Began: time.Unix(0, s.began.Load()), Memory: own + mapped, Ceiling: s.memory.ceiling,
-		CPU: cpuTime(), Dropped: int(s.relief.steps.Load()), OOMs: s.oomErrors.Load(),
-	}
 }

@@ -7,13 +7,12 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // relief drops detail when memory is scarce, in this order, and counts how often it did.
 type relief struct {
-	steps atomic.Int64
+	steps  atomic.Int64
+	forgot time.Time // when ended processes were forgotten early
 }
 
 // reliefPause is how long a step has to show its effect.
@@ -23,6 +22,7 @@ const reliefPause = 5 * time.Second
 // drop.
 func (s *server) reliefs() []reliefStep {
 	return []reliefStep{
+		{"processes that have ended", s.forgetEnded},
 		{"stacks of new sites and live allocations of the processes with the most", s.tracer.Tighten},
 	}
 }
@@ -74,11 +74,13 @@ func (s *server) relieve() {
 	}
 }
 
-// cpuTime returns the processor time of all threads of this process.
-func cpuTime() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
+// forgetEnded drops processes that --keep would keep for longer, once per pause of --keep.
+func (s *server) forgetEnded() bool {
+	now := time.Now()
+	if now.Sub(s.relief.forgot) < time.Duration(s.keep.Load()) {
+		return false
 	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	s.relief.forgot = now
+	s.tracer.Forget(0)
+	return true
 }

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/web"
+)
+
+// Own returns what vramprof itself uses.
+func (s *server) Own() web.Own {
+	own, mapped := ownMemory()
+	x := web.Own{
+		Version: version, Began: time.Unix(0, s.began.Load()), Memory: own + mapped, Ceiling: s.memory.ceiling, Kernel: s.kernel.bytes(),
+		CPU: cpuTime(), Dropped: int(s.relief.steps.Load()), OOMs: s.oomErrors.Load(),
+	}
+	if s.archive != nil {
+		stats := s.archive.Stats()
+		x.Archive = &web.ArchiveStats{Bytes: uint64(max(stats.Bytes, 0)), Lost: stats.LostTime}
+	}
+	return x
+}
+
+// cpuTime returns the processor time of all threads of this process.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// kernelMemory is the memory of the BPF maps that this process has open, as the kernel counts it.
+type kernelMemory struct {
+	mu    sync.Mutex // guards what follows
+	read  time.Time
+	total uint64
+}
+
+const kernelMemoryAge = time.Minute // there are some hundred maps
+
+func (k *kernelMemory) bytes() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := time.Now(); k.read.IsZero() || now.Sub(k.read) >= kernelMemoryAge {
+		k.read, k.total = now, mapBytes("/proc/self/fdinfo")
+	}
+	return k.total
+}
+
+// mapBytes sums the lines "memlock:\t4096" of the maps among the open files.
+func mapBytes(dir string) (total uint64) {
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		text, err := os.ReadFile(dir + "/" + f.Name())
+		if err != nil || !strings.Contains(string(text), "map_type:") {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if n, ok := strings.CutPrefix(line, "memlock:"); ok {
+				bytes, _ := strconv.ParseUint(strings.TrimSpace(n), 10, 63)
+				total += bytes
+			}
+		}
+	}
+	return total
+}

@@ -256,6 +256,10 @@ func (t *Tracer) noProcess() error {
 // Stack returns the frames of a stack id, leaf first. It names native frames on the first call.
 func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) }
 
+// Opening tells other books what makes them equal to those of the session. Only Config.Capture may
+// call it, in its own Apply and Tell, before it takes what it is told.
+func (t *Tracer) Opening(to ledger.Books) { t.desk.Opening(to) }
+
 // Detach removes all probes; the books stay. On kernels before 6.6 it takes up to 0.1 s per probe.
 func (t *Tracer) Detach() {
 	t.learner.End()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer/archive"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 const defaultArchive = "/var/lib/vramprof"
@@ -43,6 +44,11 @@ func (s *server) openArchive(c *cli.Context) error {
 	s.archive, err = archive.NewWriter(dir, archive.Options{
 		Host: host, Tool: "vramprof " + version, Size: int64(size), Age: age,
 		Note: func(text string) { s.log.Warn(text) },
+		Opening: func(to ledger.Books) {
+			if s.tracer != nil { // else the books are empty
+				s.tracer.Opening(to)
+			}
+		},
 	})
 	if errors.Is(err, archive.ErrInUse) {
 		err = fmt.Errorf("%w (use another --archive)", err)

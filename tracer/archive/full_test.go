@@ -61,7 +61,7 @@ func TestFullDiskCostsTheOldestCapturesFirst(t *testing.T) {
 	if names := m.captures(); slices.Contains(names, first) || len(names) < 3 {
 		t.Errorf("captures %q", names)
 	}
-	m.wait("a capture", func() bool { m.w.Tell(ledger.GPUs{}); return m.w.Stats().Err == nil })
+	m.wait("a capture", func() bool { m.tell(ledger.GPUs{}); return m.w.Stats().Err == nil })
 	sum := m.sum()
 	if s := m.w.Stats(); s.LostEvents > 60_000 {
 		t.Errorf("%+v", s)
@@ -109,7 +109,7 @@ func TestHistoryGoesOnWhenTheDiskHasRoomAgain(t *testing.T) {
 	if err := filler.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
-	m.wait("a capture", func() bool { m.w.Tell(ledger.GPUs{}); return m.w.Stats().Err == nil })
+	m.wait("a capture", func() bool { m.tell(ledger.GPUs{}); return m.w.Stats().Err == nil })
 	m.churn(100)
 	m.wait("a note", func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.note) == 2 })
 	if !strings.HasPrefix(m.note[0], "write to "+m.dir+": no space left on device") || !strings.HasPrefix(m.note[1], "writing to "+m.dir+" again; the archive lacks 1m3") {

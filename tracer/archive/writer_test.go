@@ -25,7 +25,8 @@ type machine struct {
 	wall time.Time
 	live map[uint64]ledger.Event
 	w    *Writer
-	next uint64 // address
+	l    *ledger.Ledger // of the session
+	next uint64         // address
 	note []string
 }
 
@@ -64,29 +65,36 @@ func (m *machine) open(o Options) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.w = w
+	m.w, m.l = w, ledger.New(ledger.Options{Begin: m.clock(), Host: o.Host})
+	clear(m.live)
 	m.t.Cleanup(func() { _ = w.End(nil) })
-	w.Tell(ledger.Process{PID: 42, Comm: "train", Begin: m.clock(), Workload: ledger.Workload{Pod: "bert-0", Namespace: "ml"}})
+	m.tell(ledger.Begin{Time: m.clock()})
+	m.tell(ledger.Process{PID: 42, Comm: "train", Begin: m.clock(), Workload: ledger.Workload{Pod: "bert-0", Namespace: "ml"}})
 }
 
-func (m *machine) opening(to ledger.Books) {
-	to.Tell(ledger.Process{PID: 42, Comm: "train", Begin: 1e12, Workload: ledger.Workload{Pod: "bert-0", Namespace: "ml"}})
-	for _, e := range m.live {
-		to.Apply(&e)
-	}
+func (m *machine) opening(to ledger.Books) { m.l.Opening(to) }
+
+func (m *machine) tell(in ledger.Input) {
+	m.w.Tell(in)
+	m.l.Tell(in)
+}
+
+func (m *machine) apply(e *ledger.Event) {
+	m.w.Apply(e)
+	m.l.Apply(e)
 }
 
 func (m *machine) alloc(size uint64) {
 	m.pass(time.Microsecond)
 	e := ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 42, TID: 42, Time: m.clock(), Address: m.next, Size: size, API: "cudaMalloc", Stack: m.next % 7}
 	m.next += 1 << 20
-	m.w.Apply(&e)
+	m.apply(&e)
 	m.live[e.Address] = e
 }
 
 func (m *machine) free(address uint64) {
 	m.pass(time.Microsecond)
-	m.w.Apply(&ledger.Event{Op: ledger.Free, PID: 42, TID: 42, Time: m.clock(), Address: address, API: "cudaFree"})
+	m.apply(&ledger.Event{Op: ledger.Free, PID: 42, TID: 42, Time: m.clock(), Address: address, API: "cudaFree"})
 	delete(m.live, address)
 }
 
@@ -153,8 +161,8 @@ func TestEachCaptureBeginsWithWhatLives(t *testing.T) {
 		sums = append(sums, m.sum())
 		n := len(m.captures())
 		m.pass(time.Hour)
-		m.wait("another capture", func() bool { m.w.Tell(ledger.GPUs{}); return len(m.captures()) > n && m.w.Stats().Files > n })
-		m.wait("its opening", func() bool { m.w.Tell(ledger.GPUs{}); m.w.mu.Lock(); defer m.w.mu.Unlock(); return m.w.next == nil })
+		m.wait("another capture", func() bool { m.tell(ledger.GPUs{}); return len(m.captures()) > n && m.w.Stats().Files > n })
+		m.wait("its opening", func() bool { m.tell(ledger.GPUs{}); m.w.mu.Lock(); defer m.w.mu.Unlock(); return m.w.next == nil })
 	}
 	if err := m.w.End(&ledger.Snapshot{End: m.clock(), Wall: m.wall}); err != nil {
 		t.Fatal(err)
@@ -225,7 +233,7 @@ func TestArchiveStaysWithinItsSizeAndAge(t *testing.T) {
 	for _, name := range names {
 		_ = os.Chtimes(filepath.Join(m.dir, name), time.Time{}, m.wall)
 	}
-	m.wait("the old ones to go", func() bool { m.w.Tell(ledger.GPUs{}); return len(m.captures()) <= 2 })
+	m.wait("the old ones to go", func() bool { m.tell(ledger.GPUs{}); return len(m.captures()) <= 2 })
 }
 
 func TestTwoWritersDoNotShareAFolder(t *testing.T) {

@@ -70,6 +70,10 @@ func (t *Turn) Tell(in ledger.Input) {
 	t.ledger.Tell(in)
 }
 
+// Opening tells other books what makes them equal to the ledger: see ledger.Ledger.Opening. It is
+// for the capture, which may call it while it is told something, before it takes that.
+func (d *Desk) Opening(to ledger.Books) { d.ledger.Opening(to) }
+
 // MarkSegments tells the books which driver allocations PyTorch's allocator made: those at the
 // stacks for which is returns true. The capture is told the answers: a stack that comes too late
 // for one question must be so in a replay too.

@@ -152,9 +152,11 @@ func carryList[T any](c *carrier, list *[]T, limit int, each func(*T)) {
 		c.bad, n = true, 0
 	}
 	*list = nil
-	for ; n > 0 && !c.bad; n-- {
+	for ; n > 0; n-- {
 		var x T
-		each(&x)
+		if each(&x); c.bad { // x may refer to anything
+			return
+		}
 		*list = append(*list, x)
 	}
 }

@@ -40,7 +40,9 @@ func (l *Ledger) carryProcess(c *carrier, number uint32) {
 	c.processRef(&older)
 	p.older = older
 	w := &p.Workload
-	for _, x := range [...]*string{&p.Comm, &p.Exe, &w.Container, &w.Pod, &w.Namespace, &w.Job, &w.Rank, &w.LocalRank, &w.WorldSize} {
+	for _, x := range [...]*string{&p.Comm, &p.Exe, &w.Container, &w.Pod, &w.Namespace, &w.Job, &w.Rank, &w.LocalRank, &w.WorldSize,
+		&w.PodContainer, &w.Actor,
+	} {
 		c.text(x)
 	}
 	nums(c, &p.Lost, &p.olderFreed, &p.stacksLost, &p.Folded)

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestOpeningsKnowEveryFieldOfTheBooks: whoever adds a field to the books decides here whether an
+// opening carries it. Fields after a bar are not carried: they follow from others, are of the books
+// that are made from the opening, or belong to processes that an opening leaves out.
+func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
+	for of, known := range map[reflect.Type]string{
+		reflect.TypeFor[Ledger](): "gone lastFree released endings exports owners shares lostBy stacksBy failures gpus sampling rate stats homeless warnings warned ended purgeAt newest opened firstUsage lastUsage used pools sites procs live entries" +
+			" | options noProcs began byPID alive windows levels classes siteOf freeSites apis segments recent noPools users processesOf limiter observer openWalks heldBlocks listed opening openedAt",
+		reflect.TypeFor[process](): "Process older totals sites devices misnamed readings olderFreed objects physical primaries releases pools tensors blockList freeRuns strays crowded exported asleep bareFailures stacksLost selected own walks peak oom places" +
+			" | archived purged free unsized",
+		reflect.TypeFor[Process]():       "PID Comm Exe Begin End Replaced OwnRoot User Lost Deduced Workload | Devices Ordinals Beyond OOM Totals",
+		reflect.TypeFor[Workload]():      "Container Pod Namespace PodContainer Actor Job Rank LocalRank WorldSize |",
+		reflect.TypeFor[places]():        "held beyond | user",
+		reflect.TypeFor[runningTotal]():  "Total low high |",
+		reflect.TypeFor[Total]():         "Device Kind PeakBytes PeakTime | LiveObjects LiveBytes AllocObjects AllocBytes",
+		reflect.TypeFor[site]():          "siteKey allocObjects allocBytes history own shared inside peak oldest early ended segment bare free evicted crowded | liveObjects liveBytes liveSquares first last total sum",
+		reflect.TypeFor[siteKey]():       "stack context process device kind space class api |",
+		reflect.TypeFor[entry]():         "address size time site extra | prev next",
+		reflect.TypeFor[history]():       "changes shift |",
+		reflect.TypeFor[cohorts]():       "base live peak floor parts levels highs last shift |",
+		reflect.TypeFor[levels]():        "floor area now until |",
+		reflect.TypeFor[windows]():       "list | next",
+		reflect.TypeFor[window]():        "alloc live allocObjects liveObjects |",
+		reflect.TypeFor[sitePeak]():      "objects bytes number |",
+		reflect.TypeFor[reading]():       "uuid order model first last peak firstLive lastLive present settled began settledAt firstAt taken atPeak excess |",
+		reflect.TypeFor[excess]():        "low high live known |",
+		reflect.TypeFor[deviceLive]():    "device kind bytes idle |",
+		reflect.TypeFor[usagePeak]():     "last taken lastLive number |",
+		reflect.TypeFor[tensors]():       "device halvings reading since now olderFreed first changes peak livePeak atPeak atUsage outside contradicted unbooked | live freed sampled",
+		reflect.TypeFor[tensorReading](): "taken reported allocated reserved olderFreed classes | live freed",
+		reflect.TypeFor[sampleSince]():   "classes |",
+		reflect.TypeFor[toldTotals]():    "time allocated reserved live known begun liveKnown |",
+		reflect.TypeFor[firstReport]():   "time allocated reserved driver seen final |",
+		reflect.TypeFor[siteLive]():      "site bytes |",
+		reflect.TypeFor[segmentChange](): "time site bytes freed |",
+		reflect.TypeFor[tellPeak]():      "now number |",
+		reflect.TypeFor[pool]():          "handle process device kind latest reserve threshold destroyed created | objects used inUse",
+		reflect.TypeFor[primary]():       "context device references whole orphaned |",
+		reflect.TypeFor[objects]():       "live sites greens derived |",
+		reflect.TypeFor[objectSite]():    "stack api made before evicted crowded device kind | live bytes",
+		reflect.TypeFor[driverObject]():  "time bytes context site |",
+		reflect.TypeFor[physical]():      "handles last mappings | memories",
+		reflect.TypeFor[handle]():        "memory references |",
+		reflect.TypeFor[memory]():        "learns | handles mappings",
+		reflect.TypeFor[target]():        "memory time |",
+		reflect.TypeFor[lastFree]():      "entry process endings space outcome |",
+		reflect.TypeFor[released]():      "handle held ended |",
+		reflect.TypeFor[memoryOf]():      "number entry learns |",
+		reflect.TypeFor[endedMapping]():  "mapping of |",
+		reflect.TypeFor[exported]():      "size owner |",
+		reflect.TypeFor[owner]():         "process stack api |",
+		reflect.TypeFor[failureKey]():    "siteKey result |",
+		reflect.TypeFor[Failure]():       "Count Bytes LastBytes LastTime Crowded | Process Stack API Kind Device Result",
+		reflect.TypeFor[stray]():         "key time context tid |",
+		reflect.TypeFor[asleep]():        "ranges woken lost seen |",
+		reflect.TypeFor[sleeper]():       "start end time device older placed inside |",
+		reflect.TypeFor[woken]():         "asleep time device bytes |",
+		reflect.TypeFor[freeRun]():       "device bytes |",
+		reflect.TypeFor[blockList]():     "blocks freed time |",
+		reflect.TypeFor[walks]():         "list sites blocks open |",
+		reflect.TypeFor[Walked]():        "Time Took Failure Problems Held Allocators | Process",
+		reflect.TypeFor[Held]():          "Holder Bytes Storages Older InMotion Driver |",
+		reflect.TypeFor[Holder]():        "Device Path Frames Class Also Container Containers Entries Found |",
+		reflect.TypeFor[WalkTotals]():    "Device Allocated Held Older HeldOlder Excess ExcessOlder |",
+		reflect.TypeFor[openWalk]():      "time allocators freed |",
+		reflect.TypeFor[freedEntry]():    "site weight size |",
+		reflect.TypeFor[heldSite]():      "live parts | held",
+		reflect.TypeFor[heldBlock]():     "address size holder |",
+		reflect.TypeFor[highest]():       "bytes time |",
+		reflect.TypeFor[peakMark]():      "highest number torch device more |",
+		reflect.TypeFor[OOM]():           "Time Bytes Stack API Kind Device Count |",
+		reflect.TypeFor[Release]():       "Objects Bytes Time | Process Cause",
+		reflect.TypeFor[Stats]():         "Events Lost UnmatchedFrees Reused Evicted UnknownSizes Stacks NoStack Missing Truncated Torn OutOfMemory | LostBy StacksBy",
+		reflect.TypeFor[Shares]():        "size limit | used",
+		reflect.TypeFor[usedMarks]():     "list step |",
+		reflect.TypeFor[forgotten]():     "Forgotten sums | gpus",
+		reflect.TypeFor[Forgotten]():     "Before Processes Failures FailedBytes OutOfMemory Peaks HighestPeak Sums |",
+		reflect.TypeFor[ForgottenSum]():  "UUID Kind Host AllocObjects FreeObjects AllocBytes FreeBytes |",
+	} {
+		fields := map[string]bool{"|": true}
+		for i := range of.NumField() {
+			fields[of.Field(i).Name] = true
+		}
+		for _, name := range strings.Fields(known) {
+			if !fields[name] {
+				t.Errorf("%s has no field %s any more", of, name)
+			}
+			delete(fields, name)
+		}
+		for name := range fields {
+			t.Errorf("%s.%s: does Ledger.Opening carry it?", of, name)
+		}
+	}
+}

@@ -23,6 +23,10 @@ func hostileOpening(t *testing.T, seed uint64) (list pieces) {
 		data[i] = byte(rng.Uint64())
 	}
 	l, last := applyHostile(t, data, nil)
+	for i := range uint64(9) {
+		l.Tell(GPUs{{UUID: "A", Used: i}, {UUID: "B", Used: 9 - i}})
+		l.Tell(UsageReading{Time: last + i*2e9, Usages: []Usage{{PID: 1, UUID: "A", Bytes: i}}})
+	}
 	for pid := range uint32(2) {
 		l.Tell(WalkOpened{pid, last})
 		l.Tell(Walk{PID: pid, Time: last, Holders: []Holder{{Path: "a"}, {Path: "b", Device: 1}}, Storages: []Storage{{Address: 3, Bytes: 9}, {Address: 4, Bytes: 512, Block: 512, Holder: 1}}})

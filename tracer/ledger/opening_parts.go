@@ -52,7 +52,7 @@ func (c *carrier) handleOrMapping(x *handleOrMapping) {
 func (l *Ledger) takePhysical(c *carrier, n uint32) {
 	p := &l.procs[n]
 	v := p.withPhysical()
-	num(c, &v.last)
+	most(c, &v.last, maxSum)
 	for !c.bad && len(c.rest) > 0 {
 		var x handleOrMapping
 		if c.handleOrMapping(&x); c.bad {

@@ -91,7 +91,12 @@ func (l *Ledger) carrySession(c *carrier) {
 		}
 		c.text(uuid)
 		most(c, &(*m).step, maxSum)
-		carryList(c, &(*m).list, maxMarks, func(x *usedMark) { nums(c, &x.time, &x.used) })
+		var before uint64
+		carryList(c, &(*m).list, maxMarks, func(x *usedMark) {
+			nums(c, &x.time, &x.used)
+			c.check(x.time >= before)
+			before = x.time
+		})
 	})
 }
 

@@ -33,12 +33,12 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 }
 
 func metricsOf(o Own) metrics.Own {
-	x := metrics.Own{
-		Memory: o.Memory, Limit: o.Ceiling, Kernel: o.Kernel, Began: o.Began,
-		Dropped: uint64(max(o.Dropped, 0)), Unrecorded: o.Unstored,
+	x := metrics.Own{Memory: o.Memory, Limit: o.Ceiling, Kernel: o.Kernel, Dropped: uint64(max(o.Dropped, 0)), Unrecorded: o.Unstored}
+	if o.Began.Unix() > 0 {
+		x.Began = o.Began
 	}
-	if o.Archive != nil {
-		x.Archive = &metrics.Archive{Bytes: o.Archive.Bytes, Lost: o.Archive.Lost}
+	if a := o.Archive; a != nil {
+		x.Archive = &metrics.Archive{Bytes: a.Bytes, Oldest: a.Oldest, LostEvents: a.LostEvents, LostTime: a.LostTime, Failures: a.Failures}
 	}
 	return x
 }

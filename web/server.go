@@ -43,8 +43,11 @@ type Own struct {
 
 // ArchiveStats is the state of the archive.
 type ArchiveStats struct {
-	Bytes uint64        // on disk
-	Lost  time.Duration // that is in no capture
+	Bytes      uint64    // on disk
+	Oldest     time.Time // when its oldest capture began; zero without one
+	LostEvents uint64    // that are in no capture
+	LostTime   time.Duration
+	Failures   uint64 // of the disk
 }
 
 // Config is what a Server serves.

@@ -56,7 +56,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "web.listen-address", Value: cli.NewStringSlice(defaultAddress), Usage: "listen on `ADDRESS` (repeatable)"},
 		&cli.StringSliceFlag{Name: "web.external-host", Usage: "also answer requests for host `NAME` on loopback addresses, as a reverse proxy sends them (repeatable)"},
 		&cli.StringFlag{Name: "web.config.file", Usage: "read TLS and basic authentication from `FILE`, in the format of Prometheus exporters"},
-		&cli.BoolFlag{Name: "metrics-pid", Usage: "give metrics the labels pid, comm and rank: one set of series per process"},
+		&cli.BoolFlag{Name: "metrics-pid", Usage: "give metrics the labels pid, comm, rank and actor: one set of series per process"},
 		&cli.StringFlag{Name: "run-dir", Value: defaultRunDir, Usage: "create the socket for --connect in `DIR`; \"\": none"},
 		&cli.StringFlag{Name: "tensors", Value: "auto", Usage: "trace PyTorch tensors: `WHEN` is auto, on or off"},
 		&cli.StringFlag{Name: "sample", Value: "auto", Usage: "take the stack of one tensor in `BYTES` on average; 0: of every tensor; auto: 1MiB, less often above 4,000 stacks per second"},
@@ -79,11 +79,11 @@ type server struct {
 	alerts    *alert.Runner   // nil: none
 	keep      atomic.Int64    // ns: --keep
 	relief    relief
-	kernel    kernelMemory
 	ready     atomic.Bool  // clients are answered
 	tracing   atomic.Bool  // there are books
 	began     atomic.Int64 // wall clock, ns
 	oomErrors atomic.Uint64
+	kernel    kernelMemory
 }
 
 func serve(c *cli.Context) error {

@@ -23,7 +23,9 @@ func (s *server) Own() web.Own {
 	}
 	if s.archive != nil {
 		stats := s.archive.Stats()
-		x.Archive = &web.ArchiveStats{Bytes: uint64(max(stats.Bytes, 0)), Lost: stats.LostTime}
+		x.Archive = &web.ArchiveStats{
+			Bytes: uint64(max(stats.Bytes, 0)), Oldest: stats.Oldest, LostEvents: stats.LostEvents, LostTime: stats.LostTime, Failures: stats.Failures,
+		}
 	}
 	return x
 }

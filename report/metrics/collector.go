@@ -35,8 +35,11 @@ type Own struct {
 
 // Archive is the state of the archive.
 type Archive struct {
-	Bytes uint64        // on disk
-	Lost  time.Duration // missing since the start
+	Bytes      uint64        // on disk
+	Oldest     time.Time     // when its oldest capture began; zero without one
+	LostEvents uint64        // that are in no capture
+	LostTime   time.Duration // that is in no capture
+	Failures   uint64        // of the disk
 }
 
 // Collector is a prometheus.Collector of the snapshot that was set last. Any goroutine may call its
@@ -133,7 +136,12 @@ func (w *writer) own(own Own) {
 	w.total(unrecorded, own.Unrecorded)
 	if a := own.Archive; a != nil {
 		w.add(archiveBytes, float64(a.Bytes))
-		w.add(archiveLost, a.Lost.Seconds())
+		if !a.Oldest.IsZero() {
+			w.add(archiveOldest, float64(a.Oldest.UnixMilli())/1e3)
+		}
+		w.add(archiveLost, a.LostTime.Seconds())
+		w.total(archiveLostEvents, a.LostEvents)
+		w.total(archiveFailures, a.Failures)
 	}
 	w.add(labelSets, float64(len(w.table.rows)))
 	w.add(mergedSets, float64(len(w.table.beyond)))

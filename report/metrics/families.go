@@ -21,7 +21,7 @@ type Family struct {
 // Labels of a row, as dcgm-exporter spells them. pidLabels follow with Options.PID.
 var (
 	rowLabels = []string{"gpu", "UUID", "namespace", "pod", "container", "hpc_job"}
-	pidLabels = []string{"pid", "comm", "rank"}
+	pidLabels = []string{"pid", "comm", "rank", "actor"}
 	gpuLabels = rowLabels[:2]
 )
 
@@ -68,7 +68,10 @@ const (
 	ownLimit
 	kernelMemory
 	archiveBytes
+	archiveOldest
 	archiveLost
+	archiveLostEvents
+	archiveFailures
 	startTime
 	buildInfo
 	familyCount
@@ -163,6 +166,12 @@ var Families = [familyCount]Family{
 		Help: "Size of the archive on disk."},
 	archiveLost: {Name: "vramprof_archive_lost_seconds_total", Type: counter,
 		Help: "Time that is missing in the archive, for example because the disk was full."},
+	archiveOldest: {Name: "vramprof_archive_oldest_timestamp_seconds", Type: gauge,
+		Help: "When the oldest capture of the archive began, in seconds since 1970."},
+	archiveLostEvents: {Name: "vramprof_archive_lost_events_total", Type: counter,
+		Help: "Events that are missing in the archive."},
+	archiveFailures: {Name: "vramprof_archive_failures_total", Type: counter,
+		Help: "Failures of the disk of the archive."},
 	startTime: {Name: "vramprof_tracing_start_time_seconds", Type: gauge,
 		Help: "When tracing began, in seconds since 1970."},
 	buildInfo: {Name: "vramprof_build_info", Type: gauge, Labels: []string{"version", "revision", "goversion"},

@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
@@ -22,7 +23,7 @@ const (
 type labels struct {
 	gpu, uuid                      string
 	namespace, pod, container, job string
-	pid, comm, rank                string // with Options.PID
+	pid, comm, rank, actor         string // with Options.PID
 }
 
 // values returns the values of rowLabels, and of pidLabels with pid.
@@ -30,7 +31,7 @@ func (l *labels) values(pid bool, more ...string) []string {
 	list := make([]string, 0, len(rowLabels)+len(pidLabels)+len(more))
 	list = append(list, l.gpu, l.uuid, l.namespace, l.pod, l.container, l.job)
 	if pid {
-		list = append(list, l.pid, l.comm, l.rank)
+		list = append(list, l.pid, l.comm, l.rank, l.actor)
 	}
 	return append(list, more...)
 }
@@ -39,16 +40,16 @@ func (l *labels) values(pid bool, more ...string) []string {
 func (l *labels) merged() labels {
 	x := labels{gpu: l.gpu, uuid: l.uuid, namespace: other, pod: other, container: other, job: other}
 	if l.pid != "" {
-		x.pid, x.comm, x.rank = other, other, other
+		x.pid, x.comm, x.rank, x.actor = other, other, other, other
 	}
 	return x
 }
 
 // workloadLabels returns the labels of a process, without its GPU.
 func workloadLabels(p *ledger.Process, pid bool) labels {
-	l := labels{namespace: label(p.Namespace), pod: label(p.Pod), container: label(report.ShortID(p.Container)), job: label(p.Job)}
+	l := labels{namespace: label(p.Namespace), pod: label(p.Pod), container: label(cmp.Or(p.PodContainer, report.ShortID(p.Container))), job: label(p.Job)}
 	if pid {
-		l.pid, l.comm, l.rank = strconv.FormatUint(uint64(p.PID), 10), label(p.Comm), words.Digits(p.Rank)
+		l.pid, l.comm, l.rank, l.actor = strconv.FormatUint(uint64(p.PID), 10), label(p.Comm), words.Digits(p.Rank), label(p.Actor)
 	}
 	return l
 }

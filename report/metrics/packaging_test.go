@@ -14,7 +14,7 @@ import (
 var metricName = regexp.MustCompile(`\b(?:\w+:)?vramprof_[a-z_]+(?::\w+)?\b`)
 
 // TestRulesDashboardAndDocsNameOnlyWhatExists compares the names in packaging and docs with Families,
-// and with the recording rules.
+// and with what the rules record.
 func TestRulesDashboardAndDocsNameOnlyWhatExists(t *testing.T) {
 	rules := read(t, "../../packaging/prometheus/vramprof.rules.yml")
 	exists := map[string]bool{}

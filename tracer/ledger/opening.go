@@ -19,7 +19,7 @@ func (l *Ledger) Opening(to Books) {
 	to.Tell(slices.Clone(GPUs(l.gpus)))
 	to.Tell(slices.Clone(Sampling(l.sampling)))
 	to.Tell(l.rate)
-	o := opener{l: l, to: to, process: map[uint32]uint32{none: none}, site: make([]uint32, len(l.sites)), pool: map[uint32]uint32{0: 0}, poolsOf: map[uint32][]uint32{}, failuresOf: l.failuresByProcess(), freesOf: l.freesByProcess()}
+	o := opener{l: l, to: to, process: map[uint32]uint32{none: none}, site: make([]uint32, len(l.sites)), pool: map[uint32]uint32{0: 0}, poolsOf: map[uint32][]uint32{}, groups: map[*cohorts]uint32{}, failuresOf: l.failuresByProcess(), freesOf: l.freesByProcess()}
 	for n := range l.pools {
 		if x := &l.pools[n]; x.inUse {
 			o.poolsOf[x.process] = append(o.poolsOf[x.process], uint32(n))
@@ -107,6 +107,7 @@ type opener struct {
 	pool       map[uint32]uint32   // by number: its new number
 	poolsOf    map[uint32][]uint32 // by process: numbers
 
+	groups     map[*cohorts]uint32    // new number of their first site plus 1
 	failuresOf map[uint32][]failureOf // by process
 	freesOf    map[uint32][]uint32    // by process: threads
 }

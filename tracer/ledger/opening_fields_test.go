@@ -13,11 +13,11 @@ import (
 // that are made from the opening, or belong to processes that an opening leaves out.
 func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 	for of, known := range map[reflect.Type]string{
-		reflect.TypeFor[Ledger](): "gone lastFree released endings exports owners shares lostBy stacksBy failures gpus sampling rate stats homeless warnings warned ended purgeAt newest opened firstUsage lastUsage used pools sites procs live entries" +
+		reflect.TypeFor[Ledger](): "gone lastFree released endings exports owners shares lostBy stacksBy failures gpus sampling rate stats homeless warnings warned ended purgeAt newest opened firstUsage lastUsage used renewed pools sites procs live entries" +
 			" | options noProcs began byPID alive windows levels classes siteOf freeSites apis segments recent noPools users processesOf limiter observer openWalks heldBlocks listed opening openedAt",
 		reflect.TypeFor[process](): "Process older totals sites devices misnamed readings olderFreed objects physical primaries releases pools tensors blockList freeRuns strays crowded exported asleep bareFailures stacksLost selected own walks peak oom places" +
 			" | archived purged free unsized",
-		reflect.TypeFor[Process]():       "PID Comm Exe Begin End Replaced OwnRoot User Lost Deduced Workload | Devices Ordinals Beyond OOM Totals",
+		reflect.TypeFor[Process]():       "PID Comm Exe Begin End Replaced OwnRoot User Lost Deduced Folded Workload | Devices Ordinals Beyond OOM Totals",
 		reflect.TypeFor[Workload]():      "Container Pod Namespace PodContainer Actor Job Rank LocalRank WorldSize |",
 		reflect.TypeFor[places]():        "held beyond | user",
 		reflect.TypeFor[runningTotal]():  "Total low high |",
@@ -79,7 +79,7 @@ func TestOpeningsKnowEveryFieldOfTheBooks(t *testing.T) {
 		reflect.TypeFor[peakMark]():      "highest number torch device more |",
 		reflect.TypeFor[OOM]():           "Time Bytes Stack API Kind Device Count |",
 		reflect.TypeFor[Release]():       "Objects Bytes Time | Process Cause",
-		reflect.TypeFor[Stats]():         "Events Lost UnmatchedFrees Reused Evicted UnknownSizes Stacks NoStack Missing Truncated Torn OutOfMemory | LostBy StacksBy",
+		reflect.TypeFor[Stats]():         "Events Lost UnmatchedFrees Reused Evicted UnknownSizes Stacks NoStack Missing Truncated Torn OutOfMemory Folded | LostBy StacksBy",
 		reflect.TypeFor[Shares]():        "size limit | used",
 		reflect.TypeFor[usedMarks]():     "list step |",
 		reflect.TypeFor[forgotten]():     "Forgotten sums | gpus",

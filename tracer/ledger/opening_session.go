@@ -79,7 +79,7 @@ func (l *Ledger) carrySession(c *carrier) {
 	if c.reads() {
 		l.openedAt = opened
 	}
-	nums(c, &l.endings)
+	nums(c, &l.endings, &l.renewed)
 	c.flags(&l.opened)
 	l.carryStats(c)
 	l.carryTables(c)

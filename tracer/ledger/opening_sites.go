@@ -102,8 +102,9 @@ func (l *Ledger) carrySite(c *carrier, n uint32) {
 	}
 	c.siteKey(&key, n)
 	c.flags(&bare, &free)
-	if c.reads() {
-		if n = l.newSite(c, key, bare, free); c.bad {
+	group := l.groupOf(c, n)
+	if num(c, &group); c.reads() {
+		if n = l.newSite(c, key, group, bare, free); c.bad {
 			return
 		}
 	}
@@ -117,7 +118,10 @@ func (l *Ledger) carrySite(c *carrier, n uint32) {
 	c.counts(&s.early)
 	c.flags(&s.segment)
 	c.history(&s.history)
-	c.cohorts(s)
+	if group == 0 {
+		c.cohorts(s.cohorts())
+	}
+	c.windows(s)
 	if c.reads() && !c.bad {
 		l.addSums(c, s)
 	}
@@ -151,7 +155,7 @@ func (c *carrier) siteKey(key *siteKey, process uint32) {
 }
 
 // newSite adds a site to the books.
-func (l *Ledger) newSite(c *carrier, key siteKey, bare, free bool) uint32 {
+func (l *Ledger) newSite(c *carrier, key siteKey, group uint32, bare, free bool) uint32 {
 	p := &l.procs[key.process]
 	if _, ok := l.siteOf[key]; ok {
 		c.bad = true
@@ -176,9 +180,21 @@ func (l *Ledger) newSite(c *carrier, key siteKey, bare, free bool) uint32 {
 		s.total, s.sum = p.total(key.device, key.kind), p.total(allDevices, key.kind)
 	}
 	n := uint32(len(l.sites))
-	l.sites = append(l.sites, site{})
-	l.addCohorts(&s, n)
-	l.sites[n] = s
+	l.addWindows(&s)
+	if group != 0 {
+		if c.check(group <= n && key.kind == Tensor && l.sites[group-1].isButForClass(&s)); c.bad {
+			return 0
+		}
+		l.share(&s, group-1)
+	} else {
+		l.addLevels(&s)
+	}
+	if hash := key.hashButForClass(); key.kind == Tensor {
+		if _, known := l.classes[hash]; !known {
+			l.classes[hash] = n
+		}
+	}
+	l.sites = append(l.sites, s)
 	l.siteOf[key] = n
 	p.sites = append(p.sites, n)
 	return n
@@ -214,9 +230,25 @@ func (c *carrier) history(h *history) {
 	})
 }
 
-// cohorts carries a site's windows, and its cohorts: the same again for each site that shares them.
-func (c *carrier) cohorts(s *site) {
-	x := s.cohorts()
+// groupOf returns 0 if a site is the first one of its cohorts, otherwise the new number of that plus
+// 1.
+func (l *Ledger) groupOf(c *carrier, n uint32) (group uint32) {
+	if c.reads() {
+		return 0
+	}
+	o, x := c.renumber, l.sites[n].shared
+	if x == nil {
+		return 0
+	}
+	first, known := o.groups[x]
+	if !known {
+		o.groups[x] = o.site[n] + 1
+	}
+	return first
+}
+
+// cohorts carries the cohorts of one or more sites, without their windows.
+func (c *carrier) cohorts(x *cohorts) {
 	base := x.base + 1 // 0: none
 	num(c, &base)
 	x.base = base - 1
@@ -237,12 +269,15 @@ func (c *carrier) cohorts(s *site) {
 		c.float(&area)
 		x.levels.area[i] = float32(area)
 	}
-	for i := range s.own.parts.list[:x.last+1] {
+	c.check(x.base == noBase || x.base < 1<<62>>x.shift)
+}
+
+func (c *carrier) windows(s *site) {
+	for i := range s.own.parts.list[:s.cohorts().last+1] {
 		w := &s.own.parts.list[i]
 		nums(c, &w.alloc, &w.live)
 		nums(c, &w.allocObjects, &w.liveObjects)
 	}
-	c.check(x.base == noBase || x.base < 1<<62>>x.shift)
 }
 
 // takeEntries adds live allocations to the books.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -65,4 +66,24 @@ func (o *OOM) Caller() string {
 		return name
 	}
 	return "an unknown call"
+}
+
+// OOMGPU is the GPU of an out-of-memory error, and who was on it.
+type OOMGPU struct {
+	GPU      *ledger.GPU // with Used as of the error; nil: unknown
+	Own      uint64      // bytes of the process that failed
+	Workload ledger.Workload
+	Line     callstack.Frame // that asked for the memory
+	Users    []OOMUser       // other processes, largest first
+}
+
+// OOMUser is another process on the GPU of an out-of-memory error.
+type OOMUser struct {
+	PID       uint32
+	Comm      string // untrusted
+	Workload  ledger.Workload
+	Bytes     uint64 // on that GPU, as NVML reports them
+	Traced    bool
+	Line      *callstack.Frame // that holds most of it; nil: none is known
+	LineBytes uint64
 }

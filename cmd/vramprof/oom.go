@@ -75,6 +75,16 @@ func (r *oomRecorder) records() map[uint32]string {
 	return maps.Clone(r.paths)
 }
 
+// unrecorded returns how many errors have no record. It may be called on nil.
+func (r *oomRecorder) unrecorded() uint64 {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.missed
+}
+
 func newOOMRecorder(stderr io.Writer, write func(oom.Error) (string, error)) *oomRecorder {
 	return &oomRecorder{stderr: stderr, write: write, by: map[uint32]*oomCount{}, paths: map[uint32]string{}}
 }
@@ -125,6 +135,9 @@ func (r *oomRecorder) record(o oom.Error) {
 	path, err := r.write(o)
 	if path != "" {
 		r.mu.Lock()
+		if len(r.paths) >= maxOOMPIDs { // serve records for months
+			clear(r.paths)
+		}
 		r.paths[o.PID] = path
 		r.mu.Unlock()
 	}
@@ -269,6 +282,7 @@ type oomSource struct {
 	nvml     usage.NVML                                    // nil without a driver
 	snapshot func(books *ledger.Snapshot) *ledger.Snapshot // of books, or as of now if nil
 	stacks   callstack.Stacks
+	composed func(s *ledger.Snapshot, x report.OOM) // gets what the record is written from; may be nil
 }
 
 // content returns the text and the profile of a record. It reads NVML while it takes the snapshot,
@@ -290,6 +304,9 @@ func (s *oomSource) content(o oom.Error) (page, samples []byte, err error) {
 		o.AddHolders(snapshot)
 	}
 	wait.Wait()
+	if s.composed != nil {
+		s.composed(snapshot, x)
+	}
 	var t, p bytes.Buffer
 	if err := text.WriteOOM(&t, snapshot, s.stacks, x, report.Options{}, text.Screen{}); err != nil {
 		return nil, nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/tracer/archive"
+	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 func findFlags() []cli.Flag {
@@ -121,6 +122,24 @@ func overviewOf(a *archive.Archive, f archive.Filter) *report.Archive {
 	o.MoreErrors = more
 	for _, e := range errors {
 		o.Errors = append(o.Errors, report.ArchiveError{At: e.Wall, PID: e.PID, Comm: e.Comm, API: e.API, Size: e.Size})
+	}
+	records, err := a.Records()
+	if err != nil {
+		o.Problems = append(o.Problems, err.Error())
+	}
+	for i := range records {
+		x := &records[i]
+		if !archive.MatchesProcess(f.Process, x.PID, x.Comm) || !archive.MatchesPod(f.Pod, x.Workload.Namespace, x.Workload.Pod) {
+			continue
+		}
+		r := report.ArchiveRecord{At: x.Time, PID: x.PID, Comm: x.Comm, Pod: x.Workload.Pod, Size: ledger.UnknownSize, Path: x.Path}
+		if x.RequestedSize != nil {
+			r.Size = *x.RequestedSize
+		}
+		if x.GPU != nil {
+			r.GPU = x.GPU.UUID
+		}
+		o.Records = append(o.Records, r)
 	}
 	return o
 }

@@ -118,6 +118,9 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	defer s.endAlerts()
+	if err := s.keepRecords(c); err != nil {
+		return err
+	}
 	s.config.OOM = s.outOfMemory
 	return s.run(c, listeners, config)
 }

@@ -31,6 +31,7 @@ func WriteOOM(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.OOM
 	}
 	v.keptPart(p, n, options)
 	v.sitesPart(p, st, n, options)
+	v.neighborsPart(p, st, options.Limit())
 	v.growthPart(p)
 	footnotes(p, n)
 	return p.writeTo(w)
@@ -53,6 +54,7 @@ type oomCase struct {
 
 // oomUser is another process on the GPU.
 type oomUser struct {
+	pid     uint32
 	process int    // index into Snapshot.Processes; -1: not traced
 	name    string // of one that is not
 	bytes   uint64
@@ -134,10 +136,10 @@ func (v *oomCase) findUsers() {
 		case i == v.process:
 			v.own, v.left = u.Bytes, false
 		case i >= 0:
-			v.users = append(v.users, oomUser{process: i, bytes: u.Bytes})
+			v.users = append(v.users, oomUser{pid: u.PID, process: i, bytes: u.Bytes})
 		default:
 			name := words.Process(&ledger.Process{PID: u.PID, Comm: v.o.Names[u.PID]})
-			v.users = append(v.users, oomUser{process: -1, name: name, bytes: u.Bytes})
+			v.users = append(v.users, oomUser{pid: u.PID, process: -1, name: name, bytes: u.Bytes})
 		}
 	}
 	slices.SortStableFunc(v.users, func(a, b oomUser) int { return cmp.Compare(b.bytes, a.bytes) })

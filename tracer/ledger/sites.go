@@ -27,7 +27,7 @@ func (l *Ledger) findSite(key siteKey) uint32 {
 	}
 	p := &l.procs[key.process]
 	l.spend(len(p.totals) + len(p.tensors))
-	s := site{siteKey: key}
+	s := site{siteKey: key, ended: l.endings}
 	if !l.room(tableSites, p) || !l.room(tableEver, p) {
 		if key.stack != 0 {
 			l.warnOf(p.PID, fmt.Sprintf("process %d has too many stacks: allocations from the rest are shown without a stack", p.PID))

@@ -81,9 +81,9 @@ type SiteReport struct {
 	AllocatedBytes uint64        `json:"allocated_bytes"` // since the attach
 	AllocatedCount uint64        `json:"allocated_count"`
 	OldestNS       uint64        `json:"oldest_ns"`               // age of the oldest live allocation; 0 where it is unknown
-	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session
-	GrowthRate     int64         `json:"growth_bytes_per_minute"` // in the second half of the session
-	History        []uint64      `json:"history"`                 // live bytes at even steps of the session
+	GrowthBytes    int64         `json:"growth_bytes"`            // in the second half of the session, or of a process that began in it
+	GrowthRate     int64         `json:"growth_bytes_per_minute"` // likewise
+	History        []uint64      `json:"history"`                 // live bytes at even steps of the session, or of a process that began in its second half
 	Headline       int           `json:"headline"`                // index into stack: the user's own code
 	Stack          []FrameReport `json:"stack"`                   // innermost frame, the CUDA call, first
 	Owners         []OwnerReport `json:"owners,omitempty"`        // of imported memory: who allocated it, if traced
@@ -316,7 +316,7 @@ func siteReport(s *ledger.Snapshot, st callstack.Stacks, o report.Options, kept 
 		Device: words.Device(x.Device, x.Kind), GPUUUID: untrusted.Clean(report.GPUUUID(s, x.Process, x.Device, x.Kind)),
 		Plane: report.WholePlane(x), Kind: words.Kind(x.Kind), API: untrusted.Clean(x.API),
 		LiveBytes: x.LiveBytes, LiveCount: x.LiveObjects, AsleepBytes: x.Asleep, AllocatedBytes: x.AllocBytes, AllocatedCount: x.AllocObjects,
-		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: report.PerMinute(x.Growth, (s.End-s.Begin)/2),
+		OldestNS: oldest, GrowthBytes: x.Growth, GrowthRate: report.PerMinute(x.Growth, s.Half(x.Process)),
 		History: append([]uint64{}, x.History...), Headline: frames.Headline(stack), Stack: stackReport(stack),
 	}
 }

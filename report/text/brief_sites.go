@@ -81,10 +81,11 @@ func (p *brief) notCounted(sum *report.Sums) (list []string) {
 // if they differ, line.
 type siteTable struct {
 	*brief
-	pids    bool // more than one process
-	devices bool // more than one device of a process
-	places  int  // columns for both
-	begun   bool // the header is written
+	pids    bool   // more than one process
+	devices bool   // more than one device of a process
+	places  int    // columns for both
+	begun   bool   // the header is written
+	half    uint64 // ns: growth is over so long; 0: it differs
 }
 
 // siteKey identifies a site in a snapshot.
@@ -106,8 +107,14 @@ func (p *brief) siteTable() *siteTable {
 	t := &siteTable{brief: p}
 	listed := slices.Concat(p.gpu[:min(len(p.gpu), p.most)], p.managed[:min(len(p.managed), p.limit(briefApart))], p.host[:min(len(p.host), p.limit(briefApart))])
 	process, device := map[int]bool{}, map[[2]int]bool{}
+	t.half = (t.s.End - t.s.Begin) / 2
 	for i := range listed {
 		x := &listed[i]
+		if half := t.s.Half(x.Process); i == 0 {
+			t.half = half
+		} else if half != t.half {
+			t.half = 0
+		}
 		process[x.Process] = true
 		if !x.Kind.OnHost() && x.Device >= 0 {
 			device[[2]int{x.Process, int(x.Device)}] = true
@@ -157,11 +164,14 @@ func (t *siteTable) changeName() string {
 	if t.o.Older > 0 {
 		return "oldest"
 	}
-	return "last " + words.Span((t.s.End-t.s.Begin)/2)
+	if t.half == 0 {
+		return "growth" // in the second half of each process's time
+	}
+	return "last " + words.Span(t.half)
 }
 
-// change returns "+36.8 MiB", the growth in the second half of the session, or the age with
-// Options.Older.
+// change returns "+36.8 MiB", the growth in the second half of the session or of a process that began
+// in it, or the age with Options.Older.
 func (t *siteTable) change(x *ledger.Site) string {
 	if t.o.Older == 0 {
 		if x.Growth == 0 {

@@ -163,9 +163,9 @@ func whereText(device int32, kind ledger.Kind) string {
 }
 
 // growthText returns "+128 MiB in the last 30s (256 MiB/min)", the growth in the second half of the
-// session.
+// session, or of a process that began in it.
 func growthText(s *ledger.Snapshot, x *ledger.Site) string {
-	half := (s.End - s.Begin) / 2
+	half := s.Half(x.Process)
 	if x.Growth == 0 || half == 0 {
 		return "steady"
 	}

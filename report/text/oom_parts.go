@@ -138,7 +138,7 @@ func (v *oomCase) growthPart(p *page) {
 			driver = addHistory(driver, x.History)
 		}
 	}
-	if v.recentText(driver) == "" && v.recentText(tensors) == "" {
+	if v.recentText(v.process, driver) == "" && v.recentText(v.process, tensors) == "" {
 		return
 	}
 	p.line(plain, 0, "")
@@ -148,7 +148,7 @@ func (v *oomCase) growthPart(p *page) {
 		name    string
 		history []uint64
 	}{{"taken from the driver", driver}, {"live tensors", tensors}} {
-		if text := v.recentText(g.history); text != "" {
+		if text := v.recentText(v.process, g.history); text != "" {
 			p.list(plain, 0, " ", g.name+":", text)
 			p.list(plain, siteIndent, " ", sparkline(g.history, min(ledger.HistoryLen, p.width-siteIndent)))
 		}
@@ -170,9 +170,9 @@ const recentMinutes = 5 * time.Minute
 
 // recentText returns "+1.20 GiB in the last 4m41s (+262 MiB/min)", "steady", or "" if it is
 // unknown.
-func (v *oomCase) recentText(history []uint64) string {
+func (v *oomCase) recentText(process int, history []uint64) string {
 	n := len(history)
-	session := report.Minus(v.s.End, v.s.Begin)
+	session := v.s.End - v.s.Since(process)
 	if n < 2 || session < uint64(n) {
 		return ""
 	}

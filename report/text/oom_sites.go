@@ -100,11 +100,11 @@ func (v *oomCase) siteText(h *report.Holding) []string {
 		if v.sampled(x) {
 			amount = "about " + amount
 		}
-		return []string{amount, v.recentText(x.History)}
+		return []string{amount, v.recentText(x.Process, x.History)}
 	case report.PlaneCache:
-		return []string{"PyTorch's cache in " + words.Count(x.LiveObjects, "segment"), "these hold " + words.Bytes(x.LiveBytes), v.recentText(x.History)}
+		return []string{"PyTorch's cache in " + words.Count(x.LiveObjects, "segment"), "these hold " + words.Bytes(x.LiveBytes), v.recentText(x.Process, x.History)}
 	}
-	return []string{words.Count(x.LiveObjects, "allocation"), v.recentText(x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
+	return []string{words.Count(x.LiveObjects, "allocation"), v.recentText(x.Process, x.History), whereText(x.Device, x.Kind), untrusted.Clean(x.API)}
 }
 
 // sampled reports whether the tensors of a site were sampled.

@@ -223,7 +223,7 @@ func TestOOMListsAreCut(t *testing.T) {
 }
 
 func TestRecentGrowthIsThatOfMinutes(t *testing.T) {
-	s := &ledger.Snapshot{Begin: 5, End: 5 + 3200*reporttest.Second}
+	s := &ledger.Snapshot{Begin: 5, End: 5 + 3200*reporttest.Second, Processes: []ledger.Process{{}}}
 	v := &oomCase{s: s}
 	grown := reporttest.Flat(reporttest.GiB)
 	grown[len(grown)-1] = 2 * reporttest.GiB
@@ -242,7 +242,7 @@ func TestRecentGrowthIsThatOfMinutes(t *testing.T) {
 		{reporttest.Second, grown, ""},
 	} {
 		s.End = s.Begin + c.session
-		if got := v.recentText(c.history); got != c.want {
+		if got := v.recentText(0, c.history); got != c.want {
 			t.Errorf("%s: got %q, want %q", fmt.Sprint(time.Duration(c.session)), got, c.want)
 		}
 	}

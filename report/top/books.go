@@ -275,8 +275,18 @@ func (d *reading) addToProcess(h *report.Holding, plane, g int) {
 		x.live += h.Live
 	}
 	if h.Site != nil && h.Site.Kind.Owned() {
-		x.siteGrowth += h.Site.Growth
+		x.siteGrowth += d.grown(h.Site)
 	}
+}
+
+// grown returns the growth of a site as of the later half of the session, at the rate of its own
+// time.
+func (b *books) grown(x *ledger.Site) int64 {
+	half := b.Snapshot.Half(x.Process)
+	if half == b.half || half == 0 {
+		return x.Growth
+	}
+	return int64(float64(x.Growth) * float64(b.half) / float64(half))
 }
 
 func (d *reading) addToLine(at map[lineKey]int32, key lineKey, i int) {
@@ -300,7 +310,7 @@ func (d *reading) addToLine(at map[lineKey]int32, key lineKey, i int) {
 		return
 	}
 	l.count += report.AwakeObjects(x)
-	l.growth += x.Growth
+	l.growth += d.grown(x)
 	if ns, known := report.Age(d.s, x); known {
 		l.oldest = max(l.oldest, ns)
 	}

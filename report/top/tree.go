@@ -126,7 +126,7 @@ func (g *grove) figures(k int32, l *line) line {
 	if h.Site == nil || h.Mark != "" {
 		return x
 	}
-	x.count, x.growth, x.judged, x.incomplete = report.AwakeObjects(h.Site), h.Site.Growth, g.b.judged[k], l.incomplete
+	x.count, x.growth, x.judged, x.incomplete = report.AwakeObjects(h.Site), g.b.grown(h.Site), g.b.judged[k], l.incomplete
 	if ns, known := report.Age(g.b.Snapshot, h.Site); known {
 		x.oldest = ns
 	}

@@ -43,9 +43,9 @@ func (j *judge) othersGrow() map[string]float64 {
 	explained, rates := map[string]float64{}, map[string]float64{}
 	for i := range j.s.Sites {
 		x := &j.s.Sites[i]
-		if x.Kind != ledger.Tensor && !x.Kind.OnHost() && x.Growth != 0 {
+		if x.Kind != ledger.Tensor && !x.Kind.OnHost() {
 			if g := j.gpu(x.Process, x.Device); g != nil {
-				explained[g.UUID] += float64(x.Growth)
+				explained[g.UUID] += j.grownInSession(x)
 			}
 		}
 	}
@@ -58,6 +58,15 @@ func (j *judge) othersGrow() map[string]float64 {
 		rates[g.UUID] = max(grown, 0) / (float64(g.Time-g.EarlierTime) / 1e9)
 	}
 	return rates
+}
+
+// grownInSession returns the growth of a site in the later half of the session: all that it has if its
+// process began in it.
+func (j *judge) grownInSession(x *ledger.Site) float64 {
+	if j.s.Since(x.Process) > j.s.Begin {
+		return float64(x.LiveBytes)
+	}
+	return float64(x.Growth)
 }
 
 // span returns seconds as a duration, at most a century or so.

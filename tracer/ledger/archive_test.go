@@ -103,7 +103,7 @@ func TestEndedProcessesTakeLittleRoom(t *testing.T) {
 		packed += len(l.procs[i].archived)
 	}
 	t.Logf("%d bytes for each process of %d sites, %d for each site that is packed", each, sites, packed/(2*processes*sites))
-	if each > 4<<10 {
+	if each > 9<<9 {
 		t.Errorf("%d bytes for each process that ended", each)
 	}
 	if n := len(l.sites); n > 200*sites {

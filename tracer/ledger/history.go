@@ -89,12 +89,13 @@ func (h *history) join() {
 	h.changes = kept
 }
 
-// fill sets out to the live bytes at even steps of the session, the last of which is its end.
-func (h *history) fill(out []uint64, session uint64) {
-	step := session / uint64(len(out))
+// fill sets out to the live bytes at even steps between two times of the session, the last of which
+// is its end.
+func (h *history) fill(out []uint64, from, session uint64) {
+	step := (session - from) / uint64(len(out))
 	i, live := 0, uint64(0)
 	for k := range out {
-		t := step * uint64(k+1)
+		t := from + step*uint64(k+1)
 		if k == len(out)-1 {
 			t = ^uint64(0)
 		}
@@ -104,6 +105,23 @@ func (h *history) fill(out []uint64, session uint64) {
 		}
 		out[k] = live
 	}
+}
+
+// Since returns the time from which on figures show the past of a process (Site.History and
+// Site.Growth): the begin of the session, or that of the process if it began in the later half. A
+// process that begins after a month is shown in as much detail as one that begins at once.
+func (s *Snapshot) Since(process int) uint64 {
+	return sinceOf(s.Begin, s.Processes[process].Begin, s.End)
+}
+
+// Half returns over how long Site.Growth of a process is, in ns.
+func (s *Snapshot) Half(process int) uint64 { return (s.End - s.Since(process)) / 2 }
+
+func sinceOf(session, process, end uint64) uint64 {
+	if process > session && process <= end && process-session > (end-session)/2 {
+		return process
+	}
+	return session
 }
 
 // at returns the live bytes t ns after Begin.

@@ -223,7 +223,7 @@ func (l *Ledger) setLimits(x Limits) {
 	}
 }
 
-// everPart is how many sites of ended processes, of 150 bytes each, are kept per possible live
+// everPart is how many sites of ended processes, of 280 bytes each, are kept per possible live
 // site, of 2 KB.
 const everPart = maxSitesEver / maxSites
 

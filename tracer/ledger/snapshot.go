@@ -90,8 +90,8 @@ type Site struct {
 	Tensors    uint64
 	Asleep     uint64   // of kind Tensor: part of LiveBytes without physical memory; see Tensors
 	Oldest     uint64   // time of the oldest live allocation; 0 without one
-	Growth     int64    // live bytes now minus those at half of the session
-	History    []uint64 // live bytes at even steps from Begin to End, at most HistoryLen
+	Growth     int64    // live bytes now minus those Snapshot.Half ago
+	History    []uint64 // live bytes at even steps from Snapshot.Since to End, at most HistoryLen
 	Peak       uint64   // most live bytes; of several sites shown as one, the sum of their peaks
 	Owners     []Owner  // of Kind Imported: the first few traced sites whose memory it is
 	MoreOwners bool     // there are more than Owners has
@@ -220,7 +220,7 @@ type Tensors struct {
 
 	// Bytes allocated before the attach and still live: Allocated - LiveBytes.
 	Older uint64
-	// Bytes allocated before the attach and freed since, by the steps of Site.History.
+	// Bytes allocated before the attach and freed since, at even steps from Begin to End.
 	OlderFreed  [HistoryLen]uint64
 	OlderCached uint64 // rest of the segments that are older than the attach
 	Segments    uint64 // live bytes of segments allocated since the attach

@@ -180,6 +180,10 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 			shown = append(shown, n)
 		}
 	}
+	from := uint64(0)
+	if len(shown) > 0 {
+		from = v.since(l.sites[shown[0]].process)
+	}
 	steps, cohorts := make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
 	for n, number := range shown {
 		s := &l.sites[number]
@@ -190,7 +194,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 			AllocObjects: s.allocObjects, AllocBytes: s.allocBytes,
 			Segment: s.segment, Tensors: min(s.inside, s.liveBytes),
 			Evicted: s.evicted, Crowded: s.crowded,
-			Oldest: s.oldest, Growth: int64(s.liveBytes - s.history.at(session/2)),
+			Oldest: s.oldest, Growth: int64(s.liveBytes - s.history.at(from+(session-from)/2)),
 			History: steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen],
 		}
 		if s.first != 0 {
@@ -198,10 +202,15 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 		}
 		v.addOwners(&out, s.siteKey)
 		v.addHolders(&out, s.siteKey)
-		s.history.fill(out.History, session)
+		s.history.fill(out.History, from, session)
 		s.fillCohorts(l.options.Begin, v.s.End, &out, cohorts[n*CohortLen:(n+1)*CohortLen:(n+1)*CohortLen])
 		list.add(key, &out)
 	}
+}
+
+// since returns Snapshot.Since of a process, in ns after Begin.
+func (v *view) since(process uint32) uint64 {
+	return sinceOf(v.s.Begin, v.l.procs[process].Begin, v.s.End) - v.s.Begin
 }
 
 // pools adds the pools; if a process uses one GPU only, known and unknown device are one.

@@ -155,7 +155,7 @@ func (v *view) tensorsOn(process uint32, t *tensors, m *tensorState, segments ma
 	v.asleepOn(p, t, &out, &segment, here)
 	out.Segments, out.Cached = segment.bytes, segment.bytes-segment.inside
 	out.Older = minus(out.Allocated, out.LiveBytes)
-	t.olderFreed.fill(out.OlderFreed[:], v.s.End-v.s.Begin)
+	t.olderFreed.fill(out.OlderFreed[:], 0, v.s.End-v.s.Begin)
 	outside := minus(out.LiveBytes, segment.inside+out.Asleep)
 	older := v.olderReserved(p, t, &out, outside, here)
 	out.OlderCached = minus(minus(older, out.Older), outside)
@@ -316,14 +316,14 @@ func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 		out.Oldest = v.l.entries.at(s.first).time
 	}
 	p := v.l.inclusion(int(s.class))
-	session := v.s.End - v.s.Begin
-	s.history.fill(out.History, session)
+	session, from := v.s.End-v.s.Begin, v.since(s.process)
+	s.history.fill(out.History, from, session)
 	for i := range out.History {
 		out.History[i] = x.weighted(out.History[i], p)
 	}
 	out.History[HistoryLen-1] = out.LiveBytes
 	s.fillTensors(v.l.options.Begin, v.s.End, out, part)
 	v.addHolders(out, s.siteKey)
-	out.Growth = int64(out.LiveBytes) - int64(x.weighted(s.history.at(session/2), p))
+	out.Growth = int64(out.LiveBytes) - int64(x.weighted(s.history.at(from+(session-from)/2), p))
 	return out
 }

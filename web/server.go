@@ -70,6 +70,7 @@ type Server struct {
 	names       []string // of this machine
 	connections *connections
 	answers     answers
+	ooms        oomList
 
 	composing, writing, waiting, reading gate
 

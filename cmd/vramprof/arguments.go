@@ -75,6 +75,20 @@ func afterDashes(c *cli.Context) bool {
 	return at >= 0 && all[at] == "--"
 }
 
+// pidsOf reads --pid: "-p 42,43 -p 44".
+func pidsOf(c *cli.Context) (pids []uint32, err error) {
+	for _, list := range c.StringSlice("pid") {
+		for text := range strings.SplitSeq(list, ",") {
+			pid, err := strconv.ParseUint(text, 10, 31)
+			if err != nil || pid == 0 {
+				return nil, usageError{fmt.Errorf("%q is not a process id", text)}
+			}
+			pids = append(pids, uint32(pid))
+		}
+	}
+	return pids, nil
+}
+
 // configOf reads from the flags which processes to trace, and how.
 func configOf(c *cli.Context) (tracer.Config, error) {
 	command, err := commandOf(c)
@@ -82,14 +96,8 @@ func configOf(c *cli.Context) (tracer.Config, error) {
 		return tracer.Config{}, err
 	}
 	config := tracer.Config{Command: command, Wait: c.Bool("all") || c.IsSet("name")}
-	for _, list := range c.StringSlice("pid") {
-		for text := range strings.SplitSeq(list, ",") {
-			pid, err := strconv.ParseUint(text, 10, 31)
-			if err != nil || pid == 0 {
-				return config, usageError{fmt.Errorf("%q is not a process id", text)}
-			}
-			config.PIDs = append(config.PIDs, uint32(pid))
-		}
+	if config.PIDs, err = pidsOf(c); err != nil {
+		return config, err
 	}
 	if c.IsSet("name") {
 		if c.String("name") == "" {

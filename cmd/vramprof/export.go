@@ -27,7 +27,7 @@ func exportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "export",
 		Usage:     "convert a capture, or trace now, for other tools",
-		UsageText: "vramprof export [OPTIONS] FILE | -p PID | --name REGEX | -a",
+		UsageText: "vramprof export [OPTIONS] FILE | -p PID | --name REGEX | -a | --connect",
 		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote. With -p, --name or -a instead, processes are traced as by record. Formats: pprof (also for speedscope and Perfetto), " +
 			"folded (flame graph tools), chrome (timeline for Perfetto and chrome://tracing), torch (memory snapshot of one process, for pytorch.org/memory_viz).",
 		Flags: slices.Concat([]cli.Flag{
@@ -35,6 +35,7 @@ func exportCommand() *cli.Command {
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write to `FILE` (default: named after the capture); - is stdout"},
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			mineFlag(),
+			connectFlag(),
 		}, readFlags(), momentFlags(), traceFlags()),
 		Action: exportSession,
 	}
@@ -53,7 +54,10 @@ func exportSession(c *cli.Context) error {
 	if between != nil && format != "pprof" {
 		return usageError{fmt.Errorf("--between needs --format pprof")}
 	}
-	if err := checkSource(c); err != nil {
+	if !connecting(c) {
+		err = checkSource(c)
+	}
+	if err != nil {
 		return err
 	}
 	name := strings.TrimSuffix(filepath.Base(c.Args().First()), ".vram") + suffix
@@ -70,12 +74,17 @@ func exportSession(c *cli.Context) error {
 		return err
 	}
 	defer out.discard()
-	r, done, err := openSource(c, momentList(&at, between)...)
-	if err != nil {
-		return err
+	var write func(io.Writer) error
+	if connecting(c) {
+		write, err = exportRemote(c, format)
+	} else {
+		var r *capture.Reader
+		var done func()
+		if r, done, err = openSource(c, momentList(&at, between)...); err == nil {
+			defer done()
+			write, err = exporter(c, r, format, at, between)
+		}
 	}
-	defer done()
-	write, err := exporter(c, r, format, at, between)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,9 @@ func optionsFirst(app *cli.App, args []string) []string {
 	takesValue := map[string]bool{}
 	for _, f := range command.Flags {
 		_, isBool := f.(*cli.BoolFlag)
+		_, isOptional := f.(*cli.GenericFlag) // --connect, --connect=SOCKET
 		for _, name := range f.Names() {
-			takesValue[name] = !isBool
+			takesValue[name] = !isBool && !isOptional
 		}
 	}
 	options, files := slices.Clone(args[:2]), []string{}

@@ -31,7 +31,7 @@ func reportCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "report",
 		Usage:     "show a capture, or trace now, in one of several views",
-		UsageText: "vramprof report [OPTIONS] FILE | -p PID | --name REGEX | -a",
+		UsageText: "vramprof report [OPTIONS] FILE | -p PID | --name REGEX | -a | --connect",
 		Description: "FILE is a capture that \"vramprof record -o FILE.vram\" wrote, or an archive: the folder that \"vramprof serve\" writes, /var/lib/vramprof. With -p, --name or -a instead, processes are traced as by record, until Ctrl-C or for --duration. " +
 			"Moments are times since the session began (12m30s, plain seconds), begin, peak, end, or times of day ('2026-11-22 03:12', 03:12, 'yesterday 03:12', -2h before the end). Without a moment, an archive is listed.",
 		Flags: slices.Concat([]cli.Flag{
@@ -42,6 +42,7 @@ func reportCommand() *cli.Command {
 			&cli.BoolFlag{Name: "force", Usage: "overwrite FILE"},
 			&cli.IntFlag{Name: "top", Aliases: []string{"T"}, Value: 10, Usage: "list at most `N` of each (default: 10)"},
 			mineFlag(),
+			connectFlag(),
 		}, readFlags(), momentFlags(), findFlags(), traceFlags()),
 		Action: reportSession,
 	}
@@ -64,6 +65,9 @@ func reportSession(c *cli.Context) error {
 	at, between, err := momentsOf(c)
 	if err != nil {
 		return err
+	}
+	if connecting(c) {
+		return reportRemote(c)
 	}
 	if err := checkSource(c); err != nil {
 		return err

@@ -91,6 +91,11 @@ func (l *listeners) serve(pages *web.Server, log *slog.Logger) {
 			return toolkit.Serve(socket, x, &toolkit.FlagConfig{WebConfigFile: &l.config}, log)
 		})
 	}
+	if l.unix != nil {
+		x := pages.HTTP(pages.Connect(), log)
+		l.servers = append(l.servers, x)
+		go l.answer(log, func() error { return x.Serve(web.OwnerOnly(l.unix)) })
+	}
 }
 
 // answer runs a server of one socket. Its end does not end tracing.

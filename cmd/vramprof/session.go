@@ -84,6 +84,7 @@ func newSession(c *cli.Context) (*session, error) {
 
 // open opens NVML and loads the BPF programs. It probes nothing yet.
 func (s *session) open(c *cli.Context) (err error) {
+	mentionServer(c)
 	if s.driver, err = openNVML(c.Context); err == nil {
 		s.config.NVML = s.driver
 		s.learnOrder(c.Context)

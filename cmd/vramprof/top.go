@@ -41,6 +41,7 @@ func topCommand() *cli.Command {
 			&cli.StringFlag{Name: "oom-dir", Usage: "write a record of each out-of-memory error into `DIR` (default: this folder)"},
 			&cli.BoolFlag{Name: "no-oom", Usage: "write no records of out-of-memory errors"},
 			mineFlag(),
+			connectFlag(),
 		}),
 		Action: topSession,
 	}
@@ -52,6 +53,9 @@ func topSession(c *cli.Context) error {
 	}
 	if !(c.Float64("speed") > 0) {
 		return usageError{errors.New("--speed must be above 0")}
+	}
+	if connecting(c) {
+		return topRemote(c)
 	}
 	if c.Args().Present() && !afterDashes(c) {
 		return topFile(c)

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/export"
+	"github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/report/profile"
+	"github.com/vramprof/vramprof/report/text"
+	"github.com/vramprof/vramprof/report/top"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/web"
+)
+
+// defaultSocket is the socket of a vramprof serve without --run-dir.
+var defaultSocket = filepath.Join(defaultRunDir, socketName)
+
+// connectFlag returns the flag of commands that can ask a running vramprof serve.
+func connectFlag() cli.Flag {
+	return &cli.GenericFlag{
+		Name: "connect", Value: &socketValue{},
+		Usage: "ask the running vramprof serve instead of tracing; --connect=SOCKET: another than " + defaultSocket,
+	}
+}
+
+// socketValue is "--connect" or "--connect=SOCKET".
+type socketValue struct{ path string }
+
+func (v *socketValue) String() string { return v.path }
+
+// IsBoolFlag tells package flag that the value is optional.
+func (*socketValue) IsBoolFlag() bool { return true }
+
+func (v *socketValue) Set(text string) error {
+	switch text {
+	case "true": // --connect
+		v.path = defaultSocket
+	case "":
+		return errors.New("it is empty")
+	default:
+		v.path = text
+		if info, err := os.Stat(text); err == nil && info.IsDir() { // --run-dir
+			v.path = filepath.Join(text, socketName)
+		}
+	}
+	return nil
+}
+
+// remote is a running vramprof serve.
+type remote struct {
+	*web.Client
+	path string
+	pids []uint32 // only these processes; nil: all
+}
+
+// connecting reports whether the command asks a running vramprof serve.
+func connecting(c *cli.Context) bool { return c.IsSet("connect") }
+
+// connectTo reads the options of a command that asks a running vramprof serve.
+func connectTo(c *cli.Context) (*remote, error) {
+	if c.Args().Present() {
+		return nil, usageError{fmt.Errorf("unexpected argument %q: --connect asks vramprof serve (another socket: --connect=SOCKET)", c.Args().First())}
+	}
+	for _, f := range traceFlags() {
+		name := f.Names()[0]
+		if means := name == "pid" || name == "verbose" && c.Command.Name == "leaks"; c.IsSet(name) && !means {
+			return nil, usageError{fmt.Errorf("--%s is only for tracing, and --connect does not trace", name)}
+		}
+	}
+	for _, name := range []string{"at", "between", noLimits} {
+		if c.IsSet(name) {
+			return nil, usageError{fmt.Errorf("--%s needs a capture, and --connect shows the present (vramprof report /var/lib/vramprof has the past)", name)}
+		}
+	}
+	pids, err := pidsOf(c)
+	if err != nil {
+		return nil, err
+	}
+	path := c.Generic("connect").(*socketValue).path
+	return &remote{Client: web.NewClient(path, version), path: path, pids: pids}, nil
+}
+
+// books returns the server's books of now, or those of the chosen processes.
+func (r *remote) books(ctx context.Context, whole bool) (*ledger.Snapshot, error) {
+	s, err := r.Books(ctx, whole)
+	if err != nil {
+		return nil, codedError{r.explain(err), r.code(err)}
+	}
+	if r.pids == nil {
+		return s, nil
+	}
+	s = s.Only(func(p *ledger.Process) bool { return slices.Contains(r.pids, p.PID) })
+	for _, pid := range r.pids {
+		if !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.PID == pid }) {
+			return nil, codedError{fmt.Errorf("process %d is not in the books of vramprof serve (it does not use CUDA, or it ended long ago)", pid), exitNoProcess}
+		}
+	}
+	return s, nil
+}
+
+func (r *remote) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("connect to %s: vramprof serve is not running (systemctl start vramprof, or trace without --connect)", r.path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("connect to %s: permission denied (only root and the user of vramprof serve may)", r.path)
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return errors.New("vramprof serve ended, or refused the connection")
+	}
+	return err
+}
+
+func (*remote) code(err error) int {
+	if errors.Is(err, fs.ErrPermission) {
+		return exitPrivilege
+	}
+	return exitError
+}
+
+// reportRemote is report --connect.
+func reportRemote(c *cli.Context) error {
+	r, err := connectTo(c)
+	if err != nil {
+		return err
+	}
+	view := json.View{Name: c.String("view"), Stacks: mine(c, r)}
+	if view.Name == "stats" || view.Name == "timeline" || c.IsSet("html") {
+		return usageError{errors.New("the views stats and timeline and --html need a capture, and --connect shows the present (vramprof report /var/lib/vramprof has the past)")}
+	}
+	if view.Snapshot, err = r.books(c.Context, true); err != nil {
+		return err
+	}
+	return printView(c, view, viewOptions(c))
+}
+
+// leaksRemote is where leaks --connect gets the books from.
+func leaksRemote(c *cli.Context) (*ledger.Snapshot, callstack.Stacks, func(), error) {
+	r, err := connectTo(c)
+	if err == nil && c.IsSet("oom-dir") {
+		err = usageError{errors.New("--oom-dir and --connect exclude each other")}
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	s, err := r.books(c.Context, true)
+	return s, mine(c, r), func() {}, err
+}
+
+// exportRemote is export --connect: it does what can fail before anything is written, and returns
+// the function that writes.
+func exportRemote(c *cli.Context, format string) (func(io.Writer) error, error) {
+	r, err := connectTo(c)
+	if err != nil {
+		return nil, err
+	}
+	if format != "pprof" && format != "folded" {
+		return nil, usageError{fmt.Errorf("--format %s needs a capture, and --connect shows the present (formats: pprof, folded)", format)}
+	}
+	s, err := r.books(c.Context, true)
+	if err != nil {
+		return nil, err
+	}
+	return func(w io.Writer) error {
+		if format == "folded" {
+			return export.Folded(w, s, mine(c, r), export.FoldedOptions{})
+		}
+		return profile.Write(w, s, mine(c, r))
+	}, nil
+}
+
+// topRemote is top --connect.
+func topRemote(c *cli.Context) error {
+	r, err := connectTo(c)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"speed", "oom-dir", "no-oom"} {
+		if c.IsSet(name) {
+			return usageError{fmt.Errorf("--%s and --connect exclude each other", name)}
+		}
+	}
+	stacks, once := mine(c, r), c.Bool("once") || !screenPossible()
+	first, err := r.books(c.Context, once)
+	if err != nil {
+		return err
+	}
+	if once {
+		return writeOnce(c, first, stacks)
+	}
+	here, err := openFolder(".")
+	if err != nil {
+		return codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+	}
+	defer here.Close()
+	ctx, end := context.WithCancel(c.Context)
+	defer end()
+	o := topOptions(c)
+	o.Profile = profileWriter(here, stacks)
+	sc := newScreen(c, o)
+	followed := make(chan error, 1)
+	go func() {
+		followed <- r.follow(ctx, sc, refresh{stacks: stacks, least: screenPause})
+		end() // vramprof serve may have ended
+	}()
+	err = sc.run(ctx)
+	end()
+	if e := <-followed; err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	last, err := r.books(c.Context, true)
+	if err != nil {
+		return err
+	}
+	return text.WriteSummary(c.App.Writer, last, stacks, report.Options{}, screen())
+}
+
+// follow shows the server's books until ctx ends, or until the server does.
+func (r *remote) follow(ctx context.Context, sc *liveScreen, f refresh) error {
+	var failed error
+	for {
+		snapshot, verdicts := f.next(func() *ledger.Snapshot {
+			var s *ledger.Snapshot
+			if s, failed = r.books(ctx, false); failed != nil {
+				return &ledger.Snapshot{}
+			}
+			return s
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case failed != nil:
+			return failed
+		}
+		sc.program.Send(top.Moment{Snapshot: snapshot, Judged: verdicts, OOMs: r.OOMs(), Stacks: f.stacks})
+		if !f.wait(ctx) {
+			return nil
+		}
+	}
+}
+
+// mentionServer tells who is about to attach to processes that vramprof serve traces already.
+func mentionServer(c *cli.Context) {
+	advice, ok := map[string]string{
+		"top": "--connect asks it", "report": "--connect asks it", "leaks": "--connect asks it", "export": "--connect asks it",
+		"record": "vramprof report --connect shows what it knows, and its archive has the past,",
+	}[c.Command.Name]
+	if !ok || afterDashes(c) {
+		return
+	}
+	conn, err := net.DialTimeout("unix", defaultSocket, mentionTime)
+	if err != nil {
+		return
+	}
+	conn.Close()
+	fmt.Fprintf(c.App.ErrWriter, "vramprof: vramprof serve is running: %s instead of attaching again\n", advice)
+}
+
+const mentionTime = 100 * time.Millisecond

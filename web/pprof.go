@@ -164,12 +164,12 @@ func (s *Server) ofBooks(r *http.Request, q *query, compose func(*ledger.Snapsho
 // Archive is what vramprof has written about earlier moments.
 type Archive interface {
 	// At returns the books as of a moment, and their stacks, which are valid until close. If there
-	// is nothing of this moment, the error is one of ErrNoMoment.
+	// is nothing of this moment, the error is one that NoMoment made.
 	At(ctx context.Context, t time.Time) (s *ledger.Snapshot, st callstack.Stacks, done io.Closer, err error)
 }
 
-// ErrNoMoment means that an Archive has nothing of a moment.
-var ErrNoMoment = errors.New("the archive has nothing of this moment")
+// NoMoment returns the error of an Archive that has nothing of a moment.
+func NoMoment(text string) error { return notFound(text) }
 
 // ofArchive composes an answer of an earlier moment.
 func (s *Server) ofArchive(ctx context.Context, q *query, compose func(*ledger.Snapshot, callstack.Stacks) ([]byte, error)) ([]byte, error) {
@@ -181,9 +181,6 @@ func (s *Server) ofArchive(ctx context.Context, q *query, compose func(*ledger.S
 	}
 	defer s.reading.leave()
 	snapshot, st, done, err := s.config.Archive.At(ctx, q.at)
-	if errors.Is(err, ErrNoMoment) {
-		return nil, notFound(err.Error())
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -195,7 +195,7 @@ type archive struct{ at time.Time }
 
 func (a archive) At(_ context.Context, t time.Time) (*ledger.Snapshot, callstack.Stacks, io.Closer, error) {
 	if !t.Equal(a.at) {
-		return nil, nil, nil, fmt.Errorf("%w: it begins at %s", ErrNoMoment, a.at)
+		return nil, nil, nil, NoMoment("it begins at " + a.at.String())
 	}
 	return podSnapshot(), reporttest.Stacks(), io.NopCloser(nil), nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/top"
 	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/web"
 )
@@ -67,6 +68,8 @@ type remote struct {
 	*web.Client
 	path string
 	pids []uint32 // only these processes; nil: all
+
+	process, pod string // likewise; "": all
 }
 
 // connecting reports whether the command asks a running vramprof serve.
@@ -93,7 +96,7 @@ func connectTo(c *cli.Context) (*remote, error) {
 		return nil, err
 	}
 	path := c.Generic("connect").(*socketValue).path
-	return &remote{Client: web.NewClient(path, version), path: path, pids: pids}, nil
+	return &remote{Client: web.NewClient(path, version), path: path, pids: pids, process: c.String("process"), pod: c.String("pod")}, nil
 }
 
 // books returns the server's books of now, or those of the chosen processes.
@@ -102,10 +105,15 @@ func (r *remote) books(ctx context.Context, whole bool) (*ledger.Snapshot, error
 	if err != nil {
 		return nil, codedError{r.explain(err), r.code(err)}
 	}
-	if r.pids == nil {
+	if r.pids == nil && r.process == "" && r.pod == "" {
 		return s, nil
 	}
-	s = s.Only(func(p *ledger.Process) bool { return slices.Contains(r.pids, p.PID) })
+	s = s.Only(func(p *ledger.Process) bool {
+		return (r.pids == nil || slices.Contains(r.pids, p.PID)) && archive.MatchesProcess(r.process, p.PID, p.Comm) && archive.MatchesPod(r.pod, p.Namespace, p.Pod)
+	})
+	if len(s.Processes) == 0 && r.pids == nil {
+		return nil, codedError{fmt.Errorf("no process in the books of vramprof serve is %s", onlyText(archive.Filter{Process: r.process, Pod: r.pod})), exitNoProcess}
+	}
 	for _, pid := range r.pids {
 		if !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.PID == pid }) {
 			return nil, codedError{fmt.Errorf("process %d is not in the books of vramprof serve (it does not use CUDA, or it ended long ago)", pid), exitNoProcess}
@@ -257,7 +265,8 @@ func (r *remote) follow(ctx context.Context, sc *liveScreen, f refresh) error {
 	}
 }
 
-// mentionServer tells who is about to attach to processes that vramprof serve traces already.
+// mentionServer prints a note before a command attaches to processes that vramprof serve traces
+// already.
 func mentionServer(c *cli.Context) {
 	advice, ok := map[string]string{
 		"top": "--connect asks it", "report": "--connect asks it", "leaks": "--connect asks it", "export": "--connect asks it",

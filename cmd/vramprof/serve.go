@@ -72,6 +72,7 @@ func serveFlags() []cli.Flag {
 type server struct {
 	*session
 	host      string
+	pages     atomic.Pointer[web.Server]
 	hosts     []string         // --web.external-host
 	stacks    callstack.Stacks // with --mine
 	log       *slog.Logger
@@ -146,7 +147,11 @@ func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
 	var once sync.Once
 	answer := func() {
 		once.Do(func() {
-			l.serve(web.New(web.Config{Session: s, Ready: s.ready.Load, Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid")}), s.log)
+			pages := web.New(web.Config{
+				Session: s, Ready: s.ready.Load, Archive: momentsOfArchive(c), Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid"),
+			})
+			s.pages.Store(pages)
+			l.serve(pages, s.log)
 			s.ready.Store(true)
 			systemd.ready()
 			go systemd.watch(ctx, s.alive)

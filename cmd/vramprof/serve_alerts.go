@@ -146,6 +146,9 @@ func (s *server) outOfMemory(o oom.Error) {
 	}
 	s.addStack(&x, o.Stack)
 	s.log.Error("out of memory", "pid", x.PID, "comm", x.Comm, "workload", x.Workload, "device", x.Device, "requested_bytes", x.RequestedBytes, "line", x.Line)
+	if pages := s.pages.Load(); pages != nil {
+		pages.AddOOM(oomReport(o))
+	}
 	s.alerts.Tell(onOOM, x)
 	if s.ooms != nil {
 		s.ooms.take(o)

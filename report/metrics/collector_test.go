@@ -191,6 +191,17 @@ func TestSeriesAreBoundedAndTheRestIsSummed(t *testing.T) {
 	}
 }
 
+func TestContainersOfPodsAreNamed(t *testing.T) {
+	c := New(Options{})
+	c.Set(fleet(2, func(i int, p *ledger.Process) { p.PodContainer = []string{"trainer", ""}[i] }), Own{})
+	list := scrape(t, c)
+	for _, container := range []string{"trainer", "c1"} { // the second's name is unknown: its id
+		if _, n := list.of("vramprof_memory_bytes", "container="+container); n == 0 {
+			t.Errorf("no container %s", container)
+		}
+	}
+}
+
 func TestOneContainerDoesNotTakeAllSeries(t *testing.T) {
 	s := fleet(3000, func(i int, p *ledger.Process) {
 		if i < 2000 {

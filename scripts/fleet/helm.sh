@@ -53,7 +53,7 @@ contains "$work/all.yaml" "runtimeClassName: nvidia" "--web.config.file=/etc/vra
 # The rules and the dashboard arrive whole: a template could cut or indent them wrongly.
 [ "$(grep -c '^ *- alert:' "$work/all.yaml")" = "$(grep -c '^ *- alert:' packaging/prometheus/vramprof.rules.yml)" ] || fail "rules are missing"
 
-objects little 1.24 --set archive.enabled=false --set serviceAccount.create=false --set-json 'resources={}' --set-json 'tolerations=[]' --set appArmorProfile= --set-json 'seccompProfile={"type":"RuntimeDefault"}'
+objects little 1.24 --set archive.enabled=false --set podLogs.enabled=false --set serviceAccount.create=false --set-json 'resources={}' --set-json 'tolerations=[]' --set appArmorProfile= --set-json 'seccompProfile={"type":"RuntimeDefault"}'
 ! grep -q 'hostPath\|kind: ServiceAccount' "$work/little.yaml" || fail "what was switched off is there"
 contains "$work/little.yaml" "- --archive="
 

@@ -11,7 +11,8 @@ uid=2c0d0b5e-1f5b-4f0a-9d0e-0123456789ab
 pod=llama-0 namespace=vramprof-test container=trainer
 manifest=packaging/kubernetes/daemonset.yaml
 engine=(podman --runtime "$(command -v runc)" --cgroup-manager=cgroupfs --root "$work/storage" --runroot "$work/run")
-run() { "${engine[@]}" run --rm --network none --ulimit nofile=65536:65536 --ulimit nproc=65536:65536 "$@"; }
+# The limits of this machine: raising them is not allowed everywhere.
+run() { "${engine[@]}" run --rm --network none --ulimit "nofile=1024:1024" --ulimit "nproc=1024:1024" "$@"; }
 
 # rights: prints the options of a container with the rights of the DaemonSet.
 rights() {
@@ -29,7 +30,7 @@ serve() {
   mkdir -p "$archive"
   # shellcheck disable=SC2046 # options without spaces
   background run --name "$1" $(rights) --cgroup-parent "/kubepods/pod-$1" --mount type=tmpfs,destination=/run/vramprof,tmpfs-mode=0700 \
-    --volume "$archive:/var/lib/vramprof" --volume "$cuda/libnvidia-ml.so.1:/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1:ro" --volume "$work/gpu:/gpu" \
+    --volume "$archive:/var/lib/vramprof" --volume /var/log/pods:/var/log/pods:ro --volume /var/log/containers:/var/log/containers:ro --volume "$cuda/libnvidia-ml.so.1:/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1:ro" --volume "$work/gpu:/gpu" \
     --env FAKECUDA_SHM=/gpu/shm --rootfs "$work/image" vramprof serve --web.listen-address=:9836
   until_true 60 ask "$1" /-/ready || fail "vramprof does not get ready"
 }
@@ -89,7 +90,7 @@ cpu() { awk '{ print ($14 + $15) * 1000 / '"$(getconf CLK_TCK)"' }' "/proc/$(pid
 
 mkdir -p "$work/gpu"
 scripts/fleet/image.sh "$work/image" "$bin/vramprof"
-mkdir -p "$work/image"/var/lib/vramprof "$work/image/run/vramprof" "$work/image/gpu"
+mkdir -p "$work/image"/var/{lib/vramprof,log/pods,log/containers} "$work/image/run/vramprof" "$work/image/gpu"
 touch "$work/image/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1" # where the driver's is mounted
 mkdir -p "$work/program"/{usr,proc,sys,dev,etc,tmp,run,cuda,programs,gpu}
 for link in bin lib lib64; do ln -sfn "usr/$link" "$work/program/$link"; done
@@ -113,6 +114,7 @@ ls -l "$work/archive-vramprof" | sed 1d | head -n 5
 stop
 
 echo "memory"
+mkdir -p /var/log/pods /var/log/containers
 serve idle
 before=$(cpu idle)
 sleep 20

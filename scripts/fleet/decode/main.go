@@ -18,6 +18,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	document "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -65,10 +66,20 @@ func decode(from io.Reader, to io.Writer) error {
 		if !ok {
 			return fmt.Errorf("unexpected %s of %s", object.Kind, object.APIVersion)
 		}
-		if err := yaml.UnmarshalStrict(text, make()); err != nil {
+		if err := strict(text, make()); err != nil {
 			return fmt.Errorf("%s %s: %w", object.Kind, object.Metadata.Name, err)
 		}
 		n++
 		fmt.Fprintln(to, object.Kind, object.Metadata.Name)
 	}
+}
+
+// strict decodes as the API server does, where names of fields have one spelling.
+func strict(text []byte, into any) error {
+	object, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return err
+	}
+	mistakes, err := json.UnmarshalStrict(object, into)
+	return errors.Join(append(mistakes, err)...)
 }

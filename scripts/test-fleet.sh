@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test-fleet.sh [SECTION…]: runs vramprof serve on the servers that fleets run, as root. Each section
 # is a script below scripts/fleet: helm, kubernetes, podman, prometheus, slurm; by default all. It
-# installs what is missing, and skips a section whose server cannot be had. Not part of CI.
+# installs what is missing, and skips a section whose server is not available. Not part of CI.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 [ "$(id -u)" = 0 ] || { echo "test-fleet.sh: run it as root" >&2; exit 4; }

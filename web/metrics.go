@@ -4,6 +4,7 @@ package web
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -22,7 +23,7 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 	session := s.config.Session
 	books := metrics.New(metrics.Options{Stacks: session, Version: session.Own().Version, PID: s.config.MetricsPID})
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(books, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(books, collectors.NewGoCollector(), ofProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
 	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError,
 	})
@@ -30,6 +31,22 @@ func (s *Server) routeMetrics(mux *http.ServeMux) {
 		books.Set(s.now().Snapshot, metricsOf(session.Own()))
 		scrape.ServeHTTP(w, r)
 	})
+}
+
+// ofProcess leaves out what the collector of processes has of the whole machine: its network.
+type ofProcess struct{ prometheus.Collector }
+
+func (c ofProcess) Collect(to chan<- prometheus.Metric) {
+	all := make(chan prometheus.Metric)
+	go func() {
+		defer close(all)
+		c.Collector.Collect(all)
+	}()
+	for m := range all {
+		if !strings.Contains(m.Desc().String(), `"process_network_`) {
+			to <- m
+		}
+	}
 }
 
 func metricsOf(o Own) metrics.Own {

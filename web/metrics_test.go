@@ -32,6 +32,9 @@ func TestMetricsAreServedInBothFormats(t *testing.T) {
 				t.Errorf("%q: no %s", accept, name)
 			}
 		}
+		if strings.Contains(w.Body.String(), "process_network_") {
+			t.Errorf("%q: the machine's network is shown as vramprof's", accept)
+		}
 		if isOpen := strings.HasSuffix(w.Body.String(), "# EOF\n"); isOpen != (accept != "") {
 			t.Errorf("%q ends with # EOF: %v", accept, isOpen)
 		}

@@ -203,7 +203,7 @@ func TestContainersOfPodsAreNamed(t *testing.T) {
 }
 
 func TestOneContainerDoesNotTakeAllSeries(t *testing.T) {
-	s := fleet(3000, func(i int, p *ledger.Process) {
+	s := fleet(2700, func(i int, p *ledger.Process) {
 		if i < 2000 {
 			p.Container, p.Job = "hostile", fmt.Sprint("job-", i)
 		}
@@ -226,6 +226,14 @@ func TestLabelsOfHostileProcessesAreCleanAndShort(t *testing.T) {
 			if len(value) > maxLabel || !utf8.ValidString(value) || !reporttest.Printable(value) {
 				t.Errorf("%s %s=%q", x.name, key, value)
 			}
+		}
+	}
+}
+
+func TestAJobIsItsNumber(t *testing.T) {
+	for job, want := range map[string]string{"llama (4242)": "4242", "4242": "4242", "llama": "llama", "": "", "(": "(", ")": ")", "a ()": "a ()", "a (b) (7_1)": "7_1"} {
+		if got := jobNumber(job); got != want {
+			t.Errorf("%q is %q, want %q", job, got, want)
 		}
 	}
 }

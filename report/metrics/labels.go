@@ -5,6 +5,7 @@ package metrics
 import (
 	"cmp"
 	"strconv"
+	"strings"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/report"
@@ -47,11 +48,21 @@ func (l *labels) merged() labels {
 
 // workloadLabels returns the labels of a process, without its GPU.
 func workloadLabels(p *ledger.Process, pid bool) labels {
-	l := labels{namespace: label(p.Namespace), pod: label(p.Pod), container: label(cmp.Or(p.PodContainer, report.ShortID(p.Container))), job: label(p.Job)}
+	l := labels{namespace: label(p.Namespace), pod: label(p.Pod), container: label(cmp.Or(p.PodContainer, report.ShortID(p.Container))), job: label(jobNumber(p.Job))}
 	if pid {
 		l.pid, l.comm, l.rank, l.actor = strconv.FormatUint(uint64(p.PID), 10), label(p.Comm), words.Digits(p.Rank), label(p.Actor)
 	}
 	return l
+}
+
+// jobNumber returns the number of a job, as dcgm-exporter has it, or its name if it has none: "llama
+// (4242)" is 4242.
+func jobNumber(job string) string {
+	front, ends := strings.CutSuffix(job, ")")
+	if at := strings.LastIndexByte(front, '('); ends && at >= 0 && at+1 < len(front) {
+		return front[at+1:]
+	}
+	return job
 }
 
 // label returns a name as the value of a label.

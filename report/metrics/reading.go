@@ -3,6 +3,9 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/vramprof/vramprof/report"
@@ -137,9 +140,12 @@ func (d *reading) sumPlanes() {
 			g.read = max(g.read, b.Time)
 		}
 	}
-	for at, sum := range sums {
+	order := slices.SortedFunc(maps.Keys(sums), func(a, b onGPU) int {
+		return cmp.Or(cmp.Compare(a.process, b.process), cmp.Compare(a.uuid, b.uuid))
+	})
+	for _, at := range order {
 		r := d.row(at.process, at.uuid)
-		parts, over := settle(sum)
+		parts, over := settle(sums[at])
 		r.running, r.overbooked = true, r.overbooked+over
 		for i, n := range parts {
 			r.planes[i] += n

@@ -18,6 +18,7 @@ import (
 // object is one added file with its debug files.
 type object struct {
 	main, debug, alt *binaryFile // debug and alt may be nil
+	key              string      // as in AddFile
 	id               string      // cache key of the file's names
 	name             string      // for warnings
 

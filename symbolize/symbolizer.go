@@ -60,8 +60,8 @@ type Symbolizer struct {
 	objects map[string]*object
 	stamp   uint64
 	stats   Stats
-	warned  map[string]bool
-	slow    map[*object]bool // files that used up their time
+	warned  map[string]string // keys of files, by warning
+	slow    map[*object]bool  // files that used up their time
 	jit     map[uint32]*perfMap
 	closed  bool
 }
@@ -71,7 +71,7 @@ func New(o Options) *Symbolizer {
 	return &Symbolizer{
 		options: o.withDefaults(),
 		objects: map[string]*object{},
-		warned:  map[string]bool{},
+		warned:  map[string]string{},
 		slow:    map[*object]bool{},
 		jit:     map[uint32]*perfMap{},
 	}
@@ -123,10 +123,10 @@ func (s *Symbolizer) AddFile(key string, m *callstack.Mapping, f *os.File, root 
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.stats.Rejected++
-		s.warn(fmt.Sprintf("no names of %s: %s", fileName(m), untrusted.Clean(err.Error())))
+		s.warn(key, fmt.Sprintf("no names of %s: %s", fileName(m), untrusted.Clean(err.Error())))
 		return
 	}
-	ob.id = id
+	ob.key, ob.id = key, id
 	s.insert(ob)
 }
 
@@ -140,9 +140,8 @@ func (s *Symbolizer) insert(ob *object) {
 		if len(s.objects) >= s.options.MaxFiles {
 			oldest := s.byAge()[0]
 			out = s.objects[oldest]
-			delete(s.objects, oldest)
+			s.remove(out)
 			s.stats.Evicted++
-			s.stats.Memory -= out.size
 		}
 		s.objects[ob.id] = ob
 	}
@@ -207,14 +206,14 @@ func (s *Symbolizer) account(ob *object) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if slow && len(s.slow) < maxSlow {
-		s.slow[ob] = true
-	}
-	if warning != "" && s.warn(warning) && limited {
+	if warning != "" && s.warn(ob.key, warning) && limited {
 		s.stats.Limited++
 	}
 	if s.objects[ob.id] != ob {
 		return // evicted in the meantime
+	}
+	if slow && len(s.slow) < maxSlow {
+		s.slow[ob] = true
 	}
 	s.stats.Memory += size - ob.size
 	ob.size = size
@@ -235,13 +234,14 @@ func (s *Symbolizer) account(ob *object) {
 	}
 }
 
-// warn stores a warning. It returns false if the warning is known or there are too many.
-func (s *Symbolizer) warn(text string) bool {
+// warn stores a warning about a file. It returns false if the warning is known or there are too
+// many.
+func (s *Symbolizer) warn(key, text string) bool {
 	const most = 256
-	if s.warned[text] || len(s.warned) >= most {
+	if _, known := s.warned[text]; known || len(s.warned) >= most {
 		return false
 	}
-	s.warned[text] = true
+	s.warned[text] = key
 	return true
 }
 

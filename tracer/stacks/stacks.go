@@ -19,24 +19,34 @@ import (
 	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
-// Store keeps the frames of every stack that the kernel has sent. Add and AddFile are the stack
-// reader's and the loader's; any goroutine may call the other methods. Stack and Files may wait
-// while another caller has a large file's names read; the others never wait for long.
+// Store keeps the frames of the stacks that the kernel has sent, until Evict drops those that nobody
+// uses. Add and AddFile are the stack reader's and the loader's; any goroutine may call the other
+// methods. Stack and Files may wait while another caller has a large file's names read; the others
+// never wait for long.
 type Store struct {
 	symbols     *symbolize.Symbolizer
 	perfMapRead map[uint32]time.Time // by pid; Add's alone
+	now         func() time.Time     // time.Now, or a test's
 
 	naming   sync.Mutex // guards mappings; taken before mu
 	mappings map[unwind.File]*callstack.Mapping
 
 	mu          sync.Mutex // guards what follows, never for long
-	raw         map[uint64][]unwind.Frame
-	named       map[uint64][]callstack.Frame
+	known       map[uint64]*stack
 	sharedRaw   shared[unwind.Frame]
 	sharedNamed shared[callstack.Frame]
-	kept        ledger.Places     // places in raw and named, by process and user
+	places      ledger.Places     // places in known, by process and user
 	over        map[uint32]uint64 // stacks beyond the share of their process, by pid
-	full        uint64            // such stacks of processes that found no room in over
+	full        uint64            // such stacks of processes that found no room in over, or have ended
+}
+
+// stack is one stack of a process, with one of raw and named; guarded by Store.mu.
+type stack struct {
+	raw   *copied[unwind.Frame]
+	named *copied[callstack.Frame]
+	pid   uint32
+	stage stage
+	since time.Time // when it was sent, or last found in use; of a forgotten one, when it was forgotten
 }
 
 const (
@@ -51,9 +61,9 @@ func New(most int, names symbolize.Options) *Store {
 	return &Store{
 		symbols:     symbolize.New(names),
 		perfMapRead: map[uint32]time.Time{},
-		raw:         map[uint64][]unwind.Frame{},
-		named:       map[uint64][]callstack.Frame{},
-		kept:        ledger.NewPlaces(most),
+		now:         time.Now,
+		known:       map[uint64]*stack{},
+		places:      ledger.NewPlaces(most),
 		over:        map[uint32]uint64{},
 		mappings:    map[unwind.File]*callstack.Mapping{},
 		sharedRaw:   newShared[unwind.Frame](),
@@ -81,19 +91,24 @@ func (s *Store) Add(stack unwind.Stack, user uint32) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, raw := s.raw[stack.ID]
-	_, named := s.named[stack.ID]
-	if !raw && !named && !s.room(stack.PID, user) {
-		return
+	x := s.known[stack.ID]
+	if x == nil {
+		if !s.room(stack.PID, user) {
+			return
+		}
+		x = newStack(stack.PID)
+		s.known[stack.ID] = x
 	}
-	s.raw[stack.ID] = s.sharedRaw.one(stack.Frames)
-	delete(s.named, stack.ID)
+	s.sharedRaw.give(x.raw)
+	s.sharedNamed.give(x.named)
+	x.raw, x.named = s.sharedRaw.take(stack.Frames), nil
+	x.use(s.now())
 }
 
 // room reports whether one more stack of a process may be kept, and counts it; s.mu is held.
 // Allocations at a stack that is not kept are booked all the same, without frames.
 func (s *Store) room(pid, user uint32) bool {
-	if s.kept.Take(pid, user) {
+	if s.places.Take(pid, user) {
 		return true
 	}
 	if _, known := s.over[pid]; known || len(s.over) < maxOver {
@@ -108,7 +123,7 @@ func (s *Store) room(pid, user uint32) bool {
 func (s *Store) Shrink(limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept.Shrink(limit)
+	s.places.Shrink(limit)
 }
 
 // Lost returns how many stacks have no frames here, as they were beyond the share of their process,
@@ -131,40 +146,53 @@ func (s *Store) Stack(id uint64) []callstack.Frame {
 	if frames != nil || raw == nil {
 		return frames
 	}
-	frames = make([]callstack.Frame, 0, len(raw))
-	for _, f := range raw {
+	frames = make([]callstack.Frame, 0, len(raw.frames))
+	for _, f := range raw.frames {
 		frames = s.name(frames, f)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	frames = s.sharedNamed.one(frames)
-	s.named[id] = frames
-	if delete(s.raw, id); len(s.raw) == 0 && len(s.sharedRaw.known) > 0 {
-		s.sharedRaw = newShared[unwind.Frame]() // nobody has them any more
-	}
-	return frames
+	return s.setNames(id, raw, frames)
 }
 
 // get returns the named frames of a stack, or the raw ones if they are not named yet.
-func (s *Store) get(id uint64) ([]callstack.Frame, []unwind.Frame) {
+func (s *Store) get(id uint64) ([]callstack.Frame, *copied[unwind.Frame]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.named[id], s.raw[id]
+	switch x := s.known[id]; {
+	case x == nil:
+		return nil, nil
+	case x.named != nil:
+		return x.named.frames, nil
+	default:
+		return nil, x.raw
+	}
+}
+
+// setNames keeps the named frames of a stack instead of the raw ones, unless it was dropped or sent
+// again meanwhile.
+func (s *Store) setNames(id uint64, raw *copied[unwind.Frame], frames []callstack.Frame) []callstack.Frame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.known[id]
+	if x == nil || x.raw != raw {
+		return frames
+	}
+	x.named = s.sharedNamed.take(frames)
+	s.sharedRaw.give(x.raw)
+	x.raw = nil
+	return x.named.frames
 }
 
 // Passes reports whether a frame of the stack is in a file that is reports true for.
 func (s *Store) Passes(id uint64, is func(file string) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.named[id] {
-		if f.Mapping != nil && is(f.Mapping.Path) {
-			return true
-		}
-	}
-	for _, f := range s.raw[id] {
-		if f.File != nil && is(f.File.Path) {
-			return true
-		}
+	x := s.known[id]
+	switch {
+	case x == nil:
+	case x.named != nil:
+		return slices.ContainsFunc(x.named.frames, func(f callstack.Frame) bool { return f.Mapping != nil && is(f.Mapping.Path) })
+	case x.raw != nil:
+		return slices.ContainsFunc(x.raw.frames, func(f unwind.Frame) bool { return f.File != nil && is(f.File.Path) })
 	}
 	return false
 }
@@ -173,11 +201,17 @@ func (s *Store) Passes(id uint64, is func(file string) bool) bool {
 func (s *Store) Whole(id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if named := s.named[id]; len(named) > 0 {
-		return !named[len(named)-1].Mark
+	x := s.known[id]
+	switch {
+	case x == nil:
+	case x.named != nil:
+		n := len(x.named.frames)
+		return n > 0 && !x.named.frames[n-1].Mark
+	case x.raw != nil:
+		n := len(x.raw.frames)
+		return n > 0 && x.raw.frames[n-1].Error == ""
 	}
-	raw := s.raw[id]
-	return len(raw) > 0 && raw[len(raw)-1].Error == ""
+	return false
 }
 
 // Files returns the mapped files of the stacks that were named so far, in no order.
@@ -249,10 +283,10 @@ func (s *Store) Warnings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.full > 0 {
-		list = append(list, fmt.Sprintf("too many different stacks: of further processes %d have no frames", s.full))
+		list = append(list, fmt.Sprintf("too many different stacks: of further processes, or of some that have ended, %d have no frames", s.full))
 	}
 	for _, pid := range slices.Sorted(maps.Keys(s.over))[:min(len(s.over), maxNameWarnings)] {
-		list = append(list, fmt.Sprintf("process %d has too many different stacks: %d beyond its first %d have no frames", pid, s.over[pid], s.kept.Held(pid)))
+		list = append(list, fmt.Sprintf("process %d has too many different stacks: %d beyond its first %d have no frames", pid, s.over[pid], s.places.Held(pid)))
 	}
 	return list
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 	"unsafe"
 
 	"go.opentelemetry.io/ebpf-profiler/libpf"
@@ -53,6 +54,7 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	if !u.know(t.Pid, uint32(t.Ktime)) {
 		return Stack{}, ErrBusy
 	}
+	u.age(time.Now())
 	s := Stack{ID: t.Value, PID: t.Pid, TID: t.Tid}
 	if err := u.handle(); err != nil {
 		s.Frames = []Frame{{Error: err.Error()}}
@@ -69,6 +71,14 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 	u.correctLines(&s)
 	s.Frames = slices.DeleteFunc(s.Frames, isShim)
 	return s, nil
+}
+
+// age drops what Decode has not used for long.
+func (u *Unwinder) age(now time.Time) {
+	u.mappings.age(now)
+	if u.lines.age(now) {
+		u.linesSize = 0
+	}
 }
 
 // know registers the process of a stack with the profiler, by the number of its layout. It does not
@@ -100,7 +110,7 @@ func (u *Unwinder) handle() (err error) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			u.problem(fmt.Sprintf("decode a stack of process %d: panic: %v", u.raw.PID, r))
+			u.problemOf(uint32(u.raw.PID), fmt.Sprintf("decode a stack of process %d: panic: %v", u.raw.PID, r))
 			err = errors.New("the stack could not be decoded")
 		}
 	}()

@@ -101,7 +101,7 @@ const maxKnownMappings = 1 << 16
 
 // fileOf returns the file of a mapping, the same pointer for the same mapping while it is cached.
 func (u *Unwinder) fileOf(mapping libpf.FrameMapping) *File {
-	if known := u.mappings[mapping]; known != nil {
+	if known, ok := u.mappings.get(mapping); ok {
 		return known
 	}
 	m := mapping.Value()
@@ -110,10 +110,10 @@ func (u *Unwinder) fileOf(mapping libpf.FrameMapping) *File {
 		ID: file.FileID.StringNoQuotes(), Path: u.path(file), BuildID: file.GnuBuildID,
 		Start: uint64(m.Start), Limit: uint64(m.End), Offset: m.FileOffset,
 	}
-	if len(u.mappings) >= maxKnownMappings {
-		clear(u.mappings)
+	if len(u.mappings.young) >= maxKnownMappings/2 {
+		u.mappings.turn()
 	}
-	u.mappings[mapping] = f
+	u.mappings.put(mapping, f)
 	return f
 }
 

@@ -73,27 +73,35 @@ func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32
 		}
 		return 0, nil
 	}
-	n := 0
+	// All are read first: the profiler would keep the tables of files for ever that it was told of
+	// by a process which then ended while its mappings were read.
+	n, list := 0, []process.RawMapping(nil)
 	failed, err := g.Process.IterateMappings(func(m process.RawMapping) bool {
-		if m.IsExecutable() {
-			n++
-		}
-		if n > maxMappings && m.IsExecutable() {
+		if !m.IsExecutable() {
 			return true
 		}
+		if n++; n <= maxMappings {
+			m.Path = libpf.Intern(m.Path).String()
+			list = append(list, m)
+		}
+		return true
+	})
+	if err != nil {
+		return failed, err
+	}
+	for _, m := range list {
 		if f, ok := g.code.Files[m.Vaddr]; ok {
 			m.Device, m.Inode = identified|uint64(f.Device), maphash.Comparable(g.u.layouts.seed, f)
 		}
-		if d := g.u.layouts.draft; d != nil && m.IsExecutable() && !m.IsAnonymous() {
-			m.Path = libpf.Intern(m.Path).String()
+		if d := g.u.layouts.draft; d != nil && !m.IsAnonymous() {
 			d.mappings = append(d.mappings, m)
 		}
-		return callback(m)
-	})
-	if n > maxMappings {
-		g.u.problem(fmt.Sprintf("stacks of process %d are truncated: it has %d executable mappings, of which %d are loaded", g.PID(), n, maxMappings))
+		callback(m)
 	}
-	return failed, err
+	if n > maxMappings {
+		g.u.problemOf(uint32(g.PID()), fmt.Sprintf("stacks of process %d are truncated: it has %d executable mappings, of which %d are loaded", g.PID(), n, maxMappings))
+	}
+	return failed, nil
 }
 
 // OpenMappingFile opens a mapped file as a type that the profiler does not map into memory. If it
@@ -142,18 +150,19 @@ func (g guarded) open(m *process.RawMapping) (*boundedFile, error) {
 	return b, nil
 }
 
-// GetMappingFileLastModified returns 0 if the file cannot be opened, or if its identity already
-// differs between versions of the file.
+// GetMappingFileLastModified returns the epoch if the file cannot be opened, or if its identity
+// already differs between versions of the file. The profiler reports a file again that it finds
+// modified.
 func (g guarded) GetMappingFileLastModified(m *process.RawMapping) int64 {
 	if m.Device&identified != 0 {
-		return 0
+		return g.u.epoch
 	}
 	f, err := g.open(m)
 	if err != nil {
-		return 0
+		return g.u.epoch
 	}
 	defer f.Close()
-	return f.modified
+	return f.modified + g.u.epoch
 }
 
 // CalculateMappingFileID hashes the beginning and the end of the file, by its size at opening: the
@@ -264,7 +273,7 @@ func (u *Unwinder) survive(pid uint32) {
 		return
 	}
 	u.refused[pid] = true
-	u.problem(fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
+	u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: read its files: panic: %v", pid, r))
 	_, err := patience.Call(time.Second, func() (bool, error) {
 		u.manager.CleanupPIDs()
 		u.manager.ProcessedUntil(0)
@@ -327,12 +336,21 @@ func userOf(pid uint32) uint32 {
 // maxProblems limits the list of problems.
 const maxProblems = 16
 
+// problem is a sentence about a process, or about none with pid 0.
+type problem struct {
+	pid  uint32
+	text string
+}
+
 // problem adds a text to Problems.
-func (u *Unwinder) problem(text string) {
+func (u *Unwinder) problem(text string) { u.problemOf(0, text) }
+
+// problemOf adds a text to Problems until Evict finds that the process has ended.
+func (u *Unwinder) problemOf(pid uint32, text string) {
 	u.guardMu.Lock()
 	defer u.guardMu.Unlock()
-	if len(u.problems) < maxProblems && !slices.Contains(u.problems, text) {
-		u.problems = append(u.problems, text)
+	if x := (problem{pid, text}); len(u.problems) < maxProblems && !slices.Contains(u.problems, x) {
+		u.problems = append(u.problems, x)
 	}
 }
 
@@ -341,7 +359,10 @@ func (u *Unwinder) problem(text string) {
 func (u *Unwinder) Problems() []string {
 	u.guardMu.Lock()
 	defer u.guardMu.Unlock()
-	list := slices.Clone(u.problems)
+	var list []string
+	for _, x := range u.problems {
+		list = append(list, x.text)
+	}
 	for _, m := range u.memories {
 		if m.stuck.Load() && len(list) < maxProblems {
 			list = append(list, fmt.Sprintf("stacks of process %d are truncated: reads of its memory time out", m.pid))

@@ -183,8 +183,7 @@ const maxWaitingSpans = maxPrefixes
 func (l *layouts) bring(at *layout) {
 	err := l.room.take(at.user, len(at.spans))
 	if err == nil {
-		l.next++
-		at.number = l.next
+		at.number = l.number()
 		if err = l.write(at); err != nil {
 			l.erase(at)
 			l.room.give(at.user, len(at.spans))
@@ -207,6 +206,16 @@ func (l *layouts) bring(at *layout) {
 		at.spans = map[lpm.Prefix]span{}
 		l.refusals[at] = err.Error()
 	}
+}
+
+// number returns the next number that no layout has. They begin again after 2^32: the kernel half
+// never has a number that no layout has, see sweep.
+func (l *layouts) number() uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.next++; l.next == 0 || l.byNumber[l.next] != nil; l.next++ {
+	}
+	return l.next
 }
 
 // leaveQueue removes a layout from those that wait.

@@ -53,10 +53,12 @@ func (u *Unwinder) Load(pid uint32, layout uint64) (number uint32) {
 	_ = p.Close()
 	u.tables.wait()
 	over := u.layouts.draft.over
-	u.codes.note(u.layouts.draft, p.code.Files)
+	for _, f := range u.codes.note(u.layouts.draft, p.code.Files) {
+		u.tellFile(f.id, f.buildID, f.mapping)
+	}
 	at := u.layouts.commit(pid, userOf(pid), layout)
 	if over > 0 {
-		u.problem(fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
+		u.problemOf(pid, fmt.Sprintf("stacks of process %d are truncated: its mappings need more than the %d entries that one process may have", pid, maxPrefixesOfProcess))
 	}
 	if at == nil {
 		return 0

@@ -118,7 +118,7 @@ func hasPython(frames []Frame) bool {
 // linesOf reads a code object from the process. It returns the cached one if the read fails; nil if
 // there is none.
 func (u *Unwinder) linesOf(key codeKey, layout *codeLayout) *codeLines {
-	known := u.lines[key]
+	known, _ := u.lines.get(key)
 	if known != nil && time.Since(known.read) < trusted {
 		return known
 	}
@@ -129,10 +129,11 @@ func (u *Unwinder) linesOf(key codeKey, layout *codeLayout) *codeLines {
 	if read.read = time.Now(); read == known {
 		return known
 	}
-	if u.linesSize += len(read.table) + 128; u.lines == nil || u.linesSize > maxTables {
-		u.lines, u.linesSize = map[codeKey]*codeLines{}, len(read.table)+128
+	if u.linesSize += len(read.table) + 128; u.linesSize > maxTables/2 {
+		u.lines.turn()
+		u.linesSize = len(read.table) + 128
 	}
-	u.lines[key] = read
+	u.lines.put(key, read)
 	return read
 }
 

@@ -107,7 +107,7 @@ func TestLinesOfAFreedCodeObjectAreCached(t *testing.T) {
 	if c := u.linesOf(key, &layout310); c == nil || lineOf310(c.table, c.first, 2) != 9 {
 		t.Fatalf("lines %v, want 9 for instruction 2", c)
 	}
-	u.lines[key].read = time.Time{}
+	u.lines.young[key].read = time.Time{}
 	code[layout310.firstLine/8] = 8 // no longer matches the checksum
 	if c := u.linesOf(key, &layout310); c == nil || lineOf310(c.table, c.first, 0) != 8 {
 		t.Errorf("lines %v of what is gone, want 8 for instruction 0", c)
@@ -136,8 +136,8 @@ func TestCachedLineTablesAreLimited(t *testing.T) {
 	for i := range 64 {
 		code[layout310.firstLine/8] = uint64(i)
 		u.linesOf(codeKey{uint32(os.Getpid()), uint32(i), uint64(uintptr(unsafe.Pointer(&code[0])))}, &layout310)
-		if u.linesSize > maxTables || len(u.lines) > maxTables/maxLineTable {
-			t.Fatalf("%d bytes of %d tables are remembered, want at most %d", u.linesSize, len(u.lines), maxTables)
+		if n := len(u.lines.young) + len(u.lines.old); u.linesSize > maxTables/2 || n > maxTables/maxLineTable {
+			t.Fatalf("%d bytes of %d tables are remembered, want at most %d", u.linesSize, n, maxTables)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package unwind
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -42,10 +43,19 @@ type rowCount struct {
 	mu    sync.Mutex
 	total int
 	by    map[uint32]int // by the process in which a file was first seen
+	of    map[host.FileID]rowsOf
 }
 
-// take reports whether a process may have n more rows, and counts them.
-func (r *rowCount) take(pid uint32, n int) bool {
+// rowsOf is how many rows a file has, and the process in which it was first seen; 0: it has ended.
+type rowsOf struct {
+	pid uint32
+	n   int
+}
+
+func newRowCount() rowCount { return rowCount{by: map[uint32]int{}, of: map[host.FileID]rowsOf{}} }
+
+// take reports whether a process may have n more rows, for a file, and counts them.
+func (r *rowCount) take(pid uint32, file host.FileID, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.total+n > maxRows || r.by[pid]+n > maxRowsOfProcess {
@@ -53,29 +63,42 @@ func (r *rowCount) take(pid uint32, n int) bool {
 	}
 	r.total += n
 	r.by[pid] += n
+	r.of[file] = rowsOf{pid, n}
 	return true
 }
 
-// free releases n rows of any process.
-func (r *rowCount) free(n int) {
+// free releases the rows of a file. A process that runs for months and maps one file after the
+// other has only those of the files that are loaded.
+func (r *rowCount) free(file host.FileID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.total -= min(n, r.total)
+	x := r.of[file]
+	delete(r.of, file)
+	r.total -= x.n
+	if x.pid != 0 {
+		r.by[x.pid] -= x.n
+	}
 }
 
+// forget gives the pid of a process that has ended to the next one, which begins with no rows.
 func (r *rowCount) forget(pid uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.by, pid)
+	for file, x := range r.of {
+		if x.pid == pid {
+			r.of[file] = rowsOf{0, x.n}
+		}
+	}
 }
 
-func newTables(handler ebpfapi.EbpfHandler, maps map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder) *tables {
+func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder) *tables {
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
-		slots: make(chan struct{}, 64), u: u, rows: rowCount{by: map[uint32]int{}},
+		slots: make(chan struct{}, 64), u: u, rows: newRowCount(),
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
-		t.outer[i] = maps[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
+		t.outer[i] = list[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
 	}
 	return t
 }
@@ -88,8 +111,8 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	if outer == nil {
 		return 0, fmt.Errorf("a table of %d rows is too large for the unwinder", len(deltas))
 	}
-	if !t.rows.take(t.u.loading, 1<<size) {
-		t.u.problem(fmt.Sprintf("stacks of process %d are truncated: the unwind tables of its files exceed the limit of one process, or of all", t.u.loading))
+	if !t.rows.take(t.u.loading, file, 1<<size) {
+		t.u.problemOf(t.u.loading, fmt.Sprintf("stacks of process %d are truncated: the unwind tables of its files exceed the limit of one process, or of all", t.u.loading))
 		return 0, fmt.Errorf("a table of %d rows exceeds the limit", len(deltas))
 	}
 	spec := t.inner.Copy()
@@ -97,7 +120,7 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	spec.MaxEntries = 1 << size
 	table, err := ebpf.NewMap(spec)
 	if err != nil {
-		t.rows.free(1 << size)
+		t.rows.free(file)
 		return 0, fmt.Errorf("create an unwind table of %d rows: %w", len(deltas), err)
 	}
 	keys := make([]uint32, len(deltas))
@@ -109,7 +132,7 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	if len(rows) > 0 {
 		if _, err := table.BatchUpdate(keys, rows, nil); err != nil {
 			table.Close()
-			t.rows.free(1 << size)
+			t.rows.free(file)
 			return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(deltas), err)
 		}
 	}
@@ -127,9 +150,21 @@ func (t *tables) DeleteExeIDToStackDeltas(file host.FileID, size uint16) error {
 	if outer == nil {
 		return fmt.Errorf("no table of size 2^%d", size)
 	}
-	t.rows.free(1 << size)
+	t.rows.free(file)
 	t.u.codes.drop(file)
-	return outer.Delete(uint64(file))
+	// The profiler stops unloading files at the first error, and tries the same file again.
+	if err := outer.Delete(uint64(file)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}
+
+// DeleteStackDeltaPage removes one page of the table of a file.
+func (t *tables) DeleteStackDeltaPage(file host.FileID, page uint64) error {
+	if err := t.EbpfHandler.DeleteStackDeltaPage(file, page); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
 }
 
 // start runs an update on a goroutine, at most cap(t.slots) at a time.

@@ -53,21 +53,22 @@ type Unwinder struct {
 	refused map[uint32]bool      // processes whose files made the profiler panic
 	known   map[host.FileID]bool // files with an interpreter that the profiler supports
 	pythons []pythonFile         // new files of the process being loaded
+	epoch   int64                // rises when the profiler is to report all files again
 	fileMu  sync.RWMutex
 	files   map[libpf.FileID]string
 
 	guardMu  sync.Mutex // held briefly
 	broken   bool       // the process manager no longer answers
 	memories map[uint32]*memory
-	problems []string
+	problems []problem
 
 	// Used by Decode only.
 	record    support.Trace
 	raw       libpf.EbpfTrace
 	trace     *libpf.Trace // set by ReportTraceEvent
-	mappings  map[libpf.FrameMapping]*File
-	lines     map[codeKey]*codeLines
-	linesSize int // bytes
+	mappings  cache[libpf.FrameMapping, *File]
+	lines     cache[codeKey, *codeLines]
+	linesSize int // bytes of the younger lines
 }
 
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
@@ -96,7 +97,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{}, mappings: map[libpf.FrameMapping]*File{},
+	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{},
 		refused: map[uint32]bool{}, known: map[host.FileID]bool{}, memories: map[uint32]*memory{}, layouts: newLayouts(coll.Maps)}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {
@@ -135,19 +136,12 @@ func (u *Unwinder) ReportExecutable(meta *reporter.ExecutableMetadata) {
 	u.fileMu.Lock()
 	u.files[file.FileID] = path
 	u.fileMu.Unlock()
-	u.codes.noteFile(file.FileID, path, file.GnuBuildID)
-	u.notePython(file.FileID, *meta.Mapping)
-	if u.onFile == nil || meta.Mapping.IsVDSO() {
-		return
+	if dropped := u.codes.noteFile(file.FileID, path, file.GnuBuildID); len(dropped) > 0 {
+		u.forgetPaths(dropped)
+		u.epoch++
 	}
-	u.onFile(NewFile{
-		ID:      file.FileID.StringNoQuotes(),
-		Path:    path,
-		BuildID: file.GnuBuildID,
-		PID:     u.loading,
-		Start:   meta.Mapping.Vaddr,
-		End:     meta.Mapping.Vaddr + meta.Mapping.Length,
-	})
+	u.notePython(file.FileID, *meta.Mapping)
+	u.tellFile(file.FileID, file.GnuBuildID, meta.Mapping)
 }
 
 // Discard the profiler's log, which is for its developers: this package counts and reports

@@ -9,12 +9,14 @@ import (
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// Forget has processes that ended longer ago than keep leave the books. A session without an end
-// calls it now and then: see ledger.Forget.
+// Forget has processes that ended longer ago than keep leave the books, see ledger.Forget, and the
+// tracer drop what it keeps and nobody uses. A session without an end calls it once per minute, also
+// before Run.
 func (t *Tracer) Forget(keep time.Duration) {
 	if now, age := clock.Now(), uint64(max(keep, 0)); age < now {
 		t.desk.Tell(ledger.Forget{Before: now - age})
 	}
+	t.jobs.add(job{kind: jobEvict})
 }
 
 // Fold has sites with fewer live bytes lose their stack, and reports whether there were any. It gives

@@ -18,6 +18,7 @@ const (
 	jobLearn                    // the devices of threads are to be learned
 	jobLearned                  // long enough
 	jobBlocks                   // processes ended and left blocks
+	jobEvict                    // what nobody uses is to be dropped
 	jobForget                   // a process has ended
 	jobLoad                     // unwind tables of a process are missing or out of date
 	jobLoadLater                // likewise, of a process that may never need them
@@ -49,7 +50,7 @@ func newJobs() jobs {
 
 // add never blocks.
 func (j *jobs) add(n job) {
-	if n.kind == jobLearn || n.kind == jobLearned || n.kind == jobBlocks {
+	if n.kind == jobLearn || n.kind == jobLearned || n.kind == jobBlocks || n.kind == jobEvict {
 		n.pid = 0
 	}
 	j.mu.Lock()
@@ -118,6 +119,8 @@ func (t *Tracer) do(n job) {
 		t.learner.End()
 	case jobBlocks:
 		t.tensors.PlaceLeft()
+	case jobEvict:
+		t.evict()
 	}
 }
 

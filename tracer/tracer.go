@@ -127,6 +127,7 @@ type Tracer struct {
 	counts counts
 	asleep bool             // the next event wakes the reader
 	idle   time.Duration    // idleInterval, longer in a test
+	later  time.Duration    // in a test, by how much evict's clock is ahead; 0
 	tap    func(raw []byte) // sees every event; for test data
 }
 

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,11 +35,23 @@ const maxTried = 1 << 14
 // Ahead has no lock: only the goroutine that scans may call its methods.
 type Ahead struct {
 	tried map[string]bool // by mount namespace and folder
+	since time.Time       // of the first in tried
 	maps  [][]byte
 }
 
 // NewAhead returns an Ahead that has not searched any folder yet.
 func NewAhead() *Ahead { return &Ahead{tried: map[string]bool{}} }
+
+// triedFor is how long a folder is not searched again: the driver may have been installed since, and
+// the kernel gives a namespace the number of another one that has ended.
+const triedFor = time.Hour
+
+// Forget has folders be searched again that were long ago.
+func (a *Ahead) Forget(now time.Time) {
+	if now.Sub(a.since) >= triedFor {
+		a.tried, a.since = map[string]bool{}, now
+	}
+}
 
 // Prepare maps the file that a process would load as libcuda.so.1. The process controls the paths,
 // through its environment and its root: they are resolved inside that root, and the file is mapped

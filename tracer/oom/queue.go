@@ -155,6 +155,13 @@ func (q *Queue) Lost() (all uint64, by map[uint32]uint64) {
 	return q.lost, maps.Clone(q.lostBy)
 }
 
+// ForgetProcesses drops the counts by pid of processes that have ended. The sum keeps them.
+func (q *Queue) ForgetProcesses(ended map[uint32]bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.lostBy, func(pid uint32, _ uint64) bool { return ended[pid] })
+}
+
 // stackDelay is how long the stack of an event may be on its way.
 const stackDelay = 100 * time.Millisecond
 

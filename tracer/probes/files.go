@@ -37,6 +37,7 @@ type Files struct {
 	known   map[libraries.FileKey]*file
 	places  ledger.Places  // shares of known, by process and user
 	tried   map[uint32]int // by pid: number of files that were first seen in this process
+	retired uint64         // calls of Retire
 	loaders map[libraries.FileKey]*Set
 	tensors atomic.Bool
 }
@@ -54,6 +55,7 @@ type file struct {
 	failed fileid.ID // its version when it could not be probed
 	origin origin    // only if it is probed
 	holder uint32    // pid of the process in which it was first seen
+	idle   uint64    // count of Retire since which no process maps it; 0: one does
 }
 
 // Limits of the number of probed files. A process has about four. One that loads new copies of a

@@ -3,9 +3,11 @@
 package probes
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -46,8 +48,10 @@ func (o origin) unlinked() bool {
 // Retire detaches the probes from files that no process maps or can map again, because the file was
 // deleted or the mount namespace of its container has ended: a probe keeps the file's disk space
 // and its mount in use. Retire forgets files that could not be probed as soon as no process maps
-// them. found lists what all processes map now.
+// them. Of files that a process may map again it keeps the latest maxIdle. found lists what all
+// processes map now.
 func (s *Files) Retire(found []libraries.Mapped) {
+	s.retired++
 	mapped := map[libraries.FileKey]bool{}
 	for _, l := range found {
 		mapped[l.File] = true
@@ -55,7 +59,11 @@ func (s *Files) Retire(found []libraries.Mapped) {
 	var namespaces map[string]bool
 	for key, x := range s.known {
 		if mapped[key] {
+			x.idle = 0
 			continue
+		}
+		if x.idle == 0 {
+			x.idle = s.retired
 		}
 		if x.probes != nil && !x.origin.unlinked() {
 			if x.origin.namespace == "" {
@@ -68,12 +76,37 @@ func (s *Files) Retire(found []libraries.Mapped) {
 				continue // another process may load it, and needs the probes at once
 			}
 		}
-		x.close()
-		if x.holder != ownPID {
-			s.places.Give(x.holder)
-		}
-		delete(s.known, key)
+		s.drop(key)
 	}
+	s.retireIdle()
+}
+
+// maxIdle is how many files keep their probes that no process maps. An environment for each job
+// leaves a few files behind that no process will ever map.
+const maxIdle = 64
+
+// retireIdle detaches the probes from the files that no process has mapped for longest.
+func (s *Files) retireIdle() {
+	var idle []libraries.FileKey
+	for key, x := range s.known {
+		if x.idle != 0 {
+			idle = append(idle, key)
+		}
+	}
+	slices.SortFunc(idle, func(a, b libraries.FileKey) int { return cmp.Compare(s.known[b].idle, s.known[a].idle) })
+	for _, key := range idle[min(maxIdle, len(idle)):] {
+		s.drop(key)
+	}
+}
+
+// drop detaches the probes from a file, and forgets it.
+func (s *Files) drop(key libraries.FileKey) {
+	x := s.known[key]
+	x.close()
+	if x.holder != ownPID {
+		s.places.Give(x.holder)
+	}
+	delete(s.known, key)
 }
 
 // ForgetProcesses forgets the counts of files of processes that have ended.

@@ -41,6 +41,21 @@ func (t *Table) IsUnloaded(pid uint32) bool {
 	return t.is(pid, func(p *Process) bool { return !p.loaded })
 }
 
+// WalkAnew has the kernel half walk the stacks of a process again that it remembers. It is for the
+// goroutine that has the turn to book: an end of the process comes before or after it.
+func (t *Table) WalkAnew(b ledger.Books, pid uint32) {
+	t.mu.Lock()
+	p := t.processes[pid]
+	known := p != nil && !p.nameless
+	if known {
+		p.generation++
+	}
+	t.mu.Unlock()
+	if known {
+		t.tellKernel(b, p)
+	}
+}
+
 // TablesLoaded notes that the unwind tables of a process were loaded, which took so long, and tells
 // the kernel half. It reports whether that was the first time. layout is the number that the
 // unwinder gave it, 0 if its stacks cannot be walked.

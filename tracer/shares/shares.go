@@ -33,7 +33,11 @@ type Shares struct {
 	kernel *ebpf.Map
 	events map[uint32]uint64 // what ended processes lost, by pid
 	stacks map[uint32]uint64 // likewise, stacks
+	before lossSum           // of those that ended long ago
 }
+
+// lossSum is what many processes lost.
+type lossSum struct{ processes, events, stacks uint64 }
 
 // maxEnded bounds the ended processes whose losses are kept: those of further ones are in the sum
 // alone.
@@ -128,9 +132,14 @@ func (s *Shares) Lost() (events, stacks map[uint32]uint64) {
 }
 
 // Text returns a sentence about the processes that lost most, "" if none lost anything.
-func (s *Shares) Text() string { return text(s.Lost()) }
+func (s *Shares) Text() string {
+	events, stacks := s.Lost()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return text(events, stacks, s.before)
+}
 
-func text(events, stacks map[uint32]uint64) string {
+func text(events, stacks map[uint32]uint64, before lossSum) string {
 	const named = 3
 	pids := slices.SortedFunc(maps.Keys(events), func(a, b uint32) int { return cmp.Or(cmp.Compare(events[b], events[a]), cmp.Compare(a, b)) })
 	var list []string
@@ -145,10 +154,29 @@ func text(events, stacks map[uint32]uint64) string {
 			list = append(list, fmt.Sprintf("process %d lost %d stacks", pid, n))
 		}
 	}
+	if before.processes > 0 {
+		list = append(list, fmt.Sprintf("%d processes that ended long ago lost %d, and %d stacks", before.processes, before.events, before.stacks))
+	}
 	if len(list) == 0 {
 		return ""
 	}
 	return "events that processes sent beyond their share of the kernel half's tables and rings, or without room: " + strings.Join(list, ", ")
+}
+
+// ForgetProcesses counts what processes lost that have ended as that of no one process.
+func (s *Shares) ForgetProcesses(ended map[uint32]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pid := range ended {
+		events, stacks := s.events[pid], s.stacks[pid]
+		if ended[pid] && events+stacks > 0 {
+			s.before.processes++
+			s.before.events += events
+			s.before.stacks += stacks
+			delete(s.events, pid)
+			delete(s.stacks, pid)
+		}
+	}
 }
 
 // Forget drops the shares of processes that are gone and that nobody knew.

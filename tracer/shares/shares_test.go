@@ -14,7 +14,7 @@ func TestTextNamesTheProcessesThatLostMost(t *testing.T) {
 		{map[uint32]uint64{7: 2}, map[uint32]uint64{7: 9, 8: 1}, what + "process 7 lost 2, process 8 lost 1 stacks"},
 		{map[uint32]uint64{5: 1, 6: 9, 7: 2, 8: 2, 9: 2}, nil, what + "process 6 lost 9, process 7 lost 2, process 8 lost 2, 2 more processes lost fewer"},
 	} {
-		if got := text(c.events, c.stacks); got != c.want {
+		if got := text(c.events, c.stacks, c.before); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

@@ -83,25 +83,32 @@ func (s *Store) Len() int {
 	return len(s.known)
 }
 
-// ForgetProcesses drops what is kept by pid of processes that have ended. Their stacks stay until
-// Evict.
-func (s *Store) ForgetProcesses(ended func(pid uint32) bool) {
-	s.symbols.ForgetPerfMaps(ended)
+// ForgetProcesses counts the stacks without room of processes that have ended as those of no one
+// process.
+func (s *Store) ForgetProcesses(ended map[uint32]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for pid, n := range s.over {
-		if ended(pid) {
+		if ended[pid] {
 			s.full += n
 			delete(s.over, pid)
 		}
 	}
 }
 
+// ForgetPerfMaps drops the perf maps of processes that have ended.
+func (s *Store) ForgetPerfMaps(ended func(pid uint32) bool) { s.symbols.ForgetPerfMaps(ended) }
+
+// OpenFiles returns how many files are open for their names.
+func (s *Store) OpenFiles() int { return s.symbols.Stats().Files }
+
 // ForgetFiles closes the files that no stack needs for its names and that mapped does not report as
 // still mapped, by unwind.NewFile.ID. No file may be added meanwhile. It also drops the mappings of
-// files that no named stack has.
+// files that no named stack has. It does nothing while a large file's names are read.
 func (s *Store) ForgetFiles(mapped func(id string) bool) {
-	s.naming.Lock()
+	if !s.naming.TryLock() {
+		return
+	}
 	defer s.naming.Unlock()
 	unnamed, named := s.users()
 	s.symbols.ForgetFiles(func(id string) bool { return unnamed[id] || mapped(id) })

@@ -94,7 +94,7 @@ func TestEvictedStacksGiveTheirPlacesBack(t *testing.T) {
 	if len(s.Stack(100)) != 1 || s.Len() != 1 {
 		t.Error("there is no place for the next stack of the process")
 	}
-	s.ForgetProcesses(func(pid uint32) bool { return pid == 7 })
+	s.ForgetProcesses(map[uint32]bool{7: true})
 	if lost := s.Lost(); len(lost) != 0 || s.full != 2 {
 		t.Errorf("of an ended process are named %v, and counted %d", lost, s.full)
 	}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/stacks"
+)
+
+// evictAll has the worker drop all that may go, as if minutes had passed.
+func (m *machine) evictAll() {
+	m.t.Helper()
+	for range 3 {
+		m.later += stacks.Unused
+		m.Forget(0)
+		m.workDone()
+	}
+}
+
+// TestAnEvictedStackComesBack: the kernel half sends a stack once, and remembers walks that it need
+// not repeat. A program allocates again from a place whose stack nobody used for a while.
+func TestAnEvictedStackComesBack(t *testing.T) {
+	m := newMachine(t, 1)
+	m.trace(nil)
+	p := m.script("calls_c", nil, "ready", "wait", "repeat 3", "repeat 5", "cudaMalloc p 4K", "end", "print allocated", "wait", "end", "ready", "wait")
+	p.ready()
+	m.workDone() // its unwind tables are loaded
+	p.next()
+	p.expect("allocated")
+	depth := func(s *ledger.Snapshot) (id uint64, frames, sites int) {
+		for _, x := range s.Sites {
+			if s.Processes[x.Process].PID == p.pid() {
+				id, frames = x.Stack, len(m.Stack(x.Stack))
+				sites++
+			}
+		}
+		return id, frames, sites
+	}
+	id, frames, sites := depth(m.snapshot())
+	if sites != 1 || frames < 4 {
+		for _, x := range m.snapshot().Sites {
+			t.Logf("%d %x %d %+v", x.AllocObjects, x.Stack, x.Process, m.Stack(x.Stack))
+		}
+		t.Fatalf("%d sites, the stack has %d frames", sites, frames)
+	}
+	at := time.Now()
+	for range 2 {
+		at = at.Add(stacks.Unused)
+		m.dropStacks(at, nil) // as if the books had lost it
+	}
+	if n := len(m.Stack(id)); n != 0 {
+		t.Fatalf("%d frames are left", n)
+	}
+	for round := range 2 {
+		p.next()
+		p.expect("allocated")
+		for end := time.Now().Add(5 * time.Second); len(m.Stack(id)) != frames; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				for _, x := range m.snapshot().Sites {
+					t.Logf("%d %x %d %+v", x.AllocObjects, x.Stack, x.Process, m.Stack(x.Stack))
+				}
+				t.Fatalf("stack %x is not sent again, %+v", id, m.Sizes())
+			}
+		}
+		if _, again, sites := depth(m.snapshot()); again != frames || sites != 1 {
+			t.Errorf("round %d: %d sites, %d frames, want %d", round, sites, again, frames)
+		}
+	}
+	p.next()
+	p.ready()
+	m.evictAll()
+	if n := len(m.Stack(id)); n != frames {
+		t.Errorf("%d frames are left of a stack that the books have", n)
+	}
+	p.end()
+}
+
+// TestWhatShortProcessesLeaveIsEvicted: each with libraries of its own, as containers have.
+func TestWhatShortProcessesLeaveIsEvicted(t *testing.T) {
+	m := newMachine(t, 1)
+	m.trace(nil)
+	m.evictAll()
+	var before Sizes
+	for round := range 2 {
+		var programs []*program
+		for i := range 4 {
+			folder := filepath.Join(m.folder, fmt.Sprintf("libraries %d %d", round, i/2))
+			m.copyLibraries(folder)
+			programs = append(programs, m.script("calls_c", []string{"LD_LIBRARY_PATH=" + folder}, "ready", "wait", "cudaMalloc p 1K", "ready", "wait"))
+			programs[i].ready()
+		}
+		m.eventsRead() // and the mappings too
+		m.workDone()   // the libraries are probed
+		for _, p := range programs {
+			p.next()
+			p.ready()
+		}
+		m.snapshot()
+		full := m.Sizes()
+		for _, p := range programs {
+			p.end()
+		}
+		m.eventually("the processes leave the books", func() bool {
+			m.evictAll()
+			return len(m.Snapshot().Processes) <= 1
+		})
+		after := m.Sizes()
+		t.Logf("round %d: %+v, after it %+v", round, full, after)
+		// What is not touched again stays in kernel maps of a fixed size, and unwind tables stay for a
+		// minute.
+		for _, s := range []*Sizes{&full, &after} {
+			s.KernelWalks, s.KernelFiles, s.Rows, s.Mapped = 0, 0, 0, 0
+		}
+		if round == 0 {
+			before = after
+			continue
+		}
+		if after != before {
+			t.Errorf("round %d leaves %+v, the one before %+v", round, after, before)
+		}
+		if full.Stacks <= after.Stacks || full.Layouts <= after.Layouts || full.Files <= after.Files {
+			t.Errorf("round %d has %+v, and leaves %+v", round, full, after)
+		}
+	}
+}
+
+// copyLibraries copies those of the fake CUDA into a folder that does not exist yet.
+func (m *machine) copyLibraries(folder string) {
+	m.t.Helper()
+	if _, err := os.Stat(folder); err == nil {
+		return
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	for _, name := range []string{"libcuda.so.1", "libcudart.so.12"} {
+		text, err := os.ReadFile(m.fake.Lib(name))
+		if err == nil { // what is behind the end makes it another file
+			err = os.WriteFile(filepath.Join(folder, name), append(text, folder...), 0o755)
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}

@@ -170,6 +170,30 @@ func TestProbesLeaveFilesThatNobodyCanMapAgain(t *testing.T) {
 	}
 }
 
+// Each job of a cluster may have an environment of its own, which stays on the disk.
+func TestOnlyTheLatestFilesThatNobodyMapsStayProbed(t *testing.T) {
+	var x told
+	s := x.files(false)
+	parent := uint32(os.Getppid())
+	var all []libraries.Mapped
+	for i := range maxIdle + 3 {
+		l := mapped(t, parent+uint32(i), functions.Runtime, "libcudart.so.12", fmt.Sprint(i))
+		l.PID = parent
+		s.tried = map[uint32]int{} // of another process
+		s.Probe([]libraries.Mapped{l})
+		s.known[l.File].origin.namespace, _ = os.Readlink("/proc/self/ns/mnt")
+		all = append(all, l)
+		s.Retire([]libraries.Mapped{all[0], l})
+	}
+	s.Retire(all[:1])
+	if n := len(s.known); n != maxIdle+1 || s.known[all[0].File] == nil || s.known[all[1].File] != nil {
+		t.Errorf("%d files are probed; that which is mapped: %v, the oldest other: %v", n, s.known[all[0].File] != nil, s.known[all[1].File] != nil)
+	}
+	if held := s.places.Held(parent); held != maxIdle+1 {
+		t.Errorf("%d places are taken", held)
+	}
+}
+
 func TestALoaderIsProbedOnce(t *testing.T) {
 	var x told
 	s := x.files(false)

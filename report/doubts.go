@@ -83,10 +83,18 @@ func Losses(s *ledger.Snapshot) []Doubt {
 	list = append(list, shareDoubts(s)...)
 	list = append(list, placeDoubts(s)...)
 	list = append(list, heldDoubts(s)...)
+	if s.Opened > s.Begin {
+		list = append(list, Doubt{AtTitle, openedText(s)})
+	}
 	for _, w := range s.Warnings {
 		list = append(list, Doubt{AtTitle, untrusted.Clean(w)})
 	}
 	return list
+}
+
+// openedText names where the begin of the session is, of a capture that begins later.
+func openedText(s *ledger.Snapshot) string {
+	return fmt.Sprintf("the session began %s before this capture: earlier moments, and processes that ended before, are in the captures before it", words.Span(s.Opened-s.Begin))
 }
 
 // readingTexts describes how NVML's last readings of running processes differ from the books of

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,13 @@ func TestRecordReplay(t *testing.T) {
 // replay runs recorded events through decoding and the books.
 func replay(t *testing.T) (*ledger.Snapshot, recordedStacks) {
 	t.Helper()
+	return replayWith(t, func(_ int, books *ledger.Ledger) *ledger.Ledger { return books })
+}
+
+// replayWith is replay with other books from each event on that before returns: it gets the number
+// of events before and the books so far.
+func replayWith(t *testing.T, before func(events int, books *ledger.Ledger) *ledger.Ledger) (*ledger.Snapshot, recordedStacks) {
+	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(replayFolder, "events.bin"))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +142,8 @@ func replay(t *testing.T) (*ledger.Snapshot, recordedStacks) {
 	for _, p := range rec.Processes {
 		books.Tell(p)
 	}
-	for len(raw) > 0 {
+	for n := 0; len(raw) > 0; n++ {
+		books = before(n, books)
 		e, err := bpf.DecodeEvent(raw)
 		if err != nil {
 			t.Fatal(err)
@@ -178,6 +187,25 @@ func TestReplayedEventsGiveTheBooksOfTheProgram(t *testing.T) {
 	}
 	if len(s.Failures) != 1 || s.Failures[0].Result != 2 || s.Failures[0].Count != 1 {
 		t.Errorf("failures: got %+v, want one that ran out of memory", s.Failures)
+	}
+}
+
+// TestReplayedEventsGiveTheSameBooksAfterAnOpening at each event.
+func TestReplayedEventsGiveTheSameBooksAfterAnOpening(t *testing.T) {
+	want, _ := replay(t)
+	openings := 0
+	got, _ := replayWith(t, func(_ int, books *ledger.Ledger) *ledger.Ledger {
+		openings++
+		next := ledger.New(ledger.Options{Host: "replay"})
+		books.Opening(next)
+		return next
+	})
+	if got.Opened == 0 || openings < 10 {
+		t.Errorf("%d openings, the last at %d", openings, got.Opened)
+	}
+	got.Opened = 0
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("books\n%+v, want\n%+v", got, want)
 	}
 }
 

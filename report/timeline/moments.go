@@ -97,6 +97,7 @@ type inUse struct {
 	rows        map[useKey]*use
 	of          map[uint32][]*use           // rows by pid
 	live        map[uint32]map[liveKey]held // by pid
+	opening     *ledger.Ledger              // while a capture's opening is told
 }
 
 func (u *inUse) row(pid uint32, device int32) *use {
@@ -111,6 +112,9 @@ func (u *inUse) row(pid uint32, device int32) *use {
 }
 
 func (u *inUse) Apply(e *ledger.Event) {
+	if u.opening != nil {
+		u.endOpening()
+	}
 	u.clock = max(u.clock, e.Time)
 	switch {
 	case e.Op == ledger.Exit || e.Op == ledger.Exec:
@@ -123,14 +127,18 @@ func (u *inUse) Apply(e *ledger.Event) {
 		return
 	case e.Op == ledger.Alloc && e.Kind.Owned() && e.Size != ledger.UnknownSize:
 		u.free(e)
-		if u.live[e.PID] == nil {
-			u.live[e.PID] = map[liveKey]held{}
-		}
-		u.live[e.PID][liveKey{e.Space, e.Address}] = held{e.Size, e.Device}
-		u.change(u.row(e.PID, e.Device), int64(e.Size), 0)
+		u.alloc(e.PID, liveKey{e.Space, e.Address}, held{e.Size, e.Device})
 	case e.Op == ledger.Free:
 		u.free(e)
 	}
+}
+
+func (u *inUse) alloc(pid uint32, key liveKey, x held) {
+	if u.live[pid] == nil {
+		u.live[pid] = map[liveKey]held{}
+	}
+	u.live[pid][key] = x
+	u.change(u.row(pid, x.device), int64(x.size), 0)
 }
 
 // free removes an allocation.
@@ -189,6 +197,10 @@ func (u *inUse) exit(pid uint32) {
 
 // Tell takes the readings of allocators, in place of the totals that events of older captures lack.
 func (u *inUse) Tell(in ledger.Input) {
+	if piece, ok := in.(ledger.Carried); ok {
+		u.open(piece)
+		return
+	}
 	reading, ok := in.(ledger.TensorReading)
 	if !ok {
 		return

@@ -111,3 +111,26 @@ func TestUsageIsNeverBelowNothing(t *testing.T) {
 		t.Errorf("usage %v, %v", got.Rows[0].Usage, err)
 	}
 }
+
+// TestTheMomentsOfALaterCaptureKnowWhatLivedBefore: its frees, and PyTorch's cache.
+func TestTheMomentsOfALaterCaptureKnowWhatLivedBefore(t *testing.T) {
+	before := ledger.New(ledger.Options{Begin: 1})
+	alloc := func(time, address, size uint64) input {
+		return event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, Time: time, Address: address, Size: size, Stack: 1, API: "cudaMalloc"})
+	}
+	for _, in := range []input{alloc(2, 0x1000, 1000), alloc(3, 0x9000, 500), begins(4, 7), told(5, 7, 100, 1000)} {
+		in.give(before)
+	}
+	times, err := Moments(&script{list: []input{
+		{100, func(b ledger.Books) { before.Opening(b) }},
+		event(ledger.Event{Op: ledger.Free, Time: 110, Address: 0x9000}),
+		alloc(120, 0x9000, 50), event(ledger.Event{Op: ledger.Free, Time: 130, Address: 0x9000}),
+		told(140, 7, 300, 1000), told(150, 7, 100, 1000),
+	}}, 105, 200, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []uint64{105, 140, 200}; !slices.Equal(times, want) {
+		t.Errorf("moments %v, want %v", times, want)
+	}
+}

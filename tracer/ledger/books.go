@@ -17,7 +17,14 @@ var _ Books = (*Ledger)(nil)
 type Input interface{ tell(l *Ledger) }
 
 // Tell books an input.
-func (l *Ledger) Tell(in Input) { in.tell(l) }
+func (l *Ledger) Tell(in Input) {
+	if l.carrying {
+		if _, more := in.(Carried); !more {
+			l.endOpening(false)
+		}
+	}
+	in.tell(l)
+}
 
 // Begin sets the begin of the session in place of Options.Begin. It must come before the first
 // event.

@@ -108,6 +108,7 @@ type Ledger struct {
 	firstUsage uint64   // time of the first NVML reading
 	lastUsage  uint64
 	used       map[string]*usedMarks // by GPU
+	carrying   bool                  // the pieces of an opening are coming
 	opening    *opening              // nil before the first Carried
 	openedAt   uint64                // Snapshot.Opened
 }
@@ -235,6 +236,9 @@ func New(o Options) *Ledger {
 func (l *Ledger) Apply(e *Event) {
 	if l.limiter.on && l.full() {
 		return
+	}
+	if l.carrying {
+		l.endOpening(false)
 	}
 	l.stats.Events++
 	l.newest = max(l.newest, e.Time)

@@ -78,9 +78,6 @@ func (l *Ledger) takePhysical(c *carrier, n uint32) {
 			x.Value.memory = x.memory
 			v.mappings.Insert(x.mapping)
 			m.mappings++
-			if l.observer != nil {
-				l.tellMapped(n, &x.mapping, x.Value.time)
-			}
 		}
 		if known || x.memory != 0 {
 			v.memories[x.memory] = m

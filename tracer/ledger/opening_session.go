@@ -3,15 +3,14 @@
 package ledger
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
 
 // opening is the state of a ledger that takes the pieces of an opening.
 type opening struct {
-	pieces  uint32 // taken so far
-	alive   int    // processes and sites in the books, which only pieces add
-	sites   int
+	pieces  uint32   // taken so far
 	figures []uint64 // by process: sum of the figures of its sites that must not overflow
 }
 
@@ -22,28 +21,34 @@ func (l *Ledger) fresh() bool {
 
 // takeCarried takes a piece of an opening.
 func (l *Ledger) takeCarried(in *Carried) {
-	if l.full() || l.opening == nil && (in.Piece != 0 || !l.fresh()) {
+	if l.full() || l.opening == nil && (in.Piece != 0 || !l.fresh()) || l.opening != nil && !l.carrying {
 		return
 	}
-	if in.Piece == 0 {
-		l.opening = &opening{}
+	if l.opening == nil {
+		l.opening, l.carrying = &opening{}, true
 	}
 	o := l.opening
 	c := carrier{from: in, rest: in.Data}
 	l.spend(len(in.Data) + 16*(len(in.Stacks)+len(in.Texts)))
 	var kind carriedKind
 	num(&c, &kind)
-	c.check(in.Piece == o.pieces && (kind == carriedSession) == (in.Piece == 0) && len(l.procs) == o.alive && len(l.sites) == o.sites)
+	c.check(in.Piece == o.pieces && (kind == carriedSession) == (in.Piece == 0))
 	if !c.bad {
 		l.takePiece(&c, kind)
 	}
-	o.pieces, o.alive, o.sites = o.pieces+1, len(l.procs), len(l.sites)
-	switch {
-	case c.bad:
+	if o.pieces++; c.bad || kind == carriedEnd {
+		l.endOpening(!c.bad)
+	}
+}
+
+// endOpening makes further pieces ineffective, and tells the observer what lives.
+func (l *Ledger) endOpening(complete bool) {
+	l.carrying, l.opening.figures = false, nil
+	if !complete {
 		l.warn("the beginning of the capture is damaged or from a later vramprof: memory allocated before it is missing")
-		l.endOpening()
-	case kind == carriedEnd:
-		l.endOpening()
+	}
+	if l.observer != nil {
+		l.tellOpening()
 	}
 }
 
@@ -63,9 +68,36 @@ func (l *Ledger) takePiece(c *carrier, kind carriedKind) {
 	}
 }
 
-// endOpening makes further pieces ineffective.
-func (l *Ledger) endOpening() {
-	l.opening = &opening{pieces: none}
+// tellOpening tells the observer what lives, in the order of its times.
+func (l *Ledger) tellOpening() {
+	type begun struct {
+		time uint64
+		tell func()
+	}
+	var list []begun
+	for n := range l.procs {
+		p := &l.procs[n]
+		for _, number := range p.sites {
+			if l.sites[number].kind == aliased {
+				continue
+			}
+			for b := l.sites[number].first; b != 0; b = l.entries.at(b).next {
+				list = append(list, begun{l.entries.at(b).time, func() { l.observer.Allocated(l.allocation(b), l.entries.at(b).time) }})
+			}
+		}
+		if p.physical == nil {
+			continue
+		}
+		for x := range p.physical.mappings.From(0) {
+			m := *x
+			list = append(list, begun{m.Value.time, func() { l.tellMapped(uint32(n), &m, m.Value.time) }})
+		}
+	}
+	l.spend(64 * len(list))
+	slices.SortStableFunc(list, func(a, b begun) int { return cmp.Compare(a.time, b.time) })
+	for _, x := range list {
+		x.tell()
+	}
 }
 
 // carrySession carries what belongs to no process.

@@ -322,9 +322,6 @@ func (l *Ledger) takeEntry(c *carrier, s *site, x *entry) {
 	}
 	n := l.addEntry(key, p, *x)
 	l.link(n, s.last)
-	if l.observer != nil && s.kind != aliased {
-		l.observer.Allocated(l.allocation(n), x.time)
-	}
 }
 
 // addBlock adds a block of the sample to the sums.

@@ -79,9 +79,13 @@ func TestBooksFromAnOpeningStayTheSame(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		l := New(Options{Begin: 100})
 		var others []*Ledger
+		var witnesses []*witness
 		for i := range 400 {
 			if i%100 == 50 {
-				others = append(others, opened(l))
+				o, w := New(Options{}), newWitness(t)
+				o.Observe(w)
+				l.Opening(o)
+				others, witnesses = append(others, o), append(witnesses, w)
 			}
 			e := randomEvent(rng)
 			e.Time = uint64(101 + i)
@@ -95,8 +99,9 @@ func TestBooksFromAnOpeningStayTheSame(t *testing.T) {
 				}
 			}
 		}
-		for _, o := range others {
+		for k, o := range others {
 			checkLedger(t, o)
+			witnesses[k].compare(o)
 		}
 	}
 }

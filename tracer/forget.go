@@ -19,9 +19,9 @@ func (t *Tracer) Forget(keep time.Duration) {
 	t.jobs.add(job{kind: jobEvict})
 }
 
-// Fold has sites with fewer live bytes lose their stack, and reports whether there were any. It gives
-// memory back: see ledger.Fold.
-func (t *Tracer) Fold(below uint64) bool {
+// Fold has sites with fewer live bytes lose their stack, and returns how many did. It gives memory
+// back: see ledger.Fold.
+func (t *Tracer) Fold(below uint64) uint64 {
 	turn := t.desk.Take()
 	defer turn.Done()
 	return turn.Fold(below)

@@ -23,9 +23,15 @@ const reliefPause = 5 * time.Second
 func (s *server) reliefs() []reliefStep {
 	return []reliefStep{
 		{"processes that have ended", s.forgetEnded},
+		{"stacks of sites with less than 1 MiB", func() bool { return s.tracer.Fold(1<<20) >= leastFold }},
+		{"stacks of sites with less than 64 MiB", func() bool { return s.tracer.Fold(64<<20) >= leastFold }},
 		{"stacks of new sites and live allocations of the processes with the most", s.tracer.Tighten},
 	}
 }
+
+// leastFold is how many sites must have lost their stack for a step to be enough: they take 1 to 2 KB
+// each.
+const leastFold = 1 << 12
 
 type reliefStep struct {
 	what string

@@ -109,12 +109,12 @@ func (t *Turn) Running(now uint64, wall time.Time) *ledger.Snapshot {
 // Glance returns sums of the books: see ledger.Ledger.Glance.
 func (t *Turn) Glance() ledger.Glance { return t.ledger.Glance() }
 
-// Fold has sites of all processes with fewer live bytes lose their stack, and reports whether there
-// were any: see ledger.Fold.
-func (t *Turn) Fold(below uint64) bool {
+// Fold has sites of all processes with fewer live bytes lose their stack, and returns how many did:
+// see ledger.Fold.
+func (t *Turn) Fold(below uint64) uint64 {
 	before := t.ledger.Folded()
 	t.Tell(ledger.Fold{Below: below})
-	return t.ledger.Folded() != before
+	return t.ledger.Folded() - before
 }
 
 // DriverMemory returns live allocations of a process: see ledger.Ledger.DriverMemory.

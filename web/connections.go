@@ -28,12 +28,14 @@ const (
 // maxConnections: beyond them, the connection that has waited longest for a request is closed, so
 // that idle clients keep out nobody.
 func (s *Server) HTTP(handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
+	x := &http.Server{
 		Handler: handler, ConnState: s.connections.changed, MaxHeaderBytes: maxHeader, DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		HTTP2:    &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients cause these errors
 	}
+	x.RegisterOnShutdown(func() { s.end.Do(func() { close(s.ending) }) })
+	return x
 }
 
 // lasts lets a request take longer than others.

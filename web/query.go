@@ -35,6 +35,7 @@ type query struct {
 	view      string
 	top       int
 	older     time.Duration
+	after     string // id of an event; "": none
 }
 
 // parseQuery reads the parameters of a request. Those that the endpoint does not know are errors: a
@@ -127,6 +128,11 @@ func (q *query) set(name, text string) (problem string) {
 			return fmt.Sprintf("not a number from 1 to %d", maxTop)
 		}
 		q.top = n
+	case "after":
+		if len(text) > maxEventID {
+			return "not the id of an event"
+		}
+		q.after = text
 	case "older":
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 {

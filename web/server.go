@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -61,6 +62,9 @@ type Config struct {
 	// Returns the command line of a running process, "" if it is unknown; nil: of none.
 	CommandLine func(pid uint32) string
 
+	// Errors returns the latest out-of-memory errors of the session; nil: they are not known.
+	Errors func() []report.OOM
+
 	MetricsPID bool // metrics by process, not only by workload
 }
 
@@ -72,7 +76,12 @@ type Server struct {
 	answers     answers
 	ooms        oomList
 
+	page *page
+
 	composing, writing, waiting, reading gate
+
+	end    sync.Once
+	ending chan struct{} // closed when a listener's server shuts down
 
 	mu     sync.Mutex // held while a moment is taken
 	moment *Moment
@@ -99,10 +108,12 @@ const (
 
 // New returns a Server.
 func New(config Config) *Server {
-	return &Server{
-		config: config, names: ownNames(config.Hosts), connections: newConnections(),
+	s := &Server{
+		config: config, names: ownNames(config.Hosts), connections: newConnections(), ending: make(chan struct{}),
 		composing: make(gate, maxComposing), writing: make(gate, maxWriting), waiting: make(gate, maxWaiting), reading: make(gate, 1),
 	}
+	s.page = newPage(s)
+	return s
 }
 
 // Handler returns the handler of the TCP listeners.
@@ -114,6 +125,7 @@ func (s *Server) routes() *http.ServeMux {
 	s.routeProfiles(mux)
 	s.routeAPI(mux)
 	s.routeMetrics(mux)
+	s.routePage(mux)
 	return mux
 }
 

@@ -218,7 +218,7 @@ func (p *tab) event(m message) {
 	case "Log.entryAdded":
 		p.errors = append(p.errors, d.Entry.Level+": "+d.Entry.Text)
 	case "Network.requestWillBeSent":
-		if u := d.Request.URL; !strings.HasPrefix(u, p.url) && u != "data:," {
+		if u := d.Request.URL; !strings.HasPrefix(u, p.url) && !strings.HasPrefix(u, "data:") {
 			p.requests = append(p.requests, u)
 		}
 	case "Page.javascriptDialogOpening":

@@ -44,6 +44,7 @@ type payload struct {
 	Remarks   []string      `json:"remarks"`
 	Doubts    []string      `json:"doubts"`
 	Warnings  []string      `json:"warnings"`
+	Live      *liveData     `json:"live,omitempty"`
 }
 
 type processData struct {
@@ -191,6 +192,7 @@ func newPayload(in *Input) *payload {
 	b.addParts()
 	order := b.tree.columns(b.entries, &b.p.Tree)
 	b.columns(order)
+	b.p.Live = newLive(in)
 	return b.p
 }
 

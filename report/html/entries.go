@@ -3,6 +3,7 @@
 package html
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ const (
 
 // addHoldings adds all holdings.
 func (b *builder) addHoldings() {
-	holdings := report.Holdings(b.s)
+	holdings, most := report.Holdings(b.s), cmp.Or(b.in.MaxSites, maxSites)
 	small := map[[3]int]*entry{}
 	var keys [][3]int
 	for i := range holdings {
@@ -53,7 +54,7 @@ func (b *builder) addHoldings() {
 			e.gpu = b.gpu(h.UUID, h.Device)
 		}
 		e.device = b.device(h)
-		if h.Site == nil || h.Plane == report.PlaneAsleep && i >= maxSites {
+		if h.Site == nil || h.Plane == report.PlaneAsleep && i >= most {
 			b.addMark(h, e)
 			continue
 		}
@@ -61,7 +62,7 @@ func (b *builder) addHoldings() {
 		if h.Plane != report.PlaneAsleep && h.Live != 0 {
 			e.objects = x.LiveObjects
 		}
-		if i >= maxSites {
+		if i >= most {
 			key := [3]int{e.process, e.gpu, e.plane}
 			if small[key] == nil {
 				small[key] = &entry{plane: e.plane, process: e.process, gpu: e.gpu, device: e.device, age: -1}
@@ -84,7 +85,7 @@ func (b *builder) addHoldings() {
 	}
 	for _, key := range keys {
 		e := *small[key]
-		e.head = b.mark(fmt.Sprintf("[%d smaller sites]", len(b.s.Sites)-maxSites))
+		e.head = b.mark(fmt.Sprintf("[%d smaller sites]", len(b.s.Sites)-most))
 		e.node = b.tree.leaf([]int{e.head})
 		b.entries = append(b.entries, e)
 	}

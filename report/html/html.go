@@ -40,13 +40,16 @@ type Input struct {
 	Advice   []string             // sentences on what to do, shown with what leaks
 
 	Title string // "": a title with the host's name
+
+	MaxSites int   // sites listed one by one, the smaller ones are summed; 0: 20,000
+	Live     *Live // nil: the page does not change
 }
 
 //go:embed page.html page.css js/*.js
 var files embed.FS
 
 // Scripts in the order of their dependence.
-var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "panels", "address", "profile", "main"}
+var scripts = []string{"words", "data", "tree", "chart", "range", "flame", "flamekeys", "state", "table", "sites", "kept", "panels", "names", "address", "profile", "main"}
 
 // smallData is the most bytes of JSON that stay readable in the page; more are compressed.
 const smallData = 32 << 10
@@ -59,7 +62,15 @@ func Write(w io.Writer, in Input) error {
 	if err := in.check(); err != nil {
 		return fmt.Errorf("write html: %w", err)
 	}
-	page, err := assemble(newPayload(&in))
+	plain, err := json.Marshal(newPayload(&in))
+	if err != nil {
+		return fmt.Errorf("write html: %w", err)
+	}
+	kind, data, err := encode(plain)
+	if err != nil {
+		return fmt.Errorf("write html: %w", err)
+	}
+	page, _, err := assemble(kind, data, scripts, "")
 	if err != nil {
 		return fmt.Errorf("write html: %w", err)
 	}
@@ -100,23 +111,21 @@ func (in *Input) check() error {
 	return nil
 }
 
-func assemble(p *payload) ([]byte, error) {
+// assemble returns a page and its policy, to which more is added.
+func assemble(kind string, data []byte, scripts []string, more string) (page []byte, policy string, err error) {
 	frame, err := files.ReadFile("page.html")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	style, err := files.ReadFile("page.css")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	script, err := joined(scripts)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	kind, data, err := encode(p)
-	if err != nil {
-		return nil, err
-	}
+	policy = fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'none'", digest(script), digest(string(style))) + more
 	var out bytes.Buffer
 	for rest := string(frame); rest != ""; {
 		before, after, found := strings.Cut(rest, "{{")
@@ -127,7 +136,7 @@ func assemble(p *payload) ([]byte, error) {
 		name, tail, _ := strings.Cut(after, "}}")
 		switch rest = tail; name {
 		case "policy":
-			fmt.Fprintf(&out, "default-src 'none'; script-src '%s'; style-src '%s'; img-src data:; base-uri 'none'; form-action 'none'", digest(script), digest(string(style)))
+			out.WriteString(policy)
 		case "style":
 			out.Write(style)
 		case "script":
@@ -137,10 +146,10 @@ func assemble(p *payload) ([]byte, error) {
 		case "data":
 			out.Write(data)
 		default:
-			return nil, fmt.Errorf("page.html: no value for {{%s}}", name)
+			return nil, "", fmt.Errorf("page.html: no value for {{%s}}", name)
 		}
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), policy, nil
 }
 
 // joined returns one script made of several, in a scope of its own and without lines of comments.
@@ -168,12 +177,8 @@ func digest(text string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// encode returns the data as JSON without <, > and &, or compressed in base64.
-func encode(p *payload) (kind string, data []byte, err error) {
-	plain, err := json.Marshal(p)
-	if err != nil {
-		return "", nil, err
-	}
+// encode returns JSON without <, > and & as it stands in a page: as it is, or compressed in base64.
+func encode(plain []byte) (kind string, data []byte, err error) {
 	if len(plain) <= smallData {
 		return "application/json", plain, nil
 	}

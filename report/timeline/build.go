@@ -72,6 +72,7 @@ type builder struct {
 	first     map[int]int // row by process
 	sites     map[siteKey]int
 	processes map[processKey]int
+	most      int // largest sites of a snapshot whose bytes are kept; 0: all
 }
 
 func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
@@ -160,15 +161,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		if p.End != 0 && p.End <= at {
 			live = 0
 		}
-		key := siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device}
-		n, ok := b.sites[key]
-		if !ok {
-			n = len(b.t.Sites)
-			b.sites[key] = n
-			b.t.Sites = append(b.t.Sites, Site{Live: make([]uint64, steps)})
-		}
-		b.t.Sites[n].Site = x
-		b.t.Sites[n].Live[i] += live
+		b.site(k, i, steps, &x, live)
 		switch {
 		case x.Kind.OnHost():
 			host[x.Process] += live
@@ -182,6 +175,22 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 			b.firstRow(process, steps).Host[i] = bytes
 		}
 	}
+}
+
+// site adds the bytes of the k-th site of a snapshot, whose process has its first index.
+func (b *builder) site(k, i, steps int, x *ledger.Site, live uint64) {
+	key := siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device}
+	n, ok := b.sites[key]
+	if !ok {
+		if b.most > 0 && (k >= b.most || live == 0) {
+			return
+		}
+		n = len(b.t.Sites)
+		b.sites[key] = n
+		b.t.Sites = append(b.t.Sites, Site{Live: make([]uint64, steps)})
+	}
+	b.t.Sites[n].Site = *x
+	b.t.Sites[n].Live[i] += live
 }
 
 // asleep fills rows with the tensors asleep.

@@ -28,7 +28,7 @@ function keyed(list, nameOf) {
     return n === 1 ? name : name + "." + n;
   });
 }
-const processKeys = () => keyed(data.processes, (p) => p.pid);
+const processKeys = () => (book.processKeys ||= keyed(data.processes, (p) => p.pid));
 const gpuKeys = () => keyed(data.gpus, (g) => g.short || g.name);
 
 // addressOf returns the choice, without what is as the page opens.
@@ -43,6 +43,7 @@ function addressOf() {
     default: add("show", state.metric);
   }
   add("process", state.process < 0 ? "" : processKeys()[state.process], "");
+  add("group", state.group, "");
   add("gpu", state.gpu === -1 ? "apart" : state.gpu < 0 ? "" : gpuKeys()[state.gpu], "");
   add("planes", [...state.planes].sort((a, b) => a - b).map((i) => data.planes[i]).join(), data.planes.join());
   add("libraries", state.hide ? "hidden" : "shown", "hidden");
@@ -51,12 +52,12 @@ function addressOf() {
   for (const g of graphs) {
     add(g.prefix + "search", g.query.slice(0, maxQuery), "");
     add(g.prefix + "regex", g.regex, false);
-    add(g.prefix + "zoom", g.zoom, 0);
+    add(g.prefix + "zoom", data.live && g.zoom ? nodeNames(g.tree, g.zoom).at(-1) : g.zoom, 0);
     add(g.prefix + "sort", g.sort + (g.down ? "" : ",up"), "bytes");
     add(g.prefix + "page", g.page + 1, 1);
   }
-  add("site", state.entry, -1);
-  add("holder", state.keeper, -1);
+  add("site", data.live && state.entry >= 0 ? entryName(state.entry) : state.entry, -1);
+  add("holder", data.live && state.keeper >= 0 ? holderName(state.keeper) : state.keeper, -1);
   return list.join("&");
 }
 
@@ -70,6 +71,7 @@ function readAddress() {
   resetState();
   readMoment(get);
   if (get("process")) state.process = processKeys().indexOf(get("process"));
+  if (book.groups.includes(get("group"))) state.group = get("group");
   if (get("gpu")) state.gpu = get("gpu") === "apart" ? -1 : gpuKeys().includes(get("gpu")) ? gpuKeys().indexOf(get("gpu")) : -2;
   if (values.has("planes")) {
     const names = get("planes").split(",");
@@ -86,7 +88,18 @@ function readAddress() {
   }
   state.entry = index("site", book.entries);
   if (book.kept) state.keeper = index("holder", data.kept.keepers.node.length);
+  if (data.live) readNames(get);
   return true;
+}
+
+// readNames reads what the page of a session that goes on has by name: the numbers change.
+function readNames(get) {
+  for (const g of graphs) {
+    const name = get(g.prefix + "zoom");
+    g.zoom = isName(name) ? Math.max(nodeNamed(g === sites ? currentTree() : book.kept, name), 0) : 0;
+  }
+  state.entry = isName(get("site")) ? firstNamed(book.entries, entryName, get("site")) : -1;
+  state.keeper = book.kept && isName(get("holder")) ? firstNamed(data.kept.keepers.node.length, holderName, get("holder")) : -1;
 }
 
 function readMoment(get) {

@@ -6,7 +6,7 @@ const markKinds = { oom: 1, large: 2, began: 3, ended: 4 };
 
 // chartSums adds up the chosen rows in the chosen planes.
 function chartSums() {
-  const key = [state.process, state.gpu, ...[...state.planes].sort()].join();
+  const key = [state.process, state.group, state.gpu, ...[...state.planes].sort()].join();
   if (chart.key === key) return chart.sums;
   const n = data.chart.times.length;
   const planes = data.planes.map(() => null);
@@ -83,9 +83,10 @@ function drawGrid(pen, step, top, y) {
   pen.textAlign = "center";
   pen.textBaseline = "top";
   const each = timeStep(chartEnd() - chartStart(), Math.max(2, plotWidth() / 90));
-  for (let t = Math.ceil(chartStart() / each) * each; t <= chartEnd(); t += each) {
+  const off = data.live ? (beginOfDay() * 1e6) % each : 0; // full minutes of the day
+  for (let t = Math.ceil((chartStart() + off) / each) * each - off; t <= chartEnd(); t += each) {
     const x = Math.round(xOfTime(t)) + 0.5;
-    pen.fillText(spanText(t), Math.min(Math.max(x, chart.left + 8), chart.width - 24), chart.height - chart.bottom + 7);
+    pen.fillText(whenText(t), Math.min(Math.max(x, chart.left + 8), chart.width - 24), chart.height - chart.bottom + 7);
     pen.beginPath();
     pen.moveTo(x, chart.height - chart.bottom);
     pen.lineTo(x, chart.height - chart.bottom + 4);
@@ -151,7 +152,7 @@ function drawUsage(pen, usage, y) {
   pen.stroke(line);
 }
 
-const markChosen = (m) => (state.process < 0 || m.process === state.process) && (state.gpu < 0 || m.gpu === state.gpu);
+const markChosen = (m) => processChosen(m.process) && (state.gpu < 0 || m.gpu === state.gpu);
 
 function drawMarks(pen, floor) {
   pen.textAlign = "center";
@@ -190,7 +191,7 @@ function chartTip(time) {
   const sums = chartSums(), times = data.chart.times;
   let t = times.findLastIndex((v) => v <= time);
   t = Math.max(t, 0);
-  const rows = [element("strong", {}, "after " + spanText(times[t]))];
+  const rows = [element("strong", {}, afterText(times[t]))];
   const row = (swatch, name, text) => rows.push(element("span", { class: "row" }, element("i", { class: "swatch " + swatch }), element("span", {}, name), element("b", {}, text)));
   for (let i = data.planes.length - 1; i >= 0; i--) {
     const list = sums.planes[i];

@@ -2,6 +2,7 @@
 // data.js: the data of the page, from the JSON in it.
 
 let data; // payload of data.go
+let sections = {}; // payload as a server sent it
 let book; // the same, ready for use
 
 // readData returns the page's JSON. Much of it is compressed.
@@ -39,6 +40,7 @@ function openBook() {
     frames: count,
     entries: data.entries.node.length,
     apart: [...new Set(data.entries.plane.map((_, e) => apartWord(e)))].filter(Boolean), // what is in the sum of no GPU
+    groups: data.processes.map(groupOf),
     moments: 1,
     times: [data.end],
   };
@@ -101,6 +103,12 @@ function nearest(time) {
     else high = middle;
   }
   return low > 0 && time - times[low - 1] < times[low] - time ? low - 1 : low;
+}
+
+// groupOf returns the pod or job of a process, "" without one.
+function groupOf({ labels }) {
+  if (labels?.pod) return "pod " + (labels.namespace ? labels.namespace + "/" : "") + labels.pod;
+  return labels?.job ? "job " + labels.job : "";
 }
 
 const planeNames = {

@@ -18,6 +18,7 @@ keepers.table = { id: "holders", select: selectKeeper, selected: () => state.kee
 
 // openKept adds the graph if any walk found memory.
 function openKept() {
+  graphs.length = 1;
   if (!data.kept || !data.kept.keepers.node.length) return;
   book.kept = fullTree(data.kept.tree, data.kept.keepers.node);
   book.walks = new Map(data.kept.walks.map((w) => [w.process, w]));
@@ -25,8 +26,7 @@ function openKept() {
 }
 
 function fillKept() {
-  if (!data.kept) return;
-  byId("kept-section").hidden = false;
+  byId("kept-section").hidden = !data.kept;
   byId("kept-graph").hidden = byId("holders-section").hidden = !book.kept;
   document.querySelector("main").classList.toggle("beside", Boolean(book.kept));
   if (book.kept) fillLegend(Object.assign(keepers, { tree: book.kept }), ["held by Python", "", "held by C++ only", "", "no holder"]);
@@ -44,7 +44,7 @@ const keeperPlanes = [
 
 function keeperBytes(k) {
   const d = data.kept.keepers;
-  if (state.process >= 0 && d.process[k] !== state.process || state.gpu === -1 || state.gpu >= 0 && d.gpu[k] !== state.gpu) return 0;
+  if (!processChosen(d.process[k]) || state.gpu === -1 || state.gpu >= 0 && d.gpu[k] !== state.gpu) return 0;
   let sum = 0;
   for (const [plane, , of] of keeperPlanes) if (state.planes.has(data.planes.indexOf(plane))) sum += of(k);
   return sum;
@@ -95,10 +95,10 @@ function keeperTexts(node) {
 }
 
 // walksShown are those of the chosen process that found holders.
-const walksShown = () => data.kept.walks.filter((w) => !w.failure && (state.process < 0 || w.process === state.process));
+const walksShown = () => data.kept.walks.filter((w) => !w.failure && processChosen(w.process));
 
 function asOf(walks) {
-  const times = walks.map((w) => w.time), first = spanText(Math.min(...times)), last = spanText(Math.max(...times));
+  const times = walks.map((w) => w.time), first = whenText(Math.min(...times)), last = whenText(Math.max(...times));
   return "as of " + (first === last ? first : `${first} to ${last}`);
 }
 
@@ -110,7 +110,7 @@ function showKept() {
   const when = byId("kept-when");
   when.replaceChildren(...(walks.length ? whenTexts(walks) : []));
   when.dataset.same = walks.length > 0 && isOfWalk(walks);
-  fillList(byId("kept-notes"), data.kept.walks.filter((w) => state.process < 0 || w.process === state.process).flatMap((w) => {
+  fillList(byId("kept-notes"), data.kept.walks.filter((w) => processChosen(w.process)).flatMap((w) => {
     const name = data.processes[w.process].name;
     return [...(w.failure ? [`No holders of ${name}: ${w.failure}`] : []), ...(w.notes || []).map((text) => `${name}: ${text}`)];
   }));
@@ -125,8 +125,8 @@ function whenTexts(walks) {
   if (state.metric === "alloc" || state.metric === "growth" || state.metric === "leak") {
     return ["Who allocated it shows other bytes now; holders are of all memory in use at that time.", ...jump(last)];
   }
-  if (isOfWalk(walks)) return [data.chart ? "That is the moment chosen above." : "That is the end of the session."];
-  const at = book.times[state.to], chosen = data.chart ? `the moment chosen above (${spanText(at)})` : "the end of the session";
+  if (isOfWalk(walks)) return [data.chart ? "That is the moment chosen above." : data.live ? "That is the moment shown." : "That is the end of the session."];
+  const at = book.times[state.to], chosen = data.chart ? `the moment chosen above (${whenText(at)})` : data.live ? "the moment shown" : "the end of the session";
   const gap = at >= last ? spanText(at - last) + " before " : at <= first ? spanText(first - at) + " after " : "around ";
   return [`Not of ${chosen}: memory was walked ${gap}it.`, ...jump(last)];
 }
@@ -135,7 +135,7 @@ function whenTexts(walks) {
 function jump(time) {
   if (!data.chart) return [];
   const at = nearest(time);
-  return [" ", element("button", { type: "button", class: "link", onclick: () => setRange(at, at) }, "Choose " + spanText(time))];
+  return [" ", element("button", { type: "button", class: "link", onclick: () => setRange(at, at) }, "Choose " + whenText(time))];
 }
 
 function showKeptSum(walks) {
@@ -146,7 +146,7 @@ function showKeptSum(walks) {
     if (sum > 0 && state.planes.has(data.planes.indexOf(plane))) parts.push(" ", element("span", { class: "chip" }, element("i", { class: "swatch bg-" + plane }), `${bytesText(sum)} ${text}`));
   }
   const grown = walks.filter((w) => w.first >= 0);
-  if (grown.length) parts.push(element("span", { class: "since" }, ` Growth is since the walk at ${spanText(Math.min(...grown.map((w) => w.first)))}.`));
+  if (grown.length) parts.push(element("span", { class: "since" }, ` Growth is since the walk at ${whenText(Math.min(...grown.map((w) => w.first)))}.`));
   byId("kept-sum").replaceChildren(...parts);
 }
 
@@ -182,18 +182,18 @@ function showKeeper() {
   const d = data.kept.keepers, walk = book.walks.get(d.process[k]);
   byId("keeper-head").textContent = keeperName(k);
   fillFacts(byId("keeper-facts"), [
-    ["As of", spanText(walk.time)],
+    ["As of", whenText(walk.time)],
     ["Bytes", bytesText(d.bytes[k])],
     ["Storages", d.storages[k] === 0 ? null : countText(d.storages[k]) + (d.inMotion[k] ? `, ${countText(d.inMotion[k])} in motion` : "")],
     ["Container", data.strings[d.container[k]]],
     ["Also held by", data.strings[d.also[k]]],
     ["Before the attach", d.older[k] ? bytesText(d.older[k]) : null],
     ["Other CUDA", d.driver[k] ? bytesText(d.driver[k]) : null],
-    ["Growth", walk.first < 0 ? null : `${d.grown[k] === 0 ? "none" : signedText(d.grown[k])} since ${spanText(walk.first)}` + (d.entries[k] ? `, ${d.entries[k] > 0 ? "+" : "−"}${countText(Math.abs(d.entries[k]))} entries` : "")],
+    ["Growth", walk.first < 0 ? null : `${d.grown[k] === 0 ? "none" : signedText(d.grown[k])} since ${whenText(walk.first)}` + (d.entries[k] ? `, ${d.entries[k] > 0 ? "+" : "−"}${countText(Math.abs(d.entries[k]))} entries` : "")],
     ["Process", data.processes[d.process[k]].name],
     ["GPU", gpuText(d.gpu[k])],
   ]);
-  fillLinks(byId("keeper-sites"), "Allocated by, of what is live at the end", "keeper", k, (i) => siteButton(data.kept.links.entry[i]));
+  fillLinks(byId("keeper-sites"), "Allocated by, of what is live " + endText(), "keeper", k, (i) => siteButton(data.kept.links.entry[i]));
   if (isNew) box.scrollIntoView({ block: "nearest" });
 }
 
@@ -203,7 +203,7 @@ function showKeepersOf(entry) {
   box.replaceChildren();
   if (!book.kept) return;
   const walk = book.walks.get(data.entries.process[entry]);
-  fillLinks(box, "Kept by" + (walk ? `, as of ${spanText(walk.time)}` : ""), "entry", entry, (i) => keeperButton(data.kept.links.keeper[i]));
+  fillLinks(box, "Kept by" + (walk ? `, as of ${whenText(walk.time)}` : ""), "entry", entry, (i) => keeperButton(data.kept.links.keeper[i]));
 }
 
 // fillLinks lists what is linked with an entry or a keeper, the largest first.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // main.js: starts the page.
 
-// show updates the page to the choice.
-function show() {
+// show updates the page to the choice. One that the reader did not make is not noted.
+function show(note = true) {
   showFilters();
   showOpening();
   drawChart();
@@ -13,11 +13,14 @@ function show() {
   graphs.forEach(showTable);
   showKeeper();
   showSelected();
-  noteAddress();
+  if (note) noteAddress();
 }
 
 function watchFilters() {
-  byId("process").addEventListener("change", (event) => filter({ process: Number(event.target.value) }));
+  byId("process").addEventListener("change", (event) => {
+    const of = /^group(\d+)$/.exec(event.target.value);
+    filter(of ? { process: -1, group: book.choices[of[1]] } : { process: Number(event.target.value), group: "" });
+  });
   byId("gpu").addEventListener("change", (event) => filter({ gpu: Number(event.target.value) }));
   byId("hide").addEventListener("change", (event) => {
     Object.assign(sites, { zoom: 0, focus: -1, page: 0 });
@@ -26,7 +29,7 @@ function watchFilters() {
   byId("fold").addEventListener("change", (event) => filter({ fold: event.target.checked }));
   byId("download").addEventListener("click", downloadProfile);
   byId("reset").addEventListener("click", reset);
-  graphs.forEach(watchTable);
+  [sites, keepers].forEach(watchTable);
   byId("unselect").addEventListener("click", () => change({ entry: -1 }));
   byId("unselect-keeper").addEventListener("click", () => change({ keeper: -1 }));
   document.addEventListener("keydown", (event) => {
@@ -76,25 +79,28 @@ function repaint() {
   graphs.forEach(drawFlame);
 }
 
-async function main() {
-  watchTheme();
-  data = await readData();
-  openBook();
-  openKept();
-  resetState();
+// fill shows everything that does not depend on the choice.
+function fill() {
   fillHead();
   fillFindings();
   fillFilters();
   fillKept();
   fillParts();
   fillNotes();
+  fillEvents();
+}
+
+async function main() {
+  watchTheme();
+  data = await readData();
+  if (data.live) sections = structuredClone(data); // the page changes its own
+  openBook();
+  openKept();
+  resetState();
+  fill();
   watchFilters();
-  graphs.forEach(watchFlame);
-  if (data.chart) {
-    byId("chart-section").hidden = false;
-    fillEvents();
-    watchChart();
-  }
+  [sites, keepers].forEach(watchFlame);
+  watchChart();
   watchAddress();
   readAddress();
   update();
@@ -102,9 +108,10 @@ async function main() {
   shownAddress = addressOf();
   if (state.view === "kept") byId("kept-section").scrollIntoView();
   const resized = new ResizeObserver(() => {
-    if (graphs.some((g) => part(g, "flame").clientWidth !== g.width)) repaint();
+    if (graphs.some((g) => g.tree && part(g, "flame").clientWidth !== g.width)) repaint();
   });
-  for (const g of graphs) resized.observe(part(g, "flame"));
+  for (const g of [sites, keepers]) resized.observe(part(g, "flame"));
+  later.forEach((start) => start());
   document.documentElement.dataset.ready = Math.round(performance.now());
 }
 

@@ -17,7 +17,8 @@ function fillHead() {
   const box = byId("warnings");
   box.hidden = data.warnings.length === 0;
   box.querySelector("summary").textContent = plural(data.warnings.length, "warning");
-  box.open = data.warnings.length <= 2;
+  if (!box.dataset.filled) box.open = data.warnings.length <= 2; // then the reader decides
+  box.dataset.filled = true;
   fillList(box.querySelector("ul"), data.warnings);
 }
 
@@ -48,7 +49,7 @@ function fillList(list, texts) {
 
 function fillFilters() {
   byId("fold").parentElement.hidden = data.before === 0;
-  byId("process").replaceChildren(element("option", { value: -1 }, "all"), ...data.processes.map((p, i) => element("option", { value: i }, p.name + (p.ended ? ", ended" : ""))));
+  fillProcesses();
   const gpus = [element("option", { value: -2 }, "all GPUs"), ...data.gpus.map((g, i) => element("option", { value: i }, gpuText(i)))];
   if (book.apart.length) gpus.push(element("option", { value: -1 }, "apart: " + book.apart.join(", ")));
   byId("gpu").replaceChildren(...gpus);
@@ -63,14 +64,25 @@ function fillFilters() {
     element("button", { type: "button", "data-metric": key, title: about, onclick: () => setMetric(key) }, name)));
 }
 
+// fillProcesses lists pods and jobs with several processes, and processes.
+function fillProcesses() {
+  const list = byId("process"), options = data.processes.map((p, i) => element("option", { value: i }, p.name + (p.ended ? ", ended" : "")));
+  book.choices = [...new Set(book.groups)].filter(Boolean);
+  const groups = book.choices.map((name, i) => element("option", { value: "group" + i }, name + ": " + plural(book.groups.filter((g) => g === name).length, "process").replace("processs", "processes")));
+  const text = [...groups, ...options].map((o) => o.value + o.textContent).join("\n");
+  if (list.dataset.filled === text) return; // an open list stays open
+  list.dataset.filled = text;
+  list.replaceChildren(element("option", { value: -1 }, "all"), ...(groups.length ? [element("optgroup", { label: "Pods and jobs" }, ...groups), element("optgroup", { label: "Processes" }, ...options)] : options));
+}
+
 // showOpening shows that the session has ended, and the moment that the page opened with.
 function showOpening() {
   const opening = data.opening, box = byId("opening"), last = book.moments - 1;
   box.hidden = !opening;
   if (!opening) return;
-  const at = spanText(book.times[opening.moment]), isThat = (state.metric === "use" || state.metric === "peak") && state.to === opening.moment;
+  const at = afterText(book.times[opening.moment]), isThat = (state.metric === "use" || state.metric === "peak") && state.to === opening.moment;
   const go = (m, text) => element("button", { type: "button", class: "link", onclick: () => setRange(m, m) }, text);
-  box.replaceChildren(opening.text + (isThat ? `. Shown is what was held at ${opening.what}, after ${at}. ` : ". "), isThat ? go(last, "Show what was left") : go(opening.moment, `Show what was held at ${opening.what}, after ${at}`));
+  box.replaceChildren(opening.text + (isThat ? `. Shown is what was held at ${opening.what}, ${at}. ` : ". "), isThat ? go(last, "Show what was left") : go(opening.moment, `Show what was held at ${opening.what}, ${at}`));
 }
 
 function togglePlane(i) {
@@ -80,7 +92,7 @@ function togglePlane(i) {
 }
 
 function showFilters() {
-  byId("process").value = state.process;
+  byId("process").value = state.group ? "group" + book.choices.indexOf(state.group) : state.process;
   byId("gpu").value = state.gpu;
   for (const b of byId("planes").querySelectorAll("button")) b.setAttribute("aria-pressed", state.planes.has(Number(b.dataset.plane)));
   for (const b of byId("metrics").children) b.setAttribute("aria-pressed", b.dataset.metric === state.metric);
@@ -94,15 +106,15 @@ function showFilters() {
 // showSum shows the sum of the graph's bytes, and the bytes that it cannot draw.
 function showSum() {
   const about = metrics.find(([key]) => key === state.metric)[2];
-  const parts = [element("b", {}, state.metric === "growth" ? signedText(sites.total) : bytesText(sites.total)), " "];
+  const end = state.to === book.moments - 1, parts = [element("b", {}, state.metric === "growth" ? signedText(sites.total) : bytesText(sites.total)), " "];
   if (state.metric === "growth") {
-    parts.push(`from ${spanText(book.times[state.from])} to ${spanText(book.times[state.to])}: ${bytesText(sites.tree.sum[0])} more, ${bytesText(sites.less)} less. The graph shows what grew.`);
+    parts.push(`from ${whenText(book.times[state.from])} to ${whenText(book.times[state.to])}: ${bytesText(sites.tree.sum[0])} more, ${bytesText(sites.less)} less. The graph shows what grew.`);
   } else {
     const word = state.gpu === -1 ? "in no GPU's sum" : "in use";
-    parts.push(state.metric === "use" && (!data.chart || state.to === book.moments - 1) ? word + " at the end" :
-      state.metric === "use" ? word + " after " + spanText(book.times[state.to]) :
-      state.metric === "peak" ? word + " at the peak, after " + spanText(book.times[state.to]) :
-      state.metric === "leak" && data.verdicts ? "live at the end of sites that are found leaking" : about);
+    parts.push(state.metric === "use" && (!data.chart || end) ? word + " " + endText() :
+      state.metric === "use" ? word + " " + afterText(book.times[state.to]) :
+      state.metric === "peak" ? word + " at the peak, " + afterText(book.times[state.to]) :
+      state.metric === "leak" && data.verdicts ? `live ${endText()} of sites that are found leaking` : about);
     if (folds(sites.tree)) parts.push(`, ${bytesText(sites.tree.sum[sites.tree.before])} of that from before the attach`);
     if (sites.less > 0) parts.push(`; ${bytesText(-sites.less)} of that cannot be drawn`);
   }
@@ -123,6 +135,7 @@ function fillParts() {
   const { names, rows } = data.parts;
   byId("no-parts").hidden = rows.length > 0;
   byId("parts").hidden = rows.length === 0;
+  byId("parts-head").textContent = `Where the GPU's bytes ${data.live?.past ? "were" : "are"} ${endText()}, as the driver counts them`;
   if (!rows.length) return;
   const used = names.map((_, i) => i).filter((i) => i === names.length - 1 || rows.some((r) => r.lines[i] !== 0));
   const planeOfPart = ["tensor", "cache", "driver", "before", "before", "before", "driver", "unexplained"];
@@ -156,7 +169,7 @@ function fillParts() {
 
 function fillNotes() {
   byId("processes").querySelector("tbody").replaceChildren(...data.processes.map((p) => element("tr", {}, element("th", { scope: "row" }, p.name),
-    element("td", {}, p.begin > 0 ? spanText(p.begin) : "the beginning"), element("td", {}, p.ended ? "ended" : "running"), element("td", {}, p.about || ""))));
+    element("td", {}, p.begin > 0 ? whenText(p.begin) : "the beginning"), element("td", {}, p.ended ? "ended" : "running"), element("td", {}, p.about || ""))));
   for (const [id, texts] of [["doubts", data.doubts], ["remarks", data.remarks]]) {
     byId(id).previousElementSibling.hidden = byId(id).hidden = texts.length === 0;
     fillList(byId(id), texts);
@@ -164,13 +177,16 @@ function fillNotes() {
 }
 
 function fillEvents() {
+  byId("chart-section").hidden = !data.chart;
+  if (!data.chart) return;
   const marks = data.chart.marks, box = byId("events");
   box.hidden = marks.length === 0;
   const errors = marks.filter((m) => m.kind === markKinds.oom).length;
   box.querySelector("summary").textContent = plural(marks.length, "event") + (errors ? `, ${errors} out of memory` : "");
-  box.open = errors > 0 && marks.length <= 8;
+  if (!box.dataset.filled) box.open = errors > 0 && marks.length <= 8;
+  box.dataset.filled = true;
   box.querySelector("tbody").replaceChildren(...marks.map((m) => element("tr", { class: m.kind === markKinds.oom ? "alarm-text" : null },
-    element("td", {}, element("button", { type: "button", class: "link", onclick: () => { const at = nearest(m.time); setRange(at, at); } }, spanText(m.time))),
+    element("td", {}, element("button", { type: "button", class: "link", onclick: () => { const at = nearest(m.time); setRange(at, at); } }, whenText(m.time))),
     element("td", {}, markText(m).replace(/:.*/, "")), element("td", {}, data.processes[m.process].name),
     element("td", { class: "number" }, m.kind > markKinds.large ? "" : m.size < 0 ? "unknown" : bytesText(m.size)),
     element("td", {}, m.head ? frameWords(m.head) : ""))));

@@ -141,7 +141,7 @@ function addFrames(p, id, used) {
 
 // profileTexts names the contents of a profile, and the data that it lacks.
 function profileTexts() {
-  const filters = [state.process < 0 ? "" : data.processes[state.process].name, state.gpu < 0 ? "" : gpuText(state.gpu),
+  const filters = [state.process < 0 ? state.group : data.processes[state.process].name, state.gpu < 0 ? "" : gpuText(state.gpu),
     state.planes.size === data.planes.length ? "" : "planes " + [...state.planes].map((i) => data.planes[i]).join(", ")].filter(Boolean).join(", ");
   const lacks = (hasCounts() ? "" : "the number of objects, what was ever allocated, holders, ") + "addresses, build IDs and inlined functions";
   return [`${data.title}: ${byId("sum").textContent.split(/; |\. /)[0]}${filters ? ` (only ${filters})` : ""}`, `from a page of vramprof, which lacks ${lacks}: vramprof export has them`,

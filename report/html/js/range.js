@@ -14,7 +14,7 @@ function placeRange() {
     handle.setAttribute("aria-valuemin", 0);
     handle.setAttribute("aria-valuemax", book.moments - 1);
     handle.setAttribute("aria-valuenow", moment);
-    handle.setAttribute("aria-valuetext", "after " + spanText(book.times[moment]));
+    handle.setAttribute("aria-valuetext", afterText(book.times[moment]));
     handle.classList.toggle("faint", whole);
   });
   byId("chart").classList.toggle("single", state.from === state.to);
@@ -22,23 +22,23 @@ function placeRange() {
 }
 
 function rangeText() {
-  const to = spanText(book.times[state.to]);
+  const to = afterText(book.times[state.to]);
   switch (state.metric) {
-    case "growth": return `growth from ${spanText(book.times[state.from])} to ${to}`;
-    case "peak": return `the peak, after ${to}`;
+    case "growth": return `growth from ${whenText(book.times[state.from])} to ${whenText(book.times[state.to])}`;
+    case "peak": return `the peak, ${to}`;
     case "alloc": return "allocated in the whole session";
-    case "leak": return `at the end, after ${to}`;
+    case "leak": return `${endText()}, ${to}`;
   }
-  return state.to === book.moments - 1 ? `at the end, after ${to}` : `after ${to}`;
+  return state.to === book.moments - 1 ? `${endText()}, ${to}` : to;
 }
 
 // xIn returns the position of a pointer in the chart.
 const xIn = (event) => event.clientX - byId("chart").getBoundingClientRect().left;
 const momentIn = (event) => nearest(timeOfX(xIn(event)));
 
+let held = null; // while a range is dragged: its end that stays where it is
 function watchChart() {
   const box = byId("chart"), tip = byId("chart-tip");
-  let held = null; // the end of the range that stays where it is
   box.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     box.setPointerCapture(event.pointerId);

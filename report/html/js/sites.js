@@ -98,7 +98,7 @@ function showSelected() {
   byId("selected-head").textContent = book.names[head];
   const facts = [
     ["Bytes", bytesText(sites.bytes[e]) + (sites.bytes[e] > 0 ? ", " + shareText(sites.bytes[e], sites.tree.sum[0]) : "")],
-    ["At the end", bytesText(d.live[e]) + (d.objects[e] ? " in " + plural(d.objects[e], data.planes[d.plane[e]] === "tensor" ? "tensor" : "allocation") : "")],
+    [{ now: "Now", then: "Then" }[endText()] || "At the end", bytesText(d.live[e]) + (d.objects[e] ? " in " + plural(d.objects[e], data.planes[d.plane[e]] === "tensor" ? "tensor" : "allocation") : "")],
     ["Allocated", d.alloc[e] ? bytesText(d.alloc[e]) + " in " + countText(d.allocObjects[e]) + " calls" : null],
     ["Oldest", d.age[e] >= 0 ? spanText(d.age[e]) + " old" : null],
     ["Plane", planeNames[data.planes[d.plane[e]]]],

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // state.js: the reader's choice, and the bytes that follow from it.
 
+const later = []; // what a page that is served does when it is shown
+
 const state = {
   metric: "use", // use, peak, growth, alloc, leak
   from: 0, to: 0, // moments; the same but for growth
   process: -1, // -1: all
+  group: "", // a pod or job, "": all
   gpu: -2, // -2: all GPUs, -1: what is in the sum of no GPU
   planes: new Set(),
   hide: true, // library frames
@@ -31,7 +34,7 @@ const openingMoment = () => (data.opening ? data.opening.moment : book.moments -
 
 function resetState() {
   Object.assign(state, {
-    metric: "use", from: openingMoment(), to: openingMoment(), process: -1, gpu: -2, planes: new Set(data.planes.keys()),
+    metric: "use", from: openingMoment(), to: openingMoment(), process: -1, group: "", gpu: -2, planes: new Set(data.planes.keys()),
     hide: true, fold: true, entry: -1, keeper: -1, view: "allocated",
   });
   for (const g of graphs) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
@@ -41,9 +44,11 @@ function resetState() {
 const chosen = (e) => passes(e) && (apartWord(e) !== "") === (state.gpu === -1) && (state.gpu < 0 || data.entries.gpu[e] === state.gpu);
 
 // passes is chosen, whatever the GPU.
-const passes = (e) => (state.process < 0 || data.entries.process[e] === state.process) && state.planes.has(data.entries.plane[e]);
+const passes = (e) => processChosen(data.entries.process[e]) && state.planes.has(data.entries.plane[e]);
 
-const rowChosen = (row) => (state.process < 0 || row.process === state.process) && (state.gpu < 0 || row.gpu === state.gpu);
+const processChosen = (p) => (state.process < 0 || p === state.process) && (state.group === "" || book.groups[p] === state.group);
+
+const rowChosen = (row) => processChosen(row.process) && (state.gpu < 0 || row.gpu === state.gpu);
 
 // isLeak reports whether an entry leaks: by its verdict, or without verdicts if it was allocated in
 // the session and is live at the end.
@@ -77,7 +82,7 @@ function objectsOf(e) {
 // peakMoment returns the moment at which the chosen memory was highest. "Unexplained" can be
 // negative, and counts.
 function peakMoment() {
-  if (data.chart.peak >= 0 && state.process < 0 && state.gpu === -2 && state.planes.size === data.planes.length) return data.chart.peak; // as in other reports
+  if (data.chart.peak >= 0 && state.process < 0 && state.group === "" && state.gpu === -2 && state.planes.size === data.planes.length) return data.chart.peak; // as in other reports
   const sums = new Float64Array(book.moments);
   for (let e = 0; e < book.entries; e++) {
     if (!chosen(e) || !book.start) continue;
@@ -140,7 +145,7 @@ function updateGraph(g, tree, of) {
     tree.hit[tree.at[e]] ||= 1;
     g.matched += Math.max(g.bytes[e], 0);
   }
-  if (g.zoom >= tree.size || g.zoom > 0 && !(tree.sum[g.zoom] > 0)) g.zoom = 0;
+  if (g.zoom >= tree.size || g.zoom > 0 && !data.live && !(tree.sum[g.zoom] > 0)) g.zoom = 0; // what follows a session comes and goes
   if (g.focus >= tree.size || g.focus >= 0 && !(tree.sum[g.focus] > 0)) g.focus = -1;
 }
 

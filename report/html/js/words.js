@@ -26,6 +26,14 @@ function spanText(ns) {
   return Math.floor(s / 86400) + "d" + Math.floor((s % 86400) / 3600) + "h";
 }
 
+// A page that is served has times of day, others have times since the begin.
+const beginOfDay = () => data.wall - data.end / 1e6; // ms since 1970
+const clockText = (ms) => new Date(ms).toLocaleTimeString("en-GB");
+const dateText = (ms) => new Date(ms).toLocaleString("sv-SE"); // 2026-11-22 03:12:00
+const whenText = (ns) => (data.live ? clockText(beginOfDay() + ns / 1e6) : spanText(ns));
+const afterText = (ns) => (data.live ? "at " : "after ") + whenText(ns);
+const endText = () => (!data.live ? "at the end" : data.live.past ? "then" : "now");
+
 function shareText(part, whole) {
   if (!(whole > 0) || part < 0) return "–";
   const share = 100 * part / whole;

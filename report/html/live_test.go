@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package html_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/web"
+)
+
+// session is a session that grows by 64 MiB with each copy of its books.
+type session struct {
+	callstack.Stacks
+	mu     sync.Mutex
+	books  *ledger.Snapshot
+	copies int
+}
+
+func newSession(in html.Input) *session { return &session{Stacks: in.Stacks, books: in.Snapshot} }
+
+func (s *session) Glance() *ledger.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.copies++
+	x := *s.books
+	x.End += uint64(s.copies) * 1e9
+	x.Wall = x.Wall.Add(time.Duration(s.copies) * time.Second)
+	x.Sites = slices.Clone(x.Sites)
+	x.Sites[0].LiveBytes += uint64(s.copies) << 26
+	x.Tensors = slices.Clone(x.Tensors)
+	if len(x.Tensors) > 0 {
+		x.Tensors[0].LiveBytes += uint64(s.copies) << 26
+		x.Tensors[0].Allocated += uint64(s.copies) << 26
+	}
+	x.Balances = slices.Clone(x.Balances)
+	if len(x.Balances) > 0 {
+		x.Balances[0].Usage += uint64(s.copies) << 26
+	}
+	if s.copies%2 == 0 { // sites change places
+		slices.Reverse(x.Sites)
+	}
+	return &x
+}
+
+func (s *session) Snapshot() *ledger.Snapshot { return s.Glance() }
+func (*session) Own() web.Own                 { return web.Own{} }
+
+// archive has one moment, of the books before they grew.
+type archive struct{ in html.Input }
+
+func (a archive) At(_ context.Context, t time.Time) (*ledger.Snapshot, callstack.Stacks, io.Closer, error) {
+	if from, _, _ := a.Span(); t.Before(from) {
+		return nil, nil, nil, web.NoMoment("nothing of this moment")
+	}
+	s := *a.in.Snapshot
+	s.Wall = t
+	return &s, a.in.Stacks, io.NopCloser(nil), nil
+}
+
+func (a archive) Span() (from, to time.Time, ok bool) {
+	return a.in.Snapshot.Wall.Add(-time.Hour), a.in.Snapshot.Wall, true
+}
+
+func (a archive) Errors() ([]html.Error, uint64) {
+	return []html.Error{{OOM: report.OOM{PID: 77, Comm: "<i>eval", Size: 2 << 30, API: "torch"}, Wall: a.in.Snapshot.Wall.Add(-30 * time.Minute)}}, 0
+}
+
+// server serves a session at an address that stays when it starts again.
+type server struct {
+	*http.Server
+	address string
+}
+
+func serve(t *testing.T, address string, in html.Input) (*server, *session) {
+	t.Helper()
+	socket, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(in)
+	w := web.New(web.Config{
+		Session: s, Ready: func() bool { return true }, Archive: archive{in},
+		Errors: func() []report.OOM {
+			return []report.OOM{{PID: 4242, Comm: "python3", Time: in.Snapshot.End, Size: 2 << 30, API: "cudaMalloc", Stack: 1}}
+		},
+	})
+	x := &server{&http.Server{Handler: w.Handler()}, socket.Addr().String()}
+	go func() { _ = x.Serve(socket) }()
+	t.Cleanup(func() { x.Close() })
+	return x, s
+}
+
+func TestLivePageInChromium(t *testing.T) {
+	b := html.OpenBrowser(t)
+	in := html.Fixture()
+	x, _ := serve(t, "127.0.0.1:0", in)
+	p := b.Visit(t, "http://"+x.address+"/", 1400, "light")
+	t.Run("updates keep the reader's choice", func(t *testing.T) {
+		p.T = t
+		updatesKeepChoice(p)
+	})
+	t.Run("a moment of the archive", func(t *testing.T) {
+		p.T = t
+		past(p)
+		p.Clean()
+	})
+	t.Run("a server that starts again", func(t *testing.T) {
+		p.T = t
+		again(p, x, in)
+	})
+	t.Run("hostile names", func(t *testing.T) { hostileNames(t, b) })
+}
+
+func updatesKeepChoice(p *html.Tab) {
+	p.Wait(`document.documentElement.dataset.updates > 0`)
+	p.Eval(`{ const s = document.getElementById("process"); s.value = "0"; s.dispatchEvent(new Event("change")); }`, nil)
+	p.Click("#sites thead th:nth-child(4) button")
+	p.Click("#sites tbody tr:nth-child(2) .site")
+	p.Eval(`document.getElementById("flame").focus({ preventScroll: true })`, nil)
+	p.Press("Home", "ArrowDown", "ArrowDown", "ArrowDown", "Enter")
+	p.Eval(`document.getElementById("boxes").open = true; document.getElementById("errors").open = true`, nil)
+	p.Wait(`location.hash.includes("site=") && location.hash.includes("zoom=")`)
+	state := `[document.getElementById("process").value, document.querySelector("#crumbs [aria-current]").textContent, document.getElementById("selected-head").textContent,
+		document.getElementById("selected-stack").textContent, document.getElementById("boxes").open, document.getElementById("errors").open,
+		document.querySelector("#sites thead [aria-sort]").textContent, location.hash, Math.round(document.getElementById("selected").getBoundingClientRect().top / 4)].join("|")`
+	var before, after, then string
+	p.Eval(state, &before)
+	sum, updates := p.Text("#sum"), p.Number("html", "updates")
+	p.Screenshot("live-chosen")
+	p.Wait(fmt.Sprintf(`document.documentElement.dataset.updates >= %v`, updates+2))
+	p.Eval(state, &after)
+	if then = p.Text("#sum"); then == sum || p.Number("html", "updates") < updates+2 {
+		p.Errorf("the page did not follow: %q, then %q", sum, then)
+	}
+	if before != after {
+		p.Errorf("the choice was\n%s, after two updates\n%s", before, after)
+	}
+	p.Click("#pause")
+	p.Says(map[string]string{"#live-state": "Paused"})
+	p.Click("#pause")
+	p.Says(map[string]string{"#live-state": "Live"})
+	p.Eval(`new Promise((done) => setTimeout(done, 300))`, nil) // the address is noted
+	var address string
+	p.Eval(`location.hash`, &address)
+	p.Load(address)
+	if p.Text("#selected-head") == "" || p.Text("#crumbs [aria-current]") == "all" {
+		p.Errorf("opened with %s the page shows site %q in %q", address, p.Text("#selected-head"), p.Text("#crumbs"))
+	}
+}
+
+func past(p *html.Tab) {
+	p.Says(map[string]string{"#errors summary": "2 out-of-memory errors", "#errors ul": "<i>eval [77] ran out of memory"})
+	live := p.Text("#sum b")
+	p.Eval(`document.querySelector("#errors li:last-child button").click()`, nil)
+	p.Wait(`document.getElementById("live").dataset.state === "past"`)
+	if then := p.Text("#sum b"); then == live {
+		p.Errorf("the past has %s as now", then)
+	}
+	var search string
+	p.Eval(`location.search`, &search)
+	p.Load(search)
+	p.Wait(`document.getElementById("live").dataset.state === "past"`)
+	p.Screenshot("live-past")
+	p.Click("#pause")
+	p.Wait(`document.getElementById("live").dataset.state === "live" && document.getElementById("chart-section").hidden === false`)
+}
+
+func again(p *html.Tab, x *server, in html.Input) {
+	x.Close()
+	p.Wait(`document.getElementById("live").dataset.state === "lost"`)
+	p.Says(map[string]string{"#live-state": "Connection lost, retrying", "#live-age": "ago"})
+	p.Screenshot("live-lost")
+	updates := p.Number("html", "updates")
+	p.Forgive()
+	serve(p.T, x.address, in)
+	p.Wait(`document.getElementById("live").dataset.state === "live"`)
+	for p.Number("html", "updates") == updates {
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func hostileNames(t *testing.T, b *html.Browser) {
+	x, _ := serve(t, "127.0.0.1:0", html.Hostile())
+	p := b.Visit(t, "http://"+x.address+"/", 1200, "light")
+	p.Wait(`document.documentElement.dataset.updates >= 2`)
+	var bad float64
+	p.Eval(`document.querySelectorAll("img, b b, i i, body script ~ script ~ script, iframe").length + (document.title === "owned") + (document.documentElement.scrollWidth > innerWidth)`, &bad)
+	if bad != 0 {
+		t.Errorf("%v foreign elements", bad)
+	}
+	p.Clean()
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+const (
+	windowPoints = 256  // of a Window, at most
+	windowSites  = 500  // largest sites of a snapshot that a Window follows
+	windowRows   = 512  // processes and GPUs of theirs
+	windowGap    = 10e9 // ns without a snapshot, after which a Window begins anew
+)
+
+// Window is a timeline of the latest moments of a session without an end. Snapshots come at any
+// pace; of those that are closer than its step only the latest stays.
+//
+// Its largest sites have bytes over time. The rest is known in the sums of rows.
+type Window struct {
+	b    *builder
+	step uint64 // ns
+	n    int    // moments
+	last *ledger.Snapshot
+	gap  uint64
+	more int // rows that there was no room for
+}
+
+// NewWindow returns a Window over about so many ns.
+func NewWindow(length uint64) *Window {
+	return &Window{step: length / (windowPoints - 2)}
+}
+
+// Add takes a snapshot, which is later than all before. pause is the time until the next one, in
+// ns: after a longer time than that without snapshots, the window begins anew, since nobody knows
+// what happened meanwhile.
+func (w *Window) Add(s *ledger.Snapshot, pause uint64) {
+	if w.last != nil && (s.End < w.last.End || s.End-w.last.End > w.gap || s.Begin != w.last.Begin) {
+		*w = Window{step: w.step}
+	}
+	if w.b == nil {
+		w.b = &builder{t: &Timeline{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}, most: windowSites}
+	}
+	times := &w.b.t.Times
+	switch {
+	case w.n >= 2 && s.End-(*times)[w.n-2] < w.step: // the last moment was preliminary
+		w.n--
+		*times = (*times)[:w.n]
+		w.b.clear(w.n)
+	case w.n == windowPoints:
+		w.forget(windowPoints / 8)
+	}
+	w.b.look(w.n, windowPoints, s.End, s)
+	w.n++
+	w.last = s
+	w.gap = max(windowGap, 3*pause)
+	w.prune()
+}
+
+// Timeline returns a copy of the window, which ends with the latest snapshot; nil if rows are
+// missing in it. It marks errors, which are out-of-memory events.
+func (w *Window) Timeline(errors []ledger.Event) *Timeline {
+	if w.n == 0 || w.more > 0 {
+		return nil
+	}
+	from := w.b.t
+	c := &builder{t: &Timeline{
+		Times: slices.Clone(from.Times), Processes: slices.Clone(from.Processes), GPUs: from.GPUs, Rows: slices.Clone(from.Rows), Sites: slices.Clone(from.Sites),
+	}}
+	for i := range c.t.Rows {
+		c.t.Rows[i].change(func(list []uint64) []uint64 { return slices.Clone(list[:w.n]) }, func(list []int64) []int64 { return slices.Clone(list[:w.n]) })
+	}
+	for i := range c.t.Sites {
+		c.t.Sites[i].Live = slices.Clone(c.t.Sites[i].Live[:w.n])
+	}
+	o := &observer{}
+	for i := range errors {
+		o.ooms = append(o.ooms, markOf(&errors[i], OutOfMemory))
+	}
+	c.finish(o)
+	return c.t
+}
+
+// forget drops the first moments.
+func (w *Window) forget(n int) {
+	t := w.b.t
+	t.Times = slices.Delete(t.Times, 0, n)
+	w.n -= n
+	for i := range t.Rows {
+		t.Rows[i].change(func(list []uint64) []uint64 { return shifted(list, n) }, func(list []int64) []int64 { return shifted(list, n) })
+	}
+	for i := range t.Sites {
+		shifted(t.Sites[i].Live, n)
+	}
+}
+
+// prune drops what has ended and was nowhere within the window, and the smallest rows and sites
+// beyond the limits.
+func (w *Window) prune() {
+	b, t := w.b, w.b.t
+	current := map[processKey]bool{}
+	for i := range w.last.Processes {
+		p := &w.last.Processes[i]
+		current[processKey{p.PID, p.Begin}] = true
+	}
+	if len(t.Processes) <= len(current) && len(t.Rows) <= windowRows && len(t.Sites) <= 2*windowSites {
+		return
+	}
+	used := make([]bool, len(t.Processes))
+	for i := range t.Processes {
+		used[i] = current[processKey{t.Processes[i].PID, t.Processes[i].Begin}]
+	}
+	kept := t.Rows[:0]
+	w.more = 0
+	for _, r := range t.Rows {
+		switch {
+		case !used[r.Process] && r.empty():
+		case len(kept) == windowRows:
+			w.more++
+		default:
+			kept = append(kept, r)
+			used[r.Process] = true
+		}
+	}
+	clear(t.Rows[len(kept):])
+	t.Rows = kept
+	t.Sites = slices.DeleteFunc(t.Sites, func(x Site) bool { return !used[x.Process] || x.LiveBytes == 0 && empty(x.Live) })
+	if len(t.Sites) > 2*windowSites {
+		slices.SortStableFunc(t.Sites, func(x, y Site) int { return cmp.Compare(slices.Max(y.Live), slices.Max(x.Live)) })
+		clear(t.Sites[windowSites:])
+		t.Sites = t.Sites[:windowSites]
+	}
+	b.renumber(used)
+}
+
+// renumber drops the processes that are not used, and finds the indices anew.
+func (b *builder) renumber(used []bool) {
+	t := b.t
+	place := make([]int, len(used))
+	kept := t.Processes[:0]
+	for i, p := range t.Processes {
+		place[i] = len(kept)
+		if used[i] {
+			kept = append(kept, p)
+		}
+	}
+	clear(t.Processes[len(kept):])
+	t.Processes = kept
+	b.rows, b.first, b.sites, b.processes = map[rowKey]int{}, map[int]int{}, map[siteKey]int{}, map[processKey]int{}
+	for i := range t.Processes {
+		b.processes[processKey{t.Processes[i].PID, t.Processes[i].Begin}] = i
+	}
+	for i := range t.Rows {
+		r := &t.Rows[i]
+		r.Process = place[r.Process]
+		key := rowKey{r.Process, r.UUID, r.Device}
+		if r.UUID != "" {
+			key.device = 0
+		}
+		b.rows[key] = i
+		if _, ok := b.first[r.Process]; !ok {
+			b.first[r.Process] = i
+		}
+	}
+	for i := range t.Sites {
+		x := &t.Sites[i]
+		x.Process = place[x.Process]
+		b.sites[siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device}] = i
+	}
+}
+
+// clear sets everything at a moment to 0.
+func (b *builder) clear(i int) {
+	for k := range b.t.Rows {
+		b.t.Rows[k].change(func(list []uint64) []uint64 { list[i] = 0; return list }, func(list []int64) []int64 { list[i] = 0; return list })
+	}
+	for k := range b.t.Sites {
+		b.t.Sites[k].Live[i] = 0
+	}
+}
+
+// change replaces each list of a row that is there.
+func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
+	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Before, &r.Host, &r.Managed, &r.Asleep} {
+		if *list != nil {
+			*list = f(*list)
+		}
+	}
+	r.Unexplained = signed(r.Unexplained)
+}
+
+// empty reports whether a row has nothing at any moment.
+func (r *Row) empty() bool {
+	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Before, r.Host, r.Managed, r.Asleep} {
+		if !empty(list) {
+			return false
+		}
+	}
+	return empty(r.Unexplained)
+}
+
+func empty[T int64 | uint64](list []T) bool {
+	return !slices.ContainsFunc(list, func(v T) bool { return v != 0 })
+}
+
+// shifted moves a list to the front, in place.
+func shifted[T int64 | uint64](list []T, n int) []T {
+	copy(list, list[n:])
+	clear(list[len(list)-n:])
+	return list
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"cmp"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vramprof/vramprof/report"
+	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// Limits of the live page.
+const (
+	maxWatchers = 32               // pages that are followed at a time
+	pageSites   = 1000             // listed one by one; the others are summed
+	chartLength = 15 * time.Minute // of the chart
+
+	updateShare   = 30 // updates take at most one part in so many of one processor
+	judgeShare    = 90 // verdicts likewise, beside them
+	longestUpdate = 30 * time.Second
+	longestJudge  = 5 * time.Minute
+	pastAge       = 10 * time.Second // of what is known of the archive
+)
+
+// Past is what an Archive may have besides the books of moments.
+type Past interface {
+	// Span returns the first and the last moment; false: there is none.
+	Span() (from, to time.Time, ok bool)
+	// Errors returns out-of-memory errors, the latest first, and how many more there were.
+	Errors() (list []html.Error, more uint64)
+}
+
+// page is what all clients of the live page share. Nothing is composed while nobody asks.
+type page struct {
+	s   *Server
+	run string // names this run of vramprof, whose updates fit no other
+
+	mu      sync.Mutex // held while an update is composed
+	latest  *update
+	due     time.Time // of the next one
+	number  uint64
+	window  *timeline.Window
+	judged  judged
+	archive archived
+	session []html.Error // as of latest
+
+	watchers watchers
+}
+
+// update is the data of the page as of one moment.
+type update struct {
+	id, after string // after is the id of the update that changed is relative to
+	taken     time.Time
+	sections  []html.Section
+	changed   []html.Section
+	pause     time.Duration // until the next one
+
+	whole, part message
+}
+
+// judged are the verdicts on a snapshot, which fit later ones.
+type judged struct {
+	sites  map[siteKey]report.SiteVerdict
+	advice []string
+	due    time.Time
+}
+
+// siteKey identifies a site across snapshots.
+type siteKey struct {
+	pid    uint32
+	begin  uint64
+	stack  uint64
+	api    string
+	kind   ledger.Kind
+	device int32
+}
+
+// archived is what is known of the archive.
+type archived struct {
+	from, to time.Time
+	errors   []html.Error
+	more     uint64
+	read     time.Time
+}
+
+func newPage(s *Server) *page {
+	p := &page{s: s, run: rand.Text()[:10], window: timeline.NewWindow(uint64(chartLength))}
+	p.watchers.set = map[*watcher]struct{}{}
+	return p
+}
+
+// current returns the latest update. It composes a new one if that is due, so that updates keep
+// within their share however many clients ask.
+func (p *page) current() (*update, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	began := time.Now()
+	if p.latest != nil && began.Before(p.due) {
+		return p.latest, nil
+	}
+	m := p.s.now()
+	cost := time.Since(began)
+	p.judge(m.Snapshot)
+	began = time.Now()
+	errors := p.errors(m.Snapshot)
+	p.session = errors
+	p.window.Add(m.Snapshot, uint64(p.pause()))
+	sections, err := html.Sections(html.Input{
+		Snapshot: m.Snapshot, Stacks: p.s.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: p.judged.of(m.Snapshot), Advice: p.judged.advice,
+		MaxSites: pageSites, Live: p.live(errors, false),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.number++
+	u := &update{id: fmt.Sprintf("%s-%d", p.run, p.number), taken: m.Taken, sections: sections}
+	if p.latest != nil {
+		u.after, u.changed = p.latest.id, html.Changed(p.latest.sections, sections)
+	}
+	if len(u.after) > 0 && p.watchers.any() {
+		u.message(u.after, true)
+	}
+	cost += time.Since(began)
+	u.pause = min(max(momentAge, updateShare*cost), longestUpdate)
+	p.latest, p.due = u, time.Now().Add(u.pause-cost)
+	return u, nil
+}
+
+func (p *page) pause() time.Duration {
+	if p.latest == nil {
+		return 0
+	}
+	return p.latest.pause
+}
+
+// past returns the data of a moment of the archive.
+func (p *page) past(s *ledger.Snapshot, st callstack.Stacks) ([]html.Section, error) {
+	found := report.Judge(s, st)
+	p.mu.Lock()
+	live := p.live(p.session, true)
+	p.mu.Unlock()
+	sections, err := html.Sections(html.Input{Snapshot: s, Stacks: st, Verdicts: found.Sites(), Advice: found.Advice, Live: live})
+	return append(sections, section("id", ""), section("age", 0)), err
+}
+
+// live returns what the page needs of its server. p.mu is held.
+func (p *page) live(session []html.Error, past bool) *html.Live {
+	if a, ok := p.s.config.Archive.(Past); ok && time.Since(p.archive.read) > pastAge {
+		p.archive = archived{}
+		if from, to, ok := a.Span(); ok {
+			p.archive.from, p.archive.to = from, to
+			p.archive.errors, p.archive.more = a.Errors()
+		}
+		p.archive.read = time.Now()
+	}
+	l := &html.Live{Past: past, From: p.archive.from, To: p.archive.to, More: p.archive.more, Errors: slices.Clone(session)}
+	for _, e := range p.archive.errors {
+		if !slices.ContainsFunc(session, func(x html.Error) bool {
+			return x.PID == e.PID && x.Size == e.Size && e.Wall.Sub(x.Wall).Abs() < time.Second
+		}) {
+			l.Errors = append(l.Errors, e)
+		}
+	}
+	slices.SortStableFunc(l.Errors, func(x, y html.Error) int { return y.Wall.Compare(x.Wall) })
+	return l
+}
+
+// errors returns the session's latest out-of-memory errors.
+func (p *page) errors(s *ledger.Snapshot) (list []html.Error) {
+	if p.s.config.Errors == nil {
+		return nil
+	}
+	for _, e := range p.s.config.Errors() {
+		list = append(list, html.Error{OOM: e, Wall: s.Wall.Add(-time.Duration(int64(s.End - e.Time))), Frames: p.s.config.Session})
+	}
+	return list
+}
+
+func eventsOf(list []html.Error) (events []ledger.Event) {
+	for i := range list {
+		x := &list[i]
+		events = append(events, ledger.Event{Op: ledger.OutOfMemory, Time: x.Time, PID: x.PID, Kind: x.Kind, Device: x.Device, Size: x.Size, Stack: x.Stack, API: x.API})
+	}
+	slices.SortStableFunc(events, func(a, b ledger.Event) int { return cmp.Compare(a.Time, b.Time) })
+	return events
+}
+
+// judge renews the verdicts if that is due. They take longer than the rest and change more slowly.
+func (p *page) judge(s *ledger.Snapshot) {
+	began := time.Now()
+	if began.Before(p.judged.due) {
+		return
+	}
+	found := report.Judge(s, p.s.config.Session)
+	p.judged = judged{sites: map[siteKey]report.SiteVerdict{}, advice: found.Advice}
+	for i, v := range found.Sites() {
+		if v.Class != "" {
+			p.judged.sites[keyOf(s, &s.Sites[i])] = v
+		}
+	}
+	p.judged.due = began.Add(min(max(5*momentAge, judgeShare*time.Since(began)), longestJudge))
+}
+
+func keyOf(s *ledger.Snapshot, x *ledger.Site) siteKey {
+	process := &s.Processes[x.Process]
+	return siteKey{process.PID, process.Begin, x.Stack, x.API, x.Kind, x.Device}
+}
+
+// of returns the verdicts on the sites of a snapshot.
+func (j *judged) of(s *ledger.Snapshot) []report.SiteVerdict {
+	list := make([]report.SiteVerdict, len(s.Sites))
+	for i := range s.Sites {
+		list[i] = j.sites[keyOf(s, &s.Sites[i])]
+	}
+	return list
+}

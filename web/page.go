@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/symbolize/callstack"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// routePage serves the page of report --html, which then follows the session.
+func (s *Server) routePage(mux *http.ServeMux) {
+	mux.HandleFunc("GET /{$}", s.servePage)
+	mux.HandleFunc("GET /data", s.serveData)
+	mux.HandleFunc("GET /events", s.serveEvents)
+}
+
+func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
+	policy := ""
+	s.serveSections(w, r, func(list []html.Section) (body []byte, err error) {
+		body, policy, err = html.Page(list)
+		return body, err
+	}, func(body []byte) {
+		w.Header().Set("Content-Security-Policy", policy)
+		writeBody(w, "text/html; charset=utf-8", body)
+	})
+}
+
+// serveData serves the data of the page alone.
+func (s *Server) serveData(w http.ResponseWriter, r *http.Request) {
+	s.serveSections(w, r, func(list []html.Section) ([]byte, error) {
+		body := html.Join(list)
+		if acceptsGzip(r) {
+			return packed(gzipHeader, body, true)
+		}
+		return body, nil
+	}, func(body []byte) {
+		w.Header().Set("Vary", "Accept-Encoding")
+		if acceptsGzip(r) {
+			w.Header().Set("Content-Encoding", "gzip")
+		}
+		writeBody(w, "application/json", body)
+	})
+}
+
+// serveSections composes an answer of the data of now, or of the moment that is asked for.
+func (s *Server) serveSections(w http.ResponseWriter, r *http.Request, compose func([]html.Section) ([]byte, error), write func([]byte)) {
+	fail := func(err error) { writeError(w, err) }
+	q, err := parseQuery(r.URL.RawQuery, "at")
+	if err != nil {
+		fail(err)
+		return
+	}
+	s.expensive(r, func() ([]byte, error) {
+		if !q.at.IsZero() {
+			return s.ofArchive(r.Context(), &q, func(snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
+				list, err := s.page.past(snapshot, st)
+				if err != nil {
+					return nil, err
+				}
+				return compose(list)
+			})
+		}
+		u, err := s.page.current()
+		if err != nil {
+			return nil, err
+		}
+		return compose(u.withAge())
+	}, write, fail)
+}
+
+// withAge returns all sections of an update, its id and its age among them.
+func (u *update) withAge() []html.Section {
+	list := append([]html.Section{}, u.sections...)
+	return append(list, section("id", u.id), section("age", time.Since(u.taken).Milliseconds()))
+}
+
+func section(name string, value any) html.Section {
+	text, _ := json.Marshal(value) // a string or a number
+	return html.Section{Name: name, JSON: text}
+}

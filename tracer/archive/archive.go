@@ -91,6 +91,9 @@ func describe(root *os.Root, dir string, f *stored) (*Capture, error) {
 		return nil, err
 	}
 	r, err := capture.NewReader(file, info.Size())
+	if err != nil && info.Size() < leastFile {
+		return nil, nil // it was cut off as it began
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,7 @@ func TestArchiveOfAKilledWriterIsWhole(t *testing.T) {
 	m.wait("what has nothing to go", func() bool {
 		m.pass(time.Minute)
 		a, err := Open(m.dir)
-		return err == nil && len(a.Problems()) == 0
+		return err == nil && len(a.Problems()) == 0 && len(m.captures()) == len(a.Captures())
 	})
 }
 

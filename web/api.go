@@ -5,6 +5,7 @@ package web
 import (
 	"bytes"
 	"net/http"
+	"strings"
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/json"
@@ -15,11 +16,12 @@ import (
 // apiViews are the views of one moment.
 var apiViews = []string{"summary", "tree", "table", "cache"}
 
-// routeAPI serves the JSON of commands: report, leaks, ps.
+// routeAPI serves the JSON of commands: report, leaks, ps, and report of an archive.
 func (s *Server) routeAPI(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/v1/report", s.serveJSON(s.reportOf, "view", "top", "pid", "pod", "at"))
 	mux.HandleFunc("GET /api/v1/leaks", s.serveJSON(s.leaksOf, "older", "top", "pid", "pod", "at"))
 	mux.HandleFunc("GET /api/v1/processes", s.serveJSON(s.processesOf, "pid", "pod", "at"))
+	mux.HandleFunc("GET /api/v1/archive", s.serveOverview)
 }
 
 type composer func(q *query, snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error)
@@ -62,4 +64,37 @@ func (s *Server) processesOf(q *query, snapshot *ledger.Snapshot, _ callstack.St
 	var out bytes.Buffer
 	err := json.WriteProcesses(&out, json.ProcessesOf(snapshot, command))
 	return out.Bytes(), err
+}
+
+// Overview is what an Archive may have besides the books of moments.
+type Overview interface {
+	// Overview lists the processes, out-of-memory errors and records of the archive, of one process,
+	// by pid or name, and of one pod; "" is all.
+	Overview(process, pod string) (*report.Archive, error)
+}
+
+func (s *Server) serveOverview(w http.ResponseWriter, r *http.Request) {
+	fail := func(err error) { writeError(w, err) }
+	q, err := parseQuery(r.URL.RawQuery, "process", "pod")
+	past, ok := s.config.Archive.(Overview)
+	if err == nil && !ok {
+		err = errNoArchive
+	}
+	if err != nil {
+		fail(err)
+		return
+	}
+	s.expensive(r, func() ([]byte, error) {
+		if err := s.reading.enter(r.Context(), composeWait); err != nil {
+			return nil, err
+		}
+		defer s.reading.leave()
+		a, err := past.Overview(q.process, strings.TrimPrefix(q.namespace+"/"+q.pod, "/"))
+		if err != nil {
+			return nil, err
+		}
+		var out bytes.Buffer
+		err = json.WriteArchive(&out, a)
+		return out.Bytes(), err
+	}, func(body []byte) { writeBody(w, "application/json", body) }, fail)
 }

@@ -168,13 +168,15 @@ type Archive interface {
 	At(ctx context.Context, t time.Time) (s *ledger.Snapshot, st callstack.Stacks, done io.Closer, err error)
 }
 
+var errNoArchive = notFound("there is no archive (start vramprof serve with --archive)")
+
 // NoMoment returns the error of an Archive that has nothing of a moment.
 func NoMoment(text string) error { return notFound(text) }
 
 // ofArchive composes an answer of an earlier moment.
 func (s *Server) ofArchive(ctx context.Context, q *query, compose func(*ledger.Snapshot, callstack.Stacks) ([]byte, error)) ([]byte, error) {
 	if s.config.Archive == nil {
-		return nil, notFound("there is no archive (start vramprof serve with --archive)")
+		return nil, errNoArchive
 	}
 	if err := s.reading.enter(ctx, composeWait); err != nil {
 		return nil, err

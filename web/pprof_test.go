@@ -66,6 +66,7 @@ func TestProfilesOfAProcessAPodAPlaneAndADevice(t *testing.T) {
 	for path, want := range map[string]int64{
 		"":                           8 << 20,
 		"?gc=1":                      8 << 20,
+		"?pid=7&gc=1&pid=7":          4 << 20,
 		"?pid=7":                     4 << 20,
 		"?pod=train-0":               4 << 20,
 		"?pod=ml/train-0":            4 << 20,

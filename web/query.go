@@ -27,6 +27,7 @@ type query struct {
 	pid       uint32 // 0: all
 	namespace string // of pod; "": any
 	pod       string // "": all
+	process   string // pid or name; "": all
 	plane     string // "": all
 	device    string // "cuda:0" or a GPU's UUID; "": all
 	at        time.Time
@@ -49,8 +50,8 @@ func parseQuery(raw string, known ...string) (q query, err error) {
 		if !slices.Contains(known, name) {
 			return q, badRequest(fmt.Sprintf("unknown parameter %q (known: %s)", untrusted.Clean(name), strings.Join(known, ", ")))
 		}
-		if len(list) != 1 {
-			return q, badRequest(fmt.Sprintf("parameter %s is there %d times", name, len(list)))
+		if len(slices.Compact(list)) != 1 { // some scrapers repeat seconds
+			return q, badRequest(fmt.Sprintf("parameter %s has %d values", name, len(list)))
 		}
 		if len(list[0]) > maxValue {
 			return q, badRequest(fmt.Sprintf("parameter %s is longer than %d bytes", name, maxValue))
@@ -85,6 +86,10 @@ func (q *query) set(name, text string) (problem string) {
 		}
 		if q.pod == "" {
 			return "not the name of a pod (pod=NAME, pod=NAMESPACE/NAME)"
+		}
+	case "process":
+		if q.process = text; text == "" {
+			return "not a process number or name"
 		}
 	case "plane":
 		if !slices.Contains(planes, text) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/frames"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
@@ -57,4 +58,13 @@ func (m moments) At(_ context.Context, t time.Time) (*ledger.Snapshot, callstack
 		return nil, nil, nil, err
 	}
 	return s, frames.Mine(r, m.mine), r, nil
+}
+
+// Overview implements web.Overview.
+func (m moments) Overview(process, pod string) (*report.Archive, error) {
+	a, err := archive.Open(m.dir)
+	if err != nil {
+		return nil, err
+	}
+	return overviewOf(a, archive.Filter{Process: process, Pod: pod}), nil
 }

@@ -4,9 +4,12 @@ package main
 
 import (
 	"context"
+	"math"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/vramprof/vramprof/report/words"
 )
 
 // relief drops detail when memory is scarce, in this order, and counts how often it did.
@@ -18,15 +21,19 @@ type relief struct {
 // reliefPause is how long a step has to show its effect.
 const reliefPause = 5 * time.Second
 
-// reliefs are the steps, from what is missed least on. Each reports whether there was anything to
-// drop.
+// smallSites are the live bytes below which sites lose their stack, from what is missed least on.
+var smallSites = []uint64{64 << 10, 1 << 20, 16 << 20}
+
+// reliefs are the steps in the order in which they are tried. Each reports whether there was
+// anything to drop.
 func (s *server) reliefs() []reliefStep {
-	return []reliefStep{
-		{"processes that have ended", s.forgetEnded},
-		{"stacks of sites with less than 1 MiB", func() bool { return s.tracer.Fold(1<<20) >= leastFold }},
-		{"stacks of sites with less than 64 MiB", func() bool { return s.tracer.Fold(64<<20) >= leastFold }},
-		{"stacks of new sites and live allocations of the processes with the most", s.tracer.Tighten},
+	steps := []reliefStep{{"processes that have ended", s.forgetEnded}}
+	for _, below := range smallSites {
+		steps = append(steps, reliefStep{"stacks of sites below " + words.Bytes(below), func() bool { return s.tracer.Fold(below) >= leastFold }})
 	}
+	return append(steps,
+		reliefStep{"stacks of new sites and live allocations of the processes with the most", s.tracer.Tighten},
+		reliefStep{"all stacks", func() bool { return s.tracer.Fold(math.MaxUint64) >= leastFold }})
 }
 
 // leastFold is how many sites must have lost their stack for a step to be enough: they take 1 to 2 KB

@@ -18,8 +18,11 @@ import (
 func (s *server) Own() web.Own {
 	own, mapped := ownMemory()
 	x := web.Own{
-		Version: version, Began: time.Unix(0, s.began.Load()), Memory: own + mapped, Ceiling: s.memory.ceiling, Kernel: s.kernel.bytes(),
+		Version: version, Memory: own + mapped, Ceiling: s.memory.ceiling, Kernel: s.kernel.bytes(),
 		CPU: cpuTime(), Dropped: int(s.relief.steps.Load()), OOMs: s.oomErrors.Load(), Unstored: s.ooms.unrecorded(),
+	}
+	if began := s.began.Load(); began != 0 {
+		x.Began = time.Unix(0, began)
 	}
 	if s.archive != nil {
 		stats := s.archive.Stats()

@@ -6,7 +6,7 @@
 #
 #   --quick       fewer and shorter rounds, 6 minutes
 #   --only ROWS   comma-separated: calls, rate, live, attach, forks, torch, tensors, exits, capture,
-#                 report, holders, top, accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
+#                 report, holders, top, serve, accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
 #   --markdown    also write BENCHMARKS.md: the results of this run and, for rows that it
 #                 skips, those of the last run with them (in .cache/bench/results)
 #   --profile     only print the cost of each BPF program (sets and restores kernel.bpf_stats_enabled)
@@ -24,17 +24,18 @@ cd "$repository"
 . scripts/bench/capture.sh
 . scripts/bench/holders.sh
 . scripts/bench/top.sh
+. scripts/bench/serve.sh
 . scripts/bench/peers.sh
 . scripts/bench/accuracy.sh
 . scripts/bench/many.sh
 . scripts/bench/table.sh
 
-rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 only="" profile="" markdown=""
-peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors exits capture report holders top accuracy peers idle memory"
+rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 serve_seconds=60 serve_torch_seconds=15 only="" profile="" markdown=""
+peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors exits capture report holders top serve accuracy peers idle memory"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 walks=2 walk_rounds=2 walk_seconds=3
+    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 walks=2 walk_rounds=2 walk_seconds=3 serve_seconds=20 serve_torch_seconds=6
       peer_seconds=1 peer_torch_seconds=1 quick=yes ;;
     --only) only=${2:?--only ROWS}; shift ;;
     --markdown) markdown=yes ;;
@@ -115,6 +116,7 @@ measure capture measure_capture
 measure report measure_report
 measure holders measure_holders
 measure top measure_top
+measure serve measure_serve
 measure accuracy measure_accuracy
 measure idle measure_idle
 measure memory measure_memory

@@ -11,7 +11,7 @@ import (
 
 // TestLaterCapturesSayWhereTheirSessionBegan: their figures count from then.
 func TestLaterCapturesSayWhereTheirSessionBegan(t *testing.T) {
-	want := Doubt{AtTitle, "the session began 2h before this capture: earlier moments, and processes that ended before, are in the captures before it"}
+	want := Doubt{AtTitle, "the session began 2h00m before this capture: earlier moments, and processes that ended before, are in the captures before it"}
 	s := &ledger.Snapshot{Begin: 100e9, Opened: 100e9 + 7200e9, End: 8000e9}
 	if list := Doubts(s); !slices.Contains(list, want) {
 		t.Errorf("doubts %+v, want %+v", list, want)

@@ -19,6 +19,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	reportjson "github.com/vramprof/vramprof/report/json"
+	"github.com/vramprof/vramprof/tracer/archive"
 )
 
 const schemaFolder = "../../docs/schema"
@@ -34,6 +35,7 @@ var schemas = map[string]struct {
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
 	"ps.json":      {"vramprof ps --json", reportjson.ProcessesVersion, reportjson.ProcessesReport{}},
+	"oom.json":     {"vramprof serve: record of an out-of-memory error", archive.RecordVersion, archive.Record{}},
 	"archive.json": {"vramprof report ARCHIVE --json", reportjson.ArchiveVersion, reportjson.ArchiveReport{}},
 }
 

@@ -15,6 +15,7 @@ type Options struct {
 	AllFrames bool          // tree: libraries' frames too, not the user's own code alone
 	// Summary: paths of records of out-of-memory errors, by pid.
 	Records map[uint32]string
+	Job     bool             // summary: the processes are those of a job: all that have ended, by rank
 	Since   *ledger.Snapshot // views: not nil: show what changed since this earlier moment of the session
 }
 

@@ -69,7 +69,7 @@ type remote struct {
 	path string
 	pids []uint32 // only these processes; nil: all
 
-	process, pod string // likewise; "": all
+	only archive.Filter // likewise
 }
 
 // connecting reports whether the command asks a running vramprof serve.
@@ -96,7 +96,7 @@ func connectTo(c *cli.Context) (*remote, error) {
 		return nil, err
 	}
 	path := c.Generic("connect").(*socketValue).path
-	return &remote{Client: web.NewClient(path, version), path: path, pids: pids, process: c.String("process"), pod: c.String("pod")}, nil
+	return &remote{Client: web.NewClient(path, version), path: path, pids: pids, only: filterOf(c)}, nil
 }
 
 // books returns the server's books of now, or those of the chosen processes.
@@ -105,14 +105,14 @@ func (r *remote) books(ctx context.Context, whole bool) (*ledger.Snapshot, error
 	if err != nil {
 		return nil, codedError{r.explain(err), r.code(err)}
 	}
-	if r.pids == nil && r.process == "" && r.pod == "" {
+	if r.pids == nil && r.only == (archive.Filter{}) {
 		return s, nil
 	}
 	s = s.Only(func(p *ledger.Process) bool {
-		return (r.pids == nil || slices.Contains(r.pids, p.PID)) && archive.MatchesProcess(r.process, p.PID, p.Comm) && archive.MatchesPod(r.pod, p.Namespace, p.Pod)
+		return (r.pids == nil || slices.Contains(r.pids, p.PID)) && passes(r.only, p)
 	})
 	if len(s.Processes) == 0 && r.pids == nil {
-		return nil, codedError{fmt.Errorf("no process in the books of vramprof serve is %s", onlyText(archive.Filter{Process: r.process, Pod: r.pod})), exitNoProcess}
+		return nil, codedError{fmt.Errorf("no process in the books of vramprof serve is %s", onlyText(r.only)), exitNoProcess}
 	}
 	for _, pid := range r.pids {
 		if !slices.ContainsFunc(s.Processes, func(p ledger.Process) bool { return p.PID == pid }) {

@@ -153,6 +153,9 @@ func writeView(c *cli.Context, r *capture.Reader, at moment) error {
 	if err != nil {
 		return err
 	}
+	if view.Snapshot, err = onlyChosen(c, view); err != nil {
+		return err
+	}
 	return printView(c, view, viewOptions(c))
 }
 
@@ -173,7 +176,7 @@ func printView(c *cli.Context, view json.View, o report.Options) error {
 	case "timeline":
 		return text.WriteTimeline(c.App.Writer, s, view.Timeline, st, o, screen())
 	}
-	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5)}, screen())
+	return text.WriteSummary(c.App.Writer, s, st, report.Options{Top: min(c.Int("top"), 5), Job: c.IsSet("job")}, screen())
 }
 
 // firstMoment returns from when on a capture shows its session.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -20,7 +21,13 @@ func findFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "process", Usage: "show only the process `PID|NAME`"},
 		&cli.StringFlag{Name: "pod", Usage: "show only processes of the Kubernetes `POD`: NAME or NAMESPACE/NAME"},
+		&cli.StringFlag{Name: "job", Usage: "show only processes of the batch job `JOB`: its number or its name"},
 	}
+}
+
+// filterOf returns which processes --process, --pod and --job choose.
+func filterOf(c *cli.Context) archive.Filter {
+	return archive.Filter{Process: c.String("process"), Pod: c.String("pod"), Job: c.String("job")}
 }
 
 // reportArchive shows a moment of an archive, what changed between two, or what is in it.
@@ -43,7 +50,7 @@ func reportArchive(c *cli.Context, path string, at moment, between *[2]moment, p
 	if between != nil {
 		return archiveBetween(c, a, *between)
 	}
-	overview := overviewOf(a, archive.Filter{Process: c.String("process"), Pod: c.String("pod")})
+	overview := overviewOf(a, filterOf(c))
 	if c.Bool("json") {
 		return json.WriteArchive(c.App.Writer, overview)
 	}
@@ -129,7 +136,7 @@ func overviewOf(a *archive.Archive, f archive.Filter) *report.Archive {
 	}
 	for i := range records {
 		x := &records[i]
-		if !archive.MatchesProcess(f.Process, x.PID, x.Comm) || !archive.MatchesPod(f.Pod, x.Workload.Namespace, x.Workload.Pod) {
+		if !archive.MatchesProcess(f.Process, x.PID, x.Comm) || !archive.MatchesPod(f.Pod, x.Workload.Namespace, x.Workload.Pod) || !archive.MatchesJob(f.Job, x.Workload.Job) {
 			continue
 		}
 		r := report.ArchiveRecord{At: x.Time, PID: x.PID, Comm: x.Comm, Pod: x.Workload.Pod, Size: ledger.UnknownSize, Path: x.Path}
@@ -145,13 +152,36 @@ func overviewOf(a *archive.Archive, f archive.Filter) *report.Archive {
 }
 
 func onlyText(f archive.Filter) string {
-	switch {
-	case f.Process != "" && f.Pod != "":
-		return "process " + f.Process + " of pod " + f.Pod
-	case f.Process != "":
-		return "process " + f.Process
-	case f.Pod != "":
-		return "pod " + f.Pod
+	var list []string
+	for _, x := range [...]struct{ noun, name string }{{"process", f.Process}, {"pod", f.Pod}, {"job", f.Job}} {
+		if x.name != "" {
+			list = append(list, x.noun+" "+x.name)
+		}
 	}
-	return ""
+	return strings.Join(list, " of ")
+}
+
+// onlyChosen returns the processes of a view that --process, --pod and --job choose.
+func onlyChosen(c *cli.Context, view json.View) (*ledger.Snapshot, error) {
+	only := filterOf(c)
+	if only == (archive.Filter{}) {
+		return view.Snapshot, nil
+	}
+	if view.Timeline != nil || view.Sizes != nil {
+		return nil, usageError{fmt.Errorf("--view %s shows the whole session (without --process, --pod and --job)", view.Name)}
+	}
+	return chosen(view.Snapshot, only)
+}
+
+// chosen returns the processes of a snapshot that pass a filter.
+func chosen(s *ledger.Snapshot, only archive.Filter) (*ledger.Snapshot, error) {
+	s = s.Only(func(p *ledger.Process) bool { return passes(only, p) })
+	if len(s.Processes) == 0 {
+		return nil, codedError{fmt.Errorf("no process is %s", onlyText(only)), exitNoProcess}
+	}
+	return s, nil
+}
+
+func passes(f archive.Filter, p *ledger.Process) bool {
+	return archive.MatchesProcess(f.Process, p.PID, p.Comm) && archive.MatchesPod(f.Pod, p.Namespace, p.Pod) && archive.MatchesJob(f.Job, p.Job)
 }

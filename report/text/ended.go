@@ -17,28 +17,36 @@ const maxEnded = 3
 // endedParts writes what processes that have ended held at their peak: what is left of them says
 // little about what they needed.
 func endedParts(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {
+	if o.Job {
+		jobParts(p, s, st, o)
+		return
+	}
 	list := report.HighestPeaks(s)
 	for _, x := range list[:min(len(list), maxEnded)] {
 		p.line(plain, 0, "")
-		p.text(bold, 0, report.EndedText(s, x))
-		if text := report.RanOutText(s, x); text != "" {
-			p.text(red, 0, text)
-			stack := frames.Visible(st, x.OOM.Stack, x.OOM.API)
-			p.line(plain, siteIndent, frames.Text(&stack[frames.Headline(stack)], p.width-siteIndent))
-			if path := o.Records[s.Processes[x.Process].PID]; path != "" {
-				p.text(plain, siteIndent, "what all processes held then is in "+untrusted.Clean(path))
-			}
-		}
-		p.text(plain, 0, "It held "+report.HeldText(x))
-		if text := report.SitesAsOfText(s, x); text != "" {
-			p.text(plain, 0, text)
-		}
-		peakSites(p, x.Books, st, o)
+		endedPart(p, s, st, o, x)
 	}
 	if more := len(list) - maxEnded; more > 0 {
 		p.line(plain, 0, "")
 		p.text(plain, 0, words.Count(uint64(more), "more process")+" ended with lower peaks")
 	}
+}
+
+func endedPart(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options, x *ledger.Peak) {
+	p.text(bold, 0, report.EndedText(s, x))
+	if text := report.RanOutText(s, x); text != "" {
+		p.text(red, 0, text)
+		stack := frames.Visible(st, x.OOM.Stack, x.OOM.API)
+		p.line(plain, siteIndent, frames.Text(&stack[frames.Headline(stack)], p.width-siteIndent))
+		if path := o.Records[s.Processes[x.Process].PID]; path != "" {
+			p.text(plain, siteIndent, "what all processes held then is in "+untrusted.Clean(path))
+		}
+	}
+	p.text(plain, 0, "It held "+report.HeldText(x))
+	if text := report.SitesAsOfText(s, x); text != "" {
+		p.text(plain, 0, text)
+	}
+	peakSites(p, x.Books, st, o)
 }
 
 func peakSites(p *page, s *ledger.Snapshot, st callstack.Stacks, o report.Options) {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -22,12 +23,13 @@ type Found struct {
 type Filter struct {
 	Process string // pid or name
 	Pod     string // name, or NAMESPACE/NAME
+	Job     string // number or name
 	From    time.Time
 	To      time.Time
 }
 
 func (f *Filter) passes(p *Process) bool {
-	return MatchesProcess(f.Process, p.PID, p.Comm) && MatchesPod(f.Pod, p.Namespace, p.Pod)
+	return MatchesProcess(f.Process, p.PID, p.Comm) && MatchesPod(f.Pod, p.Namespace, p.Pod) && MatchesJob(f.Job, p.Job)
 }
 
 // MatchesProcess reports whether a process is meant by its pid or its name; "" means every process.
@@ -38,6 +40,12 @@ func MatchesProcess(text string, pid uint32, comm string) bool {
 // MatchesPod reports whether a pod is meant by NAME or NAMESPACE/NAME; "" means everything.
 func MatchesPod(text, namespace, pod string) bool {
 	return text == "" || pod != "" && (text == pod || text == namespace+"/"+pod)
+}
+
+// MatchesJob reports whether a job, "NAME (NUMBER)" or the part that is known, is meant by its number
+// or its name; "" means everything.
+func MatchesJob(text, job string) bool {
+	return text == "" || text == job || strings.HasSuffix(job, " ("+text+")") || strings.HasPrefix(job, text+" (")
 }
 
 // maxFound is how many processes Processes returns at most.
@@ -127,7 +135,7 @@ func (a *Archive) Errors(f Filter) (list []Error, more uint64) {
 		}
 		for _, o := range x.OOMs {
 			p := pods[o.PID]
-			if !MatchesProcess(f.Process, o.PID, o.Comm) || f.Pod != "" && (p == nil || !f.passes(p)) {
+			if !MatchesProcess(f.Process, o.PID, o.Comm) || (f.Pod != "" || f.Job != "") && (p == nil || !f.passes(p)) {
 				continue
 			}
 			list = append(list, Error{o, c.wall(o.Time), c})

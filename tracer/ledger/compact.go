@@ -8,9 +8,13 @@ const leastCompact = 1 << 12
 // compactSites gives the memory of unused site numbers back if they are more than half. It takes as
 // long as looking at all live allocations.
 func (l *Ledger) compactSites() {
-	if len(l.sites) < leastCompact || len(l.freeSites) <= len(l.sites)/2 {
-		return
+	if len(l.sites) >= leastCompact && len(l.freeSites) > len(l.sites)/2 {
+		l.moveSites()
 	}
+}
+
+// moveSites gives all sites new numbers.
+func (l *Ledger) moveSites() {
 	l.spend(8*len(l.live) + 64*len(l.sites))
 	c := compaction{to: make([]uint32, len(l.sites)), parts: map[*windows]*windows{}, levels: map[*levels]*levels{}, shared: map[*cohorts]bool{}}
 	sites := make([]site, 0, len(l.sites)-len(l.freeSites))

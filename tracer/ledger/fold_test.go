@@ -141,6 +141,8 @@ func TestFoldChangesNoSum(t *testing.T) {
 			}
 			if rng.Uint64N(30) == 0 {
 				some.Tell(Fold{uint32(rng.Uint64N(5)), 1 + rng.Uint64N(20)<<(10*rng.Uint64N(2))})
+				some.moveSites()
+				some.moveEntries()
 				checkFolded(t, whole, some, now)
 				checkLedger(t, some)
 			}
@@ -177,12 +179,6 @@ func TestFoldedSitesAreToldAsSuch(t *testing.T) {
 func TestFoldGivesMemoryBack(t *testing.T) {
 	const sites = 50_000
 	l := New(Options{Begin: 1})
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	empty := heap()
 	at := uint64(1e9)
 	for round := range uint64(4) {

@@ -93,6 +93,7 @@ func (l *Ledger) forget(before uint64) {
 	}
 	l.forgetGPUs()
 	l.renewEndings()
+	l.compactEntries()
 	if len(list) == 0 {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -153,6 +154,8 @@ func TestForgetLeavesEverythingElseUnchanged(t *testing.T) {
 			for _, l := range []*Ledger{all, some} {
 				l.Tell(Segments{1}) // as each question is asked again
 			}
+			some.moveSites()
+			some.moveEntries()
 			checkForgotten(t, all, some, now, before)
 			checkLedger(t, some)
 			if t.Failed() {
@@ -252,6 +255,37 @@ func TestForgottenProcessesTakeNothing(t *testing.T) {
 			t.Errorf("%s: %d places are taken", tableNames[x], n)
 		}
 	}
+}
+
+// TestMemoryOfALargeProcessIsGivenBack once it has ended, and what others have stays as it is.
+func TestMemoryOfALargeProcessIsGivenBack(t *testing.T) {
+	l := New(Options{Begin: 1})
+	alloc := func(pid uint32, n uint64) {
+		for i := range n {
+			l.Apply(&Event{Op: Alloc, Kind: Device, PID: pid, TID: pid, Time: 1e9 + i, Address: i + 1, Size: 10, Stack: i % 100, API: "a"})
+		}
+	}
+	alloc(1, 1000)
+	small := heap()
+	alloc(2, 200_000)
+	large := heap()
+	l.Apply(&Event{Op: Free, PID: 1, TID: 1, Time: 2e9, Address: 500})
+	before := l.Snapshot(20e9, time.Time{})
+	l.Apply(&Event{Op: Exit, PID: 2, Time: 2e9})
+	l.Tell(Forget{20e9})
+	if after := heap(); after-small > (large-small)/20 {
+		t.Errorf("%d bytes with the process, %d when it has left", large-small, after-small)
+	}
+	l.Apply(&Event{Op: FreeFailed, PID: 1, TID: 1, Time: 2e9, Address: 500, Result: 1})
+	l.Apply(&Event{Op: Free, PID: 1, TID: 1, Time: 2e9, Address: 700})
+	l.Apply(&Event{Op: FreeFailed, PID: 1, TID: 1, Time: 2e9, Address: 700, Result: 1})
+	checkLedger(t, l)
+	checkWindows(t, l)
+	after := l.Snapshot(20e9, time.Time{})
+	if a, b := before.Processes[0].Totals[0].LiveObjects+1, after.Processes[0].Totals[0].LiveObjects; a != b {
+		t.Errorf("%d allocations live, want %d", b, a)
+	}
+	runtime.KeepAlive(l)
 }
 
 // TestProcessesAreBookedForAsLongAsSomeAreForgotten: more than there is room for at once.

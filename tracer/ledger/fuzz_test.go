@@ -84,8 +84,10 @@ func stepHostile(l *Ledger, data []byte) Event {
 		l.Tell(UsageOpened{Time: e.Time})
 	case 9:
 		l.Tell(Forget{e.Time})
+		l.moveEntries()
 	case 10:
 		l.Tell(Fold{e.PID, w % 32})
+		l.moveSites()
 	case 7:
 		l.Tell(Sampling{math.Float64frombits(v), float64(w%16) / 16})
 	}

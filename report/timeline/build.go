@@ -91,6 +91,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		b.t.Processes[n] = *p
 		index[k] = n
 	}
+	b.endMissing(index, at)
 	placed := make([]bool, len(s.Processes))
 	for _, x := range s.Parts() {
 		placed[x.Process] = true
@@ -107,6 +108,20 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 	b.withoutNVML(i, steps, s, index, placed)
 	b.asleep(i, steps, s, index)
 	b.hostAndSites(i, steps, at, s, index)
+}
+
+// endMissing ends processes that the books have forgotten since the moment before: they ended
+// meanwhile, if not earlier.
+func (b *builder) endMissing(index []int, at uint64) {
+	here := make([]bool, len(b.t.Processes))
+	for _, n := range index {
+		here[n] = true
+	}
+	for n := range here {
+		if p := &b.t.Processes[n]; !here[n] && p.End == 0 {
+			p.End = at
+		}
+	}
 }
 
 // withoutNVML fills rows from the books alone, for processes that NVML has not listed yet.

@@ -133,6 +133,26 @@ func TestAnEndedProcessHoldsNothingAfterItsEnd(t *testing.T) {
 	}
 }
 
+// TestAForgottenProcessHasEnded, though no moment shows its end.
+func TestAForgottenProcessHasEnded(t *testing.T) {
+	s := job()
+	s.list = append(s.list,
+		event(ledger.Event{Op: ledger.Exit, Time: 850}),
+		input{860, func(b ledger.Books) { b.Tell(ledger.Forget{Before: 10e9}) }},
+		event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 8, Time: 950, Address: 0x1000, Size: 10, API: "cudaMalloc"}), // with its number
+	)
+	got, _, err := of(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := got.Processes; len(p) != 2 || p[0].PID != 7 || p[0].End != 900 || p[1].PID != 8 || p[1].End != 0 {
+		t.Errorf("processes %+v", p)
+	}
+	if r := got.Rows[0]; r.Usage[8] == 0 || r.Usage[9] != 0 || r.Driver[10] != 0 {
+		t.Errorf("usage %v, driver %v", r.Usage, r.Driver)
+	}
+}
+
 func TestSizesOfTensorsAreCountedOverRestarts(t *testing.T) {
 	var s Sizes
 	give := func(allocs uint64) {

@@ -39,17 +39,19 @@ serve_clients() {
   progress "clients of serve"
   local p processes=() i
   local -x FAKECUDA_SHM=$work/serve-shm FAKECUDA_MEMORY=256G
-  for ((i = 0; i < 100; i++)); do
-    start "$fake/bench_c" cudart 20 0 --wait --seconds 600 --rate 20 --live 100 --sites 100
-    processes+=("$pid")
-  done
   start_serve env
   expect "$attached" '*"msg":"tracing"*' 60
-  for p in "${processes[@]}"; do
-    expect "$p" "ready *" 60
-    kill -USR1 "$p"
+  for ((i = 0; i < 100; i++)); do
+    start "$fake/bench_c" cudart 20 100 --wait --late --hold --live 100 --sites 100
+    processes+=("$pid")
+    expect "$pid" "ready *" 60
   done
-  sleep 15 # until each has made its 100 calls
+  sleep 5 # until all are probed
+  for p in "${processes[@]}"; do
+    kill -USR1 "$p"
+    expect "$p" "done" 60
+  done
+  sleep 5
   section "100 processes with $(clients_sites) sites"
   local scrape profile
   scrape=$(ask /metrics) profile=$(ask /debug/pprof/gpu)
@@ -63,7 +65,7 @@ serve_clients() {
 clients_sites() {
   "$python" - "$serve_url" <<'END'
 import json, sys, urllib.request
-print(len(json.load(urllib.request.urlopen(sys.argv[1] + "/api/v1/leaks?top=100000"))["sites"]))
+print(len(json.load(urllib.request.urlopen(sys.argv[1] + "/api/v1/leaks?top=10000"))["sites"]))
 END
 }
 

@@ -15,7 +15,7 @@ measure_screen() {
   local -x FAKECUDA_SHM=$work/top-shm FAKECUDA_MEMORY=256G # each process has a context
   progress "screen of $1 processes"
   for ((i = 0; i < $1; i++)); do
-    start "$fake/bench_c" cudart 20 0 --wait --seconds 600 --rate 10 --live 50 --sites "$2"
+    start "$fake/bench_c" cudart 20 0 --wait --seconds 600 --rate 10 --paths "$2"
     processes+=("$pid")
   done
   for p in "${processes[@]}"; do

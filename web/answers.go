@@ -24,6 +24,9 @@ const (
 // errBusy means that too many expensive requests are answered.
 var errBusy = errors.New("vramprof composes too many answers now (try again in a second)")
 
+// errEnding means that the server shuts down.
+var errEnding = &requestError{http.StatusServiceUnavailable, "vramprof is ending"}
+
 // requestError is an error that a client caused.
 type requestError struct {
 	code int

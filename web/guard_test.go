@@ -89,7 +89,7 @@ func TestPagesOfOtherSitesMakeNoRequests(t *testing.T) {
 
 func TestEveryAnswerForbidsFramesAndScripts(t *testing.T) {
 	s := newServer(torchSession())
-	for _, path := range []string{"/-/healthy", "/debug/pprof/gpu", "/debug/pprof/gpu?debug=1", "/debug/pprof/gpu?pid=x", "/api/v1/leaks", "/nothing"} {
+	for _, path := range []string{"/", "/metrics", "/-/healthy", "/debug/pprof/gpu", "/debug/pprof/gpu?debug=1", "/debug/pprof/gpu?pid=x", "/api/v1/leaks", "/nothing"} {
 		h := ask(t, s, "GET", path, nil).Header()
 		for name, want := range map[string]string{
 			"Content-Security-Policy": "frame-ancestors 'none'", "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",

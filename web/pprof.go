@@ -106,6 +106,8 @@ func (s *Server) before(w http.ResponseWriter, r *http.Request, q *query, shown 
 	select {
 	case <-end.C:
 		return body, nil
+	case <-s.ending:
+		return nil, errEnding
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}

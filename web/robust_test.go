@@ -4,6 +4,7 @@ package web
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -289,5 +290,29 @@ func TestLongAnswersOutlastTheTimeForRequests(t *testing.T) {
 	defer x.Close()
 	if code := status(t, "http://"+socket.Addr().String()+"/debug/pprof/gpu?seconds=1"); code != 200 {
 		t.Errorf("status %d", code)
+	}
+}
+
+// TestDifferencesEndWithTheServer: a client that waits does not delay the end.
+func TestDifferencesEndWithTheServer(t *testing.T) {
+	s := newServer(newGrowing())
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := s.HTTP(s.Handler(), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	go func() { _ = x.Serve(socket) }()
+	code := make(chan int, 1)
+	go func() { code <- status(t, "http://"+socket.Addr().String()+"/debug/pprof/gpu?seconds=300") }()
+	for len(s.waiting) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := x.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-code; got != http.StatusServiceUnavailable {
+		t.Errorf("status %d", got)
 	}
 }

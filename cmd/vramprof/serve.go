@@ -148,7 +148,7 @@ func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
 	answer := func() {
 		once.Do(func() {
 			pages := web.New(web.Config{
-				Session: s, Ready: s.ready.Load, Archive: momentsOfArchive(c), Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid"),
+				Session: s, Ready: func() bool { return s.ready.Load() && ctx.Err() == nil }, Archive: momentsOfArchive(c), Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid"),
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)

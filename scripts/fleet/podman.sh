@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # podman.sh: runs the file system of an image in a container with the rights of the DaemonSet, next
 # to a container with a kubelet's control group and logs, and asks vramprof for the pod's memory.
-# Then measures what vramprof needs: idle, and with 8 processes.
+# Then measures what vramprof needs, with the requested memory as its limit: idle, and with 8
+# processes of the real PyTorch.
 . "$(dirname "$0")/common.sh"
 command -v podman >/dev/null && command -v runc >/dev/null || skip "no podman with runc"
 build
@@ -25,14 +26,15 @@ rights() {
 
 # serve NAME: starts vramprof in its container. The driver's library and the device come from
 # NVIDIA's container runtime on a real node.
-serve() {
-  local archive=$work/archive-$1
+serve() { # NAME OPTION…
+  local name=$1 archive=$work/archive-$1
+  shift
   mkdir -p "$archive"
   # shellcheck disable=SC2046 # options without spaces
-  background run --name "$1" $(rights) --cgroup-parent "/kubepods/pod-$1" --mount type=tmpfs,destination=/run/vramprof,tmpfs-mode=0700 \
+  background run --name "$name" "$@" $(rights) --cgroup-parent "/kubepods/pod-$name" --mount type=tmpfs,destination=/run/vramprof,tmpfs-mode=0700 \
     --volume "$archive:/var/lib/vramprof" --volume /var/log/pods:/var/log/pods:ro --volume /var/log/containers:/var/log/containers:ro --volume "$cuda/libnvidia-ml.so.1:/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1:ro" --volume "$work/gpu:/gpu" \
-    --env FAKECUDA_SHM=/gpu/shm --rootfs "$work/image" vramprof serve --web.listen-address=:9836
-  until_true 60 ask "$1" /-/ready || fail "vramprof does not get ready"
+    --env FAKECUDA_SHM=/gpu/shm --env FAKECUDA_GPUS=8 --rootfs "$work/image" vramprof serve --web.listen-address=:9836
+  until_true 60 ask "$name" /-/ready || fail "vramprof does not get ready"
 }
 
 pid_of() { "${engine[@]}" inspect --format '{{.State.Pid}}' "$1"; }
@@ -47,9 +49,19 @@ train() {
   shift
   background run --name "$name" --cgroup-parent "/kubepods/burstable/pod$uid" --volume /usr:/usr:ro --volume "$cuda:/cuda:ro" \
     --volume "$PWD/testdata/programs:/programs:ro" --volume "$work/gpu:/gpu" --env FAKECUDA_SHM=/gpu/shm --env LD_LIBRARY_PATH=/cuda \
-    --env RANK=0 --env WORLD_SIZE=8 --rootfs "$work/program" "$@" >"$work/$name.log" 2>&1
+    --env FAKECUDA_GPUS=8 --env "CUDA_VISIBLE_DEVICES=${gpu:-0}" --env RANK=0 --env WORLD_SIZE=8 "${torch[@]}" --rootfs "$work/program" "$@" >"$work/$name.log" 2>&1
   until_true 30 "${engine[@]}" inspect "$name" || { cat "$work/$name.log"; fail "the container $name does not start"; }
 }
+
+# The real PyTorch, if its packages are available.
+torch=() program=(python3 /programs/train.py)
+answer=$(scripts/real-torch.sh)
+if [ "${answer#skipped:}" = "$answer" ]; then
+  { read -r root; read -r runtime; } <<<"$answer"
+  torch=(--volume "$root:$root:ro" --volume "$runtime:$runtime:ro" --volume "$PWD/testdata/realtorch:$PWD/testdata/realtorch:ro"
+    --env "LD_LIBRARY_PATH=$runtime:/cuda" --env "PYTHONPATH=$PWD/testdata/realtorch/site" --env FAKECUDA_GPUS=8)
+  program=("$root/python3" "$PWD/testdata/realtorch/train.py" --seconds 600 --sleep 0.02)
+fi
 
 # kubelet: makes the names in /var/log by which the kubelet keeps the logs of a container.
 kubelet() {
@@ -113,13 +125,18 @@ sleep 5
 ls -l "$work/archive-vramprof" | sed 1d | head -n 5
 stop
 
-echo "memory"
+request=$(sed -n '/^ *requests:$/,$s/^ *memory: //p' "$manifest" | head -n 1)
+echo "memory, with a limit of $request"
 mkdir -p /var/log/pods /var/log/containers
-serve idle
+serve idle --memory "${request%i}"
+sleep 5
 before=$(cpu idle)
 sleep 20
-echo "waiting for CUDA: $(memory idle), $(awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$(pid_of idle)/status") MiB resident; $(($(printf '%.0f' "$(cpu idle)") - $(printf '%.0f' "$before"))) ms of processor time in 20 s"
-for n in 1 2 3 4 5 6 7 8; do train "rank$n" python3 /programs/train.py; done
-sleep 60
-echo "8 processes for 60 s: $(memory idle), $(awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$(pid_of idle)/status") MiB resident"
+echo "idle: $(memory idle), $(awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$(pid_of idle)/status") MiB resident; $(($(printf '%.0f' "$(cpu idle)") - $(printf '%.0f' "$before"))) ms of processor time in 20 s"
+for gpu in 0 1 2 3 4 5 6 7; do train "rank$gpu" "${program[@]}"; done
+sleep 90
+traced() { ask idle /metrics | grep -c '^vramprof_memory_bytes{.*plane="tensor"'; }
+echo "8 processes for 90 s: $(memory idle), $(awk '/^VmRSS/ { print int($2 / 1024) }' "/proc/$(pid_of idle)/status") MiB resident"
+[ "$(traced)" -ge 1 ] || fail "no tensors of 8 processes"
+ask idle /metrics | grep -E '^(vramprof_processes|process_resident|vramprof_own|vramprof_lost|vramprof_dropped)' || true
 stop

@@ -376,6 +376,29 @@ func TestVerdictsDoNotDependOnSpeed(t *testing.T) {
 	}
 }
 
+// TestVerdictsDoNotDependOnTheAgeOfTheSession: what is said of a program that starts after a month is
+// what is said of one that starts at once. Its windows begin at other moments, so rates differ a little.
+func TestVerdictsDoNotDependOnTheAgeOfTheSession(t *testing.T) {
+	const month = 30 * 24 * 3600e9
+	for _, x := range programs {
+		for _, kind := range []ledger.Kind{ledger.Device, ledger.Tensor} {
+			var found [2]Verdict
+			for i, after := range [...]uint64{0, month} {
+				p := newProgram(1.1e7, 1)
+				p.kind = kind
+				p.l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Device, PID: 3, Time: start + 1, Address: 1, Size: 1, API: "cudaMalloc"})
+				p.begin += after
+				x.run(p)
+				found[i] = of(p.snapshot(), 1)
+			}
+			soon, late := found[0], found[1]
+			if late.Class != x.want || late.Rate.Value < min(soon.Rate.Low, 0.99*soon.Rate.Value) || late.Rate.Value > max(soon.Rate.High, 1.01*soon.Rate.Value) {
+				t.Errorf("%s: %v (%s) at %v, at once %v (%s) at %v", x.name, late.Class, late.Evidence, late.Rate, soon.Class, soon.Evidence, soon.Rate)
+			}
+		}
+	}
+}
+
 // tooSmall: what leaks there is too small for a sample of one in a MiB, or what is there moment by
 // moment is.
 var tooSmall = map[string]bool{"slow leak in noise": true, "results copied into a longer list": true}

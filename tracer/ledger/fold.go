@@ -13,6 +13,7 @@ func (l *Ledger) fold(pid uint32, below uint64) {
 	if l.full() {
 		return
 	}
+	l.spend(len(l.procs) + len(l.sites))
 	f := folder{l: l, into: map[uint32]uint32{}, keys: map[siteKey]siteKey{}, lists: map[uint32][]uint32{}, groups: map[*cohorts]bool{}}
 	for n := range l.procs {
 		p := &l.procs[n]
@@ -98,18 +99,16 @@ func (f *folder) to(n uint32) uint32 {
 
 // fold takes the stack from sites. Those with common cohorts are folded together.
 func (f *folder) fold(sites []uint32) {
-	for len(sites) > 0 {
-		c := f.l.sites[sites[0]].cohorts()
-		var group, rest []uint32
-		for _, n := range sites {
-			if f.l.sites[n].cohorts() == c {
-				group = append(group, n)
-			} else {
-				rest = append(rest, n)
-			}
+	groups, order := map[*cohorts][]uint32{}, []*cohorts(nil)
+	for _, n := range sites {
+		c := f.l.sites[n].cohorts()
+		if groups[c] == nil {
+			order = append(order, c)
 		}
-		f.foldGroup(group, c)
-		sites = rest
+		groups[c] = append(groups[c], n)
+	}
+	for _, c := range order {
+		f.foldGroup(groups[c], c)
 	}
 }
 
@@ -160,9 +159,11 @@ func (f *folder) target(group []uint32) (to *cohorts, ok bool) {
 			to = l.sites[b].cohorts()
 		}
 	}
+	need := 0 // places without a stack
 	for _, n := range group {
 		b, ok := l.siteOf[l.sites[n].bareKey()]
 		if !ok {
+			need++
 			continue
 		}
 		if s := &l.sites[b]; s.segment || to != nil && s.cohorts() != to {
@@ -170,7 +171,8 @@ func (f *folder) target(group []uint32) (to *cohorts, ok bool) {
 		}
 		to = l.sites[b].cohorts()
 	}
-	return to, true
+	s, p := &l.shares[tableBare], f.p
+	return to, need == 0 || s.Room(int(p.held[tableBare])+need, int(p.user[tableBare])+need)
 }
 
 // join adds the figures of site n to site b, which is the same without a stack.
@@ -238,12 +240,8 @@ func (f *folder) rename(n uint32, key siteKey, shares bool) {
 		return
 	}
 	l.give(tableSites, f.p)
-	if s.bare = true; l.room(tableBare, f.p) {
-		l.hold(tableBare, f.p)
-	} else {
-		l.give(tableEver, f.p)
-		s.free = true
-	}
+	l.hold(tableBare, f.p)
+	s.bare = true
 }
 
 // finish merges lists of entries, and changes the numbers of sites everywhere else.

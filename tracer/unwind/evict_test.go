@@ -118,7 +118,7 @@ func TestACacheKeepsWhatIsUsed(t *testing.T) {
 // Processes come and go, some forked from others, some with files that were never seen before.
 func TestTheMemoryOfLayoutsIsFlat(t *testing.T) {
 	processes := 3_000
-	if os.Getenv("VRAMPROF_SOAK") != "" {
+	if os.Getenv("VRAMPROF_SOAK_SERVE") == "full" {
 		processes = 1_000_000
 	}
 	const atOnce = 50
@@ -142,10 +142,14 @@ func TestTheMemoryOfLayoutsIsFlat(t *testing.T) {
 		u.layouts.end(func(of uint32) bool { return of <= pid-atOnce })
 		now = now.Add(time.Hour)
 		u.Evict(now, func(uint32) bool { return true }, func(func(string) bool) {})
+		if (i+1)%(processes/10) == 0 && processes > 3_000 {
+			t.Logf("%d processes: %d files known, %d entries in the kernel, heap %.1f MB", i+1, len(u.codes.files), u.layouts.entries(t), float64(heap())/1e6)
+		}
 		switch i + 1 {
 		case processes / 10:
 			first = heap()
 		case processes:
+			t.Logf("heap %.1f MB after a tenth, %.1f MB at the end", float64(first)/1e6, float64(heap())/1e6)
 			if last := heap(); last > first+first/10 {
 				t.Errorf("%d bytes after a tenth, %d at the end", first, last)
 			}

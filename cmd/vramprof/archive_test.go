@@ -21,29 +21,25 @@ func writeArchive(t *testing.T, dir string) {
 	var now atomic.Uint64
 	now.Store(1e12)
 	begin := time.Date(2026, 11, 21, 22, 0, 0, 0, time.UTC)
-	live := map[uint64]ledger.Event{}
+	var books *ledger.Ledger
 	train := ledger.Process{PID: 100, Comm: "train", Begin: 1e12, Workload: ledger.Workload{Pod: "bert-0", Namespace: "ml"}}
 	infer := ledger.Process{PID: 200, Comm: "infer", Begin: 1e12}
 	o := archive.Options{
 		Host: "gpu-box-1", Clock: now.Load,
-		Wall: func() time.Time { return begin.Add(time.Duration(now.Load() - 1e12)) },
-		Opening: func(to ledger.Books) {
-			to.Tell(train)
-			to.Tell(infer)
-			for _, e := range live {
-				to.Apply(&e)
-			}
-		},
+		Wall:    func() time.Time { return begin.Add(time.Duration(now.Load() - 1e12)) },
+		Opening: func(to ledger.Books) { books.Opening(to) },
 	}
 	event := func(w *archive.Writer, e ledger.Event) {
 		e.Kind, e.TID, e.Time = ledger.Device, e.PID, now.Add(1000)
 		w.Apply(&e)
-		if e.Op == ledger.Alloc {
-			live[e.Address] = e
-		}
+		books.Apply(&e)
+	}
+	tell := func(w *archive.Writer, in ledger.Input) {
+		w.Tell(in)
+		books.Tell(in)
 	}
 	usage := func(w *archive.Writer, bytes uint64) {
-		w.Tell(ledger.UsageReading{Time: now.Load(), Usages: []ledger.Usage{{PID: 100, UUID: "GPU-1", Bytes: bytes}, {PID: 200, UUID: "GPU-1", Bytes: 64 << 20}}})
+		tell(w, ledger.UsageReading{Time: now.Load(), Usages: []ledger.Usage{{PID: 100, UUID: "GPU-1", Bytes: bytes}, {PID: 200, UUID: "GPU-1", Bytes: 64 << 20}}})
 	}
 	session := func(hours int) {
 		w, err := archive.NewWriter(dir, o)
@@ -51,8 +47,10 @@ func writeArchive(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 		w.SetStacks(rankStacks{})
-		w.Tell(train)
-		w.Tell(infer)
+		books = ledger.New(ledger.Options{Begin: now.Load(), Host: o.Host})
+		tell(w, ledger.Begin{Time: now.Load()})
+		tell(w, train)
+		tell(w, infer)
 		for hour := range hours {
 			event(w, ledger.Event{Op: ledger.Alloc, PID: 100, Address: uint64(hour+1) << 32, Size: 100 << 20, Stack: uint64(hour%2 + 1), API: "cudaMalloc"})
 			event(w, ledger.Event{Op: ledger.Alloc, PID: 200, Address: uint64(hour+100) << 32, Size: 1 << 20, Stack: 1, API: "cudaMalloc"})
@@ -78,7 +76,6 @@ func writeArchive(t *testing.T, dir string) {
 	}
 	session(4)
 	now.Add(uint64(time.Hour))
-	clear(live)
 	session(1)
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -18,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -81,6 +83,9 @@ func reportSession(c *cli.Context) error {
 			return err
 		}
 		defer page.discard()
+	}
+	if page != nil && filterOf(c) != (archive.Filter{}) {
+		return usageError{errors.New("--html shows all processes, and chooses among them itself (without --process, --pod and --job)")}
 	}
 	if between != nil && c.String("view") == "cache" {
 		return usageError{fmt.Errorf("--view cache shows one moment (--at MOMENT), not an interval")}
@@ -211,6 +216,9 @@ func writeBetween(c *cli.Context, r *capture.Reader, between [2]moment) error {
 	}
 	view, o := json.View{Name: c.String("view"), Stacks: mine(c, r)}, viewOptions(c)
 	if view.Name != "summary" {
+		if filterOf(c) != (archive.Filter{}) {
+			return usageError{errors.New("--between with --process, --pod or --job has only --view summary")}
+		}
 		if o.Since, err = r.Snapshot(from); err != nil {
 			return err
 		}
@@ -254,6 +262,9 @@ func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2
 	st := mine(c, r)
 	for i, at := range []uint64{from, to} {
 		s, err := r.Snapshot(at)
+		if err == nil {
+			s, err = onlyOf(c, s)
+		}
 		if err != nil {
 			return profiles, err
 		}

@@ -90,6 +90,9 @@ func archiveBetween(c *cli.Context, a *archive.Archive, between [2]moment) error
 		}
 		s, err := r.Snapshot(m.Time)
 		if err == nil {
+			s, err = onlyOf(c, s)
+		}
+		if err == nil {
 			profiles[i] = profile.New(s, mine(c, r)).Mine(mineOf(c))
 		}
 		done()
@@ -171,6 +174,14 @@ func onlyChosen(c *cli.Context, view json.View) (*ledger.Snapshot, error) {
 		return nil, usageError{fmt.Errorf("--view %s shows the whole session (without --process, --pod and --job)", view.Name)}
 	}
 	return chosen(view.Snapshot, only)
+}
+
+// onlyOf returns the processes of a snapshot that --process, --pod and --job choose.
+func onlyOf(c *cli.Context, s *ledger.Snapshot) (*ledger.Snapshot, error) {
+	if only := filterOf(c); only != (archive.Filter{}) {
+		return chosen(s, only)
+	}
+	return s, nil
 }
 
 // chosen returns the processes of a snapshot that pass a filter.

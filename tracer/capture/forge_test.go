@@ -109,6 +109,12 @@ func (f *forger) tensor(op ledger.Op, pid uint32, device int32, stack, total uin
 
 func uuidOf(i int) []byte { return fmt.Appendf(nil, "GPU-%d", i) }
 
+// openingForger writes an opening.
+type openingForger struct{ f *forger }
+
+func (o openingForger) Apply(e *ledger.Event) { o.f.event(*e) }
+func (o openingForger) Tell(in ledger.Input)  { o.f.input(inputOf(in)) }
+
 // forgeries write what costs a reader most per byte, each n times.
 var forgeries = map[string]func(f *forger, n int){
 	"deep stacks of one line": func(f *forger, n int) {
@@ -122,6 +128,15 @@ var forgeries = map[string]func(f *forger, n int){
 		for i := range n {
 			f.event(ledger.Event{Op: ledger.Alloc, Kind: ledger.Tensor, Space: ledger.Blocks, PID: uint32(1 + i>>7), Device: int32(i & 127), Address: f.now << 9, Size: 512, Stack: 1})
 		}
+	},
+	"an opening": func(f *forger, n int) {
+		l := ledger.New(ledger.Options{Begin: 1})
+		for i := range uint64(n) {
+			l.Apply(&ledger.Event{Op: ledger.Alloc, Kind: ledger.Kind(1 + i%9), PID: uint32(1 + i%64), Time: i, Address: i << 9, Size: 512, Stack: i, API: "a", Device: ledger.UnknownDevice, TID: uint32(i)})
+			l.Apply(&ledger.Event{Op: ledger.Free, PID: uint32(1 + i%64), TID: uint32(i), Time: i, Address: i<<9 - 100<<9})
+			l.Apply(&ledger.Event{Op: ledger.ObjectCreate, Kind: ledger.Module, PID: uint32(1 + i%64), Time: i, Address: i + 1, Stack: i})
+		}
+		l.Opening(openingForger{f})
 	},
 	"warnings at the end": func(f *forger, n int) {
 		f.flush()

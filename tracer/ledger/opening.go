@@ -19,22 +19,7 @@ func (l *Ledger) Opening(to Books) {
 	to.Tell(slices.Clone(GPUs(l.gpus)))
 	to.Tell(slices.Clone(Sampling(l.sampling)))
 	to.Tell(l.rate)
-	o := opener{l: l, to: to, process: map[uint32]uint32{none: none}, site: make([]uint32, len(l.sites)), pool: map[uint32]uint32{0: 0}, poolsOf: map[uint32][]uint32{}, groups: map[*cohorts]uint32{}, failuresOf: l.failuresByProcess(), freesOf: l.freesByProcess()}
-	for n := range l.pools {
-		if x := &l.pools[n]; x.inUse {
-			o.poolsOf[x.process] = append(o.poolsOf[x.process], uint32(n))
-		}
-	}
-	for n := range l.procs {
-		if p := &l.procs[n]; !p.free && !p.purged {
-			o.processes = append(o.processes, uint32(n))
-		}
-	}
-	// Of a pid, the older process comes first.
-	slices.SortStableFunc(o.processes, func(a, b uint32) int { return cmp.Compare(l.procs[a].Begin, l.procs[b].Begin) })
-	for k, n := range o.processes {
-		o.process[n] = uint32(k)
-	}
+	o := l.newOpener(to)
 	o.begin(carriedSession, nil)
 	l.carrySession(&o.carrier)
 	for _, n := range o.processes {
@@ -96,7 +81,6 @@ const (
 // opener tells the pieces of an opening.
 type opener struct {
 	carrier
-	l          *Ledger
 	to         Books
 	piece      uint32
 	kind       carriedKind       // of the current piece
@@ -112,11 +96,35 @@ type opener struct {
 	freesOf    map[uint32][]uint32    // by process: threads
 }
 
+func (l *Ledger) newOpener(to Books) *opener {
+	o := &opener{
+		carrier: carrier{l: l}, to: to,
+		process: map[uint32]uint32{none: none}, site: make([]uint32, len(l.sites)), groups: map[*cohorts]uint32{},
+		pool: map[uint32]uint32{0: 0}, poolsOf: map[uint32][]uint32{}, failuresOf: l.failuresByProcess(), freesOf: l.freesByProcess(),
+	}
+	for n := range l.pools {
+		if x := &l.pools[n]; x.inUse {
+			o.poolsOf[x.process] = append(o.poolsOf[x.process], uint32(n))
+		}
+	}
+	for n := range l.procs {
+		if p := &l.procs[n]; !p.free && !p.purged {
+			o.processes = append(o.processes, uint32(n))
+		}
+	}
+	// Of a pid, the older process comes first.
+	slices.SortStableFunc(o.processes, func(a, b uint32) int { return cmp.Compare(l.procs[a].Begin, l.procs[b].Begin) })
+	for k, n := range o.processes {
+		o.process[n] = uint32(k)
+	}
+	return o
+}
+
 // begin ends the current piece and begins another one. head writes what each piece of the kind
 // begins with.
 func (o *opener) begin(kind carriedKind, head func()) {
 	o.flush()
-	o.carrier = carrier{to: &Carried{Piece: o.piece}, stackOf: map[uint64]uint64{}, textOf: map[string]uint64{}, renumber: o}
+	o.carrier = carrier{l: o.l, to: &Carried{Piece: o.piece}, stackOf: map[uint64]uint64{}, textOf: map[string]uint64{}, renumber: o}
 	o.piece++
 	o.kind = kind
 	num(&o.carrier, &kind)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"unsafe"
 )
 
 // carrier writes or reads the fields of a Carried: one function for both names each field once. What
@@ -17,12 +18,16 @@ type carrier struct {
 	stackOf map[uint64]uint64
 	textOf  map[string]uint64
 
+	l    *Ledger
 	from *Carried // of a reader
 	rest []byte   // of from.Data
 	bad  bool     // it ended too early or contradicts itself
 
 	renumber *opener // of a writer
 }
+
+// stepsPerByte bounds the memory of lists by ReadLimits.Steps.
+const stepsPerByte = 8
 
 func (c *carrier) reads() bool { return c.from != nil }
 
@@ -154,7 +159,8 @@ func carryList[T any](c *carrier, list *[]T, limit int, each func(*T)) {
 	*list = nil
 	for ; n > 0; n-- {
 		var x T
-		if each(&x); c.bad { // x may refer to anything
+		c.l.spend(stepsPerByte * int(unsafe.Sizeof(x))) // a byte of a file can take a hundred in memory
+		if each(&x); c.bad {                            // x may refer to anything
 			return
 		}
 		*list = append(*list, x)

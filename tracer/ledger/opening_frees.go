@@ -46,6 +46,7 @@ func (l *Ledger) carryFree(c *carrier, n uint32, tid *uint32, last *lastFree) {
 		l.procs[n].withPhysical()
 		l.released[*tid] = r
 		l.giveAll(tableUnmapped, &l.procs[n], -len(r.ended))
+		c.check(l.shares[tableUnmapped].used <= l.shares[tableUnmapped].size)
 	}
 }
 

@@ -54,6 +54,7 @@ func (l *Ledger) takePhysical(c *carrier, n uint32) {
 	v := p.withPhysical()
 	most(c, &v.last, maxSum)
 	for !c.bad && len(c.rest) > 0 {
+		l.spend(512) // as much memory as a live allocation
 		var x handleOrMapping
 		if c.handleOrMapping(&x); c.bad {
 			return

@@ -173,7 +173,7 @@ func (l *Ledger) carryObjects(c *carrier, p *process) {
 		nums(c, &o.time, &o.context)
 		most(c, &o.bytes, maxSize)
 		num(c, &o.site)
-		if c.check(int(o.site) < len(x.sites)); c.bad || !c.reads() {
+		if c.check(int(o.site) < len(x.sites) && l.shares[tableObjects].used+len(x.live) < l.shares[tableObjects].size); c.bad || !c.reads() {
 			return
 		}
 		if x.live == nil {
@@ -230,5 +230,6 @@ func (l *Ledger) carryStrays(c *carrier, n uint32) {
 	})
 	if c.reads() {
 		l.giveAll(tableStrays, p, -len(p.strays))
+		c.check(l.shares[tableStrays].used <= l.shares[tableStrays].size)
 	}
 }

@@ -28,7 +28,7 @@ func (l *Ledger) takeCarried(in *Carried) {
 		l.opening, l.carrying = &opening{}, true
 	}
 	o := l.opening
-	c := carrier{from: in, rest: in.Data}
+	c := carrier{l: l, from: in, rest: in.Data}
 	l.spend(len(in.Data) + 16*(len(in.Stacks)+len(in.Texts)))
 	var kind carriedKind
 	num(&c, &kind)

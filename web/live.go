@@ -4,8 +4,10 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -32,6 +34,8 @@ const (
 
 // Past is what an Archive may have besides the books of moments.
 type Past interface {
+	// Chart returns what At returns, and the timeline until then, which is about so long or shorter.
+	Chart(ctx context.Context, t time.Time, length time.Duration) (s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeline, done io.Closer, err error)
 	// Span returns the first and the last moment; false: there is none.
 	Span() (from, to time.Time, ok bool)
 	// Errors returns out-of-memory errors, the latest first, and how many more there were.
@@ -141,13 +145,37 @@ func (p *page) pause() time.Duration {
 	return p.latest.pause
 }
 
-// past returns the data of a moment of the archive.
-func (p *page) past(s *ledger.Snapshot, st callstack.Stacks) ([]html.Section, error) {
+// at returns the data of a moment of the archive.
+func (p *page) at(ctx context.Context, t time.Time) ([]html.Section, error) {
+	if p.s.config.Archive == nil {
+		return nil, notFound("there is no archive (start vramprof serve with --archive)")
+	}
+	if err := p.s.reading.enter(ctx, composeWait); err != nil {
+		return nil, err
+	}
+	defer p.s.reading.leave()
+	if a, ok := p.s.config.Archive.(Past); ok {
+		s, st, tl, done, err := a.Chart(ctx, t, chartLength)
+		if err != nil {
+			return nil, err
+		}
+		defer done.Close()
+		return p.past(s, st, tl)
+	}
+	s, st, done, err := p.s.config.Archive.At(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	defer done.Close()
+	return p.past(s, st, nil)
+}
+
+func (p *page) past(s *ledger.Snapshot, st callstack.Stacks, tl *timeline.Timeline) ([]html.Section, error) {
 	found := report.Judge(s, st)
 	p.mu.Lock()
 	live := p.live(p.session, true)
 	p.mu.Unlock()
-	sections, err := html.Sections(html.Input{Snapshot: s, Stacks: st, Verdicts: found.Sites(), Advice: found.Advice, Live: live})
+	sections, err := html.Sections(html.Input{Snapshot: s, Stacks: st, Timeline: tl, Verdicts: found.Sites(), Advice: found.Advice, Live: live})
 	return append(sections, section("id", ""), section("age", 0)), err
 }
 
@@ -175,10 +203,8 @@ func (p *page) live(session []html.Error, past bool) *html.Live {
 
 // errors returns the session's latest out-of-memory errors.
 func (p *page) errors(s *ledger.Snapshot) (list []html.Error) {
-	if p.s.config.Errors == nil {
-		return nil
-	}
-	for _, e := range p.s.config.Errors() {
+	kept, _ := p.s.ooms.since(0, true)
+	for _, e := range kept {
 		list = append(list, html.Error{OOM: e, Wall: s.Wall.Add(-time.Duration(int64(s.End - e.Time))), Frames: p.s.config.Session})
 	}
 	return list

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/vramprof/vramprof/report/html"
-	"github.com/vramprof/vramprof/symbolize/callstack"
-	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
 // routePage serves the page of report --html, which then follows the session.
@@ -57,13 +55,11 @@ func (s *Server) serveSections(w http.ResponseWriter, r *http.Request, compose f
 	}
 	s.expensive(r, func() ([]byte, error) {
 		if !q.at.IsZero() {
-			return s.ofArchive(r.Context(), &q, func(snapshot *ledger.Snapshot, st callstack.Stacks) ([]byte, error) {
-				list, err := s.page.past(snapshot, st)
-				if err != nil {
-					return nil, err
-				}
-				return compose(list)
-			})
+			list, err := s.page.at(r.Context(), q.at)
+			if err != nil {
+				return nil, err
+			}
+			return compose(list)
 		}
 		u, err := s.page.current()
 		if err != nil {

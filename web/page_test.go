@@ -230,9 +230,8 @@ func (f stacksOf) Stack(id uint64) []callstack.Frame { return f(id) }
 
 func TestErrorsOfTheSessionAreListed(t *testing.T) {
 	session := torchSession()
-	s := New(Config{Session: session, Ready: func() bool { return true }, Errors: func() []report.OOM {
-		return []report.OOM{{PID: 42, Comm: "python3", Time: session.snapshot.End, Size: 2 << 30, Device: 0, API: "torch"}}
-	}})
+	s := newServer(session)
+	s.AddOOM(report.OOM{PID: 42, Comm: "python3", Time: session.snapshot.End, Size: 2 << 30, Device: 0, API: "torch"})
 	w := get(t, s.Handler(), "/data")
 	if text := w.Body.String(); !strings.Contains(text, `"process":"python3 [42]","text":"ran out of memory on cuda:0 (wanted 2.00 GiB)"`) {
 		t.Errorf("the page lacks the error: %.2000s", text[strings.LastIndex(text, `"live"`):])

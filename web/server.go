@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -61,9 +60,6 @@ type Config struct {
 	Hosts []string
 	// Returns the command line of a running process, "" if it is unknown; nil: of none.
 	CommandLine func(pid uint32) string
-
-	// Errors returns the latest out-of-memory errors of the session; nil: they are not known.
-	Errors func() []report.OOM
 
 	MetricsPID bool // metrics by process, not only by workload
 }

@@ -24,6 +24,7 @@ import (
 type moments struct {
 	dir  string
 	mine *regexp.Regexp // --mine
+	past *pastOf
 }
 
 // momentsOfArchive returns the archive for clients, nil for none.
@@ -31,14 +32,28 @@ func momentsOfArchive(c *cli.Context) web.Archive {
 	if c.String("archive") == "" {
 		return nil
 	}
-	return moments{c.String("archive"), mineOf(c)}
+	return moments{c.String("archive"), mineOf(c), &pastOf{}}
 }
 
 // At implements web.Archive. The archive is being written meanwhile.
 func (m moments) At(_ context.Context, t time.Time) (*ledger.Snapshot, callstack.Stacks, io.Closer, error) {
-	a, err := archive.Open(m.dir)
+	r, at, err := m.open(t)
 	if err != nil {
 		return nil, nil, nil, err
+	}
+	s, err := r.Snapshot(at)
+	if err != nil {
+		r.Close()
+		return nil, nil, nil, err
+	}
+	return s, m.stacks(r), r, nil
+}
+
+// open opens the capture that has a moment, and returns where it is in it.
+func (m moments) open(t time.Time) (*capture.Reader, uint64, error) {
+	a, err := archive.Open(m.dir)
+	if err != nil {
+		return nil, 0, err
 	}
 	found, err := a.At(t)
 	if err != nil {
@@ -46,18 +61,10 @@ func (m moments) At(_ context.Context, t time.Time) (*ledger.Snapshot, callstack
 		if errors.As(err, &missing) {
 			err = web.NoMoment(missing.Error())
 		}
-		return nil, nil, nil, err
+		return nil, 0, err
 	}
 	r, err := capture.Open(found.Capture.Path)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	s, err := r.Snapshot(found.Time)
-	if err != nil {
-		r.Close()
-		return nil, nil, nil, err
-	}
-	return s, frames.Mine(r, m.mine), r, nil
+	return r, found.Time, err
 }
 
 // Overview implements web.Overview.
@@ -68,3 +75,5 @@ func (m moments) Overview(process, pod string) (*report.Archive, error) {
 	}
 	return overviewOf(a, archive.Filter{Process: process, Pod: pod}), nil
 }
+
+func (m moments) stacks(r *capture.Reader) callstack.Stacks { return frames.Mine(r, m.mine) }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/web"
@@ -69,6 +70,11 @@ func (a archive) At(_ context.Context, t time.Time) (*ledger.Snapshot, callstack
 	return &s, a.in.Stacks, io.NopCloser(nil), nil
 }
 
+func (a archive) Chart(ctx context.Context, t time.Time, _ time.Duration) (*ledger.Snapshot, callstack.Stacks, *timeline.Timeline, io.Closer, error) {
+	s, st, done, err := a.At(ctx, t)
+	return s, st, a.in.Timeline, done, err
+}
+
 func (a archive) Span() (from, to time.Time, ok bool) {
 	return a.in.Snapshot.Wall.Add(-time.Hour), a.in.Snapshot.Wall, true
 }
@@ -92,10 +98,8 @@ func serve(t *testing.T, address string, in html.Input) (*server, *session) {
 	s := newSession(in)
 	w := web.New(web.Config{
 		Session: s, Ready: func() bool { return true }, Archive: archive{in},
-		Errors: func() []report.OOM {
-			return []report.OOM{{PID: 4242, Comm: "python3", Time: in.Snapshot.End, Size: 2 << 30, API: "cudaMalloc", Stack: 1}}
-		},
 	})
+	w.AddOOM(report.OOM{PID: 4242, Comm: "python3", Time: in.Snapshot.End, Size: 2 << 30, API: "cudaMalloc", Stack: 1})
 	x := &server{&http.Server{Handler: w.Handler()}, socket.Addr().String()}
 	go func() { _ = x.Serve(socket) }()
 	t.Cleanup(func() { x.Close() })

@@ -44,3 +44,6 @@ func (p *tab) Forgive() {
 	defer p.mu.Unlock()
 	p.errors = nil
 }
+
+// Front shows the tab, which others have covered.
+func (p *tab) Front() { p.Helper(); p.do("Page.bringToFront", nil, nil) }

@@ -15,7 +15,7 @@ node=${node//[^A-Za-z0-9._-]/_}
 umask 077
 mkdir -p "$VRAMPROF_REPORTS" || exit 0
 chmod 711 "$VRAMPROF_REPORTS" # users read their own reports
-find "$VRAMPROF_REPORTS" -maxdepth 1 -type f -mtime "+$VRAMPROF_DAYS" -delete
+find "$VRAMPROF_REPORTS" -maxdepth 1 -type f -mtime "+$VRAMPROF_DAYS" -regex '.*/[0-9]+\.[^/]*\.\(txt\|json\)' -delete
 
 own=$VRAMPROF_REPORTS/$job
 if [ -e "$own.pid" ]; then # vramprof-prolog.sh started vramprof record

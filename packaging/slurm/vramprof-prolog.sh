@@ -19,6 +19,6 @@ setsid --fork bash -c 'echo $$ >"$2.pid"; exec timeout --signal=INT --kill-after
   - "$VRAMPROF" "$VRAMPROF_REPORTS/$job" </dev/null >"$VRAMPROF_REPORTS/$job.log" 2>&1
 # The job may begin once its calls are traced, or after 5 s.
 for _ in $(seq 50); do
-  ! grep -qs 'tracing' "$VRAMPROF_REPORTS/$job.log" || break
+  ! grep -qs 'tracing\|waiting' "$VRAMPROF_REPORTS/$job.log" || break
   sleep 0.1
 done

@@ -61,6 +61,10 @@ if helm template x "$chart" --kube-version 1.30 --set webConfig.secret=s --set w
   fail "a PodMonitor without the password that it needs"
 fi
 contains "$work/out" "webConfig.scrapeSecret is needed"
+if helm template x "$chart" --kube-version 1.30 --set podmonitor.enabled=true >"$work/out" 2>&1; then
+  fail "a value with a typing mistake"
+fi
+contains "$work/out" podmonitor
 # The decoder itself finds mistakes.
 if sed 's/hostPID/hostPid/' "$work/default.yaml" | decode >"$work/out" 2>&1; then
   fail "an unknown field is not found"

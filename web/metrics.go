@@ -3,6 +3,8 @@
 package web
 
 import (
+	"bytes"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -13,25 +15,58 @@ import (
 	"github.com/vramprof/vramprof/report/metrics"
 )
 
-// maxScrapes is how many scrapes run at once. Further ones are answered with 503.
+// maxScrapes is how many scrapes are composed at once. Further ones wait for composeWait.
 const maxScrapes = 4
 
 // routeMetrics serves metrics to Prometheus, in its own format or in OpenMetrics as the client
-// asks for. Beside those of the books there are the usual ones of a Go process: its memory,
-// processor time and garbage collection.
+// asks for. All listeners have the same counters.
 func (s *Server) routeMetrics(mux *http.ServeMux) {
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		answer, err := s.scrape(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		maps.Copy(w.Header(), answer.header)
+		w.WriteHeader(answer.code)
+		_, _ = w.Write(answer.Bytes())
+	})
+}
+
+// scrape composes an answer in memory: a slow client keeps no place that others wait for.
+func (s *Server) scrape(r *http.Request) (*inMemory, error) {
+	if err := s.scraping.enter(r.Context(), composeWait); err != nil {
+		return nil, err
+	}
+	defer s.scraping.leave()
+	answer := &inMemory{header: http.Header{}, code: http.StatusOK}
+	s.metrics().ServeHTTP(answer, r)
+	return answer, nil
+}
+
+// newMetrics returns the handler of the metrics of the books. Beside those there are the usual ones
+// of a Go process: its memory, processor time and garbage collection.
+func (s *Server) newMetrics() http.Handler {
 	session := s.config.Session
 	books := metrics.New(metrics.Options{Stacks: session, Version: session.Own().Version, PID: s.config.MetricsPID})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(books, collectors.NewGoCollector(), ofProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
-	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes, EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError,
-	})
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+	all := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		books.Set(s.now().Snapshot, metricsOf(session.Own()))
-		scrape.ServeHTTP(w, r)
+		all.ServeHTTP(w, r)
 	})
 }
+
+// inMemory keeps an answer.
+type inMemory struct {
+	header http.Header
+	code   int
+	bytes.Buffer
+}
+
+func (m *inMemory) Header() http.Header  { return m.header }
+func (m *inMemory) WriteHeader(code int) { m.code = code }
 
 // ofProcess leaves out what the collector of processes has of the whole machine: its network.
 type ofProcess struct{ prometheus.Collector }

@@ -3,12 +3,15 @@
 package web
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/report/reporttest"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -47,6 +50,38 @@ func TestMetricsByProcessOnlyOnDemand(t *testing.T) {
 		if got := strings.Contains(get(t, h, "/metrics").Body.String(), `pid="4242"`); got != pid {
 			t.Errorf("MetricsPID %v: pid in the labels: %v", pid, got)
 		}
+	}
+}
+
+// TestScrapesBeyondTheLimitWaitAndAreRefused holds all places. The client gives up first.
+func TestScrapesBeyondTheLimitWaitAndAreRefused(t *testing.T) {
+	s := New(Config{Session: &fakeSession{snapshot: reporttest.TorchSnapshot()}})
+	for range maxScrapes {
+		s.scraping <- struct{}{}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil).WithContext(ctx)
+	if _, err := s.scrape(r); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("beside %d scrapes: %v", maxScrapes, err)
+	}
+	<-s.scraping
+	if w := get(t, s.Handler(), "/metrics"); w.Code != http.StatusOK || len(s.scraping) != maxScrapes-1 {
+		t.Errorf("with a free place: %d, %d places taken", w.Code, len(s.scraping))
+	}
+}
+
+func TestListenersShareTheirCounters(t *testing.T) {
+	session := &fakeSession{snapshot: reporttest.TorchSnapshot()}
+	s := New(Config{Session: session})
+	first := get(t, s.Handler(), "/metrics").Body.String()
+	less := *session.snapshot
+	less.Processes, less.Sites, less.Tensors, less.Balances = nil, nil, nil, nil
+	s.moment, session.snapshot = nil, &less
+	second := get(t, s.Handler(), "/metrics").Body.String()
+	const series = `vramprof_allocations_total{UUID="GPU-5e6f7a8b-0000-0000-0000-000000000000",container="",gpu="1",hpc_job="",kind="async",namespace="",pod=""} 8`
+	if !strings.Contains(first, series) || !strings.Contains(second, series) {
+		t.Errorf("no %s in what the second listener answers:\n%s", series, second)
 	}
 }
 

@@ -74,7 +74,9 @@ type Server struct {
 
 	page *page
 
-	composing, writing, waiting, reading gate
+	composing, writing, waiting, reading, scraping gate
+
+	metrics func() http.Handler // for all listeners
 
 	end    sync.Once
 	ending chan struct{} // closed when a listener's server shuts down
@@ -106,8 +108,9 @@ const (
 func New(config Config) *Server {
 	s := &Server{
 		config: config, names: ownNames(config.Hosts), connections: newConnections(), ending: make(chan struct{}),
-		composing: make(gate, maxComposing), writing: make(gate, maxWriting), waiting: make(gate, maxWaiting), reading: make(gate, 1),
+		composing: make(gate, maxComposing), writing: make(gate, maxWriting), waiting: make(gate, maxWaiting), reading: make(gate, 1), scraping: make(gate, maxScrapes),
 	}
+	s.metrics = sync.OnceValue(s.newMetrics)
 	s.page = newPage(s)
 	return s
 }

@@ -60,6 +60,7 @@ const (
 	truncatedStacks
 	unrecorded
 	detailDropped
+	foldedSites
 	internalErrors
 	verdictAge
 	labelSets
@@ -148,6 +149,8 @@ var Families = [familyCount]Family{
 		Help: "Out-of-memory errors without a record of their own."},
 	detailDropped: {Name: "vramprof_detail_dropped_total", Type: counter,
 		Help: "How often vramprof dropped detail because of --max-memory."},
+	foldedSites: {Name: "vramprof_folded_sites_total", Type: counter,
+		Help: "Sites that lost their stack trace because memory was scarce."},
 	internalErrors: {Name: "vramprof_internal_errors_total", Type: counter, Labels: []string{"place"},
 		Help: "Internal errors while metrics were composed, by place in the source."},
 	verdictAge: {Name: "vramprof_verdicts_age_seconds", Type: gauge,

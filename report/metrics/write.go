@@ -111,6 +111,7 @@ func (w *writer) books(s *ledger.Snapshot) {
 	w.total(unmatchedFrees, st.UnmatchedFrees)
 	w.total(evicted, st.Evicted)
 	w.total(reused, st.Reused)
+	w.total(foldedSites, st.Folded)
 	w.add(unknownSizes, float64(st.UnknownSizes))
 	w.reasons(missingStacks, st.Missing)
 	if st.Torn > 0 {

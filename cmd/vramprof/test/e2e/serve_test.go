@@ -128,7 +128,10 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 		}
 		break
 	}
-	x := startServe(t, os.Environ(), "--config", path, "--on-oom", "cat >"+told)
+	systemd := listenToNotify(t)
+	x := startServe(t, append(os.Environ(), "NOTIFY_SOCKET="+systemd.path, "WATCHDOG_USEC=400000"), "--config", path, "--on-oom", "cat >"+told)
+	systemd.waitFor("READY=1")
+	systemd.waitFor("WATCHDOG=1")
 	x.waitFor("waiting for a process that uses CUDA")
 	if resident, cpu := x.vitals(); resident > 60<<20 || cpu > time.Second*slowness {
 		t.Errorf("without CUDA: %d MiB, %v", resident>>20, cpu)
@@ -139,6 +142,8 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 	}
 	x.waitFor(`"msg":"reloaded"`)
 	x.waitFor(`"options":["holders"]`)
+	systemd.waitFor("RELOADING=1\nMONOTONIC_USEC=")
+	systemd.waitFor("READY=1")
 	if other, err := exec.Command(binary(t), "serve", "--web.listen-address", "localhost:0", "--run-dir", x.runDir, "--archive=").CombinedOutput(); err == nil || !bytes.Contains(other, []byte("another vramprof serve is running")) {
 		t.Errorf("a second one: %v, %s", err, other)
 	}
@@ -165,6 +170,7 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.wait()
+	systemd.waitFor("STOPPING=1")
 	for line := range strings.Lines(x.stderr.String()) {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("the log has %q, which is not JSON", line)
@@ -172,5 +178,39 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(x.runDir); len(left) > 0 {
 		t.Errorf("%v is left", left)
+	}
+}
+
+// notified is a socket to which a service reports its state, as systemd has it.
+type notified struct {
+	*net.UnixConn
+	t    *testing.T
+	path string
+}
+
+func listenToNotify(t *testing.T) *notified {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	return &notified{socket, t, path}
+}
+
+// waitFor waits for a state that begins with text.
+func (n *notified) waitFor(text string) {
+	n.t.Helper()
+	state := make([]byte, 256)
+	_ = n.SetReadDeadline(time.Now().Add(20 * time.Second * slowness))
+	for {
+		size, err := n.Read(state)
+		if err != nil {
+			n.t.Fatalf("wait for %q: %v", text, err)
+		}
+		if strings.HasPrefix(string(state[:size]), text) {
+			return
+		}
 	}
 }

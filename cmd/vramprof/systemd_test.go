@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestServiceHasTheRightsThatServeKeeps(t *testing.T) {
+	unit := string(readText(t, packaging, "systemd", "vramprof.service"))
+	line := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindStringSubmatch(unit)
+	if line == nil {
+		t.Fatal("the service bounds no capabilities")
+	}
+	held := strings.Fields(line[1])
+	for _, name := range documentedCapabilities(t) {
+		if !slices.Contains(held, "CAP_"+name) {
+			t.Errorf("the service lacks CAP_%s", name)
+		}
+	}
+	if slices.Contains(held, "CAP_DAC_OVERRIDE") || slices.Contains(held, "CAP_SYS_MODULE") || slices.Contains(held, "CAP_NET_ADMIN") {
+		t.Errorf("the service may do too much: %v", held)
+	}
+}
+
+func TestServiceStartsServeWithAConfigurationThatIsValid(t *testing.T) {
+	unit := string(readText(t, packaging, "systemd", "vramprof.service"))
+	if !regexp.MustCompile(`(?m)^ExecStart=/usr/bin/vramprof serve --config /etc/vramprof/serve.yml$`).MatchString(unit) {
+		t.Error("the service does not start vramprof serve with its configuration")
+	}
+	text := string(readText(t, packaging, "systemd", "serve.yml"))
+	all := regexp.MustCompile(`(?m)^# ([a-z.-]+: )`).ReplaceAllString(text, "$1") // what is commented out, too
+	for _, text := range []string{text, all} {
+		if _, err := parseServeConfig("serve.yml", []byte(text)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestServiceIsWellFormed(t *testing.T) {
+	verify, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze")
+	}
+	out, err := exec.Command(verify, "verify", "--man=no", packaging+"/systemd/vramprof.service").CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if !strings.Contains(line, "/usr/bin/vramprof is not executable") { // it is not installed here
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+}
+
+func TestConfigurationsWithMistakesAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"kep: 3m":              `unknown option "kep"`,
+		"config: other.yml":    `unknown option "config"`,
+		"keep: {a: 1}":         "neither a value nor a list",
+		"keep: [[1]]":          "neither a value nor a list",
+		"keep: 1m\nkeep: 2m":   "already set",
+		"- keep":               "cannot unmarshal",
+		"keep: &a [*a]":        "",
+		"web.listen-address: ": "",
+	} {
+		_, err := parseServeConfig("serve.yml", []byte(text))
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func FuzzServeConfig(f *testing.F) {
+	f.Add([]byte("keep: 30m\nweb.listen-address: [\":9836\", localhost:1]\nverbose: true\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		values, err := parseServeConfig("serve.yml", text)
+		if err != nil {
+			return
+		}
+		for name, list := range values {
+			if name == "" || len(list) > len(text) {
+				t.Errorf("%q: %d values of %d bytes", name, len(list), len(text))
+			}
+		}
+	})
+}

@@ -47,7 +47,7 @@ func WriteArchive(w io.Writer, a *report.Archive, o report.Options, screen Scree
 	}
 	if a.Captures > 0 {
 		p.line(plain, 0, "")
-		p.paragraph("", fmt.Sprintf("A moment: vramprof report %s --at '%s'", untrusted.Clean(a.Folder), archiveExample(a).Local().Format("2006-01-02 15:04")))
+		p.paragraph("", fmt.Sprintf("A moment: vramprof report %s --at '%s'", untrusted.Clean(a.Folder), archiveExample(a).Local().Format(archiveTime)))
 	}
 	return p.writeTo(w)
 }
@@ -55,7 +55,7 @@ func WriteArchive(w io.Writer, a *report.Archive, o report.Options, screen Scree
 // archiveExample returns a moment worth a look: the highest peak, else the end.
 func archiveExample(a *report.Archive) time.Time {
 	if len(a.Processes) > 0 && !a.Processes[0].PeakAt.IsZero() {
-		return a.Processes[0].PeakAt.Add(time.Minute - 1).Truncate(time.Minute)
+		return a.Processes[0].PeakAt.Add(time.Second - 1).Truncate(time.Second)
 	}
 	return a.To
 }

@@ -79,7 +79,7 @@ func (w *Writer) writeMissingIndex() {
 		if f.index != 0 {
 			continue
 		}
-		x, err := composeIndex(w.pathOf(f.file()))
+		x, err := w.composeIndex(f.file())
 		switch {
 		case err != nil && f.size < leastFile || err == nil && x.Begin == 0:
 			w.remove(i) // it was cut off as it began
@@ -114,6 +114,25 @@ func readIndex(dir *os.Root, name string, size int64) *Index {
 	return x
 }
 
+// composeIndex reads a whole capture of the folder.
+func (w *Writer) composeIndex(name string) (*Index, error) {
+	f, err := w.dir.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	r, err := capture.NewReader(f, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return indexOf(r)
+}
+
 // composeIndex reads a whole capture.
 func composeIndex(path string) (*Index, error) {
 	r, err := capture.Open(path)
@@ -121,14 +140,14 @@ func composeIndex(path string) (*Index, error) {
 		return nil, err
 	}
 	defer r.Close()
+	return indexOf(r)
+}
+
+func indexOf(r *capture.Reader) (*Index, error) {
 	var s summary
 	if err := r.Play(^uint64(0), &s); err != nil {
 		return nil, err
 	}
-	return indexOf(r, &s), nil
-}
-
-func indexOf(r *capture.Reader, s *summary) *Index {
 	x := s.index()
 	x.Version, x.Size = indexVersion, r.Size()
 	x.Host, x.Boot = clean(r.Host()), r.Boot()
@@ -136,5 +155,5 @@ func indexOf(r *capture.Reader, s *summary) *Index {
 	x.Begin, x.End = r.Opened(), r.End()
 	x.From, x.To = r.Wall(x.Begin).UTC(), r.Wall(x.End).UTC()
 	x.Complete, x.Events = r.Ended(), r.Events()
-	return x
+	return x, nil
 }

@@ -186,7 +186,7 @@ func (w *Writer) prepare() {
 func (w *Writer) begin() (*part, error) {
 	w.shrink(w.o.FileSize)
 	now := w.o.Wall()
-	p := &part{serial: w.serial, created: now, synced: now}
+	p := &part{serial: w.serial, synced: now}
 	var err error
 	for range 100 {
 		p.stored = next(w.last, now)
@@ -199,10 +199,10 @@ func (w *Writer) begin() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.at = w.o.Clock()
+	p.created, p.at = w.o.Wall(), w.o.Clock()
 	p.begin = p.at
 	p.writer, err = capture.NewWriter(p.handle, capture.Options{
-		Host: w.o.Host, Tool: w.o.Tool, Clock: w.o.Clock, Wall: now, Interval: w.o.interval,
+		Host: w.o.Host, Tool: w.o.Tool, Clock: w.o.Clock, Wall: p.created, Time: p.at, Interval: w.o.interval,
 		Boot: w.boot, Session: w.session, Part: w.serial,
 		OnError: func(err error) {
 			p.fail(cmp.Or(errors.Unwrap(err), err)) // without where the capture ends

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -290,6 +289,3 @@ func (w *Writer) End(s *ledger.Snapshot) error {
 	}
 	return nil
 }
-
-// pathOf returns the path of a file of the folder, for people.
-func (w *Writer) pathOf(name string) string { return filepath.Join(w.path, name) }

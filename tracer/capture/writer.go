@@ -28,6 +28,7 @@ type Options struct {
 	Interval time.Duration // longest time until inputs are written; 0: 750 ms
 	Clock    func() uint64 // ns of CLOCK_MONOTONIC; nil: the system's
 	Wall     time.Time     // current time; the zero value: the system's
+	Time     uint64        // the same by Clock; 0: Clock is read
 	OnError  func(error)   // called once, from a goroutine of the Writer, when no more can be written; may be nil
 
 	// Of a capture in an archive: the boot that the clock counts from, the session, and the number of
@@ -85,6 +86,7 @@ type Writer struct {
 	lost   int      // events in all gaps
 	opens  bool     // Open is being called: the queue has no limit
 	rest   []*batch // queued after those in queue, by Open
+	room   int      // most batches in rest: after Open, others queue behind its own
 	stored Stored
 	closed bool
 	err    error // no more can be written
@@ -103,7 +105,7 @@ func NewWriter(file File, o Options) (*Writer, error) {
 	if o.Wall.IsZero() {
 		o.Wall = time.Now()
 	}
-	began := o.Clock()
+	began := cmp.Or(o.Time, o.Clock())
 	d, err := newDisk(file, &wire.Head{
 		Tool: []byte(o.Tool), Host: []byte(o.Host), Time: began, Wall: o.Wall.UnixNano(),
 		Boot: []byte(o.Boot), Session: []byte(o.Session), Part: o.Part,
@@ -255,7 +257,7 @@ func (w *Writer) send(b *batch) bool {
 	switch {
 	case len(w.rest) == 0 && len(w.queue) < cap(w.queue):
 		w.queue <- b
-	case w.opens && w.err == nil:
+	case w.err == nil && (w.opens || len(w.rest) > 0 && len(w.rest) < w.room):
 		w.rest = append(w.rest, b)
 	default:
 		return false
@@ -281,7 +283,7 @@ func (w *Writer) Open(opening func(to ledger.Books)) {
 	if !w.closed && w.err == nil {
 		w.send(&batch{opened: true, first: now, last: now})
 	}
-	w.opens = false
+	w.opens, w.room = false, len(w.rest)+maxQueue
 }
 
 // Stored is how much of a capture is in its file.

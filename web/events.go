@@ -30,7 +30,9 @@ var gzipHeader = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 type watchers struct {
 	mu   sync.Mutex
 	set  map[*watcher]struct{}
-	runs bool // a goroutine composes updates
+	last time.Time     // when there was one
+	runs bool          // a goroutine composes updates, or takes moments for the chart
+	wake chan struct{} // for this goroutine: there is a new page
 }
 
 // watcher is a page. One that is slow finds only the latest update: nothing is queued.
@@ -127,11 +129,14 @@ func (p *page) join() *watcher {
 	}
 	x := &watcher{news: make(chan struct{}, 1)}
 	l.set[x] = struct{}{}
-	if l.runs {
-		x.news <- struct{}{}
-	} else {
+	x.news <- struct{}{}
+	if !l.runs {
 		l.runs = true
 		go p.follow()
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
 	}
 	return x
 }
@@ -149,23 +154,40 @@ func (l *watchers) any() bool {
 	return len(l.set) > 0
 }
 
-// follow composes updates as long as anybody watches.
+// follow composes updates as long as anybody watches. For some time afterwards it only takes moments
+// for the chart, so that a page that is opened again has them.
 func (p *page) follow() {
-	for {
+	for goOn := true; goOn; goOn = p.goesOn() {
 		pause := longestUpdate
-		if u, err := p.current(); err == nil {
+		if !p.watchers.any() {
+			pause = p.sample()
+		} else if u, err := p.current(); err == nil {
 			pause = u.pause
 		}
-		if !p.tell() {
-			return
+		p.watchers.tell()
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-p.watchers.wake:
+			timer.Stop()
 		}
-		time.Sleep(pause)
 	}
 }
 
-// tell tells all pages of an update, and reports whether there are any.
-func (p *page) tell() bool {
+// goesOn reports whether there are pages, or were not long ago.
+func (p *page) goesOn() bool {
 	l := &p.watchers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.set) > 0 {
+		l.last = time.Now()
+	}
+	l.runs = time.Since(l.last) < p.linger
+	return l.runs
+}
+
+// tell tells all pages of an update.
+func (l *watchers) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for x := range l.set {
@@ -174,8 +196,6 @@ func (p *page) tell() bool {
 		default: // it has not taken the last one yet
 		}
 	}
-	l.runs = len(l.set) > 0
-	return l.runs
 }
 
 // message is an event, which is composed and compressed once for all clients.

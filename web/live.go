@@ -25,6 +25,8 @@ const (
 	pageSites   = 1000             // listed one by one; the others are summed
 	chartLength = 15 * time.Minute // of the chart
 
+	samplePause = 4 * time.Second // between moments of the chart while no page is open
+
 	updateShare   = 30 // updates take at most one part in so many of one processor
 	judgeShare    = 90 // verdicts likewise, beside them
 	longestUpdate = 30 * time.Second
@@ -57,6 +59,7 @@ type page struct {
 	session []html.Error // as of latest
 
 	watchers watchers
+	linger   time.Duration // how long the chart goes on without any page
 }
 
 // update is the data of the page as of one moment.
@@ -97,7 +100,8 @@ type archived struct {
 
 func newPage(s *Server) *page {
 	p := &page{s: s, run: rand.Text()[:10], window: timeline.NewWindow(uint64(chartLength))}
-	p.watchers.set = map[*watcher]struct{}{}
+	p.linger = chartLength
+	p.watchers.set, p.watchers.wake = map[*watcher]struct{}{}, make(chan struct{}, 1)
 	return p
 }
 
@@ -136,6 +140,16 @@ func (p *page) current() (*update, error) {
 	u.pause = min(max(momentAge, updateShare*cost), longestUpdate)
 	p.latest, p.due = u, time.Now().Add(u.pause-cost)
 	return u, nil
+}
+
+// sample takes a moment for the chart, and returns the time until the next one.
+func (p *page) sample() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	began := time.Now()
+	s := p.s.now().Snapshot
+	p.window.Add(s, uint64(longestUpdate))
+	return min(max(samplePause, updateShare*time.Since(began)), longestUpdate)
 }
 
 func (p *page) pause() time.Duration {

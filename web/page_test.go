@@ -122,6 +122,7 @@ func (m moving) Glance() *ledger.Snapshot {
 func TestNothingIsComposedWhileNobodyWatches(t *testing.T) {
 	session := torchSession()
 	s := newServer(session)
+	s.page.linger = 0
 	address := listen(t, s)
 	x, next := watch(t, address, "", true)
 	next()
@@ -137,6 +138,35 @@ func TestNothingIsComposedWhileNobodyWatches(t *testing.T) {
 	}
 	if !s.page.mu.TryLock() {
 		t.Error("something is composed")
+	}
+}
+
+// TestASlowPageSkipsUpdates: however many there are, it finds the latest.
+func TestASlowPageSkipsUpdates(t *testing.T) {
+	s := newServer(torchSession())
+	s.page.watchers.runs = true // nothing is composed by itself
+	x := s.page.join()
+	for range 5 {
+		s.page.watchers.tell()
+	}
+	if n := len(x.news); n != 1 {
+		t.Errorf("%d updates wait for a slow page", n)
+	}
+}
+
+// TestAPageThatIsOpenedAgainHasItsChart: moments are taken for some time, and nothing is composed.
+func TestAPageThatIsOpenedAgainHasItsChart(t *testing.T) {
+	s := newServer(moving{torchSession()})
+	u, err := s.page.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.page.sample()
+	if s.page.latest != u {
+		t.Error("an update was composed")
+	}
+	if tl := s.page.window.Timeline(nil); tl == nil || len(tl.Times) == 0 {
+		t.Error("the chart is empty")
 	}
 }
 

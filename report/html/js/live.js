@@ -4,7 +4,7 @@
 const live = {
   id: "", // of the data that is shown
   state: "", // live, paused, lost, past
-  note: "", // what went wrong
+  note: "", noted: 0, // what went wrong, and when
   heard: 0, // when the data came, ms of performance.now()
   age: 0, // of the data when it came, ms
 };
@@ -28,7 +28,14 @@ function makeBar() {
 }
 
 function setLive(name, note = "") {
-  Object.assign(live, { state: name, note });
+  live.state = name;
+  noteLive(note);
+}
+
+// noteLive shows a sentence for some time.
+const noteTime = 20_000; // ms
+function noteLive(note) {
+  Object.assign(live, { note, noted: performance.now() });
   showLive();
 }
 
@@ -36,6 +43,7 @@ function setLive(name, note = "") {
 // them out.
 function showLive() {
   const words = (id, text) => { if (byId(id).textContent !== text) byId(id).textContent = text; };
+  if (performance.now() - live.noted > noteTime) live.note = "";
   byId("live").dataset.state = live.state;
   words("live-state", liveWords[live.state]);
   words("live-note", live.note);

@@ -54,11 +54,11 @@ function restoreChoice(was) {
   const last = book.moments - 1, moment = (ms) => (ms === Infinity ? last : ms === -Infinity ? 0 : nearest((ms - beginOfDay()) * 1e6));
   const whole = state.metric === "growth";
   Object.assign(state, { from: moment(was.from), to: moment(was.to) });
-  if (Math.min(was.from, was.to) < beginOfDay() + book.times[0] / 1e6 - 1000 && was.from > -Infinity) live.note = "The chosen moment has left the chart.";
+  if (Math.min(was.from, was.to) < beginOfDay() + book.times[0] / 1e6 - 1000 && was.from > -Infinity) noteLive("The chosen moment has left the chart.");
   if (!whole && state.metric !== "peak") state.from = state.to;
   if (!data.chart && needsChart(state.metric)) state.metric = "use";
   state.process = was.process === "" ? -1 : processKeys().indexOf(was.process);
-  if (was.process !== "" && state.process < 0) live.note = was.name + " has left the books: all processes are shown.";
+  if (was.process !== "" && state.process < 0) noteLive(was.name + " has left the books: all processes are shown.");
   if (!book.groups.includes(state.group)) state.group = "";
   state.gpu = typeof was.gpu === "number" ? was.gpu : gpuKeys().indexOf(was.gpu) < 0 ? -2 : gpuKeys().indexOf(was.gpu);
   state.entry = was.entry ? siteLike(was.entry) : -1;

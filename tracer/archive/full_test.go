@@ -123,3 +123,38 @@ func TestHistoryGoesOnWhenTheDiskHasRoomAgain(t *testing.T) {
 		t.Errorf("%d bytes live in the last capture, want %d", got, want)
 	}
 }
+
+// TestReadOnlyDiskCostsHistoryOnly: a disk that the kernel has made read-only is tried again.
+func TestReadOnlyDiskCostsHistoryOnly(t *testing.T) {
+	m := newMachine(t)
+	disk := smallDisk(t, "512k")
+	m.dir = filepath.Join(disk, "archive")
+	remount := func(flags uintptr) {
+		if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT|flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remount(unix.MS_RDONLY)
+	m.open(m.options())
+	records, err := OpenRecords(m.dir, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.alloc(1 << 20)
+	if s := m.w.Stats(); !errors.Is(s.Err, unix.EROFS) || s.LostEvents != 1 {
+		t.Errorf("%+v", s)
+	}
+	if _, err := records.Add(Record{}, nil, nil); !errors.Is(err, unix.EROFS) {
+		t.Error(err)
+	}
+	remount(0)
+	m.wait("a capture", func() bool { m.tell(ledger.GPUs{}); return m.w.Stats().Err == nil })
+	if _, err := records.Add(Record{}, nil, nil); err != nil {
+		t.Error(err)
+	}
+	m.alloc(1 << 20)
+	_ = m.w.End(&ledger.Snapshot{End: m.clock(), Wall: m.wall})
+	if names := m.captures(); len(names) != 1 || liveAt(t, filepath.Join(m.dir, names[0])) != 2<<20 {
+		t.Errorf("captures %q", names)
+	}
+}

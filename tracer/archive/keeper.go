@@ -124,6 +124,11 @@ func (w *Writer) fails(err error) {
 	}
 }
 
+// isDisk reports whether an error is the disk's, and not of how vramprof was started.
+func isDisk(err error) bool {
+	return isFull(err) || errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS)
+}
+
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 // makeRoom removes the oldest captures, but not the newest one, until the disk has so many free
@@ -145,6 +150,9 @@ func (w *Writer) makeRoom(bytes uint64) (more bool) {
 // free returns the free bytes of the disk.
 func (w *Writer) free() uint64 {
 	var s unix.Statfs_t
+	if w.lock == nil {
+		return 0
+	}
 	if err := unix.Fstatfs(int(w.lock.Fd()), &s); err != nil {
 		return 0
 	}
@@ -184,6 +192,11 @@ func (w *Writer) prepare() {
 
 // begin creates a capture.
 func (w *Writer) begin() (*part, error) {
+	if w.dir == nil {
+		if err := w.open(); err != nil {
+			return nil, err
+		}
+	}
 	w.shrink(w.o.FileSize)
 	now := w.o.Wall()
 	p := &part{serial: w.serial, synced: now}
@@ -320,6 +333,8 @@ func (w *Writer) finish(s *ledger.Snapshot) {
 			w.mu.Unlock()
 		}
 	}
-	_ = w.lock.Close()
-	_ = w.dir.Close()
+	if w.dir != nil {
+		_ = w.lock.Close()
+		_ = w.dir.Close()
+	}
 }

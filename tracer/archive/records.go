@@ -89,39 +89,52 @@ type RecordProcess struct {
 // Records keeps records of out-of-memory errors in the folder "oom" of an archive, apart from its
 // captures: at most so many, the oldest go first. It is safe for concurrent use.
 type Records struct {
-	dir  *os.Root
 	path string
 	keep int
 
-	mu   sync.Mutex
-	last uint64 // number
+	mu   sync.Mutex // guards what follows
+	dir  *os.Root   // nil: the disk did not let it be opened
+	last uint64     // number
 }
 
 // A record is "20261122T031207Z-000003-4242.json", ".txt" and ".pb.gz".
 var recordName = regexp.MustCompile(`^(\d{8}T\d{6}Z-(\d{6,9})-\d{1,10})\.(json|txt|pb\.gz)$`)
 
-// OpenRecords creates the folder if it is missing.
+// OpenRecords creates the folder if it is missing. If the disk does not let it, Add does it later.
 func OpenRecords(archive string, keep int) (*Records, error) {
-	path := filepath.Join(archive, recordsName)
-	err := os.MkdirAll(path, 0o700)
-	r := &Records{path: path, keep: max(keep, 1)}
-	if err == nil {
-		r.dir, err = os.OpenRoot(path)
-	}
-	if err == nil {
-		var bases []string
-		if bases, err = r.bases(); err == nil && len(bases) > 0 {
-			r.last = numberOf(bases[len(bases)-1])
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("write to %s: %w", path, cause(err))
+	r := &Records{path: filepath.Join(archive, recordsName), keep: max(keep, 1)}
+	if err := r.open(); err != nil && !isDisk(err) {
+		return nil, fmt.Errorf("write to %s: %w", r.path, cause(err))
 	}
 	return r, nil
 }
 
+func (r *Records) open() error {
+	if err := os.MkdirAll(r.path, 0o700); err != nil {
+		return err
+	}
+	dir, err := os.OpenRoot(r.path)
+	if err != nil {
+		return err
+	}
+	bases, err := recordsIn(dir)
+	if err != nil {
+		dir.Close()
+		return err
+	}
+	if r.dir = dir; len(bases) > 0 {
+		r.last = numberOf(bases[len(bases)-1])
+	}
+	return nil
+}
+
 // Close closes the folder.
-func (r *Records) Close() error { return r.dir.Close() }
+func (r *Records) Close() error {
+	if r.dir == nil {
+		return nil
+	}
+	return r.dir.Close()
+}
 
 func numberOf(base string) uint64 {
 	n, _ := strconv.ParseUint(recordName.FindStringSubmatch(base + ".txt")[2], 10, 64)
@@ -156,6 +169,11 @@ func recordsIn(dir *os.Root) (list []string, err error) {
 func (r *Records) Add(x Record, text, profile []byte) (path string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.dir == nil {
+		if err := r.open(); err != nil {
+			return "", fmt.Errorf("write to %s: %w", r.path, cause(err))
+		}
+	}
 	r.last++
 	base := fmt.Sprintf("%s-%06d-%d", x.Time.UTC().Format(nameTime), r.last, x.PID)
 	x.clean()

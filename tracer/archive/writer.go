@@ -28,7 +28,7 @@ var ErrInUse = errors.New("another vramprof writes into it")
 // 16 s.
 type Writer struct {
 	o       Options
-	dir     *os.Root
+	dir     *os.Root // nil: the disk did not let it be opened
 	path    string
 	lock    *os.File
 	session string
@@ -70,7 +70,7 @@ type Stats struct {
 }
 
 // NewWriter creates the folder if it is missing, and begins a capture in it. If the disk is full,
-// the Writer begins one later.
+// read-only or fails, the Writer begins one later.
 func NewWriter(dir string, o Options) (*Writer, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -88,16 +88,13 @@ func NewWriter(dir string, o Options) (*Writer, error) {
 		o: o, path: dir, session: newSession(), boot: bootID(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	if err := w.open(); err != nil {
-		if w.dir != nil {
-			w.dir.Close()
-		}
-		return nil, fmt.Errorf("write to %s: %w", dir, cause(err))
-	}
 	w.since = o.Clock()
 	if p, err := w.begin(); err == nil {
 		w.current = p
+	} else if w.dir == nil && !isDisk(err) {
+		return nil, fmt.Errorf("write to %s: %w", dir, cause(err))
 	} else {
+		w.serial = max(w.serial, 1) // the first capture begins with an opening then
 		w.fails(err)
 	}
 	w.count()
@@ -106,31 +103,36 @@ func NewWriter(dir string, o Options) (*Writer, error) {
 }
 
 // open opens and locks the folder, and reads what is in it.
-func (w *Writer) open() (err error) {
-	if err = os.MkdirAll(w.path, 0o700); err != nil {
+func (w *Writer) open() error {
+	if err := os.MkdirAll(w.path, 0o700); err != nil {
 		return err
 	}
-	if w.dir, err = os.OpenRoot(w.path); err != nil {
-		return err
-	}
-	if w.lock, err = w.dir.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
-		return err
-	}
-	if err := unix.Flock(int(w.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		w.lock.Close()
-		if err == unix.EWOULDBLOCK {
-			return ErrInUse
-		}
-		return err
-	}
-	files, orphans, err := list(w.dir)
+	dir, err := os.OpenRoot(w.path)
 	if err != nil {
-		w.lock.Close()
+		return err
+	}
+	lock, err := dir.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		dir.Close()
+		return err
+	}
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+		err = ErrInUse
+	}
+	var files []stored
+	var orphans []string
+	if err == nil {
+		files, orphans, err = list(dir)
+	}
+	if err != nil {
+		lock.Close()
+		dir.Close()
 		return err
 	}
 	for _, name := range orphans {
-		_ = w.dir.Remove(name)
+		_ = dir.Remove(name)
 	}
+	w.dir, w.lock = dir, lock
 	if w.files = files; len(files) > 0 {
 		w.last = files[len(files)-1]
 	}

@@ -138,7 +138,9 @@ func (r *oomRecorder) record(o oom.Error) {
 		if len(r.paths) >= maxOOMPIDs { // serve records for months
 			clear(r.paths)
 		}
-		r.paths[o.PID] = path
+		if _, known := r.paths[o.PID]; known || len(r.paths) < maxOOMPIDs {
+			r.paths[o.PID] = path
+		}
 		r.mu.Unlock()
 	}
 	switch {

@@ -131,9 +131,16 @@ func (s *server) alerted(x alert.Result) {
 	}
 }
 
-// outOfMemory counts an error, logs it, and has --on-oom run.
+// outOfMemory counts an error. If it is within the limit of records, outOfMemory logs it and has
+// --on-oom run: a program may fail a thousand times per second.
 func (s *server) outOfMemory(o oom.Error) {
 	s.oomErrors.Add(1)
+	if s.ooms != nil {
+		s.ooms.take(o)
+	}
+	if !o.Record {
+		return
+	}
 	x := alertReport{
 		Event: onOOM, Time: time.Now(), Host: s.host, PID: o.PID, Comm: untrusted.Clean(o.Comm), Device: words.Device(o.Device, o.Kind), API: untrusted.Clean(o.API),
 		AllocatedBytes: o.Allocated, ReservedBytes: o.Reserved,
@@ -150,9 +157,6 @@ func (s *server) outOfMemory(o oom.Error) {
 		pages.AddOOM(oomReport(o))
 	}
 	s.alerts.Tell(onOOM, x)
-	if s.ooms != nil {
-		s.ooms.take(o)
-	}
 }
 
 // workloadIn returns the workload of the newest process with a pid.

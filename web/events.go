@@ -110,6 +110,7 @@ type stream struct {
 // write reports whether the client has taken a text in time.
 func (o *stream) write(text []byte) bool {
 	_ = o.c.SetWriteDeadline(time.Now().Add(takeTime))
+	defer o.c.SetWriteDeadline(time.Time{}) // one that passes later would end a stream of HTTP/2
 	for _, part := range [][]byte{o.begin, text} {
 		if _, err := o.w.Write(part); err != nil {
 			return false

@@ -42,7 +42,9 @@ func (s *session) Glance() *ledger.Snapshot {
 	x.End += uint64(s.copies) * 1e9
 	x.Wall = x.Wall.Add(time.Duration(s.copies) * time.Second)
 	x.Sites = slices.Clone(x.Sites)
-	x.Sites[0].LiveBytes += uint64(s.copies) << 26
+	if len(x.Sites) > 0 {
+		x.Sites[0].LiveBytes += uint64(s.copies) << 26
+	}
 	x.Tensors = slices.Clone(x.Tensors)
 	if len(x.Tensors) > 0 {
 		x.Tensors[0].LiveBytes += uint64(s.copies) << 26
@@ -136,6 +138,14 @@ func TestLivePageInChromium(t *testing.T) {
 			t.Error("wider than the window")
 		}
 		p.Screenshot("live-352")
+		p.Clean()
+	})
+	t.Run("before anything is traced", func(t *testing.T) {
+		x, _ := serve(t, "127.0.0.1:0", html.Input{Snapshot: &ledger.Snapshot{Host: "gpu-box-3", Begin: 5, End: 5, Wall: time.Now()}, Stacks: in.Stacks})
+		p := b.Visit(t, "http://"+x.address+"/", 1200, "light")
+		p.Wait(`document.documentElement.dataset.updates > 0`)
+		p.Says(map[string]string{"#live-state": "Live", "#subtitle": "0 processes on gpu-box-3"})
+		p.Screenshot("live-empty")
 		p.Clean()
 	})
 	t.Run("hostile names", func(t *testing.T) { hostileNames(t, b) })

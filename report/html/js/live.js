@@ -20,7 +20,6 @@ function makeBar() {
     element("span", { id: "past" }, element("span", { id: "past-from", class: "soft" }), range, at),
     element("span", { id: "live-note", class: "alarm-text", role: "alert" }));
   byId("filters").before(bar);
-  byId("at-end").textContent = "Now";
   byId("at-all").textContent = "Whole chart";
   range.addEventListener("input", () => { byId("past-from").textContent = dateText(Number(range.value)); });
   range.addEventListener("change", () => goTo(Number(range.value)));
@@ -61,6 +60,7 @@ function ageText() {
 
 // fillPast fits the controls of the archive to it. A control that is used stays as it is.
 function fillPast() {
+  byId("at-end").textContent = data.live.past ? "End" : "Now";
   if (!data.live.from) return;
   const range = byId("past-range"), at = byId("past-at");
   if (document.activeElement !== range) {

@@ -36,7 +36,7 @@ func TestPageOfServe(t *testing.T) {
 	p.Press("ArrowDown", "ArrowDown", "Enter")
 	p.Eval(`{ const s = document.getElementById("process"); s.value = "0"; s.dispatchEvent(new Event("change")); scrollTo(0, 300); }`, nil)
 	p.Wait(`location.hash.includes("zoom=")`)
-	state := `[document.querySelector("#crumbs [aria-current]").textContent, document.getElementById("process").value, location.hash, scrollY].join("|")`
+	state := `[document.querySelector("#crumbs [aria-current]").textContent, document.getElementById("process").value, location.hash, Math.round(document.getElementById("allocated").getBoundingClientRect().top / 4)].join("|")`
 	var before, after string
 	p.Eval(state, &before)
 	sum, updates, began := p.Text("#sum"), p.Number("html", "updates"), time.Now()

@@ -73,6 +73,14 @@ func most[T integer](c *carrier, x *T, limit T) {
 	c.check(*x >= 0 && *x <= limit)
 }
 
+// amount carries a sum that is at most a limit. A larger one is absurd, and becomes the limit: what
+// one process does must not spoil the rest.
+func amount(c *carrier, x *uint64, limit uint64) {
+	if num(c, x); c.reads() {
+		*x = min(*x, limit)
+	}
+}
+
 func (c *carrier) flags(list ...*bool) {
 	var bits uint64
 	for i, x := range list {
@@ -143,12 +151,13 @@ func (c *carrier) texts(list *[]string, limit int) {
 	carryList(c, list, limit, func(x *string) { c.text(x) })
 }
 
-// carryList carries a list of at most limit elements, each of which takes at least a byte.
+// carryList carries a list of at most limit elements, each of which takes at least a byte; a writer
+// leaves out further ones.
 func carryList[T any](c *carrier, list *[]T, limit int, each func(*T)) {
-	n := uint64(len(*list))
+	n := uint64(min(len(*list), limit))
 	num(c, &n)
 	if !c.reads() {
-		for i := range *list {
+		for i := range n {
 			each(&(*list)[i])
 		}
 		return
@@ -195,8 +204,8 @@ func carryMap[K cmp.Ordered, V any](c *carrier, m *map[K]V, limit int, each func
 // counts carries figures of allocations.
 func (c *carrier) counts(list ...*count) {
 	for _, x := range list {
-		most(c, &x.objects, maxSum)
-		most(c, &x.bytes, maxSum)
+		amount(c, &x.objects, maxSum)
+		amount(c, &x.bytes, maxSum)
 	}
 }
 

@@ -52,7 +52,7 @@ func (c *carrier) handleOrMapping(x *handleOrMapping) {
 func (l *Ledger) takePhysical(c *carrier, n uint32) {
 	p := &l.procs[n]
 	v := p.withPhysical()
-	most(c, &v.last, maxSum)
+	amount(c, &v.last, maxSum)
 	for !c.bad && len(c.rest) > 0 {
 		l.spend(512) // as much memory as a live allocation
 		var x handleOrMapping
@@ -110,11 +110,10 @@ func (c *carrier) failure(x *failureOf) {
 func (l *Ledger) takeFailures(c *carrier, n uint32) {
 	for !c.bad && len(c.rest) > 0 {
 		x := failureOf{key: failureKey{siteKey: siteKey{process: n}}, f: &Failure{}}
-		c.failure(&x)
-		if c.check(len(l.failures) < 2*maxFailures); c.bad {
-			return
+		l.spend(1024)
+		if c.failure(&x); !c.bad {
+			l.failures[x.key] = x.f
 		}
-		l.failures[x.key] = x.f
 	}
 }
 

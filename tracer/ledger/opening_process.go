@@ -37,8 +37,12 @@ func (l *Ledger) carryProcess(c *carrier, number uint32) {
 	nums(c, &p.Begin, &p.End)
 	c.flags(&p.Replaced, &p.OwnRoot, &p.misnamed, &p.crowded)
 	older := p.older
-	c.processRef(&older)
-	p.older = older
+	if !c.reads() && older != none && c.renumber.process[older] >= c.renumber.process[number] {
+		older = none
+	}
+	if c.processRef(&older); c.reads() {
+		p.older = older
+	}
 	w := &p.Workload
 	for _, x := range [...]*string{&p.Comm, &p.Exe, &w.Container, &w.Pod, &w.Namespace, &w.Job, &w.Rank, &w.LocalRank, &w.WorldSize,
 		&w.PodContainer, &w.Actor,
@@ -46,8 +50,8 @@ func (l *Ledger) carryProcess(c *carrier, number uint32) {
 		c.text(x)
 	}
 	nums(c, &p.Lost, &p.olderFreed, &p.stacksLost, &p.Folded)
-	most(c, &p.Deduced, maxSum)
-	most(c, &p.bareFailures, maxFailures)
+	amount(c, &p.Deduced, maxSum)
+	num(c, &p.bareFailures)
 	known := p.devices != nil
 	c.flags(&known)
 	c.texts(&p.devices, maxDevices)
@@ -118,8 +122,8 @@ func (c *carrier) lives(list *[]deviceLive) {
 	carryList(c, list, maxTotalsOf, func(d *deviceLive) {
 		c.device(&d.device)
 		most(c, &d.kind, lastKind)
-		most(c, &d.bytes, maxSum)
-		most(c, &d.idle, maxSum)
+		amount(c, &d.bytes, maxSum)
+		amount(c, &d.idle, maxSum)
 	})
 }
 
@@ -141,7 +145,7 @@ func (l *Ledger) carryContexts(c *carrier, p *process) {
 
 func (l *Ledger) carryPeak(c *carrier, p *process) {
 	x := &p.peak
-	most(c, &x.bytes, maxSum)
+	amount(c, &x.bytes, maxSum)
 	num(c, &x.time)
 	num(c, &x.number)
 	c.flags(&x.torch, &x.more)
@@ -166,10 +170,10 @@ func (l *Ledger) carryTotals(c *carrier, p *process) {
 	carryList(c, &p.totals, maxTotalsOf, func(t *runningTotal) {
 		c.device(&t.Device)
 		most(c, &t.Kind, lastKind)
-		most(c, &t.PeakBytes, maxSum)
+		amount(c, &t.PeakBytes, maxSum)
 		num(c, &t.PeakTime)
-		most(c, &t.low, maxSum)
-		most(c, &t.high, maxSum)
+		amount(c, &t.low, maxSum)
+		amount(c, &t.high, maxSum)
 	})
 	devices := make([]int32, len(p.tensors))
 	for i := range p.tensors {
@@ -207,7 +211,7 @@ func (l *Ledger) carryPools(c *carrier, p *process, number uint32) {
 		}
 		x := &l.pools[*n]
 		nums(c, &x.handle, &x.threshold, &x.created)
-		most(c, &x.reserve, maxSum)
+		amount(c, &x.reserve, maxSum)
 		c.device(&x.device)
 		c.device(&x.latest)
 		num(c, &x.kind)

@@ -100,7 +100,7 @@ func (l *Ledger) carryTensors(c *carrier, n uint32, t *tensors) {
 		c.flags(&x.freed)
 	})
 	for _, x := range [...]*highest{&t.peak, &t.livePeak} {
-		most(c, &x.bytes, maxTensors)
+		amount(c, &x.bytes, maxTensors)
 		num(c, &x.time)
 	}
 	c.told(&t.atPeak.now)
@@ -112,8 +112,8 @@ func (l *Ledger) carryReading(c *carrier, t *tensors) {
 	r := &t.reading
 	c.flags(&r.taken)
 	nums(c, &r.reported, &r.olderFreed)
-	most(c, &r.allocated, maxTensors)
-	most(c, &r.reserved, maxTensors)
+	amount(c, &r.allocated, maxTensors)
+	amount(c, &r.reserved, maxTensors)
 	r.live, r.freed = count{}, count{}
 	carryList(c, &r.classes, SizeClasses, func(x *tensorClass) {
 		c.counts(&x.live, &x.freed)
@@ -136,7 +136,7 @@ func (l *Ledger) carryReading(c *carrier, t *tensors) {
 func (c *carrier) told(x *toldTotals) {
 	num(c, &x.time)
 	for _, n := range [...]*uint64{&x.allocated, &x.reserved, &x.live} {
-		most(c, n, maxTensors)
+		amount(c, n, maxTensors)
 	}
 	c.flags(&x.known, &x.begun, &x.liveKnown)
 }
@@ -146,7 +146,7 @@ func (l *Ledger) carryFirst(c *carrier, n uint32, f *firstReport) {
 	c.flags(&f.seen, &f.final)
 	carryList(c, &f.driver, maxSiteLive, func(x *siteLive) {
 		c.siteOf(l, n, &x.site)
-		most(c, &x.bytes, maxSum)
+		amount(c, &x.bytes, maxSum)
 	})
 }
 

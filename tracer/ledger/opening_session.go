@@ -122,7 +122,7 @@ func (l *Ledger) carrySession(c *carrier) {
 			*m = &usedMarks{}
 		}
 		c.text(uuid)
-		most(c, &(*m).step, maxSum)
+		amount(c, &(*m).step, maxSum)
 		var before uint64
 		carryList(c, &(*m).list, maxMarks, func(x *usedMark) {
 			nums(c, &x.time, &x.used)

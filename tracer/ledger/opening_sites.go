@@ -111,7 +111,7 @@ func (l *Ledger) carrySite(c *carrier, n uint32) {
 	s := &l.sites[n]
 	for _, x := range [...]*uint64{&s.allocObjects, &s.allocBytes, &s.inside, &s.peak.objects, &s.peak.bytes} {
 		num(c, x)
-		l.bound(c, s.process, *x)
+		l.bound(c, s.process, x)
 	}
 	nums(c, &s.oldest, &s.evicted, &s.crowded)
 	nums(c, &s.peak.number, &s.ended)
@@ -128,16 +128,12 @@ func (l *Ledger) carrySite(c *carrier, n uint32) {
 }
 
 // bound makes sums of the figures of a process fit 64 bits.
-func (l *Ledger) bound(c *carrier, process uint32, x uint64) {
-	if !c.reads() {
-		return
+func (l *Ledger) bound(c *carrier, process uint32, x *uint64) {
+	if c.reads() {
+		sum := &l.opening.figures[process]
+		*x = min(*x, maxSum, math.MaxUint64/2-*sum)
+		*sum += *x
 	}
-	sum := &l.opening.figures[process]
-	if x > maxSum || *sum > math.MaxUint64/2-x {
-		c.bad = true
-		return
-	}
-	*sum += x
 }
 
 func (c *carrier) siteKey(key *siteKey, process uint32) {
@@ -225,8 +221,10 @@ func (c *carrier) history(h *history) {
 		time, live := x.time-before.time, x.live-before.live
 		nums(c, &time, &live)
 		*x = change{before.time + time, before.live + live}
-		c.check(x.live <= maxSum)
 		before = *x
+		if c.reads() {
+			x.live = min(x.live, maxSum)
+		}
 	})
 }
 
@@ -256,7 +254,7 @@ func (c *carrier) cohorts(x *cohorts) {
 	most(c, &x.last, CohortLen-1)
 	num(c, &x.highs)
 	for _, n := range [...]*uint64{&x.live, &x.peak, &x.floor} {
-		most(c, n, maxSum)
+		amount(c, n, maxSum)
 	}
 	num(c, &x.levels.until)
 	c.float(&x.levels.now)

@@ -141,3 +141,23 @@ func TestBooksFromAnOpeningOfHostileSequencesStayTheSame(t *testing.T) {
 		t.Errorf("only %d snapshots were compared", compared)
 	}
 }
+
+// TestAbsurdFiguresOfOneProcessSpoilNoOpening: it can invent tensors of any size on any device.
+func TestAbsurdFiguresOfOneProcessSpoilNoOpening(t *testing.T) {
+	l := New(Options{Begin: 1})
+	for device := range int32(64) {
+		e := Event{Op: Alloc, Kind: Tensor, Space: Blocks, PID: 8, Time: 5, Device: device, Address: 512, Size: maxSize, Halvings: 12, API: "torch"}
+		for range 4 {
+			e.Op = Alloc
+			l.Apply(&e)
+			e.Op = Free
+			l.Apply(&e)
+		}
+		l.Tell(TensorReading{Time: 6, Totals: []TensorTotals{{PID: 8, Device: device, OlderBytes: 1 << 63, Allocated: 1 << 63, Peak: 1 << 63, PeakTime: 6, Live: 1 << 63}}})
+	}
+	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 7, Address: 1, Size: 100, API: "cudaMalloc"})
+	s := opened(l).Snapshot(10, time.Time{})
+	if len(s.Warnings) > 0 || len(s.Processes) != 2 || len(s.Processes[0].Totals) != 1 || s.Processes[0].Totals[0].LiveBytes != 100 {
+		t.Errorf("warnings %q, processes %+v", s.Warnings, s.Processes)
+	}
+}

@@ -243,7 +243,7 @@ func (l *Ledger) carryOpenWalk(c *carrier, n uint32, w *openWalk) {
 		if c.siteOf(l, n, &number); c.bad {
 			return
 		}
-		most(c, &x.weight, maxTensors)
+		amount(c, &x.weight, maxTensors)
 		most(c, &x.size, maxSize)
 		if c.reads() {
 			x.key.process, x.site = n, l.sites[number].siteKey

@@ -237,9 +237,10 @@ func (w *Writer) begin() (*part, error) {
 	return p, nil
 }
 
-// shrink removes the oldest captures until there is room for more bytes besides the current ones.
+// shrink removes the oldest captures until there is room for more bytes besides the current ones,
+// and for what these may grow by until shrink is called again.
 func (w *Writer) shrink(more int64) {
-	sum := more
+	sum := more + w.o.FileSize/2
 	w.mu.Lock()
 	for _, p := range []*part{w.current, w.next} {
 		if p != nil {

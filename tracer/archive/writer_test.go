@@ -222,7 +222,8 @@ func TestArchiveStaysWithinItsSizeAndAge(t *testing.T) {
 			most = max(most, size())
 		}
 	}
-	if most > 1<<20 || most < 1<<18 {
+	const frame = 128 << 10 // of 16,384 events, which are more here than the margin for a capture of 64 KiB
+	if most > 1<<20+frame || most < 1<<18 {
 		t.Errorf("the archive had up to %d bytes", most)
 	}
 	names := m.captures()

@@ -117,7 +117,7 @@ type Sizes struct {
 	Stacks                       int
 	Processes                    int // that are known, traced or not
 	Files                        int // with names, which are open
-	Mapped, Layouts, Rows        int // files with unwind tables, layouts and rows of the tables
+	Mapped, Layouts, Rows, Rules int // files with unwind tables, layouts, rows of the tables and their rules
 	KernelProcesses, KernelWalks int // of the kernel half's maps
 	KernelStacks, KernelThreads  int
 	KernelShares, KernelMappings int
@@ -129,7 +129,7 @@ func (t *Tracer) Sizes() Sizes {
 	tables := t.unwind.Sizes()
 	s := Sizes{
 		Stacks: t.stacks.Len(), Processes: t.table.Len(), Files: t.stacks.OpenFiles(),
-		Mapped: tables.Files, Layouts: tables.Layouts, Rows: tables.Rows,
+		Mapped: tables.Files, Layouts: tables.Layouts, Rows: tables.Rows, Rules: tables.Rules,
 		KernelProcesses: entriesOf(t.coll.Maps["processes"]), KernelWalks: entriesOf(t.coll.Maps["walks"]),
 		KernelStacks: entriesOf(t.coll.Maps["stacks"]), KernelThreads: entriesOf(t.coll.Maps["threads"]),
 		KernelShares: entriesOf(t.coll.Maps["shares"]), KernelMappings: entriesOf(t.unwind.Maps()["pid_page_to_mapping_info"]),

@@ -75,17 +75,18 @@ func (u *Unwinder) tellFile(id libpf.FileID, buildID string, m *process.RawMappi
 
 // Sizes is how much an Unwinder keeps.
 type Sizes struct {
-	Layouts, Waiting, Files, Processes, Rows int
+	Layouts, Waiting, Files, Processes, Rows, Rules int
 }
 
 // Sizes returns how much is kept: layouts, those that wait for space, files that are known, processes
-// with a layout, and rows of tables in the kernel.
+// with a layout, rows of tables in the kernel, and the rules that they share.
 func (u *Unwinder) Sizes() (s Sizes) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, list := range u.layouts.bySum {
 		s.Layouts += len(list)
 	}
+	s.Rules = u.tables.rules
 	s.Waiting = len(u.layouts.waiting)
 	u.layouts.mu.Lock()
 	s.Processes = len(u.layouts.of)

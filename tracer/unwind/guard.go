@@ -314,6 +314,7 @@ func (u *Unwinder) forgetGuards() {
 			delete(u.memories, pid)
 			delete(u.refused, pid)
 			u.tables.rows.forget(pid)
+			delete(u.tables.added, pid)
 		}
 	}
 }

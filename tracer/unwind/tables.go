@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"go.opentelemetry.io/ebpf-profiler/host"
+	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
@@ -34,9 +35,35 @@ type tables struct {
 	pending sync.WaitGroup
 	slots   chan struct{}
 
-	u    *Unwinder // u.loading is the process; u.mu is held
-	rows rowCount
+	u     *Unwinder // u.loading is the process; u.mu is held
+	rows  rowCount
+	rules int            // in the kernel's array
+	added map[uint32]int // rules by the process in which they were first seen; u.mu is held
 }
+
+// Limits of the rules in the kernel's array, which tables share and which never leave it. The
+// libraries of Debian's PyTorch have some 3,400.
+const (
+	maxRules          = 16384 // UNWIND_INFO_MAX_ENTRIES of the profiler
+	maxRulesOfProcess = maxRules / 2
+)
+
+// UpdateUnwindInfo adds a rule that no table has had yet.
+func (t *tables) UpdateUnwindInfo(index uint16, rule stackdeltatypes.UnwindInfo) error {
+	switch {
+	case int(index) >= maxRules:
+		t.u.problem("stacks with new files are truncated: all unwind rules that there is room for are in use, until vramprof is started again")
+		return errRules
+	case t.added[t.u.loading] >= maxRulesOfProcess:
+		t.u.problemOf(t.u.loading, fmt.Sprintf("stacks of process %d are truncated: its files have more new unwind rules than the %d that one process may add", t.u.loading, maxRulesOfProcess))
+		return errRules
+	}
+	t.rules = int(index) + 1
+	t.added[t.u.loading]++
+	return t.EbpfHandler.UpdateUnwindInfo(index, rule)
+}
+
+var errRules = errors.New("no room for further unwind rules")
 
 // rowCount counts the rows of tables, rounded up to their powers of two.
 type rowCount struct {
@@ -95,7 +122,7 @@ func (r *rowCount) forget(pid uint32) {
 func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *ebpf.MapSpec, u *Unwinder) *tables {
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
-		slots: make(chan struct{}, 64), u: u, rows: newRowCount(),
+		slots: make(chan struct{}, 64), u: u, rows: newRowCount(), added: map[uint32]int{},
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
 		t.outer[i] = list[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]

@@ -85,7 +85,6 @@ func (t *Tracer) evictProcesses() {
 		}
 	}
 	t.ooms.ForgetProcesses(ended)
-	t.stacks.ForgetPerfMaps(t.hasEnded)
 	turn := t.desk.Take()
 	defer turn.Done()
 	turn.Tell(t.stats())

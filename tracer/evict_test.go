@@ -47,6 +47,10 @@ func TestAnEvictedStackComesBack(t *testing.T) {
 	if sites != 1 || frames < 4 {
 		t.Fatalf("%d sites, the stack has %d frames", sites, frames)
 	}
+	calls := map[uint64]bool{}
+	if !m.stacksOfCalls(func(id uint64) { calls[id] = true }) || !calls[id] {
+		t.Errorf("the latest call of its thread is not among %d", len(calls))
+	}
 	at := time.Now()
 	for range 2 {
 		at = at.Add(stacks.Unused)

@@ -131,6 +131,7 @@ func (t *Tracer) forget() {
 	probes.ForgetContexts(t.coll.Maps["contexts"], t.coll.Maps["captures"], t.table.IsKnown)
 	t.tensors.Forget()
 	t.shares.Forget(t.table.IsKnown)
+	t.stacks.ForgetPerfMaps(t.hasEnded)
 	if err := t.retire(); err != nil {
 		t.warn(err.Error())
 	}

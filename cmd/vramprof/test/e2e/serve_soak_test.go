@@ -61,8 +61,10 @@ func (c *churn) run(ctx context.Context, worker uint64) {
 }
 
 func (c *churn) start(env []string, processes int64, program string, args ...string) {
-	cmd := exec.Command(c.dir.Program(program), args...)
-	cmd.Env, cmd.Stdin = env, strings.NewReader("\n")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.dir.Program(program), args...)
+	cmd.Env, cmd.Stdin = env, strings.NewReader("\n\n") // two waits at most
 	if out, err := cmd.CombinedOutput(); err != nil {
 		c.failed.Add(1)
 		c.t.Logf("%s %v: %v: %.200s", program, args, err, out)

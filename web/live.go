@@ -120,7 +120,7 @@ func (p *page) current() (*update, error) {
 	began = time.Now()
 	errors := p.errors(m.Snapshot)
 	p.session = errors
-	p.window.Add(m.Snapshot, uint64(p.pause()))
+	p.window.Add(m.Snapshot)
 	sections, err := html.Sections(html.Input{
 		Snapshot: m.Snapshot, Stacks: p.s.config.Session, Timeline: p.window.Timeline(eventsOf(errors)), Verdicts: p.judged.of(m.Snapshot), Advice: p.judged.advice,
 		MaxSites: pageSites, Live: p.live(errors, false),
@@ -148,15 +148,8 @@ func (p *page) sample() time.Duration {
 	defer p.mu.Unlock()
 	began := time.Now()
 	s := p.s.now().Snapshot
-	p.window.Add(s, uint64(longestUpdate))
+	p.window.Add(s)
 	return min(max(samplePause, updateShare*time.Since(began)), longestUpdate)
-}
-
-func (p *page) pause() time.Duration {
-	if p.latest == nil {
-		return 0
-	}
-	return p.latest.pause
 }
 
 // at returns the data of a moment of the archive.

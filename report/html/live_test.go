@@ -239,7 +239,7 @@ func TestUpdateOfTenThousandSites(t *testing.T) {
 	for i := range 300 { // a full window
 		s := *in.Snapshot
 		s.End = s.Begin + uint64(i+1)*4e9
-		w.Add(&s, 1e9)
+		w.Add(&s)
 	}
 	for i := range in.Snapshot.Sites {
 		want += in.Snapshot.Sites[i].LiveBytes

@@ -13,7 +13,7 @@ const (
 	windowPoints = 256  // of a Window, at most
 	windowSites  = 500  // largest sites of a snapshot that a Window follows
 	windowRows   = 512  // processes and GPUs of theirs
-	windowGap    = 10e9 // ns without a snapshot, after which a Window begins anew
+	windowGap    = 40e9 // ns without a snapshot, after which a Window begins anew
 )
 
 // Window is a timeline of the latest moments of a session without an end. Snapshots come at any
@@ -25,20 +25,18 @@ type Window struct {
 	step uint64 // ns
 	n    int    // moments
 	last *ledger.Snapshot
-	gap  uint64
 	more int // rows that there was no room for
 }
 
 // NewWindow returns a Window over about so many ns.
 func NewWindow(length uint64) *Window {
-	return &Window{step: length / (windowPoints - 2)}
+	return &Window{step: length / (windowPoints * 3 / 4)} // moments lie closer than a step, and some are forgotten at a time
 }
 
-// Add takes a snapshot, which is later than all before. pause is the time until the next one, in
-// ns: after a longer time than that without snapshots, the window begins anew, since nobody knows
-// what happened meanwhile.
-func (w *Window) Add(s *ledger.Snapshot, pause uint64) {
-	if w.last != nil && (s.End < w.last.End || s.End-w.last.End > w.gap || s.Begin != w.last.Begin) {
+// Add takes a snapshot, which is later than all before. After windowGap without any, the window
+// begins anew, since nobody knows what happened meanwhile.
+func (w *Window) Add(s *ledger.Snapshot) {
+	if w.last != nil && (s.End < w.last.End || s.End-w.last.End > windowGap || s.Begin != w.last.Begin) {
 		*w = Window{step: w.step}
 	}
 	if w.b == nil {
@@ -56,7 +54,6 @@ func (w *Window) Add(s *ledger.Snapshot, pause uint64) {
 	w.b.look(w.n, windowPoints, s.End, s)
 	w.n++
 	w.last = s
-	w.gap = max(windowGap, 3*pause)
 	w.prune()
 }
 

@@ -37,7 +37,7 @@ function resetState() {
     metric: "use", from: openingMoment(), to: openingMoment(), process: -1, group: "", gpu: -2, planes: new Set(data.planes.keys()),
     hide: true, fold: true, entry: -1, keeper: -1, view: "allocated",
   });
-  for (const g of graphs) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
+  for (const g of [sites, keepers]) Object.assign(g, { query: "", regex: false, zoom: 0, focus: -1, sort: "bytes", down: true, page: 0 });
 }
 
 // chosen reports whether an entry passes the filters.

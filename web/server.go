@@ -87,6 +87,7 @@ type Server struct {
 	wholeMu sync.Mutex // the same for whole moments
 	entire  *Moment
 	cost    time.Duration // of taking it
+	earlier time.Duration // of the one before: the lower counts, as a copy may wait for a processor
 }
 
 // Moment is a copy of the books that all clients share. They must not change it.
@@ -101,7 +102,7 @@ const momentAge = time.Second
 // Whole moments take at most one part in wholeShare of the time, and are at most wholeAge old.
 const (
 	wholeShare = 20
-	wholeAge   = 30 * time.Second
+	wholeAge   = 10 * time.Second
 )
 
 // New returns a Server.
@@ -143,10 +144,10 @@ func (s *Server) now() *Moment {
 func (s *Server) whole(since time.Time) *Moment {
 	s.wholeMu.Lock()
 	defer s.wholeMu.Unlock()
-	age := min(max(momentAge, wholeShare*s.cost), wholeAge)
+	age := min(max(momentAge, wholeShare*min(s.cost, s.earlier)), wholeAge)
 	if began := time.Now(); s.entire == nil || began.Sub(s.entire.Taken) > age || s.entire.Taken.Before(since) {
 		s.entire = &Moment{Snapshot: s.config.Session.Snapshot(), Taken: began}
-		s.cost = time.Since(began)
+		s.earlier, s.cost = s.cost, time.Since(began)
 	}
 	return s.entire
 }

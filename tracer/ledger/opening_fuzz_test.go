@@ -48,7 +48,7 @@ func FuzzOpening(f *testing.F) {
 		f.Add(rng.Uint64N(40), uint8(1+rng.IntN(8)), data)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, changes uint8, data []byte) {
-		data = append(data, 0)
+		interrupts := int(changes) - 128 // after this piece, if there is one
 		list := hostileOpening(t, seed%64)
 		for ; changes > 0 && len(data) >= 3; changes, data = changes-1, data[3:] {
 			damagePiece(list, data)
@@ -57,7 +57,7 @@ func FuzzOpening(f *testing.F) {
 		l := New(Options{Limits: ReadLimits{Live: 1 << 12, Sites: 1 << 10, Processes: 64, Tensors: 64, Steps: 1 << 26, Reached: func(Limit) { limits++ }}})
 		l.Observe(newWitness(t))
 		for i, in := range list {
-			if l.Tell(in); i == int(data[0])-128 {
+			if l.Tell(in); i == interrupts {
 				stepHostile(l, slices.Concat(data, make([]byte, 16)))
 			}
 		}

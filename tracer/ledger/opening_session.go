@@ -44,6 +44,11 @@ func (l *Ledger) takeCarried(in *Carried) {
 // endOpening makes further pieces ineffective, and tells the observer what lives.
 func (l *Ledger) endOpening(complete bool) {
 	l.carrying, l.opening.figures = false, nil
+	for text, of := range l.warned {
+		if of >= uint32(len(l.procs)) {
+			l.warned[text] = none
+		}
+	}
 	if !complete {
 		l.warn("the beginning of the capture is damaged or from a later vramprof: memory allocated before it is missing")
 	}

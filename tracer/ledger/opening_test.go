@@ -161,3 +161,27 @@ func TestAbsurdFiguresOfOneProcessSpoilNoOpening(t *testing.T) {
 		t.Errorf("warnings %q, processes %+v", s.Warnings, s.Processes)
 	}
 }
+
+// TestWarningsOfNoProcessAreForgottenWithNone: a forged opening names a process that does not exist.
+func TestWarningsOfNoProcessAreForgottenWithNone(t *testing.T) {
+	l := New(Options{Begin: 1})
+	l.Apply(&Event{Op: Alloc, Kind: Device, PID: 7, Time: 7, Address: 1, Size: 100, API: "cudaMalloc"})
+	l.Tell(Warning{7, "process 7 is odd"})
+	var list pieces
+	l.Opening(&list)
+	n := New(Options{})
+	for _, in := range list {
+		x, ok := in.(Carried)
+		if ok && carriedKind(x.Data[0]>>1) == carriedProcess {
+			continue // the warnings before it are of its process
+		}
+		n.Tell(in)
+	}
+	n.Apply(&Event{Op: Exit, PID: 8, Time: 8})
+	n.Apply(&Event{Op: Alloc, Kind: Device, PID: 8, Time: 9, Address: 1, Size: 100, API: "cudaMalloc"})
+	n.Apply(&Event{Op: Exit, PID: 8, Time: 10})
+	n.Tell(Forget{20e9})
+	if w := n.Snapshot(21e9, time.Time{}).Warnings; len(w) == 0 {
+		t.Error("the incomplete opening has no warning")
+	}
+}

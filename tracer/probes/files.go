@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -208,14 +209,16 @@ func (s *Files) Functions() (list [][]string) {
 
 // Close detaches all probes. Before Linux 6.6 it takes up to 0.1 s for each probe.
 func (s *Files) Close() {
+	var wait sync.WaitGroup // the kernel takes long for each file
 	for key, x := range s.known {
-		x.close()
+		wait.Go(x.close)
 		delete(s.known, key)
 	}
 	for key, set := range s.loaders {
-		set.Close()
+		wait.Go(set.Close)
 		delete(s.loaders, key)
 	}
+	wait.Wait()
 }
 
 func (x *file) close() {

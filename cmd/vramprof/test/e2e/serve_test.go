@@ -122,11 +122,10 @@ func TestServeFromAMachineWithoutCUDAOn(t *testing.T) {
 	if err := os.WriteFile(told, nil, 0o666); err != nil || os.Chmod(told, 0o666) != nil {
 		t.Fatal(err)
 	}
-	for dir := filepath.Dir(told); dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); dir != os.TempDir() && err == nil { // nobody may enter
-			continue
+	for dir := filepath.Dir(told); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { // nobody may enter
+			t.Fatal(err)
 		}
-		break
 	}
 	systemd := listenToNotify(t)
 	x := startServe(t, append(os.Environ(), "NOTIFY_SOCKET="+systemd.path, "WATCHDOG_USEC=400000"), "--config", path, "--on-oom", "cat >"+told)

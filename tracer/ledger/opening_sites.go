@@ -104,6 +104,9 @@ func (l *Ledger) carrySite(c *carrier, n uint32) {
 	c.flags(&bare, &free)
 	group := l.groupOf(c, n)
 	if num(c, &group); c.reads() {
+		if c.bad {
+			return
+		}
 		if n = l.newSite(c, key, group, bare, free); c.bad {
 			return
 		}

@@ -64,7 +64,7 @@ step "go vet" go vet ./...
 ) >"$checked" 2>&1 &
 checks=$!
 # Runs each fuzz target for some seconds while the tests mostly wait.
-chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-10s}" >"$fuzzed" 2>&1 &
+chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-5s}" >"$fuzzed" 2>&1 &
 fuzz=$!
 # Boots the oldest and the newest kernel meanwhile: their clocks count instructions, so load does not matter.
 chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &

@@ -19,7 +19,8 @@ import (
 // TestTracingWaitsForNoClient: while clients flood the server, read nothing or send a byte at a
 // time, no event of a program that allocates as fast as it can is lost.
 func TestTracingWaitsForNoClient(t *testing.T) {
-	dir := setup(t)
+	long(t) // serve would trace all other tests' programs meanwhile
+	dir := setupAlone(t)
 	env := dir.Env(t, 1, 1<<30)
 	x := startServe(t, env, "-v")
 	const rounds = 100_000

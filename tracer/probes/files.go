@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -209,16 +208,14 @@ func (s *Files) Functions() (list [][]string) {
 
 // Close detaches all probes. Before Linux 6.6 it takes up to 0.1 s for each probe.
 func (s *Files) Close() {
-	var wait sync.WaitGroup // the kernel takes long for each file
 	for key, x := range s.known {
-		wait.Go(x.close)
+		x.close()
 		delete(s.known, key)
 	}
 	for key, set := range s.loaders {
-		wait.Go(set.Close)
+		set.Close()
 		delete(s.loaders, key)
 	}
-	wait.Wait()
 }
 
 func (x *file) close() {

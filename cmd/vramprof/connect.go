@@ -211,16 +211,13 @@ func topRemote(c *cli.Context) error {
 	if once {
 		return writeOnce(c, first, stacks)
 	}
-	here, err := openFolder(".")
+	sc, here, err := screenHere(c, stacks)
 	if err != nil {
-		return codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+		return err
 	}
 	defer here.Close()
 	ctx, end := context.WithCancel(c.Context)
 	defer end()
-	o := topOptions(c)
-	o.Profile = profileWriter(here, stacks)
-	sc := newScreen(c, o)
 	followed := make(chan error, 1)
 	go func() {
 		followed <- r.follow(ctx, sc, refresh{stacks: stacks, least: screenPause})

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -52,16 +51,13 @@ func topFile(c *cli.Context) error {
 			return err
 		}
 	}
-	here, err := openFolder(".")
+	sc, here, err := screenHere(c, stacks)
 	if err != nil {
-		return codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+		return err
 	}
 	defer here.Close()
 	ctx, end := context.WithCancel(c.Context)
 	defer end()
-	o := topOptions(c)
-	o.Profile = profileWriter(here, stacks)
-	sc := newScreen(c, o)
 	p := &playing{r: r, ledger: r.NewLedger(), player: r.Player(), stacks: stacks, speed: c.Float64("speed"), at: from}
 	var last *ledger.Snapshot
 	var playErr error

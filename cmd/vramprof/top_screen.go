@@ -63,6 +63,18 @@ type liveScreen struct {
 	ooms []report.OOM
 }
 
+// screenHere returns a screen whose key w writes a profile into the current folder, which the
+// caller closes.
+func screenHere(c *cli.Context, stacks callstack.Stacks) (*liveScreen, folder, error) {
+	here, err := openFolder(".")
+	if err != nil {
+		return nil, here, codedError{fmt.Errorf("open the current folder: %w", err), exitError}
+	}
+	o := topOptions(c)
+	o.Profile = profileWriter(here, stacks)
+	return newScreen(c, o), here, nil
+}
+
 // newScreen returns a screen that ends with the context of the command.
 func newScreen(c *cli.Context, o top.Options) *liveScreen {
 	s := &liveScreen{}

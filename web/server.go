@@ -34,10 +34,8 @@ type Own struct {
 	Memory   uint64        // resident bytes, with files and rings
 	Ceiling  uint64        // bytes of --max-memory
 	Kernel   uint64        // bytes of the kernel half's maps; 0: unknown
-	CPU      time.Duration // of all threads
 	Dropped  int           // how often detail was dropped for want of memory
-	OOMs     uint64        // out-of-memory errors of traced processes
-	Unstored uint64        // those of them without a record
+	Unstored uint64        // out-of-memory errors without a record
 	Archive  *ArchiveStats // nil: none
 }
 

@@ -71,20 +71,19 @@ func serveFlags() []cli.Flag {
 // server is a session without an end, and who asks for it.
 type server struct {
 	*session
-	host      string
-	pages     atomic.Pointer[web.Server]
-	hosts     []string         // --web.external-host
-	stacks    callstack.Stacks // with --mine
-	log       *slog.Logger
-	archive   *archive.Writer // nil: none
-	alerts    *alert.Runner   // nil: none
-	keep      atomic.Int64    // ns: --keep
-	relief    relief
-	ready     atomic.Bool  // clients are answered
-	tracing   atomic.Bool  // there are books
-	began     atomic.Int64 // wall clock, ns
-	oomErrors atomic.Uint64
-	kernel    kernelMemory
+	host    string
+	pages   atomic.Pointer[web.Server]
+	hosts   []string         // --web.external-host
+	stacks  callstack.Stacks // with --mine
+	log     *slog.Logger
+	archive *archive.Writer // nil: none
+	alerts  *alert.Runner   // nil: none
+	keep    atomic.Int64    // ns: --keep
+	relief  relief
+	ready   atomic.Bool  // clients are answered
+	tracing atomic.Bool  // there are books
+	began   atomic.Int64 // wall clock, ns
+	kernel  kernelMemory
 }
 
 func serve(c *cli.Context) error {
@@ -111,10 +110,10 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	defer listeners.close()
-	if err := s.openArchive(c); err != nil {
+	history, err := archiveOptions(c)
+	if err != nil {
 		return err
 	}
-	defer s.endArchive()
 	if err := s.startAlerts(c); err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	s.config.OOM = s.outOfMemory
-	return s.run(c, listeners, config)
+	return s.run(c, listeners, history, config)
 }
 
 // set reads the options that a reload may change.
@@ -140,7 +139,7 @@ func (s *server) set(c *cli.Context) error {
 }
 
 // run traces and serves until the command's context ends.
-func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
+func (s *server) run(c *cli.Context, l *listeners, history archive.Options, config *serveConfig) error {
 	ctx, end := context.WithCancel(c.Context)
 	defer end()
 	systemd := newNotifier()
@@ -161,6 +160,10 @@ func (s *server) run(c *cli.Context, l *listeners, config *serveConfig) error {
 	if err := s.await(ctx, answer); err != nil {
 		return ended(err)
 	}
+	if err := s.openArchive(c.String("archive"), history); err != nil { // it would wake up some times per second
+		return err
+	}
+	defer s.endArchive()
 	s.showing = true // there is no terminal to tell
 	s.confined = func() {
 		s.began.Store(time.Now().UnixNano())

@@ -131,10 +131,9 @@ func (s *server) alerted(x alert.Result) {
 	}
 }
 
-// outOfMemory counts an error. If it is within the limit of records, outOfMemory logs it and has
-// --on-oom run: a program may fail a thousand times per second.
+// outOfMemory records an error. If it is within the limit of records, outOfMemory also logs it and
+// has --on-oom run: a program may fail a thousand times per second.
 func (s *server) outOfMemory(o oom.Error) {
-	s.oomErrors.Add(1)
 	if s.ooms != nil {
 		s.ooms.take(o)
 	}

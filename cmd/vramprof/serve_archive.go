@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
@@ -27,30 +26,32 @@ func archiveFlags() []cli.Flag {
 	}
 }
 
-// openArchive begins to write the archive, if there is one.
-func (s *server) openArchive(c *cli.Context) error {
-	dir := c.String("archive")
+// archiveOptions reads the flags of the archive.
+func archiveOptions(c *cli.Context) (o archive.Options, err error) {
+	size, err := humanize.ParseBytes(c.String("archive-size"))
+	if err != nil || size < archive.LeastSize || size > math.MaxInt64 {
+		return o, usageError{fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), words.Bytes(archive.LeastSize))}
+	}
+	if o.Age, err = parseDuration(c.String("archive-age")); err != nil {
+		return o, usageError{fmt.Errorf("--archive-age: %w", err)}
+	}
+	o.Size, o.Tool = int64(size), "vramprof "+version
+	return o, nil
+}
+
+// openArchive begins to write the archive, unless dir is "".
+func (s *server) openArchive(dir string, o archive.Options) (err error) {
 	if dir == "" {
 		return nil
 	}
-	size, err := humanize.ParseBytes(c.String("archive-size"))
-	if err != nil || size < archive.LeastSize || size > math.MaxInt64 {
-		return usageError{fmt.Errorf("--archive-size: %q is not a number of bytes from %s on", c.String("archive-size"), words.Bytes(archive.LeastSize))}
+	o.Host = s.host
+	o.Note = func(text string) { s.log.Warn(text) }
+	o.Opening = func(to ledger.Books) {
+		if s.tracer != nil { // else the books are empty
+			s.tracer.Opening(to)
+		}
 	}
-	age, err := parseDuration(c.String("archive-age"))
-	if err != nil {
-		return usageError{fmt.Errorf("--archive-age: %w", err)}
-	}
-	host, _ := os.Hostname()
-	s.archive, err = archive.NewWriter(dir, archive.Options{
-		Host: host, Tool: "vramprof " + version, Size: int64(size), Age: age,
-		Note: func(text string) { s.log.Warn(text) },
-		Opening: func(to ledger.Books) {
-			if s.tracer != nil { // else the books are empty
-				s.tracer.Opening(to)
-			}
-		},
-	})
+	s.archive, err = archive.NewWriter(dir, o)
 	if errors.Is(err, archive.ErrInUse) {
 		err = fmt.Errorf("%w (use another --archive)", err)
 	}

@@ -19,12 +19,12 @@ func (s *server) Own() web.Own {
 	own, mapped := ownMemory()
 	x := web.Own{
 		Version: version, Memory: own + mapped, Ceiling: s.memory.ceiling, Kernel: s.kernel.bytes(),
-		CPU: cpuTime(), Dropped: int(s.relief.steps.Load()), OOMs: s.oomErrors.Load(), Unstored: s.ooms.unrecorded(),
+		Dropped: int(s.relief.steps.Load()), Unstored: s.ooms.unrecorded(),
 	}
 	if began := s.began.Load(); began != 0 {
 		x.Began = time.Unix(0, began)
 	}
-	if s.archive != nil {
+	if s.tracing.Load() && s.archive != nil { // it is opened before
 		stats := s.archive.Stats()
 		x.Archive = &web.ArchiveStats{
 			Bytes: uint64(max(stats.Bytes, 0)), Oldest: stats.Oldest, LostEvents: stats.LostEvents, LostTime: stats.LostTime, Failures: stats.Failures,

@@ -71,7 +71,7 @@ func (s *Server) Connect() http.Handler {
 		}
 		defer clients.leave()
 		w.Header().Set(typesHeader, types)
-		w.Header().Set(versionHeader, s.config.Session.Own().Version)
+		w.Header().Set(versionHeader, s.config.Version)
 		mux.ServeHTTP(w, r)
 	})
 }

@@ -48,12 +48,12 @@ func (s *Server) scrape(r *http.Request) (*inMemory, error) {
 // of a Go process: its memory, processor time and garbage collection.
 func (s *Server) newMetrics() http.Handler {
 	session := s.config.Session
-	books := metrics.New(metrics.Options{Stacks: session, Version: session.Own().Version, PID: s.config.MetricsPID})
+	books := metrics.New(metrics.Options{Stacks: session, Version: s.config.Version, PID: s.config.MetricsPID})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(books, collectors.NewGoCollector(), ofProcess{collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})})
 	all := promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		books.Set(s.now().Snapshot, metricsOf(session.Own()))
+		books.Set(s.now().Snapshot, session.Own())
 		all.ServeHTTP(w, r)
 	})
 }
@@ -82,15 +82,4 @@ func (c ofProcess) Collect(to chan<- prometheus.Metric) {
 			to <- m
 		}
 	}
-}
-
-func metricsOf(o Own) metrics.Own {
-	x := metrics.Own{Memory: o.Memory, Limit: o.Ceiling, Kernel: o.Kernel, Dropped: uint64(max(o.Dropped, 0)), Unrecorded: o.Unstored}
-	if o.Began.Unix() > 0 {
-		x.Began = o.Began
-	}
-	if a := o.Archive; a != nil {
-		x.Archive = &metrics.Archive{Bytes: a.Bytes, Oldest: a.Oldest, LostEvents: a.LostEvents, LostTime: a.LostTime, Failures: a.Failures}
-	}
-	return x
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -24,33 +25,13 @@ type Session interface {
 	// Snapshot returns a copy of the books, and takes time in proportion to the live tensors.
 	Snapshot() *ledger.Snapshot
 	// Own returns what vramprof itself uses and lost.
-	Own() Own
-}
-
-// Own is what vramprof itself uses and lost.
-type Own struct {
-	Version  string
-	Began    time.Time     // when tracing began
-	Memory   uint64        // resident bytes, with files and rings
-	Ceiling  uint64        // bytes of --max-memory
-	Kernel   uint64        // bytes of the kernel half's maps; 0: unknown
-	Dropped  int           // how often detail was dropped for want of memory
-	Unstored uint64        // out-of-memory errors without a record
-	Archive  *ArchiveStats // nil: none
-}
-
-// ArchiveStats is the state of the archive.
-type ArchiveStats struct {
-	Bytes      uint64    // on disk
-	Oldest     time.Time // when its oldest capture began; zero without one
-	LostEvents uint64    // that are in no capture
-	LostTime   time.Duration
-	Failures   uint64 // of the disk
+	Own() metrics.Own
 }
 
 // Config is what a Server serves.
 type Config struct {
 	Session Session
+	Version string
 	Ready   func() bool // reports whether tracing has begun and has not ended
 	Archive Archive     // nil: none
 	// Names besides the machine's that clients on loopback addresses may ask for, with or without a

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -20,7 +21,7 @@ type fakeSession struct {
 func (f *fakeSession) Stack(uint64) []callstack.Frame { return nil }
 func (f *fakeSession) Snapshot() *ledger.Snapshot     { f.taken++; return f.snapshot }
 func (f *fakeSession) Glance() *ledger.Snapshot       { f.taken++; return f.snapshot }
-func (f *fakeSession) Own() Own                       { return Own{Version: "1.2.3"} }
+func (f *fakeSession) Own() metrics.Own               { return metrics.Own{} }
 
 func get(t *testing.T, h http.Handler, path string) *httptest.ResponseRecorder {
 	t.Helper()

@@ -147,7 +147,7 @@ func (s *server) run(c *cli.Context, l *listeners, history archive.Options, conf
 	answer := func() {
 		once.Do(func() {
 			pages := web.New(web.Config{
-				Session: s, Ready: func() bool { return s.ready.Load() && ctx.Err() == nil }, Archive: momentsOfArchive(c), Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid"),
+				Session: s, Version: version, Ready: func() bool { return s.ready.Load() && ctx.Err() == nil }, Archive: momentsOfArchive(c), Hosts: s.hosts, CommandLine: procfs.CommandLine, MetricsPID: c.Bool("metrics-pid"),
 			})
 			s.pages.Store(pages)
 			l.serve(pages, s.log)

@@ -11,22 +11,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/vramprof/vramprof/web"
+	"github.com/vramprof/vramprof/report/metrics"
 )
 
 // Own returns what vramprof itself uses.
-func (s *server) Own() web.Own {
+func (s *server) Own() metrics.Own {
 	own, mapped := ownMemory()
-	x := web.Own{
-		Version: version, Memory: own + mapped, Ceiling: s.memory.ceiling, Kernel: s.kernel.bytes(),
-		Dropped: int(s.relief.steps.Load()), Unstored: s.ooms.unrecorded(),
+	x := metrics.Own{
+		Memory: own + mapped, Limit: s.memory.ceiling, Kernel: s.kernel.bytes(),
+		Dropped: uint64(s.relief.steps.Load()), Unrecorded: s.ooms.unrecorded(),
 	}
-	if began := s.began.Load(); began != 0 {
-		x.Began = time.Unix(0, began)
+	if !s.tracing.Load() {
+		return x
 	}
-	if s.tracing.Load() && s.archive != nil { // it is opened before
+	x.Began = time.Unix(0, s.began.Load())
+	if s.archive != nil {
 		stats := s.archive.Stats()
-		x.Archive = &web.ArchiveStats{
+		x.Archive = &metrics.Archive{
 			Bytes: uint64(max(stats.Bytes, 0)), Oldest: stats.Oldest, LostEvents: stats.LostEvents, LostTime: stats.LostTime, Failures: stats.Failures,
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/vramprof/vramprof/report"
 	"github.com/vramprof/vramprof/report/html"
+	"github.com/vramprof/vramprof/report/metrics"
 	"github.com/vramprof/vramprof/report/timeline"
 	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -61,7 +62,7 @@ func (s *session) Glance() *ledger.Snapshot {
 }
 
 func (s *session) Snapshot() *ledger.Snapshot { return s.Glance() }
-func (*session) Own() web.Own                 { return web.Own{} }
+func (*session) Own() metrics.Own             { return metrics.Own{} }
 
 // archive has one moment, of the books before they grew.
 type archive struct{ in html.Input }

@@ -24,11 +24,11 @@ type Options struct {
 
 // Own is what vramprof itself uses and lost. What is 0 or nil and marked so has no metric.
 type Own struct {
-	Memory     uint64    // bytes
-	Limit      uint64    // bytes
-	Kernel     uint64    // bytes; 0: unknown
-	Began      time.Time // zero: unknown
-	Dropped    uint64    // how often detail was dropped
+	Memory     uint64    // resident bytes, with files and rings
+	Limit      uint64    // bytes of --max-memory
+	Kernel     uint64    // bytes of the kernel half's maps; 0: unknown
+	Began      time.Time // when tracing began; zero: it did not
+	Dropped    uint64    // how often detail was dropped for want of memory
 	Unrecorded uint64    // out-of-memory errors without a record
 	Archive    *Archive  // nil: none
 }

@@ -134,7 +134,7 @@ var Families = [familyCount]Family{
 	lostEvents: {Name: "vramprof_lost_events_total", Type: counter,
 		Help: "Events lost because a buffer was full. They make counts and bytes too high or too low."},
 	unmatchedFrees: {Name: "vramprof_unmatched_frees_total", Type: counter,
-		Help: "Frees of memory that was never booked, for example because it is older than the attach."},
+		Help: "Frees of memory that was never booked, for example because it is from before the attach."},
 	evicted: {Name: "vramprof_evicted_allocations_total", Type: counter,
 		Help: "Allocations beyond the limit of live allocations, which no live figure has."},
 	reused: {Name: "vramprof_reused_addresses_total", Type: counter,

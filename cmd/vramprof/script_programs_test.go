@@ -60,9 +60,10 @@ func (s *stream) String() string {
 	return string(s.text)
 }
 
+// killAll kills the programs and what they started, such as the command of vramprof record.
 func (p *programs) killAll() {
 	for _, x := range p.running {
-		_ = x.cmd.Process.Kill()
+		_ = unix.Kill(-x.cmd.Process.Pid, unix.SIGKILL)
 		<-x.ended
 	}
 }
@@ -75,7 +76,8 @@ func programOf(ts *testscript.TestScript, name string) *program {
 	return x
 }
 
-// start NAME PROGRAM [ARGUMENTS]: starts a program in the background; $NAME is its pid.
+// start NAME PROGRAM [ARGUMENTS]: starts a program in the background, in a process group of its own;
+// $NAME is its pid.
 func start(ts *testscript.TestScript, neg bool, args []string) {
 	x := &program{ended: make(chan struct{})}
 	x.stdout.also, x.stderr.also = &x.both, &x.both
@@ -109,6 +111,7 @@ func launch(ts *testscript.TestScript, neg bool, args []string, x *program, stdo
 	x.cmd.Dir = ts.MkAbs(".")
 	x.cmd.Stdout, x.cmd.Stderr = stdout, &x.stderr
 	x.cmd.WaitDelay = 2 * time.Second // for its children
+	x.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	for _, name := range p.names {
 		if value := ts.Getenv(name); value != "" {
 			x.cmd.Env = append(x.cmd.Env, name+"="+value)
@@ -168,6 +171,14 @@ func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: signal INT|TERM|HUP|KILL|USR1 NAME")
 	}
 	ts.Check(programOf(ts, args[1]).cmd.Process.Signal(signals[args[0]]))
+}
+
+// interrupt NAME: what Ctrl-C on a terminal does to a program and to those that it started.
+func interrupt(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: interrupt NAME")
+	}
+	ts.Check(unix.Kill(-programOf(ts, args[0]).cmd.Process.Pid, unix.SIGINT))
 }
 
 // ends NAME CODE: waits for the end of a program. CODE is its exit code, "killed"

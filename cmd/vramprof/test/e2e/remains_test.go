@@ -109,13 +109,21 @@ func TestDetachLeavesOnlyTheKernelsMapping(t *testing.T) {
 		t.Errorf("after a call %d KiB of code are the process's own, %d bytes differ from the file, and there is %+v; want breakpoints and a page of [uprobes]", own, different, area)
 	}
 	t.Logf("probed: %d KiB of code are the process's own, %d bytes differ from the file", own, different)
+	ownOfIdle, _ := code(t, idle.pid(), library)
+	copied := map[*target]int{called: own, idle: ownOfIdle}
 	session.stop()
 
 	for p, areas := range map[*target]int{called: 1, idle: 0} {
-		eventually(t, 20*time.Second, "the code equals the file again", func() bool {
-			own, different := code(t, p.pid(), library)
-			return own == 0 && different == 0
+		eventually(t, time.Minute, "the code equals the file again", func() bool {
+			_, different := code(t, p.pid(), library)
+			return different == 0
 		})
+		// The kernel may keep copies that it made, see SECURITY.md: they equal the file.
+		if own, _ := code(t, p.pid(), library); own > copied[p] {
+			t.Errorf("after the end %d KiB of the code of process %d are its own, %d KiB were while probed", own, p.pid(), copied[p])
+		} else if own > 0 {
+			t.Logf("after the end the kernel keeps %d KiB of private code that equals the file", own)
+		}
 		if area := named(regions(t, p.pid()), "[uprobes]"); len(area) != areas {
 			t.Errorf("after the end there is %+v in process %d, want %d of it", area, p.pid(), areas)
 		}

@@ -97,10 +97,14 @@ func (t *Tracer) loadTables(pid uint32, layout uint64) {
 	}
 	jit := procfs.WritesPerfMap(pid)
 	turn := t.desk.Take()
-	first := t.table.TablesLoaded(turn, pid, number, jit, time.Since(began))
+	first, changed := t.table.TablesLoaded(turn, pid, number, jit, time.Since(began))
 	turn.Done()
-	if first && !shared {
+	switch {
+	case shared:
+	case first:
 		t.config.Note(fmt.Sprintf("read the unwind tables of process %d", pid))
+	case changed:
+		t.config.Note(fmt.Sprintf("read the unwind tables of process %d again: it has mapped code", pid))
 	}
 }
 

@@ -57,20 +57,20 @@ func (t *Table) WalkAnew(b ledger.Books, pid uint32) {
 }
 
 // TablesLoaded notes that the unwind tables of a process were loaded, which took so long, and tells
-// the kernel half. It reports whether that was the first time. layout is the number that the
-// unwinder gave it, 0 if its stacks cannot be walked.
-func (t *Table) TablesLoaded(b ledger.Books, pid, layout uint32, jit bool, took time.Duration) (first bool) {
+// the kernel half. It reports whether that was the first time, and whether it changed what the kernel
+// half can walk. layout is the number that the unwinder gave it, 0 if its stacks cannot be walked.
+func (t *Table) TablesLoaded(b ledger.Books, pid, layout uint32, jit bool, took time.Duration) (first, changed bool) {
 	t.mu.Lock()
 	p := t.processes[pid]
 	if p == nil {
 		t.mu.Unlock()
-		return false
+		return false, false
 	}
-	first = !p.loaded
+	first, changed = !p.loaded, p.jit != jit || p.layout != layout
 	p.loaded, p.jit, p.layout = true, jit, layout
 	p.nextLoad = time.Now().Add(p.pause(took))
 	p.generation++ // walks that the kernel remembers may not hold any more
 	t.mu.Unlock()
 	t.tellKernel(b, p)
-	return first
+	return first, changed
 }

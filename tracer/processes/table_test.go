@@ -160,8 +160,11 @@ func TestAnExecBeginsAProcessAnew(t *testing.T) {
 	if table.UsesCUDA(own) || !table.Found(books, own) || !slices.Equal(table.Traced(), []uint32{own}) {
 		t.Fatal("what was asked for is not traced from its first library on")
 	}
-	if !table.TablesLoaded(books, own, 9, true, time.Hour) || table.IsUnloaded(own) || list[own].Layout != 9 || list[own].Jit == 0 {
+	if first, changed := table.TablesLoaded(books, own, 9, true, time.Hour); !first || !changed || table.IsUnloaded(own) || list[own].Layout != 9 || list[own].Jit == 0 {
 		t.Errorf("with tables the kernel half has %+v", list[own])
+	}
+	if first, changed := table.TablesLoaded(books, own, 9, true, time.Hour); first || changed {
+		t.Errorf("a second load of the same tables: the first one %v, changed %v", first, changed)
 	}
 	if wait, traced := table.NextLoad(own); !traced || wait <= 0 || wait > loadInterval {
 		t.Errorf("the next load waits for %v", wait)

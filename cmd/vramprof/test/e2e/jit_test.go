@@ -39,7 +39,7 @@ func TestStacksThroughCodeCompiledAfterTheAttachAreWhole(t *testing.T) {
 	s := startRecord(t, env, "-p", fmt.Sprint(program.pid())).ready()
 	program.next()
 	program.expect("compiled")
-	afterASecond()
+	s.untilUnwoundAgain(program.pid())
 	program.next()
 	program.expect("done")
 	p := s.stop().profile()

@@ -98,6 +98,14 @@ func (s *session) untilUnwound(pid int) {
 	})
 }
 
+// untilUnwoundAgain waits until the session has noticed that a process has mapped code since.
+func (s *session) untilUnwoundAgain(pid int) {
+	s.t.Helper()
+	eventually(s.t, 30*time.Second, "the new code is noticed", func() bool {
+		return strings.Contains(s.stderr.String(), fmt.Sprintf("read the unwind tables of process %d again", pid))
+	})
+}
+
 // untilProbed waits until the session has probed a library.
 func (s *session) untilProbed(library string) {
 	s.t.Helper()

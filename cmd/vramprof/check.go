@@ -24,10 +24,15 @@ func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "check",
 		Usage:       "report whether vramprof can trace here, or what is missing",
-		UsageText:   "vramprof check [-v]",
+		UsageText:   "vramprof check [-v | --libraries [--json]]",
 		Description: "Exits with status 4 if something is missing.",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"},
-			Usage: "list which functions can be traced in each CUDA library of this machine"}},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"},
+				Usage: "list which functions can be traced in each CUDA library of this machine"},
+			&cli.BoolFlag{Name: "libraries",
+				Usage: "only list the CUDA libraries: where the probe of each function goes, its first bytes, and what the driver's cuGetProcAddress returns"},
+			&cli.BoolFlag{Name: "json", Usage: "with --libraries: write JSON"},
+		},
 		Action: check,
 	}
 }
@@ -38,6 +43,12 @@ const checkColumn = 22
 func check(c *cli.Context) error {
 	if err := noArguments(c); err != nil {
 		return err
+	}
+	switch {
+	case c.Bool("libraries"):
+		return checkAllLibraries(c.Context, c.App.Writer, c.Bool("json"), width())
+	case c.Bool("json"):
+		return usageError{errors.New("--json needs --libraries (vramprof check --libraries --json)")}
 	}
 	env, err := preflight.ReadHost()
 	if err != nil {
@@ -54,10 +65,14 @@ func check(c *cli.Context) error {
 	if code := preflight.ExitCode(results); code != 0 {
 		return codedError{errors.New("vramprof cannot trace here"), code}
 	}
-	if c.Bool("verbose") {
-		return writeLibraries(c.App.Writer, width())
+	if !c.Bool("verbose") {
+		return nil
 	}
-	return nil
+	list, err := libraryReports()
+	if err == nil {
+		writeLibraries(c.App.Writer, list, width(), false)
+	}
+	return err
 }
 
 // writeResult writes details beside the name, or below it on narrow terminals.

@@ -42,6 +42,7 @@ func main() {
 	}
 	tracer.RunHidden(os.Args)
 	runOrder(os.Args)
+	runEntries(os.Args)
 	alert.RunHidden(os.Args)
 	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }

@@ -20,6 +20,7 @@ import (
 
 	reportjson "github.com/vramprof/vramprof/report/json"
 	"github.com/vramprof/vramprof/tracer/archive"
+	"github.com/vramprof/vramprof/tracer/entries"
 )
 
 const schemaFolder = "../../docs/schema"
@@ -35,6 +36,7 @@ var schemas = map[string]struct {
 	"holders.json": {"vramprof holders --json", reportjson.HoldersVersion, reportjson.HoldersReport{}},
 	"compare.json": {"vramprof compare --json", reportjson.CompareVersion, reportjson.CompareReport{}},
 	"ps.json":      {"vramprof ps --json", reportjson.ProcessesVersion, reportjson.ProcessesReport{}},
+	"check.json":   {"vramprof check --libraries --json", reportjson.LibrariesVersion, reportjson.LibrariesReport{}},
 	"oom.json":     {"vramprof serve: record of an out-of-memory error", archive.RecordVersion, archive.Record{}},
 	"archive.json": {"vramprof report ARCHIVE --json", reportjson.ArchiveVersion, reportjson.ArchiveReport{}},
 }
@@ -47,6 +49,9 @@ var values = map[string][]string{
 	"Plane.plane":     {"tensor", "cache", "driver", "before", "unexplained", "host", "managed", "asleep"},
 	"Verdict.class":   {"leaking", "growing", "cache", "steady", "one-off"},
 	"View.view":       views,
+	"Library.layer":   {"driver", "runtime"},
+	"Answer.by":       {"cuGetProcAddress", "cuGetProcAddress_v2"},
+	"Answer.mode":     entries.Modes[:],
 	"TimeMark.kind":   {"out_of_memory", "large", "began", "ended"},
 }
 

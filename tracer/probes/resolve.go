@@ -52,8 +52,13 @@ type Library struct {
 	Program bool     // an executable that contains the runtime
 	PIDs    []uint32 // processes that map it; none if it was found in the driver's folders
 	Rows    Rows
-	Err     error // the reason if it cannot be probed
+	Code    [][]byte // of each of Rows.Found, its first bytes: at most firstBytes
+	Err     error    // the reason if it cannot be probed
 }
+
+// firstBytes is how much of a function Library.Code has: the instructions up to the probe, and the
+// jump of a stub.
+const firstBytes = 16
 
 // maxListed limits the files that Libraries opens: a process may map thousands with names like
 // those of CUDA's libraries.
@@ -124,5 +129,10 @@ func resolve(l libraries.Mapped) Library {
 	}
 	defer f.Close()
 	library.Rows, library.Err = Resolve(f, l.Layer)
+	for _, at := range library.Rows.Found {
+		code := make([]byte, firstBytes)
+		n, _ := f.ReadAt(code, int64(at.Offset))
+		library.Code = append(library.Code, code[:n])
+	}
 	return library
 }

@@ -229,6 +229,31 @@ API int nvmlDeviceGetPciInfo_v3(nvmlDevice d, struct pci_info *info)
 	return SUCCESS;
 }
 
+// As on a superchip such as GH200, where each GPU is a NUMA node: GPU n is node FAKECUDA_NODE + n.
+API int nvmlDeviceGetNumaNodeId(nvmlDevice d, unsigned *node)
+{
+	const char *text = getenv("FAKECUDA_NODE");
+	int result = nvml_check(d);
+	if (result == SUCCESS && (!text || !*text))
+		return NOT_SUPPORTED;
+	if (result == SUCCESS)
+		*node = (unsigned)(atoi(text) + d->index);
+	return result;
+}
+
+API int nvmlDeviceGetAddressingMode(nvmlDevice d, struct addressing_mode *mode)
+{
+	const char *text = getenv("FAKECUDA_ADDRESSING");
+	int result = nvml_check(d);
+	if (result == SUCCESS && mode->version != ADDRESSING_MODE_V1)
+		return INVALID_ARGUMENT;
+	if (result == SUCCESS && (!text || !*text))
+		return NOT_SUPPORTED;
+	if (result == SUCCESS)
+		mode->value = !strcmp(text, "ATS") ? 2 : !strcmp(text, "HMM") ? 1 : 0;
+	return result;
+}
+
 API int nvmlDeviceGetMigMode(nvmlDevice d, unsigned *current, unsigned *pending)
 {
 	*current = *pending = 0;

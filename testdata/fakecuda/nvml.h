@@ -9,6 +9,7 @@ enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, 
        DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, LIB_RM_VERSION_MISMATCH = 18, UNKNOWN = 999 };
 
 #define MEMORY_INFO_V2 (40 | 2 << 24)
+#define ADDRESSING_MODE_V1 (8 | 1 << 24)
 #define NO_INSTANCE 0xffffffffu
 
 typedef struct handle *nvmlDevice;
@@ -34,6 +35,9 @@ struct memory_info {
 struct memory_info_v2 {
 	uint32_t version;
 	uint64_t total, reserved, free, used;
+};
+struct addressing_mode {
+	uint32_t version, value;
 };
 struct pci_info {
 	char legacy[16];

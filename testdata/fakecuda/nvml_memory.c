@@ -2,6 +2,13 @@
 // The memory of GPUs and processes in the fake libnvidia-ml.so.1.
 #define _GNU_SOURCE
 #include "nvml.h"
+#include <stdlib.h>
+
+static bool integrated(void)
+{
+	const char *text = getenv("FAKECUDA_INTEGRATED");
+	return text && *text == '1';
+}
 
 static uint64_t used_by(int slot, int gpu)
 {
@@ -23,6 +30,8 @@ static void memory(nvmlDevice d, struct memory_info *info)
 API int nvmlDeviceGetMemoryInfo(nvmlDevice d, struct memory_info *info)
 {
 	int result = nvml_check(d);
+	if (result == SUCCESS && integrated())
+		return NOT_SUPPORTED;
 	if (result == SUCCESS)
 		memory(d, info);
 	if (result == SUCCESS && nvml_fault("sizes"))
@@ -37,6 +46,8 @@ API int nvmlDeviceGetMemoryInfo_v2(nvmlDevice d, struct memory_info_v2 *info)
 		return result;
 	if (info->version != MEMORY_INFO_V2)
 		return INVALID_ARGUMENT;
+	if (integrated())
+		return NOT_SUPPORTED;
 	struct memory_info m;
 	memory(d, &m);
 	info->total = m.total;

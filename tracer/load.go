@@ -17,6 +17,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/oom"
 	"github.com/vramprof/vramprof/tracer/probes"
 	"github.com/vramprof/vramprof/tracer/processes"
+	"github.com/vramprof/vramprof/tracer/procfs"
 	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
 	"github.com/vramprof/vramprof/tracer/tensors"
@@ -106,8 +107,9 @@ func (t *Tracer) openTypes() (err error) {
 	})
 	t.usage = usage.NewMonitor(usage.Options{
 		NVML: t.config.NVML, Desk: t.desk, Defects: &t.defects, Changed: t.table.Changed,
-		LookAgain: func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
-		Before:    t.markSegments,
+		LookAgain:  func(pid uint32) { t.jobs.add(job{jobIntroduce, pid}) },
+		NodeMemory: procfs.NodeMemory,
+		Before:     t.markSegments,
 	})
 	if o := t.config.Walks; o != nil {
 		t.walker = walks.New(walks.Options{

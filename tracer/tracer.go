@@ -215,6 +215,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	wait.Go(func() { t.work(ctx) })
 	wait.Go(func() { t.loadTablesOnDemand(ctx) })
 	wait.Go(func() { t.usage.Run(ctx) })
+	wait.Go(func() { t.usage.RunSystem(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
 	wait.Go(func() { t.ooms.Run(ctx) })
 	wait.Go(func() { t.feedCapture(ctx) })

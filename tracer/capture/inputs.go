@@ -4,6 +4,7 @@ package capture
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -32,6 +33,8 @@ func inputOf(in ledger.Input) *wire.Input {
 		return &wire.Input{What: &wire.Input_OpenUsage{OpenUsage: in.Time}}
 	case ledger.UsageReading:
 		return usagesInput(in.Time, in.Usages)
+	case ledger.SystemReading:
+		return systemInput(&in)
 	case ledger.TensorReading:
 		return tensorsInput(in.Time, in.Totals)
 	case ledger.Segments:
@@ -87,6 +90,7 @@ func gpusInput(gpus []ledger.GPU) *wire.Input {
 	for _, g := range gpus {
 		m.Gpu = append(m.Gpu, &wire.GPU{
 			Index: int32(g.Index), Uuid: []byte(g.UUID), Parent: []byte(g.Parent), Name: []byte(g.Name), Total: g.Total, Used: g.Used,
+			Integrated: g.Integrated, Addressing: uint32(g.Addressing), Node: nodeOf(&g),
 		})
 	}
 	return &wire.Input{What: &wire.Input_Gpus{Gpus: m}}
@@ -237,6 +241,12 @@ func (a *applier) apply(in *wire.Input, books ledger.Books) error {
 		books.Tell(ledger.UsageOpened{Time: what.OpenUsage})
 	case *wire.Input_Usages:
 		books.Tell(ledger.UsageReading{Time: what.Usages.GetTime(), Usages: usagesOf(what.Usages)})
+	case *wire.Input_System:
+		in, err := systemOf(what.System)
+		if err != nil {
+			return err
+		}
+		books.Tell(in)
 	case *wire.Input_Tensors:
 		totals, err := totalsOf(what.Tensors)
 		if err != nil {
@@ -299,6 +309,7 @@ func gpusOf(m *wire.GPUs) (list []ledger.GPU) {
 	for _, g := range m.GetGpu() {
 		list = append(list, ledger.GPU{
 			Index: int(g.GetIndex()), UUID: clean(g.GetUuid()), Parent: clean(g.GetParent()), Name: clean(g.GetName()), Total: g.GetTotal(), Used: g.GetUsed(),
+			Integrated: g.GetIntegrated(), Addressing: ledger.Addressing(min(g.GetAddressing(), math.MaxUint8)), HasNode: g.GetNode() > 0, Node: max(g.GetNode(), 1) - 1,
 		})
 	}
 	return list

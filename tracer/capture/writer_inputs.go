@@ -63,6 +63,8 @@ func (w *Writer) Tell(in ledger.Input) {
 		w.addAt(in.Time, inputOf(in))
 	case ledger.UsageReading:
 		w.addAt(in.Time, inputOf(in))
+	case ledger.SystemReading:
+		w.addAt(in.Time, inputOf(in))
 	case ledger.TensorReading:
 		w.addAt(in.Time, inputOf(in))
 	case ledger.BlockList:

@@ -13,7 +13,7 @@ type Books interface {
 var _ Books = (*Ledger)(nil)
 
 // Input is anything that a Ledger learns except events. Its types are those in this file, Process,
-// SampleRate, Stats, Limits, WalkOpened, Walk and Carried.
+// SampleRate, Stats, Limits, SystemReading, WalkOpened, Walk and Carried.
 type Input interface{ tell(l *Ledger) }
 
 // Tell books an input.

@@ -29,6 +29,7 @@ func (s *Snapshot) Only(keep func(*Process) bool) *Snapshot {
 	out.Peaks = onlyOf(s.Peaks, index, func(x *Peak) *int { return &x.Process })
 	out.Stuck = onlyOf(s.Stuck, index, func(x *Stuck) *int { return &x.Process })
 	out.Balances = onlyOf(s.Balances, index, func(x *Balance) *int { return &x.Process })
+	out.System = onlyOf(s.System, index, func(x *System) *int { return &x.Process })
 	return &out
 }
 

@@ -32,7 +32,8 @@ type process struct {
 	devices    []string // UUID by CUDA ordinal
 	misnamed   bool     // NVML contradicts devices
 	readings   []reading
-	olderFreed uint64 // time of the latest free of memory that is not booked
+	system     []System // without Process and Device; by UUID
+	olderFreed uint64   // time of the latest free of memory that is not booked
 	purged     bool
 	free       bool   // the number is unused: its process left the books
 	unsized    uint64 // live allocations of unknown size among those that were purged

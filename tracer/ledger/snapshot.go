@@ -25,6 +25,7 @@ type Snapshot struct {
 	Sampling  SampleRate
 	GPUs      []GPU     // as NVML lists them; empty without a driver
 	Balances  []Balance // per process and GPU that NVML lists
+	System    []System  // by process, then UUID
 	Stats     Stats
 	Forgotten Forgotten
 	Warnings  []string // one sentence each, without a full stop
@@ -252,6 +253,12 @@ type GPU struct {
 	Name   string
 	Total  uint64
 	Used   uint64
+	// It has no memory of its own: Total and Used are the host's MemTotal, and that minus
+	// MemAvailable.
+	Integrated bool
+	Addressing Addressing
+	HasNode    bool   // its memory is a NUMA node of the system
+	Node       uint32 // that node
 	// When Used was read, and what it was about half of the session earlier; 0 with few readings.
 	Time, EarlierTime, EarlierUsed uint64
 }

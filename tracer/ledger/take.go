@@ -103,6 +103,9 @@ func (v *view) processes() {
 		c.Totals, c.Devices = v.totals(p, v.device[n], v.moments[n]), slices.Clone(uuids)
 		v.s.Processes = append(v.s.Processes, c)
 		v.s.Balances = append(v.s.Balances, v.l.balances(p, index)...)
+		if !v.alone { // its last reading may be of another moment than its peak
+			v.s.System = append(v.s.System, p.systemOf(index, uuids)...)
+		}
 		for cause, r := range p.releases {
 			if r.Objects != 0 {
 				r.Process, r.Cause = index, Cause(cause)

@@ -55,6 +55,8 @@ var versions = map[string][]string{
 	"nvmlDeviceGetMigDeviceHandleByIndex":     {""},
 	"nvmlDeviceGetGpuInstanceId":              {""},
 	"nvmlDeviceGetComputeInstanceId":          {""},
+	"nvmlDeviceGetAddressingMode":             {""},
+	"nvmlDeviceGetNumaNodeId":                 {""},
 }
 
 var required = []string{"nvmlInit", "nvmlShutdown", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID"}
@@ -118,12 +120,13 @@ func (l *realLibrary) gpus() ([]ledger.GPU, map[string]partition, error) {
 	err := l.each(func(d device) error {
 		gpu, err := l.describe(d.Device)
 		gpu.Index, gpu.UUID = d.index, d.uuid
+		l.describeSystem(d.Device, &gpu)
 		gpus = append(gpus, gpu)
 		partitions[d.uuid] = partition{divided: d.divided, minor: l.minor(d.Device)}
 		errs := []error{err}
 		for _, m := range d.instances {
 			gpu, err := l.describe(m.Device)
-			gpu.Index, gpu.UUID, gpu.Parent = d.index, m.uuid, d.uuid
+			gpu.Index, gpu.UUID, gpu.Parent, gpu.Integrated = d.index, m.uuid, d.uuid, false
 			gpus = append(gpus, gpu)
 			partitions[m.uuid] = partition{instance: m.instance}
 			errs = append(errs, err)
@@ -150,7 +153,9 @@ func (l *realLibrary) describe(d gonvml.Device) (gpu ledger.GPU, err error) {
 			return gpu, fmt.Errorf("nvmlDeviceGetMemoryInfo: the driver claims %d of %d bytes", memory.Used, memory.Total)
 		}
 		gpu.Total, gpu.Used = memory.Total, memory.Used
-	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_NO_PERMISSION: // integrated GPUs; containers with some instances of a GPU
+	case gonvml.ERROR_NOT_SUPPORTED:
+		gpu.Integrated = true // as NVML's header has it
+	case gonvml.ERROR_NO_PERMISSION: // containers with some instances of a GPU
 	default:
 		err = callError("nvmlDeviceGetMemoryInfo", ret)
 	}

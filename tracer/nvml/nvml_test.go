@@ -288,3 +288,41 @@ func TestUsageOfAProcessIsOnTheInstanceOfItsOrdinal(t *testing.T) {
 		}
 	}
 }
+
+// On superchips each GPU is a NUMA node; integrated GPUs share the host's memory.
+func TestGPUsThatShareMemoryWithTheHost(t *testing.T) {
+	cuda := fakecuda.Build(t)
+	library, env := cuda.Lib("libnvidia-ml.so.1"), cuda.Env(t, 2, 8<<30)
+	s := lookAt(t, library, append(env, "FAKECUDA_NODE=4", "FAKECUDA_ADDRESSING=ATS")...)
+	for i, g := range s.GPUs {
+		if !g.HasNode || g.Node != uint32(4+i) || g.Addressing != ledger.AddressingATS || g.Integrated || g.Total != 8<<30 {
+			t.Errorf("superchip: got %+v", g)
+		}
+	}
+	s = lookAt(t, library, append(env, "FAKECUDA_INTEGRATED=1", "FAKECUDA_NODE=0", "FAKECUDA_ADDRESSING=none")...)
+	total, _ := hostMemory()
+	for _, g := range s.GPUs {
+		if !g.Integrated || g.HasNode || g.Total != total || g.Used == 0 || g.Used >= total || g.Addressing != ledger.AddressingNone {
+			t.Errorf("integrated: got %+v, want %d bytes in all", g, total)
+		}
+	}
+	if s.GPUsError != "" || len(s.GPUs) != 2 {
+		t.Errorf("got %+v", s)
+	}
+	s = lookAt(t, library, append(env, "FAKECUDA_NODE=5000", "FAKECUDA_ADDRESSING=HMM")...)
+	if g := s.GPUs[0]; g.HasNode || g.Addressing != ledger.AddressingHMM {
+		t.Errorf("got %+v", g)
+	}
+}
+
+func TestHostMemoryIsThatOfMeminfo(t *testing.T) {
+	const text = "MemTotal:       127600748 kB\nMemFree:        100 kB\nMemAvailable:   118566368 kB\nHugePages_Total:       0\n"
+	if total, used := parseMeminfo(strings.NewReader(text)); total != 127600748<<10 || used != (127600748-118566368)<<10 {
+		t.Errorf("got %d, %d", total, used)
+	}
+	for _, text := range []string{"", "MemTotal: x kB", "MemTotal: 1 kB\nMemAvailable: 2 kB", "MemTotal: 18446744073709551615 kB"} {
+		if total, used := parseMeminfo(strings.NewReader(text)); total > 1024 || used != 0 {
+			t.Errorf("%q: got %d, %d", text, total, used)
+		}
+	}
+}

@@ -40,12 +40,15 @@ type Options struct {
 	Changed func(pid uint32) (at uint64, known bool)
 	// LookAgain asks for another Introduce of a process.
 	LookAgain func(pid uint32)
+	// NodeMemory returns the bytes of a process on each NUMA node, and whether they are lower
+	// bounds. It may take seconds.
+	NodeMemory func(pid uint32) (on map[uint32]uint64, cut bool, err error)
 	// Before is called before the books take a reading.
 	Before func(turn *booking.Turn)
 }
 
 // Monitor reads NVML once per second, and knows the GPUs that each process sees. One goroutine
-// calls Run, the worker calls Introduce, and any may call the other methods. Read waits for NVML:
+// calls Run, another one RunSystem, the worker calls Introduce, and any may call the other methods. Read waits for NVML:
 // what reads the rings must not call it.
 type Monitor struct {
 	Options

@@ -38,6 +38,8 @@ func (j *told) Tell(in ledger.Input) {
 		for _, u := range in.Usages {
 			*j = append(*j, fmt.Sprint("usage ", u.PID, " ", u.UUID, " ", u.Rough))
 		}
+	case ledger.SystemReading:
+		*j = append(*j, fmt.Sprint("system ", in.PID, " ", in.On, " ", in.Cut))
 	case ledger.Warning:
 		*j = append(*j, in.Text)
 	}

@@ -371,6 +371,7 @@ type Input struct {
 	//	*Input_Forget
 	//	*Input_Fold
 	//	*Input_Carried
+	//	*Input_System
 	What          isInput_What `protobuf_oneof:"what"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -607,6 +608,15 @@ func (x *Input) GetCarried() *Carried {
 	return nil
 }
 
+func (x *Input) GetSystem() *System {
+	if x != nil {
+		if x, ok := x.What.(*Input_System); ok {
+			return x.System
+		}
+	}
+	return nil
+}
+
 type isInput_What interface {
 	isInput_What()
 }
@@ -691,6 +701,10 @@ type Input_Carried struct {
 	Carried *Carried `protobuf:"bytes,22,opt,name=carried,proto3,oneof"`
 }
 
+type Input_System struct {
+	System *System `protobuf:"bytes,23,opt,name=system,proto3,oneof"`
+}
+
 func (*Input_Begin) isInput_What() {}
 
 func (*Input_Process) isInput_What() {}
@@ -730,6 +744,8 @@ func (*Input_Forget) isInput_What() {}
 func (*Input_Fold) isInput_What() {}
 
 func (*Input_Carried) isInput_What() {}
+
+func (*Input_System) isInput_What() {}
 
 // Fold has sites with fewer live bytes lose their stack.
 type Fold struct {
@@ -1052,6 +1068,9 @@ type GPU struct {
 	Name          []byte                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	Total         uint64                 `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`
 	Used          uint64                 `protobuf:"varint,6,opt,name=used,proto3" json:"used,omitempty"`
+	Integrated    bool                   `protobuf:"varint,7,opt,name=integrated,proto3" json:"integrated,omitempty"`
+	Addressing    uint32                 `protobuf:"varint,8,opt,name=addressing,proto3" json:"addressing,omitempty"` // ledger.Addressing
+	Node          uint32                 `protobuf:"varint,9,opt,name=node,proto3" json:"node,omitempty"`             // NUMA node plus 1; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1128,6 +1147,104 @@ func (x *GPU) GetUsed() uint64 {
 	return 0
 }
 
+func (x *GPU) GetIntegrated() bool {
+	if x != nil {
+		return x.Integrated
+	}
+	return false
+}
+
+func (x *GPU) GetAddressing() uint32 {
+	if x != nil {
+		return x.Addressing
+	}
+	return 0
+}
+
+func (x *GPU) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+// System is memory that the system allocated on the NUMA nodes of GPUs.
+type System struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	Time          uint64                 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
+	Cut           bool                   `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`
+	Uuid          [][]byte               `protobuf:"bytes,4,rep,name=uuid,proto3" json:"uuid,omitempty"`
+	Bytes         []uint64               `protobuf:"varint,5,rep,packed,name=bytes,proto3" json:"bytes,omitempty"` // of each uuid
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *System) Reset() {
+	*x = System{}
+	mi := &file_capture_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *System) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*System) ProtoMessage() {}
+
+func (x *System) ProtoReflect() protoreflect.Message {
+	mi := &file_capture_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use System.ProtoReflect.Descriptor instead.
+func (*System) Descriptor() ([]byte, []int) {
+	return file_capture_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *System) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *System) GetTime() uint64 {
+	if x != nil {
+		return x.Time
+	}
+	return 0
+}
+
+func (x *System) GetCut() bool {
+	if x != nil {
+		return x.Cut
+	}
+	return false
+}
+
+func (x *System) GetUuid() [][]byte {
+	if x != nil {
+		return x.Uuid
+	}
+	return nil
+}
+
+func (x *System) GetBytes() []uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
 type Usages struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Time          uint64                 `protobuf:"varint,1,opt,name=time,proto3" json:"time,omitempty"`
@@ -1138,7 +1255,7 @@ type Usages struct {
 
 func (x *Usages) Reset() {
 	*x = Usages{}
-	mi := &file_capture_proto_msgTypes[8]
+	mi := &file_capture_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1267,7 @@ func (x *Usages) String() string {
 func (*Usages) ProtoMessage() {}
 
 func (x *Usages) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[8]
+	mi := &file_capture_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1280,7 @@ func (x *Usages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usages.ProtoReflect.Descriptor instead.
 func (*Usages) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{8}
+	return file_capture_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Usages) GetTime() uint64 {
@@ -1192,7 +1309,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_capture_proto_msgTypes[9]
+	mi := &file_capture_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1321,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[9]
+	mi := &file_capture_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1334,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{9}
+	return file_capture_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Usage) GetPid() uint32 {
@@ -1258,7 +1375,7 @@ type Tensors struct {
 
 func (x *Tensors) Reset() {
 	*x = Tensors{}
-	mi := &file_capture_proto_msgTypes[10]
+	mi := &file_capture_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1387,7 @@ func (x *Tensors) String() string {
 func (*Tensors) ProtoMessage() {}
 
 func (x *Tensors) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[10]
+	mi := &file_capture_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1400,7 @@ func (x *Tensors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tensors.ProtoReflect.Descriptor instead.
 func (*Tensors) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{10}
+	return file_capture_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Tensors) GetTime() uint64 {
@@ -1325,7 +1442,7 @@ type TensorTotals struct {
 
 func (x *TensorTotals) Reset() {
 	*x = TensorTotals{}
-	mi := &file_capture_proto_msgTypes[11]
+	mi := &file_capture_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1454,7 @@ func (x *TensorTotals) String() string {
 func (*TensorTotals) ProtoMessage() {}
 
 func (x *TensorTotals) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[11]
+	mi := &file_capture_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1467,7 @@ func (x *TensorTotals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorTotals.ProtoReflect.Descriptor instead.
 func (*TensorTotals) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{11}
+	return file_capture_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TensorTotals) GetPid() uint32 {
@@ -1487,7 +1604,7 @@ type Blocks struct {
 
 func (x *Blocks) Reset() {
 	*x = Blocks{}
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1499,7 +1616,7 @@ func (x *Blocks) String() string {
 func (*Blocks) ProtoMessage() {}
 
 func (x *Blocks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[12]
+	mi := &file_capture_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1512,7 +1629,7 @@ func (x *Blocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blocks.ProtoReflect.Descriptor instead.
 func (*Blocks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{12}
+	return file_capture_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Blocks) GetPid() uint32 {
@@ -1567,7 +1684,7 @@ type OpenWalk struct {
 
 func (x *OpenWalk) Reset() {
 	*x = OpenWalk{}
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1696,7 @@ func (x *OpenWalk) String() string {
 func (*OpenWalk) ProtoMessage() {}
 
 func (x *OpenWalk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[13]
+	mi := &file_capture_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1709,7 @@ func (x *OpenWalk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenWalk.ProtoReflect.Descriptor instead.
 func (*OpenWalk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{13}
+	return file_capture_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OpenWalk) GetPid() uint32 {
@@ -1631,7 +1748,7 @@ type Walk struct {
 
 func (x *Walk) Reset() {
 	*x = Walk{}
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1760,7 @@ func (x *Walk) String() string {
 func (*Walk) ProtoMessage() {}
 
 func (x *Walk) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[14]
+	mi := &file_capture_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1773,7 @@ func (x *Walk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Walk.ProtoReflect.Descriptor instead.
 func (*Walk) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{14}
+	return file_capture_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Walk) GetPid() uint32 {
@@ -1767,7 +1884,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1896,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[15]
+	mi := &file_capture_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1909,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{15}
+	return file_capture_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Holder) GetDevice() int32 {
@@ -1867,7 +1984,7 @@ type Segments struct {
 
 func (x *Segments) Reset() {
 	*x = Segments{}
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +1996,7 @@ func (x *Segments) String() string {
 func (*Segments) ProtoMessage() {}
 
 func (x *Segments) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[16]
+	mi := &file_capture_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +2009,7 @@ func (x *Segments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segments.ProtoReflect.Descriptor instead.
 func (*Segments) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{16}
+	return file_capture_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Segments) GetStack() []uint64 {
@@ -1912,7 +2029,7 @@ type SampleRate struct {
 
 func (x *SampleRate) Reset() {
 	*x = SampleRate{}
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +2041,7 @@ func (x *SampleRate) String() string {
 func (*SampleRate) ProtoMessage() {}
 
 func (x *SampleRate) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[17]
+	mi := &file_capture_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2054,7 @@ func (x *SampleRate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SampleRate.ProtoReflect.Descriptor instead.
 func (*SampleRate) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{17}
+	return file_capture_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SampleRate) GetMean() uint64 {
@@ -1963,7 +2080,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2092,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[18]
+	mi := &file_capture_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2105,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{18}
+	return file_capture_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Sampling) GetProbability() []float64 {
@@ -2018,7 +2135,7 @@ type Stats struct {
 
 func (x *Stats) Reset() {
 	*x = Stats{}
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2147,7 @@ func (x *Stats) String() string {
 func (*Stats) ProtoMessage() {}
 
 func (x *Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[19]
+	mi := &file_capture_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2160,7 @@ func (x *Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stats.ProtoReflect.Descriptor instead.
 func (*Stats) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{19}
+	return file_capture_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Stats) GetLost() uint64 {
@@ -2141,7 +2258,7 @@ type ProcessWarning struct {
 
 func (x *ProcessWarning) Reset() {
 	*x = ProcessWarning{}
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2270,7 @@ func (x *ProcessWarning) String() string {
 func (*ProcessWarning) ProtoMessage() {}
 
 func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[20]
+	mi := &file_capture_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2283,7 @@ func (x *ProcessWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessWarning.ProtoReflect.Descriptor instead.
 func (*ProcessWarning) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{20}
+	return file_capture_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ProcessWarning) GetPid() uint32 {
@@ -2194,7 +2311,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2323,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[21]
+	mi := &file_capture_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2336,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{21}
+	return file_capture_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Limits) GetSites() uint64 {
@@ -2250,7 +2367,7 @@ type Carried struct {
 
 func (x *Carried) Reset() {
 	*x = Carried{}
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2379,7 @@ func (x *Carried) String() string {
 func (*Carried) ProtoMessage() {}
 
 func (x *Carried) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[22]
+	mi := &file_capture_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2392,7 @@ func (x *Carried) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Carried.ProtoReflect.Descriptor instead.
 func (*Carried) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{22}
+	return file_capture_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Carried) GetPiece() uint32 {
@@ -2337,7 +2454,7 @@ type Stacks struct {
 
 func (x *Stacks) Reset() {
 	*x = Stacks{}
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2466,7 @@ func (x *Stacks) String() string {
 func (*Stacks) ProtoMessage() {}
 
 func (x *Stacks) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[23]
+	mi := &file_capture_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2479,7 @@ func (x *Stacks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stacks.ProtoReflect.Descriptor instead.
 func (*Stacks) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{23}
+	return file_capture_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Stacks) GetFirstText() uint32 {
@@ -2517,7 +2634,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2529,7 +2646,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_capture_proto_msgTypes[24]
+	mi := &file_capture_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2542,7 +2659,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_capture_proto_rawDescGZIP(), []int{24}
+	return file_capture_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *End) GetTime() uint64 {
@@ -2606,7 +2723,7 @@ const file_capture_proto_rawDesc = "" +
 	"\x05stack\x18\x12 \x01(\fR\x05stack\x12\x16\n" +
 	"\x06handle\x18\x14 \x01(\fR\x06handle\x12\x16\n" +
 	"\x06totals\x18\x17 \x01(\fR\x06totals\x120\n" +
-	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\xce\b\n" +
+	"\x05input\x18\x13 \x03(\v2\x1a.vramprof.capture.v1.InputR\x05input\"\x85\t\n" +
 	"\x05Input\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\rR\bposition\x12\x16\n" +
@@ -2632,7 +2749,8 @@ const file_capture_proto_rawDesc = "" +
 	"\topen_walk\x18\x13 \x01(\v2\x1d.vramprof.capture.v1.OpenWalkH\x00R\bopenWalk\x12\x18\n" +
 	"\x06forget\x18\x14 \x01(\x04H\x00R\x06forget\x12/\n" +
 	"\x04fold\x18\x15 \x01(\v2\x19.vramprof.capture.v1.FoldH\x00R\x04fold\x128\n" +
-	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarriedB\x06\n" +
+	"\acarried\x18\x16 \x01(\v2\x1c.vramprof.capture.v1.CarriedH\x00R\acarried\x125\n" +
+	"\x06system\x18\x17 \x01(\v2\x1b.vramprof.capture.v1.SystemH\x00R\x06systemB\x06\n" +
 	"\x04what\".\n" +
 	"\x04Fold\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x14\n" +
@@ -2661,14 +2779,27 @@ const file_capture_proto_rawDesc = "" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04uuid\x18\x02 \x03(\fR\x04uuid\"2\n" +
 	"\x04GPUs\x12*\n" +
-	"\x03gpu\x18\x01 \x03(\v2\x18.vramprof.capture.v1.GPUR\x03gpu\"\x85\x01\n" +
+	"\x03gpu\x18\x01 \x03(\v2\x18.vramprof.capture.v1.GPUR\x03gpu\"\xd9\x01\n" +
 	"\x03GPU\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\fR\x04uuid\x12\x16\n" +
 	"\x06parent\x18\x03 \x01(\fR\x06parent\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\fR\x04name\x12\x14\n" +
 	"\x05total\x18\x05 \x01(\x04R\x05total\x12\x12\n" +
-	"\x04used\x18\x06 \x01(\x04R\x04used\"N\n" +
+	"\x04used\x18\x06 \x01(\x04R\x04used\x12\x1e\n" +
+	"\n" +
+	"integrated\x18\a \x01(\bR\n" +
+	"integrated\x12\x1e\n" +
+	"\n" +
+	"addressing\x18\b \x01(\rR\n" +
+	"addressing\x12\x12\n" +
+	"\x04node\x18\t \x01(\rR\x04node\"j\n" +
+	"\x06System\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
+	"\x04time\x18\x02 \x01(\x04R\x04time\x12\x10\n" +
+	"\x03cut\x18\x03 \x01(\bR\x03cut\x12\x12\n" +
+	"\x04uuid\x18\x04 \x03(\fR\x04uuid\x12\x14\n" +
+	"\x05bytes\x18\x05 \x03(\x04R\x05bytes\"N\n" +
 	"\x06Usages\x12\x12\n" +
 	"\x04time\x18\x01 \x01(\x04R\x04time\x120\n" +
 	"\x05usage\x18\x02 \x03(\v2\x1a.vramprof.capture.v1.UsageR\x05usage\"Y\n" +
@@ -2816,7 +2947,7 @@ func file_capture_proto_rawDescGZIP() []byte {
 	return file_capture_proto_rawDescData
 }
 
-var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_capture_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_capture_proto_goTypes = []any{
 	(*Head)(nil),           // 0: vramprof.capture.v1.Head
 	(*Inputs)(nil),         // 1: vramprof.capture.v1.Inputs
@@ -2826,52 +2957,54 @@ var file_capture_proto_goTypes = []any{
 	(*Devices)(nil),        // 5: vramprof.capture.v1.Devices
 	(*GPUs)(nil),           // 6: vramprof.capture.v1.GPUs
 	(*GPU)(nil),            // 7: vramprof.capture.v1.GPU
-	(*Usages)(nil),         // 8: vramprof.capture.v1.Usages
-	(*Usage)(nil),          // 9: vramprof.capture.v1.Usage
-	(*Tensors)(nil),        // 10: vramprof.capture.v1.Tensors
-	(*TensorTotals)(nil),   // 11: vramprof.capture.v1.TensorTotals
-	(*Blocks)(nil),         // 12: vramprof.capture.v1.Blocks
-	(*OpenWalk)(nil),       // 13: vramprof.capture.v1.OpenWalk
-	(*Walk)(nil),           // 14: vramprof.capture.v1.Walk
-	(*Holder)(nil),         // 15: vramprof.capture.v1.Holder
-	(*Segments)(nil),       // 16: vramprof.capture.v1.Segments
-	(*SampleRate)(nil),     // 17: vramprof.capture.v1.SampleRate
-	(*Sampling)(nil),       // 18: vramprof.capture.v1.Sampling
-	(*Stats)(nil),          // 19: vramprof.capture.v1.Stats
-	(*ProcessWarning)(nil), // 20: vramprof.capture.v1.ProcessWarning
-	(*Limits)(nil),         // 21: vramprof.capture.v1.Limits
-	(*Carried)(nil),        // 22: vramprof.capture.v1.Carried
-	(*Stacks)(nil),         // 23: vramprof.capture.v1.Stacks
-	(*End)(nil),            // 24: vramprof.capture.v1.End
+	(*System)(nil),         // 8: vramprof.capture.v1.System
+	(*Usages)(nil),         // 9: vramprof.capture.v1.Usages
+	(*Usage)(nil),          // 10: vramprof.capture.v1.Usage
+	(*Tensors)(nil),        // 11: vramprof.capture.v1.Tensors
+	(*TensorTotals)(nil),   // 12: vramprof.capture.v1.TensorTotals
+	(*Blocks)(nil),         // 13: vramprof.capture.v1.Blocks
+	(*OpenWalk)(nil),       // 14: vramprof.capture.v1.OpenWalk
+	(*Walk)(nil),           // 15: vramprof.capture.v1.Walk
+	(*Holder)(nil),         // 16: vramprof.capture.v1.Holder
+	(*Segments)(nil),       // 17: vramprof.capture.v1.Segments
+	(*SampleRate)(nil),     // 18: vramprof.capture.v1.SampleRate
+	(*Sampling)(nil),       // 19: vramprof.capture.v1.Sampling
+	(*Stats)(nil),          // 20: vramprof.capture.v1.Stats
+	(*ProcessWarning)(nil), // 21: vramprof.capture.v1.ProcessWarning
+	(*Limits)(nil),         // 22: vramprof.capture.v1.Limits
+	(*Carried)(nil),        // 23: vramprof.capture.v1.Carried
+	(*Stacks)(nil),         // 24: vramprof.capture.v1.Stacks
+	(*End)(nil),            // 25: vramprof.capture.v1.End
 }
 var file_capture_proto_depIdxs = []int32{
 	2,  // 0: vramprof.capture.v1.Inputs.input:type_name -> vramprof.capture.v1.Input
 	4,  // 1: vramprof.capture.v1.Input.process:type_name -> vramprof.capture.v1.Process
 	5,  // 2: vramprof.capture.v1.Input.devices:type_name -> vramprof.capture.v1.Devices
 	6,  // 3: vramprof.capture.v1.Input.gpus:type_name -> vramprof.capture.v1.GPUs
-	8,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
-	10, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
-	12, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
-	16, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
-	18, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
-	19, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
-	17, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
-	20, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
-	21, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
-	14, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
-	13, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
+	9,  // 4: vramprof.capture.v1.Input.usages:type_name -> vramprof.capture.v1.Usages
+	11, // 5: vramprof.capture.v1.Input.tensors:type_name -> vramprof.capture.v1.Tensors
+	13, // 6: vramprof.capture.v1.Input.blocks:type_name -> vramprof.capture.v1.Blocks
+	17, // 7: vramprof.capture.v1.Input.segments:type_name -> vramprof.capture.v1.Segments
+	19, // 8: vramprof.capture.v1.Input.sampling:type_name -> vramprof.capture.v1.Sampling
+	20, // 9: vramprof.capture.v1.Input.stats:type_name -> vramprof.capture.v1.Stats
+	18, // 10: vramprof.capture.v1.Input.sample_rate:type_name -> vramprof.capture.v1.SampleRate
+	21, // 11: vramprof.capture.v1.Input.process_warning:type_name -> vramprof.capture.v1.ProcessWarning
+	22, // 12: vramprof.capture.v1.Input.limits:type_name -> vramprof.capture.v1.Limits
+	15, // 13: vramprof.capture.v1.Input.walk:type_name -> vramprof.capture.v1.Walk
+	14, // 14: vramprof.capture.v1.Input.open_walk:type_name -> vramprof.capture.v1.OpenWalk
 	3,  // 15: vramprof.capture.v1.Input.fold:type_name -> vramprof.capture.v1.Fold
-	22, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
-	5,  // 17: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
-	7,  // 18: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
-	9,  // 19: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
-	11, // 20: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
-	15, // 21: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	23, // 16: vramprof.capture.v1.Input.carried:type_name -> vramprof.capture.v1.Carried
+	8,  // 17: vramprof.capture.v1.Input.system:type_name -> vramprof.capture.v1.System
+	5,  // 18: vramprof.capture.v1.Process.devices:type_name -> vramprof.capture.v1.Devices
+	7,  // 19: vramprof.capture.v1.GPUs.gpu:type_name -> vramprof.capture.v1.GPU
+	10, // 20: vramprof.capture.v1.Usages.usage:type_name -> vramprof.capture.v1.Usage
+	12, // 21: vramprof.capture.v1.Tensors.totals:type_name -> vramprof.capture.v1.TensorTotals
+	16, // 22: vramprof.capture.v1.Walk.holder:type_name -> vramprof.capture.v1.Holder
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_capture_proto_init() }
@@ -2900,6 +3033,7 @@ func file_capture_proto_init() {
 		(*Input_Forget)(nil),
 		(*Input_Fold)(nil),
 		(*Input_Carried)(nil),
+		(*Input_System)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2907,7 +3041,7 @@ func file_capture_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_capture_proto_rawDesc), len(file_capture_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

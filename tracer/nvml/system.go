@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package nvml
+
+import (
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// maxNode is the largest number of a NUMA node that is plausible: the kernel has at most 1024.
+const maxNode = 1023
+
+// describeSystem reads what a whole GPU has to do with the host's memory. Drivers since
+// 550 have the call for the node, 555 has none for the mode yet; GPUs that are no NUMA node answer that it is not supported.
+func (l *realLibrary) describeSystem(d gonvml.Device, gpu *ledger.GPU) {
+	if l.has["nvmlDeviceGetAddressingMode"] {
+		if mode, ret := d.GetAddressingMode(); ret == gonvml.SUCCESS {
+			gpu.Addressing = addressingOf(gonvml.DeviceAddressingModeType(mode.Value))
+		}
+	}
+	if gpu.Integrated {
+		gpu.Total, gpu.Used = hostMemory()
+		return // its node is the host's, where all memory of a process is
+	}
+	if l.has["nvmlDeviceGetNumaNodeId"] {
+		if node, ret := d.GetNumaNodeId(); ret == gonvml.SUCCESS && node >= 0 && node <= maxNode {
+			gpu.HasNode, gpu.Node = true, uint32(node)
+		}
+	}
+}
+
+func addressingOf(mode gonvml.DeviceAddressingModeType) ledger.Addressing {
+	switch mode {
+	case gonvml.DEVICE_ADDRESSING_MODE_NONE:
+		return ledger.AddressingNone
+	case gonvml.DEVICE_ADDRESSING_MODE_HMM:
+		return ledger.AddressingHMM
+	case gonvml.DEVICE_ADDRESSING_MODE_ATS:
+		return ledger.AddressingATS
+	}
+	return ledger.AddressingUnknown
+}

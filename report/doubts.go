@@ -38,6 +38,9 @@ func Doubts(s *ledger.Snapshot) []Doubt {
 	for _, text := range readingTexts(s) {
 		list = append(list, Doubt{AtBalance, text})
 	}
+	if text := SystemText(s); text != "" {
+		list = append(list, Doubt{AtBalance, text})
+	}
 	return list
 }
 

@@ -41,7 +41,7 @@ func HeldText(x *ledger.Peak) string {
 	var b strings.Builder
 	b.WriteString(words.SignedBytes(sum))
 	sign := " = "
-	for _, plane := range []string{PlaneTensor, PlaneCache, PlaneDriver, PlaneBefore, PlaneUnexplained} {
+	for _, plane := range PlanesOnGPUs {
 		n := by[plane]
 		if n == 0 {
 			continue

@@ -3,6 +3,8 @@
 package report
 
 import (
+	"slices"
+
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -17,8 +19,19 @@ const (
 	// These belong to the sum of no GPU.
 	PlaneHost    = "host"    // page-locked memory of the host, and CPU tensors
 	PlaneManaged = "managed" // migrates between host and GPU
+	PlaneSystem  = "system"  // what the system, not CUDA, allocated on a GPU's NUMA node
 	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped: in no profile
 )
+
+// PlanesOnGPUs add up to what GPUs use, and PlanesApart belong to the sum of none; in the order in
+// which reports list them.
+var (
+	PlanesOnGPUs = []string{PlaneTensor, PlaneCache, PlaneDriver, PlaneBefore, PlaneUnexplained}
+	PlanesApart  = []string{PlaneHost, PlaneManaged, PlaneSystem, PlaneAsleep}
+)
+
+// Planes returns all planes.
+func Planes() []string { return slices.Concat(PlanesOnGPUs, PlanesApart) }
 
 // PlaneName returns how reports call a plane. JSON and the labels of profiles have the plane
 // itself.
@@ -32,6 +45,8 @@ func PlaneName(plane string) string {
 		return "other CUDA"
 	case PlaneBefore:
 		return "before attach"
+	case PlaneSystem:
+		return "system-allocated"
 	}
 	return plane // the others have their own name
 }
@@ -47,6 +62,7 @@ const (
 	MarkOlderAsleep = "[before attach: pytorch allocated, asleep]"
 	MarkForeign     = "[CUDA context, modules, other before attach]"
 	MarkUnexplained = "[unexplained]"
+	MarkSystem      = "[system-allocated on the GPU's NUMA node]"
 )
 
 // MarkName returns how reports call the memory that a mark stands for: "tensors before attach".
@@ -65,6 +81,8 @@ func MarkName(mark string) string {
 		return "context, other before attach"
 	case MarkUnexplained:
 		return PlaneUnexplained
+	case MarkSystem:
+		return PlaneName(PlaneSystem)
 	}
 	return mark
 }
@@ -82,7 +100,7 @@ type Holding struct {
 
 // Apart reports whether the share belongs to the sum of no GPU.
 func (h *Holding) Apart() bool {
-	return h.OnHost() || h.Plane == PlaneManaged || h.Plane == PlaneAsleep
+	return h.OnHost() || h.Plane == PlaneManaged || h.Plane == PlaneSystem || h.Plane == PlaneAsleep
 }
 
 // OnHost reports whether the share is host memory.
@@ -173,7 +191,7 @@ func Holdings(s *ledger.Snapshot) []Holding {
 		add(PlaneBefore, MarkForeign, int64(x.Foreign))
 		add(PlaneUnexplained, MarkUnexplained, x.Unexplained)
 	}
-	return append(list, olderAsleep(s)...)
+	return append(append(list, olderAsleep(s)...), systemHoldings(s)...)
 }
 
 // rests returns the differences between the totals, which are exact, and the sites of tensors and

@@ -43,16 +43,17 @@ var schemas = map[string]struct {
 
 // values lists what fields can hold, by the name of the definition and the JSON field.
 var values = map[string][]string{
-	"Frame.language":  {"python", "native", "mark"},
-	"Branch.language": {"python", "native", "mark"},
-	"Site.plane":      {"tensor", "driver", "managed", "host"},
-	"Plane.plane":     {"tensor", "cache", "driver", "before", "unexplained", "host", "managed", "asleep"},
-	"Verdict.class":   {"leaking", "growing", "cache", "steady", "one-off"},
-	"View.view":       views,
-	"Library.layer":   {"driver", "runtime"},
-	"Answer.by":       {"cuGetProcAddress", "cuGetProcAddress_v2"},
-	"Answer.mode":     entries.Modes[:],
-	"TimeMark.kind":   {"out_of_memory", "large", "began", "ended"},
+	"Frame.language":      {"python", "native", "mark"},
+	"Branch.language":     {"python", "native", "mark"},
+	"Site.plane":          {"tensor", "driver", "managed", "host"},
+	"Plane.plane":         {"tensor", "cache", "driver", "before", "unexplained", "host", "managed", "system", "asleep"},
+	"Verdict.class":       {"leaking", "growing", "cache", "steady", "one-off"},
+	"View.view":           views,
+	"Library.layer":       {"driver", "runtime"},
+	"GPU.addressing_mode": {"ATS", "HMM", "none"},
+	"Answer.by":           {"cuGetProcAddress", "cuGetProcAddress_v2"},
+	"Answer.mode":         entries.Modes[:],
+	"TimeMark.kind":       {"out_of_memory", "large", "began", "ended"},
 }
 
 // nullable lists the fields that are null when they are empty.

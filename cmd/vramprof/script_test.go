@@ -104,7 +104,7 @@ func haveCompilers() bool {
 	return true
 }
 
-// condition: [root] may trace; [fakecuda] has the programs that use CUDA;
+// condition: [root] may trace; [fakecuda] has the programs that use CUDA; [numa] knows NUMA nodes;
 // [devices] may make device files that can be opened.
 func condition(name string) (bool, error) {
 	switch name {
@@ -112,6 +112,9 @@ func condition(name string) (bool, error) {
 		return os.Geteuid() == 0, nil
 	case "fakecuda":
 		return haveCompilers(), nil
+	case "numa":
+		_, err := os.Stat("/proc/self/numa_maps")
+		return err == nil, nil
 	case "devices":
 		path := filepath.Join(os.TempDir(), fmt.Sprintf("vramprof-test-device-%d", os.Getpid()))
 		defer os.Remove(path)

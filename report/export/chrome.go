@@ -209,6 +209,7 @@ func (c *chrome) planesOf(pid uint32, where string, rows []*timeline.Row) []coun
 	for _, apart := range []counter{
 		{name: "page-locked host memory, first used on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Host })}},
 		{name: "managed memory of " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Managed })}},
+		{name: "system-allocated memory on the NUMA node of " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.System })}},
 		{name: "tensors asleep on " + where, planes: []plane{of("bytes", func(r *timeline.Row) []uint64 { return r.Asleep })}},
 	} {
 		for i := range c.t.Times {

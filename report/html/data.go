@@ -126,9 +126,7 @@ type partData struct {
 	Idle    uint64  `json:"idle,omitempty"` // at most this much of what is unexplained lies unused in pools
 }
 
-var planes = []string{report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged, report.PlaneAsleep}
-
-var planesApart = []string{report.PlaneHost, report.PlaneManaged, report.PlaneAsleep}
+var planes = report.Planes()
 
 // host is the GPU of what is on none.
 const host = -1
@@ -156,7 +154,7 @@ func newPayload(in *Input) *payload {
 	b.p = &payload{
 		Version: 1, Title: shorten(untrusted.Clean(in.Title)), Host: shorten(untrusted.Clean(s.Host)),
 		Until: s.Wall.UTC().Format("2006-01-02 15:04:05 UTC"), Wall: s.Wall.UnixMilli(), Traced: words.Span(since(s.End, s.Begin)), End: since(s.End, s.Begin),
-		Strings: []string{}, Planes: planes, Apart: planesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Advice: []string{},
+		Strings: []string{}, Planes: planes, Apart: report.PlanesApart, Processes: []processData{}, GPUs: []gpuData{}, Verdicts: in.Verdicts != nil, Advice: []string{},
 		Remarks: list(texts.Remarks), Doubts: []string{}, Warnings: list(texts.Warnings),
 	}
 	for _, text := range in.Advice {

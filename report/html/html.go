@@ -94,7 +94,7 @@ func (in *Input) check() error {
 				return fmt.Errorf("row %d of the timeline does not fit to its %d moments and %d processes", i, n, len(tl.Processes))
 			}
 		}
-		if r.Managed != nil && len(r.Managed) != n || r.Asleep != nil && len(r.Asleep) != n {
+		if r.Managed != nil && len(r.Managed) != n || r.System != nil && len(r.System) != n || r.Asleep != nil && len(r.Asleep) != n {
 			return fmt.Errorf("row %d of the timeline does not fit to its %d moments", i, n)
 		}
 	}

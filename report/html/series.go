@@ -264,6 +264,8 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 		return unsigned(r.Host)
 	case report.PlaneManaged:
 		return unsigned(r.Managed)
+	case report.PlaneSystem:
+		return unsigned(r.System)
 	case report.PlaneAsleep:
 		return unsigned(r.Asleep)
 	}
@@ -272,7 +274,7 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 
 var restMarks = map[string]string{
 	report.PlaneTensor: report.MarkNoSample, report.PlaneCache: report.MarkCache, report.PlaneBefore: markBefore, report.PlaneUnexplained: report.MarkUnexplained,
-	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneAsleep: report.MarkAsleep,
+	report.PlaneDriver: markNoSite, report.PlaneHost: markNoSite, report.PlaneManaged: markNoSite, report.PlaneSystem: report.MarkSystem, report.PlaneAsleep: report.MarkAsleep,
 }
 
 // addRests adds what rows have beyond their sites, so that the series of all entries add up to the

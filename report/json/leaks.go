@@ -53,6 +53,7 @@ type LeaksReport struct {
 	Tensors       []TensorsReport `json:"tensors"`  // for each process and device whose PyTorch reports tensors
 	Parts         []PartReport    `json:"parts"`    // parts of NVML's figure for each process and GPU
 	Balances      []BalanceReport `json:"balances"` // usage = baseline + live + gap
+	System        []SystemReport  `json:"system,omitempty"`
 	GPUs          []GPUReport     `json:"gpus"`
 	Losses        LossesReport    `json:"losses"`
 	Notes         []string        `json:"notes"`    // losses in words
@@ -206,12 +207,27 @@ type PoolReport struct {
 
 // GPUReport is one device as NVML lists it.
 type GPUReport struct {
-	Index      int    `json:"index"`
-	UUID       string `json:"gpu_uuid"`
-	ParentUUID string `json:"parent_uuid,omitempty"` // UUID of the GPU that a MIG instance belongs to; bytes and index are that GPU's
-	Name       string `json:"name"`
-	TotalBytes uint64 `json:"total_bytes"`
-	UsedBytes  uint64 `json:"used_bytes"`
+	Index      int     `json:"index"`
+	UUID       string  `json:"gpu_uuid"`
+	ParentUUID string  `json:"parent_uuid,omitempty"` // UUID of the GPU that a MIG instance belongs to; bytes and index are that GPU's
+	Name       string  `json:"name"`
+	TotalBytes uint64  `json:"total_bytes"`
+	UsedBytes  uint64  `json:"used_bytes"`
+	Integrated bool    `json:"integrated,omitempty"`      // it shares the host's memory: total_bytes is MemTotal, used_bytes that minus MemAvailable
+	Addressing string  `json:"addressing_mode,omitempty"` // of memory that the system allocates, as NVML reports it: ATS, HMM, none
+	Node       *uint32 `json:"numa_node,omitempty"`       // that the GPU's memory is, as NVML reports it
+}
+
+// SystemReport is memory of a process that the system allocated on the NUMA node of a GPU, such as
+// malloc's. It is in no sum.
+type SystemReport struct {
+	Process int    `json:"process"`
+	PID     uint32 `json:"pid"`
+	Device  string `json:"device"`
+	GPUUUID string `json:"gpu_uuid"`
+	Bytes   uint64 `json:"bytes"`
+	AgeNS   uint64 `json:"age_ns"`             // time since it was read
+	AtLeast bool   `json:"at_least,omitempty"` // the list of the process's memory was too long
 }
 
 // LossesReport counts events and stacks that the ledger lacks; see ledger.Stats.
@@ -291,8 +307,13 @@ func NewLeaks(s *ledger.Snapshot, st callstack.Stacks, o report.Options) *LeaksR
 			report.Minus(s.End, b.Time), b.Since, b.Doubt,
 		})
 	}
-	for _, g := range s.GPUs {
-		r.GPUs = append(r.GPUs, GPUReport{g.Index, untrusted.Clean(g.UUID), untrusted.Clean(g.Parent), untrusted.Clean(g.Name), g.Total, g.Used})
+	for i := range s.GPUs {
+		r.GPUs = append(r.GPUs, gpuReport(&s.GPUs[i]))
+	}
+	for _, x := range s.System {
+		r.System = append(r.System, SystemReport{
+			x.Process, s.Processes[x.Process].PID, words.Device(x.Device, ledger.Device), untrusted.Clean(x.UUID), x.Bytes, report.Minus(s.End, x.Time), x.Cut,
+		})
 	}
 	for _, d := range report.Doubts(s) {
 		if d.At == report.AtTitle {
@@ -342,4 +363,15 @@ func ownerReports(s *ledger.Snapshot, st callstack.Stacks, o report.Options, x *
 		})
 	}
 	return list
+}
+
+func gpuReport(g *ledger.GPU) GPUReport {
+	r := GPUReport{
+		Index: g.Index, UUID: untrusted.Clean(g.UUID), ParentUUID: untrusted.Clean(g.Parent), Name: untrusted.Clean(g.Name),
+		TotalBytes: g.Total, UsedBytes: g.Used, Integrated: g.Integrated, Addressing: g.Addressing.String(),
+	}
+	if g.HasNode {
+		r.Node = &g.Node
+	}
+	return r
 }

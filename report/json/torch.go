@@ -13,9 +13,9 @@ import (
 
 // PlaneReport sums one plane over all processes.
 type PlaneReport struct {
-	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, asleep
+	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, system, asleep
 	Bytes      int64  `json:"bytes"`       // on GPUs; negative only where figures disagree
-	ApartBytes int64  `json:"apart_bytes"` // managed memory and tensors asleep, in no GPU's sum
+	ApartBytes int64  `json:"apart_bytes"` // managed and system-allocated memory and tensors asleep, in no GPU's sum
 	HostBytes  int64  `json:"host_bytes"`  // on the host
 }
 
@@ -83,7 +83,10 @@ type CacheReport struct {
 }
 
 func planeReports(s *ledger.Snapshot) []PlaneReport {
-	list := []PlaneReport{{Plane: report.PlaneTensor}, {Plane: report.PlaneCache}, {Plane: report.PlaneDriver}, {Plane: report.PlaneBefore}, {Plane: report.PlaneUnexplained}, {Plane: report.PlaneHost}, {Plane: report.PlaneManaged}, {Plane: report.PlaneAsleep}}
+	var list []PlaneReport
+	for _, plane := range report.Planes() {
+		list = append(list, PlaneReport{Plane: plane})
+	}
 	for _, h := range report.Holdings(s) {
 		for i := range list {
 			switch r := &list[i]; {

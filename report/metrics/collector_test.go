@@ -74,7 +74,7 @@ func judgeNow(c *Collector, s *ledger.Snapshot) {
 func sessions() map[string]*ledger.Snapshot {
 	flooded, _ := reporttest.Flooded()
 	return map[string]*ledger.Snapshot{
-		"native": reporttest.Snapshot(), "torch": reporttest.TorchSnapshot(), "kinds": reporttest.KindsSnapshot(), "managed": reporttest.ManagedSnapshot(),
+		"native": reporttest.Snapshot(), "torch": reporttest.TorchSnapshot(), "kinds": reporttest.KindsSnapshot(), "managed": reporttest.ManagedSnapshot(), "system": reporttest.SystemSnapshot(),
 		"asleep": reporttest.AsleepSnapshot(), "ended": reporttest.Ended(), "oom": reporttest.OOMSnapshot(), "ranks": reporttest.RanksSnapshot(8),
 		"held": reporttest.Held(), "stuck": reporttest.Stuck(), "objects": reporttest.ObjectsSnapshot(), "flooded": flooded, "empty": {},
 	}

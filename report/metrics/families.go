@@ -90,7 +90,7 @@ var Families = [familyCount]Family{
 	memoryBytes: {Name: "vramprof_memory_bytes", Type: gauge, Labels: rowAnd("plane"),
 		Help: "GPU memory of running processes by plane. The planes add up to what NVML reports for the processes."},
 	outsideBytes: {Name: "vramprof_memory_outside_bytes", Type: gauge, Labels: rowAnd("plane"),
-		Help: "Memory that NVML counts for no process or for another one: host, managed, asleep or imported."},
+		Help: "Memory that NVML counts for no process or for another one: host, managed, asleep or imported; and system, which the system allocated on a GPU's NUMA node."},
 	overbookedBytes: {Name: "vramprof_overbooked_bytes", Type: gauge, Labels: rowAnd(),
 		Help: "Bytes by which the books exceed what NVML reports, taken off the planes before, cache, driver and tensor, in this order."},
 	peakBytes: {Name: "vramprof_peak_bytes", Type: gauge, Labels: rowAnd(),

@@ -14,7 +14,7 @@ var planes = [...]string{report.PlaneUnexplained, report.PlaneTensor, report.Pla
 // planeImported is memory that is in the sums of another process.
 const planeImported = "imported"
 
-var outside = [...]string{report.PlaneHost, report.PlaneManaged, report.PlaneAsleep, planeImported}
+var outside = [...]string{report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneAsleep, planeImported}
 
 // row has the figures of one set of labels. What is counted stays from one snapshot to the next.
 type row struct {

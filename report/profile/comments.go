@@ -63,6 +63,9 @@ func comments(s *ledger.Snapshot, st callstack.Stacks, source string, cut bool) 
 	if sum.Managed.Objects > 0 {
 		details = append(details, "managed memory is in host_space too, as NVML counts it for no process: "+sum.Managed.Text())
 	}
+	if len(s.System) > 0 {
+		details = append(details, "system-allocated memory on the NUMA nodes of GPUs is in host_space too")
+	}
 	for _, d := range report.Doubts(s) {
 		kind := "doubt: "
 		if d.At == report.AtTitle {

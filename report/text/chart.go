@@ -25,7 +25,7 @@ func chartSeries(r *timeline.Row) []series {
 	list := []series{
 		{"usage", r.Usage}, {report.PlaneName(report.PlaneTensor), r.Tensors}, {report.PlaneName(report.PlaneCache), r.Cached},
 		{report.PlaneName(report.PlaneDriver), r.Driver}, {report.PlaneName(report.PlaneBefore), r.Before},
-		{"host, pinned", r.Host}, {"managed", r.Managed}, {"asleep", r.Asleep},
+		{"host, pinned", r.Host}, {"managed", r.Managed}, {"system", r.System}, {"asleep", r.Asleep},
 	}
 	kept := list[:0]
 	for _, x := range list {

@@ -33,6 +33,7 @@ func WriteLeaks(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report.O
 	torchTable(p, s)
 	remarkLines(p, s, st)
 	usageParts(p, s, n)
+	systemPart(p, s)
 	olderPart(p, s, o)
 	footnotes(p, n)
 	return p.writeTo(w)

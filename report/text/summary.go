@@ -48,6 +48,7 @@ func WriteSummary(w io.Writer, s *ledger.Snapshot, st callstack.Stacks, o report
 		p.paragraph("", report.FailuresText(s))
 	}
 	usageParts(p, s, n)
+	systemPart(p, s)
 	olderPart(p, s, o)
 	footnotes(p, n)
 	return p.writeTo(w)
@@ -58,7 +59,7 @@ func gpus(p *page, s *ledger.Snapshot) {
 		g := &s.GPUs[i]
 		used := fmt.Sprintf("%s of %s used", words.Bytes(g.Used), words.Bytes(g.Total))
 		if g.Parent == "" {
-			p.list(plain, 0, ", ", fmt.Sprintf("GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used)
+			p.list(plain, 0, ", ", append([]string{fmt.Sprintf("GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used}, report.GPUText(g)...)...)
 		} else { // its name begins with that of its GPU
 			p.list(plain, 2, ", ", fmt.Sprintf("MIG instance of GPU %d: %s", g.Index, untrusted.Clean(g.Name)), words.ShortUUID(g.UUID), used)
 		}

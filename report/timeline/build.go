@@ -107,6 +107,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 	}
 	b.withoutNVML(i, steps, s, index, placed)
 	b.asleep(i, steps, s, index)
+	b.system(i, steps, s, index)
 	b.hostAndSites(i, steps, at, s, index)
 }
 
@@ -219,6 +220,16 @@ func (b *builder) asleep(i, steps int, s *ledger.Snapshot, index []int) {
 	}
 }
 
+// system fills rows with what the system allocated on the NUMA nodes of GPUs.
+func (b *builder) system(i, steps int, s *ledger.Snapshot, index []int) {
+	for k := range s.System {
+		x := &s.System[k]
+		r := b.row(rowKey{process: index[x.Process], uuid: x.UUID}, steps)
+		r.Device = max(r.Device, x.Device)
+		r.System = withStep(r.System, steps, i, x.Bytes)
+	}
+}
+
 // rowOf returns the row of a process of a snapshot and the GPU of a device.
 func (b *builder) rowOf(s *ledger.Snapshot, process int, device int32, steps int, index []int) *Row {
 	if n := s.BalanceOf(process, device); n >= 0 {
@@ -300,6 +311,9 @@ func (b *builder) join(r *Row, withUUID []int) bool {
 		x.Host[i] += r.Host[i]
 		if r.Managed != nil {
 			x.Managed = withStep(x.Managed, len(t.Times), i, r.Managed[i])
+		}
+		if r.System != nil {
+			x.System = withStep(x.System, len(t.Times), i, r.System[i])
 		}
 		if r.Asleep != nil {
 			x.Asleep = withStep(x.Asleep, len(t.Times), i, r.Asleep[i])

@@ -31,6 +31,7 @@ type Row struct {
 	Unexplained []int64
 	Host        []uint64 // page-locked memory, on the row of the process's first GPU; not part of Usage
 	Managed     []uint64 // not part of Usage; nil without any
+	System      []uint64 // allocated by the system on the GPU's NUMA node, likewise
 	Asleep      []uint64 // tensors asleep, likewise
 }
 

@@ -181,7 +181,7 @@ func (b *builder) clear(i int) {
 
 // change replaces each list of a row that is there.
 func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
-	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Before, &r.Host, &r.Managed, &r.Asleep} {
+	for _, list := range []*[]uint64{&r.Usage, &r.Tensors, &r.Cached, &r.Driver, &r.Before, &r.Host, &r.Managed, &r.System, &r.Asleep} {
 		if *list != nil {
 			*list = f(*list)
 		}
@@ -191,7 +191,7 @@ func (r *Row) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
 
 // empty reports whether a row has nothing at any moment.
 func (r *Row) empty() bool {
-	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Before, r.Host, r.Managed, r.Asleep} {
+	for _, list := range [][]uint64{r.Usage, r.Tensors, r.Cached, r.Driver, r.Before, r.Host, r.Managed, r.System, r.Asleep} {
 		if !empty(list) {
 			return false
 		}

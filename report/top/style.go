@@ -30,6 +30,7 @@ const (
 	styleUnexplained
 	styleHost
 	styleManaged
+	styleSystem
 	styleAsleep
 	styles
 )
@@ -49,6 +50,7 @@ var planes = [...]struct {
 	{report.PlaneUnexplained, "unexplained", "unexplained", '?', styleUnexplained},
 	{report.PlaneHost, "host", "host", ' ', styleHost},
 	{report.PlaneManaged, "managed", "managed", ' ', styleManaged},
+	{report.PlaneSystem, "system", "system", ' ', styleSystem},
 	{report.PlaneAsleep, "asleep", "asleep", ' ', styleAsleep},
 }
 
@@ -60,6 +62,7 @@ const (
 	unexplainedPlane
 	hostPlane
 	managedPlane
+	systemPlane
 	asleepPlane
 	planeCount
 	barPlanes = hostPlane // planes below it add up to what a GPU uses
@@ -86,6 +89,7 @@ var colours = [styles][2]string{
 	styleUnexplained: {"#a8437c", "#d68fb6"},
 	styleHost:        {"#00694d", "#23b189"},
 	styleManaged:     {"#b34f00", "#e8803a"},
+	styleSystem:      {"#8c6d31", "#c9a45c"},
 	styleAsleep:      {"#6a5acd", "#9d8ff0"},
 }
 

@@ -31,7 +31,7 @@ var helpGroups = []struct {
 }
 
 var helpTexts = []string{
-	"live: memory on the GPU now, as NVML counts it. It is the sum of tensors, cache (kept by PyTorch's allocator), other CUDA (allocated from CUDA by other code), before (from before the attach, with the CUDA context) and unexplained. Host, managed, system (allocated by the system on the GPU's NUMA node) and asleep are in no GPU's sum. peak: the highest of NVML's readings and of what was on this screen.",
+	"live: memory on the GPU now, as NVML counts it. It is the sum of tensors, cache (kept by PyTorch's allocator), other CUDA (allocated from CUDA by other code), before (from before the attach, with the CUDA context) and unexplained. Host, managed, system (malloc's, on a superchip's GPU) and asleep are in no GPU's sum. peak: the highest of NVML's readings and of what was on this screen.",
 	"growth/min: of processes and GPUs, in the last minute; of lines, in the later half of the session. full in: at the growth of the last minute.",
 	"own: allocated by the line itself; total: by all stacks through it. ≈: events were lost, or stacks are missing.",
 	"verdict: ! leaking, + growing; one-off, steady and cache are harmless. Enter on a line shows the evidence.",

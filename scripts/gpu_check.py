@@ -1,48 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Python part of gpu-check.sh: gpu_check.py [--fake] VRAMPROF FOLDER starts itself as the
-training (--job), runs vramprof, and prints the table. The training executes lines of its stdin
-and answers each with a line of JSON."""
-import argparse, atexit, ctypes, datetime, json, os, platform, signal, subprocess, sys, time
-
-MIB = 1 << 20
+"""The Python part of gpu-check.sh: gpu_check.py [OPTIONS] VRAMPROF FOLDER asks the questions of
+gpucheck/questions.py, starts itself as the training (--job), runs vramprof, prints the tables, and
+writes the bundle. The training executes lines of its stdin and answers each with a line of JSON."""
+import argparse, atexit, datetime, json, os, signal, subprocess, sys, time
+from gpucheck import questions
+from gpucheck.answers import Answers, run
+from gpucheck.nvml import MIB, NVML
 
 
 # ---- the training
-
-class Process(ctypes.Structure):  # nvmlProcessInfo_t
-    _fields_ = [("pid", ctypes.c_uint), ("bytes", ctypes.c_ulonglong), ("gpu", ctypes.c_uint), ("instance", ctypes.c_uint)]
-
-
-class NVML:
-    def __init__(self):
-        self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        self.call("nvmlInit_v2")
-
-    def call(self, name, *arguments):
-        result = getattr(self.library, name)(*arguments)
-        if result != 0:
-            raise OSError("%s: %d" % (name, result))
-
-    def driver(self):
-        text = ctypes.create_string_buffer(96)
-        self.call("nvmlSystemGetDriverVersion", text, 96)
-        return text.value.decode()
-
-    def usage(self):
-        """Returns what this process uses on all GPUs. Returns None if the driver does not know
-        its pid, as in containers."""
-        count, found = ctypes.c_uint(), None
-        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        for i in range(count.value):
-            device, n, list_ = ctypes.c_void_p(), ctypes.c_uint(1024), (Process * 1024)()
-            self.call("nvmlDeviceGetHandleByIndex_v2", i, ctypes.byref(device))
-            self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(n), list_)
-            for p in list_[:n.value]:
-                if p.pid == os.getpid():
-                    found = (found or 0) + p.bytes
-        return found
-
 
 def transformer(torch, layers, width):
     nn = torch.nn
@@ -211,27 +178,33 @@ class Session:
         self.errors.seek(0)
         return self.errors.read()
 
-    def report(self, pid):
-        """Returns the figures of the training: {allocated, reserved, usage, unexplained, sites}."""
+    def everything(self):
+        """Ends the session and returns its report."""
         self.process.send_signal(signal.SIGINT)
         if self.process.wait(90) != 0:
             sys.exit("vramprof failed: " + self.said())
         self.out.seek(0)
-        everything = json.load(self.out)
+        return json.load(self.out)
+
+    def report(self, pid):
+        """Returns the figures of the training: {allocated, reserved, usage, unexplained, sites, …}."""
+        everything = self.everything()
         tensors = [t for t in everything["tensors"] if t["pid"] == pid and t["device"] == "cuda:0"]
         parts = [p for p in everything["parts"] if p["pid"] == pid]
         if len(tensors) != 1:
             sys.exit("vramprof reports %d allocators: %s" % (len(tensors), everything["warnings"]))
         t = tensors[0]
+        stacks = [s for s in everything["sites"] if s["pid"] == pid and s["plane"] == "tensor" and not any(f["function"] == "[no stack]" for f in s["stack"])]  # none where no tensor was sampled
         sites = sum(s["live_bytes"] for s in everything["sites"] if s["pid"] == pid and s["plane"] == "tensor" and s["device"] == "cuda:0")
         return dict(
             allocated=t["allocator_bytes"], reserved=t["reserved_bytes"], sites=sites + t["older_bytes"],
+            python=any(f["language"] == "python" for x in stacks for f in x["stack"]) if stacks else None, events=everything["losses"]["events"],
             usage=sum(p["usage_bytes"] for p in parts) if parts else None, unexplained=sum(p["unexplained_bytes"] for p in parts) if parts else None)
 
 
 class Table:
-    def __init__(self):
-        self.differences, self.failed = [], False
+    def __init__(self, answers):
+        self.answers, self.differences = answers, []
 
     def compare(self, where, job, mine):
         row = [where]
@@ -239,15 +212,18 @@ class Table:
             known = job[name] is not None and mine[name] is not None
             row += ["%.1f" % (job[name] / MIB) if job[name] is not None else "?", "%+d" % (mine[name] - job[name]) if known else "?"]
         row += ["%+d" % (mine["sites"] - job["allocated"]), "%+.1f" % (mine["unexplained"] / MIB) if mine["unexplained"] is not None else "?"]
-        self.failed |= mine["allocated"] != job["allocated"] or mine["reserved"] != job["reserved"] or mine["sites"] != job["allocated"]
+        same = mine["allocated"] == job["allocated"] == mine["sites"] and mine["reserved"] == job["reserved"]
+        self.answers.add("PyTorch's figures: " + where, "equal" if same else "see below", same)
+        if job["usage"] is not None and mine["usage"] is not None:
+            self.answers.add("NVML's figure: " + where, "%+d bytes" % (mine["usage"] - job["usage"]), mine["usage"] == job["usage"])
+        if mine["python"] is not None:
+            self.answers.add("stacks have Python frames: " + where, "yes" if mine["python"] else "no", mine["python"])
         self.differences.append(row)
 
 
-def write(rows):
+def written(rows):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        print("  ".join([row[0].ljust(widths[0])] + [cell.rjust(w) for cell, w in zip(row[1:], widths[1:])]).rstrip())
-    print()
+    return "".join("  ".join([row[0].ljust(widths[0])] + [cell.rjust(w) for cell, w in zip(row[1:], widths[1:])]).rstrip() + "\n" for row in rows) + "\n"
 
 
 def measure(options, job, pid):
@@ -259,8 +235,8 @@ def measure(options, job, pid):
         session = Session(options, *arguments) if arguments else None
         times.append(1000 * job.do("steps %d" % count)["seconds"])
         if session:
-            session.report(int(pid))
-    return times
+            events = session.report(int(pid))["events"]
+    return times, events / (count * times[-2] / 1000)
 
 
 def check(options, table, expandable):
@@ -279,7 +255,8 @@ def check(options, table, expandable):
     at = job.do("steps 5")
     table.compare(kind + ": trained, sampled", at, late.report(pid))
     table.compare(kind + ": trained, attached", at, middle.report(pid))
-    times = measure(options, job, str(pid))
+    times, rate = measure(options, job, str(pid))
+    table.answers.add("events of %s per second of training" % kind, "%.0f" % rate, None)
     last = Session(options, "-p", str(pid), "--sample", "0")
     at = job.do("drop")
     table.compare(kind + ": freed, attached", at, last.report(pid))
@@ -288,10 +265,47 @@ def check(options, table, expandable):
     return row, job.versions
 
 
+def train_twice(options, answers):
+    """Compares PyTorch's figures, without and with expandable segments. Returns the tables."""
+    table = Table(answers)
+    times = [["ms per step", "alone", "sampled", "each tensor", "alone", "x sampled", "x each"]]
+    for expandable in (False, True):
+        row, versions = check(options, table, expandable)
+        times.append(row)
+        answers.describe(pytorch=versions["torch"], pytorch_cuda=versions["cuda"])
+    return "\nFigures of PyTorch and NVML in MiB, and vramprof's difference in bytes\n\n" + written(
+        [["", "allocated", "", "reserved", "", "NVML", "", "sites", "unexplained MiB"]] + table.differences) + written(times)
+
+
+def ask(options, answers):
+    """Asks everything. Returns the tables of the training."""
+    library = NVML()
+    answers.describe_host(options.vramprof)
+    answers.describe(gpus=", ".join(library.names()), driver=library.driver(), date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), fake=int(options.fake))
+    answers.take_checks(run(options.vramprof, "check"))
+    odd = ["%s (%s)" % (name, status) for name, status in answers.checks.items() if status != "ok"]
+    answers.add("vramprof check", "all ok" if answers.checks and not odd else ", ".join(odd), "fail" not in answers.checks.values())
+
+    def vramprof_json(*arguments):
+        return json.loads(run(options.vramprof, *arguments))
+    if options.driver:
+        questions.ask(answers, options, start, lambda *arguments: Session(options, *arguments), library, vramprof_json)
+    else:
+        answers.add("questions to the driver", "not asked: no C compiler", None)
+        questions.libraries(answers, vramprof_json("check", "--libraries", "--json"))
+    if not options.torch:
+        answers.add("questions to PyTorch", "not asked: no PyTorch that finds a GPU", None)
+        return ""
+    return train_twice(options, answers)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--job", action="store_true")
     p.add_argument("--fake", action="store_true")
+    p.add_argument("--torch", action="store_true")
+    p.add_argument("--driver", help="the built driver.c")
+    p.add_argument("--bundle", help="write the bundle to this file")
     p.add_argument("--name")
     p.add_argument("--store")
     for name, size in (("layers", 12), ("width", 1024), ("length", 512), ("batch", 8)):
@@ -302,20 +316,17 @@ def main():
     if options.job:
         return train(options)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("not finished in time"))
-    begin, table = time.monotonic(), Table()
-    times = [["ms per step", "alone", "sampled", "each tensor", "alone", "x sampled", "x each"]]
-    for expandable in (False, True):
-        row, versions = check(options, table, expandable)
-        times.append(row)
-    print("gpu-check.sh, %s%s" % (datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), ", on the fake GPU" if options.fake else ""))
-    print("%s, %.1f GiB, driver %s" % (versions["gpu"], versions["memory"] / MIB / 1024, versions["driver"]))
-    print("PyTorch %s, CUDA %s, Python %s, Linux %s %s" % (versions["torch"], versions["cuda"], platform.python_version(), platform.release(), platform.machine()))
-    print(subprocess.run([options.vramprof, "version"], capture_output=True, text=True).stdout.strip().replace("\n", ", "))
-    print("\nFigures of PyTorch and NVML in MiB, and vramprof's difference in bytes\n")
-    write([["", "allocated", "", "reserved", "", "NVML", "", "sites", "unexplained MiB"]] + table.differences)
-    write(times)
-    print("%s, in %d s" % ("PyTorch's figures DIFFER" if table.failed else "PyTorch's figures equal vramprof's", time.monotonic() - begin))
-    return int(table.failed)
+    begin, answers, tables, finished = time.monotonic(), Answers(), "", False
+    try:
+        tables, finished = ask(options, answers), True
+    finally:
+        if not finished:
+            answers.add("all questions were asked", "no", False)
+        print("gpu-check.sh%s" % (", on the fake GPU" if options.fake else ""))
+        print(answers.table() + tables + "\nin %d s" % (time.monotonic() - begin))
+        if options.bundle:
+            answers.bundle(options.bundle, tables)
+    return int(bool(answers.failed()))
 
 
 if __name__ == "__main__":

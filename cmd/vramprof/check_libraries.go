@@ -127,8 +127,9 @@ func writeProbes(w io.Writer, list []reportjson.ProbeReport, columns int) {
 			wide[i] = max(wide[i], len(cell))
 		}
 	}
-	cut := 0 // columns of a first line
-	for room := columns - libraryIndent; cut < len(head); cut++ {
+	indent := max(min(libraryIndent, columns-wide[0]), 0) // a name is one word
+	cut := 0                                              // columns of a first line
+	for room := columns - indent; cut < len(head); cut++ {
 		if room -= wide[cut]; room < 0 {
 			break
 		}
@@ -141,9 +142,9 @@ func writeProbes(w io.Writer, list []reportjson.ProbeReport, columns int) {
 		for i, cell := range row[:cut] {
 			line += words.Pad(cell, wide[i]+len("  "))
 		}
-		fmt.Fprintf(w, "%*s%s\n", libraryIndent, "", strings.TrimRight(line, " "))
+		fmt.Fprintf(w, "%*s%s\n", indent, "", strings.TrimRight(line, " "))
 		if rest := strings.Join(row[cut:], "  "); rest != "" {
-			fmt.Fprintf(w, "%*s%s\n", libraryIndent+2, "", hanging(rest, columns, libraryIndent+2))
+			fmt.Fprintf(w, "%*s%s\n", indent+2, "", hanging(rest, columns, indent+2))
 		}
 	}
 }

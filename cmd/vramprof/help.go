@@ -3,12 +3,13 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/internal/manual"
 )
 
 // helpColumns returns the width of help: that of the terminal, at most usualColumns.
@@ -24,7 +25,11 @@ usage: {{fold .UsageText 7}}
 {{range .VisibleCommands}}{{if ne .Name "help"}}
   {{printf "%-9s" .Name}} {{fold .Usage 12}}{{end}}{{end}}
 
-{{fold "\"vramprof help COMMAND\" explains a command and its options." 0}}
+pages:
+{{range pages}}
+  {{printf "%-13s" .Name}} {{fold .Subject 16}}{{end}}
+
+{{fold "\"vramprof help NAME\" explains a command and its options, or shows a page." 0}}
 `
 
 const commandHelp = `{{fold (printf "%s - %s" .HelpName .Usage) 0}}
@@ -43,43 +48,38 @@ func init() {
 	cli.FlagStringer = flagHelp
 	cli.HelpPrinter = func(w io.Writer, template string, data any) {
 		cli.HelpPrinterCustom(w, template, data, map[string]any{
-			"fold": func(text string, indent int) string { return hanging(text, helpColumns(), indent) },
+			"fold":  func(text string, indent int) string { return hanging(text, helpColumns(), indent) },
+			"pages": func() []manual.Page { return manual.Pages },
 		})
-	}
-}
-
-func helpCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "help",
-		Usage:     "explain a command and its options",
-		UsageText: "vramprof help [COMMAND]",
-		Action: func(c *cli.Context) error {
-			name := c.Args().First()
-			switch {
-			case c.Args().Len() > 1:
-				return usageError{fmt.Errorf("unexpected argument %q (see vramprof help)", c.Args().Get(1))}
-			case name == "":
-				return cli.ShowAppHelp(c)
-			case c.App.Command(name) == nil:
-				return noCommand(c, name)
-			}
-			return cli.ShowCommandHelp(c, name)
-		},
 	}
 }
 
 // flagHelp formats a flag as "-d, --duration TIME   stop after TIME …". The text and its
 // continuation lines begin in one column.
 func flagHelp(f cli.Flag) string {
-	short, long := "      ", ""
+	short, long, text := flagText(f)
+	name := "      " + long
+	if short != "" {
+		name = "  " + short + ", " + long
+	}
+	columns := helpColumns()
+	if columns < 2*flagColumn {
+		return name + "\n" + strings.Repeat(" ", narrowColumn) + hanging(text, columns, narrowColumn)
+	}
+	gap := strings.Repeat(" ", max(flagColumn-len(name), 2))
+	return name + gap + hanging(text, columns, flagColumn)
+}
+
+// flagText returns the names of a flag, with its value, and its text: "-d", "--duration TIME",
+// "stop after TIME". Short is "" where it has none.
+func flagText(f cli.Flag) (short, long, text string) {
 	for _, name := range f.Names() {
 		if len(name) == 1 {
-			short = "  -" + name + ", "
+			short = "-" + name
 		} else {
 			long = "--" + name
 		}
 	}
-	text := ""
 	if d, ok := f.(cli.DocGenerationFlag); ok {
 		text = d.GetUsage()
 	}
@@ -87,13 +87,7 @@ func flagHelp(f cli.Flag) string {
 		long += " " + parts[1]
 		text = strings.Join(parts, "")
 	}
-	name := short + long
-	columns := helpColumns()
-	if columns < 2*flagColumn {
-		return name + "\n" + strings.Repeat(" ", narrowColumn) + hanging(text, columns, narrowColumn)
-	}
-	gap := strings.Repeat(" ", max(flagColumn-len(name), 2))
-	return name + gap + hanging(text, columns, flagColumn)
+	return short, long, text
 }
 
 // hanging breaks text into lines of at most width columns and indents all but the first, which

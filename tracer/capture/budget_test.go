@@ -208,7 +208,7 @@ var forged = flag.Int("forged", 0, "also create captures with this many of each,
 // TestForgedCapturesTakeBoundedMemoryAndTime uses captures with valid checksums: a limit stops what
 // would take more.
 func TestForgedCapturesTakeBoundedMemoryAndTime(t *testing.T) {
-	sizes := map[int][]string{2_000: {"page", "torch"}, 20_000: {"leaks"}} // -forged=60000 takes minutes
+	sizes := map[int][]string{1_000: {"page", "torch"}, 8_000: {"leaks"}} // -forged=60000 takes minutes
 	if *forged > 0 {
 		sizes = map[int][]string{*forged: slices.Sorted(maps.Keys(uses))}
 	}

@@ -126,7 +126,7 @@ func TestStacksOfRandomCppProgramsAreRight(t *testing.T) {
 	for i, b := range builds[:longer(1, len(builds))] {
 		for seed := range uint64(longer(1, 2)) {
 			program, library := b.compile(t, fake, uint64(i)*100+seed+1, longer(40, 100))
-			s, distinct := walkCpp(t, fake, program, library, seed, longer(2000, 12000), 2, 40)
+			s, distinct := walkCpp(t, fake, program, library, seed, longer(1000, 12000), 2, 40)
 			t.Logf("%s, seed %d: %d stacks, %d distinct: %v", b.name, seed, s.total(), distinct, s)
 			all.merge(s)
 			stacks += distinct

@@ -115,7 +115,7 @@ func TestStacksOfRandomPythonProgramsAreRight(t *testing.T) {
 	}
 	for _, python := range list {
 		t.Run(python.version, func(t *testing.T) {
-			s, stacks := walkPython(t, fake, python.path, longer(1500, 5000), 2, 25)
+			s, stacks := walkPython(t, fake, python.path, longer(800, 5000), 2, 25)
 			for _, example := range s.examples {
 				t.Log(example)
 			}

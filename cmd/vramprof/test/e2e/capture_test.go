@@ -110,16 +110,8 @@ func checkSameReports(t *testing.T, env []string, program, script string) {
 	}
 }
 
-// Random tests make this many tries, this many at once. Each run of the suite adds other tries.
-const tries, together = 8, 4
-
-// batches returns how often tries run together.
-func batches() int {
-	if testing.Short() {
-		return 1
-	}
-	return tries / together
-}
+// together is how many tries random tests make, all at once. Each run of the suite adds other tries.
+const together = 4
 
 // busy starts a program that allocates and frees continuously.
 func busy(t *testing.T, dir fakecuda.Dir, env []string, rate int) *target {
@@ -179,26 +171,24 @@ func TestKilledSessionLosesAtMostOneSecond(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := busy(t, dir, env, 2000)
-	for range batches() {
-		var sessions []*session
-		var paths []string
-		for range together {
-			paths = append(paths, filepath.Join(t.TempDir(), "run.vram"))
-			sessions = append(sessions, start(t, env, "record", "-o", paths[len(paths)-1], "-p", fmt.Sprint(program.pid())))
+	var sessions []*session
+	var paths []string
+	for range together {
+		paths = append(paths, filepath.Join(t.TempDir(), "run.vram"))
+		sessions = append(sessions, start(t, env, "record", "-o", paths[len(paths)-1], "-p", fmt.Sprint(program.pid())))
+	}
+	for _, s := range sessions {
+		s.ready()
+	}
+	time.Sleep(time.Second)
+	for i, s := range sessions {
+		time.Sleep(time.Duration(rand.Int64N(int64(600 * time.Millisecond))))
+		killed := monotonic(t)
+		if err := s.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
 		}
-		for _, s := range sessions {
-			s.ready()
-		}
-		time.Sleep(time.Second)
-		for i, s := range sessions {
-			time.Sleep(time.Duration(rand.Int64N(int64(600 * time.Millisecond))))
-			killed := monotonic(t)
-			if err := s.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			<-s.done
-			checkUpTo(t, openCapture(t, paths[i]), killed)
-		}
+		<-s.done
+		checkUpTo(t, openCapture(t, paths[i]), killed)
 	}
 }
 
@@ -207,33 +197,31 @@ func TestFullDiskLeavesAValidCapture(t *testing.T) {
 	dir := setupAlone(t)
 	env := dir.Env(t, 1, 8<<30)
 	program := busy(t, dir, env, 50_000)
-	for range batches() {
-		var sessions []*session
-		var paths []string
-		for range together {
-			disk := t.TempDir()
-			size := 1100<<10 + rand.Int64N(500<<10) // record does not start with less than 1 MiB
-			if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-				t.Skipf("mount a small disk: %v", err)
-			}
-			t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
-			paths = append(paths, filepath.Join(disk, "run.vram"))
-			sessions = append(sessions, start(t, env, "record", "-o", paths[len(paths)-1], "-p", fmt.Sprint(program.pid()), "--oom-dir", t.TempDir()))
+	var sessions []*session
+	var paths []string
+	for range together {
+		disk := t.TempDir()
+		size := 1100<<10 + rand.Int64N(500<<10) // record does not start with less than 1 MiB
+		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+			t.Skipf("mount a small disk: %v", err)
 		}
-		full := make([]uint64, len(sessions))
-		eventually(t, 60*time.Second, "the disks are full", func() bool {
-			all := true
-			for i, s := range sessions {
-				if full[i] == 0 && strings.Contains(s.stderr.String(), "no space left on device; tracing goes on") {
-					full[i] = monotonic(t)
-				}
-				all = all && full[i] != 0
-			}
-			return all
-		})
+		t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+		paths = append(paths, filepath.Join(disk, "run.vram"))
+		sessions = append(sessions, start(t, env, "record", "-o", paths[len(paths)-1], "-p", fmt.Sprint(program.pid()), "--oom-dir", t.TempDir()))
+	}
+	full := make([]uint64, len(sessions))
+	eventually(t, 60*time.Second, "the disks are full", func() bool {
+		all := true
 		for i, s := range sessions {
-			checkFull(t, s, paths[i], full[i])
+			if full[i] == 0 && strings.Contains(s.stderr.String(), "no space left on device; tracing goes on") {
+				full[i] = monotonic(t)
+			}
+			all = all && full[i] != 0
 		}
+		return all
+	})
+	for i, s := range sessions {
+		checkFull(t, s, paths[i], full[i])
 	}
 }
 

@@ -47,7 +47,7 @@ const soakScript = "free0\nmalloc w 1000000\nrepeat 20\nmalloc a 1000\nmanaged m
 
 const soakTensors = "random 5 3000 1\nsleep 300\nfree_random 2\nempty_cache\nrandom 9 2000 1\nsleep 300\n"
 
-func newSoakLoad(t *testing.T, dir fakecuda.Dir, long bool) *soakLoad {
+func newSoakLoad(t *testing.T, dir fakecuda.Dir) *soakLoad {
 	t.Helper()
 	l := &soakLoad{t: t, ran: map[string]int{}, prefix: fmt.Sprintf("soak%x", time.Now().UnixNano()&0xffff)}
 	l.env = dir.Env(t, 1, 64<<30)
@@ -79,11 +79,9 @@ func newSoakLoad(t *testing.T, dir fakecuda.Dir, long bool) *soakLoad {
 		{name: "killed", killed: true, begin: command(nil, c, script("free0\nthreads 4\nrepeat 500\nmalloc b 100\nfree b\nend\nend\nmalloc a 100\nkill\n"))},
 		l.replaced(dir, c, script(soakScript), command),
 	}
-	if long {
-		l.addPyTorch()
-		for i := range l.kinds {
-			l.kinds[i].pause += 2 * time.Second // as many as hours of work would start, rather than as many as the machine can
-		}
+	l.addPyTorch()
+	for i := range l.kinds {
+		l.kinds[i].pause += 2 * time.Second // as many as hours of work would start, rather than as many as the machine can
 	}
 	return l
 }

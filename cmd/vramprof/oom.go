@@ -38,6 +38,7 @@ const (
 	maxOOMUsers   = 1000        // processes of a reading that get names
 	oomStackWait  = time.Second // for a stack that arrives after its event
 	oomNVMLWait   = 5 * time.Second
+	oomEndWait    = 10 * time.Second // at the end of a session, no further record is begun after it
 )
 
 // oomRecorder writes a record of each out-of-memory error, one at a time, and counts
@@ -51,7 +52,7 @@ type oomRecorder struct {
 	mu      sync.Mutex // guards what follows
 	pending int
 	latest  chan struct{} // closed when the latest record is written; nil: there is none
-	ended   bool
+	ended   time.Time     // zero: not yet
 	missed  uint64
 	by      map[uint32]*oomCount
 	paths   map[uint32]string // of the latest record, by pid
@@ -106,7 +107,7 @@ func (r *oomRecorder) begin(o oom.Error) (missed uint64) {
 	} else if of == nil {
 		of = &oomCount{}
 	}
-	if r.ended || !o.Record || r.pending >= maxOOMPending {
+	if !r.ended.IsZero() || !o.Record || r.pending >= maxOOMPending {
 		r.missed++
 		of.missed++
 		return r.missed
@@ -120,12 +121,27 @@ func (r *oomRecorder) begin(o oom.Error) (missed uint64) {
 		if before != nil {
 			<-before
 		}
-		r.record(o)
+		if !r.late(of) {
+			r.record(o)
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.pending--
 	})
 	return 0
+}
+
+// late reports whether it is too late to begin a record. It counts the error as missed then.
+func (r *oomRecorder) late(of *oomCount) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended.IsZero() || time.Since(r.ended) < oomEndWait {
+		return false
+	}
+	of.recorded--
+	of.missed++
+	r.missed++
+	return true
 }
 
 func (r *oomRecorder) record(o oom.Error) {
@@ -160,16 +176,16 @@ func (r *oomRecorder) say(text string) {
 	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
 }
 
-// end waits until all records are written and returns warnings about errors without one. It may be
+// end waits until records are written, begins none after oomEndWait, and returns warnings about errors without one. It may be
 // called several times, and on nil.
 func (r *oomRecorder) end() (warnings []string) {
 	if r == nil {
 		return nil
 	}
 	r.mu.Lock()
-	first := !r.ended
+	first := r.ended.IsZero()
 	if first {
-		r.ended = true
+		r.ended = time.Now()
 	}
 	r.mu.Unlock()
 	r.wait.Wait()

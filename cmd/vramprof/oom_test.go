@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -314,5 +315,29 @@ func TestRecordOfServeFitsItsSchema(t *testing.T) {
 	if x := list[0]; x.Line != "/home/ada/train.py:42 step" || x.Others[0].Line != x.Line || x.Others[0].Bytes != 19<<30 || *x.RequestedSize != size || x.GPU.Index != 1 ||
 		x.Workload.Pod != "bert-0" || time.Since(x.Time) > time.Minute {
 		t.Errorf("%+v", x)
+	}
+}
+
+// TestASessionEndsThoughRecordsAreSlow: what waits for a slow record is counted, not written.
+func TestASessionEndsThoughRecordsAreSlow(t *testing.T) {
+	release, begun := make(chan struct{}), make(chan struct{})
+	written := 0
+	r := newOOMRecorder(io.Discard, func(oom.Error) (string, error) {
+		written++
+		close(begun)
+		<-release
+		return "x", nil
+	})
+	for range 3 {
+		r.take(oom.Error{PID: 7, Comm: "train", Record: true})
+	}
+	<-begun
+	r.mu.Lock()
+	r.ended = time.Now().Add(-oomEndWait)
+	r.mu.Unlock()
+	close(release)
+	r.end()
+	if written != 1 || r.unrecorded() != 2 || r.by[7].recorded != 1 {
+		t.Errorf("%d records, %d missed, of the process %+v; want 1 and 2", written, r.unrecorded(), r.by[7])
 	}
 }

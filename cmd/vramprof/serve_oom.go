@@ -34,7 +34,11 @@ func (s *server) keepRecords(c *cli.Context) error {
 	}
 	s.ooms = newOOMRecorder(c.App.ErrWriter, func(o oom.Error) (string, error) {
 		var record archive.Record
-		source := oomSource{nvml: s.config.NVML, snapshot: s.oomBooks, stacks: s.stacks}
+		source := oomSource{nvml: s.config.NVML, stacks: s.stacks}
+		// A busy machine has thousands of processes in the books that ended minutes ago and hold nothing.
+		source.snapshot = func(books *ledger.Snapshot) *ledger.Snapshot {
+			return s.oomBooks(books).Only(func(p *ledger.Process) bool { return p.End == 0 || p.PID == o.PID })
+		}
 		source.composed = func(snapshot *ledger.Snapshot, x report.OOM) {
 			record = recordOf(x, text.GPUOfOOM(snapshot, s.stacks, x), snapshot.Host)
 		}

@@ -51,12 +51,20 @@ func (t *terminal) blocks(list []Block, indent int) {
 		case List:
 			t.list(b, indent)
 		case Code:
-			for _, line := range b.Lines {
-				t.out.WriteString(strings.TrimRight(strings.Repeat(" ", indent+codeIndent)+line, " ") + "\n")
-			}
+			t.code(b.Lines, indent+codeIndent)
 		case Table:
 			t.table(b.Rows, indent)
 		}
+	}
+}
+
+// code writes lines as they are. It indents them less where they would not fit.
+func (t *terminal) code(lines []string, indent int) {
+	for _, line := range lines {
+		indent = max(min(indent, t.width-utf8.RuneCountInString(line)), 0)
+	}
+	for _, line := range lines {
+		t.out.WriteString(strings.TrimRight(strings.Repeat(" ", indent)+line, " ") + "\n")
 	}
 }
 

@@ -6,7 +6,8 @@ set -euo pipefail
 out=$(realpath -m "${1:?usage: build.sh OUTDIR}")
 cd "$(dirname "$(realpath "$0")")"
 programs=$(realpath ../programs)
-CC=${CC:-gcc} CXX=${CXX:-g++}
+CC=${CC:-gcc} CXX=${CXX:-g++} STRIP=${STRIP:-strip}
+machine=$($CC -dumpmachine) machine=${machine%%-*}
 
 stamp=$({ cat build.sh ./*.[chS] ./*.map ../faketorch/* "$programs"/*.* "$programs"/site-packages/*.py; $CC --version; } | sha256sum)
 [ "$(cat "$out/stamp" 2>/dev/null)" = "$stamp" ] && exit 0
@@ -16,9 +17,9 @@ objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
 # No -g in the libraries: the real ones have no debug information.
-cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fcf-protection=none -fno-optimize-sibling-calls -fno-shrink-wrap
+cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fno-optimize-sibling-calls -fno-shrink-wrap
         -fasynchronous-unwind-tables -fvisibility=hidden -Wall -Wextra)
-[ "$(uname -m)" = x86_64 ] || cflags=("${cflags[@]/-fcf-protection=none/}")
+[ "$machine" != x86_64 ] || cflags+=(-fcf-protection=none)
 link=(-shared -s -Wl,-z,lazy -Wl,--as-needed)
 pflags=(-O2 -g -fomit-frame-pointer -fno-optimize-sibling-calls "-ffile-prefix-map=$programs=testdata/programs" -Wall -Wextra)
 
@@ -52,7 +53,7 @@ libnvml() {
 }
 c_programs() { # after libcudart
   local p list="alloc_c bench_c paths_c dying_c register_c storm_c flood_c"
-  [ "$(uname -m)" != x86_64 ] || list+=" jit_c"
+  [ "$machine" != x86_64 ] || list+=" jit_c"
   for p in $list; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
     $CC -o "$out/$p" "$objects/$p.o" "$out/libcudart.so.12" -ldl -lpthread
@@ -65,7 +66,7 @@ c_programs() { # after libcudart
   $CC -o "$out/calls_13" "$objects"/calls_{c,arguments,random,kinds,share}.o "$objects/call13.o" "$out/libcudart.so.13" -ldl -lpthread
   $CC -s -o "$out/calls_static" "$objects"/calls_*.o "$out/libcudart_static.a" -ldl -lpthread
   $CC -o "$out/alloc_static_sym" "$objects/alloc_c.o" "$out/libcudart_static.a" -ldl -lpthread
-  strip -o "$out/alloc_static" "$out/alloc_static_sym"
+  $STRIP -o "$out/alloc_static" "$out/alloc_static_sym"
 }
 cpp_program() {
   $CXX -std=c++17 "${pflags[@]}" -c "$programs/alloc_cpp.cpp" -o "$objects/alloc_cpp.o"

@@ -7,6 +7,7 @@ set -euo pipefail
 out=$(realpath -m "${1:?usage: build.sh OUTDIR}")
 cd "$(dirname "$(realpath "$0")")"
 CC=${CC:-gcc}
+machine=$($CC -dumpmachine) machine=${machine%%-*}
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
@@ -15,7 +16,7 @@ cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fno-optimize-sibling-calls -f
         -fasynchronous-unwind-tables -fvisibility=hidden -Wall -Wextra)
 link=(-shared -s -Wl,-z,lazy)
 plain=-fcf-protection=none guarded=-fcf-protection=branch # endbr64 at each entry
-[ "$(uname -m)" = x86_64 ] || plain="" guarded=""
+[ "$machine" = x86_64 ] || plain="" guarded=""
 report=_ZN3c1027reportMemoryUsageToProfiler failed=_ZN3c1027reportOutOfMemoryToProfiler
 
 # variant VERSION ENTRY REPORT FAILED [MORE]: the two C++ names without their prefixes, or "-".

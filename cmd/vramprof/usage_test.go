@@ -53,7 +53,7 @@ func helpOfCommands(t *testing.T) string {
 	var b strings.Builder
 	for _, command := range newApp(nil, nil, nil).Commands {
 		var out, errors bytes.Buffer
-		if code := run([]string{"vramprof", "help", command.Name}, &out, &errors); code != exitDone {
+		if code := run([]string{"vramprof", command.Name, "--help"}, &out, &errors); code != exitDone {
 			t.Fatalf("help of %s: %s", command.Name, errors.String())
 		}
 		fmt.Fprintf(&b, "### %s\n\n```\n%s\n```\n\n", command.Name, strings.TrimSpace(out.String()))

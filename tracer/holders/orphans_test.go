@@ -134,7 +134,10 @@ func TestBackwardThatRuns(t *testing.T) {
 				}
 			}
 			if waiting != 1 {
-				t.Errorf("%d gradients wait, want 1", waiting)
+				t.Errorf("%d gradients wait, want 1 (%q)", waiting, r.Problems)
+				for _, s := range r.Storages {
+					t.Logf("%#x: %d bytes, device type %d, moving %v: %s", s.Address, s.Bytes, s.DeviceType, s.InMotion, s.Holder)
+				}
 			}
 		})
 	}

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh [demo|test|bench|kernels|peers|fleet]: installs the missing Debian or Ubuntu packages, as
+# install.sh [demo|test|bench|kernels|peers|fleet|release]: installs the missing Debian or Ubuntu packages, as
 # root, and finds a Go compiler. The other scripts source it: it sets PATH and GOTOOLCHAIN so that
 # "go" is new enough.
 repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
@@ -16,6 +16,8 @@ needs_bench="$needs_demo bpftrace:bpftrace tmux:tmux"
 # The tools that the benchmark compares with vramprof; it prints which are missing.
 needs_peers=$needs_demo
 wants_peers="bpftrace:bpftrace memleak-bpfcc:bpfcc-tools heaptrack:heaptrack zstd:zstd"
+# To build packages of both architectures.
+needs_release="gcc:gcc x86_64-linux-gnu-gcc:gcc-x86-64-linux-gnu aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu readelf:binutils dpkg-deb:dpkg git:git"
 # The servers that scripts/test-fleet.sh runs; it skips what is missing.
 needs_fleet="$needs_demo curl:curl"
 wants_fleet="podman:podman runc:runc prometheus:prometheus promtool:prometheus slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge"
@@ -120,7 +122,7 @@ END
   return $status
 }
 
-setup() { # demo, test, bench, kernels, peers or fleet
+setup() { # demo, test, bench, kernels, peers, fleet or release
   local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
   # Go needs these certificates to download modules.
@@ -138,7 +140,7 @@ setup() { # demo, test, bench, kernels, peers or fleet
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case ${1:-demo} in
-    demo | test | bench | kernels | peers | fleet) setup "${1:-demo}" && go version ;;
-    *) echo "usage: install.sh [demo|test|bench|kernels|peers|fleet]" >&2; exit 2 ;;
+    demo | test | bench | kernels | peers | fleet | release) setup "${1:-demo}" && go version ;;
+    *) echo "usage: install.sh [demo|test|bench|kernels|peers|fleet|release]" >&2; exit 2 ;;
   esac
 fi

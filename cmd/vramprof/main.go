@@ -99,6 +99,10 @@ func runApp(ctx context.Context, app *cli.App, args []string) (err error) {
 			err = fmt.Errorf("internal error, please report it: %v at %s", r, defects.Panicked())
 		}
 	}()
+	if len(args) > 1 && args[1] == completeWord {
+		complete(app.Writer, app, args[2:])
+		return nil
+	}
 	if err = app.RunContext(ctx, optionsFirst(app, args)); err == nil {
 		err, _ = app.Metadata[failedKey].(error)
 	}

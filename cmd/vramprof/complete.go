@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// completeWord is the first argument of packaging/completions. The library's own completion does not
+// know options that stand after files.
+const completeWord = "__complete"
+
+// complete prints what the last of the words may be, as lines "WORD\tMEANING". Without a line, the
+// shell completes names of files.
+func complete(out io.Writer, app *cli.App, words []string) {
+	if len(words) < 2 {
+		completeCommands(out, app)
+		return
+	}
+	command, last := app.Command(words[0]), words[len(words)-1]
+	before := words[1 : len(words)-1]
+	if command == nil || slices.Contains(before, "--") {
+		return
+	}
+	if len(before) > 0 && takesValue(command, before[len(before)-1]) {
+		return
+	}
+	switch {
+	case strings.HasPrefix(last, "-"):
+		completeFlags(out, command)
+	case command.Name == "help" && len(before) == 0:
+		completeCommands(out, app)
+	}
+}
+
+func completeCommands(out io.Writer, app *cli.App) {
+	for _, command := range app.Commands {
+		fmt.Fprintf(out, "%s\t%s\n", command.Name, command.Usage)
+	}
+}
+
+func completeFlags(out io.Writer, command *cli.Command) {
+	for _, flag := range command.VisibleFlags() {
+		usage := ""
+		if d, ok := flag.(cli.DocGenerationFlag); ok {
+			usage = strings.ReplaceAll(d.GetUsage(), "`", "")
+		}
+		for _, name := range flag.Names() {
+			fmt.Fprintf(out, "%s\t%s\n", dashed(name), usage)
+		}
+	}
+}
+
+// takesValue reports whether a word is an option whose value is the next word.
+func takesValue(command *cli.Command, word string) bool {
+	for _, flag := range command.Flags {
+		d, ok := flag.(cli.DocGenerationFlag)
+		if _, isOptional := flag.(*cli.GenericFlag); !ok || isOptional || !d.TakesValue() {
+			continue
+		}
+		for _, name := range flag.Names() {
+			if word == dashed(name) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -72,7 +72,7 @@ triplet() {
 
 # binary ARCH FILE: builds vramprof in the current folder.
 binary() {
-  CGO_ENABLED=1 GOOS=linux GOARCH=$1 CC=vramprof-cc-$1 CGO_CFLAGS="-O2 -D_GNU_SOURCE -Wno-deprecated-declarations" CGO_LDFLAGS="-Wl,-z,relro,-z,now" \
+  CGO_ENABLED=1 GOOS=linux GOARCH=$1 CC=vramprof-cc-$1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" CGO_LDFLAGS="-Wl,-z,relro,-z,now" \
     go build -buildmode=pie -ldflags "-s -w -X main.version=$version -X main.commit=$revision -X main.date=$date" -o "$2" ./cmd/vramprof
   scripts/release/glibc.sh 2.31 "$2"
 }

@@ -6,6 +6,7 @@ package nvml
 
 /*
 #cgo LDFLAGS: -ldl
+#define _GNU_SOURCE // RTLD_DEFAULT in glibc 2.31
 #include <dlfcn.h>
 #include <stdlib.h>
 

@@ -65,15 +65,16 @@ func modules(info *debug.BuildInfo) ([]module, error) {
 	if err := std.readLicenses(root); err != nil {
 		return nil, err
 	}
+	cache, err := output("go", "env", "GOMODCACHE")
+	if err != nil {
+		return nil, err
+	}
 	list := []module{std}
 	for _, d := range info.Deps {
 		if d.Replace != nil {
 			return nil, fmt.Errorf("%s is replaced: a release has no replaced modules", d.Path)
 		}
-		folder, err := output("go", "list", "-m", "-f", "{{.Dir}}", d.Path)
-		if err != nil {
-			return nil, err
-		}
+		folder := filepath.Join(cache, escape(d.Path)+"@"+d.Version)
 		m := module{path: d.Path, version: d.Version, sum: d.Sum}
 		if err := m.readLicenses(folder); err != nil {
 			return nil, err
@@ -81,6 +82,11 @@ func modules(info *debug.BuildInfo) ([]module, error) {
 		list = append(list, m)
 	}
 	return list, nil
+}
+
+// escape returns a path as the module cache has it: "github.com/!n!v!i!d!i!a/go-nvml".
+func escape(path string) string {
+	return regexp.MustCompile(`[A-Z]`).ReplaceAllStringFunc(path, func(c string) string { return "!" + strings.ToLower(c) })
 }
 
 func output(name string, arguments ...string) (string, error) {

@@ -132,7 +132,7 @@ changelog() {
 packages() {
   local kind name=vramprof-$version-linux-$1
   for kind in deb rpm; do
-    VERSION=$version ARCH=$1 DATE=$date "nfpm-$nfpm_version" package --config packaging/nfpm.yaml --packager "$kind" --target "$out" >/dev/null
+    VERSION=$version ARCH=$1 "nfpm-$nfpm_version" package --config packaging/nfpm.yaml --packager "$kind" --target "$out" >&2
   done
   scripts/release/tarball.sh "$name" "$out/$name.tar.gz"
   cp "build/$name.spdx.json" "$out/"

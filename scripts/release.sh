@@ -70,11 +70,24 @@ triplet() {
   esac
 }
 
-# binary ARCH FILE: builds vramprof in the current folder.
+# binary ARCH FILE: builds vramprof in the current folder. NVML's functions are bound when they are
+# called, because the driver's library may lack some.
 binary() {
-  CGO_ENABLED=1 GOOS=linux GOARCH=$1 CC=vramprof-cc-$1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" CGO_LDFLAGS="-Wl,-z,relro,-z,now" \
+  CGO_ENABLED=1 GOOS=linux GOARCH=$1 CC=vramprof-cc-$1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" CGO_LDFLAGS="-Wl,-z,relro,-z,lazy" \
     go build -buildmode=pie -ldflags "-s -w -X main.version=$version -X main.commit=$revision -X main.date=$date" -o "$2" ./cmd/vramprof
   scripts/release/glibc.sh 2.31 "$2"
+  runs "$1" "$2"
+}
+
+# runs ARCH FILE: fails unless the program starts with the sysroot's C library, if there is a processor
+# or simulator for it.
+runs() {
+  local root=$repository/.cache/release/sysroot-$1 simulator="" loader
+  loader=$(echo "$root"/lib/*/ld-2.*.so)
+  if [ "$(dpkg --print-architecture)" != "$1" ]; then
+    [ "$1" = arm64 ] && simulator=$(command -v qemu-aarch64-static) || { echo "release.sh: $2 was not run" >&2; return; }
+  fi
+  $simulator "$loader" --library-path "$(dirname "$loader")" "$2" version >&2
 }
 
 # host PROGRAM ARGUMENTS…: runs a Go program of the current folder on this machine.
@@ -98,25 +111,11 @@ generated() {
 # man_pages: compresses the man pages, into a folder for each section.
 man_pages() {
   local page section
-  compgen -G 'packaging/man/*.[0-9]' >/dev/null || help_page
   for page in packaging/man/*.[0-9]; do
     section=build/man/man${page##*.}
     mkdir -p "$section"
     gzip -9nc "$page" >"$section/$(basename "$page").gz"
   done
-}
-
-# help_page: makes a man page of the help of all commands.
-help_page() {
-  local command
-  mkdir -p packaging/man
-  {
-    printf '.TH VRAMPROF 1 %s "vramprof %s"\n.SH NAME\nvramprof \\- heap profiler for CUDA memory of running processes\n.SH COMMANDS\n.nf\n' "${date%T*}" "$version"
-    for command in $(host ./cmd/vramprof __complete "" | cut -f 1); do
-      printf '.sp\n.B vramprof %s\n' "$command"
-      COLUMNS=78 host ./cmd/vramprof help "$command" | sed 's/\\/\\e/g; s/-/\\-/g; s/^[.'"'"']/\\\&&/'
-    done
-  } >packaging/man/vramprof.1
 }
 
 # changelog: prints the changelog, with an entry for a version without a tag.

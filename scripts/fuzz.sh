@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.sh [TIME [REGEXP]]: runs every fuzz target of the module, or those whose "package.Target"
-# matches, for TIME each (a Go duration, default 10m), two at a time with one worker each. It prints
+# fuzz.sh [TIME [REGEXP [NUMBER]]]: runs every fuzz target of the module, or those whose
+# "package.Target" matches, or NUMBER of them at random, for TIME each (a Go duration, default 10m), two at a time with one worker each. It prints
 # a table at the end. Exit status 1: a target failed or did not run. A failing input is left in its
 # package's testdata/fuzz, to be committed with the fix. Other new inputs stay in Go's cache for the
 # next run.
@@ -12,6 +12,7 @@ cd "$(dirname "$(realpath "$0")")/.." || exit 1
 export CGO_CFLAGS="${CGO_CFLAGS:--Wno-deprecated-declarations}"
 time=${1:-10m}
 only=${2:-.}
+number=${3:-1000}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 trap 'kill -- $(jobs -p) 2>/dev/null; exit 130' INT TERM
@@ -47,6 +48,7 @@ fuzz() {
 
 list=$(targets) || { echo "cannot list the fuzz targets: $list"; exit 1; }
 list=$(awk -v only="$only" '{ n = split($1, part, "/"); if (part[n] "." $2 ~ only) print }' <<<"$list")
+list=$(shuf -n "$number" <<<"$list")
 [ -n "$list" ] || { echo "no fuzz target matches $only"; exit 1; }
 while read -r package target; do
   while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done

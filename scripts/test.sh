@@ -71,8 +71,8 @@ cat "$fetched"
   step "arm64" scripts/test-arm64.sh --ci
 ) >"$checked" 2>&1 &
 checks=$!
-# Runs each fuzz target for some seconds while the tests mostly wait.
-chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-2s}" >"$fuzzed" 2>&1 &
+# Runs some fuzz targets, other ones each time, while the tests mostly wait.
+chrt -i 0 scripts/fuzz.sh "${FUZZ_TIME:-4s}" . 12 >"$fuzzed" 2>&1 &
 fuzz=$!
 # Boots the oldest and the newest kernel meanwhile: their clocks count instructions, so load does not matter.
 chrt -i 0 scripts/test-kernels.sh --ci >"$booted" 2>&1 &

@@ -30,7 +30,6 @@ type orphan struct {
 	node       int32  // of clueNode
 	text       string // of the others: who holds it
 	at         uint64 // the word that has its address
-	level      int    // of the search upward where the clue was found
 }
 
 // lead is an address on the way up from orphans: who has it holds them.
@@ -111,7 +110,7 @@ func (w *walk) listOrphans(live Memory) {
 	}
 	for _, st := range s.storages {
 		at := st.address
-		if (st.holder < 0 || s.guessed(st.holder)) && w.wants(st) && now.u64(at) == s.py.u64(at) && now.u32(at+8) != 0 && now.u64(at+s.torch.storage) == st.data {
+		if st.holder < 0 && w.wants(st) && now.u64(at) == s.py.u64(at) && now.u32(at+8) != 0 && now.u64(at+s.torch.storage) == st.data {
 			enter(orphan{storage: st, allocation: -1, loose: -1})
 		}
 	}
@@ -125,22 +124,6 @@ func (w *walk) listOrphans(live Memory) {
 			enter(orphan{allocation: k, loose: -1})
 		}
 	}
-}
-
-// guessed reports whether a path leads through memory of no known class that pybind11 wraps: a word of
-// it can be left over from a previous use. A running step that has the storage itself is better evidence.
-func (s *search) guessed(i int32) bool {
-	for range maxCost {
-		if i < 0 {
-			break
-		}
-		n := &s.nodes[i]
-		if n.flags&nodeCPP != 0 && !s.cpp.classOf(n.address).is(roleTensor|roleStorage|roleNode|roleScript) {
-			return true
-		}
-		i = n.from
-	}
-	return false
 }
 
 // neededRoots returns the roots of objects that only C or C++ holds and that lead to a part of the result.
@@ -295,11 +278,11 @@ func (w *walk) note(orphans []int32, c clue, node int32, text string, at uint64)
 		case (c == clueClass || c == clueStep && text == byClass) && !w.near(o) && !s.isVector(at, w.word):
 		case c == clueNode && o.allocation >= 0 && w.level > 0: // such as the driver's context, which has all of them
 		case c == clueStep && o.allocation >= 0:
-			o.clue, o.text, o.at, o.level = c, onThread, at, w.level
+			o.clue, o.text, o.at = c, onThread, at
 		case text == byClass:
-			o.clue, o.text, o.at, o.level = c, inUse, at, w.level
+			o.clue, o.text, o.at = c, inUse, at
 		default:
-			o.clue, o.node, o.text, o.at, o.level = c, node, text, at, w.level
+			o.clue, o.node, o.text, o.at = c, node, text, at
 		}
 	}
 }
@@ -322,11 +305,10 @@ func (w *walk) adopt() {
 			n.from, n.step, n.aux = o.node, StepField, 0
 		case o.loose >= 0:
 			s.roots[o.loose] = Root{Kind: RootNative, Classes: o.text}
-		case o.storage != nil && o.storage.holder >= 0 && (o.clue != clueStep || o.level > 0): // the guess is better
 		case o.storage != nil && o.clue == clueNode:
 			o.storage.holder = o.node
 		case o.storage != nil:
-			o.storage.holder, o.storage.native = -1, o.text
+			o.storage.native = o.text
 		case o.clue == clueNode:
 			w.hold(&w.allocations[o.allocation], o.node, hit{at: o.at})
 		default:

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/internal/manual"
 )
 
 // completeWord is the first argument of packaging/completions. The library's own completion does not
@@ -35,6 +37,11 @@ func complete(out io.Writer, app *cli.App, words []string) {
 		completeFlags(out, command)
 	case command.Name == "help" && len(before) == 0:
 		completeCommands(out, app)
+		for _, page := range manual.Pages {
+			if app.Command(page.Name) == nil {
+				fmt.Fprintf(out, "%s\t%s\n", page.Name, page.Subject)
+			}
+		}
 	}
 }
 

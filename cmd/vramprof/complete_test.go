@@ -14,7 +14,7 @@ import (
 func TestCompletionListsCommandsAndFlagsAndElseFiles(t *testing.T) {
 	for _, c := range []struct{ words, has string }{
 		{"", "report\t"}, {"rep", "report\t"}, {"report --", "--view\t"}, {"report run.vram --", "--view\t"}, {"record -", "-p\t"},
-		{"help ", "leaks\t"}, {"report ", ""}, {"report --view ", ""}, {"record -- -", ""}, {"bogus -", ""},
+		{"help ", "leaks\t"}, {"help ", "planes\t"}, {"report ", ""}, {"report --view ", ""}, {"record -- -", ""}, {"bogus -", ""},
 	} {
 		var out, errors bytes.Buffer
 		run(append([]string{"vramprof", completeWord}, strings.Split(c.words, " ")...), &out, &errors)

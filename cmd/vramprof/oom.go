@@ -38,7 +38,7 @@ const (
 	maxOOMUsers   = 1000        // processes of a reading that get names
 	oomStackWait  = time.Second // for a stack that arrives after its event
 	oomNVMLWait   = 5 * time.Second
-	oomEndWait    = 10 * time.Second // at the end of a session, no further record is begun after it
+	oomEndWait    = 10 * time.Second // after the end of a session: later, no record is begun
 )
 
 // oomRecorder writes a record of each out-of-memory error, one at a time, and counts
@@ -176,8 +176,8 @@ func (r *oomRecorder) say(text string) {
 	fmt.Fprintf(r.stderr, "%svramprof: %s\n", wipe, untrusted.Clean(text))
 }
 
-// end waits until records are written, begins none after oomEndWait, and returns warnings about errors without one. It may be
-// called several times, and on nil.
+// end waits until the records are written, but none is begun after oomEndWait. It returns warnings
+// about errors without a record. It may be called several times, and on nil.
 func (r *oomRecorder) end() (warnings []string) {
 	if r == nil {
 		return nil

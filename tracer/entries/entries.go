@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
 )
 
 // ErrUnavailable means that the driver cannot be asked.
@@ -55,15 +57,15 @@ func Ask(ctx context.Context, names []string, command ...string) (*Answers, erro
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], append(command[1:], names...)...)
 	cmd.WaitDelay = time.Second
-	out, said := &limited{room: maxOutput}, &limited{room: 4 << 10}
+	out, said := &untrusted.Buffer{Room: maxOutput}, &untrusted.Buffer{Room: 4 << 10}
 	cmd.Stdout, cmd.Stderr = out, said
 	if err := cmd.Run(); err != nil {
-		if text := strings.TrimSpace(string(said.text)); text != "" {
+		if text := strings.TrimSpace(string(said.Text)); text != "" {
 			return nil, errors.New(text)
 		}
 		return nil, fmt.Errorf("ask cuGetProcAddress: %w", err)
 	}
-	return parse(out.text)
+	return parse(out.Text)
 }
 
 func parse(text []byte) (*Answers, error) {
@@ -136,18 +138,4 @@ func (a *Answers) Summarize(probed map[uint64]string) Summary {
 	slices.Sort(s.Never)
 	slices.Sort(s.Unprobed)
 	return s
-}
-
-// limited is a writer with a maximum size.
-type limited struct {
-	text []byte
-	room int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	if len(p) > l.room-len(l.text) {
-		return 0, fmt.Errorf("more than %d bytes", l.room)
-	}
-	l.text = append(l.text, p...)
-	return len(p), nil
 }

@@ -111,8 +111,8 @@ func (r *Result) Held() (held, all uint64) {
 	return held, all
 }
 
-// Walk finds who holds each storage of a process. Where the process changed so much meanwhile that
-// storages have lost their path, it reads the process once more and returns the better result.
+// Walk finds who holds each storage of a process. If the process changed meanwhile and many bytes
+// have no holder, Walk reads it once more, and returns the result with fewer such bytes.
 func Walk(ctx context.Context, mem Memory, o Options) (*Result, error) {
 	if o.MaxMemory == 0 {
 		o.MaxMemory = DefaultMemory
@@ -170,7 +170,7 @@ func once(ctx context.Context, mem Memory, o Options) (result *Result, torn bool
 }
 
 // maxPathless is the share of bytes without a holder above which a walk is repeated if lists or
-// containers changed meanwhile. A list that grows is copied in two halves about once in 200 walks.
+// containers changed meanwhile: a list that grew while it was copied loses all that it holds.
 const maxPathless = 0.05
 
 // pathless returns the share of bytes of storages for which nothing was found.

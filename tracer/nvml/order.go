@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vramprof/vramprof/internal/untrusted"
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
@@ -36,13 +37,13 @@ func (d *Driver) LearnOrder(ctx context.Context, gpus []ledger.GPU, command ...s
 		return strings.HasPrefix(v, "CUDA_VISIBLE_DEVICES=") || strings.HasPrefix(v, "CUDA_DEVICE_ORDER=")
 	})
 	cmd.WaitDelay = time.Second
-	out := &limited{room: maxOrder}
+	out := &untrusted.Buffer{Room: maxOrder}
 	cmd.Stdout = out
 	if err := run(ctx, cmd); err != nil {
 		return fmt.Errorf("ask CUDA for the order of its GPUs: %w", err)
 	}
 	var order []string
-	for lines := bufio.NewScanner(bytes.NewReader(out.text)); lines.Scan(); {
+	for lines := bufio.NewScanner(bytes.NewReader(out.Text)); lines.Scan(); {
 		if uuid := lines.Text(); strings.HasPrefix(uuid, "GPU-") && !slices.Contains(order, uuid) && len(order) < maxVisible {
 			order = append(order, uuid)
 		}
@@ -67,20 +68,6 @@ func run(ctx context.Context, cmd *exec.Cmd) error {
 	case <-time.After(2 * cmd.WaitDelay):
 		return ctx.Err()
 	}
-}
-
-// limited is a writer with a maximum size.
-type limited struct {
-	text []byte
-	room int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	if len(p) > l.room-len(l.text) {
-		return 0, fmt.Errorf("more than %d bytes", l.room)
-	}
-	l.text = append(l.text, p...)
-	return len(p), nil
 }
 
 func whole(gpus []ledger.GPU) (list []ledger.GPU) {

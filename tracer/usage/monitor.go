@@ -48,8 +48,8 @@ type Options struct {
 }
 
 // Monitor reads NVML once per second, and knows the GPUs that each process sees. One goroutine
-// calls Run, another one RunSystem, the worker calls Introduce, and any may call the other methods. Read waits for NVML:
-// what reads the rings must not call it.
+// calls Run, another one RunSystem, the worker calls Introduce, and any may call the other methods.
+// Read waits for NVML: what reads the rings must not call it.
 type Monitor struct {
 	Options
 	soon chan struct{}

@@ -26,8 +26,9 @@ const (
 // systemReading is what a panic costs, in words.
 const systemReading = "a reading of system-allocated memory"
 
-// RunSystem has the books told, until ctx ends and once more, which memory of each process the system has
-// allocated on the NUMA node of a GPU. It reads nothing while NVML lists no GPU that is a node.
+// RunSystem tells the books how much memory of each process the system has allocated on the NUMA
+// nodes of GPUs, until ctx ends, and once more then. It reads nothing while NVML lists no GPU that
+// is a node.
 func (m *Monitor) RunSystem(ctx context.Context) {
 	tick := time.NewTicker(systemStep)
 	defer tick.Stop()

@@ -25,8 +25,11 @@ var stuck atomic.Int32 // calls that timed out and still run
 // Stuck returns how many calls timed out and still run.
 func Stuck() int { return int(stuck.Load()) }
 
-// Call runs f and waits at most limit. After a timeout, f keeps running, so it must not touch data
-// that the caller uses. A panic of f becomes an error.
+// turns is in how many parts Call waits. A stop of this process (SIGSTOP, a frozen cgroup) uses up one.
+const turns = 8
+
+// Call runs f and waits at most limit, in which this process runs. After a timeout, f keeps running, so
+// it must not touch data that the caller uses. A panic of f becomes an error.
 func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -47,12 +50,15 @@ func Call[T any](limit time.Duration, f func() (T, error)) (T, error) {
 		}()
 		a.value, a.err = f()
 	}()
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(limit / turns)
 	defer timer.Stop()
-	select {
-	case a := <-answers:
-		return a.value, a.err
-	case <-timer.C:
+	for range turns {
+		select {
+		case a := <-answers:
+			return a.value, a.err
+		case <-timer.C:
+			timer.Reset(limit / turns)
+		}
 	}
 	stuck.Add(1)
 	go func() {

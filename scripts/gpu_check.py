@@ -4,7 +4,7 @@
 gpucheck/questions.py, starts itself as the training (--job), runs vramprof, prints the tables, and
 writes the bundle. The training executes lines of its stdin and answers each with a line of JSON."""
 import argparse, atexit, datetime, json, os, signal, subprocess, sys, time
-from gpucheck import questions
+from gpucheck import pytorch, questions
 from gpucheck.answers import Answers, run
 from gpucheck.nvml import MIB, NVML
 
@@ -255,6 +255,8 @@ def check(options, table, expandable):
     at = job.do("steps 5")
     table.compare(kind + ": trained, sampled", at, late.report(pid))
     table.compare(kind + ": trained, attached", at, middle.report(pid))
+    if not expandable:
+        pytorch.ask(table.answers, pid, lambda: job.do("steps 5"))
     times, rate = measure(options, job, str(pid))
     table.answers.add("events of %s per second of training" % kind, "%.0f" % rate, None)
     last = Session(options, "-p", str(pid), "--sample", "0")

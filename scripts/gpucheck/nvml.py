@@ -59,14 +59,38 @@ class NVML:
             return None
         return m.total, m.free, m.used, m2.reserved
 
-    def usage(self, pid=None):
-        """Returns what a process (this one by default) uses on all GPUs. Returns None if the driver
-        does not know its pid, as in containers."""
-        found = None
+    def instances(self):
+        """Returns the UUIDs of all MIG instances."""
+        found = []
+        for device in self.devices():
+            current, pending, most = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+            try:
+                self.call("nvmlDeviceGetMigMode", device, ctypes.byref(current), ctypes.byref(pending))
+                self.call("nvmlDeviceGetMaxMigDeviceCount", device, ctypes.byref(most))
+            except (OSError, AttributeError):
+                continue  # no GPU with MIG
+            for i in range(most.value if current.value else 0):
+                instance = ctypes.c_void_p()
+                try:
+                    self.call("nvmlDeviceGetMigDeviceHandleByIndex", device, i, ctypes.byref(instance))
+                    found.append(self.text("nvmlDeviceGetUUID", instance))
+                except OSError:
+                    continue  # an unused number
+        return found
+
+    def entries(self, pid):
+        """Yields what the lists of all GPUs say of a process (this one: None)."""
         for device in self.devices():
             n, list_ = ctypes.c_uint(1024), (Process * 1024)()
             self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(n), list_)
-            for p in list_[:n.value]:
-                if p.pid == (pid or os.getpid()):
-                    found = (found or 0) + p.bytes
-        return found
+            yield from (p for p in list_[:n.value] if p.pid == (pid or os.getpid()))
+
+    def instance_of(self, pid):
+        """Returns the number of a process's GPU instance, None without one."""
+        return next((p.gpu for p in self.entries(pid) if p.gpu != 0xffffffff), None)
+
+    def usage(self, pid=None):
+        """Returns what a process (this one by default) uses on all GPUs. Returns None if the driver
+        does not know its pid, as in containers."""
+        found = [p.bytes for p in self.entries(pid)]
+        return sum(found) if found else None

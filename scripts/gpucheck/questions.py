@@ -10,8 +10,12 @@ PAGE = 2 * MIB
 class Driver:
     """A running driver.c. It answers a command with None if it fails."""
 
-    def __init__(self, program, start):
-        self.process = start([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(os.environ, CUDA_VISIBLE_DEVICES="0"))
+    def __init__(self, program, start, visible=None):
+        environment = dict(os.environ)
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        if visible is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = visible
+        self.process = start([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
         self.pid = self.process.pid
 
     def do(self, *command):
@@ -60,8 +64,15 @@ def nvml(answers, driver, library):
     answers.add("NVML knows the pids of this pid namespace", "yes" if library.usage(driver.pid) is not None else "no", library.usage(driver.pid) is not None)
 
 
+def number(uuid):
+    """Returns a UUID without "GPU-" or "MIG-"."""
+    return (uuid or "").partition("-")[2]
+
+
 def order(answers, opened, library):
     """Compares CUDA's order of the GPUs with NVML's. opened is the answer to init."""
+    if library.instances():
+        return  # a process sees one instance, whatever their order
     cuda, known, models = opened["uuids"], library.uuids(), set(library.names())
     same = cuda == known[:len(cuda)]
     answers.add("CUDA's order of %d GPUs of %d models is NVML's" % (len(cuda), len(models)), "yes" if same else "no", same if len(models) == 1 else None)
@@ -110,8 +121,8 @@ def books(answers, driver, report, uuid, usage):
     answers.add("vramprof books cuMemAlloc to the byte", "%+d bytes of %d" % (got - want, want), got == want)
     managed = sum(s["live_bytes"] for s in live("managed"))
     answers.add("vramprof books managed memory to the byte", "%+d bytes of %d" % (managed - SIZE, SIZE), managed == SIZE)
-    on = {s.get("gpu_uuid") for s in live("driver")}
-    answers.add("vramprof books it on the right GPU", "yes" if on == {uuid} else "no", on == {uuid})
+    on = {number(s.get("gpu_uuid")) for s in live("driver")}
+    answers.add("vramprof books it on the right GPU", "yes" if on == {number(uuid)} else "no", on == {number(uuid)})
     names = [[f["function"] for f in s["stack"]] for s in live("driver")]
     right = bool(names) and all("gpucheck_inner" in n and "gpucheck_outer" in n and "main" in n and n.index("gpucheck_inner") < n.index("gpucheck_outer") < n.index("main") for n in names)
     answers.add("the native stack names its functions in order", "yes" if right else "no", right)
@@ -143,6 +154,64 @@ def superchip(answers, driver, report, library):
     if before is not None and now is not None:
         answers.add("NVML counts system-allocated memory for its process", "%+.1f of 256 MiB" % ((now - before) / MIB), None)
     return 256 * MIB
+
+
+def shared(answers, program, start, session, library):
+    """Compares what memory of another process costs with what vramprof assumes: nothing."""
+    owner, user = Driver(program, start), Driver(program, start)
+    question = "memory opened by IPC counts for its owner only"
+    try:
+        if owner.do("init") is None or user.do("init") is None or owner.do("alloc", SIZE) is None:
+            return
+        handle = owner.do("share")
+        if handle is None:
+            answers.add(question, "the driver shares no memory", None)
+            return
+        running = session("-p", str(user.pid), "-p", str(owner.pid))
+        before = library.usage(user.pid)
+        if user.do("open", handle["handle"]) is None:
+            answers.add(question, "the call failed", None)
+            running.everything()
+            return
+        now = library.usage(user.pid)
+        report = running.everything()
+        if before is None or now is None:
+            answers.add(question, "NVML gives no figure", None)
+        else:
+            answers.add(question, "%+.1f of 64 MiB" % ((now - before) / MIB), abs(now - before) <= SLACK)
+        found = sum(s["live_bytes"] for s in report["sites"] if s["pid"] == user.pid and s["plane"] == "imported")
+        answers.add("vramprof books it as imported, in no sum", "%+d bytes of %d" % (found - SIZE, SIZE), found == SIZE)
+        user.do("close")
+    finally:
+        owner.end()
+        user.end()
+
+
+def last_gpu(answers, program, start, session, opened):
+    """Asks which GPU memory is booked on where a process sees only the last one."""
+    last = len(opened["uuids"]) - 1
+    if last < 1:
+        return
+    driver = Driver(program, start, str(last))
+    if driver.do("init") is not None:
+        running = session("-p", str(driver.pid), "--sample", "0")
+        driver.do("alloc", SIZE)
+        on = {number(s.get("gpu_uuid")) for s in running.everything()["sites"] if s["pid"] == driver.pid and s["live_bytes"]}
+        answers.add("a process with CUDA_VISIBLE_DEVICES=%d is booked on that GPU" % last, "yes" if on == {number(opened["uuids"][last])} else "no", on == {number(opened["uuids"][last])})
+    driver.end()
+
+
+def instances(answers, driver, opened, library):
+    """Asks what NVML says of MIG."""
+    found = library.instances()
+    answers.add("MIG instances", len(found), None)
+    if not found:
+        return
+    answers.add("a process sees one MIG instance", "%d devices" % len(opened["uuids"]), len(opened["uuids"]) == 1)
+    known = {number(u) for u in found}
+    answers.add("CUDA and NVML give an instance the same UUID", "yes" if number(opened["uuids"][0]) in known else "no", number(opened["uuids"][0]) in known)
+    on = library.instance_of(driver.pid)
+    answers.add("NVML's list of processes names the instance", "no" if on is None else "yes", on is not None)
 
 
 def cost(answers, driver, session):
@@ -185,6 +254,7 @@ def ask(answers, options, start, session, library, vramprof_json):
     libraries(answers, vramprof_json("check", "--libraries", "--json"))
     nvml(answers, driver, library)
     order(answers, opened, library)
+    instances(answers, driver, opened, library)
     late = session("-p", str(driver.pid), "--sample", "0")
     steps(answers, driver, library)
     usage = library.usage(driver.pid)
@@ -197,3 +267,5 @@ def ask(answers, options, start, session, library, vramprof_json):
         answers.add("vramprof finds system-allocated memory on the node", "%.1f of 256 MiB" % (found / MIB), found >= bound)
     cost(answers, driver, lambda: session("-p", str(driver.pid)))
     driver.end()
+    shared(answers, program, start, session, library)
+    last_gpu(answers, program, start, session, opened)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Uses CUDA's driver API as gpu_check.py tells it: one command per line of stdin, answered with one
-// line of JSON. It takes the libcuda.so.1 that the loader finds, and the first GPU.
+// line of JSON. It takes the libcuda.so.1 that the loader finds, and the first GPU that it shows.
 //
 //   init                      the driver's version, the GPU's memory, and all UUIDs in CUDA's order
 //   alloc BYTES [COUNT]       cuMemAlloc_v2, COUNT times; free frees the latest COUNT
@@ -8,6 +8,7 @@
 //   create BYTES, map, release, unmap   physical memory, as PyTorch's expandable segments use it
 //   node BYTES, launch, endgraph        memory of an alloc node of a graph
 //   system BYTES NODE         memory of malloc's kind, bound to a NUMA node (-1: any), and touched
+//   share, and open HANDLE    the latest allocation for another process, and one of another process
 //   pairs COUNT               nanoseconds per pair of cuMemAlloc_v2 and cuMemFree_v2, of 1 MiB
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +24,7 @@
 typedef unsigned long long address;
 static void *cuda, *context, *pool, *graph, *exec, *node, *pinned, *plain;
 static size_t plain_size;
-static address list[1 << 16], managed, queued, base, handle, noded;
+static address list[1 << 16], managed, queued, base, handle, noded, opened;
 static size_t mapped;
 static int count;
 static char answer[4096];
@@ -46,7 +47,8 @@ static int init(void)
 	CALL("cuDeviceGetDefaultMemPool", (void **, int), &pool, device);
 	int n = sprintf(answer, ", \"version\": %d, \"memory\": %zu, \"uuids\": [", version, total);
 	for (int k = 0; k < devices && k < 64; k++) {
-		if (CALL("cuDeviceGet", (int *, int), &device, k) || CALL("cuDeviceGetUuid", (unsigned char *, int), id, device))
+		if (CALL("cuDeviceGet", (int *, int), &device, k) ||
+			(CALL("cuDeviceGetUuid_v2", (unsigned char *, int), id, device) && CALL("cuDeviceGetUuid", (unsigned char *, int), id, device)))
 			break;
 		n += sprintf(answer + n, "%s\"GPU-", k ? ", " : "");
 		for (int i = 0; i < 16; i++)
@@ -163,6 +165,30 @@ static int system_memory(size_t bytes, long on)
 	return 0;
 }
 
+struct ipc { unsigned char bytes[64]; }; // CUipcMemHandle
+
+static int share(void)
+{
+	struct ipc h;
+	int result = count ? CALL("cuIpcGetMemHandle", (struct ipc *, address), &h, list[count - 1]) : -1;
+	if (result)
+		return result;
+	int n = sprintf(answer, ", \"handle\": \"");
+	for (int i = 0; i < 64; i++)
+		n += sprintf(answer + n, "%02x", h.bytes[i]);
+	strcpy(answer + n, "\"");
+	return 0;
+}
+
+static int open_shared(const char *line)
+{
+	struct ipc h;
+	for (int i = 0; i < 64; i++)
+		if (sscanf(line + 5 + 2 * i, "%2hhx", &h.bytes[i]) != 1)
+			return -1;
+	return CALL("cuIpcOpenMemHandle_v2", (address *, struct ipc, unsigned), &opened, h, 1);
+}
+
 static int run(const char *name, size_t bytes, long number)
 {
 	int result;
@@ -200,6 +226,8 @@ static int run(const char *name, size_t bytes, long number)
 	if (IS("system")) return system_memory(bytes, number);
 	if (IS("freesystem")) return munmap(plain, plain_size);
 	if (IS("pairs")) return pairs((long)bytes);
+	if (IS("share")) return share();
+	if (IS("close")) return CALL("cuIpcCloseMemHandle", (address), opened);
 	return -1;
 }
 
@@ -212,7 +240,7 @@ int main(void)
 		answer[0] = 0;
 		if (sscanf(line, "%31s %llu %ld", name, &bytes, &number) < 1)
 			continue;
-		int result = run(name, bytes, number);
+		int result = strncmp(line, "open ", 5) ? run(name, bytes, number) : cuda ? open_shared(line) : -1;
 		printf("{\"result\": %d%s}\n", result, answer);
 		fflush(stdout);
 	}

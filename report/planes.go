@@ -21,6 +21,9 @@ const (
 	PlaneManaged = "managed" // migrates between host and GPU
 	PlaneSystem  = "system"  // what the system, not CUDA, allocated on a GPU's NUMA node
 	PlaneAsleep  = "asleep"  // tensors whose physical memory was unmapped: in no profile
+
+	// In the sum of another process or API: it adds 0 bytes to profiles and to the columns of views.
+	PlaneImported = "imported"
 )
 
 // PlanesOnGPUs add up to what GPUs use, and PlanesApart belong to the sum of none; in the order in
@@ -31,7 +34,7 @@ var (
 )
 
 // Planes returns all planes.
-func Planes() []string { return slices.Concat(PlanesOnGPUs, PlanesApart) }
+func Planes() []string { return append(slices.Concat(PlanesOnGPUs, PlanesApart), PlaneImported) }
 
 // PlaneName returns how reports call a plane. JSON and the labels of profiles have the plane
 // itself.
@@ -148,6 +151,8 @@ func WholePlane(x *ledger.Site) string {
 		return PlaneHost
 	case x.Kind == ledger.Managed:
 		return PlaneManaged
+	case x.Kind == ledger.Imported:
+		return PlaneImported
 	}
 	return PlaneDriver
 }

@@ -150,7 +150,7 @@ func (q *query) set(name, text string) (problem string) {
 
 // planes are those that samples of a profile have.
 var planes = []string{
-	report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged, report.PlaneSystem,
+	report.PlaneTensor, report.PlaneCache, report.PlaneDriver, report.PlaneBefore, report.PlaneUnexplained, report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneImported,
 }
 
 // deviceOf returns how samples name a device: "0" is "cuda:0". It returns "" for what is none.

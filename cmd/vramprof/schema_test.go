@@ -45,8 +45,8 @@ var schemas = map[string]struct {
 var values = map[string][]string{
 	"Frame.language":      {"python", "native", "mark"},
 	"Branch.language":     {"python", "native", "mark"},
-	"Site.plane":          {"tensor", "driver", "managed", "host"},
-	"Plane.plane":         {"tensor", "cache", "driver", "before", "unexplained", "host", "managed", "system", "asleep"},
+	"Site.plane":          {"tensor", "driver", "managed", "host", "imported"},
+	"Plane.plane":         {"tensor", "cache", "driver", "before", "unexplained", "host", "managed", "system", "asleep", "imported"},
 	"Verdict.class":       {"leaking", "growing", "cache", "steady", "one-off"},
 	"View.view":           views,
 	"Library.layer":       {"driver", "runtime"},

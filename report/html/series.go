@@ -268,6 +268,8 @@ func column(r *timeline.Row, plane string) func(t int) int64 {
 		return unsigned(r.System)
 	case report.PlaneAsleep:
 		return unsigned(r.Asleep)
+	case report.PlaneImported:
+		return unsigned(nil)
 	}
 	return func(t int) int64 { return r.Unexplained[t] }
 }

@@ -20,3 +20,25 @@ func TestEveryKindInJSON(t *testing.T) {
 	}
 	reporttest.Golden(t, "kinds.json", append(text, '\n'))
 }
+
+// A script that adds up the sites of a plane must not count imported memory with its importers'.
+func TestImportedMemoryHasItsOwnPlane(t *testing.T) {
+	r := NewLeaks(reporttest.KindsSnapshot(), reporttest.Stacks(), report.Options{Top: 100})
+	var sites, planes int64
+	for _, x := range r.Sites {
+		if (x.Kind == "imported") != (x.Plane == report.PlaneImported) {
+			t.Errorf("a site of kind %s is in plane %s", x.Kind, x.Plane)
+		}
+		if x.Plane == report.PlaneImported {
+			sites += int64(x.LiveBytes)
+		}
+	}
+	for _, x := range r.Planes {
+		if x.Plane == report.PlaneImported {
+			planes += x.ApartBytes
+		}
+	}
+	if sites == 0 || sites != int64(r.ImportedBytes) || planes != sites {
+		t.Errorf("sites have %d bytes of imported memory, planes %d, the report %d", sites, planes, r.ImportedBytes)
+	}
+}

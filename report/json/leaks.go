@@ -73,7 +73,7 @@ type SiteReport struct {
 	Ended          bool          `json:"ended"`              // the process has ended; figures are of its end
 	Device         string        `json:"device"`             // "cuda:0", "host" (kinds pinned and registered), "cpu" (kind tensor), "unknown"
 	GPUUUID        string        `json:"gpu_uuid,omitempty"` //
-	Plane          string        `json:"plane"`              // tensor, driver, managed, host
+	Plane          string        `json:"plane"`              // tensor, driver, managed, host, imported
 	Kind           string        `json:"kind"`               // device, managed, pinned, registered, async, vmm, array, imported, graph, tensor
 	API            string        `json:"api"`
 	LiveBytes      uint64        `json:"live_bytes"`

@@ -13,9 +13,9 @@ import (
 
 // PlaneReport sums one plane over all processes.
 type PlaneReport struct {
-	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, system, asleep
+	Plane      string `json:"plane"`       // tensor, cache, driver, before, unexplained, host, managed, system, asleep, imported
 	Bytes      int64  `json:"bytes"`       // on GPUs; negative only where figures disagree
-	ApartBytes int64  `json:"apart_bytes"` // managed and system-allocated memory and tensors asleep, in no GPU's sum
+	ApartBytes int64  `json:"apart_bytes"` // managed and system-allocated memory, tensors asleep, and imported memory
 	HostBytes  int64  `json:"host_bytes"`  // on the host
 }
 
@@ -91,6 +91,8 @@ func planeReports(s *ledger.Snapshot) []PlaneReport {
 		for i := range list {
 			switch r := &list[i]; {
 			case r.Plane != h.Plane:
+			case h.Plane == report.PlaneImported:
+				r.ApartBytes += int64(h.Site.LiveBytes)
 			case h.OnHost():
 				r.HostBytes += h.Live
 			case h.Apart():

@@ -11,10 +11,7 @@ import (
 // the end: see settle.
 var planes = [...]string{report.PlaneUnexplained, report.PlaneTensor, report.PlaneDriver, report.PlaneCache, report.PlaneBefore}
 
-// planeImported is memory that is in the sums of another process.
-const planeImported = "imported"
-
-var outside = [...]string{report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneAsleep, planeImported}
+var outside = [...]string{report.PlaneHost, report.PlaneManaged, report.PlaneSystem, report.PlaneAsleep, report.PlaneImported}
 
 // row has the figures of one set of labels. What is counted stays from one snapshot to the next.
 type row struct {

@@ -79,7 +79,7 @@ class NVML:
         return found
 
     def entries(self, pid):
-        """Yields what the lists of all GPUs say of a process (this one: None)."""
+        """Yields the entries of a process in the lists of all GPUs (this one: None)."""
         for device in self.devices():
             n, list_ = ctypes.c_uint(1024), (Process * 1024)()
             self.call("nvmlDeviceGetComputeRunningProcesses_v3", device, ctypes.byref(n), list_)

@@ -176,7 +176,7 @@ def shared(answers, program, start, session, library):
             answers.add(question, "NVML gives no figure", None)
         else:
             answers.add(question, "%+.1f of 64 MiB" % ((now - before) / MIB), abs(now - before) <= SLACK)
-        found = sum(s["live_bytes"] for s in report["sites"] if s["pid"] == user.pid and s["kind"] == "imported")
+        found = sum(s["live_bytes"] for s in report["sites"] if s["pid"] == user.pid and s["plane"] == "imported")
         answers.add("vramprof books it as imported, in no sum", "%+d bytes of %d" % (found - SIZE, SIZE), found == SIZE)
         user.do("close")
     finally:
@@ -199,7 +199,7 @@ def last_gpu(answers, program, start, session, opened):
 
 
 def instances(answers, driver, opened, library):
-    """Asks what NVML says of MIG."""
+    """Asks about MIG instances."""
     found = library.instances()
     answers.add("MIG instances", len(found), None)
     if not found:

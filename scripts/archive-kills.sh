@@ -4,7 +4,7 @@
 # allocates, and kills it with SIGKILL at a random moment. Each time, the archive must open without an
 # error and reach the last second before the kill, and the next serve must find the program. It
 # prints how much a kill cost. Before, it does the same with a bare writer that begins a new capture
-every few milliseconds. Needs root. VRAMPROF=PROGRAM uses an existing binary. The test is
+# every few milliseconds. Needs root. VRAMPROF=PROGRAM uses an existing binary. The test is
 # TestArchiveSurvivesKills in cmd/vramprof/test/e2e; without this script it kills once.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."

@@ -42,14 +42,16 @@ func TestWriteBigCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w, err := NewWriter(f, Options{Host: "bench", Interval: time.Hour})
+	now := &clock{now: sessionBegin}
+	w, err := NewWriter(f, Options{Host: "bench", Interval: time.Hour, Clock: now.read})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.SetStacks(bigStacks{torch: &callstack.Mapping{Path: "/opt/torch/lib/libtorch_cuda.so"}})
-	w.Tell(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3", Begin: sessionBegin, Devices: []string{"GPU-a"}})
-	w.Tell(ledger.GPUs{{UUID: "GPU-a", Name: "bench", Total: 80 << 30}})
-	w.Tell(ledger.Begin{Time: sessionBegin})
+	books := both{ledger.New(ledger.Options{Begin: sessionBegin}), w}
+	books.Tell(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3", Begin: sessionBegin, Devices: []string{"GPU-a"}})
+	books.Tell(ledger.GPUs{{UUID: "GPU-a", Name: "bench", Total: 80 << 30}})
+	books.Tell(ledger.Begin{Time: sessionBegin})
 	jobs := newWorkload()
 	var e ledger.Event
 	for i := range bigEvents {
@@ -57,15 +59,16 @@ func TestWriteBigCapture(t *testing.T) {
 		if e.Op == ledger.Alloc { // from 10,000 sites, each with its size, instead of some hundred
 			e.Stack = (1 + e.Size>>9*bigSites/250 + uint64(i)%(bigSites/250)) * 0x9e3779b97f4a7c15
 		}
-		w.Apply(&e)
+		now.set(e.Time)
+		books.Apply(&e)
 		if i%1_000_000 == 0 {
-			w.Tell(ledger.UsageReading{Time: e.Time, Usages: []ledger.Usage{{PID: 4242, UUID: "GPU-a", Bytes: 2 << 30}}})
+			books.Tell(ledger.UsageReading{Time: e.Time, Usages: []ledger.Usage{{PID: 4242, UUID: "GPU-a", Bytes: 2 << 30}}})
 		}
 		for i%batchEvents == 0 && len(w.queue) > maxQueue/2 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	if err := w.End(nil); err != nil {
+	if err := w.End(books.Snapshot(e.Time, time.Unix(1700000000, 0))); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # test-fleet.sh [SECTION…]: runs vramprof serve on the servers that fleets run, as root. Each section
-# is a script below scripts/fleet: helm, kubernetes, podman, prometheus, slurm; by default all. It
+# is a script below scripts/fleet: container, helm, kubernetes, podman, prometheus, slurm; by default all. It
 # installs what is missing, and skips a section whose server is not available. Not part of CI.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
@@ -9,7 +9,7 @@ cd "$(dirname "$(realpath "$0")")/.." || exit 1
 . scripts/install.sh
 setup fleet || exit 1
 
-all=" helm kubernetes podman prometheus slurm "
+all=" container helm kubernetes podman prometheus slurm "
 [ $# != 0 ] || set -- $all
 passed=0 failed=0 skipped=0
 for section in "$@"; do

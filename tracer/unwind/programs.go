@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/pacmask"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/bpf"
 )
@@ -29,6 +30,9 @@ func loadMaps(kernel *btf.Spec, interpreters *interpreterconfig.Config, cpus int
 	}
 	reduce(spec, interpreters)
 	bpf.FitCPUs(spec, kernel, cpus)
+	if bpf.GrowingMaps(kernel) {
+		grow(spec)
+	}
 	return spec, nil
 }
 
@@ -60,8 +64,10 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 		switch {
 		case !interpreters.IsMapEnabled(name):
 			delete(spec.Maps, name)
-		case strings.HasPrefix(name, "exe_id_to_"):
-			m.MaxEntries = maxFiles
+		case name == "per_cpu_records_kp": // of another chain, which is not loaded
+			delete(spec.Maps, name)
+		case m.Type == ebpf.HashOfMaps:
+			m.MaxEntries = filesWith(name)
 		case name == "pid_page_to_mapping_info":
 			m.MaxEntries = maxPrefixes
 		case name == "py_procs":
@@ -72,6 +78,25 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 			m.MaxEntries = 4096 // trace_events: our last step has its own ring
 		case name == "pid_events" || name == "reported_pids" || name == "traces_ctx_v1" || name == "sched_times":
 			m.MaxEntries = 1 // of programs that are not loaded
+		}
+	}
+}
+
+// filesWith returns how many files an outer map, such as exe_id_to_8_stack_deltas of tables with 2^8
+// rows, must hold: maxRows bounds those with large tables.
+func filesWith(outer string) uint32 {
+	var size int
+	if n, err := fmt.Sscanf(outer, "exe_id_to_%d_stack_deltas", &size); n != 1 || err != nil {
+		return maxFiles
+	}
+	return uint32(min(maxFiles, maxRows>>size))
+}
+
+// grow makes the large maps that only user space changes allocate their entries as they fill.
+func grow(spec *ebpf.CollectionSpec) {
+	for name, m := range spec.Maps {
+		if name == "stack_delta_page_to_info" || name == "py_procs" || m.Type == ebpf.HashOfMaps {
+			m.Flags |= unix.BPF_F_NO_PREALLOC
 		}
 	}
 }

@@ -47,7 +47,7 @@ func Compute(possible, online int) (Need, error) {
 	for _, x := range maps {
 		sum.Add(x)
 	}
-	least := sum.Reserved + sum.Caches + uint64(online)*(libraries.RingPages+1)*uint64(os.Getpagesize())
+	least := sum.Reserved + sum.Caches + uint64(online*(libraries.RingPages(online)+1)*os.Getpagesize())
 	return Need{least, least + sum.Growth}, nil
 }
 

@@ -35,8 +35,17 @@ type MappingEvents struct {
 // onlineCPUs is the kernel's list of the online CPUs, such as "0-3,6".
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
-// RingPages is the size of a ring in pages, without the page of its positions.
-const RingPages = 64
+// RingPages returns the size of a ring in pages, without the page of its positions. The more CPUs
+// there are, the fewer of all mappings each one makes: rings take at most 4 MiB together on 64 CPUs.
+// The smallest one has space for some 450 mappings between two polls.
+func RingPages(cpus int) int {
+	const most, least, together = 64, 16, 1024
+	pages := most
+	for pages > least && pages*cpus > together {
+		pages /= 2 // the kernel takes powers of two
+	}
+	return pages
+}
 
 // hotplugInterval is the time between two looks at onlineCPUs.
 const hotplugInterval = time.Second
@@ -138,7 +147,7 @@ func (m *MappingEvents) follow(list string) error {
 		}
 		if err == nil {
 			m.rings[cpu] = ring
-			err = ring.MapRingNumPages(RingPages)
+			err = ring.MapRingNumPages(RingPages(len(now)))
 		}
 		if err == nil {
 			err = m.wakesWith(ring)

@@ -29,6 +29,14 @@ func TestListsOfCPUs(t *testing.T) {
 	}
 }
 
+func TestRingsOfManyCPUsAreSmaller(t *testing.T) {
+	for cpus, want := range map[int]int{1: 64, 2: 64, 16: 64, 17: 32, 32: 32, 64: 16, 224: 16, 8192: 16} {
+		if got := RingPages(cpus); got != want {
+			t.Errorf("%d CPUs: %d pages, want %d", cpus, got, want)
+		}
+	}
+}
+
 // setOnline sets a CPU online or offline, in virtual machines that run nothing but the test.
 func setOnline(t *testing.T, cpu int, value string) {
 	t.Helper()

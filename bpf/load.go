@@ -33,8 +33,8 @@ func GrowingMaps(kernel *btf.Spec) bool {
 	return kernel.TypeByName("bpf_mem_alloc", &s) == nil
 }
 
-// entriesOnOlder is the number of entries of growing maps on kernels without GrowingMaps: 47 MiB.
-var entriesOnOlder = map[string]uint32{"blocks": 1 << 19, "tensor_devices": 256, "host_tensor_devices": 1024, "shares": 8192}
+// entriesOnOlder is the number of entries of growing maps on kernels without GrowingMaps: 68 MiB.
+var entriesOnOlder = map[string]uint32{"blocks": 1 << 19, "tensor_devices": 256, "host_tensor_devices": 1024, "shares": 8192, "threads": 1 << 15}
 
 // reserve makes the growing maps of spec preallocate their memory on kernels without GrowingMaps.
 func reserve(spec *ebpf.CollectionSpec, kernel *btf.Spec) {

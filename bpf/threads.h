@@ -66,6 +66,6 @@ struct thread {
 	struct call calls[MAX_DEPTH];
 };
 
-MAP(threads, BPF_MAP_TYPE_HASH, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
+GROWING_MAP(threads, u64, struct thread, MAX_THREADS); /* pid_tgid → open calls */
 
 #endif

@@ -35,6 +35,8 @@ type (
 	TensorKey  = probeTensorKey
 	// TensorDevice is the allocator of one process on one device.
 	TensorDevice = probeTensorDevice
+	// SentStacks is a set of the map "stacks".
+	SentStacks = probeSentStacks
 	// NearBlocks is a table of live blocks of one GPU allocator.
 	NearBlocks  = probeNearBlocks
 	SampleClass = probeSampleClass

@@ -54,6 +54,10 @@ const (
 	LayerRuntime = uint8(probeLayerLAYER_RUNTIME)
 	LayerDriver  = uint8(probeLayerLAYER_DRIVER)
 
+	// SentSets and SentWays are the size of the map "stacks".
+	SentSets = int(probeSentStacksSizeSENT_SETS)
+	SentWays = int(probeSentStacksSizeSENT_WAYS)
+
 	// MaxFunctions is how many rows the probe table can have.
 	MaxFunctions = int(probeFunctionLimitMAX_FUNCTIONS)
 

@@ -35,6 +35,7 @@ struct exported {
 	enum sampling sampling;
 	enum block_key_bits key;
 	enum block_value_bits value;
+	enum sent_stacks_size sent;
 	enum block_cookie cookie;
 	enum walk_error error;
 	struct details details;

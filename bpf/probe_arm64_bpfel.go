@@ -243,6 +243,18 @@ type probeScratch struct {
 	Frames   [1280]uint8
 }
 
+type probeSentStacks struct {
+	_    structs.HostLayout
+	Hash [8]uint64
+}
+
+type probeSentStacksSize uint32
+
+const (
+	probeSentStacksSizeSENT_SETS probeSentStacksSize = 32768
+	probeSentStacksSizeSENT_WAYS probeSentStacksSize = 8
+)
+
 type probeShare struct {
 	_          structs.HostLayout
 	Lost       uint64

@@ -12,6 +12,7 @@
 #include "processes.h"
 #include "registers.h"
 #include "rings.h"
+#include "sent_stacks.h"
 #include "threads.h"
 #include "unwinder_functions.h"
 #include "walk_recall.h"
@@ -40,7 +41,6 @@ enum walk_error {
 MAP(truncated_stacks, BPF_MAP_TYPE_HASH, u32, u64, 256); /* ErrorCode → stacks truncated */
 /* Tgid → time of the last EVENT_TABLES. */
 MAP(table_requests, BPF_MAP_TYPE_LRU_HASH, u32, u64, 4096);
-MAP(stacks, BPF_MAP_TYPE_LRU_HASH, u64, u8, 131072); /* hashes of stacks that were sent */
 
 // Returns 1 if the current walk counts, else 0. A branch would make the verifier visit all that
 // follows twice.
@@ -284,7 +284,7 @@ static EBPF_INLINE int finish_unwind(void)
 	thread->stack = hash;
 	trace->ktime = trace->pid; // the layout's number; tags of walks are much larger
 	trace->pid = pid;
-	if (bpf_map_lookup_elem(&stacks, &hash)) {
+	if (was_sent(hash)) {
 		if (!error)
 			remember_walk(thread);
 		return PROG_UNWIND_STOP;
@@ -294,7 +294,8 @@ static EBPF_INLINE int finish_unwind(void)
 		return PROG_UNWIND_STOP;
 	}
 	trace->value = hash;
-	u64 size = STACK_SIZE(length);
+	// Read again: the verifier would follow the loop's end with each value of length.
+	u64 size = STACK_SIZE(*(volatile u16 *)&trace->frame_data_len);
 	if (size > sizeof(Trace))
 		return PROG_UNWIND_STOP;
 	// Wake the reader: new stacks are rare, and Python names must be read while the process
@@ -303,8 +304,7 @@ static EBPF_INLINE int finish_unwind(void)
 		lose_stack(thread, id);
 		return PROG_UNWIND_STOP; // the next event with this stack sends it
 	}
-	u8 sent = 1;
-	bpf_map_update_elem(&stacks, &hash, &sent, BPF_ANY);
+	note_sent(hash);
 	return PROG_UNWIND_STOP;
 }
 

@@ -49,7 +49,7 @@ func (t *Tracer) dropStacks(now time.Time, inUse map[uint64]struct{}) {
 	}
 	pids := map[uint32]bool{}
 	for _, s := range forget {
-		_ = t.coll.Maps["stacks"].Delete(s.ID)
+		t.sent.Forget(s.ID)
 		pids[s.PID] = true
 	}
 	// Not before: else a walk would find the stack and be remembered, and none would send it again.
@@ -130,7 +130,7 @@ func (t *Tracer) Sizes() Sizes {
 		Stacks: t.stacks.Len(), Processes: t.table.Len(), Files: t.stacks.OpenFiles(),
 		Mapped: tables.Files, Layouts: tables.Layouts, Rows: tables.Rows, Rules: tables.Rules,
 		KernelProcesses: entriesOf(t.coll.Maps["processes"]), KernelWalks: entriesOf(t.coll.Maps["walks"]),
-		KernelStacks: entriesOf(t.coll.Maps["stacks"]), KernelThreads: entriesOf(t.coll.Maps["threads"]),
+		KernelStacks: t.sent.Len(), KernelThreads: entriesOf(t.coll.Maps["threads"]),
 		KernelShares: entriesOf(t.coll.Maps["shares"]), KernelMappings: entriesOf(t.unwind.Maps()["pid_page_to_mapping_info"]),
 	}
 	for _, m := range t.unwind.Maps() {

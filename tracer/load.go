@@ -127,6 +127,9 @@ func (t *Tracer) openTypes() (err error) {
 		Walk: walk, Tell: t.config.OOM, Capture: t.config.Capture != nil, Desk: t.desk, Defects: &t.defects, Stacks: t.stacks,
 		HasTorch: func(pid uint32) bool { return t.tensors.Report(pid) }, Books: t.runningBooks,
 	})
+	if t.sent, err = stacks.OpenSent(t.coll.Maps["stacks"]); err != nil {
+		return err
+	}
 	if t.shares, err = shares.Open(t.coll.Maps["tables"], t.coll.Maps["shares"], &t.defects); err != nil {
 		return err
 	}

@@ -112,6 +112,7 @@ type Tracer struct {
 	mapping *libraries.MappingEvents
 	unwind  *unwind.Unwinder
 	stacks  *stacks.Store
+	sent    *stacks.Sent
 	reader  stacks.Reader
 
 	jobs      jobs
@@ -298,6 +299,7 @@ func (t *Tracer) Close() {
 		t.prober.Close()
 	}
 	t.shares.Close()
+	t.sent.Close()
 	if t.coll != nil {
 		t.coll.Close()
 	}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waits in the middle of a backward pass, while a gradient of 28,000 bytes waits for its turn: only C++ holds it.
-Prints "ready PID"."""
-import os, sys
+Prints "ready PID". backward.py N does so N times, each time with other tensors made and freed before, and goes on at
+each line that it reads."""
+import os, random, sys
 import torch
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -15,7 +16,7 @@ class Waits(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         print("ready", os.getpid(), flush=True)
-        sys.stdin.read()
+        sys.stdin.readline()
         return g
 
 
@@ -27,3 +28,8 @@ def step():
 
 
 step()
+for _ in range(int(sys.argv[1]) - 1 if len(sys.argv) > 1 else 0):
+    made = [torch.ones(random.randrange(1, 64), device=DEVICE) for _ in range(random.randrange(1000))]
+    random.shuffle(made)
+    del made[: random.randrange(len(made) + 1)]
+    step()

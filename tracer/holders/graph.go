@@ -102,13 +102,24 @@ func (s *search) expandHook(i int32, a uint64, cost int) {
 	}
 }
 
+// isArray reports whether three words can be those of a std::vector: begin, end, end of its memory. The
+// vector fills a chunk of malloc: words left over from several vectors would have all that lies between them.
+func (s *search) isArray(begin, end, room uint64) bool {
+	const mapped, rounding = 2, 32
+	if !pointer(begin) || begin&15 != 0 || end <= begin || room < end || room-begin > maxVector || (end|room)&7 != 0 {
+		return false
+	}
+	n, most := s.chunk(begin), room-begin+rounding
+	if s.py.u64(begin-8)&mapped != 0 {
+		most += pageSize
+	}
+	return room-begin <= n && n <= most && s.wholeChunk(begin)
+}
+
 // expandVector looks at what can be a std::vector: begin, end, end of its memory. Nodes are taken
 // from vectors of edges only.
 func (s *search) expandVector(i int32, begin, end, room, edge uint64, cost int) {
-	if begin&15 != 0 || end <= begin || room < end || room-begin > maxVector || (end|room)&7 != 0 {
-		return
-	}
-	if n := s.chunk(begin); n < room-begin || !s.spend((end-begin)/8) {
+	if !s.isArray(begin, end, room) || !s.spend((end-begin)/8) {
 		return
 	}
 	words := (end - begin) / 8

@@ -107,7 +107,7 @@ func (s *search) poolBlock(at uint64) uint64 {
 // end, the end of its memory.
 func (s *search) isVector(at, word uint64) bool {
 	begin, end, room := s.py.u64(at), s.py.u64(at+8), s.py.u64(at+16)
-	return begin <= word && word < end && end <= room && room-begin <= s.chunk(begin)
+	return begin <= word && word < end && s.isArray(begin, end, room)
 }
 
 // holds returns who holds what an object of a C++ class has: "C++ object of class c10d::Reducer",

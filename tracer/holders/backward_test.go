@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// backwardPasses is how often one process of backward.py waits in a backward pass.
+const backwardPasses = 5
+
+// TestBackwardThatRuns: the gradient that waits for its turn belongs to no object of Python.
+// VRAMPROF_BACKWARD is how many processes it reads, 5 times each.
+func TestBackwardThatRuns(t *testing.T) {
+	processes := 1
+	if n, err := strconv.Atoi(os.Getenv("VRAMPROF_BACKWARD")); err == nil {
+		processes = n
+	}
+	script, err := filepath.Abs("../../testdata/holders/backward.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, command := range torches(t) {
+		t.Run(name, func(t *testing.T) {
+			wrong := 0
+			for range processes {
+				wrong += walkBackward(t, command(script, fmt.Sprint(backwardPasses)))
+			}
+			t.Logf("%d of %d walks name a wrong holder of the gradient", wrong, processes*backwardPasses)
+			if wrong > 0 {
+				t.Error("want none")
+			}
+		})
+	}
+}
+
+// walkBackward walks a process in each of its backward passes, and returns how often the gradient has
+// another holder than the running step.
+func walkBackward(t *testing.T, cmd *exec.Cmd) (wrong int) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		in.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	lines := bufio.NewReader(out)
+	for range backwardPasses {
+		if line, _ := lines.ReadString('\n'); !strings.HasPrefix(line, "ready") {
+			t.Fatalf("the job printed %q\n%s", line, complaints.String())
+		}
+		awaitInput(cmd.Process.Pid)
+		p, err := Open(cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Walk(context.Background(), p, Options{Host: true})
+		p.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !isBackward(t, r) {
+			wrong++
+		}
+		if _, err := in.Write([]byte("\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return wrong
+}
+
+// isBackward reports whether the gradient of 28,000 bytes is in use by the running step, and all
+// other storages have a holder.
+func isBackward(t *testing.T, r *Result) bool {
+	t.Helper()
+	waiting := 0
+	for _, s := range r.Storages {
+		switch kind := s.Holder.Root().Kind; {
+		case kind == RootNone:
+			t.Errorf("%d bytes: %s", s.Bytes, s.Holder)
+		case kind == RootNative && s.Bytes == 28000 && s.Holder.String() == inUse:
+			waiting++
+		case kind == RootNative:
+			t.Logf("%d bytes: %s", s.Bytes, s.Holder)
+		}
+	}
+	if waiting == 1 {
+		return true
+	}
+	t.Logf("%d gradients wait, want 1 (%q)", waiting, r.Problems)
+	for _, s := range r.Storages {
+		t.Logf("%#x: %d bytes, device type %d, moving %v: %s", s.Address, s.Bytes, s.DeviceType, s.InMotion, s.Holder)
+	}
+	return false
+}

@@ -14,15 +14,12 @@ import (
 	"testing"
 )
 
-// backwardPasses is how often one process of backward.py waits in a backward pass.
-const backwardPasses = 5
-
-// TestBackwardThatRuns: the gradient that waits for its turn belongs to no object of Python.
-// VRAMPROF_BACKWARD is how many processes it reads, 5 times each.
+// TestBackwardThatRuns: the gradient that waits for its turn belongs to no object of Python. VRAMPROF_BACKWARD
+// is how many processes it reads, each in 20 backward passes; by default one in 4.
 func TestBackwardThatRuns(t *testing.T) {
-	processes := 1
+	processes, passes := 1, 4
 	if n, err := strconv.Atoi(os.Getenv("VRAMPROF_BACKWARD")); err == nil {
-		processes = n
+		processes, passes = n, 20
 	}
 	script, err := filepath.Abs("../../testdata/holders/backward.py")
 	if err != nil {
@@ -31,10 +28,10 @@ func TestBackwardThatRuns(t *testing.T) {
 	for name, command := range torches(t) {
 		t.Run(name, func(t *testing.T) {
 			wrong := 0
-			for range processes {
-				wrong += walkBackward(t, command(script, fmt.Sprint(backwardPasses)))
+			for n := range processes {
+				wrong += walkBackward(t, command(script, fmt.Sprint(passes)), passes)
+				t.Logf("%d of %d walks name a wrong holder of the gradient", wrong, (n+1)*passes)
 			}
-			t.Logf("%d of %d walks name a wrong holder of the gradient", wrong, processes*backwardPasses)
 			if wrong > 0 {
 				t.Error("want none")
 			}
@@ -44,7 +41,7 @@ func TestBackwardThatRuns(t *testing.T) {
 
 // walkBackward walks a process in each of its backward passes, and returns how often the gradient has
 // another holder than the running step.
-func walkBackward(t *testing.T, cmd *exec.Cmd) (wrong int) {
+func walkBackward(t *testing.T, cmd *exec.Cmd, passes int) (wrong int) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -65,7 +62,7 @@ func walkBackward(t *testing.T, cmd *exec.Cmd) (wrong int) {
 		cmd.Wait()
 	}()
 	lines := bufio.NewReader(out)
-	for range backwardPasses {
+	for range passes {
 		if line, _ := lines.ReadString('\n'); !strings.HasPrefix(line, "ready") {
 			t.Fatalf("the job printed %q\n%s", line, complaints.String())
 		}

@@ -20,9 +20,15 @@ func TestBucketsOfDistributedTraining(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sums := map[string]uint64{}
+			sums, buckets := map[string]uint64{}, 0
 			for _, s := range r.Storages {
 				sums[s.Holder.Pattern()] += s.Bytes
+				if s.Holder.Pattern() == "ddp.reducer" {
+					buckets++
+				}
+			}
+			if buckets != 2 {
+				t.Errorf("%d buckets, want 2", buckets)
 			}
 			if r.Automatic != AutomaticOn {
 				t.Errorf("the collector is %d, want on", r.Automatic)

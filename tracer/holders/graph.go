@@ -31,6 +31,7 @@ func (s *search) expandCPP(i int32, a uint64, cost int) {
 	case c.is(roleScript):
 		s.expandSaved(i, a+16, min(max(s.chunk(a), 32), maxWrapped)-16, 0, cost)
 	default: // wrapped by pybind11: of any class, with the allocator's size
+		s.nodes[i].flags |= nodeWrapped
 		s.expandSaved(i, a, min(s.chunk(a), maxWrapped), 0, cost)
 	}
 	s.work++
@@ -74,21 +75,25 @@ func (s *search) expandSaved(i int32, a, size, edge uint64, cost int) {
 		}
 		switch c := s.cpp.classOf(v); {
 		case c.is(roleTensor):
-			s.pushLive(i, v, stepNext, cost+costSaved)
+			s.pushLive(i, v, a+o, stepNext, cost+costSaved)
 		case c.is(roleHook):
 			s.expandHook(i, v, cost)
 		case c.is(roleScript):
-			s.pushLive(i, v, stepThrough, cost+costSaved)
+			s.pushLive(i, v, a+o, stepThrough, cost+costSaved)
 		case c == nil && o+24 <= size:
 			s.expandVector(i, v, s.py.u64(a+o+8), s.py.u64(a+o+16), edge, cost)
 		}
 	}
 }
 
-// pushLive enters a TensorImpl that has references.
-func (s *search) pushLive(i int32, v uint64, step StepKind, cost int) {
-	if s.py.u32(v+8) != 0 {
+// pushLive enters an object of PyTorch that has references, and that a word leads to.
+func (s *search) pushLive(i int32, v, at uint64, step StepKind, cost int) {
+	switch {
+	case s.py.u32(v+8) == 0:
+	case s.nodes[i].flags&nodeWrapped == 0:
 		s.pushCPP(v, i, step, 0, cost)
+	case len(s.guesses) < maxGuesses:
+		s.guesses = append(s.guesses, guess{v, at, i, step, cost})
 	}
 }
 
@@ -130,9 +135,9 @@ func (s *search) expandVector(i int32, begin, end, room, edge uint64, cost int) 
 		}
 		switch c := s.cpp.classOf(v); {
 		case c.is(roleTensor):
-			s.pushLive(i, v, stepNext, cost+costSaved)
+			s.pushLive(i, v, begin+8*k, stepNext, cost+costSaved)
 		case c.is(roleScript):
-			s.pushLive(i, v, stepThrough, cost+costSaved)
+			s.pushLive(i, v, begin+8*k, stepThrough, cost+costSaved)
 		case c.is(roleNode) && edge != 0 && k%edge == 0 && words%edge == 0:
 			s.pushCPP(v, i, stepNext, 0, cost+costNext)
 		case c.is(roleHook):

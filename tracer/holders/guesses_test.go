@@ -3,6 +3,7 @@
 package holders
 
 import (
+	"fmt"
 	"testing"
 )
 
@@ -55,5 +56,53 @@ func TestVectorsOfWrappedObjects(t *testing.T) {
 	}
 	if got := holderOf(r, 2); got != "no holder found" {
 		t.Errorf("a gradient between the words of two vectors: %q", got)
+	}
+}
+
+// TestWordsOfWrappedObjects: a word left over has a holder only as far as the references that the
+// tensor counts are not those of vectors elsewhere, or of other such words.
+func TestWordsOfWrappedObjects(t *testing.T) {
+	const none = "no holder found"
+	for _, c := range []struct {
+		name       string
+		references uint64
+		schemas    int  // wrapped objects with a word left over or in use
+		first      bool // in front of all else, where free would have overwritten it
+		engine     bool // a vector of the engine has the tensor
+		freed      bool // which is free
+		want       string
+	}{
+		{"a reference of the object", 1, 1, false, false, false, "schema0"},
+		{"a vector of the engine has the reference", 1, 1, false, true, false, none},
+		{"one reference each", 2, 1, false, true, false, "schema0"},
+		{"a vector that is free has none", 1, 1, false, true, true, "schema0"},
+		{"one of two objects", 1, 2, false, false, false, none},
+		{"two objects", 2, 2, false, false, false, "schema0"},
+		{"a vector of the object and one of the engine", 1, 1, true, true, false, none},
+		{"a vector of the object is better than a word of another", 1, 2, true, false, false, "schema0"},
+	} {
+		m := newSynthetic()
+		schema := m.newWrapper("torch._C.FunctionSchema")
+		_, impl := m.newStorage(1)
+		m.put(impl+8, c.references)
+		main := []uint64{m.newStr("tensor"), m.newTensor(syntheticGPU, 4<<12)}
+		for k := range c.schemas {
+			block := m.puts(m.alloc(120), 5, 0, 0, 6, impl)
+			if begin := m.alloc(32); c.first && k == 0 {
+				m.puts(begin, impl)
+				m.puts(block, 5, begin, begin+8, begin+16, 0)
+			}
+			main = append(main, m.newStr(fmt.Sprint("schema", k)), m.wrapped(schema, block))
+		}
+		if c.engine {
+			buffer := m.puts(m.alloc(40), 0, impl)
+			if c.freed {
+				m.puts(buffer, 0x55550000f001, impl)
+			}
+		}
+		m.alloc(64)
+		if got := holderOf(walkImage(t, m.finish(main...), Options{}), 1); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }

@@ -246,6 +246,7 @@ func (w *walk) anyOpen() bool {
 func (w *walk) follow(at uint64, orphans []int32, up func(address uint64)) {
 	s := w.search
 	switch p := s.placeOf(at); {
+	case s.outOfUse[at]:
 	case p.stack:
 		w.note(orphans, clueStep, 0, inUse, at)
 	case p.object != 0:

@@ -54,9 +54,10 @@ const (
 )
 
 const (
-	nodeDone   = 1 << iota // its cheapest path is known
-	nodeCPP                // a C++ object
-	nodeTensor             // a Python tensor
+	nodeDone    = 1 << iota // its cheapest path is known
+	nodeCPP                 // a C++ object
+	nodeTensor              // a Python tensor
+	nodeWrapped             // memory that pybind11 wraps, of no known class
 )
 
 // node is an object that was found. Its aux is what the step needs for its name: the address of a
@@ -114,6 +115,8 @@ type search struct {
 	looseNodes map[int]int32 // of roots: the objects that only C or C++ holds
 	block      span          // of malloc, where the last word was found
 	stacks     []span
+	guesses    []guess         // what wrapped memory may hold
+	outOfUse   map[uint64]bool // words of it that hold nothing
 	onStack    map[uint64]bool // C and C++ objects, and Python's, that the stacks of threads lead to
 	libraries  map[string]bool // packages that are installed or Python's own
 	visit      func(v uint64)  // instead of push, while references are only listed
@@ -122,7 +125,7 @@ type search struct {
 func newSearch(py *python, maxObjects int) *search {
 	s := &search{
 		py: py, cpp: newRTTI(py.Copy), also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
-		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{}, looseNodes: map[int]int32{},
+		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{}, looseNodes: map[int]int32{}, outOfUse: map[uint64]bool{},
 	}
 	s.index.nodes = &s.nodes
 	return s

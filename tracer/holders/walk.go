@@ -250,12 +250,17 @@ func (w *walk) run(ctx context.Context) error {
 	if p, is := w.mem.(*Process); is {
 		live = p
 	}
-	w.walkRoots(live)
+	if err := w.walkRoots(live); err != nil {
+		return err
+	}
 	r.Times.Search = w.lap()
 	if err := w.findAllocations(); err != nil {
 		return err
 	}
 	r.Loose = w.search.enterLoose(tracked)
+	if err := w.weigh(); err != nil {
+		return err
+	}
 	if err := w.scanStorages(); err != nil {
 		return err
 	}
@@ -275,7 +280,7 @@ func (w *walk) run(ctx context.Context) error {
 	return nil
 }
 
-func (w *walk) walkRoots(live Memory) {
+func (w *walk) walkRoots(live Memory) error {
 	s := w.search
 	threads, broken := s.enterRoots(live)
 	w.result.Threads = threads
@@ -286,7 +291,9 @@ func (w *walk) walkRoots(live Memory) {
 		w.changed = w.changed || len(s.doubtful) > 0
 		w.problem(len(s.doubtful), "containers changed while they were read")
 	}
+	err := w.weigh()
 	w.result.Objects = len(s.nodes)
+	return err
 }
 
 // problem counts something that could not be read.

@@ -20,7 +20,7 @@ wants_peers="bpftrace:bpftrace memleak-bpfcc:bpfcc-tools heaptrack:heaptrack zst
 needs_release="gcc:gcc x86_64-linux-gnu-gcc:gcc-x86-64-linux-gnu aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu readelf:binutils dpkg-deb:dpkg git:git"
 # The servers that scripts/test-fleet.sh runs; it skips what is missing.
 needs_fleet="$needs_demo curl:curl"
-wants_fleet="podman:podman runc:runc mmdebstrap:mmdebstrap prometheus:prometheus promtool:prometheus slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge"
+wants_fleet="podman:podman runc:runc mmdebstrap:mmdebstrap qemu-aarch64-static:qemu-user-static prometheus:prometheus promtool:prometheus slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge"
 
 # lacking PROGRAM:PACKAGE…: prints the packages of missing programs.
 lacking() {

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # container.sh: builds the image with the commands of docs/install.md, on a base that is made here
 # and has the name of the Dockerfile's. Runs the image with the rights of docs/install.md, and asks
-# it for a program in another container. podman and runc stand in for Docker. release.sh writes into
-# .cache/release/out; the base stays in .cache/fleet.
+# it for a program in another container. podman and runc stand in for Docker. The image for arm64 is
+# built and only started, in an emulator. release.sh writes into .cache/release/out; the base stays
+# in .cache/fleet.
 . "$(dirname "$0")/common.sh"
 command -v podman >/dev/null && command -v runc >/dev/null || skip "no podman with runc"
 command -v mmdebstrap >/dev/null || skip "no mmdebstrap"
@@ -11,6 +12,7 @@ testdata/fakecuda/build.sh "$cuda"
 
 dockerfile=packaging/container/Dockerfile
 base=$(sed -n 's/^ARG BASE=//p' "$dockerfile")
+suite=${base##*:} suite=${suite%-slim}
 # The bridge and published ports are in a network namespace of the section.
 namespace=${work##*/}
 ip netns add "$namespace" 2>/dev/null || skip "no network namespaces"
@@ -56,8 +58,7 @@ documented() {
 
 # make_base: makes a root file system like that of Debian's slim image, once.
 make_base() {
-  local suite=${base##*:} exclude=()
-  suite=${suite%-slim}
+  local exclude=() folder
   rootfs=$PWD/.cache/fleet/debian-$suite.tar
   [ ! -e "$rootfs" ] || return 0
   for folder in doc info lintian locale man; do exclude+=(--dpkgopt="path-exclude=/usr/share/$folder/*"); done
@@ -100,6 +101,11 @@ eval "$command"
 documented "docker run --rm \"\${rights[@]}\" $image check"
 eval "$command" >"$work/check" || { cat "$work/check"; fail "vramprof check"; }
 tail -n 3 "$work/check"
+for right in "${rights[@]}"; do # none is too many
+  case $right in --cap-add=*) ;; *) continue ;; esac
+  docker run --rm "${rights[@]/$right/--cap-drop=all}" "$image" check >"$work/check" 2>&1 && fail "vramprof check passes without $right"
+  contains "$work/check" "lacks CAP_${right#*=}"
+done
 
 documented "docker run --rm \"\${rights[@]}\" $image leaks" "$pid"
 eval "$command" >"$work/leaks" || { cat "$work/leaks"; fail "vramprof leaks"; }
@@ -133,4 +139,19 @@ status=$("${engine[@]}" inspect --format '{{.State.ExitCode}}' vramprof)
 docker logs vramprof >"$work/log" 2>&1
 [ "$status" = 0 ] && ! grep -F '"level":"ERROR"' "$work/log" || { cat "$work/log"; fail "the daemon ended with status $status"; }
 tail -n 1 "$work/log"
+
+if command -v qemu-aarch64-static >/dev/null; then
+  scripts/release.sh --arch arm64 --out "$work/arm64" >"$work/release" 2>&1 || { tail -n 20 "$work/release"; fail "release.sh for arm64"; }
+  # The packages are only unpacked: their scripts would need an emulator in the kernel.
+  mmdebstrap --quiet --arch=arm64 --variant=extract --include=base-files,libc6 --skip=check/qemu "$suite" "$work/arm64.tar" >"$work/mmdebstrap" 2>&1 ||
+    { cat "$work/mmdebstrap"; fail "no root file system for arm64"; }
+  "${engine[@]}" import --quiet --arch=arm64 "$work/arm64.tar" "$base" >/dev/null
+  docker build --platform=linux/arm64 --tag=arm64 --file="$dockerfile" "$work/arm64" >"$work/build" 2>&1 || { cat "$work/build"; fail "the image for arm64 cannot be built"; }
+  root=$("${engine[@]}" image mount arm64)
+  qemu-aarch64-static -L "$root" "$root/usr/bin/vramprof" version | tee "$work/version"
+  "${engine[@]}" image unmount arm64 >/dev/null
+  contains "$work/version" linux/arm64
+else
+  echo "no image for arm64: no qemu-aarch64-static"
+fi
 [ "$used" = "$(wc -l <"$work/commands")" ] || { cat "$work/commands"; fail "docs/install.md has commands that were not run"; }

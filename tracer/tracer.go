@@ -263,6 +263,9 @@ func (t *Tracer) Stack(id uint64) []callstack.Frame { return t.stacks.Stack(id) 
 // call it, in its own Apply and Tell, before it takes what it is told.
 func (t *Tracer) Opening(to ledger.Books) { t.desk.Opening(to) }
 
+// Checkpoint is Opening within a capture: see ledger.Ledger.Checkpoint.
+func (t *Tracer) Checkpoint(to ledger.Books, most int) bool { return t.desk.Checkpoint(to, most) }
+
 // Detach removes all probes; the books stay. On kernels before 6.6 it takes up to 0.1 s per probe.
 func (t *Tracer) Detach() {
 	t.learner.End()

@@ -130,11 +130,11 @@ func (s *session) traceInto(ctx context.Context, f *captureFile) (*ledger.Snapsh
 	if f == nil {
 		return s.trace(ctx)
 	}
+	f.writer.SetStacks(s.tracer)
+	f.writer.SetCheckpoints(s.tracer.Checkpoint)
 	if f.stream != nil {
-		f.writer.SetStacks(s.tracer)
 		return s.trace(ctx)
 	}
-	f.writer.SetStacks(s.tracer)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var nameErr error

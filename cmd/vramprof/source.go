@@ -106,6 +106,7 @@ func (s *session) intoFile(c *cli.Context, file *os.File) (*capture.Reader, erro
 		return nil, errors.Join(err, w.End(nil))
 	}
 	w.SetStacks(s.tracer)
+	w.SetCheckpoints(s.tracer.Checkpoint)
 	snapshot, err := s.trace(c.Context)
 	if err != nil {
 		return nil, err

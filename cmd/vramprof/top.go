@@ -171,6 +171,7 @@ func (s *session) onScreen(c *cli.Context, sc *liveScreen, log *screenLog, kept 
 	}
 	if kept != nil {
 		kept.writer.SetStacks(s.tracer)
+		kept.writer.SetCheckpoints(s.tracer.Checkpoint)
 	}
 	sc.command = len(s.config.Command) > 0
 	var snapshot *ledger.Snapshot

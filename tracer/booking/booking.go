@@ -74,6 +74,9 @@ func (t *Turn) Tell(in ledger.Input) {
 // for the capture, which may call it while it is told something, before it takes that.
 func (d *Desk) Opening(to ledger.Books) { d.ledger.Opening(to) }
 
+// Checkpoint is Opening within a capture: see ledger.Ledger.Checkpoint.
+func (d *Desk) Checkpoint(to ledger.Books, most int) bool { return d.ledger.Checkpoint(to, most) }
+
 // MarkSegments tells the books which driver allocations PyTorch's allocator made: those at the
 // stacks for which is returns true. The capture is told the answers: a stack that comes too late
 // for one question must be so in a replay too.

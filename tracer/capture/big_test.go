@@ -49,6 +49,7 @@ func TestWriteBigCapture(t *testing.T) {
 	}
 	w.SetStacks(bigStacks{torch: &callstack.Mapping{Path: "/opt/torch/lib/libtorch_cuda.so"}})
 	books := both{ledger.New(ledger.Options{Begin: sessionBegin}), w}
+	w.SetCheckpoints(books.Checkpoint)
 	books.Tell(ledger.Process{PID: 4242, Comm: "python3", Exe: "/usr/bin/python3", Begin: sessionBegin, Devices: []string{"GPU-a"}})
 	books.Tell(ledger.GPUs{{UUID: "GPU-a", Name: "bench", Total: 80 << 30}})
 	books.Tell(ledger.Begin{Time: sessionBegin})

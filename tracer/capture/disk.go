@@ -92,6 +92,9 @@ func (d *disk) batch(b *batch, n *names) error {
 		f.kind = openedFrame
 		return d.write(f, nil)
 	}
+	if b.checkpoint != nil {
+		return d.checkpoint(b)
+	}
 	if err := d.write(f, &b.inputs); err != nil {
 		return err
 	}

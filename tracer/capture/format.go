@@ -36,8 +36,9 @@ const (
 	inputsFrame frameKind = iota + 1
 	stacksFrame
 	endFrame
-	gapFrame    // no payload: the writer dropped what belongs here
-	openedFrame // no payload: the books are as those before it were; see Writer.Open
+	gapFrame        // no payload: the writer dropped what belongs here
+	openedFrame     // no payload: the books are as those before it were; see Writer.Open
+	checkpointFrame // inputs that make empty books those after all inputs before it; events counts the frames of it that follow
 )
 
 // frame is a frame's header.

@@ -31,7 +31,7 @@ func rebuild(data []byte) []byte {
 	for len(data) > 3 {
 		n := min(int(data[1])<<8|int(data[2]), len(data)-3)
 		message := data[3 : 3+n]
-		f := frame{kind: frameKind(data[0] % 6), sequence: d.sequence, size: uint32(n), events: eventsOf(data[0], message), first: uint64(data[0]) << 24, last: uint64(data[0]) << 25}
+		f := frame{kind: frameKind(data[0] % 7), sequence: d.sequence, size: uint32(n), events: eventsOf(data[0], message), first: uint64(data[0]) << 24, last: uint64(data[0]) << 25}
 		payload := d.zstd.EncodeAll(message, nil)
 		b := make([]byte, frameHeader, frameHeader+len(payload))
 		f.length, f.sum = uint32(len(payload)), checksum(payload)
@@ -49,7 +49,10 @@ func rebuild(data []byte) []byte {
 // eventsOf returns the number of events of a message, so that its header matches.
 func eventsOf(kind byte, message []byte) uint32 {
 	var m wire.Inputs
-	if frameKind(kind%6) != inputsFrame || proto.Unmarshal(message, &m) != nil {
+	if frameKind(kind%7) == checkpointFrame {
+		return 0 // it is whole
+	}
+	if frameKind(kind%7) != inputsFrame || proto.Unmarshal(message, &m) != nil {
 		return uint32(kind)
 	}
 	return m.Events
@@ -117,6 +120,10 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(file.b, false)
 		f.Add(messagesOf(f, file.b), true)
+		var other memory
+		checkpointed(f, seed, 300, &other)
+		f.Add(other.b, false)
+		f.Add(messagesOf(f, other.b), true)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, frames bool) {
 		if frames {

@@ -94,13 +94,16 @@ func (p *Player) load(time uint64) (bool, error) {
 			p.input, p.active = 0, true
 			return true, nil
 		}
-		if !errors.Is(err, errFrame) && !errors.Is(err, errColumns) {
+		if !isDamage(err) {
 			return false, err
 		}
 		p.rec.miss(missing{first: f.first, last: f.last, damaged: true})
 	}
 	return false, nil
 }
+
+// isDamage reports whether an error is of the content of a frame, not of reading the file.
+func isDamage(err error) bool { return errors.Is(err, errFrame) || errors.Is(err, errColumns) }
 
 // play plays the current frame. It returns false if the frame has inputs after time left.
 func (p *Player) play(time uint64, books ledger.Books) bool {

@@ -36,22 +36,23 @@ type indexed struct {
 
 // Reader reads a capture. It is safe for concurrent use.
 type Reader struct {
-	file    io.ReaderAt
-	closer  io.Closer
-	host    string
-	tool    string
-	boot    string
-	session string
-	part    uint32
-	opened  uint64 // when the opening was complete; 0: never, or there is none
-	time    uint64 // when the file was created
-	wall    time.Time
-	begin   uint64
-	last    uint64
-	frames  []indexed
-	end     *wire.End // nil: the capture is not complete
-	endings []string  // the warnings of the last snapshot
-	zstd    *zstd.Decoder
+	file        io.ReaderAt
+	closer      io.Closer
+	host        string
+	tool        string
+	boot        string
+	session     string
+	part        uint32
+	opened      uint64 // when the opening was complete; 0: never, or there is none
+	time        uint64 // when the file was created
+	wall        time.Time
+	begin       uint64
+	last        uint64
+	frames      []indexed
+	checkpoints checkpoints
+	end         *wire.End // nil: the capture is not complete
+	endings     []string  // the warnings of the last snapshot
+	zstd        *zstd.Decoder
 
 	options ReadOptions
 	size    int64
@@ -259,12 +260,12 @@ func (r *Reader) Play(to uint64, books ledger.Books) error { return r.Player().P
 // that are nearest to the moment, which may be later. From End on, it has the final state, including
 // warnings.
 func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
-	l, p := r.NewLedger(), r.Player()
 	to := at
 	if at >= r.End() {
 		to = math.MaxUint64
 	}
-	if err := p.PlayTo(to, l); err != nil {
+	l, p, err := r.booksAt(to)
+	if err != nil {
 		return nil, err
 	}
 	s := r.SnapshotOf(l, at)

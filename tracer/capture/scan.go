@@ -67,6 +67,8 @@ func (s *scan) take(f frame) error {
 	s.sequence = f.sequence + 1
 	s.last = max(s.last, f.last)
 	switch {
+	case checksum(s.buffer) != f.sum && f.kind == checkpointFrame:
+		s.r.checkpoints.part.frames = nil // nothing else is missing
 	case checksum(s.buffer) != f.sum:
 		s.r.miss(missing{first: f.first, last: f.last, damaged: true, stacks: f.kind == stacksFrame})
 	case f.kind == gapFrame:
@@ -75,8 +77,12 @@ func (s *scan) take(f frame) error {
 		s.r.opened = f.last
 	default:
 		s.r.frames = append(s.r.frames, indexed{f, payload})
-		s.unpacked += uint64(f.size)
-		s.events += uint64(f.events)
+		if len(s.r.missing) == 0 {
+			s.r.checkpoints.take(&f, len(s.r.frames)-1, s.last)
+		}
+		if s.unpacked += uint64(f.size); f.kind == inputsFrame {
+			s.events += uint64(f.events)
+		}
 	}
 	return nil
 }

@@ -36,7 +36,8 @@ type Options struct {
 	Boot, Session string
 	Part          uint32
 
-	batch int // events per frame; for tests
+	batch int   // events per frame; for tests
+	step  int64 // between checkpoints; for tests
 }
 
 const (
@@ -54,6 +55,7 @@ type batch struct {
 	gap         bool // replaces dropped inputs
 	opened      bool // the mark after an opening
 	lost        int  // events in a gap
+	checkpoint  []*wire.Inputs
 	first, last uint64
 }
 
@@ -91,6 +93,11 @@ type Writer struct {
 	closed bool
 	err    error // no more can be written
 	upTo   uint64
+
+	checkpoints  Checkpoints
+	passed       bool  // a batch was queued since the last look at checkpoints
+	checkpointed int64 // bytes in the file after the last checkpoint
+	step         int64 // checkpointStep; less in tests
 }
 
 // NewWriter writes the beginning of a capture to an empty file. The caller must close the file
@@ -114,7 +121,7 @@ func NewWriter(file File, o Options) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		clock: o.Clock, failed: o.OnError, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, stored: Stored{Bytes: d.offset, Time: began}, batch: &batch{}, coder: newEventCoder(),
+		clock: o.Clock, failed: o.OnError, disk: d, names: newNames(), most: cmp.Or(o.batch, batchEvents), now: began, begin: began, step: cmp.Or(o.step, checkpointStep), stored: Stored{Bytes: d.offset, Time: began}, batch: &batch{}, coder: newEventCoder(),
 		queue: make(chan *batch, maxQueue), end: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.run(o.Interval)
@@ -175,6 +182,9 @@ func (w *Writer) write(b *batch) {
 func (w *Writer) note(b *batch) {
 	opened := w.stored.Opened || w.err == nil && b != nil && b.opened
 	w.stored = Stored{Bytes: w.disk.offset, Events: w.disk.events, Time: w.disk.last, Opened: opened}
+	if b != nil && b.checkpoint != nil {
+		w.checkpointed = w.disk.offset
+	}
 }
 
 func (w *Writer) dead() bool {
@@ -221,6 +231,7 @@ func since(begin, time uint64) string {
 // that nothing happened. If the queue is full, the batch becomes a gap. The caller holds w.mu.
 func (w *Writer) pass() {
 	b := w.batch
+	w.passed = true
 	now := w.clock()
 	if b.empty() {
 		b.first = now
@@ -303,7 +314,7 @@ func (w *Writer) Stored() Stored {
 
 // reuse keeps a batch for reuse. The caller holds w.mu.
 func (w *Writer) reuse(b *batch) {
-	if b.clear(); len(w.spare) < 2 && !b.gap && !b.opened {
+	if b.clear(); len(w.spare) < 2 && !b.gap && !b.opened && b.checkpoint == nil {
 		w.spare = append(w.spare, b)
 	}
 }

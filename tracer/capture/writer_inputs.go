@@ -21,6 +21,9 @@ func (w *Writer) Apply(e *ledger.Event) {
 	if w.closed || w.err != nil {
 		return
 	}
+	if w.passed {
+		w.checkpoint()
+	}
 	w.now = max(w.now, e.Time)
 	w.begins(e.Time)
 	w.coder.add(&w.batch.inputs, e)
@@ -53,6 +56,9 @@ func (w *Writer) addAt(time uint64, in *wire.Input) {
 
 // Tell adds an input. It copies what it keeps.
 func (w *Writer) Tell(in ledger.Input) {
+	if _, told := in.(ledger.Segments); !told { // the books have them already
+		w.lookForCheckpoint()
+	}
 	switch in := in.(type) {
 	case ledger.Begin:
 		w.mu.Lock()

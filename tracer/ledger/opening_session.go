@@ -11,6 +11,7 @@ import (
 // opening is the state of a ledger that takes the pieces of an opening.
 type opening struct {
 	pieces  uint32   // taken so far
+	whole   bool     // all were taken
 	figures []uint64 // by process: sum of the figures of its sites that must not overflow
 }
 
@@ -43,7 +44,7 @@ func (l *Ledger) takeCarried(in *Carried) {
 
 // endOpening makes further pieces ineffective, and tells the observer what lives.
 func (l *Ledger) endOpening(complete bool) {
-	l.carrying, l.opening.figures = false, nil
+	l.carrying, l.opening.figures, l.opening.whole = false, nil, complete
 	for text, of := range l.warned {
 		if of >= uint32(len(l.procs)) {
 			l.warned[text] = none
@@ -111,6 +112,9 @@ func (l *Ledger) carrySession(c *carrier) {
 	num(c, &version)
 	if c.check(version == carriedVersion); c.bad {
 		return
+	}
+	if !c.reads() && c.renumber.whole {
+		opened = l.openedAt
 	}
 	nums(c, &opened, &l.newest, &l.purgeAt, &l.firstUsage, &l.lastUsage, &l.homeless)
 	if c.reads() {

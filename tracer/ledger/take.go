@@ -24,7 +24,7 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 		Opened:   l.openedAt,
 		End:      max(now, l.options.Begin),
 		Wall:     wall,
-		GPUs:     slices.Clone(l.gpus),
+		GPUs:     append([]GPU(nil), l.gpus...), // nil if empty, in books from a checkpoint too
 		Stats:    l.stats,
 		Warnings: slices.Clone(l.warnings),
 		Sampling: l.rate,

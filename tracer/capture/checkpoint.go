@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"math"
+
+	"github.com/vramprof/vramprof/tracer/capture/internal/wire"
+	"github.com/vramprof/vramprof/tracer/ledger"
+)
+
+// A checkpoint has the books as they are after all inputs before it, so a reader that shows one
+// moment plays only what follows the newest checkpoint before it. It is made while the session
+// runs, where the books are at hand: a reader could keep one only in a second file, which it may
+// not be able to write. Its frames are in a row among the others, so a file that was cut off has
+// all those before. A Reader that plays all inputs skips them, as earlier versions do.
+//
+// Captures of an archive have none: they begin with an opening, and are short.
+const (
+	// Bytes of a file between two checkpoints, at least: half a million events.
+	checkpointStep = 4 << 20
+
+	// The least ratio of the bytes between two checkpoints to the bytes of the second. So checkpoints
+	// take at most about a tenth of a file, and less of the time to write it, however much lives.
+	checkpointShare = 10
+)
+
+// Checkpoints tells books what makes them equal to those that the Writer is fed beside, unless it
+// would take more than about most bytes. It returns whether it did: see ledger.Ledger.Checkpoint.
+type Checkpoints func(to ledger.Books, most int) bool
+
+// SetCheckpoints sets the source of checkpoints. The Writer calls it in Apply and Tell, before it
+// takes what it is told. Without it, the capture has none.
+func (w *Writer) SetCheckpoints(source Checkpoints) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.checkpoints = source
+}
+
+// checkpoint queues a checkpoint if one is due. Once something was dropped there are no more: they
+// would show other books than those that follow from the inputs. The caller holds w.mu, and the
+// books have all inputs so far.
+func (w *Writer) checkpoint() {
+	w.passed = false
+	most := (w.stored.Bytes - w.checkpointed) / checkpointShare
+	if w.checkpoints == nil || w.closed || w.err != nil || w.opens || w.lost > 0 || w.stored.Bytes-w.checkpointed < w.step || len(w.rest) > 0 || len(w.queue) > cap(w.queue)/2 {
+		return
+	}
+	var to pieces
+	if !w.checkpoints(&to, int(most)) {
+		return
+	}
+	if !w.batch.empty() {
+		w.pass()
+	}
+	w.checkpointed = math.MaxInt64 // until it is in the file
+	at := max(w.now, w.clock())    // no frame before it is later
+	w.send(&batch{checkpoint: to.list, first: at, last: at})
+}
+
+// lookForCheckpoint queues a checkpoint if one is due, before an input.
+func (w *Writer) lookForCheckpoint() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.passed {
+		w.checkpoint()
+	}
+}
+
+// pieces collects the frames of a checkpoint.
+type pieces struct {
+	list []*wire.Inputs
+	size int // of the last
+}
+
+// Apply implements ledger.Books. Checkpoints have no events.
+func (p *pieces) Apply(*ledger.Event) {}
+
+// Tell implements ledger.Books.
+func (p *pieces) Tell(in ledger.Input) {
+	if len(p.list) == 0 || p.size >= batchBytes {
+		p.list, p.size = append(p.list, &wire.Inputs{}), 0
+	}
+	x, last := inputOf(in), p.list[len(p.list)-1]
+	last.Input = append(last.Input, x)
+	p.size += size(x)
+}
+
+// checkpoint writes the frames of a checkpoint. Each counts those that follow it.
+func (d *disk) checkpoint(b *batch) error {
+	for i, m := range b.checkpoint {
+		f := frame{kind: checkpointFrame, events: uint32(len(b.checkpoint) - 1 - i), first: b.first, last: b.last}
+		if err := d.write(f, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkpoint is where the frames of a whole checkpoint are.
+type checkpoint struct {
+	frames []int // in Reader.frames
+	time   uint64
+	next   int // the frame after it
+}
+
+// checkpoints finds the checkpoints of a file. From the first damage or gap on there are none: what
+// follows from the inputs lacks something there, and all views must show the same.
+type checkpoints struct {
+	list []checkpoint
+	part checkpoint
+	left uint32 // frames of part that follow
+}
+
+// take adds the frame that Reader.frames has at index i. All before it is up to time.
+func (c *checkpoints) take(f *frame, i int, time uint64) {
+	switch {
+	case f.kind == stacksFrame:
+		return
+	case f.kind != checkpointFrame:
+		c.part.frames = nil
+		return
+	case len(c.part.frames) == 0:
+		c.part.time = time
+	case f.events+1 != c.left:
+		c.part.frames = nil
+		return
+	}
+	c.left = f.events
+	if c.part.frames = append(c.part.frames, i); c.left == 0 {
+		c.part.next = i + 1
+		c.list = append(c.list, c.part)
+		c.part.frames = nil
+	}
+}
+
+// before returns the newest checkpoint before a moment, or nil.
+func (c *checkpoints) before(time uint64) *checkpoint {
+	for i := len(c.list) - 1; i >= 0; i-- {
+		if c.list[i].time <= time {
+			return &c.list[i]
+		}
+	}
+	return nil
+}
+
+// booksAt returns books with all inputs up to a moment, and the Player that gave them these: from
+// the newest checkpoint on or, if it is malformed, from the begin.
+func (r *Reader) booksAt(time uint64) (*ledger.Ledger, *Player, error) {
+	l, p := r.NewLedger(), r.Player()
+	if c := r.checkpoints.before(time); c != nil {
+		switch restored, err := p.restore(c, l); {
+		case err != nil:
+			return nil, nil, err
+		case !restored:
+			l, p = r.NewLedger(), r.Player()
+		}
+	}
+	return l, p, p.PlayTo(time, l)
+}
+
+// restore gives empty books a checkpoint, and continues after it. It returns false if the checkpoint
+// is malformed.
+func (p *Player) restore(c *checkpoint, books *ledger.Ledger) (bool, error) {
+	for _, i := range c.frames {
+		if err := p.rec.load(&p.rec.frames[i], &p.inputs, &p.buffers); err != nil {
+			if isDamage(err) {
+				return false, nil
+			}
+			return false, err
+		}
+		for _, in := range p.inputs.Input {
+			if err := p.applier.apply(in, books); err != nil {
+				return false, nil
+			}
+		}
+	}
+	p.next = c.next
+	return books.Restored(), p.rec.reached()
+}

@@ -18,11 +18,21 @@ struct near_block {
 	u64 address; /* 0: no block */
 	u64 value;   /* as in the map blocks; 0: no block */
 };
-struct near_blocks {
+struct near_table {
 	struct near_block block[NEAR_BLOCKS];
 };
-/* Allocator's number → near table. */
-MAP(near_blocks, BPF_MAP_TYPE_ARRAY, u32, struct near_blocks, NEAR_TABLES);
+/* 0 → a map: allocator's number → near table. User space creates it when it first sees a PyTorch. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__type(key, u32);
+	__uint(max_entries, 1);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_ARRAY);
+		__type(key, u32);
+		__type(value, struct near_table);
+		__uint(max_entries, NEAR_TABLES);
+	});
+} near_blocks SEC(".maps");
 
 /* The key of a live block: its address, which has 48 bits and is a multiple of 64, and its
  * allocator's number. User space reuses a number only after it has removed all blocks of its
@@ -42,20 +52,76 @@ static EBPF_INLINE u64 block_key(u64 address, u32 allocator) { return address >>
 
 #define MAX_BLOCKS (4 << 20)
 
-/* Entries of the map blocks. User space sets it. */
+/* Entries of all maps in blocks. User space sets it. */
 volatile const u64 max_blocks = 1;
 
-GROWING_MAP(blocks, u64, u64, MAX_BLOCKS); /* block_key → value */
+/* Maps: block_key → value. User space creates the first when it first sees a PyTorch, and the second,
+ * which is larger, when the first fills up: the buckets of a map take memory from its creation. */
+#define BLOCK_MAPS 2
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__type(key, u32);
+	__uint(max_entries, BLOCK_MAPS);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_HASH);
+		__uint(map_flags, BPF_F_NO_PREALLOC);
+		__type(key, u64);
+		__type(value, u64);
+		__uint(max_entries, MAX_BLOCKS); /* of all */
+	});
+} blocks SEC(".maps");
 
 // Returns the near table of an allocator; NULL for host allocators and for high numbers.
-static EBPF_INLINE struct near_blocks *near_blocks_of(struct tensor_device *d)
+static EBPF_INLINE struct near_table *near_blocks_of(struct tensor_device *d)
 {
-	u32 number = d->number;
-	return bpf_map_lookup_elem(&near_blocks, &number);
+	u32 zero = 0, number = d->number;
+	void *tables = bpf_map_lookup_elem(&near_blocks, &zero);
+	return tables ? bpf_map_lookup_elem(tables, &number) : NULL;
+}
+
+// Returns the value of a block in the maps of blocks; NULL: none has it. Keys of the map of maps are
+// the lower halves of words: the verifier would remember each half on the stack, and follow what
+// comes later twice as often.
+static EBPF_INLINE u64 *find_far(u64 key)
+{
+#pragma unroll
+	for (u32 i = 0; i < BLOCK_MAPS; i++) {
+		u64 at = i;
+		void *map = bpf_map_lookup_elem(&blocks, &at);
+		u64 *value = map ? bpf_map_lookup_elem(map, &key) : NULL;
+		if (value)
+			return value;
+	}
+	return NULL;
+}
+
+static EBPF_INLINE void delete_far(u64 key)
+{
+#pragma unroll
+	for (u32 i = 0; i < BLOCK_MAPS; i++) {
+		u64 at = i;
+		void *map = bpf_map_lookup_elem(&blocks, &at);
+		if (map && !bpf_map_delete_elem(map, &key))
+			return;
+	}
+}
+
+// Stores a block in the first map of blocks that is not full. Returns 0 on success.
+static EBPF_INLINE long add_far(u64 key, u64 value)
+{
+	long error = -E2BIG;
+#pragma unroll
+	for (u32 i = 0; i < BLOCK_MAPS; i++) {
+		u64 at = i;
+		void *map = bpf_map_lookup_elem(&blocks, &at);
+		if (map && error == -E2BIG)
+			error = bpf_map_update_elem(map, &key, &value, BPF_NOEXIST);
+	}
+	return error;
 }
 
 // Returns the entry with an address, in the set of a block; NULL: none. Address 0 gives a free entry.
-static EBPF_INLINE struct near_block *find_near(struct near_blocks *near, struct block_report *r, u64 address)
+static EBPF_INLINE struct near_block *find_near(struct near_table *near, struct block_report *r, u64 address)
 {
 	if (!near)
 		return NULL;
@@ -102,9 +168,10 @@ static EBPF_INLINE void release_blocks(struct tensor_device *d, u64 id)
 static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *r, u64 value, u64 id)
 {
 	u64 key = block_key(r->address, d->number), before;
-	struct near_blocks *table = near_blocks_of(d);
+	struct near_table *table = near_blocks_of(d);
 	struct near_block *near = find_near(table, r, r->address);
-	if (!near && !(d->far && bpf_map_lookup_elem(&blocks, &key)))
+	u64 *far = near || !d->far ? NULL : find_far(key);
+	if (!near && !far)
 		near = find_near(table, r, 0);
 	if (near) {
 		before = near->value;
@@ -112,17 +179,19 @@ static EBPF_INLINE u64 keep_block(struct tensor_device *d, struct block_report *
 		near->address = r->address;
 		return before;
 	}
-	if (d->far >= d->room && !reserve_blocks(d, id))
-		return NO_ROOM;
-	if (!bpf_map_update_elem(&blocks, &key, &value, BPF_NOEXIST)) {
-		__sync_fetch_and_add(&d->far, 1);
-		return 0;
+	if (!far) {
+		if (d->far >= d->room && !reserve_blocks(d, id))
+			return NO_ROOM;
+		if (!add_far(key, value)) {
+			__sync_fetch_and_add(&d->far, 1);
+			return 0;
+		}
+		far = find_far(key); // another thread was faster
+		if (!far)
+			return NO_ROOM;
 	}
-	u64 *old = bpf_map_lookup_elem(&blocks, &key);
-	if (!old)
-		return NO_ROOM;
-	before = *old;
-	*old = value;
+	before = *far;
+	*far = value;
 	return before;
 }
 
@@ -140,11 +209,11 @@ static EBPF_INLINE u64 drop_block(struct tensor_device *d, struct block_report *
 	if (!d->far)
 		return 0;
 	u64 key = block_key(r->address, d->number);
-	u64 *old = bpf_map_lookup_elem(&blocks, &key);
-	if (!old)
+	u64 *far = find_far(key);
+	if (!far)
 		return 0;
-	value = *old;
-	bpf_map_delete_elem(&blocks, &key);
+	value = *far;
+	delete_far(key);
 	__sync_fetch_and_add(&d->far, -1);
 	if (d->room > d->far + 2 * ROOM)
 		release_blocks(d, id);

@@ -14,7 +14,7 @@
 //     probes
 //   - contexts, captures, effects, call_events: calls of CUDA
 //   - size_classes, allocators, allocator_totals, block*: PyTorch's allocators
-//   - unwinder_maps, unwinder_functions, walk_*, find_code, unwind: walks
+//   - unwinder_maps, unwinder_functions, walk_*, find_code, sent_stacks, unwind: walks
 package bpf
 
 import (
@@ -38,7 +38,7 @@ type (
 	// SentStacks is a set of the map "stacks".
 	SentStacks = probeSentStacks
 	// NearBlocks is a table of live blocks of one GPU allocator.
-	NearBlocks  = probeNearBlocks
+	NearBlocks  = probeNearTable
 	SampleClass = probeSampleClass
 	// Share is what one process has of the tables and rings that all processes share.
 	Share      = probeShare

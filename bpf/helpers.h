@@ -6,6 +6,7 @@
 #include "unwinder_defs.h"
 
 #define BPF_F_MMAPABLE (1 << 10)
+#define E2BIG 7 /* a map is full */
 #define BPF_RB_AVAIL_DATA 0
 #define BPF_RB_CONS_POS 2
 #define BPF_RB_PROD_POS 3

@@ -43,6 +43,7 @@ func reserve(spec *ebpf.CollectionSpec, kernel *btf.Spec) {
 	}
 	for name, entries := range entriesOnOlder {
 		if m := spec.Maps[name]; m != nil {
+			m = withEntries(m)
 			m.Flags &^= unix.BPF_F_NO_PREALLOC
 			m.MaxEntries = entries
 		}

@@ -77,7 +77,7 @@ func MemoryOf(m *ebpf.MapSpec, cpus int) Memory {
 		return Memory{Reserved: header + n*value}
 	case ebpf.PerCPUArray:
 		return Memory{Reserved: header + n*pointer + n*value*c}
-	case ebpf.ProgramArray:
+	case ebpf.ProgramArray, ebpf.ArrayOfMaps:
 		return Memory{Reserved: header + n*pointer}
 	case ebpf.PerfEventArray: // an entry for each CPU
 		return Memory{Reserved: header + c*pointer}

@@ -39,6 +39,7 @@ struct exported {
 	enum block_cookie cookie;
 	enum walk_error error;
 	struct details details;
+	struct near_table near;
 };
 const struct exported *exported __attribute__((unused));
 

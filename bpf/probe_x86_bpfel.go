@@ -188,7 +188,7 @@ const (
 	probeLayerLAYER_DRIVER  probeLayer = 1
 )
 
-type probeNearBlocks struct {
+type probeNearTable struct {
 	_     structs.HostLayout
 	Block [2048]struct {
 		_       structs.HostLayout

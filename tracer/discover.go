@@ -93,6 +93,7 @@ func (t *Tracer) wanted(pid uint32) bool {
 func (t *Tracer) newFiles() *probes.Files {
 	return probes.NewFiles(t.prober, probes.Options{
 		NoTensors: t.config.NoTensors,
+		Prepare:   t.tensors.Prepare,
 		Traced:    t.table.IsTraced,
 		Owner:     t.table.UserOf,
 		Warn:      t.warnOf,

@@ -75,6 +75,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	if err := shares.Limit(spec); err != nil {
 		return err
 	}
+	blocks := bpf.TakeBlockMaps(spec)
 	replacements := t.unwind.Bind(spec)
 	multi := probes.Prepare(spec)
 	maps := &ebpf.CollectionSpec{Maps: spec.Maps, Variables: spec.Variables, Types: spec.Types, ByteOrder: spec.ByteOrder}
@@ -87,7 +88,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 			return fmt.Errorf("write the probe table: %w", err)
 		}
 	}
-	if err := t.openTypes(); err != nil {
+	if err := t.openTypes(blocks); err != nil {
 		return err
 	}
 	t.unwind.SetCodes(t.coll.Maps["codes"])
@@ -99,7 +100,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 }
 
 // openTypes makes what owns the kernel half's maps of processes and of PyTorch's allocators.
-func (t *Tracer) openTypes() (err error) {
+func (t *Tracer) openTypes(blocks bpf.BlockMaps) (err error) {
 	t.table = processes.NewTable(processes.Options{
 		PIDs: t.config.PIDs, Name: t.config.Name, Command: len(t.config.Command) > 0, Kernel: t.coll.Maps["processes"], Adopt: t.unwind.Adopt,
 		Scan:      func(pid uint32) { t.jobs.add(job{jobScan, pid}) },
@@ -135,6 +136,7 @@ func (t *Tracer) openTypes() (err error) {
 	}
 	t.tensors, err = tensors.New(tensors.Options{
 		Maps: t.coll.Maps, Desk: t.desk, Processes: t.table, Begin: t.begin.Load, LeaveRoom: t.shares.LeaveRoom,
+		BlockMaps: blocks, Used: func() uint64 { return t.shares.Used(bpf.TableBlocks) },
 		UsesCUDA: func(pid uint32) (uses, sure bool) {
 			return t.table.HasAllocated(pid) || t.usage.Lists(pid), t.usage.HasGPUs()
 		},
@@ -232,7 +234,7 @@ func (w *processWatch) close() {
 func (t *Tracer) resize(spec *ebpf.CollectionSpec) {
 	for name, m := range spec.Maps {
 		if n, ok := t.config.entries[name]; ok {
-			m.MaxEntries = n
+			bpf.Resize(m, n)
 		}
 	}
 }

@@ -35,7 +35,9 @@ type machine struct {
 	env    []string
 	folder string
 	idle   time.Duration // of the tracer, if not 0
-	lastly func()
+
+	firstBlocks uint32 // entries of the first far map of live tensors, if not 0
+	lastly      func()
 }
 
 // books is the file of all simulated machines of this process, one after the
@@ -111,6 +113,7 @@ func (m *machine) trace(change func(*Config)) {
 	}
 	m.t.Cleanup(m.Close)
 	m.Tracer.idle = cmp.Or(m.idle, m.Tracer.idle)
+	m.Tracer.tensors.BlockMaps.Far[0].MaxEntries = cmp.Or(m.firstBlocks, m.Tracer.tensors.BlockMaps.Far[0].MaxEntries)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx) }()

@@ -3,11 +3,14 @@
 package tracer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/internal/fakecuda"
@@ -190,18 +193,37 @@ func (m *machine) allocators(pid uint32) (numbers []uint32) {
 	return numbers
 }
 
+// within returns a map of the kernel half in a map of maps, or nil.
+func (m *machine) within(name string, at uint32) *ebpf.Map {
+	m.t.Helper()
+	var inner *ebpf.Map
+	if err := m.coll.Maps[name].Lookup(at, &inner); err != nil {
+		if !errors.Is(err, ebpf.ErrKeyNotExist) {
+			m.t.Fatal(err)
+		}
+		return nil
+	}
+	m.t.Cleanup(func() { inner.Close() })
+	return inner
+}
+
 // inKernel counts the blocks that the kernel half has of some allocators.
 func (m *machine) inKernel(numbers []uint32) (blocks int) {
 	m.t.Helper()
 	var key, size uint64
-	for i := m.coll.Maps["blocks"].Iterate(); i.Next(&key, &size); {
-		if number, _ := bpf.SplitBlockKey(key); slices.Contains(numbers, number) {
-			blocks++
+	for i := range m.coll.Maps["blocks"].MaxEntries() {
+		if far := m.within("blocks", i); far != nil {
+			for i := far.Iterate(); i.Next(&key, &size); {
+				if number, _ := bpf.SplitBlockKey(key); slices.Contains(numbers, number) {
+					blocks++
+				}
+			}
 		}
 	}
+	tables := m.within("near_blocks", 0)
 	m.eachAllocator(func(_ uint32, value *bpf.TensorDevice) {
 		var near bpf.NearBlocks
-		if !slices.Contains(numbers, value.Number) || m.coll.Maps["near_blocks"].Lookup(value.Number, &near) != nil {
+		if !slices.Contains(numbers, value.Number) || tables.Lookup(value.Number, &near) != nil {
 			return
 		}
 		for _, b := range near.Block {

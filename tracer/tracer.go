@@ -218,6 +218,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	wait.Go(func() { t.usage.Run(ctx) })
 	wait.Go(func() { t.usage.RunSystem(ctx) })
 	wait.Go(func() { t.watchTensors(ctx) })
+	wait.Go(func() { t.tensors.Grow(ctx, t.warn) })
 	wait.Go(func() { t.ooms.Run(ctx) })
 	wait.Go(func() { t.feedCapture(ctx) })
 	wait.Go(func() { t.mapping.Tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
@@ -303,6 +304,7 @@ func (t *Tracer) Close() {
 	}
 	t.shares.Close()
 	t.sent.Close()
+	t.tensors.Close()
 	if t.coll != nil {
 		t.coll.Close()
 	}

@@ -121,8 +121,8 @@ func checkKernelMemory() preflight.Result {
 		r.Status, r.Detail = preflight.Warn, err.Error()
 		return r
 	}
-	r.Detail = fmt.Sprintf("tracing takes at least %d MiB, at most %d MiB with every table full (%d possible CPUs, %d online)",
-		need.Least>>20, need.Most>>20, possible, online)
+	r.Detail = fmt.Sprintf("tracing takes at least %d MiB, %d MiB with PyTorch; unwind tables add at most %d MiB; every table full: %d MiB (%d possible CPUs, %d online)",
+		need.Least>>20, (need.Least+need.Torch)>>20, need.Tables>>20, need.Most>>20, possible, online)
 	return r
 }
 

@@ -34,10 +34,10 @@ measure_exits() {
 
 # Computed. scripts/test-memory.sh compares the result with a kernel on 64 CPUs.
 measure_memory() {
-  local cpus least most target
+  local cpus least torch most target
   go build -o "$cache/kernelmemory" ./scripts/bench/kernelmemory
   section "kernel memory, computed, all CPUs online"
-  while read -r cpus least most; do
+  while read -r cpus least torch most; do
     target=""
     case $cpus in 2) target=100 ;; 224) target=150 ;; esac
     if [ -n "$target" ]; then
@@ -45,6 +45,7 @@ measure_memory() {
     else
       row "$cpus CPUs, at least" "" "$least MiB" "" -
     fi
+    row "  with PyTorch" "" "$torch MiB" "" -
     row "  with every table full" "" "$most MiB" "" -
   done < <("$cache/kernelmemory" 2 64 224)
 }

@@ -18,8 +18,10 @@ import (
 
 // Need is the kernel memory that tracing needs, in bytes.
 type Need struct {
-	Least uint64 // at the start
-	Most  uint64 // when every map is full
+	Least  uint64 // at the start
+	Torch  uint64 // more, when a PyTorch is traced
+	Tables uint64 // of unwind tables, at most
+	Most   uint64 // when every map is full
 }
 
 // CPUs returns how many CPUs this machine can have, and how many of them are online.
@@ -39,33 +41,54 @@ func Compute(possible, online int) (Need, error) {
 	if err != nil {
 		return Need{}, err
 	}
-	maps, err := ByMap(kernel, possible)
+	return compute(kernel, possible, online)
+}
+
+func compute(kernel *btf.Spec, possible, online int) (Need, error) {
+	maps, blocks, err := byMap(kernel, possible)
 	if err != nil {
 		return Need{}, err
 	}
-	var sum bpf.Memory
-	for _, x := range maps {
+	var sum, tables bpf.Memory
+	for name, x := range maps {
 		sum.Add(x)
+		if unwind.OfTables(name) {
+			tables.Add(x)
+		}
 	}
-	least := sum.Reserved + sum.Caches + uint64(online*(libraries.RingPages(online)+1)*os.Getpagesize())
-	return Need{least, least + sum.Growth}, nil
+	rings := uint64(online * (libraries.RingPages(online) + 1) * os.Getpagesize())
+	first := bpf.MemoryOf(blocks.Near, possible)
+	first.Add(bpf.MemoryOf(blocks.Far[0], possible))
+	need := Need{Least: sum.Reserved + sum.Caches + rings, Torch: first.Reserved + first.Caches, Tables: tables.Growth}
+	need.Most = need.Least + sum.Growth + need.Torch + first.Growth
+	for _, m := range blocks.Far[1:] {
+		x := bpf.MemoryOf(m, possible)
+		need.Most += x.Reserved + x.Caches + x.Growth
+	}
+	return need, nil
 }
 
-// ByMap returns the memory of each map, by name. The names of an object's constants begin with
-// "probes" or "watch".
+// ByMap returns the memory of each map that tracing begins with, by name. The names of an object's
+// constants begin with "probes" or "watch".
 func ByMap(kernel *btf.Spec, possible int) (map[string]bpf.Memory, error) {
+	maps, _, err := byMap(kernel, possible)
+	return maps, err
+}
+
+func byMap(kernel *btf.Spec, possible int) (map[string]bpf.Memory, bpf.BlockMaps, error) {
 	maps, err := unwind.Memory(kernel, possible)
 	if err != nil {
-		return nil, err
+		return nil, bpf.BlockMaps{}, err
 	}
 	probes, err := bpf.LoadProbes(kernel)
 	if err != nil {
-		return nil, fmt.Errorf("read the probes' objects: %w", err)
+		return nil, bpf.BlockMaps{}, fmt.Errorf("read the probes' objects: %w", err)
 	}
 	bpf.FitCPUs(probes, kernel, possible)
+	blocks := bpf.TakeBlockMaps(probes)
 	watch, err := bpf.LoadProcess(kernel)
 	if err != nil {
-		return nil, fmt.Errorf("read the process watch's objects: %w", err)
+		return nil, bpf.BlockMaps{}, fmt.Errorf("read the process watch's objects: %w", err)
 	}
 	add := func(of string, spec *ebpf.CollectionSpec) {
 		for name, m := range spec.Maps {
@@ -79,5 +102,5 @@ func ByMap(kernel *btf.Spec, possible int) (map[string]bpf.Memory, error) {
 	}
 	add("probes", probes)
 	add("watch", watch)
-	return maps, nil
+	return maps, blocks, nil
 }

@@ -3,6 +3,7 @@
 package kernelmemory
 
 import (
+	"bytes"
 	"os"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestGrowingMapTakesWhatIsComputed(t *testing.T) {
 	if !bpf.GrowingMaps(kernel) {
 		t.Skip("no map grows on this kernel")
 	}
-	spec := probes.Maps["blocks"]
+	spec := bpf.TakeBlockMaps(probes).Far[0]
 	spec.MaxEntries = 10_000
 	m, err := ebpf.NewMap(spec)
 	if err != nil {
@@ -61,17 +62,56 @@ func TestGrowingMapTakesWhatIsComputed(t *testing.T) {
 	}
 }
 
-func TestMoreCPUsTakeMoreKernelMemory(t *testing.T) {
-	var before Need
-	for _, cpus := range []int{2, 64, 224} {
-		x, err := Compute(cpus, cpus)
-		if err != nil {
-			t.Skip(err)
-		}
-		t.Logf("%d CPUs: at least %.1f MiB, at most %.1f", cpus, mebi(x.Least), mebi(x.Most))
-		if x.Least <= before.Least || x.Most <= before.Most {
-			t.Errorf("%d CPUs take %+v, fewer %+v", cpus, x, before)
-		}
-		before = x
+// TestStartTakesLittleKernelMemory computes what older kernels need, too.
+func TestStartTakesLittleKernelMemory(t *testing.T) {
+	running, err := bpf.KernelTypes(btf.NewCache())
+	if err != nil {
+		t.Skip(err)
 	}
+	for _, c := range []struct {
+		name   string
+		kernel *btf.Spec
+		most   map[int]float64 // MiB at the start, by CPUs
+	}{
+		{"running", running, map[int]float64{2: 100, 64: 120, 224: 150}},
+		{"without growing maps", typesOfNothing(t), map[int]float64{2: 150, 64: 200, 224: 300}},
+	} {
+		var before Need
+		for _, cpus := range []int{2, 64, 224} {
+			x, err := compute(c.kernel, cpus, cpus)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s, %d CPUs: at least %.1f MiB, %.1f with PyTorch, tables of at most %.1f, in all at most %.1f",
+				c.name, cpus, mebi(x.Least), mebi(x.Least+x.Torch), mebi(x.Tables), mebi(x.Most))
+			if mebi(x.Least) > c.most[cpus] {
+				t.Errorf("%s, %d CPUs: %.1f MiB, want at most %.0f", c.name, cpus, mebi(x.Least), c.most[cpus])
+			}
+			if x.Least <= before.Least || x.Most <= before.Most {
+				t.Errorf("%s: %d CPUs take %+v, fewer %+v", c.name, cpus, x, before)
+			}
+			if x.Torch == 0 || x.Tables == 0 || x.Most < x.Least+x.Torch+x.Tables {
+				t.Errorf("%s, %d CPUs: parts of %+v are missing", c.name, cpus, x)
+			}
+			before = x
+		}
+	}
+}
+
+// typesOfNothing returns the BTF of a kernel that has no type that another one lacks.
+func typesOfNothing(t *testing.T) *btf.Spec {
+	t.Helper()
+	b, err := btf.NewBuilder([]btf.Type{&btf.Int{Name: "int", Size: 4}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := b.Marshal(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := btf.LoadSpecFromReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
 }

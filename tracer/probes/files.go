@@ -22,6 +22,7 @@ import (
 // methods, and holds no lock meanwhile.
 type Options struct {
 	NoTensors bool                               // do not probe PyTorch's libraries
+	Prepare   func() error                       // is called before PyTorch's libraries are probed; may be nil
 	Traced    func(pid uint32) bool              // reports whether a process is traced
 	Owner     func(pid uint32) uint32            // returns the user of a process, as ledger.Process.User
 	Warn      func(pid uint32, text string)      // takes a warning about a process, or about none with pid 0
@@ -129,7 +130,7 @@ func (s *Files) probe(l libraries.Mapped) {
 	if l.Layer == functions.Torch && s.options.NoTensors {
 		return
 	}
-	set, err := s.prober.Attach(f, l)
+	set, err := s.attach(f, l)
 	if err != nil {
 		if !l.Program { // most programs do not contain cudart
 			s.options.Warn(l.PID, fmt.Sprintf("probe %s of process %d: %v", l.Name, l.PID, err))
@@ -141,6 +142,15 @@ func (s *Files) probe(l libraries.Mapped) {
 		s.tensors.Store(true)
 	}
 	s.options.Probed(l, len(set.functions))
+}
+
+func (s *Files) attach(f *os.File, l libraries.Mapped) (*Set, error) {
+	if l.Layer == functions.Torch && s.options.Prepare != nil {
+		if err := s.options.Prepare(); err != nil {
+			return nil, err
+		}
+	}
+	return s.prober.Attach(f, l)
 }
 
 // identify returns the version of a file; f is nil if it could not be opened.

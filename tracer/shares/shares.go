@@ -46,7 +46,7 @@ const maxEnded = 1 << 14
 // Limit tells the kernel half how much room its tables and rings have.
 func Limit(spec *ebpf.CollectionSpec) error {
 	for variable, name := range map[string]string{"max_threads": "threads", "max_blocks": "blocks", "events_size": "events", "stacks_size": "stack_events"} {
-		if err := spec.Variables[variable].Set(uint64(spec.Maps[name].MaxEntries)); err != nil {
+		if err := spec.Variables[variable].Set(uint64(bpf.Entries(spec.Maps[name]))); err != nil {
 			return fmt.Errorf("set the room of the map %s: %w", name, err)
 		}
 	}

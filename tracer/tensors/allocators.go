@@ -45,6 +45,10 @@ type Options struct {
 	UsesCUDA func(pid uint32) (uses, sure bool)
 	// Begin returns when the first probe was set, in ns of CLOCK_MONOTONIC.
 	Begin func() uint64
+	// BlockMaps are the maps of live blocks to create, and Used returns how many entries of the far ones
+	// are taken.
+	BlockMaps bpf.BlockMaps
+	Used      func() uint64
 	// LeaveRoom gives the kernel half back the room of blocks that are gone.
 	LeaveRoom func(room uint64)
 }
@@ -59,6 +63,7 @@ type Allocators struct {
 	Options
 	event    ledger.Event // Handle's: one for each event would be garbage
 	unplaced atomic.Bool
+	maps     blockMaps
 
 	mu        sync.Mutex // guards what follows, never for long
 	processes map[uint32]*process
@@ -79,7 +84,7 @@ const maxKnown = 64
 
 // New returns Allocators, and gives the kernel half their numbers and what each begins as.
 func New(o Options) (*Allocators, error) {
-	a := &Allocators{Options: o, processes: map[uint32]*process{}, left: Owners{}}
+	a := &Allocators{Options: o, maps: blockMaps{prepared: make(chan struct{})}, processes: map[uint32]*process{}, left: Owners{}}
 	if err := a.Maps["blank_tensor_device"].Put(uint32(0), &bpf.TensorDevice{Number: bpf.NoNumber}); err != nil {
 		return nil, fmt.Errorf("prepare the map of allocators: %w", err)
 	}
@@ -130,7 +135,8 @@ func (a *Allocators) freeNumber(number uint32) {
 	if number < bpf.MaxGPUAllocators {
 		numbers = a.Maps["gpu_numbers"]
 	}
-	if near := a.Maps["near_blocks"]; number < near.MaxEntries() && near.Put(number, &bpf.NearBlocks{}) != nil {
+	near, _ := a.maps.list()
+	if near != nil && number < near.MaxEntries() && near.Put(number, &bpf.NearBlocks{}) != nil {
 		return
 	}
 	_ = numbers.Put(nil, number)

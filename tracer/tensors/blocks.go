@@ -42,8 +42,8 @@ func (a *Allocators) owner(pid uint32, device int32, value *bpf.TensorDevice) ow
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	o := owner{pid: pid, device: device, far: value.Far > 0, room: value.Room}
-	near := a.Maps["near_blocks"]
-	if value.Number >= near.MaxEntries() || near.Lookup(value.Number, &a.near) != nil {
+	near, _ := a.maps.list()
+	if near == nil || value.Number >= near.MaxEntries() || near.Lookup(value.Number, &a.near) != nil {
 		return o
 	}
 	for i := range a.near.Block {
@@ -115,19 +115,20 @@ func (a *Allocators) collect(owners Owners) (list map[uint32][]ledger.Block, key
 // eachFar visits all blocks that the kernel half does not keep with their allocator, while it
 // changes them. It takes about 0.5 s for a million.
 func (a *Allocators) eachFar(visit func(number uint32, key, value uint64)) {
-	var cursor ebpf.MapBatchCursor
+	_, far := a.maps.list()
 	keys, values := make([]uint64, 8192), make([]uint64, 8192)
-	for {
-		n, err := a.Maps["blocks"].BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			number, _ := bpf.SplitBlockKey(keys[i])
-			visit(number, keys[i], values[i])
-		}
-		if err != nil {
-			if !errors.Is(err, ebpf.ErrKeyNotExist) { // that was the last batch
-				a.unplaced.Store(true)
+	for _, m := range far {
+		var cursor ebpf.MapBatchCursor
+		var err error
+		for n := 0; err == nil; {
+			n, err = m.BatchLookup(&cursor, keys, values, nil)
+			for i := range n {
+				number, _ := bpf.SplitBlockKey(keys[i])
+				visit(number, keys[i], values[i])
 			}
-			return
+		}
+		if !errors.Is(err, ebpf.ErrKeyNotExist) { // that was the last batch
+			a.unplaced.Store(true)
 		}
 	}
 }

@@ -63,8 +63,11 @@ func (a *Allocators) PlaceLeft() {
 	}
 	blocks, keys := a.collect(left)
 	a.bookLeft(left, blocks)
+	_, far := a.maps.list()
 	for i := range keys {
-		_ = a.Maps["blocks"].Delete(&keys[i])
+		for _, m := range far {
+			_ = m.Delete(&keys[i])
+		}
 	}
 	for number, o := range left {
 		a.freeNumber(number)

@@ -56,6 +56,12 @@ func Memory(kernel *btf.Spec, cpus int) (map[string]bpf.Memory, error) {
 	return list, nil
 }
 
+// OfTables reports whether a map contains unwind tables, or the mappings of processes by which they
+// are found.
+func OfTables(name string) bool {
+	return strings.HasPrefix(name, "exe_id_to_") || name == "stack_delta_page_to_info" || name == "pid_page_to_mapping_info"
+}
+
 // reduce removes the maps that native and Python stacks do not need, and sets the sizes of the
 // others.
 func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Kernelmemory prints how much kernel memory vramprof needs on machines with the given numbers of
-// possible CPUs, all online. For each number it prints a line with the minimum and the maximum in
-// MiB.
+// possible CPUs, all online. For each number it prints a line with the minimum, the minimum with
+// PyTorch and the maximum in MiB.
 package main
 
 import (
@@ -25,6 +25,6 @@ func main() {
 			fmt.Fprintln(os.Stderr, "kernelmemory:", err)
 			os.Exit(1)
 		}
-		fmt.Println(cpus, x.Least>>20, x.Most>>20)
+		fmt.Println(cpus, x.Least>>20, (x.Least+x.Torch)>>20, x.Most>>20)
 	}
 }

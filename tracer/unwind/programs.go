@@ -3,6 +3,7 @@
 package unwind
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -166,25 +167,51 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 		}
 	}
 	replacements := u.Bind(spec)
-	// The verifier needs some 80,000 of its one million steps per frame.
-	if err := spec.Variables["python_frames_per_program"].Set(uint32(6)); err != nil {
-		return fmt.Errorf("set python_frames_per_program: %w", err)
-	}
 	for _, shared := range []string{"recording", "codes", "found_code"} {
 		if spec.Maps[shared] != nil {
 			spec.Maps[shared].MaxEntries = probes[shared].MaxEntries()
 			replacements[shared] = probes[shared]
 		}
 	}
-	steps, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
+	python := spec.Copy()
+	delete(python.Programs, nativeProgram)
+	delete(spec.Programs, pythonProgram)
+	options := ebpf.CollectionOptions{MapReplacements: replacements, Cache: types}
+	err = u.loadStep(spec, options, support.ProgUnwindNative, nativeProgram)
+	if err != nil {
+		return err
+	}
+	return withFewerFrames(func(frames uint32) error {
+		if err := python.Variables["python_frames_per_program"].Set(frames); err != nil {
+			return fmt.Errorf("set python_frames_per_program: %w", err)
+		}
+		return u.loadStep(python, options, support.ProgUnwindPython, pythonProgram)
+	})
+}
+
+// pythonFrames is how many frames of Python the step walks per tail call, the preferred number first.
+// The verifier's limit is a million instructions. Linux 5.10 and 6.1 need 539,507 for 6 frames, 206,470
+// for 3 and 94,348 for 2; Ubuntu's 5.15.0-204 needs more than a million for 6.
+var pythonFrames = [...]uint32{6, 3, 2}
+
+// withFewerFrames calls load with the numbers of pythonFrames until the verifier does not give up.
+func withFewerFrames(load func(frames uint32) error) (err error) {
+	for _, frames := range pythonFrames {
+		if err = load(frames); !errors.Is(err, unix.E2BIG) {
+			return err
+		}
+	}
+	return err
+}
+
+// loadStep loads the program of spec and links it as a step of the chain.
+func (u *Unwinder) loadStep(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions, slot uint32, name string) error {
+	step, err := ebpf.NewCollectionWithOptions(spec, options)
 	if err != nil {
 		return fmt.Errorf("load the unwinder's steps: %w", err)
 	}
-	defer steps.Close()
-	if err := u.link(support.ProgUnwindNative, steps.Programs[nativeProgram]); err != nil {
-		return err
-	}
-	return u.link(support.ProgUnwindPython, steps.Programs[pythonProgram])
+	defer step.Close()
+	return u.link(slot, step.Programs[name])
 }
 
 // LinkStop adds the last step of a walk, a program of the probes, to the chain.

@@ -238,3 +238,15 @@ func (t *Tracer) resize(spec *ebpf.CollectionSpec) {
 		}
 	}
 }
+
+// LoadPrograms loads all programs into the kernel as a session does, and unloads them. It takes a
+// few seconds of processor time, because the kernel verifies them. The error names the program that
+// the kernel rejects. It needs the capabilities of tracing.
+func LoadPrograms() error {
+	t, err := New(Config{})
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	return t.prober.Wait()
+}

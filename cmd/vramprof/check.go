@@ -10,10 +10,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/kernelmemory"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/nvml"
@@ -57,7 +59,7 @@ func check(c *cli.Context) error {
 	env.NVML, env.Commands = driverVersion, true
 	results := preflight.Check(c.Context, env)
 	if preflight.ExitCode(results) == 0 {
-		results = append(results, checkKernelMemory(), checkLibraries())
+		results = append(results, checkPrograms(tracer.LoadPrograms), checkKernelMemory(), checkLibraries())
 	}
 	for _, r := range results {
 		writeResult(c.App.Writer, r, width())
@@ -107,6 +109,25 @@ func driverVersion(ctx context.Context) (string, error) {
 		}
 	}
 	return fmt.Sprintf("%s, %d GPUs", driver.Version(), len(gpus)), nil
+}
+
+// checkPrograms reports whether the kernel accepts all programs. Kernels of the same version differ,
+// because distributions change their verifier.
+func checkPrograms(load func() error) preflight.Result {
+	begin := time.Now()
+	if err := load(); err != nil {
+		return preflight.Result{
+			Name: "programs", Status: preflight.Fail, Detail: "the kernel rejects a program of vramprof: " + firstLine(err.Error()),
+			Remedy: "use a kernel that vramprof help kernels lists as tested, and report this with uname -r", Code: preflight.ExitMissing,
+		}
+	}
+	return preflight.Result{Name: "programs", Status: preflight.OK, Detail: "the kernel accepts all, in " + time.Since(begin).Round(100*time.Millisecond).String()}
+}
+
+// firstLine omits the verifier's log, which can have thousands of lines.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
 }
 
 // checkKernelMemory reports how much kernel memory tracing takes.

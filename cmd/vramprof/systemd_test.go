@@ -25,6 +25,15 @@ func TestServiceHasTheRightsThatServeKeeps(t *testing.T) {
 	if slices.Contains(held, "CAP_DAC_OVERRIDE") || slices.Contains(held, "CAP_SYS_MODULE") || slices.Contains(held, "CAP_NET_ADMIN") {
 		t.Errorf("the service may do too much: %v", held)
 	}
+	alerts := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindStringSubmatch(string(readText(t, packaging, "systemd", "alerts.conf")))
+	if alerts == nil {
+		t.Fatal("alerts.conf adds no capabilities")
+	}
+	for _, name := range strings.Fields(alerts[1]) {
+		if slices.Contains(held, name) {
+			t.Errorf("the service has %s without alerts.conf", name)
+		}
+	}
 }
 
 func TestServiceStartsServeWithAConfigurationThatIsValid(t *testing.T) {
@@ -51,6 +60,11 @@ func TestServiceIsWellFormed(t *testing.T) {
 		if !strings.Contains(line, "/usr/bin/vramprof is not executable") { // it is not installed here
 			t.Errorf("%v: %s", err, line)
 		}
+	}
+	out, err = exec.Command(verify, "security", "--offline=true", "--threshold=29", packaging+"/systemd/vramprof.service").CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "unrecognized option") { // of systemd before 250
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		t.Errorf("%v: %s", err, lines[len(lines)-1])
 	}
 }
 

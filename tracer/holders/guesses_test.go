@@ -3,7 +3,9 @@
 package holders
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -103,6 +105,41 @@ func TestWordsOfWrappedObjects(t *testing.T) {
 		m.alloc(64)
 		if got := holderOf(walkImage(t, m.finish(main...), Options{}), 1); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestGuessesAndStacks: what a stack may have left over is worse evidence than a word of a wrapped object.
+func TestGuessesAndStacks(t *testing.T) {
+	for _, c := range []struct {
+		cost int
+		want RootKind
+	}{{costOther, RootTemporary}, {costDoubtful, RootModule}} {
+		m := newSynthetic()
+		st, impl := m.newStorage(1)
+		node, meta := m.puts(m.alloc(200), m.node, 1, 0, impl), m.alloc(112)
+		loss := m.newTensor(syntheticGPU, 4<<12)
+		m.put(m.get(loss+24)+24, m.puts(meta, m.meta))
+		m.put(meta+48, node)
+		begin := m.puts(m.alloc(32), impl)
+		ddp := m.wrapped(m.newWrapper("torch._C._distributed_c10d.Reducer"), m.puts(m.alloc(64), 5, begin, begin+8, begin+8))
+		m.alloc(64)
+		copied := NewCopy(m.finish(m.newStr("tensor"), m.newTensor(syntheticGPU, 4096)), DefaultMemory)
+		defer copied.Close()
+		py, err := newPython(context.Background(), copied)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &walk{copy: copied, mem: copied.mem, search: newSearch(py, DefaultObjects), result: &Result{}}
+		tensors, _ := py.collected(DefaultObjects)
+		w.search.calibrate(slices.DeleteFunc(tensors, func(a uint64) bool { return !w.search.isTensor(a) }))
+		w.search.root(loss, Root{Kind: RootTemporary}, stepRoot, 0, c.cost)
+		w.search.root(ddp, Root{Kind: RootModule, Name: "ddp"}, stepRoot, 0, costMain)
+		if err := w.searchPaths(nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := newNamer(w.search).holder(w.search.storages[st].holder).Root().Kind; got != c.want {
+			t.Errorf("a temporary of cost %d: the root is %d, want %d", c.cost, got, c.want)
 		}
 	}
 }

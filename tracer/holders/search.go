@@ -92,6 +92,7 @@ type search struct {
 	index   table
 	queue   [maxCost + 1][]int32
 	low     int // no queue below has nodes
+	most    int // run leaves nodes that cost more
 	roots   []Root
 	also    map[int32][]edge
 	names   []string // of members and variables that are no string objects
@@ -125,7 +126,7 @@ type search struct {
 func newSearch(py *python, maxObjects int) *search {
 	s := &search{
 		py: py, cpp: newRTTI(py.Copy), also: map[int32][]edge{}, nameIDs: map[string]uint64{}, modules: map[uint64]bool{},
-		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{}, looseNodes: map[int]int32{}, outOfUse: map[uint64]bool{},
+		nn: map[uint64]bool{}, storages: map[uint64]*storage{}, maxNodes: maxObjects, libraries: map[string]bool{}, looseNodes: map[int]int32{}, outOfUse: map[uint64]bool{}, most: maxCost,
 	}
 	s.index.nodes = &s.nodes
 	return s
@@ -279,9 +280,9 @@ func (s *search) stop(why string) {
 	}
 }
 
-// run expands all nodes in the order of their cost.
+// run expands the nodes that cost at most s.most, in the order of their cost.
 func (s *search) run() {
-	for s.low = 0; s.low <= maxCost; {
+	for s.low = 0; s.low <= s.most; {
 		q := s.queue[s.low]
 		if len(q) == 0 {
 			s.queue[s.low] = nil

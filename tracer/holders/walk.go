@@ -285,15 +285,28 @@ func (w *walk) walkRoots(live Memory) error {
 	threads, broken := s.enterRoots(live)
 	w.result.Threads = threads
 	w.problem(broken, "threads whose frames changed while they were read")
-	s.run()
+	err := w.searchPaths(live)
+	w.result.Objects = len(s.nodes)
+	return err
+}
+
+// searchPaths searches from the roots: what a stack may have left over comes after guesses.
+func (w *walk) searchPaths(live Memory) error {
+	s := w.search
+	for _, s.most = range []int{costDoubtful - 1, maxCost} {
+		s.run()
+		if live != nil {
+			s.expandAgain(live)
+		}
+		if err := w.weigh(); err != nil {
+			return err
+		}
+	}
 	if live != nil {
-		s.expandAgain(live)
 		w.changed = w.changed || len(s.doubtful) > 0
 		w.problem(len(s.doubtful), "containers changed while they were read")
 	}
-	err := w.weigh()
-	w.result.Objects = len(s.nodes)
-	return err
+	return nil
 }
 
 // problem counts something that could not be read.

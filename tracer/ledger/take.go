@@ -11,13 +11,21 @@ import (
 // Snapshot returns a copy of the books as of now, in ns of CLOCK_MONOTONIC; wall is the same moment
 // on the wall clock. Its duration grows with the sites, not with the live allocations. The ledger
 // keeps no reference to the copy.
-func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, false) }
+func (l *Ledger) Snapshot(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, view{}) }
 
 // Running is like Snapshot, without processes that have ended: after a day of short processes, they
 // are nearly all of it, and hold no memory.
-func (l *Ledger) Running(now uint64, wall time.Time) *Snapshot { return l.take(now, wall, true) }
+func (l *Ledger) Running(now uint64, wall time.Time) *Snapshot {
+	return l.take(now, wall, view{running: true})
+}
 
-func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
+// Levels is Snapshot for one of many moments in a chart: its Sites are those with live memory, and
+// have only what lives there. It has no Failures, Objects and Walks.
+func (l *Ledger) Levels(now uint64, wall time.Time) *Snapshot {
+	return l.take(now, wall, view{levels: true})
+}
+
+func (l *Ledger) take(now uint64, wall time.Time, of view) *Snapshot {
 	s := &Snapshot{
 		Host:     l.options.Host,
 		Begin:    l.options.Begin,
@@ -34,11 +42,14 @@ func (l *Ledger) take(now uint64, wall time.Time, running bool) *Snapshot {
 	s.Stats.Missing, s.Stats.Truncated = copyCounts(l.stats.Missing), copyCounts(l.stats.Truncated)
 	l.grown(s.GPUs)
 	v := newView(l, s)
-	v.running = running
+	v.running, v.levels = of.running, of.levels
 	v.processes()
 	v.sites()
-	v.failures()
 	v.pools()
+	if v.levels {
+		return s
+	}
+	v.failures()
 	v.objects()
 	v.walks()
 	return s
@@ -60,6 +71,7 @@ type view struct {
 	l       *Ledger
 	s       *Snapshot
 	running bool            // it leaves out processes that have ended
+	levels  bool            // it has live memory only: see Levels
 	alone   bool            // it has one process only, at its peak
 	number  uint32          // number of that process
 	atPeak  []tensorState   // of that process, as in process.tensors
@@ -179,7 +191,7 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 	for _, n := range sites {
 		s := &l.sites[n]
 		// otherwise all its allocations moved to another device's site
-		if s.kind != aliased && s.kind != Tensor && s.allocObjects != 0 {
+		if s.kind != aliased && s.kind != Tensor && s.allocObjects != 0 && (!v.levels || s.liveBytes != 0) {
 			shown = append(shown, n)
 		}
 	}
@@ -187,7 +199,11 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 	if len(shown) > 0 {
 		from = v.since(l.sites[shown[0]].process)
 	}
-	steps, cohorts := make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
+	var steps []uint64
+	var cohorts []Cohort
+	if !v.levels {
+		steps, cohorts = make([]uint64, len(shown)*HistoryLen), make([]Cohort, len(shown)*CohortLen)
+	}
 	for n, number := range shown {
 		s := &l.sites[number]
 		key := v.shownKey(s.siteKey)
@@ -196,13 +212,17 @@ func (v *view) sitesOf(sites []uint32, list *siteList) {
 			LiveObjects: s.liveObjects, LiveBytes: s.liveBytes,
 			AllocObjects: s.allocObjects, AllocBytes: s.allocBytes,
 			Segment: s.segment, Tensors: min(s.inside, s.liveBytes),
-			Evicted: s.evicted, Crowded: s.crowded,
-			Oldest: s.oldest, Growth: int64(s.liveBytes - s.history.at(from+(session-from)/2)),
-			History: steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen],
+			Evicted: s.evicted, Crowded: s.crowded, Oldest: s.oldest,
 		}
 		if s.first != 0 {
 			out.Oldest = l.entries.at(s.first).time
 		}
+		if v.levels {
+			list.add(key, &out)
+			continue
+		}
+		out.Growth = int64(s.liveBytes - s.history.at(from+(session-from)/2))
+		out.History = steps[n*HistoryLen : (n+1)*HistoryLen : (n+1)*HistoryLen]
 		v.addOwners(&out, s.siteKey)
 		v.addHolders(&out, s.siteKey)
 		s.history.fill(out.History, from, session)

@@ -221,11 +221,14 @@ func (v *view) weigh(process uint32, t *tensors, m *tensorState, byClass *member
 		shares[class] = make([]share, len(list))
 	}
 	var rest share // parts of strata without a sample
-	live, freed := v.strata(t, m, byClass, ofLive), v.strata(t, m, byClass, ofFreed)
+	live, freed := v.strata(t, m, byClass, ofLive), []stratum(nil)
+	if !v.levels {
+		freed = v.strata(t, m, byClass, ofFreed)
+	}
 	for i := range live {
 		v.divide(&live[i], ofLive, byClass, &shares, &rest)
 	}
-	for i := range freed {
+	for i := range freed { // none of Levels
 		v.divide(&freed[i], ofFreed, byClass, &shares, &rest)
 	}
 	variance := map[int]float64{}
@@ -253,8 +256,8 @@ func (v *view) weigh(process uint32, t *tensors, m *tensorState, byClass *member
 	if rest != (share{}) {
 		out := rest.site(v.index[process], t.device, "torch")
 		out.Evicted, out.Crowded = evicted, crowded
-		for i := range out.History {
-			out.History[i] = out.LiveBytes
+		if !v.levels {
+			out.History = slices.Repeat([]uint64{out.LiveBytes}, HistoryLen)
 		}
 		sites.add(siteKey{process: process, device: t.device, kind: Tensor, api: out.API}, out)
 	}
@@ -273,7 +276,6 @@ func (x *share) site(process int, device int32, api string) *Site {
 		Process: process, Device: device, Kind: Tensor, API: api,
 		LiveObjects: x.live.objects, LiveBytes: x.live.bytes,
 		AllocObjects: x.live.objects + x.freed.objects, AllocBytes: x.live.bytes + x.freed.bytes,
-		History: make([]uint64, HistoryLen),
 	}
 }
 
@@ -315,6 +317,10 @@ func (v *view) tensorSite(s *site, part *share, x *stratum) *Site {
 	if s.first != 0 {
 		out.Oldest = v.l.entries.at(s.first).time
 	}
+	if v.levels {
+		return out
+	}
+	out.History = make([]uint64, HistoryLen)
 	p := v.l.inclusion(int(s.class))
 	session, from := v.s.End-v.s.Begin, v.since(s.process)
 	s.history.fill(out.History, from, session)

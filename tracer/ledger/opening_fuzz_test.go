@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -32,7 +33,11 @@ func hostileOpening(t *testing.T, seed uint64) (list pieces) {
 		l.Tell(Walk{PID: pid, Time: last, Holders: []Holder{{Path: "a"}, {Path: "b", Device: 1}}, Storages: []Storage{{Address: 3, Bytes: 9}, {Address: 4, Bytes: 512, Block: 512, Holder: 1}}})
 	}
 	l.Tell(WalkOpened{1, last})
-	l.Opening(&list)
+	if seed%2 == 0 {
+		l.Opening(&list)
+	} else {
+		l.Checkpoint(&list, math.MaxInt)
+	}
 	return list
 }
 
@@ -67,6 +72,7 @@ func FuzzOpening(f *testing.F) {
 			l.AddPeaks(s)
 			s.Parts()
 			opened(l)
+			l.Checkpoint(New(Options{}), math.MaxInt)
 		}
 		look()
 		for ; len(data) >= 16; data = data[16:] {

@@ -139,7 +139,7 @@ type carriedExport struct {
 	exported
 }
 
-func (o *opener) exports(n uint32, head func()) {
+func (o *opener) exports(n uint32, all []uint32, head func()) {
 	l := o.l
 	var list []carriedExport
 	for _, digest := range l.procs[n].exported {
@@ -149,7 +149,7 @@ func (o *opener) exports(n uint32, head func()) {
 	}
 	each(o, carriedExports, list, head, o.export)
 	var sites []uint32
-	for _, number := range l.procs[n].sites {
+	for _, number := range all {
 		if len(l.owners[l.sites[number].siteKey]) > 0 {
 			sites = append(sites, number)
 		}

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// rest tells the pieces that refer to the sites of a process.
-func (o *opener) rest(k, n uint32) {
+// rest tells the pieces that refer to these sites of a process.
+func (o *opener) rest(k, n uint32, sites []uint32) {
 	l, c := o.l, &o.carrier
 	p := &l.procs[n]
 	head := func() { num(c, &k) }
@@ -24,7 +24,7 @@ func (o *opener) rest(k, n uint32) {
 		o.physical(v, head)
 	}
 	o.failures(n, head)
-	o.exports(n, head)
+	o.exports(n, sites, head)
 	o.frees(n, head)
 	o.blocks(p, head)
 	o.walks(n, head)
@@ -34,7 +34,7 @@ func (o *opener) rest(k, n uint32) {
 func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
 	var n uint32
 	num(c, &n)
-	if c.check(n < uint32(len(l.procs))); c.bad {
+	if c.check(n < uint32(len(l.procs)) && (kind == carriedPurged || !l.procs[n].purged)); c.bad {
 		return
 	}
 	switch kind {
@@ -48,6 +48,8 @@ func (l *Ledger) takeRest(c *carrier, kind carriedKind) {
 		}
 	case carriedPhysical:
 		l.takePhysical(c, n)
+	case carriedPurged:
+		l.takePurged(c, n)
 	case carriedFailures:
 		l.takeFailures(c, n)
 	case carriedExports:

@@ -149,7 +149,7 @@ func (l *Ledger) carryStats(c *carrier) {
 		}
 	}()
 	s := &l.stats
-	if !c.reads() {
+	if !c.reads() && !c.renumber.whole {
 		l.leaveOutPurged(s)
 	}
 	nums(c, &s.Events, &s.Lost, &s.UnmatchedFrees, &s.Reused, &s.Evicted, &s.UnknownSizes, &s.Stacks, &s.NoStack, &s.Torn, &s.OutOfMemory, &s.Folded)
@@ -199,7 +199,7 @@ func (l *Ledger) carryWarnings(c *carrier) {
 	texts := slices.Clone(l.warnings)
 	if !c.reads() {
 		for n := range l.procs {
-			if p := &l.procs[n]; p.purged {
+			if p := &l.procs[n]; p.purged && !c.renumber.whole {
 				used -= int(p.held[tableWarnings])
 			}
 		}
@@ -228,7 +228,10 @@ func (l *Ledger) carryWarnings(c *carrier) {
 func (l *Ledger) carryGone(c *carrier) {
 	x := &l.gone.Forgotten
 	if !c.reads() {
-		gone := l.forgottenHere()
+		gone := l.gone.list()
+		if !c.renumber.whole {
+			gone = l.forgottenHere()
+		}
 		x = &gone
 	}
 	nums(c, &x.Before, &x.Processes, &x.Failures, &x.FailedBytes, &x.OutOfMemory, &x.Peaks, &x.HighestPeak)

@@ -4,11 +4,11 @@ package ledger
 
 import "math"
 
-// sites tells the sites of a process, and its live allocations.
-func (o *opener) sites(k, n uint32) {
+// sites tells sites of a process, and their live allocations.
+func (o *opener) sites(k uint32, numbers []uint32) {
 	l := o.l
 	head := func() { num(&o.carrier, &k) }
-	for i, number := range l.procs[n].sites {
+	for i, number := range numbers {
 		if i == 0 || o.full() {
 			o.begin(carriedSites, head)
 		}
@@ -16,7 +16,7 @@ func (o *opener) sites(k, n uint32) {
 		o.sitesSoFar++
 		l.carrySite(&o.carrier, number)
 	}
-	for _, number := range l.procs[n].sites {
+	for _, number := range numbers {
 		if l.sites[number].first != 0 {
 			o.entries(number)
 		}
@@ -308,7 +308,7 @@ func (l *Ledger) takeEntry(c *carrier, s *site, x *entry) {
 	key := liveKey{x.address, s.process, s.space}
 	_, taken := l.live[key]
 	shares := &l.shares[tableLive]
-	if c.check(!taken && shares.used < shares.size && x.size <= maxSize); c.bad {
+	if c.check(!taken && !p.purged && shares.used < shares.size && x.size <= maxSize); c.bad {
 		return
 	}
 	switch s.kind {

@@ -88,6 +88,26 @@ func TestKernelSaysThatMapsTakeWhatIsComputed(t *testing.T) {
 	if whole.Least < said || whole.Most < whole.Least {
 		t.Errorf("the sum is %+v", whole)
 	}
+	if err := tr.tensors.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	said = 0
+	for _, name := range []string{"near_blocks", "blocks"} {
+		var m *ebpf.Map
+		if err := tr.coll.Maps[name].Lookup(uint32(0), &m); err != nil {
+			t.Fatal(err)
+		}
+		info, err := m.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := info.Memlock()
+		said += n
+		m.Close()
+	}
+	if t.Logf("with PyTorch %.1f MiB more, computed %.1f", mebi(said), mebi(whole.Torch)); said > whole.Torch || said < whole.Torch*9/10 {
+		t.Errorf("maps of live tensors take %d bytes, computed %d", said, whole.Torch)
+	}
 }
 
 func mebi(n uint64) float64 { return float64(n) / (1 << 20) }

@@ -145,3 +145,7 @@ func (t *Tracer) blocksOf(pid uint32) []ledger.Block {
 // LostOOMs returns how many errors did not reach Config.OOM, since there were too many at once, in
 // all and, as far as there is room, by pid. Some of them may have been retried.
 func (t *Tracer) LostOOMs() (all uint64, by map[uint32]uint64) { return t.ooms.Lost() }
+
+// UnwindTableBytes returns how much kernel memory unwind tables take besides the maps that this
+// process has open.
+func (t *Tracer) UnwindTableBytes() uint64 { return t.unwind.TableBytes() }

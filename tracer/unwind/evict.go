@@ -99,3 +99,11 @@ func (u *Unwinder) Sizes() (s Sizes) {
 	u.tables.rows.mu.Unlock()
 	return s
 }
+
+// TableBytes returns how much kernel memory the rows of all tables take. Only the kernel holds the
+// maps with them: no file of this process does.
+func (u *Unwinder) TableBytes() uint64 {
+	u.tables.rows.mu.Lock()
+	defer u.tables.rows.mu.Unlock()
+	return uint64(u.tables.rows.total) * bytesOfRow
+}

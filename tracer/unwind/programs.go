@@ -50,7 +50,7 @@ func Memory(kernel *btf.Spec, cpus int) (map[string]bpf.Memory, error) {
 	for name, m := range spec.Maps {
 		x := bpf.MemoryOf(m, cpus)
 		if name == "exe_id_to_8_stack_deltas" { // all sizes share one limit
-			x.Growth += maxRows * uint64(m.InnerMap.ValueSize)
+			x.Growth += maxRows * bytesOfRow
 		}
 		list[name] = x
 	}

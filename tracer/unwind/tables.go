@@ -16,12 +16,13 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-// Limits of tables in the kernel. The tables of PyTorch with CUDA have some 6 million rows of 8
-// bytes.
+// Limits of tables in the kernel. The tables of PyTorch with CUDA have some 6 million rows.
 const (
 	maxFiles         = 16384
 	maxRows          = 64 << 20 // of all files
 	maxRowsOfProcess = 16 << 20 // of the files first seen in one process
+
+	bytesOfRow = 8 // in the kernel: elements of an array are multiples of 8 bytes
 )
 
 // tables replaces the profiler's functions that load a file's table into the kernel. Each update of

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -12,13 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/report/metrics"
+	"github.com/vramprof/vramprof/report/words"
+	"github.com/vramprof/vramprof/tracer"
 )
 
 // Own returns what vramprof itself uses.
 func (s *server) Own() metrics.Own {
 	own, mapped := ownMemory()
 	x := metrics.Own{
-		Memory: own + mapped, Limit: s.memory.ceiling, Kernel: s.kernel.bytes(),
+		Memory: own + mapped, Limit: s.memory.ceiling, Kernel: s.kernel.bytes(s.tracer),
 		Dropped: uint64(s.relief.steps.Load()), Unrecorded: s.ooms.unrecorded(),
 	}
 	if !s.tracing.Load() {
@@ -43,7 +46,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// kernelMemory is the memory of the BPF maps that this process has open, as the kernel counts it.
+// kernelMemory is the memory of the tracer's BPF maps, as the kernel counts it.
 type kernelMemory struct {
 	mu    sync.Mutex // guards what follows
 	read  time.Time
@@ -52,13 +55,19 @@ type kernelMemory struct {
 
 const kernelMemoryAge = time.Minute // there are some hundred maps
 
-func (k *kernelMemory) bytes() uint64 {
+func (k *kernelMemory) bytes(t *tracer.Tracer) uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now := time.Now(); k.read.IsZero() || now.Sub(k.read) >= kernelMemoryAge {
-		k.read, k.total = now, mapBytes("/proc/self/fdinfo")
+		k.read, k.total = now, mapBytes("/proc/self/fdinfo")+t.UnwindTableBytes()
 	}
 	return k.total
+}
+
+// noteKernelMemory reports what tracing takes of the kernel's memory now.
+func (s *session) noteKernelMemory() {
+	tables := s.tracer.UnwindTableBytes()
+	s.config.Note(fmt.Sprintf("kernel memory: maps take %s, and unwind tables %s more", words.Bytes(mapBytes("/proc/self/fdinfo")), words.Bytes(tables)))
 }
 
 // mapBytes sums the lines "memlock:\t4096" of the maps among the open files.

@@ -116,7 +116,7 @@ func (s *session) open(c *cli.Context) (err error) {
 
 func withRemedy(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
-		return fmt.Errorf("%w (the kernel half needs about 250 MiB: free some, or raise the cgroup's limit)", err)
+		return fmt.Errorf("%w (vramprof check computes how much the kernel half needs: free some, or raise the cgroup's limit)", err)
 	}
 	return err
 }
@@ -148,6 +148,9 @@ func (s *session) trace(ctx context.Context) (*ledger.Snapshot, error) {
 	err := s.tracer.Run(ctx)
 	s.endProgress()
 	s.memory.finish()
+	if s.config.Note != nil {
+		s.noteKernelMemory()
+	}
 	if errors.Is(err, tracer.ErrNoProcess) {
 		for _, pid := range s.config.PIDs {
 			if checkProcess(pid) != nil {

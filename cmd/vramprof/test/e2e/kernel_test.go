@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,9 @@ func TestRunningCAndPythonAreTracedTogether(t *testing.T) {
 	python.next()
 	want := parseCalls(t, python.until("done"))
 	p := s.stop().profile()
+	if !regexp.MustCompile(`kernel memory: maps take \d+(\.\d+)? MiB, and unwind tables \d+(\.\d+)? [KM]iB more`).MatchString(s.stderr.String()) {
+		t.Error("the session did not say how much kernel memory it took")
+	}
 	for _, target := range []*target{c, python} {
 		eventually(t, 30*time.Second, "the probes are gone from "+filepath.Base(target.Path), func() bool {
 			return probed(t, target.pid(), "libcuda.so.1", "libcudart.so.12") == 0

@@ -21,7 +21,9 @@ import (
 )
 
 // traceFlags returns the flags of every command that traces.
-func traceFlags() []cli.Flag { return traceFlagsWith("report what is probed, and the kernel memory taken") }
+func traceFlags() []cli.Flag {
+	return traceFlagsWith("report what is probed, and the kernel memory taken")
+}
 
 // traceFlagsWith returns the flags of a command that traces and has a meaning of its own for -v.
 func traceFlagsWith(verbose string) []cli.Flag {

@@ -70,19 +70,27 @@ func (s *session) noteKernelMemory() {
 	s.config.Note(fmt.Sprintf("kernel memory: maps take %s, and unwind tables %s more", words.Bytes(mapBytes("/proc/self/fdinfo")), words.Bytes(tables)))
 }
 
-// mapBytes sums the lines "memlock:\t4096" of the maps among the open files.
+// mapBytes sums the lines "memlock:\t4096" of the maps among the open files. Several files may be of
+// one map, which "map_id:\t7" tells.
 func mapBytes(dir string) (total uint64) {
 	files, _ := os.ReadDir(dir)
+	seen := map[string]bool{}
 	for _, f := range files {
 		text, err := os.ReadFile(dir + "/" + f.Name())
 		if err != nil || !strings.Contains(string(text), "map_type:") {
 			continue
 		}
+		id, bytes := "", uint64(0)
 		for line := range strings.Lines(string(text)) {
 			if n, ok := strings.CutPrefix(line, "memlock:"); ok {
-				bytes, _ := strconv.ParseUint(strings.TrimSpace(n), 10, 63)
-				total += bytes
+				bytes, _ = strconv.ParseUint(strings.TrimSpace(n), 10, 63)
+			} else if n, ok := strings.CutPrefix(line, "map_id:"); ok {
+				id = n
 			}
+		}
+		if id == "" || !seen[id] {
+			seen[id] = true
+			total += bytes
 		}
 	}
 	return total

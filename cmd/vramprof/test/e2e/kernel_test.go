@@ -57,7 +57,7 @@ func TestRunningCAndPythonAreTracedTogether(t *testing.T) {
 	want := parseCalls(t, python.until("done"))
 	p := s.stop().profile()
 	if !regexp.MustCompile(`kernel memory: maps take \d+(\.\d+)? MiB, and unwind tables \d+(\.\d+)? [KM]iB more`).MatchString(s.stderr.String()) {
-		t.Error("the session did not say how much kernel memory it took")
+		t.Error("the session did not report its kernel memory")
 	}
 	for _, target := range []*target{c, python} {
 		eventually(t, 30*time.Second, "the probes are gone from "+filepath.Base(target.Path), func() bool {

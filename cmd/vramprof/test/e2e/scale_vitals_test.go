@@ -37,28 +37,36 @@ func vitalsOf(pid int) (v vitals) {
 	v.rss, v.threads = field("VmRSS")<<10, int(field("Threads"))
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	v.files = len(entries)
+	maps := map[string]int64{} // bytes by id: several files may be of one map
 	for _, e := range entries {
 		switch target, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name())); {
 		case strings.Contains(target, "bpf-map"):
 			v.maps++
-			v.kernel += mapBytes(pid, e.Name())
+			id, bytes := mapOf(pid, e.Name())
+			maps[id] = bytes
 		case strings.Contains(target, "bpf-prog"):
 			v.progs++
 		case strings.Contains(target, "bpf_link"), strings.Contains(target, "[perf_event]"):
 			v.link++
 		}
 	}
+	for _, bytes := range maps {
+		v.kernel += bytes
+	}
 	return v
 }
 
-// mapBytes returns the size of a BPF map, as reported by the kernel ("memlock:\t8192"), including
-// what its entries add.
-func mapBytes(pid int, fd string) int64 {
+// mapOf returns the id of a BPF map and its size, as reported by the kernel ("map_id:\t7",
+// "memlock:\t8192"), including what its entries add.
+func mapOf(pid int, fd string) (id string, bytes int64) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
-	_, rest, _ := strings.Cut(string(text), "\nmemlock:\t")
-	line, _, _ := strings.Cut(rest, "\n")
-	n, _ := strconv.ParseInt(line, 10, 64)
-	return n
+	line := func(name string) string {
+		_, rest, _ := strings.Cut(string(text), "\n"+name+":\t")
+		value, _, _ := strings.Cut(rest, "\n")
+		return value
+	}
+	bytes, _ = strconv.ParseInt(line("memlock"), 10, 64)
+	return line("map_id"), bytes
 }
 
 func (v vitals) String() string {

@@ -1,9 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# demo.sh: builds vramprof, starts a training process that leaks GPU memory,
-# and attaches to it while it runs. Needs root. Writes demo.pb.gz.
+# demo.sh [--shell]: builds vramprof, starts a training process that leaks GPU memory, and attaches to
+# it while it runs. Needs root. Writes demo.pb.gz. --shell attaches nothing: it opens a shell for
+# docs/tutorial.md, in a folder with a copy of the training's source. The training ends with the shell.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/.."
+case ${1-} in
+"" | --shell) ;;
+*) echo "usage: demo.sh [--shell]" >&2; exit 2 ;;
+esac
 [ "$(id -u)" = 0 ] || { echo "demo.sh: run it as root (tracing needs it)" >&2; exit 4; }
 . scripts/install.sh
 setup demo
@@ -43,8 +48,8 @@ choose_gpu() {
   export LD_LIBRARY_PATH=$PWD/.cache/demo FAKECUDA_SHM=$temporary/gpu
 }
 
-start_training() {
-  python3 testdata/programs/train.py >"$temporary/train.log" 2>&1 &
+start_training() { # PROGRAM
+  python3 "$1" >"$temporary/train.log" 2>&1 &
   training=$!
   for _ in $(seq 100); do
     grep -q ready "$temporary/train.log" && break
@@ -71,10 +76,26 @@ trap cleanup EXIT
 trap 'exit 130' INT TERM
 export PYTHONDONTWRITEBYTECODE=1
 
+# open_shell: a shell in a copy of the training's folder, where $training is its pid.
+open_shell() {
+  rm -rf .cache/tutorial
+  mkdir -p .cache/tutorial
+  cp -r testdata/programs/train.py testdata/programs/site-packages .cache/tutorial/
+  start_training "$PWD/.cache/tutorial/train.py"
+  cd .cache/tutorial
+  export training
+  say "a shell in $PWD, where \$training is $training; exit ends both"
+  PS1='tutorial# ' "${BASH:-bash}" --norc || true
+}
+
 build
 choose_gpu
-start_training
 PATH=$PWD/.cache/bin:$PATH
+if [ "${1-}" = --shell ]; then
+  open_shell
+  exit
+fi
+start_training testdata/programs/train.py
 
 say "vramprof ps"
 vramprof ps

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh [demo|test|bench|kernels|peers|fleet|release]: installs the missing Debian or Ubuntu packages, as
+# install.sh [demo|test|bench|kernels|peers|fleet|release|tutorial]: installs the missing Debian or Ubuntu packages, as
 # root, and finds a Go compiler. The other scripts source it: it sets PATH and GOTOOLCHAIN so that
 # "go" is new enough.
 repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
@@ -12,6 +12,8 @@ needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 # of PyTorch's viewer, and to find who holds arrays of Numba (about 360 MB).
 wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium tmux:tmux node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static promtool:prometheus"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
+# To run the tutorial and take its pictures.
+needs_tutorial="$needs_demo tmux:tmux aha:aha chromium:chromium pngquant:pngquant"
 needs_bench="$needs_demo bpftrace:bpftrace tmux:tmux"
 # The tools that the benchmark compares with vramprof; it prints which are missing.
 needs_peers=$needs_demo
@@ -122,7 +124,7 @@ END
   return $status
 }
 
-setup() { # demo, test, bench, kernels, peers, fleet or release
+setup() { # demo, test, bench, kernels, peers, fleet, release or tutorial
   local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
   # Go needs these certificates to download modules.
@@ -140,7 +142,7 @@ setup() { # demo, test, bench, kernels, peers, fleet or release
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case ${1:-demo} in
-    demo | test | bench | kernels | peers | fleet | release) setup "${1:-demo}" && go version ;;
-    *) echo "usage: install.sh [demo|test|bench|kernels|peers|fleet|release]" >&2; exit 2 ;;
+    demo | test | bench | kernels | peers | fleet | release | tutorial) setup "${1:-demo}" && go version ;;
+    *) echo "usage: install.sh [demo|test|bench|kernels|peers|fleet|release|tutorial]" >&2; exit 2 ;;
   esac
 fi

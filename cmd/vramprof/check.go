@@ -111,13 +111,13 @@ func driverVersion(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s, %d GPUs", driver.Version(), len(gpus)), nil
 }
 
-// checkPrograms reports whether the kernel accepts all programs. Kernels of the same version differ,
+// checkPrograms reports whether all programs load: the kernel verifies them. Kernels of the same version differ,
 // because distributions change their verifier.
 func checkPrograms(load func() error) preflight.Result {
 	begin := time.Now()
 	if err := load(); err != nil {
 		return preflight.Result{
-			Name: "programs", Status: preflight.Fail, Detail: "the kernel rejects a program of vramprof: " + firstLine(err.Error()),
+			Name: "programs", Status: preflight.Fail, Detail: "the programs do not load: " + firstLine(err.Error()),
 			Remedy: "use a kernel that vramprof help kernels lists as tested, and report this with uname -r", Code: preflight.ExitMissing,
 		}
 	}

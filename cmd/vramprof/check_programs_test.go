@@ -16,9 +16,8 @@ func TestCheckNamesTheProgramThatTheKernelRejects(t *testing.T) {
 	})
 	var out bytes.Buffer
 	writeResult(&out, r, 80)
-	const want = "fail  programs        the kernel rejects a program of vramprof: load the\n" +
-		"                      unwinder's steps: program kprobe_unwind_python: argument\n" +
-		"                      list too long\n" +
+	const want = "fail  programs        the programs do not load: load the unwinder's steps:\n" +
+		"                      program kprobe_unwind_python: argument list too long\n" +
 		"                      → use a kernel that vramprof help kernels lists as tested,\n" +
 		"                        and report this with uname -r\n"
 	if out.String() != want || preflight.ExitCode([]preflight.Result{r}) != preflight.ExitMissing {

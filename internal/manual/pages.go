@@ -25,6 +25,7 @@ type Page struct {
 
 // Pages lists the pages in the order in which help lists them. README's table has the same subjects.
 var Pages = []Page{
+	{Name: "tutorial", Subject: "from a growing GPU to the line, in ten minutes", File: "docs/tutorial.md"},
 	{Name: "install", Subject: "requirements, capabilities, containers, build", File: "docs/install.md"},
 	{Name: "usage", Subject: "commands, flags, exit codes, files, memory ceiling", File: "docs/usage.md", Without: "Commands"},
 	{Name: "views", Subject: "captures, moments, views, the HTML page", File: "docs/views.md"},

@@ -10,7 +10,7 @@ needs_demo="gcc:gcc g++:g++ ld:binutils python3:python3"
 needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 # To rebuild the BPF objects for comparison, to open pages in a browser (about 400 MB), to type into a terminal, to run the code
 # of PyTorch's viewer, and to find who holds arrays of Numba (about 360 MB).
-wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium tmux:tmux node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static promtool:prometheus"
+wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium tmux:tmux node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static promtool:prometheus apparmor_parser:apparmor"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 # To run the tutorial and take its pictures.
 needs_tutorial="$needs_demo tmux:tmux aha:aha chromium:chromium pngquant:pngquant"

@@ -46,6 +46,7 @@ var Pages = []Page{
 	{Name: "limits", Subject: "scale, faults, what it may miss", File: "docs/limits.md"},
 	{Name: "accuracy", Subject: "how right the results are, and how that is measured", File: "docs/accuracy.md"},
 	{Name: "kernels", Subject: "tested kernels, kernel memory", File: "docs/kernels.md"},
+	{Name: "ubuntu", Subject: "differences, AppArmor", File: "docs/ubuntu.md"},
 	{Name: "pythons", Subject: "tested builds of CPython", File: "docs/pythons.md"},
 	{Name: "functions", Subject: "every CUDA function that is traced", File: "docs/functions.md"},
 	{Name: "how-it-works", Subject: "probes, stacks, ledger", File: "docs/how-it-works.md"},

@@ -11,6 +11,7 @@ install -D -m 755 build/vramprof "$top/bin/vramprof"
 mkdir -p "$top/share" && cp -r build/man "$top/share/man"
 install -D -m 644 -t "$top/share/completions" build/completions/*
 install -D -m 644 -t "$top/systemd" packaging/systemd/*
+install -D -m 644 -t "$top/apparmor" packaging/apparmor/*
 install -D -m 644 -t "$top" README.md LICENSE build/copyright
 install -D -m 644 bpf/LICENSE "$top/LICENSE.GPL-2"
 install -D -m 644 -t "$top/docs" docs/*.md

@@ -131,6 +131,10 @@ func TestCheckReportsEachProblem(t *testing.T) {
 		{"perf_event_paranoid", func(*Env) {}, Result{Name: "perf paranoid", Status: OK, Detail: "4, has no effect with CAP_SYS_ADMIN"}},
 		{"call that fails for another reason", func(e *Env) { e.Calls[1].Try = func() error { return unix.EMFILE } },
 			Result{Name: "system calls", Status: OK, Detail: "perf_event_open"}},
+		{"AppArmor with the package's profile", func(e *Env) { file(e, "proc/self/attr/apparmor/current", "vramprof (enforce)\n") },
+			Result{Name: "AppArmor", Status: OK, Detail: "vramprof (enforce), hides processes that another profile confines"}},
+		{"AppArmor with a profile below the package's", func(e *Env) { file(e, "proc/self/attr/apparmor/current", "vramprof//&docker-default (enforce)\n") },
+			Result{Name: "AppArmor", Status: Warn, Detail: "vramprof//&docker-default (enforce) confines", Remedy: "apparmor=unconfined"}},
 		{"AppArmor", func(e *Env) { file(e, "proc/self/attr/apparmor/current", "docker-default (enforce)\n") },
 			Result{Name: "AppArmor", Status: Warn, Detail: "docker-default (enforce) confines", Remedy: "apparmor=unconfined"}},
 		{"SELinux", func(e *Env) {

@@ -126,10 +126,17 @@ func appArmor(env Env) (profile string, enforced bool) {
 	return profile, strings.HasSuffix(profile, " (enforce)")
 }
 
+// ownProfile is the profile of packaging/apparmor, which allows what tracing needs. The kernel also
+// asks the profile of the process to be read.
+const ownProfile = "vramprof (enforce)"
+
 func checkAppArmor(env Env) Result {
 	profile, enforced := appArmor(env)
 	if !enforced {
 		return Result{}
+	}
+	if profile == ownProfile {
+		return Result{Name: "AppArmor", Status: OK, Detail: profile + ", hides processes that another profile confines, such as Docker's"}
 	}
 	return Result{Name: "AppArmor", Status: Warn, Detail: "the profile " + profile + " confines vramprof and may hide processes outside the profile",
 		Remedy: "docker run: --security-opt apparmor=unconfined; Kubernetes: appArmorProfile of type Unconfined; else a profile with \"ptrace read\""}

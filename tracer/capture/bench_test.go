@@ -104,7 +104,7 @@ type nothing struct {
 }
 
 func (n *nothing) Apply(*ledger.Event) { n.events++ }
-func (n *nothing) Begin(uint64)        {}
+func (n *nothing) Tell(ledger.Input)   {}
 
 func BenchmarkRead(b *testing.B) {
 	events := generate(1 << 20)

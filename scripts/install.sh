@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh [demo|test|bench|kernels|peers|fleet|release|tutorial]: installs the missing Debian or Ubuntu packages, as
+# install.sh [demo|test|bench|kernels|ubuntu|peers|fleet|release|tutorial]: installs the missing Debian or Ubuntu packages, as
 # root, and finds a Go compiler. The other scripts source it: it sets PATH and GOTOOLCHAIN so that
 # "go" is new enough.
 repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
@@ -13,6 +13,7 @@ needs_test="$needs_demo objcopy:binutils addr2line:binutils strip:binutils"
 wants_test="numba:python3-numba clang-14:clang-14 llvm-strip-14:llvm-14 chromium:chromium tmux:tmux node:nodejs protoc:protobuf-compiler qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio qemu-aarch64-static:qemu-user-static promtool:prometheus apparmor_parser:apparmor"
 needs_kernels="$needs_demo qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio"
 # To run the tutorial and take its pictures.
+needs_ubuntu="$needs_kernels apparmor_parser:apparmor aa-exec:apparmor setpriv:util-linux"
 needs_tutorial="$needs_demo tmux:tmux aha:aha chromium:chromium pngquant:pngquant"
 needs_bench="$needs_demo bpftrace:bpftrace tmux:tmux"
 # The tools that the benchmark compares with vramprof; it prints which are missing.
@@ -124,7 +125,7 @@ END
   return $status
 }
 
-setup() { # demo, test, bench, kernels, peers, fleet, release or tutorial
+setup() { # demo, test, bench, kernels, ubuntu, peers, fleet, release or tutorial
   local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
   # Go needs these certificates to download modules.
@@ -142,7 +143,7 @@ setup() { # demo, test, bench, kernels, peers, fleet, release or tutorial
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case ${1:-demo} in
-    demo | test | bench | kernels | peers | fleet | release | tutorial) setup "${1:-demo}" && go version ;;
-    *) echo "usage: install.sh [demo|test|bench|kernels|peers|fleet|release|tutorial]" >&2; exit 2 ;;
+    demo | test | bench | kernels | ubuntu | peers | fleet | release | tutorial) setup "${1:-demo}" && go version ;;
+    *) echo "usage: install.sh [demo|test|bench|kernels|ubuntu|peers|fleet|release|tutorial]" >&2; exit 2 ;;
   esac
 fi

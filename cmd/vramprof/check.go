@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/report/words"
 	"github.com/vramprof/vramprof/tracer"
 	"github.com/vramprof/vramprof/tracer/kernelmemory"
 	"github.com/vramprof/vramprof/tracer/libraries"
@@ -108,7 +109,7 @@ func driverVersion(ctx context.Context) (string, error) {
 			Advice: "lspci -d 10de: lists the machine's GPUs, dmesg | grep NVRM shows why the driver does not use one; in a container, pass the GPUs to it",
 		}
 	}
-	return fmt.Sprintf("%s, %d GPUs", driver.Version(), len(gpus)), nil
+	return driver.Version() + ", " + words.Count(uint64(len(gpus)), "GPU"), nil
 }
 
 // checkPrograms reports whether all programs load: the kernel verifies them. Kernels of the same version differ,
@@ -161,6 +162,9 @@ func checkLibraries() preflight.Result {
 		}
 	}
 	r.Detail = fmt.Sprintf("%d use CUDA now", len(list))
+	if len(list) == 1 {
+		r.Detail = "1 uses CUDA now"
+	}
 	if len(libraries) > 0 {
 		r.Detail += ", through " + strings.Join(slices.Sorted(maps.Keys(libraries)), ", ")
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"os"
 	"slices"
 	"strconv"
@@ -30,6 +31,7 @@ type Process struct {
 	pid       int
 	pidfd     int
 	pagemap   *os.File
+	shift     uint // pagemap has an entry for each 1<<shift bytes: 4, 16 or 64 KiB
 	regions   []Region
 	files     map[string]*os.File // nil where a file could not be opened
 	symbols   map[string]uint64
@@ -45,7 +47,7 @@ func Open(pid int) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	p := &Process{pid: pid, pidfd: pidfd, files: map[string]*os.File{}, variables: map[string]uint64{}}
+	p := &Process{pid: pid, pidfd: pidfd, shift: uint(bits.TrailingZeros(uint(os.Getpagesize()))), files: map[string]*os.File{}, variables: map[string]uint64{}}
 	if p.regions, err = readMaps(pid); err == nil {
 		p.pagemap, err = os.Open(p.proc("pagemap"))
 	}
@@ -141,7 +143,7 @@ func (p *Process) swappedPages() uint64 {
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		var kib uint64
 		if n, _ := fmt.Sscanf(lines.Text(), "VmSwap: %d kB", &kib); n == 1 {
-			return min(p.swapped, kib<<10>>pageShift)
+			return min(p.swapped, kib<<10>>p.shift)
 		}
 	}
 	return p.swapped
@@ -150,7 +152,7 @@ func (p *Process) swappedPages() uint64 {
 // resident reports whether a page can be read without bringing it in.
 func (p *Process) resident(address uint64) bool {
 	var entry [8]byte
-	if _, err := p.pagemap.ReadAt(entry[:], int64(address>>pageShift*8)); err != nil {
+	if _, err := p.pagemap.ReadAt(entry[:], int64(address>>p.shift*8)); err != nil {
 		return false
 	}
 	return binary.LittleEndian.Uint64(entry[:])>>63 == 1
@@ -197,7 +199,7 @@ func (p *Process) residentSpans() (spans []span, bytes uint64) {
 		if !r.own() {
 			continue
 		}
-		pages := (r.End - r.Start) >> pageShift
+		pages := (r.End - r.Start) >> p.shift
 		if pages > left {
 			p.skipped += r.End - r.Start
 			continue
@@ -231,27 +233,27 @@ func bySize(regions []Region) []Region {
 
 func (p *Process) appendResident(spans []span, r Region, buf []byte) []span {
 	for at := r.Start; at < r.End; {
-		n := min(uint64(len(buf))/8, (r.End-at)>>pageShift)
+		n := min(uint64(len(buf))/8, (r.End-at)>>p.shift)
 		if n == 0 {
 			break
 		}
-		if _, err := p.pagemap.ReadAt(buf[:8*n], int64(at>>pageShift*8)); err != nil {
+		if _, err := p.pagemap.ReadAt(buf[:8*n], int64(at>>p.shift*8)); err != nil {
 			p.skipped += r.End - at
 			break
 		}
 		for i := range n {
 			entry := binary.LittleEndian.Uint64(buf[8*i:])
-			page := at + i<<pageShift
+			page, end := at+i<<p.shift, at+(i+1)<<p.shift
 			switch {
 			case entry>>63 == 0:
 				p.swapped += entry >> 62
 			case len(spans) > 0 && spans[len(spans)-1].end == page:
-				spans[len(spans)-1].end += pageSize
+				spans[len(spans)-1].end = end
 			default:
-				spans = append(spans, span{page, page + pageSize})
+				spans = append(spans, span{page, end})
 			}
 		}
-		at += n << pageShift
+		at += n << p.shift
 	}
 	return spans
 }

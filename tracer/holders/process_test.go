@@ -4,10 +4,13 @@ package holders
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -137,6 +140,33 @@ func TestParseRegion(t *testing.T) {
 	for path, forbidden := range map[string]bool{"/dev/nvidia0": true, "/dev/nvidia-uvm": true, "[vvar]": true, "[vdso]": true, "/dev/shm/x": false, "[heap]": false, "": false} {
 		if r := (Region{Readable: true, Path: path}); r.forbidden() != forbidden {
 			t.Errorf("%q: forbidden is %v", path, r.forbidden())
+		}
+	}
+}
+
+// Kernels of arm64 may have pages of 16 or 64 KiB, and an entry of pagemap for each.
+func TestPagemapHasAnEntryForEachPageOfTheKernel(t *testing.T) {
+	const present, swapped = 1 << 63, 1 << 62
+	for _, shift := range []uint{12, 14, 16} {
+		f, err := os.Create(filepath.Join(t.TempDir(), "pagemap"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		p := &Process{pagemap: f, shift: shift}
+		r := Region{Start: 8 << shift, End: 12 << shift}
+		for i, entry := range []uint64{present, present, swapped, present} {
+			if _, err := f.WriteAt(binary.LittleEndian.AppendUint64(nil, entry), int64(8*(8+i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := p.appendResident(nil, r, make([]byte, 16))
+		want := []span{{8 << shift, 10 << shift}, {11 << shift, 12 << shift}}
+		if !slices.Equal(got, want) || p.swapped != 1 || p.skipped != 0 {
+			t.Errorf("pages of %d bytes: %x, want %x; %d swapped, %d skipped", 1<<shift, got, want, p.swapped, p.skipped)
+		}
+		if p.resident(7<<shift) || !p.resident(8<<shift) || p.resident(10<<shift) || !p.resident(11<<shift+1) {
+			t.Errorf("pages of %d bytes: the wrong ones are resident", 1<<shift)
 		}
 	}
 }

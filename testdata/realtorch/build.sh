@@ -11,9 +11,9 @@ mkdir -p "$out"
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
 
-cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fcf-protection=none -fno-optimize-sibling-calls -fno-shrink-wrap
+cflags=(-std=gnu11 -O2 -fPIC -fomit-frame-pointer -fno-optimize-sibling-calls -fno-shrink-wrap
         -fasynchronous-unwind-tables -Wall -Wextra)
-[ "$(uname -m)" = x86_64 ] || cflags=("${cflags[@]/-fcf-protection=none/}")
+case $($CC -dumpmachine) in x86_64*) cflags+=(-fcf-protection=none) ;; esac
 
 # imports LIBRARY: prints what PyTorch imports from it, by version or, if there is none, by prefix.
 imports() {

@@ -38,9 +38,9 @@ func heldPart(path string) string {
 }
 
 // TestASessionThatBeginsLateNamesWhoKeepsEveryGigabyte: the job allocates one more tensor while it
-// is traced, so that its allocator's total is known.
+// is traced, so that its allocator's total is known. It runs alone, for the walk at the end to have time.
 func TestASessionThatBeginsLateNamesWhoKeepsEveryGigabyte(t *testing.T) {
-	setup(t)
+	setupAlone(t)
 	root := realtorch.Prepare(t)
 	script, err := filepath.Abs("../../../../testdata/holders/late.py")
 	if err != nil {

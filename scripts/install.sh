@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# install.sh [demo|test|bench|kernels|ubuntu|peers|fleet|release|tutorial]: installs the missing Debian or Ubuntu packages, as
+# install.sh [demo|test|bench|kernels|ubuntu|peers|fleet|release|packages|tutorial]: installs the missing Debian or Ubuntu packages, as
 # root, and finds a Go compiler. The other scripts source it: it sets PATH and GOTOOLCHAIN so that
 # "go" is new enough.
 repository=$(dirname "$(dirname "$(realpath "${BASH_SOURCE[0]}")")")
@@ -21,6 +21,9 @@ needs_peers=$needs_demo
 wants_peers="bpftrace:bpftrace memleak-bpfcc:bpfcc-tools heaptrack:heaptrack zstd:zstd"
 # To build packages of both architectures.
 needs_release="gcc:gcc x86_64-linux-gnu-gcc:gcc-x86-64-linux-gnu aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu readelf:binutils dpkg-deb:dpkg git:git"
+# To install those packages in trees and in a machine; scripts/test-packages.sh skips what is missing.
+needs_packages="$needs_release python3:python3 mkfs.ext4:e2fsprogs rpm:rpm"
+wants_packages="lintian:lintian rpmlint:rpmlint mmdebstrap:mmdebstrap qemu-system-x86_64:qemu-system-x86 systemd-analyze:systemd"
 # The servers that scripts/test-fleet.sh runs; it skips what is missing.
 needs_fleet="$needs_demo curl:curl"
 wants_fleet="podman:podman runc:runc mmdebstrap:mmdebstrap qemu-aarch64-static:qemu-user-static prometheus:prometheus promtool:prometheus slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge"
@@ -125,7 +128,7 @@ END
   return $status
 }
 
-setup() { # demo, test, bench, kernels, ubuntu, peers, fleet, release or tutorial
+setup() { # demo, test, bench, kernels, ubuntu, peers, fleet, release, packages or tutorial
   local needs="needs_$1" wants="wants_$1" missing package
   missing=$(lacking ${!needs})
   # Go needs these certificates to download modules.
@@ -143,7 +146,7 @@ setup() { # demo, test, bench, kernels, ubuntu, peers, fleet, release or tutoria
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   case ${1:-demo} in
-    demo | test | bench | kernels | ubuntu | peers | fleet | release | tutorial) setup "${1:-demo}" && go version ;;
-    *) echo "usage: install.sh [demo|test|bench|kernels|ubuntu|peers|fleet|release|tutorial]" >&2; exit 2 ;;
+    demo | test | bench | kernels | ubuntu | peers | fleet | release | packages | tutorial) setup "${1:-demo}" && go version ;;
+    *) echo "usage: install.sh [demo|test|bench|kernels|ubuntu|peers|fleet|release|packages|tutorial]" >&2; exit 2 ;;
   esac
 fi

@@ -3,9 +3,10 @@
 # test-packages.sh [SECTION…]: builds the packages of HEAD, and those of the next version, and
 # installs them for real, as root. By default all sections; not part of CI:
 #   lint       lintian, rpmlint, and systemd-analyze of the service
-#   deb        Debian 12 in QEMU, with systemd: install, read, complete, trace, run the service
-#   debian11   a tree of Debian 11, whose glibc is as old as Ubuntu 20.04's: install, trace, upgrade, remove, purge
-#   tarball    the tarball, in a folder of this machine: trace
+#   deb        Debian 12 in QEMU, with systemd: install, trace, upgrade a running service, remove, purge
+#   rpm        the same with rpm, as far as Debian's rpm has what Fedora has
+#   debian11   a tree of Debian 11, whose glibc is as old as Ubuntu 20.04's: install, trace, purge
+#   unpacked   the tarball, and the contents of the .rpm, in folders of this machine
 #   same       builds HEAD again, in another folder and without Go's cache, and compares the bytes;
 #              ARCHS=amd64,arm64 for both
 # It installs what is missing. A section whose machine or tree is not available is skipped. Trees and
@@ -93,6 +94,7 @@ machine() {
   return $status
 }
 deb() { machine deb; }
+rpm_() { machine rpm; }
 
 debian11() {
   local root=$cache/debian11
@@ -107,10 +109,17 @@ debian11() {
   quiet "$work/out" inside "$root" bash -c '/src/upgrade.sh /src/vramprof_*~git*.deb "$(ls /src/vramprof_*.deb | grep -v "~git")"'
 }
 
-tarball() {
+unpacked() {
+  local script
   fake || return
-  mkdir "$work/tarball" && tar -C "$work/tarball" -xf "$(echo "$cache"/old/*-linux-amd64.tar.gz)" || return
-  $here/demo.sh "$work"/tarball/*/bin/vramprof "$cache/debian11/opt/fake" "$(version "$cache/old")"
+  mkdir "$work/tarball" "$work/rpm"
+  tar -C "$work/tarball" -xf "$(echo "$cache"/old/*-linux-amd64.tar.gz)" || return
+  (cd "$work/rpm" && rpm2cpio "$cache"/old/*.rpm | cpio -id --quiet --no-absolute-filenames 2>/dev/null) || return
+  for script in post preun postun; do sh -n "packaging/rpm/$script" || return; done
+  for program in "$work"/tarball/*/bin/vramprof "$work/rpm/usr/bin/vramprof"; do
+    $here/demo.sh "$program" "$cache/debian11/opt/fake" "$(version "$cache/old")" || return
+    echo "RESULT unpacked ${program#"$work/"} ok"
+  done
 }
 
 same() {
@@ -124,7 +133,7 @@ same() {
   diff "$first/SHA256SUMS" "$work/second/SHA256SUMS"
 }
 
-all="lint deb debian11 tarball same"
+all="lint deb rpm debian11 unpacked same"
 [ $# != 0 ] || set -- $all
 for section in "$@"; do
   case " $all " in *" $section "*) ;; *) echo "test-packages.sh: no section $section (sections: $all)" >&2; exit 2 ;; esac
@@ -135,7 +144,7 @@ echo "ok    build  $((SECONDS - begin))s  $(version "$cache/old"), $(version "$c
 passed=0 failed=0 skipped=0
 for section in "$@"; do
   begin=$SECONDS
-  "$section"
+  "${section/#rpm/rpm_}"
   case $? in
     0) passed=$((passed + 1)); echo "ok    $section  $((SECONDS - begin))s" ;;
     77) skipped=$((skipped + 1)); echo "skip  $section" ;;

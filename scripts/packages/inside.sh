@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # inside.sh: runs as a service of systemd in the machine of boot.sh, in the folder of its inputs. Each
-# word of vramprof.run on the kernel's command line is a section, deb, and each function
+# word of vramprof.run on the kernel's command line is a section, deb or rpm, and each function
 # "SECTION_…" a step of it, in the order below. A step ends with a line "RESULT SECTION STEP ok SECONDS".
 # After a failed one the next follows.
 cd "$(dirname "$(realpath "$0")")" || exit 1
 export DEBIAN_FRONTEND=noninteractive FAKECUDA_SHM=/dev/shm/gpu PAGER=cat MANPAGER=cat LC_ALL=C.UTF-8 HOME=/root
-old=$(cat old/version)
+old=$(cat old/version) new=$(cat new/version)
 
 fail() { echo "FAILED $*"; exit 1; }
 
@@ -26,6 +26,16 @@ until_true() {
     [ "$SECONDS" -lt "$end" ] || fail "not within the time: $*"
     sleep 0.3
   done
+}
+
+# tree: prints the files of the machine, without the package managers' own, logs and caches.
+tree() { find / -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/rpm -o -path /root/.rpmdb -o -path /var/log -o -path /var/cache \) -prune -o -print | sort; }
+
+# remains REGEX: fails if a file came since "tree >before" whose name does not match.
+remains() {
+  tree >after
+  ! comm -13 before after | grep -vxE "$1" || fail "these files remain"
+  ! comm -23 before after | grep . || fail "these files are gone"
 }
 
 ready() { curl -sf localhost:9836/-/ready; }
@@ -73,7 +83,51 @@ rights() {
   grep -E '^(Cap|NoNewPrivs|Seccomp)' "/proc/$pid/status"
 }
 
+# alerts: the drop-in gives the rights for --on-oom, whose command runs as nobody.
+alerts() {
+  install -D -m 644 "$(find /usr/share/doc/vramprof -name alerts.conf)" /etc/systemd/system/vramprof.service.d/alerts.conf
+  cp /etc/vramprof/serve.yml serve.yml
+  echo "on-oom: id --user --name | logger -t alarm" >>/etc/vramprof/serve.yml
+  systemctl daemon-reload
+  systemctl restart vramprof
+  job greedy --leak-bytes 2147483648
+  until_true 60 sh -c 'journalctl -t alarm -o cat | grep -x nobody'
+  cp serve.yml /etc/vramprof/serve.yml
+  rm -r /etc/systemd/system/vramprof.service.d
+  systemctl daemon-reload
+  systemctl restart vramprof
+  until_true 60 traced "$(pid_of after)"
+}
+
+# upgrade COMMAND…: of a running service, in the middle of a job.
+upgrade() {
+  local pid moment
+  pid=$(pid_of vramprof)
+  moment=$(date --utc +%Y-%m-%dT%H:%M:%SZ)
+  sleep 3 # the archive is written each second
+  "$@" || fail "$*: status $?"
+  contains "^vramprof $new " vramprof version
+  systemctl is-active --quiet vramprof && systemctl is-enabled --quiet vramprof || fail "the service does not run"
+  [ "$(pid_of vramprof)" != "$pid" ] || fail "the old one still runs"
+  [ "$(readlink "/proc/$(pid_of vramprof)/exe")" = /usr/bin/vramprof ] || fail "another program runs"
+  until_true 60 metric "^vramprof_build_info\{.*version=\"$new\""
+  until_true 60 traced "$(pid_of after)"
+  contains "$line" vramprof report /var/lib/vramprof --at "$moment"
+  # The program of "alerts" was out of memory.
+  ! journalctl -u vramprof -o cat | grep '"level":"ERROR"' | grep -v '"msg":"out of memory"' || fail "the log of the service"
+}
+
+stopped() {
+  ! systemctl is-active --quiet vramprof || fail "the service runs"
+  ! pgrep -x vramprof || fail "vramprof runs"
+  ! systemctl is-enabled vramprof 2>/dev/null || fail "the service is enabled"
+  systemctl stop before after 2>/dev/null || true
+  systemctl reset-failed
+  systemctl unset-environment FAKECUDA_SHM
+}
+
 deb_install() {
+  tree >before
   apt-get install -y ./old/*.deb
   contains "^vramprof $old " vramprof version
   dpkg --verify vramprof
@@ -84,7 +138,7 @@ deb_check() { contains . vramprof check; }
 deb_manual() {
   contains '^VRAMPROF-RECORD\(1\)' man vramprof-record
   contains '^VRAMPROF-PLANES\(7\)' man 7 vramprof-planes
-  contains 'heap profiler' whatis vramprof
+  contains 'heap profiler' whatis vramprof || contains . man -w vramprof
 }
 deb_completion() {
   contains holders zsh -fc 'autoload -Uz compinit && compinit -u && whence -v _vramprof && print -- $_comps[vramprof] && words=(vramprof h) CURRENT=2 && _describe() { print -l -- ${(P)2} } && _files() { : } && autoload +X _vramprof && _vramprof'
@@ -94,6 +148,57 @@ deb_completion() {
 deb_demo() { bash demo.sh vramprof /opt/fake "$old"; }
 deb_start() { start; }
 deb_rights() { rights; }
+deb_alerts() { alerts; }
+deb_upgrade() {
+  echo "keep: 20m" >/etc/vramprof/serve.yml
+  upgrade apt-get install -y ./new/*.deb
+  contains '^keep: 20m$' cat /etc/vramprof/serve.yml
+}
+deb_remove() {
+  apt-get remove -y vramprof
+  stopped
+  remains '/var/lib/vramprof(/.*)?|/etc/vramprof(/serve\.yml)?'
+  ls /var/lib/vramprof | grep -q . || fail "no archive"
+}
+deb_again() { # a new installation has the archive of the last one
+  apt-get install -y ./new/*.deb
+  ! systemctl is-enabled vramprof || fail "the service is enabled"
+  contains "$line" vramprof report /var/lib/vramprof
+}
+deb_purge() {
+  apt-get purge -y vramprof
+  stopped
+  remains -
+}
+
+rpms() { rpm --nodeps --force-debian "$@"; } # Debian's packages are not in rpm's books
+rpm_install() {
+  # Fedora's preset, which Debian lacks.
+  mkdir -p /etc/systemd/system-preset
+  echo 'disable *' >/etc/systemd/system-preset/99-default-disable.preset
+  tree >before
+  rpms -i old/*.rpm
+  contains "^vramprof $old " vramprof version
+  rpm -V --nodeps vramprof
+  ! systemctl is-active vramprof || fail "the service runs"
+  ! systemctl is-enabled vramprof || fail "the service is enabled"
+}
+rpm_check() { contains . vramprof check; }
+rpm_manual() { contains '^VRAMPROF-RECORD\(1\)' man vramprof-record; }
+rpm_demo() { bash demo.sh vramprof /opt/fake "$old"; }
+rpm_start() { start; }
+rpm_rights() { rights; }
+rpm_upgrade() {
+  echo "keep: 20m" >/etc/vramprof/serve.yml
+  upgrade rpms -U new/*.rpm
+  contains '^keep: 20m$' cat /etc/vramprof/serve.yml
+}
+rpm_remove() {
+  rpms -e vramprof
+  stopped
+  remains '/var/lib/vramprof(/.*)?|/etc/vramprof(/serve\.yml\.rpmsave)?'
+  ls /var/lib/vramprof | grep -q . || fail "no archive"
+}
 
 if [ $# = 2 ]; then
   set -e

@@ -157,7 +157,7 @@ deb_upgrade() {
 deb_remove() {
   apt-get remove -y vramprof
   stopped
-  remains '/var/lib/vramprof(/.*)?|/etc/vramprof(/serve\.yml)?'
+  remains '/var/lib/vramprof(/.*)?|/etc/vramprof(/serve\.yml)?|/etc/apparmor\.d(/usr\.bin\.vramprof)?'
   ls /var/lib/vramprof | grep -q . || fail "no archive"
 }
 deb_again() { # a new installation has the archive of the last one

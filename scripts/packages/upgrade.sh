@@ -18,6 +18,6 @@ dpkg --install "$2"
 [ "$(vramprof version)" != "$first" ]
 grep -q "^keep: 20m$" /etc/vramprof/serve.yml
 dpkg --remove vramprof
-stays /etc/vramprof /etc/vramprof/serve.yml /var/lib/vramprof /var/lib/vramprof/capture
+stays /etc/apparmor.d /etc/apparmor.d/usr.bin.vramprof /etc/vramprof /etc/vramprof/serve.yml /var/lib/vramprof /var/lib/vramprof/capture
 dpkg --purge vramprof
 stays ""

@@ -59,10 +59,9 @@ static long note_mapped(struct task_struct *task, struct vm_area_struct *vma, vo
 	return 0;
 }
 
-// Fills found_code for an address of the current process. Returns 1 if the file is known. It is no
-// global function, which the verifier would check only once: Linux 6.12 forbids to call one while
-// preemption is disabled.
-static __attribute__((noinline)) int find_code(u64 address)
+// Fills found_code for an address of the current process. Returns 1 if the file is known. It is a
+// global function, which the verifier checks only once.
+__attribute__((noinline)) int find_code(u64 address)
 {
 	struct mapped mapped = {};
 	u32 zero = 0;

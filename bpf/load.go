@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CanGuard reports whether programs can disable preemption (bpf_preempt_disable, Linux 6.10). From
-// Linux 6.13 on, preempted programs lose data without it; older kernels do not need it.
+// CanGuard reports whether programs can disable preemption (bpf_preempt_disable, Linux 6.10) and call
+// global functions meanwhile, which kernels before 6.15 forbid; bpf_res_spin_lock came with 6.15. From
+// Linux 6.13 on, preempted programs lose data without the guard.
 func CanGuard(kernel *btf.Spec) bool {
 	var f *btf.Func
-	return kernel.TypeByName("bpf_preempt_disable", &f) == nil
+	return kernel.TypeByName("bpf_preempt_disable", &f) == nil && kernel.TypeByName("bpf_res_spin_lock", &f) == nil
 }
 
 // Cookies reports whether the kernel's probes support attach cookies (bpf_get_attach_cookie, Linux

@@ -31,7 +31,7 @@ for _ in $(seq 300); do
   sleep 0.1
 done
 line='train\.py:[0-9]+ (Trainer\.)?train_step' # Python before 3.11 names no class
-says "$training .*train\.py" "$vramprof" ps
+says "$training .* python3 " "$vramprof" ps # cuts off long paths
 says "$line" "$vramprof" record -p "$training" -d 4 -o "$work/demo.vram"
 says "$line" "$vramprof" report "$work/demo.vram"
 says 'kept by local "trainer"\.metrics' "$vramprof" report "$work/demo.vram"

@@ -81,7 +81,7 @@ inside() {
 
 # machine SECTION: boots the machine, and runs a section of inside.sh.
 machine() {
-  local inputs=$work/$1
+  local inputs=$work/inputs-$1
   fake || return
   $here/image.sh "$cache" "$cache/debian11/opt/fake" || return
   mkdir "$inputs" && cp -r "$cache"/{old,new} $here/inside.sh $here/demo.sh "$inputs/" || return
@@ -114,7 +114,8 @@ unpacked() {
   fake || return
   mkdir "$work/tarball" "$work/rpm"
   tar -C "$work/tarball" -xf "$(echo "$cache"/old/*-linux-amd64.tar.gz)" || return
-  (cd "$work/rpm" && rpm2cpio "$cache"/old/*.rpm | cpio -id --quiet --no-absolute-filenames 2>/dev/null) || return
+  # rpm2cpio fails after it has written all, because nfpm notes another size than rpmbuild.
+  cat "$cache"/old/*.rpm | rpm2archive - | tar -C "$work/rpm" -xz || return
   for script in post preun postun; do sh -n "packaging/rpm/$script" || return; done
   for program in "$work"/tarball/*/bin/vramprof "$work/rpm/usr/bin/vramprof"; do
     $here/demo.sh "$program" "$cache/debian11/opt/fake" "$(version "$cache/old")" || return

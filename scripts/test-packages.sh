@@ -9,6 +9,7 @@
 #   unpacked   the tarball, and the contents of the .rpm, in folders of this machine
 #   same       builds HEAD again, in another folder and without Go's cache, and compares the bytes;
 #              ARCHS=amd64,arm64 for both
+# STEPS="install remove" runs only these steps of deb or rpm: see packages/inside.sh.
 # It installs what is missing. A section whose machine or tree is not available is skipped. Trees and
 # builds are kept in .cache/packages.
 set -uo pipefail
@@ -87,7 +88,7 @@ machine() {
   mkdir "$inputs" && cp -r "$cache"/{old,new} $here/inside.sh $here/demo.sh "$inputs/" || return
   version "$cache/old" >"$inputs/old/version"
   version "$cache/new" >"$inputs/new/version"
-  $here/boot.sh "$cache" "$inputs" "$1"
+  $here/boot.sh "$cache" "$inputs" "$1 ${STEPS:-}"
   local status=$?
   cp "$inputs.log" "$cache/$1.log"
   [ $status = 0 ] || echo "its console: $cache/$1.log" >&2

@@ -6,7 +6,7 @@ set -euo pipefail
 folder=${1:?usage: image.sh FOLDER FAKE} fake=${2:?usage: image.sh FOLDER FAKE}
 root=$folder/root
 mkdir -p "$folder"
-"$(dirname "$0")/tree.sh" bookworm "$root" systemd systemd-sysv dbus udev kmod procps linux-image-cloud-amd64 initramfs-tools zstd python3 man-db zsh bash-completion curl rpm
+"$(dirname "$0")/tree.sh" bookworm "$root" systemd systemd-sysv dbus udev kmod procps linux-image-cloud-amd64 initramfs-tools zstd python3 man-db zsh fish bash-completion curl rpm apparmor
 [ ! "$folder/disk" -nt "$root.made" ] || [ ! "$folder/disk" -nt "$fake/stamp" ] || [ ! "$folder/disk" -nt "$0" ] || exit 0
 cp "$root"/boot/vmlinuz-* "$folder/vmlinuz"
 cp "$root"/boot/initrd.img-* "$folder/initrd"

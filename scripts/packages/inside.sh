@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# inside.sh: runs as a service of systemd in the machine of boot.sh, in the folder of its inputs. Each
-# word of vramprof.run on the kernel's command line is a section, deb or rpm, and each function
-# "SECTION_…" a step of it, in the order below. A step ends with a line "RESULT SECTION STEP ok SECONDS".
-# After a failed one the next follows.
+# inside.sh: runs as a service of systemd in the machine of boot.sh, in the folder of its inputs. The
+# first word of vramprof.run on the kernel's command line is a section, deb or rpm. Each function
+# "SECTION_…" is a step of it; by default all run, in the order below, otherwise those that the other
+# words name. A step ends with a line "RESULT SECTION STEP ok SECONDS". After a failed one the next
+# follows.
 cd "$(dirname "$(realpath "$0")")" || exit 1
-export DEBIAN_FRONTEND=noninteractive FAKECUDA_SHM=/dev/shm/gpu PAGER=cat MANPAGER=cat LC_ALL=C.UTF-8 HOME=/root
+export DEBIAN_FRONTEND=noninteractive FAKECUDA_SHM=/dev/shm/gpu PAGER=cat MANPAGER=cat LC_ALL=C.UTF-8 HOME=$PWD
 old=$(cat old/version) new=$(cat new/version)
 
 fail() { echo "FAILED $*"; exit 1; }
@@ -28,8 +29,8 @@ until_true() {
   done
 }
 
-# tree: prints the files of the machine, without the package managers' own, logs and caches.
-tree() { find / -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/rpm -o -path /root/.rpmdb -o -path /var/log -o -path /var/cache \) -prune -o -print | sort; }
+# tree: prints the files of the machine, without the package managers' own and logs.
+tree() { find / -xdev \( -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/rpm -o -path /var/log -o -path /var/cache/apt -o -path /var/cache/debconf -o -path /var/cache/man \) -prune -o -print | sort; }
 
 # remains REGEX: fails if a file came since "tree >before" whose name does not match.
 remains() {
@@ -83,28 +84,67 @@ rights() {
   grep -E '^(Cap|NoNewPrivs|Seccomp)' "/proc/$pid/status"
 }
 
-# alerts: the drop-in gives the rights for --on-oom, whose command runs as nobody.
+# restart DROP-IN…: restarts the service with exactly these drop-ins.
+restart() {
+  local folder=/etc/systemd/system/vramprof.service.d name
+  rm -rf $folder
+  for name in "$@"; do
+    install -D -m 644 "/usr/share/doc/vramprof/examples/$name" "$folder/$name" || fail "no drop-in $name"
+  done
+  systemctl daemon-reload
+  systemctl restart vramprof || fail "$(journalctl --no-pager -u vramprof -o cat | tail -n 5)"
+}
+
+# alerts DROP-IN…: with alerts.conf and these, --on-oom runs its command as nobody, and under the
+# service's AppArmor profile if it has one.
 alerts() {
-  install -D -m 644 "$(find /usr/share/doc/vramprof -name alerts.conf)" /etc/systemd/system/vramprof.service.d/alerts.conf
+  local profile
+  profile=$(cat "/proc/$(pid_of vramprof)/attr/current")
   cp /etc/vramprof/serve.yml serve.yml
-  echo "on-oom: id --user --name | logger -t alarm" >>/etc/vramprof/serve.yml
-  systemctl daemon-reload
-  systemctl restart vramprof
-  job greedy --leak-bytes 2147483648
-  until_true 60 sh -c 'journalctl -t alarm -o cat | grep -x nobody'
+  echo 'on-oom: echo "$(id --user --name) $(cat /proc/self/attr/current)" | logger -t alarm' >>/etc/vramprof/serve.yml
+  restart alerts.conf "$@"
+  job "greedy$#" --leak-bytes 2147483648
+  until_true 60 sh -c "journalctl -t alarm -o cat | grep -xF 'nobody $profile'"
   cp serve.yml /etc/vramprof/serve.yml
-  rm -r /etc/systemd/system/vramprof.service.d
-  systemctl daemon-reload
-  systemctl restart vramprof
+  restart "$@"
   until_true 60 traced "$(pid_of after)"
+}
+
+# loaded: the kernel has the AppArmor profile.
+loaded() { grep -x 'vramprof (enforce)' /sys/kernel/security/apparmor/profiles; }
+
+# confined: the service runs under its AppArmor profile, which has denied nothing.
+confined() {
+  contains "/usr/bin/vramprof \($(pid_of vramprof)\) vramprof\$" aa-status
+  until_true 60 traced "$(pid_of before)"
+  ! journalctl -k -o cat | grep 'apparmor="DENIED".*profile="vramprof"' || fail "denied by AppArmor"
+}
+
+apparmor() {
+  loaded || fail "the profile is not loaded"
+  contains '^unconfined$' cat "/proc/$(pid_of vramprof)/attr/current"
+  # The fake driver's state, which the service of a real one has no right to.
+  echo "$FAKECUDA_SHM rwk," >/etc/apparmor.d/local/usr.bin.vramprof
+  apparmor_parser --replace /etc/apparmor.d/usr.bin.vramprof
+  restart apparmor.conf
+  confined
+  alerts apparmor.conf
+  confined
+  apt-get install -y --reinstall ./new/*.deb
+  confined
+}
+
+# moment: notes the time, and waits until the archive has it, which is written each second.
+moment() {
+  date --utc +%Y-%m-%dT%H:%M:%SZ >moment
+  sleep 3
 }
 
 # upgrade COMMAND…: of a running service, in the middle of a job.
 upgrade() {
-  local pid moment
+  local pid
   pid=$(pid_of vramprof)
-  moment=$(date --utc +%Y-%m-%dT%H:%M:%SZ)
-  sleep 3 # the archive is written each second
+  moment
   "$@" || fail "$*: status $?"
   contains "^vramprof $new " vramprof version
   systemctl is-active --quiet vramprof && systemctl is-enabled --quiet vramprof || fail "the service does not run"
@@ -112,7 +152,7 @@ upgrade() {
   [ "$(readlink "/proc/$(pid_of vramprof)/exe")" = /usr/bin/vramprof ] || fail "another program runs"
   until_true 60 metric "^vramprof_build_info\{.*version=\"$new\""
   until_true 60 traced "$(pid_of after)"
-  contains "$line" vramprof report /var/lib/vramprof --at "$moment"
+  contains "$line" vramprof report /var/lib/vramprof --at "$(cat moment)"
   # The program of "alerts" was out of memory.
   ! journalctl -u vramprof -o cat | grep '"level":"ERROR"' | grep -v '"msg":"out of memory"' || fail "the log of the service"
 }
@@ -133,6 +173,7 @@ deb_install() {
   dpkg --verify vramprof
   ! systemctl is-active vramprof || fail "the service runs"
   ! systemctl is-enabled vramprof || fail "the service is enabled"
+  loaded || fail "the profile is not loaded"
 }
 deb_check() { contains . vramprof check; }
 deb_manual() {
@@ -143,7 +184,8 @@ deb_manual() {
 deb_completion() {
   contains holders zsh -fc 'autoload -Uz compinit && compinit -u && whence -v _vramprof && print -- $_comps[vramprof] && words=(vramprof h) CURRENT=2 && _describe() { print -l -- ${(P)2} } && _files() { : } && autoload +X _vramprof && _vramprof'
   contains '^holders$' bash -c '. /usr/share/bash-completion/bash_completion; _load_comp vramprof 2>/dev/null || _completion_loader vramprof; COMP_WORDS=(vramprof hol) COMP_CWORD=1; _vramprof; printf "%s\n" "${COMPREPLY[@]}"'
-  test -s /usr/share/fish/vendor_completions.d/vramprof.fish
+  contains '^holders' fish --no-config --command 'source /usr/share/fish/vendor_completions.d/vramprof.fish; complete --do-complete "vramprof h"'
+  contains '^--pid' fish -c 'complete --do-complete "vramprof record --p"'
 }
 deb_demo() { bash demo.sh vramprof /opt/fake "$old"; }
 deb_start() { start; }
@@ -154,19 +196,25 @@ deb_upgrade() {
   upgrade apt-get install -y ./new/*.deb
   contains '^keep: 20m$' cat /etc/vramprof/serve.yml
 }
+deb_apparmor() { apparmor; }
 deb_remove() {
+  moment
   apt-get remove -y vramprof
+  rm -rf /etc/systemd/system/vramprof.service.d
+  ! loaded || fail "the profile is loaded"
   stopped
-  remains '/var/lib/vramprof(/.*)?|/etc/vramprof(/serve\.yml)?|/etc/apparmor\.d(/usr\.bin\.vramprof)?'
+  remains '/var/lib/vramprof(/.*)?|/etc/vramprof(/serve\.yml)?|/etc/apparmor\.d((/local)?/usr\.bin\.vramprof)?'
   ls /var/lib/vramprof | grep -q . || fail "no archive"
 }
 deb_again() { # a new installation has the archive of the last one
   apt-get install -y ./new/*.deb
+  loaded || fail "the profile is not loaded"
   ! systemctl is-enabled vramprof || fail "the service is enabled"
-  contains "$line" vramprof report /var/lib/vramprof
+  contains "$line" vramprof report /var/lib/vramprof --at "$(cat moment)"
 }
 deb_purge() {
   apt-get purge -y vramprof
+  ! loaded || fail "the profile is loaded"
   stopped
   remains -
 }
@@ -176,6 +224,9 @@ rpm_install() {
   # Fedora's preset, which Debian lacks.
   mkdir -p /etc/systemd/system-preset
   echo 'disable *' >/etc/systemd/system-preset/99-default-disable.preset
+  # Fedora's package "filesystem" owns the one; Debian's rpm does not know that fish owns the other.
+  mkdir -p /usr/share/licenses
+  touch /usr/share/fish/vendor_completions.d/other.fish
   tree >before
   rpms -i old/*.rpm
   contains "^vramprof $old " vramprof version
@@ -206,12 +257,11 @@ if [ $# = 2 ]; then
   exit
 fi
 status=0
-for section in $(sed -n 's/.*vramprof\.run="\([^"]*\)".*/\1/p' /proc/cmdline); do
-  for step in $(sed -n "s/^${section}_\([a-z]*\)() .*/\1/p" "$0"); do
-    begin=$(cut -d. -f1 /proc/uptime)
-    bash "$0" "$section" "$step" || { echo "RESULT $section $step FAILED"; status=1; continue; }
-    echo "RESULT $section $step ok $(($(cut -d. -f1 /proc/uptime) - begin))s"
-  done
+read -r section steps < <(sed -n 's/.*vramprof\.run="\([^"]*\)".*/\1/p' /proc/cmdline)
+for step in ${steps:-$(sed -n "s/^${section}_\([a-z]*\)() .*/\1/p" "$0")}; do
+  begin=$(cut -d. -f1 /proc/uptime)
+  bash "$0" "$section" "$step" || { echo "RESULT $section $step FAILED"; status=1; continue; }
+  echo "RESULT $section $step ok $(($(cut -d. -f1 /proc/uptime) - begin))s"
 done
 echo "VM-DONE $status"
 systemctl poweroff --force --force

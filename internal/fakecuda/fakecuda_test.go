@@ -353,3 +353,30 @@ func TestFakeCUDASpeed(t *testing.T) {
 		t.Logf("%s: %.0f ns per pair", args, ns)
 	}
 }
+
+// The tails of a program that sleeps 2 ms in each allocation are known: the clock's cost is
+// subtracted, and a bucket of the histogram is 1 % wide.
+func TestTimesOfSingleCalls(t *testing.T) {
+	cmd := exec.Command(Build(t).Program("bench_c"), "cuda", "30", "10", "--tails", "--threads", "2")
+	cmd.Env = append(Build(t).Env(t, 1, 8<<30), "FAKECUDA_LATENCY_US=2000")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ns := make(map[string]float64)
+	for line := range strings.Lines(string(out)) {
+		var name string
+		var value float64
+		if n, _ := fmt.Sscan(line, &name, &value); n == 2 {
+			ns[name] = value
+		}
+	}
+	for _, name := range []string{"alloc_p50", "alloc_p999", "pair_p50", "pair_p999"} {
+		if ns[name] < 1.98e6 || ns[name] > 1e9 {
+			t.Errorf("%s is %.0f ns, expected at least 2 ms", name, ns[name])
+		}
+	}
+	if ns["free_p50"] > 1e6 || ns["alloc_p999"] < ns["alloc_p50"] {
+		t.Errorf("free_p50 %.0f, alloc_p50 %.0f, alloc_p999 %.0f", ns["free_p50"], ns["alloc_p50"], ns["alloc_p999"])
+	}
+}

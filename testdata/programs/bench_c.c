@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bench_c LIB DEPTH COUNT [options]: runs COUNT alloc/free pairs in a tight loop below DEPTH
 // functions without frame pointers; LIB is cudart or cuda. Prints "ns_per_pair X" (median of the
-// chunks of all threads) and "pairs N".
+// chunks of all threads), "pairs N" and "pairs_per_s N" (the sum of the threads).
 //
 //   --threads N    the same in N threads at once
 //   --wait         print "ready PID" and wait for SIGUSR1 or a line on stdin before measuring
@@ -12,6 +12,7 @@
 //   --sites N      make them (at least one each) from N distinct stacks
 //   --split        after each chunk of pairs, as many allocations and then their frees; also
 //                  print "ns_per_alloc X" and "ns_per_free X" (of the first thread)
+//   --tails        after each chunk of pairs, as many timed one by one; also print tails.h's figures
 //   --paths N      allocate from N distinct stacks in turn while measuring (not with --split)
 //   --keep         free no allocation made while measuring (not with --split)
 //   --late         make the allocations of --live after measuring
@@ -21,19 +22,19 @@
 // With --keep or --late, it also prints "allocations N", all that it made, and "live_bytes N".
 #define _GNU_SOURCE
 #include "cudart.h"
+#include "tails.h"
 #include "wait.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FRAME __attribute__((noipa))
 #define CHUNK 1000
 #define MAX_CHUNKS (1 << 20)
 
 static struct options {
-	bool cuda, wait, hold, split, keep, late, through;
+	bool cuda, wait, hold, split, keep, late, through, tails;
 	int depth, threads;
 	long count, rate, live, sites, paths;
 	double seconds;
@@ -51,14 +52,9 @@ struct run {
 	long chunks, pairs;
 	float *alloc, *free; // ns per call of the chunks of --split
 	long splits;
+	struct tails *tails;
+	uint64_t ns; // of all chunks
 };
-
-static uint64_t now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void die(const char *what, int result)
 {
@@ -212,7 +208,10 @@ FRAME static long measure(struct run *r)
 		else
 			pairs_cudart(chunk);
 		r->pairs += chunk;
+		r->ns += now() - t;
 		r->chunk[r->chunks++ % MAX_CHUNKS] = (float)((double)(now() - t) / (double)chunk);
+		if (options.tails)
+			tails_measure(r->tails, chunk, site_alloc, release, options.size);
 		if (options.split)
 			measure_split(r, chunk);
 		uint64_t due = options.rate ? begin + (uint64_t)((double)r->pairs / (double)options.rate * 1e9) : 0;
@@ -295,6 +294,7 @@ static void parse(int argc, char **argv)
 		if (!strcmp(name, "--wait")) options.wait = true;
 		else if (!strcmp(name, "--hold")) options.hold = true;
 		else if (!strcmp(name, "--split")) options.split = true;
+		else if (!strcmp(name, "--tails")) options.tails = true;
 		else if (!strcmp(name, "--keep")) options.keep = true;
 		else if (!strcmp(name, "--late")) options.late = true;
 		else if (i++, !strcmp(name, "--threads")) options.threads = atoi(value);
@@ -334,13 +334,19 @@ static void report(struct run *runs)
 	float *all = malloc(sizeof *all * MAX_CHUNKS * (size_t)options.threads);
 	size_t n = 0;
 	long pairs = 0;
+	double per_second = 0;
 	for (int i = 0; i < options.threads; i++) {
 		pairs += runs[i].pairs;
+		per_second += (double)runs[i].pairs / (double)(runs[i].ns ? runs[i].ns : 1) * 1e9;
+		if (i)
+			tails_merge(runs[0].tails, runs[i].tails);
 		for (long k = 0; k < runs[i].chunks && k < MAX_CHUNKS; k++)
 			all[n++] = runs[i].chunk[k];
 	}
 	qsort(all, n, sizeof *all, by_value);
-	printf("ns_per_pair %.1f\npairs %ld\n", n ? (double)all[n / 2] : 0.0, pairs);
+	printf("ns_per_pair %.1f\npairs %ld\npairs_per_s %.0f\n", n ? (double)all[n / 2] : 0.0, pairs, per_second);
+	if (options.tails)
+		tails_print(runs[0].tails);
 	if (options.split)
 		report_split(&runs[0]);
 	if (options.keep || options.late) {
@@ -371,6 +377,7 @@ int main(int argc, char **argv)
 		runs[i].chunk = malloc(sizeof(float) * MAX_CHUNKS);
 		runs[i].alloc = malloc(sizeof(float) * MAX_CHUNKS);
 		runs[i].free = malloc(sizeof(float) * MAX_CHUNKS);
+		runs[i].tails = calloc(1, sizeof *runs[i].tails);
 	}
 	for (int i = 1; i < options.threads; i++)
 		if (pthread_create(&runs[i].thread, NULL, thread_main, &runs[i]) != 0)

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh: measures the cost of vramprof against its budget and beside other tools. It prints
-# tables and asserts nothing. Needs root; takes about 35 minutes on an idle machine with the fake
+# tables and asserts nothing. Needs root; takes about 70 minutes on an idle machine with the fake
 # CUDA.
 #
-#   --quick       fewer and shorter rounds, 6 minutes
-#   --only ROWS   comma-separated: calls, rate, live, attach, forks, torch, tensors, exits, capture,
-#                 report, holders, top, serve, accuracy, idle, memory, peers (peers: 20 minutes, with --quick 4)
-#   --markdown    also write BENCHMARKS.md: the results of this run and, for rows that it
-#                 skips, those of the last run with them (in .cache/bench/results)
+#   --quick       fewer and shorter rounds, 12 minutes
+#   --only ROWS   comma-separated: calls, contention, rate, live, attach, forks, torch, tensors, exits,
+#                 capture, report, holders, top, serve, idle, memory, peers (peers: 20 minutes, with --quick 4)
+#   --markdown    also replace the results of these rows in scripts/bench/results, from which
+#                 BENCHMARKS.md and its pictures are written; not with --quick
 #   --profile     only print the cost of each BPF program (sets and restores kernel.bpf_stats_enabled)
 #
 # BENCH_LONG=1: run the 100,000 events/s for 60 s. VRAMPROF=FILE: use that binary instead of a new
@@ -20,22 +20,22 @@ cd "$repository"
 . scripts/bench/processes.sh
 . scripts/bench/variants.sh
 . scripts/bench/rows.sh
+. scripts/bench/contention.sh
 . scripts/bench/torch.sh
 . scripts/bench/capture.sh
 . scripts/bench/holders.sh
 . scripts/bench/top.sh
 . scripts/bench/serve.sh
 . scripts/bench/peers.sh
-. scripts/bench/accuracy.sh
 . scripts/bench/many.sh
 . scripts/bench/table.sh
 
-rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 serve_seconds=60 serve_torch_seconds=15 only="" profile="" markdown=""
-peer_seconds=2 peer_torch_seconds=2 rows="calls rate live attach forks torch tensors exits capture report holders top serve accuracy peers idle memory"
+rounds=5 torch_rounds=5 torch_warm=4 torch_seconds=4 pairs=20000 seconds=20 idle_seconds=10 attach_rounds=3 walks=5 walk_rounds=7 walk_seconds=6 top_warm=10 top_seconds=30 serve_seconds=60 contend_seconds=1 serve_torch_seconds=15 only="" profile="" markdown="" measured=""
+peer_seconds=2 peer_torch_seconds=2 rows="calls contention rate live attach forks torch tensors exits capture report holders top serve peers idle memory"
 [ -z "${BENCH_LONG:-}" ] || seconds=60
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 walks=2 walk_rounds=2 walk_seconds=3 serve_seconds=20 serve_torch_seconds=6
+    --quick) rounds=2 torch_rounds=1 torch_seconds=2 pairs=10000 seconds=5 idle_seconds=4 attach_rounds=1 walks=2 walk_rounds=2 walk_seconds=3 serve_seconds=20 contend_seconds=0.3 top_warm=5 top_seconds=5 serve_torch_seconds=6
       peer_seconds=1 peer_torch_seconds=1 quick=yes ;;
     --only) only=${2:?--only ROWS}; shift ;;
     --markdown) markdown=yes ;;
@@ -47,6 +47,7 @@ done
 for row in ${only//,/ }; do
   [[ " $rows " = *" $row "* ]] || { echo "bench.sh: unknown row $row, expected one of: $rows" >&2; exit 2; }
 done
+[ -z "$markdown" ] || [ -z "${quick:-}" ] || { echo "bench.sh: --markdown needs all rounds: not with --quick" >&2; exit 2; }
 rounds=${ROUNDS:-$rounds} torch_rounds=${ROUNDS:-$torch_rounds} pairs=${PAIRS:-$pairs}
 [ "$(id -u)" = 0 ] || { echo "bench.sh: run it as root" >&2; exit 4; }
 
@@ -95,6 +96,19 @@ measure() {
   local command
   for command in "$@"; do $command; done
   about $((SECONDS - begin)) > "$results/$kind.about"
+  measured+=" $kind"
+}
+
+# commit_results copies what this run measured into the repository; the samples of peers become
+# medians with the lowest and the highest round.
+commit_results() {
+  local row kept=$repository/scripts/bench/results
+  for row in $measured; do
+    rm -f "$kept/$row".*
+    [ ! -e "$results/$row.rows" ] || cp "$results/$row.rows" "$kept"
+    cp "$results/$row.about" "$kept"
+    [ ! -e "$results/$row.samples" ] || go run ./scripts/bench/benchtable figures "$results/$row.samples" > "$kept/$row.figures"
+  done
 }
 
 prepare
@@ -105,6 +119,7 @@ if [ -n "$profile" ]; then
 fi
 table_budget_head
 measure calls measure_calls table_calls table_call_budget
+measure contention measure_contention
 measure rate measure_rate
 measure live measure_live
 measure attach measure_attach
@@ -117,13 +132,12 @@ measure report measure_report
 measure holders measure_holders
 measure top measure_top
 measure serve measure_serve
-measure accuracy measure_accuracy
 measure idle measure_idle
 measure memory measure_memory
 table_foot
 measure peers measure_peers
 if [ -n "$markdown" ]; then
-  go run ./scripts/bench/benchtable scripts/bench/BENCHMARKS.md.tmpl "$results" > "$work/BENCHMARKS.md"
-  cp "$work/BENCHMARKS.md" BENCHMARKS.md
-  echo "wrote BENCHMARKS.md"
+  commit_results
+  go run ./scripts/bench/benchtable page .
+  echo "wrote scripts/bench/results, BENCHMARKS.md and docs/benchmarks"
 fi

@@ -135,7 +135,7 @@ attach_to() {
   local us stacks
   us=$(median <<< "${all%$'\n'}") stacks=$(field "$report" losses.stacks)
   section "attach to $what"
-  row "start until the first whole stack" "≤ 3 s" "$(awk -v u="$us" 'BEGIN {printf "%.2f s", u / 1e6}')" "" "$us <= 3000000"
+  row "start until the first whole stack" "≤ 1 s" "$(awk -v u="$us" 'BEGIN {printf "%.2f s", u / 1e6}')" "" "$us <= 1000000"
   row "stacks truncated or missing" "0" "$worst of $stacks" "" "$worst == 0"
   [ -z "$why" ] || echo "    $why"
 }

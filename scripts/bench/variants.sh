@@ -23,11 +23,13 @@ program() {
 # sample VARIANT NAME…: starts the programs, attaches the variant, runs the programs one after the
 # other, and detaches. It adds lines "VARIANT PROGRAM METRIC VALUE" to the samples.
 sample() {
-  local variant=$1 name key value p
+  local variant=$1 name key value p tails
   local -a pids=()
   shift
   for name in "$@"; do
-    program "$name" "$pairs" --split
+    tails=--tails
+    [ "${name%%_*}" != py ] || tails=
+    program "$name" "$pairs" --split $tails
     pids+=("$pid")
   done
   "attach_${variant%%-*}" "$variant" "${pids[@]}"

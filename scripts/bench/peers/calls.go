@@ -87,7 +87,7 @@ func (b *bench) timeCalls(table string, t tool, names []string) error {
 	var programs []program
 	var targets []target
 	for _, name := range names {
-		p, err := b.launch(name, b.pairs)
+		p, err := b.launch(name, b.pairs, tailsOf(name)...)
 		if err != nil {
 			return err
 		}
@@ -103,8 +103,20 @@ func (b *bench) timeCalls(table string, t tool, names []string) error {
 		if err != nil {
 			return err
 		}
-		b.sample(table, t.name, p.name, "ns_per_pair", f["ns_per_pair"])
+		for _, figure := range []string{"ns_per_pair", "pair_p50", "pair_p999"} {
+			if value, ok := f[figure]; ok {
+				b.sample(table, t.name, p.name, figure, value)
+			}
+		}
 	}
 	_, _, err = b.end(t, traced, dir)
 	return err
+}
+
+// tailsOf returns the option to time single pairs, which C programs with one call path have.
+func tailsOf(name string) []string {
+	if strings.HasPrefix(name, "py") || strings.Contains(name, "64_") {
+		return nil
+	}
+	return []string{"--tails"}
 }

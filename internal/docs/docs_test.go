@@ -131,13 +131,3 @@ func checkGenerated(t *testing.T, name, want string) {
 		t.Errorf("%s is out of date: go test ./internal/docs -update writes it", name)
 	}
 }
-
-// TestBenchmarksHasTheProseOfItsTemplate finds lines that were changed in only one of the two.
-func TestBenchmarksHasTheProseOfItsTemplate(t *testing.T) {
-	written := read(t, "BENCHMARKS.md")
-	for line := range strings.Lines(read(t, "scripts/bench/BENCHMARKS.md.tmpl")) {
-		if line = strings.TrimSpace(line); !strings.Contains(line, "{{") && !strings.Contains(written, line) {
-			t.Errorf("BENCHMARKS.md lacks a line of its template: %s", line)
-		}
-	}
-}

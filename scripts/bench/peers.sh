@@ -24,7 +24,7 @@ measure_peers() {
   progress_end
   rounds=$peer_rounds
   echo
-  go run ./scripts/bench/benchtable scripts/bench/peers.tmpl "$results"
+  go run ./scripts/bench/benchtable print scripts/bench/peers.tmpl "$results"
 }
 
 # kernel_headers: a folder for bcc if the running kernel's headers are not installed: those of

@@ -3,55 +3,104 @@
 package main
 
 import (
-	"math"
+	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-func TestFiguresOfTheSameRoundAreCompared(t *testing.T) {
-	r := &results{samples: make(map[key][]float64)}
-	err := r.addSamples([]string{
-		"calls none c_cuda ns_per_pair 100", "calls none c_cuda ns_per_pair 200", "calls none c_cuda ns_per_pair 300",
-		"calls vramprof c_cuda ns_per_pair 2100", "calls vramprof c_cuda ns_per_pair 3200", "calls vramprof c_cuda ns_per_pair 12345",
-		"missing heaptrack not installed: heaptrack",
-	})
+var update = flag.Bool("update", false, "write BENCHMARKS.md and its pictures")
+
+const repository = "../../.."
+
+func readText(t *testing.T, name, text string) *results {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := readResults(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := spread(r.lost("vramprof", "c_cuda"), whole); got != "3,000 (2,000–12,045)" {
+	return r
+}
+
+const threeRounds = `calls none c_cuda ns_per_pair 100
+calls none c_cuda ns_per_pair 200
+calls none c_cuda ns_per_pair 300
+calls vramprof c_cuda ns_per_pair 2100
+calls vramprof c_cuda ns_per_pair 3200
+calls vramprof c_cuda ns_per_pair 12345
+missing heaptrack not installed: heaptrack
+`
+
+func TestFiguresOfTheSameRoundAreCompared(t *testing.T) {
+	r := readText(t, "peers.samples", threeRounds)
+	if got := r.spread("calls", "vramprof", "c_cuda", "lost", whole); got != "3,000 (2,000–12,045)" {
 		t.Errorf("lost: %s", got)
 	}
 	if got := r.missingList(); !strings.Contains(got, "`heaptrack`: not installed: heaptrack") {
 		t.Errorf("missing: %s", got)
 	}
-	if !math.IsNaN(middle(nil)) || spread(nil, whole) != "–" {
-		t.Error("no figure is shown as one")
+	if got := r.spread("calls", "memleak", "c_cuda", "lost", whole); got != "–" {
+		t.Errorf("no figure is shown as %s", got)
+	}
+}
+
+func TestFiguresAreReadAsWritten(t *testing.T) {
+	r := readText(t, "peers.samples", threeRounds)
+	var text strings.Builder
+	if err := r.writeFigures(&text); err != nil {
+		t.Fatal(err)
+	}
+	again := readText(t, "peers.figures", text.String())
+	if !maps.Equal(r.figures, again.figures) || len(again.figures) != 3 || again.missingList() != r.missingList() {
+		t.Errorf("%v\nis read as\n%v", r.figures, again.figures)
 	}
 }
 
 // A result that was not measured is marked as missing, and no figure replaces it.
-func TestTheTemplateSaysWhatIsNotMeasured(t *testing.T) {
-	folder := t.TempDir()
-	for name, text := range map[string]string{
-		"rate.rows":  "section\t100,000 events/s\nrow\tevents lost\t0\t3 of 9\t\tmissed",
-		"rate.about": "machine X\ndate today\nrounds 1",
-	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+func TestTablesShowWhatIsNotMeasured(t *testing.T) {
+	r := readText(t, "rate.rows", "section\t100,000 events/s\nrow\tevents lost\t0\t3 of 9\t\tmissed")
+	if got := r.budget("rate", "idle"); !strings.Contains(got, "| events lost | 0 | 3 of 9 |  | missed |") || !strings.Contains(got, "idle: "+notMeasured) {
+		t.Error(got)
+	}
+	r.names = []string{"rate"}
+	if got := r.missed(); !strings.HasSuffix(got, "| 100,000 events/s | events lost | 0 | 3 of 9 |  |  |") {
+		t.Error(got)
+	}
+	for _, got := range []string{r.calls("plain"), r.calls("named"), r.ratios(), r.books("rate"), r.ready(), r.torch("steps"), r.torch("books"), r.heap()} {
+		if got != notMeasured {
+			t.Error(got)
+		}
+	}
+	if quick := readText(t, "rate.about", "machine X\nrounds 1").quick(); !strings.Contains(quick, "Not figures to quote") {
+		t.Errorf("quick: %q", quick)
+	}
+}
+
+func TestBenchmarksIsOfTheCommittedResults(t *testing.T) {
+	files, err := page(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := files.write(repository); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var out strings.Builder
-	if err := write(&out, "../BENCHMARKS.md.tmpl", folder); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"| events lost | 0 | 3 of 9 |  | missed |", "Not figures to quote", "idle: not measured", notMeasured} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in:\n%s", want, out.String())
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join(repository, name))
+		if err != nil || string(got) != want {
+			t.Errorf("%s is not that of scripts/bench/results and the template: go test ./scripts/bench/benchtable -update (%v)", name, err)
 		}
-	}
-	if strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "<no value>") {
-		t.Errorf("a figure without a measurement:\n%s", out.String())
+		for _, wrong := range []string{"NaN", notMeasured} {
+			if strings.Contains(want, wrong) {
+				t.Errorf("%s has %q", name, wrong)
+			}
+		}
 	}
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Benchtable writes BENCHMARKS.md from a template and a folder of results from scripts/bench.sh.
-// Each kind of result has its own files, so it can be measured again alone.
+// Benchtable writes BENCHMARKS.md and its pictures from results of scripts/bench.sh. Each kind of
+// result has its own files, so it can be measured again alone.
 //
-//	benchtable TEMPLATE FOLDER > BENCHMARKS.md
+//	benchtable page REPOSITORY          writes BENCHMARKS.md and docs/benchmarks from scripts/bench/results
+//	benchtable print TEMPLATE FOLDER    prints the tables of a folder of results
+//	benchtable figures SAMPLES          prints the figures of NAME.samples
 //
-//	FOLDER/NAME.samples   output of package peers
+//	FOLDER/NAME.samples   output of package peers: one line for each value of each round
+//	FOLDER/NAME.figures   what the samples come to: table, tool, program, figure, median, lowest, highest
 //	FOLDER/NAME.rows      the budget: "section TEXT", or "row", what, target, measured, ratio, met; tab-separated
 //	FOLDER/NAME.about     "WORD TEXT": machine, kernel, date, load, versions, rounds
 package main
@@ -20,33 +23,81 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: benchtable TEMPLATE FOLDER")
-		os.Exit(2)
-	}
-	if err := write(os.Stdout, os.Args[1], os.Args[2]); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "benchtable:", err)
 		os.Exit(1)
 	}
 }
 
-func write(w io.Writer, file, folder string) error {
-	r, err := readResults(folder)
-	if err != nil {
-		return err
+func run(args []string) error {
+	switch {
+	case len(args) == 2 && args[0] == "page":
+		files, err := page(args[1])
+		if err != nil {
+			return err
+		}
+		return files.write(args[1])
+	case len(args) == 3 && args[0] == "print":
+		r, err := readResults(args[2])
+		if err != nil {
+			return err
+		}
+		return r.execute(os.Stdout, args[1])
+	case len(args) == 2 && args[0] == "figures":
+		r := &results{}
+		if err := r.readSamples(args[1]); err != nil {
+			return err
+		}
+		return r.writeFigures(os.Stdout)
 	}
+	return fmt.Errorf("usage: benchtable page REPOSITORY | print TEMPLATE FOLDER | figures SAMPLES")
+}
+
+// files holds the text of generated files by their path in the repository.
+type files map[string]string
+
+// page returns BENCHMARKS.md and its pictures.
+func page(repository string) (files, error) {
+	folder := filepath.Join(repository, "scripts/bench")
+	r, err := readResults(filepath.Join(folder, "results"))
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	if err := r.execute(&text, filepath.Join(folder, "BENCHMARKS.md.tmpl")); err != nil {
+		return nil, err
+	}
+	return files{
+		"BENCHMARKS.md":            text.String(),
+		"docs/benchmarks/cost.svg": r.costPicture(),
+		"docs/benchmarks/step.svg": r.stepPicture(),
+		"docs/benchmarks/sees.svg": r.seesPicture(),
+	}, nil
+}
+
+func (f files) write(repository string) error {
+	for name, text := range f {
+		path := filepath.Join(repository, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// execute writes a template with the tables of the results.
+func (r *results) execute(w io.Writer, file string) error {
 	functions := template.FuncMap{
-		"about": r.about, "calls": r.calls, "ratios": r.ratios, "books": r.books, "ready": r.ready,
-		"torch": r.torch, "heap": r.heap, "missing": r.missingList, "budget": r.budget, "quick": r.quick,
+		"about": r.about, "calls": r.calls, "ratios": r.ratios, "tails": r.tails, "books": r.books, "ready": r.ready,
+		"torch": r.torch, "heap": r.heap, "missing": r.missingList, "budget": r.budget, "missed": r.missed, "quick": r.quick,
+		"median": r.median,
 	}
 	t, err := template.New(filepath.Base(file)).Funcs(functions).ParseFiles(file)
 	if err != nil {
 		return err
 	}
-	var text strings.Builder
-	if err := t.Execute(&text, nil); err != nil {
-		return err
-	}
-	_, err = io.WriteString(w, text.String())
-	return err
+	return t.Execute(w, nil)
 }

@@ -3,7 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,8 +17,8 @@ import (
 
 // results holds the content of all files of a folder.
 type results struct {
-	samples map[key][]float64 // in the order of the rounds
-	missing []string          // "heaptrack: not installed: …"
+	figures map[key]figure
+	missing []string // "`heaptrack`: not installed: …"
 	rows    map[string][]string
 	abouts  map[string]map[string]string
 	names   []string // of the kinds measured
@@ -23,96 +26,144 @@ type results struct {
 
 type key struct{ table, tool, program, figure string }
 
+// figure is the median of the rounds, with the lowest and the highest. Rounds is 1 if only the
+// median is known.
+type figure struct {
+	median, low, high float64
+	rounds            int
+}
+
 func readResults(folder string) (*results, error) {
-	r := &results{samples: make(map[key][]float64), rows: make(map[string][]string), abouts: make(map[string]map[string]string)}
+	r := &results{figures: make(map[key]figure), rows: make(map[string][]string), abouts: make(map[string]map[string]string)}
 	files, err := filepath.Glob(filepath.Join(folder, "*.*"))
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
 		name, kind, _ := strings.Cut(filepath.Base(file), ".")
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		switch kind {
 		case "samples":
-			if err := r.addSamples(lines); err != nil {
-				return nil, fmt.Errorf("read %s: %w", file, err)
-			}
+			err = r.readSamples(file)
+		case "figures":
+			err = eachLine(file, r.addFigure)
 		case "rows":
-			r.rows[name] = lines
+			err = eachLine(file, func(line string) error {
+				r.rows[name] = append(r.rows[name], line)
+				return nil
+			})
 		case "about":
 			r.names = append(r.names, name)
 			r.abouts[name] = make(map[string]string)
-			for _, line := range lines {
+			err = eachLine(file, func(line string) error {
 				word, rest, _ := strings.Cut(line, " ")
 				r.abouts[name][word] = strings.TrimSpace(rest)
-			}
+				return nil
+			})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
 		}
 	}
 	return r, nil
 }
 
-func (r *results) addSamples(lines []string) error {
-	for _, line := range lines {
-		words := strings.Fields(line)
-		if len(words) > 2 && words[0] == "missing" {
-			r.missing = append(r.missing, "`"+words[1]+"`: "+strings.Join(words[2:], " "))
-			continue
-		}
-		if len(words) == 0 {
-			continue
-		}
-		if len(words) != 5 {
-			return fmt.Errorf("line %q has %d words", line, len(words))
-		}
-		value, err := strconv.ParseFloat(words[4], 64)
-		if err != nil {
+func eachLine(file string, do func(string) error) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
+		if err := do(line); err != nil {
 			return fmt.Errorf("line %q: %w", line, err)
 		}
-		k := key{words[0], words[1], words[2], words[3]}
-		r.samples[k] = append(r.samples[k], value)
 	}
 	return nil
 }
 
-func (r *results) get(table, tool, program, figure string) []float64 {
-	return r.samples[key{table, tool, program, figure}]
-}
-
-// middle returns the median, or NaN if there are no values.
-func middle(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return math.NaN()
+// split returns the key and the values of a line of figures or samples. A line about a tool that is
+// missing has none.
+func (r *results) split(line string) (k key, values []float64, err error) {
+	words := strings.Fields(line)
+	if len(words) > 2 && words[0] == "missing" {
+		r.missing = append(r.missing, "`"+words[1]+"`: "+strings.Join(words[2:], " "))
+		return key{}, nil, nil
 	}
-	v := slices.Sorted(slices.Values(values))
-	return (v[(n-1)/2] + v[n/2]) / 2
+	if len(words) < 5 {
+		return key{}, nil, fmt.Errorf("has %d words", len(words))
+	}
+	for _, word := range words[4:] {
+		value, err := strconv.ParseFloat(word, 64)
+		if err != nil {
+			return key{}, nil, err
+		}
+		values = append(values, value)
+	}
+	return key{words[0], words[1], words[2], words[3]}, values, nil
 }
 
-// spread returns the median of values with the minimum and the maximum: "3,193 (3,010–3,420)".
-func spread(values []float64, format func(float64) string) string {
-	switch len(values) {
-	case 0:
+func (r *results) addFigure(line string) error {
+	k, values, err := r.split(line)
+	switch {
+	case err != nil || values == nil:
+		return err
+	case len(values) == 1:
+		r.figures[k] = figure{values[0], values[0], values[0], 1}
+	case len(values) == 3:
+		r.figures[k] = figure{values[0], values[1], values[2], 3}
+	default:
+		return fmt.Errorf("has %d values", len(values))
+	}
+	return nil
+}
+
+// writeFigures writes the figures as readResults reads them.
+func (r *results) writeFigures(w io.Writer) error {
+	var out strings.Builder
+	for _, line := range r.missing {
+		tool, why, _ := strings.Cut(line, ": ")
+		fmt.Fprintf(&out, "missing %s %s\n", strings.Trim(tool, "`"), why)
+	}
+	keys := slices.SortedFunc(maps.Keys(r.figures), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.tool, b.tool), cmp.Compare(a.program, b.program), cmp.Compare(a.figure, b.figure))
+	})
+	for _, k := range keys {
+		f := r.figures[k]
+		fmt.Fprintf(&out, "%s %s %s %s %.6g", k.table, k.tool, k.program, k.figure, f.median)
+		if f.rounds > 1 {
+			fmt.Fprintf(&out, " %.6g %.6g", f.low, f.high)
+		}
+		out.WriteString("\n")
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func (r *results) has(table, tool, program, name string) bool {
+	_, ok := r.figures[key{table, tool, program, name}]
+	return ok
+}
+
+// spread returns the median of a figure with the lowest and the highest round: "3,193
+// (3,010–3,420)".
+func (r *results) spread(table, tool, program, name string, format func(float64) string) string {
+	f, ok := r.figures[key{table, tool, program, name}]
+	switch {
+	case !ok:
 		return "–"
-	case 1:
-		return format(values[0])
+	case f.rounds == 1:
+		return format(f.median)
 	}
-	return format(middle(values)) + " (" + format(slices.Min(values)) + "–" + format(slices.Max(values)) + ")"
+	return format(f.median) + " (" + format(f.low) + "–" + format(f.high) + ")"
 }
 
-// pairwise returns f of the values of each round.
-func pairwise(a, b []float64, f func(a, b float64) float64) (values []float64) {
-	for i := range min(len(a), len(b)) {
-		values = append(values, f(a[i], b[i]))
+// middle returns the median of a figure.
+func (r *results) middle(table, tool, program, name string, format func(float64) string) string {
+	f, ok := r.figures[key{table, tool, program, name}]
+	if !ok {
+		return "–"
 	}
-	return values
+	return format(f.median)
 }
-
-func difference(a, b float64) float64 { return a - b }
-func quotient(a, b float64) float64   { return a / b }
 
 // whole formats 12345.6 as 12,346.
 func whole(v float64) string {
@@ -131,6 +182,10 @@ func fixed(digits int) func(float64) string {
 }
 
 func percent(v float64) string { return fixed(1)(v*100) + " %" }
+
+func seconds(digits int) func(float64) string {
+	return func(v float64) string { return fixed(digits)(v) + " s" }
+}
 
 func megabytes(v float64) string { return fixed(0)(v/1e6) + " MB" }
 

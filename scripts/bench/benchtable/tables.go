@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -27,12 +28,6 @@ var heapPrograms = []row{
 
 const notMeasured = "Not measured."
 
-// lost returns how much longer a pair of calls takes with a tool than without, in ns, for each
-// round.
-func (r *results) lost(tool, program string) []float64 {
-	return pairwise(r.get("calls", tool, program, "ns_per_pair"), r.get("calls", "none", program, "ns_per_pair"), difference)
-}
-
 // bpftraceOf returns the name of the bpftrace script for the functions that a program calls.
 func bpftraceOf(program string) string {
 	_, lib, _ := strings.Cut(program, "_")
@@ -45,7 +40,7 @@ func (r *results) calls(kind string) string {
 	if kind == "named" {
 		programs, tools = namedPrograms, []row{{"floor", "empty probes"}, {"vramprof", "vramprof"}, {"memleak", "memleak"}}
 	}
-	if r.get("calls", "none", programs[0].name, "ns_per_pair") == nil {
+	if !r.has("calls", "none", programs[0].name, "ns_per_pair") {
 		return notMeasured
 	}
 	head := []string{"program", "alone"}
@@ -54,69 +49,91 @@ func (r *results) calls(kind string) string {
 	}
 	var rows [][]string
 	for _, p := range programs {
-		cells := []string{p.title, whole(middle(r.get("calls", "none", p.name, "ns_per_pair")))}
+		cells := []string{p.title, r.middle("calls", "none", p.name, "ns_per_pair", whole)}
 		for _, t := range tools {
-			tool := t.name
-			if tool == "bpftrace" {
-				tool = bpftraceOf(p.name)
-			}
-			cells = append(cells, spread(r.lost(tool, p.name), whole))
+			cells = append(cells, r.spread("calls", toolOf(t.name, p.name), p.name, "lost", whole))
 		}
 		rows = append(rows, cells)
 	}
 	return table(head, rows)
 }
 
+func toolOf(tool, program string) string {
+	if tool == "bpftrace" {
+		return bpftraceOf(program)
+	}
+	return tool
+}
+
 // ratios returns the ratios of the losses of each round.
 func (r *results) ratios() string {
-	if r.get("calls", "none", "c_cuda", "ns_per_pair") == nil {
+	if !r.has("calls", "none", "c_cuda", "ns_per_pair") {
 		return notMeasured
 	}
 	var rows [][]string
 	for _, p := range plainPrograms {
-		mine := r.lost("vramprof", p.name)
-		rows = append(rows, []string{p.title,
-			spread(pairwise(mine, r.lost("floor", p.name), quotient), fixed(2)),
-			spread(pairwise(r.lost(bpftraceOf(p.name), p.name), mine, quotient), fixed(2))})
+		rows = append(rows, []string{p.title, r.spread("calls", "vramprof", p.name, "to_floor", fixed(2)),
+			r.spread("calls", bpftraceOf(p.name), p.name, "to_vramprof", fixed(2))})
 	}
 	for _, p := range namedPrograms {
-		mine := r.lost("vramprof", p.name)
-		rows = append(rows, []string{p.title + ", renamed `cudaMalloc`",
-			spread(pairwise(mine, r.lost("floor", p.name), quotient), fixed(2)),
-			spread(pairwise(r.lost("memleak", p.name), mine, quotient), fixed(2)) + " (memleak)"})
+		rows = append(rows, []string{p.title + ", renamed `cudaMalloc`", r.spread("calls", "vramprof", p.name, "to_floor", fixed(2)),
+			r.spread("calls", "memleak", p.name, "to_vramprof", fixed(2)) + " (memleak)"})
 	}
 	return table([]string{"program", "vramprof to empty probes", "bpftrace to vramprof"}, rows)
+}
+
+// tails returns the table of the slowest pairs of the C programs, which time them one by one, or ""
+// for results from before they did.
+func (r *results) tails() string {
+	if !r.has("calls", "none", "c_cuda", "pair_p999") {
+		return ""
+	}
+	tools := []row{{"none", "alone"}, {"floor", "empty probes"}, {"vramprof", "vramprof"}, {"vramprof-capture", "and a capture"}, {"bpftrace", "bpftrace"}}
+	head := []string{"program"}
+	for _, t := range tools {
+		head = append(head, t.title)
+	}
+	var rows [][]string
+	for _, p := range plainPrograms {
+		if !r.has("calls", "none", p.name, "pair_p999") {
+			continue
+		}
+		cells := []string{p.title}
+		for _, t := range tools {
+			tool := toolOf(t.name, p.name)
+			cells = append(cells, r.middle("calls", tool, p.name, "pair_p50", whole)+" / "+r.spread("calls", tool, p.name, "pair_p999", whole))
+		}
+		rows = append(rows, cells)
+	}
+	return table(head, rows)
 }
 
 var bookTools = []row{{"vramprof", "vramprof"}, {"vramprof-capture", "vramprof and a capture"}, {"bpftrace-cudart", "bpftrace"}, {"memleak", "memleak"}}
 
 // books returns the table that compares each tool's results with the truth.
 func (r *results) books(load string) string {
-	if r.get("books", "vramprof", load, "allocations") == nil {
+	if !r.has("books", "vramprof", load, "rate") {
 		return notMeasured
 	}
 	head := []string{"tool", "allocations a second", "counted of 1,000,000", "live bytes reported of 1,000,000", "reported as lost",
 		"CPU, of one core", "CPU from start to end", "memory", "BPF maps", "written", "Ctrl-C to the end"}
 	var rows [][]string
 	for _, t := range bookTools {
-		get := func(figure string) []float64 { return r.get("books", t.name, load, figure) }
-		if get("allocations") == nil {
+		if !r.has("books", t.name, load, "rate") {
 			continue
 		}
-		rate := pairwise(get("allocations"), get("wall_s"), quotient)
-		share := func(said, true string) string {
-			if get(said) == nil {
+		spread := func(name string, format func(float64) string) string {
+			if !r.has("books", t.name, load, name) {
 				return "not reported"
 			}
-			return spread(pairwise(get(said), get(true), func(a, b float64) float64 { return 1e6 * a / b }), whole)
+			return r.spread("books", t.name, load, name, format)
 		}
-		lost := "not reported"
-		if get("said_lost") != nil {
-			lost = spread(get("said_lost"), whole)
+		middle := func(name string, format func(float64) string) string {
+			return r.middle("books", t.name, load, name, format)
 		}
-		rows = append(rows, []string{t.title, spread(rate, whole), share("said_allocations", "allocations"), share("said_live_bytes", "live_bytes"), lost,
-			spread(pairwise(get("cpu_s"), get("wall_s"), quotient), percent), fixed(2)(middle(get("cpu_total_s"))) + " s",
-			megabytes(middle(get("rss_bytes"))), megabytes(middle(get("maps_bytes"))), bytes(middle(get("disk_bytes"))), fixed(1)(middle(get("end_s"))) + " s"})
+		rows = append(rows, []string{t.title, spread("rate", whole), spread("of_million_allocations", whole), spread("of_million_live_bytes", whole), spread("said_lost", whole),
+			spread("cpu", percent), middle("cpu_total_s", seconds(2)), middle("rss_bytes", megabytes), middle("maps_bytes", megabytes),
+			middle("disk_bytes", bytes), middle("end_s", seconds(1))})
 	}
 	return table(head, rows)
 }
@@ -124,27 +141,21 @@ func (r *results) books(load string) string {
 // ready returns the table of the time from a tool's start to the first allocation in its results,
 // with the share of whole stacks.
 func (r *results) ready() string {
-	if r.get("books", "vramprof", "py", "stacks") == nil {
+	if !r.has("books", "vramprof", "py", "stacks") {
 		return notMeasured
 	}
 	var rows [][]string
 	for _, t := range bookTools {
 		for _, l := range []row{{"c", "C without frame pointers"}, {"fp", "C with frame pointers"}, {"py", "Python"}} {
-			get := func(figure string) []float64 { return r.get("books", t.name, l.name, figure) }
-			if get("stacks") == nil {
+			if !r.has("books", t.name, l.name, "stacks") {
 				continue
-			}
-			share := func(figure string) string {
-				if get(figure) == nil {
-					return "–"
-				}
-				return percent(middle(get(figure)))
 			}
 			python := "–"
 			if l.name == "py" {
-				python = share("python_share")
+				python = r.middle("books", t.name, l.name, "python_share", percent)
 			}
-			rows = append(rows, []string{t.title, l.title, spread(get("ready_s"), fixed(2)), whole(middle(get("stacks"))), share("whole_share"), python})
+			rows = append(rows, []string{t.title, l.title, r.spread("books", t.name, l.name, "ready_s", fixed(2)), r.middle("books", t.name, l.name, "stacks", whole),
+				r.middle("books", t.name, l.name, "whole_share", percent), python})
 		}
 	}
 	return table([]string{"tool", "program", "seconds to the first allocation", "stacks, of 11", "whole stacks", "with Python's functions"}, rows)
@@ -156,7 +167,7 @@ var torchTools = []row{{"none", "alone"}, {"floor", "empty probe"}, {"vramprof",
 
 // torch returns the table of step times, or the "books" of the same training.
 func (r *results) torch(kind string) string {
-	if r.get("torch", "none", "launch", "step_ms") == nil {
+	if !r.has("torch", "none", "launch", "step_ms") {
 		return notMeasured
 	}
 	if kind == "books" {
@@ -164,14 +175,14 @@ func (r *results) torch(kind string) string {
 	}
 	var rows [][]string
 	for _, t := range torchTools {
+		if !r.has("torch", t.name, "launch", "step_ms") {
+			continue
+		}
 		cells := []string{t.title}
 		for _, length := range []string{"launch", "busy"} {
-			step, alone := r.get("torch", t.name, length, "step_ms"), r.get("torch", "none", length, "step_ms")
-			cells = append(cells, spread(step, fixed(2)), spread(pairwise(step, alone, quotient), fixed(2)))
+			cells = append(cells, r.spread("torch", t.name, length, "step_ms", fixed(2)), r.spread("torch", t.name, length, "to_alone", fixed(2)))
 		}
-		if r.get("torch", t.name, "launch", "step_ms") != nil {
-			rows = append(rows, cells)
-		}
+		rows = append(rows, cells)
 	}
 	return table([]string{"", "launch-bound, ms a step", "to alone", "20 ms more a step, ms", "to alone"}, rows)
 }
@@ -179,27 +190,19 @@ func (r *results) torch(kind string) string {
 func (r *results) torchBooks() string {
 	var rows [][]string
 	for _, t := range torchTools[1:] {
-		get := func(figure string) []float64 { return r.get("torch", t.name, "job", figure) }
-		if get("allocations") == nil || get("end_s") == nil {
+		if !r.has("torch", t.name, "job", "end_s") {
 			continue
 		}
-		or := func(figure string, format func(float64) string) string {
-			if get(figure) == nil {
-				return "–"
-			}
-			return format(middle(get(figure)))
-		}
-		counted := "–"
-		if said := get("said_allocations"); said != nil {
-			counted = spread(pairwise(said, get("allocations"), func(a, b float64) float64 { return 1e6 * a / b }), whole)
+		middle := func(name string, format func(float64) string) string {
+			return r.middle("torch", t.name, "job", name, format)
 		}
 		cpu := "in the job"
-		if get("cpu_s") != nil {
-			cpu = spread(pairwise(get("cpu_s"), get("wall_s"), quotient), percent)
+		if r.has("torch", t.name, "job", "cpu") {
+			cpu = r.spread("torch", t.name, "job", "cpu", percent)
 		}
-		rows = append(rows, []string{t.title, counted, or("said_lost", whole), or("whole_share", percent), or("python_share", percent), cpu,
-			or("rss_bytes", megabytes), or("maps_bytes", megabytes), or("disk_bytes", bytes),
-			or("attach_s", func(v float64) string { return fixed(2)(v) + " s" }), or("end_s", func(v float64) string { return fixed(2)(v) + " s" })})
+		rows = append(rows, []string{t.title, r.spread("torch", t.name, "job", "of_million_allocations", whole), middle("said_lost", whole), middle("whole_share", percent),
+			middle("python_share", percent), cpu, middle("rss_bytes", megabytes), middle("maps_bytes", megabytes), middle("disk_bytes", bytes),
+			middle("attach_s", seconds(2)), middle("end_s", seconds(2))})
 	}
 	return table([]string{"", "tensors counted of 1,000,000", "reported as lost", "stacks whole", "with Python's functions", "CPU, of one core",
 		"memory", "BPF maps", "written", "start until attached", "end until written"}, rows)
@@ -207,20 +210,25 @@ func (r *results) torchBooks() string {
 
 // heap returns the table of malloc profilers on malloc.
 func (r *results) heap() string {
-	if r.get("heap", "none", "fp_libc", "ns_per_pair") == nil {
+	if !r.has("heap", "none", "fp_libc", "ns_per_pair") {
 		return notMeasured
 	}
-	tools := []row{{"memleak", "memleak"}, {"heaptrack", "heaptrack"}, {"memray", "memray"}}
+	head := []string{"program", "alone"}
+	var tools []string
+	for _, tool := range []string{"memleak", "heaptrack", "memray"} {
+		if r.has("heap", tool, "py_libc", "lost") {
+			tools, head = append(tools, tool), append(head, tool)
+		}
+	}
 	var rows [][]string
 	for _, p := range heapPrograms {
-		alone := r.get("heap", "none", p.name, "ns_per_pair")
-		cells := []string{p.title, whole(middle(alone))}
-		for _, t := range tools {
-			cells = append(cells, spread(pairwise(r.get("heap", t.name, p.name, "ns_per_pair"), alone, difference), whole))
+		cells := []string{p.title, r.middle("heap", "none", p.name, "ns_per_pair", whole)}
+		for _, tool := range tools {
+			cells = append(cells, r.spread("heap", tool, p.name, "lost", whole))
 		}
 		rows = append(rows, cells)
 	}
-	return table([]string{"program", "alone", "memleak", "heaptrack", "memray"}, rows)
+	return table(head, rows)
 }
 
 func (r *results) missingList() string {
@@ -250,18 +258,21 @@ func (r *results) about() string {
 		return notMeasured
 	}
 	var out strings.Builder
-	first := r.abouts[r.names[0]]
-	for _, word := range []string{"machine", "kernel", "mitigations", "versions"} {
-		if first[word] != "" {
-			fmt.Fprintf(&out, "- %s: %s\n", word, first[word])
-		}
-	}
+	var machines []string // each with a letter in the table
 	var rows [][]string
 	for _, name := range r.names {
 		a := r.abouts[name]
-		rows = append(rows, []string{name, a["date"], a["vramprof"], a["load"], a["rounds"], a["seconds"]})
+		machine := strings.Join([]string{a["machine"], "Linux " + a["kernel"], a["versions"], a["mitigations"]}, "; ")
+		if !slices.Contains(machines, machine) {
+			machines = append(machines, machine)
+		}
+		letter := string(rune('A' + slices.Index(machines, machine)))
+		rows = append(rows, []string{name, letter, a["date"], a["vramprof"], a["load"], a["rounds"], a["seconds"]})
 	}
-	return out.String() + "\n" + table([]string{"measured", "date", "vramprof", "load before", "rounds", "took, s"}, rows)
+	for i, machine := range machines {
+		fmt.Fprintf(&out, "- %c: %s\n", 'A'+i, machine)
+	}
+	return out.String() + "\n" + table([]string{"measured", "machine", "date", "vramprof", "load", "rounds", "took, s"}, rows)
 }
 
 // budget returns the rows of DESIGN.md's budget that bench.sh printed.
@@ -277,7 +288,7 @@ func (r *results) budget(names ...string) string {
 	for _, name := range names {
 		lines, ok := r.rows[name]
 		if !ok {
-			fmt.Fprintf(&out, "%s: not measured.\n\n", name)
+			fmt.Fprintf(&out, "%s: %s\n\n", name, notMeasured)
 			continue
 		}
 		for _, line := range lines {
@@ -299,4 +310,56 @@ func (r *results) budget(names ...string) string {
 		out.WriteString("\n")
 	}
 	return strings.TrimSpace(out.String())
+}
+
+// median returns the median of a figure for a sentence: as "us" (of ns), "x" (a ratio), "ms", "s",
+// "percent" or "MB".
+func (r *results) median(table, tool, program, name, unit string) (string, error) {
+	f, ok := r.figures[key{table, tool, program, name}]
+	if !ok {
+		return "", fmt.Errorf("no figure %s %s %s %s", table, tool, program, name)
+	}
+	switch unit {
+	case "us":
+		return fixed(1)(f.median / 1000), nil
+	case "x":
+		return fixed(2)(f.median), nil
+	case "ms", "s":
+		return fixed(1)(f.median), nil
+	case "percent":
+		return fixed(0)(f.median * 100), nil
+	case "MB":
+		return fixed(0)(f.median / 1e6), nil
+	}
+	return "", fmt.Errorf("no unit %q", unit)
+}
+
+// missed lists the rows of the budget that miss their target.
+func (r *results) missed() string {
+	var out strings.Builder
+	for _, name := range r.names {
+		section, parent := "", ""
+		for _, line := range r.rows[name] {
+			cells := strings.Split(line, "\t")
+			if cells[0] == "section" {
+				section, _, _ = strings.Cut(cells[1], ", medians")
+			}
+			if cells[0] != "row" || len(cells) != 6 {
+				continue
+			}
+			what := strings.TrimSpace(cells[1])
+			if strings.HasPrefix(cells[1], "  ") {
+				what = parent + ", " + what
+			} else {
+				parent, _, _ = strings.Cut(what, ", empty probes")
+			}
+			if strings.HasPrefix(cells[5], "missed") {
+				fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s |\n", section, what, cells[2], cells[3], cells[4], strings.TrimPrefix(strings.TrimPrefix(cells[5], "missed"), ", "))
+			}
+		}
+	}
+	if out.Len() == 0 {
+		return "All targets are met."
+	}
+	return "| measured | row | target | measured | ratio | |\n|---|---|---:|---:|---:|---|\n" + strings.TrimSuffix(out.String(), "\n")
 }

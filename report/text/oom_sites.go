@@ -124,7 +124,12 @@ func (v *oomCase) keptPart(p *page, n *notes, o report.Options) {
 		return
 	}
 	k := report.KeptBy(v.s)[v.process]
-	if k == nil || k.Failure != "" || len(k.Lines) == 0 {
+	if k != nil && k.Failure != "" {
+		p.line(plain, 0, "")
+		p.paragraph("", "Who keeps it is unknown: "+k.Failure+".")
+		return
+	}
+	if k == nil || len(k.Lines) == 0 {
 		return
 	}
 	keptPart(p, v.s, n, o, k)

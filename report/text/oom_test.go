@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,6 +165,17 @@ func TestOOMPageSaysHowOldItsFiguresAre(t *testing.T) {
 		if text := oomPage(t, s, o, report.Options{}, Screen{}); !strings.Contains(text, want) {
 			t.Errorf("want %q in\n%s", want, text)
 		}
+	}
+}
+
+func TestOOMPageSaysWhyNobodyIsNamed(t *testing.T) {
+	s := reporttest.OOMSnapshot()
+	o := oomOf(s)
+	process := slices.IndexFunc(s.Processes, func(p ledger.Process) bool { return p.PID == o.PID })
+	s.Walks = []ledger.Walked{{Process: process, Time: o.Time, Failure: "its memory was not read in time"}}
+	want := "\nWho keeps it is unknown: its memory was not read in time.\n"
+	if text := oomPage(t, s, o, report.Options{}, Screen{}); !strings.Contains(text, want) {
+		t.Errorf("want %q in\n%s", want, text)
 	}
 }
 

@@ -68,8 +68,12 @@ func (s *Site) mergeHolders(part *Site) {
 	}
 }
 
+// notInTime is why a walk that has not ended found nothing.
+const notInTime = "its memory was not read in time"
+
 // AddWalk replaces the walks of a process in a snapshot by those in the books, for a walk that ended
-// after the snapshot was taken and is as of its moment.
+// after the snapshot was taken and is as of its moment. If no walk has found anything yet, and one is
+// under way, that walk counts as failed.
 func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	n, ok := l.walkOf(pid, s.End)
 	if !ok || l.procs[n].walks == nil {
@@ -81,7 +85,11 @@ func (l *Ledger) AddWalk(s *Snapshot, pid uint32) {
 	}
 	w := l.procs[n].walks
 	s.Walks = slices.DeleteFunc(s.Walks, func(x Walked) bool { return x.Process == index })
-	for _, x := range w.list {
+	list := w.list
+	if w.open != nil && !slices.ContainsFunc(list, func(x Walked) bool { return x.Failure == "" }) {
+		list = []Walked{{Time: w.open.time, Failure: notInTime}}
+	}
+	for _, x := range list {
 		x.Process = index
 		s.Walks = append(s.Walks, x)
 	}

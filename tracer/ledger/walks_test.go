@@ -155,3 +155,25 @@ func TestManyHoldersTakeTheirShareOnly(t *testing.T) {
 		t.Errorf("%d holders, at most %d; beyond %v", sum, most, s.Processes[0].Beyond)
 	}
 }
+
+func TestAWalkThatIsStillUnderWayIsAddedAsOneNotInTime(t *testing.T) {
+	l := walkedBooks(t)
+	l.Tell(Walk{PID: 7, Time: 25, Failure: "no PyTorch tensor in the process"})
+	l.Tell(WalkOpened{PID: 7, Time: 30})
+	s := l.Snapshot(40, time.Time{})
+	l.AddWalk(s, 7)
+	if w := s.LatestWalk(0); w == nil || w.Failure != notInTime || w.Time != 30 || len(s.Walks) != 1 {
+		t.Errorf("while it is under way: %+v", s.Walks)
+	}
+	l.Tell(walkOfTwo(30))
+	l.AddWalk(s, 7)
+	if w := s.LatestWalk(0); w == nil || w.Failure != "" || len(w.Held) == 0 || len(s.Walks) != 1 {
+		t.Errorf("after its end: %+v", s.Walks)
+	}
+	l.Tell(WalkOpened{PID: 7, Time: 50})
+	s = l.Snapshot(60, time.Time{})
+	l.AddWalk(s, 7)
+	if w := s.LatestWalk(0); w == nil || w.Time != 30 {
+		t.Errorf("what an earlier walk found is worth more: %+v", s.Walks)
+	}
+}

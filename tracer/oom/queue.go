@@ -68,7 +68,7 @@ type Options struct {
 
 	HasTorch func(pid uint32) bool // an event came from PyTorch's allocator in the process; must not block
 	// Books returns the books of processes that run, as of a time a moment ago. It is called in a
-	// turn, and may take 0.1 s. Walked waits, at most 5 s, for a walk of the process that is as of the
+	// turn, and may take 0.1 s. Walked waits, at most 10 s, for a walk of the process that is as of the
 	// same time; nil: there is none.
 	Books func(turn *booking.Turn, pid uint32, at uint64) (s *ledger.Snapshot, walked func())
 	// Walk looks for the holders of a process and has them booked; nil: holders are not looked for.

@@ -71,7 +71,7 @@ const (
 
 	// Walks of processes that run out of memory at the same time, and how long each is waited for.
 	mostUrgent = 4
-	urgentTime = 5 * time.Second
+	urgentTime = walkTime
 
 	// With more processes to walk than this, the walker rests after each as long as it took.
 	manyAtOnce = 8
@@ -198,7 +198,7 @@ func (w *Walker) pointless(pid uint32) bool {
 
 // Now begins to walk a process that has run out of memory and may be about to free what it has. It
 // is called in the turn in which the error is booked; blocks are the process's at that time. The
-// returned function waits for the end of the walk, at most 5 s; nil: it cannot be walked.
+// returned function waits for the end of the walk, at most 10 s; nil: it cannot be walked.
 func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.Block) (wait func()) {
 	w.mu.Lock()
 	t := w.known[pid]
@@ -234,7 +234,7 @@ func (w *Walker) Now(turn *booking.Turn, pid uint32, at uint64, blocks []ledger.
 	}
 }
 
-// Walk walks a process, at most for 5 s, and books what it finds.
+// Walk walks a process, at most for 10 s, and books what it finds.
 func (w *Walker) Walk(pid uint32) {
 	ctx, cancel := context.WithTimeout(context.Background(), urgentTime)
 	defer cancel()

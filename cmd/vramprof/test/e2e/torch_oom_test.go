@@ -47,7 +47,7 @@ func (j *oomJob) until(points ...string) {
 // record, that a failed request leaves a record naming who holds how much, and that a flood leaves
 // a limited number.
 func TestOutOfMemoryInPyTorchIsRecorded(t *testing.T) {
-	setup(t)
+	setupAlone(t) // a process that has ended is walked no more
 	root := realtorch.Prepare(t)
 	ways := []string{"retry", "fatal", "foreign", "flood"}
 	name := fmt.Sprintf("oom%d_", os.Getpid())

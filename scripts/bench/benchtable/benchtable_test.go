@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -101,6 +102,40 @@ func TestBenchmarksIsOfTheCommittedResults(t *testing.T) {
 			if strings.Contains(want, wrong) {
 				t.Errorf("%s has %q", name, wrong)
 			}
+		}
+	}
+}
+
+// Each row of bench.sh has committed results, so that no section of the page is left out.
+func TestEveryRowHasResults(t *testing.T) {
+	script, err := os.ReadFile(repository + "/scripts/bench.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, ok := strings.Cut(string(script), " rows=\"")
+	list, _, _ = strings.Cut(list, "\"")
+	if !ok || list == "" {
+		t.Fatal("bench.sh has no list of rows")
+	}
+	r, err := readResults("../results")
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := os.ReadFile("../BENCHMARKS.md.tmpl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields(list) {
+		if r.abouts[name] == nil {
+			t.Errorf("scripts/bench/results has no %s.about: scripts/bench.sh --only %[1]s --markdown", name)
+		}
+		if r.rows[name] != nil && !strings.Contains(string(template), `"`+name+`"`) {
+			t.Errorf("BENCHMARKS.md.tmpl has no rows of %s", name)
+		}
+	}
+	for _, name := range r.names {
+		if !slices.Contains(strings.Fields(list), name) {
+			t.Errorf("bench.sh has no row %s", name)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (r *results) stepPicture() string {
 		var bars []bar
 		for _, t := range torchTools {
 			step, ok := r.figures[key{"torch", t.name, length.name, "step_ms"}]
-			if !ok || t.name == "vramprof-capture" || t.name == "vramprof-segments" {
+			if !ok || stepTitles[t.name] == "" {
 				continue
 			}
 			ratio := r.figures[key{"torch", t.name, length.name, "to_alone"}]

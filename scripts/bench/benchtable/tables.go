@@ -162,7 +162,7 @@ func (r *results) ready() string {
 }
 
 var torchTools = []row{{"none", "alone"}, {"floor", "empty probe"}, {"vramprof", "vramprof"}, {"vramprof-every", "every tensor's stack"},
-	{"vramprof-capture", "and a capture"}, {"vramprof-segments", "no tensors"}, {"bpftrace", "bpftrace, each tensor"},
+	{"vramprof-capture", "and a capture"}, {"vramprof-noholders", "without holders"}, {"vramprof-segments", "no tensors"}, {"bpftrace", "bpftrace, each tensor"},
 	{"pytorch-python", "PyTorch's recorder, Python stacks"}, {"pytorch-all", "PyTorch's recorder, C++ stacks too"}}
 
 // torch returns the table of step times, or the "books" of the same training.
@@ -309,7 +309,7 @@ func (r *results) budget(names ...string) string {
 		flush()
 		out.WriteString("\n")
 	}
-	return strings.TrimSpace(out.String())
+	return strings.ReplaceAll(strings.TrimSpace(out.String()), "\n\n\n", "\n\n")
 }
 
 // median returns the median of a figure for a sentence: as "us" (of ns), "x" (a ratio), "ms", "s",

@@ -23,6 +23,7 @@ func (b *bench) torchTools() []tool {
 		{name: "vramprof", start: vramprof(), read: readPprof},
 		{name: "vramprof-every", start: vramprof("--sample", "0"), read: readPprof},
 		{name: "vramprof-capture", start: vramprof("-f", "pprof", "-f", "capture"), read: readPprof},
+		{name: "vramprof-noholders", start: vramprof("--holders", "off"), read: readPprof},
 		{name: "vramprof-segments", start: vramprof("--tensors", "off")},
 		{name: "bpftrace", start: bpftrace(liveTensors), read: readBpftrace},
 		{name: "pytorch-python"},

@@ -24,17 +24,24 @@ ratio() { [ -z "$1" ] || [ -z "$2" ] || awk -v a="$1" -v b="$2" 'BEGIN {if (b > 
 pad() { printf '%s%*s' "$2" $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) ""; }
 lpad() { printf '%*s%s' $(($1 - ${#2} > 0 ? $1 - ${#2} : 0)) "" "$2"; }
 
+# revision: prints what was measured. The results themselves do not count as a change.
+revision() {
+  local commit changed
+  commit=$(git describe --always 2>/dev/null) || { echo unknown; return; }
+  changed=$(git status --porcelain --untracked-files=no -- . ':!scripts/bench/results' ':!BENCHMARKS.md' ':!docs/benchmarks')
+  echo "$commit${changed:+-dirty}"
+}
+
 # describe: prints what the figures depend on, one word and a text per line.
 describe() {
-  local virtual cpu revision
+  local virtual cpu
   virtual=$(systemd-detect-virt --vm 2>/dev/null) || true
   [ -n "$virtual" ] || virtual=$(grep -qw hypervisor /proc/cpuinfo && echo yes || echo none)
   cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-  revision=$(git describe --always --dirty 2>/dev/null || echo unknown)
   cat <<END
 machine    ${cpu:-$(uname -m)}, $(nproc) CPUs, virtual: $virtual
 kernel     $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)
-date       $(date -u '+%Y-%m-%d %H:%M UTC'), vramprof $revision
+date       $(date -u '+%Y-%m-%d %H:%M UTC'), vramprof $(revision)
 versions   $("$python" --version), $(go env GOVERSION), $(bpftrace --version 2>/dev/null || echo "no bpftrace")
 END
 }
@@ -44,7 +51,7 @@ about() {
   describe | sed 's/, load .*//'
   cat <<END
 date $(date -u '+%Y-%m-%d %H:%M UTC')
-vramprof $(git describe --always --dirty 2>/dev/null || echo unknown)
+vramprof $(revision)
 load $load, after $(cut -d' ' -f1 /proc/loadavg)
 rounds $rounds
 seconds $1

@@ -31,7 +31,7 @@ func (t *Tracer) load(kernel *btf.Spec, types *btf.Cache) (err error) {
 	if t.memlock, err = bpf.LiftMemlock(kernel); err != nil {
 		return err
 	}
-	if t.unwind, err = unwind.New(kernel, t.stacks.AddFile); err != nil {
+	if t.unwind, err = unwind.New(kernel, t.config.Tables, t.stacks.AddFile); err != nil {
 		return err
 	}
 	if err := t.loadProbes(kernel, types); err != nil {

@@ -36,6 +36,7 @@ import (
 	"github.com/vramprof/vramprof/tracer/processes"
 	"github.com/vramprof/vramprof/tracer/shares"
 	"github.com/vramprof/vramprof/tracer/stacks"
+	"github.com/vramprof/vramprof/tracer/tablecache"
 	"github.com/vramprof/vramprof/tracer/tensors"
 	"github.com/vramprof/vramprof/tracer/unwind"
 	"github.com/vramprof/vramprof/tracer/usage"
@@ -63,6 +64,7 @@ type Config struct {
 	SampleLimit uint32              // tensors per second and allocator, at least 10: beyond, Sample doubles; 0: no limit
 	OOM         func(oom.Error)     // gets each out-of-memory error that is not retried, from one goroutine; may be nil
 	Memory      uint64              // bytes that vramprof may take, which sizes its tables; 0: only their own limits
+	Tables      *tablecache.Dir     // keeps unwind tables between sessions; nil: nothing does
 	Walks       *walks.Options      // how holders are looked for: Every, MaxMemory and HideNames; nil: not at all
 	Capture     ledger.Books        // gets every input of the ledger, from several goroutines, one at a time; may be nil
 	Note        func(string)        // progress for a person; may be nil

@@ -27,7 +27,7 @@ func traceFlags() []cli.Flag {
 
 // traceFlagsWith returns the flags of a command that traces and has a meaning of its own for -v.
 func traceFlagsWith(verbose string) []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		&cli.StringSliceFlag{Name: "pid", Aliases: []string{"p"}, Usage: "trace process `PID` (repeatable)"},
 		&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "trace every CUDA process, and wait if there is none yet"},
 		&cli.StringFlag{Name: "name", Usage: "trace processes, also later ones, whose name, program or script matches the regular expression `REGEX`"},
@@ -38,7 +38,7 @@ func traceFlagsWith(verbose string) []cli.Flag {
 		&cli.BoolFlag{Name: "no-names", Usage: "read classes of holders, not names of variables, attributes and keys"},
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "stop tracing before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: verbose},
-	}
+	}, cacheFlags()...)
 }
 
 // noArguments returns an error if a command that takes only flags has arguments.

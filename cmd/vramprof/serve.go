@@ -65,7 +65,7 @@ func serveFlags() []cli.Flag {
 		&cli.StringFlag{Name: "max-memory", Value: "auto", Usage: "drop detail before vramprof exceeds `BYTES`; auto: a quarter of the memory, 512MiB to 4GiB"},
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also log what is probed"},
 		mineFlag(),
-	}, archiveFlags(), alertFlags())
+	}, cacheFlags(), archiveFlags(), alertFlags())
 }
 
 // server is a session without an end, and who asks for it.

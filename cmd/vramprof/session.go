@@ -74,6 +74,9 @@ func newSession(c *cli.Context) (*session, error) {
 			return nil, err
 		}
 	}
+	if err := s.openCache(c); err != nil {
+		return nil, err
+	}
 	if len(config.Command) > 0 {
 		if _, err := exec.LookPath(config.Command[0]); err != nil {
 			return nil, codedError{fmt.Errorf("start %s: %w", config.Command[0], cause(err)), exitError}
@@ -208,6 +211,9 @@ func (s *session) close() {
 	s.ooms.end()
 	if s.tracer != nil {
 		s.tracer.Close()
+	}
+	if s.config.Tables != nil {
+		_ = s.config.Tables.Close()
 	}
 	if s.driver != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

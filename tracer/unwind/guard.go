@@ -111,8 +111,15 @@ func (g guarded) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 	if err != nil {
 		return nil, err
 	}
-	if namedPython(m.Path) {
+	if namedPython(m.Path) { // the profiler needs its tables in full
 		return relocate(f), nil
+	}
+	if g.u.cache != nil {
+		if err := f.record(m.Path, g.code.Files[m.Vaddr]); err != nil {
+			f.Close()
+			return nil, err
+		}
+		g.u.tables.kept.opened = f
 	}
 	return f, nil
 }
@@ -198,31 +205,6 @@ func (g guarded) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 // OpenELF fails: the profiler calls it for separate debug files. What these have beyond .eh_frame
 // is not worth checksums over gigabytes of files that the process names.
 func (g guarded) OpenELF(string) (*pfelf.File, error) { return nil, errNoDebug }
-
-// boundedFile is a file from which at most maxBytesOfFile bytes are read.
-type boundedFile struct {
-	f        process.ReadAtCloser
-	size     int64
-	modified int64
-	owner    uint32
-	id       fileid.ID // if the owner is not root
-	left     atomic.Int64
-}
-
-func newBoundedFile(f process.ReadAtCloser, size, modified int64) *boundedFile {
-	b := &boundedFile{f: f, size: size, modified: modified}
-	b.left.Store(maxBytesOfFile)
-	return b
-}
-
-func (b *boundedFile) ReadAt(p []byte, off int64) (int, error) {
-	if b.left.Add(-int64(len(p))) < 0 {
-		return 0, errBudget
-	}
-	return b.f.ReadAt(p, off)
-}
-
-func (b *boundedFile) Close() error { return b.f.Close() }
 
 // memory is the memory of a process. After one read has timed out, all later reads fail at once:
 // the profiler makes dozens of reads while it holds a lock on the tables of all processes.

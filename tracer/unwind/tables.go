@@ -14,6 +14,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
+
+	"github.com/vramprof/vramprof/tracer/tablecache"
 )
 
 // Limits of tables in the kernel. The tables of PyTorch with CUDA have some 6 million rows.
@@ -40,6 +42,7 @@ type tables struct {
 	rows  rowCount
 	rules int            // in the kernel's array
 	added map[uint32]int // rules by the process in which they were first seen; u.mu is held
+	kept  kept           // u.mu is held
 }
 
 // Limits of the rules in the kernel's array, which tables share and which never leave it. The
@@ -61,6 +64,9 @@ func (t *tables) UpdateUnwindInfo(index uint16, rule stackdeltatypes.UnwindInfo)
 	}
 	t.rules = int(index) + 1
 	t.added[t.u.loading]++
+	if t.kept.dir != nil {
+		t.kept.rules[index] = tablecache.Rule(rule)
+	}
 	return t.EbpfHandler.UpdateUnwindInfo(index, rule)
 }
 
@@ -124,6 +130,7 @@ func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *eb
 	t := &tables{
 		EbpfHandler: handler, inner: inner, outer: map[uint16]*ebpf.Map{},
 		slots: make(chan struct{}, 64), u: u, rows: newRowCount(), added: map[uint32]int{},
+		kept: kept{dir: u.cache, rules: map[uint16]tablecache.Rule{}},
 	}
 	for i := uint16(support.StackDeltaBucketSmallest); i <= support.StackDeltaBucketLargest; i++ {
 		t.outer[i] = list[fmt.Sprintf("exe_id_to_%d_stack_deltas", i)]
@@ -134,14 +141,18 @@ func newTables(handler ebpfapi.EbpfHandler, list map[string]*ebpf.Map, inner *eb
 // UpdateExeIDToStackDeltas loads the table of one file: a map of 2^n entries in the outer map of
 // that size. It returns n.
 func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.StackDeltaEBPF) (uint16, error) {
-	size := uint16(max(bits.Len32(uint32(len(deltas))), support.StackDeltaBucketSmallest))
+	rows, err := t.kept.rowsFor(deltas)
+	if err != nil {
+		return 0, err
+	}
+	size := uint16(max(bits.Len32(uint32(len(rows))), support.StackDeltaBucketSmallest))
 	outer := t.outer[size]
 	if outer == nil {
-		return 0, fmt.Errorf("a table of %d rows is too large for the unwinder", len(deltas))
+		return 0, fmt.Errorf("a table of %d rows is too large for the unwinder", len(rows))
 	}
 	if !t.rows.take(t.u.loading, file, 1<<size) {
 		t.u.problemOf(t.u.loading, fmt.Sprintf("stacks of process %d are truncated: the unwind tables of its files exceed the limit of one process, or of all", t.u.loading))
-		return 0, fmt.Errorf("a table of %d rows exceeds the limit", len(deltas))
+		return 0, fmt.Errorf("a table of %d rows exceeds the limit", len(rows))
 	}
 	spec := t.inner.Copy()
 	spec.Name = "unwind_table"
@@ -149,19 +160,17 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	table, err := ebpf.NewMap(spec)
 	if err != nil {
 		t.rows.free(file)
-		return 0, fmt.Errorf("create an unwind table of %d rows: %w", len(deltas), err)
+		return 0, fmt.Errorf("create an unwind table of %d rows: %w", len(rows), err)
 	}
-	keys := make([]uint32, len(deltas))
-	rows := make([]support.StackDelta, len(deltas))
-	for i, d := range deltas {
+	keys := make([]uint32, len(rows))
+	for i := range keys {
 		keys[i] = uint32(i)
-		rows[i] = support.StackDelta{AddrLow: d.AddressLow, UnwindInfo: d.UnwindInfo}
 	}
 	if len(rows) > 0 {
 		if _, err := table.BatchUpdate(keys, rows, nil); err != nil {
 			table.Close()
 			t.rows.free(file)
-			return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(deltas), err)
+			return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(rows), err)
 		}
 	}
 	t.start(func() {

@@ -28,6 +28,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/vramprof/vramprof/tracer/tablecache"
 )
 
 // Unwinder loads unwind tables of processes and decodes the stacks that the kernel sends. Load and
@@ -47,7 +49,8 @@ type Unwinder struct {
 	CodeOf   func(pid uint32) (Code, bool)
 	InKernel func() map[uint32]uint32
 
-	mu      sync.Mutex // serializes Load and Forget
+	mu      sync.Mutex      // serializes Load and Forget
+	cache   *tablecache.Dir // nil: none
 	onFile  func(NewFile)
 	loading uint32               // pid
 	refused map[uint32]bool      // processes whose files made the profiler panic
@@ -74,8 +77,9 @@ type Unwinder struct {
 var startMetrics = sync.OnceFunc(func() { metrics.Start(noop.Meter{}) })
 
 // New loads the unwinder's maps and programs into the kernel. Load calls onFile for each new
-// executable file. kernel is the running kernel's BTF.
-func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
+// executable file. kernel is the running kernel's BTF. cache keeps tables for later sessions; it may
+// be nil.
+func New(kernel *btf.Spec, cache *tablecache.Dir, onFile func(NewFile)) (*Unwinder, error) {
 	startMetrics()
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -97,7 +101,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, onFile: onFile, files: map[libpf.FileID]string{},
+	u := &Unwinder{maps: coll.Maps, spec: spec, cancel: cancel, cache: cache, onFile: onFile, files: map[libpf.FileID]string{},
 		refused: map[uint32]bool{}, known: map[host.FileID]bool{}, memories: map[uint32]*memory{}, layouts: newLayouts(coll.Maps)}
 	handler, err := pmebpf.LoadMaps(ctx, interpreters, coll.Maps, inner)
 	if err != nil {
@@ -112,7 +116,7 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 		EbpfHandler:           u.tables,
 		TraceReporter:         u,
 		ExecutableReporter:    u,
-		StackDeltaProvider:    fencedTables{elfunwindinfo.NewStackDeltaProvider()},
+		StackDeltaProvider:    fencedTables{keptTables{elfunwindinfo.NewStackDeltaProvider(), u}},
 		FrameCacheSize:        65536,
 	})
 	if err != nil {
@@ -125,6 +129,9 @@ func New(kernel *btf.Spec, onFile func(NewFile)) (*Unwinder, error) {
 // Close removes the maps and programs.
 func (u *Unwinder) Close() {
 	u.cancel()
+	if u.tables != nil {
+		u.tables.kept.writing.Wait()
+	}
 	for _, m := range u.maps {
 		m.Close()
 	}

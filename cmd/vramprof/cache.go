@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/vramprof/vramprof/internal/untrusted"
+	"github.com/vramprof/vramprof/tracer/tablecache"
+)
+
+func cacheFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "cache", Value: tablecache.Default, Usage: "keep unwind tables of libraries in `DIR` for later sessions, which then start faster"},
+		&cli.BoolFlag{Name: "no-cache", Usage: "keep no unwind tables, and use none that are kept"},
+	}
+}
+
+// openCache opens the folder of --cache; nil: there is none. The default folder may be missing or
+// read-only, as in a container. It is an error if the user named a folder that cannot be used.
+func (s *session) openCache(c *cli.Context) error {
+	if c.Bool("no-cache") {
+		if c.IsSet("cache") {
+			return usageError{errors.New("use only one of --cache and --no-cache")}
+		}
+		return nil
+	}
+	cache, err := tablecache.Open(c.String("cache"))
+	switch {
+	case err == nil:
+		s.config.Tables = cache
+	case c.IsSet("cache"):
+		return codedError{err, exitError}
+	case errors.Is(err, tablecache.ErrUnsafe) || c.Bool("verbose"):
+		fmt.Fprintf(s.stderr, "vramprof: unwind tables are not kept: %s\n", untrusted.Clean(err.Error()))
+	}
+	return nil
+}

@@ -18,7 +18,8 @@ import (
 const maxRelocations = 1 << 19
 
 // relocated is a file whose relative relocations are applied. GNU ld writes the pointers into the
-// data as well; lld leaves zeros there, where the profiler reads CPython's tables of members.
+// data as well; lld leaves zeros there, where the profiler reads CPython's tables of members. On arm64
+// it has keyStub's code too.
 type relocated struct {
 	process.ReadAtCloser
 	pointers []pointer // by offset in the file
@@ -26,7 +27,8 @@ type relocated struct {
 
 type pointer struct{ offset, value uint64 }
 
-// relocate applies the relative relocations of a file. It returns f itself if there are none.
+// relocate applies the relative relocations of a file, and keyStub. It returns f itself if there is
+// nothing to change.
 func relocate(f process.ReadAtCloser) process.ReadAtCloser {
 	file, err := elf.NewFile(f)
 	if err != nil || file.Class != elf.ELFCLASS64 || file.ByteOrder != binary.LittleEndian {
@@ -48,6 +50,9 @@ func relocate(f process.ReadAtCloser) process.ReadAtCloser {
 				list = append(list, pointer{offset, binary.LittleEndian.Uint64(entry[16:])})
 			}
 		}
+	}
+	if stub, ok := keyStub(file); ok {
+		list = append(list, stub)
 	}
 	if len(list) == 0 {
 		return f

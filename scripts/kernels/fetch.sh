@@ -3,19 +3,26 @@
 # fetch.sh SERIES SUITE: downloads the newest Debian kernel of a series ("6.12"; "newest" for the
 # latest of all) in a suite into .cache/kernels/SERIES. It prints "VERSION PATH" of the vmlinuz. A
 # cached kernel is used for a week, and longer if no newer one is available. It installs nothing.
-# Exit status 77: no kernel is available.
+# With ARCH=arm64 in the environment, the kernel is one of arm64, in .cache/kernels/arm64-SERIES.
+# fetch.sh packages SUITE PACKAGE… unpacks packages into the folder root of
+# .cache/kernels/packages or arm64-packages, and prints "packages PATH".
+# Exit status 77: no kernel or package is available.
 set -euo pipefail
-series=${1:?usage: fetch.sh SERIES SUITE} suite=${2:?usage: fetch.sh SERIES SUITE}
+name=${1:?usage: fetch.sh SERIES SUITE} suite=${2:?usage: fetch.sh SERIES SUITE} arch=${ARCH:-amd64}
+shift 2
+case $arch in amd64) series=$name ;; *) series=$arch-$name ;; esac
+file=vmlinuz
+[ "$name" != packages ] || file=root
 cache=$(dirname "$(dirname "$(dirname "$(realpath "$0")")")")/.cache/kernels
 mkdir -p "$cache"
 
-cached() { # prints the cached kernel if there is one
-  [ -s "$cache/$series/vmlinuz" ] && echo "$(cat "$cache/$series/version") $cache/$series/vmlinuz"
+cached() { # prints the cached kernel or folder if there is one
+  [ -s "$cache/$series/$file" ] && echo "$(cat "$cache/$series/version") $cache/$series/$file"
 }
 fresh() { [ -n "$(find "$cache/$series/version" -mtime -7 2>/dev/null)" ] && cached; }
 unavailable() {
-  cached && { echo "Linux $series: using the cached one: $*" >&2; exit; }
-  echo "no Linux $series of Debian $suite: $*" >&2
+  cached && { echo "$series: using the cached one: $*" >&2; exit; }
+  echo "no Linux $name for $arch of Debian $suite: $*" >&2
   exit 77
 }
 
@@ -26,7 +33,6 @@ fresh && exit
 for tool in apt-get apt-cache dpkg-deb; do
   command -v $tool >/dev/null || unavailable "$tool is not installed"
 done
-[ "$(dpkg --print-architecture)" = amd64 ] || unavailable "this machine is not amd64"
 # The configured mirror: "URIs: MIRROR" or "deb MIRROR SUITE main".
 mirror=$(cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
   sed -nE '/^#/!s,.*[ =]([a-z]+://[^ ]+/debian)/?( .*)?$,\1,p' | sort -u | sed -n 1p) || true
@@ -37,28 +43,45 @@ keys=/usr/share/keyrings/debian-archive-keyring.gpg
 work=$(mktemp -d "$cache/$series.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/{lists/partial,archives/partial,none,root}
-printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nArchitectures: amd64\nSigned-By: %s\n' "$mirror" "$suite" "$keys" >"$work/suite.sources"
-options=(-q -o "Dir::Etc::sourcelist=$work/suite.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
+printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nArchitectures: %s\nSigned-By: %s\n' "$mirror" "$suite" "$arch" "$keys" >"$work/suite.sources"
+options=(-q -o "APT::Architecture=$arch" -o "APT::Architectures=$arch" -o "Dir::Etc::sourcelist=$work/suite.sources" -o "Dir::Etc::sourceparts=$work/none" -o "Dir::State::Lists=$work/lists"
   -o "Dir::Cache=$work" -o "Dir::State::status=$work/status" -o Acquire::Languages=none -o APT::Sandbox::User=root
   -o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false -o Acquire::Retries=2 -o Acquire::http::Timeout=20)
 : >"$work/status"
 log=$work/log
 timeout 200 apt-get "${options[@]}" update >"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
 
+# download PACKAGE…: unpacks packages of the suite into $work/root.
+download() {
+  local archive
+  (cd "$work/archives" && timeout 300 apt-get "${options[@]}" download "$@") >>"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
+  for archive in "$work"/archives/*.deb; do dpkg-deb -x "$archive" "$work/root"; done
+}
+
+# keep PATH VERSION: makes what was downloaded the cached one.
+keep() {
+  rm -rf "${cache:?}/$series"
+  mkdir "$cache/$series"
+  mv "$1" "$cache/$series/$file"
+  echo "$2" >"$cache/$series/version" # written last: the download is complete
+  cached
+}
+
+if [ "$name" = packages ]; then
+  download "$@"
+  keep "$work/root" packages
+  exit
+fi
+
 # "6.1.0-47", "6.12.107+deb13". Since 6.19, linux-binary-* has only the image; no modules are needed
 # here.
-case $series in newest) pattern='[0-9.]+' ;; *) pattern="${series//./\\.}\\.[0-9.]+" ;; esac
-package=$(apt-cache "${options[@]}" pkgnames linux- 2>>"$log" | sed -nE "s/^linux-(image|binary)-($pattern(-[0-9]+|\+[a-z0-9+~]+)?)-cloud-amd64\$/\2 \1/p" |
+case $name in newest) pattern='[0-9.]+' ;; *) pattern="${name//./\\.}\\.[0-9.]+" ;; esac
+package=$(apt-cache "${options[@]}" pkgnames linux- 2>>"$log" | sed -nE "s/^linux-(image|binary)-($pattern(-[0-9]+|\+[a-z0-9+~]+)?)-cloud-$arch\$/\2 \1/p" |
   sort -k1,1V -k2,2r | tail -n 1) || true
 [ -n "$package" ] || unavailable "the suite has none"
-package=linux-${package#* }-${package% *}-cloud-amd64
-(cd "$work/archives" && timeout 300 apt-get "${options[@]}" download "$package") >>"$log" 2>&1 || unavailable "$(tail -n 2 "$log")"
-dpkg-deb -x "$work"/archives/*.deb "$work/root"
+package=linux-${package#* }-${package% *}-cloud-$arch
+download "$package"
 vmlinuz=$(find "$work/root" -name 'vmlinuz*' -type f | head -n 1) # boot/vmlinuz-VERSION or usr/lib/modules/VERSION/vmlinuz
 [ -n "$vmlinuz" ] || unavailable "$package contains no kernel"
-rm -rf "$cache/$series"
-mkdir "$cache/$series"
-mv "$vmlinuz" "$cache/$series/vmlinuz"
 version=${package#linux-*-}
-echo "${version%-cloud-amd64}" >"$cache/$series/version" # written last: the download is complete
-cached
+keep "$vmlinuz" "${version%-cloud-"$arch"}"

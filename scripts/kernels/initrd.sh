@@ -3,14 +3,20 @@
 # initrd.sh OUT FILE…: creates an initial file system with busybox, the given files and folders at
 # their own paths, and the shared libraries that they need. Its init runs /inside.sh, given as
 # "PATH=/inside.sh", with the words of vramprof.run="…" on the kernel's command line. It is not
-# compressed: a simulated processor unpacks slowly.
+# compressed: a simulated processor unpacks slowly. With ROOT in the environment, a folder of another
+# architecture, programs, libraries and busybox are those in it.
 set -euo pipefail
 out=$(realpath -m "${1:?usage: initrd.sh OUT FILE…}")
 shift
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{usr/bin,usr/lib,usr/lib64,usr/sbin,proc,sys,dev,tmp,root,run,etc}
-for folder in bin lib lib64 sbin; do ln -s "usr/$folder" "$root/$folder"; done
+for folder in bin lib lib64 sbin; do
+  ln -s "usr/$folder" "$root/$folder"
+  for part in "${ROOT:-}/$folder" "${ROOT:-}/usr/$folder"; do
+    [ -z "${ROOT:-}" ] || [ ! -d "$part" ] || cp -a "$part/." "$root/usr/$folder/"
+  done
+done
 for file in "$@"; do
   from=${file%%=*} to=${file#*=}
   mkdir -p "$root$(dirname "$to")"
@@ -23,7 +29,7 @@ find "$root" \( -name '*.pyc' -path '*/test/*' -o -name '*.a' \) -delete
     [ -e "$root$library" ] || { mkdir -p "$root$(dirname "$library")" && cp -L "$library" "$root$library"; }
   done
 busybox=$(command -v busybox)
-cp "$busybox" "$root/bin/busybox"
+[ -n "${ROOT:-}" ] || cp "$busybox" "$root/bin/busybox"
 for applet in $("$busybox" --list); do [ -e "$root/bin/$applet" ] || ln -s busybox "$root/bin/$applet"; done
 cat >"$root/init" <<'INIT'
 #!/bin/sh

@@ -9,6 +9,7 @@
 #   running    attaches to a running C and a running Python program, and detaches
 #   command    traces a command of each from its first call
 #   later      notices a program that starts later by its mappings
+#   first      arm64: which first instructions of functions the kernel simulates or steps
 #   threads    four threads that preempt each other have their own stacks
 #   memory     maps use as much kernel memory as "vramprof check" computes; for test-memory.sh
 #   warnings   the kernel has logged no warning
@@ -30,6 +31,7 @@ step() {
     running) test_of e2e.test TestRunningCAndPythonAreTracedTogether ;;
     command) test_of e2e.test TestRecordedCommandOfCAndPythonIsTracedFromItsFirstCall ;;
     later) test_of e2e.test TestLaterProgramIsTracedAfterASecond ;;
+    first) test_of tracer.test TestFirstInstructionsAreSimulatedOrStepped ;;
     threads) test_of e2e.test TestPreemptedThreadsGetTheirOwnStacks ;;
     memory) test_of tracer.test TestKernelSaysThatMapsTakeWhatIsComputed ;;
     warnings) ! dmesg | grep -A 25 -E 'WARNING: |BUG: |Oops' ;;

@@ -58,6 +58,7 @@ c_programs() { # after libcudart
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
     $CC -o "$out/$p" "$objects/$p.o" "$out/libcudart.so.12" -ldl -lpthread
   done
+  [ "$machine" != aarch64 ] || $CC -std=gnu11 "${pflags[@]}" -o "$out/first_arm64" "$programs"/first_arm64.[cS]
   for p in calls_c calls_arguments calls_call calls_random calls_kinds calls_share; do
     $CC -std=gnu11 "${pflags[@]}" -c "$programs/$p.c" -o "$objects/$p.o"
   done

@@ -188,7 +188,7 @@ func jumpsInto(code []byte, offset int) bool {
 // return address. The named instructions are those that arch/arm64/kernel/probes/decode-insn.c
 // simulates for uprobes in all supported kernels. Not among them: nop, from Linux 6.13; loads of
 // literals, which kernels reject for uprobes since October 2024 (CVE-2024-50099); bti and paciasp.
-// None of this was measured on arm64.
+// A test in package tracer counts and times hits of all of them.
 func decodeARM64(code []byte) (offset int, emulated bool, shape string) {
 	inst, err := arm64asm.Decode(code)
 	if err != nil {

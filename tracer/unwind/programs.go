@@ -75,6 +75,9 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 			delete(spec.Maps, name)
 		case m.Type == ebpf.HashOfMaps:
 			m.MaxEntries = filesWith(name)
+			if size, ok := rowsIn(name); ok && size >= leastMapped {
+				m.InnerMap.Flags |= unix.BPF_F_MMAPABLE
+			}
 		case name == "pid_page_to_mapping_info":
 			m.MaxEntries = maxPrefixes
 		case name == "py_procs":
@@ -92,12 +95,23 @@ func reduce(spec *ebpf.CollectionSpec, interpreters *interpreterconfig.Config) {
 // filesWith returns how many files an outer map, such as exe_id_to_8_stack_deltas of tables with 2^8
 // rows, must hold: maxRows bounds those with large tables.
 func filesWith(outer string) uint32 {
-	var size int
-	if n, err := fmt.Sscanf(outer, "exe_id_to_%d_stack_deltas", &size); n != 1 || err != nil {
+	size, ok := rowsIn(outer)
+	if !ok {
 		return maxFiles
 	}
 	return uint32(min(maxFiles, maxRows>>size))
 }
+
+// rowsIn returns the binary logarithm of how many rows the tables in an outer map have.
+func rowsIn(outer string) (size int, ok bool) {
+	n, err := fmt.Sscanf(outer, "exe_id_to_%d_stack_deltas", &size)
+	return size, n == 1 && err == nil
+}
+
+// leastMapped is the binary logarithm of how many rows a table has at least that is written through
+// a mapping of its memory, which takes a tenth of the time of updates. The kernel's memory for
+// smaller ones would grow by a page each.
+const leastMapped = 14
 
 // grow makes the large maps that only user space changes allocate their entries as they fill.
 func grow(spec *ebpf.CollectionSpec) {

@@ -3,6 +3,7 @@
 package unwind
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
 	"go.opentelemetry.io/ebpf-profiler/processmanager/ebpfapi"
 	"go.opentelemetry.io/ebpf-profiler/support"
+	"golang.org/x/sys/unix"
 
 	"github.com/vramprof/vramprof/tracer/tablecache"
 )
@@ -157,21 +159,18 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 	spec := t.inner.Copy()
 	spec.Name = "unwind_table"
 	spec.MaxEntries = 1 << size
+	if size >= leastMapped {
+		spec.Flags |= unix.BPF_F_MMAPABLE
+	}
 	table, err := ebpf.NewMap(spec)
 	if err != nil {
 		t.rows.free(file)
 		return 0, fmt.Errorf("create an unwind table of %d rows: %w", len(rows), err)
 	}
-	keys := make([]uint32, len(rows))
-	for i := range keys {
-		keys[i] = uint32(i)
-	}
-	if len(rows) > 0 {
-		if _, err := table.BatchUpdate(keys, rows, nil); err != nil {
-			table.Close()
-			t.rows.free(file)
-			return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(rows), err)
-		}
+	if err := fill(table, rows); err != nil {
+		table.Close()
+		t.rows.free(file)
+		return 0, fmt.Errorf("fill an unwind table of %d rows: %w", len(rows), err)
 	}
 	t.start(func() {
 		defer table.Close()
@@ -179,6 +178,31 @@ func (t *tables) UpdateExeIDToStackDeltas(file host.FileID, deltas []ebpfapi.Sta
 		_ = outer.Put(uint64(file), uint32(table.FD()))
 	})
 	return size, nil
+}
+
+// fill writes the rows of a new table.
+func fill(table *ebpf.Map, rows []support.StackDelta) error {
+	if table.Flags()&unix.BPF_F_MMAPABLE != 0 {
+		memory, err := unix.Mmap(table.FD(), 0, int(table.MaxEntries())*bytesOfRow, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil {
+			return err
+		}
+		for i, row := range rows {
+			at := memory[i*bytesOfRow:][:4]
+			binary.NativeEndian.PutUint16(at, row.AddrLow)
+			binary.NativeEndian.PutUint16(at[2:], row.UnwindInfo)
+		}
+		return unix.Munmap(memory)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	keys := make([]uint32, len(rows))
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	_, err := table.BatchUpdate(keys, rows, nil)
+	return err
 }
 
 // DeleteExeIDToStackDeltas removes the table of one file.

@@ -89,6 +89,7 @@ func (g guarded) IterateMappings(callback func(process.RawMapping) bool) (uint32
 	if err != nil {
 		return failed, err
 	}
+	cLibraryFirst(list)
 	for _, m := range list {
 		if f, ok := g.code.Files[m.Vaddr]; ok {
 			m.Device, m.Inode = identified|uint64(f.Device), maphash.Comparable(g.u.layouts.seed, f)

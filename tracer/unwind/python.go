@@ -5,6 +5,7 @@ package unwind
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -72,6 +73,21 @@ func (t *tables) UpdateInterpreterOffsets(program uint16, file host.FileID, rang
 func namedPython(file string) bool {
 	name := path.Base(file)
 	return strings.HasPrefix(name, "python") || strings.HasPrefix(name, "libpython")
+}
+
+// cLibraryFirst moves the library with pthread_getspecific to the front: for Python 3.13 and newer, the
+// profiler takes what it needs to find a thread's state from the first C library only. Since glibc
+// 2.34, libpthread.so.0 is empty, and CUDA's libraries load it below libc.so.6.
+func cLibraryFirst(mappings []process.RawMapping) {
+	rank := func(m process.RawMapping) int {
+		for _, prefix := range []string{"libc.so.6", "libpthread-", "ld-musl-"} {
+			if strings.HasPrefix(path.Base(m.Path), prefix) {
+				return 0
+			}
+		}
+		return 1
+	}
+	slices.SortStableFunc(mappings, func(a, b process.RawMapping) int { return rank(a) - rank(b) })
 }
 
 // pythonFile is a new file with a name of CPython's.

@@ -55,6 +55,17 @@ func TestStacksOfEachPythonVersionAreWhole(t *testing.T) {
 	}
 }
 
+// loadsPthread returns a folder for PYTHONPATH whose module loads libpthread.so.0 while Python
+// starts. CUDA's libraries do so, which were linked before glibc 2.34.
+func loadsPthread(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "sitecustomize.py"), []byte("import ctypes\nctypes.CDLL('libpthread.so.0')\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
 // Debian builds Python differently. These interpreters also run with their own libc.
 func TestStacksOfDebiansPythonsAreWhole(t *testing.T) {
 	dir := setup(t)
@@ -62,7 +73,7 @@ func TestStacksOfDebiansPythonsAreWhole(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			program := fetchPython(t, version, suite)
-			env := dir.Env(t, 1, 8<<30)
+			env := append(dir.Env(t, 1, 8<<30), "PYTHONPATH="+loadsPthread(t))
 			tracePython(t, env, startTarget(t, env, program, dir.Program("leak.py"), "--stdin", "--threads", "4"))
 		})
 	}

@@ -79,7 +79,7 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 	replacements := t.unwind.Bind(spec)
 	multi := probes.Prepare(spec)
 	maps := &ebpf.CollectionSpec{Maps: spec.Maps, Variables: spec.Variables, Types: spec.Types, ByteOrder: spec.ByteOrder}
-	t.coll, err = ebpf.NewCollectionWithOptions(maps, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types})
+	t.coll, err = ebpf.NewCollectionWithOptions(maps, bpf.Options(types, replacements))
 	if err != nil {
 		return fmt.Errorf("create the probes' maps: %w", err)
 	}
@@ -169,7 +169,7 @@ func (t *Tracer) loadWatch(kernel *btf.Spec, types *btf.Cache) error {
 	for _, shared := range []string{"events", "processes", "threads", "counters", "shares", "tables"} {
 		replacements[shared] = t.coll.Maps[shared]
 	}
-	if t.watch.programs, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements, Cache: types}); err != nil {
+	if t.watch.programs, err = ebpf.NewCollectionWithOptions(spec, bpf.Options(types, replacements)); err != nil {
 		return fmt.Errorf("load the process watch: %w", err)
 	}
 	if err := t.watch.attach(); err != nil {

@@ -57,7 +57,7 @@ func OpenScanner() (*Scanner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the process watch's objects: %w", err)
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
+	coll, err := ebpf.NewCollectionWithOptions(spec, bpf.Options(types, nil))
 	if err != nil {
 		return nil, fmt.Errorf("load the process watch: %w", err)
 	}

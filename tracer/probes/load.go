@@ -9,6 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
+
+	"github.com/vramprof/vramprof/bpf"
 )
 
 // StopProgram is the program that ends a stack walk. It is the only program of the unwinder among
@@ -48,7 +50,7 @@ func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache
 }
 
 func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (err error) {
-	p.programs, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
+	p.programs, err = ebpf.NewCollectionWithOptions(spec, bpf.Options(types, maps))
 	if err != nil {
 		return fmt.Errorf("load the probes: %w", err)
 	}

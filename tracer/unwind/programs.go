@@ -190,7 +190,7 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 	python := spec.Copy()
 	delete(python.Programs, nativeProgram)
 	delete(spec.Programs, pythonProgram)
-	options := ebpf.CollectionOptions{MapReplacements: replacements, Cache: types}
+	options := bpf.Options(types, replacements)
 	err = u.loadStep(spec, options, support.ProgUnwindNative, nativeProgram)
 	if err != nil {
 		return err

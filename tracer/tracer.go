@@ -226,15 +226,16 @@ func (t *Tracer) run(ctx context.Context) error {
 	wait.Go(func() { t.mapping.Tell(ctx, mappingPause, func() { _ = t.events.Flush() }) })
 	t.running.Store(clock.Now())
 	t.config.Ready(t.table.Traced())
+	tracing := ctx // the goroutines above go on until its events are read
 	if t.config.Duration > 0 {
-		timed, stop := context.WithTimeout(ctx, t.config.Duration)
+		var stop context.CancelFunc
+		tracing, stop = context.WithTimeout(ctx, t.config.Duration)
 		defer stop()
-		ctx = timed
 	}
 	if t.walker != nil {
-		wait.Go(func() { t.walker.Run(ctx) })
+		wait.Go(func() { t.walker.Run(tracing) })
 	}
-	t.readEvents(ctx)
+	t.readEvents(tracing)
 	return nil
 }
 

@@ -5,6 +5,7 @@ package probes
 import (
 	"cmp"
 	"fmt"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -40,7 +41,7 @@ func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache
 	p := &Prober{multi: multi, errs: make([]error, 1+len(steps))}
 	p.loading.Go(func() {
 		if p.errs[0] = p.load(spec, maps, types); p.errs[0] == nil {
-			p.errs[0] = loaded(p.programs.Programs)
+			p.errs[0] = loaded(p.programs)
 		}
 	})
 	for i, step := range steps {
@@ -50,17 +51,52 @@ func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache
 }
 
 func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (err error) {
-	p.programs, err = ebpf.NewCollectionWithOptions(spec, bpf.Options(types, maps))
-	if err != nil {
+	if p.programs, err = loadApart(spec, maps, types); err != nil {
 		return fmt.Errorf("load the probes: %w", err)
 	}
-	by := p.programs.Programs
+	by := p.programs
 	p.allocEnter, p.callEnter, p.callReturn, p.libraryLoaded = by["alloc_enter"], by["call_enter"], by["call_return"], by["library_loaded"]
 	p.blockReported, p.blockFailed = by["block_reported"], by["block_failed"]
 	if cookie := maps["cookie"]; cookie != nil {
 		p.stubs, err = newStubs(cookie, p.allocEnter, p.callEnter, p.callReturn, p.blockReported, p.blockFailed, p.libraryLoaded)
 	}
 	return err
+}
+
+// loadApart loads all programs of spec at the same time: the verifier takes one processor for each.
+func loadApart(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (map[string]*ebpf.Program, error) {
+	var mu sync.Mutex
+	var errs []error
+	var wait sync.WaitGroup
+	programs, rest := map[string]*ebpf.Program{}, *spec
+	rest.Programs = nil
+	for name, program := range spec.Programs {
+		one := rest.Copy()
+		one.Programs = map[string]*ebpf.ProgramSpec{name: program}
+		wait.Go(func() {
+			c, err := ebpf.NewCollectionWithOptions(one, bpf.Options(types, maps))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			defer c.Close()
+			programs[name] = c.DetachProgram(name)
+		})
+	}
+	wait.Wait()
+	if len(errs) > 0 {
+		closeAll(programs)
+		return nil, errs[0]
+	}
+	return programs, nil
+}
+
+func closeAll(programs map[string]*ebpf.Program) {
+	for _, program := range programs {
+		program.Close()
+	}
 }
 
 // Wait returns when all programs are loaded, or the first error.
@@ -70,13 +106,11 @@ func (p *Prober) Wait() error {
 }
 
 // Programs returns the programs by name. It must follow a Wait without an error.
-func (p *Prober) Programs() map[string]*ebpf.Program { return p.programs.Programs }
+func (p *Prober) Programs() map[string]*ebpf.Program { return p.programs }
 
 // Close waits like Wait, and unloads the programs. Attached probes keep theirs.
 func (p *Prober) Close() {
 	p.loading.Wait()
 	p.stubs.close()
-	if p.programs != nil {
-		p.programs.Close()
-	}
+	closeAll(p.programs)
 }

@@ -25,9 +25,9 @@ import (
 // the programs. After Wait it is constant, and any goroutine may attach.
 type Prober struct {
 	loading  sync.WaitGroup
-	errs     []error          // by step; this and the fields below are valid after Wait
-	programs *ebpf.Collection // nil if the kernel rejected a program
-	stubs    *stubs           // nil if the kernel supports attach cookies
+	errs     []error                  // by step; this and the fields below are valid after Wait
+	programs map[string]*ebpf.Program // nil if the kernel rejected one
+	stubs    *stubs                   // nil if the kernel supports attach cookies
 
 	allocEnter, callEnter, callReturn, libraryLoaded *ebpf.Program
 	blockReported, blockFailed                       *ebpf.Program

@@ -3,9 +3,11 @@
 package unwind
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -191,16 +193,17 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 	delete(python.Programs, nativeProgram)
 	delete(spec.Programs, pythonProgram)
 	options := bpf.Options(types, replacements)
-	err = u.loadStep(spec, options, support.ProgUnwindNative, nativeProgram)
-	if err != nil {
-		return err
-	}
-	return withFewerFrames(func(frames uint32) error {
+	var native error
+	var wait sync.WaitGroup
+	wait.Go(func() { native = u.loadStep(spec, options, support.ProgUnwindNative, nativeProgram) })
+	err = withFewerFrames(func(frames uint32) error {
 		if err := python.Variables["python_frames_per_program"].Set(frames); err != nil {
 			return fmt.Errorf("set python_frames_per_program: %w", err)
 		}
 		return u.loadStep(python, options, support.ProgUnwindPython, pythonProgram)
 	})
+	wait.Wait()
+	return cmp.Or(native, err)
 }
 
 // pythonFrames is how many frames of Python the step walks per tail call, the preferred number first.

@@ -5,11 +5,12 @@
 #   lint       lintian, rpmlint, and systemd-analyze of the service
 #   deb        Debian 12 in QEMU, with systemd: install, trace, upgrade a running service, remove, purge
 #   rpm        the same with rpm, as far as Debian's rpm has what Fedora has
+#   debian13   deb with Debian 13 and the newest kernel of its backports
 #   debian11   a tree of Debian 11, whose glibc is as old as Ubuntu 20.04's: install, trace, purge
 #   unpacked   the tarball, and the contents of the .rpm, in folders of this machine
 #   same       builds HEAD again, in another folder and without Go's cache, and compares the bytes;
 #              ARCHS=amd64,arm64 for both
-# STEPS="install remove" runs only these steps of deb or rpm: see packages/inside.sh.
+# STEPS="install remove" runs only these steps of deb, rpm or debian13: see packages/inside.sh.
 # It installs what is missing. A section whose machine or tree is not available is skipped. Trees and
 # builds are kept in .cache/packages.
 set -uo pipefail
@@ -80,22 +81,25 @@ inside() {
   unshare --mount --fork bash -c 'for one in proc sys dev; do mount --rbind "/$one" "$0/$one" || exit; done; exec chroot "$0" /usr/bin/env -u TMPDIR PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"' "$@"
 }
 
-# machine SECTION: boots the machine, and runs a section of inside.sh.
+# machine SECTION SUITE KERNEL [NAME]: boots a machine with that Debian and kernel, and runs a section of
+# inside.sh. NAME.log is its console.
 machine() {
-  local inputs=$work/inputs-$1
+  local folder=$cache/$2 name=${4:-$1}
+  local inputs=$work/inputs-$name
   fake || return
-  $here/image.sh "$cache" "$cache/debian11/opt/fake" || return
+  $here/image.sh "$folder" "$cache/debian11/opt/fake" "$2" "$3" || return
   mkdir "$inputs" && cp -r "$cache"/{old,new} $here/inside.sh $here/demo.sh "$inputs/" || return
   version "$cache/old" >"$inputs/old/version"
   version "$cache/new" >"$inputs/new/version"
-  $here/boot.sh "$cache" "$inputs" "$1 ${STEPS:-}"
+  $here/boot.sh "$folder" "$inputs" "$1 ${STEPS:-}"
   local status=$?
-  cp "$inputs.log" "$cache/$1.log"
-  [ $status = 0 ] || echo "its console: $cache/$1.log" >&2
+  cp "$inputs.log" "$cache/$name.log"
+  [ $status = 0 ] || echo "its console: $cache/$name.log" >&2
   return $status
 }
-deb() { machine deb; }
-rpm_() { machine rpm; }
+deb() { machine deb bookworm linux-image-cloud-amd64; }
+rpm_() { machine rpm bookworm linux-image-cloud-amd64; }
+debian13() { machine deb trixie linux-image-cloud-amd64/trixie-backports debian13; }
 
 debian11() {
   local root=$cache/debian11
@@ -135,7 +139,7 @@ same() {
   diff "$first/SHA256SUMS" "$work/second/SHA256SUMS"
 }
 
-all="lint deb rpm debian11 unpacked same"
+all="lint deb rpm debian13 debian11 unpacked same"
 [ $# != 0 ] || set -- $all
 for section in "$@"; do
   case " $all " in *" $section "*) ;; *) echo "test-packages.sh: no section $section (sections: $all)" >&2; exit 2 ;; esac

@@ -1,12 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# image.sh FOLDER FAKE: makes a disk with Debian 12, its kernel and systemd, and the fake CUDA as the
-# machine's driver. The user alice has the demo's program. Exit status 77: it is not available.
+# image.sh FOLDER FAKE SUITE KERNEL: makes a disk with that Debian, the package of a kernel, systemd, and
+# the fake CUDA as the machine's driver. The user alice has the demo's program. Exit status 77: it is
+# not available.
 set -euo pipefail
-folder=${1:?usage: image.sh FOLDER FAKE} fake=${2:?usage: image.sh FOLDER FAKE}
+[ $# = 4 ] || { echo "usage: image.sh FOLDER FAKE SUITE KERNEL" >&2; exit 2; }
+folder=$1 fake=$2 suite=$3 kernel=$4
 root=$folder/root
 mkdir -p "$folder"
-"$(dirname "$0")/tree.sh" bookworm "$root" systemd systemd-sysv dbus udev kmod procps linux-image-cloud-amd64 initramfs-tools zstd python3 man-db zsh fish bash-completion curl rpm apparmor
+"$(dirname "$0")/tree.sh" "$suite" "$root" "$kernel" systemd systemd-sysv dbus udev kmod passwd procps initramfs-tools zstd python3 man-db zsh fish bash-completion curl rpm apparmor
 [ ! "$folder/disk" -nt "$root.made" ] || [ ! "$folder/disk" -nt "$fake/stamp" ] || [ ! "$folder/disk" -nt "$0" ] || exit 0
 cp "$root"/boot/vmlinuz-* "$folder/vmlinuz"
 cp "$root"/boot/initrd.img-* "$folder/initrd"

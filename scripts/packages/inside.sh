@@ -43,11 +43,12 @@ ready() { curl -sf localhost:9836/-/ready; }
 metric() { curl -sf localhost:9836/metrics | grep -E "$1"; }
 line='train\.py:[0-9]+ Trainer\.train_step'
 
-# job: starts the demo's program in alice's home, as alice, and waits for its first steps.
+# job NAME OPTION…: starts the demo's program in alice's home, as alice, and waits for its first steps.
+# By default it leaks so slowly that the GPU has memory until the end.
 job() {
   touch "$FAKECUDA_SHM"
   chmod 666 "$FAKECUDA_SHM"
-  systemd-run --quiet --unit "$1" --uid alice --setenv FAKECUDA_SHM=$FAKECUDA_SHM --setenv PYTHONDONTWRITEBYTECODE=1 python3 /home/alice/job/train.py "${@:2}"
+  systemd-run --quiet --unit "$1" --uid alice --setenv FAKECUDA_SHM=$FAKECUDA_SHM --setenv PYTHONDONTWRITEBYTECODE=1 python3 /home/alice/job/train.py --leak-bytes 16384 "${@:2}"
   sleep 1
   systemctl is-active --quiet "$1" || fail "the job ended"
 }
@@ -92,7 +93,7 @@ restart() {
     install -D -m 644 "/usr/share/doc/vramprof/examples/$name" "$folder/$name" || fail "no drop-in $name"
   done
   systemctl daemon-reload
-  systemctl restart vramprof || fail "$(journalctl --no-pager -u vramprof -o cat | tail -n 5)"
+  systemctl restart vramprof || fail "$(journalctl --no-pager -u vramprof -o cat | tail -n 60)"
 }
 
 # alerts DROP-IN…: with alerts.conf and these, --on-oom runs its command as nobody, and under the

@@ -190,7 +190,7 @@ func testExec(t *testing.T, m *machine) {
 }
 
 func testDyingThreads(t *testing.T, m *machine) {
-	p := m.start([]string{"FAKECUDA_LATENCY_US=30000"}, m.program("dying_c"), "20")
+	p := m.start([]string{"FAKECUDA_LATENCY_US=300000"}, m.program("dying_c"), "20")
 	p.ready()
 	s := m.snapshot()
 	got := booked(t, s, p.pid())

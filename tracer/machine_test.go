@@ -24,6 +24,7 @@ import (
 	"github.com/vramprof/vramprof/internal/sums"
 	"github.com/vramprof/vramprof/tracer/ledger"
 	"github.com/vramprof/vramprof/tracer/nvml"
+	"github.com/vramprof/vramprof/tracer/unwind"
 )
 
 // machine is a simulated machine under a tracer that runs in the test itself.
@@ -35,6 +36,7 @@ type machine struct {
 	env    []string
 	folder string
 	idle   time.Duration // of the tracer, if not 0
+	slow   time.Duration // how much longer each new stack takes to decode
 
 	firstBlocks uint32 // entries of the first far map of live tensors, if not 0
 	lastly      func()
@@ -113,6 +115,12 @@ func (m *machine) trace(change func(*Config)) {
 	}
 	m.t.Cleanup(m.Close)
 	m.Tracer.idle = cmp.Or(m.idle, m.Tracer.idle)
+	if decode := m.Tracer.reader.Decode; m.slow > 0 {
+		m.Tracer.reader.Decode = func(raw []byte) (unwind.Stack, error) {
+			time.Sleep(m.slow)
+			return decode(raw)
+		}
+	}
 	m.Tracer.tensors.BlockMaps.Far[0].MaxEntries = cmp.Or(m.firstBlocks, m.Tracer.tensors.BlockMaps.Far[0].MaxEntries)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -70,9 +70,11 @@ func (t *Tracer) lastBooks(more func(*booking.Turn, *ledger.Snapshot)) *ledger.S
 // wait.
 func (t *Tracer) takeBooks(moment uint64, more func(*booking.Turn, *ledger.Snapshot)) *ledger.Snapshot {
 	t.desk.Settle(moment, func() { _ = t.events.Flush() })
+	t.reader.Settle()
 	turn := t.desk.Take()
 	defer turn.Done()
 	turn.TakeBefore(moment + 1)
+	t.markSegments(turn) // again: the stacks of the latest events have come since
 	s := turn.Snapshot(clock.Now(), time.Now())
 	more(turn, s)
 	return s

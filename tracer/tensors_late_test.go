@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
@@ -116,4 +117,20 @@ func TestAttachedInTheMiddleOfOldPyTorchNothingOlderIsInvented(t *testing.T) {
 		checkParts(t, what, s, frees.pid())
 	}
 	frees.end()
+}
+
+// TestSegmentsAreKnownBeforeTheirStacksAreRead takes a snapshot while the stacks of the latest
+// segments are still in their ring: their memory is PyTorch's, not another library's.
+func TestSegmentsAreKnownBeforeTheirStacksAreRead(t *testing.T) {
+	m := newMachine(t, 1)
+	m.slow = 50 * time.Millisecond
+	m.keepTorch("1.6")
+	m.trace(nil)
+	p := m.follow("1.6", []string{plain}, "alloc a 30M", "totals", "sites", "wait")
+	totals := p.totals()
+	p.sites()
+	s := m.Snapshot()
+	checkTensors(t, "at once", s, p.pid(), totals, true)
+	p.next()
+	p.Wait()
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // Reader takes new stacks from the kernel half's ring into a Store. One goroutine calls Run; any
-// may call Lost.
+// may call Lost and Settle.
 type Reader struct {
 	Ring    *ringbuf.Reader
 	Decode  func(raw []byte) (unwind.Stack, error) // names Python's frames
@@ -25,7 +25,24 @@ type Reader struct {
 	Store   *Store
 	Defects *defects.List
 
-	lost atomic.Uint64
+	lost    atomic.Uint64
+	running atomic.Bool // Run runs, so the ring is open
+	waiting atomic.Bool // Run waits at an empty ring
+}
+
+// settleWithin is how long Settle waits; a stack is mostly read within a millisecond.
+const settleWithin = 200 * time.Millisecond
+
+// Settle waits, at most 0.2 s, until the stacks in the ring are in the store. Run finds the ring
+// empty twice in a row, because a stack that it has just taken out may not be in the store yet.
+func (r *Reader) Settle() {
+	for end, empty := time.Now().Add(settleWithin), 0; r.running.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if !r.waiting.Load() || r.Ring.AvailableBytes() > 0 {
+			empty = 0
+		} else if empty++; empty > 1 {
+			return
+		}
+	}
 }
 
 const (
@@ -38,6 +55,8 @@ const (
 // Run takes in new stacks until ctx ends, and then those that are still in the ring.
 func (r *Reader) Run(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = r.Ring.Flush() })()
+	r.running.Store(true)
+	defer r.running.Store(false)
 	var record ringbuf.Record
 	parked := parkedStacks{}
 	defer func() { r.lost.Add(parked.finish(r.Take)) }()
@@ -52,7 +71,9 @@ func (r *Reader) Run(ctx context.Context) {
 			r.Ring.SetDeadline(time.Now())
 		}
 		for {
+			r.waiting.Store(r.Ring.AvailableBytes() == 0)
 			err := r.Ring.ReadInto(&record)
+			r.waiting.Store(false)
 			if bpf.IsRingEmpty(err) {
 				break
 			}

@@ -76,16 +76,15 @@ func TestTrainingWithoutPause(t *testing.T) {
 				runs = append(runs, run{from, monotonic(), r})
 			}
 			log := readLog(t, file)
-			least, most, bad := 1.0, 0.0, 0
+			least, most, rights, wrongs := 1.0, 0.0, 0.0, 0.0
 			for _, r := range runs {
 				right, wrong := checkHot(t, log, r.Result, r.from, r.to)
 				least, most = min(least, right), max(most, wrong)
-				if !(right >= 0.97 && wrong <= 0.005) {
-					bad++
-				}
+				rights, wrongs = rights+right, wrongs+wrong
 			}
-			if bad > 1 || least < 0.9 { // a walk takes longer beside other tests, and more moves in it
-				t.Errorf("%d of %d walks have less than 0.97 right or more than 0.005 wrong", bad, len(runs))
+			// Of all walks: one takes longer beside other tests, and more moves in it.
+			if n := float64(len(runs)); !(rights/n >= 0.97 && wrongs/n <= 0.005 && least >= 0.9) {
+				t.Errorf("in the mean %.4f of the bytes have the right holder and %.4f a wrong one, want at least 0.97 and at most 0.005", rights/n, wrongs/n)
 			}
 			t.Logf("| PyTorch | Python | walks | least bytes right | most bytes wrong |")
 			t.Logf("| %s | %s | %d | %.4f | %.4f |", name, runs[0].Python, len(runs), least, most)

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # test-kernels.sh [--ci|--arm64] [--table FILE] [SERIES…]: boots Debian's kernels in QEMU with
 # simulated processors, and traces real programs on the fake CUDA in each; see scripts/kernels/inside.sh.
-# By default it boots the whole matrix; --ci boots the oldest, the newest, and one that is known to
-# differ from both, in about two minutes. --arm64 boots kernels of arm64, with Python and C libraries of Debian 12 for arm64 and
-# C programs that sign their return addresses. --table writes the result as Markdown. Kernels are cached in .cache/kernels; it installs
-# only the Debian packages qemu-system-x86 or qemu-system-arm with a cross compiler, busybox-static
-# and cpio. Exit status 77: a kernel is unavailable and the others passed.
+# By default it boots the whole matrix. --ci boots the oldest and the newest kernel, and one that
+# differs from both, in two to three minutes. --arm64 boots kernels of arm64, with Debian 12's Python
+# and C libraries and with C programs that sign their return addresses. --table writes the result as
+# Markdown. Kernels are cached in .cache/kernels. It installs only the Debian packages qemu-system-x86
+# or qemu-system-arm with a cross compiler, busybox-static and cpio.
+# Exit status 77: a kernel is unavailable and the others passed.
 set -uo pipefail
 cd "$(dirname "$(realpath "$0")")/.." || exit 1
 . scripts/install.sh

@@ -33,8 +33,8 @@ type Reader struct {
 // settleWithin is how long Settle waits; a stack is mostly read within a millisecond.
 const settleWithin = 200 * time.Millisecond
 
-// Settle waits, at most 0.2 s, until the stacks in the ring are in the store. Run finds the ring
-// empty twice in a row, because a stack that it has just taken out may not be in the store yet.
+// Settle waits, at most 0.2 s, until the stacks in the ring are in the store. It looks twice, 1 ms
+// apart, because a stack that Run has just taken out may not be in the store yet.
 func (r *Reader) Settle() {
 	for end, empty := time.Now().Add(settleWithin), 0; r.running.Load() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if !r.waiting.Load() || r.Ring.AvailableBytes() > 0 {

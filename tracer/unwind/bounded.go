@@ -44,16 +44,17 @@ func (b *boundedFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// record has all further reads be noted. code is the real file below overlayfs, if it is known.
-func (b *boundedFile) record(name string, code CodeFile) error {
-	b.name, b.log = name, new(tablecache.Log)
+// record has all further reads be noted, unless the file cannot be identified. code is the real file
+// below overlayfs, if it is known.
+func (b *boundedFile) record(name string, code CodeFile) {
 	if code.Inode != 0 {
 		b.identity = [...]uint64{uint64(code.Device), code.Inode, code.Size, code.Changed}
-		return nil
+	} else if id, err := fileid.Stat(int(b.f.(*os.File).Fd())); err == nil {
+		b.identity = id
+	} else {
+		return
 	}
-	id, err := fileid.Stat(int(b.f.(*os.File).Fd()))
-	b.identity = id
-	return err
+	b.name, b.log = name, new(tablecache.Log)
 }
 
 func (b *boundedFile) Close() error { return b.f.Close() }

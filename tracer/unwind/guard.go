@@ -116,10 +116,7 @@ func (g guarded) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 		return relocate(f), nil
 	}
 	if g.u.cache != nil {
-		if err := f.record(m.Path, g.code.Files[m.Vaddr]); err != nil {
-			f.Close()
-			return nil, err
-		}
+		f.record(m.Path, g.code.Files[m.Vaddr])
 		g.u.tables.kept.opened = f
 	}
 	return f, nil

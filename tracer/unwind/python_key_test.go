@@ -3,8 +3,12 @@
 package unwind
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"testing"
+
+	"golang.org/x/arch/arm64/arm64asm"
 )
 
 func TestTheFirstArgumentOfArmCodeIsFollowed(t *testing.T) {
@@ -49,5 +53,74 @@ func TestTheFirstArgumentOfArmCodeIsFollowed(t *testing.T) {
 		if ok != c.ok || ok && (got != c.want || loaded != c.loaded) {
 			t.Errorf("%s: %#x, loaded %v, known %v", c.name, got, loaded, ok)
 		}
+	}
+}
+
+// armPython is an ELF file of arm64 with a segment from 0x1000 on: keyFunction at its begin, and
+// _PyRuntime at 0x2008.
+func armPython(t *testing.T, function []uint32) []byte {
+	t.Helper()
+	var code []byte
+	for _, w := range function {
+		code = binary.LittleEndian.AppendUint32(code, w)
+	}
+	names := "\x00" + keyFunction + "\x00_PyRuntime\x00"
+	const header, segment, section, symbol = 64, 56, 64, 24
+	symbols := []elf.Sym64{
+		{},
+		{Name: 1, Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC), Shndx: 1, Value: 0x1000, Size: uint64(len(code))},
+		{Name: uint32(len(keyFunction)) + 2, Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Shndx: 1, Value: 0x2008, Size: 8},
+	}
+	at := uint64(header + segment)
+	table := at + uint64(len(code))
+	texts := table + uint64(len(symbols))*symbol
+	sections := texts + uint64(len(names))
+	var b bytes.Buffer
+	for _, part := range []any{
+		elf.Header64{
+			Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+			Type:  uint16(elf.ET_EXEC), Machine: uint16(elf.EM_AARCH64), Version: uint32(elf.EV_CURRENT), Phoff: header, Shoff: sections,
+			Ehsize: header, Phentsize: segment, Phnum: 1, Shentsize: section, Shnum: 3, Shstrndx: 2,
+		},
+		elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: at, Vaddr: 0x1000, Filesz: uint64(len(code)), Memsz: 0x2000},
+		code, symbols, []byte(names),
+		[]elf.Section64{
+			{},
+			{Type: uint32(elf.SHT_DYNSYM), Off: table, Size: uint64(len(symbols)) * symbol, Link: 2, Info: 1, Entsize: symbol},
+			{Type: uint32(elf.SHT_STRTAB), Off: texts, Size: uint64(len(names))},
+		},
+	} {
+		if err := binary.Write(&b, binary.LittleEndian, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+func TestTheProfilerReadsCodeWithTheRightKey(t *testing.T) {
+	const at = 64 + 56
+	adrp, add, branch := uint32(0xb0000000), uint32(0x91002000), uint32(0x14000100) // adrp x0, 2000; add x0, x0, #8
+	for _, c := range []struct {
+		last uint32
+		want string // as the profiler decodes it, beside _PyRuntime
+	}{
+		{0xb9426400, "LDR W0, [X0,#612]"},  // ldr w0, [x0, #612]
+		{0x91096000, "ADD X0, X0, #0x258"}, // add x0, x0, #600
+	} {
+		file := armPython(t, []uint32{adrp, add, c.last, branch})
+		got := make([]byte, 12)
+		if _, err := relocate(inMemory{bytes.NewReader(file)}).ReadAt(got, at); err != nil {
+			t.Fatal(err)
+		}
+		first, _ := arm64asm.Decode(got)
+		second, _ := arm64asm.Decode(got[4:])
+		if first.String() != c.want || second.Op != arm64asm.B || !bytes.Equal(got[8:], file[at+8:at+12]) {
+			t.Errorf("%v; %v; %x, want %s and a branch", first, second, got[8:], c.want)
+		}
+	}
+	file := armPython(t, []uint32{adrp, 0xf943d400, 0x9117c000, branch}) // ldr x0, [x0, #1960]: unknown
+	got := make([]byte, 16)
+	if _, err := relocate(inMemory{bytes.NewReader(file)}).ReadAt(got, at); err != nil || !bytes.Equal(got, file[at:at+16]) {
+		t.Errorf("code that cannot be followed became %x, %v", got, err)
 	}
 }

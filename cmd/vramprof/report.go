@@ -19,6 +19,7 @@ import (
 	"github.com/vramprof/vramprof/report/profile"
 	"github.com/vramprof/vramprof/report/text"
 	"github.com/vramprof/vramprof/report/timeline"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/archive"
 	"github.com/vramprof/vramprof/tracer/capture"
 	"github.com/vramprof/vramprof/tracer/ledger"
@@ -191,12 +192,8 @@ func firstMoment(r *capture.Reader) uint64 { return max(r.Begin(), r.Opened()) }
 // for the later one.
 func timelineOf(r *capture.Reader, from, at uint64) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l, player, end := r.NewLedger(), r.Player(), min(max(at, r.Begin()), r.End())
-	times, err := timeline.Moments(r.Player(), from, end, chartSteps)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	t, sizes, err := timeline.Build(player, times, l, func(at uint64) *ledger.Snapshot {
-		if at == times[len(times)-1] {
+	t, sizes, err := timeline.Play(player, r.Player(), from, end, chartSteps, l, func(at uint64) *ledger.Snapshot {
+		if at == end {
 			return r.SnapshotOf(l, at)
 		}
 		return r.LevelsOf(l, at)
@@ -279,22 +276,24 @@ func profilesOf(c *cli.Context, r *capture.Reader, from, to uint64) (profiles [2
 }
 
 func writePage(c *cli.Context, r *capture.Reader, page destination) error {
-	s, t, _, err := timelineOf(r, firstMoment(r), r.End())
+	in, err := pageOf(r, mine(c, r))
 	if err != nil {
 		return err
 	}
-	st := mine(c, r)
-	found := report.Judge(s, st)
-	err = page.save(func(w io.Writer) error {
-		return html.Write(w, html.Input{
-			Snapshot: s, Stacks: st, Timeline: t,
-			Verdicts: found.Sites(), Advice: found.Advice,
-		})
-	}, "vramprof-report.html")
+	err = page.save(func(w io.Writer) error { return html.Write(w, in) }, "vramprof-report.html")
 	if err == nil {
 		sayWrote(c, page)
 	}
 	return err
+}
+
+func pageOf(r *capture.Reader, st callstack.Stacks) (html.Input, error) {
+	s, t, _, err := timelineOf(r, firstMoment(r), r.End())
+	if err != nil {
+		return html.Input{}, err
+	}
+	found := report.Judge(s, st)
+	return html.Input{Snapshot: s, Stacks: st, Timeline: t, Verdicts: found.Sites(), Advice: found.Advice}, nil
 }
 
 // colors reports whether to color stdout.

@@ -52,6 +52,8 @@ func (t *tape) PlayTo(time uint64, into ledger.Books) error {
 	return nil
 }
 
+func (t *tape) Time() uint64 { return t.at[t.next] }
+
 // held is reporttest.Held over time, a moment for each of its 60 seconds.
 var held = sync.OnceValue(func() Input {
 	session := &tape{}

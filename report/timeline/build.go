@@ -14,6 +14,9 @@ import (
 // Player plays a session's inputs from its current position up to a moment.
 type Player interface {
 	PlayTo(time uint64, into ledger.Books) error
+
+	// Time returns when the input came that PlayTo is telling books, if it is not an event.
+	Time() uint64
 }
 
 const (
@@ -27,7 +30,7 @@ const (
 // Build plays a session into an empty ledger, books, and takes snapshots at the given times, which
 // rise. What happened before the first time has no mark, but counts in the sizes.
 func Build(p Player, times []uint64, books ledger.Books, take func(at uint64) *ledger.Snapshot) (*Timeline, *Sizes, error) {
-	b := &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
+	b := newBuilder()
 	o := &observer{Books: books, sizes: b.sizes}
 	for i, at := range times {
 		if err := p.PlayTo(at, o); err != nil {
@@ -72,7 +75,52 @@ type builder struct {
 	first     map[int]int // row by process
 	sites     map[siteKey]int
 	processes map[processKey]int
-	most      int // largest sites of a snapshot whose bytes are kept; 0: all
+	last      []int // processes of the latest snapshot
+	most      int   // largest sites of a snapshot whose bytes are kept; 0: all
+}
+
+func newBuilder() *builder {
+	return &builder{t: &Timeline{}, sizes: &Sizes{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}}
+}
+
+// replace takes a snapshot of a moment that is the last one so far, or follows it.
+func (b *builder) replace(steps int, at uint64, s *ledger.Snapshot) {
+	i := len(b.t.Times)
+	if i > 0 && b.t.Times[i-1] == at {
+		i--
+		b.t.Times = b.t.Times[:i]
+		b.clear(i)
+	}
+	b.look(i, steps, at, s)
+}
+
+// keep drops the moments that are not wanted.
+func (b *builder) keep(wanted []uint64) {
+	var kept []int
+	times := b.t.Times[:0]
+	for i, at := range b.t.Times {
+		if _, ok := slices.BinarySearch(wanted, at); ok {
+			kept, times = append(kept, i), append(times, at)
+		}
+	}
+	b.t.Times = times
+	b.change(func(list []uint64) []uint64 { return picked(list, kept) }, func(list []int64) []int64 { return picked(list, kept) })
+}
+
+// picked moves some values of a list to its front, and sets the others to 0.
+func picked[T int64 | uint64](list []T, places []int) []T {
+	for to, from := range places {
+		list[to] = list[from]
+	}
+	clear(list[len(places):])
+	return list
+}
+
+// trim drops the moments that are not wanted, and the room for others.
+func (b *builder) trim(wanted []uint64) {
+	b.keep(wanted)
+	n := len(b.t.Times)
+	b.change(func(list []uint64) []uint64 { return list[:n:n] }, func(list []int64) []int64 { return list[:n:n] })
 }
 
 func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
@@ -92,6 +140,7 @@ func (b *builder) look(i, steps int, at uint64, s *ledger.Snapshot) {
 		index[k] = n
 	}
 	b.endMissing(index, at)
+	b.last = index
 	placed := make([]bool, len(s.Processes))
 	for _, x := range s.Parts() {
 		placed[x.Process] = true
@@ -177,7 +226,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 		if p.End != 0 && p.End <= at {
 			live = 0
 		}
-		b.site(k, i, steps, &x, live)
+		b.site(k, i, steps, at, &x, live)
 		switch {
 		case x.Kind.OnHost():
 			host[x.Process] += live
@@ -194,7 +243,7 @@ func (b *builder) hostAndSites(i, steps int, at uint64, s *ledger.Snapshot, inde
 }
 
 // site adds the bytes of the k-th site of a snapshot, whose process has its first index.
-func (b *builder) site(k, i, steps int, x *ledger.Site, live uint64) {
+func (b *builder) site(k, i, steps int, at uint64, x *ledger.Site, live uint64) {
 	key := siteKey{x.Process, x.Stack, x.API, x.Kind, x.Device}
 	n, ok := b.sites[key]
 	if !ok {
@@ -205,7 +254,7 @@ func (b *builder) site(k, i, steps int, x *ledger.Site, live uint64) {
 		b.sites[key] = n
 		b.t.Sites = append(b.t.Sites, Site{Live: make([]uint64, steps)})
 	}
-	b.t.Sites[n].Site = *x
+	b.t.Sites[n].Site, b.t.Sites[n].seen = *x, at
 	b.t.Sites[n].Live[i] += live
 }
 
@@ -322,7 +371,39 @@ func (b *builder) join(r *Row, withUUID []int) bool {
 	return true
 }
 
+// sortProcesses gives processes the order of the latest snapshot, after those that it lacks: that of
+// the moments at which they were first seen depends on the moments.
+func (b *builder) sortProcesses() {
+	t := b.t
+	here := make([]bool, len(t.Processes))
+	for _, n := range b.last {
+		here[n] = true
+	}
+	var order []int
+	for n := range here {
+		if !here[n] {
+			order = append(order, n)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		p, q := &t.Processes[x], &t.Processes[y]
+		return cmp.Or(cmp.Compare(p.Begin, q.Begin), cmp.Compare(p.PID, q.PID))
+	})
+	list, place := make([]ledger.Process, len(here)), make([]int, len(here))
+	for i, n := range append(order, b.last...) {
+		list[i], place[n] = t.Processes[n], i
+	}
+	t.Processes = list
+	for i := range t.Rows {
+		t.Rows[i].Process = place[t.Rows[i].Process]
+	}
+	for i := range t.Sites {
+		t.Sites[i].Process = place[t.Sites[i].Process]
+	}
+}
+
 func (b *builder) finish(o *observer) {
+	b.sortProcesses()
 	b.joinRows()
 	t := b.t
 	for n := range t.Processes {
@@ -343,10 +424,53 @@ func (b *builder) finish(o *observer) {
 	slices.SortStableFunc(t.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device), cmp.Compare(a.UUID, b.UUID))
 	})
+	t.placeHost()
+	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.empty() })
+	for i := range t.Rows {
+		for _, list := range []*[]uint64{&t.Rows[i].Managed, &t.Rows[i].System, &t.Rows[i].Asleep} {
+			if empty(*list) {
+				*list = nil
+			}
+		}
+	}
+	b.endSites()
 	slices.SortStableFunc(t.Sites, func(a, b Site) int {
 		return cmp.Or(cmp.Compare(b.Live[len(b.Live)-1], a.Live[len(a.Live)-1]), cmp.Compare(a.Process, b.Process),
 			cmp.Compare(a.Stack, b.Stack), cmp.Compare(a.API, b.API), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Device, b.Device))
 	})
+}
+
+// endSites drops the sites that the last snapshot lacks if they held nothing at any moment. Of
+// others, the figures are not those of the end.
+func (b *builder) endSites() {
+	t := b.t
+	last := t.Times[len(t.Times)-1]
+	t.Sites = slices.DeleteFunc(t.Sites, func(x Site) bool { return x.seen != last && empty(x.Live) })
+	for i := range t.Sites {
+		x := &t.Sites[i]
+		if x.seen != last {
+			x.Site = ledger.Site{Process: x.Process, Stack: x.Stack, API: x.API, Kind: x.Kind, Device: x.Device, Segment: x.Segment}
+		}
+		x.seen = 0
+	}
+}
+
+// placeHost moves page-locked memory to the first GPU of each process, from the row that was
+// seen first.
+func (t *Timeline) placeHost() {
+	first := map[int]*Row{}
+	for i := range t.Rows {
+		if r := &t.Rows[i]; first[r.Process] == nil && (r.UUID != "" || r.Device != ledger.UnknownDevice) {
+			first[r.Process] = r
+		}
+	}
+	for i := range t.Rows {
+		if r, to := &t.Rows[i], first[t.Rows[i].Process]; to != nil && to != r {
+			for k := range r.Host {
+				to.Host[k], r.Host[k] = to.Host[k]+r.Host[k], 0
+			}
+		}
+	}
 }
 
 // worthMarking drops marks of allocations that are small beside the highest memory use.

@@ -4,45 +4,71 @@ package timeline
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/vramprof/vramprof/tracer/ledger"
 )
 
-// maxRowPeaks is the most processes and devices whose own peaks are among Moments.
+// maxRowPeaks is the most processes and devices whose own peaks are among the moments of Play.
 const maxRowPeaks = 32
 
-// Moments plays a session once and returns the moments that a timeline of about this many steps
-// should show: begin, end, the peak of each step between them, and the peak of each process and
-// device. So no peak is missed, however short. Memory in use is what was allocated from the driver;
-// of PyTorch's segments, only their blocks.
-func Moments(p Player, begin, end uint64, steps int) ([]uint64, error) {
-	u := &inUse{
-		begin: begin, step: max((end-begin)/uint64(max(steps-2, 1)), 1), highest: make([]high, max(steps-2, 1)),
+// newInUse returns the sums of an empty session, from which a timeline of about this many steps shall
+// be made.
+func newInUse(begin, end uint64, steps int) *inUse {
+	begin, steps = min(begin, end), max(steps-2, 1)
+	return &inUse{
+		begin: begin, end: end, step: max((end-begin)/uint64(steps), 1), highest: make([]high, steps),
 		rows: map[useKey]*use{}, of: map[uint32][]*use{}, live: map[uint32]map[liveKey]held{},
 	}
-	if err := p.PlayTo(end, u); err != nil {
-		return nil, fmt.Errorf("look for peaks: %w", err)
-	}
-	times := []uint64{begin, end}
+}
+
+// moments returns the moments up to a time that a timeline should show by what is known so far:
+// begin, end, the peak of each step between them, and the peak of each process and device.
+func (u *inUse) moments(until uint64) []uint64 {
+	times := []uint64{u.begin, u.end}
 	for i, h := range u.highest {
 		if h.time == 0 { // nothing happened: any moment shows it
-			h.time = begin + u.step*uint64(i+1)
+			h.time = u.begin + u.step*uint64(i+1)
 		}
-		times = append(times, min(h.time, end))
+		times = append(times, min(h.time, u.end))
 	}
 	rows := slices.SortedFunc(maps.Values(u.rows), func(a, b *use) int {
 		return cmp.Or(cmp.Compare(b.peak.bytes, a.peak.bytes), cmp.Compare(a.peak.time, b.peak.time))
 	})
 	for _, r := range rows[:min(len(rows), maxRowPeaks)] {
-		if r.peak.time >= begin {
-			times = append(times, min(r.peak.time, end))
+		if r.peak.time >= u.begin {
+			times = append(times, min(r.peak.time, u.end))
 		}
 	}
 	slices.Sort(times)
-	return slices.Compact(times), nil
+	times = slices.Compact(times)
+	n := slices.IndexFunc(times, func(at uint64) bool { return at > until })
+	if n < 0 {
+		return times
+	}
+	return times[:n]
+}
+
+// settled returns a time before the end up to which no later input changes the moments, if the
+// latest that is not an event came at input. Inputs come in order, and an event is at most eventLag
+// older than an input before it. If forced, it is the time of the latest input, whatever comes.
+func (u *inUse) settled(input uint64, forced bool) uint64 {
+	if forced {
+		u.clock = max(u.clock, u.begin, input)
+		for _, x := range u.rows {
+			u.settle(x)
+		}
+		return min(u.clock, u.end)
+	}
+	u.clock = max(u.clock, u.begin, input-min(input, eventLag))
+	before := min(u.clock, u.end)
+	for _, x := range u.rows {
+		if x.open != 0 {
+			before = min(before, x.open)
+		}
+	}
+	return max(before, 1) - 1
 }
 
 type high struct {
@@ -85,19 +111,19 @@ type use struct {
 
 func (x *use) bytes() int64 { return x.driver - x.cached }
 
-// inUse sums how much is in use, and nothing else. It observes no ledger: a ledger takes three to
-// five times as long, and a long capture is played a second time anyway. Its rules are simpler than
-// the ledger's (it knows no contexts, mappings or failed frees), so it only chooses the moments:
-// all figures of a timeline come from the ledger that Build plays the capture into.
+// inUse sums how much is in use, and nothing else: what was allocated from the driver, and of
+// PyTorch's segments only their blocks. It observes no ledger, which has the inputs later: see
+// ahead. Its rules are simpler than the ledger's (it knows no contexts, mappings or failed frees),
+// so it only chooses the moments: all figures of a timeline come from the ledger.
 type inUse struct {
-	begin, step uint64
-	clock       uint64
-	sum         int64
-	highest     []high // by step
-	rows        map[useKey]*use
-	of          map[uint32][]*use           // rows by pid
-	live        map[uint32]map[liveKey]held // by pid
-	opening     *ledger.Ledger              // while a capture's opening is told
+	begin, end, step uint64
+	clock            uint64
+	sum              int64
+	highest          []high // by step
+	rows             map[useKey]*use
+	of               map[uint32][]*use           // rows by pid
+	live             map[uint32]map[liveKey]held // by pid
+	opening          *ledger.Ledger              // while a capture's opening is told
 }
 
 func (u *inUse) row(pid uint32, device int32) *use {
@@ -166,10 +192,7 @@ func (u *inUse) told(pid uint32, device int32, allocated, reserved uint64) {
 // change books a change. Driver memory of PyTorch counts as in use from its next report on, unless
 // other events come first: it may have been another library's.
 func (u *inUse) change(x *use, driver, cached int64) {
-	if x.open != 0 {
-		u.look(x, x.open)
-	}
-	x.open = 0
+	u.settle(x)
 	x.driver += driver
 	x.cached += cached
 	u.sum += driver - cached
@@ -178,6 +201,14 @@ func (u *inUse) change(x *use, driver, cached int64) {
 		return
 	}
 	u.look(x, u.clock)
+}
+
+// settle counts driver memory of PyTorch whose purpose nobody reported as in use.
+func (u *inUse) settle(x *use) {
+	if x.open != 0 {
+		u.look(x, x.open)
+	}
+	x.open = 0
 }
 
 func (u *inUse) look(x *use, at uint64) {

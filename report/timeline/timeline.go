@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package timeline shows memory over the time of a session: what each process had on each GPU, by
-// plane, and what each site held, at the times that Moments chooses.
+// plane, and what each site held, at the times that Play chooses.
 package timeline
 
 import "github.com/vramprof/vramprof/tracer/ledger"
 
 // Timeline is immutable. Times are ns of CLOCK_MONOTONIC, sizes are bytes.
 type Timeline struct {
-	Times     []uint64 // rising, at uneven steps: see Moments; the last is the end
+	Times     []uint64 // rising, at uneven steps: see Play; the last is the end
 	Processes []ledger.Process
 	GPUs      []ledger.GPU
 	Rows      []Row  // by process, then device
@@ -39,6 +39,8 @@ type Row struct {
 type Site struct {
 	ledger.Site
 	Live []uint64 // at Times; of segments the cache, of tensors those not asleep
+
+	seen uint64 // the latest moment that has it, until the timeline is complete
 }
 
 // Mark is an event worth showing.

@@ -30,6 +30,8 @@ func (s *script) PlayTo(time uint64, into ledger.Books) error {
 	return nil
 }
 
+func (s *script) Time() uint64 { return s.list[s.next].time }
+
 func event(e ledger.Event) input {
 	e.PID = max(e.PID, 7)
 	return input{e.Time, func(b ledger.Books) { b.Apply(&e) }}

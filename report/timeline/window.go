@@ -40,7 +40,8 @@ func (w *Window) Add(s *ledger.Snapshot) {
 		*w = Window{step: w.step}
 	}
 	if w.b == nil {
-		w.b = &builder{t: &Timeline{}, rows: map[rowKey]int{}, first: map[int]int{}, sites: map[siteKey]int{}, processes: map[processKey]int{}, most: windowSites}
+		w.b = newBuilder()
+		w.b.most = windowSites
 	}
 	times := &w.b.t.Times
 	switch {
@@ -64,15 +65,10 @@ func (w *Window) Timeline(errors []ledger.Event) *Timeline {
 		return nil
 	}
 	from := w.b.t
-	c := &builder{t: &Timeline{
+	c := &builder{last: w.b.last, t: &Timeline{
 		Times: slices.Clone(from.Times), Processes: slices.Clone(from.Processes), GPUs: from.GPUs, Rows: slices.Clone(from.Rows), Sites: slices.Clone(from.Sites),
 	}}
-	for i := range c.t.Rows {
-		c.t.Rows[i].change(func(list []uint64) []uint64 { return slices.Clone(list[:w.n]) }, func(list []int64) []int64 { return slices.Clone(list[:w.n]) })
-	}
-	for i := range c.t.Sites {
-		c.t.Sites[i].Live = slices.Clone(c.t.Sites[i].Live[:w.n])
-	}
+	c.change(func(list []uint64) []uint64 { return slices.Clone(list[:w.n]) }, func(list []int64) []int64 { return slices.Clone(list[:w.n]) })
 	o := &observer{}
 	for i := range errors {
 		o.ooms = append(o.ooms, markOf(&errors[i], OutOfMemory))
@@ -86,12 +82,7 @@ func (w *Window) forget(n int) {
 	t := w.b.t
 	t.Times = slices.Delete(t.Times, 0, n)
 	w.n -= n
-	for i := range t.Rows {
-		t.Rows[i].change(func(list []uint64) []uint64 { return shifted(list, n) }, func(list []int64) []int64 { return shifted(list, n) })
-	}
-	for i := range t.Sites {
-		shifted(t.Sites[i].Live, n)
-	}
+	w.b.change(func(list []uint64) []uint64 { return shifted(list, n) }, func(list []int64) []int64 { return shifted(list, n) })
 }
 
 // prune drops what has ended and was nowhere within the window, and the smallest rows and sites
@@ -146,6 +137,9 @@ func (b *builder) renumber(used []bool) {
 	}
 	clear(t.Processes[len(kept):])
 	t.Processes = kept
+	for i, n := range b.last {
+		b.last[i] = place[n]
+	}
 	b.rows, b.first, b.sites, b.processes = map[rowKey]int{}, map[int]int{}, map[siteKey]int{}, map[processKey]int{}
 	for i := range t.Processes {
 		b.processes[processKey{t.Processes[i].PID, t.Processes[i].Begin}] = i
@@ -171,11 +165,16 @@ func (b *builder) renumber(used []bool) {
 
 // clear sets everything at a moment to 0.
 func (b *builder) clear(i int) {
-	for k := range b.t.Rows {
-		b.t.Rows[k].change(func(list []uint64) []uint64 { list[i] = 0; return list }, func(list []int64) []int64 { list[i] = 0; return list })
+	b.change(func(list []uint64) []uint64 { list[i] = 0; return list }, func(list []int64) []int64 { list[i] = 0; return list })
+}
+
+// change replaces the list of each row and site.
+func (b *builder) change(f func([]uint64) []uint64, signed func([]int64) []int64) {
+	for i := range b.t.Rows {
+		b.t.Rows[i].change(f, signed)
 	}
-	for k := range b.t.Sites {
-		b.t.Sites[k].Live[i] = 0
+	for i := range b.t.Sites {
+		b.t.Sites[i].Live = f(b.t.Sites[i].Live)
 	}
 }
 

@@ -126,11 +126,7 @@ var uses = map[string]func(r *Reader) error{
 
 func timelineOf(r *Reader) (*ledger.Snapshot, *timeline.Timeline, *timeline.Sizes, error) {
 	l := r.NewLedger()
-	times, err := timeline.Moments(r.Player(), r.Begin(), r.End(), 200)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	t, sizes, err := timeline.Build(r.Player(), times, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
+	t, sizes, err := timeline.Play(r.Player(), r.Player(), r.Begin(), r.End(), 200, l, func(at uint64) *ledger.Snapshot { return r.SnapshotOf(l, at) })
 	if err != nil {
 		return nil, nil, nil, err
 	}

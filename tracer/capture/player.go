@@ -25,6 +25,7 @@ type Player struct {
 	early   []*wire.Input // inputs read before older events and not told yet
 	applier applier
 	buffers buffers
+	time    uint64 // of the input that books are told
 }
 
 // Player returns a Player at the beginning of the capture.
@@ -139,8 +140,12 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 	}
 }
 
+// Time returns when the input came that PlayTo is telling books, if it is not an event.
+func (p *Player) Time() uint64 { return p.time }
+
 // apply gives books one input.
 func (p *Player) apply(in *wire.Input, books ledger.Books) {
+	p.time = in.GetTime()
 	switch err := p.applier.apply(in, books); {
 	case errors.Is(err, errTooMany) && !p.rec.options.Unlimited:
 		p.rec.stop(err)

@@ -54,6 +54,8 @@ func (t *tape) PlayTo(time uint64, into ledger.Books) error {
 
 func (t *tape) Time() uint64 { return t.at[t.next] }
 
+func (t *tape) Err() error { return nil }
+
 // held is reporttest.Held over time, a moment for each of its 60 seconds.
 var held = sync.OnceValue(func() Input {
 	session := &tape{}

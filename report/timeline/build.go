@@ -16,6 +16,9 @@ type Player interface {
 
 	// Time returns when the input came that PlayTo is telling books, if it is not an event.
 	Time() uint64
+
+	// Err returns the limit that what was played has reached: the books must not go on.
+	Err() error
 }
 
 const (

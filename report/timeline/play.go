@@ -174,14 +174,21 @@ func (a *ahead) pass() {
 		wanted = a.find.moments(until)
 	}
 	a.show(until, wanted)
-	a.playTo(until, false)
-	if a.waiting() >= 2*a.step && a.err == nil {
+	if a.playTo(until, false); a.waiting() >= 2*a.step && !a.stopped() {
 		until = a.settled(true)
 		a.show(until, a.find.moments(until))
 		a.playTo(until, true)
 	}
 	a.most = a.waiting() + a.step
 	a.forget()
+}
+
+// stopped reports whether nothing more can be played.
+func (a *ahead) stopped() bool {
+	if err := a.player.Err(); err != nil && a.err == nil {
+		a.err = fmt.Errorf("play: %w", err)
+	}
+	return a.err != nil
 }
 
 // search finds the moments of the whole session.
@@ -205,10 +212,15 @@ func (a *ahead) settled(forced bool) uint64 {
 // show plays to those of the wanted moments that lie behind what was played, and takes snapshots.
 func (a *ahead) show(until uint64, wanted []uint64) {
 	for _, at := range wanted {
-		if a.begun && at < a.played || a.err != nil {
+		if a.err != nil {
+			return
+		}
+		if a.begun && at < a.played {
 			continue
 		}
-		a.playTo(at, true)
+		if a.playTo(at, true); a.stopped() {
+			return
+		}
 		if len(a.b.t.Times) == a.room {
 			a.b.keep(wanted)
 		}

@@ -32,6 +32,8 @@ func (s *script) PlayTo(time uint64, into ledger.Books) error {
 
 func (s *script) Time() uint64 { return s.list[s.next].time }
 
+func (s *script) Err() error { return nil }
+
 func event(e ledger.Event) input {
 	e.PID = max(e.PID, 7)
 	return input{e.Time, func(b ledger.Books) { b.Apply(&e) }}

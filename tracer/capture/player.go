@@ -143,6 +143,9 @@ func (p *Player) play(time uint64, books ledger.Books) bool {
 // Time returns when the input came that PlayTo is telling books, if it is not an event.
 func (p *Player) Time() uint64 { return p.time }
 
+// Err returns the limit that what was played has reached, as the next PlayTo does.
+func (p *Player) Err() error { return p.rec.reached() }
+
 // apply gives books one input.
 func (p *Player) apply(in *wire.Input, books ledger.Books) {
 	p.time = in.GetTime()

@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -94,4 +95,14 @@ func openingOf(t *testing.T) *memory {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// TestATimelineStopsAtALimit of its books, which play inputs later than the capture is read.
+func TestATimelineStopsAtALimit(t *testing.T) {
+	f := newForger(t)
+	forgeries["allocators"](f, 8000)
+	var limit *LimitError
+	if err := use(f.bytes(), "page"); !errors.As(err, &limit) {
+		t.Errorf("the error is %v", err)
+	}
 }

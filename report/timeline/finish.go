@@ -128,7 +128,6 @@ func (b *builder) finish(o *observer) {
 		return cmp.Or(cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device), cmp.Compare(a.UUID, b.UUID))
 	})
 	t.placeHost()
-	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.empty() })
 	for i := range t.Rows {
 		for _, list := range []*[]uint64{&t.Rows[i].Managed, &t.Rows[i].System, &t.Rows[i].Asleep} {
 			if empty(*list) {
@@ -158,22 +157,34 @@ func (b *builder) endSites() {
 	}
 }
 
-// placeHost moves page-locked memory to the first GPU of each process, from the row that was
-// seen first.
+// placeHost moves page-locked memory to the first row of each process, from the row that was seen
+// first, and drops the rows that hold nothing else.
 func (t *Timeline) placeHost() {
-	first := map[int]*Row{}
-	for i := range t.Rows {
-		if r := &t.Rows[i]; first[r.Process] == nil && (r.UUID != "" || r.Device != ledger.UnknownDevice) {
-			first[r.Process] = r
+	var rows []Row
+	for list := t.Rows; len(list) > 0; {
+		n := slices.IndexFunc(list, func(r Row) bool { return r.Process != list[0].Process })
+		if n < 0 {
+			n = len(list)
 		}
-	}
-	for i := range t.Rows {
-		if r, to := &t.Rows[i], first[t.Rows[i].Process]; to != nil && to != r {
-			for k := range r.Host {
-				to.Host[k], r.Host[k] = to.Host[k]+r.Host[k], 0
+		host, first := make([]uint64, len(t.Times)), len(rows)
+		for _, r := range list[:n] {
+			for k, bytes := range r.Host {
+				host[k] += bytes
+			}
+			clear(r.Host)
+			if !r.empty() {
+				rows = append(rows, r)
 			}
 		}
+		if len(rows) == first && !empty(host) {
+			rows = append(rows, list[0])
+		}
+		if len(rows) > first {
+			rows[first].Host = host
+		}
+		list = list[n:]
 	}
+	t.Rows = rows
 }
 
 // worthMarking drops marks of allocations that are small beside the highest memory use.

@@ -224,3 +224,32 @@ func TestAnErrorOfReadingEndsATimeline(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// TestPageLockedMemoryIsOnTheFirstRow of its process, whichever row was seen first. A page adds it
+// to the sites of that row.
+func TestPageLockedMemoryIsOnTheFirstRow(t *testing.T) {
+	alloc := func(time, address uint64, kind ledger.Kind, device int32) input {
+		return event(ledger.Event{Op: ledger.Alloc, Kind: kind, Device: device, Time: time, Address: address, Size: 100, Stack: 1, API: "cudaMalloc"})
+	}
+	for name, list := range map[string][]input{
+		"before any GPU":         {alloc(10, 0x1000, ledger.Pinned, ledger.UnknownDevice), alloc(20, 0x2000, ledger.Device, 1), alloc(30, 0x3000, ledger.Device, 0)},
+		"before an earlier one":  {alloc(10, 0x2000, ledger.Device, 1), alloc(20, 0x1000, ledger.Pinned, ledger.UnknownDevice), alloc(30, 0x3000, ledger.Device, 0)},
+		"beside an unknown GPU":  {alloc(10, 0x2000, ledger.Device, ledger.UnknownDevice), alloc(20, 0x1000, ledger.Pinned, 0), alloc(30, 0x3000, ledger.Device, 0), alloc(40, 0x4000, ledger.Device, 1)},
+		"with nothing on a GPU":  {alloc(10, 0x1000, ledger.Pinned, ledger.UnknownDevice)},
+		"on one GPU that it has": {alloc(10, 0x3000, ledger.Device, 0), alloc(20, 0x1000, ledger.Pinned, 0)},
+	} {
+		l := ledger.New(ledger.Options{})
+		got, _, err := Build(&script{list: list}, []uint64{0, 15, 25, 50}, l, func(at uint64) *ledger.Snapshot { return l.Snapshot(at, time.Time{}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range got.Rows {
+			if (r.Host[3] == 100) != (i == 0) || r.Device == ledger.UnknownDevice && r.empty() {
+				t.Errorf("%s: row %d of %d is %+v", name, i, len(got.Rows), r)
+			}
+		}
+		if len(got.Rows) == 0 || len(list) > 2 && len(got.Rows) != len(list)-1 {
+			t.Errorf("%s: %d rows", name, len(got.Rows))
+		}
+	}
+}

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/vramprof/vramprof/tracer/fileid"
 )
@@ -51,12 +51,27 @@ func (m *machine) unusable(path string) *program {
 	return p
 }
 
-// allocates runs a program with the driver from a folder, and returns what the books have of it.
-func (m *machine) allocates(folder string) []string {
+// traceDrivers begins to trace, and counts the drivers that are probed.
+func (m *machine) traceDrivers() (probed *atomic.Int32) {
 	m.t.Helper()
+	probed = new(atomic.Int32)
+	m.trace(func(c *Config) {
+		c.Note = func(text string) {
+			if strings.HasSuffix(text, " functions of libcuda.so.1") {
+				probed.Add(1)
+			}
+		}
+	})
+	return probed
+}
+
+// allocates runs a program with the driver from a folder, and returns what the books have of it.
+func (m *machine) allocates(folder string, probed *atomic.Int32) []string {
+	m.t.Helper()
+	before := probed.Load()
 	p := m.script("calls_c", []string{"LD_LIBRARY_PATH=" + folder + ":" + string(m.fake)}, "ready", "wait", "cuMemAlloc_v2 c 500", "ready", "wait")
 	p.ready()
-	time.Sleep(2 * time.Second) // its mappings are reported within one
+	m.eventually("the driver in "+folder+" is probed", func() bool { return probed.Load() > before })
 	m.workDone()
 	p.next()
 	p.ready()
@@ -83,7 +98,7 @@ func (m *machine) driverIn(path string) {
 func TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother(t *testing.T) {
 	m := newMachine(t, 1)
 	ext4 := fileSystem(t, "ext4")
-	m.trace(nil)
+	probed := m.traceDrivers()
 	for name, replace := range map[string]func(t *testing.T, path string, p *program){
 		"overwritten": func(t *testing.T, path string, p *program) {},
 		"another file with its number": func(t *testing.T, path string, p *program) {
@@ -108,7 +123,7 @@ func TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother(t *testing.T) {
 			p := m.unusable(path)
 			replace(t, path, p)
 			m.driverIn(path)
-			if got := m.allocates(folder); len(got) != 1 || got[0] != oneAllocation {
+			if got := m.allocates(folder, probed); len(got) != 1 || got[0] != oneAllocation {
 				t.Errorf("the books are %q", got)
 			}
 		})
@@ -121,7 +136,7 @@ func TestAFileThatCouldNotBeProbedIsTriedAgainWhenItIsAnother(t *testing.T) {
 func TestALibraryInASnapshotOfBtrfsIsProbed(t *testing.T) {
 	m := newMachine(t, 1)
 	mount := fileSystem(t, "btrfs")
-	m.trace(nil)
+	probed := m.traceDrivers()
 	original, snapshot := filepath.Join(mount, "a"), filepath.Join(mount, "b")
 	run := func(args ...string) {
 		if out, err := exec.Command("btrfs", args...).CombinedOutput(); err != nil {
@@ -132,7 +147,7 @@ func TestALibraryInASnapshotOfBtrfsIsProbed(t *testing.T) {
 	m.driverIn(filepath.Join(original, "libcuda.so.1"))
 	run("-q", "subvolume", "snapshot", original, snapshot)
 	for _, folder := range []string{original, snapshot} {
-		if got := m.allocates(folder); len(got) != 1 || got[0] != oneAllocation {
+		if got := m.allocates(folder, probed); len(got) != 1 || got[0] != oneAllocation {
 			t.Errorf("%s: the books are %q", folder, got)
 		}
 	}

@@ -85,7 +85,7 @@ func TestHostileLibrariesDoNotAffectOthers(t *testing.T) {
 	eventually(t, 60*time.Second, "vramprof opened the libraries", func() bool {
 		return strings.Contains(l.stderr.String(), "of libcudart.so.12") && stateOf(p.pid()) == 'S'
 	})
-	afterASecond()
+	l.afterASecond()
 	good.done()
 	r := l.stop().leaks()
 	p.end()

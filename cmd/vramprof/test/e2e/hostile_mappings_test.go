@@ -90,7 +90,8 @@ func TestFloodOfMappingsCostsOthersNoStacks(t *testing.T) {
 	l := startLeaks(t, env, "--name", "^("+name+"|alloc_c)$").ready()
 	good := startTarget(t, env, dir.Program("alloc_c"), writeFile(t, "script", "ready\nwait\nrepeat 300\nmalloc a 1000\nend\nprint done\nwait\n"))
 	good.expectReady()
-	afterASecond() // when its libraries are probed
+	l.untilUnwound(good.pid())
+	l.afterASecond() // when its libraries are probed
 	good.next()
 	good.expect("done")
 	r := l.stop().leaks()

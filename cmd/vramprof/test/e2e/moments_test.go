@@ -121,7 +121,13 @@ func TestEveryMomentEqualsTheJobs(t *testing.T) {
 			for _, r := range runs {
 				r.session.ready()
 			}
-			afterASecond()
+			for _, r := range runs {
+				r.session.untilUnwound(j.Process.Pid)
+			}
+			runs[0].session.afterASecond()
+			for _, r := range runs[1:] {
+				r.session.after(0)
+			}
 			j.Go()
 			j.Next("end")
 			for _, r := range runs {

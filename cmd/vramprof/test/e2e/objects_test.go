@@ -65,10 +65,12 @@ func TestObjectsThatGrowWithUnexplainedMemoryAreNamed(t *testing.T) {
 	target.expectReady()
 	text := start(t, env, "record", "-o", writeFile(t, "unused", "")+".pb.gz", "-p", fmt.Sprint(target.pid())).ready()
 	s := startLeaks(t, env, "-p", fmt.Sprint(target.pid())).ready()
-	afterASecond()
+	s.afterASecond()
+	text.after(0)
 	target.next()
 	target.expect("done")
-	time.Sleep(2500 * time.Millisecond) // wait for a reading of the driver
+	s.after(2500 * time.Millisecond) // wait for a reading of the driver
+	text.after(0)
 	r := s.stop().leaks()
 	out := text.stop().stdout.String()
 	target.end()
@@ -122,12 +124,14 @@ func TestProcessesWithOnlyAContextAreListed(t *testing.T) {
 		s.untilUnwound(p.pid())
 		text.untilUnwound(p.pid())
 	}
-	afterASecond()
+	s.afterASecond()
+	text.after(0)
 	for _, p := range younger {
 		p.next()
 		p.expectReady()
 	}
-	time.Sleep(2500 * time.Millisecond) // wait for a reading of the driver
+	s.after(2500 * time.Millisecond) // wait for a reading of the driver
+	text.after(0)
 	r := s.stop().leaks()
 	out := text.stop().stdout.String()
 	for _, p := range append(younger, older) {

@@ -46,7 +46,7 @@ func TestScaleShortProcessesAreBookedOrCounted(t *testing.T) {
 		s.target.expect("done")
 	}
 	t.Logf("the storms took %v", time.Since(began).Round(time.Millisecond))
-	afterASecond()
+	l.afterASecond()
 	after := l.checkVitals("after")
 	r := l.stop().leaks()
 	l.checkCalm()

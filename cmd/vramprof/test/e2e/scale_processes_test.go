@@ -51,7 +51,7 @@ func TestScaleFiveThousandProcesses(t *testing.T) {
 	}
 	late := startTarget(t, env, program, script)
 	late.expectReady()
-	afterASecond()
+	l.afterASecond()
 	for _, p := range append(list, late) {
 		p.next()
 	}

@@ -30,7 +30,7 @@ func TestScaleStoppedTracerAndProgramLoseNothing(t *testing.T) {
 	target.expect("half") // the program does not wait for the tracer
 	stop(target.pid())
 	_ = unix.Kill(l.cmd.Process.Pid, unix.SIGCONT)
-	afterASecond()
+	l.afterASecond()
 	_ = unix.Kill(target.pid(), unix.SIGCONT)
 	target.next()
 	target.expect("done")

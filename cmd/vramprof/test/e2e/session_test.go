@@ -211,4 +211,32 @@ func leaks(t *testing.T, env []string, command ...string) *reportjson.LeaksRepor
 }
 
 // afterASecond waits for the guaranteed time in which a tracer notices what a program has mapped.
-func afterASecond() { time.Sleep(time.Second * slowness) }
+func (s *session) afterASecond() {
+	s.t.Helper()
+	s.after(time.Second)
+}
+
+// after waits for a time and then until vramprof has nothing left to do: on a busy machine, its
+// threads get the processor late.
+func (s *session) after(d time.Duration) {
+	s.t.Helper()
+	time.Sleep(d * slowness)
+	idle := 0 // consecutive looks, because a thread also sleeps briefly in the middle of its work
+	eventually(s.t, 60*time.Second, "vramprof has nothing left to do", func() bool {
+		if hasWork(s.cmd.Process.Pid) {
+			idle = 0
+		} else {
+			idle++
+		}
+		return idle == 5
+	})
+}
+
+// hasWork reports whether a thread of a process runs, waits for a processor, or cannot be interrupted.
+func hasWork(pid int) bool {
+	list, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return slices.ContainsFunc(list, func(path string) bool {
+		state := stateIn(path)
+		return state == 'R' || state == 'D'
+	})
+}

@@ -146,8 +146,10 @@ func eventually(t *testing.T, limit time.Duration, what string, holds func() boo
 }
 
 // stateOf returns the state letter in /proc/PID/stat, or 0 for an exited process.
-func stateOf(pid int) byte {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func stateOf(pid int) byte { return stateIn(fmt.Sprintf("/proc/%d/stat", pid)) }
+
+func stateIn(path string) byte {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}

@@ -67,7 +67,8 @@ func TestLibraryUpgradeKeepsProcessesTraced(t *testing.T) {
 	l.untilProbedTimes("libcuda.so.1", 2)
 	s.untilUnwound(next.pid())
 	l.untilUnwound(next.pid())
-	afterASecond() // vramprof may have read its tables before it had mapped everything
+	l.afterASecond() // vramprof may have read its tables before it had mapped everything
+	s.after(0)
 	next.check(t, true)
 	upgrade(t, dir.Program("storm_c"), program) // a program different from the running one
 	old.check(t, false)

@@ -18,6 +18,8 @@
 package bpf
 
 import (
+	"crypto/sha256"
+	_ "embed"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -56,6 +58,12 @@ type (
 	Code    = findCode
 	CodeKey = findCodeKey
 )
+
+//go:embed objects.sum
+var sources []byte
+
+// Sum identifies the objects by what they were built from.
+func Sum() [sha256.Size]byte { return sha256.Sum256(sources) }
 
 // ErrShort means that a record is too short for its type.
 var ErrShort = errors.New("record too short")

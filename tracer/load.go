@@ -92,9 +92,12 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 		return err
 	}
 	t.unwind.SetCodes(t.coll.Maps["codes"])
-	t.prober = probes.Load(spec, t.coll.Maps, types, multi,
+	if t.mayStartEarly() { // the command needs the processors more
+		t.verification = bpf.NewVerification()
+	}
+	t.prober = probes.Load(spec, t.coll.Maps, types, multi, t.verification,
 		func(programs map[string]*ebpf.Program) error { return t.unwind.LinkStop(programs[probes.StopProgram]) },
-		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types) })
+		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, t.verification, types) })
 	t.files = t.newFiles()
 	return nil
 }

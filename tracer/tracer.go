@@ -106,17 +106,18 @@ type Tracer struct {
 	ended   uint64        // moment of the books before the last walks; 0: there were none, or they are to come
 	limits  ledger.Limits // as the books were told last; read and written in a turn
 
-	prober  *probes.Prober // the programs that probe functions
-	files   *probes.Files
-	learner probes.Learner
-	unseen  probes.Unseen
-	ahead   *libraries.Ahead
-	scanner *libraries.Scanner
-	mapping *libraries.MappingEvents
-	unwind  *unwind.Unwinder
-	stacks  *stacks.Store
-	sent    *stacks.Sent
-	reader  stacks.Reader
+	verification *bpf.Verification // nil: it does not yield
+	prober       *probes.Prober    // the programs that probe functions
+	files        *probes.Files
+	learner      probes.Learner
+	unseen       probes.Unseen
+	ahead        *libraries.Ahead
+	scanner      *libraries.Scanner
+	mapping      *libraries.MappingEvents
+	unwind       *unwind.Unwinder
+	stacks       *stacks.Store
+	sent         *stacks.Sent
+	reader       stacks.Reader
 
 	jobs      jobs
 	loads     sync.WaitGroup // of unwind tables, of processes that discover has found
@@ -205,16 +206,27 @@ func (t *Tracer) run(ctx context.Context) error {
 	turn := t.desk.Take()
 	t.table.Expect(turn)
 	turn.Done()
+	early := t.mayStartEarly()
+	if early {
+		if err := t.startCommand(); err != nil {
+			return err
+		}
+		t.passHeld(ctx)
+	}
 	if err := t.discover(0); err != nil {
+		t.killCommand()
 		return err
 	}
+	t.markAccepted()
 	t.desk.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.desk.EndEvents()
 	t.usage.Read(ctx)
 	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {
-		if err := t.startCommand(); err != nil {
-			return err
+		if !early {
+			if err := t.startCommand(); err != nil {
+				return err
+			}
 		}
 	} else if !t.config.Wait && len(t.table.Traced()) == 0 {
 		return t.noProcess()

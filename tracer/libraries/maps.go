@@ -102,6 +102,13 @@ func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 	}, true
 }
 
+// MapsDriver reports whether /proc/PID/maps has a name like that of the driver's library, without
+// which no function of CUDA does anything; also if it cannot be read.
+func MapsDriver(pid uint32) bool {
+	maps := procfs.Read(pid, "maps", maxMaps)
+	return len(maps) == 0 || bytes.Contains(maps, []byte("/libcuda.")) || bytes.Contains(maps, []byte("/libcuda-"))
+}
+
 // MayMap reports whether /proc/PID/maps has a name like that of a CUDA library. It is quick; a scan
 // decides.
 func MayMap(pid uint32) bool {

@@ -27,6 +27,7 @@ import (
 // the programs. After Wait it is constant, and any goroutine may attach.
 type Prober struct {
 	loading  sync.WaitGroup
+	loader   chan struct{}            // closed when libraryLoaded can be attached, or never will be
 	errs     []error                  // by step; this and the fields below are valid after Wait
 	programs map[string]*ebpf.Program // nil if the kernel rejected one
 	stubs    *stubs                   // nil if the kernel supports attach cookies

@@ -208,6 +208,7 @@ func (t *Tracer) run(ctx context.Context) error {
 	turn.Done()
 	early := t.mayStartEarly()
 	if early {
+		t.beginOnce.Do(t.beginBooks) // what the command does is not older than the session
 		if err := t.startCommand(); err != nil {
 			return err
 		}

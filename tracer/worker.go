@@ -25,7 +25,7 @@ func (t *Tracer) work(ctx context.Context) {
 	forgetting, again := false, false
 	reap := time.NewTicker(time.Second)
 	defer reap.Stop()
-	review := time.NewTicker(t.config.pace.Return)
+	review := time.NewTicker(min(t.config.pace.Return, time.Second))
 	defer review.Stop()
 	for {
 		select {

@@ -65,7 +65,7 @@ attach_frames() { # the probes take stacks
 attach_vramprof() {
   local pids=() p warm=""
   if [ "$1" = vramprof ]; then
-    program c_cudart 0 --rate 100 --seconds 5
+    program c_cudart 0 --rate 100 --seconds 15
     warm=$pid pids+=(-p "$pid")
   fi
   shift

@@ -50,6 +50,7 @@ type attacher interface {
 	Attach(f *os.File, l libraries.Mapped) (*Set, error)
 	AttachBrief(f *os.File, layer functions.Layer) (*Set, error)
 	AttachLoader(f *os.File) (*Set, error)
+	name(set *Set, fileID func() (uint64, bool)) bool
 	review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace) error
 }
 
@@ -147,6 +148,8 @@ func (s *Files) probe(l libraries.Mapped) {
 	if l.Layer == functions.Torch {
 		s.tensors.Store(true)
 	}
+	// A call that was entered before is found in the stacks of its driver calls.
+	s.prober.name(set, func() (uint64, bool) { return s.options.FileID(l) })
 	s.options.Probed(l, len(set.functions))
 }
 

@@ -29,9 +29,9 @@ const enoughCalls = 16
 // Pace is how fast the probes of wrappers change. It is a parameter for tests.
 type Pace struct{ Return, Look time.Duration }
 
-// DefaultPace lets a call be open for a second, and takes five minutes until a wrapper is noticed that
+// DefaultPace lets a call be open for ten seconds, and takes five minutes until a wrapper is noticed that
 // no longer calls the driver.
-var DefaultPace = Pace{Return: time.Second, Look: 5 * time.Minute}
+var DefaultPace = Pace{Return: 10 * time.Second, Look: 5 * time.Minute}
 
 // wrapper is a wrapper in one file. Files owns it.
 type wrapper struct {
@@ -153,7 +153,7 @@ func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace
 			switch {
 			case calls.alone != w.seen.alone || lost:
 				w.stage = stageKept
-			case calls.inside-w.seen.inside >= enoughCalls && p.writeCode(set, fileID):
+			case calls.inside-w.seen.inside >= enoughCalls && p.name(set, fileID):
 				w.entered.Close()
 				w.entered, w.stage, w.since = nil, stageReturns, now
 			}
@@ -183,10 +183,10 @@ func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace
 	return nil
 }
 
-// writeCode tells the kernel half where the code of the wrappers is. It returns false if it cannot be
-// told: then their probes stay.
-func (p *Prober) writeCode(set *Set, fileID func() (uint64, bool)) bool {
-	if set.code != nil {
+// name tells the kernel half where the code of the wrappers is. It returns false if it cannot be told:
+// then their probes stay.
+func (p *Prober) name(set *Set, fileID func() (uint64, bool)) bool {
+	if set.code != nil || len(set.wrappers) == 0 {
 		return true
 	}
 	id, ok := fileID()

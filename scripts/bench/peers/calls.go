@@ -128,7 +128,7 @@ func (b *bench) timeCalls(table string, t tool, names []string) error {
 // warmUp returns a program that calls the runtime for some seconds: then vramprof has detached its
 // probes from the functions that call the driver, as in every job that has run for so long.
 func (b *bench) warmUp() (*program, error) {
-	p, err := b.launch("c_cudart", 0, "--rate", "100", "--seconds", "5")
+	p, err := b.launch("c_cudart", 0, "--rate", "100", "--seconds", "15")
 	return &p, err
 }
 

@@ -40,7 +40,6 @@ const (
 	guardedMapPyProcs              = "py_procs"
 	guardedMapReaderSleeps         = "reader_sleeps"
 	guardedMapRecording            = "recording"
-	guardedMapRuntimeParts         = "runtime_parts"
 	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
 	guardedMapShares               = "shares"
@@ -52,7 +51,6 @@ const (
 	guardedMapThreads              = "threads"
 	guardedMapTruncatedStacks      = "truncated_stacks"
 	guardedMapWalks                = "walks"
-	guardedMapWrappers             = "wrappers"
 	guardedProgAllocEnter          = "alloc_enter"
 	guardedProgBlockFailed         = "block_failed"
 	guardedProgBlockReported       = "block_reported"
@@ -152,7 +150,6 @@ type guardedMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
-	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	Shares               *ebpf.MapSpec `ebpf:"shares"`
@@ -164,7 +161,6 @@ type guardedMapSpecs struct {
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
-	Wrappers             *ebpf.MapSpec `ebpf:"wrappers"`
 }
 
 // guardedVariableSpecs contains global variables before they are loaded into the kernel.
@@ -228,7 +224,6 @@ type guardedMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
-	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	Shares               *ebpf.Map `ebpf:"shares"`
@@ -240,7 +235,6 @@ type guardedMaps struct {
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
-	Wrappers             *ebpf.Map `ebpf:"wrappers"`
 }
 
 func (m *guardedMaps) Close() error {
@@ -269,7 +263,6 @@ func (m *guardedMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
-		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
 		m.Shares,
@@ -281,7 +274,6 @@ func (m *guardedMaps) Close() error {
 		m.Threads,
 		m.TruncatedStacks,
 		m.Walks,
-		m.Wrappers,
 	)
 }
 

@@ -49,9 +49,6 @@ func (t *Tracer) startCommand() error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", t.config.Command[0], err)
 	}
-	if err := t.prober.WaitLoader(); err != nil {
-		return err
-	}
 	if mayContinue() {
 		t.attachLoaders(path)
 	} else {

@@ -56,20 +56,12 @@ func (j *jobs) add(n job) {
 	j.mu.Lock()
 	j.todo[n.kind][n.pid] = true
 	j.mu.Unlock()
-	if n.kind < jobLoad {
-		j.wakeWorker()
-		return
+	wake := j.wake
+	if n.kind >= jobLoad {
+		wake = j.load
 	}
 	select {
-	case j.load <- struct{}{}:
-	default:
-	}
-}
-
-// wakeWorker has the worker look for jobs.
-func (j *jobs) wakeWorker() {
-	select {
-	case j.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }
@@ -79,13 +71,6 @@ func (j *jobs) take() (job, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.takeOf(0, jobLoad)
-}
-
-// takeHeld removes one that is about a stopped process.
-func (j *jobs) takeHeld() (job, bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.takeOf(jobHeld, jobHeld+1)
 }
 
 // takeLoad removes the loader's.

@@ -92,12 +92,9 @@ func (t *Tracer) loadProbes(kernel *btf.Spec, types *btf.Cache) error {
 		return err
 	}
 	t.unwind.SetCodes(t.coll.Maps["codes"])
-	if t.mayStartEarly() { // the command needs the processors more
-		t.verification = bpf.NewVerification()
-	}
-	t.prober = probes.Load(spec, t.coll.Maps, types, multi, t.verification,
+	t.prober = probes.Load(spec, t.coll.Maps, types, multi,
 		func(programs map[string]*ebpf.Program) error { return t.unwind.LinkStop(programs[probes.StopProgram]) },
-		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, t.verification, types) })
+		func() error { return t.unwind.LoadSteps(kernel, t.coll.Maps, multi, types) })
 	t.files = t.newFiles()
 	return nil
 }

@@ -70,7 +70,6 @@ type Config struct {
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 
-	pace    probes.Pace       // of the probes of wrappers; zero but in tests
 	entries map[string]uint32 // sizes of the kernel half's maps in tests: entries, bytes of rings
 }
 
@@ -106,18 +105,17 @@ type Tracer struct {
 	ended   uint64        // moment of the books before the last walks; 0: there were none, or they are to come
 	limits  ledger.Limits // as the books were told last; read and written in a turn
 
-	verification *bpf.Verification // nil: it does not yield
-	prober       *probes.Prober    // the programs that probe functions
-	files        *probes.Files
-	learner      probes.Learner
-	unseen       probes.Unseen
-	ahead        *libraries.Ahead
-	scanner      *libraries.Scanner
-	mapping      *libraries.MappingEvents
-	unwind       *unwind.Unwinder
-	stacks       *stacks.Store
-	sent         *stacks.Sent
-	reader       stacks.Reader
+	prober  *probes.Prober // the programs that probe functions
+	files   *probes.Files
+	learner probes.Learner
+	unseen  probes.Unseen
+	ahead   *libraries.Ahead
+	scanner *libraries.Scanner
+	mapping *libraries.MappingEvents
+	unwind  *unwind.Unwinder
+	stacks  *stacks.Store
+	sent    *stacks.Sent
+	reader  stacks.Reader
 
 	jobs      jobs
 	loads     sync.WaitGroup // of unwind tables, of processes that discover has found
@@ -141,9 +139,6 @@ type Tracer struct {
 func New(config Config) (*Tracer, error) {
 	if config.Note == nil {
 		config.Note = func(string) {}
-	}
-	if config.pace == (probes.Pace{}) {
-		config.pace = probes.DefaultPace
 	}
 	if config.Ready == nil {
 		config.Ready = func([]uint32) {}
@@ -206,28 +201,16 @@ func (t *Tracer) run(ctx context.Context) error {
 	turn := t.desk.Take()
 	t.table.Expect(turn)
 	turn.Done()
-	early := t.mayStartEarly()
-	if early {
-		t.beginOnce.Do(t.beginBooks) // what the command does is not older than the session
-		if err := t.startCommand(); err != nil {
-			return err
-		}
-		t.passHeld(ctx)
-	}
 	if err := t.discover(0); err != nil {
-		t.killCommand()
 		return err
 	}
-	t.markAccepted()
 	t.desk.BeginEvents() // readings wait for what is in the ring: see bookFirstEvents
 	defer t.desk.EndEvents()
 	t.usage.Read(ctx)
 	t.bookFirstEvents()
 	if len(t.config.Command) > 0 {
-		if !early {
-			if err := t.startCommand(); err != nil {
-				return err
-			}
+		if err := t.startCommand(); err != nil {
+			return err
 		}
 	} else if !t.config.Wait && len(t.table.Traced()) == 0 {
 		return t.noProcess()

@@ -97,16 +97,8 @@ func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 	}
 	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
 	return Mapped{
-		PID: pid, File: keyOf(major<<20|minor, inode, open), Layer: layer, Program: !cuda, Name: untrusted.Clean(name),
-		Address: start, Path: open,
+		PID: pid, File: keyOf(major<<20|minor, inode, open), Layer: layer, Program: !cuda, Name: untrusted.Clean(name), Path: open,
 	}, true
-}
-
-// MapsDriver reports whether /proc/PID/maps has a name like that of the driver's library, without
-// which no function of CUDA does anything; also if it cannot be read.
-func MapsDriver(pid uint32) bool {
-	maps := procfs.Read(pid, "maps", maxMaps)
-	return len(maps) == 0 || bytes.Contains(maps, []byte("/libcuda.")) || bytes.Contains(maps, []byte("/libcuda-"))
 }
 
 // MayMap reports whether /proc/PID/maps has a name like that of a CUDA library. It is quick; a scan

@@ -18,9 +18,6 @@ import (
 // the probes.
 const StopProgram = "kprobe_unwind_stop"
 
-// loaderProgram is the program that AttachLoader attaches.
-const loaderProgram = "library_loaded"
-
 // Prepare sets the attach type of the programs in spec: uprobe_multi if the kernel has it (Linux
 // 6.6). It reports whether it does.
 func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
@@ -29,7 +26,7 @@ func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
 	}
 	// StopProgram must have the same attach type as the programs that tail-call it. library_loaded
 	// must not be a perf event, because nothing else needs CAP_SYS_ADMIN.
-	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", loaderProgram, StopProgram} {
+	for _, name := range []string{"alloc_enter", "call_enter", "call_return", "block_reported", "block_failed", "library_loaded", StopProgram} {
 		spec.Programs[name].AttachType = ebpf.AttachTraceUprobeMulti
 	}
 	return true
@@ -39,13 +36,11 @@ func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
 // verifies them while the caller reads the unwind tables of processes, which takes about as long.
 // Load calls loaded with the loaded programs, and each of steps at once. These calls run in
 // goroutines of their own; Wait waits for them.
-func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, multi bool, verification *bpf.Verification,
+func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, multi bool,
 	loaded func(map[string]*ebpf.Program) error, steps ...func() error) *Prober {
 	p := &Prober{multi: multi, errs: make([]error, 1+len(steps))}
-	p.loader = make(chan struct{})
-	p.code = runtimeCode{parts: maps["runtime_parts"], files: map[uint64]*codeOfFile{}}
 	p.loading.Go(func() {
-		if p.errs[0] = p.load(spec, maps, types, verification); p.errs[0] == nil {
+		if p.errs[0] = p.load(spec, maps, types); p.errs[0] == nil {
 			p.errs[0] = loaded(p.programs)
 		}
 	})
@@ -55,26 +50,13 @@ func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache
 	return p
 }
 
-func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, verification *bpf.Verification) (err error) {
-	var loader sync.Once
-	defer loader.Do(func() { close(p.loader) })
-	if p.programs, err = loadApart(spec, maps, types, verification, func(name string, program *ebpf.Program) {
-		if name == loaderProgram && maps["cookie"] == nil {
-			p.libraryLoaded = program
-			loader.Do(func() { close(p.loader) })
-		}
-	}); err != nil {
+func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (err error) {
+	if p.programs, err = loadApart(spec, maps, types); err != nil {
 		return fmt.Errorf("load the probes: %w", err)
 	}
 	by := p.programs
-	p.allocEnter, p.callEnter, p.callReturn = by["alloc_enter"], by["call_enter"], by["call_return"]
-	if p.libraryLoaded == nil {
-		p.libraryLoaded = by[loaderProgram]
-	}
+	p.allocEnter, p.callEnter, p.callReturn, p.libraryLoaded = by["alloc_enter"], by["call_enter"], by["call_return"], by["library_loaded"]
 	p.blockReported, p.blockFailed = by["block_reported"], by["block_failed"]
-	if p.wrappers, err = newWrapperTable(maps["wrappers"]); err != nil {
-		return err
-	}
 	if cookie := maps["cookie"]; cookie != nil {
 		p.stubs, err = newStubs(cookie, p.allocEnter, p.callEnter, p.callReturn, p.blockReported, p.blockFailed, p.libraryLoaded)
 	}
@@ -82,8 +64,7 @@ func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, type
 }
 
 // loadApart loads all programs of spec at the same time: the verifier takes one processor for each.
-// It calls loaded with each, one after the other.
-func loadApart(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, verification *bpf.Verification, loaded func(string, *ebpf.Program)) (map[string]*ebpf.Program, error) {
+func loadApart(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache) (map[string]*ebpf.Program, error) {
 	var mu sync.Mutex
 	var errs []error
 	var wait sync.WaitGroup
@@ -93,14 +74,7 @@ func loadApart(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.
 		one := rest.Copy()
 		one.Programs = map[string]*ebpf.ProgramSpec{name: program}
 		wait.Go(func() {
-			var c *ebpf.Collection
-			var err error
-			load := func() { c, err = ebpf.NewCollectionWithOptions(one, bpf.Options(types, maps)) }
-			if name == loaderProgram { // the command waits for it
-				load()
-			} else {
-				verification.Run(load)
-			}
+			c, err := ebpf.NewCollectionWithOptions(one, bpf.Options(types, maps))
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -109,7 +83,6 @@ func loadApart(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.
 			}
 			defer c.Close()
 			programs[name] = c.DetachProgram(name)
-			loaded(name, programs[name])
 		})
 	}
 	wait.Wait()
@@ -132,16 +105,6 @@ func (p *Prober) Wait() error {
 	return cmp.Or(p.errs...)
 }
 
-// WaitLoader returns when AttachLoader may be called: its program is verified within milliseconds. Before
-// Linux 5.15 it needs the others too. It returns an error if the kernel has rejected it.
-func (p *Prober) WaitLoader() error {
-	<-p.loader
-	if p.libraryLoaded == nil {
-		return p.Wait()
-	}
-	return nil
-}
-
 // Programs returns the programs by name. It must follow a Wait without an error.
 func (p *Prober) Programs() map[string]*ebpf.Program { return p.programs }
 
@@ -149,6 +112,5 @@ func (p *Prober) Programs() map[string]*ebpf.Program { return p.programs }
 func (p *Prober) Close() {
 	p.loading.Wait()
 	p.stubs.close()
-	p.wrappers.close()
 	closeAll(p.programs)
 }

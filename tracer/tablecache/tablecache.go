@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tablecache keeps unwind tables of files on disk between sessions, and marks of what need not
-// be tried again.
+// Package tablecache keeps unwind tables of files on disk between sessions.
 //
 // An entry also has a hash of all that its table was built from: the caller uses it only for a file
 // that has the same bytes in the same places. So a forged file gets no other file's table, and gives
@@ -48,7 +47,7 @@ func KeyOf(parts ...any) Key {
 
 func (k Key) file() string { return hex.EncodeToString(k[:]) + ending }
 
-const ending, markEnding, newPrefix = ".table", ".mark", "new-"
+const ending, newPrefix = ".table", "new-"
 
 // Dir is an open folder. Its methods may run at the same time, also in several processes.
 type Dir struct {
@@ -130,28 +129,6 @@ func (d *Dir) Store(key Key, t *Table) error {
 	return d.evict(time.Now())
 }
 
-// Mark notes that something which the key names is so. Marked reports it, until the oldest entries are
-// removed.
-func (d *Dir) Mark(key Key) error {
-	if err := d.write(key.mark(), nil); err != nil {
-		return fmt.Errorf("write a mark into the cache: %w", err)
-	}
-	return nil
-}
-
-// Marked reports whether Mark was called with the key, in any session.
-func (d *Dir) Marked(key Key) bool {
-	info, err := d.root.Lstat(key.mark())
-	if err != nil || !info.Mode().IsRegular() {
-		return false
-	}
-	now := time.Now()
-	_ = d.root.Chtimes(key.mark(), now, now)
-	return true
-}
-
-func (k Key) mark() string { return hex.EncodeToString(k[:]) + markEnding }
-
 // write replaces a file at once. Without a sync, a crash of the machine may damage the file, which
 // its checksum shows.
 func (d *Dir) write(name string, data []byte) error {
@@ -188,7 +165,7 @@ func (d *Dir) evict(now time.Time) error {
 		info, err := x.Info()
 		switch {
 		case err != nil: // another process has removed it
-		case strings.HasSuffix(info.Name(), ending), strings.HasSuffix(info.Name(), markEnding):
+		case strings.HasSuffix(info.Name(), ending):
 			entries = append(entries, info)
 			sum += info.Size()
 		case strings.HasPrefix(info.Name(), newPrefix) && now.Sub(info.ModTime()) > abandonedIn:

@@ -331,28 +331,3 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
-
-func TestMarksStayUntilTheyAreTheOldest(t *testing.T) {
-	d, err := Open(filepath.Join(t.TempDir(), "cache"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	key, other := KeyOf("programs", 1), KeyOf("programs", 2)
-	if d.Marked(key) {
-		t.Error("a key is marked before Mark")
-	}
-	if err := d.Mark(key); err != nil {
-		t.Fatal(err)
-	}
-	if !d.Marked(key) || d.Marked(other) {
-		t.Errorf("marked: %t and %t, want only the first", d.Marked(key), d.Marked(other))
-	}
-	d.max = -1
-	if err := d.evict(time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if d.Marked(key) {
-		t.Error("a mark stays beyond the folder's limit")
-	}
-}

@@ -87,23 +87,6 @@ func (l *layouts) layoutOf(pid uint32) (at *layout, known bool) {
 	return at, at != nil && at.members[pid]
 }
 
-// fileAt returns the id of the file that a process maps at an address. It takes only l.mu.
-func (l *layouts) fileAt(pid uint32, address uint64) (file uint64, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	at := l.of[pid]
-	if at == nil {
-		return 0, false
-	}
-	for length := uint32(64); length > 0; length-- {
-		key := address &^ (1<<(64-length) - 1)
-		if s, ok := at.spans[lpm.Prefix{Key: key, Length: length}]; ok {
-			return s.file, true
-		}
-	}
-	return 0, false
-}
-
 // join assigns a process a layout.
 func (l *layouts) join(pid uint32, to *layout, known bool) {
 	l.mu.Lock()

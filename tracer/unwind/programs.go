@@ -167,7 +167,7 @@ func (u *Unwinder) Maps() map[string]*ebpf.Map { return u.maps }
 // LoadSteps loads the programs of walk.bpf.c into the chain. They record their reads in the map
 // "recording" of probes. With multi, the programs have the attach type of uprobe_multi links: all
 // programs of a chain must have one attach type.
-func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, verification *bpf.Verification, types *btf.Cache) error {
+func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, multi bool, types *btf.Cache) error {
 	spec, err := bpf.LoadWalk(kernel)
 	if err != nil {
 		return fmt.Errorf("read the unwinder's steps: %w", err)
@@ -195,16 +195,12 @@ func (u *Unwinder) LoadSteps(kernel *btf.Spec, probes map[string]*ebpf.Map, mult
 	options := bpf.Options(types, replacements)
 	var native error
 	var wait sync.WaitGroup
-	wait.Go(func() {
-		verification.Run(func() { native = u.loadStep(spec, options, support.ProgUnwindNative, nativeProgram) })
-	})
+	wait.Go(func() { native = u.loadStep(spec, options, support.ProgUnwindNative, nativeProgram) })
 	err = withFewerFrames(func(frames uint32) error {
 		if err := python.Variables["python_frames_per_program"].Set(frames); err != nil {
 			return fmt.Errorf("set python_frames_per_program: %w", err)
 		}
-		var err error
-		verification.Run(func() { err = u.loadStep(python, options, support.ProgUnwindPython, pythonProgram) })
-		return err
+		return u.loadStep(python, options, support.ProgUnwindPython, pythonProgram)
 	})
 	wait.Wait()
 	return cmp.Or(native, err)

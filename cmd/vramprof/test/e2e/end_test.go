@@ -163,7 +163,7 @@ func killedWhileHeld(t *testing.T, shell string) {
 	env := dir.Env(t, 1, 8<<30)
 	out := writeFile(t, "out", "")
 	script := writeFile(t, "script", "malloc a 10\nfree a\nprint done\n")
-	s := startRecord(t, env, "--no-cache", "--", "sh", "-c", `cat; exec >"$0"; `+shell, out, dir.Program("alloc_c"), script)
+	s := startRecord(t, env, "--", "sh", "-c", `cat; exec >"$0"; `+shell, out, dir.Program("alloc_c"), script)
 	s.freezeUntilHeld()
 	s.cmd.Process.Kill()
 	eventually(t, 10*time.Second, "the command ends on its own", func() bool {

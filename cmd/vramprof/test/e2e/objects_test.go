@@ -176,7 +176,7 @@ func TestObjectsOfACaptureEqualTheLiveRun(t *testing.T) {
 	dir := setup(t)
 	env := append(dir.Env(t, 1, 8<<30), "FAKECUDA_OBJECT=16M")
 	path := writeFile(t, "unused", "") + ".vram"
-	start(t, env, "record", "--no-cache", "-o", path, "--", dir.Program("calls_c"), writeFile(t, "script",
+	start(t, env, "record", "-o", path, "--", dir.Program("calls_c"), writeFile(t, "script",
 		"cudaMalloc a 1000\nsleep 1500\nrepeat 3\ncuModuleLoadData m elf 100000\nend\ncuGreenCtxCreate g 0\nsleep 2500\n")).wait()
 	out, err := exec.Command(binary(t), "report", path, "--json", "--at", "3.5s").Output()
 	var r reportjson.ViewReport

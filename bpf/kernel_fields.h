@@ -47,11 +47,19 @@ struct mm_struct {
 	struct file *exe_file;
 	mm_context_t context;
 } CORE;
+struct return_instance {
+	unsigned long stack, orig_ret_vaddr;
+	struct return_instance *next;
+} CORE;
+struct uprobe_task {
+	struct return_instance *return_instances;
+} CORE;
 struct task_struct {
 	int pid, tgid;
 	struct mm_struct *mm;
 	struct signal_struct *signal;
 	unsigned long nvcsw, nivcsw;
+	struct uprobe_task *utask;
 } CORE;
 struct seq_file;
 struct bpf_iter_meta {

@@ -50,16 +50,16 @@ static EBPF_INLINE s32 return_value(struct pt_regs *ctx)
 #endif
 }
 
+/* Bytes that a call pushes. */
+#if defined(__x86_64__)
+#define RETURN_ADDRESS_SIZE 8
+#else
+#define RETURN_ADDRESS_SIZE 0
+#endif
+
 // Returns, on return, the stack pointer that the call had on entry. On x86-64 the return address is
 // already popped.
-static EBPF_INLINE u64 entry_sp(struct pt_regs *ctx)
-{
-#if defined(__x86_64__)
-	return ctx->sp - 8;
-#else
-	return ctx->sp;
-#endif
-}
+static EBPF_INLINE u64 entry_sp(struct pt_regs *ctx) { return ctx->sp - RETURN_ADDRESS_SIZE; }
 
 #if defined(__x86_64__)
 #define ARGUMENT_1 REGISTER(di)

@@ -188,6 +188,36 @@ static EBPF_INLINE bool wants_tables(ErrorCode error)
 	       error == ERR_PYTHON_NO_PROC_INFO;
 }
 
+/* Return probes of one thread that may be open at once, of all tracers. */
+#define MAX_RETURN_PROBES 8
+
+// A return probe, of any tracer, puts the address of the kernel's trampoline in the place of the
+// return address that it hits. Takes the return address from the kernel's list instead. The walk is
+// not remembered: the words on the stack do not tell its way.
+static EBPF_INLINE bool leave_trampoline(UnwindState *state)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct uprobe_task *probes = NULL;
+	struct return_instance *open = NULL;
+	READ(probes, task, utask);
+	if (!probes || READ(open, probes, return_instances))
+		return false;
+#pragma unroll 1
+	for (int i = 0; i < MAX_RETURN_PROBES && open; i++) {
+		unsigned long sp = 0, address = 0;
+		READ(sp, open, stack);
+		READ(address, open, orig_ret_vaddr);
+		if (address && sp + RETURN_ADDRESS_SIZE == state->sp) {
+			state->pc = normalize_pac_ptr(address);
+			spoil_recording();
+			return true;
+		}
+		if (READ(open, open, next))
+			break;
+	}
+	return false;
+}
+
 // Walks over frames of JIT-compiled code, which is in no file, by frame pointers. Returns the
 // program that continues, or PROG_UNWIND_STOP with the error in the state if the walk ends here.
 static EBPF_INLINE int step_over_jit(PerCPURecord *record)
@@ -244,8 +274,12 @@ static EBPF_INLINE int finish_unwind(void)
 	u32 pid = id >> 32;
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	bool jit = process && process->jit;
-	if (jit && record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING) {
-		int unwinder = step_over_jit(record);
+	if (record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING) {
+		int unwinder = PROG_UNWIND_STOP;
+		if (leave_trampoline(&record->state))
+			record->state.unwind_error = get_next_unwinder_after_native_frame(record, &unwinder);
+		if (jit && record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING)
+			unwinder = step_over_jit(record);
 		if (unwinder != PROG_UNWIND_STOP) {
 			record->state.error_metric = -1;
 			return unwinder;

@@ -31,8 +31,8 @@ const (
 // of each process and device. So no peak is missed, however short. What happened before begin has
 // no mark, but counts in the sizes.
 //
-// That a moment was a peak shows only afterwards. So the inputs wait until it is known which of the
-// moments among them are, and memory has as many of them as Play looks ahead. Of a step, process
+// That a moment was a peak shows only afterwards. So the inputs wait until it is known which of their
+// moments are peaks; at most as many wait as Play looks ahead. Of a step, process
 // or device whose peak may still come, the snapshot of its highest moment so far is replaced. Where
 // many processes grow, that takes longer than to search the whole session: then Play searches it
 // with scout, a second player at the begin, before it goes on.

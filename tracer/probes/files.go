@@ -78,8 +78,8 @@ func newFiles(prober attacher, options Options) *Files {
 
 // Probe probes the files in found that are not probed yet and that traced processes, or this
 // process, map. It sorts found. PyTorch's libraries come first: a tensor that is missed in a
-// segment that is seen would count as PyTorch's cache. The runtime comes before the driver: its
-// return probes truncate the stacks of driver calls until its entry probes are attached.
+// segment that is seen would count as PyTorch's cache. The runtime comes before the driver, whose
+// calls would else be reported under their own names.
 func (s *Files) Probe(found []libraries.Mapped) {
 	order := [...]int{functions.Torch: 0, functions.Runtime: 1, functions.Driver: 2}
 	slices.SortStableFunc(found, func(a, b libraries.Mapped) int { return cmp.Compare(order[a.Layer], order[b.Layer]) })

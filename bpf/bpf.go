@@ -10,11 +10,11 @@
 //
 //   - unwinder_defs, kernel_fields, helpers, map_macros, hash, change_time: declarations
 //   - event, counters, processes, threads, shares: data that probes and process.bpf.c share
-//   - losses, rings, filter, functions, registers, attach_cookie, thread_entries, preempt: tools of
+//   - losses, rings, filter, functions, wrappers, registers, attach_cookie, thread_entries, preempt: tools of
 //     probes
 //   - contexts, captures, effects, call_events: calls of CUDA
 //   - size_classes, allocators, allocator_totals, block*: PyTorch's allocators
-//   - unwinder_maps, unwinder_functions, walk_*, find_code, sent_stacks, unwind: walks
+//   - unwinder_maps, unwinder_functions, walk_*, find_code, sent_stacks, runtime_parts, unwind: walks
 package bpf
 
 import (
@@ -41,10 +41,14 @@ type (
 	NearBlocks  = probeNearTable
 	SampleClass = probeSampleClass
 	// Share is what one process has of the tables and rings that all processes share.
-	Share      = probeShare
-	Function   = probeFunction
-	Process    = probeProcess
-	MappedFile = processMappedFile
+	Share    = probeShare
+	Function = probeFunction
+	// Wrapper counts the calls of a runtime function in one file; see wrappers.h.
+	Wrapper = probeWrapper
+	// RuntimePart is what the map "runtime_parts" has of a range of code in a runtime's file.
+	RuntimePart = probeRuntimePart
+	Process     = probeProcess
+	MappedFile  = processMappedFile
 	// MappedCode is a record of the iterator process_code.
 	MappedCode = processMappedCode
 	// Code describes a part of a file that is mapped as code, and CodeKey identifies it; see

@@ -25,7 +25,7 @@ static EBPF_INLINE void fill_event(struct event *event, struct thread *thread, s
 	event->flags = thread->flags;
 	if (function->stream)
 		event->flags |= capture_flags(argument(call, function->stream), id);
-	event->api = thread->calls[0].function;
+	event->api = thread->api;
 	event->function = call->function;
 	if (kind == EVENT_ALLOC && event->device < 0 && !thread->unplaced_since)
 		thread->unplaced_since = call->time;

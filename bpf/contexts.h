@@ -58,7 +58,7 @@ static EBPF_INLINE s16 current_device(struct thread *thread, u64 id)
 	if (!thread->device)
 		thread->device = device_of(thread->context, id);
 	if (!thread->device && thread->runtime_device) {
-		struct function *outermost = find_function(thread->calls[0].function);
+		struct function *outermost = find_function(thread->api);
 		if (outermost && outermost->layer == LAYER_RUNTIME)
 			return (s16)thread->runtime_device - 1;
 	}

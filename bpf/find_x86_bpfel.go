@@ -107,7 +107,8 @@ type findWalk struct {
 	_            structs.HostLayout
 	Stack        uint64
 	Checks       uint32
-	Codes        uint32
+	Codes        uint16
+	Api          uint16
 	Recent       [4]uint64
 	FramePointer struct {
 		_       structs.HostLayout

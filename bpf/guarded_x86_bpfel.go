@@ -40,6 +40,7 @@ const (
 	guardedMapPyProcs              = "py_procs"
 	guardedMapReaderSleeps         = "reader_sleeps"
 	guardedMapRecording            = "recording"
+	guardedMapRuntimeParts         = "runtime_parts"
 	guardedMapSampleClasses        = "sample_classes"
 	guardedMapScratches            = "scratches"
 	guardedMapShares               = "shares"
@@ -51,6 +52,7 @@ const (
 	guardedMapThreads              = "threads"
 	guardedMapTruncatedStacks      = "truncated_stacks"
 	guardedMapWalks                = "walks"
+	guardedMapWrappers             = "wrappers"
 	guardedProgAllocEnter          = "alloc_enter"
 	guardedProgBlockFailed         = "block_failed"
 	guardedProgBlockReported       = "block_reported"
@@ -150,6 +152,7 @@ type guardedMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	Shares               *ebpf.MapSpec `ebpf:"shares"`
@@ -161,6 +164,7 @@ type guardedMapSpecs struct {
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
+	Wrappers             *ebpf.MapSpec `ebpf:"wrappers"`
 }
 
 // guardedVariableSpecs contains global variables before they are loaded into the kernel.
@@ -224,6 +228,7 @@ type guardedMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	Shares               *ebpf.Map `ebpf:"shares"`
@@ -235,6 +240,7 @@ type guardedMaps struct {
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
+	Wrappers             *ebpf.Map `ebpf:"wrappers"`
 }
 
 func (m *guardedMaps) Close() error {
@@ -263,6 +269,7 @@ func (m *guardedMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
 		m.Shares,
@@ -274,6 +281,7 @@ func (m *guardedMaps) Close() error {
 		m.Threads,
 		m.TruncatedStacks,
 		m.Walks,
+		m.Wrappers,
 	)
 }
 

@@ -39,6 +39,7 @@ const (
 	olderMapPyProcs              = "py_procs"
 	olderMapReaderSleeps         = "reader_sleeps"
 	olderMapRecording            = "recording"
+	olderMapRuntimeParts         = "runtime_parts"
 	olderMapSampleClasses        = "sample_classes"
 	olderMapScratches            = "scratches"
 	olderMapShares               = "shares"
@@ -50,6 +51,7 @@ const (
 	olderMapThreads              = "threads"
 	olderMapTruncatedStacks      = "truncated_stacks"
 	olderMapWalks                = "walks"
+	olderMapWrappers             = "wrappers"
 	olderProgAllocEnter          = "alloc_enter"
 	olderProgBlockFailed         = "block_failed"
 	olderProgBlockReported       = "block_reported"
@@ -148,6 +150,7 @@ type olderMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	Shares               *ebpf.MapSpec `ebpf:"shares"`
@@ -159,6 +162,7 @@ type olderMapSpecs struct {
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
+	Wrappers             *ebpf.MapSpec `ebpf:"wrappers"`
 }
 
 // olderVariableSpecs contains global variables before they are loaded into the kernel.
@@ -221,6 +225,7 @@ type olderMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	Shares               *ebpf.Map `ebpf:"shares"`
@@ -232,6 +237,7 @@ type olderMaps struct {
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
+	Wrappers             *ebpf.Map `ebpf:"wrappers"`
 }
 
 func (m *olderMaps) Close() error {
@@ -259,6 +265,7 @@ func (m *olderMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
 		m.Shares,
@@ -270,6 +277,7 @@ func (m *olderMaps) Close() error {
 		m.Threads,
 		m.TruncatedStacks,
 		m.Walks,
+		m.Wrappers,
 	)
 }
 

@@ -18,6 +18,7 @@
 #include "thread_entries.h"
 #include "threads.h"
 #include "unwind.h"
+#include "wrappers.h"
 
 // Brings types into BTF that Go needs and that no map has.
 struct exported {
@@ -40,6 +41,9 @@ struct exported {
 	enum walk_error error;
 	struct details details;
 	struct near_table near;
+	struct wrapper wrapper;
+	struct runtime_part part;
+	enum wrapper_limit wrappers;
 };
 const struct exported *exported __attribute__((unused));
 
@@ -80,7 +84,8 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 {
 	if (!is_traced(process))
 		return NULL;
-	u32 function_id = attach_cookie(ctx);
+	u64 cookie = attach_cookie(ctx);
+	u32 function_id = cookie & COOKIE_FUNCTION;
 	struct function *function = find_function(function_id);
 	if (!function)
 		return NULL;
@@ -95,13 +100,14 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	u64 sp = ctx->sp;
 	u32 depth = thread->depth;
 	// Close calls whose frame is gone and whose return was not seen: longjmp, an exception, a
-	// lost return. An equal stack pointer is a tail call, unless it is the same function again.
+	// lost return, a detached probe. An equal stack pointer is a tail call, unless it is the same
+	// function again.
 #pragma unroll
 	for (int i = MAX_DEPTH; i > 0; i--) {
 		if (depth != i)
 			continue;
 		struct call *open = &thread->calls[i - 1];
-		if (open->sp < sp || (open->sp == sp && open->function == function_id))
+		if (open->sp < sp || (open->sp == sp && open->function == function_id) || was_retired(open))
 			depth = i - 1;
 	}
 	if (depth >= MAX_DEPTH) {
@@ -110,6 +116,9 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		return NULL;
 	}
 
+	struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];
+	if (depth && outer->sp == sp)
+		note_wrapped(outer, false); // after a tail call, no stack has the wrapper's frame
 	struct call *call = &thread->calls[depth];
 	call->sp = sp;
 	call->time = bpf_ktime_get_ns();
@@ -117,6 +126,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 	call->role = function->role;
 	call->driver_calls = 0;
 	call->driver_successes = 0;
+	call->wrapper = cookie >> WRAPPER_SHIFT;
 	save_arguments(ctx, call);
 	if (alloc && function->by_value_size) // no other function takes one
 		save_by_value(ctx, thread, call, function);
@@ -127,6 +137,7 @@ static EBPF_INLINE struct thread *enter(struct pt_regs *ctx, struct process *pro
 		thread->tag = 0;
 		thread->report.kind = 0;
 		thread->caller = 0;
+		thread->api = function_id;
 		// A driver call contains no other call, and a first call that is a free frees
 		// nothing.
 		if (!alloc && function->layer == LAYER_RUNTIME && !(function->role == ROLE_FREE && argument(call, function->address)))
@@ -169,15 +180,19 @@ static EBPF_INLINE void leave_alloc(struct thread *thread, struct call *call, st
 			report(thread, call, function, EVENT_ALLOC_FAILED, id, 0, result);
 		return;
 	}
-	if (function->layer == LAYER_RUNTIME && call->driver_successes)
+	if (function->layer == LAYER_RUNTIME && call->driver_successes) {
+		note_wrapped(call, true);
 		return;
+	}
 	u64 address;
 	if (read_address(call, function, &address)) {
 		lose(COUNTER_UNREADABLE, id);
 		return;
 	}
-	if (address)
-		report(thread, call, function, EVENT_ALLOC, id, address, 0);
+	if (!address)
+		return;
+	note_wrapped(call, false);
+	report(thread, call, function, EVENT_ALLOC, id, address, 0);
 }
 
 static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, struct function *function, u64 id,
@@ -191,7 +206,10 @@ static EBPF_INLINE void leave_free(struct thread *thread, struct call *call, str
 			send_call(thread, call, function, EVENT_FREE_FAILED, id, call->time, address, result);
 		return;
 	}
-	if (!result && !call->driver_calls)
+	if (result)
+		return;
+	note_wrapped(call, call->driver_calls);
+	if (!call->driver_calls)
 		send_call(thread, call, function, EVENT_FREE, id, call->time, address, 0);
 }
 
@@ -218,7 +236,7 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
 	if (!thread)
 		return;
-	u32 function_id = attach_cookie(ctx);
+	u32 function_id = attach_cookie(ctx) & COOKIE_FUNCTION;
 	u64 sp = entry_sp(ctx);
 	u32 depth = MAX_DEPTH;
 #pragma unroll
@@ -229,6 +247,8 @@ static EBPF_INLINE void leave(struct pt_regs *ctx, u64 id)
 	if (depth >= MAX_DEPTH || !function)
 		return; // entered before the attach
 	struct call *call = &thread->calls[depth];
+	if (was_retired(call))
+		return;
 	s32 result = return_value(ctx);
 	if (function->layer == LAYER_DRIVER && depth > 0) {
 		struct call *outer = &thread->calls[(depth - 1) & (MAX_DEPTH - 1)];

@@ -218,6 +218,20 @@ const (
 	probeRoleROLE_INIT  probeRole = 5
 )
 
+type probeRuntimePart struct {
+	_        structs.HostLayout
+	Entry    uint64
+	Function uint32
+	Unnamed  uint32
+}
+
+type probeRuntimePrefix struct {
+	_       structs.HostLayout
+	Bits    uint32
+	File    uint64
+	Address uint64
+}
+
 type probeSampleClass struct {
 	_         structs.HostLayout
 	Threshold uint32
@@ -371,15 +385,17 @@ type probeThread struct {
 		Halvings  uint32
 	}
 	Refused      uint32
-	ByValueValid uint32
+	ByValueValid uint16
+	Api          uint16
 	ByValue      [64]uint8
 	Calls        [4]struct {
 		_               structs.HostLayout
 		Sp              uint64
 		Time            uint64
 		Argument        [8]uint64
-		DriverCalls     uint32
+		DriverCalls     uint16
 		DriverSuccesses uint16
+		Wrapper         uint16
 		Function        uint8
 		Role            uint8
 	}
@@ -389,7 +405,8 @@ type probeWalk struct {
 	_            structs.HostLayout
 	Stack        uint64
 	Checks       uint32
-	Codes        uint32
+	Codes        uint16
+	Api          uint16
 	Recent       [4]uint64
 	FramePointer struct {
 		_       structs.HostLayout
@@ -425,6 +442,21 @@ const (
 	probeWalkErrorWALK_NATIVE_NON_EXECUTABLE_VMA           probeWalkError = 4020
 )
 
+type probeWrapper struct {
+	_       structs.HostLayout
+	Inside  uint64
+	Alone   uint64
+	Retired uint64
+}
+
+type probeWrapperLimit uint32
+
+const (
+	probeWrapperLimitMAX_WRAPPERS    probeWrapperLimit = 4096
+	probeWrapperLimitCOOKIE_FUNCTION probeWrapperLimit = 65535
+	probeWrapperLimitWRAPPER_SHIFT   probeWrapperLimit = 16
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -451,6 +483,7 @@ const (
 	probeMapPyProcs              = "py_procs"
 	probeMapReaderSleeps         = "reader_sleeps"
 	probeMapRecording            = "recording"
+	probeMapRuntimeParts         = "runtime_parts"
 	probeMapSampleClasses        = "sample_classes"
 	probeMapScratches            = "scratches"
 	probeMapShares               = "shares"
@@ -462,6 +495,7 @@ const (
 	probeMapThreads              = "threads"
 	probeMapTruncatedStacks      = "truncated_stacks"
 	probeMapWalks                = "walks"
+	probeMapWrappers             = "wrappers"
 	probeProgAllocEnter          = "alloc_enter"
 	probeProgBlockFailed         = "block_failed"
 	probeProgBlockReported       = "block_reported"
@@ -559,6 +593,7 @@ type probeMapSpecs struct {
 	PyProcs              *ebpf.MapSpec `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.MapSpec `ebpf:"reader_sleeps"`
 	Recording            *ebpf.MapSpec `ebpf:"recording"`
+	RuntimeParts         *ebpf.MapSpec `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.MapSpec `ebpf:"sample_classes"`
 	Scratches            *ebpf.MapSpec `ebpf:"scratches"`
 	Shares               *ebpf.MapSpec `ebpf:"shares"`
@@ -570,6 +605,7 @@ type probeMapSpecs struct {
 	Threads              *ebpf.MapSpec `ebpf:"threads"`
 	TruncatedStacks      *ebpf.MapSpec `ebpf:"truncated_stacks"`
 	Walks                *ebpf.MapSpec `ebpf:"walks"`
+	Wrappers             *ebpf.MapSpec `ebpf:"wrappers"`
 }
 
 // probeVariableSpecs contains global variables before they are loaded into the kernel.
@@ -631,6 +667,7 @@ type probeMaps struct {
 	PyProcs              *ebpf.Map `ebpf:"py_procs"`
 	ReaderSleeps         *ebpf.Map `ebpf:"reader_sleeps"`
 	Recording            *ebpf.Map `ebpf:"recording"`
+	RuntimeParts         *ebpf.Map `ebpf:"runtime_parts"`
 	SampleClasses        *ebpf.Map `ebpf:"sample_classes"`
 	Scratches            *ebpf.Map `ebpf:"scratches"`
 	Shares               *ebpf.Map `ebpf:"shares"`
@@ -642,6 +679,7 @@ type probeMaps struct {
 	Threads              *ebpf.Map `ebpf:"threads"`
 	TruncatedStacks      *ebpf.Map `ebpf:"truncated_stacks"`
 	Walks                *ebpf.Map `ebpf:"walks"`
+	Wrappers             *ebpf.Map `ebpf:"wrappers"`
 }
 
 func (m *probeMaps) Close() error {
@@ -668,6 +706,7 @@ func (m *probeMaps) Close() error {
 		m.PyProcs,
 		m.ReaderSleeps,
 		m.Recording,
+		m.RuntimeParts,
 		m.SampleClasses,
 		m.Scratches,
 		m.Shares,
@@ -679,6 +718,7 @@ func (m *probeMaps) Close() error {
 		m.Threads,
 		m.TruncatedStacks,
 		m.Walks,
+		m.Wrappers,
 	)
 }
 

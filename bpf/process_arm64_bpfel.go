@@ -147,15 +147,17 @@ type processThread struct {
 		Halvings  uint32
 	}
 	Refused      uint32
-	ByValueValid uint32
+	ByValueValid uint16
+	Api          uint16
 	ByValue      [64]uint8
 	Calls        [4]struct {
 		_               structs.HostLayout
 		Sp              uint64
 		Time            uint64
 		Argument        [8]uint64
-		DriverCalls     uint32
+		DriverCalls     uint16
 		DriverSuccesses uint16
+		Wrapper         uint16
 		Function        uint8
 		Role            uint8
 	}

@@ -15,8 +15,9 @@ struct call {
 	u64 sp; /* stack pointer on entry; identifies the call */
 	u64 time;
 	u64 argument[MAX_ARGUMENTS];
-	u32 driver_calls; /* driver calls of the same role that returned inside it */
+	u16 driver_calls; /* driver calls of the same role that returned inside it */
 	u16 driver_successes;
+	u16 wrapper; /* its index in wrappers; 0: none */
 	u8 function;
 	u8 role;
 };
@@ -61,7 +62,8 @@ struct thread {
 	u64 below[MAX_PUSHED]; /* contexts below the current one, lowest first */
 	struct block_report report; /* waits for its stack */
 	u32 refused; /* do not send the current walk's stack; see is_stack_refused */
-	u32 by_value_valid;
+	u16 by_value_valid;
+	u16 api; /* function id of the outermost call, or of the wrapper around it */
 	u8 by_value[BY_VALUE_SIZE]; /* structure passed by value to the open call */
 	struct call calls[MAX_DEPTH];
 };

@@ -12,6 +12,7 @@
 #include "processes.h"
 #include "registers.h"
 #include "rings.h"
+#include "runtime_parts.h"
 #include "sent_stacks.h"
 #include "threads.h"
 #include "unwinder_functions.h"
@@ -218,6 +219,29 @@ static EBPF_INLINE bool leave_trampoline(UnwindState *state)
 	return false;
 }
 
+// The runtime loads the driver in its first call, whose walk begins in the driver's code before its
+// unwind tables are known. Leaves the probed function for its caller: a probe with a return is on an
+// instruction before the first push. User space finds the pushed frame's file, if it is known by then.
+static EBPF_INLINE bool leave_new_library(PerCPURecord *record, struct thread *thread)
+{
+	UnwindState *state = &record->state;
+	if (record->trace.frame_data_len || thread->caller || thread->report.kind)
+		return false;
+	u64 *file = push_frame(state, &record->trace, FRAME_MARKER_NATIVE, 0, state->pc, 1);
+	if (!file)
+		return false;
+	*file = 0;
+#if defined(__x86_64__)
+	if (watched_read(&state->pc, sizeof(state->pc), (void *)state->sp))
+		return false;
+	state->sp += RETURN_ADDRESS_SIZE;
+#else
+	state->pc = normalize_pac_ptr(state->lr);
+#endif
+	state->return_address = true;
+	return true;
+}
+
 // Walks over frames of JIT-compiled code, which is in no file, by frame pointers. Returns the
 // program that continues, or PROG_UNWIND_STOP with the error in the state if the walk ends here.
 static EBPF_INLINE int step_over_jit(PerCPURecord *record)
@@ -276,7 +300,7 @@ static EBPF_INLINE int finish_unwind(void)
 	bool jit = process && process->jit;
 	if (record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING) {
 		int unwinder = PROG_UNWIND_STOP;
-		if (leave_trampoline(&record->state))
+		if (leave_trampoline(&record->state) || leave_new_library(record, thread))
 			record->state.unwind_error = get_next_unwinder_after_native_frame(record, &unwinder);
 		if (jit && record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING)
 			unwinder = step_over_jit(record);
@@ -307,11 +331,18 @@ static EBPF_INLINE int finish_unwind(void)
 	thread->refused = is_stack_refused(trace->frame_data_len, &pid);
 	u64 hash = (process ? process->seed : 0) ^ 0xcbf29ce484222325ull ^ pid;
 	u32 length = trace->frame_data_len;
+	trace->num_kernel_frames = 0;
+	if (!thread->report.kind)
+		cut_to_wrapper(thread, trace, counted(thread));
 #pragma unroll 1
 	for (u32 i = 0; i < sizeof(trace->frame_data) / sizeof(trace->frame_data[0]); i++) {
 		if (i >= length)
 			break;
-		hash = mix(hash, trace->frame_data[i]);
+		// All bits from the first word on. Read each time, and no branch: the verifier would
+		// follow the loop with each value.
+		u64 use = (s64)((u64)*(volatile u16 *)&trace->num_kernel_frames - 1 - i) >> 63;
+		asm volatile("" : "+r"(use));
+		hash ^= (hash ^ mix(hash, trace->frame_data[i])) & use;
 	}
 	if (!hash)
 		hash = 1;

@@ -85,7 +85,8 @@ type walkWalk struct {
 	_            structs.HostLayout
 	Stack        uint64
 	Checks       uint32
-	Codes        uint32
+	Codes        uint16
+	Api          uint16
 	Recent       [4]uint64
 	FramePointer struct {
 		_       structs.HostLayout

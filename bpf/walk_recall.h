@@ -130,6 +130,7 @@ static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, 
 		asm volatile("" : "+r"(n)); // one register for the comparison and the index
 		if (n >= walk->checks || n >= MAX_CHECKS) {
 			thread->stack = walk->stack;
+			thread->api = walk->api;
 			return true;
 		}
 		struct check *check = &walk->check[n];
@@ -152,6 +153,7 @@ static EBPF_INLINE void remember_walk(struct thread *thread)
 	if (!walk || !thread->walk || walk->checks > MAX_CHECKS)
 		return;
 	walk->stack = thread->stack;
+	walk->api = thread->api;
 	bpf_map_update_elem(&walks, &thread->walk, walk, BPF_ANY);
 }
 

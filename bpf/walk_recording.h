@@ -26,7 +26,8 @@ struct check {
 struct walk {
 	u64 stack;
 	u32 checks; /* number of checks; more than MAX_CHECKS: do not remember this walk */
-	u32 codes;  /* number of code objects checked */
+	u16 codes;  /* number of code objects checked */
+	u16 api;    /* of the thread, see cut_to_wrapper */
 	u64 recent[RECENT_CODES]; /* latest code objects checked; used while recording */
 	/* Source of its value; used while recording; address 0: already checked. */
 	struct check frame_pointer;

@@ -97,6 +97,8 @@ func (t *Tracer) newFiles() *probes.Files {
 		Traced:    t.table.IsTraced,
 		Owner:     t.table.UserOf,
 		Warn:      t.warnOf,
+		FileID:    func(l libraries.Mapped) (uint64, bool) { return t.unwind.FileAt(l.PID, l.Address) },
+		Pace:      t.config.pace,
 		Probed:    t.probed,
 	})
 }

@@ -9,10 +9,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/vramprof/vramprof/internal/fakecuda"
+	"github.com/vramprof/vramprof/symbolize/callstack"
 	"github.com/vramprof/vramprof/tracer/ledger"
+	"github.com/vramprof/vramprof/tracer/probes"
 )
 
 // account is what a process holds: by "GPU 2 array" or "host pinned", without what is 0.
@@ -174,7 +178,7 @@ func checkLosses(t *testing.T, s *ledger.Snapshot) {
 
 // TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine: three processes of eight threads each, and
 // one of one, share memory and make random calls. Whenever they stop, the books are those of the
-// machine itself, byte for byte.
+// machine itself, byte for byte. Meanwhile the probes of wrappers come and go.
 func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 	const stops = 8
 	calls, seed := 50_000, 1
@@ -187,7 +191,8 @@ func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 		}
 	}
 	m := newMachine(t, 4)
-	m.trace(nil)
+	m.trace(func(c *Config) { c.pace = probes.Pace{Review: 20 * time.Millisecond, Look: 60 * time.Millisecond} })
+	count := linksWhile(t)
 	var programs []*program
 	threads := []int{8, 8, 8, 1}
 	each := (calls/3 + 8*stops - 1) / (8 * stops) * (8 * stops)
@@ -215,6 +220,7 @@ func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 			maps.Copy(ever[i], got)
 		}
 		checkLosses(t, s)
+		checkStacks(t, m, s)
 		if t.Failed() {
 			t.FailNow()
 		}
@@ -227,6 +233,69 @@ func TestRandomCallsOfAllKindsLeaveTheBooksOfTheMachine(t *testing.T) {
 			checkEveryKind(t, fmt.Sprint("process ", i), got)
 		}
 	}
+	if fewest, most := count(); most-fewest < 10 {
+		t.Errorf("the tracer had %d to %d links: the probes of wrappers did not come and go", fewest, most)
+	} else {
+		t.Logf("the tracer had %d to %d links", fewest, most)
+	}
+}
+
+// checkStacks makes sure that each stack is whole, and begins with the outermost function of CUDA,
+// whichever was probed.
+func checkStacks(t *testing.T, m *machine, s *ledger.Snapshot) {
+	t.Helper()
+	for _, site := range s.Sites {
+		frames := m.Stack(site.Stack)
+		for i, f := range frames {
+			if f.Mark || i > 0 && f.Mapping != nil && strings.Contains(f.Mapping.Path, "libcudart") {
+				t.Errorf("%s has the stack %v", site.API, names(frames))
+				break
+			}
+		}
+	}
+}
+
+func names(frames []callstack.Frame) (list []string) {
+	for _, f := range frames {
+		list = append(list, f.Function)
+	}
+	return list
+}
+
+// linksWhile counts the tracer's links until the returned function is called.
+func linksWhile(t *testing.T) (count func() (fewest, most int)) {
+	most := links(t)
+	fewest := most
+	var wait sync.WaitGroup
+	done := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(done); wait.Wait() })
+	t.Cleanup(stop)
+	wait.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			n := links(t)
+			fewest, most = min(fewest, n), max(most, n)
+		}
+	})
+	return func() (int, int) { stop(); return fewest, most }
+}
+
+// links counts the BPF links of this process: each probed wrapper has two.
+func links(t *testing.T) (n int) {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, fd := range list {
+		if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.Contains(to, "bpf_link") || strings.Contains(to, "bpf-link") {
+			n++
+		}
+	}
+	return n
 }
 
 // checkAllocated compares what was ever allocated, as far as the machine counts it.

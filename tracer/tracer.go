@@ -70,6 +70,7 @@ type Config struct {
 	Note        func(string)        // progress for a person; may be nil
 	Ready       func(pids []uint32) // called once, when the processes that use CUDA are probed; may be nil
 
+	pace    probes.Pace       // of the probes of wrappers; zero but in tests
 	entries map[string]uint32 // sizes of the kernel half's maps in tests: entries, bytes of rings
 }
 
@@ -139,6 +140,9 @@ type Tracer struct {
 func New(config Config) (*Tracer, error) {
 	if config.Note == nil {
 		config.Note = func(string) {}
+	}
+	if config.pace == (probes.Pace{}) {
+		config.pace = probes.DefaultPace
 	}
 	if config.Ready == nil {
 		config.Ready = func([]uint32) {}

@@ -25,6 +25,8 @@ func (t *Tracer) work(ctx context.Context) {
 	forgetting, again := false, false
 	reap := time.NewTicker(time.Second)
 	defer reap.Stop()
+	review := time.NewTicker(t.config.pace.Review)
+	defer review.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -39,6 +41,8 @@ func (t *Tracer) work(ctx context.Context) {
 			t.forget()
 		case <-reap.C:
 			t.reap()
+		case <-review.C:
+			t.review()
 		case <-t.jobs.wake:
 		}
 		for ctx.Err() == nil {
@@ -72,6 +76,12 @@ func (t *Tracer) reap() {
 	for _, pid := range t.table.Gone() {
 		t.exited(turn, &bpf.Event{Pid: pid, Tid: pid, Time: clock.Now()})
 	}
+}
+
+// review attaches and detaches the probes of wrappers.
+func (t *Tracer) review() {
+	defer t.defects.Recovered("a look at the probes of the runtime")
+	t.files.Review()
 }
 
 var ownPid = uint32(os.Getpid())

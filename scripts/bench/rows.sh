@@ -13,6 +13,7 @@ measure_calls() {
     sample floor $all_programs p64_cuda
     for lib in cuda cudart; do sample frames-$lib fp_$lib; done
     sample vramprof $all_programs p64_cuda
+    sample vramprof-first c_cudart
     have_bpftrace || continue
     for lib in cuda cudart; do sample bpftrace-$lib c_$lib py_$lib; done
   done
@@ -236,7 +237,7 @@ measure_idle() {
   local p before us ticks rss
   program py_cudart 1
   p=$pid
-  attach_vramprof vramprof "$p"
+  attach_vramprof vramprof-first "$p"
   sleep 3
   before=$(cpu_ticks "$attached") us=$(now_us)
   sleep "$idle_seconds"

@@ -141,6 +141,8 @@ table_call_budget() {
     [ "${name%_*}" = py ] || row "  99.9 % of pairs: alone, empty, vramprof" "" "$(of none "$name" pair_p999), $(of floor "$name" pair_p999), $(of vramprof "$name" pair_p999)" \
       "$(ratio "$(of vramprof "$name" pair_p999)" "$(of floor "$name" pair_p999)")" -
   done
+  mine=$(lost vramprof-first c_cudart ns_per_pair)
+  row "$(title c_cudart pair), the first seconds" "" "$mine" "$(ratio "$mine" "$(lost vramprof c_cudart ns_per_pair)")" -
   have_bpftrace || { echo "  bpftrace: not installed"; return; }
   for name in $all_programs; do
     lib=${name#*_}

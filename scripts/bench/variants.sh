@@ -49,27 +49,31 @@ sample() {
 attach_none() { attached=""; }
 
 attach_floor() {
-  start "$cache/floor" "$fake/libcudart.so.12" "$fake/libcuda.so.1"
+  start "$cache/floor" "$fake/libcuda.so.1"
   attached=$pid
   expect "$attached" "floor: ready" 30
 }
 
-attach_frames() { # frames-cuda, frames-cudart: the program's outermost call takes the stack
-  local libraries=("$fake/libcuda.so.1")
-  [ "$1" = frames-cuda ] || libraries=("$fake/libcudart.so.12" "${libraries[@]}")
-  start "$cache/floor" -stack "${libraries[@]}"
+attach_frames() { # the probes take stacks
+  start "$cache/floor" -stack "$fake/libcuda.so.1"
   attached=$pid
   expect "$attached" "floor: ready" 30
 }
 
+# vramprof, after it has detached its probes from the functions of the runtime that call the driver:
+# a program calls them first, for as long as that takes. vramprof-first: before it has.
 attach_vramprof() {
-  local pids=()
+  local pids=() p warm=""
+  if [ "$1" = vramprof ]; then
+    program c_cudart 0 --rate 100 --seconds 5
+    warm=$pid pids+=(-p "$pid")
+  fi
   shift
-  local p
   for p in "$@"; do pids+=(-p "$p"); done
   start "$vramprof" record --force -o "$work/profile.pb.gz" "${pids[@]}"
   attached=$pid
   expect "$attached" "vramprof: tracing*" 60
+  [ -z "$warm" ] || { kill -USR1 "$warm"; finish "$warm" > /dev/null; }
 }
 
 # What a typical leak script does: it stores size and stack of live allocations.

@@ -45,6 +45,7 @@ type Mapped struct {
 	Layer   functions.Layer
 	Program bool   // the program that the process executes, which may contain cudart
 	Name    string // the base name of the file: untrusted, but without control characters
+	Address uint64 // where a part of its code begins in the process
 	Path    string // a path under /proc that leads to the file even if it was renamed or deleted
 }
 

@@ -97,7 +97,8 @@ func parseMapping(line string, pid uint32, exe string) (l Mapped, ok bool) {
 	}
 	open := fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end)
 	return Mapped{
-		PID: pid, File: keyOf(major<<20|minor, inode, open), Layer: layer, Program: !cuda, Name: untrusted.Clean(name), Path: open,
+		PID: pid, File: keyOf(major<<20|minor, inode, open), Layer: layer, Program: !cuda, Name: untrusted.Clean(name),
+		Address: start, Path: open,
 	}, true
 }
 

@@ -20,7 +20,7 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 	const exe = "/opt/a program (deleted)"
 	for _, c := range []struct {
 		line string
-		want Mapped // PID and Path are the same for all
+		want Mapped // PID, Address and Path are the same for all
 		ok   bool
 	}{
 		{"7f00-8f00 r-xp 00001000 fd:01 1234                 /usr/lib/libcuda.so.550.1",
@@ -39,7 +39,7 @@ func TestMapsLinesAreReadWhateverTheirPathsHold(t *testing.T) {
 		{"", Mapped{}, false},
 	} {
 		if c.ok {
-			c.want.PID, c.want.Path = 42, "/proc/42/map_files/7f00-8f00"
+			c.want.PID, c.want.Address, c.want.Path = 42, 0x7f00, "/proc/42/map_files/7f00-8f00"
 		}
 		if got, ok := parseMapping(c.line, 42, exe); got != c.want || ok != c.ok {
 			t.Errorf("%q: got %+v, %t, want %+v", c.line, got, ok, c.want)

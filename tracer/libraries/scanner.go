@@ -145,6 +145,7 @@ func decodeScan(raw []byte) (list []Mapped, layouts map[uint32]uint64, err error
 			Layer:   layer,
 			Program: !ok,
 			Name:    untrusted.Clean(name),
+			Address: record.Start,
 			Path:    open,
 		})
 	}

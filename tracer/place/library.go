@@ -45,6 +45,7 @@ type Library struct {
 type Function struct {
 	Name     string // without version
 	Symbol   uint64 // ELF value
+	Size     uint64 // bytes; 0: unknown
 	Offset   uint64 // file offset of the symbol
 	Probe    uint64 // file offset where the probe goes
 	Emulated bool   // the kernel emulates the instruction there

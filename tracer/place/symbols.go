@@ -69,7 +69,7 @@ func (l *Library) function(name string, s elf.Sym64) (Function, bool) {
 	if !ok {
 		return Function{}, false
 	}
-	f := Function{Name: name, Symbol: s.Value, Offset: offset, Probe: offset, Shape: singleStep}
+	f := Function{Name: name, Symbol: s.Value, Size: min(s.Size, rest), Offset: offset, Probe: offset, Shape: singleStep}
 	sized := s.Size > 0
 	length := min(rest, maxCode)
 	if sized {

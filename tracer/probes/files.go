@@ -21,12 +21,14 @@ import (
 // Options connect Files to the tracer. Files calls the functions in the goroutine that calls its
 // methods, and holds no lock meanwhile.
 type Options struct {
-	NoTensors bool                               // do not probe PyTorch's libraries
-	Prepare   func() error                       // is called before PyTorch's libraries are probed; may be nil
-	Traced    func(pid uint32) bool              // reports whether a process is traced
-	Owner     func(pid uint32) uint32            // returns the user of a process, as ledger.Process.User
-	Warn      func(pid uint32, text string)      // takes a warning about a process, or about none with pid 0
-	Probed    func(l libraries.Mapped, rows int) // is called after that many functions of a file were probed
+	NoTensors bool                                    // do not probe PyTorch's libraries
+	Prepare   func() error                            // is called before PyTorch's libraries are probed; may be nil
+	Traced    func(pid uint32) bool                   // reports whether a process is traced
+	Owner     func(pid uint32) uint32                 // returns the user of a process, as ledger.Process.User
+	Warn      func(pid uint32, text string)           // takes a warning about a process, or about none with pid 0
+	FileID    func(l libraries.Mapped) (uint64, bool) // returns the unwinder's id of a file
+	Pace      Pace                                    // of Review
+	Probed    func(l libraries.Mapped, rows int)      // is called after that many functions of a file were probed
 }
 
 // Files are the files that are probed, and those that could not be probed. Files has no lock: only
@@ -48,15 +50,18 @@ type attacher interface {
 	Attach(f *os.File, l libraries.Mapped) (*Set, error)
 	AttachBrief(f *os.File, layer functions.Layer) (*Set, error)
 	AttachLoader(f *os.File) (*Set, error)
+	name(set *Set, fileID func() (uint64, bool)) bool
+	review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace) error
 }
 
 // file is a file with functions of CUDA or PyTorch that a process maps.
 type file struct {
-	probes *Set      // nil if it could not be probed
-	failed fileid.ID // its version when it could not be probed
-	origin origin    // only if it is probed
-	holder uint32    // pid of the process in which it was first seen
-	idle   uint64    // count of Retire since which no process maps it; 0: one does
+	probes *Set             // nil if it could not be probed
+	failed fileid.ID        // its version when it could not be probed
+	origin origin           // only if it is probed
+	mapped libraries.Mapped // by a traced process; zero until one does
+	holder uint32           // pid of the process in which it was first seen
+	idle   uint64           // count of Retire since which no process maps it; 0: one does
 }
 
 // Limits of the number of probed files. A process has about four. One that loads new copies of a
@@ -89,6 +94,7 @@ func (s *Files) Probe(found []libraries.Mapped) {
 		case !l.IsOwn() && !s.options.Traced(l.PID), probed[l.File]:
 		case s.isProbed(l):
 			probed[l.File] = true
+			s.known[l.File].mappedBy(l)
 		default:
 			s.probe(l)
 		}
@@ -120,6 +126,7 @@ func (s *Files) probe(l libraries.Mapped) {
 		return // it was unmapped since the scan, or its process has ended
 	}
 	x := &file{holder: l.PID, failed: identify(l, f)}
+	x.mappedBy(l)
 	s.known[l.File] = x
 	s.tried[l.PID]++
 	if err != nil {
@@ -141,6 +148,8 @@ func (s *Files) probe(l libraries.Mapped) {
 	if l.Layer == functions.Torch {
 		s.tensors.Store(true)
 	}
+	// A call that was entered before is found in the stacks of its driver calls.
+	s.prober.name(set, func() (uint64, bool) { return s.options.FileID(l) })
 	s.options.Probed(l, len(set.functions))
 }
 
@@ -151,6 +160,27 @@ func (s *Files) attach(f *os.File, l libraries.Mapped) (*Set, error) {
 		}
 	}
 	return s.prober.Attach(f, l)
+}
+
+// mappedBy notes a process that maps the file.
+func (x *file) mappedBy(l libraries.Mapped) {
+	if !l.IsOwn() {
+		x.mapped = l
+	}
+}
+
+// Review detaches probes of the runtime that report what the driver's report too, and attaches them
+// again for a look; see wrapper. It is to be called every second.
+func (s *Files) Review() {
+	for _, x := range s.known {
+		if x.probes == nil || x.origin.file == nil || x.mapped.PID == 0 {
+			continue
+		}
+		fileID := func() (uint64, bool) { return s.options.FileID(x.mapped) }
+		if err := s.prober.review(x.origin.file, x.probes, fileID, s.options.Pace); err != nil {
+			s.options.Warn(0, fmt.Sprintf("probe %s: %v", x.mapped.Name, err))
+		}
+	}
 }
 
 // identify returns the version of a file; f is nil if it could not be opened.

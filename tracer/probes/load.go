@@ -39,6 +39,7 @@ func Prepare(spec *ebpf.CollectionSpec) (multi bool) {
 func Load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, multi bool,
 	loaded func(map[string]*ebpf.Program) error, steps ...func() error) *Prober {
 	p := &Prober{multi: multi, errs: make([]error, 1+len(steps))}
+	p.code = runtimeCode{parts: maps["runtime_parts"], files: map[uint64]*codeOfFile{}}
 	p.loading.Go(func() {
 		if p.errs[0] = p.load(spec, maps, types); p.errs[0] == nil {
 			p.errs[0] = loaded(p.programs)
@@ -57,6 +58,9 @@ func (p *Prober) load(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, type
 	by := p.programs
 	p.allocEnter, p.callEnter, p.callReturn, p.libraryLoaded = by["alloc_enter"], by["call_enter"], by["call_return"], by["library_loaded"]
 	p.blockReported, p.blockFailed = by["block_reported"], by["block_failed"]
+	if p.wrappers, err = newWrapperTable(maps["wrappers"]); err != nil {
+		return err
+	}
 	if cookie := maps["cookie"]; cookie != nil {
 		p.stubs, err = newStubs(cookie, p.allocEnter, p.callEnter, p.callReturn, p.blockReported, p.blockFailed, p.libraryLoaded)
 	}
@@ -112,5 +116,6 @@ func (p *Prober) Programs() map[string]*ebpf.Program { return p.programs }
 func (p *Prober) Close() {
 	p.loading.Wait()
 	p.stubs.close()
+	p.wrappers.close()
 	closeAll(p.programs)
 }

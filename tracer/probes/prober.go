@@ -11,11 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/vramprof/vramprof/bpf"
 	"github.com/vramprof/vramprof/tracer/functions"
 	"github.com/vramprof/vramprof/tracer/libraries"
 	"github.com/vramprof/vramprof/tracer/place"
@@ -33,6 +35,9 @@ type Prober struct {
 	blockReported, blockFailed                       *ebpf.Program
 
 	multi bool // the kernel has uprobe_multi links (Linux 6.6)
+
+	wrappers *wrapperTable
+	code     runtimeCode
 }
 
 // Set is the probes in one file. It keeps the links because the garbage collector closes those that
@@ -40,6 +45,12 @@ type Prober struct {
 type Set struct {
 	links     []link.Link
 	functions []place.Function
+
+	wrappers []*wrapper
+	library  bool        // the file is a library
+	code     *codeOfFile // nil until a wrapper's probes are detached
+	unnamed  uint64      // calls of code.unnamed before
+	prober   *Prober     // has code and the numbers of wrappers
 }
 
 // Functions returns the probed functions. The caller must not change them.
@@ -49,7 +60,7 @@ func (s *Set) Functions() []place.Function { return s.functions }
 // probes or none.
 func (p *Prober) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
 	if l.Layer != functions.Torch {
-		return p.attach(f, l.Layer)
+		return p.attach(f, l)
 	}
 	set, err := p.attachTorch(f)
 	if errors.Is(err, errNoReports) {
@@ -60,13 +71,13 @@ func (p *Prober) Attach(f *os.File, l libraries.Mapped) (*Set, error) {
 	return set, err
 }
 
-// attach probes every function of the layer that the file has.
-func (p *Prober) attach(f *os.File, layer functions.Layer) (*Set, error) {
+// attach probes every function of the library's layer that the file has.
+func (p *Prober) attach(f *os.File, l libraries.Mapped) (*Set, error) {
 	library, err := place.Open(f)
 	if err != nil {
 		return nil, err
 	}
-	found := library.Functions(functions.Names(layer, false))
+	found := library.Functions(functions.Names(l.Layer, false))
 	if len(found) == 0 {
 		return nil, errors.New("it has none of the traced functions")
 	}
@@ -75,10 +86,14 @@ func (p *Prober) attach(f *os.File, layer functions.Layer) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{functions: found}
+	set := &Set{functions: found, prober: p}
+	p.takeWrappers(set, l)
 	var allocations, others, returns targets
 	for _, at := range found {
-		id, row := functions.Named(at.Name, layer)
+		id, row := functions.Named(at.Name, l.Layer)
+		if set.hasWrapper(uint64(id)) {
+			continue
+		}
 		if row.Role != functions.Initializes {
 			returns.add(at.Probe, uint64(id))
 		}
@@ -98,7 +113,39 @@ func (p *Prober) attach(f *os.File, layer functions.Layer) (*Set, error) {
 			return nil, err
 		}
 	}
+	for _, w := range set.wrappers {
+		if err := p.attachWrapper(executable, w); err != nil {
+			set.Close()
+			return nil, err
+		}
+	}
 	return set, nil
+}
+
+// takeWrappers gives the wrappers in the file probes of their own, as far as the kernel half's table
+// has room.
+func (p *Prober) takeWrappers(set *Set, l libraries.Mapped) {
+	set.library = !l.Program
+	for _, at := range set.functions {
+		id, row := functions.Named(at.Name, l.Layer)
+		if !row.IsWrapper() || at.Size == 0 {
+			continue
+		}
+		number := p.wrappers.take()
+		if number == 0 {
+			return
+		}
+		w := &wrapper{number: number, at: at, cookie: uint64(id) | uint64(number)<<bpf.WrapperShift, program: p.callEnter}
+		if row.TakesStack() {
+			w.program = p.allocEnter
+		}
+		set.wrappers = append(set.wrappers, w)
+	}
+}
+
+// hasWrapper reports whether a function of the table has probes of its own.
+func (s *Set) hasWrapper(id uint64) bool {
+	return slices.ContainsFunc(s.wrappers, func(w *wrapper) bool { return w.function() == id })
 }
 
 type targets struct{ addresses, cookies []uint64 }
@@ -208,6 +255,15 @@ func (s *Set) Close() {
 	for _, l := range s.links {
 		wait.Go(func() { l.Close() })
 	}
+	for _, w := range s.wrappers {
+		wait.Go(func() { w.detach(s.prober.wrappers) })
+	}
 	wait.Wait()
-	s.links = nil
+	for _, w := range s.wrappers {
+		s.prober.wrappers.give(w.number)
+	}
+	if s.code != nil {
+		s.prober.code.drop(s.code, s.prober.wrappers)
+	}
+	s.links, s.wrappers, s.code = nil, nil, nil
 }

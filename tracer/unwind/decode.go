@@ -45,9 +45,11 @@ func (u *Unwinder) Decode(raw []byte) (Stack, error) {
 		return Stack{}, fmt.Errorf("stack of %d bytes with %d words: too short", len(raw), words)
 	}
 	u.raw.PID, u.raw.TID = libpf.PID(t.Pid), libpf.PID(t.Tid)
-	u.raw.NumFrames = t.Num_frames
-	u.raw.FrameData = u.raw.FrameDataBuf[:words]
-	copy(u.raw.FrameData, t.Frame_data[:])
+	// The words before those of the outermost wrapper, see cut_to_wrapper.
+	skipped := min(int(t.Num_kernel_frames), words)
+	u.raw.NumFrames = t.Num_frames - uint16(skipped/2)
+	u.raw.FrameData = u.raw.FrameDataBuf[:words-skipped]
+	copy(u.raw.FrameData, t.Frame_data[skipped:])
 	if !wellFormed(u.raw.FrameData) {
 		return Stack{}, fmt.Errorf("stack of process %d: frame lengths do not add up", t.Pid)
 	}

@@ -73,6 +73,13 @@ func (u *Unwinder) tellFile(id libpf.FileID, buildID string, m *process.RawMappi
 	u.onFile(NewFile{ID: id.StringNoQuotes(), Path: path, BuildID: buildID, PID: u.loading, Start: m.Vaddr, End: m.Vaddr + m.Length})
 }
 
+// FileAt returns the kernel half's id of the file that a process maps as code at an address, and
+// false if that is unknown. Any goroutine may call it.
+func (u *Unwinder) FileAt(pid uint32, address uint64) (id uint64, ok bool) {
+	s, ok := u.layouts.spanAt(pid, address)
+	return s.file, ok
+}
+
 // Sizes is how much an Unwinder keeps.
 type Sizes struct {
 	Layouts, Waiting, Files, Processes, Rows, Rules int

@@ -75,8 +75,8 @@ func (u *Unwinder) rawFrames() (list []libpf.EbpfFrame) {
 	return list
 }
 
-// findFiles sets the files of native frames in a process that the profiler does not know. Such
-// files are known from other processes.
+// findFiles sets the files of native frames that the profiler does not know: of processes whose files
+// are known from others, and of libraries that became known after the walk (see leave_new_library).
 func (u *Unwinder) findFiles(s *Stack) {
 	if !slices.ContainsFunc(s.Frames, func(f Frame) bool { return f.JIT }) {
 		return
@@ -90,8 +90,13 @@ func (u *Unwinder) findFiles(s *Stack) {
 		if !f.JIT || raw[i].Type().Interpreter() != libpf.Native {
 			continue
 		}
-		if file := u.codes.file(host.FileID(raw[i].Variable(0)), f.Address); file != nil {
-			f.File, f.JIT = file, false
+		id, address := raw[i].Variable(0), f.Address
+		if id == 0 {
+			at, _ := u.layouts.spanAt(s.PID, address)
+			id, address = at.file, address-at.bias
+		}
+		if file := u.codes.file(host.FileID(id), address); file != nil {
+			f.File, f.Address, f.JIT = file, address, false
 		}
 	}
 }

@@ -87,6 +87,23 @@ func (l *layouts) layoutOf(pid uint32) (at *layout, known bool) {
 	return at, at != nil && at.members[pid]
 }
 
+// spanAt returns the part of a file that a process maps at an address. It takes only l.mu.
+func (l *layouts) spanAt(pid uint32, address uint64) (s span, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.of[pid]
+	if at == nil {
+		return span{}, false
+	}
+	for length := uint32(64); length > 0; length-- {
+		key := address &^ (1<<(64-length) - 1)
+		if s, ok := at.spans[lpm.Prefix{Key: key, Length: length}]; ok {
+			return s, true
+		}
+	}
+	return span{}, false
+}
+
 // join assigns a process a layout.
 func (l *layouts) join(pid uint32, to *layout, known bool) {
 	l.mu.Lock()

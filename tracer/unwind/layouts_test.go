@@ -43,8 +43,8 @@ func (l *layouts) load(pid, user uint32, file uint64, n int) *layout {
 	return l.commit(pid, user, 0)
 }
 
-// fileAt returns the file that the kernel finds at an address.
-func (l *layouts) fileAt(t *testing.T, number uint32, address uint64) uint64 {
+// kernelFileAt returns the file that the kernel finds at an address.
+func (l *layouts) kernelFileAt(t *testing.T, number uint32, address uint64) uint64 {
 	t.Helper()
 	key := support.PIDPage{PrefixLen: support.BitWidthPID + 64, Pid: bits.ReverseBytes32(number), Page: bits.ReverseBytes64(address)}
 	var info support.PIDPageMappingInfo
@@ -84,13 +84,13 @@ func TestProcessesWithEqualMappingsShareThem(t *testing.T) {
 	if first != second || first == other || l.entries(t) != 40 || l.room.total != 40 {
 		t.Errorf("layouts %d, %d and %d with %d entries", first.number, second.number, other.number, l.entries(t))
 	}
-	if got := l.fileAt(t, first.number, 7<<32+5<<12+3); got != 7 {
+	if got := l.kernelFileAt(t, first.number, 7<<32+5<<12+3); got != 7 {
 		t.Errorf("at an address of file 7 the kernel finds file %d", got)
 	}
 	if l.end(allBut(2, 3)); l.entries(t) != 40 {
 		t.Errorf("when one of two is gone there are %d entries", l.entries(t))
 	}
-	if l.end(allBut(3)); l.entries(t) != 20 || l.room.total != 20 || l.fileAt(t, first.number, 7<<32) != 0 {
+	if l.end(allBut(3)); l.entries(t) != 20 || l.room.total != 20 || l.kernelFileAt(t, first.number, 7<<32) != 0 {
 		t.Errorf("when both are gone there are %d entries", l.entries(t))
 	}
 }
@@ -106,7 +106,7 @@ func TestAProcessThatLoadsALibraryGetsAnotherLayout(t *testing.T) {
 	l.begin(1)
 	_ = l.put(lpm.Prefix{Key: 9 << 32, Length: 52}, span{9, 9})
 	after := l.commit(1, 0, 0)
-	if after == before || l.fileAt(t, after.number, 9<<32) != 9 || l.fileAt(t, after.number, 7<<32) != 7 || l.fileAt(t, before.number, 9<<32) != 0 {
+	if after == before || l.kernelFileAt(t, after.number, 9<<32) != 9 || l.kernelFileAt(t, after.number, 7<<32) != 7 || l.kernelFileAt(t, before.number, 9<<32) != 0 {
 		t.Errorf("layouts %+v, then %+v", before, after)
 	}
 	if at, _ := l.layoutOf(2); at != before {
@@ -136,7 +136,7 @@ func TestUnusedLayoutsGiveUpTheirSpace(t *testing.T) {
 	}
 	l.forget(allBut(1))
 	l.sweep(map[uint32]uint32{1: second.number})
-	if l.settle(); third.number == 0 || l.fileAt(t, second.number, 2<<32) != 2 || l.entries(t) != 800 {
+	if l.settle(); third.number == 0 || l.kernelFileAt(t, second.number, 2<<32) != 2 || l.entries(t) != 800 {
 		t.Errorf("number %d, %d entries", third.number, l.entries(t))
 	}
 }
@@ -159,7 +159,7 @@ func TestAFloodOfMappingsLeavesSpaceForOthers(t *testing.T) {
 		t.Error("a large layout takes entries reserved for small ones")
 	}
 	honest := l.load(3, 0, 3, 60)
-	if honest.number == 0 || l.fileAt(t, honest.number, 3<<32+59<<12) != 3 {
+	if honest.number == 0 || l.kernelFileAt(t, honest.number, 3<<32+59<<12) != 3 {
 		t.Errorf("an honest process has no room beside a flood: %v", l.refused(16))
 	}
 }
@@ -178,7 +178,7 @@ func TestRefusedLayoutsAreLoadedWhenOthersEnd(t *testing.T) {
 	}
 	l.end(allBut(2, 3, 4))
 	l.settle()
-	if slices.Sort(l.settled); !slices.Equal(l.settled, []uint32{3, 4}) || late.number == 0 || l.fileAt(t, late.number, 3<<32) != 3 || len(l.refused(16)) != 0 || l.waitingSpans != 0 {
+	if slices.Sort(l.settled); !slices.Equal(l.settled, []uint32{3, 4}) || late.number == 0 || l.kernelFileAt(t, late.number, 3<<32) != 3 || len(l.refused(16)) != 0 || l.waitingSpans != 0 {
 		t.Errorf("settled %v, number %d, refused %q", l.settled, late.number, l.refused(16))
 	}
 }

@@ -50,9 +50,9 @@ func (b *bench) attach(prefix string, env []string, name string, args ...string)
 
 func noTool(*bench, string, []target) (*process, error) { return nil, nil }
 
-// floor attaches empty probes to the instructions that vramprof probes.
+// floor attaches empty probes to the instructions that vramprof probes after the first seconds.
 func floor(b *bench, _ string, targets []target) (*process, error) {
-	libraries := []string{b.lib("libcudart.so.12"), b.lib("libcuda.so.1")}
+	libraries := []string{b.lib("libcuda.so.1")}
 	if b.torchC10 != "" && targets[0].library == b.torchC10 {
 		libraries = []string{b.torchC10}
 	}

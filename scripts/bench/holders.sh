@@ -36,7 +36,7 @@ cpus() {
 # measure_walk OBJECTS MS MB SECONDS: walks of a process with that many objects.
 measure_walk() {
   progress "walk of $1 objects"
-  local p target_cpu walk_cpus figures ms mb cpu objects stated
+  local p target_cpu walk_cpus figures ms mb cpu objects copied stated
   cpus
   steps $(($1 - 150000 > 0 ? $1 - 150000 : 0)) # the modules of PyTorch have 150,000
   figures=$("$python" - "$vramprof" "$p" "$walks" <<'PY'
@@ -47,16 +47,18 @@ for _ in range(int(sys.argv[3])):
     ms.append(r["took_ns"] / 1e6)
     objects, problems = r["objects"], [s for s in r["problems"] if s.startswith("stopped")]
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print("%.0f %.0f %.2f %d %s" % (statistics.median(ms), used.ru_maxrss * 1024 / 1e6, (used.ru_utime + used.ru_stime) / len(ms), objects, "; ".join(problems)))
+copied = next(int(line.split()[1]) for line in open("/proc/%s/smaps_rollup" % sys.argv[2]) if line.startswith("Anonymous:"))
+print("%.0f %.0f %.2f %d %.0f %s" % (statistics.median(ms), used.ru_maxrss * 1024 / 1e6, (used.ru_utime + used.ru_stime) / len(ms), objects, copied * 1024 / 1e6, "; ".join(problems)))
 PY
 )
-  read -r ms mb cpu objects stated <<< "$figures"
+  read -r ms mb cpu objects copied stated <<< "$figures"
   exec {steps_in}>&-
   end "$p" TERM
   section "holders of a training with $objects Python objects, which goes on: medians of $walks walks"
   row "walk" "≤ $4 s" "$(awk -v m="$ms" 'BEGIN {printf "%.2f s", m / 1000}')" "" "$ms <= $2"
   row "  its processor time" "" "$cpu s" "" -
-  row "highest resident set of vramprof" "≤ $3 MB" "$mb MB" "" "$mb <= $3"
+  row "highest resident set of vramprof" "≤ $3 MB" "$mb MB" "$(ratio "$mb" "$copied")" "$mb <= $3"
+  row "  the process's own memory, which a walk copies" "" "$copied MB" "" -
   [ -z "$stated" ] || echo "    $stated"
 }
 

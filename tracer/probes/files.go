@@ -43,6 +43,9 @@ type Files struct {
 	retired uint64         // calls of Retire
 	loaders map[libraries.FileKey]*Set
 	tensors atomic.Bool
+
+	// A driver could not be probed: only the runtime's probes see its calls.
+	driverUnseen bool
 }
 
 // attacher is a Prober, or an imitation of one in tests.
@@ -51,7 +54,7 @@ type attacher interface {
 	AttachBrief(f *os.File, layer functions.Layer) (*Set, error)
 	AttachLoader(f *os.File) (*Set, error)
 	name(set *Set, fileID func() (uint64, bool)) bool
-	review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace) error
+	review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace, keep bool) error
 }
 
 // file is a file with functions of CUDA or PyTorch that a process maps.
@@ -115,6 +118,9 @@ func (s *Files) isProbed(l libraries.Mapped) bool {
 // probe attaches to one file. If that fails, it warns, and the file is tried again only after a
 // change.
 func (s *Files) probe(l libraries.Mapped) {
+	defer func() {
+		s.driverUnseen = s.driverUnseen || l.Layer == functions.Driver && !l.Program && !l.IsOwn() && !s.has(l.File)
+	}()
 	if !s.mayProbe(l) {
 		return
 	}
@@ -177,7 +183,7 @@ func (s *Files) Review() {
 			continue
 		}
 		fileID := func() (uint64, bool) { return s.options.FileID(x.mapped) }
-		if err := s.prober.review(x.origin.file, x.probes, fileID, s.options.Pace); err != nil {
+		if err := s.prober.review(x.origin.file, x.probes, fileID, s.options.Pace, s.driverUnseen); err != nil {
 			s.options.Warn(0, fmt.Sprintf("probe %s: %v", x.mapped.Name, err))
 		}
 	}

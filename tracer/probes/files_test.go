@@ -38,8 +38,8 @@ func (a *attaches) AttachLoader(*os.File) (*Set, error) { return &Set{}, nil }
 
 func (a *attaches) name(*Set, func() (uint64, bool)) bool { return true }
 
-func (a *attaches) review(_ *os.File, set *Set, _ func() (uint64, bool), _ Pace) error {
-	a.done = append(a.done, "review "+set.functions[0].Name)
+func (a *attaches) review(_ *os.File, set *Set, _ func() (uint64, bool), _ Pace, keep bool) error {
+	a.done = append(a.done, fmt.Sprintf("review %s, keep %v", set.functions[0].Name, keep))
 	return nil
 }
 
@@ -103,6 +103,22 @@ func TestPyTorchIsLeftAloneWithoutTensors(t *testing.T) {
 	s.Probe([]libraries.Mapped{mapped(t, 1, functions.Torch, "libc10.so", "x")})
 	if len(x.done)+len(x.warnings) > 0 || s.HaveTensors() {
 		t.Errorf("probed %q, told %q", x.done, x.warnings)
+	}
+}
+
+func TestTheRuntimeKeepsItsProbesOnceADriverCouldNotBeProbed(t *testing.T) {
+	var x told
+	s := x.files(false)
+	runtime := mapped(t, 7, functions.Runtime, "libcudart.so.12", "x")
+	other := mapped(t, 7, functions.Runtime, "libcudart.so.11", "") // which changes nothing
+	s.Probe([]libraries.Mapped{runtime, other, mapped(t, 7, functions.Driver, "libcuda.so.1", "x")})
+	x.done = nil
+	s.Review()
+	s.Probe([]libraries.Mapped{mapped(t, 8, functions.Driver, "libcuda.so.1", "")})
+	s.Review()
+	x.done = slices.DeleteFunc(x.done, func(what string) bool { return !strings.Contains(what, "libcudart.so.12") })
+	if want := []string{"review of libcudart.so.12, keep false", "review of libcudart.so.12, keep true"}; !slices.Equal(x.done, want) {
+		t.Errorf("got %q, want %q", x.done, want)
 	}
 }
 

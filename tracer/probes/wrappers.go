@@ -140,10 +140,11 @@ func (p *Prober) attachWrapper(x *link.Executable, w *wrapper) (err error) {
 }
 
 // review detaches the probes of wrappers that are not needed, and attaches those that may be. f is
-// the wrappers' file. fileID returns the unwinder's id of it, and false while it is unknown.
-func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace) error {
+// the wrappers' file. fileID returns the unwinder's id of it, and false while it is unknown. With keep,
+// all wrappers have their probes from now on.
+func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace Pace, keep bool) error {
 	now := time.Now()
-	lost := set.code != nil && set.code.unnamed != 0 && p.wrappers.calls(set.code.unnamed).alone != set.unnamed
+	lost := keep || set.code != nil && set.code.unnamed != 0 && p.wrappers.calls(set.code.unnamed).alone != set.unnamed
 	var executable *link.Executable
 	for _, w := range set.wrappers {
 		switch calls := p.wrappers.calls(w.number); w.stage {

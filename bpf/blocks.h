@@ -8,6 +8,7 @@
 #include "block_sampling.h"
 #include "block_table.h"
 #include "filter.h"
+#include "verifier.h"
 
 /* Attach cookies of block_reported: whether the arguments of reportMemoryUsageToProfiler include
  * the allocator's totals, as from PyTorch 1.10 on. */
@@ -45,8 +46,10 @@ static EBPF_INLINE void count_block(u64 *blocks, u64 *bytes, u64 size)
 }
 
 // Books a block that was handed out. Returns whether it is sampled.
-static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
+VERIFIED_ONCE bool book_block(struct tensor_device *d, struct block_report *r, u64 now, u64 id)
 {
+	if (!d || !r)
+		return false;
 	u64 size = r->size;
 	u32 number = size_class(size);
 	bool sampled = sample_block(d, number, r, now);
@@ -71,8 +74,10 @@ static EBPF_INLINE bool book_block(struct tensor_device *d, struct block_report 
 }
 
 // Books a block that was taken back. Returns whether it was sampled.
-static EBPF_INLINE bool unbook_block(struct tensor_device *d, struct block_report *r, u64 id)
+VERIFIED_ONCE bool unbook_block(struct tensor_device *d, struct block_report *r, u64 id)
 {
+	if (!d || !r)
+		return false;
 	u64 value = drop_block(d, r, id);
 	if (!value) {
 		count_block(&d->older_frees, &d->older_bytes, -r->size);

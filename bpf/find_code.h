@@ -9,6 +9,7 @@
 #include "change_time.h"
 #include "kernel_fields.h"
 #include "unwinder_maps.h"
+#include "verifier.h"
 
 struct code_key {
 	u64 inode;  /* address of the inode in the kernel */
@@ -59,9 +60,8 @@ static long note_mapped(struct task_struct *task, struct vm_area_struct *vma, vo
 	return 0;
 }
 
-// Fills found_code for an address of the current process. Returns 1 if the file is known. It is a
-// global function, which the verifier checks only once.
-__attribute__((noinline)) int find_code(u64 address)
+// Fills found_code for an address of the current process. Returns 1 if the file is known.
+VERIFIED_ONCE int find_code(u64 address)
 {
 	struct mapped mapped = {};
 	u32 zero = 0;

@@ -335,7 +335,7 @@ static EBPF_INLINE int finish_unwind(void)
 	if (!thread->report.kind)
 		cut_to_wrapper(thread, trace, counted(thread));
 #pragma unroll 1
-	for (u32 i = 0; i < sizeof(trace->frame_data) / sizeof(trace->frame_data[0]); i++) {
+	each(i, sizeof(trace->frame_data) / sizeof(trace->frame_data[0]), &trace->value) {
 		if (i >= length)
 			break;
 		// All bits from the first word on. Read each time, and no branch: the verifier would

@@ -29,5 +29,6 @@ extern u64 tpbase_offset;
 #include "tsd.h"
 #undef bpf_probe_read_user
 #undef bpf_map_lookup_elem
+#include "next_unwinder.h"
 
 #endif

@@ -3,9 +3,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //
 // The steps of the OpenTelemetry profiler's unwinder for native and Python frames. They are built
-// from its sources with three changes: each read of the traced process's memory is recorded
-// (walk_recording.h), metrics are omitted, and a program walks more native frames per tail call,
-// for deeper stacks.
+// from its sources with four changes: each read of the traced process's memory is recorded
+// (walk_recording.h), metrics are omitted, a program walks more native frames per tail call, for
+// deeper stacks, and what it does for each frame is verified once (verifier.h).
 #include "unwinder_maps.h"
 #include "walk_recording.h"
 #ifdef FIND_CODE
@@ -42,6 +42,28 @@ static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
 #define increment_metric(metric)
 #include "tsd.h"
 #include "native_stack_trace.h"
+#include "next_unwinder.h"
+#ifdef FIND_CODE
+#define LAST_FRAME (1 << 30)
+// Walks over a native frame. Returns the error, or LAST_FRAME if there is no next frame.
+VERIFIED_ONCE int walk_frame(void)
+{
+	bool last = false;
+	PerCPURecord *record = get_per_cpu_record();
+	if (!record)
+		return LAST_FRAME;
+	ErrorCode error = unwind_one_frame(record, &last);
+	return last ? LAST_FRAME : error;
+}
+
+static EBPF_INLINE ErrorCode walk_one_frame(bool *last)
+{
+	int error = walk_frame();
+	*last = error == LAST_FRAME;
+	return *last ? ERR_OK : error;
+}
+#define unwind_one_frame(record, last) walk_one_frame(last)
+#endif
 #undef NATIVE_FRAMES_PER_PROGRAM
 // At most 29 programs run in a row. More frames per program exceed the verifier's limit.
 #define NATIVE_FRAMES_PER_PROGRAM 8

@@ -14,6 +14,7 @@
 #include "registers.h"
 #include "threads.h"
 #include "unwinder_functions.h"
+#include "verifier.h"
 #include "walk_recording.h"
 
 #define MAX_BRANCHES 40 /* remembered walks that are compared one after another */
@@ -121,7 +122,7 @@ static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, 
 	u64 key = walk_key(ctx, process, id);
 	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
 #pragma unroll 1
-	for (int step = 0; step < MAX_CHECKS + MAX_BRANCHES; step++) {
+	repeat(MAX_CHECKS + MAX_BRANCHES) {
 		if (!walk) {
 			thread->walk = key;
 			return false;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Replaces get_next_unwinder_after_native_frame, where that helps the verifier. */
+#ifndef VRAMPROF_NEXT_UNWINDER_H
+#define VRAMPROF_NEXT_UNWINDER_H
+
+#include "tracemgmt.h"
+#include "verifier.h"
+
+#ifdef FIND_CODE
+#define UNWINDER_BITS 8
+// Returns the unwinder of the next frame and, above UNWINDER_BITS, the error.
+VERIFIED_ONCE int find_next_unwinder(void)
+{
+	int unwinder = PROG_UNWIND_STOP;
+	PerCPURecord *record = get_per_cpu_record();
+	if (!record)
+		return unwinder;
+	ErrorCode error = get_next_unwinder_after_native_frame(record, &unwinder);
+	return error << UNWINDER_BITS | unwinder;
+}
+
+static EBPF_INLINE ErrorCode next_unwinder(int *unwinder)
+{
+	int next = find_next_unwinder();
+	*unwinder = next & ((1 << UNWINDER_BITS) - 1);
+	return next >> UNWINDER_BITS;
+}
+#define get_next_unwinder_after_native_frame(record, unwinder) next_unwinder(unwinder)
+#endif
+
+#endif

@@ -5,6 +5,7 @@ package probes
 import (
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -146,6 +147,8 @@ func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace
 	now := time.Now()
 	lost := keep || set.code != nil && set.code.unnamed != 0 && p.wrappers.calls(set.code.unnamed).alone != set.unnamed
 	var executable *link.Executable
+	var wait sync.WaitGroup
+	defer wait.Wait()
 	for _, w := range set.wrappers {
 		switch calls := p.wrappers.calls(w.number); w.stage {
 		case stageProbed:
@@ -153,8 +156,8 @@ func (p *Prober) review(f *os.File, set *Set, fileID func() (uint64, bool), pace
 			case calls.alone != w.seen.alone || lost:
 				w.stage = stageKept
 			case calls.inside-w.seen.inside >= enoughCalls && p.name(set, fileID):
-				w.detach(p.wrappers)
 				w.stage, w.since = stageDetached, now
+				wait.Go(func() { w.detach(p.wrappers) }) // at the same time, as in Set.Close
 			}
 		case stageDetached:
 			if !lost && now.Sub(w.since) < pace.Look {

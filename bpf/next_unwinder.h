@@ -9,23 +9,25 @@
 #ifdef FIND_CODE
 #define UNWINDER_BITS 8
 // Returns the unwinder of the next frame and, above UNWINDER_BITS, the error.
-VERIFIED_ONCE int find_next_unwinder(void)
+static EBPF_INLINE int next_after_native_frame(PerCPURecord *record)
 {
 	int unwinder = PROG_UNWIND_STOP;
-	PerCPURecord *record = get_per_cpu_record();
-	if (!record)
-		return unwinder;
 	ErrorCode error = get_next_unwinder_after_native_frame(record, &unwinder);
 	return error << UNWINDER_BITS | unwinder;
 }
 
-static EBPF_INLINE ErrorCode next_unwinder(int *unwinder)
+static EBPF_INLINE ErrorCode split_next(int next, int *unwinder)
 {
-	int next = find_next_unwinder();
 	*unwinder = next & ((1 << UNWINDER_BITS) - 1);
 	return next >> UNWINDER_BITS;
 }
-#define get_next_unwinder_after_native_frame(record, unwinder) next_unwinder(unwinder)
+
+VERIFIED_ONCE int find_next_unwinder(void)
+{
+	PerCPURecord *record = get_per_cpu_record();
+	return record ? next_after_native_frame(record) : PROG_UNWIND_STOP;
+}
+#define get_next_unwinder_after_native_frame(record, unwinder) split_next(find_next_unwinder(), unwinder)
 #endif
 
 #endif

@@ -44,29 +44,35 @@ static EBPF_INLINE UnwindInfo *watched_info(void *map, void *key)
 #include "native_stack_trace.h"
 #include "next_unwinder.h"
 #ifdef FIND_CODE
-#define LAST_FRAME (1 << 30)
-// Walks over a native frame. Returns the error, or LAST_FRAME if there is no next frame.
+// Walks over a native frame. Returns the error and the next unwinder, as find_next_unwinder does.
 VERIFIED_ONCE int walk_frame(void)
 {
 	bool last = false;
 	PerCPURecord *record = get_per_cpu_record();
 	if (!record)
-		return LAST_FRAME;
+		return PROG_UNWIND_STOP;
 	ErrorCode error = unwind_one_frame(record, &last);
-	return last ? LAST_FRAME : error;
+	return error || last ? error << UNWINDER_BITS | PROG_UNWIND_STOP : next_after_native_frame(record);
 }
 
-static EBPF_INLINE ErrorCode walk_one_frame(bool *last)
+/* The unwinder looks for the next unwinder, its variable or parameter, right after it walked over a
+ * frame. walk_frame does both: calls take time. */
+#define unwind_one_frame(record, last) walk_one_frame(last, _Generic(unwinder, int : &unwinder, int * : unwinder))
+static EBPF_INLINE ErrorCode walk_one_frame(bool *last, int *unwinder)
 {
-	int error = walk_frame();
-	*last = error == LAST_FRAME;
-	return *last ? ERR_OK : error;
+	*last = false;
+	return split_next(walk_frame(), unwinder);
 }
-#define unwind_one_frame(record, last) walk_one_frame(last)
+#undef get_next_unwinder_after_native_frame
+#define get_next_unwinder_after_native_frame(record, unwinder) ERR_OK
 #endif
 #undef NATIVE_FRAMES_PER_PROGRAM
-// At most 29 programs run in a row. More frames per program exceed the verifier's limit.
+// At most 29 programs run in a row. More frames per program exceed the limit of older verifiers.
+#ifdef FIND_CODE
+#define NATIVE_FRAMES_PER_PROGRAM 32
+#else
 #define NATIVE_FRAMES_PER_PROGRAM 8
+#endif
 #include "native_stack_trace.ebpf.c"
 
 #undef bpf_map_lookup_elem

@@ -12,7 +12,7 @@ const tooDeep = "the stack is deeper than the unwinder can walk"
 func TestTooDeepStacksAreMarkedAndCounted(t *testing.T) {
 	dir := setup(t)
 	env := dir.Env(t, 1, 8<<30)
-	p := record(t, env, dir.Program("bench_c"), "cudart", "600", "50")
+	p := record(t, env, dir.Program("bench_c"), "cudart", "1200", "50")
 	var marked, all int64
 	for _, s := range p.Sample {
 		all += s.Value[0]
@@ -24,7 +24,7 @@ func TestTooDeepStacksAreMarkedAndCounted(t *testing.T) {
 	if all < 50 || marked != all {
 		t.Errorf("%d of %d allocations have a deep stack marked as truncated, want all", marked, all)
 	}
-	r := leaks(t, env, dir.Program("bench_c"), "cudart", "600", "50")
+	r := leaks(t, env, dir.Program("bench_c"), "cudart", "1200", "50")
 	if r.Losses.Truncated[tooDeep] < 50 || len(r.Losses.Truncated) != 1 {
 		t.Errorf("truncated stacks: %v, want at least 50 that are too deep and no others", r.Losses.Truncated)
 	}

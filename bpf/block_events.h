@@ -26,14 +26,19 @@ static EBPF_INLINE void send_block(enum event_kind kind, struct block_report *r,
 	bpf_ringbuf_submit(event, wakeup_flag(kind == EVENT_BLOCK_FAILED));
 }
 
+// Sends the event of the block whose stack a thread has.
+static EBPF_INLINE void send_block_of(struct thread *thread, u64 id)
+{
+	send_block(thread->report.kind, &thread->report, thread->stack, thread->flags, id);
+	thread->report.kind = 0;
+}
+
 // Sends the event of the block whose stack was just walked, if the walk was for a block.
 static EBPF_INLINE void send_waiting_block(u64 id)
 {
 	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
-	if (!thread || !thread->report.kind)
-		return;
-	send_block(thread->report.kind, &thread->report, thread->stack, thread->flags, id);
-	thread->report.kind = 0;
+	if (thread && thread->report.kind)
+		send_block_of(thread, id);
 }
 
 #endif

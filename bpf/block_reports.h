@@ -21,7 +21,7 @@ static EBPF_INLINE struct thread *begin_report(struct block_report *r, enum even
 	thread->stack = 0;
 	thread->flags = 0;
 	thread->caller = 0;
-	thread->tag = bpf_ktime_get_ns();
+	thread->tag = r->time;
 	count(COUNTER_STACKS);
 	return thread;
 }

@@ -313,7 +313,7 @@ int block_reported(struct pt_regs *ctx)
 	struct process *process = thread ? find_process(id) : NULL;
 	bool known = thread && recall_walk(ctx, thread, process, id);
 	if (known)
-		send_waiting_block(id);
+		send_block_of(thread, id);
 	guard_end();
 	if (thread && !known) {
 		start_unwind(ctx, thread, process, id);

@@ -247,14 +247,16 @@ const (
 )
 
 type probeScratch struct {
-	_        structs.HostLayout
-	WindowAt uint64
-	FramesAt uint64
-	Value    uint64
-	Next     uint64
-	Walking  uint64
-	Window   [128]uint64
-	Frames   [1280]uint8
+	_          structs.HostLayout
+	WindowAt   uint64
+	WindowSize uint64
+	FramesAt   uint64
+	FramesSize uint64
+	Value      uint64
+	Next       uint64
+	Walking    uint64
+	Window     [4096]uint8
+	Frames     [4352]uint8
 }
 
 type probeSentStacks struct {

@@ -22,17 +22,18 @@
 
 MAP(walks, BPF_MAP_TYPE_LRU_HASH, u64, struct walk, MAX_WALKS);
 
-/* Per-CPU memory of the comparison: windows of the stack and of the memory of Python frames.
- * Reading a kilobyte costs about as much as reading a word. Words of native frames are at rising
- * addresses, Python frames, from 3.11 on, at falling addresses. */
-#define WINDOW_SIZE 1024
+/* Per-CPU memory of the comparison: windows of the stack and of the memory of Python frames. Most of
+ * the time of a comparison goes into reads, and a read of some kilobytes takes less than two of one
+ * kilobyte. Words of native frames are at rising addresses, Python frames, from 3.11 on, at falling
+ * addresses. No window extends into the next page, which may be out of memory. */
+#define WINDOW_SIZE 4096 /* the smallest page */
 struct scratch {
-	u64 window_at; /* address of the first byte in window; 0: nothing read yet */
-	u64 frames_at; /* address of the first byte in frames; 0: nothing read yet */
+	u64 window_at, window_size; /* address of the first byte in window, and its bytes; 0: none */
+	u64 frames_at, frames_size; /* likewise for frames */
 	u64 value;     /* value of the current check */
 	u64 next;      /* index of the next check */
 	u64 walking;   /* current walks on this CPU, see count_walks */
-	u64 window[WINDOW_SIZE / 8];
+	u8 window[WINDOW_SIZE];
 	/* Large enough for a frame at every index that the mask allows, and for the offsets of
 	 * fields that older verifiers assume. */
 	u8 frames[WINDOW_SIZE + 2 * PYTHON_FRAME_SIZE];
@@ -57,15 +58,14 @@ static EBPF_INLINE long read_python_frame(struct scratch *scratch, const PyProcI
 	if (!python)
 		return -1;
 	u64 offset = address - scratch->frames_at;
-	if (offset > WINDOW_SIZE - PYTHON_FRAME_SIZE) {
-		offset = WINDOW_SIZE - PYTHON_FRAME_SIZE;
+	if (offset >= WINDOW_SIZE || offset + PYTHON_FRAME_SIZE > scratch->frames_size) {
+		// From the beginning of the page. Before 3.11, frames are anywhere.
+		offset = python->lasti_is_codeunit ? address & (WINDOW_SIZE - 1) : 0;
 		scratch->frames_at = address - offset;
-		// Before 3.11, and at the beginning of a mapping, only this frame can be read.
-		if (!python->lasti_is_codeunit ||
-		    bpf_probe_read_user(scratch->frames, WINDOW_SIZE, (void *)scratch->frames_at)) {
-			scratch->frames_at = 0;
-			if (bpf_probe_read_user(&scratch->frames[offset], PYTHON_FRAME_SIZE, (void *)address))
-				return -1;
+		scratch->frames_size = offset + PYTHON_FRAME_SIZE;
+		if (bpf_probe_read_user(scratch->frames, offset + PYTHON_FRAME_SIZE, (void *)scratch->frames_at)) {
+			scratch->frames_size = 0;
+			return -1;
 		}
 	}
 	// Older verifiers forget the offset's bound: mask it again, hidden from the compiler.
@@ -90,16 +90,20 @@ static EBPF_INLINE long read_check(struct scratch *scratch, const PyProcInfo *py
 		return 0;
 	}
 	u64 offset = address - scratch->window_at;
-	if (offset > WINDOW_SIZE - 8) {
-		if (address - ctx->sp > 1 << 20 ||
-		    bpf_probe_read_user(scratch->window, WINDOW_SIZE, (void *)address))
+	if (offset > WINDOW_SIZE - 8 || offset + 8 > scratch->window_size) {
+		// To the end of the page.
+		u32 size = WINDOW_SIZE - (address & (WINDOW_SIZE - 1));
+		if (address - ctx->sp > 1 << 20 || size < 8 ||
+		    bpf_probe_read_user(scratch->window, size, (void *)address))
 			return bpf_probe_read_user(value, 8, (void *)address);
 		scratch->window_at = address;
+		scratch->window_size = size;
 		offset = 0;
 	}
 	if (offset & 7)
 		return bpf_probe_read_user(value, 8, (void *)address);
-	*value = scratch->window[(offset / 8) & (WINDOW_SIZE / 8 - 1)];
+	asm volatile("" : "+r"(offset)); // as in read_python_frame
+	*value = *(u64 *)(scratch->window + (offset & (WINDOW_SIZE - 8)));
 	return 0;
 }
 
@@ -114,8 +118,8 @@ static EBPF_INLINE bool recall_walk(struct pt_regs *ctx, struct thread *thread, 
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!process || !scratch)
 		return false;
-	scratch->window_at = 0;
-	scratch->frames_at = 0;
+	scratch->window_size = 0;
+	scratch->frames_size = 0;
 	scratch->next = 0;
 	u32 layout = process->layout;
 	const PyProcInfo *python = bpf_map_lookup_elem(&py_procs, &layout);

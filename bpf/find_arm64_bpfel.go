@@ -104,11 +104,17 @@ type findUnwindInfo struct {
 }
 
 type findWalk struct {
-	_            structs.HostLayout
-	Stack        uint64
-	Checks       uint32
-	Codes        uint16
-	Api          uint16
+	_         structs.HostLayout
+	Stack     uint64
+	Checks    uint32
+	Codes     uint16
+	Api       uint16
+	StackSize uint64
+	Frames    struct {
+		_    structs.HostLayout
+		At   uint64
+		Size uint64
+	}
 	Recent       [4]uint64
 	FramePointer struct {
 		_       structs.HostLayout

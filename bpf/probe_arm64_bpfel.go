@@ -248,15 +248,24 @@ const (
 
 type probeScratch struct {
 	_          structs.HostLayout
-	WindowAt   uint64
-	WindowSize uint64
-	FramesAt   uint64
-	FramesSize uint64
 	Value      uint64
 	Next       uint64
 	Walking    uint64
-	Window     [4096]uint8
-	Frames     [4352]uint8
+	StackRead  uint64
+	FramesRead struct {
+		_    structs.HostLayout
+		At   uint64
+		Size uint64
+	}
+	StackNeeded  uint64
+	FramesNeeded struct {
+		_    structs.HostLayout
+		At   uint64
+		Size uint64
+	}
+	Frame  [128]uint8
+	Frames [8192]uint8
+	Stack  [22784]uint8
 }
 
 type probeSentStacks struct {
@@ -404,11 +413,17 @@ type probeThread struct {
 }
 
 type probeWalk struct {
-	_            structs.HostLayout
-	Stack        uint64
-	Checks       uint32
-	Codes        uint16
-	Api          uint16
+	_         structs.HostLayout
+	Stack     uint64
+	Checks    uint32
+	Codes     uint16
+	Api       uint16
+	StackSize uint64
+	Frames    struct {
+		_    structs.HostLayout
+		At   uint64
+		Size uint64
+	}
 	Recent       [4]uint64
 	FramePointer struct {
 		_       structs.HostLayout

@@ -23,11 +23,19 @@ struct check {
 
 #define RECENT_CODES 4 /* a power of two */
 
+struct range {
+	u64 at, size; /* address and bytes */
+};
+
 struct walk {
 	u64 stack;
 	u32 checks; /* number of checks; more than MAX_CHECKS: do not remember this walk */
 	u16 codes;  /* number of code objects checked */
 	u16 api;    /* of the thread, see cut_to_wrapper */
+	/* What comparisons that begin with this walk read at once, as earlier ones needed it: bytes of
+	 * the stack from the stack pointer on, and Python frames elsewhere. */
+	u64 stack_size;
+	struct range frames;
 	u64 recent[RECENT_CODES]; /* latest code objects checked; used while recording */
 	/* Source of its value; used while recording; address 0: already checked. */
 	struct check frame_pointer;
@@ -51,6 +59,8 @@ static EBPF_INLINE void begin_recording(u64 frame_pointer)
 	walk->frame_pointer.value = frame_pointer;
 	walk->checks = 0;
 	walk->codes = 0;
+	walk->stack_size = 0;
+	walk->frames = (struct range){0};
 	__builtin_memset(walk->recent, 0, sizeof(walk->recent));
 }
 

@@ -225,12 +225,15 @@ static EBPF_INLINE bool leave_trampoline(UnwindState *state)
 static EBPF_INLINE bool leave_new_library(PerCPURecord *record, struct thread *thread)
 {
 	UnwindState *state = &record->state;
-	if (record->trace.frame_data_len || thread->caller || thread->report.kind)
+	// The walk has left the function, or began elsewhere.
+	if (state->return_address || record->trace.frame_data_len > 2 || thread->caller || thread->report.kind)
 		return false;
-	u64 *file = push_frame(state, &record->trace, FRAME_MARKER_NATIVE, 0, state->pc, 1);
-	if (!file)
-		return false;
-	*file = 0;
+	if (!record->trace.frame_data_len) { // else only the function's unwind information is missing
+		u64 *file = push_frame(state, &record->trace, FRAME_MARKER_NATIVE, 0, state->pc, 1);
+		if (!file)
+			return false;
+		*file = 0;
+	}
 #if defined(__x86_64__)
 	if (watched_read(&state->pc, sizeof(state->pc), (void *)state->sp))
 		return false;
@@ -298,9 +301,11 @@ static EBPF_INLINE int finish_unwind(void)
 	u32 pid = id >> 32;
 	struct process *process = bpf_map_lookup_elem(&processes, &pid);
 	bool jit = process && process->jit;
-	if (record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING) {
+	if (wants_tables(record->state.unwind_error)) {
 		int unwinder = PROG_UNWIND_STOP;
-		if (leave_trampoline(&record->state) || leave_new_library(record, thread))
+		if (leave_new_library(record, thread))
+			record->state.unwind_error = get_next_unwinder_after_native_frame(record, &unwinder);
+		if (record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING && leave_trampoline(&record->state))
 			record->state.unwind_error = get_next_unwinder_after_native_frame(record, &unwinder);
 		if (jit && record->state.unwind_error == ERR_NATIVE_NO_PID_PAGE_MAPPING)
 			unwinder = step_over_jit(record);

@@ -78,9 +78,10 @@ func TestHoldersNameEveryGigabyteFromBeforeTheAttach(t *testing.T) {
 	}
 	t.Logf("%v, the job says %v, walk of %v", parts, truth, time.Duration(r.TookNS))
 
-	// The job goes on between two walks.
-	time.AfterFunc(1500*time.Millisecond, p.next)
-	grown, err := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", "3", "--json").Output()
+	// The job goes on between two walks: when the first has ended, which takes long on a busy machine.
+	first := max(1500*time.Millisecond, 2*time.Duration(r.TookNS))
+	time.AfterFunc(first, p.next)
+	grown, err := exec.Command(binary(t), "holders", "-p", fmt.Sprint(p.pid()), "-d", (2 * first).String(), "--json").Output()
 	if err != nil || json.Unmarshal(grown, &r) != nil {
 		t.Fatalf("holders: %v", err)
 	}

@@ -2,47 +2,61 @@
 # Part of bench.sh: the real PyTorch on the fake GPU, and the fake PyTorch at a given rate and
 # number of tensors.
 
-# The training loop: launch-bound like no real job, and with 20 ms per step, as with a busy GPU.
+# The training loop: launch-bound like no real job, and with 20 ms per step, as with a busy GPU. All
+# variants take turns in one training, each just after a window alone: two processes differ by more
+# than what is measured.
 measure_torch() {
-  local answer
+  local answer p round sleep variant
   answer=$("$repository/scripts/real-torch.sh") || exit 1
   case $answer in skipped:*) section "PyTorch"; echo "  $answer"; return ;; esac
   { read -r torch_root; read -r torch_cuda; } <<< "$answer"
   torch_c10=$(find "$torch_root/usr/lib" -name 'libc10.so.2*' -type f | head -n 1)
-  local round sleep variant
+  mkfifo "$work/train"
+  local train_in fd
+  exec {train_in}<> "$work/train"
+  exec {fd}< <(exec env LD_LIBRARY_PATH="$torch_cuda:$fake" PYTHONPATH="$repository/testdata/realtorch/site" \
+    "$torch_root/python3" "$repository/testdata/realtorch/train.py" --serve 2>&1 < "$work/train")
+  p=$!
+  output[$p]=$fd
+  train "$torch_warm" 0
   for ((round = 1; round <= torch_rounds; round++)); do
-    for sleep in 0 0.02; do
-      for variant in none floor sampled every; do
-        progress "PyTorch, round $round of $torch_rounds: $variant"
-        torch_run "$variant" "$sleep"
+    for variant in floor sampled every; do
+      progress "PyTorch, round $round of $torch_rounds: $variant"
+      local -A alone=()
+      for sleep in 0 0.02; do
+        train "$torch_seconds" $sleep
+        alone[$sleep]=$per_second
+        echo "torch-none $sleep steps $per_second" >> "$samples"
       done
+      "attach_torch_$variant" "$p"
+      train 1 0 # it sees each stack for the first time
+      for sleep in 0 0.02; do
+        train "$torch_seconds" $sleep
+        echo "torch-$variant $sleep steps $per_second" >> "$samples"
+        awk -v a="${alone[$sleep]}" -v s="$per_second" -v what="torch-$variant $sleep" 'BEGIN {print what, "ratio", a / s}' >> "$samples"
+      done
+      end "$attached"
     done
   done
-  section "training loop of PyTorch 2.6, 441 tensors a step, after its first $torch_warm s, medians of $torch_rounds rounds"
+  exec {train_in}>&-
+  end "$p" TERM
+  rm "$work/train"
+  section "training loop of PyTorch 2.6, 441 tensors a step, medians of $torch_rounds rounds"
   torch_row "alone, steps/s" none 0
   torch_row "  empty probe" floor 0
-  torch_row "  default sample" sampled 0 "≤ 1.05 × the empty probe" floor 1.05
-  torch_row "  every tensor's stack" every 0 "≤ 1.4" none 1.4
+  torch_row "  default sample" sampled 0 "≤ 1.05 × the empty probe" 1.05 floor
+  torch_row "  every tensor's stack" every 0 "≤ 1.4" 1.4
   torch_row "20 ms a step: alone, steps/s" none 0.02
   torch_row "  empty probe" floor 0.02
-  torch_row "  default sample" sampled 0.02 "≤ 1.02" none 1.02
+  torch_row "  default sample" sampled 0.02 "≤ 1.02" 1.02
   torch_row "  every tensor's stack" every 0.02
 }
 
-# torch_run VARIANT SLEEP: adds "VARIANT SLEEP steps VALUE" to the samples.
-torch_run() {
-  local steps train=(env LD_LIBRARY_PATH="$torch_cuda:$fake" PYTHONPATH="$repository/testdata/realtorch/site"
-    "$torch_root/python3" "$repository/testdata/realtorch/train.py" --warm "$torch_warm" --seconds "$torch_seconds" --sleep "$2")
-  attached=""
-  case $1 in
-    floor) attach_torch_floor ;;
-    sampled) train=("$vramprof" record --force -o "$work/torch.pb.gz" -- "${train[@]}") ;;
-    every) train=("$vramprof" record --sample 0 --force -o "$work/torch.pb.gz" -- "${train[@]}") ;;
-  esac
-  steps=$("${train[@]}" 2> "$work/torch.err" < /dev/null | sed -n 's/^\([0-9.]*\) steps\/s.*/\1/p')
-  [ -z "$attached" ] || end "$attached"
-  [ -n "$steps" ] || { echo "bench.sh: the training printed no figure:" >&2; tail -n 5 "$work/torch.err" >&2; exit 1; }
-  echo "torch-$1 $2 steps $steps" >> "$samples"
+# train SECONDS SLEEP: lets the training $p run, and sets $per_second to its steps.
+train() {
+  echo "run $1 $2" >&"$train_in"
+  expect "$p" "served *" 120
+  per_second=$(awk '{printf "%.1f", $2 / $3}' <<< "$line") # "served STEPS SECONDS ALLOCATIONS"
 }
 
 attach_torch_floor() {
@@ -51,15 +65,24 @@ attach_torch_floor() {
   expect "$attached" "floor: ready" 30
 }
 
-# torch_row WHAT VARIANT SLEEP [TARGET BESIDE LIMIT]: prints steps/s, and how much longer a step takes
-# than alone. The target is a limit beside another variant.
+attach_torch_sampled() { attach_record "$1"; }
+attach_torch_every() { attach_record "$1" --sample 0; }
+
+attach_record() { # PID FLAGS…
+  start "$vramprof" record --force -o "$work/torch.pb.gz" -p "$@"
+  attached=$pid
+  expect "$attached" "vramprof: tracing*" 60
+}
+
+# torch_row WHAT VARIANT SLEEP [TARGET LIMIT [BESIDE]]: prints steps/s, and how much longer a step takes
+# than alone. The limit is one of this ratio, or of it to that of another variant.
 torch_row() {
-  local steps alone ratio beside
-  steps=$(of "torch-$2" "$3" steps) alone=$(of torch-none "$3" steps)
-  ratio=$(awk -v a="$alone" -v s="$steps" 'BEGIN {printf "%.3f", a / s}')
+  local steps ratio=1.000 beside=1
+  steps=$(of "torch-$2" "$3" steps)
+  [ "$2" = none ] || ratio=$(awk -v r="$(of "torch-$2" "$3" ratio)" 'BEGIN {printf "%.3f", r}')
+  [ -z "${6:-}" ] || beside=$(of "torch-$6" "$3" ratio)
   if [ -n "${4:-}" ]; then
-    beside=$(of "torch-$5" "$3" steps)
-    row "$1" "$4" "$steps" "$ratio" "$beside <= $6 * $steps" "$beside <= $6 * $(of torch-floor "$3" steps)"
+    row "$1" "$4" "$steps" "$ratio" "$ratio <= $5 * $beside" "$(of torch-floor "$3" ratio) <= $5 * $beside"
   else
     row "$1" "" "$steps" "$ratio" -
   fi

@@ -60,7 +60,7 @@ func peakOf(pid int) (peak func() uint64) {
 // allocations than fit into memory, beside a job of another user.
 func TestFloodLeavesAnotherUsersJobExact(t *testing.T) {
 	dir := setup(t)
-	const limit, stacks, live = 160 << 20, 30_000, 300_000
+	const limit, stacks, live = 176 << 20, 30_000, 300_000
 	good := startWellBehaved(t, dir)
 	var floods []*target
 	args := []string{"-p", fmt.Sprint(good.pid())}

@@ -73,10 +73,10 @@ func TestRunningCAndPythonAreTracedTogether(t *testing.T) {
 }
 
 func TestRecordedCommandOfCAndPythonIsTracedFromItsFirstCall(t *testing.T) {
-	dir := setupAlone(t) // the names of Python frames must be read before the command ends
+	dir := setupAlone(t) // the names of Python frames must be read before the command ends, which takes a second here
 	env := dir.Env(t, 1, 8<<30)
 	out := writeFile(t, "calls", "")
-	p := record(t, env, "sh", "-c", `"$0" "$1"; echo | /usr/bin/python3 "$2" --stdin --threads 1 >"$3"`,
+	p := record(t, env, "sh", "-c", `"$0" "$1"; (echo; sleep 1) | /usr/bin/python3 "$2" --stdin --threads 1 >"$3"`,
 		dir.Program("alloc_c"), writeFile(t, "script", everyOperation), dir.Program("leak.py"), out)
 	booksOf(t, partOf(p, "alloc_c")).compare(t, everyOperationBooks("cuda:0"))
 	ofPython := partOf(p, "python3")

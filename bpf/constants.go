@@ -61,8 +61,6 @@ const (
 	// MaxFunctions is how many rows the probe table can have.
 	MaxFunctions = int(probeFunctionLimitMAX_FUNCTIONS)
 
-	// MaxWrappers is how many wrappers the kernel half can count, from 1 on.
-	MaxWrappers = uint32(probeWrapperLimitMAX_WRAPPERS)
 	// WrapperShift is the position of a wrapper's index in an attach cookie.
 	WrapperShift = int(probeWrapperLimitWRAPPER_SHIFT)
 

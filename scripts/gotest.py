@@ -1,13 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """gotest.py FILE: reads `go test -json`, prints each package's closing line and the output of
-failed tests, and appends a line "pass", "fail" or "skip TEST: REASON" to FILE for each test."""
+failed tests, and appends a line "pass", "fail TEST: ERRORS" or "skip TEST: REASON" to FILE for each
+test."""
 import json
+import re
 import sys
 from collections import defaultdict
 
 output = defaultdict(list)  # (package, test or ""): lines
 failed = set()  # packages with a failed test
+
+
+def errors(lines):
+    """The first words of a failed test, without its logs: runners may show the end of the output only."""
+    said = [l.strip()[:300] for l in lines if re.match(r"\s+\w+_test\.go:\d+: |panic: |\s+\S+\.txt:\d+: ", l)]
+    return " | ".join(said[:4])
+
+
 with open(sys.argv[1], "a", encoding="utf-8") as results:
     for line in sys.stdin:
         try:
@@ -24,6 +34,7 @@ with open(sys.argv[1], "a", encoding="utf-8") as results:
             if action == "fail":
                 failed.add(package)
                 print(*lines, sep="", end="", flush=True)
+                reason = f" {test}: {errors(lines)}"
             elif action == "skip":
                 reason = f" {test}: " + " ".join(l.strip() for l in lines if not l.lstrip().startswith(("===", "---")))
             results.write(action + reason + "\n")
